@@ -124,7 +124,10 @@ CREATE TABLE tokens (
     role    TEXT NOT NULL,
     name    TEXT NOT NULL,
     created INTEGER NOT NULL,
-    revoked INTEGER
+    revoked INTEGER,
+    tenant  TEXT,                       -- by its name; NULL: all tenants
+    expires INTEGER,                    -- NULL: never
+    used    INTEGER                     -- when it was used last, to the hour
 ) STRICT;
 
 -- [visitor][bucket] -> packed actions. A full day is cut into hours, a full hour into minutes.
@@ -164,9 +167,6 @@ CREATE TABLE attribute_names (
     UNIQUE (tenant, name)
 ) STRICT, WITHOUT ROWID;
 
--- Evidence that the admin side ended, kept also before the evidence comes: `evidence.cancelled` follows from it.
-CREATE TABLE cancellations (
-    tenant  INTEGER NOT NULL,
 -- How many names pages of a visitor brought today: what a tenant's anonymous browsers may use up has a bound.
 CREATE TABLE attribute_names_brought (
     tenant  INTEGER NOT NULL,
@@ -176,6 +176,9 @@ CREATE TABLE attribute_names_brought (
     PRIMARY KEY (tenant, day, visitor)
 ) STRICT, WITHOUT ROWID;
 
+-- Evidence that the admin side ended, kept also before the evidence comes: `evidence.cancelled` follows from it.
+CREATE TABLE cancellations (
+    tenant  INTEGER NOT NULL,
     visitor BLOB    NOT NULL,
     kind    INTEGER NOT NULL,
     hash    BLOB    NOT NULL,           -- canonical, see `alternates`

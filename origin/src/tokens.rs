@@ -5,7 +5,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use causeway_shared::ids::Millis;
-use rusqlite::{Connection, OptionalExtension as _};
+use causeway_shared::time::HOUR_MS;
+use rusqlite::{Connection, Row};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -64,6 +65,33 @@ pub struct Token {
     pub created_ms: Millis,
     /// When it was revoked.
     pub revoked_ms: Option<Millis>,
+    /// The only tenant that it is for, by name; `None` for all tenants.
+    pub tenant: Option<String>,
+    /// From when on it is not accepted; `None` for never.
+    pub expires_ms: Option<Millis>,
+    /// When it was used last, to the hour.
+    pub used_ms: Option<Millis>,
+}
+
+/// What a new token may do, for whom and how long.
+#[derive(Debug, Clone, Copy)]
+pub struct Grant<'a> {
+    /// What it may do.
+    pub role: Role,
+    /// What the operator calls it.
+    pub name: &'a str,
+    /// The only tenant that it is for; `None` for all tenants.
+    pub tenant: Option<&'a str>,
+    /// From when on it is not accepted; `None` for never.
+    pub expires_ms: Option<Millis>,
+}
+
+impl Token {
+    /// Whether it is for a tenant.
+    #[must_use]
+    pub fn is_for(&self, tenant: &str) -> bool {
+        self.tenant.as_deref().is_none_or(|only| only == tenant)
+    }
 }
 
 /// Why there is no new token.
@@ -81,29 +109,46 @@ pub enum TokenError {
 ///
 /// # Errors
 /// [`TokenError`].
-pub fn create(conn: &Connection, role: Role, name: &str, now: Millis) -> Result<(Token, String), TokenError> {
-    const INSERT: &str = "INSERT INTO tokens (hash, role, name, created) VALUES (?1, ?2, ?3, ?4)";
+pub fn create(conn: &Connection, grant: Grant<'_>, now: Millis) -> Result<(Token, String), TokenError> {
+    const INSERT: &str =
+        "INSERT INTO tokens (hash, role, name, created, tenant, expires) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    let Grant { role, name, tenant, expires_ms } = grant;
     let text = format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(keyfile::random::<32>()?));
-    conn.execute(INSERT, (hash(&text), role.as_str(), name, signed(now))).map_err(StoreError::from)?;
-    let id = conn.last_insert_rowid();
-    Ok((Token { id, role, name: name.to_owned(), created_ms: now, revoked_ms: None }, text))
+    let values = (hash(&text), role.as_str(), name, signed(now), tenant, expires_ms.map(signed));
+    conn.execute(INSERT, values).map_err(StoreError::from)?;
+    let (id, name, tenant) = (conn.last_insert_rowid(), name.to_owned(), tenant.map(str::to_owned));
+    Ok((Token { id, role, name, created_ms: now, revoked_ms: None, tenant, expires_ms, used_ms: None }, text))
 }
 
-/// The token of a text; `None` when it is not known or revoked.
+const COLUMNS: &str = "token, role, name, created, revoked, tenant, expires, used";
+
+fn read(row: &Row<'_>) -> Result<Token, StoreError> {
+    let time = |column: usize| row.get::<_, Option<i64>>(column).map(|time| time.map(unsigned));
+    Ok(Token {
+        id: row.get(0)?,
+        role: Role::parse(&row.get::<_, String>(1)?).ok_or(StoreError::Corrupt { what: "token's role" })?,
+        name: row.get(2)?,
+        created_ms: unsigned(row.get(3)?),
+        revoked_ms: time(4)?,
+        tenant: row.get(5)?,
+        expires_ms: time(6)?,
+        used_ms: time(7)?,
+    })
+}
+
+/// The token of a text; `None` when it is not known, revoked or over.
 ///
 /// # Errors
-/// [`StoreError::Sqlite`].
-pub fn find(conn: &Connection, text: &str) -> Result<Option<Token>, StoreError> {
-    const FIND: &str = "SELECT role, token, name, created FROM tokens WHERE hash = ?1 AND revoked IS NULL";
+/// [`StoreError`].
+pub fn find(conn: &Connection, text: &str, now: Millis) -> Result<Option<Token>, StoreError> {
     if text.len() != LENGTH {
         return Ok(None);
     }
-    let found = conn.prepare_cached(FIND)?.query_row([hash(text)], |row| {
-        let role = Role::parse(&row.get::<_, String>(0)?);
-        let (id, name, created_ms) = (row.get(1)?, row.get(2)?, unsigned(row.get(3)?));
-        Ok(role.map(|role| Token { id, role, name, created_ms, revoked_ms: None }))
-    });
-    Ok(found.optional()?.flatten())
+    let find = format!("SELECT {COLUMNS} FROM tokens WHERE hash = ?1 AND revoked IS NULL");
+    let mut statement = conn.prepare_cached(&find)?;
+    let mut rows = statement.query([hash(text)])?;
+    let found = rows.next()?.map(read).transpose()?;
+    Ok(found.filter(|token| token.expires_ms.is_none_or(|expires| expires > now)))
 }
 
 /// All tokens, the oldest first.
@@ -111,21 +156,33 @@ pub fn find(conn: &Connection, text: &str) -> Result<Option<Token>, StoreError> 
 /// # Errors
 /// [`StoreError`].
 pub fn list(conn: &Connection) -> Result<Vec<Token>, StoreError> {
-    let mut statement = conn.prepare("SELECT token, role, name, created, revoked FROM tokens ORDER BY token")?;
+    let mut statement = conn.prepare(&format!("SELECT {COLUMNS} FROM tokens ORDER BY token"))?;
     let mut rows = statement.query([])?;
     let mut tokens = Vec::new();
     while let Some(row) = rows.next()? {
-        let role: String = row.get(1)?;
-        let revoked: Option<i64> = row.get(4)?;
-        tokens.push(Token {
-            id: row.get(0)?,
-            role: Role::parse(&role).ok_or(StoreError::Corrupt { what: "token's role" })?,
-            name: row.get(2)?,
-            created_ms: unsigned(row.get(3)?),
-            revoked_ms: revoked.map(unsigned),
-        });
+        tokens.push(read(row)?);
     }
     Ok(tokens)
+}
+
+/// Whether the use of a token at a time is to be noted: once an hour is enough to say whether anybody still has it.
+#[must_use]
+pub fn is_use_due(token: &Token, now: Millis) -> bool {
+    token.used_ms.is_none_or(|used| hour(now) > used)
+}
+
+/// Notes that a token was used, to the hour.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn note_use(conn: &Connection, id: i64, now: Millis) -> Result<(), StoreError> {
+    const NOTE: &str = "UPDATE tokens SET used = ?2 WHERE token = ?1 AND ifnull(used, 0) < ?2";
+    conn.execute(NOTE, (id, signed(hour(now))))?;
+    Ok(())
+}
+
+fn hour(now: Millis) -> Millis {
+    now - now % HOUR_MS
 }
 
 /// Revokes a token; false when there is none of that number that is not revoked yet.
@@ -151,9 +208,10 @@ mod tests {
     fn a_token_works_until_it_is_revoked_and_its_text_is_not_kept() {
         let folder = tempfile::tempdir().unwrap();
         let conn = store::open(folder.path()).unwrap();
-        let (token, text) = create(&conn, Role::Operator, "ci", 7).unwrap();
+        let grant = Grant { role: Role::Operator, name: "ci", tenant: None, expires_ms: None };
+        let (token, text) = create(&conn, grant, 7).unwrap();
         assert_eq!(text.len(), LENGTH);
-        let role_of = |text: &str| find(&conn, text).unwrap().map(|token| token.role);
+        let role_of = |text: &str| find(&conn, text, 7).unwrap().map(|token| token.role);
         assert_eq!(role_of(&text), Some(Role::Operator));
         assert_eq!(role_of(&text.to_uppercase()), None);
         assert_eq!(role_of(""), None);
@@ -166,6 +224,22 @@ mod tests {
         let inside = |needle: &str| file.windows(needle.len()).any(|w| w == needle.as_bytes());
         assert!(inside("operator"));
         assert!(!inside(&text[PREFIX.len()..]));
+    }
+
+    #[test]
+    fn a_token_ends_by_itself_and_says_when_it_was_used_last() {
+        let folder = tempfile::tempdir().unwrap();
+        let conn = store::open(folder.path()).unwrap();
+        let grant = Grant { role: Role::Viewer, name: "ci", tenant: Some("pub"), expires_ms: Some(9 * HOUR_MS) };
+        let (token, text) = create(&conn, grant, 7).unwrap();
+        assert!(token.is_for("pub") && !token.is_for("demo"));
+        let found = |now| find(&conn, &text, now).unwrap();
+        assert_eq!((found(9 * HOUR_MS - 1).is_some(), found(9 * HOUR_MS).is_none()), (true, true));
+        assert!(is_use_due(&found(5).unwrap(), 5 * HOUR_MS + 1));
+        note_use(&conn, token.id, 5 * HOUR_MS + 1).unwrap();
+        note_use(&conn, token.id, 4 * HOUR_MS).unwrap();
+        let used = found(5).unwrap();
+        assert_eq!((used.used_ms, is_use_due(&used, 6 * HOUR_MS - 1)), (Some(5 * HOUR_MS), false));
     }
 
     #[test]

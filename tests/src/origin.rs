@@ -56,7 +56,7 @@ impl Origin {
         let url = format!("http://127.0.0.1:{port}");
         let mut origin = Self { url, token: String::new(), child: Mutex::default(), folder };
         assert!(origin.command(&["keys", "init"]).status().unwrap().success());
-        let token = ["token", "create", "--role", "operator", "--name", "test", "--output", "json"];
+        let token = ["token", "create", "--role", "operator", "--name", "test", "--all-tenants", "--output", "json"];
         let told: Value =
             serde_json::from_slice(&origin.command(&token).stdout(Stdio::piped()).output().unwrap().stdout).unwrap();
         told["token"].as_str().unwrap().clone_into(&mut origin.token);

@@ -141,7 +141,7 @@ impl Data {
             return Ok(token.trim().to_owned());
         }
         let mut create = causeway();
-        create.args(["token", "create", "--role", "operator", "--name", "dev", "--output", "json"]);
+        create.args(["token", "create", "--role", "operator", "--name", "dev", "--all-tenants", "--output", "json"]);
         let answer = steps::run("making an admin token", &mut create, stop)?;
         let token = text(&parse("causeway token create", &answer)?, "token")?;
         write_private(&path, &token)?;

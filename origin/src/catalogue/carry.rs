@@ -48,8 +48,8 @@ const TABLES: [Table; 6] = [
     Table {
         part: TOKENS,
         name: "tokens",
-        columns: "token, hash, role, name, created, revoked",
-        count: 6,
+        columns: "token, hash, role, name, created, revoked, tenant, expires, used",
+        count: 9,
         both: "ON CONFLICT (token) DO UPDATE SET revoked = ifnull(revoked, excluded.revoked) WHERE hash = excluded.hash",
     },
     Table {

@@ -1,8 +1,10 @@
 //! `causeway token`. Works beside a running origin, and before the first start.
 
 use anyhow::bail;
-use causeway_origin::tokens::{self, Role};
+use causeway_origin::config::Config;
+use causeway_origin::tokens::{self, Grant, Role};
 use causeway_origin::{clock, store};
+use causeway_shared::time::DAY_MS;
 use clap::{Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
@@ -21,8 +23,17 @@ pub(super) enum Token {
         /// What you call it.
         #[arg(long, default_value = "")]
         name: String,
+        /// For which tenant. With one tenant configured it need not be said.
+        #[arg(long, conflicts_with = "all_tenants")]
+        tenant: Option<String>,
+        /// For all tenants, and for jobs.
+        #[arg(long)]
+        all_tenants: bool,
+        /// For how many days.
+        #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u16).range(1..=3_650))]
+        days: u16,
     },
-    /// List the tokens: number, role, name, never the text.
+    /// List the tokens: number, role, name, tenant, when it ends and when it was used last; never the text.
     List,
     /// Revoke a token, at once.
     Revoke {
@@ -62,14 +73,21 @@ pub(super) fn run(command: &Token, common: &Common) -> anyhow::Result<()> {
         }
     };
     match command {
-        Token::Create { role, name } => {
-            let (token, text) = tokens::create(&conn, role.role(), name, clock::now())?;
-            let object = json!({"token": text, "id": token.id, "role": token.role, "name": token.name});
+        Token::Create { role, name, tenant, all_tenants, days } => {
+            let tenant = if *all_tenants { None } else { Some(tenant_name(&config, tenant.as_deref())?) };
+            let now = clock::now();
+            let expires_ms = Some(now.saturating_add(u64::from(*days) * DAY_MS));
+            let (token, text) = tokens::create(&conn, Grant { role: role.role(), name, tenant, expires_ms }, now)?;
+            let object = json!({
+                "token": text, "id": token.id, "role": token.role, "name": token.name, "tenant": token.tenant,
+                "expires_ms": token.expires_ms,
+            });
             common.output.text(&text, &object)
         }
         Token::List => {
             let rows: Vec<Value> = tokens::list(&conn)?.iter().map(serde_json::to_value).collect::<Result<_, _>>()?;
-            common.output.list(&["id", "role", "name", "created_ms", "revoked_ms"], &rows)
+            let columns = ["id", "role", "name", "tenant", "created_ms", "expires_ms", "used_ms", "revoked_ms"];
+            common.output.list(&columns, &rows)
         }
         Token::Revoke { id } => {
             if !tokens::revoke(&conn, *id, clock::now())? {
@@ -77,5 +95,16 @@ pub(super) fn run(command: &Token, common: &Common) -> anyhow::Result<()> {
             }
             common.output.text(&format!("token {id} is revoked"), &json!({"revoked": id}))
         }
+    }
+}
+
+/// The tenant that a token is for: that of the name, or the only one configured.
+fn tenant_name<'c>(config: &'c Config, name: Option<&'c str>) -> anyhow::Result<&'c str> {
+    let all: Vec<&str> = config.edge.tenants.iter().map(|tenant| tenant.name.as_str()).collect();
+    match (name, &all[..]) {
+        (Some(name), all) if all.contains(&name) => Ok(name),
+        (Some(name), _) => bail!(Usage(format!("there is no tenant `{name}`"))),
+        (None, [only]) => Ok(only),
+        (None, _) => bail!(Usage("there are several tenants: add --tenant NAME, or --all-tenants".to_owned())),
     }
 }

@@ -166,7 +166,7 @@ fn life(origin: &mut Origin, seed: u8) -> Vec<(&'static str, Fact)> {
         INSERT INTO sends (tenant, name, filter, count, experiment, webhook, per_second, random, asked, chosen, next, delivered, due)
             VALUES (1, 'may', '{\"segments\":9}', 3, 'e-1', 1, 40, -7, 5, 3, 2, 2, 6), (1, 'june', '{}', 1, NULL, 0, 0, 8, 5, NULL, 0, 0, NULL);
         INSERT INTO send_people SELECT 1, row, visitor, 2, nullif(row % 6, 0), nullif(row, 3) FROM visitors WHERE tenant = 1;
-        INSERT INTO tokens VALUES (1, x'01', 'viewer', 'one', 1, NULL)";
+        INSERT INTO tokens VALUES (1, x'01', 'viewer', 'one', 1, NULL, NULL, NULL, NULL)";
     origin.conn.execute_batch(fixed).unwrap();
     sent
 }
@@ -291,7 +291,7 @@ fn what_belongs_to_the_empty_store_stays_and_versions_go_on_above_both() {
     let empty = store::open(data.path()).unwrap();
     store::tenant_no(&empty, "zebra").unwrap();
     empty
-        .execute_batch("INSERT INTO tokens VALUES (7, x'07', 'viewer', 'kept', 1, NULL); UPDATE meta SET folded = 5")
+        .execute_batch("INSERT INTO tokens VALUES (7, x'07', 'viewer', 'kept', 1, NULL, NULL, NULL, NULL); UPDATE meta SET folded = 5")
         .unwrap();
     drop(empty);
     let mut conn = loaded(folder.path(), data.path()).unwrap();

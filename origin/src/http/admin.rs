@@ -15,7 +15,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::asked::{
-    Answer, ById, ByLookup, Place, admit, admit_to, allowed, bearer, read, read_body, read_json, tenant, visitor_id,
+    Answer, ById, ByLookup, Place, admit, admit_to, admitted, allowed, bearer, read, read_body, read_json,
+    require_tenant, tenant, visitor_id,
 };
 use super::listener::{RequestProof, record_proof};
 use super::{ApiError, App, Live};
@@ -41,8 +42,8 @@ pub(super) fn routes() -> Router<Arc<App>> {
 
 async fn visitor(State(app): State<Arc<App>>, Place(id): ById, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let live = admit(&app, &parts, Role::Viewer).await?;
-    let (id, tenant) = (visitor_id("id", &id)?, tenant(live, &parts.uri)?);
+    let (live, token) = admitted(&app, &parts, Role::Viewer).await?;
+    let (id, tenant) = (visitor_id("id", &id)?, tenant(&live.rules.tenants, &token, &parts.uri)?);
     let found = live.readers.read(move |view| describe::visitor(view, &tenant, id)).await?;
     let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_visitor", "no fact of that visitor ever came");
     Ok(axum::Json(found.ok_or_else(unknown)?).into_response())
@@ -91,12 +92,13 @@ async fn counted<T: DeserializeOwned + Send + 'static>(
     let (parts, body) = request.into_parts();
     let (live, token) = bearer(app, &parts.headers)?;
     let bytes = read_body(body).await?;
-    let tenant = tenant(live, &parts.uri);
     let now = clock::now();
+    let rules = Arc::clone(&live.rules);
     let found = live.readers.read(move |view| {
-        let token = tokens::find(view.conn, &token)?;
+        let token = tokens::find(view.conn, &token, now)?;
         let token = allowed(token, Role::Viewer).inspect(|_| record_proof(&parts, RequestProof::Token));
-        let admitted = token.and(tenant).and_then(|tenant| Ok((tenant, read(&bytes)?)));
+        let tenant = token.and_then(|token| tenant(&rules.tenants, &token, &parts.uri));
+        let admitted = tenant.and_then(|tenant| Ok((tenant, read(&bytes)?)));
         let (tenant, ask) = match admitted {
             Ok(admitted) => admitted,
             Err(refused) => return Ok(Err(refused)),
@@ -122,8 +124,9 @@ struct Wanted {
 /// Signs a member proof for tests, as the publisher of a dev tenant would.
 async fn sign_proof(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let live = admit(&app, &parts, Role::Operator).await?;
+    let (live, token) = admitted(&app, &parts, Role::Operator).await?;
     let wanted: Wanted = read_json(body).await?;
+    require_tenant(&token, &wanted.tenant)?;
     proof_for(live, &wanted).map(|answer| axum::Json(answer).into_response())
 }
 

@@ -9,7 +9,7 @@ use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::Response;
-use causeway_shared::ids::VisitorId;
+use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::json::{self, JsonError};
 use causeway_shared::limits;
 use causeway_shared::segments::SegmentId;
@@ -20,8 +20,9 @@ use serde::de::DeserializeOwned;
 use super::listener::{RequestProof, record_proof};
 use super::{ApiError, App, Live};
 use crate::audit;
+use crate::clock;
 use crate::store::{self, StoreError};
-use crate::tenants::Known;
+use crate::tenants::{Known, Tenants};
 use crate::tokens::{self, Role, Token};
 
 pub(super) type Answer = Result<Response, ApiError>;
@@ -50,8 +51,8 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Arc<App>> for Place<T> {
 
 /// Lets a caller in whose token may do what is asked, to the tenant that is meant.
 pub(super) async fn admit_to<'a>(app: &'a App, parts: &Parts, needed: Role) -> Result<(&'a Live, Known), ApiError> {
-    let live = admit(app, parts, needed).await?;
-    Ok((live, tenant(live, &parts.uri)?))
+    let (live, tenant, _) = admit_as(app, parts, needed).await?;
+    Ok((live, tenant))
 }
 
 /// The same, with the token.
@@ -61,20 +62,64 @@ pub(super) async fn admit_as<'a>(
     needed: Role,
 ) -> Result<(&'a Live, Known, Token), ApiError> {
     let (live, token) = admitted(app, parts, needed).await?;
-    Ok((live, tenant(live, &parts.uri)?, token))
+    Ok((live, tenant(&live.rules.tenants, &token, &parts.uri)?, token))
 }
 
-/// Lets a caller in, whatever tenant is meant.
+/// Lets a caller in for what concerns all tenants.
+pub(super) async fn admit_to_all<'a>(app: &'a App, parts: &Parts, needed: Role) -> Result<&'a Live, ApiError> {
+    let (live, token) = admitted(app, parts, needed).await?;
+    require_all_tenants(&live.rules.tenants, &token)?;
+    Ok(live)
+}
+
+/// Refuses a token that is for one of several tenants.
+pub(super) fn require_all_tenants(tenants: &Tenants, token: &Token) -> Result<(), ApiError> {
+    match &token.tenant {
+        // Of one tenant, that is all there is.
+        Some(only) if tenants.named(None).is_none_or(|known| known.config.name != *only) => Err(of_one_tenant(only)),
+        _ => Ok(()),
+    }
+}
+
+fn of_one_tenant(only: &str) -> ApiError {
+    let message = format!("the token is for the tenant `{only}` alone: make one with --tenant, or --all-tenants");
+    ApiError::new(StatusCode::FORBIDDEN, "other_tenant", message)
+}
+
+/// Refuses a token that is for another tenant.
+pub(super) fn require_tenant(token: &Token, tenant: &str) -> Result<(), ApiError> {
+    match &token.tenant {
+        Some(only) if !token.is_for(tenant) => Err(of_one_tenant(only)),
+        _ => Ok(()),
+    }
+}
+
+/// Lets a caller in before it is known which tenant is meant.
 pub(super) async fn admit<'a>(app: &'a App, parts: &Parts, needed: Role) -> Result<&'a Live, ApiError> {
     Ok(admitted(app, parts, needed).await?.0)
 }
 
-async fn admitted<'a>(app: &'a App, parts: &Parts, needed: Role) -> Result<(&'a Live, Token), ApiError> {
+pub(super) async fn admitted<'a>(app: &'a App, parts: &Parts, needed: Role) -> Result<(&'a Live, Token), ApiError> {
     let (live, token) = bearer(app, &parts.headers)?;
-    let found = live.readers.read(move |view| tokens::find(view.conn, &token)).await?;
+    let now = clock::now();
+    let found = live.readers.read(move |view| tokens::find(view.conn, &token, now)).await?;
     let token = allowed(found, needed)?;
     record_proof(parts, RequestProof::Token);
+    note_use(app, &token, now);
     Ok((live, token))
+}
+
+/// Has the use of a token noted, once an hour; the caller does not wait for it.
+pub(super) fn note_use(app: &App, token: &Token, now: Millis) {
+    if tokens::is_use_due(token, now) {
+        let (data, id) = (app.config.data.clone(), token.id);
+        tokio::task::spawn_blocking(move || {
+            let noted = store::open(&data).and_then(|conn| tokens::note_use(&conn, id, now));
+            if let Err(e) = noted {
+                tracing::warn!(error = %crate::chain(&e), "the use of a token is not noted");
+            }
+        });
+    }
 }
 
 /// The store, and the token as it came.
@@ -107,11 +152,14 @@ struct Which {
     tenant: Option<String>,
 }
 
-/// The tenant that a query names.
-pub(super) fn tenant(live: &Live, uri: &Uri) -> Result<Known, ApiError> {
+/// The tenant that a query names; without a name that of the token, or the only one there is.
+pub(super) fn tenant(tenants: &Tenants, token: &Token, uri: &Uri) -> Result<Known, ApiError> {
     let bad = |_| ApiError::field("tenant", "bad_query", "the query is not understood");
     let Query(Which { tenant }) = Query::try_from_uri(uri).map_err(bad)?;
-    let known = live.rules.tenants.named(tenant.as_deref()).cloned();
+    if let Some(name) = &tenant {
+        require_tenant(token, name)?;
+    }
+    let known = tenants.named(tenant.as_deref().or(token.tenant.as_deref())).cloned();
     known.ok_or_else(|| match tenant {
         Some(_) => ApiError::field("tenant", "unknown_tenant", "there is no tenant of that name"),
         None => ApiError::field("tenant", "tenant_needed", "there are several tenants: add ?tenant=NAME"),

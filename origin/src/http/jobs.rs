@@ -11,7 +11,7 @@ use axum::routing::get;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::asked::{Answer, ById, Place, admit, tenant};
+use super::asked::{Answer, ById, Place, admit_to_all, admitted, require_all_tenants, tenant};
 use super::{ApiError, App};
 use crate::clock;
 use crate::jobs::runs::{self, Asked};
@@ -53,9 +53,13 @@ fn named(name: &str) -> Result<Job, ApiError> {
 /// Answers with the run that was asked for: it is begun once no other is under way.
 async fn start(State(app): State<Arc<App>>, Place(job): ById, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let live = admit(&app, &parts, Role::Operator).await?;
+    let (live, token) = admitted(&app, &parts, Role::Operator).await?;
     let (job, Said { dry_run, .. }) = (named(&job)?, said(&parts.uri)?);
-    let tenant = if job.is_by_tenant() { Some(tenant(live, &parts.uri)?.no) } else { None };
+    let tenants = &live.rules.tenants;
+    let tenant = if job.is_by_tenant() { Some(tenant(tenants, &token, &parts.uri)?.no) } else { None };
+    if tenant.is_none() {
+        require_all_tenants(tenants, &token)?;
+    }
     if live.jobs.is_stopping() {
         return Err(ApiError::unavailable("not_ready", "the origin is stopping"));
     }
@@ -74,7 +78,7 @@ async fn start(State(app): State<Arc<App>>, Place(job): ById, request: Request) 
 }
 
 async fn show(State(app): State<Arc<App>>, Place(no): ById, parts: Parts) -> Answer {
-    let live = admit(&app, &parts, Role::Viewer).await?;
+    let live = admit_to_all(&app, &parts, Role::Viewer).await?;
     let no: i64 = no.parse().map_err(|_| ApiError::field("run", "bad_id", "a run is a whole number"))?;
     let run = live.readers.read(move |view| runs::find(view.conn, no)).await?;
     let message = "there is no run of that number; of each job the newest are kept";
@@ -83,7 +87,7 @@ async fn show(State(app): State<Arc<App>>, Place(no): ById, parts: Parts) -> Ans
 }
 
 async fn list(State(app): State<Arc<App>>, parts: Parts) -> Answer {
-    let live = admit(&app, &parts, Role::Viewer).await?;
+    let live = admit_to_all(&app, &parts, Role::Viewer).await?;
     let Said { job, limit, .. } = said(&parts.uri)?;
     let job = job.as_deref().map(named).transpose()?;
     let bad = || ApiError::field("limit", "bad_query", format!("`limit` is 1 to {}", runs::PAGE));

@@ -9,7 +9,7 @@ use crate::config::LogFormat;
 use crate::jobs::Every;
 use crate::metrics::VOUCHED_MS;
 use crate::testing::{Origin, visitor};
-use crate::tokens::{self, Role};
+use crate::tokens::{self, Grant, Role};
 use crate::{serve, store};
 
 /// What serves an origin's store.
@@ -47,6 +47,10 @@ async fn call(to: SocketAddr, method: &str, path: &str, token: &str, body: &str)
     (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
 }
 
+fn grant(role: Role) -> Grant<'static> {
+    Grant { role, name: "tests", tenant: None, expires_ms: None }
+}
+
 #[tokio::test]
 async fn a_link_that_a_clock_put_far_off_can_be_ended() {
     let mut origin = Origin::new();
@@ -55,7 +59,7 @@ async fn a_link_that_a_clock_put_far_off_can_be_ended() {
     let logins = [1, 2].map(|v| origin.login(visitor(v), 1, ahead, "ann"));
     origin.admin("demo", &logins);
     let app = app(&origin);
-    let token = tokens::create(&origin.conn, Role::Operator, "tests", origin.now).unwrap().1;
+    let token = tokens::create(&origin.conn, grant(Role::Operator), origin.now).unwrap().1;
     let threads = serve::open(&app).await.unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let to = listener.local_addr().unwrap();
@@ -88,7 +92,7 @@ async fn invariant_12_nothing_is_erased_or_cut_up_to_a_date_that_no_sync_vouches
     origin.now = clock::now();
     let logins = [1, 2].map(|v| origin.login(visitor(v), 1, origin.now, "ann"));
     origin.send("demo", &logins);
-    let token = |role| tokens::create(&origin.conn, role, "tests", origin.now).unwrap().1;
+    let token = |role| tokens::create(&origin.conn, grant(role), origin.now).unwrap().1;
     let app = app(&origin);
     let threads = serve::open(&app).await.unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -7,7 +7,7 @@ use causeway_shared::fact::Fact;
 use causeway_shared::proof;
 use serde_json::json;
 
-use crate::support::{Answer, Origin, Place, now, page, visitor};
+use crate::support::{Answer, Origin, Place, SOON, now, once, page, visitor, within};
 
 fn post_proof(origin: &Origin, token: &str, body: &str) -> Answer {
     let authorization = format!("Bearer {token}");
@@ -378,6 +378,33 @@ fn what_the_admin_side_says_is_no_edge_s_sync() {
     let path = format!("visitors/{}/segments", visitor(1));
     assert_eq!(origin.asked(&token, "PUT", &path, &set).status, 200);
     assert_eq!(told(), before);
+}
+
+#[test]
+fn a_token_is_for_its_tenant_alone_and_its_use_is_noted() {
+    let place = Place::new();
+    let origin = place.serve();
+    let made = place.json(&["token", "create", "--role", "operator", "--tenant", "pub", "--days", "30"]);
+    let token = made["token"].as_str().unwrap();
+    assert_eq!(made["tenant"], "pub");
+    let lives = made["expires_ms"].as_u64().unwrap() - now();
+    assert!(lives.abs_diff(30 * 86_400_000) < 600_000, "{lives}");
+    let asks = |path: &str| origin.admin(token, path);
+    for path in ["catalogue/versions?tenant=demo", "attributes?tenant=demo", "audiences?tenant=demo", "jobs"] {
+        let answer = asks(path);
+        assert_eq!((answer.status, answer.code().as_str()), (403, "other_tenant"), "{path}");
+    }
+    let refused = post_proof(&origin, token, r#"{"tenant":"demo","sub":"m"}"#);
+    assert_eq!((refused.status, refused.code().as_str()), (403, "other_tenant"));
+    assert_eq!([asks("attributes").status, asks("attributes?tenant=pub").status], [200, 200]);
+    within(SOON, "the use of the token is noted", || {
+        let tokens = place.json(&["token", "list"]);
+        let used = tokens.as_array().unwrap().iter().find(|one| one["id"] == made["id"]).unwrap()["used_ms"].as_u64();
+        once(used, Option::is_some).map_err(|_| "not used yet")
+    });
+    let said = place.run(&["token", "create"]);
+    assert_eq!(said.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&said.stderr).contains("--all-tenants"), "{said:?}");
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn id(n: u32) -> String {
 }
 
 fn called(place: &Place, role: &str, name: &str) -> (String, String) {
-    let token = place.json(&["token", "create", "--role", role, "--name", name]);
+    let token = place.json(&["token", "create", "--role", role, "--name", name, "--all-tenants"]);
     (token["token"].as_str().unwrap().to_owned(), format!("token:{}", token["id"]))
 }
 

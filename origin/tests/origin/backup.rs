@@ -160,7 +160,7 @@ fn field_23_a_store_that_is_no_store_any_more_is_replaced_and_codes_given_since_
 #[test]
 fn field_23_a_token_that_was_revoked_since_the_backup_stays_revoked() {
     let place = Place::new();
-    let token = |role: &str| place.json(&["token", "create", "--role", role, "--name", role]);
+    let token = |role: &str| place.json(&["token", "create", "--role", role, "--name", role, "--all-tenants"]);
     let text = |made: &serde_json::Value| made["token"].as_str().unwrap().to_owned();
     let number = |made: &serde_json::Value| made["id"].to_string();
     let (revoked, kept) = (token("privacy"), token("viewer"));
@@ -206,7 +206,7 @@ fn unread(place: &Place, from: &str) -> Vec<String> {
 #[test]
 fn field_23_a_damaged_page_costs_its_own_part_of_the_replaced_store_alone() {
     let place = Place::new();
-    let token = |name: &str| place.json(&["token", "create", "--role", "viewer", "--name", name]);
+    let token = |name: &str| place.json(&["token", "create", "--role", "viewer", "--name", name, "--all-tenants"]);
     let made = [token("first"), token("second")];
     let revoke = |made: &serde_json::Value| place.json(&["token", "revoke", &made["id"].to_string()]);
     let asks = |origin: &Origin| made.each_ref().map(|m| origin.admin(m["token"].as_str().unwrap(), "jobs").status);

@@ -103,7 +103,7 @@ impl Place {
     }
 
     pub(crate) fn token(&self, role: &str) -> String {
-        let token = self.json(&["token", "create", "--role", role]);
+        let token = self.json(&["token", "create", "--role", role, "--all-tenants"]);
         token["token"].as_str().unwrap().to_owned()
     }
 
