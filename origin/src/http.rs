@@ -52,6 +52,7 @@ use crate::intake::Incoming;
 use crate::jobs::runs;
 use crate::jobs::thread::Jobs;
 use crate::metrics::{ConnectionLimit, Metrics};
+use crate::store;
 use crate::store::readers::Readers;
 use crate::tenants::Known;
 use crate::writer::{WriteError, Writer};
@@ -332,6 +333,7 @@ async fn metrics(State(app): State<Arc<App>>) -> Response {
 pub async fn measure(app: &App) {
     if let Some(live) = app.live() {
         app.metrics.unfolded.set(live.readers.unfolded() as u64);
+        app.metrics.wal_bytes.set(store::wal_bytes(&app.config.data));
         let metrics = Arc::clone(&app.metrics);
         let counted = live.measuring.read(move |view| {
             let (depth, oldest) = publish::depth(view.conn)?;

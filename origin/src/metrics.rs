@@ -132,6 +132,8 @@ pub struct Metrics {
     pub unfolded: Gauge,
     /// Facts that wait for a visitor whose row cannot be read.
     pub set_aside: Gauge,
+    /// Length of the store's write-ahead log, in bytes.
+    pub wal_bytes: Gauge,
     /// Tenants of whose current catalogue a stored part cannot be read.
     pub held_tenants: Gauge,
     /// What jobs came to, in the order of [`Job::ALL`].
@@ -362,6 +364,8 @@ impl Page {
         self.one("causeway_unfolded_facts", "gauge", "Facts durable in the log and not folded yet.", m.unfolded.get());
         let help = "Facts that wait, as their visitor's row or their tenant's stored catalogue cannot be read.";
         self.one("causeway_set_aside_facts", "gauge", help, m.set_aside.get());
+        let help = "Length of the store's write-ahead log, in bytes.";
+        self.one("causeway_wal_bytes", "gauge", help, m.wal_bytes.get());
         let help = "Tenants whose stored catalogue cannot be read: their facts are set aside.";
         self.one("causeway_held_tenants", "gauge", help, m.held_tenants.get());
         self.one(

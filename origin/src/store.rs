@@ -158,6 +158,16 @@ impl StoreError {
         }
     }
 
+    /// Whether a statement was ended, as it took too long.
+    #[must_use]
+    pub fn is_interrupted(&self) -> bool {
+        match self {
+            Self::Sqlite(e) => e.sqlite_error_code() == Some(rusqlite::ErrorCode::OperationInterrupted),
+            Self::File { source, .. } | Self::Visitor { source, .. } => source.is_interrupted(),
+            _ => false,
+        }
+    }
+
     /// Whether it is what one value holds that cannot be read: the store may have all others.
     #[must_use]
     pub fn is_of_a_value(&self) -> bool {
@@ -250,6 +260,8 @@ pub fn prepare(conn: &mut Connection) -> Result<(), StoreError> {
     conn.pragma_update(None, "secure_delete", "ON")?;
     conn.pragma_update(None, "cache_size", -512 * 1_024)?; // KiB, taken as they are needed
     conn.pragma_update(None, "wal_autocheckpoint", 8_000)?; // pages of 4 KiB
+    // What a burst made of the write-ahead log goes when it begins from the start.
+    conn.pragma_update(None, "journal_size_limit", 64 << 20)?;
     conn.set_prepared_statement_cache_capacity(128);
     Ok(MIGRATIONS.to_latest(conn)?)
 }
@@ -264,6 +276,13 @@ pub fn empty_wal(conn: &Connection) -> Result<bool, StoreError> {
     let busy = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0));
     conn.busy_timeout(LOCKED)?;
     Ok(!busy?)
+}
+
+/// The length of the store's write-ahead log, in bytes; 0 where there is none.
+#[must_use]
+pub fn wal_bytes(data: &Path) -> u64 {
+    let log = file(data).with_extension("db-wal");
+    std::fs::metadata(log).map_or(0, |file| file.len())
 }
 
 /// Whether a later release wrote a store.

@@ -81,7 +81,7 @@ async fn estimate(State(app): State<Arc<App>>, request: Request) -> Answer {
     let sampling = Sampling { precision: asked.precision.unwrap_or(answer::PRECISION), measure, random };
     let (audience, now) = (live.audience.clone(), clock::now());
     let (told, mut reports) = mpsc::unbounded_channel();
-    let mut looking = Box::pin(live.readers.read(move |view| {
+    let mut looking = Box::pin(live.readers.read_heavy(move |view| {
         let tell = |report| told.send(report).unwrap_or_default();
         Ok(answer::estimate(&audience, view.conn, known.no, &filter, &sampling, now, tell))
     }));
@@ -124,7 +124,8 @@ async fn members(State(app): State<Arc<App>>, request: Request) -> Answer {
     let filter = filter(live, &known, document).await?;
     let (audience, now, lines) = (live.audience.clone(), clock::now(), takes(&parts.headers));
     let Some(lines) = lines else {
-        let count = live.readers.read(move |view| Ok(answer::exact(&audience, view.conn, known.no, &filter, now)));
+        let count =
+            live.readers.read_heavy(move |view| Ok(answer::exact(&audience, view.conn, known.no, &filter, now)));
         let (count, population, as_of) = count.await?.map_err(refused)?;
         let seconds = started.elapsed().as_secs_f64();
         return Ok(axum::Json(
@@ -132,14 +133,18 @@ async fn members(State(app): State<Arc<App>>, request: Request) -> Answer {
         )
         .into_response());
     };
-    let all = live.readers.read(move |view| Ok(answer::everyone(&audience, view.conn, known.no, &filter, now)));
+    let permit = live.readers.open_stream().await?;
+    let all = live.readers.read_heavy(move |view| Ok(answer::everyone(&audience, view.conn, known.no, &filter, now)));
     let (members, as_of) = all.await?.map_err(refused)?;
     let head = std::iter::once(lines.head().to_owned());
     let pieces = (0..members.len().div_ceil(PIECE)).map(move |piece| {
         let some = members.iter().skip(piece * PIECE).take(PIECE);
         some.fold(String::with_capacity(PIECE * 52), |text, member| lines.one(text, *member))
     });
-    let pieces = head.chain(pieces).map(|text| Ok::<_, Infallible>(Bytes::from(text)));
+    let pieces = head.chain(pieces).map(move |text| {
+        let _held_until_written = &permit;
+        Ok::<_, Infallible>(Bytes::from(text))
+    });
     Ok((headed(lines, as_of), Body::from_stream(stream::iter(pieces))).into_response())
 }
 
@@ -229,17 +234,18 @@ async fn schedule(State(app): State<Arc<App>>, request: Request) -> Answer {
     let window = schedule::window(asked.from_ms.unwrap_or(now), asked.hours, now)
         .map_err(|message| ApiError::field("hours", "bad_window", message))?;
     let (audience, no) = (live.audience.clone(), known.no);
-    let all = live.readers.read(move |view| Ok(answer::everyone(&audience, view.conn, no, &filter, now)));
+    let permit = live.readers.open_stream().await?;
+    let all = live.readers.read_heavy(move |view| Ok(answer::everyone(&audience, view.conn, no, &filter, now)));
     let (members, as_of) = all.await?.map_err(refused)?;
     let lines = takes(&parts.headers).unwrap_or(Lines::Ndjson);
-    let given = (live.readers.clone(), Arc::new((known, members, window)));
+    let given = (live.readers.clone(), Arc::new((known, members, window, permit)));
     let pieces = stream::try_unfold((given, 0), move |((readers, asked), from)| async move {
         let read = Arc::clone(&asked);
         if from >= read.1.len() {
             return Ok(None);
         }
         let piece = readers.read_on(move |view| {
-            let (known, members, window) = &*read;
+            let (known, members, window, _) = &*read;
             let some = members.get(from..members.len().min(from + PIECE)).unwrap_or_default();
             schedule::moments(view.conn, known, some, window, now)
         });

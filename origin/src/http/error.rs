@@ -103,6 +103,10 @@ impl From<ReadError> for ApiError {
             tracing::warn!("a read found no connection free in time");
             return Self::unavailable("busy", e.to_string());
         }
+        if matches!(e, ReadError::TooLong) {
+            tracing::warn!("a read took too long and was ended");
+            return Self::unavailable("too_long", e.to_string());
+        }
         Self::unread(&e)
     }
 }
