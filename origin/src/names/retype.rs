@@ -275,7 +275,12 @@ mod tests {
         let plan = plan(&mut origin.conn, &tenant, "coupon", Kind::String).unwrap();
         let expected = Plan { from: Some(Kind::Bool), visitors: 5, converted: 5, ..Plan::default() };
         assert_eq!((plan, has(&origin, 1)), (expected, json!({ "coupon": true })), "it changes nothing");
-        let given = || Ok(Given { now: NOW + 10, random: [9; 32] });
+        // As each transaction is given other random bits.
+        let drawn = std::cell::Cell::new(0);
+        let given = || {
+            drawn.set(drawn.get() + 1);
+            Ok(Given { now: NOW + 10, random: [drawn.get(); 32] })
+        };
         for _ in 0..2 {
             apply(&mut origin.conn, &origin.rules, given, &tenant, "coupon", Kind::String).unwrap();
             assert_eq!((1..=5).map(|n| has(&origin, n)).collect::<Vec<_>>(), vec![json!({ "coupon": "true" }); 5]);
