@@ -69,13 +69,16 @@ struct SeenForm {
     last: u64,
 }
 
-/// A stored profile's bytes, without its attributes, exposures, units and events: the store keeps them apart.
+/// Bytes of the CRC-32 after a stored profile: a bit that flips on the disk changes sums, which have a form all the same.
+const SUM: usize = 4;
+
+/// A stored profile's bytes, without its attributes, exposures, units and events: the store keeps them apart. Its CRC-32 follows.
 #[must_use]
 pub fn encode(profile: &Profile) -> Vec<u8> {
     let sessions: Vec<u8> = profile.sessions.iter().flat_map(|session| session.0.to_be_bytes()).collect();
     let actions = if profile.actions.is_empty() { Vec::new() } else { profile.actions.pack() };
     let segments = if profile.segments.is_empty() { Vec::new() } else { profile.segments.pack() };
-    cbor::encode(&ProfileForm {
+    let mut bytes = cbor::encode(&ProfileForm {
         form: FORM,
         pages: profile.pages,
         purchases: profile.purchases,
@@ -88,14 +91,20 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
         segments: ByteBuf::from(segments),
         rhythm: ByteBuf::from(profile.rhythm.pack()),
         orders: ByteBuf::from(profile.orders.pack()),
-    })
+    });
+    bytes.extend(crc32fast::hash(&bytes).to_be_bytes());
+    bytes
 }
 
 /// Reads a stored profile; its attributes, exposures, units and events are not in it.
 ///
 /// # Errors
-/// [`WireError`].
+/// [`WireError`]; [`WireError::Checksum`] where its CRC-32 is not that of its bytes.
 pub fn decode(bytes: &[u8]) -> Result<Profile, WireError> {
+    let (bytes, sum) = bytes.split_last_chunk::<SUM>().ok_or(WireError::Malformed)?;
+    if crc32fast::hash(bytes) != u32::from_be_bytes(*sum) {
+        return Err(WireError::Checksum);
+    }
     let form: ProfileForm = cbor::decode(bytes, FORM, PROFILE)?;
     let actions = PackedActions::read(&form.actions).ok_or(WireError::Malformed)?.iter().collect();
     let (sessions, rest) = form.sessions.as_chunks();
