@@ -235,7 +235,7 @@ fn s4_08_s4_10_attributes_are_written_and_read_by_any_id_and_a_bad_one_is_refuse
     assert_eq!(second["written"], 1);
     let refused = &second["rejected"][0];
     assert_eq!((&refused["name"], &refused["code"]), (&json!("shoe_size"), &json!("type_mismatch")));
-    assert_eq!(refused["message"], "attribute `shoe_size` is an integer, a string was given");
+    assert_eq!(refused["message"], "attribute `shoe_size` is a float, a string was given");
     let alone = put(&of_a, json!({ "set": { "vip": 7 } }));
     assert_eq!((alone.status, alone.code()), (400, "refused".to_owned()));
     let shown = origin.admin(&token, "lookups/member/ann/attributes?tenant=demo").json();
