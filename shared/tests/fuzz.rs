@@ -397,7 +397,7 @@ fn filters_in_json_and_on_the_wire() {
     });
 }
 
-const CONFIG: &str = r#"{"tenant":[{"name":"pub","hosts":["ads.pub.example"],"origins":["https://pub.example"],
+const CONFIG: &str = r#"{"tenant":[{"name":"pub","hosts":["ads.localhost"],"origins":["https://pub.example"],
     "dev":true,"no_signal":"allow","tcf_purposes":[1,3],"tcf_vendor":9,"kinds":[{"name":"member","code":1,"unique":true}],
     "member_proof":"required","proof_header":"x-proof","proof_cookie":"s","publish_delay_s":2,"house_ad":{"a":[1,null]}}]}"#;
 
@@ -517,11 +517,22 @@ fn texts_over_their_bounds_are_refused() {
 /// A decoder, and where in a valid value of its form a bomb can be put: as a field, or behind the last one.
 type Decoder = fn(&[u8]) -> Option<WireError>;
 
+/// A stored profile's form with the CRC-32 after it.
+fn summed(form: &[u8]) -> Vec<u8> {
+    [form, &crc32fast::hash(form).to_be_bytes()].concat()
+}
+
+/// The form of a stored profile, without its CRC-32.
+fn unsummed(mut stored: Vec<u8>) -> Vec<u8> {
+    stored.truncate(stored.len() - 4);
+    stored
+}
+
 fn decoders() -> Vec<(Decoder, Vec<u8>)> {
     vec![
         (|b| facts::decode(b).err(), batch()),
         (|b| facts::decode_one(b).err(), facts::encode_one(&all_facts()[0])),
-        (|b| profile::decode(b).err(), profile::encode(&Profile::default())),
+        (|b| profile::decode(&summed(b)).err(), unsummed(profile::encode(&Profile::default()))),
         (|b| sync::decode_request(b).err(), request()),
         (|b| sync::decode_response(b).err(), response()),
         (|b| cookies::decode_identity(b).err(), identity_payload()),
