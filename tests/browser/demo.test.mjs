@@ -403,3 +403,11 @@ test("s1_10_the_page_goes_on_when_the_origin_is_gone", async (t) => {
   assert.deepEqual(page.faults, []);
   await context.close();
 });
+
+test("a_declared_bot_is_told_that_it_is_filtered", async () => {
+  const context = await fresh({ userAgent: "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/140.0.0.0 Safari/537.36 Chrome-Lighthouse" });
+  const page = await open(context);
+  await page.getByRole("button", { name: "View a page" }).click();
+  await page.getByText("Filtered: bot.").waitFor();
+  await context.close();
+});
