@@ -169,8 +169,8 @@ pub(crate) fn experiments_of(text: &str) -> Result<Vec<Experiment>, StoreError> 
     serde_json::from_str(text).map_err(|_| StoreError::Corrupt { what: "catalogue's experiments" })
 }
 
-/// The experiments of the versions that share a text of them which cannot be read, as their documents have them: so the file can
-/// be applied again, which mends it.
+/// The experiments of the versions that share a text of them which cannot be read, as their documents have them: so the
+/// file can be applied again, which mends it.
 fn experiments_of_documents(conn: &Connection, tenant: TenantNo, text: &str) -> Result<Vec<Experiment>, StoreError> {
     const READ: &str = "SELECT document FROM catalogues WHERE tenant = ?1 AND experiments = ?2";
     let mut statement = conn.prepare_cached(READ)?;
@@ -303,8 +303,8 @@ pub fn rollback(
     })
 }
 
-/// Keeps the current version's document as a new version and has it published, as it means something else now: edges do not
-/// read a version again that they have.
+/// Keeps the current version's document as a new version and has it published, as it means something else now: edges do
+/// not read a version again that they have.
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.

@@ -111,8 +111,8 @@ impl Placed<'_> {
         if self.admin { self.fact.at } else { self.fact.received }
     }
 
-    /// When it converted: a page is believed where it says that the event was before its receipt. So a purchase of the day before
-    /// yesterday is no conversion of what was shown today.
+    /// When it converted: a page is believed where it says that the event was before its receipt. So a purchase of the
+    /// day before yesterday is no conversion of what was shown today.
     fn converted(&self) -> Millis {
         if self.admin { self.fact.at } else { self.fact.at.min(self.fact.received) }
     }
@@ -495,8 +495,8 @@ fn add(
     Ok(hour_of_newest(facts.iter().filter(|placed| !placed.is_told())))
 }
 
-/// A page's fact without its writes of segments that audiences fill, which the edge refuses as far as it knows; `None` where it
-/// has none of them.
+/// A page's fact without its writes of segments that audiences fill, which the edge refuses as far as it knows; `None`
+/// where it has none of them.
 fn without_materialised(group: &Group<'_>, tenant: TenantNo, placed: &Placed<'_>) -> Option<Fact> {
     let What::Segments { writes } = &placed.fact.what else { return None };
     let materialised = group.materialised_of(tenant);

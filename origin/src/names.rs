@@ -1,6 +1,6 @@
 //! Names of attributes (S4.9, S4.10): each gets its token and its kind when the first fact that uses it is folded, by the
-//! one thread that folds, and keeps them until `retype` changes the kind. This alone depends on the order in which facts come:
-//! who uses a name first says what kind of value it has, and removing what nobody has used writes nothing.
+//! one thread that folds, and keeps them until `retype` changes the kind. This alone depends on the order in which
+//! facts come: who uses a name first says what kind of value it has, and removing what nobody has used writes nothing.
 
 pub mod retype;
 
@@ -44,8 +44,8 @@ pub struct Names {
 }
 
 impl Names {
-    /// Keeps the new names that a fact brings. One that cannot be taken is left out, and its neighbours stay. A page brings as
-    /// many as its policy and the day's quotas say; the admin side (`None`) as many as there is room for.
+    /// Keeps the new names that a fact brings. One that cannot be taken is left out, and its neighbours stay. A page
+    /// brings as many as its policy and the day's quotas say; the admin side (`None`) as many as there is room for.
     ///
     /// # Errors
     /// [`StoreError`].

@@ -58,8 +58,8 @@ impl Made {
 /// How old steering is that is made anew: a wake-up each minute comes now and then a little early.
 const DUE_MS: Millis = limits::STEERING_MS * 9 / 10;
 
-/// Renews what is a minute old, of every tenant that has something to steer or had. A tenant of which something stored cannot
-/// be read keeps what was published last; it holds no other tenant up.
+/// Renews what is a minute old, of every tenant that has something to steer or had. A tenant of which something stored
+/// cannot be read keeps what was published last; it holds no other tenant up.
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.

@@ -86,7 +86,8 @@ pub struct Campaign {
     pub code: u32,
     /// The id of its advertiser.
     pub advertiser: String,
-    /// From when on its ads are placed: a date and time with its offset (RFC 3339), or milliseconds since 1970. Default: at once.
+    /// From when on its ads are placed: a date and time with its offset (RFC 3339), or milliseconds since 1970.
+    /// Default: at once.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "moment::text")]
     pub starts: Option<String>,
     /// From when on they are not any more. Default: never.

@@ -1,5 +1,5 @@
-//! Strict reading of JSON that a person writes: a key that an object has twice is an error, where `serde_json` keeps the last
-//! one without a word.
+//! Strict reading of JSON that a person writes: a key that an object has twice is an error, where `serde_json` keeps
+//! the last one without a word.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

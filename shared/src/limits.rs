@@ -260,7 +260,8 @@ pub const SNAPSHOT_ATTRIBUTES: usize = 8 * 1024;
 pub const ATTRIBUTE_NAMES: usize = 10_000;
 /// The last of them, which pages do not get.
 pub const ATTRIBUTE_NAMES_RESERVED: usize = 1_000;
-/// New names that pages of one visitor bring on one day, and pages of a whole tenant: nobody uses the others up at once.
+/// New names that pages of one visitor bring on one day, and pages of a whole tenant: nobody uses the others up at
+/// once.
 pub const ATTRIBUTE_NAMES_A_VISITOR: usize = 64;
 /// See [`ATTRIBUTE_NAMES_A_VISITOR`].
 pub const ATTRIBUTE_NAMES_A_DAY: usize = 2_000;

@@ -1,6 +1,6 @@
 //! How the origin steers traffic between two versions of a catalogue: the shares of the arms of experiments with selection
-//! (S4.11), the pace of campaigns with a budget, which limited offers are over, and which segments pages cannot write. Made again
-//! each minute, read by every isolate each half.
+//! (S4.11), the pace of campaigns with a budget, which limited offers are over, and which segments pages cannot write.
+//! Made again each minute, read by every isolate each half.
 
 use std::collections::{BTreeMap, BTreeSet};
 

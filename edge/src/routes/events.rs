@@ -76,8 +76,8 @@ pub(crate) struct EventsRoute {
 }
 
 impl Route for EventsRoute {
-    /// The catalogue says whether the caps of a shown ad are strict, and what is published beside it which segments a page
-    /// cannot write.
+    /// The catalogue says whether the caps of a shown ad are strict, and what is published beside it which segments a
+    /// page cannot write.
     fn catalogue_need(&self) -> CatalogueNeed {
         let needs =
             |fact: &Fact| shown_ad(fact).is_some_and(|ad| ad != 0) || matches!(fact.what, What::Segments { .. });
@@ -256,7 +256,8 @@ impl AcceptedEvents {
         self.answer.accepted += 1;
     }
 
-    /// Takes writes of segments that the origin fills out of an event, each refused by name. Returns whether something is left.
+    /// Takes writes of segments that the origin fills out of an event, each refused by name. Returns whether something
+    /// is left.
     fn allow_segments(&mut self, state: &RequestState, index: usize, fact: &mut Fact) -> bool {
         let What::Segments { writes } = &mut fact.what else { return true };
         let is_materialised = |id: SegmentId| state.catalogue.steering.materialised.contains(&id.0);

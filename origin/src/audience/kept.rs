@@ -280,8 +280,8 @@ pub struct Page {
     pub last: Option<VisitorId>,
 }
 
-/// What differs between the people who match and what was written, after a visitor; and where others wrote the segment: a member
-/// who is not in it comes back, and a stranger who is leaves.
+/// What differs between the people who match and what was written, after a visitor; and where others wrote the segment:
+/// a member who is not in it comes back, and a stranger who is leaves.
 ///
 /// # Errors
 /// [`StoreError`].

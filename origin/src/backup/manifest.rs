@@ -1,4 +1,5 @@
-//! The digests of a backup's files, taken when it was made: a bit that flips in it later is noticed before it is restored.
+//! The digests of a backup's files, taken when it was made: a bit that flips in it later is noticed before it is
+//! restored.
 
 use std::collections::BTreeMap;
 use std::fs::File;

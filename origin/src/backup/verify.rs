@@ -7,8 +7,8 @@ use causeway_shared::wire::profile as form;
 use super::{BackupError, COPYING, Held, inspect, manifest, open, open_checked};
 use crate::store;
 
-/// Checks a backup as a whole: its files against the digests that were taken with it, the structure of both, and that what is
-/// stored of each visitor can be read. Gives what it holds, and of how many visitors something cannot be read.
+/// Checks a backup as a whole: its files against the digests that were taken with it, the structure of both, and that
+/// what is stored of each visitor can be read. Gives what it holds, and of how many visitors something cannot be read.
 ///
 /// # Errors
 /// [`BackupError`].

@@ -131,8 +131,8 @@ pub fn counted(conn: &Connection, current: &Experiments, now: Millis) -> Result<
     Ok(counted)
 }
 
-/// Reads the budgets of all current versions. A tenant whose budgets cannot be read is named in [`Budgets::unreadable`]; it
-/// holds no other tenant up.
+/// Reads the budgets of all current versions. A tenant whose budgets cannot be read is named in
+/// [`Budgets::unreadable`]; it holds no other tenant up.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].

@@ -26,8 +26,8 @@ pub(super) enum Attributes {
         /// The write.
         write: String,
     },
-    /// Declare the type of an attribute, or change it. Shows its plan first: how many stored values the new type can say, and
-    /// how many are removed.
+    /// Declare the type of an attribute, or change it. Shows its plan first: how many stored values the new type can
+    /// say, and how many are removed.
     Retype {
         /// The attribute's name.
         name: String,

@@ -14,7 +14,8 @@ use super::{Common, Opened, confirmed, is_served};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Backup {
-    /// Check a backup: its files against their digests, their structure, and what is stored of each visitor. Changes nothing.
+    /// Check a backup: its files against their digests, their structure, and what is stored of each visitor. Changes
+    /// nothing.
     Verify {
         /// The backup's folder.
         #[arg(long, value_name = "FOLDER")]

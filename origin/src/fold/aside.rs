@@ -1,5 +1,5 @@
-//! Facts that wait, as something stored cannot be read: the row of their visitor, or a part of their tenant's catalogue. They
-//! were acknowledged, so they are set aside until it can; all that came with them is folded.
+//! Facts that wait, as something stored cannot be read: the row of their visitor, or a part of their tenant's
+//! catalogue. They were acknowledged, so they are set aside until it can; all that came with them is folded.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -46,7 +46,8 @@ pub fn holds(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<
     Ok(conn.prepare_cached(READ)?.exists((tenant.0, visitor.as_bytes()))?)
 }
 
-/// The row that facts of nobody wait under, while their tenant's catalogue cannot be read: no visitor has one below zero.
+/// The row that facts of nobody wait under, while their tenant's catalogue cannot be read: no visitor has one below
+/// zero.
 pub(super) fn row_of_nobody(tenant: TenantNo) -> i64 {
     -tenant.0
 }

@@ -1,5 +1,5 @@
-//! Declares an attribute's kind, or changes it: the name gets a new token of the new kind, and every stored value of the old
-//! token is written again as the new kind says it. The old token keeps a name of its own, which nobody writes.
+//! Declares an attribute's kind, or changes it: the name gets a new token of the new kind, and every stored value of
+//! the old token is written again as the new kind says it. The old token keeps a name of its own, which nobody writes.
 
 use std::sync::Arc;
 
@@ -101,7 +101,8 @@ pub fn plan(conn: &mut Connection, tenant: &Known, name: &str, to: Kind) -> Resu
     Ok(plan)
 }
 
-/// Changes the kind, then the stored values in several transactions. One that was interrupted goes on when it runs again.
+/// Changes the kind, then the stored values in several transactions. One that was interrupted goes on when it runs
+/// again.
 ///
 /// # Errors
 /// [`RetypeError`]; then what was written stays, and running it again writes the rest.
@@ -151,8 +152,8 @@ fn change(group: &mut Group<'_>, tenant: &Known, name: &str, to: Kind) -> Result
     Ok(())
 }
 
-/// Gives the name a token of the kind, and the token before a name of its own; gives the tokens that are others now, none
-/// where the name has that kind already.
+/// Gives the name a token of the kind, and the token before a name of its own; gives the tokens that are others now,
+/// none where the name has that kind already.
 fn rename(conn: &Connection, tenant: TenantNo, name: &str, to: Kind) -> Result<Vec<Token>, RetypeError> {
     const RENAME: &str = "UPDATE attribute_names SET name = ?3 WHERE tenant = ?1 AND token = ?2";
     const PUT: &str = "INSERT INTO attribute_names (tenant, token, name, kind) VALUES (?1, ?2, ?3, ?4)";

@@ -18,7 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(20);
 /// And one that looks at very many people.
 const LONGEST_HEAVY: Duration = Duration::from_secs(60);
-/// Answers at most that hold a list of people while they are written to callers who may be slow: 16 MB each of a million.
+/// Answers at most that hold a list of people while they are written to callers who may be slow: 16 MB each of a
+/// million.
 const STREAMS: usize = 16;
 /// Steps of SQLite between two looks at the time: some milliseconds.
 const STEPS: i32 = 10_000;
@@ -103,7 +104,8 @@ impl Readers {
         self.read_at(vec![place], ReadClass::Cheap, read).await
     }
 
-    /// The same of very many people. Only half of the connections are for such reads: further ones wait for one another.
+    /// The same of very many people. Only half of the connections are for such reads: further ones wait for one
+    /// another.
     ///
     /// # Errors
     /// [`ReadError`].

@@ -2,9 +2,9 @@
 //! thread moves itself, all facts that come next would wait.
 //!
 //! SQLite's passive checkpoint goes on beside readers and writers, and moves what is there when it begins. The log begins
-//! again from the start only when all is moved between two transactions and nobody reads what was in it, which under load is
-//! seldom so: reads overlap. Once it is [`RESTART`] long this thread has it begun again, for which writers wait a moment; once it
-//! is [`LONG`] the thread that folds moves the rest of it after all.
+//! again from the start only when all is moved between two transactions and nobody reads what was in it, which under
+//! load is seldom so: reads overlap. Once it is [`RESTART`] long this thread has it begun again, for which writers wait
+//! a moment; once it is [`LONG`] the thread that folds moves the rest of it after all.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

@@ -415,7 +415,8 @@ fn a_backup_that_cannot_be_restored_leaves_a_store_that_serves() {
         assert_eq!(refused.status.code(), Some(1), "{refused:?}");
         String::from_utf8(refused.stderr).unwrap()
     };
-    // Whole, but not of this form: that is seen only once it is copied and brought up to date. By its digests it is refused before.
+    // Whole, but not of this form: that is seen only once it is copied and brought up to date. By its digests it is
+    // refused before.
     std::fs::remove_file(to.join("manifest.json")).unwrap();
     let backup = rusqlite::Connection::open(to.join("causeway.db")).unwrap();
     backup.execute_batch("ALTER TABLE attribute_names RENAME TO other_names").unwrap();

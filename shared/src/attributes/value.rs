@@ -99,7 +99,8 @@ impl Finite {
         self.0
     }
 
-    /// The whole number that it is; `None` for a fraction, and for a number above 2⁵³, where not every integer is a float.
+    /// The whole number that it is; `None` for a fraction, and for a number above 2⁵³, where not every integer is a
+    /// float.
     #[must_use]
     pub(crate) fn whole(self) -> Option<i64> {
         // It is exact: within the bound every whole float is an integer of 64 bits.
@@ -211,9 +212,9 @@ impl Value {
         }
     }
 
-    /// The value that JSON says. A number is an integer when it is written as one and fits 64 bits. A string is a string,
-    /// whatever its form: only an attribute of dates takes it for one ([`Value::fit`]). A string may be repeated in an array,
-    /// and counts each time.
+    /// The value that JSON says. A number is an integer when it is written as one and fits 64 bits. A string is a
+    /// string, whatever its form: only an attribute of dates takes it for one ([`Value::fit`]). A string may be
+    /// repeated in an array, and counts each time.
     ///
     /// # Errors
     /// When it is of no kind or over a bound; the text says what would be right.
@@ -232,7 +233,8 @@ impl Value {
         }
     }
 
-    /// As JSON. [`Value::from_json`] and [`Value::fit`] give it again. A float that is a whole number is written as one.
+    /// As JSON. [`Value::from_json`] and [`Value::fit`] give it again. A float that is a whole number is written as
+    /// one.
     #[must_use]
     pub fn to_json(&self) -> Json {
         match self {
@@ -245,14 +247,15 @@ impl Value {
         }
     }
 
-    /// The kind that a name gets which this value uses first. Numbers are one kind, so that 20 does not refuse 19.99 later.
+    /// The kind that a name gets which this value uses first. Numbers are one kind, so that 20 does not refuse 19.99
+    /// later.
     #[must_use]
     pub fn first_kind(&self) -> Kind {
         if matches!(self, Self::Integer(_)) { Kind::Float } else { self.kind() }
     }
 
-    /// The value as an attribute of this kind takes it: an integer that a float says exactly is one, a float that is a whole
-    /// number is an integer, and a string YYYY-MM-DD of a day that exists is a date.
+    /// The value as an attribute of this kind takes it: an integer that a float says exactly is one, a float that is a
+    /// whole number is an integer, and a string YYYY-MM-DD of a day that exists is a date.
     ///
     /// # Errors
     /// The value itself, when it does not match.
@@ -269,8 +272,8 @@ impl Value {
         }
     }
 
-    /// The value that a change of its attribute's kind makes of it, as near as the new kind comes: a text that says a number is
-    /// one, a number becomes its text, a string a set of one. `None` where the new kind has nothing for it.
+    /// The value that a change of its attribute's kind makes of it, as near as the new kind comes: a text that says a
+    /// number is one, a number becomes its text, a string a set of one. `None` where the new kind has nothing for it.
     #[must_use]
     pub fn convert(self, kind: Kind) -> Option<Self> {
         let value = match (self.fit(kind), kind) {

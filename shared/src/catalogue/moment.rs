@@ -1,4 +1,5 @@
-//! Moments of a catalogue as a person writes them: a date and time with its offset (RFC 3339), or milliseconds since 1970.
+//! Moments of a catalogue as a person writes them: a date and time with its offset (RFC 3339), or milliseconds since
+//! 1970.
 
 use serde::{Deserialize, Deserializer, de};
 

@@ -69,10 +69,12 @@ struct SeenForm {
     last: u64,
 }
 
-/// Bytes of the CRC-32 after a stored profile: a bit that flips on the disk changes sums, which have a form all the same.
+/// Bytes of the CRC-32 after a stored profile: a bit that flips on the disk changes sums, which have a form all the
+/// same.
 const SUM: usize = 4;
 
-/// A stored profile's bytes, without its attributes, exposures, units and events: the store keeps them apart. Its CRC-32 follows.
+/// A stored profile's bytes, without its attributes, exposures, units and events: the store keeps them apart. Its
+/// CRC-32 follows.
 #[must_use]
 pub fn encode(profile: &Profile) -> Vec<u8> {
     let sessions: Vec<u8> = profile.sessions.iter().flat_map(|session| session.0.to_be_bytes()).collect();
