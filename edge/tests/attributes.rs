@@ -161,7 +161,7 @@ impl World {
         let membership = Membership { epoch: Epoch(1), devices: 2, admits, ..Membership::default() };
         let version = Version { restore: 0, counter: 1 };
         let unique = self.ann.clone();
-        let snapshot = Snapshot { version, visitor: own, unique, membership, profiles, best: None, truncated: false };
+        let snapshot = Snapshot { version, visitor: own, unique, membership, profiles, best: None };
         let key = snapshot_key(&self.tenant, own);
         let value = wire::kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot))).unwrap();
         self.kv.insert(key, value);

@@ -151,7 +151,6 @@ fn stored_pair(browser: &Browser, own: VisitorId, other: VisitorId, unsure: &[Vi
         membership,
         profiles: [(own, sub(1)), (other, sub(10))].into(),
         best: None,
-        truncated: false,
     };
     let key = kv::snapshot_key(&"demo".parse().unwrap(), own);
     wire::kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot))).unwrap()

@@ -81,15 +81,7 @@ fn snapshot(visitor: VisitorId, counter: u64, admits: &[VisitorId], cuts: &[Visi
         ..Membership::default()
     };
     let profiles = admits.iter().map(|v| (*v, SubProfile::pack(version, &content(*v)))).collect();
-    Stored::Snapshot(Box::new(Snapshot {
-        version,
-        visitor,
-        unique: Vec::new(),
-        membership,
-        profiles,
-        best: None,
-        truncated: false,
-    }))
+    Stored::Snapshot(Box::new(Snapshot { version, visitor, unique: Vec::new(), membership, profiles, best: None }))
 }
 
 #[test]

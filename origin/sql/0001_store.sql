@@ -40,8 +40,11 @@ CREATE TABLE visitors (
     events     BLOB    NOT NULL DEFAULT x'',    -- by name, packed
     best       INTEGER,                 -- best time in its snapshot handed out last: 256 times the hour, and the
                                         -- confidence. A version's value stays, whatever the tenant's sums are since
+    truncated  INTEGER NOT NULL DEFAULT 0,      -- whether its snapshot handed out last had no room for something
     UNIQUE (tenant, visitor)
 ) STRICT;
+-- They are written again when a catalogue asks for what their snapshots may have left out.
+CREATE INDEX visitors_truncated ON visitors (tenant) WHERE truncated;
 CREATE INDEX visitors_by_person ON visitors (person, last_seen DESC);
 -- Whose each visitor is, without its row: a visitor has hundreds of bytes there, and forty here.
 CREATE INDEX visitors_by_id ON visitors (tenant, visitor, person, weight);
@@ -598,6 +601,7 @@ CREATE TABLE catalogues (
     limited     TEXT    NOT NULL DEFAULT '[]', -- its campaigns with only so many recipients, as JSON
     budgets     TEXT    NOT NULL DEFAULT '[]', -- the part of it that billing needs, as JSON
     experiments TEXT    NOT NULL,       -- the part of it that the fold needs, as JSON
+    queried     TEXT,                   -- what it asks of people, as JSON; none: it is to be found in the document
     document    TEXT    NOT NULL,       -- JSON, every row with its code
     PRIMARY KEY (tenant, version)
 ) STRICT, WITHOUT ROWID;

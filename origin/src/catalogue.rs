@@ -29,7 +29,7 @@ use crate::tenants::{Known, Tenants};
 pub use carry::{Before, Numbers, OF_TENANTS, renew, standing};
 pub use current::{
     Budgets, Conversions, Counted, Experiments, budgets, budgets_of_tenant, counted, experiments,
-    experiments_of_tenant, limited_of_tenant,
+    experiments_of_tenant, limited_of_tenant, queried,
 };
 pub use document::{CheckError, Checked};
 
@@ -258,24 +258,24 @@ pub fn apply(
     document: Value,
     by: &str,
 ) -> Result<Applied, ApplyError> {
-    const KEEP: &str = "INSERT INTO catalogues (tenant, version, document, sha256, experiments, budgets, limited, applied, by)
-        SELECT ?1, ifnull(max(version), 0) + 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8 FROM catalogues WHERE tenant = ?1 RETURNING version";
-    const DERIVED: &str =
-        "UPDATE catalogues SET experiments = ?3, budgets = ?4, limited = ?5 WHERE tenant = ?1 AND version = ?2";
+    const KEEP: &str = "INSERT INTO catalogues (tenant, version, document, sha256, experiments, budgets, limited, applied, by, queried)
+        SELECT ?1, ifnull(max(version), 0) + 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9 FROM catalogues WHERE tenant = ?1 RETURNING version";
+    const DERIVED: &str = "UPDATE catalogues SET experiments = ?3, budgets = ?4, limited = ?5, queried = ?6
+        WHERE tenant = ?1 AND version = ?2";
     const CODE: &str = "INSERT INTO catalogue_codes (tenant, sort, id, code) VALUES (?1, ?2, ?3, ?4)";
     group::within(conn, rules, &Metrics::default(), given, |group| {
-        let Checked { document, sha256, experiments, budgets, limited, codes, plan } =
+        let Checked { document, sha256, experiments, budgets, limited, queried, codes, plan } =
             check(group.tx, tenant, document)?;
         if let Some(before) = kept(group.tx, tenant.no, None)?.filter(|before| before.sha256 == sha256) {
-            group.tx.execute(DERIVED, (tenant.no.0, before.version, experiments, budgets, limited))?;
+            group.tx.execute(DERIVED, (tenant.no.0, before.version, experiments, budgets, limited, queried))?;
             return Ok(Applied { version: before.version, changed: false, plan });
         }
         for (sort, id, code) in &codes {
             group.tx.prepare_cached(CODE)?.execute((tenant.no.0, sort, id, code))?;
         }
-        let values = (tenant.no.0, &document, sha256, experiments, budgets, limited, signed(group.now), by);
+        let values = (tenant.no.0, &document, sha256, experiments, budgets, limited, signed(group.now), by, queried);
         let version = group.tx.prepare_cached(KEEP)?.query_row(values, |row| row.get(0))?;
-        make_current(group, tenant.no, version)?;
+        make_current(group, tenant, version)?;
         Ok(Applied { version, changed: true, plan })
     })
 }
@@ -298,7 +298,7 @@ pub fn rollback(
         if before.is_some_and(|before| before.version == version) {
             return Ok(Applied { version, changed: false, plan });
         }
-        make_current(group, tenant.no, version)?;
+        make_current(group, tenant, version)?;
         Ok(Applied { version, changed: true, plan })
     })
 }
@@ -308,15 +308,15 @@ pub fn rollback(
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
-pub(crate) fn reissue(group: &mut Group<'_>, tenant: TenantNo, version: u32) -> Result<(), StoreError> {
+pub(crate) fn reissue(group: &mut Group<'_>, tenant: &Known, version: u32) -> Result<(), StoreError> {
     const COPY: &str = "INSERT INTO catalogues (tenant, version, document, sha256, experiments, budgets, limited, applied, by)
         SELECT tenant, (SELECT max(version) + 1 FROM catalogues WHERE tenant = ?1), document, sha256, experiments, budgets,
             limited, ?3, by FROM catalogues WHERE tenant = ?1 AND version = ?2 RETURNING version";
-    let new = group.tx.prepare_cached(COPY)?.query_row((tenant.0, version, signed(group.now)), |row| row.get(0))?;
+    let new = group.tx.prepare_cached(COPY)?.query_row((tenant.no.0, version, signed(group.now)), |row| row.get(0))?;
     make_current(group, tenant, new)
 }
 
-fn make_current(group: &mut Group<'_>, tenant: TenantNo, version: u32) -> Result<(), StoreError> {
+fn make_current(group: &mut Group<'_>, known: &Known, version: u32) -> Result<(), StoreError> {
     const REPLACED: &str = "UPDATE catalogues SET replaced = ?2 WHERE tenant = ?1
         AND version = (SELECT version FROM catalogue_current WHERE tenant = ?1)";
     const CURRENT: &str = "INSERT INTO catalogue_current (tenant, version, since) VALUES (?1, ?2, ?3)
@@ -328,6 +328,8 @@ fn make_current(group: &mut Group<'_>, tenant: TenantNo, version: u32) -> Result
         SET conversion = ifnull(e.value ->> '$.conversion', 'purchase'), conversion_until = NULL
         FROM catalogues c, json_each(c.experiments) e WHERE c.tenant = ?1 AND c.version = ?2
             AND catalogue_codes.tenant = ?1 AND sort = 'experiment' AND code = e.value ->> '$.code'";
+    let tenant = known.no;
+    let asked_before = queried(group.tx, known)?;
     // What is handed out from now on is above what was before.
     group.next_version();
     let now = signed(group.now);
@@ -340,6 +342,9 @@ fn make_current(group: &mut Group<'_>, tenant: TenantNo, version: u32) -> Result
     for old in outdated(group.tx, tenant)?.into_iter().filter(|old| old.there) {
         let due = old.replaced.saturating_add(limits::CATALOGUE_KEEP_MS).max(group.now);
         publish::put(group, tenant, Subject::Catalogue(old.version), due)?;
+    }
+    if queried(group.tx, known)?.exceeds(&asked_before) {
+        publish::put_truncated(group, tenant)?;
     }
     Ok(())
 }

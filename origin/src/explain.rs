@@ -140,8 +140,7 @@ fn build_value(conn: &Connection, tenant: &Known, key: &str, ask: &Ask) -> Resul
         pointer.map(|pointer| forms::encode_pointer(key, &pointer))
     } else {
         let built = value::build(conn, tenant, subject, version, ask.now);
-        let (_, value) = built.map_err(|error| ExplainError::Value(key.to_owned(), error))?;
-        value
+        built.map_err(|error| ExplainError::Value(key.to_owned(), error))?.value
     };
     Ok(value.map(String::into_bytes))
 }

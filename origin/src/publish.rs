@@ -7,6 +7,7 @@
 pub mod absent;
 mod ahead;
 mod anew;
+mod snapshot;
 mod sweep;
 mod turns;
 pub mod value;
@@ -19,7 +20,7 @@ use causeway_shared::wire::sync::Publish;
 
 use self::turns::Due;
 pub use self::turns::{Rank, depth, pending};
-use self::value::ValueError;
+use self::value::{Built, ValueError};
 use crate::catalogue;
 use crate::chain;
 use crate::erase;
@@ -210,6 +211,16 @@ fn put_as(group: &Group<'_>, tenant: TenantNo, subject: Subject, due: Millis, ra
     Ok(())
 }
 
+/// Has all snapshots of a tenant that left something out written again, behind news.
+pub(crate) fn put_truncated(group: &Group<'_>, tenant: TenantNo) -> Result<(), StoreError> {
+    const READ: &str = "SELECT visitor FROM visitors INDEXED BY visitors_truncated WHERE tenant = ?1 AND truncated";
+    let mut statement = group.tx.prepare_cached(READ)?;
+    for visitor in statement.query_map([tenant.0], |row| visitor_at(row, 0))? {
+        put_as(group, tenant, Subject::Snapshot(visitor?), group.now, Rank::Bulk)?;
+    }
+    Ok(())
+}
+
 /// Whether a key is to be written, now or later.
 pub(crate) fn waits(group: &Group<'_>, tenant: TenantNo, subject: Subject) -> Result<bool, StoreError> {
     const READ: &str = "SELECT 1 FROM outbox WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND due IS NOT NULL";
@@ -351,7 +362,7 @@ fn lease(group: &mut Group<'_>, due: &Due, best: &mut Told) -> Result<Option<Pub
     let retry = signed(group.now.saturating_add(RETRY_MS));
     let built =
         told.map_err(ValueError::from).and_then(|()| value::build(group.tx, tenant, due.subject, version, group.now));
-    let (key, value) = match built {
+    let Built { key, value, is_truncated } = match built {
         Ok(built) => built,
         Err(ValueError::NotYet) => {
             put_off(group, due, retry)?;
@@ -370,7 +381,7 @@ fn lease(group: &mut Group<'_>, due: &Due, best: &mut Told) -> Result<Option<Pub
     let row = (due.row, signed(version.counter), until, signed(group.now), late);
     group.tx.prepare_cached(LEASE)?.execute(row)?;
     match due.subject {
-        Subject::Snapshot(visitor) => published(group, due.tenant, visitor, version.counter)?,
+        Subject::Snapshot(visitor) => published(group, due.tenant, visitor, version.counter, is_truncated)?,
         Subject::Catalogue(number) => {
             let entry = value.is_some().then_some(version.counter);
             catalogue::handed(group, due.tenant, number, entry)?;
@@ -381,9 +392,15 @@ fn lease(group: &mut Group<'_>, due: &Due, best: &mut Told) -> Result<Option<Pub
     Ok(Some(Publish { entry: version.counter, key, version, value, due: due.due }))
 }
 
-fn published(group: &Group<'_>, tenant: TenantNo, visitor: VisitorId, counter: u64) -> Result<(), StoreError> {
-    const MARK: &str = "UPDATE visitors SET published = ?3 WHERE tenant = ?1 AND visitor = ?2";
-    group.tx.prepare_cached(MARK)?.execute((tenant.0, visitor.as_bytes(), signed(counter)))?;
+fn published(
+    group: &Group<'_>,
+    tenant: TenantNo,
+    visitor: VisitorId,
+    counter: u64,
+    is_truncated: bool,
+) -> Result<(), StoreError> {
+    const MARK: &str = "UPDATE visitors SET published = ?3, truncated = ?4 WHERE tenant = ?1 AND visitor = ?2";
+    group.tx.prepare_cached(MARK)?.execute((tenant.0, visitor.as_bytes(), signed(counter), is_truncated))?;
     Ok(())
 }
 
@@ -399,3 +416,7 @@ fn stands(group: &Group<'_>, due: &Due, counter: u64) -> Result<(), StoreError> 
 #[cfg(test)]
 #[path = "publish/tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "publish/unknown_tests.rs"]
+mod unknown_tests;

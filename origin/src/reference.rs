@@ -298,6 +298,12 @@ const TENANT: &[(&str, &str, &str)] = &[
         "Seconds, up to 600, a snapshot takes to reach the KV; a younger visitor is not looked up.",
     ),
     (
+        "caps_when_unknown",
+        "\"count\"",
+        "What becomes of an ad with caps while actions of the person may be missing, because its snapshot was not read or left some out. `count`: the known actions count, so \
+     that it may be seen more often than its caps say. `hold`: it is not placed.",
+    ),
+    (
         "mint_limit",
         "none",
         "The worker's rate limit for new visitors, by network of clients: a name of `[[ratelimits]]` in its configuration. Without one MINT_LIMIT. What the worker is not \

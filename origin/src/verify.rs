@@ -225,7 +225,7 @@ fn look(conn: &Connection, rules: &Rules, asked: &Asked, now: Millis) -> Result<
     let Ok(tenant) = rules.tenants.by_no(asked.tenant) else { return Ok(Looked::Found(Found::Waiting)) };
     let state = State::of(conn, asked)?;
     let value = match value::build(conn, tenant, asked.subject, state.version, now) {
-        Ok((_, value)) => value,
+        Ok(built) => built.value,
         Err(ValueError::Store(e)) if !e.is_of_a_value() => return Err(e),
         // It is not written before it can be.
         Err(_) => return Ok(again(None)),

@@ -7,7 +7,7 @@ mod packed;
 mod value;
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::Millis;
 use crate::limits;
@@ -81,25 +81,29 @@ impl AttributeMap {
         self.0.iter().map(|(token, (stamp, value))| (*token, *stamp, value.as_ref()))
     }
 
-    /// The newest writes that have at most so many bytes when they are packed; one that is too long makes room for
-    /// older ones. Where not all fit, some bytes may be left over.
+    /// What is kept of them where they may have at most so many bytes, packed; `None` where all fit. The attributes in
+    /// `first` stay before others, then the newest writes do; one that is too long makes room for older ones, and some
+    /// bytes may be left over. An attribute in `first` that was never written is kept as one that was removed before any
+    /// write: so a reader knows that it is absent.
     #[must_use]
-    pub fn newest_within(&self, bytes: usize) -> Self {
+    pub fn kept_within(&self, bytes: usize, first: &BTreeSet<Token>) -> Option<Self> {
         if self.pack().len() <= bytes {
-            return self.clone();
+            return None;
         }
-        let mut by_stamp: Vec<_> = self.0.iter().collect();
-        by_stamp.sort_unstable_by_key(|(token, (stamp, _))| Reverse((*stamp, **token)));
+        let never = (Stamp::default(), None);
+        let absent = first.iter().filter(|token| !self.0.contains_key(token)).map(|token| (token, &never));
+        let mut all: Vec<_> = self.0.iter().chain(absent).collect();
+        all.sort_unstable_by_key(|(token, (stamp, _))| Reverse((first.contains(token), *stamp, **token)));
         let (mut kept, mut left, mut last) = (Self::default(), bytes.saturating_sub(packed::FRAME), None);
-        for (token, (stamp, value)) in by_stamp {
+        for (token, (stamp, value)) in all {
             let of_stamp = if last == Some(*stamp) { 0 } else { packed::STAMP };
             let needed = packed::ROW + of_stamp + value.as_ref().map_or(0, |value| value.pack().len());
-            if needed <= left {
+            if needed <= left && kept.0.len() < limits::ATTRIBUTES {
                 (left, last) = (left - needed, Some(*stamp));
                 kept.0.insert(*token, (*stamp, value.clone()));
             }
         }
-        kept
+        Some(kept)
     }
 
     /// When an attribute was written or removed last.

@@ -9,6 +9,7 @@ mod compiled;
 mod flat;
 pub(crate) mod moment;
 mod problems;
+mod queried;
 #[cfg(test)]
 mod tests;
 

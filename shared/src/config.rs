@@ -104,6 +104,10 @@ pub struct Tenant {
     /// not asked. Default [`limits::VALUE_MICROS`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most_value_micros: Option<Micros>,
+    /// What becomes of an ad with caps while it is unknown how often it was seen: part of the person's data could not be read.
+    /// Default `count`.
+    #[serde(default, skip_serializing_if = "UnknownCaps::is_count")]
+    pub caps_when_unknown: UnknownCaps,
     /// The ad shown while no catalogue decides: an opaque JSON object for the page. Default: none, `"ad": null`.
     #[serde(default)]
     pub house_ad: Option<serde_json::Value>,
@@ -127,6 +131,23 @@ pub enum NoSignal {
     Deny,
     /// Full identity: for places and pages where no law asks for a signal.
     Allow,
+}
+
+/// What becomes of an ad with caps while actions that count for them may be missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UnknownCaps {
+    /// The known actions count: the ad may be seen more often than its caps say.
+    #[default]
+    Count,
+    /// The ad is held back.
+    Hold,
+}
+
+impl UnknownCaps {
+    fn is_count(&self) -> bool {
+        *self == Self::Count
+    }
 }
 
 /// Who may bring new names of attributes, of which a tenant has [`limits::ATTRIBUTE_NAMES`] for ever.

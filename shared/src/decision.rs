@@ -8,6 +8,7 @@
 //!
 //! What holds for a kind of placement is asked once a call ([`Kind`]); a placement walks over the ads that are left.
 
+mod described;
 mod fate;
 mod kind;
 mod page;
@@ -18,16 +19,15 @@ mod worth;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::actions::{self, Entity, PackedActions, Verb, ViewType, ViewTypes};
-use crate::attributes::{Token, Value};
 use crate::catalogue::{Bound, Compiled, Group, Offer, Terms};
-use crate::filter::{self, History, Subject, Told};
+use crate::filter::{History, Subject, Told};
 use crate::ids::Millis;
-use crate::profile::Totals;
-use crate::segments::SegmentId;
+use crate::profile::{MissingParts, Totals};
 use crate::steering::Steering;
 use crate::time::Minute;
 use crate::view::Counted;
 
+pub use described::Described;
 pub use fate::{Fate, NoAd};
 use kind::{Candidate, Kind};
 use page::OnPage;
@@ -42,6 +42,8 @@ pub struct Person<'a> {
     pub actions: Vec<PackedActions<'a>>,
     /// The sums over all of them.
     pub totals: Totals,
+    /// What of the actions and the sums may be missing ([`Counted::missing`]).
+    pub missing: MissingParts,
     /// Who counts, which says when their events were; `None` where no filter is to know it.
     pub counted: Option<&'a Counted<'a>>,
     /// The arms it is in ([`crate::experiment::arms`]); empty where nothing may be tested on it.
@@ -63,38 +65,6 @@ pub enum Holding {
     Has(u32),
     /// It may get one: an object is to be asked.
     May,
-}
-
-/// What filters may ask of a person, read from its view.
-#[derive(Debug, Clone, Default)]
-pub struct Described {
-    attributes: Vec<(Token, Value)>,
-    segments: Vec<SegmentId>,
-    devices: u32,
-    seen: Option<(Millis, Millis)>,
-    best_now: Option<bool>,
-}
-
-impl Described {
-    /// Of the person that counts, at a time.
-    #[must_use]
-    pub fn of(counted: &Counted<'_>, now: Millis) -> Self {
-        let attributes = counted.attributes();
-        Self {
-            attributes: attributes.iter().map(|(token, value)| (token, value.clone())).collect(),
-            segments: counted.segments(now),
-            devices: counted.devices(),
-            seen: counted.seen(),
-            best_now: counted.best().map(|best| best.is_now(now)),
-        }
-    }
-
-    /// The same, to be asked.
-    #[must_use]
-    pub fn person(&self) -> filter::Person<'_> {
-        let Self { attributes, segments, devices, seen, best_now } = self;
-        filter::Person { attributes, segments, devices: *devices, seen: *seen, best_now: *best_now }
-    }
 }
 
 /// A place on the page that asks for an ad.
@@ -121,6 +91,10 @@ pub struct Given<'a> {
     pub draw: u64,
     /// Codes of the ads that the page shows already, in the order they were placed.
     pub shown: &'a [u32],
+    /// Whether ads with caps are held back while it is unknown how often they were seen.
+    pub holds_caps: bool,
+    /// Whether it is to be told which data leaves targeting unknown ([`Question::unknown_fields`]).
+    pub explains: bool,
 }
 
 /// What is decided for one placement: the ad's place in [`Compiled::offers`], or why there is none.
@@ -133,6 +107,8 @@ pub struct Question<'a> {
     given: Given<'a>,
     /// By question of the catalogue, then place of its counter; `None` without a person.
     counts: Option<Vec<Vec<u32>>>,
+    /// Whether there may be actions that [`Self::counts`] lacks, and no ad with caps is placed for that reason.
+    holds_caps: bool,
     /// The arms that the person is in; empty without one.
     arms: Vec<Option<u8>>,
     /// The units that it may see; `None` without a person.
@@ -155,7 +131,12 @@ impl<'a> Question<'a> {
     ) -> Self {
         let minute = Minute::at(given.now);
         let history = |person: &Person<'_>| {
-            let history = History { totals: person.totals, actions: &person.actions, events: person.events() };
+            let history = History {
+                totals: person.totals,
+                actions: &person.actions,
+                events: person.events(),
+                missing: person.missing,
+            };
             catalogue.targets.answers(&history, minute)
         };
         let told = person.map(history).unwrap_or_default();
@@ -170,7 +151,9 @@ impl<'a> Question<'a> {
             }
         }
         let counts = person.map(|person| counts(catalogue, person, minute));
-        Self { catalogue, given, counts, arms, units, kinds, placements }
+        let uncounted = MissingParts::ACTIONS.union(MissingParts::MEMBERS);
+        let holds_caps = given.holds_caps && person.is_some_and(|person| person.missing.overlaps(uncounted));
+        Self { catalogue, given, counts, holds_caps, arms, units, kinds, placements }
     }
 
     /// The ads under strict caps that may be placed, by placement, the first choice first: as many as come before the
@@ -418,8 +401,9 @@ impl<'a> Question<'a> {
 
     fn capped(&self, offer: &Offer, page: &OnPage<'_>) -> Option<Fate> {
         match &self.counts {
-            None if !offer.is_capped() => None,
+            _ if !offer.is_capped() => None,
             None => Some(Fate::Nobody),
+            Some(_) if self.holds_caps => Some(Fate::CountUnknown),
             Some(counts) => self.catalogue.bounds(offer).find_map(|bound| {
                 let counted = *counts.get(bound.question)?.get(bound.place as usize)?;
                 let counted = counted.saturating_add(placed_of(&page.placed, offer.entity, &bound));

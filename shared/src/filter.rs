@@ -2,19 +2,20 @@
 //! Mongo query style is parsed once ([`parse`]) against the tenant's words, and then asked of subjects
 //! ([`Filter::matches`]); many filters are asked at once through an [`Index`].
 //!
-//! **What is not there.** A person, a page or a place may lack what a condition looks at. As in Mongo, comparisons,
+//! **Absent values.** A person, a page or a place may lack what a condition looks at. As in Mongo, comparisons,
 //! `$eq` and `$in` do not hold then, and `$ne`, `$nin`, `$exists: false` and a `$not` around one that does not hold do.
-//! A list without entries is not there. Without a person – no permission, nobody recognised – nothing of a person is
-//! there.
+//! A list without entries is absent. Without a person – no permission, nobody recognised – everything of a person is
+//! absent.
 //!
 //! **Lists** – an attribute of strings, a page's keywords, a person's segments – match when any entry does, and `$ne` and
 //! `$nin` when none does.
 //!
-//! **What cannot be said.** A count that nobody keeps, and all of a person that could not be read whole, is neither true
-//! nor false: a condition on it does not hold, and neither does its opposite, so that a filter holds only where it is
-//! certain. This is decided at the condition: `$not` is carried down to the conditions when a filter is parsed, and
-//! everything above them has two values. What a snapshot cannot count is refused when a targeting is parsed
-//! ([`Answers::Snapshot`]).
+//! **Unknown values.** Unknown is not absent (docs/adr/0004-unknown-is-not-absent.md). A condition on data that may be
+//! missing ([`PersonGaps`]), and on a count that nobody keeps, is neither true nor false, and neither is its opposite. A
+//! condition that is not negated is true where it holds for what was read. A filter matches where it is true.
+//! `$not` is carried down to the conditions when a filter is parsed, so that "is it true" needs two values above them;
+//! [`Index::unknown_fields`] tells false from unknown. What a snapshot cannot count is refused when a targeting is
+//! parsed ([`Answers::Snapshot`]).
 //!
 //! It never looks at a clock, a profile or a catalogue: what a subject is, and its counts, are given.
 
@@ -33,7 +34,7 @@ pub use field::Field;
 pub use index::{Index, Matches};
 pub(crate) use parse::rfc3339;
 pub use parse::{Answers, Entities, Words, parse};
-pub use subject::{Person, Subject};
+pub use subject::{Person, PersonGaps, Subject};
 
 pub(crate) use subject::{Read, number_of, read_value};
 
@@ -55,6 +56,17 @@ impl Filter {
     #[must_use]
     pub fn counts(&self) -> &[CountQuestion] {
         &self.counts
+    }
+
+    /// Tells the field of each condition, whether the condition is negated, and the segments that it names.
+    pub(crate) fn each_field(&self, mut tell: impl FnMut(Field, bool, Vec<u32>)) {
+        self.root.each_condition(&mut |condition| {
+            let named = match (&condition.test, condition.field) {
+                (Test::Numbers(all), Field::Segments) => all.iter().filter_map(|id| u32::try_from(*id).ok()).collect(),
+                _ => Vec::new(),
+            };
+            tell(condition.field, condition.negated, named);
+        });
     }
 
     /// Whether it asks who is in a segment.
@@ -90,6 +102,13 @@ impl Join {
 }
 
 impl Node {
+    fn each_condition(&self, tell: &mut impl FnMut(&Condition)) {
+        match self {
+            Self::Leaf(condition) => tell(condition),
+            Self::Group(_, nodes) => nodes.iter().for_each(|node| node.each_condition(tell)),
+        }
+    }
+
     fn asks_segment(&self, id: SegmentId) -> bool {
         match self {
             Self::Group(_, nodes) => nodes.iter().any(|node| node.asks_segment(id)),
@@ -134,6 +153,25 @@ impl Node {
         }
     }
 
+    fn truth(&self, subject: &Subject<'_>) -> Truth {
+        match self {
+            Self::Leaf(condition) => condition.truth(subject),
+            Self::Group(Join::All, nodes) => nodes.iter().map(|node| node.truth(subject)).min().unwrap_or(Truth::True),
+            Self::Group(Join::Any, nodes) => nodes.iter().map(|node| node.truth(subject)).max().unwrap_or(Truth::False),
+        }
+    }
+
+    /// Adds the fields whose conditions leave it unknown.
+    fn add_unknown_fields(&self, subject: &Subject<'_>, fields: &mut BTreeSet<Field>) {
+        if self.truth(subject) != Truth::Unknown {
+            return;
+        }
+        match self {
+            Self::Leaf(condition) => _ = fields.insert(condition.field),
+            Self::Group(_, nodes) => nodes.iter().for_each(|node| node.add_unknown_fields(subject, fields)),
+        }
+    }
+
     /// The same with other places of the counts.
     fn with_counts(self, place: &impl Fn(u32) -> u32) -> Self {
         match self {
@@ -151,12 +189,41 @@ pub(crate) struct Condition {
     pub(crate) test: Test,
 }
 
+/// The three values of a condition or of a filter, in the order in which `$and` takes the least and `$or` the greatest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Truth {
+    False,
+    Unknown,
+    True,
+}
+
 impl Condition {
     fn holds(&self, subject: &Subject<'_>) -> bool {
-        match subject.read(self.field) {
-            Read::Unknown => false,
-            Read::AtLeast(least) if self.negated => self.test.last() < least,
-            read => self.test.holds(read) != self.negated,
+        self.truth(subject) == Truth::True
+    }
+
+    fn truth(&self, subject: &Subject<'_>) -> Truth {
+        let read = subject.read(self.field);
+        match (self.negated, self.test.holds(read)) {
+            (false, true) => Truth::True,
+            (_, holds) if !self.is_settled(read, holds, subject) => Truth::Unknown,
+            (negated, holds) if negated == holds => Truth::False,
+            _ => Truth::True,
+        }
+    }
+
+    /// Whether no missing data can change what the test says.
+    fn is_settled(&self, read: Read<'_>, holds: bool, subject: &Subject<'_>) -> bool {
+        match read {
+            Read::AtLeast(least) => holds || self.test.last() < least,
+            Read::AtMost(_) => holds,
+            read => match subject.gaps() {
+                Some(gaps) if self.field == Field::Segments => self.test.is_settled_by(gaps.segments),
+                Some(gaps) if self.field.is_of_person() || self.field == Field::BestTime => {
+                    !matches!(read, Read::Unknown) && gaps.is_certain(self.field)
+                }
+                _ => !matches!(read, Read::Unknown),
+            },
         }
     }
 
@@ -224,7 +291,16 @@ impl Test {
         }
     }
 
-    /// Whether it surely holds.
+    /// Whether a test of segments needs no other than these, which the person is certainly not in; `None` for all.
+    fn is_settled_by(&self, absent: Option<&[SegmentId]>) -> bool {
+        match (self, absent) {
+            (_, None) => true,
+            (Self::Numbers(all), Some(absent)) => all.iter().all(|id| is_held(absent, *id)),
+            (_, Some(_)) => false,
+        }
+    }
+
+    /// Whether it holds for what was read.
     pub(crate) fn holds(&self, read: Read<'_>) -> bool {
         match (self, read) {
             (_, Read::Absent | Read::Unknown) => false,
@@ -232,7 +308,7 @@ impl Test {
             (Self::Numbers(all), Read::Number(number)) => all.binary_search(&number).is_ok(),
             (Self::Numbers(all), Read::Segments(held)) => all.iter().any(|id| is_held(held, *id)),
             (Self::AtLeast(least), Read::Number(number) | Read::AtLeast(number)) => number >= *least,
-            (Self::AtMost(most), Read::Number(number)) => number <= *most,
+            (Self::AtMost(most), Read::Number(number) | Read::AtMost(number)) => number <= *most,
             (Self::Texts(all), read) => read.any_text(|text| contains(all, text)),
             (Self::Text(order, to), read) => read.any_text(|text| order.holds(text, to)),
             _ => false,

@@ -5,6 +5,7 @@
 //! waits, and a read that failed or came late is simply not there.
 
 mod claim;
+mod identity_cookie;
 mod members;
 mod observe;
 mod seen;
@@ -14,52 +15,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
 
 pub use self::claim::Claim;
-use self::members::{ProvenMembers, are_of_two_keys, each_once, first_of, keep_own, may_join, same};
+pub use self::identity_cookie::IdentityCookie;
+use self::members::{ProvenMembers, SiblingReads, are_of_two_keys, each_once, first_of, keep_own, may_join, same};
 pub use self::observe::Recognised;
 pub use self::seen::{Met, Seen};
 use crate::ids::{AltHash, AlternateId, Millis, Version, VisitorId};
 use crate::ledger::Ledger;
 use crate::limits;
+use crate::profile::{Known, MissingParts};
 use crate::random::Random;
 use crate::view::{Snapshot, Stored, View};
 
 /// How often an unchanged identity cookie is written anew, so that its 400 days begin again.
 const REWRITE_MS: u64 = 86_400_000;
-
-/// What the identity cookie says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct IdentityCookie {
-    /// This browser's visitor.
-    pub visitor: VisitorId,
-    /// When the cookie was written.
-    pub written: Millis,
-    /// The unique id that the visitor holds, as far as this browser knows.
-    pub tag: Option<AltHash>,
-    /// Alternate ids whose lookup was read: their first four hash bytes after the key id.
-    pub covered: Vec<u32>,
-    /// Earlier visitors of this browser and the unique id each holds, newest first.
-    pub earlier: Vec<(AltHash, VisitorId)>,
-    /// Visitors of the same person that this visitor's own snapshot does not name yet.
-    pub pending: Vec<VisitorId>,
-    /// Receipt and short id of a login that tied this visitor to them: a snapshot that holds it and does not name them says
-    /// that they are not of its person.
-    pub login: Option<(Millis, u64)>,
-}
-
-impl IdentityCookie {
-    /// Whether browsers should have dropped it by now.
-    #[must_use]
-    pub fn expired(&self, now: Millis) -> bool {
-        self.written.saturating_add(limits::IDENTITY_LIFE_MS) < now
-    }
-
-    /// The same without a visitor that is gone; `None` where it is its own.
-    #[must_use]
-    pub fn without(mut self, gone: VisitorId) -> Option<Self> {
-        self.earlier.retain(|(_, visitor)| *visitor != gone);
-        (self.visitor != gone).then_some(self)
-    }
-}
 
 /// What a request brings, with permission given.
 #[derive(Debug, Clone)]
@@ -118,6 +86,8 @@ pub struct Found {
     pub lookups: Vec<VisitorId>,
     /// Whether the read failed or was late, so that a missing value says nothing.
     pub failed: bool,
+    /// Whether a lookup was there that could not be read.
+    pub has_bad_lookup: bool,
 }
 
 /// The state between the request and its first read.
@@ -139,6 +109,8 @@ pub struct Second {
     siblings: Vec<VisitorId>,
     reads: Reads,
     minted: bool,
+    /// Whether a lookup may name visitors that are not known here.
+    lacks_lookups: bool,
 }
 
 /// What comes after the first read.
@@ -223,6 +195,7 @@ impl Begun {
             who.switch(tag, random);
         }
         let minted = other.is_some() && who.origin == Origin::Minted;
+        let lacks_lookups = !self.reads.lookups.is_empty() && (found.failed || found.has_bad_lookup);
         if found.failed {
             who.asked.clear();
         }
@@ -240,6 +213,7 @@ impl Begun {
             siblings,
             reads,
             minted,
+            lacks_lookups,
         }))
     }
 }
@@ -262,7 +236,7 @@ impl Second {
     /// # Errors
     /// As [`Step::Forgotten`], where the visitor is gone, or another member's by now.
     pub fn finish(self, found: Found) -> Result<Recognised, Stays> {
-        let Self { mut who, mut stored, mut newest, siblings, looked_up, .. } = self;
+        let Self { mut who, mut stored, mut newest, siblings, looked_up, lacks_lookups, .. } = self;
         found.stored.into_iter().for_each(|(visitor, there)| drop(stored.insert(visitor, there)));
         found.newest.into_iter().for_each(|(visitor, version)| _ = newest.insert(visitor, version));
         keep_own(&mut stored, &newest);
@@ -293,39 +267,40 @@ impl Second {
             who.adopt(snapshot, &mut view);
         }
         who.ledger.settle(who.now, view.named(own));
-        view.add_known(own, who.ledger.known());
+        view.add_known(own, who.known());
+        view.note_missing(MissingParts::MEMBERS.when(lacks_lookups));
         let named = |visitor| view.memberships().names(visitor);
         let told = !view.memberships().is_silent() && who.login_is_held(&view);
-        let mut pending = Vec::new();
-        let mut brought = Vec::new();
+        let (mut pending, mut siblings_read) = (Vec::new(), SiblingReads::default());
         for sibling in siblings {
             if told && !named(sibling) && !looked_up.contains(&sibling) {
                 continue;
             }
-            match stored.remove(&sibling) {
+            let stays = match stored.remove(&sibling) {
                 Some(Stored::Snapshot(snapshot)) if joining.contains(&sibling) => {
                     let snapshot = others.keep_out_of(*snapshot);
                     proven.learn(&snapshot);
-                    brought.push((sibling, snapshot));
+                    siblings_read.add(sibling, snapshot, newest.get(&sibling));
+                    true
                 }
                 // Under another key than this login's: its next snapshot has both.
-                Some(Stored::Snapshot(snapshot))
-                    if who.cookie.pending.contains(&sibling) && are_of_two_keys(&unique, &snapshot.unique) => {}
-                Some(_) => continue,
-                None => {}
-            }
-            if !named(sibling) {
+                Some(Stored::Snapshot(snapshot)) if are_of_two_keys(&unique, &snapshot.unique) => {
+                    siblings_read.unread.push(sibling);
+                    who.cookie.pending.contains(&sibling)
+                }
+                Some(_) => false,
+                None => {
+                    siblings_read.unread.extend(Some(sibling).filter(|sibling| !named(*sibling)));
+                    true
+                }
+            };
+            if stays && !named(sibling) {
                 pending.push(sibling);
             }
         }
-        view.add_siblings(own, brought);
+        siblings_read.join_into(&mut view, own);
         pending.retain(|v| view.memberships().counts(own, *v));
-        // Whom a new proof ties stay before whom the ids of earlier requests did.
-        if who.holder().is_some_and(|holder| who.asked.contains(&holder.short())) {
-            pending = first_of(pending, &looked_up);
-        }
-        pending.truncate(limits::PENDING_SIBLINGS);
-        who.remember(pending);
+        who.remember(pending, &looked_up);
         Ok(who.recognised(view, proven.into_members()))
     }
 }
@@ -439,8 +414,10 @@ impl Who {
         let own = self.cookie.visitor;
         if snapshot.version < self.ledger.highest {
             if let Some(sub) = snapshot.profiles.remove(&own) {
-                view.add_known(own, crate::profile::Known::from_sub(sub));
+                view.add_known(own, Known::from_sub(sub));
             }
+            // What the newer snapshot said may be something else.
+            view.note_missing(MissingParts::ALL);
             return;
         }
         self.ledger.highest = snapshot.version;
@@ -451,6 +428,12 @@ impl Who {
         view.add_snapshot(snapshot);
     }
 
+    /// What the browser itself knows of its visitor: nothing happened before the request that minted it.
+    fn known(&self) -> Known {
+        let known = self.ledger.known();
+        if self.origin == Origin::Minted { known.of_new_visitor() } else { known }
+    }
+
     /// Whether the visitor's own snapshot was built when the login that its pending siblings come from was known: of whom
     /// it does not name then, the login was cancelled, or linked nobody.
     fn login_is_held(&self, view: &View) -> bool {
@@ -459,7 +442,12 @@ impl Who {
     }
 
     /// What the cookie keeps of this request.
-    fn remember(&mut self, pending: Vec<VisitorId>) {
+    fn remember(&mut self, mut pending: Vec<VisitorId>, looked_up: &[VisitorId]) {
+        // Whom a new proof ties stay before whom the ids of earlier requests did.
+        if self.holder().is_some_and(|holder| self.asked.contains(&holder.short())) {
+            pending = first_of(pending, looked_up);
+        }
+        pending.truncate(limits::PENDING_SIBLINGS);
         self.cookie.tag = self.holder().map(|claim| claim.id.hash).or(self.cookie.tag);
         self.cookie.covered.append(&mut self.asked);
         let over = self.cookie.covered.len().saturating_sub(limits::COVERED);

@@ -170,6 +170,9 @@ pub const EVENT_DAYS: usize = ACTION_DAYS as usize + 1;
 pub const GROUPS: usize = 10_000;
 /// Days of actions that a snapshot holds, and fewer and fewer while it is over its bytes.
 pub const SNAPSHOT_WINDOWS: [u16; 4] = [CAP_DAYS + 1, 14, 7, 1];
+/// Segments that a snapshot keeps before anything else because filters name them: of more it says nothing, and filters that
+/// negate them match nobody whose snapshot lacks segments.
+pub const SNAPSHOT_QUERIED: usize = 2_000;
 /// Minutes of page views, and of purchases, that a snapshot holds of each visitor: the newest.
 pub const SNAPSHOT_EVENT_MINUTES: usize = 32;
 

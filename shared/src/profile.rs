@@ -6,6 +6,8 @@
 //! fact twice, because a sub-profile names its newest facts and a time before which it holds them all.
 
 mod known;
+mod missing;
+mod room;
 mod sub;
 
 use std::collections::BTreeSet;
@@ -24,6 +26,9 @@ use crate::time::{Day, Minute};
 use crate::units::{Unit, Units};
 
 pub use known::{Beyond, Known};
+pub use missing::MissingParts;
+use room::HeldParts;
+pub use room::{QueriedActions, QueriedNames, SnapshotRoom};
 pub use sub::{Content, Names, SubProfile};
 
 /// Sessions counted for one visitor; a browser that loses its ledger on every page would add one each.
@@ -324,15 +329,6 @@ impl Profile {
         self
     }
 
-    /// Leaves out all segments but those written last; tells whether there were more.
-    pub fn keep_segments(&mut self, count: usize) -> bool {
-        let more = self.segments.len() > count;
-        if more {
-            self.segments.keep(count);
-        }
-        more
-    }
-
     /// When the visitor's first and last fact happened; `None` without any.
     #[must_use]
     pub fn seen(&self) -> Option<(Millis, Millis)> {
@@ -343,23 +339,20 @@ impl Profile {
     /// needs to know the newest facts; siblings go without.
     #[must_use]
     pub fn sub_profile(&self, version: Version, named: bool) -> SubProfile {
-        self.sub_profile_since(version, named, Day(0), Day(0))
+        self.sub_profile_within(version, named, &SnapshotRoom::whole(Day(0), &QueriedNames::default()))
     }
 
-    /// The same with the actions from a day on, and when events were from another on. Of the attributes it holds the newest that fit
-    /// [`limits::SNAPSHOT_ATTRIBUTES`].
+    /// The same of what a snapshot has room for; it says which parts it lacks.
     #[must_use]
-    pub fn sub_profile_since(&self, version: Version, named: bool, since: Day, events: Day) -> SubProfile {
+    pub fn sub_profile_within(&self, version: Version, named: bool, room: &SnapshotRoom<'_>) -> SubProfile {
         let skip = self.sessions.len().saturating_sub(limits::NEWEST_SESSIONS);
         let names =
             || Names { sessions: self.sessions.iter().skip(skip).copied().collect(), newest: self.newest.clone() };
-        let (totals, seen, actions) = (self.totals(), self.seen, self.actions.pack_from(since));
-        let segments = if self.segments.is_empty() { Vec::new() } else { self.segments.pack() };
-        let attributes = self.attributes.newest_within(limits::SNAPSHOT_ATTRIBUTES).pack();
+        let HeldParts { actions, segments, attributes, recent, missing } = HeldParts::of(self, room);
         let (names, exposures, units) = (named.then(names), self.exposures.pack(), self.units.pack());
-        let recent = self.events.pack_recent(events.start());
-        let orders = self.orders.pack();
-        let content = Content { totals, seen, names, actions, segments, attributes, exposures, units, recent, orders };
+        let (totals, seen, orders) = (self.totals(), self.seen, self.orders.pack());
+        let content =
+            Content { totals, seen, names, actions, segments, attributes, exposures, units, recent, orders, missing };
         SubProfile::pack(version, &content)
     }
 }

@@ -174,6 +174,23 @@ impl SegmentMap {
         stamps.into_iter().take(gone).for_each(|(_, id)| drop(self.0.remove(&id)));
     }
 
+    /// What is kept of them where at most so many may stay; `None` where all do. The segments in `first` stay in addition,
+    /// up to [`limits::SNAPSHOT_QUERIED`] of them. One of them that was never written is kept as one that was removed
+    /// before any write: so a reader knows that the visitor is not in it.
+    #[must_use]
+    pub fn kept_within(&self, count: usize, first: impl Iterator<Item = SegmentId>) -> Option<Self> {
+        if self.0.len() <= count {
+            return None;
+        }
+        let first = first.take(limits::SNAPSHOT_QUERIED);
+        let queried = first.map(|id| (id, self.0.get(&id).cloned().unwrap_or((Stamp::default(), State::Removed))));
+        let queried: BTreeMap<_, _> = queried.collect();
+        let mut kept = self.clone();
+        kept.keep(count.min(limits::SEGMENTS - queried.len()));
+        kept.0.extend(queried);
+        Some(kept)
+    }
+
     /// How many segments of a range of ids the visitor is in.
     #[must_use]
     pub fn count(&self, ids: RangeInclusive<SegmentId>) -> usize {

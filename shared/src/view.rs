@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::actions::{Action, Actions, PackedActions};
-use crate::attributes::{AttributeMap, PackedAttributes};
+use crate::attributes::{AttributeMap, PackedAttributes, Token};
 use crate::events::Often;
 use crate::experiment::Exposures;
 use crate::fact::PURCHASE;
 use crate::ids::{AltHash, Epoch, Millis, Version, VisitorId};
 use crate::membership::{Membership, Memberships};
 use crate::orders::{self, OrderPurchase, Orders};
-use crate::profile::{Known, SubProfile, Totals};
+use crate::profile::{Known, MissingParts, SubProfile, Totals};
 use crate::rhythm::BestTime;
 use crate::segments::{self, PackedSegments, SegmentId};
 use crate::time::{HourStamp, Minute};
@@ -31,11 +31,17 @@ pub struct Snapshot {
     pub profiles: BTreeMap<VisitorId, SubProfile>,
     /// When its person is best reached; `None` where too little is known of it.
     pub best: Option<BestTime>,
-    /// Whether visitors were left out for size.
-    pub truncated: bool,
 }
 
 impl Snapshot {
+    /// What of the person was left out for size.
+    #[must_use]
+    pub fn missing(&self) -> MissingParts {
+        let of_visitors = self.profiles.values().fold(MissingParts::NONE, |all, sub| all.union(sub.missing()));
+        let lacks_members = usize::try_from(self.membership.devices).is_ok_and(|devices| devices > self.profiles.len());
+        of_visitors.union(MissingParts::MEMBERS.when(lacks_members))
+    }
+
     /// The unique id that the visitor itself surely has; empty where only an unproven id ties it to that member, or nothing.
     #[must_use]
     pub fn surely_held(&self) -> &[AltHash] {
@@ -100,12 +106,11 @@ impl<'a> Counted<'a> {
         self.members.first().copied().unwrap_or(self.own)
     }
 
-    /// How often an event of theirs was, from one minute to before another, which is no more than that while some of them are not
-    /// here; `None` of an event that no snapshot says it of.
+    /// How often an event of theirs was, from one minute to before another: at least so often while some of them are missing;
+    /// `None` of an event that no snapshot says it of.
     #[must_use]
     pub fn within(&self, name: &str, from: Minute, to: Minute) -> Option<Often> {
-        let is_whole = usize::try_from(self.devices()).is_ok_and(|devices| devices <= self.members.len());
-        let none = if is_whole { Often::Exactly(0) } else { Often::AtLeast(0) };
+        let none = if self.missing().overlaps(MissingParts::MEMBERS) { Often::AtLeast(0) } else { Often::Exactly(0) };
         let sum = self.known.iter().try_fold(none, |sum, known| Some(sum.plus(known.within(name, from, to)?)))?;
         if name != PURCHASE {
             return Some(sum);
@@ -128,6 +133,49 @@ impl<'a> Counted<'a> {
     pub fn devices(&self) -> u32 {
         let here = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
         self.view.memberships.devices(self.own, &self.members).saturating_sub(self.left_out).max(here)
+    }
+
+    /// What may be missing of the person's data: it is unknown, not absent.
+    #[must_use]
+    pub fn missing(&self) -> MissingParts {
+        let here = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
+        let own = if self.view.known.contains_key(&self.own) { MissingParts::NONE } else { MissingParts::ALL };
+        let own = own.union(self.view.missing).union(MissingParts::MEMBERS.when(self.devices() > here));
+        self.known.iter().fold(own, |all, known| all.union(known.missing()))
+    }
+
+    /// The attributes whose value, or whose absence, is certain although these parts are missing; `None` for all.
+    #[must_use]
+    pub fn certain_attributes(&self, missing: MissingParts) -> Option<Vec<Token>> {
+        let written = |known: &&Known| known.attributes().into_iter().flat_map(|packed| packed.tokens()).collect();
+        self.certain_everywhere(missing, MissingParts::ATTRIBUTES, written)
+    }
+
+    /// The segments that the person is certainly not in at a time although these parts are missing; `None` for all that are
+    /// not among [`Self::segments`].
+    #[must_use]
+    pub fn certainly_not_in(&self, missing: MissingParts, now: Millis) -> Option<Vec<SegmentId>> {
+        let written = |known: &&Known| known.segments().into_iter().flat_map(|packed| packed.ids()).collect();
+        let mut certain = self.certain_everywhere(missing, MissingParts::SEGMENTS, written)?;
+        let held = self.segments(now);
+        certain.retain(|id| held.binary_search(id).is_err());
+        Some(certain)
+    }
+
+    /// The names that every visitor which lacks some of a part says something of; `None` where none lacks any.
+    fn certain_everywhere<T: Ord>(
+        &self,
+        missing: MissingParts,
+        part: MissingParts,
+        written: impl Fn(&&'a Known) -> BTreeSet<T>,
+    ) -> Option<Vec<T>> {
+        if missing.overlaps(MissingParts::MEMBERS) {
+            return Some(Vec::new());
+        }
+        let lacking = self.known.iter().filter(|known| known.missing().overlaps(part));
+        let certain =
+            lacking.map(written).reduce(|all, one| all.into_iter().filter(|name| one.contains(name)).collect());
+        certain.map(|certain| certain.into_iter().collect())
     }
 
     /// Whether there are others than the one itself.
@@ -211,9 +259,16 @@ pub struct View {
     memberships: Memberships,
     /// What the newest snapshot of each says.
     best: BTreeMap<VisitorId, (Version, BestTime)>,
+    /// What is missing in addition to what the snapshots say.
+    missing: MissingParts,
 }
 
 impl View {
+    /// Notes that something could not be read.
+    pub fn note_missing(&mut self, missing: MissingParts) {
+        self.missing = self.missing.union(missing);
+    }
+
     /// Adds a snapshot.
     pub fn add_snapshot(&mut self, snapshot: Snapshot) {
         self.add_best(&snapshot);
@@ -291,6 +346,12 @@ impl View {
     #[must_use]
     pub fn own(&self, visitor: VisitorId) -> Totals {
         self.known.get(&visitor).map(Known::totals).unwrap_or_default()
+    }
+
+    /// What may be missing of the data of one visitor alone.
+    #[must_use]
+    pub fn missing_of(&self, visitor: VisitorId) -> MissingParts {
+        self.known.get(&visitor).map_or(MissingParts::ALL, Known::missing)
     }
 
     /// The segments of one visitor alone.

@@ -4,7 +4,7 @@
 #[expect(dead_code, reason = "each file takes its part")]
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::attributes::{
     AttributeError, AttributeMap, Dictionary, DictionaryError, Finite, Kind, PackedAttributes, Token, Value,
@@ -204,17 +204,30 @@ proptest! {
     #[test]
     fn s4_08_a_snapshot_takes_the_newest_that_fit(writes in writes(), seed in any::<u64>(), bytes in 0usize..400) {
         for map in [map(&writes), map(&many(seed, 300))] {
-            let kept = map.newest_within(bytes);
+            let none = BTreeSet::new();
+            let kept = map.kept_within(bytes, &none);
+            prop_assert_eq!(kept.is_none(), map.pack().len() <= bytes);
+            let kept = kept.unwrap_or_else(|| map.clone());
             prop_assert!(kept.pack().len() <= bytes);
-            prop_assert_eq!(kept.clone().join(map.clone()), map.clone());
-            if map.pack().len() <= bytes {
-                prop_assert_eq!(&kept, &map);
-            }
+            prop_assert_eq!(kept.join(map.clone()), map.clone());
             // The newest is kept wherever a map of it alone would fit for sure.
             let mut more = map.clone();
             more.write(Token(5), stamp(1_000), Some(Value::Bool(true)));
-            prop_assert!(bytes < 60 || more.newest_within(bytes).get(Token(5)).is_some());
+            let kept = more.kept_within(bytes, &none).unwrap_or(more);
+            prop_assert!(bytes < 60 || kept.get(Token(5)).is_some());
         }
+    }
+
+    #[test]
+    fn what_filters_name_stays_before_newer_attributes_and_its_absence_is_said(seed in any::<u64>(), bytes in 100usize..400) {
+        let mut map = map(&many(seed, 300));
+        map.write(Token(5), stamp(1), Some(Value::Bool(true)));
+        let first = BTreeSet::from([Token(5), Token(60_000)]);
+        let Some(kept) = map.kept_within(bytes, &first) else { return Ok(()) };
+        prop_assert!(kept.pack().len() <= bytes);
+        prop_assert_eq!(kept.get(Token(5)), map.get(Token(5)));
+        prop_assert!(kept.writes().any(|(token, _, value)| token == Token(60_000) && value.is_none()));
+        prop_assert_eq!(PackedAttributes::read(&kept.pack()).unwrap().to_map(), Some(kept));
     }
 
     #[test]

@@ -12,11 +12,11 @@ use causeway_shared::attributes::{Dictionary, Finite, Kind, Token, Value};
 use causeway_shared::columns::{People, Row, Unpacking, Used};
 use causeway_shared::events::Often;
 use causeway_shared::filter::{
-    Answers, CountQuestion, Counted, Entities, Filter, History, Index, Person, Subject, Told, Words, parse,
+    Answers, CountQuestion, Counted, Entities, Filter, History, Index, Person, PersonGaps, Subject, Told, Words, parse,
 };
 use causeway_shared::ids::VisitorId;
 use causeway_shared::limits;
-use causeway_shared::profile::Totals;
+use causeway_shared::profile::{MissingParts, Totals};
 use causeway_shared::random;
 use causeway_shared::segments::SegmentId;
 use causeway_shared::time::{DAY_MINUTES, Day, HourStamp, Minute};
@@ -104,6 +104,16 @@ struct Someone {
     counted: Vec<Option<u64>>,
     /// Whether each of them is what it was at least.
     in_part: bool,
+    /// What is certain although something is missing.
+    gaps: Option<Gaps>,
+}
+
+/// [`PersonGaps`] of its own.
+#[derive(Debug, Clone, Default)]
+struct Gaps {
+    attributes: Option<Vec<Token>>,
+    segments: Option<Vec<SegmentId>>,
+    members: bool,
 }
 
 impl Someone {
@@ -134,10 +144,15 @@ impl Someone {
             devices: self.devices,
             seen: self.seen,
             best_now: self.best_now,
+            gaps: self.gaps.as_ref().map(|gaps| PersonGaps {
+                attributes: gaps.attributes.as_deref(),
+                segments: gaps.segments.as_deref(),
+                members: gaps.members,
+            }),
         };
+        let person = if self.is_unread { Person::UNREAD } else { person };
         ask(&Subject {
-            person: (self.is_known && !self.is_unread).then_some(person),
-            is_unread: self.is_unread,
+            person: (self.is_known || self.is_unread).then_some(person),
             url: self.url,
             keywords: &self.keywords,
             view_type: ViewType(self.view_type),
@@ -177,6 +192,7 @@ fn ann() -> Someone {
         class: Some("mobile"),
         counted: vec![Some(3), None, Some(1), Some(5), None, Some(0), Some(2)],
         in_part: false,
+        gaps: None,
     }
 }
 
@@ -295,6 +311,7 @@ fn s4_05_actions_are_counted_in_their_window_and_of_their_ads() {
         totals: Totals { pages: 4, purchases: 1, ..Totals::default() },
         actions: &actions,
         events: Told::Nothing,
+        missing: MissingParts::NONE,
     };
     let ask = |document: Json| {
         let filter = tenant().parse(&document);
@@ -337,7 +354,8 @@ fn s3_07_many_questions_are_answered_as_each_by_itself() {
         })
         .collect();
     let actions: Vec<PackedActions<'_>> = parts.iter().map(|bytes| PackedActions::read(bytes).unwrap()).collect();
-    let history = History { totals: Totals::default(), actions: &actions, events: Told::Nothing };
+    let history =
+        History { totals: Totals::default(), actions: &actions, events: Told::Nothing, missing: MissingParts::NONE };
     let levels = [("campaign", "c", 2), ("ad_group", "g", 1), ("ad", "a", 2)];
     let filters: Vec<Filter> = (0..300)
         .map(|_| {
@@ -838,7 +856,35 @@ prop_compose! {
         ];
         let attributes = (0..).map(Token).zip(values).filter_map(|(token, value)| Some((token, value?))).collect();
         let segments = segments.into_iter().map(SegmentId).collect();
-        Someone { is_known, is_unread: false, attributes, segments, devices, seen, best_now, url, keywords, view_type, country, class, counted, in_part: false }
+        Someone { is_known, is_unread: false, attributes, segments, devices, seen, best_now, url, keywords, view_type, country, class, counted, in_part: false, gaps: None }
+    }
+}
+
+/// What is missing of somebody, by name: for each attribute and segment 0 to hide it, 1 to make it uncertain, 2 to keep it.
+type Hidden = (Vec<u8>, Vec<u8>, bool, bool);
+
+fn hidden() -> impl Strategy<Value = Hidden> {
+    (vec(0..3_u8, 6), vec(0..3_u8, 10), any::<bool>(), any::<bool>())
+}
+
+impl Someone {
+    /// The same person to a reader who lacks some of its data.
+    fn without(&self, (attributes, segments, members, counts): &Hidden) -> Self {
+        let mut part = self.clone();
+        let of = |token: &Token| attributes[usize::from(token.0)];
+        part.attributes.retain(|(token, _)| of(token) > 0);
+        let certain = (0..6).map(Token).filter(|token| of(token) == 2 && !members).collect();
+        let of = |id: &SegmentId| segments[id.0 as usize % segments.len()];
+        part.segments.retain(|id| of(id) > 0);
+        let absent = (0..10_000).map(SegmentId).filter(|id| of(id) == 2 && !self.segments.contains(id) && !members);
+        if *members {
+            part.devices = 1;
+            part.seen = part.seen.map(|(first, last)| (first + 5, last - 5)).filter(|_| *counts);
+            part.best_now = part.best_now.filter(|_| *counts);
+        }
+        part.in_part = *members || *counts;
+        part.gaps = Some(Gaps { attributes: Some(certain), segments: Some(absent.collect()), members: *members });
+        part
     }
 }
 
@@ -884,6 +930,25 @@ proptest! {
     }
 
     #[test]
+    fn a_filter_that_is_false_for_the_whole_person_is_never_true_for_a_part_of_it(
+        document in document(),
+        mut someone in someone(),
+        hidden in hidden(),
+    ) {
+        let Some(filter) = filter_of(&document) else { return Ok(()) };
+        someone.is_known = true;
+        let part = someone.without(&hidden);
+        let index = Index::new(&[Some(filter.clone())]);
+        let unknown = part.ask(index.counts(), |subject| index.unknown_fields(0, subject));
+        if part.is_meant(&filter) {
+            prop_assert!(someone.is_meant(&filter), "{document} {part:?}");
+            prop_assert_eq!(unknown, []);
+        } else if someone.is_meant(&filter) {
+            prop_assert!(!unknown.is_empty(), "{document} {part:?}: surely false, and true for the whole person");
+        }
+    }
+
+    #[test]
     fn the_wire_gives_every_filter_again(document in document()) {
         if let Some(filter) = filter_of(&document) {
             let bytes = wire::filter::encode(&filter);
@@ -918,10 +983,15 @@ proptest! {
             1 => vec(prop::option::weighted(0.95, document()), 0..90),
         ],
         people in vec(someone(), 2),
+        hidden in hidden(),
     ) {
         let filters: Vec<Option<Filter>> = documents.iter().map(|document| filter_of(document.as_ref()?)).collect();
         let index = Index::new(&filters);
-        let each = |one: Someone| [(false, false), (true, false), (false, true)].map(|(is_unread, in_part)| Someone { is_unread, in_part, ..one.clone() });
+        let each = |one: Someone| {
+            let whole = [(false, false), (true, false), (false, true)];
+            let whole = whole.map(|(is_unread, in_part)| Someone { is_unread, in_part, ..one.clone() });
+            whole.into_iter().chain([one.without(&hidden)])
+        };
         for someone in people.into_iter().flat_map(each) {
             let expected: Vec<usize> = (0..filters.len()).filter(|i| filters[*i].as_ref().is_none_or(|filter| someone.is_meant(filter))).collect();
             let matching = someone.ask(index.counts(), |subject| index.matching(subject));
@@ -991,6 +1061,7 @@ impl Someone {
             devices: self.devices,
             seen: self.seen,
             best_now: None,
+            gaps: None,
         };
         filter.matches(&Subject { person: Some(person), counts: &counts, ..Subject::default() })
     }

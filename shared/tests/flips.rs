@@ -82,15 +82,7 @@ fn snapshot(sub: SubProfile) -> Stored {
     let version = sub.version();
     let profiles = [(visitor(), sub)].into_iter().collect();
     let unique = Vec::new();
-    Stored::Snapshot(Box::new(Snapshot {
-        version,
-        visitor: visitor(),
-        unique,
-        membership,
-        profiles,
-        best: None,
-        truncated: false,
-    }))
+    Stored::Snapshot(Box::new(Snapshot { version, visitor: visitor(), unique, membership, profiles, best: None }))
 }
 
 #[test]

@@ -127,7 +127,6 @@ fn snapshot_value() -> (String, String) {
         membership: membership(2, visitors, [visitor(3)]),
         profiles: visitors.into_iter().map(|v| (v, sub(v))).collect(),
         best: None,
-        truncated: false,
     };
     let value = kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot))).unwrap();
     (key, value)

@@ -499,7 +499,6 @@ fn snapshot_of(of: VisitorId, unique: Vec<AltHash>) -> (VisitorId, Stored) {
             membership,
             profiles,
             best: None,
-            truncated: false,
         })),
     )
 }

@@ -421,7 +421,6 @@ fn a_person_has_at_least_the_browsers_that_count() {
         membership: alone,
         profiles: BTreeMap::new(),
         best: None,
-        truncated: false,
     });
     view.add_known(visitor(2), Known::default());
     view.add_known(visitor(3), Known::default());

@@ -60,7 +60,6 @@ fn snapshot(of: &[(VisitorId, Vec<Fact>)]) -> Snapshot {
         membership: membership(1, of.iter().map(|(v, _)| *v), []),
         profiles: profiles.collect(),
         best: None,
-        truncated: false,
     }
 }
 

@@ -232,7 +232,7 @@ proptest! {
             unique: Vec::new(),
             membership: m.clone(),
             profiles: m.admits.iter().map(|v| (*v, Profile::default().sub_profile(version(1), *v == of))).collect(),
-            best: None, truncated: false,
+            best: None,
         };
         for own in (0..VISITORS).map(visitor).filter(|v| !origin.gone.contains(v)) {
             let Some(newest) = origin.newest_of(own) else { continue };
@@ -297,7 +297,6 @@ fn s4_05_what_a_person_did_is_no_more_than_known_in_part_while_browsers_of_it_ar
             membership: decision,
             profiles: profiles.into_iter().collect(),
             best: None,
-            truncated: devices > 2,
         });
         view.of(a).within(PURCHASE, Minute(0), Minute(9))
     };

@@ -68,15 +68,7 @@ fn snapshot(visitor: VisitorId, counter: u64, membership: Membership, pages: &[(
         )
     };
     let profiles = pages.iter().map(|(v, pages)| (*v, sub(*v == visitor, *pages))).collect();
-    Stored::Snapshot(Box::new(Snapshot {
-        version,
-        visitor,
-        unique: Vec::new(),
-        membership,
-        profiles,
-        best: None,
-        truncated: false,
-    }))
+    Stored::Snapshot(Box::new(Snapshot { version, visitor, unique: Vec::new(), membership, profiles, best: None }))
 }
 
 fn member_of(epoch: u64, admits: &[VisitorId], cuts: &[VisitorId]) -> Membership {

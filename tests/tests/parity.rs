@@ -179,7 +179,7 @@ fn snapshot(dice: &mut Dice, visitor: VisitorId, entities: &[Entity]) -> Snapsho
     let version = Version { restore: 0, counter: 5 };
     let membership = Membership { epoch: Epoch(1), devices: 1, admits: [visitor].into(), ..Membership::default() };
     let profiles = [(visitor, SubProfile::pack(version, &content))].into_iter().collect();
-    Snapshot { version, visitor, unique: Vec::new(), membership, profiles, best: None, truncated: false }
+    Snapshot { version, visitor, unique: Vec::new(), membership, profiles, best: None }
 }
 
 /// The world as both sides get it: configuration, keys, the KV, and the requests.

@@ -43,7 +43,9 @@ pub(crate) struct DecideRoute {
     pub(crate) is_counted: bool,
     /// Whether the call is a page view of its visitor.
     is_page_view: bool,
-    wants_trace: bool,
+    /// Whether the call names its person by an id.
+    names_person: bool,
+    pub(crate) wants_trace: bool,
     /// Names of the ids that were refused, each with the reason.
     refused: Vec<(String, &'static str)>,
     /// What the answer says of the body.
@@ -173,6 +175,7 @@ fn begin_call(incoming: &Incoming<'_>, body: DecideBody<'_>, mut notes_of_body: 
         is_permitted: permission.is_full(),
         is_counted: uncounted.is_none(),
         is_page_view: body.page_view && uncounted.is_none(),
+        names_person: !claims.taken.is_empty(),
         wants_trace: body.explain && is_explained(),
         refused: claims.refused,
         body: notes_of_body,
@@ -206,7 +209,7 @@ impl Route for DecideRoute {
     }
 
     fn names_need(&self) -> NamesNeed {
-        if self.attributes.has_values() { NamesNeed::Cached } else { NamesNeed::None }
+        if self.attributes.has_values() || self.wants_trace { NamesNeed::Cached } else { NamesNeed::None }
     }
 }
 
@@ -254,6 +257,12 @@ impl AnonymousRoute for AnonymousDecide {
 }
 
 impl DecideRoute {
+    /// Whether a call that recognises no visitor is of a person who may have one: everything of that person is unknown. A
+    /// call without permission is of nobody.
+    pub(crate) fn is_person_unread(&self) -> bool {
+        self.is_permitted && self.names_person
+    }
+
     /// The question to the person's object, if ads under strict caps may be placed.
     fn ask_grants(
         &self,

@@ -3,7 +3,7 @@
 use causeway_shared::actions::{Dimension, Filter, Verb, group};
 use causeway_shared::experiment::Exposure;
 use causeway_shared::identity::{Origin, Recognised};
-use causeway_shared::profile::Totals;
+use causeway_shared::profile::{MissingParts, Totals};
 use causeway_shared::time::Minute;
 use causeway_shared::units::Unit;
 use serde::Serialize;
@@ -54,6 +54,11 @@ struct MeAnswer<'a> {
     experiments: Vec<ExposureAnswer>,
     units: Vec<OfferCodeAnswer>,
     actions: Vec<ActionCount<'a>>,
+    /// Whether data is missing from this answer.
+    truncated: bool,
+    /// The parts of which some data is missing; it is stored, or was not read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    truncated_parts: Vec<&'static str>,
     kv_reads: u8,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     degraded: &'a [&'static str],
@@ -158,6 +163,7 @@ impl VisitorRoute for MeRoute {
             attributes: name_attributes(&state, &who, proven),
             experiments: name_exposures(&state, &who, proven),
             units: name_offer_codes(&state, &who, proven),
+            missing: if proven { who.proven_view().missing() } else { who.view.missing_of(who.visitor) },
         };
         let visitor = Some(who.visitor.to_string());
         Progress::Answer(answer(&state, visitor, Some(person), who.view.own(who.visitor), view, stored))
@@ -182,6 +188,8 @@ struct StoredData<'a> {
     attributes: Map<String, Value>,
     experiments: Vec<ExposureAnswer>,
     units: Vec<OfferCodeAnswer>,
+    /// What of the above may be missing.
+    missing: MissingParts,
 }
 
 /// The attributes whose names are known, by name.
@@ -256,6 +264,8 @@ fn answer(
         experiments: stored.experiments,
         units: stored.units,
         actions: stored.actions,
+        truncated: !stored.missing.is_empty(),
+        truncated_parts: stored.missing.names().collect(),
         kv_reads: state.kv_reads,
         degraded: &state.notes,
     };

@@ -2,12 +2,14 @@
 //! count it, and the trace. A placement without an ad of the catalogue gets the house ad.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use causeway_shared::actions::{Entity, InsertionHash, PackedActions, ViewType};
 use causeway_shared::catalogue::{Bound, Offer};
+use causeway_shared::config::UnknownCaps;
 use causeway_shared::decision::{Decided, Described, Fate, Given, Person, Placement, Question};
 use causeway_shared::experiment::{self, Experiment, Exposure};
-use causeway_shared::filter::Subject;
+use causeway_shared::filter::{self, Subject};
 use causeway_shared::identity::Recognised;
 use causeway_shared::ids::{InsertionId, Millis, VisitorId};
 use causeway_shared::ledger::Reservation;
@@ -164,20 +166,20 @@ pub(crate) fn build_question<'a>(
         Person {
             actions,
             totals,
+            missing: counted.missing(),
             counted: Some(counted),
             arms: arms(state, route, counted),
             units: route.holdings.clone(),
         }
     });
-    // A person is described where a filter or a model asks. With an unread part it is not: another browser's data may
-    // be newer.
-    let asked = counted.filter(|_| !state.is_history_unread && (!catalogue.targets.is_empty() || scores.is_some()));
+    // A person is described where a filter or a model asks.
+    let asked = counted.filter(|_| !catalogue.targets.is_empty() || scores.is_some());
     let described = asked.map(|counted| Described::of(counted, state.now));
+    let unread = (counted.is_none() && route.is_person_unread()).then_some(filter::Person::UNREAD);
     let client = if catalogue.targets.is_empty() { Client::default() } else { Client::of(&page.location, &page.agent) };
     let keywords: Vec<&str> = page.keywords.iter().map(String::as_str).collect();
     let subject = Subject {
-        person: described.as_ref().map(Described::person),
-        is_unread: state.is_history_unread && counted.is_some(),
+        person: described.as_ref().map(Described::person).or(unread),
         url: Some(page.url.as_str()).filter(|url| !url.is_empty()),
         keywords: &keywords,
         country: client.country,
@@ -199,6 +201,8 @@ pub(crate) fn build_question<'a>(
         steering: Some(&state.catalogue.steering),
         draw: route.draw,
         shown: &route.shown,
+        holds_caps: state.site.tenant.caps_when_unknown == UnknownCaps::Hold,
+        explains: route.wants_trace,
     };
     Question::new(catalogue, person.as_ref(), &subject, placements, given)
 }
@@ -334,6 +338,11 @@ pub(crate) fn build_trace(
         let of_ads = state.catalogue.compiled.offers.iter().zip(fates).zip(question.worths(number));
         let one = |((offer, fate), worth): ((&Offer, &Fate), Option<u64>)| {
             let mut outcome_of_ad = fate_of(&state.site, offer, *fate);
+            if let (Some(reason), Some(fields)) =
+                (unknown_reason(state, question, number, offer, *fate), outcome_of_ad.as_object_mut())
+            {
+                fields.insert("reason".to_owned(), Value::from(reason));
+            }
             if let (Some(worth), Some(fields)) = (worth, outcome_of_ad.as_object_mut()) {
                 fields.insert("worth_micros".to_owned(), Value::from(worth));
             }
@@ -361,12 +370,37 @@ fn fate_of(site: &Site, offer: &Offer, fate: Fate) -> Value {
     } })
 }
 
-/// The visitors that counted, and the versions of their snapshots.
+/// What left the outcome of an ad unknown, such as `unknown: attributes.city`; `None` where it is known.
+fn unknown_reason(
+    state: &RequestState,
+    question: &Question<'_>,
+    number: usize,
+    offer: &Offer,
+    fate: Fate,
+) -> Option<String> {
+    let counts = state.catalogue.compiled.targets.counts();
+    let names: BTreeSet<String> = match fate {
+        Fate::Unknown => {
+            let fields = question.unknown_fields(number, offer);
+            fields.into_iter().map(|field| field.label(&state.names, counts)).collect()
+        }
+        Fate::CountUnknown => ["actions".to_owned()].into(),
+        _ => return None,
+    };
+    Some(format!("unknown: {}", names.into_iter().collect::<Vec<_>>().join(", ")))
+}
+
+/// The visitors that counted, the versions of their snapshots, and the parts of the person's data that are unknown.
 fn trace_person(state: &RequestState, counted: &Counted<'_>) -> Value {
     let visitors = counted.members();
     let read = state.snapshots.iter().filter(|(visitor, _)| visitors.contains(visitor));
     let snapshots: Map<String, Value> =
         read.map(|(visitor, version)| (visitor.to_string(), Value::from(version.to_string()))).collect();
     let visitors: Vec<String> = visitors.iter().map(ToString::to_string).collect();
-    json!({ "visitors": visitors, "snapshots": snapshots })
+    let mut person = json!({ "visitors": visitors, "snapshots": snapshots });
+    let unknown: Value = counted.missing().names().collect();
+    if let Some(person) = person.as_object_mut().filter(|_| unknown != json!([])) {
+        person.insert("unknown".to_owned(), unknown);
+    }
+    person
 }

@@ -101,7 +101,7 @@ impl RequestState {
         }
     }
 
-    /// Reads what the KV returned. An invalid value counts as absent; a note records it.
+    /// Reads what the KV returned. An invalid value is unknown, as one that was not read; a note records it.
     pub(crate) fn read_values(
         &mut self,
         reads: &Reads,
@@ -139,7 +139,10 @@ impl RequestState {
             let Some(value) = values.next().flatten() else { continue };
             match wire::kv::decode_lookup(&kv::lookup_key(&self.site.id, *id), value) {
                 Ok(visitors) => found.lookups.extend(visitors),
-                Err(_) => self.notes.push("lookup_bad"),
+                Err(_) => {
+                    self.notes.push("lookup_bad");
+                    found.has_bad_lookup = true;
+                }
             }
         }
         if is_failed {

@@ -120,7 +120,6 @@ impl Browser {
             membership: Membership { epoch: Epoch(3), devices: 1, admits, ..Membership::default() },
             profiles: [(visitor, SubProfile::pack(version, &content))].into_iter().collect(),
             best: None,
-            truncated: false,
         };
         let key = kv::snapshot_key(&"demo".parse().unwrap(), visitor);
         wire::kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot))).unwrap()

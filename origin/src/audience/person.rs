@@ -11,7 +11,7 @@ use causeway_shared::fact::PURCHASE;
 use causeway_shared::filter::{Filter, History, Person, Subject, Told};
 use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::orders::find_repeats;
-use causeway_shared::profile::Totals;
+use causeway_shared::profile::{MissingParts, Totals};
 use causeway_shared::segments::{self, PackedSegments};
 use causeway_shared::time::{HourStamp, Minute};
 use causeway_shared::wire::profile;
@@ -19,6 +19,9 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::fold::{self, buckets};
 use crate::store::{PersonNo, StoreError, TenantNo, unsigned, visitor_at};
+
+/// Visitors of one person that are read: the last active.
+const VISITORS: u32 = 1_000;
 
 /// A person, and what is known of its visitors together. Who withdrew or was erased is not among them.
 #[derive(Debug)]
@@ -47,8 +50,10 @@ pub struct Someone {
 pub fn read(conn: &Connection, person: PersonNo) -> Result<Option<Someone>, StoreError> {
     const PERSON: &str = "SELECT tenant, master, devices, random FROM people WHERE person = ?1";
     // The last active: of nearly everybody all. Bound, a limit has SQLite plan the statement anew each time.
-    const VISITORS_OF: &str = "SELECT row, profile, segments, attributes, actions, events, last_seen FROM visitors
-        WHERE person = ?1 AND withdrawn IS NULL ORDER BY last_seen DESC LIMIT 1000";
+    let visitors_of = format!(
+        "SELECT row, profile, segments, attributes, actions, events, last_seen FROM visitors
+        WHERE person = ?1 AND withdrawn IS NULL ORDER BY last_seen DESC LIMIT {VISITORS}"
+    );
     let one = |row: &rusqlite::Row<'_>| {
         let (tenant, master) = (TenantNo(row.get(0)?), visitor_at(row, 1)?);
         Ok((tenant, master, row.get(2)?, PersonRandom(row.get(3)?)))
@@ -57,7 +62,7 @@ pub fn read(conn: &Connection, person: PersonNo) -> Result<Option<Someone>, Stor
     let Some((tenant, master, devices, random)) = found else { return Ok(None) };
     let (mut totals, mut seen, mut attributes) = (Totals::default(), None::<(Millis, Millis)>, AttributeMap::default());
     let (mut segments, mut actions, mut events, mut orders) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let mut statement = conn.prepare_cached(VISITORS_OF)?;
+    let mut statement = conn.prepare_cached(&visitors_of)?;
     let mut rows = statement.query([person.0])?;
     let mut is_empty = true;
     while let Some(row) = rows.next()? {
@@ -144,13 +149,15 @@ impl Someone {
         let actions: Vec<PackedActions<'_>> =
             self.actions.iter().filter_map(|bytes| PackedActions::read(bytes)).collect();
         let events: Vec<&Events> = self.events.iter().collect();
-        let history = History { totals: self.totals, actions: &actions, events: Told::Events(&events) };
+        let missing = self.missing();
+        let history = History { totals: self.totals, actions: &actions, events: Told::Events(&events), missing };
         let person = Person {
             attributes: &self.attributes,
             segments: &segments,
             devices: self.devices,
             seen: self.seen,
             best_now: None,
+            gaps: (!missing.is_empty()).then_some(Person::UNREAD.gaps).flatten(),
         };
         let counts = filter.answers(&history, Minute::at(now));
         filter.matches(&Subject { person: Some(person), counts: &counts, ..Subject::default() })
@@ -178,6 +185,12 @@ impl Someone {
                 }
             }
         }
+    }
+
+    /// What may be missing of it: of a person with more visitors than are read here, some are.
+    fn missing(&self) -> MissingParts {
+        let read = u32::try_from(self.segments.len()).unwrap_or(u32::MAX);
+        MissingParts::ALL.when(read >= VISITORS && self.devices > read)
     }
 
     fn packed_segments(&self) -> Vec<PackedSegments<'_>> {

@@ -3,14 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::budget::Budget;
+use causeway_shared::catalogue::Catalogue;
 use causeway_shared::experiment::Experiment;
 use causeway_shared::ids::Millis;
 use causeway_shared::limits;
+use causeway_shared::profile::QueriedNames;
 use causeway_shared::time::DAY_MS;
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension as _};
 use serde::de::DeserializeOwned;
 
+use crate::names;
 use crate::store::{StoreError, TenantNo, signed};
+use crate::tenants::Known;
 use crate::units::Limited;
 
 /// The experiments of each tenant's current version.
@@ -148,6 +152,30 @@ pub fn budgets(conn: &Connection) -> Result<Budgets, StoreError> {
 /// [`StoreError`]; [`StoreError::Corrupt`] where they cannot be read.
 pub fn budgets_of_tenant(conn: &Connection, tenant: TenantNo) -> Result<BTreeMap<u32, Budget>, StoreError> {
     Ok(by_campaign(of_tenant(conn, tenant, "budgets")?))
+}
+
+/// What a tenant's current version asks of people. A version that came with a restore or an import has it in its document
+/// alone. A version that cannot be read asks for nothing: snapshots say what they have no room for, whatever was kept first.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn queried(conn: &Connection, tenant: &Known) -> Result<QueriedNames, StoreError> {
+    const READ: &str =
+        "SELECT queried FROM catalogue_current CROSS JOIN catalogues USING (tenant, version) WHERE tenant = ?1";
+    let found =
+        conn.prepare_cached(READ)?.query_row([tenant.no.0], |row| row.get::<_, Option<String>>(0)).optional()?;
+    match found {
+        None => Ok(QueriedNames::default()),
+        Some(Some(text)) => Ok(serde_json::from_str(&text).unwrap_or_default()),
+        Some(None) => {
+            let Some(kept) = super::kept(conn, tenant.no, None)? else { return Ok(QueriedNames::default()) };
+            let Ok(catalogue) = serde_json::from_str::<Catalogue>(&kept.document) else {
+                return Ok(QueriedNames::default());
+            };
+            let flat = catalogue.flat(&names::load(conn, tenant.no)?, &tenant.config.vocabulary);
+            Ok(flat.map(|flat| flat.queried()).unwrap_or_default())
+        }
+    }
 }
 
 fn by_campaign(budgets: Vec<Budget>) -> BTreeMap<u32, Budget> {

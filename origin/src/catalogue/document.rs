@@ -7,6 +7,7 @@ use causeway_shared::attributes::Dictionary;
 use causeway_shared::budget::Budget;
 use causeway_shared::catalogue::Catalogue;
 use causeway_shared::config::Problem;
+use causeway_shared::profile::QueriedNames;
 use causeway_shared::vocabulary::{Vocabulary, Word};
 use causeway_shared::wire::catalogue::encode_document;
 use causeway_shared::wire::{WireError, flat};
@@ -47,6 +48,8 @@ pub struct Checked {
     pub budgets: String,
     /// Its campaigns with only so many recipients, as JSON.
     pub limited: String,
+    /// What it asks of people, as JSON.
+    pub queried: String,
     /// Codes given for the first time: sort, id, code.
     pub codes: Vec<(String, String, u32)>,
     /// What would change.
@@ -110,6 +113,7 @@ pub fn check(known: &Known<'_>, before: Option<&Kept>, document: Value) -> Resul
     };
     let mut problems = words_problems(&mut document, words);
     let (mut budgets, mut limited, mut fits) = (Vec::new(), Vec::new(), true);
+    let mut queried = QueriedNames::default();
     let codes = assign(&mut document, given, &mut problems);
     let document = Value::Object(document);
     match serde_json::from_value::<Catalogue>(document.clone()) {
@@ -121,7 +125,10 @@ pub fn check(known: &Known<'_>, before: Option<&Kept>, document: Value) -> Resul
             budgets = catalogue.campaigns.iter().filter_map(Budget::of).collect();
             limited = catalogue.campaigns.iter().filter_map(Limited::of).collect();
             // One that cannot be packed has other problems.
-            let packed = catalogue.flat(names, words).map(|flat| encode_document("", &[0; 16], &flat::encode(&flat)));
+            let packed = catalogue.flat(names, words).map(|flat| {
+                queried = flat.queried();
+                encode_document("", &[0; 16], &flat::encode(&flat))
+            });
             fits = packed.ok() != Some(Err(WireError::TooLong));
             let found = catalogue.problems("", words).into_iter().chain(targets.err().into_iter().flatten());
             problems.extend(found.map(|problem| Problem {
@@ -152,8 +159,9 @@ pub fn check(known: &Known<'_>, before: Option<&Kept>, document: Value) -> Resul
     let experiments = document.get("experiment").map_or_else(|| "[]".to_owned(), Value::to_string);
     let budgets = serde_json::to_string(&budgets).unwrap_or_default();
     let limited = serde_json::to_string(&limited).unwrap_or_default();
+    let queried = serde_json::to_string(&queried).unwrap_or_default();
     let sha256 = Sha256::digest(&text).into();
-    Ok(Checked { sha256, document: text, experiments, budgets, limited, codes, plan })
+    Ok(Checked { sha256, document: text, experiments, budgets, limited, queried, codes, plan })
 }
 
 /// The arms that have another's code, or another code than they had: who saw one, and what came of it, is kept by the code.

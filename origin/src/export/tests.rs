@@ -251,7 +251,8 @@ fn published(conn: &Connection, origin: &Origin) -> BTreeMap<String, Option<Stri
     });
     let version = Version { restore: u32::MAX, counter: 1 };
     let build = |(tenant, subject): (String, Subject)| {
-        value::build(conn, origin.tenant(&tenant), subject, version, NOW).unwrap()
+        let built = value::build(conn, origin.tenant(&tenant), subject, version, NOW).unwrap();
+        (built.key, built.value)
     };
     rows.unwrap().map(Result::unwrap).map(build).collect()
 }

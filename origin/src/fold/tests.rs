@@ -11,7 +11,7 @@ use causeway_shared::fact::{Fact, What};
 use causeway_shared::filter::{self, Answers, Filter, History, Subject, Told, Words};
 use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::limits;
-use causeway_shared::profile::{Profile, Totals};
+use causeway_shared::profile::{MissingParts, Profile, Totals};
 use causeway_shared::segments::{SegmentId, State};
 use causeway_shared::time::{DAY_MS, Day, Minute};
 use serde_json::{Value as Json, json};
@@ -111,7 +111,10 @@ fn asked(origin: &Origin, document: &Json, of: VisitorId, now: Millis) -> (bool,
     let actions: Vec<PackedActions<'_>> = actions.iter().filter_map(|bytes| PackedActions::read(bytes)).collect();
     let events: Vec<&Events> = wholes.iter().map(Profile::events).collect();
     let totals = wholes.iter().fold(Totals::default(), |sum, whole| sum.plus(whole.totals()));
-    let counts = filter.answers(&History { totals, actions: &actions, events: Told::Events(&events) }, Minute::at(now));
+    let counts = filter.answers(
+        &History { totals, actions: &actions, events: Told::Events(&events), missing: MissingParts::NONE },
+        Minute::at(now),
+    );
     let attributes: Vec<(Token, Value)> = map.iter().map(|(token, value)| (token, value.clone())).collect();
     let devices = u32::try_from(members.len()).unwrap();
     let person = filter::Person { attributes: &attributes, devices, ..filter::Person::default() };

@@ -147,7 +147,7 @@ fn change(group: &mut Group<'_>, tenant: &Known, name: &str, to: Kind) -> Result
     let current = current.filter(|current| !tokens.is_empty() && names_it(&current.document, name));
     check(group.tx, tenant, current.is_some())?;
     if let Some(current) = current {
-        catalogue::reissue(group, tenant.no, current.version)?;
+        catalogue::reissue(group, tenant, current.version)?;
     }
     Ok(())
 }

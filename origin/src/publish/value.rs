@@ -1,28 +1,20 @@
 //! The value of one KV key, built from the newest state and checked before anybody gets it (invariant 8).
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use causeway_shared::attributes::Kind;
 use causeway_shared::catalogue::Catalogue;
-use causeway_shared::ids::{AltHash, AlternateId, Epoch, Millis, Version, VisitorId};
-use causeway_shared::membership::Membership;
-use causeway_shared::person::Weight;
-use causeway_shared::profile::{Content, SubProfile};
-use causeway_shared::rhythm::BestTime;
+use causeway_shared::ids::{AlternateId, Millis, Version, VisitorId};
+use causeway_shared::kv;
 use causeway_shared::steering::Steering;
-use causeway_shared::time::{Day, Minute};
-use causeway_shared::view::{Snapshot, Stored};
 use causeway_shared::wire::{WireError, catalogue as forms, flat, kv as form};
-use causeway_shared::{kv, limits};
-use rusqlite::{Connection, OptionalExtension as _};
+use rusqlite::Connection;
 
-use super::Subject;
+use super::{Subject, snapshot};
 use crate::catalogue::{self, Kept};
-use crate::link::{canonical, family, has_withdrawn, held_unique};
+use crate::link::canonical;
 use crate::names;
-use crate::read::{self, View};
+use crate::read;
 use crate::steering;
-use crate::store::{StoreError, TenantNo, visitor_at};
+use crate::store::{StoreError, TenantNo};
 use crate::tenants::Known;
 use crate::train;
 
@@ -61,7 +53,18 @@ pub fn key(tenant: &Known, subject: Subject) -> String {
     }
 }
 
-/// The key and the value of a subject; no value: the key is deleted.
+/// A key and its value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Built {
+    /// The key.
+    pub key: String,
+    /// The value; `None`: the key is deleted.
+    pub value: Option<String>,
+    /// Whether it is a snapshot that had no room for something.
+    pub is_truncated: bool,
+}
+
+/// The key and the value of a subject.
 ///
 /// # Errors
 /// [`ValueError`].
@@ -71,10 +74,15 @@ pub fn build(
     subject: Subject,
     version: Version,
     now: Millis,
-) -> Result<(String, Option<String>), ValueError> {
+) -> Result<Built, ValueError> {
     let key = key(tenant, subject);
+    let mut is_truncated = false;
     let value = match subject {
-        Subject::Snapshot(visitor) => stored(conn, tenant, visitor, version, &key)?,
+        Subject::Snapshot(visitor) => {
+            let stored = snapshot::stored(conn, tenant, visitor, version, &key)?;
+            is_truncated = stored.as_ref().is_some_and(|(_, is_truncated)| *is_truncated);
+            stored.map(|(value, _)| value)
+        }
         Subject::Names(page) => {
             let names = names::load(conn, tenant.no)?;
             Some(names_page(&key, names.page(page.into()))?)
@@ -98,7 +106,7 @@ pub fn build(
         }
         Subject::Lookup(kind, hash) => lookup(conn, tenant, AlternateId { kind, hash }, &key)?,
     };
-    Ok((key, value))
+    Ok(Built { key, value, is_truncated })
 }
 
 /// A model is published only if an edge can score with it.
@@ -159,164 +167,4 @@ fn lookup(conn: &Connection, tenant: &Known, id: AlternateId, key: &str) -> Resu
 pub fn seen_with(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result<Vec<VisitorId>, StoreError> {
     let Some(canonical) = canonical(conn, tenant, id)? else { return Ok(Vec::new()) };
     Ok(read::lookup(conn, tenant, canonical)?.map(|found| found.visitors).unwrap_or_default())
-}
-
-/// A visitor's snapshot, its tombstone if it withdrew, nothing if it is not there.
-fn stored(
-    conn: &Connection,
-    tenant: &Known,
-    visitor: VisitorId,
-    version: Version,
-    key: &str,
-) -> Result<Option<String>, ValueError> {
-    // Before anything of it is read: who left goes, whatever its row holds.
-    if has_withdrawn(conn, tenant.no, visitor)? {
-        return checked(key, visitor, &Stored::Tombstone).map(Some);
-    }
-    let Some(own) = read::visitor(&View::folded(conn), tenant.no, visitor)? else {
-        return Ok(None);
-    };
-    let mut siblings = siblings(conn, &own)?;
-    // Also where the sibling that holds it finds no room.
-    let unique = unique(conn, tenant, [&own].into_iter().chain(&siblings))?;
-    let mut segments = limits::SEGMENTS;
-    loop {
-        // Of what is left as many days of actions as find room, before when events were: without any no cap would bind.
-        let [whole, ..] = limits::SNAPSHOT_WINDOWS;
-        let windows = limits::SNAPSHOT_WINDOWS.map(|days| (days, false));
-        for (days, events) in [(whole, true)].into_iter().chain(windows) {
-            let snapshot = snapshot(conn, &own, &siblings, &unique, version, Held { days, events, segments })?;
-            match checked(key, visitor, &Stored::Snapshot(Box::new(snapshot))) {
-                Err(ValueError::Check(code)) if code == WireError::TooLong.code() => {}
-                done => return done.map(Some),
-            }
-        }
-        // Then the least lately active half goes, then the segments written first; the origin still has them all.
-        if !siblings.is_empty() {
-            siblings.truncate(siblings.len() / 2);
-        } else if segments > 0 {
-            segments /= 2;
-        } else {
-            break;
-        }
-    }
-    let bare = snapshot(conn, &own, &siblings, &unique, version, Held { days: 0, events: false, segments })?;
-    checked(key, visitor, &Stored::Snapshot(Box::new(bare))).map(Some)
-}
-
-/// What of its visitors a snapshot holds.
-#[derive(Debug, Clone, Copy)]
-struct Held {
-    /// Actions of so many days.
-    days: u16,
-    /// Whether it says when the events of those days were.
-    events: bool,
-    /// The segments of each that were written last.
-    segments: usize,
-}
-
-/// The day that a window of so many days ends with the visitor's last one begins on; no day where there is none.
-fn since(visitor: &read::Visitor, days: u16) -> Day {
-    let last = visitor.profile.seen().map_or(0, |(_, last)| last);
-    if days == 0 { Day(u16::MAX) } else { Day(Minute::at(last).day().0.saturating_sub(days - 1)) }
-}
-
-fn checked(key: &str, visitor: VisitorId, stored: &Stored) -> Result<String, ValueError> {
-    let bad = |e: WireError| ValueError::Check(e.code());
-    let value = form::encode_stored(key, stored).map_err(bad)?;
-    let back = form::decode_stored(key, visitor, value.as_bytes()).map_err(bad)?;
-    if back == *stored { Ok(value) } else { Err(ValueError::Check("differs")) }
-}
-
-/// The person's other visitors, the last active first, as many as a snapshot holds beside its own.
-fn siblings(conn: &Connection, own: &read::Visitor) -> Result<Vec<read::Visitor>, ValueError> {
-    let mut members = read::members(&View::folded(conn), own, limits::SNAPSHOT_VISITORS)?;
-    members.retain(|m| m.visitor != own.visitor);
-    members.truncate(limits::SNAPSHOT_VISITORS - 1);
-    Ok(members)
-}
-
-fn snapshot(
-    conn: &Connection,
-    own: &read::Visitor,
-    siblings: &[read::Visitor],
-    unique: &[AltHash],
-    version: Version,
-    Held { days, events, segments }: Held,
-) -> Result<Snapshot, ValueError> {
-    const PERSON: &str =
-        "SELECT p.epoch, p.devices, v.best, p.master FROM people p JOIN visitors v USING (person) WHERE v.row = ?1";
-    let (epoch, devices, best, master): (i64, u32, Option<u16>, VisitorId) = conn
-        .prepare_cached(PERSON)?
-        .query_row([own.row], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, visitor_at(row, 3)?)))
-        .optional()?
-        .ok_or(StoreError::Corrupt { what: "visitor without a person" })?;
-    let is_held = siblings.iter().chain([own]).any(|held| held.visitor == master);
-    let siblings = siblings.get(..limits::SNAPSHOT_VISITORS - 2).filter(|_| !is_held).unwrap_or(siblings);
-    // One window for all, so that a count over the person misses nothing that one of its parts would hold.
-    let since = siblings.iter().chain([own]).map(|visitor| since(visitor, days)).max().unwrap_or_default();
-    let mut cut = !is_held;
-    let mut sub = |of: &read::Visitor, named| -> Result<_, StoreError> {
-        let mut whole = read::whole(&View::folded(conn), of, since)?;
-        cut |= whole.keep_segments(segments);
-        Ok((of.visitor, whole.sub_profile_since(of.version, named, since, if events { since } else { Day(u16::MAX) })))
-    };
-    let all = siblings.iter().map(|sibling| (sibling, false)).chain([(own, true)]);
-    let mut profiles: BTreeMap<VisitorId, SubProfile> =
-        all.map(|(of, named)| sub(of, named)).collect::<Result<_, _>>()?;
-    if !is_held {
-        // The smallest, by which all browsers of a person find the same objects and arms, is there by its name at least: of no
-        // version, as whatever else is known of it is newer.
-        profiles.insert(master, SubProfile::pack(Version::default(), &Content::default()));
-    }
-    let admits: BTreeSet<VisitorId> = profiles.keys().copied().collect();
-    let is_unsure = |visitor: &VisitorId| match siblings.iter().chain([own]).find(|held| held.visitor == *visitor) {
-        Some(held) => held.weight < Weight::LOGIN,
-        // The master, which is there by its name alone, shows nothing.
-        None => false,
-    };
-    let [whole, ..] = limits::SNAPSHOT_WINDOWS;
-    let truncated = cut || days < whole || !events || usize::try_from(devices).is_ok_and(|d| d > admits.len());
-    Ok(Snapshot {
-        version,
-        visitor: own.visitor,
-        unique: unique.to_vec(),
-        membership: Membership {
-            epoch: Epoch(crate::store::unsigned(epoch)),
-            devices,
-            unsure: admits.iter().copied().filter(is_unsure).collect(),
-            admits,
-            cuts: own
-                .person
-                .map(|person| read::cuts(conn, person))
-                .transpose()?
-                .unwrap_or_default()
-                .into_iter()
-                .collect(),
-        },
-        profiles,
-        best: best.and_then(BestTime::read),
-        truncated,
-    })
-}
-
-/// The unique id that the person of these visitors holds, the first of them that has any: one that is tied to a member by
-/// other ids alone shows the member's history, and so is the member's. Under every key that is still readable, first under
-/// the one that is written, which is read the longest from now on: that one a browser keeps.
-fn unique<'a>(
-    conn: &Connection,
-    tenant: &Known,
-    visitors: impl IntoIterator<Item = &'a read::Visitor>,
-) -> Result<Vec<AltHash>, ValueError> {
-    let held =
-        |of: &read::Visitor| held_unique(conn, tenant.no, of.visitor, |kind| tenant.config.is_unique(kind)).transpose();
-    let Some(id) = visitors.into_iter().find_map(held).transpose()? else {
-        return Ok(Vec::new());
-    };
-    let mut hashes = family(conn, tenant.no, id)?;
-    let written = tenant.keys.alternate.active().map(|key| key.id);
-    hashes.retain(|hash| tenant.is_readable(*hash));
-    hashes.sort_by_key(|AltHash([key, ..])| Some(*key) != written);
-    hashes.truncate(limits::KEYS_A_PURPOSE);
-    Ok(hashes)
 }

@@ -333,7 +333,7 @@ fn told(origin: &mut Origin) -> BTreeMap<String, String> {
         };
         let Stored::Snapshot(of) = decode_stored(&key, of, value.as_bytes()).unwrap() else { return (key, value) };
         let visitors = of.profiles.iter().map(|(visitor, of)| (*visitor, of.totals())).collect::<Vec<_>>();
-        (key, format!("{:?} {:?} {} {}", of.unique, visitors, of.membership.devices, of.truncated))
+        (key, format!("{:?} {:?} {} {}", of.unique, visitors, of.membership.devices, !of.missing().is_empty()))
     };
     kv.into_iter().map(value).collect()
 }

@@ -201,7 +201,7 @@ fn s4_13_a_snapshot_says_the_best_time_of_its_person_and_keeps_to_it() {
     let built = |origin: &Origin| {
         let (of, subject) = (origin.row("demo", visitor(BEN)), Subject::Snapshot(visitor(BEN)));
         let version = Version { restore: of.version.restore, counter: of.published };
-        value::build(&origin.conn, origin.tenant("demo"), subject, version, origin.now).unwrap().1
+        value::build(&origin.conn, origin.tenant("demo"), subject, version, origin.now).unwrap().value
     };
     let before = built(&origin);
     assert_eq!(before.as_ref(), kv.get(&value::key(origin.tenant("demo"), Subject::Snapshot(visitor(BEN)))));

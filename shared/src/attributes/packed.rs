@@ -150,6 +150,11 @@ impl<'a> PackedAttributes<'a> {
         self.rows().filter_map(|(token, value)| Some((token, Value::read(value)?)))
     }
 
+    /// All attributes that were ever written, removed ones among them, in order.
+    pub fn tokens(self) -> impl Iterator<Item = Token> + 'a {
+        self.rows().map(|(token, _)| token)
+    }
+
     /// Tokens and packed values, up to the first that is not of the form.
     fn rows(self) -> impl Iterator<Item = (Token, &'a [u8])> + 'a {
         let mut from = Packed(self.rows);

@@ -1,7 +1,10 @@
 //! What becomes of ads, and why a placement gets none.
 
+use std::collections::BTreeSet;
+
 use super::{OnPage, Placement, Question, of_placement};
 use crate::catalogue::{Bound, Offer};
+use crate::filter::Field;
 
 /// What became of one ad for one placement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +19,8 @@ pub enum Fate {
     Dates,
     /// It is not meant for who looks at this.
     Targeting,
+    /// Data is missing that says whether it is meant for the person.
+    Unknown,
     /// It belongs to an arm of an experiment that the person is not in.
     Arm,
     /// It belongs to an arm of an experiment, and the person is in the control, which gets none of them.
@@ -38,6 +43,8 @@ pub enum Fate {
     Refused,
     /// Its caps are strict, or its campaign has only so many recipients: no object was asked, or none answered.
     Unconfirmed,
+    /// It has caps, actions that count for them may be missing, and the tenant holds such ads back.
+    CountUnknown,
     /// A cap binds, at so many of its action; the first from the ad up.
     Capped(Bound, u32),
 }
@@ -52,6 +59,7 @@ impl Fate {
             Self::Size => "size",
             Self::Dates => "dates",
             Self::Targeting => "targeting",
+            Self::Unknown | Self::CountUnknown => "unknown",
             Self::Arm => "arm",
             Self::Holdout => "holdout",
             Self::Pace => "pace",
@@ -137,8 +145,9 @@ impl Question<'_> {
             return Some(Fate::Dates);
         }
         let group = self.catalogue.groups.get(offer.group)?;
-        if !self.kind(placement).is_some_and(|kind| group.is_for(&kind.matches)) {
-            return Some(Fate::Targeting);
+        let Some(kind) = self.kind(placement) else { return Some(Fate::Targeting) };
+        if !group.is_for(&kind.matches) {
+            return Some(if kind.is_unknown(group) { Fate::Unknown } else { Fate::Targeting });
         }
         if let Some(experiment) = group.outside(&self.arms) {
             return Some(self.not_in_arm(experiment));
@@ -153,6 +162,15 @@ impl Question<'_> {
             return Some(Fate::Floor);
         }
         self.on_page(offer, terms, page).or_else(|| self.capped(offer, page))
+    }
+
+    /// The fields that leave it unknown whether an ad is meant for the person, on a placement; none where [`Given::explains`]
+    /// was not set.
+    #[must_use]
+    pub fn unknown_fields(&self, number: usize, offer: &Offer) -> BTreeSet<Field> {
+        let kind = self.placements.get(number).and_then(|placement| self.kind(placement));
+        let group = self.catalogue.groups.get(offer.group);
+        kind.zip(group).map(|(kind, group)| kind.unknown_fields(group)).unwrap_or_default()
     }
 
     fn not_in_arm(&self, experiment: usize) -> Fate {

@@ -1,10 +1,12 @@
 //! What may be placed on placements of one kind.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::worth::Worth;
 use super::{Given, Person};
 use crate::actions::ViewType;
-use crate::catalogue::{Compiled, Terms};
-use crate::filter::{Matches, Subject};
+use crate::catalogue::{Compiled, Group, Terms};
+use crate::filter::{Field, Matches, Subject};
 
 /// What holds for all placements of one kind.
 #[derive(Debug)]
@@ -14,6 +16,9 @@ pub(super) struct Kind {
     pub(super) matches: Matches,
     /// The ads whose time it is and whose filters match, in no order.
     pub(super) candidates: Vec<Candidate>,
+    /// Filters of which it is unknown whether they match, by their places, and the fields that leave it unknown; asked for
+    /// traces alone.
+    unknown: BTreeMap<u32, Vec<Field>>,
 }
 
 /// An ad that may be placed, but for its size, its caps and what is on the page.
@@ -59,6 +64,20 @@ impl Kind {
                 candidates.extend(group.offers.iter().map(|place| Candidate { worth: worth(place), place: *place }));
             }
         }
-        Self { view_type: subject.view_type, matches, candidates }
+        let asked = (0..).take(if given.explains { catalogue.targets.len() } else { 0 });
+        let unknown = asked.map(|filter| (filter, catalogue.targets.unknown_fields(filter as usize, subject)));
+        let unknown = unknown.filter(|(_, fields)| !fields.is_empty()).collect();
+        Self { view_type: subject.view_type, matches, candidates, unknown }
+    }
+
+    /// Whether a group that is not for the subject may be for it: of none of its filters it is known that it does not match.
+    pub(super) fn is_unknown(&self, group: &Group) -> bool {
+        let may_match = |filter: &u32| self.matches.contains(*filter as usize) || self.unknown.contains_key(filter);
+        group.targets.iter().flatten().all(may_match)
+    }
+
+    /// The fields that leave it unknown whether a group is for the subject.
+    pub(super) fn unknown_fields(&self, group: &Group) -> BTreeSet<Field> {
+        group.targets.iter().flatten().filter_map(|filter| self.unknown.get(filter)).flatten().copied().collect()
     }
 }

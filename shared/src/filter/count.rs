@@ -6,7 +6,7 @@ use crate::actions::{Level, PackedActions, Verb, Window, tally};
 use crate::events::{self, Events, Often};
 use crate::fact::{PAGE, PURCHASE};
 use crate::limits;
-use crate::profile::Totals;
+use crate::profile::{MissingParts, Totals};
 use crate::time::Minute;
 use crate::view;
 
@@ -48,6 +48,8 @@ pub struct History<'a> {
     pub actions: &'a [PackedActions<'a>],
     /// When which events were.
     pub events: Told<'a>,
+    /// What of all this may be missing: counts of it are lower bounds.
+    pub missing: MissingParts,
 }
 
 /// What tells when events were.
@@ -143,11 +145,13 @@ impl ByAction {
 
 /// The answer, of actions before any is counted.
 fn at_once(question: &CountQuestion, history: &History<'_>, now: Minute) -> Option<Often> {
-    let exactly = |count| Some(Often::Exactly(count));
+    let all_but = |missing: MissingParts, count| {
+        Some(if history.missing.overlaps(missing) { Often::AtLeast(count) } else { Often::Exactly(count) })
+    };
     let name = match (&question.what, question.within) {
-        (Counted::Action { .. }, _) => return exactly(0),
-        (Counted::Pages, None) => return exactly(history.totals.pages),
-        (Counted::Purchases, None) => return exactly(history.totals.purchases),
+        (Counted::Action { .. }, _) => return all_but(MissingParts::ACTIONS.union(MissingParts::MEMBERS), 0),
+        (Counted::Pages, None) => return all_but(MissingParts::MEMBERS, history.totals.pages),
+        (Counted::Purchases, None) => return all_but(MissingParts::MEMBERS, history.totals.purchases),
         (Counted::Pages, Some(_)) => PAGE,
         (Counted::Purchases, Some(_)) => PURCHASE,
         (Counted::Event(name), _) => name,

@@ -1,6 +1,7 @@
 //! What a condition looks at, and what its values are.
 
-use crate::attributes::{Kind, Token};
+use super::count::{CountQuestion, Counted};
+use crate::attributes::{Dictionary, Kind, Token};
 use crate::limits;
 
 /// What a condition looks at.
@@ -55,6 +56,28 @@ impl Field {
         ("device.os", Self::Os),
         ("device.browser", Self::Browser),
     ];
+
+    /// Its name in a document, for traces. `names` are the tenant's attributes as far as they are known, `counts` the
+    /// questions that [`Self::Count`] refers to.
+    #[must_use]
+    pub fn label(self, names: &Dictionary, counts: &[CountQuestion]) -> String {
+        match self {
+            Self::Attribute(token, _) => match names.get(token) {
+                Some((name, _)) => format!("attributes.{name}"),
+                None => format!("attributes.#{}", token.0),
+            },
+            Self::Count(at) => match counts.get(at as usize).map(|question| &question.what) {
+                Some(Counted::Pages) => "events.page".to_owned(),
+                Some(Counted::Purchases) => "events.purchase".to_owned(),
+                Some(Counted::Event(name)) => format!("events.{name}"),
+                Some(Counted::Action { .. }) | None => "actions".to_owned(),
+            },
+            named => Self::NAMED
+                .iter()
+                .find(|(_, field)| *field == named)
+                .map_or_else(String::new, |(name, _)| (*name).to_owned()),
+        }
+    }
 
     /// Whether a person has it wherever it is; else it is a page's, a place's or a device's.
     pub(crate) fn is_of_person(self) -> bool {

@@ -12,10 +12,12 @@
 mod build;
 mod postings;
 
+use std::collections::BTreeSet;
+
 use self::postings::{Bounds, Postings, SegmentPostings};
 use super::count::{ByAction, CountQuestion, History};
 use super::field::Field;
-use super::subject::{Read, Subject};
+use super::subject::{PersonGaps, Read, Subject};
 use super::{Condition, Filter, Node};
 use crate::events::Often;
 use crate::time::Minute;
@@ -23,7 +25,6 @@ use crate::time::Minute;
 /// An index over a list of filters.
 #[derive(Debug, Clone)]
 pub struct Index {
-    filters: usize,
     counts: Vec<CountQuestion>,
     by_action: ByAction,
     /// Of each conjunction how many conditions must hold; behind them ones, to a multiple of eight.
@@ -38,12 +39,24 @@ pub struct Index {
     /// Of fields of several texts to places in `repeated`.
     texts: Postings<(Field, String)>,
     compared: Vec<(Field, Compared)>,
-    /// What must not hold of a person but counts, which nobody knows of one that could not be read whole.
-    unread: Vec<Entry>,
+    /// What must not hold of a person's fields, but its counts and segments: it does not where the field is uncertain.
+    negated: Vec<(Field, Entry)>,
+    /// What must not hold of a person's segments.
+    negated_segments: Vec<NegatedSegments>,
     /// What is evaluated on the subject itself.
     others: Vec<(Condition, Entry)>,
-    /// Filters that are.
-    whole: Vec<(u32, Node)>,
+    /// All filters, with the places of the counts here; `None` means everybody.
+    roots: Vec<Option<Node>>,
+    /// Places in `roots` of the filters that are evaluated by themselves.
+    whole: Vec<u32>,
+}
+
+/// A condition on segments that must not hold.
+#[derive(Debug, Clone, Copy)]
+struct NegatedSegments {
+    entry: Entry,
+    /// Its place in `repeated`, and how many segments it names; `None` where it asks whether there is any.
+    listed: Option<(u32, u32)>,
 }
 
 /// A conjunction's place, and in the lowest bit whether the condition must not hold.
@@ -55,7 +68,7 @@ struct Compared {
     exists: Vec<Entry>,
     at_least: Bounds,
     at_most: Bounds,
-    /// All that must not hold, where a field may be one that cannot be said, by the last number that each may hold for.
+    /// All that must not hold, where only a lower bound of a field may be known, by the last number that each may hold for.
     negated: Bounds,
 }
 
@@ -104,13 +117,13 @@ impl Index {
     /// How many filters there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.filters
+        self.roots.len()
     }
 
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.filters == 0
+        self.roots.is_empty()
     }
 
     /// The filters that match: those whose [`Filter::matches`] does. The subject's counts are [`Self::answers`].
@@ -125,15 +138,11 @@ impl Index {
         for (field, compared) in self.compared.iter().filter(|(field, _)| matches!(field, Field::Count(_))) {
             match subject.read(*field) {
                 Read::Unknown => count(&mut asked.left, compared.negated.from(i64::MIN)),
-                Read::AtLeast(least) => {
-                    count(&mut asked.left, compared.at_least.up_to(least));
-                    count(&mut asked.left, compared.negated.from(least));
-                }
                 read => asked.add(*field, read),
             }
         }
-        if subject.is_unread {
-            count(&mut asked.left, &self.unread);
+        if let Some(gaps) = subject.gaps() {
+            asked.refuse_uncertain(subject, &gaps);
         }
         for (other, entry) in &self.others {
             if other.test.holds(subject.read(other.field)) {
@@ -141,6 +150,17 @@ impl Index {
             }
         }
         asked.matches(subject)
+    }
+
+    /// The fields that leave it unknown whether a filter matches, in order; none where it surely does or surely does not.
+    /// The subject's counts are [`Self::answers`]. It evaluates the filter by itself: it is for traces.
+    #[must_use]
+    pub fn unknown_fields(&self, filter: usize, subject: &Subject<'_>) -> Vec<Field> {
+        let mut fields = BTreeSet::new();
+        if let Some(Some(root)) = self.roots.get(filter) {
+            root.add_unknown_fields(subject, &mut fields);
+        }
+        fields.into_iter().collect()
     }
 }
 
@@ -163,7 +183,7 @@ impl Asked<'_> {
             Read::Segments(held) => held.iter().for_each(|id| self.once(segments.find(id.0))),
             Read::Strings(all) => all.iter().for_each(|one| self.once(text(one))),
             Read::Keywords(all) => all.iter().for_each(|one| self.once(text(one))),
-            Read::Unknown | Read::AtLeast(_) | Read::Absent => {}
+            Read::Unknown | Read::AtLeast(_) | Read::AtMost(_) | Read::Absent => {}
         }
         self.compare(field, read);
     }
@@ -172,9 +192,40 @@ impl Asked<'_> {
         let Ok(place) = self.index.compared.binary_search_by(|(of, _)| of.cmp(&field)) else { return };
         let Some((_, compared)) = self.index.compared.get(place) else { return };
         count(&mut self.left, &compared.exists);
-        if let Read::Number(number) = read {
-            count(&mut self.left, compared.at_least.up_to(number));
-            count(&mut self.left, compared.at_most.from(number));
+        match read {
+            Read::Number(number) => {
+                count(&mut self.left, compared.at_least.up_to(number));
+                count(&mut self.left, compared.at_most.from(number));
+            }
+            Read::AtLeast(least) => {
+                count(&mut self.left, compared.at_least.up_to(least));
+                count(&mut self.left, compared.negated.from(least));
+            }
+            Read::AtMost(most) => count(&mut self.left, compared.at_most.from(most)),
+            _ => {}
+        }
+    }
+
+    /// Counts what must not hold as if it held where missing data may make it hold. What holds already counts twice, which
+    /// is still not nought.
+    fn refuse_uncertain(&mut self, subject: &Subject<'_>, gaps: &PersonGaps<'_>) {
+        for (field, entry) in &self.index.negated {
+            let is_bounded = matches!(subject.read(*field), Read::AtLeast(_));
+            if !is_bounded && !gaps.is_certain(*field) {
+                count(&mut self.left, &[*entry]);
+            }
+        }
+        let Some(absent) = gaps.segments else { return };
+        let mut found = vec![0_u32; self.index.repeated.len()];
+        for place in absent.iter().flat_map(|id| self.index.segments.find(id.0)) {
+            found.iter_mut().skip(*place as usize).take(1).for_each(|found| *found += 1);
+        }
+        for NegatedSegments { entry, listed } in &self.index.negated_segments {
+            let is_settled =
+                listed.is_some_and(|(place, named)| found.get(place as usize).is_some_and(|found| *found >= named));
+            if !is_settled {
+                count(&mut self.left, &[*entry]);
+            }
         }
     }
 
@@ -189,7 +240,7 @@ impl Asked<'_> {
     }
 
     fn matches(&self, subject: &Subject<'_>) -> Matches {
-        let mut matches = vec![0; self.index.filters.div_ceil(64)];
+        let mut matches = vec![0; self.index.roots.len().div_ceil(64)];
         let (eights, _) = self.left.as_chunks::<8>();
         for (place, eight) in eights.iter().enumerate().filter(|(_, eight)| has_nought(**eight)) {
             for (byte, _) in eight.iter().enumerate().filter(|(_, left)| **left == 0) {
@@ -198,8 +249,12 @@ impl Asked<'_> {
                 }
             }
         }
-        for (filter, _) in self.index.whole.iter().filter(|(_, root)| root.holds(subject)) {
-            set_bit(&mut matches, *filter);
+        for filter in &self.index.whole {
+            if let Some(Some(root)) = self.index.roots.get(*filter as usize)
+                && root.holds(subject)
+            {
+                set_bit(&mut matches, *filter);
+            }
         }
         Matches(matches)
     }

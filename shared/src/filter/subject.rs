@@ -12,10 +12,8 @@ use crate::segments::SegmentId;
 /// Whom a filter is asked of: a person, the page it looks at, and from where. What is not known is `None` or empty.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Subject<'a> {
-    /// The person; `None` for an answer that is contextual alone.
+    /// The person; `None` for an answer that is contextual alone: then nothing of a person is there.
     pub person: Option<Person<'a>>,
-    /// Whether there is one of whom not all could be read: all that it would say is unknown.
-    pub is_unread: bool,
     /// The page's address.
     pub url: Option<&'a str>,
     /// The page's keywords.
@@ -50,6 +48,21 @@ pub struct Person<'a> {
     pub seen: Option<(Millis, Millis)>,
     /// Whether this is its best hour of the week; `None` where that is not known.
     pub best_now: Option<bool>,
+    /// What of the above is uncertain; `None` where all of it is certain.
+    pub gaps: Option<PersonGaps<'a>>,
+}
+
+/// Which data of a person is certain although some is missing. All other data of it is unknown: a value that was read
+/// may have been replaced, and one that was not read may be there.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PersonGaps<'a> {
+    /// The attributes whose value, or whose absence, is certain, in order; `None` for all.
+    pub attributes: Option<&'a [Token]>,
+    /// The segments that the person is certainly not in, in order; `None` for all that [`Person::segments`] lacks.
+    pub segments: Option<&'a [SegmentId]>,
+    /// Whether visitors of the person may be missing. The number of browsers, and when it was first and last seen, are
+    /// bounds then, and nothing else of it is certain.
+    pub members: bool,
 }
 
 /// What a field of a subject says.
@@ -62,6 +75,8 @@ pub(crate) enum Read<'a> {
     Number(i64),
     /// This or more.
     AtLeast(i64),
+    /// This or less.
+    AtMost(i64),
     Text(&'a str),
     /// One or more.
     Strings(&'a BTreeSet<String>),
@@ -99,9 +114,13 @@ impl<'a> Subject<'a> {
             Field::ViewType if self.view_type == ViewType(0) => Read::Absent,
             Field::ViewType => Read::Number(self.view_type.0.into()),
             Field::Count(at) => self.count(at),
-            _ if self.is_unread => Read::Unknown,
             _ => self.person.map_or(Read::Absent, |person| person.read(field)),
         }
+    }
+
+    /// What is uncertain of the person; `None` where nothing is.
+    pub(super) fn gaps(&self) -> Option<PersonGaps<'a>> {
+        self.person?.gaps
     }
 
     fn count(&self, at: u32) -> Read<'a> {
@@ -128,8 +147,43 @@ impl<'a> Subject<'a> {
     }
 }
 
+impl PersonGaps<'_> {
+    /// Whether it is certain what a field of single values says, whether it was read or not.
+    pub(super) fn is_certain(&self, field: Field) -> bool {
+        match field {
+            Field::Attribute(token, _) => self.attributes.is_none_or(|known| known.binary_search(&token).is_ok()),
+            Field::Segments => self.segments.is_none(),
+            Field::Devices | Field::FirstSeen | Field::LastSeen | Field::BestTime => !self.members,
+            _ => true,
+        }
+    }
+}
+
 impl<'a> Person<'a> {
+    /// A person of whom nothing was read.
+    pub const UNREAD: Person<'static> = Person {
+        attributes: &[],
+        segments: &[],
+        devices: 1,
+        seen: None,
+        best_now: None,
+        gaps: Some(PersonGaps { attributes: Some(&[]), segments: Some(&[]), members: true }),
+    };
+
+    /// What a field says.
     fn read(&self, field: Field) -> Read<'a> {
+        match (self.known(field), self.gaps) {
+            (read, None) => read,
+            (read, Some(gaps)) if gaps.is_certain(field) => read,
+            (Read::Absent, Some(_)) => Read::Unknown,
+            (Read::Number(least), Some(_)) if matches!(field, Field::Devices | Field::LastSeen) => Read::AtLeast(least),
+            (Read::Number(most), Some(_)) if field == Field::FirstSeen => Read::AtMost(most),
+            (read, Some(_)) => read,
+        }
+    }
+
+    /// What was read of a field.
+    fn known(&self, field: Field) -> Read<'a> {
         let time = |time: Option<Millis>| match time.map(i64::try_from) {
             Some(Ok(time)) => Read::Number(time),
             _ => Read::Absent,

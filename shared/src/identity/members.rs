@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Claim;
 use crate::ids::{AltHash, Version, VisitorId};
 use crate::membership::Membership;
-use crate::view::{Snapshot, Stored};
+use crate::profile::MissingParts;
+use crate::view::{Snapshot, Stored, View};
 
 /// Which siblings' snapshots may join: those whose holder has our unique id, or none. Where ours is not known yet (it is
 /// empty), the first one met becomes ours. The rest say who is another member's.
@@ -86,6 +87,31 @@ impl OtherMembers {
             }
         }
         snapshot
+    }
+}
+
+/// Snapshots of visitors that are said to be of a request's person, and those of them that could not be read.
+#[derive(Debug, Default)]
+pub(super) struct SiblingReads {
+    joined: Vec<(VisitorId, Snapshot)>,
+    pub(super) unread: Vec<VisitorId>,
+}
+
+impl SiblingReads {
+    /// Adds the snapshot of a sibling. `newest`: the newest version met of it; of an older one only the visitor's own facts
+    /// are left.
+    pub(super) fn add(&mut self, sibling: VisitorId, snapshot: Snapshot, newest: Option<&Version>) {
+        if newest.is_some_and(|newest| snapshot.version < *newest) {
+            self.unread.push(sibling);
+        }
+        self.joined.push((sibling, snapshot));
+    }
+
+    /// Joins them into the view of `own`, which lacks members where a sibling that counts could not be read.
+    pub(super) fn join_into(self, view: &mut View, own: VisitorId) {
+        view.add_siblings(own, self.joined);
+        let lacks_sibling = self.unread.iter().any(|sibling| view.memberships().counts(own, *sibling));
+        view.note_missing(MissingParts::MEMBERS.when(lacks_sibling));
     }
 }
 

@@ -133,7 +133,7 @@ mod tests {
         let membership = Membership { admits: [visitor].into(), ..Membership::default() };
         let profiles = [(visitor, SubProfile::pack(version, &Content::default()))].into_iter().collect();
         let unique = Vec::new();
-        let snapshot = Snapshot { version, visitor, unique, membership, profiles, best: None, truncated: false };
+        let snapshot = Snapshot { version, visitor, unique, membership, profiles, best: None };
         Some(Stored::Snapshot(Box::new(snapshot)))
     }
 

@@ -1,8 +1,9 @@
 //! What a reader at the edge knows of one visitor: the sub-profiles it met, and what happened beyond them.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{SubProfile, Totals};
+use super::{MissingParts, SubProfile, Totals};
 use crate::actions::{Action, Actions, PackedActions};
 use crate::attributes::PackedAttributes;
 use crate::events::Often;
@@ -34,6 +35,8 @@ pub struct Known {
     named: Option<SubProfile>,
     /// Of most visitors nothing; never there and empty.
     beside: Option<Box<Beside>>,
+    /// Whether the visitor was minted by the reader's own request, so that there is nothing else to know.
+    is_new: bool,
 }
 
 /// Pages, impressions, exposures and units of which it cannot be sure that a sub-profile holds them.
@@ -75,6 +78,12 @@ impl Known {
     pub fn from_beyond(pages: impl IntoIterator<Item = Beyond>) -> Self {
         let beyond = pages.into_iter().map(|p| ((p.received, p.short), p.session)).collect();
         Self::default().with(|beside| beside.beyond = beyond)
+    }
+
+    /// The same of a visitor that was minted just now: what is not known of it is absent.
+    #[must_use]
+    pub fn of_new_visitor(self) -> Self {
+        Self { is_new: true, ..self }
     }
 
     /// The same with impressions that are to come, of insertions placed.
@@ -158,8 +167,19 @@ impl Known {
         self.newest().map(SubProfile::orders).unwrap_or_default()
     }
 
+    /// What may be missing of the visitor's data.
+    #[must_use]
+    pub fn missing(&self) -> MissingParts {
+        match self.newest() {
+            Some(sub) => sub.missing(),
+            None => MissingParts::ALL.when(!self.is_new),
+        }
+    }
+
+    /// The newer of the two; of the same version the one that misses less, then the one that names its facts.
     fn newest(&self) -> Option<&SubProfile> {
-        self.unnamed.iter().chain(&self.named).max_by_key(|sub| sub.version())
+        let both = self.unnamed.iter().chain(&self.named);
+        both.max_by_key(|sub| (sub.version(), Reverse(sub.missing().count())))
     }
 
     /// The join: commutative, associative, idempotent.
@@ -168,6 +188,7 @@ impl Known {
         self.unnamed = both(self.unnamed, other.unnamed, SubProfile::join);
         self.named = both(self.named, other.named, SubProfile::join);
         self.beside = both(self.beside, other.beside, |a, b| Box::new(a.join(*b)));
+        self.is_new |= other.is_new;
         self
     }
 

@@ -1,6 +1,8 @@
 //! One visitor's profile at one version, packed, as a snapshot carries it. A reader pays for the parts it asks for.
 
-use super::{Newest, SESSIONS, Totals};
+use std::cmp::Reverse;
+
+use super::{MissingParts, Newest, SESSIONS, Totals};
 use crate::actions::PackedActions;
 use crate::attributes::PackedAttributes;
 use crate::events::{self, Often};
@@ -21,7 +23,9 @@ const ATTRIBUTED: u64 = 16;
 const EXPOSED: u64 = 32;
 const UNITS: u64 = 64;
 const RECENT: u64 = 128;
-const ORDERED: u64 = 512;
+const ORDERED: u64 = 256;
+/// Above the flags lie the bits of [`MissingParts`].
+const MISSING_SHIFT: u32 = 9;
 
 /// One visitor's profile at one version. Two of the same version hold the same, but for what a snapshot had no room for.
 #[derive(Clone, PartialEq, Eq)]
@@ -53,6 +57,8 @@ pub struct Content {
     pub recent: Vec<u8>,
     /// The orders, packed; empty for none.
     pub orders: Vec<u8>,
+    /// What a snapshot had no room for.
+    pub missing: MissingParts,
 }
 
 /// What the newest facts are called.
@@ -68,7 +74,8 @@ impl SubProfile {
     /// Packs what it is to say.
     #[must_use]
     pub fn pack(version: Version, content: &Content) -> Self {
-        let Content { totals, seen, names, actions, segments, attributes, exposures, units, recent, orders } = content;
+        let Content { totals, seen, names, actions, segments, attributes, exposures, units, recent, orders, missing } =
+            content;
         let mut to = Vec::new();
         let flag = |set, flag| if set { flag } else { 0 };
         let parts = flag(!actions.is_empty(), ACTED)
@@ -78,7 +85,8 @@ impl SubProfile {
             | flag(!units.is_empty(), UNITS)
             | flag(!recent.is_empty(), RECENT)
             | flag(!orders.is_empty(), ORDERED);
-        packed::put(&mut to, flag(seen.is_some(), SEEN) | flag(names.is_some(), NAMED) | parts);
+        let missing = u64::from(missing.bits()) << MISSING_SHIFT;
+        packed::put(&mut to, flag(seen.is_some(), SEEN) | flag(names.is_some(), NAMED) | parts | missing);
         // First, so that a decision, which asks for them, need not read what comes behind.
         for part in [actions, segments].into_iter().filter(|part| !part.is_empty()) {
             packed::put_row(&mut to, part);
@@ -115,6 +123,12 @@ impl SubProfile {
     #[must_use]
     pub fn version(&self) -> Version {
         self.version
+    }
+
+    /// What the snapshot that it comes from had no room for.
+    #[must_use]
+    pub fn missing(&self) -> MissingParts {
+        missing_in(Packed(&self.packed).number().unwrap_or_default())
     }
 
     /// The sums.
@@ -201,7 +215,8 @@ impl SubProfile {
         let (recent, orders) = (read_part(flags, RECENT, &mut rest)?, read_part(flags, ORDERED, &mut rest)?);
         let [actions, segments, attributes, exposures, units, recent, orders] =
             [actions, segments, attributes, exposures, units, recent, orders].map(<[u8]>::to_vec);
-        Some(Content { totals, seen, names, actions, segments, attributes, exposures, units, recent, orders })
+        let missing = missing_in(flags);
+        Some(Content { totals, seen, names, actions, segments, attributes, exposures, units, recent, orders, missing })
     }
 
     /// One of the parts behind the sums; `None` where it is not there.
@@ -225,16 +240,16 @@ impl SubProfile {
         Some(Parts { flags, actions, segments, rest })
     }
 
-    /// The newer of the two; of the same version the one that names its newest facts, then the one that says more: a
-    /// snapshot that was too long holds fewer actions, or segments, of the same visitor.
+    /// The newer of the two; of the same version the one that names its newest facts, then the one that misses less, then the
+    /// longer one.
     #[must_use]
     pub fn join(self, other: Self) -> Self {
         if other.rank() > self.rank() { other } else { self }
     }
 
     /// What decides between two: total, so that the join does not ask who came first.
-    fn rank(&self) -> (Version, bool, usize, &[u8]) {
-        (self.version, self.is_named(), self.packed.len(), &self.packed)
+    fn rank(&self) -> (Version, bool, Reverse<u32>, usize, &[u8]) {
+        (self.version, self.is_named(), Reverse(self.missing().count()), self.packed.len(), &self.packed)
     }
 }
 
@@ -249,6 +264,11 @@ impl std::fmt::Debug for SubProfile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {:?}", self.version, self.content())
     }
+}
+
+fn missing_in(flags: u64) -> MissingParts {
+    let [bits, ..] = (flags >> MISSING_SHIFT).to_le_bytes();
+    MissingParts::from_bits(bits)
 }
 
 type Sums = (Totals, Option<(Millis, Millis)>, Option<Names>);

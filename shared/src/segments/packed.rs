@@ -232,6 +232,11 @@ impl<'a> PackedSegments<'a> {
         self.all().filter_map(|(id, expiry)| Some((id, expiry?)))
     }
 
+    /// All segments written, removed ones among them, in order.
+    pub fn ids(self) -> impl Iterator<Item = SegmentId> + 'a {
+        self.all().map(|(id, _)| id)
+    }
+
     /// All, `None` for a removed one.
     fn all(self) -> Entries<'a> {
         let Self { count, ids, least, width, expiries, .. } = self;

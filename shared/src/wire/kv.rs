@@ -48,8 +48,6 @@ struct SnapshotForm {
     /// Column, by visitor: its id, its version, its packed profile.
     #[serde(rename = "p")]
     profiles: ByteBuf,
-    #[serde(rename = "t", default, skip_serializing_if = "std::ops::Not::not")]
-    truncated: bool,
     /// Packed into one number.
     #[serde(rename = "b", skip_serializing_if = "Option::is_none")]
     best: Option<u16>,
@@ -213,7 +211,6 @@ impl From<&Snapshot> for SnapshotForm {
             unique: parts::put_hashes(&snapshot.unique),
             membership: MembershipForm::from(&snapshot.membership),
             profiles: ByteBuf::from(profiles),
-            truncated: snapshot.truncated,
             best: snapshot.best.map(BestTime::pack),
         }
     }
@@ -241,7 +238,6 @@ impl TryFrom<SnapshotForm> for Snapshot {
             membership,
             profiles,
             best: form.best.map(|packed| BestTime::read(packed).ok_or(WireError::Range)).transpose()?,
-            truncated: form.truncated,
         })
     }
 }

@@ -10,7 +10,7 @@ use causeway_shared::ids::{
 };
 use causeway_shared::membership::{Cut, Membership};
 use causeway_shared::orders::OrderHash;
-use causeway_shared::profile::{Beyond, Known, Profile, SubProfile, Totals};
+use causeway_shared::profile::{Beyond, Known, Profile, QueriedNames, SnapshotRoom, SubProfile, Totals};
 use causeway_shared::rhythm::BestTime;
 use causeway_shared::segments::{SegmentId, State};
 use causeway_shared::time::{Day, HourStamp, Minute};
@@ -95,13 +95,14 @@ impl History {
         profile_of(&self.arrived[..self.published[i]]).sub_profile(version(i as u64 + 1), named)
     }
 
-    /// The same as a snapshot holds it that was too long: no actions but the newest day's, and one segment.
+    /// The same as a snapshot holds it that was too long: no actions, and one segment.
     pub(crate) fn cut(&self, i: usize) -> SubProfile {
         let i = i.min(self.published.len() - 1);
-        let mut profile = profile_of(&self.arrived[..self.published[i]]);
-        profile.keep_segments(1);
-        let since = Day(Minute::at(NOW).day().0 + 1);
-        profile.sub_profile_since(version(i as u64 + 1), false, since, since)
+        let profile = profile_of(&self.arrived[..self.published[i]]);
+        let queried = QueriedNames::default();
+        let room = SnapshotRoom::whole(Day(0), &queried);
+        let room = SnapshotRoom { actions: None, capped: None, events: false, segments: 1, ..room };
+        profile.sub_profile_within(version(i as u64 + 1), false, &room)
     }
 
     /// Facts in the newest version.
@@ -341,6 +342,5 @@ fn snapshot(histories: &[History], owner: usize, step: usize, admitted: u8, epoc
         ),
         profiles,
         best: (step % 3 != 2).then(|| BestTime { utc_hour_of_week: scramble(step as u64) as u8 % 168, confidence: 50 }),
-        truncated: false,
     }
 }

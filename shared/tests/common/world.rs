@@ -208,7 +208,7 @@ impl Origin {
             }
         }
         let unique = self.unique_of_person(&membership.admits);
-        Some(Snapshot { version, visitor, unique, membership, profiles, best: None, truncated: false })
+        Some(Snapshot { version, visitor, unique, membership, profiles, best: None })
     }
 
     fn unique_of_person(&self, person: &BTreeSet<VisitorId>) -> Vec<AltHash> {

@@ -204,7 +204,6 @@ impl Deciding {
                 .into_iter()
                 .collect(),
             best: None,
-            truncated: false,
         });
         Self { compiled, scores, view, visitor }
     }

@@ -144,7 +144,7 @@ impl Somebody {
     pub fn subject(&self) -> Subject<'_> {
         let Self { attributes, segments } = self;
         Subject {
-            person: Some(Person { attributes, segments, devices: 2, seen: Some((1, 2)), best_now: None }),
+            person: Some(Person { attributes, segments, devices: 2, seen: Some((1, 2)), best_now: None, gaps: None }),
             url: Some("https://pub.example/hotels"),
             keywords: &["hotel", "beach"],
             view_type: ViewType(2),

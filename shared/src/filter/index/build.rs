@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::postings::{Bounds, Postings, SegmentPostings, short};
-use super::{Compared, Entry, Index};
+use super::{Compared, Entry, Index, NegatedSegments};
 use crate::attributes::Kind;
 use crate::filter::count::{self, ByAction, CountQuestion};
 use crate::filter::field::Field;
@@ -26,12 +26,12 @@ pub(super) fn build(filters: &[Option<Filter>]) -> Index {
             Some((filter, Some(all))) => {
                 all.iter().for_each(|one| builder.conjunction(place, one, |at| place_of(filter, at)));
             }
-            Some((filter, None)) => {
-                builder.whole.push((place, filter.root.clone().with_counts(&|at| place_of(filter, at))));
-            }
+            Some((_, None)) => builder.whole.push(place),
         }
+        let placed = |filter: &Filter| filter.root.clone().with_counts(&|at| place_of(filter, at));
+        builder.roots.push(filter.as_ref().map(placed));
     }
-    builder.built(filters.len(), counts)
+    builder.built(counts)
 }
 
 type Conjunction<'a> = Vec<&'a Condition>;
@@ -82,8 +82,10 @@ struct Builder<'a> {
     texts: Vec<((Field, &'a str), u32)>,
     compared: BTreeMap<Field, Unsorted>,
     others: Vec<(Condition, Entry)>,
-    unread: Vec<Entry>,
-    whole: Vec<(u32, Node)>,
+    negated: Vec<(Field, Entry)>,
+    negated_segments: Vec<NegatedSegments>,
+    roots: Vec<Option<Node>>,
+    whole: Vec<u32>,
 }
 
 #[derive(Default)]
@@ -111,11 +113,6 @@ impl<'a> Builder<'a> {
     }
 
     fn condition(&mut self, field: Field, condition: &'a Condition, entry: Entry) {
-        if condition.negated && matches!(field, Field::Count(_)) {
-            self.compared.entry(field).or_default().negated.push((condition.test.last(), entry));
-        } else if condition.negated && (field.is_of_person() || field == Field::BestTime) {
-            self.unread.push(entry);
-        }
         let target = match &condition.test {
             Test::Numbers(_) | Test::Texts(_) if has_several(field) => {
                 self.repeated.push(entry);
@@ -123,6 +120,9 @@ impl<'a> Builder<'a> {
             }
             _ => entry,
         };
+        if condition.negated {
+            self.negated(field, condition, entry, target);
+        }
         match &condition.test {
             Test::Numbers(all) if field == Field::Segments => {
                 self.segments.extend(all.iter().filter_map(|id| Some((u32::try_from(*id).ok()?, target))));
@@ -142,14 +142,29 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn built(mut self, filters: usize, counts: Vec<CountQuestion>) -> Index {
+    /// A condition that must not hold; `target` as [`Self::condition`] has it.
+    fn negated(&mut self, field: Field, condition: &Condition, entry: Entry, target: u32) {
+        if matches!(field, Field::Count(_) | Field::Devices | Field::LastSeen) {
+            self.compared.entry(field).or_default().negated.push((condition.test.last(), entry));
+        }
+        match field {
+            Field::Count(_) => {}
+            Field::Segments => {
+                let listed = matches!(condition.test, Test::Numbers(_)).then(|| (target, short(condition.values())));
+                self.negated_segments.push(NegatedSegments { entry, listed });
+            }
+            field if field.is_of_person() || field == Field::BestTime => self.negated.push((field, entry)),
+            _ => {}
+        }
+    }
+
+    fn built(mut self, counts: Vec<CountQuestion>) -> Index {
         self.needed.resize(self.needed.len().next_multiple_of(8), 1);
         let compared = self.compared.into_iter().map(|(field, Unsorted { exists, at_least, at_most, negated })| {
             let [at_least, at_most, negated] = [at_least, at_most, negated].map(Bounds::new);
             (field, Compared { exists, at_least, at_most, negated })
         });
         Index {
-            filters,
             by_action: ByAction::of(&counts),
             counts,
             needed: self.needed,
@@ -160,7 +175,9 @@ impl<'a> Builder<'a> {
             texts: Postings::new(self.texts, |(field, text)| (field, text.to_owned())),
             compared: compared.collect(),
             others: self.others,
-            unread: self.unread,
+            negated: self.negated,
+            negated_segments: self.negated_segments,
+            roots: self.roots,
             whole: self.whole,
         }
     }

@@ -22,7 +22,10 @@ pub fn converged(world: &mut World) -> Vec<String> {
             all.insert((tenant, visitor), *snapshot);
         }
     }
-    all.iter().filter(|(_, own)| !own.truncated).filter_map(|((tenant, _), own)| joined(&all, tenant, own)).collect()
+    all.iter()
+        .filter(|(_, own)| own.missing().is_empty())
+        .filter_map(|((tenant, _), own)| joined(&all, tenant, own))
+        .collect()
 }
 
 fn joined(all: &Snapshots, tenant: &TenantId, own: &Snapshot) -> Option<String> {

@@ -213,7 +213,7 @@ fn snapshot(own: VisitorId, unique: AltHash, now: Millis, more: impl Fn(Content)
     };
     let version = Version { restore: 0, counter: 4_812_345 };
     let profiles = profiles.into_iter().collect();
-    Ok(Snapshot { version, visitor: own, unique: vec![unique], membership, profiles, best: None, truncated: false })
+    Ok(Snapshot { version, visitor: own, unique: vec![unique], membership, profiles, best: None })
 }
 
 /// The snapshot in JSON, without what a market adds to it.

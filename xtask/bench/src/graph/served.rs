@@ -250,7 +250,7 @@ fn compact(edge: &mut Edge<'_>, options: &Options, json: bool, stop: &Stop) -> R
         let Stored::Snapshot(snapshot) = decode_stored(&write.key, visitor, value.as_bytes())? else { continue };
         let holds =
             snapshot.profiles.values().filter_map(|of| of.segments()).any(|of| of.iter().any(|(id, _)| id == NEW));
-        ensure!(holds || snapshot.truncated, "{} does not hold what is new of a sibling", write.key);
+        ensure!(holds || !snapshot.missing().is_empty(), "{} does not hold what is new of a sibling", write.key);
     }
     let whole = options.visitors >= 5_000_000;
     let print = |case: String, value, bar: Option<f64>| {

@@ -1,0 +1,60 @@
+//! What filters and models may ask of a person, read from its view once a call.
+
+use crate::attributes::{Token, Value};
+use crate::filter::{self, PersonGaps};
+use crate::ids::Millis;
+use crate::profile::MissingParts;
+use crate::segments::SegmentId;
+use crate::view::Counted;
+
+/// What filters may ask of a person, read from its view.
+#[derive(Debug, Clone, Default)]
+pub struct Described {
+    attributes: Vec<(Token, Value)>,
+    segments: Vec<SegmentId>,
+    devices: u32,
+    seen: Option<(Millis, Millis)>,
+    best_now: Option<bool>,
+    gaps: Option<KnownDespiteGaps>,
+}
+
+/// What is certain of a person of whom something is missing, as [`filter::PersonGaps`].
+#[derive(Debug, Clone, Default)]
+struct KnownDespiteGaps {
+    attributes: Option<Vec<Token>>,
+    segments: Option<Vec<SegmentId>>,
+    members: bool,
+}
+
+impl Described {
+    /// Of the person that counts, at a time.
+    #[must_use]
+    pub fn of(counted: &Counted<'_>, now: Millis) -> Self {
+        let (attributes, missing) = (counted.attributes(), counted.missing());
+        let gaps = (!missing.is_empty()).then(|| KnownDespiteGaps {
+            attributes: counted.certain_attributes(missing),
+            segments: counted.certainly_not_in(missing, now),
+            members: missing.overlaps(MissingParts::MEMBERS),
+        });
+        Self {
+            gaps,
+            attributes: attributes.iter().map(|(token, value)| (token, value.clone())).collect(),
+            segments: counted.segments(now),
+            devices: counted.devices(),
+            seen: counted.seen(),
+            best_now: counted.best().map(|best| best.is_now(now)),
+        }
+    }
+
+    /// The same, to be asked.
+    #[must_use]
+    pub fn person(&self) -> filter::Person<'_> {
+        let Self { attributes, segments, devices, seen, best_now, gaps } = self;
+        let gaps = gaps.as_ref().map(|KnownDespiteGaps { attributes, segments, members }| PersonGaps {
+            attributes: attributes.as_deref(),
+            segments: segments.as_deref(),
+            members: *members,
+        });
+        filter::Person { attributes, segments, devices: *devices, seen: *seen, best_now: *best_now, gaps }
+    }
+}

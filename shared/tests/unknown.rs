@@ -1,0 +1,218 @@
+//! Unknown is not absent: what is left out of a snapshot makes no filter match, and what filters name stays in it.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
+
+#[expect(dead_code, reason = "each file takes its part")]
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+
+use causeway_shared::actions::{Entity, Level, Verb, ViewType};
+use causeway_shared::attributes::{Dictionary, Kind, Token, Value};
+use causeway_shared::decision::Described;
+use causeway_shared::fact::{Fact, PURCHASE, What};
+use causeway_shared::filter::{Answers, Entities, Filter, History, Subject, Told, Words, parse};
+use causeway_shared::ids::{FactId, InsertionId, SessionId, VisitorId};
+use causeway_shared::membership::Membership;
+use causeway_shared::profile::{Known, MissingParts, Profile, QueriedNames, SnapshotRoom};
+use causeway_shared::segments::{SegmentId, State};
+use causeway_shared::time::{Day, HourStamp, Minute};
+use causeway_shared::view::{Counted, Snapshot, View};
+use causeway_shared::vocabulary::Vocabulary;
+use common::{NOW, law, membership, version, visitor};
+use proptest::collection::{btree_set, vec};
+use proptest::prelude::*;
+use proptest::sample::select;
+use serde_json::{Value as Json, json};
+
+const NAMES: u16 = 10;
+const DAY: u64 = 86_400_000;
+
+static NAMED: LazyLock<Dictionary> =
+    LazyLock::new(|| Dictionary::from_entries((0..NAMES).map(|n| (format!("a{n}"), Kind::Integer))).unwrap());
+static ENTITIES: LazyLock<Entities<'static>> =
+    LazyLock::new(|| [BTreeMap::new(), BTreeMap::new(), BTreeMap::from([("c-1", 1), ("c-2", 2)]), BTreeMap::new()]);
+
+fn parsed(document: &Json) -> Filter {
+    let vocabulary = Vocabulary::default();
+    let (attributes, entities) = (&*NAMED, &*ENTITIES);
+    let words = Words { attributes, vocabulary: &vocabulary, entities, answers: Answers::Snapshot };
+    parse(document, "targeting", &words).unwrap_or_else(|found| panic!("{found:?} {document}"))
+}
+
+fn condition() -> impl Strategy<Value = Json> {
+    let window = json!({"interval": 7, "unit": "days"});
+    let counted = move |name: &str, count: Json| json!({ name: {"$count": count, "within": window} });
+    let pages = counted.clone();
+    let test = prop_oneof![
+        (0..4_i64).prop_map(|n| json!({"$eq": n})),
+        (0..4_i64).prop_map(|n| json!({"$ne": n})),
+        (0..4_i64).prop_map(|n| json!({"$gte": n})),
+        vec(0..4_i64, 1..3).prop_map(|all| json!({"$nin": all})),
+        any::<bool>().prop_map(|there| json!({"$exists": there})),
+    ];
+    let number = prop_oneof![
+        (0..3_u64).prop_map(|n| json!(n)),
+        (0..3_u64).prop_map(|n| json!({"$lt": n})),
+        (0..3_u64).prop_map(|n| json!({"$gte": n})),
+    ];
+    let numbers = number.clone();
+    prop_oneof![
+        (0..NAMES, test).prop_map(|(n, test)| json!({ format!("attributes.a{n}"): test })),
+        (select(vec!["$in", "$nin"]), btree_set(0..12_u32, 1..4)).prop_map(|(of, ids)| json!({"segments": {of: ids}})),
+        any::<bool>().prop_map(|there| json!({"segments": {"$exists": there}})),
+        (select(vec!["events.page", "events.purchase"]), number).prop_map(move |(name, count)| pages(name, count)),
+        numbers.prop_map(move |count| counted("actions.impression", count)),
+        (1..4_u32, select(vec!["$gte", "$lte", "$ne"])).prop_map(|(n, of)| json!({"devices": {of: n}})),
+        (0..9_u64, select(vec!["first_seen", "last_seen"]), select(vec!["$gte", "$lt"])).prop_map(
+            |(days, name, of)| {
+                json!({name: {of: "2027-01-05T00:00:00Z".replace("05", &format!("{:02}", 7 + days))}})
+            }
+        ),
+    ]
+}
+
+fn document() -> impl Strategy<Value = Json> {
+    condition().prop_recursive(2, 8, 3, |inner| {
+        let all = vec(inner.clone(), 1..4);
+        prop_oneof![
+            all.clone().prop_map(|all| json!({"$and": all})),
+            all.clone().prop_map(|all| json!({"$or": all})),
+            all.prop_map(|all| json!({"$not": {"$or": all}})),
+        ]
+    })
+}
+
+/// One visitor's facts: what they say, and how many hours before now.
+fn facts() -> impl Strategy<Value = Vec<(u8, u32, u64)>> {
+    vec((0..6_u8, 0..12_u32, 0..300_u64), 0..14)
+}
+
+/// What one says of a name, every visitor says: of two that differ the last one stands, whichever of them is missing.
+fn profile(of: VisitorId, facts: &[(u8, u32, u64)]) -> Profile {
+    let mut profile = Profile::default();
+    for (n, (kind, name, hours)) in (0..).zip(facts) {
+        let at = NOW - hours * 3_600_000;
+        let entity = Entity { ad: 1, ad_group: 1, campaign: name % 3, advertiser: 1 };
+        let mut writes = Vec::new();
+        let what = match kind {
+            0 => What::Page { session: SessionId(u64::from(*name)) },
+            1 => What::Track { name: PURCHASE.to_owned(), value: Some(5), properties: None, order: None },
+            2 => {
+                What::Action { insertion: InsertionId([n; 16]), verb: Verb::IMPRESSION, view_type: ViewType(0), entity }
+            }
+            3 | 4 => {
+                let expiry = if name % 4 == 0 { NOW - DAY } else { NOW + DAY };
+                What::Segments { writes: vec![(SegmentId(*name), State::held(HourStamp::at(expiry), []))] }
+            }
+            _ => {
+                let token = u16::try_from(*name).unwrap() % NAMES;
+                writes.push((Token(token), Some(Value::Integer(i64::from(token % 4)))));
+                What::Attributes { writes: Vec::new() }
+            }
+        };
+        let mut id = [n; 16];
+        id[15] = of.as_bytes()[15];
+        profile.assign(&Fact { position: 0, id: FactId::from_bytes(id), visitor: of, received: at, at, what }, writes);
+    }
+    profile
+}
+
+/// The view of the first visitor, of these visitors that the person has of so many.
+fn view(profiles: &[Profile], devices: usize, room: &SnapshotRoom<'_>) -> View {
+    let all = (0..).map(visitor).zip(profiles);
+    let profiles: BTreeMap<_, _> =
+        all.map(|(of, profile)| (of, profile.sub_profile_within(version(1), of == visitor(0), room))).collect();
+    let membership = membership(1, profiles.keys().copied(), []);
+    let membership = Membership { devices: u32::try_from(devices).unwrap(), ..membership };
+    let mut view = View::default();
+    let (unique, visitor) = (Vec::new(), visitor(0));
+    view.add_snapshot(Snapshot { version: version(1), visitor, unique, membership, profiles, best: None });
+    view
+}
+
+fn is_meant(filter: &Filter, counted: &Counted<'_>) -> bool {
+    let described = Described::of(counted, NOW);
+    let actions = counted.actions();
+    let (totals, events, missing) = (counted.totals(), Told::Snapshots(counted), counted.missing());
+    let counts = filter.answers(&History { totals, actions: &actions, events, missing }, Minute::at(NOW));
+    filter.matches(&Subject { person: Some(described.person()), counts: &counts, ..Subject::default() })
+}
+
+fn queried(attributes: BTreeSet<u16>, segments: BTreeSet<u32>) -> QueriedNames {
+    let mut queried = QueriedNames { attributes, segments, caps: Vec::new() };
+    queried.add_cap(Verb::IMPRESSION, Level::Campaign, 1);
+    queried
+}
+
+proptest! {
+    #![proptest_config(law())]
+
+    #[test]
+    fn a_filter_that_is_false_for_the_complete_profile_is_never_true_for_the_truncated_snapshot(
+        document in document(),
+        visitors in vec(facts(), 1..4),
+        names in (btree_set(0..NAMES, 0..3), btree_set(0..12_u32, 0..4)),
+        (days, capped, events) in (prop::option::of(0..12_u64), prop::option::of(0..12_u64), any::<bool>()),
+        (segments, attributes, members) in (0..4_usize, 0..90_usize, 1..4_usize),
+    ) {
+        let filter = parsed(&document);
+        let profiles: Vec<Profile> = (0..).zip(&visitors).map(|(n, facts)| profile(visitor(n), facts)).collect();
+        let queried = queried(names.0, names.1);
+        let since = Day(Minute::at(NOW).day().0 - 31);
+        let whole = SnapshotRoom::whole(since, &queried);
+        let day = |days: u64| Minute::at(NOW - days * DAY).day();
+        let room = SnapshotRoom { actions: days.map(day), capped: capped.map(day), events, segments, attributes, ..whole };
+        let complete = view(&profiles, profiles.len(), &whole);
+        let truncated = view(&profiles[..members.min(profiles.len())], profiles.len(), &room);
+        let (complete, truncated) = (complete.of(visitor(0)), truncated.of(visitor(0)));
+        prop_assert!(complete.missing().is_empty());
+        if is_meant(&filter, &truncated) {
+            prop_assert!(is_meant(&filter, &complete), "{document} {truncated:?}");
+        } else if truncated.missing().is_empty() {
+            prop_assert!(!is_meant(&filter, &complete), "{document}");
+        }
+    }
+}
+
+#[test]
+fn what_filters_name_is_certain_in_a_truncated_snapshot_and_the_rest_is_unknown() {
+    let facts: Vec<_> = (0..12)
+        .map(|name| (3, name, 1))
+        .chain((0..10).filter(|n| *n != 5).map(|name| (5, name, 1 + u64::from(name))))
+        .collect();
+    let queried = queried([3, 5].into(), [1, 50].into());
+    let room = SnapshotRoom { segments: 0, attributes: 70, ..SnapshotRoom::whole(Day(0), &queried) };
+    let view = view(&[profile(visitor(0), &facts)], 1, &room);
+    let counted = view.of(visitor(0));
+    assert_eq!(counted.missing().names().collect::<Vec<_>>(), ["attributes", "segments"]);
+    for (document, expected) in [
+        (json!({"segments": 1}), true),
+        (json!({"segments": {"$nin": [1]}}), false),
+        (json!({"segments": {"$nin": [50]}}), true),
+        (json!({"segments": {"$nin": [50, 2]}}), false),
+        (json!({"segments": {"$nin": [90]}}), false),
+        (json!({"attributes.a3": 3}), true),
+        (json!({"attributes.a3": {"$ne": 4}}), true),
+        (json!({"attributes.a5": {"$exists": false}}), true),
+        (json!({"attributes.a0": {"$exists": false}}), false),
+        (json!({"events.page": {"$count": 0}}), true),
+    ] {
+        assert_eq!(is_meant(&parsed(&document), &counted), expected, "{document}");
+    }
+}
+
+#[test]
+fn a_visitor_that_was_minted_just_now_has_nothing_and_of_any_other_without_a_snapshot_nothing_is_known() {
+    let suppressed = parsed(&json!({"segments": {"$nin": [4_242]}}));
+    for (known, missing) in
+        [(Known::default().of_new_visitor(), MissingParts::NONE), (Known::default(), MissingParts::ALL)]
+    {
+        let mut view = View::default();
+        view.add_known(visitor(0), known);
+        let counted = view.of(visitor(0));
+        assert_eq!(counted.missing(), missing);
+        assert_eq!(is_meant(&suppressed, &counted), missing.is_empty());
+    }
+    assert_eq!(View::default().of(visitor(0)).missing(), MissingParts::ALL);
+}
