@@ -106,7 +106,7 @@ pub struct Tenant {
     pub most_value_micros: Option<Micros>,
     /// What becomes of an ad with caps while it is unknown how often it was seen: part of the person's data could not be read.
     /// Default `count`.
-    #[serde(default, skip_serializing_if = "UnknownCaps::is_count")]
+    #[serde(default)]
     pub caps_when_unknown: UnknownCaps,
     /// The ad shown while no catalogue decides: an opaque JSON object for the page. Default: none, `"ad": null`.
     #[serde(default)]
@@ -142,12 +142,6 @@ pub enum UnknownCaps {
     Count,
     /// The ad is held back.
     Hold,
-}
-
-impl UnknownCaps {
-    fn is_count(&self) -> bool {
-        *self == Self::Count
-    }
 }
 
 /// Who may bring new names of attributes, of which a tenant has [`limits::ATTRIBUTE_NAMES`] for ever.
