@@ -84,14 +84,15 @@ impl AttributeMap {
     /// What is kept of them where they may have at most so many bytes, packed; `None` where all fit. The attributes in
     /// `first` stay before others, then the newest writes do; one that is too long makes room for older ones, and some
     /// bytes may be left over. An attribute in `first` that was never written is kept as one that was removed before any
-    /// write: so a reader knows that it is absent.
+    /// write: so a reader knows that it is absent. Of a map that [`Self::is_full`] nobody knows that.
     #[must_use]
     pub fn kept_within(&self, bytes: usize, first: &BTreeSet<Token>) -> Option<Self> {
         if self.pack().len() <= bytes {
             return None;
         }
         let never = (Stamp::default(), None);
-        let absent = first.iter().filter(|token| !self.0.contains_key(token)).map(|token| (token, &never));
+        let is_absent = |token: &&Token| !self.is_full() && !self.0.contains_key(token);
+        let absent = first.iter().filter(is_absent).map(|token| (token, &never));
         let mut all: Vec<_> = self.0.iter().chain(absent).collect();
         all.sort_unstable_by_key(|(token, (stamp, _))| Reverse((first.contains(token), *stamp, **token)));
         let (mut kept, mut left, mut last) = (Self::default(), bytes.saturating_sub(packed::FRAME), None);
@@ -104,6 +105,12 @@ impl AttributeMap {
             }
         }
         Some(kept)
+    }
+
+    /// Whether older writes may have been left out for [`limits::ATTRIBUTES`].
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.0.len() >= limits::ATTRIBUTES
     }
 
     /// When an attribute was written or removed last.

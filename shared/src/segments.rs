@@ -176,19 +176,26 @@ impl SegmentMap {
 
     /// What is kept of them where at most so many may stay; `None` where all do. The segments in `first` stay in addition,
     /// up to [`limits::SNAPSHOT_QUERIED`] of them. One of them that was never written is kept as one that was removed
-    /// before any write: so a reader knows that the visitor is not in it.
+    /// before any write: so a reader knows that the visitor is not in it. Of a map that [`Self::is_full`] nobody knows that.
     #[must_use]
     pub fn kept_within(&self, count: usize, first: impl Iterator<Item = SegmentId>) -> Option<Self> {
         if self.0.len() <= count {
             return None;
         }
         let first = first.take(limits::SNAPSHOT_QUERIED);
-        let queried = first.map(|id| (id, self.0.get(&id).cloned().unwrap_or((Stamp::default(), State::Removed))));
-        let queried: BTreeMap<_, _> = queried.collect();
+        let never = (Stamp::default(), State::Removed);
+        let written = |id: SegmentId| Some((id, self.0.get(&id).or(Some(&never).filter(|_| !self.is_full()))?.clone()));
+        let queried: BTreeMap<_, _> = first.filter_map(written).collect();
         let mut kept = self.clone();
         kept.keep(count.min(limits::SEGMENTS - queried.len()));
         kept.0.extend(queried);
         Some(kept)
+    }
+
+    /// Whether older writes may have been left out for [`limits::SEGMENTS`].
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.0.len() >= limits::SEGMENTS
     }
 
     /// How many segments of a range of ids the visitor is in.

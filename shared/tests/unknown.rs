@@ -216,3 +216,27 @@ fn a_visitor_that_was_minted_just_now_has_nothing_and_of_any_other_without_a_sna
     }
     assert_eq!(View::default().of(visitor(0)).missing(), MissingParts::ALL);
 }
+
+#[test]
+fn of_a_visitor_in_as_many_segments_as_are_kept_it_is_unknown_in_which_others_it_was() {
+    let mut profile = Profile::default();
+    let mut at = NOW - DAY;
+    let mut write = |ids: std::ops::Range<u32>| {
+        at += 1;
+        let state = State::held(HourStamp::at(NOW + DAY), []);
+        let what = What::Segments { writes: ids.map(|id| (SegmentId(id), state.clone())).collect() };
+        let (id, visitor) = (FactId::from_bytes([0; 16]), visitor(0));
+        profile.fold(&Fact { position: 0, id, visitor, received: at, at, what });
+    };
+    write(4_242..4_243);
+    write(100_000..110_000);
+    let queried = queried(BTreeSet::new(), [4_242, 4_243, 100_001].into());
+    for segments in [10_000, 100] {
+        let room = SnapshotRoom { segments, ..SnapshotRoom::whole(Day(0), &queried) };
+        let view = view(std::slice::from_ref(&profile), 1, &room);
+        let counted = view.of(visitor(0));
+        assert_eq!(counted.missing(), MissingParts::SEGMENTS);
+        assert!(!is_meant(&parsed(&json!({"segments": {"$nin": [4_242]}})), &counted), "it was left out long ago");
+        assert!(is_meant(&parsed(&json!({"segments": 100_001})), &counted));
+    }
+}

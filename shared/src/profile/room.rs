@@ -110,8 +110,8 @@ impl HeldParts {
         let attributes = profile.attributes.kept_within(room.attributes, &first);
         let missing = MissingParts::ACTIONS
             .when(lacks_actions)
-            .union(MissingParts::SEGMENTS.when(segments.is_some()))
-            .union(MissingParts::ATTRIBUTES.when(attributes.is_some()))
+            .union(MissingParts::SEGMENTS.when(segments.is_some() || profile.segments.is_full()))
+            .union(MissingParts::ATTRIBUTES.when(attributes.is_some() || profile.attributes.is_full()))
             .union(MissingParts::EVENTS.when(!room.events));
         let segments = segments.as_ref().unwrap_or(&profile.segments);
         Self {
