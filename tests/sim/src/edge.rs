@@ -47,7 +47,9 @@ impl Location {
     }
 }
 
-fn engine(stage: usize) -> Engine {
+/// A fresh engine with keys of a stage.
+#[must_use]
+pub fn engine(stage: usize) -> Engine {
     let text = |value: serde_json::Result<String>| value.unwrap_or_default();
     let (config, keys) =
         (text(serde_json::to_string(&setup::config())), text(serde_json::to_string(setup::keys(stage))));

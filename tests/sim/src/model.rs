@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use causeway_shared::fact::{Fact, PURCHASE, What};
 use causeway_shared::ids::{AlternateId, FactId, KindCode, Millis, TenantId, VisitorId};
 use causeway_shared::person::Weight;
+use causeway_shared::segments::State;
 
 use crate::setup::THRESHOLD;
 
@@ -144,6 +145,21 @@ impl Model {
     #[must_use]
     pub fn knows_sessions(&self, owner: &Owner) -> bool {
         !self.facts().any(|(tenant, told)| told.retold && *tenant == owner.0 && told.fact.visitor == owner.1)
+    }
+
+    /// The segments that a visitor's last writes leave in such a state.
+    #[must_use]
+    pub fn held_segments(&self, owner: &Owner, is_held: impl Fn(&State) -> bool) -> BTreeSet<u32> {
+        let mut written: BTreeMap<u32, ((Millis, FactId), bool)> = BTreeMap::new();
+        for fact in self.of(owner) {
+            let What::Segments { writes } = &fact.what else { continue };
+            for (segment, state) in writes {
+                let write = ((fact.at, fact.id), is_held(state));
+                let newest = written.entry(segment.0).or_insert(write);
+                *newest = write.max(*newest);
+            }
+        }
+        written.into_iter().filter(|(_, (_, is_held))| *is_held).map(|(segment, _)| segment).collect()
     }
 
     /// The facts of one visitor.

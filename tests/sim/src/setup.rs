@@ -62,8 +62,13 @@ pub const EXPERIMENT: u32 = 1;
 /// Its arms.
 pub const ARMS: [(&str, u8); 3] = [("none", 1), ("one", 2), ("two", 3)];
 
-/// Four campaigns: capped by the ledger, capped strictly, and not at all, that one with ads of an experiment and a budget;
-/// and a limited offer, which who has a unit of it sees once a day.
+/// The segments that the campaign `exclusive` excludes, and the page that it is for, which the simulated browsers never visit.
+pub const EXCLUDED: std::ops::Range<u32> = 0..10;
+/// The address of that page.
+pub const EXCLUSIVE_PAGE: &str = "https://pub.example/exclusive";
+
+/// Five campaigns: capped by the ledger, capped strictly, and not at all, that one with ads of an experiment and a budget;
+/// a limited offer, which who has a unit of it sees once a day; and one that excludes segments.
 /// Editions differ in what no cap depends on.
 #[must_use]
 pub fn ads(edition: u64) -> serde_json::Value {
@@ -79,6 +84,7 @@ pub fn ads(edition: u64) -> serde_json::Value {
     let [(_, _, ledger), (_, _, strict)] = LIMITS;
     let ((campaign, price), (offer, recipients)) = (PAID, OFFER);
     let daily = json!([{ "action": "impression", "limit": 1, "window": { "interval": 1, "unit": "days" } }]);
+    let exclusive = json!({ "page.url": EXCLUSIVE_PAGE, "segments": { "$nin": EXCLUDED.collect::<Vec<_>>() } });
     json!({
         "experiment": [{
             "id": "prices", "code": EXPERIMENT, "starts": 0, "selection": true, "arm": ARMS.map(arm),
@@ -89,10 +95,11 @@ pub fn ads(edition: u64) -> serde_json::Value {
             { "id": "green", "code": 2, "advertiser": "shop", "caps": cap(strict), "cap_mode": "strict", "bid": { "cpm_micros": 6 } },
             { "id": "plain", "code": campaign, "advertiser": "shop", "bid": { "cpm_micros": price }, "budget_micros": 1_000_000 },
             { "id": "offer", "code": offer, "advertiser": "shop", "bid": { "cpm_micros": 8 }, "recipients": { "limit": recipients }, "caps": daily },
+            { "id": "exclusive", "code": 5, "advertiser": "shop", "bid": { "cpm_micros": 9 }, "targeting": exclusive },
         ],
-        "ad_group": [group("red", 1), group("green", 2), group("plain", 3), group("offer", 4)],
+        "ad_group": [group("red", 1), group("green", 2), group("plain", 3), group("offer", 4), group("exclusive", 5)],
         "ad": [ad("red", 1, 100), ad("green", 2, 50), ad("plain", 3, 1 + u32::try_from(edition).unwrap_or(0)),
-            of_arm("one", 4), of_arm("two", 5), ad("offer", 6, 1)],
+            of_arm("one", 4), of_arm("two", 5), ad("offer", 6, 1), ad("exclusive", 7, 1)],
     })
 }
 

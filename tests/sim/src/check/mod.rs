@@ -11,6 +11,7 @@ pub mod facts;
 pub mod owners;
 pub mod pages;
 pub mod people;
+pub mod suppressed;
 pub mod units;
 pub mod verified;
 pub mod versions;
@@ -147,6 +148,7 @@ impl World {
             ("people", people::converged),
             ("people", answers::converged),
             ("views", views::converged),
+            ("suppressed", suppressed::converged),
             ("experiments", experiments::converged),
             ("units", units::converged),
             ("versions", versions::converged),
