@@ -7,18 +7,17 @@
 pub mod aside;
 pub mod buckets;
 pub mod ids;
+mod parts;
 pub mod purchases;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeSet;
 
-use causeway_shared::attributes::AttributeMap;
 use causeway_shared::events::Events;
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{AlternateId, KindCode, Millis, VisitorId};
 use causeway_shared::profile::{Parts, Profile};
-use causeway_shared::segments::SegmentMap;
 use causeway_shared::time::{DAY_MS, HOUR_MS, Minute};
 use causeway_shared::wire::profile;
 use rusqlite::OptionalExtension as _;
@@ -29,6 +28,7 @@ use crate::spend::{self, Bills};
 use crate::store::{PersonNo, StoreError, TenantNo, signed, unsigned};
 use crate::{erase, experiment, units};
 use ids::Seen;
+pub(crate) use parts::{write_attributes, write_segments};
 
 /// A visitor whose profile changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -427,26 +427,6 @@ fn keep_parts(group: &Group<'_>, row: i64, had: u32, parts: Parts) -> Result<u32
         units::keep(group.tx, row, &units)?;
     }
     if actions.is_empty() { Ok(had) } else { buckets::add(group.tx, row, had, actions) }
-}
-
-/// Joins new ones with those of a visitor's row.
-pub(crate) fn write_segments(conn: &rusqlite::Connection, row: i64, new: SegmentMap) -> Result<(), StoreError> {
-    const READ: &str = "SELECT segments FROM visitors WHERE row = ?1";
-    const WRITE: &str = "UPDATE visitors SET segments = ?2 WHERE row = ?1";
-    let there: Vec<u8> = conn.prepare_cached(READ)?.query_row([row], |row| row.get(0))?;
-    let joined = profile::segments(&there)?.join(new);
-    conn.prepare_cached(WRITE)?.execute((row, joined.pack()))?;
-    Ok(())
-}
-
-/// Joins new ones with those of a visitor's row.
-pub(crate) fn write_attributes(conn: &rusqlite::Connection, row: i64, new: AttributeMap) -> Result<(), StoreError> {
-    const READ: &str = "SELECT attributes FROM visitors WHERE row = ?1";
-    const WRITE: &str = "UPDATE visitors SET attributes = ?2 WHERE row = ?1";
-    let there: Vec<u8> = conn.prepare_cached(READ)?.query_row([row], |row| row.get(0))?;
-    let joined = profile::attributes(&there)?.join(new);
-    conn.prepare_cached(WRITE)?.execute((row, joined.pack()))?;
-    Ok(())
 }
 
 /// A visitor's events as its row has them. Without bytes those of up to its last receipt, which is known to the hour, were
