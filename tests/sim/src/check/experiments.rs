@@ -98,7 +98,8 @@ fn expected(model: &Model, tenant: &TenantId) -> Sums {
             sums.entry(mixed(arm)).or_default()[0] += 1;
             continue;
         }
-        let bought = facts.iter().filter(|fact| fact.received >= at).filter_map(|fact| match &fact.what {
+        // Only what happened after the exposure is a conversion.
+        let bought = facts.iter().filter(|fact| fact.at.min(fact.received) >= at).filter_map(|fact| match &fact.what {
             What::Track { name, value, .. } if name == PURCHASE => Some(value.unwrap_or(0)),
             _ => None,
         });
