@@ -29,6 +29,15 @@ pub(super) fn may_join<'a>(
             None => {}
         }
     }
+    // The visitor that the browser was switched away from is no sibling, and its snapshot says who is with it.
+    for (visitor, stored) in stored {
+        if let Stored::Snapshot(snapshot) = stored
+            && !siblings.contains(visitor)
+            && same(ours, &snapshot.unique) == Some(false)
+        {
+            others.learn(snapshot);
+        }
+    }
     // A visitor's own older snapshot may not know yet what a sibling's newer one says.
     joining.retain(|v| !matches!(stored.get(v), Some(Stored::Snapshot(s)) if others.hold(*v, s.version)));
     (joining, others)
