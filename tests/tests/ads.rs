@@ -163,7 +163,7 @@ fn attributes(world: &World) {
         answer["rejected"].get(0).cloned()
     });
     assert_eq!(refused["code"], "type_mismatch");
-    assert_eq!(refused["message"], "attribute `shoe_size` is an integer, a string was given");
+    assert_eq!(refused["message"], "attribute `shoe_size` is a float, a string was given");
     let body = json!({ "placements": [], "user": { "attributes": { "city": 7, "born": "2001-02-03" } } });
     assert_eq!(browser.decide(&body).json()["attributes"], json!({ "city": "type_mismatch" }));
     let all = json!({ "shoe_size": 42, "city": "Oslo", "vip": true, "born": "2001-02-03" });
