@@ -49,7 +49,7 @@ export function nameVisitor(asked, named = "") {
   if (!named) dropEvents();
 }
 
-/** Nobody is recognised, or the visitor has taken the permission back: no event of before is sent. */
+/** Drops the events of rounds that the edge has answered: nobody is recognised, or the visitor has withdrawn its consent. */
 function dropEvents() {
   const waiting = outbox.filter((event) => event.visitor === undefined);
   if (waiting.length < outbox.length) warn("nobody is recognised: events are dropped", outbox.length - waiting.length);

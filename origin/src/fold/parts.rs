@@ -6,7 +6,7 @@ use causeway_shared::wire::profile;
 
 use crate::store::StoreError;
 
-/// Joins new ones with those of a visitor's row.
+/// Joins new segments with those of a visitor's row.
 pub(crate) fn write_segments(conn: &rusqlite::Connection, row: i64, new: SegmentMap) -> Result<(), StoreError> {
     const READ: &str = "SELECT segments FROM visitors WHERE row = ?1";
     const WRITE: &str = "UPDATE visitors SET segments = ?2 WHERE row = ?1";
@@ -16,7 +16,7 @@ pub(crate) fn write_segments(conn: &rusqlite::Connection, row: i64, new: Segment
     Ok(())
 }
 
-/// Joins new ones with those of a visitor's row.
+/// Joins new attributes with those of a visitor's row.
 pub(crate) fn write_attributes(conn: &rusqlite::Connection, row: i64, new: AttributeMap) -> Result<(), StoreError> {
     const READ: &str = "SELECT attributes FROM visitors WHERE row = ?1";
     const WRITE: &str = "UPDATE visitors SET attributes = ?2 WHERE row = ?1";

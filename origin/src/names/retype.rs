@@ -202,7 +202,7 @@ fn names_it(document: &str, name: &str) -> bool {
     document.contains(&format!("\"attributes.{name}\""))
 }
 
-/// What a visitor's value of before is now, at the time it was written: a newer one of the new kind stays.
+/// The new value of a visitor's attribute, with the time at which the old one was written: a newer value of the new kind stays.
 fn converted(
     visitor: VisitorId,
     attributes: &[u8],

@@ -180,7 +180,7 @@ impl Building<'_> {
     }
 }
 
-/// The day that a window of so many days, which ends with the visitor's last one, begins on.
+/// The first day of a window of this number of days, whose last day is the visitor's last one.
 fn since(visitor: &read::Visitor, days: u16) -> Day {
     let last = visitor.profile.seen().map_or(0, |(_, last)| last);
     Day(Minute::at(last).day().0.saturating_sub(days.saturating_sub(1)))
