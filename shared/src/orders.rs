@@ -19,7 +19,13 @@ use crate::time::Minute;
 pub struct OrderHash(pub u64);
 
 impl OrderHash {
-    /// Of an order id, 1 to [`limits::MESSAGE_ID_BYTES`] bytes.
+    /// Reads an order id; `None` unless it has 1 to [`limits::MESSAGE_ID_BYTES`] bytes.
+    #[must_use]
+    pub fn read(order_id: &str) -> Option<Self> {
+        (1..=limits::MESSAGE_ID_BYTES).contains(&order_id.len()).then(|| Self::of(order_id))
+    }
+
+    /// Of an order id within its bounds.
     #[must_use]
     pub fn of(order_id: &str) -> Self {
         let mut hash = Sha256::new();

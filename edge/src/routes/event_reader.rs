@@ -100,8 +100,8 @@ impl EventBody<'_> {
             Value::Number(number) if number.is_u64() => Some(number.to_string()),
             _ => None,
         };
-        match text.filter(|text| (1..=limits::MESSAGE_ID_BYTES).contains(&text.len())) {
-            Some(text) => (Some(OrderHash::of(&text)), None),
+        match text.and_then(|text| OrderHash::read(&text)) {
+            Some(order) => (Some(order), None),
             None => {
                 let most = limits::MESSAGE_ID_BYTES;
                 let message =

@@ -43,10 +43,8 @@ impl EventLine {
         if self.kind != "track" || self.name.as_deref() != Some(PURCHASE) {
             return Err(malformed("only a purchase has an `order_id`"));
         }
-        if !(1..=limits::MESSAGE_ID_BYTES).contains(&order.len()) {
-            return Err(("too_long", format!("an `order_id` has 1 to {} bytes", limits::MESSAGE_ID_BYTES)));
-        }
-        Ok(Some(OrderHash::of(order)))
+        let too_long = || ("too_long", format!("an `order_id` has 1 to {} bytes", limits::MESSAGE_ID_BYTES));
+        OrderHash::read(order).map(Some).ok_or_else(too_long)
     }
 
     /// A track self.
