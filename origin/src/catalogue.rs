@@ -18,6 +18,7 @@ use causeway_shared::limits;
 use causeway_shared::wire::catalogue::{Digest, Pointer};
 use rusqlite::{Connection, OptionalExtension as _};
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use crate::group::{self, Given, Group, Rules};
 use crate::metrics::Metrics;
@@ -89,7 +90,7 @@ pub fn current(conn: &Connection, tenant: TenantNo) -> Result<Option<u32>, Store
 /// A version; without a number the current one.
 ///
 /// # Errors
-/// [`StoreError::Sqlite`].
+/// [`StoreError`]; [`StoreError::Corrupt`] where its digest is not that of its document.
 pub fn kept(conn: &Connection, tenant: TenantNo, version: Option<u32>) -> Result<Option<Kept>, StoreError> {
     const READ: &str = "SELECT document, sha256 FROM catalogues WHERE tenant = ?1 AND version = ?2";
     let version = match version {
@@ -99,8 +100,10 @@ pub fn kept(conn: &Connection, tenant: TenantNo, version: Option<u32>) -> Result
     let Some(version) = version else { return Ok(None) };
     let mut statement = conn.prepare_cached(READ)?;
     let found = statement
-        .query_row((tenant.0, version), |row| Ok(Kept { version, document: row.get(0)?, sha256: row.get(1)? }));
-    Ok(found.optional()?)
+        .query_row((tenant.0, version), |row| Ok(Kept { version, document: row.get(0)?, sha256: row.get(1)? }))
+        .optional()?;
+    let is_whole = found.as_ref().is_none_or(|kept| kept.sha256 == *Sha256::digest(&kept.document));
+    if is_whole { Ok(found) } else { Err(StoreError::Corrupt { what: "document of a catalogue" }) }
 }
 
 /// All versions, the newest first: number, when and by whom it was applied, its digest, whether it is current, and whether

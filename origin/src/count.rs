@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::actions::{
-    self, Counter, Entity, Filter, Level, PackedActions, Question, Unit, Verb, ViewType, ViewTypes, Window, group,
+    self, Counter, Entity, Filter, Level, Question, Unit, Verb, ViewType, ViewTypes, Window, group,
 };
 use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::limits;
@@ -131,7 +131,7 @@ pub fn counts(
     let types = types.ok_or_else(|| field("view_types", &no_word("view_type")))?;
     let (from, to) = ask.last.range(now).ok_or_else(|| field("last", "an interval is 1 or more"))?;
     let actions = actions_of(view, tenant, visitor, ask.own, from, to)?;
-    let read: Vec<PackedActions<'_>> = actions.parts.iter().filter_map(|bytes| PackedActions::read(bytes)).collect();
+    let read = actions.parts.iter().map(|bytes| read::packed_actions(bytes)).collect::<Result<Vec<_>, _>>()?;
     let view_types = if ask.view_types.is_some() { ViewTypes::Only(&types) } else { ViewTypes::All };
     let question = Question { verbs: &verbs, view_types, from, to };
     let level = ask.level.level();
@@ -223,7 +223,7 @@ pub fn groups(view: &View<'_>, tenant: &Known, ask: &AskGroups, now: Millis) -> 
     }
     let (from, to) = ask.last.range(now).ok_or_else(|| field("last", "an interval is 1 or more"))?;
     let actions = actions_of(view, tenant, visitor, ask.own, from, to)?;
-    let read: Vec<PackedActions<'_>> = actions.parts.iter().filter_map(|bytes| PackedActions::read(bytes)).collect();
+    let read = actions.parts.iter().map(|bytes| read::packed_actions(bytes)).collect::<Result<Vec<_>, _>>()?;
     let found = group(&read, &filter, &by, from, to).map_err(|e| CountError::Field("by", e.to_string()))?;
     Ok(found.into_iter().map(|(codes, count)| row(tenant, &ask.by, &codes, count)).collect())
 }

@@ -6,6 +6,7 @@
 
 pub mod aside;
 pub mod buckets;
+pub mod check;
 pub mod ids;
 mod parts;
 pub mod purchases;
@@ -25,7 +26,7 @@ use rusqlite::OptionalExtension as _;
 use crate::group::Group;
 use crate::intake::{Checked, Record};
 use crate::spend::{self, Bills};
-use crate::store::{PersonNo, StoreError, TenantNo, signed, unsigned};
+use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo, signed, unsigned};
 use crate::{erase, experiment, units};
 use ids::Seen;
 pub(crate) use parts::{write_attributes, write_segments};
@@ -136,6 +137,7 @@ struct Stored {
     profile: Vec<u8>,
     last_seen: Millis,
     actions: u32,
+    /// As the column has them, which is not looked at until something comes to them.
     events: Vec<u8>,
     changed: Changed,
 }
@@ -343,16 +345,17 @@ fn update(group: &mut Group<'_>, stored: Stored, facts: &[Placed<'_>]) -> Result
         "UPDATE visitors SET profile = ?2, version = ?3, restore = ?4, actions = ?5, events = ?6 WHERE row = ?1";
     const SEEN: &str = "UPDATE visitors SET last_seen = ?2 WHERE row = ?1";
     let Stored { row, profile, last_seen, actions, mut events, changed } = stored;
-    let mut core = profile::decode(&profile)?;
+    let mut core = profile::decode(changed.visitor, &profile)?;
     let newest = add(group, changed.tenant, &mut core, facts)?;
     let parts = core.take_parts();
     if !parts.events.is_empty() {
-        events = stored_events(&events, last_seen)?.plus(parts.events.clone()).pack();
+        let there = stored_events(CheckedBytes::open(&events)?, last_seen)?;
+        events = CheckedBytes::seal(&there.plus(parts.events.clone()).pack());
     }
     let actions = keep_parts(group, row, actions, parts)?;
     purchases::add(group.tx, row, facts.iter().map(|placed| placed.fact))?;
     let version = group.next_version();
-    let core = profile::encode(&core);
+    let core = profile::encode(changed.visitor, &core);
     group.tx.prepare_cached(WRITE)?.execute((row, core, signed(version.counter), version.restore, actions, events))?;
     if newest > last_seen {
         group.tx.prepare_cached(SEEN)?.execute((row, signed(newest)))?;
@@ -393,11 +396,11 @@ pub(crate) fn insert(
         signed(version.counter),
         version.restore,
         person.0,
-        profile::encode(&core),
+        profile::encode(visitor, &core),
         u32::try_from(actions.len()).unwrap_or(u32::MAX),
-        if segments.is_empty() { Vec::new() } else { segments.pack() },
-        attributes.pack(),
-        events.pack(),
+        CheckedBytes(if segments.is_empty() { Vec::new() } else { segments.pack() }),
+        CheckedBytes(attributes.pack()),
+        CheckedBytes(events.pack()),
     ))?;
     let row = group.tx.last_insert_rowid();
     buckets::add(group.tx, row, 0, actions)?;
@@ -443,13 +446,13 @@ pub(crate) fn write_events(conn: &rusqlite::Connection, row: i64, new: Events) -
     const READ: &str = "SELECT events, last_seen FROM visitors WHERE row = ?1";
     const WRITE: &str = "UPDATE visitors SET events = ?2 WHERE row = ?1";
     let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, unsigned(row.get(1)?)));
-    let (there, last_seen): (Vec<u8>, Millis) = conn.prepare_cached(READ)?.query_row([row], read)?;
+    let (CheckedBytes(there), last_seen): (CheckedBytes, Millis) = conn.prepare_cached(READ)?.query_row([row], read)?;
     let joined = stored_events(&there, last_seen)?.plus(new);
     let packed = joined.pack();
     if Events::read(&packed) != Some(joined) {
         return Err(StoreError::Corrupt { what: "visitor's events" });
     }
-    conn.prepare_cached(WRITE)?.execute((row, packed))?;
+    conn.prepare_cached(WRITE)?.execute((row, CheckedBytes(packed)))?;
     Ok(())
 }
 

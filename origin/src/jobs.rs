@@ -50,11 +50,13 @@ pub enum Job {
     Rhythm,
     /// People drawn for sends are told, those sends that are due.
     Send,
+    /// Damage of the store is searched for.
+    Scrub,
 }
 
 impl Job {
     /// All of them; of two that are due at once the first goes first.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Trim,
         Self::Retention,
         Self::Reconcile,
@@ -67,11 +69,12 @@ impl Job {
         Self::Materialise,
         Self::Rhythm,
         Self::Send,
+        Self::Scrub,
     ];
 
     /// Their names, in the same order.
     #[must_use]
-    pub fn names() -> [&'static str; 12] {
+    pub fn names() -> [&'static str; 13] {
         Self::ALL.map(Self::name)
     }
 
@@ -91,6 +94,7 @@ impl Job {
             Self::Materialise => "materialise",
             Self::Rhythm => "rhythm",
             Self::Send => "send",
+            Self::Scrub => "scrub",
         }
     }
 
@@ -120,7 +124,10 @@ impl Job {
     /// Whether a run that is cut goes on where it was, as far as it says so; others begin anew.
     #[must_use]
     pub fn keeps_its_place(self) -> bool {
-        matches!(self, Self::Trim | Self::Retention | Self::Publish | Self::Compact | Self::Rollup | Self::Verify)
+        matches!(
+            self,
+            Self::Trim | Self::Retention | Self::Publish | Self::Compact | Self::Rollup | Self::Verify | Self::Scrub
+        )
     }
 
     /// Whether each tenant has runs of its own.
@@ -213,6 +220,8 @@ pub struct Every {
     pub columns_hours: u32,
     /// `rhythm`.
     pub rhythm_hours: u32,
+    /// `scrub`.
+    pub scrub_hours: u32,
 }
 
 impl Default for Every {
@@ -228,6 +237,7 @@ impl Default for Every {
             publish_hours: 0,
             columns_hours: 0,
             rhythm_hours: 24,
+            scrub_hours: 168,
         }
     }
 }
@@ -247,6 +257,7 @@ impl Every {
             Job::Publish => self.publish_hours,
             Job::Columns => self.columns_hours,
             Job::Rhythm => self.rhythm_hours,
+            Job::Scrub => self.scrub_hours,
             // Each audience and each send says when.
             Job::Materialise | Job::Send => 0,
         };

@@ -40,6 +40,7 @@ pub mod reconcile;
 pub mod reference;
 pub mod retention;
 pub mod rhythm;
+pub mod scrub;
 pub mod segments;
 pub mod serve;
 pub mod spend;

@@ -126,6 +126,16 @@ pub fn link(group: &mut Group<'_>, fresh: &[Linking<'_>], erasing: &[Erasing<'_>
     Ok(linked)
 }
 
+/// Writes the lookups of ids (canonical) again from their evidence, where it says something else.
+///
+/// # Errors
+/// [`StoreError`]; then nothing of the group may be kept.
+pub fn write_lookups(group: &mut Group<'_>, ids: BTreeSet<(TenantNo, AlternateId)>) -> Result<(), StoreError> {
+    let mut linked = Linked::default();
+    lookups::recompute(group, &Touched { ids, ..Touched::default() }, &mut linked)?;
+    publish::note(group, &[], &linked)
+}
+
 /// An id as it is kept.
 fn known(
     group: &Group<'_>,

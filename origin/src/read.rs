@@ -22,7 +22,7 @@ use crate::backlog::Reader;
 use crate::fold::ids::Seen;
 use crate::fold::{self, buckets};
 use crate::names;
-use crate::store::{Counters, PersonNo, StoreError, TenantNo, hash_at, unsigned, visitor_at};
+use crate::store::{CheckedBytes, Counters, PersonNo, StoreError, TenantNo, hash_at, unsigned, visitor_at};
 use crate::{erase, experiment, units};
 
 /// What is read from: one snapshot of the store, and the facts that were not folded into it yet.
@@ -114,7 +114,7 @@ fn raw(row: &Row<'_>) -> rusqlite::Result<(Visitor, Vec<u8>)> {
 
 /// With what is not folded yet.
 fn current(view: &View<'_>, (mut visitor, bytes): (Visitor, Vec<u8>)) -> Result<Visitor, StoreError> {
-    visitor.profile = profile::decode(&bytes)?;
+    visitor.profile = profile::decode(visitor.visitor, &bytes)?;
     visitor.fold(&view.facts(visitor.tenant, visitor.visitor, visitor.row)?);
     Ok(visitor)
 }
@@ -185,14 +185,14 @@ pub fn segments(view: &View<'_>, of: &Visitor) -> Result<SegmentMap, StoreError>
 fn stored_segments(view: &View<'_>, of: &Visitor) -> Result<SegmentMap, StoreError> {
     const READ: &str = "SELECT segments FROM visitors WHERE row = ?1";
     let Some(row) = of.row else { return Ok(SegmentMap::default()) };
-    let bytes: Vec<u8> = view.conn.prepare_cached(READ)?.query_row([row], |row| row.get(0))?;
+    let CheckedBytes(bytes) = view.conn.prepare_cached(READ)?.query_row([row], |row| row.get(0))?;
     Ok(profile::segments(&bytes)?)
 }
 
 fn stored_attributes(view: &View<'_>, of: &Visitor) -> Result<AttributeMap, StoreError> {
     const READ: &str = "SELECT attributes FROM visitors WHERE row = ?1";
     let Some(row) = of.row else { return Ok(AttributeMap::default()) };
-    let bytes: Vec<u8> = view.conn.prepare_cached(READ)?.query_row([row], |row| row.get(0))?;
+    let CheckedBytes(bytes) = view.conn.prepare_cached(READ)?.query_row([row], |row| row.get(0))?;
     Ok(profile::attributes(&bytes)?)
 }
 
@@ -222,7 +222,8 @@ fn stored_events(view: &View<'_>, of: &Visitor) -> Result<Events, StoreError> {
     const READ: &str = "SELECT events, last_seen FROM visitors WHERE row = ?1";
     let Some(row) = of.row else { return Ok(Events::default()) };
     let read = |row: &Row<'_>| Ok((row.get(0)?, unsigned(row.get(1)?)));
-    let (bytes, last_seen): (Vec<u8>, Millis) = view.conn.prepare_cached(READ)?.query_row([row], read)?;
+    let (CheckedBytes(bytes), last_seen): (CheckedBytes, Millis) =
+        view.conn.prepare_cached(READ)?.query_row([row], read)?;
     fold::stored_events(&bytes, last_seen)
 }
 
@@ -233,6 +234,14 @@ pub struct ActionParts {
     pub parts: Vec<Vec<u8>>,
     /// Whether no two of them can hold the same action.
     pub disjoint: bool,
+}
+
+/// Reads one part of a visitor's actions where it lies.
+///
+/// # Errors
+/// [`StoreError::Corrupt`].
+pub fn packed_actions(bytes: &[u8]) -> Result<PackedActions<'_>, StoreError> {
+    PackedActions::read(bytes).ok_or(StoreError::Corrupt { what: "bucket of actions" })
 }
 
 /// A visitor's actions, read where they lie.
@@ -257,8 +266,10 @@ pub fn actions(view: &View<'_>, of: &Visitor, from: Minute, to: Minute) -> Resul
 /// [`StoreError`].
 pub fn whole(view: &View<'_>, of: &Visitor, since: Day) -> Result<Profile, StoreError> {
     let parts = actions(view, of, since.start(), Minute(u32::MAX))?.parts;
-    let packed = parts.iter().filter_map(|bytes| PackedActions::read(bytes));
-    let stored: Actions = packed.flat_map(|packed| packed.iter().collect::<Vec<_>>()).collect();
+    let mut stored = Actions::default();
+    for part in &parts {
+        packed_actions(part)?.iter().for_each(|action| stored.insert(action));
+    }
     Ok(of.profile.clone().with_parts(Parts {
         actions: stored,
         segments: stored_segments(view, of)?,
@@ -372,6 +383,7 @@ pub struct Lookup {
 /// # Errors
 /// [`StoreError`].
 pub fn lookup(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result<Option<Lookup>, StoreError> {
+    const HAS: &str = "SELECT 1 FROM visitors WHERE tenant = ?1 AND visitor = ?2";
     const READ: &str = "SELECT visitors, since FROM lookups WHERE tenant = ?1 AND kind = ?2 AND hash = ?3";
     let KindCode(kind) = id.kind;
     let found: Option<(Vec<u8>, i64)> = conn
@@ -381,9 +393,15 @@ pub fn lookup(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result<Op
     let Some((bytes, since)) = found else {
         return Ok(None);
     };
-    let (chunks, _) = bytes.as_chunks::<16>();
+    let (chunks, []) = bytes.as_chunks::<16>() else { return Err(StoreError::Corrupt { what: "lookup" }) };
     let visitors: Result<Vec<VisitorId>, _> = chunks.iter().map(|c| VisitorId::from_bytes(*c)).collect();
     let visitors = visitors.map_err(|_| StoreError::Corrupt { what: "lookup" })?;
+    // A bit that flipped in an id makes it one that the store does not have.
+    for visitor in &visitors {
+        if !conn.prepare_cached(HAS)?.exists((tenant.0, visitor.as_bytes()))? {
+            return Err(StoreError::Corrupt { what: "lookup: it names a visitor that the store does not have" });
+        }
+    }
     Ok(Some(Lookup { id, visitors, since: unsigned(since) }))
 }
 

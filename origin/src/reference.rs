@@ -219,6 +219,13 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "The same of `rhythm`, which sums up in which hours of the week all people are active: it reads everybody.",
     },
     Setting {
+        key: "jobs.scrub_hours",
+        env: "CAUSEWAY_JOBS_SCRUB_HOURS",
+        shape: Shape::Number,
+        default: "168",
+        meaning: "The same of `scrub`, which reads everything in the store once and reports what is damaged.",
+    },
+    Setting {
         key: "jobs.columns_hours",
         env: "CAUSEWAY_JOBS_COLUMNS_HOURS",
         shape: Shape::Number,

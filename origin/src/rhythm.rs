@@ -14,7 +14,7 @@ use causeway_shared::wire::profile;
 use jiff::tz::TimeZone;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
-use crate::store::{PersonNo, StoreError, TenantNo, signed};
+use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo, signed, visitor_at};
 use crate::tenants::{Known, Tenants};
 use crate::zones;
 
@@ -54,14 +54,15 @@ impl Activity {
 /// [`StoreError`].
 pub fn read(conn: &Connection, person: PersonNo, everybody: &Everybody) -> Result<Option<Activity>, StoreError> {
     // As many as for its row in columns. Bound, the limit has SQLite plan the statement anew each time.
-    const READ: &str = "SELECT profile, attributes FROM visitors WHERE person = ?1 AND withdrawn IS NULL
+    const READ: &str = "SELECT profile, attributes, visitor FROM visitors WHERE person = ?1 AND withdrawn IS NULL
         ORDER BY last_seen DESC LIMIT 1000";
     let mut statement = conn.prepare_cached(READ)?;
     let mut rows = statement.query([person.0])?;
     let mut found = None;
     while let Some(row) = rows.next()? {
-        let bytes = |column| Ok::<_, StoreError>(row.get_ref(column)?.as_blob().map_err(rusqlite::Error::from)?);
-        let (profile, attributes) = (profile::decode(bytes(0)?)?, profile::attributes(bytes(1)?)?);
+        let core = row.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?;
+        let profile = profile::decode(visitor_at(row, 2)?, core)?;
+        let attributes = profile::attributes(CheckedBytes::open_column(row.get_ref(1)?)?)?;
         found.get_or_insert_with(Activity::default).add(&profile, &attributes, everybody.zone);
     }
     Ok(found)
@@ -85,9 +86,11 @@ impl Everybody {
     pub fn load(conn: &Connection, tenant: &Known) -> Result<Self, StoreError> {
         const HOURS_OF: &str = "SELECT hours FROM rhythms WHERE tenant = ?1";
         const TOKEN: &str = "SELECT token FROM attribute_names WHERE tenant = ?1 AND name = ?2 AND kind = ?3";
-        let hours = conn.prepare_cached(HOURS_OF)?.query_row([tenant.no.0], |row| row.get::<_, Vec<u8>>(0));
+        let hours = conn.prepare_cached(HOURS_OF)?.query_row([tenant.no.0], |row| row.get(0));
         let population = match hours.optional()? {
-            Some(bytes) => population(&bytes).ok_or(StoreError::Corrupt { what: "rhythm of all people" })?,
+            Some(CheckedBytes(bytes)) => {
+                population(&bytes).ok_or(StoreError::Corrupt { what: "rhythm of all people" })?
+            }
             None => Population::default(),
         };
         let place = (tenant.no.0, ZONE, Kind::String.code());
@@ -256,7 +259,7 @@ impl Sums {
         tx.execute("DELETE FROM rhythms", [])?;
         for (tenant, Sum { population, people, .. }) in &self.tenants {
             let hours: Vec<u8> = population.hours().iter().flat_map(|hour| hour.to_be_bytes()).collect();
-            tx.execute(PUT, (tenant.0, signed(*people), signed(now), hours))?;
+            tx.execute(PUT, (tenant.0, signed(*people), signed(now), CheckedBytes(hours)))?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::actions::{Action, Entity, PackedActions, Verb};
+use causeway_shared::actions::{Action, Entity, Verb};
 use causeway_shared::budget::{Billed, Budget, Nanos, Spent};
 use causeway_shared::catalogue::Bid;
 use causeway_shared::fact::{Fact, PURCHASE, What};
@@ -21,6 +21,7 @@ use crate::fold::purchases::{self, Purchase};
 use crate::fold::{buckets, ids};
 use crate::group::Group;
 use crate::link::Linked;
+use crate::read::packed_actions;
 use crate::store::{StoreError, TenantNo, signed, unsigned};
 use crate::zones;
 
@@ -230,19 +231,28 @@ fn clicks(conn: &Connection, visitor: i64, day: Day) -> Result<BTreeMap<Minute, 
     let to = Minute(day.start().0.saturating_add(DAY_MINUTES));
     let mut last: BTreeMap<Minute, Action> = BTreeMap::new();
     for row in person_of(conn, visitor)? {
-        for body in buckets::within(conn, row, from, to)? {
-            // Of another of its person's, perhaps: whoever bought something waits for no row of theirs.
-            let Some(packed) = PackedActions::read(&body) else {
-                tracing::error!(row, "actions of a visitor cannot be read, and pay for no purchase");
+        // Of another of its person's, perhaps: whoever bought something waits for no row of theirs.
+        let found = match clicks_of(conn, row, from, to) {
+            Err(e) if e.is_of_a_value() => {
+                tracing::error!(row, error = %crate::chain(&e), "actions of a visitor cannot be read, and pay for no purchase");
                 continue;
-            };
-            for click in packed.iter().filter(|action| action.verb == Verb::CLICK) {
-                let known = last.entry(click.minute).or_insert(click);
-                *known = std::cmp::max_by_key(*known, click, |click| (click.insertion, click.entity.ad));
             }
+            found => found?,
+        };
+        for click in found {
+            let known = last.entry(click.minute).or_insert(click);
+            *known = std::cmp::max_by_key(*known, click, |click| (click.insertion, click.entity.ad));
         }
     }
     Ok(last.into_iter().map(|(minute, click)| (minute, click.entity.campaign)).collect())
+}
+
+fn clicks_of(conn: &Connection, row: i64, from: Minute, to: Minute) -> Result<Vec<Action>, StoreError> {
+    let mut clicks = Vec::new();
+    for body in buckets::within(conn, row, from, to)? {
+        clicks.extend(packed_actions(&body)?.iter().filter(|action| action.verb == Verb::CLICK));
+    }
+    Ok(clicks)
 }
 
 /// A day where a zone's clocks are, in days since 1970, and when it ends.

@@ -3,6 +3,7 @@
 //! One thread writes ([`crate::writer`]), a few read-only connections read ([`readers`]). Nothing here
 //! decides anything.
 
+mod checked;
 mod locks;
 pub mod marker;
 pub mod readers;
@@ -12,11 +13,12 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use causeway_shared::ids::{AltHash, Epoch, Millis, TenantId, Version, VisitorId};
+use causeway_shared::ids::{AltHash, Epoch, IdError, Millis, TenantId, Version, VisitorId};
 use causeway_shared::wire::WireError;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, TransactionBehavior};
 use rusqlite_migration::{M, Migrations};
 
+pub use self::checked::CheckedBytes;
 pub use self::locks::{Lock, extending, is_ready, is_served, job, lock, ready, writing};
 use self::marker::DataFault;
 
@@ -103,7 +105,7 @@ pub enum StoreError {
     },
     /// SQLite refused.
     #[error("the store failed")]
-    Sqlite(#[from] rusqlite::Error),
+    Sqlite(#[source] rusqlite::Error),
     /// The schema could not be brought up to date.
     #[error("the store's schema cannot be brought up to date")]
     Migration(#[from] rusqlite_migration::Error),
@@ -134,6 +136,22 @@ pub enum StoreError {
         #[source]
         source: Box<Self>,
     },
+}
+
+impl From<rusqlite::Error> for StoreError {
+    /// A column that [`CheckedBytes`] or [`visitor_at`] refused is an error of its value.
+    fn from(error: rusqlite::Error) -> Self {
+        match error {
+            rusqlite::Error::FromSqlConversionFailure(_, _, why) if why.is::<IdError>() => {
+                Self::Corrupt { what: "visitor's id" }
+            }
+            rusqlite::Error::FromSqlConversionFailure(place, kind, why) => match why.downcast::<WireError>() {
+                Ok(form) => Self::Form(*form),
+                Err(why) => Self::Sqlite(rusqlite::Error::FromSqlConversionFailure(place, kind, why)),
+            },
+            other => Self::Sqlite(other),
+        }
+    }
 }
 
 impl StoreError {

@@ -26,13 +26,16 @@ use causeway_shared::time::{DAY_MS, Minute};
 use causeway_shared::wire::model;
 use rusqlite::{Connection, OptionalExtension as _};
 use serde::Serialize;
+use serde_json::json;
 
 use self::gather::{Asked, Gathered};
 pub use self::part::{Kind, PartReport, Verdict};
 use crate::group::{self, Given, Rules};
+use crate::jobs::runs::Run;
+use crate::jobs::work::{Ended, Place};
 use crate::metrics::Metrics;
 use crate::publish::{self, Subject};
-use crate::store::{StoreError, TenantNo, signed};
+use crate::store::{CheckedBytes, StoreError, TenantNo, signed};
 
 /// Told what is done, of how much; an error of it is the answer.
 type Progress<'a> = &'a (dyn Fn(u64, u64) -> Result<(), StoreError> + Sync);
@@ -174,7 +177,7 @@ pub fn keep(
     group::within(conn, rules, &Metrics::default(), given, |group| {
         let version: i64 = group.tx.query_row(NEXT, [tenant.0], |row| row.get(0))?;
         let told = serde_json::to_string(report).unwrap_or_default();
-        group.tx.execute(PUT, (tenant.0, version, signed(report.trained_ms), bytes, told))?;
+        group.tx.execute(PUT, (tenant.0, version, signed(report.trained_ms), CheckedBytes::seal(bytes), told))?;
         group.tx.execute(OLD, (tenant.0, version - KEPT))?;
         // What is handed out from now on is above what was before.
         group.next_version();
@@ -183,15 +186,38 @@ pub fn keep(
     })
 }
 
+/// A model that is not better is an outcome, not a failure.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn learn(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    let tenant = run.asked.tenant.ok_or(StoreError::Corrupt { what: "run of a training without its tenant" })?;
+    place.rules.tenants.by_no(tenant)?;
+    let now: Millis = (place.given)()?.now;
+    let outcome = self::run(place.data, tenant, now, place.training, place.told)?;
+    let version = match &outcome {
+        Outcome::Trained(bytes, report) if !run.asked.dry_run => {
+            Some(keep(place.conn, place.rules, (place.given)()?, tenant, bytes, report)?)
+        }
+        _ => None,
+    };
+    let mut told = json!(outcome.report());
+    if let Some(object) = told.as_object_mut() {
+        object.insert("outcome".to_owned(), outcome.code().into());
+        object.insert("version".to_owned(), version.into());
+    }
+    Ok(told.into())
+}
+
 /// The tenant's newest model and its report, as JSON.
 ///
 /// # Errors
-/// [`StoreError::Sqlite`].
+/// [`StoreError`]; [`StoreError::Form`] where its checksum does not fit.
 pub fn newest(conn: &Connection, tenant: TenantNo) -> Result<Option<(Vec<u8>, serde_json::Value)>, StoreError> {
     const READ: &str = "SELECT bytes, report FROM models WHERE tenant = ?1 ORDER BY version DESC LIMIT 1";
-    let found: Option<(Vec<u8>, String)> =
+    let found: Option<(CheckedBytes, String)> =
         conn.query_row(READ, [tenant.0], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
-    let Some((bytes, report)) = found else { return Ok(None) };
+    let Some((CheckedBytes(bytes), report)) = found else { return Ok(None) };
     let report = serde_json::from_str(&report).map_err(|_| StoreError::Corrupt { what: "report of a model" })?;
     Ok(Some((bytes, report)))
 }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::experiment;
 use crate::fold::ids::Seen;
 use crate::fold::{buckets, purchases};
-use crate::store::{Counters, StoreError, signed};
+use crate::store::{CheckedBytes, Counters, StoreError, signed};
 
 /// What went, so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -129,7 +129,7 @@ fn visitor(
     let before = Day(Minute::at(now).day().0.saturating_sub(limits::ACTION_DAYS - 1));
     let actions = buckets::trim(tx, row, had, before)?;
     purchases::trim(tx, row, before, now)?;
-    let mut segments = profile::segments(&packed)?;
+    let mut segments = profile::segments(CheckedBytes::open(&packed)?)?;
     let written = segments.len();
     let siblings = siblings(tx, row, now)?;
     if let Some(siblings) = &siblings {
@@ -141,7 +141,13 @@ fn visitor(
     }
     let packed = if segments.is_empty() { Vec::new() } else { segments.pack() };
     let version = counters.next_version();
-    tx.prepare_cached(WRITE)?.execute((row, packed, actions, signed(version.counter), version.restore))?;
+    tx.prepare_cached(WRITE)?.execute((
+        row,
+        CheckedBytes(packed),
+        actions,
+        signed(version.counter),
+        version.restore,
+    ))?;
     trimmed.changed += 1;
     trimmed.segments += gone as u64;
     trimmed.actions += u64::from(had - actions);
@@ -157,9 +163,9 @@ fn siblings(tx: &Connection, row: i64, now: Millis) -> Result<Option<BTreeSet<Se
     let mut rows = statement.query((row, signed(limits::SNAPSHOT_VISITORS as u64)))?;
     let (mut ids, mut seen) = (BTreeSet::new(), 0);
     while let Some(row) = rows.next()? {
-        let packed: Vec<u8> = row.get(0)?;
+        let Ok(packed) = CheckedBytes::open_column(row.get_ref(0)?) else { return Ok(None) };
         let live = HourStamp(HourStamp::at(now).0.saturating_add(1))..HourStamp(u32::MAX);
-        let Ok(segments) = profile::segments(&packed) else { return Ok(None) };
+        let Ok(segments) = profile::segments(packed) else { return Ok(None) };
         ids.extend(segments.expiring(live).map(|(id, _)| id));
         seen += 1;
     }

@@ -229,13 +229,13 @@ fn facts_and_batches() {
 
 #[test]
 fn stored_profiles() {
-    let seeds = [profile::encode(&Profile::of(&all_facts()))];
+    let seeds = [profile::encode(visitor(1), &Profile::of(&all_facts()))];
     check!().with_iterations(ITERATIONS).with_test_time(TIME).with_type::<Hostile>().for_each(|hostile| {
-        let read = profile::decode(&hostile.bytes(&seeds));
+        let read = profile::decode(visitor(1), &hostile.bytes(&seeds));
         steady(read, |p| {
             let mut more = p.clone();
             all_facts().iter().for_each(|f| more.fold(f));
-            profile::decode(&profile::encode(p))
+            profile::decode(visitor(1), &profile::encode(visitor(1), p))
         });
     });
 }
@@ -518,7 +518,8 @@ type Decoder = fn(&[u8]) -> Option<WireError>;
 
 /// A stored profile's form with the CRC-32 after it.
 fn summed(form: &[u8]) -> Vec<u8> {
-    [form, &crc32fast::hash(form).to_be_bytes()].concat()
+    let sum = crc32fast::hash(&[visitor(1).as_bytes(), form].concat());
+    [form, &sum.to_be_bytes()].concat()
 }
 
 /// The form of a stored profile, without its CRC-32.
@@ -531,7 +532,7 @@ fn decoders() -> Vec<(Decoder, Vec<u8>)> {
     vec![
         (|b| facts::decode(b).err(), batch()),
         (|b| facts::decode_one(b).err(), facts::encode_one(&all_facts()[0])),
-        (|b| profile::decode(&summed(b)).err(), unsummed(profile::encode(&Profile::default()))),
+        (|b| profile::decode(visitor(1), &summed(b)).err(), unsummed(profile::encode(visitor(1), &Profile::default()))),
         (|b| sync::decode_request(b).err(), request()),
         (|b| sync::decode_response(b).err(), response()),
         (|b| cookies::decode_identity(b).err(), identity_payload()),

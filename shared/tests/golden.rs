@@ -209,9 +209,8 @@ fn later(bytes: &[u8]) -> Vec<u8> {
 
 /// A stored profile with the CRC-32 after it.
 fn summed(bytes: &[u8]) -> Vec<u8> {
-    let mut bytes = bytes.to_vec();
-    bytes.extend(crc32fast::hash(&bytes).to_be_bytes());
-    bytes
+    let sum = crc32fast::hash(&[one().as_bytes(), bytes].concat());
+    [bytes, &sum.to_be_bytes()].concat()
 }
 
 /// The same of a value of the KV.
@@ -460,19 +459,21 @@ fn a_batch_of_facts() {
 #[test]
 fn a_stored_profile() {
     let mut expected = counted();
-    assert_eq!(profile::encode(&expected), summed(&hex(PROFILE)));
+    assert_eq!(profile::encode(one(), &expected), summed(&hex(PROFILE)));
     let parts = expected.take_parts();
     assert_eq!(to_hex(&parts.events.pack()), EVENTS);
     assert_eq!(profile::events(&hex(EVENTS)).unwrap(), parts.events);
     let expected = expected.with_parts(Parts { events: Events::default(), ..parts });
-    assert_eq!(profile::decode(&summed(&hex(PROFILE))).unwrap(), expected);
-    assert_eq!(profile::decode(&summed(&later(&hex(PROFILE)))).unwrap(), expected);
-    // What a bit flipped in is never a profile with other sums.
+    assert_eq!(profile::decode(one(), &summed(&hex(PROFILE))).unwrap(), expected);
+    assert_eq!(profile::decode(one(), &summed(&later(&hex(PROFILE)))).unwrap(), expected);
+    // Bytes in which a bit flipped are never a profile with other sums, nor are they another visitor's.
+    let other = VisitorId::mint(NOW, [9; 10]);
+    assert_eq!(profile::decode(other, &summed(&hex(PROFILE))).err(), Some(WireError::Checksum));
     let whole = summed(&hex(PROFILE));
     for bit in 0..whole.len() * 8 {
         let mut flipped = whole.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);
-        assert_eq!(profile::decode(&flipped).err(), Some(WireError::Checksum), "bit {bit}");
+        assert_eq!(profile::decode(one(), &flipped).err(), Some(WireError::Checksum), "bit {bit}");
     }
 }
 
@@ -861,7 +862,7 @@ fn forms() -> [(&'static str, Reads); 15] {
         (EXPOSURE, |b| facts::decode_one(b).err()),
         (UNIT, |b| facts::decode_one(b).err()),
         (EVIDENCE, |b| facts::decode_one(b).err()),
-        (PROFILE, |b| profile::decode(&summed(b)).err()),
+        (PROFILE, |b| profile::decode(one(), &summed(b)).err()),
         (REQUEST, |b| sync::decode_request(b).err()),
         (RESPONSE, |b| sync::decode_response(b).err()),
         (IDENTITY_PAYLOAD, |b| cookies::decode_identity(b).err()),

@@ -91,7 +91,8 @@ fn with_ledger(history: &History, extra: u64) -> Known {
 
 /// A profile as it comes back from the store.
 fn stored(mut profile: Profile) -> Profile {
-    let core = wire::profile::decode(&wire::profile::encode(&profile)).unwrap();
+    let visitor = VisitorId::mint(NOW, [1; 10]);
+    let core = wire::profile::decode(visitor, &wire::profile::encode(visitor, &profile)).unwrap();
     let Parts { attributes, exposures, events, .. } = profile.take_parts();
     let attributes = wire::profile::attributes(&attributes.pack()).unwrap();
     let exposures = Exposures::read(&exposures.pack()).unwrap();

@@ -18,7 +18,7 @@ use causeway_shared::wire::profile;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::fold::{self, buckets};
-use crate::store::{PersonNo, StoreError, TenantNo, unsigned, visitor_at};
+use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo, unsigned, visitor_at};
 
 /// Visitors of one person that are read: the last active.
 const VISITORS: u32 = 1_000;
@@ -51,7 +51,7 @@ pub fn read(conn: &Connection, person: PersonNo) -> Result<Option<Someone>, Stor
     const PERSON: &str = "SELECT tenant, master, devices, random FROM people WHERE person = ?1";
     // The last active: of nearly everybody all. Bound, a limit has SQLite plan the statement anew each time.
     let visitors_of = format!(
-        "SELECT row, profile, segments, attributes, actions, events, last_seen FROM visitors
+        "SELECT row, profile, segments, attributes, actions, events, last_seen, visitor FROM visitors
         WHERE person = ?1 AND withdrawn IS NULL ORDER BY last_seen DESC LIMIT {VISITORS}"
     );
     let one = |row: &rusqlite::Row<'_>| {
@@ -67,16 +67,17 @@ pub fn read(conn: &Connection, person: PersonNo) -> Result<Option<Someone>, Stor
     let mut is_empty = true;
     while let Some(row) = rows.next()? {
         is_empty = false;
-        let profile = profile::decode(row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?)?;
+        let core = row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?;
+        let profile = profile::decode(visitor_at(row, 7)?, core)?;
         totals = totals.plus(profile.totals());
         orders.push(profile.orders().clone());
         let both = |(first, last): (Millis, Millis)| {
             seen.map_or((first, last), |(a, b): (Millis, Millis)| (a.min(first), b.max(last)))
         };
         seen = profile.seen().map(both).or(seen);
-        segments.push(row.get(2)?);
-        attributes = attributes.join(profile::attributes(row.get_ref(3)?.as_blob().map_err(rusqlite::Error::from)?)?);
-        let bytes = row.get_ref(5)?.as_blob().map_err(rusqlite::Error::from)?;
+        segments.push(row.get::<_, CheckedBytes>(2)?.0);
+        attributes = attributes.join(profile::attributes(CheckedBytes::open_column(row.get_ref(3)?)?)?);
+        let bytes = CheckedBytes::open_column(row.get_ref(5)?)?;
         events.push(fold::stored_events(bytes, unsigned(row.get(6)?))?);
         if row.get::<_, i64>(4)? > 0 {
             actions.extend(buckets::within(conn, row.get(0)?, Minute(0), Minute(u32::MAX))?);

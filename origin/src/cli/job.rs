@@ -76,6 +76,8 @@ pub(super) enum Name {
     Rhythm(Dry),
     /// Tell the people of sends, those that are due.
     Send(Dry),
+    /// Read everything in the store once and report what is damaged: facts of a damaged visitor wait from then on.
+    Scrub(Dry),
     /// Train the model that predicts clicks, conversions and their worth from stored actions, and keep it if it is better
     /// than the base rate on the newest fifth of them.
     Train(Train),
@@ -141,6 +143,7 @@ fn asked(name: &Name, opened: &Opened) -> anyhow::Result<(Asked, Options)> {
         Name::Materialise(dry) => (of(jobs::Job::Materialise, dry), Options::default()),
         Name::Rhythm(dry) => (of(jobs::Job::Rhythm, dry), Options::default()),
         Name::Send(dry) => (of(jobs::Job::Send, dry), Options::default()),
+        Name::Scrub(dry) => (of(jobs::Job::Scrub, dry), Options::default()),
         Name::Train(train) => {
             let tenant = named(&opened.rules.tenants, train.tenant.as_deref())?;
             let words = &tenant.config.vocabulary;

@@ -15,7 +15,7 @@ use super::of_person;
 use crate::catalogue::Counted;
 use crate::group::Group;
 use crate::link::Linked;
-use crate::store::{PersonNo, StoreError, TenantNo, signed, unsigned};
+use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo, signed, unsigned};
 
 /// In the place of an arm's code: people seen in several arms, who are left out of the results, by the arm that they saw
 /// first. The codes of arms are positive, these negative.
@@ -95,7 +95,7 @@ pub(super) fn person_changed(conn: &Connection, counted: &Counted, person: Perso
             add(conn, tenant, *experiment, row, 1)?;
             let Row { arm, exposed, converted, hours } = row;
             let converted = converted.map(signed);
-            let values = (person.0, experiment, tenant.0, arm, signed(*exposed), converted, pack(hours));
+            let values = (person.0, experiment, tenant.0, arm, signed(*exposed), converted, CheckedBytes(pack(hours)));
             conn.prepare_cached(PUT)?.execute(values)?;
         }
     }
@@ -132,9 +132,8 @@ pub(super) fn each(
 }
 
 fn row_of(row: &rusqlite::Row<'_>) -> Result<((TenantNo, u32), Row), StoreError> {
-    let packed: Vec<u8> = row.get(5)?;
     // They are computed anew as its person's facts come; a `rollup` puts the sums right.
-    let hours = unpack(&packed).unwrap_or_else(|| {
+    let hours = CheckedBytes::open_column(row.get_ref(5)?).ok().and_then(unpack).unwrap_or_else(|| {
         tracing::error!("a person's conversions cannot be read, and are counted anew");
         BTreeMap::new()
     });

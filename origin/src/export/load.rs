@@ -324,7 +324,10 @@ impl<'a> Loading<'a> {
     fn check_core(&self, cells: &[Cell]) -> Result<(), LoadError> {
         let at = self.columns.iter().position(|column| column.kind == Kind::Bytes).unwrap_or_default();
         let Some(Cell::Bytes(core)) = cells.get(at) else { return Err(self.wrong("`profile` is not there")) };
-        let core = profile::decode(core).map_err(|e| self.wrong(format!("`profile` cannot be read: {e}")))?;
+        let visitor =
+            cells.iter().take(1).find_map(|cell| if let Cell::Text(id) = cell { id.parse().ok() } else { None });
+        let Some(visitor) = visitor else { return Err(self.wrong("`visitor` is not there")) };
+        let core = profile::decode(visitor, core).map_err(|e| self.wrong(format!("`profile` cannot be read: {e}")))?;
         if cells.get(at + 1..) != Some(readable(&core).as_slice()) {
             return Err(self.wrong("the columns behind `profile` do not say what it does"));
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::actions::{Action, Actions, Entity, InsertionHash, PackedActions, Verb, ViewType};
+use causeway_shared::actions::{Action, Actions, Entity, InsertionHash, Verb, ViewType};
 use causeway_shared::attributes::{AttributeMap, Dictionary, Finite, Kind, Token, Value as Attribute};
 use causeway_shared::events::{Events, Newest, Times};
 use causeway_shared::ids::Millis;
@@ -17,7 +17,8 @@ use rusqlite::types::Value;
 use super::tables::{Cell, Column, Packed, Table, hex};
 use crate::fold::{self, buckets};
 use crate::names;
-use crate::store::{StoreError, TenantNo, signed, unsigned};
+use crate::read::packed_actions;
+use crate::store::{CheckedBytes, StoreError, TenantNo, signed, unsigned, visitor_at};
 
 /// Gives all rows of a table of one tenant, in order.
 ///
@@ -39,8 +40,11 @@ pub(super) fn read<E: From<StoreError>>(
             column.cell(row.get::<_, Value>(at)?).ok_or(StoreError::Corrupt { what: column.name })
         };
         let mut cells = columns.iter().take(stored).enumerate().map(cell).collect::<Result<Vec<_>, _>>()?;
-        if let Some(Cell::Bytes(core)) = cells.last().filter(|_| table.name == "visitors") {
-            cells.extend(readable(&profile::decode(core).map_err(StoreError::from)?));
+        if table.name == "visitors"
+            && let Some(Cell::Bytes(core)) = cells.last()
+        {
+            let visitor = visitor_at(row, 0).map_err(StoreError::from)?;
+            cells.extend(readable(&profile::decode(visitor, core).map_err(StoreError::from)?));
         }
         give(cells)?;
     }
@@ -76,7 +80,7 @@ fn read_packed<E: From<StoreError>>(
     let mut statement = conn.prepare(READ).map_err(StoreError::from)?;
     let mut rows = statement.query([tenant.0]).map_err(StoreError::from)?;
     while let Some(row) = rows.next().map_err(StoreError::from)? {
-        let get = |column: usize| -> Result<Vec<u8>, StoreError> { Ok(row.get(column)?) };
+        let get = |column: usize| -> Result<Vec<u8>, StoreError> { Ok(row.get::<_, CheckedBytes>(column)?.0) };
         let found = match table.packed() {
             Some(Packed::Segments) => segments(&profile::segments(&get(2)?).map_err(StoreError::from)?),
             Some(Packed::Attributes) => attributes(&profile::attributes(&get(3)?).map_err(StoreError::from)?, &names)?,
@@ -137,7 +141,7 @@ fn attributes(map: &AttributeMap, names: &Dictionary) -> Result<Vec<Vec<Cell>>, 
 fn actions(conn: &Connection, row: i64) -> Result<Vec<Vec<Cell>>, StoreError> {
     let mut found = Vec::new();
     for body in buckets::within(conn, row, Minute(0), Minute(u32::MAX))? {
-        let packed = PackedActions::read(&body).ok_or(StoreError::Corrupt { what: "bucket of actions" })?;
+        let packed = packed_actions(&body)?;
         found.extend(packed.iter().map(|Action { insertion, verb, view_type, entity, minute }| {
             let Entity { ad, ad_group, campaign, advertiser } = entity;
             let codes = [minute.0, verb.0.into(), view_type.0.into(), ad, ad_group, campaign, advertiser];

@@ -8,6 +8,8 @@ use causeway_shared::ids::VisitorId;
 use causeway_shared::limits;
 use rusqlite::types::Value;
 
+use crate::store::CheckedBytes;
+
 /// Form of the tables: another number where a table or a column comes or goes.
 pub const SCHEMA: u32 = 7;
 
@@ -66,11 +68,17 @@ pub enum Cell {
 }
 
 /// The first column of every file.
-pub const TENANT: Column =
-    Column { name: "tenant", stored: "tenant", kind: Kind::Text(limits::EXPORT_TEXT_BYTES), optional: false };
+pub const TENANT: Column = Column {
+    name: "tenant",
+    stored: "tenant",
+    kind: Kind::Text(limits::EXPORT_TEXT_BYTES),
+    optional: false,
+    is_checked: false,
+};
 
 /// The column of a file of people.
-pub(super) const PERSON: Column = Column { name: "person", stored: "person", kind: Kind::Visitor, optional: false };
+pub(super) const PERSON: Column =
+    Column { name: "person", stored: "person", kind: Kind::Visitor, optional: false, is_checked: false };
 
 /// A column of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,15 +91,19 @@ pub struct Column {
     pub kind: Kind,
     /// Whether it may hold none.
     pub optional: bool,
+    /// Whether the store has its bytes as [`CheckedBytes`]: files have them without the checksum.
+    is_checked: bool,
 }
 
 impl Column {
-    /// Of `name kind`, or `name=stored kind`; `kind?` for one that may hold none.
+    /// Of `name kind`, or `name=stored kind`; `kind?` for one that may hold none, `checked bytes` for [`CheckedBytes`].
     fn parse(spec: &'static str) -> Option<Self> {
         let (names, kind) = spec.trim().split_once(' ')?;
         let (name, stored) = names.split_once('=').unwrap_or((names, names));
         let optional = kind.ends_with('?');
-        Some(Self { name, stored, kind: Kind::of(kind.trim_end_matches('?'))?, optional })
+        let kind = kind.trim_end_matches('?');
+        let (kind, is_checked) = kind.strip_prefix("checked ").map_or((kind, false), |kind| (kind, true));
+        Some(Self { name, stored, kind: Kind::of(kind)?, optional, is_checked })
     }
 
     /// A stored value as files have it; `None` for one that is not of this column.
@@ -106,6 +118,9 @@ impl Column {
                 Cell::Text(VisitorId::from_bytes(bytes.try_into().ok()?).ok()?.to_string())
             }
             (Kind::Hex(length), Value::Blob(bytes)) if bytes.len() == length => Cell::Text(hex(&bytes)),
+            (Kind::Bytes, Value::Blob(bytes)) if self.is_checked => {
+                Cell::Bytes(CheckedBytes::open(&bytes).ok()?.to_vec())
+            }
             (Kind::Bytes, Value::Blob(bytes)) => Cell::Bytes(bytes),
             _ => return None,
         })
@@ -136,7 +151,9 @@ impl Column {
                 None => needed(&format!("{} hexadecimal digits", 2 * length)),
             },
             (Kind::Hex(length), _) => needed(&format!("{} hexadecimal digits", 2 * length)),
-            (Kind::Bytes, Cell::Bytes(bytes)) if bytes.len() <= limits::EXPORT_BYTES => Ok(Value::Blob(bytes.clone())),
+            (Kind::Bytes, Cell::Bytes(bytes)) if bytes.len() <= limits::EXPORT_BYTES => {
+                Ok(Value::Blob(if self.is_checked { CheckedBytes::seal(bytes) } else { bytes.clone() }))
+            }
             (Kind::Bytes, _) => needed(&format!("{} bytes at most", limits::EXPORT_BYTES)),
         }
     }
@@ -299,7 +316,7 @@ pub const TABLES: [Table; 39] = [
              LEFT JOIN people p ON p.person = v.person WHERE v.tenant = ?1 ORDER BY v.visitor",
             "INSERT INTO visitors (tenant, visitor, last_seen, version, restore, published, withdrawn, weight, person, profile,
                  events)
-             SELECT ?1, ?2, ?4, 1, 0, 0, ?5, ?6, person, ?7, x'0000' FROM people WHERE tenant = ?1 AND master = ?3",
+             SELECT ?1, ?2, ?4, 1, 0, 0, ?5, ?6, person, ?7, x'41d912ff0000' FROM people WHERE tenant = ?1 AND master = ?3",
         ),
     ),
     table("attribute_names", "token u16, name text, kind u8", Place::Tenant("token")),
@@ -353,7 +370,7 @@ pub const TABLES: [Table; 39] = [
         "visitor visitor, received_ms=received uint, id int, name text, value_micros=value int",
         Place::Visitor("received, id"),
     ),
-    table("fact_ids", "visitor visitor, day u16, part u32, ids bytes", Place::Visitor("day, part")),
+    table("fact_ids", "visitor visitor, day u16, part u32, ids checked bytes", Place::Visitor("day, part")),
     table("fact_ids_over", "visitor visitor, day u16, id int", Place::Visitor("day, id")),
     table(
         "evidence",
@@ -414,13 +431,13 @@ pub const TABLES: [Table; 39] = [
     table("catalogue_codes", "sort text, id text, code u32, conversion text?, conversion_until_ms=conversion_until uint?",
         Place::Tenant("sort, id"),
     ),
-    table("models", "version u32, at_ms=at uint, bytes bytes, report json", Place::Tenant("version")),
+    table("models", "version u32, at_ms=at uint, bytes checked bytes, report json", Place::Tenant("version")),
     table("spend", "campaign u32, day int, nanos int", Place::Tenant("campaign, day")),
     table("nobodys_facts", "day int, id int", Place::Tenant("day, id")),
     table("units_given", "campaign u32, number u32", Place::Tenant("campaign, number")),
     table(
         "experiment_people",
-        "master visitor, experiment u32, arm int, exposed_ms uint, converted_ms uint?, hours bytes",
+        "master visitor, experiment u32, arm int, exposed_ms uint, converted_ms uint?, hours checked bytes",
         Place::Own(
             "SELECT p.master, x.experiment, x.arm, x.exposed, x.converted, x.hours FROM people p
              CROSS JOIN experiment_people x ON x.person = p.person

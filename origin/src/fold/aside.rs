@@ -9,13 +9,14 @@ use causeway_shared::wire::facts;
 use rusqlite::Connection;
 
 use super::Placed;
+use super::check::check_visitor;
 use super::ids::Seen;
 use crate::audit::Said;
 use crate::catalogue;
 use crate::group::{self, Given, Rules};
 use crate::intake::{Checked, Record};
 use crate::metrics::Metrics;
-use crate::store::{StoreError, TenantNo, signed};
+use crate::store::{CheckedBytes, StoreError, TenantNo, signed};
 
 /// Notes that a visitor's row cannot be read: whoever folds again sets its facts aside.
 ///
@@ -73,9 +74,13 @@ pub(super) fn keep(
     for Placed { fact, admin, record } in facts {
         let said = records.get(record).and_then(|record| record.as_ref().said.as_ref());
         let said = said.map(|said| serde_json::json!(said).to_string());
-        new += put.execute((row, fact.id.as_bytes(), facts::encode_one(fact), admin, said))? as u64;
+        new += put.execute((row, fact.id.as_bytes(), CheckedBytes(facts::encode_one(fact)), admin, said))? as u64;
     }
     Ok(new)
+}
+
+fn has_any(conn: &Connection, row: i64) -> Result<bool, StoreError> {
+    Ok(conn.prepare_cached("SELECT 1 FROM set_aside WHERE row = ?1 LIMIT 1")?.exists([row])?)
 }
 
 /// Whoever is erased needs no row to be read.
@@ -94,7 +99,7 @@ pub fn count(conn: &Connection) -> Result<u64, StoreError> {
     Ok(conn.prepare_cached("SELECT count(*) FROM set_aside")?.query_row([], count)?)
 }
 
-/// Folds what was set aside of visitors whose rows can be read by now, of each in a transaction of its own.
+/// Folds what was set aside of visitors whose rows can be read by now, each visitor's facts in a transaction of their own.
 ///
 /// # Errors
 /// [`StoreError`], but not of a row that still cannot be read.
@@ -103,13 +108,16 @@ pub fn take_up(
     rules: &Rules,
     given: impl Fn() -> Result<Given, StoreError>,
 ) -> Result<(), StoreError> {
-    // Of whom nothing is set aside nothing is to be folded: whoever meets the row notes it again.
-    const NOTHING: &str =
-        "DELETE FROM unreadable WHERE NOT EXISTS (SELECT 1 FROM set_aside a WHERE a.row = unreadable.row)";
-    conn.execute(NOTHING, [])?;
     let held: BTreeSet<TenantNo> =
         catalogue::experiments(conn)?.unreadable().union(catalogue::budgets(conn)?.unreadable()).copied().collect();
     for row in rows(conn)? {
+        match check_visitor(conn, row) {
+            Err(e) if e.is_of_a_value() => {
+                tracing::error!(row, error = %crate::chain(&e), "a visitor's row is damaged: its facts stay set aside");
+                continue;
+            }
+            whole => whole?,
+        }
         let done = group::commit_with(
             conn,
             rules,
@@ -117,7 +125,7 @@ pub fn take_up(
             given()?,
             |tx| {
                 let records = of(tx, rules, &held, row)?;
-                if !records.is_empty() {
+                if !records.is_empty() || !has_any(tx, row)? {
                     forget(tx, row)?;
                 }
                 Ok(records)
@@ -146,13 +154,13 @@ fn of(conn: &Connection, rules: &Rules, held: &BTreeSet<TenantNo>, row: i64) -> 
     let mut found = statement.query([row])?;
     let mut records: Vec<Record> = Vec::new();
     while let Some(one) = found.next()? {
-        let (tenant, fact, admin) = (TenantNo(one.get(0)?), one.get::<_, Vec<u8>>(1)?, one.get(2)?);
+        let (tenant, fact, admin) = (TenantNo(one.get(0)?), one.get::<_, CheckedBytes>(1)?, one.get(2)?);
         if rules.tenants.by_no(tenant).is_err() || held.contains(&tenant) {
             break;
         }
         let said: Option<String> = one.get(3)?;
         let said: Option<Said> = said.and_then(|said| serde_json::from_str(&said).ok());
-        let checked = Checked { tenant, fact: facts::decode_one(&fact)? };
+        let checked = Checked { tenant, fact: facts::decode_one(&fact.0)? };
         match records.last_mut().filter(|record| record.admin == admin && record.said == said) {
             Some(record) => record.facts.push(checked),
             None => records.push(Record { admin, said, ..Record::of(vec![checked]) }),

@@ -7,7 +7,7 @@ use causeway_shared::limits;
 use causeway_shared::time::{DAY_MINUTES, Day, Minute};
 use rusqlite::{Connection, OptionalExtension as _};
 
-use crate::store::StoreError;
+use crate::store::{CheckedBytes, StoreError};
 
 /// Joins new actions with a visitor's `had`, and gives how many it has now: the newest [`limits::ACTIONS`] of
 /// [`limits::ACTION_DAYS`] days, as [`Actions`] keeps them.
@@ -55,7 +55,7 @@ fn change(conn: &Connection, visitor: i64, day: Day, with: impl FnOnce(Actions) 
     for Bucket { start, span, count, packed } in actions.buckets() {
         let same = there.remove(&start) == Some((span.minutes(), packed.clone()));
         if !same {
-            conn.prepare_cached(PUT)?.execute((place(visitor, start), span.minutes(), count, packed))?;
+            conn.prepare_cached(PUT)?.execute((place(visitor, start), span.minutes(), count, CheckedBytes(packed)))?;
         }
     }
     for start in there.into_keys() {
@@ -130,7 +130,7 @@ fn each(
     while let Some(row) = rows.next()? {
         let (start, minutes) = (start(row.get(0)?), row.get(1)?);
         if start.0 + minutes > from.0 {
-            found(start, minutes, row.get(2)?)?;
+            found(start, minutes, row.get::<_, CheckedBytes>(2)?.0)?;
         }
     }
     Ok(())

@@ -12,7 +12,7 @@ use causeway_shared::limits;
 use causeway_shared::time::{Day, EPOCH_MS, Minute};
 use rusqlite::Connection;
 
-use crate::store::StoreError;
+use crate::store::{CheckedBytes, StoreError};
 
 /// FactIds in one row.
 const PART: usize = 4_096;
@@ -36,12 +36,12 @@ pub struct Seen {
 struct Part {
     day: u16,
     part: u32,
-    ids: Vec<u8>,
+    ids: CheckedBytes,
 }
 
 impl Part {
     fn is_full(&self) -> bool {
-        self.ids.len() >= PART * ID
+        self.ids.0.len() >= PART * ID
     }
 }
 
@@ -49,7 +49,7 @@ impl Seen {
     /// A visitor's.
     ///
     /// # Errors
-    /// [`StoreError::Sqlite`].
+    /// [`StoreError`]; [`StoreError::Form`] where a row's checksum does not fit.
     pub fn load(conn: &Connection, visitor: i64) -> Result<Self, StoreError> {
         const READ: &str = "SELECT day, part, ids FROM fact_ids WHERE visitor = ?1";
         let mut statement = conn.prepare_cached(READ)?;
@@ -72,7 +72,7 @@ impl Seen {
         let mut wanted = HashSet::new();
         facts.retain(|of| wanted.insert(fact(of).id.short()));
         for part in &self.parts {
-            for id in part.ids.as_chunks::<ID>().0 {
+            for id in part.ids.0.as_chunks::<ID>().0 {
                 wanted.remove(&u64::from_be_bytes(*id));
             }
         }
@@ -108,7 +108,7 @@ impl Seen {
             let day = day(fact.received);
             match self.open(day) {
                 Some(part) => {
-                    part.ids.extend(fact.id.short().to_be_bytes());
+                    part.ids.0.extend(fact.id.short().to_be_bytes());
                     changed.insert((day, part.part));
                 }
                 None => drop(put_over.execute((visitor, day, fact.id.short().cast_signed()))?),
@@ -129,7 +129,11 @@ impl Seen {
             Some((_, false)) => last?,
             Some((part, true)) if part + 1 >= PARTS => return None,
             of_last => {
-                self.parts.push(Part { day, part: of_last.map_or(0, |(part, _)| part + 1), ids: Vec::new() });
+                self.parts.push(Part {
+                    day,
+                    part: of_last.map_or(0, |(part, _)| part + 1),
+                    ids: CheckedBytes::default(),
+                });
                 self.parts.len() - 1
             }
         };
@@ -223,7 +227,7 @@ mod tests {
         assert_eq!(over(&origin), 20_000 - i64::try_from(packed).unwrap());
         assert_eq!(origin.profile("demo", visitor(1)).totals().pages, 20_000);
         // Nothing of a fold is as long as all that was ever sent.
-        let read: usize = Seen::load(&origin.conn, row).unwrap().parts.iter().map(|part| part.ids.len()).sum();
+        let read: usize = Seen::load(&origin.conn, row).unwrap().parts.iter().map(|part| part.ids.0.len()).sum();
         assert_eq!(read, packed * ID);
     }
 
@@ -235,7 +239,7 @@ mod tests {
         let row = origin.row("demo", visitor(1)).row.unwrap();
         let ids: Vec<u8> = facts[16_384..].iter().flat_map(|fact| fact.id.short().to_be_bytes()).collect();
         let further = "INSERT INTO fact_ids (visitor, day, part, ids) VALUES (?1, ?2, 4, ?3)";
-        origin.conn.execute(further, (row, day(NOW), ids)).unwrap();
+        origin.conn.execute(further, (row, day(NOW), CheckedBytes(ids))).unwrap();
         origin.conn.execute("DELETE FROM fact_ids_over", []).unwrap();
         assert_eq!(origin.send("demo", &facts[14_000..]).accepted, 0);
         assert_eq!(origin.send("demo", &[page(visitor(1), 20_000, NOW)]).accepted, 1);

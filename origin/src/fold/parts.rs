@@ -4,15 +4,15 @@ use causeway_shared::attributes::AttributeMap;
 use causeway_shared::segments::SegmentMap;
 use causeway_shared::wire::profile;
 
-use crate::store::StoreError;
+use crate::store::{CheckedBytes, StoreError};
 
 /// Joins new segments with those of a visitor's row.
 pub(crate) fn write_segments(conn: &rusqlite::Connection, row: i64, new: SegmentMap) -> Result<(), StoreError> {
     const READ: &str = "SELECT segments FROM visitors WHERE row = ?1";
     const WRITE: &str = "UPDATE visitors SET segments = ?2 WHERE row = ?1";
-    let there: Vec<u8> = conn.prepare_cached(READ)?.query_row([row], |row| row.get(0))?;
+    let CheckedBytes(there) = conn.prepare_cached(READ)?.query_row([row], |row| row.get(0))?;
     let joined = profile::segments(&there)?.join(new);
-    conn.prepare_cached(WRITE)?.execute((row, joined.pack()))?;
+    conn.prepare_cached(WRITE)?.execute((row, CheckedBytes(joined.pack())))?;
     Ok(())
 }
 
@@ -20,8 +20,8 @@ pub(crate) fn write_segments(conn: &rusqlite::Connection, row: i64, new: Segment
 pub(crate) fn write_attributes(conn: &rusqlite::Connection, row: i64, new: AttributeMap) -> Result<(), StoreError> {
     const READ: &str = "SELECT attributes FROM visitors WHERE row = ?1";
     const WRITE: &str = "UPDATE visitors SET attributes = ?2 WHERE row = ?1";
-    let there: Vec<u8> = conn.prepare_cached(READ)?.query_row([row], |row| row.get(0))?;
+    let CheckedBytes(there) = conn.prepare_cached(READ)?.query_row([row], |row| row.get(0))?;
     let joined = profile::attributes(&there)?.join(new);
-    conn.prepare_cached(WRITE)?.execute((row, joined.pack()))?;
+    conn.prepare_cached(WRITE)?.execute((row, CheckedBytes(joined.pack())))?;
     Ok(())
 }

@@ -31,6 +31,7 @@ use crate::testing::{self, NOW, Origin, fact, impression, page, purchase, stored
 mod busy;
 mod materialised;
 mod published;
+mod scrubbed;
 mod sent;
 
 fn timer(job: Job, every: Millis, last: Option<(Millis, Millis, Option<Outcome>)>) -> Timer {

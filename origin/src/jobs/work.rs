@@ -22,10 +22,11 @@ use crate::publish::{self, Put, Rank, Subject};
 use crate::reconcile::{self, Difference, Plan};
 use crate::retention::{self, Forgotten};
 use crate::rhythm::Sums;
+use crate::scrub;
 use crate::spend;
 use crate::store::{self, StoreError, TenantNo};
 use crate::tenants::Tenants;
-use crate::train::{self, Outcome};
+use crate::train;
 use crate::trim::{self, Trimmed, lookups};
 use crate::verify::{self, Next, Walk};
 
@@ -112,7 +113,7 @@ pub fn run(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
         Job::Trim => trim(place, run),
         Job::Retention => retention(place, run),
         Job::Reconcile => reconcile(place, run),
-        Job::Train => train(place, run),
+        Job::Train => train::learn(place, run),
         Job::Publish => publish(place, run),
         Job::Compact => compact(place, run),
         Job::Rollup => rollup(place, run),
@@ -121,6 +122,7 @@ pub fn run(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
         Job::Materialise => refresh::refresh(place, run),
         Job::Rhythm => rhythm(place, run),
         Job::Send => deliver::deliver(place, run),
+        Job::Scrub => scrub::scrub(place, run),
     }
 }
 
@@ -477,24 +479,4 @@ fn told(plan: &Plan, tenants: &Tenants) -> Value {
         "visitors": plan.visitors, "links": plan.links, "people": plan.people, "differences": plan.causes(),
         "first": plan.differences.iter().take(NAMED).map(named).collect::<Vec<_>>(),
     })
-}
-
-/// A model that is not better is an outcome, not a failure.
-fn train(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
-    let tenant = run.asked.tenant.ok_or(StoreError::Corrupt { what: "run of a training without its tenant" })?;
-    place.rules.tenants.by_no(tenant)?;
-    let now: Millis = (place.given)()?.now;
-    let outcome = train::run(place.data, tenant, now, place.training, place.told)?;
-    let version = match &outcome {
-        Outcome::Trained(bytes, report) if !run.asked.dry_run => {
-            Some(train::keep(place.conn, place.rules, (place.given)()?, tenant, bytes, report)?)
-        }
-        _ => None,
-    };
-    let mut told = json!(outcome.report());
-    if let Some(object) = told.as_object_mut() {
-        object.insert("outcome".to_owned(), outcome.code().into());
-        object.insert("version".to_owned(), version.into());
-    }
-    Ok(told.into())
 }

@@ -311,7 +311,7 @@ fn empty(group: &mut Group<'_>, tenant: TenantNo, visitor: VisitorId, by: By) ->
     const ERASED: &str = "INSERT OR IGNORE INTO erased (tenant, visitor, at, receipt) VALUES (?1, ?2, ?3, ?4)";
     let Some(row) = find_visitor(group.tx, tenant, visitor)? else { return Ok(()) };
     let version = group.next_version();
-    let nothing = profile::encode(&Profile::default());
+    let nothing = profile::encode(visitor, &Profile::default());
     group.tx.prepare_cached(EMPTY)?.execute((row, nothing, signed(version.counter), version.restore))?;
     fold::aside::forget(group.tx, row)?;
     fold::buckets::drop_all(group.tx, row)?;

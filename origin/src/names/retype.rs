@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use causeway_shared::attributes::{Dictionary, DictionaryError, Kind, Token, Value, name_is_good};
+use causeway_shared::attributes::{AttributeMap, Dictionary, DictionaryError, Kind, Token, Value, name_is_good};
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{FactId, VisitorId};
 use causeway_shared::limits;
@@ -17,7 +17,7 @@ use crate::group::{self, Given, Group, Rules};
 use crate::intake::{Checked, Record};
 use crate::metrics::Metrics;
 use crate::publish::{self, Subject};
-use crate::store::{StoreError, TenantNo, visitor_at};
+use crate::store::{CheckedBytes, StoreError, TenantNo, visitor_at};
 use crate::tenants::Known;
 
 /// Rows of visitors read and written in one transaction.
@@ -89,7 +89,7 @@ pub fn plan(conn: &mut Connection, tenant: &Known, name: &str, to: Kind) -> Resu
     while let Some((last, rows)) = page(conn, tenant.no, after)? {
         after = last;
         for (_, attributes) in rows {
-            let Ok(map) = profile::attributes(&attributes) else {
+            let Some(map) = stored_attributes(&attributes) else {
                 plan.unreadable += 1;
                 continue;
             };
@@ -211,7 +211,7 @@ fn converted(
     to: Kind,
     id: FactId,
 ) -> Option<Fact> {
-    let map = profile::attributes(attributes).ok()?;
+    let map = stored_attributes(attributes)?;
     let there = retired.iter().filter_map(|(token, retired)| Some((map.written(*token)?, map.get(*token)?, retired)));
     let there: Vec<_> = there.collect();
     let (at, value, _) = there.iter().max_by_key(|(at, ..)| *at)?;
@@ -222,7 +222,12 @@ fn converted(
     Some(Fact { position: 0, id, visitor, received: at + 1, at: at + 1, what })
 }
 
-/// A page of a tenant's visitors with attributes.
+/// A visitor's attributes from their column; `None` where they cannot be read.
+fn stored_attributes(column: &[u8]) -> Option<AttributeMap> {
+    profile::attributes(CheckedBytes::open(column).ok()?).ok()
+}
+
+/// A page of a tenant's visitors with attributes, as their column has them.
 type Page = Vec<(VisitorId, Vec<u8>)>;
 
 fn page(conn: &Connection, tenant: TenantNo, after: i64) -> Result<Option<(i64, Page)>, StoreError> {

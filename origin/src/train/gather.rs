@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use causeway_shared::actions::{PackedActions, Verb};
+use causeway_shared::actions::Verb;
 use causeway_shared::limits;
 use causeway_shared::model::features::Feature;
 use causeway_shared::segments::{PackedSegments, SegmentId, SegmentMap};
@@ -16,7 +16,8 @@ use rusqlite::Connection;
 use super::examples::{Examples, Shard};
 use super::person::{Held, Person, Walk};
 use crate::fold::{buckets, purchases};
-use crate::store::{self, StoreError, TenantNo, visitor_at};
+use crate::read::packed_actions;
+use crate::store::{self, CheckedBytes, StoreError, TenantNo, visitor_at};
 
 /// Fixed, so that the same store gives the same model on every machine.
 const SHARDS: u64 = 4;
@@ -128,8 +129,7 @@ fn person(
     let mut person = Person::default();
     for row in rows {
         for body in buckets::within(conn, *row, Minute(0), Minute(u32::MAX))? {
-            let packed = PackedActions::read(&body).ok_or(StoreError::Corrupt { what: "bucket of actions" })?;
-            person.actions.extend(packed.iter());
+            person.actions.extend(packed_actions(&body)?.iter());
         }
     }
     if person.actions.is_empty() {
@@ -142,7 +142,7 @@ fn person(
         let Some(visitor) = found.next()? else { continue };
         person.minted.push(Minute::at(visitor_at(visitor, 0)?.minted_ms()));
         if !segments.is_empty() {
-            joined = joined.join(modelled(visitor.get_ref(1)?.as_blob().unwrap_or_default(), segments)?);
+            joined = joined.join(modelled(CheckedBytes::open_column(visitor.get_ref(1)?)?, segments)?);
         }
         person.purchases.extend(purchases::of(conn, *row)?);
     }
@@ -182,7 +182,7 @@ fn sample(conn: &Connection, tenant: TenantNo) -> Result<Sample, StoreError> {
         let Some(row) = found.next()?.filter(|row| row.get(0).is_ok_and(|no: i64| no == tenant.0)) else { continue };
         sampled += 1;
         actions += u64::from(row.get::<_, u32>(2)?);
-        let packed = PackedSegments::read(row.get_ref(1)?.as_blob().unwrap_or_default());
+        let packed = PackedSegments::read(CheckedBytes::open_column(row.get_ref(1)?).unwrap_or_default());
         packed.into_iter().flat_map(PackedSegments::iter).for_each(|(id, _)| *counts.entry(id).or_default() += 1);
     }
     let mut common: Vec<(usize, SegmentId)> =

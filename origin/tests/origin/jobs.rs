@@ -1,13 +1,14 @@
 //! Jobs: by the command beside a serving origin, by calls of the admin side, by timers.
 
 use causeway_shared::fact::Fact;
+use causeway_shared::ids::VisitorId;
 use serde_json::{Value, json};
 
 use crate::support::{Answer, Origin, Place, SOON, TENANTS, hold, once, page, visitor, within};
 
 /// Without timers, and with a tenant that forgets.
 const CALLED: &str = r#"
-jobs = { trim_hours = 0, retention_hours = 0, reconcile_hours = 0, train_hours = 0, rollup_hours = 0, rhythm_hours = 0 }
+jobs = { trim_hours = 0, retention_hours = 0, reconcile_hours = 0, train_hours = 0, rollup_hours = 0, rhythm_hours = 0, scrub_hours = 0 }
 
 [[tenant]]
 name = "demo"
@@ -21,6 +22,14 @@ fn start(origin: &Origin, token: &str, job: &str) -> Answer {
     let bearer = [("authorization", format!("Bearer {token}"))];
     origin.call("POST", &format!("/admin/v1/jobs/{job}"), &bearer, b"")
 }
+
+/// The report of `scrub` over an empty store.
+static SOUND: std::sync::LazyLock<Value> = std::sync::LazyLock::new(|| {
+    json!({
+        "visitors": 0, "lookups": 0, "experiment_people": 0, "damaged_visitors": 0, "damaged_lookups": 0,
+        "damaged_experiment_people": 0, "damaged_tenant_values": 0, "first": [],
+    })
+});
 
 /// A page seen so many days ago.
 fn ago(v: u32, days: u64) -> Fact {
@@ -80,6 +89,7 @@ fn a_command_says_what_it_would_do_and_its_runs_are_history_too() {
         ("retention", json!({ "visitors": 0, "forgotten": 0 })),
         ("rollup", json!({ "people": 0, "changed": 0, "sums": 0 })),
         ("rhythm", json!({ "people": 0 })),
+        ("scrub", SOUND.clone()),
     ] {
         assert_eq!(place.json(&["job", "run", job, "--dry-run"]), came);
         assert_eq!(place.json(&["job", "run", job]), came);
@@ -148,7 +158,7 @@ fn a_job_that_is_due_at_the_start_runs_then_and_not_again() {
     };
     let by_timer = |jobs: &[&str]| jobs.iter().map(|job| ((*job).to_owned(), "timer".to_owned())).collect::<Vec<_>>();
     // Newest first: what goes by age waits for a sync that vouches for the date.
-    let all = by_timer(&["rollup", "retention", "trim", "rhythm", "reconcile"]);
+    let all = by_timer(&["rollup", "retention", "trim", "scrub", "rhythm", "reconcile"]);
     let origin = place.serve();
     let ran = |all: &[(String, String)]| {
         let named = named(&origin);
@@ -162,6 +172,50 @@ fn a_job_that_is_due_at_the_start_runs_then_and_not_again() {
     let origin = place.serve();
     place.looked(before);
     assert_eq!(named(&origin), [by_timer(&["rhythm", "rhythm"]), all].concat(), "the one that was due, and no other");
+}
+
+/// Flips a bit of a visitor's id in the table of visitors, in the store's file: no index learns of it.
+fn flip_id(store: &std::path::Path, visitor: VisitorId) {
+    let conn = rusqlite::Connection::open(store).unwrap();
+    let profile: Vec<u8> = conn
+        .query_row("SELECT profile FROM visitors WHERE visitor = ?1", [visitor.as_bytes()], |row| row.get(0))
+        .unwrap();
+    conn.pragma_query(None, "wal_checkpoint", |_| Ok(())).unwrap();
+    drop(conn);
+    let mut bytes = std::fs::read(store).unwrap();
+    let is_table = |at: &usize| bytes[*at..].windows(profile.len()).take(64).any(|some| some == profile);
+    let found = |(at, some): (usize, &[u8])| (some == visitor.as_bytes()).then_some(at);
+    let places: Vec<usize> = bytes.windows(16).enumerate().filter_map(found).filter(is_table).collect();
+    assert_eq!(places.len(), 1);
+    bytes[places[0] + 15] ^= 4;
+    std::fs::write(store, bytes).unwrap();
+}
+
+#[test]
+fn s9_a_flipped_bit_in_a_visitors_id_is_found_and_holds_up_that_visitor_alone() {
+    let place = Place::with(CALLED);
+    let mut origin = place.serve();
+    origin.send(&[page(visitor(1), 1), page(visitor(2), 1)]);
+    origin.signal("-TERM");
+    assert_eq!(origin.wait(), Some(0));
+    flip_id(&place.path().join("data/causeway.db"), visitor(1));
+
+    let dry = place.run(&["job", "run", "scrub", "--dry-run", "--output", "json"]);
+    let run = place.run(&["job", "run", "scrub", "--output", "json"]);
+    assert_eq!([dry.status.code(), run.status.code()], [Some(1), Some(1)]);
+    let said = String::from_utf8(run.stderr).unwrap();
+    assert!(said.contains("1 stored values are damaged") && said.contains("restore a backup"), "{said}");
+    let report = place.json(&["job", "list", "--job", "scrub"])[0]["report"].clone();
+    assert_eq!((&report["visitors"], &report["damaged_visitors"]), (&json!(2), &json!(1)), "{report}");
+    assert!(report["first"][0]["why"].as_str().unwrap().contains("another in its index"), "{report}");
+
+    let origin = place.serve();
+    assert_eq!(origin.send(&[page(visitor(1), 2), page(visitor(2), 2)]).rejected.len(), 0, "both are acknowledged");
+    within(SOON, "one waits", || match origin.metric("causeway_set_aside_facts").as_str() {
+        "1" => Ok(()),
+        other => Err(other.to_owned()),
+    });
+    assert_eq!(place.inspect(visitor(2))["own"]["pages"], 2);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::parts;
 use crate::actions::PackedActions;
 use crate::attributes::{AttributeMap, PackedAttributes};
 use crate::events::Events;
-use crate::ids::{Millis, SessionId};
+use crate::ids::{Millis, SessionId, VisitorId};
 use crate::limits;
 use crate::orders::Orders;
 use crate::packed::{Packed, put};
@@ -69,14 +69,14 @@ struct SeenForm {
     last: u64,
 }
 
-/// Bytes of the CRC-32 after a stored profile: a bit that flips on the disk changes sums, which have a form all the
-/// same.
+/// Bytes of the CRC-32 after a stored profile, which is that of its visitor's id and its bytes: sums in which a bit
+/// flipped have a form all the same, and a visitor's id in which one did is another visitor's.
 const SUM: usize = 4;
 
-/// A stored profile's bytes, without its attributes, exposures, units and events: the store keeps them apart. Its
-/// CRC-32 follows.
+/// The bytes of a visitor's stored profile, without its attributes, exposures, units and events: the store keeps them
+/// apart. The CRC-32 follows.
 #[must_use]
-pub fn encode(profile: &Profile) -> Vec<u8> {
+pub fn encode(visitor: VisitorId, profile: &Profile) -> Vec<u8> {
     let sessions: Vec<u8> = profile.sessions.iter().flat_map(|session| session.0.to_be_bytes()).collect();
     let actions = if profile.actions.is_empty() { Vec::new() } else { profile.actions.pack() };
     let segments = if profile.segments.is_empty() { Vec::new() } else { profile.segments.pack() };
@@ -94,17 +94,24 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
         rhythm: ByteBuf::from(profile.rhythm.pack()),
         orders: ByteBuf::from(profile.orders.pack()),
     });
-    bytes.extend(crc32fast::hash(&bytes).to_be_bytes());
+    bytes.extend(sum_of(visitor, &bytes).to_be_bytes());
     bytes
 }
 
-/// Reads a stored profile; its attributes, exposures, units and events are not in it.
+fn sum_of(visitor: VisitorId, bytes: &[u8]) -> u32 {
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(visitor.as_bytes());
+    sum.update(bytes);
+    sum.finalize()
+}
+
+/// Reads a visitor's stored profile; its attributes, exposures, units and events are not in it.
 ///
 /// # Errors
-/// [`WireError`]; [`WireError::Checksum`] where its CRC-32 is not that of its bytes.
-pub fn decode(bytes: &[u8]) -> Result<Profile, WireError> {
+/// [`WireError`]; [`WireError::Checksum`] where the bytes are not what was stored of this visitor.
+pub fn decode(visitor: VisitorId, bytes: &[u8]) -> Result<Profile, WireError> {
     let (bytes, sum) = bytes.split_last_chunk::<SUM>().ok_or(WireError::Malformed)?;
-    if crc32fast::hash(bytes) != u32::from_be_bytes(*sum) {
+    if sum_of(visitor, bytes) != u32::from_be_bytes(*sum) {
         return Err(WireError::Checksum);
     }
     let form: ProfileForm = cbor::decode(bytes, FORM, PROFILE)?;

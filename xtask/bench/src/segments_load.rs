@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use causeway_origin::store;
+use causeway_origin::store::{self, CheckedBytes};
 use causeway_shared::ids::VisitorId;
 use causeway_shared::segments::PackedSegments;
 use causeway_shared::time::HourStamp;
@@ -128,7 +128,8 @@ fn import(config: &Path, file: &Path, workers: u16) -> Result<Value> {
 
 fn packed(conn: &Connection, tenant: i64, user: VisitorId) -> Result<Vec<u8>> {
     const READ: &str = "SELECT segments FROM visitors WHERE tenant = ?1 AND visitor = ?2";
-    Ok(conn.prepare_cached(READ)?.query_row((tenant, user.as_bytes()), |row| row.get(0))?)
+    let CheckedBytes(bytes) = conn.prepare_cached(READ)?.query_row((tenant, user.as_bytes()), |row| row.get(0))?;
+    Ok(bytes)
 }
 
 fn tenant(conn: &Connection) -> Result<i64> {

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 use causeway_origin::fold::buckets;
-use causeway_origin::store::{self, TenantNo};
+use causeway_origin::store::{self, CheckedBytes, TenantNo};
 use causeway_origin::train::{self, Kind, Outcome};
 use causeway_shared::actions::{Action, Actions, Entity, InsertionHash, Verb, ViewType};
 use causeway_shared::ids::{Millis, VisitorId};
@@ -113,7 +113,7 @@ fn put_person(conn: &Connection, tenant: TenantNo, number: u64, count: u64) -> R
     let visitor = VisitorId::mint(NOW - DAYS * 86_400_000, tail);
     let (segments, loyal) = segments(&mut random);
     conn.prepare_cached(PERSON)?.execute((row, tenant.0, visitor.as_bytes()))?;
-    conn.prepare_cached(VISITOR)?.execute((row, tenant.0, visitor.as_bytes(), segments.pack()))?;
+    conn.prepare_cached(VISITOR)?.execute((row, tenant.0, visitor.as_bytes(), CheckedBytes(segments.pack())))?;
     let (actions, bought) = actions(&mut random, count, loyal);
     let stored = buckets::add(conn, row, 0, actions)?;
     conn.prepare_cached("UPDATE visitors SET actions = ?2 WHERE row = ?1")?.execute((row, stored))?;

@@ -30,14 +30,15 @@ fn holds(conn: &Connection, tenant: store::TenantNo, fact: &Fact) -> bool {
     }
     let wanted = fact.id.short().to_be_bytes();
     let Ok(mut read) = conn.prepare_cached(IDS) else { return false };
-    let Ok(rows) = read.query_map((tenant.0, fact.visitor.as_bytes()), |row| row.get::<_, Vec<u8>>(0)) else {
+    let Ok(rows) = read.query_map((tenant.0, fact.visitor.as_bytes()), |row| row.get::<_, store::CheckedBytes>(0))
+    else {
         return false;
     };
     let over = || {
         let of = (tenant.0, fact.visitor.as_bytes(), fact.id.short().cast_signed());
         conn.query_row(OVER, of, |row| row.get::<_, i64>(0)).is_ok_and(|count| count > 0)
     };
-    rows.flatten().any(|ids| ids.chunks(8).any(|id| id == wanted)) || over()
+    rows.flatten().any(|ids| ids.0.chunks(8).any(|id| id == wanted)) || over()
 }
 
 /// Compares store and KV with the model.

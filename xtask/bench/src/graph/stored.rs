@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use causeway_origin::links;
-use causeway_origin::store::{self, TenantNo};
+use causeway_origin::store::{self, CheckedBytes, TenantNo};
 use causeway_shared::ids::VisitorId;
 use causeway_shared::profile::Profile;
 use causeway_shared::segments::{SegmentId, SegmentMap, Stamp, State};
@@ -97,7 +97,7 @@ fn fill(data: &Path, visitors: u32, stop: &Stop) -> Result<(TenantNo, u32)> {
         conn.execute_batch(&format!("DROP INDEX {name}"))?;
         indices.push(made);
     }
-    let (profile, segments) = profile();
+    let segments = CheckedBytes(segments());
     // Of each member the first visitor, whose row is the person's, and how many there are.
     let mut firsts: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
     conn.execute_batch("BEGIN")?;
@@ -116,7 +116,7 @@ fn fill(data: &Path, visitors: u32, stop: &Stop) -> Result<(TenantNo, u32)> {
             tenant.0,
             id(visitor).as_bytes(),
             master + 1,
-            &profile,
+            encode(id(visitor), &Profile::default()),
             &segments,
         ))?;
         if let Some(member) = of {
@@ -139,12 +139,12 @@ fn fill(data: &Path, visitors: u32, stop: &Stop) -> Result<(TenantNo, u32)> {
     Ok((tenant, u32::try_from(people.len())?))
 }
 
-/// What every visitor did, and the segments that it is in, as the store keeps them.
-fn profile() -> (Vec<u8>, Vec<u8>) {
+/// The segments that every visitor is in.
+fn segments() -> Vec<u8> {
     let mut segments = SegmentMap::default();
     let stamp = Stamp { at: 1, order: 1 };
     (0..20).for_each(|n| segments.write(SegmentId(n), stamp, State::held(HourStamp(200_000), [])));
-    (encode(&Profile::default()), segments.pack())
+    segments.pack()
 }
 
 /// The command's plan, how long it took, and the most memory it had.
