@@ -5,7 +5,7 @@ mod browser;
 
 use browser::{Browser, body, key, set_cookies};
 use causeway_edge::{Answer, Step, WorkerPage};
-use causeway_shared::cookie::{self, IDENTITY, LEDGER};
+use causeway_shared::cookie::{self, IDENTITY, LEDGER, SESSION};
 use causeway_shared::ids::TenantId;
 use causeway_shared::keys::{KeyRing, Stage};
 use causeway_shared::limits;
@@ -33,12 +33,13 @@ fn every_cookie_is_secure_except_over_http_at_a_tenant_in_development() {
         let first = browser.send("POST", "/v1/decide", PAGE);
         browser.keep(&first);
         let flags = |life: u64| format!("Max-Age={life}; Path=/; {secure}HttpOnly; SameSite=Lax");
-        let [identity, ledger] = if dev { [IDENTITY, LEDGER] } else { ["__Host-cw_id", "__Host-cw_recent"] };
-        let written = [(identity, limits::IDENTITY_LIFE_MS / 1_000), (ledger, limits::LEDGER_LIFE_MS / 1_000)];
+        let prefix = if dev { "" } else { "__Host-" };
+        let [identity, ledger, session] = [IDENTITY, LEDGER, SESSION].map(|name| format!("{prefix}{name}"));
+        let written = [(&identity, limits::IDENTITY_LIFE_MS / 1_000), (&ledger, limits::LEDGER_LIFE_MS / 1_000)];
         let found: Vec<_> = set(&first).into_iter().map(|(name, _, flags)| (name, flags)).collect();
         assert_eq!(found, written.map(|(name, life)| (name.to_owned(), flags(life))));
         browser.gpc = "1";
-        let expired = [identity, ledger].map(|name| (name.to_owned(), String::new(), flags(0)));
+        let expired = [&identity, &ledger, &session].map(|name| (name.to_owned(), String::new(), flags(0)));
         assert_eq!(set(&browser.send("POST", "/v1/decide", PAGE)), expired, "{dev} {scheme}");
     }
 }

@@ -47,6 +47,42 @@ fn pages_of_one_half_hour_are_one_session_even_where_no_cookie_stores_it() {
 }
 
 #[test]
+fn a_page_that_sends_events_only_stays_in_one_session_until_thirty_idle_minutes() {
+    let mut browser = Browser::new("allow");
+    browser.visit();
+    let page = r#"[{"type":"page"}]"#;
+    let send = |browser: &mut Browser| {
+        let answer = browser.send("POST", "/v1/events", page);
+        browser.keep(&answer);
+        sessions(&answer)
+    };
+    let first = send(&mut browser);
+    for _ in 0..20 {
+        browser.now += 29 * MINUTE_MS;
+        assert_eq!(send(&mut browser), first, "{}", browser.now);
+    }
+    // A decision goes on with it, and events go on with what a decision saw.
+    let decided = browser.send("POST", "/v1/decide", r#"{"placements":[]}"#);
+    browser.keep(&decided);
+    assert_eq!(sessions(&decided), first);
+    browser.now += 30 * MINUTE_MS;
+    let second = send(&mut browser);
+    assert!(second.is_disjoint(&first), "thirty idle minutes");
+    browser.now += 29 * MINUTE_MS;
+    assert_eq!(send(&mut browser), second);
+    // An event that is no page writes no cookie, and the session of another visitor is not looked at.
+    let track = browser.send("POST", "/v1/events", r#"[{"type":"track","name":"x"}]"#);
+    assert!(track.headers.iter().all(|(name, _)| *name != "set-cookie"), "{:?}", track.headers);
+    let stolen = browser.cookies.iter().find(|cookie| cookie.contains("cw_session=")).unwrap().clone();
+    let mut other = Browser::new("allow");
+    other.now = browser.now;
+    other.visit();
+    let own = sessions(&other.send("POST", "/v1/events", page));
+    other.cookies.push(stolen);
+    assert_eq!(sessions(&other.send("POST", "/v1/events", page)), own);
+}
+
+#[test]
 fn the_facts_of_one_call_fit_one_message_of_the_queue() {
     let mut browser = Browser::new("allow");
     browser.visit();

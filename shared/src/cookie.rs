@@ -13,14 +13,18 @@ use crate::limits;
 pub const IDENTITY: &str = "cw_id";
 /// The ledger cookie: the name that its signature covers.
 pub const LEDGER: &str = "cw_recent";
+/// The session cookie: the name that its signature covers.
+pub const SESSION: &str = "cw_session";
 
-/// The names of the two cookies in a browser.
+/// The names of the cookies in a browser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CookieNames {
     /// Of the identity cookie.
     pub identity: &'static str,
     /// Of the ledger cookie.
     pub ledger: &'static str,
+    /// Of the session cookie.
+    pub session: &'static str,
 }
 
 impl CookieNames {
@@ -29,9 +33,9 @@ impl CookieNames {
     #[must_use]
     pub fn of(tenant: &Tenant) -> Self {
         if tenant.dev {
-            Self { identity: IDENTITY, ledger: LEDGER }
+            Self { identity: IDENTITY, ledger: LEDGER, session: SESSION }
         } else {
-            Self { identity: "__Host-cw_id", ledger: "__Host-cw_recent" }
+            Self { identity: "__Host-cw_id", ledger: "__Host-cw_recent", session: "__Host-cw_session" }
         }
     }
 }

@@ -20,6 +20,18 @@ use crate::units::{Unit, Units};
 
 pub use reserved::Reservation;
 
+/// The running session of a visitor, from the cookie `cw_session`: calls of events write it, because the ledger is written
+/// by `decide` alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunningSession {
+    /// Whose session it is.
+    pub visitor: VisitorId,
+    /// The session.
+    pub session: SessionId,
+    /// When it last had a page.
+    pub last: Millis,
+}
+
 /// The visitor's own newest facts, and the insertions placed in front of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ledger {
@@ -58,6 +70,14 @@ impl Ledger {
     #[must_use]
     pub fn running(&self, now: Millis) -> Option<SessionId> {
         self.session.filter(|(_, last)| now.saturating_sub(*last) < limits::SESSION_IDLE_MS).map(|(session, _)| session)
+    }
+
+    /// Goes on with a session of its visitor that had a page since the ledger was written.
+    pub fn resume(&mut self, running: RunningSession) {
+        let is_newer = self.session.is_none_or(|(_, last)| last < running.last);
+        if is_newer && running.visitor == self.visitor {
+            self.session = Some((running.session, running.last));
+        }
     }
 
     /// Remembers a page.

@@ -29,7 +29,7 @@ use causeway_shared::identity::IdentityCookie;
 use causeway_shared::ids::{AltHash, FactId, InsertionId, SessionId, TenantId, VisitorId};
 use causeway_shared::keys::{Key, KeyRing, Keys, Stage};
 use causeway_shared::kv::{attributes_key, lookup_key, snapshot_key};
-use causeway_shared::ledger::{Ledger, Reservation};
+use causeway_shared::ledger::{Ledger, Reservation, RunningSession};
 use causeway_shared::orders::OrderHash;
 use causeway_shared::person::{Source, Weight};
 use causeway_shared::profile::{Beyond, Profile};
@@ -309,11 +309,13 @@ fn kv_values_as_they_are() {
 
 #[test]
 fn cookie_payloads() {
-    let seeds = [identity_payload(), ledger_payload()];
+    let running = RunningSession { visitor: visitor(1), session: SessionId::mint(NOW, [1, 2, 3, 4]), last: NOW };
+    let seeds = [identity_payload(), ledger_payload(), cookies::encode_session(&running)];
     check!().with_iterations(ITERATIONS).with_test_time(TIME).with_type::<Hostile>().for_each(|hostile| {
         let bytes = hostile.bytes(&seeds);
         steady(cookies::decode_identity(&bytes), |c| cookies::decode_identity(&cookies::encode_identity(c)));
         steady(cookies::decode_ledger(&bytes), |l| cookies::decode_ledger(&cookies::encode_ledger(l)));
+        steady(cookies::decode_session(&bytes), |s| cookies::decode_session(&cookies::encode_session(s)));
     });
 }
 

@@ -22,7 +22,7 @@ use causeway_shared::ids::{
 };
 use causeway_shared::keys::{Key, KeyRing, Stage};
 use causeway_shared::kv::{attributes_key, catalogue_key, lookup_key, model_key, pointer_key, snapshot_key};
-use causeway_shared::ledger::{Ledger, Reservation};
+use causeway_shared::ledger::{Ledger, Reservation, RunningSession};
 use causeway_shared::membership::{Cut, Membership};
 use causeway_shared::model::{Model, Part, Quality};
 use causeway_shared::person::{Source, Weight};
@@ -119,6 +119,7 @@ const RESERVING: &str = "a861660161765001a3185c50007102830405060708090a6168a2617
 const EXPOSING: &str = "a961660161765001a3185c50007102830405060708090a6168a2617200616307616e1b000001a3185c6388616c0061735001\
      c9c3bc0506070801c9c380010203046170551122334455667788a01f01000000000000009900006172582ae989820202f0a2\
      0403020100000000a1a1a1a1a1a1040009a2a2a2a2a2a2000109a3a3a3a3a3a3040000617848030480a0f1c2b134";
+const SESSION: &str = "a461660161765001a3185c50007102830405060708090a61731b0102030405060708616c1b000001a3185c5000";
 const GETTING: &str = "aa61660161765001a3185c50007102830405060708090a6168a2617200616307616e1b000001a3185c6388616c0061735001\
      c9c3bc0506070801c9c380010203046170551122334455667788a01f01000000000000009900006172582ae989820202f0a2\
      0403020100000000a1a1a1a1a1a1040009a2a2a2a2a2a2000109a3a3a3a3a3a3040000617848030480a0f1c2b13461754803\
@@ -808,7 +809,7 @@ fn a_sync_and_its_answer() {
 }
 
 #[test]
-fn both_cookies() {
+fn all_cookies() {
     assert_eq!(to_hex(&cookies::encode_identity(&identity())), IDENTITY_PAYLOAD);
     let without = IdentityCookie { login: None, ..identity() };
     assert_eq!(to_hex(&cookies::encode_identity(&without)), IDENTITY_WITHOUT_LOGIN);
@@ -829,6 +830,11 @@ fn both_cookies() {
     for (ledger, golden) in [(exposing, EXPOSING), (getting, GETTING)] {
         assert_eq!(to_hex(&cookies::encode_ledger(&ledger)), golden);
         assert_eq!(cookies::decode_ledger(&hex(golden)).unwrap(), ledger);
+    }
+    let running = RunningSession { visitor: one(), session: SessionId(0x0102_0304_0506_0708), last: NOW };
+    assert_eq!(to_hex(&cookies::encode_session(&running)), SESSION);
+    for bytes in [hex(SESSION), later(&hex(SESSION))] {
+        assert_eq!(cookies::decode_session(&bytes).unwrap(), running);
     }
     let ring = KeyRing(vec![key()]);
     assert_eq!(cookie::seal(&ring, IDENTITY, &tenant(), &hex(IDENTITY_WITHOUT_LOGIN)).unwrap(), SEALED);
@@ -852,7 +858,7 @@ fn hashes_and_macs() {
 type Reads = fn(&[u8]) -> Option<WireError>;
 
 /// Every form in CBOR with its decoder.
-fn forms() -> [(&'static str, Reads); 15] {
+fn forms() -> [(&'static str, Reads); 16] {
     [
         (BATCH, |b| facts::decode(b).err()),
         (ALIAS, |b| facts::decode_one(b).err()),
@@ -869,6 +875,7 @@ fn forms() -> [(&'static str, Reads); 15] {
         (LEDGER, |b| cookies::decode_ledger(b).err()),
         (RESERVING, |b| cookies::decode_ledger(b).err()),
         (GETTING, |b| cookies::decode_ledger(b).err()),
+        (SESSION, |b| cookies::decode_session(b).err()),
     ]
 }
 

@@ -150,7 +150,7 @@ fn erase(world: &World, browser: &Browser, extra: &[(&str, &str)]) -> Value {
     assert_eq!(answer.status, 202, "{told}");
     let cookies = answer.set_cookies();
     let expired = |name: &str| cookies.iter().any(|c| c.starts_with(name) && c.contains("Max-Age=0;"));
-    assert!(cookies.len() == 2 && expired("cw_id=;") && expired("cw_recent=;"), "{cookies:?}");
+    assert!(cookies.len() == 3 && ["cw_id=;", "cw_recent=;", "cw_session=;"].into_iter().all(expired), "{cookies:?}");
     assert!(browser.cookies().is_empty());
     let path = format!("erase/{}?tenant=demo", told["receipt"].as_str().unwrap());
     let done = eventually("the erasure is done", || {

@@ -1,9 +1,9 @@
-//! The identity cookie and the ledger cookie: reading them from a request, and the headers that write and expire them.
+//! The identity cookie, the ledger cookie and the session cookie: reading them from a request, and the headers that write and expire them.
 
-use causeway_shared::cookie::{self, CookieNames, IDENTITY, LEDGER};
+use causeway_shared::cookie::{self, CookieNames, IDENTITY, LEDGER, SESSION};
 use causeway_shared::identity::{Arrival, Claim, IdentityCookie};
 use causeway_shared::ids::Millis;
-use causeway_shared::ledger::Ledger;
+use causeway_shared::ledger::{Ledger, RunningSession};
 use causeway_shared::limits;
 use causeway_shared::wire::cookies as wire;
 
@@ -24,7 +24,7 @@ pub(crate) struct Jar {
     pub(crate) ledger: Option<Ledger>,
     /// Whether the identity cookie is signed with a key that is no longer the active one, so that it is signed again.
     pub(crate) stale_key: bool,
-    /// Whether the request has a cookie of one of the two names, valid or not.
+    /// Whether the request has a cookie of one of the names, valid or not.
     pub(crate) any: bool,
     /// Why an identity cookie was refused, for the counters.
     pub(crate) refused: Option<&'static str>,
@@ -41,13 +41,13 @@ impl Jar {
 }
 
 /// Reads the cookies. Of several valid identity cookies the last one counts: browsers send cookies of a longer path first,
-/// and ours is of the path `/`. Of several valid ledgers that visitor's counts.
+/// and ours is of the path `/`. Of several valid ledgers that visitor's counts, and of several sessions its newest.
 pub(crate) fn read(request: Request<'_>, site: &Site, now: Millis) -> Jar {
     let names = CookieNames::of(&site.tenant);
     let mut jar = Jar { secure: request.secure || !site.tenant.dev, ..Jar::default() };
-    let (mut identities, mut ledgers) = (Vec::<(IdentityCookie, bool)>::new(), Vec::new());
+    let (mut identities, mut ledgers, mut sessions) = (Vec::<(IdentityCookie, bool)>::new(), Vec::new(), Vec::new());
     for (name, value) in request.all_cookies() {
-        jar.any |= name == names.identity || name == names.ledger;
+        jar.any |= [names.identity, names.ledger, names.session].contains(&name);
         if name == names.identity {
             match open_identity(site, value, now) {
                 Ok(found) => identities.push(found),
@@ -56,6 +56,9 @@ pub(crate) fn read(request: Request<'_>, site: &Site, now: Millis) -> Jar {
         } else if name == names.ledger {
             let opened = cookie::open(&site.keys.cookie, LEDGER, &site.id, value).ok();
             ledgers.extend(opened.and_then(|opened| wire::decode_ledger(&opened.payload).ok()));
+        } else if name == names.session {
+            let opened = cookie::open(&site.keys.cookie, SESSION, &site.id, value).ok();
+            sessions.extend(opened.and_then(|opened| wire::decode_session(&opened.payload).ok()));
         }
     }
     if let Some((identity, stale_key)) = identities.pop() {
@@ -70,6 +73,10 @@ pub(crate) fn read(request: Request<'_>, site: &Site, now: Millis) -> Jar {
         (jar.identity, jar.others, jar.stale_key) = (Some(identity), others, stale_key);
     }
     jar.ledger = ledgers.into_iter().next();
+    let visitor = jar.identity.as_ref().map(|identity| identity.visitor);
+    for running in sessions.into_iter().filter(|running| Some(running.visitor) == visitor) {
+        jar.ledger.get_or_insert_with(|| Ledger::new(running.visitor)).resume(running);
+    }
     jar
 }
 
@@ -93,10 +100,16 @@ pub(crate) fn write_ledger(site: &Site, secure: bool, ledger: &Ledger) -> Option
     Some(set(CookieNames::of(&site.tenant).ledger, &value, limits::LEDGER_LIFE_MS / 1000, secure))
 }
 
-/// The headers that expire both cookies.
-pub(crate) fn expire(site: &Site, secure: bool) -> [(&'static str, String); 2] {
-    let CookieNames { identity, ledger } = CookieNames::of(&site.tenant);
-    [set(identity, "", 0, secure), set(ledger, "", 0, secure)]
+/// The header that writes the session cookie; `None` only for a tenant without keys.
+pub(crate) fn write_session(site: &Site, secure: bool, running: &RunningSession) -> Option<(&'static str, String)> {
+    let value = cookie::seal(&site.keys.cookie, SESSION, &site.id, &wire::encode_session(running))?;
+    Some(set(CookieNames::of(&site.tenant).session, &value, limits::SESSION_IDLE_MS / 1000, secure))
+}
+
+/// The headers that expire all cookies.
+pub(crate) fn expire(site: &Site, secure: bool) -> [(&'static str, String); 3] {
+    let CookieNames { identity, ledger, session } = CookieNames::of(&site.tenant);
+    [identity, ledger, session].map(|name| set(name, "", 0, secure))
 }
 
 fn set(name: &str, value: &str, seconds: u64, secure: bool) -> (&'static str, String) {

@@ -241,8 +241,8 @@ impl EventReader<'_> {
         }
     }
 
-    /// The session of a page event: the running one of the ledger. Without one, all page events of a half hour share a
-    /// session, because the answer sets no cookie that could store a new one.
+    /// The session of a page event: the running one. Without one, all page events of a half hour share a session: of two
+    /// calls at once neither has the other's cookie.
     fn session(&self, visitor: VisitorId) -> SessionId {
         let ledger = self.ledger.filter(|ledger| ledger.visitor == visitor);
         let running = ledger.and_then(|ledger| ledger.running(self.now));

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use causeway_shared::actions::Verb;
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{FactId, VisitorId};
+use causeway_shared::ledger::RunningSession;
 use causeway_shared::segments::SegmentId;
 use causeway_shared::{limits, wire};
 use serde::Serialize;
@@ -73,6 +74,8 @@ pub(crate) struct EventsRoute {
     events: Vec<Result<ReadEvent, Refusal>>,
     /// Visitors that the events' tokens name, without the cookie's.
     named: BTreeSet<VisitorId>,
+    /// The cookie's visitor.
+    own: Option<VisitorId>,
 }
 
 impl Route for EventsRoute {
@@ -157,7 +160,7 @@ impl EventsRoute {
                 *event = Err(("out_of_bounds", message));
             }
         }
-        Self { events, named }
+        Self { events, named, own }
     }
 }
 
@@ -172,13 +175,23 @@ impl AnonymousRoute for EventsRoute {
             accepted.add(&state, index, event.and_then(|event| refuse_erased(&state, event)));
         }
         let AcceptedEvents { facts, answer, .. } = accepted;
-        let answer = state.complete(answer.into_answer());
+        let session = running_session(&facts, self.own);
+        let session = session.and_then(|session| cookies::write_session(&state.site, state.secure, &session));
+        let answer = state.complete(answer.into_answer()).with_headers(session);
         // An action may belong to any visitor or to none; the others belong to the cookie's visitor or to a token's.
         let own = facts.iter().find(|fact| !matches!(fact.what, What::Action { .. }));
         let limited = own.or_else(|| facts.iter().find(|fact| fact.visitor != VisitorId::NOBODY));
         let limit = limited.map(|fact| state.site.events_limit(fact.visitor));
         Progress::Answer(answer.with_awaited_facts(&state.site, facts, limit))
     }
+}
+
+/// The session of the newest page of the cookie's visitor: the next call goes on with it.
+fn running_session(facts: &[Fact], own: Option<VisitorId>) -> Option<RunningSession> {
+    facts.iter().rev().filter(|fact| Some(fact.visitor) == own).find_map(|fact| match fact.what {
+        What::Page { session } => Some(RunningSession { visitor: fact.visitor, session, last: fact.received }),
+        _ => None,
+    })
 }
 
 /// An event of a visitor that was erased, or withdrew its consent, is dropped: it counts for no other visitor.

@@ -10,7 +10,7 @@ use crate::experiment::Exposures;
 use crate::first::{First, Firsts};
 use crate::identity::IdentityCookie;
 use crate::ids::SessionId;
-use crate::ledger::{Ledger, Reservation, reserved};
+use crate::ledger::{Ledger, Reservation, RunningSession, reserved};
 use crate::limits;
 use crate::packed::{Packed, put};
 use crate::profile::Beyond;
@@ -191,6 +191,36 @@ pub fn decode_ledger(bytes: &[u8]) -> Result<Ledger, WireError> {
         exposed,
         units,
     })
+}
+
+/// [`RunningSession`].
+#[derive(Serialize, Deserialize)]
+struct SessionForm {
+    #[serde(rename = "f")]
+    form: u8,
+    #[serde(rename = "v")]
+    visitor: SixteenBytes,
+    #[serde(rename = "s")]
+    session: u64,
+    /// When it last had a page.
+    #[serde(rename = "l")]
+    last: u64,
+}
+
+/// The session cookie's payload.
+#[must_use]
+pub fn encode_session(running: &RunningSession) -> Vec<u8> {
+    let RunningSession { visitor, session, last } = *running;
+    cbor::encode(&SessionForm { form: FORM, visitor: parts::put_visitor(visitor), session: session.0, last })
+}
+
+/// Reads the session cookie's payload.
+///
+/// # Errors
+/// [`WireError`].
+pub fn decode_session(bytes: &[u8]) -> Result<RunningSession, WireError> {
+    let form: SessionForm = cbor::decode(bytes, FORM, COOKIE)?;
+    Ok(RunningSession { visitor: parts::visitor(form.visitor)?, session: SessionId(form.session), last: form.last })
 }
 
 /// Sessions of the pages, and the running one.

@@ -8,13 +8,15 @@ use serde_json::{Value, json};
 use crate::dice::Dice;
 use crate::setup::{self, Plan};
 
-/// A browser's two cookies of ours.
+/// A browser's cookies of ours.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Jar {
     /// `__Host-cw_id`.
     pub identity: Option<String>,
     /// `__Host-cw_recent`.
     pub ledger: Option<String>,
+    /// `__Host-cw_session`.
+    pub session: Option<String>,
     /// What this browser's answers have placed since its visitor came, as far as this jar knows: places in
     /// [`crate::check::caps`]'s list. Who leaves a browser to another takes nothing of it along.
     pub placed: Vec<usize>,
@@ -27,11 +29,15 @@ impl Jar {
     #[must_use]
     pub fn header(&self) -> String {
         let pair = |name: &str, value: &Option<String>| value.as_ref().map(|value| format!("{name}={value}"));
-        [pair("__Host-cw_id", &self.identity), pair("__Host-cw_recent", &self.ledger)]
-            .into_iter()
-            .flatten()
-            .collect::<Vec<_>>()
-            .join("; ")
+        [
+            pair("__Host-cw_id", &self.identity),
+            pair("__Host-cw_recent", &self.ledger),
+            pair("__Host-cw_session", &self.session),
+        ]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join("; ")
     }
 
     /// Takes one `Set-Cookie` header.
@@ -42,6 +48,7 @@ impl Jar {
         match name {
             "__Host-cw_id" => self.identity = value,
             "__Host-cw_recent" => self.ledger = value,
+            "__Host-cw_session" => self.session = value,
             _ => {}
         }
     }
