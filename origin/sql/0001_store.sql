@@ -573,7 +573,16 @@ CREATE TABLE purchases_unpaid (
     received INTEGER NOT NULL,
     value    INTEGER NOT NULL,
     until    INTEGER NOT NULL,          -- from when on nobody pays for it
+    order_hash INTEGER,                 -- its OrderHash, as a signed number; none: it says no order
     PRIMARY KEY (visitor, id)
+) STRICT, WITHOUT ROWID;
+
+-- Orders that a campaign has paid for: no visitor of the person pays for one again.
+CREATE TABLE orders_paid (
+    visitor INTEGER NOT NULL,           -- row in `visitors`
+    order_hash INTEGER NOT NULL,        -- its OrderHash, as a signed number
+    minute  INTEGER NOT NULL,           -- of the purchase, since 2019
+    PRIMARY KEY (visitor, order_hash)
 ) STRICT, WITHOUT ROWID;
 
 -- People whose visitors' snapshots may name somebody erased, and are not all put in the outbox yet: what puts them notes them

@@ -68,10 +68,10 @@ impl Bills {
                         self.clicked.insert((tenant, visitor, at));
                     }
                 }
-                What::Track { name, value, .. } if name == PURCHASE => {
+                What::Track { name, value, order, .. } if name == PURCHASE => {
                     let (id, received, value) = (fact.id.short().cast_signed(), fact.received, value.unwrap_or(0));
                     if budgets.values().any(|budget| budget.price(Billed::Purchase(value)) > 0) {
-                        self.bought.push((tenant, Purchase { visitor, id, at, received, value }, None));
+                        self.bought.push((tenant, Purchase { visitor, id, at, received, value, order: *order }, None));
                     }
                 }
                 _ => {}
@@ -188,7 +188,7 @@ impl Bills {
     }
 
     /// Bills a purchase to the campaign that pays for it, of the last click as people are now or were `before`; gives whether
-    /// there is one.
+    /// there is one, or the purchase repeats an order of its person that was paid for.
     fn pay(
         &mut self,
         group: &Group<'_>,
@@ -196,12 +196,18 @@ impl Bills {
         bought: &Purchase,
         before: Option<Click>,
     ) -> Result<bool, StoreError> {
+        if let Some(order) = bought.order
+            && purchases::is_paid(group.tx, person_of(group.tx, bought.visitor)?, order)?
+        {
+            return Ok(true);
+        }
         let now = self.last_click(group, bought)?;
         let last = [before, now].into_iter().flatten().max_by_key(|(minute, _)| *minute);
         let budget = last.and_then(|(_, campaign)| group.budgets.of(tenant).get(&campaign));
         let billed = Billed::Purchase(bought.value);
         let Some(budget) = budget.filter(|budget| budget.price(billed) > 0) else { return Ok(false) };
         self.bill(tenant, budget, billed, bought.received);
+        purchases::note_paid(group.tx, bought)?;
         Ok(true)
     }
 

@@ -11,7 +11,7 @@ use rusqlite::types::Value;
 use crate::store::CheckedBytes;
 
 /// Form of the tables: another number where a table or a column comes or goes.
-pub const SCHEMA: u32 = 7;
+pub const SCHEMA: u32 = 8;
 
 /// What a column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -296,7 +296,7 @@ const fn table(name: &'static str, columns: &'static str, place: Place) -> Table
 }
 
 /// All tables, in the order in which they are written and read: what is referred to comes first.
-pub const TABLES: [Table; 39] = [
+pub const TABLES: [Table; 40] = [
     table(
         "people",
         "master visitor, devices u32, weight u16, epoch u32, random hex16",
@@ -356,9 +356,11 @@ pub const TABLES: [Table; 39] = [
     ),
     table(
         "purchases_unpaid",
-        "visitor visitor, id int, minute u32, received_ms=received uint, value_micros=value int, until_ms=until uint",
+        "visitor visitor, id int, minute u32, received_ms=received uint, value_micros=value int, until_ms=until uint, \
+         order_hash int?",
         Place::Visitor("id"),
     ),
+    table("orders_paid", "visitor visitor, order_hash int, minute u32", Place::Visitor("order_hash")),
     table(
         "exposures",
         "visitor visitor, experiment u32, arm u8, at_ms=at uint, mixed bool",

@@ -156,7 +156,8 @@ fn life(origin: &mut Origin, seed: u8) -> Vec<(&'static str, Fact)> {
     assert!(origin.conn.execute(old, []).unwrap() > 3);
     // What no facts of these bring.
     let fixed = "INSERT INTO models VALUES (1, 3, 5, x'6cdbfd7200ff', '{}'); INSERT INTO spend VALUES (1, 2, -1, 77), (2, 2, 9, -5);
-        INSERT INTO purchases_unpaid VALUES (2, -9223372036854775808, 7, 8, -9, 10);
+        INSERT INTO purchases_unpaid VALUES (2, -9223372036854775808, 7, 8, -9, 10, -3), (2, 4, 7, 8, -9, 10, NULL);
+        INSERT INTO orders_paid VALUES (2, -3, 7);
         INSERT INTO fact_ids_over VALUES (2, 2000, 5), (2, 2000, -9223372036854775808);
         INSERT INTO nobodys_facts VALUES (1, 2000, -9223372036854775808); INSERT INTO catalogue_codes VALUES (1, 'ad', 'a''\"', 4, NULL, NULL);
         INSERT INTO catalogues (tenant, version, document, sha256, experiments, applied, by, replaced)
@@ -449,7 +450,7 @@ fn broken_files_and_manifests_are_refused_before_anything_is_written() {
         };
         refused(
             &|folder| said(&|manifest| manifest["schema"] = json!(1), folder),
-            "its schema is 1, this release reads 7",
+            "its schema is 1, this release reads 8",
         );
         refused(&|folder| said(&|manifest| manifest["tables"][1]["file"] = json!("../x"), folder), "its tables");
         refused(

@@ -4,6 +4,7 @@
 use causeway_shared::fact::{Fact, PURCHASE, What};
 use causeway_shared::ids::{Micros, Millis};
 use causeway_shared::limits;
+use causeway_shared::orders::OrderHash;
 use causeway_shared::time::{DAY_MINUTES, Day, Minute};
 use rusqlite::{Connection, Row};
 
@@ -38,13 +39,17 @@ pub struct Purchase {
     pub received: Millis,
     /// What it was worth.
     pub value: Micros,
+    /// Its order, where it says one.
+    pub order: Option<OrderHash>,
 }
 
 impl Purchase {
     /// From the columns of `purchases_unpaid`, in this order.
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         let (visitor, id, at) = (row.get(0)?, row.get(1)?, Minute(row.get(2)?));
-        Ok(Self { visitor, id, at, received: unsigned(row.get(3)?), value: row.get(4)? })
+        let order: Option<i64> = row.get(5)?;
+        let order = order.map(|order| OrderHash(order.cast_unsigned()));
+        Ok(Self { visitor, id, at, received: unsigned(row.get(3)?), value: row.get(4)?, order })
     }
 }
 
@@ -85,13 +90,14 @@ pub fn of(conn: &Connection, visitor: i64) -> Result<Vec<Purchases>, StoreError>
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn wait(conn: &Connection, bought: &Purchase, now: Millis) -> Result<(), StoreError> {
-    const PUT: &str = "INSERT OR IGNORE INTO purchases_unpaid (visitor, id, minute, received, value, until)
-        SELECT v.row, ?2, ?3, ?4, ?5, ?6 FROM visitors v WHERE v.row = ?1
+    const PUT: &str = "INSERT OR IGNORE INTO purchases_unpaid (visitor, id, minute, received, value, until, order_hash)
+        SELECT v.row, ?2, ?3, ?4, ?5, ?6, ?9 FROM visitors v WHERE v.row = ?1
         AND NOT EXISTS (SELECT 1 FROM erased e WHERE e.tenant = v.tenant AND e.visitor = v.visitor)
         AND (SELECT count(*) FROM purchases_unpaid WHERE visitor = ?1 AND until > ?7) < ?8";
-    let Purchase { visitor, id, at, received, value } = *bought;
+    let Purchase { visitor, id, at, received, value, order } = *bought;
+    let order = order.map(|order| order.0.cast_signed());
     let until = signed(now.saturating_add(WAIT_MS));
-    let row = (visitor, id, at.0, signed(received), value, until, signed(now), WAITING);
+    let row = (visitor, id, at.0, signed(received), value, until, signed(now), WAITING, order);
     conn.prepare_cached(PUT)?.execute(row)?;
     Ok(())
 }
@@ -109,7 +115,7 @@ pub fn any_waits(conn: &Connection) -> Result<bool, StoreError> {
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn unpaid(conn: &Connection, visitor: i64, click: Minute, now: Millis) -> Result<Vec<Purchase>, StoreError> {
-    const READ: &str = "SELECT visitor, id, minute, received, value FROM purchases_unpaid
+    const READ: &str = "SELECT visitor, id, minute, received, value, order_hash FROM purchases_unpaid
         WHERE visitor = ?1 AND minute BETWEEN ?2 AND ?3 AND until > ?4";
     let last = click.0.saturating_add(DAY_MINUTES);
     let mut statement = conn.prepare_cached(READ)?;
@@ -122,12 +128,12 @@ pub fn unpaid(conn: &Connection, visitor: i64, click: Minute, now: Millis) -> Re
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn unpaid_of(conn: &Connection, person: PersonNo, now: Millis) -> Result<Vec<(TenantNo, Purchase)>, StoreError> {
-    const READ: &str = "SELECT visitor, id, minute, received, value, tenant FROM
+    const READ: &str = "SELECT visitor, id, minute, received, value, order_hash, tenant FROM
         (SELECT tenant, row FROM visitors WHERE person = ?1 ORDER BY last_seen DESC LIMIT ?2) v
         CROSS JOIN purchases_unpaid ON visitor = v.row WHERE until > ?3";
     let mut statement = conn.prepare_cached(READ)?;
     let rows = statement.query_map((person.0, limits::SNAPSHOT_VISITORS as i64, signed(now)), |row| {
-        Ok((TenantNo(row.get(5)?), Purchase::read(row)?))
+        Ok((TenantNo(row.get(6)?), Purchase::read(row)?))
     })?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
@@ -142,13 +148,48 @@ pub fn paid(conn: &Connection, bought: &Purchase) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// Notes that a purchase of an order was paid for, unless its visitor was erased meanwhile.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn note_paid(conn: &Connection, bought: &Purchase) -> Result<(), StoreError> {
+    const PUT: &str = "INSERT OR IGNORE INTO orders_paid (visitor, order_hash, minute)
+        SELECT v.row, ?2, ?3 FROM visitors v WHERE v.row = ?1
+        AND NOT EXISTS (SELECT 1 FROM erased e WHERE e.tenant = v.tenant AND e.visitor = v.visitor)";
+    if let Some(order) = bought.order {
+        conn.prepare_cached(PUT)?.execute((bought.visitor, order.0.cast_signed(), bought.at.0))?;
+    }
+    Ok(())
+}
+
+/// Whether a purchase of an order was paid for, of one of these visitors.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn is_paid(
+    conn: &Connection,
+    visitors: impl IntoIterator<Item = i64>,
+    order: OrderHash,
+) -> Result<bool, StoreError> {
+    const HAS: &str = "SELECT 1 FROM orders_paid WHERE visitor = ?1 AND order_hash = ?2";
+    let mut has = conn.prepare_cached(HAS)?;
+    for visitor in visitors {
+        if has.exists((visitor, order.0.cast_signed()))? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// A visitor's of before a day go, and those that waited long enough.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn trim(conn: &Connection, visitor: i64, before: Day, now: Millis) -> Result<(), StoreError> {
     const DROP: &str = "DELETE FROM purchases_unpaid WHERE visitor = ?1 AND until <= ?2";
+    const DROP_PAID: &str = "DELETE FROM orders_paid WHERE visitor = ?1 AND minute < ?2";
     conn.prepare_cached(DROP)?.execute((visitor, signed(now)))?;
+    conn.prepare_cached(DROP_PAID)?.execute((visitor, before.start().0))?;
     drop_within(conn, place(visitor, Minute(0)), place(visitor, before.start()))
 }
 
@@ -158,6 +199,7 @@ pub fn trim(conn: &Connection, visitor: i64, before: Day, now: Millis) -> Result
 /// [`StoreError::Sqlite`].
 pub fn drop_all(conn: &Connection, visitor: i64) -> Result<(), StoreError> {
     conn.prepare_cached("DELETE FROM purchases_unpaid WHERE visitor = ?1")?.execute([visitor])?;
+    conn.prepare_cached("DELETE FROM orders_paid WHERE visitor = ?1")?.execute([visitor])?;
     drop_within(conn, place(visitor, Minute(0)), place(visitor + 1, Minute(0)))
 }
 

@@ -167,13 +167,14 @@ impl World {
 
     /// Every row of the tables that a job of visitors may change, in order.
     fn dump(&self) -> Vec<String> {
-        const TABLES: [&str; 15] = [
+        const TABLES: [&str; 16] = [
             "visitors",
             "actions",
             "fact_ids",
             "fact_ids_over",
             "purchases",
             "purchases_unpaid",
+            "orders_paid",
             "evidence",
             "people",
             "cuts",

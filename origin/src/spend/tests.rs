@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::fold::aside;
-use crate::testing::{NOW, Origin, page, purchase, visitor};
+use crate::testing::{NOW, Origin, ordered, page, purchase, visitor};
 use crate::{catalogue, reconcile, steering};
 
 /// A campaign for each bid, with its code, and one without a budget.
@@ -215,6 +215,45 @@ fn a_purchase_is_paid_for_once_whether_its_click_or_its_login_comes_last() {
     origin.send("demo", &[action(laptop, 2, NOW + 60_000, Verb::CLICK, 3), bought]);
     origin.send("demo", &logins);
     assert_eq!((of(&origin, 3, NOW).1, unpaid(&origin)), (0, 1));
+}
+
+#[test]
+fn e15_an_order_from_two_devices_of_a_person_is_paid_for_once_in_any_order() {
+    let (phone, laptop) = (visitor(1), visitor(2));
+    let [one, two] = [phone, laptop].map(|v| ordered(v, "A-100", NOW, 20_000_000));
+    let click = action(phone, 2, NOW - 600_000, Verb::CLICK, 3);
+    for facts in [[&click, &one, &two], [&one, &click, &two], [&one, &two, &click], [&two, &one, &click]] {
+        for together in [false, true] {
+            let mut origin = origin(|_| {});
+            origin.send("demo", &[origin.login(phone, 3, NOW, "ann"), origin.login(laptop, 4, NOW, "ann")]);
+            let facts = facts.map(Clone::clone);
+            facts.chunks(if together { 3 } else { 1 }).for_each(|some| drop(origin.send("demo", some)));
+            assert_eq!((of(&origin, 3, NOW).1, unpaid(&origin)), (5_000_000_000, 0), "{together} {facts:?}");
+            // Another order is another purchase, and one of somebody else too.
+            origin.send("demo", &[ordered(laptop, "A-101", NOW, 20_000_000)]);
+            let other = action(visitor(9), 5, NOW - 600_000, Verb::CLICK, 3);
+            origin.send("demo", &[other, ordered(visitor(9), "A-100", NOW, 20_000_000)]);
+            assert_eq!(of(&origin, 3, NOW).1, 3 * 5_000_000_000);
+        }
+    }
+}
+
+#[test]
+fn an_order_that_was_paid_for_is_forgotten_with_its_visitor_and_with_age() {
+    let mut origin = origin(|_| {});
+    let paid = |origin: &Origin| -> i64 {
+        origin.conn.query_row("SELECT count(*) FROM orders_paid", [], |row| row.get(0)).unwrap()
+    };
+    for v in [1, 2] {
+        let click = action(visitor(v), 2, NOW - 600_000, Verb::CLICK, 3);
+        origin.send("demo", &[click, ordered(visitor(v), "A-100", NOW, 20_000_000)]);
+    }
+    assert_eq!(paid(&origin), 2);
+    origin.send("demo", &[erasure(visitor(1))]);
+    assert_eq!(paid(&origin), 1);
+    let row = origin.row("demo", visitor(2)).row.unwrap();
+    crate::trim::one(&mut origin.conn, row, NOW + 91 * DAY_MS).unwrap();
+    assert_eq!(paid(&origin), 0);
 }
 
 #[test]
