@@ -167,3 +167,55 @@ pub(super) fn same(a: &[AltHash], b: &[AltHash]) -> Option<bool> {
     }
     a.iter().any(|x| b.iter().any(|y| key(x) == key(y))).then_some(false)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1_800_000_000_000;
+    /// Hashes of two members under one key.
+    const ANN: AltHash = AltHash([1; 16]);
+    const BERT: AltHash = AltHash([1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2]);
+
+    fn visitor(n: u8) -> VisitorId {
+        VisitorId::mint(NOW, [n; 10])
+    }
+
+    /// The snapshot of a visitor of a member, or of none, whose person these are.
+    fn snapshot(of: u8, version: u64, unique: Option<AltHash>, admits: &[u8]) -> Stored {
+        let admits: BTreeSet<VisitorId> = admits.iter().copied().map(visitor).collect();
+        let devices = u32::try_from(admits.len()).unwrap_or(u32::MAX);
+        Stored::Snapshot(Box::new(Snapshot {
+            version: Version { restore: 0, counter: version },
+            visitor: visitor(of),
+            unique: unique.into_iter().collect(),
+            membership: Membership { devices, admits, ..Membership::default() },
+            profiles: BTreeMap::new(),
+            best: None,
+        }))
+    }
+
+    fn joining(of: &[(u8, Stored)], siblings: &[u8]) -> Vec<VisitorId> {
+        let stored = of.iter().map(|(n, stored)| (visitor(*n), stored.clone())).collect();
+        let siblings: Vec<VisitorId> = siblings.iter().copied().map(visitor).collect();
+        may_join(&[ANN], &siblings, &stored).0.into_iter().collect()
+    }
+
+    #[test]
+    fn s4a_the_visitor_that_a_browser_was_switched_away_from_says_who_is_another_members() {
+        // Visitor 2 was nobody's, and became Bert's; visitor 3 is Bert's, and this browser had it before.
+        let [old, newer] = [4, 6].map(|version| (3, snapshot(3, version, Some(BERT), &[2, 3])));
+        let sibling = (2, snapshot(2, 5, None, &[1, 2]));
+        assert_eq!(joining(&[sibling.clone(), newer], &[2]), [], "the newer word stands");
+        assert_eq!(joining(&[sibling.clone(), old], &[2]), [visitor(2)], "an older one takes nobody away");
+        let anns = (3, snapshot(3, 6, Some(ANN), &[2, 3]));
+        assert_eq!(joining(&[sibling.clone(), anns], &[2]), [visitor(2)], "nor does one of our own member");
+        assert_eq!(joining(&[sibling], &[2]), [visitor(2)]);
+    }
+
+    #[test]
+    fn a_sibling_of_another_member_does_not_join_and_says_who_is_with_it() {
+        let [sibling, berts] = [(2, snapshot(2, 5, None, &[1, 2])), (3, snapshot(3, 6, Some(BERT), &[2, 3]))];
+        assert_eq!(joining(&[sibling, berts], &[2, 3]), []);
+    }
+}
