@@ -412,7 +412,7 @@ CREATE TABLE audit (
     tenant  INTEGER NOT NULL,
     id      BLOB    NOT NULL,           -- FactId of its first fact: of an erasure the receipt. Of an import drawn once a run
     at      INTEGER NOT NULL,           -- when it was asked for
-    what    TEXT    NOT NULL,           -- link, unlink, erase
+    what    TEXT    NOT NULL,           -- link, unlink, erase, forget_attribute
     by      TEXT    NOT NULL,           -- token:NUMBER, cli, visitor, job:NAME; admin, journal: of an earlier release
     name    TEXT,                       -- the token's, or that of the operating system's user
     role    TEXT,                       -- the token's
@@ -421,7 +421,8 @@ CREATE TABLE audit (
     other   BLOB,                       -- the other visitor
     kind    INTEGER,                    -- of the alternate id, where there is one
     hash    BLOB,                       -- as it was said, see `alternates`
-    count   INTEGER NOT NULL,           -- pieces of evidence that came or ended, visitors erased
+    object  TEXT,                       -- the name that was taken back
+    count   INTEGER NOT NULL,           -- pieces of evidence that came or ended, visitors erased, names
     UNIQUE (tenant, id, at)
 ) STRICT;
 CREATE INDEX audit_of_tenant ON audit (tenant);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::attributes::{AttributeMap, Dictionary, DictionaryError, Value, name_is_good};
+use causeway_shared::attributes::{AttributeMap, Dictionary, DictionaryError, ForgottenName, Value, name_is_good};
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{FactId, Millis, VisitorId};
 use causeway_shared::limits;
@@ -117,11 +117,12 @@ fn of_person(
     Ok(person)
 }
 
-/// Attributes by their names, as JSON values.
+/// Attributes by their names, as JSON values, without those whose name was taken back.
 #[must_use]
 pub fn by_name(map: &AttributeMap, dictionary: &Dictionary) -> BTreeMap<String, Json> {
-    let named = map.iter().filter_map(|(token, value)| Some((dictionary.get(token)?.0.to_owned(), value.to_json())));
-    named.collect()
+    let named = map.iter().filter_map(|(token, value)| Some((dictionary.get(token)?.0, value)));
+    let named = named.filter(|(name, _)| ForgottenName::parse(name).is_none());
+    named.map(|(name, value)| (name.to_owned(), value.to_json())).collect()
 }
 
 /// A page of the tenant's names, with the kind of each.

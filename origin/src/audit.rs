@@ -1,4 +1,4 @@
-//! The audit trail: who linked, unlinked or erased, and why. What was said of a change travels in the log beside its facts,
+//! The audit trail: who linked, unlinked or erased, or took a name back, and why. What was said of a change travels in the log beside its facts,
 //! and its row is kept in the transaction that folds them: none is there without the other.
 //!
 //! A row names visitors and alternate ids by what the store knows of them, never by a raw value, and none that is erased.
@@ -238,6 +238,34 @@ fn put(conn: &Connection, tenant: TenantNo, change: &Change, said: &Said, count:
     Ok(())
 }
 
+/// Keeps a row of a change of one name of the tenant, such as an attribute's.
+///
+/// # Errors
+/// [`StoreError`]; then nothing of the group may be kept.
+pub(crate) fn keep_name(
+    group: &mut Group<'_>,
+    tenant: TenantNo,
+    what: &str,
+    name: &str,
+    said: &Said,
+) -> Result<(), StoreError> {
+    const PUT: &str = "INSERT INTO audit (tenant, id, at, what, by, name, role, reason, object, count)
+        VALUES (:tenant, :id, :at, :what, :by, :name, :role, :reason, :object, 1)";
+    let id: [u8; 16] = group.random.draw();
+    group.tx.prepare_cached(PUT)?.execute(named_params! {
+        ":tenant": tenant.0,
+        ":id": id,
+        ":at": signed(group.now),
+        ":what": what,
+        ":by": said.by,
+        ":name": said.name,
+        ":role": said.role,
+        ":reason": said.reason,
+        ":object": name,
+    })?;
+    Ok(())
+}
+
 /// Who, when, what and why stay; whom this group erased is named no more.
 fn forget(group: &Group<'_>, linked: &Linked) -> Result<(), StoreError> {
     const VISITOR: &str =
@@ -302,7 +330,8 @@ pub fn list(
     after: Option<i64>,
     most: usize,
 ) -> Result<Vec<Value>, StoreError> {
-    const READ: &str = "SELECT row, at, what, by, name, role, reason, id, count, visitor, other, kind, hash FROM audit
+    const READ: &str =
+        "SELECT row, at, what, by, name, role, reason, id, count, visitor, other, kind, hash, object FROM audit
         WHERE tenant = ?1 AND row < ?2";
     const OF: &str = "AND row IN (SELECT row FROM audit WHERE tenant = ?1 AND visitor = ?4
         UNION SELECT row FROM audit WHERE tenant = ?1 AND other = ?4
@@ -331,7 +360,8 @@ fn described(tenant: &Known, row: &Row<'_>) -> rusqlite::Result<Value> {
     Ok(json!({
         "row": row.get::<_, i64>(0)?, "at_ms": unsigned(row.get(1)?), "what": what, "by": text(3)?, "name": text(4)?,
         "role": text(5)?, "reason": text(6)?, "receipt": (what == "erase").then_some(receipt),
-        "visitor": named(9)?, "other": named(10)?, "id": id, "count": unsigned(row.get(8)?),
+        "visitor": named(9)?, "other": named(10)?, "id": id, "object": text(13)?,
+        "count": unsigned(row.get(8)?),
     }))
 }
 

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use causeway_shared::attributes::ForgottenName;
 use causeway_shared::ids::Millis;
 use causeway_shared::limits;
 use causeway_shared::time::Minute;
@@ -411,12 +412,18 @@ fn bring_names(tx: &Connection, before: &Before, numbers: &Numbers) -> Result<()
     const THERE: &str = "SELECT name FROM attribute_names WHERE tenant = ?1 AND token = ?2";
     const PUT: &str = "INSERT OR IGNORE INTO attribute_names (tenant, token, name, kind)
         SELECT ?1, ?2, ?3, ?4 WHERE ?2 = (SELECT count(*) FROM attribute_names WHERE tenant = ?1)";
+    const GIVEN: &str = "UPDATE attribute_names SET name = ?3, kind = ?4 WHERE tenant = ?1 AND token = ?2";
     let mut parted = BTreeSet::new();
     for (tenant, token, name, kind) in
         before.names.iter().map(|(of, token, name, kind)| (numbers.of(*of), token, name, kind))
     {
         let there: Option<String> = tx.query_row(THERE, (tenant, token), |row| row.get(0)).optional()?;
+        let is_forgotten = |name: &str| ForgottenName::parse(name).is_some();
         let goes_on = match there {
+            // A name that was taken back since the backup comes back with its values; one given since to a free token is
+            // brought.
+            Some(_) if is_forgotten(name) => true,
+            Some(there) if is_forgotten(&there) => tx.execute(GIVEN, (tenant, token, name, kind))? == 1,
             Some(there) => there == *name,
             None => tx.execute(PUT, (tenant, token, name, kind))? == 1,
         };

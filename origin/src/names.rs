@@ -1,7 +1,8 @@
 //! Names of attributes (S4.9, S4.10): each gets its token and its kind when the first fact that uses it is folded, by the
-//! one thread that folds, and keeps them until `retype` changes the kind. This alone depends on the order in which
+//! one thread that folds, and keeps them until `retype` changes the kind or `forget` takes the name back. This alone depends on the order in which
 //! facts come: who uses a name first says what kind of value it has, and removing what nobody has used writes nothing.
 
+pub mod forget;
 pub mod retype;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,29 +58,28 @@ impl Names {
         page: Option<NamePolicy>,
         now: Millis,
     ) -> Result<(), StoreError> {
-        const PUT: &str = "INSERT INTO attribute_names (tenant, token, name, kind) VALUES (?1, ?2, ?3, ?4)";
         if let std::collections::btree_map::Entry::Vacant(place) = self.of_tenant.entry(tenant) {
             place.insert(load(conn, tenant)?);
         }
         let Some(names) = self.of_tenant.get_mut(&tenant) else { return Ok(()) };
-        let known = names.len();
         let What::Attributes { writes } = &fact.what else { return Ok(()) };
-        let has_new = writes.iter().any(|(name, value)| value.is_some() && names.find(name).is_none());
+        let is_new = |(name, value): &&(String, Option<Value>)| value.is_some() && names.find(name).is_none();
+        let new: BTreeSet<&String> = writes.iter().filter(is_new).map(|(name, _)| name).collect();
+        let used = names.used();
         let left = match page {
-            Some(_) if has_new => quota(conn, tenant, fact.visitor, now)?,
+            Some(_) if !new.is_empty() => quota(conn, tenant, fact.visitor, now)?,
             _ => usize::MAX,
         };
-        let lets = |names: usize| page.is_none_or(|policy| policy.lets_pages(names) && names - known < left);
+        let lets = |names: usize| page.is_none_or(|policy| policy.lets_pages(names) && names - used < left);
         let (_, refused) = resolve(names, fact, lets);
-        if page.is_some() && names.len() > known {
-            brought(conn, tenant, fact.visitor, names.len() - known, now)?;
+        if page.is_some() && names.used() > used {
+            brought(conn, tenant, fact.visitor, names.used() - used, now)?;
         }
         self.refused.extend(refused.iter().map(AttributeError::code));
-        for place in known..names.len() {
-            let Some(token) = u16::try_from(place).ok().map(Token) else { continue };
-            let Some((name, kind)) = names.get(token) else { continue };
-            conn.prepare_cached(PUT)?.execute((tenant.0, token.0, name, kind.code()))?;
-            self.changed.insert((tenant, u16::try_from(place / limits::ATTRIBUTE_PAGE).unwrap_or(u16::MAX)));
+        for name in new {
+            let Some((token, kind)) = names.find(name) else { continue };
+            put(conn, tenant, token, name, kind)?;
+            self.changed.insert((tenant, page_of(token)));
         }
         Ok(())
     }
@@ -88,6 +88,19 @@ impl Names {
     pub fn tokens(&mut self, tenant: TenantNo, fact: &Fact) -> Vec<(Token, Option<Value>)> {
         self.of_tenant.get_mut(&tenant).map(|names| resolve(names, fact, |_| false).0).unwrap_or_default()
     }
+}
+
+/// Gives a token its name and kind: a new token, or one that had a name before.
+fn put(conn: &Connection, tenant: TenantNo, token: Token, name: &str, kind: Kind) -> Result<(), StoreError> {
+    const PUT: &str = "INSERT INTO attribute_names (tenant, token, name, kind) VALUES (?1, ?2, ?3, ?4)
+        ON CONFLICT (tenant, token) DO UPDATE SET name = excluded.name, kind = excluded.kind";
+    conn.prepare_cached(PUT)?.execute((tenant.0, token.0, name, kind.code()))?;
+    Ok(())
+}
+
+/// The page of the dictionary that holds a token.
+fn page_of(token: Token) -> u16 {
+    u16::try_from(usize::from(token.0) / limits::ATTRIBUTE_PAGE).unwrap_or(u16::MAX)
 }
 
 /// How many names pages of a visitor may still bring today.
@@ -139,7 +152,7 @@ pub fn resolve(
     for (name, value) in writes {
         match value {
             None => tokens.extend(names.find(name).map(|(token, _)| (token, None))),
-            Some(_) if names.find(name).is_none() && !lets(names.len()) => {
+            Some(_) if names.find(name).is_none() && !lets(names.used()) => {
                 refused.push(DictionaryError::Unknown.into())
             }
             Some(value) => match names.accept(name, value.clone()) {

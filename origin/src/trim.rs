@@ -32,6 +32,9 @@ pub struct Trimmed {
     /// Lookups under keys that are no longer read.
     #[serde(default)]
     pub lookups: u64,
+    /// Names of attributes whose values went, after the names were taken back.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub names: u64,
     /// Visitors that cannot be read: all others are trimmed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unreadable: u64,

@@ -3,6 +3,7 @@
 //! facts change the outcome.
 
 mod dictionary;
+mod forgotten;
 mod packed;
 mod value;
 
@@ -14,6 +15,7 @@ use crate::limits;
 use crate::segments::Stamp;
 
 pub use dictionary::{AttributeError, Dictionary, DictionaryError, decode_page, encode_page};
+pub use forgotten::{ForgottenName, name_is_reserved};
 pub use packed::PackedAttributes;
 pub(crate) use value::date_of;
 pub use value::{Finite, Kind, Value, ValueError};
@@ -105,6 +107,23 @@ impl AttributeMap {
             }
         }
         Some(kept)
+    }
+
+    /// The map without any write of some tokens; `None` where it has none. Of a map that [`Self::is_full`] they stay as
+    /// removed before any write: a reader still knows that older writes may have been left out.
+    #[must_use]
+    pub fn without(&self, tokens: &BTreeSet<Token>) -> Option<Self> {
+        if !self.0.iter().any(|(token, write)| tokens.contains(token) && *write != (Stamp::default(), None)) {
+            return None;
+        }
+        let mut left = self.clone();
+        if self.is_full() {
+            let gone = left.0.iter_mut().filter(|(token, _)| tokens.contains(token));
+            gone.for_each(|(_, write)| *write = (Stamp::default(), None));
+        } else {
+            left.0.retain(|token, _| !tokens.contains(token));
+        }
+        Some(left)
     }
 
     /// Whether older writes may have been left out for [`limits::ATTRIBUTES`].

@@ -268,6 +268,11 @@ pub const ATTRIBUTE_NAMES_RESERVED: usize = 1_000;
 pub const ATTRIBUTE_NAMES_A_VISITOR: usize = 64;
 /// See [`ATTRIBUTE_NAMES_A_VISITOR`].
 pub const ATTRIBUTE_NAMES_A_DAY: usize = 2_000;
+/// How long a token rests after its name was taken back and the last value left the store, in milliseconds (one day):
+/// by then no snapshot in the KV or at the edge holds a value that a new name of the token would show.
+pub const ATTRIBUTE_REST_MS: u64 = 86_400_000;
+/// Names of attributes that one request takes back: one pass over all profiles removes their values.
+pub const ATTRIBUTE_NAMES_FORGOTTEN: usize = 1_000;
 /// New names that one call of a page brings.
 pub const ATTRIBUTE_NAMES_A_CALL: usize = 64;
 /// Names in one page of the dictionary.

@@ -7,8 +7,8 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::attributes::{
-    AttributeError, AttributeMap, Dictionary, DictionaryError, Finite, Kind, PackedAttributes, Token, Value,
-    ValueError, decode_page, encode_page, name_is_good,
+    AttributeError, AttributeMap, Dictionary, DictionaryError, Finite, ForgottenName, Kind, PackedAttributes, Token,
+    Value, ValueError, decode_page, encode_page, name_is_good,
 };
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::FactId;
@@ -575,4 +575,45 @@ fn a_few_attributes_written_at_once_take_few_bytes() {
     let values = [Value::Bool(true), Value::Integer(42), text("gold"), Value::Date(20_742), strings(&["run", "trail"])];
     let writes: Vec<Write> = (0..).zip(values).map(|(n, value)| (Token(n * 20), stamp(0), Some(value))).collect();
     assert_eq!(map(&writes).pack().len(), 44);
+}
+
+#[test]
+fn a_new_name_gets_a_free_token_and_names_in_other_states_are_nobodys() {
+    let (leaving, resting) = (ForgottenName::Leaving.name(Token(0)), ForgottenName::Resting(NOW).name(Token(1)));
+    let free = ForgottenName::Free.name(Token(2));
+    let entries = [leaving.clone(), resting, "city".to_owned(), free].map(|name| (name, Kind::String));
+    assert_eq!(Dictionary::from_entries(entries.iter().cloned().chain([("city".to_owned(), Kind::Bool)])), None);
+    let mut names = Dictionary::from_entries(entries.clone()).unwrap();
+    assert_eq!((names.len(), names.used(), names.find(&leaving)), (4, 3, None));
+    assert_eq!(names.accept("vip", Value::Bool(true)).unwrap(), (Token(3), Value::Bool(true)));
+    assert_eq!(names.accept("age", Value::Bool(true)).unwrap().0, Token(4));
+    assert_eq!((names.used(), names.get(Token(3))), (5, Some(("vip", Kind::Bool))));
+    for reserved in [leaving.as_str(), "_forgotten.free.9", "_retired.0.age"] {
+        let refused = AttributeError::Name(DictionaryError::BadName);
+        assert_eq!(names.check(reserved, &text("x")), Err(refused.clone()), "{reserved}");
+        assert_eq!(names.accept(reserved, text("x")), Err(refused), "{reserved}");
+    }
+    // A retired name is found, so that its values can be removed, and takes no other.
+    let retired = Dictionary::from_entries([("_retired.0.age".to_owned(), Kind::Bool)]).unwrap();
+    assert!(retired.find("_retired.0.age").is_some() && retired.check("_retired.0.age", &Value::Bool(true)).is_err());
+}
+
+#[test]
+fn a_full_map_without_a_token_still_says_that_writes_may_have_been_left_out() {
+    let stamp = |at| Stamp { at: NOW + at, order: 1 };
+    let map = |tokens: u16| {
+        let mut map = AttributeMap::default();
+        (0..tokens).for_each(|token| map.write(Token(token), stamp(token.into()), Some(Value::Bool(true))));
+        map
+    };
+    let gone = BTreeSet::from([Token(3), Token(4)]);
+    let few = map(6).without(&gone).unwrap();
+    assert_eq!((few.writes().count(), few.written(Token(3)), few.without(&gone)), (4, None, None));
+    let full = map(u16::try_from(limits::ATTRIBUTES).unwrap()).without(&gone).unwrap();
+    assert!(full.is_full() && full.get(Token(3)).is_none() && full.get(Token(5)).is_some());
+    assert_eq!(full.without(&gone), None, "nothing more of them goes");
+    let mut again = full.clone();
+    again.write(Token(3), stamp(0), Some(Value::Bool(false)));
+    assert_eq!(again.get(Token(3)), Some(&Value::Bool(false)), "any write is newer than the removal");
+    assert_eq!(map(3).without(&gone), None);
 }

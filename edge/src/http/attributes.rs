@@ -92,7 +92,7 @@ impl AttributeWrites {
         let check = |name: &str, value: &Value, new: &mut usize| -> Result<(), AttributeError> {
             names.check(name, value)?;
             if !names.is_empty() && names.find(name).is_none() {
-                if !policy.lets_pages(names.len()) {
+                if !policy.lets_pages(names.used()) {
                     return Err(DictionaryError::Unknown.into());
                 }
                 *new = new.checked_sub(1).ok_or(DictionaryError::Full)?;

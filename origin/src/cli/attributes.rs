@@ -1,14 +1,19 @@
 //! `causeway attributes`: works on the store directly, also while the origin serves.
 
+use std::collections::BTreeSet;
+
 use anyhow::bail;
 use causeway_origin::attributes::{self as of, Write};
 use causeway_origin::clock;
+use causeway_origin::metrics::Metrics;
+use causeway_origin::names::forget::{self, ForgetError};
 use causeway_origin::names::{self, retype};
 use causeway_origin::read::{View, Visitor};
 use causeway_shared::attributes::{Dictionary, Kind};
 use clap::Subcommand;
 use serde_json::{Value, json};
 
+use super::audit::Why;
 use super::segments::{WhoseArgs, put_facts, reading};
 use super::{Common, Opened, Reading, Usage, argument, confirmed, fold_before, named};
 
@@ -35,6 +40,21 @@ pub(super) enum Attributes {
         #[arg(long = "type", value_name = "TYPE", value_parser = kind)]
         to: Kind,
         /// Whose attribute. With one tenant configured it need not be said.
+        #[arg(long)]
+        tenant: Option<String>,
+        /// Do it; without, the plan is shown, and on a terminal it is asked.
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Take names back, such as those that strangers used up. Shows its plan first: how many visitors have a value of each.
+    /// A name that the catalogue, an audience or a send uses is refused. The room is free a day after the last value left.
+    Forget {
+        /// The attributes' names.
+        #[arg(required = true)]
+        names: Vec<String>,
+        #[command(flatten)]
+        why: Why,
+        /// Whose attributes. With one tenant configured it need not be said.
         #[arg(long)]
         tenant: Option<String>,
         /// Do it; without, the plan is shown, and on a terminal it is asked.
@@ -95,6 +115,7 @@ pub(super) fn run(command: &Attributes, common: &Common) -> anyhow::Result<()> {
             retype::apply(conn, rules, clock::given, &tenant, name, *to)?;
             common.output.one(&plan.to_json(name, *to, true))
         }
+        Attributes::Forget { names, why, tenant, yes } => forget_names(names, why, tenant.as_deref(), *yes, common),
         Attributes::Names { tenant } => {
             let Reading { conn, tenants, .. } = Reading::new(common)?;
             let tenant = named(&tenants, tenant.as_deref())?;
@@ -104,4 +125,24 @@ pub(super) fn run(command: &Attributes, common: &Common) -> anyhow::Result<()> {
             common.output.list(&["token", "name", "type"], &rows)
         }
     }
+}
+
+fn forget_names(names: &[String], why: &Why, tenant: Option<&str>, yes: bool, common: &Common) -> anyhow::Result<()> {
+    let mut opened = Opened::new(common)?;
+    let tenant = named(&opened.rules.tenants, tenant)?.clone();
+    let names: BTreeSet<String> = names.iter().cloned().collect();
+    // Values may be acknowledged, and not stored yet: with them the names would come back.
+    fold_before(&opened.config, &opened.conn)?;
+    let usage = |e| match e {
+        ForgetError::Store(e) => anyhow::Error::from(e),
+        e => Usage(e.to_string()).into(),
+    };
+    let plan = forget::plan(&opened.conn, &tenant, &names).map_err(usage)?;
+    if !confirmed(yes, &plan.to_json(false), common)? {
+        return Ok(());
+    }
+    let Opened { conn, rules, .. } = &mut opened;
+    forget::mark(conn, rules, clock::given()?, &tenant, &names, &why.said()).map_err(usage)?;
+    forget::sweep(conn, rules, &Metrics::default(), &clock::given, &|| Ok(()))?;
+    common.output.one(&plan.to_json(true))
 }

@@ -37,8 +37,8 @@ pub(super) struct Audit {
     tenant: Option<String>,
 }
 
-const COLUMNS: [&str; 12] =
-    ["row", "at_ms", "what", "by", "name", "role", "reason", "receipt", "visitor", "other", "id", "count"];
+const COLUMNS: [&str; 13] =
+    ["row", "at_ms", "what", "by", "name", "role", "reason", "receipt", "visitor", "other", "id", "object", "count"];
 
 pub(super) fn run(command: &Audit, common: &Common) -> anyhow::Result<()> {
     let Reading { conn, tenants, .. } = Reading::new(common)?;

@@ -420,7 +420,7 @@ pub const TABLES: [Table; 40] = [
     table(
         "audit",
         "row uint, id hex16, at_ms=at uint, what text, by text, name text?, role text?, reason text?, visitor visitor?, \
-         other visitor?, kind u8?, hash hex16?, count uint",
+         other visitor?, kind u8?, hash hex16?, object text?, count uint",
         Place::Tenant("row"),
     ),
     table(

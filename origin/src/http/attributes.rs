@@ -1,21 +1,28 @@
 //! Attributes on the admin side: by visitor, by alternate id, and the tenant's names.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Query, Request, State};
+use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use axum::routing::get;
+use axum::routing::{get, post};
 use causeway_shared::attributes::Dictionary;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::AFTER_ALL;
-use super::asked::{Answer, ById, ByLookup, Place, admit, admit_to, read_json};
+use super::asked::{Answer, ById, ByLookup, Place, admit, admit_as, admit_to, read_json, reason, write as write_store};
+use super::audience::begun;
 use super::segments::{Meant, found, visitor};
 use super::{ApiError, App, random};
 use crate::attributes::{self, Write};
+use crate::audit::Said;
+use crate::clock;
+use crate::jobs::Job;
 use crate::names;
+use crate::names::forget::{self, ForgetError};
 use crate::read::{View, Visitor};
 use crate::segments::Whose;
 use crate::tenants::Known;
@@ -24,6 +31,7 @@ use crate::tokens::Role;
 pub(super) fn routes() -> Router<Arc<App>> {
     Router::new()
         .route("/admin/v1/attributes", get(show_names))
+        .route("/admin/v1/attributes/forget", post(forget_names))
         .route("/admin/v1/visitors/{id}/attributes", get(show_visitor).put(write_visitor))
         .route("/admin/v1/lookups/{kind}/{value}/attributes", get(show_lookup).put(write_lookup))
 }
@@ -93,4 +101,46 @@ async fn show_names(State(app): State<Arc<App>>, request: Request) -> Answer {
     let bad = |_| ApiError::field("page", "bad_query", "a page is a number from 0 on");
     let Query(Page { page }) = Query::try_from_uri(&parts.uri).map_err(bad)?;
     Ok(axum::Json(attributes::page(&names_of(&app, &known).await?, page)).into_response())
+}
+
+#[derive(Deserialize)]
+struct Forget {
+    names: BTreeSet<String>,
+    #[serde(default)]
+    dry_run: bool,
+    #[serde(default)]
+    reason: Option<String>,
+}
+
+/// Takes names back, and has the job remove their values; a dry run gives the plan alone.
+async fn forget_names(State(app): State<Arc<App>>, request: Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    let (live, tenant, token) = admit_as(&app, &parts, Role::Operator).await?;
+    let Forget { names, dry_run, reason: why } = read_json(body).await?;
+    let said = Said::token(&token, reason(why)?);
+    // Values may be acknowledged and not stored yet: with them the names would come back.
+    app.fold_before(&tenant).await;
+    if dry_run {
+        let plan = live.readers.read_heavy(move |view| match forget::plan(view.conn, &tenant, &names) {
+            Err(ForgetError::Store(e)) => Err(e),
+            plan => Ok(plan),
+        });
+        return Ok(axum::Json(plan.await?.map_err(unforgotten)?.to_json(false)).into_response());
+    }
+    let rules = Arc::clone(&live.rules);
+    let forgotten: Vec<String> = names.iter().cloned().collect();
+    let run =
+        move |conn: &mut rusqlite::Connection| forget::mark(conn, &rules, clock::given()?, &tenant, &names, &said);
+    write_store(&app, run).await?.map_err(unforgotten)?;
+    let answer = json!({ "names": forgotten, "run": begun(live, Job::Trim).await? });
+    Ok((StatusCode::ACCEPTED, axum::Json(answer)).into_response())
+}
+
+fn unforgotten(e: ForgetError) -> ApiError {
+    let message = e.to_string();
+    match e {
+        ForgetError::Number | ForgetError::Unknown(_) => ApiError::field("names", "bad_names", message),
+        ForgetError::Used { .. } => ApiError::new(StatusCode::CONFLICT, "in_use", message),
+        ForgetError::Store(e) => ApiError::unwritten(&e),
+    }
 }

@@ -18,6 +18,7 @@ use crate::chain;
 use crate::experiment::rollup::{self, Rolled};
 use crate::group::{self, Given, Rules};
 use crate::metrics::Metrics;
+use crate::names::forget;
 use crate::publish::{self, Put, Rank, Subject};
 use crate::reconcile::{self, Difference, Plan};
 use crate::retention::{self, Forgotten};
@@ -364,6 +365,8 @@ fn trim(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
                 step(&trimmed)?;
             }
         }
+        trimmed.names += forget::sweep(place.conn, place.rules, place.metrics, place.given, &|| step(&trimmed))?;
+        forget::release(place.conn, place.rules, place.metrics, (place.given)()?)?;
     }
     place.to_the_end.store(true, Ordering::Relaxed);
     // By another's keys they would be written, and be noted as gone.

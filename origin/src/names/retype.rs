@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use causeway_shared::attributes::{AttributeMap, Dictionary, DictionaryError, Kind, Token, Value, name_is_good};
+use causeway_shared::attributes::{AttributeMap, Dictionary, DictionaryError, Kind, Token, Value};
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{FactId, VisitorId};
 use causeway_shared::limits;
@@ -11,7 +11,7 @@ use causeway_shared::wire::profile;
 use rusqlite::Connection;
 use serde_json::{Value as Json, json};
 
-use super::load;
+use super::{load, page_of, put};
 use crate::catalogue::{self, ApplyError};
 use crate::group::{self, Given, Group, Rules};
 use crate::intake::{Checked, Record};
@@ -140,8 +140,7 @@ pub fn apply(
 fn change(group: &mut Group<'_>, tenant: &Known, name: &str, to: Kind) -> Result<(), RetypeError> {
     let tokens = rename(group.tx, tenant.no, name, to)?;
     for token in &tokens {
-        let page = u16::try_from(usize::from(token.0) / limits::ATTRIBUTE_PAGE).unwrap_or(u16::MAX);
-        publish::put(group, tenant.no, Subject::Names(page), group.now)?;
+        publish::put(group, tenant.no, Subject::Names(page_of(*token)), group.now)?;
     }
     let current = catalogue::kept(group.tx, tenant.no, None)?;
     let current = current.filter(|current| !tokens.is_empty() && names_it(&current.document, name));
@@ -156,7 +155,6 @@ fn change(group: &mut Group<'_>, tenant: &Known, name: &str, to: Kind) -> Result
 /// none where the name has that kind already.
 fn rename(conn: &Connection, tenant: TenantNo, name: &str, to: Kind) -> Result<Vec<Token>, RetypeError> {
     const RENAME: &str = "UPDATE attribute_names SET name = ?3 WHERE tenant = ?1 AND token = ?2";
-    const PUT: &str = "INSERT INTO attribute_names (tenant, token, name, kind) VALUES (?1, ?2, ?3, ?4)";
     let names = load(conn, tenant)?;
     let mut changed = Vec::new();
     match names.find(name) {
@@ -165,12 +163,10 @@ fn rename(conn: &Connection, tenant: TenantNo, name: &str, to: Kind) -> Result<V
             conn.execute(RENAME, (tenant.0, token.0, retired_name(token, name)))?;
             changed.push(token);
         }
-        None if !name_is_good(name) => return Err(DictionaryError::BadName.into()),
         None => {}
     }
-    let room = u16::try_from(names.len()).ok().filter(|_| names.len() < limits::ATTRIBUTE_NAMES);
-    let token = Token(room.ok_or(DictionaryError::Full)?);
-    conn.execute(PUT, (tenant.0, token.0, name, to.code()))?;
+    let token = names.next(name)?;
+    put(conn, tenant, token, name, to)?;
     changed.push(token);
     Ok(changed)
 }
@@ -197,7 +193,7 @@ fn check(conn: &Connection, tenant: &Known, is_named: bool) -> Result<(), Retype
     catalogue::check(conn, tenant, document).map(drop).map_err(RetypeError::Catalogue)
 }
 
-fn names_it(document: &str, name: &str) -> bool {
+pub(super) fn names_it(document: &str, name: &str) -> bool {
     // A name has no character that JSON escapes.
     document.contains(&format!("\"attributes.{name}\""))
 }
@@ -223,14 +219,14 @@ fn converted(
 }
 
 /// A visitor's attributes from their column; `None` where they cannot be read.
-fn stored_attributes(column: &[u8]) -> Option<AttributeMap> {
+pub(super) fn stored_attributes(column: &[u8]) -> Option<AttributeMap> {
     profile::attributes(CheckedBytes::open(column).ok()?).ok()
 }
 
 /// A page of a tenant's visitors with attributes, as their column has them.
-type Page = Vec<(VisitorId, Vec<u8>)>;
+pub(super) type Page = Vec<(VisitorId, Vec<u8>)>;
 
-fn page(conn: &Connection, tenant: TenantNo, after: i64) -> Result<Option<(i64, Page)>, StoreError> {
+pub(super) fn page(conn: &Connection, tenant: TenantNo, after: i64) -> Result<Option<(i64, Page)>, StoreError> {
     const NEXT: &str = "SELECT row, visitor, attributes FROM visitors
         WHERE row > ?1 AND tenant = ?2 AND length(attributes) > 0 ORDER BY row LIMIT ?3";
     let mut statement = conn.prepare_cached(NEXT)?;

@@ -252,6 +252,50 @@ fn s4_08_s4_10_attributes_are_written_and_read_by_any_id_and_a_bad_one_is_refuse
 }
 
 #[test]
+fn names_of_attributes_are_taken_back_over_http_and_by_a_command_that_shows_its_plan_first() {
+    let place = Place::new();
+    let token = place.token("operator");
+    let origin = place.serve();
+    let a = visitor(1);
+    origin.send(&[page(a, 1)]);
+    let header = [("authorization", format!("Bearer {token}"))];
+    let call = |method: &str, path: &str, body: serde_json::Value| {
+        origin.call(method, &format!("/admin/v1/{path}?tenant=demo"), &header, body.to_string().as_bytes())
+    };
+    let of_a = format!("visitors/{a}/attributes");
+    let set = json!({ "set": { "junk": true, "more": 7, "audience": true, "city": "Oslo" } });
+    assert_eq!(call("PUT", &of_a, set).json()["written"], 4);
+    let kept = json!({ "filter": { "attributes.audience": true }, "hours": 48 });
+    assert_eq!(call("PUT", "audiences/7", kept).status, 202);
+    let names = || origin.admin(&token, "attributes?tenant=demo").json()["names"].to_string();
+
+    let plan = call("POST", "attributes/forget", json!({ "names": ["junk"], "dry_run": true })).json();
+    let junk = json!([{ "attribute": "junk", "type": "bool", "visitors": 1 }]);
+    assert_eq!((&plan["names"], &plan["done"]), (&junk, &json!(false)));
+    let used = call("POST", "attributes/forget", json!({ "names": ["junk", "audience"] }));
+    assert_eq!((used.status, used.code()), (409, "in_use".to_owned()));
+    for bad in [json!({ "names": [] }), json!({ "names": ["nobodys"] })] {
+        assert_eq!(call("POST", "attributes/forget", bad).code(), "bad_names");
+    }
+    assert!(names().contains("junk"), "nothing was changed");
+    let done = call("POST", "attributes/forget", json!({ "names": ["junk"], "reason": "strangers' name" }));
+    assert_eq!((done.status, &done.json()["run"]["job"]), (202, &json!("trim")));
+    assert!(!names().contains("junk"));
+
+    let args = ["attributes", "forget", "more", "--tenant", "demo"];
+    let plan = place.json(&args);
+    assert_eq!((&plan["done"], names().contains("more")), (&json!(false), true));
+    let done = place.json(&[&args[..], &["--yes"]].concat());
+    assert_eq!((&done["done"], names().contains("more")), (&json!(true), false));
+    let shown = origin.admin(&token, &format!("visitors/{a}/attributes?tenant=demo")).json();
+    assert_eq!(shown["own"], json!({ "audience": true, "city": "Oslo" }));
+    let trail = place.json(&["audit", "--tenant", "demo"]);
+    let told = |n: usize| [&trail[n]["what"], &trail[n]["object"], &trail[n]["reason"]];
+    assert_eq!(told(1), [&json!("forget_attribute"), &json!("junk"), &json!("strangers' name")]);
+    assert_eq!(told(0)[1], &json!("more"));
+}
+
+#[test]
 fn of_two_who_write_a_new_attribute_at_once_one_is_told_that_the_other_was_first() {
     let place = Place::new();
     let token = place.token("operator");

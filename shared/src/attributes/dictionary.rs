@@ -1,8 +1,9 @@
-//! A tenant's names of attributes (S4.9) and the kind of each (S4.10): append-only, never reused.
+//! A tenant's names of attributes (S4.9) and the kind of each (S4.10). A token stays its name's until the admin side takes
+//! the name back ([`ForgottenName`]); a new name gets a free token first, then the next one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Kind, Token, Value, name_is_good};
+use super::{ForgottenName, Kind, Token, Value, name_is_good, name_is_reserved};
 use crate::limits;
 use crate::packed::{self, Packed};
 
@@ -66,6 +67,8 @@ impl AttributeError {
 pub struct Dictionary {
     entries: Vec<(String, Kind)>,
     tokens: BTreeMap<String, Token>,
+    /// Tokens without a name, in order: new names get them.
+    free: BTreeSet<Token>,
 }
 
 impl Dictionary {
@@ -73,19 +76,30 @@ impl Dictionary {
     #[must_use]
     pub fn from_entries(entries: impl IntoIterator<Item = (String, Kind)>) -> Option<Self> {
         let mut all = Self::default();
-        for (place, (name, kind)) in entries.into_iter().enumerate() {
-            let token = all.record(&name, kind).ok()?;
-            if usize::from(token.0) != place {
-                return None;
+        for (name, kind) in entries {
+            let token = all.last().ok().filter(|_| name_is_good(&name))?;
+            match ForgottenName::parse(&name) {
+                Some(ForgottenName::Free) => drop(all.free.insert(token)),
+                // A token in such a state has no name that anybody could use.
+                Some(ForgottenName::Leaving | ForgottenName::Resting(_)) => {}
+                None if all.tokens.insert(name.clone(), token).is_some() => return None,
+                None => {}
             }
+            all.entries.push((name, kind));
         }
         Some(all)
     }
 
-    /// How many names there are.
+    /// How many tokens there are, free ones among them.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// How many tokens no new name can get: of the [`limits::ATTRIBUTE_NAMES`] all others are room.
+    #[must_use]
+    pub fn used(&self) -> usize {
+        self.entries.len() - self.free.len()
     }
 
     /// Whether there is none.
@@ -116,16 +130,28 @@ impl Dictionary {
             return Ok(token);
         }
         let token = self.next(name)?;
-        self.entries.push((name.to_owned(), kind));
+        let entry = (name.to_owned(), kind);
+        match self.entries.get_mut(usize::from(token.0)).filter(|_| self.free.remove(&token)) {
+            Some(free) => *free = entry,
+            None => self.entries.push(entry),
+        }
         self.tokens.insert(name.to_owned(), token);
         Ok(token)
     }
 
-    /// The token that a new name would have.
-    fn next(&self, name: &str) -> Result<Token, DictionaryError> {
-        if !name_is_good(name) {
+    /// The token that a new name would get: the first that is free, else the next one.
+    ///
+    /// # Errors
+    /// For a name that is bad or that only the origin gives, or when there is no room for it.
+    pub fn next(&self, name: &str) -> Result<Token, DictionaryError> {
+        if !name_is_good(name) || name_is_reserved(name) {
             return Err(DictionaryError::BadName);
         }
+        self.free.first().copied().map_or_else(|| self.last(), Ok)
+    }
+
+    /// The token after all others.
+    fn last(&self) -> Result<Token, DictionaryError> {
         let room = u16::try_from(self.len()).ok().filter(|_| self.len() < limits::ATTRIBUTE_NAMES);
         room.map(Token).ok_or(DictionaryError::Full)
     }
@@ -137,6 +163,7 @@ impl Dictionary {
     /// When the value is of another kind, or as in [`Dictionary::record`]; then nothing is recorded.
     pub fn accept(&mut self, name: &str, value: Value) -> Result<(Token, Value), AttributeError> {
         match self.find(name) {
+            Some(_) if name_is_reserved(name) => Err(DictionaryError::BadName.into()),
             Some((token, kind)) => Ok((token, fitted(name, value, kind)?)),
             None => {
                 self.next(name)?;
@@ -153,6 +180,7 @@ impl Dictionary {
     /// Those of [`Dictionary::accept`].
     pub fn check(&self, name: &str, value: &Value) -> Result<(), AttributeError> {
         match self.find(name) {
+            Some(_) if name_is_reserved(name) => Err(DictionaryError::BadName.into()),
             Some((_, kind)) => fitted(name, value.clone(), kind).map(drop),
             None => {
                 self.next(name)?;
@@ -167,8 +195,7 @@ impl Dictionary {
         self.len().div_ceil(limits::ATTRIBUTE_PAGE)
     }
 
-    /// The `n`th page from 0 on, of up to [`limits::ATTRIBUTE_PAGE`] entries; empty beyond the last. All but the last
-    /// never change.
+    /// The `n`th page from 0 on, of up to [`limits::ATTRIBUTE_PAGE`] entries; empty beyond the last.
     #[must_use]
     pub fn page(&self, n: usize) -> &[(String, Kind)] {
         self.entries.chunks(limits::ATTRIBUTE_PAGE).nth(n).unwrap_or_default()
