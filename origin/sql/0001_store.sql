@@ -10,6 +10,7 @@ CREATE TABLE meta (
     epoch_counter   INTEGER NOT NULL,   -- membership epochs issued so far
     folded          INTEGER NOT NULL DEFAULT 0, -- newest log record that is in this store
     columns_epoch   INTEGER NOT NULL DEFAULT 0, -- columns of people, and their file, that have another number are rebuilt
+    event_names     INTEGER NOT NULL DEFAULT 0, -- another number whenever `event_names` has other rows
     columns_erased  INTEGER NOT NULL DEFAULT 0  -- newest change with an erasure: an older file of columns is rewritten
 ) STRICT;
 INSERT INTO meta (id, identity, restore_epoch, version_counter, epoch_counter) VALUES (1, randomblob(16), 0, 0, 0);
@@ -171,12 +172,22 @@ CREATE TABLE attribute_names (
 ) STRICT, WITHOUT ROWID;
 
 -- How many names pages of a visitor brought today: what a tenant's anonymous browsers may use up has a bound.
-CREATE TABLE attribute_names_brought (
+CREATE TABLE names_brought (
     tenant  INTEGER NOT NULL,
+    what    INTEGER NOT NULL,           -- 0: names of attributes, 1: names of events
     day     INTEGER NOT NULL,           -- since 1970
     visitor BLOB    NOT NULL,
     names   INTEGER NOT NULL,
-    PRIMARY KEY (tenant, day, visitor)
+    PRIMARY KEY (tenant, what, day, visitor)
+) STRICT, WITHOUT ROWID;
+
+-- Names of events that audiences count: each has columns in the index of people.
+CREATE TABLE event_names (
+    tenant INTEGER NOT NULL,
+    name   TEXT    NOT NULL,
+    source INTEGER NOT NULL,            -- 0: a page brought it, 1: the admin side or a file, 2: it is declared or in use
+    since  INTEGER NOT NULL,            -- when it came
+    PRIMARY KEY (tenant, name)
 ) STRICT, WITHOUT ROWID;
 
 -- Evidence that the admin side ended, kept also before the evidence comes: `evidence.cancelled` follows from it.
@@ -412,7 +423,7 @@ CREATE TABLE audit (
     tenant  INTEGER NOT NULL,
     id      BLOB    NOT NULL,           -- FactId of its first fact: of an erasure the receipt. Of an import drawn once a run
     at      INTEGER NOT NULL,           -- when it was asked for
-    what    TEXT    NOT NULL,           -- link, unlink, erase, forget_attribute
+    what    TEXT    NOT NULL,           -- link, unlink, erase, forget_attribute, forget_event
     by      TEXT    NOT NULL,           -- token:NUMBER, cli, visitor, job:NAME; admin, journal: of an earlier release
     name    TEXT,                       -- the token's, or that of the operating system's user
     role    TEXT,                       -- the token's

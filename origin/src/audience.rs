@@ -48,6 +48,8 @@ struct Shared {
 pub struct Columns {
     /// Each tenant's people.
     pub of_tenant: BTreeMap<TenantNo, People>,
+    /// Names of events that each tenant's people count.
+    pub event_names: BTreeMap<TenantNo, BTreeSet<String>>,
     /// Up to when what was committed is in them; `None` while they are being built.
     pub as_of: Option<Millis>,
     /// How many people were read for them so far, and how many there are: while they are being built.

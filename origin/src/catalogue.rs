@@ -22,7 +22,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::group::{self, Given, Group, Rules};
 use crate::metrics::Metrics;
-use crate::names;
+use crate::names::{self, events};
 use crate::publish::{self, Subject};
 use crate::store::{StoreError, TenantNo, signed, unsigned};
 use crate::tenants::{Known, Tenants};
@@ -331,6 +331,7 @@ fn make_current(group: &mut Group<'_>, known: &Known, version: u32) -> Result<()
         SET conversion = ifnull(e.value ->> '$.conversion', 'purchase'), conversion_until = NULL
         FROM catalogues c, json_each(c.experiments) e WHERE c.tenant = ?1 AND c.version = ?2
             AND catalogue_codes.tenant = ?1 AND sort = 'experiment' AND code = e.value ->> '$.code'";
+    const EXPERIMENTS: &str = "SELECT experiments FROM catalogues WHERE tenant = ?1 AND version = ?2";
     let tenant = known.no;
     let asked_before = queried(group.tx, known)?;
     // What is handed out from now on is above what was before.
@@ -341,6 +342,8 @@ fn make_current(group: &mut Group<'_>, known: &Known, version: u32) -> Result<()
     group.tx.execute(SETTLED, (tenant.0, version))?;
     group.tx.execute(OUT, (tenant.0, now))?;
     group.tx.execute(CONVERSIONS, (tenant.0, version))?;
+    let experiments: String = group.tx.query_row(EXPERIMENTS, (tenant.0, version), |row| row.get(0))?;
+    events::declare_conversions(group.tx, known, &experiments_of(&experiments)?, group.now)?;
     announce(group, tenant, version)?;
     for old in outdated(group.tx, tenant)?.into_iter().filter(|old| old.there) {
         let due = old.replaced.saturating_add(limits::CATALOGUE_KEEP_MS).max(group.now);

@@ -9,6 +9,7 @@ mod config;
 mod count;
 mod data;
 mod erase;
+mod events;
 mod experiment;
 mod explain;
 mod export;
@@ -245,6 +246,9 @@ enum Command {
     /// A visitor's attributes, and the names there are.
     #[command(subcommand)]
     Attributes(attributes::Attributes),
+    /// The names of events that audiences count.
+    #[command(subcommand)]
+    Events(events::Events),
     /// The catalogue: check a file, apply it, list the versions, go back to one.
     #[command(subcommand)]
     Catalogue(catalogue::Catalogue),
@@ -339,7 +343,7 @@ fn is_usage(e: &anyhow::Error) -> bool {
         || matches!(e.downcast_ref(), Some(CountError::Field(..)))
         || matches!(e.downcast_ref(), Some(ExplainError::Refused(_)))
         || matches!(e.downcast_ref(), Some(ImportError::File(FileError::Name(_))))
-        || matches!(e.downcast_ref(), Some(AnswerError::Unkept(_) | AnswerError::Precision))
+        || matches!(e.downcast_ref(), Some(AnswerError::Uncounted(..) | AnswerError::Precision))
         || matches!(e.downcast_ref(), Some(SendError::Name | SendError::Count | SendError::PerSecond))
         || matches!(e.downcast_ref(), Some(KeepError::Hours | KeepError::Every(_) | KeepError::Itself(_)))
 }
@@ -380,6 +384,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Command::Count(command) => count::run(command, common),
         Command::Segments(command) => segments::run(command, common),
         Command::Attributes(command) => attributes::run(command, common),
+        Command::Events(command) => events::run(command, common),
         Command::Catalogue(command) => catalogue::run(command, common),
         Command::Import(command) => import::run(command, common),
         Command::Export(command) => export::run(command, common),

@@ -287,8 +287,8 @@ fn bill_nobodys(group: &Group<'_>, records: &[impl AsRef<Record>], folded: &mut 
     Ok(())
 }
 
-/// Names of attributes get their tokens and kinds in the order of the log, before its facts are sorted by visitor. A fact
-/// that comes again brings none that is not there.
+/// Names of attributes get their tokens and kinds, and names of events their places, in the order of the log, before its facts
+/// are sorted by visitor. A fact that comes again brings at most a name that was taken back since.
 fn bring_names(group: &mut Group<'_>, records: &[impl AsRef<Record>]) -> Result<(), StoreError> {
     for record in records {
         let Record { facts, admin, .. } = record.as_ref();
@@ -297,6 +297,7 @@ fn bring_names(group: &mut Group<'_>, records: &[impl AsRef<Record>]) -> Result<
                 let policy = group.rules.tenants.by_no(*tenant)?.config.attribute_names;
                 group.names.bring(group.tx, *tenant, fact, (!*admin).then_some(policy), group.now)?;
             }
+            group.event_names.bring(group.tx, *tenant, fact, *admin, group.now)?;
         }
     }
     Ok(())

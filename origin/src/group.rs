@@ -16,6 +16,7 @@ use crate::fold::aside;
 use crate::intake::{Outbox, Record};
 use crate::metrics::{Counter, Metrics};
 use crate::names::Names;
+use crate::names::events::EventNames;
 use crate::publish::Rank;
 use crate::store::{Counters, StoreError, TenantNo};
 use crate::tenants::Tenants;
@@ -67,6 +68,8 @@ pub struct Group<'a> {
     pub random: Random,
     /// Names of attributes that its facts use.
     pub names: Names,
+    /// Names of events that its facts use.
+    pub event_names: EventNames,
     /// What is tested, by the current catalogues.
     pub experiments: Experiments,
     /// What counts as conversions.
@@ -102,6 +105,7 @@ impl<'a> Group<'a> {
             now,
             random,
             names,
+            event_names: EventNames::default(),
             experiments,
             counted,
             budgets,
@@ -254,6 +258,7 @@ fn committed(
     group.counters.save(&tx)?;
     more(&tx)?;
     let (over, large) = (group.ids_over.get(), group.people_too_large.get());
+    let uncounted = group.event_names.uncounted;
     let keep = || rules.journal.keep(&linked.erased, &asked);
     if !records.is_empty() && records.iter().all(|record| retention::is_by_it(record.as_ref())) {
         // Nobody asked for it: of who was not forgotten after all the journal says nothing. What it lacks the next start adds.
@@ -269,6 +274,7 @@ fn committed(
     metrics.applied.add(applied);
     metrics.ids_over.add(over);
     metrics.people_too_large.add(large);
+    metrics.events_uncounted.add(uncounted);
     Ok(done)
 }
 

@@ -9,6 +9,7 @@ mod catalogue;
 mod dashboard;
 mod erase;
 mod error;
+mod events;
 mod experiments;
 mod jobs;
 mod links;
@@ -273,6 +274,7 @@ fn routes(app: Arc<App>) -> Router {
         .merge(segments::routes())
         .merge(experiments::routes())
         .merge(attributes::routes())
+        .merge(events::routes())
         .merge(audience::routes())
         .merge(sends::routes())
         .merge(audit::routes())

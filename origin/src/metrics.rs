@@ -120,6 +120,8 @@ pub struct Metrics {
     pub people_too_large: Counter,
     /// Sightings of an id by visitors that were seen with too many.
     pub ids_over: Counter,
+    /// Events under names that audiences do not count.
+    pub events_uncounted: Counter,
     /// Transactions that failed.
     pub commit_failures: Counter,
     /// Threads, of jobs or of audiences, that a fault of the program ended.
@@ -341,6 +343,11 @@ impl Page {
                 &m.people_too_large,
             ),
             ("causeway_ids_over_total", "Ids that visitors with too many of them were seen with.", &m.ids_over),
+            (
+                "causeway_events_uncounted_total",
+                "Events under names that audiences do not count: no place was left, or the quota of pages was over.",
+                &m.events_uncounted,
+            ),
             ("causeway_commit_failures_total", "Transactions that failed.", &m.commit_failures),
             ("causeway_threads_ended_total", "Threads of jobs or audiences that a fault ended.", &m.threads_ended),
         ] {

@@ -2,6 +2,7 @@
 //! one thread that folds, and keeps them until `retype` changes the kind or `forget` takes the name back. This alone depends on the order in which
 //! facts come: who uses a name first says what kind of value it has, and removing what nobody has used writes nothing.
 
+pub mod events;
 pub mod forget;
 pub mod retype;
 
@@ -67,13 +68,13 @@ impl Names {
         let new: BTreeSet<&String> = writes.iter().filter(is_new).map(|(name, _)| name).collect();
         let used = names.used();
         let left = match page {
-            Some(_) if !new.is_empty() => quota(conn, tenant, fact.visitor, now)?,
+            Some(_) if !new.is_empty() => quota(conn, tenant, fact.visitor, Quota::ATTRIBUTES, now)?,
             _ => usize::MAX,
         };
         let lets = |names: usize| page.is_none_or(|policy| policy.lets_pages(names) && names - used < left);
         let (_, refused) = resolve(names, fact, lets);
         if page.is_some() && names.used() > used {
-            brought(conn, tenant, fact.visitor, names.used() - used, now)?;
+            brought(conn, tenant, fact.visitor, Quota::ATTRIBUTES, names.used() - used, now)?;
         }
         self.refused.extend(refused.iter().map(AttributeError::code));
         for name in new {
@@ -103,14 +104,32 @@ fn page_of(token: Token) -> u16 {
     u16::try_from(usize::from(token.0) / limits::ATTRIBUTE_PAGE).unwrap_or(u16::MAX)
 }
 
+/// What pages bring names of, and how many new ones on one day.
+#[derive(Debug, Clone, Copy)]
+struct Quota {
+    /// In `names_brought.what`.
+    code: u8,
+    /// Of one visitor.
+    of_visitor: usize,
+    /// Of a tenant.
+    of_tenant: usize,
+}
+
+impl Quota {
+    const ATTRIBUTES: Self =
+        Self { code: 0, of_visitor: limits::ATTRIBUTE_NAMES_A_VISITOR, of_tenant: limits::ATTRIBUTE_NAMES_A_DAY };
+    const EVENTS: Self =
+        Self { code: 1, of_visitor: limits::AUDIENCE_EVENTS_A_VISITOR, of_tenant: limits::AUDIENCE_EVENTS_A_DAY };
+}
+
 /// How many names pages of a visitor may still bring today.
-fn quota(conn: &Connection, tenant: TenantNo, visitor: VisitorId, now: Millis) -> Result<usize, StoreError> {
-    const READ: &str = "SELECT ifnull(sum(names), 0), ifnull(sum(names) FILTER (WHERE visitor = ?3), 0)
-        FROM attribute_names_brought WHERE tenant = ?1 AND day = ?2";
-    let place = (tenant.0, signed(now / DAY_MS), visitor.as_bytes());
+fn quota(conn: &Connection, tenant: TenantNo, visitor: VisitorId, of: Quota, now: Millis) -> Result<usize, StoreError> {
+    const READ: &str = "SELECT ifnull(sum(names), 0), ifnull(sum(names) FILTER (WHERE visitor = ?4), 0)
+        FROM names_brought WHERE tenant = ?1 AND what = ?2 AND day = ?3";
+    let place = (tenant.0, of.code, signed(now / DAY_MS), visitor.as_bytes());
     let (all, own): (u32, u32) = conn.prepare_cached(READ)?.query_row(place, |row| Ok((row.get(0)?, row.get(1)?)))?;
     let left = |most: usize, brought: u32| most.saturating_sub(brought as usize);
-    Ok(left(limits::ATTRIBUTE_NAMES_A_VISITOR, own).min(left(limits::ATTRIBUTE_NAMES_A_DAY, all)))
+    Ok(left(of.of_visitor, own).min(left(of.of_tenant, all)))
 }
 
 /// Notes that pages of a visitor brought names today; those of days before are forgotten.
@@ -118,15 +137,16 @@ fn brought(
     conn: &Connection,
     tenant: TenantNo,
     visitor: VisitorId,
+    of: Quota,
     names: usize,
     now: Millis,
 ) -> Result<(), StoreError> {
-    const FORGET: &str = "DELETE FROM attribute_names_brought WHERE tenant = ?1 AND day <> ?2";
-    const PUT: &str = "INSERT INTO attribute_names_brought (tenant, day, visitor, names) VALUES (?1, ?2, ?3, ?4)
+    const FORGET: &str = "DELETE FROM names_brought WHERE tenant = ?1 AND what = ?2 AND day <> ?3";
+    const PUT: &str = "INSERT INTO names_brought (tenant, what, day, visitor, names) VALUES (?1, ?2, ?3, ?4, ?5)
         ON CONFLICT DO UPDATE SET names = names + excluded.names";
     let day = signed(now / DAY_MS);
-    conn.prepare_cached(FORGET)?.execute((tenant.0, day))?;
-    conn.prepare_cached(PUT)?.execute((tenant.0, day, visitor.as_bytes(), names as i64))?;
+    conn.prepare_cached(FORGET)?.execute((tenant.0, of.code, day))?;
+    conn.prepare_cached(PUT)?.execute((tenant.0, of.code, day, visitor.as_bytes(), names as i64))?;
     Ok(())
 }
 
@@ -135,7 +155,7 @@ fn brought(
 /// # Errors
 /// [`StoreError`].
 pub fn forget(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<(), StoreError> {
-    const FORGET: &str = "DELETE FROM attribute_names_brought WHERE tenant = ?1 AND visitor = ?2";
+    const FORGET: &str = "DELETE FROM names_brought WHERE tenant = ?1 AND visitor = ?2";
     conn.prepare_cached(FORGET)?.execute((tenant.0, visitor.as_bytes()))?;
     Ok(())
 }
@@ -282,8 +302,7 @@ mod tests {
         origin.now += DAY_MS;
         origin.send("demo", &[call(visitor(1), 700)]);
         assert_eq!(names(&origin), most + 96);
-        let rows: i64 =
-            origin.conn.query_row("SELECT count(*) FROM attribute_names_brought", [], |row| row.get(0)).unwrap();
+        let rows: i64 = origin.conn.query_row("SELECT count(*) FROM names_brought", [], |row| row.get(0)).unwrap();
         assert_eq!(rows, 1, "of days before nothing is kept");
     }
 

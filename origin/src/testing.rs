@@ -386,6 +386,11 @@ pub(crate) fn impression(visitor: VisitorId, n: u32, received: Millis) -> Fact {
     fact(visitor, n, received, What::Action { insertion, verb: Verb::IMPRESSION, view_type: ViewType(1), entity })
 }
 
+/// An event of that name.
+pub(crate) fn tracked(of: VisitorId, n: u32, at: Millis, name: &str) -> Fact {
+    fact(of, n, at, What::Track { name: name.to_owned(), value: None, properties: None, order: None })
+}
+
 pub(crate) fn purchase(visitor: VisitorId, n: u32, received: Millis, value: Micros) -> Fact {
     let what = What::Track { name: PURCHASE.to_owned(), value: Some(value), properties: None, order: None };
     fact(visitor, n, received, what)

@@ -2,8 +2,8 @@
 //! one. Rows lie in partitions by the bucket of sampling, so that a sample is a few partitions; a partition's columns are
 //! tested whole, one after the other, without branches (MonetDB/X100, Boncz et al. 2005); segments are sets of rows.
 //!
-//! Columns know less than the store: of a history only how often in all, and when last. Where that does not decide, a row
-//! is *unsure* and the store is asked; the answers are then those of [`crate::filter::Filter::matches`], whose tests run here too.
+//! Columns know less than the store: of a history only how often in all, and when last, and that of the events under
+//! names that are counted ([`People::count_events`]). Where that does not decide, a row is *unsure* and the store is asked; the answers are then those of [`crate::filter::Filter::matches`], whose tests run here too.
 //!
 //! A row whose segments changed is written anew at the partition's end, and the old one is dead until the partition is
 //! packed: no segment is ever searched for a row.
@@ -14,19 +14,21 @@ mod numbers;
 mod partition;
 mod rows;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use crate::actions::Verb;
 use crate::attributes::{Token, Value};
 use crate::bucket::BUCKETS;
+use crate::fact;
+use crate::filter::Filter;
 use crate::ids::{Millis, VisitorId};
 use crate::limits;
 use crate::profile::Totals;
 use crate::segments::SegmentId;
 use crate::time::{HourStamp, Minute};
 
-pub use evaluate::{Asked, Found, Unkept};
+pub use evaluate::{Asked, Found};
 pub use form::{Unpacking, Used};
 use partition::Partition;
 
@@ -81,6 +83,8 @@ pub(crate) enum Key {
     /// The first hour in which it is in one less.
     Expires,
     MoreEvents,
+    /// Whether it did something under a name that is not counted.
+    UncountedEvents,
     Attribute(Token),
     /// How often an event happened, by the name's place.
     Count(u16),
@@ -153,7 +157,12 @@ pub struct People {
     partitions: Vec<Partition>,
     columns: BTreeMap<Key, usize>,
     texts: BTreeMap<Token, Texts>,
+    /// Names of events that are counted, with the number of each. `page` and `purchase` always are.
     events: BTreeMap<String, u16>,
+    /// Numbers given to names so far: none is given twice, as a row may still have a count under it.
+    event_numbers: u16,
+    /// Counted names that came after some rows were written: rows with uncounted events may lack their counts.
+    unsettled: BTreeSet<String>,
     places: Places,
 }
 
@@ -177,6 +186,19 @@ impl Places {
     }
 }
 
+/// Whether an event is counted whatever others are.
+fn is_always_counted(name: &str) -> bool {
+    name == fact::PAGE || name == fact::PURCHASE
+}
+
+/// Gives a name the next number, if one is left.
+fn number_event(events: &mut BTreeMap<String, u16>, numbers: &mut u16, name: &str) -> bool {
+    let Some(next) = numbers.checked_add(1) else { return false };
+    events.insert(name.to_owned(), *numbers);
+    *numbers = next;
+    true
+}
+
 /// A partition has no room: all of them are to be laid out anew, for more people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a partition is full")]
@@ -195,6 +217,8 @@ impl People {
             columns: BTreeMap::new(),
             texts: BTreeMap::new(),
             events: BTreeMap::new(),
+            event_numbers: 0,
+            unsettled: BTreeSet::new(),
             places: Places::default(),
         }
     }
@@ -321,15 +345,21 @@ impl People {
             let number = number.unwrap_or_else(|| self.texts.entry(*token).or_default().code(value));
             say(columns, Key::Attribute(*token), number);
         }
+        let mut uncounted = false;
         for (name, how_often, last) in row.events {
-            let next = u16::try_from(self.events.len()).unwrap_or(u16::MAX);
-            let place = match self.events.get(*name) {
-                Some(place) => *place,
-                None if self.events.len() >= limits::AUDIENCE_EVENTS => continue,
-                None => *self.events.entry((*name).to_owned()).or_insert(next),
-            };
-            say(columns, Key::Count(place), count(*how_often));
-            say(columns, Key::Last(place), last.0.into());
+            if is_always_counted(name) && !self.events.contains_key(*name) {
+                number_event(&mut self.events, &mut self.event_numbers, name);
+            }
+            match self.events.get(*name) {
+                Some(number) => {
+                    say(columns, Key::Count(*number), count(*how_often));
+                    say(columns, Key::Last(*number), last.0.into());
+                }
+                None => uncounted = true,
+            }
+        }
+        if uncounted {
+            say(columns, Key::UncountedEvents, 1);
         }
         for (verb, last) in row.actions {
             say(columns, Key::Acted(*verb), last.0.into());
@@ -343,6 +373,54 @@ impl People {
     pub fn expired(&self, hour: HourStamp) -> Vec<u64> {
         let Some(column) = self.columns.get(&Key::Expires) else { return Vec::new() };
         self.partitions.iter().flat_map(|partition| partition.at_most(*column, hour.0.into())).collect()
+    }
+
+    /// Counts these names of events from now on, and no others but `page` and `purchase`; whether that changes anything.
+    /// Until [`Self::settle`], a new name is unsure for people with uncounted events ([`Self::uncounted`]): write their
+    /// rows again.
+    pub fn count_events(&mut self, names: &BTreeSet<String>) -> bool {
+        let is_gone = |name: &&String| !names.contains(*name) && !is_always_counted(name);
+        let gone: Vec<String> = self.events.keys().filter(is_gone).cloned().collect();
+        gone.iter().for_each(|name| self.stop_counting(name));
+        let mut changed = !gone.is_empty();
+        for name in names.iter().filter(|name| !is_always_counted(name)) {
+            if !self.events.contains_key(name) && number_event(&mut self.events, &mut self.event_numbers, name) {
+                self.unsettled.insert(name.clone());
+                changed = true;
+            }
+        }
+        changed
+    }
+
+    /// A name's counts leave; its people have uncounted events from now on.
+    fn stop_counting(&mut self, name: &str) {
+        self.unsettled.remove(name);
+        let Some(number) = self.events.remove(name) else { return };
+        let counts = [Key::Count(number), Key::Last(number)].map(|key| self.columns.get(&key).copied());
+        let [Some(count), Some(last)] = counts else { return };
+        let next = self.columns.len();
+        let uncounted = *self.columns.entry(Key::UncountedEvents).or_insert(next);
+        self.partitions.iter_mut().for_each(|partition| partition.stop_counting(count, last, uncounted));
+    }
+
+    /// People with events under names that are not counted, while a name is unsettled; nobody else.
+    #[must_use]
+    pub fn uncounted(&self) -> Vec<u64> {
+        let Some(column) = self.columns.get(&Key::UncountedEvents).filter(|_| !self.unsettled.is_empty()) else {
+            return Vec::new();
+        };
+        self.partitions.iter().flat_map(|partition| partition.at_most(*column, i64::MAX)).collect()
+    }
+
+    /// Ends the doubt about new names, once the rows of [`Self::uncounted`] were written again.
+    pub fn settle(&mut self) {
+        self.unsettled.clear();
+    }
+
+    /// An event that a filter counts and these people do not, or not yet; `None` where all are counted.
+    #[must_use]
+    pub fn uncounted_of<'f>(&self, filter: &'f Filter) -> Option<&'f str> {
+        filter.events().find(|name| !self.events.contains_key(*name) || self.unsettled.contains(*name))
     }
 
     /// Bytes that they take, nearly.

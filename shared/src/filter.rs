@@ -52,6 +52,14 @@ impl Filter {
         self.root.holds(subject)
     }
 
+    /// The names of the events that it counts, without `page` and `purchase`.
+    pub fn events(&self) -> impl Iterator<Item = &str> {
+        self.counts.iter().filter_map(|question| match &question.what {
+            Counted::Event(name) => Some(name.as_str()),
+            _ => None,
+        })
+    }
+
     /// What it asks of a person's history, in order, each once. [`Subject::counts`] answers in this order.
     #[must_use]
     pub fn counts(&self) -> &[CountQuestion] {

@@ -292,8 +292,16 @@ pub const FILTER_LIST: usize = 256;
 pub const FILTER_TEXT_BYTES: usize = 16 * 1024;
 /// Different values of an attribute of texts that columns tell apart; of those that come later the store is asked.
 pub const AUDIENCE_TEXTS: usize = 65_000;
-/// Names of events that columns keep, those that came first.
+/// Names of events of one tenant that audiences count, besides `page` and `purchase`: each takes two columns. Of others
+/// the store is asked.
 pub const AUDIENCE_EVENTS: usize = 1_000;
+/// New names among them that pages of one visitor bring on one day, and pages of a whole tenant: strangers cannot use all
+/// of them up at once.
+pub const AUDIENCE_EVENTS_A_VISITOR: usize = 16;
+/// See [`AUDIENCE_EVENTS_A_VISITOR`].
+pub const AUDIENCE_EVENTS_A_DAY: usize = 200;
+/// Names of events that one request declares or takes back.
+pub const AUDIENCE_EVENTS_CHANGED: usize = AUDIENCE_EVENTS;
 /// Hours of a window in which people are to be reached, and until it begins.
 pub const SCHEDULE_HOURS: u32 = 8_784;
 /// Limited offers that an isolate knows to be given out before the origin says so.

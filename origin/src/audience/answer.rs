@@ -9,7 +9,7 @@ use causeway_shared::actions::Level;
 use causeway_shared::attributes::Kind;
 use causeway_shared::audience::estimate::{Figure, Look, Moments, Next, Plan};
 use causeway_shared::bucket::BUCKETS;
-use causeway_shared::columns::{Asked, Found, Measure, People, Unkept};
+use causeway_shared::columns::{Asked, Found, Measure, People};
 use causeway_shared::config::Problem;
 use causeway_shared::filter::{Answers, Filter, Words, parse};
 use causeway_shared::ids::{Millis, VisitorId};
@@ -44,9 +44,12 @@ pub enum AnswerError {
         /// People there are.
         all: u64,
     },
-    /// Columns do not keep what is asked for.
-    #[error(transparent)]
-    Unkept(#[from] Unkept),
+    /// Too many people would have to be read from the store for an event that is not counted.
+    #[error(
+        "audiences do not count the event `{0}`, and the store would have to be asked of {1} people, {UNSURE} at most: declare \
+         it (`causeway events declare`), and ask again in a while"
+    )]
+    Uncounted(String, usize),
     /// No precision that can be asked for.
     #[error("the precision is half an interval's width as a share of all people, {} to {}", limits::PRECISION.start(), limits::PRECISION.end())]
     Precision,
@@ -133,7 +136,7 @@ pub fn count(
     now: Millis,
 ) -> Result<Count, AnswerError> {
     let ask = |asked: &Asked<'_>, parts| asked.count(parts, buckets, measure);
-    let (population, as_of, parts) = in_parts(audience, tenant, filter, buckets, now, ask)?;
+    let (population, as_of, uncounted, parts) = in_parts(audience, tenant, filter, buckets, now, ask)?;
     let mut all = Count { population, as_of, ..Count::default() };
     for Found { people, sure, unsure, moments } in parts {
         all.people += people;
@@ -141,7 +144,7 @@ pub fn count(
         all.unsure.extend(unsure.into_iter().map(|person| PersonNo(signed(person))));
         all.moments = all.moments.plus(moments);
     }
-    within_bounds(all.unsure.len()).map(|()| all)
+    within_bounds(all.unsure.len(), uncounted).map(|()| all)
 }
 
 /// Finds who is meant, of some buckets.
@@ -155,7 +158,7 @@ pub fn members(
     buckets: &Range<u16>,
     now: Millis,
 ) -> Result<Members, AnswerError> {
-    let (_, as_of, parts) = in_parts(audience, tenant, filter, buckets, now, |asked, parts| {
+    let (_, as_of, uncounted, parts) = in_parts(audience, tenant, filter, buckets, now, |asked, parts| {
         let mut some = Members::default();
         asked.each(parts, buckets, |person, master, sure| match sure {
             true => some.sure.push(master),
@@ -168,12 +171,21 @@ pub fn members(
         all.sure.extend(some.sure);
         all.unsure.extend(some.unsure);
     }
-    within_bounds(all.unsure.len()).map(|()| all)
+    within_bounds(all.unsure.len(), uncounted).map(|()| all)
 }
 
-fn within_bounds(unsure: usize) -> Result<(), AnswerError> {
-    if unsure > UNSURE { Err(AnswerError::TooMany(unsure)) } else { Ok(()) }
+/// `uncounted` is an event of the filter that is not counted.
+fn within_bounds(unsure: usize, uncounted: Option<String>) -> Result<(), AnswerError> {
+    match uncounted {
+        _ if unsure <= UNSURE => Ok(()),
+        Some(name) => Err(AnswerError::Uncounted(name, unsure)),
+        None => Err(AnswerError::TooMany(unsure)),
+    }
 }
+
+/// How many people a tenant has, up to when what was committed is in that, an event of the filter that is not counted, and
+/// the answer of each part.
+type Parts<T> = (u64, Millis, Option<String>, Vec<T>);
 
 /// Asks all partitions of some buckets, a thread for each share of them.
 fn in_parts<T: Send>(
@@ -183,19 +195,20 @@ fn in_parts<T: Send>(
     buckets: &Range<u16>,
     now: Millis,
     ask: impl Fn(&Asked<'_>, Range<usize>) -> T + Sync,
-) -> Result<(u64, Millis, Vec<T>), AnswerError> {
+) -> Result<Parts<T>, AnswerError> {
     let columns = audience.read();
     let (done, all) = columns.building;
     let as_of = columns.as_of.ok_or(AnswerError::Building { done, all })?;
-    let Some(people) = columns.of_tenant.get(&tenant) else { return Ok((0, as_of, Vec::new())) };
-    let asked = people.ask(filter, Minute::at(now))?;
+    let Some(people) = columns.of_tenant.get(&tenant) else { return Ok((0, as_of, None, Vec::new())) };
+    let asked = people.ask(filter, Minute::at(now));
+    let uncounted = people.uncounted_of(filter).map(str::to_owned);
     let partitions = people.partitions_of(buckets);
     let threads =
         std::thread::available_parallelism().map_or(1, NonZero::get).min(THREADS).min(partitions.len() / 8 + 1);
     let share = partitions.len().div_ceil(threads).max(1);
     let parts = partitions.clone().step_by(share).map(|from| from..(from + share).min(partitions.end));
     if threads == 1 {
-        return Ok((people.len(), as_of, parts.map(|part| ask(&asked, part)).collect()));
+        return Ok((people.len(), as_of, uncounted, parts.map(|part| ask(&asked, part)).collect()));
     }
     let (asked, ask) = (&asked, &ask);
     let answers = std::thread::scope(|scope| {
@@ -204,7 +217,7 @@ fn in_parts<T: Send>(
         let failed = |_| StoreError::Corrupt { what: "columns" };
         threads.into_iter().map(|thread| thread.join().map_err(failed)).collect::<Result<_, _>>()
     })?;
-    Ok((people.len(), as_of, answers))
+    Ok((people.len(), as_of, uncounted, answers))
 }
 
 /// Of some people those that the store says are meant, by their oldest visitors.

@@ -1,6 +1,6 @@
 //! Keeps the columns as the store is: reads their file or builds them, and then writes the rows anew of whoever changed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -14,6 +14,7 @@ use super::keep::{self, Keeping, Of};
 use super::{Audience, Columns, KEPT};
 use crate::audience::person::{self, Someone};
 use crate::clock;
+use crate::names::events;
 use crate::store::{self, PersonNo, StoreError, TenantNo};
 
 /// How long it waits when nothing changed.
@@ -42,6 +43,10 @@ pub struct Follower {
     of: Of,
     /// Who was in a segment that is over by an hour, and is still to be read.
     expiring: (HourStamp, Vec<PersonNo>),
+    /// Which names of events the columns count, by its revision; `None` until it is compared.
+    event_names: Option<i64>,
+    /// People with uncounted events, whose rows are written again as a name that is counted now may be among them.
+    recounting: Vec<PersonNo>,
     /// The newest change that is in the file.
     kept: i64,
     /// The newest with which somebody was erased.
@@ -70,7 +75,9 @@ impl Follower {
         let conn = store::open_readonly(data)?;
         let of = Of { restore: 0, epoch: 0, seq: 0, hour: HourStamp(0) };
         let (data, expiring) = (data.to_owned(), (HourStamp(0), Vec::new()));
-        Ok(Self { data, conn, audience, doing: Doing::Nothing, of, expiring, kept: 0, erased: 0, failed: None })
+        let (event_names, recounting, failed) = (None, Vec::new(), None);
+        let doing = Doing::Nothing;
+        Ok(Self { data, conn, audience, doing, of, expiring, event_names, recounting, kept: 0, erased: 0, failed })
     }
 
     /// One step; whether another is to follow at once.
@@ -88,8 +95,39 @@ impl Follower {
             // By a clock that was ahead segments ended that have not.
             return self.begin(now).map(|()| true);
         }
-        let more = self.expire(hour)?;
+        let more = self.follow_event_names(now)? | self.expire(hour)?;
         Ok(self.catch_up(now)? || more)
+    }
+
+    /// Counts the names of events that the store says; whether there are more rows to be written again for that.
+    fn follow_event_names(&mut self, now: Millis) -> Result<bool, StoreError> {
+        let tx = self.conn.transaction()?;
+        let revision = events::revision(&tx)?;
+        if self.event_names == Some(revision) && self.recounting.is_empty() {
+            return Ok(false);
+        }
+        if self.event_names != Some(revision) {
+            let names = events::load(&tx)?;
+            let mut columns = self.audience.write();
+            let changed = count_events(&mut columns, names);
+            let uncounted = columns.of_tenant.values().flat_map(People::uncounted);
+            self.recounting = uncounted.map(|person| PersonNo(store::signed(person))).collect();
+            self.event_names = Some(revision);
+            if changed && matches!(self.doing, Doing::Keeping(..)) {
+                // Rows that are in the file already are of other names.
+                self.doing = Doing::Following;
+            }
+        }
+        let from = self.recounting.len().saturating_sub(SOME as usize);
+        let read = read(&tx, self.recounting.get(from..).unwrap_or_default())?;
+        tx.commit()?;
+        self.recounting.truncate(from);
+        let mut columns = self.audience.write();
+        put(&mut columns, &read, now);
+        if self.recounting.is_empty() {
+            columns.of_tenant.values_mut().for_each(People::settle);
+        }
+        Ok(!self.recounting.is_empty())
     }
 
     /// From the file, if it is of this store and the store still has the changes since.
@@ -102,7 +140,7 @@ impl Follower {
             return if audience.is_stopping() { Ok(()) } else { self.begin(now) };
         };
         self.audience.write().of_tenant = of_tenant;
-        (self.doing, self.of, self.kept) = (Doing::Following, of, of.seq);
+        (self.doing, self.of, self.kept, self.event_names) = (Doing::Following, of, of.seq, None);
         Ok(())
     }
 
@@ -117,6 +155,9 @@ impl Follower {
             columns.building.1 += u64::from(people);
             columns.of_tenant.insert(tenant, People::laid_out_for(people.into()));
         }
+        count_events(&mut columns, events::load(&tx)?);
+        columns.of_tenant.values_mut().for_each(People::settle);
+        (self.event_names, self.recounting) = (Some(events::revision(&tx)?), Vec::new());
         *self.audience.write() = columns;
         self.expiring = (HourStamp(0), Vec::new());
         // What is not in the file is all of them.
@@ -206,6 +247,8 @@ impl Follower {
         let failed = |source| StoreError::Directory { path: self.data.clone(), source };
         let columns = self.audience.read();
         match &mut self.doing {
+            // A file has no names in doubt.
+            Doing::Following if !self.recounting.is_empty() => return Ok(false),
             Doing::Following => {
                 let keeping = Keeping::begin(&self.data, self.of, &columns).map_err(failed)?;
                 self.doing = Doing::Keeping(Box::new(keeping), self.of);
@@ -319,6 +362,15 @@ fn read(conn: &Connection, people: &[PersonNo]) -> Result<Read, StoreError> {
     people.iter().map(one).collect()
 }
 
+/// Has all tenants' people count these names of events; whether that changes anything.
+fn count_events(columns: &mut Columns, names: BTreeMap<TenantNo, BTreeSet<String>>) -> bool {
+    columns.event_names = names;
+    let Columns { of_tenant, event_names, .. } = columns;
+    let none = BTreeSet::new();
+    let of = |(tenant, people): (&TenantNo, &mut People)| people.count_events(event_names.get(tenant).unwrap_or(&none));
+    of_tenant.iter_mut().map(of).fold(false, |changed, one| changed | one)
+}
+
 /// Writes rows anew; whether there was no room for one.
 fn put(columns: &mut Columns, read: &Read, now: Millis) -> bool {
     let mut full = false;
@@ -332,7 +384,13 @@ fn put(columns: &mut Columns, read: &Read, now: Millis) -> bool {
             }
         }
         if let Some(someone) = someone {
-            let people = columns.of_tenant.entry(someone.tenant).or_insert_with(|| People::laid_out_for(0));
+            let Columns { of_tenant, event_names, .. } = &mut *columns;
+            let people = of_tenant.entry(someone.tenant).or_insert_with(|| {
+                let mut people = People::laid_out_for(0);
+                people.count_events(event_names.get(&someone.tenant).unwrap_or(&BTreeSet::new()));
+                people.settle();
+                people
+            });
             full |= someone.row(now, |row| people.put(row)).is_err();
         }
     }

@@ -20,7 +20,7 @@ use crate::store::{TenantNo, signed, unsigned};
 /// The file's name, in the data directory.
 const NAME: &str = "columns";
 /// What a file of this form begins with.
-const FORM: &[u8] = b"causeway columns 2\n";
+const FORM: &[u8] = b"causeway columns 3\n";
 /// A block's bytes at most: 65,536 rows of a thousand columns.
 const MOST: u32 = 1 << 30;
 

@@ -17,6 +17,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, Transaction
 use serde_json::{Value, json};
 
 use super::answer;
+use crate::names::events::{self, EventNameError};
 use crate::read::{self, View};
 use crate::segments;
 use crate::store::{StoreError, TenantNo, signed, unsigned, visitor_at};
@@ -68,9 +69,21 @@ pub enum KeepError {
     /// Too many.
     #[error("a tenant keeps {} audiences at most: drop one", limits::AUDIENCES)]
     TooMany,
+    /// Events of the filter cannot be counted.
+    #[error(transparent)]
+    Events(EventNameError),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl From<EventNameError> for KeepError {
+    fn from(e: EventNameError) -> Self {
+        match e {
+            EventNameError::Store(e) => Self::Store(e),
+            e => Self::Events(e),
+        }
+    }
 }
 
 impl From<rusqlite::Error> for KeepError {
@@ -127,6 +140,10 @@ impl Kept {
             return Err(KeepError::TooMany);
         }
         self.refuse_circle(&tx, tenant)?;
+        let filter = self.filter.as_ref().map(|text| answer::stored(&tx, tenant, text)).transpose()?;
+        if let (Some(Ok(filter)), Some(now)) = (filter, self.due) {
+            events::declare_of(&tx, self.tenant, &filter, now)?;
+        }
         let due = self.due.map(signed);
         let values = (self.tenant.0, self.segment.0, &self.filter, self.hours, self.every_hours, due);
         tx.prepare_cached(KEEP)?.execute(values)?;

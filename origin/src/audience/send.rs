@@ -7,10 +7,11 @@ use causeway_shared::limits;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 use serde_json::{Value, json};
 
-use super::answer::Lines;
+use super::answer::{self, Lines};
 use super::webhook::Webhook;
 use crate::catalogue;
 use crate::experiment::results;
+use crate::names::events::{self, EventNameError};
 use crate::store::{StoreError, TenantNo, signed, unsigned, visitor_at};
 use crate::tenants::{Known, Tenants};
 
@@ -126,9 +127,21 @@ pub enum SendError {
     /// Too many.
     #[error("a tenant has {} sends at most", limits::SENDS)]
     TooMany,
+    /// Events of the filter cannot be counted.
+    #[error(transparent)]
+    Events(EventNameError),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl From<EventNameError> for SendError {
+    fn from(e: EventNameError) -> Self {
+        match e {
+            EventNameError::Store(e) => Self::Store(e),
+            e => Self::Events(e),
+        }
+    }
 }
 
 impl From<rusqlite::Error> for SendError {
@@ -180,6 +193,9 @@ impl Send {
                 return Err(SendError::TooMany);
             }
             let Terms { filter, count, experiment, webhook, per_second } = terms;
+            if let Ok(filter) = answer::stored(&tx, tenant, filter)? {
+                events::declare_of(&tx, tenant.no, &filter, now)?;
+            }
             let (no, random, now) = (tenant.no.0, random.cast_signed(), signed(now));
             tx.execute(PUT, (no, name, filter, count, experiment, webhook, per_second, random, now))?;
         }

@@ -13,8 +13,9 @@ use serde_json::{Value as Json, json};
 use super::answer::Sampling;
 use super::follow::Follower;
 use super::{Audience, answer, person};
+use crate::names::events;
 use crate::store::PersonNo;
-use crate::testing::{NOW, Origin, fact, impression, ordered, page, purchase, visitor, withdrawal};
+use crate::testing::{NOW, Origin, fact, impression, ordered, page, purchase, tracked, visitor, withdrawal};
 
 /// A store, and columns that follow it when they are told to.
 struct World {
@@ -442,4 +443,51 @@ fn who_was_last_seen_before_events_were_kept_is_read_all_the_same() {
     world.origin.conn.execute("UPDATE visitors SET events = x''", []).unwrap();
     world.follow();
     assert_eq!(world.count(&json!({ "devices": 1 })), 2);
+}
+
+#[test]
+fn strangers_who_use_up_the_names_of_events_keep_no_audience_from_its_answer() {
+    let mut world = World::new();
+    let asked = |name: &str| json!({ format!("events.{name}"): {"$count": {"$gte": 1}} });
+    // The reported input: 17 visitors send 64 names each, and the tenant's own event comes after them.
+    for n in 0..17 {
+        let junk = (0..64).map(|at| tracked(visitor(n), at, NOW, &format!("junk_{n}_{at}")));
+        let facts: Vec<Fact> = junk.collect();
+        world.origin.send("demo", &facts);
+        world.follow();
+    }
+    let late = (100..130).map(|n| tracked(visitor(n), 1, NOW, "signup"));
+    let facts: Vec<Fact> = late.chain((130..140).map(|n| page(visitor(n), 1, NOW))).collect();
+    world.origin.send("demo", &facts);
+    world.follow();
+    assert_eq!((world.count(&asked("signup")), world.count(&asked("junk_16_63"))), (30, 1));
+    let unsure = |world: &World, name: &str| {
+        let tenant = world.origin.tenant("demo");
+        let filter = answer::filter(&world.origin.conn, tenant, &asked(name)).unwrap().unwrap();
+        answer::members(&world.audience, tenant.no, &filter, &(0..BUCKETS), world.origin.now).unwrap().unsure.len()
+    };
+    assert_eq!(unsure(&world, "signup"), 17 + 30, "the store is asked of those with uncounted events alone");
+
+    // Declared, it is counted for those too who did it before, and a file of columns says the same.
+    let (tenant, now) = (world.origin.tenant("demo").no, world.origin.now);
+    events::declare(&mut world.origin.conn, tenant, &["signup".to_owned()].into(), now).unwrap();
+    world.follow();
+    assert_eq!((world.count(&asked("signup")), unsure(&world, "signup")), (30, 0));
+    world.keep();
+    let mut again = World::of(world.origin);
+    again.follow();
+    assert_eq!((again.count(&asked("signup")), unsure(&again, "signup")), (30, 0));
+
+    // A name that is taken back while the file is written is in no answer of it.
+    assert!(again.follower.keep().unwrap());
+    let (given, of) = (again.origin.given(), again.origin.tenant("demo").clone());
+    let said = crate::audit::Said::by("cli");
+    events::forget(&mut again.origin.conn, &again.origin.rules, given, &of, &["signup".to_owned()].into(), &said)
+        .unwrap();
+    again.follow();
+    again.keep();
+    assert_eq!((again.count(&asked("signup")), unsure(&again, "signup")), (30, 17 + 30));
+    let mut last = World::of(again.origin);
+    last.follow();
+    assert_eq!((last.count(&asked("signup")), unsure(&last, "signup")), (30, 17 + 30));
 }

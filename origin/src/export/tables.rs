@@ -320,6 +320,7 @@ pub const TABLES: [Table; 40] = [
         ),
     ),
     table("attribute_names", "token u16, name text, kind u8", Place::Tenant("token")),
+    table("event_names", "name text, source u8, since_ms=since uint", Place::Tenant("name")),
     table(
         "segments",
         "visitor visitor, segment u32, expiry_hour u32?, attributes text, written_ms uint, source u32",

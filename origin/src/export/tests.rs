@@ -123,6 +123,8 @@ fn life(origin: &mut Origin, seed: u8) -> Vec<(&'static str, Fact)> {
         let facts: Vec<Fact> = some.iter().map(|(_, fact)| fact.clone()).collect();
         if facts.iter().any(is_admins) { origin.admin(some[0].0, &facts) } else { drop(origin.send(some[0].0, &facts)) }
     }
+    let demo = origin.tenant("demo").no;
+    crate::names::events::declare(&mut origin.conn, demo, &["signup".to_owned()].into(), NOW).unwrap();
     // A change that says who and why.
     let [one, two] = [visitor(28), visitor(29)];
     let what = What::Evidence {

@@ -19,7 +19,7 @@ use serde_json::{Value as Json, json};
 use crate::backlog::Backlog;
 use crate::intake::{Checked, Record};
 use crate::read::{self, View};
-use crate::testing::{NOW, Origin, fact, page, purchase, visitor};
+use crate::testing::{NOW, Origin, fact, page, purchase, tracked, visitor};
 use crate::{erase, group, names};
 
 #[test]
@@ -82,10 +82,6 @@ fn of_a_profile_that_cannot_be_read_the_row_is_named() {
     let committed = group::commit(&mut origin.conn, &origin.rules, &origin.metrics, given, &[Arc::new(record)], &[]);
     let error = committed.err().unwrap();
     assert!(crate::chain(&error).contains(&format!("row {row} of `visitors`")), "{}", crate::chain(&error));
-}
-
-fn tracked(of: VisitorId, n: u32, at: Millis, name: &str) -> Fact {
-    fact(of, n, at, What::Track { name: name.to_owned(), value: None, properties: None, order: None })
 }
 
 fn said(of: VisitorId, n: u32, name: &str, value: &str) -> Fact {

@@ -177,6 +177,7 @@ mod tests {
             include_str!("admin.rs"),
             include_str!("segments.rs"),
             include_str!("attributes.rs"),
+            include_str!("events.rs"),
             include_str!("audience.rs"),
             include_str!("sends.rs"),
             include_str!("audit.rs"),

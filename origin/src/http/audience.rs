@@ -209,7 +209,7 @@ fn unkept(e: &KeepError) -> ApiError {
         KeepError::Hours => ApiError::field("hours", "bad_hours", e.to_string()),
         KeepError::Every(_) => ApiError::field("every_hours", "bad_hours", e.to_string()),
         KeepError::Itself(_) | KeepError::Circle(_) => ApiError::field("filter", "asks_itself", e.to_string()),
-        KeepError::TooMany => ApiError::new(StatusCode::CONFLICT, "too_many", e.to_string()),
+        KeepError::TooMany | KeepError::Events(_) => ApiError::new(StatusCode::CONFLICT, "too_many", e.to_string()),
         KeepError::Store(e) => ApiError::unwritten(e),
     }
 }
@@ -283,7 +283,7 @@ fn refused(e: AnswerError) -> ApiError {
     let message = e.to_string();
     match e {
         AnswerError::Building { .. } => ApiError::unavailable("building", message),
-        AnswerError::Unkept(_) => ApiError::field("filter", "unkept", message),
+        AnswerError::Uncounted(..) => ApiError::field("filter", "uncounted", message),
         AnswerError::TooMany(_) => ApiError::field("filter", "too_wide", message),
         AnswerError::Precision => ApiError::field("precision", "bad_precision", message),
         AnswerError::Store(e) => ApiError::unread(&e),

@@ -129,7 +129,7 @@ fn refused(e: &SendError) -> ApiError {
         SendError::Experiment(_) => ApiError::field("experiment", "unknown_experiment", message),
         SendError::Webhook => ApiError::field("webhook", "no_webhook", message),
         SendError::Other(_) => ApiError::new(StatusCode::CONFLICT, "other_terms", message),
-        SendError::TooMany => ApiError::new(StatusCode::CONFLICT, "too_many", message),
+        SendError::TooMany | SendError::Events(_) => ApiError::new(StatusCode::CONFLICT, "too_many", message),
         SendError::Store(e) => ApiError::unwritten(e),
     }
 }

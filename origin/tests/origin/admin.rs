@@ -296,6 +296,47 @@ fn names_of_attributes_are_taken_back_over_http_and_by_a_command_that_shows_its_
 }
 
 #[test]
+fn names_of_events_are_listed_declared_and_taken_back_over_http_and_by_commands() {
+    let place = Place::new();
+    let token = place.token("operator");
+    let origin = place.serve();
+    let header = [("authorization", format!("Bearer {token}"))];
+    let call = |method: &str, path: &str, body: serde_json::Value| {
+        origin.call(method, &format!("/admin/v1/{path}?tenant=demo"), &header, body.to_string().as_bytes())
+    };
+    let names = || {
+        let told = origin.admin(&token, "events?tenant=demo").json();
+        told["names"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| format!("{} {}", one["name"], one["source"]))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(), [""; 0]);
+    assert_eq!(call("POST", "events/declare", json!({ "names": ["signup", "saved"] })).json()["done"], true);
+    assert_eq!(call("POST", "events/declare", json!({ "names": ["page"] })).code(), "bad_names");
+    let kept = json!({ "filter": { "events.bought": { "$count": { "$gte": 1 } } }, "hours": 48 });
+    assert_eq!(call("PUT", "audiences/7", kept).status, 202);
+    let all = ["\"bought\" \"declared\"", "\"saved\" \"declared\"", "\"signup\" \"declared\""];
+    assert_eq!(names(), all);
+    let used = call("POST", "events/forget", json!({ "names": ["signup", "bought"] }));
+    assert_eq!((used.status, used.code()), (409, "in_use".to_owned()));
+    let plan = call("POST", "events/forget", json!({ "names": ["signup"], "dry_run": true })).json();
+    assert_eq!((&plan["done"], names().len()), (&json!(false), 3));
+    let done = call("POST", "events/forget", json!({ "names": ["signup"], "reason": "strangers' name" })).json();
+    assert_eq!((&done["done"], names()), (&json!(true), all[..2].iter().map(|name| (*name).to_owned()).collect()));
+    let args = ["events", "forget", "saved", "--tenant", "demo"];
+    assert_eq!((&place.json(&args)["done"], names().len()), (&json!(false), 2));
+    assert_eq!(place.json(&[&args[..], &["--yes"]].concat())["done"], true);
+    place.json(&["events", "declare", "again", "--tenant", "demo"]);
+    let told = place.json(&["events", "names", "--tenant", "demo"]);
+    assert_eq!([&told[0]["name"], &told[1]["name"]], [&json!("again"), &json!("bought")]);
+    let trail = place.json(&["audit", "--tenant", "demo"]);
+    assert_eq!([&trail[1]["what"], &trail[1]["object"]], [&json!("forget_event"), &json!("signup")]);
+}
+
+#[test]
 fn of_two_who_write_a_new_attribute_at_once_one_is_told_that_the_other_was_first() {
     let place = Place::new();
     let token = place.token("operator");

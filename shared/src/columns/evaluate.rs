@@ -5,7 +5,7 @@ use std::ops::{Range, RangeInclusive};
 
 use super::numbers::Numbers;
 use super::partition::Partition;
-use super::{Key, Measure, People};
+use super::{Key, Measure, People, is_always_counted};
 use crate::audience::estimate::Moments;
 use crate::filter::{Condition, CountQuestion, Counted, Field, Filter, Join, Node, Read, Test, read_value};
 use crate::ids::VisitorId;
@@ -17,14 +17,6 @@ use crate::time::Minute;
 const NO: u8 = 0;
 const YES: u8 = 1;
 const UNSURE: u8 = 2;
-
-/// Columns do not keep what a filter asks for.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the event `{0}` is not one of the {most} names that audiences keep: nobody's is counted",
-    most = limits::AUDIENCE_EVENTS
-)]
-pub struct Unkept(pub String);
 
 /// A filter, ready to be asked of partitions.
 #[derive(Debug)]
@@ -101,32 +93,23 @@ struct Said {
 
 impl People {
     /// Makes a filter ready, for a time.
-    ///
-    /// # Errors
-    /// [`Unkept`].
-    pub fn ask<'p>(&'p self, filter: &'p Filter, now: Minute) -> Result<Asked<'p>, Unkept> {
-        let plan = self.plan(&filter.root, &filter.counts, now)?;
-        Ok(Asked { people: self, plan })
+    #[must_use]
+    pub fn ask<'p>(&'p self, filter: &'p Filter, now: Minute) -> Asked<'p> {
+        Asked { people: self, plan: self.plan(&filter.root, &filter.counts, now) }
     }
 
-    fn plan<'p>(&'p self, node: &'p Node, counts: &'p [CountQuestion], now: Minute) -> Result<Plan<'p>, Unkept> {
+    fn plan<'p>(&'p self, node: &'p Node, counts: &'p [CountQuestion], now: Minute) -> Plan<'p> {
         match node {
             Node::Leaf(condition) => self.leaf(condition, counts, now),
             Node::Group(join, nodes) => {
-                let nodes = nodes.iter().map(|node| self.plan(node, counts, now));
-                Ok(Plan::Group(*join, nodes.collect::<Result<_, _>>()?))
+                Plan::Group(*join, nodes.iter().map(|node| self.plan(node, counts, now)).collect())
             }
         }
     }
 
-    fn leaf<'p>(
-        &'p self,
-        condition: &'p Condition,
-        counts: &'p [CountQuestion],
-        now: Minute,
-    ) -> Result<Plan<'p>, Unkept> {
+    fn leaf<'p>(&'p self, condition: &'p Condition, counts: &'p [CountQuestion], now: Minute) -> Plan<'p> {
         let Condition { field, negated, test } = condition;
-        Ok(match (*field, test) {
+        match (*field, test) {
             (Field::Attribute(token, _), _) if field.is_text() => self.coded(token, test, *negated),
             (Field::Attribute(token, _), _) => self.number(Key::Attribute(token), test, false, *negated),
             (Field::Segments, Test::Numbers(all)) => {
@@ -138,12 +121,12 @@ impl People {
             (Field::FirstSeen, _) => self.number(Key::FirstSeen, test, false, *negated),
             (Field::LastSeen, _) => self.number(Key::LastSeen, test, false, *negated),
             (Field::Count(at), _) => match counts.get(at as usize) {
-                Some(question) => self.count(question, test, *negated, now)?,
+                Some(question) => self.count(question, test, *negated, now),
                 None => Plan::All(NO),
             },
             // Of a page, a place or a device: an audience has none.
             _ => Plan::All((*negated).into()),
-        })
+        }
     }
 
     /// A number; `absent` where a row without one counts as 0.
@@ -180,29 +163,22 @@ impl People {
         Plan::Coded { column: *column, says, absent: negated.into() }
     }
 
-    fn count<'p>(
-        &'p self,
-        question: &'p CountQuestion,
-        test: &'p Test,
-        negated: bool,
-        now: Minute,
-    ) -> Result<Plan<'p>, Unkept> {
+    fn count<'p>(&'p self, question: &'p CountQuestion, test: &'p Test, negated: bool, now: Minute) -> Plan<'p> {
         let name = match (&question.what, question.within) {
-            (Counted::Pages, None) => return Ok(self.number(Key::Pages, test, true, negated)),
-            (Counted::Purchases, None) => return Ok(self.number(Key::Purchases, test, true, negated)),
+            (Counted::Pages, None) => return self.number(Key::Pages, test, true, negated),
+            (Counted::Purchases, None) => return self.number(Key::Purchases, test, true, negated),
             (Counted::Action { verb, of }, within) => {
                 let from = within.map_or(0, |within| within.range(now).0.0);
                 // How many, of which ads, and whether the oldest were trimmed meanwhile, the store knows.
                 let some = if of.is_none() && within.is_some() { some(test, negated) } else { UNSURE };
                 let to = within.map_or(0, |within| within.range(now).1.0);
-                return Ok(self.last(Key::Acted(*verb), from, to, test, negated, some));
+                return self.last(Key::Acted(*verb), from, to, test, negated, some);
             }
             (Counted::Pages, Some(_)) => "page",
             (Counted::Purchases, Some(_)) => crate::fact::PURCHASE,
             (Counted::Event(name), _) => name,
         };
         let plan = match (self.events.get(name), question.within) {
-            (None, _) if self.events.len() >= limits::AUDIENCE_EVENTS => return Err(Unkept(name.to_owned())),
             (None, _) => Plan::All(never(test, negated)),
             (Some(place), None) => self.number(Key::Count(*place), test, true, negated),
             (Some(place), Some(within)) => {
@@ -210,10 +186,12 @@ impl People {
                 self.last(Key::Last(*place), from.0, to.0, test, negated, some(test, negated))
             }
         };
-        Ok(match self.columns.get(&Key::MoreEvents) {
-            Some(column) => Plan::Unless { column: *column, then: Box::new(plan) },
-            None => plan,
-        })
+        let is_counted = self.events.contains_key(name) && !self.unsettled.contains(name);
+        // Nobody's first page or purchase makes a row of uncounted events unsure.
+        let in_doubt = (!is_counted && !is_always_counted(name)).then_some(Key::UncountedEvents);
+        let columns = [Some(Key::MoreEvents), in_doubt].into_iter().flatten();
+        let columns = columns.filter_map(|key| self.columns.get(&key).copied());
+        columns.fold(plan, |plan, column| Plan::Unless { column, then: Box::new(plan) })
     }
 
     fn last(&self, key: Key, from: u32, to: u32, test: &Test, negated: bool, happened: u8) -> Plan<'_> {

@@ -6,7 +6,7 @@
 //! segments, and each one's id, and its rows as a list (0) or as bits (1). Numbers of a fixed width have the lowest byte first,
 //! all others are packed ([`crate::packed`]).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::numbers::{Codes, Numbers};
 use super::partition::Partition;
@@ -40,7 +40,7 @@ impl People {
         partition.to_bytes()
     }
 
-    /// What stands for all partitions; to be written after the last of them, with the texts that their people have. Another
+    /// What stands for all partitions, without an unsettled name; to be written after the last of them, with the texts that their people have. Another
     /// may be of somebody who is erased: its place is empty.
     #[must_use]
     pub fn pack_names(&self, Used(used): &Used) -> Vec<u8> {
@@ -61,8 +61,12 @@ impl People {
         }
         let mut names: Vec<(u16, &String)> = self.events.iter().map(|(name, place)| (*place, name)).collect();
         names.sort_unstable();
+        packed::put(&mut to, self.event_numbers.into());
         packed::put(&mut to, names.len() as u64);
-        names.iter().for_each(|(_, name)| packed::put_row(&mut to, name.as_bytes()));
+        for (number, name) in names {
+            packed::put(&mut to, number.into());
+            packed::put_row(&mut to, name.as_bytes());
+        }
         to
     }
 
@@ -113,15 +117,18 @@ impl Unpacking {
                 }
             }
         }
+        let event_numbers = u16::try_from(from.number()?).ok()?;
         let mut events = BTreeMap::new();
-        for place in 0..from.count(u16::MAX.into())? {
-            let name = std::str::from_utf8(from.row()?).ok()?;
-            events.insert(name.to_owned(), u16::try_from(place).ok()?);
+        for _ in 0..from.count(event_numbers.into())? {
+            let number = u16::try_from(from.number()?).ok().filter(|number| *number < event_numbers)?;
+            events.insert(std::str::from_utf8(from.row()?).ok()?.to_owned(), number);
         }
+        let unsettled = BTreeSet::new();
         let width = usize::from(BUCKETS).checked_div(self.0.len())?;
         let starts = (0..usize::from(BUCKETS)).step_by(width.max(1));
         let is_laid_out = self.0.iter().map(Partition::first_bucket).eq(starts);
-        let mut people = People { partitions: self.0, columns, texts, events, places: Places::default() };
+        let mut people =
+            People { partitions: self.0, columns, texts, events, event_numbers, unsettled, places: Places::default() };
         people.find_places();
         (from.is_empty() && is_laid_out).then_some(people)
     }
@@ -144,6 +151,7 @@ impl Key {
             Self::Count(place) => (11, place),
             Self::Last(place) => (12, place),
             Self::Acted(verb) => (13, verb.0.into()),
+            Self::UncountedEvents => (14, 0),
         };
         to.push(code);
         packed::put(to, of.into());
@@ -167,6 +175,7 @@ impl Key {
             11 => Self::Count(of),
             12 => Self::Last(of),
             13 => Self::Acted(Verb(u8::try_from(of).ok()?)),
+            14 => Self::UncountedEvents,
             _ => return None,
         })
     }

@@ -139,6 +139,25 @@ impl Partition {
         (0..self.rows()).filter_map(move |slot| column?.get(slot))
     }
 
+    /// Empties the two columns of an event's counts, and marks in a third column the rows that had a count.
+    pub(super) fn stop_counting(&mut self, count: usize, last: usize, uncounted: usize) {
+        let had = |slot: &usize| self.columns.get(count).is_some_and(|column| column.get(*slot).is_some());
+        let slots: Vec<usize> = (0..self.rows()).filter(had).collect();
+        if slots.is_empty() {
+            return;
+        }
+        if self.columns.len() <= uncounted {
+            self.columns.resize(uncounted + 1, Numbers::default());
+        }
+        for (place, column) in self.columns.iter_mut().enumerate() {
+            if place == count || place == last {
+                *column = Numbers::default();
+            } else if place == uncounted {
+                slots.iter().for_each(|slot| column.put(*slot, Some(1)));
+            }
+        }
+    }
+
     /// Leaves dead rows out: all others move together.
     pub(super) fn pack(&mut self) {
         let stays: Vec<bool> = self.buckets.iter().map(|bucket| *bucket != DEAD).collect();

@@ -242,7 +242,7 @@ fn columns(options: &Options, json: bool, stop: &Stop) -> Result<()> {
 
 /// Who is found, by so many threads.
 fn ask(people: &People, filter: &Filter, buckets: &Range<u16>, threads: usize) -> Result<Found> {
-    let asked = people.ask(filter, NOW)?;
+    let asked = people.ask(filter, NOW);
     let partitions = people.partitions_of(buckets);
     let share = partitions.len().div_ceil(threads).max(1);
     let parts = partitions.clone().step_by(share).map(|from| from..(from + share).min(partitions.end));
@@ -265,7 +265,7 @@ fn stream(people: &People) -> Result<f64> {
     let mut file = tempfile::tempfile()?;
     let start = Instant::now();
     let mut members = Vec::new();
-    people.ask(&filter, NOW)?.each(0..people.partitions(), &(0..BUCKETS), |_, master, _| members.push(master));
+    people.ask(&filter, NOW).each(0..people.partitions(), &(0..BUCKETS), |_, master, _| members.push(master));
     for some in members.chunks(2_000) {
         let text = some.iter().fold(String::new(), |text, member| Lines::Ndjson.one(text, *member));
         file.write_all(text.as_bytes())?;
