@@ -276,7 +276,7 @@ const TENANT: &[(&str, &str, &str)] = &[
     (
         "attribute_names",
         "\"pages\"",
-        "Who may bring new names of attributes, of which a tenant has 10,000 for ever, each with the type of its first value. `pages`: pages too, but for the last 1,000; \
+        "Who may bring new names of attributes, of which a tenant has 10,000, each with the type of its first value. `pages`: pages too, but for the last 1,000; \
      whoever has a visitor cookie can use those up. `admin`: the admin side and imports alone; what pages say under another name is refused.",
     ),
     ("proof_header", "none", "Request header, in lower case, that may carry the proof."),
