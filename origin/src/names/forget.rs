@@ -262,11 +262,18 @@ fn remove(
             Ok((row.get(0)?, row.get(1)?, Changed { tenant, visitor, person, devices, withdrawn }))
         };
         let found = group.tx.prepare_cached(READ)?.query_row((tenant.0, visitor.as_bytes()), of).optional()?;
-        let Some((row, CheckedBytes(attributes), change)): Option<(i64, CheckedBytes, Changed)> = found else { continue };
+        let Some((row, CheckedBytes(attributes), change)): Option<(i64, CheckedBytes, Changed)> = found else {
+            continue;
+        };
         let Some(left) = profile::attributes(&attributes)?.without(tokens) else { continue };
         let packed = if left.is_empty() { Vec::new() } else { left.pack() };
         let version = group.next_version();
-        group.tx.prepare_cached(WRITE)?.execute((row, CheckedBytes(packed), signed(version.counter), version.restore))?;
+        group.tx.prepare_cached(WRITE)?.execute((
+            row,
+            CheckedBytes(packed),
+            signed(version.counter),
+            version.restore,
+        ))?;
         changed.push(change);
     }
     publish::note(group, &changed, &Linked::default())?;
