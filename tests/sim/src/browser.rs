@@ -270,7 +270,16 @@ impl Browser {
             if dice.chance(100) {
                 events.push(event.clone());
             }
+            // Some calls take back in their next event what they set.
+            let taken_back = event["set"][0]["segment"].as_u64().filter(|segment| segment % 3 == 0);
             events.push(event);
+            if let Some(segment) = taken_back {
+                let id = format!("m{}-back", self.messages);
+                let token = named.as_ref().map(|(_, token)| token);
+                events.push(json!({
+                    "type": "segments", "remove": [segment], "id": id, "visitor_token": token, "at_ms": at,
+                }));
+            }
         }
         let body = Value::Array(events).to_string().into_bytes();
         Asked { kind: Kind::Events, path: "/v1/events".to_owned(), body, member: None, owner: named }

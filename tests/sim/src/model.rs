@@ -34,6 +34,15 @@ pub struct Told {
     pub last: Millis,
     /// Between which times it happened, as each telling has it.
     pub at: [Millis; 2],
+    /// How many facts were told before it: those of one call are told in the order of the call.
+    pub place: u64,
+}
+
+impl Told {
+    /// Whether it has one receipt and one time, whichever of its tellings came first.
+    fn is_dated(&self) -> bool {
+        self.last == self.fact.received && self.at == [self.fact.at; 2]
+    }
 }
 
 /// All facts that any edge ever gave away.
@@ -46,6 +55,7 @@ pub struct Model {
     /// Whose logins got lost, neither queue nor origin having taken them: an edge that saw the proof knows more.
     pub lost_logins: BTreeSet<Owner>,
     facts: BTreeMap<(TenantId, VisitorId, FactId), Told>,
+    told: u64,
 }
 
 /// What a visitor's own facts add up to.
@@ -61,8 +71,8 @@ pub struct Sums {
     pub revenue: i64,
     /// Actions: insertion, verb, view type and UTC day.
     pub actions: BTreeSet<([u8; 16], u8, u8, u64)>,
-    /// Segments held or removed, by the last write.
-    pub segments: BTreeMap<u32, String>,
+    /// Segments held or removed, by the last write; `None` where either of two writes may be the last.
+    pub segments: BTreeMap<u32, Option<State>>,
     /// Events by name: how many, and between which times the last was.
     pub events: BTreeMap<String, (u64, [Millis; 2])>,
 }
@@ -88,6 +98,8 @@ struct Tie {
 impl Model {
     /// A fact that an edge tried to give away.
     pub fn tell(&mut self, tenant: &TenantId, fact: &Fact, acknowledged: bool) -> &mut Told {
+        let place = self.told;
+        self.told += 1;
         let told = self.facts.entry((tenant.clone(), fact.visitor, fact.id)).or_insert_with(|| Told {
             fact: fact.clone(),
             acknowledged,
@@ -96,6 +108,7 @@ impl Model {
             retold: false,
             last: fact.received,
             at: [fact.at; 2],
+            place,
         });
         told.last = told.last.max(fact.received);
         told.at = [told.at[0].min(fact.at), told.at[1].max(fact.at)];
@@ -150,16 +163,26 @@ impl Model {
     /// The segments that a visitor's last writes leave in such a state.
     #[must_use]
     pub fn held_segments(&self, owner: &Owner, is_held: impl Fn(&State) -> bool) -> BTreeSet<u32> {
-        let mut written: BTreeMap<u32, ((Millis, FactId), bool)> = BTreeMap::new();
-        for fact in self.of(owner) {
-            let What::Segments { writes } = &fact.what else { continue };
+        let last = self.last_segments(owner).into_iter();
+        last.filter(|(_, state)| state.as_ref().is_some_and(&is_held)).map(|(segment, _)| segment).collect()
+    }
+
+    /// What the last write of each segment says: the one that happened last, of one time the one received last, of one receipt
+    /// the one later in its call. `None` where a write was told with several receipts or times, so that either may be the last.
+    fn last_segments(&self, owner: &Owner) -> BTreeMap<u32, Option<State>> {
+        let mut written: BTreeMap<u32, Vec<(&Told, &State)>> = BTreeMap::new();
+        for told in self.told_of(owner) {
+            let What::Segments { writes } = &told.fact.what else { continue };
             for (segment, state) in writes {
-                let write = ((fact.at, fact.id), is_held(state));
-                let newest = written.entry(segment.0).or_insert(write);
-                *newest = write.max(*newest);
+                written.entry(segment.0).or_default().push((told, state));
             }
         }
-        written.into_iter().filter(|(_, (_, is_held))| *is_held).map(|(segment, _)| segment).collect()
+        let last = |writes: Vec<(&Told, &State)>| {
+            let is_known = writes.len() == 1 || writes.iter().all(|(told, _)| told.is_dated());
+            let last = writes.into_iter().max_by_key(|(told, _)| (told.fact.at, told.fact.received, told.place));
+            last.filter(|_| is_known).map(|(_, state)| state.clone())
+        };
+        written.into_iter().map(|(segment, writes)| (segment, last(writes))).collect()
     }
 
     /// The facts of one visitor.
@@ -238,7 +261,7 @@ impl Model {
     #[must_use]
     pub fn sums(&self, owner: &Owner) -> Sums {
         let mut sums = Sums::default();
-        let (mut sessions, mut written) = (BTreeSet::new(), BTreeMap::new());
+        let mut sessions = BTreeSet::new();
         for Told { fact, at, .. } in self.told_of(owner) {
             let event = match &fact.what {
                 What::Page { .. } => Some("page"),
@@ -261,20 +284,11 @@ impl Model {
                 What::Action { insertion, verb, view_type, .. } => {
                     sums.actions.insert((insertion.0, verb.0, view_type.0, fact.received / 86_400_000));
                 }
-                What::Segments { writes } => {
-                    for (segment, state) in writes {
-                        let place = (fact.at, fact.id);
-                        let newest = written.get(&segment.0).is_none_or(|(there, _)| *there < place);
-                        if newest {
-                            written.insert(segment.0, (place, format!("{state:?}")));
-                        }
-                    }
-                }
                 _ => {}
             }
         }
         sums.sessions = sessions.len() as u64;
-        sums.segments = written.into_iter().map(|(segment, (_, state))| (segment, state)).collect();
+        sums.segments = self.last_segments(owner);
         sums
     }
 

@@ -8,6 +8,7 @@ use causeway_origin::store;
 use causeway_shared::fact::Fact;
 use causeway_shared::ids::{TenantId, VisitorId};
 use causeway_shared::profile::{Profile, Totals};
+use causeway_shared::segments::State;
 use causeway_shared::time::{Day, Minute};
 use causeway_shared::view::Stored;
 use causeway_shared::wire::kv as form;
@@ -74,10 +75,13 @@ pub fn converged(world: &mut World) -> Vec<String> {
 }
 
 fn compare(place: &str, owner: &Owner, expected: &Sums, profile: &Profile) -> Option<String> {
-    let segments: Vec<u32> = profile.segments().ids().map(|id| id.0).collect();
+    let segments: BTreeMap<u32, &State> = profile.segments().writes().map(|(id, _, state)| (id.0, state)).collect();
+    let said = |(id, last): (&u32, &Option<State>)| {
+        segments.get(id).is_some_and(|state| last.as_ref().is_none_or(|last| last == *state))
+    };
     let actions = profile.actions().len();
     let fits = totals(expected) == profile.totals() && expected.actions.len() == actions;
-    let fits = fits && expected.segments.keys().copied().eq(segments.iter().copied());
+    let fits = fits && expected.segments.len() == segments.len() && expected.segments.iter().all(said);
     let events = profile.events();
     let held = |(name, (count, last)): (&String, &(u64, [u64; 2]))| {
         let [least, most] = last.map(Minute::at);
