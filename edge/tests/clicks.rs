@@ -37,3 +37,32 @@ fn a_click_counts_where_it_is_navigated_to() {
         assert_eq!(facts(&clicked).len(), counts, "{mode}");
     }
 }
+
+/// What the worker counts of the answers to each route that counts, with this method of the pixels, `Sec-Purpose` and agent.
+fn filtered(method: &str, purpose: &str, agent: &str) -> Vec<Vec<&'static str>> {
+    let mut browser = Browser::of("allow", &json!({ "house_landing": "https://shop.example/" }));
+    let placed = body(&browser.send("POST", "/v1/decide", r#"{"placements":[{"id":"top"}]}"#));
+    let path = |name: &str| placed["decisions"][0][name].as_str().unwrap();
+    let calls = [
+        ("POST", "/v1/decide", r#"{"placements":[{"id":"top"}]}"#),
+        ("POST", "/v1/events", r#"{"type":"page","messageId":"m-1"}"#),
+        (method, path("impression_url"), ""),
+        (method, path("click_url"), ""),
+    ];
+    let send = |(method, path, body): (&str, &str, &str)| {
+        let head = format!("{method}\nhttp://localhost{path}\n\n\n\n{purpose}\n{agent}\n\n\n");
+        let step = browser.engine.begin(&head, body.as_bytes(), browser.now, seed(7, browser.now));
+        answer(complete(&mut browser.engine, step, |keys| values(keys, |_| None))).notes
+    };
+    calls.map(send).into()
+}
+
+#[test]
+fn each_request_that_is_not_counted_is_noted_once_with_its_reason() {
+    let (browser, bot) = ("Mozilla/5.0 (X11; Linux x86_64) Firefox/140.0", "Mozilla/5.0 (compatible; Googlebot/2.1)");
+    assert_eq!(filtered("GET", "", browser), [[""; 0]; 4]);
+    assert_eq!(filtered("GET", "", bot), [["bot"]; 4]);
+    assert_eq!(filtered("GET", "prefetch", browser), [["prefetch"]; 4]);
+    assert_eq!(filtered("GET", "prefetch", bot), [["prefetch"]; 4]);
+    assert_eq!(filtered("HEAD", "", bot), [["bot"], ["bot"], ["head"], ["head"]]);
+}

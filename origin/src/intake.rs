@@ -7,7 +7,7 @@ use causeway_shared::fact::Fact;
 use causeway_shared::ids::{FactId, Millis};
 use causeway_shared::limits;
 use causeway_shared::wire::facts;
-use causeway_shared::wire::sync::{Read, Rejected, SyncRequest, SyncResponse, UNKNOWN_TENANT};
+use causeway_shared::wire::sync::{FilterReason, Read, Rejected, SyncRequest, SyncResponse, UNKNOWN_TENANT};
 
 use crate::audit::Said;
 use crate::store::TenantNo;
@@ -36,6 +36,8 @@ pub struct Incoming {
     pub lost: u64,
     /// Messages the edge gave up on.
     pub dead: u64,
+    /// Requests the edge did not count, by reason as [`FilterReason::ALL`].
+    pub filtered: [u64; FilterReason::ALL.len()],
 }
 
 impl Incoming {
@@ -147,6 +149,7 @@ fn read_all(from: Incoming, request: SyncRequest, tenants: &Tenants, now: Millis
         outbox: Outbox { applied: request.applied, drain: request.drain, read: request.read },
         lost: request.lost,
         dead: request.dead,
+        filtered: request.filtered,
         ..from
     };
     for (batch, bytes) in (0u32..).zip(request.facts) {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use causeway_shared::ids::Millis;
 use causeway_shared::time::{DAY_MS, MINUTE_MS};
+use causeway_shared::wire::sync::FilterReason;
 
 use crate::jobs::{Job, Outcome};
 use crate::log_output;
@@ -94,6 +95,8 @@ pub struct Metrics {
     pub lost: Counter,
     /// Queue messages that edges gave up on.
     pub dead: Counter,
+    /// Requests that edges answered and did not count, as they report it, in the order of [`FilterReason::ALL`].
+    pub filtered: [Counter; FilterReason::ALL.len()],
     /// Age of the oldest fact in the last sync with facts, in milliseconds.
     pub queue_age_ms: Gauge,
     /// When it was, milliseconds since the epoch.
@@ -359,6 +362,9 @@ impl Page {
         self.labelled(name, "Facts refused, and single attributes.", "reason", &REASONS, &m.rejected);
         let name = "causeway_syncs_refused_total";
         self.labelled(name, "Syncs refused.", "status", &REFUSALS, &m.refused);
+        let name = "causeway_edge_filtered_requests_total";
+        let help = "Requests that edges answered and did not count, as they report it.";
+        self.labelled(name, help, "reason", &FilterReason::ALL.map(FilterReason::name), &m.filtered);
         let name = "causeway_connection_timeouts_total";
         let help = "Connections that a time limit ended.";
         self.labelled(name, help, "limit", &ConnectionLimit::NAMES, &m.connection_timeouts);

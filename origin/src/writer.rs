@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use causeway_shared::wire::sync::SyncResponse;
+use causeway_shared::wire::sync::{FilterReason, SyncResponse};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
@@ -212,6 +212,7 @@ struct Told {
     refused: Vec<String>,
     lost: u64,
     dead: u64,
+    filtered: [u64; FilterReason::ALL.len()],
 }
 
 impl Told {
@@ -221,13 +222,19 @@ impl Told {
             metrics.queue_age_ms.set(call.taken.saturating_sub(oldest));
             metrics.queue_aged_ms.set(call.taken);
         }
-        Self { refused: call.rejected.iter().map(|r| r.code.clone()).collect(), lost: call.lost, dead: call.dead }
+        Self {
+            refused: call.rejected.iter().map(|r| r.code.clone()).collect(),
+            lost: call.lost,
+            dead: call.dead,
+            filtered: call.filtered,
+        }
     }
 
     fn count(&self, metrics: &Metrics) {
         self.refused.iter().for_each(|code| metrics.reject(code));
         metrics.lost.add(self.lost);
         metrics.dead.add(self.dead);
+        metrics.filtered.iter().zip(self.filtered).for_each(|(counter, by)| counter.add(by));
         if self.lost > 0 || self.dead > 0 {
             tracing::warn!(lost = self.lost, dead = self.dead, "an edge reports losses");
         }

@@ -155,6 +155,7 @@ fn request() -> Vec<u8> {
         drain: 9,
         lost: 1,
         dead: 2,
+        filtered: [3, 4, 5],
         read: vec![Read { entry: 3, sha256: Some([7; 32]) }, Read { entry: 4, sha256: None }],
     })
 }

@@ -93,6 +93,7 @@ const SNAPSHOT: &str = "s15qiQMKZhZgFhdqJhcgBhYwdhaVABoxhcUABxAoMEBQYHCAkKYXWCUA
 const TOMBSTONE: &str = "t1HFKfOA";
 const LOOKUP: &str = "l1YGvKe6JhZgFhdoJQAaMYXTpgcRKTFBUWFxgZGlABoxhcUABxAoMEBQYHCAkK";
 const NAMES: &str = "n1vGgDEqJhZgFhblECCXNob2Vfc2l6ZQIDdmlwAQ";
+const FILTERING: &str = "a461660161656165616250000000000000000000000000000000006175a3616219012c617002616801";
 const REQUEST: &str = "a9616601616566656467652d31616250eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee6171815890a3616601617463707562617182\
      5847a66166016169500101010101010101010101010101010161765001a3185c50007102830405060708090a61721b000001\
      a3185c53e8616b0061624ca161731b01c9c380010203045838a5616601616950050505050505050505050505050505056176\
@@ -354,6 +355,7 @@ fn request() -> SyncRequest {
         drain: 100,
         lost: 2,
         dead: 1,
+        filtered: [0; 3],
         read: vec![Read { entry: 17, sha256: Some([0xdd; 32]) }, Read { entry: 18, sha256: None }],
     }
 }
@@ -802,6 +804,11 @@ fn a_sync_and_its_answer() {
         let batches: Vec<_> = read.facts.iter().map(|batch| facts::decode(batch).unwrap()).collect();
         assert_eq!(batches, [batch()]);
         assert_eq!(SyncRequest { facts: request().facts, ..read }, request());
+    }
+    let filtering = SyncRequest { edge: "e".to_owned(), filtered: [300, 2, 1], ..SyncRequest::default() };
+    assert_eq!(to_hex(&sync::encode_request(&filtering)), FILTERING);
+    for bytes in [hex(FILTERING), later(&hex(FILTERING))] {
+        assert_eq!(sync::decode_request(&bytes).unwrap(), filtering);
     }
     for bytes in [hex(RESPONSE), later(&hex(RESPONSE))] {
         assert_eq!(sync::decode_response(&bytes).unwrap(), response());

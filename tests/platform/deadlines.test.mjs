@@ -15,6 +15,7 @@ import {
   jsonOf,
   mockTimers,
   never,
+  playOrigin,
   send,
   settle,
   takeLog,
@@ -159,6 +160,7 @@ test("a request leaves no timer, and what came in time is not late afterwards", 
   mockTimers(t);
   const set = t.mock.method(globalThis, "setTimeout");
   const cleared = t.mock.method(globalThis, "clearTimeout");
+  playOrigin(t);
   // A bot's request reads the catalogue too, and has no facts.
   const headers = { "user-agent": "Googlebot" };
   const { json, context } = await decide(worker, bindings({ PROFILES: new Kv(STRICT) }), { headers });

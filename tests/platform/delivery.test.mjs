@@ -265,3 +265,38 @@ describe("losses", () => {
     assert.deepEqual(syncs.map(({ lost }) => lost), [0, 1, 0, 1]);
   });
 });
+
+describe("requests that are not counted", () => {
+  test("are reported to the origin by reason, every five minutes at most, until the origin has answered", async (t) => {
+    mockTimers(t);
+    const env = bindings();
+    const syncs = playOrigin(t, [{}, 503]);
+    const view = async (headers) => {
+      await settle(t, (await decide(worker, env, { headers })).context);
+      return syncs.length;
+    };
+    assert.equal(await view({}), 0, "a person's page reports nothing");
+    assert.equal(await view({ "user-agent": "Googlebot" }), 1);
+    assert.equal(await view({ "sec-purpose": "prefetch" }), 1);
+    advance(t, 299_000);
+    assert.equal(await view({ "user-agent": "Googlebot" }), 1);
+    advance(t, 1_000);
+    assert.deepEqual([await view({}), await view({})], [2, 2], "the page of a person reports them too");
+    advance(t, 300_000);
+    assert.equal(await view({}), 3);
+    advance(t, 300_000);
+    assert.equal(await view({}), 3, "the origin knows of all");
+    assert.deepEqual(syncs.map(({ filtered }) => filtered), [{ b: 1 }, { b: 1, p: 1 }, { b: 1, p: 1 }]);
+    const { bot, prefetch } = (await health(worker, env)).notes;
+    assert.deepEqual([bot, prefetch], [2, 1]);
+  });
+
+  test("are reported by a sync that brings facts", async (t) => {
+    const env = bindings();
+    const syncs = playOrigin(t, [503, {}]);
+    await (await decide(worker, env, { headers: { "user-agent": "Googlebot" } })).context.settle();
+    env.FACTS = fullQueue();
+    await (await decide(worker, env)).context.settle();
+    assert.deepEqual(syncs.map(({ facts, filtered }) => [facts.length, filtered]), [[0, { b: 1 }], [1, { b: 1 }]]);
+  });
+});

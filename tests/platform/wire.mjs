@@ -76,9 +76,10 @@ export function encodeCbor(value) {
 
 /** The body of a sync as the edge sends it. A field that is left out is empty. */
 export function readSync(body) {
-  const { f: form, e: edge, b: batch, q: facts = [], a: applied = [], d: drain = 0, l: lost = 0, x: dead = 0, r: read = [] } = decodeCbor(body);
+  const { f: form, e: edge, b: batch, q: facts = [], a: applied = [], d: drain = 0, l: lost = 0, x: dead = 0, u: filtered = {}, r: read = [] } =
+    decodeCbor(body);
   if (form !== 1) throw new Error(`form ${form}`);
-  return { edge, batch, facts, applied, drain, lost, dead, read: read.map(({ e, h = null }) => ({ entry: e, sha256: h })) };
+  return { edge, batch, facts, applied, drain, lost, dead, filtered, read: read.map(({ e, h = null }) => ({ entry: e, sha256: h })) };
 }
 
 /** An object without the fields that are null. */

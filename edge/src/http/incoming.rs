@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use causeway_shared::ids::Millis;
 use causeway_shared::random::Random;
+use causeway_shared::wire::sync::FilterReason;
 
 use crate::http::request::{FETCH_MODE, PURPOSE, Request, is_prefetch};
 use crate::site::Site;
@@ -25,9 +26,9 @@ pub(crate) struct Incoming<'a> {
 
 impl Incoming<'_> {
     /// The reason why this request is answered but not counted: a HEAD request, a prefetch, or a declared bot.
-    pub(crate) fn uncounted(&self) -> Option<&'static str> {
+    pub(crate) fn uncounted(&self) -> Option<FilterReason> {
         let declares_prefetch = || self.request.extra(self.further_headers, PURPOSE).is_some_and(is_prefetch);
-        self.request.uncounted().or_else(|| declares_prefetch().then_some("prefetch"))
+        self.request.uncounted().or_else(|| declares_prefetch().then_some(FilterReason::Prefetch))
     }
 
     /// Whether the request is a navigation of a page, as far as the browser says: a picture or a script is none.

@@ -2,6 +2,7 @@
 
 use causeway_shared::config::Tenant;
 use causeway_shared::limits;
+use causeway_shared::wire::sync::FilterReason;
 
 use crate::http::bots::is_declared_bot;
 
@@ -170,15 +171,15 @@ impl<'a> Request<'a> {
     }
 
     /// The reason why this request is answered but not counted, as far as the headers that are read of every request say.
-    pub(super) fn uncounted(self) -> Option<&'static str> {
+    pub(super) fn uncounted(self) -> Option<FilterReason> {
         if self.method == "HEAD" {
-            return Some("head");
+            return Some(FilterReason::Head);
         }
         let [_, _, _, purpose, ..] = self.values;
         if is_prefetch(purpose) {
-            return Some("prefetch");
+            return Some(FilterReason::Prefetch);
         }
-        is_declared_bot(self.agent()).then_some("bot")
+        is_declared_bot(self.agent()).then_some(FilterReason::Bot)
     }
 
     /// Whether a page of `origin` may call with credentials: the edge's own origin, or one that the tenant configured.
@@ -224,11 +225,11 @@ mod tests {
             let head = format!("POST\nhttp://localhost/\n\n\n\n{purpose}\n{agent}\n\n");
             Request::parse(&head).unwrap().uncounted()
         };
-        assert_eq!(with("prefetch;prerender", "Mozilla/5.0"), Some("prefetch"));
-        assert_eq!(with("", "Mozilla/5.0 (compatible; Googlebot/2.1)"), Some("bot"));
+        assert_eq!(with("prefetch;prerender", "Mozilla/5.0"), Some(FilterReason::Prefetch));
+        assert_eq!(with("", "Mozilla/5.0 (compatible; Googlebot/2.1)"), Some(FilterReason::Bot));
         assert_eq!(with("", "Mozilla/5.0 (X11; Linux x86_64) Firefox/140.0"), None);
         let phone = "Mozilla/5.0 (Linux; Android 9; CUBOT_NOTE_20 Build/PPR1) Chrome/74.0 Mobile Safari/537.36";
         assert_eq!(with("", phone), None);
-        assert_eq!(with("", &format!("{phone} (compatible; Googlebot/2.1)")), Some("bot"));
+        assert_eq!(with("", &format!("{phone} (compatible; Googlebot/2.1)")), Some(FilterReason::Bot));
     }
 }

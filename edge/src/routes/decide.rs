@@ -188,7 +188,7 @@ fn begin_call(incoming: &Incoming<'_>, body: DecideBody<'_>, mut notes_of_body: 
         holdings: OfferHoldings::default(),
         facts: Vec::new(),
     };
-    let notes = jar.refused.into_iter().chain(claims.fault).chain(uncounted).collect();
+    let notes = jar.refused.into_iter().chain(claims.fault).collect();
     let state = RequestState { random, ..RequestState::begin(incoming, &jar, notes) };
     if let Some((reason, withdrawal)) = anonymous {
         return Routed::Anonymous(state, Box::new(AnonymousDecide { route, reason, withdrawal }));

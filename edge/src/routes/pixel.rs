@@ -8,6 +8,7 @@ use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{FactId, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::token::{self, AdToken, TokenError};
+use causeway_shared::wire::sync::FilterReason;
 
 use crate::http::answer::Answer;
 use crate::http::cookies::Jar;
@@ -61,11 +62,10 @@ pub(crate) fn begin_impression(incoming: &Incoming<'_>, text: &str) -> Routed {
 ///
 /// A prefetch is refused: the browser would follow the stored redirect at the real click, which would then not count.
 pub(crate) fn begin_click(incoming: &Incoming<'_>, text: &str) -> Routed {
-    if incoming.uncounted() == Some("prefetch") {
+    if incoming.uncounted() == Some(FilterReason::Prefetch) {
         let answer = Answer::error(503, "prefetch", "a click address is not prefetched", None);
-        let answer =
-            answer.with_headers([(NO_STORE.0, NO_STORE.1.to_owned())]).with_headers(incoming.cors.iter().cloned());
-        return Routed::Answer(Answer { notes: vec!["prefetch"], ..answer });
+        let answer = answer.with_headers([(NO_STORE.0, NO_STORE.1.to_owned())]);
+        return Routed::Answer(answer.with_headers(incoming.cors.iter().cloned()));
     }
     let (token, late) = match open_token(incoming, text) {
         Ok(token) => (token, None),

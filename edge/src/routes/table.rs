@@ -1,5 +1,7 @@
 //! Which route a request belongs to, by its method and path.
 
+use causeway_shared::wire::sync::FilterReason;
+
 use crate::http::answer::Answer;
 use crate::http::cors;
 use crate::http::incoming::Incoming;
@@ -11,16 +13,19 @@ const CLICK_PATH: &str = "/v1/c/";
 /// Begins the route of a request.
 pub(crate) fn begin_route(incoming: Incoming<'_>) -> Routed {
     let Incoming { request, site, .. } = &incoming;
+    let reason = incoming.uncounted();
     let answer = match (request.method, request.path) {
-        ("POST", "/v1/decide") => return decide::begin(incoming),
+        ("POST", "/v1/decide") => return note_filtered(decide::begin(incoming), reason),
         ("GET", "/v1/me") => return me::begin(incoming),
-        ("POST", "/v1/events") => return events::begin(incoming),
+        ("POST", "/v1/events") => return note_filtered(events::begin(incoming), reason),
         ("DELETE", "/v1/me") => erase::answer_erasure(&incoming),
         ("GET" | "HEAD", path) if path.starts_with(IMPRESSION_PATH) => {
-            return pixel::begin_impression(&incoming, path.trim_start_matches(IMPRESSION_PATH));
+            let route = pixel::begin_impression(&incoming, path.trim_start_matches(IMPRESSION_PATH));
+            return note_filtered(route, reason);
         }
         ("GET" | "HEAD", path) if path.starts_with(CLICK_PATH) => {
-            return pixel::begin_click(&incoming, path.trim_start_matches(CLICK_PATH));
+            let route = pixel::begin_click(&incoming, path.trim_start_matches(CLICK_PATH));
+            return note_filtered(route, reason);
         }
         ("GET" | "HEAD", "/causeway.js") => return Routed::Page(WorkerPage::PageTag(incoming.cors)),
         ("OPTIONS", "/v1/decide" | "/v1/events" | "/v1/me") => cors::answer_preflight(site),
@@ -34,6 +39,17 @@ pub(crate) fn begin_route(incoming: Incoming<'_>) -> Routed {
         },
     };
     Routed::Answer(answer.with_headers(incoming.cors))
+}
+
+/// Notes in the answer why a request of a counting route is not counted. The worker counts the notes.
+fn note_filtered(mut routed: Routed, reason: Option<FilterReason>) -> Routed {
+    let notes = match &mut routed {
+        Routed::Answer(answer) => &mut answer.notes,
+        Routed::Anonymous(state, _) | Routed::Recognise(state, ..) => &mut state.notes,
+        Routed::Page(_) => return routed,
+    };
+    notes.extend(reason.map(FilterReason::name));
+    routed
 }
 
 /// The methods of a path; `None` for an unknown path.

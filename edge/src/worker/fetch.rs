@@ -84,8 +84,8 @@ pub(super) async fn answer_request(request: Request, env: Env, scope: EventScope
             respond_unserved(&request, UnservedReason::Internal)
         }
     };
-    // An isolate that only answers pages sends no sync of its own, which would report its losses.
-    origin::report_losses(&env, &scope, isolate);
+    // An isolate that only answers pages sends no sync of its own, which would report its counters.
+    origin::report_counters(&env, &scope, isolate);
     response
 }
 

@@ -21,8 +21,8 @@ const LATE_READ_MS: Millis = 30_000;
 /// The state of one instance.
 pub(super) struct Isolate {
     pub(super) engine: RefCell<Engine>,
-    /// When a request last reported losses to the origin.
-    pub(super) losses_reported: Cell<Millis>,
+    /// When a request last reported the counters to the origin.
+    pub(super) counters_reported: Cell<Millis>,
     /// The catalogue that the origin named last.
     pub(super) origin_catalogue: RefCell<Option<String>>,
     /// Facts of answered requests.
@@ -71,7 +71,7 @@ pub(super) fn isolate(env: &Env) -> Result<&'static Isolate, String> {
     // Once for each instance, which lives as long as its isolate.
     let isolate: &'static Isolate = Box::leak(Box::new(Isolate {
         engine: RefCell::new(engine),
-        losses_reported: Cell::new(0),
+        counters_reported: Cell::new(0),
         origin_catalogue: RefCell::default(),
         gathered: GatheredFacts::default(),
         random: RefCell::new(RandomPool { drawn: [0; DRAWN_BYTES], used: DRAWN_BYTES }),

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 
+use causeway_shared::wire::sync::FilterReason;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -31,6 +32,43 @@ pub(super) struct ReportedCounter {
 thread_local! {
     pub(super) static LOST: ReportedCounter = const { ReportedCounter::new(FACTS_LOST, "facts_lost_reported") };
     pub(super) static DEAD: ReportedCounter = const { ReportedCounter::new(DEAD_LETTERS, "dead_letters_reported") };
+    /// Requests that were answered and not counted, by reason: the counters of their notes.
+    static FILTERED: [ReportedCounter; FilterReason::ALL.len()] = const {
+        [
+            ReportedCounter::new("note_bot", "bots_reported"),
+            ReportedCounter::new("note_prefetch", "prefetches_reported"),
+            ReportedCounter::new("note_head", "heads_reported"),
+        ]
+    };
+}
+
+/// What one sync reports of the counters. [`Self::end`] must follow.
+pub(super) struct CounterReport {
+    pub(super) lost: u64,
+    pub(super) dead: u64,
+    pub(super) filtered: [u64; FilterReason::ALL.len()],
+}
+
+impl CounterReport {
+    pub(super) fn begin() -> Self {
+        Self {
+            lost: LOST.with(ReportedCounter::begin_report),
+            dead: DEAD.with(ReportedCounter::begin_report),
+            filtered: FILTERED.with(|all| all.each_ref().map(ReportedCounter::begin_report)),
+        }
+    }
+
+    /// Ends the report, which the origin has accepted or not.
+    pub(super) fn end(&self, is_accepted: bool) {
+        LOST.with(|counter| counter.end_report(self.lost, is_accepted));
+        DEAD.with(|counter| counter.end_report(self.dead, is_accepted));
+        FILTERED.with(|all| all.iter().zip(self.filtered).for_each(|(one, by)| one.end_report(by, is_accepted)));
+    }
+}
+
+/// Whether filtered requests wait to be reported. Every request asks.
+pub(super) fn has_unreported_filtered() -> bool {
+    FILTERED.with(|all| all.iter().any(ReportedCounter::has_unreported))
 }
 
 impl ReportedCounter {
@@ -50,14 +88,14 @@ impl ReportedCounter {
     }
 
     /// Begins to report. [`Self::end_report`] must follow.
-    pub(super) fn begin_report(&self) -> u64 {
+    fn begin_report(&self) -> u64 {
         let by = self.unreported();
         self.under_way.set(self.under_way.get() + by);
         by
     }
 
     /// Ends a report, which the origin has accepted or not.
-    pub(super) fn end_report(&self, by: u64, is_accepted: bool) {
+    fn end_report(&self, by: u64, is_accepted: bool) {
         self.under_way.set(self.under_way.get().saturating_sub(by));
         if is_accepted {
             add(self.reported, by);
@@ -87,9 +125,15 @@ pub(super) fn count(name: &str) -> u64 {
     read_count(name) as u64
 }
 
-/// Counts what degraded an answer.
+/// Counts what degraded an answer, and why a request was not counted.
 pub(super) fn count_notes(notes: &[&'static str]) {
-    notes.iter().for_each(|note| add(&format!("{NOTE_PREFIX}{note}"), 1));
+    for note in notes {
+        let name = format!("{NOTE_PREFIX}{note}");
+        FILTERED.with(|all| match all.iter().find(|counter| counter.name == name) {
+            Some(counter) => counter.add(1),
+            None => add(&name, 1),
+        });
+    }
 }
 
 /// The counters of notes, by note.

@@ -10,12 +10,14 @@ use worker::Env;
 
 use super::bindings::{bytes_of, fetch_url};
 use super::isolate::{Isolate, now, variable};
-use super::log::{DEAD, LAST_SYNC, LOST, ReportedCounter, add, count, log_event};
+use super::log::{CounterReport, LAST_SYNC, LOST, ReportedCounter, add, count, has_unreported_filtered, log_event};
 use super::scope::{EventScope, WaitError};
 use crate::sync::{SignedSync, SyncOutcome, read_sync_response};
 
 /// How often a request reports losses, in milliseconds.
 const LOSSES_MS: u64 = 60_000;
+/// How often a request reports what was filtered, in milliseconds: bots reach most isolates, and each report is a sync.
+const FILTERED_MS: u64 = 300_000;
 
 /// What one sync brings to the origin.
 #[derive(Debug, Default)]
@@ -32,11 +34,10 @@ pub(super) struct SyncCall {
 
 /// Calls the origin. The outcome means that everything in the call is durable, except for the messages to deliver again.
 pub(super) async fn sync(env: &Env, scope: &EventScope, isolate: &Isolate, call: SyncCall) -> Option<SyncOutcome> {
-    let [lost, dead] = [&LOST, &DEAD].map(|counter| counter.with(ReportedCounter::begin_report));
+    let report = CounterReport::begin();
     let messages = call.messages.len();
-    let synced = try_sync(env, scope, isolate, call, lost, dead).await;
-    LOST.with(|counter| counter.end_report(lost, synced.is_ok()));
-    DEAD.with(|counter| counter.end_report(dead, synced.is_ok()));
+    let synced = try_sync(env, scope, isolate, call, &report).await;
+    report.end(synced.is_ok());
     match synced {
         Ok(outcome) => {
             add(LAST_SYNC, now().saturating_sub(count(LAST_SYNC)));
@@ -60,8 +61,7 @@ async fn try_sync(
     scope: &EventScope,
     isolate: &Isolate,
     call: SyncCall,
-    lost: u64,
-    dead: u64,
+    report: &CounterReport,
 ) -> Result<SyncOutcome, WaitError> {
     let failed = |message: &str| WaitError::Failed(message.to_owned());
     let edge = variable(env, "EDGE_NAME");
@@ -71,8 +71,9 @@ async fn try_sync(
         facts: call.messages,
         applied: call.applied,
         drain: call.drain,
-        lost,
-        dead,
+        lost: report.lost,
+        dead: report.dead,
+        filtered: report.filtered,
         read: call.read,
     };
     let signed = isolate.engine.borrow().sign_sync(&request, now()).ok_or_else(|| failed("no sync key is active"))?;
@@ -107,13 +108,20 @@ pub(super) async fn send(env: &Env, scope: &EventScope, path: &str, init: Reques
     Ok(scope.within(&fetch_url(&url, &init)?, timeout_ms()).await?.unchecked_into())
 }
 
-/// Reports losses after a request, once a minute at most.
-pub(super) fn report_losses(env: &Env, scope: &EventScope, isolate: &'static Isolate) {
+/// Reports the counters after a request: losses once a minute at most, what was filtered every five minutes at most.
+pub(super) fn report_counters(env: &Env, scope: &EventScope, isolate: &'static Isolate) {
+    let interval_ms = if LOST.with(ReportedCounter::has_unreported) {
+        LOSSES_MS
+    } else if has_unreported_filtered() {
+        FILTERED_MS
+    } else {
+        return;
+    };
     let now = now();
-    if !LOST.with(ReportedCounter::has_unreported) || now < isolate.losses_reported.get() + LOSSES_MS {
+    if now < isolate.counters_reported.get() + interval_ms {
         return;
     }
-    isolate.losses_reported.set(now);
+    isolate.counters_reported.set(now);
     let (env, own) = (env.clone(), scope.clone());
     scope.wait_until(async move {
         sync(&env, &own, isolate, SyncCall::default()).await;

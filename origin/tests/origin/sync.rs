@@ -129,8 +129,12 @@ fn what_edges_lost_and_how_old_the_queue_is_can_be_seen() {
     facts[0].received -= 119_000;
     facts[0].at -= 119_000;
     let mut request = crate::support::request(&facts);
-    (request.lost, request.dead, request.applied) = (3, 2, vec![0]);
+    (request.lost, request.dead, request.applied, request.filtered) = (3, 2, vec![0], [40, 5, 6]);
     origin.sync(&request);
+    origin.sync(&SyncRequest { filtered: [1, 0, 0], ..SyncRequest::default() });
+    let filtered =
+        |reason: &str| origin.metric(&format!("causeway_edge_filtered_requests_total{{reason=\"{reason}\"}}"));
+    assert_eq!(["bot", "prefetch", "head"].map(filtered), ["41", "5", "6"]);
     assert_eq!(origin.metric("causeway_edge_facts_lost_total"), "3");
     assert_eq!(origin.metric("causeway_edge_dead_letters_total"), "2");
     assert_eq!(origin.metric("causeway_facts_accepted_total"), "2");

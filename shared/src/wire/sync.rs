@@ -28,6 +28,32 @@ const RESPONSE: FormBounds = FormBounds {
 /// Why a batch as a whole is not taken now, and an edge keeps it: somebody may configure its tenant yet.
 pub const UNKNOWN_TENANT: &str = "unknown_tenant";
 
+/// Why an edge answers a request and does not count it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FilterReason {
+    /// The user agent declares a program.
+    Bot,
+    /// The browser fetches ahead of a visit that may not happen.
+    Prefetch,
+    /// A HEAD request: nobody sees its answer.
+    Head,
+}
+
+impl FilterReason {
+    /// All reasons, in the order of [`SyncRequest::filtered`].
+    pub const ALL: [Self; 3] = [Self::Bot, Self::Prefetch, Self::Head];
+
+    /// The reason's name in notes and metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Bot => "bot",
+            Self::Prefetch => "prefetch",
+            Self::Head => "head",
+        }
+    }
+}
+
 /// What the edge sends.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SyncRequest {
@@ -45,6 +71,8 @@ pub struct SyncRequest {
     pub lost: u64,
     /// Queue messages that this edge gave up on since its last sync (they are in the dead-letter queue).
     pub dead: u64,
+    /// Requests that this edge answered and did not count since its last sync, by reason as [`FilterReason::ALL`].
+    pub filtered: [u64; FilterReason::ALL.len()],
     /// What the KV had of the keys that were to be read back.
     pub read: Vec<Read>,
 }
@@ -133,12 +161,31 @@ struct SyncRequestForm {
     lost: u64,
     #[serde(rename = "x", default, skip_serializing_if = "is_zero")]
     dead: u64,
+    #[serde(rename = "u", default, skip_serializing_if = "FilteredForm::is_empty")]
+    filtered: FilteredForm,
     #[serde(rename = "r", default, skip_serializing_if = "Vec::is_empty")]
     read: Vec<ReadForm>,
 }
 
 fn is_none_wanted(drain: &u16) -> bool {
     *drain == 0
+}
+
+/// [`SyncRequest::filtered`].
+#[derive(Serialize, Deserialize, Default)]
+struct FilteredForm {
+    #[serde(rename = "b", default, skip_serializing_if = "is_zero")]
+    bots: u64,
+    #[serde(rename = "p", default, skip_serializing_if = "is_zero")]
+    prefetches: u64,
+    #[serde(rename = "h", default, skip_serializing_if = "is_zero")]
+    heads: u64,
+}
+
+impl FilteredForm {
+    fn is_empty(&self) -> bool {
+        [self.bots, self.prefetches, self.heads].iter().all(is_zero)
+    }
 }
 
 /// [`Read`].
@@ -211,7 +258,8 @@ struct VerifyForm {
 /// The request's bytes.
 #[must_use]
 pub fn encode_request(request: &SyncRequest) -> Vec<u8> {
-    let SyncRequest { edge, batch, facts, applied, drain, lost, dead, read } = request;
+    let SyncRequest { edge, batch, facts, applied, drain, lost, dead, filtered, read } = request;
+    let [bots, prefetches, heads] = *filtered;
     cbor::encode(&SyncRequestForm {
         form: FORM,
         edge: edge.clone(),
@@ -221,6 +269,7 @@ pub fn encode_request(request: &SyncRequest) -> Vec<u8> {
         drain: *drain,
         lost: *lost,
         dead: *dead,
+        filtered: FilteredForm { bots, prefetches, heads },
         read: read.iter().map(ReadForm::from).collect(),
     })
 }
@@ -279,6 +328,7 @@ impl TryFrom<SyncRequestForm> for SyncRequest {
             drain: form.drain,
             lost: form.lost,
             dead: form.dead,
+            filtered: [form.filtered.bots, form.filtered.prefetches, form.filtered.heads],
             read: parts::list(form.read, limits::KV_KEYS, |read| Ok(read.into()))?,
         })
     }

@@ -68,6 +68,7 @@ fn send(world: &mut World, location: usize, facts: Vec<Vec<u8>>, said: &Said<'_>
         drain: *drain,
         lost: 0,
         dead: 0,
+        filtered: [0; 3],
         read: read.to_vec(),
     };
     let now = world.edge_clock(location);

@@ -80,6 +80,8 @@ const LOOKED_AT = [
   ["Age of the oldest of them, s", "causeway_outbox_age_seconds", 120],
   ["Facts lost at the edges", "causeway_edge_facts_lost_total", 0],
   ["Messages that edges gave up on", "causeway_edge_dead_letters_total", 0],
+  ["Requests of bots, not counted", 'causeway_edge_filtered_requests_total{reason="bot"}'],
+  ["Prefetches, not counted", 'causeway_edge_filtered_requests_total{reason="prefetch"}'],
   ["Transactions that failed", "causeway_commit_failures_total", 0],
 ];
 
