@@ -6,7 +6,8 @@ use causeway_shared::fact::{Fact, PURCHASE, What};
 use causeway_shared::ids::{FactId, InsertionId, Micros, Millis, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::orders::OrderHash;
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
@@ -25,6 +26,7 @@ pub(super) struct EventLine {
     pub(super) session: Option<u64>,
     pub(super) name: Option<String>,
     pub(super) value_micros: Option<Micros>,
+    #[serde(deserialize_with = "read_order_id")]
     pub(super) order_id: Option<String>,
     pub(super) properties: Option<Map<String, Value>>,
     pub(super) action: Option<String>,
@@ -36,11 +38,33 @@ pub(super) struct EventLine {
     pub(super) advertiser: u32,
 }
 
+/// An order id as text: a whole number is the same order as its digits, as it is for the edge.
+fn read_order_id<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    let order = Value::deserialize(from)?;
+    match to_order_text(&order) {
+        None if !order.is_null() => Err(D::Error::custom("an `order_id` is a text or a whole number")),
+        order => Ok(order),
+    }
+}
+
+fn to_order_text(order: &Value) -> Option<String> {
+    match order {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) if number.is_u64() => Some(number.to_string()),
+        _ => None,
+    }
+}
+
 impl EventLine {
-    /// The order that a purchase is of.
+    /// The order that a purchase is of, from the line itself or from its properties. A bad one of the properties counts as
+    /// absent, as it does at the edge.
     pub(super) fn order(&self) -> Result<Option<OrderHash>, Refusal> {
-        let Some(order) = self.order_id.as_deref() else { return Ok(None) };
-        if self.kind != "track" || self.name.as_deref() != Some(PURCHASE) {
+        let is_purchase = self.kind == "track" && self.name.as_deref() == Some(PURCHASE);
+        let Some(order) = self.order_id.as_deref() else {
+            let property = self.properties.as_ref().filter(|_| is_purchase).and_then(|all| all.get("order_id"));
+            return Ok(property.and_then(to_order_text).and_then(|order| OrderHash::read(&order)));
+        };
+        if !is_purchase {
             return Err(malformed("only a purchase has an `order_id`"));
         }
         let too_long = || ("too_long", format!("an `order_id` has 1 to {} bytes", limits::MESSAGE_ID_BYTES));

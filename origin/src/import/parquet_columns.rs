@@ -13,6 +13,8 @@ const QUOTED: usize = 160;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Values {
     Text,
+    /// A text, or a whole number that is taken as its digits.
+    TextOrWhole,
     Whole,
     Number,
     Time,
@@ -35,6 +37,7 @@ impl Values {
     fn wanted(self) -> &'static str {
         match self {
             Self::Text => "text or a UUID",
+            Self::TextOrWhole => "text, a UUID or a whole number",
             Self::Whole => "a whole number",
             Self::Number => "a number",
             Self::Time => "a timestamp, or a whole number of milliseconds since 1970",
@@ -44,6 +47,9 @@ impl Values {
     }
 
     fn are_of(self, of: &Type) -> bool {
+        if self == Self::TextOrWhole {
+            return Self::Text.are_of(of) || Self::Whole.are_of(of);
+        }
         if !of.is_primitive() {
             let is_list = of.get_basic_info().converted_type() == ConvertedType::LIST || is_repeated(of);
             return self == if is_list { Self::List } else { Self::Object };
@@ -77,7 +83,7 @@ impl Values {
 
 /// The first column that an import of this kind reads and that has a type of other values.
 pub(super) fn wrong_type(kind: Kind, schema: &Type) -> Option<WrongType> {
-    use Values::{List, Number, Object, Text, Time, Whole};
+    use Values::{List, Number, Object, Text, TextOrWhole, Time, Whole};
     let read: &[(&str, Values)] = match kind {
         Kind::Segments => &[
             ("visitor", Text),
@@ -95,7 +101,7 @@ pub(super) fn wrong_type(kind: Kind, schema: &Type) -> Option<WrongType> {
             ("session", Whole),
             ("name", Text),
             ("value_micros", Whole),
-            ("order_id", Text),
+            ("order_id", TextOrWhole),
             ("properties", Object),
             ("action", Text),
             ("insertion", Text),

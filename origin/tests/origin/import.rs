@@ -3,7 +3,9 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use causeway_shared::ids::VisitorId;
+use causeway_shared::fact::{Fact, What};
+use causeway_shared::ids::{FactId, VisitorId};
+use causeway_shared::orders::OrderHash;
 use serde_json::{Value, json};
 
 use crate::support::{Place, now, page, visitor};
@@ -223,6 +225,65 @@ fn adcp_one_impression_seen_under_two_ids_counts_once_for_their_person() {
     assert_eq!(groups, json!({ "groups": [{ "campaign": 42, "count": 5 }] }));
     assert_eq!(place.inspect(a)["own"]["pages"], 2);
     assert_eq!(origin.send(&[page(a, 9)]).accepted, 1, "the origin takes facts as before");
+}
+
+#[test]
+fn an_imported_order_counts_once_for_a_person_as_a_number_and_as_a_text() {
+    let place = Place::new();
+    let origin = place.serve();
+    let (ann, her_phone, other) = (visitor(1), visitor(2), visitor(3));
+    let page_sent = {
+        let order = OrderHash::of("1001");
+        let bought = crate::support::purchase(ann, 7, 5);
+        let What::Track { name, value, properties, .. } = bought.what else { unreachable!() };
+        Fact {
+            id: FactId::of_order(ann, order),
+            what: What::Track { name, value, properties, order: Some(order) },
+            ..bought
+        }
+    };
+    origin.send(&[origin.login(ann, 1, "ann"), origin.login(her_phone, 1, "ann"), page(other, 1), page_sent]);
+    let at = now() - 5_000;
+    let line = |visitor: VisitorId, order: Value, properties: Value| {
+        json!({ "visitor": visitor.to_string(), "type": "track", "name": "purchase", "value_micros": 5, "at_ms": at,
+            "order_id": order, "properties": properties })
+        .to_string()
+    };
+    let in_properties = |order: Value| json!({ "order_id": order });
+    let lines = [
+        // The order that a page sent.
+        line(ann, json!(1001), Value::Null),
+        line(ann, json!("1001"), json!({ "size": 4 })),
+        line(her_phone, json!(1001), Value::Null),
+        line(her_phone, Value::Null, in_properties(json!("1001"))),
+        line(her_phone, json!(1002), Value::Null),
+        line(her_phone, Value::Null, in_properties(json!(1002))),
+        // Another person's order of the same number.
+        line(other, json!(1001), Value::Null),
+        // Without an order each purchase counts, also where the properties name a bad one.
+        line(other, Value::Null, in_properties(json!(0.5))),
+        line(other, json!(-1), Value::Null),
+    ];
+    let file = write(&place, "orders.ndjson", lines.join("\n").as_bytes());
+    let done = place.json(&["import", "events", &file, "--tenant", "demo", "--max-bad", "1"]);
+    assert_eq!([&done["facts"], &done["repeats"], &done["bad_lines"]], [&json!(4), &json!(4), &json!(1)]);
+    let rows = [
+        "visitor,type,name,value_micros,id,order_id".to_owned(),
+        format!("{ann},track,purchase,5,e-1,1002"),
+        format!("{her_phone},track,purchase,5,e-2,\"1001\""),
+        format!("{other},track,purchase,5,e-3,1003"),
+    ];
+    let file = write(&place, "orders.csv", rows.join("\n").as_bytes());
+    let done = place.json(&["import", "events", &file, "--tenant", "demo"]);
+    assert_eq!([&done["facts"], &done["repeats"]], [&json!(2), &json!(1)]);
+    let counted = |of: VisitorId| {
+        let found = place.inspect(of);
+        ["own", "view"].map(|of| [found[of]["purchases"].clone(), found[of]["revenue_micros"].clone()])
+    };
+    let [two, three] = [2, 3].map(|n| [json!(n), json!(5 * n)]);
+    assert_eq!(counted(ann), [two.clone(), two.clone()]);
+    assert_eq!(counted(her_phone), [two.clone(), two]);
+    assert_eq!(counted(other), [three.clone(), three]);
 }
 
 #[test]

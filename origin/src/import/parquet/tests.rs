@@ -10,6 +10,7 @@ use ::parquet::file::writer::SerializedFileWriter;
 use ::parquet::schema::parser::parse_message_type;
 use causeway_shared::fact::What;
 use causeway_shared::ids::Millis;
+use causeway_shared::orders::OrderHash;
 use serde_json::json;
 
 use super::*;
@@ -252,6 +253,34 @@ fn columns_of_uuids_and_json_are_read_and_columns_nobody_asks_for_may_have_any_t
     origin.send("demo", &[page(visitor(7), 1, NOW)]);
     assert_eq!(import(&mut origin, Kind::Events, &path).unwrap().0.facts, 1);
     assert_eq!(uuid(visitor(7).as_bytes()).unwrap(), visitor(7).to_string());
+}
+
+#[test]
+fn numbers_and_texts_of_every_form_of_file_name_one_order() {
+    let order_of = |path: &Path| match &events(path, NOW)[..] {
+        [(_, What::Track { order: Some(order), .. })] => *order,
+        found => unreachable!("{found:?}"),
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let expected = OrderHash::of("1001");
+    for (column, values) in [
+        ("required binary order_id (UTF8)", ColumnValues::Text(vec!["1001".to_owned()])),
+        ("required int32 order_id", ColumnValues::Int(vec![1_001])),
+        ("optional int64 order_id", ColumnValues::Long(vec![Some(1_001)])),
+        // As pandas writes whole numbers of which some are missing.
+        ("required double order_id", ColumnValues::Double(vec![1_001.0])),
+    ] {
+        let path = folder.path().join("orders.parquet");
+        let schema = format!(
+            "message rows {{ required binary visitor (UTF8); required binary type (UTF8); required binary name (UTF8);
+            required binary id (UTF8); optional int64 value_micros; {column}; }}"
+        );
+        let text = |text: &str| ColumnValues::Text(vec![text.to_owned()]);
+        let own = [text(&visitor(1).to_string()), text("track"), text("purchase"), text("e-1")];
+        let columns = own.into_iter().chain([ColumnValues::Long(vec![Some(5)]), values]).collect();
+        write(&path, &schema, Compression::SNAPPY, columns);
+        assert_eq!(order_of(&path), expected, "{column}");
+    }
 }
 
 #[test]
