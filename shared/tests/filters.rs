@@ -1142,16 +1142,7 @@ proptest! {
                 }
             }
         }
-        // Other names are counted from now on. Some of the rows that may lack their counts are written again.
-        people.count_events(&first_acts(counted.1));
-        for (n, person) in people.uncounted().into_iter().enumerate() {
-            if let Some((bucket, someone, acts)) = plain.get(&person).filter(|_| from == 0 || n % 2 == 0) {
-                someone.put(&mut people, person, *bucket, acts);
-            }
-        }
-        if from == 0 {
-            people.settle();
-        }
+        count_other_names(&mut people, &plain, counted.1, from == 0);
         let buckets = from..to.max(from);
         let sampled = |bucket: &u16| buckets.contains(bucket);
         let expired: BTreeSet<u64> = people.expired(HourStamp(4)).into_iter().collect();
@@ -1174,6 +1165,19 @@ proptest! {
                 prop_assert!(said == (is_found, false) || said == (false, true) && sampled(bucket), "{said:?} {is_found} {filter:?} {someone:?} {acts:?}");
             }
         }
+    }
+}
+
+/// Counts other names from now on. All rows that may lack their counts are written again, or some of them.
+fn count_other_names(people: &mut People, plain: &BTreeMap<u64, (u16, Someone, Acts)>, most: usize, all: bool) {
+    people.count_events(&first_acts(most));
+    for (n, person) in people.uncounted().into_iter().enumerate() {
+        if let Some((bucket, someone, acts)) = plain.get(&person).filter(|_| all || n % 2 == 0) {
+            someone.put(people, person, *bucket, acts);
+        }
+    }
+    if all {
+        people.settle();
     }
 }
 
