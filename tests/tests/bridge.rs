@@ -304,7 +304,10 @@ fn both_cookies(world: &World) {
     let answer = browser.decide(&json!({}));
     let names: Vec<&str> = answer.set_cookies().iter().filter_map(|c| c.split('=').next()).collect();
     assert_eq!(names, ["cw_id", "cw_recent"]);
-    assert!(browser.events(&json!([{ "type": "page" }])).set_cookies().is_empty());
+    // Where the running session goes on is in a cookie of its own.
+    let events = browser.events(&json!([{ "type": "page" }]));
+    assert!(events.set_cookies().iter().all(|cookie| cookie.starts_with("cw_session=")), "{:?}", events.set_cookies());
+    assert!(browser.events(&json!([{ "type": "track", "name": "signup" }])).set_cookies().is_empty());
     assert!(browser.send("GET", "/v1/me", &[], b"").set_cookies().is_empty());
     let tracked = browser.send("GET", "/healthz", &[("x-forwarded-for", "203.0.113.9")], b"");
     assert_eq!((tracked.status, tracked.set_cookies().len()), (200, 0));
