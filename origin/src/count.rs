@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::catalogue;
+use crate::fold::buckets::packed_actions;
 use crate::read::{self, ActionParts, View};
 use crate::store::StoreError;
 use crate::tenants::{Known, no_word};
@@ -131,7 +132,7 @@ pub fn counts(
     let types = types.ok_or_else(|| field("view_types", &no_word("view_type")))?;
     let (from, to) = ask.last.range(now).ok_or_else(|| field("last", "an interval is 1 or more"))?;
     let actions = actions_of(view, tenant, visitor, ask.own, from, to)?;
-    let read = actions.parts.iter().map(|bytes| read::packed_actions(bytes)).collect::<Result<Vec<_>, _>>()?;
+    let read = actions.parts.iter().map(|bytes| packed_actions(bytes)).collect::<Result<Vec<_>, _>>()?;
     let view_types = if ask.view_types.is_some() { ViewTypes::Only(&types) } else { ViewTypes::All };
     let question = Question { verbs: &verbs, view_types, from, to };
     let level = ask.level.level();
@@ -223,7 +224,7 @@ pub fn groups(view: &View<'_>, tenant: &Known, ask: &AskGroups, now: Millis) -> 
     }
     let (from, to) = ask.last.range(now).ok_or_else(|| field("last", "an interval is 1 or more"))?;
     let actions = actions_of(view, tenant, visitor, ask.own, from, to)?;
-    let read = actions.parts.iter().map(|bytes| read::packed_actions(bytes)).collect::<Result<Vec<_>, _>>()?;
+    let read = actions.parts.iter().map(|bytes| packed_actions(bytes)).collect::<Result<Vec<_>, _>>()?;
     let found = group(&read, &filter, &by, from, to).map_err(|e| CountError::Field("by", e.to_string()))?;
     Ok(found.into_iter().map(|(codes, count)| row(tenant, &ask.by, &codes, count)).collect())
 }

@@ -5,6 +5,7 @@
 pub mod events;
 pub mod forget;
 pub mod retype;
+mod uses;
 
 use std::collections::{BTreeMap, BTreeSet};
 

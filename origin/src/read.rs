@@ -1,7 +1,7 @@
 //! What is read from the store: a visitor, its person, its lookups. Shared by the KV's values, the admin
 //! side and `causeway inspect`.
 
-use causeway_shared::actions::{Actions, PackedActions};
+use causeway_shared::actions::Actions;
 use causeway_shared::attributes::{AttributeMap, Dictionary};
 use causeway_shared::bucket::PersonRandom;
 use causeway_shared::events::Events;
@@ -236,14 +236,6 @@ pub struct ActionParts {
     pub disjoint: bool,
 }
 
-/// Reads one part of a visitor's actions where it lies.
-///
-/// # Errors
-/// [`StoreError::Corrupt`].
-pub fn packed_actions(bytes: &[u8]) -> Result<PackedActions<'_>, StoreError> {
-    PackedActions::read(bytes).ok_or(StoreError::Corrupt { what: "bucket of actions" })
-}
-
 /// A visitor's actions, read where they lie.
 ///
 /// # Errors
@@ -268,7 +260,7 @@ pub fn whole(view: &View<'_>, of: &Visitor, since: Day) -> Result<Profile, Store
     let parts = actions(view, of, since.start(), Minute(u32::MAX))?.parts;
     let mut stored = Actions::default();
     for part in &parts {
-        packed_actions(part)?.iter().for_each(|action| stored.insert(action));
+        buckets::packed_actions(part)?.iter().for_each(|action| stored.insert(action));
     }
     Ok(of.profile.clone().with_parts(Parts {
         actions: stored,

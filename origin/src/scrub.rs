@@ -81,7 +81,8 @@ impl Scrubbed {
         (left > 0).then(|| {
             format!(
                 "{left} stored values are damaged: `first` names their tables and rows. Look at the disk, and restore a \
-                 backup of before (`causeway backup verify` checks it), but not while facts are set aside: it lacks them"
+                 backup that is older than the damage (`causeway backup verify` checks it), but not while facts are set \
+                 aside: no backup holds them"
             )
         })
     }
@@ -90,6 +91,15 @@ impl Scrubbed {
         if self.first.len() < NAMED {
             self.first.push(DamagedRow { table: table.to_owned(), row, why: crate::chain(why) });
         }
+    }
+}
+
+/// Why a value cannot be read; `None` where it can.
+fn damage_of<T>(read: Result<T, StoreError>) -> Result<Option<StoreError>, StoreError> {
+    match read {
+        Ok(_) => Ok(None),
+        Err(why) if why.is_of_a_value() => Ok(Some(why)),
+        Err(other) => Err(other),
     }
 }
 
@@ -163,14 +173,10 @@ pub fn check_visitors(
     let mut damaged = Vec::new();
     for row in &rows {
         scrubbed.visitors += 1;
-        match check_visitor(conn, *row) {
-            Ok(()) => {}
-            Err(why) if why.is_of_a_value() => {
-                scrubbed.damaged_visitors += 1;
-                scrubbed.name("visitors", *row, &why);
-                damaged.push(DamagedVisitor { row: *row, why });
-            }
-            Err(other) => return Err(other),
+        if let Some(why) = damage_of(check_visitor(conn, *row))? {
+            scrubbed.damaged_visitors += 1;
+            scrubbed.name("visitors", *row, &why);
+            damaged.push(DamagedVisitor { row: *row, why });
         }
     }
     Ok(rows.last().map(|last| CheckedPage { last: *last, damaged }))
@@ -212,14 +218,10 @@ pub fn check_lookups(
     let mut damaged = Vec::new();
     for (tenant, id) in &places {
         scrubbed.lookups += 1;
-        match lookup(conn, *tenant, *id) {
-            Ok(_) => {}
-            Err(why) if why.is_of_a_value() => {
-                scrubbed.damaged_lookups += 1;
-                scrubbed.name("lookups", tenant.0, &why);
-                damaged.push((*tenant, *id));
-            }
-            Err(other) => return Err(other),
+        if let Some(why) = damage_of(lookup(conn, *tenant, *id))? {
+            scrubbed.damaged_lookups += 1;
+            scrubbed.name("lookups", tenant.0, &why);
+            damaged.push((*tenant, *id));
         }
     }
     Ok(places.last().map(|last| CheckedPage { last: *last, damaged }))
@@ -253,7 +255,7 @@ pub fn check_experiment_people(
         let place: (i64, u32) = (row.get(0)?, row.get(1)?);
         last = Some(place);
         scrubbed.experiment_people += 1;
-        if let Err(why) = CheckedBytes::open_column(row.get_ref(2)?) {
+        if let Some(why) = damage_of(CheckedBytes::open_column(row.get_ref(2)?))? {
             scrubbed.damaged_experiment_people += 1;
             scrubbed.name("experiment_people", place.0, &why);
         }
@@ -276,19 +278,17 @@ pub fn check_tenant_values(conn: &Connection, scrubbed: &mut Scrubbed) -> Result
         let mut read = conn.prepare(TENANTS)?;
         read.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?
     };
-    let mut note = |table: &str, tenant: i64, read: Result<(), StoreError>| match read {
-        Err(why) if why.is_of_a_value() => {
+    let mut note = |table: &str, tenant: i64, damage: Option<StoreError>| {
+        if let Some(why) = damage {
             scrubbed.damaged_tenant_values += 1;
             scrubbed.name(table, tenant, &why);
-            Ok(())
         }
-        read => read,
     };
     for (tenant, version) in versions {
-        note("catalogues", tenant, catalogue::kept(conn, TenantNo(tenant), Some(version)).map(drop))?;
+        note("catalogues", tenant, damage_of(catalogue::kept(conn, TenantNo(tenant), Some(version)))?);
     }
     for tenant in tenants {
-        note("models", tenant, train::newest(conn, TenantNo(tenant)).map(drop))?;
+        note("models", tenant, damage_of(train::newest(conn, TenantNo(tenant)))?);
     }
     Ok(())
 }

@@ -17,11 +17,11 @@ use jiff::{Timestamp, civil};
 use rusqlite::Connection;
 
 use crate::catalogue::Budgets;
+use crate::fold::buckets::packed_actions;
 use crate::fold::purchases::{self, Purchase};
 use crate::fold::{buckets, ids};
 use crate::group::Group;
 use crate::link::Linked;
-use crate::read::packed_actions;
 use crate::store::{StoreError, TenantNo, signed, unsigned};
 use crate::zones;
 

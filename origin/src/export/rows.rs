@@ -15,9 +15,9 @@ use rusqlite::Connection;
 use rusqlite::types::Value;
 
 use super::tables::{Cell, Column, Packed, Table, hex};
+use crate::fold::buckets::packed_actions;
 use crate::fold::{self, buckets};
 use crate::names;
-use crate::read::packed_actions;
 use crate::store::{CheckedBytes, StoreError, TenantNo, signed, unsigned, visitor_at};
 
 /// Gives all rows of a table of one tenant, in order.

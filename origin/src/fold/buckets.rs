@@ -38,6 +38,14 @@ pub fn add(conn: &Connection, visitor: i64, had: u32, new: Actions) -> Result<u3
     Ok(count)
 }
 
+/// Reads packed actions where they lie.
+///
+/// # Errors
+/// [`StoreError::Corrupt`].
+pub fn packed_actions(bytes: &[u8]) -> Result<PackedActions<'_>, StoreError> {
+    PackedActions::read(bytes).ok_or(StoreError::Corrupt { what: "bucket of actions" })
+}
+
 /// Rewrites one day's buckets, those that are others now, and gives by how many actions it grew.
 fn change(conn: &Connection, visitor: i64, day: Day, with: impl FnOnce(Actions) -> Actions) -> Result<i32, StoreError> {
     const DROP: &str = "DELETE FROM actions WHERE place = ?1";
@@ -45,8 +53,7 @@ fn change(conn: &Connection, visitor: i64, day: Day, with: impl FnOnce(Actions) 
     let mut there: BTreeMap<Minute, (u32, Vec<u8>)> = BTreeMap::new();
     let mut actions = Actions::default();
     each(conn, visitor, day.start(), Minute(day.start().0 + DAY_MINUTES), |start, minutes, body| {
-        let packed = PackedActions::read(&body).ok_or(StoreError::Corrupt { what: "bucket of actions" })?;
-        packed.iter().for_each(|action| actions.insert(action));
+        packed_actions(&body)?.iter().for_each(|action| actions.insert(action));
         there.insert(start, (minutes, body));
         Ok(())
     })?;

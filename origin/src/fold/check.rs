@@ -7,7 +7,7 @@ use rusqlite::Connection;
 
 use super::ids::Seen;
 use super::{buckets, stored_events};
-use crate::read::packed_actions;
+use crate::fold::buckets::packed_actions;
 use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo, unsigned, visitor_at};
 
 /// Reads everything of one visitor.

@@ -1,5 +1,6 @@
 //! What routes of the admin side have in common: who is let in, to which tenant, and what a path, a query and a body say.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
@@ -28,6 +29,17 @@ use crate::tokens::{self, Role, Token};
 pub(super) type Answer = Result<Response, ApiError>;
 pub(super) type ById = Place<String>;
 pub(super) type ByLookup = Place<(String, String)>;
+
+/// Names to take back.
+#[derive(Deserialize)]
+pub(super) struct ForgetNames {
+    pub(super) names: BTreeSet<String>,
+    /// Gives the plan alone.
+    #[serde(default)]
+    pub(super) dry_run: bool,
+    #[serde(default)]
+    pub(super) reason: Option<String>,
+}
 
 /// What a path names. That a part is no UTF-8 is told as any other error, and like them only to who has a token.
 pub(super) struct Place<T>(pub(super) T);

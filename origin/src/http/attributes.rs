@@ -1,6 +1,5 @@
 //! Attributes on the admin side: by visitor, by alternate id, and the tenant's names.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::Router;
@@ -13,7 +12,9 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::AFTER_ALL;
-use super::asked::{Answer, ById, ByLookup, Place, admit, admit_as, admit_to, read_json, reason, write as write_store};
+use super::asked::{
+    Answer, ById, ByLookup, ForgetNames, Place, admit, admit_as, admit_to, read_json, reason, write as write_store,
+};
 use super::audience::begun;
 use super::segments::{Meant, found, visitor};
 use super::{ApiError, App, random};
@@ -103,20 +104,11 @@ async fn show_names(State(app): State<Arc<App>>, request: Request) -> Answer {
     Ok(axum::Json(attributes::page(&names_of(&app, &known).await?, page)).into_response())
 }
 
-#[derive(Deserialize)]
-struct Forget {
-    names: BTreeSet<String>,
-    #[serde(default)]
-    dry_run: bool,
-    #[serde(default)]
-    reason: Option<String>,
-}
-
 /// Takes names back, and has the job remove their values; a dry run gives the plan alone.
 async fn forget_names(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     let (live, tenant, token) = admit_as(&app, &parts, Role::Operator).await?;
-    let Forget { names, dry_run, reason: why } = read_json(body).await?;
+    let ForgetNames { names, dry_run, reason: why } = read_json(body).await?;
     let said = Said::token(&token, reason(why)?);
     // Values may be acknowledged and not stored yet: with them the names would come back.
     app.fold_before(&tenant).await;

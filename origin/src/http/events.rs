@@ -11,7 +11,7 @@ use axum::routing::{get, post};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::asked::{Answer, admit_as, admit_to, read_json, reason, write};
+use super::asked::{Answer, ForgetNames, admit_as, admit_to, read_json, reason, write};
 use super::{ApiError, App};
 use crate::audit::Said;
 use crate::clock;
@@ -46,19 +46,10 @@ async fn declare(State(app): State<Arc<App>>, request: Request) -> Answer {
     Ok(axum::Json(declared).into_response())
 }
 
-#[derive(Debug, Deserialize)]
-struct Forget {
-    names: BTreeSet<String>,
-    #[serde(default)]
-    dry_run: bool,
-    #[serde(default)]
-    reason: Option<String>,
-}
-
 async fn forget(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     let (live, known, token) = admit_as(&app, &parts, Role::Operator).await?;
-    let Forget { names, dry_run, reason: why } = read_json(body).await?;
+    let ForgetNames { names, dry_run, reason: why } = read_json(body).await?;
     let said = Said::token(&token, reason(why)?);
     // Events may be acknowledged and not stored yet: with them the names would come back.
     app.fold_before(&known).await;

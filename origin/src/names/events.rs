@@ -13,17 +13,14 @@ use causeway_shared::limits;
 use rusqlite::{Connection, OptionalExtension as _};
 use serde_json::{Value as Json, json};
 
+use super::uses::NameUses;
 use super::{Quota, brought, quota};
-use crate::audience::kept;
 use crate::audit::{self, Said};
 use crate::catalogue;
 use crate::group::{self, Given, Rules};
 use crate::metrics::Metrics;
 use crate::store::{StoreError, TenantNo, signed, unsigned};
 use crate::tenants::Known;
-
-/// Places named in one refusal.
-const PLACES: usize = 10;
 
 /// Who brought a name. A greater one takes the place of a lesser one where all places are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -284,9 +281,9 @@ pub fn plan_forget(conn: &Connection, tenant: &Known, names: &BTreeSet<String>) 
         let from = source(conn, tenant.no, name)?.ok_or_else(|| EventNameError::Unknown(name.clone()))?;
         all.push(json!({ "name": name, "source": from.name() }));
     }
-    match uses(conn, tenant.no, names)?.into_iter().next() {
+    match uses(conn, tenant.no, names)?.first() {
         None => Ok(all),
-        Some((name, places)) => Err(EventNameError::Used { name: name.clone(), places: places.join(", ") }),
+        Some((name, places)) => Err(EventNameError::Used { name, places }),
     }
 }
 
@@ -315,43 +312,20 @@ pub fn forget(
 
 /// What uses each of some names. Experiments of every version of the catalogue count, as a rollback makes it the current one
 /// again.
-fn uses<'n>(
-    conn: &Connection,
-    tenant: TenantNo,
-    names: &'n BTreeSet<String>,
-) -> Result<BTreeMap<&'n String, Vec<String>>, StoreError> {
+fn uses<'n>(conn: &Connection, tenant: TenantNo, names: &'n BTreeSet<String>) -> Result<NameUses<'n>, StoreError> {
     const EXPERIMENTS: &str = "SELECT version, experiments FROM catalogues WHERE tenant = ?1 ORDER BY version DESC";
-    const SENDS: &str = "SELECT name, filter FROM sends WHERE tenant = ?1 AND due IS NOT NULL ORDER BY name";
-    let mut used: BTreeMap<&String, Vec<String>> = BTreeMap::new();
-    let mut note = |name: &'n String, place: String| {
-        let places = used.entry(name).or_default();
-        if places.len() < PLACES {
-            places.push(place);
-        }
-    };
-    let counts = |filter: &str, name: &str| filter.contains(&Json::from(format!("events.{name}")).to_string());
+    let mut uses = NameUses::new(names);
     let mut catalogues = conn.prepare_cached(EXPERIMENTS)?;
     let mut rows = catalogues.query([tenant.0])?;
     while let Some(row) = rows.next()? {
+        let version: u32 = row.get(0)?;
         for one in catalogue::experiments_of(&row.get::<_, String>(1)?)? {
-            if let Some(name) = names.get(&one.conversion) {
-                note(name, format!("the experiment `{}` of version {}", one.id, row.get::<_, u32>(0)?));
-            }
+            uses.note(&format!("the experiment `{}` of version {version}", one.id), |name| name == one.conversion);
         }
     }
-    for audience in kept::list(conn, Some(tenant))? {
-        let filter = audience.filter.unwrap_or_default();
-        for name in names.iter().filter(|name| counts(&filter, name)) {
-            note(name, format!("the audience of segment {}", audience.segment.0));
-        }
-    }
-    let mut sends = conn.prepare_cached(SENDS)?;
-    let mut rows = sends.query([tenant.0])?;
-    while let Some(row) = rows.next()? {
-        let (send, filter): (String, String) = (row.get(0)?, row.get(1)?);
-        names.iter().filter(|name| counts(&filter, name)).for_each(|name| note(name, format!("the send `{send}`")));
-    }
-    Ok(used)
+    let counts = |filter: &str, name: &str| filter.contains(&Json::from(format!("events.{name}")).to_string());
+    uses.note_filters(conn, tenant, counts)?;
+    Ok(uses)
 }
 
 #[cfg(test)]

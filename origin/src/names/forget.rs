@@ -12,8 +12,9 @@ use rusqlite::{Connection, OptionalExtension as _};
 use serde_json::{Value as Json, json};
 
 use super::retype::{names_it, page, stored_attributes};
+use super::uses::NameUses;
 use super::{load, page_of};
-use crate::audience::{self, kept};
+use crate::audience;
 use crate::audit::{self, Said};
 use crate::fold::Changed;
 use crate::group::{self, Given, Group, Rules};
@@ -23,9 +24,6 @@ use crate::publish::{self, Rank, Subject};
 use crate::rhythm;
 use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo, signed};
 use crate::tenants::Known;
-
-/// Places named in one refusal.
-const PLACES: usize = 10;
 
 /// What taking names back comes to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -135,47 +133,25 @@ fn unused(
         Ok::<_, ForgetError>((name.clone(), found))
     });
     let found: BTreeMap<_, _> = found.collect::<Result<_, _>>()?;
-    let used = uses(conn, tenant.no, names)?;
-    match used.into_iter().next() {
+    match uses(conn, tenant.no, names)?.first() {
         None => Ok(found),
-        Some((name, places)) => Err(ForgetError::Used { name: name.clone(), places: places.join(", ") }),
+        Some((name, places)) => Err(ForgetError::Used { name, places }),
     }
 }
 
 /// What uses each of some names. Every version of the catalogue counts, as a rollback makes it the current one again.
-fn uses<'n>(
-    conn: &Connection,
-    tenant: TenantNo,
-    names: &'n BTreeSet<String>,
-) -> Result<BTreeMap<&'n String, Vec<String>>, StoreError> {
+fn uses<'n>(conn: &Connection, tenant: TenantNo, names: &'n BTreeSet<String>) -> Result<NameUses<'n>, StoreError> {
     const CATALOGUES: &str = "SELECT version, document FROM catalogues WHERE tenant = ?1 ORDER BY version DESC";
-    const SENDS: &str = "SELECT name, filter FROM sends WHERE tenant = ?1 AND due IS NOT NULL ORDER BY name";
-    let mut used: BTreeMap<&String, Vec<String>> = BTreeMap::new();
-    let mut look = |document: &str, place: String| {
-        for name in names.iter().filter(|name| names_it(document, name)) {
-            let places = used.entry(name).or_default();
-            if places.len() < PLACES {
-                places.push(place.clone());
-            }
-        }
-    };
+    let mut uses = NameUses::new(names);
     let mut catalogues = conn.prepare_cached(CATALOGUES)?;
     let mut rows = catalogues.query([tenant.0])?;
     while let Some(row) = rows.next()? {
-        look(&row.get::<_, String>(1)?, format!("version {} of the catalogue", row.get::<_, u32>(0)?));
+        let (version, document): (u32, String) = (row.get(0)?, row.get(1)?);
+        uses.note(&format!("version {version} of the catalogue"), |name| names_it(&document, name));
     }
-    for audience in kept::list(conn, Some(tenant))? {
-        look(audience.filter.as_deref().unwrap_or_default(), format!("the audience of segment {}", audience.segment.0));
-    }
-    let mut sends = conn.prepare_cached(SENDS)?;
-    let mut rows = sends.query([tenant.0])?;
-    while let Some(row) = rows.next()? {
-        look(&row.get::<_, String>(1)?, format!("the send `{}`", row.get::<_, String>(0)?));
-    }
-    if let Some(zone) = names.get(rhythm::ZONE) {
-        used.entry(zone).or_default().push("the best times of visitors".to_owned());
-    }
-    Ok(used)
+    uses.note_filters(conn, tenant, names_it)?;
+    uses.note("the best times of visitors", |name| name == rhythm::ZONE);
+    Ok(uses)
 }
 
 fn rename(group: &Group<'_>, tenant: TenantNo, token: Token, state: ForgottenName) -> Result<(), StoreError> {

@@ -15,8 +15,8 @@ use rusqlite::Connection;
 
 use super::examples::{Examples, Shard};
 use super::person::{Held, Person, Walk};
+use crate::fold::buckets::packed_actions;
 use crate::fold::{buckets, purchases};
-use crate::read::packed_actions;
 use crate::store::{self, CheckedBytes, StoreError, TenantNo, visitor_at};
 
 /// Fixed, so that the same store gives the same model on every machine.

@@ -6,6 +6,7 @@ use causeway_shared::time::DAY_MS;
 
 use super::*;
 use crate::audience::answer;
+use crate::audience::kept;
 use crate::testing::{NOW, Origin, tracked, visitor};
 
 fn no(origin: &Origin) -> TenantNo {
@@ -64,7 +65,7 @@ fn seventeen_visitors_with_64_names_each_bring_their_share_of_one_day() {
     let mut one = Origin::new();
     sends_64(&mut one, visitor(1), 1);
     assert_eq!(counted(&one).len(), limits::AUDIENCE_EVENTS_A_VISITOR);
-    // Names that are counted, and the two that always are, cost nobody's quota.
+    // Names that are counted, and the two that always are, use up no quota.
     let known = ["page", "purchase", "junk_1_0"].map(|name| tracked(visitor(2), 1, one.now, name));
     let other = tracked(visitor(2), 2, one.now, "signup");
     one.send("demo", &[known.to_vec(), vec![other]].concat());

@@ -8,6 +8,7 @@ use causeway_shared::wire::kv;
 use serde_json::json;
 
 use super::*;
+use crate::audience::kept;
 use crate::testing::{NOW, Origin, fact, visitor};
 use crate::{audience::answer, catalogue};
 
@@ -114,7 +115,7 @@ fn a_token_that_was_taken_back_shows_no_old_value_under_its_new_name() {
     origin.admin("demo", &[later.clone(), Fact { visitor: visitor(1), ..later }]);
     assert_eq!(dictionary(&origin).find("size"), Some((token, Kind::Float)));
     assert_eq!(has(&origin, 3), json!({ "coupon": true, "size": 42 }));
-    assert_eq!(has(&origin, 1), json!({ "city": "Oslo", "size": 42 }), "a write of before the removal counts too");
+    assert_eq!(has(&origin, 1), json!({ "city": "Oslo", "size": 42 }), "a write from before the removal counts too");
     origin.settle(&mut values);
     let page = kv::decode_names("c:demo:attributes:0", values["c:demo:attributes:0"].as_bytes()).unwrap();
     assert_eq!(page[usize::from(token.0)], ("size".to_owned(), Kind::Float));
