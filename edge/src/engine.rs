@@ -15,6 +15,7 @@ use causeway_shared::identity::{
 use causeway_shared::ids::{Millis, Version};
 use causeway_shared::json::{self, JsonError};
 use causeway_shared::keys::Keys;
+use causeway_shared::planted::{self, PlantedBug};
 use causeway_shared::proof;
 use causeway_shared::random::Random;
 use serde::de::DeserializeOwned;
@@ -205,6 +206,13 @@ impl Engine {
                 self.continue_anonymous(state, route, extra, Reads::default())
             }
             ResumePoint::First(route, begun) => self.continue_after_first(state, route, *begun, found),
+            ResumePoint::Second(route, second)
+                if planted::is_active(PlantedBug::ThirdRead)
+                    && state.kv_reads < 3
+                    && found.stored.len() < second.reads().snapshots.len() =>
+            {
+                self.read(state, ExtraReads::default(), ResumePoint::Second(route, second), false)
+            }
             ResumePoint::Second(route, second) => self.finish(state, route, second.finish(found)),
         }
     }

@@ -13,6 +13,7 @@ use std::{fs, io};
 use causeway_shared::attributes::ForgottenName;
 use causeway_shared::ids::Millis;
 use causeway_shared::limits;
+use causeway_shared::planted::{self, PlantedBug};
 use causeway_shared::time::Minute;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 
@@ -359,7 +360,11 @@ pub fn renew(conn: &mut Connection, before: &Before, now: Millis) -> Result<(), 
     let counters = Counters::load(&tx)?;
     // Minutes go on when all that remembered an earlier restore is lost; the second of one minute follows the first.
     let known = before.restore.max(counters.version().restore);
-    let counters = counters.restored(Minute::at(now).0.max(known + 1), before.version);
+    let counters = if planted::is_active(PlantedBug::RestoreWithoutEpoch) {
+        counters
+    } else {
+        counters.restored(Minute::at(now).0.max(known + 1), before.version)
+    };
     // Memberships keep their order among each other, and stand over those that the caches still hold.
     let base = counters.epoch().0 & !EPOCHS_OF_A_RESTORE;
     let lift = "UPDATE people SET epoch = ?1 + (epoch & ?2)";
@@ -377,7 +382,8 @@ pub fn renew(conn: &mut Connection, before: &Before, now: Millis) -> Result<(), 
     let times = [counters.version().counter, now, now.saturating_add(LATE_MS)].map(signed);
     tx.execute(AGAIN, times)?;
     // What the KV has of those who came since the backup goes: nobody would ever write it again.
-    for (tenant, kind, subject) in &before.subjects {
+    let orphans = if planted::is_active(PlantedBug::RestoreKeepsOrphans) { &[][..] } else { &before.subjects[..] };
+    for (tenant, kind, subject) in orphans {
         publish(&tx, numbers.of(*tenant), *kind, subject, Rank::News, times)?;
     }
     // What the copy itself had to take out of the KV, as of those who came before an earlier restore of it.

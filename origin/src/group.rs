@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::ids::{Epoch, Millis, Version};
+use causeway_shared::planted::{self, PlantedBug};
 use causeway_shared::random::Random;
 use causeway_shared::segments::SegmentId;
 use causeway_shared::wire::sync::{Publish, Verify};
@@ -254,7 +255,8 @@ fn committed(
     }
     done.pending = publish::pending(&group)? + verify::pending(&group)?;
     done.catalogue = catalogue::in_force(&tx, &rules.tenants)?;
-    group.counters.fold_to(records.iter().map(|record| record.as_ref().seq).max().unwrap_or(0));
+    let folded = if planted::is_active(PlantedBug::FoldTwiceAfterACrash) { &[] } else { records };
+    group.counters.fold_to(folded.iter().map(|record| record.as_ref().seq).max().unwrap_or(0));
     group.counters.save(&tx)?;
     more(&tx)?;
     let (over, large) = (group.ids_over.get(), group.people_too_large.get());
@@ -269,6 +271,10 @@ fn committed(
     } else {
         // First, so that no erasure is in the store alone; one that is in the journal alone is applied at the next start.
         keep()?;
+        if planted::is_active(PlantedBug::PublishBeforeCommit) && !calls.is_empty() {
+            drop(tx.commit());
+            return Ok(done);
+        }
         tx.commit()?;
     }
     metrics.applied.add(applied);

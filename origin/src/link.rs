@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use causeway_shared::config::ProofPolicy;
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, Millis, VisitorId};
+use causeway_shared::planted::{self, PlantedBug};
 use rusqlite::OptionalExtension as _;
 
 pub use alternates::{canonical, canonical_of, family};
@@ -83,7 +84,9 @@ pub fn link(group: &mut Group<'_>, fresh: &[Linking<'_>], erasing: &[Erasing<'_>
     withdraw(group, fresh, &mut linked, &mut touched)?;
     for Linking { tenant, visitor, facts } in fresh {
         for fact in facts {
-            if let What::Cancellation { id } = &fact.what {
+            if let What::Cancellation { id } = &fact.what
+                && !planted::is_active(PlantedBug::CancellationForgotten)
+            {
                 let id = known(group, *tenant, *id, &[], &mut touched)?;
                 evidence::cancel(group, *tenant, *visitor, id, fact.received, &mut touched)?;
             }
@@ -95,6 +98,7 @@ pub fn link(group: &mut Group<'_>, fresh: &[Linking<'_>], erasing: &[Erasing<'_>
             }
             if let What::Alias { id, also, proven } = &fact.what {
                 let said = &id.hash;
+                let also: &[AltHash] = if planted::is_active(PlantedBug::NamesOfRotationLost) { &[] } else { also };
                 let by = By::Page { proven: *proven };
                 // Before anything of the id is kept.
                 if evidence::is_over(group, *tenant, *visitor, id.kind, by)?
@@ -244,7 +248,9 @@ fn withdraw(
         };
         let place = (tenant.0, visitor.as_bytes(), signed(fact.received));
         if group.tx.prepare_cached(MARK)?.execute(place)? == 1 {
-            evidence::end(group, *tenant, *visitor, touched)?;
+            if !planted::is_active(PlantedBug::WithdrawalKeepsItsLinks) {
+                evidence::end(group, *tenant, *visitor, touched)?;
+            }
             linked.withdrawn.insert((*tenant, *visitor));
             linked.people.extend(former(group, *tenant, *visitor)?);
         }

@@ -6,7 +6,8 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use causeway_shared::ids::{Millis, TenantId};
+use causeway_shared::ids::{FactId, Millis, TenantId};
+use causeway_shared::planted::{self, PlantedBug};
 use causeway_shared::wire::facts;
 use causeway_shared::wire::sync::{SyncRequest, UNKNOWN_TENANT, decode_kept, encode_request};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
@@ -53,7 +54,8 @@ impl Log {
         conn.pragma_update(None, "page_size", 16_384)?; // records are long
         conn.pragma_update(None, "journal_mode", "WAL")?;
         // Durable at every commit (invariant 6): WAL alone would sync at checkpoints only.
-        conn.pragma_update(None, "synchronous", "FULL")?;
+        let synchronous = if planted::is_active(PlantedBug::AckBeforeFsync) { "OFF" } else { "FULL" };
+        conn.pragma_update(None, "synchronous", synchronous)?;
         conn.execute_batch(
             "CREATE TABLE IF NOT EXISTS log (seq INTEGER PRIMARY KEY, taken INTEGER NOT NULL, body BLOB NOT NULL, said TEXT) STRICT;
             CREATE TABLE IF NOT EXISTS state (
@@ -120,6 +122,7 @@ impl Log {
     ) -> Result<u64, StoreError> {
         const PUT: &str = "INSERT INTO log (seq, taken, body, said) VALUES (?1, ?2, ?3, ?4)";
         let tx = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let folded = if planted::is_active(PlantedBug::TruncateTheLogTooEarly) { self.last } else { folded };
         tx.prepare_cached("DELETE FROM log WHERE seq <= ?1")?.execute([signed(folded)])?;
         let mut last = self.last;
         for sync in syncs {
@@ -322,13 +325,16 @@ fn record(
     let request = decode_kept(body)?;
     let (admin, bytes) = (request.edge == ADMIN, body.len());
     let read = if admin { intake::read_admins } else { intake::read };
-    let read = read(request, tenants, taken);
+    let mut read = read(request, tenants, taken);
     let gone: Vec<_> = read.rejected.iter().filter(|refused| refused.code == UNKNOWN_TENANT).collect();
     if !gone.is_empty() {
         let batches = decode_kept(body)?.facts;
         for batch in gone.iter().filter_map(|refused| batches.get(refused.batch as usize)) {
             missing(facts::decode_each(batch)?.0)?;
         }
+    }
+    if planted::is_active(PlantedBug::FoldTwiceAfterACrash) {
+        read.facts.iter_mut().for_each(|of| of.fact.id = FactId::of_job(of.fact.visitor, &of.fact.id.receipt()));
     }
     Ok(Record { seq, facts: read.facts, admin, said: None, bytes, in_log: 0, bulk: false })
 }

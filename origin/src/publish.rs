@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::ids::{AltHash, KindCode, Millis, VisitorId};
 use causeway_shared::limits;
+use causeway_shared::planted::{self, PlantedBug};
 use causeway_shared::wire::sync::Publish;
 
 use self::turns::Due;
@@ -249,11 +250,14 @@ fn later(group: &Group<'_>, person: PersonNo) -> Result<(), StoreError> {
 pub fn acknowledge(group: &Group<'_>, applied: &[u64]) -> Result<u64, StoreError> {
     const SETTLE: &str = "UPDATE outbox SET lease = NULL, leased_until = 0, handed = ?2,
             due = iif(changed = lease_change, iif(late > ?2, late, NULL), max(due, handed)) WHERE lease = ?1";
+    const SETTLE_ALL: &str = "UPDATE outbox SET lease = NULL, leased_until = 0, handed = ?2,
+            due = iif(late > ?2, late, NULL) WHERE lease = ?1";
+    let settle = if planted::is_active(PlantedBug::LoseAcknowledgedOutboxChange) { SETTLE_ALL } else { SETTLE };
     erase::written(group, applied)?;
     catalogue::written(group, applied)?;
     let mut settled = 0;
     for entry in applied {
-        settled += group.tx.prepare_cached(SETTLE)?.execute([signed(*entry), signed(group.now)])? as u64;
+        settled += group.tx.prepare_cached(settle)?.execute([signed(*entry), signed(group.now)])? as u64;
     }
     Ok(settled)
 }
@@ -325,6 +329,9 @@ pub fn fire_timers(group: &Group<'_>, until: Millis, most: u32) -> Result<(u64, 
             statement.query_map([person], |row| visitor_at(row, 0))?.collect::<Result<_, _>>()?;
         put_now += siblings.len() as u64;
         for visitor in siblings {
+            if planted::is_active(PlantedBug::ForgetTheSiblings) {
+                continue;
+            }
             put(group, TenantNo(tenant), Subject::Snapshot(visitor), group.now)?;
         }
         group.tx.prepare_cached(DONE)?.execute([person])?;
@@ -377,7 +384,8 @@ fn lease(group: &mut Group<'_>, due: &Due, best: &mut Told) -> Result<Option<Pub
             return Ok(None);
         }
     };
-    let [until, late] = [LEASE_MS, LATE_MS].map(|after| signed(group.now.saturating_add(after)));
+    let late = if planted::is_active(PlantedBug::ForgetLateWrites) { 0 } else { LATE_MS };
+    let [until, late] = [LEASE_MS, late].map(|after| signed(group.now.saturating_add(after)));
     let row = (due.row, signed(version.counter), until, signed(group.now), late);
     group.tx.prepare_cached(LEASE)?.execute(row)?;
     match due.subject {

@@ -20,6 +20,7 @@ use crate::config::Problems;
 use crate::fact::PURCHASE;
 use crate::ids::Millis;
 use crate::limits;
+use crate::planted::{self, PlantedBug};
 use crate::vocabulary::Vocabulary;
 
 pub use exposures::{Exposure, Exposures};
@@ -164,6 +165,7 @@ pub fn arms(
     let each = experiments.iter().map(|experiment| {
         let drawn = || experiment.arm(random, shares.get(&experiment.code).unwrap_or(&none)).map(|arm| arm.code);
         let seen = exposures.get(experiment.code).map(|exposure| exposure.arm);
+        let seen = seen.filter(|_| !planted::is_active(PlantedBug::DrawAnArmAnew));
         if experiment.runs(now) { seen.or_else(drawn) } else { None }
     });
     each.collect()

@@ -22,6 +22,7 @@ pub use self::seen::{Met, Seen};
 use crate::ids::{AltHash, AlternateId, Millis, Version, VisitorId};
 use crate::ledger::Ledger;
 use crate::limits;
+use crate::planted::{self, PlantedBug};
 use crate::profile::{Known, MissingParts};
 use crate::random::Random;
 use crate::view::{Snapshot, Stored, View};
@@ -350,7 +351,9 @@ impl Who {
     /// Leaves the cookie's visitor to its member where the request proves another one.
     fn switch_to_holder(&mut self, random: &mut Random) {
         let other = self.cookie.tag.filter(|tag| self.holder().is_some_and(|holder| holder.is(*tag) != Some(true)));
-        if let Some(tag) = other {
+        if let Some(tag) = other
+            && !planted::is_active(PlantedBug::LinkOnSharedDevice)
+        {
             self.switch(tag, random);
         }
     }
@@ -412,7 +415,7 @@ impl Who {
     /// facts are believed: who belongs to it may have been taken back since.
     fn adopt(&mut self, mut snapshot: Snapshot, view: &mut View) {
         let own = self.cookie.visitor;
-        if snapshot.version < self.ledger.highest {
+        if snapshot.version < self.ledger.highest && !planted::is_active(PlantedBug::AcceptAnOlderVersion) {
             if let Some(sub) = snapshot.profiles.remove(&own) {
                 view.add_known(own, Known::from_sub(sub));
             }

@@ -15,6 +15,7 @@ pub(crate) mod reserved;
 use crate::experiment::{Exposure, Exposures};
 use crate::ids::{Millis, SessionId, Version, VisitorId};
 use crate::limits;
+use crate::planted::{self, PlantedBug};
 use crate::profile::{Beyond, Known, SubProfile};
 use crate::units::{Unit, Units};
 
@@ -91,6 +92,9 @@ impl Ledger {
 
     /// Remembers the insertions of a page, and leaves out the oldest over [`limits::RESERVATION_BYTES`].
     pub fn reserve(&mut self, placed: impl IntoIterator<Item = Reservation>) {
+        if planted::is_active(PlantedBug::LoseTheLedger) {
+            return;
+        }
         self.reserved.extend(placed);
         let over = self.reserved.len() - reserved::fitting(&self.reserved);
         self.reserved.drain(..over);
@@ -110,6 +114,10 @@ impl Ledger {
 
     /// Drops what is no longer needed, given the visitor's own sub-profile as just read.
     pub fn settle(&mut self, now: Millis, sub: Option<&SubProfile>) {
+        if planted::is_active(PlantedBug::DropALedgerEntryTooEarly) && sub.is_some() {
+            self.pages.clear();
+            self.reserved.clear();
+        }
         let settled = |p: &Beyond| now.saturating_sub(p.received) > limits::LEDGER_KEEP_MS;
         if let Some(names) = sub.filter(|_| self.pages.iter().any(settled)).and_then(SubProfile::names) {
             self.pages.retain(|p| !(settled(p) && names.newest.holds(p.received, p.short)));

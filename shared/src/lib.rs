@@ -37,6 +37,7 @@ pub mod orders;
 pub mod packed;
 pub mod person;
 pub mod placeholder;
+pub mod planted;
 pub mod profile;
 pub mod proof;
 pub mod random;

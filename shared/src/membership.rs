@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{Epoch, Millis, VisitorId};
+use crate::planted::{self, PlantedBug};
 
 /// One decision about who belongs to a person.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -90,7 +91,7 @@ impl Memberships {
         let gone = || newest_first().any(|m| m.cuts.get(&other).is_some_and(|cut| cut.gone));
         let pair = || newest_first().find_map(|m| m.pairs(own, other));
         let alone = || newest_first().find_map(|m| m.says(other));
-        !gone() && pair().or_else(alone).unwrap_or(true)
+        planted::is_active(PlantedBug::JoinWithoutTheCuts) || (!gone() && pair().or_else(alone).unwrap_or(true))
     }
 
     /// Whom any decision cut.

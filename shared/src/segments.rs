@@ -9,6 +9,7 @@ use std::ops::{Range, RangeInclusive};
 use crate::fact::Fact;
 use crate::ids::Millis;
 use crate::limits;
+use crate::planted::{self, PlantedBug};
 use crate::time::HourStamp;
 
 pub use packed::{PackedSegments, live};
@@ -34,7 +35,10 @@ impl Stamp {
     #[must_use]
     pub fn of(fact: &Fact) -> Self {
         let delay = fact.received.saturating_sub(fact.at).min(u64::from(u32::MAX));
-        let position = u64::from(fact.position).min((1 << Self::POSITION_BITS) - 1);
+        let mut position = u64::from(fact.position).min((1 << Self::POSITION_BITS) - 1);
+        if planted::is_active(PlantedBug::OrderOfACallForgotten) {
+            position = 0;
+        }
         Self { at: fact.at, order: delay << Self::POSITION_BITS | position }
     }
 }

@@ -18,6 +18,7 @@ use crate::first::{First, Firsts};
 use crate::ids::{Millis, TenantId, VisitorId};
 use crate::limits;
 use crate::packed::{self, Packed};
+use crate::planted::{self, PlantedBug};
 
 /// How many people may get a campaign's ads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -153,7 +154,9 @@ impl Stock {
     pub fn call(&mut self, rows: &Rows, call: &Call) -> (Step, Writes) {
         let held = call.members.iter().filter_map(|member| match rows.get(member)? {
             // Of somebody who was cut from the person since it is not the person's any more.
-            Row::Given(given) => Some(*given).filter(|given| call.members.contains(&given.holder)),
+            Row::Given(given) => Some(*given).filter(|given| {
+                planted::is_active(PlantedBug::WhoWasCutKeepsTheUnit) || call.members.contains(&given.holder)
+            }),
             Row::Asked => None,
         });
         if let Some(given) = { held }.next() {

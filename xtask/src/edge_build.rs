@@ -100,9 +100,8 @@ fn stamp(project: &Project, wasm: &[u8]) -> Result<String> {
     Ok(format!("wasm-bindgen {bindgen}\n{} bytes, {:016x}\n", wasm.len(), hasher.finish()))
 }
 
-/// Compiles a crate to a module, and gives where it is. That it is to be one is said here and not in its manifest: of a crate
-/// that is a `cdylib` too, cargo names the library without a hash, and two workspaces that share a target folder, as the
-/// mutants' and ours do, would link each other's.
+/// Compiles a crate to a WebAssembly module and returns the path of the module. The manifest does not name the crate type,
+/// so that native builds of the crate produce no shared library.
 fn compile(project: &Project, package: &str, what: &str, stop: &Stop) -> Result<PathBuf> {
     let mut command = project.cargo();
     command.args(["rustc", "--package", package, "--lib", "--crate-type", "cdylib"]);

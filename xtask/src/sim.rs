@@ -1,17 +1,15 @@
-//! `cargo xtask sim`: builds the simulator (`tests/sim`) and plays worlds; `cargo xtask sim mutants` shows that it would
-//! see bugs of many kinds.
+//! `cargo xtask sim`: builds the simulator (`tests/sim`) and plays worlds; `cargo xtask sim bugs` shows that it finds
+//! the planted bugs of `shared/src/planted.rs`.
 //!
-//! | command | what |
+//! | command | effect |
 //! |---|---|
-//! | `cargo xtask sim` | 1,000 worlds; ends with 1 when one of them does not converge |
-//! | `cargo xtask sim --seeds N --from S` | so many worlds, beginning with seed S |
-//! | `cargo xtask sim --hours H` | fresh worlds for so long |
-//! | `cargo xtask sim --seed S --events E --trace` | one world with so many events of faults, and what happens in it |
-//! | `cargo xtask sim mutants [NAME…] [--seeds N]` | each planted bug of `tests/sim/mutants`, until a world shows it |
+//! | `cargo xtask sim` | plays 1,000 worlds; exits with 1 if one of them does not converge |
+//! | `cargo xtask sim --seeds N --from S` | plays N worlds, beginning with seed S |
+//! | `cargo xtask sim --hours H` | plays new worlds for H hours |
+//! | `cargo xtask sim --seed S --events E --trace` | plays one world with E events of faults and prints what happens in it |
+//! | `cargo xtask sim bugs [NAME…]` | plays worlds with each planted bug until one fails |
 //!
-//! All but the last are the simulator's own arguments; its exit code is this command's.
-
-pub(crate) mod mutants;
+//! Arguments go to the simulator as they are; its exit code is the exit code of this command.
 
 use std::ffi::OsString;
 
@@ -24,6 +22,8 @@ use crate::{steps, test};
 
 /// Worlds that `cargo xtask test` plays.
 const TESTED: &str = "1000";
+/// Worlds in which a planted bug must be found.
+const BUG_WORLDS: &str = "1500";
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -38,7 +38,10 @@ pub(crate) struct Options {
 #[derive(Debug, Subcommand)]
 enum Mode {
     /// Plays worlds with each planted bug until one fails; a bug that no world shows is a failure.
-    Mutants(mutants::Options),
+    Bugs {
+        /// Names of bugs, as `shared/src/planted.rs` lists them. Without one: all bugs.
+        names: Vec<OsString>,
+    },
 }
 
 /// The simulator ended with this code, and has said why.
@@ -55,21 +58,28 @@ impl std::error::Error for Ended {}
 
 pub(crate) fn run(project: &Project, options: &Options, stop: &Stop) -> Result<()> {
     match &options.mode {
-        Some(Mode::Mutants(options)) => mutants::run(project, options, stop),
-        None => play(project, &options.arguments, stop),
+        Some(Mode::Bugs { names }) => find_bugs(project, names, stop),
+        None => play(project, &[], &options.arguments, stop),
     }
 }
 
-/// The step of `cargo xtask test`: worlds first, then the mutants.
+/// The step of `cargo xtask test`: worlds first, then the planted bugs.
 pub(crate) fn tested(project: &Project, stop: &Stop) -> Result<()> {
-    play(project, &["--seeds".into(), TESTED.into()], stop)?;
-    mutants::run(project, &mutants::Options::default(), stop)
+    play(project, &[], &["--seeds".into(), TESTED.into()], stop)?;
+    find_bugs(project, &[], stop)
 }
 
-fn play(project: &Project, arguments: &[OsString], stop: &Stop) -> Result<()> {
+fn find_bugs(project: &Project, names: &[OsString], stop: &Stop) -> Result<()> {
+    let mut arguments: Vec<OsString> = vec!["--seeds".into(), BUG_WORLDS.into(), "--bugs".into()];
+    arguments.extend_from_slice(names);
+    play(project, &["--features", "planted-bugs"], &arguments, stop)
+}
+
+fn play(project: &Project, features: &[&str], arguments: &[OsString], stop: &Stop) -> Result<()> {
+    let mut cargo = project.cargo();
     steps::run(
         "building the simulator",
-        project.cargo().args(["build", "--quiet", "--package", "causeway-sim"]),
+        cargo.args(["build", "--quiet", "--package", "causeway-sim"]).args(features),
         stop,
     )?;
     let mut command = project.command(project.target.join("debug/causeway-sim"));

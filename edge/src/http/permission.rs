@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use causeway_shared::consent::{self, Permission, Refusal, Signals};
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{FactId, Millis};
+use causeway_shared::planted::{self, PlantedBug};
 use serde::Deserialize;
 
 use crate::http::answer::Answer;
@@ -34,7 +35,7 @@ const TIMES: usize = 4;
 /// If the body alone decided, a page could permit what a cookie refuses, and the next request without a body would
 /// withdraw it again. Each value of a repeated cookie must permit. Cookies that are too long to be read are a refusal.
 pub(crate) fn of_call(request: Request<'_>, body: &ConsentBody<'_>, site: &Site) -> Permission {
-    let gpc = request.gpc();
+    let gpc = request.gpc() && !planted::is_active(PlantedBug::ConsentIgnored);
     // Applicable sections count only from the source of the string. Without any string they refuse.
     let times = consent_cookies(request);
     let times = times.each_ref().map(|time| time.each_ref().map(Option::as_deref));

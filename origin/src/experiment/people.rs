@@ -8,6 +8,7 @@ use causeway_shared::experiment::Exposure;
 use causeway_shared::ids::{Micros, Millis};
 use causeway_shared::limits;
 use causeway_shared::packed::{self, Packed};
+use causeway_shared::planted::{self, PlantedBug};
 use causeway_shared::time::{DAY_MS, HOUR_MS, HourStamp};
 use rusqlite::{Connection, OptionalExtension as _};
 
@@ -50,7 +51,8 @@ pub(super) struct Row {
 pub fn refresh(group: &Group<'_>, tested: &[i64], linked: &Linked) -> Result<(), StoreError> {
     const OF_ROW: &str = "SELECT person FROM visitors WHERE row = ?1";
     const OF_VISITOR: &str = "SELECT person FROM visitors WHERE tenant = ?1 AND visitor = ?2";
-    let mut changed: BTreeSet<PersonNo> = linked.rows.clone();
+    let merged = planted::is_active(PlantedBug::AMergeKeepsTwoRecipients);
+    let mut changed: BTreeSet<PersonNo> = if merged { BTreeSet::new() } else { linked.rows.clone() };
     for row in tested {
         changed.insert(PersonNo(group.tx.prepare_cached(OF_ROW)?.query_row([row], |row| row.get(0))?));
     }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use causeway_shared::ids::Millis;
+use causeway_shared::planted::{self, PlantedBug};
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::{CATALOGUE, KEY_PAUSE_MS, Subject, absent, put_off};
@@ -108,13 +109,16 @@ fn ranked(group: &mut Group<'_>, wanted: usize) -> Result<Vec<Due>, StoreError> 
 fn in_turn(group: &mut Group<'_>, rank: Rank, wanted: usize) -> Result<Vec<Due>, StoreError> {
     const NEXT: &str = "SELECT row, kind, subject, due FROM outbox WHERE rank = ?1 AND tenant = ?2 AND due <= ?3
         AND leased_until <= ?3 AND handed <= ?4 ORDER BY due, kind, row LIMIT ?5 OFFSET ?6";
+    const LEASED: &str = "SELECT row, kind, subject, due FROM outbox WHERE rank = ?1 AND tenant = ?2 AND due <= ?3
+        AND handed <= ?4 ORDER BY due, kind, row LIMIT ?5 OFFSET ?6";
+    let next = if planted::is_active(PlantedBug::HandOutWhatIsLeased) { LEASED } else { NEXT };
     let mut tenants = tenants(group.tx, rank)?;
     if tenants.len() > 1 {
         let first = u64::from_le_bytes(group.random.draw()) % tenants.len() as u64;
         tenants.rotate_left(usize::try_from(first).unwrap_or_default());
     }
     let pause_over = signed(group.now.saturating_sub(KEY_PAUSE_MS));
-    let mut statement = group.tx.prepare_cached(NEXT)?;
+    let mut statement = group.tx.prepare_cached(next)?;
     let mut read = |tenant: TenantNo, most: usize, after: usize| -> Result<Vec<Due>, StoreError> {
         let place = (rank as u8, tenant.0, signed(group.now), pause_over, signed(most as u64), signed(after as u64));
         let rows = statement.query_map(place, |row| {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use super::{Forest, Reason, Weight};
 use crate::ids::Millis;
+use crate::planted::{self, PlantedBug};
 
 /// Evidence that stands and is heavy enough: a visitor was seen with an id. Visitors are numbered in their order, ids in
 /// that of their hashes.
@@ -153,6 +154,9 @@ fn unsurely(
     let mut sure = joining.forest.clone();
     let holders = joining.holders.clone();
     unsure.sort_unstable_by_key(|(weight, claim)| (Reverse(*weight), claim.since, claim.id, claim.visitor));
+    if planted::is_active(PlantedBug::WeakestMatchFirst) {
+        unsure.reverse();
+    }
     // Between trees that logins made: a forest of trees.
     let mut links: BTreeMap<u32, Vec<(u32, Weight)>> = BTreeMap::new();
     for (weight, Claim { visitor, id, .. }) in unsure.iter() {
@@ -198,7 +202,9 @@ fn held(visitors: u32, claims: &[Claim], unique: impl Fn(u32) -> bool) -> Vec<u3
     let mut first = vec![NONE; visitors as usize];
     for (place, claim) in (0..).zip(claims).filter(|(_, claim)| unique(claim.id)) {
         if let Some(slot) = first.get_mut(claim.visitor as usize)
-            && claims.get(*slot as usize).is_none_or(|held| rank(claim) < rank(held))
+            && claims
+                .get(*slot as usize)
+                .is_none_or(|held| (rank(claim) < rank(held)) != planted::is_active(PlantedBug::SecondMemberWins))
         {
             *slot = place;
         }

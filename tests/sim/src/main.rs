@@ -12,6 +12,9 @@ use causeway_sim::measure::{CASES, Case, Over, measure};
 use causeway_sim::world::World;
 use clap::Parser;
 
+#[cfg(feature = "planted-bugs")]
+mod planted;
+
 /// Prints how far ads go over their caps, as the table of docs/CAPS.md.
 fn caps() -> ExitCode {
     println!(
@@ -64,6 +67,10 @@ struct Args {
     /// Ends at the first world that fails.
     #[arg(long)]
     first: bool,
+    /// Plays worlds with each planted bug, until one fails. Without names: all bugs.
+    #[cfg(feature = "planted-bugs")]
+    #[arg(long, num_args = 0.., value_name = "NAME")]
+    bugs: Option<Vec<causeway_shared::planted::PlantedBug>>,
 }
 
 /// Plays one world; gives how many events it had.
@@ -112,8 +119,8 @@ fn one(seed: u64, args: &Args) -> ExitCode {
     }
 }
 
-/// What all threads share.
-struct Shared {
+/// What the threads that play worlds share.
+struct Progress {
     next: AtomicU64,
     done: AtomicU64,
     events: AtomicU64,
@@ -121,49 +128,64 @@ struct Shared {
     failed: Mutex<Vec<(u64, Failure)>>,
 }
 
-fn many(args: &Args) -> ExitCode {
-    let (begun, events) = (Instant::now(), args.events);
-    let until = args.hours.map(|hours| begun + Duration::from_secs_f64(hours * 3_600.0));
-    let fresh = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |t| t.as_secs() << 20);
-    let from = if until.is_some() { fresh } else { args.from };
-    let shared = Shared {
+/// What worlds came to.
+struct Outcome {
+    worlds: u64,
+    events: u64,
+    /// The worlds that failed, by seed.
+    failed: Vec<(u64, Failure)>,
+}
+
+/// Plays the worlds from seed `from` on as long as `goes_on` says of a seed, on all processors. With `is_first_enough`
+/// it ends after the first failure.
+fn play_worlds(from: u64, events: u64, is_first_enough: bool, goes_on: impl Fn(u64) -> bool + Sync) -> Outcome {
+    let begun = Instant::now();
+    let progress = Progress {
         next: AtomicU64::new(from),
         done: AtomicU64::new(0),
         events: AtomicU64::new(0),
         stop: AtomicBool::new(false),
         failed: Mutex::new(Vec::new()),
     };
-    let goes_on = |seed| until.map_or(seed < from + args.seeds, |until| Instant::now() < until);
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, NonZero::get) {
             scope.spawn(|| {
-                while !shared.stop.load(Ordering::Relaxed) {
-                    let seed = shared.next.fetch_add(1, Ordering::Relaxed);
+                while !progress.stop.load(Ordering::Relaxed) {
+                    let seed = progress.next.fetch_add(1, Ordering::Relaxed);
                     if !goes_on(seed) {
                         break;
                     }
                     let (count, ended) = play(seed, events);
-                    shared.events.fetch_add(count, Ordering::Relaxed);
-                    let done = shared.done.fetch_add(1, Ordering::Relaxed) + 1;
-                    if let (Err(failure), Ok(mut failed)) = (ended, shared.failed.lock()) {
+                    progress.events.fetch_add(count, Ordering::Relaxed);
+                    let done = progress.done.fetch_add(1, Ordering::Relaxed) + 1;
+                    if let (Err(failure), Ok(mut failed)) = (ended, progress.failed.lock()) {
                         failed.push((seed, failure));
-                        shared.stop.fetch_or(args.first, Ordering::Relaxed);
+                        progress.stop.fetch_or(is_first_enough, Ordering::Relaxed);
                     }
-                    progress(&shared, done, begun);
+                    show_progress(&progress, done, begun);
                 }
             });
         }
     });
-    let (done, events) = (shared.done.into_inner(), shared.events.into_inner());
-    let mut failed = shared.failed.into_inner().unwrap_or_default();
+    let mut failed = progress.failed.into_inner().unwrap_or_default();
     failed.sort_by_key(|(seed, _)| *seed);
+    Outcome { worlds: progress.done.into_inner(), events: progress.events.into_inner(), failed }
+}
+
+fn many(args: &Args) -> ExitCode {
+    let begun = Instant::now();
+    let until = args.hours.map(|hours| begun + Duration::from_secs_f64(hours * 3_600.0));
+    let fresh = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |t| t.as_secs() << 20);
+    let from = if until.is_some() { fresh } else { args.from };
+    let goes_on = |seed| until.map_or(seed < from + args.seeds, |until| Instant::now() < until);
+    let Outcome { worlds, events, failed } = play_worlds(from, args.events, args.first, goes_on);
     failed.iter().take(5).for_each(|(seed, failure)| tell(*seed, args.events, failure));
     failed.iter().skip(5).for_each(|(seed, f)| {
         println!("seed {seed} fails: {}: {}", f.checker, f.what.chars().take(160).collect::<String>())
     });
     let seconds = begun.elapsed().as_secs_f64();
     let rate = per_second(events, seconds);
-    println!("{done} worlds from seed {from}, {events} events in {seconds:.0} s ({rate}/s): {} failed", failed.len());
+    println!("{worlds} worlds from seed {from}, {events} events in {seconds:.0} s ({rate}/s): {} failed", failed.len());
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -177,9 +199,9 @@ fn per_second(events: u64, seconds: f64) -> u64 {
     (events as f64 / seconds.max(0.001)) as u64
 }
 
-fn progress(shared: &Shared, done: u64, begun: Instant) {
+fn show_progress(progress: &Progress, done: u64, begun: Instant) {
     if done.is_multiple_of(10) && std::io::stderr().is_terminal() {
-        let events = shared.events.load(Ordering::Relaxed);
+        let events = progress.events.load(Ordering::Relaxed);
         let rate = per_second(events, begun.elapsed().as_secs_f64());
         eprint!("\r{done} worlds, {events} events, {rate}/s ");
         drop(std::io::stderr().flush());
@@ -188,6 +210,10 @@ fn progress(shared: &Shared, done: u64, begun: Instant) {
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    #[cfg(feature = "planted-bugs")]
+    if let Some(bugs) = &args.bugs {
+        return planted::find_bugs(bugs, args.seeds, args.events);
+    }
     if args.caps {
         return caps();
     }
