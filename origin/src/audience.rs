@@ -2,20 +2,20 @@
 //! of them. The columns follow the store: each transaction notes whose row is another now ([`note`]), and a thread writes
 //! these rows anew ([`follow`]). They hold nothing that the store does not: a process reads their file, or builds them.
 
-pub mod answer;
-pub mod carry;
-pub mod deliver;
+pub mod rhythm;
+
+mod column_file;
+pub(crate) mod dispatch;
 pub mod follow;
-mod keep;
-pub mod kept;
-pub mod person;
-pub mod refresh;
+pub mod materialized;
+pub mod person_row;
+pub mod query;
+pub mod restore;
 pub mod schedule;
 pub mod send;
-mod tell;
 #[cfg(test)]
 mod tests;
-mod webhook;
+pub(crate) mod webhook;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,10 +25,12 @@ use causeway_shared::columns::People;
 use causeway_shared::ids::Millis;
 use rusqlite::{Connection, OptionalExtension as _};
 
-use crate::fold::Changed;
-use crate::group::Group;
-use crate::link::Linked;
-use crate::store::{PersonNo, StoreError, TenantNo};
+use crate::identity::link::Linked;
+use crate::pipeline::group::Group;
+use crate::profiles::fold::Changed;
+use crate::store::PersonNo;
+use crate::store::StoreError;
+use crate::store::TenantNo;
 
 /// Changes that are kept for who follows them; who is further behind begins anew.
 const KEPT: i64 = 5_000_000;

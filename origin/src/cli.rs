@@ -30,22 +30,27 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use causeway_origin::audience::answer::AnswerError;
-use causeway_origin::audience::kept::KeepError;
+use causeway_origin::api::serve;
+use causeway_origin::audience::materialized::KeepError;
+use causeway_origin::audience::query::AnswerError;
 use causeway_origin::audience::send::SendError;
-use causeway_origin::config::{Config, LogFormat};
-use causeway_origin::count::CountError;
-use causeway_origin::describe::LookupError;
-use causeway_origin::erase::{journal::Journal, replay};
-use causeway_origin::experiment::statistics::PlanError;
-use causeway_origin::explain::ExplainError;
-use causeway_origin::group::Rules;
-use causeway_origin::import::{ImportError, file::FileError};
-use causeway_origin::links::LinkError;
-use causeway_origin::log_output::{self, LogOutput};
+use causeway_origin::base::clock;
+use causeway_origin::base::config::{Config, LogFormat};
+use causeway_origin::base::key_file;
+use causeway_origin::base::log_output::{self, LogOutput};
+use causeway_origin::campaigns::experiment::statistics::PlanError;
+use causeway_origin::identity::connections::LinkError;
+use causeway_origin::ingest::log;
+use causeway_origin::kv::explain::ExplainError;
+use causeway_origin::maintenance::import::{ImportError, file::FileError};
+use causeway_origin::pipeline::group::Rules;
+use causeway_origin::privacy::erase::replay;
+use causeway_origin::privacy::journal::Journal;
+use causeway_origin::store;
 use causeway_origin::store::Counters;
-use causeway_origin::tenants::{IdError, Known, Tenants};
-use causeway_origin::{clock, keyfile, log, serve, store};
+use causeway_origin::store::tenants::{IdError, Known, Tenants};
+use causeway_origin::views::count::CountError;
+use causeway_origin::views::describe::LookupError;
 use causeway_shared::fact::FactError;
 use causeway_shared::ids::VisitorId;
 use causeway_shared::json;
@@ -103,7 +108,7 @@ impl Opened {
 
     /// The same, made where there is none.
     fn or_made(config: Config) -> anyhow::Result<Self> {
-        let keys = keyfile::load_checked(&config.keys, &config.edge)?;
+        let keys = key_file::load_checked(&config.keys, &config.edge)?;
         let writing = store::writing(&config.data, false)?;
         let mut conn = store::open(&config.data)?;
         let tenants = Tenants::open(&conn, &config.edge, &keys)?;
@@ -143,7 +148,7 @@ struct Reading {
 impl Reading {
     fn new(common: &Common) -> anyhow::Result<Self> {
         let config = common.load()?;
-        let keys = keyfile::load_checked(&config.keys, &config.edge)?;
+        let keys = key_file::load_checked(&config.keys, &config.edge)?;
         let conn = store::open_readonly(&config.data)?;
         let tenants = Tenants::find(&conn, &config.edge, &keys)?;
         Ok(Self { config, keys, conn, tenants })

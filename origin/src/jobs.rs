@@ -5,6 +5,8 @@
 //! tells how far it is, and stays as history. [`work`] is what each job does, [`runner`] takes one run to its end,
 //! [`thread`] is a serving origin's thread for them. One run goes on at a time, in whatever process.
 
+pub mod tasks;
+
 pub mod runner;
 pub mod runs;
 #[cfg(test)]

@@ -1,12 +1,14 @@
 //! The store: one SQLite file. Opening it, its schema, its counters, and the forms its columns have.
 //!
-//! One thread writes ([`crate::writer`]), a few read-only connections read ([`readers`]). Nothing here
+//! One thread writes ([`crate::pipeline::writer`]), a few read-only connections read ([`readers`]). Nothing here
 //! decides anything.
+
+pub mod names;
+pub mod tenants;
 
 mod checked;
 mod locks;
 pub mod marker;
-pub mod readers;
 
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};

@@ -24,17 +24,21 @@ use causeway_shared::wire::sync::{Publish, SyncRequest, SyncResponse};
 use rusqlite::Connection;
 
 use crate::audience::Audience;
-use crate::backlog::Backlog;
-use crate::erase::journal::Journal;
-use crate::group::{self, Given, Rules};
-use crate::intake::{Checked, Incoming, Outbox, Record};
+use crate::base::key_file;
+use crate::base::metrics::Metrics;
+use crate::campaigns::train;
+use crate::ingest::backlog::Backlog;
+use crate::ingest::intake;
+use crate::ingest::intake::{Checked, Incoming, Outbox, Record};
 use crate::jobs::work::Place;
-use crate::metrics::Metrics;
-use crate::publish::absent;
-use crate::read::View;
+use crate::outbox::unconfigured_tenants;
+use crate::pipeline::group::{self, Given, Rules};
+use crate::privacy::journal::Journal;
+use crate::store;
 use crate::store::StoreError;
-use crate::tenants::{Known, Tenants};
-use crate::{intake, keyfile, read, store, train};
+use crate::store::tenants::{Known, Tenants};
+use crate::views::read;
+use crate::views::read::View;
 
 /// The time at which tests begin.
 pub(crate) const NOW: Millis = 1_800_000_000_000;
@@ -126,7 +130,7 @@ impl Origin {
         );
         let edge: EdgeConfig = serde_json::from_str(&json).unwrap();
         let mut keys = Keys::default();
-        keyfile::complete(&mut keys, &edge).unwrap();
+        key_file::complete(&mut keys, &edge).unwrap();
         let conn = store::open(folder.path()).unwrap();
         // Stores are compared byte for byte.
         conn.execute("UPDATE meta SET identity = zeroblob(16)", []).unwrap();
@@ -170,7 +174,7 @@ impl Origin {
             (one.name, one.hosts) = (format!("t{n}"), vec![format!("t{n}.example")]);
             self.edge.tenants.push(one);
         }
-        keyfile::complete(&mut self.keys, &self.edge).unwrap();
+        key_file::complete(&mut self.keys, &self.edge).unwrap();
         self.rules.tenants = Tenants::open(&self.conn, &self.edge, &self.keys).unwrap();
     }
 
@@ -189,7 +193,7 @@ impl Origin {
         self.rules.tenants = Tenants::open(&self.conn, &edge, &self.keys).unwrap();
         let given = self.given();
         assert_eq!(self.replay(given).unwrap(), 0);
-        absent::sort(&self.conn, &self.rules.tenants, self.now).unwrap();
+        unconfigured_tenants::sort(&self.conn, &self.rules.tenants, self.now).unwrap();
     }
 
     /// Changes a tenant's keys for alternate ids.
@@ -315,8 +319,8 @@ impl Origin {
 
     /// Applies the journal, as a start does.
     pub(crate) fn replay(&mut self, given: Given) -> Result<usize, StoreError> {
-        let in_log = crate::log::newest(self.data(), &self.conn)?;
-        crate::erase::replay(&mut self.conn, &self.rules, given, in_log)
+        let in_log = crate::ingest::log::newest(self.data(), &self.conn)?;
+        crate::privacy::erase::replay(&mut self.conn, &self.rules, given, in_log)
     }
 
     /// Copies the store into a folder, as a backup does.

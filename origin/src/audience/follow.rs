@@ -10,12 +10,15 @@ use causeway_shared::ids::Millis;
 use causeway_shared::time::HourStamp;
 use rusqlite::Connection;
 
-use super::keep::{self, Keeping, Of};
 use super::{Audience, Columns, KEPT};
-use crate::audience::person::{self, Someone};
-use crate::clock;
-use crate::names::events;
-use crate::store::{self, PersonNo, StoreError, TenantNo};
+use crate::audience::column_file::{self, Keeping, Of};
+use crate::audience::person_row::{self, Someone};
+use crate::base::clock;
+use crate::store;
+use crate::store::PersonNo;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::names::events;
 
 /// How long it waits when nothing changed.
 const LOOK: Duration = Duration::from_millis(20);
@@ -136,7 +139,7 @@ impl Follower {
         let is_wanted =
             |it: &Of| (it.restore, it.epoch) == (of.restore, of.epoch) && it.seq <= of.seq && oldest <= it.seq + 1;
         let audience = self.audience.clone();
-        let Some((of_tenant, of)) = keep::read(&self.data, is_wanted, || audience.is_stopping()) else {
+        let Some((of_tenant, of)) = column_file::read(&self.data, is_wanted, || audience.is_stopping()) else {
             return if audience.is_stopping() { Ok(()) } else { self.begin(now) };
         };
         self.audience.write().of_tenant = of_tenant;
@@ -291,7 +294,7 @@ impl Follower {
             let due = due && self.failed.is_none_or(|at| at.elapsed() > KEEP);
             let mut wait = LOOK;
             let mut more = self.step(clock::now()).unwrap_or_else(|e| {
-                tracing::error!(error = %crate::chain(&e), "the columns of audiences cannot follow the store");
+                tracing::error!(error = %crate::base::chain(&e), "the columns of audiences cannot follow the store");
                 wait = AGAIN;
                 false
             });
@@ -314,7 +317,7 @@ impl Follower {
 
     pub(super) fn keep_or_say(&mut self) -> bool {
         self.keep().unwrap_or_else(|e| {
-            tracing::error!(error = %crate::chain(&e), "the columns of audiences cannot be written to their file");
+            tracing::error!(error = %crate::base::chain(&e), "the columns of audiences cannot be written to their file");
             self.failed = Some(Instant::now());
             false
         })
@@ -352,9 +355,9 @@ type Read = Vec<(PersonNo, Option<Someone>)>;
 
 /// A row that is not what this release writes costs its own person: audiences are asked of all others.
 fn read(conn: &Connection, people: &[PersonNo]) -> Result<Read, StoreError> {
-    let one = |person: &PersonNo| match person::read(conn, *person) {
+    let one = |person: &PersonNo| match person_row::read(conn, *person) {
         Err(e @ (StoreError::Form(_) | StoreError::Corrupt { .. })) => {
-            tracing::error!(error = %crate::chain(&e), "a person cannot be read, and is in no audience");
+            tracing::error!(error = %crate::base::chain(&e), "a person cannot be read, and is in no audience");
             Ok((*person, None))
         }
         read => Ok((*person, read?)),

@@ -8,11 +8,12 @@ use causeway_shared::rhythm::Source;
 use causeway_shared::time::HOUR_MS;
 use rusqlite::{Connection, OptionalExtension as _};
 
-use super::answer::Lines;
-use crate::rhythm::{self, Everybody};
-use crate::store::{PersonNo, StoreError};
-use crate::tenants::Known;
-use crate::zones;
+use crate::audience::query::Lines;
+use crate::audience::rhythm::{self, Everybody};
+use crate::base::time_zones;
+use crate::store::PersonNo;
+use crate::store::StoreError;
+use crate::store::tenants::Known;
 
 /// A member's next best moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,7 +79,7 @@ pub fn moments(
         all.push(Moment {
             person: *master,
             at_ms,
-            local: zones::local(&zone, at_ms),
+            local: time_zones::local(&zone, at_ms),
             time_zone: zone.iana_name().unwrap_or("UTC").to_owned(),
             best: found.is_now(at_ms, offsets.at(at_ms)),
             source: found.source,

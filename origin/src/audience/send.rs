@@ -1,5 +1,5 @@
 //! Sends: campaigns to exactly so many people, drawn at random of those that a filter means (S4.7). A send is a row, and a row
-//! for each person drawn. Once drawn, nobody is exchanged; [`super::deliver`] tells them, in their order.
+//! for each person drawn. Once drawn, nobody is exchanged; [`crate::jobs::tasks::deliver`] tells them, in their order.
 
 use causeway_shared::experiment::Experiment;
 use causeway_shared::ids::{Millis, VisitorId};
@@ -7,13 +7,17 @@ use causeway_shared::limits;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 use serde_json::{Value, json};
 
-use super::answer::{self, Lines};
 use super::webhook::Webhook;
-use crate::catalogue;
-use crate::experiment::results;
-use crate::names::events::{self, EventNameError};
-use crate::store::{StoreError, TenantNo, signed, unsigned, visitor_at};
-use crate::tenants::{Known, Tenants};
+use crate::audience::query::{self, Lines};
+use crate::campaigns::catalogue;
+use crate::campaigns::experiment::results;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::names::events::{self, EventNameError};
+use crate::store::signed;
+use crate::store::tenants::{Known, Tenants};
+use crate::store::unsigned;
+use crate::store::visitor_at;
 
 /// What a send is to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -193,7 +197,7 @@ impl Send {
                 return Err(SendError::TooMany);
             }
             let Terms { filter, count, experiment, webhook, per_second } = terms;
-            if let Ok(filter) = answer::stored(&tx, tenant, filter)? {
+            if let Ok(filter) = query::stored(&tx, tenant, filter)? {
                 events::declare_of(&tx, tenant.no, &filter, now)?;
             }
             let (no, random, now) = (tenant.no.0, random.cast_signed(), signed(now));

@@ -10,11 +10,13 @@ use causeway_shared::segments::{SegmentId, State};
 use causeway_shared::time::{HOUR_MS, HourStamp};
 use serde_json::{Value as Json, json};
 
-use super::answer::Sampling;
 use super::follow::Follower;
-use super::{Audience, answer, person};
-use crate::names::events;
+use crate::audience::Audience;
+use crate::audience::person_row;
+use crate::audience::query;
+use crate::audience::query::Sampling;
 use crate::store::PersonNo;
+use crate::store::names::events;
 use crate::testing::{NOW, Origin, fact, impression, ordered, page, purchase, tracked, visitor, withdrawal};
 
 /// A store, and columns that follow it when they are told to.
@@ -47,9 +49,9 @@ impl World {
     /// The masters of whom a filter means in `demo`, as the columns have it, and where they are unsure the store.
     fn members(&self, document: &Json) -> Vec<VisitorId> {
         let tenant = self.origin.tenant("demo");
-        let filter = answer::filter(&self.origin.conn, tenant, document).unwrap().unwrap();
-        let found = answer::members(&self.audience, tenant.no, &filter, &(0..BUCKETS), self.origin.now).unwrap();
-        let unsure = answer::decided(&self.origin.conn, &filter, &found.unsure, self.origin.now).unwrap();
+        let filter = query::filter(&self.origin.conn, tenant, document).unwrap().unwrap();
+        let found = query::members(&self.audience, tenant.no, &filter, &(0..BUCKETS), self.origin.now).unwrap();
+        let unsure = query::decided(&self.origin.conn, &filter, &found.unsure, self.origin.now).unwrap();
         let mut all: Vec<VisitorId> = found.sure.into_iter().chain(unsure).collect();
         all.sort_unstable();
         all
@@ -58,10 +60,10 @@ impl World {
     /// The same from the store alone.
     fn asked(&self, document: &Json) -> Vec<VisitorId> {
         let tenant = self.origin.tenant("demo");
-        let filter = answer::filter(&self.origin.conn, tenant, document).unwrap().unwrap();
+        let filter = query::filter(&self.origin.conn, tenant, document).unwrap().unwrap();
         let mut statement = self.origin.conn.prepare("SELECT person FROM people WHERE tenant = ?1").unwrap();
         let people = statement.query_map([tenant.no.0], |row| row.get(0).map(PersonNo)).unwrap();
-        let someone = |no: PersonNo| person::read(&self.origin.conn, no).unwrap();
+        let someone = |no: PersonNo| person_row::read(&self.origin.conn, no).unwrap();
         let meant = people.filter_map(|no| someone(no.unwrap())).filter(|one| one.is_meant(&filter, self.origin.now));
         let mut all: Vec<VisitorId> = meant.map(|one| one.master).collect();
         all.sort_unstable();
@@ -150,13 +152,13 @@ fn field_18_an_estimate_looks_at_some_keeps_whom_it_had_and_its_interval_holds_t
     let (conn, audience, now) = (&world.origin.conn, &world.audience, world.origin.now);
     let bought = json!({"events.purchase": {"$count": {"$gte": 2}, "within": {"interval": 10, "unit": "hours"}}});
     let document = json!({"$or": [{"segments": 7}, bought]});
-    let filter = answer::filter(conn, tenant, &document).unwrap().unwrap();
-    assert_eq!(answer::exact(audience, conn, tenant.no, &filter, now).unwrap(), (1_500, 3_000, now));
-    let whole = answer::count(audience, tenant.no, &filter, &(0..BUCKETS), None, now).unwrap();
+    let filter = query::filter(conn, tenant, &document).unwrap().unwrap();
+    assert_eq!(query::exact(audience, conn, tenant.no, &filter, now).unwrap(), (1_500, 3_000, now));
+    let whole = query::count(audience, tenant.no, &filter, &(0..BUCKETS), None, now).unwrap();
     assert_eq!((whole.sure, whole.unsure.len() >= 500), (1_000, true), "{}", whole.unsure.len());
     for random in [0, 5_000, 123_456_789, u64::MAX] {
         let (sampling, mut looks) = (Sampling { precision: 0.03, measure: Some(Measure::Pages), random }, Vec::new());
-        answer::estimate(audience, conn, tenant.no, &filter, &sampling, now, |look| looks.push(look)).unwrap();
+        query::estimate(audience, conn, tenant.no, &filter, &sampling, now, |look| looks.push(look)).unwrap();
         let [.., last] = looks.as_slice() else { unreachable!() };
         assert!(looks.len() > 1 && last.look.sampled() < 3_000, "{random}: {looks:?}");
         assert!(looks.iter().rev().skip(1).all(|look| !look.is_last) && last.is_last, "{random}: {looks:?}");
@@ -324,7 +326,7 @@ fn s4_05_columns_that_follow_say_what_the_store_and_columns_built_anew_say() {
         // The names of attributes come with their first use.
         let known: Vec<&Json> = filters
             .iter()
-            .filter(|one| answer::filter(&world.origin.conn, world.origin.tenant("demo"), one).unwrap().is_ok())
+            .filter(|one| query::filter(&world.origin.conn, world.origin.tenant("demo"), one).unwrap().is_ok())
             .collect();
         assert!(known.len() >= 6, "{}", known.len());
         let followed: Vec<usize> = known.iter().map(|filter| world.count(filter)).collect();
@@ -463,8 +465,8 @@ fn strangers_who_use_up_the_names_of_events_keep_no_audience_from_its_answer() {
     assert_eq!((world.count(&asked("signup")), world.count(&asked("junk_16_63"))), (30, 1));
     let unsure = |world: &World, name: &str| {
         let tenant = world.origin.tenant("demo");
-        let filter = answer::filter(&world.origin.conn, tenant, &asked(name)).unwrap().unwrap();
-        answer::members(&world.audience, tenant.no, &filter, &(0..BUCKETS), world.origin.now).unwrap().unsure.len()
+        let filter = query::filter(&world.origin.conn, tenant, &asked(name)).unwrap().unwrap();
+        query::members(&world.audience, tenant.no, &filter, &(0..BUCKETS), world.origin.now).unwrap().unsure.len()
     };
     assert_eq!(unsure(&world, "signup"), 17 + 30, "the store is asked of those with uncounted events alone");
 
@@ -481,7 +483,7 @@ fn strangers_who_use_up_the_names_of_events_keep_no_audience_from_its_answer() {
     // A name that is taken back while the file is written is in no answer of it.
     assert!(again.follower.keep().unwrap());
     let (given, of) = (again.origin.given(), again.origin.tenant("demo").clone());
-    let said = crate::audit::Said::by("cli");
+    let said = crate::privacy::audit::Said::by("cli");
     events::forget(&mut again.origin.conn, &again.origin.rules, given, &of, &["signup".to_owned()].into(), &said)
         .unwrap();
     again.follow();

@@ -8,16 +8,16 @@ use causeway_shared::keys::KeyRing;
 use sha2::{Digest as _, Sha256};
 use ureq::http::StatusCode;
 
-use crate::tenants::Known;
+use crate::store::tenants::Known;
 
 /// How long a receiver may take.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// Longest wait that a receiver may ask for.
 const AFTER_MOST_S: u64 = 3_600;
 
 /// What came of a POST.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(crate) enum Answer {
     /// The receiver has it.
     Taken,
     /// It will not take it, and why: no later try would change that.

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 
 use anyhow::bail;
-use causeway_origin::attributes::{self as of, Write};
-use causeway_origin::clock;
-use causeway_origin::metrics::Metrics;
-use causeway_origin::names::forget::{self, ForgetError};
-use causeway_origin::names::{self, retype};
-use causeway_origin::read::{View, Visitor};
+use causeway_origin::base::clock;
+use causeway_origin::base::metrics::Metrics;
+use causeway_origin::maintenance::forget_names::{self, ForgetError};
+use causeway_origin::maintenance::retype_attribute;
+use causeway_origin::store::names;
+use causeway_origin::views::attributes::{self as of, Write};
+use causeway_origin::views::read::{View, Visitor};
 use causeway_shared::attributes::{Dictionary, Kind};
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -107,12 +108,12 @@ pub(super) fn run(command: &Attributes, common: &Common) -> anyhow::Result<()> {
             let tenant = named(&opened.rules.tenants, tenant.as_deref())?.clone();
             // Values may be acknowledged, and not stored yet.
             fold_before(&opened.config, &opened.conn)?;
-            let plan = retype::plan(&mut opened.conn, &tenant, name, *to)?;
+            let plan = retype_attribute::plan(&mut opened.conn, &tenant, name, *to)?;
             if !confirmed(*yes, &plan.to_json(name, *to, false), common)? {
                 return Ok(());
             }
             let Opened { conn, rules, .. } = &mut opened;
-            retype::apply(conn, rules, clock::given, &tenant, name, *to)?;
+            retype_attribute::apply(conn, rules, clock::given, &tenant, name, *to)?;
             common.output.one(&plan.to_json(name, *to, true))
         }
         Attributes::Forget { names, why, tenant, yes } => forget_names(names, why, tenant.as_deref(), *yes, common),
@@ -137,12 +138,12 @@ fn forget_names(names: &[String], why: &Why, tenant: Option<&str>, yes: bool, co
         ForgetError::Store(e) => anyhow::Error::from(e),
         e => Usage(e.to_string()).into(),
     };
-    let plan = forget::plan(&opened.conn, &tenant, &names).map_err(usage)?;
+    let plan = forget_names::plan(&opened.conn, &tenant, &names).map_err(usage)?;
     if !confirmed(yes, &plan.to_json(false), common)? {
         return Ok(());
     }
     let Opened { conn, rules, .. } = &mut opened;
-    forget::mark(conn, rules, clock::given()?, &tenant, &names, &why.said()).map_err(usage)?;
-    forget::sweep(conn, rules, &Metrics::default(), &clock::given, &|| Ok(()))?;
+    forget_names::mark(conn, rules, clock::given()?, &tenant, &names, &why.said()).map_err(usage)?;
+    forget_names::sweep(conn, rules, &Metrics::default(), &clock::given, &|| Ok(()))?;
     common.output.one(&plan.to_json(true))
 }

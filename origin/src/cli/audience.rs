@@ -8,17 +8,19 @@ use std::time::Instant;
 
 use anyhow::{Context as _, bail, ensure};
 use causeway_origin::audience::Audience as Columns;
-use causeway_origin::audience::answer::{self, Lines, Sampling};
 use causeway_origin::audience::follow::Follower;
-use causeway_origin::audience::kept::{self, Kept, People};
-use causeway_origin::audience::refresh::{self, Refreshed};
+use causeway_origin::audience::materialized::{self, Kept, People};
+use causeway_origin::audience::query::{self, Lines, Sampling};
 use causeway_origin::audience::schedule;
+use causeway_origin::base::clock;
+use causeway_origin::base::time_zones;
+use causeway_origin::campaigns::train::Options;
 use causeway_origin::jobs::runs::Asked;
+use causeway_origin::jobs::tasks::refresh::{self, Refreshed};
 use causeway_origin::jobs::{Job, Woken};
+use causeway_origin::maintenance::export;
 use causeway_origin::store::StoreError;
-use causeway_origin::tenants::Known;
-use causeway_origin::train::Options;
-use causeway_origin::{clock, export, zones};
+use causeway_origin::store::tenants::Known;
 use causeway_shared::filter::Filter;
 use causeway_shared::ids::Millis;
 use causeway_shared::segments::SegmentId;
@@ -39,7 +41,7 @@ pub(super) enum Audience {
         #[command(flatten)]
         of: Of,
         /// Half the interval's width, as a share of all people.
-        #[arg(long, default_value_t = answer::PRECISION, allow_negative_numbers = true)]
+        #[arg(long, default_value_t = query::PRECISION, allow_negative_numbers = true)]
         precision: f64,
         /// Also sum up and average over them: revenue_micros, purchases, pages, sessions, devices, attributes.NAME.
         #[arg(long)]
@@ -145,7 +147,7 @@ pub(super) fn run(command: &Audience, common: &Common) -> anyhow::Result<()> {
         Audience::Send(command) => send::run(command, common),
         Audience::List { tenant } => {
             let Reading { conn, tenants, .. } = Reading::new(common)?;
-            let found = kept::list(&conn, Some(named(&tenants, tenant.as_deref())?.no))?;
+            let found = materialized::list(&conn, Some(named(&tenants, tenant.as_deref())?.no))?;
             let told: Vec<Value> = found.iter().map(|kept| kept.told(&tenants)).collect();
             common
                 .output
@@ -165,9 +167,9 @@ pub(super) fn run(command: &Audience, common: &Common) -> anyhow::Result<()> {
 
 pub(super) fn parsed(of: &Of, conn: &Connection, tenant: &Known) -> anyhow::Result<(Filter, Value)> {
     let document: Value = argument(&of.filter, "the filter")?;
-    match answer::filter(conn, tenant, &document)? {
+    match query::filter(conn, tenant, &document)? {
         Ok(filter) => Ok((filter, document)),
-        Err(found) => bail!(Usage(answer::all_wrong(&found))),
+        Err(found) => bail!(Usage(query::all_wrong(&found))),
     }
 }
 
@@ -179,9 +181,9 @@ fn materialise(of: &Of, segment: SegmentId, hours: (u32, u32), dry_run: bool, co
         let (filter, document) = parsed(of, &conn, tenant)?;
         let kept = Kept::new((tenant.no, segment), (&filter, &document), hours, now)?;
         let columns = everybody(&config.data, now)?;
-        let (members, _) = answer::everyone(&columns, &conn, tenant.no, &filter, now)?;
+        let (members, _) = query::everyone(&columns, &conn, tenant.no, &filter, now)?;
         let holding = refresh::holding(&conn, tenant, segment)?;
-        let (holders, _) = answer::everyone(&columns, &conn, tenant.no, &holding, now)?;
+        let (holders, _) = query::everyone(&columns, &conn, tenant.no, &holding, now)?;
         let people = People::new(members, holders);
         let mut plan = Refreshed { tenant: tenant.config.name.clone(), segment: segment.0, ..Refreshed::default() };
         refresh::compare(&mut conn, &kept, &people, now, &mut plan, |_, _, _| Ok(()))?;
@@ -217,25 +219,25 @@ fn ask(command: &Audience, of: &Of, common: &Common) -> anyhow::Result<()> {
     let columns = everybody(&config.data, now)?;
     match command {
         Audience::Estimate { precision, measure, .. } => {
-            let of = measure.as_deref().map(|name| answer::measure(&conn, tenant.no, name)).transpose()?;
+            let of = measure.as_deref().map(|name| query::measure(&conn, tenant.no, name)).transpose()?;
             let of =
-                of.map(|of| of.ok_or_else(|| Usage(format!("--measure takes {}", answer::MEASURES)))).transpose()?;
+                of.map(|of| of.ok_or_else(|| Usage(format!("--measure takes {}", query::MEASURES)))).transpose()?;
             let random = u64::from_be_bytes(clock::random()?);
             let sampling = Sampling { precision: *precision, measure: of, random };
             let mut last = None;
-            answer::estimate(&columns, &conn, tenant.no, &filter, &sampling, now, |report| last = Some(report))?;
+            query::estimate(&columns, &conn, tenant.no, &filter, &sampling, now, |report| last = Some(report))?;
             let last = last.context("nobody was looked at")?;
             common.output.one(&last.to_json(measure.as_deref(), started.elapsed()))
         }
         Audience::Members(_) => {
-            let (count, population, as_of) = answer::exact(&columns, &conn, tenant.no, &filter, now)?;
+            let (count, population, as_of) = query::exact(&columns, &conn, tenant.no, &filter, now)?;
             let seconds = started.elapsed().as_secs_f64();
             common
                 .output
                 .one(&json!({ "count": count, "population": population, "as_of_ms": as_of, "seconds": seconds }))
         }
         Audience::Export { to, .. } => {
-            let (members, _) = answer::everyone(&columns, &conn, tenant.no, &filter, now)?;
+            let (members, _) = query::everyone(&columns, &conn, tenant.no, &filter, now)?;
             if to.form == Form::Parquet {
                 let file =
                     to.to.as_ref().ok_or_else(|| Usage("Parquet is written into a file: --to FILE".to_owned()))?;
@@ -254,7 +256,7 @@ fn ask(command: &Audience, of: &Of, common: &Common) -> anyhow::Result<()> {
             })
         }
         Audience::Schedule { to, .. } => {
-            let (members, _) = answer::everyone(&columns, &conn, tenant.no, &filter, now)?;
+            let (members, _) = query::everyone(&columns, &conn, tenant.no, &filter, now)?;
             let mut some = members.chunks(1_000);
             to.write(members.len(), common.output, schedule::head, |lines| {
                 let Some(some) = some.next() else { return Ok(None) };
@@ -268,7 +270,7 @@ fn ask(command: &Audience, of: &Of, common: &Common) -> anyhow::Result<()> {
 
 fn window(from: Option<&str>, hours: u32, now: Millis) -> anyhow::Result<Range<Millis>> {
     let time = |text: &str| {
-        zones::time(text).ok_or_else(|| {
+        time_zones::time(text).ok_or_else(|| {
             Usage(format!(
                 "--from takes a time such as 2027-03-28T20:00:00+01:00, or milliseconds since 1970: `{text}` is none"
             ))

@@ -1,6 +1,6 @@
 //! `causeway audit`: reads the store directly, also while the origin serves.
 
-use causeway_origin::audit::{self as of, Said};
+use causeway_origin::privacy::audit::{self as of, Said};
 use clap::Args;
 
 use super::{Common, Reading, named};

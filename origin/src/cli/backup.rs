@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
-use causeway_origin::backup::{self, Held};
-use causeway_origin::{chain, clock};
+use causeway_origin::base::chain;
+use causeway_origin::base::clock;
+use causeway_origin::maintenance::backup::{self, Held};
 use clap::Subcommand;
 use indicatif::ProgressBar;
 use serde_json::{Value, json};

@@ -3,10 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
-use causeway_origin::catalogue::{self as of, Applied, ApplyError, CheckError, document, schema};
+use causeway_origin::base::clock;
+use causeway_origin::base::key_file;
+use causeway_origin::campaigns::catalogue::{self as of, Applied, ApplyError, CheckError, document, schema};
+use causeway_origin::campaigns::offers;
+use causeway_origin::campaigns::steering;
+use causeway_origin::store;
 use causeway_origin::store::StoreError;
-use causeway_origin::tenants::{Known, Tenants};
-use causeway_origin::{clock, keyfile, steering, store, units};
+use causeway_origin::store::tenants::{Known, Tenants};
 use causeway_shared::limits;
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -129,7 +133,7 @@ pub(super) fn run(command: &Catalogue, common: &Common) -> anyhow::Result<()> {
         Catalogue::Recipients { tenant } => {
             let (conn, tenant) = looked_at(tenant)?;
             let columns = ["campaign", "recipients", "given", "left", "people", "with_several"];
-            common.output.list(&columns, &units::report(&conn, tenant.no)?)
+            common.output.list(&columns, &offers::report(&conn, tenant.no)?)
         }
         Catalogue::Show { version, tenant } => {
             let (conn, tenant) = looked_at(tenant)?;
@@ -148,7 +152,7 @@ fn check(file: &Path, tenant: Option<&str>, common: &Common) -> anyhow::Result<(
         Some(Reading { conn, tenants, .. }) => (conn, tenants),
         None => {
             let config = common.load()?;
-            let keys = keyfile::load_checked(&config.keys, &config.edge)?;
+            let keys = key_file::load_checked(&config.keys, &config.edge)?;
             let mut conn = rusqlite::Connection::open_in_memory()?;
             store::prepare(&mut conn)?;
             let tenants = Tenants::open(&conn, &config.edge, &keys)?;

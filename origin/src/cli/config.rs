@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use causeway_origin::config::ConfigError;
-use causeway_origin::keyfile::{self, KeyError};
-use causeway_origin::reference;
+use causeway_origin::base::config::ConfigError;
+use causeway_origin::base::key_file::{self, KeyError};
+use causeway_origin::base::settings_reference;
 use causeway_shared::config::{EdgeConfig, Tenant};
 use causeway_shared::keys::KeyRing;
 use clap::Subcommand;
@@ -29,14 +29,14 @@ pub(super) enum Config {
 pub(super) fn run(command: &Config, common: &Common) -> anyhow::Result<()> {
     match command {
         Config::Check => check(common),
-        Config::Reference => common.output.text(&reference::text(), &reference::json()),
+        Config::Reference => common.output.text(&settings_reference::text(), &settings_reference::json()),
         Config::Edge => edge(common),
     }
 }
 
 fn check(common: &Common) -> anyhow::Result<()> {
     let checked = common.load().and_then(|config| {
-        keyfile::load_checked(&config.keys, &config.edge)?;
+        key_file::load_checked(&config.keys, &config.edge)?;
         Ok(config)
     });
     let config = match checked {
@@ -47,7 +47,7 @@ fn check(common: &Common) -> anyhow::Result<()> {
         }
         Err(e) => return Err(e),
     };
-    if keyfile::is_exposed(&config.keys) {
+    if key_file::is_exposed(&config.keys) {
         say(&format!("others than its owner may read {}: chmod 600", config.keys.display()));
     }
     let names: Vec<&str> = config.edge.tenants.iter().map(|t| t.name.as_str()).collect();
@@ -74,7 +74,7 @@ fn problems(e: &anyhow::Error) -> Vec<Value> {
 /// Always JSON: a program reads it.
 fn edge(common: &Common) -> anyhow::Result<()> {
     let config = common.load()?;
-    let mut keys = keyfile::load_checked(&config.keys, &config.edge)?;
+    let mut keys = key_file::load_checked(&config.keys, &config.edge)?;
     keys.tenants.values_mut().for_each(|own| own.webhook = KeyRing::default());
     let values = [("CAUSEWAY_CONFIG", compact(&config.edge)?), ("CAUSEWAY_KEYS", serde_json::to_string(&keys)?)];
     for (name, value) in values.iter().filter(|(_, value)| value.len() > VARIABLE_BYTES) {

@@ -1,9 +1,9 @@
 //! `causeway count`: reads store and log directly, also while the origin serves.
 
-use causeway_origin::backlog::Backlog;
-use causeway_origin::clock;
-use causeway_origin::count::{self, Ask, AskGroups};
-use causeway_origin::read::View;
+use causeway_origin::base::clock;
+use causeway_origin::ingest::backlog::Backlog;
+use causeway_origin::views::count::{self, Ask, AskGroups};
+use causeway_origin::views::read::View;
 use clap::Args;
 use serde_json::{Value, json};
 

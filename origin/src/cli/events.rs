@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use causeway_origin::clock;
-use causeway_origin::names::events::{self as of, EventNameError};
+use causeway_origin::base::clock;
+use causeway_origin::store::names::events::{self as of, EventNameError};
 use clap::Subcommand;
 use serde_json::json;
 

@@ -1,9 +1,9 @@
 //! `causeway experiment`: plans one, and shows what one came to; the store is read directly, also while the origin serves.
 
 use anyhow::Context as _;
-use causeway_origin::clock;
-use causeway_origin::experiment::results;
-use causeway_origin::experiment::statistics::{Wanted, people_an_arm};
+use causeway_origin::base::clock;
+use causeway_origin::campaigns::experiment::results;
+use causeway_origin::campaigns::experiment::statistics::{Wanted, people_an_arm};
 use clap::Subcommand;
 use serde_json::json;
 

@@ -1,8 +1,8 @@
 //! `causeway explain`: reads the store directly, also while the origin serves.
 
 use anyhow::{Context as _, bail};
-use causeway_origin::clock;
-use causeway_origin::explain::{self, Ask};
+use causeway_origin::base::clock;
+use causeway_origin::kv::explain::{self, Ask};
 use clap::Args;
 use serde_json::{Value, json};
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, ensure};
-use causeway_origin::import::rows::BadLine;
-use causeway_origin::import::{self, Kind, Progress};
+use causeway_origin::maintenance::import::rows::BadLine;
+use causeway_origin::maintenance::import::{self, Kind, Progress};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 

@@ -1,9 +1,10 @@
 //! `causeway inspect`: reads the store directly, also while the origin serves.
 
 use anyhow::Context as _;
-use causeway_origin::backlog::Backlog;
-use causeway_origin::read::View;
-use causeway_origin::{describe, people};
+use causeway_origin::identity::directory;
+use causeway_origin::ingest::backlog::Backlog;
+use causeway_origin::views::describe;
+use causeway_origin::views::read::View;
 use clap::Subcommand;
 use serde_json::Value;
 
@@ -57,7 +58,7 @@ pub(super) fn run(command: &Inspect, common: &Common) -> anyhow::Result<()> {
         Inspect::Person { id, after, .. } => {
             let usage = |()| Usage("--after is `next` of the page before, or a visitor's id".to_owned());
             let after = after.as_deref().map(str::parse).transpose().map_err(usage)?;
-            let found = people::members(&snapshot, known.no, visitor(id)?, after, PAGE)?;
+            let found = directory::members(&snapshot, known.no, visitor(id)?, after, PAGE)?;
             serde_json::to_value(found.context("the store has no such visitor, or --after is another person's")?)?
         }
         Inspect::Lookup { kind, value, .. } => describe::lookup(&snapshot, known, kind, value)?,

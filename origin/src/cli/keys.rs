@@ -1,7 +1,7 @@
 //! `causeway keys`. A secret is never printed.
 
 use anyhow::{Context as _, bail};
-use causeway_origin::keyfile::{self, File, KeyError, Rotated};
+use causeway_origin::base::key_file::{self, File, KeyError, Rotated};
 use causeway_shared::keys::KeyRing;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
@@ -68,14 +68,14 @@ pub(super) fn run(command: &Keys, common: &Common) -> anyhow::Result<()> {
 
 fn init(common: &Common) -> anyhow::Result<()> {
     let config = common.load()?;
-    let _alone = keyfile::lock(&config.keys)?;
-    let mut file = match keyfile::load_file(&config.keys) {
+    let _alone = key_file::lock(&config.keys)?;
+    let mut file = match key_file::load_file(&config.keys) {
         Err(KeyError::Read { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => File::default(),
         other => other?,
     };
-    let made = keyfile::complete(&mut file.keys, &config.edge)?;
+    let made = key_file::complete(&mut file.keys, &config.edge)?;
     if !made.is_empty() {
-        keyfile::save(&config.keys, &file)?;
+        key_file::save(&config.keys, &file)?;
     }
     let file = config.keys.display().to_string();
     let text = match made.len() {
@@ -87,7 +87,7 @@ fn init(common: &Common) -> anyhow::Result<()> {
 
 fn list(common: &Common) -> anyhow::Result<()> {
     let config = common.load()?;
-    let keys = keyfile::load(&config.keys)?;
+    let keys = key_file::load(&config.keys)?;
     let mut rows = Vec::new();
     add_ring(&mut rows, "sync", None, &keys.sync);
     for (tenant, own) in &keys.tenants {
@@ -119,7 +119,7 @@ fn add_ring(rows: &mut Vec<Value>, purpose: &str, tenant: Option<&str>, ring: &K
 
 fn rotate(common: &Common, which: &Which) -> anyhow::Result<()> {
     let ((done, tenant), readers) =
-        (change(common, which, |ring, dropped| keyfile::rotate(ring, *dropped))?, which.purpose.readers());
+        (change(common, which, |ring, dropped| key_file::rotate(ring, *dropped))?, which.purpose.readers());
     let (text, object) = match done {
         Rotated::First(id) => {
             (format!("key {id} is active: give it to {readers}, and restart the origin"), json!({"active": id}))
@@ -140,7 +140,7 @@ fn rotate(common: &Common, which: &Which) -> anyhow::Result<()> {
 }
 
 fn retire(common: &Common, which: &Which, id: Option<u8>) -> anyhow::Result<()> {
-    let (gone, tenant) = change(common, which, |ring, dropped| keyfile::retire(ring, id, dropped))?;
+    let (gone, tenant) = change(common, which, |ring, dropped| key_file::retire(ring, id, dropped))?;
     let text = format!("key {gone} is gone: give the rest to {}, and restart the origin", which.purpose.readers());
     say(common, which, tenant, &text, json!({"retired": gone}))
 }
@@ -152,8 +152,8 @@ fn change<T>(
     step: impl FnOnce(&mut KeyRing, &mut u8) -> Result<T, KeyError>,
 ) -> anyhow::Result<(T, Option<String>)> {
     let config = common.load()?;
-    let _alone = keyfile::lock(&config.keys)?;
-    let keyfile::File { mut keys, mut dropped } = keyfile::load_file(&config.keys)?;
+    let _alone = key_file::lock(&config.keys)?;
+    let key_file::File { mut keys, mut dropped } = key_file::load_file(&config.keys)?;
     let tenant = match (which.purpose, &which.tenant, config.edge.tenants.as_slice()) {
         (Purpose::Sync, None, _) => None,
         (Purpose::Sync, Some(_), _) => {
@@ -178,7 +178,7 @@ fn change<T>(
         }
     };
     let done = step(ring, &mut dropped)?;
-    keyfile::save(&config.keys, &File { keys, dropped })?;
+    key_file::save(&config.keys, &File { keys, dropped })?;
     Ok((done, tenant))
 }
 

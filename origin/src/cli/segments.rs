@@ -3,14 +3,17 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
-use causeway_origin::audit::Said;
-use causeway_origin::backlog::Backlog;
-use causeway_origin::intake::{Checked, Record};
-use causeway_origin::metrics::Metrics;
-use causeway_origin::read::{View, Visitor};
-use causeway_origin::segments::{self as of, Query, Whose, Write};
-use causeway_origin::tenants::Known;
-use causeway_origin::{clock, group, store, trim};
+use causeway_origin::base::clock;
+use causeway_origin::base::metrics::Metrics;
+use causeway_origin::ingest::backlog::Backlog;
+use causeway_origin::ingest::intake::{Checked, Record};
+use causeway_origin::maintenance::trim;
+use causeway_origin::pipeline::group;
+use causeway_origin::privacy::audit::Said;
+use causeway_origin::store;
+use causeway_origin::store::tenants::Known;
+use causeway_origin::views::read::{View, Visitor};
+use causeway_origin::views::segments::{self as of, Query, Whose, Write};
 use causeway_shared::fact::Fact;
 use causeway_shared::ids::Millis;
 use causeway_shared::segments::{SegmentId, SegmentMap};

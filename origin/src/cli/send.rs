@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use causeway_origin::audience::send::{self, Arms, Send as Row, Terms};
-use causeway_origin::clock;
+use causeway_origin::base::clock;
+use causeway_origin::campaigns::train::Options;
 use causeway_origin::jobs::runs::Asked;
 use causeway_origin::jobs::thread::BUSY;
 use causeway_origin::jobs::{Job, Woken};
-use causeway_origin::train::Options;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 

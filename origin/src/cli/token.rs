@@ -1,9 +1,10 @@
 //! `causeway token`. Works beside a running origin, and before the first start.
 
 use anyhow::bail;
-use causeway_origin::config::Config;
-use causeway_origin::tokens::{self, Grant, Role};
-use causeway_origin::{clock, store};
+use causeway_origin::api::tokens::{self, Grant, Role};
+use causeway_origin::base::clock;
+use causeway_origin::base::config::Config;
+use causeway_origin::store;
 use causeway_shared::time::DAY_MS;
 use clap::{Subcommand, ValueEnum};
 use serde_json::{Value, json};

@@ -65,7 +65,7 @@ impl Runner<'_> {
                 );
                 (Outcome::Interrupted, None)
             }
-            Err(e) => (Outcome::Failed, Some(json!({ "error": crate::chain(&e) }))),
+            Err(e) => (Outcome::Failed, Some(json!({ "error": crate::base::chain(&e) }))),
         };
         let now = (self.place.given)()?.now;
         let mut tries = 0;

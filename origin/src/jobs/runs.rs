@@ -7,10 +7,13 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use super::{Job, Last, Outcome, Woken};
-use crate::metrics::Metrics;
-use crate::store::{StoreError, TenantNo, signed, unsigned};
-use crate::tenants::Tenants;
-use crate::verify::Verified;
+use crate::base::metrics::Metrics;
+use crate::kv::verify::Verified;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::signed;
+use crate::store::tenants::Tenants;
+use crate::store::unsigned;
 
 /// Runs kept of a job, the newest: so many that changed something, and as many that were dry; of each tenant, where a job is
 /// by tenant.

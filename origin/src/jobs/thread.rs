@@ -15,13 +15,16 @@ use super::runner::Runner;
 use super::runs::{self, Asked, Run};
 use super::work::{self, Place};
 use super::{Every, Job, Next, Outcome, Timer, When, Woken, next};
-use crate::audience::{Audience, kept, send};
-use crate::backlog::Backlog;
-use crate::clock;
-use crate::group::Rules;
-use crate::metrics::Metrics;
-use crate::store::{self, StoreError};
-use crate::train;
+use crate::audience::Audience;
+use crate::audience::materialized;
+use crate::audience::send;
+use crate::base::clock;
+use crate::base::metrics::Metrics;
+use crate::campaigns::train;
+use crate::ingest::backlog::Backlog;
+use crate::pipeline::group::Rules;
+use crate::store;
+use crate::store::StoreError;
 
 /// How long it sleeps at most, and after a failure: by then a run that ended with its process is found.
 const LOOK: Duration = Duration::from_secs(30);
@@ -131,7 +134,7 @@ impl Thread {
         }
         while !self.jobs.is_stopping() {
             let sleep = self.look().unwrap_or_else(|e| {
-                tracing::error!(error = %crate::chain(&e), "the jobs' runs cannot be kept");
+                tracing::error!(error = %crate::base::chain(&e), "the jobs' runs cannot be kept");
                 LOOK
             });
             wakes.recv_timeout(sleep).unwrap_or_default();
@@ -240,7 +243,7 @@ impl Thread {
 /// The timers of what is due when somebody set it.
 fn on_time(conn: &Connection, vouched: Option<bool>, now: Millis) -> Result<Vec<Timer>, StoreError> {
     let timer = |job, due| Ok(Timer { job, tenant: None, when: When::At(due), last: runs::last(conn, job, None)? });
-    [(Job::Materialise, kept::next_due(conn, now)?), (Job::Send, send::next_due(conn, now)?)]
+    [(Job::Materialise, materialized::next_due(conn, now)?), (Job::Send, send::next_due(conn, now)?)]
         .into_iter()
         .filter(|(job, _)| !job.is_held(vouched))
         .map(|(job, due)| timer(job, due))

@@ -11,25 +11,32 @@ use serde_json::{Value, json};
 
 use super::Job;
 use super::runs::{self, Run};
-use crate::audience::{Audience, deliver, refresh};
-use crate::backlog::Backlog;
-use crate::catalogue;
-use crate::chain;
-use crate::experiment::rollup::{self, Rolled};
-use crate::group::{self, Given, Rules};
-use crate::metrics::Metrics;
-use crate::names::forget;
-use crate::publish::{self, Put, Rank, Subject};
-use crate::reconcile::{self, Difference, Plan};
-use crate::retention::{self, Forgotten};
-use crate::rhythm::Sums;
-use crate::scrub;
-use crate::spend;
-use crate::store::{self, StoreError, TenantNo};
-use crate::tenants::Tenants;
-use crate::train;
-use crate::trim::{self, Trimmed, lookups};
-use crate::verify::{self, Next, Walk};
+use crate::audience::Audience;
+use crate::audience::rhythm::Sums;
+use crate::base::chain;
+use crate::base::metrics::Metrics;
+use crate::campaigns::catalogue;
+use crate::campaigns::experiment::rollup::{self, Rolled};
+use crate::campaigns::spend;
+use crate::campaigns::train;
+use crate::ingest::backlog::Backlog;
+use crate::jobs::tasks::deliver;
+use crate::jobs::tasks::refresh;
+use crate::jobs::tasks::retention::{self, Forgotten};
+use crate::jobs::tasks::scrub;
+use crate::kv::publish;
+use crate::kv::publish::Put;
+use crate::kv::publish::Rank;
+use crate::kv::publish::Subject;
+use crate::kv::verify::{self, Next, Walk};
+use crate::maintenance::forget_names;
+use crate::maintenance::reconcile::{self, Difference, Plan};
+use crate::maintenance::trim::{self, Trimmed, lookups};
+use crate::pipeline::group::{self, Given, Rules};
+use crate::store;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::tenants::Tenants;
 
 /// No edge said anything for so long: a cron wakes one each minute.
 const SILENT_MS: Millis = 10 * 60_000;
@@ -365,8 +372,8 @@ fn trim(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
                 step(&trimmed)?;
             }
         }
-        trimmed.names += forget::sweep(place.conn, place.rules, place.metrics, place.given, &|| step(&trimmed))?;
-        forget::release(place.conn, place.rules, place.metrics, (place.given)()?)?;
+        trimmed.names += forget_names::sweep(place.conn, place.rules, place.metrics, place.given, &|| step(&trimmed))?;
+        forget_names::release(place.conn, place.rules, place.metrics, (place.given)()?)?;
     }
     place.to_the_end.store(true, Ordering::Relaxed);
     // By another's keys they would be written, and be noted as gone.

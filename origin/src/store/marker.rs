@@ -15,8 +15,8 @@ use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
 use super::{FILE as STORE, StoreError, file, unsigned};
-use crate::erase::journal::{self, FILE as JOURNAL};
-use crate::log::{self, FILE as LOG, LogTail};
+use crate::ingest::log::{self, FILE as LOG, LogTail};
+use crate::privacy::journal::{self, FILE as JOURNAL};
 
 /// File name of the marker in the data directory.
 pub const FILE: &str = "causeway.marker";

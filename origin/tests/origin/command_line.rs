@@ -72,7 +72,7 @@ fn the_reference_and_the_edges_part_are_printed() {
     let edge = place.json(&["config", "edge"]);
     let printed = edge["CAUSEWAY_CONFIG"].as_str().unwrap();
     let config: causeway_shared::config::EdgeConfig = serde_json::from_str(printed).unwrap();
-    let loaded = causeway_origin::config::Config::load(place.config().as_ref(), |_| None).unwrap().edge;
+    let loaded = causeway_origin::base::config::Config::load(place.config().as_ref(), |_| None).unwrap().edge;
     let what = |config| serde_json::to_value(config).unwrap();
     assert_eq!(what(&config), what(&loaded), "what is the default is not printed, and means the same");
     assert!(!printed.contains("tcf_purposes") && !printed.contains("null"), "{printed}");

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use causeway_edge::{Engine, FactsMessage};
-use causeway_origin::spend;
+use causeway_origin::campaigns::spend;
 use causeway_shared::ids::Millis;
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! Operators and accidents: what happens to the origin's process, its disk and its clock, and what people do with its
 //! commands in the middle of everything.
 
-use causeway_origin::verify::Next;
+use causeway_origin::kv::verify::Next;
 use causeway_shared::fact::{Fact, Scope, What};
 use causeway_shared::ids::{AlternateId, FactId, Millis, TenantId, VisitorId};
 use causeway_shared::person::{Source, Weight};
@@ -296,7 +296,7 @@ fn start(world: &mut World) {
             world.later(10, Event::Fold);
         }
         Err(error) => {
-            let text = causeway_origin::chain(&error);
+            let text = causeway_origin::base::chain(&error);
             if world.origin.dying {
                 died(world, &text);
             } else {

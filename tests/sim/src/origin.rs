@@ -3,20 +3,22 @@
 
 use std::sync::Arc;
 
-use causeway_origin::backlog::Backlog;
-use causeway_origin::backup::{self, Before};
-use causeway_origin::catalogue;
-use causeway_origin::erase;
-use causeway_origin::erase::journal::{self, Journal};
-use causeway_origin::group::{Given, Handed, Rules};
-use causeway_origin::intake::{self, Outbox};
-use causeway_origin::log::{self, Log};
-use causeway_origin::metrics::Metrics;
-use causeway_origin::store::{self, Counters, StoreError};
-use causeway_origin::tenants::Tenants;
-use causeway_origin::trim::{self, Trimmed};
-use causeway_origin::verify::{self, Next, Verified, Walk};
-use causeway_origin::writer::steps::{Folding, Taking};
+use causeway_origin::base::metrics::Metrics;
+use causeway_origin::campaigns::catalogue;
+use causeway_origin::ingest::backlog::Backlog;
+use causeway_origin::ingest::intake::{self, Outbox};
+use causeway_origin::ingest::log::{self, Log};
+use causeway_origin::kv::verify::{self, Next, Verified, Walk};
+use causeway_origin::maintenance::backup::{self, Before};
+use causeway_origin::maintenance::trim::{self, Trimmed};
+use causeway_origin::pipeline::group::{Given, Handed, Rules};
+use causeway_origin::pipeline::writer::steps::{Folding, Taking};
+use causeway_origin::privacy::erase;
+use causeway_origin::privacy::journal::{self, Journal};
+use causeway_origin::store;
+use causeway_origin::store::Counters;
+use causeway_origin::store::StoreError;
+use causeway_origin::store::tenants::Tenants;
 use causeway_shared::fact::Fact;
 use causeway_shared::ids::{Millis, TenantId};
 use causeway_shared::keys::KeyRing;
@@ -184,7 +186,7 @@ impl Origin {
     }
 
     fn failed(&self, error: &dyn std::error::Error) -> NoAnswer {
-        let text = causeway_origin::chain(error);
+        let text = causeway_origin::base::chain(error);
         if self.dying { NoAnswer::Died(text) } else { NoAnswer::Refused(text) }
     }
 
@@ -348,7 +350,7 @@ impl Origin {
     /// What failed, as text.
     pub fn restore(&mut self, now: Millis) -> Result<bool, String> {
         let Some(copy) = self.backup.take() else { return Ok(false) };
-        let text = |error: &dyn std::error::Error| causeway_origin::chain(error);
+        let text = |error: &dyn std::error::Error| causeway_origin::base::chain(error);
         self.life = None;
         let before = {
             let conn = self.disk.open(store::FILE).map_err(|e| text(&e))?;

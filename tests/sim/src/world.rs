@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use causeway_edge::{KvValues, PendingRead};
-use causeway_origin::verify::Verified;
+use causeway_origin::kv::verify::Verified;
 use causeway_shared::ids::Millis;
 
 use crate::browser::Browser;

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use causeway_origin::audience::answer::Lines;
+use causeway_origin::audience::query::Lines;
 use causeway_shared::attributes::{Dictionary, Finite, Kind, Token, Value};
 use causeway_shared::columns::{Asked, Found, People, Row, Used};
 use causeway_shared::filter::{Answers, Entities, Filter, Words, parse};

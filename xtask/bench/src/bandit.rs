@@ -7,8 +7,8 @@
 //! all been shown the best arm.
 
 use anyhow::{Result, ensure};
-use causeway_origin::experiment::bandit::{ArmState, Due, Options as Selection, shares};
-use causeway_origin::experiment::statistics::Rate;
+use causeway_origin::campaigns::experiment::bandit::{ArmState, Due, Options as Selection, shares};
+use causeway_origin::campaigns::experiment::statistics::Rate;
 use clap::Args;
 
 use crate::random::Random;

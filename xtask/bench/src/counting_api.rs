@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use causeway_bench_wasm::counting::{candidates, question, visitor};
 use causeway_bench_wasm::scramble;
-use causeway_origin::clock;
+use causeway_origin::base::clock;
 use causeway_shared::actions::{Actions, Counts, PackedActions, Question, Verb, ViewTypes};
 use causeway_shared::ids::Millis;
 use causeway_shared::time::{Day, Minute};

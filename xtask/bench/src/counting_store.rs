@@ -12,7 +12,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, ensure};
 use causeway_bench_wasm::counting::{candidates, question, visitor};
 use causeway_bench_wasm::scramble;
-use causeway_origin::fold::buckets;
+use causeway_origin::profiles::buckets;
 use causeway_origin::store;
 use causeway_shared::actions::{Counts, PackedActions, Question};
 use clap::Args;

@@ -9,7 +9,8 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use causeway_origin::store::{self, CheckedBytes};
+use causeway_origin::store;
+use causeway_origin::store::CheckedBytes;
 use causeway_shared::ids::VisitorId;
 use causeway_shared::segments::PackedSegments;
 use causeway_shared::time::HourStamp;
@@ -51,7 +52,7 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     let folder = tempfile::tempdir().context("no temporary folder")?;
     let config = prepare(folder.path(), "")?;
     let file = folder.path().join("segments.csv");
-    let first_hour = HourStamp::at(causeway_origin::clock::now()).0 + 24;
+    let first_hour = HourStamp::at(causeway_origin::base::clock::now()).0 + 24;
     eprintln!("writing {} users x {} segments", options.users, options.segments);
     let size = generate(options, first_hour, &file, stop)?;
     let start = Instant::now();

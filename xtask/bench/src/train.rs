@@ -6,9 +6,11 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
-use causeway_origin::fold::buckets;
-use causeway_origin::store::{self, CheckedBytes, TenantNo};
-use causeway_origin::train::{self, Kind, Outcome};
+use causeway_origin::campaigns::train::{self, Kind, Outcome};
+use causeway_origin::profiles::buckets;
+use causeway_origin::store;
+use causeway_origin::store::CheckedBytes;
+use causeway_origin::store::TenantNo;
 use causeway_shared::actions::{Action, Actions, Entity, InsertionHash, Verb, ViewType};
 use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::segments::{SegmentId, SegmentMap, Stamp, State};

@@ -1,7 +1,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
-use crate::metrics::{BACK_MS, VOUCHED_MS};
+use crate::base::metrics::{BACK_MS, VOUCHED_MS};
 use crate::testing::{Origin, page, visitor};
 
 /// A thread of jobs over an origin's store; nothing runs until it is made to look.
@@ -12,7 +12,7 @@ fn thread(origin: &Origin) -> Thread {
     let jobs = Jobs(Arc::new(Shared { notes, stopping: AtomicBool::new(false), wake }));
     let rules = Rules {
         tenants: origin.rules.tenants.clone(),
-        journal: crate::erase::journal::Journal::open(&data).unwrap(),
+        journal: crate::privacy::journal::Journal::open(&data).unwrap(),
         ..origin.rules
     };
     Thread {

@@ -5,9 +5,9 @@ use causeway_shared::ids::VisitorId;
 use serde_json::Value as Json;
 
 use super::*;
-use crate::audience::answer;
 use crate::audience::follow::Follower;
-use crate::audience::kept::{self, KeepError, Kept};
+use crate::audience::materialized::{self, KeepError, Kept};
+use crate::audience::query;
 
 const SEGMENT: SegmentId = SegmentId(9);
 
@@ -21,7 +21,7 @@ impl World {
 
     fn keep(&self, segment: SegmentId, document: &Json, hours: u32, every: u32) -> Result<(), KeepError> {
         let known = self.origin.tenant("demo");
-        let filter = answer::filter(&self.origin.conn, known, document).unwrap().unwrap();
+        let filter = query::filter(&self.origin.conn, known, document).unwrap().unwrap();
         Kept::new((known.no, segment), (&filter, document), (hours, every), self.origin.now)?
             .keep(&self.origin.conn, known)
     }
@@ -108,7 +108,7 @@ fn s4_04_an_audience_is_a_segment_and_only_who_comes_or_goes_is_written() {
     let no = world.origin.tenant("demo").no;
     assert!(Kept::drop(&world.origin.conn, no, SEGMENT, world.origin.now).unwrap());
     assert_eq!(world.refresh(), [0, 0, 701, 0]);
-    assert_eq!((world.held(SEGMENT, 1_300), kept::list(&world.origin.conn, None).unwrap()), (vec![], vec![]));
+    assert_eq!((world.held(SEGMENT, 1_300), materialized::list(&world.origin.conn, None).unwrap()), (vec![], vec![]));
     assert!(!Kept::drop(&world.origin.conn, no, SEGMENT, world.origin.now).unwrap());
 }
 
@@ -126,7 +126,8 @@ fn after_a_refresh_exactly_the_people_who_match_are_in_the_segment_whatever_othe
     world.keep(SEGMENT, &bonn(), 72, 24).unwrap();
     assert_eq!((world.refresh(), world.held(SEGMENT, 6)), ([3, 3, 1, 0], vec![0, 1, 2]));
     world.origin.drain(10);
-    let steered = crate::steering::newest(&world.origin.conn, world.origin.tenant("demo").no).unwrap().unwrap();
+    let steered =
+        crate::campaigns::steering::newest(&world.origin.conn, world.origin.tenant("demo").no).unwrap().unwrap();
     assert_eq!(steered.materialised, [SEGMENT.0].into(), "edges are told");
 
     // Pages that did not hear of it write nothing.
@@ -160,13 +161,13 @@ fn a_refresh_that_was_cut_goes_on_and_one_that_is_changed_meanwhile_stays_due() 
     assert!(some > 0 && some < 1_600, "{some}");
     let again = runs::begin_waiting(&mut world.origin.conn, world.origin.now, Some(true)).unwrap().unwrap();
     assert_eq!(sums(&world.run(&again, u64::MAX).report), [1_600, 1_600 - some as u64, 0, 0]);
-    let [one] = kept::list(&world.origin.conn, None).unwrap().try_into().unwrap();
+    let [one] = materialized::list(&world.origin.conn, None).unwrap().try_into().unwrap();
     assert_eq!((one.members, one.refreshed, one.due), (1_600, Some(NOW), Some(NOW + 5 * HOUR_MS)));
     // As another connection would, between the two.
     world.origin.now += 1;
     world.keep(SEGMENT, &json!({}), 10, 0).unwrap();
-    kept::refreshed(&world.origin.conn, &one, 1_600, (NOW, NOW)).unwrap();
-    assert_eq!(kept::list(&world.origin.conn, None).unwrap()[0].due, Some(NOW + 1));
+    materialized::refreshed(&world.origin.conn, &one, 1_600, (NOW, NOW)).unwrap();
+    assert_eq!(materialized::list(&world.origin.conn, None).unwrap()[0].due, Some(NOW + 1));
 }
 
 #[test]
@@ -242,7 +243,7 @@ fn an_audience_that_cannot_be_kept_says_why_and_one_that_fails_lets_others_go_on
         ended.report
     );
     let again = NOW + HOUR_MS;
-    let due = |world: &World| kept::next_due(&world.origin.conn, world.origin.now).unwrap();
+    let due = |world: &World| materialized::next_due(&world.origin.conn, world.origin.now).unwrap();
     assert_eq!(due(&world), Some(again), "it is tried again by itself");
     assert_eq!(world.all(Job::Materialise, false).report["audiences"], 0);
     world.origin.now = again;
@@ -305,7 +306,7 @@ fn an_audience_goes_on_where_a_refresh_is_a_little_late() {
         world.keep(SEGMENT, &bonn(), hours, hours / 2).unwrap();
         world.refresh();
         for late in [0, 3, 1, 0, 0, 2, 0, 3] {
-            let due = kept::next_due(&world.origin.conn, world.origin.now).unwrap().unwrap();
+            let due = materialized::next_due(&world.origin.conn, world.origin.now).unwrap().unwrap();
             world.origin.now = due + late * 60_000;
             assert!(world.is_held(SEGMENT, 1), "for {hours} hours, {late} minutes late");
             world.refresh();
@@ -323,7 +324,7 @@ fn an_audience_is_refreshed_again_when_the_clock_is_right() {
     world.origin.now = NOW + HOUR_MS;
     let facts = [lives_in(1, 2, NOW + HOUR_MS, "Ulm"), lives_in(2, 2, NOW + HOUR_MS, "Bonn")];
     world.origin.send("demo", &facts);
-    assert_eq!(kept::next_due(&world.origin.conn, world.origin.now).unwrap(), Some(world.origin.now));
+    assert_eq!(materialized::next_due(&world.origin.conn, world.origin.now).unwrap(), Some(world.origin.now));
     assert_eq!(world.refresh()[..3], [1, 1, 1], "who came, and who went");
     world.origin.now = NOW + 3 * HOUR_MS;
     let at = world.origin.now;
@@ -337,7 +338,7 @@ fn one_that_is_due_takes_its_turn_beside_a_send_that_goes_on() {
     let world = World::with(0);
     world.keep(SEGMENT, &json!({ "devices": 3 }), 10, 5).unwrap();
     let now = NOW + HOUR_MS;
-    let due = kept::next_due(&world.origin.conn, now).unwrap();
+    let due = materialized::next_due(&world.origin.conn, now).unwrap();
     assert_eq!(due, Some(NOW));
     let at = |job, at| Timer { job, tenant: None, when: When::At(at), last: None };
     assert_eq!(
@@ -352,7 +353,7 @@ fn two_callers_at_once_keep_no_circle() {
     let known = world.origin.tenant("demo").clone();
     let kept = |conn: &rusqlite::Connection, segment, asks: u32| {
         let document = json!({ "segments": asks });
-        let filter = answer::filter(conn, &known, &document).unwrap().unwrap();
+        let filter = query::filter(conn, &known, &document).unwrap().unwrap();
         Kept::new((known.no, SegmentId(segment)), (&filter, &document), (48, 0), NOW).unwrap()
     };
     let path = world.origin.data().to_owned();
@@ -400,6 +401,7 @@ fn what_the_store_cannot_give_of_one_audience_holds_no_other_up() {
     assert!((10..20).all(|v| world.is_held(SegmentId(10), v)), "{}", ended.report);
     let error = ended.report["refreshed"][0]["error"].as_str().unwrap();
     assert!(error.contains("read") && ended.report["refreshed"][1]["error"].is_null(), "{}", ended.report);
-    let due: Vec<bool> = kept::list(&world.origin.conn, None).unwrap().iter().map(|one| one.is_due(NOW)).collect();
+    let due: Vec<bool> =
+        materialized::list(&world.origin.conn, None).unwrap().iter().map(|one| one.is_due(NOW)).collect();
     assert_eq!(due, [false, false], "tried again later");
 }

@@ -8,7 +8,7 @@ use causeway_shared::kv::{catalogue_key, pointer_key};
 use causeway_shared::wire::sync::Publish;
 
 use super::*;
-use crate::catalogue;
+use crate::campaigns::catalogue;
 use crate::testing::{snapshot, withdrawal};
 
 #[test]

@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use super::materialised::{bonn, lives_in};
 use super::*;
 use crate::audience::send::{self, Send, SendError, Sums, Terms};
-use crate::experiment::results;
+use crate::campaigns::experiment::results;
 use crate::testing::withdrawal;
 
 fn terms(count: u32, experiment: Option<&str>) -> Terms {

@@ -1,7 +1,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
-use crate::intake;
+use crate::ingest::intake;
 use crate::store;
 use crate::testing::{NOW, Origin, page, visitor};
 use causeway_shared::wire::sync::SyncRequest;

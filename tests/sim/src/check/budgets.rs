@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use causeway_origin::spend;
+use causeway_origin::campaigns::spend;
 use causeway_shared::actions::Verb;
 use causeway_shared::fact::What;
 use causeway_shared::ids::TenantId;

@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_origin::store::{TenantNo, visitor_at};
+use causeway_origin::store::TenantNo;
+use causeway_origin::store::visitor_at;
 use causeway_shared::fact::What;
 use causeway_shared::ids::{AltHash, AlternateId, KindCode, Millis, TenantId, VisitorId};
 use causeway_shared::view::Stored;

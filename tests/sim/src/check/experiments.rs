@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_edge::Answer;
-use causeway_origin::experiment::people::{self, mixed};
+use causeway_origin::campaigns::experiment::people::{self, mixed};
 use causeway_shared::experiment::Exposures;
 use causeway_shared::fact::{PURCHASE, What};
 use causeway_shared::ids::{Millis, TenantId, VisitorId};

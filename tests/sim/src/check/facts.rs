@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use causeway_origin::read::{self, View};
 use causeway_origin::store;
+use causeway_origin::views::read::{self, View};
 use causeway_shared::fact::Fact;
 use causeway_shared::ids::{TenantId, VisitorId};
 use causeway_shared::profile::{Profile, Totals};

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_edge::Answer;
-use causeway_origin::read::{self, View};
-use causeway_origin::reconcile;
+use causeway_origin::maintenance::reconcile;
+use causeway_origin::views::read::{self, View};
 use causeway_shared::cookie::{self, IDENTITY, LEDGER, Opened};
 use causeway_shared::fact::{Scope, What};
 use causeway_shared::ids::{AltHash, TenantId, Version, VisitorId};
@@ -129,7 +129,7 @@ pub fn in_store(world: &mut World) -> Vec<String> {
     let plan = reconcile::plan(conn, &rules.tenants, &|_, _| Ok(()));
     let differences = match plan {
         Ok(plan) => plan.differences.iter().map(|difference| format!("{difference:?}")).collect(),
-        Err(error) => vec![causeway_origin::chain(&error)],
+        Err(error) => vec![causeway_origin::base::chain(&error)],
     };
     two.chain(differences.into_iter().map(|difference| format!("people are not reconciled: {difference}"))).collect()
 }

@@ -1,7 +1,7 @@
 //! Once all is calm, the job `verify` comes to an end; read back through a location, the KV holds what the store would have
 //! it hold; and every erasure is proven.
 
-use causeway_origin::verify::Verified;
+use causeway_origin::kv::verify::Verified;
 
 use crate::setup;
 use crate::world::World;

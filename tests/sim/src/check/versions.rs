@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use causeway_edge::Answer;
-use causeway_origin::publish::LEASE_MS;
+use causeway_origin::kv::publish::LEASE_MS;
 use causeway_shared::ids::{Millis, Version, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::wire::catalogue::{self, Pointer};
@@ -141,7 +141,7 @@ fn current(world: &mut World) -> Vec<String> {
     for name in setup::TENANTS {
         let Some((conn, rules)) = world.origin.store() else { return vec!["the origin is down".to_owned()] };
         let Some(known) = rules.tenants.by_name(name) else { continue };
-        let current = causeway_origin::catalogue::current(conn, known.no).ok().flatten();
+        let current = causeway_origin::campaigns::catalogue::current(conn, known.no).ok().flatten();
         let expected = current.map(|version| Value::from(format!("c-{version}"))).unwrap_or_default();
         for place in 0..world.locations.len() {
             let used = decide(world, place, name);

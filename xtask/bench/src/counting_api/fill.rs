@@ -4,12 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use causeway_origin::config::Config;
-use causeway_origin::group::{self, Given, Rules};
-use causeway_origin::intake::{Checked, Record};
-use causeway_origin::metrics::Metrics;
-use causeway_origin::tenants::Tenants;
-use causeway_origin::{clock, keyfile, store};
+use causeway_origin::base::clock;
+use causeway_origin::base::config::Config;
+use causeway_origin::base::key_file;
+use causeway_origin::base::metrics::Metrics;
+use causeway_origin::ingest::intake::{Checked, Record};
+use causeway_origin::pipeline::group::{self, Given, Rules};
+use causeway_origin::store;
+use causeway_origin::store::tenants::Tenants;
 
 use super::people::People;
 use crate::origin::TENANT;
@@ -21,11 +23,11 @@ const GROUP: usize = 5_000;
 /// Folds everybody's facts as the origin does, without a log before it.
 pub(super) fn fill(config: &Path, people: People, stop: &Stop) -> Result<()> {
     let config = Config::load(config, |_| None)?;
-    let keys = keyfile::load_checked(&config.keys, &config.edge)?;
+    let keys = key_file::load_checked(&config.keys, &config.edge)?;
     let mut conn = store::open(&config.data)?;
     let tenants = Tenants::open(&conn, &config.edge, &keys)?;
     let tenant = tenants.by_name(TENANT).context("no tenant")?.no;
-    let journal = causeway_origin::erase::journal::Journal::open(&config.data)?;
+    let journal = causeway_origin::privacy::journal::Journal::open(&config.data)?;
     let rules = Rules::of(&config, tenants, journal);
     let metrics = Metrics::default();
     eprintln!("storing {} visitors", people.count);

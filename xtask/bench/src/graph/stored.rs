@@ -7,8 +7,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use causeway_origin::links;
-use causeway_origin::store::{self, CheckedBytes, TenantNo};
+use causeway_origin::identity::connections;
+use causeway_origin::store;
+use causeway_origin::store::CheckedBytes;
+use causeway_origin::store::TenantNo;
 use causeway_shared::ids::VisitorId;
 use causeway_shared::profile::Profile;
 use causeway_shared::segments::{SegmentId, SegmentMap, Stamp, State};
@@ -191,7 +193,7 @@ fn checks(conn: &Connection, tenant: TenantNo, options: &Options, large: bool, s
         }
         let (whose, others) = (member(a, options.visitors), member(b, options.visitors));
         let start = Instant::now();
-        let found = black_box(links::check(conn, tenant, id(a), id(b))?);
+        let found = black_box(connections::check(conn, tenant, id(a), id(b))?);
         took.push(start.elapsed().as_secs_f64() * 1e6);
         let connected = found.is_some_and(|found| found.connected);
         ensure!(connected == (a == b || whose.is_some() && whose == others), "{a} and {b}: {found:?}");

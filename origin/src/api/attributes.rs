@@ -1,0 +1,139 @@
+//! Attributes on the admin side: by visitor, by alternate id, and the tenant's names.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Query, Request, State};
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use axum::routing::{get, post};
+use causeway_shared::attributes::Dictionary;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::AFTER_ALL;
+use super::asked::{
+    Answer, ById, ByLookup, ForgetNames, Place, admit, admit_as, admit_to, read_json, reason, write as write_store,
+};
+use super::audience::begun;
+use super::segments::{Meant, found, visitor};
+use super::{ApiError, App, random};
+use crate::api::tokens::Role;
+use crate::base::clock;
+use crate::jobs::Job;
+use crate::maintenance::forget_names::{self, ForgetError};
+use crate::privacy::audit::Said;
+use crate::store::names;
+use crate::store::tenants::Known;
+use crate::views::attributes::{self, Write};
+use crate::views::read::{View, Visitor};
+use crate::views::segments::Whose;
+
+pub(super) fn routes() -> Router<Arc<App>> {
+    Router::new()
+        .route("/admin/v1/attributes", get(show_names))
+        .route("/admin/v1/attributes/forget", post(forget_names))
+        .route("/admin/v1/visitors/{id}/attributes", get(show_visitor).put(write_visitor))
+        .route("/admin/v1/lookups/{kind}/{value}/attributes", get(show_lookup).put(write_lookup))
+}
+
+async fn show_visitor(State(app): State<Arc<App>>, Place(id): ById, request: Request) -> Answer {
+    show(&app, visitor(&id), request).await
+}
+
+async fn show_lookup(State(app): State<Arc<App>>, Place((kind, value)): ByLookup, request: Request) -> Answer {
+    show(&app, Ok(Whose::Lookup(kind, value)), request).await
+}
+
+async fn write_visitor(State(app): State<Arc<App>>, Place(id): ById, request: Request) -> Answer {
+    write(&app, visitor(&id), request).await
+}
+
+async fn write_lookup(State(app): State<Arc<App>>, Place((kind, value)): ByLookup, request: Request) -> Answer {
+    write(&app, Ok(Whose::Lookup(kind, value)), request).await
+}
+
+async fn show(app: &App, whose: Meant, request: Request) -> Answer {
+    let (parts, _) = request.into_parts();
+    let (_, _, answer) = found(app, &parts, Role::Viewer, whose, attributes::describe).await?;
+    Ok(axum::Json(answer).into_response())
+}
+
+async fn write(app: &App, whose: Meant, request: Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    admit(app, &parts, Role::Operator).await?;
+    let write: Write = read_json(body).await?;
+    let said = write.clone();
+    let after = move |view: &View<'_>, of: &Visitor| attributes::after(view, of, &said);
+    let (tenant, visitor, after) = found(app, &parts, Role::Operator, whose, after).await?;
+    let (now, id) = (app.dated()?.max(after), random()?);
+    let checked = |names: &Dictionary| attributes::facts(names, visitor, &write, now, id);
+    let (facts, mut refused) = checked(&names_of(app, &tenant).await?);
+    if !facts.is_empty() {
+        // Answered once it is folded, by what the names are then: of two who write a new one at once, the first decides.
+        app.take_with(&tenant, facts, None, AFTER_ALL).await?;
+        refused = checked(&names_of(app, &tenant).await?).1;
+    }
+    let written = write.set.len() + write.remove.len() - refused.len();
+    if written == 0 {
+        let refused = refused.into_iter().next();
+        let (name, message) =
+            refused.map_or(("set".to_owned(), "nothing is written".to_owned()), |r| (r.name, r.message));
+        return Err(ApiError::field(name, "refused", message));
+    }
+    let answer = json!({ "visitor": visitor.to_string(), "written": written, "rejected": refused });
+    Ok(axum::Json(answer).into_response())
+}
+
+async fn names_of(app: &App, tenant: &Known) -> Result<Dictionary, ApiError> {
+    let no = tenant.no;
+    Ok(app.opened()?.readers.read(move |view| names::load(view.conn, no)).await?)
+}
+
+#[derive(Deserialize)]
+struct Page {
+    #[serde(default)]
+    page: usize,
+}
+
+async fn show_names(State(app): State<Arc<App>>, request: Request) -> Answer {
+    let (parts, _) = request.into_parts();
+    let (_, known) = admit_to(&app, &parts, Role::Viewer).await?;
+    let bad = |_| ApiError::field("page", "bad_query", "a page is a number from 0 on");
+    let Query(Page { page }) = Query::try_from_uri(&parts.uri).map_err(bad)?;
+    Ok(axum::Json(attributes::page(&names_of(&app, &known).await?, page)).into_response())
+}
+
+/// Takes names back, and has the job remove their values; a dry run gives the plan alone.
+async fn forget_names(State(app): State<Arc<App>>, request: Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    let (live, tenant, token) = admit_as(&app, &parts, Role::Operator).await?;
+    let ForgetNames { names, dry_run, reason: why } = read_json(body).await?;
+    let said = Said::token(&token, reason(why)?);
+    // Values may be acknowledged and not stored yet: with them the names would come back.
+    app.fold_before(&tenant).await;
+    if dry_run {
+        let plan = live.readers.read_heavy(move |view| match forget_names::plan(view.conn, &tenant, &names) {
+            Err(ForgetError::Store(e)) => Err(e),
+            plan => Ok(plan),
+        });
+        return Ok(axum::Json(plan.await?.map_err(unforgotten)?.to_json(false)).into_response());
+    }
+    let rules = Arc::clone(&live.rules);
+    let forgotten: Vec<String> = names.iter().cloned().collect();
+    let run = move |conn: &mut rusqlite::Connection| {
+        forget_names::mark(conn, &rules, clock::given()?, &tenant, &names, &said)
+    };
+    write_store(&app, run).await?.map_err(unforgotten)?;
+    let answer = json!({ "names": forgotten, "run": begun(live, Job::Trim).await? });
+    Ok((StatusCode::ACCEPTED, axum::Json(answer)).into_response())
+}
+
+fn unforgotten(e: ForgetError) -> ApiError {
+    let message = e.to_string();
+    match e {
+        ForgetError::Number | ForgetError::Unknown(_) => ApiError::field("names", "bad_names", message),
+        ForgetError::Used { .. } => ApiError::new(StatusCode::CONFLICT, "in_use", message),
+        ForgetError::Store(e) => ApiError::unwritten(&e),
+    }
+}

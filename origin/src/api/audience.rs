@@ -1,0 +1,290 @@
+//! Audiences on the admin side: how many a filter means, by a sample and exactly, who they are, and when each is best reached.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::IntoResponse as _;
+use axum::routing::{get, post};
+use causeway_shared::columns::Measure;
+use causeway_shared::filter::Filter;
+use causeway_shared::ids::Millis;
+use futures_util::{StreamExt as _, stream};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::asked::{Answer, ById, Place, admit_to, read_json, segment_id, write};
+use super::{ApiError, App, Live};
+use crate::api::tokens::Role;
+use crate::audience::materialized::{self, KeepError, Kept};
+use crate::audience::query::{self, AnswerError, Lines, Sampling};
+use crate::audience::schedule;
+use crate::base::clock;
+use crate::jobs::runs::Asked;
+use crate::jobs::{Job, Woken};
+use crate::store::tenants::Known;
+
+/// Members in one piece of a streamed answer.
+const PIECE: usize = 2_000;
+
+pub(super) fn routes() -> Router<Arc<App>> {
+    Router::new()
+        .route("/admin/v1/audience/estimate", post(estimate))
+        .route("/admin/v1/audience/members", post(members))
+        .route("/admin/v1/audiences", get(list))
+        .route("/admin/v1/audiences/{segment}", get(show).put(keep).delete(let_go))
+        .route("/admin/v1/audience/schedule", post(schedule))
+}
+
+#[derive(Debug, Deserialize)]
+struct Estimate {
+    filter: Value,
+    precision: Option<f64>,
+    measure: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Members {
+    filter: Value,
+}
+
+#[derive(Debug, Deserialize)]
+struct Schedule {
+    filter: Value,
+    from_ms: Option<Millis>,
+    #[serde(default = "week")]
+    hours: u32,
+}
+
+fn week() -> u32 {
+    168
+}
+
+/// Looks at a sample until it is precise enough. Each look is a line where the caller takes NDJSON, else the last one alone
+/// is told.
+async fn estimate(State(app): State<Arc<App>>, request: Request) -> Answer {
+    let started = Instant::now();
+    let (parts, body) = request.into_parts();
+    let (live, known) = admit_to(&app, &parts, Role::Viewer).await?;
+    let asked: Estimate = read_json(body).await?;
+    let filter = filter(live, &known, asked.filter).await?;
+    let measure = match &asked.measure {
+        Some(name) => Some(measure(live, &known, name).await?),
+        None => None,
+    };
+    let random = u64::from_be_bytes(super::random()?);
+    let sampling = Sampling { precision: asked.precision.unwrap_or(query::PRECISION), measure, random };
+    let (audience, now) = (live.audience.clone(), clock::now());
+    let (told, mut reports) = mpsc::unbounded_channel();
+    let mut looking = Box::pin(live.readers.read_heavy(move |view| {
+        let tell = |report| told.send(report).unwrap_or_default();
+        Ok(query::estimate(&audience, view.conn, known.no, &filter, &sampling, now, tell))
+    }));
+    let (name, takes_lines) = (asked.measure, takes(&parts.headers) == Some(Lines::Ndjson));
+    let said = move |report: &query::Report| report.to_json(name.as_deref(), started.elapsed());
+    if !takes_lines {
+        looking.await?.map_err(refused)?;
+        let mut last = None;
+        while let Ok(report) = reports.try_recv() {
+            last = Some(said(&report));
+        }
+        return Ok(axum::Json(last).into_response());
+    }
+    // What is refused at once is an error; after the first line a stream can only end.
+    let first = tokio::select! {
+        biased;
+        Some(first) = reports.recv() => Some(first),
+        ended = &mut looking => {
+            ended?.map_err(refused)?;
+            None
+        }
+    };
+    let lines = stream::unfold((first, reports, said), |(first, mut reports, said)| async move {
+        let report = match first {
+            Some(first) => first,
+            None => reports.recv().await?,
+        };
+        let line = format!("{}\n", said(&report));
+        Some((Ok::<_, Infallible>(Bytes::from(line)), (None, reports, said)))
+    });
+    Ok(([(header::CONTENT_TYPE, Lines::Ndjson.media_type())], Body::from_stream(lines)).into_response())
+}
+
+/// Counts who is meant, or streams them where the caller takes NDJSON or CSV.
+async fn members(State(app): State<Arc<App>>, request: Request) -> Answer {
+    let started = Instant::now();
+    let (parts, body) = request.into_parts();
+    let (live, known) = admit_to(&app, &parts, Role::Viewer).await?;
+    let Members { filter: document } = read_json(body).await?;
+    let filter = filter(live, &known, document).await?;
+    let (audience, now, lines) = (live.audience.clone(), clock::now(), takes(&parts.headers));
+    let Some(lines) = lines else {
+        let count = live.readers.read_heavy(move |view| Ok(query::exact(&audience, view.conn, known.no, &filter, now)));
+        let (count, population, as_of) = count.await?.map_err(refused)?;
+        let seconds = started.elapsed().as_secs_f64();
+        return Ok(axum::Json(
+            json!({ "count": count, "population": population, "as_of_ms": as_of, "seconds": seconds }),
+        )
+        .into_response());
+    };
+    let permit = live.readers.open_stream().await?;
+    let all = live.readers.read_heavy(move |view| Ok(query::everyone(&audience, view.conn, known.no, &filter, now)));
+    let (members, as_of) = all.await?.map_err(refused)?;
+    let head = std::iter::once(lines.head().to_owned());
+    let pieces = (0..members.len().div_ceil(PIECE)).map(move |piece| {
+        let some = members.iter().skip(piece * PIECE).take(PIECE);
+        some.fold(String::with_capacity(PIECE * 52), |text, member| lines.one(text, *member))
+    });
+    let pieces = head.chain(pieces).map(move |text| {
+        let _held_until_written = &permit;
+        Ok::<_, Infallible>(Bytes::from(text))
+    });
+    Ok((headed(lines, as_of), Body::from_stream(stream::iter(pieces))).into_response())
+}
+
+#[derive(Debug, Deserialize)]
+struct Keep {
+    filter: Value,
+    hours: u32,
+    #[serde(default)]
+    every_hours: u32,
+}
+
+async fn list(State(app): State<Arc<App>>, request: Request) -> Answer {
+    let (parts, _) = request.into_parts();
+    let (live, known) = admit_to(&app, &parts, Role::Viewer).await?;
+    let found = live.readers.read(move |view| materialized::list(view.conn, Some(known.no))).await?;
+    let told: Vec<Value> = found.iter().map(|kept| kept.told(&live.rules.tenants)).collect();
+    Ok(axum::Json(json!({ "audiences": told })).into_response())
+}
+
+async fn show(State(app): State<Arc<App>>, Place(segment): ById, request: Request) -> Answer {
+    let (parts, _) = request.into_parts();
+    let (live, known) = admit_to(&app, &parts, Role::Viewer).await?;
+    let segment = segment_id(&segment)?;
+    let found = live.readers.read(move |view| materialized::list(view.conn, Some(known.no))).await?;
+    let kept = found.iter().find(|kept| kept.segment == segment).ok_or_else(unknown)?;
+    Ok(axum::Json(kept.told(&live.rules.tenants)).into_response())
+}
+
+fn unknown() -> ApiError {
+    ApiError::new(StatusCode::NOT_FOUND, "unknown_audience", "no audience is kept as that segment")
+}
+
+/// Keeps an audience as a segment from now on; the job writes it.
+async fn keep(State(app): State<Arc<App>>, Place(segment): ById, request: Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    let (live, known) = admit_to(&app, &parts, Role::Operator).await?;
+    let segment = segment_id(&segment)?;
+    let Keep { filter: document, hours, every_hours } = read_json(body).await?;
+    let filter = filter(live, &known, document.clone()).await?;
+    let kept = Kept::new((known.no, segment), (&filter, &document), (hours, every_hours), clock::now());
+    let kept = kept.map_err(|e| unkept(&e))?;
+    let told = kept.told(&live.rules.tenants);
+    write(&app, move |conn| kept.keep(conn, &known)).await?.map_err(|e| unkept(&e))?;
+    Ok((StatusCode::ACCEPTED, axum::Json(json!({ "audience": told, "run": begun(live, Job::Materialise).await? })))
+        .into_response())
+}
+
+/// Lets one go; the job takes its members out.
+async fn let_go(State(app): State<Arc<App>>, Place(segment): ById, request: Request) -> Answer {
+    let (parts, _) = request.into_parts();
+    let (live, known) = admit_to(&app, &parts, Role::Operator).await?;
+    let segment = segment_id(&segment)?;
+    let dropped = write(&app, move |conn| Ok(Kept::drop(conn, known.no, segment, clock::now())?)).await?;
+    if !dropped.map_err(|e| unkept(&e))? {
+        return Err(unknown());
+    }
+    Ok((StatusCode::ACCEPTED, axum::Json(json!({ "run": begun(live, Job::Materialise).await? }))).into_response())
+}
+
+fn unkept(e: &KeepError) -> ApiError {
+    match e {
+        KeepError::Hours => ApiError::field("hours", "bad_hours", e.to_string()),
+        KeepError::Every(_) => ApiError::field("every_hours", "bad_hours", e.to_string()),
+        KeepError::Itself(_) | KeepError::Circle(_) => ApiError::field("filter", "asks_itself", e.to_string()),
+        KeepError::TooMany | KeepError::Events(_) => ApiError::new(StatusCode::CONFLICT, "too_many", e.to_string()),
+        KeepError::Store(e) => ApiError::unwritten(e),
+    }
+}
+
+/// The run of a job that does what is due: one that waits or is under way takes it along.
+pub(super) async fn begun(live: &Live, job: Job) -> Result<Value, ApiError> {
+    let asked = Asked { job, tenant: None, woken: Woken::Signal, dry_run: false };
+    let jobs = live.jobs.clone();
+    let run = tokio::task::spawn_blocking(move || jobs.ask(asked, clock::now())).await;
+    let run = run.ok().and_then(Result::ok).map(|run| run.unwrap_or_else(|run| run));
+    let failed = || ApiError::unavailable("store", "it is kept, and done with the job's next run");
+    Ok(run.ok_or_else(failed)?.told(&live.rules.tenants))
+}
+
+/// Streams the next best moment of each who is meant. Each piece is read by itself: nobody waits for a reader meanwhile.
+async fn schedule(State(app): State<Arc<App>>, request: Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    let (live, known) = admit_to(&app, &parts, Role::Viewer).await?;
+    let asked: Schedule = read_json(body).await?;
+    let filter = filter(live, &known, asked.filter).await?;
+    let now = clock::now();
+    let window = schedule::window(asked.from_ms.unwrap_or(now), asked.hours, now)
+        .map_err(|message| ApiError::field("hours", "bad_window", message))?;
+    let (audience, no) = (live.audience.clone(), known.no);
+    let permit = live.readers.open_stream().await?;
+    let all = live.readers.read_heavy(move |view| Ok(query::everyone(&audience, view.conn, no, &filter, now)));
+    let (members, as_of) = all.await?.map_err(refused)?;
+    let lines = takes(&parts.headers).unwrap_or(Lines::Ndjson);
+    let given = (live.readers.clone(), Arc::new((known, members, window, permit)));
+    let pieces = stream::try_unfold((given, 0), move |((readers, asked), from)| async move {
+        let read = Arc::clone(&asked);
+        if from >= read.1.len() {
+            return Ok(None);
+        }
+        let piece = readers.read_on(move |view| {
+            let (known, members, window, _) = &*read;
+            let some = members.get(from..members.len().min(from + PIECE)).unwrap_or_default();
+            schedule::moments(view.conn, known, some, window, now)
+        });
+        let text = schedule::text(lines, &piece.await.map_err(std::io::Error::other)?);
+        Ok::<_, std::io::Error>(Some((Bytes::from(text), ((readers, asked), from + PIECE))))
+    });
+    let pieces = stream::iter([Ok(Bytes::from(schedule::head(lines)))]).chain(pieces);
+    Ok((headed(lines, as_of), Body::from_stream(pieces)).into_response())
+}
+
+fn headed(lines: Lines, as_of: Millis) -> [(header::HeaderName, String); 2] {
+    let as_of = (header::HeaderName::from_static("x-as-of-ms"), as_of.to_string());
+    [(header::CONTENT_TYPE, lines.media_type().to_owned()), as_of]
+}
+
+/// In which form a caller takes many; `None` for a caller that takes one answer.
+pub(super) fn takes(headers: &HeaderMap) -> Option<Lines> {
+    let accept = headers.get(header::ACCEPT)?.to_str().ok()?;
+    [Lines::Ndjson, Lines::Csv].into_iter().find(|lines| accept.contains(lines.media_type()))
+}
+
+pub(super) async fn filter(live: &Live, known: &Known, document: Value) -> Result<Filter, ApiError> {
+    let tenant = known.clone();
+    let read = live.readers.read(move |view| query::filter(view.conn, &tenant, &document)).await?;
+    read.map_err(|found| ApiError::field("filter", "bad_filter", query::all_wrong(&found)))
+}
+
+async fn measure(live: &Live, known: &Known, name: &str) -> Result<Measure, ApiError> {
+    let (no, named) = (known.no, name.to_owned());
+    let found = live.readers.read(move |view| query::measure(view.conn, no, &named)).await?;
+    found.ok_or_else(|| ApiError::field("measure", "bad_measure", query::MEASURES))
+}
+
+fn refused(e: AnswerError) -> ApiError {
+    let message = e.to_string();
+    match e {
+        AnswerError::Building { .. } => ApiError::unavailable("building", message),
+        AnswerError::Uncounted(..) => ApiError::field("filter", "uncounted", message),
+        AnswerError::TooMany(_) => ApiError::field("filter", "too_wide", message),
+        AnswerError::Precision => ApiError::field("precision", "bad_precision", message),
+        AnswerError::Store(e) => ApiError::unread(&e),
+    }
+}

@@ -1,0 +1,87 @@
+//! Erasure on the admin side.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::IntoResponse as _;
+use axum::routing::{get, post};
+use causeway_shared::fact::Scope;
+use causeway_shared::ids::FactId;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::asked::{Answer, ById, Place, admit_as, admit_to, read_json, reason, visitor_id};
+use super::{ApiError, App, random};
+use crate::api::tokens::Role;
+use crate::privacy::audit::Said;
+use crate::privacy::erase;
+use crate::privacy::erase::Whom;
+use crate::store::tenants::{IdError, Known};
+
+pub(super) fn routes() -> Router<Arc<App>> {
+    Router::new().route("/admin/v1/erase", post(ask)).route("/admin/v1/erase/{receipt}", get(progress))
+}
+
+/// A visitor, or an alternate id.
+#[derive(Debug, Deserialize)]
+struct Asked {
+    visitor: Option<String>,
+    kind: Option<String>,
+    value: Option<String>,
+    #[serde(default)]
+    person: bool,
+    reason: Option<String>,
+}
+
+impl Asked {
+    fn whom(&self, tenant: &Known) -> Result<Whom, ApiError> {
+        match (&self.visitor, &self.kind, &self.value) {
+            (Some(visitor), None, None) => visitor_id("visitor", visitor).map(Whom::Visitor),
+            (None, Some(kind), Some(value)) => {
+                let bad = |e: IdError| match e {
+                    IdError::Kind => ApiError::field("kind", "unknown_kind", e.to_string()),
+                    IdError::Length | IdError::Placeholder => ApiError::field("value", "bad_id", e.to_string()),
+                };
+                tenant.alternate(kind, value).map(|(kind, hashes)| Whom::Id(kind, hashes)).map_err(bad)
+            }
+            _ => Err(ApiError::field("visitor", "bad_json", "either `visitor`, or `kind` and `value`, is needed")),
+        }
+    }
+}
+
+/// Takes an erasure, durably, and answers once it is folded: who reads next sees nothing of whom it names.
+async fn ask(State(app): State<Arc<App>>, request: Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    let (live, tenant, token) = admit_as(&app, &parts, Role::Privacy).await?;
+    let mut asked: Asked = read_json(body).await?;
+    let said = Said::token(&token, reason(asked.reason.take())?);
+    let scope = if asked.person { Scope::Person } else { Scope::Visitor };
+    let whom = asked.whom(&tenant)?;
+    let (known, of, now) = (tenant.clone(), whom.clone(), app.dated()?);
+    // What ties whom it names may be acknowledged and not stored yet.
+    app.fold_before(&tenant).await;
+    let now = live.readers.read(move |view| erase::moment(view.conn, &known, &of, scope, now)).await?;
+    let fact = whom.fact(scope, now, random()?);
+    let answer = json!({"receipt": fact.id.receipt(), "scope": scope.name()});
+    match app.take_folded(&tenant, vec![fact], said).await {
+        // It is durable, and the receipt says when it is done.
+        Err(e) if e.is(super::UNFOLDED) => {}
+        taken => taken?,
+    }
+    Ok((StatusCode::ACCEPTED, axum::Json(answer)).into_response())
+}
+
+async fn progress(State(app): State<Arc<App>>, Place(receipt): ById, request: Request) -> Answer {
+    let (parts, _) = request.into_parts();
+    let (live, tenant) = admit_to(&app, &parts, Role::Viewer).await?;
+    let bad = |_| ApiError::field("receipt", "bad_id", "a receipt is a UUID");
+    let receipt = FactId::from_receipt(&receipt).map_err(bad)?;
+    let found = live.readers.read(move |view| erase::progress(view.conn, tenant.no, receipt)).await?;
+    let unknown = || {
+        let message = "no erasure of that receipt has come; one asked for at the edge may still be in its queue";
+        ApiError::new(StatusCode::NOT_FOUND, "unknown_receipt", message)
+    };
+    Ok(axum::Json(found.ok_or_else(unknown)?).into_response())
+}

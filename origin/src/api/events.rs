@@ -1,0 +1,78 @@
+//! Names of events that audiences count: listed, declared, and taken back.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::IntoResponse as _;
+use axum::routing::{get, post};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::asked::{Answer, ForgetNames, admit_as, admit_to, read_json, reason, write};
+use super::{ApiError, App};
+use crate::api::tokens::Role;
+use crate::base::clock;
+use crate::privacy::audit::Said;
+use crate::store::names::events::{self, EventNameError};
+
+pub(super) fn routes() -> Router<Arc<App>> {
+    Router::new()
+        .route("/admin/v1/events", get(list))
+        .route("/admin/v1/events/declare", post(declare))
+        .route("/admin/v1/events/forget", post(forget))
+}
+
+async fn list(State(app): State<Arc<App>>, request: Request) -> Answer {
+    let (parts, _) = request.into_parts();
+    let (live, known) = admit_to(&app, &parts, Role::Viewer).await?;
+    let names = live.readers.read(move |view| events::list(view.conn, known.no)).await?;
+    Ok(axum::Json(json!({ "names": names })).into_response())
+}
+
+#[derive(Debug, Deserialize)]
+struct Declare {
+    names: BTreeSet<String>,
+}
+
+async fn declare(State(app): State<Arc<App>>, request: Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    let (_, known) = admit_to(&app, &parts, Role::Operator).await?;
+    let Declare { names } = read_json(body).await?;
+    let declared = json!({ "names": names, "done": true });
+    write(&app, move |conn| events::declare(conn, known.no, &names, clock::now())).await?.map_err(unchanged)?;
+    Ok(axum::Json(declared).into_response())
+}
+
+async fn forget(State(app): State<Arc<App>>, request: Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    let (live, known, token) = admit_as(&app, &parts, Role::Operator).await?;
+    let ForgetNames { names, dry_run, reason: why } = read_json(body).await?;
+    let said = Said::token(&token, reason(why)?);
+    // Events may be acknowledged and not stored yet: with them the names would come back.
+    app.fold_before(&known).await;
+    let rules = Arc::clone(&live.rules);
+    let run = move |conn: &mut rusqlite::Connection| {
+        let plan = events::plan_forget(conn, &known, &names)?;
+        if !dry_run {
+            events::forget(conn, &rules, clock::given()?, &known, &names, &said)?;
+        }
+        Ok(plan)
+    };
+    let plan = write(&app, run).await?.map_err(unchanged)?;
+    Ok(axum::Json(json!({ "names": plan, "done": !dry_run })).into_response())
+}
+
+fn unchanged(e: EventNameError) -> ApiError {
+    let message = e.to_string();
+    match e {
+        EventNameError::Number | EventNameError::BadName | EventNameError::Unknown(_) => {
+            ApiError::field("names", "bad_names", message)
+        }
+        EventNameError::Used { .. } => ApiError::new(StatusCode::CONFLICT, "in_use", message),
+        EventNameError::Full(_) => ApiError::new(StatusCode::CONFLICT, "too_many", message),
+        EventNameError::Store(e) => ApiError::unwritten(&e),
+    }
+}

@@ -1,0 +1,99 @@
+//! Jobs on the admin side: start one, look at runs.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Query, Request, State};
+use axum::http::request::Parts;
+use axum::http::{StatusCode, Uri};
+use axum::response::IntoResponse as _;
+use axum::routing::get;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::asked::{Answer, ById, Place, admit_to_all, admitted, require_all_tenants, tenant};
+use super::{ApiError, App};
+use crate::api::tokens::Role;
+use crate::base::clock;
+use crate::jobs::runs::{self, Asked};
+use crate::jobs::{Job, Woken};
+
+/// Runs told when no `limit` is said.
+const LISTED: usize = 20;
+
+pub(super) fn routes() -> Router<Arc<App>> {
+    Router::new().route("/admin/v1/jobs", get(list)).route("/admin/v1/jobs/{job}", get(show).post(start))
+}
+
+/// What a query says, of a list and of a start.
+#[derive(Debug, Deserialize)]
+struct Said {
+    job: Option<String>,
+    limit: Option<String>,
+    #[serde(default)]
+    dry_run: bool,
+}
+
+fn said(uri: &Uri) -> Result<Said, ApiError> {
+    let bad = |_| {
+        let message = format!("`job` is a job's name, `limit` 1 to {}, `dry_run` true or false", runs::PAGE);
+        ApiError::field("dry_run", "bad_query", message)
+    };
+    Query::try_from_uri(uri).map(|Query(said)| said).map_err(bad)
+}
+
+fn named(name: &str) -> Result<Job, ApiError> {
+    let unknown = || {
+        let message = format!("there are the jobs {}", Job::names().join(", "));
+        ApiError::new(StatusCode::NOT_FOUND, "unknown_job", message)
+    };
+    Job::named(name).ok_or_else(unknown)
+}
+
+/// Answers with the run that was asked for: it is begun once no other is under way.
+async fn start(State(app): State<Arc<App>>, Place(job): ById, request: Request) -> Answer {
+    let (parts, _) = request.into_parts();
+    let (live, token) = admitted(&app, &parts, Role::Operator).await?;
+    let (job, Said { dry_run, .. }) = (named(&job)?, said(&parts.uri)?);
+    let tenants = &live.rules.tenants;
+    let tenant = if job.is_by_tenant() { Some(tenant(tenants, &token, &parts.uri)?.no) } else { None };
+    if tenant.is_none() {
+        require_all_tenants(tenants, &token)?;
+    }
+    if live.jobs.is_stopping() {
+        return Err(ApiError::unavailable("not_ready", "the origin is stopping"));
+    }
+    let asked = Asked { job, tenant, woken: Woken::Signal, dry_run };
+    let jobs = live.jobs.clone();
+    let asking = tokio::task::spawn_blocking(move || jobs.ask(asked, clock::now()));
+    match asking.await.map_err(|e| ApiError::unwritten(&e))?.map_err(|e| ApiError::unwritten(&e))? {
+        Ok(run) => Ok((StatusCode::ACCEPTED, axum::Json(run.told(&live.rules.tenants))).into_response()),
+        Err(run) => {
+            let message = format!("run {} of it waits or is under way", run.no);
+            let error = json!({"code": "under_way", "message": message});
+            let body = json!({"error": error, "run": run.told(&live.rules.tenants)});
+            Ok((StatusCode::CONFLICT, axum::Json(body)).into_response())
+        }
+    }
+}
+
+async fn show(State(app): State<Arc<App>>, Place(no): ById, parts: Parts) -> Answer {
+    let live = admit_to_all(&app, &parts, Role::Viewer).await?;
+    let no: i64 = no.parse().map_err(|_| ApiError::field("run", "bad_id", "a run is a whole number"))?;
+    let run = live.readers.read(move |view| runs::find(view.conn, no)).await?;
+    let message = "there is no run of that number; of each job the newest are kept";
+    let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_run", message);
+    Ok(axum::Json(run.ok_or_else(unknown)?.told(&live.rules.tenants)).into_response())
+}
+
+async fn list(State(app): State<Arc<App>>, parts: Parts) -> Answer {
+    let live = admit_to_all(&app, &parts, Role::Viewer).await?;
+    let Said { job, limit, .. } = said(&parts.uri)?;
+    let job = job.as_deref().map(named).transpose()?;
+    let bad = || ApiError::field("limit", "bad_query", format!("`limit` is 1 to {}", runs::PAGE));
+    let limit = limit.map_or(Ok(LISTED), |limit| limit.parse()).ok().filter(|limit| (1..=runs::PAGE).contains(limit));
+    let limit = limit.ok_or_else(bad)?;
+    let found = live.readers.read(move |view| runs::list(view.conn, job, limit)).await?;
+    let told: Vec<Value> = found.iter().map(|run| run.told(&live.rules.tenants)).collect();
+    Ok(axum::Json(json!({ "runs": told })).into_response())
+}

@@ -1,0 +1,120 @@
+//! Links on the admin side.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Query, Request, State};
+use axum::http::StatusCode;
+use axum::response::IntoResponse as _;
+use axum::routing::{delete, get, post};
+use causeway_shared::fact::Fact;
+use causeway_shared::ids::FactId;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::asked::{Answer, ByLookup, Place, admit_as, admit_to, read_json, reason, visitor_id};
+use super::{ApiError, App, random};
+use crate::api::tokens::Role;
+use crate::identity::connections;
+use crate::identity::connections::{LinkError, Tie};
+use crate::privacy::audit::Said;
+use crate::store::tenants::Known;
+use crate::views::describe;
+
+pub(super) fn routes() -> Router<Arc<App>> {
+    Router::new()
+        .route("/admin/v1/links", post(add))
+        .route("/admin/v1/links/{a}/{b}", delete(unlink))
+        .route("/admin/v1/links/check", get(check))
+}
+
+/// The two of a check.
+#[derive(Debug, Deserialize)]
+struct Both {
+    a: String,
+    b: String,
+}
+
+async fn check(State(app): State<Arc<App>>, request: Request) -> Answer {
+    let (parts, _) = request.into_parts();
+    let (live, Known { no, .. }) = admit_to(&app, &parts, Role::Viewer).await?;
+    let bad = || ApiError::field("a", "bad_query", "two visitors are needed: ?a=ID&b=ID");
+    let Query(Both { a, b }) = Query::try_from_uri(&parts.uri).map_err(|_| bad())?;
+    let (a, b) = (visitor_id("a", &a)?, visitor_id("b", &b)?);
+    let found = live.readers.read(move |view| connections::check(view.conn, no, a, b)).await?;
+    let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_visitor", "the store does not have both visitors");
+    Ok(axum::Json(describe::checked(found.ok_or_else(unknown)?)).into_response())
+}
+
+/// A link: the visitor, and what it is tied to.
+#[derive(Debug, Deserialize)]
+struct Link {
+    visitor: String,
+    reason: Option<String>,
+    #[serde(flatten)]
+    tie: Tie,
+}
+
+/// Why an unlink is asked for.
+#[derive(Debug, Deserialize)]
+struct Why {
+    reason: Option<String>,
+}
+
+/// Adds evidence that is no login. Answered once it is folded.
+async fn add(State(app): State<Arc<App>>, request: Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    let (live, tenant, token) = admit_as(&app, &parts, Role::Operator).await?;
+    let Link { visitor: of, reason: why, tie } = read_json(body).await?;
+    let said = Said::token(&token, reason(why)?);
+    let bad = |e: LinkError| ApiError::field(e.field(), e.code(), e.to_string());
+    let of = connections::tie(&tenant, visitor_id("visitor", &of)?, &tie).map_err(bad)?;
+    let now = app.dated()?;
+    let mut facts = Vec::new();
+    for (visitor, what) in of.into_iter().flatten() {
+        facts.push(Fact { position: 0, id: FactId::from_bytes(random()?), visitor, received: now, at: now, what });
+    }
+    let no = tenant.no;
+    // Whom it names, and what ended the tie, may be acknowledged and not stored yet.
+    app.fold_before(&tenant).await;
+    let facts = live.readers.read(move |view| connections::said(view.conn, no, facts)).await?;
+    let unknown = |visitor| {
+        let message = format!("the tenant's store does not have the visitor {visitor}");
+        ApiError::new(StatusCode::NOT_FOUND, "unknown_visitor", message)
+    };
+    let facts = facts.map_err(unknown)?;
+    app.take_folded(&tenant, facts, said).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// Ends the first visitor's evidence with each id that connects the two. Answered once it is folded: who reads next sees
+/// two people, unless others connect them.
+async fn unlink(State(app): State<Arc<App>>, Place((a, b)): ByLookup, request: Request) -> Answer {
+    let (parts, _) = request.into_parts();
+    let (live, tenant, token) = admit_as(&app, &parts, Role::Operator).await?;
+    let bad = |_| ApiError::field("reason", "bad_query", "the query is not understood");
+    let Query(Why { reason: why }) = Query::try_from_uri(&parts.uri).map_err(bad)?;
+    let said = Said { other: Some(b.clone()), ..Said::token(&token, reason(why)?) };
+    let (a, b) = (visitor_id("a", &a)?, visitor_id("b", &b)?);
+    let known = tenant.clone();
+    // What it ends may be acknowledged, and not stored yet.
+    app.fold_before(&tenant).await;
+    let shared = live.readers.read(move |view| connections::connecting(view.conn, &known, a, b)).await?;
+    if a == b || shared.is_empty() {
+        let message = "the two visitors were not seen with the same id; look at `links` of each";
+        return Err(ApiError::new(StatusCode::NOT_FOUND, "not_linked", message));
+    }
+    let now = app.dated()?;
+    let mut facts = Vec::with_capacity(shared.len());
+    for (id, last) in &shared {
+        facts.push(connections::cancellation(a, *id, *last, now, random()?));
+    }
+    app.take_folded(&tenant, facts, said).await?;
+    let cancelled: Vec<_> = shared.keys().map(|id| describe::named(&tenant, *id)).collect();
+    // By evidence of others they may be one person still.
+    let no = tenant.no;
+    let now = live.readers.read(move |view| connections::check(view.conn, no, a, b)).await?;
+    let connected = now.is_some_and(|checked| checked.connected);
+    let told = json!({"visitor": a.to_string(), "from": b.to_string(), "cancelled": cancelled, "connected": connected});
+    Ok(axum::Json(told).into_response())
+}

@@ -1,0 +1,240 @@
+//! The listener: accepts connections, serves HTTP/1.1 on them within time limits and bounds, and stops.
+//!
+//! - Time: an idle connection, a head, a body and a write each have a limit ([`HttpLimits`]). A body's is kept by
+//!   [`super::router`], the others here: hyper keeps the idle one, [`LimitedStream`] those of a head and a write.
+//! - Space: [`ConnectionTable`] bounds the connections and says which of them is closed for a newcomer. A connection
+//!   holds one buffer of a head's size, and a send buffer of [`SEND_BUFFER_BYTES`] in the kernel.
+//! - HTTP/2 is not compiled in: a proxy speaks HTTP/1.1 to the origin, and one connection is one request at a time.
+
+mod answer;
+mod stream;
+mod table;
+#[cfg(test)]
+pub(super) mod tests;
+
+use std::convert::Infallible;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::Request;
+use axum::http::request::Parts;
+use axum::{BoxError, Router};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use rustix::net::sockopt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tower::ServiceExt as _;
+
+use self::answer::AnswerBody;
+use self::stream::LimitedStream;
+use self::table::{ConnectionPhase, ConnectionTable, OpenConnection};
+use crate::base::metrics::{ConnectionLimit, Metrics};
+
+/// Bounds of what a connection may take; see `[http]` in `reference.rs`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpLimits {
+    /// Connections that may be open at once.
+    pub connections: usize,
+    /// Bytes of a request's head that are taken in any case, at least 8,192; over twice as many are refused.
+    pub head_bytes: usize,
+    /// Time for a head, from its first byte to its last.
+    pub head_time: Duration,
+    /// Time for a body, from the head to its last byte.
+    pub body_time: Duration,
+    /// Time between an answer and the head of the next request, and between opening and the first head.
+    pub idle_time: Duration,
+    /// Time in which a reader must take some of an answer that waits for it.
+    pub write_time: Duration,
+}
+
+/// Bytes that the kernel holds of an answer, which it doubles for its own records. By itself it would hold up to 4 MB a
+/// connection for a reader that has stalled. A reader is noticed as live each third of it: 1 KB/s at a minute's limit.
+const SEND_BUFFER_BYTES: usize = 128 * 1024;
+/// Pause after the system refused a connection, mostly for want of file descriptors: others must close first.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long a stop waits for requests that prove nothing. Those that the origin answers without a proof take milliseconds.
+const UNPROVEN_DRAIN: Duration = Duration::from_secs(1);
+
+/// What a request proved about its sender, before anything large is done for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RequestProof {
+    /// A valid token of the admin side.
+    Token,
+    /// A sync's head, signed with a sync key.
+    Sync,
+}
+
+/// Records what a request proved, for as long as its answer takes. Without effect on a request that came without a listener.
+pub(super) fn record_proof(parts: &Parts, proof: RequestProof) {
+    if let Some(connection) = parts.extensions.get::<Arc<OpenConnection>>() {
+        connection.prove(proof);
+    }
+}
+
+/// Accepts connections and serves them.
+#[derive(Debug)]
+pub(crate) struct HttpListener {
+    listener: TcpListener,
+    limits: HttpLimits,
+    metrics: Arc<Metrics>,
+    table: Arc<ConnectionTable>,
+    /// One permit a connection: held until its socket is closed.
+    sockets: Arc<Semaphore>,
+}
+
+impl HttpListener {
+    pub(crate) fn new(listener: TcpListener, limits: HttpLimits, metrics: Arc<Metrics>) -> Self {
+        let table = ConnectionTable::new(limits.connections, Arc::clone(&metrics));
+        let sockets = Arc::new(Semaphore::new(limits.connections));
+        Self { listener, limits, metrics, table: Arc::new(table), sockets }
+    }
+
+    /// Serves until `stopping` says so, then finishes requests that are under way: at most for `drain`, those that proved
+    /// nothing at most for [`UNPROVEN_DRAIN`]. What does not end in time is cut; gives whether nothing was cut for `drain`.
+    pub(crate) async fn serve(self, router: Router, mut stopping: watch::Receiver<bool>, drain: Duration) -> bool {
+        let watched = stopping.clone();
+        tokio::select! {
+            never = self.accept_all(&router, &watched) => match never {},
+            // An error means that the sender is gone, which is a stop too.
+            _ = stopping.wait_for(|stop| *stop) => {}
+        }
+        let Self { listener, limits, table, sockets, .. } = self;
+        drop(listener);
+        // Connections that wait for a request are closed by hyper, those with half a head only here.
+        table.close_where(|connection| connection.phase() == ConnectionPhase::Head);
+        let all = u32::try_from(limits.connections).unwrap_or(u32::MAX);
+        let all_closed = async |within| tokio::time::timeout(within, sockets.acquire_many(all)).await.is_ok();
+        if all_closed(drain.min(UNPROVEN_DRAIN)).await {
+            return true;
+        }
+        table.close_where(|connection| connection.proof.is_none());
+        if all_closed(drain.saturating_sub(UNPROVEN_DRAIN)).await {
+            return true;
+        }
+        table.close_where(|_| true);
+        false
+    }
+
+    async fn accept_all(&self, router: &Router, stopping: &watch::Receiver<bool>) -> Infallible {
+        loop {
+            let stream = match self.listener.accept().await {
+                Ok((stream, _)) => stream,
+                Err(e) => {
+                    self.note_refused(&e).await;
+                    continue;
+                }
+            };
+            // The newcomer waits for the socket of the one that is closed for it: a moment.
+            let permit = match Arc::clone(&self.sockets).try_acquire_owned() {
+                Ok(permit) => permit,
+                Err(_) => {
+                    self.table.displace();
+                    let Ok(permit) = Arc::clone(&self.sockets).acquire_owned().await else { continue };
+                    permit
+                }
+            };
+            prepare(&stream);
+            tokio::spawn(self.serve_connection(stream, permit, router.clone(), stopping.clone()));
+        }
+    }
+
+    /// A connection that was gone before it was accepted is nothing; anything else passes once connections have closed.
+    async fn note_refused(&self, e: &io::Error) {
+        use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+        if matches!(e.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
+            return;
+        }
+        tracing::error!(error = %e, "a connection cannot be accepted");
+        self.table.displace();
+        tokio::time::sleep(ACCEPT_PAUSE).await;
+    }
+
+    fn serve_connection(
+        &self,
+        stream: TcpStream,
+        permit: OwnedSemaphorePermit,
+        router: Router,
+        mut stopping: watch::Receiver<bool>,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let (limits, metrics) = (self.limits.clone(), Arc::clone(&self.metrics));
+        let connection = Arc::new(self.table.open());
+        let builder = builder(&limits);
+        async move {
+            let stream = LimitedStream::new(stream, &limits, Arc::clone(&connection), Arc::clone(&metrics));
+            let service = service_fn(|request: Request<Incoming>| answer(router.clone(), &connection, request));
+            {
+                let mut served = pin!(builder.serve_connection(TokioIo::new(stream), service));
+                let mut is_stopping = false;
+                loop {
+                    tokio::select! {
+                        result = served.as_mut() => {
+                            note_end(result, &connection, &metrics);
+                            break;
+                        }
+                        () = connection.closed() => break,
+                        _ = stopping.wait_for(|stop| *stop), if !is_stopping => {
+                            is_stopping = true;
+                            served.as_mut().graceful_shutdown();
+                        }
+                    }
+                }
+            }
+            // After the socket, which is closed with the block above.
+            drop(permit);
+        }
+    }
+}
+
+/// hyper's part of the limits.
+fn builder(limits: &HttpLimits) -> Builder<TokioExecutor> {
+    // Without this it would wait for the first bytes of a connection, to see which version they are of, for ever.
+    let mut builder = Builder::new(TokioExecutor::new()).http1_only();
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .keep_alive(true)
+        // It begins with the answer before, and ends with the last byte of the head.
+        .header_read_timeout(limits.idle_time)
+        // A head that does not fit is answered 431, as is one with over a hundred headers. hyper reads into all that its
+        // buffer has, which may be twice as much.
+        .max_buf_size(limits.head_bytes);
+    builder
+}
+
+/// Answers go out at once, and the kernel holds few of a stalled reader's bytes.
+fn prepare(stream: &TcpStream) {
+    if let Err(e) = stream.set_nodelay(true) {
+        tracing::debug!(error = %e, "a connection stays with Nagle's delay");
+    }
+    if let Err(e) = sockopt::set_socket_send_buffer_size(stream, SEND_BUFFER_BYTES) {
+        tracing::debug!(error = %e, "a connection stays with the system's send buffer");
+    }
+}
+
+/// Lets the routes answer one request of a connection.
+fn answer(
+    router: Router,
+    connection: &Arc<OpenConnection>,
+    mut request: Request<Incoming>,
+) -> impl Future<Output = Result<axum::http::Response<AnswerBody>, Infallible>> + Send + use<> {
+    let under_way = connection.begin_request();
+    request.extensions_mut().insert(Arc::clone(connection));
+    let answered = router.oneshot(request.map(Body::new));
+    async move { answered.await.map(|answer| answer.map(|body| AnswerBody::new(body, under_way))) }
+}
+
+/// Counts a connection that hyper ended for its silence. The limits of [`LimitedStream`] are counted there.
+fn note_end(result: Result<(), BoxError>, connection: &OpenConnection, metrics: &Metrics) {
+    let Err(e) = result else { return };
+    if e.downcast_ref().is_some_and(hyper::Error::is_timeout) {
+        let is_idle = connection.in_phase_since(ConnectionPhase::Idle).is_some();
+        metrics.count_timeout(if is_idle { ConnectionLimit::Idle } else { ConnectionLimit::Head });
+    }
+    tracing::debug!(error = %e, "a connection ended early");
+}

@@ -1,0 +1,80 @@
+//! People on the admin side, a page at a time.
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, Request, State};
+use axum::http::{StatusCode, Uri};
+use axum::response::IntoResponse as _;
+use axum::routing::get;
+use causeway_shared::ids::VisitorId;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::asked::{Answer, ById, Place, admit_to, visitor_id};
+use super::{ApiError, App};
+use crate::api::tokens::Role;
+use crate::identity::directory;
+use crate::store::tenants::Known;
+use crate::views::read::View;
+
+/// People or visitors on one page.
+const PAGE: usize = 1_000;
+
+pub(super) fn routes() -> Router<Arc<App>> {
+    Router::new().route("/admin/v1/people", get(all)).route("/admin/v1/people/{id}", get(one))
+}
+
+/// From where on, and how many.
+#[derive(Debug, Deserialize)]
+struct Paged {
+    after: Option<String>,
+    limit: Option<String>,
+}
+
+impl Paged {
+    fn of<T: FromStr>(uri: &Uri) -> Result<(Option<T>, usize), ApiError> {
+        let paged: Result<Query<Self>, QueryRejection> = Query::try_from_uri(uri);
+        let bad = |what| {
+            ApiError::field(
+                what,
+                "bad_query",
+                format!("`after` is `next` of the page before, or a visitor id, `limit` 1 to {PAGE}"),
+            )
+        };
+        let Query(Self { after, limit }) = paged.map_err(|_| bad("limit"))?;
+        // What is empty is not said.
+        let said = |text: &String| !text.is_empty();
+        let after = after.filter(said).map(|after| after.parse()).transpose().map_err(|_| bad("after"))?;
+        let limit =
+            limit.filter(said).map(|limit| limit.parse()).transpose().map_err(|_| bad("limit"))?.unwrap_or(PAGE);
+        if (1..=PAGE).contains(&limit) { Ok((after, limit)) } else { Err(bad("limit")) }
+    }
+}
+
+async fn all(State(app): State<Arc<App>>, request: Request) -> Answer {
+    let (parts, _) = request.into_parts();
+    let (live, Known { no, .. }) = admit_to(&app, &parts, Role::Viewer).await?;
+    let (after, limit) = Paged::of::<VisitorId>(&parts.uri)?;
+    let read = move |view: &View<'_>| directory::all(view.conn, no, after, limit, directory::LOOKED);
+    let (people, next) = live.readers.read(read).await?;
+    Ok(axum::Json(json!({ "people": people, "next": next })).into_response())
+}
+
+async fn one(State(app): State<Arc<App>>, Place(id): ById, request: Request) -> Answer {
+    let (parts, _) = request.into_parts();
+    let (live, Known { no, .. }) = admit_to(&app, &parts, Role::Viewer).await?;
+    let (after, limit) = Paged::of(&parts.uri)?;
+    let of = visitor_id("id", &id)?;
+    let found = live.readers.read(move |view| directory::members(view.conn, no, of, after, limit)).await?;
+    let unknown = || {
+        ApiError::new(
+            StatusCode::NOT_FOUND,
+            "unknown_visitor",
+            "the store has no such visitor, or `after` is another's",
+        )
+    };
+    Ok(axum::Json(found.ok_or_else(unknown)?).into_response())
+}

@@ -1,0 +1,166 @@
+//! Segments on the admin side: by visitor, and by the alternate id whose visitor was last seen.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::IntoResponse as _;
+use axum::routing::{get, post};
+use causeway_shared::ids::{Millis, VisitorId};
+use causeway_shared::segments::SegmentMap;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::asked::{Answer, ById, ByLookup, Place, admit, admit_to, read_json, segment_id, visitor_id};
+use super::{ApiError, App, random};
+use crate::api::tokens::Role;
+use crate::base::clock;
+use crate::store;
+use crate::store::Lock;
+use crate::store::StoreError;
+use crate::store::tenants::Known;
+use crate::views::read::{View, Visitor};
+use crate::views::segments::{self, Query, Whose, Write};
+
+pub(super) fn routes() -> Router<Arc<App>> {
+    Router::new()
+        .route("/admin/v1/visitors/{id}/segments", get(show_visitor).put(write_visitor))
+        .route("/admin/v1/visitors/{id}/segments/query", post(query_visitor))
+        .route("/admin/v1/visitors/{id}/segments/{segment}/extend", post(extend_visitor))
+        .route("/admin/v1/lookups/{kind}/{value}/segments", get(show_lookup).put(write_lookup))
+        .route("/admin/v1/lookups/{kind}/{value}/segments/query", post(query_lookup))
+        .route("/admin/v1/lookups/{kind}/{value}/segments/{segment}/extend", post(extend_lookup))
+}
+
+#[derive(Deserialize)]
+struct Hours {
+    hours: u32,
+}
+
+/// Whom a path means. What is wrong with it is told to who was let in.
+pub(super) type Meant = Result<Whose, ApiError>;
+
+pub(super) fn visitor(id: &str) -> Meant {
+    visitor_id("id", id).map(Whose::Visitor)
+}
+
+async fn show_visitor(State(app): State<Arc<App>>, Place(id): ById, request: Request) -> Answer {
+    show(&app, visitor(&id), request).await
+}
+
+async fn show_lookup(State(app): State<Arc<App>>, Place((kind, value)): ByLookup, request: Request) -> Answer {
+    show(&app, Ok(Whose::Lookup(kind, value)), request).await
+}
+
+async fn write_visitor(State(app): State<Arc<App>>, Place(id): ById, request: Request) -> Answer {
+    write(&app, visitor(&id), request).await
+}
+
+async fn write_lookup(State(app): State<Arc<App>>, Place((kind, value)): ByLookup, request: Request) -> Answer {
+    write(&app, Ok(Whose::Lookup(kind, value)), request).await
+}
+
+async fn query_visitor(State(app): State<Arc<App>>, Place(id): ById, request: Request) -> Answer {
+    query(&app, visitor(&id), request).await
+}
+
+async fn query_lookup(State(app): State<Arc<App>>, Place((kind, value)): ByLookup, request: Request) -> Answer {
+    query(&app, Ok(Whose::Lookup(kind, value)), request).await
+}
+
+async fn extend_visitor(State(app): State<Arc<App>>, Place((id, segment)): ByLookup, request: Request) -> Answer {
+    extend(&app, visitor(&id), &segment, request).await
+}
+
+async fn extend_lookup(
+    State(app): State<Arc<App>>,
+    Place((kind, value, segment)): Place<(String, String, String)>,
+    request: Request,
+) -> Answer {
+    extend(&app, Ok(Whose::Lookup(kind, value)), &segment, request).await
+}
+
+async fn show(app: &App, whose: Meant, request: Request) -> Answer {
+    let (parts, _) = request.into_parts();
+    let now = clock::now();
+    let describe = move |view: &View<'_>, visitor: &Visitor| segments::describe(view, visitor, now);
+    let (_, _, answer) = found(app, &parts, Role::Viewer, whose, describe).await?;
+    Ok(axum::Json(answer).into_response())
+}
+
+async fn query(app: &App, whose: Meant, request: Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    let (_, _, map) = meant(app, &parts, Role::Viewer, whose).await?;
+    let query: Query = read_json(body).await?;
+    Ok(axum::Json(segments::answer(&map, &query, clock::now())).into_response())
+}
+
+async fn write(app: &App, whose: Meant, request: Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    admit(app, &parts, Role::Operator).await?;
+    let write: Write = read_json(body).await?;
+    // An extension that began before, a command's too, does not write what it read over this.
+    let (_many, _beside) = (app.extending.read().await, extending(app, false).await?);
+    let (tenant, visitor, map) = meant(app, &parts, Role::Operator, whose).await?;
+    taken(app, &tenant, visitor, &write, app.dated()?.max(segments::after(&map, &write))).await?;
+    let written = write.set.len() + write.remove.len();
+    Ok(axum::Json(json!({ "visitor": visitor.to_string(), "written": written })).into_response())
+}
+
+async fn extend(app: &App, whose: Meant, segment: &str, request: Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    admit(app, &parts, Role::Operator).await?;
+    let segment = segment_id(segment)?;
+    let Hours { hours } = read_json(body).await?;
+    // From reading the expiry until the new one is acknowledged: two extensions add up, by the command too.
+    let (_one, _alone) = (app.extending.write().await, extending(app, true).await?);
+    let (tenant, visitor, map) = meant(app, &parts, Role::Operator, whose).await?;
+    let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_segment", "the visitor is not in that segment");
+    let now = app.dated()?;
+    let (write, after) = segments::extended(&map, segment, hours, now).ok_or_else(unknown)?;
+    taken(app, &tenant, visitor, &write, now.max(after)).await?;
+    Ok(axum::Json(json!({ "visitor": visitor.to_string(), "extended": segment.0 })).into_response())
+}
+
+async fn extending(app: &App, alone: bool) -> Result<Lock, ApiError> {
+    let data = app.config.data.clone();
+    let lock = tokio::task::spawn_blocking(move || store::extending(&data, alone)).await;
+    lock.map_err(|e| ApiError::unwritten(&e))?.map_err(|e| ApiError::unwritten(&e))
+}
+
+/// The caller let in, and the segments meant.
+async fn meant(app: &App, parts: &Parts, role: Role, whose: Meant) -> Result<(Known, VisitorId, SegmentMap), ApiError> {
+    let by = whose.as_ref().ok().cloned();
+    let read = move |view: &View<'_>, visitor: &Visitor| {
+        by.as_ref().map(|whose| whose.segments(view, visitor)).transpose().map(Option::unwrap_or_default)
+    };
+    found(app, parts, role, whose, read).await
+}
+
+/// The caller let in: the tenant, the visitor meant, and what is read of it.
+pub(super) async fn found<T: Send + 'static>(
+    app: &App,
+    parts: &Parts,
+    role: Role,
+    whose: Meant,
+    of: impl Fn(&View<'_>, &Visitor) -> Result<T, StoreError> + Send + 'static,
+) -> Result<(Known, VisitorId, T), ApiError> {
+    let (live, tenant) = admit_to(app, parts, role).await?;
+    let (known, whose) = (tenant.clone(), whose?);
+    let found = live.readers.read(move |view| {
+        let found = segments::find(view, &known, &whose)?;
+        found.map(|visitor| Ok((visitor.visitor, of(view, &visitor)?))).transpose()
+    });
+    let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_visitor", "no visitor is known by that id");
+    let (visitor, of) = found.await?.ok_or_else(unknown)?;
+    Ok((tenant, visitor, of))
+}
+
+/// Takes the write as a fact of its own, durably.
+async fn taken(app: &App, tenant: &Known, visitor: VisitorId, write: &Write, at: Millis) -> Result<(), ApiError> {
+    let fact =
+        segments::fact(visitor, write, at, random()?).map_err(|e| ApiError::field("set", e.code(), e.to_string()))?;
+    app.take(tenant, fact).await
+}

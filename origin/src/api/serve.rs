@@ -1,0 +1,271 @@
+//! `causeway serve`: from a configuration to a running origin, and back to a stopped one.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::api::listener::HttpListener;
+use crate::api::{self, App, HttpLimits, Live};
+use crate::audience::Audience;
+use crate::audience::follow;
+use crate::base::clock;
+use crate::base::config::Config;
+use crate::base::key_file::{self, KeyError};
+use crate::base::metrics::Metrics;
+use crate::jobs::thread::Jobs;
+use crate::outbox::unconfigured_tenants;
+use crate::pipeline::group::Rules;
+use crate::pipeline::writer::Writer;
+use crate::privacy::erase;
+use crate::privacy::journal::Journal;
+use crate::profiles::quarantine;
+use crate::store;
+use crate::store::StoreError;
+use crate::store::tenants::Tenants;
+use crate::views::readers::Readers;
+
+/// Why the origin does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Keys are missing or weak.
+    #[error(transparent)]
+    Keys(#[from] KeyError),
+    /// The store cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The address cannot be had.
+    #[error("cannot listen on {address}: is another program there? choose another with `listen` or CAUSEWAY_LISTEN")]
+    Listen {
+        /// The address.
+        address: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The ready file cannot be written.
+    #[error("cannot write the ready file {}", path.display())]
+    Ready {
+        /// The file.
+        path: std::path::PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A fault of the program ended one of its threads. What was acknowledged is durable: a new start goes on with it.
+    #[error("the thread `{0}` ended by a fault of the program: start again, and report what the log says of it")]
+    Ended(String),
+    /// The operating system refused something else.
+    #[error("the operating system refused")]
+    System(#[from] std::io::Error),
+}
+
+/// How often it is looked whether all threads are there.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Files that the origin has open itself: up to 64 readers have three each, and jobs have some of their own.
+const OWN_FILES: u64 = 512;
+/// Connections that are served however few files are allowed.
+const FEWEST_CONNECTIONS: usize = 16;
+
+/// Sent on a write beyond RLIMIT_FSIZE; the same number on every Linux.
+const SIGXFSZ: i32 = 25;
+
+/// Runs until SIGTERM or SIGINT, or until a thread ends that writes, then finishes what is under way.
+///
+/// # Errors
+/// [`ServeError`], before anything was taken or when the store cannot be opened; [`ServeError::Ended`] later.
+pub async fn serve(config: Config, ready_file: Option<&Path>) -> Result<(), ServeError> {
+    let keys = key_file::load_checked(&config.keys, &config.edge)?;
+    if key_file::is_exposed(&config.keys) {
+        tracing::warn!(file = %config.keys.display(), "others than the owner can read the key file: chmod 600 it");
+    }
+    let _lock = store::lock(&config.data)?;
+    // A file at the size limit of the process is a failed write like any other, not the end.
+    let _limited = signal(SignalKind::from_raw(SIGXFSZ))?;
+    let listen = |source| ServeError::Listen { address: config.listen.clone(), source };
+    let listener = TcpListener::bind(&config.listen).await.map_err(listen)?;
+    let url = format!("http://{}", listener.local_addr().map_err(listen)?);
+
+    let drain = config.drain;
+    let limits = HttpLimits { connections: connections_with_files(config.http.connections), ..config.http.clone() };
+    let app = Arc::new(App::new(config, keys));
+    let (stop, stopping) = watch::channel(false);
+    let listener = HttpListener::new(listener, limits, Arc::clone(&app.metrics));
+    let server = tokio::spawn(listener.serve(api::router(Arc::clone(&app)), stopping, drain));
+    let threads = match open(&app).await {
+        Ok(threads) => threads,
+        Err(e) => {
+            server.abort();
+            return Err(e);
+        }
+    };
+    let _ready = store::ready(&app.config.data)?;
+    announce(&url, ready_file)?;
+    let ages = tokio::spawn(tell_ages(Arc::clone(&app)));
+    let ended = tokio::select! {
+        asked = wait_for_signal() => asked.map(|()| None)?,
+        thread = one_ended(&threads, &app.metrics) => Some(thread),
+    };
+    ages.abort();
+    if let Some(thread) = &ended {
+        tracing::error!(thread, "a thread ended without which nothing is taken: the origin stops");
+    }
+
+    tracing::info!("stopping: what is under way is finished");
+    stop.send_replace(true);
+    // Requests that wait for the writer hold a handle of their own: they are finished, new ones refused.
+    app.drain();
+    match server.await {
+        Ok(true) => {}
+        Ok(false) => tracing::warn!("some connections did not end in time and are cut"),
+        Err(e) => tracing::error!(error = %e, "the listener failed"),
+    }
+    // The threads end by themselves once no request holds a handle; what they were given is committed and folded.
+    let joined = tokio::task::spawn_blocking(move || threads.into_iter().for_each(|thread| drop(thread.join())));
+    if tokio::time::timeout(drain, joined).await.is_err() {
+        tracing::warn!(
+            "not all could be folded in time; what was acknowledged is durable, and folded at the next start"
+        );
+    }
+    tracing::info!("stopped");
+    ended.map_or(Ok(()), |thread| Err(ServeError::Ended(thread)))
+}
+
+/// Waits until a thread that writes is no more, and gives its name: an origin without it would take calls and answer none. Of
+/// the others, without which it does that, it says once that they ended, and counts them.
+async fn one_ended(threads: &[JoinHandle<()>; 4], metrics: &Metrics) -> String {
+    let mut looks = tokio::time::interval(LOOK);
+    let name = |thread: &JoinHandle<()>| thread.thread().name().unwrap_or_default().to_owned();
+    let [log, store, others @ ..] = threads;
+    let mut living = others.each_ref().map(Some);
+    loop {
+        looks.tick().await;
+        if let Some(ended) = [log, store].into_iter().find(|thread| thread.is_finished()) {
+            return name(ended);
+        }
+        for ended in living.iter_mut().filter_map(|thread| thread.take_if(|thread| thread.is_finished())) {
+            metrics.threads_ended.add(1);
+            tracing::error!(thread = name(ended), "a thread ended by a fault of the program: start the origin again");
+        }
+    }
+}
+
+/// Raises the limit of open files as far as the system allows, for that many connections in addition to the origin's own
+/// files. Gives how many connections it is enough for: without a bound by it they would take the files that the store needs.
+fn connections_with_files(connections: usize) -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    let needed = u64::try_from(connections).unwrap_or(u64::MAX).saturating_add(OWN_FILES);
+    let mut allowed = limit.current.unwrap_or(u64::MAX);
+    if allowed < needed {
+        let raised = limit.maximum.map_or(needed, |most| most.min(needed));
+        if setrlimit(Resource::Nofile, Rlimit { current: Some(raised), ..limit }).is_ok() {
+            allowed = raised;
+        }
+    }
+    if allowed >= needed {
+        return connections;
+    }
+    let enough = usize::try_from(allowed.saturating_sub(OWN_FILES)).unwrap_or(connections).max(FEWEST_CONNECTIONS);
+    tracing::warn!(allowed, needed, connections = enough, "too few open files are allowed: raise LimitNOFILE");
+    enough
+}
+
+/// Says once a minute what waits for too long, also where nobody reads the metrics.
+async fn tell_ages(app: Arc<App>) {
+    let mut minutes = tokio::time::interval(Duration::from_secs(60));
+    loop {
+        minutes.tick().await;
+        api::measure(&app).await;
+        app.metrics.tell_ages(clock::now());
+    }
+}
+
+/// Opens the store, brings its schema up to date and starts the threads that write.
+pub(crate) async fn open(app: &Arc<App>) -> Result<[JoinHandle<()>; 4], ServeError> {
+    let app = Arc::clone(app);
+    let opened = tokio::task::spawn_blocking(move || {
+        let config = &app.config;
+        let mut conn = store::open(&config.data)?;
+        store::marker::tie(&config.data, &conn)?;
+        let tenants = Tenants::open(&conn, &config.edge, &app.keys)?;
+        let journal = Journal::open(&config.data)?;
+        let rules = Arc::new(Rules::of(config, tenants, journal));
+        let in_log = crate::ingest::log::newest(&config.data, &conn)?;
+        erase::replay(&mut conn, &rules, clock::given()?, in_log)?;
+        unconfigured_tenants::sort(&conn, &rules.tenants, clock::now())?;
+        quarantine::take_up(&mut conn, &rules, clock::given)?;
+        let metrics = Arc::clone(&app.metrics);
+        let (writer, backlog, [log, store]) =
+            Writer::start(conn, &config.data, Arc::clone(&rules), Arc::clone(&metrics), config.most_unfolded)?;
+        let audience = Audience::default();
+        let (jobs, working) =
+            Jobs::start(&config.data, Arc::clone(&rules), metrics, backlog.clone(), audience.clone(), config.jobs)?;
+        let following = follow::start(&config.data, audience.clone())?;
+        let [readers, measuring] =
+            [config.readers, 1].map(|places| Readers::new(&config.data, backlog.clone(), places));
+        app.metrics.serving_ms.set(clock::steady());
+        app.go_live(Live { rules, readers, measuring, jobs, audience }, writer);
+        Ok::<_, ServeError>([log, store, working, following])
+    });
+    opened.await.map_err(std::io::Error::other)?
+}
+
+/// Says where the origin is: in the log, and for scripts in a file.
+fn announce(url: &str, ready_file: Option<&Path>) -> Result<(), ServeError> {
+    tracing::info!(url, "ready");
+    let Some(path) = ready_file else {
+        return Ok(());
+    };
+    let failed = |source| ServeError::Ready { path: path.to_owned(), source };
+    let beside = path.with_extension("part");
+    let text = serde_json::json!({ "url": url }).to_string();
+    std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, path)).map_err(failed)
+}
+
+async fn wait_for_signal() -> Result<(), ServeError> {
+    let mut term = signal(SignalKind::terminate())?;
+    let mut int = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_thread_that_panics_is_named_and_those_that_live_are_not() {
+        let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
+            std::thread::Builder::new().name(name.to_owned()).spawn(run).unwrap()
+        };
+        let live = |name: &str| {
+            let (alive, waits) = std::sync::mpsc::channel::<()>();
+            (alive, spawn(name, Box::new(move || waits.recv().unwrap_or_default())))
+        };
+        let panicked = async |name: &str| {
+            let thread = spawn(name, Box::new(|| panic!("a fault")));
+            while !thread.is_finished() {
+                tokio::task::yield_now().await;
+            }
+            thread
+        };
+        let ([(_log, log), (_store, store), (_audience, audience)], metrics) =
+            (["log", "store", "audience"].map(live), Metrics::default());
+        let mut threads = [log, store, panicked("jobs").await, audience];
+        // Two looks: the jobs, without which calls are answered, are counted once and end nothing.
+        assert!(tokio::time::timeout(LOOK + LOOK / 20, one_ended(&threads, &metrics)).await.is_err());
+        assert_eq!(metrics.threads_ended.get(), 1);
+        threads[0] = panicked("log").await;
+        assert_eq!(one_ended(&threads, &metrics).await, "log");
+    }
+}

@@ -1,0 +1,163 @@
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use super::*;
+use crate::api::serve;
+use crate::api::tokens::{self, Grant, Role};
+use crate::base::config::LogFormat;
+use crate::base::metrics::VOUCHED_MS;
+use crate::jobs::Every;
+use crate::store;
+use crate::testing::{Origin, visitor};
+
+/// What serves an origin's store.
+fn app(origin: &Origin) -> Arc<App> {
+    let config = Config {
+        listen: String::new(),
+        data: origin.data().to_owned(),
+        keys: origin.data().join("keys.json"),
+        sibling_publish_ms: 60_000,
+        kv_settled_ms: 120_000,
+        log: String::new(),
+        log_format: LogFormat::Text,
+        readers: 2,
+        most_unfolded: 1_000,
+        drain: Duration::from_secs(1),
+        http: listener::tests::LIMITS,
+        jobs: Every::default(),
+        edge: origin.edge.clone(),
+    };
+    Arc::new(App::new(config, origin.keys.clone()))
+}
+
+/// The status, and the whole answer.
+async fn call(to: SocketAddr, method: &str, path: &str, token: &str, body: &str) -> (u16, String) {
+    let head = format!("{method} {path}?tenant=demo HTTP/1.1\r\nhost: a\r\nconnection: close\r\n");
+    let whole = format!("{head}authorization: Bearer {token}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    let called = tokio::task::spawn_blocking(move || {
+        let mut stream = TcpStream::connect(to).unwrap();
+        stream.write_all(whole.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    });
+    let answer = called.await.unwrap();
+    (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
+}
+
+fn grant(role: Role) -> Grant<'static> {
+    Grant { role, name: "tests", tenant: None, expires_ms: None }
+}
+
+#[tokio::test]
+async fn a_link_that_a_clock_put_far_off_can_be_ended() {
+    let mut origin = Origin::new();
+    origin.now = clock::now();
+    let ahead = origin.now + 3 * 86_400_000;
+    let logins = [1, 2].map(|v| origin.login(visitor(v), 1, ahead, "ann"));
+    origin.admin("demo", &logins);
+    let app = app(&origin);
+    let token = tokens::create(&origin.conn, grant(Role::Operator), origin.now).unwrap().1;
+    let threads = serve::open(&app).await.unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let to = listener.local_addr().unwrap();
+    let served = tokio::spawn(axum::serve(listener, router(Arc::clone(&app))).into_future());
+    let link = format!("/admin/v1/links/{}/{}", visitor(1), visitor(2));
+    let segments = format!("/admin/v1/visitors/{}/segments", visitor(1));
+    let write = format!(r#"{{"set":[{{"segment":7,"expires_ms":{}}}]}}"#, ahead + 86_400_000);
+    let calls = [("DELETE", &link, ""), ("PUT", &segments, &write)];
+    // Nor is anything dated by a clock that no sync vouches for.
+    app.metrics.dated_ms.set(clock::now() - VOUCHED_MS - 60_000);
+    for (method, path, body) in calls {
+        assert_eq!(call(to, method, path, &token, body).await.0, 503, "{path}");
+    }
+    app.metrics.dated_ms.set(clock::now());
+    for (method, path, body) in calls {
+        let (status, answer) = call(to, method, path, &token, body).await;
+        assert_eq!(status, 200, "{path}: {answer}");
+    }
+    let persons = "SELECT count(DISTINCT person) FROM visitors";
+    let conn = store::open(origin.data()).unwrap();
+    assert_eq!(conn.query_row(persons, [], |row| row.get::<_, i64>(0)).unwrap(), 2);
+    served.abort();
+    app.drain();
+    tokio::task::spawn_blocking(move || threads.map(|thread| thread.join().unwrap())).await.unwrap();
+}
+
+#[tokio::test]
+async fn invariant_12_nothing_is_erased_or_cut_up_to_a_date_that_no_sync_vouches_for() {
+    let mut origin = Origin::new();
+    origin.now = clock::now();
+    let logins = [1, 2].map(|v| origin.login(visitor(v), 1, origin.now, "ann"));
+    origin.send("demo", &logins);
+    let token = |role| tokens::create(&origin.conn, grant(role), origin.now).unwrap().1;
+    let app = app(&origin);
+    let threads = serve::open(&app).await.unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let to = listener.local_addr().unwrap();
+    let served = tokio::spawn(axum::serve(listener, router(Arc::clone(&app))).into_future());
+    let link = format!("/admin/v1/links/{}/{}", visitor(1), visitor(2));
+    let ann = r#"{"kind":"member","value":"ann"}"#;
+    let conn = store::open(origin.data()).unwrap();
+    let taken = || {
+        let taken = "SELECT (SELECT count(*) FROM erased_ids) + (SELECT count(*) FROM cancellations)";
+        conn.query_row(taken, [], |row| row.get::<_, i64>(0)).unwrap()
+    };
+    let calls = [
+        ("DELETE", &*link, token(Role::Operator), "", 200),
+        ("POST", "/admin/v1/erase", token(Role::Privacy), ann, 202),
+    ];
+    app.metrics.dated_ms.set(clock::now() - VOUCHED_MS - 60_000);
+    for (method, path, token, body, _) in &calls {
+        let (status, answer) = call(to, method, path, token, body).await;
+        assert!(status == 503 && answer.contains(r#""code":"clock""#), "{answer}");
+        assert_eq!(taken(), 0);
+    }
+    app.metrics.dated_ms.set(clock::now() - VOUCHED_MS + 60_000);
+    for ((method, path, token, body, expected), all) in calls.iter().zip(1..) {
+        let (status, answer) = call(to, method, path, token, body).await;
+        assert_eq!((status, taken()), (*expected, all), "{answer}");
+    }
+    served.abort();
+    app.drain();
+    tokio::task::spawn_blocking(move || threads.map(|thread| thread.join().unwrap())).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_measured_waits_for_no_slow_read() {
+    let mut origin = Origin::new();
+    let login = origin.login(visitor(1), 1, origin.now, "ann");
+    origin.send("demo", &[login]);
+    let app = app(&origin);
+    let threads = serve::open(&app).await.unwrap();
+    let (began, mut beginning) = tokio::sync::mpsc::unbounded_channel();
+    let slow: Vec<_> = (0..app.config.readers)
+        .map(|_| {
+            let (app, began) = (Arc::clone(&app), began.clone());
+            let (end, ended) = std::sync::mpsc::channel::<()>();
+            let read = async move {
+                let read = app.live().unwrap().readers.read(move |_| {
+                    began.send(()).unwrap();
+                    ended.recv().unwrap_or_default();
+                    Ok(())
+                });
+                read.await.unwrap();
+            };
+            (end, tokio::spawn(read))
+        })
+        .collect();
+    for _ in &slow {
+        beginning.recv().await.unwrap();
+    }
+    tokio::time::timeout(Duration::from_secs(5), measure(&app)).await.unwrap();
+    assert!(app.metrics.outbox_depth.get() > 0);
+    for (end, reading) in slow {
+        drop(end);
+        reading.await.unwrap();
+    }
+    app.drain();
+    tokio::task::spawn_blocking(move || threads.map(|thread| thread.join().unwrap())).await.unwrap();
+}

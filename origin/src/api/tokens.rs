@@ -1,0 +1,254 @@
+//! Bearer tokens of the admin side: 256 random bits, of which the store keeps only the SHA-256.
+//!
+//! A plain hash is enough, as the tokens are random and long: there is no dictionary to try.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use causeway_shared::ids::Millis;
+use causeway_shared::time::HOUR_MS;
+use rusqlite::{Connection, Row};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::base::key_file::{self, KeyError};
+use crate::store::StoreError;
+use crate::store::signed;
+use crate::store::unsigned;
+
+/// Every token begins with this, so that scanners of leaked secrets know it.
+const PREFIX: &str = "cwt_";
+/// Length of a token's text.
+const LENGTH: usize = PREFIX.len() + 43;
+
+/// What a token may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Reads.
+    Viewer,
+    /// Reads and operates.
+    Operator,
+    /// Reads and erases.
+    Privacy,
+}
+
+impl Role {
+    /// Its name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Viewer => "viewer",
+            Self::Operator => "operator",
+            Self::Privacy => "privacy",
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        [Self::Viewer, Self::Operator, Self::Privacy].into_iter().find(|r| r.as_str() == text)
+    }
+
+    /// Whether a token of this role may do what asks for `needed`: everybody reads.
+    #[must_use]
+    pub fn may(self, needed: Self) -> bool {
+        needed == Self::Viewer || self == needed
+    }
+}
+
+/// A token as it is listed: never its text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Token {
+    /// Its number, for revoking it.
+    pub id: i64,
+    /// What it may do.
+    pub role: Role,
+    /// What the operator calls it.
+    pub name: String,
+    /// When it was made.
+    pub created_ms: Millis,
+    /// When it was revoked.
+    pub revoked_ms: Option<Millis>,
+    /// The only tenant that it is for, by name; `None` for all tenants.
+    pub tenant: Option<String>,
+    /// From when on it is not accepted; `None` for never.
+    pub expires_ms: Option<Millis>,
+    /// When it was used last, to the hour.
+    pub used_ms: Option<Millis>,
+}
+
+/// What a new token may do, for whom and how long.
+#[derive(Debug, Clone, Copy)]
+pub struct Grant<'a> {
+    /// What it may do.
+    pub role: Role,
+    /// What the operator calls it.
+    pub name: &'a str,
+    /// The only tenant that it is for; `None` for all tenants.
+    pub tenant: Option<&'a str>,
+    /// From when on it is not accepted; `None` for never.
+    pub expires_ms: Option<Millis>,
+}
+
+impl Token {
+    /// Whether it is for a tenant.
+    #[must_use]
+    pub fn is_for(&self, tenant: &str) -> bool {
+        self.tenant.as_deref().is_none_or(|only| only == tenant)
+    }
+}
+
+/// Why there is no new token.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// No random bytes.
+    #[error(transparent)]
+    Random(#[from] KeyError),
+}
+
+/// Makes a token. Its text is returned once and kept nowhere.
+///
+/// # Errors
+/// [`TokenError`].
+pub fn create(conn: &Connection, grant: Grant<'_>, now: Millis) -> Result<(Token, String), TokenError> {
+    const INSERT: &str =
+        "INSERT INTO tokens (hash, role, name, created, tenant, expires) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    let Grant { role, name, tenant, expires_ms } = grant;
+    let text = format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(key_file::random::<32>()?));
+    let values = (hash(&text), role.as_str(), name, signed(now), tenant, expires_ms.map(signed));
+    conn.execute(INSERT, values).map_err(StoreError::from)?;
+    let (id, name, tenant) = (conn.last_insert_rowid(), name.to_owned(), tenant.map(str::to_owned));
+    Ok((Token { id, role, name, created_ms: now, revoked_ms: None, tenant, expires_ms, used_ms: None }, text))
+}
+
+const COLUMNS: &str = "token, role, name, created, revoked, tenant, expires, used";
+
+fn read(row: &Row<'_>) -> Result<Token, StoreError> {
+    let time = |column: usize| row.get::<_, Option<i64>>(column).map(|time| time.map(unsigned));
+    Ok(Token {
+        id: row.get(0)?,
+        role: Role::parse(&row.get::<_, String>(1)?).ok_or(StoreError::Corrupt { what: "token's role" })?,
+        name: row.get(2)?,
+        created_ms: unsigned(row.get(3)?),
+        revoked_ms: time(4)?,
+        tenant: row.get(5)?,
+        expires_ms: time(6)?,
+        used_ms: time(7)?,
+    })
+}
+
+/// The token of a text; `None` when it is not known, revoked or over.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn find(conn: &Connection, text: &str, now: Millis) -> Result<Option<Token>, StoreError> {
+    if text.len() != LENGTH {
+        return Ok(None);
+    }
+    let find = format!("SELECT {COLUMNS} FROM tokens WHERE hash = ?1 AND revoked IS NULL");
+    let mut statement = conn.prepare_cached(&find)?;
+    let mut rows = statement.query([hash(text)])?;
+    let found = rows.next()?.map(read).transpose()?;
+    Ok(found.filter(|token| token.expires_ms.is_none_or(|expires| expires > now)))
+}
+
+/// All tokens, the oldest first.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn list(conn: &Connection) -> Result<Vec<Token>, StoreError> {
+    let mut statement = conn.prepare(&format!("SELECT {COLUMNS} FROM tokens ORDER BY token"))?;
+    let mut rows = statement.query([])?;
+    let mut tokens = Vec::new();
+    while let Some(row) = rows.next()? {
+        tokens.push(read(row)?);
+    }
+    Ok(tokens)
+}
+
+/// Whether the use of a token at a time is to be noted: once an hour is enough to say whether anybody still has it.
+#[must_use]
+pub fn is_use_due(token: &Token, now: Millis) -> bool {
+    token.used_ms.is_none_or(|used| hour(now) > used)
+}
+
+/// Notes that a token was used, to the hour.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn note_use(conn: &Connection, id: i64, now: Millis) -> Result<(), StoreError> {
+    const NOTE: &str = "UPDATE tokens SET used = ?2 WHERE token = ?1 AND ifnull(used, 0) < ?2";
+    conn.execute(NOTE, (id, signed(hour(now))))?;
+    Ok(())
+}
+
+fn hour(now: Millis) -> Millis {
+    now - now % HOUR_MS
+}
+
+/// Revokes a token; false when there is none of that number that is not revoked yet.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn revoke(conn: &Connection, id: i64, now: Millis) -> Result<bool, StoreError> {
+    const REVOKE: &str = "UPDATE tokens SET revoked = ?2 WHERE token = ?1 AND revoked IS NULL";
+    Ok(conn.execute(REVOKE, (id, signed(now)))? == 1)
+}
+
+fn hash(text: &str) -> [u8; 32] {
+    Sha256::digest(text.as_bytes()).into()
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::store;
+
+    #[test]
+    fn a_token_works_until_it_is_revoked_and_its_text_is_not_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let conn = store::open(folder.path()).unwrap();
+        let grant = Grant { role: Role::Operator, name: "ci", tenant: None, expires_ms: None };
+        let (token, text) = create(&conn, grant, 7).unwrap();
+        assert_eq!(text.len(), LENGTH);
+        let role_of = |text: &str| find(&conn, text, 7).unwrap().map(|token| token.role);
+        assert_eq!(role_of(&text), Some(Role::Operator));
+        assert_eq!(role_of(&text.to_uppercase()), None);
+        assert_eq!(role_of(""), None);
+        assert!(revoke(&conn, token.id, 8).unwrap());
+        assert!(!revoke(&conn, token.id, 9).unwrap());
+        assert_eq!(role_of(&text), None);
+        assert_eq!(list(&conn).unwrap()[0].revoked_ms, Some(8));
+        drop(conn);
+        let file = std::fs::read(store::file(folder.path())).unwrap();
+        let inside = |needle: &str| file.windows(needle.len()).any(|w| w == needle.as_bytes());
+        assert!(inside("operator"));
+        assert!(!inside(&text[PREFIX.len()..]));
+    }
+
+    #[test]
+    fn a_token_ends_by_itself_and_says_when_it_was_used_last() {
+        let folder = tempfile::tempdir().unwrap();
+        let conn = store::open(folder.path()).unwrap();
+        let grant = Grant { role: Role::Viewer, name: "ci", tenant: Some("pub"), expires_ms: Some(9 * HOUR_MS) };
+        let (token, text) = create(&conn, grant, 7).unwrap();
+        assert!(token.is_for("pub") && !token.is_for("demo"));
+        let found = |now| find(&conn, &text, now).unwrap();
+        assert_eq!((found(9 * HOUR_MS - 1).is_some(), found(9 * HOUR_MS).is_none()), (true, true));
+        assert!(is_use_due(&found(5).unwrap(), 5 * HOUR_MS + 1));
+        note_use(&conn, token.id, 5 * HOUR_MS + 1).unwrap();
+        note_use(&conn, token.id, 4 * HOUR_MS).unwrap();
+        let used = found(5).unwrap();
+        assert_eq!((used.used_ms, is_use_due(&used, 6 * HOUR_MS - 1)), (Some(5 * HOUR_MS), false));
+    }
+
+    #[test]
+    fn everybody_reads_and_only_the_role_itself_does_more() {
+        assert!(Role::Privacy.may(Role::Viewer));
+        assert!(Role::Operator.may(Role::Operator));
+        assert!(!Role::Viewer.may(Role::Operator));
+        assert!(!Role::Operator.may(Role::Privacy));
+    }
+}

@@ -1,0 +1,375 @@
+//! How a send's people are told.
+//!
+//! What is decided of some people is kept in the transaction that exposes them to their arms, after the webhook took them. A
+//! run that is cut between the two tells the same people again, with the same keys and the same id; nobody is told by another
+//! send's key. A person whose filter, consent or master changed since it was drawn is looked at as it is now.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use causeway_shared::audience::send::{Deal, Draw, quotas};
+use causeway_shared::experiment::Experiment;
+use causeway_shared::fact::{Fact, What};
+use causeway_shared::filter::Filter;
+use causeway_shared::ids::{FactId, Millis, VisitorId};
+use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
+use serde_json::{Value, json};
+
+use super::send::{self, Arms, Outcome, Send, Sums};
+use super::webhook::{Answer, Webhook};
+use crate::audience::person_row;
+use crate::audience::query;
+use crate::base::chain;
+use crate::campaigns::experiment::{self, results};
+use crate::ingest::intake::{Checked, Record};
+use crate::jobs::tasks::deliver::{AGAIN_MS, Stuck};
+use crate::jobs::tasks::refresh;
+use crate::jobs::work::Place;
+use crate::pipeline::group;
+use crate::privacy::audit::Said;
+use crate::store::PersonNo;
+use crate::store::StoreError;
+use crate::store::signed;
+use crate::store::tenants::Known;
+use crate::store::visitor_at;
+
+/// People told at once: one POST, and one transaction.
+const BATCH: u32 = 100;
+/// Drawn people written in one transaction.
+const PIECE: usize = 2_000;
+
+/// A call that tells a receiver.
+pub(super) type Post = Box<dyn FnOnce() -> Answer + std::marker::Send>;
+
+/// Some that were looked at.
+pub(crate) struct Batch {
+    looked: Vec<Looked>,
+    next: u32,
+}
+
+impl Batch {
+    /// How many they are.
+    pub(crate) fn told(&self) -> u32 {
+        self.looked.len() as u32
+    }
+}
+
+/// Some that are to be told, and how; by no call where nobody is called.
+pub(crate) struct Begun {
+    pub(crate) batch: Batch,
+    pub(crate) post: Option<Post>,
+}
+
+/// What the telling of a send's people needs.
+pub(crate) struct Sending<'a> {
+    known: &'a Known,
+    filter: Filter,
+    tested: Option<Experiment>,
+    webhook: Option<Webhook>,
+}
+
+/// A person that was looked at.
+#[derive(Debug, Clone, Copy)]
+struct Looked {
+    place: u32,
+    visitor: VisitorId,
+    arm: Option<u8>,
+    outcome: Outcome,
+}
+
+impl<'a> Sending<'a> {
+    /// What a send needs; its people are drawn where they were not.
+    pub(crate) fn of(place: &mut Place<'a>, send: &mut Send) -> Result<Result<Self, Stuck>, StoreError> {
+        let rules = place.rules;
+        let Ok(known) = rules.tenants.by_no(send.tenant) else {
+            let why = "its tenant is not configured now".to_owned();
+            return Ok(Err(Stuck { why, again: Some(Some(AGAIN_MS)) }));
+        };
+        let filter = match query::stored(place.conn, known, &send.terms.filter)? {
+            Ok(filter) => filter,
+            Err(why) => return Ok(Err(Stuck::for_good(why))),
+        };
+        let tested = match &send.terms.experiment {
+            None => None,
+            Some(id) => match send::experiment(place.conn, known.no, id)? {
+                Some(tested) => Some(tested),
+                None => return Ok(Err(Stuck::for_good(format!("the current catalogue has no experiment `{id}`")))),
+            },
+        };
+        let webhook = send.terms.webhook.then(|| Webhook::of(known));
+        if let Some(None) = webhook {
+            return Ok(Err(Stuck::for_good("the tenant has no webhook, or no key for it")));
+        }
+        if send.chosen.is_none() {
+            match choose(place, send, &filter, tested.as_ref())? {
+                Ok(chosen) => send.chosen = Some(chosen),
+                Err(why) => return Ok(Err(Stuck::for_good(why))),
+            }
+        }
+        Ok(Ok(Self { known, filter, tested, webhook: webhook.flatten() }))
+    }
+
+    /// The next ones, looked at; `None` when all are told, or nobody is to be any more.
+    pub(crate) fn begin(&self, place: &Place<'_>, send: &Send) -> Result<Result<Option<Begun>, Stuck>, StoreError> {
+        const OVER: &str = "UPDATE sends SET due = NULL WHERE send = ?1";
+        let chosen = send.chosen.unwrap_or_default();
+        if send.next >= chosen {
+            place.conn.prepare_cached(OVER)?.execute([send.no])?;
+            return Ok(Ok(None));
+        }
+        if !is_open(place.conn, send)? {
+            return Ok(Ok(None));
+        }
+        if let Some(why) = self.is_over((place.given)()?.now) {
+            return Ok(Err(why));
+        }
+        let size = if send.terms.per_second == 0 { BATCH } else { send.terms.per_second.min(BATCH) };
+        let next = chosen.min(send.next + size);
+        let looked = match self.look(place, send, next)? {
+            Ok(looked) => looked,
+            Err(stuck) => return Ok(Err(stuck)),
+        };
+        let post = self.post(place, send, &looked)?;
+        Ok(Ok(Some(Begun { batch: Batch { looked, next }, post })))
+    }
+
+    /// Why nobody is told any more: who is told after the end of its experiment would be exposed after it.
+    fn is_over(&self, now: Millis) -> Option<Stuck> {
+        let over = self.tested.as_ref().filter(|tested| !tested.runs(now))?;
+        Some(Stuck::for_good(format!("the experiment `{}` does not run now", over.id)))
+    }
+
+    /// What is to become of those from `send.next` to before `next`. Who was erased is not among them.
+    fn look(&self, place: &Place<'_>, send: &Send, next: u32) -> Result<Result<Vec<Looked>, Stuck>, StoreError> {
+        const READ: &str = "SELECT place, visitor, arm FROM send_people
+            WHERE send = ?1 AND place >= ?2 AND place < ?3 ORDER BY place";
+        let now = (place.given)()?.now;
+        let mut statement = place.conn.prepare_cached(READ)?;
+        let rows = statement.query_map((send.no, send.next, next), |row| {
+            Ok((row.get::<_, u32>(0)?, visitor_at(row, 1)?, row.get::<_, Option<u8>>(2)?))
+        })?;
+        let (mut looked, mut people) = (Vec::new(), BTreeSet::new());
+        for row in rows {
+            let (place_no, visitor, arm) = row?;
+            match self.outcome(place.conn, send, (visitor, arm), &mut people, now)? {
+                Ok((outcome, arm)) => looked.push(Looked { place: place_no, visitor, arm, outcome }),
+                Err(stuck) => return Ok(Err(stuck)),
+            }
+        }
+        Ok(Ok(looked))
+    }
+
+    fn outcome(
+        &self,
+        conn: &Connection,
+        send: &Send,
+        (visitor, arm): (VisitorId, Option<u8>),
+        people: &mut BTreeSet<PersonNo>,
+        now: Millis,
+    ) -> Result<Result<(Outcome, Option<u8>), Stuck>, StoreError> {
+        // Those who were told, and the control: of one that came to nothing another may be told.
+        const BEFORE: &str = "SELECT 1 FROM visitors v
+            CROSS JOIN send_people s INDEXED BY send_people_visitor ON s.visitor = v.visitor AND s.send = ?1
+            WHERE v.person = ?2 AND s.outcome IN (1, 2) LIMIT 1";
+        let Some(person) = person_of(conn, send, visitor)? else { return Ok(Ok((Outcome::Gone, arm))) };
+        if people.contains(&person) || conn.prepare_cached(BEFORE)?.exists((send.no, person.0))? {
+            return Ok(Ok((Outcome::Merged, arm)));
+        }
+        let someone = match person_row::read(conn, person) {
+            // Nobody can say whether it is meant; all others are told.
+            Err(e) if e.is_of_a_value() => {
+                tracing::error!(person = person.0, error = %chain(&e), "a person cannot be read");
+                return Ok(Ok((Outcome::Left, arm)));
+            }
+            someone => someone?,
+        };
+        let Some(someone) = someone else { return Ok(Ok((Outcome::Gone, arm))) };
+        if !someone.is_meant(&self.filter, now) {
+            return Ok(Ok((Outcome::Left, arm)));
+        }
+        people.insert(person);
+        let Some(tested) = &self.tested else { return Ok(Ok((Outcome::Delivered, arm))) };
+        // Who saw one arm meanwhile stays in it.
+        let Some(code) = exposed(conn, person, tested)?.or(arm) else { return Ok(Ok((Outcome::Delivered, None))) };
+        let Some(arm) = tested.arm_of(code) else {
+            // Nobody knows any more whether it was the control.
+            let why = format!("people are in the arm of code {code}, which `{}` has no more", tested.id);
+            return Ok(Err(Stuck::for_good(why)));
+        };
+        Ok(Ok((if arm.control { Outcome::Control } else { Outcome::Delivered }, Some(code))))
+    }
+
+    fn post(&self, place: &Place<'_>, send: &Send, looked: &[Looked]) -> Result<Option<Post>, StoreError> {
+        let Some(webhook) = &self.webhook else { return Ok(None) };
+        let (tenant, arms) = (&self.known.config.name, self.tested.as_ref().map_or_else(Arms::default, Arms::named));
+        let told = looked.iter().filter(|one| one.outcome == Outcome::Delivered);
+        let people: Vec<Value> = told
+            .map(|Looked { place, visitor, arm, .. }| {
+                let arm = arm.map(|arm| arms.name(arm));
+                json!({ "person": visitor.to_string(), "arm": arm, "key": send.key(tenant, *place) })
+            })
+            .collect();
+        if people.is_empty() {
+            return Ok(None);
+        }
+        let body =
+            json!({ "tenant": tenant, "send": send.name, "experiment": send.terms.experiment, "people": people });
+        let (webhook, body, now) = (webhook.clone(), body.to_string(), (place.given)()?.now);
+        Ok(Some(Box::new(move || webhook.post(body.as_bytes(), now))))
+    }
+
+    /// Keeps what became of some, and exposes them to their arms.
+    pub(crate) fn keep(
+        &self,
+        place: &mut Place<'_>,
+        send: &mut Send,
+        Batch { looked, next }: &Batch,
+    ) -> Result<(), StoreError> {
+        const DONE: &str = "UPDATE send_people SET outcome = ?3, arm = ?4, at = ?5 WHERE send = ?1 AND place = ?2";
+        // Of several that are due the one that waits longest goes first, and of jobs too.
+        const SUMS: &str =
+            "UPDATE sends SET next = ?2, delivered = ?3, control = ?4, gone = ?5, merged = ?6, \"left\" = ?7,
+            tries = 0, error = iif(due IS NULL, error, NULL), due = iif(due IS NULL, NULL, ?8) WHERE send = ?1";
+        let (given, mut sums) = ((place.given)()?, send.sums);
+        let now = given.now;
+        looked.iter().for_each(|one| sums.add(one.outcome));
+        // Who was erased meanwhile has no row any more.
+        let next = *next;
+        sums.gone += (next - send.next).saturating_sub(looked.len() as u32);
+        let note = |tx: &Connection| {
+            for Looked { place, arm, outcome, .. } in looked {
+                tx.prepare_cached(DONE)?.execute((send.no, place, *outcome as u8, arm, signed(now)))?;
+            }
+            let Sums { delivered, control, gone, merged, left } = sums;
+            tx.prepare_cached(SUMS)?.execute((send.no, next, delivered, control, gone, merged, left, signed(now)))?;
+            Ok(())
+        };
+        let facts: Vec<Checked> = looked.iter().filter_map(|one| self.exposure(send, one, now)).collect();
+        let records: Vec<Arc<Record>> =
+            if facts.is_empty() { Vec::new() } else { vec![Arc::new(Record::bulk(facts, Said::by("job:send")))] };
+        group::commit_with(place.conn, place.rules, place.metrics, given, |_| Ok(records), &[], note)?;
+        (send.next, send.sums) = (next, sums);
+        Ok(())
+    }
+
+    fn exposure(&self, send: &Send, one: &Looked, now: Millis) -> Option<Checked> {
+        let (experiment, arm) = (self.tested.as_ref()?.code, one.arm?);
+        matches!(one.outcome, Outcome::Delivered | Outcome::Control).then(|| {
+            let id = FactId::of_job(one.visitor, &format!("send {}", send.name));
+            let what = What::Exposure { experiment, arm };
+            Checked {
+                tenant: send.tenant,
+                fact: Fact { position: 0, id, visitor: one.visitor, received: now, at: now, what },
+            }
+        })
+    }
+}
+
+/// Draws a send's people and deals them their arms. Who was exposed to the experiment before is not drawn. Gives how many
+/// there are; or why they cannot be drawn. With nobody to draw the send is over, and has the reason.
+fn choose(
+    place: &mut Place<'_>,
+    send: &Send,
+    filter: &Filter,
+    tested: Option<&Experiment>,
+) -> Result<Result<u32, String>, StoreError> {
+    const CLEAR: &str = "DELETE FROM send_people WHERE (send, place) IN
+        (SELECT send, place FROM send_people WHERE send = ?1 LIMIT ?2)";
+    // The place of who was erased meanwhile stays free.
+    const PUT: &str = "INSERT INTO send_people (send, place, visitor, arm)
+        SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS (SELECT 1 FROM erased WHERE tenant = ?5 AND visitor = ?3)";
+    const CHOSEN: &str = "UPDATE sends SET chosen = ?2, error = ifnull(?3, error), due = iif(?2 = 0, NULL, due)
+        WHERE send = ?1";
+    let mut members = match refresh::members(place, send.tenant, filter)? {
+        Ok(members) => members,
+        Err(why) => return Ok(Err(why)),
+    };
+    let (mut drawn, all) = (Vec::new(), u64::from(send.terms.count));
+    let mut left_out = LeftOut { matching: members.len(), exposed: 0 };
+    for (looked, visitor) in Draw::new(&mut members, send.random).enumerate() {
+        // Of very many nearly all may be left out.
+        if looked % PIECE == PIECE - 1 {
+            (place.told)(0, all)?;
+            (place.pause)();
+        }
+        let Some(person) = person_of(place.conn, send, visitor)? else { continue };
+        let exposed = tested.map(|tested| exposed(place.conn, person, tested)).transpose()?.flatten();
+        if exposed.is_none() {
+            drawn.push(visitor);
+        } else {
+            left_out.exposed += 1;
+        }
+        if drawn.len() as u64 == all {
+            break;
+        }
+    }
+    let (chosen, now) = (drawn.len() as u32, (place.given)()?.now);
+    let shares = tested.map(|tested| results::shares(place.conn, send.tenant, tested, now)).transpose()?;
+    let (codes, shares): (Vec<u8>, Vec<u32>) = shares.unwrap_or_default().into_iter().unzip();
+    let mut arms = Deal::new(quotas(&shares, chosen)).map(|arm| codes.get(arm).copied());
+    // What a run that was cut had written of them.
+    while place.conn.prepare_cached(CLEAR)?.execute((send.no, signed(PIECE as u64)))? == PIECE {
+        (place.told)(0, chosen.into())?;
+        (place.pause)();
+    }
+    let mut next = 0_u32;
+    for some in drawn.chunks(PIECE) {
+        let tx = place.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut put = tx.prepare_cached(PUT)?;
+        for visitor in some {
+            put.execute((send.no, next, visitor.as_bytes(), arms.next().flatten(), send.tenant.0))?;
+            next += 1;
+        }
+        drop(put);
+        tx.commit()?;
+        (place.told)(0, chosen.into())?;
+        (place.pause)();
+    }
+    let reason = (chosen == 0).then(|| left_out.reason(send));
+    place.conn.prepare_cached(CHOSEN)?.execute((send.no, chosen, reason))?;
+    Ok(Ok(chosen))
+}
+
+/// People who match a send's filter and are not drawn.
+struct LeftOut {
+    matching: usize,
+    /// Those who were exposed to its experiment.
+    exposed: usize,
+}
+
+impl LeftOut {
+    /// Why nobody is drawn.
+    fn reason(&self, send: &Send) -> String {
+        let Self { matching, exposed } = *self;
+        let experiment = send.terms.experiment.as_deref().unwrap_or_default();
+        match matching.saturating_sub(exposed) {
+            _ if matching == 0 => "no person matches the filter".to_owned(),
+            0 => format!(
+                "all {matching} people who match the filter were exposed to the experiment `{experiment}` before: a send \
+                 draws others"
+            ),
+            others if exposed == 0 => format!("all {others} people who match the filter withdrew or were erased"),
+            others => format!(
+                "none of the {matching} people who match the filter can be drawn: {exposed} were exposed to the experiment \
+                 `{experiment}` before, {others} withdrew or were erased"
+            ),
+        }
+    }
+}
+
+/// The person of a visitor that did not withdraw.
+fn person_of(conn: &Connection, send: &Send, visitor: VisitorId) -> Result<Option<PersonNo>, StoreError> {
+    const PERSON: &str = "SELECT person FROM visitors WHERE tenant = ?1 AND visitor = ?2 AND withdrawn IS NULL";
+    let place = (send.tenant.0, visitor.as_bytes());
+    Ok(conn.prepare_cached(PERSON)?.query_row(place, |row| row.get(0).map(PersonNo)).optional()?)
+}
+
+/// The arm that a person was exposed to first.
+fn exposed(conn: &Connection, person: PersonNo, tested: &Experiment) -> Result<Option<u8>, StoreError> {
+    Ok(experiment::of_person(conn, person)?.get(tested.code).map(|exposure| exposure.arm))
+}
+
+/// Whether nobody stopped it meanwhile.
+fn is_open(conn: &Connection, send: &Send) -> Result<bool, StoreError> {
+    Ok(conn.prepare_cached("SELECT 1 FROM sends WHERE send = ?1 AND due IS NOT NULL")?.exists([send.no])?)
+}

@@ -1,0 +1,274 @@
+//! When people are active (S4.13): a person's habits from what the store has of it, and everybody's, which the job `rhythm`
+//! sums up. What these say of a time is `causeway_shared::rhythm`'s, and zones are [`crate::base::time_zones`]'.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::ops::Range;
+
+use causeway_shared::attributes::{AttributeMap, Kind, Token, Value};
+use causeway_shared::ids::{Millis, VisitorId};
+use causeway_shared::profile::Profile;
+use causeway_shared::rhythm::{BestTime, HOURS, Habits, Offset, Offsets, Population, Prior, Rhythm, Source};
+use causeway_shared::segments::Stamp;
+use causeway_shared::wire::profile;
+use jiff::tz::TimeZone;
+use rusqlite::{Connection, OptionalExtension as _, Row};
+
+use crate::base::time_zones;
+use crate::store::CheckedBytes;
+use crate::store::PersonNo;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::signed;
+use crate::store::tenants::{Known, Tenants};
+use crate::store::visitor_at;
+
+/// The attribute of a person that names its zone.
+pub const ZONE: &str = "time_zone";
+
+/// What is known of when a person is active, of its visitors together.
+#[derive(Debug, Clone, Default)]
+pub struct Activity {
+    rhythm: Rhythm,
+    seen: Option<(Millis, Millis)>,
+    /// The newest write of its zone.
+    zone: Option<(Stamp, Option<Value>)>,
+}
+
+impl Activity {
+    /// Adds a visitor; `zone` is the token of [`ZONE`].
+    pub fn add(&mut self, profile: &Profile, attributes: &AttributeMap, zone: Option<Token>) {
+        self.rhythm = self.rhythm.plus(profile.rhythm());
+        let both =
+            |(first, last): (Millis, Millis)| self.seen.map_or((first, last), |(a, b)| (a.min(first), b.max(last)));
+        self.seen = profile.seen().map(both).or(self.seen);
+        let said = attributes.writes().find(|(token, ..)| Some(*token) == zone);
+        let said = said.map(|(_, stamp, value)| (stamp, value.cloned()));
+        self.zone = self.zone.take().max(said);
+    }
+
+    /// From when to when its facts were recorded; now where there are none.
+    fn recorded(&self, now: Millis) -> Range<Millis> {
+        self.seen.map_or(now..now.saturating_add(1), |(first, last)| first..last.saturating_add(1))
+    }
+}
+
+/// A person's, the last active of its visitors; `None` where there is nobody any more.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn read(conn: &Connection, person: PersonNo, everybody: &Everybody) -> Result<Option<Activity>, StoreError> {
+    // As many as for its row in columns. Bound, the limit has SQLite plan the statement anew each time.
+    const READ: &str = "SELECT profile, attributes, visitor FROM visitors WHERE person = ?1 AND withdrawn IS NULL
+        ORDER BY last_seen DESC LIMIT 1000";
+    let mut statement = conn.prepare_cached(READ)?;
+    let mut rows = statement.query([person.0])?;
+    let mut found = None;
+    while let Some(row) = rows.next()? {
+        let core = row.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?;
+        let profile = profile::decode(visitor_at(row, 2)?, core)?;
+        let attributes = profile::attributes(CheckedBytes::open_column(row.get_ref(1)?)?)?;
+        found.get_or_insert_with(Activity::default).add(&profile, &attributes, everybody.zone);
+    }
+    Ok(found)
+}
+
+/// What is the same for all people of a tenant.
+#[derive(Debug)]
+pub struct Everybody {
+    /// The token of [`ZONE`], where it is an attribute of texts.
+    pub zone: Option<Token>,
+    of_tenant: TimeZone,
+    population: Population,
+    priors: BTreeMap<Offset, Prior>,
+}
+
+impl Everybody {
+    /// A tenant's, as the job left it; nobody's habits before its first run.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn load(conn: &Connection, tenant: &Known) -> Result<Self, StoreError> {
+        const HOURS_OF: &str = "SELECT hours FROM rhythms WHERE tenant = ?1";
+        const TOKEN: &str = "SELECT token FROM attribute_names WHERE tenant = ?1 AND name = ?2 AND kind = ?3";
+        let hours = conn.prepare_cached(HOURS_OF)?.query_row([tenant.no.0], |row| row.get(0));
+        let population = match hours.optional()? {
+            Some(CheckedBytes(bytes)) => {
+                population(&bytes).ok_or(StoreError::Corrupt { what: "rhythm of all people" })?
+            }
+            None => Population::default(),
+        };
+        let place = (tenant.no.0, ZONE, Kind::String.code());
+        let zone = conn.prepare_cached(TOKEN)?.query_row(place, |row| row.get(0).map(Token)).optional()?;
+        let of_tenant = time_zones::named(&tenant.config.time_zone).unwrap_or(TimeZone::UTC);
+        Ok(Self { zone, of_tenant, population, priors: BTreeMap::new() })
+    }
+
+    /// The zone that a person says, if there is one of that name, or the tenant's.
+    #[must_use]
+    pub fn zone_of(&self, of: &Activity) -> TimeZone {
+        let said = match &of.zone {
+            Some((_, Some(Value::String(name)))) => time_zones::named(name),
+            _ => None,
+        };
+        said.unwrap_or_else(|| self.of_tenant.clone())
+    }
+
+    /// A person's week, and its clock from its first fact to an end.
+    pub fn habits(&mut self, of: &Activity, zone: &TimeZone, now: Millis, until: Millis) -> (Habits, Offsets) {
+        let recorded = of.recorded(now);
+        let offsets = time_zones::offsets(zone, recorded.start.min(now)..recorded.end.max(until));
+        let usual = offsets.usual(recorded);
+        let prior = self.priors.entry(usual).or_insert_with(|| self.population.prior(usual));
+        (prior.habits(&of.rhythm), offsets)
+    }
+
+    /// What a snapshot says: the person's own best time, by its clock of now. Everybody's is no person's to be told.
+    pub fn best(&mut self, of: &Activity, now: Millis) -> Option<BestTime> {
+        let zone = self.zone_of(of);
+        let (habits, offsets) = self.habits(of, &zone, now, now.saturating_add(1));
+        let best = habits.best();
+        (best.source == Source::Person).then(|| best.edge(offsets.at(now)))
+    }
+}
+
+/// What snapshots that are handed out at once say of best times: of each person and tenant found once.
+#[derive(Debug, Default)]
+pub struct Told {
+    tenants: BTreeMap<TenantNo, Everybody>,
+    people: BTreeMap<PersonNo, Option<u16>>,
+}
+
+impl Told {
+    /// Notes what a visitor's snapshot is to say of its person from now on.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn tell(
+        &mut self,
+        conn: &Connection,
+        tenant: &Known,
+        visitor: VisitorId,
+        now: Millis,
+    ) -> Result<(), StoreError> {
+        const READ: &str = "SELECT row, person, best FROM visitors WHERE tenant = ?1 AND visitor = ?2";
+        const TELL: &str = "UPDATE visitors SET best = ?2 WHERE row = ?1";
+        let row = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, PersonNo(row.get(1)?), row.get::<_, Option<u16>>(2)?));
+        let found = conn.prepare_cached(READ)?.query_row((tenant.no.0, visitor.as_bytes()), row).optional()?;
+        let Some((row, person, told)) = found else { return Ok(()) };
+        let best = match self.people.get(&person) {
+            Some(best) => *best,
+            None => {
+                let everybody = match self.tenants.entry(tenant.no) {
+                    Entry::Occupied(everybody) => everybody.into_mut(),
+                    Entry::Vacant(place) => place.insert(Everybody::load(conn, tenant)?),
+                };
+                let best = read(conn, person, everybody)?.and_then(|of| everybody.best(&of, now)).map(BestTime::pack);
+                self.people.insert(person, best);
+                best
+            }
+        };
+        if best != told {
+            conn.prepare_cached(TELL)?.execute((row, best))?;
+        }
+        Ok(())
+    }
+}
+
+fn population(bytes: &[u8]) -> Option<Population> {
+    let (hours, rest) = bytes.as_chunks::<8>();
+    let hours: Vec<u64> = hours.iter().map(|eight| u64::from_be_bytes(*eight)).collect();
+    let hours: [u64; HOURS] = hours.try_into().ok()?;
+    rest.is_empty().then(|| Population::new(hours))
+}
+
+/// When all people are active, so far.
+#[derive(Debug, Default)]
+pub struct Sums {
+    /// How many people cannot be read: all others count.
+    pub unreadable: u64,
+    /// How many people were read.
+    pub people: u64,
+    tenants: BTreeMap<TenantNo, Sum>,
+}
+
+#[derive(Debug)]
+struct Sum {
+    everybody: Everybody,
+    population: Population,
+    people: u64,
+}
+
+impl Sums {
+    /// Adds the people after one, and gives the last of them; `None` behind the last of all.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn add(
+        &mut self,
+        conn: &Connection,
+        tenants: &Tenants,
+        after: i64,
+        most: u32,
+    ) -> Result<Option<i64>, StoreError> {
+        const NEXT: &str = "SELECT person, tenant FROM people WHERE person > ?1 ORDER BY person LIMIT ?2";
+        let mut statement = conn.prepare_cached(NEXT)?;
+        let mut rows = statement.query((after, most))?;
+        let mut last = None;
+        while let Some(row) = rows.next()? {
+            let (person, no) = (PersonNo(row.get(0)?), TenantNo(row.get(1)?));
+            last = Some(person.0);
+            let Ok(tenant) = tenants.by_no(no) else { continue };
+            let sum = match self.tenants.entry(no) {
+                Entry::Occupied(sum) => sum.into_mut(),
+                Entry::Vacant(place) => {
+                    let everybody = Everybody::load(conn, tenant)?;
+                    place.insert(Sum { everybody, population: Population::default(), people: 0 })
+                }
+            };
+            self.people += 1;
+            let of = match read(conn, person, &sum.everybody) {
+                Err(e) if e.is_of_a_value() => {
+                    tracing::error!(person = person.0, error = %crate::base::chain(&e), "a person cannot be read");
+                    self.unreadable += 1;
+                    continue;
+                }
+                of => of?,
+            };
+            if let Some(of) = of.filter(|of| of.seen.is_some()) {
+                let recorded = of.recorded(0);
+                let offsets = time_zones::offsets(&sum.everybody.zone_of(&of), recorded.clone());
+                sum.population.add(&of.rhythm, offsets.usual(recorded));
+                sum.people += 1;
+            }
+        }
+        Ok(last)
+    }
+
+    /// How many people they are, and how many could not be read, if any.
+    #[must_use]
+    pub fn told(&self) -> serde_json::Value {
+        let mut told = serde_json::json!({ "people": self.people });
+        if self.unreadable > 0 {
+            told["unreadable"] = self.unreadable.into();
+        }
+        told
+    }
+
+    /// Keeps them in the place of those of before.
+    ///
+    /// # Errors
+    /// [`StoreError::Sqlite`]; then nothing of the transaction may be kept.
+    pub fn keep(&self, tx: &Connection, now: Millis) -> Result<(), StoreError> {
+        const PUT: &str = "INSERT INTO rhythms (tenant, people, summed, hours) VALUES (?1, ?2, ?3, ?4)";
+        tx.execute("DELETE FROM rhythms", [])?;
+        for (tenant, Sum { population, people, .. }) in &self.tenants {
+            let hours: Vec<u8> = population.hours().iter().flat_map(|hour| hour.to_be_bytes()).collect();
+            tx.execute(PUT, (tenant.0, signed(*people), signed(now), CheckedBytes(hours)))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

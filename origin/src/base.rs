@@ -1,0 +1,22 @@
+//! Clock, settings, key file, time zones, metrics and log output: the ground that every room stands on. Knows no SQL statement.
+
+pub mod clock;
+pub mod config;
+pub mod key_file;
+pub mod log_output;
+pub mod metrics;
+pub mod settings_reference;
+pub mod time_zones;
+
+/// An error with its causes, on one line.
+#[must_use]
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    text
+}

@@ -1,0 +1,42 @@
+//! The one place that reads the clock, and draws random bits.
+
+use std::sync::LazyLock;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use causeway_shared::ids::Millis;
+
+use crate::pipeline::group::Given;
+use crate::store::StoreError;
+
+/// Milliseconds since the Unix epoch; 0 on a machine whose clock is before it.
+#[must_use]
+pub fn now() -> Millis {
+    SystemTime::now().duration_since(UNIX_EPOCH).ok().and_then(|d| Millis::try_from(d.as_millis()).ok()).unwrap_or(0)
+}
+
+/// When the clock below began.
+static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// Milliseconds by a clock that never goes back and begins with 1 in this process: for ages within it.
+#[must_use]
+pub fn steady() -> Millis {
+    Millis::try_from(BEGAN.elapsed().as_millis()).map_or(Millis::MAX, |ms| ms.saturating_add(1))
+}
+
+/// What a transaction is given now: the time, and random bits that nobody else has.
+///
+/// # Errors
+/// [`StoreError::Random`].
+pub fn given() -> Result<Given, StoreError> {
+    Ok(Given { now: now(), random: random()? })
+}
+
+/// Random bytes that nobody else has.
+///
+/// # Errors
+/// [`StoreError::Random`].
+pub fn random<const N: usize>() -> Result<[u8; N], StoreError> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(StoreError::Random)?;
+    Ok(bytes)
+}

@@ -1,0 +1,470 @@
+//! The key file: reading it, completing it, and the three steps of a rotation.
+//!
+//! The steps are pure functions on [`Keys`]; [`load`] and [`save`] are the file.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use causeway_shared::config::{EdgeConfig, Problem};
+use causeway_shared::json::{self, JsonError};
+use causeway_shared::keys::{Key, KeyRing, Keys, ProofAlg, ProofKey, Stage, TenantKeys};
+use causeway_shared::limits;
+use serde::{Deserialize, Serialize};
+
+use crate::base::config::lines;
+use crate::store::make_folder;
+
+/// The `kid` of the proof key that a dev tenant signs its own proofs with.
+pub const DEV_PROOF: &str = "dev-1";
+
+/// Why keys cannot be had or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// The file could not be read.
+    #[error("cannot read the key file {}{}", path.display(), advice(source))]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file is not a key file. The source never shows a secret: only where it stopped.
+    #[error("the key file {} is not understood (line {line}, column {column})", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Where reading stopped.
+        line: usize,
+        /// Where in that line.
+        column: usize,
+    },
+    /// An object of the file has a key twice.
+    #[error("the key file {}: `{key}` is repeated, keep one of them", path.display())]
+    Repeated {
+        /// The file.
+        path: PathBuf,
+        /// The path of the key.
+        key: String,
+    },
+    /// The file could not be written.
+    #[error("cannot write the key file {}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Keys are missing or weak.
+    #[error("{} problems in the key file {}:\n{}", problems.len(), path.display(), lines(problems))]
+    Problems {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with which key.
+        problems: Vec<Problem>,
+    },
+    /// The machine's random source failed.
+    #[error("the machine's random source gives nothing")]
+    Random(#[source] getrandom::Error),
+    /// A second old key would be needed.
+    #[error("key {0} is still old: retire it first")]
+    OldStays(u8),
+    /// The active key cannot go.
+    #[error("key {0} is active: it is being written; rotate first")]
+    Active(u8),
+    /// There is nothing to retire.
+    #[error("there is no old key to retire")]
+    NothingOld,
+    /// No key has the number.
+    #[error("there is no key {0}")]
+    Unknown(u8),
+    /// All numbers are taken.
+    #[error("no key number from 1 to 255 is free")]
+    Full,
+}
+
+fn advice(source: &std::io::Error) -> &'static str {
+    if source.kind() == std::io::ErrorKind::NotFound { ": `causeway keys init` makes one" } else { "" }
+}
+
+/// What a rotation did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rotated {
+    /// A first key was made, and is written at once.
+    First(u8),
+    /// A next key was made: spread it to every edge, then rotate again.
+    Staged(u8),
+    /// The next key is active now; the one before is old, still read.
+    Promoted {
+        /// The active key.
+        active: u8,
+        /// The old one.
+        old: u8,
+    },
+}
+
+/// The key file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Whole", into = "Whole")]
+pub struct File {
+    /// The keys.
+    pub keys: Keys,
+    /// The highest number of a key that was dropped before it was ever active: a number that browsers or the KV have met never
+    /// names another secret. Edges have no use for it.
+    pub dropped: u8,
+}
+
+/// As it is written.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Whole {
+    sync: KeyRing,
+    #[serde(default)]
+    explain: Option<String>,
+    tenants: BTreeMap<String, TenantKeys>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    dropped: u8,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form serde asks for")]
+fn is_zero(number: &u8) -> bool {
+    *number == 0
+}
+
+impl From<Whole> for File {
+    fn from(Whole { sync, explain, tenants, dropped }: Whole) -> Self {
+        Self { keys: Keys { sync, explain, tenants }, dropped }
+    }
+}
+
+impl From<File> for Whole {
+    fn from(File { keys: Keys { sync, explain, tenants }, dropped }: File) -> Self {
+        Self { sync, explain, tenants, dropped }
+    }
+}
+
+/// Reads the key file and refuses weak or missing keys.
+///
+/// # Errors
+/// [`KeyError::Read`], [`KeyError::Parse`], [`KeyError::Problems`].
+pub fn load_checked(path: &Path, edge: &EdgeConfig) -> Result<Keys, KeyError> {
+    let keys = load(path)?;
+    let problems = keys.problems(edge.tenants.iter().map(|t| t.name.as_str()));
+    if problems.is_empty() { Ok(keys) } else { Err(KeyError::Problems { path: path.to_owned(), problems }) }
+}
+
+/// Reads the keys of the key file as they are.
+///
+/// # Errors
+/// [`KeyError::Read`], [`KeyError::Parse`].
+pub fn load(path: &Path) -> Result<Keys, KeyError> {
+    Ok(load_file(path)?.keys)
+}
+
+/// Reads the key file as it is.
+///
+/// # Errors
+/// [`KeyError::Read`], [`KeyError::Parse`].
+pub fn load_file(path: &Path) -> Result<File, KeyError> {
+    let text = std::fs::read_to_string(path).map_err(|source| KeyError::Read { path: path.to_owned(), source })?;
+    json::read(text.as_bytes()).map_err(|e| match e {
+        JsonError::Repeated(key) => KeyError::Repeated { path: path.to_owned(), key },
+        JsonError::Form(e) => KeyError::Parse { path: path.to_owned(), line: e.line(), column: e.column() },
+    })
+}
+
+/// Held while the key file is changed: another that changes it waits.
+#[derive(Debug)]
+pub struct Lock(#[expect(dead_code, reason = "the open folder is the lock")] std::fs::File);
+
+/// Takes the file's folder until the lock is dropped, from reading the file on: else of two changes one is lost.
+///
+/// # Errors
+/// [`KeyError::Write`].
+pub fn lock(path: &Path) -> Result<Lock, KeyError> {
+    let folder = folder(path);
+    let locked = make_folder(folder).and_then(|()| std::fs::File::open(folder)).and_then(|folder| {
+        folder.lock()?;
+        Ok(Lock(folder))
+    });
+    locked.map_err(|source| KeyError::Write { path: path.to_owned(), source })
+}
+
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."))
+}
+
+/// Whether others than the owner may read the file.
+#[must_use]
+pub fn is_exposed(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|m| m.permissions().mode() & 0o077 != 0)
+}
+
+/// Writes the key file in one step, readable by its owner alone: who has it keeps it, though root rotates.
+///
+/// # Errors
+/// [`KeyError::Write`]; the file before is then still whole.
+pub fn save(path: &Path, file: &File) -> Result<(), KeyError> {
+    let failed = |source| KeyError::Write { path: path.to_owned(), source };
+    // A link goes on to point at the keys that are used.
+    let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let text = serde_json::to_string_pretty(file).map_err(|e| failed(e.into()))?;
+    write_private(path, text.as_bytes()).map_err(failed)
+}
+
+fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let folder = folder(path);
+    make_folder(folder)?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let beside = folder.join(format!(".{name}.{}", std::process::id()));
+    let written = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&beside)
+        .and_then(|mut file| {
+            if let Ok(before) = std::fs::metadata(path) {
+                fchown(&file, Some(before.uid()), Some(before.gid()))?;
+            }
+            file.write_all(bytes)?;
+            file.write_all(b"\n")?;
+            file.sync_all()
+        })
+        .and_then(|()| std::fs::rename(&beside, path));
+    if written.is_err() {
+        // The error that counts is the first one.
+        drop(std::fs::remove_file(&beside));
+        return written;
+    }
+    std::fs::File::open(folder)?.sync_all()
+}
+
+/// Makes what is missing for these tenants, and touches nothing that is there. Returns what it made.
+///
+/// # Errors
+/// [`KeyError::Random`].
+pub fn complete(keys: &mut Keys, edge: &EdgeConfig) -> Result<Vec<String>, KeyError> {
+    let mut made = Vec::new();
+    first_key(&mut keys.sync, "sync", &mut made)?;
+    if keys.explain.is_none() {
+        keys.explain = Some(random::<16>()?.iter().map(|b| format!("{b:02x}")).collect());
+        made.push("explain".to_owned());
+    }
+    for tenant in &edge.tenants {
+        let own = keys.tenants.entry(tenant.name.clone()).or_default();
+        let at = format!("tenants.{}", tenant.name);
+        first_key(&mut own.cookie, &format!("{at}.cookie"), &mut made)?;
+        first_key(&mut own.alternate, &format!("{at}.alternate"), &mut made)?;
+        if tenant.dev && !own.proof.iter().any(|p| p.kid == DEV_PROOF) {
+            own.proof.push(ProofKey {
+                kid: DEV_PROOF.to_owned(),
+                alg: ProofAlg::HS256,
+                key: STANDARD.encode(random::<32>()?),
+            });
+            made.push(format!("{at}.proof.{DEV_PROOF}"));
+        }
+    }
+    Ok(made)
+}
+
+fn first_key(ring: &mut KeyRing, name: &str, made: &mut Vec<String>) -> Result<(), KeyError> {
+    if ring.0.is_empty() {
+        rotate(ring, 0)?;
+        made.push(name.to_owned());
+    }
+    Ok(())
+}
+
+/// One step of a rotation: without a next key makes one; with one, makes it the active key. `dropped` is the highest number that
+/// [`retire`] dropped of any ring.
+///
+/// # Errors
+/// [`KeyError::OldStays`] when an old key was not retired yet, [`KeyError::Random`], [`KeyError::Full`].
+pub fn rotate(ring: &mut KeyRing, dropped: u8) -> Result<Rotated, KeyError> {
+    let of = |ring: &KeyRing, stage| ring.0.iter().find(|k| k.stage == stage).map(|k| k.id);
+    let Some(active) = of(ring, Stage::Active) else {
+        return add(ring, Stage::Active, dropped).map(Rotated::First);
+    };
+    let Some(next) = of(ring, Stage::Next) else {
+        return add(ring, Stage::Next, dropped).map(Rotated::Staged);
+    };
+    if let Some(old) = of(ring, Stage::Old) {
+        return Err(KeyError::OldStays(old));
+    }
+    for key in &mut ring.0 {
+        if key.id == active {
+            key.stage = Stage::Old;
+        } else if key.id == next {
+            key.stage = Stage::Active;
+        }
+    }
+    Ok(Rotated::Promoted { active: next, old: active })
+}
+
+/// Removes the old key, or the one named: a next key that shall not be used after all. What was hashed with one is out there:
+/// `dropped` keeps the highest such number.
+///
+/// # Errors
+/// [`KeyError::Active`], [`KeyError::NothingOld`], [`KeyError::Unknown`].
+pub fn retire(ring: &mut KeyRing, id: Option<u8>, dropped: &mut u8) -> Result<u8, KeyError> {
+    let place = match id {
+        Some(id) => ring.0.iter().position(|k| k.id == id).ok_or(KeyError::Unknown(id))?,
+        None => {
+            let old = ring.0.iter().position(|k| k.stage == Stage::Old);
+            old.ok_or(KeyError::NothingOld)?
+        }
+    };
+    // Of two active ones, which a file made by hand may have, one can go.
+    let is_only = ring.0.iter().filter(|k| k.stage == Stage::Active).count() == 1;
+    match ring.0.get(place) {
+        Some(key) if key.stage == Stage::Active && is_only => Err(KeyError::Active(key.id)),
+        Some(_) => {
+            let Key { id, .. } = ring.0.remove(place);
+            if ring.0.iter().all(|key| key.id < id) {
+                *dropped = id.max(*dropped);
+            }
+            Ok(id)
+        }
+        None => Err(KeyError::NothingOld),
+    }
+}
+
+/// Adds a key with a number that comes after every other, so that one is not reused soon.
+fn add(ring: &mut KeyRing, stage: Stage, dropped: u8) -> Result<u8, KeyError> {
+    let used = |id: &u8| ring.0.iter().any(|k| k.id == *id);
+    let newest = ring.0.iter().map(|k| k.id).max().unwrap_or(0).max(dropped);
+    let id = (newest.saturating_add(1)..=255)
+        .chain(1..=newest)
+        .find(|id| !used(id))
+        .filter(|_| ring.0.len() < limits::KEYS_A_PURPOSE)
+        .ok_or(KeyError::Full)?;
+    ring.0.push(Key { id, stage, secret: random::<32>()?.into() });
+    Ok(id)
+}
+
+/// Random bytes from the operating system.
+///
+/// # Errors
+/// [`KeyError::Random`].
+pub fn random<const N: usize>() -> Result<[u8; N], KeyError> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(KeyError::Random)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    fn edge() -> EdgeConfig {
+        serde_json::from_str(r#"{"tenant":[{"name":"pub","hosts":["a"]},{"name":"demo","hosts":["b"],"dev":true}]}"#)
+            .unwrap()
+    }
+
+    #[test]
+    fn what_is_missing_is_made_once_and_is_good() {
+        let mut keys = Keys::default();
+        let made = complete(&mut keys, &edge()).unwrap();
+        assert_eq!(made.len(), 7);
+        assert!(made.contains(&"tenants.demo.proof.dev-1".to_owned()));
+        assert_eq!(keys.problems(["pub", "demo"]), vec![]);
+        assert_eq!(keys.explain.as_ref().unwrap().len(), 32);
+        let before = keys.clone();
+        assert!(complete(&mut keys, &edge()).unwrap().is_empty());
+        assert_eq!(keys, before);
+    }
+
+    #[test]
+    fn a_rotation_has_three_steps() {
+        let (mut ring, mut dropped) = (KeyRing::default(), 0);
+        assert_eq!(rotate(&mut ring, dropped).unwrap(), Rotated::First(1));
+        assert!(matches!(retire(&mut ring, None, &mut dropped), Err(KeyError::NothingOld)));
+        assert!(matches!(retire(&mut ring, Some(1), &mut dropped), Err(KeyError::Active(1))));
+        assert_eq!(rotate(&mut ring, dropped).unwrap(), Rotated::Staged(2));
+        assert_eq!(ring.active().unwrap().id, 1);
+        assert_eq!(rotate(&mut ring, dropped).unwrap(), Rotated::Promoted { active: 2, old: 1 });
+        assert_eq!(ring.active().unwrap().id, 2);
+        assert_eq!(rotate(&mut ring, dropped).unwrap(), Rotated::Staged(3));
+        assert!(matches!(rotate(&mut ring, dropped), Err(KeyError::OldStays(1))));
+        assert_eq!((retire(&mut ring, None, &mut dropped).unwrap(), dropped), (1, 0));
+        assert_eq!(ring.0.len(), 2);
+        assert!(matches!(retire(&mut ring, Some(9), &mut dropped), Err(KeyError::Unknown(9))));
+        // Ids were hashed with it while it was next: its number is never another's.
+        assert_eq!((retire(&mut ring, Some(3), &mut dropped).unwrap(), dropped), (3, 3));
+        assert_eq!(rotate(&mut ring, dropped).unwrap(), Rotated::Staged(4));
+    }
+
+    #[test]
+    fn of_two_active_keys_one_can_go() {
+        let mut ring = KeyRing::default();
+        rotate(&mut ring, 0).unwrap();
+        add(&mut ring, Stage::Active, 0).unwrap();
+        let mut found = Keys { sync: ring.clone(), ..Keys::default() }.problems([]);
+        assert_eq!(found.pop().unwrap().message, "2 keys are active, one is to be: run `causeway keys retire --id`");
+        let mut dropped = 0;
+        assert_eq!(retire(&mut ring, Some(2), &mut dropped).unwrap(), 2);
+        assert!(matches!(retire(&mut ring, Some(1), &mut dropped), Err(KeyError::Active(1))));
+    }
+
+    #[test]
+    fn a_link_to_the_file_stays_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let [link, real] = ["keys.json", "real.json"].map(|name| folder.path().join(name));
+        save(&real, &File::default()).unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        let mut keys = Keys::default();
+        complete(&mut keys, &edge()).unwrap();
+        save(&link, &File { keys: keys.clone(), dropped: 3 }).unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(load_file(&real).unwrap(), File { keys, dropped: 3 });
+    }
+
+    #[test]
+    fn the_file_is_the_owners_alone_and_survives() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("deep/keys.json");
+        let mut keys = Keys::default();
+        complete(&mut keys, &edge()).unwrap();
+        let file = File { keys: keys.clone(), dropped: 0 };
+        save(&path, &file).unwrap();
+        save(&path, &file).unwrap();
+        assert!(!is_exposed(&path));
+        assert_eq!(load_checked(&path, &edge()).unwrap(), keys);
+        let left: Vec<_> = std::fs::read_dir(path.parent().unwrap()).unwrap().collect();
+        assert_eq!(left.len(), 1, "the file beside was left");
+    }
+
+    #[test]
+    fn the_file_stays_with_who_has_it_and_a_missing_one_alone_is_to_be_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys.json");
+        assert!(load(&path).unwrap_err().to_string().ends_with("`causeway keys init` makes one"));
+        assert!(!load(folder.path()).unwrap_err().to_string().contains("init"), "a folder is no missing file");
+        save(&path, &File::default()).unwrap();
+        // Only root may give a file away.
+        drop(std::os::unix::fs::chown(&path, Some(12_345), Some(12_345)));
+        let owner = || std::fs::metadata(&path).map(|file| (file.uid(), file.gid())).unwrap();
+        let before = owner();
+        save(&path, &File::default()).unwrap();
+        assert_eq!(owner(), before);
+    }
+
+    #[test]
+    fn a_weak_key_is_refused_by_its_name_and_without_its_text() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys.json");
+        let mut keys = Keys::default();
+        complete(&mut keys, &edge()).unwrap();
+        keys.sync.0[0].secret = [7; 32].into();
+        save(&path, &File { keys, dropped: 0 }).unwrap();
+        let text = load_checked(&path, &edge()).unwrap_err().to_string();
+        assert!(text.contains("sync: key 1 is weak"), "{text}");
+        assert!(!text.contains("BwcH"));
+    }
+}

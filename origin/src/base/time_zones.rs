@@ -1,0 +1,84 @@
+//! Time zones of the IANA, by name: the one place that asks the database of their rules, which is built in.
+
+use std::ops::Range;
+
+use causeway_shared::ids::Millis;
+use causeway_shared::limits;
+use causeway_shared::rhythm::{Offset, Offsets};
+use jiff::Timestamp;
+use jiff::tz::{self, TimeZone};
+
+use crate::store::signed;
+use crate::store::unsigned;
+
+/// The zone of a name; `None` where there is none.
+#[must_use]
+pub fn named(name: &str) -> Option<TimeZone> {
+    if name.len() <= limits::TIME_ZONE_BYTES { TimeZone::get(name).ok() } else { None }
+}
+
+/// How far a zone's clocks are from UTC in a span of time, and when that changes; before and after it as at its ends.
+#[must_use]
+pub fn offsets(zone: &TimeZone, span: Range<Millis>) -> Offsets {
+    let first = timestamp(span.start);
+    let changes = zone.following(first).map(|change| (unsigned(change.timestamp().as_millisecond()), change.offset()));
+    let changes = changes.take_while(|(at, _)| *at < span.end).map(|(at, to)| (at, minutes(to)));
+    Offsets::new(minutes(zone.to_offset(first)), changes.collect())
+}
+
+/// What a zone's clocks show at a time, without seconds.
+#[must_use]
+pub fn local(zone: &TimeZone, at: Millis) -> String {
+    zone.to_datetime(timestamp(at)).strftime("%Y-%m-%dT%H:%M").to_string()
+}
+
+/// A time from text: RFC 3339, or whole milliseconds since 1970.
+#[must_use]
+pub fn time(text: &str) -> Option<Millis> {
+    let rfc3339 = || Millis::try_from(text.parse::<Timestamp>().ok()?.as_millisecond()).ok();
+    text.parse().ok().or_else(rfc3339)
+}
+
+fn timestamp(at: Millis) -> Timestamp {
+    Timestamp::from_millisecond(signed(at)).unwrap_or(Timestamp::MAX)
+}
+
+/// Seconds are left out: since 1972 no clock differs by any.
+fn minutes(offset: tz::Offset) -> Offset {
+    Offset::minutes(offset.seconds().div_euclid(60)).unwrap_or_default()
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    /// Berlin's clocks go on at 2027-03-28T01:00Z, and back at 2027-10-31T01:00Z.
+    const SPRING: Millis = 1_806_195_600_000;
+    const AUTUMN: Millis = 1_824_944_400_000;
+
+    #[test]
+    fn s4_13_offsets_are_those_of_the_zone_and_change_with_its_clocks() {
+        let offset = |minutes| Offset::minutes(minutes).unwrap();
+        let berlin = named("Europe/Berlin").unwrap();
+        let year = offsets(&berlin, SPRING - 1..AUTUMN + 1);
+        assert_eq!(year, Offsets::new(offset(60), vec![(SPRING, offset(120)), (AUTUMN, offset(60))]));
+        assert_eq!(offsets(&berlin, SPRING..AUTUMN), Offsets::from(offset(120)));
+        assert_eq!(offsets(&named("Asia/Kolkata").unwrap(), 0..SPRING), Offsets::from(offset(330)));
+        let far = offsets(&named("America/New_York").unwrap(), SPRING..SPRING + 20 * 365 * 86_400_000);
+        assert_eq!(far.at(SPRING + 3 * 365 * 86_400_000), offset(-240));
+        assert_eq!(
+            (local(&berlin, SPRING - 60_000), local(&berlin, SPRING)),
+            ("2027-03-28T01:59".into(), "2027-03-28T03:00".into())
+        );
+        assert_eq!(offsets(&berlin, Millis::MAX - 1..Millis::MAX), Offsets::from(offset(60)), "beyond all calendars");
+    }
+
+    #[test]
+    fn names_and_times_that_are_none_are_refused() {
+        assert!(named("UTC").is_some() && named("Mars/Olympus").is_none());
+        assert!(named("").is_none() && named(&"x".repeat(1_000)).is_none());
+        assert_eq!(time("2027-03-28T03:00:00+02:00"), Some(SPRING));
+        assert_eq!((time("1806195600000"), time("tomorrow"), time("1900-01-01T00:00:00Z")), (Some(SPRING), None, None));
+    }
+}

@@ -1,0 +1,483 @@
+//! Catalogues at the origin: a document is checked as a whole ([`document`]), kept as a version for ever, and one version
+//! is current. The outbox brings its value to the KV first, and the pointer once that was acknowledged; values that
+//! nobody reads any more are taken from the KV late. A code that was given to an id is that id's for ever.
+
+mod carry;
+mod current;
+pub mod document;
+pub mod schema;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use causeway_shared::catalogue::Catalogue;
+use causeway_shared::experiment::Experiment;
+use causeway_shared::ids::{Millis, Version};
+use causeway_shared::limits;
+use causeway_shared::wire::catalogue::{Digest, Pointer};
+use rusqlite::{Connection, OptionalExtension as _};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::base::metrics::Metrics;
+use crate::kv::publish;
+use crate::kv::publish::Subject;
+use crate::pipeline::group::{self, Given, Group, Rules};
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::names;
+use crate::store::names::events;
+use crate::store::signed;
+use crate::store::tenants::{Known, Tenants};
+use crate::store::unsigned;
+
+pub use carry::{Before, Numbers, OF_TENANTS, renew, standing};
+pub use current::{
+    Budgets, Conversions, Counted, Experiments, budgets, budgets_of_tenant, counted, experiments,
+    experiments_of_tenant, limited_of_tenant, queried,
+};
+pub use document::{CheckError, Checked};
+
+/// Why nothing was applied.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The document cannot be used.
+    #[error(transparent)]
+    Check(#[from] CheckError),
+    /// The document has no row, and the current version has these.
+    #[error("the document is empty and would remove {0}: confirm that it is meant")]
+    Empties(String),
+    /// There is no version of that number.
+    #[error("there is no version {0}")]
+    NoVersion(u32),
+}
+
+impl From<rusqlite::Error> for ApplyError {
+    fn from(e: rusqlite::Error) -> Self {
+        Self::Store(e.into())
+    }
+}
+
+/// A version that is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// Its number, from 1 on.
+    pub version: u32,
+    /// Its document, as JSON.
+    pub document: String,
+    /// The SHA-256 of it.
+    pub sha256: [u8; 32],
+}
+
+impl Kept {
+    /// The part of its SHA-256 that pointer and value carry.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        let mut digest = Digest::default();
+        digest.iter_mut().zip(self.sha256).for_each(|(to, byte)| *to = byte);
+        digest
+    }
+}
+
+/// The number of the current version, if there is one.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn current(conn: &Connection, tenant: TenantNo) -> Result<Option<u32>, StoreError> {
+    const READ: &str = "SELECT version FROM catalogue_current WHERE tenant = ?1";
+    Ok(conn.prepare_cached(READ)?.query_row([tenant.0], |row| row.get(0)).optional()?)
+}
+
+/// A version; without a number the current one.
+///
+/// # Errors
+/// [`StoreError`]; [`StoreError::Corrupt`] where its digest is not that of its document.
+pub fn kept(conn: &Connection, tenant: TenantNo, version: Option<u32>) -> Result<Option<Kept>, StoreError> {
+    const READ: &str = "SELECT document, sha256 FROM catalogues WHERE tenant = ?1 AND version = ?2";
+    let version = match version {
+        Some(version) => Some(version),
+        None => current(conn, tenant)?,
+    };
+    let Some(version) = version else { return Ok(None) };
+    let mut statement = conn.prepare_cached(READ)?;
+    let found = statement
+        .query_row((tenant.0, version), |row| Ok(Kept { version, document: row.get(0)?, sha256: row.get(1)? }))
+        .optional()?;
+    let is_whole = found.as_ref().is_none_or(|kept| kept.sha256 == *Sha256::digest(&kept.document));
+    if is_whole { Ok(found) } else { Err(StoreError::Corrupt { what: "document of a catalogue" }) }
+}
+
+/// All versions, the newest first: number, when and by whom it was applied, its digest, whether it is current, and whether
+/// the KV has it.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn list(conn: &Connection, tenant: TenantNo) -> Result<Vec<Value>, StoreError> {
+    const READ: &str = "SELECT version, applied, by, lower(hex(sha256)), published IS NOT NULL, octet_length(document)
+        FROM catalogues WHERE tenant = ?1 ORDER BY version DESC";
+    let current = current(conn, tenant)?;
+    let mut statement = conn.prepare_cached(READ)?;
+    let rows = statement.query_map([tenant.0], |row| {
+        let version: u32 = row.get(0)?;
+        let (applied, by, sha256): (i64, String, String) = (row.get(1)?, row.get(2)?, row.get(3)?);
+        let (published, bytes): (bool, i64) = (row.get(4)?, row.get(5)?);
+        Ok(json!({
+            "version": version, "applied_ms": unsigned(applied), "by": by, "sha256": sha256, "bytes": bytes,
+            "current": Some(version) == current, "published": published,
+        }))
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// The catalogue that was put in force last, as a sync tells it: `c-4`, of many tenants `name/c-4`.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn in_force(conn: &Connection, tenants: &Tenants) -> Result<Option<String>, StoreError> {
+    const READ: &str = "SELECT tenant, version FROM catalogue_current WHERE since > 0 ORDER BY since DESC LIMIT 1";
+    let found = conn.prepare_cached(READ)?.query_row([], |row| Ok((TenantNo(row.get(0)?), row.get::<_, u32>(1)?)));
+    let Some((no, version)) = found.optional()? else { return Ok(None) };
+    let name = |known: &Known| match tenants.named(None) {
+        Some(_) => format!("c-{version}"),
+        None => format!("{}/c-{version}", known.id),
+    };
+    // That of a tenant that is configured no longer is nobody's.
+    Ok(tenants.by_no(no).ok().map(name))
+}
+
+/// The codes given so far, by sort and id.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn codes(conn: &Connection, tenant: TenantNo) -> Result<BTreeMap<(String, String), u32>, StoreError> {
+    const READ: &str = "SELECT sort, id, code FROM catalogue_codes WHERE tenant = ?1";
+    let mut statement = conn.prepare_cached(READ)?;
+    let rows = statement.query_map([tenant.0], |row| Ok(((row.get(0)?, row.get(1)?), row.get(2)?)))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// The code given to an entity of a sort.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn code(conn: &Connection, tenant: TenantNo, sort: &str, id: &str) -> Result<Option<u32>, StoreError> {
+    const READ: &str = "SELECT code FROM catalogue_codes WHERE tenant = ?1 AND sort = ?2 AND id = ?3";
+    Ok(conn.prepare_cached(READ)?.query_row((tenant.0, sort, id), |row| row.get(0)).optional()?)
+}
+
+/// The experiments of a version, as it is kept.
+///
+/// # Errors
+/// [`StoreError::Corrupt`].
+pub(crate) fn experiments_of(text: &str) -> Result<Vec<Experiment>, StoreError> {
+    serde_json::from_str(text).map_err(|_| StoreError::Corrupt { what: "catalogue's experiments" })
+}
+
+/// The experiments of the versions that share a text of them which cannot be read, as their documents have them: so the
+/// file can be applied again, which mends it.
+fn experiments_of_documents(conn: &Connection, tenant: TenantNo, text: &str) -> Result<Vec<Experiment>, StoreError> {
+    const READ: &str = "SELECT document FROM catalogues WHERE tenant = ?1 AND experiments = ?2";
+    let mut statement = conn.prepare_cached(READ)?;
+    let mut all = Vec::new();
+    for document in statement.query_map((tenant.0, text), |row| row.get::<_, String>(0))? {
+        let read: Result<Catalogue, _> = serde_json::from_str(&document?);
+        all.extend(read.map_err(|_| StoreError::Corrupt { what: "document of a catalogue" })?.experiments);
+    }
+    Ok(all)
+}
+
+/// The arms of all versions.
+fn arms(conn: &Connection, tenant: TenantNo) -> Result<document::Arms, StoreError> {
+    let mut statement = conn.prepare_cached("SELECT DISTINCT experiments FROM catalogues WHERE tenant = ?1")?;
+    let mut arms = document::Arms::new();
+    for text in statement.query_map([tenant.0], |row| row.get::<_, String>(0))? {
+        let text = text?;
+        let all = experiments_of(&text).or_else(|_| experiments_of_documents(conn, tenant, &text))?;
+        let all = all.into_iter().flat_map(|of| of.arms.into_iter().map(move |arm| (of.code, arm.code, arm.id)));
+        arms.extend(all);
+    }
+    Ok(arms)
+}
+
+/// Checks a document against what is kept, and changes nothing.
+///
+/// # Errors
+/// [`ApplyError`].
+pub fn check(conn: &Connection, tenant: &Known, document: Value) -> Result<Checked, ApplyError> {
+    let before = kept(conn, tenant.no, None)?;
+    let known = document::Known {
+        words: &tenant.config.vocabulary,
+        names: &names::load(conn, tenant.no)?,
+        codes: &codes(conn, tenant.no)?,
+        arms: &arms(conn, tenant.no)?,
+    };
+    Ok(document::check(&known, before.as_ref(), document)?)
+}
+
+/// Refuses a document without any row where the current version has some: it is rather a mistake than a wish.
+///
+/// # Errors
+/// [`ApplyError::Empties`], and the store's.
+pub fn refuse_empty(conn: &Connection, tenant: TenantNo, document: &Value) -> Result<(), ApplyError> {
+    let rows = |document: &Value| -> Vec<(String, usize)> {
+        let tables = document.as_object().into_iter().flatten();
+        let sizes = tables.map(|(table, rows)| (table.clone(), rows.as_array().map_or(0, Vec::len)));
+        sizes.filter(|(_, size)| *size > 0).collect()
+    };
+    let Some(current) = kept(conn, tenant, None)?.filter(|_| rows(document).is_empty()) else { return Ok(()) };
+    let removed = rows(&serde_json::from_str(&current.document).unwrap_or_default());
+    let removed: Vec<String> = removed.into_iter().map(|(table, size)| format!("{size} of `{table}`")).collect();
+    if removed.is_empty() { Ok(()) } else { Err(ApplyError::Empties(removed.join(", "))) }
+}
+
+/// What an applied document, or a rollback, came to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Applied {
+    /// The version that is current now.
+    pub version: u32,
+    /// Whether it was not before.
+    pub changed: bool,
+    /// What changed.
+    pub plan: Value,
+}
+
+impl Applied {
+    /// As the command line and the admin side show it.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        json!({ "version": self.version, "changed": self.changed, "plan": self.plan })
+    }
+}
+
+/// Checks a document, keeps it as a new version, makes that the current one and has it published, in one transaction. The
+/// document that is current already is not kept twice: what was derived from it is written again, which mends it.
+///
+/// # Errors
+/// [`ApplyError`]; then nothing was changed.
+pub fn apply(
+    conn: &mut Connection,
+    rules: &Rules,
+    given: Given,
+    tenant: &Known,
+    document: Value,
+    by: &str,
+) -> Result<Applied, ApplyError> {
+    const KEEP: &str = "INSERT INTO catalogues (tenant, version, document, sha256, experiments, budgets, limited, applied, by, queried)
+        SELECT ?1, ifnull(max(version), 0) + 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9 FROM catalogues WHERE tenant = ?1 RETURNING version";
+    const DERIVED: &str = "UPDATE catalogues SET experiments = ?3, budgets = ?4, limited = ?5, queried = ?6
+        WHERE tenant = ?1 AND version = ?2";
+    const CODE: &str = "INSERT INTO catalogue_codes (tenant, sort, id, code) VALUES (?1, ?2, ?3, ?4)";
+    group::within(conn, rules, &Metrics::default(), given, |group| {
+        let Checked { document, sha256, experiments, budgets, limited, queried, codes, plan } =
+            check(group.tx, tenant, document)?;
+        if let Some(before) = kept(group.tx, tenant.no, None)?.filter(|before| before.sha256 == sha256) {
+            group.tx.execute(DERIVED, (tenant.no.0, before.version, experiments, budgets, limited, queried))?;
+            return Ok(Applied { version: before.version, changed: false, plan });
+        }
+        for (sort, id, code) in &codes {
+            group.tx.prepare_cached(CODE)?.execute((tenant.no.0, sort, id, code))?;
+        }
+        let values = (tenant.no.0, &document, sha256, experiments, budgets, limited, signed(group.now), by, queried);
+        let version = group.tx.prepare_cached(KEEP)?.query_row(values, |row| row.get(0))?;
+        make_current(group, tenant, version)?;
+        Ok(Applied { version, changed: true, plan })
+    })
+}
+
+/// Makes a version that is kept the current one again, and has it published.
+///
+/// # Errors
+/// [`ApplyError`]; then nothing was changed.
+pub fn rollback(
+    conn: &mut Connection,
+    rules: &Rules,
+    given: Given,
+    tenant: &Known,
+    version: u32,
+) -> Result<Applied, ApplyError> {
+    group::within(conn, rules, &Metrics::default(), given, |group| {
+        let wanted = kept(group.tx, tenant.no, Some(version))?.ok_or(ApplyError::NoVersion(version))?;
+        let before = kept(group.tx, tenant.no, None)?;
+        let plan = document::plan(before.as_ref(), &wanted.document, &[]);
+        if before.is_some_and(|before| before.version == version) {
+            return Ok(Applied { version, changed: false, plan });
+        }
+        make_current(group, tenant, version)?;
+        Ok(Applied { version, changed: true, plan })
+    })
+}
+
+/// Keeps the current version's document as a new version and has it published, as it means something else now: edges do
+/// not read a version again that they have.
+///
+/// # Errors
+/// [`StoreError`]; then nothing of the group may be kept.
+pub(crate) fn reissue(group: &mut Group<'_>, tenant: &Known, version: u32) -> Result<(), StoreError> {
+    const COPY: &str = "INSERT INTO catalogues (tenant, version, document, sha256, experiments, budgets, limited, applied, by)
+        SELECT tenant, (SELECT max(version) + 1 FROM catalogues WHERE tenant = ?1), document, sha256, experiments, budgets,
+            limited, ?3, by FROM catalogues WHERE tenant = ?1 AND version = ?2 RETURNING version";
+    let new = group.tx.prepare_cached(COPY)?.query_row((tenant.no.0, version, signed(group.now)), |row| row.get(0))?;
+    make_current(group, tenant, new)
+}
+
+fn make_current(group: &mut Group<'_>, known: &Known, version: u32) -> Result<(), StoreError> {
+    const REPLACED: &str = "UPDATE catalogues SET replaced = ?2 WHERE tenant = ?1
+        AND version = (SELECT version FROM catalogue_current WHERE tenant = ?1)";
+    const CURRENT: &str = "INSERT INTO catalogue_current (tenant, version, since) VALUES (?1, ?2, ?3)
+        ON CONFLICT DO UPDATE SET version = excluded.version, since = excluded.since";
+    const SETTLED: &str = "UPDATE catalogues SET replaced = NULL WHERE tenant = ?1 AND version = ?2";
+    const OUT: &str = "UPDATE catalogue_codes SET conversion_until = ?2
+        WHERE tenant = ?1 AND conversion IS NOT NULL AND conversion_until IS NULL";
+    const CONVERSIONS: &str = "UPDATE catalogue_codes
+        SET conversion = ifnull(e.value ->> '$.conversion', 'purchase'), conversion_until = NULL
+        FROM catalogues c, json_each(c.experiments) e WHERE c.tenant = ?1 AND c.version = ?2
+            AND catalogue_codes.tenant = ?1 AND sort = 'experiment' AND code = e.value ->> '$.code'";
+    const EXPERIMENTS: &str = "SELECT experiments FROM catalogues WHERE tenant = ?1 AND version = ?2";
+    let tenant = known.no;
+    let asked_before = queried(group.tx, known)?;
+    // What is handed out from now on is above what was before.
+    group.next_version();
+    let now = signed(group.now);
+    group.tx.execute(REPLACED, (tenant.0, now))?;
+    group.tx.execute(CURRENT, (tenant.0, version, now))?;
+    group.tx.execute(SETTLED, (tenant.0, version))?;
+    group.tx.execute(OUT, (tenant.0, now))?;
+    group.tx.execute(CONVERSIONS, (tenant.0, version))?;
+    let experiments: String = group.tx.query_row(EXPERIMENTS, (tenant.0, version), |row| row.get(0))?;
+    events::declare_conversions(group.tx, known, &experiments_of(&experiments)?, group.now)?;
+    announce(group, tenant, version)?;
+    for old in outdated(group.tx, tenant)?.into_iter().filter(|old| old.there) {
+        let due = old.replaced.saturating_add(limits::CATALOGUE_KEEP_MS).max(group.now);
+        publish::put(group, tenant, Subject::Catalogue(old.version), due)?;
+    }
+    if queried(group.tx, known)?.exceeds(&asked_before) {
+        publish::put_truncated(group, tenant)?;
+    }
+    Ok(())
+}
+
+/// Has the pointer written if the KV has the version's value, else the value first. What was about to leave is written anew at
+/// once: what is current and due only later a clock that ran ahead has put there.
+fn announce(group: &Group<'_>, tenant: TenantNo, version: u32) -> Result<(), StoreError> {
+    let value = Subject::Catalogue(version);
+    let is_there = is_there(group.tx, tenant, version)?;
+    if !is_there || publish::waits(group, tenant, value)? {
+        publish::put(group, tenant, value, group.now)?;
+    }
+    if is_there { publish::put(group, tenant, Subject::Pointer, group.now) } else { Ok(()) }
+}
+
+/// A version that is neither current nor among the newest.
+struct Old {
+    version: u32,
+    replaced: Millis,
+    /// Whether the KV may have its value.
+    there: bool,
+}
+
+fn outdated(conn: &Connection, tenant: TenantNo) -> Result<Vec<Old>, StoreError> {
+    const READ: &str = "SELECT version, replaced, handed IS NOT NULL FROM catalogues
+        WHERE tenant = ?1 AND replaced IS NOT NULL
+        AND version <= (SELECT max(version) FROM catalogues WHERE tenant = ?1) - ?2";
+    let mut statement = conn.prepare_cached(READ)?;
+    let rows = statement.query_map((tenant.0, limits::CATALOGUE_VERSIONS), |row| {
+        Ok(Old { version: row.get(0)?, replaced: unsigned(row.get(1)?), there: row.get(2)? })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// Since when a version is neither current nor among the newest, and leaves the KV or is about to; `None` for one that stays.
+///
+/// # Errors
+/// [`StoreError`].
+pub(crate) fn outdated_since(conn: &Connection, tenant: TenantNo, version: u32) -> Result<Option<Millis>, StoreError> {
+    const READ: &str = "SELECT replaced FROM catalogues WHERE tenant = ?1 AND version = ?2 AND replaced IS NOT NULL
+        AND version <= (SELECT max(version) FROM catalogues WHERE tenant = ?1) - ?3";
+    let asked = (tenant.0, version, limits::CATALOGUE_VERSIONS);
+    Ok(conn.prepare_cached(READ)?.query_row(asked, |row| row.get(0).map(unsigned)).optional()?)
+}
+
+/// The version whose value is to be in the KV; `None` for one that leaves it.
+///
+/// # Errors
+/// [`StoreError`].
+pub(crate) fn to_publish(
+    conn: &Connection,
+    tenant: TenantNo,
+    version: u32,
+    now: Millis,
+) -> Result<Option<Kept>, StoreError> {
+    let leaves = |since: Millis| since.saturating_add(limits::CATALOGUE_KEEP_MS) <= now;
+    if outdated_since(conn, tenant, version)?.is_some_and(leaves) {
+        Ok(None)
+    } else {
+        kept(conn, tenant, Some(version))
+    }
+}
+
+/// What the pointer is to say; `None` without a catalogue.
+///
+/// # Errors
+/// [`StoreError`].
+pub(crate) fn pointer_to_be(
+    conn: &Connection,
+    tenant: TenantNo,
+    published: Version,
+) -> Result<Option<Pointer>, StoreError> {
+    let current = kept(conn, tenant, None)?;
+    Ok(current.map(|current| Pointer { published, version: current.version, digest: current.digest() }))
+}
+
+/// The same, if it may be written: the KV acknowledged the value of what it points to.
+///
+/// # Errors
+/// [`StoreError`].
+pub(crate) fn pointer(conn: &Connection, tenant: TenantNo, published: Version) -> Result<Option<Pointer>, StoreError> {
+    let Some(pointer) = pointer_to_be(conn, tenant, published)? else { return Ok(None) };
+    Ok(is_there(conn, tenant, pointer.version)?.then_some(pointer))
+}
+
+/// Whether the KV acknowledged a version's value.
+fn is_there(conn: &Connection, tenant: TenantNo, version: u32) -> Result<bool, StoreError> {
+    const READ: &str = "SELECT published IS NOT NULL FROM catalogues WHERE tenant = ?1 AND version = ?2";
+    Ok(conn.prepare_cached(READ)?.query_row((tenant.0, version), |row| row.get(0))?)
+}
+
+/// Notes that a version's value was handed out under an outbox entry; without one its deletion was, or the KV may have lost it.
+pub(crate) fn handed(group: &Group<'_>, tenant: TenantNo, version: u32, entry: Option<u64>) -> Result<(), StoreError> {
+    const VALUE: &str = "UPDATE catalogues SET handed = ?3 WHERE tenant = ?1 AND version = ?2";
+    const DELETION: &str = "UPDATE catalogues SET handed = NULL, published = NULL WHERE tenant = ?1 AND version = ?2";
+    match entry {
+        Some(entry) => group.tx.prepare_cached(VALUE)?.execute((tenant.0, version, signed(entry)))?,
+        None => group.tx.prepare_cached(DELETION)?.execute((tenant.0, version))?,
+    };
+    Ok(())
+}
+
+/// Notes which values the KV acknowledged; the pointer may follow.
+///
+/// # Errors
+/// [`StoreError`]; then nothing of the group may be kept.
+pub(crate) fn written(group: &Group<'_>, applied: &[u64]) -> Result<(), StoreError> {
+    const OPEN: &str = "SELECT EXISTS (SELECT 1 FROM catalogues WHERE handed > 0 AND published IS NULL)";
+    const DONE: &str = "UPDATE catalogues SET published = ?2 WHERE handed = ?1 AND published IS NULL
+        RETURNING tenant, version";
+    if applied.is_empty() || !group.tx.prepare_cached(OPEN)?.query_row([], |row| row.get::<_, bool>(0))? {
+        return Ok(());
+    }
+    for entry in applied {
+        let done = group
+            .tx
+            .prepare_cached(DONE)?
+            .query_row((signed(*entry), signed(group.now)), |row| Ok((TenantNo(row.get(0)?), row.get::<_, u32>(1)?)));
+        let Some((tenant, version)) = done.optional()? else { continue };
+        if current(group.tx, tenant)? == Some(version) {
+            publish::put(group, tenant, Subject::Pointer, group.now)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,193 @@
+//! What a store that comes back from a backup takes over from the one it replaces: numbers of versions, codes, units and
+//! tokens are for ever, also those given since the backup.
+
+use std::collections::BTreeMap;
+
+use causeway_shared::ids::Millis;
+use rusqlite::Connection;
+use rusqlite::types::Value;
+
+use crate::kv::publish::Subject;
+use crate::maintenance::backup::Unread;
+use crate::store::StoreError;
+use crate::store::signed;
+
+/// The numbers that tenants have in a store, by those that they have in the one it replaces.
+#[derive(Debug, Default)]
+pub struct Numbers(pub BTreeMap<i64, i64>);
+
+impl Numbers {
+    /// Of one that has none here its own.
+    #[must_use]
+    pub fn of(&self, tenant: i64) -> i64 {
+        self.0.get(&tenant).copied().unwrap_or(tenant)
+    }
+}
+
+/// Parts, as they are named where they cannot be read.
+const TOKENS: &str = "tokens";
+const CATALOGUE: &str = "catalogue";
+const SPEND: &str = "spend";
+const UNITS: &str = "units";
+
+/// The parts that are tenants', by their numbers.
+pub const OF_TENANTS: [&str; 3] = [CATALOGUE, SPEND, UNITS];
+
+/// One table of which rows are taken over.
+struct Table {
+    part: &'static str,
+    name: &'static str,
+    /// The tenant's first, where it has one.
+    columns: &'static str,
+    count: usize,
+    /// What becomes of a row that both stores have.
+    both: &'static str,
+}
+
+const TABLES: [Table; 6] = [
+    // Numbers stay whose they are in the audit trail, and what was revoked stays revoked.
+    Table {
+        part: TOKENS,
+        name: "tokens",
+        columns: "token, hash, role, name, created, revoked, tenant, expires, used",
+        count: 9,
+        both: "ON CONFLICT (token) DO UPDATE SET revoked = ifnull(revoked, excluded.revoked) WHERE hash = excluded.hash",
+    },
+    Table {
+        part: CATALOGUE,
+        name: "catalogues",
+        columns: "tenant, version, document, sha256, experiments, budgets, limited, applied, by, replaced, handed, published",
+        count: 12,
+        both: OWN,
+    },
+    Table { part: CATALOGUE, name: "catalogue_current", columns: "tenant, version, since", count: 3, both: OWN },
+    Table {
+        part: CATALOGUE,
+        name: "catalogue_codes",
+        columns: "tenant, sort, id, code, conversion, conversion_until",
+        count: 6,
+        both: OWN,
+    },
+    Table {
+        part: SPEND,
+        name: "spend",
+        columns: "tenant, campaign, day, nanos",
+        count: 4,
+        both: "ON CONFLICT DO UPDATE SET nanos = max(nanos, excluded.nanos)",
+    },
+    Table { part: UNITS, name: "units_given", columns: "tenant, campaign, number", count: 3, both: OWN },
+];
+/// That of the store that comes back stays.
+const OWN: &str = "ON CONFLICT DO NOTHING";
+
+/// The rows of the store that is replaced, by table.
+#[derive(Debug, Clone, Default)]
+pub struct Before(Vec<(usize, Vec<Value>)>);
+
+impl Before {
+    /// As far as the store has them, and they can be read: a release before this one's has none.
+    #[must_use]
+    pub fn of(conn: &Connection, unread: &mut Unread) -> Self {
+        let mut before = Self::default();
+        for (number, table) in TABLES.iter().enumerate() {
+            if let Err(why) = before.read(conn, number, table) {
+                unread.add(table.part, why);
+            }
+        }
+        // A version without its codes, or a pointer without its version, is worse than none. Of the others each row counts.
+        if unread.has(CATALOGUE) {
+            before.leave(&[CATALOGUE]);
+        }
+        before
+    }
+
+    fn read(&mut self, conn: &Connection, number: usize, table: &Table) -> Result<(), StoreError> {
+        if !conn.table_exists(None, table.name)? {
+            return Ok(());
+        }
+        // An earlier release had no budgets, no limited offers, and did not know what old experiments count.
+        let there = |column: &'static str| {
+            let missing = if column.starts_with("conversion") { "NULL" } else { "'[]'" };
+            Ok::<_, rusqlite::Error>(if conn.column_exists(None, table.name, column)? { column } else { missing })
+        };
+        let read = table.columns.split(", ").map(there).collect::<Result<Vec<_>, _>>()?.join(", ");
+        // Indices hold nothing that a table does not: one that is damaged costs nothing.
+        let mut statement = conn.prepare(&format!("SELECT {read} FROM {} NOT INDEXED", table.name))?;
+        for row in statement.query_map([], |row| (0..table.count).map(|column| row.get(column)).collect())? {
+            self.0.push((number, row?));
+        }
+        Ok(())
+    }
+
+    /// Without what is tenants'.
+    pub fn leave_tenants(&mut self) {
+        self.leave(&OF_TENANTS);
+    }
+
+    fn leave(&mut self, parts: &[&str]) {
+        self.0.retain(|(number, _)| TABLES.get(*number).is_some_and(|table| !parts.contains(&table.part)));
+    }
+
+    /// Puts into a store what it does not have.
+    ///
+    /// # Errors
+    /// [`StoreError::Sqlite`].
+    pub fn bring(&self, conn: &Connection, numbers: &Numbers) -> Result<(), StoreError> {
+        for (number, row) in &self.0 {
+            let Some(Table { name, columns, count, both, .. }) = TABLES.get(*number) else { continue };
+            let mut row = row.clone();
+            if columns.starts_with("tenant,")
+                && let Some(Value::Integer(tenant)) = row.first_mut()
+            {
+                *tenant = numbers.of(*tenant);
+            }
+            let places = vec!["?"; *count].join(", ");
+            let put = format!("INSERT INTO {name} ({columns}) VALUES ({places}) {both}");
+            conn.prepare_cached(&put)?.execute(rusqlite::params_from_iter(row))?;
+        }
+        Ok(())
+    }
+}
+
+/// Has the current version of every tenant published anew, its value first, and what stands beside it: gives what goes into the outbox.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn renew(conn: &Connection, now: Millis) -> Result<Vec<(i64, u16, [u8; 16])>, StoreError> {
+    // That which was current before the restore is so no more.
+    const REPLACED: &str = "UPDATE catalogues SET replaced = ?1
+        WHERE replaced IS NULL AND (tenant, version) NOT IN (SELECT tenant, version FROM catalogue_current)";
+    // Entries of before the restore mean nothing any more.
+    const UNKNOWN: &str = "UPDATE catalogues SET handed = NULL, published = NULL
+        WHERE published IS NULL OR (tenant, version) IN (SELECT tenant, version FROM catalogue_current)";
+    conn.execute(REPLACED, [signed(now)])?;
+    conn.execute(UNKNOWN, [])?;
+    let mut statement = conn.prepare("SELECT tenant, version FROM catalogue_current")?;
+    let mut rows = statement.query([])?;
+    let mut subjects = Vec::new();
+    while let Some(row) = rows.next()? {
+        // The pointer waits for the value; it is there already so that a late write of before is followed by another.
+        for (kind, subject) in [Subject::Catalogue(row.get(1)?), Subject::Pointer].map(|subject| subject.columns()) {
+            subjects.push((row.get(0)?, kind, subject));
+        }
+    }
+    subjects.extend(standing(conn)?);
+    Ok(subjects)
+}
+
+/// The models and the steering of a store, as far as it has any, as what the KV may hold.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn standing(conn: &Connection) -> Result<Vec<(i64, u16, [u8; 16])>, StoreError> {
+    let mut subjects = Vec::new();
+    for (table, of) in [("models", Subject::Model), ("steering", Subject::Steering)] {
+        if conn.table_exists(None, table)? {
+            let (kind, subject) = of.columns();
+            let mut statement = conn.prepare(&format!("SELECT DISTINCT tenant FROM {table}"))?;
+            let rows = statement.query_map([], |row| Ok((row.get(0)?, kind, subject)))?;
+            subjects.extend(rows.collect::<Result<Vec<_>, _>>()?);
+        }
+    }
+    Ok(subjects)
+}

@@ -1,0 +1,225 @@
+//! What a transaction goes by of all tenants' current catalogues: what is tested and counts, and what may be spent.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use causeway_shared::budget::Budget;
+use causeway_shared::catalogue::Catalogue;
+use causeway_shared::experiment::Experiment;
+use causeway_shared::ids::Millis;
+use causeway_shared::limits;
+use causeway_shared::profile::QueriedNames;
+use causeway_shared::time::DAY_MS;
+use rusqlite::{Connection, OptionalExtension as _};
+use serde::de::DeserializeOwned;
+
+use crate::campaigns::offers::Limited;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::names;
+use crate::store::signed;
+use crate::store::tenants::Known;
+
+/// The experiments of each tenant's current version.
+#[derive(Debug, Clone, Default)]
+pub struct Experiments {
+    of: BTreeMap<TenantNo, Vec<Experiment>>,
+    unreadable: BTreeSet<TenantNo>,
+}
+
+impl Experiments {
+    /// A tenant's experiments; none where they cannot be read.
+    #[must_use]
+    pub fn of(&self, tenant: TenantNo) -> &[Experiment] {
+        self.of.get(&tenant).map_or(&[], Vec::as_slice)
+    }
+
+    /// The tenants whose stored experiments cannot be read.
+    #[must_use]
+    pub fn unreadable(&self) -> &BTreeSet<TenantNo> {
+        &self.unreadable
+    }
+}
+
+/// What experiments count as conversions. One that is out of the catalogue goes on for as long as conversions are kept: its
+/// people convert later.
+#[derive(Debug, Clone, Default)]
+pub struct Counted {
+    of: BTreeMap<TenantNo, Conversions>,
+    unreadable: BTreeSet<TenantNo>,
+}
+
+/// A tenant's.
+#[derive(Debug, Clone, Default)]
+pub struct Conversions {
+    /// By the experiment's code.
+    pub of: BTreeMap<u32, String>,
+    /// All of them.
+    pub names: BTreeSet<String>,
+}
+
+impl Counted {
+    /// A tenant's.
+    #[must_use]
+    pub fn of(&self, tenant: TenantNo) -> &Conversions {
+        static NONE: Conversions = Conversions { of: BTreeMap::new(), names: BTreeSet::new() };
+        self.of.get(&tenant).unwrap_or(&NONE)
+    }
+
+    /// Whether it is unknown what counts for a tenant, as its stored experiments cannot be read.
+    #[must_use]
+    pub fn is_unreadable(&self, tenant: TenantNo) -> bool {
+        self.unreadable.contains(&tenant)
+    }
+
+    fn add(&mut self, tenant: TenantNo, experiment: u32, name: String) {
+        let conversions = self.of.entry(tenant).or_default();
+        conversions.names.insert(name.clone());
+        conversions.of.insert(experiment, name);
+    }
+}
+
+/// The budgets of each tenant's current version, by the campaign's code.
+#[derive(Debug, Clone, Default)]
+pub struct Budgets {
+    of: BTreeMap<TenantNo, BTreeMap<u32, Budget>>,
+    unreadable: BTreeSet<TenantNo>,
+}
+
+impl Budgets {
+    /// A tenant's.
+    #[must_use]
+    pub fn of(&self, tenant: TenantNo) -> &BTreeMap<u32, Budget> {
+        static NONE: BTreeMap<u32, Budget> = BTreeMap::new();
+        self.of.get(&tenant).unwrap_or(&NONE)
+    }
+
+    /// The tenants whose stored budgets cannot be read.
+    #[must_use]
+    pub fn unreadable(&self) -> &BTreeSet<TenantNo> {
+        &self.unreadable
+    }
+}
+
+/// Reads the experiments of all current versions. A tenant whose experiments cannot be read is named in
+/// [`Experiments::unreadable`]; it holds no other tenant up.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn experiments(conn: &Connection) -> Result<Experiments, StoreError> {
+    let (of, unreadable) = of_current(conn, "experiments")?;
+    Ok(Experiments { of, unreadable })
+}
+
+/// Reads the experiments of one tenant's current version.
+///
+/// # Errors
+/// [`StoreError`]; [`StoreError::Corrupt`] where they cannot be read.
+pub fn experiments_of_tenant(conn: &Connection, tenant: TenantNo) -> Result<Vec<Experiment>, StoreError> {
+    of_tenant(conn, tenant, "experiments")
+}
+
+/// Reads what experiments count at a time, in addition to those of the current versions.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn counted(conn: &Connection, current: &Experiments, now: Millis) -> Result<Counted, StoreError> {
+    const READ: &str = "SELECT tenant, code, conversion FROM catalogue_codes
+        WHERE conversion IS NOT NULL AND ifnull(conversion_until, ?1) >= ?1";
+    let mut counted = Counted { unreadable: current.unreadable.clone(), ..Counted::default() };
+    let mut statement = conn.prepare_cached(READ)?;
+    let mut rows = statement.query([signed(now.saturating_sub(limits::CONVERSION_DAYS * DAY_MS))])?;
+    while let Some(row) = rows.next()? {
+        counted.add(TenantNo(row.get(0)?), row.get(1)?, row.get(2)?);
+    }
+    for (tenant, experiments) in &current.of {
+        experiments.iter().for_each(|of| counted.add(*tenant, of.code, of.conversion.clone()));
+    }
+    Ok(counted)
+}
+
+/// Reads the budgets of all current versions. A tenant whose budgets cannot be read is named in
+/// [`Budgets::unreadable`]; it holds no other tenant up.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn budgets(conn: &Connection) -> Result<Budgets, StoreError> {
+    let (all, unreadable): (BTreeMap<TenantNo, Vec<Budget>>, _) = of_current(conn, "budgets")?;
+    let of = all.into_iter().map(|(tenant, budgets)| (tenant, by_campaign(budgets))).collect();
+    Ok(Budgets { of, unreadable })
+}
+
+/// Reads the budgets of one tenant's current version, by the campaign's code.
+///
+/// # Errors
+/// [`StoreError`]; [`StoreError::Corrupt`] where they cannot be read.
+pub fn budgets_of_tenant(conn: &Connection, tenant: TenantNo) -> Result<BTreeMap<u32, Budget>, StoreError> {
+    Ok(by_campaign(of_tenant(conn, tenant, "budgets")?))
+}
+
+/// What a tenant's current version asks of people. A version that came with a restore or an import has it in its document
+/// alone. A version that cannot be read asks for nothing: snapshots say what they have no room for, whatever was kept first.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn queried(conn: &Connection, tenant: &Known) -> Result<QueriedNames, StoreError> {
+    const READ: &str =
+        "SELECT queried FROM catalogue_current CROSS JOIN catalogues USING (tenant, version) WHERE tenant = ?1";
+    let found =
+        conn.prepare_cached(READ)?.query_row([tenant.no.0], |row| row.get::<_, Option<String>>(0)).optional()?;
+    match found {
+        None => Ok(QueriedNames::default()),
+        Some(Some(text)) => Ok(serde_json::from_str(&text).unwrap_or_default()),
+        Some(None) => {
+            let Some(kept) = super::kept(conn, tenant.no, None)? else { return Ok(QueriedNames::default()) };
+            let Ok(catalogue) = serde_json::from_str::<Catalogue>(&kept.document) else {
+                return Ok(QueriedNames::default());
+            };
+            let flat = catalogue.flat(&names::load(conn, tenant.no)?, &tenant.config.vocabulary);
+            Ok(flat.map(|flat| flat.queried()).unwrap_or_default())
+        }
+    }
+}
+
+fn by_campaign(budgets: Vec<Budget>) -> BTreeMap<u32, Budget> {
+    budgets.into_iter().map(|budget| (budget.campaign, budget)).collect()
+}
+
+/// Reads the limited offers of one tenant's current version: campaigns with at most N recipients.
+///
+/// # Errors
+/// [`StoreError`]; [`StoreError::Corrupt`] where they cannot be read.
+pub fn limited_of_tenant(conn: &Connection, tenant: TenantNo) -> Result<Vec<Limited>, StoreError> {
+    of_tenant(conn, tenant, "limited")
+}
+
+/// A part of all current versions, by its column; and the tenants whose part cannot be read.
+fn of_current<T: DeserializeOwned>(
+    conn: &Connection,
+    part: &str,
+) -> Result<(BTreeMap<TenantNo, T>, BTreeSet<TenantNo>), StoreError> {
+    let read = format!("SELECT tenant, {part} FROM catalogue_current CROSS JOIN catalogues USING (tenant, version)");
+    let (mut of, mut unreadable) = (BTreeMap::new(), BTreeSet::new());
+    let mut statement = conn.prepare_cached(&read)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let tenant = TenantNo(row.get(0)?);
+        match parse(row.get_ref(1)?.as_str().unwrap_or_default()) {
+            Ok(part) => drop(of.insert(tenant, part)),
+            Err(_) => drop(unreadable.insert(tenant)),
+        }
+    }
+    Ok((of, unreadable))
+}
+
+/// A part of one tenant's current version, by its column.
+fn of_tenant<T: DeserializeOwned + Default>(conn: &Connection, tenant: TenantNo, part: &str) -> Result<T, StoreError> {
+    let read =
+        format!("SELECT {part} FROM catalogue_current CROSS JOIN catalogues USING (tenant, version) WHERE tenant = ?1");
+    let mut statement = conn.prepare_cached(&read)?;
+    let mut rows = statement.query([tenant.0])?;
+    rows.next()?.map_or_else(|| Ok(T::default()), |row| parse(row.get_ref(0)?.as_str().unwrap_or_default()))
+}
+
+fn parse<T: DeserializeOwned>(part: &str) -> Result<T, StoreError> {
+    serde_json::from_str(part).map_err(|_| StoreError::Corrupt { what: "part of a catalogue" })
+}

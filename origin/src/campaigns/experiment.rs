@@ -1,0 +1,140 @@
+//! Experiments at the origin (S4.6, S4.12): what visitors were exposed to and did, and what that comes to.
+//!
+//! Exposures and conversions are kept by visitor, as all facts are. [`people`] makes of them one row a person and sums over
+//! people, as soon as a fact is folded or a membership changes.
+
+pub mod bandit;
+pub mod people;
+pub mod results;
+pub mod rollup;
+pub mod statistics;
+
+use std::collections::BTreeSet;
+
+use causeway_shared::experiment::{Exposure, Exposures};
+use causeway_shared::fact::{Fact, What};
+use causeway_shared::ids::{Micros, Millis};
+use causeway_shared::limits;
+use causeway_shared::vocabulary::Vocabulary;
+use rusqlite::{Connection, Row};
+
+use crate::store::PersonNo;
+use crate::store::StoreError;
+use crate::store::signed;
+use crate::store::unsigned;
+
+/// Joins new exposures with those of a visitor's row.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn expose(conn: &Connection, visitor: i64, new: Exposures) -> Result<(), StoreError> {
+    const PUT: &str =
+        "INSERT OR REPLACE INTO exposures (visitor, experiment, arm, at, mixed) VALUES (?1, ?2, ?3, ?4, ?5)";
+    const DROP: &str = "DELETE FROM exposures WHERE visitor = ?1 AND experiment < ?2";
+    let joined = exposures(conn, visitor)?.join(new);
+    for (experiment, Exposure { arm, at, mixed }) in joined.iter() {
+        conn.prepare_cached(PUT)?.execute((visitor, experiment, arm, signed(at), mixed))?;
+    }
+    if let Some((oldest, _)) = joined.iter().next() {
+        conn.prepare_cached(DROP)?.execute((visitor, oldest))?;
+    }
+    Ok(())
+}
+
+fn exposure(row: &Row<'_>) -> rusqlite::Result<(u32, Exposure)> {
+    Ok((row.get(0)?, Exposure { arm: row.get(1)?, at: unsigned(row.get(2)?), mixed: row.get(3)? }))
+}
+
+/// The exposures of a visitor's row.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn exposures(conn: &Connection, visitor: i64) -> Result<Exposures, StoreError> {
+    const READ: &str = "SELECT experiment, arm, at, mixed FROM exposures WHERE visitor = ?1";
+    let mut statement = conn.prepare_cached(READ)?;
+    Ok(statement.query_map([visitor], exposure)?.collect::<Result<_, _>>()?)
+}
+
+/// The exposures of a person: of each experiment the first of any of its visitors that did not withdraw.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn of_person(conn: &Connection, person: PersonNo) -> Result<Exposures, StoreError> {
+    const READ: &str = "SELECT e.experiment, e.arm, e.at, e.mixed FROM visitors v
+        JOIN exposures e ON e.visitor = v.row WHERE v.person = ?1 AND v.withdrawn IS NULL";
+    let mut statement = conn.prepare_cached(READ)?;
+    Ok(statement.query_map([person.0], exposure)?.collect::<Result<_, _>>()?)
+}
+
+/// Keeps those of a visitor's new facts that are one of the names which its tenant's experiments count; gives whether there
+/// were any. Each comes with its time: its receipt, or when it happened where the admin side tells of it later.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn keep_conversions<'f>(
+    conn: &Connection,
+    names: &BTreeSet<String>,
+    words: &Vocabulary,
+    visitor: i64,
+    facts: impl Iterator<Item = (Millis, &'f Fact)>,
+) -> Result<bool, StoreError> {
+    const PUT: &str =
+        "INSERT OR REPLACE INTO conversions (visitor, received, id, name, value) VALUES (?1, ?2, ?3, ?4, ?5)";
+    // Of each name the newest are kept, whichever came first: what one experiment counts pushes no other's out.
+    const BOUND: &str =
+        "DELETE FROM conversions WHERE visitor = ?1 AND name = ?3 AND (received, id) <= (SELECT received, id
+        FROM conversions WHERE visitor = ?1 AND name = ?3 ORDER BY received DESC, id DESC LIMIT 1 OFFSET ?2)";
+    if names.is_empty() {
+        return Ok(false);
+    }
+    let mut came: BTreeSet<&str> = BTreeSet::new();
+    for (at, fact) in facts {
+        let Some((id, name, value)) = conversion(words, fact).filter(|(_, name, _)| names.contains(*name)) else {
+            continue;
+        };
+        conn.prepare_cached(PUT)?.execute((visitor, signed(at), id.cast_signed(), name, value))?;
+        came.insert(name);
+    }
+    for name in &came {
+        conn.prepare_cached(BOUND)?.execute((visitor, signed(limits::CONVERSIONS as u64), name))?;
+    }
+    Ok(!came.is_empty())
+}
+
+/// By which number and name a fact could be a conversion, and what it is worth. The same done with one placed ad, or one order
+/// bought, under two of a person's visitors has one number.
+fn conversion<'f>(words: &'f Vocabulary, fact: &'f Fact) -> Option<(u64, &'f str, Micros)> {
+    match &fact.what {
+        What::Track { name, value, order, .. } => {
+            let number = order.map_or_else(|| fact.id.short(), |order| order.0);
+            Some((number, name, value.unwrap_or(0)))
+        }
+        What::Action { insertion, verb, .. } => {
+            Some((insertion.short().wrapping_add(verb.0.into()), words.name_of(*verb)?, 0))
+        }
+        _ => None,
+    }
+}
+
+/// A visitor's conversions received before a time go. The sums keep what they came to until its person changes again.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn trim(conn: &Connection, visitor: i64, before: Millis) -> Result<(), StoreError> {
+    const DROP: &str = "DELETE FROM conversions WHERE visitor = ?1 AND received < ?2";
+    conn.prepare_cached(DROP)?.execute((visitor, signed(before)))?;
+    Ok(())
+}
+
+/// Drops all of a visitor's.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn drop_all(conn: &Connection, visitor: i64) -> Result<(), StoreError> {
+    conn.prepare_cached("DELETE FROM exposures WHERE visitor = ?1")?.execute([visitor])?;
+    conn.prepare_cached("DELETE FROM conversions WHERE visitor = ?1")?.execute([visitor])?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

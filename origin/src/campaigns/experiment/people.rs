@@ -1,0 +1,385 @@
+//! One row a person and experiment, and the sums over them. What a person adds to the sums is computed anew from its
+//! visitors whenever one of them or the membership changes; the old row is taken out of the sums and the new one put in. So
+//! a merge makes one recipient of two, and an unlink two of one, at once and exactly.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use causeway_shared::experiment::Exposure;
+use causeway_shared::ids::{Micros, Millis};
+use causeway_shared::limits;
+use causeway_shared::packed::{self, Packed};
+use causeway_shared::planted::{self, PlantedBug};
+use causeway_shared::time::{DAY_MS, HOUR_MS, HourStamp};
+use rusqlite::{Connection, OptionalExtension as _};
+
+use super::of_person;
+use crate::campaigns::catalogue::Counted;
+use crate::identity::link::Linked;
+use crate::pipeline::group::Group;
+use crate::store::CheckedBytes;
+use crate::store::PersonNo;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::signed;
+use crate::store::unsigned;
+
+/// In the place of an arm's code: people seen in several arms, who are left out of the results, by the arm that they saw
+/// first. The codes of arms are positive, these negative.
+#[must_use]
+pub const fn mixed(first: u8) -> i64 {
+    -1 - first as i64
+}
+
+/// Whether what stands in the place of an arm's code is [`mixed`].
+#[must_use]
+pub const fn is_mixed(arm: i64) -> bool {
+    arm < 0
+}
+
+/// Delays from this number of hours on (30 days) are counted together.
+pub const DELAY_HOURS: u64 = 720;
+
+/// What a person comes to in one experiment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Row {
+    arm: i64,
+    exposed: Millis,
+    converted: Option<Millis>,
+    /// Hours with conversions: how many, and their revenue.
+    pub(super) hours: BTreeMap<HourStamp, (i64, Micros)>,
+}
+
+/// Brings up to date who changed in this group: visitors of whom something was counted, by their rows, and whose people did.
+///
+/// # Errors
+/// [`StoreError`]; then nothing of the group may be kept.
+pub fn refresh(group: &Group<'_>, tested: &[i64], linked: &Linked) -> Result<(), StoreError> {
+    const OF_ROW: &str = "SELECT person FROM visitors WHERE row = ?1";
+    const OF_VISITOR: &str = "SELECT person FROM visitors WHERE tenant = ?1 AND visitor = ?2";
+    let merged = planted::is_active(PlantedBug::AMergeKeepsTwoRecipients);
+    let mut changed: BTreeSet<PersonNo> = if merged { BTreeSet::new() } else { linked.rows.clone() };
+    for row in tested {
+        changed.insert(PersonNo(group.tx.prepare_cached(OF_ROW)?.query_row([row], |row| row.get(0))?));
+    }
+    for (tenant, visitor) in &linked.withdrawn {
+        let place = (tenant.0, visitor.as_bytes());
+        changed
+            .extend(group.tx.prepare_cached(OF_VISITOR)?.query_row(place, |row| row.get(0).map(PersonNo)).optional()?);
+    }
+    changed.into_iter().try_for_each(|person| person_changed(group.tx, &group.counted, person).map(drop))
+}
+
+/// Whether a person comes to something else now.
+pub(super) fn person_changed(conn: &Connection, counted: &Counted, person: PersonNo) -> Result<bool, StoreError> {
+    const TENANT: &str = "SELECT tenant, devices FROM people WHERE person = ?1";
+    const DROP: &str = "DELETE FROM experiment_people WHERE person = ?1 AND experiment = ?2";
+    const PUT: &str = "INSERT OR REPLACE INTO experiment_people
+        (person, experiment, tenant, arm, exposed, converted, hours) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    let before = stored(conn, person)?;
+    let row = |row: &rusqlite::Row<'_>| Ok((TenantNo(row.get(0)?), row.get::<_, u32>(1)?));
+    let found = conn.prepare_cached(TENANT)?.query_row([person.0], row).optional()?;
+    let tenant = found.map(|(tenant, _)| tenant);
+    if tenant.is_some_and(|tenant| counted.is_unreadable(tenant)) {
+        // What counts is unknown: the job `rollup` computes the row when it can be read.
+        return Ok(false);
+    }
+    let after = match found {
+        // So many browsers are nobody's: a shared login, whose arms say nothing about a person.
+        Some((tenant, devices)) if devices <= limits::CROWD => computed(conn, &counted.of(tenant).of, person)?,
+        _ => BTreeMap::new(),
+    };
+    for ((tenant, experiment), row) in &before {
+        if after.get(experiment) != Some(row) {
+            add(conn, *tenant, *experiment, row, -1)?;
+            conn.prepare_cached(DROP)?.execute((person.0, experiment))?;
+        }
+    }
+    let Some(tenant) = tenant else { return Ok(!before.is_empty()) };
+    let same = |(experiment, row): &(&u32, &Row)| before.get(&(tenant, **experiment)) == Some(row);
+    let is_changed = before.len() != after.len() || !after.iter().all(|of| same(&of));
+    for (experiment, row) in &after {
+        if !same(&(experiment, row)) {
+            add(conn, tenant, *experiment, row, 1)?;
+            let Row { arm, exposed, converted, hours } = row;
+            let converted = converted.map(signed);
+            let values = (person.0, experiment, tenant.0, arm, signed(*exposed), converted, CheckedBytes(pack(hours)));
+            conn.prepare_cached(PUT)?.execute(values)?;
+        }
+    }
+    Ok(is_changed)
+}
+
+/// What a person came to, by tenant and experiment.
+pub(super) fn stored(conn: &Connection, person: PersonNo) -> Result<BTreeMap<(TenantNo, u32), Row>, StoreError> {
+    const READ: &str =
+        "SELECT tenant, experiment, arm, exposed, converted, hours FROM experiment_people WHERE person = ?1";
+    let mut statement = conn.prepare_cached(READ)?;
+    let mut rows = statement.query([person.0])?;
+    let mut found = BTreeMap::new();
+    while let Some(row) = rows.next()? {
+        let (place, of) = row_of(row)?;
+        found.insert(place, of);
+    }
+    Ok(found)
+}
+
+/// Shows all people's rows.
+pub(super) fn each(
+    conn: &Connection,
+    mut each: impl FnMut((TenantNo, u32), &Row) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    const READ: &str = "SELECT tenant, experiment, arm, exposed, converted, hours FROM experiment_people";
+    let mut statement = conn.prepare(READ)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let (place, of) = row_of(row)?;
+        each(place, &of)?;
+    }
+    Ok(())
+}
+
+fn row_of(row: &rusqlite::Row<'_>) -> Result<((TenantNo, u32), Row), StoreError> {
+    // They are computed anew as its person's facts come; a `rollup` puts the sums right.
+    let hours = CheckedBytes::open_column(row.get_ref(5)?).ok().and_then(unpack).unwrap_or_else(|| {
+        tracing::error!("a person's conversions cannot be read, and are counted anew");
+        BTreeMap::new()
+    });
+    let converted: Option<i64> = row.get(4)?;
+    let exposed = unsigned(row.get(3)?);
+    let of = Row { arm: row.get(2)?, exposed, converted: converted.map(unsigned), hours };
+    Ok(((TenantNo(row.get(0)?), row.get(1)?), of))
+}
+
+/// What the person's visitors come to, by what each experiment counts. What was done with one placed ad counts once a UTC
+/// day, as all actions do.
+fn computed(
+    conn: &Connection,
+    counted: &BTreeMap<u32, String>,
+    person: PersonNo,
+) -> Result<BTreeMap<u32, Row>, StoreError> {
+    const READ: &str =
+        "SELECT c.received, c.name, c.value, c.id FROM visitors v JOIN conversions c ON c.visitor = v.row
+        WHERE v.person = ?1 AND v.withdrawn IS NULL AND c.received >= ?2 ORDER BY c.received";
+    let exposures = of_person(conn, person)?;
+    let Some(first) = exposures.iter().map(|(_, exposure)| exposure.at).min() else { return Ok(BTreeMap::new()) };
+    let row = |Exposure { arm, at, mixed: is_in_several }| Row {
+        arm: if is_in_several { mixed(arm) } else { i64::from(arm) },
+        exposed: at,
+        converted: None,
+        hours: BTreeMap::new(),
+    };
+    let mut found: BTreeMap<u32, Row> = exposures.iter().map(|(code, exposure)| (code, row(exposure))).collect();
+    let mut statement = conn.prepare_cached(READ)?;
+    let mut conversions = statement.query((person.0, signed(first)))?;
+    let mut seen = BTreeSet::new();
+    while let Some(conversion) = conversions.next()? {
+        let (received, name): (Millis, String) = (unsigned(conversion.get(0)?), conversion.get(1)?);
+        let value: Micros = conversion.get(2)?;
+        let once = (conversion.get::<_, i64>(3)?, received / DAY_MS);
+        let counting = |(code, row): &(&u32, &mut Row)| {
+            let counts = counted.get(code).is_some_and(|of| *of == name);
+            counts && !is_mixed(row.arm) && received >= row.exposed && seen.insert((**code, once))
+        };
+        for (_, row) in found.iter_mut().filter(counting) {
+            row.converted = Some(row.converted.map_or(received, |there| there.min(received)));
+            let (count, revenue) = row.hours.entry(HourStamp::at(received)).or_default();
+            (*count, *revenue) = (*count + 1, revenue.saturating_add(value));
+        }
+    }
+    Ok(found)
+}
+
+/// What is added up by hour, in the order of the columns of `experiment_hours`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sums {
+    /// People exposed first in the hour: its cohort.
+    pub exposed: i64,
+    /// Of the cohort those who converted, whenever.
+    pub cohort_converted: i64,
+    /// Their conversions.
+    pub cohort_conversions: i64,
+    /// And the revenue of these.
+    pub cohort_revenue: Micros,
+    /// People whose first conversion was in the hour.
+    pub converted: i64,
+    /// Conversions in the hour.
+    pub conversions: i64,
+    /// And their revenue.
+    pub revenue: Micros,
+}
+
+impl Sums {
+    /// With another's added, or, with a sign of -1, taken out. Wraps rather than ends at the bound: what went in comes out,
+    /// also where revenues are absurd.
+    #[must_use]
+    pub fn plus(self, sign: i64, other: Self) -> Self {
+        let plus = |a: i64, b: i64| a.wrapping_add(b.wrapping_mul(sign));
+        Self {
+            exposed: plus(self.exposed, other.exposed),
+            cohort_converted: plus(self.cohort_converted, other.cohort_converted),
+            cohort_conversions: plus(self.cohort_conversions, other.cohort_conversions),
+            cohort_revenue: plus(self.cohort_revenue, other.cohort_revenue),
+            converted: plus(self.converted, other.converted),
+            conversions: plus(self.conversions, other.conversions),
+            revenue: plus(self.revenue, other.revenue),
+        }
+    }
+}
+
+/// Puts a person's row into the sums, or takes it out.
+fn add(conn: &Connection, tenant: TenantNo, experiment: u32, row: &Row, sign: i64) -> Result<(), StoreError> {
+    let (hours, delay) = row.adds(tenant, experiment);
+    hours.into_iter().try_for_each(|(place, sums)| add_hour(conn, place, sums, sign))?;
+    delay.map_or(Ok(()), |delay| add_delay(conn, delay, sign))
+}
+
+/// Where sums lie: tenant, experiment, arm, hour.
+pub(super) type Place = (i64, u32, i64, u32);
+/// Where people are counted by how long they took: tenant, experiment, hour of the first exposure, hours.
+pub(super) type Delay = (i64, u32, u32, i64);
+
+impl Row {
+    /// What a person adds to the sums.
+    pub(super) fn adds(&self, TenantNo(tenant): TenantNo, experiment: u32) -> (BTreeMap<Place, Sums>, Option<Delay>) {
+        let mut hours: BTreeMap<HourStamp, Sums> = BTreeMap::new();
+        for (hour, (conversions, revenue)) in &self.hours {
+            hours.insert(*hour, Sums { conversions: *conversions, revenue: *revenue, ..Sums::default() });
+        }
+        let exposed = HourStamp::at(self.exposed);
+        let cohort = hours.entry(exposed).or_default();
+        cohort.exposed = 1;
+        cohort.cohort_converted = i64::from(self.converted.is_some());
+        cohort.cohort_conversions = self.hours.values().map(|(count, _)| count).sum();
+        cohort.cohort_revenue = self.hours.values().fold(0, |sum: Micros, (_, revenue)| sum.wrapping_add(*revenue));
+        let delay = self.converted.map(|at| {
+            hours.entry(HourStamp::at(at)).or_default().converted = 1;
+            let delay = (at.saturating_sub(self.exposed) / HOUR_MS).min(DELAY_HOURS);
+            (tenant, experiment, exposed.0, signed(delay))
+        });
+        let places = hours.into_iter().map(|(HourStamp(hour), sums)| ((tenant, experiment, self.arm, hour), sums));
+        (places.collect(), delay)
+    }
+}
+
+/// Adds to the sums of an hour; one that nobody adds to any more goes.
+pub(super) fn add_hour(conn: &Connection, place: Place, sums: Sums, sign: i64) -> Result<(), StoreError> {
+    const READ: &str = "SELECT exposed, cohort_converted, cohort_conversions, cohort_revenue, converted, conversions,
+        revenue FROM experiment_hours WHERE tenant = ?1 AND experiment = ?2 AND arm = ?3 AND hour = ?4";
+    const PUT: &str =
+        "INSERT OR REPLACE INTO experiment_hours (tenant, experiment, arm, hour, exposed, cohort_converted,
+        cohort_conversions, cohort_revenue, converted, conversions, revenue)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+    const DROP: &str = "DELETE FROM experiment_hours WHERE tenant = ?1 AND experiment = ?2 AND arm = ?3 AND hour = ?4";
+    let before = conn.prepare_cached(READ)?.query_row(place, sums_of).optional()?.unwrap_or_default();
+    let after = before.plus(sign, sums);
+    if after == Sums::default() {
+        conn.prepare_cached(DROP)?.execute(place)?;
+        return Ok(());
+    }
+    let ((tenant, experiment, arm, hour), of) = (place, after);
+    conn.prepare_cached(PUT)?.execute((
+        tenant,
+        experiment,
+        arm,
+        hour,
+        of.exposed,
+        of.cohort_converted,
+        of.cohort_conversions,
+        of.cohort_revenue,
+        of.converted,
+        of.conversions,
+        of.revenue,
+    ))?;
+    Ok(())
+}
+
+fn sums_of(row: &rusqlite::Row<'_>) -> rusqlite::Result<Sums> {
+    Ok(Sums {
+        exposed: row.get(0)?,
+        cohort_converted: row.get(1)?,
+        cohort_conversions: row.get(2)?,
+        cohort_revenue: row.get(3)?,
+        converted: row.get(4)?,
+        conversions: row.get(5)?,
+        revenue: row.get(6)?,
+    })
+}
+
+/// The sums of an experiment: by arm, [`mixed`] ones among them, and hour.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn sums(
+    conn: &Connection,
+    tenant: TenantNo,
+    experiment: u32,
+) -> Result<BTreeMap<i64, BTreeMap<HourStamp, Sums>>, StoreError> {
+    const READ: &str = "SELECT exposed, cohort_converted, cohort_conversions, cohort_revenue, converted, conversions,
+        revenue, arm, hour FROM experiment_hours WHERE tenant = ?1 AND experiment = ?2";
+    let mut statement = conn.prepare_cached(READ)?;
+    let mut rows = statement.query((tenant.0, experiment))?;
+    let mut found: BTreeMap<i64, BTreeMap<HourStamp, Sums>> = BTreeMap::new();
+    while let Some(row) = rows.next()? {
+        found.entry(row.get(7)?).or_default().insert(HourStamp(row.get(8)?), sums_of(row)?);
+    }
+    Ok(found)
+}
+
+/// Shows all sums.
+pub(super) fn each_sum(conn: &Connection, mut each: impl FnMut(Place, Sums)) -> Result<(), StoreError> {
+    const READ: &str = "SELECT exposed, cohort_converted, cohort_conversions, cohort_revenue, converted, conversions,
+        revenue, tenant, experiment, arm, hour FROM experiment_hours";
+    let mut statement = conn.prepare(READ)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        each((row.get(7)?, row.get(8)?, row.get(9)?, row.get(10)?), sums_of(row)?);
+    }
+    Ok(())
+}
+
+/// Shows how many people took how long.
+pub(super) fn each_delay(conn: &Connection, mut each: impl FnMut(Delay, i64)) -> Result<(), StoreError> {
+    let mut statement = conn.prepare("SELECT tenant, experiment, hour, delay, people FROM experiment_delays")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        each((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?), row.get(4)?);
+    }
+    Ok(())
+}
+
+/// Adds people to those who took so long.
+pub(super) fn add_delay(conn: &Connection, place: Delay, people: i64) -> Result<(), StoreError> {
+    const ADD: &str =
+        "INSERT INTO experiment_delays (tenant, experiment, hour, delay, people) VALUES (?1, ?2, ?3, ?4, ?5)
+        ON CONFLICT DO UPDATE SET people = people + excluded.people";
+    const DROP: &str = "DELETE FROM experiment_delays
+        WHERE tenant = ?1 AND experiment = ?2 AND hour = ?3 AND delay = ?4 AND people = 0";
+    let (tenant, experiment, hour, delay) = place;
+    conn.prepare_cached(ADD)?.execute((tenant, experiment, hour, delay, people))?;
+    conn.prepare_cached(DROP)?.execute(place)?;
+    Ok(())
+}
+
+/// Of each hour its distance from the one before, the conversions, the revenue.
+fn pack(hours: &BTreeMap<HourStamp, (i64, Micros)>) -> Vec<u8> {
+    let mut to = Vec::new();
+    let mut before = 0;
+    for (HourStamp(hour), (count, revenue)) in hours {
+        packed::put(&mut to, u64::from(hour - before));
+        packed::put(&mut to, unsigned(*count));
+        packed::put_signed(&mut to, *revenue);
+        before = *hour;
+    }
+    to
+}
+
+fn unpack(bytes: &[u8]) -> Option<BTreeMap<HourStamp, (i64, Micros)>> {
+    let mut from = Packed(bytes);
+    let mut hours = BTreeMap::new();
+    let mut hour = 0_u32;
+    while !from.is_empty() {
+        hour = hour.checked_add(u32::try_from(from.number()?).ok()?)?;
+        hours.insert(HourStamp(hour), (i64::try_from(from.number()?).ok()?, from.signed()?));
+    }
+    Some(hours)
+}

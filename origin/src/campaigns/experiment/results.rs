@@ -1,0 +1,416 @@
+//! What an experiment came to, read from the sums, as JSON for the admin side and the command line.
+
+use std::collections::BTreeMap;
+
+use causeway_shared::experiment::Experiment;
+use causeway_shared::ids::{Micros, Millis};
+use causeway_shared::time::HourStamp;
+use rusqlite::Connection;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::bandit::{self, ArmState, Due};
+use super::people::{self, Sums};
+use super::statistics::{self, Rate};
+use crate::campaigns::catalogue;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::signed;
+use crate::store::tenants::Known;
+use crate::store::unsigned;
+
+/// Hours shown one by one, the newest; days are all shown.
+const HOURS: u32 = 168;
+
+/// How long people take is asked of those first exposed within so many hours: three times the longest delay there is, and a
+/// minute's steering does not take longer with each year.
+const ASKED_HOURS: u64 = 3 * people::DELAY_HOURS;
+
+/// What is read of one experiment: the sums of each arm by hour.
+struct Read {
+    arms: BTreeMap<i64, BTreeMap<HourStamp, Sums>>,
+    due: Due,
+    now: HourStamp,
+}
+
+/// Everything known of an experiment of the tenant's current catalogue, or else as the last version had it that had it;
+/// `None` where none has one of that id.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn show(conn: &Connection, tenant: &Known, id: &str, now: Millis) -> Result<Option<Value>, StoreError> {
+    let Some((experiment, dropped)) = find(conn, tenant.no, id)? else { return Ok(None) };
+    let experiment = &experiment;
+    let read = Read::of(conn, tenant.no, experiment, now)?;
+    let control = experiment.arms.iter().find(|arm| arm.control).map(|arm| read.rate(arm.code));
+    let states = read.states(experiment);
+    let playing: Vec<Rate> = states.iter().filter(|s| !s.control && s.share > 0).map(|s| s.rate).collect();
+    let mut best = bandit::best(&playing).into_iter();
+    let shares = read.shares(experiment);
+    let arms = experiment.arms.iter().zip(&states).zip(&shares).map(|((arm, state), share)| {
+        let sums = read.total(arm.code);
+        let against = control.filter(|_| !arm.control);
+        json!({
+            "arm": arm.id, "code": arm.code, "control": arm.control, "share": arm.share,
+            "share_now": if dropped.is_some() { 0 } else { *share }, "mixed": read.of_arm(people::mixed(arm.code)).exposed,
+            "recipients": sums.exposed, "converted": sums.cohort_converted, "conversions": sums.cohort_conversions,
+            "revenue_micros": sums.cohort_revenue,
+            "rate": statistics::wilson(read.rate(arm.code)),
+            "posterior": statistics::posterior(state.rate),
+            "best": if state.control || state.share == 0 { None } else { best.next() },
+            "difference": against.and_then(|control| statistics::difference(read.rate(arm.code), control)),
+            "uplift": against.and_then(|control| statistics::relative(read.rate(arm.code), control)),
+        })
+    });
+    Ok(Some(json!({
+        "experiment": experiment.id, "code": experiment.code, "tenant": tenant.id.as_str(),
+        "conversion": experiment.conversion, "selection": experiment.selection,
+        "starts_ms": experiment.starts, "ends_ms": experiment.ends, "runs": dropped.is_none() && experiment.runs(now),
+        "dropped_ms": dropped,
+        "arms": arms.collect::<Vec<_>>(),
+        "mixed": read.mixed(),
+        "sample_ratio": shares_since(conn, tenant.no, experiment)?.and_then(|since| read.sample_ratio(experiment, since)),
+        "hours": read.periods(experiment, 1, HOURS),
+        "days": read.periods(experiment, 24, u32::MAX),
+    })))
+}
+
+/// An experiment of a tenant's current catalogue; or one that was dropped from it, as the last version had it, and when that
+/// was replaced.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn find(conn: &Connection, tenant: TenantNo, id: &str) -> Result<Option<(Experiment, Option<Millis>)>, StoreError> {
+    const READ: &str = "SELECT experiments, replaced FROM catalogues WHERE tenant = ?1 AND replaced IS NOT NULL
+        ORDER BY replaced DESC, version DESC";
+    let has_id = |experiment: &&Experiment| experiment.id == id;
+    if let Some(current) = catalogue::experiments_of_tenant(conn, tenant)?.iter().find(has_id) {
+        return Ok(Some((current.clone(), None)));
+    }
+    let mut statement = conn.prepare_cached(READ)?;
+    let mut rows = statement.query([tenant.0])?;
+    while let Some(row) = rows.next()? {
+        let all = catalogue::experiments_of(&row.get::<_, String>(0)?)?;
+        if let Some(dropped) = all.iter().find(has_id) {
+            return Ok(Some((dropped.clone(), Some(unsigned(row.get(1)?)))));
+        }
+    }
+    Ok(None)
+}
+
+/// The shares of a running experiment's arms from now on, by their codes: those of its file, or as selection chooses them.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn shares(
+    conn: &Connection,
+    tenant: TenantNo,
+    of: &Experiment,
+    now: Millis,
+) -> Result<BTreeMap<u8, u32>, StoreError> {
+    let shares = Read::of(conn, tenant, of, now)?.shares(of);
+    Ok(of.arms.iter().map(|arm| arm.code).zip(shares).collect())
+}
+
+/// The first whole hour in which everybody was dealt by the shares that the experiment's file has now: at the edge the second
+/// after they were changed last. A send deals when it draws, and goes on telling by that. `None` once it has more room than
+/// at any time before: of who was outside of it before, and comes again, each arm gets what it gained, not what its share says.
+fn shares_since(conn: &Connection, tenant: TenantNo, of: &Experiment) -> Result<Option<HourStamp>, StoreError> {
+    const READ: &str = "SELECT experiments, replaced FROM catalogues WHERE tenant = ?1 AND replaced IS NOT NULL";
+    // The last told; there may be fewer, as who was erased is none.
+    const TOLD: &str = "SELECT ifnull(max(at), 0) FROM sends s CROSS JOIN send_people p ON p.send = s.send
+        AND p.place BETWEEN s.next - 1000 AND s.next - 1 WHERE s.tenant = ?1 AND s.experiment = ?2 AND s.asked < ?3";
+    let dealt = |of: &Experiment| {
+        (of.selection, of.arms.iter().map(|arm| (arm.code, (arm.share, arm.control))).collect::<BTreeMap<_, _>>())
+    };
+    let room = |of: &Experiment| of.arms.iter().map(|arm| arm.share).sum::<u32>();
+    let mut statement = conn.prepare_cached(READ)?;
+    let mut rows = statement.query([tenant.0])?;
+    let mut changed = None;
+    while let Some(row) = rows.next()? {
+        let replaced = row.get::<_, i64>(1)?;
+        let before = catalogue::experiments_of(&row.get::<_, String>(0)?)?;
+        for before in before.iter().filter(|before| before.code == of.code && dealt(before) != dealt(of)) {
+            if room(before) < room(of) && before.starts < unsigned(replaced) {
+                return Ok(None);
+            }
+            changed = changed.max(Some(replaced));
+        }
+    }
+    let Some(changed) = changed else { return Ok(Some(HourStamp(0))) };
+    let told: i64 = conn.prepare_cached(TOLD)?.query_row((tenant.0, &of.id, changed), |row| row.get(0))?;
+    Ok(Some(HourStamp(HourStamp::at(unsigned(told.max(changed))).0 + 2)))
+}
+
+/// One arm in one hour or day.
+#[derive(Serialize)]
+struct Period<'a> {
+    start_ms: Millis,
+    arm: &'a str,
+    /// People exposed first in it, and what they came to, whenever.
+    exposed: i64,
+    cohort_converted: i64,
+    cohort_conversions: i64,
+    cohort_revenue_micros: Micros,
+    /// What happened in it.
+    converted: i64,
+    conversions: i64,
+    revenue_micros: Micros,
+}
+
+impl Read {
+    fn of(conn: &Connection, tenant: TenantNo, experiment: &Experiment, now: Millis) -> Result<Self, StoreError> {
+        const DELAYS: &str = "SELECT hour, delay, people FROM experiment_delays
+            WHERE tenant = ?1 AND experiment = ?2 AND hour > ?3";
+        let arms = people::sums(conn, tenant, experiment.code)?;
+        let now = HourStamp::at(now);
+        let mut statement = conn.prepare_cached(DELAYS)?;
+        let from = signed(u64::from(now.0).saturating_sub(ASKED_HOURS));
+        let delays = statement.query_map((tenant.0, experiment.code, from), |row| {
+            let hour: u32 = row.get(0)?;
+            Ok((u64::from(now.0.saturating_sub(hour)), unsigned(row.get(1)?), unsigned(row.get(2)?)))
+        })?;
+        Ok(Self { arms, due: Due::new(&delays.collect::<Result<Vec<_>, _>>()?), now })
+    }
+
+    fn of_arm(&self, arm: i64) -> Sums {
+        self.arms.get(&arm).into_iter().flatten().fold(Sums::default(), |sum, (_, sums)| sum.plus(1, *sums))
+    }
+
+    fn total(&self, arm: u8) -> Sums {
+        self.of_arm(arm.into())
+    }
+
+    /// People who saw several arms.
+    fn mixed(&self) -> i64 {
+        let arms = self.arms.keys().filter(|arm| people::is_mixed(**arm));
+        arms.map(|arm| self.of_arm(*arm).exposed).sum()
+    }
+
+    fn rate(&self, arm: u8) -> Rate {
+        let sums = self.total(arm);
+        Rate::new(unsigned(sums.cohort_converted), unsigned(sums.exposed))
+    }
+
+    fn states(&self, experiment: &Experiment) -> Vec<ArmState> {
+        let state = |arm: &causeway_shared::experiment::Arm| {
+            let hours = self.arms.get(&i64::from(arm.code)).into_iter().flatten();
+            let cohort = |(hour, sums): (&HourStamp, &Sums)| {
+                let age = u64::from(self.now.0.saturating_sub(hour.0));
+                (age, unsigned(sums.exposed), unsigned(sums.cohort_converted))
+            };
+            ArmState { share: arm.share, control: arm.control, rate: self.due.effective(hours.map(cohort)) }
+        };
+        experiment.arms.iter().map(state).collect()
+    }
+
+    fn shares(&self, experiment: &Experiment) -> Vec<u32> {
+        if experiment.selection {
+            return bandit::shares(&self.states(experiment), &bandit::Options::default());
+        }
+        experiment.arms.iter().map(|arm| arm.share).collect()
+    }
+
+    /// Of those exposed since an hour, by the arm that they saw first, mixed people too: before it traffic was dealt by other shares. Where selection moves it between the arms,
+    /// what the control got is compared with what the others got together.
+    fn sample_ratio(&self, experiment: &Experiment, since: HourStamp) -> Option<statistics::Ratio> {
+        let exposed = |arm: u8| {
+            let arms = [i64::from(arm), people::mixed(arm)].into_iter().filter_map(|arm| self.arms.get(&arm));
+            let hours = arms.flatten().filter(|(hour, _)| **hour >= since);
+            hours.map(|(_, sums)| unsigned(sums.exposed)).sum::<u64>()
+        };
+        // Once shares were changed, who is exposed in an arm without one was dealt to it before, and sees it again.
+        let arms = experiment.arms.iter().filter(|arm| arm.share > 0 || since == HourStamp(0));
+        let group = |arm: &causeway_shared::experiment::Arm| (exposed(arm.code), arm.share);
+        if !experiment.selection {
+            return statistics::sample_ratio(&arms.map(group).collect::<Vec<_>>());
+        }
+        let together = |control: bool| {
+            let arms = arms.clone().filter(|arm| arm.control == control).map(group);
+            arms.fold((0, 0), |sum, (people, share)| (sum.0 + people, sum.1 + share))
+        };
+        statistics::sample_ratio(&[together(true), together(false)])
+    }
+
+    /// The arms' sums by so many hours, the newest `most` of those hours, in order.
+    fn periods<'a>(&self, experiment: &'a Experiment, hours: u32, most: u32) -> Vec<Period<'a>> {
+        let from = self.now.0.saturating_add(1).saturating_sub(most);
+        let mut found: BTreeMap<(u32, u8), (&str, Sums)> = BTreeMap::new();
+        for arm in &experiment.arms {
+            for (hour, sums) in self.arms.get(&i64::from(arm.code)).into_iter().flatten().filter(|(h, _)| h.0 >= from) {
+                let there = found.entry((hour.0 - hour.0 % hours, arm.code)).or_insert((&arm.id, Sums::default()));
+                there.1 = there.1.plus(1, *sums);
+            }
+        }
+        let period = |((start, _), (arm, of)): ((u32, u8), (&'a str, Sums))| Period {
+            start_ms: HourStamp(start).start_ms(),
+            arm,
+            exposed: of.exposed,
+            cohort_converted: of.cohort_converted,
+            cohort_conversions: of.cohort_conversions,
+            cohort_revenue_micros: of.cohort_revenue,
+            converted: of.converted,
+            conversions: of.conversions,
+            revenue_micros: of.revenue,
+        };
+        found.into_iter().map(period).collect()
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod simulation;
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::testing::{NOW, Origin, exposure, purchase, visitor, withdrawal};
+
+    const HOUR: Millis = 3_600_000;
+
+    fn apply(origin: &mut Origin, shares: [u32; 2]) {
+        let arm = |(id, code, share): (&str, u8, u32)| json!({ "id": id, "code": code, "share": share });
+        let [a, b] = shares;
+        let document = json!({ "experiment": [{ "id": "e", "code": 4, "starts": 0, "arm": [arm(("a", 1, a)), arm(("b", 2, b))] }] });
+        apply_document(origin, document);
+    }
+
+    fn apply_document(origin: &mut Origin, document: Value) {
+        let (tenant, given) = (origin.tenant("demo").clone(), origin.given());
+        catalogue::apply(&mut origin.conn, &origin.rules, given, &tenant, document, "tests").unwrap();
+    }
+
+    /// Exposes so many more people to an arm.
+    fn expose(origin: &mut Origin, people: std::ops::Range<u32>, arm: u8) {
+        let facts: Vec<_> = people.map(|n| exposure(visitor(n), n, origin.now, 4, arm)).collect();
+        origin.send("demo", &facts);
+    }
+
+    fn mismatch(origin: &Origin) -> Value {
+        show(&origin.conn, origin.tenant("demo"), "e", origin.now).unwrap().unwrap()["sample_ratio"]["mismatch"].clone()
+    }
+
+    #[test]
+    fn s4_06_traffic_is_compared_with_the_shares_that_it_was_dealt_by() {
+        let mut origin = Origin::new();
+        apply(&mut origin, [5_000, 5_000]);
+        expose(&mut origin, 0..100, 1);
+        expose(&mut origin, 100..200, 2);
+        assert_eq!(mismatch(&origin), json!(false));
+        origin.now = NOW + HOUR;
+        apply(&mut origin, [1_000, 9_000]);
+        assert_eq!(mismatch(&origin), Value::Null, "nobody was dealt by these yet");
+        origin.now = NOW + 4 * HOUR;
+        expose(&mut origin, 200..210, 1);
+        expose(&mut origin, 210..300, 2);
+        assert_eq!(mismatch(&origin), json!(false));
+        expose(&mut origin, 300..340, 1);
+        assert_eq!(mismatch(&origin), json!(true));
+        // An arm that is out of the test gets nobody.
+        origin.now = NOW + 8 * HOUR;
+        apply(&mut origin, [0, 10_000]);
+        origin.now = NOW + 12 * HOUR;
+        expose(&mut origin, 340..400, 2);
+        assert_eq!(mismatch(&origin), Value::Null);
+        // Nor anybody dealt to it before: with the first browser withdrawn, the person's first time in it is that of another.
+        let logins = [0, 500].map(|n| origin.login(visitor(n), 9, origin.now, "ann"));
+        origin.send("demo", &logins);
+        expose(&mut origin, 500..501, 1);
+        let withdrawn = withdrawal(visitor(0), origin.now);
+        origin.send("demo", &[withdrawn]);
+        assert_eq!(mismatch(&origin), Value::Null);
+    }
+
+    #[test]
+    fn results_of_an_experiment_that_was_dropped_from_the_catalogue_stay_readable() {
+        let mut origin = Origin::new();
+        apply(&mut origin, [5_000, 5_000]);
+        expose(&mut origin, 0..30, 1);
+        expose(&mut origin, 30..60, 2);
+        let show = |origin: &Origin, id: &str| show(&origin.conn, origin.tenant("demo"), id, origin.now).unwrap();
+        let before = show(&origin, "e").unwrap();
+        let dropped = NOW + HOUR;
+        origin.now = dropped;
+        apply_document(&mut origin, json!({}));
+        origin.now = NOW + 2 * HOUR;
+        let bought = purchase(visitor(7), 900, origin.now, 5_000_000);
+        origin.send("demo", &[bought]);
+        let after = show(&origin, "e").unwrap();
+        assert_eq!([&before["runs"], &after["runs"]], [&json!(true), &json!(false)]);
+        assert_eq!([&before["dropped_ms"], &after["dropped_ms"]], [&Value::Null, &json!(dropped)]);
+        let of = |shown: &Value, key: &str| [0, 1].map(|arm| shown["arms"][arm][key].clone());
+        assert_eq!(of(&after, "recipients"), of(&before, "recipients"));
+        assert_eq!(of(&after, "arm"), [json!("a"), json!("b")]);
+        assert_eq!(of(&after, "share_now"), [json!(0), json!(0)]);
+        assert_eq!(of(&after, "converted"), [json!(1), json!(0)], "conversions still count");
+        assert_eq!(show(&origin, "f"), None);
+    }
+
+    #[test]
+    fn who_is_mixed_counts_in_the_split_by_the_arm_seen_first() {
+        let mut origin = Origin::new();
+        apply(&mut origin, [9_000, 1_000]);
+        expose(&mut origin, 0..890, 1);
+        expose(&mut origin, 900..990, 2);
+        // Twenty people on two browsers: nine of ten saw the first arm first, and none of them is a recipient.
+        let logins = |n: u32, who: &str| [n, n + 1_000].map(|n| (n, who.to_owned()));
+        for n in 2_000..2_020_u32 {
+            let (first, second) = if n % 10 == 0 { (2, 1) } else { (1, 2) };
+            expose(&mut origin, n..n + 1, first);
+            origin.now += 1;
+            expose(&mut origin, n + 1_000..n + 1_001, second);
+            let both = logins(n, &format!("who-{n}")).map(|(n, who)| origin.login(visitor(n), 9, origin.now, &who));
+            origin.send("demo", &both);
+        }
+        let shown = show(&origin.conn, origin.tenant("demo"), "e", origin.now).unwrap().unwrap();
+        assert_eq!(shown["mixed"], json!(20));
+        assert_eq!([0, 1].map(|arm| shown["arms"][arm]["recipients"].clone()), [json!(890), json!(90)]);
+        assert_eq!([0, 1].map(|arm| shown["arms"][arm]["mixed"].clone()), [json!(18), json!(2)]);
+        // 908 and 92 of 1,000 people.
+        let found = shown["sample_ratio"]["chi_square"].as_f64().unwrap();
+        assert!((found - 64.0 / 900.0 - 64.0 / 100.0).abs() < 1e-9, "{found}");
+    }
+
+    #[test]
+    fn s4_06_once_more_are_let_in_traffic_is_compared_with_no_share() {
+        let mut origin = Origin::new();
+        apply(&mut origin, [500, 500]);
+        origin.now = NOW + HOUR;
+        apply(&mut origin, [5_000, 5_000]);
+        origin.now = NOW + 4 * HOUR;
+        // Of the buckets that were outside the first arm gained 4,000, and the second 5,000.
+        expose(&mut origin, 0..444, 1);
+        expose(&mut origin, 444..1_000, 2);
+        assert_eq!(mismatch(&origin), Value::Null);
+        apply(&mut origin, [2_500, 2_500]);
+        origin.now = NOW + 8 * HOUR;
+        expose(&mut origin, 1_000..1_100, 1);
+        assert_eq!(mismatch(&origin), Value::Null, "it had less");
+    }
+
+    #[test]
+    fn s4_06_whom_a_send_told_by_the_shares_of_its_draw_is_not_compared_with_others() {
+        const SEND: &str =
+            "INSERT INTO sends (send, tenant, name, filter, count, experiment, webhook, per_second, random, asked,
+            due, chosen, next) VALUES (1, ?1, 'may', '{}', 200, 'e', 0, 1, 7, ?2, ?2, 200, 200)";
+        const TOLD: &str =
+            "INSERT INTO send_people (send, place, visitor, arm, outcome, at) VALUES (1, 199, ?1, 1, 1, ?2)";
+        let mut origin = Origin::new();
+        let no = origin.tenant("demo").no;
+        apply(&mut origin, [5_000, 5_000]);
+        origin.conn.execute(SEND, (no.0, signed(NOW))).unwrap();
+        origin.now = NOW + HOUR;
+        apply(&mut origin, [1_000, 9_000]);
+        origin.now = NOW + 4 * HOUR;
+        expose(&mut origin, 0..100, 1);
+        expose(&mut origin, 100..200, 2);
+        assert_eq!(mismatch(&origin), json!(true), "nobody said that a send did it");
+        origin.conn.execute(TOLD, (visitor(199).as_bytes(), signed(origin.now))).unwrap();
+        assert_eq!(mismatch(&origin), Value::Null);
+        origin.now = NOW + 8 * HOUR;
+        expose(&mut origin, 200..210, 1);
+        expose(&mut origin, 210..300, 2);
+        assert_eq!(mismatch(&origin), json!(false));
+    }
+}

@@ -1,0 +1,131 @@
+//! The sums of experiments, counted anew from what they add up: people from what their visitors saw and did, sums from the
+//! people. Both are right as long as nobody but this program writes the store.
+
+use std::collections::BTreeMap;
+
+use causeway_shared::ids::Millis;
+use causeway_shared::limits;
+use causeway_shared::time::{DAY_MS, HourStamp};
+use rusqlite::Connection;
+use serde::{Deserialize, Serialize};
+
+use super::people::{self, Delay, Place, Sums};
+use crate::campaigns::catalogue;
+use crate::store::PersonNo;
+use crate::store::StoreError;
+
+/// People compared before anybody is asked whether to go on.
+const STEP: u64 = 10_000;
+
+/// What was counted anew, so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Rolled {
+    /// People looked at.
+    pub people: u64,
+    /// Of them those whose rows were others.
+    pub changed: u64,
+    /// Sums that were others.
+    pub sums: u64,
+}
+
+/// Counts the people after one anew, within a transaction, and gives the last of them; `None` behind the last of all. Who
+/// converted when no single conversion of that time is kept any more stays as it is.
+///
+/// # Errors
+/// [`StoreError`]; then nothing of the transaction may be kept.
+pub fn people(
+    tx: &Connection,
+    after: i64,
+    most: u32,
+    now: Millis,
+    rolled: &mut Rolled,
+) -> Result<Option<i64>, StoreError> {
+    // Of a row that nobody points to any more too.
+    const NEXT: &str = "SELECT person FROM people WHERE person > ?1
+        UNION SELECT person FROM experiment_people WHERE person > ?1 ORDER BY 1 LIMIT ?2";
+    let mut statement = tx.prepare_cached(NEXT)?;
+    let next: Vec<i64> = statement.query_map((after, most), |row| row.get(0))?.collect::<Result<_, _>>()?;
+    let counted = catalogue::counted(tx, &catalogue::experiments(tx)?, now)?;
+    let kept_from = HourStamp::at(now.saturating_sub(limits::CONVERSION_DAYS * DAY_MS));
+    for person in next.iter().copied() {
+        rolled.people += 1;
+        let rows = people::stored(tx, PersonNo(person))?;
+        if rows.values().flat_map(|row| row.hours.keys()).all(|hour| *hour > kept_from)
+            && people::person_changed(tx, &counted, PersonNo(person))?
+        {
+            rolled.changed += 1;
+        }
+    }
+    Ok(next.last().copied())
+}
+
+/// Sums that are not what the people come to, each with what must be added to it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Wrong {
+    hours: BTreeMap<Place, Sums>,
+    delays: BTreeMap<Delay, i64>,
+}
+
+/// Compares all sums with the people, of one moment; `step` is called now and then.
+///
+/// # Errors
+/// [`StoreError`], that of `step` too.
+pub fn wrong(snapshot: &Connection, step: &dyn Fn() -> Result<(), StoreError>) -> Result<Wrong, StoreError> {
+    let (mut wrong, mut seen) = (Wrong::default(), 0_u64);
+    people::each(snapshot, |(tenant, experiment), row| {
+        seen += 1;
+        if seen.is_multiple_of(STEP) {
+            step()?;
+        }
+        let (hours, delay) = row.adds(tenant, experiment);
+        for (place, sums) in hours {
+            let sum = wrong.hours.entry(place).or_default();
+            *sum = sum.plus(1, sums);
+        }
+        if let Some(delay) = delay {
+            *wrong.delays.entry(delay).or_default() += 1;
+        }
+        Ok(())
+    })?;
+    people::each_sum(snapshot, |place, stored| {
+        let sum = wrong.hours.entry(place).or_default();
+        *sum = sum.plus(-1, stored);
+    })?;
+    people::each_delay(snapshot, |delay, stored| *wrong.delays.entry(delay).or_default() -= stored)?;
+    wrong.hours.retain(|_, sums| *sums != Sums::default());
+    wrong.delays.retain(|_, people| *people != 0);
+    Ok(wrong)
+}
+
+impl Wrong {
+    /// How many they are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.hours.len() + self.delays.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Adds what is missing of some sums and takes out what is too much, within a transaction: what people came to meanwhile is
+    /// kept. They are none of these any more. Gives how many they were.
+    ///
+    /// # Errors
+    /// [`StoreError`]; then nothing of the transaction may be kept.
+    pub fn mend(&mut self, tx: &Connection, most: usize) -> Result<u64, StoreError> {
+        let before = self.len();
+        for _ in 0..most {
+            if let Some((place, sums)) = self.hours.pop_first() {
+                people::add_hour(tx, place, sums, 1)?;
+            } else if let Some((place, people)) = self.delays.pop_first() {
+                people::add_delay(tx, place, people)?;
+            } else {
+                break;
+            }
+        }
+        Ok((before - self.len()) as u64)
+    }
+}

@@ -1,0 +1,310 @@
+//! Limited offers at the origin (S4.7): which visitor got which unit of a campaign, as its facts say, and how many people
+//! that are. Units are given at the edge; what is kept here decides nothing but that nobody asks for one any more once
+//! each is somebody's.
+
+use std::collections::BTreeSet;
+
+use causeway_shared::catalogue::Campaign;
+use causeway_shared::fact::{Fact, What};
+use causeway_shared::ids::Millis;
+use causeway_shared::time::{DAY_MINUTES, Minute};
+use causeway_shared::units::{Unit, Units};
+use rusqlite::{Connection, Row};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::campaigns::catalogue;
+use crate::store::Counters;
+use crate::store::PersonNo;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::signed;
+use crate::store::unsigned;
+
+/// How long after a restore nothing counts as given out.
+const ASKED_MINUTES: u32 = 31 * DAY_MINUTES;
+
+/// A campaign that has only so many recipients.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limited {
+    /// Its code.
+    pub campaign: u32,
+    /// Its id.
+    pub id: String,
+    /// How many.
+    pub limit: u32,
+}
+
+impl Limited {
+    /// `None` for a campaign whose recipients have no limit.
+    #[must_use]
+    pub fn of(campaign: &Campaign) -> Option<Self> {
+        let limit = campaign.recipients?.limit;
+        Some(Self { campaign: campaign.code, id: campaign.id.clone(), limit })
+    }
+}
+
+/// Joins new units with those of a visitor's row.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn keep(conn: &Connection, visitor: i64, new: &Units) -> Result<(), StoreError> {
+    const PUT: &str = "INSERT OR REPLACE INTO units (visitor, campaign, number, at) VALUES (?1, ?2, ?3, ?4)";
+    const DROP: &str = "DELETE FROM units WHERE visitor = ?1 AND campaign < ?2";
+    let joined = of_visitor(conn, visitor)?.join(new.clone());
+    for (campaign, Unit { number, at }) in joined.iter() {
+        conn.prepare_cached(PUT)?.execute((visitor, campaign, number, signed(at)))?;
+    }
+    if let Some((oldest, _)) = joined.iter().next() {
+        conn.prepare_cached(DROP)?.execute((visitor, oldest))?;
+    }
+    Ok(())
+}
+
+/// Remembers that units are somebody's: also a second one of a visitor, which counts for nobody.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn keep_given<'f>(
+    conn: &Connection,
+    tenant: TenantNo,
+    facts: impl Iterator<Item = &'f Fact>,
+) -> Result<(), StoreError> {
+    const PUT: &str = "INSERT OR IGNORE INTO units_given (tenant, campaign, number) VALUES (?1, ?2, ?3)";
+    for fact in facts {
+        if let What::Unit { campaign, number } = fact.what {
+            conn.prepare_cached(PUT)?.execute((tenant.0, campaign, number))?;
+        }
+    }
+    Ok(())
+}
+
+fn unit(row: &Row<'_>) -> rusqlite::Result<(u32, Unit)> {
+    Ok((row.get(0)?, Unit { number: row.get(1)?, at: unsigned(row.get(2)?) }))
+}
+
+/// The units of a visitor's row.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn of_visitor(conn: &Connection, visitor: i64) -> Result<Units, StoreError> {
+    const READ: &str = "SELECT campaign, number, at FROM units WHERE visitor = ?1";
+    let mut statement = conn.prepare_cached(READ)?;
+    Ok(statement.query_map([visitor], unit)?.collect::<Result<_, _>>()?)
+}
+
+/// The units of a person: of each campaign the first that any of its visitors got that did not withdraw.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn of_person(conn: &Connection, person: PersonNo) -> Result<Units, StoreError> {
+    const READ: &str = "SELECT u.campaign, u.number, u.at FROM visitors v
+        JOIN units u ON u.visitor = v.row WHERE v.person = ?1 AND v.withdrawn IS NULL";
+    let mut statement = conn.prepare_cached(READ)?;
+    Ok(statement.query_map([person.0], unit)?.collect::<Result<_, _>>()?)
+}
+
+/// Drops those of a visitor. What it got stays given.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn drop_all(conn: &Connection, visitor: i64) -> Result<(), StoreError> {
+    conn.prepare_cached("DELETE FROM units WHERE visitor = ?1")?.execute([visitor])?;
+    Ok(())
+}
+
+/// How many units of a campaign are somebody's, of those that its limit allows.
+fn given(conn: &Connection, tenant: TenantNo, of: &Limited) -> Result<u32, StoreError> {
+    const READ: &str = "SELECT count(*) FROM units_given WHERE tenant = ?1 AND campaign = ?2 AND number < ?3";
+    Ok(conn.prepare_cached(READ)?.query_row((tenant.0, of.campaign, of.limit), |row| row.get(0))?)
+}
+
+/// The codes of those of a tenant's limited campaigns of which every unit is somebody's; none for a while after a restore:
+/// who got a unit since the backup asks, gets the same, and says so.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn given_out(
+    conn: &Connection,
+    tenant: TenantNo,
+    limited: &[Limited],
+    now: Millis,
+) -> Result<BTreeSet<u32>, StoreError> {
+    let mut codes = BTreeSet::new();
+    // The restore's epoch is the minute of it.
+    let restored = Minute(Counters::load(conn)?.version().restore);
+    if Minute::at(now).0 < restored.0.saturating_add(ASKED_MINUTES) {
+        return Ok(codes);
+    }
+    for of in limited {
+        if given(conn, tenant, of)? >= of.limit {
+            codes.insert(of.campaign);
+        }
+    }
+    Ok(codes)
+}
+
+/// The limited offers of a tenant's current catalogue: how many units are somebody's and how many are left, how many
+/// people have one, and how many of those came to have several, as browsers that got theirs before they were known to be
+/// one person's.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn report(conn: &Connection, tenant: TenantNo) -> Result<Vec<Value>, StoreError> {
+    const PEOPLE: &str =
+        "SELECT count(*), coalesce(sum(numbers > 1), 0) FROM (SELECT count(DISTINCT u.number) AS numbers
+        FROM units u CROSS JOIN visitors v ON v.row = u.visitor
+        WHERE v.tenant = ?1 AND u.campaign = ?2 AND v.withdrawn IS NULL GROUP BY v.person)";
+    let row = |of: &Limited| {
+        let given = given(conn, tenant, of)?;
+        let mut statement = conn.prepare_cached(PEOPLE)?;
+        let (people, several): (i64, i64) =
+            statement.query_row((tenant.0, of.campaign), |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(json!({
+            "campaign": of.id, "recipients": of.limit, "given": given, "left": of.limit.saturating_sub(given),
+            "people": people, "with_several": several,
+        }))
+    };
+    catalogue::limited_of_tenant(conn, tenant)?.iter().map(row).collect()
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use causeway_shared::ids::{FactId, VisitorId};
+    use causeway_shared::wire::catalogue::decode_steering;
+    use causeway_shared::{kv, limits};
+
+    use super::*;
+    use crate::testing::{NOW, Origin, fact, snapshot, visitor};
+
+    const CODES: u32 = 2;
+
+    fn got(visitor: VisitorId, n: u32, number: u32) -> Fact {
+        fact(visitor, n, NOW + u64::from(n), What::Unit { campaign: CODES, number })
+    }
+
+    /// A campaign without a limit, and one with.
+    fn apply(origin: &mut Origin, limit: u32) {
+        let document = json!({
+            "advertiser": [{ "id": "shop" }],
+            "campaign": [
+                { "id": "plain", "code": 1, "advertiser": "shop" },
+                { "id": "codes", "code": CODES, "advertiser": "shop", "recipients": { "limit": limit } },
+            ],
+        });
+        let (tenant, given) = (origin.tenant("demo").clone(), origin.given());
+        catalogue::apply(&mut origin.conn, &origin.rules, given, &tenant, document, "tests").unwrap();
+    }
+
+    /// Units given, people who have one, people who have several.
+    fn counts(origin: &Origin) -> [i64; 3] {
+        let report = report(&origin.conn, origin.tenant("demo").no).unwrap();
+        let [of] = &report[..] else { unreachable!("{report:?}") };
+        assert_eq!((of["campaign"].as_str(), of["recipients"].as_i64()), (Some("codes"), Some(3)));
+        assert_eq!(of["left"].as_i64().unwrap(), 3 - of["given"].as_i64().unwrap());
+        ["given", "people", "with_several"].map(|name| of[name].as_i64().unwrap())
+    }
+
+    #[test]
+    fn s4_07_recipients_are_people_after_merges_unlinks_and_erasures() {
+        let mut origin = Origin::new();
+        apply(&mut origin, 3);
+        let (phone, laptop) = (visitor(1), visitor(2));
+        origin.send("demo", &[got(phone, 1, 0), got(laptop, 2, 1), got(phone, 1, 0), got(phone, 3, 0)]);
+        assert_eq!(counts(&origin), [2, 2, 0]);
+        let logins = [origin.login(phone, 10, NOW, "ann"), origin.login(laptop, 11, NOW, "ann")];
+        origin.send("demo", &logins);
+        assert_eq!(counts(&origin), [2, 1, 1], "one person: its first unit is the one that counts");
+        let first = Unit { number: 0, at: NOW + 1 };
+        assert_eq!(origin.person("demo", laptop).units.get(CODES), Some(first));
+        // What a snapshot says of the person is the same.
+        let mut written = BTreeMap::new();
+        origin.settle(&mut written);
+        let mut view = causeway_shared::view::View::default();
+        view.add_snapshot(snapshot(&written, laptop));
+        assert_eq!(view.of(laptop).units().get(CODES), Some(first));
+        let unlink = What::Cancellation { id: origin.member("demo", "ann") };
+        origin.admin("demo", &[fact(laptop, 12, NOW + 60_000, unlink)]);
+        assert_eq!(counts(&origin), [2, 2, 0], "unlinked, both are recipients");
+        let erase = Fact { id: FactId::of_erasure(phone), ..fact(phone, 13, NOW, erasure()) };
+        origin.send("demo", &[erase]);
+        assert_eq!(counts(&origin), [2, 1, 0], "what it got stays given");
+        let rows = origin.conn.query_row("SELECT count(*) FROM units", [], |row| row.get::<_, i64>(0)).unwrap();
+        assert_eq!(rows, 1);
+    }
+
+    fn erasure() -> What {
+        What::Erasure { scope: causeway_shared::fact::Scope::Visitor, id: None, also: Vec::new() }
+    }
+
+    /// The campaigns that the newest steering calls given out, if there is any.
+    fn steered(origin: &mut Origin, written: &mut BTreeMap<String, String>) -> Option<Vec<u32>> {
+        origin.now += limits::STEERING_MS;
+        origin.settle(written);
+        let key = kv::steering_key(&origin.tenant("demo").id);
+        let value = written.get(&key)?;
+        Some(decode_steering(&key, value.as_bytes()).unwrap().1.given_out.into_iter().collect())
+    }
+
+    #[test]
+    fn s4_07_once_every_unit_is_somebodys_no_edge_need_ask() {
+        let (mut origin, mut written) = (Origin::new(), BTreeMap::new());
+        let mut steered = |origin: &mut Origin| steered(origin, &mut written);
+        apply(&mut origin, 3);
+        origin.send("demo", &[got(visitor(1), 1, 0), got(visitor(2), 2, 2)]);
+        assert_eq!(steered(&mut origin), None, "nothing to steer");
+        origin.send("demo", &[got(visitor(3), 3, 1)]);
+        assert_eq!(steered(&mut origin), Some(vec![CODES]));
+        apply(&mut origin, 4);
+        assert_eq!(steered(&mut origin), Some(vec![]), "there is one more");
+        apply(&mut origin, 2);
+        assert_eq!(steered(&mut origin), Some(vec![CODES]));
+    }
+
+    #[test]
+    fn s4_07_a_second_unit_of_a_visitor_is_given_and_counts_for_nobody() {
+        let mut origin = Origin::new();
+        apply(&mut origin, 3);
+        origin.send("demo", &[got(visitor(1), 2, 1), got(visitor(1), 1, 0)]);
+        assert_eq!(counts(&origin), [2, 1, 0]);
+        let first = Unit { number: 0, at: NOW + 1 };
+        assert_eq!(origin.person("demo", visitor(1)).units.get(CODES), Some(first));
+    }
+
+    #[test]
+    fn s4_07_who_got_a_unit_since_a_backup_may_ask_again_for_a_month_after_the_restore() {
+        let (mut origin, mut written) = (Origin::new(), BTreeMap::new());
+        apply(&mut origin, 1);
+        let copy = tempfile::tempdir().unwrap();
+        let path = copy.path().join("copy.db");
+        origin.conn.execute("VACUUM INTO ?1", [path.to_string_lossy()]).unwrap();
+        origin.send("demo", &[got(visitor(1), 1, 0)]);
+        assert_eq!(steered(&mut origin, &mut written), Some(vec![CODES]));
+        let before = crate::maintenance::backup::Before::of_conn(&origin.conn).unwrap();
+        origin.conn = Connection::open(&path).unwrap();
+        crate::maintenance::backup::renew(&mut origin.conn, &before, origin.now).unwrap();
+        let restored = origin.now;
+        origin.now += limits::STEERING_MS;
+        assert_eq!(steered(&mut origin, &mut written).unwrap_or_default(), Vec::<u32>::new());
+        origin.send("demo", &[got(visitor(1), 1, 0)]);
+        origin.now = restored + 30 * 86_400_000;
+        assert_eq!(steered(&mut origin, &mut written).unwrap_or_default(), Vec::<u32>::new());
+        assert_eq!(origin.person("demo", visitor(1)).units.get(CODES).map(|unit| unit.number), Some(0));
+        origin.now = restored + 31 * 86_400_000;
+        assert_eq!(steered(&mut origin, &mut written), Some(vec![CODES]));
+    }
+
+    #[test]
+    fn s4_07_units_given_since_a_backup_stay_given() {
+        let mut origin = Origin::new();
+        apply(&mut origin, 3);
+        origin.send("demo", &[got(visitor(1), 1, 0), got(visitor(2), 2, 1)]);
+        let before = catalogue::Before::of(&origin.conn, &mut crate::maintenance::backup::Unread::default());
+        origin.conn.execute("DELETE FROM units_given WHERE number = 1", []).unwrap();
+        before.bring(&origin.conn, &catalogue::Numbers::default()).unwrap();
+        assert_eq!(counts(&origin), [2, 2, 0]);
+    }
+}

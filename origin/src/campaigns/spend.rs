@@ -1,0 +1,313 @@
+//! What campaigns with budgets spend: counted as facts fold, each once, by the days of the campaign's time zone. What was
+//! spent is spent: merges, unlinks and erasures take nothing of it back. A purchase that no click pays for waits a day: the
+//! click may come later.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+
+use causeway_shared::actions::{Action, Entity, Verb};
+use causeway_shared::budget::{Billed, Budget, Nanos, Spent};
+use causeway_shared::catalogue::Bid;
+use causeway_shared::fact::{Fact, PURCHASE, What};
+use causeway_shared::ids::{Millis, VisitorId};
+use causeway_shared::limits;
+use causeway_shared::planted::{self, PlantedBug};
+use causeway_shared::time::{DAY_MINUTES, Day, Minute};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, civil};
+use rusqlite::Connection;
+
+use crate::base::time_zones;
+use crate::campaigns::catalogue::Budgets;
+use crate::identity::link::Linked;
+use crate::pipeline::group::Group;
+use crate::profiles::buckets;
+use crate::profiles::buckets::packed_actions;
+use crate::profiles::dedup;
+use crate::profiles::purchases::{self, Purchase};
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::signed;
+use crate::store::unsigned;
+
+/// The row of all days together.
+const EVER: i64 = -1;
+
+/// When somebody clicked, and an ad of which campaign.
+type Click = (Minute, u32);
+
+/// What a group of facts costs.
+#[derive(Debug, Default)]
+pub struct Bills {
+    spent: BTreeMap<(TenantNo, u32, i64), Nanos>,
+    /// Purchases that a click before them may have to be paid for, each with the last click before the group linked.
+    bought: Vec<(TenantNo, Purchase, Option<Click>)>,
+    /// The same of those that wait for a click of the group's, by visitor and id.
+    waiting: BTreeMap<(i64, i64), (TenantNo, Purchase, Option<Click>)>,
+    /// Who clicked, and when, where purchases are paid for.
+    clicked: BTreeSet<(TenantNo, i64, Minute)>,
+    /// The campaign of the last click in each minute of a visitor's person, on a day and the one before.
+    clicks: BTreeMap<(i64, Day), BTreeMap<Minute, u32>>,
+}
+
+impl Bills {
+    /// Bills new facts of a visitor, whose row this is, each with when it happened.
+    pub fn add<'f>(
+        &mut self,
+        budgets: &Budgets,
+        tenant: TenantNo,
+        visitor: i64,
+        facts: impl IntoIterator<Item = (Millis, &'f Fact)>,
+    ) {
+        let budgets = budgets.of(tenant);
+        if budgets.is_empty() {
+            return;
+        }
+        let by_purchase = |budget: &Budget| matches!(budget.bid, Bid::CpaMicros(_) | Bid::SharePpm(_));
+        for (happened, fact) in facts {
+            let at = Minute::at(happened);
+            match &fact.what {
+                What::Action { verb, entity, .. } => {
+                    self.action(budgets, tenant, *verb, *entity, fact.received);
+                    if *verb == Verb::CLICK && budgets.get(&entity.campaign).is_some_and(by_purchase) {
+                        self.clicked.insert((tenant, visitor, at));
+                    }
+                }
+                What::Track { name, value, order, .. } if name == PURCHASE => {
+                    let (id, received, value) = (fact.id.short().cast_signed(), fact.received, value.unwrap_or(0));
+                    if budgets.values().any(|budget| budget.price(Billed::Purchase(value)) > 0) {
+                        self.bought.push((tenant, Purchase { visitor, id, at, received, value, order: *order }, None));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn action(&mut self, budgets: &BTreeMap<u32, Budget>, tenant: TenantNo, verb: Verb, of: Entity, received: Millis) {
+        let billed = match verb {
+            Verb::IMPRESSION => Billed::Impression,
+            Verb::CLICK => Billed::Click,
+            _ => return,
+        };
+        if let Some(budget) = budgets.get(&of.campaign) {
+            self.bill(tenant, budget, billed, received);
+        }
+    }
+
+    fn bill(&mut self, tenant: TenantNo, budget: &Budget, billed: Billed, received: Millis) {
+        let price = budget.price(billed);
+        if price > 0 {
+            for day in [day(&budget.time_zone, received).0, EVER] {
+                let sum = self.spent.entry((tenant, budget.campaign, day)).or_default();
+                *sum = sum.saturating_add(price);
+            }
+        }
+    }
+
+    /// Bills an action of nobody (invariant 10); gives whether it is new.
+    ///
+    /// # Errors
+    /// [`StoreError::Sqlite`].
+    pub fn add_nobodys(&mut self, group: &Group<'_>, tenant: TenantNo, fact: &Fact) -> Result<bool, StoreError> {
+        const PUT: &str = "INSERT OR IGNORE INTO nobodys_facts (tenant, day, id) VALUES (?1, ?2, ?3)";
+        let What::Action { verb, entity, .. } = fact.what else { return Ok(false) };
+        let budgets = group.budgets.of(tenant);
+        if !budgets.contains_key(&entity.campaign) {
+            // There is nothing to count it for.
+            return Ok(true);
+        }
+        let row = (tenant.0, dedup::day(fact.received), fact.id.short().cast_signed());
+        let again = planted::is_active(PlantedBug::NobodysImpressionsCountAgain);
+        let new = group.tx.prepare_cached(PUT)?.execute(row)? > 0 || again;
+        if new {
+            self.action(budgets, tenant, verb, entity, fact.received);
+        }
+        Ok(new)
+    }
+
+    /// Notes the clicks before purchases as people are before the group links: whom it erases or unlinks has them no more.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn before_linking(&mut self, group: &Group<'_>) -> Result<(), StoreError> {
+        let mut bought = std::mem::take(&mut self.bought);
+        for (_, purchase, click) in &mut bought {
+            *click = self.last_click(group, purchase)?;
+        }
+        self.bought = bought;
+        // Those of the group see its clicks anyway.
+        for (tenant, visitor, at) in std::mem::take(&mut self.clicked) {
+            for row in person_of(group.tx, visitor)? {
+                for waiting in purchases::unpaid(group.tx, row, at, group.now)? {
+                    let click = self.last_click(group, &waiting)?;
+                    self.waiting.insert((waiting.visitor, waiting.id), (tenant, waiting, click));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what a group came to, once its people are `linked`: a purchase is paid for by the campaign of the last click,
+    /// of the whole person, within a day before it, whichever of purchase, click and login comes last.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn keep(mut self, group: &Group<'_>, linked: &Linked) -> Result<(), StoreError> {
+        const PUT: &str =
+            "INSERT INTO spend (tenant, campaign, day, nanos) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO UPDATE
+            SET nanos = min(nanos, 4611686018427387903) + min(excluded.nanos, 4611686018427387903)";
+        if !linked.people.is_empty() {
+            self.clicks.clear();
+        }
+        for (tenant, waiting, before) in std::mem::take(&mut self.waiting).into_values() {
+            self.settle(group, tenant, &waiting, before)?;
+        }
+        if purchases::any_waits(group.tx)? {
+            for change in &linked.people {
+                for (tenant, waiting) in purchases::unpaid_of(group.tx, change.person, group.now)? {
+                    self.settle(group, tenant, &waiting, None)?;
+                }
+            }
+        }
+        for (tenant, bought, before) in std::mem::take(&mut self.bought) {
+            if !self.pay(group, tenant, &bought, before)? {
+                purchases::wait(group.tx, &bought, group.now)?;
+            }
+        }
+        let mut put = group.tx.prepare_cached(PUT)?;
+        for ((tenant, campaign, day), nanos) in self.spent {
+            put.execute((tenant.0, campaign, day, signed(nanos)))?;
+        }
+        Ok(())
+    }
+
+    /// Bills a purchase that waits, if a campaign pays for it: then it waits no longer.
+    fn settle(
+        &mut self,
+        group: &Group<'_>,
+        tenant: TenantNo,
+        waiting: &Purchase,
+        before: Option<Click>,
+    ) -> Result<(), StoreError> {
+        if self.pay(group, tenant, waiting, before)? { purchases::paid(group.tx, waiting) } else { Ok(()) }
+    }
+
+    /// Bills a purchase to the campaign that pays for it, of the last click as people are now or were `before`; gives whether
+    /// there is one, or the purchase repeats an order of its person that was paid for.
+    fn pay(
+        &mut self,
+        group: &Group<'_>,
+        tenant: TenantNo,
+        bought: &Purchase,
+        before: Option<Click>,
+    ) -> Result<bool, StoreError> {
+        if let Some(order) = bought.order
+            && purchases::is_paid(group.tx, person_of(group.tx, bought.visitor)?, order)?
+        {
+            return Ok(true);
+        }
+        let now = self.last_click(group, bought)?;
+        let last = [before, now].into_iter().flatten().max_by_key(|(minute, _)| *minute);
+        let budget = last.and_then(|(_, campaign)| group.budgets.of(tenant).get(&campaign));
+        let billed = Billed::Purchase(bought.value);
+        let Some(budget) = budget.filter(|budget| budget.price(billed) > 0) else { return Ok(false) };
+        self.bill(tenant, budget, billed, bought.received);
+        purchases::note_paid(group.tx, bought)?;
+        Ok(true)
+    }
+
+    /// The last click of a purchase's person within a day before it.
+    fn last_click(&mut self, group: &Group<'_>, bought: &Purchase) -> Result<Option<Click>, StoreError> {
+        let day = bought.at.day();
+        let clicks = match self.clicks.entry((bought.visitor, day)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(clicks(group.tx, bought.visitor, day)?),
+        };
+        let within = Minute(bought.at.0.saturating_sub(DAY_MINUTES))..=bought.at;
+        Ok(clicks.range(within).next_back().map(|(minute, campaign)| (*minute, *campaign)))
+    }
+}
+
+/// The rows of a visitor and of its person's, those seen last.
+fn person_of(conn: &Connection, visitor: i64) -> Result<BTreeSet<i64>, StoreError> {
+    const PERSON: &str = "SELECT row FROM visitors WHERE person = (SELECT person FROM visitors WHERE row = ?1)
+        ORDER BY last_seen DESC LIMIT ?2";
+    let mut statement = conn.prepare_cached(PERSON)?;
+    let rows = statement.query_map((visitor, limits::SNAPSHOT_VISITORS as i64), |row| row.get::<_, i64>(0))?;
+    Ok(rows.chain([Ok(visitor)]).collect::<Result<_, _>>()?)
+}
+
+fn clicks(conn: &Connection, visitor: i64, day: Day) -> Result<BTreeMap<Minute, u32>, StoreError> {
+    let from = Minute(day.start().0.saturating_sub(DAY_MINUTES));
+    let to = Minute(day.start().0.saturating_add(DAY_MINUTES));
+    let mut last: BTreeMap<Minute, Action> = BTreeMap::new();
+    for row in person_of(conn, visitor)? {
+        // Of another of its person's, perhaps: whoever bought something waits for no row of theirs.
+        let found = match clicks_of(conn, row, from, to) {
+            Err(e) if e.is_of_a_value() => {
+                tracing::error!(row, error = %crate::base::chain(&e), "actions of a visitor cannot be read, and pay for no purchase");
+                continue;
+            }
+            found => found?,
+        };
+        for click in found {
+            let known = last.entry(click.minute).or_insert(click);
+            *known = std::cmp::max_by_key(*known, click, |click| (click.insertion, click.entity.ad));
+        }
+    }
+    Ok(last.into_iter().map(|(minute, click)| (minute, click.entity.campaign)).collect())
+}
+
+fn clicks_of(conn: &Connection, row: i64, from: Minute, to: Minute) -> Result<Vec<Action>, StoreError> {
+    let mut clicks = Vec::new();
+    for body in buckets::within(conn, row, from, to)? {
+        clicks.extend(packed_actions(&body)?.iter().filter(|action| action.verb == Verb::CLICK));
+    }
+    Ok(clicks)
+}
+
+/// A day where a zone's clocks are, in days since 1970, and when it ends.
+#[must_use]
+pub fn day(time_zone: &str, now: Millis) -> (i64, Millis) {
+    let zone = time_zones::named(time_zone).unwrap_or(TimeZone::UTC);
+    let now = Timestamp::from_millisecond(signed(now)).unwrap_or(Timestamp::MAX).to_zoned(zone);
+    let since = civil::date(1970, 1, 1).until(now.date()).map_or(0, |span| i64::from(span.get_days()));
+    let ends = now.tomorrow().and_then(|next| next.start_of_day());
+    (since, ends.map_or(Millis::MAX, |ends| unsigned(ends.timestamp().as_millisecond())))
+}
+
+/// What a campaign has spent, on this day and in all.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn spent(conn: &Connection, tenant: TenantNo, campaign: u32, day: i64) -> Result<Spent, StoreError> {
+    const READ: &str = "SELECT day, nanos FROM spend WHERE tenant = ?1 AND campaign = ?2 AND day IN (?3, -1)";
+    let mut spent = Spent::default();
+    let mut statement = conn.prepare_cached(READ)?;
+    let mut rows = statement.query((tenant.0, campaign, day))?;
+    while let Some(row) = rows.next()? {
+        let nanos = unsigned(row.get(1)?);
+        if row.get::<_, i64>(0)? == EVER { spent.ever = nanos } else { spent.today = nanos }
+    }
+    Ok(spent)
+}
+
+/// Forgets, some at a time, actions of nobody that no fact of now can repeat any more. Gives how many.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn forget(conn: &Connection, tenant: TenantNo, now: Millis) -> Result<usize, StoreError> {
+    const DROP: &str = "DELETE FROM nobodys_facts WHERE (tenant, day, id) IN
+        (SELECT tenant, day, id FROM nobodys_facts WHERE tenant = ?1 AND day < ?2 LIMIT 10000)";
+    Ok(conn.prepare_cached(DROP)?.execute((tenant.0, dedup::oldest(now)))?)
+}
+
+/// Whether a fact is of nobody, and an observation.
+#[must_use]
+pub fn is_nobodys(fact: &Fact) -> bool {
+    fact.visitor == VisitorId::NOBODY && matches!(fact.what, What::Action { .. })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,278 @@
+//! Steering (S4.11): once a minute the shares of experiments with selection, the paces of campaigns with budgets and which
+//! limited offers are over are made anew, and published.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use causeway_shared::budget::{Budget, Pacer};
+use causeway_shared::experiment::Shares;
+use causeway_shared::ids::Millis;
+use causeway_shared::limits;
+use causeway_shared::steering::Steering;
+use rusqlite::{Connection, OptionalExtension as _};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::campaigns::catalogue;
+use crate::campaigns::experiment::results;
+use crate::campaigns::offers;
+use crate::campaigns::spend;
+use crate::kv::publish;
+use crate::kv::publish::Subject;
+use crate::pipeline::group::Group;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::signed;
+use crate::store::unsigned;
+
+/// How a tenant's traffic is steered, and what the next one is made of.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Made {
+    /// When it was made.
+    pub at: Millis,
+    /// Shares, by the experiment's code.
+    pub shares: Shares,
+    /// How paces came about, by the campaign's code.
+    pub paces: BTreeMap<u32, Pacer>,
+    /// Codes of the limited offers of which every unit is somebody's.
+    pub given_out: BTreeSet<u32>,
+    /// Segments that audiences fill.
+    pub materialised: BTreeSet<u32>,
+}
+
+/// As it is stored.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    shares: Shares,
+    #[serde(default)]
+    paces: BTreeMap<u32, Pacer>,
+    #[serde(default)]
+    given_out: BTreeSet<u32>,
+    #[serde(default)]
+    materialised: BTreeSet<u32>,
+}
+
+impl Made {
+    /// As it is published.
+    #[must_use]
+    pub fn steering(&self) -> Steering {
+        let paces = self.paces.iter().map(|(campaign, pacer)| (*campaign, pacer.pace)).collect();
+        let Self { at, shares, given_out, materialised, .. } = self.clone();
+        Steering { at, shares, paces, given_out, materialised }
+    }
+}
+
+/// How old steering is that is made anew: a wake-up each minute comes now and then a little early.
+const DUE_MS: Millis = limits::STEERING_MS * 9 / 10;
+
+/// Renews what is a minute old, of every tenant that has something to steer or had. A tenant of which something stored
+/// cannot be read keeps what was published last; it holds no other tenant up.
+///
+/// # Errors
+/// [`StoreError`]; then nothing of the group may be kept.
+pub fn refresh(group: &mut Group<'_>) -> Result<(), StoreError> {
+    for known in group.rules.tenants.iter() {
+        if group.held.contains(&known.no) {
+            continue;
+        }
+        match refresh_tenant(group, known.no) {
+            Err(e) if e.is_of_a_value() => {
+                let (tenant, error) = (&known.config.name, crate::base::chain(&e));
+                tracing::error!(tenant, error, "shares and paces of a tenant cannot be renewed: the last ones stay");
+            }
+            done => done?,
+        }
+    }
+    Ok(())
+}
+
+/// Renews one tenant's, where it is due. All that may be unreadable is read before anything is written.
+fn refresh_tenant(group: &mut Group<'_>, tenant: TenantNo) -> Result<(), StoreError> {
+    let before = match newest(group.tx, tenant) {
+        Err(e) if e.is_of_a_value() => {
+            tracing::error!(
+                error = crate::base::chain(&e),
+                "stored paces cannot be read: they are made from the start"
+            );
+            None
+        }
+        before => before?,
+    };
+    // A clock that went back is no reason to wait for it.
+    let fresh = |made: Millis| made <= group.now && group.now - made < DUE_MS;
+    if before.as_ref().is_some_and(|before| fresh(before.at)) {
+        return Ok(());
+    }
+    let shares = shares(group, tenant)?;
+    let paces = paces(group, tenant, before.as_ref())?;
+    let limited = catalogue::limited_of_tenant(group.tx, tenant)?;
+    let given_out = offers::given_out(group.tx, tenant, &limited, group.now)?;
+    let materialised = group.materialised_of(tenant).iter().map(|segment| segment.0).collect();
+    let made = Made { at: group.now, shares, paces, given_out, materialised };
+    if before.is_none() && made == (Made { at: group.now, ..Made::default() }) {
+        return Ok(());
+    }
+    spend::forget(group.tx, tenant, group.now)?;
+    // Edges do not go by paces that are old, so these are news also where they are the same.
+    let same = before.is_some_and(|before| Made { at: made.at, ..before } == made);
+    let news = !same || !made.paces.is_empty();
+    keep(group.tx, tenant, made)?;
+    if news {
+        // What is handed out from now on is above what was before.
+        group.next_version();
+        publish::put(group, tenant, Subject::Steering, group.now)?;
+    }
+    Ok(())
+}
+
+fn paces(group: &Group<'_>, tenant: TenantNo, before: Option<&Made>) -> Result<BTreeMap<u32, Pacer>, StoreError> {
+    let made = |(campaign, budget): (&u32, &Budget)| {
+        let (day, day_ends) = spend::day(&budget.time_zone, group.now);
+        let spent = spend::spent(group.tx, tenant, *campaign, day)?;
+        let pacer = before.and_then(|before| before.paces.get(campaign)).copied().unwrap_or_default();
+        Ok((*campaign, pacer.next(budget, spent, group.now, day_ends)))
+    };
+    group.budgets.of(tenant).iter().map(made).collect()
+}
+
+/// The budgets of a tenant's current catalogue: what was spent, what is left, and the pace, in micros and calls of a million.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn report(conn: &Connection, tenant: TenantNo, now: Millis) -> Result<Vec<Value>, StoreError> {
+    let made = newest(conn, tenant)?;
+    let budgets = catalogue::budgets_of_tenant(conn, tenant)?;
+    let ids: BTreeMap<u32, String> = catalogue::codes(conn, tenant)?
+        .into_iter()
+        .filter_map(|((sort, id), code)| (sort == "campaign").then_some((code, id)))
+        .collect();
+    let row = |(campaign, budget): (&u32, &Budget)| {
+        let (day, day_ends) = spend::day(&budget.time_zone, now);
+        let spent = spend::spent(conn, tenant, *campaign, day)?;
+        let pace = made.as_ref().and_then(|made| Some(made.paces.get(campaign)?.pace.at(made.at, now)));
+        Ok(json!({
+            "campaign": ids.get(campaign), "budget_micros": budget.total, "daily_budget_micros": budget.daily,
+            "spent_micros": spent.ever / 1_000, "spent_today_micros": spent.today / 1_000,
+            "left_micros": budget.left(spent) / 1_000, "day_ends_ms": day_ends, "pace_ppm": pace,
+        }))
+    };
+    budgets.iter().map(row).collect()
+}
+
+fn shares(group: &Group<'_>, tenant: TenantNo) -> Result<Shares, StoreError> {
+    let selecting = |experiment: &&_| {
+        let experiment: &causeway_shared::experiment::Experiment = experiment;
+        experiment.selection && experiment.runs(group.now)
+    };
+    let tested = group.experiments.of(tenant).iter().filter(selecting);
+    // Edges know the order of the codes.
+    let shares = |of| Ok::<_, StoreError>(results::shares(group.tx, tenant, of, group.now)?.into_values().collect());
+    tested.map(|of| Ok((of.code, shares(of)?))).collect()
+}
+
+fn keep(conn: &Connection, tenant: TenantNo, made: Made) -> Result<(), StoreError> {
+    const PUT: &str = "INSERT OR REPLACE INTO steering (tenant, at, value) VALUES (?1, ?2, ?3)";
+    let Made { at, shares, paces, given_out, materialised } = made;
+    let value = serde_json::to_string(&Stored { shares, paces, given_out, materialised }).unwrap_or_default();
+    conn.prepare_cached(PUT)?.execute((tenant.0, signed(at), value))?;
+    Ok(())
+}
+
+/// A tenant's as it was made last.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn newest(conn: &Connection, tenant: TenantNo) -> Result<Option<Made>, StoreError> {
+    const READ: &str = "SELECT at, value FROM steering WHERE tenant = ?1";
+    let mut statement = conn.prepare_cached(READ)?;
+    let found =
+        statement.query_row([tenant.0], |row| Ok((unsigned(row.get(0)?), row.get::<_, String>(1)?))).optional()?;
+    let Some((at, value)) = found else { return Ok(None) };
+    let Stored { shares, paces, given_out, materialised } =
+        serde_json::from_str(&value).map_err(|_| StoreError::Corrupt { what: "steering" })?;
+    Ok(Some(Made { at, shares, paces, given_out, materialised }))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use causeway_shared::time::HourStamp;
+    use causeway_shared::wire::catalogue::decode_steering;
+    use causeway_shared::{fact::Fact, kv};
+
+    use super::*;
+    use crate::testing::{NOW, Origin, exposure, purchase, visitor};
+
+    fn apply(origin: &mut Origin, selection: bool) {
+        let arm =
+            |id: &str, code: u8, share: u32| json!({ "id": id, "code": code, "share": share, "control": code == 1 });
+        let arms = [arm("none", 1, 2_000), arm("a", 2, 3_000), arm("b", 3, 3_000)];
+        let document: Value =
+            json!({ "experiment": [{ "id": "e", "code": 4, "starts": 0, "selection": selection, "arm": arms }] });
+        let (tenant, given) = (origin.tenant("demo").clone(), origin.given());
+        catalogue::apply(&mut origin.conn, &origin.rules, given, &tenant, document, "tests").unwrap();
+    }
+
+    /// The shares that are in the KV, once all that is due was written.
+    fn shares(origin: &mut Origin, kv: &mut BTreeMap<String, String>) -> Option<Vec<u32>> {
+        origin.settle(kv);
+        let key = kv::steering_key(&origin.tenant("demo").id);
+        let (_, steering) = decode_steering(&key, kv.get(&key)?.as_bytes()).unwrap();
+        steering.shares.get(&4).cloned()
+    }
+
+    /// People of an arm of whom so many buy.
+    fn people(from: u32, arm: u8, buy: u32) -> Vec<Fact> {
+        let exposed = (from..from + 200).map(|n| exposure(visitor(n), n, NOW, 4, arm));
+        exposed.chain((from..from + buy).map(|n| purchase(visitor(n), n + 1_000, NOW + 1, 5))).collect()
+    }
+
+    #[test]
+    fn s4_11_each_minute_the_shares_follow_what_converts_and_the_controls_stays() {
+        let (mut origin, mut kv) = (Origin::new(), BTreeMap::new());
+        apply(&mut origin, false);
+        assert_eq!(shares(&mut origin, &mut kv), None, "nothing to steer");
+        apply(&mut origin, true);
+        assert_eq!(shares(&mut origin, &mut kv).unwrap(), [2_000, 3_000, 3_000]);
+        origin.send("demo", &[people(1, 2, 40), people(201, 3, 4), people(401, 1, 20)].concat());
+        let moved = shares(&mut origin, &mut kv).unwrap();
+        let [2_000, best, worst] = moved[..] else { unreachable!("{moved:?}") };
+        assert!(best > 5_900 && worst >= 30 && best + worst == 6_000, "{moved:?}");
+        apply(&mut origin, false);
+        assert_eq!(shares(&mut origin, &mut kv), None, "every arm has the share of its file again");
+    }
+
+    #[test]
+    fn s4_11_how_long_people_take_is_asked_of_the_last_ninety_days() {
+        let (mut origin, mut kv) = (Origin::new(), BTreeMap::new());
+        apply(&mut origin, true);
+        origin.send("demo", &[people(1, 2, 40), people(201, 3, 4), people(401, 1, 20)].concat());
+        let moved = shares(&mut origin, &mut kv);
+        let add = |origin: &Origin, days_ago: u64| {
+            let hour = HourStamp::at(origin.now - days_ago * 86_400_000).0;
+            let add = "INSERT INTO experiment_delays VALUES (?1, 4, ?2, 719, 1000000)";
+            origin.conn.execute(add, (origin.tenant("demo").no.0, hour)).unwrap();
+        };
+        add(&origin, 91);
+        origin.now += DUE_MS;
+        assert_eq!(shares(&mut origin, &mut kv), moved, "of before nothing is asked");
+        add(&origin, 89);
+        origin.now += DUE_MS;
+        assert_ne!(shares(&mut origin, &mut kv), moved);
+    }
+
+    #[test]
+    fn s4_11_within_a_minute_nothing_is_made_anew_and_what_did_not_change_is_not_published() {
+        let (mut origin, mut kv) = (Origin::new(), BTreeMap::new());
+        apply(&mut origin, true);
+        shares(&mut origin, &mut kv);
+        let made = |origin: &Origin| newest(&origin.conn, origin.tenant("demo").no).unwrap().unwrap().at;
+        let first = made(&origin);
+        origin.now = first + DUE_MS - 1;
+        assert_eq!((origin.drain(10).len(), made(&origin)), (0, first));
+        origin.now = first + DUE_MS;
+        assert_eq!((origin.drain(10).len(), made(&origin)), (0, origin.now));
+        origin.now = first - 1;
+        origin.drain(10);
+        assert_eq!(made(&origin), origin.now, "the clock went back");
+    }
+}

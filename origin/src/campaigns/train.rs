@@ -1,0 +1,227 @@
+//! Training models from stored actions (S1.9, S3.6): `causeway job run train`.
+//!
+//! An example is one impression, with the features that were there in the minutes before it, which both sides take from
+//! `causeway_shared::model`, and what came of it. People are read as they are known now: what a sibling did before the
+//! two were linked counts as the person's past. Segments count from their last write on, so that what was written
+//! because of a conversion never explains it.
+//!
+//! The newest fifth of the examples is held out. A part of the model that is not surely better on them than the base
+//! rate is not published, and the base rate stands in its place.
+
+mod examples;
+mod ftrl;
+mod gather;
+mod measure;
+mod part;
+mod person;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+use causeway_shared::actions::Verb;
+use causeway_shared::ids::Millis;
+use causeway_shared::model::Model;
+use causeway_shared::time::{DAY_MS, Minute};
+use causeway_shared::wire::model;
+use rusqlite::{Connection, OptionalExtension as _};
+use serde::Serialize;
+use serde_json::json;
+
+use self::gather::{Asked, Gathered};
+pub use self::part::{Kind, PartReport, Verdict};
+use crate::base::metrics::Metrics;
+use crate::jobs::runs::Run;
+use crate::jobs::work::{Ended, Place};
+use crate::kv::publish;
+use crate::kv::publish::Subject;
+use crate::pipeline::group::{self, Given, Rules};
+use crate::store::CheckedBytes;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::signed;
+
+/// Told what is done, of how much; an error of it is the answer.
+type Progress<'a> = &'a (dyn Fn(u64, u64) -> Result<(), StoreError> + Sync);
+
+/// Models kept of a tenant, the newest.
+const KEPT: i64 = 10;
+
+/// How a model is trained.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// The model has two to this power of places, of `model::BITS`.
+    pub bits: u8,
+    /// Actions looked at, at most: of a larger store a share of the people is drawn. Each takes 28 bytes of memory.
+    pub most: u64,
+    /// How long the model may be used, in milliseconds.
+    pub life_ms: Millis,
+    /// The verbs that are conversions, beside purchases within a day after a click, which alone are paid for.
+    pub conversions: Vec<Verb>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { bits: 14, most: 20_000_000, life_ms: 14 * DAY_MS, conversions: Vec::new() }
+    }
+}
+
+/// What a training came to.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// A model to publish: its bytes, as the edge reads them.
+    Trained(Vec<u8>, Report),
+    /// No part is surely better than the base rate.
+    NotBetter(Report),
+    /// There are too few examples for any part.
+    TooFew(Report),
+}
+
+impl Outcome {
+    /// What was seen.
+    #[must_use]
+    pub fn report(&self) -> &Report {
+        match self {
+            Self::Trained(_, report) | Self::NotBetter(report) | Self::TooFew(report) => report,
+        }
+    }
+
+    /// A stable name.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Trained(..) => "trained",
+            Self::NotBetter(_) => "not_better",
+            Self::TooFew(_) => "too_few",
+        }
+    }
+}
+
+/// What was seen in a training.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// When it was.
+    pub trained_ms: Millis,
+    /// From when on the model is not used.
+    pub expires_ms: Millis,
+    /// People of the tenant.
+    pub people: u64,
+    /// Impressions found.
+    pub impressions: u64,
+    /// Segments that are features.
+    pub segments: usize,
+    /// Bytes of the model.
+    pub bytes: usize,
+    /// The parts.
+    pub parts: Vec<PartReport>,
+}
+
+/// Trains a model from what the store in `data` holds of a tenant. Nothing is written; [`keep`] does.
+///
+/// `progress` hears how many people are read, of how many, from several threads; an error of it ends the training.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn run(
+    data: &Path,
+    tenant: TenantNo,
+    now: Millis,
+    options: &Options,
+    progress: Progress<'_>,
+) -> Result<Outcome, StoreError> {
+    let Options { bits, most, life_ms, conversions } = options;
+    let asked = Asked { data, tenant, bits: *bits, most: *most, conversions };
+    let Gathered { people, segments, examples } = gather::gather(&asked, progress)?;
+    let minute = Minute::at(now);
+    let clicked = examples.clicked(minute);
+    let priced = clicked.iter().copied().filter(|number| examples.value(*number).is_some()).collect();
+    let sources = [(Kind::Click, examples.settled(minute)), (Kind::Conversion, clicked), (Kind::Price, priced)];
+    let mut report = Report {
+        trained_ms: now,
+        expires_ms: now.saturating_add(*life_ms),
+        people,
+        impressions: examples.len() as u64,
+        segments: segments.len(),
+        bytes: 0,
+        parts: Vec::new(),
+    };
+    let mut model = Model { bits: *bits, trained_ms: now, expires_ms: report.expires_ms, segments, ..Model::default() };
+    for (kind, numbers) in sources {
+        let trained = part::train(kind, &examples, numbers, *bits);
+        *part::of(&mut model, kind) = trained.part;
+        model.spread = model.spread.max(trained.spread);
+        report.parts.push(trained.report);
+    }
+    let any = |verdict| report.parts.iter().any(|part| part.outcome == verdict);
+    if any(Verdict::Trained) {
+        let bytes = model::encode(&model);
+        report.bytes = bytes.len();
+        // Checked before it is published, as it is after it is read.
+        let whole = model::decode(&bytes)? == model;
+        return if whole { Ok(Outcome::Trained(bytes, report)) } else { Err(StoreError::Corrupt { what: "model" }) };
+    }
+    Ok(if any(Verdict::NotBetter) { Outcome::NotBetter(report) } else { Outcome::TooFew(report) })
+}
+
+/// Keeps a trained model as the tenant's newest, and has it published; gives its version.
+///
+/// # Errors
+/// [`StoreError`]; then nothing was changed.
+pub fn keep(
+    conn: &mut Connection,
+    rules: &Rules,
+    given: Given,
+    tenant: TenantNo,
+    bytes: &[u8],
+    report: &Report,
+) -> Result<u64, StoreError> {
+    const NEXT: &str = "SELECT ifnull(max(version), 0) + 1 FROM models WHERE tenant = ?1";
+    const PUT: &str = "INSERT INTO models (tenant, version, at, bytes, report) VALUES (?1, ?2, ?3, ?4, ?5)";
+    const OLD: &str = "DELETE FROM models WHERE tenant = ?1 AND version <= ?2";
+    group::within(conn, rules, &Metrics::default(), given, |group| {
+        let version: i64 = group.tx.query_row(NEXT, [tenant.0], |row| row.get(0))?;
+        let told = serde_json::to_string(report).unwrap_or_default();
+        group.tx.execute(PUT, (tenant.0, version, signed(report.trained_ms), CheckedBytes::seal(bytes), told))?;
+        group.tx.execute(OLD, (tenant.0, version - KEPT))?;
+        // What is handed out from now on is above what was before.
+        group.next_version();
+        publish::put(group, tenant, Subject::Model, group.now)?;
+        Ok(version.unsigned_abs())
+    })
+}
+
+/// A model that is not better is an outcome, not a failure.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn learn(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    let tenant = run.asked.tenant.ok_or(StoreError::Corrupt { what: "run of a training without its tenant" })?;
+    place.rules.tenants.by_no(tenant)?;
+    let now: Millis = (place.given)()?.now;
+    let outcome = self::run(place.data, tenant, now, place.training, place.told)?;
+    let version = match &outcome {
+        Outcome::Trained(bytes, report) if !run.asked.dry_run => {
+            Some(keep(place.conn, place.rules, (place.given)()?, tenant, bytes, report)?)
+        }
+        _ => None,
+    };
+    let mut told = json!(outcome.report());
+    if let Some(object) = told.as_object_mut() {
+        object.insert("outcome".to_owned(), outcome.code().into());
+        object.insert("version".to_owned(), version.into());
+    }
+    Ok(told.into())
+}
+
+/// The tenant's newest model and its report, as JSON.
+///
+/// # Errors
+/// [`StoreError`]; [`StoreError::Form`] where its checksum does not fit.
+pub fn newest(conn: &Connection, tenant: TenantNo) -> Result<Option<(Vec<u8>, serde_json::Value)>, StoreError> {
+    const READ: &str = "SELECT bytes, report FROM models WHERE tenant = ?1 ORDER BY version DESC LIMIT 1";
+    let found: Option<(CheckedBytes, String)> =
+        conn.query_row(READ, [tenant.0], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+    let Some((CheckedBytes(bytes), report)) = found else { return Ok(None) };
+    let report = serde_json::from_str(&report).map_err(|_| StoreError::Corrupt { what: "report of a model" })?;
+    Ok(Some((bytes, report)))
+}

@@ -1,0 +1,199 @@
+//! Reading the examples of a tenant from its store, person by person, on as many threads as there are shards.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use causeway_shared::actions::Verb;
+use causeway_shared::limits;
+use causeway_shared::model::features::Feature;
+use causeway_shared::segments::{PackedSegments, SegmentId, SegmentMap};
+use causeway_shared::time::Minute;
+use causeway_shared::wire::profile;
+use rusqlite::Connection;
+
+use super::examples::{Examples, Shard};
+use super::person::{Held, Person, Walk};
+use crate::profiles::buckets;
+use crate::profiles::buckets::packed_actions;
+use crate::profiles::purchases;
+use crate::store;
+use crate::store::CheckedBytes;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::visitor_at;
+
+/// Fixed, so that the same store gives the same model on every machine.
+const SHARDS: u64 = 4;
+/// Visitors looked at to find the segments that many are in.
+const SAMPLED: i64 = 4_096;
+/// One of so many must be in a segment for it to be a feature.
+const COMMON: usize = 200;
+
+/// What is gathered.
+#[derive(Debug)]
+pub(super) struct Asked<'a> {
+    pub(super) data: &'a Path,
+    pub(super) tenant: TenantNo,
+    pub(super) bits: u8,
+    /// Actions looked at, at most; of more a share of the people is drawn.
+    pub(super) most: u64,
+    pub(super) conversions: &'a [Verb],
+}
+
+/// What was found.
+#[derive(Debug)]
+pub(super) struct Gathered {
+    pub(super) people: u64,
+    pub(super) segments: Vec<SegmentId>,
+    pub(super) examples: Examples,
+}
+
+/// Reads everything; `progress` hears of people done and of all, from several threads.
+pub(super) fn gather(asked: &Asked<'_>, progress: super::Progress<'_>) -> Result<Gathered, StoreError> {
+    let conn = open(asked.data)?;
+    let count = "SELECT count(*) FROM people WHERE tenant = ?1";
+    let people = conn.query_row(count, [asked.tenant.0], |row| row.get(0).map(store::unsigned))?;
+    let Sample { actions, segments } = sample(&conn, asked.tenant)?;
+    // In parts of 2^32.
+    let share = if actions > asked.most { (asked.most << 32) / actions } else { 1 << 32 };
+    let room = usize::try_from(actions.min(asked.most) / SHARDS).unwrap_or_default() * 5 / 4;
+    let done = AtomicU64::new(0);
+    let read = |number: u64| {
+        let mut shard = Shard::new(asked.bits, room);
+        let step = || progress(done.fetch_add(1, Ordering::Relaxed) + 1, people);
+        read_shard(asked, &segments, number, share, &mut shard, &step)?;
+        Ok(shard)
+    };
+    let shards: Result<Vec<Shard>, StoreError> = std::thread::scope(|scope| {
+        let started: Vec<_> = (0..SHARDS).map(|number| scope.spawn(move || read(number))).collect();
+        started.into_iter().map(|thread| thread.join().unwrap_or(Err(StoreError::Corrupt { what: "person" }))).collect()
+    });
+    Ok(Gathered { people, segments, examples: Examples::new(shards?) })
+}
+
+/// Numbers of people in one page.
+const PAGE: usize = 5_000;
+
+/// Without pages mapped: each is read once, and would stay in memory.
+fn open(data: &Path) -> Result<Connection, StoreError> {
+    let conn = store::open_readonly(data)?;
+    conn.pragma_update(None, "mmap_size", 0)?;
+    conn.pragma_update(None, "cache_size", -8 * 1_024)?;
+    Ok(conn)
+}
+
+fn read_shard(
+    asked: &Asked<'_>,
+    segments: &[SegmentId],
+    number: u64,
+    share: u64,
+    shard: &mut Shard,
+    step: &dyn Fn() -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    // Of withdrawn visitors nothing is learned: the snapshots of others do not hold them either.
+    // Not by an index of the tenant's people: they come in the order of their rows.
+    const PEOPLE: &str = "SELECT p.person, v.row FROM people p JOIN visitors v ON v.person = p.person
+        WHERE +p.tenant = ?1 AND p.person % ?2 = ?3 AND p.person BETWEEN ?4 AND ?5 AND v.withdrawn IS NULL
+        ORDER BY p.person, v.last_seen DESC";
+    let conn = open(asked.data)?;
+    let last: i64 = conn.query_row("SELECT ifnull(max(person), 0) FROM people", [], |row| row.get(0))?;
+    let mut walk = Walk::default();
+    let mut statement = conn.prepare(PEOPLE)?;
+    // No page's moment lasts beyond it: what is written meanwhile would stay in the log of the store.
+    for from in (1..=last).step_by(PAGE) {
+        let of = (asked.tenant.0, store::signed(SHARDS), store::signed(number), from, from + PAGE as i64 - 1);
+        let page = statement.query_map(of, |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let page: Vec<(i64, i64)> = page.collect::<Result<_, _>>()?;
+        for visitors in page.chunk_by(|a, b| a.0 == b.0) {
+            step()?;
+            let drawn = visitors.iter().filter(|(person, _)| is_drawn(*person, share));
+            let rows: Vec<i64> = drawn.take(limits::SNAPSHOT_VISITORS).map(|(_, row)| *row).collect();
+            if let Some(person) = person(&conn, asked, segments, &rows)? {
+                walk.walk(person, asked.conversions, shard);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a person is of a share in parts of 2^32: multiplicative hashing of its number.
+fn is_drawn(person: i64, share: u64) -> bool {
+    person.cast_unsigned().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32 < share
+}
+
+/// Everything of a person that was in front of ads; `None` for one that was not.
+fn person(
+    conn: &Connection,
+    asked: &Asked<'_>,
+    segments: &[SegmentId],
+    rows: &[i64],
+) -> Result<Option<Person>, StoreError> {
+    const READ: &str = "SELECT visitor, segments FROM visitors WHERE row = ?1";
+    let mut person = Person::default();
+    for row in rows {
+        for body in buckets::within(conn, *row, Minute(0), Minute(u32::MAX))? {
+            person.actions.extend(packed_actions(&body)?.iter());
+        }
+    }
+    if person.actions.is_empty() {
+        return Ok(None);
+    }
+    let mut joined = SegmentMap::default();
+    for row in rows {
+        let mut statement = conn.prepare_cached(READ)?;
+        let mut found = statement.query([row])?;
+        let Some(visitor) = found.next()? else { continue };
+        person.minted.push(Minute::at(visitor_at(visitor, 0)?.minted_ms()));
+        if !segments.is_empty() {
+            joined = joined.join(modelled(CheckedBytes::open_column(visitor.get_ref(1)?)?, segments)?);
+        }
+        person.purchases.extend(purchases::of(conn, *row)?);
+    }
+    person.purchases.sort_unstable_by_key(|bought| bought.minute);
+    person.segments = segments.iter().filter_map(|id| held(&joined, *id, asked.bits)).collect();
+    Ok(Some(person))
+}
+
+/// A visitor's segments if it is in one of these.
+fn modelled(packed: &[u8], segments: &[SegmentId]) -> Result<SegmentMap, StoreError> {
+    let some = PackedSegments::read(packed).is_some_and(|all| all.iter().any(|(id, _)| segments.contains(&id)));
+    if some { Ok(profile::segments(packed)?) } else { Ok(SegmentMap::default()) }
+}
+
+fn held(map: &SegmentMap, id: SegmentId, bits: u8) -> Option<Held> {
+    let (until, _) = map.get(id)?;
+    Some(Held { place: Feature::Segment(id).place(bits), from: Minute::at(map.written(id)?), until })
+}
+
+/// What a sample of the visitors, spread over all, says of them all.
+struct Sample {
+    /// How many actions there are, roughly.
+    actions: u64,
+    /// The segments that most visitors are in.
+    segments: Vec<SegmentId>,
+}
+
+fn sample(conn: &Connection, tenant: TenantNo) -> Result<Sample, StoreError> {
+    const LAST: &str = "SELECT ifnull(max(row), 0) FROM visitors";
+    const READ: &str = "SELECT tenant, segments, actions FROM visitors WHERE row >= ?1 ORDER BY row LIMIT 1";
+    let last: i64 = conn.query_row(LAST, [], |row| row.get(0))?;
+    let (mut counts, mut sampled, mut actions) = (HashMap::<SegmentId, usize>::new(), 0, 0);
+    let step = usize::try_from(last / SAMPLED).unwrap_or_default().max(1);
+    for from in (1..=last).step_by(step) {
+        let mut statement = conn.prepare_cached(READ)?;
+        let mut found = statement.query([from])?;
+        let Some(row) = found.next()?.filter(|row| row.get(0).is_ok_and(|no: i64| no == tenant.0)) else { continue };
+        sampled += 1;
+        actions += u64::from(row.get::<_, u32>(2)?);
+        let packed = PackedSegments::read(CheckedBytes::open_column(row.get_ref(1)?).unwrap_or_default());
+        packed.into_iter().flat_map(PackedSegments::iter).for_each(|(id, _)| *counts.entry(id).or_default() += 1);
+    }
+    let mut common: Vec<(usize, SegmentId)> =
+        counts.into_iter().filter(|(_, count)| count * COMMON >= sampled).map(|(id, count)| (count, id)).collect();
+    common.sort_unstable_by_key(|(count, id)| (Reverse(*count), *id));
+    let mut segments: Vec<SegmentId> = common.into_iter().take(limits::MODEL_SEGMENTS).map(|(_, id)| id).collect();
+    segments.sort_unstable();
+    Ok(Sample { actions: actions * step as u64, segments })
+}

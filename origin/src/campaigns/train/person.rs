@@ -1,0 +1,208 @@
+//! One person's past as examples: each impression with what was known in the minutes before it, and what came of it.
+
+use std::collections::HashMap;
+
+use causeway_shared::actions::{Action, Entity, InsertionHash, Level, Verb};
+use causeway_shared::ids::Micros;
+use causeway_shared::model::features::{CLICKED, IMPRESSIONS, Moment, windows};
+use causeway_shared::model::{Fatigue, PersonFeatures};
+use causeway_shared::time::{DAY_MINUTES, HourStamp, Minute};
+
+use super::examples::{Came, Shard};
+use crate::profiles::purchases::Purchases;
+
+/// A segment that a person is in: from when, and the first hour it is not.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Held {
+    pub(super) place: u16,
+    pub(super) from: Minute,
+    pub(super) until: HourStamp,
+}
+
+/// What the store holds of a person, its visitors together.
+#[derive(Debug, Default)]
+pub(super) struct Person {
+    pub(super) actions: Vec<Action>,
+    /// When each of its visitors was minted.
+    pub(super) minted: Vec<Minute>,
+    pub(super) purchases: Vec<Purchases>,
+    pub(super) segments: Vec<Held>,
+}
+
+/// What came of one insertion.
+#[derive(Debug, Clone, Copy, Default)]
+struct Outcome {
+    came: Came,
+    /// Purchases and their values together.
+    bought: Option<(u32, Micros)>,
+}
+
+type Insertion = (InsertionHash, u32);
+
+/// When an entity was seen, and clicked; of each the first that the windows' starts have not passed.
+#[derive(Debug, Default)]
+struct Track {
+    seen: Vec<Minute>,
+    from: [usize; IMPRESSIONS],
+    clicks: Vec<Minute>,
+    clicks_from: usize,
+}
+
+impl Track {
+    fn clear(&mut self) {
+        self.seen.clear();
+        self.clicks.clear();
+        (self.from, self.clicks_from) = ([0; IMPRESSIONS], 0);
+    }
+}
+
+/// Goes through a person's past. One is used for many people, so that its memory is.
+#[derive(Debug, Default)]
+pub(super) struct Walk {
+    entities: HashMap<Entity, [u32; 4]>,
+    levels: HashMap<(Level, u32), u32>,
+    tracks: Vec<Track>,
+    used: usize,
+    outcomes: HashMap<Insertion, Outcome>,
+    set: Vec<u16>,
+}
+
+impl Walk {
+    /// Adds the person's examples. Conversions are purchases within a day after a click, and actions with one of `verbs`.
+    pub(super) fn walk(&mut self, mut person: Person, verbs: &[Verb], to: &mut Shard) {
+        if person.minted.len() > 1 {
+            once(&mut person.actions);
+        }
+        person.actions.sort_unstable_by_key(|action| (action.minute, action.insertion, action.entity, action.verb));
+        self.entities.clear();
+        self.levels.clear();
+        self.used = 0;
+        self.find_outcomes(&person, verbs);
+        let (actions, mut last) = (std::mem::take(&mut person.actions), None);
+        for of_minute in actions.chunk_by(|a, b| a.minute == b.minute) {
+            let Some(Action { minute: now, .. }) = of_minute.first().copied() else { continue };
+            self.live(&person.segments, now);
+            let devices = person.minted.iter().filter(|minted| **minted <= now).count();
+            let devices = u32::try_from(devices).unwrap_or(u32::MAX);
+            let features = PersonFeatures { now, devices, segments: &[], last };
+            // The house ad stands where nothing was to be chosen.
+            let chosen = |action: &&Action| action.verb == Verb::IMPRESSION && action.entity.ad != 0;
+            for action in of_minute.iter().filter(chosen) {
+                let fatigue = self.fatigue(action.entity, now);
+                let outcome = self.outcomes.get(&insertion(action)).copied().unwrap_or_default();
+                let value = outcome.bought.map(|(count, value)| value / i64::from(count.max(1)));
+                let moment = Moment::new(&features, action.view_type, &fatigue);
+                to.push(moment, action.entity, &self.set, outcome.came, value.filter(|value| *value > 0));
+            }
+            of_minute.iter().for_each(|action| self.note(action));
+            last = Some(now);
+        }
+    }
+
+    /// The places of the segments that the person is in at a time.
+    fn live(&mut self, segments: &[Held], now: Minute) {
+        let hour = HourStamp(now.0 / 60);
+        let live = segments.iter().filter(|held| held.from <= now && hour < held.until);
+        self.set.clear();
+        self.set.extend(live.map(|held| held.place));
+    }
+
+    fn find_outcomes(&mut self, person: &Person, verbs: &[Verb]) {
+        self.outcomes.clear();
+        let mut clicks = Vec::new();
+        for action in &person.actions {
+            let (click, conversion) = (action.verb == Verb::CLICK, verbs.contains(&action.verb));
+            if click || conversion {
+                let came = &mut self.outcomes.entry(insertion(action)).or_default().came;
+                came.clicked |= click;
+                came.converted |= conversion;
+            }
+            if click {
+                clicks.push((action.minute, insertion(action)));
+            }
+        }
+        for bought in &person.purchases {
+            let before = clicks.partition_point(|(minute, _)| *minute <= bought.minute);
+            let last = before.checked_sub(1).and_then(|place| clicks.get(place));
+            let Some((clicked, insertion)) = last else { continue };
+            if bought.minute.0 - clicked.0 > DAY_MINUTES {
+                continue;
+            }
+            let outcome = self.outcomes.entry(*insertion).or_default();
+            outcome.came.converted = true;
+            let (count, value) = outcome.bought.unwrap_or_default();
+            outcome.bought = Some((count.saturating_add(bought.count), value.saturating_add(bought.value)));
+        }
+    }
+
+    /// How often the person saw and clicked before this minute.
+    fn fatigue(&mut self, entity: Entity, now: Minute) -> Fatigue {
+        let starts = windows(now).map(|(from, _)| from);
+        let mut fatigue = Fatigue::default();
+        for (level, number) in self.tracks_of(entity).into_iter().enumerate() {
+            let Some(track) = self.tracks.get_mut(number as usize) else { continue };
+            for ((start, first), counts) in starts.iter().zip(&mut track.from).zip(&mut fatigue.impressions) {
+                pass(&track.seen, first, *start);
+                put(counts, level, track.seen.len() - *first);
+            }
+            pass(&track.clicks, &mut track.clicks_from, starts[CLICKED]);
+            put(&mut fatigue.clicks, level, track.clicks.len() - track.clicks_from);
+        }
+        fatigue
+    }
+
+    fn note(&mut self, action: &Action) {
+        if action.verb != Verb::IMPRESSION && action.verb != Verb::CLICK {
+            return;
+        }
+        for number in self.tracks_of(action.entity) {
+            let Some(track) = self.tracks.get_mut(number as usize) else { continue };
+            let minutes = if action.verb == Verb::CLICK { &mut track.clicks } else { &mut track.seen };
+            minutes.push(action.minute);
+        }
+    }
+
+    /// The tracks of an entity's four levels.
+    fn tracks_of(&mut self, entity: Entity) -> [u32; 4] {
+        if let Some(numbers) = self.entities.get(&entity) {
+            return *numbers;
+        }
+        let numbers = Level::ALL.map(|level| {
+            let next = u32::try_from(self.used).unwrap_or(u32::MAX);
+            let number = *self.levels.entry((level, entity.at(level))).or_insert(next);
+            if number == next {
+                match self.tracks.get_mut(self.used) {
+                    Some(track) => track.clear(),
+                    None => self.tracks.push(Track::default()),
+                }
+                self.used += 1;
+            }
+            number
+        });
+        self.entities.insert(entity, numbers);
+        numbers
+    }
+}
+
+fn insertion(action: &Action) -> Insertion {
+    (action.insertion, action.entity.ad)
+}
+
+/// Moves the first place to where a window starts.
+fn pass(minutes: &[Minute], first: &mut usize, start: Minute) {
+    while minutes.get(*first).is_some_and(|minute| *minute < start) {
+        *first += 1;
+    }
+}
+
+fn put(counts: &mut [u32; 4], level: usize, count: usize) {
+    if let Some(there) = counts.get_mut(level) {
+        *there = u32::try_from(count).unwrap_or(u32::MAX);
+    }
+}
+
+/// Of an action that several visitors hold the earliest counts.
+fn once(actions: &mut Vec<Action>) {
+    actions.sort_unstable_by_key(|a| (a.minute.day(), a.insertion, a.entity.ad, a.verb, a.view_type, a.minute));
+    actions.dedup_by(|a, b| a.repeats(b));
+}

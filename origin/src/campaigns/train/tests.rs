@@ -1,0 +1,354 @@
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+use std::collections::BTreeMap;
+
+use causeway_shared::actions::{
+    Action, Actions, Counter, Entity, InsertionHash, PackedActions, Question, ViewType, ViewTypes,
+};
+use causeway_shared::model::features::{CLICKED, Moment, windows};
+use causeway_shared::model::{AdScore, Fatigue, PersonFeatures, Score, Scorer};
+use causeway_shared::segments::{SegmentId, State};
+use causeway_shared::time::{Day, HourStamp};
+
+use super::examples::{Examples, Shard};
+use super::person::{Person, Walk};
+use super::*;
+use crate::profiles::buckets;
+use crate::profiles::purchases::Purchases;
+use crate::testing::{NOW, Numbers, Origin, fact, impression, purchase, visitor};
+use causeway_shared::fact::What;
+use causeway_shared::limits;
+
+const DAY: u64 = 86_400_000;
+
+/// Of the ads of a market, the first of which is 0. Codes begin with 1.
+fn entity(ad: u32) -> Entity {
+    Entity { ad: 1 + ad, ad_group: 100 + ad / 2, campaign: 200 + ad / 4, advertiser: 300 + ad / 8 }
+}
+
+fn action(n: u64, verb: Verb, ad: u32, minute: u32) -> Action {
+    let [.., a, b, c, d, e, f] = n.to_be_bytes();
+    let insertion = InsertionHash([a, b, c, d, e, f]);
+    Action {
+        insertion,
+        verb,
+        view_type: ViewType(u8::try_from(ad % 3).unwrap()),
+        entity: entity(ad),
+        minute: Minute(minute),
+    }
+}
+
+/// A market in a store: people of one visitor see ads over 40 days. Whether one is clicked depends on its campaign and
+/// on how often the person saw the ad that day; whether it sells on the campaign, and for how much.
+struct Market {
+    folder: tempfile::TempDir,
+    tenant: TenantNo,
+    clicks: u32,
+}
+
+fn market(people: u32, impressions: u32, shuffled: bool) -> Market {
+    let folder = tempfile::tempdir().unwrap();
+    let conn = crate::store::open(folder.path()).unwrap();
+    let tenant = crate::store::tenant_no(&conn, "demo").unwrap();
+    conn.execute_batch("BEGIN").unwrap();
+    let mut numbers = Numbers(88_172_645_463_325_252 ^ 7 << 32);
+    let (first, mut clicks) = (Minute::at(NOW).day().0 - 40, 0);
+    for row in 1..=i64::from(people) {
+        put_visitor(&conn, tenant, row);
+        let mut seen: BTreeMap<(u32, u16), u32> = BTreeMap::new();
+        let mut minutes: Vec<u32> =
+            (0..impressions).map(|_| Day(first).start().0 + numbers.below(40 * 1_440)).collect();
+        minutes.sort_unstable();
+        let mut actions = Actions::default();
+        for minute in minutes {
+            let (ad, day) = (numbers.below(16), Minute(minute).day().0);
+            let times = seen.entry((ad, day)).or_default();
+            let taste = if shuffled { 0.1 } else { 0.02 + 0.06 * f64::from(ad / 4) };
+            let tired = if shuffled { 1.0 } else { 0.4f64.powi(i32::try_from(*times).unwrap()) };
+            *times += 1;
+            let n = numbers.next();
+            actions.insert(action(n, Verb::IMPRESSION, ad, minute));
+            if numbers.unit() < taste * tired {
+                clicks += 1;
+                actions.insert(action(n, Verb::CLICK, ad, minute + 1));
+                let sells = if shuffled { 0.3 } else { 0.1 + 0.2 * f64::from(ad / 4) };
+                if numbers.unit() < sells {
+                    let price = if shuffled { 20e6 } else { 5e6 * f64::from(1 + ad / 4) };
+                    let value = (price * (0.8 + 0.4 * numbers.unit())) as i64;
+                    let place = row << 32 | i64::from(minute + 30);
+                    let put = "INSERT OR REPLACE INTO purchases VALUES (?1, 1, ?2)";
+                    conn.prepare_cached(put).unwrap().execute([place, value]).unwrap();
+                }
+            }
+        }
+        buckets::add(&conn, row, 0, actions).unwrap();
+    }
+    conn.execute_batch("COMMIT").unwrap();
+    Market { folder, tenant, clicks }
+}
+
+fn put_visitor(conn: &Connection, tenant: TenantNo, row: i64) {
+    let id = visitor(u32::try_from(row).unwrap());
+    let person = "INSERT INTO people VALUES (?1, ?2, ?3, 1, 1, 1, NULL, zeroblob(16), 1000)";
+    conn.prepare_cached(person).unwrap().execute((row, tenant.0, id.as_bytes())).unwrap();
+    let put = "INSERT INTO visitors (row, tenant, visitor, last_seen, version, restore, published, person, profile)
+        VALUES (?1, ?2, ?3, 0, 1, 0, 0, ?1, x'')";
+    conn.prepare_cached(put).unwrap().execute((row, tenant.0, id.as_bytes())).unwrap();
+}
+
+fn train(market: &Market) -> Outcome {
+    let options = Options { bits: 12, ..Options::default() };
+    run(market.folder.path(), market.tenant, NOW, &options, &|_, _| Ok(())).unwrap()
+}
+
+#[test]
+fn s1_09_s3_06_a_market_with_fatigue_is_learned_and_beats_the_base_rate() {
+    let market = market(1_500, 60, false);
+    assert!(market.clicks > 4_000, "{}", market.clicks);
+    let Outcome::Trained(bytes, report) = train(&market) else { unreachable!("not trained") };
+    let [click, conversion, price] = &report.parts[..] else { unreachable!("three parts") };
+    for part in [click, conversion, price] {
+        assert_eq!(part.outcome, Verdict::Trained, "{part:?}");
+        assert!((part.loss - part.unrounded_loss).abs() < 0.001 * part.base_loss, "rounding costs nothing: {part:?}");
+    }
+    assert!(click.loss < 0.93 * click.base_loss && click.auc > 0.7, "{click:?}");
+    assert!(click.calibration_error < 0.012 && conversion.calibration_error < 0.08, "{report:?}");
+    assert!(price.loss < 0.25 * price.base_loss && price.calibration_error < 0.05, "{price:?}");
+
+    let model = causeway_shared::wire::model::decode(&bytes).unwrap();
+    let usable = [NOW - DAY, NOW, NOW + 14 * DAY].map(|now| model.used().contains(&now));
+    assert_eq!(usable, [false, true, false]);
+    let scorer = Scorer::new(&model).unwrap();
+    let person = PersonFeatures { now: Minute::at(NOW), devices: 1, segments: &[], last: None };
+    let ctr = |ad: u32, times: u32| {
+        let fatigue = Fatigue { impressions: [[times; 4]; 3], ..Fatigue::default() };
+        let ad: AdScore = scorer.ad(entity(ad));
+        f64::from(scorer.score(scorer.person(&person), &ad, ViewType(0), &fatigue).ctr_ppb()) / 1e9
+    };
+    assert!(ctr(15, 0) > 2.5 * ctr(3, 0), "campaigns: {} {}", ctr(15, 0), ctr(3, 0));
+    assert!(ctr(15, 0) > 1.5 * ctr(15, 1), "fatigue: {} {}", ctr(15, 0), ctr(15, 1));
+
+    assert_eq!(train(&market), Outcome::Trained(bytes.clone(), report.clone()), "the same store, the same model");
+    let mut conn = crate::store::open(market.folder.path()).unwrap();
+    assert_eq!(newest(&conn, market.tenant).unwrap(), None);
+    let (origin, given) = (Origin::new(), Given { now: NOW, random: [0; 32] });
+    let mut keep = || keep(&mut conn, &origin.rules, given, market.tenant, &bytes, &report).unwrap();
+    assert_eq!((1..=12).map(|_| keep()).last(), Some(12));
+    let (kept, told) = newest(&conn, market.tenant).unwrap().unwrap();
+    assert_eq!((kept, &told["parts"][0]["outcome"]), (bytes, &"trained".into()));
+    assert_eq!(conn.query_row("SELECT count(*) FROM models", [], |row| row.get(0)), Ok(10));
+}
+
+#[test]
+fn a_model_no_better_than_the_base_rate_is_not_published() {
+    let market = market(1_000, 60, true);
+    let Outcome::NotBetter(report) = train(&market) else { unreachable!("published") };
+    assert_eq!(report.parts[0].outcome, Verdict::NotBetter);
+    assert!(report.parts[0].held_out_positives > 500, "{report:?}");
+}
+
+#[test]
+fn s1_09_what_nobody_had_yet_is_still_worth_something() {
+    let market = market(1_500, 60, false);
+    crate::store::open(market.folder.path()).unwrap().execute("DELETE FROM purchases", []).unwrap();
+    let (score, report) = scored(&market);
+    assert_eq!(report.parts[1].outcome, Verdict::TooFew);
+    // Of thousands of clicks nothing came: not one in a hundred, as without a model, but not nothing.
+    assert!((10_000..1_000_000).contains(&score.cvr_ppb()), "{}", score.cvr_ppb());
+    assert!((9_990_000..10_010_000).contains(&score.price_micros()), "{}", score.price_micros());
+}
+
+/// What the model that is trained makes of an ad in front of somebody new, and how it was trained.
+fn scored(market: &Market) -> (Score, Report) {
+    let Outcome::Trained(bytes, report) = train(market) else { unreachable!("not trained") };
+    let scorer = Scorer::new(&causeway_shared::wire::model::decode(&bytes).unwrap()).unwrap();
+    let person = PersonFeatures { now: Minute::at(NOW), devices: 1, segments: &[], last: None };
+    (scorer.score(scorer.person(&person), &scorer.ad(entity(1)), ViewType(0), &Fatigue::default()), report)
+}
+
+/// The price that is published where these are all that was ever bought, by the first who bought.
+fn price_of(values: &[i64]) -> i64 {
+    let market = market(1_500, 60, false);
+    let conn = crate::store::open(market.folder.path()).unwrap();
+    let places = "SELECT place FROM purchases ORDER BY place";
+    let places: Vec<i64> =
+        conn.prepare(places).unwrap().query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    assert!(places.len() > 1_000, "{}", places.len());
+    conn.execute("DELETE FROM purchases", []).unwrap();
+    for row in places.iter().zip(values) {
+        conn.execute("INSERT INTO purchases VALUES (?1, 1, ?2)", row).unwrap();
+    }
+    scored(&market).0.price_micros()
+}
+
+#[test]
+fn s1_09_a_few_purchases_of_very_different_value_make_no_price_that_nobody_paid() {
+    // Ten units are expected without a model, which counts as a hundred purchases.
+    let few = price_of(&[1_000_000, 1_000_000_000, 1_000_000, 1_000_000_000]);
+    assert!((10_000_000..80_000_000).contains(&few), "{few}");
+    let nothing = price_of(&[1, 50_000_000, 1, 50_000_000, 1]);
+    assert!((9_000_000..20_000_000).contains(&nothing), "{nothing}");
+    // Of many, every second of no value: the mean, and not what a log-normal value of that variance would be.
+    let many: Vec<i64> = (0..600).map(|n| if n % 2 == 0 { 1 } else { 20_000_000 }).collect();
+    let half = price_of(&many);
+    assert!((5_000_000..20_000_000).contains(&half), "{half}");
+    // One page that says what nobody pays is believed no more than a hundred purchases are.
+    let lied = |n: usize| price_of(&[vec![20_000_000; n], vec![limits::VALUE_MICROS]].concat());
+    let (among_few, among_many) = (lied(9), lied(600));
+    assert!((10_000_000..30_000_000).contains(&among_few), "{among_few}");
+    assert!((19_000_000..30_000_000).contains(&among_many), "{among_many}");
+}
+
+#[test]
+fn of_too_little_nothing_is_learned() {
+    let market = market(20, 20, false);
+    assert!(matches!(train(&market), Outcome::TooFew(_)));
+    let empty = tempfile::tempdir().unwrap();
+    crate::store::open(empty.path()).unwrap();
+    let outcome = run(empty.path(), TenantNo(1), NOW, &Options::default(), &|_, _| Ok(())).unwrap();
+    assert_eq!(outcome.report().impressions, 0);
+}
+
+#[test]
+fn what_is_learned_from_is_what_a_request_would_have_seen() {
+    let mut numbers = Numbers(88_172_645_463_325_252 ^ 3 << 32);
+    let first = Day(2_900).start().0;
+    let mut actions: Vec<Action> = Vec::new();
+    for n in 0..400 {
+        let minute = first + numbers.below(60 * 1_440);
+        let ad = numbers.below(12);
+        actions.push(action(n, Verb::IMPRESSION, ad, minute));
+        // Pages have several placements, seen in the same minute.
+        actions.push(action(n + 1_000, Verb::IMPRESSION, numbers.below(12), minute));
+        if numbers.below(4) == 0 {
+            actions.push(action(n, Verb::CLICK, ad, minute + numbers.below(3)));
+        }
+    }
+    let all: Actions = actions.iter().copied().collect();
+    let person = Person { actions, minted: vec![Minute(0), Minute(first + 5_000)], ..Person::default() };
+    let mut shard = Shard::new(12, 10);
+    Walk::default().walk(person, &[], &mut shard);
+    let examples = Examples::new(vec![shard]);
+    assert_eq!(examples.len(), 800);
+
+    let packed = all.pack();
+    let packed = [PackedActions::read(&packed).unwrap()];
+    let mut expected: Vec<Vec<u16>> = Vec::new();
+    for seen in all.iter().filter(|action| action.verb == Verb::IMPRESSION) {
+        let now = seen.minute;
+        let counter = Counter::new([seen.entity].into_iter());
+        let count = |verb, (from, to)| {
+            let question = Question { verbs: &[verb], view_types: ViewTypes::All, from, to };
+            counter.count(&packed, &question).next().unwrap()
+        };
+        let impressions = windows(now).map(|window| count(Verb::IMPRESSION, window));
+        let clicks = count(Verb::CLICK, windows(now)[CLICKED]);
+        let last = all.iter().map(|action| action.minute).filter(|minute| *minute < now).max();
+        let devices = 1 + u32::from(now.0 >= first + 5_000);
+        let features = PersonFeatures { now, devices, segments: &[], last };
+        let mut places = Vec::new();
+        Moment::new(&features, seen.view_type, &Fatigue { impressions, clicks }).places(seen.entity, 12, &mut places);
+        expected.push(places);
+    }
+    let mut found = Vec::new();
+    for number in 0..u32::try_from(examples.len()).unwrap() {
+        let mut places = Vec::new();
+        examples.places(number, &mut places);
+        found.push(places);
+    }
+    found.sort();
+    expected.sort();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn clicks_conversions_and_purchases_are_of_the_insertion_they_came_from() {
+    let at = |day: u32, minute: u32| Day(2_900).start().0 + day * 1_440 + minute;
+    let verb = Verb(7);
+    let actions = vec![
+        action(1, Verb::IMPRESSION, 1, at(0, 0)),
+        action(1, Verb::CLICK, 1, at(0, 1)),
+        action(2, Verb::IMPRESSION, 2, at(1, 0)),
+        action(2, Verb::CLICK, 2, at(1, 3)),
+        action(2, verb, 2, at(1, 9)),
+        action(3, Verb::IMPRESSION, 1, at(5, 0)),
+        // The same under another visitor: counts once.
+        action(3, Verb::IMPRESSION, 1, at(5, 1)),
+    ];
+    let bought = |minute, count, value| Purchases { minute: Minute(minute), count, value };
+    let purchases = vec![bought(at(0, 0), 1, 99), bought(at(1, 1), 2, 600), bought(at(2, 900), 1, 7)];
+    let came = |verbs: &[Verb]| {
+        let person = Person {
+            actions: actions.clone(),
+            minted: vec![Minute(0); 2],
+            purchases: purchases.clone(),
+            ..Person::default()
+        };
+        let mut shard = Shard::new(12, 10);
+        Walk::default().walk(person, verbs, &mut shard);
+        let examples = Examples::new(vec![shard]);
+        assert_eq!(examples.clicked(Minute(at(9, 0))), [0, 1]);
+        assert_eq!(examples.clicked(Minute(at(1, 70))), [0], "its conversion may still come");
+        let of = |number| {
+            let came = examples.came(number);
+            (came.clicked, came.converted, examples.value(number))
+        };
+        (0..u32::try_from(examples.len()).unwrap()).map(of).collect::<Vec<_>>()
+    };
+    // Before the click and two days after the other nothing is its; two purchases are worth their mean.
+    assert_eq!(came(&[]), [(true, true, Some(300)), (true, false, None), (false, false, None)]);
+    assert_eq!(came(&[verb])[1], (true, true, None));
+}
+
+#[test]
+fn the_house_ads_impressions_are_no_examples() {
+    let house = Action {
+        entity: Entity { ad: 0, ad_group: 0, campaign: 0, advertiser: 0 },
+        ..action(2, Verb::IMPRESSION, 1, 4_000_000)
+    };
+    let actions = vec![action(1, Verb::IMPRESSION, 1, 4_000_000), house, Action { verb: Verb::CLICK, ..house }];
+    let mut shard = Shard::new(12, 10);
+    Walk::default().walk(Person { actions, minted: vec![Minute(0)], ..Person::default() }, &[], &mut shard);
+    let examples = Examples::new(vec![shard]);
+    assert_eq!((examples.len(), examples.came(0).clicked), (1, false));
+}
+
+#[test]
+fn segments_are_features_from_their_writing_on_and_people_are_joined() {
+    let mut origin = Origin::new();
+    let hour = HourStamp::at(NOW).0;
+    let write = |v, n, at, expiry| {
+        let state = State::held(HourStamp(expiry), []);
+        fact(visitor(v), n, at, What::Segments { writes: vec![(SegmentId(7), state)] })
+    };
+    let mut facts = Vec::new();
+    for v in 0..6 {
+        facts.push(impression(visitor(v), 100 + v, NOW - 2 * DAY));
+        facts.push(write(v, 200 + v, NOW - DAY, hour + 9));
+        facts.push(impression(visitor(v), 300 + v, NOW - 3_600_000));
+    }
+    facts.push(origin.login(visitor(0), 1, NOW, "ann"));
+    facts.push(origin.login(visitor(1), 2, NOW, "ann"));
+    facts.push(crate::testing::withdrawal(visitor(5), NOW));
+    facts.push(purchase(visitor(2), 3, NOW, 5));
+    origin.send("demo", &facts);
+    let tenant = origin.tenant("demo").no;
+    let path = origin.conn.path().unwrap().to_owned();
+    let data = Path::new(&path).parent().unwrap();
+    let asked = Asked { data, tenant, bits: 12, most: 1_000, conversions: &[] };
+    let gathered = gather::gather(&asked, &|_, _| Ok(())).unwrap();
+    assert_eq!(gathered.segments, [SegmentId(7)]);
+    assert_eq!(gathered.examples.len(), 10, "nothing of who withdrew");
+    let place = causeway_shared::model::features::Feature::Segment(SegmentId(7)).place(12);
+    let mut by_time = BTreeMap::new();
+    let mut places = Vec::new();
+    for number in 0..10 {
+        gathered.examples.places(number, &mut places);
+        let held = places.contains(&place);
+        *by_time.entry((gathered.examples.minute(number), held)).or_insert(0) += 1;
+    }
+    let [early, late] = [NOW - 2 * DAY, NOW - 3_600_000].map(Minute::at);
+    assert_eq!(by_time, BTreeMap::from([((early, false), 5), ((late, true), 5)]));
+    let few = Asked { most: 1, ..asked };
+    assert!(gather::gather(&few, &|_, _| Ok(())).unwrap().examples.len() < 10, "a share of the people is drawn");
+}

@@ -1,0 +1,11 @@
+//! Links visitors into people by evidence; the only room that writes people and lookups.
+
+pub mod alternates;
+pub mod connections;
+pub mod directory;
+pub mod evidence;
+pub mod link;
+pub mod lookups;
+pub mod neighbourhood;
+pub mod people;
+pub mod planned;

@@ -1,0 +1,130 @@
+//! One alternate id has one hash for each key that was readable when it was seen. All of them stand for the
+//! canonical one, which evidence and lookups are kept under.
+
+use std::collections::BTreeSet;
+
+use causeway_shared::ids::{AltHash, AlternateId, KindCode};
+use rusqlite::{Connection, OptionalExtension as _};
+
+use crate::identity::evidence;
+use crate::identity::link::Touched;
+use crate::pipeline::group::Group;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::hash_at;
+
+/// The canonical form of an id that was just seen, with the same id under the other keys of a rotation.
+///
+/// Hashes that were taken for different ids until now, and are one, become one.
+pub(crate) fn resolve(
+    group: &Group<'_>,
+    tenant: TenantNo,
+    id: AlternateId,
+    also: &[AltHash],
+    touched: &mut Touched,
+) -> Result<AlternateId, StoreError> {
+    let hashes: BTreeSet<AltHash> = also.iter().copied().chain([id.hash]).collect();
+    let mut known = BTreeSet::new();
+    for hash in &hashes {
+        known.extend(canonical(group.tx, tenant, AlternateId { hash: *hash, ..id })?.map(|id| id.hash));
+    }
+    let canonical = AlternateId { hash: known.first().copied().unwrap_or(id.hash), ..id };
+    if known.is_empty() {
+        create(group, tenant, canonical)?;
+    }
+    for other in known.iter().filter(|hash| **hash != canonical.hash) {
+        unite(group, tenant, canonical, *other, touched)?;
+    }
+    let mut is_renamed = false;
+    for hash in hashes.union(&known).filter(|hash| **hash != canonical.hash) {
+        is_renamed |= name(group, tenant, canonical, *hash)?;
+    }
+    if is_renamed && !known.is_empty() {
+        touched.ids.insert((tenant, canonical));
+        touched.renamed.insert((tenant, canonical));
+    }
+    Ok(canonical)
+}
+
+/// What a hash stands for; `None` for one that was never seen.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn canonical(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result<Option<AlternateId>, StoreError> {
+    const READ: &str = "SELECT canonical FROM alternates WHERE tenant = ?1 AND kind = ?2 AND hash = ?3
+        UNION ALL SELECT hash FROM lookups WHERE tenant = ?1 AND kind = ?2 AND hash = ?3 LIMIT 1";
+    let mut statement = conn.prepare_cached(READ)?;
+    let found = statement.query_row((tenant.0, id.kind.0, &id.hash.0), |row| hash_at(row, 0)).optional()?;
+    Ok(found.map(|hash| AlternateId { hash, ..id }))
+}
+
+/// What the first of several hashes of an id that was seen stands for; `None` where none was.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn canonical_of(
+    conn: &Connection,
+    tenant: TenantNo,
+    kind: KindCode,
+    hashes: impl IntoIterator<Item = AltHash>,
+) -> Result<Option<AlternateId>, StoreError> {
+    for hash in hashes {
+        if let Some(id) = canonical(conn, tenant, AlternateId { kind, hash })? {
+            return Ok(Some(id));
+        }
+    }
+    Ok(None)
+}
+
+/// Every hash of an id, the canonical one first.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn family(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result<Vec<AltHash>, StoreError> {
+    const READ: &str = "SELECT hash FROM alternates WHERE tenant = ?1 AND kind = ?2 AND canonical = ?3 ORDER BY hash";
+    let mut statement = conn.prepare_cached(READ)?;
+    let others = statement.query_map((tenant.0, id.kind.0, &id.hash.0), |row| hash_at(row, 0))?;
+    let mut hashes = vec![id.hash];
+    for hash in others {
+        hashes.push(hash?);
+    }
+    Ok(hashes)
+}
+
+/// A lookup without visitors yet: from now on the hash is known.
+fn create(group: &Group<'_>, tenant: TenantNo, id: AlternateId) -> Result<(), StoreError> {
+    const CREATE: &str = "INSERT INTO lookups (tenant, kind, hash, visitors, since, version)
+        VALUES (?1, ?2, ?3, x'', 0, 0)";
+    group.tx.prepare_cached(CREATE)?.execute((tenant.0, id.kind.0, &id.hash.0))?;
+    Ok(())
+}
+
+/// Whether the hash was not known to stand for anything.
+fn name(group: &Group<'_>, tenant: TenantNo, canonical: AlternateId, hash: AltHash) -> Result<bool, StoreError> {
+    const NAME: &str = "INSERT OR IGNORE INTO alternates (tenant, kind, hash, canonical)
+        VALUES (?1, ?2, ?3, ?4)";
+    let KindCode(kind) = canonical.kind;
+    let row = (tenant.0, kind, &hash.0, &canonical.hash.0);
+    Ok(group.tx.prepare_cached(NAME)?.execute(row)? == 1)
+}
+
+/// Everything kept under `other` is kept under the canonical hash from now on.
+fn unite(
+    group: &Group<'_>,
+    tenant: TenantNo,
+    canonical: AlternateId,
+    other: AltHash,
+    touched: &mut Touched,
+) -> Result<(), StoreError> {
+    const FORGET: &str = "DELETE FROM lookups WHERE tenant = ?1 AND kind = ?2 AND hash = ?3";
+    const REPOINT: &str = "UPDATE alternates SET canonical = ?4 WHERE tenant = ?1 AND kind = ?2 AND canonical = ?3";
+    let KindCode(kind) = canonical.kind;
+    evidence::rename(group, tenant, AlternateId { hash: other, ..canonical }, canonical, touched)?;
+    group.tx.prepare_cached(FORGET)?.execute((tenant.0, kind, &other.0))?;
+    group.tx.prepare_cached(REPOINT)?.execute((tenant.0, kind, &other.0, &canonical.hash.0))?;
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "alternates/tests.rs"]
+mod tests;

@@ -1,0 +1,263 @@
+//! Who there is: all people by their masters, and all visitors of one, a page at a time (S5.5).
+
+use std::str::FromStr;
+
+use causeway_shared::ids::VisitorId;
+use rusqlite::{Connection, OptionalExtension as _};
+use serde::Serialize;
+
+use crate::store::PersonNo;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::visitor_at;
+
+/// A person.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Listed {
+    /// Its oldest visitor.
+    pub master: String,
+    /// How many visitors it has.
+    pub devices: u32,
+}
+
+/// A person's visitors.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Members {
+    /// The person.
+    #[serde(flatten)]
+    pub person: Listed,
+    /// The last active last.
+    pub members: Vec<String>,
+    /// What the next page is after; `None` on the last one.
+    pub next: Option<String>,
+}
+
+/// Where a page ended: a visitor, and when it was active last by then, which it may be again before the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct After {
+    visitor: VisitorId,
+    last_seen: Option<i64>,
+}
+
+impl FromStr for After {
+    type Err = ();
+
+    /// A visitor's id, or as [`Members::next`] has it.
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (visitor, last_seen) = text.split_once('.').map_or((text, None), |(visitor, at)| (visitor, Some(at)));
+        let last_seen = last_seen.map(str::parse).transpose().map_err(drop)?;
+        Ok(Self { visitor: visitor.parse().map_err(drop)?, last_seen })
+    }
+}
+
+/// So many rows are looked at for a page of people at most: who was erased stays as a row.
+pub const LOOKED: usize = 20_000;
+
+/// People by their masters, the oldest first: at most so many of those whose master is younger than `after`, of so many rows
+/// that are looked at; and after whom the next page goes on, which may be empty where many were erased. A visitor that
+/// withdrew is a person of its own; one that was erased is none.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn all(
+    conn: &Connection,
+    tenant: TenantNo,
+    after: Option<VisitorId>,
+    most: usize,
+    looked: usize,
+) -> Result<(Vec<Listed>, Option<String>), StoreError> {
+    const READ: &str =
+        "SELECT master, devices, EXISTS (SELECT 1 FROM erased e WHERE e.tenant = ?1 AND e.visitor = p.master)
+        FROM people p WHERE tenant = ?1 AND master > ?2 ORDER BY master";
+    let after = after.map(|after| after.as_bytes().to_vec()).unwrap_or_default();
+    let mut statement = conn.prepare_cached(READ)?;
+    let mut rows = statement.query((tenant.0, after))?;
+    let mut people: Vec<Listed> = Vec::new();
+    let mut last = None;
+    for _ in 0..looked {
+        let Some(row) = rows.next()? else { return Ok((people, None)) };
+        let (master, is_erased): (String, bool) = (visitor_at(row, 0)?.to_string(), row.get(2)?);
+        if !is_erased && people.len() == most {
+            let next = people.last().map(|person| person.master.clone());
+            return Ok((people, next));
+        }
+        last = Some(master.clone());
+        if !is_erased {
+            people.push(Listed { master, devices: row.get(1)? });
+        }
+    }
+    Ok((people, last))
+}
+
+/// In the order of its index: a page costs as much of a million visitors as of three.
+const PAGE: &str = "SELECT visitor, last_seen FROM visitors
+    WHERE person = ?1 AND last_seen >= ?2 AND (last_seen > ?2 OR row < ?3) ORDER BY last_seen, row DESC LIMIT ?4";
+
+/// The person of a visitor, and at most so many of its visitors: those that were active after `after`. `None` for a
+/// visitor that is not known, and after one that is another's. Who becomes active between two pages comes on a later one, once
+/// more if it was on one of before.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn members(
+    conn: &Connection,
+    tenant: TenantNo,
+    of: VisitorId,
+    after: Option<After>,
+    most: usize,
+) -> Result<Option<Members>, StoreError> {
+    const PERSON: &str = "SELECT master, devices FROM people WHERE person = ?1";
+    let Some((person, ..)) = place(conn, tenant, of)? else { return Ok(None) };
+    let (last_seen, row) = match after {
+        None => (i64::MIN, 0),
+        Some(after) => match place(conn, tenant, after.visitor)?.filter(|(other, ..)| *other == person) {
+            Some((_, last_seen, row)) => (after.last_seen.unwrap_or(last_seen), row),
+            None => return Ok(None),
+        },
+    };
+    let person_row =
+        |row: &rusqlite::Row<'_>| Ok(Listed { master: visitor_at(row, 0)?.to_string(), devices: row.get(1)? });
+    let found = conn.prepare_cached(PERSON)?.query_row([person.0], person_row)?;
+    let mut statement = conn.prepare_cached(PAGE)?;
+    let more = i64::try_from(most).unwrap_or(i64::MAX).saturating_add(1);
+    let member = |row: &rusqlite::Row<'_>| Ok((visitor_at(row, 0)?.to_string(), row.get::<_, i64>(1)?));
+    let rows = statement.query_map((person.0, last_seen, row, more), member)?;
+    let mut members: Vec<(String, i64)> = rows.collect::<Result<_, _>>()?;
+    let is_last = members.len() <= most;
+    members.truncate(most);
+    let next = members.last().filter(|_| !is_last).map(|(visitor, last_seen)| format!("{visitor}.{last_seen}"));
+    Ok(Some(Members { person: found, members: members.into_iter().map(|(visitor, _)| visitor).collect(), next }))
+}
+
+/// A visitor's person, when it was active last, and its row.
+pub(crate) fn place(
+    conn: &Connection,
+    tenant: TenantNo,
+    visitor: VisitorId,
+) -> Result<Option<(PersonNo, i64, i64)>, StoreError> {
+    const READ: &str = "SELECT person, last_seen, row FROM visitors WHERE tenant = ?1 AND visitor = ?2";
+    let mut statement = conn.prepare_cached(READ)?;
+    let place = statement
+        .query_row((tenant.0, visitor.as_bytes()), |row| Ok((PersonNo(row.get(0)?), row.get(1)?, row.get(2)?)));
+    Ok(place.optional()?)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::identity::connections::{Checked, check};
+    use crate::privacy::erase::Whom;
+    use crate::testing::{NOW, Origin, page, visitor};
+    use causeway_shared::fact::Scope;
+    use causeway_shared::person::Weight;
+
+    #[test]
+    fn s5_05_all_masters_and_all_visitors_of_one_come_in_pages() {
+        let mut origin = Origin::new();
+        for v in 1..=7 {
+            let at = NOW - 3_600_000 * u64::from(5 - v / 3);
+            let facts = [page(visitor(v), 1, at), origin.login(visitor(v), 2, at, "ann")];
+            origin.send("demo", &facts);
+        }
+        origin.send("demo", &[page(visitor(9), 1, NOW), page(visitor(8), 1, NOW)]);
+        origin.send("other", &[page(visitor(5), 1, NOW)]);
+        let tenant = origin.tenant("demo").no;
+        let conn = &origin.conn;
+        let name = |v: u32| visitor(v).to_string();
+        let listed = |v: u32, devices| Listed { master: name(v), devices };
+        let all = |after, most| all(conn, tenant, after, most, LOOKED).unwrap().0;
+        assert_eq!(all(None, 2), [listed(1, 7), listed(8, 1)]);
+        assert_eq!(all(Some(visitor(8)), 2), [listed(9, 1)]);
+        let (mut seen, mut after, mut pages) = (Vec::new(), None, 0);
+        loop {
+            let found = members(conn, tenant, visitor(4), after, 2).unwrap().unwrap();
+            assert_eq!(found.person, listed(1, 7));
+            seen.extend(found.members);
+            pages += 1;
+            match found.next {
+                Some(next) => after = next.parse().ok(),
+                None => break,
+            }
+        }
+        assert_eq!((seen, pages), ([2, 1, 5, 4, 3, 7, 6].map(name).to_vec(), 4), "the last active last");
+        let mut steps = conn.prepare(&format!("EXPLAIN QUERY PLAN {PAGE}")).unwrap();
+        let steps: Vec<String> = steps.query_map([1, 2, 3, 4], |row| row.get(3)).unwrap().map(Result::unwrap).collect();
+        assert!(steps.len() == 1 && steps[0].contains("visitors_by_person"), "nothing is sorted: {steps:?}");
+        assert_eq!(members(conn, tenant, visitor(77), None, 2).unwrap(), None);
+        assert_eq!(members(conn, tenant, visitor(1), name(9).parse().ok(), 2).unwrap(), None, "another's");
+        assert_eq!(["x", "", ".", "9.x"].map(|text| text.parse::<After>()), [Err(()); 4]);
+    }
+
+    #[test]
+    fn s5_05_who_becomes_active_between_two_pages_is_on_one_of_them() {
+        let mut origin = Origin::new();
+        for v in 1..=6 {
+            let at = NOW - 60_000 * u64::from(7 - v);
+            origin.send("demo", &[page(visitor(v), 1, at), origin.login(visitor(v), 2, at, "ann")]);
+        }
+        let tenant = origin.tenant("demo").no;
+        let mut again = 0;
+        for busy in 1..=6 {
+            let (mut seen, mut after) = (std::collections::BTreeSet::new(), None);
+            loop {
+                let found = members(&origin.conn, tenant, visitor(1), after, 2).unwrap().unwrap();
+                seen.extend(found.members);
+                let Some(next) = found.next else { break };
+                after = next.parse().ok();
+                // Once only, be it on no page yet, on one, or the one that the next page is after.
+                if seen.len() == 2 {
+                    again += 1;
+                    origin.send("demo", &[page(visitor(busy), 9 + again, NOW + 60_000 * u64::from(again))]);
+                }
+            }
+            assert_eq!(seen.len(), 6, "{busy}");
+        }
+    }
+
+    #[test]
+    fn s5_05_who_is_erased_is_no_person_and_costs_no_page() {
+        let mut origin = Origin::new();
+        let erasure = |v: u32| Whom::Visitor(visitor(v)).fact(Scope::Visitor, NOW, [7; 16]);
+        let pages: Vec<_> = (1..=9).map(|v| page(visitor(v), 1, NOW)).collect();
+        origin.send("demo", &pages);
+        origin.send("other", &[page(visitor(5), 1, NOW), erasure(1)]);
+        let gone = [1, 3, 4, 5, 6, 9].map(erasure);
+        origin.send("demo", &gone);
+        let paged = |tenant: &str, after, most, looked| -> (Vec<String>, Option<String>) {
+            let (found, next) = all(&origin.conn, origin.tenant(tenant).no, after, most, looked).unwrap();
+            (found.into_iter().map(|person| person.master).collect(), next)
+        };
+        let people = |tenant: &str, after, most| paged(tenant, after, most, LOOKED).0;
+        let names = |of: &[u32]| of.iter().map(|v| visitor(*v).to_string()).collect::<Vec<_>>();
+        assert_eq!(people("demo", None, 2), names(&[2, 7]), "a page's worth of them in between");
+        assert_eq!(people("demo", Some(visitor(7)), 2), names(&[8]));
+        assert_eq!(people("demo", Some(visitor(3)), 9), names(&[7, 8]), "after one of them");
+        assert_eq!(people("other", None, 2), names(&[5]));
+        let name = |v: u32| Some(visitor(v).to_string());
+        assert_eq!(paged("demo", None, 2, LOOKED), (names(&[2, 7]), name(7)));
+        assert_eq!(paged("demo", Some(visitor(7)), 2, LOOKED), (names(&[8]), None), "only who was erased comes behind");
+        // However many were erased, a page looks at so many rows.
+        assert_eq!(paged("demo", None, 2, 4), (names(&[2]), name(4)));
+        assert_eq!(paged("demo", Some(visitor(4)), 2, 2), (names(&[]), name(6)));
+        assert_eq!(paged("demo", Some(visitor(6)), 2, 2), (names(&[7, 8]), name(8)));
+        assert_eq!(paged("demo", Some(visitor(8)), 2, 2), (names(&[]), None));
+    }
+
+    #[test]
+    fn s5_04_a_connection_is_checked_by_a_row_or_two() {
+        let mut origin = Origin::new();
+        let logins = [1, 2, 3].map(|v| origin.login(visitor(v), 1, NOW, "ann"));
+        origin.send("demo", &logins);
+        origin.send("demo", &[page(visitor(4), 1, NOW)]);
+        origin.send("other", &[page(visitor(5), 1, NOW)]);
+        let tenant = origin.tenant("demo").no;
+        let checked = |a, b| check(&origin.conn, tenant, visitor(a), visitor(b)).unwrap();
+        let is = |path, reads| Some(Checked { connected: true, weight: Some(Weight::LOGIN), path: Some(path), reads });
+        assert_eq!([checked(1, 3), checked(3, 1)], [is(1, 1); 2], "the master in hand");
+        assert_eq!([checked(2, 3), checked(3, 2)], [is(2, 2); 2]);
+        assert_eq!(checked(2, 2), is(0, 1));
+        assert_eq!(checked(1, 4), Some(Checked { connected: false, weight: None, path: None, reads: 2 }));
+        assert_eq!([checked(1, 5), checked(5, 1), checked(6, 6)], [None; 3], "another tenant's, and nobody's");
+    }
+}

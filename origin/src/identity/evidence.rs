@@ -1,0 +1,500 @@
+//! Evidence rows: what ties a visitor to an alternate id. Only their times ever change.
+
+use causeway_shared::config::ProofPolicy;
+use causeway_shared::ids::{AltHash, AlternateId, KindCode, Millis, VisitorId};
+use causeway_shared::limits;
+use causeway_shared::person::{Evidence, Reason, Source, Weight};
+use rusqlite::{Connection, OptionalExtension as _};
+
+use crate::identity::link::Touched;
+use crate::identity::link::family;
+use crate::identity::link::has_withdrawn;
+use crate::pipeline::group::Group;
+use crate::privacy::erase::id_erased;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::hash_at;
+use crate::store::signed;
+use crate::store::tenants::Tenants;
+use crate::store::unsigned;
+use crate::store::visitor_at;
+
+/// A cancellation that no newer evidence lifts.
+pub(crate) const FOR_EVER: Millis = i64::MAX.unsigned_abs();
+
+/// Column values of `source`.
+const LOGIN: u8 = 1;
+const CLAIM: u8 = 2;
+
+/// A visitor seen with an alternate id.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen {
+    pub(super) tenant: TenantNo,
+    pub(super) visitor: VisitorId,
+    pub(super) id: AlternateId,
+    pub(super) by: By,
+}
+
+/// What says so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    /// The page, with proof or without.
+    Page { proven: bool },
+    /// Other evidence.
+    Other(Source, Weight),
+}
+
+impl Seen {
+    /// A proven id is a login. Anyone may name an id without a proof: one of a unique kind ties nobody, unless the tenant
+    /// trusts its pages; one of another kind weighs less than a login ([`Weight::CLAIM`]), so that it links only by the
+    /// tenant's threshold and is never sure.
+    fn weight(&self, tenants: &Tenants) -> Result<Weight, StoreError> {
+        let config = &tenants.by_no(self.tenant)?.config;
+        Ok(match self.by {
+            By::Other(_, weight) => weight,
+            By::Page { proven: true } => Weight::LOGIN,
+            By::Page { proven: false } if !config.is_unique(self.id.kind) => Weight::CLAIM,
+            By::Page { proven: false } if config.member_proof == ProofPolicy::Trusted => Weight::LOGIN,
+            By::Page { proven: false } => Weight::NOTHING,
+        })
+    }
+
+    fn source(&self) -> u8 {
+        match self.by {
+            By::Page { proven: true } => LOGIN,
+            By::Page { proven: false } => CLAIM,
+            By::Other(source, _) => source.code(),
+        }
+    }
+}
+
+/// A row of evidence with what was decided about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    /// What it says.
+    pub evidence: Evidence,
+    /// Whether it was proven.
+    pub proven: bool,
+    /// Why it does not link although it claims to.
+    pub flag: Option<Reason>,
+}
+
+impl Row {
+    /// Shows all evidence of a store, in order of tenant and visitor.
+    ///
+    /// # Errors
+    /// [`StoreError`], or what `each` gives.
+    pub fn each(
+        conn: &Connection,
+        mut each: impl FnMut(TenantNo, &Self) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let mut statement = conn.prepare(&format!(
+            "SELECT {COLUMNS}, tenant FROM evidence ORDER BY tenant, visitor, kind, hash, source, weight"
+        ))?;
+        let mut rows = statement.query([])?;
+        while let Some(found) = rows.next()? {
+            each(TenantNo(found.get(9)?), &row(found)?)?;
+        }
+        Ok(())
+    }
+
+    /// Whether it may link: it stands, and at full weight.
+    #[must_use]
+    pub fn claims(&self) -> bool {
+        self.evidence.stands() && self.evidence.weight >= Weight::LOGIN
+    }
+
+    /// Whether it says anything: it stands, and is not what anyone may say.
+    #[must_use]
+    pub fn counts(&self) -> bool {
+        self.evidence.stands() && self.evidence.weight > Weight::NOTHING
+    }
+
+    /// Whether a page named the id, and nothing proves it.
+    #[must_use]
+    pub fn is_page_claim(&self) -> bool {
+        self.evidence.source == CLAIM && self.evidence.weight > Weight::NOTHING
+    }
+
+    /// What its source is called.
+    #[must_use]
+    pub fn source_name(&self) -> &'static str {
+        match Source::of_code(self.evidence.source) {
+            Some(source) => source.name(),
+            None if self.proven => "login",
+            None => "page",
+        }
+    }
+}
+
+/// Adds to or extends the row of a sighting at `received`.
+pub(super) fn note(group: &Group<'_>, seen: Seen, received: Millis, touched: &mut Touched) -> Result<(), StoreError> {
+    const READ: &str = "SELECT first, last, cancelled FROM evidence
+        WHERE tenant = ?1 AND visitor = ?2 AND kind = ?3 AND hash = ?4 AND source = ?5 AND weight = ?6";
+    let (source, weight) = (seen.source(), seen.weight(&group.rules.tenants)?);
+    let KindCode(kind) = seen.id.kind;
+    let place = (seen.tenant.0, seen.visitor.as_bytes(), kind, &seen.id.hash.0, source, weight.0);
+    let known = group
+        .tx
+        .prepare_cached(READ)?
+        .query_row(place, |row| {
+            let cancelled: Option<i64> = row.get(2)?;
+            Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), cancelled.map(unsigned)))
+        })
+        .optional()?;
+    let Seen { visitor, id, .. } = seen;
+    let evidence = |first, last, cancelled| Evidence { visitor, id, source, weight, first, last, cancelled };
+    let before = known.map(|(first, last, cancelled)| evidence(first, last, cancelled));
+    // A login of before an erasure may make the visitor its id's, to be erased with it: that is found out before it ends. What a
+    // pair is called is nobody's id.
+    let ended = match seen.by {
+        By::Other(..) if id.kind != KindCode::PAIR => {
+            id_erased(group.tx, seen.tenant, id.kind, family(group.tx, seen.tenant, id)?)?.map(|(at, _)| at)
+        }
+        By::Page { .. } | By::Other(..) => None,
+    };
+    let after = match before {
+        Some(e) => evidence(e.first.min(received), e.last.max(received), e.cancelled.max(ended)),
+        None if is_over(group, seen.tenant, seen.visitor, seen.id.kind, seen.by)? => {
+            group.ids_over.add(1);
+            return Ok(());
+        }
+        None => {
+            let gone = has_withdrawn(group.tx, seen.tenant, seen.visitor)?;
+            let cancelled = cancelled(group.tx, seen.tenant, seen.visitor, seen.id)?;
+            evidence(received, received, if gone { Some(FOR_EVER) } else { cancelled.max(ended) })
+        }
+    };
+    if before == Some(after) {
+        return Ok(());
+    }
+    put(group, seen.tenant, &after, None)?;
+    if after.weight == Weight::NOTHING {
+        // What anyone may say changes nothing, and costs no more however often it is said.
+        return Ok(());
+    }
+    touched.ids.insert((seen.tenant, seen.id));
+    // A later sighting of what is known already links nothing new.
+    let linking = |e: &Evidence| e.stands().then_some(e.since());
+    let is_new = before.is_none() || before.as_ref().and_then(linking) != linking(&after);
+    if is_new {
+        touched.visitors.insert((seen.tenant, seen.visitor));
+    }
+    Ok(())
+}
+
+/// Whether a visitor was seen with so many ids that another which a page names is not kept: each costs as much as there are
+/// before it. A login is kept, as nobody can make one up.
+pub(super) fn is_over(
+    group: &Group<'_>,
+    tenant: TenantNo,
+    visitor: VisitorId,
+    kind: KindCode,
+    by: By,
+) -> Result<bool, StoreError> {
+    const READ: &str = "SELECT 1 FROM evidence WHERE tenant = ?1 AND visitor = ?2 LIMIT 1 OFFSET ?3";
+    let By::Page { proven } = by else { return Ok(false) };
+    if proven && group.rules.tenants.by_no(tenant)?.config.is_unique(kind) {
+        return Ok(false);
+    }
+    let mut statement = group.tx.prepare_cached(READ)?;
+    Ok(statement.exists((tenant.0, visitor.as_bytes(), signed(limits::VISITOR_IDS as u64 - 1)))?)
+}
+
+fn put(group: &Group<'_>, tenant: TenantNo, e: &Evidence, flag: Option<u8>) -> Result<(), StoreError> {
+    const PUT: &str = "INSERT INTO evidence
+            (tenant, visitor, kind, hash, source, weight, first, last, cancelled, flag)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+        ON CONFLICT DO UPDATE SET first = min(first, excluded.first), last = max(last, excluded.last),
+            cancelled = nullif(max(ifnull(cancelled, -1), ifnull(excluded.cancelled, -1)), -1)";
+    let KindCode(kind) = e.id.kind;
+    group.tx.prepare_cached(PUT)?.execute((
+        tenant.0,
+        e.visitor.as_bytes(),
+        kind,
+        &e.id.hash.0,
+        e.source,
+        e.weight.0,
+        signed(e.first),
+        signed(e.last),
+        e.cancelled.map(signed),
+        flag,
+    ))?;
+    Ok(())
+}
+
+/// Ends what ties a visitor to an id until newer evidence comes, and keeps that for evidence which comes late.
+pub(super) fn cancel(
+    group: &Group<'_>,
+    tenant: TenantNo,
+    visitor: VisitorId,
+    id: AlternateId,
+    at: Millis,
+    touched: &mut Touched,
+) -> Result<(), StoreError> {
+    const KEEP: &str = "INSERT INTO cancellations (tenant, visitor, kind, hash, at) VALUES (?1, ?2, ?3, ?4, ?5)
+        ON CONFLICT DO UPDATE SET at = max(at, excluded.at)";
+    const END: &str = "UPDATE evidence SET cancelled = ?5
+        WHERE tenant = ?1 AND visitor = ?2 AND kind = ?3 AND hash = ?4 AND ifnull(cancelled, -1) < ?5";
+    let place = (tenant.0, visitor.as_bytes(), id.kind.0, &id.hash.0, signed(at));
+    group.tx.prepare_cached(KEEP)?.execute(place)?;
+    if group.tx.prepare_cached(END)?.execute(place)? > 0 {
+        touched.ids.insert((tenant, id));
+        touched.visitors.insert((tenant, visitor));
+    }
+    Ok(())
+}
+
+/// Ends what tied anybody to an id until a time, when its history was erased.
+pub(crate) fn end_until(
+    group: &Group<'_>,
+    tenant: TenantNo,
+    id: AlternateId,
+    until: Millis,
+    touched: &mut Touched,
+) -> Result<(), StoreError> {
+    const END: &str = "UPDATE evidence INDEXED BY evidence_of_id SET cancelled = ?4
+        WHERE tenant = ?1 AND kind = ?2 AND hash = ?3 AND weight > 0 AND first <= ?4 AND ifnull(cancelled, -1) < ?4
+        RETURNING visitor";
+    let mut statement = group.tx.prepare_cached(END)?;
+    let place = (tenant.0, id.kind.0, &id.hash.0, signed(until));
+    for visitor in statement.query_map(place, |row| visitor_at(row, 0))? {
+        touched.visitors.insert((tenant, visitor?));
+        touched.ids.insert((tenant, id));
+    }
+    Ok(())
+}
+
+/// When a visitor's tie to an id, canonical, was cancelled last.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn cancelled(
+    conn: &Connection,
+    tenant: TenantNo,
+    visitor: VisitorId,
+    id: AlternateId,
+) -> Result<Option<Millis>, StoreError> {
+    const READ: &str = "SELECT at FROM cancellations WHERE tenant = ?1 AND visitor = ?2 AND kind = ?3 AND hash = ?4";
+    let mut statement = conn.prepare_cached(READ)?;
+    let found =
+        statement.query_row((tenant.0, visitor.as_bytes(), id.kind.0, &id.hash.0), |row| row.get(0).map(unsigned));
+    Ok(found.optional()?)
+}
+
+/// Cancellations under one hash of an id, or another, end evidence under both.
+fn rename_cancelled(
+    group: &Group<'_>,
+    tenant: TenantNo,
+    from: AlternateId,
+    to: AlternateId,
+    touched: &mut Touched,
+) -> Result<(), StoreError> {
+    const READ: &str = "SELECT visitor, at FROM cancellations INDEXED BY cancellations_by_id
+        WHERE tenant = ?1 AND kind = ?2 AND hash = ?3";
+    const DROP: &str = "DELETE FROM cancellations INDEXED BY cancellations_by_id
+        WHERE tenant = ?1 AND kind = ?2 AND hash = ?3";
+    for id in [from, to] {
+        let known: Vec<(VisitorId, Millis)> = {
+            let mut statement = group.tx.prepare_cached(READ)?;
+            let place = (tenant.0, id.kind.0, &id.hash.0);
+            let rows = statement.query_map(place, |row| Ok((visitor_at(row, 0)?, unsigned(row.get(1)?))))?;
+            rows.collect::<Result<_, _>>()?
+        };
+        for (visitor, at) in known {
+            cancel(group, tenant, visitor, to, at, touched)?;
+        }
+    }
+    group.tx.prepare_cached(DROP)?.execute((tenant.0, from.kind.0, &from.hash.0))?;
+    Ok(())
+}
+
+/// Ends all evidence of a visitor for ever.
+pub(crate) fn end(
+    group: &Group<'_>,
+    tenant: TenantNo,
+    visitor: VisitorId,
+    touched: &mut Touched,
+) -> Result<(), StoreError> {
+    const END: &str = "UPDATE evidence SET cancelled = ?3 WHERE tenant = ?1 AND visitor = ?2";
+    for row in of_visitor(group.tx, tenant, visitor)? {
+        touched.ids.insert((tenant, row.evidence.id));
+        touched.visitors.insert((tenant, visitor));
+    }
+    let place = (tenant.0, visitor.as_bytes(), signed(FOR_EVER));
+    group.tx.prepare_cached(END)?.execute(place)?;
+    Ok(())
+}
+
+/// Keeps evidence of one id under another, which is the same.
+pub(super) fn rename(
+    group: &Group<'_>,
+    tenant: TenantNo,
+    from: AlternateId,
+    to: AlternateId,
+    touched: &mut Touched,
+) -> Result<(), StoreError> {
+    const DROP: &str = "DELETE FROM evidence WHERE tenant = ?1 AND visitor = ?2 AND kind = ?3 AND hash = ?4";
+    let mut all = of_id(group.tx, tenant, from)?;
+    each(group.tx, &of_id_where("weight = 0"), tenant, from, |row| {
+        all.push(*row);
+        true
+    })?;
+    for row in all {
+        let visitor = row.evidence.visitor;
+        put(group, tenant, &Evidence { id: to, ..row.evidence }, row.flag.map(Reason::number))?;
+        if row.evidence.weight > Weight::NOTHING {
+            touched.visitors.insert((tenant, visitor));
+        }
+        let KindCode(kind) = from.kind;
+        let place = (tenant.0, visitor.as_bytes(), kind, &from.hash.0);
+        group.tx.prepare_cached(DROP)?.execute(place)?;
+    }
+    rename_cancelled(group, tenant, from, to, touched)
+}
+
+/// Keeps what was decided about a visitor's evidence.
+pub(super) fn flag(
+    group: &Group<'_>,
+    tenant: TenantNo,
+    visitor: VisitorId,
+    id: AlternateId,
+    reason: Option<Reason>,
+) -> Result<(), StoreError> {
+    const FLAG: &str = "UPDATE evidence SET flag = ?5
+        WHERE tenant = ?1 AND visitor = ?2 AND kind = ?3 AND hash = ?4 AND weight > 0";
+    let KindCode(kind) = id.kind;
+    let place = (tenant.0, visitor.as_bytes(), kind, &id.hash.0, reason.map(Reason::number));
+    group.tx.prepare_cached(FLAG)?.execute(place)?;
+    Ok(())
+}
+
+const COLUMNS: &str = "visitor, kind, hash, source, weight, first, last, cancelled, flag";
+
+/// All evidence of a visitor.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn of_visitor(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<Vec<Row>, StoreError> {
+    let read = format!("SELECT {COLUMNS} FROM evidence WHERE tenant = ?1 AND visitor = ?2");
+    let mut statement = conn.prepare_cached(&read)?;
+    let rows = statement.query_map((tenant.0, visitor.as_bytes()), row)?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// Whether an id was seen with more visitors than `most`, by evidence that says something and stands.
+pub(super) fn is_crowd(conn: &Connection, tenant: TenantNo, id: AlternateId, most: u32) -> Result<bool, StoreError> {
+    // From its index alone.
+    const READ: &str = "SELECT DISTINCT visitor FROM evidence INDEXED BY evidence_of_id
+        WHERE tenant = ?1 AND kind = ?2 AND hash = ?3 AND weight > 0 AND ifnull(cancelled, -1) < last LIMIT 1 OFFSET ?4";
+    let mut statement = conn.prepare_cached(READ)?;
+    let place = (tenant.0, id.kind.0, &id.hash.0, most);
+    Ok(statement.query_row(place, |_| Ok(())).optional()?.is_some())
+}
+
+/// All evidence that says something of an id, the visitor last seen with it first.
+pub(crate) fn of_id(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result<Vec<Row>, StoreError> {
+    let mut rows = Vec::new();
+    each_newest(conn, tenant, id, |row| {
+        rows.push(*row);
+        true
+    })?;
+    Ok(rows)
+}
+
+/// The other visitor of a pair's id, if there is evidence of it too.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn other(
+    conn: &Connection,
+    tenant: TenantNo,
+    pair: AlternateId,
+    of: VisitorId,
+) -> Result<Option<VisitorId>, StoreError> {
+    let visitors = of_id(conn, tenant, pair)?.into_iter().map(|row| row.evidence.visitor);
+    Ok(visitors.into_iter().find(|visitor| *visitor != of))
+}
+
+/// Shows the evidence that says something of an id, the visitor last seen with it first, until `more` says no: a shared
+/// id with a million visitors costs as little as any other, and so does one that a million claim without proof.
+pub(crate) fn each_newest(
+    conn: &Connection,
+    tenant: TenantNo,
+    id: AlternateId,
+    more: impl FnMut(&Row) -> bool,
+) -> Result<(), StoreError> {
+    each(conn, &of_id_where("weight > 0"), tenant, id, more)
+}
+
+fn each(
+    conn: &Connection,
+    read: &str,
+    tenant: TenantNo,
+    id: AlternateId,
+    mut more: impl FnMut(&Row) -> bool,
+) -> Result<(), StoreError> {
+    let mut statement = conn.prepare_cached(read)?;
+    let KindCode(kind) = id.kind;
+    for found in statement.query_map((tenant.0, kind, &id.hash.0), row)? {
+        if !more(&found?) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Each weight has an index of its own.
+fn of_id_where(weight: &str) -> String {
+    format!(
+        "SELECT {COLUMNS} FROM evidence WHERE tenant = ?1 AND kind = ?2 AND hash = ?3 AND {weight}
+         ORDER BY last DESC, visitor"
+    )
+}
+
+/// The unique id that a visitor effectively holds, canonical.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn held_unique(
+    conn: &Connection,
+    tenant: TenantNo,
+    visitor: VisitorId,
+    unique: impl Fn(KindCode) -> bool,
+) -> Result<Option<AlternateId>, StoreError> {
+    let rows = of_visitor(conn, tenant, visitor)?;
+    let held = rows.iter().find(|r| r.claims() && r.flag.is_none() && unique(r.evidence.id.kind));
+    Ok(held.map(|r| r.evidence.id))
+}
+
+/// The unique id that a visitor's evidence gives it, whatever was decided about it.
+pub(super) fn first_unique(
+    conn: &Connection,
+    tenant: TenantNo,
+    visitor: VisitorId,
+    unique: impl Fn(KindCode) -> bool,
+) -> Result<Option<AlternateId>, StoreError> {
+    let rows = of_visitor(conn, tenant, visitor)?;
+    let claims = rows.iter().filter(|row| row.claims() && unique(row.evidence.id.kind)).map(|row| row.evidence);
+    Ok(claims.min_by_key(|claim| (claim.since(), claim.id.hash)).map(|claim| claim.id))
+}
+
+fn row(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
+    let hash: AltHash = hash_at(row, 2)?;
+    let source: u8 = row.get(3)?;
+    let cancelled: Option<i64> = row.get(7)?;
+    let flag: Option<u8> = row.get(8)?;
+    Ok(Row {
+        evidence: Evidence {
+            visitor: visitor_at(row, 0)?,
+            id: AlternateId { kind: KindCode(row.get(1)?), hash },
+            source,
+            weight: Weight(row.get(4)?),
+            first: unsigned(row.get(5)?),
+            last: unsigned(row.get(6)?),
+            cancelled: cancelled.map(unsigned),
+        },
+        proven: source == LOGIN,
+        flag: flag.map(Reason::from_number),
+    })
+}

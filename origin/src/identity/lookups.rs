@@ -1,0 +1,74 @@
+//! Lookups: which visitors were last seen with an alternate id, by the edge's receive time. An older fact
+//! never moves one, as they follow from the evidence's last receipts.
+
+use causeway_shared::ids::{AlternateId, KindCode, Millis, VisitorId};
+use causeway_shared::limits;
+use causeway_shared::planted::{self, PlantedBug};
+
+use crate::identity::evidence;
+use crate::identity::link::Linked;
+use crate::identity::link::Touched;
+use crate::pipeline::group::Group;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::signed;
+
+/// Writes the lookups of ids anew where they are others now, or go by another hash too.
+pub(super) fn recompute(group: &mut Group<'_>, touched: &Touched, linked: &mut Linked) -> Result<(), StoreError> {
+    for (tenant, id) in touched.ids.iter().filter(|(_, id)| id.kind != KindCode::PAIR) {
+        let (visitors, last) = newest(group, *tenant, *id)?;
+        let is_renamed =
+            touched.renamed.contains(&(*tenant, *id)) && !planted::is_active(PlantedBug::LeaveTheNewHashUnwritten);
+        if write(group, *tenant, *id, &visitors, last)? || is_renamed {
+            linked.lookups.insert((*tenant, *id));
+        }
+    }
+    Ok(())
+}
+
+/// The visitors last seen with an id, ties by visitor, and when the first of them was. A unique id holds only where it is
+/// the one the visitor effectively has; an id without a proof only where the tenant's threshold lets it link.
+fn newest(group: &Group<'_>, tenant: TenantNo, id: AlternateId) -> Result<(Vec<VisitorId>, Millis), StoreError> {
+    let config = &group.rules.tenants.by_no(tenant)?.config;
+    let threshold = config.threshold();
+    if !config.is_unique(id.kind) && evidence::is_crowd(group.tx, tenant, id, config.crowd(id.kind))? {
+        return Ok((Vec::new(), group.now));
+    }
+    let mut visitors: Vec<VisitorId> = Vec::with_capacity(limits::LOOKUP_VISITORS);
+    let mut last = None;
+    evidence::each_newest(group.tx, tenant, id, |row| {
+        let is_claim = row.is_page_claim() && row.evidence.stands() && row.evidence.weight >= threshold;
+        let counts = (row.claims() || is_claim) && row.flag.is_none();
+        if counts && !visitors.contains(&row.evidence.visitor) {
+            visitors.push(row.evidence.visitor);
+            last.get_or_insert(row.evidence.last);
+        }
+        visitors.len() < limits::LOOKUP_VISITORS
+    })?;
+    Ok((visitors, last.unwrap_or(group.now)))
+}
+
+/// Whether the row is another now. `since` is the receipt that put its first visitor first.
+fn write(
+    group: &mut Group<'_>,
+    tenant: TenantNo,
+    id: AlternateId,
+    visitors: &[VisitorId],
+    last: Millis,
+) -> Result<bool, StoreError> {
+    const WRITE: &str = "UPDATE lookups SET visitors = ?4, version = ?6,
+            since = CASE WHEN substr(visitors, 1, 16) = substr(?4, 1, 16) THEN since ELSE ?5 END
+        WHERE tenant = ?1 AND kind = ?2 AND hash = ?3 AND visitors <> ?4";
+    let bytes: Vec<u8> = visitors.iter().flat_map(|v| *v.as_bytes()).collect();
+    let KindCode(kind) = id.kind;
+    let version = group.next_version();
+    let changed = group.tx.prepare_cached(WRITE)?.execute((
+        tenant.0,
+        kind,
+        &id.hash.0,
+        bytes,
+        signed(last),
+        signed(version.counter),
+    ))?;
+    Ok(changed > 0)
+}

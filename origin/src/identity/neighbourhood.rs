@@ -1,0 +1,361 @@
+//! Who is around a visitor whose evidence changed: everybody that evidence connects with it, as far as that can change
+//! who belongs together, and what the store says of them.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use causeway_shared::config::Tenant;
+use causeway_shared::ids::{AlternateId, Millis, VisitorId};
+use causeway_shared::limits;
+use causeway_shared::person::{Class, Evidence, Reason, Weight, combined};
+use rusqlite::OptionalExtension as _;
+
+use crate::identity::evidence::{self, Row};
+use crate::identity::link::Touched;
+use crate::pipeline::group::Group;
+use crate::store::PersonNo;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::unsigned;
+use crate::store::visitor_at;
+
+/// The evidence around a visitor, and what the store says of everybody in it.
+#[derive(Debug, Default)]
+pub(super) struct Around {
+    pub(super) rows: BTreeMap<(VisitorId, AlternateId), Vec<Row>>,
+    pub(super) stored: BTreeMap<VisitorId, Stored>,
+    /// Ids that link nobody.
+    pub(super) crowded: BTreeSet<AlternateId>,
+    /// Unique ids whose visitors are not all here; their speakers are.
+    pub(super) large: BTreeSet<AlternateId>,
+    /// Those whose row stays with them and who is not here.
+    pub(super) speakers: BTreeSet<VisitorId>,
+    /// Rows that visitors point to who are not here, and how many.
+    pub(super) unseen: BTreeMap<PersonNo, u64>,
+    /// Whether there is more than can be looked at.
+    pub(super) is_too_large: bool,
+}
+
+/// A visitor as the store has it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stored {
+    pub(super) person: PersonNo,
+    pub(super) last_seen: Millis,
+    pub(super) weight: Weight,
+}
+
+/// Stands for all visitors of a unique id that has too many to be walked through: they are one person whatever happens
+/// around a few of them, since unique ids join first.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Speaker {
+    pub(crate) visitor: VisitorId,
+    /// Whether its row is right, so that who is not seen stays there with it.
+    pub(crate) keeps_row: bool,
+}
+
+/// What the people computed so far have shown.
+#[derive(Debug, Default)]
+pub(super) struct Course {
+    /// Who belongs to the right person already.
+    pub(super) done: BTreeSet<(TenantNo, VisitorId)>,
+    /// Who speaks for each large id.
+    pub(super) speakers: BTreeMap<(TenantNo, AlternateId), Speaker>,
+    /// Ids whose visitors were all told that it is crowded.
+    crowded: BTreeSet<(TenantNo, AlternateId)>,
+    /// Whether more visitors were seen with an id than one person has: counted once, however many of them are looked around.
+    crowds: BTreeMap<(TenantNo, AlternateId), bool>,
+}
+
+impl Course {
+    pub(super) fn new(speakers: BTreeMap<(TenantNo, AlternateId), Speaker>) -> Self {
+        Self { speakers, ..Self::default() }
+    }
+}
+
+/// Everything that evidence connects with a visitor, breadth first, until that is too much.
+///
+/// Of visitors whose evidence changed, all of it is followed, so that both the old person and the new one
+/// are found whole; of others, what links them. Where rows may be wrong nothing that was decided is believed: what links is
+/// found from the evidence, and the old person from who points to its row. A large id leads to its speaker alone.
+pub(super) fn gather(
+    group: &Group<'_>,
+    tenant: TenantNo,
+    start: VisitorId,
+    touched: &Touched,
+    course: &mut Course,
+) -> Result<Around, StoreError> {
+    let config = &group.rules.tenants.by_no(tenant)?.config;
+    let mut walk = Walk { group, tenant, config, touched, course, around: Around::default() };
+    let large_rows = walk.run(start)?;
+    let mut around = walk.around;
+    if touched.of_rows || !around.large.is_empty() || !around.crowded.is_empty() {
+        let mut seen: BTreeMap<PersonNo, u64> = BTreeMap::new();
+        around.stored.values().for_each(|stored| *seen.entry(stored.person).or_default() += 1);
+        for (row, seen) in seen {
+            let there = match touched.of_rows {
+                true if large_rows.contains(&row) => pointing(group, tenant, row)?,
+                true => 0,
+                false => crate::identity::people::known(group, tenant, row)?.map_or(0, |known| known.devices),
+            };
+            if there > seen {
+                around.unseen.insert(row, there - seen);
+            }
+        }
+    }
+    Ok(around)
+}
+
+struct Walk<'a, 'g> {
+    group: &'a Group<'g>,
+    tenant: TenantNo,
+    config: &'a Tenant,
+    touched: &'a Touched,
+    course: &'a mut Course,
+    around: Around,
+}
+
+impl Walk<'_, '_> {
+    /// Gives the rows that more visitors point to than were followed.
+    fn run(&mut self, start: VisitorId) -> Result<BTreeSet<PersonNo>, StoreError> {
+        let (mut ids, mut rows, mut large_rows) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let mut flagged = BTreeSet::new();
+        let mut waiting = VecDeque::from([start]);
+        while let Some(visitor) = waiting.pop_front() {
+            if self.around.stored.contains_key(&visitor) {
+                continue;
+            }
+            let stored = match stored(self.group, self.tenant, visitor)? {
+                Some(stored) => stored,
+                // Evidence of a visitor that is not there links nobody.
+                None if self.touched.of_rows => continue,
+                None => return Err(StoreError::Corrupt { what: "visitor" }),
+            };
+            self.around.stored.insert(visitor, stored);
+            if self.around.stored.len() > limits::AROUND_VISITORS {
+                self.around.is_too_large = true;
+                return Ok(large_rows);
+            }
+            if self.touched.of_rows && rows.insert(stored.person) {
+                match some_pointing(self.group, self.tenant, stored.person, self.config.largest_crowd())? {
+                    Some(visitors) => waiting.extend(visitors),
+                    None => drop(large_rows.insert(stored.person)),
+                }
+            }
+            let follow_all = !self.touched.of_rows && self.touched.visitors.contains(&(self.tenant, visitor));
+            let all = evidence::of_visitor(self.group.tx, self.tenant, visitor)?;
+            let links = self.linking(&all);
+            for row in all.into_iter().filter(|row| row.evidence.weight > Weight::NOTHING) {
+                let id = row.evidence.id;
+                if row.flag == Some(Reason::Crowded) {
+                    flagged.insert(id);
+                }
+                if (follow_all || links.contains(&id)) && ids.insert(id) {
+                    waiting.extend(self.led_to(id)?);
+                }
+                self.around.rows.entry((visitor, id)).or_default().push(row);
+            }
+        }
+        // What was not followed is as it was.
+        self.around.crowded.extend(flagged.difference(&ids));
+        Ok(large_rows)
+    }
+
+    /// The ids by which a visitor of this evidence is linked: all that are sure enough but, of unique ones that it logged in
+    /// with, the first.
+    fn linking(&self, rows: &[Row]) -> BTreeSet<AlternateId> {
+        let mut ties: BTreeMap<AlternateId, Vec<&Row>> = BTreeMap::new();
+        rows.iter().for_each(|row| ties.entry(row.evidence.id).or_default().push(row));
+        let ties = ties.into_iter().filter_map(|(id, rows)| {
+            Some((id, self.sure(rows.iter().map(|row| row.evidence))?, rows.iter().all(|row| links(row))))
+        });
+        let ties: Vec<(AlternateId, (Weight, Millis), bool)> = ties.collect();
+        if !self.touched.of_rows {
+            return ties.into_iter().filter(|(.., links)| *links).map(|(id, ..)| id).collect();
+        }
+        let is_login = |id: AlternateId, weight| weight >= Weight::LOGIN && self.config.is_unique(id.kind);
+        let logins = ties.iter().filter(|(id, (weight, _), _)| is_login(*id, *weight));
+        let held = logins.min_by_key(|(id, (_, since), _)| (*since, id.hash)).map(|(id, ..)| *id);
+        let links = ties.iter().filter(|(id, (weight, _), _)| !is_login(*id, *weight) || held == Some(*id));
+        links.map(|(id, ..)| *id).collect()
+    }
+
+    /// How surely evidence of one visitor and one id ties them, and since when; `None` where that is too weak to link.
+    fn sure(&self, evidence: impl IntoIterator<Item = Evidence>) -> Option<(Weight, Millis)> {
+        combined(evidence).filter(|(weight, _)| *weight >= self.config.threshold())
+    }
+
+    /// The visitors that an id leads to.
+    fn led_to(&mut self, id: AlternateId) -> Result<Vec<VisitorId>, StoreError> {
+        let place = (self.tenant, id);
+        let is_crowd = match self.course.crowds.get(&place) {
+            Some(is_crowd) => *is_crowd,
+            None => {
+                let is_crowd = evidence::is_crowd(self.group.tx, self.tenant, id, self.config.crowd(id.kind))?;
+                self.course.crowds.insert(place, is_crowd);
+                is_crowd
+            }
+        };
+        // Where rows may be wrong, only who is said to is believed to speak.
+        let speaks = !self.touched.of_rows || self.course.speakers.contains_key(&place);
+        match self.config.class(id.kind, is_crowd) {
+            Class::Unique if is_crowd && speaks => self.speaker(id),
+            Class::Crowded => self.linked_until_now(id),
+            Class::Unique | Class::Shared => self.holders(id),
+        }
+    }
+
+    fn holders(&self, id: AlternateId) -> Result<Vec<VisitorId>, StoreError> {
+        let mut found = Vec::new();
+        evidence::each_newest(self.group.tx, self.tenant, id, |row| {
+            let visitor = row.evidence.visitor;
+            // One that was crowded until now counts again.
+            let is_linked = row.counts() && (self.touched.of_rows || row.flag != Some(Reason::SecondUnique));
+            if is_linked || self.touched.visitors.contains(&(self.tenant, visitor)) {
+                found.push(visitor);
+            }
+            found.len() <= limits::AROUND_VISITORS
+        })?;
+        if !self.touched.of_rows || !self.config.is_unique(id.kind) {
+            return Ok(found);
+        }
+        // Of visitors that hold another one this is a second, and links none of them.
+        let mut links = Vec::with_capacity(found.len());
+        for visitor in found {
+            if self.holds(visitor, id)? {
+                links.push(visitor);
+            }
+        }
+        Ok(links)
+    }
+
+    fn holds(&self, visitor: VisitorId, id: AlternateId) -> Result<bool, StoreError> {
+        Ok(self.linking(&evidence::of_visitor(self.group.tx, self.tenant, visitor)?).contains(&id))
+    }
+
+    /// Of an id that is crowded, those whom it linked until now: none, but for the first visitor that is too many.
+    fn linked_until_now(&mut self, id: AlternateId) -> Result<Vec<VisitorId>, StoreError> {
+        self.around.crowded.insert(id);
+        if self.touched.of_rows || !self.course.crowded.insert((self.tenant, id)) {
+            return Ok(Vec::new());
+        }
+        let most = self.config.crowd(id.kind) as usize;
+        let (mut others, mut unsure, mut looked_at) = (BTreeMap::<_, Vec<Evidence>>::new(), BTreeSet::new(), 0);
+        evidence::each_newest(self.group.tx, self.tenant, id, |row| {
+            let visitor = row.evidence.visitor;
+            if self.touched.visitors.contains(&(self.tenant, visitor)) {
+                return true;
+            }
+            looked_at += 1;
+            if row.counts() && links(row) {
+                others.entry(visitor).or_default().push(row.evidence);
+                if row.evidence.weight < self.config.threshold() {
+                    unsure.insert(visitor);
+                }
+            }
+            // What is too weak to link is told nothing: where that alone is a crowd, those behind it were told before.
+            (!row.counts() || links(row)) && unsure.len() <= most && looked_at < limits::AROUND_VISITORS
+        })?;
+        Ok(others.into_iter().filter_map(|(visitor, rows)| self.sure(rows).map(|_| visitor)).collect())
+    }
+
+    /// Who speaks for a large id: somebody who logged in with it, holds it and belongs to the right person. Where nobody does,
+    /// all its visitors are looked at; where that is too much, each alone, and the first of them speaks for those after it.
+    fn speaker(&mut self, id: AlternateId) -> Result<Vec<VisitorId>, StoreError> {
+        let mut known = self.course.speakers.get(&(self.tenant, id)).copied();
+        if known.is_none() {
+            evidence::each_newest(self.group.tx, self.tenant, id, |row| {
+                let visitor = row.evidence.visitor;
+                let place = (self.tenant, visitor);
+                let is_right = !self.touched.visitors.contains(&place) || self.course.done.contains(&place);
+                // What ties it unsurely may not tie it any more.
+                if row.claims() && row.flag.is_none() && is_right {
+                    known = Some(Speaker { visitor, keeps_row: true });
+                }
+                known.is_none()
+            })?;
+            let Some(found) = known else {
+                let holders = self.holders(id)?;
+                let is_too_much = holders.len() > limits::AROUND_VISITORS;
+                if is_too_much {
+                    self.around.large.insert(id);
+                }
+                return Ok(if is_too_much { Vec::new() } else { holders });
+            };
+            self.course.speakers.insert((self.tenant, id), found);
+        }
+        self.around.large.insert(id);
+        self.around.speakers.extend(known.filter(|found| found.keeps_row).map(|found| found.visitor));
+        Ok(known.map(|found| found.visitor).into_iter().collect())
+    }
+}
+
+/// Whether a row that stands links, as it was decided last.
+fn links(row: &Row) -> bool {
+    !matches!(row.flag, Some(Reason::SecondUnique | Reason::Crowded))
+}
+
+/// The visitors that point to a row, unless they are more than can be followed.
+fn some_pointing(
+    group: &Group<'_>,
+    tenant: TenantNo,
+    person: PersonNo,
+    most: u32,
+) -> Result<Option<Vec<VisitorId>>, StoreError> {
+    // By the other index all visitors of a tenant would be read.
+    let read = format!(
+        "SELECT visitor FROM visitors INDEXED BY visitors_by_person WHERE person = ?1 AND tenant = ?2 LIMIT {most} + 1"
+    );
+    let mut statement = group.tx.prepare_cached(&read)?;
+    let rows = statement.query_map((person.0, tenant.0), |row| visitor_at(row, 0))?;
+    let found: Vec<VisitorId> = rows.collect::<Result<_, _>>()?;
+    Ok((found.len() <= most as usize).then_some(found))
+}
+
+/// How many visitors point to a row.
+fn pointing(group: &Group<'_>, tenant: TenantNo, person: PersonNo) -> Result<u64, StoreError> {
+    const READ: &str = "SELECT count(*) FROM visitors INDEXED BY visitors_by_person WHERE person = ?1 AND tenant = ?2";
+    Ok(group.tx.prepare_cached(READ)?.query_row((person.0, tenant.0), |row| row.get(0).map(unsigned))?)
+}
+
+pub(super) fn stored(group: &Group<'_>, tenant: TenantNo, visitor: VisitorId) -> Result<Option<Stored>, StoreError> {
+    const READ: &str = "SELECT person, last_seen, weight FROM visitors WHERE tenant = ?1 AND visitor = ?2";
+    let mut statement = group.tx.prepare_cached(READ)?;
+    let found = statement.query_row((tenant.0, visitor.as_bytes()), |row| {
+        Ok(Stored { person: PersonNo(row.get(0)?), last_seen: unsigned(row.get(1)?), weight: Weight(row.get(2)?) })
+    });
+    Ok(found.optional()?)
+}
+
+/// The oldest visitor of a row's that is younger than another and is not among these; of about so many.
+pub(super) fn oldest(
+    group: &Group<'_>,
+    tenant: TenantNo,
+    person: PersonNo,
+    after: Option<VisitorId>,
+    devices: u64,
+    but: impl Fn(&VisitorId) -> bool,
+) -> Result<Option<VisitorId>, StoreError> {
+    // All of a person's, or all of the tenant's in the order of ids, where the oldest of many is found soon.
+    const SOME: &str = "SELECT visitor FROM visitors INDEXED BY visitors_by_person
+        WHERE person = ?3 AND tenant = ?1 AND visitor > ?2 ORDER BY visitor";
+    const MANY: &str = "SELECT visitor FROM visitors INDEXED BY visitors_by_id
+        WHERE tenant = ?1 AND visitor > ?2 AND person = ?3 ORDER BY visitor";
+    let after = after.map(|after| after.as_bytes().to_vec()).unwrap_or_default();
+    let read = if devices > limits::AROUND_VISITORS as u64 { MANY } else { SOME };
+    let mut statement = group.tx.prepare_cached(read)?;
+    for found in statement.query_map((tenant.0, after, person.0), |row| visitor_at(row, 0))? {
+        let found = found?;
+        if !but(&found) {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+/// The visitors of a row that were active last.
+pub(super) fn newest(group: &Group<'_>, person: PersonNo, most: usize) -> Result<Vec<VisitorId>, StoreError> {
+    // Bound, a limit has SQLite plan the statement anew each time.
+    let read = format!("SELECT visitor FROM visitors WHERE person = ?1 ORDER BY last_seen DESC LIMIT {most}");
+    let mut statement = group.tx.prepare_cached(&read)?;
+    let rows = statement.query_map([person.0], |row| visitor_at(row, 0))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}

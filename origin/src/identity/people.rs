@@ -1,0 +1,260 @@
+//! People: where evidence changed, the people around it are computed anew and compared with the store.
+//!
+//! Gather ([`gather`]) → decide (`causeway_shared::person::people`, [`plan`]) → apply ([`apply`]).
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use causeway_shared::ids::{AlternateId, Millis, VisitorId};
+use causeway_shared::limits;
+use causeway_shared::person::{Evidence, People, Person, Reason, Weight, people};
+use rusqlite::OptionalExtension as _;
+
+use crate::identity::evidence;
+use crate::identity::link::Linked;
+use crate::identity::link::PersonChange;
+use crate::identity::link::Touched;
+pub(super) use crate::identity::neighbourhood::Speaker;
+use crate::identity::neighbourhood::{Around, Course, Stored, gather, oldest, stored};
+use crate::identity::planned::{Left, Planned, plan};
+use crate::kv::publish;
+use crate::pipeline::group::Group;
+use crate::store::PersonNo;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::signed;
+use crate::store::unsigned;
+use crate::store::visitor_at;
+use crate::views::read;
+
+/// A person's row as the store has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) master: VisitorId,
+    pub(crate) devices: u64,
+    /// How surely the master belongs to it.
+    pub(crate) weight: Weight,
+}
+
+/// Recomputes the people around every visitor whose evidence changed.
+pub(crate) fn recompute(group: &mut Group<'_>, touched: &mut Touched, linked: &mut Linked) -> Result<(), StoreError> {
+    let mut course = Course::new(touched.speakers.clone());
+    let (mut passed, mut large_rows) = (BTreeSet::new(), BTreeSet::new());
+    for (tenant, visitor) in touched.visitors.clone() {
+        if course.done.contains(&(tenant, visitor)) || passed.contains(&(tenant, visitor)) {
+            continue;
+        }
+        // Of a person that is known to be too large who withdrew goes at once: nothing ties it any more, and the way around
+        // each would be as long.
+        if linked.withdrawn.contains(&(tenant, visitor))
+            && stored(group, tenant, visitor)?.is_some_and(|stored| large_rows.contains(&stored.person))
+        {
+            separate(group, tenant, visitor, linked)?;
+            continue;
+        }
+        let around = gather(group, tenant, visitor, touched, &mut course)?;
+        if around.is_too_large {
+            // It stays as it is, and `reconcile` tells of it; what withdrew must go now, also where it is first found here.
+            group.people_too_large.add(1);
+            tracing::warn!(limit = limits::AROUND_VISITORS, "a person is too large to be linked at once");
+            large_rows.extend(around.stored.values().map(|stored| stored.person));
+            for visitor in around.stored.keys() {
+                if passed.insert((tenant, *visitor)) && linked.withdrawn.contains(&(tenant, *visitor)) {
+                    separate(group, tenant, *visitor, linked)?;
+                }
+            }
+            continue;
+        }
+        course.done.extend(around.stored.keys().map(|v| (tenant, *v)));
+        let found = decide(group, tenant, &around)?;
+        for (visitor, id) in found.unique.iter().filter(|(_, id)| around.large.contains(id)) {
+            let speaker =
+                course.speakers.entry((tenant, *id)).or_insert(Speaker { visitor: *visitor, keeps_row: true });
+            speaker.keeps_row = true;
+        }
+        keep_flags(group, tenant, &around, &found, touched)?;
+        let (planned, left) = plan(group, tenant, &around, &found, touched.of_rows)?;
+        for planned in planned {
+            linked.rows.extend(&planned.from);
+            let change = apply(group, tenant, planned)?;
+            linked.rows.insert(change.person);
+            linked.people.push(change);
+        }
+        for (row, left) in left {
+            linked.rows.insert(row);
+            linked.people.push(shrink(group, row, &left)?);
+        }
+    }
+    Ok(())
+}
+
+fn decide(group: &Group<'_>, tenant: TenantNo, around: &Around) -> Result<People, StoreError> {
+    let config = &group.rules.tenants.by_no(tenant)?.config;
+    let evidence: Vec<Evidence> = around.rows.values().flatten().map(|row| row.evidence).collect();
+    let class = |id: AlternateId| config.class(id.kind, around.crowded.contains(&id));
+    let mut found = people(&evidence, class, config.threshold());
+    let known: BTreeSet<VisitorId> = evidence.iter().map(|evidence| evidence.visitor).collect();
+    let without = around.stored.keys().filter(|visitor| !known.contains(visitor));
+    found.people.extend(without.map(|visitor| Person { master: *visitor, members: [*visitor].into() }));
+    Ok(found)
+}
+
+fn keep_flags(
+    group: &Group<'_>,
+    tenant: TenantNo,
+    around: &Around,
+    found: &People,
+    touched: &mut Touched,
+) -> Result<(), StoreError> {
+    let reasons: BTreeMap<(VisitorId, AlternateId), Reason> =
+        found.flags.iter().map(|f| ((f.visitor, f.id), f.reason)).collect();
+    for ((visitor, id), rows) in &around.rows {
+        let reason = reasons.get(&(*visitor, *id)).copied();
+        if rows.iter().any(|row| row.flag != reason) {
+            evidence::flag(group, tenant, *visitor, *id, reason)?;
+            touched.ids.insert((tenant, *id));
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn known(group: &Group<'_>, tenant: TenantNo, person: PersonNo) -> Result<Option<Known>, StoreError> {
+    const READ: &str = "SELECT master, devices, weight FROM people WHERE person = ?1 AND tenant = ?2";
+    let mut statement = group.tx.prepare_cached(READ)?;
+    let known = statement.query_row((person.0, tenant.0), |row| {
+        Ok(Known { master: visitor_at(row, 0)?, devices: unsigned(row.get(1)?), weight: Weight(row.get(2)?) })
+    });
+    Ok(known.optional()?)
+}
+
+/// Writes one person: its row, its visitors' pointers, its cuts; rows that nobody points to any more go.
+fn apply(group: &mut Group<'_>, tenant: TenantNo, planned: Planned) -> Result<PersonChange, StoreError> {
+    const POINT: &str = "UPDATE visitors SET person = ?3, weight = ?4
+        WHERE tenant = ?1 AND visitor = ?2 AND (person <> ?3 OR weight <> ?4)";
+    const OF_MASTER: &str = "UPDATE people SET weight = v.weight FROM visitors v
+        WHERE people.person = ?1 AND v.tenant = ?2 AND v.visitor = people.master AND people.weight <> v.weight";
+    let members = &planned.person.members;
+    let cuts = cuts(group, &planned.from, &planned.left, |visitor| members.contains(visitor))?;
+    let swept = publish::swept(group, &planned.from)?;
+    let person = write_row(group, tenant, &planned)?;
+    for visitor in members {
+        let weight = planned.weights.get(visitor).copied().unwrap_or(Weight::LOGIN);
+        group.tx.prepare_cached(POINT)?.execute((tenant.0, visitor.as_bytes(), person.0, weight.0))?;
+    }
+    group.tx.prepare_cached(OF_MASTER)?.execute((person.0, tenant.0))?;
+    write_cuts(group, person, &cuts)?;
+    let awaited = publish::await_with(group, &planned.from, person)?;
+    for row in planned.from.iter().filter(|row| **row != person) {
+        remove_if_empty(group, *row)?;
+    }
+    let cut =
+        awaited || !planned.left.is_empty() || planned.from.iter().any(|row| *row != person && swept.contains(row));
+    Ok(PersonChange { person, cut })
+}
+
+fn write_row(group: &mut Group<'_>, tenant: TenantNo, planned: &Planned) -> Result<PersonNo, StoreError> {
+    const INSERT: &str = "INSERT INTO people (person, tenant, master, devices, epoch, changed, random)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    const UPDATE: &str = "UPDATE people SET tenant = ?2, master = ?3, devices = ?4, epoch = ?5,
+        changed = ?6, random = coalesce((SELECT random FROM people WHERE person = ?7), random) WHERE person = ?1";
+    let (epoch, version) = (group.next_epoch(), group.next_version());
+    let devices = signed(planned.person.members.len() as u64 + planned.unseen);
+    let (epoch, version) = (signed(epoch.0), signed(version.counter));
+    let (master, row) = (planned.person.master.as_bytes(), planned.row.map(|row| row.0));
+    let heir_of = planned.heir_of.map(|heir| heir.0).or(row);
+    let values = (row, tenant.0, master, devices, epoch, version, heir_of);
+    if let Some(row) = planned.row
+        && group.tx.prepare_cached(UPDATE)?.execute(values)? == 1
+    {
+        return Ok(row);
+    }
+    let values = (row, tenant.0, master, devices, epoch, version, group.random.draw::<16>());
+    group.tx.prepare_cached(INSERT)?.execute(values)?;
+    Ok(PersonNo(group.tx.last_insert_rowid()))
+}
+
+/// Takes visitors, who belong to other rows by now, out of one that stays with those who were not looked at.
+fn shrink(
+    group: &mut Group<'_>,
+    row: PersonNo,
+    Left { master, devices, gone }: &Left,
+) -> Result<PersonChange, StoreError> {
+    const SHRINK: &str = "UPDATE people SET devices = ?2, master = ?3, epoch = ?4, changed = ?5,
+        weight = (SELECT weight FROM visitors v WHERE v.tenant = people.tenant AND v.visitor = ?3) WHERE person = ?1";
+    let cuts = cuts(group, &[row].into(), gone, |_| false)?;
+    let (epoch, version) = (group.next_epoch(), group.next_version());
+    let values = (row.0, signed(*devices), master.as_bytes(), signed(epoch.0), signed(version.counter));
+    group.tx.prepare_cached(SHRINK)?.execute(values)?;
+    write_cuts(group, row, &cuts)?;
+    Ok(PersonChange { person: row, cut: true })
+}
+
+/// A person's cuts from now on: those of the rows it comes from and who left now, without who is back.
+fn cuts(
+    group: &Group<'_>,
+    from: &BTreeSet<PersonNo>,
+    left: &[VisitorId],
+    is_back: impl Fn(&VisitorId) -> bool,
+) -> Result<Vec<(VisitorId, Millis)>, StoreError> {
+    let mut all: BTreeMap<VisitorId, Millis> = BTreeMap::new();
+    for row in from {
+        for (visitor, cut) in read::cuts(group.tx, *row)? {
+            let known = all.entry(visitor).or_insert(cut.at);
+            *known = cut.at.max(*known);
+        }
+    }
+    all.extend(left.iter().take(limits::CUTS).map(|v| (*v, group.now)));
+    all.retain(|visitor, _| !is_back(visitor));
+    let mut newest: Vec<(VisitorId, Millis)> = all.into_iter().collect();
+    newest.sort_by_key(|(visitor, at)| (std::cmp::Reverse(*at), *visitor));
+    newest.truncate(limits::CUTS);
+    Ok(newest)
+}
+
+fn write_cuts(group: &Group<'_>, person: PersonNo, cuts: &[(VisitorId, Millis)]) -> Result<(), StoreError> {
+    const INSERT: &str = "INSERT INTO cuts (person, visitor, at) VALUES (?1, ?2, ?3)";
+    group.tx.prepare_cached("DELETE FROM cuts WHERE person = ?1")?.execute([person.0])?;
+    for (visitor, at) in cuts {
+        group.tx.prepare_cached(INSERT)?.execute((person.0, visitor.as_bytes(), signed(*at)))?;
+    }
+    Ok(())
+}
+
+pub(super) fn remove_if_empty(group: &Group<'_>, person: PersonNo) -> Result<(), StoreError> {
+    const REMOVE: &str = "DELETE FROM people WHERE person = ?1
+        AND NOT EXISTS (SELECT 1 FROM visitors WHERE person = ?1)";
+    if group.tx.prepare_cached(REMOVE)?.execute([person.0])? == 1 {
+        group.tx.prepare_cached("DELETE FROM cuts WHERE person = ?1")?.execute([person.0])?;
+    }
+    Ok(())
+}
+
+/// Takes a visitor out of a person that is too large to be recomputed.
+fn separate(
+    group: &mut Group<'_>,
+    tenant: TenantNo,
+    visitor: VisitorId,
+    linked: &mut Linked,
+) -> Result<(), StoreError> {
+    let Some(Stored { person: row, .. }) = stored(group, tenant, visitor)? else { return Ok(()) };
+    let Some(Known { master, devices, .. }) = known(group, tenant, row)?.filter(|known| known.devices > 1) else {
+        return Ok(());
+    };
+    let person = Person { master: visitor, members: BTreeSet::from([visitor]) };
+    let (from, left, weights) = (BTreeSet::new(), Vec::new(), BTreeMap::new());
+    let planned = Planned { person, weights, unseen: 0, from, row: None, heir_of: None, left };
+    let mut alone = apply(group, tenant, planned)?;
+    // Its own snapshot may name who was erased before, too.
+    alone.cut |= publish::await_with(group, &[row].into(), alone.person)?;
+    linked.rows.extend([alone.person, row]);
+    linked.people.push(alone);
+    let master =
+        if master == visitor { oldest(group, tenant, row, Some(visitor), devices, |_| false)? } else { Some(master) };
+    if let Some(master) = master {
+        let left = Left { master, devices: devices.saturating_sub(1), gone: vec![visitor] };
+        linked.people.push(shrink(group, row, &left)?);
+    }
+    Ok(())
+}

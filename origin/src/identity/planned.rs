@@ -1,0 +1,199 @@
+//! What must be written so that the people stored are those decided.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use causeway_shared::ids::VisitorId;
+use causeway_shared::limits;
+use causeway_shared::person::{People, Person, Weight};
+
+use crate::identity::neighbourhood::{Around, newest, oldest, stored};
+use crate::identity::people::Known;
+use crate::identity::people::known;
+use crate::pipeline::group::Group;
+use crate::store::PersonNo;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+
+/// A person whose visitors are others than the store says.
+#[derive(Debug)]
+pub(super) struct Planned {
+    pub(super) person: Person,
+    /// How surely its visitors belong to it, where that is less than sure.
+    pub(super) weights: BTreeMap<VisitorId, Weight>,
+    /// How many more visitors it has, who point to its row and stay there.
+    pub(super) unseen: u64,
+    /// Rows that its visitors point to now.
+    pub(super) from: BTreeSet<PersonNo>,
+    /// The row it takes over; none: it needs a new one.
+    pub(super) row: Option<PersonNo>,
+    /// The row whose random bytes it keeps.
+    pub(super) heir_of: Option<PersonNo>,
+    /// Visitors that shared a person with one of its visitors and do not any more, the last active first.
+    pub(super) left: Vec<VisitorId>,
+}
+
+/// A row that some leave, while others who are not looked at stay.
+#[derive(Debug)]
+pub(super) struct Left {
+    pub(super) master: VisitorId,
+    pub(super) devices: u64,
+    /// The last active first.
+    pub(super) gone: Vec<VisitorId>,
+}
+
+/// What is planned, and what becomes of rows that nobody of the planned takes along.
+pub(super) type Plan = (Vec<Planned>, BTreeMap<PersonNo, Left>);
+
+/// The people that differ from the store, each with the row it takes over: the one with its master first,
+/// else any that its visitors point to and nobody took.
+pub(super) fn plan(
+    group: &Group<'_>,
+    tenant: TenantNo,
+    around: &Around,
+    found: &People,
+    of_rows: bool,
+) -> Result<Plan, StoreError> {
+    let mut planning = Planning { group, tenant, around, of_rows, old: BTreeMap::new(), taken: BTreeSet::new() };
+    for (visitor, stored) in &around.stored {
+        planning.old.entry(stored.person).or_default().push(*visitor);
+    }
+    let activity = |v: &VisitorId| (std::cmp::Reverse(around.stored.get(v).map(|s| s.last_seen)), *v);
+    planning.old.values_mut().for_each(|members| members.sort_by_key(activity));
+    let mut planned = Vec::new();
+    for person in &found.people {
+        let weights = person.members.iter().filter_map(|v| Some((*v, *found.weights.get(v)?))).collect();
+        planned.extend(planning.differing(person, weights)?);
+    }
+    let left = planning.left()?;
+    planning.give_rows(&mut planned)?;
+    Ok((planned, left))
+}
+
+struct Planning<'a, 'g> {
+    group: &'a Group<'g>,
+    tenant: TenantNo,
+    around: &'a Around,
+    of_rows: bool,
+    /// The visitors of each row, the last active first.
+    old: BTreeMap<PersonNo, Vec<VisitorId>>,
+    /// Rows that somebody goes on as.
+    taken: BTreeSet<PersonNo>,
+}
+
+impl Planning<'_, '_> {
+    fn unseen(&self, row: PersonNo) -> u64 {
+        self.around.unseen.get(&row).copied().unwrap_or(0)
+    }
+
+    fn weight(&self, visitor: &VisitorId) -> Weight {
+        self.around.stored.get(visitor).map_or(Weight::NOTHING, |stored| stored.weight)
+    }
+
+    fn seen(&self, row: PersonNo) -> impl Iterator<Item = &VisitorId> {
+        self.old.get(&row).into_iter().flatten()
+    }
+
+    /// A person, if it is not as the store says.
+    fn differing(
+        &mut self,
+        person: &Person,
+        weights: BTreeMap<VisitorId, Weight>,
+    ) -> Result<Option<Planned>, StoreError> {
+        let row_of = |visitor: &VisitorId| self.around.stored.get(visitor).map(|stored| stored.person);
+        let from: BTreeSet<PersonNo> = person.members.iter().filter_map(row_of).collect();
+        let speaks = |visitor: &&VisitorId| self.around.speakers.contains(visitor);
+        let stays = person.members.iter().filter(speaks).filter_map(row_of).find(|row| self.unseen(*row) > 0);
+        let mut person = person.clone();
+        let unseen = stays.map_or(0, |row| self.unseen(row));
+        if let Some(row) = stays {
+            self.taken.insert(row);
+            let oldest = self.oldest_unseen(row, &person.members)?;
+            person.master = oldest.map_or(person.master, |oldest| oldest.min(person.master));
+        }
+        let weight = match stored(self.group, self.tenant, person.master)? {
+            Some(stored) if !person.members.contains(&person.master) => stored.weight,
+            _ => weights.get(&person.master).copied().unwrap_or(Weight::LOGIN),
+        };
+        let right = Known { master: person.master, devices: person.members.len() as u64 + unseen, weight };
+        if let Some(row) = from.first().filter(|_| from.len() == 1)
+            && (stays.is_some() || self.unseen(*row) == 0)
+            && self.seen(*row).all(|visitor| person.members.contains(visitor))
+            && person.members.iter().all(|v| self.weight(v) == weights.get(v).copied().unwrap_or(Weight::LOGIN))
+            && known(self.group, self.tenant, *row)? == Some(right)
+        {
+            return Ok(None);
+        }
+        // Each row's last active are enough: no more are named.
+        let mut left = Vec::new();
+        for row in &from {
+            let others: Vec<VisitorId> = if stays == Some(*row) || self.unseen(*row) == 0 {
+                self.seen(*row).copied().collect()
+            } else {
+                newest(self.group, *row, limits::CUTS + person.members.len())?
+            };
+            left.extend(others.into_iter().filter(|v| !person.members.contains(v)).take(limits::CUTS));
+        }
+        let activity = |v: &VisitorId| (std::cmp::Reverse(self.around.stored.get(v).map(|s| s.last_seen)), *v);
+        left.sort_by_key(activity);
+        Ok(Some(Planned { person, weights, unseen, from, row: stays, heir_of: None, left }))
+    }
+
+    /// The oldest of a row's visitors that are not here; nobody, where one of these who stay is older.
+    fn oldest_unseen(&self, row: PersonNo, stay: &BTreeSet<VisitorId>) -> Result<Option<VisitorId>, StoreError> {
+        let is_seen = |visitor: &VisitorId| self.around.stored.contains_key(visitor);
+        let known = if self.of_rows { None } else { known(self.group, self.tenant, row)? };
+        match known {
+            Some(Known { master, .. }) if !is_seen(&master) => Ok(Some(master)),
+            Some(Known { master, .. }) if stay.contains(&master) => Ok(None),
+            known => {
+                let seen = self.seen(row).count() as u64;
+                let master = known.map(|known| known.master);
+                oldest(self.group, self.tenant, row, master, self.unseen(row) + seen, is_seen)
+            }
+        }
+    }
+
+    /// Rows whose unseen visitors stay alone.
+    fn left(&mut self) -> Result<BTreeMap<PersonNo, Left>, StoreError> {
+        let mut left = BTreeMap::new();
+        for (row, unseen) in &self.around.unseen {
+            // A row that is another tenant's, or nobody's, is not theirs to stay in.
+            if self.taken.insert(*row)
+                && known(self.group, self.tenant, *row)?.is_some()
+                && let Some(master) = self.oldest_unseen(*row, &BTreeSet::new())?
+            {
+                let gone = self.seen(*row).copied().collect();
+                left.insert(*row, Left { master, devices: *unseen, gone });
+            }
+        }
+        Ok(left)
+    }
+
+    fn give_rows(&mut self, planned: &mut [Planned]) -> Result<(), StoreError> {
+        let (group, tenant) = (self.group, self.tenant);
+        for with_master in [true, false] {
+            for p in planned.iter_mut().filter(|p| p.row.is_none()) {
+                for row in &p.from {
+                    let fits = known(group, tenant, *row)?
+                        .is_some_and(|known| !with_master || known.master == p.person.master);
+                    if fits && self.taken.insert(*row) {
+                        p.row = Some(*row);
+                        break;
+                    }
+                }
+            }
+        }
+        // Of the people that become one the earliest row's random bytes stay, also when an older visitor joins (S4.3); but
+        // never those of a row that goes on as somebody else.
+        for p in planned {
+            for row in &p.from {
+                let is_there = known(group, tenant, *row)?.is_some();
+                if is_there && (p.row == Some(*row) || self.taken.insert(*row)) {
+                    p.heir_of = Some(*row);
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}

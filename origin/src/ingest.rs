@@ -1,0 +1,5 @@
+//! Validates facts, writes them to the durable log, and serves what the store has not folded yet.
+
+pub mod backlog;
+pub mod intake;
+pub mod log;

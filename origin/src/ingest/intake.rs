@@ -1,0 +1,300 @@
+//! Intake: what a sync brings becomes checked facts, and one durable record of the log. Which of them were counted before
+//! is found when they are folded.
+
+use std::collections::BTreeSet;
+
+use causeway_shared::fact::Fact;
+use causeway_shared::ids::{FactId, Millis};
+use causeway_shared::limits;
+use causeway_shared::wire::facts;
+use causeway_shared::wire::sync::{FilterReason, Read, Rejected, SyncRequest, SyncResponse, UNKNOWN_TENANT};
+
+use crate::privacy::audit::Said;
+use crate::store::TenantNo;
+use crate::store::tenants::Tenants;
+
+/// One sync, decoded and checked.
+#[derive(Debug, Clone, Default)]
+pub struct Incoming {
+    /// Facts within their bounds, in the order they came.
+    pub facts: Vec<Checked>,
+    /// The batches they came in, for the log: none of which no fact is taken.
+    pub batches: Vec<Vec<u8>>,
+    /// Whether they come from the admin side.
+    pub admin: bool,
+    /// Who on the admin side says it, and why.
+    pub said: Option<Said>,
+    /// The time they were checked against.
+    pub taken: Millis,
+    /// Batches and facts that were refused.
+    pub rejected: Vec<Rejected>,
+    /// Facts that repeat one of the same sync.
+    pub repeats: u64,
+    /// What is asked of the outbox.
+    pub outbox: Outbox,
+    /// Facts the edge lost.
+    pub lost: u64,
+    /// Messages the edge gave up on.
+    pub dead: u64,
+    /// Requests the edge did not count, by reason as [`FilterReason::ALL`].
+    pub filtered: [u64; FilterReason::ALL.len()],
+}
+
+impl Incoming {
+    /// What the edge is told of its facts, once they are durable. Takes the list of what was refused along: it has a
+    /// bound on the wire, so that whoever counts them all does so before.
+    pub fn answer(&mut self) -> SyncResponse {
+        // Whole batches come first, within any bound: an edge is to keep those of a tenant that is not known.
+        self.rejected.sort_by_key(|rejected| rejected.index.is_some());
+        let accepted = self.facts.len() as u64 - self.repeats;
+        let rejected = self.rejected.drain(..).take(limits::SYNC_FACTS).collect();
+        SyncResponse { accepted, duplicate: self.repeats, rejected, ..SyncResponse::default() }
+    }
+}
+
+/// What a sync asks of the outbox.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Outbox {
+    /// Outbox entries that the KV has.
+    pub applied: Vec<u64>,
+    /// Outbox entries wanted.
+    pub drain: u16,
+    /// What was read back from the KV.
+    pub read: Vec<Read>,
+}
+
+impl Outbox {
+    /// Whether nothing is asked.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.applied.is_empty() && self.drain == 0 && self.read.is_empty()
+    }
+}
+
+/// A fact within its bounds.
+#[derive(Debug, Clone)]
+pub struct Checked {
+    /// Whose identity space it belongs to.
+    pub tenant: TenantNo,
+    /// The fact.
+    pub fact: Fact,
+}
+
+/// One record of the log: the facts of one sync.
+#[derive(Debug, Clone)]
+pub struct Record {
+    /// Its place in the log; 0 for one that never was there.
+    pub seq: u64,
+    /// The facts, in the order they came.
+    pub facts: Vec<Checked>,
+    /// Whether they come from the admin side.
+    pub admin: bool,
+    /// Who on the admin side says it, and why.
+    pub said: Option<Said>,
+    /// Their bytes as they came.
+    pub bytes: usize,
+    /// Of a record that never was in the log: up to where the log may hold what it erases.
+    pub in_log: u64,
+    /// Whether it is one of very many, whose keys are written behind news.
+    pub bulk: bool,
+}
+
+impl Record {
+    /// Facts that never were in the log.
+    #[must_use]
+    pub fn of(facts: Vec<Checked>) -> Self {
+        Self { seq: 0, facts, admin: true, said: None, bytes: 0, in_log: 0, bulk: false }
+    }
+
+    /// The same, as somebody says it.
+    #[must_use]
+    pub fn said(facts: Vec<Checked>, said: Said) -> Self {
+        Self { said: Some(said), ..Self::of(facts) }
+    }
+
+    /// The same, as one of very many.
+    #[must_use]
+    pub fn bulk(facts: Vec<Checked>, said: Said) -> Self {
+        Self { bulk: true, ..Self::said(facts, said) }
+    }
+
+    /// How much it takes of what may wait: its facts, long ones for several.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        self.facts.len().max(self.bytes / FACT_BYTES)
+    }
+}
+
+/// Why a fact that only the admin side may say is refused.
+const NOT_ADMIN: &str = "not_admin";
+
+/// Bytes of a fact, as most have no more.
+const FACT_BYTES: usize = 256;
+
+/// Decodes and checks an edge's facts. The same batches and time give the same facts.
+#[must_use]
+pub fn read(request: SyncRequest, tenants: &Tenants, now: Millis) -> Incoming {
+    read_all(Incoming::default(), request, tenants, now)
+}
+
+/// Decodes and checks facts of the admin side.
+#[must_use]
+pub fn read_admins(request: SyncRequest, tenants: &Tenants, now: Millis) -> Incoming {
+    read_all(Incoming { admin: true, ..Incoming::default() }, request, tenants, now)
+}
+
+fn read_all(from: Incoming, request: SyncRequest, tenants: &Tenants, now: Millis) -> Incoming {
+    let mut incoming = Incoming {
+        taken: now,
+        outbox: Outbox { applied: request.applied, drain: request.drain, read: request.read },
+        lost: request.lost,
+        dead: request.dead,
+        filtered: request.filtered,
+        ..from
+    };
+    for (batch, bytes) in (0u32..).zip(request.facts) {
+        let before = incoming.facts.len();
+        read_batch(&mut incoming, batch, &bytes, tenants);
+        if incoming.facts.len() > before {
+            incoming.batches.push(bytes);
+        }
+    }
+    let mut ids: BTreeSet<(TenantNo, FactId)> = BTreeSet::new();
+    let repeats = incoming.facts.iter().filter(|c| !ids.insert((c.tenant, c.fact.id))).count();
+    incoming.repeats = repeats as u64;
+    incoming
+}
+
+fn read_batch(incoming: &mut Incoming, batch: u32, bytes: &[u8], tenants: &Tenants) {
+    let (now, admin) = (incoming.taken, incoming.admin);
+    let refuse = |index, code: &str, message: String| Rejected { batch, index, code: code.to_owned(), message };
+    let (tenant, facts) = match facts::decode_each(bytes) {
+        Ok(decoded) => decoded,
+        Err(e) => return incoming.rejected.push(refuse(None, e.code(), e.to_string())),
+    };
+    let (known, before) = (tenants.by_name(tenant.as_str()), incoming.rejected.len());
+    for (index, fact) in (0u32..).zip(facts) {
+        // What an administrator says counts after what it is about, whatever clock that was dated by.
+        let when = |fact: &Fact| if admin { now.max(fact.received) } else { now };
+        match fact.map(|fact| (fact.check(when(&fact)), fact)) {
+            Ok((Ok(()), fact)) if fact.is_admins() && !admin => {
+                let message = "the admin side alone says this".to_owned();
+                incoming.rejected.push(refuse(Some(index), NOT_ADMIN, message));
+            }
+            Ok((Ok(()), fact)) => match known {
+                Some(tenant) => incoming.facts.push(Checked { tenant: tenant.no, fact }),
+                // Where no fact would be taken, as all are too old, the edge keeps nothing: it is not reached.
+                None => {
+                    let message = "this origin has no tenant of that name".to_owned();
+                    incoming.rejected.truncate(before);
+                    return incoming.rejected.push(refuse(None, UNKNOWN_TENANT, message));
+                }
+            },
+            Ok((Err(e), _)) => incoming.rejected.push(refuse(Some(index), e.code(), e.to_string())),
+            Err(e) => incoming.rejected.push(refuse(Some(index), e.code(), e.to_string())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{NOW, Origin, fact, page, visitor};
+    use causeway_shared::fact::{Scope, What};
+    use causeway_shared::ids::{AlternateId, VisitorId};
+
+    #[test]
+    fn a_fact_too_old_to_be_known_is_refused_and_said_so() {
+        let mut origin = Origin::new();
+        let old = page(visitor(1), 1, NOW - limits::FACT_AGE_MS - 1);
+        let answer = origin.send("demo", &[old, page(visitor(1), 2, NOW)]);
+        assert_eq!((answer.accepted, answer.rejected.len()), (1, 1));
+        assert_eq!(answer.rejected[0].code, "too_old");
+        assert_eq!((answer.rejected[0].batch, answer.rejected[0].index), (0, Some(0)));
+    }
+
+    #[test]
+    fn field_15_a_fact_counts_once_whatever_else_its_batch_holds() {
+        let mut origin = Origin::new();
+        let (a, b) = (page(visitor(1), 1, NOW), page(visitor(1), 2, NOW));
+        let mut again = a.clone();
+        again.received = NOW + 1;
+        let answer = origin.send("demo", &[a.clone(), b, a, again]);
+        assert_eq!((answer.accepted, answer.duplicate), (2, 2));
+        assert_eq!(origin.profile("demo", visitor(1)).totals().pages, 2);
+    }
+
+    #[test]
+    fn tenants_do_not_share_fact_ids_and_unknown_ones_are_refused() {
+        let mut origin = Origin::new();
+        let fact = page(visitor(1), 1, NOW);
+        assert_eq!(origin.send("demo", std::slice::from_ref(&fact)).accepted, 1);
+        assert_eq!(origin.send("other", std::slice::from_ref(&fact)).accepted, 1);
+        let answer = origin.send("nobody", &[fact]);
+        assert_eq!(answer.accepted, 0);
+        assert_eq!(answer.rejected[0].code, "unknown_tenant");
+        assert_eq!(answer.rejected[0].index, None);
+    }
+
+    #[test]
+    fn field_15_what_of_an_unknown_tenant_is_worth_keeping_is_refused_as_a_whole_and_not_logged() {
+        let origin = Origin::new();
+        let old = |n| page(visitor(1), n, NOW - limits::FACT_AGE_MS - 1);
+        let batches = [
+            origin.batch("demo", &[old(1), page(visitor(1), 2, NOW)]),
+            origin.batch("nobody", &[old(1), page(visitor(1), 2, NOW)]),
+            origin.batch("nobody", &[old(1), old(2)]),
+        ];
+        let request = SyncRequest { facts: batches.to_vec(), ..SyncRequest::default() };
+        let mut incoming = read(request, &origin.rules.tenants, NOW);
+        assert_eq!((incoming.facts.len(), &incoming.batches), (1, &batches[..1].to_vec()));
+        let told = incoming.answer().rejected;
+        let told: Vec<_> = told.iter().map(|r| (r.batch, r.index, r.code.as_str())).collect();
+        let old = |batch, index| (batch, Some(index), "too_old");
+        assert_eq!(told, [(1, None, UNKNOWN_TENANT), old(0, 0), old(2, 0), old(2, 1)]);
+    }
+
+    #[test]
+    fn a_fact_of_a_later_release_takes_none_of_its_batch_with_it() {
+        let mut origin = Origin::new();
+        let facts: Vec<_> = (0..3).map(|n| page(visitor(1), n, NOW)).collect();
+        let mut batch = origin.batch("demo", &facts);
+        // The second fact's `"k": 0` becomes `"k": 23`, in as many bytes.
+        let kinds: Vec<usize> =
+            batch.windows(3).enumerate().filter(|(_, three)| three == b"\x61k\x00").map(|(at, _)| at).collect();
+        batch[kinds[1] + 2] = 23;
+        let answer = origin.sync(SyncRequest { facts: vec![batch], ..SyncRequest::default() });
+        assert_eq!((kinds.len(), answer.accepted, answer.rejected.len()), (3, 2, 1));
+        assert_eq!((answer.rejected[0].code.as_str(), answer.rejected[0].index), ("unknown_form", Some(1)));
+    }
+
+    #[test]
+    fn an_edge_neither_cancels_nor_erases_an_alternate_id_nor_makes_pairs() {
+        let mut origin = Origin::new();
+        let id = origin.member("demo", "ann");
+        let erasure = |visitor| {
+            let what = What::Erasure { scope: Scope::Visitor, id: Some(id), also: Vec::new() };
+            fact(visitor, 2, NOW, what)
+        };
+        let said = [
+            page(visitor(1), 1, NOW),
+            fact(visitor(1), 3, NOW, What::Cancellation { id }),
+            erasure(VisitorId::NOBODY),
+            erasure(visitor(2)),
+            crate::testing::alias(visitor(1), 4, NOW, AlternateId::pair(visitor(1), visitor(2))),
+        ];
+        let answer = origin.send("demo", &said);
+        let refused: Vec<_> = answer.rejected.iter().map(|r| (r.code.as_str(), r.index)).collect();
+        assert_eq!(refused, [("not_admin", Some(1)), ("not_admin", Some(2)), ("bad_kind", Some(4))]);
+        assert_eq!(answer.accepted, 2);
+    }
+
+    #[test]
+    fn a_batch_that_cannot_be_read_is_named_and_its_neighbours_count() {
+        let mut origin = Origin::new();
+        let good = origin.batch("demo", &[page(visitor(1), 1, NOW)]);
+        let answer = origin.sync(SyncRequest { facts: vec![vec![0x9f; 40], good], ..SyncRequest::default() });
+        assert_eq!(answer.accepted, 1);
+        assert_eq!(answer.rejected[0].code, "malformed");
+    }
+}

@@ -1,0 +1,401 @@
+//! The log: one durable record a sync, in a SQLite file of its own beside the store, so that taking facts in never waits
+//! for folding them. A record goes once the store holds what it says.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use causeway_shared::ids::{FactId, Millis, TenantId};
+use causeway_shared::planted::{self, PlantedBug};
+use causeway_shared::wire::facts;
+use causeway_shared::wire::sync::{SyncRequest, UNKNOWN_TENANT, decode_kept, encode_request};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+
+use crate::ingest::intake::{self, Incoming, Record};
+use crate::privacy::audit::Said;
+use crate::store;
+use crate::store::Counters;
+use crate::store::StoreError;
+use crate::store::marker::StoreIdentity;
+use crate::store::signed;
+use crate::store::tenants::Tenants;
+use crate::store::unsigned;
+
+/// File name of the log in the data directory.
+pub const FILE: &str = "log.db";
+/// File name of its tail.
+const TAIL: &str = "log.db-tail";
+
+/// In a record's place for the edge's name: its facts are the admin side's.
+pub(crate) const ADMIN: &str = "admin";
+
+/// The open log.
+#[derive(Debug)]
+pub struct Log {
+    conn: Connection,
+    last: u64,
+    /// Where the highest acknowledged record is noted; `None` for a log without a directory.
+    tail: Option<LogTail>,
+}
+
+impl Log {
+    /// Opens the log, made if need be. Records up to `folded` are in the store and go.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn open(data: &Path, folded: u64) -> Result<Self, StoreError> {
+        let log = Self::of(Connection::open(data.join(FILE))?, folded)?;
+        Ok(Self { tail: Some(LogTail::of(data)), ..log })
+    }
+
+    /// The same, on a connection to the log's file.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn of(conn: Connection, folded: u64) -> Result<Self, StoreError> {
+        conn.busy_timeout(store::LOCKED)?;
+        conn.pragma_update(None, "page_size", 16_384)?; // records are long
+        conn.pragma_update(None, "journal_mode", "WAL")?;
+        // Durable at every commit (invariant 6): WAL alone would sync at checkpoints only.
+        let synchronous = if planted::is_active(PlantedBug::AckBeforeFsync) { "OFF" } else { "FULL" };
+        conn.pragma_update(None, "synchronous", synchronous)?;
+        conn.execute_batch(
+            "CREATE TABLE IF NOT EXISTS log (seq INTEGER PRIMARY KEY, taken INTEGER NOT NULL, body BLOB NOT NULL, said TEXT) STRICT;
+            CREATE TABLE IF NOT EXISTS state (
+                id       INTEGER PRIMARY KEY CHECK (id = 1),
+                identity BLOB,              -- the store's; null until both are tied
+                highest  INTEGER NOT NULL,  -- the highest record that was ever appended
+                let_go   INTEGER NOT NULL   -- the highest record that was let go
+            ) STRICT;
+            INSERT OR IGNORE INTO state (id, highest, let_go) VALUES (1, 0, 0)",
+        )?;
+        conn.execute("DELETE FROM log WHERE seq <= ?1", [signed(folded)])?;
+        let last: i64 =
+            conn.query_row("SELECT max(highest, ifnull((SELECT max(seq) FROM log), 0)) FROM state", [], |row| {
+                row.get(0)
+            })?;
+        Ok(Self { conn, last: unsigned(last).max(folded), tail: None })
+    }
+
+    /// Makes it the log of a store that holds the records up to `folded`, whatever it was before; the records that it holds
+    /// stay.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn bind(&mut self, store: StoreIdentity, folded: u64) -> Result<(), StoreError> {
+        const BIND: &str = "UPDATE state SET identity = ?1, highest = ?2, let_go = min(let_go, ?3)";
+        self.conn.execute(BIND, (store.as_bytes(), signed(self.last), signed(folded)))?;
+        if let Some(tail) = &mut self.tail {
+            tail.note(self.last);
+        }
+        Ok(())
+    }
+
+    /// Takes over the records after `folded` of another log, in their order.
+    ///
+    /// # Errors
+    /// [`StoreError`]; then none was taken over.
+    pub fn take_over(&mut self, other: &Connection, folded: u64) -> Result<u64, StoreError> {
+        const PUT: &str = "INSERT INTO log (seq, taken, body, said) VALUES (?1, ?2, ?3, ?4)";
+        let tx = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut statement = other.prepare("SELECT taken, body, said FROM log WHERE seq > ?1 ORDER BY seq")?;
+        let mut rows = statement.query([signed(folded)])?;
+        let mut last = self.last;
+        while let Some(row) = rows.next()? {
+            last += 1;
+            let (taken, body, said): (i64, Vec<u8>, Option<String>) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            tx.prepare_cached(PUT)?.execute((signed(last), taken, body, said))?;
+        }
+        tx.execute("UPDATE state SET highest = ?1", [signed(last)])?;
+        tx.commit()?;
+        let taken_over = last - self.last;
+        self.last = last;
+        Ok(taken_over)
+    }
+
+    /// Appends one record for each sync, all in one durable transaction, and lets go of those up to `folded`. Gives the
+    /// first record's place; the others follow.
+    ///
+    /// # Errors
+    /// [`StoreError`]; then nothing was appended.
+    pub fn append<'i>(
+        &mut self,
+        syncs: impl IntoIterator<Item = &'i Incoming>,
+        folded: u64,
+    ) -> Result<u64, StoreError> {
+        const PUT: &str = "INSERT INTO log (seq, taken, body, said) VALUES (?1, ?2, ?3, ?4)";
+        let tx = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let folded = if planted::is_active(PlantedBug::TruncateTheLogTooEarly) { self.last } else { folded };
+        tx.prepare_cached("DELETE FROM log WHERE seq <= ?1")?.execute([signed(folded)])?;
+        let mut last = self.last;
+        for sync in syncs {
+            last += 1;
+            let edge = if sync.admin { ADMIN } else { "" }.to_owned();
+            let body = encode_request(&SyncRequest { edge, facts: sync.batches.clone(), ..SyncRequest::default() });
+            let said = sync.said.as_ref().map(written).transpose()?;
+            tx.prepare_cached(PUT)?.execute((signed(last), signed(sync.taken), body, said))?;
+        }
+        const STATE: &str = "UPDATE state SET highest = max(highest, ?1), let_go = max(let_go, ?2)";
+        tx.prepare_cached(STATE)?.execute([last, folded.min(last)].map(signed))?;
+        tx.commit()?;
+        let first = self.last + 1;
+        self.last = last;
+        if let Some(tail) = &mut self.tail {
+            tail.note(last);
+        }
+        Ok(first)
+    }
+
+    /// Lets go of all records up to `folded`.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn truncate(&mut self, folded: u64) -> Result<(), StoreError> {
+        self.append([], folded).map(drop)
+    }
+
+    /// Leaves no byte of what was let go, neither in the file nor in its write-ahead log. It takes as long as what is held is.
+    /// `false`: somebody reads an older state.
+    ///
+    /// # Errors
+    /// [`StoreError`]; then nothing that is held is lost.
+    pub fn wipe(&self) -> Result<bool, StoreError> {
+        self.conn.execute_batch("VACUUM")?;
+        store::empty_wal(&self.conn)
+    }
+
+    /// The records after `folded`, to be folded. All in them is acknowledged: where the configuration lacks a tenant of
+    /// theirs, to go on would lose its facts (invariant 6). The release before kept what it had refused of tenants that never
+    /// were, too.
+    ///
+    /// # Errors
+    /// [`StoreError`], [`StoreError::NoTenant`] among them.
+    pub fn unfolded(&self, folded: u64, tenants: &Tenants) -> Result<Vec<Record>, StoreError> {
+        records(&self.conn, folded, tenants, |missing| {
+            if tenants.had(missing.as_str()) {
+                return Err(StoreError::NoTenant(missing));
+            }
+            tracing::error!(tenant = missing.as_str(), "facts of a tenant that was never configured are not folded");
+            Ok(())
+        })
+    }
+
+    /// Moves what is in the write-ahead log into the file.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn checkpoint(&self) -> Result<(), StoreError> {
+        Ok(self.conn.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")?)
+    }
+}
+
+/// The highest acknowledged record, in a small file of its own: SQLite reads a write-ahead file only as far as it is whole, so
+/// that the log itself cannot tell that its end was cut. The file is written after each commit and not synced by itself: it may
+/// lag behind after a loss of power, and is never ahead.
+#[derive(Debug)]
+pub struct LogTail {
+    path: PathBuf,
+    file: Option<File>,
+    has_failed: bool,
+}
+
+impl LogTail {
+    /// Bytes of the file: 20 digits, a blank, the CRC-32 of the digits in 8 hexadecimal ones, a line end.
+    const BYTES: usize = 30;
+
+    fn of(data: &Path) -> Self {
+        Self { path: data.join(TAIL), file: None, has_failed: false }
+    }
+
+    /// The highest acknowledged record; `None` where the file is missing or cannot be read.
+    #[must_use]
+    pub fn read(data: &Path) -> Option<u64> {
+        let text = std::fs::read_to_string(data.join(TAIL)).ok()?;
+        let (digits, sum) = text.trim_end().split_once(' ')?;
+        let is_whole = u32::from_str_radix(sum, 16).ok()? == crc32fast::hash(digits.as_bytes());
+        is_whole.then(|| digits.parse().ok()).flatten()
+    }
+
+    /// Notes the highest record. A failure is logged once and costs the check alone.
+    fn note(&mut self, highest: u64) {
+        let digits = format!("{highest:020}");
+        let line = format!("{digits} {:08x}\n", crc32fast::hash(digits.as_bytes()));
+        debug_assert_eq!(line.len(), Self::BYTES);
+        if let Err(e) = self.open().and_then(|file| file.write_all_at(line.as_bytes(), 0)) {
+            if !self.has_failed {
+                tracing::warn!(error = %e, file = %self.path.display(), "the end of the log cannot be noted");
+            }
+            self.has_failed = true;
+        }
+    }
+
+    fn open(&mut self) -> io::Result<&File> {
+        if self.file.is_none() {
+            let mut options = File::options();
+            self.file = Some(options.write(true).create(true).truncate(false).mode(0o600).open(&self.path)?);
+        }
+        self.file.as_ref().ok_or_else(|| io::Error::other("no file"))
+    }
+}
+
+/// The records that are not in the store yet, as another process may read them too, which asks for no tenant that it does
+/// not know. None where there is no log.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn unfolded(data: &Path, folded: u64, tenants: &Tenants) -> Result<Vec<Record>, StoreError> {
+    open_existing(data)?.map_or(Ok(Vec::new()), |conn| records(&conn, folded, tenants, |_| Ok(())))
+}
+
+/// Whether there are any such records.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn waits(data: &Path, folded: u64) -> Result<bool, StoreError> {
+    let any = "SELECT EXISTS (SELECT 1 FROM log WHERE seq > ?1)";
+    let Some(conn) = open_existing(data)? else { return Ok(false) };
+    Ok(conn.query_row(any, [signed(folded)], |row| row.get(0))?)
+}
+
+/// The newest record that the log may hold a byte of: one that waits, or one of those that the store has.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn newest(data: &Path, store: &Connection) -> Result<u64, StoreError> {
+    let folded = Counters::load(store)?.folded();
+    let Some(conn) = open_existing(data)? else { return Ok(folded) };
+    let newest = conn.query_row("SELECT ifnull(max(seq), 0) FROM log", [], |row| row.get(0).map(unsigned))?;
+    Ok(newest.max(folded))
+}
+
+/// The log as another process may read it too, if there is one.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn open_existing(data: &Path) -> Result<Option<Connection>, StoreError> {
+    let path = data.join(FILE);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let conn = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    conn.busy_timeout(store::LOCKED)?;
+    Ok(conn.table_exists(None, "log")?.then_some(conn))
+}
+
+fn records(
+    conn: &Connection,
+    folded: u64,
+    tenants: &Tenants,
+    missing: impl Fn(TenantId) -> Result<(), StoreError>,
+) -> Result<Vec<Record>, StoreError> {
+    let mut statement = conn.prepare("SELECT seq, taken, body, said FROM log WHERE seq > ?1 ORDER BY seq")?;
+    let rows = statement.query_map([signed(folded)], |row| {
+        Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), row.get::<_, Vec<u8>>(2)?, said_at(row, 3)?))
+    })?;
+    rows.map(|row| {
+        let (seq, taken, body, said) = row?;
+        Ok(Record { said, ..record(seq, taken, &body, tenants, &missing)? })
+    })
+    .collect()
+}
+
+/// Who said a record, from a row. What cannot be read takes no record with it.
+pub(crate) fn said_at(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Option<Said>> {
+    let text: Option<String> = row.get(column)?;
+    Ok(text.and_then(|text| read_said(&text)))
+}
+
+/// Who said it, as text.
+pub(crate) fn written(said: &Said) -> Result<String, StoreError> {
+    serde_json::to_string(said).map_err(|_| StoreError::Corrupt { what: "name of who said it" })
+}
+
+/// Who said it, from that text.
+pub(crate) fn read_said(text: &str) -> Option<Said> {
+    let said = serde_json::from_str(text);
+    said.inspect_err(|e| tracing::error!(error = %e, "who said a record of the log cannot be read")).ok()
+}
+
+/// Facts that were refused when they came are refused again: the record has their time. Batches of tenants that were not known
+/// then are not in it.
+fn record(
+    seq: u64,
+    taken: Millis,
+    body: &[u8],
+    tenants: &Tenants,
+    missing: impl Fn(TenantId) -> Result<(), StoreError>,
+) -> Result<Record, StoreError> {
+    let request = decode_kept(body)?;
+    let (admin, bytes) = (request.edge == ADMIN, body.len());
+    let read = if admin { intake::read_admins } else { intake::read };
+    let mut read = read(request, tenants, taken);
+    let gone: Vec<_> = read.rejected.iter().filter(|refused| refused.code == UNKNOWN_TENANT).collect();
+    if !gone.is_empty() {
+        let batches = decode_kept(body)?.facts;
+        for batch in gone.iter().filter_map(|refused| batches.get(refused.batch as usize)) {
+            missing(facts::decode_each(batch)?.0)?;
+        }
+    }
+    if planted::is_active(PlantedBug::FoldTwiceAfterACrash) {
+        read.facts.iter_mut().for_each(|of| of.fact.id = FactId::of_job(of.fact.visitor, &of.fact.id.receipt()));
+    }
+    Ok(Record { seq, facts: read.facts, admin, said: None, bytes, in_log: 0, bulk: false })
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::testing::{NOW, Origin, fact, page, visitor};
+    use causeway_shared::fact::What;
+    use causeway_shared::limits;
+    use causeway_shared::wire::sync::decode_request;
+
+    fn taken(origin: &Origin, facts: Vec<Vec<u8>>) -> Incoming {
+        intake::read(SyncRequest { facts, ..SyncRequest::default() }, &origin.rules.tenants, NOW)
+    }
+
+    #[test]
+    fn field_15_what_was_acknowledged_of_a_tenant_that_is_gone_is_not_passed_over() {
+        let mut origin = Origin::new();
+        let of = |tenant| origin.batch(tenant, &[page(visitor(1), 1, NOW)]);
+        let sync = taken(&origin, vec![of("demo"), of("nobody"), of("other")]);
+        let mut log = Log::open(origin.data(), 0).unwrap();
+        log.append([&sync], 0).unwrap();
+        let held = log.unfolded(0, &origin.rules.tenants).unwrap();
+        assert_eq!(held.iter().map(|record| record.facts.len()).collect::<Vec<_>>(), [2], "nobody's was refused");
+        origin.edge.tenants.retain(|tenant| tenant.name != "other");
+        let without = Tenants::open(&origin.conn, &origin.edge, &origin.keys).unwrap();
+        let refused = log.unfolded(0, &without).unwrap_err();
+        assert!(matches!(&refused, StoreError::NoTenant(name) if name.as_str() == "other"), "{refused}");
+        // Whoever only reads asks for tenants that it knows.
+        assert_eq!(unfolded(origin.data(), 0, &without).unwrap().first().map(|record| record.facts.len()), Some(1));
+        assert_eq!(log.unfolded(0, &origin.rules.tenants).unwrap().len(), 1, "it waits for its tenant");
+        origin.conn.execute("DELETE FROM tenants WHERE name = 'other'", []).unwrap();
+        let never = Tenants::open(&origin.conn, &origin.edge, &origin.keys).unwrap();
+        assert_eq!(log.unfolded(0, &never).unwrap().first().map(|record| record.facts.len()), Some(1));
+    }
+
+    #[test]
+    fn the_longest_sync_can_be_read_again() {
+        let origin = Origin::new();
+        let track = |n: u32, text: usize| {
+            let properties = Some(format!(r#"{{"a":"{}"}}"#, "x".repeat(text)));
+            fact(visitor(1), n, NOW, What::Track { name: "t".to_owned(), value: None, properties, order: None })
+        };
+        let one = u32::try_from(facts::bytes_of(&track(0, 1_000))).unwrap();
+        let many = (u32::try_from(limits::SYNC_BYTES).unwrap() - 2_000) / one;
+        let body = |text| {
+            let tracks: Vec<_> = (0..many).map(|n| track(n, 1_000)).chain([track(many, text)]).collect();
+            encode_request(&SyncRequest { facts: vec![origin.batch("demo", &tracks)], ..SyncRequest::default() })
+        };
+        let body = body(300 + limits::SYNC_BYTES - body(300).len());
+        assert_eq!(body.len(), limits::SYNC_BYTES);
+        let sync = intake::read(decode_request(&body).unwrap(), &origin.rules.tenants, NOW);
+        let mut log = Log::open(origin.data(), 0).unwrap();
+        log.append([&sync], 0).unwrap();
+        let held = log.unfolded(0, &origin.rules.tenants).unwrap();
+        assert_eq!(held.iter().map(|record| record.facts.len()).collect::<Vec<_>>(), [many as usize + 1]);
+    }
+}

@@ -1,0 +1,196 @@
+//! The job `materialise`: audiences that are kept as segments are made what their filters mean now ([`crate::audience::materialized`]). A run that
+//! was cut finds what it wrote before to be as it should.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use causeway_shared::filter::Filter;
+use causeway_shared::ids::{Millis, VisitorId};
+use causeway_shared::segments::SegmentId;
+use rusqlite::Connection;
+use serde::Serialize;
+use serde_json::json;
+
+use crate::audience::materialized::{self, Kept, Page, People};
+use crate::audience::query::{self, AnswerError};
+use crate::ingest::intake::{Checked, Record};
+use crate::jobs::runs::Run;
+use crate::jobs::work::{Ended, Place, apart};
+use crate::pipeline::group;
+use crate::privacy::audit::Said;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::tenants::Known;
+
+/// Audiences told in a report.
+const TOLD: usize = 100;
+
+/// What a refresh came to, or would.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Refreshed {
+    /// Whose.
+    pub tenant: String,
+    /// The segment.
+    pub segment: u32,
+    /// Who is in it.
+    pub members: u64,
+    /// Who was not.
+    pub added: u64,
+    /// Who was, and is meant no more.
+    pub removed: u64,
+    /// Whose time was half over.
+    pub renewed: u64,
+    /// Why it could not be refreshed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// Refreshes all that are due, those too that become due meanwhile.
+///
+/// # Errors
+/// [`StoreError`]. An audience that cannot be refreshed, as the store cannot give what it needs too, lets the others go on, and
+/// fails the run; it is tried again in an hour.
+pub fn refresh(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    let (mut done, mut all, mut failed) = (BTreeSet::new(), Vec::new(), None);
+    loop {
+        let now = (place.given)()?.now;
+        let mut due = materialized::list(place.conn, None)?.into_iter().filter(|kept| kept.is_due(now));
+        let Some(kept) = due.find(|kept| done.insert((kept.tenant, kept.segment))) else { break };
+        // Of a tenant that is not configured now nothing is said.
+        let Ok(known) = place.rules.tenants.by_no(kept.tenant) else {
+            later(place, run, &kept)?;
+            continue;
+        };
+        let mut refreshed =
+            Refreshed { tenant: known.config.name.clone(), segment: kept.segment.0, ..Refreshed::default() };
+        if let Err(why) = apart(anew(place, run, known, &kept, &mut refreshed))?.flatten() {
+            later(place, run, &kept)?;
+            failed.get_or_insert_with(|| format!("segment {} of {}: {why}", kept.segment.0, refreshed.tenant));
+            refreshed.error = Some(why);
+        }
+        if all.len() < TOLD {
+            all.push(refreshed);
+        }
+    }
+    Ok(Ended { report: json!({ "audiences": done.len(), "refreshed": all }), failed })
+}
+
+/// Refreshes one; or why that cannot be.
+fn anew(
+    place: &mut Place<'_>,
+    run: &Run,
+    known: &Known,
+    kept: &Kept,
+    refreshed: &mut Refreshed,
+) -> Result<Result<(), String>, StoreError> {
+    let filter = kept.filter.as_ref().map(|text| query::stored(place.conn, known, text)).transpose()?.transpose();
+    let matching = match filter {
+        Ok(Some(filter)) => members(place, kept.tenant, &filter)?,
+        Ok(None) => Ok(Vec::new()),
+        Err(why) => Err(why),
+    };
+    let matching = match matching {
+        Ok(matching) => matching,
+        Err(why) => return Ok(Err(why)),
+    };
+    let holders = members(place, kept.tenant, &holding(place.conn, known, kept.segment)?)?;
+    match holders {
+        Ok(holders) => one(place, run, kept, &People::new(matching, holders), refreshed).map(Ok),
+        Err(why) => Ok(Err(why)),
+    }
+}
+
+/// The filter of the people who are in a segment.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn holding(conn: &Connection, known: &Known, segment: SegmentId) -> Result<Filter, StoreError> {
+    let filter = query::filter(conn, known, &json!({ "segments": segment.0 }))?;
+    filter.map_err(|_| StoreError::Corrupt { what: "filter of a segment" })
+}
+
+fn later(place: &Place<'_>, run: &Run, kept: &Kept) -> Result<(), StoreError> {
+    if run.asked.dry_run { Ok(()) } else { materialized::later(place.conn, kept, (place.given)()?.now) }
+}
+
+/// Who is meant, in order; or why that cannot be said.
+pub(crate) fn members(
+    place: &mut Place<'_>,
+    tenant: TenantNo,
+    filter: &Filter,
+) -> Result<Result<Vec<VisitorId>, String>, StoreError> {
+    let audience = (place.audience)()?;
+    loop {
+        let now = (place.given)()?.now;
+        match query::everyone(&audience, place.conn, tenant, filter, now) {
+            Ok((mut members, _)) => {
+                members.sort_unstable();
+                return Ok(Ok(members));
+            }
+            Err(AnswerError::Building { done, all }) => {
+                (place.told)(done, all)?;
+                (place.pause)();
+            }
+            Err(AnswerError::Store(e)) => return Err(e),
+            Err(e) => return Ok(Err(e.to_string())),
+        }
+    }
+}
+
+fn one(
+    place: &mut Place<'_>,
+    run: &Run,
+    kept: &Kept,
+    people: &People,
+    refreshed: &mut Refreshed,
+) -> Result<(), StoreError> {
+    let began = (place.given)()?.now;
+    let (rules, metrics, all) = (place.rules, place.metrics, people.members());
+    let (given, pause, told) = (place.given, place.pause, place.told);
+    compare(place.conn, kept, people, began, refreshed, |conn, page, done| {
+        if !run.asked.dry_run && !page.changes.is_empty() {
+            let given = given()?;
+            let facts = materialized::facts(kept, &page.changes, given.now);
+            let facts = facts.into_iter().map(|fact| Checked { tenant: kept.tenant, fact }).collect();
+            let record = Arc::new(Record::bulk(facts, Said::by("job:materialise")));
+            let note = |tx: &Connection| materialized::note(tx, kept, &page.changes);
+            group::commit_with(conn, rules, metrics, given, |_| Ok([record]), &[], note)?;
+            pause();
+        }
+        told(done, all)
+    })?;
+    let ended = (place.given)()?.now;
+    if run.asked.dry_run {
+        Ok(())
+    } else {
+        materialized::refreshed(place.conn, kept, refreshed.members, (began, ended))
+    }
+}
+
+/// Compares who is meant, in order, with what was written, a page at a time: `each` does what a page asks for, and is told how
+/// many members were looked at.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn compare(
+    conn: &mut Connection,
+    kept: &Kept,
+    people: &People,
+    now: Millis,
+    sums: &mut Refreshed,
+    mut each: impl FnMut(&mut Connection, &Page, u64) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let mut after = None;
+    loop {
+        let page = materialized::page(conn, kept, people, after, now)?;
+        sums.members += page.members;
+        sums.added += page.added;
+        sums.removed += page.removed;
+        sums.renewed += page.renewed;
+        each(conn, &page, sums.members)?;
+        after = page.last;
+        if after.is_none() {
+            return Ok(());
+        }
+    }
+}

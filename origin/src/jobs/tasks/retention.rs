@@ -1,0 +1,181 @@
+//! Who was not seen for as long as its tenant says is forgotten: erased, as if it had asked for it itself (invariant 12).
+//!
+//! The visitor alone: a sibling that was seen stays, and so do alternate ids, under which the person may come back. The
+//! tombstone stays for good, so that a browser which comes back after all begins anew.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use causeway_shared::fact::{Fact, Scope, What};
+use causeway_shared::ids::{FactId, Millis, VisitorId};
+use causeway_shared::time::DAY_MS;
+use rusqlite::{Connection, OptionalExtension as _};
+use serde::{Deserialize, Serialize};
+
+use crate::base::metrics::Metrics;
+use crate::identity::link;
+use crate::ingest::backlog::Reader;
+use crate::ingest::intake::{Checked, Record};
+use crate::pipeline::group::{self, Given, Rules};
+use crate::privacy::audit::Said;
+use crate::profiles::quarantine;
+use crate::store::Counters;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::signed;
+use crate::store::tenants::Tenants;
+use crate::store::unsigned;
+use crate::store::visitor_at;
+
+/// Visitors looked at in one read.
+const LOOKED_AT: u64 = 20_000;
+/// Visitors erased in one transaction.
+const AT_ONCE: usize = 250;
+
+/// What a run came to so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Forgotten {
+    /// Visitors looked at.
+    pub visitors: u64,
+    /// Those that were not seen for too long.
+    pub forgotten: u64,
+}
+
+/// Of each tenant that forgets: who was not seen since is forgotten.
+pub type Policy = BTreeMap<TenantNo, Millis>;
+
+/// The policy of the configured tenants.
+#[must_use]
+pub fn policy(tenants: &Tenants, now: Millis) -> Policy {
+    let days = tenants.iter().map(|known| (known.no, Millis::from(known.config.forget_after_days)));
+    days.filter(|(_, days)| *days > 0).map(|(no, days)| (no, now.saturating_sub(days * DAY_MS))).collect()
+}
+
+/// Some visitors that were not seen for too long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unseen {
+    /// The last row looked at.
+    pub last: i64,
+    /// How many were.
+    pub looked_at: u64,
+    /// Who is to be forgotten, [`AT_ONCE`] at most.
+    pub visitors: Vec<(TenantNo, VisitorId)>,
+}
+
+/// Looks at the visitors after a row; `None` behind the last of all. Of whom the log holds something, or something is set aside,
+/// is seen; `log` is a hold of before, so that nothing is missed that is folded meanwhile.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn unseen(conn: &Connection, log: &Reader, policy: &Policy, after: i64) -> Result<Option<Unseen>, StoreError> {
+    const READ: &str = "SELECT row, tenant, visitor, last_seen FROM visitors WHERE row > ?1 ORDER BY row LIMIT ?2";
+    let mut statement = conn.prepare_cached(READ)?;
+    let mut rows = statement.query([after, signed(LOOKED_AT)])?;
+    let mut found = Unseen { last: after, looked_at: 0, visitors: Vec::new() };
+    while let Some(row) = rows.next()? {
+        let (of, seen) = ((TenantNo(row.get(1)?), visitor_at(row, 2)?), unsigned(row.get(3)?));
+        found.last = row.get(0)?;
+        found.looked_at += 1;
+        if is_unseen(conn, log, policy, of, seen)? {
+            found.visitors.push(of);
+        }
+        if found.visitors.len() == AT_ONCE {
+            break;
+        }
+    }
+    Ok((found.looked_at > 0).then_some(found))
+}
+
+/// Whether a visitor was not seen for too long, nor told of where it never was; `seen` as its row says.
+fn is_unseen(
+    conn: &Connection,
+    log: &Reader,
+    policy: &Policy,
+    (tenant, visitor): (TenantNo, VisitorId),
+    seen: Millis,
+) -> Result<bool, StoreError> {
+    let Some(since) = policy.get(&tenant).filter(|since| seen < **since) else { return Ok(false) };
+    let last = if seen > 0 { Some(seen) } else { told_of(conn, tenant, visitor)? };
+    let is_old = last.is_some_and(|last| last < *since) && log.facts(tenant, visitor, 0).is_empty();
+    // Who withdrew is not seen by what comes late.
+    let is_held = || {
+        Ok::<_, StoreError>(quarantine::holds(conn, tenant, visitor)? && !link::has_withdrawn(conn, tenant, visitor)?)
+    };
+    Ok(is_old && !is_held()?)
+}
+
+/// When evidence told last of a visitor that was never seen; `None` where nothing is left to forget, as of a tombstone.
+fn told_of(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<Option<Millis>, StoreError> {
+    Ok(link::of_visitor(conn, tenant, visitor)?.iter().map(|row| row.evidence.last).max())
+}
+
+/// The receipt of one transaction: the same for the same rows of the same run.
+#[must_use]
+pub fn receipt(run: i64, started: Millis, last: i64) -> FactId {
+    FactId::of_message(VisitorId::NOBODY, &format!("retention {run} {started} {last}"))
+}
+
+/// Those that were not seen to this day: others may have come back since they were looked at. To be asked within the
+/// transaction that erases them.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn still(
+    tx: &Connection,
+    log: &Reader,
+    policy: &Policy,
+    visitors: &[(TenantNo, VisitorId)],
+) -> Result<Vec<(TenantNo, VisitorId)>, StoreError> {
+    const SEEN: &str = "SELECT last_seen FROM visitors WHERE tenant = ?1 AND visitor = ?2";
+    let mut statement = tx.prepare_cached(SEEN)?;
+    let mut still = Vec::new();
+    for (tenant, visitor) in visitors {
+        let seen: Option<i64> = statement.query_row((tenant.0, visitor.as_bytes()), |row| row.get(0)).optional()?;
+        if let Some(seen) = seen.map(unsigned)
+            && is_unseen(tx, log, policy, (*tenant, *visitor), seen)?
+        {
+            still.push((*tenant, *visitor));
+        }
+    }
+    Ok(still)
+}
+
+/// Who says that visitors go, in the trail.
+const BY: &str = "job:retention";
+
+/// Whether a record is the forgetting of those not seen.
+#[must_use]
+pub fn is_by_it(record: &Record) -> bool {
+    record.said.as_ref().is_some_and(|said| said.by == BY)
+}
+
+/// Erases visitors under one receipt, and does something `more` in the same transaction, told how many they were.
+///
+/// # Errors
+/// [`StoreError`]; then nothing was kept.
+pub fn forget(
+    conn: &mut Connection,
+    rules: &Rules,
+    metrics: &Metrics,
+    given: Given,
+    receipt: FactId,
+    visitors: impl FnOnce(&Connection) -> Result<Vec<(TenantNo, VisitorId)>, StoreError>,
+    more: impl FnOnce(&Connection, u64) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let count = Cell::new(0);
+    let erasure = |(tenant, visitor): &(TenantNo, VisitorId)| {
+        let what = What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() };
+        let fact = Fact { position: 0, id: receipt, visitor: *visitor, received: given.now, at: given.now, what };
+        Checked { tenant: *tenant, fact }
+    };
+    let records = |tx: &Connection| {
+        let visitors = visitors(tx)?;
+        count.set(visitors.len() as u64);
+        // Nothing of them waits in the log; what is folded may still lie there.
+        let in_log = Counters::load(tx)?.folded();
+        let record = Record::bulk(visitors.iter().map(erasure).collect(), Said::by(BY));
+        Ok([Arc::new(Record { in_log, ..record })])
+    };
+    group::commit_with(conn, rules, metrics, given, records, &[], |tx| more(tx, count.get())).map(drop)
+}

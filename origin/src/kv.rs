@@ -1,0 +1,9 @@
+//! Builds, leases and verifies the values that the KV holds.
+
+pub mod explain;
+pub mod publish;
+pub mod republish;
+pub mod snapshot;
+pub mod sweep;
+pub mod value;
+pub mod verify;

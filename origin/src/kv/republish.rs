@@ -1,0 +1,84 @@
+//! What the KV is to have, to be written anew after it lost it.
+
+use causeway_shared::ids::VisitorId;
+use causeway_shared::limits;
+use rusqlite::Connection;
+use serde::{Deserialize, Serialize};
+
+use crate::identity::link::family;
+use crate::kv::publish::Subject;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::signed;
+use crate::store::tenants::Tenants;
+use crate::store::visitor_at;
+use crate::views::read;
+
+/// What was put in the outbox to be written anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Put {
+    /// Snapshots and tombstones.
+    pub snapshots: u64,
+    /// Lookups, under each hash that is readable.
+    pub lookups: u64,
+    /// Keys of whole tenants: names of attributes, catalogues and what stands beside them.
+    #[serde(default)]
+    pub of_tenants: u64,
+}
+
+/// The keys of whole tenants that the KV is to have: names of attributes, catalogues, pointers, models, steering.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn of_tenants(conn: &Connection, tenants: &Tenants) -> Result<Vec<(TenantNo, Subject)>, StoreError> {
+    const READ: &str = "SELECT tenant, 256, token / ?1 FROM attribute_names GROUP BY 1, 3
+        UNION ALL SELECT tenant, 257, version FROM catalogues WHERE published IS NOT NULL
+        UNION ALL SELECT tenant, kind, 0 FROM standing";
+    let mut statement = conn.prepare_cached(READ)?;
+    let rows = statement.query_map([signed(limits::ATTRIBUTE_PAGE as u64)], |row| {
+        let (tenant, kind, number) = (TenantNo(row.get(0)?), row.get(1)?, row.get(2)?);
+        Ok(Subject::of_tenant(kind, number).map(|subject| (tenant, subject)))
+    })?;
+    let all = rows.collect::<Result<Vec<_>, _>>()?;
+    Ok(all.into_iter().flatten().filter(|(tenant, _)| tenants.by_no(*tenant).is_ok()).collect())
+}
+
+/// The visitors after a row, with their rows and tenants.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn some(conn: &Connection, after: i64, most: u32) -> Result<Vec<(i64, TenantNo, VisitorId)>, StoreError> {
+    const READ: &str = "SELECT row, tenant, visitor FROM visitors WHERE row > ?1 ORDER BY row LIMIT ?2";
+    let mut statement = conn.prepare_cached(READ)?;
+    let rows =
+        statement.query_map((after, most), |row| Ok((row.get(0)?, TenantNo(row.get(1)?), visitor_at(row, 2)?)))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// A visitor's snapshot, and the lookups that name it first.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn subjects(
+    conn: &Connection,
+    tenants: &Tenants,
+    tenant: TenantNo,
+    visitor: VisitorId,
+) -> Result<Vec<Subject>, StoreError> {
+    let Ok(known) = tenants.by_no(tenant) else { return Ok(Vec::new()) };
+    let mut subjects = vec![Subject::Snapshot(visitor)];
+    for id in read::lookups_of(conn, tenant, visitor)? {
+        let hashes = family(conn, tenant, id)?.into_iter().filter(|hash| known.is_readable(*hash));
+        subjects.extend(hashes.map(|hash| Subject::Lookup(id.kind, hash)));
+    }
+    Ok(subjects)
+}
+
+impl Put {
+    /// Counts one visitor's.
+    pub fn count(&mut self, subjects: &[Subject]) {
+        let snapshots = subjects.iter().filter(|subject| matches!(subject, Subject::Snapshot(_))).count() as u64;
+        self.snapshots += snapshots;
+        self.lookups += subjects.len() as u64 - snapshots;
+    }
+}

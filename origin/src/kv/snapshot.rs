@@ -1,0 +1,227 @@
+//! A visitor's snapshot: what it holds of its person, and what it gives up, step by step, until it is short enough.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use causeway_shared::ids::{AltHash, Epoch, Version, VisitorId};
+use causeway_shared::limits;
+use causeway_shared::membership::Membership;
+use causeway_shared::person::Weight;
+use causeway_shared::planted::{self, PlantedBug};
+use causeway_shared::profile::{Content, MissingParts, QueriedNames, SnapshotRoom, SubProfile};
+use causeway_shared::rhythm::BestTime;
+use causeway_shared::time::{Day, Minute};
+use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::wire::{WireError, kv as form};
+use rusqlite::{Connection, OptionalExtension as _};
+
+use crate::campaigns::catalogue;
+use crate::identity::link::family;
+use crate::identity::link::has_withdrawn;
+use crate::identity::link::held_unique;
+use crate::kv::value::ValueError;
+use crate::store::StoreError;
+use crate::store::tenants::Known;
+use crate::store::visitor_at;
+use crate::views::read::{self, View};
+
+/// A visitor's snapshot and whether something was left out of it; its tombstone if it withdrew; nothing if it is not there.
+pub(super) fn stored(
+    conn: &Connection,
+    tenant: &Known,
+    visitor: VisitorId,
+    version: Version,
+    key: &str,
+) -> Result<Option<(String, bool)>, ValueError> {
+    // Before anything of it is read: who left goes, whatever its row holds.
+    if has_withdrawn(conn, tenant.no, visitor)? && !planted::is_active(PlantedBug::SkipTheTombstone) {
+        return checked(key, visitor, &Stored::Tombstone).map(|value| Some((value, false)));
+    }
+    let Some(own) = read::visitor(&View::folded(conn), tenant.no, visitor)? else {
+        return Ok(None);
+    };
+    let siblings = siblings(conn, &own)?;
+    // Also where the sibling that holds it finds no room.
+    let unique = unique(conn, tenant, [&own].into_iter().chain(&siblings))?;
+    let mut building = Building { conn, own, siblings, unique, version, queried: QueriedNames::default() };
+    let [whole, ..] = limits::SNAPSHOT_WINDOWS;
+    let room = Room { uncapped: whole, capped: whole, events: true, segments: limits::SEGMENTS };
+    let snapshot = building.snapshot(room)?;
+    if snapshot.missing().is_empty()
+        && let Some(value) = building.fit(key, snapshot)?
+    {
+        return Ok(Some((value, false)));
+    }
+    // What the catalogue asks for matters only where something is left out.
+    building.queried = catalogue::queried(conn, tenant)?;
+    building.truncated(key, room).map(|value| Some((value, true)))
+}
+
+/// What of its visitors a snapshot holds.
+#[derive(Debug, Clone, Copy)]
+struct Room {
+    /// Days of actions that no cap counts; 0 for none.
+    uncapped: u16,
+    /// Days of actions that caps count; 0 for none.
+    capped: u16,
+    /// Whether it says when events were.
+    events: bool,
+    /// The segments of each that were written last; those that filters name stay in addition.
+    segments: usize,
+}
+
+/// A snapshot while it is built.
+struct Building<'a> {
+    conn: &'a Connection,
+    own: read::Visitor,
+    siblings: Vec<read::Visitor>,
+    unique: Vec<AltHash>,
+    version: Version,
+    /// What stays in it before anything else.
+    queried: QueriedNames,
+}
+
+impl Building<'_> {
+    /// The value of a snapshot that something is left out of. Of what is left as many days of actions as find room stay
+    /// before the times of events: without any no cap would bind. Then the less active half of the siblings goes, then the
+    /// segments written first that no filter names; the actions that caps count go last. The origin still has them all.
+    fn truncated(&mut self, key: &str, mut room: Room) -> Result<String, ValueError> {
+        loop {
+            let steps = [room].into_iter().chain(limits::SNAPSHOT_WINDOWS.map(|days| Room {
+                uncapped: days,
+                events: false,
+                ..room
+            }));
+            if let Some(value) = self.first_that_fits(key, steps)? {
+                return Ok(value);
+            }
+            if !self.siblings.is_empty() {
+                self.siblings.truncate(self.siblings.len() / 2);
+            } else if room.segments > 0 {
+                room.segments /= 2;
+            } else {
+                break;
+            }
+        }
+        let capped = limits::SNAPSHOT_WINDOWS.into_iter().chain([0]);
+        let steps = capped.map(|days| Room { uncapped: 0, capped: days, events: false, segments: 0 });
+        self.first_that_fits(key, steps)?.ok_or(ValueError::Check(WireError::TooLong.code()))
+    }
+
+    fn first_that_fits(&self, key: &str, rooms: impl Iterator<Item = Room>) -> Result<Option<String>, ValueError> {
+        for room in rooms {
+            let value = self.fit(key, self.snapshot(room)?)?;
+            if value.is_some() {
+                return Ok(value);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The value of a snapshot; `None` where it is too long.
+    fn fit(&self, key: &str, snapshot: Snapshot) -> Result<Option<String>, ValueError> {
+        match checked(key, self.own.visitor, &Stored::Snapshot(Box::new(snapshot))) {
+            Err(ValueError::Check(code)) if code == WireError::TooLong.code() => Ok(None),
+            done => done.map(Some),
+        }
+    }
+
+    fn snapshot(&self, room: Room) -> Result<Snapshot, ValueError> {
+        const PERSON: &str =
+            "SELECT p.epoch, p.devices, v.best, p.master FROM people p JOIN visitors v USING (person) WHERE v.row = ?1";
+        let Self { conn, own, siblings, unique, version, .. } = self;
+        let (epoch, devices, best, master): (i64, u32, Option<u16>, VisitorId) = conn
+            .prepare_cached(PERSON)?
+            .query_row([own.row], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, visitor_at(row, 3)?)))
+            .optional()?
+            .ok_or(StoreError::Corrupt { what: "visitor without a person" })?;
+        let is_held = siblings.iter().chain([own]).any(|held| held.visitor == master);
+        let siblings = siblings.get(..limits::SNAPSHOT_VISITORS - 2).filter(|_| !is_held).unwrap_or(siblings);
+        let mut profiles = self.profiles(siblings, room)?;
+        if !is_held {
+            // The smallest, by which all browsers of a person find the same objects and arms, is there by its name at least:
+            // of no version, as whatever else is known of it is newer.
+            let by_name = Content { missing: MissingParts::ALL, ..Content::default() };
+            profiles.insert(master, SubProfile::pack(Version::default(), &by_name));
+        }
+        let admits: BTreeSet<VisitorId> = profiles.keys().copied().collect();
+        let is_unsure = |visitor: &VisitorId| match siblings.iter().chain([own]).find(|held| held.visitor == *visitor) {
+            Some(held) => held.weight < Weight::LOGIN,
+            // The master, which is there by its name alone, shows nothing.
+            None => false,
+        };
+        let cuts = own.person.map(|person| read::cuts(conn, person)).transpose()?.unwrap_or_default();
+        let unsure = admits.iter().copied().filter(is_unsure).collect();
+        let (epoch, cuts) = (Epoch(crate::store::unsigned(epoch)), cuts.into_iter().collect());
+        Ok(Snapshot {
+            version: *version,
+            visitor: own.visitor,
+            unique: unique.clone(),
+            membership: Membership { epoch, devices, unsure, admits, cuts },
+            profiles,
+            best: best.and_then(BestTime::read),
+        })
+    }
+
+    /// The sums of the visitor and of these siblings.
+    fn profiles(&self, siblings: &[read::Visitor], room: Room) -> Result<BTreeMap<VisitorId, SubProfile>, StoreError> {
+        let all = || siblings.iter().map(|sibling| (sibling, false)).chain([(&self.own, true)]);
+        // One window for all, so that a count over the person misses nothing that one of its parts would hold.
+        let first = |days: u16| all().map(|(of, _)| since(of, days)).max().unwrap_or_default();
+        let [whole, ..] = limits::SNAPSHOT_WINDOWS;
+        let of_days = |days: u16| (days > 0).then(|| first(days));
+        let room = SnapshotRoom {
+            actions: of_days(room.uncapped),
+            capped: of_days(room.capped),
+            events: room.events,
+            segments: room.segments,
+            ..SnapshotRoom::whole(first(whole), &self.queried)
+        };
+        let sub = |(of, is_named): (&read::Visitor, bool)| {
+            let profile = read::whole(&View::folded(self.conn), of, room.since)?;
+            Ok((of.visitor, profile.sub_profile_within(of.version, is_named, &room)))
+        };
+        all().map(sub).collect()
+    }
+}
+
+/// The first day of a window of this number of days, whose last day is the visitor's last one.
+fn since(visitor: &read::Visitor, days: u16) -> Day {
+    let last = visitor.profile.seen().map_or(0, |(_, last)| last);
+    Day(Minute::at(last).day().0.saturating_sub(days.saturating_sub(1)))
+}
+
+fn checked(key: &str, visitor: VisitorId, stored: &Stored) -> Result<String, ValueError> {
+    let bad = |e: WireError| ValueError::Check(e.code());
+    let value = form::encode_stored(key, stored).map_err(bad)?;
+    let back = form::decode_stored(key, visitor, value.as_bytes()).map_err(bad)?;
+    if back == *stored { Ok(value) } else { Err(ValueError::Check("differs")) }
+}
+
+/// The person's other visitors, the last active first, as many as a snapshot holds beside its own.
+fn siblings(conn: &Connection, own: &read::Visitor) -> Result<Vec<read::Visitor>, ValueError> {
+    let mut members = read::members(&View::folded(conn), own, limits::SNAPSHOT_VISITORS)?;
+    members.retain(|m| m.visitor != own.visitor);
+    members.truncate(limits::SNAPSHOT_VISITORS - 1);
+    Ok(members)
+}
+
+/// The unique id that the person of these visitors holds, the first of them that has any: one that is tied to a member by
+/// other ids alone shows the member's history, and so is the member's. Under every key that is still readable, first under
+/// the one that is written, which is read the longest from now on: that one a browser keeps.
+fn unique<'a>(
+    conn: &Connection,
+    tenant: &Known,
+    visitors: impl IntoIterator<Item = &'a read::Visitor>,
+) -> Result<Vec<AltHash>, ValueError> {
+    let held =
+        |of: &read::Visitor| held_unique(conn, tenant.no, of.visitor, |kind| tenant.config.is_unique(kind)).transpose();
+    let Some(id) = visitors.into_iter().find_map(held).transpose()? else {
+        return Ok(Vec::new());
+    };
+    let mut hashes = family(conn, tenant.no, id)?;
+    let written = tenant.keys.alternate.active().map(|key| key.id);
+    hashes.retain(|hash| tenant.is_readable(*hash));
+    hashes.sort_by_key(|AltHash([key, ..])| Some(*key) != written);
+    hashes.truncate(limits::KEYS_A_PURPOSE);
+    Ok(hashes)
+}

@@ -1,0 +1,202 @@
+//! Sweeps: all snapshots of a person of whom somebody left, put in the outbox bit by bit. However many visitors it has, no
+//! transaction puts more than a few of them.
+
+use std::collections::BTreeSet;
+
+use causeway_shared::ids::{FactId, Millis};
+use causeway_shared::limits;
+use rusqlite::OptionalExtension as _;
+
+use crate::identity::link::PersonChange;
+use crate::kv::publish::Subject;
+use crate::kv::publish::later;
+use crate::kv::publish::put_leaving;
+use crate::pipeline::group::Group;
+use crate::privacy::erase;
+use crate::profiles::fold::Changed;
+use crate::store::PersonNo;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::signed;
+use crate::store::visitor_at;
+
+/// A membership changed: who joined waits as any news of a sibling does; a cut does not wait, and reaches
+/// every visitor of the person, as any snapshot may hold the one that left. Of many the last active are put now, and a sweep
+/// puts the others; one that goes on goes round once more, and needs the room.
+pub(super) fn announce(group: &Group<'_>, change: PersonChange) -> Result<(), StoreError> {
+    const BEGIN: &str = "INSERT INTO sweeps (person, before, last_seen, visitor, put) VALUES (?1, ?2, ?3, ?4, ?5)
+        ON CONFLICT DO UPDATE SET before = excluded.before, again = 1";
+    if !change.cut {
+        return later(group, change.person);
+    }
+    let before = signed(group.version().counter);
+    let goes_on = !swept(group, &[change.person].into())?.is_empty();
+    // Those that come while a sweep goes on have their keys noted in its next round.
+    let erasures = if goes_on { Vec::new() } else { awaiting(group, change.person)? };
+    let now = if goes_on { limits::SNAPSHOT_VISITORS as u64 } else { a_bit(&erasures) };
+    match sweep(group, change.person, before, START, now, &erasures)? {
+        Some((last_seen, visitor)) => {
+            let values = (change.person.0, before, last_seen, visitor, signed(group.now));
+            group.tx.prepare_cached(BEGIN)?.execute(values)?;
+        }
+        None if !goes_on => drop(end_round(group, change.person)?),
+        None => {}
+    }
+    Ok(())
+}
+
+/// After so long a sweep that an erasure waits for goes on, however much is due.
+const OVERDUE_MS: Millis = 60_000;
+
+/// An erasure, by its tenant and receipt.
+type Erasure = (TenantNo, FactId);
+
+/// Has an erasure wait until all snapshots of a person are written, as any may name who is erased. Where it does not wait for
+/// that already, and this is true, the person must be announced in this group.
+pub(crate) fn await_person(
+    group: &Group<'_>,
+    tenant: TenantNo,
+    receipt: FactId,
+    person: PersonNo,
+) -> Result<bool, StoreError> {
+    const PUT: &str = "INSERT INTO erasure_sweeps (tenant, receipt, person, rounds)
+        VALUES (?1, ?2, ?3, 1 + EXISTS (SELECT 1 FROM sweeps WHERE person = ?3))
+        ON CONFLICT DO UPDATE SET rounds = excluded.rounds WHERE excluded.rounds > rounds";
+    Ok(group.tx.prepare_cached(PUT)?.execute((tenant.0, receipt.as_bytes(), person.0))? > 0)
+}
+
+/// Who goes on as another row takes along what erasures wait for; gives whether any does, and then that row must be announced
+/// in this group.
+pub(crate) fn await_with(group: &Group<'_>, from: &BTreeSet<PersonNo>, to: PersonNo) -> Result<bool, StoreError> {
+    const COPY: &str = "INSERT INTO erasure_sweeps (tenant, receipt, person, rounds)
+        SELECT tenant, receipt, ?2, 1 + EXISTS (SELECT 1 FROM sweeps WHERE person = ?2)
+        FROM erasure_sweeps WHERE person = ?1
+        ON CONFLICT DO UPDATE SET rounds = max(rounds, excluded.rounds)";
+    let mut any = false;
+    for row in from.iter().filter(|row| **row != to) {
+        any |= group.tx.prepare_cached(COPY)?.execute([row.0, to.0])? > 0;
+    }
+    Ok(any)
+}
+
+/// The erasures whose keys this round notes.
+fn awaiting(group: &Group<'_>, person: PersonNo) -> Result<Vec<Erasure>, StoreError> {
+    const READ: &str = "SELECT tenant, receipt FROM erasure_sweeps WHERE person = ?1 AND rounds = 1";
+    let mut statement = group.tx.prepare_cached(READ)?;
+    let erasure = |row: &rusqlite::Row<'_>| Ok((TenantNo(row.get(0)?), FactId::from_bytes(row.get(1)?)));
+    let rows = statement.query_map([person.0], erasure)?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// So many visitors are put in one transaction: the fewer, the more erasures each is noted for.
+fn a_bit(erasures: &[Erasure]) -> u64 {
+    let most = u64::from(limits::CROWD) / (erasures.len() as u64).max(1);
+    most.max(limits::SNAPSHOT_VISITORS as u64)
+}
+
+/// A round has come to all visitors: the erasures that waited for it wait for their keys alone. Gives whether others wait for
+/// the next one.
+fn end_round(group: &Group<'_>, person: PersonNo) -> Result<bool, StoreError> {
+    const DONE: &str = "DELETE FROM erasure_sweeps WHERE person = ?1 AND rounds = 1";
+    const NEXT: &str = "UPDATE erasure_sweeps SET rounds = 1 WHERE person = ?1";
+    group.tx.prepare_cached(DONE)?.execute([person.0])?;
+    Ok(group.tx.prepare_cached(NEXT)?.execute([person.0])? > 0)
+}
+
+/// Who becomes active moves to where a sweep may have been already: what erasures wait for is noted now.
+pub(super) fn moved(group: &Group<'_>, changed: &[Changed]) -> Result<(), StoreError> {
+    const ANY: &str = "SELECT 1 FROM erasure_sweeps INDEXED BY erasure_sweeps_by_person LIMIT 1";
+    const OF_VISITOR: &str = "SELECT s.receipt FROM visitors v CROSS JOIN erasure_sweeps s ON s.person = v.person
+        WHERE v.tenant = ?1 AND v.visitor = ?2 AND s.tenant = ?1";
+    if !group.tx.prepare_cached(ANY)?.exists([])? {
+        return Ok(());
+    }
+    let mut statement = group.tx.prepare_cached(OF_VISITOR)?;
+    for Changed { tenant, visitor, .. } in changed {
+        let key = Subject::Snapshot(*visitor);
+        let mut rows = statement.query((tenant.0, visitor.as_bytes()))?;
+        while let Some(row) = rows.next()? {
+            put_leaving(group, *tenant, key)?;
+            erase::note_key(group, *tenant, FactId::from_bytes(row.get(0)?), key)?;
+        }
+    }
+    Ok(())
+}
+
+/// Those of these rows whose visitors' snapshots are not all put yet: who goes on as another row takes that along.
+pub(crate) fn swept(group: &Group<'_>, rows: &BTreeSet<PersonNo>) -> Result<BTreeSet<PersonNo>, StoreError> {
+    let mut statement = group.tx.prepare_cached("SELECT 1 FROM sweeps WHERE person = ?1")?;
+    let mut found = BTreeSet::new();
+    for row in rows {
+        if statement.exists([row.0])? {
+            found.insert(*row);
+        }
+    }
+    Ok(found)
+}
+
+/// Where a sweep is among a person's visitors: when the last one was active, and its row.
+type At = (i64, i64);
+/// Before the one that was active last.
+const START: At = (i64::MAX, 0);
+
+/// Puts the next visitors of a person, whose snapshots are older than a version, in the outbox; gives where it has come to,
+/// unless that is the end. Erasures wait for each.
+fn sweep(
+    group: &Group<'_>,
+    person: PersonNo,
+    before: i64,
+    at: At,
+    most: u64,
+    erasures: &[Erasure],
+) -> Result<Option<At>, StoreError> {
+    // In the order of its index, so that a bit costs as much of a million as of three.
+    const NEXT: &str = "SELECT tenant, visitor, published, last_seen, row FROM visitors
+        WHERE person = ?1 AND last_seen <= ?2 AND (last_seen < ?2 OR row > ?3) ORDER BY last_seen DESC, row LIMIT ?4";
+    let (mut at, mut seen) = (at, 0);
+    let mut statement = group.tx.prepare_cached(NEXT)?;
+    let mut rows = statement.query((person.0, at.0, at.1, signed(most)))?;
+    while let Some(row) = rows.next()? {
+        let (tenant, key) = (TenantNo(row.get(0)?), Subject::Snapshot(visitor_at(row, 1)?));
+        // What was handed out since may still be on its way: an erasure waits for a write of its own.
+        if row.get::<_, i64>(2)? < before || !erasures.is_empty() {
+            put_leaving(group, tenant, key)?;
+        }
+        for (_, receipt) in erasures.iter().filter(|(of, _)| *of == tenant) {
+            erase::note_key(group, tenant, *receipt, key)?;
+        }
+        (at, seen) = ((row.get(3)?, row.get(4)?), seen + 1);
+    }
+    Ok((seen == most).then_some(at))
+}
+
+/// Whether the sweep whose turn it is has not gone on for a minute: an outbox that never empties is not to keep in the KV who is
+/// erased, or left.
+pub(super) fn is_overdue(group: &Group<'_>) -> Result<bool, StoreError> {
+    const READ: &str = "SELECT (SELECT put FROM sweeps ORDER BY turn LIMIT 1) NOT BETWEEN ?1 + 1 AND ?2";
+    let since = signed(group.now.saturating_sub(OVERDUE_MS));
+    let read = |row: &rusqlite::Row<'_>| row.get::<_, Option<bool>>(0);
+    Ok(group.tx.prepare_cached(READ)?.query_row((since, signed(group.now)), read)?.unwrap_or(false))
+}
+
+/// Goes on with the person whose turn it is, of those whose snapshots must all be written, once what was put before is handed
+/// out.
+pub(super) fn go_on(group: &Group<'_>) -> Result<(), StoreError> {
+    const NEXT: &str = "SELECT person, before, last_seen, visitor, again FROM sweeps ORDER BY turn LIMIT 1";
+    const GO_ON: &str = "UPDATE sweeps SET last_seen = ?2, visitor = ?3, again = ?4,
+        turn = (SELECT max(turn) + 1 FROM sweeps), put = ?5 WHERE person = ?1";
+    let at = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, (row.get(2)?, row.get(3)?), row.get(4)?));
+    let next: Option<(i64, i64, At, bool)> = group.tx.prepare_cached(NEXT)?.query_row([], at).optional()?;
+    let Some((person, before, at, again)) = next else { return Ok(()) };
+    let erasures = awaiting(group, PersonNo(person))?;
+    let (at, again) = match sweep(group, PersonNo(person), before, at, a_bit(&erasures), &erasures)? {
+        Some(at) => (at, again),
+        None if end_round(group, PersonNo(person))? || again => (START, false),
+        None => {
+            group.tx.prepare_cached("DELETE FROM sweeps WHERE person = ?1")?.execute([person])?;
+            return Ok(());
+        }
+    };
+    group.tx.prepare_cached(GO_ON)?.execute((person, at.0, at.1, again, signed(group.now)))?;
+    Ok(())
+}

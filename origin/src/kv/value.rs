@@ -1,0 +1,172 @@
+//! The value of one KV key, built from the newest state and checked before anybody gets it (invariant 8).
+
+use causeway_shared::attributes::Kind;
+use causeway_shared::catalogue::Catalogue;
+use causeway_shared::ids::{AlternateId, Millis, Version, VisitorId};
+use causeway_shared::kv;
+use causeway_shared::steering::Steering;
+use causeway_shared::wire::{WireError, catalogue as forms, flat, kv as form};
+use rusqlite::Connection;
+
+use crate::campaigns::catalogue::{self, Kept};
+use crate::campaigns::steering;
+use crate::campaigns::train;
+use crate::identity::link::canonical;
+use crate::kv::publish::Subject;
+use crate::kv::snapshot;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::names;
+use crate::store::tenants::Known;
+use crate::views::read;
+
+/// Why there is no value.
+#[derive(Debug, thiserror::Error)]
+pub enum ValueError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The value could not be read back as what it was built from, or has no place in its form.
+    #[error("the value failed its check: {0}")]
+    Check(&'static str),
+    /// What it points to is not known to be in the KV.
+    #[error("the KV has not acknowledged what it points to")]
+    NotYet,
+}
+
+impl From<rusqlite::Error> for ValueError {
+    fn from(e: rusqlite::Error) -> Self {
+        Self::Store(e.into())
+    }
+}
+
+/// The key of a subject.
+#[must_use]
+pub fn key(tenant: &Known, subject: Subject) -> String {
+    let id = &tenant.id;
+    match subject {
+        Subject::Snapshot(visitor) => kv::snapshot_key(id, visitor),
+        Subject::Lookup(kind, hash) => kv::lookup_key(id, AlternateId { kind, hash }),
+        Subject::Names(page) => kv::attributes_key(id, page.into()),
+        Subject::Catalogue(number) => kv::catalogue_key(id, number),
+        Subject::Pointer => kv::pointer_key(id),
+        Subject::Model => kv::model_key(id),
+        Subject::Steering => kv::steering_key(id),
+    }
+}
+
+/// A key and its value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Built {
+    /// The key.
+    pub key: String,
+    /// The value; `None`: the key is deleted.
+    pub value: Option<String>,
+    /// Whether it is a snapshot that had no room for something.
+    pub is_truncated: bool,
+}
+
+/// The key and the value of a subject.
+///
+/// # Errors
+/// [`ValueError`].
+pub fn build(
+    conn: &Connection,
+    tenant: &Known,
+    subject: Subject,
+    version: Version,
+    now: Millis,
+) -> Result<Built, ValueError> {
+    let key = key(tenant, subject);
+    let mut is_truncated = false;
+    let value = match subject {
+        Subject::Snapshot(visitor) => {
+            let stored = snapshot::stored(conn, tenant, visitor, version, &key)?;
+            is_truncated = stored.as_ref().is_some_and(|(_, is_truncated)| *is_truncated);
+            stored.map(|(value, _)| value)
+        }
+        Subject::Names(page) => {
+            let names = names::load(conn, tenant.no)?;
+            Some(names_page(&key, names.page(page.into()))?)
+        }
+        Subject::Catalogue(number) => {
+            let kept = catalogue::to_publish(conn, tenant.no, number, now)?;
+            kept.map(|kept| document(conn, tenant, &key, &kept)).transpose()?
+        }
+        Subject::Pointer => {
+            let pointer = catalogue::pointer(conn, tenant.no, version)?.ok_or(ValueError::NotYet)?;
+            let value = forms::encode_pointer(&key, &pointer);
+            match forms::decode_pointer(&key, value.as_bytes()) {
+                Ok(back) if back == pointer => Some(value),
+                _ => return Err(ValueError::Check("differs")),
+            }
+        }
+        Subject::Model => train::newest(conn, tenant.no)?.map(|(bytes, _)| model(&key, version, &bytes)).transpose()?,
+        Subject::Steering => {
+            let made = steering::newest(conn, tenant.no)?;
+            made.map(|made| steered(&key, version, &made.steering())).transpose()?
+        }
+        Subject::Lookup(kind, hash) => lookup(conn, tenant, AlternateId { kind, hash }, &key)?,
+    };
+    Ok(Built { key, value, is_truncated })
+}
+
+/// A model is published only if an edge can score with it.
+fn model(key: &str, version: Version, bytes: &[u8]) -> Result<String, ValueError> {
+    let value = forms::encode_model(key, version, bytes);
+    let (published, back) = forms::decode_model(key, value.as_bytes()).map_err(|e| ValueError::Check(e.code()))?;
+    let same = published == version && causeway_shared::wire::model::encode(&back) == bytes;
+    if same { Ok(value) } else { Err(ValueError::Check("differs")) }
+}
+
+fn steered(key: &str, version: Version, steering: &Steering) -> Result<String, ValueError> {
+    let bad = |e: WireError| ValueError::Check(e.code());
+    let value = forms::encode_steering(key, version, steering).map_err(bad)?;
+    let back = forms::decode_steering(key, value.as_bytes()).map_err(bad)?;
+    if back == (version, steering.clone()) { Ok(value) } else { Err(ValueError::Check("differs")) }
+}
+
+fn names_page(key: &str, page: &[(String, Kind)]) -> Result<String, ValueError> {
+    let value = form::encode_names(key, page).map_err(|e| ValueError::Check(e.code()))?;
+    match form::decode_names(key, value.as_bytes()) {
+        Ok(back) if back == page => Ok(value),
+        Ok(_) => Err(ValueError::Check("differs")),
+        Err(e) => Err(ValueError::Check(e.code())),
+    }
+}
+
+/// A catalogue is published only if an edge can read it back.
+fn document(conn: &Connection, tenant: &Known, key: &str, kept: &Kept) -> Result<String, ValueError> {
+    let bad = |e: WireError| ValueError::Check(e.code());
+    let read: Result<Catalogue, _> = serde_json::from_str(&kept.document);
+    let catalogue = read.map_err(|_| StoreError::Corrupt { what: "document of a catalogue" })?;
+    let names = names::load(conn, tenant.no)?;
+    // Names and words are for ever: what was checked with them still holds.
+    let flat = catalogue.flat(&names, &tenant.config.vocabulary).map_err(|_| ValueError::Check("targeting"))?;
+    let value = forms::encode_document(key, &kept.digest(), &flat::encode(&flat)).map_err(bad)?;
+    let bytes = forms::decode_document(key, &kept.digest(), value.as_bytes()).map_err(bad)?;
+    if flat::decode(&bytes).map_err(bad)? == flat { Ok(value) } else { Err(ValueError::Check("differs")) }
+}
+
+fn lookup(conn: &Connection, tenant: &Known, id: AlternateId, key: &str) -> Result<Option<String>, ValueError> {
+    let visitors = seen_with(conn, tenant.no, id)?;
+    // What nobody reads any more goes.
+    if visitors.is_empty() || !tenant.is_readable(id.hash) {
+        return Ok(None);
+    }
+    let value = form::encode_lookup(key, &visitors).map_err(|e| ValueError::Check(e.code()))?;
+    match form::decode_lookup(key, value.as_bytes()) {
+        Ok(back) if back == visitors => Ok(Some(value)),
+        Ok(_) => Err(ValueError::Check("differs")),
+        Err(e) => Err(ValueError::Check(e.code())),
+    }
+}
+
+/// The visitors last seen with an id, under whichever hash of it.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn seen_with(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result<Vec<VisitorId>, StoreError> {
+    let Some(canonical) = canonical(conn, tenant, id)? else { return Ok(Vec::new()) };
+    Ok(read::lookup(conn, tenant, canonical)?.map(|found| found.visitors).unwrap_or_default())
+}

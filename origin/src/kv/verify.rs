@@ -1,0 +1,437 @@
+//! Verify: what the KV has, read back through the edge, against what the store would have it have.
+//!
+//! A run asks for keys, as rows of a table. The publish consumer gets them with a sync, reads them in one bulk read, and says
+//! with its next sync what was there, as digests. What is not as it should be is looked at once more when all that was written
+//! before shows everywhere ([`Rules::kv_settled_ms`]); only then it counts, and goes into the outbox. Nothing here waits: a run goes
+//! [`step`] by step, and may be cut between any two.
+
+mod handed;
+
+use causeway_shared::ids::{AltHash, AlternateId, KindCode, Millis, Version};
+use causeway_shared::limits;
+use rusqlite::{Connection, OptionalExtension as _};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+pub use handed::{answer, hand_out, pending};
+
+use crate::base::metrics::Metrics;
+use crate::kv::publish;
+use crate::kv::publish::Subject;
+use crate::kv::value::{self, ValueError};
+use crate::pipeline::group::{self, Given, Group, Rules};
+use crate::privacy::erase;
+use crate::store::Counters;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::signed;
+use crate::store::tenants::Known;
+use crate::store::unsigned;
+
+/// Visitors, or ids, asked for in one transaction.
+const SOME: u32 = 2_000;
+/// So many keys wait for a consumer at least: it asks faster than a run looks.
+const AHEAD: i64 = 1_000;
+/// Keys under way at most, those among them that are looked at once more.
+const MOST: i64 = 20_000;
+/// Keys looked at in one step.
+const LOOKED: u32 = 500;
+/// A key that changes each time it is looked at is passed over after so many looks.
+const LOOKS: u32 = 4;
+
+/// What a key was found to be. A repair follows the last three.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    /// What the store says.
+    Right,
+    /// Its write is under way, or it changed each time.
+    Waiting,
+    /// There, and by design older than the store: the next news of the visitor bring it. No erasure waits for it.
+    Older,
+    /// Not there, and it should be.
+    Missing,
+    /// Something else: an older value of a late writer, or a damaged one.
+    Differs,
+    /// No tombstone where there should be one, or a lookup of nobody.
+    NotErased,
+}
+
+/// Outcomes by name, as metrics and reports have them.
+pub const FOUND: [&str; 6] = ["right", "waiting", "older", "missing", "differs", "not_erased"];
+
+/// What a run came to so far.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Verified {
+    /// Keys looked at.
+    pub keys: u64,
+    /// They are what the store says.
+    pub right: u64,
+    /// Their write is under way, or they changed each time.
+    pub waiting: u64,
+    /// There, and older than the store by design: trimmed since, or of a sibling that a snapshot has no place for.
+    pub older: u64,
+    /// Not there.
+    pub missing: u64,
+    /// Something else.
+    pub differs: u64,
+    /// A tombstone or a deletion that did not last.
+    pub not_erased: u64,
+    /// Put in the outbox, to be written anew.
+    pub put: u64,
+}
+
+/// An id under one hash, as columns have it.
+type Id = (i64, u8, [u8; 16]);
+/// A key was looked at.
+const DONE: &str = "DELETE FROM verifications WHERE entry = ?1";
+/// [`Walk::cursor`] when everything is asked for.
+const ALL_ASKED: i64 = i64::MIN;
+
+/// Where a run is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Walk {
+    /// The visitor's row that it has come to; below 0, one less than so many ids: a run's row names nobody.
+    pub cursor: i64,
+    /// What it came to.
+    pub verified: Verified,
+    /// The id that it has come to; none after a cut.
+    id: Option<Id>,
+}
+
+impl Walk {
+    /// Goes on where a run was.
+    #[must_use]
+    pub fn from(cursor: i64, verified: Verified) -> Self {
+        Self { cursor, verified, id: None }
+    }
+}
+
+/// What a step did, and so what to do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// It looked at what edges said.
+    Looked,
+    /// It asked for keys.
+    Asked,
+    /// It waits for an edge, for keys that are due since then.
+    Waits(Millis),
+    /// Everything was looked at.
+    Over,
+}
+
+/// Forgets what was asked for.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn forget(conn: &Connection) -> Result<(), StoreError> {
+    conn.execute("DELETE FROM verifications", [])?;
+    Ok(())
+}
+
+/// How many keys there are, but for those of tenants.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn all(conn: &Connection) -> Result<u64, StoreError> {
+    const COUNT: &str = "SELECT (SELECT count(*) FROM visitors) + (SELECT count(*) FROM lookups)
+        + (SELECT count(*) FROM alternates) + (SELECT count(*) FROM erased_ids)";
+    Ok(conn.query_row(COUNT, [], |row| row.get(0).map(unsigned))?)
+}
+
+/// Looks at what edges said, or asks for more. `keep` notes where the run is, in the transaction that took it there. A dry run
+/// repairs nothing and proves no erasure.
+///
+/// # Errors
+/// [`StoreError`]; then nothing of the step was kept.
+pub fn step(
+    conn: &mut Connection,
+    rules: &Rules,
+    metrics: &Metrics,
+    given: Given,
+    walk: &mut Walk,
+    dry_run: bool,
+    keep: &dyn Fn(&Connection, &Walk) -> Result<(), StoreError>,
+) -> Result<Next, StoreError> {
+    const OPEN: &str = "SELECT count(*), count(*) FILTER (WHERE looks = 0 AND answered IS NULL),
+        min(due) FILTER (WHERE answered IS NULL) FROM verifications";
+    let looked = {
+        // What is compared is of one moment, and nobody waits for it.
+        let tx = conn.transaction()?;
+        answered(&tx)?
+            .into_iter()
+            .map(|asked| look(&tx, rules, &asked, given.now).map(|looked| (asked, looked)))
+            .collect::<Result<Vec<_>, _>>()?
+    };
+    let mut next = walk.clone();
+    if !looked.is_empty() {
+        group::within(conn, rules, metrics, given, |group| {
+            settle(group, &looked, dry_run, &mut next.verified)?;
+            keep(group.tx, &next)
+        })?;
+        *walk = next;
+        return Ok(Next::Looked);
+    }
+    let (all, fresh, due): (i64, i64, Option<i64>) =
+        conn.prepare_cached(OPEN)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    if walk.cursor != ALL_ASKED && fresh < AHEAD && all < MOST {
+        group::within(conn, rules, metrics, given, |group| {
+            ask_more(group, &mut next)?;
+            keep(group.tx, &next)
+        })?;
+        *walk = next;
+        return Ok(Next::Asked);
+    }
+    Ok(if all == 0 { Next::Over } else { Next::Waits(due.map_or(given.now, unsigned)) })
+}
+
+/// A key that an edge has read.
+#[derive(Debug)]
+struct Asked {
+    entry: i64,
+    tenant: TenantNo,
+    subject: Subject,
+    asked: Millis,
+    sha256: Option<[u8; 32]>,
+    looks: u32,
+    expected: Option<Vec<u8>>,
+}
+
+fn answered(conn: &Connection) -> Result<Vec<Asked>, StoreError> {
+    const READ: &str = "SELECT entry, tenant, kind, subject, asked, sha256, looks, expected FROM verifications
+        WHERE answered IS NOT NULL ORDER BY entry LIMIT ?1";
+    let mut statement = conn.prepare_cached(READ)?;
+    let rows = statement.query_map([LOOKED], |row| {
+        Ok(Asked {
+            entry: row.get(0)?,
+            tenant: TenantNo(row.get(1)?),
+            subject: Subject::of_columns(row.get(2)?, row, 3)?,
+            asked: unsigned(row.get(4)?),
+            sha256: row.get(5)?,
+            looks: row.get(6)?,
+            expected: row.get(7)?,
+        })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// What a look comes to.
+#[derive(Debug, PartialEq)]
+enum Looked {
+    Found(Found),
+    /// To be looked at once more, with what was expected now; `None` where that could not be told.
+    Again(Option<Vec<u8>>),
+}
+
+fn look(conn: &Connection, rules: &Rules, asked: &Asked, now: Millis) -> Result<Looked, StoreError> {
+    let again = |expected| match asked.looks + 1 {
+        LOOKS.. => Looked::Found(Found::Waiting),
+        _ => Looked::Again(expected),
+    };
+    let Ok(tenant) = rules.tenants.by_no(asked.tenant) else { return Ok(Looked::Found(Found::Waiting)) };
+    let state = State::of(conn, asked)?;
+    let value = match value::build(conn, tenant, asked.subject, state.version, now) {
+        Ok(built) => built.value,
+        Err(ValueError::Store(e)) if !e.is_of_a_value() => return Err(e),
+        // It is not written before it can be.
+        Err(_) => return Ok(again(None)),
+    };
+    let digest = value.as_ref().map(|value| <[u8; 32]>::from(Sha256::digest(value)));
+    if digest == asked.sha256 {
+        return Ok(Looked::Found(Found::Right));
+    }
+    if state.waits {
+        return Ok(again(None));
+    }
+    let expected = digest.map_or_else(Vec::new, |digest| digest.to_vec());
+    if asked.expected.as_ref() != Some(&expected) {
+        return Ok(again(Some(expected)));
+    }
+    let gone = state.gone || is_of_nobody(conn, tenant, asked.subject)?;
+    Ok(Looked::Found(match asked.sha256 {
+        _ if gone => Found::NotErased,
+        None => Found::Missing,
+        Some(_) if state.is_behind(conn)? && !erase::is_unverified(conn, asked.tenant, asked.subject)? => Found::Older,
+        Some(_) => Found::Differs,
+    }))
+}
+
+/// Whether it is a lookup of an id with which nobody was seen, or nobody any more. One under a key that was retired has no
+/// value either, and may be of somebody who came back after an erasure.
+fn is_of_nobody(conn: &Connection, tenant: &Known, subject: Subject) -> Result<bool, StoreError> {
+    let Subject::Lookup(kind, hash) = subject else { return Ok(false) };
+    Ok(value::seen_with(conn, tenant.no, AlternateId { kind, hash })?.is_empty())
+}
+
+/// What the store says of a key beside its value.
+#[derive(Debug, Default)]
+struct State {
+    /// The version it was handed out under last.
+    version: Version,
+    /// A write of it is under way or to come.
+    waits: bool,
+    /// It is a tombstone's.
+    gone: bool,
+    /// Of a visitor the person, and the counter of the newest news of it.
+    person: Option<(i64, u64)>,
+}
+
+impl State {
+    fn of(conn: &Connection, asked: &Asked) -> Result<Self, StoreError> {
+        const WAITS: &str = "SELECT EXISTS (SELECT 1 FROM outbox WHERE tenant = ?1 AND kind = ?2 AND subject = ?3)";
+        const STANDING: &str = "SELECT published FROM standing WHERE tenant = ?1 AND kind = ?2";
+        const VISITOR: &str = "SELECT v.published, v.withdrawn IS NOT NULL, v.person, ifnull(p.changed, 0),
+                p.siblings_due IS NOT NULL OR EXISTS (SELECT 1 FROM sweeps s WHERE s.person = v.person)
+            FROM visitors v LEFT JOIN people p USING (person) WHERE v.tenant = ?1 AND v.visitor = ?2";
+        let (kind, subject) = asked.subject.columns();
+        let waits = conn.prepare_cached(WAITS)?.query_row((asked.tenant.0, kind, subject), |row| row.get(0))?;
+        let mut state = Self { waits, ..Self::default() };
+        state.version.restore = Counters::load(conn)?.version().restore;
+        let counter = match asked.subject {
+            Subject::Snapshot(_) => {
+                let found = conn.prepare_cached(VISITOR)?.query_row((asked.tenant.0, subject), |row| {
+                    state.gone = row.get(1)?;
+                    state.person = Some((row.get(2)?, unsigned(row.get(3)?)));
+                    state.waits |= row.get::<_, bool>(4)? && !state.gone;
+                    row.get(0)
+                });
+                found.optional()?
+            }
+            _ => conn.prepare_cached(STANDING)?.query_row((asked.tenant.0, kind), |row| row.get(0)).optional()?,
+        };
+        state.version.counter = counter.map_or(0, unsigned);
+        Ok(state)
+    }
+
+    /// Whether the store has news that the snapshot was not written for: what `trim` takes goes out with the next news, and
+    /// of many visitors of a person only the last active are told of each other.
+    fn is_behind(&self, conn: &Connection) -> Result<bool, StoreError> {
+        const NEWEST: &str = "SELECT ifnull(max(version), 0) FROM
+            (SELECT version FROM visitors WHERE person = ?1 ORDER BY last_seen DESC LIMIT ?2)";
+        let Some((person, changed)) = self.person else { return Ok(false) };
+        let most = signed(limits::SNAPSHOT_VISITORS as u64);
+        let newest: i64 = conn.prepare_cached(NEWEST)?.query_row([person, most], |row| row.get(0))?;
+        Ok(changed.max(unsigned(newest)) > self.version.counter)
+    }
+}
+
+/// Keeps what was found: what is to be looked at again, what is proven, what must be written anew.
+fn settle(
+    group: &mut Group<'_>,
+    looked: &[(Asked, Looked)],
+    dry_run: bool,
+    verified: &mut Verified,
+) -> Result<(), StoreError> {
+    // Above what is being written now.
+    group.next_version();
+    for (asked, looked) in looked {
+        group.tx.prepare_cached(DONE)?.execute([asked.entry])?;
+        let found = match looked {
+            Looked::Found(found) => *found,
+            Looked::Again(expected) => {
+                let due = group.now.saturating_add(group.rules.kv_settled_ms);
+                ask(group, asked.tenant, asked.subject, due, asked.looks + 1, expected.as_deref())?;
+                continue;
+            }
+        };
+        verified.keys += 1;
+        *verified.of(found) += 1;
+        match found {
+            _ if dry_run => {}
+            Found::Right => erase::verified(group, asked.tenant, asked.subject, asked.asked)?,
+            Found::Missing | Found::Differs | Found::NotErased => {
+                publish::put(group, asked.tenant, asked.subject, group.now)?;
+                erase::unwritten(group, asked.tenant, asked.subject)?;
+                verified.put += 1;
+            }
+            Found::Waiting | Found::Older => {}
+        }
+    }
+    Ok(())
+}
+
+impl Verified {
+    fn of(&mut self, found: Found) -> &mut u64 {
+        match found {
+            Found::Right => &mut self.right,
+            Found::Waiting => &mut self.waiting,
+            Found::Older => &mut self.older,
+            Found::Missing => &mut self.missing,
+            Found::Differs => &mut self.differs,
+            Found::NotErased => &mut self.not_erased,
+        }
+    }
+
+    /// The counts, in the order of [`FOUND`].
+    #[must_use]
+    pub fn found(&self) -> [u64; FOUND.len()] {
+        [self.right, self.waiting, self.older, self.missing, self.differs, self.not_erased]
+    }
+}
+
+fn ask(
+    group: &mut Group<'_>,
+    tenant: TenantNo,
+    subject: Subject,
+    due: Millis,
+    looks: u32,
+    expected: Option<&[u8]>,
+) -> Result<(), StoreError> {
+    const PUT: &str = "INSERT INTO verifications (entry, tenant, kind, subject, due, looks, expected)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    let entry = signed(group.next_version().counter);
+    let (kind, columns) = subject.columns();
+    group.tx.prepare_cached(PUT)?.execute((entry, tenant.0, kind, columns, signed(due), looks, expected))?;
+    Ok(())
+}
+
+/// Asks for the next keys: of visitors, then of ids, then those of whole tenants.
+fn ask_more(group: &mut Group<'_>, walk: &mut Walk) -> Result<(), StoreError> {
+    let mut subjects = Vec::new();
+    if walk.cursor >= 0 {
+        let visitors = publish::some(group.tx, walk.cursor, SOME)?;
+        walk.cursor = visitors.last().map_or(-1, |(row, ..)| *row);
+        subjects.extend(visitors.into_iter().map(|(_, tenant, visitor)| (tenant, Subject::Snapshot(visitor))));
+    } else {
+        let ids = ids(group.tx, walk)?;
+        walk.id = ids.last().copied();
+        walk.cursor -= signed(ids.len() as u64);
+        if ids.is_empty() {
+            walk.cursor = ALL_ASKED;
+            subjects.extend(publish::of_tenants(group.tx, &group.rules.tenants)?);
+        }
+        let lookup = |(tenant, kind, hash)| (TenantNo(tenant), Subject::Lookup(KindCode(kind), AltHash(hash)));
+        subjects.extend(ids.into_iter().map(lookup));
+    }
+    for (tenant, subject) in subjects {
+        let Ok(known) = group.rules.tenants.by_no(tenant) else { continue };
+        // Nobody reads or writes a lookup under a key that was retired, but for an erasure.
+        let is_used = match subject {
+            Subject::Lookup(KindCode::PAIR, _) => false,
+            Subject::Lookup(_, hash) => known.is_readable(hash) || erase::is_unverified(group.tx, tenant, subject)?,
+            _ => true,
+        };
+        if is_used {
+            ask(group, tenant, subject, group.now, 0, None)?;
+        }
+    }
+    Ok(())
+}
+
+/// The next ids that the KV may have a lookup of, under each hash; erased ones too. None of them ever goes.
+fn ids(conn: &Connection, walk: &Walk) -> Result<Vec<Id>, StoreError> {
+    // Merged in the order of their primary keys: a page costs as much at the end as at the beginning.
+    const READ: &str = "SELECT tenant, kind, hash FROM lookups WHERE (tenant, kind, hash) > (?1, ?2, ?3)
+        UNION SELECT tenant, kind, hash FROM alternates WHERE (tenant, kind, hash) > (?1, ?2, ?3)
+        UNION SELECT tenant, kind, hash FROM erased_ids WHERE (tenant, kind, hash) > (?1, ?2, ?3)
+        ORDER BY 1, 2, 3 LIMIT ?4 OFFSET ?5";
+    let passed = if walk.id.is_some() { 0 } else { -1 - walk.cursor };
+    let (tenant, kind, hash) = walk.id.unwrap_or_default();
+    let mut statement = conn.prepare_cached(READ)?;
+    let rows =
+        statement.query_map((tenant, kind, hash, SOME, passed), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+#[cfg(test)]
+#[path = "verify/tests.rs"]
+mod tests;

@@ -1,0 +1,75 @@
+//! What a sync takes along of a verification: keys for a consumer to read, and what one says that it has read.
+
+use causeway_shared::limits;
+use causeway_shared::wire::sync::{Read, Verify};
+
+use super::DONE;
+use crate::kv::publish::LEASE_MS;
+use crate::kv::publish::Subject;
+use crate::kv::value;
+use crate::pipeline::group::Group;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::signed;
+use crate::store::unsigned;
+
+/// Keys of catalogues, models and the like read at once: they may have megabytes, and a bulk read has 25.
+const LARGE: u16 = 2;
+
+/// Gives keys to a consumer that drains, each to one for a minute.
+///
+/// # Errors
+/// [`StoreError`]; then nothing of the group may be kept.
+pub fn hand_out(group: &Group<'_>, drain: u16) -> Result<Vec<Verify>, StoreError> {
+    const LARGE_ONES: &str = "SELECT entry, tenant, kind, subject FROM verifications WHERE answered IS NULL
+        AND due <= ?1 AND leased_until <= ?1 AND kind > 255 ORDER BY due, entry LIMIT ?2";
+    const OTHERS: &str = "SELECT entry, tenant, kind, subject FROM verifications WHERE answered IS NULL
+        AND due <= ?1 AND leased_until <= ?1 AND kind <= 255 ORDER BY due, entry LIMIT ?2";
+    const LEASE: &str = "UPDATE verifications SET leased_until = ?2, asked = ifnull(asked, ?3) WHERE entry = ?1";
+    if drain == 0 {
+        return Ok(Vec::new());
+    }
+    let mut keys = Vec::new();
+    let rest = u16::try_from(limits::KV_KEYS).unwrap_or(u16::MAX) - LARGE;
+    for (read, most) in [(LARGE_ONES, LARGE), (OTHERS, rest)] {
+        let mut statement = group.tx.prepare_cached(read)?;
+        let mut rows = statement.query((signed(group.now), most))?;
+        while let Some(row) = rows.next()? {
+            let entry: i64 = row.get(0)?;
+            let subject = Subject::of_columns(row.get(2)?, row, 3)?;
+            match group.rules.tenants.by_no(TenantNo(row.get(1)?)) {
+                Ok(tenant) => keys.push(Verify { entry: unsigned(entry), key: value::key(tenant, subject) }),
+                // Its tenant is configured no more.
+                Err(_) => drop(group.tx.prepare_cached(DONE)?.execute([entry])?),
+            }
+        }
+    }
+    let until = signed(group.now.saturating_add(LEASE_MS));
+    for Verify { entry, .. } in &keys {
+        group.tx.prepare_cached(LEASE)?.execute((signed(*entry), until, signed(group.now)))?;
+    }
+    Ok(keys)
+}
+
+/// Keeps what an edge has read. Who is late, or was never asked, says nothing.
+///
+/// # Errors
+/// [`StoreError`]; then nothing of the group may be kept.
+pub fn answer(group: &Group<'_>, read: &[Read]) -> Result<(), StoreError> {
+    const ANSWER: &str = "UPDATE verifications SET answered = ?2, sha256 = ?3
+        WHERE entry = ?1 AND asked IS NOT NULL AND answered IS NULL";
+    for Read { entry, sha256 } in read {
+        group.tx.prepare_cached(ANSWER)?.execute((signed(*entry), signed(group.now), sha256))?;
+    }
+    Ok(())
+}
+
+/// How many keys could be handed out now.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn pending(group: &Group<'_>) -> Result<u64, StoreError> {
+    const COUNT: &str = "SELECT count(*) FROM verifications
+        WHERE answered IS NULL AND due <= ?1 AND leased_until <= ?1";
+    Ok(group.tx.prepare_cached(COUNT)?.query_row([signed(group.now)], |row| row.get(0).map(unsigned))?)
+}

@@ -1,0 +1,10 @@
+//! Backup, restore, export, import, trim, reconciliation, and names taken back.
+
+pub mod backup;
+pub mod export;
+pub mod forget_names;
+pub mod import;
+pub mod name_uses;
+pub mod reconcile;
+pub mod retype_attribute;
+pub mod trim;

@@ -1,0 +1,513 @@
+//! Backups, taken while the origin serves, and their return. A restored store issues versions and epochs above all that
+//! were ever issued, so that what it publishes stands over what is still in the caches (field's failure 23).
+
+mod before;
+mod manifest;
+mod part;
+mod verify;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use causeway_shared::attributes::ForgottenName;
+use causeway_shared::ids::Millis;
+use causeway_shared::limits;
+use causeway_shared::planted::{self, PlantedBug};
+use causeway_shared::time::Minute;
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
+
+use crate::campaigns::catalogue::{self, Numbers};
+use crate::ingest::log;
+use crate::kv::publish::LATE_MS;
+use crate::kv::publish::Rank;
+use crate::kv::publish::names_subject;
+use crate::privacy::erase;
+use crate::store;
+use crate::store::Counters;
+use crate::store::EPOCHS_OF_A_RESTORE;
+use crate::store::StoreError;
+use crate::store::signed;
+use crate::store::unsigned;
+
+pub use self::before::{Before, Unread};
+pub use self::verify::verify;
+
+/// What a backup and a restore do, as it is named while it goes on.
+const COPYING: [(&str, &str); 2] = [(log::FILE, "copying the log"), (store::FILE, "copying the store")];
+const CHECKING: &str = "checking";
+const RENEWING: &str = "renewing";
+/// How many steps a backup has.
+pub const STEPS_OF_BACKUP: u64 = 3;
+/// How many a restore has.
+pub const STEPS_OF_RESTORE: u64 = 4;
+
+/// How the folders are called, in the data directory, that keep what a restore replaced: then comes when.
+const ASIDE: &str = "before-restore-";
+
+/// Why a backup was not taken, or not restored. Nothing was changed then.
+#[derive(Debug, thiserror::Error)]
+pub enum BackupError {
+    /// The store or the log.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A file or folder.
+    #[error("{what} {}", path.display())]
+    File {
+        /// What failed.
+        what: &'static str,
+        /// With which file or folder.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A copy: from a damaged file, or to a full disk.
+    #[error("cannot copy {} to {}", from.display(), to.display())]
+    Copy {
+        /// What was copied.
+        from: PathBuf,
+        /// Where to.
+        to: PathBuf,
+        /// Why.
+        #[source]
+        source: rusqlite::Error,
+    },
+    /// Another run writes into that folder.
+    #[error("another backup is being written to {}: let it end first", .0.display())]
+    Taking(PathBuf),
+    /// The folder is not empty, and a backup never replaces one.
+    #[error("{} is there already and not empty: choose another folder", .0.display())]
+    NotEmpty(PathBuf),
+    /// The folder holds no backup.
+    #[error("there is no backup in {}", .0.display())]
+    None(PathBuf),
+    /// The file in it is not whole.
+    #[error("the backup is damaged: {0}")]
+    Damaged(String),
+    /// A later release took it.
+    #[error("the backup in {} was taken by a later release: restore it with that one", .0.display())]
+    Later(PathBuf),
+}
+
+impl From<rusqlite::Error> for BackupError {
+    fn from(e: rusqlite::Error) -> Self {
+        Self::Store(e.into())
+    }
+}
+
+fn failed<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> BackupError + 'a {
+    move |source| BackupError::File { what, path: path.to_owned(), source }
+}
+
+/// Copies the log and then the store of `data` into a new folder, each as one transaction sees it: what was acknowledged
+/// before is in one of the two. Where there is no log yet, an empty one is in its place. The copies are checked, and only then
+/// have their place. `step` names what begins.
+///
+/// # Errors
+/// [`BackupError`], and [`StoreError::Missing`] where there is nothing to copy. Nothing is left in the folder then.
+pub fn take(data: &Path, to: &Path, mut step: impl FnMut(&'static str)) -> Result<Held, BackupError> {
+    drop(store::open_readonly(data)?);
+    // Not while a restore puts another store in its place, or was cut while it did.
+    let _beside = store::writing(data, false)?;
+    if data.join(store::RESTORING).exists() {
+        return Err(StoreError::HalfRestored(data.to_owned()).into());
+    }
+    part::whole(to, |part| {
+        // The log first: a record folded in between is in the store's copy too, and goes when the log's is opened.
+        for (file, name) in COPYING {
+            let from = data.join(file);
+            step(name);
+            if from.exists() {
+                copy(&from, &part.join(file))?;
+            }
+        }
+        empty_log(part)?;
+        step(CHECKING);
+        let held = inspect(part)?;
+        manifest::write(part)?;
+        Ok(held)
+    })
+}
+
+/// Makes a log beside a store that has none yet: a folder without one has lost it.
+fn empty_log(folder: &Path) -> Result<(), BackupError> {
+    let path = folder.join(log::FILE);
+    if !path.exists() {
+        drop(log::Log::open(folder, 0)?);
+        // As the copies are: who looks into it makes no files beside it.
+        Connection::open(&path)?.pragma_update(None, "journal_mode", "DELETE")?;
+        fs::File::open(&path).and_then(|file| file.sync_all()).map_err(failed("cannot write", &path))?;
+    }
+    Ok(())
+}
+
+/// Copies what one transaction sees of a file, with what lies in its write-ahead log, durably.
+///
+/// # Errors
+/// [`BackupError`].
+pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), BackupError> {
+    let conn = Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    conn.busy_timeout(store::LOCKED)?;
+    let copied = conn.execute("VACUUM INTO ?1", [to.to_string_lossy()]);
+    copied.map_err(|source| BackupError::Copy { from: from.to_owned(), to: to.to_owned(), source })?;
+    fs::File::open(to).and_then(|file| file.sync_all()).map_err(failed("cannot write", to))
+}
+
+/// What a backup holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    /// Visitors folded.
+    pub visitors: u64,
+    /// People.
+    pub people: u64,
+    /// Records of the log beyond them.
+    pub records: u64,
+    /// Receipt of its newest fact that is folded, to the hour.
+    pub newest: Millis,
+}
+
+/// Looks into a backup, and checks that it is whole.
+///
+/// # Errors
+/// [`BackupError`].
+pub fn inspect(from: &Path) -> Result<Held, BackupError> {
+    let path = from.join(store::FILE);
+    if !path.try_exists().map_err(failed("cannot read", &path))? {
+        return Err(BackupError::None(from.to_owned()));
+    }
+    if !from.join(log::FILE).exists() {
+        return Err(BackupError::Damaged(format!("{} is missing", from.join(log::FILE).display())));
+    }
+    manifest::check(from)?;
+    let conn = open(&path)?;
+    if store::is_later(&conn)? {
+        return Err(BackupError::Later(from.to_owned()));
+    }
+    held(&conn, Some(&open(&from.join(log::FILE))?))
+}
+
+fn held(store: &Connection, log: Option<&Connection>) -> Result<Held, BackupError> {
+    let read = "SELECT (SELECT count(*) FROM visitors), (SELECT count(*) FROM people),
+        (SELECT ifnull(max(last_seen), 0) FROM visitors), (SELECT folded FROM meta)";
+    let [visitors, people, newest, folded] =
+        store.query_row(read, [], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?].map(unsigned)))?;
+    let read = "SELECT count(*) FROM log WHERE seq > ?1";
+    let records = log.map(|log| log.query_row(read, [signed(folded)], |row| row.get(0).map(unsigned))).transpose()?;
+    Ok(Held { visitors, people, records: records.unwrap_or(0), newest })
+}
+
+/// What a restore into `data` would replace, if anything: as far as it says so itself, it is not checked.
+///
+/// # Errors
+/// [`BackupError`], where it cannot be read.
+pub fn replaced(data: &Path) -> Result<Option<Held>, BackupError> {
+    let cut = cut(data)?;
+    let there = cut.as_deref().unwrap_or(data);
+    let store = match store::open_any(there) {
+        Err(StoreError::Missing(_)) => return Ok(None),
+        store => store?,
+    };
+    // What a cut restore has not moved yet is where it was.
+    let log = [there, data].map(|folder| folder.join(log::FILE)).into_iter().find(|log| log.exists());
+    let log = log.map(|log| Connection::open_with_flags(log, OpenFlags::SQLITE_OPEN_READ_ONLY)).transpose()?;
+    held(&store, log.as_ref()).map(Some)
+}
+
+fn open(path: &Path) -> Result<Connection, BackupError> {
+    open_checked(path, "PRAGMA quick_check(1)")
+}
+
+fn open_checked(path: &Path, check: &str) -> Result<Connection, BackupError> {
+    let conn = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    let said: String = conn
+        .query_row(check, [], |row| row.get(0))
+        .map_err(|e| BackupError::Damaged(format!("{}: {e}", path.display())))?;
+    if said == "ok" { Ok(conn) } else { Err(BackupError::Damaged(format!("{}: {said}", path.display()))) }
+}
+
+/// What became of what a restore replaced.
+#[derive(Debug)]
+pub struct Replaced {
+    /// Where its files are now, if there were any.
+    pub kept: Option<PathBuf>,
+    /// What of it could not be read: the restored store knows of it what the backup does.
+    pub unread: Unread,
+}
+
+/// Puts a backup in the place of what is in `data`, which is kept in a folder beside it. All snapshots and lookups are
+/// published anew. `step` names what begins.
+///
+/// # Errors
+/// [`BackupError`], and [`StoreError::InUse`] while a process serves from `data`.
+pub fn restore(
+    data: &Path,
+    from: &Path,
+    now: Millis,
+    mut step: impl FnMut(&'static str),
+) -> Result<Replaced, BackupError> {
+    step(CHECKING);
+    inspect(from)?;
+    let _lock = store::lock(data)?;
+    let _alone = store::writing(data, true)?;
+    let cut = cut(data)?;
+    if let Some(aside) = &cut {
+        put_aside(data, aside)?;
+    }
+    let mut unread = Unread::default();
+    let before = Before::of(cut.as_deref().unwrap_or(data), &mut unread);
+    let fresh = make(data, |fresh| {
+        for (file, name) in COPYING {
+            step(name);
+            copy(&from.join(file), &fresh.join(file))?;
+        }
+        step(RENEWING);
+        let mut conn = store::open(fresh)?;
+        renew(&mut conn, &before, now)?;
+        store::marker::renew_identity(&conn)?;
+        if let Err(why) = take_over_log(cut.as_deref().unwrap_or(data), fresh, &conn, before.folded) {
+            unread.add("log", why);
+        }
+        finish(conn, fresh)
+    })?;
+    // A log that cannot be read any more is no reason to stay without one.
+    if let Err(why) = erase::keep_unfolded(data, before.folded) {
+        unread.add("log", why);
+    }
+    let kept = put_aside(data, &data.join(format!("{ASIDE}{now}")))?;
+    take_place(data, &fresh)?;
+    Ok(Replaced { kept: kept.or(cut), unread })
+}
+
+/// Adds to the restored log what the replaced log holds and the replaced store does not: it was acknowledged. Of a store that is
+/// lost that is the whole log; what the backup holds of it counts once, as any repeated fact does.
+fn take_over_log(replaced: &Path, fresh: &Path, restored: &Connection, folded: u64) -> Result<(), StoreError> {
+    let Some(replaced) = log::open_existing(replaced)? else { return Ok(()) };
+    let mut log = log::Log::of(Connection::open(fresh.join(log::FILE))?, Counters::load(restored)?.folded())?;
+    log.take_over(&replaced, folded)?;
+    log.checkpoint()
+}
+
+/// Where a restore that was cut had put the store, or at least its file: the newest such folder that has one.
+fn cut(data: &Path) -> Result<Option<PathBuf>, BackupError> {
+    if store::file(data).exists() || !data.join(store::RESTORING).exists() {
+        return Ok(None);
+    }
+    let folders = fs::read_dir(data).map_err(failed("cannot read", data))?;
+    let aside = folders.flatten().filter_map(|folder| {
+        let at: Millis = folder.file_name().to_str()?.strip_prefix(ASIDE)?.parse().ok()?;
+        store::file(&folder.path()).exists().then(|| (at, folder.path()))
+    });
+    Ok(aside.max().map(|(_, path)| path))
+}
+
+/// Makes a whole store in a folder of its own, before it takes another's place. While the folder is there nobody serves:
+/// another run finishes the work. Where `fill` fails it goes again, unless a run before was cut while it took the place.
+pub(crate) fn make<E: From<BackupError>>(data: &Path, fill: impl FnOnce(&Path) -> Result<(), E>) -> Result<PathBuf, E> {
+    let fresh = data.join(store::RESTORING);
+    let was_there = fresh.exists();
+    let is_moved = was_there && (!store::file(data).exists() || !store::file(&fresh).exists());
+    if was_there {
+        give_up(&fresh)?;
+    }
+    store::make_folder(&fresh).map_err(failed("cannot make", &fresh))?;
+    let filled = fill(&fresh);
+    if filled.is_err() && !is_moved {
+        give_up(&fresh)?;
+    }
+    filled.map(|()| fresh)
+}
+
+fn give_up(fresh: &Path) -> Result<(), BackupError> {
+    fs::remove_dir_all(fresh).map_err(failed("cannot remove", fresh))
+}
+
+/// Closes the store in that folder: all of it is in its file, durably.
+pub(crate) fn finish(conn: Connection, fresh: &Path) -> Result<(), BackupError> {
+    conn.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")?;
+    drop(conn);
+    let file = store::file(fresh);
+    fs::File::open(&file).and_then(|file| file.sync_all()).map_err(failed("cannot write", &file))
+}
+
+/// Moves the folder's files to where they belong: the store comes last, so that a run that was cut before finds what was
+/// replaced. A store that is there is replaced, what is in its write-ahead log too.
+pub(crate) fn take_place(data: &Path, fresh: &Path) -> Result<(), BackupError> {
+    for file in [log::FILE, store::FILE] {
+        if fresh.join(file).exists() {
+            for end in ["-wal", "-shm"] {
+                let old = data.join(format!("{file}{end}"));
+                if old.exists() {
+                    fs::remove_file(&old).map_err(failed("cannot remove", &old))?;
+                }
+            }
+            fs::rename(fresh.join(file), data.join(file)).map_err(failed("cannot move", fresh))?;
+        }
+    }
+    // While the folder is there nobody serves: log, journal and marker are the new store's before it goes.
+    store::marker::bind(data, &Connection::open(store::file(data))?)?;
+    give_up(fresh)?;
+    fs::File::open(data).and_then(|folder| folder.sync_all()).map_err(failed("cannot write", data))
+}
+
+/// Lifts an opened copy above all versions and epochs that were issued since it was taken, and has everything published.
+/// Durable when it returns.
+///
+/// # Errors
+/// [`BackupError::Store`]; then the copy is as it was.
+pub fn renew(conn: &mut Connection, before: &Before, now: Millis) -> Result<(), BackupError> {
+    const AGAIN: &str = "INSERT INTO outbox
+            (tenant, kind, subject, changed, due, lease_change, leased_until, handed, late, rank)
+        SELECT tenant, 0, visitor, ?1, ?2, 0, 0, 0, ?3, 3 FROM visitors
+        UNION ALL SELECT l.tenant, l.kind, h.hash, ?1, ?2, 0, 0, 0, ?3, 3 FROM lookups l
+            JOIN (SELECT tenant, kind, hash, hash AS canonical FROM lookups
+                UNION SELECT tenant, kind, hash, canonical FROM alternates) h
+            ON h.tenant = l.tenant AND h.kind = l.kind AND h.canonical = l.hash";
+    let tx = conn.transaction()?;
+    let counters = Counters::load(&tx)?;
+    // Minutes go on when all that remembered an earlier restore is lost; the second of one minute follows the first.
+    let known = before.restore.max(counters.version().restore);
+    let counters = if planted::is_active(PlantedBug::RestoreWithoutEpoch) {
+        counters
+    } else {
+        counters.restored(Minute::at(now).0.max(known + 1), before.version)
+    };
+    // Memberships keep their order among each other, and stand over those that the caches still hold.
+    let base = counters.epoch().0 & !EPOCHS_OF_A_RESTORE;
+    let lift = "UPDATE people SET epoch = ?1 + (epoch & ?2)";
+    tx.execute(lift, [signed(base), signed(EPOCHS_OF_A_RESTORE)])?;
+    // What the caches hold of a visitor is of before the restore, whatever its counter.
+    tx.execute("UPDATE visitors SET restore = ?1", [counters.version().restore])?;
+    // Codes are for ever: those given since the backup stay what they are.
+    let numbers = before.numbers(&tx)?;
+    bring_names(&tx, before, &numbers)?;
+    before.catalogues.bring(&tx, &numbers)?;
+    before.sends.bring(&tx, &numbers)?;
+    let waiting = waiting(&tx)?;
+    tx.execute("DELETE FROM outbox", [])?;
+    // What was handed out before the restore may still be written after it.
+    let times = [counters.version().counter, now, now.saturating_add(LATE_MS)].map(signed);
+    tx.execute(AGAIN, times)?;
+    // What the KV has of those who came since the backup goes: nobody would ever write it again.
+    let orphans = if planted::is_active(PlantedBug::RestoreKeepsOrphans) { &[][..] } else { &before.subjects[..] };
+    for (tenant, kind, subject) in orphans {
+        publish(&tx, numbers.of(*tenant), *kind, subject, Rank::News, times)?;
+    }
+    // What the copy itself had to take out of the KV, as of those who came before an earlier restore of it.
+    for (tenant, kind, subject, rank) in waiting {
+        publish(&tx, tenant, kind, &subject, rank, times)?;
+    }
+    for (tenant, kind, subject) in catalogue::renew(&tx, now)? {
+        publish(&tx, tenant, kind, &subject, Rank::OfTenant, times)?;
+    }
+    publish_names(&tx, times)?;
+    publish_erased(&tx, times)?;
+    counters.save(&tx)?;
+    tx.execute("UPDATE meta SET restore_epoch = ?1", [counters.version().restore])?;
+    Ok(tx.commit()?)
+}
+
+/// A key that waits: its tenant, kind and subject as the outbox has them, and how urgent it is.
+type Waiting = (i64, u16, [u8; 16], Rank);
+
+/// What waits in a store's outbox of visitors and ids.
+fn waiting(tx: &Connection) -> Result<Vec<Waiting>, BackupError> {
+    const READ: &str = "SELECT tenant, kind, subject, rank FROM outbox WHERE due IS NOT NULL AND kind <= 255";
+    let mut waiting = tx.prepare(READ)?;
+    let rows =
+        waiting.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, Rank::of_column(row.get(3)?))))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// Brings the names that were given since the backup, of each tenant as long as they go on from those of the copy: in the history
+/// of another store a token may be another name's, and none may be left out between two.
+fn bring_names(tx: &Connection, before: &Before, numbers: &Numbers) -> Result<(), BackupError> {
+    const THERE: &str = "SELECT name FROM attribute_names WHERE tenant = ?1 AND token = ?2";
+    const PUT: &str = "INSERT OR IGNORE INTO attribute_names (tenant, token, name, kind)
+        SELECT ?1, ?2, ?3, ?4 WHERE ?2 = (SELECT count(*) FROM attribute_names WHERE tenant = ?1)";
+    const GIVEN: &str = "UPDATE attribute_names SET name = ?3, kind = ?4 WHERE tenant = ?1 AND token = ?2";
+    let mut parted = BTreeSet::new();
+    for (tenant, token, name, kind) in
+        before.names.iter().map(|(of, token, name, kind)| (numbers.of(*of), token, name, kind))
+    {
+        let there: Option<String> = tx.query_row(THERE, (tenant, token), |row| row.get(0)).optional()?;
+        let is_forgotten = |name: &str| ForgottenName::parse(name).is_some();
+        let goes_on = match there {
+            // A name that was taken back since the backup comes back with its values; one given since to a free token is
+            // brought.
+            Some(_) if is_forgotten(name) => true,
+            Some(there) if is_forgotten(&there) => tx.execute(GIVEN, (tenant, token, name, kind))? == 1,
+            Some(there) => there == *name,
+            None => tx.execute(PUT, (tenant, token, name, kind))? == 1,
+        };
+        if !goes_on && parted.insert(tenant) {
+            tracing::warn!(tenant, "names of attributes since the backup are of another history, and are not brought");
+        }
+    }
+    Ok(())
+}
+
+fn publish_names(tx: &Connection, times: [i64; 3]) -> Result<(), BackupError> {
+    const PAGES: &str = "SELECT DISTINCT tenant, token / ?1 FROM attribute_names";
+    let mut pages = tx.prepare(PAGES)?;
+    let mut rows = pages.query([signed(limits::ATTRIBUTE_PAGE as u64)])?;
+    while let Some(row) = rows.next()? {
+        let (tenant, page): (i64, u16) = (row.get(0)?, row.get(1)?);
+        let (kind, subject) = names_subject(page);
+        publish(tx, tenant, kind, &subject, Rank::News, times)?;
+    }
+    Ok(())
+}
+
+/// Keys that an erasure still waits for, of lookups that are no more among them.
+fn publish_erased(tx: &Connection, times: [i64; 3]) -> Result<(), BackupError> {
+    let mut open = tx.prepare("SELECT DISTINCT tenant, kind, subject FROM erasure_keys WHERE written IS NULL")?;
+    let mut rows = open.query([])?;
+    while let Some(row) = rows.next()? {
+        publish(tx, row.get(0)?, row.get(1)?, &row.get(2)?, Rank::Leaving, times)?;
+    }
+    Ok(())
+}
+
+/// Has one key published, by such a rank at least. The times: changed, due, late, as the outbox has them.
+fn publish(
+    tx: &Connection,
+    tenant: i64,
+    kind: u16,
+    subject: &[u8; 16],
+    rank: Rank,
+    [changed, due, late]: [i64; 3],
+) -> Result<(), BackupError> {
+    const PUT: &str = "INSERT INTO outbox
+            (tenant, kind, subject, changed, due, lease_change, leased_until, handed, late, rank)
+        VALUES (?1, ?2, ?3, ?4, ?5, 0, 0, 0, ?6, ?7) ON CONFLICT DO UPDATE SET rank = min(rank, excluded.rank)";
+    tx.prepare_cached(PUT)?.execute((tenant, kind, subject, changed, due, late, rank.of(kind) as u8))?;
+    Ok(())
+}
+
+/// Moves the store, its own file first, and then the log. Where it had begun with the folder, it goes on: a write-ahead log
+/// follows its file.
+fn put_aside(data: &Path, aside: &Path) -> Result<Option<PathBuf>, BackupError> {
+    let mut moved = None;
+    for file in [store::FILE, log::FILE] {
+        if data.join(file).exists() && aside.join(file).exists() {
+            continue;
+        }
+        for end in ["", "-wal", "-shm"] {
+            let old = data.join(format!("{file}{end}"));
+            if old.exists() {
+                store::make_folder(aside).map_err(failed("cannot make", aside))?;
+                fs::rename(&old, aside.join(format!("{file}{end}"))).map_err(failed("cannot move", &old))?;
+                moved = Some(aside.to_owned());
+            }
+        }
+    }
+    // It may come back as any backup does.
+    if store::file(aside).exists() {
+        empty_log(aside)?;
+    }
+    Ok(moved)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeMap;
+
+use causeway_shared::attributes::Value;
+use causeway_shared::fact::What;
+
+use super::*;
+use crate::store::names;
+use crate::testing::{NOW, Origin, fact, page, visitor, withdrawal};
+
+/// Each visitor brings a name of its own.
+fn bring(origin: &mut Origin, all: &[(u32, &str)]) {
+    for (v, name) in all {
+        let writes = vec![((*name).to_owned(), Some(Value::Bool(true)))];
+        origin.send("demo", &[fact(visitor(*v), 1, NOW, What::Attributes { writes })]);
+    }
+}
+
+/// A copy of the store as it is now, in a file of that name.
+fn copy(origin: &Origin, folder: &tempfile::TempDir, name: &str) -> PathBuf {
+    let path = folder.path().join(name);
+    origin.conn.execute("VACUUM INTO ?1", [path.to_string_lossy()]).unwrap();
+    path
+}
+
+#[test]
+fn names_of_another_history_are_not_brought_and_leave_none_out() {
+    let (mut origin, folder) = (Origin::new(), tempfile::tempdir().unwrap());
+    bring(&mut origin, &[(1, "a")]);
+    let first = copy(&origin, &folder, "first");
+    bring(&mut origin, &[(2, "x")]);
+    let second = copy(&origin, &folder, "second");
+    // What is lost then comes back as of the first; its history is another.
+    origin.conn = Connection::open(&first).unwrap();
+    bring(&mut origin, &[(3, "y"), (4, "x"), (5, "z")]);
+    let before = Before::of_conn(&origin.conn).unwrap();
+    origin.conn = Connection::open(&second).unwrap();
+    renew(&mut origin.conn, &before, NOW).unwrap();
+    let tenant = origin.tenant("demo").no;
+    let names = |origin: &Origin| names::load(&origin.conn, tenant).unwrap().len();
+    assert_eq!(names(&origin), 2);
+    bring(&mut origin, &[(6, "new")]);
+    assert_eq!(names(&origin), 3);
+    // One that goes on from the copy's is brought.
+    let before = Before::of_conn(&origin.conn).unwrap();
+    origin.conn.execute("DELETE FROM attribute_names WHERE name = 'new'", []).unwrap();
+    renew(&mut origin.conn, &before, NOW).unwrap();
+    assert_eq!(names(&origin), 3);
+    // One that cannot be read in the store that is replaced ends it: none comes in its place.
+    bring(&mut origin, &[(7, "newer")]);
+    let mut before = Before::of_conn(&origin.conn).unwrap();
+    before.names.retain(|(_, _, name, _)| name != "new");
+    origin.conn.execute("DELETE FROM attribute_names WHERE name IN ('new', 'newer')", []).unwrap();
+    renew(&mut origin.conn, &before, NOW).unwrap();
+    assert_eq!(names(&origin), 2);
+    origin.conn.execute("DELETE FROM attribute_names WHERE name = 'a'", []).unwrap();
+    assert!(names::load(&origin.conn, tenant).is_err(), "a token is its place");
+}
+
+#[test]
+fn what_waited_when_a_backup_was_taken_is_as_urgent_after_its_restore() {
+    let (mut origin, mut kv, folder) = (Origin::new(), BTreeMap::new(), tempfile::tempdir().unwrap());
+    let pages: Vec<_> = (1..9).map(|v| page(visitor(v), 1, NOW)).collect();
+    origin.send("demo", &pages);
+    origin.settle(&mut kv);
+    let restored = |origin: &mut Origin, name| {
+        let of = copy(origin, &folder, name);
+        origin.conn = Connection::open(&of).unwrap();
+        renew(&mut origin.conn, &Before::default(), NOW).unwrap();
+        let ranks = "SELECT group_concat(rank, '') FROM (SELECT rank FROM outbox WHERE kind = 0 ORDER BY subject)";
+        origin.conn.query_row(ranks, [], |row| row.get::<_, String>(0)).unwrap()
+    };
+    assert_eq!(restored(&mut origin, "first"), "33333333");
+    origin.send("demo", &[page(visitor(2), 2, NOW), withdrawal(visitor(3), NOW)]);
+    assert_eq!(restored(&mut origin, "second"), "32133333");
+}
+
+#[test]
+fn field_23_what_a_backup_still_had_to_take_out_of_the_kv_goes_after_its_restore_too() {
+    let (mut origin, mut kv, folder) = (Origin::new(), BTreeMap::new(), tempfile::tempdir().unwrap());
+    let first = copy(&origin, &folder, "first");
+    origin.send("demo", &[page(visitor(1), 1, NOW)]);
+    origin.settle(&mut kv);
+    let key = format!("v:demo:{}", visitor(1));
+    assert!(kv.contains_key(&key));
+    let before = Before::of_conn(&origin.conn).unwrap();
+    origin.conn = Connection::open(&first).unwrap();
+    renew(&mut origin.conn, &before, NOW).unwrap();
+    // Before any of it is written another backup is taken, and is all that is left.
+    let second = copy(&origin, &folder, "second");
+    origin.conn = Connection::open(&second).unwrap();
+    renew(&mut origin.conn, &Before::default(), NOW).unwrap();
+    origin.settle(&mut kv);
+    assert!(!kv.contains_key(&key));
+}

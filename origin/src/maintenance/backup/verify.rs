@@ -1,0 +1,31 @@
+//! Whether a backup is whole, before it is needed.
+
+use std::path::Path;
+
+use super::{BackupError, COPYING, Held, inspect, manifest, open, open_checked};
+use crate::jobs::tasks::scrub::{self, CheckedPage, Scrubbed};
+use crate::store;
+
+/// Visitors read at a time.
+const SOME: u32 = 500;
+
+/// Checks a backup as a whole: its files against the digests that were taken with it, the structure of both, and that
+/// what is stored of each visitor can be read. Gives what it holds, and of how many visitors something cannot be read.
+///
+/// # Errors
+/// [`BackupError`].
+pub fn verify(from: &Path) -> Result<(Held, u64), BackupError> {
+    let held = inspect(from)?;
+    if !manifest::check(from)? {
+        return Err(BackupError::Damaged(format!("{} is missing", from.join(manifest::FILE).display())));
+    }
+    for (file, _) in COPYING {
+        open_checked(&from.join(file), "PRAGMA integrity_check(1)")?;
+    }
+    let conn = open(&from.join(store::FILE))?;
+    let (mut scrubbed, mut after) = (Scrubbed::default(), 0);
+    while let Some(CheckedPage { last, .. }) = scrub::check_visitors(&conn, after, SOME, &mut scrubbed)? {
+        after = last;
+    }
+    Ok((held, scrubbed.damaged_visitors))
+}

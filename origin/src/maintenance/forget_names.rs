@@ -1,0 +1,299 @@
+//! Takes names of attributes back. A name that the catalogue, an audience or a send uses is refused. The name goes at once;
+//! its values leave the profiles in short transactions ([`sweep`]); the token rests until no snapshot can hold a value of
+//! it, and then a new name gets it ([`release`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use causeway_shared::attributes::{Dictionary, ForgottenName, Kind, Token};
+use causeway_shared::ids::{Millis, VisitorId};
+use causeway_shared::limits;
+use causeway_shared::wire::profile;
+use rusqlite::{Connection, OptionalExtension as _};
+use serde_json::{Value as Json, json};
+
+use crate::audience;
+use crate::audience::rhythm;
+use crate::base::metrics::Metrics;
+use crate::identity::link::Linked;
+use crate::kv::publish;
+use crate::kv::publish::Rank;
+use crate::kv::publish::Subject;
+use crate::maintenance::name_uses::NameUses;
+use crate::maintenance::retype_attribute::{names_it, page, stored_attributes};
+use crate::pipeline::group::{self, Given, Group, Rules};
+use crate::privacy::audit::{self, Said};
+use crate::profiles::fold::Changed;
+use crate::store::CheckedBytes;
+use crate::store::PersonNo;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::names::load;
+use crate::store::names::page_of;
+use crate::store::signed;
+use crate::store::tenants::Known;
+
+/// What taking names back comes to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Plan {
+    /// The names, with the kind of each and the number of visitors who have a value.
+    pub names: BTreeMap<String, (Kind, u64)>,
+    /// Visitors whose stored attributes cannot be read: until they can, the tokens stay in use.
+    pub unreadable: u64,
+}
+
+impl Plan {
+    /// As the command line and the admin side show it.
+    #[must_use]
+    pub fn to_json(&self, done: bool) -> Json {
+        let name = |(name, (kind, visitors)): (&String, &(Kind, u64))| json!({ "attribute": name, "type": kind.name(), "visitors": visitors });
+        let names: Vec<Json> = self.names.iter().map(name).collect();
+        json!({ "names": names, "unreadable": self.unreadable, "done": done })
+    }
+}
+
+/// Why no name is taken back.
+#[derive(Debug, thiserror::Error)]
+pub enum ForgetError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// No name, or too many at once.
+    #[error("1 to {} names are taken back at once", limits::ATTRIBUTE_NAMES_FORGOTTEN)]
+    Number,
+    /// The tenant has no such attribute.
+    #[error("there is no attribute `{0}`")]
+    Unknown(String),
+    /// Something uses the name.
+    #[error("attribute `{name}` is in use: {places}; nothing was changed")]
+    Used {
+        /// The first name in use.
+        name: String,
+        /// What uses it.
+        places: String,
+    },
+}
+
+impl From<rusqlite::Error> for ForgetError {
+    fn from(e: rusqlite::Error) -> Self {
+        Self::Store(e.into())
+    }
+}
+
+/// What taking names back would come to; changes nothing.
+///
+/// # Errors
+/// [`ForgetError`].
+pub fn plan(conn: &Connection, tenant: &Known, names: &BTreeSet<String>) -> Result<Plan, ForgetError> {
+    let tokens = unused(conn, tenant, names, &load(conn, tenant.no)?)?;
+    let mut holders: BTreeMap<Token, u64> = BTreeMap::new();
+    let (mut plan, mut after) = (Plan::default(), 0);
+    while let Some((last, rows)) = page(conn, tenant.no, after)? {
+        after = last;
+        for (_, attributes) in rows {
+            let Some(map) = stored_attributes(&attributes) else {
+                plan.unreadable += 1;
+                continue;
+            };
+            map.iter().for_each(|(token, _)| *holders.entry(token).or_default() += 1);
+        }
+    }
+    let of = |(name, (token, kind)): (String, (Token, Kind))| (name, (kind, holders.get(&token).copied().unwrap_or(0)));
+    plan.names = tokens.into_iter().map(of).collect();
+    Ok(plan)
+}
+
+/// Takes names back, and keeps a row of the audit trail for each. Their values stay where they are until [`sweep`], and
+/// are shown no more.
+///
+/// # Errors
+/// [`ForgetError`]; then nothing was changed.
+pub fn mark(
+    conn: &mut Connection,
+    rules: &Rules,
+    given: Given,
+    tenant: &Known,
+    names: &BTreeSet<String>,
+    said: &Said,
+) -> Result<(), ForgetError> {
+    group::within(conn, rules, &Metrics::default(), given, |group| {
+        let tokens = unused(group.tx, tenant, names, &load(group.tx, tenant.no)?)?;
+        for (name, (token, _)) in &tokens {
+            rename(group, tenant.no, *token, ForgottenName::Leaving)?;
+            audit::keep_name(group, tenant.no, "forget_attribute", name, said)?;
+        }
+        Ok(())
+    })
+}
+
+/// The names' tokens and kinds, if nothing uses one of them.
+fn unused(
+    conn: &Connection,
+    tenant: &Known,
+    names: &BTreeSet<String>,
+    dictionary: &Dictionary,
+) -> Result<BTreeMap<String, (Token, Kind)>, ForgetError> {
+    if !(1..=limits::ATTRIBUTE_NAMES_FORGOTTEN).contains(&names.len()) {
+        return Err(ForgetError::Number);
+    }
+    let found = names.iter().map(|name| {
+        let found = dictionary.find(name).ok_or_else(|| ForgetError::Unknown(name.clone()))?;
+        Ok::<_, ForgetError>((name.clone(), found))
+    });
+    let found: BTreeMap<_, _> = found.collect::<Result<_, _>>()?;
+    match uses(conn, tenant.no, names)?.first() {
+        None => Ok(found),
+        Some((name, places)) => Err(ForgetError::Used { name, places }),
+    }
+}
+
+/// What uses each of some names. Every version of the catalogue counts, as a rollback makes it the current one again.
+fn uses<'n>(conn: &Connection, tenant: TenantNo, names: &'n BTreeSet<String>) -> Result<NameUses<'n>, StoreError> {
+    const CATALOGUES: &str = "SELECT version, document FROM catalogues WHERE tenant = ?1 ORDER BY version DESC";
+    let mut uses = NameUses::new(names);
+    let mut catalogues = conn.prepare_cached(CATALOGUES)?;
+    let mut rows = catalogues.query([tenant.0])?;
+    while let Some(row) = rows.next()? {
+        let (version, document): (u32, String) = (row.get(0)?, row.get(1)?);
+        uses.note(&format!("version {version} of the catalogue"), |name| names_it(&document, name));
+    }
+    uses.note_filters(conn, tenant, names_it)?;
+    uses.note("the best times of visitors", |name| name == rhythm::ZONE);
+    Ok(uses)
+}
+
+fn rename(group: &Group<'_>, tenant: TenantNo, token: Token, state: ForgottenName) -> Result<(), StoreError> {
+    const RENAME: &str = "UPDATE attribute_names SET name = ?3 WHERE tenant = ?1 AND token = ?2";
+    group.tx.prepare_cached(RENAME)?.execute((tenant.0, token.0, state.name(token)))?;
+    publish::put(group, tenant, Subject::Names(page_of(token)), group.now)
+}
+
+/// The tokens whose name was taken back, with the state of each.
+fn forgotten(conn: &Connection) -> Result<BTreeMap<TenantNo, Vec<(Token, ForgottenName)>>, StoreError> {
+    const READ: &str = "SELECT tenant, token, name FROM attribute_names WHERE name GLOB '_forgotten.*'";
+    let mut statement = conn.prepare_cached(READ)?;
+    let mut rows = statement.query([])?;
+    let mut all: BTreeMap<TenantNo, Vec<_>> = BTreeMap::new();
+    while let Some(row) = rows.next()? {
+        let (tenant, token) = (TenantNo(row.get(0)?), Token(row.get(1)?));
+        let state = ForgottenName::parse(row.get_ref(2)?.as_str().map_err(rusqlite::Error::from)?);
+        all.entry(tenant).or_default().extend(state.map(|state| (token, state)));
+    }
+    Ok(all)
+}
+
+/// Removes the values of all names that were taken back, and lets their tokens rest; gives how many tokens do. A tenant with
+/// a visitor who cannot be read waits. `step` is called between two transactions.
+///
+/// # Errors
+/// [`StoreError`], that of `step` too; then running it again does the rest.
+pub fn sweep(
+    conn: &mut Connection,
+    rules: &Rules,
+    metrics: &Metrics,
+    given: &dyn Fn() -> Result<Given, StoreError>,
+    step: &dyn Fn() -> Result<(), StoreError>,
+) -> Result<u64, StoreError> {
+    let mut rest = 0;
+    for (tenant, tokens) in forgotten(conn)? {
+        let leaving = tokens.into_iter().filter(|(_, state)| *state == ForgottenName::Leaving);
+        let leaving: BTreeSet<Token> = leaving.map(|(token, _)| token).collect();
+        let (mut after, mut unreadable) = (0, 0_u64);
+        while !leaving.is_empty()
+            && let Some((last, rows)) = page(conn, tenant, after)?
+        {
+            after = last;
+            let mut holders = Vec::new();
+            for (visitor, attributes) in rows {
+                match stored_attributes(&attributes) {
+                    Some(map) => holders.extend(map.without(&leaving).map(|_| visitor)),
+                    None => unreadable += 1,
+                }
+            }
+            if !holders.is_empty() {
+                group::within(conn, rules, metrics, given()?, |group| remove(group, tenant, &leaving, &holders))?;
+            }
+            step()?;
+        }
+        if unreadable > 0 {
+            tracing::error!(tenant = tenant.0, unreadable, "names of attributes stay in use: visitors cannot be read");
+        } else if !leaving.is_empty() {
+            rest += leaving.len() as u64;
+            group::within(conn, rules, metrics, given()?, |group| {
+                let state = ForgottenName::Resting(group.now);
+                leaving.iter().try_for_each(|token| rename(group, tenant, *token, state))
+            })?;
+        }
+    }
+    Ok(rest)
+}
+
+/// Removes the values of some tokens from some visitors, and has their snapshots and rows of audiences written again.
+fn remove(
+    group: &mut Group<'_>,
+    tenant: TenantNo,
+    tokens: &BTreeSet<Token>,
+    holders: &[VisitorId],
+) -> Result<(), StoreError> {
+    const READ: &str = "SELECT v.row, v.attributes, v.person, p.devices, v.withdrawn IS NOT NULL FROM visitors v
+        JOIN people p ON p.person = v.person WHERE v.tenant = ?1 AND v.visitor = ?2";
+    const WRITE: &str = "UPDATE visitors SET attributes = ?2, version = ?3, restore = ?4 WHERE row = ?1";
+    group.rank = Rank::Bulk;
+    let mut changed = Vec::new();
+    for visitor in holders.iter().copied() {
+        let of = |row: &rusqlite::Row<'_>| {
+            let (person, devices, withdrawn) = (PersonNo(row.get(2)?), row.get(3)?, row.get(4)?);
+            Ok((row.get(0)?, row.get(1)?, Changed { tenant, visitor, person, devices, withdrawn }))
+        };
+        let found = group.tx.prepare_cached(READ)?.query_row((tenant.0, visitor.as_bytes()), of).optional()?;
+        let Some((row, CheckedBytes(attributes), change)): Option<(i64, CheckedBytes, Changed)> = found else {
+            continue;
+        };
+        let Some(left) = profile::attributes(&attributes)?.without(tokens) else { continue };
+        let packed = if left.is_empty() { Vec::new() } else { left.pack() };
+        let version = group.next_version();
+        group.tx.prepare_cached(WRITE)?.execute((
+            row,
+            CheckedBytes(packed),
+            signed(version.counter),
+            version.restore,
+        ))?;
+        changed.push(change);
+    }
+    publish::note(group, &changed, &Linked::default())?;
+    audience::note(group, &changed, &Linked::default())
+}
+
+/// Frees the tokens that rested long enough, once the outbox has written all that was due when the last value left; gives how
+/// many were freed.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn release(conn: &mut Connection, rules: &Rules, metrics: &Metrics, given: Given) -> Result<u64, StoreError> {
+    const WAITS: &str = "SELECT EXISTS (SELECT 1 FROM outbox WHERE tenant = ?1 AND due <= ?2)";
+    let all = forgotten(conn)?;
+    let rested = |state: ForgottenName| match state {
+        ForgottenName::Resting(since) if since.saturating_add(limits::ATTRIBUTE_REST_MS) <= given.now => Some(since),
+        _ => None,
+    };
+    if !all.values().flatten().any(|(_, state)| rested(*state).is_some()) {
+        return Ok(0);
+    }
+    group::within(conn, rules, metrics, given, |group| {
+        let mut freed = 0;
+        for (tenant, tokens) in all {
+            for (token, since) in tokens.into_iter().filter_map(|(token, state)| Some((token, rested(state)?))) {
+                // Snapshots of siblings are due later than the last value left, and long before the rest is over.
+                let due = signed(since.saturating_add(limits::ATTRIBUTE_REST_MS / 2).min(Millis::MAX / 2));
+                if !group.tx.prepare_cached(WAITS)?.query_row((tenant.0, due), |row| row.get::<_, bool>(0))? {
+                    rename(group, tenant, token, ForgottenName::Free)?;
+                    freed += 1;
+                }
+            }
+        }
+        Ok(freed)
+    })
+}
+
+#[cfg(test)]
+#[path = "forget_names/tests.rs"]
+mod tests;

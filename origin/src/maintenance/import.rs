@@ -1,0 +1,474 @@
+//! `causeway import`: facts from files, straight into the store. Workers read lines into facts, in parallel; one
+//! transaction after the other folds them, in the file's order, together with how far the file is read: an import that
+//! was interrupted goes on where it was, and one that is repeated changes nothing.
+
+mod cells;
+mod event_line;
+pub mod file;
+mod parquet;
+mod parquet_columns;
+pub mod rows;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use causeway_shared::ids::{FactId, Millis, VisitorId};
+use causeway_shared::limits;
+use rusqlite::{Connection, OptionalExtension as _};
+
+use crate::base::clock;
+use crate::base::metrics::Metrics;
+use crate::identity::connections;
+use crate::ingest::intake::{Checked, Record};
+use crate::pipeline::group::{self, Rules};
+use crate::privacy::audit::Said;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::signed;
+use crate::store::unsigned;
+use file::{Chunk, File, FileError};
+use rows::{BadLine, Columns, Placed};
+
+/// Bytes of text whose facts are folded in one transaction.
+const TRANSACTION_BYTES: u64 = 8 * 1_024 * 1_024;
+/// Facts folded in one transaction while another process serves, and those of one chunk more: what it is asked meanwhile waits.
+const SERVED_FACTS: usize = 5_000;
+/// Chunks that may wait for a worker, and for the writer, for each worker.
+const WAITING: usize = 4;
+/// Longer than a serving origin sleeps between two tries to write (SQLite's busy handler: 100 ms at most).
+const PAUSE: Duration = Duration::from_millis(120);
+
+/// What the lines say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Which segments visitors are in.
+    Segments,
+    /// What visitors did.
+    Events,
+    /// Who belongs together, and how surely.
+    Links,
+}
+
+/// What is to be imported, and how.
+#[expect(missing_debug_implementations, reason = "it holds a function")]
+pub struct Job<'a> {
+    /// The store's rules.
+    pub rules: &'a Rules,
+    /// Whose visitors.
+    pub tenant: TenantNo,
+    /// What the lines say.
+    pub kind: Kind,
+    /// Threads that read lines.
+    pub workers: usize,
+    /// Who imports, and why.
+    pub said: Said,
+    /// Whether another process serves from the store, and is let in between two transactions; it may have begun meanwhile.
+    pub served: &'a (dyn Fn() -> bool + Sync),
+}
+
+/// How far an import is, or what came of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Progress {
+    /// Bytes of the file that are read, of the packed ones if it is packed.
+    pub bytes: u64,
+    /// Lines done, of earlier runs too.
+    pub lines: u64,
+    /// Lines that earlier runs had done.
+    pub before: u64,
+    /// Facts that are new, in this run.
+    pub facts: u64,
+    /// Facts that were there already.
+    pub repeats: u64,
+    /// Facts of who is erased: they are not kept.
+    pub erased: u64,
+    /// Lines refused, in this run.
+    pub bad: u64,
+    /// Lines refused in earlier runs, and not read again in this one.
+    pub bad_before: u64,
+}
+
+/// Why an import ended early; what was done until then is kept.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// The file.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The one who looks on wants no more.
+    #[error("interrupted: the same command goes on where it was")]
+    Interrupted,
+}
+
+/// What a worker made of a chunk.
+struct Read {
+    chunk: u64,
+    /// Lines up to its end.
+    lines: u64,
+    bytes: u64,
+    size: u64,
+    facts: Vec<Placed>,
+    bad: Vec<BadLine>,
+}
+
+/// Imports a file. `tell` hears of each transaction, and of the lines that are refused; it says whether to go on.
+///
+/// # Errors
+/// [`ImportError`].
+pub fn run(
+    conn: &mut Connection,
+    job: &Job<'_>,
+    path: &Path,
+    mut tell: impl FnMut(&Progress, &[BadLine]) -> bool,
+) -> Result<Progress, ImportError> {
+    let file = File::open(path)?;
+    file.check_types(job.kind)?;
+    let columns = Columns::of(job.kind, file.form(), file.header()).map_err(FileError::Header)?;
+    // The same file may say something to another tenant, or be read as something else.
+    let name = format!("{} {} {:?}", file.name(), job.tenant.0, job.kind);
+    let now = clock::now();
+    let FileProgress { lines: done, bad: bad_before, .. } = done(conn, &name, now)?;
+    let rows = rows::Reader { tenant: job.rules.tenants.by_no(job.tenant)?, columns, file: name, now };
+    // One row of the trail a run, however many transactions it takes.
+    let run = FactId::of_message(VisitorId::NOBODY, &format!("import {} {now}", rows.file));
+    let said = Said { run: Some(run.receipt()), ..job.said.clone() };
+    let (to_workers, chunks) = sync_channel::<Chunk>(WAITING * job.workers);
+    let (to_writer, read) = sync_channel::<Read>(WAITING * job.workers);
+    // The workers alone hold it: with the last of them the reader ends too.
+    let chunks = Arc::new(Mutex::new(chunks));
+    std::thread::scope(|scope| {
+        let reading = scope.spawn(move || file.chunks(done, |chunk| to_workers.send(chunk).is_ok()));
+        for _ in 0..job.workers {
+            let (to_writer, chunks, rows) = (to_writer.clone(), Arc::clone(&chunks), &rows);
+            scope.spawn(move || {
+                while let Some(chunk) = next(&chunks)
+                    && to_writer.send(work(rows, &chunk)).is_ok()
+                {}
+            });
+        }
+        drop((to_writer, chunks));
+        let progress = Progress { lines: done, before: done, bad_before, ..Progress::default() };
+        let written = write(conn, job, &rows.file, &said, progress, &read, &mut tell);
+        // Those who still send are let go: the channel ends with this.
+        drop(read);
+        let ended = reading.join().map_err(|_| FileError::Thread)?;
+        let progress = written?;
+        ended?;
+        Ok(progress)
+    })
+}
+
+fn next(chunks: &Mutex<Receiver<Chunk>>) -> Option<Chunk> {
+    chunks.lock().ok()?.recv().ok()
+}
+
+fn work(rows: &rows::Reader<'_>, chunk: &Chunk) -> Read {
+    let (facts, bad) = rows.read(chunk);
+    let Chunk { number, first_line, lines, bytes, .. } = *chunk;
+    Read { chunk: number, lines: first_line + lines, bytes, size: chunk.text.len() as u64, facts, bad }
+}
+
+/// Folds what the workers made, in the file's order.
+fn write(
+    conn: &mut Connection,
+    job: &Job<'_>,
+    file: &str,
+    said: &Said,
+    mut progress: Progress,
+    read: &Receiver<Read>,
+    tell: &mut impl FnMut(&Progress, &[BadLine]) -> bool,
+) -> Result<Progress, ImportError> {
+    let metrics = Metrics::default();
+    let mut early: BTreeMap<u64, Read> = BTreeMap::new();
+    let (mut next, mut size) = (0, 0);
+    let fresh = || Record::bulk(Vec::new(), said.clone());
+    let mut record = fresh();
+    let mut bad = Vec::new();
+    let most_of = |served: bool| if served { SERVED_FACTS } else { usize::MAX };
+    let mut most = most_of((job.served)());
+    let mut over = false;
+    loop {
+        while record.facts.len() < most
+            && size < TRANSACTION_BYTES
+            && let Some(read) = early.remove(&next)
+        {
+            next += 1;
+            size += read.size;
+            let known = if job.kind == Kind::Links { known(conn, read.facts, &mut bad)? } else { read.facts };
+            record.facts.extend(known.into_iter().map(|(_, checked)| checked));
+            bad.extend(read.bad);
+            (progress.lines, progress.bytes) = (read.lines, read.bytes);
+        }
+        let ended = over && !early.contains_key(&next);
+        if record.facts.len() < most && size < TRANSACTION_BYTES && !ended {
+            let more = read.recv();
+            over = more.is_err();
+            early.extend(more.into_iter().map(|read| (read.chunk, read)));
+            continue;
+        }
+        let facts = record.facts.len() as u64;
+        let records = [Arc::new(std::mem::replace(&mut record, fresh()))];
+        let given = clock::given()?;
+        progress.bad += bad.len() as u64;
+        let state = FileProgress { lines: progress.lines, bad: progress.bad_before + progress.bad, ended };
+        let noted = |tx: &Connection| note(tx, file, state, given.now);
+        let done = group::commit_with(conn, job.rules, &metrics, given, |_| Ok(&records), &[], noted)?;
+        let new: u64 = done.new.iter().sum();
+        progress.facts += new;
+        progress.repeats += (facts - new).saturating_sub(done.erased + done.set_aside);
+        progress.erased += done.erased;
+        size = 0;
+        if !tell(&progress, &bad) {
+            return Err(ImportError::Interrupted);
+        }
+        bad.clear();
+        if ended {
+            return Ok(progress);
+        }
+        let served = (job.served)();
+        most = most_of(served);
+        if served {
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// The facts of lines whose visitors are all there: evidence of somebody who never came would wait for nobody.
+fn known(conn: &Connection, facts: Vec<Placed>, bad: &mut Vec<BadLine>) -> Result<Vec<Placed>, StoreError> {
+    let mut known = Vec::with_capacity(facts.len());
+    for line in facts.chunk_by(|(one, _), (next, _)| one == next) {
+        let mut unknown = None;
+        let mut said = Vec::with_capacity(line.len());
+        for (number, Checked { tenant, fact }) in line {
+            match connections::said(conn, *tenant, vec![fact.clone()])? {
+                Ok(facts) => said.extend(facts.into_iter().map(|fact| (*number, Checked { tenant: *tenant, fact }))),
+                Err(visitor) => {
+                    let message = format!("the tenant's store does not have the visitor {visitor}");
+                    unknown = Some(BadLine { line: *number, code: "unknown_visitor", message });
+                }
+            }
+        }
+        match unknown {
+            Some(line) => bad.push(line),
+            None => known.extend(said),
+        }
+    }
+    Ok(known)
+}
+
+/// How far a file was read.
+#[derive(Debug, Clone, Copy, Default)]
+struct FileProgress {
+    /// Lines that need not be read again.
+    lines: u64,
+    /// How many of them were refused.
+    bad: u64,
+    /// Whether it was read to its end.
+    ended: bool,
+}
+
+/// How far a file was read. Of one that was read to its end and had lines refused all are read again: what was refused may be
+/// taken once its cause is mended. What went in counts once for as long as its FactIds are known; after that the file is over.
+fn done(conn: &Connection, file: &str, now: Millis) -> Result<FileProgress, StoreError> {
+    let read = "SELECT lines, ended, changed FROM imports WHERE file = ?1";
+    let found = conn.query_row(read, [file], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()?;
+    let Some((lines, state, changed)): Option<(i64, i64, i64)> = found else { return Ok(FileProgress::default()) };
+    let (lines, state) = (unsigned(lines), unsigned(state));
+    let done = FileProgress { lines, bad: state >> 1, ended: state & 1 > 0 };
+    let again = done.ended && done.bad > 0 && unsigned(changed).saturating_add(limits::FACT_AGE_MS) > now;
+    Ok(if again { FileProgress::default() } else { done })
+}
+
+/// `changed` stays what it was first: since then the oldest FactIds are known. `ended` has how many lines were refused above
+/// its lowest bit.
+fn note(
+    tx: &Connection,
+    file: &str,
+    FileProgress { lines, bad, ended }: FileProgress,
+    now: Millis,
+) -> Result<(), StoreError> {
+    const PUT: &str = "INSERT INTO imports (file, lines, changed, ended) VALUES (?1, ?2, ?3, ?4)
+        ON CONFLICT (file) DO UPDATE SET lines = excluded.lines, ended = excluded.ended";
+    let state = u64::from(ended) | bad << 1;
+    tx.prepare_cached(PUT)?.execute((file, signed(lines), signed(now), signed(state)))?;
+    Ok(())
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use causeway_shared::random::Random;
+
+    use crate::testing::{NOW, Origin, page, visitor};
+
+    #[test]
+    fn a_few_flipped_bits_of_a_parquet_file_end_with_an_error_at_most() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("people.parquet");
+        crate::maintenance::export::people(std::fs::File::create(&path).unwrap(), (0..50).map(|n| visitor(n % 5)))
+            .unwrap();
+        let lines = || {
+            let mut lines = 0;
+            let count = |chunk: Chunk| {
+                lines += chunk.lines;
+                lines <= 100
+            };
+            File::open(&path)?.chunks(0, count)?;
+            Ok::<_, FileError>(lines)
+        };
+        assert_eq!(lines().unwrap(), 50);
+        let (whole, mut random, mut refused) = (std::fs::read(&path).unwrap(), Random::new([7; 32]), 0);
+        for _ in 0..2_000 {
+            let mut bytes = whole.clone();
+            for _ in 0..3 {
+                let at = usize::from(u16::from_le_bytes(random.draw())) % bytes.len();
+                bytes[at] ^= 1 << (at % 8);
+            }
+            std::fs::write(&path, bytes).unwrap();
+            refused += usize::from(lines().is_err());
+        }
+        assert!(refused > 200, "{refused}");
+    }
+
+    #[test]
+    fn what_was_refused_is_taken_by_the_same_file_once_its_cause_is_mended_and_the_rest_counts_once() {
+        let mut origin = Origin::new();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("links.csv");
+        let line = |n: u32| format!("{},partner,p-{n},0.4,match\n", visitor(n));
+        std::fs::write(&path, format!("visitor,kind,value,weight,source\n{}{}", line(1), line(2))).unwrap();
+        origin.send("demo", &[page(visitor(1), 1, NOW)]);
+        let tenant = origin.tenant("demo").no;
+        let run = |origin: &mut Origin| {
+            let said = Said::cli(None, None);
+            let job = Job { rules: &origin.rules, tenant, kind: Kind::Links, workers: 1, said, served: &|| false };
+            let done = super::run(&mut origin.conn, &job, &path, |_, _| true).unwrap();
+            (done.facts, done.repeats, done.bad)
+        };
+        assert_eq!(run(&mut origin), (1, 0, 1));
+        assert_eq!(run(&mut origin), (0, 1, 1), "the visitor has not come yet");
+        origin.send("demo", &[page(visitor(2), 2, NOW)]);
+        assert_eq!(run(&mut origin), (1, 1, 0));
+        assert_eq!(run(&mut origin), (0, 0, 0), "all of it is in");
+        // Refused and then cut, it is read from its first line again once it was read to its end; not after its FactIds are gone.
+        let set = |origin: &Origin, ended: u8, changed: Millis| {
+            let set = "UPDATE imports SET lines = 2, ended = ?1, changed = ?2";
+            origin.conn.execute(set, (ended, signed(changed))).unwrap();
+        };
+        set(&origin, 2, clock::now());
+        assert_eq!(run(&mut origin), (0, 1, 0), "the rest");
+        assert_eq!(run(&mut origin), (0, 2, 0), "all of it, once more");
+        set(&origin, 3, clock::now() - limits::FACT_AGE_MS);
+        assert_eq!(run(&mut origin), (0, 1, 0));
+    }
+
+    #[test]
+    fn an_origin_that_serves_waits_for_no_long_transaction() {
+        let mut origin = Origin::new();
+        let folder = tempfile::tempdir().unwrap();
+        origin.send("demo", &(0..5).map(|v| page(visitor(v), 1, NOW)).collect::<Vec<_>>());
+        let tenant = origin.tenant("demo").no;
+        let mut run = |name: &str, served: &(dyn Fn() -> bool + Sync)| {
+            let path = folder.path().join("links.csv");
+            let mut text = String::from("visitor,kind,value,weight,source\n");
+            (0..40_000).for_each(|n| text.push_str(&format!("{},partner,{name}-{n},0.4,match\n", visitor(n % 5))));
+            std::fs::write(&path, text).unwrap();
+            let said = Said::cli(None, None);
+            let job = Job { rules: &origin.rules, tenant, kind: Kind::Links, workers: 2, said, served };
+            let (mut lines, mut each) = (0, Vec::new());
+            let done = super::run(&mut origin.conn, &job, &path, |told, _| {
+                each.push(told.lines - lines);
+                lines = told.lines;
+                true
+            });
+            assert_eq!(done.unwrap().lines, 40_001);
+            each
+        };
+        // No more than one chunk goes over the bound.
+        let each = run("p", &|| true);
+        assert!(each.iter().all(|lines| *lines < 15_000), "{each:?}");
+        // One that ends meanwhile is not waited for any more.
+        let first = AtomicBool::new(true);
+        let each = run("q", &|| first.swap(false, Ordering::Relaxed));
+        assert!(matches!(each[..], [some, more, ..] if some < 15_000 && more > 15_000), "{each:?}");
+    }
+
+    #[test]
+    fn a_cell_with_a_line_break_is_refused_and_not_cut() {
+        let mut origin = Origin::new();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("events.csv");
+        let (of, at) = (visitor(1), clock::now());
+        let text = format!("visitor,type,at_ms,name\n{of},track,{at},\"my\nevent\"\n{of},track,{at},\"a, b\"\n");
+        std::fs::write(&path, text).unwrap();
+        let (tenant, said) = (origin.tenant("demo").no, Said::cli(None, None));
+        let job = Job { rules: &origin.rules, tenant, kind: Kind::Events, workers: 1, said, served: &|| false };
+        let mut refused = Vec::new();
+        let done = super::run(&mut origin.conn, &job, &path, |_, bad| {
+            refused.extend(bad.iter().map(|bad| (bad.line, bad.message.contains("quote"))));
+            true
+        });
+        assert_eq!((done.unwrap().facts, refused), (1, vec![(2, true), (3, true)]));
+    }
+
+    #[test]
+    fn an_action_that_has_an_id_and_no_time_counts_once_whenever_it_comes() {
+        let mut origin = Origin::new();
+        let tenant = origin.tenant("demo").clone();
+        let head = b"visitor,type,action,insertion,id,ad,ad_group,campaign,advertiser";
+        let text = format!("{},action,impression,i-1,ev-1,4,3,2,1\n", visitor(1)).into_bytes();
+        let mut counted = Vec::new();
+        for day in 0..3 {
+            origin.now = NOW + day * 86_400_000;
+            let columns = rows::Columns::of(Kind::Events, file::Form::Csv, head).unwrap();
+            let reader = rows::Reader { tenant: &tenant, columns, file: format!("file {day}"), now: origin.now };
+            let chunk = file::Chunk { number: 0, first_line: 1, lines: 1, bytes: 0, text: text.clone() };
+            let (facts, bad) = reader.read(&chunk);
+            assert_eq!((facts.len(), bad.len()), (1, 0));
+            origin.admin("demo", &facts.into_iter().map(|(_, checked)| checked.fact).collect::<Vec<_>>());
+            counted.push(origin.profile("demo", visitor(1)).actions().len());
+        }
+        assert_eq!(counted, [1, 1, 1]);
+    }
+
+    #[test]
+    fn s2_07_an_interrupted_import_goes_on_where_it_was() {
+        let mut origin = Origin::new();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("many.csv");
+        // Some forty megabytes: five transactions.
+        let list: String = (0..1_000).map(|n| format!("{}:184104 ", n * 82)).collect();
+        let line = |n: u32| format!("{},{list}\n", visitor(n));
+        let text: String = std::iter::once("visitor,segments\n".to_owned()).chain((0..3_200).map(line)).collect();
+        std::fs::write(&path, text).unwrap();
+        let tenant = origin.tenant("demo").no;
+        let mut run = |most: u32| {
+            let said = Said::cli(None, None);
+            let job = Job { rules: &origin.rules, tenant, kind: Kind::Segments, workers: 2, said, served: &|| false };
+            let mut told = 0;
+            super::run(&mut origin.conn, &job, &path, |_, bad| {
+                assert!(bad.is_empty());
+                told += 1;
+                told < most
+            })
+        };
+        let lines = |conn: &Connection| conn.query_row("SELECT lines FROM imports", [], |row| row.get(0).map(unsigned));
+        assert!(matches!(run(2), Err(ImportError::Interrupted)));
+        assert!(matches!(run(1), Err(ImportError::Interrupted)));
+        let rest = run(u32::MAX).unwrap();
+        assert_eq!((rest.lines, rest.repeats), (3_201, 0));
+        assert!((1..3_200).contains(&rest.facts), "{}", rest.facts);
+        assert_eq!(run(u32::MAX).unwrap().facts, 0);
+        assert_eq!(lines(&origin.conn).unwrap(), 3_201);
+        let all = "SELECT count(*) FROM visitors";
+        assert_eq!(origin.conn.query_row(all, [], |row| row.get::<_, i64>(0)).unwrap(), 3_200);
+        assert_eq!(origin.profile("demo", visitor(3_199)).segments().len(), 1_000);
+    }
+}

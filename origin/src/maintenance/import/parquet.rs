@@ -1,0 +1,193 @@
+//! Rows of a Parquet file as lines of JSON: an object of the columns that have a value.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ::parquet::file::reader::{FileReader as _, SerializedFileReader};
+use ::parquet::record::reader::RowIter;
+use ::parquet::record::{Field, Row};
+use ::parquet::schema::types::{Type, TypePtr};
+use serde_json::{Map, Value};
+
+use super::parquet_columns::{is_json, is_readable, is_time_of_day, is_uuid, timestamp_per_ms};
+use crate::maintenance::export::parquet::guarded;
+
+/// A column in which a missing value says something: see [`super::rows`].
+const NULL_SAYS: &str = "expires_ms";
+/// Whole numbers up to this one (2^53) are exact as a double.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// The lines, as bytes to read.
+pub(super) struct Rows {
+    /// None after an error.
+    rows: Option<RowIter<'static>>,
+    schema: TypePtr,
+    line: io::Cursor<Vec<u8>>,
+    done: u64,
+    all: u64,
+    /// Of the file, and how many of them the rows so far come to.
+    bytes: u64,
+    read: Arc<AtomicU64>,
+}
+
+impl Rows {
+    /// Reads the file's end, which says what it holds.
+    pub(super) fn open(file: File, read: Arc<AtomicU64>) -> io::Result<Self> {
+        let bytes = file.metadata()?.len();
+        let open = || {
+            let reader = SerializedFileReader::new(file).map_err(|e| e.to_string())?;
+            let of = reader.metadata().file_metadata();
+            let (all, schema) = (u64::try_from(of.num_rows()).unwrap_or_default(), of.schema_descr().root_schema_ptr());
+            let rows = reader.into_iter().project(projection(&schema)?).map_err(|e| e.to_string())?;
+            Ok((rows, schema, all))
+        };
+        let (rows, schema, all) = guarded(open).map_err(io::Error::other)?;
+        let line = io::Cursor::new(Vec::new());
+        Ok(Self { rows: Some(rows), schema, line, done: 0, all, bytes, read })
+    }
+
+    /// The columns that the file has.
+    pub(super) fn schema(&self) -> TypePtr {
+        Arc::clone(&self.schema)
+    }
+}
+
+/// The columns that the reader of the format has values for; `None` for all of them.
+fn projection(schema: &Type) -> Result<Option<Type>, String> {
+    let (readable, others): (Vec<_>, Vec<_>) = schema.get_fields().iter().cloned().partition(|of| is_readable(of));
+    if others.is_empty() {
+        return Ok(None);
+    }
+    let of = Type::group_type_builder(schema.name()).with_fields(readable);
+    of.build().map(Some).map_err(|e| e.to_string())
+}
+
+impl Read for Rows {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let read = self.line.read(to)?;
+        if read > 0 || to.is_empty() {
+            return Ok(read);
+        }
+        let Some(mut rows) = self.rows.take() else { return Ok(0) };
+        let next = || rows.next().transpose().map_err(|e| e.to_string());
+        let Some(row) = guarded(next).map_err(io::Error::other)? else { return Ok(0) };
+        self.rows = Some(rows);
+        let mut line = serde_json::to_vec(&object(&row, &self.schema))?;
+        line.push(b'\n');
+        self.line = io::Cursor::new(line);
+        self.done += 1;
+        let share = u128::from(self.bytes) * u128::from(self.done) / u128::from(self.all.max(1));
+        self.read.store(u64::try_from(share).unwrap_or(self.bytes), Ordering::Relaxed);
+        self.line.read(to)
+    }
+}
+
+/// A row's columns that have a value. What JSON has no form for is `false`, which no column of ours takes: the line is refused
+/// where it is needed.
+fn object(row: &Row, schema: &Type) -> Value {
+    let there = row.get_column_iter().filter(|(name, field)| !matches!(field, Field::Null) || *name == NULL_SAYS);
+    let column = |(name, field): (&String, &Field)| {
+        let of = child(Some(schema), name);
+        let value = match field {
+            Field::Float(n) => whole(f64::from(*n)),
+            Field::Double(n) => whole(*n),
+            Field::Str(text) if of.is_some_and(is_json) => serde_json::from_str(text).ok(),
+            _ => None,
+        };
+        (name.clone(), value.or_else(|| value_of(field, of)).unwrap_or(Value::Bool(false)))
+    };
+    Value::Object(there.map(column).collect())
+}
+
+/// A double that is a whole number, as one.
+fn whole(n: f64) -> Option<Value> {
+    (n.fract() == 0.0 && n.abs() <= EXACT).then(|| (n as i64).into())
+}
+
+fn value_of(field: &Field, of: Option<&Type>) -> Option<Value> {
+    Some(match field {
+        Field::Null => Value::Null,
+        Field::Bool(is) => (*is).into(),
+        Field::Byte(n) => (*n).into(),
+        Field::Short(n) => (*n).into(),
+        Field::Int(n) => (*n).into(),
+        Field::Long(n) => match of.and_then(timestamp_per_ms) {
+            Some(per_ms) => n.div_euclid(per_ms).into(),
+            None if of.is_some_and(is_time_of_day) => return None,
+            None => (*n).into(),
+        },
+        Field::TimestampMillis(n) => (*n).into(),
+        Field::UByte(n) => (*n).into(),
+        Field::UShort(n) => (*n).into(),
+        Field::UInt(n) => (*n).into(),
+        Field::ULong(n) => (*n).into(),
+        // What is no number is missing there, as those write it who have no other word for that.
+        Field::Float(n) => (*n).into(),
+        Field::Double(n) => (*n).into(),
+        Field::Str(text) => text.as_str().into(),
+        Field::Bytes(bytes) if of.is_some_and(is_uuid) => uuid(bytes.data())?.into(),
+        // Text that nobody said is text.
+        Field::Bytes(bytes) => std::str::from_utf8(bytes.data()).ok()?.into(),
+        Field::TimestampMicros(n) => n.div_euclid(1_000).into(),
+        Field::Group(row) => {
+            members(row.get_column_iter().map(|(name, field)| (Some(name.as_str()), field, child(of, name))))?
+        }
+        Field::MapInternal(map) => {
+            let values = of.and_then(|of| of.get_fields().first()?.get_fields().get(1));
+            members(map.entries().iter().map(|(key, field)| (text(key), field, values.map(AsRef::as_ref))))?
+        }
+        Field::ListInternal(list) => {
+            let of = of.and_then(element);
+            list.elements().iter().map(|field| value_of(field, of)).collect::<Option<Vec<_>>>()?.into()
+        }
+        Field::Float16(_) | Field::Decimal(_) | Field::Date(_) | Field::TimeMillis(_) | Field::TimeMicros(_) => {
+            return None;
+        }
+    })
+}
+
+/// A UUID as text.
+fn uuid(bytes: &[u8]) -> Option<String> {
+    let bytes: [u8; 16] = bytes.try_into().ok()?;
+    let digits = format!("{:032x}", u128::from_be_bytes(bytes));
+    let part = |range: std::ops::Range<usize>| digits.get(range);
+    Some([part(0..8)?, part(8..12)?, part(12..16)?, part(16..20)?, part(20..32)?].join("-"))
+}
+
+fn text(key: &Field) -> Option<&str> {
+    match key {
+        Field::Str(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// The type of a struct's field.
+fn child<'t>(of: Option<&'t Type>, name: &str) -> Option<&'t Type> {
+    let of = of.filter(|of| of.is_group())?;
+    of.get_fields().iter().find(|field| field.name() == name).map(AsRef::as_ref)
+}
+
+/// The type of a list's elements: in between there is a group of its own, but of lists that are written as they once were.
+fn element(list: &Type) -> Option<&Type> {
+    if list.is_primitive() {
+        return Some(list);
+    }
+    let repeated = list.get_fields().first()?;
+    match repeated.is_group().then(|| repeated.get_fields()) {
+        Some([only]) if repeated.name() != "array" && !repeated.name().ends_with("_tuple") => Some(only),
+        _ => Some(repeated),
+    }
+}
+
+/// An object of what has a name and a value; `None` where anything of it has no form.
+fn members<'f>(all: impl Iterator<Item = (Option<&'f str>, &'f Field, Option<&'f Type>)>) -> Option<Value> {
+    let there = all.filter(|(_, field, _)| !matches!(field, Field::Null));
+    let member = |(name, field, of): (Option<&str>, _, _)| Some((name?.to_owned(), value_of(field, of)?));
+    there.map(member).collect::<Option<Map<_, _>>>().map(Value::Object)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests;

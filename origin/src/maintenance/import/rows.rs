@@ -1,0 +1,425 @@
+//! Lines become facts. What is wrong with one is said with its number, and its neighbours go in.
+
+use std::collections::BTreeMap;
+
+use causeway_shared::fact::{Fact, What};
+use causeway_shared::ids::{FactId, Millis, SessionId, VisitorId};
+use causeway_shared::limits;
+use causeway_shared::segments::{SegmentId, State};
+use causeway_shared::time::HourStamp;
+use serde::Deserialize;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use super::Kind;
+use super::cells::split;
+use super::event_line::EventLine;
+use super::file::{Chunk, Form};
+use crate::identity::connections::{self, Tie};
+use crate::ingest::intake::Checked;
+use crate::store::tenants::Known;
+use crate::views::segments::{self, Set, Write};
+
+/// A line that was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadLine {
+    /// Its number, from 1.
+    pub line: u64,
+    /// A stable name of the reason.
+    pub code: &'static str,
+    /// The reason in words.
+    pub message: String,
+}
+
+pub(super) type Refusal = (&'static str, String);
+
+pub(super) fn malformed(message: impl Into<String>) -> Refusal {
+    ("malformed", message.into())
+}
+
+/// How lines are read.
+#[derive(Debug)]
+pub enum Columns {
+    /// A JSON object a line.
+    Json(Kind),
+    /// The names of the columns, all of them known.
+    Csv(Kind, Vec<Column>),
+}
+
+/// A column of a CSV.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Column {
+    /// The visitor.
+    Visitor,
+    /// Another one, that it belongs with.
+    Other,
+    /// The kind of an alternate id.
+    Kind,
+    /// The raw id.
+    Value,
+    /// How sure a link is, over 0 and up to 1.
+    Weight,
+    /// Where it comes from.
+    Source,
+    /// One segment.
+    Segment,
+    /// When it expires; empty: the visitor is not in it.
+    ExpiresMs,
+    /// Segments between blanks, each as `id:hour` with the hour it expires, since 2019; `-id`: not in it.
+    Segments,
+    /// What kind of event.
+    Type,
+    /// The event's own id.
+    Id,
+    /// When it happened.
+    AtMs,
+    /// The session of a page.
+    Session,
+    /// A tracked event's name.
+    Name,
+    /// Its value.
+    ValueMicros,
+    /// The order that a purchase is of.
+    OrderId,
+    /// An action's verb.
+    Action,
+    /// Its insertion.
+    Insertion,
+    /// Its placement's type.
+    ViewType,
+    /// The ad.
+    Ad,
+    /// Its group.
+    AdGroup,
+    /// Its campaign.
+    Campaign,
+    /// Its advertiser.
+    Advertiser,
+}
+
+impl Columns {
+    fn kind(&self) -> Kind {
+        let (Self::Json(kind) | Self::Csv(kind, _)) = self;
+        *kind
+    }
+
+    /// The columns that a file has.
+    ///
+    /// # Errors
+    /// What is wrong with its first line.
+    pub fn of(kind: Kind, form: Form, header: &[u8]) -> Result<Self, String> {
+        if form == Form::Ndjson {
+            return Ok(Self::Json(kind));
+        }
+        let text = std::str::from_utf8(header).map_err(|_| "it is not UTF-8".to_owned())?;
+        let column = |name: &str| {
+            let known = serde_json::from_value(Value::from(name.trim().to_ascii_lowercase()));
+            known.map_err(|_| format!("there is no column `{}`", name.trim()))
+        };
+        let names = split(text.trim())?;
+        let columns: Vec<Column> = names.iter().map(|name| column(name)).collect::<Result<_, _>>()?;
+        let has = |wanted: &Column| columns.contains(wanted);
+        let twice =
+            (1..columns.len()).find(|at| columns.iter().take(*at).any(|column| columns.get(*at) == Some(column)));
+        if let Some(name) = twice.and_then(|at| names.get(at)) {
+            return Err(format!("the column `{name}` is there twice"));
+        }
+        let segments = has(&Column::Segments) || [Column::Segment, Column::ExpiresMs].iter().all(has);
+        match kind {
+            _ if !has(&Column::Visitor) => Err("a column `visitor` is needed".to_owned()),
+            Kind::Segments if !segments => Err("`segments`, or `segment` and `expires_ms`, are needed".to_owned()),
+            Kind::Events if !has(&Column::Type) => Err("a column `type` is needed".to_owned()),
+            Kind::Links if !has(&Column::Weight) || !has(&Column::Source) => {
+                Err("`weight` and `source` are needed".to_owned())
+            }
+            Kind::Links if !has(&Column::Other) && ![Column::Kind, Column::Value].iter().all(has) => {
+                Err("`other`, or `kind` and `value`, are needed".to_owned())
+            }
+            _ => Ok(Self::Csv(kind, columns)),
+        }
+    }
+}
+
+/// A fact, and the line that says it.
+pub type Placed = (u64, Checked);
+
+/// Reads the lines of one file.
+#[derive(Debug)]
+pub struct Reader<'a> {
+    /// Whose visitors.
+    pub tenant: &'a Known,
+    /// How lines are read.
+    pub columns: Columns,
+    /// What names the file.
+    pub file: String,
+    /// The time of this run.
+    pub now: Millis,
+}
+
+/// A line of segments as JSON: `set` and `remove`, or flat as in a CSV.
+#[derive(Deserialize)]
+struct SegmentsLine {
+    visitor: VisitorText,
+    #[serde(default)]
+    set: Option<Vec<Set>>,
+    #[serde(default)]
+    remove: Option<Vec<u32>>,
+    #[serde(default)]
+    segment: Option<u32>,
+    /// `null`: the visitor is not in the segment.
+    #[serde(default, deserialize_with = "present")]
+    expires_ms: Option<Option<Millis>>,
+    #[serde(default)]
+    segments: Option<String>,
+}
+
+/// A field that is there, with whatever value.
+fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Option<Millis>>, D::Error> {
+    Option::deserialize(from).map(Some)
+}
+
+impl SegmentsLine {
+    fn writes(self) -> Result<(VisitorId, Vec<(SegmentId, State)>), Refusal> {
+        let (mut set, mut remove) = (self.set.unwrap_or_default(), self.remove.unwrap_or_default());
+        if let Some(segment) = self.segment {
+            let expiry = self.expires_ms.ok_or_else(|| malformed("a `segment` has its `expires_ms`"))?;
+            match expiry {
+                Some(expires_ms) => set.push(Set { segment, expires_ms, attributes: BTreeMap::new() }),
+                None => remove.push(segment),
+            }
+        }
+        let listed = self.segments.iter().flat_map(|list| list.split_ascii_whitespace()).map(one_segment);
+        let listed = listed.collect::<Result<Vec<_>, _>>()?;
+        let mut writes = segments::writes(&Write { set, remove }).map_err(|e| (e.code(), e.to_string()))?;
+        writes.extend(listed);
+        Ok((self.visitor.id()?, writes))
+    }
+}
+
+/// A link, from either form.
+#[derive(Deserialize)]
+struct LinkLine {
+    visitor: VisitorText,
+    #[serde(flatten)]
+    tie: Tie,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(transparent)]
+pub(super) struct VisitorText(pub(super) String);
+
+impl VisitorText {
+    pub(super) fn id(&self) -> Result<VisitorId, Refusal> {
+        self.0.parse().map_err(|_| ("bad_id", "a visitor id is a UUID of version 7".to_owned()))
+    }
+}
+
+impl Reader<'_> {
+    /// The facts of a chunk's lines, and the lines that give none. Empty lines are passed over.
+    #[must_use]
+    pub fn read(&self, chunk: &Chunk) -> (Vec<Placed>, Vec<BadLine>) {
+        let (mut facts, mut bad) = (Vec::new(), Vec::new());
+        let lines = chunk.text.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+        for (line, text) in (chunk.first_line + 1..).zip(lines) {
+            if text.is_empty() {
+                continue;
+            }
+            match self.facts(line, text) {
+                Ok(of) => facts.extend(of.map(|fact| (line, Checked { tenant: self.tenant.no, fact }))),
+                Err((code, message)) => bad.push(BadLine { line, code, message }),
+            }
+        }
+        (facts, bad)
+    }
+
+    /// Of a link of two visitors, a fact of each.
+    fn facts(&self, line: u64, text: &[u8]) -> Result<impl Iterator<Item = Fact>, Refusal> {
+        if self.columns.kind() != Kind::Links {
+            return Ok([Some(self.fact(line, text)?), None].into_iter().flatten());
+        }
+        let link: LinkLine = match &self.columns {
+            Columns::Json(_) => serde_json::from_slice(text).map_err(|e| malformed(e.to_string()))?,
+            Columns::Csv(_, columns) => {
+                let text = std::str::from_utf8(text).map_err(|_| malformed("it is not UTF-8"))?;
+                link_cells(cells(columns, text)?)?
+            }
+        };
+        let refused = |e: connections::LinkError| (e.code(), e.to_string());
+        let of = connections::tie(self.tenant, link.visitor.id()?, &link.tie).map_err(refused)?;
+        let fact = |(visitor, what)| Fact {
+            position: 0,
+            id: self.line_id(visitor, line),
+            visitor,
+            received: self.now,
+            at: self.now,
+            what,
+        };
+        Ok(of.map(|of| of.map(fact)).into_iter().flatten())
+    }
+
+    fn fact(&self, line: u64, text: &[u8]) -> Result<Fact, Refusal> {
+        let json = |e: serde_json::Error| malformed(e.to_string());
+        let fact = match &self.columns {
+            Columns::Json(Kind::Segments) => {
+                let (visitor, writes) = serde_json::from_slice::<SegmentsLine>(text).map_err(json)?.writes()?;
+                self.segments(line, visitor, writes)
+            }
+            Columns::Json(_) => self.event(text, serde_json::from_slice(text).map_err(json)?)?,
+            Columns::Csv(kind, columns) => {
+                let text = std::str::from_utf8(text).map_err(|_| malformed("it is not UTF-8"))?;
+                if *kind == Kind::Segments {
+                    let (visitor, writes) = segments_cells(cells(columns, text)?)?;
+                    self.segments(line, visitor, writes)
+                } else {
+                    self.event(text.as_bytes(), event_cells(cells(columns, text)?)?)?
+                }
+            }
+        };
+        // Of two lines of one time about one thing the later one stands.
+        let fact = Fact { position: u32::try_from(line).unwrap_or(u32::MAX), ..fact };
+        fact.check(self.now).map_err(|e| (e.code(), e.to_string()))?;
+        Ok(fact)
+    }
+
+    fn segments(&self, line: u64, visitor: VisitorId, writes: Vec<(SegmentId, State)>) -> Fact {
+        let (id, at) = (self.line_id(visitor, line), self.now);
+        Fact { position: 0, id, visitor, received: at, at, what: What::Segments { writes } }
+    }
+
+    /// The same line of the same file is the same write.
+    fn line_id(&self, visitor: VisitorId, line: u64) -> FactId {
+        FactId::of_message(visitor, &format!("import {} {line}", self.file))
+    }
+
+    fn event(&self, text: &[u8], event: EventLine) -> Result<Fact, Refusal> {
+        let visitor = event.visitor.id()?;
+        let (at, received) = (event.at_ms.unwrap_or(self.now), self.now);
+        let order = event.order()?;
+        let id = match event.id.as_deref() {
+            _ if let Some(order) = order => FactId::of_order(visitor, order),
+            // The same line, in whatever file, is the same event.
+            None if event.at_ms.is_some() => FactId::of_message(visitor, &format!("import {}", hex(text))),
+            None => {
+                return Err(malformed("an event has an `id` or an `at_ms`, so that it is known when it comes again"));
+            }
+            Some(id) if (1..=limits::MESSAGE_ID_BYTES).contains(&id.len()) => {
+                FactId::of_event(visitor, &event.kind, event.name.as_deref().unwrap_or_default(), id)
+            }
+            Some(_) => return Err(("too_long", format!("an event's id has 1 to {} bytes", limits::MESSAGE_ID_BYTES))),
+        };
+        if event.kind == "action" {
+            let (verb, view_type) = event.words(&self.tenant.config)?;
+            let action = event.to_action(visitor, received, at, verb, view_type)?;
+            // Where the file does not say when, only its id knows it again on another day.
+            return Ok(if event.at_ms.is_some() { action } else { Fact { id, ..action } });
+        }
+        let what = match event.kind.as_str() {
+            "page" => What::Page { session: event.session.map_or_else(|| session(visitor, at), SessionId) },
+            "track" => event.into_track(order)?,
+            _ => return Err(("unknown_type", "the types are page, track and action".to_owned())),
+        };
+        Ok(Fact { position: 0, id, visitor, received, at, what })
+    }
+}
+
+/// What a text hashes to, as text.
+fn hex(text: &[u8]) -> String {
+    Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Pages within half an hour of the clock are one session where the file names none.
+fn session(visitor: VisitorId, at: Millis) -> SessionId {
+    let [a, b, c, d, ..] = *visitor.as_bytes();
+    SessionId::mint(at - at % limits::SESSION_IDLE_MS, [a, b, c, d])
+}
+
+type Cells<'t> = Vec<(Column, std::borrow::Cow<'t, str>)>;
+
+/// A line's cells with their columns, empty ones left out.
+fn cells<'t>(columns: &[Column], text: &'t str) -> Result<Cells<'t>, Refusal> {
+    let cells = split(text).map_err(malformed)?;
+    if cells.len() != columns.len() {
+        return Err(malformed(format!("{} cells where the first line names {}", cells.len(), columns.len())));
+    }
+    Ok(columns.iter().copied().zip(cells).filter(|(_, cell)| !cell.is_empty()).collect())
+}
+
+fn number<T: std::str::FromStr>(cell: &str, what: &str) -> Result<T, Refusal> {
+    cell.trim().parse().map_err(|_| malformed(format!("{what} is a whole number, not `{cell:.40}`")))
+}
+
+fn segments_cells(cells: Cells<'_>) -> Result<(VisitorId, Vec<(SegmentId, State)>), Refusal> {
+    let (mut visitor, mut segment, mut expiry, mut writes) = (VisitorText::default(), None, None, Vec::new());
+    for (column, cell) in cells {
+        match column {
+            Column::Visitor => visitor.0 = cell.into_owned(),
+            Column::Segment => segment = Some(SegmentId(number(&cell, "segment")?)),
+            Column::ExpiresMs => expiry = Some(number::<Millis>(&cell, "expires_ms")?),
+            Column::Segments => writes = cell.split_ascii_whitespace().map(one_segment).collect::<Result<_, _>>()?,
+            _ => {}
+        }
+    }
+    if let Some(id) = segment {
+        // As it is: one beyond 2100 is refused with its line.
+        let expiry_of = |ms: Millis| HourStamp::at(ms.saturating_add(3_599_999));
+        let held = |ms| State::Held { expiry: expiry_of(ms), attributes: Vec::new() };
+        writes.push((id, expiry.map_or(State::Removed, held)));
+    }
+    Ok((visitor.id()?, writes))
+}
+
+fn link_cells(cells: Cells<'_>) -> Result<LinkLine, Refusal> {
+    let (mut visitor, mut tie) = (VisitorText::default(), Tie::default());
+    for (column, cell) in cells {
+        match column {
+            Column::Visitor => visitor.0 = cell.into_owned(),
+            Column::Other => tie.other = Some(cell.into_owned()),
+            Column::Kind => tie.kind = Some(cell.into_owned()),
+            Column::Value => tie.value = Some(cell.into_owned()),
+            Column::Weight => {
+                let wrong = |_| malformed(format!("weight is a number, not `{cell:.40}`"));
+                tie.weight = Some(cell.trim().parse().map_err(wrong)?);
+            }
+            Column::Source => tie.source = Some(cell.into_owned()),
+            _ => {}
+        }
+    }
+    Ok(LinkLine { visitor, tie })
+}
+
+fn one_segment(text: &str) -> Result<(SegmentId, State), Refusal> {
+    if let Some(id) = text.strip_prefix('-') {
+        return Ok((SegmentId(number(id, "a segment")?), State::Removed));
+    }
+    let (id, hour) =
+        text.split_once(':').ok_or_else(|| malformed(format!("`{text:.40}` is not of the form id:hour")))?;
+    // As it is: one beyond 2100 is refused with its line.
+    let state = State::Held { expiry: HourStamp(number(hour, "an hour")?), attributes: Vec::new() };
+    Ok((SegmentId(number(id, "a segment")?), state))
+}
+
+fn event_cells(cells: Cells<'_>) -> Result<EventLine, Refusal> {
+    let mut event = EventLine::default();
+    for (column, cell) in cells {
+        match column {
+            Column::Visitor => event.visitor.0 = cell.into_owned(),
+            Column::Type => event.kind = cell.into_owned(),
+            Column::Id => event.id = Some(cell.into_owned()),
+            Column::AtMs => event.at_ms = Some(number(&cell, "at_ms")?),
+            Column::Session => event.session = Some(number(&cell, "session")?),
+            Column::Name => event.name = Some(cell.into_owned()),
+            Column::OrderId => event.order_id = Some(cell.into_owned()),
+            Column::ValueMicros => event.value_micros = Some(number(&cell, "value_micros")?),
+            Column::Action => event.action = Some(cell.into_owned()),
+            Column::Insertion => event.insertion = Some(cell.into_owned()),
+            Column::ViewType => event.view_type = Some(cell.into_owned()),
+            Column::Ad => event.ad = number(&cell, "ad")?,
+            Column::AdGroup => event.ad_group = number(&cell, "ad_group")?,
+            Column::Campaign => event.campaign = number(&cell, "campaign")?,
+            Column::Advertiser => event.advertiser = number(&cell, "advertiser")?,
+            _ => {}
+        }
+    }
+    Ok(event)
+}

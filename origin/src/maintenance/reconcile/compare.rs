@@ -1,0 +1,281 @@
+//! The people that evidence makes, against those that the store has.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use causeway_shared::ids::VisitorId;
+use causeway_shared::limits;
+use causeway_shared::person::{Decided, NONE, Reason, Weight};
+use rusqlite::Connection;
+
+use super::gather::At;
+use super::{Cause, Difference, Plan, Speaking};
+use crate::store::PersonNo;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::tenants::Tenants;
+use crate::store::visitor_at;
+
+/// Both sides, by the visitors' numbers.
+struct Sides<'a> {
+    visitors: &'a [At],
+    decided: Decided,
+    /// Of masters, how many visitors they have.
+    sizes: Vec<u32>,
+    /// People with more visitors than are looked at together, by their masters.
+    large: BTreeMap<u32, Large>,
+    /// Whose row each of theirs is.
+    homes: BTreeMap<u32, u32>,
+    found: Found,
+}
+
+/// A person of whom only the visitors that are wrong are looked at.
+#[derive(Debug, Clone, Copy, Default)]
+struct Large {
+    /// The row that most of its visitors are in, unless that is another large one's.
+    home: Option<u32>,
+    /// A visitor in it that holds its unique id; of no row, any.
+    speaker: Option<u32>,
+}
+
+/// A row of `people`.
+struct Stored {
+    person: i64,
+    tenant: TenantNo,
+    master: VisitorId,
+    devices: i64,
+    weight: Weight,
+}
+
+/// What is wrong with people: their masters' numbers, where to look, and why; and how many visitors the rows have where
+/// they are.
+type Found = BTreeMap<(u32, u32, Cause), usize>;
+
+/// How many people there should be, and what differs. `stored` is what the store says of evidence that does not link.
+pub(super) fn compare(
+    conn: &Connection,
+    tenants: &Tenants,
+    visitors: &[At],
+    mut decided: Decided,
+    stored: Vec<(u32, u32, Reason)>,
+) -> Result<Plan, StoreError> {
+    let flags = std::mem::take(&mut decided.flags);
+    let mut sizes = vec![0_u32; decided.masters.len()];
+    for master in &decided.masters {
+        sizes.iter_mut().skip(*master as usize).take(1).for_each(|size| *size += 1);
+    }
+    let mut sides =
+        Sides { visitors, decided, sizes, large: BTreeMap::new(), homes: BTreeMap::new(), found: Found::new() };
+    let mut of_row: Vec<(u32, u32)> = visitors.iter().map(|at| at.person).zip(0..).collect();
+    of_row.sort_unstable();
+    sides.find_large(tenants, &of_row);
+    sides.flags(flags, stored);
+    sides.weights();
+    let mut empty = Vec::new();
+    let mut groups = of_row.chunk_by(|one, next| one.0 == next.0).peekable();
+    each_row(conn, |row| {
+        while let Some(lost) = groups.next_if(|group| person(group) < row.person) {
+            sides.lost(lost);
+        }
+        match groups.next_if(|group| person(group) == row.person) {
+            Some(group) => sides.row(group, &row),
+            None if tenants.by_no(row.tenant).is_ok() => {
+                let Stored { person, tenant, master, .. } = row;
+                let row = Some(PersonNo(person));
+                let (cause, start) = (Cause::Empty, master);
+                empty.push(Difference {
+                    cause,
+                    tenant,
+                    master,
+                    visitors: 0,
+                    start,
+                    around: 0,
+                    is_too_large: false,
+                    row,
+                });
+            }
+            None => {}
+        }
+    })?;
+    groups.for_each(|lost| sides.lost(lost));
+    let people = sides.sizes.iter().filter(|size| **size > 0).count() as u64;
+    let differences = sides.found.iter().filter_map(|(what, there)| sides.difference(*what, *there)).chain(empty);
+    let differences: Vec<Difference> = differences.collect();
+    let wrong: BTreeSet<u32> = sides.found.keys().map(|(master, ..)| *master).collect();
+    let speakers = wrong.into_iter().filter_map(|master| sides.speaking(master)).collect();
+    Ok(Plan { people, differences, speakers, ..Plan::default() })
+}
+
+impl Sides<'_> {
+    fn master(&self, visitor: u32) -> u32 {
+        self.decided.masters.get(visitor as usize).copied().unwrap_or(visitor)
+    }
+
+    fn size(&self, master: u32) -> u32 {
+        self.sizes.get(master as usize).copied().unwrap_or(0)
+    }
+
+    fn tenant(&self, visitor: u32) -> Option<TenantNo> {
+        self.visitors.get(visitor as usize).map(At::tenant)
+    }
+
+    fn id(&self, visitor: u32) -> Option<VisitorId> {
+        self.visitors.get(visitor as usize).map(|at| at.visitor)
+    }
+
+    /// Gives the large people their rows: of two in one, the one with more visitors there.
+    fn find_large(&mut self, tenants: &Tenants, of_row: &[(u32, u32)]) {
+        let crowd = |master: u32| {
+            let known = tenants.by_no(self.tenant(master).unwrap_or(TenantNo(0)));
+            known.map_or(limits::CROWD, |known| known.config.largest_crowd())
+        };
+        let large = (0..).zip(&self.sizes).filter(|(master, size)| **size > 1 && **size > crowd(*master));
+        let mut large: BTreeMap<u32, Large> = large.map(|(master, _)| (master, Large::default())).collect();
+        if large.is_empty() {
+            return;
+        }
+        let mut votes = Vec::new();
+        for group in of_row.chunk_by(|one, next| one.0 == next.0) {
+            let mut there: BTreeMap<u32, u32> = BTreeMap::new();
+            for master in group.iter().map(|(_, visitor)| self.master(*visitor)).filter(|m| large.contains_key(m)) {
+                *there.entry(master).or_default() += 1;
+            }
+            votes.extend(group.first().into_iter().flat_map(|(row, _)| there.iter().map(|(m, n)| (*n, *m, *row))));
+        }
+        votes.sort_unstable_by(|one, next| next.cmp(one));
+        for (_, master, row) in votes {
+            if let Some(large) = large.get_mut(&master).filter(|large| large.home.is_none())
+                && !self.homes.contains_key(&row)
+            {
+                self.homes.insert(row, master);
+                large.home = Some(row);
+            }
+        }
+        for (visitor, at) in (0..).zip(self.visitors) {
+            let holds = self.decided.held.get(visitor as usize).is_some_and(|held| *held != NONE);
+            let of = large.get_mut(&self.master(visitor)).filter(|large| large.speaker.is_none());
+            if let Some(large) = of.filter(|large| holds && large.home.is_none_or(|row| row == at.person)) {
+                large.speaker = Some(visitor);
+            }
+        }
+        self.large = large;
+    }
+
+    /// Notes that something is wrong with a visitor's person.
+    fn wrong(&mut self, visitor: u32, cause: Cause, there: usize) {
+        let master = self.master(visitor);
+        let start = if self.large.contains_key(&master) { visitor } else { master };
+        let known = self.found.entry((master, start, cause)).or_default();
+        *known = there.max(*known);
+    }
+
+    /// Visitors of a row that is not there.
+    fn lost(&mut self, group: &[(u32, u32)]) {
+        self.all(group, Cause::NoRow);
+    }
+
+    /// The same is wrong with all people of whom visitors are in a row; of a large one that goes on as it, once.
+    fn all(&mut self, group: &[(u32, u32)], cause: Cause) {
+        for (row, visitor) in group {
+            let home = self.large.get(&self.master(*visitor)).filter(|large| large.home == Some(*row));
+            match home.map(|large| large.speaker) {
+                Some(speaker) if cause == Cause::NoRow => self.wrong(speaker.unwrap_or(*visitor), cause, group.len()),
+                Some(_) => {}
+                None => self.wrong(*visitor, cause, group.len()),
+            }
+        }
+    }
+
+    /// What is wrong with a row that has these visitors.
+    fn row(&mut self, group: &[(u32, u32)], row: &Stored) {
+        // Visitors lie in order: the first is the master, if these are one person.
+        let Some((number, first)) = group.first().copied() else { return };
+        let master = self.master(first);
+        if group.iter().any(|(_, visitor)| self.tenant(*visitor) != Some(row.tenant)) {
+            return self.all(group, Cause::NoRow);
+        }
+        let home_of = self.homes.get(&number).copied();
+        let large = home_of.and_then(|master| Some((master, *self.large.get(&master)?)));
+        if group.iter().any(|(_, visitor)| self.master(*visitor) != master) {
+            self.all(group, Cause::Together);
+            if large.is_none() {
+                // Its master and number can be nobody's.
+                return;
+            }
+        }
+        let at = large.map_or(first, |(master, large)| large.speaker.unwrap_or(master));
+        let is_apart = self.size(master) as usize != group.len();
+        if large.is_none() && is_apart && self.large.contains_key(&master) {
+            self.all(group, Cause::Apart);
+        } else if large.is_none() && is_apart {
+            self.wrong(at, Cause::Apart, group.len());
+        }
+        if self.id(first) != Some(row.master) {
+            self.wrong(at, Cause::Master, group.len());
+        }
+        if self.visitors.get(first as usize).is_some_and(|at| at.weight != row.weight) {
+            self.wrong(at, Cause::Weight, group.len());
+        }
+        if usize::try_from(row.devices) != Ok(group.len()) {
+            self.wrong(at, Cause::Devices, group.len());
+        }
+    }
+
+    /// Who belongs to its person more or less surely than the store says.
+    fn weights(&mut self) {
+        let weights = std::mem::take(&mut self.decided.weights);
+        let mut decided = weights.iter().peekable();
+        for (visitor, at) in (0..).zip(self.visitors) {
+            let unsure = decided.next_if(|(of, _)| *of == visitor);
+            if at.weight != unsure.map_or(Weight::LOGIN, |(_, weight)| *weight) {
+                self.wrong(visitor, Cause::Weight, 0);
+            }
+        }
+    }
+
+    /// Flags that only one side has.
+    fn flags(&mut self, decided: Vec<(u32, u32, Reason)>, stored: Vec<(u32, u32, Reason)>) {
+        let decided: BTreeSet<_> = decided.into_iter().collect();
+        let stored: BTreeSet<_> = stored.into_iter().collect();
+        for (visitor, ..) in decided.symmetric_difference(&stored) {
+            self.wrong(*visitor, Cause::Flag, 0);
+        }
+    }
+
+    fn difference(&self, (master, start, cause): (u32, u32, Cause), there: usize) -> Option<Difference> {
+        let (at, visitors) = (self.visitors.get(master as usize)?, self.size(master));
+        let large = self.large.get(&master);
+        let is_too_large =
+            large.is_some_and(|large| large.speaker.is_none()) && visitors as usize > limits::AROUND_VISITORS;
+        // Of a row that is large only those are looked at who leave it.
+        let there = u32::try_from(there).ok().filter(|there| *there <= limits::CROWD).unwrap_or(0);
+        let around = if large.is_some() { 1 } else { visitors.max(there) };
+        let (tenant, start) = (at.tenant(), self.id(start)?);
+        Some(Difference { cause, tenant, master: at.visitor, visitors, start, around, is_too_large, row: None })
+    }
+
+    fn speaking(&self, master: u32) -> Option<Speaking> {
+        let Large { home, speaker } = self.large.get(&master)?;
+        let at = self.visitors.get(master as usize)?;
+        let visitor = self.id((*speaker)?)?;
+        Some(Speaking { tenant: at.tenant(), master: at.visitor, visitor, keeps_row: home.is_some() })
+    }
+}
+
+fn person(group: &[(u32, u32)]) -> i64 {
+    group.first().map_or(i64::MAX, |(person, _)| i64::from(*person))
+}
+
+fn each_row(conn: &Connection, mut each: impl FnMut(Stored)) -> Result<(), StoreError> {
+    let mut statement = conn.prepare("SELECT person, tenant, master, devices, weight FROM people ORDER BY person")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        each(Stored {
+            person: row.get(0)?,
+            tenant: TenantNo(row.get(1)?),
+            master: visitor_at(row, 2)?,
+            devices: row.get(3)?,
+            weight: Weight(row.get(4)?),
+        });
+    }
+    Ok(())
+}

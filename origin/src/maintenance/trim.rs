@@ -1,0 +1,246 @@
+//! What is no longer needed goes (S2.4): expired segments and removals once no older fact can come, actions beyond their
+//! days, FactIds that nothing can repeat. For one visitor, or a few hundred at a time over all. Of ids their old [`lookups`].
+
+pub mod lookups;
+
+use std::collections::BTreeSet;
+
+use causeway_shared::ids::Millis;
+use causeway_shared::limits;
+use causeway_shared::segments::SegmentId;
+use causeway_shared::time::{DAY_MS, Day, HourStamp, Minute};
+use causeway_shared::wire::profile;
+use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
+use serde::{Deserialize, Serialize};
+
+use crate::campaigns::experiment;
+use crate::profiles::buckets;
+use crate::profiles::dedup::Seen;
+use crate::profiles::purchases;
+use crate::store::CheckedBytes;
+use crate::store::Counters;
+use crate::store::StoreError;
+use crate::store::signed;
+
+/// What went, so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Trimmed {
+    /// Visitors looked at.
+    pub visitors: u64,
+    /// Visitors of whom something went.
+    pub changed: u64,
+    /// Segments, removed ones among them.
+    pub segments: u64,
+    /// Actions.
+    pub actions: u64,
+    /// Lookups under keys that are no longer read.
+    #[serde(default)]
+    pub lookups: u64,
+    /// Names of attributes whose values went, after the names were taken back.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub names: u64,
+    /// Visitors that cannot be read: all others are trimmed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unreadable: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// Trims the visitors after a row, within a transaction, and gives the last of them, with those that have more FactIds to be
+/// forgotten than one transaction does; `None` behind the last of all.
+///
+/// # Errors
+/// [`StoreError`]; then nothing of the transaction may be kept.
+pub fn some(
+    tx: &Connection,
+    after: i64,
+    most: u32,
+    now: Millis,
+    trimmed: &mut Trimmed,
+) -> Result<Option<(i64, Vec<i64>)>, StoreError> {
+    let rows: Vec<i64> = {
+        let mut read = tx.prepare_cached("SELECT row FROM visitors WHERE row > ?1 ORDER BY row LIMIT ?2")?;
+        let rows = read.query_map((after, most), |row| row.get(0))?;
+        rows.collect::<Result<_, _>>()?
+    };
+    let (mut counters, mut unforgotten) = (Counters::load(tx)?, Vec::new());
+    for row in &rows {
+        tx.execute_batch("SAVEPOINT visitor")?;
+        match visitor(tx, &mut counters, *row, now, trimmed) {
+            Err(e @ (StoreError::Form(_) | StoreError::Corrupt { .. })) => {
+                tracing::error!(row, error = %crate::base::chain(&e), "a visitor cannot be read, and is not trimmed");
+                trimmed.unreadable += 1;
+                tx.execute_batch("ROLLBACK TO visitor")?;
+            }
+            done => done?,
+        }
+        tx.execute_batch("RELEASE visitor")?;
+        if Seen::forget(tx, *row, now)? {
+            unforgotten.push(*row);
+        }
+    }
+    counters.save(tx)?;
+    Ok(rows.last().map(|last| (*last, unforgotten)))
+}
+
+/// Forgets the further FactIds of visitors that brought very many in a day, each time in a transaction of its own, and with a
+/// `step` between them.
+///
+/// # Errors
+/// [`StoreError`], that of `step` too; then some are left for the next run.
+pub fn forget(
+    conn: &Connection,
+    visitors: &[i64],
+    now: Millis,
+    step: &dyn Fn() -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    for visitor in visitors {
+        while Seen::forget(conn, *visitor, now)? {
+            step()?;
+        }
+    }
+    Ok(())
+}
+
+/// Trims one visitor.
+///
+/// # Errors
+/// [`StoreError`]; then nothing was kept, or all but that some FactIds were not forgotten.
+pub fn one(conn: &mut Connection, row: i64, now: Millis) -> Result<Trimmed, StoreError> {
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let (mut counters, mut trimmed) = (Counters::load(&tx)?, Trimmed::default());
+    visitor(&tx, &mut counters, row, now, &mut trimmed)?;
+    counters.save(&tx)?;
+    tx.commit()?;
+    forget(conn, &[row], now, &|| Ok(()))?;
+    Ok(trimmed)
+}
+
+fn visitor(
+    tx: &Connection,
+    counters: &mut Counters,
+    row: i64,
+    now: Millis,
+    trimmed: &mut Trimmed,
+) -> Result<(), StoreError> {
+    const READ: &str = "SELECT segments, actions FROM visitors WHERE row = ?1";
+    // A new version, as what it says is another now; the KV gets it with the next news of the visitor.
+    const WRITE: &str = "UPDATE visitors SET segments = ?2, actions = ?3, version = ?4, restore = ?5 WHERE row = ?1";
+    let found = tx.prepare_cached(READ)?.query_row([row], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+    let Some((packed, had)): Option<(Vec<u8>, u32)> = found else { return Ok(()) };
+    trimmed.visitors += 1;
+    experiment::trim(tx, row, now.saturating_sub(limits::CONVERSION_DAYS * DAY_MS))?;
+    let before = Day(Minute::at(now).day().0.saturating_sub(limits::ACTION_DAYS - 1));
+    let actions = buckets::trim(tx, row, had, before)?;
+    purchases::trim(tx, row, before, now)?;
+    let mut segments = profile::segments(CheckedBytes::open(&packed)?)?;
+    let written = segments.len();
+    let siblings = siblings(tx, row, now)?;
+    if let Some(siblings) = &siblings {
+        segments.trim(now, siblings);
+    }
+    let gone = written - segments.len();
+    if gone == 0 && actions == had {
+        return Ok(());
+    }
+    let packed = if segments.is_empty() { Vec::new() } else { segments.pack() };
+    let version = counters.next_version();
+    tx.prepare_cached(WRITE)?.execute((
+        row,
+        CheckedBytes(packed),
+        actions,
+        signed(version.counter),
+        version.restore,
+    ))?;
+    trimmed.changed += 1;
+    trimmed.segments += gone as u64;
+    trimmed.actions += u64::from(had - actions);
+    Ok(())
+}
+
+/// Segments that the visitor's siblings are in; `None` where there are more of them than are looked at, or one cannot be read.
+/// What is over of one cannot stand again.
+fn siblings(tx: &Connection, row: i64, now: Millis) -> Result<Option<BTreeSet<SegmentId>>, StoreError> {
+    const READ: &str = "SELECT segments FROM visitors
+        WHERE person = (SELECT person FROM visitors WHERE row = ?1) AND row <> ?1 LIMIT ?2";
+    let mut statement = tx.prepare_cached(READ)?;
+    let mut rows = statement.query((row, signed(limits::SNAPSHOT_VISITORS as u64)))?;
+    let (mut ids, mut seen) = (BTreeSet::new(), 0);
+    while let Some(row) = rows.next()? {
+        let Ok(packed) = CheckedBytes::open_column(row.get_ref(0)?) else { return Ok(None) };
+        let live = HourStamp(HourStamp::at(now).0.saturating_add(1))..HourStamp(u32::MAX);
+        let Ok(segments) = profile::segments(packed) else { return Ok(None) };
+        ids.extend(segments.expiring(live).map(|(id, _)| id));
+        seen += 1;
+    }
+    Ok((seen < limits::SNAPSHOT_VISITORS).then_some(ids))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::testing::{NOW, Origin, fact, page, visitor};
+    use causeway_shared::fact::What;
+    use causeway_shared::segments::State;
+
+    #[test]
+    fn s2_04_what_is_over_of_two_linked_visitors_goes_from_both() {
+        let mut origin = Origin::new();
+        let over = State::held(HourStamp(HourStamp::at(NOW).0 + 24), []);
+        for v in [1, 2] {
+            let what = What::Segments { writes: vec![(SegmentId(7), over.clone())] };
+            let login = origin.login(visitor(v), 2, NOW, "ann");
+            origin.send("demo", &[page(visitor(v), 1, NOW), login, fact(visitor(v), 3, NOW, what)]);
+        }
+        let trimmed = [1, 2].map(|v| {
+            let row = origin.row("demo", visitor(v)).row.unwrap();
+            one(&mut origin.conn, row, NOW + 90 * DAY_MS).unwrap().segments
+        });
+        assert_eq!(trimmed, [1, 1]);
+    }
+
+    #[test]
+    fn s2_04_trimming_all_drops_what_is_over_and_brings_nothing_back() {
+        let mut origin = Origin::new();
+        let held = |expiry| State::held(HourStamp(expiry), []);
+        let hour = HourStamp::at(NOW).0;
+        let write =
+            |v, n, at, id, state| fact(visitor(v), n, at, What::Segments { writes: vec![(SegmentId(id), state)] });
+        let facts = [
+            page(visitor(1), 1, NOW - 3),
+            write(1, 2, NOW - 2, 7, held(hour + 9_000)),
+            write(2, 3, NOW - 1, 7, State::Removed),
+            write(2, 4, NOW - 1, 8, held(hour + 1)),
+            write(3, 5, NOW - 1, 7, State::Removed),
+            write(4, 8, NOW - 1, 9, held(hour + 9_000)),
+            write(4, 9, NOW - 1, 10, held(hour + 1)),
+            origin.login(visitor(1), 6, NOW, "ann"),
+            origin.login(visitor(2), 7, NOW, "ann"),
+        ];
+        origin.send("demo", &facts);
+        let person = |origin: &Origin| {
+            let maps = [1, 2].map(|v| origin.profile("demo", visitor(v)).segments().clone());
+            let [a, b] = maps;
+            a.join(b).newest(10)
+        };
+        assert_eq!(person(&origin), [SegmentId(8)]);
+        let run = |origin: &mut Origin, now| {
+            let (mut trimmed, mut row) = (Trimmed::default(), 0);
+            while let Some((last, _)) = some(&origin.conn, row, 2, now, &mut trimmed).unwrap() {
+                row = last;
+            }
+            trimmed
+        };
+        assert_eq!(run(&mut origin, NOW + DAY_MS), Trimmed { visitors: 4, ..Trimmed::default() });
+        let later = run(&mut origin, NOW + 90 * DAY_MS);
+        assert_eq!((later.visitors, later.changed, later.segments), (4, 3, 3), "the expired, and the lone removal");
+        let alone: Vec<SegmentId> = origin.profile("demo", visitor(4)).segments().ids().collect();
+        assert_eq!(alone, [SegmentId(9)], "it is good for long");
+        assert_eq!(person(&origin), [], "what a sibling removed stays removed");
+        assert_eq!(run(&mut origin, NOW + 90 * DAY_MS).changed, 0);
+    }
+}

@@ -1,0 +1,69 @@
+//! What a clock that ran ahead has noted, when it is set back: nobody would come upon it before its time.
+
+use causeway_shared::ids::Millis;
+use causeway_shared::limits;
+use rusqlite::Connection;
+
+use crate::kv::publish::CATALOGUE;
+use crate::kv::publish::LATE_MS;
+use crate::kv::publish::LEASE_MS;
+use crate::kv::publish::STEP_MS;
+use crate::outbox::fair_queue;
+use crate::outbox::unconfigured_tenants;
+use crate::store::StoreError;
+use crate::store::signed;
+
+/// Whether anything is due later than anything ever waits, whoever noted it: a job or a command may run beside. Read by
+/// the indices of what is due.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn is_ahead(
+    conn: &Connection,
+    now: Millis,
+    sibling_publish_ms: Millis,
+    kv_settled_ms: Millis,
+) -> Result<bool, StoreError> {
+    const READ: &str = "SELECT EXISTS (SELECT 1 FROM people WHERE siblings_due > ?1)
+        OR EXISTS (SELECT 1 FROM verifications WHERE answered IS NULL AND due > ?2)";
+    let after = |wait: Millis| signed(now.saturating_add(wait).saturating_add(STEP_MS));
+    let [late, siblings, settled] = [LATE_MS, sibling_publish_ms, kv_settled_ms].map(after);
+    let waits = conn.prepare_cached(READ)?.query_row((siblings, settled), |row| row.get(0))?;
+    Ok(waits || fair_queue::is_due_after(conn, late)?)
+}
+
+/// What is noted for later than anything ever waits was noted by a clock that was set back since: it is due now, and what was
+/// handed out is waited for once more, as nobody knows since when it is under way. Every row is looked at. An old version of
+/// a catalogue goes a day later; what waits for its tenant waits on.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn set_back(
+    conn: &Connection,
+    now: Millis,
+    sibling_publish_ms: Millis,
+    kv_settled_ms: Millis,
+) -> Result<(), StoreError> {
+    const OLD: &str = "kind = ?4 AND NOT EXISTS (SELECT 1 FROM catalogue_current c
+        WHERE c.tenant = outbox.tenant AND printf('%032X', c.version) = hex(subject))";
+    const OUTBOX: &str = "UPDATE outbox SET handed = iif(handed > ?1 + ?4, ?1, handed),
+            leased_until = iif(leased_until > ?3 + ?4, ?3, leased_until), late = iif(late > ?2 + ?4, ?2, late)
+        WHERE handed > ?1 + ?4 OR leased_until > ?3 + ?4 OR late > ?2 + ?4";
+    const REPLACED: &str = "UPDATE catalogues SET replaced = ?1 WHERE replaced > ?1 + ?2";
+    const CURRENT: &str = "UPDATE catalogue_current SET since = ?1 WHERE since > ?1 + ?2";
+    const COUNTED: &str = "UPDATE catalogue_codes SET conversion_until = ?1 WHERE conversion_until > ?1 + ?2";
+    const VERIFIED: &str = "UPDATE verifications SET due = min(due, ?1), leased_until = min(leased_until, ?1)
+        WHERE due > ?2 OR leased_until > ?2";
+    const PEOPLE: &str = "UPDATE people SET siblings_due = ?1 WHERE siblings_due > ?2";
+    let after = |wait: Millis| signed(now.saturating_add(wait));
+    let (step, kept) = (signed(STEP_MS), signed(limits::CATALOGUE_KEEP_MS));
+    let due = format!("UPDATE outbox SET due = ?1 + iif({OLD}, ?5, 0) WHERE due > ?2 + iif({OLD}, ?5, 0) AND due < ?3");
+    conn.execute(&due, [signed(now), after(LATE_MS + STEP_MS), unconfigured_tenants::NEVER, CATALOGUE.into(), kept])?;
+    conn.execute(OUTBOX, [signed(now), after(LATE_MS), after(LEASE_MS), step])?;
+    for catalogues in [REPLACED, CURRENT, COUNTED] {
+        conn.execute(catalogues, [signed(now), step])?;
+    }
+    conn.execute(PEOPLE, [signed(now), after(sibling_publish_ms + STEP_MS)])?;
+    conn.execute(VERIFIED, [signed(now), after(kv_settled_ms + STEP_MS)])?;
+    Ok(())
+}

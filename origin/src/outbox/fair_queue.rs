@@ -1,0 +1,298 @@
+//! Whose turn it is: rank by rank, and within each its tenants in turn, so that nobody waits behind what is new of another.
+
+use std::collections::VecDeque;
+
+use causeway_shared::ids::Millis;
+use causeway_shared::planted::{self, PlantedBug};
+use rusqlite::{Connection, OptionalExtension as _};
+
+use crate::kv::publish::CATALOGUE;
+use crate::kv::publish::KEY_PAUSE_MS;
+use crate::kv::publish::Subject;
+use crate::kv::publish::put_off;
+use crate::outbox::unconfigured_tenants;
+use crate::pipeline::group::Group;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::signed;
+use crate::store::unsigned;
+
+/// Waiting keys are counted up to here.
+const COUNTED: u64 = 10_000;
+/// One in so many keys of a hand-out is of a lower rank, however much is due of those above.
+const LOWER_PART: usize = 10;
+
+/// How urgent a row of the outbox is, as its column has it: the most urgent first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[repr(u8)]
+pub enum Rank {
+    /// What every request of a tenant goes by, as catalogues and steering.
+    OfTenant = 0,
+    /// What may name who left, or is erased.
+    Leaving = 1,
+    /// What was seen, and who logged in.
+    #[default]
+    News = 2,
+    /// What jobs, imports and restores have written anew.
+    Bulk = 3,
+}
+
+impl Rank {
+    const ALL: [Self; 4] = [Self::OfTenant, Self::Leaving, Self::News, Self::Bulk];
+
+    /// As its column says.
+    pub(crate) fn of_column(rank: u8) -> Self {
+        Self::ALL.get(usize::from(rank)).copied().unwrap_or_default()
+    }
+
+    /// That of a row of such a kind, put in with this one.
+    pub(crate) fn of(self, kind: u16) -> Self {
+        if kind > u8::MAX.into() { Self::OfTenant } else { self }
+    }
+}
+
+/// A row that is due.
+pub(crate) struct Due {
+    pub(crate) row: i64,
+    pub(crate) tenant: TenantNo,
+    pub(crate) subject: Subject,
+    pub(crate) due: Millis,
+}
+
+/// Who has rows of a rank that are not settled.
+fn tenants(conn: &Connection, rank: Rank) -> Result<Vec<TenantNo>, StoreError> {
+    // One step of the index a tenant, however many rows each has.
+    const NEXT: &str =
+        "SELECT tenant FROM outbox WHERE due IS NOT NULL AND rank = ?1 AND tenant > ?2 ORDER BY tenant LIMIT 1";
+    let mut statement = conn.prepare_cached(NEXT)?;
+    let (mut all, mut after) = (Vec::new(), i64::MIN);
+    while let Some(tenant) = statement.query_row((rank as u8, after), |row| row.get(0)).optional()? {
+        all.push(TenantNo(tenant));
+        after = tenant;
+    }
+    Ok(all)
+}
+
+/// Each tenant's part of each rank that is not settled.
+fn parts(conn: &Connection) -> Result<Vec<(u8, i64)>, StoreError> {
+    let mut all = Vec::new();
+    for rank in Rank::ALL {
+        all.extend(tenants(conn, rank)?.into_iter().map(|tenant| (rank as u8, tenant.0)));
+    }
+    Ok(all)
+}
+
+/// Up to `wanted` keys that are due, of configured tenants alone: what comes due of another waits from now on, and takes
+/// nobody's place.
+pub(crate) fn due(group: &mut Group<'_>, wanted: usize) -> Result<Vec<Due>, StoreError> {
+    loop {
+        let all = ranked(group, wanted)?;
+        let is_known = |due: &Due| group.rules.tenants.by_no(due.tenant).is_ok();
+        let (known, absent): (Vec<_>, Vec<_>) = all.into_iter().partition(is_known);
+        if absent.is_empty() {
+            return Ok(known);
+        }
+        for due in absent {
+            put_off(group, &due, unconfigured_tenants::NEVER)?;
+        }
+    }
+}
+
+/// What is due, the most urgent first; of each lower rank a part all the same.
+fn ranked(group: &mut Group<'_>, wanted: usize) -> Result<Vec<Due>, StoreError> {
+    let mut all = Vec::new();
+    let mut ranks =
+        Rank::ALL.into_iter().map(|rank| in_turn(group, rank, wanted)).collect::<Result<VecDeque<_>, _>>()?;
+    while let Some(mut of_rank) = ranks.pop_front() {
+        let lower: usize = ranks.iter().map(|of_rank| of_rank.len().min(wanted / LOWER_PART)).sum();
+        of_rank.truncate(wanted - all.len() - lower);
+        all.append(&mut of_rank);
+    }
+    Ok(all)
+}
+
+/// Up to `wanted` rows of a rank that are due: of each tenant as many, as long as it has them. Who begins is drawn, as there may be
+/// more tenants than rows are wanted.
+fn in_turn(group: &mut Group<'_>, rank: Rank, wanted: usize) -> Result<Vec<Due>, StoreError> {
+    const NEXT: &str = "SELECT row, kind, subject, due FROM outbox WHERE rank = ?1 AND tenant = ?2 AND due <= ?3
+        AND leased_until <= ?3 AND handed <= ?4 ORDER BY due, kind, row LIMIT ?5 OFFSET ?6";
+    const LEASED: &str = "SELECT row, kind, subject, due FROM outbox WHERE rank = ?1 AND tenant = ?2 AND due <= ?3
+        AND handed <= ?4 ORDER BY due, kind, row LIMIT ?5 OFFSET ?6";
+    let next = if planted::is_active(PlantedBug::HandOutWhatIsLeased) { LEASED } else { NEXT };
+    let mut tenants = tenants(group.tx, rank)?;
+    if tenants.len() > 1 {
+        let first = u64::from_le_bytes(group.random.draw()) % tenants.len() as u64;
+        tenants.rotate_left(usize::try_from(first).unwrap_or_default());
+    }
+    let pause_over = signed(group.now.saturating_sub(KEY_PAUSE_MS));
+    let mut statement = group.tx.prepare_cached(next)?;
+    let mut read = |tenant: TenantNo, most: usize, after: usize| -> Result<Vec<Due>, StoreError> {
+        let place = (rank as u8, tenant.0, signed(group.now), pause_over, signed(most as u64), signed(after as u64));
+        let rows = statement.query_map(place, |row| {
+            let subject = Subject::of_columns(row.get(1)?, row, 2)?;
+            Ok(Due { row: row.get(0)?, tenant, subject, due: unsigned(row.get(3)?) })
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    };
+    let (mut all, mut turns) = (Vec::new(), tenants.into_iter().map(|tenant| (tenant, 0)).collect::<VecDeque<_>>());
+    // What one leaves goes to those who have more, as much to each.
+    while all.len() < wanted && !turns.is_empty() {
+        for left in (1..=turns.len()).rev() {
+            let Some((tenant, had)) = turns.pop_front() else { break };
+            let share = (wanted - all.len()).div_ceil(left);
+            let rows = if share > 0 { read(tenant, share, had)? } else { Vec::new() };
+            turns.extend((rows.len() == share).then_some((tenant, had + share)));
+            all.extend(rows);
+        }
+    }
+    Ok(all)
+}
+
+/// How many keys are due and not leased, people whose siblings are due among them; counted to a bound.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn pending(group: &Group<'_>) -> Result<u64, StoreError> {
+    const PEOPLE: &str = "SELECT (SELECT count(*) FROM (SELECT 1 FROM people WHERE siblings_due <= ?1 LIMIT ?2))
+      + (SELECT count(*) FROM (SELECT 1 FROM sweeps LIMIT ?2))";
+    const KEYS: &str = "SELECT count(*) FROM (SELECT 1 FROM outbox
+        WHERE rank = ?1 AND tenant = ?2 AND due <= ?3 AND leased_until <= ?3 LIMIT ?4)";
+    let now = signed(group.now);
+    let mut statement = group.tx.prepare_cached(PEOPLE)?;
+    let people = statement.query_row((now, signed(COUNTED)), |row| row.get(0).map(unsigned))?;
+    let mut statement = group.tx.prepare_cached(KEYS)?;
+    let mut keys = 0;
+    for (rank, tenant) in parts(group.tx)? {
+        if keys < COUNTED {
+            let place = (rank, tenant, now, signed(COUNTED));
+            keys += statement.query_row(place, |row| row.get(0).map(unsigned))?;
+        }
+    }
+    Ok(keys.min(COUNTED) + people)
+}
+
+/// How many keys wait for a write, counted up to a bound, and since when the oldest of them is due; not those that wait for
+/// their tenant.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn depth(conn: &Connection) -> Result<(u64, Option<Millis>), StoreError> {
+    const KEYS: &str = "SELECT count(*), min(due) FROM (SELECT due FROM outbox
+        WHERE rank = ?1 AND tenant = ?2 AND due < ?3 ORDER BY due LIMIT ?4)";
+    let mut statement = conn.prepare_cached(KEYS)?;
+    let (mut keys, mut oldest) = (0, None);
+    for (rank, tenant) in parts(conn)? {
+        // One at least, for how old it is.
+        let place = (rank, tenant, unconfigured_tenants::NEVER, signed((COUNTED - keys).max(1)));
+        let read = |row: &rusqlite::Row<'_>| Ok((row.get(0).map(unsigned)?, row.get::<_, Option<i64>>(1)?));
+        let (count, first) = statement.query_row(place, read)?;
+        keys = COUNTED.min(keys + count);
+        oldest = oldest.into_iter().chain(first.map(unsigned)).min();
+    }
+    Ok((keys, oldest))
+}
+
+/// Whether a row is due after a time, of another kind than a catalogue that is no longer current; what waits for its tenant is not.
+pub(super) fn is_due_after(conn: &Connection, after: i64) -> Result<bool, StoreError> {
+    const READ: &str = "SELECT EXISTS (SELECT 1 FROM outbox
+        WHERE rank = ?1 AND tenant = ?2 AND due > ?3 AND due < ?4 AND (kind <> ?5 OR EXISTS (SELECT 1 FROM catalogue_current c
+            WHERE c.tenant = outbox.tenant AND printf('%032X', c.version) = hex(subject))))";
+    let mut statement = conn.prepare_cached(READ)?;
+    for (rank, tenant) in parts(conn)? {
+        if statement.query_row((rank, tenant, after, unconfigured_tenants::NEVER, CATALOGUE), |row| row.get(0))? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use causeway_shared::fact::Scope;
+    use causeway_shared::ids::KindCode;
+
+    use crate::kv::publish::KEY_PAUSE_MS;
+    use crate::privacy::erase::Whom;
+    use crate::testing::{NOW, Origin, page, visitor, withdrawal};
+
+    /// A page of each of so many visitors.
+    fn flood(origin: &mut Origin, tenant: &str, first: u32, visitors: u32) {
+        let pages: Vec<_> = (first..first + visitors).map(|v| page(visitor(v), 1, NOW)).collect();
+        origin.send(tenant, &pages);
+    }
+
+    fn handed(origin: &mut Origin, wanted: u16) -> Vec<String> {
+        let writes = origin.drain(wanted);
+        origin.acknowledge(&writes);
+        writes.into_iter().map(|write| write.key).collect()
+    }
+
+    fn of(tenant: &str, keys: &[String]) -> usize {
+        keys.iter().filter(|key| key.starts_with(&format!("v:{tenant}:"))).count()
+    }
+
+    #[test]
+    fn what_is_new_of_a_tenant_waits_behind_no_flood_of_another() {
+        let mut origin = Origin::new();
+        flood(&mut origin, "demo", 0, 1_000);
+        origin.now += 60_000;
+        flood(&mut origin, "other", 5_000, 80);
+        let handed_100 = |origin: &mut Origin| {
+            let keys = handed(origin, 100);
+            (of("demo", &keys), of("other", &keys))
+        };
+        assert_eq!([(); 3].map(|()| handed_100(&mut origin)), [(50, 50), (70, 30), (100, 0)]);
+        // Whoever begins: what one leaves goes to the other.
+        for n in 1..7 {
+            flood(&mut origin, "other", 5_000 + 100 * n, 10);
+            assert_eq!(handed_100(&mut origin), (90, 10));
+        }
+        // Of fewer keys than there are tenants, too.
+        flood(&mut origin, "other", 6_000, 8);
+        let until = (1..).find(|_| of("other", &handed(&mut origin, 1)) == 1).unwrap();
+        assert!(until < 100, "{until} keys of the other tenant came first");
+    }
+
+    #[test]
+    fn what_many_tenants_leave_goes_to_all_who_have_more_alike() {
+        let mut origin = Origin::new();
+        origin.beside(20);
+        flood(&mut origin, "demo", 0, 500);
+        flood(&mut origin, "other", 1_000, 500);
+        for round in 0..4 {
+            (0..20).for_each(|n| flood(&mut origin, &format!("t{n}"), 2_000 + round, 1));
+            let keys = handed(&mut origin, 100);
+            assert_eq!((keys.len(), of("demo", &keys), of("other", &keys)), (100, 40, 40));
+        }
+    }
+
+    #[test]
+    fn field_17_who_leaves_waits_behind_nobodys_news_which_go_on_all_the_same() {
+        let (mut origin, mut kv) = (Origin::new(), BTreeMap::new());
+        let logins = [1, 2].map(|v| origin.login(visitor(v), 1, NOW, "ann"));
+        origin.send("demo", &[&logins[..], &[page(visitor(3), 1, NOW)]].concat());
+        origin.settle(&mut kv);
+        flood(&mut origin, "demo", 1_000, 1_000);
+        origin.now += 60_000;
+        let id = origin.id("demo", KindCode(1), "ann");
+        origin.admin("demo", &[Whom::Id(KindCode(1), vec![id.hash]).fact(Scope::Person, origin.now, [9; 16])]);
+        origin.send("demo", &[withdrawal(visitor(3), origin.now)]);
+        let keys = handed(&mut origin, 100);
+        let gone: Vec<_> = (1..=3).map(|v| format!("v:demo:{}", visitor(v))).collect();
+        let missing: Vec<_> = gone.iter().filter(|key| !keys.contains(key)).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+        assert!(keys.iter().any(|key| key.starts_with("a:demo:")));
+        assert_eq!(keys.len(), 100);
+
+        // Of very many who leave, as news go on in a part of what is handed out.
+        origin.now += KEY_PAUSE_MS;
+        let leave: Vec<_> = (1_500..1_800).map(|v| withdrawal(visitor(v), origin.now)).collect();
+        origin.send("demo", &leave);
+        let keys = handed(&mut origin, 100);
+        let leaving = (1_500..1_800).filter(|v| keys.contains(&format!("v:demo:{}", visitor(*v)))).count();
+        assert_eq!((keys.len(), leaving), (100, 90));
+    }
+}

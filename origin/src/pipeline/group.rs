@@ -1,0 +1,385 @@
+//! One transaction of the store, over records of the log and calls of the outbox: fold → link → publish.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use causeway_shared::ids::{Epoch, Millis, Version};
+use causeway_shared::planted::{self, PlantedBug};
+use causeway_shared::random::Random;
+use causeway_shared::segments::SegmentId;
+use causeway_shared::wire::sync::{Publish, Verify};
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+
+use crate::audience;
+use crate::audience::materialized;
+use crate::base::config::Config;
+use crate::base::metrics::{Counter, Metrics};
+use crate::campaigns::catalogue;
+use crate::campaigns::catalogue::{Budgets, Counted, Experiments};
+use crate::campaigns::experiment;
+use crate::campaigns::steering;
+use crate::identity::link;
+use crate::ingest::intake::{Outbox, Record};
+use crate::jobs::tasks::retention;
+use crate::kv::publish;
+use crate::kv::publish::Rank;
+use crate::kv::verify;
+use crate::privacy::audit;
+use crate::privacy::journal::Journal;
+use crate::profiles::fold;
+use crate::profiles::quarantine;
+use crate::store::Counters;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::names::Names;
+use crate::store::names::events::EventNames;
+use crate::store::tenants::Tenants;
+
+/// What all groups of one process have in common.
+#[derive(Debug)]
+pub struct Rules {
+    /// The tenants served.
+    pub tenants: Tenants,
+    /// How long a person's siblings wait for news of one another.
+    pub sibling_publish_ms: Millis,
+    /// Until every location of the edge shows what the KV took, in milliseconds.
+    pub kv_settled_ms: Millis,
+    /// What was erased, outside the store.
+    pub journal: Journal,
+}
+
+impl Rules {
+    /// As a configuration says.
+    #[must_use]
+    pub fn of(config: &Config, tenants: Tenants, journal: Journal) -> Self {
+        let Config { sibling_publish_ms, kv_settled_ms, .. } = *config;
+        Self { tenants, sibling_publish_ms, kv_settled_ms, journal }
+    }
+}
+
+/// What a transaction does not find by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Given {
+    /// The time of all that it does.
+    pub now: Millis,
+    /// The seed of its random bits, never given to another.
+    pub random: [u8; 32],
+}
+
+/// The transaction under way, and what its steps need.
+#[derive(Debug)]
+pub struct Group<'a> {
+    /// The transaction.
+    pub tx: &'a Transaction<'a>,
+    /// What all groups have in common.
+    pub rules: &'a Rules,
+    /// What is counted. Only things that stay true should the transaction fail are counted within it.
+    pub metrics: &'a Metrics,
+    /// The time of the whole group.
+    pub now: Millis,
+    /// Its random bits.
+    pub random: Random,
+    /// Names of attributes that its facts use.
+    pub names: Names,
+    /// Names of events that its facts use.
+    pub event_names: EventNames,
+    /// What is tested, by the current catalogues.
+    pub experiments: Experiments,
+    /// What counts as conversions.
+    pub counted: Counted,
+    /// What campaigns may spend, by the current catalogues.
+    pub budgets: Budgets,
+    /// Tenants of whose current catalogue a stored part cannot be read: their facts are set aside until it can.
+    pub held: BTreeSet<TenantNo>,
+    /// Segments that audiences fill, by tenant: pages cannot write them.
+    materialised: BTreeMap<TenantNo, BTreeSet<SegmentId>>,
+    /// How urgent the keys are that it puts in the outbox.
+    pub rank: Rank,
+    /// Ids that were one too many for their visitor; as below for the metrics, once the transaction is durable.
+    pub ids_over: Counter,
+    /// People that are too large to be linked at once.
+    pub people_too_large: Counter,
+    counters: Counters,
+}
+
+impl<'a> Group<'a> {
+    fn new(tx: &'a Transaction<'a>, rules: &'a Rules, metrics: &'a Metrics, given: Given) -> Result<Self, StoreError> {
+        let Given { now, random } = given;
+        let (experiments, budgets) = (catalogue::experiments(tx)?, catalogue::budgets(tx)?);
+        let counted = catalogue::counted(tx, &experiments, now)?;
+        let held: BTreeSet<_> = experiments.unreadable().union(budgets.unreadable()).copied().collect();
+        report_held(metrics, rules, &held);
+        let (random, names, counters) = (Random::new(random), Names::default(), Counters::load(tx)?);
+        let (ids_over, people_too_large, rank) = Default::default();
+        Ok(Self {
+            tx,
+            rules,
+            metrics,
+            now,
+            random,
+            names,
+            event_names: EventNames::default(),
+            experiments,
+            counted,
+            budgets,
+            held,
+            materialised: materialized::segments(tx)?,
+            rank,
+            ids_over,
+            people_too_large,
+            counters,
+        })
+    }
+
+    /// The segments of a tenant that audiences fill.
+    #[must_use]
+    pub fn materialised_of(&self, tenant: TenantNo) -> &BTreeSet<SegmentId> {
+        static NONE: BTreeSet<SegmentId> = BTreeSet::new();
+        self.materialised.get(&tenant).unwrap_or(&NONE)
+    }
+
+    /// A version that was never issued.
+    pub fn next_version(&mut self) -> Version {
+        self.counters.next_version()
+    }
+
+    /// The version issued last.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.counters.version()
+    }
+
+    /// An epoch that was never issued.
+    pub fn next_epoch(&mut self) -> Epoch {
+        self.counters.next_epoch()
+    }
+}
+
+/// Says which tenants are held up, once for each change of their number.
+fn report_held(metrics: &Metrics, rules: &Rules, held: &BTreeSet<TenantNo>) {
+    let number = held.len() as u64;
+    if metrics.held_tenants.get() != number {
+        metrics.held_tenants.set(number);
+        for known in rules.tenants.iter().filter(|known| held.contains(&known.no)) {
+            let tenant = &known.config.name;
+            tracing::error!(tenant, "the stored catalogue of a tenant cannot be read: its facts are set aside");
+        }
+    }
+}
+
+/// What a call of the outbox is handed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Handed {
+    /// Keys to write.
+    pub publish: Vec<Publish>,
+    /// Keys to read back.
+    pub verify: Vec<Verify>,
+}
+
+/// What a transaction came to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Done {
+    /// Facts of each record that were never counted before.
+    pub new: Vec<u64>,
+    /// Facts refused because their visitor is erased.
+    pub erased: u64,
+    /// Facts that wait, as their visitor's row cannot be read.
+    pub set_aside: u64,
+    /// Attributes refused, by the code of the reason.
+    pub refused: Vec<&'static str>,
+    /// What each call of the outbox is handed.
+    pub handed: Vec<Handed>,
+    /// Outbox entries that are due and not leased, up to a bound, and keys to read back.
+    pub pending: u64,
+    /// The catalogue that was put in force last.
+    pub catalogue: Option<String>,
+}
+
+/// Folds the records into the store and serves the calls, durably. A record that is there already changes nothing.
+///
+/// # Errors
+/// [`StoreError`]; then nothing at all was kept.
+pub fn commit(
+    conn: &mut Connection,
+    rules: &Rules,
+    metrics: &Metrics,
+    given: Given,
+    records: &[impl AsRef<Record>],
+    calls: &[Outbox],
+) -> Result<Done, StoreError> {
+    commit_with(conn, rules, metrics, given, |_| Ok(records), calls, |_| Ok(()))
+}
+
+/// The same of records that are made within the transaction, with something more in it.
+///
+/// # Errors
+/// [`StoreError`]; then nothing at all was kept.
+pub fn commit_with<T: AsRef<[R]>, R: AsRef<Record>>(
+    conn: &mut Connection,
+    rules: &Rules,
+    metrics: &Metrics,
+    given: Given,
+    records: impl FnOnce(&Connection) -> Result<T, StoreError>,
+    calls: &[Outbox],
+    more: impl FnOnce(&Connection) -> Result<(), StoreError>,
+) -> Result<Done, StoreError> {
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let done = records(&tx).and_then(|records| committed(tx, rules, metrics, given, records.as_ref(), calls, more));
+    if let Err(StoreError::Visitor { row, source }) = &done {
+        quarantine::note(conn, *row, source, given.now)?;
+    }
+    done
+}
+
+fn committed(
+    tx: Transaction<'_>,
+    rules: &Rules,
+    metrics: &Metrics,
+    given: Given,
+    records: &[impl AsRef<Record>],
+    calls: &[Outbox],
+    more: impl FnOnce(&Connection) -> Result<(), StoreError>,
+) -> Result<Done, StoreError> {
+    let mut group = Group::new(&tx, rules, metrics, given)?;
+    if records.iter().any(|record| record.as_ref().bulk) {
+        group.rank = Rank::Bulk;
+    }
+    let mut folded = fold::fold(&mut group, records)?;
+    folded.bills.before_linking(&group)?;
+    let linked = link::link(&mut group, &folded.linking, &folded.erasing)?;
+    let asked = audit::keep(&group, records, &folded.new, &linked)?;
+    std::mem::take(&mut folded.bills).keep(&group, &linked)?;
+    experiment::people::refresh(&group, &folded.tested, &linked)?;
+    publish::note(&mut group, &folded.changed, &linked)?;
+    audience::note(&group, &folded.changed, &linked)?;
+    if calls.iter().any(|call| call.drain > 0) {
+        steering::refresh(&mut group)?;
+    }
+    let refused = std::mem::take(&mut group.names.refused);
+    let (new, erased, set_aside) = (folded.new, folded.erased, folded.set_aside);
+    let mut done = Done { new, refused, erased, set_aside, ..Done::default() };
+    let mut applied = 0;
+    for call in calls {
+        applied += publish::acknowledge(&group, &call.applied)?;
+        verify::answer(&group, &call.read)?;
+        let publish = publish::hand_out(&mut group, call.drain)?;
+        done.handed.push(Handed { publish, verify: verify::hand_out(&group, call.drain)? });
+    }
+    done.pending = publish::pending(&group)? + verify::pending(&group)?;
+    done.catalogue = catalogue::in_force(&tx, &rules.tenants)?;
+    let folded = if planted::is_active(PlantedBug::FoldTwiceAfterACrash) { &[] } else { records };
+    group.counters.fold_to(folded.iter().map(|record| record.as_ref().seq).max().unwrap_or(0));
+    group.counters.save(&tx)?;
+    more(&tx)?;
+    let (over, large) = (group.ids_over.get(), group.people_too_large.get());
+    let uncounted = group.event_names.uncounted;
+    let keep = || rules.journal.keep(&linked.erased, &asked);
+    if !records.is_empty() && records.iter().all(|record| retention::is_by_it(record.as_ref())) {
+        // Nobody asked for it: of who was not forgotten after all the journal says nothing. What it lacks the next start adds.
+        tx.commit()?;
+        if let Err(e) = keep() {
+            tracing::warn!(error = %crate::base::chain(&e), "the journal of erasures lacks some until the next start");
+        }
+    } else {
+        // First, so that no erasure is in the store alone; one that is in the journal alone is applied at the next start.
+        keep()?;
+        if planted::is_active(PlantedBug::PublishBeforeCommit) && !calls.is_empty() {
+            drop(tx.commit());
+            return Ok(done);
+        }
+        tx.commit()?;
+    }
+    metrics.applied.add(applied);
+    metrics.ids_over.add(over);
+    metrics.people_too_large.add(large);
+    metrics.events_uncounted.add(uncounted);
+    Ok(done)
+}
+
+/// One transaction of something else than facts and the outbox, with all that a group's steps need.
+///
+/// # Errors
+/// What `run` gives, and [`StoreError`]; then nothing at all was kept.
+pub fn within<T, E: From<StoreError>>(
+    conn: &mut Connection,
+    rules: &Rules,
+    metrics: &Metrics,
+    given: Given,
+    run: impl FnOnce(&mut Group<'_>) -> Result<T, E>,
+) -> Result<T, E> {
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(StoreError::from)?;
+    let mut group = Group::new(&tx, rules, metrics, given)?;
+    let done = run(&mut group)?;
+    group.counters.save(&tx)?;
+    tx.commit().map_err(StoreError::from)?;
+    Ok(done)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::ingest::intake;
+    use crate::testing::{NOW, Origin, page, visitor};
+    use causeway_shared::wire::sync::SyncRequest;
+
+    #[test]
+    fn what_a_transaction_refused_is_counted_once_it_is_durable() {
+        let mut origin = Origin::new();
+        let most = u32::try_from(causeway_shared::limits::VISITOR_IDS).unwrap();
+        let seen = |n: u32| {
+            let id = origin.id("demo", causeway_shared::ids::KindCode(2), &format!("p{n}"));
+            crate::testing::alias(visitor(1), n, NOW, id)
+        };
+        let facts: Vec<_> = (0..=most).map(seen).collect();
+        let request = SyncRequest { facts: vec![origin.batch("demo", &facts)], ..SyncRequest::default() };
+        let records =
+            [Arc::new(Record { seq: 7, ..Record::of(intake::read(request, &origin.rules.tenants, NOW).facts) })];
+        for (fails, counted) in [(true, 0), (true, 0), (false, 1)] {
+            let given = origin.given();
+            let more = |_: &Connection| if fails { Err(StoreError::Stopped) } else { Ok(()) };
+            let Origin { conn, rules, metrics, .. } = &mut origin;
+            let done = commit_with(conn, rules, metrics, given, |_| Ok(&records), &[], more);
+            assert_eq!((done.is_err(), metrics.ids_over.get()), (fails, counted));
+        }
+    }
+
+    #[test]
+    fn a_full_disk_keeps_nothing_of_the_group_and_takes_all_of_it_later() {
+        let mut origin = Origin::new();
+        let facts: Vec<_> = (0..2_000).map(|n| page(visitor(n), n, NOW)).collect();
+        let request = SyncRequest { facts: vec![origin.batch("demo", &facts)], ..SyncRequest::default() };
+        let records =
+            [Arc::new(Record { seq: 7, ..Record::of(intake::read(request, &origin.rules.tenants, NOW).facts) })];
+        let pages: i64 = origin.conn.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+        let limit = |conn: &Connection, most: i64| {
+            conn.pragma_update_and_check(None, "max_page_count", most, |_| Ok(())).unwrap();
+        };
+        limit(&origin.conn, pages + 10);
+        let given = origin.given();
+        let failed = commit(&mut origin.conn, &origin.rules, &origin.metrics, given, &records, &[]).unwrap_err();
+        assert!(crate::base::chain(&failed).contains("full"), "{failed:?}");
+        let kept =
+            "SELECT (SELECT count(*) FROM fact_ids) + (SELECT count(*) FROM visitors) + (SELECT count(*) FROM outbox)";
+        assert_eq!(origin.conn.query_row(kept, [], |row| row.get::<_, i64>(0)).unwrap(), 0);
+
+        limit(&origin.conn, i64::from(u32::MAX / 2));
+        assert_eq!(Counters::load(&origin.conn).unwrap().folded(), 0);
+        let done = commit(&mut origin.conn, &origin.rules, &origin.metrics, given, &records, &[]).unwrap();
+        assert_eq!((done.new, Counters::load(&origin.conn).unwrap().folded()), (vec![2_000], 7));
+        let again = commit(&mut origin.conn, &origin.rules, &origin.metrics, given, &records, &[]).unwrap();
+        assert_eq!(again.new, [0], "a record that is folded twice counts once");
+    }
+
+    #[test]
+    fn field_15_calls_of_one_group_do_not_count_a_fact_twice() {
+        let mut origin = Origin::new();
+        let facts = vec![origin.batch("demo", &[page(visitor(1), 1, NOW)])];
+        let request = SyncRequest { facts, ..SyncRequest::default() };
+        let answers = origin.sync_all(vec![request.clone(), request]);
+        let counts: Vec<(u64, u64)> = answers.iter().map(|a| (a.accepted, a.duplicate)).collect();
+        assert_eq!(counts, [(1, 0), (0, 1)]);
+        assert_eq!(origin.profile("demo", visitor(1)).totals().pages, 1);
+    }
+}

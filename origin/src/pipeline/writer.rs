@@ -1,0 +1,446 @@
+//! The two threads that write. One appends syncs to the log, and acknowledges them; the other folds the log into the
+//! store, and serves the outbox. Calls wait in bounded channels; each transaction takes all that wait, so that one fsync
+//! stands for many of them (group commit). What a thread does with them is in [`steps`].
+
+pub mod checkpointer;
+pub mod steps;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use causeway_shared::wire::sync::{FilterReason, SyncResponse};
+use rusqlite::Connection;
+use tokio::sync::oneshot;
+
+use crate::base::clock;
+use crate::base::metrics::Metrics;
+use crate::campaigns::catalogue;
+use crate::ingest::backlog::Backlog;
+use crate::ingest::intake::{Incoming, Outbox};
+use crate::ingest::log::Log;
+use crate::pipeline::group::{Handed, Rules};
+use crate::store::Counters;
+use crate::store::StoreError;
+use checkpointer::Checkpointer;
+use steps::{Folding, TakeError, Taking};
+
+/// Calls that may wait; more are told to come back.
+const WAITING: usize = 64;
+/// Facts of one append; the sync that goes over it is still taken.
+const APPEND_FACTS: usize = 20_000;
+/// How often a thread looks around when nothing comes, and right after a failure.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// Why a call was not taken.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum WriteError {
+    /// Too many calls, or too many facts, wait already.
+    #[error("too much waits to be folded: come back in a second")]
+    Busy,
+    /// The transaction failed; nothing of it was kept.
+    #[error("the store did not take the facts: send them again")]
+    Failed,
+    /// The origin is stopping.
+    #[error("the origin is stopping")]
+    Stopping,
+    /// The facts are in the log, and their fold failed: the next one takes them.
+    #[error("it was taken, and the store does not hold it yet: do not send it again, look in a moment")]
+    Unfolded,
+}
+
+type Reply<T> = oneshot::Sender<Result<T, WriteError>>;
+
+struct Append {
+    incoming: Incoming,
+    reply: Reply<()>,
+}
+
+enum Wake {
+    /// The backlog has grown.
+    Facts,
+    /// The outbox is asked for something.
+    Outbox(Call),
+}
+
+struct Call {
+    outbox: Outbox,
+    /// It is answered once the records up to here are folded.
+    after: u64,
+    reply: Reply<Handed>,
+}
+
+/// The way to the threads. They end when the last handle is dropped and all that waited is done.
+#[derive(Debug, Clone)]
+pub struct Writer {
+    appends: SyncSender<Append>,
+    wakes: SyncSender<Wake>,
+    backlog: Backlog,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    metrics: Arc<Metrics>,
+    /// The other thread was told that there are facts, and has not looked yet: once is enough.
+    told: AtomicBool,
+    log_healthy: AtomicBool,
+    store_healthy: AtomicBool,
+    /// Outbox entries that were due when it was looked at last.
+    pending: AtomicU64,
+    /// The newest record of the log whose erasure waits until it is overwritten.
+    erasing: AtomicU64,
+    /// Records of the log up to here are gone from it, and overwritten.
+    wiped: AtomicU64,
+    /// The catalogue that was put in force last, when it was looked at last.
+    catalogue: Mutex<Option<String>>,
+}
+
+impl Shared {
+    fn new(metrics: Arc<Metrics>, folded: u64, in_force: Option<String>) -> Self {
+        Self {
+            metrics,
+            told: AtomicBool::new(false),
+            log_healthy: AtomicBool::new(true),
+            store_healthy: AtomicBool::new(true),
+            pending: AtomicU64::new(0),
+            // What was erased while nobody served did not touch the log: once at every start.
+            erasing: AtomicU64::new(folded),
+            wiped: AtomicU64::new(0),
+            catalogue: Mutex::new(in_force),
+        }
+    }
+
+    fn catalogue(&self) -> MutexGuard<'_, Option<String>> {
+        self.catalogue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Writer {
+    /// Starts the threads on an open store and its log in `data`. What the log holds beyond the store is folded first;
+    /// readers see it at once. No more than `most_waiting` facts may wait to be folded.
+    ///
+    /// # Errors
+    /// [`StoreError`], or when the operating system gives no thread.
+    pub fn start(
+        mut conn: Connection,
+        data: &Path,
+        rules: Arc<Rules>,
+        metrics: Arc<Metrics>,
+        most_waiting: usize,
+    ) -> Result<(Self, Backlog, [JoinHandle<()>; 2]), StoreError> {
+        let folded = Counters::settled(&mut conn)?.folded();
+        let in_force = catalogue::in_force(&conn, &rules.tenants)?;
+        let log = Log::open(data, folded)?;
+        let backlog = Backlog::of(folded, log.unfolded(folded, &rules.tenants)?);
+        let (appends, to_append) = sync_channel(WAITING);
+        let (wakes, to_fold) = sync_channel(WAITING);
+        let taking = Taking::of(log, backlog.clone(), most_waiting);
+        let checkpointer = Checkpointer::start(&conn, data)?;
+        let folding = Folding::of(conn, backlog.clone(), rules, Arc::clone(&metrics));
+        let shared = Arc::new(Shared::new(metrics, folded, in_force));
+        let thread = |name: &str, run: Box<dyn FnOnce() + Send>| {
+            let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+            spawned.map_err(|source| StoreError::Directory { path: data.to_owned(), source })
+        };
+        let mut appender = Appender { taking, shared: Arc::clone(&shared), wakes: wakes.clone(), wiped: None };
+        let folder = Folder { folding, shared: Arc::clone(&shared), checkpointer, calls: Vec::new(), in_vain: None };
+        let appending = thread("log", Box::new(move || appender.run(&to_append)))?;
+        let folding = thread("store", Box::new(move || folder.run(&to_fold)))?;
+        Ok((Self { appends, wakes, backlog: backlog.clone(), shared }, backlog, [appending, folding]))
+    }
+
+    /// Whether the last transactions were kept.
+    #[must_use]
+    pub fn is_healthy(&self) -> bool {
+        self.shared.log_healthy.load(Ordering::Relaxed) && self.shared.store_healthy.load(Ordering::Relaxed)
+    }
+
+    /// Takes a call and answers once it is durable: its facts in the log, its acknowledgements in the store.
+    ///
+    /// # Errors
+    /// [`WriteError`]; then the caller must not acknowledge anything.
+    pub async fn sync(&self, mut incoming: Incoming) -> Result<SyncResponse, WriteError> {
+        let metrics = &self.shared.metrics;
+        let (outbox, admin) = (std::mem::take(&mut incoming.outbox), incoming.admin);
+        let told = Told::of(metrics, &incoming);
+        let mut answer = incoming.answer();
+        let is_durable = !incoming.facts.is_empty();
+        if is_durable {
+            let (reply, appended) = oneshot::channel();
+            send(&self.appends, Append { incoming, reply })?;
+            appended.await.unwrap_or(Err(WriteError::Stopping))?;
+        }
+        if !outbox.is_empty() {
+            let (reply, handed) = oneshot::channel();
+            // The admin side reads what it said right after; an edge's drain waits for no backlog.
+            let after = if admin { self.backlog.newest() } else { 0 };
+            let handed = async {
+                send(&self.wakes, Wake::Outbox(Call { outbox, after, reply }))?;
+                handed.await.unwrap_or(Err(WriteError::Stopping))
+            }
+            .await;
+            // An edge sends facts again that are there already; people do not do the same twice.
+            let handed = handed.map_err(|e| if admin && is_durable { WriteError::Unfolded } else { e });
+            Handed { publish: answer.publish, verify: answer.verify } = handed?;
+            metrics.handed_out.add(answer.publish.len() as u64);
+        }
+        told.count(metrics);
+        if !admin {
+            metrics.syncs.add(1);
+            metrics.last_sync_ms.set(clock::steady());
+        }
+        // What is not folded yet will have something published.
+        let unfolded = u64::from(!self.backlog.is_empty());
+        answer.catalogue.clone_from(&self.shared.catalogue());
+        answer.pending = self.shared.pending.load(Ordering::Relaxed) + unfolded;
+        Ok(answer)
+    }
+}
+
+fn send<T>(to: &SyncSender<T>, call: T) -> Result<(), WriteError> {
+    to.try_send(call).map_err(|e| match e {
+        TrySendError::Full(_) => WriteError::Busy,
+        TrySendError::Disconnected(_) => WriteError::Stopping,
+    })
+}
+
+/// What a call tells beside its facts. It counts once the call is taken: until then the edge tells it again.
+struct Told {
+    refused: Vec<String>,
+    lost: u64,
+    dead: u64,
+    filtered: [u64; FilterReason::ALL.len()],
+}
+
+impl Told {
+    fn of(metrics: &Metrics, call: &Incoming) -> Self {
+        // What the admin side says comes through no queue.
+        if let Some(oldest) = call.facts.iter().map(|c| c.fact.received).min().filter(|_| !call.admin) {
+            metrics.queue_age_ms.set(call.taken.saturating_sub(oldest));
+            metrics.queue_aged_ms.set(call.taken);
+        }
+        Self {
+            refused: call.rejected.iter().map(|r| r.code.clone()).collect(),
+            lost: call.lost,
+            dead: call.dead,
+            filtered: call.filtered,
+        }
+    }
+
+    fn count(&self, metrics: &Metrics) {
+        self.refused.iter().for_each(|code| metrics.reject(code));
+        metrics.lost.add(self.lost);
+        metrics.dead.add(self.dead);
+        metrics.filtered.iter().zip(self.filtered).for_each(|(counter, by)| counter.add(by));
+        if self.lost > 0 || self.dead > 0 {
+            tracing::warn!(lost = self.lost, dead = self.dead, "an edge reports losses");
+        }
+    }
+}
+
+fn failed(healthy: &AtomicBool, metrics: &Metrics, error: &StoreError) {
+    healthy.store(false, Ordering::Relaxed);
+    metrics.commit_failures.add(1);
+    tracing::error!(error = %crate::base::chain(error), "a transaction failed and nothing of it was kept");
+}
+
+/// The first call and all others that wait, up to a transaction's size.
+fn gather<T>(first: T, waiting: &Receiver<T>, more: impl Fn(&[T]) -> bool) -> Vec<T> {
+    let mut calls = vec![first];
+    while more(&calls)
+        && let Ok(call) = waiting.try_recv()
+    {
+        calls.push(call);
+    }
+    calls
+}
+
+/// The thread that appends to the log.
+struct Appender {
+    taking: Taking,
+    shared: Arc<Shared>,
+    wakes: SyncSender<Wake>,
+    /// When it was overwritten last, or was to be.
+    wiped: Option<Instant>,
+}
+
+impl Appender {
+    fn run(&mut self, waiting: &Receiver<Append>) {
+        loop {
+            let facts = |calls: &[Append]| calls.iter().map(|call| call.incoming.facts.len()).sum::<usize>();
+            match waiting.recv_timeout(IDLE) {
+                Ok(first) => self.append(gather(first, waiting, |calls| facts(calls) < APPEND_FACTS)),
+                Err(RecvTimeoutError::Timeout) => self.look_around(),
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        if let Err(e) = self.taking.checkpoint() {
+            tracing::warn!(error = %crate::base::chain(&e), "the log's last checkpoint failed; the next start does it");
+        }
+    }
+
+    fn append(&mut self, calls: Vec<Append>) {
+        let (syncs, replies): (Vec<Incoming>, Vec<Reply<()>>) =
+            calls.into_iter().map(|Append { incoming, reply }| (incoming, reply)).unzip();
+        let begun = Instant::now();
+        let taken = self.taking.append(syncs);
+        let (healthy, metrics) = (&self.shared.log_healthy, &self.shared.metrics);
+        if !matches!(taken, Err(TakeError::Busy)) {
+            metrics.append.record(begun.elapsed());
+        }
+        let answer = match taken {
+            Ok(()) => {
+                healthy.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(TakeError::Busy) => Err(WriteError::Busy),
+            Err(TakeError::Store(e)) => {
+                failed(healthy, metrics, &e);
+                Err(WriteError::Failed)
+            }
+        };
+        // A caller that left sends the same facts again: nothing counts twice.
+        replies.into_iter().for_each(|reply| drop(reply.send(answer.clone())));
+        if answer.is_ok() && !self.shared.told.swap(true, Ordering::AcqRel) {
+            // A full channel wakes the other thread too.
+            drop(self.wakes.try_send(Wake::Facts));
+        }
+        self.wipe();
+    }
+
+    /// Overwrites what the log let go of where an erasure waits for that, and not at every append where it does not come off.
+    fn wipe(&mut self) {
+        let (erasing, wiped) = (&self.shared.erasing, &self.shared.wiped);
+        let (erasing, truncated) = (erasing.load(Ordering::Relaxed), self.taking.truncated());
+        let tried = self.wiped.is_some_and(|at| at.elapsed() < IDLE);
+        if erasing <= wiped.load(Ordering::Relaxed) || erasing > truncated || tried {
+            return;
+        }
+        self.wiped = Some(Instant::now());
+        match self.taking.wipe() {
+            Ok(true) => wiped.store(truncated, Ordering::Relaxed),
+            Ok(false) => {}
+            Err(e) => {
+                tracing::warn!(error = %crate::base::chain(&e), "the log is not overwritten yet; erasures wait for it")
+            }
+        }
+    }
+
+    /// Lets go of what is folded; after a failure a write that shows whether the log is well again.
+    fn look_around(&mut self) {
+        let healthy = &self.shared.log_healthy;
+        if self.taking.is_due() || !healthy.load(Ordering::Relaxed) {
+            match self.taking.truncate() {
+                Ok(()) => healthy.store(true, Ordering::Relaxed),
+                Err(e) => failed(healthy, &self.shared.metrics, &e),
+            }
+        }
+        self.wipe();
+    }
+}
+
+/// The thread that folds.
+struct Folder {
+    folding: Folding,
+    shared: Arc<Shared>,
+    checkpointer: Checkpointer,
+    /// Those that wait for records that are not folded yet.
+    calls: Vec<Call>,
+    /// When the store's write-ahead log was to be emptied last and somebody read an older state.
+    in_vain: Option<Instant>,
+}
+
+impl Folder {
+    fn run(mut self, waiting: &Receiver<Wake>) {
+        // What the log held when the process began waits for nobody.
+        self.fold(Vec::new());
+        loop {
+            match waiting.recv_timeout(if self.is_behind() { Duration::ZERO } else { IDLE }) {
+                Ok(first) => self.fold(gather(first, waiting, |calls| calls.len() < WAITING)),
+                Err(RecvTimeoutError::Timeout) => self.look_around(),
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        while self.is_behind() {
+            self.fold(Vec::new());
+        }
+        self.checkpointer.end();
+        // What is in the WAL moves into the file, so that a stopped store is one file.
+        if let Err(e) = self.folding.checkpoint() {
+            tracing::warn!(error = %crate::base::chain(&e), "the last checkpoint failed; the next start does it");
+        }
+    }
+
+    /// Whether there is more to fold, and the store takes it.
+    fn is_behind(&self) -> bool {
+        self.shared.store_healthy.load(Ordering::Relaxed) && self.folding.is_behind()
+    }
+
+    fn fold(&mut self, wakes: Vec<Wake>) {
+        self.calls.extend(wakes.into_iter().filter_map(|wake| match wake {
+            Wake::Facts => None,
+            Wake::Outbox(call) => Some(call),
+        }));
+        let reach = self.folding.reach();
+        let due = self.calls.extract_if(.., |call| call.after <= reach);
+        let (calls, replies): (Vec<Outbox>, Vec<Reply<Handed>>) = due.map(|call| (call.outbox, call.reply)).unzip();
+        let (shared, begun) = (&self.shared, Instant::now());
+        shared.told.store(false, Ordering::Release);
+        let done = clock::given().and_then(|given| self.folding.fold(given, &calls));
+        if matches!(done, Ok(None)) {
+            return;
+        }
+        shared.metrics.commit.record(begun.elapsed());
+        match done {
+            Ok(done) => {
+                let done = done.unwrap_or_default();
+                self.checkpointer.folded(done.new.iter().sum());
+                shared.store_healthy.store(true, Ordering::Relaxed);
+                shared.pending.store(done.pending, Ordering::Relaxed);
+                *shared.catalogue() = done.catalogue;
+                replies.into_iter().zip(done.handed).for_each(|(reply, handed)| drop(reply.send(Ok(handed))));
+            }
+            Err(e) => {
+                failed(&shared.store_healthy, &shared.metrics, &e);
+                let waiting = self.calls.drain(..).map(|call| call.reply);
+                replies.into_iter().chain(waiting).for_each(|reply| drop(reply.send(Err(WriteError::Failed))));
+            }
+        }
+        // Not at every fold where it does not come off: each would move all that was folded.
+        if self.in_vain.is_none_or(|at| at.elapsed() >= IDLE) {
+            self.note_wiped();
+        }
+    }
+
+    /// After a failure a write that shows whether the store is well again; then, or otherwise, what there is to fold.
+    fn look_around(&mut self) {
+        if !self.shared.store_healthy.load(Ordering::Relaxed) {
+            match self.folding.probe() {
+                Ok(()) => self.shared.store_healthy.store(true, Ordering::Relaxed),
+                Err(e) => return failed(&self.shared.store_healthy, &self.shared.metrics, &e),
+            }
+        }
+        self.note_wiped();
+        self.fold(Vec::new());
+    }
+
+    /// Tells the erasures that wait for it how far the log is overwritten, and the other thread how far it is to be.
+    fn note_wiped(&mut self) {
+        let wiped = self.shared.wiped.load(Ordering::Relaxed);
+        let told = self.folding.left_log(wiped, clock::now());
+        match told.and_then(|told| Ok((told, self.folding.in_log()?))) {
+            Ok((told, erasing)) => {
+                self.in_vain = (!told).then(Instant::now);
+                self.shared.erasing.fetch_max(erasing, Ordering::Relaxed);
+            }
+            Err(e) => failed(&self.shared.store_healthy, &self.shared.metrics, &e),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,387 @@
+//! What the two threads do, step by step, on open files: without a thread, a channel or a clock. A step that fails has
+//! kept nothing, and may be taken again.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use causeway_shared::ids::Millis;
+use rusqlite::{Connection, TransactionBehavior};
+
+use crate::base::metrics::Metrics;
+use crate::ingest::backlog::Backlog;
+use crate::ingest::intake::{Incoming, Outbox, Record};
+use crate::ingest::log::Log;
+use crate::kv::publish;
+use crate::pipeline::group::{self, Done, Given, Rules};
+use crate::privacy::erase;
+use crate::store;
+use crate::store::Counters;
+use crate::store::StoreError;
+
+/// Facts folded in one transaction; the record that goes over it waits for the next. An edge's drain waits for the one under
+/// way and its own: two seconds each, of new visitors on two cores. Few in tests, which wait for several.
+const FOLD_FACTS: usize = if cfg!(test) { 1_000 } else { 50_000 };
+
+/// What the log may hold to be written anew: 12 MB, a tenth of a second.
+const WIPED_FACTS: usize = 50_000;
+
+/// Why syncs were not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum TakeError {
+    /// Too many facts wait already.
+    #[error("too much waits to be folded: come back in a second")]
+    Busy,
+    /// The log failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Takes facts: appends syncs to the log, after which they are acknowledged and readers see them.
+#[derive(Debug)]
+pub struct Taking {
+    log: Log,
+    backlog: Backlog,
+    most_waiting: usize,
+    truncated: u64,
+}
+
+impl Taking {
+    /// On an open log, with what it holds beyond the store. No more than `most_waiting` facts may wait to be folded.
+    #[must_use]
+    pub fn of(log: Log, backlog: Backlog, most_waiting: usize) -> Self {
+        let truncated = backlog.folded();
+        Self { log, backlog, most_waiting, truncated }
+    }
+
+    /// Appends one record for each sync, all in one durable transaction.
+    ///
+    /// # Errors
+    /// [`TakeError`]; then nothing was taken, and nothing may be acknowledged.
+    pub fn append(&mut self, syncs: Vec<Incoming>) -> Result<(), TakeError> {
+        if self.backlog.weight() >= self.most_waiting {
+            return Err(TakeError::Busy);
+        }
+        let folded = self.backlog.folded();
+        let first = self.log.append(&syncs, folded)?;
+        self.truncated = folded;
+        for (seq, Incoming { facts, batches, admin, said, .. }) in (first..).zip(syncs) {
+            let bytes = batches.iter().map(Vec::len).sum();
+            self.backlog.push(Record { seq, facts, admin, said, bytes, in_log: 0, bulk: false });
+        }
+        Ok(())
+    }
+
+    /// Records up to here are gone from the log.
+    #[must_use]
+    pub fn truncated(&self) -> u64 {
+        self.truncated
+    }
+
+    /// Whether the log still holds records that are folded.
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        self.backlog.folded() > self.truncated
+    }
+
+    /// Lets go of what is folded. It writes in any case, which shows whether the log is well.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn truncate(&mut self) -> Result<(), StoreError> {
+        let folded = self.backlog.folded();
+        self.log.truncate(folded)?;
+        self.truncated = folded;
+        Ok(())
+    }
+
+    /// Overwrites what the log let go of. `false`: not now, as much waits in it or somebody reads it.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn wipe(&self) -> Result<bool, StoreError> {
+        Ok(self.backlog.weight() <= WIPED_FACTS && self.log.wipe()?)
+    }
+
+    /// Moves what is in the write-ahead log into the file.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn checkpoint(&self) -> Result<(), StoreError> {
+        self.log.checkpoint()
+    }
+}
+
+/// Folds the backlog into the store and serves the outbox.
+#[derive(Debug)]
+pub struct Folding {
+    conn: Connection,
+    backlog: Backlog,
+    rules: Arc<Rules>,
+    metrics: Arc<Metrics>,
+    /// The latest time of a transaction.
+    latest: Millis,
+}
+
+impl Folding {
+    /// On an open store, with what the log holds beyond it.
+    #[must_use]
+    pub fn of(conn: Connection, backlog: Backlog, rules: Arc<Rules>, metrics: Arc<Metrics>) -> Self {
+        // Nobody knows what the clock said before.
+        let latest = Millis::MAX;
+        Self { conn, backlog, rules, metrics, latest }
+    }
+
+    /// Whether there is more to fold.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+
+    /// The newest record that the store has after the next [`Folding::fold`], if not a newer one.
+    #[must_use]
+    pub fn reach(&self) -> u64 {
+        self.backlog.next(FOLD_FACTS).last().map_or_else(|| self.backlog.folded(), |record| record.seq)
+    }
+
+    /// Folds the oldest records that wait and serves the calls, in one durable transaction. `None`: there was nothing to
+    /// do.
+    ///
+    /// # Errors
+    /// [`StoreError`]; then nothing was kept, and the records wait on.
+    pub fn fold(&mut self, given: Given, calls: &[Outbox]) -> Result<Option<Done>, StoreError> {
+        let records = self.backlog.next(FOLD_FACTS);
+        if records.is_empty() && calls.is_empty() {
+            return Ok(None);
+        }
+        let Rules { sibling_publish_ms, kv_settled_ms, .. } = *self.rules;
+        if self.latest > given.now.saturating_add(publish::STEP_MS)
+            || publish::is_ahead(&self.conn, given.now, sibling_publish_ms, kv_settled_ms)?
+        {
+            publish::set_back(&self.conn, given.now, sibling_publish_ms, kv_settled_ms)?;
+            self.latest = 0;
+        }
+        self.latest = self.latest.max(given.now);
+        let mut unreadable = BTreeSet::new();
+        let done = loop {
+            match group::commit(&mut self.conn, &self.rules, &self.metrics, given, &records, calls) {
+                // It is noted: what came of all others is folded.
+                Err(StoreError::Visitor { row, .. }) if unreadable.insert(row) => {}
+                done => break done?,
+            }
+        };
+        let (new, all) = (done.new.iter().sum(), records.iter().map(|r| r.facts.len() as u64).sum::<u64>());
+        done.refused.iter().for_each(|code| self.metrics.reject(code));
+        self.metrics.accepted.add(new);
+        (0..done.erased).for_each(|_| self.metrics.reject("erased"));
+        self.metrics.duplicate.add(all.saturating_sub(new + done.erased + done.set_aside));
+        if let Some(last) = records.last() {
+            self.backlog.fold_to(last.seq);
+        }
+        Ok(Some(done))
+    }
+
+    /// Tells the erasures that wait for it up to where the log was let go, once the store's own write-ahead log is empty too of
+    /// what they took. `false`: not yet, as somebody reads an older state.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn left_log(&self, upto: u64, now: Millis) -> Result<bool, StoreError> {
+        if !erase::waits_for_log(&self.conn, upto)? {
+            return Ok(true);
+        }
+        let empty = store::empty_wal(&self.conn)?;
+        if empty {
+            erase::left_log(&self.conn, upto, now)?;
+        }
+        Ok(empty)
+    }
+
+    /// The newest record whose erasure waits for the log; 0 where none does.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn in_log(&self) -> Result<u64, StoreError> {
+        erase::in_log(&self.conn)
+    }
+
+    /// Writes without changing anything, which shows whether the store is well.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn probe(&mut self) -> Result<(), StoreError> {
+        let tx = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        Counters::load(&tx)?.save(&tx)?;
+        Ok(tx.commit()?)
+    }
+
+    /// The store, for jobs and for reads of what is folded.
+    pub fn store(&mut self) -> &mut Connection {
+        &mut self.conn
+    }
+
+    /// Moves what is in the write-ahead log into the file.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn checkpoint(&self) -> Result<(), StoreError> {
+        Ok(self.conn.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")?)
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::ingest::intake;
+    use crate::profiles::quarantine;
+    use crate::store;
+    use crate::testing::{NOW, Origin, fact, page, visitor, withdrawal};
+    use crate::views::read::{self, View};
+    use causeway_shared::fact::{Scope, What};
+    use causeway_shared::segments::{SegmentId, State};
+    use causeway_shared::wire::sync::SyncRequest;
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    fn open(data: &Path, rules: &Arc<Rules>, most_waiting: usize) -> (Taking, Folding, Backlog) {
+        let conn = store::open(data).unwrap();
+        let folded = Counters::load(&conn).unwrap().folded();
+        let log = Log::open(data, folded).unwrap();
+        let backlog = Backlog::of(folded, log.unfolded(folded, &rules.tenants).unwrap());
+        let folding = Folding::of(conn, backlog.clone(), Arc::clone(rules), Arc::default());
+        (Taking::of(log, backlog.clone(), most_waiting), folding, backlog)
+    }
+
+    #[test]
+    fn a_row_that_cannot_be_read_holds_nobody_else_up_and_what_came_for_it_waits_until_it_can() {
+        let origin = Origin::new();
+        let facts = |n| [page(visitor(1), n, NOW), page(visitor(2), n, NOW)];
+        let [first, second, third, last] = [1, 2, 3, 4].map(|n| origin.batch("demo", &facts(n)));
+        let [more, gone] =
+            [page(visitor(1), 9, NOW), withdrawal(visitor(1), NOW)].map(|one| origin.batch("demo", &[one]));
+        let what = What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() };
+        let erasure = origin.batch("demo", &[fact(visitor(1), 77, NOW + 1, what)]);
+        let tenant = origin.tenant("demo").no;
+        let rules = Arc::new(origin.rules);
+        let folder = tempfile::tempdir().unwrap();
+        let given = || Ok(Given { now: NOW + 1, random: [5; 32] });
+        let (mut taking, mut folding, _) = open(folder.path(), &rules, 1_000);
+        let mut take = |folding: &mut Folding, batch: &Vec<u8>| {
+            let request = SyncRequest { facts: vec![batch.clone()], ..SyncRequest::default() };
+            taking.append(vec![intake::read(request, &rules.tenants, NOW)]).unwrap();
+            let done = folding.fold(given().unwrap(), &[]).unwrap().unwrap();
+            (done.new.iter().sum::<u64>(), done.set_aside)
+        };
+        let pages = |folding: &Folding, v| {
+            let view = View::folded(&folding.conn);
+            let row = read::visitor(&view, tenant, visitor(v)).unwrap().unwrap();
+            read::whole(&view, &row, Default::default()).unwrap().totals().pages
+        };
+        let profile = |folding: &Folding, to: Option<Vec<u8>>| -> Vec<u8> {
+            let read = "SELECT profile FROM visitors WHERE visitor = ?1";
+            let there = folding.conn.query_row(read, [visitor(1).as_bytes()], |row| row.get(0)).unwrap();
+            if let Some(to) = to {
+                let put = "UPDATE visitors SET profile = ?2 WHERE visitor = ?1";
+                folding.conn.execute(put, (visitor(1).as_bytes(), to)).unwrap();
+            }
+            there
+        };
+        assert_eq!(take(&mut folding, &first), (2, 0));
+        let sound = profile(&folding, Some(vec![0xff]));
+        assert_eq!(take(&mut folding, &second), (1, 1));
+        assert_eq!([take(&mut folding, &third), take(&mut folding, &third)], [(1, 1), (0, 0)], "each once");
+        assert_eq!(pages(&folding, 2), 3);
+        quarantine::take_up(&mut folding.conn, &rules, given).unwrap();
+        assert_eq!(quarantine::count(&folding.conn).unwrap(), 2, "it still cannot be read");
+        profile(&folding, Some(sound));
+        assert_eq!(take(&mut folding, &last), (1, 1), "nobody looked at it again");
+        quarantine::take_up(&mut folding.conn, &rules, given).unwrap();
+        assert_eq!((quarantine::count(&folding.conn).unwrap(), pages(&folding, 1), pages(&folding, 2)), (0, 4, 4));
+        assert_eq!(take(&mut folding, &last), (0, 0));
+
+        // Who leaves waits for nothing, and an erasure needs nothing of it.
+        profile(&folding, Some(vec![0xff]));
+        assert_eq!(take(&mut folding, &more), (0, 1));
+        assert_eq!(take(&mut folding, &gone), (0, 1));
+        let given = Given { now: NOW + 900_000, random: [6; 32] };
+        let drain = Outbox { drain: 10, ..Outbox::default() };
+        let handed = folding.fold(given, &[drain]).unwrap().unwrap().handed.remove(0).publish;
+        let of_it = handed.iter().find(|write| write.key == format!("v:demo:{}", visitor(1)));
+        assert!(of_it.unwrap().value.as_ref().unwrap().starts_with("t1"), "its tombstone");
+        take(&mut folding, &erasure);
+        let left = "SELECT (SELECT count(*) FROM unreadable) + (SELECT count(*) FROM set_aside)";
+        assert_eq!(folding.conn.query_row(left, [], |row| row.get(0)), Ok(0));
+        assert_ne!(profile(&folding, None), [0xff]);
+    }
+
+    #[test]
+    fn what_was_taken_is_folded_once_by_whoever_opens_the_files_next() {
+        let origin = Origin::new();
+        let batch = origin.batch("demo", &[page(visitor(1), 1, NOW), page(visitor(1), 2, NOW)]);
+        let rules = Arc::new(origin.rules);
+        let folder = tempfile::tempdir().unwrap();
+        let sync = || {
+            let request = SyncRequest { facts: vec![batch.clone()], drain: 10, ..SyncRequest::default() };
+            intake::read(request, &rules.tenants, NOW)
+        };
+        let given = |n| Given { now: NOW + 1, random: [n; 32] };
+        {
+            let (mut taking, ..) = open(folder.path(), &rules, 2);
+            taking.append(vec![sync()]).unwrap();
+            assert!(matches!(taking.append(vec![sync()]), Err(TakeError::Busy)));
+        }
+        let (mut taking, mut folding, backlog) = open(folder.path(), &rules, 2);
+        assert_eq!((backlog.facts(), folding.is_behind(), taking.is_due()), (2, true, false));
+        let done = folding.fold(given(1), &[sync().outbox]).unwrap().unwrap();
+        assert_eq!((done.new, done.handed[0].publish.len()), (vec![2], 1));
+        assert_eq!(folding.fold(given(2), &[]).unwrap(), None);
+        let tenant = rules.tenants.by_name("demo").unwrap().no;
+        let found = read::visitor(&View::folded(folding.store()), tenant, visitor(1)).unwrap();
+        assert!(found.is_some() && taking.is_due());
+        taking.truncate().unwrap();
+        drop((taking, folding));
+        let (taking, folding, backlog) = open(folder.path(), &rules, 2);
+        assert_eq!((backlog.facts(), folding.is_behind(), taking.is_due()), (0, false, false));
+    }
+
+    #[test]
+    fn what_another_connection_notes_by_a_clock_that_runs_ahead_is_handed_out_once_that_is_set_back() {
+        let segment = What::Segments { writes: vec![(SegmentId(7), State::Removed)] };
+        let erasure = What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() };
+        for what in [segment, erasure] {
+            let mut origin = Origin::new();
+            let logins = [1, 2].map(|v| origin.login(visitor(v), 1, NOW, "ann"));
+            origin.send("demo", &logins);
+            origin.settle(&mut BTreeMap::new());
+            let (data, now) = (origin.data().to_owned(), origin.now);
+            let ahead = now + 60 * 86_400_000;
+            let said = intake::Checked { tenant: origin.tenant("demo").no, fact: fact(visitor(1), 2, ahead, what) };
+            let rules = Arc::new(origin.rules);
+            let (_, mut folding, _) = open(&data, &rules, 10);
+            let drain = [Outbox { drain: 100, ..Outbox::default() }];
+            let given = |now| Given { now, random: [1; 32] };
+            folding.fold(given(now), &drain).unwrap();
+            let record = Arc::new(Record::of(vec![said]));
+            group::commit(&mut origin.conn, &rules, &origin.metrics, given(ahead), &[record], &[]).unwrap();
+            let done = folding.fold(given(now + 1_000), &drain).unwrap().unwrap();
+            let handed: BTreeSet<String> = done.handed[0].publish.iter().map(|write| write.key.clone()).collect();
+            let keys = [1, 2].map(|v| format!("v:demo:{}", visitor(v)));
+            assert!(keys.iter().all(|key| handed.contains(key)), "{handed:?}");
+        }
+    }
+
+    #[test]
+    fn the_same_facts_and_seeds_make_the_same_store() {
+        let people = |seed: u8| {
+            let mut origin = Origin::new();
+            let login = origin.login(visitor(1), 1, NOW, "ann");
+            let request = SyncRequest { facts: vec![origin.batch("demo", &[login])], ..SyncRequest::default() };
+            let records = [Arc::new(Record::of(intake::read(request, &origin.rules.tenants, NOW).facts))];
+            let given = Given { now: NOW, random: [seed; 32] };
+            group::commit(&mut origin.conn, &origin.rules, &origin.metrics, given, &records, &[]).unwrap();
+            origin.conn.query_row("SELECT random FROM people", [], |row| row.get::<_, [u8; 16]>(0)).unwrap()
+        };
+        assert_eq!(people(1), people(1));
+        assert_ne!(people(1), people(2));
+    }
+}

@@ -1,0 +1,375 @@
+//! The audit trail: who linked, unlinked or erased, or took a name back, and why. What was said of a change travels in the log beside its facts,
+//! and its row is kept in the transaction that folds them: none is there without the other.
+//!
+//! A row names visitors and alternate ids by what the store knows of them, never by a raw value, and none that is erased.
+//! What visitors say of themselves is no part of it, but for their erasures: logins and withdrawals are evidence.
+
+use std::collections::BTreeMap;
+
+use causeway_shared::fact::{Fact, What};
+use causeway_shared::ids::{AlternateId, FactId, KindCode, Millis, VisitorId};
+use causeway_shared::limits;
+use rusqlite::{Connection, Row, named_params};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::api::tokens::Token;
+use crate::identity::link::Linked;
+use crate::ingest::intake::{Checked, Record};
+use crate::jobs::runs;
+use crate::pipeline::group::Group;
+use crate::privacy::erase;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::hash_at;
+use crate::store::signed;
+use crate::store::tenants::Known;
+use crate::store::unsigned;
+use crate::store::visitor_at;
+use crate::views::describe;
+
+/// Who asked for a change, and why: as it travels in the log.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Said {
+    /// `token:NUMBER`, `cli`, `visitor`, `job:NAME`.
+    pub by: String,
+    /// What the token, or the operating system's user, is called.
+    pub name: Option<String>,
+    /// The token's role.
+    pub role: Option<String>,
+    /// Why, in the words of who asked.
+    pub reason: Option<String>,
+    /// The visitor that another was unlinked from: the facts do not say it.
+    pub other: Option<String>,
+    /// What many records have in common, which come to one row: the run of an import, as a receipt.
+    pub run: Option<String>,
+}
+
+impl Said {
+    /// By a token of the admin side.
+    #[must_use]
+    pub fn token(token: &Token, reason: Option<String>) -> Self {
+        let role = Some(token.role.as_str().to_owned());
+        Self { by: format!("token:{}", token.id), name: bounded(&token.name), role, reason, ..Self::default() }
+    }
+
+    /// By the command line, as the operating system's user of that name.
+    #[must_use]
+    pub fn cli(user: Option<&str>, reason: Option<String>) -> Self {
+        Self { name: user.and_then(bounded), reason, ..Self::by("cli") }
+    }
+
+    /// By somebody who gives no reason.
+    #[must_use]
+    pub fn by(who: &str) -> Self {
+        Self { by: who.to_owned(), ..Self::default() }
+    }
+
+    /// Of a record: where nothing was said of it, it is an edge's, who speaks for visitors alone.
+    #[must_use]
+    pub fn of(said: Option<&Self>, admin: bool) -> Self {
+        said.cloned().unwrap_or_else(|| Self::by(if admin { "admin" } else { "visitor" }))
+    }
+}
+
+/// A name without what does not belong into a line.
+fn bounded(name: &str) -> Option<String> {
+    let name: String = name.chars().filter(|c| !breaks(*c)).take(limits::REASON_CHARS).collect();
+    Some(name).filter(|name| !name.is_empty())
+}
+
+fn breaks(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
+}
+
+/// A reason that is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a reason is one line of 1 to {} characters, none of them a control character: shorten it, or name the ticket that says it",
+    limits::REASON_CHARS
+)]
+pub struct BadReason;
+
+/// A reason from outside.
+///
+/// # Errors
+/// [`BadReason`].
+pub fn reason(text: &str) -> Result<String, BadReason> {
+    let text = text.trim_matches(' ');
+    let fits = !text.is_empty() && text.chars().count() <= limits::REASON_CHARS && !text.contains(breaks);
+    if fits { Ok(text.to_owned()) } else { Err(BadReason) }
+}
+
+/// An erasure that somebody asked for, as the journal keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// The tenant's name.
+    pub tenant: String,
+    /// The erasure's.
+    pub receipt: FactId,
+    /// When it was asked for.
+    pub at: Millis,
+    /// By whom, and why.
+    pub said: Said,
+}
+
+/// A change that is to get its row.
+#[derive(Debug)]
+struct Change {
+    what: &'static str,
+    id: FactId,
+    at: Millis,
+    visitor: Option<VisitorId>,
+    other: Option<VisitorId>,
+    alternate: Option<AlternateId>,
+}
+
+impl Change {
+    fn of(what: &'static str, fact: &Fact, said: &Said) -> Self {
+        let mut change = Self { what, id: fact.id, at: fact.received, visitor: None, other: None, alternate: None };
+        if let Some(run) = said.run.as_deref().and_then(|run| FactId::from_receipt(run).ok()) {
+            change.id = run;
+        } else if let What::Evidence { id, .. } | What::Cancellation { id } = &fact.what {
+            change.visitor = Some(fact.visitor);
+            change.other = said.other.as_deref().and_then(|other| other.parse().ok());
+            // What a pair has in common is made of the two, who are named.
+            change.alternate = Some(*id).filter(|id| id.kind != KindCode::PAIR);
+        }
+        change
+    }
+
+    /// Another fact of the same change: of the other visitor, or of another id.
+    fn add(&mut self, fact: &Fact) {
+        if self.visitor.is_some_and(|visitor| visitor != fact.visitor) {
+            self.other = self.other.or(Some(fact.visitor));
+        }
+        if let What::Evidence { id, .. } | What::Cancellation { id } = &fact.what {
+            self.alternate = self.alternate.filter(|alternate| alternate == id);
+        }
+    }
+}
+
+/// The changes of a record: one for all that it links, one for all that it ends, one for each erasure.
+fn changes(record: &Record, said: &Said) -> BTreeMap<(TenantNo, &'static str, Option<FactId>), Change> {
+    let mut changes = BTreeMap::new();
+    for Checked { tenant, fact } in &record.facts {
+        let what = match &fact.what {
+            What::Evidence { .. } => "link",
+            What::Cancellation { .. } => "unlink",
+            What::Erasure { .. } => "erase",
+            _ => continue,
+        };
+        let receipt = (what == "erase").then_some(fact.id);
+        let change = changes.entry((*tenant, what, receipt)).and_modify(|change: &mut Change| change.add(fact));
+        change.or_insert_with(|| Change::of(what, fact, said));
+    }
+    changes
+}
+
+/// Keeps a row of each change that the records bring, `new` facts of each, and takes whom this group erased out of the
+/// trail. Gives the erasures, for the journal.
+///
+/// # Errors
+/// [`StoreError`]; then nothing of the group may be kept.
+pub(crate) fn keep(
+    group: &Group<'_>,
+    records: &[impl AsRef<Record>],
+    new: &[u64],
+    linked: &Linked,
+) -> Result<Vec<Asked>, StoreError> {
+    let mut erased: BTreeMap<(&str, FactId), u64> = BTreeMap::new();
+    for (tenant, fact) in linked.erased.iter().filter(|(_, fact)| fact.visitor != VisitorId::NOBODY) {
+        *erased.entry((tenant.as_str(), fact.id)).or_default() += 1;
+    }
+    let mut asked = Vec::new();
+    for (record, new) in records.iter().map(AsRef::as_ref).zip(new) {
+        let said = Said::of(record.said.as_ref(), record.admin);
+        for ((tenant, ..), change) in changes(record, &said) {
+            if change.what == "erase" {
+                let name = group.rules.tenants.by_no(tenant)?.id.to_string();
+                let count = erased.get(&(name.as_str(), change.id)).copied().unwrap_or(0);
+                put(group.tx, tenant, &change, &said, count)?;
+                asked.push(Asked { tenant: name, receipt: change.id, at: change.at, said: said.clone() });
+            } else if *new > 0 {
+                put(group.tx, tenant, &without_erased(group.tx, tenant, change)?, &said, *new)?;
+            }
+        }
+    }
+    forget(group, linked)?;
+    Ok(asked)
+}
+
+/// The change, with nobody in it who is erased by now.
+fn without_erased(conn: &Connection, tenant: TenantNo, change: Change) -> Result<Change, StoreError> {
+    let named = [change.visitor, change.other];
+    let mut left = change;
+    for erased in named.into_iter().flatten() {
+        if erase::is_erased(conn, tenant, erased)? {
+            left.visitor = left.visitor.filter(|visitor| *visitor != erased);
+            left.other = left.other.filter(|other| *other != erased);
+            left.alternate = None;
+        }
+    }
+    if let Some(id) = left.alternate {
+        let until = erase::id_erased(conn, tenant, id.kind, [id.hash])?;
+        left.alternate = Some(id).filter(|_| until.is_none_or(|(until, _)| until < left.at));
+    }
+    Ok(left)
+}
+
+/// What comes again adds nothing, but for the next piece of an import.
+fn put(conn: &Connection, tenant: TenantNo, change: &Change, said: &Said, count: u64) -> Result<(), StoreError> {
+    const PUT: &str = "INSERT INTO audit
+            (tenant, id, at, what, by, name, role, reason, visitor, other, kind, hash, count)
+        VALUES (:tenant, :id, :at, :what, :by, :name, :role, :reason, :visitor, :other, :kind, :hash, :count)
+        ON CONFLICT (tenant, id, at) DO UPDATE SET count = count + excluded.count";
+    let bytes = |visitor: &Option<VisitorId>| visitor.map(|visitor| visitor.as_bytes().to_vec());
+    conn.prepare_cached(PUT)?.execute(named_params! {
+        ":tenant": tenant.0,
+        ":id": change.id.as_bytes(),
+        ":at": signed(change.at),
+        ":what": change.what,
+        ":by": said.by,
+        ":name": said.name,
+        ":role": said.role,
+        ":reason": said.reason,
+        ":visitor": bytes(&change.visitor),
+        ":other": bytes(&change.other),
+        ":kind": change.alternate.map(|id| id.kind.0),
+        ":hash": change.alternate.map(|id| id.hash.0),
+        ":count": signed(count),
+    })?;
+    Ok(())
+}
+
+/// Keeps a row of a change of one name of the tenant, such as an attribute's.
+///
+/// # Errors
+/// [`StoreError`]; then nothing of the group may be kept.
+pub(crate) fn keep_name(
+    group: &mut Group<'_>,
+    tenant: TenantNo,
+    what: &str,
+    name: &str,
+    said: &Said,
+) -> Result<(), StoreError> {
+    const PUT: &str = "INSERT INTO audit (tenant, id, at, what, by, name, role, reason, object, count)
+        VALUES (:tenant, :id, :at, :what, :by, :name, :role, :reason, :object, 1)";
+    let id: [u8; 16] = group.random.draw();
+    group.tx.prepare_cached(PUT)?.execute(named_params! {
+        ":tenant": tenant.0,
+        ":id": id,
+        ":at": signed(group.now),
+        ":what": what,
+        ":by": said.by,
+        ":name": said.name,
+        ":role": said.role,
+        ":reason": said.reason,
+        ":object": name,
+    })?;
+    Ok(())
+}
+
+/// Who, when, what and why stay; whom this group erased is named no more.
+fn forget(group: &Group<'_>, linked: &Linked) -> Result<(), StoreError> {
+    const VISITOR: &str =
+        "UPDATE audit SET visitor = NULL, kind = NULL, hash = NULL WHERE tenant = ?1 AND visitor = ?2";
+    const OTHER: &str = "UPDATE audit SET other = NULL, kind = NULL, hash = NULL WHERE tenant = ?1 AND other = ?2";
+    const ID: &str =
+        "UPDATE audit SET kind = NULL, hash = NULL WHERE tenant = ?1 AND kind = ?2 AND hash = ?3 AND at <= ?4";
+    if linked.erased.is_empty() {
+        return Ok(());
+    }
+    for (name, fact) in &linked.erased {
+        let Some(tenant) = group.rules.tenants.by_name(name) else { continue };
+        if let What::Erasure { id: Some(id), .. } = &fact.what {
+            let place = (tenant.no.0, id.kind.0, id.hash.0, signed(fact.received));
+            group.tx.prepare_cached(ID)?.execute(place)?;
+        } else {
+            for forget in [VISITOR, OTHER] {
+                group.tx.prepare_cached(forget)?.execute((tenant.no.0, fact.visitor.as_bytes()))?;
+            }
+            runs::forget(group.tx, fact.visitor)?;
+        }
+    }
+    Ok(())
+}
+
+/// Keeps rows of erasures that the journal knows; how many visitors each takes is added as they go.
+///
+/// # Errors
+/// [`StoreError`].
+pub(crate) fn bring(conn: &Connection, tenant: TenantNo, asked: &Asked) -> Result<(), StoreError> {
+    let Asked { receipt, at, said, .. } = asked;
+    let change = Change { what: "erase", id: *receipt, at: *at, visitor: None, other: None, alternate: None };
+    put(conn, tenant, &change, said, 0)
+}
+
+/// All erasures of the trail.
+///
+/// # Errors
+/// [`StoreError`].
+pub(crate) fn erasures(conn: &Connection) -> Result<Vec<Asked>, StoreError> {
+    const READ: &str = "SELECT t.name, a.id, a.at, a.by, a.name, a.role, a.reason FROM audit a
+        JOIN tenants t USING (tenant) WHERE a.what = 'erase'";
+    let mut statement = conn.prepare(READ)?;
+    let rows = statement.query_map([], |row| {
+        let (receipt, at) = (FactId::from_bytes(row.get(1)?), unsigned(row.get(2)?));
+        let said =
+            Said { by: row.get(3)?, name: row.get(4)?, role: row.get(5)?, reason: row.get(6)?, ..Said::default() };
+        Ok(Asked { tenant: row.get(0)?, receipt, at, said })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// A page of a tenant's trail, the newest first: what was kept before the row `after`. Of one visitor alone: the changes
+/// that name it, and the erasure that it went by.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn list(
+    conn: &Connection,
+    tenant: &Known,
+    visitor: Option<VisitorId>,
+    after: Option<i64>,
+    most: usize,
+) -> Result<Vec<Value>, StoreError> {
+    const READ: &str =
+        "SELECT row, at, what, by, name, role, reason, id, count, visitor, other, kind, hash, object FROM audit
+        WHERE tenant = ?1 AND row < ?2";
+    const OF: &str = "AND row IN (SELECT row FROM audit WHERE tenant = ?1 AND visitor = ?4
+        UNION SELECT row FROM audit WHERE tenant = ?1 AND other = ?4
+        UNION SELECT row FROM audit WHERE tenant = ?1
+            AND id = (SELECT receipt FROM erased WHERE tenant = ?1 AND visitor = ?4))";
+    let of = if visitor.is_some() { OF } else { "AND ?4 IS NULL" };
+    let mut statement = conn.prepare_cached(&format!("{READ} {of} ORDER BY row DESC LIMIT ?3"))?;
+    let visitor = visitor.map(|visitor| visitor.as_bytes().to_vec());
+    let place = (tenant.no.0, after.unwrap_or(i64::MAX), signed(most as u64), visitor);
+    let rows = statement.query_map(place, |row| described(tenant, row))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+fn described(tenant: &Known, row: &Row<'_>) -> rusqlite::Result<Value> {
+    let what: String = row.get(2)?;
+    let text = |column| row.get::<_, Option<String>>(column);
+    let named = |column| match row.get_ref(column)? {
+        rusqlite::types::ValueRef::Null => Ok(None),
+        _ => visitor_at(row, column).map(|visitor| Some(visitor.to_string())),
+    };
+    let id = match row.get::<_, Option<u8>>(11)? {
+        Some(kind) => Some(describe::named(tenant, AlternateId { kind: KindCode(kind), hash: hash_at(row, 12)? })),
+        None => None,
+    };
+    let receipt = FactId::from_bytes(row.get(7)?).receipt();
+    Ok(json!({
+        "row": row.get::<_, i64>(0)?, "at_ms": unsigned(row.get(1)?), "what": what, "by": text(3)?, "name": text(4)?,
+        "role": text(5)?, "reason": text(6)?, "receipt": (what == "erase").then_some(receipt),
+        "visitor": named(9)?, "other": named(10)?, "id": id, "object": text(13)?,
+        "count": unsigned(row.get(8)?),
+    }))
+}
+
+#[cfg(test)]
+#[path = "audit/tests.rs"]
+mod tests;

@@ -1,0 +1,339 @@
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Arc;
+
+use causeway_shared::fact::Scope;
+use causeway_shared::person::{Source, Weight};
+use causeway_shared::wire::sync::SyncRequest;
+
+use super::*;
+use crate::base::metrics::Metrics;
+use crate::ingest::backlog::Backlog;
+use crate::ingest::intake::{self, Incoming};
+use crate::ingest::log::{self, Log};
+use crate::jobs::tasks::retention;
+use crate::pipeline::group::{self, Given};
+use crate::pipeline::writer::steps::{Folding, Taking};
+use crate::privacy::erase::Whom;
+use crate::privacy::journal::Journal;
+use crate::store;
+use crate::store::Counters;
+use crate::testing::{NOW, Origin, fact, page, visitor};
+
+const GIVEN: Given = Given { now: NOW, random: [3; 32] };
+
+fn tie(v: u32, n: u32, at: Millis, id: AlternateId) -> Fact {
+    fact(visitor(v), n, at, What::Evidence { id, also: Vec::new(), weight: Weight(700), source: Source::Match })
+}
+
+fn pair(a: u32, b: u32, n: u32, at: Millis) -> Vec<Fact> {
+    let id = AlternateId::pair(visitor(a), visitor(b));
+    vec![tie(a, n, at, id), tie(b, n, at, id)]
+}
+
+fn erasure(v: u32, at: Millis) -> Fact {
+    Whom::Visitor(visitor(v)).fact(Scope::Visitor, at, [0; 16])
+}
+
+fn why(text: &str) -> Said {
+    Said::cli(Some("ann"), Some(text.to_owned()))
+}
+
+fn record(origin: &Origin, said: Said, facts: Vec<Fact>) -> Arc<Record> {
+    let tenant = origin.tenant("demo").no;
+    Arc::new(Record::said(facts.into_iter().map(|fact| Checked { tenant, fact }).collect(), said))
+}
+
+fn commit(origin: &mut Origin, records: &[Arc<Record>]) {
+    let given = origin.given();
+    group::commit(&mut origin.conn, &origin.rules, &origin.metrics, given, records, &[]).unwrap();
+}
+
+fn say(origin: &mut Origin, said: Said, facts: Vec<Fact>) {
+    let record = record(origin, said, facts);
+    commit(origin, &[record]);
+}
+
+fn trail(origin: &Origin) -> Vec<Value> {
+    list(&origin.conn, origin.tenant("demo"), None, None, 1_000).unwrap()
+}
+
+/// What, who, why and how many, of each row, the oldest first.
+fn told(rows: &[Value]) -> Vec<(String, String, String, u64)> {
+    let text = |row: &Value, field: &str| row[field].as_str().unwrap_or("-").to_owned();
+    let of = |row: &Value| (text(row, "what"), text(row, "by"), text(row, "reason"), row["count"].as_u64().unwrap());
+    rows.iter().rev().map(of).collect()
+}
+
+fn row(what: &str, by: &str, reason: &str, count: u64) -> (String, String, String, u64) {
+    (what.to_owned(), by.to_owned(), reason.to_owned(), count)
+}
+
+/// Every byte of the table, as hexadecimal digits.
+fn bytes(origin: &Origin) -> String {
+    let mut statement = origin.conn.prepare("SELECT * FROM audit").unwrap();
+    let columns = statement.column_count();
+    let rows = statement.query_map([], |row| {
+        (0..columns).map(|at| row.get::<_, rusqlite::types::Value>(at)).collect::<Result<Vec<_>, _>>()
+    });
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let text = |value: rusqlite::types::Value| match value {
+        rusqlite::types::Value::Blob(bytes) => hex(&bytes),
+        rusqlite::types::Value::Text(text) => format!("{text} {}", hex(text.as_bytes())),
+        other => format!("{other:?}"),
+    };
+    rows.unwrap().flat_map(Result::unwrap).map(text).collect::<Vec<_>>().join("\n")
+}
+
+fn names(origin: &Origin, v: u32) -> bool {
+    let visitor = visitor(v);
+    let hex: String = visitor.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    let bytes = bytes(origin);
+    bytes.contains(&hex) || bytes.contains(&visitor.to_string())
+}
+
+#[test]
+fn a_reason_is_one_bounded_line() {
+    assert_eq!(reason(" ticket 4711 ").as_deref(), Ok("ticket 4711"));
+    assert!(reason(&"\u{fc}".repeat(limits::REASON_CHARS)).is_ok());
+    for bad in [
+        "",
+        "  ",
+        "two\nlines",
+        "a\ttab",
+        "\u{1b}[31m",
+        "a\u{2028}b",
+        "bell\u{7}",
+        &"x".repeat(limits::REASON_CHARS + 1),
+    ] {
+        assert_eq!(reason(bad), Err(BadReason), "{bad:?}");
+    }
+    let said = BadReason.to_string();
+    assert!(said.contains("1 to 200 characters") && said.contains("shorten it"), "{said}");
+    assert_eq!(Said::cli(Some("a\nb\u{1b}"), None).name.as_deref(), Some("ab"));
+}
+
+#[test]
+fn s5_03_a_row_says_which_visitors_were_tied_and_by_what() {
+    let mut origin = Origin::new();
+    origin.send("demo", &(1..=4).map(|v| page(visitor(v), 1, NOW)).collect::<Vec<_>>());
+    let partner = origin.id("demo", KindCode(2), "p");
+    say(&mut origin, why("a pair"), pair(1, 2, 2, NOW + 1));
+    say(&mut origin, why("an id"), vec![tie(3, 2, NOW + 2, partner)]);
+    let unlink = fact(visitor(3), 3, NOW + 3, What::Cancellation { id: partner });
+    let other = Some(visitor(4).to_string());
+    say(&mut origin, Said { other, ..why("apart") }, vec![unlink.clone()]);
+    say(&mut origin, why("again"), vec![unlink]);
+    let rows = trail(&origin);
+    let expected = [row("link", "cli", "a pair", 2), row("link", "cli", "an id", 1), row("unlink", "cli", "apart", 1)];
+    assert_eq!(told(&rows), expected, "what was there already changes nothing");
+    let name = |v: u32| json!(visitor(v).to_string());
+    let id = json!({ "kind": "partner", "hash": partner.hash.to_string() });
+    let named: Vec<_> = rows.iter().rev().map(|row| [&row["visitor"], &row["other"], &row["id"]]).collect();
+    assert_eq!(named[0], [&name(1), &name(2), &Value::Null]);
+    assert_eq!(named[1], [&name(3), &Value::Null, &id]);
+    assert_eq!(named[2], [&name(3), &name(4), &id]);
+    assert_eq!(
+        (&rows[0]["at_ms"], &rows[0]["name"], &rows[0]["receipt"]),
+        (&json!(NOW + 3), &json!("ann"), &json!(null))
+    );
+    let of = |v: u32| told(&list(&origin.conn, origin.tenant("demo"), Some(visitor(v)), None, 9).unwrap());
+    assert_eq!([of(1), of(2)], [&expected[..1], &expected[..1]]);
+    assert_eq!([of(3), of(4)], [&expected[1..], &expected[2..]]);
+    assert_eq!(list(&origin.conn, origin.tenant("other"), Some(visitor(1)), None, 9).unwrap(), [Value::Null; 0]);
+}
+
+#[test]
+fn s5_03_an_import_of_many_transactions_is_one_row_a_run() {
+    let mut origin = Origin::new();
+    origin.send("demo", &(1..=6).map(|v| page(visitor(v), 1, NOW)).collect::<Vec<_>>());
+    let run = |n: u8| Said { run: Some(FactId::from_bytes([n; 16]).receipt()), ..why("matches") };
+    say(&mut origin, run(1), [pair(1, 2, 2, NOW), pair(2, 3, 3, NOW)].concat());
+    say(&mut origin, run(1), pair(3, 4, 4, NOW));
+    say(&mut origin, run(1), pair(3, 4, 4, NOW));
+    say(&mut origin, run(2), [pair(3, 4, 4, NOW), pair(5, 6, 5, NOW)].concat());
+    say(&mut origin, run(3), pair(5, 6, 5, NOW));
+    assert_eq!(told(&trail(&origin)), [row("link", "cli", "matches", 6), row("link", "cli", "matches", 2)]);
+    assert!((1..=6).all(|v| !names(&origin, v)));
+}
+
+#[test]
+fn s5_03_a_log_that_is_replayed_gives_each_row_once() {
+    let origin = Origin::new();
+    let rules = Arc::new(origin.rules);
+    let folder = tempfile::tempdir().unwrap();
+    let batch = |facts: &[Fact]| {
+        let tenant = "demo".parse().unwrap();
+        let batch = causeway_shared::wire::facts::FactBatch { tenant, facts: facts.to_vec() };
+        SyncRequest { facts: vec![causeway_shared::wire::facts::encode(&batch)], ..SyncRequest::default() }
+    };
+    let admin = |facts: &[Fact], said: Said| Incoming {
+        said: Some(said),
+        ..intake::read_admins(batch(facts), &rules.tenants, NOW)
+    };
+    let open = || {
+        let conn = store::open(folder.path()).unwrap();
+        store::tenant_no(&conn, "demo").unwrap();
+        let folded = Counters::load(&conn).unwrap().folded();
+        let log = Log::open(folder.path(), folded).unwrap();
+        let backlog = Backlog::of(folded, log.unfolded(folded, &rules.tenants).unwrap());
+        let folding = Folding::of(conn, backlog.clone(), Arc::clone(&rules), Arc::default());
+        (Taking::of(log, backlog.clone(), 1_000), folding, backlog)
+    };
+    let rows = |conn: &Connection| told(&list(conn, rules.tenants.by_name("demo").unwrap(), None, None, 99).unwrap());
+    let syncs = vec![
+        intake::read(
+            batch(&[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW), page(visitor(3), 1, NOW)]),
+            &rules.tenants,
+            NOW,
+        ),
+        admin(&pair(1, 2, 2, NOW), why("a match")),
+        admin(&[erasure(3, NOW)], why("asked for")),
+        intake::read(batch(&[erasure(1, NOW + 1)]), &rules.tenants, NOW),
+    ];
+    {
+        let (mut taking, mut folding, _) = open();
+        taking.append(syncs).unwrap();
+        assert_eq!(rows(folding.store()), [], "killed before it is folded");
+    }
+    let records = log::unfolded(folder.path(), 0, &rules.tenants).unwrap();
+    let (_, mut folding, _) = open();
+    folding.fold(GIVEN, &[]).unwrap().unwrap();
+    let expected =
+        [row("link", "cli", "a match", 2), row("erase", "cli", "asked for", 1), row("erase", "visitor", "-", 1)];
+    assert_eq!(rows(folding.store()), expected);
+    // Killed before the log let it go, and folded by somebody who does not know.
+    drop(folding);
+    let (_, mut folding, backlog) = open();
+    assert!(backlog.is_empty());
+    let records: Vec<_> = records.into_iter().map(Arc::new).collect();
+    group::commit(folding.store(), &rules, &Metrics::default(), GIVEN, &records, &[]).unwrap();
+    assert_eq!(rows(folding.store()), expected);
+}
+
+#[test]
+fn a_record_of_the_admin_side_that_names_nobody_is_read_and_its_row_says_so() {
+    let mut origin = Origin::new();
+    let folder = tempfile::tempdir().unwrap();
+    origin.send("demo", &[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW)]);
+    let request = SyncRequest {
+        edge: log::ADMIN.to_owned(),
+        facts: vec![origin.batch("demo", &pair(1, 2, 2, NOW))],
+        ..SyncRequest::default()
+    };
+    let mut log = Log::open(folder.path(), 0).unwrap();
+    log.append([&intake::read_admins(request, &origin.rules.tenants, NOW)], 0).unwrap();
+    let beside = log::unfolded(folder.path(), 0, &origin.rules.tenants).unwrap();
+    let opened = log.unfolded(0, &origin.rules.tenants).unwrap();
+    assert_eq!([beside.len(), opened.len()], [1, 1]);
+    let records: Vec<_> = opened.into_iter().map(Arc::new).collect();
+    commit(&mut origin, &records);
+    assert_eq!(told(&trail(&origin)), [row("link", "admin", "-", 2)]);
+}
+
+#[test]
+fn field_07_nobody_who_is_erased_is_named() {
+    let mut origin = Origin::new();
+    origin.send("demo", &(1..=6).map(|v| page(visitor(v), 1, NOW)).collect::<Vec<_>>());
+    let ann = origin.member("demo", "ann");
+    origin.send("demo", &[origin.login(visitor(5), 2, NOW, "ann")]);
+    let hash = ann.hash.to_string();
+    let unlink = |v: u32, n| fact(visitor(v), n, NOW + 2, What::Cancellation { id: ann });
+    say(&mut origin, why("one"), pair(1, 2, 2, NOW + 1));
+    say(&mut origin, why("two"), pair(2, 1, 3, NOW + 1));
+    say(&mut origin, why("three"), vec![tie(3, 2, NOW + 1, ann)]);
+    say(&mut origin, Said { other: Some(visitor(1).to_string()), ..why("four") }, vec![unlink(4, 2)]);
+    assert!([1, 2, 3, 4].map(|v| names(&origin, v)).iter().all(|named| *named) && bytes(&origin).contains(&hash));
+    let before = told(&trail(&origin));
+    // Gone with the visitor, also where it was the other one.
+    say(&mut origin, why("request 1"), vec![erasure(1, NOW + 3)]);
+    assert!(!names(&origin, 1) && names(&origin, 2) && names(&origin, 4));
+    assert_eq!(told(&trail(&origin)), [&before[..], &[row("erase", "cli", "request 1", 1)]].concat());
+    // Gone with the alternate id, under whatever visitor; who else is named stays.
+    let member = Whom::Id(ann.kind, vec![ann.hash]).fact(Scope::Visitor, NOW + 4, [9; 16]);
+    say(&mut origin, why("request 2"), vec![member]);
+    assert!(!bytes(&origin).contains(&hash) && names(&origin, 3) && !names(&origin, 5));
+    // What waited in the log behind the erasure, and what comes in one transaction with it.
+    let late = [Said { other: Some(visitor(1).to_string()), ..why("five") }, why("six"), why("seven")];
+    let facts = [vec![unlink(6, 2)], pair(1, 6, 4, NOW + 5), vec![tie(6, 5, NOW + 3, ann)]];
+    let together: Vec<_> = late.into_iter().zip(facts).map(|(said, facts)| record(&origin, said, facts)).collect();
+    let two = record(&origin, why("request 3"), vec![erasure(2, NOW + 6)]);
+    let last = record(&origin, why("eight"), pair(2, 3, 6, NOW + 6));
+    commit(&mut origin, &[together, vec![two, last]].concat());
+    assert!(![1, 2, 5].map(|v| names(&origin, v)).contains(&true), "{}", bytes(&origin));
+    assert!(!bytes(&origin).contains(&hash));
+    let rows = trail(&origin).len();
+    say(&mut origin, why("too late"), pair(1, 2, 9, NOW + 7));
+    assert_eq!(trail(&origin).len(), rows, "what is said of who is erased links nothing");
+    // Who comes back with the id is somebody new.
+    say(&mut origin, why("nine"), vec![tie(6, 7, NOW + 9, ann)]);
+    assert!(bytes(&origin).contains(&hash));
+    // By which erasure somebody went is still told to who asks with the id.
+    let of = |v| told(&list(&origin.conn, origin.tenant("demo"), Some(visitor(v)), None, 9).unwrap());
+    assert_eq!([of(1), of(5)], [[row("erase", "cli", "request 1", 1)], [row("erase", "cli", "request 2", 1)]]);
+}
+
+#[test]
+fn field_07_an_erasure_said_twice_is_one_row_and_one_asked_again_another() {
+    let mut origin = Origin::new();
+    let people: Vec<_> = (1..=2).map(|v| origin.login(visitor(v), 1, NOW, "ann")).collect();
+    origin.send("demo", &people);
+    for _ in 0..2 {
+        origin.send("demo", &[erasure(1, NOW + 1)]);
+    }
+    assert_eq!(told(&trail(&origin)), [row("erase", "visitor", "-", 1)]);
+    // Under the same receipt, and it reaches further now.
+    origin.send("demo", &[origin.login(visitor(3), 1, NOW, "bob")]);
+    say(&mut origin, why("all of it"), vec![Whom::Visitor(visitor(1)).fact(Scope::Visitor, NOW + 2, [0; 16])]);
+    let expected = [row("erase", "visitor", "-", 1), row("erase", "cli", "all of it", 0)];
+    assert_eq!(told(&trail(&origin)), expected);
+    assert_eq!(trail(&origin)[0]["receipt"], trail(&origin)[1]["receipt"]);
+}
+
+#[test]
+fn field_23_a_store_of_before_an_erasure_learns_who_asked_for_it() {
+    let mut origin = Origin::new();
+    origin.send("demo", &(1..=3).map(|v| page(visitor(v), 1, NOW)).collect::<Vec<_>>());
+    say(&mut origin, why("before"), pair(2, 3, 2, NOW));
+    let folder = tempfile::tempdir().unwrap();
+    origin.copy_to(folder.path());
+    say(&mut origin, why("request 1"), vec![erasure(1, NOW + 1)]);
+    origin.send("demo", &[erasure(2, NOW + 2)]);
+    let whole = told(&trail(&origin));
+    assert_eq!(whole.len(), 3);
+    let mut old = Origin::within(folder);
+    old.rules.journal = std::mem::replace(&mut origin.rules.journal, old.rules.journal);
+    assert_eq!(told(&trail(&old)), whole[..1]);
+    for _ in 0..2 {
+        old.replay(GIVEN).unwrap();
+        assert_eq!(told(&trail(&old)), whole);
+        assert!(!names(&old, 1) && !names(&old, 2) && names(&old, 3));
+    }
+    // A journal that was lost learns it from the store.
+    let empty = tempfile::tempdir().unwrap();
+    let before = old.rules.journal.asked().unwrap();
+    old.rules.journal = Journal::open(empty.path()).unwrap();
+    old.replay(GIVEN).unwrap();
+    assert_eq!((old.rules.journal.asked().unwrap(), before.len()), (before, 2));
+}
+
+#[test]
+fn who_is_forgotten_went_by_the_job() {
+    let mut origin = Origin::new();
+    origin.send("demo", &[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW)]);
+    let receipt = retention::receipt(1, NOW, 2);
+    let tenant = origin.tenant("demo").no;
+    let visitors = [1, 2].map(|v| (tenant, visitor(v)));
+    let (visitors, metrics) = (|_: &_| Ok(visitors.to_vec()), Metrics::default());
+    retention::forget(&mut origin.conn, &origin.rules, &metrics, GIVEN, receipt, visitors, |_, _| Ok(())).unwrap();
+    assert_eq!(told(&trail(&origin)), [row("erase", "job:retention", "-", 2)]);
+    assert_eq!(trail(&origin)[0]["receipt"], receipt.receipt());
+}
+
+#[test]
+fn logins_withdrawals_and_what_pages_say_leave_no_row() {
+    let mut origin = Origin::new();
+    let login = origin.login(visitor(1), 1, NOW, "ann");
+    origin.send("demo", &[login, page(visitor(1), 2, NOW), crate::testing::withdrawal(visitor(1), NOW)]);
+    assert_eq!(trail(&origin), [Value::Null; 0]);
+}

@@ -1,0 +1,801 @@
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use causeway_shared::actions::InsertionHash;
+use causeway_shared::fact::Scope;
+use causeway_shared::person::{Source, Weight};
+use causeway_shared::profile::Totals;
+use causeway_shared::view::Stored;
+
+use super::*;
+use crate::pipeline::group::Given;
+use crate::testing::{
+    NOW, Origin, alias, exposure, fact, impression, page, purchase, snapshot, stored, visitor, withdrawal,
+};
+use crate::views::read::{self, View};
+
+type Kv = BTreeMap<String, String>;
+
+fn of_visitor(v: u32, scope: Scope, at: Millis) -> Fact {
+    let what = What::Erasure { scope, id: None, also: Vec::new() };
+    Fact { id: FactId::of_erasure(visitor(v)), ..fact(visitor(v), 0, at, what) }
+}
+
+fn of_member(origin: &Origin, member: &str, at: Millis) -> Fact {
+    let id = origin.member("demo", member);
+    Whom::Id(id.kind, vec![id.hash]).fact(Scope::Visitor, at, [7; 16])
+}
+
+/// Three browsers of one member, with a page and a purchase each.
+fn person(origin: &mut Origin, kv: &mut Kv) {
+    for v in 1..=3 {
+        let facts = [
+            page(visitor(v), 1, NOW),
+            purchase(visitor(v), 2, NOW, 5),
+            impression(visitor(v), 3, NOW),
+            exposure(visitor(v), 5, NOW, 1, 2),
+            fact(visitor(v), 6, NOW, What::Unit { campaign: 1, number: v }),
+            origin.login(visitor(v), 4, NOW, "ann"),
+        ];
+        origin.send("demo", &facts);
+    }
+    origin.settle(kv);
+}
+
+/// Every byte of the store that names a visitor, by table.
+fn traces(origin: &Origin, v: u32) -> Vec<(&'static str, i64)> {
+    let row = "(SELECT row FROM visitors WHERE visitor = ?1)";
+    let counts = [
+        ("evidence", "SELECT count(*) FROM evidence WHERE visitor = ?1".to_owned()),
+        ("cancellations", "SELECT count(*) FROM cancellations WHERE visitor = ?1".to_owned()),
+        ("fact_ids", format!("SELECT count(*) FROM fact_ids WHERE visitor = {row}")),
+        ("fact_ids_over", format!("SELECT count(*) FROM fact_ids_over WHERE visitor = {row}")),
+        ("actions", format!("SELECT count(*) FROM actions WHERE place >> 32 = {row}")),
+        ("exposures", format!("SELECT count(*) FROM exposures WHERE visitor = {row}")),
+        ("units", format!("SELECT count(*) FROM units WHERE visitor = {row}")),
+        ("conversions", format!("SELECT count(*) FROM conversions WHERE visitor = {row}")),
+        (
+            "experiment_people",
+            "SELECT count(*) FROM experiment_people JOIN visitors USING (person)
+            WHERE visitor = ?1"
+                .to_owned(),
+        ),
+        ("lookups", "SELECT count(*) FROM lookups WHERE instr(visitors, ?1) > 0".to_owned()),
+        (
+            "parts",
+            "SELECT count(*) FROM visitors WHERE visitor = ?1 AND (last_seen > 0 OR actions > 0
+            OR length(segments) > 0 OR length(attributes) > 0 OR length(events) > 0)"
+                .to_owned(),
+        ),
+    ];
+    let count = |sql: &str| origin.conn.query_row(sql, [visitor(v).as_bytes()], |row| row.get(0)).unwrap();
+    counts.into_iter().map(|(table, sql)| (table, count(&sql))).filter(|(_, n)| *n > 0).collect()
+}
+
+fn assert_gone(origin: &Origin, kv: &Kv, v: u32) {
+    assert_eq!(traces(origin, v), []);
+    assert_eq!(origin.profile("demo", visitor(v)).totals(), Totals::default());
+    assert_eq!(stored(kv, visitor(v)), Stored::Tombstone);
+    assert!(is_erased(&origin.conn, origin.tenant("demo").no, visitor(v)).unwrap());
+}
+
+const GIVEN: Given = Given { now: NOW, random: [9; 32] };
+
+#[test]
+fn field_20_an_erased_visitor_leaves_nothing_but_its_tombstone_and_no_sibling_shows_it() {
+    let (mut origin, mut kv) = (Origin::new(), Kv::new());
+    person(&mut origin, &mut kv);
+    let before = snapshot(&kv, visitor(1)).membership.epoch;
+    let now = origin.now;
+    assert_eq!(origin.send("demo", &[of_visitor(2, Scope::Visitor, now)]).accepted, 1);
+    origin.settle(&mut kv);
+    assert_gone(&origin, &kv, 2);
+    for v in [1, 3] {
+        let snapshot = snapshot(&kv, visitor(v));
+        assert!(!snapshot.profiles.contains_key(&visitor(2)));
+        assert!(snapshot.membership.cuts[&visitor(2)].gone);
+        assert!(snapshot.membership.epoch > before);
+        assert_eq!(origin.view("demo", visitor(v)).purchases, 2);
+    }
+    assert_eq!(origin.lookup("demo", "ann"), [visitor(1), visitor(3)]);
+}
+
+#[test]
+fn field_07_what_comes_of_an_erased_visitor_is_refused_in_whatever_order_it_comes() {
+    for order in 0..6 {
+        let (mut origin, mut kv) = (Origin::new(), Kv::new());
+        let erasure = of_visitor(1, Scope::Visitor, NOW);
+        let login = origin.login(visitor(1), 2, NOW - 5, "ann");
+        let late = [page(visitor(1), 1, NOW - 5), login, impression(visitor(1), 3, NOW + 5)];
+        let other = [origin.login(visitor(2), 1, NOW - 9, "ann"), page(visitor(2), 2, NOW)];
+        origin.send("demo", &other);
+        match order {
+            0 => drop([late.to_vec(), vec![erasure]].map(|facts| origin.send("demo", &facts))),
+            1 => drop([vec![erasure], late.to_vec()].map(|facts| origin.send("demo", &facts))),
+            2 => drop(origin.send("demo", &[late.to_vec(), vec![erasure]].concat())),
+            3 => drop(origin.send("demo", &[vec![erasure], late.to_vec()].concat())),
+            4 => {
+                origin.send("demo", &[withdrawal(visitor(1), NOW)]);
+                origin.send("demo", &late);
+                origin.send("demo", &[erasure]);
+            }
+            _ => drop([vec![erasure.clone()], vec![erasure], late.to_vec()].map(|facts| origin.send("demo", &facts))),
+        }
+        origin.settle(&mut kv);
+        assert_gone(&origin, &kv, 1);
+        assert_eq!(origin.send("demo", &late).accepted, 0, "order {order}");
+        assert_eq!(origin.person("demo", visitor(2)).members, [visitor(2)]);
+        assert_eq!(origin.lookup("demo", "ann"), [visitor(2)]);
+    }
+}
+
+#[test]
+fn field_07_a_person_goes_as_a_whole_and_the_member_may_come_back_as_somebody_new() {
+    let (mut origin, mut kv) = (Origin::new(), Kv::new());
+    person(&mut origin, &mut kv);
+    let at = origin.now;
+    origin.send("demo", &[page(visitor(9), 1, NOW), of_visitor(2, Scope::Person, at)]);
+    origin.settle(&mut kv);
+    (1..=3).for_each(|v| assert_gone(&origin, &kv, v));
+    assert_eq!(origin.lookup("demo", "ann"), []);
+    // A login of before that comes late takes its visitor along, with what else is known of it.
+    let (before, after) = (origin.login(visitor(4), 2, at, "ann"), origin.login(visitor(5), 2, at + 1, "ann"));
+    origin.send("demo", &[page(visitor(4), 1, at), before]);
+    origin.send("demo", &[page(visitor(5), 1, at + 1), after]);
+    origin.settle(&mut kv);
+    assert_gone(&origin, &kv, 4);
+    assert_eq!(origin.view("demo", visitor(5)), Totals { pages: 1, sessions: 1, ..Totals::default() });
+    assert_eq!(origin.lookup("demo", "ann"), [visitor(5)]);
+    assert_eq!(origin.row("demo", visitor(9)).withdrawn, None);
+}
+
+#[test]
+fn field_07_an_alternate_id_s_erasure_takes_who_was_seen_with_it_before_and_nobody_by_mistake() {
+    let (mut origin, mut kv) = (Origin::new(), Kv::new());
+    let ann = origin.member("demo", "ann");
+    let claimed = What::Alias { id: ann, also: Vec::new(), proven: false };
+    let facts = [
+        origin.login(visitor(1), 1, NOW, "ann"),
+        origin.login(visitor(2), 1, NOW + 20, "ann"),
+        fact(visitor(3), 1, NOW, claimed),
+        origin.login(visitor(4), 1, NOW, "ann"),
+        origin.login(visitor(5), 1, NOW, "bert"),
+    ];
+    origin.send("demo", &facts);
+    origin.admin("demo", &[fact(visitor(4), 2, NOW + 1, What::Cancellation { id: ann })]);
+    let erasure = of_member(&origin, "ann", NOW + 10);
+    let reached =
+        reach(&origin.conn, origin.tenant("demo"), &Whom::Id(ann.kind, vec![ann.hash]), Scope::Visitor, NOW + 10);
+    assert_eq!(reached.unwrap().into_iter().collect::<Vec<_>>(), [visitor(1)]);
+    origin.admin("demo", std::slice::from_ref(&erasure));
+    origin.settle(&mut kv);
+    assert_gone(&origin, &kv, 1);
+    for v in 2..=5 {
+        assert_eq!(origin.row("demo", visitor(v)).withdrawn, None, "{v}");
+    }
+    let progress = progress(&origin.conn, origin.tenant("demo").no, erasure.id).unwrap().unwrap();
+    assert_eq!(progress["asked_ms"], NOW + 10);
+    assert_eq!(progress["keys"]["all"], progress["keys"]["written"]);
+}
+
+#[test]
+fn a_household_s_id_does_not_take_the_others_of_the_house_along() {
+    let (mut origin, mut kv) = (Origin::new(), Kv::new());
+    let home = origin.id("demo", KindCode(2), "home");
+    let facts = [
+        origin.login(visitor(1), 1, NOW, "ann"),
+        origin.login(visitor(2), 1, NOW, "bert"),
+        alias(visitor(1), 2, NOW, home),
+        alias(visitor(2), 2, NOW, home),
+    ];
+    origin.send("demo", &facts);
+    let at = origin.now;
+    origin.send("demo", &[of_visitor(1, Scope::Person, at)]);
+    origin.settle(&mut kv);
+    assert_gone(&origin, &kv, 1);
+    assert_eq!(origin.row("demo", visitor(2)).withdrawn, None);
+}
+
+#[test]
+fn field_20_a_receipt_is_done_once_every_key_that_named_the_visitor_was_written() {
+    let (mut origin, mut kv) = (Origin::new(), Kv::new());
+    person(&mut origin, &mut kv);
+    // What is under way when the erasure comes was built before it.
+    origin.send("demo", &[page(visitor(2), 9, NOW + 1)]);
+    let under_way = origin.drain(100);
+    assert!(!under_way.is_empty());
+    let erasure = of_visitor(2, Scope::Visitor, NOW);
+    let tenant = origin.tenant("demo").no;
+    origin.send("demo", std::slice::from_ref(&erasure));
+    let said = |origin: &Origin| {
+        let said = progress(&origin.conn, tenant, erasure.id).unwrap().unwrap();
+        (said["keys"]["all"].as_u64().unwrap(), said["keys"]["written"].as_u64().unwrap(), !said["done_ms"].is_null())
+    };
+    // Three snapshots and the lookup.
+    assert_eq!(said(&origin), (4, 0, false));
+    origin.acknowledge(&under_way);
+    assert_eq!(said(&origin), (4, 0, false), "a value of before the erasure proves nothing");
+    origin.now += 120_000;
+    let writes = origin.drain(100);
+    assert_eq!(writes.len(), 4);
+    origin.acknowledge(&writes[..3]);
+    assert_eq!(said(&origin), (4, 3, false));
+    origin.acknowledge(&writes[3..]);
+    assert_eq!(said(&origin), (4, 4, true));
+    assert_eq!(progress(&origin.conn, tenant, FactId::from_bytes([1; 16])).unwrap(), None);
+    // Said again, the receipt stays as it is.
+    assert_eq!(origin.send("demo", std::slice::from_ref(&erasure)).accepted, 0);
+    assert_eq!(said(&origin), (4, 4, true));
+}
+
+#[test]
+fn field_20_what_an_erasure_waits_for_is_written_once_its_tenant_is_configured_again() {
+    let (mut origin, mut kv) = (Origin::new(), Kv::new());
+    person(&mut origin, &mut kv);
+    let erasure = of_visitor(2, Scope::Visitor, NOW);
+    origin.send("demo", std::slice::from_ref(&erasure));
+    let tenant = origin.tenant("demo").no;
+    origin.start_with(&["other"]);
+    origin.settle(&mut kv);
+    // As a release of before let go of them.
+    origin.conn.execute("DELETE FROM outbox", []).unwrap();
+    let written =
+        |origin: &Origin| progress(&origin.conn, tenant, erasure.id).unwrap().unwrap()["keys"]["written"].clone();
+    assert_eq!(written(&origin), 0, "nobody writes them");
+    origin.start_with(&["demo", "other"]);
+    origin.settle(&mut kv);
+    assert_gone(&origin, &kv, 2);
+    assert_eq!(written(&origin), 0, "what was handed out before may still be written");
+    origin.now += crate::kv::publish::LATE_MS;
+    origin.settle(&mut kv);
+    assert_eq!(written(&origin), 4);
+}
+
+#[test]
+fn field_07_hashes_found_to_be_an_erased_id_s_take_along_who_was_seen_with_them_before() {
+    let (one, two) = (AltHash([1; 16]), AltHash([2; 16]));
+    let seen = |v: u32, at, hash, also: &[AltHash]| {
+        let id = AlternateId { kind: KindCode(1), hash };
+        fact(visitor(v), 1, at, What::Alias { id, also: also.to_vec(), proven: true })
+    };
+    for (erased, other) in [(one, two), (two, one)] {
+        let (mut origin, mut kv) = (Origin::new(), Kv::new());
+        origin.send("demo", &[seen(1, NOW, other, &[]), seen(2, NOW + 20, other, &[])]);
+        let erasure = Whom::Id(KindCode(1), vec![erased]).fact(Scope::Visitor, NOW + 10, [7; 16]);
+        origin.admin("demo", &[erasure]);
+        assert_eq!(origin.row("demo", visitor(1)).withdrawn, None);
+        origin.send("demo", &[seen(3, NOW + 30, erased, &[other])]);
+        origin.settle(&mut kv);
+        assert_gone(&origin, &kv, 1);
+        assert_eq!(origin.person("demo", visitor(3)).members, [visitor(2), visitor(3)]);
+    }
+}
+
+#[test]
+fn the_log_is_waited_for() {
+    let mut origin = Origin::new();
+    let facts = vec![Checked { tenant: origin.tenant("demo").no, fact: of_visitor(1, Scope::Visitor, NOW) }];
+    let record = Arc::new(Record { seq: 7, ..Record::of(facts) });
+    group::commit(&mut origin.conn, &origin.rules, &origin.metrics, GIVEN, &[record], &[]).unwrap();
+    let log = |origin: &Origin| {
+        let receipt = FactId::of_erasure(visitor(1));
+        progress(&origin.conn, origin.tenant("demo").no, receipt).unwrap().unwrap()["log_ms"].clone()
+    };
+    left_log(&origin.conn, 6, NOW + 1).unwrap();
+    assert!(log(&origin).is_null());
+    left_log(&origin.conn, 7, NOW + 2).unwrap();
+    assert_eq!(log(&origin), NOW + 2);
+}
+
+#[test]
+fn field_23_a_store_of_before_the_erasure_learns_of_it_from_the_journal() {
+    let (mut origin, mut kv) = (Origin::new(), Kv::new());
+    // Two visitors are not linked yet when the backup is taken.
+    let folder = tempfile::tempdir().unwrap();
+    let [first, second] = [1, 2].map(|v| origin.login(visitor(v), 2, NOW, "ann"));
+    origin.send("demo", &[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW), first]);
+    origin.copy_to(folder.path());
+    origin.send("demo", &[second, of_visitor(1, Scope::Person, NOW)]);
+    assert_eq!(origin.erasures(), 3, "two visitors and the member");
+    assert_eq!(origin.replay(GIVEN).unwrap(), 0);
+
+    // The backup in the place of the store; the journal stays.
+    let mut old = Origin::within(folder);
+    old.rules.journal = std::mem::replace(&mut origin.rules.journal, old.rules.journal);
+    assert_eq!(old.profile("demo", visitor(2)).totals().pages, 1);
+    assert_eq!(old.replay(GIVEN).unwrap(), 3);
+    assert_eq!(old.replay(GIVEN).unwrap(), 0);
+    old.settle(&mut kv);
+    (1..=2).for_each(|v| assert_gone(&old, &kv, v));
+    let again = [page(visitor(1), 1, NOW), page(visitor(2), 5, NOW)];
+    assert_eq!(old.send("demo", &again).accepted, 0);
+    let late = old.rules.tenants.by_name("demo").unwrap().no;
+    let id = origin.member("demo", "ann");
+    assert!(id_erased(&old.conn, late, id.kind, [id.hash]).unwrap().is_some());
+    // A journal that was lost is written anew from the store.
+    let empty = tempfile::tempdir().unwrap();
+    old.rules.journal = Journal::open(empty.path()).unwrap();
+    assert_eq!(old.replay(GIVEN).unwrap(), 0);
+    assert_eq!(old.erasures(), 3);
+}
+
+#[test]
+fn field_23_a_restored_store_erases_nobody_whom_the_erasure_left() {
+    let mut origin = Origin::new();
+    let folder = tempfile::tempdir().unwrap();
+    let logins = [1, 2].map(|v| origin.login(visitor(v), 2, NOW, "ann"));
+    origin.send("demo", &[&[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW)], &logins[..]].concat());
+    origin.copy_to(folder.path());
+    // The second was never hers, which only the store that is lost has heard.
+    let id = origin.member("demo", "ann");
+    origin.admin("demo", &[fact(visitor(2), 5, NOW + 1, What::Cancellation { id })]);
+    let erasure = of_member(&origin, "ann", NOW + 2);
+    origin.admin("demo", &[erasure]);
+    let gone = |origin: &Origin| [1, 2].map(|v| is_erased(&origin.conn, origin.tenant("demo").no, visitor(v)).unwrap());
+    assert_eq!(gone(&origin), [true, false]);
+    let mut old = Origin::within(folder);
+    old.rules.journal = std::mem::replace(&mut origin.rules.journal, old.rules.journal);
+    assert_eq!(old.replay(GIVEN).unwrap(), 2);
+    assert_eq!(gone(&old), [true, false]);
+    assert_eq!(old.profile("demo", visitor(2)).totals().pages, 1);
+    let no = old.tenant("demo").no;
+    assert!(id_erased(&old.conn, no, id.kind, [id.hash]).unwrap().is_some());
+    assert_eq!(old.replay(GIVEN).unwrap(), 0);
+}
+
+/// Puts a fact of the admin side into the log, where nobody folds it.
+fn append(origin: &Origin, fact: &Fact) {
+    let facts = vec![origin.batch("demo", std::slice::from_ref(fact))];
+    let request = causeway_shared::wire::sync::SyncRequest { facts, ..Default::default() };
+    let incoming = crate::ingest::intake::read_admins(request, &origin.rules.tenants, NOW + 2);
+    crate::ingest::log::Log::open(origin.data(), 0).unwrap().append(&[incoming], 0).unwrap();
+}
+
+#[test]
+fn field_23_what_the_old_log_holds_of_a_folded_erasure_takes_nobody_whom_it_left() {
+    let mut origin = Origin::new();
+    let folder = tempfile::tempdir().unwrap();
+    let logins = [1, 2].map(|v| origin.login(visitor(v), 2, NOW, "ann"));
+    origin.send("demo", &logins);
+    origin.copy_to(folder.path());
+    let id = origin.member("demo", "ann");
+    origin.admin("demo", &[fact(visitor(2), 5, NOW + 1, What::Cancellation { id })]);
+    let erasure = of_member(&origin, "ann", NOW + 2);
+    // Appended, folded, and not let go yet when the origin ends.
+    append(&origin, &erasure);
+    origin.admin("demo", &[erasure]);
+    keep_unfolded(origin.data(), 1).unwrap();
+    let mut old = Origin::within(folder);
+    old.rules.journal = std::mem::replace(&mut origin.rules.journal, old.rules.journal);
+    old.replay(GIVEN).unwrap();
+    let no = old.tenant("demo").no;
+    assert_eq!([1, 2].map(|v| is_erased(&old.conn, no, visitor(v)).unwrap()), [true, false]);
+}
+
+#[test]
+fn field_23_an_erasure_that_only_the_old_log_holds_reaches_whom_the_restored_store_has() {
+    let mut origin = Origin::new();
+    let folder = tempfile::tempdir().unwrap();
+    let logins = [1, 2].map(|v| origin.login(visitor(v), 2, NOW, "ann"));
+    origin.send("demo", &logins);
+    origin.copy_to(folder.path());
+    let erasure = of_member(&origin, "ann", NOW + 2);
+    append(&origin, &erasure);
+    keep_unfolded(origin.data(), 0).unwrap();
+    let mut old = Origin::within(folder);
+    old.rules.journal = std::mem::replace(&mut origin.rules.journal, old.rules.journal);
+    assert_eq!(old.replay(GIVEN).unwrap(), 1);
+    let no = old.tenant("demo").no;
+    assert_eq!([1, 2].map(|v| is_erased(&old.conn, no, visitor(v)).unwrap()), [true; 2]);
+    assert_eq!(old.replay(GIVEN).unwrap(), 0);
+}
+
+#[test]
+fn a_journal_that_cannot_be_read_is_no_empty_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(journal::FILE);
+    std::fs::write(&path, vec![0x55; 9_000]).unwrap();
+    assert!(matches!(Journal::open(folder.path()), Err(StoreError::Journal { .. })));
+    std::fs::remove_file(&path).unwrap();
+    Journal::open(folder.path()).unwrap();
+    Connection::open(&path).unwrap().execute("INSERT INTO erasures VALUES ('demo', x'00')", []).unwrap();
+    assert!(matches!(Journal::open(folder.path()), Err(StoreError::Journal { .. })));
+}
+
+#[test]
+fn each_start_commits_to_the_journal_once() {
+    let folder = tempfile::tempdir().unwrap();
+    // SQLite's file change counter.
+    let commits = || {
+        Journal::open(folder.path()).unwrap();
+        u32::from_be_bytes(std::fs::read(folder.path().join(journal::FILE)).unwrap()[24..28].try_into().unwrap())
+    };
+    let first = commits();
+    assert_eq!(commits(), first + 1);
+}
+
+#[test]
+fn what_waits_to_be_folded_of_who_is_to_be_erased_is_not_shown() {
+    let mut origin = Origin::new();
+    origin.send("demo", &[page(visitor(1), 1, NOW), impression(visitor(1), 2, NOW)]);
+    let tenant = origin.tenant("demo").no;
+    let backlog = crate::ingest::backlog::Backlog::default();
+    let waiting = [page(visitor(1), 3, NOW), of_visitor(1, Scope::Visitor, NOW), page(visitor(1), 4, NOW)];
+    let facts = waiting.into_iter().map(|fact| Checked { tenant, fact }).collect();
+    let record = Record { seq: 1, ..Record::of(facts) };
+    let shown = |origin: &Origin, backlog: &crate::ingest::backlog::Backlog| {
+        let reader = backlog.reader();
+        let view = View::whole(&origin.conn, &reader).unwrap();
+        let found = read::visitor(&view, tenant, visitor(1)).unwrap().unwrap();
+        let actions = read::whole(&view, &found, causeway_shared::time::Day(0)).unwrap();
+        let actions: Vec<InsertionHash> = actions.actions().iter().map(|action| action.insertion).collect();
+        (found.profile.totals().pages, actions.len(), found.withdrawn.is_some())
+    };
+    assert_eq!(shown(&origin, &backlog), (1, 1, false));
+    backlog.push(record.clone());
+    assert_eq!(shown(&origin, &backlog), (0, 0, true));
+    let done =
+        group::commit(&mut origin.conn, &origin.rules, &origin.metrics, GIVEN, &[Arc::new(record)], &[]).unwrap();
+    assert_eq!(done.erased, 0, "what came with the erasure is folded, and goes with the rest");
+    backlog.fold_to(1);
+    let late = Record { seq: 2, ..Record::of(vec![Checked { tenant, fact: page(visitor(1), 5, NOW) }]) };
+    backlog.push(late.clone());
+    assert_eq!(shown(&origin, &backlog), (0, 0, true));
+    let done = group::commit(&mut origin.conn, &origin.rules, &origin.metrics, GIVEN, &[Arc::new(late)], &[]).unwrap();
+    assert_eq!((done.erased, done.new), (1, vec![0]));
+}
+
+#[test]
+fn field_01_who_shared_a_browser_erases_nobody_else() {
+    let (mut origin, mut kv) = (Origin::new(), Kv::new());
+    person(&mut origin, &mut kv);
+    // Bert proved to be at one of Ann's browsers, after her; and has one of his own.
+    let bert = [origin.login(visitor(1), 9, NOW + 1, "bert"), origin.login(visitor(7), 1, NOW + 2, "bert")];
+    origin.send("demo", &bert);
+    origin.settle(&mut kv);
+    let id = origin.member("demo", "bert");
+    let erasure = Whom::Id(id.kind, vec![id.hash]).fact(Scope::Person, origin.now, [8; 16]);
+    let record = Record::of(vec![Checked { tenant: origin.tenant("demo").no, fact: erasure }]);
+    let given = origin.given();
+    group::commit(&mut origin.conn, &origin.rules, &origin.metrics, given, &[Arc::new(record)], &[]).unwrap();
+    origin.settle(&mut kv);
+    assert_gone(&origin, &kv, 7);
+    assert_eq!(origin.person("demo", visitor(1)).members, (1..=3).map(visitor).collect::<Vec<_>>());
+    assert_eq!(origin.profile("demo", visitor(1)).totals().pages, 1);
+}
+
+#[test]
+fn field_03_an_erased_members_first_login_that_comes_late_takes_the_browser_from_who_logged_in_after() {
+    let (mut origin, mut kv) = (Origin::new(), Kv::new());
+    let (first, second) = (origin.login(visitor(1), 1, NOW - 9, "ann"), origin.login(visitor(1), 2, NOW - 5, "bob"));
+    origin.send("demo", &[second, page(visitor(1), 3, NOW - 5)]);
+    let erasure = of_member(&origin, "ann", NOW);
+    origin.admin("demo", &[erasure]);
+    origin.settle(&mut kv);
+    assert_eq!(origin.lookup("demo", "bob"), [visitor(1)]);
+    origin.send("demo", &[first]);
+    origin.settle(&mut kv);
+    assert_gone(&origin, &kv, 1);
+}
+
+#[test]
+fn field_20_what_a_pair_is_called_goes_with_either_of_the_two() {
+    let mut origin = Origin::new();
+    origin.send("demo", &[1, 2, 3].map(|v| page(visitor(v), 1, NOW)));
+    let what = |id| What::Evidence { id, also: Vec::new(), weight: Weight::UNSURE, source: Source::Match };
+    for (a, b) in [(1, 2), (2, 3)] {
+        let id = AlternateId::pair(visitor(a), visitor(b));
+        origin.admin("demo", &[a, b].map(|v| fact(visitor(v), 10 + a, NOW, what(id))));
+        origin.admin("demo", &[a, b].map(|v| fact(visitor(v), 20 + a, NOW + 1, What::Cancellation { id })));
+    }
+    origin.admin("demo", &[of_visitor(1, Scope::Visitor, NOW + 9)]);
+    for table in ["evidence", "cancellations"] {
+        let read = format!("SELECT count(*) FROM {table} WHERE hash = ?1");
+        let left = |a, b| {
+            let id = AlternateId::pair(visitor(a), visitor(b));
+            origin.conn.query_row(&read, [&id.hash.0], |row| row.get::<_, i64>(0)).unwrap()
+        };
+        assert_eq!((left(1, 2), left(2, 3)), (0, 2), "{table}");
+    }
+}
+
+/// Whether the store's file has these bytes anywhere.
+fn holds(origin: &Origin, said: &[u8]) -> bool {
+    origin.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+    let file = std::fs::read(crate::store::file(origin.data())).unwrap();
+    file.windows(said.len()).any(|bytes| bytes == said)
+}
+
+#[test]
+fn what_a_lookup_said_is_overwritten_in_the_file() {
+    let mut origin = Origin::new();
+    let logins: Vec<_> = (1..=3).map(|v| origin.login(visitor(v), 1, NOW, "ann")).collect();
+    origin.send("demo", &logins);
+    let first = *origin.lookup("demo", "ann")[0].as_bytes();
+    let said = [origin.member("demo", "ann").hash.0.as_slice(), &first].concat();
+    assert!(holds(&origin, &said));
+    origin.send("demo", &[of_visitor(1, Scope::Person, NOW)]);
+    origin.settle(&mut Kv::new());
+    assert!(!holds(&origin, &said));
+}
+
+#[test]
+fn what_a_visitor_once_said_is_overwritten_in_the_file_too() {
+    let mut origin = Origin::new();
+    let said = |n: u32, at: Millis, text: &str| {
+        let value = causeway_shared::attributes::Value::String(text.to_owned());
+        let writes = (0..40).map(|name| (format!("name{name}"), Some(value.clone()))).collect();
+        fact(visitor(1), n, at, What::Attributes { writes })
+    };
+    // Over a page together, and then less: what is let go is not only what an erasure takes.
+    let earlier = "earlier-words-".repeat(16);
+    origin.send("demo", &[said(1, NOW, &earlier), page(visitor(2), 1, NOW)]);
+    assert!(holds(&origin, earlier.as_bytes()));
+    origin.send("demo", &[said(2, NOW + 1, "short")]);
+    origin.send("demo", &[of_visitor(1, Scope::Visitor, NOW + 2)]);
+    origin.settle(&mut Kv::new());
+    assert!(!holds(&origin, b"earlier-words-"));
+}
+
+#[test]
+fn a_report_of_a_job_names_nobody_who_is_erased() {
+    let mut origin = Origin::new();
+    origin.send("demo", &[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW)]);
+    for v in [1, 2] {
+        let report = json!({ "people": 2, "first": [{ "master": visitor(v).to_string(), "visitors": 1 }] });
+        let row = (report.to_string(), NOW.cast_signed());
+        let put = "INSERT INTO runs (job, woken, dry_run, asked, report) VALUES ('reconcile', 'timer', 0, ?2, ?1)";
+        origin.conn.execute(put, row).unwrap();
+    }
+    origin.send("demo", &[of_visitor(1, Scope::Visitor, NOW)]);
+    let read = "SELECT report FROM runs ORDER BY run";
+    let mut statement = origin.conn.prepare(read).unwrap();
+    let left: Vec<String> = statement.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    assert_eq!(left[0], r#"{"people":2}"#);
+    assert!(left[1].contains(&visitor(2).to_string()), "another's stays");
+}
+
+fn by_member(origin: &Origin, v: u32, member: &str, at: Millis) -> Fact {
+    let what = What::Erasure { scope: Scope::Person, id: Some(origin.member("demo", member)), also: Vec::new() };
+    Fact { id: FactId::of_erasure(visitor(v)), ..fact(visitor(v), 0, at, what) }
+}
+
+#[test]
+fn what_is_not_sure_widens_no_erasure() {
+    for by_admin in [false, true] {
+        let mut origin = Origin::of_threshold(1_000, 0.8);
+        let logins = [origin.login(visitor(1), 2, NOW, "ann"), origin.login(visitor(3), 2, NOW, "ann")];
+        origin.send("demo", &[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW), page(visitor(3), 1, NOW)]);
+        origin.send("demo", &logins);
+        let pair = AlternateId::pair(visitor(1), visitor(2));
+        let household = |v: u32| {
+            let what = What::Evidence { id: pair, also: Vec::new(), weight: Weight(900), source: Source::Household };
+            fact(visitor(v), 10, NOW + 1, what)
+        };
+        origin.admin("demo", &[household(1), household(2)]);
+        assert_eq!(origin.person("demo", visitor(2)).devices, 3);
+        origin.now = NOW + 10;
+        if by_admin {
+            let ann = origin.member("demo", "ann");
+            let whom = Whom::Id(ann.kind, vec![ann.hash]);
+            let reached = reach(&origin.conn, origin.tenant("demo"), &whom, Scope::Person, origin.now).unwrap();
+            assert_eq!(reached, [visitor(1), visitor(3)].into());
+            origin.admin("demo", &[whom.fact(Scope::Person, origin.now, [9; 16])]);
+        } else {
+            let erasure = by_member(&origin, 1, "ann", NOW + 10);
+            origin.send("demo", &[erasure]);
+        }
+        let gone = [1, 2, 3].map(|v| origin.row("demo", visitor(v)).withdrawn.is_some());
+        assert_eq!(gone, [true, false, true], "the other browser of the house stays");
+        assert_eq!(origin.profile("demo", visitor(2)).totals().pages, 1);
+    }
+}
+
+#[test]
+fn who_logs_in_after_an_erasure_is_not_erased_by_it_in_whatever_group_both_come() {
+    for together in [false, true] {
+        let mut origin = Origin::new();
+        origin.send("demo", &[page(visitor(1), 1, NOW - 9_000), origin.login(visitor(1), 2, NOW - 9_000, "ann")]);
+        let erasure = by_member(&origin, 1, "ann", NOW);
+        let after = [page(visitor(2), 1, NOW + 1_000), origin.login(visitor(2), 2, NOW + 1_000, "ann")];
+        origin.now = NOW + 2_000;
+        if together {
+            origin.send("demo", &[vec![erasure], after.to_vec()].concat());
+        } else {
+            origin.send("demo", &[erasure]);
+            origin.send("demo", &after);
+        }
+        let gone = [1, 2].map(|v| origin.row("demo", visitor(v)).withdrawn.is_some());
+        assert_eq!(gone, [true, false]);
+    }
+}
+
+#[test]
+fn an_erasure_by_an_id_reaches_whom_a_clock_that_runs_ahead_saw_with_it() {
+    let mut origin = Origin::new();
+    let ahead = NOW + 180_000;
+    origin.send("demo", &[page(visitor(1), 1, ahead), origin.login(visitor(1), 2, ahead, "ann")]);
+    origin.now = NOW + 60_000;
+    let ann = origin.member("demo", "ann");
+    let whom = Whom::Id(ann.kind, vec![ann.hash]);
+    let at = |origin: &Origin, now| moment(&origin.conn, origin.tenant("demo"), &whom, Scope::Visitor, now).unwrap();
+    assert_eq!(at(&origin, origin.now), ahead);
+    origin.admin("demo", &[whom.fact(Scope::Visitor, ahead, [9; 16])]);
+    assert!(origin.row("demo", visitor(1)).withdrawn.is_some());
+    assert_eq!(at(&origin, NOW), NOW, "nobody is seen with it now");
+}
+
+#[test]
+fn an_erasure_of_a_person_reaches_whom_a_clock_that_runs_ahead_tied_to_it() {
+    let mut origin = Origin::new();
+    let ahead = NOW + 180_000;
+    origin.send("demo", &[page(visitor(1), 1, NOW), origin.login(visitor(1), 2, NOW, "ann")]);
+    origin.send("demo", &[page(visitor(2), 1, ahead), origin.login(visitor(2), 2, ahead, "ann")]);
+    origin.now = NOW + 60_000;
+    let whom = Whom::Visitor(visitor(1));
+    let at = moment(&origin.conn, origin.tenant("demo"), &whom, Scope::Person, origin.now).unwrap();
+    assert_eq!(at, ahead);
+    let reached = reach(&origin.conn, origin.tenant("demo"), &whom, Scope::Person, at).unwrap();
+    assert_eq!(reached, [visitor(1), visitor(2)].into());
+    origin.admin("demo", &[whom.fact(Scope::Person, at, [9; 16])]);
+    assert!(origin.row("demo", visitor(2)).withdrawn.is_some());
+}
+
+#[test]
+fn field_05_a_person_of_thousands_is_erased_by_one_walk() {
+    let mut origin = Origin::new();
+    let logins: Vec<Fact> = (1..=4_000).map(|v| origin.login(visitor(v), v, NOW, "shop")).collect();
+    origin.admin("demo", &logins);
+    let shop = origin.member("demo", "shop");
+    let whom = Whom::Id(shop.kind, vec![shop.hash]);
+    origin.now = NOW + 20;
+    // SQLite tells of each thousand steps of its machine: of one walk some hundred for each visitor.
+    let steps = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&steps);
+    let count = move || counted.fetch_add(1, Ordering::Relaxed) == u64::MAX;
+    origin.conn.progress_handler(1_000, Some(count)).unwrap();
+    let reached = reach(&origin.conn, origin.tenant("demo"), &whom, Scope::Person, NOW + 20).unwrap();
+    let walked = steps.swap(0, Ordering::Relaxed);
+    origin.admin("demo", &[whom.fact(Scope::Person, NOW + 20, [7; 16])]);
+    let erased = steps.load(Ordering::Relaxed);
+    assert!(reached.len() == 4_000 && walked < 4_000 && erased < 200_000, "{walked} and {erased} thousand steps");
+    assert!([1, 2_000, 4_000].iter().all(|v| origin.row("demo", visitor(*v)).withdrawn.is_some()));
+}
+
+#[test]
+fn an_erasure_that_the_journal_told_of_first_waits_for_the_log_too() {
+    let mut origin = Origin::new();
+    origin.send("demo", &[page(visitor(1), 1, NOW)]);
+    let erasure = of_visitor(1, Scope::Visitor, NOW);
+    origin.rules.journal.keep(&[("demo".to_owned(), erasure.clone())], &[]).unwrap();
+    assert_eq!(origin.replay(GIVEN).unwrap(), 1);
+    // The process had ended between the two: the log's record is folded now.
+    let facts = vec![Checked { tenant: origin.tenant("demo").no, fact: erasure }];
+    let record = Arc::new(Record { seq: 7, ..Record::of(facts) });
+    group::commit(&mut origin.conn, &origin.rules, &origin.metrics, GIVEN, &[record], &[]).unwrap();
+    let receipt = FactId::of_erasure(visitor(1));
+    let log = progress(&origin.conn, origin.tenant("demo").no, receipt).unwrap().unwrap()["log_ms"].clone();
+    assert_eq!((log.is_null(), in_log(&origin.conn).unwrap()), (true, 7));
+}
+
+#[test]
+fn field_20_a_second_receipt_is_not_done_before_the_first() {
+    let said = |origin: &Origin, receipt: FactId| {
+        let said = progress(&origin.conn, origin.tenant("demo").no, receipt).unwrap().unwrap();
+        (said["keys"]["all"].as_u64().unwrap(), !said["done_ms"].is_null(), !said["verified_ms"].is_null())
+    };
+    for together in [false, true] {
+        for by_id in [false, true] {
+            let (mut origin, mut kv) = (Origin::new(), Kv::new());
+            person(&mut origin, &mut kv);
+            let at = origin.now;
+            let asked = match by_id {
+                false => [1, 2].map(|v| by_member(&origin, v, "ann", at)),
+                true => [7, 8].map(|n| Fact { id: FactId::from_bytes([n; 16]), ..of_member(&origin, "ann", at) }),
+            };
+            let send = |origin: &mut Origin, facts: &[Fact]| match by_id {
+                false => drop(origin.send("demo", facts)),
+                true => origin.admin("demo", facts),
+            };
+            match together {
+                false => asked.each_ref().into_iter().for_each(|fact| send(&mut origin, std::slice::from_ref(fact))),
+                true => send(&mut origin, &asked),
+            }
+            let [first, second] = asked.map(|fact| fact.id);
+            let (all, is_done, _) = said(&origin, first);
+            assert!(all >= 4 && !is_done);
+            assert_eq!(said(&origin, second), (all, false, false), "together {together}, by an id {by_id}");
+            origin.now += 120_000;
+            let writes = origin.drain(100);
+            origin.acknowledge(&writes);
+            assert_eq!([first, second].map(|receipt| said(&origin, receipt)), [(all, true, false); 2]);
+        }
+    }
+}
+
+#[test]
+fn field_07_what_tied_others_to_an_erased_id_leads_nobody_back_to_them() {
+    for order in 0..3 {
+        let mut origin = Origin::of_threshold(1_000, 0.8);
+        let ann = origin.member("demo", "ann");
+        let what = What::Evidence { id: ann, also: Vec::new(), weight: Weight(900), source: Source::Match };
+        let tie = fact(visitor(1), 9, NOW, what);
+        origin.send("demo", &[page(visitor(1), 1, NOW), origin.login(visitor(2), 1, NOW, "ann")]);
+        // Bob's browser, at which Ann was too; his own login was a mistake, as it turns out.
+        let at_bob_s = origin.login(visitor(4), 2, NOW + 1, "ann");
+        origin.send("demo", &[origin.login(visitor(4), 1, NOW, "bob")]);
+        let erasure = of_member(&origin, "ann", NOW + 10);
+        let back = origin.login(visitor(3), 1, NOW + 20, "ann");
+        let again = Fact { id: FactId::from_bytes([8; 16]), ..erasure.clone() };
+        let steps = [[tie.clone(), at_bob_s].to_vec(), vec![erasure.clone()], vec![back]];
+        for step in [[0, 1, 2], [1, 0, 2], [1, 2, 0]][order] {
+            origin.admin("demo", &steps[step]);
+        }
+        // The queue brings it once more, and somebody asks once more: it is Bob's browser still.
+        origin.admin("demo", &[erasure]);
+        origin.admin("demo", &[again]);
+        let bob = origin.member("demo", "bob");
+        origin.admin("demo", &[fact(visitor(4), 3, NOW + 30, What::Cancellation { id: bob })]);
+        assert_eq!(origin.person("demo", visitor(3)).members, [visitor(3)], "order {order}");
+        assert_eq!([1, 2, 4].map(|v| origin.row("demo", visitor(v)).withdrawn.is_some()), [false, true, false]);
+        // What is said anew of after it counts again.
+        origin.admin("demo", &[Fact { id: FactId::from_bytes([5; 16]), received: NOW + 40, at: NOW + 40, ..tie }]);
+        assert_eq!(origin.person("demo", visitor(3)).members, [visitor(1), visitor(3)]);
+    }
+}
+
+#[test]
+fn the_plan_of_a_person_s_erasure_names_who_withdrew_too() {
+    let (mut origin, mut kv) = (Origin::new(), Kv::new());
+    person(&mut origin, &mut kv);
+    origin.send("demo", &[withdrawal(visitor(1), NOW + 1)]);
+    let plan = |origin: &Origin| {
+        reach(&origin.conn, origin.tenant("demo"), &Whom::Visitor(visitor(2)), Scope::Person, NOW + 2).unwrap()
+    };
+    assert_eq!(plan(&origin), (1..=3).map(visitor).collect());
+    origin.send("demo", &[of_visitor(2, Scope::Person, NOW + 2)]);
+    let no = origin.tenant("demo").no;
+    assert_eq!([1, 2, 3].map(|v| is_erased(&origin.conn, no, visitor(v)).unwrap()), [true; 3]);
+    assert!(plan(&origin).is_empty());
+}
+
+#[test]
+fn what_comes_after_an_erasure_says_no_more_than_what_came_before_it() {
+    for erased_first in [false, true] {
+        let mut origin = Origin::new();
+        origin.send("demo", &[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW)]);
+        let id = AlternateId::pair(visitor(1), visitor(2));
+        let what = What::Evidence { id, also: Vec::new(), weight: Weight::UNSURE, source: Source::Match };
+        let told = || {
+            let unit = fact(visitor(1), 3, NOW, What::Unit { campaign: 1, number: 0 });
+            [fact(visitor(1), 2, NOW, what.clone()), fact(visitor(2), 2, NOW, what.clone()), unit]
+        };
+        let erasure = || [of_visitor(1, Scope::Visitor, NOW + 9)];
+        match erased_first {
+            false => [told().to_vec(), erasure().to_vec()].iter().for_each(|facts| origin.admin("demo", facts)),
+            true => [erasure().to_vec(), told().to_vec()].iter().for_each(|facts| origin.admin("demo", facts)),
+        }
+        let count = |sql: &str| origin.conn.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+        // The unit is given, and nothing is left of what the two were called.
+        let left = ["SELECT count(*) FROM units_given", "SELECT count(*) FROM evidence"].map(count);
+        assert_eq!(left, [1, 0], "erased first: {erased_first}");
+    }
+}
+
+#[test]
+fn field_20_an_erasure_of_the_journal_waits_for_what_the_log_holds_of_whom_it_takes() {
+    let mut origin = Origin::new();
+    let erasure = of_visitor(1, Scope::Visitor, NOW);
+    origin.rules.journal.keep(&[("demo".to_owned(), erasure.clone())], &[]).unwrap();
+    // Of before the restore that the journal outlived.
+    let batches = vec![origin.batch("demo", &[page(visitor(1), 1, NOW - 9)])];
+    let request = causeway_shared::wire::sync::SyncRequest { facts: batches, ..Default::default() };
+    let incoming = crate::ingest::intake::read(request, &origin.rules.tenants, NOW);
+    let mut log = crate::ingest::log::Log::open(origin.data(), 0).unwrap();
+    let seq = log.append(&[incoming], 0).unwrap();
+    assert_eq!(origin.replay(GIVEN).unwrap(), 1);
+    let said = progress(&origin.conn, origin.tenant("demo").no, erasure.id).unwrap().unwrap();
+    assert_eq!((said["log_ms"].is_null(), in_log(&origin.conn).unwrap()), (true, seq));
+}

@@ -1,0 +1,386 @@
+//! Erasure (invariant 12): who goes, and everything of them out of the store. What was linked is computed anew as when
+//! somebody withdraws, so that every sibling's membership cuts them; then their rows are emptied.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use causeway_shared::fact::{Fact, Scope, What};
+use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, Millis, VisitorId};
+use causeway_shared::person::{Reason, Weight};
+use causeway_shared::profile::Profile;
+use causeway_shared::wire::profile;
+use rusqlite::Connection;
+
+use crate::audience::materialized;
+use crate::audience::send;
+use crate::campaigns::experiment;
+use crate::campaigns::offers;
+use crate::identity::alternates;
+use crate::identity::evidence::{self, Row, of_visitor};
+use crate::identity::link::Linked;
+use crate::identity::link::PersonChange;
+use crate::identity::link::Touched;
+use crate::identity::link::family;
+use crate::identity::link::held_unique;
+use crate::identity::people;
+use crate::kv::publish;
+use crate::kv::publish::Subject;
+use crate::pipeline::group::Group;
+use crate::privacy::erase;
+use crate::privacy::journal;
+use crate::profiles::fold;
+use crate::profiles::fold::Erasing;
+use crate::store::PersonNo;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::find_visitor;
+use crate::store::names;
+use crate::store::signed;
+use crate::store::tenants::Known;
+
+/// By which erasure a visitor goes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct By {
+    pub(crate) at: Millis,
+    pub(crate) receipt: FactId,
+}
+
+/// Visitors that go, with the erasure of each.
+pub(crate) type Going = BTreeMap<(TenantNo, VisitorId), By>;
+
+/// Erases whom the facts name, and who is there already because of an earlier one.
+pub(crate) fn apply(
+    group: &mut Group<'_>,
+    asked: &[Erasing<'_>],
+    mut going: Going,
+    linked: &mut Linked,
+) -> Result<Touched, StoreError> {
+    let (mut touched, mut fresh) = (Touched::default(), BTreeSet::new());
+    for Erasing { tenant, fact, log_seq, replayed } in asked {
+        let by = By { at: fact.received, receipt: fact.id };
+        if note(group, *tenant, by, *log_seq)? {
+            fresh.insert((*tenant, by.receipt));
+        }
+        let mut reached = reached(group, *tenant, fact, linked, &mut touched)?;
+        if *replayed && journal::is_end(fact) {
+            // A store that came back may lack why the erasure left some of them alone.
+            reached.clear();
+        }
+        for visitor in reached {
+            let earlier = match erase::erased_by(group.tx, *tenant, visitor)? {
+                Some(earlier) => earlier,
+                None => going.entry((*tenant, visitor)).or_insert(by).receipt,
+            };
+            behind(linked, *tenant, by.receipt, earlier);
+        }
+    }
+    // One pass over the keys of each erasure, however many visitors it takes.
+    let mut keys: BTreeMap<(TenantNo, FactId), BTreeSet<Subject>> = BTreeMap::new();
+    for ((tenant, visitor), by) in &going {
+        let keys = keys.entry((*tenant, by.receipt)).or_default();
+        leave(group, *tenant, *visitor, *by, linked, &mut touched, keys)?;
+    }
+    // Whoever was tied to an id by less than a login stays, without what tied it: who comes back with the id is somebody new.
+    for (tenant, id, until) in std::mem::take(&mut linked.ended) {
+        // It may be one with another by now.
+        let id = alternates::canonical(group.tx, tenant, id)?.unwrap_or(id);
+        evidence::end_until(group, tenant, id, until, &mut touched)?;
+    }
+    people::recompute(group, &mut touched, linked)?;
+    for ((tenant, visitor), by) in &going {
+        empty(group, *tenant, *visitor, *by)?;
+        let name = group.rules.tenants.by_no(*tenant)?.id.to_string();
+        linked.erased.push((name, journal::visitor(by.receipt, *visitor, by.at)));
+        // Their snapshots say that it is another's, and may not be written yet.
+        for former in crate::identity::link::former(group, *tenant, *visitor)? {
+            reach(group, *tenant, by.receipt, former.person, linked)?;
+        }
+    }
+    for ((tenant, receipt), keys) in &keys {
+        write_anew(group, *tenant, *receipt, keys)?;
+    }
+    // In the order that they were found in: what one waits for comes to the next with it. One that is done stays so.
+    let behind = std::mem::take(&mut linked.behind).into_iter();
+    for (tenant, receipt, earlier) in behind.filter(|(tenant, receipt, _)| fresh.contains(&(*tenant, *receipt))) {
+        erase::wait_for(group, tenant, receipt, earlier)?;
+    }
+    Ok(touched)
+}
+
+fn behind(linked: &mut Linked, tenant: TenantNo, receipt: FactId, earlier: FactId) {
+    let pair = (tenant, receipt, earlier);
+    if receipt != earlier && !linked.behind.contains(&pair) {
+        linked.behind.push(pair);
+    }
+}
+
+/// Whether the erasure was not known. One that was, and comes in a later record, waits for that one to leave the log too.
+fn note(group: &Group<'_>, tenant: TenantNo, by: By, log_seq: u64) -> Result<bool, StoreError> {
+    const PUT: &str = "INSERT INTO erasures (tenant, receipt, asked, stored, log_seq, log)
+        VALUES (?1, ?2, ?3, ?4, ?5, iif(?5 = 0, ?4, NULL))
+        ON CONFLICT DO UPDATE SET log_seq = excluded.log_seq, log = NULL WHERE excluded.log_seq > log_seq";
+    let is_new = !erase::is_known(group.tx, tenant, by.receipt)?;
+    let values = (tenant.0, by.receipt.as_bytes(), signed(by.at), signed(group.now), signed(log_seq));
+    group.tx.prepare_cached(PUT)?.execute(values)?;
+    Ok(is_new)
+}
+
+/// The visitors that an erasure names; ids that end with it are noted.
+fn reached(
+    group: &Group<'_>,
+    tenant: TenantNo,
+    fact: &Fact,
+    linked: &mut Linked,
+    touched: &mut Touched,
+) -> Result<BTreeSet<VisitorId>, StoreError> {
+    let What::Erasure { scope, id, also } = &fact.what else { return Ok(BTreeSet::new()) };
+    let by = By { at: fact.received, receipt: fact.id };
+    let known = group.rules.tenants.by_no(tenant)?;
+    let (mut found, mut named) = (BTreeSet::new(), None);
+    if fact.visitor != VisitorId::NOBODY {
+        found.insert(fact.visitor);
+    }
+    if let Some(id) = id {
+        let canonical = alternates::resolve(group, tenant, *id, also, touched)?;
+        named = Some(canonical);
+        found.extend(end_id(group, tenant, canonical, also.iter().copied().chain([id.hash]), by, linked)?);
+    }
+    if *scope == Scope::Visitor {
+        return Ok(found);
+    }
+    let (members, held) = person(group.tx, known, &found, named, by.at)?;
+    found.extend(members);
+    // A login of the person's that comes late is erased too. Ids that are not unique may be others' as well.
+    for id in held {
+        found.extend(end_id(group, tenant, id, [id.hash], by, linked)?);
+    }
+    Ok(found)
+}
+
+/// The visitors of the person that some of its visitors were until a time, and the unique ids that these hold. `named` is the
+/// id that named them, if one did.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn person(
+    conn: &Connection,
+    tenant: &Known,
+    found: &BTreeSet<VisitorId>,
+    named: Option<AlternateId>,
+    until: Millis,
+) -> Result<(BTreeSet<VisitorId>, BTreeSet<AlternateId>), StoreError> {
+    let named = named.filter(|id| tenant.config.is_unique(id.kind));
+    let held_by = |visitor| held_unique(conn, tenant.no, visitor, |kind| tenant.config.is_unique(kind));
+    let mut own = Vec::new();
+    for visitor in found {
+        // A browser that only saw the member's proof leads to nobody: it is another's.
+        let held = held_by(*visitor)?;
+        own.extend((named.is_none() || held.is_none() || held == named).then_some(*visitor));
+    }
+    let (members, _) = surely(conn, tenant.no, own, until)?;
+    let mut held = BTreeSet::new();
+    for member in &members {
+        held.extend(held_by(*member)?);
+    }
+    Ok((members, held))
+}
+
+/// Ends an id's history, under every hash it is known by; gives who was seen with it until then.
+pub(crate) fn end_id(
+    group: &Group<'_>,
+    tenant: TenantNo,
+    id: AlternateId,
+    hashes: impl IntoIterator<Item = AltHash>,
+    by: By,
+    linked: &mut Linked,
+) -> Result<Vec<VisitorId>, StoreError> {
+    const PUT: &str = "INSERT INTO erased_ids (tenant, kind, hash, at, receipt) VALUES (?1, ?2, ?3, ?4, ?5)
+        ON CONFLICT DO UPDATE SET at = excluded.at, receipt = excluded.receipt WHERE excluded.at > at";
+    let known = group.rules.tenants.by_no(tenant)?;
+    let all: BTreeSet<AltHash> = family(group.tx, tenant, id)?.into_iter().chain(hashes).collect();
+    let earlier = erase::id_erased(group.tx, tenant, id.kind, all.iter().copied())?;
+    if let Some((_, earlier)) = earlier {
+        behind(linked, tenant, by.receipt, earlier);
+    }
+    linked.ended.insert((tenant, id, by.at));
+    for hash in all {
+        let values = (tenant.0, id.kind.0, &hash.0, signed(by.at), by.receipt.as_bytes());
+        group.tx.prepare_cached(PUT)?.execute(values)?;
+        linked.erased.push((known.id.to_string(), journal::id(by.receipt, AlternateId { hash, ..id }, by.at)));
+    }
+    seen_until(group.tx, known, id, by.at)
+}
+
+/// The visitors seen with an id until a time, and not by mistake: what was cancelled does not count, nor a unique id
+/// without proof, which anyone may say, or on a browser that is another member's, nor evidence that is not sure. An id of
+/// another kind counts as pages named it: only an administrator erases by such an id.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn seen_until(
+    conn: &Connection,
+    tenant: &Known,
+    id: AlternateId,
+    until: Millis,
+) -> Result<Vec<VisitorId>, StoreError> {
+    let unique = tenant.config.is_unique(id.kind);
+    let mut found = Vec::new();
+    for row in evidence::of_id(conn, tenant.no, id)? {
+        let mut evidence = row.evidence;
+        if evidence.cancelled == Some(evidence::FOR_EVER) {
+            // That of a withdrawal ends for another reason.
+            evidence.cancelled = evidence::cancelled(conn, tenant.no, evidence.visitor, id)?;
+        }
+        let is_sure = row.evidence.weight >= Weight::LOGIN || row.is_page_claim();
+        let own = is_sure && (!unique || row.flag != Some(Reason::SecondUnique));
+        if own && evidence.stands() && evidence.since() <= until {
+            found.push(row.evidence.visitor);
+        }
+    }
+    Ok(found)
+}
+
+/// The visitors of some visitors' people that were surely them until a time: by ids that they were seen with, as links are made
+/// of them; and since when the newest of these ties holds, 0 without any. What is unsure widens no erasure, nor does a login
+/// of after it, in whatever group it comes.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn surely(
+    conn: &Connection,
+    tenant: TenantNo,
+    visitors: impl IntoIterator<Item = VisitorId>,
+    until: Millis,
+) -> Result<(BTreeSet<VisitorId>, Millis), StoreError> {
+    let links = |row: &Row| row.claims() && row.flag.is_none() && row.evidence.since() <= until;
+    let mut found: BTreeSet<VisitorId> = visitors.into_iter().collect();
+    let (mut members, mut ids, mut newest) = (BTreeSet::new(), BTreeSet::new(), 0);
+    let mut open: Vec<VisitorId> = found.iter().copied().collect();
+    while let Some(visitor) = open.pop() {
+        // Each person is read once, however many of its visitors are named.
+        if !members.contains(&visitor) {
+            members.extend(erase::person_of(conn, tenant, visitor)?);
+        }
+        let own = of_visitor(conn, tenant, visitor)?.into_iter().filter(links).map(|row| row.evidence.id);
+        for id in own.filter(|id| ids.insert(*id)) {
+            for row in evidence::of_id(conn, tenant, id)?.into_iter().filter(links) {
+                let other = row.evidence.visitor;
+                if found.contains(&other) || members.contains(&other) {
+                    newest = newest.max(row.evidence.since());
+                    open.extend(found.insert(other).then_some(other));
+                }
+            }
+        }
+    }
+    Ok((found, newest))
+}
+
+/// When an id was seen last, by evidence that says something; 0 for never.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn last_seen(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result<Millis, StoreError> {
+    let mut last = 0;
+    evidence::each_newest(conn, tenant, id, |row| {
+        last = row.evidence.last;
+        false
+    })?;
+    Ok(last)
+}
+
+/// Takes a visitor out of everything that links it, and adds the KV keys that may name it. Those of its person are found as
+/// that is told.
+fn leave(
+    group: &mut Group<'_>,
+    tenant: TenantNo,
+    visitor: VisitorId,
+    by: By,
+    linked: &mut Linked,
+    touched: &mut Touched,
+    keys: &mut BTreeSet<Subject>,
+) -> Result<(), StoreError> {
+    const MARK: &str = "UPDATE visitors SET withdrawn = ifnull(withdrawn, ?3) WHERE tenant = ?1 AND visitor = ?2";
+    if find_visitor(group.tx, tenant, visitor)?.is_none() {
+        fold::insert(group, tenant, visitor, &[])?;
+    }
+    if let Some((person, ..)) = crate::identity::directory::place(group.tx, tenant, visitor)? {
+        reach(group, tenant, by.receipt, person, linked)?;
+    }
+    keys.insert(Subject::Snapshot(visitor));
+    for row in of_visitor(group.tx, tenant, visitor)?.iter().filter(|row| row.evidence.id.kind != KindCode::PAIR) {
+        let id = row.evidence.id;
+        // Under keys that are no longer read too: what was written with them is still there.
+        keys.extend(family(group.tx, tenant, id)?.into_iter().map(|hash| Subject::Lookup(id.kind, hash)));
+    }
+    group.tx.prepare_cached(MARK)?.execute((tenant.0, visitor.as_bytes(), signed(by.at)))?;
+    evidence::end(group, tenant, visitor, touched)?;
+    linked.withdrawn.insert((tenant, visitor));
+    Ok(())
+}
+
+/// Leaves nothing of a visitor but its tombstone.
+fn empty(group: &mut Group<'_>, tenant: TenantNo, visitor: VisitorId, by: By) -> Result<(), StoreError> {
+    const EMPTY: &str =
+        "UPDATE visitors SET last_seen = 0, profile = ?2, actions = 0, segments = x'', attributes = x'', events = x'',
+        version = ?3, restore = ?4 WHERE row = ?1";
+    const ERASED: &str = "INSERT OR IGNORE INTO erased (tenant, visitor, at, receipt) VALUES (?1, ?2, ?3, ?4)";
+    let Some(row) = find_visitor(group.tx, tenant, visitor)? else { return Ok(()) };
+    let version = group.next_version();
+    let nothing = profile::encode(visitor, &Profile::default());
+    group.tx.prepare_cached(EMPTY)?.execute((row, nothing, signed(version.counter), version.restore))?;
+    crate::profiles::quarantine::forget(group.tx, row)?;
+    crate::profiles::buckets::drop_all(group.tx, row)?;
+    crate::profiles::purchases::drop_all(group.tx, row)?;
+    experiment::drop_all(group.tx, row)?;
+    offers::drop_all(group.tx, row)?;
+    crate::profiles::dedup::Seen::drop_all(group.tx, row)?;
+    let by_id = [("evidence", "evidence_of_id", "weight > 0"), ("cancellations", "cancellations_by_id", "true")];
+    for (table, index, of_index) in by_id {
+        // What a pair is called names both of its visitors.
+        let pairs = format!(
+            "DELETE FROM {table} INDEXED BY {index} WHERE {of_index} AND tenant = ?1 AND kind = ?3
+                AND hash IN (SELECT hash FROM {table} WHERE tenant = ?1 AND visitor = ?2 AND kind = ?3)"
+        );
+        group.tx.prepare_cached(&pairs)?.execute((tenant.0, visitor.as_bytes(), KindCode::PAIR.0))?;
+        let delete = format!("DELETE FROM {table} WHERE tenant = ?1 AND visitor = ?2");
+        group.tx.prepare_cached(&delete)?.execute((tenant.0, visitor.as_bytes()))?;
+    }
+    materialized::forget(group.tx, tenant, visitor)?;
+    names::forget(group.tx, tenant, visitor)?;
+    send::forget(group.tx, tenant, visitor)?;
+    let own_cuts = "DELETE FROM cuts WHERE person = (SELECT person FROM visitors WHERE row = ?1)";
+    group.tx.prepare_cached(own_cuts)?.execute([row])?;
+    let values = (tenant.0, visitor.as_bytes(), signed(by.at), by.receipt.as_bytes());
+    group.tx.prepare_cached(ERASED)?.execute(values)?;
+    Ok(())
+}
+
+/// Has all of a person's snapshots written anew, as any may name who is erased: that is told as a cut is, once however many of
+/// its visitors go.
+fn reach(
+    group: &Group<'_>,
+    tenant: TenantNo,
+    receipt: FactId,
+    person: PersonNo,
+    linked: &mut Linked,
+) -> Result<(), StoreError> {
+    if publish::await_person(group, tenant, receipt, person)? {
+        linked.people.push(PersonChange { person, cut: true });
+    }
+    Ok(())
+}
+
+/// Has the keys of who is erased written anew, and waits for that.
+fn write_anew(
+    group: &mut Group<'_>,
+    tenant: TenantNo,
+    receipt: FactId,
+    keys: &BTreeSet<Subject>,
+) -> Result<(), StoreError> {
+    // Above what is being written now.
+    group.next_version();
+    for key in keys {
+        publish::put_leaving(group, tenant, *key)?;
+        erase::note_key(group, tenant, receipt, *key)?;
+    }
+    Ok(())
+}

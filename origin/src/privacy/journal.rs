@@ -1,0 +1,205 @@
+//! The journal of erasures: a SQLite file of its own beside the store. No backup copies it and no restore replaces it, so
+//! that a store which comes back from before an erasure learns of it again.
+
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use causeway_shared::fact::{Fact, Scope, What};
+use causeway_shared::ids::{AlternateId, FactId, Millis, VisitorId};
+use causeway_shared::wire::facts;
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, TransactionBehavior};
+
+use crate::ingest::log;
+use crate::privacy::audit::Asked;
+use crate::store;
+use crate::store::StoreError;
+use crate::store::marker::StoreIdentity;
+use crate::store::signed;
+use crate::store::unsigned;
+
+/// File name of the journal in the data directory.
+pub const FILE: &str = "erasures.db";
+
+/// The table with the identity of the store that the journal belongs to.
+const IDENTITY: &str =
+    "CREATE TABLE IF NOT EXISTS identity (id INTEGER PRIMARY KEY CHECK (id = 1), identity BLOB NOT NULL) STRICT";
+
+/// Who says what comes from it.
+pub const BY: &str = "journal";
+
+/// The open journal. One transaction of the store that erases writes here before it commits.
+#[derive(Debug)]
+pub struct Journal(Mutex<Connection>);
+
+impl Journal {
+    /// Opens the journal in the data directory, made if need be.
+    ///
+    /// # Errors
+    /// [`StoreError::Journal`]: it is there and cannot be read.
+    pub fn open(data: &Path) -> Result<Self, StoreError> {
+        opened(data, Self::new)
+    }
+
+    /// The journal of a store that another process serves, which has read it whole.
+    ///
+    /// # Errors
+    /// [`StoreError::Journal`]: it cannot be opened.
+    pub fn beside(data: &Path) -> Result<Self, StoreError> {
+        opened(data, |conn| settings(&conn).map(|()| Self(Mutex::new(conn))))
+    }
+
+    /// The journal in an open connection, read whole.
+    ///
+    /// # Errors
+    /// [`StoreError`]: it is damaged, or no journal.
+    pub fn new(conn: Connection) -> Result<Self, StoreError> {
+        settings(&conn)?;
+        let said: String = conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+        if said != "ok" {
+            return Err(StoreError::Corrupt { what: "page" });
+        }
+        conn.execute_batch(
+            "CREATE TABLE IF NOT EXISTS erasures (
+                tenant TEXT NOT NULL,   -- by name: its number may be another one in another store
+                fact   BLOB NOT NULL,   -- as it comes over the wire
+                PRIMARY KEY (tenant, fact)
+            ) STRICT, WITHOUT ROWID;
+            CREATE TABLE IF NOT EXISTS asked (
+                tenant  TEXT NOT NULL,
+                receipt BLOB NOT NULL,
+                at      INTEGER NOT NULL,
+                said    TEXT NOT NULL,  -- by whom and why, as in the log
+                PRIMARY KEY (tenant, receipt, at)
+            ) STRICT, WITHOUT ROWID",
+        )?;
+        // What a process that ended has written is read back, and may go with the power: a commit makes it durable.
+        let starts: i32 = conn.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+        conn.pragma_update(None, "user_version", starts.wrapping_add(1))?;
+        let journal = Self(Mutex::new(conn));
+        journal.each(|_, _| Ok(()))?;
+        journal.asked()?;
+        Ok(journal)
+    }
+
+    /// Adds entries, durably, and who asked for erasures; those that are there stay.
+    ///
+    /// # Errors
+    /// [`StoreError`]; then none was added.
+    pub fn keep(&self, entries: &[(String, Fact)], asked: &[Asked]) -> Result<(), StoreError> {
+        if entries.is_empty() && asked.is_empty() {
+            return Ok(());
+        }
+        let mut conn = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        for (tenant, fact) in entries {
+            let put = "INSERT OR IGNORE INTO erasures (tenant, fact) VALUES (?1, ?2)";
+            tx.prepare_cached(put)?.execute((tenant, facts::encode_one(fact)))?;
+        }
+        for Asked { tenant, receipt, at, said } in asked {
+            let put = "INSERT OR IGNORE INTO asked (tenant, receipt, at, said) VALUES (?1, ?2, ?3, ?4)";
+            let said = log::written(said)?;
+            tx.prepare_cached(put)?.execute((tenant, receipt.as_bytes(), signed(*at), said))?;
+        }
+        Ok(tx.commit()?)
+    }
+
+    /// Who asked for which erasure.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn asked(&self) -> Result<Vec<Asked>, StoreError> {
+        let conn = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut statement = conn.prepare("SELECT tenant, receipt, at, said FROM asked ORDER BY tenant, at, receipt")?;
+        let rows = statement.query_map([], |row| {
+            let (receipt, at) = (FactId::from_bytes(row.get(1)?), unsigned(row.get(2)?));
+            let said = log::said_at(row, 3)?.unwrap_or_default();
+            Ok(Asked { tenant: row.get(0)?, receipt, at, said })
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// Shows all entries, one after the other: the tenant's name, and an erasure as a fact.
+    ///
+    /// # Errors
+    /// [`StoreError`]: one cannot be read, or what `each` gives.
+    pub fn each(&self, mut each: impl FnMut(String, Fact) -> Result<(), StoreError>) -> Result<(), StoreError> {
+        let conn = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut statement = conn.prepare("SELECT tenant, fact FROM erasures ORDER BY tenant, fact")?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            each(row.get(0)?, facts::decode_one(&row.get::<_, Vec<u8>>(1)?)?)?;
+        }
+        Ok(())
+    }
+}
+
+/// The journal's file for reading, if there is one with its table.
+fn open_existing(data: &Path) -> Result<Option<Connection>, StoreError> {
+    let path = data.join(FILE);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let opened = || {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let conn = Connection::open_with_flags(&path, flags)?;
+        conn.busy_timeout(store::LOCKED)?;
+        Ok(conn.table_exists(None, "identity")?.then_some(conn))
+    };
+    opened().map_err(|e: StoreError| StoreError::Journal { path: path.clone(), why: crate::base::chain(&e) })
+}
+
+/// The identity of the store that the journal belongs to, if both are there.
+///
+/// # Errors
+/// [`StoreError::Journal`].
+pub fn store_of(data: &Path) -> Result<Option<StoreIdentity>, StoreError> {
+    let Some(conn) = open_existing(data)? else { return Ok(None) };
+    let read = conn.query_row("SELECT identity FROM identity", [], |row| row.get(0)).optional()?;
+    Ok(StoreIdentity::from_column(read))
+}
+
+/// Makes the journal the one of a store; it is made if need be.
+///
+/// # Errors
+/// [`StoreError::Journal`].
+pub fn bind(data: &Path, store: StoreIdentity) -> Result<(), StoreError> {
+    const BIND: &str = "INSERT INTO identity (id, identity) VALUES (1, ?1)
+        ON CONFLICT DO UPDATE SET identity = excluded.identity WHERE identity <> excluded.identity";
+    let Journal(conn) = Journal::beside(data)?;
+    let conn = conn.into_inner().unwrap_or_else(PoisonError::into_inner);
+    conn.execute_batch(IDENTITY)?;
+    conn.execute(BIND, [store.as_bytes()])?;
+    Ok(())
+}
+
+fn opened(data: &Path, by: impl FnOnce(Connection) -> Result<Journal, StoreError>) -> Result<Journal, StoreError> {
+    let path = data.join(FILE);
+    let opened = Connection::open(&path).map_err(StoreError::from).and_then(by);
+    opened.map_err(|e| StoreError::Journal { path, why: crate::base::chain(&e) })
+}
+
+fn settings(conn: &Connection) -> Result<(), StoreError> {
+    conn.busy_timeout(store::LOCKED)?;
+    // Durable at every commit, the end of the rollback journal included.
+    Ok(conn.pragma_update(None, "synchronous", "EXTRA")?)
+}
+
+/// The entry of a visitor that was erased.
+#[must_use]
+pub fn visitor(receipt: FactId, visitor: VisitorId, at: Millis) -> Fact {
+    let what = What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() };
+    Fact { position: 0, id: receipt, visitor, received: at, at, what }
+}
+
+/// The entry of an alternate id that was erased, under one of its hashes.
+#[must_use]
+pub fn id(receipt: FactId, id: AlternateId, at: Millis) -> Fact {
+    let what = What::Erasure { scope: Scope::Visitor, id: Some(id), also: Vec::new() };
+    Fact { position: 0, id: receipt, visitor: VisitorId::NOBODY, received: at, at, what }
+}
+
+/// Whether an entry says no more than that an id's history ended: whoever went with it has one of their own.
+#[must_use]
+pub fn is_end(fact: &Fact) -> bool {
+    matches!(&fact.what, What::Erasure { scope: Scope::Visitor, id: Some(_), also } if also.is_empty())
+}

@@ -1,0 +1,9 @@
+//! Folds facts into one visitor's rows: deduplication, counters, quarantine.
+
+pub mod buckets;
+pub mod check;
+pub mod dedup;
+pub mod fold;
+pub mod parts;
+pub mod purchases;
+pub mod quarantine;

@@ -1,0 +1,240 @@
+//! A visitor's actions in their buckets: `[visitor][bucket]` → packed actions.
+
+use std::collections::BTreeMap;
+
+use causeway_shared::actions::{Actions, Bucket, PackedActions};
+use causeway_shared::limits;
+use causeway_shared::time::{DAY_MINUTES, Day, Minute};
+use rusqlite::{Connection, OptionalExtension as _};
+
+use crate::store::CheckedBytes;
+use crate::store::StoreError;
+
+/// Joins new actions with a visitor's `had`, and gives how many it has now: the newest [`limits::ACTIONS`] of
+/// [`limits::ACTION_DAYS`] days, as [`Actions`] keeps them.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn add(conn: &Connection, visitor: i64, had: u32, new: Actions) -> Result<u32, StoreError> {
+    let mut days: BTreeMap<Day, Actions> = BTreeMap::new();
+    new.iter().for_each(|action| days.entry(action.minute.day()).or_default().insert(action));
+    let mut count = had;
+    for (day, new) in days {
+        count = count.saturating_add_signed(change(conn, visitor, day, |there| there.join(new))?);
+    }
+    if let Some((first, last)) = days_of(conn, visitor)? {
+        let oldest = Day(last.0.saturating_sub(limits::ACTION_DAYS - 1));
+        if first < oldest {
+            count = count.saturating_sub(drop_before(conn, visitor, oldest)?);
+        }
+    }
+    while count as usize > limits::ACTIONS
+        && let Some((first, _)) = days_of(conn, visitor)?
+    {
+        let over = count as usize - limits::ACTIONS;
+        // Of one day the greatest by insertion are kept: the order in which `Actions` gives them.
+        let changed = change(conn, visitor, first, |there| there.iter().skip(over).collect())?;
+        count = count.saturating_add_signed(changed);
+    }
+    Ok(count)
+}
+
+/// Reads packed actions where they lie.
+///
+/// # Errors
+/// [`StoreError::Corrupt`].
+pub fn packed_actions(bytes: &[u8]) -> Result<PackedActions<'_>, StoreError> {
+    PackedActions::read(bytes).ok_or(StoreError::Corrupt { what: "bucket of actions" })
+}
+
+/// Rewrites one day's buckets, those that are others now, and gives by how many actions it grew.
+fn change(conn: &Connection, visitor: i64, day: Day, with: impl FnOnce(Actions) -> Actions) -> Result<i32, StoreError> {
+    const DROP: &str = "DELETE FROM actions WHERE place = ?1";
+    const PUT: &str = "INSERT OR REPLACE INTO actions (place, minutes, count, body) VALUES (?1, ?2, ?3, ?4)";
+    let mut there: BTreeMap<Minute, (u32, Vec<u8>)> = BTreeMap::new();
+    let mut actions = Actions::default();
+    each(conn, visitor, day.start(), Minute(day.start().0 + DAY_MINUTES), |start, minutes, body| {
+        packed_actions(&body)?.iter().for_each(|action| actions.insert(action));
+        there.insert(start, (minutes, body));
+        Ok(())
+    })?;
+    let had = i32::try_from(actions.len()).unwrap_or(i32::MAX);
+    let actions = with(actions);
+    for Bucket { start, span, count, packed } in actions.buckets() {
+        let same = there.remove(&start) == Some((span.minutes(), packed.clone()));
+        if !same {
+            conn.prepare_cached(PUT)?.execute((place(visitor, start), span.minutes(), count, CheckedBytes(packed)))?;
+        }
+    }
+    for start in there.into_keys() {
+        conn.prepare_cached(DROP)?.execute([place(visitor, start)])?;
+    }
+    Ok(i32::try_from(actions.len()).unwrap_or(i32::MAX) - had)
+}
+
+fn drop_before(conn: &Connection, visitor: i64, day: Day) -> Result<u32, StoreError> {
+    const COUNT: &str = "SELECT ifnull(sum(count), 0) FROM actions WHERE place >= ?1 AND place < ?2";
+    const DROP: &str = "DELETE FROM actions WHERE place >= ?1 AND place < ?2";
+    let places = [place(visitor, Minute(0)), place(visitor, day.start())];
+    let gone = conn.prepare_cached(COUNT)?.query_row(places, |row| row.get(0))?;
+    conn.prepare_cached(DROP)?.execute(places)?;
+    Ok(gone)
+}
+
+/// A visitor's actions that happened before a day go; gives how many are left of `had`.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn trim(conn: &Connection, visitor: i64, had: u32, before: Day) -> Result<u32, StoreError> {
+    Ok(had.saturating_sub(drop_before(conn, visitor, before)?))
+}
+
+/// Drops all of a visitor's.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn drop_all(conn: &Connection, visitor: i64) -> Result<(), StoreError> {
+    const DROP: &str = "DELETE FROM actions WHERE place >= ?1 AND place < ?2";
+    conn.prepare_cached(DROP)?.execute([place(visitor, Minute(0)), place(visitor + 1, Minute(0))])?;
+    Ok(())
+}
+
+/// The first and the last day with actions.
+fn days_of(conn: &Connection, visitor: i64) -> Result<Option<(Day, Day)>, StoreError> {
+    const FIRST: &str = "SELECT place FROM actions WHERE place >= ?1 AND place < ?2 ORDER BY place LIMIT 1";
+    const LAST: &str = "SELECT place FROM actions WHERE place >= ?1 AND place < ?2 ORDER BY place DESC LIMIT 1";
+    let places = [place(visitor, Minute(0)), place(visitor + 1, Minute(0))];
+    let day = |read| -> Result<Option<Day>, StoreError> {
+        let found: Option<i64> = conn.prepare_cached(read)?.query_row(places, |row| row.get(0)).optional()?;
+        Ok(found.map(|place| start(place).day()))
+    };
+    Ok(day(FIRST)?.zip(day(LAST)?))
+}
+
+/// The packed actions of the buckets that lie in, or reach into, the minutes from one to before another.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn within(conn: &Connection, visitor: i64, from: Minute, to: Minute) -> Result<Vec<Vec<u8>>, StoreError> {
+    let mut bodies = Vec::new();
+    each(conn, visitor, from, to, |_, _, body| {
+        bodies.push(body);
+        Ok(())
+    })?;
+    Ok(bodies)
+}
+
+fn each(
+    conn: &Connection,
+    visitor: i64,
+    from: Minute,
+    to: Minute,
+    mut found: impl FnMut(Minute, u32, Vec<u8>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    // The longest bucket that reaches into `from` begins with its day; shorter ones before it are passed over.
+    const READ: &str = "SELECT place, minutes, body FROM actions WHERE place >= ?1 AND place < ?2";
+    let mut statement = conn.prepare_cached(READ)?;
+    let mut rows = statement.query([place(visitor, from.day().start()), place(visitor, to)])?;
+    while let Some(row) = rows.next()? {
+        let (start, minutes) = (start(row.get(0)?), row.get(1)?);
+        if start.0 + minutes > from.0 {
+            found(start, minutes, row.get::<_, CheckedBytes>(2)?.0)?;
+        }
+    }
+    Ok(())
+}
+
+/// A bucket's key in the table.
+fn place(visitor: i64, start: Minute) -> i64 {
+    visitor << 32 | i64::from(start.0)
+}
+
+/// The first minute of the bucket there.
+fn start(place: i64) -> Minute {
+    Minute(u32::try_from(place & i64::from(u32::MAX)).unwrap_or_default())
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use causeway_shared::actions::{Action, Entity, InsertionHash, Verb, ViewType};
+
+    use super::*;
+    use crate::store;
+    use crate::testing::Numbers;
+
+    fn action(numbers: &mut Numbers, insertions: u32, minutes: u32) -> Action {
+        let [a, b, c, d] = numbers.below(insertions).to_be_bytes();
+        let ad = numbers.below(20);
+        let minute = Minute(Day(2_900).start().0 + numbers.below(minutes));
+        let entity = Entity { ad, ad_group: ad / 2, campaign: ad / 4, advertiser: ad / 8 };
+        let insertion = InsertionHash([0, 0, a, b, c, d]);
+        Action { insertion, verb: Verb(1 + u8::from(ad == 3)), view_type: ViewType(1), entity, minute }
+    }
+
+    fn read(conn: &Connection, from: Minute, to: Minute) -> Vec<Action> {
+        let parts = within(conn, 1, from, to).unwrap();
+        parts.iter().flat_map(|body| PackedActions::read(body).unwrap().iter().collect::<Vec<_>>()).collect()
+    }
+
+    #[test]
+    fn s3_08_buckets_hold_what_the_set_of_actions_holds_and_a_range_reads_no_more_than_its_buckets() {
+        let folder = tempfile::tempdir().unwrap();
+        let conn = store::open(folder.path()).unwrap();
+        conn.execute_batch("BEGIN").unwrap();
+        let mut numbers = Numbers(88_172_645_463_325_252);
+        // A crowded afternoon, a few days, and four months, of which the oldest go.
+        for (insertions, minutes, batches) in [(100_000, 300, 40), (3_000, 5_000, 60), (2_000_000, 170_000, 300)] {
+            let mut all = Actions::default();
+            let mut count = 0;
+            for _ in 0..batches {
+                let size = numbers.below(90);
+                let new: Actions = (0..size).map(|_| action(&mut numbers, insertions, minutes)).collect();
+                all = all.join(new.clone());
+                count = add(&conn, 1, count, new).unwrap();
+            }
+            assert_eq!(usize::try_from(count).unwrap(), all.len());
+            let stored: Actions = read(&conn, Minute(0), Minute(u32::MAX)).into_iter().collect();
+            assert_eq!(stored, all);
+            for _ in 0..50 {
+                let from = Minute(Day(2_900).start().0 + numbers.below(minutes));
+                let to = Minute(from.0 + numbers.below(3_000));
+                let found = read(&conn, from, to);
+                let inside = |a: &&Action| (from..to).contains(&a.minute);
+                assert_eq!(found.iter().filter(inside).count(), all.iter().filter(|a| inside(&a)).count());
+                // Nothing of a day that the range does not touch.
+                let days = from.day().start()..Minute(to.0 + DAY_MINUTES);
+                assert!(found.iter().all(|a| days.contains(&a.minute)));
+            }
+            conn.execute("DELETE FROM actions", []).unwrap();
+        }
+    }
+
+    #[test]
+    fn s3_08_a_full_day_lies_in_hours_and_a_full_hour_in_minutes() {
+        let folder = tempfile::tempdir().unwrap();
+        let conn = store::open(folder.path()).unwrap();
+        let at = |n: u32, minute: u32| Action {
+            insertion: InsertionHash([0, 0, 0, 0, n.to_be_bytes()[2], n.to_be_bytes()[3]]),
+            verb: Verb(1),
+            view_type: ViewType(1),
+            entity: Entity::default(),
+            minute: Minute(Day(2_900).start().0 + minute),
+        };
+        let spans = |conn: &Connection| -> Vec<(u32, u32)> {
+            let mut read = conn.prepare("SELECT minutes, count FROM actions ORDER BY place").unwrap();
+            let rows = read.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+            rows.collect::<Result<_, _>>().unwrap()
+        };
+        let count = add(&conn, 1, 0, (0..128).map(|n| at(n, n)).collect()).unwrap();
+        assert_eq!(spans(&conn), [(DAY_MINUTES, 128)]);
+        let count = add(&conn, 1, count, [at(128, 128)].into_iter().collect()).unwrap();
+        assert_eq!(spans(&conn), [(60, 60), (60, 60), (60, 9)]);
+        let count = add(&conn, 1, count, (200..400).map(|n| at(n, 125 + n % 2)).collect()).unwrap();
+        // The third hour is full: its minutes 120 to 128, two of them with a hundred more.
+        let minutes = [1, 1, 1, 1, 1, 101, 101, 1, 1].map(|count| (1, count));
+        assert_eq!(spans(&conn), [&[(60, 60), (60, 60)][..], &minutes].concat());
+        assert_eq!(count, 329);
+        assert_eq!(read(&conn, at(0, 125).minute, at(0, 126).minute).len(), 101, "one minute is read alone");
+    }
+}

@@ -1,0 +1,65 @@
+//! Whether everything stored of a visitor can be read, and is found by the ways that other reads take.
+
+use causeway_shared::ids::VisitorId;
+use causeway_shared::time::Minute;
+use causeway_shared::wire::profile;
+use rusqlite::Connection;
+
+use crate::profiles::buckets;
+use crate::profiles::buckets::packed_actions;
+use crate::profiles::dedup::Seen;
+use crate::profiles::fold::stored_events;
+use crate::store::CheckedBytes;
+use crate::store::PersonNo;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::unsigned;
+use crate::store::visitor_at;
+
+/// Reads everything of one visitor.
+///
+/// # Errors
+/// [`StoreError::Corrupt`] or [`StoreError::Form`] where something is damaged.
+pub fn check_visitor(conn: &Connection, row: i64) -> Result<(), StoreError> {
+    const READ: &str = "SELECT tenant, visitor, person, last_seen, profile, segments, attributes, events
+        FROM visitors NOT INDEXED WHERE row = ?1";
+    let mut statement = conn.prepare_cached(READ)?;
+    let mut rows = statement.query([row])?;
+    let Some(found) = rows.next()? else { return Ok(()) };
+    let (tenant, visitor) = (TenantNo(found.get(0)?), visitor_at(found, 1)?);
+    let (person, last_seen): (i64, i64) = (found.get(2)?, found.get(3)?);
+    check_places(conn, row, (tenant, visitor), (PersonNo(person), last_seen))?;
+    profile::decode(visitor, found.get_ref(4)?.as_blob().map_err(rusqlite::Error::from)?)?;
+    profile::segments(CheckedBytes::open_column(found.get_ref(5)?)?)?;
+    profile::attributes(CheckedBytes::open_column(found.get_ref(6)?)?)?;
+    stored_events(CheckedBytes::open_column(found.get_ref(7)?)?, unsigned(last_seen))?;
+    for body in buckets::within(conn, row, Minute(0), Minute(u32::MAX))? {
+        packed_actions(&body)?;
+    }
+    Seen::load(conn, row)?;
+    Ok(())
+}
+
+/// Whether the indices that other reads go by lead to the row.
+fn check_places(
+    conn: &Connection,
+    row: i64,
+    (tenant, visitor): (TenantNo, VisitorId),
+    (person, last_seen): (PersonNo, i64),
+) -> Result<(), StoreError> {
+    const BY_ID: &str = "SELECT 1 FROM visitors INDEXED BY visitors_by_id
+        WHERE tenant = ?1 AND visitor = ?2 AND person = ?3 AND row = ?4";
+    const BY_PERSON: &str = "SELECT 1 FROM visitors INDEXED BY visitors_by_person
+        WHERE person = ?1 AND last_seen = ?2 AND row = ?3";
+    const PERSON: &str = "SELECT 1 FROM people WHERE person = ?1 AND tenant = ?2";
+    let by_id = conn.prepare_cached(BY_ID)?.exists((tenant.0, visitor.as_bytes(), person.0, row))?;
+    let by_person = conn.prepare_cached(BY_PERSON)?.exists((person.0, last_seen, row))?;
+    let has_person = conn.prepare_cached(PERSON)?.exists((person.0, tenant.0))?;
+    let what = match (by_id, by_person, has_person) {
+        (true, true, true) => return Ok(()),
+        (false, ..) => "visitor's id or person that is another in its index",
+        (true, false, _) => "visitor's last receipt that is another in its index",
+        (true, true, false) => "visitor without a person",
+    };
+    Err(StoreError::Corrupt { what })
+}

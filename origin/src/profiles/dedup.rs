@@ -1,0 +1,272 @@
+//! Which facts were counted already (invariant 7): FactIds by visitor and the day of their receipt, so that folding many
+//! facts of one visitor touches its rows once. A FactId's first eight bytes tell it apart from all others of its visitor.
+//!
+//! A day's first FactIds lie in four rows at most. Whoever sends more than they hold, which no browser of a person's does, has a
+//! row for each of the others: what a fold reads does not grow with what a visitor has sent.
+
+use std::collections::{BTreeSet, HashSet};
+
+use causeway_shared::fact::Fact;
+use causeway_shared::ids::Millis;
+use causeway_shared::limits;
+use causeway_shared::planted::{self, PlantedBug};
+use causeway_shared::time::{Day, EPOCH_MS, Minute};
+use rusqlite::Connection;
+
+use crate::store::CheckedBytes;
+use crate::store::StoreError;
+
+/// FactIds in one row.
+const PART: usize = 4_096;
+const ID: usize = 8;
+/// Such rows of a day.
+const PARTS: u32 = 4;
+/// So many rows of one FactId are forgotten at a time.
+const SLICE: u16 = 10_000;
+/// All days there are lie before it.
+const EVERY_DAY: u32 = 1 << u16::BITS;
+
+/// The packed rows of one visitor.
+#[derive(Debug, Default)]
+pub struct Seen {
+    visitor: i64,
+    parts: Vec<Part>,
+}
+
+/// A row of a day's. Stores of before may have more of them than [`PARTS`].
+#[derive(Debug)]
+struct Part {
+    day: u16,
+    part: u32,
+    ids: CheckedBytes,
+}
+
+impl Part {
+    fn is_full(&self) -> bool {
+        self.ids.0.len() >= PART * ID
+    }
+}
+
+impl Seen {
+    /// A visitor's.
+    ///
+    /// # Errors
+    /// [`StoreError`]; [`StoreError::Form`] where a row's checksum does not fit.
+    pub fn load(conn: &Connection, visitor: i64) -> Result<Self, StoreError> {
+        const READ: &str = "SELECT day, part, ids FROM fact_ids WHERE visitor = ?1";
+        let mut statement = conn.prepare_cached(READ)?;
+        let rows =
+            statement.query_map([visitor], |row| Ok(Part { day: row.get(0)?, part: row.get(1)?, ids: row.get(2)? }))?;
+        Ok(Self { visitor, parts: rows.collect::<Result<_, _>>()? })
+    }
+
+    /// Leaves the facts that were never seen, each once: of repeats the first.
+    ///
+    /// # Errors
+    /// [`StoreError::Sqlite`].
+    pub fn retain_new<T>(
+        &self,
+        conn: &Connection,
+        facts: &mut Vec<T>,
+        fact: impl Fn(&T) -> &Fact,
+    ) -> Result<(), StoreError> {
+        const HAS: &str = "SELECT 1 FROM fact_ids_over WHERE visitor = ?1 AND day = ?2 AND id = ?3";
+        if planted::is_active(PlantedBug::DropTheDedup) {
+            return Ok(());
+        }
+        let mut wanted = HashSet::new();
+        facts.retain(|of| wanted.insert(fact(of).id.short()));
+        for part in &self.parts {
+            for id in part.ids.0.as_chunks::<ID>().0 {
+                wanted.remove(&u64::from_be_bytes(*id));
+            }
+        }
+        let mut has = conn.prepare_cached(HAS)?;
+        let full = |part: &&Part| part.part + 1 >= PARTS && part.is_full();
+        for day in self.parts.iter().filter(full).map(|part| part.day).collect::<BTreeSet<_>>() {
+            for id in wanted.clone() {
+                if has.exists((self.visitor, day, id.cast_signed()))? {
+                    wanted.remove(&id);
+                }
+            }
+        }
+        facts.retain(|of| wanted.contains(&fact(of).id.short()));
+        Ok(())
+    }
+
+    /// Remembers new facts.
+    ///
+    /// # Errors
+    /// [`StoreError::Sqlite`].
+    pub fn keep<'f>(
+        mut self,
+        conn: &Connection,
+        visitor: i64,
+        facts: impl IntoIterator<Item = &'f Fact>,
+    ) -> Result<(), StoreError> {
+        const PUT: &str = "INSERT INTO fact_ids (visitor, day, part, ids) VALUES (?1, ?2, ?3, ?4)
+            ON CONFLICT (visitor, day, part) DO UPDATE SET ids = excluded.ids";
+        const PUT_OVER: &str = "INSERT OR IGNORE INTO fact_ids_over (visitor, day, id) VALUES (?1, ?2, ?3)";
+        let mut changed = BTreeSet::new();
+        let mut put_over = conn.prepare_cached(PUT_OVER)?;
+        for fact in facts {
+            let day = day(fact.received);
+            match self.open(day) {
+                Some(part) => {
+                    part.ids.0.extend(fact.id.short().to_be_bytes());
+                    changed.insert((day, part.part));
+                }
+                None => drop(put_over.execute((visitor, day, fact.id.short().cast_signed()))?),
+            }
+        }
+        let mut put = conn.prepare_cached(PUT)?;
+        for part in self.parts.iter().filter(|part| changed.contains(&(part.day, part.part))) {
+            put.execute((visitor, part.day, part.part, &part.ids))?;
+        }
+        Ok(())
+    }
+
+    /// A day's row that has room; `None` where all there may be are full.
+    fn open(&mut self, day: u16) -> Option<&mut Part> {
+        let last = self.parts.iter().rposition(|part| part.day == day);
+        let of_last = last.and_then(|place| self.parts.get(place)).map(|part| (part.part, part.is_full()));
+        let place = match of_last {
+            Some((_, false)) => last?,
+            Some((part, true)) if part + 1 >= PARTS => return None,
+            of_last => {
+                self.parts.push(Part {
+                    day,
+                    part: of_last.map_or(0, |(part, _)| part + 1),
+                    ids: CheckedBytes::default(),
+                });
+                self.parts.len() - 1
+            }
+        };
+        self.parts.get_mut(place)
+    }
+
+    /// Forgets a visitor's that no fact of now can repeat any more, and all of one who was erased: some at a time, a day's own
+    /// rows after the others. Gives whether there may be more.
+    ///
+    /// # Errors
+    /// [`StoreError::Sqlite`].
+    pub fn forget(conn: &Connection, visitor: i64, now: Millis) -> Result<bool, StoreError> {
+        const ERASED: &str = "SELECT 1 FROM visitors v CROSS JOIN erased e USING (tenant, visitor) WHERE v.row = ?1";
+        let is_erased = conn.prepare_cached(ERASED)?.exists([visitor])?;
+        Self::drop_before(conn, visitor, if is_erased { EVERY_DAY } else { oldest(now) })
+    }
+
+    /// Forgets all of who is erased; of one who brought very many in a day what is left [`Self::forget`] does.
+    ///
+    /// # Errors
+    /// [`StoreError::Sqlite`].
+    pub fn drop_all(conn: &Connection, visitor: i64) -> Result<(), StoreError> {
+        conn.prepare_cached("DELETE FROM fact_ids WHERE visitor = ?1")?.execute([visitor])?;
+        Self::drop_before(conn, visitor, EVERY_DAY)?;
+        Ok(())
+    }
+
+    fn drop_before(conn: &Connection, visitor: i64, day: u32) -> Result<bool, StoreError> {
+        const DROP: &str = "DELETE FROM fact_ids WHERE visitor = ?1 AND day < ?2";
+        const DROP_OVER: &str = "DELETE FROM fact_ids_over WHERE (visitor, day, id) IN
+            (SELECT visitor, day, id FROM fact_ids_over WHERE visitor = ?1 AND day < ?2 LIMIT ?3)";
+        let more = conn.prepare_cached(DROP_OVER)?.execute((visitor, day, SLICE))? == usize::from(SLICE);
+        if !more {
+            conn.prepare_cached(DROP)?.execute((visitor, day))?;
+        }
+        Ok(more)
+    }
+
+    /// Whether some could be forgotten.
+    #[must_use]
+    pub fn is_stale(&self, now: Millis) -> bool {
+        self.parts.first().is_some_and(|part| u32::from(part.day) < oldest(now))
+    }
+}
+
+/// The day of a fact's receipt.
+pub fn day(received: Millis) -> u16 {
+    Minute::at(received).day().0
+}
+
+/// The first day whose FactIds may still come again.
+pub fn oldest(now: Millis) -> u32 {
+    let Day(day) = Minute::at(now.saturating_sub(limits::FACT_ID_KEEP_MS).max(EPOCH_MS)).day();
+    day.into()
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use causeway_shared::time::DAY_MS;
+
+    use super::*;
+    use crate::testing::{NOW, Origin, page, visitor};
+
+    #[test]
+    fn fact_ids_outlive_the_oldest_fact_accepted_by_five_days() {
+        let mut origin = Origin::new();
+        let old = page(visitor(1), 1, NOW - limits::FACT_AGE_MS);
+        assert_eq!(origin.send("demo", std::slice::from_ref(&old)).accepted, 1);
+        let row = origin.row("demo", visitor(1)).row.unwrap();
+        let days = |origin: &Origin| Seen::load(&origin.conn, row).unwrap().parts.len();
+        for (later, kept) in [(5 * DAY_MS, 2), (6 * DAY_MS, 2)] {
+            origin.now = NOW + later;
+            origin.send("demo", &[page(visitor(1), 2 + u32::try_from(later / DAY_MS).unwrap(), origin.now)]);
+            assert_eq!(days(&origin), kept, "{later}");
+        }
+    }
+
+    #[test]
+    fn field_15_more_facts_than_a_row_holds_are_all_remembered() {
+        let mut origin = Origin::new();
+        let facts: Vec<Fact> = (0..20_000).map(|n| page(visitor(1), n, NOW)).collect();
+        for part in facts.chunks(3_000) {
+            assert_eq!(origin.send("demo", part).duplicate, 0);
+        }
+        for part in facts.chunks(5_000) {
+            assert_eq!(origin.send("demo", part).accepted, 0);
+        }
+        let row = origin.row("demo", visitor(1)).row.unwrap();
+        let packed = usize::try_from(PARTS).unwrap() * PART;
+        assert_eq!(over(&origin), 20_000 - i64::try_from(packed).unwrap());
+        assert_eq!(origin.profile("demo", visitor(1)).totals().pages, 20_000);
+        // Nothing of a fold is as long as all that was ever sent.
+        let read: usize = Seen::load(&origin.conn, row).unwrap().parts.iter().map(|part| part.ids.0.len()).sum();
+        assert_eq!(read, packed * ID);
+    }
+
+    #[test]
+    fn further_rows_of_a_day_as_stores_of_before_have_them_are_read() {
+        let mut origin = Origin::new();
+        let facts: Vec<Fact> = (0..16_388).map(|n| page(visitor(1), n, NOW)).collect();
+        facts.chunks(5_000).for_each(|part| drop(origin.send("demo", part)));
+        let row = origin.row("demo", visitor(1)).row.unwrap();
+        let ids: Vec<u8> = facts[16_384..].iter().flat_map(|fact| fact.id.short().to_be_bytes()).collect();
+        let further = "INSERT INTO fact_ids (visitor, day, part, ids) VALUES (?1, ?2, 4, ?3)";
+        origin.conn.execute(further, (row, day(NOW), CheckedBytes(ids))).unwrap();
+        origin.conn.execute("DELETE FROM fact_ids_over", []).unwrap();
+        assert_eq!(origin.send("demo", &facts[14_000..]).accepted, 0);
+        assert_eq!(origin.send("demo", &[page(visitor(1), 20_000, NOW)]).accepted, 1);
+        assert_eq!(over(&origin), 0, "the last of them has room");
+    }
+
+    #[test]
+    fn what_is_over_a_row_is_forgotten_after_it_some_at_a_time() {
+        let mut origin = Origin::new();
+        let facts: Vec<Fact> = (0..30_000).map(|n| page(visitor(1), n, NOW)).collect();
+        facts.chunks(5_000).for_each(|part| drop(origin.send("demo", part)));
+        origin.now = NOW + limits::FACT_ID_KEEP_MS + DAY_MS;
+        let row = origin.row("demo", visitor(1)).row.unwrap();
+        for (n, left) in [(1, 3_616), (2, 0), (3, 0)] {
+            origin.send("demo", &[page(visitor(1), 40_000 + n, origin.now)]);
+            assert_eq!(over(&origin), left);
+            let days = Seen::load(&origin.conn, row).unwrap().parts.len();
+            assert_eq!(days, if left > 0 { 5 } else { 1 }, "the day's own rows go last");
+        }
+    }
+
+    fn over(origin: &Origin) -> i64 {
+        origin.conn.query_row("SELECT count(*) FROM fact_ids_over", [], |row| row.get(0)).unwrap()
+    }
+}

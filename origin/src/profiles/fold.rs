@@ -1,0 +1,506 @@
+//! Fold: new facts are added to the profile of the visitor that owns them, and to no other.
+//!
+//! Facts are taken visitor by visitor, so that its rows are read and written once however many facts came. The profile's
+//! core is one row; actions lie in [`buckets`], segments in a column of their own, FactIds in [`ids`]: what no new fact
+//! touches is not rewritten.
+
+#[cfg(test)]
+mod tests;
+
+use crate::profiles::buckets;
+use crate::profiles::purchases;
+use crate::profiles::quarantine;
+use std::collections::BTreeSet;
+
+use causeway_shared::events::Events;
+use causeway_shared::fact::{Fact, What};
+use causeway_shared::ids::{AlternateId, KindCode, Millis, VisitorId};
+use causeway_shared::planted::{self, PlantedBug};
+use causeway_shared::profile::{Parts, Profile};
+use causeway_shared::time::{DAY_MS, HOUR_MS, Minute};
+use causeway_shared::wire::profile;
+use rusqlite::OptionalExtension as _;
+
+use crate::campaigns::experiment;
+use crate::campaigns::offers;
+use crate::campaigns::spend::{self, Bills};
+use crate::ingest::intake::{Checked, Record};
+use crate::pipeline::group::Group;
+use crate::privacy::erase;
+use crate::profiles::dedup::Seen;
+pub(crate) use crate::profiles::parts::{write_attributes, write_segments};
+use crate::store::CheckedBytes;
+use crate::store::PersonNo;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::signed;
+use crate::store::unsigned;
+
+/// A visitor whose profile changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Changed {
+    /// Whose identity space it belongs to.
+    pub tenant: TenantNo,
+    /// The visitor.
+    pub visitor: VisitorId,
+    /// Its person before this group links anything.
+    pub person: PersonNo,
+    /// How many visitors that person had.
+    pub devices: u32,
+    /// Whether it had withdrawn before: what comes late is kept and shown to nobody.
+    pub withdrawn: bool,
+}
+
+/// New facts of one visitor that say who it is, in the order they came.
+#[derive(Debug, Clone)]
+pub struct Linking<'r> {
+    /// Whose identity space it belongs to.
+    pub tenant: TenantNo,
+    /// The visitor.
+    pub visitor: VisitorId,
+    /// Its aliases and withdrawals.
+    pub facts: Vec<&'r Fact>,
+}
+
+/// What folding a group came to.
+#[derive(Debug, Default)]
+pub struct Folded<'r> {
+    /// The visitors that have new facts, in order.
+    pub changed: Vec<Changed>,
+    /// Those whose new facts say who they are.
+    pub linking: Vec<Linking<'r>>,
+    /// Erasures asked for.
+    pub erasing: Vec<Erasing<'r>>,
+    /// New facts of each record.
+    pub new: Vec<u64>,
+    /// Rows of visitors that were exposed to an arm, or converted.
+    pub tested: Vec<i64>,
+    /// What campaigns with budgets pay for them.
+    pub bills: Bills,
+    /// Facts of visitors that are erased: they are not kept.
+    pub erased: u64,
+    /// Facts of visitors whose rows cannot be read: they are kept, and wait.
+    pub set_aside: u64,
+}
+
+/// An erasure asked for, and up to where the log may hold what it erases.
+#[derive(Debug, Clone, Copy)]
+pub struct Erasing<'r> {
+    /// In whose identity space.
+    pub tenant: TenantNo,
+    /// The erasure.
+    pub fact: &'r Fact,
+    /// The newest record of its group, or as the record says; 0 where the log holds nothing of it.
+    pub log_seq: u64,
+    /// Whether the journal tells of it.
+    pub replayed: bool,
+}
+
+/// A fact at its place in the log: which record brought it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Placed<'r> {
+    pub(crate) record: usize,
+    pub(crate) fact: &'r Fact,
+    /// Whether the admin side says it: an administrator, an import, or a job for as long as it runs.
+    pub(crate) admin: bool,
+}
+
+impl Placed<'_> {
+    /// Whether it is written of the visitor, which is not seen by that.
+    fn is_told(&self) -> bool {
+        let what = &self.fact.what;
+        self.admin && matches!(what, What::Segments { .. } | What::Attributes { .. } | What::Exposure { .. })
+    }
+
+    /// When it happened, as far as anybody is believed: the admin side, which tells of it later, by its own word.
+    fn happened(&self) -> Millis {
+        if self.admin { self.fact.at } else { self.fact.received }
+    }
+
+    /// When it converted: a page is believed where it says that the event was before its receipt. So a purchase of the
+    /// day before yesterday is no conversion of what was shown today.
+    fn converted(&self) -> Millis {
+        if self.admin { self.fact.at } else { self.fact.at.min(self.fact.received) }
+    }
+
+    /// The date as an edge gives it, 0 where none does. FactIds go by this one: those that a clock here which runs ahead
+    /// had forgotten would be counted again.
+    fn dated(&self) -> Millis {
+        if self.admin { 0 } else { self.fact.received }
+    }
+
+    /// Whether a campaign pays for it: what is imported was paid for where it was placed, and history is no news.
+    fn is_billed(&self) -> bool {
+        let Fact { what, at, received, .. } = self.fact;
+        !self.admin || !matches!(what, What::Action { .. }) && received.saturating_sub(*at) <= DAY_MS
+    }
+}
+
+/// A visitor's row as far as folding needs it.
+struct Stored {
+    row: i64,
+    profile: Vec<u8>,
+    last_seen: Millis,
+    actions: u32,
+    /// As the column has them, which is not looked at until something comes to them.
+    events: Vec<u8>,
+    changed: Changed,
+}
+
+/// Folds the facts that were never counted; visitors seen for the first time become a person of one.
+///
+/// # Errors
+/// [`StoreError`]; then nothing of the group may be kept.
+pub fn fold<'r>(group: &mut Group<'_>, records: &'r [impl AsRef<Record>]) -> Result<Folded<'r>, StoreError> {
+    let mut folded = Folded { new: vec![0; records.len()], ..Folded::default() };
+    bring_names(group, records)?;
+    find_erasures(group, records, &mut folded)?;
+    bill_nobodys(group, records, &mut folded)?;
+    let (unreadable, mut with_erased) = (quarantine::rows(group.tx)?, BTreeSet::new());
+    for (tenant, visitor, facts) in by_visitor(records) {
+        let stored = load(group, tenant, visitor)?;
+        let row = match &stored {
+            None if group.held.contains(&tenant) => Some(insert(group, tenant, visitor, &[])?.0),
+            stored => stored.as_ref().map(|stored| stored.row),
+        };
+        let waits = match &stored {
+            Some(stored) if unreadable.contains(&stored.row) => true,
+            // What comes for who is erased is dropped, whatever its catalogue says.
+            Some(Stored { changed, .. }) if changed.withdrawn && erase::is_erased(group.tx, tenant, visitor)? => false,
+            _ => group.held.contains(&tenant),
+        };
+        if let Some(row) = row.filter(|_| waits) {
+            // Who leaves waits for nothing.
+            let leaves: Vec<_> = facts.iter().map(|of| of.fact).filter(|fact| fact.what == What::Withdrawal).collect();
+            folded.linking.extend((!leaves.is_empty()).then_some(Linking { tenant, visitor, facts: leaves }));
+            folded.set_aside += quarantine::keep(group.tx, row, facts, records, group.now)?;
+            continue;
+        }
+        let done = fold_visitor(group, &mut folded, (tenant, visitor), stored, facts, &mut with_erased);
+        done.map_err(|e| if let Some(row) = row { e.of_visitor(row) } else { e })?;
+    }
+    // What a pair is called names both of its visitors: of one that is erased the other's half, which comes with it, goes too.
+    for Linking { tenant, facts, .. } in &mut folded.linking {
+        facts.retain(|fact| pair(fact).is_none_or(|id| !with_erased.contains(&(*tenant, id))));
+    }
+    Ok(folded)
+}
+
+/// Folds one visitor's facts.
+fn fold_visitor<'r>(
+    group: &mut Group<'_>,
+    folded: &mut Folded<'r>,
+    (tenant, visitor): (TenantNo, VisitorId),
+    stored: Option<Stored>,
+    mut facts: Vec<Placed<'r>>,
+    with_erased: &mut BTreeSet<(TenantNo, AlternateId)>,
+) -> Result<(), StoreError> {
+    let seen = match &stored {
+        Some(stored) => Seen::load(group.tx, stored.row)?,
+        None => Seen::default(),
+    };
+    let withdrawn = stored.as_ref().is_some_and(|stored| stored.changed.withdrawn);
+    let erased = withdrawn && !planted::is_active(PlantedBug::ErasedComesBack);
+    if erased && erase::is_erased(group.tx, tenant, visitor)? {
+        folded.erased += facts.len() as u64;
+        let all = || facts.iter().map(|placed| placed.fact);
+        // What it got stays given, as when it was erased later.
+        offers::keep_given(group.tx, tenant, all())?;
+        with_erased.extend(all().filter_map(pair).map(|id| (tenant, id)));
+        return Ok(());
+    }
+    seen.retain_new(group.tx, &mut facts, |placed| placed.fact)?;
+    if facts.is_empty() {
+        return Ok(());
+    }
+    for placed in &facts {
+        folded.new.iter_mut().skip(placed.record).take(1).for_each(|new| *new += 1);
+    }
+    let (row, changed) = match stored {
+        Some(stored) => update(group, stored, &facts)?,
+        None => insert(group, tenant, visitor, &facts)?,
+    };
+    let dated = facts.iter().map(Placed::dated).max().unwrap_or(0).min(group.now);
+    if seen.is_stale(dated) {
+        Seen::forget(group.tx, row, dated)?;
+    }
+    seen.keep(group.tx, row, facts.iter().map(|placed| placed.fact))?;
+    folded.changed.push(changed);
+    let facts_of = || facts.iter().map(|placed| placed.fact);
+    let timed = |placed: &Placed<'r>| (placed.happened(), placed.fact);
+    let billed = facts.iter().filter(|placed| placed.is_billed()).map(timed);
+    folded.bills.add(&group.budgets, tenant, row, billed);
+    offers::keep_given(group.tx, tenant, facts_of())?;
+    let config = &group.rules.tenants.by_no(tenant)?.config;
+    let names = &group.counted.of(tenant).names;
+    let dated = facts.iter().map(|placed| (placed.converted(), placed.fact));
+    let converted = experiment::keep_conversions(group.tx, names, &config.vocabulary, row, dated)?;
+    if converted || facts_of().any(|fact| matches!(fact.what, What::Exposure { .. })) {
+        folded.tested.push(row);
+    }
+    let links = |fact: &&Fact| {
+        matches!(fact.what, What::Alias { .. } | What::Withdrawal | What::Cancellation { .. } | What::Evidence { .. })
+    };
+    let facts: Vec<&Fact> = facts.into_iter().map(|placed| placed.fact).filter(links).collect();
+    if !facts.is_empty() {
+        folded.linking.push(Linking { tenant, visitor, facts });
+    }
+    Ok(())
+}
+
+/// What a fact calls the pair that it is evidence of.
+fn pair(fact: &Fact) -> Option<AlternateId> {
+    match fact.what {
+        What::Evidence { id, .. } | What::Cancellation { id } if id.kind == KindCode::PAIR => Some(id),
+        _ => None,
+    }
+}
+
+/// Erasures are no part of any profile.
+fn find_erasures<'r>(
+    group: &Group<'_>,
+    records: &'r [impl AsRef<Record>],
+    folded: &mut Folded<'r>,
+) -> Result<(), StoreError> {
+    let log_seq = records.iter().map(|record| record.as_ref().seq.max(record.as_ref().in_log)).max().unwrap_or(0);
+    let mut seen = BTreeSet::new();
+    for (record, new) in records.iter().zip(&mut folded.new) {
+        let replayed = record.as_ref().said.as_ref().is_some_and(|said| said.by == crate::privacy::journal::BY);
+        for Checked { tenant, fact } in &record.as_ref().facts {
+            if matches!(fact.what, What::Erasure { .. }) {
+                let known = erase::progress(group.tx, *tenant, fact.id)?.is_some();
+                *new += u64::from(!known && seen.insert((*tenant, fact.id)));
+                folded.erasing.push(Erasing { tenant: *tenant, fact, log_seq, replayed });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What is of nobody is no part of any profile either.
+fn bill_nobodys(group: &Group<'_>, records: &[impl AsRef<Record>], folded: &mut Folded<'_>) -> Result<(), StoreError> {
+    for (record, of) in records.iter().enumerate() {
+        let Record { facts, admin, .. } = of.as_ref();
+        for Checked { tenant, fact } in facts.iter().filter(|checked| spend::is_nobodys(&checked.fact)) {
+            if group.held.contains(tenant) {
+                let placed = vec![Placed { record, fact, admin: *admin }];
+                folded.set_aside +=
+                    quarantine::keep(group.tx, quarantine::row_of_nobody(*tenant), placed, records, group.now)?;
+            } else if folded.bills.add_nobodys(group, *tenant, fact)? {
+                folded.new.iter_mut().skip(record).take(1).for_each(|new| *new += 1);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Names of attributes get their tokens and kinds, and names of events their places, in the order of the log, before its facts
+/// are sorted by visitor. A fact that comes again brings at most a name that was taken back since.
+fn bring_names(group: &mut Group<'_>, records: &[impl AsRef<Record>]) -> Result<(), StoreError> {
+    for record in records {
+        let Record { facts, admin, .. } = record.as_ref();
+        for Checked { tenant, fact } in facts {
+            if matches!(fact.what, What::Attributes { .. }) {
+                let policy = group.rules.tenants.by_no(*tenant)?.config.attribute_names;
+                group.names.bring(group.tx, *tenant, fact, (!*admin).then_some(policy), group.now)?;
+            }
+            group.event_names.bring(group.tx, *tenant, fact, *admin, group.now)?;
+        }
+    }
+    Ok(())
+}
+
+/// The records' facts, visitor by visitor, each visitor's in the order they came.
+fn by_visitor<'r>(records: &'r [impl AsRef<Record>]) -> Vec<(TenantNo, VisitorId, Vec<Placed<'r>>)> {
+    let facts = records.iter().enumerate().flat_map(|(record, of)| {
+        let placed = move |checked: &'r Checked| {
+            let Checked { tenant, fact } = checked;
+            ((*tenant, fact.visitor), Placed { record, fact, admin: of.as_ref().admin })
+        };
+        let facts = of.as_ref().facts.iter();
+        let is_anybodys = |fact: &Fact| !matches!(fact.what, What::Erasure { .. }) && !spend::is_nobodys(fact);
+        facts.filter(move |checked| is_anybodys(&checked.fact)).map(placed)
+    });
+    let mut facts: Vec<_> = facts.collect();
+    facts.sort_by_key(|(owner, _)| *owner);
+    let of_one = facts.chunk_by(|(a, _), (b, _)| a == b);
+    of_one
+        .filter_map(|chunk| {
+            let ((tenant, visitor), _) = chunk.first()?;
+            Some((*tenant, *visitor, chunk.iter().map(|(_, placed)| *placed).collect()))
+        })
+        .collect()
+}
+
+fn load(group: &Group<'_>, tenant: TenantNo, visitor: VisitorId) -> Result<Option<Stored>, StoreError> {
+    const READ: &str =
+        "SELECT v.row, v.profile, v.last_seen, v.actions, v.withdrawn IS NOT NULL, v.person, p.devices, v.events
+        FROM visitors v JOIN people p ON p.person = v.person WHERE v.tenant = ?1 AND v.visitor = ?2";
+    let mut statement = group.tx.prepare_cached(READ)?;
+    let found = statement
+        .query_row((tenant.0, visitor.as_bytes()), |row| {
+            let (withdrawn, person, devices) = (row.get(4)?, PersonNo(row.get(5)?), row.get(6)?);
+            let changed = Changed { tenant, visitor, person, devices, withdrawn };
+            let (last_seen, events) = (unsigned(row.get(2)?), row.get(7)?);
+            Ok(Stored { row: row.get(0)?, profile: row.get(1)?, last_seen, actions: row.get(3)?, events, changed })
+        })
+        .optional()?;
+    Ok(found)
+}
+
+fn update(group: &mut Group<'_>, stored: Stored, facts: &[Placed<'_>]) -> Result<(i64, Changed), StoreError> {
+    const WRITE: &str =
+        "UPDATE visitors SET profile = ?2, version = ?3, restore = ?4, actions = ?5, events = ?6 WHERE row = ?1";
+    const SEEN: &str = "UPDATE visitors SET last_seen = ?2 WHERE row = ?1";
+    let Stored { row, profile, last_seen, actions, mut events, changed } = stored;
+    let mut core = profile::decode(changed.visitor, &profile)?;
+    let newest = add(group, changed.tenant, &mut core, facts)?;
+    let parts = core.take_parts();
+    if !parts.events.is_empty() {
+        let there = stored_events(CheckedBytes::open(&events)?, last_seen)?;
+        events = CheckedBytes::seal(&there.plus(parts.events.clone()).pack());
+    }
+    let actions = keep_parts(group, row, actions, parts)?;
+    purchases::add(group.tx, row, facts.iter().map(|placed| placed.fact))?;
+    let version = group.next_version();
+    let core = profile::encode(changed.visitor, &core);
+    group.tx.prepare_cached(WRITE)?.execute((row, core, signed(version.counter), version.restore, actions, events))?;
+    if newest > last_seen {
+        group.tx.prepare_cached(SEEN)?.execute((row, signed(newest)))?;
+    }
+    Ok((row, changed))
+}
+
+/// A row for a visitor that has none, and a person of its own.
+pub(crate) fn insert(
+    group: &mut Group<'_>,
+    tenant: TenantNo,
+    visitor: VisitorId,
+    facts: &[Placed<'_>],
+) -> Result<(i64, Changed), StoreError> {
+    const PERSON: &str = "INSERT INTO people (tenant, master, devices, epoch, changed, random)
+        VALUES (?1, ?2, 1, ?3, ?4, ?5)";
+    const WRITE: &str = "INSERT INTO visitors
+        (tenant, visitor, last_seen, version, restore, published, person, profile, actions, segments, attributes, events)
+        VALUES (?1, ?2, ?3, ?4, ?5, 0, ?6, ?7, ?8, ?9, ?10, ?11)";
+    let mut core = Profile::default();
+    add(group, tenant, &mut core, facts)?;
+    // Of whom nothing else is known it is when that was said.
+    let last_seen = hour_of_newest(facts.iter());
+    let Parts { actions, segments, attributes, exposures, units, events } = core.take_parts();
+    let (version, epoch) = (group.next_version(), group.next_epoch());
+    group.tx.prepare_cached(PERSON)?.execute((
+        tenant.0,
+        visitor.as_bytes(),
+        signed(epoch.0),
+        signed(version.counter),
+        group.random.draw::<16>(),
+    ))?;
+    let person = PersonNo(group.tx.last_insert_rowid());
+    group.tx.prepare_cached(WRITE)?.execute((
+        tenant.0,
+        visitor.as_bytes(),
+        signed(last_seen),
+        signed(version.counter),
+        version.restore,
+        person.0,
+        profile::encode(visitor, &core),
+        u32::try_from(actions.len()).unwrap_or(u32::MAX),
+        CheckedBytes(if segments.is_empty() { Vec::new() } else { segments.pack() }),
+        CheckedBytes(attributes.pack()),
+        CheckedBytes(events.pack()),
+    ))?;
+    let row = group.tx.last_insert_rowid();
+    buckets::add(group.tx, row, 0, actions)?;
+    purchases::add(group.tx, row, facts.iter().map(|placed| placed.fact))?;
+    if !exposures.is_empty() {
+        experiment::expose(group.tx, row, exposures)?;
+    }
+    if !units.is_empty() {
+        offers::keep(group.tx, row, &units)?;
+    }
+    Ok((row, Changed { tenant, visitor, person, devices: 1, withdrawn: false }))
+}
+
+/// Moves what is new of all but events to where the store keeps them; gives how many actions there are now.
+fn keep_parts(group: &Group<'_>, row: i64, had: u32, parts: Parts) -> Result<u32, StoreError> {
+    let Parts { actions, segments, attributes, exposures, units, events: _ } = parts;
+    if !segments.is_empty() {
+        write_segments(group.tx, row, segments)?;
+    }
+    if !attributes.is_empty() {
+        write_attributes(group.tx, row, attributes)?;
+    }
+    if !exposures.is_empty() {
+        experiment::expose(group.tx, row, exposures)?;
+    }
+    if !units.is_empty() {
+        offers::keep(group.tx, row, &units)?;
+    }
+    if actions.is_empty() { Ok(had) } else { buckets::add(group.tx, row, had, actions) }
+}
+
+/// A visitor's events as its row has them. Without bytes those of up to its last receipt, which is known to the hour, were
+/// folded before the store kept any.
+pub(crate) fn stored_events(bytes: &[u8], last_seen: Millis) -> Result<Events, StoreError> {
+    if bytes.is_empty() {
+        return Ok(Events::since(Minute::at(last_seen.saturating_add(HOUR_MS))));
+    }
+    Ok(profile::events(bytes)?)
+}
+
+/// Adds some of an export to those of a visitor's row; [`StoreError::Corrupt`] where they are not those of any facts.
+pub(crate) fn write_events(conn: &rusqlite::Connection, row: i64, new: Events) -> Result<(), StoreError> {
+    const READ: &str = "SELECT events, last_seen FROM visitors WHERE row = ?1";
+    const WRITE: &str = "UPDATE visitors SET events = ?2 WHERE row = ?1";
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, unsigned(row.get(1)?)));
+    let (CheckedBytes(there), last_seen): (CheckedBytes, Millis) = conn.prepare_cached(READ)?.query_row([row], read)?;
+    let joined = stored_events(&there, last_seen)?.plus(new);
+    let packed = joined.pack();
+    if Events::read(&packed) != Some(joined) {
+        return Err(StoreError::Corrupt { what: "visitor's events" });
+    }
+    conn.prepare_cached(WRITE)?.execute((row, CheckedBytes(packed)))?;
+    Ok(())
+}
+
+/// Adds the facts and gives the hour of the newest receipt among them: a finer time would move the visitor's place among
+/// its person's, which is an index, with every page it views.
+fn add(
+    group: &mut Group<'_>,
+    tenant: TenantNo,
+    profile: &mut Profile,
+    facts: &[Placed<'_>],
+) -> Result<Millis, StoreError> {
+    for placed in facts {
+        let allowed = without_materialised(group, tenant, placed);
+        let fact = allowed.as_ref().unwrap_or(placed.fact);
+        let writes =
+            if matches!(fact.what, What::Attributes { .. }) { group.names.tokens(tenant, fact) } else { Vec::new() };
+        if placed.is_told() {
+            profile.told(|profile| profile.assign(fact, writes));
+        } else {
+            profile.assign(fact, writes);
+        }
+    }
+    Ok(hour_of_newest(facts.iter().filter(|placed| !placed.is_told())))
+}
+
+/// A page's fact without its writes of segments that audiences fill, which the edge refuses as far as it knows; `None`
+/// where it has none of them.
+fn without_materialised(group: &Group<'_>, tenant: TenantNo, placed: &Placed<'_>) -> Option<Fact> {
+    let What::Segments { writes } = &placed.fact.what else { return None };
+    let materialised = group.materialised_of(tenant);
+    if placed.admin || !writes.iter().any(|(segment, _)| materialised.contains(segment)) {
+        return None;
+    }
+    let writes = writes.iter().filter(|(segment, _)| !materialised.contains(segment)).cloned().collect();
+    Some(Fact { what: What::Segments { writes }, ..placed.fact.clone() })
+}
+
+fn hour_of_newest<'p>(facts: impl Iterator<Item = &'p Placed<'p>>) -> Millis {
+    let received =
+        facts.filter(|placed| !matches!(placed.fact.what, What::Cancellation { .. } | What::Evidence { .. }));
+    let newest = received.map(|placed| placed.fact.received).max().unwrap_or(0);
+    newest - newest % HOUR_MS
+}

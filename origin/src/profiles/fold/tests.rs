@@ -1,0 +1,295 @@
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use causeway_shared::actions::PackedActions;
+use causeway_shared::attributes::{AttributeMap, Token, Value};
+use causeway_shared::events::Events;
+use causeway_shared::events::Often::{self, AtLeast, Exactly};
+use causeway_shared::fact::{Fact, What};
+use causeway_shared::filter::{self, Answers, Filter, History, Subject, Told, Words};
+use causeway_shared::ids::{Millis, VisitorId};
+use causeway_shared::limits;
+use causeway_shared::profile::{MissingParts, Profile, Totals};
+use causeway_shared::segments::{SegmentId, State};
+use causeway_shared::time::{DAY_MS, Day, Minute};
+use serde_json::{Value as Json, json};
+
+use crate::ingest::backlog::Backlog;
+use crate::ingest::intake::{Checked, Record};
+use crate::pipeline::group;
+use crate::privacy::erase;
+use crate::store::names;
+use crate::testing::{NOW, Origin, fact, page, purchase, tracked, visitor};
+use crate::views::read::{self, View};
+
+#[test]
+fn field_04_repeats_and_order_change_nothing() {
+    let facts: Vec<_> = (0..40)
+        .map(|i| match i % 5 {
+            0 => purchase(visitor(i % 3), i, NOW - 1_000 * u64::from(i), 2_500_000),
+            _ => page(visitor(i % 3), i, NOW - 1_000 * u64::from(i)),
+        })
+        .collect();
+    let mut forward = Origin::new();
+    forward.send("demo", &facts);
+    let mut backward = Origin::new();
+    for fact in facts.iter().rev().chain(&facts) {
+        backward.send("demo", std::slice::from_ref(fact));
+    }
+    for v in 0..3 {
+        let profile = forward.profile("demo", visitor(v));
+        assert_eq!(profile, backward.profile("demo", visitor(v)));
+        assert!(profile.totals().pages > 0);
+    }
+}
+
+#[test]
+fn field_22_a_purchase_sent_twice_counts_once_everywhere() {
+    let mut origin = Origin::new();
+    let buy = purchase(visitor(1), 1, NOW, 19_990_000);
+    origin.send("demo", std::slice::from_ref(&buy));
+    origin.send("demo", &[buy.clone(), buy]);
+    let expected = Totals { purchases: 1, revenue: 19_990_000, ..Totals::default() };
+    assert_eq!(origin.profile("demo", visitor(1)).totals(), expected);
+    assert_eq!(origin.view("demo", visitor(1)), expected);
+}
+
+#[test]
+fn field_22_a_purchase_counts_once_where_the_clock_ran_ahead_before_it_came_again() {
+    let mut origin = Origin::new();
+    let buy = purchase(visitor(1), 1, NOW, 19_990_000);
+    origin.send("demo", std::slice::from_ref(&buy));
+    origin.now = NOW + 60 * DAY_MS;
+    let segment = What::Segments { writes: vec![(SegmentId(7), State::Removed)] };
+    origin.admin("demo", &[fact(visitor(1), 2, origin.now, segment)]);
+    origin.now = NOW + 1;
+    assert_eq!(origin.send("demo", &[buy]).accepted, 0);
+    assert_eq!(origin.profile("demo", visitor(1)).totals().purchases, 1);
+}
+
+#[test]
+fn of_a_profile_that_cannot_be_read_the_row_is_named() {
+    let mut origin = Origin::new();
+    origin.send("demo", &[page(visitor(1), 1, NOW), page(visitor(2), 2, NOW)]);
+    let broken = "UPDATE visitors SET profile = x'00' WHERE visitor = ?1";
+    origin.conn.execute(broken, [visitor(2).as_bytes()]).unwrap();
+    let of = "SELECT row FROM visitors WHERE visitor = ?1";
+    let row: i64 = origin.conn.query_row(of, [visitor(2).as_bytes()], |row| row.get(0)).unwrap();
+    let facts = [page(visitor(1), 3, NOW), page(visitor(2), 4, NOW)];
+    let no = origin.tenant("demo").no;
+    let record = Record::of(facts.into_iter().map(|fact| Checked { tenant: no, fact }).collect());
+    let given = origin.given();
+    let committed = group::commit(&mut origin.conn, &origin.rules, &origin.metrics, given, &[Arc::new(record)], &[]);
+    let error = committed.err().unwrap();
+    assert!(crate::base::chain(&error).contains(&format!("row {row} of `visitors`")), "{}", crate::base::chain(&error));
+}
+
+fn said(of: VisitorId, n: u32, name: &str, value: &str) -> Fact {
+    let writes = vec![(name.to_owned(), Some(Value::String(value.to_owned())))];
+    fact(of, n, NOW - 20 * DAY_MS, What::Attributes { writes })
+}
+
+/// An audience's filter over a visitor's person, as the store knows it, and what it asked of its history.
+fn asked(origin: &Origin, document: &Json, of: VisitorId, now: Millis) -> (bool, Vec<Often>) {
+    let (view, tenant) = (View::folded(&origin.conn), origin.tenant("demo"));
+    let mut names = names::load(view.conn, tenant.no).unwrap();
+    let entities = Default::default();
+    let vocabulary = &tenant.config.vocabulary;
+    let words = Words { attributes: &names, vocabulary, entities: &entities, answers: Answers::Origin };
+    let filter: Filter = filter::parse(document, "audience", &words).unwrap();
+    let members = read::members(&view, &origin.row("demo", of), limits::PERSON_VISITORS).unwrap();
+    let (mut map, mut wholes) = (AttributeMap::default(), Vec::<Profile>::new());
+    for member in &members {
+        map = map.join(read::attribute_map(&view, member, &mut names).unwrap());
+        wholes.push(read::whole(&view, member, Day(0)).unwrap());
+    }
+    let actions: Vec<Vec<u8>> = wholes.iter().map(|whole| whole.actions().pack()).collect();
+    let actions: Vec<PackedActions<'_>> = actions.iter().filter_map(|bytes| PackedActions::read(bytes)).collect();
+    let events: Vec<&Events> = wholes.iter().map(Profile::events).collect();
+    let totals = wholes.iter().fold(Totals::default(), |sum, whole| sum.plus(whole.totals()));
+    let counts = filter.answers(
+        &History { totals, actions: &actions, events: Told::Events(&events), missing: MissingParts::NONE },
+        Minute::at(now),
+    );
+    let attributes: Vec<(Token, Value)> = map.iter().map(|(token, value)| (token, value.clone())).collect();
+    let devices = u32::try_from(members.len()).unwrap();
+    let person = filter::Person { attributes: &attributes, devices, ..filter::Person::default() };
+    let is_meant = filter.matches(&Subject { person: Some(person), counts: &counts, ..Subject::default() });
+    (is_meant, counts.into_iter().flatten().collect())
+}
+
+fn is_meant(origin: &Origin, document: &Json, of: u32) -> bool {
+    asked(origin, document, visitor(of), NOW).0
+}
+
+#[test]
+fn s4_05_ios_8_1_bought_shoes_no_favourite_within_a_week() {
+    let filter = json!({
+        "attributes.os": "iOS 8.1",
+        "events.bought_shoes": { "$count": { "$gte": 1 } },
+        "events.favourite": { "$count": 0, "within": { "interval": 7, "unit": "days" } },
+    });
+    let mut origin = Origin::new();
+    let (phone, laptop) = (visitor(1), visitor(2));
+    let facts = [
+        said(phone, 1, "os", "iOS 8.1"),
+        tracked(phone, 2, NOW - 20 * DAY_MS, "bought_shoes"),
+        tracked(phone, 3, NOW - 7 * DAY_MS, "favourite"),
+        said(laptop, 1, "os_before", "iOS 7"),
+        tracked(laptop, 2, NOW - 2 * DAY_MS, "favourite"),
+    ];
+    origin.send("demo", &facts);
+    assert_eq!([1, 2].map(|of| is_meant(&origin, &filter, of)), [true, false]);
+    // One person: the favourite of the laptop counts for the phone.
+    let logins = [phone, laptop].map(|of| origin.login(of, 9, NOW - DAY_MS, "ann"));
+    origin.send("demo", &logins);
+    assert_eq!([1, 2].map(|of| is_meant(&origin, &filter, of)), [false, false]);
+    assert_eq!(asked(&origin, &filter, phone, NOW).1, [Exactly(1), Exactly(1)]);
+    assert_eq!(asked(&origin, &filter, laptop, NOW + 6 * DAY_MS), (true, vec![Exactly(1), Exactly(0)]));
+    // It was a mistake.
+    let id = origin.member("demo", "ann");
+    origin.admin("demo", &[fact(laptop, 10, NOW, What::Cancellation { id })]);
+    assert_eq!([1, 2].map(|of| is_meant(&origin, &filter, of)), [true, false]);
+    // What comes again counts no second time, and what comes late counts when it was.
+    origin.send("demo", &facts);
+    assert_eq!(asked(&origin, &filter, phone, NOW), (true, vec![Exactly(1), Exactly(0)]));
+    let late = tracked(phone, 11, NOW - 6 * DAY_MS, "favourite");
+    assert_eq!(origin.send("demo", &[late.clone(), late]).accepted, 1);
+    assert_eq!(asked(&origin, &filter, phone, NOW), (false, vec![Exactly(1), Exactly(1)]));
+    assert!(asked(&origin, &filter, phone, NOW + DAY_MS).0);
+}
+
+#[test]
+fn s4_05_spanish_speaking_users_who_have_not_beaten_level_2() {
+    let filter = json!({ "attributes.language": "es", "$not": { "events.beat_level_2": { "$count": { "$gte": 1 } } } });
+    let mut origin = Origin::new();
+    let facts = [
+        said(visitor(1), 1, "language", "es"),
+        tracked(visitor(1), 2, NOW - DAY_MS, "beat_level_1"),
+        said(visitor(2), 1, "language", "en"),
+        tracked(visitor(3), 1, NOW - 9 * DAY_MS, "beat_level_2"),
+    ];
+    origin.send("demo", &facts);
+    assert_eq!([1, 2, 3].map(|of| is_meant(&origin, &filter, of)), [true, false, false]);
+    let logins = [1, 3].map(|of| origin.login(visitor(of), 9, NOW, "ann"));
+    origin.send("demo", &logins);
+    assert_eq!([1, 2, 3].map(|of| is_meant(&origin, &filter, of)), [false; 3]);
+    let id = origin.member("demo", "ann");
+    origin.admin("demo", &[fact(visitor(3), 10, NOW, What::Cancellation { id })]);
+    assert_eq!([1, 2, 3].map(|of| is_meant(&origin, &filter, of)), [true, false, false]);
+}
+
+#[test]
+fn s4_05_pages_and_purchases_are_counted_in_windows() {
+    let mut origin = Origin::new();
+    let (a, b) = (visitor(1), visitor(2));
+    // On more days, and in more minutes, than windows of minutes are answered from.
+    let pages = (0..400).map(|n| page(a, n, NOW - u64::from(n) * 3_700_000 / 2));
+    let facts: Vec<Fact> = pages.chain([purchase(a, 900, NOW - 2 * DAY_MS, 5), purchase(b, 901, NOW, 5)]).collect();
+    for some in facts.chunks(37) {
+        origin.send("demo", some);
+    }
+    let logins = [a, b].map(|of| origin.login(of, 999, NOW, "ann"));
+    origin.send("demo", &logins);
+    let count = |event: &str, interval: u32, unit: &str| {
+        let window = json!({ "$count": 0, "within": { "interval": interval, "unit": unit } });
+        asked(&origin, &json!({ event: window }), a, NOW).1
+    };
+    let of_day = |days: u64| (0..400).filter(|n| n * 1_850_000 <= NOW % DAY_MS + (days - 1) * DAY_MS).count() as u64;
+    assert_eq!(count("events.page", 1, "days"), [Exactly(of_day(1))]);
+    assert_eq!(count("events.page", 8, "days"), [Exactly(of_day(8))]);
+    assert_eq!(count("events.page", 90, "days"), [Exactly(400)]);
+    assert_eq!(count("events.page", 1, "minutes"), [Exactly(1)]);
+    assert_eq!(count("events.page", 48, "hours"), [AtLeast(64)], "older than the newest 64 minutes");
+    assert_eq!(count("events.purchase", 2, "days"), [Exactly(1)]);
+    assert_eq!(count("events.purchase", 3, "days"), [Exactly(2)]);
+    assert_eq!(asked(&origin, &json!({ "events.page": { "$count": 0 } }), a, NOW).1, [Exactly(400)]);
+    // What is known in part answers what it is enough for.
+    let hours = |count: Json| {
+        let within = json!({ "interval": 48, "unit": "hours" });
+        is_meant(&origin, &json!({ "events.page": { "$count": count, "within": within } }), 1)
+    };
+    for holds in [json!({ "$gte": 3 }), json!({ "$gt": 63 }), json!({ "$ne": 63 }), json!({ "$not": { "$lt": 64 } })] {
+        assert!(hours(holds.clone()), "{holds}");
+    }
+    for holds_not in
+        [json!({ "$gte": 65 }), json!({ "$lt": 64 }), json!({ "$lt": 500 }), json!(93), json!({ "$ne": 93 })]
+    {
+        assert!(!hours(holds_not.clone()), "{holds_not}");
+    }
+}
+
+#[test]
+fn s4_05_of_a_hundred_names_of_a_hostile_page_what_is_not_kept_is_neither_true_nor_false() {
+    let mut origin = Origin::new();
+    let names = (0..100).map(|n| tracked(visitor(1), n, NOW, &format!("x{n:03}")));
+    let facts: Vec<Fact> = names.chain([purchase(visitor(1), 900, NOW, 5), page(visitor(1), 901, NOW)]).collect();
+    let mut backward = Origin::new();
+    for (some, other) in facts.chunks(9).zip(facts.rchunks(7).chain(std::iter::repeat(&facts[..0]))) {
+        origin.send("demo", some);
+        backward.send("demo", other);
+    }
+    backward.send("demo", &facts);
+    let [one, other] = [&origin, &backward].map(|origin| origin.profile("demo", visitor(1)).events().clone());
+    assert_eq!((one.iter().count(), &one), (limits::EVENT_NAMES, &other));
+    let count = |name: &str| asked(&origin, &json!({ (format!("events.{name}")): { "$count": 0 } }), visitor(1), NOW).1;
+    assert_eq!(["page", "purchase", "x000"].map(count), [[Exactly(1)]; 3]);
+    assert_eq!(["x", "like"].map(count), [[Exactly(0)]; 2], "they come before the last that is kept");
+    assert_eq!(["x099", "favourite"].map(count), [[AtLeast(0)]; 2]);
+    for document in [json!({ "$gte": 1 }), json!(0), json!({ "$not": { "$gte": 1 } })] {
+        assert!(!is_meant(&origin, &json!({ "events.favourite": { "$count": document } }), 1));
+    }
+}
+
+#[test]
+fn what_is_not_folded_yet_counts_and_what_is_erased_does_not() {
+    let mut origin = Origin::new();
+    let of = visitor(1);
+    let [old, new] = [tracked(of, 1, NOW - 9_000_000, "saved"), tracked(of, 2, NOW, "saved")];
+    origin.send("demo", std::slice::from_ref(&old));
+    let tenant = origin.tenant("demo").no;
+    // The first comes again.
+    let facts = [old, new].map(|fact| Checked { tenant, fact }).to_vec();
+    let reader = Backlog::of(0, vec![Record { seq: 1, ..Record::of(facts) }]).reader();
+    let view = View::whole(&origin.conn, &reader).unwrap();
+    let row = read::visitor(&view, tenant, of).unwrap().unwrap();
+    let events = read::events(&view, &row).unwrap();
+    assert_eq!((events.total("saved"), events.last("saved")), (Exactly(2), Some(Minute::at(NOW))));
+    assert_eq!(read::whole(&view, &row, Day(0)).unwrap().events(), &events);
+    let folded = read::events(&View::folded(&origin.conn), &row).unwrap();
+    assert_eq!(folded.last("saved"), Some(Minute::at(NOW)), "of the row as it was read");
+    let folded = origin.profile("demo", of);
+    assert_eq!((folded.events().total("saved"), folded.events().total("other")), (Exactly(1), Exactly(0)));
+    drop(reader);
+    let erasure = What::Erasure { scope: causeway_shared::fact::Scope::Visitor, id: None, also: Vec::new() };
+    origin.send("demo", &[fact(of, 3, NOW, erasure)]);
+    assert!(erase::is_erased(&origin.conn, tenant, of).unwrap());
+    assert!(origin.profile("demo", of).events().is_empty());
+}
+
+#[test]
+fn events_of_before_the_store_kept_them_cannot_be_said() {
+    let mut origin = Origin::new();
+    let of = visitor(1);
+    origin.send("demo", &[tracked(of, 1, NOW - 9 * DAY_MS, "saved"), page(of, 2, NOW - 9 * DAY_MS)]);
+    // As an earlier release left it.
+    origin.conn.execute("UPDATE visitors SET events = x''", []).unwrap();
+    let count = |origin: &Origin, event: &str, days: u32| {
+        let within = if days > 0 { json!({ "interval": days, "unit": "days" }) } else { Json::Null };
+        let mut counted = BTreeMap::from([("$count", json!(0)), ("within", within)]);
+        counted.retain(|_, value| !value.is_null());
+        asked(origin, &json!({ event: counted }), of, NOW).1
+    };
+    let all = |origin: &Origin| {
+        ["events.saved", "events.page"].map(|event| [0, 30, 7].map(|days| count(origin, event, days)[0]))
+    };
+    assert_eq!(all(&origin), [[AtLeast(0), AtLeast(0), Exactly(0)], [Exactly(1), AtLeast(0), Exactly(0)]]);
+    origin.send("demo", &[tracked(of, 3, NOW, "saved"), page(of, 4, NOW - DAY_MS)]);
+    let since = [[AtLeast(1), AtLeast(1), Exactly(1)], [Exactly(2), AtLeast(1), Exactly(1)]];
+    assert_eq!(all(&origin), since);
+    // A late fact of when nothing was kept changes nothing that is said.
+    origin.send("demo", &[tracked(of, 5, NOW - 10 * DAY_MS, "saved")]);
+    assert_eq!(all(&origin), since);
+}

@@ -1,0 +1,28 @@
+//! Parts of a visitor's row that are joined with what is there.
+
+use causeway_shared::attributes::AttributeMap;
+use causeway_shared::segments::SegmentMap;
+use causeway_shared::wire::profile;
+
+use crate::store::CheckedBytes;
+use crate::store::StoreError;
+
+/// Joins new segments with those of a visitor's row.
+pub(crate) fn write_segments(conn: &rusqlite::Connection, row: i64, new: SegmentMap) -> Result<(), StoreError> {
+    const READ: &str = "SELECT segments FROM visitors WHERE row = ?1";
+    const WRITE: &str = "UPDATE visitors SET segments = ?2 WHERE row = ?1";
+    let CheckedBytes(there) = conn.prepare_cached(READ)?.query_row([row], |row| row.get(0))?;
+    let joined = profile::segments(&there)?.join(new);
+    conn.prepare_cached(WRITE)?.execute((row, CheckedBytes(joined.pack())))?;
+    Ok(())
+}
+
+/// Joins new attributes with those of a visitor's row.
+pub(crate) fn write_attributes(conn: &rusqlite::Connection, row: i64, new: AttributeMap) -> Result<(), StoreError> {
+    const READ: &str = "SELECT attributes FROM visitors WHERE row = ?1";
+    const WRITE: &str = "UPDATE visitors SET attributes = ?2 WHERE row = ?1";
+    let CheckedBytes(there) = conn.prepare_cached(READ)?.query_row([row], |row| row.get(0))?;
+    let joined = profile::attributes(&there)?.join(new);
+    conn.prepare_cached(WRITE)?.execute((row, CheckedBytes(joined.pack())))?;
+    Ok(())
+}

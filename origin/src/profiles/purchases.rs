@@ -1,0 +1,252 @@
+//! When a visitor bought and for how much, kept as long as its actions: what a model learns conversions and prices from.
+//! A purchase that no click pays for is kept by itself for a day: its click may come late.
+
+use causeway_shared::fact::{Fact, PURCHASE, What};
+use causeway_shared::ids::{Micros, Millis};
+use causeway_shared::limits;
+use causeway_shared::orders::OrderHash;
+use causeway_shared::time::{DAY_MINUTES, Day, Minute};
+use rusqlite::{Connection, Row};
+
+use crate::store::PersonNo;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::signed;
+use crate::store::unsigned;
+
+/// How long one waits for the click that pays for it.
+const WAIT_MS: Millis = 86_400_000;
+/// So many of a visitor wait: a click looks at all of a person's.
+const WAITING: u32 = 100;
+
+/// The purchases of one minute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Purchases {
+    /// When.
+    pub minute: Minute,
+    /// How many.
+    pub count: u32,
+    /// Their values together.
+    pub value: Micros,
+}
+
+/// One purchase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Purchase {
+    /// Row in `visitors`.
+    pub visitor: i64,
+    /// First eight bytes of its FactId.
+    pub id: i64,
+    /// When it happened.
+    pub at: Minute,
+    /// When it was received.
+    pub received: Millis,
+    /// What it was worth.
+    pub value: Micros,
+    /// Its order, where it says one.
+    pub order: Option<OrderHash>,
+}
+
+impl Purchase {
+    /// From the columns of `purchases_unpaid`, in this order.
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let (visitor, id, at) = (row.get(0)?, row.get(1)?, Minute(row.get(2)?));
+        let order: Option<i64> = row.get(5)?;
+        let order = order.map(|order| OrderHash(order.cast_unsigned()));
+        Ok(Self { visitor, id, at, received: unsigned(row.get(3)?), value: row.get(4)?, order })
+    }
+}
+
+/// Adds those among new facts of a visitor.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn add<'f>(conn: &Connection, visitor: i64, facts: impl IntoIterator<Item = &'f Fact>) -> Result<(), StoreError> {
+    // Half of the largest number each, so that no sum is too large for its column.
+    const PUT: &str = "INSERT INTO purchases (place, count, value) VALUES (?1, 1, ?2) ON CONFLICT (place) DO UPDATE
+        SET count = count + 1, value = min(value, 4611686018427387903) + min(excluded.value, 4611686018427387903)";
+    for fact in facts {
+        if let What::Track { name, value, .. } = &fact.what
+            && name == PURCHASE
+        {
+            conn.prepare_cached(PUT)?.execute((place(visitor, Minute::at(fact.at)), value.unwrap_or(0)))?;
+        }
+    }
+    Ok(())
+}
+
+/// A visitor's, in order.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn of(conn: &Connection, visitor: i64) -> Result<Vec<Purchases>, StoreError> {
+    const READ: &str = "SELECT place, count, value FROM purchases WHERE place >= ?1 AND place < ?2";
+    let mut statement = conn.prepare_cached(READ)?;
+    let rows = statement.query_map([place(visitor, Minute(0)), place(visitor + 1, Minute(0))], |row| {
+        let minute = u32::try_from(row.get::<_, i64>(0)? & i64::from(u32::MAX)).unwrap_or_default();
+        Ok(Purchases { minute: Minute(minute), count: row.get(1)?, value: row.get(2)? })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// Keeps one that no click pays for yet, unless its visitor was erased meanwhile, or has many that wait.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn wait(conn: &Connection, bought: &Purchase, now: Millis) -> Result<(), StoreError> {
+    const PUT: &str = "INSERT OR IGNORE INTO purchases_unpaid (visitor, id, minute, received, value, until, order_hash)
+        SELECT v.row, ?2, ?3, ?4, ?5, ?6, ?9 FROM visitors v WHERE v.row = ?1
+        AND NOT EXISTS (SELECT 1 FROM erased e WHERE e.tenant = v.tenant AND e.visitor = v.visitor)
+        AND (SELECT count(*) FROM purchases_unpaid WHERE visitor = ?1 AND until > ?7) < ?8";
+    let Purchase { visitor, id, at, received, value, order } = *bought;
+    let order = order.map(|order| order.0.cast_signed());
+    let until = signed(now.saturating_add(WAIT_MS));
+    let row = (visitor, id, at.0, signed(received), value, until, signed(now), WAITING, order);
+    conn.prepare_cached(PUT)?.execute(row)?;
+    Ok(())
+}
+
+/// Whether anybody's wait.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn any_waits(conn: &Connection) -> Result<bool, StoreError> {
+    Ok(conn.prepare_cached("SELECT 1 FROM purchases_unpaid WHERE visitor > 0 LIMIT 1")?.exists([])?)
+}
+
+/// A visitor's that wait, of those that a click at that minute may pay for.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn unpaid(conn: &Connection, visitor: i64, click: Minute, now: Millis) -> Result<Vec<Purchase>, StoreError> {
+    const READ: &str = "SELECT visitor, id, minute, received, value, order_hash FROM purchases_unpaid
+        WHERE visitor = ?1 AND minute BETWEEN ?2 AND ?3 AND until > ?4";
+    let last = click.0.saturating_add(DAY_MINUTES);
+    let mut statement = conn.prepare_cached(READ)?;
+    let rows = statement.query_map((visitor, click.0, last, signed(now)), Purchase::read)?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// All that wait of a person's visitors, of those seen last.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn unpaid_of(conn: &Connection, person: PersonNo, now: Millis) -> Result<Vec<(TenantNo, Purchase)>, StoreError> {
+    const READ: &str = "SELECT visitor, id, minute, received, value, order_hash, tenant FROM
+        (SELECT tenant, row FROM visitors WHERE person = ?1 ORDER BY last_seen DESC LIMIT ?2) v
+        CROSS JOIN purchases_unpaid ON visitor = v.row WHERE until > ?3";
+    let mut statement = conn.prepare_cached(READ)?;
+    let rows = statement.query_map((person.0, limits::SNAPSHOT_VISITORS as i64, signed(now)), |row| {
+        Ok((TenantNo(row.get(6)?), Purchase::read(row)?))
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// One is paid for: it waits no longer.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn paid(conn: &Connection, bought: &Purchase) -> Result<(), StoreError> {
+    const DROP: &str = "DELETE FROM purchases_unpaid WHERE visitor = ?1 AND id = ?2";
+    conn.prepare_cached(DROP)?.execute((bought.visitor, bought.id))?;
+    Ok(())
+}
+
+/// Notes that a purchase of an order was paid for, unless its visitor was erased meanwhile.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn note_paid(conn: &Connection, bought: &Purchase) -> Result<(), StoreError> {
+    const PUT: &str = "INSERT OR IGNORE INTO orders_paid (visitor, order_hash, minute)
+        SELECT v.row, ?2, ?3 FROM visitors v WHERE v.row = ?1
+        AND NOT EXISTS (SELECT 1 FROM erased e WHERE e.tenant = v.tenant AND e.visitor = v.visitor)";
+    if let Some(order) = bought.order {
+        conn.prepare_cached(PUT)?.execute((bought.visitor, order.0.cast_signed(), bought.at.0))?;
+    }
+    Ok(())
+}
+
+/// Whether a purchase of an order was paid for, of one of these visitors.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn is_paid(
+    conn: &Connection,
+    visitors: impl IntoIterator<Item = i64>,
+    order: OrderHash,
+) -> Result<bool, StoreError> {
+    const HAS: &str = "SELECT 1 FROM orders_paid WHERE visitor = ?1 AND order_hash = ?2";
+    let mut has = conn.prepare_cached(HAS)?;
+    for visitor in visitors {
+        if has.exists((visitor, order.0.cast_signed()))? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// A visitor's of before a day go, and those that waited long enough.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn trim(conn: &Connection, visitor: i64, before: Day, now: Millis) -> Result<(), StoreError> {
+    const DROP: &str = "DELETE FROM purchases_unpaid WHERE visitor = ?1 AND until <= ?2";
+    const DROP_PAID: &str = "DELETE FROM orders_paid WHERE visitor = ?1 AND minute < ?2";
+    conn.prepare_cached(DROP)?.execute((visitor, signed(now)))?;
+    conn.prepare_cached(DROP_PAID)?.execute((visitor, before.start().0))?;
+    drop_within(conn, place(visitor, Minute(0)), place(visitor, before.start()))
+}
+
+/// Drops all of a visitor's.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn drop_all(conn: &Connection, visitor: i64) -> Result<(), StoreError> {
+    conn.prepare_cached("DELETE FROM purchases_unpaid WHERE visitor = ?1")?.execute([visitor])?;
+    conn.prepare_cached("DELETE FROM orders_paid WHERE visitor = ?1")?.execute([visitor])?;
+    drop_within(conn, place(visitor, Minute(0)), place(visitor + 1, Minute(0)))
+}
+
+fn drop_within(conn: &Connection, from: i64, to: i64) -> Result<(), StoreError> {
+    conn.prepare_cached("DELETE FROM purchases WHERE place >= ?1 AND place < ?2")?.execute([from, to])?;
+    Ok(())
+}
+
+/// A minute's key in the table.
+fn place(visitor: i64, minute: Minute) -> i64 {
+    visitor << 32 | i64::from(minute.0)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::maintenance::trim;
+    use crate::testing::{NOW, Origin, purchase, visitor};
+
+    #[test]
+    fn purchases_are_kept_once_by_minute_and_go_with_age() {
+        let mut origin = Origin::new();
+        let day = 86_400_000;
+        let facts = [
+            purchase(visitor(1), 1, NOW, 5),
+            purchase(visitor(1), 2, NOW + 1, 7),
+            purchase(visitor(1), 3, NOW - day, i64::MAX),
+            purchase(visitor(1), 4, NOW - day, i64::MAX),
+            purchase(visitor(2), 5, NOW, 1),
+        ];
+        for fact in facts.iter().chain(&facts) {
+            origin.send("demo", std::slice::from_ref(fact));
+        }
+        let row = origin.row("demo", visitor(1)).row.unwrap();
+        let minute = Minute::at(NOW);
+        let today = Purchases { minute, count: 2, value: 12 };
+        assert_eq!(of(&origin.conn, row).unwrap().last(), Some(&today));
+        trim::one(&mut origin.conn, row, NOW + 89 * day + 1_000).unwrap();
+        assert_eq!(of(&origin.conn, row).unwrap(), [today]);
+        drop_all(&origin.conn, row).unwrap();
+        assert_eq!(of(&origin.conn, row).unwrap(), []);
+        let other = origin.row("demo", visitor(2)).row.unwrap();
+        assert_eq!(of(&origin.conn, other).unwrap().len(), 1);
+    }
+}

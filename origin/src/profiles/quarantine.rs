@@ -1,0 +1,173 @@
+//! Facts that wait, as something stored cannot be read: the row of their visitor, or a part of their tenant's
+//! catalogue. They were acknowledged, so they are set aside until it can; all that came with them is folded.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use causeway_shared::ids::{Millis, VisitorId};
+use causeway_shared::wire::facts;
+use rusqlite::Connection;
+
+use crate::base::metrics::Metrics;
+use crate::campaigns::catalogue;
+use crate::ingest::intake::{Checked, Record};
+use crate::pipeline::group::{self, Given, Rules};
+use crate::privacy::audit::Said;
+use crate::profiles::check::check_visitor;
+use crate::profiles::dedup::Seen;
+use crate::profiles::fold::Placed;
+use crate::store::CheckedBytes;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::signed;
+
+/// Notes that a visitor's row cannot be read: whoever folds again sets its facts aside.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn note(conn: &Connection, row: i64, why: &StoreError, now: Millis) -> Result<(), StoreError> {
+    const PUT: &str = "INSERT OR IGNORE INTO unreadable (row, since) VALUES (?1, ?2)";
+    if conn.prepare_cached(PUT)?.execute((row, signed(now)))? == 1 {
+        tracing::error!(row, error = %crate::base::chain(why), "a visitor's row cannot be read: its facts are set aside");
+    }
+    Ok(())
+}
+
+/// The rows that cannot be read.
+pub(super) fn rows(conn: &Connection) -> Result<BTreeSet<i64>, StoreError> {
+    let mut statement = conn.prepare_cached("SELECT row FROM unreadable")?;
+    let rows = statement.query_map([], |row| row.get(0))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// Whether facts of a visitor are set aside.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn holds(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<bool, StoreError> {
+    const READ: &str = "SELECT 1 FROM visitors v CROSS JOIN set_aside a ON a.row = v.row
+        WHERE v.tenant = ?1 AND v.visitor = ?2 LIMIT 1";
+    Ok(conn.prepare_cached(READ)?.exists((tenant.0, visitor.as_bytes()))?)
+}
+
+/// The row that facts of nobody wait under, while their tenant's catalogue cannot be read: no visitor has one below
+/// zero.
+pub(super) fn row_of_nobody(tenant: TenantNo) -> i64 {
+    -tenant.0
+}
+
+/// Sets facts of a row aside, except those that were counted; gives how many were not there.
+pub(super) fn keep(
+    conn: &Connection,
+    row: i64,
+    mut facts: Vec<Placed<'_>>,
+    records: &[impl AsRef<Record>],
+    now: Millis,
+) -> Result<u64, StoreError> {
+    const WAITS: &str = "INSERT OR IGNORE INTO unreadable (row, since) VALUES (?1, ?2)";
+    const PUT: &str = "INSERT OR IGNORE INTO set_aside (row, id, fact, admin, said) VALUES (?1, ?2, ?3, ?4, ?5)";
+    match Seen::load(conn, row) {
+        Ok(seen) => seen.retain_new(conn, &mut facts, |placed| placed.fact)?,
+        Err(e) if e.is_of_a_value() => {}
+        Err(e) => return Err(e),
+    }
+    conn.prepare_cached(WAITS)?.execute((row, signed(now)))?;
+    let mut put = conn.prepare_cached(PUT)?;
+    let mut new = 0;
+    for Placed { fact, admin, record } in facts {
+        let said = records.get(record).and_then(|record| record.as_ref().said.as_ref());
+        let said = said.map(|said| serde_json::json!(said).to_string());
+        new += put.execute((row, fact.id.as_bytes(), CheckedBytes(facts::encode_one(fact)), admin, said))? as u64;
+    }
+    Ok(new)
+}
+
+fn has_any(conn: &Connection, row: i64) -> Result<bool, StoreError> {
+    Ok(conn.prepare_cached("SELECT 1 FROM set_aside WHERE row = ?1 LIMIT 1")?.exists([row])?)
+}
+
+/// Whoever is erased needs no row to be read.
+pub(crate) fn forget(conn: &Connection, row: i64) -> Result<(), StoreError> {
+    conn.prepare_cached("DELETE FROM set_aside WHERE row = ?1")?.execute([row])?;
+    conn.prepare_cached("DELETE FROM unreadable WHERE row = ?1")?.execute([row])?;
+    Ok(())
+}
+
+/// How many facts are set aside.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn count(conn: &Connection) -> Result<u64, StoreError> {
+    let count = |row: &rusqlite::Row<'_>| row.get(0).map(crate::store::unsigned);
+    Ok(conn.prepare_cached("SELECT count(*) FROM set_aside")?.query_row([], count)?)
+}
+
+/// Folds what was set aside of visitors whose rows can be read by now, each visitor's facts in a transaction of their own.
+///
+/// # Errors
+/// [`StoreError`], but not of a row that still cannot be read.
+pub fn take_up(
+    conn: &mut Connection,
+    rules: &Rules,
+    given: impl Fn() -> Result<Given, StoreError>,
+) -> Result<(), StoreError> {
+    let held: BTreeSet<TenantNo> =
+        catalogue::experiments(conn)?.unreadable().union(catalogue::budgets(conn)?.unreadable()).copied().collect();
+    for row in rows(conn)? {
+        match check_visitor(conn, row) {
+            Err(e) if e.is_of_a_value() => {
+                tracing::error!(row, error = %crate::base::chain(&e), "a visitor's row is damaged: its facts stay set aside");
+                continue;
+            }
+            whole => whole?,
+        }
+        let done = group::commit_with(
+            conn,
+            rules,
+            &Metrics::default(),
+            given()?,
+            |tx| {
+                let records = of(tx, rules, &held, row)?;
+                if !records.is_empty() || !has_any(tx, row)? {
+                    forget(tx, row)?;
+                }
+                Ok(records)
+            },
+            &[],
+            |_| Ok(()),
+        );
+        match done {
+            Ok(done) if done.new.is_empty() => {}
+            Ok(done) => tracing::info!(row, facts = done.new.iter().sum::<u64>(), "what was set aside is folded"),
+            Err(e) if e.is_of_a_value() => {
+                tracing::error!(row, error = %crate::base::chain(&e), "a visitor's row cannot be read: its facts stay set aside");
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// A row's facts as they came, in the order they came: the edges' and the admin side's. None where its tenant is not
+/// configured, or its catalogue cannot be read.
+fn of(conn: &Connection, rules: &Rules, held: &BTreeSet<TenantNo>, row: i64) -> Result<Vec<Arc<Record>>, StoreError> {
+    const READ: &str = "SELECT ifnull(v.tenant, -a.row), a.fact, a.admin, a.said
+        FROM set_aside a LEFT JOIN visitors v USING (row) WHERE a.row = ?1 ORDER BY a.rowid";
+    let mut statement = conn.prepare_cached(READ)?;
+    let mut found = statement.query([row])?;
+    let mut records: Vec<Record> = Vec::new();
+    while let Some(one) = found.next()? {
+        let (tenant, fact, admin) = (TenantNo(one.get(0)?), one.get::<_, CheckedBytes>(1)?, one.get(2)?);
+        if rules.tenants.by_no(tenant).is_err() || held.contains(&tenant) {
+            break;
+        }
+        let said: Option<String> = one.get(3)?;
+        let said: Option<Said> = said.and_then(|said| serde_json::from_str(&said).ok());
+        let checked = Checked { tenant, fact: facts::decode_one(&fact.0)? };
+        match records.last_mut().filter(|record| record.admin == admin && record.said == said) {
+            Some(record) => record.facts.push(checked),
+            None => records.push(Record { admin, said, ..Record::of(vec![checked]) }),
+        }
+    }
+    Ok(records.into_iter().map(Arc::new).collect())
+}

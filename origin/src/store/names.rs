@@ -1,0 +1,327 @@
+//! Names of attributes (S4.9, S4.10): each gets its token and its kind when the first fact that uses it is folded, by the
+//! one thread that folds, and keeps them until `retype` changes the kind or `forget` takes the name back. This alone depends on the order in which
+//! facts come: who uses a name first says what kind of value it has, and removing what nobody has used writes nothing.
+
+pub mod events;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use causeway_shared::attributes::{AttributeError, Dictionary, DictionaryError, Kind, Token, Value};
+use causeway_shared::config::NamePolicy;
+use causeway_shared::fact::{Fact, What};
+use causeway_shared::ids::{Millis, VisitorId};
+use causeway_shared::limits;
+use causeway_shared::time::DAY_MS;
+use rusqlite::Connection;
+
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::signed;
+
+/// A tenant's names.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn load(conn: &Connection, tenant: TenantNo) -> Result<Dictionary, StoreError> {
+    const READ: &str = "SELECT name, kind, token FROM attribute_names WHERE tenant = ?1 ORDER BY token";
+    let corrupt = || StoreError::Corrupt { what: "name of an attribute" };
+    let mut statement = conn.prepare_cached(READ)?;
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, u8>(1)?, row.get::<_, u16>(2)?));
+    let entries = statement.query_map([tenant.0], read)?.enumerate().map(|(place, row)| {
+        let (name, kind, token) = row?;
+        Ok((name, Kind::from_code(kind).filter(|_| usize::from(token) == place).ok_or_else(corrupt)?))
+    });
+    let entries: Vec<(String, Kind)> = entries.collect::<Result<_, StoreError>>()?;
+    Dictionary::from_entries(entries).ok_or_else(corrupt)
+}
+
+/// The names that a group's facts use, loaded when the first of a tenant comes.
+#[derive(Debug, Default)]
+pub struct Names {
+    of_tenant: BTreeMap<TenantNo, Dictionary>,
+    /// Pages with new names.
+    pub changed: BTreeSet<(TenantNo, u16)>,
+    /// Attributes refused, by the code of the reason.
+    pub refused: Vec<&'static str>,
+}
+
+impl Names {
+    /// Keeps the new names that a fact brings. One that cannot be taken is left out, and its neighbours stay. A page
+    /// brings as many as its policy and the day's quotas say; the admin side (`None`) as many as there is room for.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn bring(
+        &mut self,
+        conn: &Connection,
+        tenant: TenantNo,
+        fact: &Fact,
+        page: Option<NamePolicy>,
+        now: Millis,
+    ) -> Result<(), StoreError> {
+        if let std::collections::btree_map::Entry::Vacant(place) = self.of_tenant.entry(tenant) {
+            place.insert(load(conn, tenant)?);
+        }
+        let Some(names) = self.of_tenant.get_mut(&tenant) else { return Ok(()) };
+        let What::Attributes { writes } = &fact.what else { return Ok(()) };
+        let is_new = |(name, value): &&(String, Option<Value>)| value.is_some() && names.find(name).is_none();
+        let new: BTreeSet<&String> = writes.iter().filter(is_new).map(|(name, _)| name).collect();
+        let used = names.used();
+        let left = match page {
+            Some(_) if !new.is_empty() => quota(conn, tenant, fact.visitor, Quota::ATTRIBUTES, now)?,
+            _ => usize::MAX,
+        };
+        let lets = |names: usize| page.is_none_or(|policy| policy.lets_pages(names) && names - used < left);
+        let (_, refused) = resolve(names, fact, lets);
+        if page.is_some() && names.used() > used {
+            brought(conn, tenant, fact.visitor, Quota::ATTRIBUTES, names.used() - used, now)?;
+        }
+        self.refused.extend(refused.iter().map(AttributeError::code));
+        for name in new {
+            let Some((token, kind)) = names.find(name) else { continue };
+            put(conn, tenant, token, name, kind)?;
+            self.changed.insert((tenant, page_of(token)));
+        }
+        Ok(())
+    }
+
+    /// What a fact writes, by token, once its names were brought.
+    pub fn tokens(&mut self, tenant: TenantNo, fact: &Fact) -> Vec<(Token, Option<Value>)> {
+        self.of_tenant.get_mut(&tenant).map(|names| resolve(names, fact, |_| false).0).unwrap_or_default()
+    }
+}
+
+/// Gives a token its name and kind: a new token, or one that had a name before.
+pub(crate) fn put(conn: &Connection, tenant: TenantNo, token: Token, name: &str, kind: Kind) -> Result<(), StoreError> {
+    const PUT: &str = "INSERT INTO attribute_names (tenant, token, name, kind) VALUES (?1, ?2, ?3, ?4)
+        ON CONFLICT (tenant, token) DO UPDATE SET name = excluded.name, kind = excluded.kind";
+    conn.prepare_cached(PUT)?.execute((tenant.0, token.0, name, kind.code()))?;
+    Ok(())
+}
+
+/// The page of the dictionary that holds a token.
+pub(crate) fn page_of(token: Token) -> u16 {
+    u16::try_from(usize::from(token.0) / limits::ATTRIBUTE_PAGE).unwrap_or(u16::MAX)
+}
+
+/// What pages bring names of, and how many new ones on one day.
+#[derive(Debug, Clone, Copy)]
+struct Quota {
+    /// In `names_brought.what`.
+    code: u8,
+    /// Of one visitor.
+    of_visitor: usize,
+    /// Of a tenant.
+    of_tenant: usize,
+}
+
+impl Quota {
+    const ATTRIBUTES: Self =
+        Self { code: 0, of_visitor: limits::ATTRIBUTE_NAMES_A_VISITOR, of_tenant: limits::ATTRIBUTE_NAMES_A_DAY };
+    const EVENTS: Self =
+        Self { code: 1, of_visitor: limits::AUDIENCE_EVENTS_A_VISITOR, of_tenant: limits::AUDIENCE_EVENTS_A_DAY };
+}
+
+/// How many names pages of a visitor may still bring today.
+fn quota(conn: &Connection, tenant: TenantNo, visitor: VisitorId, of: Quota, now: Millis) -> Result<usize, StoreError> {
+    const READ: &str = "SELECT ifnull(sum(names), 0), ifnull(sum(names) FILTER (WHERE visitor = ?4), 0)
+        FROM names_brought WHERE tenant = ?1 AND what = ?2 AND day = ?3";
+    let place = (tenant.0, of.code, signed(now / DAY_MS), visitor.as_bytes());
+    let (all, own): (u32, u32) = conn.prepare_cached(READ)?.query_row(place, |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let left = |most: usize, brought: u32| most.saturating_sub(brought as usize);
+    Ok(left(of.of_visitor, own).min(left(of.of_tenant, all)))
+}
+
+/// Notes that pages of a visitor brought names today; those of days before are forgotten.
+fn brought(
+    conn: &Connection,
+    tenant: TenantNo,
+    visitor: VisitorId,
+    of: Quota,
+    names: usize,
+    now: Millis,
+) -> Result<(), StoreError> {
+    const FORGET: &str = "DELETE FROM names_brought WHERE tenant = ?1 AND what = ?2 AND day <> ?3";
+    const PUT: &str = "INSERT INTO names_brought (tenant, what, day, visitor, names) VALUES (?1, ?2, ?3, ?4, ?5)
+        ON CONFLICT DO UPDATE SET names = names + excluded.names";
+    let day = signed(now / DAY_MS);
+    conn.prepare_cached(FORGET)?.execute((tenant.0, of.code, day))?;
+    conn.prepare_cached(PUT)?.execute((tenant.0, of.code, day, visitor.as_bytes(), names as i64))?;
+    Ok(())
+}
+
+/// Forgets how many names a visitor brought, as it is erased.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn forget(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<(), StoreError> {
+    const FORGET: &str = "DELETE FROM names_brought WHERE tenant = ?1 AND visitor = ?2";
+    conn.prepare_cached(FORGET)?.execute((tenant.0, visitor.as_bytes()))?;
+    Ok(())
+}
+
+/// What a fact writes, by token, and what of it is refused. Removing a name that nobody ever used writes nothing. `lets`
+/// says whether one more name may come to so many.
+pub fn resolve(
+    names: &mut Dictionary,
+    fact: &Fact,
+    lets: impl Fn(usize) -> bool,
+) -> (Vec<(Token, Option<Value>)>, Vec<AttributeError>) {
+    let What::Attributes { writes } = &fact.what else { return Default::default() };
+    let (mut tokens, mut refused) = (Vec::new(), Vec::new());
+    for (name, value) in writes {
+        match value {
+            None => tokens.extend(names.find(name).map(|(token, _)| (token, None))),
+            Some(_) if names.find(name).is_none() && !lets(names.used()) => {
+                refused.push(DictionaryError::Unknown.into())
+            }
+            Some(value) => match names.accept(name, value.clone()) {
+                Ok((token, value)) => tokens.push((token, Some(value))),
+                Err(e) => refused.push(e),
+            },
+        }
+    }
+    (tokens, refused)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::kv::publish::names_subject;
+    use crate::testing::{NOW, Origin, fact, visitor};
+    use causeway_shared::wire::kv;
+    use serde_json::{Value as Json, json};
+
+    fn said(of: VisitorId, n: u32, set: &Json) -> Fact {
+        let one = |(name, value): (&String, &Json)| (name.clone(), Value::from_json(value).ok());
+        fact(of, n, NOW + u64::from(n), What::Attributes { writes: set.as_object().unwrap().iter().map(one).collect() })
+    }
+
+    fn has(origin: &Origin, of: VisitorId) -> Json {
+        let view = crate::views::read::View::folded(&origin.conn);
+        crate::views::attributes::describe(&view, &origin.row("demo", of)).unwrap()["own"].clone()
+    }
+
+    #[test]
+    fn s4_08_what_is_written_of_a_person_comes_after_what_a_clock_ahead_said_of_another_browser() {
+        let mut origin = Origin::new();
+        let logins = [1, 2].map(|v| origin.login(visitor(v), 9, NOW, "ann"));
+        let ahead = said(visitor(1), 300_000, &json!({ "tier": "gold" }));
+        origin.send("demo", &[logins.to_vec(), vec![ahead]].concat());
+        let write: crate::views::attributes::Write =
+            serde_json::from_value(json!({ "set": { "tier": "silver" } })).unwrap();
+        let of = origin.row("demo", visitor(2));
+        let at = crate::views::attributes::after(&crate::views::read::View::folded(&origin.conn), &of, &write).unwrap();
+        origin.now = NOW + 60_000;
+        let silver = said(visitor(2), u32::try_from(at - NOW).unwrap(), &json!({ "tier": "silver" }));
+        origin.admin("demo", &[silver]);
+        let view = crate::views::read::View::folded(&origin.conn);
+        let shown = crate::views::attributes::describe(&view, &origin.row("demo", visitor(1))).unwrap();
+        assert_eq!(shown["view"], json!({ "tier": "silver" }));
+    }
+
+    #[test]
+    fn s4_09_names_get_tokens_in_the_order_of_their_first_use_and_keep_them() {
+        let mut origin = Origin::new();
+        let (a, b) = (visitor(1), visitor(2));
+        origin.send("demo", &[said(a, 1, &json!({ "shoe_size": 42, "vip": true }))]);
+        origin.send("demo", &[said(b, 2, &json!({ "born": "2001-02-03", "shoe_size": 39 }))]);
+        origin.send("other", &[said(a, 3, &json!({ "vip": "yes" }))]);
+        let names = load(&origin.conn, origin.tenant("demo").no).unwrap();
+        let all: Vec<(&str, &str)> = names.page(0).iter().map(|(name, kind)| (name.as_str(), kind.name())).collect();
+        assert_eq!(all, [("shoe_size", "float"), ("vip", "bool"), ("born", "string")]);
+        assert_eq!(has(&origin, a), json!({ "shoe_size": 42, "vip": true }));
+        assert_eq!(has(&origin, b), json!({ "shoe_size": 39, "born": "2001-02-03" }));
+        let mut values = BTreeMap::new();
+        origin.settle(&mut values);
+        let page = kv::decode_names("c:demo:attributes:0", values["c:demo:attributes:0"].as_bytes()).unwrap();
+        assert_eq!(page, names.page(0), "the edge is given them");
+        assert!(values.contains_key("c:other:attributes:0"));
+    }
+
+    #[test]
+    fn s4_10_a_mismatch_is_refused_alone_whichever_comes_first() {
+        let mut origin = Origin::new();
+        let v = visitor(1);
+        let facts = [
+            said(v, 1, &json!({ "age": 30, "city": "Oslo" })),
+            said(v, 2, &json!({ "age": "old", "city": "Rome", "vip": true })),
+            said(v, 3, &json!({ "age": null, "vip": null })),
+            said(v, 4, &json!({ "age": 31, "never": null })),
+        ];
+        let mut late = Origin::new();
+        let other = said(visitor(2), 5, &json!({ "vip": false, "age": "young" }));
+        for fact in std::iter::once(&other).chain(facts.iter().rev()) {
+            late.send("demo", std::slice::from_ref(fact));
+        }
+        assert_eq!(has(&late, v), json!({ "city": "Rome" }), "here an age is a string, and was removed");
+        let answer = origin.send("demo", &facts);
+        assert_eq!(answer.accepted, 4);
+        assert_eq!(has(&origin, v), json!({ "age": 31, "city": "Rome" }));
+    }
+
+    #[test]
+    fn s4_10_the_first_in_the_log_says_what_a_name_is_whoever_it_belongs_to() {
+        let mut origin = Origin::new();
+        // Folded in one transaction, where the smaller visitor comes first.
+        origin
+            .send("demo", &[said(visitor(9), 1, &json!({ "age": 30 })), said(visitor(1), 2, &json!({ "age": "old" }))]);
+        assert_eq!((has(&origin, visitor(9)), has(&origin, visitor(1))), (json!({ "age": 30 }), json!({})));
+    }
+
+    #[test]
+    fn s4_09_pages_leave_names_to_the_admin_side() {
+        let mut names = Dictionary::default();
+        let most = limits::ATTRIBUTE_NAMES - limits::ATTRIBUTE_NAMES_RESERVED;
+        for n in 0..most {
+            names.record(&format!("n{n}"), Kind::Bool).unwrap();
+        }
+        let one = said(visitor(1), 1, &json!({ "one": true, "n7": false }));
+        let pages = |names: usize| NamePolicy::Pages.lets_pages(names);
+        let (writes, refused) = resolve(&mut names.clone(), &one, pages);
+        assert_eq!((writes.len(), refused[0].code()), (1, "unknown_name"));
+        assert_eq!(resolve(&mut names, &one, |_| true).0.len(), 2);
+        assert!(!NamePolicy::Admin.lets_pages(0) && NamePolicy::Pages.lets_pages(most - 1));
+    }
+
+    #[test]
+    fn pages_of_one_visitor_do_not_use_up_the_names_of_a_tenant() {
+        let mut origin = Origin::new();
+        let names = |origin: &Origin| load(&origin.conn, origin.tenant("demo").no).unwrap().len();
+        let call = |of: VisitorId, n: u32| {
+            let set = (0..32).map(|at| (format!("n{n}_{at}"), Json::from(true))).collect();
+            said(of, n, &Json::Object(set))
+        };
+        let most = limits::ATTRIBUTE_NAMES_A_VISITOR;
+        origin.send("demo", &(0..154).map(|n| call(visitor(1), n)).collect::<Vec<_>>());
+        assert_eq!(names(&origin), most);
+        origin.send("demo", &[call(visitor(1), 0), call(visitor(2), 500)]);
+        assert_eq!(names(&origin), most + 32, "another brings its own");
+        origin.admin("demo", &[call(visitor(1), 600)]);
+        assert_eq!(names(&origin), most + 64, "the admin side has no quota");
+        origin.now += DAY_MS;
+        origin.send("demo", &[call(visitor(1), 700)]);
+        assert_eq!(names(&origin), most + 96);
+        let rows: i64 = origin.conn.query_row("SELECT count(*) FROM names_brought", [], |row| row.get(0)).unwrap();
+        assert_eq!(rows, 1, "of days before nothing is kept");
+    }
+
+    #[test]
+    fn s4_09_a_full_page_is_published_as_it_is_and_the_next_begins() {
+        let mut origin = Origin::new();
+        let set: serde_json::Map<String, Json> = (0..1_020).map(|n| (format!("n{n:04}"), n.into())).collect();
+        let writes: Vec<(String, Json)> = set.into_iter().collect();
+        let facts: Vec<Fact> = (0u32..)
+            .zip(writes.chunks(limits::ATTRIBUTE_WRITES))
+            .map(|(n, part)| said(visitor(n), n, &Json::Object(part.iter().cloned().collect())))
+            .collect();
+        origin.send("demo", &facts);
+        let names = load(&origin.conn, origin.tenant("demo").no).unwrap();
+        assert_eq!((names.len(), names.pages(), names.page(1).len()), (1_020, 2, 20));
+        let mut values = BTreeMap::new();
+        origin.settle(&mut values);
+        assert!(values.contains_key("c:demo:attributes:1"));
+        assert_eq!(names_subject(1).1[14..], [0, 1]);
+    }
+}

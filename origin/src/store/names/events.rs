@@ -1,0 +1,336 @@
+//! Names of events that audiences count: each has columns in the index of people, so that there is a bound. Pages bring
+//! names within a quota, files and the admin side as long as there is room; what an audience, a send or an experiment uses
+//! is declared, and a declared name takes the place of one that a page brought. Of a name that is not counted the store is
+//! asked, and each event of it is a number of the metrics.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use causeway_shared::experiment::Experiment;
+use causeway_shared::fact::{Fact, PAGE, PURCHASE, What};
+use causeway_shared::filter::Filter;
+use causeway_shared::ids::Millis;
+use causeway_shared::limits;
+use rusqlite::{Connection, OptionalExtension as _};
+use serde_json::{Value as Json, json};
+
+use super::{Quota, brought, quota};
+use crate::base::metrics::Metrics;
+use crate::campaigns::catalogue;
+use crate::maintenance::name_uses::NameUses;
+use crate::pipeline::group::{self, Given, Rules};
+use crate::privacy::audit::{self, Said};
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::signed;
+use crate::store::tenants::Known;
+use crate::store::unsigned;
+
+/// Who brought a name. A greater one takes the place of a lesser one where all places are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// A page, within the quota.
+    Page,
+    /// An event that the admin side or a file wrote.
+    Admin,
+    /// It was declared, or an audience, a send or an experiment uses it.
+    Declared,
+}
+
+impl Source {
+    const ALL: [Self; 3] = [Self::Page, Self::Admin, Self::Declared];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Page => "page",
+            Self::Admin => "admin",
+            Self::Declared => "declared",
+        }
+    }
+
+    fn of_code(code: u8) -> Result<Self, StoreError> {
+        let found = Self::ALL.get(usize::from(code)).copied();
+        found.ok_or(StoreError::Corrupt { what: "name of an event" })
+    }
+}
+
+/// The names that a group's facts use.
+#[derive(Debug, Default)]
+pub struct EventNames {
+    /// Names that are counted, as far as the group met them.
+    counted: BTreeMap<TenantNo, BTreeSet<String>>,
+    /// Events under names that are not counted.
+    pub uncounted: u64,
+}
+
+impl EventNames {
+    /// Has the name of a fact's event counted, if there is room for it: of a page within its quota.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn bring(
+        &mut self,
+        conn: &Connection,
+        tenant: TenantNo,
+        fact: &Fact,
+        admin: bool,
+        now: Millis,
+    ) -> Result<(), StoreError> {
+        let What::Track { name, .. } = &fact.what else { return Ok(()) };
+        let counted = self.counted.entry(tenant).or_default();
+        if is_no_name(name) || counted.contains(name.as_str()) {
+            return Ok(());
+        }
+        let is_counted = if source(conn, tenant, name)?.is_some() {
+            true
+        } else if admin {
+            add(conn, tenant, name, Source::Admin, now)?
+        } else if quota(conn, tenant, fact.visitor, Quota::EVENTS, now)? > 0
+            && add(conn, tenant, name, Source::Page, now)?
+        {
+            brought(conn, tenant, fact.visitor, Quota::EVENTS, 1, now)?;
+            true
+        } else {
+            false
+        };
+        if is_counted {
+            counted.insert(name.to_string());
+        } else {
+            self.uncounted += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Whether it needs no place: `page` and `purchase` are counted for everybody.
+fn is_no_name(name: &str) -> bool {
+    name == PAGE || name == PURCHASE
+}
+
+fn source(conn: &Connection, tenant: TenantNo, name: &str) -> Result<Option<Source>, StoreError> {
+    const READ: &str = "SELECT source FROM event_names WHERE tenant = ?1 AND name = ?2";
+    let code = conn.prepare_cached(READ)?.query_row((tenant.0, name), |row| row.get::<_, u8>(0)).optional()?;
+    code.map(Source::of_code).transpose()
+}
+
+/// Has a name counted, in the place of the newest name of a lesser source where no place is left; whether it is counted.
+fn add(conn: &Connection, tenant: TenantNo, name: &str, from: Source, now: Millis) -> Result<bool, StoreError> {
+    const COUNT: &str = "SELECT count(*) FROM event_names WHERE tenant = ?1";
+    const MAKE_ROOM: &str = "DELETE FROM event_names WHERE tenant = ?1 AND name = (SELECT name FROM event_names
+        WHERE tenant = ?1 AND source < ?2 ORDER BY source, since DESC, name DESC LIMIT 1)";
+    const PUT: &str = "INSERT INTO event_names (tenant, name, source, since) VALUES (?1, ?2, ?3, ?4)
+        ON CONFLICT DO UPDATE SET source = max(source, excluded.source)";
+    match source(conn, tenant, name)? {
+        Some(there) if there >= from => return Ok(true),
+        Some(_) => {}
+        None => {
+            let count: u32 = conn.prepare_cached(COUNT)?.query_row([tenant.0], |row| row.get(0))?;
+            let is_full = count as usize >= limits::AUDIENCE_EVENTS;
+            if is_full && conn.prepare_cached(MAKE_ROOM)?.execute((tenant.0, from as u8))? == 0 {
+                return Ok(false);
+            }
+        }
+    }
+    conn.prepare_cached(PUT)?.execute((tenant.0, name, from as u8, signed(now)))?;
+    changed(conn).map(|()| true)
+}
+
+/// Notes that the names are others now.
+fn changed(conn: &Connection) -> Result<(), StoreError> {
+    conn.prepare_cached("UPDATE meta SET event_names = event_names + 1")?.execute([])?;
+    Ok(())
+}
+
+/// A number that is another one whenever the names are.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn revision(conn: &Connection) -> Result<i64, StoreError> {
+    Ok(conn.prepare_cached("SELECT event_names FROM meta")?.query_row([], |row| row.get(0))?)
+}
+
+/// All names that are counted, by tenant.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn load(conn: &Connection) -> Result<BTreeMap<TenantNo, BTreeSet<String>>, StoreError> {
+    let mut statement = conn.prepare_cached("SELECT tenant, name FROM event_names")?;
+    let mut rows = statement.query([])?;
+    let mut all: BTreeMap<TenantNo, BTreeSet<String>> = BTreeMap::new();
+    while let Some(row) = rows.next()? {
+        all.entry(TenantNo(row.get(0)?)).or_default().insert(row.get(1)?);
+    }
+    Ok(all)
+}
+
+/// A tenant's names, in order: who brought each, and when.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn list(conn: &Connection, tenant: TenantNo) -> Result<Vec<Json>, StoreError> {
+    const READ: &str = "SELECT name, source, since FROM event_names WHERE tenant = ?1 ORDER BY name";
+    let mut statement = conn.prepare_cached(READ)?;
+    let mut rows = statement.query([tenant.0])?;
+    let mut all = Vec::new();
+    while let Some(row) = rows.next()? {
+        let (name, since): (String, i64) = (row.get(0)?, row.get(2)?);
+        all.push(json!({ "name": name, "source": Source::of_code(row.get(1)?)?.name(), "since_ms": unsigned(since) }));
+    }
+    Ok(all)
+}
+
+/// Why names stay as they are.
+#[derive(Debug, thiserror::Error)]
+pub enum EventNameError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// No name, or too many at once.
+    #[error("1 to {} names are changed at once", limits::AUDIENCE_EVENTS_CHANGED)]
+    Number,
+    /// It is no name of an event.
+    #[error("the name of an event has 1 to {} bytes; `page` and `purchase` are always counted", limits::NAME_BYTES)]
+    BadName,
+    /// All places are taken by declared names.
+    #[error(
+        "there is no place for the event `{0}`: {most} names are declared or in use; take one back first \
+         (`causeway events forget`)",
+        most = limits::AUDIENCE_EVENTS
+    )]
+    Full(String),
+    /// The name is not counted.
+    #[error("the event `{0}` is not counted")]
+    Unknown(String),
+    /// Something uses the name.
+    #[error("the event `{name}` is in use: {places}; nothing was changed")]
+    Used {
+        /// The first name in use.
+        name: String,
+        /// What uses it.
+        places: String,
+    },
+}
+
+impl From<rusqlite::Error> for EventNameError {
+    fn from(e: rusqlite::Error) -> Self {
+        Self::Store(e.into())
+    }
+}
+
+/// Has the events that a filter counts counted for good.
+///
+/// # Errors
+/// [`EventNameError::Full`], and the store's; then nothing of the transaction may be kept.
+pub fn declare_of(conn: &Connection, tenant: TenantNo, filter: &Filter, now: Millis) -> Result<(), EventNameError> {
+    filter.events().try_for_each(|name| declare_one(conn, tenant, name, now))
+}
+
+fn declare_one(conn: &Connection, tenant: TenantNo, name: &str, now: Millis) -> Result<(), EventNameError> {
+    let is_counted = add(conn, tenant, name, Source::Declared, now)?;
+    if is_counted { Ok(()) } else { Err(EventNameError::Full(name.to_owned())) }
+}
+
+/// Has what experiments count as conversions counted for good, as far as there are places: an experiment does without.
+///
+/// # Errors
+/// [`StoreError`].
+pub(crate) fn declare_conversions(
+    conn: &Connection,
+    tenant: &Known,
+    experiments: &[Experiment],
+    now: Millis,
+) -> Result<(), StoreError> {
+    let names = experiments.iter().map(|one| one.conversion.as_str());
+    for name in names.filter(|name| !is_no_name(name) && tenant.config.vocabulary.verb(name).is_none()) {
+        if !add(conn, tenant.no, name, Source::Declared, now)? {
+            tracing::warn!(tenant = tenant.no.0, "audiences do not count what an experiment counts: no place is left");
+        }
+    }
+    Ok(())
+}
+
+/// Declares names, in one transaction.
+///
+/// # Errors
+/// [`EventNameError`]; then nothing was changed.
+pub fn declare(
+    conn: &mut Connection,
+    tenant: TenantNo,
+    names: &BTreeSet<String>,
+    now: Millis,
+) -> Result<(), EventNameError> {
+    bounded(names)?;
+    if names.iter().any(|name| name.is_empty() || name.len() > limits::NAME_BYTES || is_no_name(name)) {
+        return Err(EventNameError::BadName);
+    }
+    let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+    names.iter().try_for_each(|name| declare_one(&tx, tenant, name, now))?;
+    Ok(tx.commit()?)
+}
+
+fn bounded(names: &BTreeSet<String>) -> Result<(), EventNameError> {
+    if (1..=limits::AUDIENCE_EVENTS_CHANGED).contains(&names.len()) { Ok(()) } else { Err(EventNameError::Number) }
+}
+
+/// Who brought each of some names, if nothing uses one of them: what taking them back would come to.
+///
+/// # Errors
+/// [`EventNameError`].
+pub fn plan_forget(conn: &Connection, tenant: &Known, names: &BTreeSet<String>) -> Result<Vec<Json>, EventNameError> {
+    bounded(names)?;
+    let mut all = Vec::new();
+    for name in names {
+        let from = source(conn, tenant.no, name)?.ok_or_else(|| EventNameError::Unknown(name.clone()))?;
+        all.push(json!({ "name": name, "source": from.name() }));
+    }
+    match uses(conn, tenant.no, names)?.first() {
+        None => Ok(all),
+        Some((name, places)) => Err(EventNameError::Used { name, places }),
+    }
+}
+
+/// Takes names back, and keeps a row of the audit trail for each. What visitors did stays; audiences ask the store of it.
+///
+/// # Errors
+/// [`EventNameError`]; then nothing was changed.
+pub fn forget(
+    conn: &mut Connection,
+    rules: &Rules,
+    given: Given,
+    tenant: &Known,
+    names: &BTreeSet<String>,
+    said: &Said,
+) -> Result<(), EventNameError> {
+    const FORGET: &str = "DELETE FROM event_names WHERE tenant = ?1 AND name = ?2";
+    group::within(conn, rules, &Metrics::default(), given, |group| {
+        plan_forget(group.tx, tenant, names)?;
+        for name in names {
+            group.tx.prepare_cached(FORGET)?.execute((tenant.no.0, name))?;
+            audit::keep_name(group, tenant.no, "forget_event", name, said)?;
+        }
+        Ok(changed(group.tx)?)
+    })
+}
+
+/// What uses each of some names. Experiments of every version of the catalogue count, as a rollback makes it the current one
+/// again.
+fn uses<'n>(conn: &Connection, tenant: TenantNo, names: &'n BTreeSet<String>) -> Result<NameUses<'n>, StoreError> {
+    const EXPERIMENTS: &str = "SELECT version, experiments FROM catalogues WHERE tenant = ?1 ORDER BY version DESC";
+    let mut uses = NameUses::new(names);
+    let mut catalogues = conn.prepare_cached(EXPERIMENTS)?;
+    let mut rows = catalogues.query([tenant.0])?;
+    while let Some(row) = rows.next()? {
+        let version: u32 = row.get(0)?;
+        for one in catalogue::experiments_of(&row.get::<_, String>(1)?)? {
+            uses.note(&format!("the experiment `{}` of version {version}", one.id), |name| name == one.conversion);
+        }
+    }
+    let counts = |filter: &str, name: &str| filter.contains(&Json::from(format!("events.{name}")).to_string());
+    uses.note_filters(conn, tenant, counts)?;
+    Ok(uses)
+}
+
+#[cfg(test)]
+#[path = "events/tests.rs"]
+mod tests;

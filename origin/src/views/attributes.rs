@@ -1,0 +1,135 @@
+//! A visitor's attributes, as the admin side reads and writes them (S4.8). A write is a fact like any other; one bad
+//! attribute never sinks the others.
+
+use std::collections::BTreeMap;
+
+use causeway_shared::attributes::{AttributeMap, Dictionary, DictionaryError, ForgottenName, Value, name_is_good};
+use causeway_shared::fact::{Fact, What};
+use causeway_shared::ids::{FactId, Millis, VisitorId};
+use causeway_shared::limits;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value as Json, json};
+
+use crate::store::StoreError;
+use crate::store::names;
+use crate::views::read::{self, View, Visitor};
+use crate::views::segments;
+
+pub use segments::Whose;
+
+/// What is written.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct Write {
+    /// Attributes that the visitor has from now on.
+    #[serde(default)]
+    pub set: BTreeMap<String, Json>,
+    /// Attributes that it no longer has.
+    #[serde(default)]
+    pub remove: Vec<String>,
+}
+
+/// An attribute that was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Refused {
+    /// Its name.
+    pub name: String,
+    /// A stable name of the reason.
+    pub code: &'static str,
+    /// The reason in words.
+    pub message: String,
+}
+
+/// The write's good attributes as facts, and the others. `id` is 16 random bytes.
+#[must_use]
+pub fn facts(
+    names: &Dictionary,
+    visitor: VisitorId,
+    write: &Write,
+    now: Millis,
+    id: [u8; 16],
+) -> (Vec<Fact>, Vec<Refused>) {
+    let (mut good, mut refused) = (Vec::new(), Vec::new());
+    for (name, json) in &write.set {
+        match checked(names, name, json) {
+            Ok(value) => good.push((name.clone(), Some(value))),
+            Err((code, message)) => refused.push(Refused { name: name.clone(), code, message }),
+        }
+    }
+    for name in &write.remove {
+        if name_is_good(name) {
+            good.push((name.clone(), None));
+        } else {
+            let message = DictionaryError::BadName.to_string();
+            refused.push(Refused { name: name.clone(), code: "bad_name", message });
+        }
+    }
+    let fact = |(n, writes): (u128, &[(String, Option<Value>)])| {
+        let id = FactId::from_bytes((u128::from_be_bytes(id) ^ n << 64).to_be_bytes());
+        let what = What::Attributes { writes: writes.to_vec() };
+        Fact { position: 0, id, visitor, received: now, at: now, what }
+    };
+    ((0u128..).zip(good.chunks(limits::ATTRIBUTE_WRITES)).map(fact).collect(), refused)
+}
+
+fn checked(names: &Dictionary, name: &str, json: &Json) -> Result<Value, (&'static str, String)> {
+    let value = Value::from_json(json).map_err(|e| (e.code(), e.to_string()))?;
+    names.check(name, &value).map_err(|e| (e.code(), e.to_string()))?;
+    Ok(value)
+}
+
+/// The earliest time that a write may have to come after what it is about, where an edge's clock that runs ahead has put that
+/// after now: also of the person's other visitors, as the newest write is the person's.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn after(view: &View<'_>, visitor: &Visitor, write: &Write) -> Result<Millis, StoreError> {
+    let mut dictionary = names::load(view.conn, visitor.tenant)?;
+    // Whoever put a write into the future was seen just now.
+    let map = of_person(view, visitor, limits::SNAPSHOT_VISITORS, &mut dictionary)?;
+    let tokens = write.set.keys().chain(&write.remove).filter_map(|name| dictionary.find(name));
+    Ok(tokens.filter_map(|(token, _)| map.written(token)).max().map_or(0, |at| at + 1))
+}
+
+/// The visitor's own attributes, and those of its person.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn describe(view: &View<'_>, visitor: &Visitor) -> Result<Json, StoreError> {
+    let mut dictionary = names::load(view.conn, visitor.tenant)?;
+    let own = read::attribute_map(view, visitor, &mut dictionary)?;
+    let person = of_person(view, visitor, limits::PERSON_VISITORS, &mut dictionary)?;
+    Ok(json!({
+        "visitor": visitor.visitor.to_string(),
+        "own": by_name(&own, &dictionary),
+        "view": by_name(&person, &dictionary),
+    }))
+}
+
+fn of_person(
+    view: &View<'_>,
+    visitor: &Visitor,
+    most: usize,
+    dictionary: &mut Dictionary,
+) -> Result<AttributeMap, StoreError> {
+    let mut person = AttributeMap::default();
+    for member in read::members(view, visitor, most)? {
+        person = person.join(read::attribute_map(view, &member, dictionary)?);
+    }
+    Ok(person)
+}
+
+/// Attributes by their names, as JSON values, without those whose name was taken back.
+#[must_use]
+pub fn by_name(map: &AttributeMap, dictionary: &Dictionary) -> BTreeMap<String, Json> {
+    let named = map.iter().filter_map(|(token, value)| Some((dictionary.get(token)?.0, value)));
+    let named = named.filter(|(name, _)| ForgottenName::parse(name).is_none());
+    named.map(|(name, value)| (name.to_owned(), value.to_json())).collect()
+}
+
+/// A page of the tenant's names, with the kind of each.
+#[must_use]
+pub fn page(dictionary: &Dictionary, page: usize) -> Json {
+    let entry = |(place, (name, kind)): (usize, &(String, causeway_shared::attributes::Kind))| json!({ "token": page * limits::ATTRIBUTE_PAGE + place, "name": name, "type": kind.name() });
+    let names: Vec<Json> = dictionary.page(page).iter().enumerate().map(entry).collect();
+    json!({ "names": names, "pages": dictionary.pages() })
+}

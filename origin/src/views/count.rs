@@ -1,0 +1,440 @@
+//! Counts: how often a person, or one visitor, acted on ads, groups, campaigns or advertisers (S3.7). What an
+//! acknowledged sync brought is in the store, and so is counted at once (S3.10).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use causeway_shared::actions::{
+    self, Counter, Entity, Filter, Level, Question, Unit, Verb, ViewType, ViewTypes, Window, group,
+};
+use causeway_shared::ids::{Millis, VisitorId};
+use causeway_shared::limits;
+use causeway_shared::time::Minute;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::campaigns::catalogue;
+use crate::profiles::buckets::packed_actions;
+use crate::store::StoreError;
+use crate::store::tenants::{Known, no_word};
+use crate::views::read::{self, ActionParts, View};
+
+/// Ids asked for at once.
+const IDS: usize = 10_000;
+
+/// What is asked, as the admin side takes it.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Ask {
+    /// Whose actions.
+    pub visitor: String,
+    /// Verbs, by name.
+    pub actions: Vec<String>,
+    /// View types, by name; all when left out.
+    pub view_types: Option<Vec<String>>,
+    /// Over which time.
+    pub last: Last,
+    /// Of which level the ids are.
+    pub level: LevelName,
+    /// Ads, ad groups, campaigns or advertisers.
+    pub ids: Vec<EntityName>,
+    /// Whether the visitor alone is counted, not its person.
+    #[serde(default)]
+    pub own: bool,
+}
+
+/// An entity, by its code or by its id in a catalogue, the current one or one of before.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(untagged)]
+pub enum EntityName {
+    /// Its code.
+    Code(u32),
+    /// Its id.
+    Id(String),
+}
+
+/// A window, or two times in milliseconds since the Unix epoch, counted in whole minutes.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(untagged)]
+pub enum Last {
+    /// The last buckets of a unit, the running one among them.
+    Window {
+        /// How many, 1 or more.
+        interval: u32,
+        /// Their size.
+        unit: UnitName,
+    },
+    /// From a time to before another.
+    Range {
+        /// From.
+        from_ms: Millis,
+        /// To, not itself counted.
+        to_ms: Millis,
+    },
+}
+
+/// Names of units.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UnitName {
+    /// Minutes.
+    Minutes,
+    /// Hours of UTC.
+    Hours,
+    /// Days of UTC.
+    Days,
+}
+
+/// Names of levels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LevelName {
+    /// Ads.
+    Ad,
+    /// Ad groups.
+    AdGroup,
+    /// Campaigns.
+    Campaign,
+    /// Advertisers.
+    Advertiser,
+}
+
+/// Why there is no count.
+#[derive(Debug, thiserror::Error)]
+pub enum CountError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A field is not of its form: which, and what is wrong with it.
+    #[error("{1}")]
+    Field(&'static str, String),
+    /// No fact of the visitor ever came.
+    #[error("no fact of that visitor ever came")]
+    Unknown,
+}
+
+/// The count of each id.
+///
+/// # Errors
+/// [`CountError`].
+pub fn counts(
+    view: &View<'_>,
+    tenant: &Known,
+    ask: &Ask,
+    now: Millis,
+) -> Result<BTreeMap<EntityName, u32>, CountError> {
+    let visitor = visitor_of(&ask.visitor)?;
+    if ask.ids.len() > IDS {
+        return Err(field("ids", &format!("{IDS} ids at most")));
+    }
+    let words = &tenant.config.vocabulary;
+    let verbs: Option<Vec<Verb>> = ask.actions.iter().map(|name| words.verb(name)).collect();
+    let verbs = verbs.ok_or_else(|| field("actions", &no_word("verb")))?;
+    let types: Option<Vec<ViewType>> = ask.view_types.iter().flatten().map(|name| words.view_type(name)).collect();
+    let types = types.ok_or_else(|| field("view_types", &no_word("view_type")))?;
+    let (from, to) = ask.last.range(now).ok_or_else(|| field("last", "an interval is 1 or more"))?;
+    let actions = actions_of(view, tenant, visitor, ask.own, from, to)?;
+    let read = actions.parts.iter().map(|bytes| packed_actions(bytes)).collect::<Result<Vec<_>, _>>()?;
+    let view_types = if ask.view_types.is_some() { ViewTypes::Only(&types) } else { ViewTypes::All };
+    let question = Question { verbs: &verbs, view_types, from, to };
+    let level = ask.level.level();
+    let codes = codes_of(view, tenant, ask.level, &ask.ids)?;
+    let candidate = |id: &u32| Entity { ad: *id, ad_group: *id, campaign: *id, advertiser: *id };
+    let counter = Counter::new(codes.iter().map(candidate));
+    let at = |counts: actions::Counts| counts.get(level as usize).copied().unwrap_or_default();
+    let counted: Vec<u32> = if actions.disjoint {
+        counter.count_disjoint(&read, &question).map(at).collect()
+    } else {
+        counter.count(&read, &question).map(at).collect()
+    };
+    Ok(ask.ids.iter().cloned().zip(counted).collect())
+}
+
+/// The codes of entities of a level.
+fn codes_of<'a>(
+    view: &View<'_>,
+    tenant: &Known,
+    level: LevelName,
+    names: impl IntoIterator<Item = &'a EntityName>,
+) -> Result<Vec<u32>, CountError> {
+    let unknown = || field("ids", "the tenant never had a catalogue with one of these ids at that level");
+    let code = |name: &EntityName| match name {
+        EntityName::Code(code) => Ok(*code),
+        EntityName::Id(id) => catalogue::code(view.conn, tenant.no, level.name(), id)?.ok_or_else(unknown),
+    };
+    names.into_iter().map(code).collect()
+}
+
+/// A general question (S3.9): which actions, told apart by what.
+#[derive(Debug, Clone, Deserialize)]
+pub struct AskGroups {
+    /// Whose actions.
+    pub visitor: String,
+    /// Verbs, by name; all when left out.
+    pub actions: Option<Vec<String>>,
+    /// View types, by name; all when left out.
+    pub view_types: Option<Vec<String>>,
+    /// Entities by level: of each level named, one of these.
+    #[serde(default)]
+    pub ids: BTreeMap<LevelName, BTreeSet<EntityName>>,
+    /// What groups are told apart by; nothing gives one sum.
+    #[serde(default)]
+    pub by: Vec<Dimension>,
+    /// Over which time.
+    pub last: Last,
+    /// Whether the visitor alone is counted, not its person.
+    #[serde(default)]
+    pub own: bool,
+}
+
+/// Names of dimensions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Dimension {
+    /// The verb.
+    Action,
+    /// The view type.
+    ViewType,
+    /// A level's codes.
+    #[serde(untagged)]
+    Level(LevelName),
+}
+
+/// The groups, in the order of their codes, each with its count. A verb is named; a view type and an entity are codes.
+///
+/// # Errors
+/// [`CountError`].
+pub fn groups(view: &View<'_>, tenant: &Known, ask: &AskGroups, now: Millis) -> Result<Vec<Value>, CountError> {
+    let visitor = visitor_of(&ask.visitor)?;
+    let words = &tenant.config.vocabulary;
+    let mut filter = Filter::default();
+    if let Some(names) = &ask.actions {
+        let codes = codes(names, ("actions", "verb"), |name| words.verb(name).map(|verb| verb.0))?;
+        filter.0.push((actions::Dimension::Verb, codes));
+    }
+    if let Some(names) = &ask.view_types {
+        let codes = codes(names, ("view_types", "view_type"), |name| words.view_type(name).map(|of| of.0))?;
+        filter.0.push((actions::Dimension::ViewType, codes));
+    }
+    for (level, names) in &ask.ids {
+        let codes = codes_of(view, tenant, *level, names)?.into_iter().collect();
+        filter.0.push((actions::Dimension::Entity(level.level()), codes));
+    }
+    let by: Vec<actions::Dimension> = ask.by.iter().map(|dimension| dimension.dimension()).collect();
+    if by.len() > DIMENSIONS {
+        return Err(CountError::Field("by", format!("{DIMENSIONS} dimensions at most")));
+    }
+    let (from, to) = ask.last.range(now).ok_or_else(|| field("last", "an interval is 1 or more"))?;
+    let actions = actions_of(view, tenant, visitor, ask.own, from, to)?;
+    let read = actions.parts.iter().map(|bytes| packed_actions(bytes)).collect::<Result<Vec<_>, _>>()?;
+    let found = group(&read, &filter, &by, from, to).map_err(|e| CountError::Field("by", e.to_string()))?;
+    Ok(found.into_iter().map(|(codes, count)| row(tenant, &ask.by, &codes, count)).collect())
+}
+
+/// Dimensions there are: the verb, the view type and four levels.
+const DIMENSIONS: usize = 6;
+
+fn row(tenant: &Known, by: &[Dimension], codes: &[u32], count: u64) -> Value {
+    let mut row = serde_json::Map::new();
+    for (dimension, code) in by.iter().zip(codes) {
+        let verb = u8::try_from(*code).ok().and_then(|code| tenant.config.vocabulary.name_of(Verb(code)));
+        let value = match (dimension, verb) {
+            (Dimension::Action, Some(name)) => name.into(),
+            _ => Value::from(*code),
+        };
+        row.insert(dimension.name().to_owned(), value);
+    }
+    row.insert("count".to_owned(), count.into());
+    Value::Object(row)
+}
+
+fn codes(
+    names: &[String],
+    (of, table): (&'static str, &str),
+    code: impl Fn(&str) -> Option<u8>,
+) -> Result<BTreeSet<u32>, CountError> {
+    let unknown = || field(of, &no_word(table));
+    names.iter().map(|name| code(name).map(u32::from).ok_or_else(unknown)).collect()
+}
+
+fn field(name: &'static str, message: &str) -> CountError {
+    CountError::Field(name, message.to_owned())
+}
+
+fn visitor_of(text: &str) -> Result<VisitorId, CountError> {
+    text.parse().map_err(|_| field("visitor", "a visitor id is a UUID of version 7"))
+}
+
+impl Dimension {
+    fn dimension(self) -> actions::Dimension {
+        match self {
+            Self::Action => actions::Dimension::Verb,
+            Self::ViewType => actions::Dimension::ViewType,
+            Self::Level(level) => actions::Dimension::Entity(level.level()),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Action => "action",
+            Self::ViewType => "view_type",
+            Self::Level(level) => level.name(),
+        }
+    }
+}
+
+/// The actions of the visitor, or of all its person's, from one minute to before another.
+fn actions_of(
+    view: &View<'_>,
+    tenant: &Known,
+    visitor: VisitorId,
+    own: bool,
+    from: Minute,
+    to: Minute,
+) -> Result<ActionParts, CountError> {
+    let found = read::visitor(view, tenant.no, visitor)?.ok_or(CountError::Unknown)?;
+    if own {
+        return Ok(read::actions(view, &found, from, to)?);
+    }
+    let mut all = ActionParts { parts: Vec::new(), disjoint: true };
+    let members = read::members(view, &found, limits::PERSON_VISITORS)?;
+    for member in &members {
+        let of = read::actions(view, member, from, to)?;
+        // One visitor's buckets never share an action; two visitors may.
+        all.disjoint &= of.disjoint && (all.parts.is_empty() || of.parts.is_empty());
+        all.parts.extend(of.parts);
+    }
+    Ok(all)
+}
+
+impl Last {
+    fn range(self, now: Millis) -> Option<(Minute, Minute)> {
+        match self {
+            Self::Window { interval: 0, .. } => None,
+            Self::Window { interval, unit } => Some(Window { interval, unit: unit.unit() }.range(Minute::at(now))),
+            Self::Range { from_ms, to_ms } => Some((Minute::at(from_ms), Minute::at(to_ms))),
+        }
+    }
+}
+
+impl UnitName {
+    fn unit(self) -> Unit {
+        match self {
+            Self::Minutes => Unit::Minutes,
+            Self::Hours => Unit::Hours,
+            Self::Days => Unit::Days,
+        }
+    }
+}
+
+impl LevelName {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ad => "ad",
+            Self::AdGroup => "ad_group",
+            Self::Campaign => "campaign",
+            Self::Advertiser => "advertiser",
+        }
+    }
+
+    fn level(self) -> Level {
+        match self {
+            Self::Ad => Level::Ad,
+            Self::AdGroup => Level::AdGroup,
+            Self::Campaign => Level::Campaign,
+            Self::Advertiser => Level::Advertiser,
+        }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::testing::{NOW, Origin, impression, visitor};
+
+    fn ask(of: VisitorId, more: &str) -> Ask {
+        let text = format!(
+            r#"{{"visitor": "{of}", "actions": ["impression"], "last": {{"interval": 7, "unit": "days"}}, "level": "campaign", "ids": [2, 9]{more}}}"#
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn s3_10_what_is_acknowledged_is_counted_over_the_person() {
+        let mut origin = Origin::new();
+        let (a, b) = (visitor(1), visitor(2));
+        let facts = [
+            impression(a, 1, NOW),
+            impression(a, 2, NOW),
+            impression(b, 3, NOW),
+            origin.login(a, 10, NOW, "ann"),
+            origin.login(b, 11, NOW, "ann"),
+        ];
+        assert_eq!(origin.send("demo", &facts).accepted, 5);
+        let known = origin.rules.tenants.by_name("demo").unwrap().clone();
+        let of = |counts: [(u32, u32); 2]| BTreeMap::from(counts.map(|(code, count)| (EntityName::Code(code), count)));
+        let count = |more: &str| counts(&View::folded(&origin.conn), &known, &ask(a, more), NOW).unwrap();
+        assert_eq!(count(""), of([(2, 3), (9, 0)]));
+        assert_eq!(count(r#", "own": true"#), of([(2, 2), (9, 0)]));
+        assert_eq!(count(r#", "view_types": []"#), of([(2, 0), (9, 0)]));
+    }
+
+    #[test]
+    fn s3_09_groups_by_any_dimension_over_one_time_range() {
+        let mut origin = Origin::new();
+        let facts = [
+            impression(visitor(1), 1, NOW),
+            impression(visitor(1), 2, NOW),
+            impression(visitor(1), 3, NOW - 86_400_000),
+        ];
+        origin.send("demo", &facts);
+        let known = origin.tenant("demo").clone();
+        let ask = |more: &str| -> Result<Value, CountError> {
+            let text = format!(r#"{{"visitor": "{}", "last": {{"interval": 2, "unit": "days"}}{more}}}"#, visitor(1));
+            groups(&View::folded(&origin.conn), &known, &serde_json::from_str(&text).unwrap(), NOW).map(Value::from)
+        };
+        assert_eq!(ask("").unwrap(), serde_json::json!([{ "count": 3 }]));
+        let by = ask(r#", "by": ["campaign", "action", "view_type"]"#).unwrap();
+        assert_eq!(by, serde_json::json!([{ "campaign": 2, "action": "impression", "view_type": 1, "count": 3 }]));
+        assert_eq!(ask(r#", "actions": ["click"]"#).unwrap(), serde_json::json!([]));
+        assert_eq!(
+            ask(r#", "ids": { "ad": [4], "advertiser": [1, 9] }"#).unwrap(),
+            serde_json::json!([{ "count": 3 }])
+        );
+        assert_eq!(ask(r#", "ids": { "ad": [5] }"#).unwrap(), serde_json::json!([]));
+        let code = "INSERT INTO catalogue_codes (tenant, sort, id, code) VALUES (?1, 'ad', 'a-17', 4), (?1, 'campaign', 'a-17', 9)";
+        origin.conn.execute(code, [known.no.0]).unwrap();
+        let named = |more: &str| {
+            let text = format!(r#"{{"visitor": "{}", "last": {{"interval": 2, "unit": "days"}}, {more}}}"#, visitor(1));
+            let view = View::folded(&origin.conn);
+            counts(&view, &known, &serde_json::from_str(&text).unwrap(), NOW)
+                .map(|counts| serde_json::to_value(counts).unwrap())
+        };
+        let both = named(r#""actions": ["impression"], "level": "ad", "ids": ["a-17", 4, 5]"#).unwrap();
+        assert_eq!(both, serde_json::json!({ "a-17": 3, "4": 3, "5": 0 }), "each as it was asked for");
+        assert!(matches!(named(r#""actions": [], "level": "ad", "ids": ["b-1"]"#), Err(CountError::Field("ids", _))));
+        assert_eq!(ask(r#", "ids": { "ad": ["a-17"] }"#).unwrap(), serde_json::json!([{ "count": 3 }]));
+        assert!(matches!(ask(r#", "actions": ["frown"]"#), Err(CountError::Field("actions", _))));
+        assert!(matches!(
+            ask(r#", "by": ["ad", "ad", "ad", "ad", "ad", "ad", "ad"]"#),
+            Err(CountError::Field("by", _))
+        ));
+    }
+
+    #[test]
+    fn what_is_not_of_its_form_is_named() {
+        let origin = Origin::new();
+        let known = origin.rules.tenants.by_name("demo").unwrap().clone();
+        let field = |ask: Ask| match counts(&View::folded(&origin.conn), &known, &ask, NOW) {
+            Err(CountError::Field(name, _)) => name,
+            Err(CountError::Unknown) => "unknown",
+            _ => "none",
+        };
+        let good = || ask(visitor(1), "");
+        assert_eq!(field(good()), "unknown");
+        assert_eq!(field(Ask { visitor: "x".to_owned(), ..good() }), "visitor");
+        assert_eq!(field(Ask { actions: vec!["seen".to_owned()], ..good() }), "actions");
+        assert_eq!(field(Ask { view_types: Some(vec!["x".to_owned()]), ..good() }), "view_types");
+        assert_eq!(field(Ask { last: Last::Window { interval: 0, unit: UnitName::Days }, ..good() }), "last");
+        assert_eq!(field(Ask { ids: vec![EntityName::Code(1); IDS + 1], ..good() }), "ids");
+    }
+}

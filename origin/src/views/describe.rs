@@ -1,0 +1,214 @@
+//! What the admin side and `causeway inspect` say of a visitor or a lookup, as JSON.
+
+use causeway_shared::bucket::Purpose;
+use causeway_shared::experiment::{Experiment, Exposure, Exposures};
+use causeway_shared::ids::{AlternateId, KindCode, VisitorId};
+use causeway_shared::limits;
+use causeway_shared::person::Weight;
+use causeway_shared::profile::Totals;
+use causeway_shared::units::{Unit, Units};
+use rusqlite::Connection;
+use serde_json::{Value, json};
+
+use crate::campaigns::catalogue;
+use crate::campaigns::offers::Limited;
+use crate::identity::connections::Checked;
+use crate::identity::link;
+use crate::identity::link::canonical;
+use crate::store::StoreError;
+use crate::store::tenants::{IdError, Known};
+use crate::views::read::{self, View};
+
+/// Members of a person that are named; all that are read are summed up.
+const MEMBERS: usize = 1_000;
+
+/// Everything held on a visitor; `None` if no fact of it ever came.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn visitor(view: &View<'_>, tenant: &Known, id: VisitorId) -> Result<Option<Value>, StoreError> {
+    visitor_of(view, tenant, id, limits::PERSON_VISITORS)
+}
+
+/// The same, with a bound on the members of its person that are read.
+fn visitor_of(view: &View<'_>, tenant: &Known, id: VisitorId, most: usize) -> Result<Option<Value>, StoreError> {
+    let Some(own) = read::visitor(view, tenant.no, id)? else {
+        return Ok(None);
+    };
+    let person = read::person(view, &own, most)?;
+    let members: Vec<String> = person.members.iter().take(MEMBERS).map(VisitorId::to_string).collect();
+    let lookups = read::lookups_of(view.conn, tenant.no, id)?;
+    let seen = own.profile.seen();
+    let limited = match catalogue::limited_of_tenant(view.conn, tenant.no) {
+        // Codes stand where names would.
+        Err(e) if e.is_of_a_value() => Vec::new(),
+        limited => limited?,
+    };
+    Ok(Some(json!({
+        "tenant": tenant.id.as_str(),
+        "visitor": id.to_string(),
+        "own": totals(own.profile.totals()),
+        "view": totals(person.view),
+        "person": {
+            "master": person.master.to_string(), "members": members, "devices": person.devices,
+            "truncated": person.truncated,
+        },
+        "links": links(view.conn, tenant, id)?,
+        "lookups": lookups.iter().map(|id| named(tenant, *id)).collect::<Vec<_>>(),
+        "experiments": exposures(catalogue::experiments(view.conn)?.of(tenant.no), &person.exposures),
+        "units": units(&limited, &person.units),
+        "buckets": {"sampling": person.random.map(|random| random.bucket(Purpose::Sampling))},
+        "first_seen_ms": seen.map(|(first, _)| first),
+        "last_seen_ms": seen.map(|(_, last)| last),
+        "version": own.version.to_string(),
+        "snapshot_version": (own.published > 0).then(|| format!("{}.{}", own.version.restore, own.published)),
+        "tombstone": own.withdrawn.is_some(),
+    })))
+}
+
+/// The sums, as `/v1/me` names them.
+#[must_use]
+pub fn totals(t: Totals) -> Value {
+    json!({"pages": t.pages, "sessions": t.sessions, "purchases": t.purchases, "revenue_micros": t.revenue})
+}
+
+/// The arms that a person was exposed to, by name; an experiment or an arm that is no longer configured is its code.
+fn exposures(tested: &[Experiment], exposures: &Exposures) -> Vec<Value> {
+    let named = |(code, Exposure { arm, at, mixed }): (u32, Exposure)| {
+        let experiment = tested.iter().find(|experiment| experiment.code == code);
+        let of_arm = experiment.and_then(|experiment| experiment.arm_of(arm));
+        json!({
+            "experiment": experiment.map_or_else(|| code.to_string(), |experiment| experiment.id.clone()),
+            "arm": of_arm.map_or_else(|| arm.to_string(), |arm| arm.id.clone()),
+            "since_ms": at,
+            "mixed": mixed,
+        })
+    };
+    exposures.iter().map(named).collect()
+}
+
+/// The units of limited offers that a person got, by the campaign's id; one that is no longer there is its code.
+fn units(limited: &[Limited], units: &Units) -> Vec<Value> {
+    let named = |(code, Unit { number, at }): (u32, Unit)| {
+        let of = limited.iter().find(|of| of.campaign == code);
+        json!({
+            "campaign": of.map_or_else(|| code.to_string(), |of| of.id.clone()), "unit": number, "since_ms": at,
+        })
+    };
+    units.iter().map(named).collect()
+}
+
+/// An alternate id by its kind's name; a kind that is no longer configured is its number.
+#[must_use]
+pub fn named(tenant: &Known, id: AlternateId) -> Value {
+    if id.kind == KindCode::PAIR {
+        return json!({ "kind": "pair", "hash": id.hash.to_string() });
+    }
+    let kind = tenant.config.kind_of(id.kind).map(|k| k.name.clone());
+    json!({"kind": kind.unwrap_or_else(|| id.kind.0.to_string()), "hash": id.hash.to_string()})
+}
+
+fn links(conn: &Connection, tenant: &Known, visitor: VisitorId) -> Result<Vec<Value>, StoreError> {
+    let rows = link::of_visitor(conn, tenant.no, visitor)?;
+    let describe = |row: &link::Row| {
+        let mut link = if row.evidence.id.kind == KindCode::PAIR {
+            let other = link::other(conn, tenant.no, row.evidence.id, visitor)?;
+            json!({ "visitor": other.map(|other| other.to_string()) })
+        } else {
+            named(tenant, row.evidence.id)
+        };
+        let more = json!({
+            "weight": row.evidence.weight.as_f64(),
+            "source": row.source_name(),
+            "proven": row.proven,
+            "first_ms": row.evidence.first,
+            "last_ms": row.evidence.last,
+            "stands": row.evidence.stands(),
+            "flag": row.flag.map(|f| f.code()),
+        });
+        if let (Some(link), Value::Object(more)) = (link.as_object_mut(), more) {
+            link.extend(more);
+        }
+        Ok(link)
+    };
+    rows.iter().map(describe).collect()
+}
+
+/// Why a lookup cannot be shown.
+#[derive(Debug, thiserror::Error)]
+pub enum LookupError {
+    /// What names the id is none.
+    #[error(transparent)]
+    Id(#[from] IdError),
+    /// No visitor was seen with it.
+    #[error("no visitor was seen with that id")]
+    Unknown,
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Who was last seen with an alternate id, given raw: it is hashed here and goes no further.
+///
+/// # Errors
+/// [`LookupError`].
+pub fn lookup(conn: &Connection, tenant: &Known, kind: &str, value: &str) -> Result<Value, LookupError> {
+    let (code, hashes) = tenant.alternate(kind, value)?;
+    for hash in hashes {
+        let Some(id) = canonical(conn, tenant.no, AlternateId { kind: code, hash })? else {
+            continue;
+        };
+        let Some(found) = read::lookup(conn, tenant.no, id)? else {
+            continue;
+        };
+        if let Some(newest) = found.visitors.first() {
+            let visitors: Vec<String> = found.visitors.iter().map(VisitorId::to_string).collect();
+            return Ok(json!({
+                "tenant": tenant.id.as_str(),
+                "kind": kind,
+                "hash": id.hash.to_string(),
+                "visitor": newest.to_string(),
+                "visitors": visitors,
+                "since_ms": found.since,
+            }));
+        }
+    }
+    Err(LookupError::Unknown)
+}
+
+/// A checked connection, as JSON.
+#[must_use]
+pub fn checked(found: Checked) -> Value {
+    let Checked { connected, weight, path, reads } = found;
+    json!({ "connected": connected, "weight": weight.map(Weight::as_f64), "path": path, "reads": reads })
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::testing::{NOW, Origin, page, visitor};
+
+    #[test]
+    fn of_a_person_the_last_active_are_read_up_to_a_bound_and_the_answer_says_so() {
+        let mut origin = Origin::new();
+        for v in 1..=3 {
+            // When somebody was active is kept to the hour.
+            let at = NOW - u64::from(3 - v) * 2 * 3_600_000;
+            let login = origin.login(visitor(v), 9, at, "ann");
+            origin.send("demo", &[page(visitor(v), 1, at), login]);
+        }
+        let view = View::folded(&origin.conn);
+        let told = |of, most| {
+            let told = visitor_of(&view, origin.tenant("demo"), visitor(of), most).unwrap().unwrap();
+            let person = &told["person"];
+            let members = person["members"].as_array().unwrap().len();
+            (told["view"]["pages"].clone(), members, person["devices"].clone(), person["truncated"].clone())
+        };
+        assert_eq!(told(1, 3), (json!(3), 3, json!(3), json!(false)));
+        assert_eq!(told(3, 2), (json!(2), 2, json!(3), json!(true)));
+        // Who is asked for is always among them.
+        let last = visitor_of(&view, origin.tenant("demo"), visitor(1), 1).unwrap().unwrap();
+        assert_eq!(last["person"]["members"], json!([visitor(1).to_string(), visitor(3).to_string()]));
+    }
+}

@@ -1,0 +1,517 @@
+//! What is read from the store: a visitor, its person, its lookups. Shared by the KV's values, the admin
+//! side and `causeway inspect`.
+
+use causeway_shared::actions::Actions;
+use causeway_shared::attributes::{AttributeMap, Dictionary};
+use causeway_shared::bucket::PersonRandom;
+use causeway_shared::events::Events;
+use causeway_shared::experiment::Exposures;
+use causeway_shared::fact::{Fact, What};
+use causeway_shared::ids::{AlternateId, KindCode, Millis, Version, VisitorId};
+use causeway_shared::membership::Cut;
+use causeway_shared::orders::find_repeats;
+use causeway_shared::person::Weight;
+use causeway_shared::profile::{Parts, Profile, Totals};
+use causeway_shared::segments::{SegmentMap, Stamp};
+use causeway_shared::time::{Day, Minute};
+use causeway_shared::units::Units;
+use causeway_shared::wire::profile;
+use rusqlite::{Connection, OptionalExtension as _, Row};
+
+use crate::campaigns::experiment;
+use crate::campaigns::offers;
+use crate::ingest::backlog::Reader;
+use crate::privacy::erase;
+use crate::profiles::buckets;
+use crate::profiles::dedup::Seen;
+use crate::profiles::fold;
+use crate::store::CheckedBytes;
+use crate::store::Counters;
+use crate::store::PersonNo;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::hash_at;
+use crate::store::names;
+use crate::store::unsigned;
+use crate::store::visitor_at;
+
+/// What is read from: one snapshot of the store, and the facts that were not folded into it yet.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    /// The store.
+    pub conn: &'a Connection,
+    unfolded: Option<(&'a Reader, u64)>,
+}
+
+impl<'a> View<'a> {
+    /// The store alone, as the one thread sees it that folds.
+    #[must_use]
+    pub fn folded(conn: &'a Connection) -> Self {
+        Self { conn, unfolded: None }
+    }
+
+    /// The store's snapshot of this transaction, with what `reader` holds beyond it.
+    ///
+    /// # Errors
+    /// [`StoreError::Sqlite`].
+    pub fn whole(conn: &'a Connection, reader: &'a Reader) -> Result<Self, StoreError> {
+        let folded = Counters::load(conn)?.folded();
+        Ok(Self { conn, unfolded: Some((reader, folded)) })
+    }
+
+    /// A visitor's facts that the store does not hold, each once.
+    fn facts(&self, tenant: TenantNo, visitor: VisitorId, row: Option<i64>) -> Result<Vec<Fact>, StoreError> {
+        let Some((reader, folded)) = self.unfolded else { return Ok(Vec::new()) };
+        let mut facts = reader.facts(tenant, visitor, folded);
+        if facts.is_empty() {
+            return Ok(facts);
+        }
+        // Of who is erased, or is to be, nothing is shown.
+        if erase::is_erased(self.conn, tenant, visitor)? {
+            return Ok(Vec::new());
+        }
+        if facts.iter().any(|fact| matches!(fact.what, What::Erasure { .. })) {
+            facts.retain(|fact| matches!(fact.what, What::Erasure { .. }));
+            facts.truncate(1);
+        } else {
+            let seen = row.map(|row| Seen::load(self.conn, row)).transpose()?.unwrap_or_default();
+            seen.retain_new(self.conn, &mut facts, |fact| fact)?;
+        }
+        Ok(facts)
+    }
+}
+
+/// One visitor.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Visitor {
+    /// Whose identity space it belongs to.
+    pub tenant: TenantNo,
+    /// The visitor.
+    pub visitor: VisitorId,
+    /// Its row; `None` while none of its facts is folded.
+    pub row: Option<i64>,
+    /// Its person, if it has a row.
+    pub person: Option<PersonNo>,
+    /// How surely it belongs to its person.
+    pub weight: Weight,
+    /// What its facts add up to; of its parts only what is not folded yet, see [`actions`], [`segments`], [`events`].
+    pub profile: Profile,
+    /// The version of what is folded.
+    pub version: Version,
+    /// Counter of the version its snapshot was handed out under last; 0: never.
+    pub published: u64,
+    /// When it withdrew its permission.
+    pub withdrawn: Option<Millis>,
+}
+
+const COLUMNS: &str = "row, visitor, tenant, person, profile, restore, version, published, withdrawn, weight";
+
+fn raw(row: &Row<'_>) -> rusqlite::Result<(Visitor, Vec<u8>)> {
+    let withdrawn: Option<i64> = row.get(8)?;
+    let visitor = Visitor {
+        row: row.get(0)?,
+        visitor: visitor_at(row, 1)?,
+        tenant: TenantNo(row.get(2)?),
+        person: Some(PersonNo(row.get(3)?)),
+        weight: Weight(row.get(9)?),
+        profile: Profile::default(),
+        version: Version { restore: row.get(5)?, counter: unsigned(row.get(6)?) },
+        published: unsigned(row.get(7)?),
+        withdrawn: withdrawn.map(unsigned),
+    };
+    Ok((visitor, row.get(4)?))
+}
+
+/// With what is not folded yet.
+fn current(view: &View<'_>, (mut visitor, bytes): (Visitor, Vec<u8>)) -> Result<Visitor, StoreError> {
+    visitor.profile = profile::decode(visitor.visitor, &bytes)?;
+    visitor.fold(&view.facts(visitor.tenant, visitor.visitor, visitor.row)?);
+    Ok(visitor)
+}
+
+impl Visitor {
+    fn fold(&mut self, facts: &[Fact]) {
+        for fact in facts {
+            self.profile.fold(fact);
+            if fact.what == What::Withdrawal {
+                self.withdrawn.get_or_insert(fact.received);
+            }
+            if matches!(fact.what, What::Erasure { .. }) {
+                // As if it had no row: what the store still holds of it is not read.
+                (self.row, self.person, self.profile) = (None, None, Profile::default());
+                self.withdrawn = Some(fact.received);
+            }
+        }
+    }
+}
+
+/// A visitor; `None` if no fact of it ever came.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn visitor(view: &View<'_>, tenant: TenantNo, visitor: VisitorId) -> Result<Option<Visitor>, StoreError> {
+    let read = format!("SELECT {COLUMNS} FROM visitors WHERE tenant = ?1 AND visitor = ?2");
+    let found = view.conn.prepare_cached(&read)?.query_row((tenant.0, visitor.as_bytes()), raw).optional()?;
+    if let Some(found) = found {
+        return current(view, found).map(Some);
+    }
+    let facts = view.facts(tenant, visitor, None)?;
+    let mut unfolded = Visitor {
+        tenant,
+        visitor,
+        row: None,
+        person: None,
+        weight: Weight::LOGIN,
+        profile: Profile::default(),
+        version: Version::default(),
+        published: 0,
+        withdrawn: None,
+    };
+    unfolded.fold(&facts);
+    Ok((!facts.is_empty()).then_some(unfolded))
+}
+
+/// The visitors of a visitor's person, the last active first, `most` at most.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn members(view: &View<'_>, of: &Visitor, most: usize) -> Result<Vec<Visitor>, StoreError> {
+    let Some(person) = of.person else { return Ok(vec![of.clone()]) };
+    // Bound, a limit has SQLite plan the statement anew each time.
+    let read = format!("SELECT {COLUMNS} FROM visitors WHERE person = ?1 ORDER BY last_seen DESC LIMIT {most}");
+    let mut statement = view.conn.prepare_cached(&read)?;
+    let rows: Vec<(Visitor, Vec<u8>)> = statement.query_map([person.0], raw)?.collect::<Result<_, _>>()?;
+    rows.into_iter().map(|row| current(view, row)).collect()
+}
+
+/// A visitor's segments.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn segments(view: &View<'_>, of: &Visitor) -> Result<SegmentMap, StoreError> {
+    Ok(stored_segments(view, of)?.join(of.profile.segments().clone()))
+}
+
+fn stored_segments(view: &View<'_>, of: &Visitor) -> Result<SegmentMap, StoreError> {
+    const READ: &str = "SELECT segments FROM visitors WHERE row = ?1";
+    let Some(row) = of.row else { return Ok(SegmentMap::default()) };
+    let CheckedBytes(bytes) = view.conn.prepare_cached(READ)?.query_row([row], |row| row.get(0))?;
+    Ok(profile::segments(&bytes)?)
+}
+
+fn stored_attributes(view: &View<'_>, of: &Visitor) -> Result<AttributeMap, StoreError> {
+    const READ: &str = "SELECT attributes FROM visitors WHERE row = ?1";
+    let Some(row) = of.row else { return Ok(AttributeMap::default()) };
+    let CheckedBytes(bytes) = view.conn.prepare_cached(READ)?.query_row([row], |row| row.get(0))?;
+    Ok(profile::attributes(&bytes)?)
+}
+
+/// A visitor's attributes. What is not folded yet may use names that are not recorded yet: they are given the tokens they
+/// will have, in this copy of the tenant's names.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn attribute_map(view: &View<'_>, of: &Visitor, names: &mut Dictionary) -> Result<AttributeMap, StoreError> {
+    let mut map = stored_attributes(view, of)?;
+    for fact in view.facts(of.tenant, of.visitor, of.row)? {
+        let (writes, _) = names::resolve(names, &fact, |_| true);
+        writes.into_iter().for_each(|(token, value)| map.write(token, Stamp::of(&fact), value));
+    }
+    Ok(map)
+}
+
+/// A visitor's events by name.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn events(view: &View<'_>, of: &Visitor) -> Result<Events, StoreError> {
+    Ok(stored_events(view, of)?.plus(of.profile.events().clone()))
+}
+
+fn stored_events(view: &View<'_>, of: &Visitor) -> Result<Events, StoreError> {
+    const READ: &str = "SELECT events, last_seen FROM visitors WHERE row = ?1";
+    let Some(row) = of.row else { return Ok(Events::default()) };
+    let read = |row: &Row<'_>| Ok((row.get(0)?, unsigned(row.get(1)?)));
+    let (CheckedBytes(bytes), last_seen): (CheckedBytes, Millis) =
+        view.conn.prepare_cached(READ)?.query_row([row], read)?;
+    fold::stored_events(&bytes, last_seen)
+}
+
+/// A visitor's packed actions of the minutes from one to before another, and a few around them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ActionParts {
+    /// The parts.
+    pub parts: Vec<Vec<u8>>,
+    /// Whether no two of them can hold the same action.
+    pub disjoint: bool,
+}
+
+/// A visitor's actions, read where they lie.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn actions(view: &View<'_>, of: &Visitor, from: Minute, to: Minute) -> Result<ActionParts, StoreError> {
+    let mut parts = match of.row {
+        Some(row) => buckets::within(view.conn, row, from, to)?,
+        None => Vec::new(),
+    };
+    let disjoint = of.profile.actions().is_empty();
+    if !disjoint {
+        parts.push(of.profile.actions().pack());
+    }
+    Ok(ActionParts { parts, disjoint })
+}
+
+/// A visitor's whole profile, its actions from a day on.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn whole(view: &View<'_>, of: &Visitor, since: Day) -> Result<Profile, StoreError> {
+    let parts = actions(view, of, since.start(), Minute(u32::MAX))?.parts;
+    let mut stored = Actions::default();
+    for part in &parts {
+        buckets::packed_actions(part)?.iter().for_each(|action| stored.insert(action));
+    }
+    Ok(of.profile.clone().with_parts(Parts {
+        actions: stored,
+        segments: stored_segments(view, of)?,
+        attributes: stored_attributes(view, of)?,
+        exposures: of.row.map(|row| experiment::exposures(view.conn, row)).transpose()?.unwrap_or_default(),
+        units: of.row.map(|row| offers::of_visitor(view.conn, row)).transpose()?.unwrap_or_default(),
+        events: stored_events(view, of)?,
+    }))
+}
+
+/// A person, with the sums over all its visitors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Person {
+    /// The oldest visitor.
+    pub master: VisitorId,
+    /// How many visitors it has.
+    pub devices: u32,
+    /// Those that were read, by age.
+    pub members: Vec<VisitorId>,
+    /// Whether it has more of them than were to be read.
+    pub truncated: bool,
+    /// The sums over those that were read; an order counts once.
+    pub view: Totals,
+    /// The first exposure of any of them, by experiment.
+    pub exposures: Exposures,
+    /// The first unit that any of them got, by campaign.
+    pub units: Units,
+    /// What its buckets come from; `None` for one that is not folded yet.
+    pub random: Option<PersonRandom>,
+}
+
+impl Person {
+    fn add(&mut self, member: &Visitor) {
+        self.view = self.view.plus(member.profile.totals());
+        self.exposures = std::mem::take(&mut self.exposures).join(member.profile.exposures().clone());
+        self.units = std::mem::take(&mut self.units).join(member.profile.units().clone());
+        self.members.push(member.visitor);
+    }
+}
+
+/// A visitor's person; of its members the visitor and the `most` last active are read.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn person(view: &View<'_>, of: &Visitor, most: usize) -> Result<Person, StoreError> {
+    const READ: &str = "SELECT master, devices, random FROM people WHERE person = ?1";
+    let alone = Person {
+        master: of.visitor,
+        devices: 1,
+        members: vec![of.visitor],
+        truncated: false,
+        view: of.profile.totals(),
+        exposures: of.profile.exposures().clone(),
+        units: of.profile.units().clone(),
+        random: None,
+    };
+    let Some(person) = of.person else { return Ok(alone) };
+    let mut statement = view.conn.prepare_cached(READ)?;
+    let row = statement.query_row([person.0], |row| Ok((visitor_at(row, 0)?, row.get(1)?, row.get(2)?))).optional()?;
+    let (master, devices, random): (_, u32, _) = row.ok_or(StoreError::Corrupt { what: "visitor without a person" })?;
+    let (exposures, units) = (experiment::of_person(view.conn, person)?, offers::of_person(view.conn, person)?);
+    let (members, view_of, random) = (Vec::new(), Totals::default(), Some(PersonRandom(random)));
+    let truncated = devices as usize > most;
+    let mut found = Person { master, devices, members, truncated, view: view_of, exposures, units, random };
+    let read = format!("SELECT {COLUMNS} FROM visitors WHERE person = ?1 ORDER BY last_seen DESC LIMIT {most}");
+    let mut statement = view.conn.prepare_cached(&read)?;
+    let mut rows = statement.query([person.0])?;
+    let mut orders = Vec::new();
+    while let Some(row) = rows.next()? {
+        let member = current(view, raw(row)?)?;
+        orders.push(member.profile.orders().clone());
+        found.add(&member);
+    }
+    // It may be less active than as many others.
+    if !found.members.contains(&of.visitor) {
+        orders.push(of.profile.orders().clone());
+        found.add(of);
+    }
+    found.view = found.view.without(find_repeats(&orders).iter().map(|(_, repeat)| repeat));
+    found.members.sort_unstable();
+    Ok(found)
+}
+
+/// A person's cuts. A visitor that has withdrawn is gone for everybody, whatever it was cut for.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn cuts(conn: &Connection, person: PersonNo) -> Result<Vec<(VisitorId, Cut)>, StoreError> {
+    const READ: &str = "SELECT c.visitor, c.at, v.withdrawn IS NOT NULL FROM cuts c
+        JOIN people p ON p.person = c.person
+        JOIN visitors v ON v.tenant = p.tenant AND v.visitor = c.visitor WHERE c.person = ?1";
+    let mut statement = conn.prepare_cached(READ)?;
+    let found = statement
+        .query_map([person.0], |row| Ok((visitor_at(row, 0)?, Cut { at: unsigned(row.get(1)?), gone: row.get(2)? })))?;
+    Ok(found.collect::<Result<_, _>>()?)
+}
+
+/// One lookup.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lookup {
+    /// The id, canonical.
+    pub id: AlternateId,
+    /// The visitors last seen with it, the newest first.
+    pub visitors: Vec<VisitorId>,
+    /// The receipt that put the first of them first.
+    pub since: Millis,
+}
+
+/// The lookup of a canonical id; `None` for one that was never seen.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn lookup(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result<Option<Lookup>, StoreError> {
+    const HAS: &str = "SELECT 1 FROM visitors WHERE tenant = ?1 AND visitor = ?2";
+    const READ: &str = "SELECT visitors, since FROM lookups WHERE tenant = ?1 AND kind = ?2 AND hash = ?3";
+    let KindCode(kind) = id.kind;
+    let found: Option<(Vec<u8>, i64)> = conn
+        .prepare_cached(READ)?
+        .query_row((tenant.0, kind, &id.hash.0), |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let Some((bytes, since)) = found else {
+        return Ok(None);
+    };
+    let (chunks, []) = bytes.as_chunks::<16>() else { return Err(StoreError::Corrupt { what: "lookup" }) };
+    let visitors: Result<Vec<VisitorId>, _> = chunks.iter().map(|c| VisitorId::from_bytes(*c)).collect();
+    let visitors = visitors.map_err(|_| StoreError::Corrupt { what: "lookup" })?;
+    // A bit that flipped in an id makes it one that the store does not have.
+    for visitor in &visitors {
+        if !conn.prepare_cached(HAS)?.exists((tenant.0, visitor.as_bytes()))? {
+            return Err(StoreError::Corrupt { what: "lookup: it names a visitor that the store does not have" });
+        }
+    }
+    Ok(Some(Lookup { id, visitors, since: unsigned(since) }))
+}
+
+/// The ids whose lookup names this visitor first.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn lookups_of(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<Vec<AlternateId>, StoreError> {
+    const READ: &str = "SELECT l.kind, l.hash FROM evidence e
+        JOIN lookups l ON l.tenant = e.tenant AND l.kind = e.kind AND l.hash = e.hash
+        WHERE e.tenant = ?1 AND e.visitor = ?2 AND substr(l.visitors, 1, 16) = ?2
+        GROUP BY l.kind, l.hash ORDER BY l.kind, l.hash";
+    let mut statement = conn.prepare_cached(READ)?;
+    let rows = statement.query_map((tenant.0, visitor.as_bytes()), |row| {
+        Ok(AlternateId { kind: KindCode(row.get(0)?), hash: hash_at(row, 1)? })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+
+    use rusqlite::trace::{TraceEvent, TraceEventCodes};
+
+    use causeway_shared::fact::Scope;
+
+    use super::*;
+    use crate::testing::{NOW, Origin, fact, impression, page, visitor};
+
+    thread_local! {
+        static RUN: RefCell<BTreeSet<String>> = const { RefCell::new(BTreeSet::new()) };
+    }
+
+    fn note(event: TraceEvent<'_>) {
+        if let TraceEvent::Stmt(_, sql) = event {
+            RUN.with_borrow_mut(|run| run.insert(sql.to_owned()));
+        }
+    }
+
+    /// How SQLite goes about each statement that ran and reads or changes rows.
+    fn plans(conn: &Connection) -> Vec<(String, String)> {
+        conn.trace_v2(TraceEventCodes::empty(), None);
+        let run = RUN.with_borrow_mut(std::mem::take);
+        let reads =
+            |sql: &&String| ["SELECT", "UPDATE", "DELETE"].iter().any(|word| sql.trim_start().starts_with(word));
+        let mut plans = Vec::new();
+        for sql in run.iter().filter(reads) {
+            let mut explain = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+            // Parameters stay null: the plan does not ask for them.
+            let mut steps = explain.raw_query();
+            while let Some(step) = steps.next().unwrap() {
+                plans.push((step.get(3).unwrap(), sql.clone()));
+            }
+        }
+        plans
+    }
+
+    #[test]
+    fn s2_06_no_read_and_no_write_of_a_visitor_goes_through_a_table() {
+        let mut origin = Origin::new();
+        let writes = vec![("vip".to_owned(), Some(causeway_shared::attributes::Value::Bool(true)))];
+        let facts = |v: u32| {
+            let of = visitor(v);
+            [page(of, 1, NOW), impression(of, 2, NOW), fact(of, 3, NOW, What::Attributes { writes: writes.clone() })]
+        };
+        origin.send("demo", &facts(1));
+        origin.conn.trace_v2(TraceEventCodes::SQLITE_TRACE_STMT, Some(note));
+        let login = |origin: &Origin, v: u32| origin.login(visitor(v), 9, NOW, "ann");
+        let second: Vec<Fact> = facts(2).into_iter().chain([login(&origin, 1), login(&origin, 2)]).collect();
+        origin.send("demo", &second);
+        let writes = origin.drain(100);
+        origin.acknowledge(&writes);
+        let view = View::folded(&origin.conn);
+        let own = super::visitor(&view, origin.tenant("demo").no, visitor(1)).unwrap().unwrap();
+        assert_eq!(members(&view, &own, 10).unwrap().len(), 2);
+        whole(&view, &own, Day(0)).unwrap();
+        person(&view, &own, 10).unwrap();
+        crate::views::describe::visitor(&view, origin.tenant("demo"), visitor(1)).unwrap().unwrap();
+        let gone = What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() };
+        origin.admin("demo", &[fact(visitor(2), 10, NOW, gone)]);
+        let writes = origin.drain(100);
+        origin.acknowledge(&writes);
+        let plans = plans(&origin.conn);
+        assert!(plans.len() > 40, "{}", plans.len());
+        // Without statistics SQLite takes a tenant to have ten rows: of what grows with its people that is a table.
+        let large =
+            ["evidence", "cancellations", "erasure_keys", "visitors", "lookups", "people", "outbox", "fact_ids"];
+        for (step, sql) in &plans {
+            let all = large.iter().any(|table| step.starts_with(&format!("SEARCH {table} ")));
+            assert!(!(all && step.ends_with("(tenant=?)")), "{step}: {sql}");
+        }
+        // One row, or one a tenant; none, in a sound store; what is due, by its index and up to a bound; a subquery's own rows.
+        let small = [
+            "SCAN meta",
+            "SCAN sqlite_sequence",
+            "SCAN catalogue_current",
+            "SCAN unreadable",
+            "SCAN audiences",
+            "SCAN CONSTANT ROW",
+            "SCAN v",
+            "SCAN (subquery",
+        ];
+        for (step, sql) in plans.iter().filter(|(step, _)| step.starts_with("SCAN")) {
+            let by_due = step.contains("USING INDEX") || step.contains("USING COVERING INDEX");
+            assert!(by_due || small.iter().any(|one| step.starts_with(one)), "{step}: {sql}");
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! A few read-only connections, lent out one at a time.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::ingest::backlog::Backlog;
+use crate::store::StoreError;
+use crate::store::open_readonly;
+use crate::views::read::View;
+
+/// How long a read may wait for a connection: whoever asks has given up by then, and others wait behind it.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a read may go on: as long as it does, what is committed cannot leave the write-ahead log.
+const LONGEST: Duration = Duration::from_secs(20);
+/// And one that looks at very many people.
+const LONGEST_HEAVY: Duration = Duration::from_secs(60);
+/// Answers at most that hold a list of people while they are written to callers who may be slow: 16 MB each of a
+/// million.
+const STREAMS: usize = 16;
+/// Steps of SQLite between two looks at the time: some milliseconds.
+const STEPS: i32 = 10_000;
+
+/// The connections. Cloning gives another handle to the same ones.
+#[derive(Debug, Clone)]
+pub struct Readers {
+    data: PathBuf,
+    backlog: Backlog,
+    idle: Arc<Mutex<Vec<Connection>>>,
+    places: Arc<Semaphore>,
+    /// The part of the places that heavy reads may have: cheap ones always find another.
+    heavy: Arc<Semaphore>,
+    streams: Arc<Semaphore>,
+    patience: Duration,
+    longest: [Duration; 2],
+}
+
+/// How much a read costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ReadClass {
+    /// A few rows.
+    Cheap,
+    /// Very many people.
+    Heavy,
+}
+
+/// The right of an answer to hold a list of people until it is written.
+#[derive(Debug)]
+pub struct StreamPermit(#[expect(dead_code, reason = "held until it is dropped")] OwnedSemaphorePermit);
+
+/// Why a read gave nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The store refused.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// All connections were busy for too long.
+    #[error("too many reads are under way: come back in a second")]
+    Busy,
+    /// It took too long.
+    #[error("the read took too long and was ended: ask for less, or come back when less is under way")]
+    TooLong,
+    /// The process is ending.
+    #[error("the origin is stopping")]
+    Stopping,
+}
+
+impl Readers {
+    /// At most `places` connections to the store in `data`, opened when first needed; facts of the backlog are joined
+    /// with what it holds.
+    #[must_use]
+    pub fn new(data: &Path, backlog: Backlog, places: usize) -> Self {
+        let room = |places| Arc::new(Semaphore::new(places));
+        Self {
+            data: data.to_owned(),
+            backlog,
+            idle: Arc::default(),
+            places: room(places),
+            heavy: room((places / 2).max(1)),
+            streams: room(STREAMS),
+            patience: PATIENCE,
+            longest: [LONGEST, LONGEST_HEAVY],
+        }
+    }
+
+    /// Facts that are durable in the log and not folded yet.
+    #[must_use]
+    pub fn unfolded(&self) -> usize {
+        if self.backlog.is_empty() { 0 } else { self.backlog.facts() }
+    }
+
+    /// Runs one read in a thread that may block, in one snapshot of the store.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&View<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, ReadError> {
+        let place = self.wait(&self.places).await?;
+        self.read_at(vec![place], ReadClass::Cheap, read).await
+    }
+
+    /// The same of very many people. Only half of the connections are for such reads: further ones wait for one
+    /// another.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub async fn read_heavy<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&View<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, ReadError> {
+        let places = vec![self.wait(&self.heavy).await?, self.wait(&self.places).await?];
+        self.read_at(places, ReadClass::Heavy, read).await
+    }
+
+    /// The same for a further piece of an answer that is under way, which waits as long as it must.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub async fn read_on<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&View<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, ReadError> {
+        let stopping = |_| ReadError::Stopping;
+        let heavy = Arc::clone(&self.heavy).acquire_owned().await.map_err(stopping)?;
+        let place = Arc::clone(&self.places).acquire_owned().await.map_err(stopping)?;
+        self.read_at(vec![heavy, place], ReadClass::Heavy, read).await
+    }
+
+    /// Lets an answer hold a list of people for as long as it is written.
+    ///
+    /// # Errors
+    /// [`ReadError::Busy`] where too many are.
+    pub async fn open_stream(&self) -> Result<StreamPermit, ReadError> {
+        self.wait(&self.streams).await.map(StreamPermit)
+    }
+
+    async fn wait(&self, room: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, ReadError> {
+        let place = tokio::time::timeout(self.patience, Arc::clone(room).acquire_owned()).await;
+        place.map_err(|_| ReadError::Busy)?.map_err(|_| ReadError::Stopping)
+    }
+
+    async fn read_at<T: Send + 'static>(
+        &self,
+        places: Vec<OwnedSemaphorePermit>,
+        class: ReadClass,
+        read: impl FnOnce(&View<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, ReadError> {
+        let readers = self.clone();
+        let [cheap, heavy] = self.longest;
+        let longest = if class == ReadClass::Heavy { heavy } else { cheap };
+        let task = tokio::task::spawn_blocking(move || {
+            let _places = places;
+            let mut conn = readers.lend()?;
+            let began = Instant::now();
+            conn.progress_handler(STEPS, Some(move || began.elapsed() > longest))?;
+            // Before the snapshot: what is folded in between is seen in the store.
+            let reader = readers.backlog.reader();
+            // One transaction, so that all statements of the read see the same state.
+            let snapshot = conn.transaction()?;
+            let found = read(&View::whole(&snapshot, &reader)?)?;
+            snapshot.commit()?;
+            readers.take_back(conn);
+            Ok(found)
+        });
+        task.await
+            .map_err(|_| ReadError::Stopping)?
+            .map_err(|e: StoreError| if e.is_interrupted() { ReadError::TooLong } else { ReadError::Store(e) })
+    }
+
+    fn lend(&self) -> Result<Connection, StoreError> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        idle.map_or_else(|| open_readonly(&self.data), Ok)
+    }
+
+    /// A connection whose read failed does not come back: the next read opens a fresh one.
+    fn take_back(&self, conn: Connection) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(conn);
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::testing::Origin;
+
+    #[test]
+    fn a_read_waits_for_a_connection_for_a_while_and_no_longer() {
+        let origin = Origin::new();
+        let readers = Readers::new(origin.data(), Backlog::default(), 1);
+        let readers = Readers { patience: Duration::from_millis(20), ..readers };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let place = Arc::clone(&readers.places).acquire_owned().await.unwrap();
+            assert!(matches!(readers.read(|_| Ok(())).await, Err(ReadError::Busy)));
+            drop(place);
+            assert!(readers.read(|_| Ok(())).await.is_ok());
+        });
+    }
+
+    #[test]
+    fn heavy_reads_leave_connections_to_cheap_ones() {
+        let origin = Origin::new();
+        let readers = Readers::new(origin.data(), Backlog::default(), 4);
+        let readers = Readers { patience: Duration::from_millis(20), ..readers };
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let (begun, mut begins) = tokio::sync::mpsc::unbounded_channel();
+            let (end, ends) = std::sync::mpsc::channel::<()>();
+            let ends = Arc::new(Mutex::new(ends));
+            let under_way: Vec<_> = (0..2)
+                .map(|_| {
+                    let (readers, begun, ends) = (readers.clone(), begun.clone(), Arc::clone(&ends));
+                    tokio::spawn(async move {
+                        let wait = move |_: &View<'_>| {
+                            begun.send(()).unwrap();
+                            ends.lock().unwrap().recv().unwrap();
+                            Ok(())
+                        };
+                        readers.read_heavy(wait).await
+                    })
+                })
+                .collect();
+            for _ in 0..2 {
+                begins.recv().await.unwrap();
+            }
+            assert!(matches!(readers.read_heavy(|_| Ok(())).await, Err(ReadError::Busy)), "two of four are heavy");
+            assert!(readers.read(|_| Ok(())).await.is_ok(), "a cheap one waits for none of them");
+            (0..2).for_each(|_| end.send(()).unwrap());
+            for read in under_way {
+                read.await.unwrap().unwrap();
+            }
+        });
+    }
+
+    #[test]
+    fn a_read_that_takes_too_long_is_ended_so_that_the_write_ahead_log_is_not_held() {
+        let origin = Origin::new();
+        let readers = Readers::new(origin.data(), Backlog::default(), 1);
+        let readers = Readers { longest: [Duration::from_millis(20); 2], ..readers };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let endless = "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n) SELECT count(*) FROM n";
+            let count = |view: &View<'_>| Ok(view.conn.query_row(endless, [], |row| row.get::<_, i64>(0))?);
+            assert!(matches!(readers.read(count).await, Err(ReadError::TooLong)));
+            assert!(readers.read(|_| Ok(())).await.is_ok());
+        });
+    }
+}

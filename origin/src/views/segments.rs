@@ -1,0 +1,389 @@
+//! A visitor's segments, as the admin side reads and writes them (seed 2; by any id, S5.1). A write is a fact like any
+//! other: it is in the store once it is acknowledged.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use causeway_shared::fact::{Fact, FactError, What};
+use causeway_shared::ids::{AlternateId, FactId, Millis, VisitorId};
+use causeway_shared::limits;
+use causeway_shared::segments::{SegmentId, SegmentMap, State};
+use causeway_shared::time::HourStamp;
+use rusqlite::Connection;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::identity::link::canonical;
+use crate::store::StoreError;
+use crate::store::tenants::Known;
+use crate::views::read::{self, View};
+
+/// Whose segments are meant.
+#[derive(Debug, Clone)]
+pub enum Whose {
+    /// A visitor's.
+    Visitor(VisitorId),
+    /// The visitor's last seen with an alternate id: its kind's name and its raw value.
+    Lookup(String, String),
+}
+
+/// What is written.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Write {
+    /// Segments the visitor is in from now on.
+    #[serde(default)]
+    pub set: Vec<Set>,
+    /// Segments it is no longer in.
+    #[serde(default)]
+    pub remove: Vec<u32>,
+}
+
+/// A segment the visitor is in.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Set {
+    /// The segment.
+    pub segment: u32,
+    /// Until when; to the end of that hour.
+    pub expires_ms: Millis,
+    /// Up to four small attributes by token.
+    #[serde(default)]
+    pub attributes: BTreeMap<u16, i32>,
+}
+
+/// What is asked of the segments: one of these.
+#[derive(Debug, Deserialize)]
+struct Asked {
+    expiring: Option<Span>,
+    not_expiring: Option<Span>,
+    newest: Option<usize>,
+    count: Option<Ids>,
+}
+
+impl TryFrom<Asked> for Query {
+    type Error = &'static str;
+
+    fn try_from(asked: Asked) -> Result<Self, Self::Error> {
+        match asked {
+            Asked { expiring: Some(span), not_expiring: None, newest: None, count: None } => Ok(Self::Expiring(span)),
+            Asked { expiring: None, not_expiring: Some(span), newest: None, count: None } => {
+                Ok(Self::NotExpiring(span))
+            }
+            Asked { expiring: None, not_expiring: None, newest: Some(count), count: None } => Ok(Self::Newest(count)),
+            Asked { expiring: None, not_expiring: None, newest: None, count: Some(ids) } => Ok(Self::Count(ids)),
+            _ => Err("one of `expiring`, `not_expiring`, `newest` and `count` is needed"),
+        }
+    }
+}
+
+/// What is asked of the segments.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(try_from = "Asked")]
+pub enum Query {
+    /// Those that expire from a time to before another.
+    Expiring(Span),
+    /// Those that do not.
+    NotExpiring(Span),
+    /// Those written last.
+    Newest(usize),
+    /// How many there are of a range of ids, both ends among them.
+    Count(Ids),
+}
+
+/// Two times in milliseconds since the Unix epoch, counted in whole hours.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub struct Span {
+    /// From.
+    pub from_ms: Millis,
+    /// To, not itself counted.
+    pub to_ms: Millis,
+}
+
+/// A range of ids.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub struct Ids {
+    /// The first.
+    pub from: u32,
+    /// The last.
+    pub to: u32,
+}
+
+/// The visitor meant; `None` when there is none, or it withdrew.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn find(view: &View<'_>, tenant: &Known, whose: &Whose) -> Result<Option<read::Visitor>, StoreError> {
+    let id = match whose {
+        Whose::Visitor(id) => Some(*id),
+        Whose::Lookup(kind, value) => by_alternate(view.conn, tenant, kind, value)?,
+    };
+    let found = id.map(|id| read::visitor(view, tenant.no, id)).transpose()?.flatten();
+    Ok(found.filter(|visitor| visitor.withdrawn.is_none()))
+}
+
+fn by_alternate(conn: &Connection, tenant: &Known, kind: &str, value: &str) -> Result<Option<VisitorId>, StoreError> {
+    // Nobody is known by what is no id.
+    let Ok((kind, hashes)) = tenant.alternate(kind, value) else { return Ok(None) };
+    for hash in hashes {
+        let Some(id) = canonical(conn, tenant.no, AlternateId { kind, hash })? else { continue };
+        let newest = read::lookup(conn, tenant.no, id)?.and_then(|found| found.visitors.first().copied());
+        if newest.is_some() {
+            return Ok(newest);
+        }
+    }
+    Ok(None)
+}
+
+impl Whose {
+    /// The segments meant: a visitor's own, or by an alternate id its person's.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn segments(&self, view: &View<'_>, visitor: &read::Visitor) -> Result<SegmentMap, StoreError> {
+        match self {
+            Self::Visitor(_) => read::segments(view, visitor),
+            // Those that a snapshot holds: what it does not have decides nothing.
+            Self::Lookup(..) => of_person(view, visitor, limits::SNAPSHOT_VISITORS),
+        }
+    }
+}
+
+pub(crate) fn of_person(view: &View<'_>, visitor: &read::Visitor, most: usize) -> Result<SegmentMap, StoreError> {
+    let mut person = SegmentMap::default();
+    for member in read::members(view, visitor, most)? {
+        person = person.join(read::segments(view, &member)?);
+    }
+    Ok(person)
+}
+
+/// The visitor's own segments, and those of its person.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn describe(view: &View<'_>, visitor: &read::Visitor, now: Millis) -> Result<Value, StoreError> {
+    Ok(json!({
+        "visitor": visitor.visitor.to_string(),
+        "own": list(&read::segments(view, visitor)?, now),
+        "view": list(&of_person(view, visitor, limits::PERSON_VISITORS)?, now),
+    }))
+}
+
+fn list(map: &SegmentMap, now: Millis) -> Vec<Value> {
+    live(map, now).map(|(id, expiry)| one(map, id, expiry)).collect()
+}
+
+/// What has not expired: of the rest nobody is a member, though its write is kept for as long as an older one may come.
+fn live(map: &SegmentMap, now: Millis) -> impl Iterator<Item = (SegmentId, HourStamp)> + '_ {
+    map.expiring(HourStamp(HourStamp::at(now).0 + 1)..HourStamp(u32::MAX))
+}
+
+fn one(map: &SegmentMap, id: SegmentId, expiry: HourStamp) -> Value {
+    let attributes: BTreeMap<String, i32> =
+        map.get(id).into_iter().flat_map(|(_, of)| of).map(|(token, value)| (token.to_string(), *value)).collect();
+    json!({ "segment": id.0, "expires_ms": expiry.start_ms(), "attributes": attributes })
+}
+
+/// Answers a query: about hours as they were written, about the newest and how many of what has not expired.
+#[must_use]
+pub fn answer(map: &SegmentMap, query: &Query, now: Millis) -> Value {
+    let hours = |span: &Span| HourStamp::at(span.from_ms)..HourStamp::at(span.to_ms);
+    match query {
+        Query::Expiring(span) => {
+            json!({ "segments": map.expiring(hours(span)).map(|(id, e)| one(map, id, e)).collect::<Vec<_>>() })
+        }
+        Query::NotExpiring(span) => {
+            json!({ "segments": map.not_expiring(hours(span)).map(|(id, e)| one(map, id, e)).collect::<Vec<_>>() })
+        }
+        Query::Newest(count) => {
+            let held: BTreeSet<SegmentId> = live(map, now).map(|(id, _)| id).collect();
+            let newest = map.newest(usize::MAX).into_iter().filter(|id| held.contains(id)).take(*count);
+            json!({ "segments": newest.map(|id| id.0).collect::<Vec<_>>() })
+        }
+        Query::Count(ids) => {
+            let within = |id: SegmentId| (ids.from..=ids.to).contains(&id.0);
+            json!({ "count": live(map, now).filter(|(id, _)| within(*id)).count() })
+        }
+    }
+}
+
+/// What a write does to each segment.
+///
+/// # Errors
+/// An expiry or attributes beyond their bounds.
+pub fn writes(write: &Write) -> Result<Vec<(SegmentId, State)>, FactError> {
+    let set = |set: &Set| {
+        let expiry = HourStamp::at(set.expires_ms.saturating_add(3_599_999));
+        let bounded = set.attributes.len() <= limits::SEGMENT_ATTRIBUTES && expiry.0 <= limits::EXPIRY_HOURS;
+        let attributes = set.attributes.iter().map(|(token, value)| (*token, *value));
+        bounded.then(|| (SegmentId(set.segment), State::held(expiry, attributes))).ok_or(FactError::Expiry)
+    };
+    let removed = write.remove.iter().map(|id| Ok((SegmentId(*id), State::Removed)));
+    write.set.iter().map(set).chain(removed).collect()
+}
+
+/// The earliest time that a write may have to come after what it is about, where an edge's clock that runs ahead has put that
+/// after now.
+#[must_use]
+pub fn after(segments: &SegmentMap, write: &Write) -> Millis {
+    let touched = write.set.iter().map(|set| set.segment).chain(write.remove.iter().copied());
+    touched.filter_map(|segment| segments.written(SegmentId(segment))).max().map_or(0, |at| at + 1)
+}
+
+/// The write as a fact of its own, checked; `id` is 16 random bytes.
+///
+/// # Errors
+/// The bound that it breaks.
+pub fn fact(visitor: VisitorId, write: &Write, now: Millis, id: [u8; 16]) -> Result<Fact, FactError> {
+    let what = What::Segments { writes: writes(write)? };
+    let fact = Fact { position: 0, id: FactId::from_bytes(id), visitor, received: now, at: now, what };
+    fact.check(now)?;
+    Ok(fact)
+}
+
+/// The write that adding hours to a segment's expiry comes to (S2.2); `None` when the visitor is not in it. What it comes
+/// to depends on what is there: until the fact is acknowledged nobody else may extend. With it the earliest time that the
+/// fact may have, which comes after the write that it goes on from: two within a millisecond add up too.
+#[must_use]
+pub fn extended(segments: &SegmentMap, segment: SegmentId, hours: u32, now: Millis) -> Option<(Write, Millis)> {
+    let (expiry, attributes) = segments.get(segment).filter(|(expiry, _)| *expiry > HourStamp::at(now))?;
+    let expiry = HourStamp(expiry.0.saturating_add(hours).min(limits::EXPIRY_HOURS));
+    let attributes = attributes.iter().copied().collect();
+    let set = Set { segment: segment.0, expires_ms: expiry.start_ms(), attributes };
+    let write = Write { set: vec![set], remove: Vec::new() };
+    let after = after(segments, &write);
+    Some((write, after))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::testing::{NOW, Origin, page, visitor};
+
+    const HOUR: u64 = 3_600_000;
+
+    fn write(text: &str) -> Write {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn s5_01_segments_are_written_and_read_by_visitor_and_by_alternate_id() {
+        let mut origin = Origin::new();
+        let (a, b) = (visitor(1), visitor(2));
+        let logins = [origin.login(a, 1, NOW - 2, "ann"), origin.login(b, 2, NOW - 1, "ann"), page(a, 3, NOW)];
+        origin.send("demo", &logins);
+        let known = origin.tenant("demo").clone();
+        let set =
+            format!(r#"{{"set": [{{"segment": 8457, "expires_ms": {}, "attributes": {{"3": 9}}}}]}}"#, NOW + HOUR);
+        let fact = fact(a, &write(&set), NOW, [1; 16]).unwrap();
+        assert_eq!(origin.send("demo", &[fact]).accepted, 1);
+        let view = View::folded(&origin.conn);
+        let by_member = find(&view, &known, &Whose::Lookup("member".to_owned(), "ann".to_owned())).unwrap().unwrap();
+        assert_eq!(by_member.visitor, b);
+        let shown = describe(&view, &by_member, NOW).unwrap();
+        assert_eq!((shown["own"].as_array().unwrap().len(), shown["view"][0]["segment"].clone()), (0, json!(8457)));
+        assert_eq!(shown["view"][0]["attributes"], json!({ "3": 9 }));
+        let own = find(&view, &known, &Whose::Visitor(a)).unwrap().unwrap();
+        let own = read::segments(&view, &own).unwrap();
+        let ask = |text: &str| answer(&own, &serde_json::from_str(text).unwrap(), NOW);
+        assert_eq!(ask(r#"{"count": {"from": 8000, "to": 9000}}"#), json!({ "count": 1 }));
+        assert_eq!(ask(r#"{"newest": 5}"#), json!({ "segments": [8457] }));
+        let span = format!(r#"{{"from_ms": {NOW}, "to_ms": {}}}"#, NOW + 3 * HOUR);
+        assert_eq!(ask(&format!(r#"{{"expiring": {span}}}"#))["segments"][0]["segment"], 8457);
+        assert_eq!(ask(&format!(r#"{{"not_expiring": {span}}}"#)), json!({ "segments": [] }));
+    }
+
+    #[test]
+    fn s5_01_an_alternate_id_means_its_person_s_segments_and_a_visitor_its_own() {
+        let mut origin = Origin::new();
+        let (a, b) = (visitor(1), visitor(2));
+        let set = write(&format!(r#"{{"set": [{{"segment": 8457, "expires_ms": {}}}]}}"#, NOW + HOUR));
+        let held = fact(a, &set, NOW - 9, [1; 16]).unwrap();
+        origin.send("demo", &[held, origin.login(a, 1, NOW - 2, "ann"), origin.login(b, 2, NOW - 1, "ann")]);
+        let known = origin.tenant("demo").clone();
+        let member = Whose::Lookup("member".to_owned(), "ann".to_owned());
+        let count: Query = serde_json::from_str(r#"{"count": {"from": 8000, "to": 9000}}"#).unwrap();
+        let (more, after) = {
+            let view = View::folded(&origin.conn);
+            let newest = find(&view, &known, &member).unwrap().unwrap();
+            assert_eq!(newest.visitor, b);
+            let [own, person] = [Whose::Visitor(b), member].map(|whose| whose.segments(&view, &newest).unwrap());
+            assert_eq!([&own, &person].map(|map| answer(map, &count, NOW)["count"].clone()), [json!(0), json!(1)]);
+            assert!(extended(&own, SegmentId(8457), 24, NOW).is_none());
+            extended(&person, SegmentId(8457), 24, NOW).unwrap()
+        };
+        origin.send("demo", &[fact(b, &more, NOW.max(after), [2; 16]).unwrap()]);
+        let view = View::folded(&origin.conn);
+        let shown = describe(&view, &find(&view, &known, &Whose::Visitor(a)).unwrap().unwrap(), NOW).unwrap();
+        assert_eq!(shown["view"][0]["expires_ms"], HourStamp::at(NOW + 26 * HOUR - 1).start_ms(), "the person's own");
+    }
+
+    #[test]
+    fn s2_03_what_has_expired_is_neither_listed_nor_counted() {
+        let mut origin = Origin::new();
+        let set = write(&format!(
+            r#"{{"set": [{{"segment": 7, "expires_ms": {}}}, {{"segment": 8, "expires_ms": {}}}]}}"#,
+            NOW + HOUR,
+            NOW + 5 * HOUR
+        ));
+        origin.send("demo", &[fact(visitor(1), &set, NOW, [1; 16]).unwrap()]);
+        let view = View::folded(&origin.conn);
+        let of = read::visitor(&view, origin.tenant("demo").no, visitor(1)).unwrap().unwrap();
+        let map = read::segments(&view, &of).unwrap();
+        let ask = |text: &str, now| answer(&map, &serde_json::from_str(text).unwrap(), now);
+        for (now, ids) in [(NOW, vec![8, 7]), (NOW + 2 * HOUR, vec![8]), (NOW + 6 * HOUR, vec![])] {
+            let newest = ask(r#"{"newest": 5}"#, now)["segments"].clone();
+            assert_eq!(newest.as_array().unwrap().len(), ids.len());
+            assert_eq!(ask(r#"{"count": {"from": 0, "to": 9}}"#, now)["count"], ids.len());
+            let shown = describe(&view, &of, now).unwrap();
+            assert_eq!((shown["own"].as_array().unwrap().len(), shown["view"] == shown["own"]), (ids.len(), true));
+        }
+    }
+
+    #[test]
+    fn s2_02_hours_are_added_to_the_expiry_that_is_there() {
+        let mut origin = Origin::new();
+        let set = format!(r#"{{"set": [{{"segment": 7, "expires_ms": {}, "attributes": {{"3": 9}}}}]}}"#, NOW + HOUR);
+        let first = fact(visitor(1), &write(&set), NOW - 1, [1; 16]).unwrap();
+        origin.send("demo", &[first]);
+        let before = origin.profile("demo", visitor(1)).segments().clone();
+        let (more, after) = extended(&before, SegmentId(7), 24, NOW).unwrap();
+        assert_eq!(before.written(SegmentId(7)), Some(after - 1), "it comes after the write that it goes on from");
+        assert!(extended(&before, SegmentId(8), 24, NOW).is_none());
+        // What is over is not brought back.
+        let expiry = before.get(SegmentId(7)).unwrap().0.start_ms();
+        assert!(extended(&before, SegmentId(7), 24, expiry - 1).is_some());
+        assert!(extended(&before, SegmentId(7), 24, expiry).is_none());
+        let second = fact(visitor(1), &more, after.max(NOW), [2; 16]).unwrap();
+        origin.send("demo", &[second]);
+        let profile = origin.profile("demo", visitor(1));
+        let (expiry, attributes) = profile.segments().get(SegmentId(7)).unwrap();
+        assert_eq!(expiry, HourStamp(before.get(SegmentId(7)).unwrap().0.0 + 24));
+        assert_eq!(attributes, [(3, 9)]);
+    }
+
+    #[test]
+    fn a_write_comes_after_that_of_a_clock_that_runs_ahead() {
+        let mut origin = Origin::new();
+        let ahead = fact(visitor(1), &write(r#"{"set": [{"segment": 7, "expires_ms": 4102444800000}]}"#), NOW, [1; 16]);
+        let at = NOW + 180_000;
+        origin.send("demo", &[Fact { received: at, at, ..ahead.unwrap() }]);
+        let map = origin.profile("demo", visitor(1)).segments().clone();
+        let removal = write(r#"{"remove": [7, 9]}"#);
+        assert_eq!((after(&map, &removal), after(&map, &write(r#"{"remove": [9]}"#))), (at + 1, 0));
+        let removal = fact(visitor(1), &removal, NOW.max(after(&map, &removal)), [2; 16]).unwrap();
+        origin.admin("demo", &[removal]);
+        assert!(origin.profile("demo", visitor(1)).segments().get(SegmentId(7)).is_none());
+    }
+
+    #[test]
+    fn what_is_out_of_bounds_is_refused() {
+        let origin = Origin::new();
+        let known = origin.tenant("demo");
+        let refused = |text: &str| fact(visitor(1), &write(text), NOW, [1; 16]).map(drop).unwrap_err();
+        assert_eq!(refused("{}"), FactError::Segments);
+        assert_eq!(refused(r#"{"set": [{"segment": 1, "expires_ms": 5}]}"#), FactError::Expiry);
+        assert_eq!(refused(r#"{"set": [{"segment": 1, "expires_ms": 18446744073709551615}]}"#), FactError::Expiry);
+        let view = View::folded(&origin.conn);
+        assert!(find(&view, known, &Whose::Visitor(visitor(9))).unwrap().is_none());
+        assert!(find(&view, known, &Whose::Lookup("shoe".to_owned(), "x".to_owned())).unwrap().is_none());
+    }
+}
