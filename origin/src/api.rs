@@ -47,6 +47,7 @@ pub use error::ApiError;
 pub use listener::HttpLimits;
 
 use crate::audience::Audience;
+use crate::base::attribution::Said;
 use crate::base::clock;
 use crate::base::config::Config;
 use crate::base::metrics::{ConnectionLimit, Metrics};
@@ -57,7 +58,6 @@ use crate::jobs::thread::Jobs;
 use crate::kv::publish;
 use crate::pipeline::group::Rules;
 use crate::pipeline::writer::{WriteError, Writer};
-use crate::privacy::audit::Said;
 use crate::profiles::quarantine;
 use crate::store;
 use crate::store::tenants::Known;

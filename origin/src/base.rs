@@ -1,5 +1,6 @@
 //! Clock, settings, key file, time zones, metrics and log output: the ground that every room stands on. Knows no SQL statement.
 
+pub mod attribution;
 pub mod clock;
 pub mod config;
 pub mod key_file;

@@ -41,13 +41,14 @@ use causeway_origin::base::log_output::{self, LogOutput};
 use causeway_origin::campaigns::experiment::statistics::PlanError;
 use causeway_origin::identity::connections::LinkError;
 use causeway_origin::ingest::log;
+use causeway_origin::ingest::marker;
 use causeway_origin::kv::explain::ExplainError;
 use causeway_origin::maintenance::import::{ImportError, file::FileError};
 use causeway_origin::pipeline::group::Rules;
 use causeway_origin::privacy::erase::replay;
-use causeway_origin::privacy::journal::Journal;
 use causeway_origin::store;
 use causeway_origin::store::Counters;
+use causeway_origin::store::journal::Journal;
 use causeway_origin::store::tenants::{IdError, Known, Tenants};
 use causeway_origin::views::count::CountError;
 use causeway_origin::views::describe::LookupError;
@@ -117,7 +118,7 @@ impl Opened {
         let journal = if ready { Journal::beside(&config.data) } else { Journal::open(&config.data) }?;
         let rules = Rules::of(&config, tenants, journal);
         if !ready {
-            store::marker::tie(&config.data, &conn)?;
+            marker::tie(&config.data, &conn)?;
             let in_log = log::newest(&config.data, &conn)?;
             replay(&mut conn, &rules, clock::given()?, in_log)?;
         }

@@ -3,3 +3,4 @@
 pub mod backlog;
 pub mod intake;
 pub mod log;
+pub mod marker;

@@ -3,4 +3,3 @@
 pub mod audit;
 pub mod erase;
 pub mod erasure;
-pub mod journal;

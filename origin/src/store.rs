@@ -7,8 +7,10 @@ pub mod names;
 pub mod tenants;
 
 mod checked;
+pub mod files;
+pub mod identity;
+pub mod journal;
 mod locks;
-pub mod marker;
 
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -22,7 +24,7 @@ use rusqlite_migration::{M, Migrations};
 
 pub use self::checked::CheckedBytes;
 pub use self::locks::{Lock, extending, is_ready, is_served, job, lock, ready, writing};
-use self::marker::DataFault;
+use crate::store::files::DataFault;
 
 /// File name of the store in the data directory.
 pub const FILE: &str = "causeway.db";
@@ -234,7 +236,7 @@ pub fn open(data: &Path) -> Result<Connection, StoreError> {
     }
     let path = file(data);
     if !path.try_exists().map_err(|source| StoreError::Directory { path: data.to_owned(), source })? {
-        marker::check_new(data)?;
+        crate::store::files::check_new(data)?;
     }
     let opened = || {
         let mut conn = Connection::open(&path)?;

@@ -22,7 +22,6 @@ use super::listener::{RequestProof, record_proof};
 use super::{ApiError, App, Live};
 use crate::api::tokens::{self, Role, Token};
 use crate::base::clock;
-use crate::privacy::audit;
 use crate::store;
 use crate::store::StoreError;
 use crate::store::tenants::{Known, Tenants};
@@ -192,7 +191,7 @@ pub(super) fn segment_id(text: &str) -> Result<SegmentId, ApiError> {
 
 /// Why a change is asked for, as it came.
 pub(super) fn reason(text: Option<String>) -> Result<Option<String>, ApiError> {
-    let reason = text.as_deref().map(audit::reason).transpose();
+    let reason = text.as_deref().map(crate::base::attribution::reason).transpose();
     reason.map_err(|e| ApiError::field("reason", "bad_reason", e.to_string()))
 }
 

@@ -22,7 +22,6 @@ use crate::api::tokens::Role;
 use crate::base::clock;
 use crate::jobs::Job;
 use crate::maintenance::forget_names::{self, ForgetError};
-use crate::privacy::audit::Said;
 use crate::store::names;
 use crate::store::tenants::Known;
 use crate::views::attributes::{self, Write};
@@ -109,7 +108,7 @@ async fn forget_names(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     let (live, tenant, token) = admit_as(&app, &parts, Role::Operator).await?;
     let ForgetNames { names, dry_run, reason: why } = read_json(body).await?;
-    let said = Said::token(&token, reason(why)?);
+    let said = token.attribution(reason(why)?);
     // Values may be acknowledged and not stored yet: with them the names would come back.
     app.fold_before(&tenant).await;
     if dry_run {

@@ -15,7 +15,6 @@ use serde_json::json;
 use super::asked::{Answer, ById, Place, admit_as, admit_to, read_json, reason, visitor_id};
 use super::{ApiError, App, random};
 use crate::api::tokens::Role;
-use crate::privacy::audit::Said;
 use crate::privacy::erase;
 use crate::privacy::erase::Whom;
 use crate::store::tenants::{IdError, Known};
@@ -56,7 +55,7 @@ async fn ask(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     let (live, tenant, token) = admit_as(&app, &parts, Role::Privacy).await?;
     let mut asked: Asked = read_json(body).await?;
-    let said = Said::token(&token, reason(asked.reason.take())?);
+    let said = token.attribution(reason(asked.reason.take())?);
     let scope = if asked.person { Scope::Person } else { Scope::Visitor };
     let whom = asked.whom(&tenant)?;
     let (known, of, now) = (tenant.clone(), whom.clone(), app.dated()?);

@@ -15,7 +15,6 @@ use super::asked::{Answer, ForgetNames, admit_as, admit_to, read_json, reason, w
 use super::{ApiError, App};
 use crate::api::tokens::Role;
 use crate::base::clock;
-use crate::privacy::audit::Said;
 use crate::store::names::events::{self, EventNameError};
 
 pub(super) fn routes() -> Router<Arc<App>> {
@@ -50,7 +49,7 @@ async fn forget(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     let (live, known, token) = admit_as(&app, &parts, Role::Operator).await?;
     let ForgetNames { names, dry_run, reason: why } = read_json(body).await?;
-    let said = Said::token(&token, reason(why)?);
+    let said = token.attribution(reason(why)?);
     // Events may be acknowledged and not stored yet: with them the names would come back.
     app.fold_before(&known).await;
     let rules = Arc::clone(&live.rules);

@@ -15,9 +15,9 @@ use serde_json::json;
 use super::asked::{Answer, ByLookup, Place, admit_as, admit_to, read_json, reason, visitor_id};
 use super::{ApiError, App, random};
 use crate::api::tokens::Role;
+use crate::base::attribution::Said;
 use crate::identity::connections;
 use crate::identity::connections::{LinkError, Tie};
-use crate::privacy::audit::Said;
 use crate::store::tenants::Known;
 use crate::views::describe;
 
@@ -66,7 +66,7 @@ async fn add(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     let (live, tenant, token) = admit_as(&app, &parts, Role::Operator).await?;
     let Link { visitor: of, reason: why, tie } = read_json(body).await?;
-    let said = Said::token(&token, reason(why)?);
+    let said = token.attribution(reason(why)?);
     let bad = |e: LinkError| ApiError::field(e.field(), e.code(), e.to_string());
     let of = connections::tie(&tenant, visitor_id("visitor", &of)?, &tie).map_err(bad)?;
     let now = app.dated()?;
@@ -94,7 +94,7 @@ async fn unlink(State(app): State<Arc<App>>, Place((a, b)): ByLookup, request: R
     let (live, tenant, token) = admit_as(&app, &parts, Role::Operator).await?;
     let bad = |_| ApiError::field("reason", "bad_query", "the query is not understood");
     let Query(Why { reason: why }) = Query::try_from_uri(&parts.uri).map_err(bad)?;
-    let said = Said { other: Some(b.clone()), ..Said::token(&token, reason(why)?) };
+    let said = Said { other: Some(b.clone()), ..token.attribution(reason(why)?) };
     let (a, b) = (visitor_id("a", &a)?, visitor_id("b", &b)?);
     let known = tenant.clone();
     // What it ends may be acknowledged, and not stored yet.

@@ -23,10 +23,10 @@ use crate::outbox::unconfigured_tenants;
 use crate::pipeline::group::Rules;
 use crate::pipeline::writer::Writer;
 use crate::privacy::erase;
-use crate::privacy::journal::Journal;
 use crate::profiles::quarantine;
 use crate::store;
 use crate::store::StoreError;
+use crate::store::journal::Journal;
 use crate::store::tenants::Tenants;
 use crate::views::readers::Readers;
 
@@ -192,7 +192,7 @@ pub(crate) async fn open(app: &Arc<App>) -> Result<[JoinHandle<()>; 4], ServeErr
     let opened = tokio::task::spawn_blocking(move || {
         let config = &app.config;
         let mut conn = store::open(&config.data)?;
-        store::marker::tie(&config.data, &conn)?;
+        crate::ingest::marker::tie(&config.data, &conn)?;
         let tenants = Tenants::open(&conn, &config.edge, &app.keys)?;
         let journal = Journal::open(&config.data)?;
         let rules = Arc::new(Rules::of(config, tenants, journal));

@@ -2,6 +2,7 @@
 //!
 //! A plain hash is enough, as the tokens are random and long: there is no dictionary to try.
 
+use crate::base::attribution::Said;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use causeway_shared::ids::Millis;
@@ -89,6 +90,12 @@ pub struct Grant<'a> {
 }
 
 impl Token {
+    /// The attribution of a change that this token asks for.
+    #[must_use]
+    pub fn attribution(&self, reason: Option<String>) -> Said {
+        Said::token(self.id, &self.name, self.role.as_str(), reason)
+    }
+
     /// Whether it is for a tenant.
     #[must_use]
     pub fn is_for(&self, tenant: &str) -> bool {

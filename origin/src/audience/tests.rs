@@ -483,7 +483,7 @@ fn strangers_who_use_up_the_names_of_events_keep_no_audience_from_its_answer() {
     // A name that is taken back while the file is written is in no answer of it.
     assert!(again.follower.keep().unwrap());
     let (given, of) = (again.origin.given(), again.origin.tenant("demo").clone());
-    let said = crate::privacy::audit::Said::by("cli");
+    let said = crate::base::attribution::Said::by("cli");
     events::forget(&mut again.origin.conn, &again.origin.rules, given, &of, &["signup".to_owned()].into(), &said)
         .unwrap();
     again.follow();

@@ -1,6 +1,8 @@
 //! `causeway audit`: reads the store directly, also while the origin serves.
 
-use causeway_origin::privacy::audit::{self as of, Said};
+use causeway_origin::base::attribution;
+use causeway_origin::base::attribution::Said;
+use causeway_origin::privacy::audit as of;
 use clap::Args;
 
 use super::{Common, Reading, named};
@@ -9,7 +11,7 @@ use super::{Common, Reading, named};
 #[derive(Debug, Clone, Args)]
 pub(super) struct Why {
     /// Why: one line, which the audit trail keeps for ever. Name a ticket, nobody's name and no id.
-    #[arg(long, value_name = "TEXT", value_parser = of::reason)]
+    #[arg(long, value_name = "TEXT", value_parser = attribution::reason)]
     reason: Option<String>,
 }
 

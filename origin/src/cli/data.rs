@@ -1,7 +1,8 @@
 //! `causeway data`: whether the files of the data directory belong together, and going on without one that is lost.
 
+use causeway_origin::ingest::marker;
 use causeway_origin::store;
-use causeway_origin::store::marker::{self, DataFault};
+use causeway_origin::store::files::DataFault;
 use clap::Subcommand;
 use serde_json::{Value, json};
 

@@ -1,9 +1,9 @@
 //! `causeway links`: works on the store directly, also while the origin serves.
 
 use anyhow::{Context as _, bail, ensure};
+use causeway_origin::base::attribution::Said;
 use causeway_origin::base::clock;
 use causeway_origin::identity::connections::{self as of, Tie};
-use causeway_origin::privacy::audit::Said;
 use causeway_origin::views::describe;
 use causeway_shared::fact::Fact;
 use causeway_shared::ids::{AlternateId, FactId, Millis, VisitorId};

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
+use causeway_origin::base::attribution::Said;
 use causeway_origin::base::clock;
 use causeway_origin::base::metrics::Metrics;
 use causeway_origin::ingest::backlog::Backlog;
 use causeway_origin::ingest::intake::{Checked, Record};
 use causeway_origin::maintenance::trim;
 use causeway_origin::pipeline::group;
-use causeway_origin::privacy::audit::Said;
 use causeway_origin::store;
 use causeway_origin::store::tenants::Known;
 use causeway_origin::views::read::{View, Visitor};

@@ -9,7 +9,7 @@ use causeway_shared::limits;
 use causeway_shared::wire::facts;
 use causeway_shared::wire::sync::{FilterReason, Read, Rejected, SyncRequest, SyncResponse, UNKNOWN_TENANT};
 
-use crate::privacy::audit::Said;
+use crate::base::attribution::Said;
 use crate::store::TenantNo;
 use crate::store::tenants::Tenants;
 

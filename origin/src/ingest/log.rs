@@ -1,6 +1,9 @@
 //! The log: one durable record a sync, in a SQLite file of its own beside the store, so that taking facts in never waits
 //! for folding them. A record goes once the store holds what it says.
 
+use crate::store::files::LOG;
+use crate::store::journal::said_at;
+use crate::store::journal::written;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -13,17 +16,14 @@ use causeway_shared::wire::sync::{SyncRequest, UNKNOWN_TENANT, decode_kept, enco
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use crate::ingest::intake::{self, Incoming, Record};
-use crate::privacy::audit::Said;
 use crate::store;
 use crate::store::Counters;
 use crate::store::StoreError;
-use crate::store::marker::StoreIdentity;
+use crate::store::identity::StoreIdentity;
 use crate::store::signed;
 use crate::store::tenants::Tenants;
 use crate::store::unsigned;
 
-/// File name of the log in the data directory.
-pub const FILE: &str = "log.db";
 /// File name of its tail.
 const TAIL: &str = "log.db-tail";
 
@@ -45,7 +45,7 @@ impl Log {
     /// # Errors
     /// [`StoreError`].
     pub fn open(data: &Path, folded: u64) -> Result<Self, StoreError> {
-        let log = Self::of(Connection::open(data.join(FILE))?, folded)?;
+        let log = Self::of(Connection::open(data.join(LOG))?, folded)?;
         Ok(Self { tail: Some(LogTail::of(data)), ..log })
     }
 
@@ -274,7 +274,7 @@ pub fn newest(data: &Path, store: &Connection) -> Result<u64, StoreError> {
 /// # Errors
 /// [`StoreError`].
 pub fn open_existing(data: &Path) -> Result<Option<Connection>, StoreError> {
-    let path = data.join(FILE);
+    let path = data.join(LOG);
     if !path.exists() {
         return Ok(None);
     }
@@ -298,23 +298,6 @@ fn records(
         Ok(Record { said, ..record(seq, taken, &body, tenants, &missing)? })
     })
     .collect()
-}
-
-/// Who said a record, from a row. What cannot be read takes no record with it.
-pub(crate) fn said_at(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Option<Said>> {
-    let text: Option<String> = row.get(column)?;
-    Ok(text.and_then(|text| read_said(&text)))
-}
-
-/// Who said it, as text.
-pub(crate) fn written(said: &Said) -> Result<String, StoreError> {
-    serde_json::to_string(said).map_err(|_| StoreError::Corrupt { what: "name of who said it" })
-}
-
-/// Who said it, from that text.
-pub(crate) fn read_said(text: &str) -> Option<Said> {
-    let said = serde_json::from_str(text);
-    said.inspect_err(|e| tracing::error!(error = %e, "who said a record of the log cannot be read")).ok()
 }
 
 /// Facts that were refused when they came are refused again: the record has their time. Batches of tenants that were not known

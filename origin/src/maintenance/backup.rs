@@ -34,7 +34,7 @@ pub use self::before::{Before, Unread};
 pub use self::verify::verify;
 
 /// What a backup and a restore do, as it is named while it goes on.
-const COPYING: [(&str, &str); 2] = [(log::FILE, "copying the log"), (store::FILE, "copying the store")];
+const COPYING: [(&str, &str); 2] = [(crate::store::files::LOG, "copying the log"), (store::FILE, "copying the store")];
 const CHECKING: &str = "checking";
 const RENEWING: &str = "renewing";
 /// How many steps a backup has.
@@ -132,7 +132,7 @@ pub fn take(data: &Path, to: &Path, mut step: impl FnMut(&'static str)) -> Resul
 
 /// Makes a log beside a store that has none yet: a folder without one has lost it.
 fn empty_log(folder: &Path) -> Result<(), BackupError> {
-    let path = folder.join(log::FILE);
+    let path = folder.join(crate::store::files::LOG);
     if !path.exists() {
         drop(log::Log::open(folder, 0)?);
         // As the copies are: who looks into it makes no files beside it.
@@ -176,15 +176,15 @@ pub fn inspect(from: &Path) -> Result<Held, BackupError> {
     if !path.try_exists().map_err(failed("cannot read", &path))? {
         return Err(BackupError::None(from.to_owned()));
     }
-    if !from.join(log::FILE).exists() {
-        return Err(BackupError::Damaged(format!("{} is missing", from.join(log::FILE).display())));
+    if !from.join(crate::store::files::LOG).exists() {
+        return Err(BackupError::Damaged(format!("{} is missing", from.join(crate::store::files::LOG).display())));
     }
     manifest::check(from)?;
     let conn = open(&path)?;
     if store::is_later(&conn)? {
         return Err(BackupError::Later(from.to_owned()));
     }
-    held(&conn, Some(&open(&from.join(log::FILE))?))
+    held(&conn, Some(&open(&from.join(crate::store::files::LOG))?))
 }
 
 fn held(store: &Connection, log: Option<&Connection>) -> Result<Held, BackupError> {
@@ -209,7 +209,7 @@ pub fn replaced(data: &Path) -> Result<Option<Held>, BackupError> {
         store => store?,
     };
     // What a cut restore has not moved yet is where it was.
-    let log = [there, data].map(|folder| folder.join(log::FILE)).into_iter().find(|log| log.exists());
+    let log = [there, data].map(|folder| folder.join(crate::store::files::LOG)).into_iter().find(|log| log.exists());
     let log = log.map(|log| Connection::open_with_flags(log, OpenFlags::SQLITE_OPEN_READ_ONLY)).transpose()?;
     held(&store, log.as_ref()).map(Some)
 }
@@ -264,7 +264,7 @@ pub fn restore(
         step(RENEWING);
         let mut conn = store::open(fresh)?;
         renew(&mut conn, &before, now)?;
-        store::marker::renew_identity(&conn)?;
+        crate::ingest::marker::renew_identity(&conn)?;
         if let Err(why) = take_over_log(cut.as_deref().unwrap_or(data), fresh, &conn, before.folded) {
             unread.add("log", why);
         }
@@ -283,7 +283,8 @@ pub fn restore(
 /// lost that is the whole log; what the backup holds of it counts once, as any repeated fact does.
 fn take_over_log(replaced: &Path, fresh: &Path, restored: &Connection, folded: u64) -> Result<(), StoreError> {
     let Some(replaced) = log::open_existing(replaced)? else { return Ok(()) };
-    let mut log = log::Log::of(Connection::open(fresh.join(log::FILE))?, Counters::load(restored)?.folded())?;
+    let mut log =
+        log::Log::of(Connection::open(fresh.join(crate::store::files::LOG))?, Counters::load(restored)?.folded())?;
     log.take_over(&replaced, folded)?;
     log.checkpoint()
 }
@@ -333,7 +334,7 @@ pub(crate) fn finish(conn: Connection, fresh: &Path) -> Result<(), BackupError> 
 /// Moves the folder's files to where they belong: the store comes last, so that a run that was cut before finds what was
 /// replaced. A store that is there is replaced, what is in its write-ahead log too.
 pub(crate) fn take_place(data: &Path, fresh: &Path) -> Result<(), BackupError> {
-    for file in [log::FILE, store::FILE] {
+    for file in [crate::store::files::LOG, store::FILE] {
         if fresh.join(file).exists() {
             for end in ["-wal", "-shm"] {
                 let old = data.join(format!("{file}{end}"));
@@ -345,7 +346,7 @@ pub(crate) fn take_place(data: &Path, fresh: &Path) -> Result<(), BackupError> {
         }
     }
     // While the folder is there nobody serves: log, journal and marker are the new store's before it goes.
-    store::marker::bind(data, &Connection::open(store::file(data))?)?;
+    crate::ingest::marker::bind(data, &Connection::open(store::file(data))?)?;
     give_up(fresh)?;
     fs::File::open(data).and_then(|folder| folder.sync_all()).map_err(failed("cannot write", data))
 }
@@ -489,7 +490,7 @@ fn publish(
 /// follows its file.
 fn put_aside(data: &Path, aside: &Path) -> Result<Option<PathBuf>, BackupError> {
     let mut moved = None;
-    for file in [store::FILE, log::FILE] {
+    for file in [store::FILE, crate::store::files::LOG] {
         if data.join(file).exists() && aside.join(file).exists() {
             continue;
         }

@@ -13,6 +13,7 @@ use serde_json::{Value as Json, json};
 
 use crate::audience;
 use crate::audience::rhythm;
+use crate::base::attribution::Said;
 use crate::base::metrics::Metrics;
 use crate::identity::link::Linked;
 use crate::kv::publish;
@@ -21,7 +22,7 @@ use crate::kv::publish::Subject;
 use crate::maintenance::name_uses::NameUses;
 use crate::maintenance::retype_attribute::{names_it, page, stored_attributes};
 use crate::pipeline::group::{self, Given, Group, Rules};
-use crate::privacy::audit::{self, Said};
+use crate::privacy::audit;
 use crate::profiles::fold::Changed;
 use crate::store::CheckedBytes;
 use crate::store::PersonNo;

@@ -19,12 +19,12 @@ use causeway_shared::ids::{FactId, Millis, VisitorId};
 use causeway_shared::limits;
 use rusqlite::{Connection, OptionalExtension as _};
 
+use crate::base::attribution::Said;
 use crate::base::clock;
 use crate::base::metrics::Metrics;
 use crate::identity::connections;
 use crate::ingest::intake::{Checked, Record};
 use crate::pipeline::group::{self, Rules};
-use crate::privacy::audit::Said;
 use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::signed;

@@ -4,16 +4,16 @@
 //! A row names visitors and alternate ids by what the store knows of them, never by a raw value, and none that is erased.
 //! What visitors say of themselves is no part of it, but for their erasures: logins and withdrawals are evidence.
 
+use crate::base::attribution::Said;
+use crate::store::journal::Asked;
 use std::collections::BTreeMap;
 
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{AlternateId, FactId, KindCode, Millis, VisitorId};
-use causeway_shared::limits;
 use rusqlite::{Connection, Row, named_params};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::api::tokens::Token;
 use crate::identity::link::Linked;
 use crate::ingest::intake::{Checked, Record};
 use crate::jobs::runs;
@@ -27,92 +27,6 @@ use crate::store::tenants::Known;
 use crate::store::unsigned;
 use crate::store::visitor_at;
 use crate::views::describe;
-
-/// Who asked for a change, and why: as it travels in the log.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Said {
-    /// `token:NUMBER`, `cli`, `visitor`, `job:NAME`.
-    pub by: String,
-    /// What the token, or the operating system's user, is called.
-    pub name: Option<String>,
-    /// The token's role.
-    pub role: Option<String>,
-    /// Why, in the words of who asked.
-    pub reason: Option<String>,
-    /// The visitor that another was unlinked from: the facts do not say it.
-    pub other: Option<String>,
-    /// What many records have in common, which come to one row: the run of an import, as a receipt.
-    pub run: Option<String>,
-}
-
-impl Said {
-    /// By a token of the admin side.
-    #[must_use]
-    pub fn token(token: &Token, reason: Option<String>) -> Self {
-        let role = Some(token.role.as_str().to_owned());
-        Self { by: format!("token:{}", token.id), name: bounded(&token.name), role, reason, ..Self::default() }
-    }
-
-    /// By the command line, as the operating system's user of that name.
-    #[must_use]
-    pub fn cli(user: Option<&str>, reason: Option<String>) -> Self {
-        Self { name: user.and_then(bounded), reason, ..Self::by("cli") }
-    }
-
-    /// By somebody who gives no reason.
-    #[must_use]
-    pub fn by(who: &str) -> Self {
-        Self { by: who.to_owned(), ..Self::default() }
-    }
-
-    /// Of a record: where nothing was said of it, it is an edge's, who speaks for visitors alone.
-    #[must_use]
-    pub fn of(said: Option<&Self>, admin: bool) -> Self {
-        said.cloned().unwrap_or_else(|| Self::by(if admin { "admin" } else { "visitor" }))
-    }
-}
-
-/// A name without what does not belong into a line.
-fn bounded(name: &str) -> Option<String> {
-    let name: String = name.chars().filter(|c| !breaks(*c)).take(limits::REASON_CHARS).collect();
-    Some(name).filter(|name| !name.is_empty())
-}
-
-fn breaks(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
-}
-
-/// A reason that is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "a reason is one line of 1 to {} characters, none of them a control character: shorten it, or name the ticket that says it",
-    limits::REASON_CHARS
-)]
-pub struct BadReason;
-
-/// A reason from outside.
-///
-/// # Errors
-/// [`BadReason`].
-pub fn reason(text: &str) -> Result<String, BadReason> {
-    let text = text.trim_matches(' ');
-    let fits = !text.is_empty() && text.chars().count() <= limits::REASON_CHARS && !text.contains(breaks);
-    if fits { Ok(text.to_owned()) } else { Err(BadReason) }
-}
-
-/// An erasure that somebody asked for, as the journal keeps it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
-    /// The tenant's name.
-    pub tenant: String,
-    /// The erasure's.
-    pub receipt: FactId,
-    /// When it was asked for.
-    pub at: Millis,
-    /// By whom, and why.
-    pub said: Said,
-}
 
 /// A change that is to get its row.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 //!
 //! Who goes is found, and taken out of the store, where evidence is linked (`crate::identity::link`).
 
-use crate::privacy::journal;
+use crate::store::journal;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use causeway_shared::wire::sync::decode_kept;
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
 use serde_json::{Value, json};
 
+use crate::base::attribution::Said;
 use crate::base::metrics::Metrics;
 use crate::identity::link;
 use crate::ingest::intake::{Checked, Record};
@@ -23,11 +24,12 @@ use crate::kv::publish::LATE_MS;
 use crate::kv::publish::Rank;
 use crate::kv::publish::Subject;
 use crate::pipeline::group::{self, Given, Group, Rules};
-use crate::privacy::audit::{self, Asked, Said};
-use crate::privacy::journal::Journal;
+use crate::privacy::audit;
 use crate::store::Counters;
 use crate::store::StoreError;
 use crate::store::TenantNo;
+use crate::store::journal::Asked;
+use crate::store::journal::Journal;
 use crate::store::signed;
 use crate::store::tenants::Known;
 use crate::store::unsigned;
@@ -447,7 +449,7 @@ fn adopt(conn: &Connection, rules: &Rules) -> Result<(), StoreError> {
 /// # Errors
 /// [`StoreError`]: why the first record could not be read. The others are kept.
 pub fn keep_unfolded(data: &Path, folded: u64) -> Result<(), StoreError> {
-    let path = data.join(crate::ingest::log::FILE);
+    let path = data.join(crate::store::files::LOG);
     if !path.exists() {
         return Ok(());
     }
@@ -459,7 +461,7 @@ pub fn keep_unfolded(data: &Path, folded: u64) -> Result<(), StoreError> {
     let (mut erased, mut asked, mut unread) = (Vec::new(), Vec::new(), Ok(()));
     // A page or a record that cannot be read takes no other's erasures with it.
     for row in statement
-        .query_map([signed(folded)], |row| Ok((row.get::<_, Vec<u8>>(0)?, crate::ingest::log::said_at(row, 1)?)))?
+        .query_map([signed(folded)], |row| Ok((row.get::<_, Vec<u8>>(0)?, crate::store::journal::said_at(row, 1)?)))?
     {
         let (request, said) =
             match row.map_err(StoreError::from).and_then(|(body, said)| Ok((decode_kept(&body)?, said))) {

@@ -8,11 +8,11 @@ use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::wire::facts;
 use rusqlite::Connection;
 
+use crate::base::attribution::Said;
 use crate::base::metrics::Metrics;
 use crate::campaigns::catalogue;
 use crate::ingest::intake::{Checked, Record};
 use crate::pipeline::group::{self, Given, Rules};
-use crate::privacy::audit::Said;
 use crate::profiles::check::check_visitor;
 use crate::profiles::dedup::Seen;
 use crate::profiles::fold::Placed;

@@ -13,11 +13,11 @@ use serde_json::json;
 
 use crate::audience::materialized::{self, Kept, Page, People};
 use crate::audience::query::{self, AnswerError};
+use crate::base::attribution::Said;
 use crate::ingest::intake::{Checked, Record};
 use crate::jobs::runs::Run;
 use crate::jobs::work::{Ended, Place, apart};
 use crate::pipeline::group;
-use crate::privacy::audit::Said;
 use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::tenants::Known;

@@ -13,12 +13,12 @@ use causeway_shared::time::DAY_MS;
 use rusqlite::{Connection, OptionalExtension as _};
 use serde::{Deserialize, Serialize};
 
+use crate::base::attribution::Said;
 use crate::base::metrics::Metrics;
 use crate::identity::link;
 use crate::ingest::backlog::Reader;
 use crate::ingest::intake::{Checked, Record};
 use crate::pipeline::group::{self, Given, Rules};
-use crate::privacy::audit::Said;
 use crate::profiles::quarantine;
 use crate::store::Counters;
 use crate::store::StoreError;

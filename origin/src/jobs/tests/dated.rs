@@ -12,7 +12,7 @@ fn thread(origin: &Origin) -> Thread {
     let jobs = Jobs(Arc::new(Shared { notes, stopping: AtomicBool::new(false), wake }));
     let rules = Rules {
         tenants: origin.rules.tenants.clone(),
-        journal: crate::privacy::journal::Journal::open(&data).unwrap(),
+        journal: crate::store::journal::Journal::open(&data).unwrap(),
         ..origin.rules
     };
     Thread {

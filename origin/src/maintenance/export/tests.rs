@@ -18,6 +18,7 @@ use tempfile::TempDir;
 
 use super::file::Source;
 use super::*;
+use crate::base::attribution::Said;
 use crate::ingest::intake::{Checked, Record};
 use crate::kv::publish::Subject;
 use crate::kv::value;
@@ -25,7 +26,6 @@ use crate::maintenance::backup::{self, Before};
 use crate::maintenance::reconcile;
 use crate::maintenance::trim;
 use crate::pipeline::group;
-use crate::privacy::audit::Said;
 use crate::profiles::fold;
 use crate::store;
 use crate::store::visitor_at;
@@ -514,9 +514,9 @@ fn a_store_that_knows_something_is_not_replaced() {
     assert!(again.to_string().ends_with("is not empty: it has people"), "{again}");
     // Facts that are acknowledged and not folded yet.
     let data = tempfile::tempdir().unwrap();
-    let log = Connection::open(data.path().join(crate::ingest::log::FILE)).unwrap();
+    let log = Connection::open(data.path().join(crate::store::files::LOG)).unwrap();
     drop(crate::ingest::log::Log::of(log, 0).unwrap());
-    let log = Connection::open(data.path().join(crate::ingest::log::FILE)).unwrap();
+    let log = Connection::open(data.path().join(crate::store::files::LOG)).unwrap();
     log.execute("INSERT INTO log (seq, taken, body) VALUES (3, 1, x'00')", []).unwrap();
     let waiting = loaded(folder.path(), data.path()).unwrap_err();
     assert!(waiting.to_string().contains("facts that wait in its log"), "{waiting}");

@@ -1,5 +1,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use crate::base::attribution::BadReason;
+use crate::base::attribution::reason;
 use std::sync::Arc;
 
 use causeway_shared::fact::Scope;
@@ -15,9 +17,9 @@ use crate::jobs::tasks::retention;
 use crate::pipeline::group::{self, Given};
 use crate::pipeline::writer::steps::{Folding, Taking};
 use crate::privacy::erase::Whom;
-use crate::privacy::journal::Journal;
 use crate::store;
 use crate::store::Counters;
+use crate::store::journal::Journal;
 use crate::testing::{NOW, Origin, fact, page, visitor};
 
 const GIVEN: Given = Given { now: NOW, random: [3; 32] };

@@ -14,11 +14,12 @@ use rusqlite::{Connection, OptionalExtension as _};
 use serde_json::{Value as Json, json};
 
 use super::{Quota, brought, quota};
+use crate::base::attribution::Said;
 use crate::base::metrics::Metrics;
 use crate::campaigns::catalogue;
 use crate::maintenance::name_uses::NameUses;
 use crate::pipeline::group::{self, Given, Rules};
-use crate::privacy::audit::{self, Said};
+use crate::privacy::audit;
 use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::signed;

@@ -27,7 +27,7 @@ pub(super) fn fill(config: &Path, people: People, stop: &Stop) -> Result<()> {
     let mut conn = store::open(&config.data)?;
     let tenants = Tenants::open(&conn, &config.edge, &keys)?;
     let tenant = tenants.by_name(TENANT).context("no tenant")?.no;
-    let journal = causeway_origin::privacy::journal::Journal::open(&config.data)?;
+    let journal = causeway_origin::store::journal::Journal::open(&config.data)?;
     let rules = Rules::of(&config, tenants, journal);
     let metrics = Metrics::default();
     eprintln!("storing {} visitors", people.count);

@@ -14,9 +14,9 @@ use causeway_shared::orders::OrderHash;
 use serde_json::json;
 
 use super::*;
+use crate::base::attribution::Said;
 use crate::base::clock;
 use crate::maintenance::import::{ImportError, Job, Kind, Progress, file, rows};
-use crate::privacy::audit::Said;
 use crate::testing::{NOW, Origin, page, visitor};
 
 #[test]

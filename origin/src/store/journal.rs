@@ -1,6 +1,8 @@
 //! The journal of erasures: a SQLite file of its own beside the store. No backup copies it and no restore replaces it, so
 //! that a store which comes back from before an erasure learns of it again.
 
+use crate::base::attribution::Said;
+use crate::store::files::JOURNAL;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
@@ -9,16 +11,11 @@ use causeway_shared::ids::{AlternateId, FactId, Millis, VisitorId};
 use causeway_shared::wire::facts;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, TransactionBehavior};
 
-use crate::ingest::log;
-use crate::privacy::audit::Asked;
 use crate::store;
 use crate::store::StoreError;
-use crate::store::marker::StoreIdentity;
+use crate::store::identity::StoreIdentity;
 use crate::store::signed;
 use crate::store::unsigned;
-
-/// File name of the journal in the data directory.
-pub const FILE: &str = "erasures.db";
 
 /// The table with the identity of the store that the journal belongs to.
 const IDENTITY: &str =
@@ -97,7 +94,7 @@ impl Journal {
         }
         for Asked { tenant, receipt, at, said } in asked {
             let put = "INSERT OR IGNORE INTO asked (tenant, receipt, at, said) VALUES (?1, ?2, ?3, ?4)";
-            let said = log::written(said)?;
+            let said = crate::store::journal::written(said)?;
             tx.prepare_cached(put)?.execute((tenant, receipt.as_bytes(), signed(*at), said))?;
         }
         Ok(tx.commit()?)
@@ -112,7 +109,7 @@ impl Journal {
         let mut statement = conn.prepare("SELECT tenant, receipt, at, said FROM asked ORDER BY tenant, at, receipt")?;
         let rows = statement.query_map([], |row| {
             let (receipt, at) = (FactId::from_bytes(row.get(1)?), unsigned(row.get(2)?));
-            let said = log::said_at(row, 3)?.unwrap_or_default();
+            let said = crate::store::journal::said_at(row, 3)?.unwrap_or_default();
             Ok(Asked { tenant: row.get(0)?, receipt, at, said })
         })?;
         Ok(rows.collect::<Result<_, _>>()?)
@@ -135,7 +132,7 @@ impl Journal {
 
 /// The journal's file for reading, if there is one with its table.
 fn open_existing(data: &Path) -> Result<Option<Connection>, StoreError> {
-    let path = data.join(FILE);
+    let path = data.join(JOURNAL);
     if !path.exists() {
         return Ok(None);
     }
@@ -173,7 +170,7 @@ pub fn bind(data: &Path, store: StoreIdentity) -> Result<(), StoreError> {
 }
 
 fn opened(data: &Path, by: impl FnOnce(Connection) -> Result<Journal, StoreError>) -> Result<Journal, StoreError> {
-    let path = data.join(FILE);
+    let path = data.join(JOURNAL);
     let opened = Connection::open(&path).map_err(StoreError::from).and_then(by);
     opened.map_err(|e| StoreError::Journal { path, why: crate::base::chain(&e) })
 }
@@ -202,4 +199,34 @@ pub fn id(receipt: FactId, id: AlternateId, at: Millis) -> Fact {
 #[must_use]
 pub fn is_end(fact: &Fact) -> bool {
     matches!(&fact.what, What::Erasure { scope: Scope::Visitor, id: Some(_), also } if also.is_empty())
+}
+
+/// An erasure that somebody asked for, as the journal keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// The tenant's name.
+    pub tenant: String,
+    /// The erasure's.
+    pub receipt: FactId,
+    /// When it was asked for.
+    pub at: Millis,
+    /// By whom, and why.
+    pub said: Said,
+}
+
+/// Who said a record, from a row. What cannot be read takes no record with it.
+pub(crate) fn said_at(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Option<Said>> {
+    let text: Option<String> = row.get(column)?;
+    Ok(text.and_then(|text| read_said(&text)))
+}
+
+/// Who said it, as text.
+pub(crate) fn written(said: &Said) -> Result<String, StoreError> {
+    serde_json::to_string(said).map_err(|_| StoreError::Corrupt { what: "name of who said it" })
+}
+
+/// Who said it, from that text.
+pub(crate) fn read_said(text: &str) -> Option<Said> {
+    let said = serde_json::from_str(text);
+    said.inspect_err(|e| tracing::error!(error = %e, "who said a record of the log cannot be read")).ok()
 }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::ingest::intake;
 use crate::store;
+use crate::store::FILE;
 use crate::testing::{NOW, Origin, page, visitor};
 use causeway_shared::wire::sync::SyncRequest;
 
