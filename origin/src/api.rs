@@ -56,11 +56,11 @@ use crate::ingest::intake::Incoming;
 use crate::jobs::runs;
 use crate::jobs::thread::Jobs;
 use crate::kv::publish;
-use crate::pipeline::group::Rules;
 use crate::pipeline::writer::{WriteError, Writer};
 use crate::profiles::quarantine;
 use crate::store;
 use crate::store::tenants::Known;
+use crate::store::write_txn::Rules;
 use crate::views::readers::Readers;
 
 /// What a write says that it has applied, to be answered once it is folded: the outbox answers after what came before it,

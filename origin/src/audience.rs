@@ -26,11 +26,11 @@ use causeway_shared::ids::Millis;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::identity::link::Linked;
-use crate::pipeline::group::Group;
 use crate::profiles::fold::Changed;
 use crate::store::PersonNo;
 use crate::store::StoreError;
 use crate::store::TenantNo;
+use crate::store::write_txn::Group;
 
 /// Changes that are kept for who follows them; who is further behind begins anew.
 const KEPT: i64 = 5_000_000;

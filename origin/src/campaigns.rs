@@ -3,6 +3,7 @@
 pub mod catalogue;
 pub mod experiment;
 pub mod offers;
+pub mod rules;
 pub mod spend;
 pub mod steering;
 pub mod train;

@@ -4,6 +4,5 @@ pub mod explain;
 pub mod publish;
 pub mod republish;
 pub mod snapshot;
-pub mod sweep;
 pub mod value;
 pub mod verify;

@@ -10,6 +10,7 @@ pub mod api;
 pub mod audience;
 pub mod base;
 pub mod campaigns;
+pub mod erasures;
 pub mod identity;
 pub mod ingest;
 pub mod jobs;

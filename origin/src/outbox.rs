@@ -2,4 +2,6 @@
 
 pub mod clock_rollback;
 pub mod fair_queue;
+pub mod kv_key;
+pub mod queue;
 pub mod unconfigured_tenants;

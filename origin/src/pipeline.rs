@@ -1,4 +1,7 @@
 //! The list of steps of one transaction, and the two threads that run it.
 
+mod campaign_step;
 pub mod group;
+pub mod mend;
+pub mod take_up;
 pub mod writer;

@@ -3,7 +3,9 @@
 pub mod buckets;
 pub mod check;
 pub mod dedup;
+pub mod exposures;
 pub mod fold;
+pub mod offer_codes;
 pub mod parts;
 pub mod purchases;
 pub mod quarantine;

@@ -4,7 +4,9 @@
 //! decides anything.
 
 pub mod names;
+pub mod priority;
 pub mod tenants;
+pub mod write_txn;
 
 mod checked;
 pub mod files;

@@ -32,11 +32,13 @@ use crate::ingest::intake;
 use crate::ingest::intake::{Checked, Incoming, Outbox, Record};
 use crate::jobs::work::Place;
 use crate::outbox::unconfigured_tenants;
-use crate::pipeline::group::{self, Given, Rules};
+use crate::pipeline::group;
 use crate::store;
 use crate::store::StoreError;
 use crate::store::journal::Journal;
 use crate::store::tenants::{Known, Tenants};
+use crate::store::write_txn::Given;
+use crate::store::write_txn::Rules;
 use crate::views::read;
 use crate::views::read::View;
 

@@ -77,7 +77,8 @@ async fn progress(State(app): State<Arc<App>>, Place(receipt): ById, request: Re
     let (live, tenant) = admit_to(&app, &parts, Role::Viewer).await?;
     let bad = |_| ApiError::field("receipt", "bad_id", "a receipt is a UUID");
     let receipt = FactId::from_receipt(&receipt).map_err(bad)?;
-    let found = live.readers.read(move |view| erase::progress(view.conn, tenant.no, receipt)).await?;
+    let found =
+        live.readers.read(move |view| crate::erasures::registry::progress(view.conn, tenant.no, receipt)).await?;
     let unknown = || {
         let message = "no erasure of that receipt has come; one asked for at the edge may still be in its queue";
         ApiError::new(StatusCode::NOT_FOUND, "unknown_receipt", message)

@@ -20,14 +20,13 @@ use crate::base::key_file::{self, KeyError};
 use crate::base::metrics::Metrics;
 use crate::jobs::thread::Jobs;
 use crate::outbox::unconfigured_tenants;
-use crate::pipeline::group::Rules;
 use crate::pipeline::writer::Writer;
 use crate::privacy::erase;
-use crate::profiles::quarantine;
 use crate::store;
 use crate::store::StoreError;
 use crate::store::journal::Journal;
 use crate::store::tenants::Tenants;
+use crate::store::write_txn::Rules;
 use crate::views::readers::Readers;
 
 /// Why the origin does not run.
@@ -199,7 +198,7 @@ pub(crate) async fn open(app: &Arc<App>) -> Result<[JoinHandle<()>; 4], ServeErr
         let in_log = crate::ingest::log::newest(&config.data, &conn)?;
         erase::replay(&mut conn, &rules, clock::given()?, in_log)?;
         unconfigured_tenants::sort(&conn, &rules.tenants, clock::now())?;
-        quarantine::take_up(&mut conn, &rules, clock::given)?;
+        crate::pipeline::take_up::take_up(&mut conn, &rules, clock::given)?;
         let metrics = Arc::clone(&app.metrics);
         let (writer, backlog, [log, store]) =
             Writer::start(conn, &config.data, Arc::clone(&rules), Arc::clone(&metrics), config.most_unfolded)?;

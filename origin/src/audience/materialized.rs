@@ -5,7 +5,7 @@
 //! anew when less than half of its time is left, and so are others of a person who were written before they became one.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::filter::Filter;
@@ -221,20 +221,6 @@ pub fn list(conn: &Connection, tenant: Option<TenantNo>) -> Result<Vec<Kept>, St
         WHERE ?1 IS NULL OR tenant = ?1 ORDER BY tenant, segment";
     let mut statement = conn.prepare_cached(READ)?;
     let all = statement.query_map([tenant.map(|no| no.0)], Kept::read)?.collect::<Result<_, _>>()?;
-    Ok(all)
-}
-
-/// The segments that audiences fill, by tenant; also those whose members are still to leave.
-///
-/// # Errors
-/// [`StoreError`].
-pub fn segments(conn: &Connection) -> Result<BTreeMap<TenantNo, BTreeSet<SegmentId>>, StoreError> {
-    let mut statement = conn.prepare_cached("SELECT tenant, segment FROM audiences")?;
-    let mut rows = statement.query([])?;
-    let mut all: BTreeMap<TenantNo, BTreeSet<SegmentId>> = BTreeMap::new();
-    while let Some(row) = rows.next()? {
-        all.entry(TenantNo(row.get(0)?)).or_default().insert(SegmentId(row.get(1)?));
-    }
     Ok(all)
 }
 

@@ -5,8 +5,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use causeway_shared::ids::Millis;
 
-use crate::pipeline::group::Given;
 use crate::store::StoreError;
+use crate::store::write_txn::Given;
 
 /// Milliseconds since the Unix epoch; 0 on a machine whose clock is before it.
 #[must_use]

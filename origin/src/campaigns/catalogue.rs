@@ -21,9 +21,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::base::metrics::Metrics;
-use crate::kv::publish;
-use crate::kv::publish::Subject;
-use crate::pipeline::group::{self, Given, Group, Rules};
+use crate::outbox::kv_key::Subject;
 use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::names;
@@ -31,6 +29,9 @@ use crate::store::names::events;
 use crate::store::signed;
 use crate::store::tenants::{Known, Tenants};
 use crate::store::unsigned;
+use crate::store::write_txn::Given;
+use crate::store::write_txn::Group;
+use crate::store::write_txn::Rules;
 
 pub use carry::{Before, Numbers, OF_TENANTS, renew, standing};
 pub use current::{
@@ -271,7 +272,7 @@ pub fn apply(
     const DERIVED: &str = "UPDATE catalogues SET experiments = ?3, budgets = ?4, limited = ?5, queried = ?6
         WHERE tenant = ?1 AND version = ?2";
     const CODE: &str = "INSERT INTO catalogue_codes (tenant, sort, id, code) VALUES (?1, ?2, ?3, ?4)";
-    group::within(conn, rules, &Metrics::default(), given, |group| {
+    crate::store::write_txn::within(conn, rules, &Metrics::default(), given, |group| {
         let Checked { document, sha256, experiments, budgets, limited, queried, codes, plan } =
             check(group.tx, tenant, document)?;
         if let Some(before) = kept(group.tx, tenant.no, None)?.filter(|before| before.sha256 == sha256) {
@@ -299,7 +300,7 @@ pub fn rollback(
     tenant: &Known,
     version: u32,
 ) -> Result<Applied, ApplyError> {
-    group::within(conn, rules, &Metrics::default(), given, |group| {
+    crate::store::write_txn::within(conn, rules, &Metrics::default(), given, |group| {
         let wanted = kept(group.tx, tenant.no, Some(version))?.ok_or(ApplyError::NoVersion(version))?;
         let before = kept(group.tx, tenant.no, None)?;
         let plan = document::plan(before.as_ref(), &wanted.document, &[]);
@@ -352,10 +353,10 @@ fn make_current(group: &mut Group<'_>, known: &Known, version: u32) -> Result<()
     announce(group, tenant, version)?;
     for old in outdated(group.tx, tenant)?.into_iter().filter(|old| old.there) {
         let due = old.replaced.saturating_add(limits::CATALOGUE_KEEP_MS).max(group.now);
-        publish::put(group, tenant, Subject::Catalogue(old.version), due)?;
+        crate::outbox::queue::put(group, tenant, Subject::Catalogue(old.version), due)?;
     }
     if queried(group.tx, known)?.exceeds(&asked_before) {
-        publish::put_truncated(group, tenant)?;
+        crate::outbox::queue::put_truncated(group, tenant)?;
     }
     Ok(())
 }
@@ -365,10 +366,10 @@ fn make_current(group: &mut Group<'_>, known: &Known, version: u32) -> Result<()
 fn announce(group: &Group<'_>, tenant: TenantNo, version: u32) -> Result<(), StoreError> {
     let value = Subject::Catalogue(version);
     let is_there = is_there(group.tx, tenant, version)?;
-    if !is_there || publish::waits(group, tenant, value)? {
-        publish::put(group, tenant, value, group.now)?;
+    if !is_there || crate::outbox::queue::waits(group, tenant, value)? {
+        crate::outbox::queue::put(group, tenant, value, group.now)?;
     }
-    if is_there { publish::put(group, tenant, Subject::Pointer, group.now) } else { Ok(()) }
+    if is_there { crate::outbox::queue::put(group, tenant, Subject::Pointer, group.now) } else { Ok(()) }
 }
 
 /// A version that is neither current nor among the newest.
@@ -476,7 +477,7 @@ pub(crate) fn written(group: &Group<'_>, applied: &[u64]) -> Result<(), StoreErr
             .query_row((signed(*entry), signed(group.now)), |row| Ok((TenantNo(row.get(0)?), row.get::<_, u32>(1)?)));
         let Some((tenant, version)) = done.optional()? else { continue };
         if current(group.tx, tenant)? == Some(version) {
-            publish::put(group, tenant, Subject::Pointer, group.now)?;
+            crate::outbox::queue::put(group, tenant, Subject::Pointer, group.now)?;
         }
     }
     Ok(())

@@ -2,14 +2,15 @@
 //! that are. Units are given at the edge; what is kept here decides nothing but that nobody asks for one any more once
 //! each is somebody's.
 
+use crate::profiles::offer_codes::unit;
 use std::collections::BTreeSet;
 
 use causeway_shared::catalogue::Campaign;
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::Millis;
 use causeway_shared::time::{DAY_MINUTES, Minute};
-use causeway_shared::units::{Unit, Units};
-use rusqlite::{Connection, Row};
+use causeway_shared::units::Units;
+use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -18,8 +19,6 @@ use crate::store::Counters;
 use crate::store::PersonNo;
 use crate::store::StoreError;
 use crate::store::TenantNo;
-use crate::store::signed;
-use crate::store::unsigned;
 
 /// How long after a restore nothing counts as given out.
 const ASKED_MINUTES: u32 = 31 * DAY_MINUTES;
@@ -44,23 +43,6 @@ impl Limited {
     }
 }
 
-/// Joins new units with those of a visitor's row.
-///
-/// # Errors
-/// [`StoreError`].
-pub fn keep(conn: &Connection, visitor: i64, new: &Units) -> Result<(), StoreError> {
-    const PUT: &str = "INSERT OR REPLACE INTO units (visitor, campaign, number, at) VALUES (?1, ?2, ?3, ?4)";
-    const DROP: &str = "DELETE FROM units WHERE visitor = ?1 AND campaign < ?2";
-    let joined = of_visitor(conn, visitor)?.join(new.clone());
-    for (campaign, Unit { number, at }) in joined.iter() {
-        conn.prepare_cached(PUT)?.execute((visitor, campaign, number, signed(at)))?;
-    }
-    if let Some((oldest, _)) = joined.iter().next() {
-        conn.prepare_cached(DROP)?.execute((visitor, oldest))?;
-    }
-    Ok(())
-}
-
 /// Remembers that units are somebody's: also a second one of a visitor, which counts for nobody.
 ///
 /// # Errors
@@ -77,20 +59,6 @@ pub fn keep_given<'f>(
         }
     }
     Ok(())
-}
-
-fn unit(row: &Row<'_>) -> rusqlite::Result<(u32, Unit)> {
-    Ok((row.get(0)?, Unit { number: row.get(1)?, at: unsigned(row.get(2)?) }))
-}
-
-/// The units of a visitor's row.
-///
-/// # Errors
-/// [`StoreError`].
-pub fn of_visitor(conn: &Connection, visitor: i64) -> Result<Units, StoreError> {
-    const READ: &str = "SELECT campaign, number, at FROM units WHERE visitor = ?1";
-    let mut statement = conn.prepare_cached(READ)?;
-    Ok(statement.query_map([visitor], unit)?.collect::<Result<_, _>>()?)
 }
 
 /// The units of a person: of each campaign the first that any of its visitors got that did not withdraw.
@@ -179,6 +147,7 @@ mod tests {
 
     use super::*;
     use crate::testing::{NOW, Origin, fact, snapshot, visitor};
+    use causeway_shared::units::Unit;
 
     const CODES: u32 = 2;
 

@@ -9,7 +9,7 @@ use causeway_shared::actions::{Action, Entity, Verb};
 use causeway_shared::budget::{Billed, Budget, Nanos, Spent};
 use causeway_shared::catalogue::Bid;
 use causeway_shared::fact::{Fact, PURCHASE, What};
-use causeway_shared::ids::{Millis, VisitorId};
+use causeway_shared::ids::Millis;
 use causeway_shared::limits;
 use causeway_shared::planted::{self, PlantedBug};
 use causeway_shared::time::{DAY_MINUTES, Day, Minute};
@@ -20,7 +20,6 @@ use rusqlite::Connection;
 use crate::base::time_zones;
 use crate::campaigns::catalogue::Budgets;
 use crate::identity::link::Linked;
-use crate::pipeline::group::Group;
 use crate::profiles::buckets;
 use crate::profiles::buckets::packed_actions;
 use crate::profiles::dedup;
@@ -29,6 +28,7 @@ use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::signed;
 use crate::store::unsigned;
+use crate::store::write_txn::Group;
 
 /// The row of all days together.
 const EVER: i64 = -1;
@@ -109,10 +109,16 @@ impl Bills {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub fn add_nobodys(&mut self, group: &Group<'_>, tenant: TenantNo, fact: &Fact) -> Result<bool, StoreError> {
+    pub fn add_nobodys(
+        &mut self,
+        group: &Group<'_>,
+        budgets: &Budgets,
+        tenant: TenantNo,
+        fact: &Fact,
+    ) -> Result<bool, StoreError> {
         const PUT: &str = "INSERT OR IGNORE INTO nobodys_facts (tenant, day, id) VALUES (?1, ?2, ?3)";
         let What::Action { verb, entity, .. } = fact.what else { return Ok(false) };
-        let budgets = group.budgets.of(tenant);
+        let budgets = budgets.of(tenant);
         if !budgets.contains_key(&entity.campaign) {
             // There is nothing to count it for.
             return Ok(true);
@@ -153,7 +159,7 @@ impl Bills {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn keep(mut self, group: &Group<'_>, linked: &Linked) -> Result<(), StoreError> {
+    pub fn keep(mut self, group: &Group<'_>, budgets: &Budgets, linked: &Linked) -> Result<(), StoreError> {
         const PUT: &str =
             "INSERT INTO spend (tenant, campaign, day, nanos) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO UPDATE
             SET nanos = min(nanos, 4611686018427387903) + min(excluded.nanos, 4611686018427387903)";
@@ -161,17 +167,17 @@ impl Bills {
             self.clicks.clear();
         }
         for (tenant, waiting, before) in std::mem::take(&mut self.waiting).into_values() {
-            self.settle(group, tenant, &waiting, before)?;
+            self.settle(group, budgets, tenant, &waiting, before)?;
         }
         if purchases::any_waits(group.tx)? {
             for change in &linked.people {
                 for (tenant, waiting) in purchases::unpaid_of(group.tx, change.person, group.now)? {
-                    self.settle(group, tenant, &waiting, None)?;
+                    self.settle(group, budgets, tenant, &waiting, None)?;
                 }
             }
         }
         for (tenant, bought, before) in std::mem::take(&mut self.bought) {
-            if !self.pay(group, tenant, &bought, before)? {
+            if !self.pay(group, budgets, tenant, &bought, before)? {
                 purchases::wait(group.tx, &bought, group.now)?;
             }
         }
@@ -186,11 +192,12 @@ impl Bills {
     fn settle(
         &mut self,
         group: &Group<'_>,
+        budgets: &Budgets,
         tenant: TenantNo,
         waiting: &Purchase,
         before: Option<Click>,
     ) -> Result<(), StoreError> {
-        if self.pay(group, tenant, waiting, before)? { purchases::paid(group.tx, waiting) } else { Ok(()) }
+        if self.pay(group, budgets, tenant, waiting, before)? { purchases::paid(group.tx, waiting) } else { Ok(()) }
     }
 
     /// Bills a purchase to the campaign that pays for it, of the last click as people are now or were `before`; gives whether
@@ -198,6 +205,7 @@ impl Bills {
     fn pay(
         &mut self,
         group: &Group<'_>,
+        budgets: &Budgets,
         tenant: TenantNo,
         bought: &Purchase,
         before: Option<Click>,
@@ -209,7 +217,7 @@ impl Bills {
         }
         let now = self.last_click(group, bought)?;
         let last = [before, now].into_iter().flatten().max_by_key(|(minute, _)| *minute);
-        let budget = last.and_then(|(_, campaign)| group.budgets.of(tenant).get(&campaign));
+        let budget = last.and_then(|(_, campaign)| budgets.of(tenant).get(&campaign));
         let billed = Billed::Purchase(bought.value);
         let Some(budget) = budget.filter(|budget| budget.price(billed) > 0) else { return Ok(false) };
         self.bill(tenant, budget, billed, bought.received);
@@ -301,12 +309,6 @@ pub fn forget(conn: &Connection, tenant: TenantNo, now: Millis) -> Result<usize,
     const DROP: &str = "DELETE FROM nobodys_facts WHERE (tenant, day, id) IN
         (SELECT tenant, day, id FROM nobodys_facts WHERE tenant = ?1 AND day < ?2 LIMIT 10000)";
     Ok(conn.prepare_cached(DROP)?.execute((tenant.0, dedup::oldest(now)))?)
-}
-
-/// Whether a fact is of nobody, and an observation.
-#[must_use]
-pub fn is_nobodys(fact: &Fact) -> bool {
-    fact.visitor == VisitorId::NOBODY && matches!(fact.what, What::Action { .. })
 }
 
 #[cfg(test)]

@@ -15,14 +15,14 @@ use serde_json::{Value, json};
 use crate::campaigns::catalogue;
 use crate::campaigns::experiment::results;
 use crate::campaigns::offers;
+use crate::campaigns::rules::CampaignRules;
 use crate::campaigns::spend;
-use crate::kv::publish;
-use crate::kv::publish::Subject;
-use crate::pipeline::group::Group;
+use crate::outbox::kv_key::Subject;
 use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::signed;
 use crate::store::unsigned;
+use crate::store::write_txn::Group;
 
 /// How a tenant's traffic is steered, and what the next one is made of.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -69,12 +69,12 @@ const DUE_MS: Millis = limits::STEERING_MS * 9 / 10;
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
-pub fn refresh(group: &mut Group<'_>) -> Result<(), StoreError> {
+pub fn refresh(group: &mut Group<'_>, campaigns: &CampaignRules) -> Result<(), StoreError> {
     for known in group.rules.tenants.iter() {
-        if group.held.contains(&known.no) {
+        if campaigns.held.contains(&known.no) {
             continue;
         }
-        match refresh_tenant(group, known.no) {
+        match refresh_tenant(group, campaigns, known.no) {
             Err(e) if e.is_of_a_value() => {
                 let (tenant, error) = (&known.config.name, crate::base::chain(&e));
                 tracing::error!(tenant, error, "shares and paces of a tenant cannot be renewed: the last ones stay");
@@ -86,7 +86,7 @@ pub fn refresh(group: &mut Group<'_>) -> Result<(), StoreError> {
 }
 
 /// Renews one tenant's, where it is due. All that may be unreadable is read before anything is written.
-fn refresh_tenant(group: &mut Group<'_>, tenant: TenantNo) -> Result<(), StoreError> {
+fn refresh_tenant(group: &mut Group<'_>, campaigns: &CampaignRules, tenant: TenantNo) -> Result<(), StoreError> {
     let before = match newest(group.tx, tenant) {
         Err(e) if e.is_of_a_value() => {
             tracing::error!(
@@ -102,8 +102,8 @@ fn refresh_tenant(group: &mut Group<'_>, tenant: TenantNo) -> Result<(), StoreEr
     if before.as_ref().is_some_and(|before| fresh(before.at)) {
         return Ok(());
     }
-    let shares = shares(group, tenant)?;
-    let paces = paces(group, tenant, before.as_ref())?;
+    let shares = shares(group, campaigns, tenant)?;
+    let paces = paces(group, campaigns, tenant, before.as_ref())?;
     let limited = catalogue::limited_of_tenant(group.tx, tenant)?;
     let given_out = offers::given_out(group.tx, tenant, &limited, group.now)?;
     let materialised = group.materialised_of(tenant).iter().map(|segment| segment.0).collect();
@@ -119,19 +119,24 @@ fn refresh_tenant(group: &mut Group<'_>, tenant: TenantNo) -> Result<(), StoreEr
     if news {
         // What is handed out from now on is above what was before.
         group.next_version();
-        publish::put(group, tenant, Subject::Steering, group.now)?;
+        crate::outbox::queue::put(group, tenant, Subject::Steering, group.now)?;
     }
     Ok(())
 }
 
-fn paces(group: &Group<'_>, tenant: TenantNo, before: Option<&Made>) -> Result<BTreeMap<u32, Pacer>, StoreError> {
+fn paces(
+    group: &Group<'_>,
+    campaigns: &CampaignRules,
+    tenant: TenantNo,
+    before: Option<&Made>,
+) -> Result<BTreeMap<u32, Pacer>, StoreError> {
     let made = |(campaign, budget): (&u32, &Budget)| {
         let (day, day_ends) = spend::day(&budget.time_zone, group.now);
         let spent = spend::spent(group.tx, tenant, *campaign, day)?;
         let pacer = before.and_then(|before| before.paces.get(campaign)).copied().unwrap_or_default();
         Ok((*campaign, pacer.next(budget, spent, group.now, day_ends)))
     };
-    group.budgets.of(tenant).iter().map(made).collect()
+    campaigns.budgets.of(tenant).iter().map(made).collect()
 }
 
 /// The budgets of a tenant's current catalogue: what was spent, what is left, and the pace, in micros and calls of a million.
@@ -158,12 +163,12 @@ pub fn report(conn: &Connection, tenant: TenantNo, now: Millis) -> Result<Vec<Va
     budgets.iter().map(row).collect()
 }
 
-fn shares(group: &Group<'_>, tenant: TenantNo) -> Result<Shares, StoreError> {
+fn shares(group: &Group<'_>, campaigns: &CampaignRules, tenant: TenantNo) -> Result<Shares, StoreError> {
     let selecting = |experiment: &&_| {
         let experiment: &causeway_shared::experiment::Experiment = experiment;
         experiment.selection && experiment.runs(group.now)
     };
-    let tested = group.experiments.of(tenant).iter().filter(selecting);
+    let tested = campaigns.experiments.of(tenant).iter().filter(selecting);
     // Edges know the order of the codes.
     let shares = |of| Ok::<_, StoreError>(results::shares(group.tx, tenant, of, group.now)?.into_values().collect());
     tested.map(|of| Ok((of.code, shares(of)?))).collect()

@@ -33,13 +33,13 @@ pub use self::part::{Kind, PartReport, Verdict};
 use crate::base::metrics::Metrics;
 use crate::jobs::runs::Run;
 use crate::jobs::work::{Ended, Place};
-use crate::kv::publish;
-use crate::kv::publish::Subject;
-use crate::pipeline::group::{self, Given, Rules};
+use crate::outbox::kv_key::Subject;
 use crate::store::CheckedBytes;
 use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::signed;
+use crate::store::write_txn::Given;
+use crate::store::write_txn::Rules;
 
 /// Told what is done, of how much; an error of it is the answer.
 type Progress<'a> = &'a (dyn Fn(u64, u64) -> Result<(), StoreError> + Sync);
@@ -178,14 +178,14 @@ pub fn keep(
     const NEXT: &str = "SELECT ifnull(max(version), 0) + 1 FROM models WHERE tenant = ?1";
     const PUT: &str = "INSERT INTO models (tenant, version, at, bytes, report) VALUES (?1, ?2, ?3, ?4, ?5)";
     const OLD: &str = "DELETE FROM models WHERE tenant = ?1 AND version <= ?2";
-    group::within(conn, rules, &Metrics::default(), given, |group| {
+    crate::store::write_txn::within(conn, rules, &Metrics::default(), given, |group| {
         let version: i64 = group.tx.query_row(NEXT, [tenant.0], |row| row.get(0))?;
         let told = serde_json::to_string(report).unwrap_or_default();
         group.tx.execute(PUT, (tenant.0, version, signed(report.trained_ms), CheckedBytes::seal(bytes), told))?;
         group.tx.execute(OLD, (tenant.0, version - KEPT))?;
         // What is handed out from now on is above what was before.
         group.next_version();
-        publish::put(group, tenant, Subject::Model, group.now)?;
+        crate::outbox::queue::put(group, tenant, Subject::Model, group.now)?;
         Ok(version.unsigned_abs())
     })
 }

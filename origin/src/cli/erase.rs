@@ -98,7 +98,7 @@ pub(super) fn run(command: &Erase, common: &Common) -> anyhow::Result<()> {
 }
 
 fn look(opened: &Opened, tenant: &Known, receipt: causeway_shared::ids::FactId) -> anyhow::Result<Value> {
-    of::progress(&opened.conn, tenant.no, receipt)?.context("the erasure was not kept")
+    causeway_origin::erasures::registry::progress(&opened.conn, tenant.no, receipt)?.context("the erasure was not kept")
 }
 
 fn wait(opened: &Opened, tenant: &Known, receipt: causeway_shared::ids::FactId) -> anyhow::Result<Value> {

@@ -8,10 +8,10 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::identity::evidence;
 use crate::identity::link::Touched;
-use crate::pipeline::group::Group;
 use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::hash_at;
+use crate::store::write_txn::Group;
 
 /// The canonical form of an id that was just seen, with the same id under the other keys of a rotation.
 ///

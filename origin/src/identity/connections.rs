@@ -12,7 +12,6 @@ use serde::Deserialize;
 
 use crate::identity::link;
 use crate::identity::link::canonical_of;
-use crate::privacy::erase;
 use crate::store;
 use crate::store::StoreError;
 use crate::store::TenantNo;
@@ -234,7 +233,8 @@ pub fn said(
 
 /// Whether the store has a visitor: of one who is erased it has nothing.
 fn is_there(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<bool, StoreError> {
-    Ok(store::find_visitor(conn, tenant, visitor)?.is_some() && !erase::is_erased(conn, tenant, visitor)?)
+    Ok(store::find_visitor(conn, tenant, visitor)?.is_some()
+        && !crate::erasures::registry::is_erased(conn, tenant, visitor)?)
 }
 
 /// The moment that a fact of evidence counts from when it is said now: after what ended the tie, or all of the id's, last,
@@ -244,7 +244,9 @@ fn moment(conn: &Connection, tenant: TenantNo, fact: &Fact) -> Result<Millis, St
     let id = canonical_of(conn, tenant, id.kind, [id.hash].into_iter().chain(also.iter().copied()))?.unwrap_or(*id);
     let erased = match id.kind {
         KindCode::PAIR => None,
-        kind => erase::id_erased(conn, tenant, kind, link::family(conn, tenant, id)?)?.map(|(at, _)| at),
+        kind => {
+            crate::erasures::registry::id_erased(conn, tenant, kind, link::family(conn, tenant, id)?)?.map(|(at, _)| at)
+        }
     };
     let ended = link::cancelled(conn, tenant, fact.visitor, id)?.max(erased);
     Ok(ended.map_or(fact.received, |at| fact.received.max(at.saturating_add(1))))

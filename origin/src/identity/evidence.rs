@@ -6,11 +6,10 @@ use causeway_shared::limits;
 use causeway_shared::person::{Evidence, Reason, Source, Weight};
 use rusqlite::{Connection, OptionalExtension as _};
 
+use crate::erasures::registry::id_erased;
 use crate::identity::link::Touched;
 use crate::identity::link::family;
 use crate::identity::link::has_withdrawn;
-use crate::pipeline::group::Group;
-use crate::privacy::erase::id_erased;
 use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::hash_at;
@@ -18,6 +17,7 @@ use crate::store::signed;
 use crate::store::tenants::Tenants;
 use crate::store::unsigned;
 use crate::store::visitor_at;
+use crate::store::write_txn::Group;
 
 /// A cancellation that no newer evidence lifts.
 pub(crate) const FOR_EVER: Millis = i64::MAX.unsigned_abs();
@@ -28,16 +28,16 @@ const CLAIM: u8 = 2;
 
 /// A visitor seen with an alternate id.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Seen {
-    pub(super) tenant: TenantNo,
-    pub(super) visitor: VisitorId,
-    pub(super) id: AlternateId,
-    pub(super) by: By,
+pub(crate) struct Seen {
+    pub(crate) tenant: TenantNo,
+    pub(crate) visitor: VisitorId,
+    pub(crate) id: AlternateId,
+    pub(crate) by: By,
 }
 
 /// What says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum By {
+pub(crate) enum By {
     /// The page, with proof or without.
     Page { proven: bool },
     /// Other evidence.
@@ -468,7 +468,7 @@ pub fn held_unique(
 }
 
 /// The unique id that a visitor's evidence gives it, whatever was decided about it.
-pub(super) fn first_unique(
+pub(crate) fn first_unique(
     conn: &Connection,
     tenant: TenantNo,
     visitor: VisitorId,

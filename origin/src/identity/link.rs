@@ -3,14 +3,12 @@
 //! Evidence is kept whatever it says; which of it links is decided by `causeway_shared::person` from the
 //! evidence as a set. Work is done only where evidence changed: a page view costs nothing here.
 
+use crate::erasures::sweep::PersonChange;
 use crate::identity::alternates;
 use crate::identity::evidence;
-use crate::identity::lookups;
 use crate::identity::people;
-use crate::privacy::erasure;
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::config::ProofPolicy;
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, Millis, VisitorId};
 use causeway_shared::planted::{self, PlantedBug};
@@ -21,18 +19,12 @@ use crate::identity::evidence::By;
 pub use crate::identity::evidence::{Row, cancelled, held_unique, of_visitor, other};
 pub use crate::privacy::erasure::{last_seen, person, seen_until, surely};
 
-use crate::audience;
-use crate::campaigns::experiment;
-use crate::campaigns::spend::Bills;
-use crate::kv::publish;
-use crate::pipeline::group::Group;
-use crate::privacy::erase;
-use crate::profiles::fold::Erasing;
 use crate::profiles::fold::Linking;
 use crate::store::PersonNo;
 use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::signed;
+use crate::store::write_txn::Group;
 
 /// What this group changed about who belongs together.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -53,13 +45,15 @@ pub struct Linked {
     pub(crate) behind: Vec<(TenantNo, FactId, FactId)>,
 }
 
-/// A person whose membership is another now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PersonChange {
-    /// The person.
-    pub person: PersonNo,
-    /// Whether visitors left: then no snapshot may wait.
-    pub cut: bool,
+/// A visitor that was seen with an alternate id in this group.
+#[derive(Debug)]
+pub struct Sighting {
+    /// The evidence.
+    pub(crate) seen: evidence::Seen,
+    /// The id's hashes under all keys, as the fact named them.
+    pub(crate) hashes: Vec<AltHash>,
+    /// When the fact was received.
+    pub(crate) received: Millis,
 }
 
 /// Where evidence changed in this group.
@@ -75,29 +69,33 @@ pub(crate) struct Touched {
     pub(crate) speakers: BTreeMap<(TenantNo, AlternateId), people::Speaker>,
 }
 
-/// Links what the new facts say.
+/// Records the evidence of the new facts, and computes the people around it again. Lookups are not written yet: erasures may
+/// change what they say. Gives the sightings, which an earlier erasure of the id may concern.
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
-pub fn link(group: &mut Group<'_>, fresh: &[Linking<'_>], erasing: &[Erasing<'_>]) -> Result<Linked, StoreError> {
-    let mut linked = Linked::default();
-    let mut touched = Touched::default();
+pub(crate) fn link(
+    group: &mut Group<'_>,
+    fresh: &[Linking<'_>],
+    linked: &mut Linked,
+    touched: &mut Touched,
+) -> Result<Vec<Sighting>, StoreError> {
     let mut seen_now = Vec::new();
     // Withdrawals first: evidence that comes in the same group must not outlive them.
-    withdraw(group, fresh, &mut linked, &mut touched)?;
+    withdraw(group, fresh, linked, touched)?;
     for Linking { tenant, visitor, facts } in fresh {
         for fact in facts {
             if let What::Cancellation { id } = &fact.what
                 && !planted::is_active(PlantedBug::CancellationForgotten)
             {
-                let id = known(group, *tenant, *id, &[], &mut touched)?;
-                evidence::cancel(group, *tenant, *visitor, id, fact.received, &mut touched)?;
+                let id = known(group, *tenant, *id, &[], touched)?;
+                evidence::cancel(group, *tenant, *visitor, id, fact.received, touched)?;
             }
             if let What::Evidence { id, also, weight, source } = &fact.what {
-                let id = known(group, *tenant, *id, also, &mut touched)?;
+                let id = known(group, *tenant, *id, also, touched)?;
                 let by = By::Other(*source, *weight);
                 let seen = evidence::Seen { tenant: *tenant, visitor: *visitor, id, by };
-                evidence::note(group, seen, fact.received, &mut touched)?;
+                evidence::note(group, seen, fact.received, touched)?;
             }
             if let What::Alias { id, also, proven } = &fact.what {
                 let said = &id.hash;
@@ -110,37 +108,16 @@ pub fn link(group: &mut Group<'_>, fresh: &[Linking<'_>], erasing: &[Erasing<'_>
                     group.ids_over.add(1);
                     continue;
                 }
-                let id = alternates::resolve(group, *tenant, *id, also, &mut touched)?;
+                let id = alternates::resolve(group, *tenant, *id, also, touched)?;
                 let seen = evidence::Seen { tenant: *tenant, visitor: *visitor, id, by };
-                evidence::note(group, seen, fact.received, &mut touched)?;
+                evidence::note(group, seen, fact.received, touched)?;
                 let hashes: Vec<AltHash> = also.iter().copied().chain([*said]).collect();
-                seen_now.push((seen, hashes, fact.received));
+                seen_now.push(Sighting { seen, hashes, received: fact.received });
             }
         }
     }
-    people::recompute(group, &mut touched, &mut linked)?;
-    // Whose browser each is, is known now: of two members on one it may be another's than before.
-    let mut going = BTreeMap::new();
-    for (seen, hashes, received) in seen_now {
-        erased_before(group, seen, &hashes, received, &mut going, &mut linked)?;
-    }
-    if !erasing.is_empty() || !going.is_empty() || !linked.ended.is_empty() {
-        let erased = erasure::apply(group, erasing, going, &mut linked)?;
-        touched.ids.extend(erased.ids);
-        touched.renamed.extend(erased.renamed);
-    }
-    lookups::recompute(group, &touched, &mut linked)?;
-    Ok(linked)
-}
-
-/// Writes the lookups of ids (canonical) again from their evidence, where it says something else.
-///
-/// # Errors
-/// [`StoreError`]; then nothing of the group may be kept.
-pub fn write_lookups(group: &mut Group<'_>, ids: BTreeSet<(TenantNo, AlternateId)>) -> Result<(), StoreError> {
-    let mut linked = Linked::default();
-    lookups::recompute(group, &Touched { ids, ..Touched::default() }, &mut linked)?;
-    publish::note(group, &[], &linked)
+    people::recompute(group, touched, linked)?;
+    Ok(seen_now)
 }
 
 /// An id as it is kept.
@@ -164,77 +141,6 @@ pub struct Wrong {
     pub empty: Vec<PersonNo>,
     /// Of people with a large id, a visitor each whose row is right, or is not (`false`) but will be.
     pub speakers: BTreeSet<(TenantNo, VisitorId, bool)>,
-}
-
-/// Brings what is wrong to what the evidence says; gives how many people are others now.
-///
-/// # Errors
-/// [`StoreError`]; then nothing of the group may be kept.
-pub fn mend(group: &mut Group<'_>, wrong: &Wrong) -> Result<u64, StoreError> {
-    let Wrong { visitors, empty, speakers } = wrong;
-    let mut linked = Linked::default();
-    let mut touched = Touched { visitors: visitors.clone(), of_rows: true, ..Touched::default() };
-    for (tenant, visitor, keeps_row) in speakers {
-        let config = &group.rules.tenants.by_no(*tenant)?.config;
-        if let Some(id) = evidence::first_unique(group.tx, *tenant, *visitor, |kind| config.is_unique(kind))? {
-            touched.speakers.insert((*tenant, id), people::Speaker { visitor: *visitor, keeps_row: *keeps_row });
-        }
-    }
-    people::recompute(group, &mut touched, &mut linked)?;
-    empty.iter().try_for_each(|row| people::remove_if_empty(group, *row))?;
-    linked.rows.extend(empty);
-    lookups::recompute(group, &touched, &mut linked)?;
-    Bills::default().keep(group, &linked)?;
-    experiment::people::refresh(group, &[], &linked)?;
-    publish::note(group, &[], &linked)?;
-    audience::note(group, &[], &linked)?;
-    // Who is alone has no siblings to wait with.
-    for (tenant, visitor) in visitors {
-        publish::put(group, *tenant, publish::Subject::Snapshot(*visitor), group.now)?;
-    }
-    Ok(linked.people.len() as u64)
-}
-
-/// Whom an earlier erasure of the id takes along, now that a visitor was seen with it at `received`: that visitor, if the
-/// sighting is of before and came late; and who was seen with a hash that is only now known to be the same id's.
-fn erased_before(
-    group: &Group<'_>,
-    seen: evidence::Seen,
-    also: &[AltHash],
-    received: Millis,
-    going: &mut erasure::Going,
-    linked: &mut Linked,
-) -> Result<(), StoreError> {
-    let evidence::Seen { tenant, visitor, id, by } = seen;
-    let proven = by == By::Page { proven: true };
-    let hashes = || also.iter().copied().chain([id.hash]);
-    let Some((at, receipt)) = erase::id_erased(group.tx, tenant, id.kind, hashes())? else { return Ok(()) };
-    let by = erasure::By { at, receipt };
-    let id = canonical(group.tx, tenant, id)?.unwrap_or(id);
-    for hash in hashes() {
-        if erase::id_erased(group.tx, tenant, id.kind, [hash])? != Some((at, receipt)) {
-            for holder in erasure::end_id(group, tenant, id, hashes(), by, linked)? {
-                going.entry((tenant, holder)).or_insert(by);
-            }
-            break;
-        }
-    }
-    let unique = group.rules.tenants.by_no(tenant)?.config.is_unique(id.kind);
-    let cancelled = evidence::cancelled(group.tx, tenant, visitor, id)?;
-    // A browser that is another member's by now only saw the proof.
-    let config = &group.rules.tenants.by_no(tenant)?.config;
-    let trusted = config.member_proof == ProofPolicy::Trusted;
-    let held = held_unique(group.tx, tenant, visitor, |kind| config.is_unique(kind))?;
-    if received <= at {
-        linked.ended.insert((tenant, id, at));
-    }
-    if unique && held.is_some_and(|held| held != id) {
-        return Ok(());
-    }
-    if received <= at && (proven || !unique || trusted) && cancelled.is_none_or(|cancelled| received > cancelled) {
-        going.entry((tenant, visitor)).or_insert(by);
-    }
-    Ok(())
 }
 
 /// Marks visitors that withdrew and ends their evidence for ever (invariant 10).

@@ -8,13 +8,13 @@ use causeway_shared::planted::{self, PlantedBug};
 use crate::identity::evidence;
 use crate::identity::link::Linked;
 use crate::identity::link::Touched;
-use crate::pipeline::group::Group;
 use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::signed;
+use crate::store::write_txn::Group;
 
 /// Writes the lookups of ids anew where they are others now, or go by another hash too.
-pub(super) fn recompute(group: &mut Group<'_>, touched: &Touched, linked: &mut Linked) -> Result<(), StoreError> {
+pub(crate) fn recompute(group: &mut Group<'_>, touched: &Touched, linked: &mut Linked) -> Result<(), StoreError> {
     for (tenant, id) in touched.ids.iter().filter(|(_, id)| id.kind != KindCode::PAIR) {
         let (visitors, last) = newest(group, *tenant, *id)?;
         let is_renamed =

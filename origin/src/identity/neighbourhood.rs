@@ -11,12 +11,12 @@ use rusqlite::OptionalExtension as _;
 
 use crate::identity::evidence::{self, Row};
 use crate::identity::link::Touched;
-use crate::pipeline::group::Group;
 use crate::store::PersonNo;
 use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::unsigned;
 use crate::store::visitor_at;
+use crate::store::write_txn::Group;
 
 /// The evidence around a visitor, and what the store says of everybody in it.
 #[derive(Debug, Default)]

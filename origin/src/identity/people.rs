@@ -12,21 +12,21 @@ use causeway_shared::limits;
 use causeway_shared::person::{Evidence, People, Person, Reason, Weight, people};
 use rusqlite::OptionalExtension as _;
 
+use crate::erasures::sweep::PersonChange;
 use crate::identity::evidence;
 use crate::identity::link::Linked;
-use crate::identity::link::PersonChange;
 use crate::identity::link::Touched;
-pub(super) use crate::identity::neighbourhood::Speaker;
+pub(crate) use crate::identity::neighbourhood::Speaker;
 use crate::identity::neighbourhood::{Around, Course, Stored, gather, oldest, stored};
 use crate::identity::planned::{Left, Planned, plan};
 use crate::kv::publish;
-use crate::pipeline::group::Group;
 use crate::store::PersonNo;
 use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::signed;
 use crate::store::unsigned;
 use crate::store::visitor_at;
+use crate::store::write_txn::Group;
 use crate::views::read;
 
 /// A person's row as the store has it.
@@ -222,7 +222,7 @@ fn write_cuts(group: &Group<'_>, person: PersonNo, cuts: &[(VisitorId, Millis)])
     Ok(())
 }
 
-pub(super) fn remove_if_empty(group: &Group<'_>, person: PersonNo) -> Result<(), StoreError> {
+pub(crate) fn remove_if_empty(group: &Group<'_>, person: PersonNo) -> Result<(), StoreError> {
     const REMOVE: &str = "DELETE FROM people WHERE person = ?1
         AND NOT EXISTS (SELECT 1 FROM visitors WHERE person = ?1)";
     if group.tx.prepare_cached(REMOVE)?.execute([person.0])? == 1 {

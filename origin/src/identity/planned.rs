@@ -9,10 +9,10 @@ use causeway_shared::person::{People, Person, Weight};
 use crate::identity::neighbourhood::{Around, newest, oldest, stored};
 use crate::identity::people::Known;
 use crate::identity::people::known;
-use crate::pipeline::group::Group;
 use crate::store::PersonNo;
 use crate::store::StoreError;
 use crate::store::TenantNo;
+use crate::store::write_txn::Group;
 
 /// A person whose visitors are others than the store says.
 #[derive(Debug)]

@@ -1,6 +1,8 @@
 //! Intake: what a sync brings becomes checked facts, and one durable record of the log. Which of them were counted before
 //! is found when they are folded.
 
+use causeway_shared::fact::What;
+use causeway_shared::ids::VisitorId;
 use std::collections::BTreeSet;
 
 use causeway_shared::fact::Fact;
@@ -194,6 +196,12 @@ fn read_batch(incoming: &mut Incoming, batch: u32, bytes: &[u8], tenants: &Tenan
             Err(e) => incoming.rejected.push(refuse(Some(index), e.code(), e.to_string())),
         }
     }
+}
+
+/// Whether a fact is of nobody, and an observation.
+#[must_use]
+pub fn is_nobodys(fact: &Fact) -> bool {
+    fact.visitor == VisitorId::NOBODY && matches!(fact.what, What::Action { .. })
 }
 
 #[cfg(test)]

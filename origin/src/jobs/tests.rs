@@ -23,10 +23,10 @@ use crate::audience::Audience;
 use crate::ingest::backlog::Backlog;
 use crate::ingest::intake::{Checked, Record};
 use crate::jobs::tasks::retention;
-use crate::pipeline::group::{self, Given};
-use crate::privacy::erase;
+use crate::pipeline::group;
 use crate::store;
 use crate::store::StoreError;
+use crate::store::write_txn::Given;
 use crate::testing::{self, NOW, Origin, fact, impression, page, purchase, stored, visitor};
 
 mod busy;
@@ -609,7 +609,9 @@ fn of_whom_facts_are_set_aside_nothing_is_forgotten() {
     world.origin.now = NOW + 45 * DAY_MS;
     let run = world.all(Job::Retention, false);
     assert_eq!(run.report["forgotten"], 1);
-    let erased = |world: &World, v| erase::is_erased(&world.origin.conn, facts[0].tenant, visitor(v)).unwrap();
+    let erased = |world: &World, v| {
+        crate::erasures::registry::is_erased(&world.origin.conn, facts[0].tenant, visitor(v)).unwrap()
+    };
     assert_eq!([1, 2].map(|v| erased(&world, v)), [false, true]);
     // Who withdrew is not seen by what comes late.
     world.origin.send("demo", &[crate::testing::withdrawal(visitor(1), world.origin.now)]);

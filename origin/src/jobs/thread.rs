@@ -22,9 +22,9 @@ use crate::base::clock;
 use crate::base::metrics::Metrics;
 use crate::campaigns::train;
 use crate::ingest::backlog::Backlog;
-use crate::pipeline::group::Rules;
 use crate::store;
 use crate::store::StoreError;
+use crate::store::write_txn::Rules;
 
 /// How long it sleeps at most, and after a failure: by then a run that ended with its process is found.
 const LOOK: Duration = Duration::from_secs(30);

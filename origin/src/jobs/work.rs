@@ -27,16 +27,17 @@ use crate::jobs::tasks::scrub;
 use crate::kv::publish;
 use crate::kv::publish::Put;
 use crate::kv::publish::Rank;
-use crate::kv::publish::Subject;
 use crate::kv::verify::{self, Next, Walk};
 use crate::maintenance::forget_names;
 use crate::maintenance::reconcile::{self, Difference, Plan};
 use crate::maintenance::trim::{self, Trimmed, lookups};
-use crate::pipeline::group::{self, Given, Rules};
+use crate::outbox::kv_key::Subject;
 use crate::store;
 use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::tenants::Tenants;
+use crate::store::write_txn::Given;
+use crate::store::write_txn::Rules;
 
 /// No edge said anything for so long: a cron wakes one each minute.
 const SILENT_MS: Millis = 10 * 60_000;
@@ -188,13 +189,13 @@ fn publish(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
         }
         if !run.asked.dry_run {
             let given = (place.given)()?;
-            group::within(place.conn, place.rules, place.metrics, given, |group| {
+            crate::store::write_txn::within(place.conn, place.rules, place.metrics, given, |group| {
                 // Above what is being written now.
                 group.next_version();
                 group.rank = Rank::Bulk;
                 subjects
                     .into_iter()
-                    .try_for_each(|(tenant, subject)| publish::put(group, tenant, subject, group.now))?;
+                    .try_for_each(|(tenant, subject)| crate::outbox::queue::put(group, tenant, subject, group.now))?;
                 runs::keep(group.tx, run.no, cursor, &json!(put))
             })?;
         }
@@ -204,7 +205,7 @@ fn publish(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
     put.of_tenants = if run.asked.dry_run {
         of_tenants(place.conn, &place.rules.tenants)?.len() as u64
     } else {
-        group::within(place.conn, place.rules, place.metrics, (place.given)()?, |group| {
+        crate::store::write_txn::within(place.conn, place.rules, place.metrics, (place.given)()?, |group| {
             group.next_version();
             let all = of_tenants(group.tx, &group.rules.tenants)?;
             for (tenant, subject) in &all {
@@ -212,7 +213,7 @@ fn publish(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
                 if let Subject::Catalogue(version) = subject {
                     catalogue::handed(group, *tenant, *version, None)?;
                 }
-                publish::put(group, *tenant, *subject, group.now)?;
+                crate::outbox::queue::put(group, *tenant, *subject, group.now)?;
             }
             Ok::<_, StoreError>(all.len() as u64)
         })?
@@ -234,14 +235,14 @@ fn of_tenants(conn: &Connection, tenants: &Tenants) -> Result<Vec<(TenantNo, Sub
 /// the outbox, before the pause of each is over.
 fn compact(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
     let mut compacted: Compacted = so_far(run);
-    let all = compacted.people + publish::waiting(place.conn)?;
+    let all = compacted.people + crate::outbox::queue::waiting(place.conn)?;
     if run.asked.dry_run {
         return Ok(json!({"people": all}).into());
     }
     loop {
         let given = (place.given)()?;
-        let fired = group::within(place.conn, place.rules, place.metrics, given, |group| {
-            let (people, snapshots) = publish::fire_timers(group, Millis::MAX, PEOPLE)?;
+        let fired = crate::store::write_txn::within(place.conn, place.rules, place.metrics, given, |group| {
+            let (people, snapshots) = crate::outbox::queue::fire_timers(group, Millis::MAX, PEOPLE)?;
             compacted.people += people;
             compacted.snapshots += snapshots;
             runs::keep(group.tx, run.no, run.cursor, &json!(compacted))?;
@@ -395,7 +396,7 @@ fn old_lookups(place: &mut Place<'_>, run: &Run, cursor: i64, trimmed: &mut Trim
             let is_over = hashes.len() < SOME as usize;
             trimmed.lookups += if is_over && !retired.again { count } else { 0 };
             if !run.asked.dry_run {
-                group::within(place.conn, place.rules, place.metrics, (place.given)()?, |group| {
+                crate::store::write_txn::within(place.conn, place.rules, place.metrics, (place.given)()?, |group| {
                     group.rank = Rank::Bulk;
                     retired.write(group, &hashes)?;
                     if is_over {

@@ -15,8 +15,8 @@ use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use crate::campaigns::catalogue;
-use crate::kv::publish::Subject;
 use crate::kv::value::{self, ValueError};
+use crate::outbox::kv_key::Subject;
 use crate::store::Counters;
 use crate::store::tenants::Known;
 

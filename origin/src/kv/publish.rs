@@ -4,12 +4,22 @@
 //! are handed out, from the newest state ([`value`]). A row is leased to one consumer, and stays until the
 //! write is acknowledged (invariant 5, DESIGN "Publishing").
 
-use crate::kv::sweep;
+use crate::erasures::sweep;
 use crate::kv::value;
 use crate::outbox::fair_queue;
+use crate::outbox::kv_key::Subject;
+use crate::outbox::queue::LATE_MS;
+use crate::outbox::queue::LEASE_MS;
+use crate::outbox::queue::TIMERS;
+use crate::outbox::queue::fire_timers;
+use crate::outbox::queue::forget_settled;
+use crate::outbox::queue::later;
+use crate::outbox::queue::put;
+use crate::outbox::queue::put_leaving;
+use crate::outbox::queue::put_off;
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::ids::{AltHash, KindCode, Millis, VisitorId};
+use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::planted::{self, PlantedBug};
 use causeway_shared::wire::sync::Publish;
@@ -17,122 +27,27 @@ use causeway_shared::wire::sync::Publish;
 use crate::audience::rhythm::Told;
 use crate::base::chain;
 use crate::campaigns::catalogue;
+use crate::erasures::sweep::PersonChange;
+pub(crate) use crate::erasures::sweep::{await_person, await_with, swept};
 use crate::identity::link::Linked;
-use crate::identity::link::PersonChange;
 use crate::identity::link::family;
 use crate::identity::link::of_visitor;
 pub use crate::kv::republish::{Put, of_tenants, some, subjects};
-pub(crate) use crate::kv::sweep::{await_person, await_with, swept};
 use crate::kv::value::{Built, ValueError};
 pub use crate::outbox::clock_rollback::{is_ahead, set_back};
 use crate::outbox::fair_queue::Due;
-pub use crate::outbox::fair_queue::{Rank, depth, pending};
-use crate::pipeline::group::Group;
-use crate::privacy::erase;
+pub use crate::outbox::fair_queue::depth;
+pub use crate::outbox::fair_queue::pending;
 use crate::profiles::fold::Changed;
 use crate::store::PersonNo;
 use crate::store::StoreError;
 use crate::store::TenantNo;
+pub use crate::store::priority::Rank;
 use crate::store::signed;
-use crate::store::unsigned;
-use crate::store::visitor_at;
+use crate::store::write_txn::Group;
 
-/// How long a consumer may take to acknowledge what it was handed, in milliseconds.
-pub const LEASE_MS: Millis = 60_000;
-/// How long after it was handed out a write that nobody acknowledged may still land, in milliseconds: the platform ends
-/// a consumer after 15 minutes.
-pub const LATE_MS: Millis = 15 * 60_000;
-/// Shortest time between two writes of a key, in milliseconds (the platform allows one a second).
-pub const KEY_PAUSE_MS: Millis = 1_000;
-/// A clock that is set back by less is waited for, in milliseconds: it may be right again before what it noted is over.
-pub const STEP_MS: Millis = LATE_MS;
 /// When a value that could not be built is tried again, in milliseconds.
 const RETRY_MS: Millis = 60_000;
-/// People whose siblings are put in the outbox in one call at most.
-const TIMERS: u32 = 64;
-
-/// Column value of `outbox.kind` for a snapshot; lookups have their kind, which is never 0.
-const SNAPSHOT: u16 = 0;
-/// Column value of `outbox.kind` for a page of names: above all kinds of alternate ids.
-const NAMES: u16 = 256;
-/// The same for a version of the catalogue, and for the pointer to the current one.
-pub(crate) const CATALOGUE: u16 = 257;
-const POINTER: u16 = 258;
-/// The same for the newest model.
-const MODEL: u16 = 259;
-/// The same for the steering.
-const STEERING: u16 = 260;
-
-/// The columns of a page of names.
-#[must_use]
-pub fn names_subject(page: u16) -> (u16, [u8; 16]) {
-    (NAMES, u128::from(page).to_be_bytes())
-}
-
-/// A KV key by what it is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Subject {
-    /// A visitor's snapshot or tombstone.
-    Snapshot(VisitorId),
-    /// A lookup, under one of the id's hashes.
-    Lookup(KindCode, AltHash),
-    /// A page of the tenant's names of attributes.
-    Names(u16),
-    /// A version of the tenant's catalogue.
-    Catalogue(u32),
-    /// The pointer to the current one.
-    Pointer,
-    /// The tenant's newest model.
-    Model,
-    /// How its traffic is steered.
-    Steering,
-}
-
-impl Subject {
-    pub(crate) fn columns(&self) -> (u16, [u8; 16]) {
-        match self {
-            Self::Snapshot(visitor) => (SNAPSHOT, *visitor.as_bytes()),
-            Self::Lookup(kind, hash) => (kind.0.into(), hash.0),
-            Self::Names(page) => names_subject(*page),
-            Self::Catalogue(version) => (CATALOGUE, u128::from(*version).to_be_bytes()),
-            Self::Pointer => (POINTER, [0; 16]),
-            Self::Model => (MODEL, [0; 16]),
-            Self::Steering => (STEERING, [0; 16]),
-        }
-    }
-
-    pub(crate) fn of_columns(kind: u16, row: &rusqlite::Row<'_>, subject: usize) -> rusqlite::Result<Self> {
-        match (kind, u8::try_from(kind)) {
-            (SNAPSHOT, _) => visitor_at(row, subject).map(Self::Snapshot),
-            (_, Ok(kind)) => Ok(Self::Lookup(KindCode(kind), AltHash(row.get(subject)?))),
-            (CATALOGUE, _) => {
-                let [.., a, b, c, d]: [u8; 16] = row.get(subject)?;
-                Ok(Self::Catalogue(u32::from_be_bytes([a, b, c, d])))
-            }
-            (POINTER, _) => Ok(Self::Pointer),
-            (MODEL, _) => Ok(Self::Model),
-            (STEERING, _) => Ok(Self::Steering),
-            (_, Err(_)) => {
-                let [.., high, low]: [u8; 16] = row.get(subject)?;
-                Ok(Self::Names(u16::from_be_bytes([high, low])))
-            }
-        }
-    }
-}
-
-impl Subject {
-    /// A key of a tenant as a whole: the number is that of a page of names, or of a catalogue.
-    pub(crate) fn of_tenant(kind: u16, number: u32) -> Option<Self> {
-        match kind {
-            NAMES => u16::try_from(number).ok().map(Self::Names),
-            CATALOGUE => Some(Self::Catalogue(number)),
-            POINTER => Some(Self::Pointer),
-            MODEL => Some(Self::Model),
-            STEERING => Some(Self::Steering),
-            _ => None,
-        }
-    }
-}
 
 /// Puts in the outbox what this group changed: a visitor's own snapshot at once, its siblings' when their
 /// person's time comes, everybody's at once where somebody left.
@@ -178,70 +93,6 @@ pub fn note(group: &mut Group<'_>, changed: &[Changed], linked: &Linked) -> Resu
     Ok(())
 }
 
-/// Has a key written by `due` at the latest, in its turn.
-pub(crate) fn put(group: &Group<'_>, tenant: TenantNo, subject: Subject, due: Millis) -> Result<(), StoreError> {
-    put_as(group, tenant, subject, due, group.rank)
-}
-
-/// The same, at once, of what may name who left: it waits behind no news, but where it is one of very many.
-pub(crate) fn put_leaving(group: &Group<'_>, tenant: TenantNo, subject: Subject) -> Result<(), StoreError> {
-    let rank = if group.rank == Rank::Bulk { Rank::Bulk } else { Rank::Leaving };
-    put_as(group, tenant, subject, group.now, rank)
-}
-
-fn put_as(group: &Group<'_>, tenant: TenantNo, subject: Subject, due: Millis, rank: Rank) -> Result<(), StoreError> {
-    const PUT: &str =
-        "INSERT INTO outbox (tenant, kind, subject, changed, due, lease_change, leased_until, handed, rank)
-        VALUES (?1, ?2, ?3, ?4, ?5, 0, 0, 0, ?6)
-        ON CONFLICT (tenant, kind, subject) DO UPDATE SET changed = excluded.changed,
-            rank = iif(due IS NULL, excluded.rank, min(rank, excluded.rank)),
-            due = min(ifnull(due, excluded.due), excluded.due)";
-    // One that is due and handed to nobody is written as all is by then: nothing is touched.
-    const WAITS: &str = "SELECT 1 FROM outbox
-        WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND due <= ?4 AND rank <= ?5 AND lease IS NULL";
-    // A row that is due already stays where it is: no index is touched.
-    const AGAIN: &str = "UPDATE outbox SET changed = ?4
-        WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND due <= ?5 AND rank <= ?6";
-    let (kind, subject) = subject.columns();
-    let (due, rank) = (signed(due), rank.of(kind) as u8);
-    if group.tx.prepare_cached(WAITS)?.exists((tenant.0, kind, subject, due, rank))? {
-        return Ok(());
-    }
-    let version = signed(group.version().counter);
-    let values = (tenant.0, kind, subject, version, due, rank);
-    if group.tx.prepare_cached(AGAIN)?.execute(values)? == 0 {
-        group.tx.prepare_cached(PUT)?.execute(values)?;
-    }
-    Ok(())
-}
-
-/// Has all snapshots of a tenant that left something out written again, behind news.
-pub(crate) fn put_truncated(group: &Group<'_>, tenant: TenantNo) -> Result<(), StoreError> {
-    const READ: &str = "SELECT visitor FROM visitors INDEXED BY visitors_truncated WHERE tenant = ?1 AND truncated";
-    let mut statement = group.tx.prepare_cached(READ)?;
-    for visitor in statement.query_map([tenant.0], |row| visitor_at(row, 0))? {
-        put_as(group, tenant, Subject::Snapshot(visitor?), group.now, Rank::Bulk)?;
-    }
-    Ok(())
-}
-
-/// Whether a key is to be written, now or later.
-pub(crate) fn waits(group: &Group<'_>, tenant: TenantNo, subject: Subject) -> Result<bool, StoreError> {
-    const READ: &str = "SELECT 1 FROM outbox WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND due IS NOT NULL";
-    let (kind, subject) = subject.columns();
-    Ok(group.tx.prepare_cached(READ)?.exists((tenant.0, kind, subject))?)
-}
-
-/// Has a person's siblings published when the pause is over, unless that is planned already.
-pub(crate) fn later(group: &Group<'_>, person: PersonNo) -> Result<(), StoreError> {
-    const LATER: &str = "UPDATE people SET changed = ?2, siblings_due = ifnull(siblings_due, ?3)
-        WHERE person = ?1 AND devices > 1";
-    let due = group.now.saturating_add(group.rules.sibling_publish_ms);
-    let values = (person.0, signed(group.version().counter), signed(due));
-    group.tx.prepare_cached(LATER)?.execute(values)?;
-    Ok(())
-}
-
 /// Settles the rows whose write the KV acknowledged, unless something changed since they were handed out. Where a consumer
 /// of before may still write an older value, the row comes once more when it cannot any longer. The key's pause begins
 /// again: the write may have come long after its entry was handed out, and the platform counts from the write. What changed
@@ -256,7 +107,7 @@ pub fn acknowledge(group: &Group<'_>, applied: &[u64]) -> Result<u64, StoreError
     const SETTLE_ALL: &str = "UPDATE outbox SET lease = NULL, leased_until = 0, handed = ?2,
             due = iif(late > ?2, late, NULL) WHERE lease = ?1";
     let settle = if planted::is_active(PlantedBug::LoseAcknowledgedOutboxChange) { SETTLE_ALL } else { SETTLE };
-    erase::written(group, applied)?;
+    crate::erasures::registry::written(group, applied)?;
     catalogue::written(group, applied)?;
     let mut settled = 0;
     for entry in applied {
@@ -294,67 +145,6 @@ pub fn hand_out(group: &mut Group<'_>, wanted: u16) -> Result<Vec<Publish>, Stor
     }
     writes.sort_by_key(|(is_lookup, write)| (*is_lookup, write.entry));
     Ok(writes.into_iter().map(|(_, write)| write).collect())
-}
-
-/// Settled rows are kept for the key's pause only.
-fn forget_settled(group: &Group<'_>) -> Result<(), StoreError> {
-    const FORGET: &str = "DELETE FROM outbox WHERE due IS NULL AND handed <= ?1";
-    let pause_over = signed(group.now.saturating_sub(KEY_PAUSE_MS));
-    group.tx.prepare_cached(FORGET)?.execute([pause_over])?;
-    Ok(())
-}
-
-/// Puts in the outbox the siblings of people whose pause is over by a time: of each the visitors last active, where
-/// their snapshot is older than the person's last change. Gives how many people and snapshots these were.
-///
-/// # Errors
-/// [`StoreError`]; then nothing of the group may be kept.
-pub fn fire_timers(group: &Group<'_>, until: Millis, most: u32) -> Result<(u64, u64), StoreError> {
-    const READ: &str = "SELECT person, tenant FROM people WHERE siblings_due <= ?1
-        ORDER BY siblings_due LIMIT ?2";
-    // Bound, the limit has SQLite plan the statement anew each time.
-    let siblings = format!(
-        "SELECT v.visitor FROM
-            (SELECT visitor, published FROM visitors WHERE person = ?1 ORDER BY last_seen DESC LIMIT {}) v
-        WHERE v.published < (SELECT changed FROM people WHERE person = ?1)",
-        limits::SNAPSHOT_VISITORS
-    );
-    const DONE: &str = "UPDATE people SET siblings_due = NULL WHERE person = ?1";
-    let people: Vec<(i64, i64)> = {
-        let mut statement = group.tx.prepare_cached(READ)?;
-        let rows = statement.query_map((signed(until), most), |row| Ok((row.get(0)?, row.get(1)?)))?;
-        rows.collect::<Result<_, _>>()?
-    };
-    let (fired, mut put_now) = (people.len() as u64, 0);
-    for (person, tenant) in people {
-        let mut statement = group.tx.prepare_cached(&siblings)?;
-        let siblings: Vec<VisitorId> =
-            statement.query_map([person], |row| visitor_at(row, 0))?.collect::<Result<_, _>>()?;
-        put_now += siblings.len() as u64;
-        for visitor in siblings {
-            if planted::is_active(PlantedBug::ForgetTheSiblings) {
-                continue;
-            }
-            put(group, TenantNo(tenant), Subject::Snapshot(visitor), group.now)?;
-        }
-        group.tx.prepare_cached(DONE)?.execute([person])?;
-    }
-    Ok((fired, put_now))
-}
-
-/// People whose siblings wait for news of one another.
-///
-/// # Errors
-/// [`StoreError::Sqlite`].
-pub fn waiting(conn: &rusqlite::Connection) -> Result<u64, StoreError> {
-    const COUNT: &str = "SELECT count(*) FROM people WHERE siblings_due IS NOT NULL";
-    Ok(conn.query_row(COUNT, [], |row| row.get(0).map(unsigned))?)
-}
-
-/// Has a row wait until then.
-pub(crate) fn put_off(group: &Group<'_>, due: &Due, until: i64) -> Result<(), StoreError> {
-    group.tx.prepare_cached("UPDATE outbox SET due = ?2 WHERE row = ?1")?.execute((due.row, until))?;
-    Ok(())
 }
 
 /// Builds a row's value and leases the row under the value's version. `None` when there is nothing to write: the value

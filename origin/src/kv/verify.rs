@@ -17,16 +17,17 @@ pub use handed::{answer, hand_out, pending};
 
 use crate::base::metrics::Metrics;
 use crate::kv::publish;
-use crate::kv::publish::Subject;
 use crate::kv::value::{self, ValueError};
-use crate::pipeline::group::{self, Given, Group, Rules};
-use crate::privacy::erase;
+use crate::outbox::kv_key::Subject;
 use crate::store::Counters;
 use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::signed;
 use crate::store::tenants::Known;
 use crate::store::unsigned;
+use crate::store::write_txn::Given;
+use crate::store::write_txn::Group;
+use crate::store::write_txn::Rules;
 
 /// Visitors, or ids, asked for in one transaction.
 const SOME: u32 = 2_000;
@@ -164,7 +165,7 @@ pub fn step(
     };
     let mut next = walk.clone();
     if !looked.is_empty() {
-        group::within(conn, rules, metrics, given, |group| {
+        crate::store::write_txn::within(conn, rules, metrics, given, |group| {
             settle(group, &looked, dry_run, &mut next.verified)?;
             keep(group.tx, &next)
         })?;
@@ -174,7 +175,7 @@ pub fn step(
     let (all, fresh, due): (i64, i64, Option<i64>) =
         conn.prepare_cached(OPEN)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
     if walk.cursor != ALL_ASKED && fresh < AHEAD && all < MOST {
-        group::within(conn, rules, metrics, given, |group| {
+        crate::store::write_txn::within(conn, rules, metrics, given, |group| {
             ask_more(group, &mut next)?;
             keep(group.tx, &next)
         })?;
@@ -250,7 +251,12 @@ fn look(conn: &Connection, rules: &Rules, asked: &Asked, now: Millis) -> Result<
     Ok(Looked::Found(match asked.sha256 {
         _ if gone => Found::NotErased,
         None => Found::Missing,
-        Some(_) if state.is_behind(conn)? && !erase::is_unverified(conn, asked.tenant, asked.subject)? => Found::Older,
+        Some(_)
+            if state.is_behind(conn)?
+                && !crate::erasures::registry::is_unverified(conn, asked.tenant, asked.subject)? =>
+        {
+            Found::Older
+        }
         Some(_) => Found::Differs,
     }))
 }
@@ -337,10 +343,10 @@ fn settle(
         *verified.of(found) += 1;
         match found {
             _ if dry_run => {}
-            Found::Right => erase::verified(group, asked.tenant, asked.subject, asked.asked)?,
+            Found::Right => crate::erasures::registry::verified(group, asked.tenant, asked.subject, asked.asked)?,
             Found::Missing | Found::Differs | Found::NotErased => {
-                publish::put(group, asked.tenant, asked.subject, group.now)?;
-                erase::unwritten(group, asked.tenant, asked.subject)?;
+                crate::outbox::queue::put(group, asked.tenant, asked.subject, group.now)?;
+                crate::erasures::registry::unwritten(group, asked.tenant, asked.subject)?;
                 verified.put += 1;
             }
             Found::Waiting | Found::Older => {}
@@ -407,7 +413,9 @@ fn ask_more(group: &mut Group<'_>, walk: &mut Walk) -> Result<(), StoreError> {
         // Nobody reads or writes a lookup under a key that was retired, but for an erasure.
         let is_used = match subject {
             Subject::Lookup(KindCode::PAIR, _) => false,
-            Subject::Lookup(_, hash) => known.is_readable(hash) || erase::is_unverified(group.tx, tenant, subject)?,
+            Subject::Lookup(_, hash) => {
+                known.is_readable(hash) || crate::erasures::registry::is_unverified(group.tx, tenant, subject)?
+            }
             _ => true,
         };
         if is_used {

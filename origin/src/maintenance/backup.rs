@@ -19,9 +19,9 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 
 use crate::campaigns::catalogue::{self, Numbers};
 use crate::ingest::log;
-use crate::kv::publish::LATE_MS;
 use crate::kv::publish::Rank;
-use crate::kv::publish::names_subject;
+use crate::outbox::kv_key::names_subject;
+use crate::outbox::queue::LATE_MS;
 use crate::privacy::erase;
 use crate::store;
 use crate::store::Counters;

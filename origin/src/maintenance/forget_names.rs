@@ -18,10 +18,9 @@ use crate::base::metrics::Metrics;
 use crate::identity::link::Linked;
 use crate::kv::publish;
 use crate::kv::publish::Rank;
-use crate::kv::publish::Subject;
 use crate::maintenance::name_uses::NameUses;
 use crate::maintenance::retype_attribute::{names_it, page, stored_attributes};
-use crate::pipeline::group::{self, Given, Group, Rules};
+use crate::outbox::kv_key::Subject;
 use crate::privacy::audit;
 use crate::profiles::fold::Changed;
 use crate::store::CheckedBytes;
@@ -32,6 +31,9 @@ use crate::store::names::load;
 use crate::store::names::page_of;
 use crate::store::signed;
 use crate::store::tenants::Known;
+use crate::store::write_txn::Given;
+use crate::store::write_txn::Group;
+use crate::store::write_txn::Rules;
 
 /// What taking names back comes to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -116,7 +118,7 @@ pub fn mark(
     names: &BTreeSet<String>,
     said: &Said,
 ) -> Result<(), ForgetError> {
-    group::within(conn, rules, &Metrics::default(), given, |group| {
+    crate::store::write_txn::within(conn, rules, &Metrics::default(), given, |group| {
         let tokens = unused(group.tx, tenant, names, &load(group.tx, tenant.no)?)?;
         for (name, (token, _)) in &tokens {
             rename(group, tenant.no, *token, ForgottenName::Leaving)?;
@@ -165,7 +167,7 @@ fn uses<'n>(conn: &Connection, tenant: TenantNo, names: &'n BTreeSet<String>) ->
 fn rename(group: &Group<'_>, tenant: TenantNo, token: Token, state: ForgottenName) -> Result<(), StoreError> {
     const RENAME: &str = "UPDATE attribute_names SET name = ?3 WHERE tenant = ?1 AND token = ?2";
     group.tx.prepare_cached(RENAME)?.execute((tenant.0, token.0, state.name(token)))?;
-    publish::put(group, tenant, Subject::Names(page_of(token)), group.now)
+    crate::outbox::queue::put(group, tenant, Subject::Names(page_of(token)), group.now)
 }
 
 /// The tokens whose name was taken back, with the state of each.
@@ -211,7 +213,9 @@ pub fn sweep(
                 }
             }
             if !holders.is_empty() {
-                group::within(conn, rules, metrics, given()?, |group| remove(group, tenant, &leaving, &holders))?;
+                crate::store::write_txn::within(conn, rules, metrics, given()?, |group| {
+                    remove(group, tenant, &leaving, &holders)
+                })?;
             }
             step()?;
         }
@@ -219,7 +223,7 @@ pub fn sweep(
             tracing::error!(tenant = tenant.0, unreadable, "names of attributes stay in use: visitors cannot be read");
         } else if !leaving.is_empty() {
             rest += leaving.len() as u64;
-            group::within(conn, rules, metrics, given()?, |group| {
+            crate::store::write_txn::within(conn, rules, metrics, given()?, |group| {
                 let state = ForgottenName::Resting(group.now);
                 leaving.iter().try_for_each(|token| rename(group, tenant, *token, state))
             })?;
@@ -279,7 +283,7 @@ pub fn release(conn: &mut Connection, rules: &Rules, metrics: &Metrics, given: G
     if !all.values().flatten().any(|(_, state)| rested(*state).is_some()) {
         return Ok(0);
     }
-    group::within(conn, rules, metrics, given, |group| {
+    crate::store::write_txn::within(conn, rules, metrics, given, |group| {
         let mut freed = 0;
         for (tenant, tokens) in all {
             for (token, since) in tokens.into_iter().filter_map(|(token, state)| Some((token, rested(state)?))) {

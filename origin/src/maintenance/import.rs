@@ -24,11 +24,12 @@ use crate::base::clock;
 use crate::base::metrics::Metrics;
 use crate::identity::connections;
 use crate::ingest::intake::{Checked, Record};
-use crate::pipeline::group::{self, Rules};
+use crate::pipeline::group;
 use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::signed;
 use crate::store::unsigned;
+use crate::store::write_txn::Rules;
 use file::{Chunk, File, FileError};
 use rows::{BadLine, Columns, Placed};
 

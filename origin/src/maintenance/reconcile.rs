@@ -17,13 +17,14 @@ use causeway_shared::person::decide;
 use rusqlite::Connection;
 
 use crate::base::metrics::Metrics;
-use crate::identity::link;
 use crate::identity::link::Wrong;
-use crate::pipeline::group::{self, Given, Rules};
+use crate::pipeline::mend;
 use crate::store::PersonNo;
 use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::tenants::Tenants;
+use crate::store::write_txn::Given;
+use crate::store::write_txn::Rules;
 
 /// Visitors of people that are mended in one transaction, but for a single larger person or row.
 const AT_ONCE: u64 = 1_000;
@@ -179,7 +180,7 @@ pub fn mend(
         wrong.visitors.extend(of_people.map(|difference| (difference.tenant, difference.start)));
         // Of all: who is looked at may be in a row with visitors of another.
         wrong.speakers.extend(speakers.values().map(|one| (one.tenant, one.visitor, one.keeps_row)));
-        changed += group::within(conn, rules, metrics, given()?, |group| link::mend(group, &wrong))?;
+        changed += crate::store::write_txn::within(conn, rules, metrics, given()?, |group| mend::mend(group, &wrong))?;
         // From now on its row is the right one.
         for difference in now {
             let speaking = speakers.get_mut(&(difference.tenant, difference.master));

@@ -14,9 +14,8 @@ use serde_json::{Value as Json, json};
 use crate::base::metrics::Metrics;
 use crate::campaigns::catalogue::{self, ApplyError};
 use crate::ingest::intake::{Checked, Record};
-use crate::kv::publish;
-use crate::kv::publish::Subject;
-use crate::pipeline::group::{self, Given, Group, Rules};
+use crate::outbox::kv_key::Subject;
+use crate::pipeline::group;
 use crate::store::CheckedBytes;
 use crate::store::StoreError;
 use crate::store::TenantNo;
@@ -25,6 +24,9 @@ use crate::store::names::page_of;
 use crate::store::names::put;
 use crate::store::tenants::Known;
 use crate::store::visitor_at;
+use crate::store::write_txn::Given;
+use crate::store::write_txn::Group;
+use crate::store::write_txn::Rules;
 
 /// Rows of visitors read and written in one transaction.
 const BATCH: usize = if cfg!(test) { 2 } else { 2_000 };
@@ -120,7 +122,9 @@ pub fn apply(
     name: &str,
     to: Kind,
 ) -> Result<(), RetypeError> {
-    group::within(conn, rules, &Metrics::default(), given()?, |group| change(group, tenant, name, to))?;
+    crate::store::write_txn::within(conn, rules, &Metrics::default(), given()?, |group| {
+        change(group, tenant, name, to)
+    })?;
     let retired = retired(&load(conn, tenant.no)?, name);
     let mut after = 0;
     while let Some((last, rows)) = page(conn, tenant.no, after)? {
@@ -146,7 +150,7 @@ pub fn apply(
 fn change(group: &mut Group<'_>, tenant: &Known, name: &str, to: Kind) -> Result<(), RetypeError> {
     let tokens = rename(group.tx, tenant.no, name, to)?;
     for token in &tokens {
-        publish::put(group, tenant.no, Subject::Names(page_of(*token)), group.now)?;
+        crate::outbox::queue::put(group, tenant.no, Subject::Names(page_of(*token)), group.now)?;
     }
     let current = catalogue::kept(group.tx, tenant.no, None)?;
     let current = current.filter(|current| !tokens.is_empty() && names_it(&current.document, name));

@@ -4,11 +4,11 @@ use causeway_shared::ids::Millis;
 use causeway_shared::limits;
 use rusqlite::Connection;
 
-use crate::kv::publish::CATALOGUE;
-use crate::kv::publish::LATE_MS;
-use crate::kv::publish::LEASE_MS;
-use crate::kv::publish::STEP_MS;
 use crate::outbox::fair_queue;
+use crate::outbox::kv_key::CATALOGUE;
+use crate::outbox::queue::LATE_MS;
+use crate::outbox::queue::LEASE_MS;
+use crate::outbox::queue::STEP_MS;
 use crate::outbox::unconfigured_tenants;
 use crate::store::StoreError;
 use crate::store::signed;

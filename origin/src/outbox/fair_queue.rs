@@ -1,55 +1,27 @@
 //! Whose turn it is: rank by rank, and within each its tenants in turn, so that nobody waits behind what is new of another.
 
+use crate::store::priority::Rank;
 use std::collections::VecDeque;
 
 use causeway_shared::ids::Millis;
 use causeway_shared::planted::{self, PlantedBug};
 use rusqlite::{Connection, OptionalExtension as _};
 
-use crate::kv::publish::CATALOGUE;
-use crate::kv::publish::KEY_PAUSE_MS;
-use crate::kv::publish::Subject;
-use crate::kv::publish::put_off;
+use crate::outbox::kv_key::CATALOGUE;
+use crate::outbox::kv_key::Subject;
+use crate::outbox::queue::KEY_PAUSE_MS;
+use crate::outbox::queue::put_off;
 use crate::outbox::unconfigured_tenants;
-use crate::pipeline::group::Group;
 use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::signed;
 use crate::store::unsigned;
+use crate::store::write_txn::Group;
 
 /// Waiting keys are counted up to here.
 const COUNTED: u64 = 10_000;
 /// One in so many keys of a hand-out is of a lower rank, however much is due of those above.
 const LOWER_PART: usize = 10;
-
-/// How urgent a row of the outbox is, as its column has it: the most urgent first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-#[repr(u8)]
-pub enum Rank {
-    /// What every request of a tenant goes by, as catalogues and steering.
-    OfTenant = 0,
-    /// What may name who left, or is erased.
-    Leaving = 1,
-    /// What was seen, and who logged in.
-    #[default]
-    News = 2,
-    /// What jobs, imports and restores have written anew.
-    Bulk = 3,
-}
-
-impl Rank {
-    const ALL: [Self; 4] = [Self::OfTenant, Self::Leaving, Self::News, Self::Bulk];
-
-    /// As its column says.
-    pub(crate) fn of_column(rank: u8) -> Self {
-        Self::ALL.get(usize::from(rank)).copied().unwrap_or_default()
-    }
-
-    /// That of a row of such a kind, put in with this one.
-    pub(crate) fn of(self, kind: u16) -> Self {
-        if kind > u8::MAX.into() { Self::OfTenant } else { self }
-    }
-}
 
 /// A row that is due.
 pub(crate) struct Due {
@@ -214,7 +186,7 @@ mod tests {
     use causeway_shared::fact::Scope;
     use causeway_shared::ids::KindCode;
 
-    use crate::kv::publish::KEY_PAUSE_MS;
+    use crate::outbox::queue::KEY_PAUSE_MS;
     use crate::privacy::erase::Whom;
     use crate::testing::{NOW, Origin, page, visitor, withdrawal};
 

@@ -4,7 +4,7 @@
 use causeway_shared::ids::Millis;
 use rusqlite::Connection;
 
-use crate::kv::publish::CATALOGUE;
+use crate::outbox::kv_key::CATALOGUE;
 use crate::store::StoreError;
 use crate::store::signed;
 use crate::store::tenants::Tenants;

@@ -1,20 +1,24 @@
 //! One transaction of the store, over records of the log and calls of the outbox: fold → link → publish.
 
-use std::collections::{BTreeMap, BTreeSet};
+use crate::campaigns::rules::CampaignRules;
+use crate::identity::lookups;
+use crate::pipeline::campaign_step::CampaignChanges;
+use crate::pipeline::campaign_step::record_campaigns;
+use crate::pipeline::group::link::Linked;
+use crate::pipeline::group::link::Touched;
+use crate::privacy::erasure;
+use crate::profiles::fold::Folded;
+use crate::store::write_txn::Given;
+use crate::store::write_txn::Group;
+use crate::store::write_txn::Rules;
 
-use causeway_shared::ids::{Epoch, Millis, Version};
 use causeway_shared::planted::{self, PlantedBug};
-use causeway_shared::random::Random;
-use causeway_shared::segments::SegmentId;
 use causeway_shared::wire::sync::{Publish, Verify};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use crate::audience;
-use crate::audience::materialized;
-use crate::base::config::Config;
-use crate::base::metrics::{Counter, Metrics};
+use crate::base::metrics::Metrics;
 use crate::campaigns::catalogue;
-use crate::campaigns::catalogue::{Budgets, Counted, Experiments};
 use crate::campaigns::experiment;
 use crate::campaigns::steering;
 use crate::identity::link;
@@ -26,145 +30,7 @@ use crate::kv::verify;
 use crate::privacy::audit;
 use crate::profiles::fold;
 use crate::profiles::quarantine;
-use crate::store::Counters;
 use crate::store::StoreError;
-use crate::store::TenantNo;
-use crate::store::journal::Journal;
-use crate::store::names::Names;
-use crate::store::names::events::EventNames;
-use crate::store::tenants::Tenants;
-
-/// What all groups of one process have in common.
-#[derive(Debug)]
-pub struct Rules {
-    /// The tenants served.
-    pub tenants: Tenants,
-    /// How long a person's siblings wait for news of one another.
-    pub sibling_publish_ms: Millis,
-    /// Until every location of the edge shows what the KV took, in milliseconds.
-    pub kv_settled_ms: Millis,
-    /// What was erased, outside the store.
-    pub journal: Journal,
-}
-
-impl Rules {
-    /// As a configuration says.
-    #[must_use]
-    pub fn of(config: &Config, tenants: Tenants, journal: Journal) -> Self {
-        let Config { sibling_publish_ms, kv_settled_ms, .. } = *config;
-        Self { tenants, sibling_publish_ms, kv_settled_ms, journal }
-    }
-}
-
-/// What a transaction does not find by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Given {
-    /// The time of all that it does.
-    pub now: Millis,
-    /// The seed of its random bits, never given to another.
-    pub random: [u8; 32],
-}
-
-/// The transaction under way, and what its steps need.
-#[derive(Debug)]
-pub struct Group<'a> {
-    /// The transaction.
-    pub tx: &'a Transaction<'a>,
-    /// What all groups have in common.
-    pub rules: &'a Rules,
-    /// What is counted. Only things that stay true should the transaction fail are counted within it.
-    pub metrics: &'a Metrics,
-    /// The time of the whole group.
-    pub now: Millis,
-    /// Its random bits.
-    pub random: Random,
-    /// Names of attributes that its facts use.
-    pub names: Names,
-    /// Names of events that its facts use.
-    pub event_names: EventNames,
-    /// What is tested, by the current catalogues.
-    pub experiments: Experiments,
-    /// What counts as conversions.
-    pub counted: Counted,
-    /// What campaigns may spend, by the current catalogues.
-    pub budgets: Budgets,
-    /// Tenants of whose current catalogue a stored part cannot be read: their facts are set aside until it can.
-    pub held: BTreeSet<TenantNo>,
-    /// Segments that audiences fill, by tenant: pages cannot write them.
-    materialised: BTreeMap<TenantNo, BTreeSet<SegmentId>>,
-    /// How urgent the keys are that it puts in the outbox.
-    pub rank: Rank,
-    /// Ids that were one too many for their visitor; as below for the metrics, once the transaction is durable.
-    pub ids_over: Counter,
-    /// People that are too large to be linked at once.
-    pub people_too_large: Counter,
-    counters: Counters,
-}
-
-impl<'a> Group<'a> {
-    fn new(tx: &'a Transaction<'a>, rules: &'a Rules, metrics: &'a Metrics, given: Given) -> Result<Self, StoreError> {
-        let Given { now, random } = given;
-        let (experiments, budgets) = (catalogue::experiments(tx)?, catalogue::budgets(tx)?);
-        let counted = catalogue::counted(tx, &experiments, now)?;
-        let held: BTreeSet<_> = experiments.unreadable().union(budgets.unreadable()).copied().collect();
-        report_held(metrics, rules, &held);
-        let (random, names, counters) = (Random::new(random), Names::default(), Counters::load(tx)?);
-        let (ids_over, people_too_large, rank) = Default::default();
-        Ok(Self {
-            tx,
-            rules,
-            metrics,
-            now,
-            random,
-            names,
-            event_names: EventNames::default(),
-            experiments,
-            counted,
-            budgets,
-            held,
-            materialised: materialized::segments(tx)?,
-            rank,
-            ids_over,
-            people_too_large,
-            counters,
-        })
-    }
-
-    /// The segments of a tenant that audiences fill.
-    #[must_use]
-    pub fn materialised_of(&self, tenant: TenantNo) -> &BTreeSet<SegmentId> {
-        static NONE: BTreeSet<SegmentId> = BTreeSet::new();
-        self.materialised.get(&tenant).unwrap_or(&NONE)
-    }
-
-    /// A version that was never issued.
-    pub fn next_version(&mut self) -> Version {
-        self.counters.next_version()
-    }
-
-    /// The version issued last.
-    #[must_use]
-    pub fn version(&self) -> Version {
-        self.counters.version()
-    }
-
-    /// An epoch that was never issued.
-    pub fn next_epoch(&mut self) -> Epoch {
-        self.counters.next_epoch()
-    }
-}
-
-/// Says which tenants are held up, once for each change of their number.
-fn report_held(metrics: &Metrics, rules: &Rules, held: &BTreeSet<TenantNo>) {
-    let number = held.len() as u64;
-    if metrics.held_tenants.get() != number {
-        metrics.held_tenants.set(number);
-        for known in rules.tenants.iter().filter(|known| held.contains(&known.no)) {
-            let tenant = &known.config.name;
-            tracing::error!(tenant, "the stored catalogue of a tenant cannot be read: its facts are set aside");
-        }
-    }
-}
 
 /// What a call of the outbox is handed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -243,16 +109,18 @@ fn committed(
     if records.iter().any(|record| record.as_ref().bulk) {
         group.rank = Rank::Bulk;
     }
-    let mut folded = fold::fold(&mut group, records)?;
-    folded.bills.before_linking(&group)?;
-    let linked = link::link(&mut group, &folded.linking, &folded.erasing)?;
+    let campaigns = CampaignRules::load(&group)?;
+    let mut folded = fold::fold(&mut group, records, &campaigns.held)?;
+    let CampaignChanges { mut bills, tested } = record_campaigns(&group, &campaigns, &mut folded)?;
+    bills.before_linking(&group)?;
+    let linked = link_facts(&mut group, &folded)?;
     let asked = audit::keep(&group, records, &folded.new, &linked)?;
-    std::mem::take(&mut folded.bills).keep(&group, &linked)?;
-    experiment::people::refresh(&group, &folded.tested, &linked)?;
+    bills.keep(&group, &campaigns.budgets, &linked)?;
+    experiment::people::refresh(&group, &campaigns.counted, &tested, &linked)?;
     publish::note(&mut group, &folded.changed, &linked)?;
     audience::note(&group, &folded.changed, &linked)?;
     if calls.iter().any(|call| call.drain > 0) {
-        steering::refresh(&mut group)?;
+        steering::refresh(&mut group, &campaigns)?;
     }
     let refused = std::mem::take(&mut group.names.refused);
     let (new, erased, set_aside) = (folded.new, folded.erased, folded.set_aside);
@@ -295,23 +163,13 @@ fn committed(
     Ok(done)
 }
 
-/// One transaction of something else than facts and the outbox, with all that a group's steps need.
-///
-/// # Errors
-/// What `run` gives, and [`StoreError`]; then nothing at all was kept.
-pub fn within<T, E: From<StoreError>>(
-    conn: &mut Connection,
-    rules: &Rules,
-    metrics: &Metrics,
-    given: Given,
-    run: impl FnOnce(&mut Group<'_>) -> Result<T, E>,
-) -> Result<T, E> {
-    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(StoreError::from)?;
-    let mut group = Group::new(&tx, rules, metrics, given)?;
-    let done = run(&mut group)?;
-    group.counters.save(&tx)?;
-    tx.commit().map_err(StoreError::from)?;
-    Ok(done)
+/// Links what was folded, takes out who is erased, and writes the lookups that follow.
+fn link_facts(group: &mut Group<'_>, folded: &Folded<'_>) -> Result<Linked, StoreError> {
+    let (mut linked, mut touched) = (Linked::default(), Touched::default());
+    let sightings = link::link(group, &folded.linking, &mut linked, &mut touched)?;
+    erasure::apply(group, &folded.erasing, sightings, &mut linked, &mut touched)?;
+    lookups::recompute(group, &touched, &mut linked)?;
+    Ok(linked)
 }
 
 #[cfg(test)]

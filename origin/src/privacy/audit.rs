@@ -11,14 +11,11 @@ use std::collections::BTreeMap;
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{AlternateId, FactId, KindCode, Millis, VisitorId};
 use rusqlite::{Connection, Row, named_params};
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::identity::link::Linked;
 use crate::ingest::intake::{Checked, Record};
 use crate::jobs::runs;
-use crate::pipeline::group::Group;
-use crate::privacy::erase;
 use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::hash_at;
@@ -26,6 +23,7 @@ use crate::store::signed;
 use crate::store::tenants::Known;
 use crate::store::unsigned;
 use crate::store::visitor_at;
+use crate::store::write_txn::Group;
 use crate::views::describe;
 
 /// A change that is to get its row.
@@ -119,14 +117,14 @@ fn without_erased(conn: &Connection, tenant: TenantNo, change: Change) -> Result
     let named = [change.visitor, change.other];
     let mut left = change;
     for erased in named.into_iter().flatten() {
-        if erase::is_erased(conn, tenant, erased)? {
+        if crate::erasures::registry::is_erased(conn, tenant, erased)? {
             left.visitor = left.visitor.filter(|visitor| *visitor != erased);
             left.other = left.other.filter(|other| *other != erased);
             left.alternate = None;
         }
     }
     if let Some(id) = left.alternate {
-        let until = erase::id_erased(conn, tenant, id.kind, [id.hash])?;
+        let until = crate::erasures::registry::id_erased(conn, tenant, id.kind, [id.hash])?;
         left.alternate = Some(id).filter(|_| until.is_none_or(|(until, _)| until < left.at));
     }
     Ok(left)

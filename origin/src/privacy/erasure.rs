@@ -1,6 +1,9 @@
 //! Erasure (invariant 12): who goes, and everything of them out of the store. What was linked is computed anew as when
 //! somebody withdraws, so that every sibling's membership cuts them; then their rows are emptied.
 
+use crate::identity::link::Sighting;
+use crate::identity::link::canonical;
+use causeway_shared::config::ProofPolicy;
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::fact::{Fact, Scope, What};
@@ -14,17 +17,16 @@ use crate::audience::materialized;
 use crate::audience::send;
 use crate::campaigns::experiment;
 use crate::campaigns::offers;
+use crate::erasures::sweep::PersonChange;
 use crate::identity::alternates;
 use crate::identity::evidence::{self, Row, of_visitor};
 use crate::identity::link::Linked;
-use crate::identity::link::PersonChange;
 use crate::identity::link::Touched;
 use crate::identity::link::family;
 use crate::identity::link::held_unique;
 use crate::identity::people;
 use crate::kv::publish;
-use crate::kv::publish::Subject;
-use crate::pipeline::group::Group;
+use crate::outbox::kv_key::Subject;
 use crate::privacy::erase;
 use crate::profiles::fold;
 use crate::profiles::fold::Erasing;
@@ -36,6 +38,7 @@ use crate::store::journal;
 use crate::store::names;
 use crate::store::signed;
 use crate::store::tenants::Known;
+use crate::store::write_txn::Group;
 
 /// By which erasure a visitor goes.
 #[derive(Debug, Clone, Copy)]
@@ -51,22 +54,46 @@ pub(crate) type Going = BTreeMap<(TenantNo, VisitorId), By>;
 pub(crate) fn apply(
     group: &mut Group<'_>,
     asked: &[Erasing<'_>],
+    sightings: Vec<Sighting>,
+    linked: &mut Linked,
+    touched: &mut Touched,
+) -> Result<(), StoreError> {
+    // Whose browser each is, is known now: of two members on one it may be another's than before.
+    let mut going = BTreeMap::new();
+    for sighting in sightings {
+        find_erased_before(group, &sighting, &mut going, linked)?;
+    }
+    if asked.is_empty() && going.is_empty() && linked.ended.is_empty() {
+        return Ok(());
+    }
+    let mut erased = Touched::default();
+    carry_out(group, asked, going, linked, &mut erased)?;
+    touched.ids.extend(erased.ids);
+    touched.renamed.extend(erased.renamed);
+    Ok(())
+}
+
+/// Carries out the erasures that were asked for, and those of visitors that earlier ones take along.
+fn carry_out(
+    group: &mut Group<'_>,
+    asked: &[Erasing<'_>],
     mut going: Going,
     linked: &mut Linked,
-) -> Result<Touched, StoreError> {
-    let (mut touched, mut fresh) = (Touched::default(), BTreeSet::new());
+    touched: &mut Touched,
+) -> Result<(), StoreError> {
+    let mut fresh = BTreeSet::new();
     for Erasing { tenant, fact, log_seq, replayed } in asked {
         let by = By { at: fact.received, receipt: fact.id };
         if note(group, *tenant, by, *log_seq)? {
             fresh.insert((*tenant, by.receipt));
         }
-        let mut reached = reached(group, *tenant, fact, linked, &mut touched)?;
+        let mut reached = reached(group, *tenant, fact, linked, touched)?;
         if *replayed && journal::is_end(fact) {
             // A store that came back may lack why the erasure left some of them alone.
             reached.clear();
         }
         for visitor in reached {
-            let earlier = match erase::erased_by(group.tx, *tenant, visitor)? {
+            let earlier = match crate::erasures::registry::erased_by(group.tx, *tenant, visitor)? {
                 Some(earlier) => earlier,
                 None => going.entry((*tenant, visitor)).or_insert(by).receipt,
             };
@@ -77,15 +104,15 @@ pub(crate) fn apply(
     let mut keys: BTreeMap<(TenantNo, FactId), BTreeSet<Subject>> = BTreeMap::new();
     for ((tenant, visitor), by) in &going {
         let keys = keys.entry((*tenant, by.receipt)).or_default();
-        leave(group, *tenant, *visitor, *by, linked, &mut touched, keys)?;
+        leave(group, *tenant, *visitor, *by, linked, touched, keys)?;
     }
     // Whoever was tied to an id by less than a login stays, without what tied it: who comes back with the id is somebody new.
     for (tenant, id, until) in std::mem::take(&mut linked.ended) {
         // It may be one with another by now.
         let id = alternates::canonical(group.tx, tenant, id)?.unwrap_or(id);
-        evidence::end_until(group, tenant, id, until, &mut touched)?;
+        evidence::end_until(group, tenant, id, until, touched)?;
     }
-    people::recompute(group, &mut touched, linked)?;
+    people::recompute(group, touched, linked)?;
     for ((tenant, visitor), by) in &going {
         empty(group, *tenant, *visitor, *by)?;
         let name = group.rules.tenants.by_no(*tenant)?.id.to_string();
@@ -101,9 +128,52 @@ pub(crate) fn apply(
     // In the order that they were found in: what one waits for comes to the next with it. One that is done stays so.
     let behind = std::mem::take(&mut linked.behind).into_iter();
     for (tenant, receipt, earlier) in behind.filter(|(tenant, receipt, _)| fresh.contains(&(*tenant, *receipt))) {
-        erase::wait_for(group, tenant, receipt, earlier)?;
+        crate::erasures::registry::wait_for(group, tenant, receipt, earlier)?;
     }
-    Ok(touched)
+    Ok(())
+}
+
+/// Whom an earlier erasure of the id takes along, now that a visitor was seen with it at `received`: that visitor, if the
+/// sighting is of before and came late; and who was seen with a hash that is only now known to be the same id's.
+fn find_erased_before(
+    group: &Group<'_>,
+    Sighting { seen, hashes: also, received }: &Sighting,
+    going: &mut Going,
+    linked: &mut Linked,
+) -> Result<(), StoreError> {
+    let received = *received;
+    let evidence::Seen { tenant, visitor, id, by } = *seen;
+    let proven = by == evidence::By::Page { proven: true };
+    let hashes = || also.iter().copied().chain([id.hash]);
+    let Some((at, receipt)) = crate::erasures::registry::id_erased(group.tx, tenant, id.kind, hashes())? else {
+        return Ok(());
+    };
+    let by = By { at, receipt };
+    let id = canonical(group.tx, tenant, id)?.unwrap_or(id);
+    for hash in hashes() {
+        if crate::erasures::registry::id_erased(group.tx, tenant, id.kind, [hash])? != Some((at, receipt)) {
+            for holder in end_id(group, tenant, id, hashes(), by, linked)? {
+                going.entry((tenant, holder)).or_insert(by);
+            }
+            break;
+        }
+    }
+    let unique = group.rules.tenants.by_no(tenant)?.config.is_unique(id.kind);
+    let cancelled = evidence::cancelled(group.tx, tenant, visitor, id)?;
+    // A browser that is another member's by now only saw the proof.
+    let config = &group.rules.tenants.by_no(tenant)?.config;
+    let trusted = config.member_proof == ProofPolicy::Trusted;
+    let held = held_unique(group.tx, tenant, visitor, |kind| config.is_unique(kind))?;
+    if received <= at {
+        linked.ended.insert((tenant, id, at));
+    }
+    if unique && held.is_some_and(|held| held != id) {
+        return Ok(());
+    }
+    if received <= at && (proven || !unique || trusted) && cancelled.is_none_or(|cancelled| received > cancelled) {
+        going.entry((tenant, visitor)).or_insert(by);
+    }
+    Ok(())
 }
 
 fn behind(linked: &mut Linked, tenant: TenantNo, receipt: FactId, earlier: FactId) {
@@ -118,7 +188,7 @@ fn note(group: &Group<'_>, tenant: TenantNo, by: By, log_seq: u64) -> Result<boo
     const PUT: &str = "INSERT INTO erasures (tenant, receipt, asked, stored, log_seq, log)
         VALUES (?1, ?2, ?3, ?4, ?5, iif(?5 = 0, ?4, NULL))
         ON CONFLICT DO UPDATE SET log_seq = excluded.log_seq, log = NULL WHERE excluded.log_seq > log_seq";
-    let is_new = !erase::is_known(group.tx, tenant, by.receipt)?;
+    let is_new = !crate::erasures::registry::is_known(group.tx, tenant, by.receipt)?;
     let values = (tenant.0, by.receipt.as_bytes(), signed(by.at), signed(group.now), signed(log_seq));
     group.tx.prepare_cached(PUT)?.execute(values)?;
     Ok(is_new)
@@ -197,7 +267,7 @@ pub(crate) fn end_id(
         ON CONFLICT DO UPDATE SET at = excluded.at, receipt = excluded.receipt WHERE excluded.at > at";
     let known = group.rules.tenants.by_no(tenant)?;
     let all: BTreeSet<AltHash> = family(group.tx, tenant, id)?.into_iter().chain(hashes).collect();
-    let earlier = erase::id_erased(group.tx, tenant, id.kind, all.iter().copied())?;
+    let earlier = crate::erasures::registry::id_erased(group.tx, tenant, id.kind, all.iter().copied())?;
     if let Some((_, earlier)) = earlier {
         behind(linked, tenant, by.receipt, earlier);
     }
@@ -379,8 +449,8 @@ fn write_anew(
     // Above what is being written now.
     group.next_version();
     for key in keys {
-        publish::put_leaving(group, tenant, *key)?;
-        erase::note_key(group, tenant, receipt, *key)?;
+        crate::outbox::queue::put_leaving(group, tenant, *key)?;
+        crate::erasures::registry::note_key(group, tenant, receipt, *key)?;
     }
     Ok(())
 }

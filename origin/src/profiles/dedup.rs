@@ -29,7 +29,7 @@ const EVERY_DAY: u32 = 1 << u16::BITS;
 /// The packed rows of one visitor.
 #[derive(Debug, Default)]
 pub struct Seen {
-    visitor: i64,
+    pub(crate) visitor: i64,
     parts: Vec<Part>,
 }
 

@@ -21,12 +21,7 @@ use causeway_shared::time::{DAY_MS, HOUR_MS, Minute};
 use causeway_shared::wire::profile;
 use rusqlite::OptionalExtension as _;
 
-use crate::campaigns::experiment;
-use crate::campaigns::offers;
-use crate::campaigns::spend::{self, Bills};
 use crate::ingest::intake::{Checked, Record};
-use crate::pipeline::group::Group;
-use crate::privacy::erase;
 use crate::profiles::dedup::Seen;
 pub(crate) use crate::profiles::parts::{write_attributes, write_segments};
 use crate::store::CheckedBytes;
@@ -35,6 +30,7 @@ use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::signed;
 use crate::store::unsigned;
+use crate::store::write_txn::Group;
 
 /// A visitor whose profile changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,14 +69,27 @@ pub struct Folded<'r> {
     pub erasing: Vec<Erasing<'r>>,
     /// New facts of each record.
     pub new: Vec<u64>,
-    /// Rows of visitors that were exposed to an arm, or converted.
-    pub tested: Vec<i64>,
-    /// What campaigns with budgets pay for them.
-    pub bills: Bills,
+    /// The new facts of each visitor that changed, for what campaigns count and pay.
+    pub visitors: Vec<FoldedVisitor<'r>>,
+    /// Facts of visitors that are erased, of which only offer codes stay given out.
+    pub of_erased: Vec<(TenantNo, &'r Fact)>,
+    /// Facts of no visitor, by the record that brought each.
+    pub anonymous: Vec<(usize, TenantNo, &'r Fact)>,
     /// Facts of visitors that are erased: they are not kept.
     pub erased: u64,
     /// Facts of visitors whose rows cannot be read: they are kept, and wait.
     pub set_aside: u64,
+}
+
+/// The new facts of one visitor.
+#[derive(Debug)]
+pub struct FoldedVisitor<'r> {
+    /// Whose identity space the visitor belongs to.
+    pub tenant: TenantNo,
+    /// The visitor's row.
+    pub row: i64,
+    /// Its new facts.
+    pub(crate) facts: Vec<Placed<'r>>,
 }
 
 /// An erasure asked for, and up to where the log may hold what it erases.
@@ -113,13 +122,13 @@ impl Placed<'_> {
     }
 
     /// When it happened, as far as anybody is believed: the admin side, which tells of it later, by its own word.
-    fn happened(&self) -> Millis {
+    pub(crate) fn happened(&self) -> Millis {
         if self.admin { self.fact.at } else { self.fact.received }
     }
 
     /// When it converted: a page is believed where it says that the event was before its receipt. So a purchase of the
     /// day before yesterday is no conversion of what was shown today.
-    fn converted(&self) -> Millis {
+    pub(crate) fn converted(&self) -> Millis {
         if self.admin { self.fact.at } else { self.fact.at.min(self.fact.received) }
     }
 
@@ -130,7 +139,7 @@ impl Placed<'_> {
     }
 
     /// Whether a campaign pays for it: what is imported was paid for where it was placed, and history is no news.
-    fn is_billed(&self) -> bool {
+    pub(crate) fn is_billed(&self) -> bool {
         let Fact { what, at, received, .. } = self.fact;
         !self.admin || !matches!(what, What::Action { .. }) && received.saturating_sub(*at) <= DAY_MS
     }
@@ -147,27 +156,36 @@ struct Stored {
     changed: Changed,
 }
 
-/// Folds the facts that were never counted; visitors seen for the first time become a person of one.
+/// Folds the facts that were never counted; visitors seen for the first time become a person of one. Facts of `held` tenants
+/// are set aside.
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
-pub fn fold<'r>(group: &mut Group<'_>, records: &'r [impl AsRef<Record>]) -> Result<Folded<'r>, StoreError> {
+pub fn fold<'r>(
+    group: &mut Group<'_>,
+    records: &'r [impl AsRef<Record>],
+    held: &BTreeSet<TenantNo>,
+) -> Result<Folded<'r>, StoreError> {
     let mut folded = Folded { new: vec![0; records.len()], ..Folded::default() };
     bring_names(group, records)?;
     find_erasures(group, records, &mut folded)?;
-    bill_nobodys(group, records, &mut folded)?;
+    find_anonymous(group, records, held, &mut folded)?;
     let (unreadable, mut with_erased) = (quarantine::rows(group.tx)?, BTreeSet::new());
     for (tenant, visitor, facts) in by_visitor(records) {
         let stored = load(group, tenant, visitor)?;
         let row = match &stored {
-            None if group.held.contains(&tenant) => Some(insert(group, tenant, visitor, &[])?.0),
+            None if held.contains(&tenant) => Some(insert(group, tenant, visitor, &[])?.0),
             stored => stored.as_ref().map(|stored| stored.row),
         };
         let waits = match &stored {
             Some(stored) if unreadable.contains(&stored.row) => true,
             // What comes for who is erased is dropped, whatever its catalogue says.
-            Some(Stored { changed, .. }) if changed.withdrawn && erase::is_erased(group.tx, tenant, visitor)? => false,
-            _ => group.held.contains(&tenant),
+            Some(Stored { changed, .. })
+                if changed.withdrawn && crate::erasures::registry::is_erased(group.tx, tenant, visitor)? =>
+            {
+                false
+            }
+            _ => held.contains(&tenant),
         };
         if let Some(row) = row.filter(|_| waits) {
             // Who leaves waits for nothing.
@@ -201,11 +219,11 @@ fn fold_visitor<'r>(
     };
     let withdrawn = stored.as_ref().is_some_and(|stored| stored.changed.withdrawn);
     let erased = withdrawn && !planted::is_active(PlantedBug::ErasedComesBack);
-    if erased && erase::is_erased(group.tx, tenant, visitor)? {
+    if erased && crate::erasures::registry::is_erased(group.tx, tenant, visitor)? {
         folded.erased += facts.len() as u64;
         let all = || facts.iter().map(|placed| placed.fact);
         // What it got stays given, as when it was erased later.
-        offers::keep_given(group.tx, tenant, all())?;
+        folded.of_erased.extend(all().map(|fact| (tenant, fact)));
         with_erased.extend(all().filter_map(pair).map(|id| (tenant, id)));
         return Ok(());
     }
@@ -226,25 +244,14 @@ fn fold_visitor<'r>(
     }
     seen.keep(group.tx, row, facts.iter().map(|placed| placed.fact))?;
     folded.changed.push(changed);
-    let facts_of = || facts.iter().map(|placed| placed.fact);
-    let timed = |placed: &Placed<'r>| (placed.happened(), placed.fact);
-    let billed = facts.iter().filter(|placed| placed.is_billed()).map(timed);
-    folded.bills.add(&group.budgets, tenant, row, billed);
-    offers::keep_given(group.tx, tenant, facts_of())?;
-    let config = &group.rules.tenants.by_no(tenant)?.config;
-    let names = &group.counted.of(tenant).names;
-    let dated = facts.iter().map(|placed| (placed.converted(), placed.fact));
-    let converted = experiment::keep_conversions(group.tx, names, &config.vocabulary, row, dated)?;
-    if converted || facts_of().any(|fact| matches!(fact.what, What::Exposure { .. })) {
-        folded.tested.push(row);
-    }
     let links = |fact: &&Fact| {
         matches!(fact.what, What::Alias { .. } | What::Withdrawal | What::Cancellation { .. } | What::Evidence { .. })
     };
-    let facts: Vec<&Fact> = facts.into_iter().map(|placed| placed.fact).filter(links).collect();
-    if !facts.is_empty() {
-        folded.linking.push(Linking { tenant, visitor, facts });
+    let linking: Vec<&Fact> = facts.iter().map(|placed| placed.fact).filter(links).collect();
+    if !linking.is_empty() {
+        folded.linking.push(Linking { tenant, visitor, facts: linking });
     }
+    folded.visitors.push(FoldedVisitor { tenant, row, facts });
     Ok(())
 }
 
@@ -268,7 +275,7 @@ fn find_erasures<'r>(
         let replayed = record.as_ref().said.as_ref().is_some_and(|said| said.by == crate::store::journal::BY);
         for Checked { tenant, fact } in &record.as_ref().facts {
             if matches!(fact.what, What::Erasure { .. }) {
-                let known = erase::progress(group.tx, *tenant, fact.id)?.is_some();
+                let known = crate::erasures::registry::progress(group.tx, *tenant, fact.id)?.is_some();
                 *new += u64::from(!known && seen.insert((*tenant, fact.id)));
                 folded.erasing.push(Erasing { tenant: *tenant, fact, log_seq, replayed });
             }
@@ -277,17 +284,23 @@ fn find_erasures<'r>(
     Ok(())
 }
 
-/// What is of nobody is no part of any profile either.
-fn bill_nobodys(group: &Group<'_>, records: &[impl AsRef<Record>], folded: &mut Folded<'_>) -> Result<(), StoreError> {
+/// Facts of no visitor are no part of any profile either.
+fn find_anonymous<'r>(
+    group: &Group<'_>,
+    records: &'r [impl AsRef<Record>],
+    held: &BTreeSet<TenantNo>,
+    folded: &mut Folded<'r>,
+) -> Result<(), StoreError> {
     for (record, of) in records.iter().enumerate() {
         let Record { facts, admin, .. } = of.as_ref();
-        for Checked { tenant, fact } in facts.iter().filter(|checked| spend::is_nobodys(&checked.fact)) {
-            if group.held.contains(tenant) {
+        for Checked { tenant, fact } in facts.iter().filter(|checked| crate::ingest::intake::is_nobodys(&checked.fact))
+        {
+            if held.contains(tenant) {
                 let placed = vec![Placed { record, fact, admin: *admin }];
                 folded.set_aside +=
                     quarantine::keep(group.tx, quarantine::row_of_nobody(*tenant), placed, records, group.now)?;
-            } else if folded.bills.add_nobodys(group, *tenant, fact)? {
-                folded.new.iter_mut().skip(record).take(1).for_each(|new| *new += 1);
+            } else {
+                folded.anonymous.push((record, *tenant, fact));
             }
         }
     }
@@ -318,7 +331,8 @@ fn by_visitor<'r>(records: &'r [impl AsRef<Record>]) -> Vec<(TenantNo, VisitorId
             ((*tenant, fact.visitor), Placed { record, fact, admin: of.as_ref().admin })
         };
         let facts = of.as_ref().facts.iter();
-        let is_anybodys = |fact: &Fact| !matches!(fact.what, What::Erasure { .. }) && !spend::is_nobodys(fact);
+        let is_anybodys =
+            |fact: &Fact| !matches!(fact.what, What::Erasure { .. }) && !crate::ingest::intake::is_nobodys(fact);
         facts.filter(move |checked| is_anybodys(&checked.fact)).map(placed)
     });
     let mut facts: Vec<_> = facts.collect();
@@ -414,10 +428,10 @@ pub(crate) fn insert(
     buckets::add(group.tx, row, 0, actions)?;
     purchases::add(group.tx, row, facts.iter().map(|placed| placed.fact))?;
     if !exposures.is_empty() {
-        experiment::expose(group.tx, row, exposures)?;
+        crate::profiles::exposures::expose(group.tx, row, exposures)?;
     }
     if !units.is_empty() {
-        offers::keep(group.tx, row, &units)?;
+        crate::profiles::offer_codes::keep(group.tx, row, &units)?;
     }
     Ok((row, Changed { tenant, visitor, person, devices: 1, withdrawn: false }))
 }
@@ -432,10 +446,10 @@ fn keep_parts(group: &Group<'_>, row: i64, had: u32, parts: Parts) -> Result<u32
         write_attributes(group.tx, row, attributes)?;
     }
     if !exposures.is_empty() {
-        experiment::expose(group.tx, row, exposures)?;
+        crate::profiles::exposures::expose(group.tx, row, exposures)?;
     }
     if !units.is_empty() {
-        offers::keep(group.tx, row, &units)?;
+        crate::profiles::offer_codes::keep(group.tx, row, &units)?;
     }
     if actions.is_empty() { Ok(had) } else { buckets::add(group.tx, row, had, actions) }
 }

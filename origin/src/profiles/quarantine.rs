@@ -9,17 +9,14 @@ use causeway_shared::wire::facts;
 use rusqlite::Connection;
 
 use crate::base::attribution::Said;
-use crate::base::metrics::Metrics;
-use crate::campaigns::catalogue;
 use crate::ingest::intake::{Checked, Record};
-use crate::pipeline::group::{self, Given, Rules};
-use crate::profiles::check::check_visitor;
 use crate::profiles::dedup::Seen;
 use crate::profiles::fold::Placed;
 use crate::store::CheckedBytes;
 use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::signed;
+use crate::store::write_txn::Rules;
 
 /// Notes that a visitor's row cannot be read: whoever folds again sets its facts aside.
 ///
@@ -34,7 +31,7 @@ pub fn note(conn: &Connection, row: i64, why: &StoreError, now: Millis) -> Resul
 }
 
 /// The rows that cannot be read.
-pub(super) fn rows(conn: &Connection) -> Result<BTreeSet<i64>, StoreError> {
+pub(crate) fn rows(conn: &Connection) -> Result<BTreeSet<i64>, StoreError> {
     let mut statement = conn.prepare_cached("SELECT row FROM unreadable")?;
     let rows = statement.query_map([], |row| row.get(0))?;
     Ok(rows.collect::<Result<_, _>>()?)
@@ -82,7 +79,7 @@ pub(super) fn keep(
     Ok(new)
 }
 
-fn has_any(conn: &Connection, row: i64) -> Result<bool, StoreError> {
+pub(crate) fn has_any(conn: &Connection, row: i64) -> Result<bool, StoreError> {
     Ok(conn.prepare_cached("SELECT 1 FROM set_aside WHERE row = ?1 LIMIT 1")?.exists([row])?)
 }
 
@@ -102,55 +99,14 @@ pub fn count(conn: &Connection) -> Result<u64, StoreError> {
     Ok(conn.prepare_cached("SELECT count(*) FROM set_aside")?.query_row([], count)?)
 }
 
-/// Folds what was set aside of visitors whose rows can be read by now, each visitor's facts in a transaction of their own.
-///
-/// # Errors
-/// [`StoreError`], but not of a row that still cannot be read.
-pub fn take_up(
-    conn: &mut Connection,
-    rules: &Rules,
-    given: impl Fn() -> Result<Given, StoreError>,
-) -> Result<(), StoreError> {
-    let held: BTreeSet<TenantNo> =
-        catalogue::experiments(conn)?.unreadable().union(catalogue::budgets(conn)?.unreadable()).copied().collect();
-    for row in rows(conn)? {
-        match check_visitor(conn, row) {
-            Err(e) if e.is_of_a_value() => {
-                tracing::error!(row, error = %crate::base::chain(&e), "a visitor's row is damaged: its facts stay set aside");
-                continue;
-            }
-            whole => whole?,
-        }
-        let done = group::commit_with(
-            conn,
-            rules,
-            &Metrics::default(),
-            given()?,
-            |tx| {
-                let records = of(tx, rules, &held, row)?;
-                if !records.is_empty() || !has_any(tx, row)? {
-                    forget(tx, row)?;
-                }
-                Ok(records)
-            },
-            &[],
-            |_| Ok(()),
-        );
-        match done {
-            Ok(done) if done.new.is_empty() => {}
-            Ok(done) => tracing::info!(row, facts = done.new.iter().sum::<u64>(), "what was set aside is folded"),
-            Err(e) if e.is_of_a_value() => {
-                tracing::error!(row, error = %crate::base::chain(&e), "a visitor's row cannot be read: its facts stay set aside");
-            }
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(())
-}
-
 /// A row's facts as they came, in the order they came: the edges' and the admin side's. None where its tenant is not
 /// configured, or its catalogue cannot be read.
-fn of(conn: &Connection, rules: &Rules, held: &BTreeSet<TenantNo>, row: i64) -> Result<Vec<Arc<Record>>, StoreError> {
+pub(crate) fn records_of(
+    conn: &Connection,
+    rules: &Rules,
+    held: &BTreeSet<TenantNo>,
+    row: i64,
+) -> Result<Vec<Arc<Record>>, StoreError> {
     const READ: &str = "SELECT ifnull(v.tenant, -a.row), a.fact, a.admin, a.said
         FROM set_aside a LEFT JOIN visitors v USING (row) WHERE a.row = ?1 ORDER BY a.rowid";
     let mut statement = conn.prepare_cached(READ)?;

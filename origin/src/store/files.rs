@@ -1,7 +1,7 @@
 //! Names of the files of a data directory, and what is wrong with a directory from which one of them is missing, cut or
 //! replaced.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::{FILE as STORE, StoreError};
 

@@ -188,7 +188,7 @@ pub fn resolve(
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
-    use crate::kv::publish::names_subject;
+    use crate::outbox::kv_key::names_subject;
     use crate::testing::{NOW, Origin, fact, visitor};
     use causeway_shared::wire::kv;
     use serde_json::{Value as Json, json};

@@ -21,7 +21,6 @@ use rusqlite::{Connection, OptionalExtension as _, Row};
 use crate::campaigns::experiment;
 use crate::campaigns::offers;
 use crate::ingest::backlog::Reader;
-use crate::privacy::erase;
 use crate::profiles::buckets;
 use crate::profiles::dedup::Seen;
 use crate::profiles::fold;
@@ -67,7 +66,7 @@ impl<'a> View<'a> {
             return Ok(facts);
         }
         // Of who is erased, or is to be, nothing is shown.
-        if erase::is_erased(self.conn, tenant, visitor)? {
+        if crate::erasures::registry::is_erased(self.conn, tenant, visitor)? {
             return Ok(Vec::new());
         }
         if facts.iter().any(|fact| matches!(fact.what, What::Erasure { .. })) {
@@ -276,8 +275,16 @@ pub fn whole(view: &View<'_>, of: &Visitor, since: Day) -> Result<Profile, Store
         actions: stored,
         segments: stored_segments(view, of)?,
         attributes: stored_attributes(view, of)?,
-        exposures: of.row.map(|row| experiment::exposures(view.conn, row)).transpose()?.unwrap_or_default(),
-        units: of.row.map(|row| offers::of_visitor(view.conn, row)).transpose()?.unwrap_or_default(),
+        exposures: of
+            .row
+            .map(|row| crate::profiles::exposures::exposures(view.conn, row))
+            .transpose()?
+            .unwrap_or_default(),
+        units: of
+            .row
+            .map(|row| crate::profiles::offer_codes::of_visitor(view.conn, row))
+            .transpose()?
+            .unwrap_or_default(),
         events: stored_events(view, of)?,
     }))
 }

@@ -8,8 +8,8 @@ use jiff::civil;
 
 use super::*;
 use crate::audience::schedule::{Moment, moments};
-use crate::kv::publish::Subject;
 use crate::kv::value;
+use crate::outbox::kv_key::Subject;
 use crate::testing::{NOW, Origin, fact, page, snapshot, visitor};
 
 const WEEK_MS: Millis = 7 * DAY_MS;

@@ -7,8 +7,8 @@ use causeway_shared::ids::Millis;
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
-use crate::kv::publish::Subject;
 use crate::maintenance::backup::Unread;
+use crate::outbox::kv_key::Subject;
 use crate::store::StoreError;
 use crate::store::signed;
 

@@ -15,13 +15,13 @@ use rusqlite::{Connection, OptionalExtension as _};
 use super::of_person;
 use crate::campaigns::catalogue::Counted;
 use crate::identity::link::Linked;
-use crate::pipeline::group::Group;
 use crate::store::CheckedBytes;
 use crate::store::PersonNo;
 use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::signed;
 use crate::store::unsigned;
+use crate::store::write_txn::Group;
 
 /// In the place of an arm's code: people seen in several arms, who are left out of the results, by the arm that they saw
 /// first. The codes of arms are positive, these negative.
@@ -53,7 +53,7 @@ pub(super) struct Row {
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
-pub fn refresh(group: &Group<'_>, tested: &[i64], linked: &Linked) -> Result<(), StoreError> {
+pub fn refresh(group: &Group<'_>, counted: &Counted, tested: &[i64], linked: &Linked) -> Result<(), StoreError> {
     const OF_ROW: &str = "SELECT person FROM visitors WHERE row = ?1";
     const OF_VISITOR: &str = "SELECT person FROM visitors WHERE tenant = ?1 AND visitor = ?2";
     let merged = planted::is_active(PlantedBug::AMergeKeepsTwoRecipients);
@@ -66,7 +66,7 @@ pub fn refresh(group: &Group<'_>, tested: &[i64], linked: &Linked) -> Result<(),
         changed
             .extend(group.tx.prepare_cached(OF_VISITOR)?.query_row(place, |row| row.get(0).map(PersonNo)).optional()?);
     }
-    changed.into_iter().try_for_each(|person| person_changed(group.tx, &group.counted, person).map(drop))
+    changed.into_iter().try_for_each(|person| person_changed(group.tx, counted, person).map(drop))
 }
 
 /// Whether a person comes to something else now.

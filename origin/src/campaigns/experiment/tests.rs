@@ -1,5 +1,7 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
+use causeway_shared::experiment::Exposure;
+use rusqlite::Row;
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::fact::Scope;

@@ -1,6 +1,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use causeway_shared::actions::ViewType;
+use causeway_shared::ids::VisitorId;
 use causeway_shared::ids::{FactId, InsertionId};
 use causeway_shared::time::DAY_MS;
 use causeway_shared::wire::catalogue::decode_steering;
@@ -91,14 +92,14 @@ fn a_catalogue_part_that_cannot_be_read_holds_up_its_tenant_alone_until_the_file
         let renewed = origin.drain(10).into_iter().any(|write| write.key.ends_with("steering"));
         assert!(!renewed, "nothing of a tenant that waits is renewed");
         let rules = &origin.rules;
-        let given = || Ok(crate::pipeline::group::Given { now: NOW, random: [u8::try_from(n).unwrap(); 32] });
-        quarantine::take_up(&mut origin.conn, rules, given).unwrap();
+        let given = || Ok(crate::store::write_txn::Given { now: NOW, random: [u8::try_from(n).unwrap(); 32] });
+        crate::pipeline::take_up::take_up(&mut origin.conn, rules, given).unwrap();
         assert_eq!((quarantine::count(&origin.conn).unwrap(), origin.metrics.held_tenants.get()), (3, 1));
 
         let again = given().unwrap();
         let read = serde_json::from_str(&document).unwrap();
         catalogue::apply(&mut origin.conn, rules, again, &tenant, read, "tests").unwrap();
-        quarantine::take_up(&mut origin.conn, rules, given).unwrap();
+        crate::pipeline::take_up::take_up(&mut origin.conn, rules, given).unwrap();
         assert_eq!(quarantine::count(&origin.conn).unwrap(), 0);
         assert_eq!(of(&origin, 1, NOW).1, there + 4_000_000, "the visitor's impression and nobody's, each once");
         assert_eq!(origin.profile("demo", visitor(n)).totals().pages, 1);
@@ -326,7 +327,7 @@ fn a_purchase_that_waits_is_paid_for_once_its_person_is_mended() {
     let Origin { conn, rules, metrics, now, .. } = &mut origin;
     let quiet = |_: u64, _: u64| Ok(());
     let plan = reconcile::plan(conn, &rules.tenants, &quiet).unwrap();
-    let given = || Ok(crate::pipeline::group::Given { now: *now, random: [1; 32] });
+    let given = || Ok(crate::store::write_txn::Given { now: *now, random: [1; 32] });
     reconcile::mend(conn, rules, metrics, given, &plan, &quiet).unwrap();
     assert_eq!((of(&origin, 3, NOW).1, unpaid(&origin)), (5_000_000_000, 0));
 }

@@ -140,7 +140,8 @@ fn erased(v: u32) -> Fact {
 }
 
 fn is_done(origin: &Origin, receipt: FactId) -> bool {
-    let progress = crate::privacy::erase::progress(&origin.conn, origin.tenant("demo").no, receipt).unwrap().unwrap();
+    let progress =
+        crate::erasures::registry::progress(&origin.conn, origin.tenant("demo").no, receipt).unwrap().unwrap();
     !progress["done_ms"].is_null()
 }
 
@@ -319,7 +320,7 @@ fn s5_08_a_large_person_is_mended_by_its_few_wrong_visitors() {
         let mut seed = 0;
         let given = || {
             seed += 1;
-            Ok(crate::pipeline::group::Given { now: *now, random: [seed; 32] })
+            Ok(crate::store::write_txn::Given { now: *now, random: [seed; 32] })
         };
         reconcile::mend(conn, rules, metrics, given, &plan, &quiet).unwrap();
         is_right(&origin);

@@ -18,7 +18,7 @@ use crate::base::metrics::Metrics;
 use crate::identity::link;
 use crate::ingest::backlog::Reader;
 use crate::ingest::intake::{Checked, Record};
-use crate::pipeline::group::{self, Given, Rules};
+use crate::pipeline::group;
 use crate::profiles::quarantine;
 use crate::store::Counters;
 use crate::store::StoreError;
@@ -27,6 +27,8 @@ use crate::store::signed;
 use crate::store::tenants::Tenants;
 use crate::store::unsigned;
 use crate::store::visitor_at;
+use crate::store::write_txn::Given;
+use crate::store::write_txn::Rules;
 
 /// Visitors looked at in one read.
 const LOOKED_AT: u64 = 20_000;

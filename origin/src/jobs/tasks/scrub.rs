@@ -9,16 +9,16 @@ use serde_json::json;
 
 use crate::campaigns::catalogue;
 use crate::campaigns::train;
-use crate::identity::link;
 use crate::jobs::runs::{self, Run};
 use crate::jobs::work::{Ended, Place};
-use crate::pipeline::group::{self, Group};
+use crate::pipeline::mend;
 use crate::profiles::check::check_visitor;
 use crate::profiles::quarantine;
 use crate::store::CheckedBytes;
 use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::unsigned;
+use crate::store::write_txn::Group;
 use crate::views::read::lookup;
 
 /// Rows read in one transaction.
@@ -150,7 +150,9 @@ fn scrub_lookups(place: &mut Place<'_>, run: &Run, scrubbed: &mut Scrubbed, all:
         after = Some(last);
         if !run.asked.dry_run && !damaged.is_empty() {
             let given = (place.given)()?;
-            group::within(place.conn, place.rules, place.metrics, given, |group| mend_lookups(group, &damaged))?;
+            crate::store::write_txn::within(place.conn, place.rules, place.metrics, given, |group| {
+                mend_lookups(group, &damaged)
+            })?;
         }
         (place.told)(all, all)?;
         (place.pause)();
@@ -236,7 +238,7 @@ pub fn check_lookups(
 /// [`StoreError`]; then nothing of the group may be kept.
 pub fn mend_lookups(group: &mut Group<'_>, damaged: &[LookupPlace]) -> Result<(), StoreError> {
     let configured = damaged.iter().filter(|(tenant, _)| group.rules.tenants.by_no(*tenant).is_ok()).copied().collect();
-    link::write_lookups(group, configured)
+    mend::write_lookups(group, configured)
 }
 
 /// Reads the rows of experiments after one, `most` at most; gives the last. `None` after the last.

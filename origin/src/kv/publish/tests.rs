@@ -10,7 +10,8 @@ use causeway_shared::time::{HourStamp, Minute};
 use causeway_shared::wire::kv;
 use causeway_shared::wire::sync::Publish;
 
-use super::{KEY_PAUSE_MS, LATE_MS, LEASE_MS, depth};
+use crate::outbox::fair_queue::depth;
+use crate::outbox::queue::{KEY_PAUSE_MS, LATE_MS, LEASE_MS};
 use crate::testing::{NOW, Origin, fact, impression, page, snapshot, visitor, withdrawal};
 
 fn keys(writes: &[Publish]) -> Vec<&str> {

@@ -1,5 +1,6 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use crate::pipeline::group;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,7 +21,7 @@ use crate::ingest::intake::{Outbox, Record};
 use crate::jobs::runner::Runner;
 use crate::jobs::runs::{self, Asked as Run_, Run};
 use crate::jobs::{Job, Outcome, Woken};
-use crate::kv::publish::LEASE_MS;
+use crate::outbox::queue::LEASE_MS;
 use crate::store;
 use crate::testing::{self, NOW, Origin, fact, page, stored, visitor};
 
@@ -138,7 +139,7 @@ impl World {
     }
 
     fn progress(&self, receipt: FactId) -> Value {
-        erase::progress(&self.origin.conn, self.origin.tenant("demo").no, receipt).unwrap().unwrap()
+        crate::erasures::registry::progress(&self.origin.conn, self.origin.tenant("demo").no, receipt).unwrap().unwrap()
     }
 }
 
@@ -277,7 +278,7 @@ fn field_07_what_an_erasure_waits_for_is_not_older_by_design() {
     assert!(world.progress(receipt)["verified_ms"].is_null());
     world.settle();
     // Whoever was handed the write when the run ended may be late with it.
-    world.origin.now += publish::LATE_MS;
+    world.origin.now += crate::outbox::queue::LATE_MS;
     world.settle();
     assert_eq!(world.verify(false), json!({ "keys": 4, "right": 4 }));
     assert!(world.progress(receipt)["verified_ms"].is_number(), "{}", world.progress(receipt));
@@ -368,7 +369,7 @@ fn field_07_a_receipt_is_proven_once_every_key_was_read_back() {
     world.edge = Edge::Well;
     world.settle();
     // Whoever was handed the write before and never said so may be late with it.
-    world.origin.now += publish::LATE_MS;
+    world.origin.now += crate::outbox::queue::LATE_MS;
     world.settle();
     assert_eq!((world.kv[&snapshot(2)] == lost, steps(&world)), (true, (keys(4, 3), true, None)));
     let before = world.origin.now;

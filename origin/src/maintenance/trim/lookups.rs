@@ -5,13 +5,12 @@
 use causeway_shared::ids::{AltHash, KindCode};
 use rusqlite::Connection;
 
-use crate::kv::publish;
-use crate::kv::publish::Subject;
-use crate::pipeline::group::Group;
+use crate::outbox::kv_key::Subject;
 use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::hash_at;
 use crate::store::tenants::Tenants;
+use crate::store::write_txn::Group;
 
 /// Ids of one kind under one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +71,7 @@ impl Retired {
         // Above what is being written now.
         group.next_version();
         let lookup = |hash: &AltHash| Subject::Lookup(self.kind, *hash);
-        hashes.iter().try_for_each(|hash| publish::put(group, self.tenant, lookup(hash), group.now))
+        hashes.iter().try_for_each(|hash| crate::outbox::queue::put(group, self.tenant, lookup(hash), group.now))
     }
 
     /// Notes that all of them are deleted, or that none is as its key is read again.

@@ -12,11 +12,13 @@ use crate::ingest::backlog::Backlog;
 use crate::ingest::intake::{Incoming, Outbox, Record};
 use crate::ingest::log::Log;
 use crate::kv::publish;
-use crate::pipeline::group::{self, Done, Given, Rules};
-use crate::privacy::erase;
+use crate::pipeline::group;
+use crate::pipeline::group::Done;
 use crate::store;
 use crate::store::Counters;
 use crate::store::StoreError;
+use crate::store::write_txn::Given;
+use crate::store::write_txn::Rules;
 
 /// Facts folded in one transaction; the record that goes over it waits for the next. An edge's drain waits for the one under
 /// way and its own: two seconds each, of new visitors on two cores. Few in tests, which wait for several.
@@ -154,7 +156,7 @@ impl Folding {
             return Ok(None);
         }
         let Rules { sibling_publish_ms, kv_settled_ms, .. } = *self.rules;
-        if self.latest > given.now.saturating_add(publish::STEP_MS)
+        if self.latest > given.now.saturating_add(crate::outbox::queue::STEP_MS)
             || publish::is_ahead(&self.conn, given.now, sibling_publish_ms, kv_settled_ms)?
         {
             publish::set_back(&self.conn, given.now, sibling_publish_ms, kv_settled_ms)?;
@@ -186,12 +188,12 @@ impl Folding {
     /// # Errors
     /// [`StoreError`].
     pub fn left_log(&self, upto: u64, now: Millis) -> Result<bool, StoreError> {
-        if !erase::waits_for_log(&self.conn, upto)? {
+        if !crate::erasures::registry::waits_for_log(&self.conn, upto)? {
             return Ok(true);
         }
         let empty = store::empty_wal(&self.conn)?;
         if empty {
-            erase::left_log(&self.conn, upto, now)?;
+            crate::erasures::registry::left_log(&self.conn, upto, now)?;
         }
         Ok(empty)
     }
@@ -201,7 +203,7 @@ impl Folding {
     /// # Errors
     /// [`StoreError`].
     pub fn in_log(&self) -> Result<u64, StoreError> {
-        erase::in_log(&self.conn)
+        crate::erasures::registry::in_log(&self.conn)
     }
 
     /// Writes without changing anything, which shows whether the store is well.
@@ -291,11 +293,11 @@ mod tests {
         assert_eq!(take(&mut folding, &second), (1, 1));
         assert_eq!([take(&mut folding, &third), take(&mut folding, &third)], [(1, 1), (0, 0)], "each once");
         assert_eq!(pages(&folding, 2), 3);
-        quarantine::take_up(&mut folding.conn, &rules, given).unwrap();
+        crate::pipeline::take_up::take_up(&mut folding.conn, &rules, given).unwrap();
         assert_eq!(quarantine::count(&folding.conn).unwrap(), 2, "it still cannot be read");
         profile(&folding, Some(sound));
         assert_eq!(take(&mut folding, &last), (1, 1), "nobody looked at it again");
-        quarantine::take_up(&mut folding.conn, &rules, given).unwrap();
+        crate::pipeline::take_up::take_up(&mut folding.conn, &rules, given).unwrap();
         assert_eq!((quarantine::count(&folding.conn).unwrap(), pages(&folding, 1), pages(&folding, 2)), (0, 4, 4));
         assert_eq!(take(&mut folding, &last), (0, 0));
 

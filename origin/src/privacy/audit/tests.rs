@@ -2,6 +2,7 @@
 
 use crate::base::attribution::BadReason;
 use crate::base::attribution::reason;
+use causeway_shared::limits;
 use std::sync::Arc;
 
 use causeway_shared::fact::Scope;
@@ -14,12 +15,13 @@ use crate::ingest::backlog::Backlog;
 use crate::ingest::intake::{self, Incoming};
 use crate::ingest::log::{self, Log};
 use crate::jobs::tasks::retention;
-use crate::pipeline::group::{self, Given};
+use crate::pipeline::group;
 use crate::pipeline::writer::steps::{Folding, Taking};
 use crate::privacy::erase::Whom;
 use crate::store;
 use crate::store::Counters;
 use crate::store::journal::Journal;
+use crate::store::write_txn::Given;
 use crate::testing::{NOW, Origin, fact, page, visitor};
 
 const GIVEN: Given = Given { now: NOW, random: [3; 32] };

@@ -1,5 +1,9 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use crate::erasures::registry::in_log;
+use crate::erasures::registry::left_log;
+use crate::erasures::registry::progress;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,7 +14,7 @@ use causeway_shared::profile::Totals;
 use causeway_shared::view::Stored;
 
 use super::*;
-use crate::pipeline::group::Given;
+use crate::store::write_txn::Given;
 use crate::testing::{
     NOW, Origin, alias, exposure, fact, impression, page, purchase, snapshot, stored, visitor, withdrawal,
 };
@@ -248,7 +252,7 @@ fn field_20_what_an_erasure_waits_for_is_written_once_its_tenant_is_configured_a
     origin.settle(&mut kv);
     assert_gone(&origin, &kv, 2);
     assert_eq!(written(&origin), 0, "what was handed out before may still be written");
-    origin.now += crate::kv::publish::LATE_MS;
+    origin.now += crate::outbox::queue::LATE_MS;
     origin.settle(&mut kv);
     assert_eq!(written(&origin), 4);
 }

@@ -19,7 +19,6 @@ use serde_json::{Value as Json, json};
 use crate::ingest::backlog::Backlog;
 use crate::ingest::intake::{Checked, Record};
 use crate::pipeline::group;
-use crate::privacy::erase;
 use crate::store::names;
 use crate::testing::{NOW, Origin, fact, page, purchase, tracked, visitor};
 use crate::views::read::{self, View};
@@ -265,7 +264,7 @@ fn what_is_not_folded_yet_counts_and_what_is_erased_does_not() {
     drop(reader);
     let erasure = What::Erasure { scope: causeway_shared::fact::Scope::Visitor, id: None, also: Vec::new() };
     origin.send("demo", &[fact(of, 3, NOW, erasure)]);
-    assert!(erase::is_erased(&origin.conn, tenant, of).unwrap());
+    assert!(crate::erasures::registry::is_erased(&origin.conn, tenant, of).unwrap());
     assert!(origin.profile("demo", of).events().is_empty());
 }
 

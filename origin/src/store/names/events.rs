@@ -18,13 +18,14 @@ use crate::base::attribution::Said;
 use crate::base::metrics::Metrics;
 use crate::campaigns::catalogue;
 use crate::maintenance::name_uses::NameUses;
-use crate::pipeline::group::{self, Given, Rules};
 use crate::privacy::audit;
 use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::signed;
 use crate::store::tenants::Known;
 use crate::store::unsigned;
+use crate::store::write_txn::Given;
+use crate::store::write_txn::Rules;
 
 /// Who brought a name. A greater one takes the place of a lesser one where all places are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -304,7 +305,7 @@ pub fn forget(
     said: &Said,
 ) -> Result<(), EventNameError> {
     const FORGET: &str = "DELETE FROM event_names WHERE tenant = ?1 AND name = ?2";
-    group::within(conn, rules, &Metrics::default(), given, |group| {
+    crate::store::write_txn::within(conn, rules, &Metrics::default(), given, |group| {
         plan_forget(group.tx, tenant, names)?;
         for name in names {
             group.tx.prepare_cached(FORGET)?.execute((tenant.no.0, name))?;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use causeway_edge::Answer;
-use causeway_origin::kv::publish::LEASE_MS;
+use causeway_origin::outbox::queue::LEASE_MS;
 use causeway_shared::ids::{Millis, Version, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::wire::catalogue::{self, Pointer};

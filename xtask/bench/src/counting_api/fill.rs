@@ -9,9 +9,11 @@ use causeway_origin::base::config::Config;
 use causeway_origin::base::key_file;
 use causeway_origin::base::metrics::Metrics;
 use causeway_origin::ingest::intake::{Checked, Record};
-use causeway_origin::pipeline::group::{self, Given, Rules};
+use causeway_origin::pipeline::group;
 use causeway_origin::store;
 use causeway_origin::store::tenants::Tenants;
+use causeway_origin::store::write_txn::Given;
+use causeway_origin::store::write_txn::Rules;
 
 use super::people::People;
 use crate::origin::TENANT;

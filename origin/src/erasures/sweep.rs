@@ -7,23 +7,21 @@ use causeway_shared::ids::{FactId, Millis};
 use causeway_shared::limits;
 use rusqlite::OptionalExtension as _;
 
-use crate::identity::link::PersonChange;
-use crate::kv::publish::Subject;
-use crate::kv::publish::later;
-use crate::kv::publish::put_leaving;
-use crate::pipeline::group::Group;
-use crate::privacy::erase;
+use crate::outbox::kv_key::Subject;
+use crate::outbox::queue::later;
+use crate::outbox::queue::put_leaving;
 use crate::profiles::fold::Changed;
 use crate::store::PersonNo;
 use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::signed;
 use crate::store::visitor_at;
+use crate::store::write_txn::Group;
 
 /// A membership changed: who joined waits as any news of a sibling does; a cut does not wait, and reaches
 /// every visitor of the person, as any snapshot may hold the one that left. Of many the last active are put now, and a sweep
 /// puts the others; one that goes on goes round once more, and needs the room.
-pub(super) fn announce(group: &Group<'_>, change: PersonChange) -> Result<(), StoreError> {
+pub(crate) fn announce(group: &Group<'_>, change: PersonChange) -> Result<(), StoreError> {
     const BEGIN: &str = "INSERT INTO sweeps (person, before, last_seen, visitor, put) VALUES (?1, ?2, ?3, ?4, ?5)
         ON CONFLICT DO UPDATE SET before = excluded.before, again = 1";
     if !change.cut {
@@ -104,7 +102,7 @@ fn end_round(group: &Group<'_>, person: PersonNo) -> Result<bool, StoreError> {
 }
 
 /// Who becomes active moves to where a sweep may have been already: what erasures wait for is noted now.
-pub(super) fn moved(group: &Group<'_>, changed: &[Changed]) -> Result<(), StoreError> {
+pub(crate) fn moved(group: &Group<'_>, changed: &[Changed]) -> Result<(), StoreError> {
     const ANY: &str = "SELECT 1 FROM erasure_sweeps INDEXED BY erasure_sweeps_by_person LIMIT 1";
     const OF_VISITOR: &str = "SELECT s.receipt FROM visitors v CROSS JOIN erasure_sweeps s ON s.person = v.person
         WHERE v.tenant = ?1 AND v.visitor = ?2 AND s.tenant = ?1";
@@ -117,7 +115,7 @@ pub(super) fn moved(group: &Group<'_>, changed: &[Changed]) -> Result<(), StoreE
         let mut rows = statement.query((tenant.0, visitor.as_bytes()))?;
         while let Some(row) = rows.next()? {
             put_leaving(group, *tenant, key)?;
-            erase::note_key(group, *tenant, FactId::from_bytes(row.get(0)?), key)?;
+            crate::erasures::registry::note_key(group, *tenant, FactId::from_bytes(row.get(0)?), key)?;
         }
     }
     Ok(())
@@ -163,7 +161,7 @@ fn sweep(
             put_leaving(group, tenant, key)?;
         }
         for (_, receipt) in erasures.iter().filter(|(of, _)| *of == tenant) {
-            erase::note_key(group, tenant, *receipt, key)?;
+            crate::erasures::registry::note_key(group, tenant, *receipt, key)?;
         }
         (at, seen) = ((row.get(3)?, row.get(4)?), seen + 1);
     }
@@ -172,7 +170,7 @@ fn sweep(
 
 /// Whether the sweep whose turn it is has not gone on for a minute: an outbox that never empties is not to keep in the KV who is
 /// erased, or left.
-pub(super) fn is_overdue(group: &Group<'_>) -> Result<bool, StoreError> {
+pub(crate) fn is_overdue(group: &Group<'_>) -> Result<bool, StoreError> {
     const READ: &str = "SELECT (SELECT put FROM sweeps ORDER BY turn LIMIT 1) NOT BETWEEN ?1 + 1 AND ?2";
     let since = signed(group.now.saturating_sub(OVERDUE_MS));
     let read = |row: &rusqlite::Row<'_>| row.get::<_, Option<bool>>(0);
@@ -181,7 +179,7 @@ pub(super) fn is_overdue(group: &Group<'_>) -> Result<bool, StoreError> {
 
 /// Goes on with the person whose turn it is, of those whose snapshots must all be written, once what was put before is handed
 /// out.
-pub(super) fn go_on(group: &Group<'_>) -> Result<(), StoreError> {
+pub(crate) fn go_on(group: &Group<'_>) -> Result<(), StoreError> {
     const NEXT: &str = "SELECT person, before, last_seen, visitor, again FROM sweeps ORDER BY turn LIMIT 1";
     const GO_ON: &str = "UPDATE sweeps SET last_seen = ?2, visitor = ?3, again = ?4,
         turn = (SELECT max(turn) + 1 FROM sweeps), put = ?5 WHERE person = ?1";
@@ -199,4 +197,13 @@ pub(super) fn go_on(group: &Group<'_>) -> Result<(), StoreError> {
     };
     group.tx.prepare_cached(GO_ON)?.execute((person, at.0, at.1, again, signed(group.now)))?;
     Ok(())
+}
+
+/// A person whose membership is another now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PersonChange {
+    /// The person.
+    pub person: PersonNo,
+    /// Whether visitors left: then no snapshot may wait.
+    pub cut: bool,
 }

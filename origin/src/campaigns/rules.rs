@@ -1,0 +1,60 @@
+//! What one transaction applies of all tenants' current catalogues.
+
+use std::collections::BTreeSet;
+
+use rusqlite::Connection;
+
+use crate::base::metrics::Metrics;
+use crate::campaigns::catalogue::{self, Budgets, Counted, Experiments};
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::write_txn::Group;
+use crate::store::write_txn::Rules;
+
+/// Experiments, conversions and budgets of all tenants' current catalogues.
+#[derive(Debug, Clone)]
+pub struct CampaignRules {
+    /// The experiments that run.
+    pub experiments: Experiments,
+    /// The names of events that count as conversions.
+    pub counted: Counted,
+    /// What campaigns may spend.
+    pub budgets: Budgets,
+    /// Tenants of which a stored part of the current catalogue cannot be read: their facts are set aside until it can.
+    pub held: BTreeSet<TenantNo>,
+}
+
+impl CampaignRules {
+    /// Reads the rules of a transaction, and reports tenants whose catalogue cannot be read.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn load(group: &Group<'_>) -> Result<Self, StoreError> {
+        let (experiments, budgets) = (catalogue::experiments(group.tx)?, catalogue::budgets(group.tx)?);
+        let counted = catalogue::counted(group.tx, &experiments, group.now)?;
+        let held = experiments.unreadable().union(budgets.unreadable()).copied().collect();
+        report_held(group.metrics, group.rules, &held);
+        Ok(Self { experiments, counted, budgets, held })
+    }
+}
+
+/// The tenants of which a stored part of the current catalogue cannot be read.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn held_tenants(conn: &Connection) -> Result<BTreeSet<TenantNo>, StoreError> {
+    let (experiments, budgets) = (catalogue::experiments(conn)?, catalogue::budgets(conn)?);
+    Ok(experiments.unreadable().union(budgets.unreadable()).copied().collect())
+}
+
+/// Says which tenants are held up, once for each change of their number.
+fn report_held(metrics: &Metrics, rules: &Rules, held: &BTreeSet<TenantNo>) {
+    let number = held.len() as u64;
+    if metrics.held_tenants.get() != number {
+        metrics.held_tenants.set(number);
+        for known in rules.tenants.iter().filter(|known| held.contains(&known.no)) {
+            let tenant = &known.config.name;
+            tracing::error!(tenant, "the stored catalogue of a tenant cannot be read: its facts are set aside");
+        }
+    }
+}

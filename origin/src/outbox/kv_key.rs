@@ -1,0 +1,94 @@
+//! KV keys by what they are about, and the columns that name them in the outbox.
+
+use crate::store::visitor_at;
+use causeway_shared::ids::AltHash;
+use causeway_shared::ids::KindCode;
+use causeway_shared::ids::VisitorId;
+
+/// Column value of `outbox.kind` for a snapshot; lookups have their kind, which is never 0.
+pub(crate) const SNAPSHOT: u16 = 0;
+
+/// Column value of `outbox.kind` for a page of names: above all kinds of alternate ids.
+pub(crate) const NAMES: u16 = 256;
+
+/// The same for a version of the catalogue, and for the pointer to the current one.
+pub(crate) const CATALOGUE: u16 = 257;
+
+pub(crate) const POINTER: u16 = 258;
+
+/// The same for the newest model.
+pub(crate) const MODEL: u16 = 259;
+
+/// The same for the steering.
+pub(crate) const STEERING: u16 = 260;
+
+/// The columns of a page of names.
+#[must_use]
+pub fn names_subject(page: u16) -> (u16, [u8; 16]) {
+    (NAMES, u128::from(page).to_be_bytes())
+}
+
+/// A KV key by what it is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject {
+    /// A visitor's snapshot or tombstone.
+    Snapshot(VisitorId),
+    /// A lookup, under one of the id's hashes.
+    Lookup(KindCode, AltHash),
+    /// A page of the tenant's names of attributes.
+    Names(u16),
+    /// A version of the tenant's catalogue.
+    Catalogue(u32),
+    /// The pointer to the current one.
+    Pointer,
+    /// The tenant's newest model.
+    Model,
+    /// How its traffic is steered.
+    Steering,
+}
+
+impl Subject {
+    pub(crate) fn columns(&self) -> (u16, [u8; 16]) {
+        match self {
+            Self::Snapshot(visitor) => (SNAPSHOT, *visitor.as_bytes()),
+            Self::Lookup(kind, hash) => (kind.0.into(), hash.0),
+            Self::Names(page) => names_subject(*page),
+            Self::Catalogue(version) => (CATALOGUE, u128::from(*version).to_be_bytes()),
+            Self::Pointer => (POINTER, [0; 16]),
+            Self::Model => (MODEL, [0; 16]),
+            Self::Steering => (STEERING, [0; 16]),
+        }
+    }
+
+    pub(crate) fn of_columns(kind: u16, row: &rusqlite::Row<'_>, subject: usize) -> rusqlite::Result<Self> {
+        match (kind, u8::try_from(kind)) {
+            (SNAPSHOT, _) => visitor_at(row, subject).map(Self::Snapshot),
+            (_, Ok(kind)) => Ok(Self::Lookup(KindCode(kind), AltHash(row.get(subject)?))),
+            (CATALOGUE, _) => {
+                let [.., a, b, c, d]: [u8; 16] = row.get(subject)?;
+                Ok(Self::Catalogue(u32::from_be_bytes([a, b, c, d])))
+            }
+            (POINTER, _) => Ok(Self::Pointer),
+            (MODEL, _) => Ok(Self::Model),
+            (STEERING, _) => Ok(Self::Steering),
+            (_, Err(_)) => {
+                let [.., high, low]: [u8; 16] = row.get(subject)?;
+                Ok(Self::Names(u16::from_be_bytes([high, low])))
+            }
+        }
+    }
+}
+
+impl Subject {
+    /// A key of a tenant as a whole: the number is that of a page of names, or of a catalogue.
+    pub(crate) fn of_tenant(kind: u16, number: u32) -> Option<Self> {
+        match kind {
+            NAMES => u16::try_from(number).ok().map(Self::Names),
+            CATALOGUE => Some(Self::Catalogue(number)),
+            POINTER => Some(Self::Pointer),
+            MODEL => Some(Self::Model),
+            STEERING => Some(Self::Steering),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! The campaigns' part of a transaction: what new facts cost, which offer codes they give out, and which conversions they are.
+
+use causeway_shared::fact::{Fact, What};
+
+use crate::campaigns::experiment;
+use crate::campaigns::offers;
+use crate::campaigns::rules::CampaignRules;
+use crate::campaigns::spend::Bills;
+use crate::profiles::fold::{Folded, FoldedVisitor};
+use crate::store::StoreError;
+use crate::store::write_txn::Group;
+
+/// What new facts came to for campaigns.
+#[derive(Debug, Default)]
+pub(crate) struct CampaignChanges {
+    /// What campaigns with budgets pay.
+    pub(crate) bills: Bills,
+    /// Rows of visitors that were exposed to an arm, or converted.
+    pub(crate) tested: Vec<i64>,
+}
+
+/// Records what folded facts come to. Facts of no visitor that are new are added to the count of their record.
+///
+/// # Errors
+/// [`StoreError`]; then nothing of the transaction may be kept.
+pub(crate) fn record_campaigns(
+    group: &Group<'_>,
+    campaigns: &CampaignRules,
+    folded: &mut Folded<'_>,
+) -> Result<CampaignChanges, StoreError> {
+    let mut changes = CampaignChanges::default();
+    for (record, tenant, fact) in std::mem::take(&mut folded.anonymous) {
+        if changes.bills.add_nobodys(group, &campaigns.budgets, tenant, fact)? {
+            folded.new.iter_mut().skip(record).take(1).for_each(|new| *new += 1);
+        }
+    }
+    for (tenant, fact) in &folded.of_erased {
+        offers::keep_given(group.tx, *tenant, std::iter::once(*fact))?;
+    }
+    for visitor in &folded.visitors {
+        record_visitor(group, campaigns, visitor, &mut changes).map_err(|e| e.of_visitor(visitor.row))?;
+    }
+    Ok(changes)
+}
+
+fn record_visitor(
+    group: &Group<'_>,
+    campaigns: &CampaignRules,
+    visitor: &FoldedVisitor<'_>,
+    changes: &mut CampaignChanges,
+) -> Result<(), StoreError> {
+    let FoldedVisitor { tenant, row, facts } = visitor;
+    let billed = facts.iter().filter(|placed| placed.is_billed()).map(|placed| (placed.happened(), placed.fact));
+    changes.bills.add(&campaigns.budgets, *tenant, *row, billed);
+    offers::keep_given(group.tx, *tenant, facts.iter().map(|placed| placed.fact))?;
+    let vocabulary = &group.rules.tenants.by_no(*tenant)?.config.vocabulary;
+    let names = &campaigns.counted.of(*tenant).names;
+    let dated = facts.iter().map(|placed| (placed.converted(), placed.fact));
+    let has_converted = experiment::keep_conversions(group.tx, names, vocabulary, *row, dated)?;
+    let is_exposure = |fact: &Fact| matches!(fact.what, What::Exposure { .. });
+    if has_converted || facts.iter().any(|placed| is_exposure(placed.fact)) {
+        changes.tested.push(*row);
+    }
+    Ok(())
+}

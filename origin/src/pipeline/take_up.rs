@@ -1,0 +1,57 @@
+//! Folds facts that were set aside, once what they waited for can be read.
+
+use rusqlite::Connection;
+
+use crate::base::metrics::Metrics;
+use crate::campaigns::rules::held_tenants;
+use crate::pipeline::group::commit_with;
+use crate::profiles::check::check_visitor;
+use crate::profiles::quarantine;
+use crate::store::StoreError;
+use crate::store::write_txn::Given;
+use crate::store::write_txn::Rules;
+
+/// Folds what was set aside of visitors whose rows can be read by now, each visitor's facts in a transaction of their own.
+///
+/// # Errors
+/// [`StoreError`], but not of a row that still cannot be read.
+pub fn take_up(
+    conn: &mut Connection,
+    rules: &Rules,
+    given: impl Fn() -> Result<Given, StoreError>,
+) -> Result<(), StoreError> {
+    let held = held_tenants(conn)?;
+    for row in quarantine::rows(conn)? {
+        match check_visitor(conn, row) {
+            Err(e) if e.is_of_a_value() => {
+                tracing::error!(row, error = %crate::base::chain(&e), "a visitor's row is damaged: its facts stay set aside");
+                continue;
+            }
+            whole => whole?,
+        }
+        let done = commit_with(
+            conn,
+            rules,
+            &Metrics::default(),
+            given()?,
+            |tx| {
+                let records = quarantine::records_of(tx, rules, &held, row)?;
+                if !records.is_empty() || !quarantine::has_any(tx, row)? {
+                    quarantine::forget(tx, row)?;
+                }
+                Ok(records)
+            },
+            &[],
+            |_| Ok(()),
+        );
+        match done {
+            Ok(done) if done.new.is_empty() => {}
+            Ok(done) => tracing::info!(row, facts = done.new.iter().sum::<u64>(), "what was set aside is folded"),
+            Err(e) if e.is_of_a_value() => {
+                tracing::error!(row, error = %crate::base::chain(&e), "a visitor's row cannot be read: its facts stay set aside");
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,41 @@
+//! The arms of experiments that a visitor was exposed to, as rows beside its profile.
+
+use crate::store::StoreError;
+use crate::store::signed;
+use crate::store::unsigned;
+use causeway_shared::experiment::Exposure;
+use causeway_shared::experiment::Exposures;
+use rusqlite::Connection;
+use rusqlite::Row;
+
+/// Joins new exposures with those of a visitor's row.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn expose(conn: &Connection, visitor: i64, new: Exposures) -> Result<(), StoreError> {
+    const PUT: &str =
+        "INSERT OR REPLACE INTO exposures (visitor, experiment, arm, at, mixed) VALUES (?1, ?2, ?3, ?4, ?5)";
+    const DROP: &str = "DELETE FROM exposures WHERE visitor = ?1 AND experiment < ?2";
+    let joined = exposures(conn, visitor)?.join(new);
+    for (experiment, Exposure { arm, at, mixed }) in joined.iter() {
+        conn.prepare_cached(PUT)?.execute((visitor, experiment, arm, signed(at), mixed))?;
+    }
+    if let Some((oldest, _)) = joined.iter().next() {
+        conn.prepare_cached(DROP)?.execute((visitor, oldest))?;
+    }
+    Ok(())
+}
+
+pub(crate) fn exposure(row: &Row<'_>) -> rusqlite::Result<(u32, Exposure)> {
+    Ok((row.get(0)?, Exposure { arm: row.get(1)?, at: unsigned(row.get(2)?), mixed: row.get(3)? }))
+}
+
+/// The exposures of a visitor's row.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn exposures(conn: &Connection, visitor: i64) -> Result<Exposures, StoreError> {
+    const READ: &str = "SELECT experiment, arm, at, mixed FROM exposures WHERE visitor = ?1";
+    let mut statement = conn.prepare_cached(READ)?;
+    Ok(statement.query_map([visitor], exposure)?.collect::<Result<_, _>>()?)
+}
