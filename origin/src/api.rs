@@ -43,8 +43,8 @@ use tower::ServiceBuilder;
 use tower_http::set_header::SetResponseHeaderLayer;
 use tower_http::timeout::{RequestBodyDeadlineLayer, TimeoutError};
 
+pub use crate::base::config::HttpLimits;
 pub use error::ApiError;
-pub use listener::HttpLimits;
 
 use crate::audience::Audience;
 use crate::base::attribution::Said;

@@ -5,7 +5,6 @@
 pub mod rhythm;
 
 mod column_file;
-pub(crate) mod dispatch;
 pub mod follow;
 pub mod materialized;
 pub mod person_row;
@@ -25,7 +24,7 @@ use causeway_shared::columns::People;
 use causeway_shared::ids::Millis;
 use rusqlite::{Connection, OptionalExtension as _};
 
-use crate::identity::link::Linked;
+use crate::identity::changes::Linked;
 use crate::profiles::fold::Changed;
 use crate::store::PersonNo;
 use crate::store::StoreError;

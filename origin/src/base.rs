@@ -3,6 +3,9 @@
 pub mod attribution;
 pub mod clock;
 pub mod config;
+pub mod folders;
+pub mod integers;
+pub mod job_kinds;
 pub mod key_file;
 pub mod log_output;
 pub mod metrics;

@@ -34,7 +34,6 @@ use causeway_origin::api::serve;
 use causeway_origin::audience::materialized::KeepError;
 use causeway_origin::audience::query::AnswerError;
 use causeway_origin::audience::send::SendError;
-use causeway_origin::base::clock;
 use causeway_origin::base::config::{Config, LogFormat};
 use causeway_origin::base::key_file;
 use causeway_origin::base::log_output::{self, LogOutput};
@@ -44,7 +43,7 @@ use causeway_origin::ingest::log;
 use causeway_origin::ingest::marker;
 use causeway_origin::kv::explain::ExplainError;
 use causeway_origin::maintenance::import::{ImportError, file::FileError};
-use causeway_origin::privacy::erase::replay;
+use causeway_origin::pipeline::replay::replay;
 use causeway_origin::store;
 use causeway_origin::store::Counters;
 use causeway_origin::store::journal::Journal;
@@ -120,7 +119,7 @@ impl Opened {
         if !ready {
             marker::tie(&config.data, &conn)?;
             let in_log = log::newest(&config.data, &conn)?;
-            replay(&mut conn, &rules, clock::given()?, in_log)?;
+            replay(&mut conn, &rules, causeway_origin::store::write_txn::given()?, in_log)?;
         }
         Ok(Self { _writing: writing, config, conn, rules })
     }

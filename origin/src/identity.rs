@@ -1,7 +1,9 @@
 //! Links visitors into people by evidence; the only room that writes people and lookups.
 
 pub mod alternates;
+pub mod changes;
 pub mod connections;
+pub mod cuts;
 pub mod directory;
 pub mod evidence;
 pub mod link;

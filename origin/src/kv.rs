@@ -5,4 +5,5 @@ pub mod publish;
 pub mod republish;
 pub mod snapshot;
 pub mod value;
+pub mod value_error;
 pub mod verify;

@@ -2,9 +2,11 @@
 
 pub mod backup;
 pub mod export;
+pub mod forget_event_names;
 pub mod forget_names;
 pub mod import;
 pub mod name_uses;
 pub mod reconcile;
 pub mod retype_attribute;
+pub mod scrub;
 pub mod trim;

@@ -3,5 +3,6 @@
 mod campaign_step;
 pub mod group;
 pub mod mend;
+pub mod replay;
 pub mod take_up;
 pub mod writer;

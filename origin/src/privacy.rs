@@ -3,3 +3,4 @@
 pub mod audit;
 pub mod erase;
 pub mod erasure;
+pub mod reach;

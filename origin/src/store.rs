@@ -11,15 +11,19 @@ pub mod write_txn;
 mod checked;
 pub mod files;
 pub mod identity;
+pub mod job_reports;
 pub mod journal;
 mod locks;
+pub mod unread;
 
-use std::os::unix::fs::DirBuilderExt as _;
+use crate::base::folders::make_folder;
+pub(crate) use crate::base::integers::signed;
+use crate::base::integers::unsigned;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use causeway_shared::ids::{AltHash, Epoch, IdError, Millis, TenantId, Version, VisitorId};
+use causeway_shared::ids::{AltHash, Epoch, IdError, TenantId, Version, VisitorId};
 use causeway_shared::wire::WireError;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, TransactionBehavior};
 use rusqlite_migration::{M, Migrations};
@@ -117,7 +121,7 @@ pub enum StoreError {
     Migration(#[from] rusqlite_migration::Error),
     /// No random bits can be had.
     #[error("the operating system gives no random bytes")]
-    Random(#[source] getrandom::Error),
+    Random(#[from] getrandom::Error),
     /// A value in the store is not what this release writes.
     #[error("the store holds a {what} that cannot be read")]
     Corrupt {
@@ -211,14 +215,6 @@ impl StoreError {
 /// Each step from one schema of the store to the next, from its first one on.
 static MIGRATIONS: LazyLock<Migrations<'static>> =
     LazyLock::new(|| Migrations::new(vec![M::up(include_str!("../sql/0001_store.sql"))]));
-
-/// Makes a folder, and those above it, that nobody but its owner reads: personal data lies in it.
-///
-/// # Errors
-/// As the operating system says; none where it is there.
-pub fn make_folder(path: &Path) -> std::io::Result<()> {
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
-}
 
 /// The store's file in a data directory.
 #[must_use]
@@ -468,18 +464,6 @@ impl Counters {
     pub fn fold_to(&mut self, seq: u64) {
         self.folded = self.folded.max(seq);
     }
-}
-
-/// A count or time as SQLite keeps it; one beyond its range is its largest.
-#[must_use]
-pub fn signed(n: u64) -> i64 {
-    i64::try_from(n).unwrap_or(i64::MAX)
-}
-
-/// A count or time as SQLite kept it.
-#[must_use]
-pub fn unsigned(n: i64) -> Millis {
-    u64::try_from(n).unwrap_or(0)
 }
 
 /// A visitor from a column.

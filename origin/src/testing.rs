@@ -30,7 +30,7 @@ use crate::campaigns::train;
 use crate::ingest::backlog::Backlog;
 use crate::ingest::intake;
 use crate::ingest::intake::{Checked, Incoming, Outbox, Record};
-use crate::jobs::work::Place;
+use crate::jobs::context::Place;
 use crate::outbox::unconfigured_tenants;
 use crate::pipeline::group;
 use crate::store;
@@ -322,7 +322,7 @@ impl Origin {
     /// Applies the journal, as a start does.
     pub(crate) fn replay(&mut self, given: Given) -> Result<usize, StoreError> {
         let in_log = crate::ingest::log::newest(self.data(), &self.conn)?;
-        crate::privacy::erase::replay(&mut self.conn, &self.rules, given, in_log)
+        crate::pipeline::replay::replay(&mut self.conn, &self.rules, given, in_log)
     }
 
     /// Copies the store into a folder, as a backup does.

@@ -225,7 +225,7 @@ mod tests {
         let document: Value = serde_json::from_str(include_str!("openapi.json")).unwrap();
         let job = &document["paths"]["/admin/v1/jobs/{job}"]["post"]["parameters"][0];
         for named in [&job["schema"], &document["components"]["schemas"]["run"]["properties"]["job"]] {
-            assert_eq!(named["enum"], serde_json::json!(crate::jobs::Job::names()));
+            assert_eq!(named["enum"], serde_json::json!(crate::base::job_kinds::Job::names()));
         }
     }
 }

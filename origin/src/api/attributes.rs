@@ -19,8 +19,7 @@ use super::audience::begun;
 use super::segments::{Meant, found, visitor};
 use super::{ApiError, App, random};
 use crate::api::tokens::Role;
-use crate::base::clock;
-use crate::jobs::Job;
+use crate::base::job_kinds::Job;
 use crate::maintenance::forget_names::{self, ForgetError};
 use crate::store::names;
 use crate::store::tenants::Known;
@@ -121,7 +120,7 @@ async fn forget_names(State(app): State<Arc<App>>, request: Request) -> Answer {
     let rules = Arc::clone(&live.rules);
     let forgotten: Vec<String> = names.iter().cloned().collect();
     let run = move |conn: &mut rusqlite::Connection| {
-        forget_names::mark(conn, &rules, clock::given()?, &tenant, &names, &said)
+        forget_names::mark(conn, &rules, crate::store::write_txn::given()?, &tenant, &names, &said)
     };
     write_store(&app, run).await?.map_err(unforgotten)?;
     let answer = json!({ "names": forgotten, "run": begun(live, Job::Trim).await? });

@@ -25,8 +25,9 @@ use crate::audience::materialized::{self, KeepError, Kept};
 use crate::audience::query::{self, AnswerError, Lines, Sampling};
 use crate::audience::schedule;
 use crate::base::clock;
+use crate::base::job_kinds::Job;
+use crate::base::job_kinds::Woken;
 use crate::jobs::runs::Asked;
-use crate::jobs::{Job, Woken};
 use crate::store::tenants::Known;
 
 /// Members in one piece of a streamed answer.

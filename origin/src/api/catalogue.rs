@@ -103,7 +103,7 @@ async fn apply(State(app): State<Arc<App>>, request: Request) -> Answer {
         if !empty {
             catalogue::refuse_empty(conn, known.no, &document)?;
         }
-        catalogue::apply(conn, &rules, clock::given()?, &known, document, &by)
+        catalogue::apply(conn, &rules, crate::store::write_txn::given()?, &known, document, &by)
     };
     applied(write(&app, run).await?)
 }
@@ -117,7 +117,9 @@ async fn rollback(State(app): State<Arc<App>>, request: Request) -> Answer {
         return Err(ApiError::field("version", "bad_json", "JSON with `version` is needed"));
     };
     let rules = Arc::clone(&live.rules);
-    let run = move |conn: &mut Connection| catalogue::rollback(conn, &rules, clock::given()?, &known, version);
+    let run = move |conn: &mut Connection| {
+        catalogue::rollback(conn, &rules, crate::store::write_txn::given()?, &known, version)
+    };
     applied(write(&app, run).await?)
 }
 

@@ -54,9 +54,16 @@ async fn forget(State(app): State<Arc<App>>, request: Request) -> Answer {
     app.fold_before(&known).await;
     let rules = Arc::clone(&live.rules);
     let run = move |conn: &mut rusqlite::Connection| {
-        let plan = events::plan_forget(conn, &known, &names)?;
+        let plan = crate::maintenance::forget_event_names::plan_forget(conn, &known, &names)?;
         if !dry_run {
-            events::forget(conn, &rules, clock::given()?, &known, &names, &said)?;
+            crate::maintenance::forget_event_names::forget(
+                conn,
+                &rules,
+                crate::store::write_txn::given()?,
+                &known,
+                &names,
+                &said,
+            )?;
         }
         Ok(plan)
     };

@@ -12,6 +12,7 @@ mod table;
 #[cfg(test)]
 pub(super) mod tests;
 
+use crate::base::config::HttpLimits;
 use std::convert::Infallible;
 use std::io;
 use std::pin::pin;
@@ -35,23 +36,6 @@ use self::answer::AnswerBody;
 use self::stream::LimitedStream;
 use self::table::{ConnectionPhase, ConnectionTable, OpenConnection};
 use crate::base::metrics::{ConnectionLimit, Metrics};
-
-/// Bounds of what a connection may take; see `[http]` in `reference.rs`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HttpLimits {
-    /// Connections that may be open at once.
-    pub connections: usize,
-    /// Bytes of a request's head that are taken in any case, at least 8,192; over twice as many are refused.
-    pub head_bytes: usize,
-    /// Time for a head, from its first byte to its last.
-    pub head_time: Duration,
-    /// Time for a body, from the head to its last byte.
-    pub body_time: Duration,
-    /// Time between an answer and the head of the next request, and between opening and the first head.
-    pub idle_time: Duration,
-    /// Time in which a reader must take some of an answer that waits for it.
-    pub write_time: Duration,
-}
 
 /// Bytes that the kernel holds of an answer, which it doubles for its own records. By itself it would hold up to 4 MB a
 /// connection for a reader that has stalled. A reader is noticed as live each third of it: 1 KB/s at a minute's limit.

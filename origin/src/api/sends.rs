@@ -19,7 +19,7 @@ use crate::api::tokens::Role;
 use crate::audience::query::Lines;
 use crate::audience::send::{self, Arms, Send, SendError, Terms};
 use crate::base::clock;
-use crate::jobs::Job;
+use crate::base::job_kinds::Job;
 use crate::store::StoreError;
 use crate::store::tenants::Known;
 

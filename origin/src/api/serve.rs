@@ -10,8 +10,11 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use crate::api;
+use crate::api::App;
+use crate::api::HttpLimits;
+use crate::api::Live;
 use crate::api::listener::HttpListener;
-use crate::api::{self, App, HttpLimits, Live};
 use crate::audience::Audience;
 use crate::audience::follow;
 use crate::base::clock;
@@ -21,7 +24,6 @@ use crate::base::metrics::Metrics;
 use crate::jobs::thread::Jobs;
 use crate::outbox::unconfigured_tenants;
 use crate::pipeline::writer::Writer;
-use crate::privacy::erase;
 use crate::store;
 use crate::store::StoreError;
 use crate::store::journal::Journal;
@@ -196,9 +198,9 @@ pub(crate) async fn open(app: &Arc<App>) -> Result<[JoinHandle<()>; 4], ServeErr
         let journal = Journal::open(&config.data)?;
         let rules = Arc::new(Rules::of(config, tenants, journal));
         let in_log = crate::ingest::log::newest(&config.data, &conn)?;
-        erase::replay(&mut conn, &rules, clock::given()?, in_log)?;
+        crate::pipeline::replay::replay(&mut conn, &rules, crate::store::write_txn::given()?, in_log)?;
         unconfigured_tenants::sort(&conn, &rules.tenants, clock::now())?;
-        crate::pipeline::take_up::take_up(&mut conn, &rules, clock::given)?;
+        crate::pipeline::take_up::take_up(&mut conn, &rules, crate::store::write_txn::given)?;
         let metrics = Arc::clone(&app.metrics);
         let (writer, backlog, [log, store]) =
             Writer::start(conn, &config.data, Arc::clone(&rules), Arc::clone(&metrics), config.most_unfolded)?;

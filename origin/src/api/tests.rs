@@ -8,8 +8,8 @@ use super::*;
 use crate::api::serve;
 use crate::api::tokens::{self, Grant, Role};
 use crate::base::config::LogFormat;
+use crate::base::job_kinds::Every;
 use crate::base::metrics::VOUCHED_MS;
-use crate::jobs::Every;
 use crate::store;
 use crate::testing::{Origin, visitor};
 

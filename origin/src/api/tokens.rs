@@ -11,10 +11,10 @@ use rusqlite::{Connection, Row};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use crate::base::integers::signed;
+use crate::base::integers::unsigned;
 use crate::base::key_file::{self, KeyError};
 use crate::store::StoreError;
-use crate::store::signed;
-use crate::store::unsigned;
 
 /// Every token begins with this, so that scanners of leaked secrets know it.
 const PREFIX: &str = "cwt_";

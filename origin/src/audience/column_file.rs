@@ -15,9 +15,9 @@ use causeway_shared::packed::{self, Packed};
 use causeway_shared::time::HourStamp;
 
 use super::Columns;
+use crate::base::integers::signed;
+use crate::base::integers::unsigned;
 use crate::store::TenantNo;
-use crate::store::signed;
-use crate::store::unsigned;
 
 /// The file's name, in the data directory.
 const NAME: &str = "columns";

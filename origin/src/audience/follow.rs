@@ -114,7 +114,7 @@ impl Follower {
             let mut columns = self.audience.write();
             let changed = count_events(&mut columns, names);
             let uncounted = columns.of_tenant.values().flat_map(People::uncounted);
-            self.recounting = uncounted.map(|person| PersonNo(store::signed(person))).collect();
+            self.recounting = uncounted.map(|person| PersonNo(crate::base::integers::signed(person))).collect();
             self.event_names = Some(revision);
             if changed && matches!(self.doing, Doing::Keeping(..)) {
                 // Rows that are in the file already are of other names.
@@ -193,7 +193,7 @@ impl Follower {
         if self.expiring.1.is_empty() {
             let columns = self.audience.read();
             let people = columns.of_tenant.values().flat_map(|people| people.expired(hour));
-            self.expiring = (hour, people.map(|person| PersonNo(store::signed(person))).collect());
+            self.expiring = (hour, people.map(|person| PersonNo(crate::base::integers::signed(person))).collect());
         }
         let (until, people) = &mut self.expiring;
         let from = people.len().saturating_sub(SOME as usize);
@@ -378,7 +378,7 @@ fn count_events(columns: &mut Columns, names: BTreeMap<TenantNo, BTreeSet<String
 fn put(columns: &mut Columns, read: &Read, now: Millis) -> bool {
     let mut full = false;
     for (person, someone) in read {
-        let number = store::unsigned(person.0);
+        let number = crate::base::integers::unsigned(person.0);
         let tenant = someone.as_ref().map(|someone| someone.tenant);
         // A number may have been another tenant's before.
         for (no, people) in &mut columns.of_tenant {

@@ -17,12 +17,12 @@ use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, Transaction
 use serde_json::{Value, json};
 
 use crate::audience::query;
+use crate::base::integers::signed;
+use crate::base::integers::unsigned;
 use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::names::events::{self, EventNameError};
-use crate::store::signed;
 use crate::store::tenants::{Known, Tenants};
-use crate::store::unsigned;
 use crate::store::visitor_at;
 use crate::views::read::{self, View};
 use crate::views::segments;

@@ -17,13 +17,13 @@ use causeway_shared::time::{HourStamp, Minute};
 use causeway_shared::wire::profile;
 use rusqlite::{Connection, OptionalExtension as _};
 
+use crate::base::integers::unsigned;
 use crate::profiles::buckets;
 use crate::profiles::fold;
 use crate::store::CheckedBytes;
 use crate::store::PersonNo;
 use crate::store::StoreError;
 use crate::store::TenantNo;
-use crate::store::unsigned;
 use crate::store::visitor_at;
 
 /// Visitors of one person that are read: the last active.

@@ -20,12 +20,12 @@ use serde_json::{Value, json};
 
 use crate::audience::Audience;
 use crate::audience::person_row;
+use crate::base::integers::signed;
 use crate::campaigns::catalogue;
 use crate::store::PersonNo;
 use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::names;
-use crate::store::signed;
 use crate::store::tenants::Known;
 
 /// People of whom columns leave it to the store: more are not read for one question.

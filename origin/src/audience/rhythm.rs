@@ -14,12 +14,12 @@ use causeway_shared::wire::profile;
 use jiff::tz::TimeZone;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
+use crate::base::integers::signed;
 use crate::base::time_zones;
 use crate::store::CheckedBytes;
 use crate::store::PersonNo;
 use crate::store::StoreError;
 use crate::store::TenantNo;
-use crate::store::signed;
 use crate::store::tenants::{Known, Tenants};
 use crate::store::visitor_at;
 

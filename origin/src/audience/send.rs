@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 
 use super::webhook::Webhook;
 use crate::audience::query::{self, Lines};
+use crate::base::integers::signed;
+use crate::base::integers::unsigned;
 use crate::campaigns::catalogue;
 use crate::campaigns::experiment::results;
 use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::names::events::{self, EventNameError};
-use crate::store::signed;
 use crate::store::tenants::{Known, Tenants};
-use crate::store::unsigned;
 use crate::store::visitor_at;
 
 /// What a send is to be.

@@ -484,8 +484,15 @@ fn strangers_who_use_up_the_names_of_events_keep_no_audience_from_its_answer() {
     assert!(again.follower.keep().unwrap());
     let (given, of) = (again.origin.given(), again.origin.tenant("demo").clone());
     let said = crate::base::attribution::Said::by("cli");
-    events::forget(&mut again.origin.conn, &again.origin.rules, given, &of, &["signup".to_owned()].into(), &said)
-        .unwrap();
+    crate::maintenance::forget_event_names::forget(
+        &mut again.origin.conn,
+        &again.origin.rules,
+        given,
+        &of,
+        &["signup".to_owned()].into(),
+        &said,
+    )
+    .unwrap();
     again.follow();
     again.keep();
     assert_eq!((again.count(&asked("signup")), unsure(&again, "signup")), (30, 17 + 30));

@@ -38,7 +38,7 @@ pub(crate) enum Answer {
 
 /// A receiver, and the connection to it.
 #[derive(Debug, Clone)]
-pub(super) struct Webhook {
+pub(crate) struct Webhook {
     agent: ureq::Agent,
     url: String,
     keys: KeyRing,
@@ -48,7 +48,7 @@ impl Webhook {
     /// A tenant's receiver, where there is one and a key for it. It is told with all keys of the ring: it knows one of
     /// them, whichever step a rotation is at.
     #[must_use]
-    pub(super) fn of(tenant: &Known) -> Option<Self> {
+    pub(crate) fn of(tenant: &Known) -> Option<Self> {
         let (url, keys) = (tenant.config.webhook.as_ref()?, &tenant.keys.webhook);
         keys.active().map(|_| Self::new(url, keys))
     }
@@ -66,7 +66,7 @@ impl Webhook {
 
     /// Posts a body; the same body has the same id.
     #[must_use]
-    pub(super) fn post(&self, body: &[u8], now: Millis) -> Answer {
+    pub(crate) fn post(&self, body: &[u8], now: Millis) -> Answer {
         let digest: String = Sha256::digest(body).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
         let (id, seconds) = (format!("msg_{digest}"), now / 1_000);
         let request = self

@@ -3,6 +3,9 @@
 use causeway_shared::limits;
 use serde::{Deserialize, Serialize};
 
+/// The author of erasures by the job `retention`.
+pub(crate) const RETENTION: &str = "job:retention";
+
 /// Who asked for a change, and why: as it travels in the log.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]

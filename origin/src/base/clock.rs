@@ -5,9 +5,6 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use causeway_shared::ids::Millis;
 
-use crate::store::StoreError;
-use crate::store::write_txn::Given;
-
 /// Milliseconds since the Unix epoch; 0 on a machine whose clock is before it.
 #[must_use]
 pub fn now() -> Millis {
@@ -23,20 +20,12 @@ pub fn steady() -> Millis {
     Millis::try_from(BEGAN.elapsed().as_millis()).map_or(Millis::MAX, |ms| ms.saturating_add(1))
 }
 
-/// What a transaction is given now: the time, and random bits that nobody else has.
-///
-/// # Errors
-/// [`StoreError::Random`].
-pub fn given() -> Result<Given, StoreError> {
-    Ok(Given { now: now(), random: random()? })
-}
-
 /// Random bytes that nobody else has.
 ///
 /// # Errors
-/// [`StoreError::Random`].
-pub fn random<const N: usize>() -> Result<[u8; N], StoreError> {
+/// As the operating system says.
+pub fn random<const N: usize>() -> Result<[u8; N], getrandom::Error> {
     let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(StoreError::Random)?;
+    getrandom::fill(&mut bytes)?;
     Ok(bytes)
 }

@@ -14,10 +14,10 @@ use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
 use ureq::http::Uri;
 
-use crate::api::HttpLimits;
+use crate::base::job_kinds::Every;
+use crate::base::job_kinds::Job;
 use crate::base::settings_reference::{SETTINGS, Shape};
 use crate::base::time_zones;
-use crate::jobs::{Every, Job};
 
 /// What the origin runs with.
 #[derive(Debug, Clone, PartialEq)]
@@ -365,6 +365,23 @@ impl Document {
             edge,
         })
     }
+}
+
+/// Bounds of what a connection may take; see `[http]` in `reference.rs`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpLimits {
+    /// Connections that may be open at once.
+    pub connections: usize,
+    /// Bytes of a request's head that are taken in any case, at least 8,192; over twice as many are refused.
+    pub head_bytes: usize,
+    /// Time for a head, from its first byte to its last.
+    pub head_time: Duration,
+    /// Time for a body, from the head to its last byte.
+    pub body_time: Duration,
+    /// Time between an answer and the head of the next request, and between opening and the first head.
+    pub idle_time: Duration,
+    /// Time in which a reader must take some of an answer that waits for it.
+    pub write_time: Duration,
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use causeway_shared::limits;
 use serde::{Deserialize, Serialize};
 
 use crate::base::config::lines;
-use crate::store::make_folder;
+use crate::base::folders::make_folder;
 
 /// The `kid` of the proof key that a dev tenant signs its own proofs with.
 pub const DEV_PROOF: &str = "dev-1";

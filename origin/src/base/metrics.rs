@@ -8,9 +8,9 @@ use causeway_shared::ids::Millis;
 use causeway_shared::time::{DAY_MS, MINUTE_MS};
 use causeway_shared::wire::sync::FilterReason;
 
+use crate::base::job_kinds::Job;
+use crate::base::job_kinds::Outcome;
 use crate::base::log_output;
-use crate::jobs::{Job, Outcome};
-use crate::kv::verify::FOUND;
 
 /// A number that only grows.
 #[derive(Debug, Default)]
@@ -450,6 +450,9 @@ impl Page {
         self.line(format_args!("{name}_count {count}"));
     }
 }
+
+/// Outcomes by name, as metrics and reports have them.
+pub const FOUND: [&str; 6] = ["right", "waiting", "older", "missing", "differs", "not_erased"];
 
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]

@@ -20,15 +20,15 @@ use rusqlite::{Connection, OptionalExtension as _};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use crate::base::integers::signed;
+use crate::base::integers::unsigned;
 use crate::base::metrics::Metrics;
 use crate::outbox::kv_key::Subject;
 use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::names;
 use crate::store::names::events;
-use crate::store::signed;
 use crate::store::tenants::{Known, Tenants};
-use crate::store::unsigned;
 use crate::store::write_txn::Given;
 use crate::store::write_txn::Group;
 use crate::store::write_txn::Rules;

@@ -19,9 +19,9 @@ use causeway_shared::limits;
 use causeway_shared::vocabulary::Vocabulary;
 use rusqlite::Connection;
 
+use crate::base::integers::signed;
 use crate::store::PersonNo;
 use crate::store::StoreError;
-use crate::store::signed;
 
 /// The exposures of a person: of each experiment the first of any of its visitors that did not withdraw.
 ///

@@ -12,6 +12,8 @@ use rusqlite::{Connection, OptionalExtension as _};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::base::integers::signed;
+use crate::base::integers::unsigned;
 use crate::campaigns::catalogue;
 use crate::campaigns::experiment::results;
 use crate::campaigns::offers;
@@ -20,8 +22,6 @@ use crate::campaigns::spend;
 use crate::outbox::kv_key::Subject;
 use crate::store::StoreError;
 use crate::store::TenantNo;
-use crate::store::signed;
-use crate::store::unsigned;
 use crate::store::write_txn::Group;
 
 /// How a tenant's traffic is steered, and what the next one is made of.

@@ -26,18 +26,15 @@ use causeway_shared::time::{DAY_MS, Minute};
 use causeway_shared::wire::model;
 use rusqlite::{Connection, OptionalExtension as _};
 use serde::Serialize;
-use serde_json::json;
 
 use self::gather::{Asked, Gathered};
 pub use self::part::{Kind, PartReport, Verdict};
+use crate::base::integers::signed;
 use crate::base::metrics::Metrics;
-use crate::jobs::runs::Run;
-use crate::jobs::work::{Ended, Place};
 use crate::outbox::kv_key::Subject;
 use crate::store::CheckedBytes;
 use crate::store::StoreError;
 use crate::store::TenantNo;
-use crate::store::signed;
 use crate::store::write_txn::Given;
 use crate::store::write_txn::Rules;
 
@@ -188,29 +185,6 @@ pub fn keep(
         crate::outbox::queue::put(group, tenant, Subject::Model, group.now)?;
         Ok(version.unsigned_abs())
     })
-}
-
-/// A model that is not better is an outcome, not a failure.
-///
-/// # Errors
-/// [`StoreError`].
-pub fn learn(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
-    let tenant = run.asked.tenant.ok_or(StoreError::Corrupt { what: "run of a training without its tenant" })?;
-    place.rules.tenants.by_no(tenant)?;
-    let now: Millis = (place.given)()?.now;
-    let outcome = self::run(place.data, tenant, now, place.training, place.told)?;
-    let version = match &outcome {
-        Outcome::Trained(bytes, report) if !run.asked.dry_run => {
-            Some(keep(place.conn, place.rules, (place.given)()?, tenant, bytes, report)?)
-        }
-        _ => None,
-    };
-    let mut told = json!(outcome.report());
-    if let Some(object) = told.as_object_mut() {
-        object.insert("outcome".to_owned(), outcome.code().into());
-        object.insert("version".to_owned(), version.into());
-    }
-    Ok(told.into())
 }
 
 /// The tenant's newest model and its report, as JSON.

@@ -113,7 +113,7 @@ pub(super) fn run(command: &Attributes, common: &Common) -> anyhow::Result<()> {
                 return Ok(());
             }
             let Opened { conn, rules, .. } = &mut opened;
-            retype_attribute::apply(conn, rules, clock::given, &tenant, name, *to)?;
+            retype_attribute::apply(conn, rules, causeway_origin::store::write_txn::given, &tenant, name, *to)?;
             common.output.one(&plan.to_json(name, *to, true))
         }
         Attributes::Forget { names, why, tenant, yes } => forget_names(names, why, tenant.as_deref(), *yes, common),
@@ -143,7 +143,8 @@ fn forget_names(names: &[String], why: &Why, tenant: Option<&str>, yes: bool, co
         return Ok(());
     }
     let Opened { conn, rules, .. } = &mut opened;
-    forget_names::mark(conn, rules, clock::given()?, &tenant, &names, &why.said()).map_err(usage)?;
-    forget_names::sweep(conn, rules, &Metrics::default(), &clock::given, &|| Ok(()))?;
+    forget_names::mark(conn, rules, causeway_origin::store::write_txn::given()?, &tenant, &names, &why.said())
+        .map_err(usage)?;
+    forget_names::sweep(conn, rules, &Metrics::default(), &causeway_origin::store::write_txn::given, &|| Ok(()))?;
     common.output.one(&plan.to_json(true))
 }

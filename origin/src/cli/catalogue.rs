@@ -102,13 +102,15 @@ pub(super) fn run(command: &Catalogue, common: &Common) -> anyhow::Result<()> {
                     e => e.into(),
                 })?;
             }
-            let applied = of::apply(&mut conn, &rules, clock::given()?, tenant, document, "cli");
+            let applied =
+                of::apply(&mut conn, &rules, causeway_origin::store::write_txn::given()?, tenant, document, "cli");
             common.output.one(&applied.map_err(|e| said(e, common))?.to_json())
         }
         Catalogue::Rollback { version, tenant } => {
             let Opened { mut conn, rules, .. } = Opened::new(common)?;
             let tenant = named(&rules.tenants, tenant.as_deref())?;
-            let applied: Applied = of::rollback(&mut conn, &rules, clock::given()?, tenant, *version)?;
+            let applied: Applied =
+                of::rollback(&mut conn, &rules, causeway_origin::store::write_txn::given()?, tenant, *version)?;
             common.output.one(&applied.to_json())
         }
         Catalogue::List { tenant } => {

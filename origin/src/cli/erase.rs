@@ -88,7 +88,15 @@ pub(super) fn run(command: &Erase, common: &Common) -> anyhow::Result<()> {
         let in_log = log::newest(&config.data, tx)?;
         Ok([Arc::new(Record { in_log, ..record })])
     };
-    group::commit_with(conn, rules, &Metrics::default(), clock::given()?, records, &[], |_| Ok(()))?;
+    group::commit_with(
+        conn,
+        rules,
+        &Metrics::default(),
+        causeway_origin::store::write_txn::given()?,
+        records,
+        &[],
+        |_| Ok(()),
+    )?;
     let progress = if command.wait { wait(&opened, &tenant, receipt)? } else { look(&opened, &tenant, receipt)? };
     let mut said = json!({"scope": scope.name(), "visitors": visitors, "done": true});
     if let (Some(said), Value::Object(progress)) = (said.as_object_mut(), progress) {

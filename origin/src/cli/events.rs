@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use causeway_origin::base::clock;
+use causeway_origin::maintenance::forget_event_names;
 use causeway_origin::store::names::events::{self as of, EventNameError};
 use clap::Subcommand;
 use serde_json::json;
@@ -69,12 +70,20 @@ pub(super) fn run(command: &Events, common: &Common) -> anyhow::Result<()> {
             let names: BTreeSet<String> = names.iter().cloned().collect();
             // Events may be acknowledged, and not stored yet: with them the names would come back.
             fold_before(&opened.config, &opened.conn)?;
-            let plan = of::plan_forget(&opened.conn, &tenant, &names).map_err(usage)?;
+            let plan = forget_event_names::plan_forget(&opened.conn, &tenant, &names).map_err(usage)?;
             if !confirmed(*yes, &json!({ "names": plan, "done": false }), common)? {
                 return Ok(());
             }
             let Opened { conn, rules, .. } = &mut opened;
-            of::forget(conn, rules, clock::given()?, &tenant, &names, &why.said()).map_err(usage)?;
+            forget_event_names::forget(
+                conn,
+                rules,
+                causeway_origin::store::write_txn::given()?,
+                &tenant,
+                &names,
+                &why.said(),
+            )
+            .map_err(usage)?;
             common.output.one(&json!({ "names": plan, "done": true }))
         }
     }

@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use causeway_origin::base::clock;
+use causeway_origin::base::job_kinds::Outcome;
+use causeway_origin::base::job_kinds::Woken;
 use causeway_origin::base::metrics::Metrics;
 use causeway_origin::campaigns::train::Options;
 use causeway_origin::ingest::backlog::Backlog;
+use causeway_origin::jobs::context::Place;
 use causeway_origin::jobs::runner::Runner;
 use causeway_origin::jobs::runs::{self, Asked, Run};
-use causeway_origin::jobs::work::{self, Place};
-use causeway_origin::jobs::{self, Outcome, Woken};
 use causeway_origin::store;
 use causeway_origin::store::Lock;
 use causeway_origin::store::StoreError;
@@ -39,7 +40,7 @@ pub(super) enum Job {
     /// The newest runs, of timers, of the admin side and of commands.
     List {
         /// Of one job alone.
-        #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(jobs::Job::names()))]
+        #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(causeway_origin::base::job_kinds::Job::names()))]
         job: Option<String>,
         /// How many.
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1_000))]
@@ -114,7 +115,7 @@ pub(super) fn run(command: &Job, common: &Common) -> anyhow::Result<()> {
         }
         Job::List { job, limit } => {
             let opened = Reading::new(common)?;
-            let job = job.as_deref().and_then(jobs::Job::named);
+            let job = job.as_deref().and_then(causeway_origin::base::job_kinds::Job::named);
             let found = runs::list(&opened.conn, job, usize::from(*limit))?;
             let told: Vec<Value> = found.iter().map(|run| run.told(&opened.tenants)).collect();
             let columns =
@@ -134,24 +135,24 @@ pub(super) fn run(command: &Job, common: &Common) -> anyhow::Result<()> {
 fn asked(name: &Name, opened: &Opened) -> anyhow::Result<(Asked, Options)> {
     let of = |job, dry: &Dry| Asked { job, tenant: None, woken: Woken::Command, dry_run: dry.dry_run };
     Ok(match name {
-        Name::Trim(dry) => (of(jobs::Job::Trim, dry), Options::default()),
-        Name::Retention(dry) => (of(jobs::Job::Retention, dry), Options::default()),
-        Name::Reconcile(dry) => (of(jobs::Job::Reconcile, dry), Options::default()),
-        Name::Publish(dry) => (of(jobs::Job::Publish, dry), Options::default()),
-        Name::Compact(dry) => (of(jobs::Job::Compact, dry), Options::default()),
-        Name::Rollup(dry) => (of(jobs::Job::Rollup, dry), Options::default()),
-        Name::Verify(dry) => (of(jobs::Job::Verify, dry), Options::default()),
-        Name::Columns(dry) => (of(jobs::Job::Columns, dry), Options::default()),
-        Name::Materialise(dry) => (of(jobs::Job::Materialise, dry), Options::default()),
-        Name::Rhythm(dry) => (of(jobs::Job::Rhythm, dry), Options::default()),
-        Name::Send(dry) => (of(jobs::Job::Send, dry), Options::default()),
-        Name::Scrub(dry) => (of(jobs::Job::Scrub, dry), Options::default()),
+        Name::Trim(dry) => (of(causeway_origin::base::job_kinds::Job::Trim, dry), Options::default()),
+        Name::Retention(dry) => (of(causeway_origin::base::job_kinds::Job::Retention, dry), Options::default()),
+        Name::Reconcile(dry) => (of(causeway_origin::base::job_kinds::Job::Reconcile, dry), Options::default()),
+        Name::Publish(dry) => (of(causeway_origin::base::job_kinds::Job::Publish, dry), Options::default()),
+        Name::Compact(dry) => (of(causeway_origin::base::job_kinds::Job::Compact, dry), Options::default()),
+        Name::Rollup(dry) => (of(causeway_origin::base::job_kinds::Job::Rollup, dry), Options::default()),
+        Name::Verify(dry) => (of(causeway_origin::base::job_kinds::Job::Verify, dry), Options::default()),
+        Name::Columns(dry) => (of(causeway_origin::base::job_kinds::Job::Columns, dry), Options::default()),
+        Name::Materialise(dry) => (of(causeway_origin::base::job_kinds::Job::Materialise, dry), Options::default()),
+        Name::Rhythm(dry) => (of(causeway_origin::base::job_kinds::Job::Rhythm, dry), Options::default()),
+        Name::Send(dry) => (of(causeway_origin::base::job_kinds::Job::Send, dry), Options::default()),
+        Name::Scrub(dry) => (of(causeway_origin::base::job_kinds::Job::Scrub, dry), Options::default()),
         Name::Train(train) => {
             let tenant = named(&opened.rules.tenants, train.tenant.as_deref())?;
             let words = &tenant.config.vocabulary;
             let verb = |name: &String| words.verb(name).ok_or_else(|| Usage(format!("{name}: {}", no_word("verb"))));
             let conversions = train.conversion.iter().map(verb).collect::<Result<_, _>>()?;
-            let asked = of(jobs::Job::Train, &Dry { dry_run: train.dry_run });
+            let asked = of(causeway_origin::base::job_kinds::Job::Train, &Dry { dry_run: train.dry_run });
             (Asked { tenant: Some(tenant.no), ..asked }, Options { conversions, ..Options::default() })
         }
     })
@@ -181,7 +182,7 @@ pub(super) fn try_carry_out(opened: &mut Opened, asked: Asked, training: &Option
 
 fn run_alone(opened: &mut Opened, asked: Asked, training: &Options) -> anyhow::Result<Run> {
     let served = is_served(&opened.config);
-    let can = served || asked.job != jobs::Job::Verify;
+    let can = served || asked.job != causeway_origin::base::job_kinds::Job::Verify;
     ensure!(can, "no origin serves from that folder: the KV is read back by the edge that syncs with it");
     let notes = Mutex::new(store::open(&opened.config.data)?);
     let run = runs::begin_asked(&mut opened.conn, asked, clock::now())?;
@@ -189,7 +190,7 @@ fn run_alone(opened: &mut Opened, asked: Asked, training: &Options) -> anyhow::R
     let pause = || {
         // One that serves may have begun meanwhile.
         if is_served(&opened.config) {
-            std::thread::sleep(work::PAUSE);
+            std::thread::sleep(causeway_origin::jobs::context::PAUSE);
         }
     };
     let backlog = || {
@@ -208,7 +209,7 @@ fn run_alone(opened: &mut Opened, asked: Asked, training: &Options) -> anyhow::R
         backlog: &backlog,
         audience: &|| everybody(&data, clock::now()),
         training,
-        given: &clock::given,
+        given: &causeway_origin::store::write_txn::given,
         pause: &pause,
         wait: &std::thread::sleep,
         elapsed: &|| begun.elapsed(),

@@ -165,7 +165,8 @@ pub(super) fn put_facts(
     let facts = facts.into_iter().map(|fact| Checked { tenant: tenant.no, fact }).collect();
     let record = Arc::new(Record { said, ..Record::of(facts) });
     let Opened { conn, rules, .. } = opened;
-    let done = group::commit(conn, rules, &Metrics::default(), clock::given()?, &[record], &[])?;
+    let done =
+        group::commit(conn, rules, &Metrics::default(), causeway_origin::store::write_txn::given()?, &[record], &[])?;
     ensure!(done.new == [all], "the write was not kept");
     Ok(())
 }

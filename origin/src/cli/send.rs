@@ -5,10 +5,11 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use causeway_origin::audience::send::{self, Arms, Send as Row, Terms};
 use causeway_origin::base::clock;
+use causeway_origin::base::job_kinds::Job;
+use causeway_origin::base::job_kinds::Woken;
 use causeway_origin::campaigns::train::Options;
 use causeway_origin::jobs::runs::Asked;
 use causeway_origin::jobs::thread::BUSY;
-use causeway_origin::jobs::{Job, Woken};
 use clap::{Args, Subcommand};
 use serde_json::Value;
 

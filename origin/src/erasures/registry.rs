@@ -1,11 +1,11 @@
 //! The registry of erasures: whether a visitor or an alternate id is erased, and which KV keys and records of the log each
 //! erasure still waits for.
 
+use crate::base::integers::signed;
+use crate::base::integers::unsigned;
 use crate::outbox::kv_key::Subject;
 use crate::store::StoreError;
 use crate::store::TenantNo;
-use crate::store::signed;
-use crate::store::unsigned;
 use crate::store::write_txn::Group;
 use causeway_shared::ids::AltHash;
 use causeway_shared::ids::FactId;

@@ -7,6 +7,7 @@ use causeway_shared::ids::{FactId, Millis};
 use causeway_shared::limits;
 use rusqlite::OptionalExtension as _;
 
+use crate::base::integers::signed;
 use crate::outbox::kv_key::Subject;
 use crate::outbox::queue::later;
 use crate::outbox::queue::put_leaving;
@@ -14,7 +15,6 @@ use crate::profiles::fold::Changed;
 use crate::store::PersonNo;
 use crate::store::StoreError;
 use crate::store::TenantNo;
-use crate::store::signed;
 use crate::store::visitor_at;
 use crate::store::write_txn::Group;
 

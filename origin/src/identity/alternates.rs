@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use causeway_shared::ids::{AltHash, AlternateId, KindCode};
 use rusqlite::{Connection, OptionalExtension as _};
 
+use crate::identity::changes::Touched;
 use crate::identity::evidence;
-use crate::identity::link::Touched;
 use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::hash_at;

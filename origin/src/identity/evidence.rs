@@ -6,16 +6,16 @@ use causeway_shared::limits;
 use causeway_shared::person::{Evidence, Reason, Source, Weight};
 use rusqlite::{Connection, OptionalExtension as _};
 
+use crate::base::integers::signed;
+use crate::base::integers::unsigned;
 use crate::erasures::registry::id_erased;
-use crate::identity::link::Touched;
+use crate::identity::changes::Touched;
 use crate::identity::link::family;
 use crate::identity::link::has_withdrawn;
 use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::hash_at;
-use crate::store::signed;
 use crate::store::tenants::Tenants;
-use crate::store::unsigned;
 use crate::store::visitor_at;
 use crate::store::write_txn::Group;
 

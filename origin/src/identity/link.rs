@@ -5,45 +5,27 @@
 
 use crate::erasures::sweep::PersonChange;
 use crate::identity::alternates;
+pub(crate) use crate::identity::changes::Linked;
+pub(crate) use crate::identity::changes::Touched;
 use crate::identity::evidence;
 use crate::identity::people;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use causeway_shared::fact::{Fact, What};
-use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, Millis, VisitorId};
+use causeway_shared::fact::What;
+use causeway_shared::ids::{AltHash, AlternateId, KindCode, Millis, VisitorId};
 use causeway_shared::planted::{self, PlantedBug};
 use rusqlite::OptionalExtension as _;
 
 pub use crate::identity::alternates::{canonical, canonical_of, family};
 use crate::identity::evidence::By;
 pub use crate::identity::evidence::{Row, cancelled, held_unique, of_visitor, other};
-pub use crate::privacy::erasure::{last_seen, person, seen_until, surely};
 
+use crate::base::integers::signed;
 use crate::profiles::fold::Linking;
 use crate::store::PersonNo;
 use crate::store::StoreError;
 use crate::store::TenantNo;
-use crate::store::signed;
 use crate::store::write_txn::Group;
-
-/// What this group changed about who belongs together.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Linked {
-    /// People whose membership is another now.
-    pub people: Vec<PersonChange>,
-    /// Rows of people that these were or are.
-    pub rows: BTreeSet<PersonNo>,
-    /// Alternate ids (canonical) whose lookup is another now.
-    pub lookups: BTreeSet<(TenantNo, AlternateId)>,
-    /// Visitors that withdrew or were erased in this group.
-    pub withdrawn: BTreeSet<(TenantNo, VisitorId)>,
-    /// What was erased, by the tenant's name: for the journal.
-    pub erased: Vec<(String, Fact)>,
-    /// Alternate ids (canonical) whose history ended, and until when.
-    pub(crate) ended: BTreeSet<(TenantNo, AlternateId, Millis)>,
-    /// Erasures that name whom, or what, an earlier one took, with that one: neither is done before it.
-    pub(crate) behind: Vec<(TenantNo, FactId, FactId)>,
-}
 
 /// A visitor that was seen with an alternate id in this group.
 #[derive(Debug)]
@@ -54,19 +36,6 @@ pub struct Sighting {
     pub(crate) hashes: Vec<AltHash>,
     /// When the fact was received.
     pub(crate) received: Millis,
-}
-
-/// Where evidence changed in this group.
-#[derive(Debug, Default)]
-pub(crate) struct Touched {
-    pub(crate) visitors: BTreeSet<(TenantNo, VisitorId)>,
-    pub(crate) ids: BTreeSet<(TenantNo, AlternateId)>,
-    /// Ids among them (canonical) that go by another hash too: under that one no lookup was written, or another id's was.
-    pub(crate) renamed: BTreeSet<(TenantNo, AlternateId)>,
-    /// Whether the rows of people may be wrong: then all who point to one are looked at too.
-    pub(crate) of_rows: bool,
-    /// Who speaks for large ids, where that is known.
-    pub(crate) speakers: BTreeMap<(TenantNo, AlternateId), people::Speaker>,
 }
 
 /// Records the evidence of the new facts, and computes the people around it again. Lookups are not written yet: erasures may

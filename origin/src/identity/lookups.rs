@@ -5,12 +5,12 @@ use causeway_shared::ids::{AlternateId, KindCode, Millis, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::planted::{self, PlantedBug};
 
+use crate::base::integers::signed;
+use crate::identity::changes::Linked;
+use crate::identity::changes::Touched;
 use crate::identity::evidence;
-use crate::identity::link::Linked;
-use crate::identity::link::Touched;
 use crate::store::StoreError;
 use crate::store::TenantNo;
-use crate::store::signed;
 use crate::store::write_txn::Group;
 
 /// Writes the lookups of ids anew where they are others now, or go by another hash too.

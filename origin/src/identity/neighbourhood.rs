@@ -9,12 +9,12 @@ use causeway_shared::limits;
 use causeway_shared::person::{Class, Evidence, Reason, Weight, combined};
 use rusqlite::OptionalExtension as _;
 
+use crate::base::integers::unsigned;
+use crate::identity::changes::Touched;
 use crate::identity::evidence::{self, Row};
-use crate::identity::link::Touched;
 use crate::store::PersonNo;
 use crate::store::StoreError;
 use crate::store::TenantNo;
-use crate::store::unsigned;
 use crate::store::visitor_at;
 use crate::store::write_txn::Group;
 

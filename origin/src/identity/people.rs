@@ -12,22 +12,21 @@ use causeway_shared::limits;
 use causeway_shared::person::{Evidence, People, Person, Reason, Weight, people};
 use rusqlite::OptionalExtension as _;
 
+use crate::base::integers::signed;
+use crate::base::integers::unsigned;
+use crate::erasures::sweep;
 use crate::erasures::sweep::PersonChange;
+use crate::identity::changes::Linked;
+use crate::identity::changes::Touched;
 use crate::identity::evidence;
-use crate::identity::link::Linked;
-use crate::identity::link::Touched;
 pub(crate) use crate::identity::neighbourhood::Speaker;
 use crate::identity::neighbourhood::{Around, Course, Stored, gather, oldest, stored};
 use crate::identity::planned::{Left, Planned, plan};
-use crate::kv::publish;
 use crate::store::PersonNo;
 use crate::store::StoreError;
 use crate::store::TenantNo;
-use crate::store::signed;
-use crate::store::unsigned;
 use crate::store::visitor_at;
 use crate::store::write_txn::Group;
-use crate::views::read;
 
 /// A person's row as the store has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,7 +136,7 @@ fn apply(group: &mut Group<'_>, tenant: TenantNo, planned: Planned) -> Result<Pe
         WHERE people.person = ?1 AND v.tenant = ?2 AND v.visitor = people.master AND people.weight <> v.weight";
     let members = &planned.person.members;
     let cuts = cuts(group, &planned.from, &planned.left, |visitor| members.contains(visitor))?;
-    let swept = publish::swept(group, &planned.from)?;
+    let swept = sweep::swept(group, &planned.from)?;
     let person = write_row(group, tenant, &planned)?;
     for visitor in members {
         let weight = planned.weights.get(visitor).copied().unwrap_or(Weight::LOGIN);
@@ -145,7 +144,7 @@ fn apply(group: &mut Group<'_>, tenant: TenantNo, planned: Planned) -> Result<Pe
     }
     group.tx.prepare_cached(OF_MASTER)?.execute((person.0, tenant.0))?;
     write_cuts(group, person, &cuts)?;
-    let awaited = publish::await_with(group, &planned.from, person)?;
+    let awaited = sweep::await_with(group, &planned.from, person)?;
     for row in planned.from.iter().filter(|row| **row != person) {
         remove_if_empty(group, *row)?;
     }
@@ -200,7 +199,7 @@ fn cuts(
 ) -> Result<Vec<(VisitorId, Millis)>, StoreError> {
     let mut all: BTreeMap<VisitorId, Millis> = BTreeMap::new();
     for row in from {
-        for (visitor, cut) in read::cuts(group.tx, *row)? {
+        for (visitor, cut) in crate::identity::cuts::cuts(group.tx, *row)? {
             let known = all.entry(visitor).or_insert(cut.at);
             *known = cut.at.max(*known);
         }
@@ -247,7 +246,7 @@ fn separate(
     let planned = Planned { person, weights, unseen: 0, from, row: None, heir_of: None, left };
     let mut alone = apply(group, tenant, planned)?;
     // Its own snapshot may name who was erased before, too.
-    alone.cut |= publish::await_with(group, &[row].into(), alone.person)?;
+    alone.cut |= sweep::await_with(group, &[row].into(), alone.person)?;
     linked.rows.extend([alone.person, row]);
     linked.people.push(alone);
     let master =

@@ -11,6 +11,7 @@ use causeway_shared::limits;
 use causeway_shared::wire::facts;
 use causeway_shared::wire::sync::{FilterReason, Read, Rejected, SyncRequest, SyncResponse, UNKNOWN_TENANT};
 
+use crate::base::attribution::RETENTION;
 use crate::base::attribution::Said;
 use crate::store::TenantNo;
 use crate::store::tenants::Tenants;
@@ -118,6 +119,12 @@ impl Record {
     #[must_use]
     pub fn bulk(facts: Vec<Checked>, said: Said) -> Self {
         Self { bulk: true, ..Self::said(facts, said) }
+    }
+
+    /// Whether it erases visitors that were not seen for as long as their tenant says.
+    #[must_use]
+    pub fn is_by_retention(&self) -> bool {
+        self.said.as_ref().is_some_and(|said| said.by == RETENTION)
     }
 
     /// How much it takes of what may wait: its facts, long ones for several.

@@ -15,14 +15,14 @@ use causeway_shared::wire::facts;
 use causeway_shared::wire::sync::{SyncRequest, UNKNOWN_TENANT, decode_kept, encode_request};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
+use crate::base::integers::signed;
+use crate::base::integers::unsigned;
 use crate::ingest::intake::{self, Incoming, Record};
 use crate::store;
 use crate::store::Counters;
 use crate::store::StoreError;
 use crate::store::identity::StoreIdentity;
-use crate::store::signed;
 use crate::store::tenants::Tenants;
-use crate::store::unsigned;
 
 /// File name of its tail.
 const TAIL: &str = "log.db-tail";

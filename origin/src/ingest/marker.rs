@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
+use crate::base::integers::unsigned;
 use crate::ingest::log;
 use crate::ingest::log::LogTail;
 use crate::store::FILE as STORE;
@@ -26,7 +27,6 @@ use crate::store::file;
 use crate::store::files::JOURNAL;
 use crate::store::files::LOG;
 use crate::store::journal;
-use crate::store::unsigned;
 
 /// The marker's document.
 #[derive(Debug, Default, Serialize, Deserialize)]

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 use serde_json::json;
 
+use super::context::Place;
 use super::runs::{self, Run};
-use super::work::{self, Place};
+use super::tasks;
 use super::{Job, Outcome};
 use crate::store::StoreError;
 
@@ -50,9 +51,9 @@ impl Runner<'_> {
             if stop() { Err(StoreError::Stopped) } else { Ok(()) }
         };
         let mut place = Place { conn: self.place.conn, told: &told, ..self.place };
-        let (outcome, report) = match work::run(&mut place, run) {
-            Ok(work::Ended { report, failed: None }) => (Outcome::Done, Some(report)),
-            Ok(work::Ended { mut report, failed: Some(why) }) => {
+        let (outcome, report) = match tasks::run_job(&mut place, run) {
+            Ok(crate::jobs::context::Ended { report, failed: None }) => (Outcome::Done, Some(report)),
+            Ok(crate::jobs::context::Ended { mut report, failed: Some(why) }) => {
                 report.as_object_mut().map(|report| report.insert("error".to_owned(), why.into()));
                 (Outcome::Failed, Some(report))
             }

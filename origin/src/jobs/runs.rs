@@ -1,19 +1,20 @@
 //! The runs of jobs as the store has them.
 
-use causeway_shared::ids::{Millis, VisitorId};
+use causeway_shared::ids::Millis;
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension as _, Row, TransactionBehavior};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use super::{Job, Last, Outcome, Woken};
+use super::Last;
+use crate::base::integers::signed;
+use crate::base::integers::unsigned;
+use crate::base::job_kinds::{Job, Outcome, Woken};
 use crate::base::metrics::Metrics;
 use crate::kv::verify::Verified;
 use crate::store::StoreError;
 use crate::store::TenantNo;
-use crate::store::signed;
 use crate::store::tenants::Tenants;
-use crate::store::unsigned;
 
 /// Runs kept of a job, the newest: so many that changed something, and as many that were dry; of each tenant, where a job is
 /// by tenant.
@@ -31,17 +32,6 @@ const COLUMNS: &str =
 /// given again by whoever gave it.
 const WAITS: &str = "(outcome IS NULL AND started IS NULL
     OR outcome = 'interrupted' AND dry_run = 0 AND job <> 'train') AND woken <> 'command'";
-
-/// Takes a visitor's name out of reports: the list that it is in goes.
-///
-/// # Errors
-/// [`StoreError::Sqlite`].
-pub(crate) fn forget(conn: &Connection, visitor: VisitorId) -> Result<(), StoreError> {
-    const FORGET: &str = "UPDATE runs SET report = json_remove(report, '$.first')
-        WHERE job = 'reconcile' AND instr(report, ?1) > 0";
-    conn.prepare_cached(FORGET)?.execute([visitor.to_string()])?;
-    Ok(())
-}
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,70 @@
-//! One file for each job.
+//! The jobs, one file for each, and the list of them.
 
+mod columns;
+mod compact;
 pub mod deliver;
+pub mod dispatch;
+mod publish;
+mod reconcile;
 pub mod refresh;
 pub mod retention;
+mod rhythm;
+mod rollup;
 pub mod scrub;
+pub mod train;
+mod trim;
+mod verify;
+
+use self::columns::ColumnsJob;
+use self::compact::CompactJob;
+use self::deliver::SendJob;
+use self::publish::PublishJob;
+use self::reconcile::ReconcileJob;
+use self::refresh::MaterialiseJob;
+use self::retention::RetentionJob;
+use self::rhythm::RhythmJob;
+use self::rollup::RollupJob;
+use self::scrub::ScrubJob;
+use self::train::TrainJob;
+use self::trim::TrimJob;
+use self::verify::VerifyJob;
+use crate::jobs::context::{BackgroundJob, Ended, Place};
+use crate::jobs::runs::Run;
+use crate::store::StoreError;
+
+/// All jobs.
+const TASKS: [&dyn BackgroundJob; 13] = [
+    &TrimJob,
+    &RetentionJob,
+    &ReconcileJob,
+    &TrainJob,
+    &PublishJob,
+    &CompactJob,
+    &RollupJob,
+    &VerifyJob,
+    &ColumnsJob,
+    &MaterialiseJob,
+    &RhythmJob,
+    &SendJob,
+    &ScrubJob,
+];
+
+/// Does what a run asks for, from where it was.
+///
+/// # Errors
+/// [`StoreError`]; what was committed before stays, and [`StoreError::Stopped`] says no more than that.
+pub(crate) fn run_job(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    let job = TASKS.iter().find(|job| job.kind() == run.asked.job);
+    job.ok_or(StoreError::Corrupt { what: "job of a run" })?.run(place, run)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::TASKS;
+    use crate::base::job_kinds::Job;
+
+    #[test]
+    fn every_kind_of_job_has_one_task() {
+        assert_eq!(TASKS.map(|job| job.kind()), Job::ALL);
+    }
+}

@@ -1,5 +1,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use crate::base::job_kinds::Every;
+use crate::base::job_kinds::Woken;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,9 +17,9 @@ use causeway_shared::view::Stored;
 use rusqlite::Connection;
 use serde_json::json;
 
+use super::context::Place;
 use super::runner::Runner;
 use super::runs::{self, Asked, Run};
-use super::work::Place;
 use super::*;
 use crate::audience::Audience;
 use crate::ingest::backlog::Backlog;

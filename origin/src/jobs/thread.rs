@@ -11,14 +11,15 @@ use std::time::{Duration, Instant};
 use causeway_shared::ids::Millis;
 use rusqlite::Connection;
 
+use super::context::Place;
 use super::runner::Runner;
 use super::runs::{self, Asked, Run};
-use super::work::{self, Place};
-use super::{Every, Job, Next, Outcome, Timer, When, Woken, next};
+use super::{Next, Timer, When, next};
 use crate::audience::Audience;
 use crate::audience::materialized;
 use crate::audience::send;
 use crate::base::clock;
+use crate::base::job_kinds::{Every, Job, Outcome, Woken};
 use crate::base::metrics::Metrics;
 use crate::campaigns::train;
 use crate::ingest::backlog::Backlog;
@@ -215,8 +216,8 @@ impl Thread {
             backlog: &|| Ok(self.backlog.clone()),
             audience: &|| Ok(self.audience.clone()),
             training: &train::Options::default(),
-            given: &clock::given,
-            pause: &|| std::thread::sleep(work::PAUSE),
+            given: &crate::store::write_txn::given,
+            pause: &|| std::thread::sleep(crate::jobs::context::PAUSE),
             wait: &std::thread::sleep,
             elapsed: &|| turn.begun.elapsed(),
             told: &|_, _| Ok(()),

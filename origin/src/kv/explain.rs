@@ -15,7 +15,8 @@ use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use crate::campaigns::catalogue;
-use crate::kv::value::{self, ValueError};
+use crate::kv::value;
+use crate::kv::value_error::ValueError;
 use crate::outbox::kv_key::Subject;
 use crate::store::Counters;
 use crate::store::tenants::Known;

@@ -7,6 +7,7 @@
 use crate::erasures::sweep;
 use crate::kv::value;
 use crate::outbox::fair_queue;
+use crate::outbox::fair_queue::put_off;
 use crate::outbox::kv_key::Subject;
 use crate::outbox::queue::LATE_MS;
 use crate::outbox::queue::LEASE_MS;
@@ -16,7 +17,6 @@ use crate::outbox::queue::forget_settled;
 use crate::outbox::queue::later;
 use crate::outbox::queue::put;
 use crate::outbox::queue::put_leaving;
-use crate::outbox::queue::put_off;
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::ids::{Millis, VisitorId};
@@ -26,14 +26,15 @@ use causeway_shared::wire::sync::Publish;
 
 use crate::audience::rhythm::Told;
 use crate::base::chain;
+use crate::base::integers::signed;
 use crate::campaigns::catalogue;
 use crate::erasures::sweep::PersonChange;
-pub(crate) use crate::erasures::sweep::{await_person, await_with, swept};
-use crate::identity::link::Linked;
+use crate::identity::changes::Linked;
 use crate::identity::link::family;
 use crate::identity::link::of_visitor;
 pub use crate::kv::republish::{Put, of_tenants, some, subjects};
-use crate::kv::value::{Built, ValueError};
+use crate::kv::value::Built;
+use crate::kv::value_error::ValueError;
 pub use crate::outbox::clock_rollback::{is_ahead, set_back};
 use crate::outbox::fair_queue::Due;
 pub use crate::outbox::fair_queue::depth;
@@ -43,7 +44,6 @@ use crate::store::PersonNo;
 use crate::store::StoreError;
 use crate::store::TenantNo;
 pub use crate::store::priority::Rank;
-use crate::store::signed;
 use crate::store::write_txn::Group;
 
 /// When a value that could not be built is tried again, in milliseconds.

@@ -5,11 +5,11 @@ use causeway_shared::limits;
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
+use crate::base::integers::signed;
 use crate::identity::link::family;
 use crate::outbox::kv_key::Subject;
 use crate::store::StoreError;
 use crate::store::TenantNo;
-use crate::store::signed;
 use crate::store::tenants::Tenants;
 use crate::store::visitor_at;
 use crate::views::read;

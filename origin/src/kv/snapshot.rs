@@ -18,7 +18,7 @@ use crate::campaigns::catalogue;
 use crate::identity::link::family;
 use crate::identity::link::has_withdrawn;
 use crate::identity::link::held_unique;
-use crate::kv::value::ValueError;
+use crate::kv::value_error::ValueError;
 use crate::store::StoreError;
 use crate::store::tenants::Known;
 use crate::store::visitor_at;
@@ -149,9 +149,9 @@ impl Building<'_> {
             // The master, which is there by its name alone, shows nothing.
             None => false,
         };
-        let cuts = own.person.map(|person| read::cuts(conn, person)).transpose()?.unwrap_or_default();
+        let cuts = own.person.map(|person| crate::identity::cuts::cuts(conn, person)).transpose()?.unwrap_or_default();
         let unsure = admits.iter().copied().filter(is_unsure).collect();
-        let (epoch, cuts) = (Epoch(crate::store::unsigned(epoch)), cuts.into_iter().collect());
+        let (epoch, cuts) = (Epoch(crate::base::integers::unsigned(epoch)), cuts.into_iter().collect());
         Ok(Snapshot {
             version: *version,
             visitor: own.visitor,

@@ -1,5 +1,6 @@
 //! The value of one KV key, built from the newest state and checked before anybody gets it (invariant 8).
 
+use crate::kv::value_error::ValueError;
 use causeway_shared::attributes::Kind;
 use causeway_shared::catalogue::Catalogue;
 use causeway_shared::ids::{AlternateId, Millis, Version, VisitorId};
@@ -19,26 +20,6 @@ use crate::store::TenantNo;
 use crate::store::names;
 use crate::store::tenants::Known;
 use crate::views::read;
-
-/// Why there is no value.
-#[derive(Debug, thiserror::Error)]
-pub enum ValueError {
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The value could not be read back as what it was built from, or has no place in its form.
-    #[error("the value failed its check: {0}")]
-    Check(&'static str),
-    /// What it points to is not known to be in the KV.
-    #[error("the KV has not acknowledged what it points to")]
-    NotYet,
-}
-
-impl From<rusqlite::Error> for ValueError {
-    fn from(e: rusqlite::Error) -> Self {
-        Self::Store(e.into())
-    }
-}
 
 /// The key of a subject.
 #[must_use]

@@ -7,6 +7,7 @@
 
 mod handed;
 
+use crate::base::metrics::FOUND;
 use causeway_shared::ids::{AltHash, AlternateId, KindCode, Millis, Version};
 use causeway_shared::limits;
 use rusqlite::{Connection, OptionalExtension as _};
@@ -15,16 +16,17 @@ use sha2::{Digest as _, Sha256};
 
 pub use handed::{answer, hand_out, pending};
 
+use crate::base::integers::signed;
+use crate::base::integers::unsigned;
 use crate::base::metrics::Metrics;
 use crate::kv::publish;
-use crate::kv::value::{self, ValueError};
+use crate::kv::value;
+use crate::kv::value_error::ValueError;
 use crate::outbox::kv_key::Subject;
 use crate::store::Counters;
 use crate::store::StoreError;
 use crate::store::TenantNo;
-use crate::store::signed;
 use crate::store::tenants::Known;
-use crate::store::unsigned;
 use crate::store::write_txn::Given;
 use crate::store::write_txn::Group;
 use crate::store::write_txn::Rules;
@@ -56,9 +58,6 @@ enum Found {
     /// No tombstone where there should be one, or a lookup of nobody.
     NotErased,
 }
-
-/// Outcomes by name, as metrics and reports have them.
-pub const FOUND: [&str; 6] = ["right", "waiting", "older", "missing", "differs", "not_erased"];
 
 /// What a run came to so far.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

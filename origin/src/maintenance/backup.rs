@@ -17,6 +17,8 @@ use causeway_shared::planted::{self, PlantedBug};
 use causeway_shared::time::Minute;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 
+use crate::base::integers::signed;
+use crate::base::integers::unsigned;
 use crate::campaigns::catalogue::{self, Numbers};
 use crate::ingest::log;
 use crate::kv::publish::Rank;
@@ -27,11 +29,10 @@ use crate::store;
 use crate::store::Counters;
 use crate::store::EPOCHS_OF_A_RESTORE;
 use crate::store::StoreError;
-use crate::store::signed;
-use crate::store::unsigned;
 
-pub use self::before::{Before, Unread};
+pub use self::before::Before;
 pub use self::verify::verify;
+pub use crate::store::unread::Unread;
 
 /// What a backup and a restore do, as it is named while it goes on.
 const COPYING: [(&str, &str); 2] = [(crate::store::files::LOG, "copying the log"), (store::FILE, "copying the store")];
@@ -311,7 +312,7 @@ pub(crate) fn make<E: From<BackupError>>(data: &Path, fill: impl FnOnce(&Path) -
     if was_there {
         give_up(&fresh)?;
     }
-    store::make_folder(&fresh).map_err(failed("cannot make", &fresh))?;
+    crate::base::folders::make_folder(&fresh).map_err(failed("cannot make", &fresh))?;
     let filled = fill(&fresh);
     if filled.is_err() && !is_moved {
         give_up(&fresh)?;
@@ -497,7 +498,7 @@ fn put_aside(data: &Path, aside: &Path) -> Result<Option<PathBuf>, BackupError> 
         for end in ["", "-wal", "-shm"] {
             let old = data.join(format!("{file}{end}"));
             if old.exists() {
-                store::make_folder(aside).map_err(failed("cannot make", aside))?;
+                crate::base::folders::make_folder(aside).map_err(failed("cannot make", aside))?;
                 fs::rename(&old, aside.join(format!("{file}{end}"))).map_err(failed("cannot move", &old))?;
                 moved = Some(aside.to_owned());
             }

@@ -6,6 +6,7 @@
 
 mod csv;
 mod file;
+pub mod hashed;
 pub mod load;
 mod ndjson;
 pub(crate) mod parquet;
@@ -26,10 +27,10 @@ use serde::{Deserialize, Serialize};
 
 use self::file::{Hashed, Sink};
 use self::tables::{Cell, PERSON, SCHEMA, TABLES, Table};
+use crate::base::folders::make_folder;
 use crate::store::Counters;
 use crate::store::StoreError;
 use crate::store::TenantNo;
-use crate::store::make_folder;
 
 pub use self::file::Form;
 

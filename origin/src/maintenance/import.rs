@@ -7,6 +7,7 @@ mod event_line;
 pub mod file;
 mod parquet;
 mod parquet_columns;
+pub mod refusal;
 pub mod rows;
 
 use std::collections::BTreeMap;
@@ -21,14 +22,14 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::base::attribution::Said;
 use crate::base::clock;
+use crate::base::integers::signed;
+use crate::base::integers::unsigned;
 use crate::base::metrics::Metrics;
 use crate::identity::connections;
 use crate::ingest::intake::{Checked, Record};
 use crate::pipeline::group;
 use crate::store::StoreError;
 use crate::store::TenantNo;
-use crate::store::signed;
-use crate::store::unsigned;
 use crate::store::write_txn::Rules;
 use file::{Chunk, File, FileError};
 use rows::{BadLine, Columns, Placed};
@@ -213,7 +214,7 @@ fn write(
         }
         let facts = record.facts.len() as u64;
         let records = [Arc::new(std::mem::replace(&mut record, fresh()))];
-        let given = clock::given()?;
+        let given = crate::store::write_txn::given()?;
         progress.bad += bad.len() as u64;
         let state = FileProgress { lines: progress.lines, bad: progress.bad_before + progress.bad, ended };
         let noted = |tx: &Connection| note(tx, file, state, given.now);

@@ -13,6 +13,7 @@ use causeway_shared::wire::profile;
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
 use serde::{Deserialize, Serialize};
 
+use crate::base::integers::signed;
 use crate::campaigns::experiment;
 use crate::profiles::buckets;
 use crate::profiles::dedup::Seen;
@@ -20,7 +21,6 @@ use crate::profiles::purchases;
 use crate::store::CheckedBytes;
 use crate::store::Counters;
 use crate::store::StoreError;
-use crate::store::signed;
 
 /// What went, so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

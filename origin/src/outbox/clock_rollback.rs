@@ -4,6 +4,7 @@ use causeway_shared::ids::Millis;
 use causeway_shared::limits;
 use rusqlite::Connection;
 
+use crate::base::integers::signed;
 use crate::outbox::fair_queue;
 use crate::outbox::kv_key::CATALOGUE;
 use crate::outbox::queue::LATE_MS;
@@ -11,7 +12,6 @@ use crate::outbox::queue::LEASE_MS;
 use crate::outbox::queue::STEP_MS;
 use crate::outbox::unconfigured_tenants;
 use crate::store::StoreError;
-use crate::store::signed;
 
 /// Whether anything is due later than anything ever waits, whoever noted it: a job or a command may run beside. Read by
 /// the indices of what is due.

@@ -7,15 +7,14 @@ use causeway_shared::ids::Millis;
 use causeway_shared::planted::{self, PlantedBug};
 use rusqlite::{Connection, OptionalExtension as _};
 
+use crate::base::integers::signed;
+use crate::base::integers::unsigned;
 use crate::outbox::kv_key::CATALOGUE;
 use crate::outbox::kv_key::Subject;
 use crate::outbox::queue::KEY_PAUSE_MS;
-use crate::outbox::queue::put_off;
 use crate::outbox::unconfigured_tenants;
 use crate::store::StoreError;
 use crate::store::TenantNo;
-use crate::store::signed;
-use crate::store::unsigned;
 use crate::store::write_txn::Group;
 
 /// Waiting keys are counted up to here.
@@ -176,6 +175,12 @@ pub(super) fn is_due_after(conn: &Connection, after: i64) -> Result<bool, StoreE
         }
     }
     Ok(false)
+}
+
+/// Has a row wait until then.
+pub(crate) fn put_off(group: &Group<'_>, due: &Due, until: i64) -> Result<(), StoreError> {
+    group.tx.prepare_cached("UPDATE outbox SET due = ?2 WHERE row = ?1")?.execute((due.row, until))?;
+    Ok(())
 }
 
 #[cfg(test)]

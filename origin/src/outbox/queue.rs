@@ -2,14 +2,13 @@
 //!
 //! A row is leased to one publish consumer, and stays until the write is acknowledged (invariant 5).
 
-use crate::outbox::fair_queue::Due;
+use crate::base::integers::signed;
+use crate::base::integers::unsigned;
 use crate::outbox::kv_key::Subject;
 use crate::store::PersonNo;
 use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::priority::Rank;
-use crate::store::signed;
-use crate::store::unsigned;
 use crate::store::visitor_at;
 use crate::store::write_txn::Group;
 use causeway_shared::ids::Millis;
@@ -101,12 +100,6 @@ pub(crate) fn later(group: &Group<'_>, person: PersonNo) -> Result<(), StoreErro
     let due = group.now.saturating_add(group.rules.sibling_publish_ms);
     let values = (person.0, signed(group.version().counter), signed(due));
     group.tx.prepare_cached(LATER)?.execute(values)?;
-    Ok(())
-}
-
-/// Has a row wait until then.
-pub(crate) fn put_off(group: &Group<'_>, due: &Due, until: i64) -> Result<(), StoreError> {
-    group.tx.prepare_cached("UPDATE outbox SET due = ?2 WHERE row = ?1")?.execute((due.row, until))?;
     Ok(())
 }
 

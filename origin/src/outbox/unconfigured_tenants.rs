@@ -4,9 +4,9 @@
 use causeway_shared::ids::Millis;
 use rusqlite::Connection;
 
+use crate::base::integers::signed;
 use crate::outbox::kv_key::CATALOGUE;
 use crate::store::StoreError;
-use crate::store::signed;
 use crate::store::tenants::Tenants;
 
 /// When a key is due that waits for its tenant: never.

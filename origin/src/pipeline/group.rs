@@ -23,7 +23,6 @@ use crate::campaigns::experiment;
 use crate::campaigns::steering;
 use crate::identity::link;
 use crate::ingest::intake::{Outbox, Record};
-use crate::jobs::tasks::retention;
 use crate::kv::publish;
 use crate::kv::publish::Rank;
 use crate::kv::verify;
@@ -141,7 +140,7 @@ fn committed(
     let (over, large) = (group.ids_over.get(), group.people_too_large.get());
     let uncounted = group.event_names.uncounted;
     let keep = || rules.journal.keep(&linked.erased, &asked);
-    if !records.is_empty() && records.iter().all(|record| retention::is_by_it(record.as_ref())) {
+    if !records.is_empty() && records.iter().all(|record| record.as_ref().is_by_retention()) {
         // Nobody asked for it: of who was not forgotten after all the journal says nothing. What it lacks the next start adds.
         tx.commit()?;
         if let Err(e) = keep() {
@@ -179,6 +178,7 @@ mod tests {
 
     use super::*;
     use crate::ingest::intake;
+    use crate::store::Counters;
     use crate::testing::{NOW, Origin, page, visitor};
     use causeway_shared::wire::sync::SyncRequest;
 

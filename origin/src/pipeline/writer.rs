@@ -391,7 +391,7 @@ impl Folder {
         let (calls, replies): (Vec<Outbox>, Vec<Reply<Handed>>) = due.map(|call| (call.outbox, call.reply)).unzip();
         let (shared, begun) = (&self.shared, Instant::now());
         shared.told.store(false, Ordering::Release);
-        let done = clock::given().and_then(|given| self.folding.fold(given, &calls));
+        let done = crate::store::write_txn::given().and_then(|given| self.folding.fold(given, &calls));
         if matches!(done, Ok(None)) {
             return;
         }

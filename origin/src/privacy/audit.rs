@@ -13,15 +13,14 @@ use causeway_shared::ids::{AlternateId, FactId, KindCode, Millis, VisitorId};
 use rusqlite::{Connection, Row, named_params};
 use serde_json::{Value, json};
 
-use crate::identity::link::Linked;
+use crate::base::integers::signed;
+use crate::base::integers::unsigned;
+use crate::identity::changes::Linked;
 use crate::ingest::intake::{Checked, Record};
-use crate::jobs::runs;
 use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::hash_at;
-use crate::store::signed;
 use crate::store::tenants::Known;
-use crate::store::unsigned;
 use crate::store::visitor_at;
 use crate::store::write_txn::Group;
 use crate::views::describe;
@@ -202,7 +201,7 @@ fn forget(group: &Group<'_>, linked: &Linked) -> Result<(), StoreError> {
             for forget in [VISITOR, OTHER] {
                 group.tx.prepare_cached(forget)?.execute((tenant.no.0, fact.visitor.as_bytes()))?;
             }
-            runs::forget(group.tx, fact.visitor)?;
+            crate::store::job_reports::forget_visitor(group.tx, fact.visitor)?;
         }
     }
     Ok(())

@@ -5,6 +5,7 @@ use causeway_shared::time::Minute;
 use causeway_shared::wire::profile;
 use rusqlite::Connection;
 
+use crate::base::integers::unsigned;
 use crate::profiles::buckets;
 use crate::profiles::buckets::packed_actions;
 use crate::profiles::dedup::Seen;
@@ -13,7 +14,6 @@ use crate::store::CheckedBytes;
 use crate::store::PersonNo;
 use crate::store::StoreError;
 use crate::store::TenantNo;
-use crate::store::unsigned;
 use crate::store::visitor_at;
 
 /// Reads everything of one visitor.

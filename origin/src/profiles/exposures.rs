@@ -1,8 +1,8 @@
 //! The arms of experiments that a visitor was exposed to, as rows beside its profile.
 
+use crate::base::integers::signed;
+use crate::base::integers::unsigned;
 use crate::store::StoreError;
-use crate::store::signed;
-use crate::store::unsigned;
 use causeway_shared::experiment::Exposure;
 use causeway_shared::experiment::Exposures;
 use rusqlite::Connection;

@@ -21,6 +21,8 @@ use causeway_shared::time::{DAY_MS, HOUR_MS, Minute};
 use causeway_shared::wire::profile;
 use rusqlite::OptionalExtension as _;
 
+use crate::base::integers::signed;
+use crate::base::integers::unsigned;
 use crate::ingest::intake::{Checked, Record};
 use crate::profiles::dedup::Seen;
 pub(crate) use crate::profiles::parts::{write_attributes, write_segments};
@@ -28,8 +30,6 @@ use crate::store::CheckedBytes;
 use crate::store::PersonNo;
 use crate::store::StoreError;
 use crate::store::TenantNo;
-use crate::store::signed;
-use crate::store::unsigned;
 use crate::store::write_txn::Group;
 
 /// A visitor whose profile changed.

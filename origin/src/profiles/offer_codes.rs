@@ -1,8 +1,8 @@
 //! The offer codes that a visitor got, as rows beside its profile.
 
+use crate::base::integers::signed;
+use crate::base::integers::unsigned;
 use crate::store::StoreError;
-use crate::store::signed;
-use crate::store::unsigned;
 use causeway_shared::units::Unit;
 use causeway_shared::units::Units;
 use rusqlite::Connection;

@@ -8,11 +8,11 @@ use causeway_shared::orders::OrderHash;
 use causeway_shared::time::{DAY_MINUTES, Day, Minute};
 use rusqlite::{Connection, Row};
 
+use crate::base::integers::signed;
+use crate::base::integers::unsigned;
 use crate::store::PersonNo;
 use crate::store::StoreError;
 use crate::store::TenantNo;
-use crate::store::signed;
-use crate::store::unsigned;
 
 /// How long one waits for the click that pays for it.
 const WAIT_MS: Millis = 86_400_000;

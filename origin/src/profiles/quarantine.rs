@@ -9,13 +9,13 @@ use causeway_shared::wire::facts;
 use rusqlite::Connection;
 
 use crate::base::attribution::Said;
+use crate::base::integers::signed;
 use crate::ingest::intake::{Checked, Record};
 use crate::profiles::dedup::Seen;
 use crate::profiles::fold::Placed;
 use crate::store::CheckedBytes;
 use crate::store::StoreError;
 use crate::store::TenantNo;
-use crate::store::signed;
 use crate::store::write_txn::Rules;
 
 /// Notes that a visitor's row cannot be read: whoever folds again sets its facts aside.
@@ -95,7 +95,7 @@ pub(crate) fn forget(conn: &Connection, row: i64) -> Result<(), StoreError> {
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn count(conn: &Connection) -> Result<u64, StoreError> {
-    let count = |row: &rusqlite::Row<'_>| row.get(0).map(crate::store::unsigned);
+    let count = |row: &rusqlite::Row<'_>| row.get(0).map(crate::base::integers::unsigned);
     Ok(conn.prepare_cached("SELECT count(*) FROM set_aside")?.query_row([], count)?)
 }
 

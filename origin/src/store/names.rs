@@ -14,9 +14,9 @@ use causeway_shared::limits;
 use causeway_shared::time::DAY_MS;
 use rusqlite::Connection;
 
+use crate::base::integers::signed;
 use crate::store::StoreError;
 use crate::store::TenantNo;
-use crate::store::signed;
 
 /// A tenant's names.
 ///

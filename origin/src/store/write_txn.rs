@@ -1,5 +1,7 @@
 //! The write transaction of the store, with what every step in it needs: tenants, time, random bits, counters.
 
+use crate::base::clock::now;
+use crate::base::clock::random;
 use crate::base::config::Config;
 use crate::base::metrics::Counter;
 use crate::base::metrics::Metrics;
@@ -162,4 +164,12 @@ pub(crate) fn materialized_segments(conn: &Connection) -> Result<BTreeMap<Tenant
         all.entry(TenantNo(row.get(0)?)).or_default().insert(SegmentId(row.get(1)?));
     }
     Ok(all)
+}
+
+/// What a transaction is given now: the time, and random bits that nobody else has.
+///
+/// # Errors
+/// [`StoreError::Random`].
+pub fn given() -> Result<Given, StoreError> {
+    Ok(Given { now: now(), random: random()? })
 }

@@ -8,7 +8,6 @@ use causeway_shared::events::Events;
 use causeway_shared::experiment::Exposures;
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{AlternateId, KindCode, Millis, Version, VisitorId};
-use causeway_shared::membership::Cut;
 use causeway_shared::orders::find_repeats;
 use causeway_shared::person::Weight;
 use causeway_shared::profile::{Parts, Profile, Totals};
@@ -18,6 +17,7 @@ use causeway_shared::units::Units;
 use causeway_shared::wire::profile;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
+use crate::base::integers::unsigned;
 use crate::campaigns::experiment;
 use crate::campaigns::offers;
 use crate::ingest::backlog::Reader;
@@ -31,7 +31,6 @@ use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::hash_at;
 use crate::store::names;
-use crate::store::unsigned;
 use crate::store::visitor_at;
 
 /// What is read from: one snapshot of the store, and the facts that were not folded into it yet.
@@ -360,20 +359,6 @@ pub fn person(view: &View<'_>, of: &Visitor, most: usize) -> Result<Person, Stor
     found.view = found.view.without(find_repeats(&orders).iter().map(|(_, repeat)| repeat));
     found.members.sort_unstable();
     Ok(found)
-}
-
-/// A person's cuts. A visitor that has withdrawn is gone for everybody, whatever it was cut for.
-///
-/// # Errors
-/// [`StoreError::Sqlite`].
-pub fn cuts(conn: &Connection, person: PersonNo) -> Result<Vec<(VisitorId, Cut)>, StoreError> {
-    const READ: &str = "SELECT c.visitor, c.at, v.withdrawn IS NOT NULL FROM cuts c
-        JOIN people p ON p.person = c.person
-        JOIN visitors v ON v.tenant = p.tenant AND v.visitor = c.visitor WHERE c.person = ?1";
-    let mut statement = conn.prepare_cached(READ)?;
-    let found = statement
-        .query_map([person.0], |row| Ok((visitor_at(row, 0)?, Cut { at: unsigned(row.get(1)?), gone: row.get(2)? })))?;
-    Ok(found.collect::<Result<_, _>>()?)
 }
 
 /// One lookup.

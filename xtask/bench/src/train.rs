@@ -6,7 +6,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
-use causeway_origin::campaigns::train::{self, Kind, Outcome};
+use causeway_origin::campaigns::train;
+use causeway_origin::campaigns::train::Kind;
+use causeway_origin::campaigns::train::Outcome;
 use causeway_origin::profiles::buckets;
 use causeway_origin::store;
 use causeway_origin::store::CheckedBytes;

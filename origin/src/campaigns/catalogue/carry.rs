@@ -7,10 +7,10 @@ use causeway_shared::ids::Millis;
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
-use crate::maintenance::backup::Unread;
+use crate::base::integers::signed;
 use crate::outbox::kv_key::Subject;
 use crate::store::StoreError;
-use crate::store::signed;
+use crate::store::unread::Unread;
 
 /// The numbers that tenants have in a store, by those that they have in the one it replaces.
 #[derive(Debug, Default)]

@@ -12,11 +12,11 @@ use causeway_shared::time::DAY_MS;
 use rusqlite::{Connection, OptionalExtension as _};
 use serde::de::DeserializeOwned;
 
+use crate::base::integers::signed;
 use crate::campaigns::offers::Limited;
 use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::names;
-use crate::store::signed;
 use crate::store::tenants::Known;
 
 /// The experiments of each tenant's current version.

@@ -13,14 +13,14 @@ use causeway_shared::time::{DAY_MS, HOUR_MS, HourStamp};
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::of_person;
+use crate::base::integers::signed;
+use crate::base::integers::unsigned;
 use crate::campaigns::catalogue::Counted;
-use crate::identity::link::Linked;
+use crate::identity::changes::Linked;
 use crate::store::CheckedBytes;
 use crate::store::PersonNo;
 use crate::store::StoreError;
 use crate::store::TenantNo;
-use crate::store::signed;
-use crate::store::unsigned;
 use crate::store::write_txn::Group;
 
 /// In the place of an arm's code: people seen in several arms, who are left out of the results, by the arm that they saw

@@ -9,8 +9,6 @@ use causeway_shared::ids::Micros;
 use causeway_shared::model::features::Moment;
 use causeway_shared::time::{DAY_MINUTES, Minute};
 
-use super::part::ASSUMED;
-
 /// A purchase is learned from as one of so many times what is usual at most.
 const MOST_OF_USUAL: Micros = 100;
 
@@ -163,3 +161,6 @@ fn bound(values: &mut HashMap<u32, Micros>) {
     let most = median.saturating_mul(MOST_OF_USUAL);
     values.values_mut().for_each(|value| *value = (*value).min(most));
 }
+
+/// So many examples what is decided by without a model is taken for.
+pub(crate) const ASSUMED: f64 = 100.0;

@@ -54,7 +54,7 @@ pub(super) struct Gathered {
 pub(super) fn gather(asked: &Asked<'_>, progress: super::Progress<'_>) -> Result<Gathered, StoreError> {
     let conn = open(asked.data)?;
     let count = "SELECT count(*) FROM people WHERE tenant = ?1";
-    let people = conn.query_row(count, [asked.tenant.0], |row| row.get(0).map(store::unsigned))?;
+    let people = conn.query_row(count, [asked.tenant.0], |row| row.get(0).map(crate::base::integers::unsigned))?;
     let Sample { actions, segments } = sample(&conn, asked.tenant)?;
     // In parts of 2^32.
     let share = if actions > asked.most { (asked.most << 32) / actions } else { 1 << 32 };
@@ -103,7 +103,13 @@ fn read_shard(
     let mut statement = conn.prepare(PEOPLE)?;
     // No page's moment lasts beyond it: what is written meanwhile would stay in the log of the store.
     for from in (1..=last).step_by(PAGE) {
-        let of = (asked.tenant.0, store::signed(SHARDS), store::signed(number), from, from + PAGE as i64 - 1);
+        let of = (
+            asked.tenant.0,
+            crate::base::integers::signed(SHARDS),
+            crate::base::integers::signed(number),
+            from,
+            from + PAGE as i64 - 1,
+        );
         let page = statement.query_map(of, |row| Ok((row.get(0)?, row.get(1)?)))?;
         let page: Vec<(i64, i64)> = page.collect::<Result<_, _>>()?;
         for visitors in page.chunk_by(|a, b| a.0 == b.0) {

@@ -1,6 +1,7 @@
 //! One part of a model: learned from the earlier examples, rounded to integers, and measured on the later ones by the
 //! integers alone.
 
+pub(crate) use crate::campaigns::train::examples::ASSUMED;
 use causeway_shared::decision::{CTR_PPB, CVR_PPB, PRICE_MICROS};
 use causeway_shared::model::{FRACTION, INTERCEPT, Model, Part, Scorer, WEIGHT};
 use causeway_shared::time::Minute;
@@ -20,8 +21,6 @@ const LEARNED: usize = 100;
 const MEASURED: usize = 25;
 /// How often it goes through all examples.
 const ROUNDS: usize = 2;
-/// So many examples what is decided by without a model is taken for.
-pub(super) const ASSUMED: f64 = 100.0;
 const RATES: Rates = Rates { alpha: 0.05, beta: 1.0, l1: 1.0, l2: 2.0 };
 
 /// Which of the three.

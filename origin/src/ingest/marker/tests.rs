@@ -3,7 +3,6 @@
 use super::*;
 use crate::ingest::intake;
 use crate::store;
-use crate::store::FILE;
 use crate::testing::{NOW, Origin, page, visitor};
 use causeway_shared::wire::sync::SyncRequest;
 
@@ -17,14 +16,14 @@ fn append(origin: &Origin, log: &mut log::Log, n: u32, folded: u64) {
 fn a_directory_is_tied_once_and_found_whole_again() {
     let origin = Origin::new();
     tie(origin.data(), &origin.conn).unwrap();
-    let marker = fs::read(origin.data().join(FILE)).unwrap();
+    let marker = fs::read(origin.data().join(MARKER)).unwrap();
     assert_eq!(inspect(origin.data()).unwrap(), []);
     tie(origin.data(), &origin.conn).unwrap();
-    assert_eq!(fs::read(origin.data().join(FILE)).unwrap(), marker);
+    assert_eq!(fs::read(origin.data().join(MARKER)).unwrap(), marker);
     // Without its marker the files still say that they belong together; it is written again.
-    fs::remove_file(origin.data().join(FILE)).unwrap();
+    fs::remove_file(origin.data().join(MARKER)).unwrap();
     tie(origin.data(), &origin.conn).unwrap();
-    assert_eq!(fs::read(origin.data().join(FILE)).unwrap(), marker);
+    assert_eq!(fs::read(origin.data().join(MARKER)).unwrap(), marker);
 }
 
 #[test]
@@ -51,7 +50,7 @@ fn each_fault_is_found_and_those_that_the_right_file_alone_mends_are_not_accepte
     let other = Origin::new();
     renew_identity(&other.conn).unwrap();
     tie(other.data(), &other.conn).unwrap();
-    for name in [FILE, LOG, JOURNAL] {
+    for name in [MARKER, LOG, JOURNAL] {
         let own = fs::read(origin.data().join(name)).ok();
         fs::copy(other.data().join(name), origin.data().join(name)).unwrap();
         assert_eq!(faults(), [DataFault::ForeignFile(name)]);
@@ -59,7 +58,7 @@ fn each_fault_is_found_and_those_that_the_right_file_alone_mends_are_not_accepte
         own.map_or_else(|| fs::remove_file(origin.data().join(name)), |own| fs::write(origin.data().join(name), own))
             .unwrap();
     }
-    fs::write(origin.data().join(FILE), "{").unwrap();
+    fs::write(origin.data().join(MARKER), "{").unwrap();
     assert!(matches!(faults()[..], [DataFault::UnreadableMarker(_)]));
     fs::remove_file(origin.data().join(STORE)).unwrap();
     assert_eq!(inspect(origin.data()).unwrap(), [DataFault::StoreMissing]);

@@ -1,6 +1,8 @@
 //! The job `send`: sends that are due are drawn, and their people told, in their order and no faster than is said
-//! ([`crate::audience::dispatch`]). Tenants are told beside each other, so that a receiver that says nothing holds up its own tenant alone.
+//! ([`crate::jobs::tasks::dispatch`]). Tenants are told beside each other, so that a receiver that says nothing holds up its own tenant alone.
 
+use crate::base::job_kinds::Job;
+use crate::jobs::context::BackgroundJob;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -11,13 +13,16 @@ use causeway_shared::ids::Millis;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-use crate::audience::dispatch::{Batch, Begun, Sending};
 use crate::audience::send::{self, Send};
 use crate::audience::webhook::{Answer, PATIENCE};
+use crate::base::integers::signed;
+use crate::jobs::context::Ended;
+use crate::jobs::context::PAUSE;
+use crate::jobs::context::Place;
+use crate::jobs::context::apart;
 use crate::jobs::runs::Run;
-use crate::jobs::work::{Ended, PAUSE, Place, apart};
+use crate::jobs::tasks::dispatch::{Batch, Begun, Sending};
 use crate::store::StoreError;
-use crate::store::signed;
 use crate::store::tenants::Tenants;
 
 /// How long a run tells people, where other jobs wait.
@@ -31,12 +36,26 @@ pub(crate) const AGAIN_MS: Millis = 3_600_000;
 /// Sends told in a report.
 const TOLD: usize = 100;
 
+/// The job `send`: notifies the people that sends have drawn.
+#[derive(Debug)]
+pub(crate) struct SendJob;
+
+impl BackgroundJob for SendJob {
+    fn kind(&self) -> Job {
+        Job::Send
+    }
+
+    fn run(&self, place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+        deliver(place, run)
+    }
+}
+
 /// Goes on with all sends that are due.
 ///
 /// # Errors
 /// [`StoreError`]. A send that cannot go on, as the store cannot give what it needs too, lets the others go on, and fails the
 /// run.
-pub fn deliver(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+fn deliver(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
     let due = send::due(place.conn, (place.given)()?.now)?;
     let failed = if run.asked.dry_run { None } else { beside_each_other(place)? };
     let mut told = Vec::new();

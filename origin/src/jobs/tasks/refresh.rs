@@ -1,6 +1,8 @@
 //! The job `materialise`: audiences that are kept as segments are made what their filters mean now ([`crate::audience::materialized`]). A run that
 //! was cut finds what it wrote before to be as it should.
 
+use crate::base::job_kinds::Job;
+use crate::jobs::context::BackgroundJob;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -15,8 +17,10 @@ use crate::audience::materialized::{self, Kept, Page, People};
 use crate::audience::query::{self, AnswerError};
 use crate::base::attribution::Said;
 use crate::ingest::intake::{Checked, Record};
+use crate::jobs::context::Ended;
+use crate::jobs::context::Place;
+use crate::jobs::context::apart;
 use crate::jobs::runs::Run;
-use crate::jobs::work::{Ended, Place, apart};
 use crate::pipeline::group;
 use crate::store::StoreError;
 use crate::store::TenantNo;
@@ -45,12 +49,26 @@ pub struct Refreshed {
     pub error: Option<String>,
 }
 
+/// The job `materialise`: renews the audiences that are stored as segments.
+#[derive(Debug)]
+pub(crate) struct MaterialiseJob;
+
+impl BackgroundJob for MaterialiseJob {
+    fn kind(&self) -> Job {
+        Job::Materialise
+    }
+
+    fn run(&self, place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+        refresh(place, run)
+    }
+}
+
 /// Refreshes all that are due, those too that become due meanwhile.
 ///
 /// # Errors
 /// [`StoreError`]. An audience that cannot be refreshed, as the store cannot give what it needs too, lets the others go on, and
 /// fails the run; it is tried again in an hour.
-pub fn refresh(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+fn refresh(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
     let (mut done, mut all, mut failed) = (BTreeSet::new(), Vec::new(), None);
     loop {
         let now = (place.given)()?.now;

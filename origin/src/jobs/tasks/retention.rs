@@ -3,6 +3,16 @@
 //! The visitor alone: a sibling that was seen stays, and so do alternate ids, under which the person may come back. The
 //! tombstone stays for good, so that a browser which comes back after all begins anew.
 
+use crate::base::job_kinds::Job;
+use crate::jobs::context::BackgroundJob;
+use crate::jobs::context::Ended;
+use crate::jobs::context::Place;
+use crate::jobs::context::ahead;
+use crate::jobs::context::so_far;
+use crate::jobs::context::visitors;
+use crate::jobs::runs;
+use crate::jobs::runs::Run;
+use serde_json::json;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +23,10 @@ use causeway_shared::time::DAY_MS;
 use rusqlite::{Connection, OptionalExtension as _};
 use serde::{Deserialize, Serialize};
 
+use crate::base::attribution::RETENTION;
 use crate::base::attribution::Said;
+use crate::base::integers::signed;
+use crate::base::integers::unsigned;
 use crate::base::metrics::Metrics;
 use crate::identity::link;
 use crate::ingest::backlog::Reader;
@@ -23,9 +36,7 @@ use crate::profiles::quarantine;
 use crate::store::Counters;
 use crate::store::StoreError;
 use crate::store::TenantNo;
-use crate::store::signed;
 use crate::store::tenants::Tenants;
-use crate::store::unsigned;
 use crate::store::visitor_at;
 use crate::store::write_txn::Given;
 use crate::store::write_txn::Rules;
@@ -143,15 +154,6 @@ pub fn still(
     Ok(still)
 }
 
-/// Who says that visitors go, in the trail.
-const BY: &str = "job:retention";
-
-/// Whether a record is the forgetting of those not seen.
-#[must_use]
-pub fn is_by_it(record: &Record) -> bool {
-    record.said.as_ref().is_some_and(|said| said.by == BY)
-}
-
 /// Erases visitors under one receipt, and does something `more` in the same transaction, told how many they were.
 ///
 /// # Errors
@@ -176,8 +178,54 @@ pub fn forget(
         count.set(visitors.len() as u64);
         // Nothing of them waits in the log; what is folded may still lie there.
         let in_log = Counters::load(tx)?.folded();
-        let record = Record::bulk(visitors.iter().map(erasure).collect(), Said::by(BY));
+        let record = Record::bulk(visitors.iter().map(erasure).collect(), Said::by(RETENTION));
         Ok([Arc::new(Record { in_log, ..record })])
     };
     group::commit_with(conn, rules, metrics, given, records, &[], |tx| more(tx, count.get())).map(drop)
+}
+
+/// The job `retention`: erases visitors that were not seen for as long as their tenant says.
+#[derive(Debug)]
+pub(crate) struct RetentionJob;
+
+impl BackgroundJob for RetentionJob {
+    fn kind(&self) -> Job {
+        Job::Retention
+    }
+
+    fn run(&self, place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+        retention(place, run)
+    }
+}
+
+fn retention(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    let policy = policy(&place.rules.tenants, run.since());
+    let all = visitors(place.conn)?;
+    let (mut forgotten, mut cursor): (Forgotten, i64) = (so_far(run), run.cursor);
+    while !policy.is_empty() {
+        let log = (place.backlog)()?.reader();
+        let Some(unseen) = unseen(place.conn, &log, &policy, cursor)? else { break };
+        cursor = unseen.last;
+        forgotten.visitors += unseen.looked_at;
+        if run.asked.dry_run {
+            forgotten.forgotten += unseen.visitors.len() as u64;
+        } else if !unseen.visitors.is_empty() {
+            let receipt = receipt(run.no, run.since(), cursor);
+            let (given, backlog) = ((place.given)()?, place.backlog);
+            if let failed @ Some(_) = ahead(run, given.now) {
+                return Ok(Ended { report: json!(forgotten), failed });
+            }
+            let still = |tx: &Connection| still(tx, &backlog()?.reader(), &policy, &unseen.visitors);
+            let keep = |tx: &Connection, erased| {
+                forgotten.forgotten += erased;
+                runs::keep(tx, run.no, cursor, &json!(forgotten))
+            };
+            forget(place.conn, place.rules, place.metrics, given, receipt, still, keep)?;
+            (place.pause)();
+        } else {
+            runs::keep(place.conn, run.no, cursor, &json!(forgotten))?;
+        }
+        (place.told)(forgotten.visitors, all)?;
+    }
+    Ok(json!(forgotten).into())
 }

@@ -86,7 +86,7 @@ fn s4_07_nobody_is_exposed_by_a_send_after_its_experiment_is_over() {
     let mut world = World::of_bonn(3_000);
     world.start("may", &terms(1_000, Some("e-1"))).unwrap();
     let ends = "UPDATE catalogues SET experiments = json_set(experiments, '$[0].ends', ?1)";
-    world.origin.conn.execute(ends, [store::signed(NOW + 1)]).unwrap();
+    world.origin.conn.execute(ends, [crate::base::integers::signed(NOW + 1)]).unwrap();
     world.origin.now = NOW + HOUR_MS;
     let run = world.next_run();
     world.run(&run, u64::MAX);
@@ -445,7 +445,7 @@ fn one_that_is_over_stays_as_it_is_though_what_it_needed_has_ended() {
     let told = world.tell("may");
     assert_eq!(told.due, None);
     let ends = "UPDATE catalogues SET experiments = json_set(experiments, '$[0].ends', ?1)";
-    world.origin.conn.execute(ends, [store::signed(NOW + 1)]).unwrap();
+    world.origin.conn.execute(ends, [crate::base::integers::signed(NOW + 1)]).unwrap();
     world.origin.now += DAY_MS;
     assert_eq!(world.start("may", &terms(50, Some("e-1"))).unwrap(), told);
     assert!(matches!(world.start("may", &terms(51, None)), Err(SendError::Other(_))));

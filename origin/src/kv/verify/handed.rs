@@ -4,13 +4,13 @@ use causeway_shared::limits;
 use causeway_shared::wire::sync::{Read, Verify};
 
 use super::DONE;
+use crate::base::integers::signed;
+use crate::base::integers::unsigned;
 use crate::kv::value;
 use crate::outbox::kv_key::Subject;
 use crate::outbox::queue::LEASE_MS;
 use crate::store::StoreError;
 use crate::store::TenantNo;
-use crate::store::signed;
-use crate::store::unsigned;
 use crate::store::write_txn::Group;
 
 /// Keys of catalogues, models and the like read at once: they may have megabytes, and a bulk read has 25.

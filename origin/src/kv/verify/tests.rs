@@ -16,11 +16,13 @@ use causeway_shared::wire::sync::{Publish, Read, SyncRequest, Verify};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::base::job_kinds::Job;
+use crate::base::job_kinds::Outcome;
+use crate::base::job_kinds::Woken;
 use crate::campaigns::catalogue;
 use crate::ingest::intake::{Outbox, Record};
 use crate::jobs::runner::Runner;
 use crate::jobs::runs::{self, Asked as Run_, Run};
-use crate::jobs::{Job, Outcome, Woken};
 use crate::outbox::queue::LEASE_MS;
 use crate::store;
 use crate::testing::{self, NOW, Origin, fact, page, stored, visitor};

@@ -1,67 +1,16 @@
 //! What a restored store must know of the one it replaces, part by part: a damaged page costs the part it is of, and what
 //! could not be read is named. Decides nothing, and never fails: a store that cannot be read is no reason to stay without one.
 
+pub(crate) use crate::store::unread::Unread;
 use std::path::Path;
 
 use causeway_shared::ids::Version;
-use rusqlite::{Connection, Params, Row};
+use rusqlite::Connection;
 
 use crate::campaigns::catalogue::{self, Numbers};
 use crate::store;
 use crate::store::Counters;
 use crate::store::StoreError;
-
-/// Parts of a replaced store that could not be read whole, each once, with the first reason.
-#[derive(Debug, Default)]
-pub struct Unread(Vec<(&'static str, StoreError)>);
-
-impl Unread {
-    /// Notes one.
-    pub fn add(&mut self, part: &'static str, why: StoreError) {
-        if !self.has(part) {
-            self.0.push((part, why));
-        }
-    }
-
-    /// Whether it is among them.
-    #[must_use]
-    pub fn has(&self, part: &str) -> bool {
-        self.0.iter().any(|(name, _)| *name == part)
-    }
-
-    /// Each part's name, and why.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &StoreError)> {
-        self.0.iter().map(|(part, why)| (*part, why))
-    }
-
-    /// What was read, or nothing in its place.
-    fn or_none<T: Default>(&mut self, part: &'static str, read: Result<T, StoreError>) -> T {
-        read.unwrap_or_else(|why| {
-            self.add(part, why);
-            T::default()
-        })
-    }
-
-    /// The rows up to the first that cannot be read.
-    fn rows<T, P: Params>(
-        &mut self,
-        part: &'static str,
-        conn: &Connection,
-        (read, with): (&str, P),
-        row: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
-    ) -> Vec<T> {
-        let mut found = Vec::new();
-        let all = || {
-            for row in conn.prepare(read)?.query_map(with, row)? {
-                found.push(row?);
-            }
-            Ok(())
-        };
-        let read = all();
-        self.or_none(part, read.map_err(|e: rusqlite::Error| e.into()));
-        found
-    }
-}
 
 /// What a restored store must know of the one it replaces.
 #[derive(Debug, Clone, Default)]
@@ -104,7 +53,7 @@ impl Before {
     pub fn of_conn(conn: &Connection) -> Result<Self, StoreError> {
         let mut unread = Unread::default();
         let before = Self::gather(conn, &mut unread);
-        unread.0.into_iter().next().map_or(Ok(before), |(_, why)| Err(why))
+        unread.into_first().map_or(Ok(before), Err)
     }
 
     fn gather(conn: &Connection, unread: &mut Unread) -> Self {

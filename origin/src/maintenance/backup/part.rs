@@ -22,7 +22,7 @@ pub(super) fn whole<T>(to: &Path, fill: impl FnOnce(&Path) -> Result<T, BackupEr
         }
     }
     drop_cut(&part)?;
-    store::make_folder(&part).map_err(failed("cannot make", &part))?;
+    crate::base::folders::make_folder(&part).map_err(failed("cannot make", &part))?;
     let lock = File::open(&part).map_err(failed("cannot read", &part))?;
     // Some file systems have no locks of folders: there nothing keeps two apart.
     if let Err(TryLockError::WouldBlock) = lock.try_lock() {

@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use super::{BackupError, COPYING, Held, inspect, manifest, open, open_checked};
-use crate::jobs::tasks::scrub::{self, CheckedPage, Scrubbed};
+use crate::maintenance::scrub;
+use crate::maintenance::scrub::CheckedPage;
+use crate::maintenance::scrub::Scrubbed;
 use crate::store;
 
 /// Visitors read at a time.

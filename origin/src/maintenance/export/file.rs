@@ -1,7 +1,8 @@
 //! One table's file, written with its digest or read, in either form.
 
+pub(crate) use crate::maintenance::export::hashed::Hashed;
 use std::fs::File;
-use std::io::{self, BufWriter, Read as _, Write};
+use std::io::{self, Read as _};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -31,43 +32,6 @@ impl Form {
             Self::Ndjson => format!("{table}.ndjson"),
             Self::Csv => format!("{table}.csv"),
         }
-    }
-}
-
-/// A new file whose digest is made as it is written.
-#[derive(Debug)]
-pub(super) struct Hashed {
-    file: BufWriter<File>,
-    digest: Sha256,
-    bytes: u64,
-}
-
-impl Hashed {
-    pub(super) fn create(path: &Path) -> io::Result<Self> {
-        Ok(Self::of(File::options().write(true).create_new(true).open(path)?))
-    }
-
-    pub(super) fn of(file: File) -> Self {
-        Self { file: BufWriter::with_capacity(256 * 1_024, file), digest: Sha256::new(), bytes: 0 }
-    }
-
-    /// Durable; gives how many bytes there are, and their digest.
-    pub(super) fn finish(self) -> io::Result<(u64, String)> {
-        self.file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
-        Ok((self.bytes, hex(&self.digest.finalize())))
-    }
-}
-
-impl Write for Hashed {
-    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        let written = self.file.write(from)?;
-        self.digest.update(from.get(..written).unwrap_or_default());
-        self.bytes += written as u64;
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
     }
 }
 

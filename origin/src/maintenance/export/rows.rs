@@ -15,6 +15,8 @@ use rusqlite::Connection;
 use rusqlite::types::Value;
 
 use super::tables::{Cell, Column, Packed, Table, hex};
+use crate::base::integers::signed;
+use crate::base::integers::unsigned;
 use crate::profiles::buckets;
 use crate::profiles::buckets::packed_actions;
 use crate::profiles::fold;
@@ -22,8 +24,6 @@ use crate::store::CheckedBytes;
 use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::names;
-use crate::store::signed;
-use crate::store::unsigned;
 use crate::store::visitor_at;
 
 /// Gives all rows of a table of one tenant, in order.

@@ -1,5 +1,8 @@
 //! Lines become facts. What is wrong with one is said with its number, and its neighbours go in.
 
+pub(crate) use crate::maintenance::import::refusal::Refusal;
+pub(crate) use crate::maintenance::import::refusal::VisitorText;
+pub(crate) use crate::maintenance::import::refusal::malformed;
 use std::collections::BTreeMap;
 
 use causeway_shared::fact::{Fact, What};
@@ -29,12 +32,6 @@ pub struct BadLine {
     pub code: &'static str,
     /// The reason in words.
     pub message: String,
-}
-
-pub(super) type Refusal = (&'static str, String);
-
-pub(super) fn malformed(message: impl Into<String>) -> Refusal {
-    ("malformed", message.into())
 }
 
 /// How lines are read.
@@ -203,16 +200,6 @@ struct LinkLine {
     visitor: VisitorText,
     #[serde(flatten)]
     tie: Tie,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(transparent)]
-pub(super) struct VisitorText(pub(super) String);
-
-impl VisitorText {
-    pub(super) fn id(&self) -> Result<VisitorId, Refusal> {
-        self.0.parse().map_err(|_| ("bad_id", "a visitor id is a UUID of version 7".to_owned()))
-    }
 }
 
 impl Reader<'_> {

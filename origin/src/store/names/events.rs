@@ -14,18 +14,11 @@ use rusqlite::{Connection, OptionalExtension as _};
 use serde_json::{Value as Json, json};
 
 use super::{Quota, brought, quota};
-use crate::base::attribution::Said;
-use crate::base::metrics::Metrics;
-use crate::campaigns::catalogue;
-use crate::maintenance::name_uses::NameUses;
-use crate::privacy::audit;
+use crate::base::integers::signed;
+use crate::base::integers::unsigned;
 use crate::store::StoreError;
 use crate::store::TenantNo;
-use crate::store::signed;
 use crate::store::tenants::Known;
-use crate::store::unsigned;
-use crate::store::write_txn::Given;
-use crate::store::write_txn::Rules;
 
 /// Who brought a name. A greater one takes the place of a lesser one where all places are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -110,7 +103,7 @@ fn is_no_name(name: &str) -> bool {
     name == PAGE || name == PURCHASE
 }
 
-fn source(conn: &Connection, tenant: TenantNo, name: &str) -> Result<Option<Source>, StoreError> {
+pub(crate) fn source(conn: &Connection, tenant: TenantNo, name: &str) -> Result<Option<Source>, StoreError> {
     const READ: &str = "SELECT source FROM event_names WHERE tenant = ?1 AND name = ?2";
     let code = conn.prepare_cached(READ)?.query_row((tenant.0, name), |row| row.get::<_, u8>(0)).optional()?;
     code.map(Source::of_code).transpose()
@@ -139,7 +132,7 @@ fn add(conn: &Connection, tenant: TenantNo, name: &str, from: Source, now: Milli
 }
 
 /// Notes that the names are others now.
-fn changed(conn: &Connection) -> Result<(), StoreError> {
+pub(crate) fn changed(conn: &Connection) -> Result<(), StoreError> {
     conn.prepare_cached("UPDATE meta SET event_names = event_names + 1")?.execute([])?;
     Ok(())
 }
@@ -271,66 +264,8 @@ pub fn declare(
     Ok(tx.commit()?)
 }
 
-fn bounded(names: &BTreeSet<String>) -> Result<(), EventNameError> {
+pub(crate) fn bounded(names: &BTreeSet<String>) -> Result<(), EventNameError> {
     if (1..=limits::AUDIENCE_EVENTS_CHANGED).contains(&names.len()) { Ok(()) } else { Err(EventNameError::Number) }
-}
-
-/// Who brought each of some names, if nothing uses one of them: what taking them back would come to.
-///
-/// # Errors
-/// [`EventNameError`].
-pub fn plan_forget(conn: &Connection, tenant: &Known, names: &BTreeSet<String>) -> Result<Vec<Json>, EventNameError> {
-    bounded(names)?;
-    let mut all = Vec::new();
-    for name in names {
-        let from = source(conn, tenant.no, name)?.ok_or_else(|| EventNameError::Unknown(name.clone()))?;
-        all.push(json!({ "name": name, "source": from.name() }));
-    }
-    match uses(conn, tenant.no, names)?.first() {
-        None => Ok(all),
-        Some((name, places)) => Err(EventNameError::Used { name, places }),
-    }
-}
-
-/// Takes names back, and keeps a row of the audit trail for each. What visitors did stays; audiences ask the store of it.
-///
-/// # Errors
-/// [`EventNameError`]; then nothing was changed.
-pub fn forget(
-    conn: &mut Connection,
-    rules: &Rules,
-    given: Given,
-    tenant: &Known,
-    names: &BTreeSet<String>,
-    said: &Said,
-) -> Result<(), EventNameError> {
-    const FORGET: &str = "DELETE FROM event_names WHERE tenant = ?1 AND name = ?2";
-    crate::store::write_txn::within(conn, rules, &Metrics::default(), given, |group| {
-        plan_forget(group.tx, tenant, names)?;
-        for name in names {
-            group.tx.prepare_cached(FORGET)?.execute((tenant.no.0, name))?;
-            audit::keep_name(group, tenant.no, "forget_event", name, said)?;
-        }
-        Ok(changed(group.tx)?)
-    })
-}
-
-/// What uses each of some names. Experiments of every version of the catalogue count, as a rollback makes it the current one
-/// again.
-fn uses<'n>(conn: &Connection, tenant: TenantNo, names: &'n BTreeSet<String>) -> Result<NameUses<'n>, StoreError> {
-    const EXPERIMENTS: &str = "SELECT version, experiments FROM catalogues WHERE tenant = ?1 ORDER BY version DESC";
-    let mut uses = NameUses::new(names);
-    let mut catalogues = conn.prepare_cached(EXPERIMENTS)?;
-    let mut rows = catalogues.query([tenant.0])?;
-    while let Some(row) = rows.next()? {
-        let version: u32 = row.get(0)?;
-        for one in catalogue::experiments_of(&row.get::<_, String>(1)?)? {
-            uses.note(&format!("the experiment `{}` of version {version}", one.id), |name| name == one.conversion);
-        }
-    }
-    let counts = |filter: &str, name: &str| filter.contains(&Json::from(format!("events.{name}")).to_string());
-    uses.note_filters(conn, tenant, counts)?;
-    Ok(uses)
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use causeway_origin::base::clock;
 use causeway_origin::base::config::Config;
 use causeway_origin::base::key_file;
 use causeway_origin::base::metrics::Metrics;
@@ -38,7 +37,14 @@ pub(super) fn fill(config: &Path, people: People, stop: &Stop) -> Result<()> {
         let visitors = (first..people.count).take(GROUP);
         let facts = visitors.flat_map(|n| people.facts(n)).map(|fact| Checked { tenant, fact }).collect();
         let records = [Arc::new(Record::of(facts))];
-        group::commit(&mut conn, &rules, &metrics, Given { now: people.now, ..clock::given()? }, &records, &[])?;
+        group::commit(
+            &mut conn,
+            &rules,
+            &metrics,
+            Given { now: people.now, ..causeway_origin::store::write_txn::given()? },
+            &records,
+            &[],
+        )?;
     }
     conn.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")?;
     Ok(())

@@ -1,5 +1,9 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use crate::base::attribution::Said;
+use crate::campaigns::catalogue;
+use crate::maintenance::forget_event_names::forget;
+use crate::privacy::audit;
 use causeway_shared::ids::VisitorId;
 use causeway_shared::segments::SegmentId;
 use causeway_shared::time::DAY_MS;

@@ -15,21 +15,21 @@ use causeway_shared::ids::{FactId, Millis, VisitorId};
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
 use serde_json::{Value, json};
 
-use super::send::{self, Arms, Outcome, Send, Sums};
-use super::webhook::{Answer, Webhook};
 use crate::audience::person_row;
 use crate::audience::query;
+use crate::audience::send::{self, Arms, Outcome, Send, Sums};
+use crate::audience::webhook::{Answer, Webhook};
 use crate::base::attribution::Said;
 use crate::base::chain;
+use crate::base::integers::signed;
 use crate::campaigns::experiment::{self, results};
 use crate::ingest::intake::{Checked, Record};
+use crate::jobs::context::Place;
 use crate::jobs::tasks::deliver::{AGAIN_MS, Stuck};
 use crate::jobs::tasks::refresh;
-use crate::jobs::work::Place;
 use crate::pipeline::group;
 use crate::store::PersonNo;
 use crate::store::StoreError;
-use crate::store::signed;
 use crate::store::tenants::Known;
 use crate::store::visitor_at;
 

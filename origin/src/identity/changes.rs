@@ -1,0 +1,45 @@
+//! What one transaction changes about people and lookups.
+
+use crate::erasures::sweep::PersonChange;
+use crate::identity::people;
+use crate::store::PersonNo;
+use crate::store::TenantNo;
+use causeway_shared::fact::Fact;
+use causeway_shared::ids::AlternateId;
+use causeway_shared::ids::FactId;
+use causeway_shared::ids::Millis;
+use causeway_shared::ids::VisitorId;
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+
+/// What this group changed about who belongs together.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Linked {
+    /// People whose membership is another now.
+    pub people: Vec<PersonChange>,
+    /// Rows of people that these were or are.
+    pub rows: BTreeSet<PersonNo>,
+    /// Alternate ids (canonical) whose lookup is another now.
+    pub lookups: BTreeSet<(TenantNo, AlternateId)>,
+    /// Visitors that withdrew or were erased in this group.
+    pub withdrawn: BTreeSet<(TenantNo, VisitorId)>,
+    /// What was erased, by the tenant's name: for the journal.
+    pub erased: Vec<(String, Fact)>,
+    /// Alternate ids (canonical) whose history ended, and until when.
+    pub(crate) ended: BTreeSet<(TenantNo, AlternateId, Millis)>,
+    /// Erasures that name whom, or what, an earlier one took, with that one: neither is done before it.
+    pub(crate) behind: Vec<(TenantNo, FactId, FactId)>,
+}
+
+/// Where evidence changed in this group.
+#[derive(Debug, Default)]
+pub(crate) struct Touched {
+    pub(crate) visitors: BTreeSet<(TenantNo, VisitorId)>,
+    pub(crate) ids: BTreeSet<(TenantNo, AlternateId)>,
+    /// Ids among them (canonical) that go by another hash too: under that one no lookup was written, or another id's was.
+    pub(crate) renamed: BTreeSet<(TenantNo, AlternateId)>,
+    /// Whether the rows of people may be wrong: then all who point to one are looked at too.
+    pub(crate) of_rows: bool,
+    /// Who speaks for large ids, where that is known.
+    pub(crate) speakers: BTreeMap<(TenantNo, AlternateId), people::Speaker>,
+}

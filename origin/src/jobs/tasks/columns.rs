@@ -1,0 +1,35 @@
+//! The job `columns`: has the audience index built again, by whoever serves it.
+
+use crate::base::job_kinds::Job;
+use crate::jobs::context::BackgroundJob;
+use crate::jobs::context::Ended;
+use crate::jobs::context::Place;
+use crate::jobs::runs::Run;
+use crate::store::StoreError;
+use serde_json::json;
+
+/// The job `columns`: has the audience index built again, by whoever serves it.
+#[derive(Debug)]
+pub(crate) struct ColumnsJob;
+
+impl BackgroundJob for ColumnsJob {
+    fn kind(&self) -> Job {
+        Job::Columns
+    }
+
+    fn run(&self, place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+        columns(place, run)
+    }
+}
+
+/// Whoever keeps people in columns finds that they are to be built anew.
+fn columns(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    const ANEW: &str = "UPDATE meta SET columns_epoch = columns_epoch + 1";
+    let people: u64 = place
+        .conn
+        .query_row("SELECT count(*) FROM people", [], |row| row.get(0).map(crate::base::integers::unsigned))?;
+    if !run.asked.dry_run {
+        place.conn.execute(ANEW, [])?;
+    }
+    Ok(json!({ "people": people }).into())
+}

@@ -1,0 +1,61 @@
+//! The job `compact`: publishes what the visitors of a person do not know of one another yet.
+
+use crate::base::job_kinds::Job;
+use crate::jobs::context::BackgroundJob;
+use crate::jobs::context::Ended;
+use crate::jobs::context::PEOPLE;
+use crate::jobs::context::Place;
+use crate::jobs::context::so_far;
+use crate::jobs::runs;
+use crate::jobs::runs::Run;
+use crate::store::StoreError;
+use causeway_shared::ids::Millis;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+/// The job `compact`: publishes what the visitors of a person do not know of one another yet.
+#[derive(Debug)]
+pub(crate) struct CompactJob;
+
+impl BackgroundJob for CompactJob {
+    fn kind(&self) -> Job {
+        Job::Compact
+    }
+
+    fn run(&self, place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+        compact(place, run)
+    }
+}
+
+/// The people that wait are those of whom something is new, and no others are looked at: whatever waited when it began is put in
+/// the outbox, before the pause of each is over.
+fn compact(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    let mut compacted: Compacted = so_far(run);
+    let all = compacted.people + crate::outbox::queue::waiting(place.conn)?;
+    if run.asked.dry_run {
+        return Ok(json!({"people": all}).into());
+    }
+    loop {
+        let given = (place.given)()?;
+        let fired = crate::store::write_txn::within(place.conn, place.rules, place.metrics, given, |group| {
+            let (people, snapshots) = crate::outbox::queue::fire_timers(group, Millis::MAX, PEOPLE)?;
+            compacted.people += people;
+            compacted.snapshots += snapshots;
+            runs::keep(group.tx, run.no, run.cursor, &json!(compacted))?;
+            Ok::<_, StoreError>(people)
+        })?;
+        (place.told)(compacted.people, all)?;
+        if fired < PEOPLE.into() || compacted.people >= all {
+            break;
+        }
+        (place.pause)();
+    }
+    Ok(json!(compacted).into())
+}
+
+/// What `compact` put in the outbox.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub(crate) struct Compacted {
+    people: u64,
+    snapshots: u64,
+}

@@ -1,0 +1,93 @@
+//! The job `publish`: writes every key of the KV again.
+
+use crate::base::job_kinds::Job;
+use crate::campaigns::catalogue;
+use crate::jobs::context::BackgroundJob;
+use crate::jobs::context::Ended;
+use crate::jobs::context::Place;
+use crate::jobs::context::SOME;
+use crate::jobs::context::so_far;
+use crate::jobs::context::visitors;
+use crate::jobs::runs;
+use crate::jobs::runs::Run;
+use crate::kv::publish;
+use crate::kv::republish::Put;
+use crate::outbox::kv_key::Subject;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::priority::Rank;
+use crate::store::tenants::Tenants;
+use rusqlite::Connection;
+use serde_json::json;
+
+/// The job `publish`: writes every key of the KV again.
+#[derive(Debug)]
+pub(crate) struct PublishJob;
+
+impl BackgroundJob for PublishJob {
+    fn kind(&self) -> Job {
+        Job::Publish
+    }
+
+    fn run(&self, place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+        publish(place, run)
+    }
+}
+
+/// The outbox takes them all; snapshots and lookups it gives out behind what is due already.
+fn publish(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    let all = visitors(place.conn)?;
+    let (mut put, mut cursor): (Put, i64) = (so_far(run), run.cursor);
+    loop {
+        let next = publish::some(place.conn, cursor, SOME)?;
+        let Some((last, ..)) = next.last() else { break };
+        cursor = *last;
+        let mut subjects = Vec::new();
+        for (_, tenant, visitor) in &next {
+            let of = publish::subjects(place.conn, &place.rules.tenants, *tenant, *visitor)?;
+            put.count(&of);
+            subjects.extend(of.into_iter().map(|subject| (*tenant, subject)));
+        }
+        if !run.asked.dry_run {
+            let given = (place.given)()?;
+            crate::store::write_txn::within(place.conn, place.rules, place.metrics, given, |group| {
+                // Above what is being written now.
+                group.next_version();
+                group.rank = Rank::Bulk;
+                subjects
+                    .into_iter()
+                    .try_for_each(|(tenant, subject)| crate::outbox::queue::put(group, tenant, subject, group.now))?;
+                runs::keep(group.tx, run.no, cursor, &json!(put))
+            })?;
+        }
+        (place.told)(put.snapshots, all)?;
+        (place.pause)();
+    }
+    put.of_tenants = if run.asked.dry_run {
+        of_tenants(place.conn, &place.rules.tenants)?.len() as u64
+    } else {
+        crate::store::write_txn::within(place.conn, place.rules, place.metrics, (place.given)()?, |group| {
+            group.next_version();
+            let all = of_tenants(group.tx, &group.rules.tenants)?;
+            for (tenant, subject) in &all {
+                // The pointer waits for the value that it names.
+                if let Subject::Catalogue(version) = subject {
+                    catalogue::handed(group, *tenant, *version, None)?;
+                }
+                crate::outbox::queue::put(group, *tenant, *subject, group.now)?;
+            }
+            Ok::<_, StoreError>(all.len() as u64)
+        })?
+    };
+    Ok(json!(put).into())
+}
+
+/// The keys of whole tenants but of catalogues that leave: when they do is in the outbox.
+pub(crate) fn of_tenants(conn: &Connection, tenants: &Tenants) -> Result<Vec<(TenantNo, Subject)>, StoreError> {
+    let mut all = Vec::new();
+    for (tenant, subject) in publish::of_tenants(conn, tenants)? {
+        let leaves = matches!(subject, Subject::Catalogue(version) if catalogue::outdated_since(conn, tenant, version)?.is_some());
+        all.extend((!leaves).then_some((tenant, subject)));
+    }
+    Ok(all)
+}

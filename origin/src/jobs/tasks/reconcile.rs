@@ -1,0 +1,76 @@
+//! The job `reconcile`: computes all people again from all evidence and mends what differs.
+
+use crate::base::job_kinds::Job;
+use crate::jobs::context::BackgroundJob;
+use crate::jobs::context::Ended;
+use crate::jobs::context::Place;
+use crate::jobs::runs::Run;
+use crate::maintenance::reconcile;
+use crate::maintenance::reconcile::Difference;
+use crate::maintenance::reconcile::Plan;
+use crate::store::StoreError;
+use crate::store::tenants::Tenants;
+use serde_json::Value;
+use serde_json::json;
+
+/// Differences named in a report.
+pub(crate) const NAMED: usize = 20;
+
+/// The job `reconcile`: computes all people again from all evidence and mends what differs.
+#[derive(Debug)]
+pub(crate) struct ReconcileJob;
+
+impl BackgroundJob for ReconcileJob {
+    fn kind(&self) -> Job {
+        Job::Reconcile
+    }
+
+    fn run(&self, place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+        reconcile(place, run)
+    }
+}
+
+/// One that goes on plans anew: what was mended before does not differ any more. What is left although it should be mended
+/// is a failure: somebody has to look.
+fn reconcile(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    let plan = planned(place)?;
+    let tenants = &place.rules.tenants;
+    let mut report = told(&plan, tenants);
+    if run.asked.dry_run {
+        return Ok(report.into());
+    }
+    let step = |done, all| {
+        (place.pause)();
+        (place.told)(done, all)
+    };
+    let mended = reconcile::mend(place.conn, place.rules, place.metrics, || (place.given)(), &plan, &step)?;
+    let left = if plan.differences.is_empty() { plan } else { planned(place)? };
+    let (large, small): (Vec<&Difference>, Vec<_>) = left.differences.iter().partition(|one| one.is_too_large);
+    if let Some(report) = report.as_object_mut() {
+        report.insert("mended".to_owned(), mended.into());
+        report.insert("left".to_owned(), json!(left.causes()));
+        report.insert("too_large".to_owned(), large.len().into());
+    }
+    let failed = (!small.is_empty()).then(|| {
+        let left = small.len();
+        format!("{left} differences are left that should not be: run it again, and look at what `first` names")
+    });
+    Ok(Ended { report, failed })
+}
+
+pub(crate) fn planned(place: &mut Place<'_>) -> Result<Plan, StoreError> {
+    // It reads everything once: pages that were mapped would stay in this process's memory.
+    place.conn.pragma_update(None, "mmap_size", 0)?;
+    place.conn.pragma_update(None, "cache_size", -64 * 1_024)?; // KiB
+    let snapshot = place.conn.transaction()?;
+    reconcile::plan(&snapshot, &place.rules.tenants, place.told)
+}
+
+pub(crate) fn told(plan: &Plan, tenants: &Tenants) -> Value {
+    let name = |of: &Difference| tenants.by_no(of.tenant).map(|known| known.config.name.clone()).unwrap_or_default();
+    let named = |of: &Difference| json!({"tenant": name(of), "cause": of.cause.code(), "master": of.master.to_string(), "visitors": of.visitors});
+    json!({
+        "visitors": plan.visitors, "links": plan.links, "people": plan.people, "differences": plan.causes(),
+        "first": plan.differences.iter().take(NAMED).map(named).collect::<Vec<_>>(),
+    })
+}

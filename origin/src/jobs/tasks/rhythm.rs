@@ -1,0 +1,46 @@
+//! The job `rhythm`: sums up in which hours of the week people are active.
+
+use crate::audience::rhythm::Sums;
+use crate::base::job_kinds::Job;
+use crate::jobs::context::BackgroundJob;
+use crate::jobs::context::Ended;
+use crate::jobs::context::PEOPLE;
+use crate::jobs::context::Place;
+use crate::jobs::runs::Run;
+use crate::store::StoreError;
+use rusqlite::TransactionBehavior;
+
+/// The job `rhythm`: sums up in which hours of the week people are active.
+#[derive(Debug)]
+pub(crate) struct RhythmJob;
+
+impl BackgroundJob for RhythmJob {
+    fn kind(&self) -> Job {
+        Job::Rhythm
+    }
+
+    fn run(&self, place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+        rhythm(place, run)
+    }
+}
+
+/// Nobody waits for what only reads; a run that was cut begins anew. A dry run keeps nothing.
+fn rhythm(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    let all: u64 = place
+        .conn
+        .query_row("SELECT count(*) FROM people", [], |row| row.get(0).map(crate::base::integers::unsigned))?;
+    let (mut sums, mut cursor) = (Sums::default(), 0);
+    loop {
+        let snapshot = place.conn.transaction()?;
+        let Some(last) = sums.add(&snapshot, &place.rules.tenants, cursor, PEOPLE)? else { break };
+        cursor = last;
+        drop(snapshot);
+        (place.told)(sums.people, all)?;
+    }
+    if !run.asked.dry_run {
+        let tx = place.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        sums.keep(&tx, run.since())?;
+        tx.commit()?;
+    }
+    Ok(sums.told().into())
+}

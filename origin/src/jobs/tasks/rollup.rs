@@ -1,0 +1,69 @@
+//! The job `rollup`: counts the sums of experiments again from what they add up.
+
+use crate::base::job_kinds::Job;
+use crate::campaigns::experiment::rollup;
+use crate::campaigns::experiment::rollup::Rolled;
+use crate::jobs::context::BackgroundJob;
+use crate::jobs::context::Ended;
+use crate::jobs::context::Place;
+use crate::jobs::context::SOME;
+use crate::jobs::context::so_far;
+use crate::jobs::runs;
+use crate::jobs::runs::Run;
+use crate::store::StoreError;
+use rusqlite::TransactionBehavior;
+use serde_json::json;
+use std::sync::atomic::Ordering;
+
+/// The job `rollup`: counts the sums of experiments again from what they add up.
+#[derive(Debug)]
+pub(crate) struct RollupJob;
+
+impl BackgroundJob for RollupJob {
+    fn kind(&self) -> Job {
+        Job::Rollup
+    }
+
+    fn run(&self, place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+        rollup(place, run)
+    }
+}
+
+/// A dry run does the same in transactions that are taken back.
+fn rollup(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    // Where nobody ever saw an experiment, nobody is looked at.
+    const ALL: &str = "SELECT ifnull(max(person), 0)
+        FROM (SELECT max(person) AS person FROM people UNION ALL SELECT max(person) FROM experiment_people)
+        WHERE EXISTS (SELECT 1 FROM exposures) OR EXISTS (SELECT 1 FROM experiment_people)";
+    let all: i64 = place.conn.query_row(ALL, [], |row| row.get(0))?;
+    let (mut rolled, mut cursor): (Rolled, i64) = (so_far(run), run.cursor);
+    while cursor < all {
+        // By the time that it is: what `trim` took since the run began is not looked for.
+        let now = (place.given)()?.now;
+        let tx = place.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        cursor = rollup::people(&tx, cursor, SOME, now, &mut rolled)?.unwrap_or(all);
+        if run.asked.dry_run {
+            tx.rollback()?;
+        } else {
+            runs::keep(&tx, run.no, cursor, &json!(rolled))?;
+            tx.commit()?;
+        }
+        (place.told)(crate::base::integers::unsigned(cursor), crate::base::integers::unsigned(all))?;
+        (place.pause)();
+    }
+    place.to_the_end.store(true, Ordering::Relaxed);
+    let told = || (place.told)(crate::base::integers::unsigned(all), crate::base::integers::unsigned(all));
+    let snapshot = place.conn.transaction()?;
+    let mut wrong = rollup::wrong(&snapshot, &told)?;
+    drop(snapshot);
+    rolled.sums += if run.asked.dry_run { wrong.len() as u64 } else { 0 };
+    while !run.asked.dry_run && !wrong.is_empty() {
+        let tx = place.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        rolled.sums += wrong.mend(&tx, SOME as usize)?;
+        runs::keep(&tx, run.no, cursor, &json!(rolled))?;
+        tx.commit()?;
+        told()?;
+        (place.pause)();
+    }
+    Ok(json!(rolled).into())
+}

@@ -1,0 +1,48 @@
+//! The job `train`: learns the model of a tenant again and publishes it if it is better.
+
+use crate::base::job_kinds::Job;
+use crate::campaigns::train::{self, Outcome, keep};
+use crate::jobs::context::BackgroundJob;
+use crate::jobs::context::Ended;
+use crate::jobs::context::Place;
+use crate::jobs::runs::Run;
+use crate::store::StoreError;
+use causeway_shared::ids::Millis;
+use serde_json::json;
+
+/// The job `train`: learns the model of a tenant again.
+#[derive(Debug)]
+pub(crate) struct TrainJob;
+
+impl BackgroundJob for TrainJob {
+    fn kind(&self) -> Job {
+        Job::Train
+    }
+
+    fn run(&self, place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+        learn(place, run)
+    }
+}
+
+/// A model that is not better is an outcome, not a failure.
+///
+/// # Errors
+/// [`StoreError`].
+fn learn(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    let tenant = run.asked.tenant.ok_or(StoreError::Corrupt { what: "run of a training without its tenant" })?;
+    place.rules.tenants.by_no(tenant)?;
+    let now: Millis = (place.given)()?.now;
+    let outcome = train::run(place.data, tenant, now, place.training, place.told)?;
+    let version = match &outcome {
+        Outcome::Trained(bytes, report) if !run.asked.dry_run => {
+            Some(keep(place.conn, place.rules, (place.given)()?, tenant, bytes, report)?)
+        }
+        _ => None,
+    };
+    let mut told = json!(outcome.report());
+    if let Some(object) = told.as_object_mut() {
+        object.insert("outcome".to_owned(), outcome.code().into());
+        object.insert("version".to_owned(), version.into());
+    }
+    Ok(told.into())
+}

@@ -1,0 +1,68 @@
+//! The job `verify`: reads every key of the KV back and mends what differs.
+
+use crate::base::job_kinds::Job;
+use crate::jobs::context::BackgroundJob;
+use crate::jobs::context::Ended;
+use crate::jobs::context::Place;
+use crate::jobs::context::so_far;
+use crate::jobs::runs;
+use crate::jobs::runs::Run;
+use crate::kv::verify;
+use crate::kv::verify::Next;
+use crate::kv::verify::Walk;
+use crate::store::StoreError;
+use causeway_shared::ids::Millis;
+use rusqlite::Connection;
+use serde_json::json;
+
+/// No edge said anything for so long: a cron wakes one each minute.
+pub(crate) const SILENT_MS: Millis = 10 * 60_000;
+
+/// The job `verify`: reads every key of the KV back and mends what differs.
+#[derive(Debug)]
+pub(crate) struct VerifyJob;
+
+impl BackgroundJob for VerifyJob {
+    fn kind(&self) -> Job {
+        Job::Verify
+    }
+
+    fn run(&self, place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+        verify(place, run)
+    }
+}
+
+/// What was asked for and not answered is still there for a run that goes on.
+fn verify(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    const SILENT: &str = "for ten minutes no edge said what the KV has: does the publish consumer run? \
+        `causeway_last_sync_age_seconds`, and `sync_failed` and `kv_read_failed` in the worker's log, say more; an edge of \
+        a release before this one reads nothing back";
+    let all = verify::all(place.conn)?;
+    let mut walk = Walk::from(run.cursor, so_far(run));
+    // Another run, if only a dry one, forgot what this one had asked for.
+    if runs::is_behind(place.conn, run)? {
+        walk = Walk::default();
+    }
+    if walk == Walk::default() {
+        verify::forget(place.conn)?;
+    }
+    let keep = |tx: &Connection, walk: &Walk| runs::keep(tx, run.no, walk.cursor, &json!(walk.verified));
+    let mut heard = (place.given)()?.now;
+    loop {
+        let given = (place.given)()?;
+        heard = heard.min(given.now);
+        let next = verify::step(place.conn, place.rules, place.metrics, given, &mut walk, run.asked.dry_run, &keep)?;
+        match next {
+            Next::Looked => heard = given.now,
+            Next::Asked => {}
+            Next::Waits(due) if given.now <= heard.max(due).saturating_add(SILENT_MS) => {}
+            Next::Waits(_) => {
+                verify::forget(place.conn)?;
+                return Ok(Ended { report: json!(walk.verified), failed: Some(SILENT.to_owned()) });
+            }
+            Next::Over => return Ok(json!(walk.verified).into()),
+        }
+        (place.told)(walk.verified.keys, all)?;
+        (place.pause)();
+    }
+}

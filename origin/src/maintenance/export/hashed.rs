@@ -1,0 +1,47 @@
+//! A writer that hashes what passes through it.
+
+use crate::maintenance::export::Path;
+use crate::maintenance::export::io;
+use crate::maintenance::export::io::BufWriter;
+use crate::maintenance::export::io::Write;
+use crate::maintenance::export::tables::hex;
+use sha2::Digest as _;
+use sha2::Sha256;
+use std::fs::File;
+
+/// A new file whose digest is made as it is written.
+#[derive(Debug)]
+pub(crate) struct Hashed {
+    file: BufWriter<File>,
+    digest: Sha256,
+    bytes: u64,
+}
+
+impl Hashed {
+    pub(crate) fn create(path: &Path) -> io::Result<Self> {
+        Ok(Self::of(File::options().write(true).create_new(true).open(path)?))
+    }
+
+    pub(crate) fn of(file: File) -> Self {
+        Self { file: BufWriter::with_capacity(256 * 1_024, file), digest: Sha256::new(), bytes: 0 }
+    }
+
+    /// Durable; gives how many bytes there are, and their digest.
+    pub(crate) fn finish(self) -> io::Result<(u64, String)> {
+        self.file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
+        Ok((self.bytes, hex(&self.digest.finalize())))
+    }
+}
+
+impl Write for Hashed {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(from)?;
+        self.digest.update(from.get(..written).unwrap_or_default());
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}

@@ -1,0 +1,82 @@
+//! Takes names of events back that nothing uses.
+
+use crate::base::attribution::Said;
+use crate::base::metrics::Metrics;
+use crate::campaigns::catalogue;
+use crate::maintenance::name_uses::NameUses;
+use crate::privacy::audit;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::names::events::EventNameError;
+use crate::store::names::events::bounded;
+use crate::store::names::events::changed;
+use crate::store::names::events::source;
+use crate::store::tenants::Known;
+use crate::store::write_txn::Given;
+use crate::store::write_txn::Rules;
+use rusqlite::Connection;
+use serde_json::Value as Json;
+use serde_json::json;
+use std::collections::BTreeSet;
+
+/// Who brought each of some names, if nothing uses one of them: what taking them back would come to.
+///
+/// # Errors
+/// [`EventNameError`].
+pub fn plan_forget(conn: &Connection, tenant: &Known, names: &BTreeSet<String>) -> Result<Vec<Json>, EventNameError> {
+    bounded(names)?;
+    let mut all = Vec::new();
+    for name in names {
+        let from = source(conn, tenant.no, name)?.ok_or_else(|| EventNameError::Unknown(name.clone()))?;
+        all.push(json!({ "name": name, "source": from.name() }));
+    }
+    match uses(conn, tenant.no, names)?.first() {
+        None => Ok(all),
+        Some((name, places)) => Err(EventNameError::Used { name, places }),
+    }
+}
+
+/// Takes names back, and keeps a row of the audit trail for each. What visitors did stays; audiences ask the store of it.
+///
+/// # Errors
+/// [`EventNameError`]; then nothing was changed.
+pub fn forget(
+    conn: &mut Connection,
+    rules: &Rules,
+    given: Given,
+    tenant: &Known,
+    names: &BTreeSet<String>,
+    said: &Said,
+) -> Result<(), EventNameError> {
+    const FORGET: &str = "DELETE FROM event_names WHERE tenant = ?1 AND name = ?2";
+    crate::store::write_txn::within(conn, rules, &Metrics::default(), given, |group| {
+        plan_forget(group.tx, tenant, names)?;
+        for name in names {
+            group.tx.prepare_cached(FORGET)?.execute((tenant.no.0, name))?;
+            audit::keep_name(group, tenant.no, "forget_event", name, said)?;
+        }
+        Ok(changed(group.tx)?)
+    })
+}
+
+/// What uses each of some names. Experiments of every version of the catalogue count, as a rollback makes it the current one
+/// again.
+pub(crate) fn uses<'n>(
+    conn: &Connection,
+    tenant: TenantNo,
+    names: &'n BTreeSet<String>,
+) -> Result<NameUses<'n>, StoreError> {
+    const EXPERIMENTS: &str = "SELECT version, experiments FROM catalogues WHERE tenant = ?1 ORDER BY version DESC";
+    let mut uses = NameUses::new(names);
+    let mut catalogues = conn.prepare_cached(EXPERIMENTS)?;
+    let mut rows = catalogues.query([tenant.0])?;
+    while let Some(row) = rows.next()? {
+        let version: u32 = row.get(0)?;
+        for one in catalogue::experiments_of(&row.get::<_, String>(1)?)? {
+            uses.note(&format!("the experiment `{}` of version {version}", one.id), |name| name == one.conversion);
+        }
+    }
+    let counts = |filter: &str, name: &str| filter.contains(&Json::from(format!("events.{name}")).to_string());
+    uses.note_filters(conn, tenant, counts)?;
+    Ok(uses)
+}

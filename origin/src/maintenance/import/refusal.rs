@@ -1,0 +1,20 @@
+//! Why a line of an import is refused.
+
+use causeway_shared::ids::VisitorId;
+use serde::Deserialize;
+
+pub(crate) type Refusal = (&'static str, String);
+
+#[derive(Default, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct VisitorText(pub(super) String);
+
+impl VisitorText {
+    pub(crate) fn id(&self) -> Result<VisitorId, Refusal> {
+        self.0.parse().map_err(|_| ("bad_id", "a visitor id is a UUID of version 7".to_owned()))
+    }
+}
+
+pub(crate) fn malformed(message: impl Into<String>) -> Refusal {
+    ("malformed", message.into())
+}

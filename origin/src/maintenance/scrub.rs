@@ -1,0 +1,239 @@
+//! The search for damage: everything packed in the store is read once, and every visitor is looked for by the ways that
+//! other reads take. Damage of a visitor holds up that visitor alone ([`crate::profiles::quarantine`]); a damaged lookup is written
+//! again from its evidence.
+
+use causeway_shared::ids::{AltHash, AlternateId, KindCode, Millis};
+use rusqlite::Connection;
+use serde::{Deserialize, Serialize};
+
+use crate::campaigns::catalogue;
+use crate::campaigns::train;
+use crate::pipeline::mend;
+use crate::profiles::check::check_visitor;
+use crate::profiles::quarantine;
+use crate::store::CheckedBytes;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::write_txn::Group;
+use crate::views::read::lookup;
+
+/// Damaged rows that a report names.
+const NAMED: usize = 20;
+
+/// What was read, and what of it is damaged.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Scrubbed {
+    /// Visitors read.
+    pub visitors: u64,
+    /// Lookups read.
+    pub lookups: u64,
+    /// Rows of experiments read, one per person and experiment.
+    pub experiment_people: u64,
+    /// Visitors that are damaged: their facts are set aside.
+    pub damaged_visitors: u64,
+    /// Lookups that were damaged: they are written again from their evidence.
+    pub damaged_lookups: u64,
+    /// Rows of experiments that are damaged: `rollup` counts them again.
+    pub damaged_experiment_people: u64,
+    /// Values of tenants that are damaged: catalogues and models.
+    pub damaged_tenant_values: u64,
+    /// The first damaged rows.
+    pub first: Vec<DamagedRow>,
+}
+
+/// Rows that were read.
+#[derive(Debug)]
+pub struct CheckedPage<P, D> {
+    /// The place of the last of them: the next page begins after it.
+    pub last: P,
+    /// Those that are damaged.
+    pub damaged: Vec<D>,
+}
+
+/// A visitor whose stored forms cannot be read.
+#[derive(Debug)]
+pub struct DamagedVisitor {
+    /// Its row.
+    pub row: i64,
+    /// Why.
+    pub why: StoreError,
+}
+
+/// A row that is damaged. It names nobody.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DamagedRow {
+    /// The table.
+    pub table: String,
+    /// The visitor's row; of a row of an experiment, the person's; of a lookup or a value of a tenant, the tenant's number.
+    pub row: i64,
+    /// What cannot be read.
+    pub why: String,
+}
+
+impl Scrubbed {
+    /// Whether anything is damaged that no job mends.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        let left = self.damaged_visitors + self.damaged_tenant_values;
+        (left > 0).then(|| {
+            format!(
+                "{left} stored values are damaged: `first` names their tables and rows. Look at the disk, and restore a \
+                 backup that is older than the damage (`causeway backup verify` checks it), but not while facts are set \
+                 aside: no backup holds them"
+            )
+        })
+    }
+
+    fn name(&mut self, table: &str, row: i64, why: &StoreError) {
+        if self.first.len() < NAMED {
+            self.first.push(DamagedRow { table: table.to_owned(), row, why: crate::base::chain(why) });
+        }
+    }
+}
+
+/// Why a value cannot be read; `None` where it can.
+fn damage_of<T>(read: Result<T, StoreError>) -> Result<Option<StoreError>, StoreError> {
+    match read {
+        Ok(_) => Ok(None),
+        Err(why) if why.is_of_a_value() => Ok(Some(why)),
+        Err(other) => Err(other),
+    }
+}
+
+/// Reads the visitors after a row, `most` at most. `None` after the last.
+///
+/// # Errors
+/// [`StoreError`], but not of a value.
+pub fn check_visitors(
+    conn: &Connection,
+    after: i64,
+    most: u32,
+    scrubbed: &mut Scrubbed,
+) -> Result<Option<CheckedPage<i64, DamagedVisitor>>, StoreError> {
+    let rows: Vec<i64> = {
+        let mut read =
+            conn.prepare_cached("SELECT row FROM visitors NOT INDEXED WHERE row > ?1 ORDER BY row LIMIT ?2")?;
+        read.query_map((after, most), |row| row.get(0))?.collect::<Result<_, _>>()?
+    };
+    let mut damaged = Vec::new();
+    for row in &rows {
+        scrubbed.visitors += 1;
+        if let Some(why) = damage_of(check_visitor(conn, *row))? {
+            scrubbed.damaged_visitors += 1;
+            scrubbed.name("visitors", *row, &why);
+            damaged.push(DamagedVisitor { row: *row, why });
+        }
+    }
+    Ok(rows.last().map(|last| CheckedPage { last: *last, damaged }))
+}
+
+/// Sets the facts of damaged visitors aside from now on.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn quarantine(conn: &Connection, damaged: &[DamagedVisitor], now: Millis) -> Result<(), StoreError> {
+    damaged.iter().try_for_each(|of| quarantine::note(conn, of.row, &of.why, now))
+}
+
+/// A place in the lookups: tenant, kind, canonical hash.
+pub type LookupPlace = (TenantNo, AlternateId);
+
+/// Reads the lookups after a place, `most` at most. `None` after the last.
+///
+/// # Errors
+/// [`StoreError`], but not of a value.
+pub fn check_lookups(
+    conn: &Connection,
+    after: Option<LookupPlace>,
+    most: u32,
+    scrubbed: &mut Scrubbed,
+) -> Result<Option<CheckedPage<LookupPlace, LookupPlace>>, StoreError> {
+    const READ: &str = "SELECT tenant, kind, hash FROM lookups WHERE (tenant, kind, hash) > (?1, ?2, ?3)
+        ORDER BY tenant, kind, hash LIMIT ?4";
+    let (tenant, kind, hash) =
+        after.map_or((i64::MIN, 0, [0; 16]), |(tenant, AlternateId { kind, hash })| (tenant.0, kind.0, hash.0));
+    let places: Vec<LookupPlace> = {
+        let mut read = conn.prepare_cached(READ)?;
+        let place = |row: &rusqlite::Row<'_>| {
+            let id = AlternateId { kind: KindCode(row.get(1)?), hash: AltHash(row.get(2)?) };
+            Ok((TenantNo(row.get(0)?), id))
+        };
+        read.query_map((tenant, kind, hash, most), place)?.collect::<Result<_, _>>()?
+    };
+    let mut damaged = Vec::new();
+    for (tenant, id) in &places {
+        scrubbed.lookups += 1;
+        if let Some(why) = damage_of(lookup(conn, *tenant, *id))? {
+            scrubbed.damaged_lookups += 1;
+            scrubbed.name("lookups", tenant.0, &why);
+            damaged.push((*tenant, *id));
+        }
+    }
+    Ok(places.last().map(|last| CheckedPage { last: *last, damaged }))
+}
+
+/// Writes lookups again from their evidence. One of a tenant that is not configured waits.
+///
+/// # Errors
+/// [`StoreError`]; then nothing of the group may be kept.
+pub fn mend_lookups(group: &mut Group<'_>, damaged: &[LookupPlace]) -> Result<(), StoreError> {
+    let configured = damaged.iter().filter(|(tenant, _)| group.rules.tenants.by_no(*tenant).is_ok()).copied().collect();
+    mend::write_lookups(group, configured)
+}
+
+/// Reads the rows of experiments after one, `most` at most; gives the last. `None` after the last.
+///
+/// # Errors
+/// [`StoreError`], but not of a value.
+pub fn check_experiment_people(
+    conn: &Connection,
+    after: (i64, u32),
+    most: u32,
+    scrubbed: &mut Scrubbed,
+) -> Result<Option<(i64, u32)>, StoreError> {
+    const READ: &str = "SELECT person, experiment, hours FROM experiment_people WHERE (person, experiment) > (?1, ?2)
+        ORDER BY person, experiment LIMIT ?3";
+    let mut statement = conn.prepare_cached(READ)?;
+    let mut rows = statement.query((after.0, after.1, most))?;
+    let mut last = None;
+    while let Some(row) = rows.next()? {
+        let place: (i64, u32) = (row.get(0)?, row.get(1)?);
+        last = Some(place);
+        scrubbed.experiment_people += 1;
+        if let Some(why) = damage_of(CheckedBytes::open_column(row.get_ref(2)?))? {
+            scrubbed.damaged_experiment_people += 1;
+            scrubbed.name("experiment_people", place.0, &why);
+        }
+    }
+    Ok(last)
+}
+
+/// Reads each tenant's catalogues and its model.
+///
+/// # Errors
+/// [`StoreError`], but not of a value.
+pub fn check_tenant_values(conn: &Connection, scrubbed: &mut Scrubbed) -> Result<(), StoreError> {
+    const VERSIONS: &str = "SELECT tenant, version FROM catalogues ORDER BY tenant, version";
+    const TENANTS: &str = "SELECT tenant FROM tenants";
+    let versions: Vec<(i64, u32)> = {
+        let mut read = conn.prepare(VERSIONS)?;
+        read.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?
+    };
+    let tenants: Vec<i64> = {
+        let mut read = conn.prepare(TENANTS)?;
+        read.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?
+    };
+    let mut note = |table: &str, tenant: i64, damage: Option<StoreError>| {
+        if let Some(why) = damage {
+            scrubbed.damaged_tenant_values += 1;
+            scrubbed.name(table, tenant, &why);
+        }
+    };
+    for (tenant, version) in versions {
+        note("catalogues", tenant, damage_of(catalogue::kept(conn, TenantNo(tenant), Some(version)))?);
+    }
+    for tenant in tenants {
+        note("models", tenant, damage_of(train::newest(conn, TenantNo(tenant)))?);
+    }
+    Ok(())
+}

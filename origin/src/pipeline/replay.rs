@@ -1,0 +1,128 @@
+//! Replays the journal of erasures into a store that does not know all of them, because it came from a backup or because the
+//! process ended between the two.
+
+use crate::base::attribution::Said;
+use crate::base::integers::signed;
+use crate::base::integers::unsigned;
+use crate::base::metrics::Metrics;
+use crate::erasures::registry::id_erased;
+use crate::erasures::registry::is_erased;
+use crate::erasures::registry::is_known;
+use crate::ingest::intake::Checked;
+use crate::ingest::intake::Record;
+use crate::outbox::queue::LATE_MS;
+use crate::pipeline::group;
+use crate::privacy::audit;
+use crate::store::Counters;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::journal;
+use crate::store::priority::Rank;
+use crate::store::visitor_at;
+use crate::store::write_txn::Given;
+use crate::store::write_txn::Rules;
+use causeway_shared::fact::Fact;
+use causeway_shared::fact::What;
+use causeway_shared::ids::AltHash;
+use causeway_shared::ids::AlternateId;
+use causeway_shared::ids::FactId;
+use causeway_shared::ids::KindCode;
+use causeway_shared::ids::Millis;
+use causeway_shared::ids::VisitorId;
+use rusqlite::Connection;
+use rusqlite::TransactionBehavior;
+use std::sync::Arc;
+
+/// Applies the journal's erasures that the store does not know – it came back from a backup, or the process ended between
+/// the two – and gives how many there were. Keys that erasures wait for are put in the outbox where it lacks them. `in_log` is
+/// the newest record that the log may hold of whom they take. To be called before anything is read or published.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn replay(conn: &mut Connection, rules: &Rules, given: Given, in_log: u64) -> Result<usize, StoreError> {
+    adopt(conn, rules)?;
+    let (mut unknown, mut of_nobody) = (Vec::new(), 0_u64);
+    rules.journal.each(|name, fact| {
+        match rules.tenants.by_name(&name) {
+            Some(tenant) if is_applied(conn, tenant.no, &fact)? => {}
+            Some(tenant) => unknown.push(Checked { tenant: tenant.no, fact }),
+            None => of_nobody += 1,
+        }
+        Ok(())
+    })?;
+    if of_nobody > 0 {
+        tracing::warn!(of_nobody, "erasures of tenants that are no longer configured stay in the journal");
+    }
+    let count = unknown.len();
+    if count > 0 {
+        tracing::info!(count, "erasures that the store does not know are applied from the journal");
+        // First, so that each keeps the row that it had.
+        let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        for asked in rules.journal.asked()? {
+            if let Some(tenant) = rules.tenants.by_name(&asked.tenant) {
+                audit::bring(&tx, tenant.no, &asked)?;
+            }
+        }
+        tx.commit()?;
+        let record = Record { in_log, ..Record::said(unknown, Said::by(journal::BY)) };
+        group::commit(conn, rules, &Metrics::default(), given, &[Arc::new(record)], &[])?;
+    }
+    put_open(conn, rules, given.now)?;
+    Ok(count)
+}
+
+/// Has the KV keys written that an erasure waits for and the outbox lacks: under a release before this one it let go of them
+/// while their tenant was not configured. Somebody may still write what was handed out before that.
+pub(crate) fn put_open(conn: &mut Connection, rules: &Rules, now: Millis) -> Result<(), StoreError> {
+    const PUT: &str = "INSERT OR IGNORE INTO outbox
+            (tenant, kind, subject, changed, due, lease_change, leased_until, handed, late, rank)
+        SELECT DISTINCT tenant, kind, subject, ?2, ?3, 0, 0, 0, ?4, ?5
+        FROM erasure_keys INDEXED BY erasure_keys_open WHERE tenant = ?1 AND written IS NULL";
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let changed = signed(Counters::load(&tx)?.version().counter);
+    for tenant in rules.tenants.iter() {
+        let late = signed(now.saturating_add(LATE_MS));
+        tx.execute(PUT, (tenant.no.0, changed, signed(now), late, Rank::Leaving as u8))?;
+    }
+    Ok(tx.commit()?)
+}
+
+pub(crate) fn is_applied(conn: &Connection, tenant: TenantNo, fact: &Fact) -> Result<bool, StoreError> {
+    let What::Erasure { id, .. } = &fact.what else { return Ok(true) };
+    if !is_known(conn, tenant, fact.id)? {
+        return Ok(false);
+    }
+    let visitor = fact.visitor == VisitorId::NOBODY || is_erased(conn, tenant, fact.visitor)?;
+    let id = match id {
+        Some(id) => id_erased(conn, tenant, id.kind, [id.hash])?.is_some_and(|(at, _)| at >= fact.received),
+        None => true,
+    };
+    Ok(visitor && id)
+}
+
+/// So many entries are written into the journal in one transaction.
+pub(crate) const ADOPTED: usize = 10_000;
+
+/// Writes into the journal what the store knows and the journal does not: it was lost, or is of another machine.
+pub(crate) fn adopt(conn: &Connection, rules: &Rules) -> Result<(), StoreError> {
+    const VISITORS: &str = "SELECT t.name, e.receipt, e.at, e.visitor FROM erased e JOIN tenants t USING (tenant)";
+    const IDS: &str = "SELECT t.name, e.receipt, e.at, e.kind, e.hash FROM erased_ids e JOIN tenants t USING (tenant)";
+    let mut known = Vec::new();
+    let mut visitors = conn.prepare(VISITORS)?;
+    let mut rows = visitors.query([])?;
+    while let Some(row) = rows.next()? {
+        let entry = journal::visitor(FactId::from_bytes(row.get(1)?), visitor_at(row, 3)?, unsigned(row.get(2)?));
+        known.push((row.get(0)?, entry));
+        if known.len() == ADOPTED {
+            rules.journal.keep(&known, &[])?;
+            known.clear();
+        }
+    }
+    let mut ids = conn.prepare(IDS)?;
+    let mut rows = ids.query([])?;
+    while let Some(row) = rows.next()? {
+        let id = AlternateId { kind: KindCode(row.get(3)?), hash: AltHash(row.get(4)?) };
+        known.push((row.get(0)?, journal::id(FactId::from_bytes(row.get(1)?), id, unsigned(row.get(2)?))));
+    }
+    rules.journal.keep(&known, &audit::erasures(conn)?)
+}

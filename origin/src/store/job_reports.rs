@@ -1,0 +1,16 @@
+//! The names of visitors in reports of jobs.
+
+use crate::store::StoreError;
+use causeway_shared::ids::VisitorId;
+use rusqlite::Connection;
+
+/// Takes a visitor's name out of reports: the list that it is in goes.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub(crate) fn forget_visitor(conn: &Connection, visitor: VisitorId) -> Result<(), StoreError> {
+    const FORGET: &str = "UPDATE runs SET report = json_remove(report, '$.first')
+        WHERE job = 'reconcile' AND instr(report, ?1) > 0";
+    conn.prepare_cached(FORGET)?.execute([visitor.to_string()])?;
+    Ok(())
+}
