@@ -2,7 +2,7 @@
 
 import { askManagers, consent, consentText, isServed, noteServed, settled, unanswered, verdict } from "./consent.js";
 import { explainAnswer, explainPlacement } from "./debug.js";
-import { changeUser, flushEvents, hasEvents, isUserDue, nameVisitor, round } from "./events.js";
+import { changeUser, flushEvents, hasEvents, isUserDue, nameVisitor, said } from "./events.js";
 import { fillPlacement, listShown, placed, readPlacement, restoreHouse, SELECTOR, tidyPlacements } from "./placements.js";
 import { fits, KEYWORDS, NAME_BYTES, PLACEMENTS, safe, settings, URL_BYTES, warn } from "./settings.js";
 
@@ -29,8 +29,9 @@ let queue = Promise.resolve();
 export function setUser(ids, proofs) {
   const named = { ids, proofs };
   if (JSON.stringify(named) === JSON.stringify(user)) return;
+  const isSame = !user || JSON.stringify(ids) === JSON.stringify(user.ids);
   user = named;
-  changeUser();
+  changeUser(isSame);
   if (url) planCall();
 }
 
@@ -118,7 +119,7 @@ async function callEdge() {
   await settled;
   const elements = findDue().slice(0, PLACEMENTS);
   const saying = consentText;
-  const asked = round;
+  const asked = said;
   if (!elements[0] && (unanswered || (!isPageDue && !isUserDue() && verdict && isServed()))) return;
   elements.forEach(markDecided);
   warn("consent as read:", unanswered ? "a consent manager has not answered, nobody is recognised" : consent);

@@ -20,40 +20,43 @@ const RETRY_MS = 5_000;
 const TOKEN_CHARS = 120;
 
 /**
- * Events that the browser has not taken yet: the text of each, the round it happened in, and the token of the visitor that
- * it happened to, once an answer has named that one.
+ * Events that the browser has not taken yet: the text of each, what the page had said of its user, and the token of the
+ * visitor that the event happened to, once an answer has named that one.
  */
 let outbox = [];
 let timer;
 /** The token of the page's visitor; empty where nobody is recognised, and undefined while the edge has not said it. */
 let token;
-/** Counts how often the page has named another user. */
-export let round = 0;
-/** The latest round that the edge has answered. */
-let answered = -1;
+/** What the page has said of its user last: `user` counts the different users, of whom the first may come without a name. */
+export let said = { user: 0 };
+/** What the edge has answered to last. */
+let answered;
 
-/** The page names another user: whose visitor what follows happens to, the next answer says. */
-export function changeUser() {
-  round += 1;
+/** The page names its user, or the same one with other proofs: the next answer says which visitor that is. */
+export function changeUser(isSame) {
+  said = { user: said.user + !isSame, isNamed: true };
   token = undefined;
 }
 
 /** Whether the edge has not said yet who the page's user is. */
-export const isUserDue = () => answered < round;
+export const isUserDue = () => answered !== said;
 
-/** An answer to a call of a round has named the visitor; where it names none, the events of nobody are dropped. */
+/**
+ * An answer has named the visitor of the user that a call `asked` about. Events of that user get the visitor's token. Events
+ * are dropped where nobody is recognised, or the visitor has withdrawn its consent, and where they are of an earlier user
+ * whom no answer named: they never count for another one.
+ */
 export function nameVisitor(asked, named = "") {
   answered = asked;
-  if (asked === round) token = named;
-  for (const event of outbox) if (event.round <= asked) event.visitor ??= named;
-  if (!named) dropEvents();
-}
-
-/** Drops the events of rounds that the edge has answered: nobody is recognised, or the visitor has withdrawn its consent. */
-function dropEvents() {
-  const waiting = outbox.filter((event) => event.visitor === undefined);
-  if (waiting.length < outbox.length) warn("nobody is recognised: events are dropped", outbox.length - waiting.length);
-  outbox = waiting;
+  if (asked === said) token = named;
+  const isLost = (event) => {
+    if (event.said.user === asked.user) event.visitor ??= named;
+    return event.visitor === undefined ? event.said.user < asked.user : !named;
+  };
+  const kept = outbox.filter((event) => !isLost(event));
+  const lost = outbox.length - kept.length;
+  if (lost) warn(`${lost} events are lost:`, named ? "the edge did not answer before the user changed" : "nobody is recognised");
+  outbox = kept;
 }
 
 export const hasEvents = () => outbox.length > 0;
@@ -78,20 +81,21 @@ export function addEvent({ id, properties, ...event }) {
     return warn("an event is lost: it is too long, or too many wait", event);
   }
   if (token === "") return warn("an event is lost: nobody is recognised", event);
-  outbox.push({ text, round, visitor: token });
+  outbox.push({ text, said, visitor: token });
   timer ??= setTimeout(flushEvents, GATHER_MS);
   return undefined;
 }
 
 /**
- * Hands the events over, batch by batch; before the edge has answered only when the page goes `away` and has named no user,
- * for the browser's own visitor, and never before it has answered to what the visitor said last.
+ * Hands the events over, batch by batch; before the edge has answered only when the page goes `away`, and only those of
+ * before it named its first user, for the browser's own visitor; never before the edge has answered to what the visitor
+ * said last.
  */
 export const flushEvents = safe((away) => {
   clearTimeout(timer);
   timer = undefined;
   if (!isServed() || (!verdict && !away)) return retryCall();
-  const isDue = (event) => event.visitor || (away && !event.round);
+  const isDue = (event) => event.visitor || (away && !said.user && !event.said.isNamed);
   const due = outbox.filter(isDue);
   outbox = outbox.filter((event) => !isDue(event));
   while (due.length) {
