@@ -399,6 +399,35 @@ fn of_several_session_cookies_the_valid_one_is_the_proof() {
 }
 
 #[test]
+fn valid_session_cookies_of_different_members_prove_neither() {
+    let sign = |world: &World, member: &str, ago: u64| {
+        format!("session={}", world.engine.sign_demo_proof("localhost", member, NOW - ago).unwrap())
+    };
+    let is_proven = |sessions: &dyn Fn(&World) -> Vec<String>| {
+        let (mut world, _) = World::visited();
+        let (ann, sessions) = (sign(&world, "ann", 0), sessions(&world));
+        world.cookies.push(ann.clone());
+        world.decide(&json!({}));
+        world.now += 1_000;
+        world.cookies.retain(|cookie| *cookie != ann);
+        world.cookies.extend(sessions);
+        let (me, _) = world.call("GET", "/v1/me", &Value::Null);
+        me.get("view").is_some()
+    };
+    assert!(is_proven(&|world| vec![sign(world, "ann", 0), sign(world, "ann", 1_000)]), "two of one member");
+    assert!(!is_proven(&|world| vec![sign(world, "mallory", 0), sign(world, "ann", 0)]));
+    assert!(!is_proven(&|world| vec![sign(world, "ann", 0), sign(world, "mallory", 0)]));
+    // The fifth value may be the member's own: cookies of a longer path come first.
+    let own_last = |world: &World| {
+        let others = (1..5).map(|n| sign(world, "mallory", n * 1_000));
+        others.chain([sign(world, "ann", 0)]).collect()
+    };
+    assert!(!is_proven(&own_last));
+    let repeated = |world: &World| vec![sign(world, "ann", 0); 9];
+    assert!(is_proven(&repeated), "one value, sent again");
+}
+
+#[test]
 fn me_shows_the_persons_attributes_by_name_to_a_proven_member() {
     let mut world = World::new();
     world.proof = world.engine.sign_demo_proof("localhost", "ann", NOW).unwrap();

@@ -6,16 +6,20 @@ use std::collections::BTreeMap;
 use causeway_shared::config::{Kind, ProofPolicy};
 use causeway_shared::identity::Claim;
 use causeway_shared::ids::AlternateId;
+use causeway_shared::limits;
 use causeway_shared::placeholder::is_placeholder;
-use causeway_shared::{limits, proof};
+use causeway_shared::proof::{self, ProofError};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::http::incoming::Incoming;
 use crate::site::Site;
 
-/// Values of the session cookie that are checked.
+/// Different values of the session cookie that are checked. More of them prove nothing: one that is not checked may be of
+/// another member.
 const PROOFS: usize = 4;
+/// The fault code of session cookies that do not agree on one member.
+const AMBIGUOUS_PROOF: &str = "proof_ambiguous";
 
 /// The `user` object of a body.
 #[derive(Debug, Default, Deserialize)]
@@ -42,7 +46,7 @@ pub(crate) struct Claims {
 /// Reads the ids of a body, with their proofs from the body, the tenant's header or its session cookie. An id that is empty,
 /// over its bound or a placeholder is refused, and costs no other.
 pub(crate) fn take(incoming: &Incoming<'_>, user: &UserBody<'_>) -> Claims {
-    let (site, now) = (&incoming.site, incoming.now);
+    let site = &incoming.site;
     let mut claims = Claims::default();
     // Proven ids first: their visitors are read before those of other ids.
     for kind in site.tenant.kinds.iter().filter(|k| k.unique) {
@@ -52,8 +56,7 @@ pub(crate) fn take(incoming: &Incoming<'_>, user: &UserBody<'_>) -> Claims {
             continue;
         }
         let token = user.proofs.get(kind.name.as_str()).map(Cow::as_ref);
-        let token = token.or_else(|| carried(incoming));
-        let proven = token.map(|token| proof::verify(token, &site.keys.proof, &site.id, now));
+        let proven = token.map(|token| verify_proof(incoming, token)).or_else(|| verify_carried_proof(incoming));
         match (said, proven) {
             (None, Some(Ok(proven))) => claims.take(site, kind, &proven.sub, true),
             (Some(said), Some(Ok(proven))) if *said == proven.sub => claims.take(site, kind, said, true),
@@ -64,7 +67,7 @@ pub(crate) fn take(incoming: &Incoming<'_>, user: &UserBody<'_>) -> Claims {
             (said, other) => {
                 claims.fault = match other {
                     Some(Ok(_)) => Some("proof_of_another"),
-                    Some(Err(error)) => Some(error.code()),
+                    Some(Err(fault)) => Some(fault),
                     None => None,
                 };
                 if said.is_some() || user.proofs.contains_key(kind.name.as_str()) {
@@ -116,17 +119,39 @@ impl Claims {
     }
 }
 
-/// The proof in the tenant's own header or session cookie. Of several cookie values, such as an old one of a longer
-/// path, the first valid one counts.
-fn carried<'a>(incoming: &'a Incoming<'_>) -> Option<&'a str> {
+/// What a proof says, or the fault code of one that is not valid.
+type VerifiedProof = Result<proof::Claims, &'static str>;
+
+fn verify_proof(incoming: &Incoming<'_>, token: &str) -> VerifiedProof {
     let site = &incoming.site;
-    let tenant = &site.tenant;
+    proof::verify(token, &site.keys.proof, &site.id, incoming.now).map_err(ProofError::code)
+}
+
+/// The proof in the tenant's own header or session cookie. One valid cookie value counts although others are not valid, such
+/// as an old one of a longer path. Valid values of different members prove none: any host of the same domain can set a cookie
+/// with a valid proof of its own member.
+fn verify_carried_proof(incoming: &Incoming<'_>) -> Option<VerifiedProof> {
+    let tenant = &incoming.site.tenant;
     let header = tenant.proof_header.as_deref().and_then(|name| incoming.request.extra(incoming.further_headers, name));
-    header.or_else(|| {
-        let name = tenant.proof_cookie.as_deref()?;
-        let mut cookies = incoming.request.cookies(name).take(PROOFS);
-        let first = cookies.next()?;
-        let holds = |token: &&str| proof::verify(token, &site.keys.proof, &site.id, incoming.now).is_ok();
-        if holds(&first) { Some(first) } else { cookies.find(holds).or(Some(first)) }
-    })
+    if let Some(token) = header {
+        return Some(verify_proof(incoming, token));
+    }
+    let mut tokens = Vec::with_capacity(PROOFS);
+    for token in incoming.request.cookies(tenant.proof_cookie.as_deref()?) {
+        if tokens.contains(&token) {
+            continue;
+        }
+        if tokens.len() == PROOFS {
+            return Some(Err(AMBIGUOUS_PROOF));
+        }
+        tokens.push(token);
+    }
+    let mut proofs: Vec<_> = tokens.into_iter().map(|token| verify_proof(incoming, token)).collect();
+    let mut subjects = proofs.iter().flatten().map(|proof| &proof.sub);
+    let subject = subjects.next();
+    if subjects.any(|other| Some(other) != subject) {
+        return Some(Err(AMBIGUOUS_PROOF));
+    }
+    let counting = proofs.iter().position(Result::is_ok).unwrap_or_default();
+    (counting < proofs.len()).then(|| proofs.swap_remove(counting))
 }
