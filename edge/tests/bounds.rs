@@ -289,6 +289,22 @@ fn a_bad_field_costs_only_itself_and_the_answer_names_it() {
 }
 
 #[test]
+fn whole_numbers_of_a_call_may_be_written_as_floats() {
+    let consent = json!({ "gpp": "DBAA", "gpp_sid": [2.0] });
+    let top = json!({ "id": "top", "sizes": [[728.0, 90.0]], "floor_micros": 100_000.0 });
+    for call in [json!({ "placements": [top] }), json!({ "placements": [top], "consent": consent })] {
+        let told = body(&Browser::new("allow").send("POST", "/v1/decide", call.to_string()));
+        assert_eq!(told["decisions"][0]["placement"], "top", "{told}");
+        assert_eq!((&told["rejected"], &told["warnings"]), (&Value::Null, &Value::Null), "{told}");
+    }
+    for (name, value) in [("floor_micros", json!(0.5)), ("sizes", json!([[1.5, 1]])), ("floor_micros", json!(1e300))] {
+        let call = json!({ "placements": [{ "id": "top", name: value }] });
+        let told = body(&Browser::new("allow").send("POST", "/v1/decide", call.to_string()));
+        assert_eq!(notes(&told, "rejected"), [("placements[0]".to_owned(), "malformed".to_owned())], "{told}");
+    }
+}
+
+#[test]
 fn null_is_absent_in_every_field() {
     let call = json!({
         "placements": [{ "id": "top", "sizes": null, "view_type": null, "floor_micros": null }],

@@ -10,7 +10,7 @@ use causeway_edge::{Answer, Step};
 use causeway_shared::fact::What;
 use causeway_shared::ids::SessionId;
 use causeway_shared::limits;
-use causeway_shared::segments::Stamp;
+use causeway_shared::segments::{SegmentId, Stamp, State};
 use serde_json::{Value, json};
 
 const MINUTE_MS: u64 = 60_000;
@@ -319,4 +319,51 @@ fn an_order_is_one_fact_of_its_visitor_whatever_messages_say_it() {
     }
     let (facts, told) = call(&mut browser, &json!([buy(Value::Null), { "type": "page", "order_id": "o-7" }]));
     assert_eq!((facts.len(), told["warnings"].as_array().map(Vec::len)), (2, Some(1)), "{told}");
+}
+
+/// The segment writes of a call that sends one event.
+fn segment_writes(event: &Value) -> (Vec<(SegmentId, State)>, Value) {
+    let mut browser = Browser::new("allow");
+    browser.visit();
+    let answer = browser.send("POST", "/v1/events", json!([event]).to_string());
+    let writes = facts(&answer).into_iter().find_map(|fact| match fact.what {
+        What::Segments { writes } => Some(writes),
+        _ => None,
+    });
+    (writes.unwrap_or_default(), body(&answer))
+}
+
+#[test]
+fn whole_numbers_of_events_may_be_written_as_floats() {
+    let expires_ms = 1_893_456_000_000_u64;
+    let event = |set: Value, remove: Value| json!({ "type": "segments", "set": [set], "remove": [remove] });
+    let whole = event(json!({ "segment": 7, "expires_ms": expires_ms, "attributes": { "1": -5 } }), json!(8));
+    let floats =
+        event(json!({ "segment": 7.0, "expires_ms": 1_893_456_000_000.0, "attributes": { "1": -5.0 } }), json!(8.0));
+    let ([written, same], told) = ([&whole, &floats].map(|event| segment_writes(event).0), segment_writes(&floats).1);
+    assert_eq!((written.len(), &written), (2, &same), "{told}");
+    let fraction = event(json!({ "segment": 7, "expires_ms": 1_893_456_000_000.5 }), json!(8));
+    assert_eq!(segment_writes(&fraction).1["rejected"][0]["code"], "malformed");
+    let order_ids = |order_id: Value| {
+        let mut browser = Browser::new("allow");
+        browser.visit();
+        let event =
+            json!([{ "type": "track", "name": "purchase", "order_id": order_id, "properties": { "value": 1 } }]);
+        let answer = browser.send("POST", "/v1/events", event.to_string());
+        facts(&answer).into_iter().map(|fact| fact.id).collect::<Vec<_>>()
+    };
+    assert_eq!(order_ids(json!(7.0)), order_ids(json!("7")));
+}
+
+#[test]
+fn unknown_fields_of_a_segment_to_set_are_named_in_the_answer() {
+    let set = json!([
+        { "segment": 7, "expires_ms": 1_893_456_000_000_u64, "expires": 1 },
+        { "segment": 8, "expires_ms": 1_893_456_000_000_u64, "expires": 1, "ttl": 5 },
+    ]);
+    let (writes, told) = segment_writes(&json!({ "type": "segments", "set": set }));
+    assert_eq!(writes.len(), 2, "{told}");
+    let messages: Vec<&str> =
+        told["warnings"].as_array().unwrap().iter().map(|one| one["message"].as_str().unwrap()).collect();
+    assert_eq!(messages, ["a segment in `set` has no field `expires`", "a segment in `set` has no field `ttl`"]);
 }

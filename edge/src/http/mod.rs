@@ -12,3 +12,4 @@ pub(crate) mod incoming;
 pub(crate) mod permission;
 pub(crate) mod request;
 pub(crate) mod unserved;
+pub(crate) mod whole_number;

@@ -147,9 +147,9 @@ fn begin_call(incoming: &Incoming<'_>, body: DecideBody<'_>, mut notes_of_body: 
     let mut random = incoming.random.clone();
     let placement = |p: PlacementBody<'_>| PlacementRequest {
         id: p.id.into_owned(),
-        sizes: p.sizes,
+        sizes: p.sizes.into_iter().map(|size| size.map(|side| side.0)).collect(),
         view_type: vocabulary.view_type(&p.view_type).unwrap_or_default(),
-        floor_micros: p.floor_micros,
+        floor_micros: p.floor_micros.0,
         insertion: InsertionId(random.draw()),
     };
     for (i, placement) in body.placements.iter().enumerate() {

@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use crate::http::claims::UserBody;
 use crate::http::permission::ConsentBody;
+use crate::http::whole_number::WholeNumber;
 
 /// The call's body.
 #[derive(Debug, Deserialize)]
@@ -39,11 +40,11 @@ pub(super) struct PlacementBody<'a> {
     #[serde(borrow)]
     pub(super) id: Cow<'a, str>,
     #[serde(default)]
-    pub(super) sizes: Vec<[u32; 2]>,
+    pub(super) sizes: Vec<[WholeNumber<u32>; 2]>,
     #[serde(borrow, default)]
     pub(super) view_type: Cow<'a, str>,
     #[serde(default)]
-    pub(super) floor_micros: u64,
+    pub(super) floor_micros: WholeNumber<u64>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::http::answer::Answer;
 use crate::http::body_text::shown_name;
+use crate::http::whole_number::read_whole;
 use crate::routes::decide_body::PlacementBody;
 
 /// Notes of an answer, at most: a hostile body names few of its faults.
@@ -234,7 +235,7 @@ fn repair_consent(value: Value, notes: &mut BodyNotes) -> Value {
 fn section_ids(value: &Value) -> Option<Vec<i32>> {
     let id = |value: &Value| match value {
         Value::String(text) => text.trim().parse().ok(),
-        _ => value.as_i64().and_then(|id| i32::try_from(id).ok()),
+        _ => read_whole(value).and_then(|id| i32::try_from(id).ok()),
     };
     value.as_array()?.iter().map(id).collect()
 }

@@ -1,7 +1,7 @@
 //! One event of `POST /v1/events`: from its JSON to a fact, or to the reason why there is none.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::actions::Verb;
 use causeway_shared::fact::{Fact, FactError, PURCHASE, What};
@@ -20,12 +20,16 @@ use serde_json::{Map, Value};
 
 use crate::http::attributes::AttributeWrites;
 use crate::http::body_text::shown_name;
+use crate::http::whole_number::{WholeNumber, read_whole};
 use crate::routes::pixel;
 use crate::site::Site;
 
 /// The fields of an event.
 const FIELDS: [&str; 11] =
     ["type", "id", "at_ms", "visitor_token", "name", "order_id", "properties", "insertion", "action", "set", "remove"];
+
+/// The fields of a segment to set.
+const SEGMENT_FIELDS: [&str; 3] = ["segment", "expires_ms", "attributes"];
 
 /// Codes of refusals that say that an event is not valid, whoever sends it.
 pub(super) const INVALID: [&str; 11] = [
@@ -75,10 +79,10 @@ struct EventBody<'a> {
 /// A segment to set.
 #[derive(Deserialize)]
 struct SegmentBody {
-    segment: u32,
-    expires_ms: Millis,
+    segment: WholeNumber<u32>,
+    expires_ms: WholeNumber<Millis>,
     #[serde(default)]
-    attributes: Option<BTreeMap<u16, i32>>,
+    attributes: Option<BTreeMap<u16, WholeNumber<i32>>>,
 }
 
 impl EventBody<'_> {
@@ -99,7 +103,7 @@ impl EventBody<'_> {
         let text = match said {
             Value::String(text) => Some(text.clone()),
             Value::Number(number) if number.is_u64() => Some(number.to_string()),
-            _ => None,
+            said => read_whole(said).filter(|whole| *whole >= 0).map(|whole| whole.to_string()),
         };
         match text.and_then(|text| OrderHash::read(&text)) {
             Some(order) => (Some(order), None),
@@ -153,6 +157,7 @@ impl EventReader<'_> {
         }
         let event: EventBody<'_> = serde_json::from_str(text).map_err(|error| ("malformed", error.to_string()))?;
         let mut warnings = find_unknown_fields(text);
+        warnings.extend(find_unknown_segment_fields(&event));
         let (order, note) = event.read_order();
         warnings.extend(note.map(|message| ("order_id", message)));
         if event.id.as_deref().is_some_and(|id| !(1..=limits::MESSAGE_ID_BYTES).contains(&id.len())) {
@@ -203,7 +208,7 @@ impl EventReader<'_> {
         let received = self.now;
         let Some(said) = at_ms else { return (received, None) };
         let oldest = received.saturating_sub(limits::EVENT_AGE_MS);
-        match whole_number(said).and_then(|at| u64::try_from(at).ok()) {
+        match read_whole(said).and_then(|at| u64::try_from(at).ok()) {
             Some(at) if (oldest..=received).contains(&at) => (at, None),
             Some(at) if at > received && at <= received.saturating_add(limits::FACT_AHEAD_MS) => {
                 (received, Some("at_ms is ahead of the receipt: the event counts at its receipt".to_owned()))
@@ -264,14 +269,16 @@ fn find_unknown_fields(text: &str) -> Vec<Refusal> {
     unknown.take(FIELDS.len()).map(warning).collect()
 }
 
-/// A whole number, in whichever form JSON writes it: 5, 5.0 or 5e0.
-fn whole_number(value: &Value) -> Option<i64> {
-    value.as_i64().or_else(|| {
-        let number = value.as_f64()?;
-        // Beyond 2⁵³ a float no longer names one whole number.
-        #[expect(clippy::cast_possible_truncation, reason = "it is whole and within 2⁵³")]
-        (number.fract() == 0.0 && number.abs() <= 9_007_199_254_740_992.0).then_some(number as i64)
-    })
+/// What the answer says of each field that no segment to set has.
+fn find_unknown_segment_fields(event: &EventBody<'_>) -> Vec<Refusal> {
+    let set = event.set.filter(|_| event.kind == "segments").map(RawValue::get);
+    let entries: Vec<BTreeMap<Cow<'_, str>, &RawValue>> =
+        set.and_then(|set| serde_json::from_str(set).ok()).unwrap_or_default();
+    let names = entries.into_iter().flat_map(BTreeMap::into_keys);
+    let unknown: BTreeSet<Cow<'_, str>> = names.filter(|name| !SEGMENT_FIELDS.contains(&name.as_ref())).collect();
+    let warning =
+        |name: Cow<'_, str>| ("unknown_field", format!("a segment in `set` has no field `{}`", shown_name(&name)));
+    unknown.into_iter().take(FIELDS.len()).map(warning).collect()
 }
 
 /// What an event sets or removes, in the form of its type; the default if it is absent.
@@ -289,23 +296,25 @@ fn attributes(event: &EventBody<'_>) -> Result<AttributeWrites, Refusal> {
 }
 
 fn segments(event: &EventBody<'_>) -> Result<What, Refusal> {
-    let (set, remove): (Vec<SegmentBody>, Vec<u32>) = (read_part(event.set)?, read_part(event.remove)?);
+    let (set, remove): (Vec<SegmentBody>, Vec<WholeNumber<u32>>) = (read_part(event.set)?, read_part(event.remove)?);
     let written = set.len() + remove.len();
     if written == 0 || written > limits::SEGMENT_WRITES {
         return Err((FactError::Segments.code(), FactError::Segments.to_string()));
     }
     let held = |set: &SegmentBody| {
         let attributes = set.attributes.iter().flatten();
+        let WholeNumber(expires_ms) = set.expires_ms;
         if attributes.clone().count() > limits::SEGMENT_ATTRIBUTES
-            || set.expires_ms > HourStamp(limits::EXPIRY_HOURS).start_ms()
+            || expires_ms > HourStamp(limits::EXPIRY_HOURS).start_ms()
         {
             return Err((FactError::Expiry.code(), FactError::Expiry.to_string()));
         }
         // An expiry within an hour holds to that hour's end.
-        let expiry = HourStamp::at(set.expires_ms.saturating_add(3_599_999));
-        Ok((SegmentId(set.segment), State::held(expiry, attributes.map(|(token, value)| (*token, *value)))))
+        let expiry = HourStamp::at(expires_ms.saturating_add(3_599_999));
+        let attributes = attributes.map(|(token, value)| (*token, value.0));
+        Ok((SegmentId(set.segment.0), State::held(expiry, attributes)))
     };
-    let removed = remove.iter().map(|id| Ok((SegmentId(*id), State::Removed)));
+    let removed = remove.iter().map(|id| Ok((SegmentId(id.0), State::Removed)));
     Ok(What::Segments { writes: set.iter().map(held).chain(removed).collect::<Result<_, _>>()? })
 }
 
