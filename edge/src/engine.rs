@@ -348,6 +348,8 @@ impl Engine {
         &mut self,
         state: RequestState,
         route: Box<dyn VisitorRoute>,
+        // Visitors that the lookups name may have exposures and offer codes.
+        state.is_history_unread |= recognised.lacks_lookups;
         recognised: Result<Recognised, Stays>,
     ) -> Step {
         let recognised = match recognised {

@@ -196,10 +196,12 @@ impl Begun {
             who.switch(tag, random);
         }
         let minted = other.is_some() && who.origin == Origin::Minted;
-        let lacks_lookups = !self.reads.lookups.is_empty() && (found.failed || found.has_bad_lookup);
         if found.failed {
             who.asked.clear();
         }
+        // A visitor that the first read led to may lack lookups that the cookie's visitor had read before.
+        let is_unread = |claim: &Claim| !who.asked.contains(&claim.short());
+        let lacks_lookups = found.has_bad_lookup || who.uncovered().any(is_unread);
         let named = who.cookie.pending.iter().chain(&found.lookups).copied();
         let siblings = each_once(named.filter(|v| *v != who.cookie.visitor && (other.is_none() || *v != own)));
         let moved = (other.is_some() && who.origin == Origin::Switched).then_some(who.cookie.visitor);
@@ -302,7 +304,7 @@ impl Second {
         siblings_read.join_into(&mut view, own);
         pending.retain(|v| view.memberships().counts(own, *v));
         who.remember(pending, &looked_up);
-        Ok(who.recognised(view, proven.into_members()))
+        Ok(Recognised { lacks_lookups, ..who.recognised(view, proven.into_members()) })
     }
 }
 
@@ -480,6 +482,7 @@ impl Who {
             ledger: self.ledger,
             claims: self.claims,
             now: self.now,
+            lacks_lookups: false,
         }
     }
 }

@@ -15,7 +15,7 @@ use causeway_shared::identity::{
 };
 use causeway_shared::ids::{AltHash, AlternateId, FactId, Version, VisitorId};
 use causeway_shared::membership::Membership;
-use causeway_shared::profile::Profile;
+use causeway_shared::profile::{MissingParts, Profile};
 use causeway_shared::random::Random;
 use causeway_shared::view::{Snapshot, Stored};
 use common::{MEMBER, NOW, PARTNER, alternate, hash, membership, version, visitor};
@@ -535,6 +535,27 @@ fn field_01_a_tag_of_a_retired_key_lets_no_other_member_in() {
     let who = steps(cookie_of(v, Some(hash(1, 5)), Vec::new()), vec![proven(&[hash(2, 6)])], &kv).unwrap();
     assert_ne!(who.visitor, v);
     assert_eq!(who.unique, Some(hash(2, 6)));
+}
+
+#[test]
+fn members_are_unknown_where_the_lookup_of_a_proof_was_read_for_another_visitor_alone() {
+    let (here, there) = (visitor(1), visitor(2));
+    let (ann, bob) = (hash(1, 5), hash(1, 6));
+    let claim = proven(&[bob]);
+    // Two logins raced: the cookie has Bob's tag, and his lookup was read, while the visitor became Ann's.
+    let cookie = |earlier| {
+        let cookie = cookie_of(here, Some(bob), earlier);
+        steps(cookie, vec![claim.clone()], &BTreeMap::new()).unwrap().cookie
+    };
+    let kv = BTreeMap::from([snapshot_of(here, vec![ann]), snapshot_of(there, vec![bob])]);
+    for (earlier, origin) in [(Vec::new(), Came::Minted), (vec![(bob, there)], Came::Switched)] {
+        let who = steps(cookie(earlier), vec![claim.clone()], &kv).unwrap();
+        assert_eq!((who.origin, who.lacks_lookups), (origin, true));
+        assert!(who.counted().missing().overlaps(MissingParts::MEMBERS), "{origin:?}");
+        // The next request reads the lookup.
+        let next = steps(who.cookie, vec![claim.clone()], &kv).unwrap();
+        assert!(!next.lacks_lookups, "{origin:?}");
+    }
 }
 
 #[test]

@@ -27,6 +27,8 @@ pub struct Recognised {
     pub ledger: Ledger,
     /// The unique id the visitor holds, as far as is known.
     pub unique: Option<AltHash>,
+    /// Whether lookups of the request's ids were not read: they may name further visitors of the person.
+    pub lacks_lookups: bool,
     /// Visitors that snapshots surely tie to the member that this request proves.
     pub(super) proven: BTreeSet<VisitorId>,
     pub(super) claims: Vec<Claim>,
