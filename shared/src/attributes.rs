@@ -47,12 +47,26 @@ impl AttributeMap {
         }
     }
 
-    fn put(&mut self, token: Token, write: (Stamp, Option<Value>)) {
+    /// The attributes of a person: of each the last write of any of its visitors. Unlike [`Self::join`] it has no bound, so
+    /// that no attribute of a visitor seems absent because the others wrote many later ones.
+    #[must_use]
+    pub fn of_person(visitors: impl IntoIterator<Item = Self>) -> Self {
+        let mut person = Self::default();
+        let writes = visitors.into_iter().flat_map(|visitor| visitor.0);
+        writes.for_each(|(token, write)| person.put_last(token, write));
+        person
+    }
+
+    fn put_last(&mut self, token: Token, write: (Stamp, Option<Value>)) {
         match self.0.get_mut(&token) {
-            Some(there) if *there >= write => return,
+            Some(there) if *there >= write => {}
             Some(there) => *there = write,
             None => drop(self.0.insert(token, write)),
         }
+    }
+
+    fn put(&mut self, token: Token, write: (Stamp, Option<Value>)) {
+        self.put_last(token, write);
         // A write only moves an attribute up, so that leaving out the lowest commutes with the join.
         if self.0.len() > limits::ATTRIBUTES {
             let lowest = self.0.iter().map(|(token, (stamp, _))| (*stamp, *token)).min();

@@ -83,8 +83,27 @@ impl State {
 }
 
 /// One visitor's segments: the [`limits::SEGMENTS`] written last.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct SegmentMap(BTreeMap<SegmentId, (Stamp, State)>);
+///
+/// It says whether writes were evicted, and until when one of them may hold. Both are functions of the set of all writes,
+/// whatever their order: a write is evicted at some time exactly if more segments were written than fit.
+#[derive(Debug, Clone, Default)]
+pub struct SegmentMap {
+    writes: BTreeMap<SegmentId, (Stamp, State)>,
+    /// Whether writes were evicted that may still hold.
+    evicted: bool,
+    /// The last expiry of any write, evicted and replaced ones among them: from that hour on no evicted write holds. While
+    /// nothing was evicted it means nothing: no map says it, and the packed form leaves it out. What is evicted after
+    /// unpacking is among the writes that are there.
+    last_expiry: HourStamp,
+}
+
+impl PartialEq for SegmentMap {
+    fn eq(&self, other: &Self) -> bool {
+        self.writes == other.writes && self.evicted_until() == other.evicted_until()
+    }
+}
+
+impl Eq for SegmentMap {}
 
 impl SegmentMap {
     /// Writes one segment, unless a later write is there.
@@ -94,20 +113,36 @@ impl SegmentMap {
     }
 
     fn put(&mut self, id: SegmentId, write: (Stamp, State)) {
-        match self.0.get_mut(&id) {
+        self.note_expiry(&write.1);
+        match self.writes.get_mut(&id) {
             Some(there) if *there >= write => {}
             Some(there) => *there = write,
-            None => drop(self.0.insert(id, write)),
+            None => drop(self.writes.insert(id, write)),
         }
+    }
+
+    fn note_expiry(&mut self, state: &State) {
+        self.last_expiry = self.last_expiry.max(state.expiry().unwrap_or_default());
+    }
+
+    /// From which hour on no evicted write holds; `None` where none was evicted.
+    fn evicted_until(&self) -> Option<HourStamp> {
+        self.evicted.then_some(self.last_expiry)
+    }
+
+    /// The last expiry of the writes that are there.
+    fn last_expiry_held(&self) -> HourStamp {
+        self.writes.values().filter_map(|(_, state)| state.expiry()).max().unwrap_or_default()
     }
 
     /// Writes many segments, as one write of each would, in any order.
     pub fn write_all(&mut self, stamp: Stamp, writes: impl IntoIterator<Item = (SegmentId, State)>) {
         let mut writes: Vec<(SegmentId, State)> = writes.into_iter().collect();
-        if self.0.is_empty() {
+        if self.writes.is_empty() {
+            writes.iter().for_each(|(_, state)| self.note_expiry(state));
             // A map is made of a sorted list at once, of repeats with the last: the greatest, as it would stand.
             writes.sort_unstable();
-            self.0 = writes.into_iter().map(|(id, state)| (id, (stamp, state))).collect();
+            self.writes = writes.into_iter().map(|(id, state)| (id, (stamp, state))).collect();
         } else {
             writes.into_iter().for_each(|(id, state)| self.put(id, (stamp, state)));
         }
@@ -117,7 +152,7 @@ impl SegmentMap {
     /// Adds hours to a segment's expiry in place; `false` when the visitor is not in it. What it makes of the expiry
     /// depends on the one that is there, so only the origin's one writer may call it.
     pub fn extend(&mut self, id: SegmentId, hours: u32, stamp: Stamp) -> bool {
-        let Some((_, State::Held { expiry, attributes })) = self.0.get(&id) else { return false };
+        let Some((_, State::Held { expiry, attributes })) = self.writes.get(&id) else { return false };
         let expiry = HourStamp(expiry.0.saturating_add(hours).min(limits::EXPIRY_HOURS));
         let state = State::Held { expiry, attributes: attributes.clone() };
         self.write(id, stamp, state);
@@ -127,7 +162,9 @@ impl SegmentMap {
     /// All writes of both: commutative, associative, idempotent.
     #[must_use]
     pub fn join(mut self, other: Self) -> Self {
-        other.0.into_iter().for_each(|(id, write)| self.put(id, write));
+        self.evicted |= other.evicted;
+        self.last_expiry = self.last_expiry.max(other.last_expiry);
+        other.writes.into_iter().for_each(|(id, write)| self.put(id, write));
         self.keep(limits::SEGMENTS);
         self
     }
@@ -135,7 +172,7 @@ impl SegmentMap {
     /// The expiry and attributes of a segment the visitor is in.
     #[must_use]
     pub fn get(&self, id: SegmentId) -> Option<(HourStamp, &[Attribute])> {
-        match self.0.get(&id)? {
+        match self.writes.get(&id)? {
             (_, State::Held { expiry, attributes }) => Some((*expiry, attributes)),
             (_, State::Removed) => None,
         }
@@ -144,7 +181,7 @@ impl SegmentMap {
     /// When a segment was written last.
     #[must_use]
     pub fn written(&self, id: SegmentId) -> Option<Millis> {
-        self.0.get(&id).map(|(stamp, _)| stamp.at)
+        self.writes.get(&id).map(|(stamp, _)| stamp.at)
     }
 
     /// Segments that expire within these hours, in order.
@@ -160,22 +197,23 @@ impl SegmentMap {
     /// The segments written last, the newest first.
     #[must_use]
     pub fn newest(&self, count: usize) -> Vec<SegmentId> {
-        let held = self.0.iter().filter(|(_, (_, state))| state.expiry().is_some());
+        let held = self.writes.iter().filter(|(_, (_, state))| state.expiry().is_some());
         let mut by_stamp: Vec<(Stamp, SegmentId)> = held.map(|(id, (stamp, _))| (*stamp, *id)).collect();
         by_stamp.sort_unstable_by(|a, b| b.cmp(a));
         by_stamp.into_iter().take(count).map(|(_, id)| id).collect()
     }
 
-    /// Leaves out all but those written last. A write only moves a segment up, so that this commutes with the join; it is
+    /// Evicts all but those written last. A write only moves a segment up, so that this commutes with the join; it is
     /// done once for many writes, as it goes through them all.
     pub fn keep(&mut self, count: usize) {
-        let gone = self.0.len().saturating_sub(count);
+        let gone = self.writes.len().saturating_sub(count);
         if gone == 0 {
             return;
         }
-        let mut stamps: Vec<(Stamp, SegmentId)> = self.0.iter().map(|(id, (stamp, _))| (*stamp, *id)).collect();
+        self.evicted = true;
+        let mut stamps: Vec<(Stamp, SegmentId)> = self.writes.iter().map(|(id, (stamp, _))| (*stamp, *id)).collect();
         stamps.select_nth_unstable(gone - 1);
-        stamps.into_iter().take(gone).for_each(|(_, id)| drop(self.0.remove(&id)));
+        stamps.into_iter().take(gone).for_each(|(_, id)| drop(self.writes.remove(&id)));
     }
 
     /// What is kept of them where at most so many may stay; `None` where all do. The segments in `first` stay in addition,
@@ -183,23 +221,26 @@ impl SegmentMap {
     /// before any write: so a reader knows that the visitor is not in it. Of a map that [`Self::is_full`] nobody knows that.
     #[must_use]
     pub fn kept_within(&self, count: usize, first: impl Iterator<Item = SegmentId>) -> Option<Self> {
-        if self.0.len() <= count {
+        if self.writes.len() <= count {
             return None;
         }
         let first = first.take(limits::SNAPSHOT_QUERIED);
         let never = (Stamp::default(), State::Removed);
-        let written = |id: SegmentId| Some((id, self.0.get(&id).or(Some(&never).filter(|_| !self.is_full()))?.clone()));
+        let written =
+            |id: SegmentId| Some((id, self.writes.get(&id).or(Some(&never).filter(|_| !self.is_full()))?.clone()));
         let queried: BTreeMap<_, _> = first.filter_map(written).collect();
         let mut kept = self.clone();
         kept.keep(count.min(limits::SEGMENTS - queried.len()));
-        kept.0.extend(queried);
-        Some(kept)
+        kept.writes.extend(queried);
+        // That it lacks segments, the snapshot says by itself.
+        let last_expiry = kept.last_expiry_held();
+        Some(Self { evicted: false, last_expiry, ..kept })
     }
 
-    /// Whether older writes may have been left out for [`limits::SEGMENTS`].
+    /// Whether older writes may have been left out for [`limits::SEGMENTS`], of which some may still hold.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.0.len() >= limits::SEGMENTS
+        self.evicted || self.writes.len() >= limits::SEGMENTS
     }
 
     /// How many segments of a range of ids the visitor is in.
@@ -208,41 +249,45 @@ impl SegmentMap {
         if ids.is_empty() {
             return 0;
         }
-        self.0.range(ids).filter(|(_, (_, state))| state.expiry().is_some()).count()
+        self.writes.range(ids).filter(|(_, (_, state))| state.expiry().is_some()).count()
     }
 
     /// Drops what has expired or was removed, once no fact that is older than its write is accepted any more; not where a
-    /// sibling may hold an older write, which would stand again.
+    /// sibling may hold an older write, which would stand again. That writes were evicted is forgotten once all have expired.
     pub fn trim(&mut self, now: Millis, of_siblings: &BTreeSet<SegmentId>) {
         let hour = HourStamp::at(now);
         let settled = |stamp: &Stamp| stamp.at.saturating_add(limits::FACT_AGE_MS + limits::EVENT_AGE_MS) < now;
         let gone = |state: &State| state.expiry().is_none_or(|expiry| expiry <= hour);
-        self.0.retain(|id, (stamp, state)| !(settled(stamp) && gone(state)) || of_siblings.contains(id));
+        self.writes.retain(|id, (stamp, state)| !(settled(stamp) && gone(state)) || of_siblings.contains(id));
+        self.evicted &= self.last_expiry > hour;
+        if !self.evicted {
+            self.last_expiry = self.last_expiry_held();
+        }
     }
 
     fn held(&self) -> impl Iterator<Item = (SegmentId, HourStamp)> + '_ {
-        self.0.iter().filter_map(|(id, (_, state))| Some((*id, state.expiry()?)))
+        self.writes.iter().filter_map(|(id, (_, state))| Some((*id, state.expiry()?)))
     }
 
     /// How many there are, removed ones among them.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.writes.len()
     }
 
     /// All writes, in order of their segments, removed ones among them.
     pub fn writes(&self) -> impl Iterator<Item = (SegmentId, Stamp, &State)> + '_ {
-        self.0.iter().map(|(id, (stamp, state))| (*id, *stamp, state))
+        self.writes.iter().map(|(id, (stamp, state))| (*id, *stamp, state))
     }
 
     /// All segments written, removed ones among them.
     pub fn ids(&self) -> impl Iterator<Item = SegmentId> + '_ {
-        self.0.keys().copied()
+        self.writes.keys().copied()
     }
 
-    /// Whether nothing was ever written.
+    /// Whether there is nothing to say: no write, and none that was evicted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.writes.is_empty() && !self.evicted
     }
 }

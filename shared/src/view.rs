@@ -239,8 +239,7 @@ impl<'a> Counted<'a> {
     /// Their attributes: of each the last write of any visitor.
     #[must_use]
     pub fn attributes(&self) -> AttributeMap {
-        let maps = self.known.iter().filter_map(|known| known.attributes()?.to_map());
-        maps.fold(AttributeMap::default(), AttributeMap::join)
+        AttributeMap::of_person(self.known.iter().filter_map(|known| known.attributes()?.to_map()))
     }
 
     /// Their exposures: of each experiment the first of any visitor.

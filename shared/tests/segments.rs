@@ -217,7 +217,7 @@ fn s2_05_a_thousand_of_82_000_take_less_than_3_3_bytes_each() {
 }
 
 #[test]
-fn s2_02_of_two_full_visitors_those_written_last_are_live() {
+fn of_two_full_visitors_all_segments_are_live() {
     let many = |from: u32, at| {
         let mut map = SegmentMap::default();
         let held = |id| (SegmentId(id), State::held(HourStamp(60_000), []));
@@ -227,7 +227,52 @@ fn s2_02_of_two_full_visitors_those_written_last_are_live() {
     let maps = [many(0, NOW), many(4_000, NOW + 1)];
     let bytes = maps.each_ref().map(SegmentMap::pack);
     let packed = bytes.each_ref().map(|bytes| PackedSegments::read(bytes).unwrap());
-    let [one, two] = maps;
-    let joined: Vec<_> = one.join(two).ids().collect();
-    assert_eq!(segments::live(&packed, HourStamp(59_999)), joined);
+    let all: Vec<SegmentId> = (0..4_000 + limits::SEGMENTS as u32).map(SegmentId).collect();
+    assert_eq!(segments::live(&packed, HourStamp(59_999)), all);
+}
+
+/// A map with this many segments from an id on, all written at a time and held to an hour.
+fn many(from: u32, count: usize, at: u64, hour: u32) -> SegmentMap {
+    let mut map = SegmentMap::default();
+    let ids = from..from + u32::try_from(count).unwrap();
+    let held = |id| (SegmentId(id), State::held(HourStamp(hour), []));
+    map.write_all(Stamp { at: NOW + at, order: 1 }, ids.map(held));
+    map
+}
+
+#[test]
+fn that_segments_were_evicted_is_the_same_in_any_order() {
+    // The second holds longer, until the fourth replaces it.
+    let parts = [
+        many(0, 6_000, 2, 60_000),
+        many(6_000, 3_000, 1, 70_000),
+        many(20_000, 2_000, 3, 60_500),
+        many(6_000, 3_000, 4, 60_100),
+    ];
+    let orders = [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2], [2, 0, 3, 1]];
+    let joined =
+        orders.map(|order| order.iter().fold(SegmentMap::default(), |all, place| all.join(parts[*place].clone())));
+    assert!(joined.iter().all(|map| *map == joined[0] && map.is_full() && map.len() == limits::SEGMENTS));
+    let [a, b, c, d] = parts;
+    assert_eq!(a.join(b).join(c.join(d)), joined[0]);
+    assert_eq!(joined[0].clone().join(joined[0].clone()), joined[0]);
+    let packed = joined[0].pack();
+    assert_eq!(PackedSegments::read(&packed).unwrap().to_map().unwrap(), joined[0]);
+    let cut = PackedSegments::read(&packed[..packed.len() - 3]).and_then(|read| read.to_map());
+    assert_eq!(cut, None, "all of the last number");
+}
+
+#[test]
+fn a_trimmed_map_says_that_segments_were_evicted_until_none_of_them_can_hold() {
+    let hours = [1, 24].map(|days: u32| HourStamp::at(SETTLED).0 + days * 24);
+    let mut map = many(0, 2, 0, hours[1]);
+    map = map.join(many(2, limits::SEGMENTS, 1, hours[0]));
+    assert_eq!((map.len(), map.get(SegmentId(0))), (limits::SEGMENTS, None));
+    let day = |days: u64| SETTLED + days * 86_400_000 + 1_000;
+    map.trim(day(2), &BTreeSet::new());
+    let packed = map.pack();
+    let mut map = PackedSegments::read(&packed).unwrap().to_map().unwrap();
+    assert_eq!((map.len(), map.is_full(), map.is_empty()), (0, true, false), "the evicted ones hold for some weeks");
+    map.trim(day(24), &BTreeSet::new());
+    assert_eq!(map, SegmentMap::default());
 }

@@ -218,6 +218,55 @@ fn a_visitor_that_was_minted_just_now_has_nothing_and_of_any_other_without_a_sna
 }
 
 #[test]
+fn no_attribute_or_segment_of_one_browser_falls_out_because_another_one_wrote_many_later() {
+    let profile_of = |visitor, at, tokens: std::ops::Range<u16>, segments: std::ops::Range<u32>| {
+        let state = State::held(HourStamp::at(NOW + DAY), []);
+        let what = What::Segments { writes: segments.map(|id| (SegmentId(id), state.clone())).collect() };
+        let mut profile = Profile::default();
+        let fact = Fact { position: 0, id: FactId::from_bytes([0; 16]), visitor, received: at, at, what };
+        profile.assign(&fact, tokens.map(|token| (Token(token), Some(Value::Integer(1)))));
+        profile
+    };
+    let profiles = [
+        profile_of(visitor(0), NOW - DAY, 0..200, 0..6_000),
+        profile_of(visitor(1), NOW, 1_000..1_200, 100_000..106_000),
+    ];
+    let queried = QueriedNames::default();
+    let view = view(&profiles, 2, &SnapshotRoom::whole(Day(0), &queried));
+    let counted = view.of(visitor(0));
+    assert_eq!(counted.missing(), MissingParts::NONE);
+    assert_eq!((counted.attributes().iter().count(), counted.segments(NOW).len()), (400, 12_000));
+    for (document, expected) in [
+        (json!({"attributes.a0": {"$exists": false}}), false),
+        (json!({"segments": {"$nin": [0]}}), false),
+        (json!({"segments": {"$nin": [50_000]}}), true),
+    ] {
+        assert_eq!(is_meant(&parsed(&document), &counted), expected, "{document}");
+    }
+}
+
+#[test]
+fn a_segment_that_was_evicted_stays_unknown_after_later_ones_have_expired() {
+    let hour = |days: u64| HourStamp::at(NOW + days * DAY);
+    let (mut profile, mut at) = (Profile::default(), NOW);
+    for (ids, expiry) in [(4_242..4_243, hour(300)), (100_000..110_000, hour(1))] {
+        at += 1;
+        let what = What::Segments { writes: ids.map(|id| (SegmentId(id), State::held(expiry, []))).collect() };
+        let (id, visitor) = (FactId::from_bytes([0; 16]), visitor(0));
+        profile.fold(&Fact { position: 0, id, visitor, received: at, at, what });
+    }
+    let mut parts = profile.take_parts();
+    parts.segments.trim(NOW + 100 * DAY, &BTreeSet::new());
+    assert_eq!(parts.segments.len(), 0);
+    let profile = profile.with_parts(parts);
+    let queried = queried(BTreeSet::new(), [4_242].into());
+    let view = view(std::slice::from_ref(&profile), 1, &SnapshotRoom::whole(Day(0), &queried));
+    let counted = view.of(visitor(0));
+    assert_eq!(counted.missing(), MissingParts::SEGMENTS);
+    assert!(!is_meant(&parsed(&json!({"segments": {"$nin": [4_242]}})), &counted));
+}
+
+#[test]
 fn of_a_visitor_in_as_many_segments_as_are_kept_it_is_unknown_in_which_others_it_was() {
     let mut profile = Profile::default();
     let mut at = NOW - DAY;

@@ -137,13 +137,13 @@ fn visitor(
     let actions = buckets::trim(tx, row, had, before)?;
     purchases::trim(tx, row, before, now)?;
     let mut segments = profile::segments(CheckedBytes::open(&packed)?)?;
-    let written = segments.len();
+    let (written, was_full) = (segments.len(), segments.is_full());
     let siblings = siblings(tx, row, now)?;
     if let Some(siblings) = &siblings {
         segments.trim(now, siblings);
     }
     let gone = written - segments.len();
-    if gone == 0 && actions == had {
+    if gone == 0 && actions == had && was_full == segments.is_full() {
         return Ok(());
     }
     let packed = if segments.is_empty() { Vec::new() } else { segments.pack() };

@@ -3,7 +3,8 @@
 //! LEB128 numbers: how many; the bytes of the id column; the smallest expiry; the bits of one expiry. Then ids as
 //! differences (LEB128); expiries above the smallest, and 0 for a removed one, in fixed bits; attributes of those
 //! that have any: the place after the one before, how many, then tokens and values; the stamps, each once, and runs over
-//! them: an import gives all its segments one stamp.
+//! them: an import gives all its segments one stamp. Last, where the bits have [`EVICTED`] added, from which hour on no evicted
+//! write holds.
 
 use super::{Attribute, SegmentId, SegmentMap, Stamp, State};
 use crate::limits;
@@ -12,6 +13,8 @@ use crate::time::HourStamp;
 
 /// Expiries lie before 2101, which takes 20 bits.
 const WIDTH: u64 = 20;
+/// Added to the bits of one expiry where writes were evicted.
+const EVICTED: u64 = 32;
 /// Behind the expiries, so that each is read as one of eight bytes.
 const PADDING: usize = 8;
 
@@ -24,19 +27,15 @@ struct Write {
     expiry: Option<HourStamp>,
 }
 
-/// The segments of a person at an hour, in order, from those of its visitors: what [`SegmentMap::join`] of them all holds,
-/// without making maps.
+/// The segments of a person at an hour, in order, from those of its visitors: of each segment the last write of any visitor.
+/// Unlike [`SegmentMap::join`] it has no bound, so that no segment of a visitor seems absent because the others wrote many
+/// later ones.
 #[must_use]
 pub fn live(visitors: &[PackedSegments<'_>], hour: HourStamp) -> Vec<SegmentId> {
     if let [one] = visitors {
         return one.iter().filter(|(_, expiry)| *expiry > hour).map(|(id, _)| id).collect();
     }
-    let mut writes = visitors.iter().filter_map(|one| one.writes()).fold(Vec::new(), merge);
-    if writes.len() > limits::SEGMENTS {
-        writes.sort_unstable_by_key(|write| std::cmp::Reverse((write.stamp, write.id)));
-        writes.truncate(limits::SEGMENTS);
-        writes.sort_unstable();
-    }
+    let writes = visitors.iter().filter_map(|one| one.writes()).fold(Vec::new(), merge);
     let held = writes.into_iter().filter(|write| write.expiry.is_some_and(|expiry| expiry > hour));
     held.map(|write| write.id).collect()
 }
@@ -66,37 +65,42 @@ pub struct PackedSegments<'a> {
     width: u32,
     expiries: &'a [u8],
     attributes: Packed<'a>,
+    evicted: bool,
 }
 
 impl SegmentMap {
     /// The packed form: equal maps give equal bytes.
     #[must_use]
     pub fn pack(&self) -> Vec<u8> {
-        let least = self.0.values().filter_map(|(_, state)| state.expiry()).min().unwrap_or_default().0;
+        let least = self.writes.values().filter_map(|(_, state)| state.expiry()).min().unwrap_or_default().0;
         let above = |state: &State| state.expiry().map_or(0, |expiry| (expiry.0 - least).saturating_add(1));
-        let most = self.0.values().map(|(_, state)| above(state)).max().unwrap_or(0);
+        let most = self.writes.values().map(|(_, state)| above(state)).max().unwrap_or(0);
         let width = u32::BITS - most.leading_zeros();
         let mut ids = Vec::new();
         let mut before = 0;
-        for id in self.0.keys() {
+        for id in self.writes.keys() {
             packed::put(&mut ids, u64::from(id.0 - before));
             before = id.0;
         }
         let mut to = Vec::new();
-        for number in [self.0.len(), ids.len(), least as usize, width as usize] {
-            packed::put(&mut to, number as u64);
+        for number in [self.writes.len() as u64, ids.len() as u64, least.into()] {
+            packed::put(&mut to, number);
         }
+        packed::put(&mut to, u64::from(width) | if self.evicted { EVICTED } else { 0 });
         to.append(&mut ids);
-        put_bits(&mut to, self.0.values().map(|(_, state)| above(state)), width);
+        put_bits(&mut to, self.writes.values().map(|(_, state)| above(state)), width);
         self.put_attributes(&mut to);
         self.put_stamps(&mut to);
+        if let Some(until) = self.evicted_until() {
+            packed::put(&mut to, until.0.into());
+        }
         to
     }
 
     fn put_attributes(&self, to: &mut Vec<u8>) {
         let mut rows = Vec::new();
         let (mut count, mut before) = (0u64, 0);
-        for (place, (_, state)) in (0u64..).zip(self.0.values()) {
+        for (place, (_, state)) in (0u64..).zip(self.writes.values()) {
             let State::Held { attributes, .. } = state else { continue };
             if attributes.is_empty() {
                 continue;
@@ -114,7 +118,7 @@ impl SegmentMap {
     }
 
     fn put_stamps(&self, to: &mut Vec<u8>) {
-        let mut stamps: Vec<Stamp> = self.0.values().map(|(stamp, _)| *stamp).collect();
+        let mut stamps: Vec<Stamp> = self.writes.values().map(|(stamp, _)| *stamp).collect();
         stamps.sort_unstable();
         stamps.dedup();
         packed::put(to, stamps.len() as u64);
@@ -125,7 +129,7 @@ impl SegmentMap {
             before = stamp.at;
         }
         let mut runs: Vec<(usize, u64)> = Vec::new();
-        for (stamp, _) in self.0.values() {
+        for (stamp, _) in self.writes.values() {
             let place = stamps.binary_search(stamp).unwrap_or_default();
             match runs.last_mut() {
                 Some((of, length)) if *of == place => *length += 1,
@@ -209,10 +213,12 @@ impl<'a> PackedSegments<'a> {
         let count = from.count(limits::SEGMENTS)?;
         let id_bytes = from.count(5 * limits::SEGMENTS)?;
         let least = u32::try_from(from.number()?).ok()?;
-        let width = u32::try_from(from.number().filter(|width| *width <= WIDTH)?).ok()?;
+        let width = from.number().filter(|width| *width < 2 * EVICTED)?;
+        let (width, evicted) = (width % EVICTED, width >= EVICTED);
+        let width = u32::try_from(Some(width).filter(|width| *width <= WIDTH)?).ok()?;
         let ids = from.take(id_bytes)?;
         let expiries = from.take((count * width as usize).div_ceil(8) + PADDING)?;
-        Some(Self { whole: bytes, count, ids, least, width, expiries, attributes: from })
+        Some(Self { whole: bytes, count, ids, least, width, expiries, attributes: from, evicted })
     }
 
     /// How many there are, removed ones among them.
@@ -266,10 +272,14 @@ impl<'a> PackedSegments<'a> {
                 Some(expiry) => State::Held { expiry, attributes: of },
                 None => State::Removed,
             };
-            map.0.insert(id, (stamp, state));
+            map.writes.insert(id, (stamp, state));
+        }
+        map.last_expiry = map.last_expiry_held();
+        if self.evicted {
+            (map.evicted, map.last_expiry) = (true, HourStamp(u32::try_from(from.number()?).ok()?));
         }
         // One form for each map: what is packed another way is not ours.
-        (map.0.len() == self.count && from.is_empty() && map.pack() == self.whole).then_some(map)
+        (map.writes.len() == self.count && from.is_empty() && map.pack() == self.whole).then_some(map)
     }
 
     fn read_attributes(&self, from: &mut Packed<'a>) -> Option<Vec<(usize, Vec<Attribute>)>> {
