@@ -49,7 +49,6 @@ pub struct Engine {
     seen: Seen,
     pending: PendingBudget,
     sold_out: SoldOutOffers,
-    wants_geo: bool,
 }
 
 /// What a request needs next.
@@ -117,7 +116,7 @@ impl Engine {
         }
         let admits_explain = keys.tenants.values().map(|own| &own.explain).chain([&keys.explain]).any(Option::is_some);
         let further_headers = admits_explain.then(|| EXPLAIN.to_owned()).into_iter().collect();
-        let mut engine = Self { keys, further_headers, wants_geo: true, ..Self::default() };
+        let mut engine = Self { keys, further_headers, ..Self::default() };
         for tenant in config.tenants {
             engine.add_site(tenant);
         }
@@ -142,20 +141,15 @@ impl Engine {
         HEADERS.into_iter().map(str::to_owned).chain(self.further_headers.iter().cloned()).collect()
     }
 
-    /// Whether the head text should contain the client's country and region. Only filters ask for them.
-    #[must_use]
-    pub fn wants_geo(&self) -> bool {
-        self.wants_geo
-    }
-
     /// The site of a hostname.
     fn site(&self, host: &str) -> Option<&Rc<Site>> {
         // Most clients write hostnames in lower case.
         self.sites.get(host).or_else(|| self.sites.get(&host.to_ascii_lowercase()))
     }
 
-    /// Begins a request. `head` is the head text: method (with country and region after spaces), address and the values
-    /// of [`Self::header_names`], one per line. `seed` is 32 random bytes.
+    /// Begins a request. `head` is the head text: method (with the client's country and region after spaces, where the platform
+    /// has a location; each decide call asks it), address and the values of [`Self::header_names`], one per line. `seed` is 32
+    /// random bytes.
     pub fn begin(&mut self, head: &str, body: &[u8], now: Millis, seed: [u8; 32]) -> Step {
         let Some(request) = Request::parse(head) else {
             return Step::Answer(Answer::error(400, "malformed", "the request's address cannot be read", None));
@@ -193,9 +187,6 @@ impl Engine {
         drop(permit);
         let mut caches = ReadCaches { seen: &mut self.seen, catalogues: &mut self.catalogues };
         let found = state.read_values(resume.reads(), &extra, values, &mut caches);
-        if extra.reads_catalogue() {
-            self.wants_geo = self.sites.values().any(|site| self.catalogues.wants_geo(&site.id));
-        }
         if extra.names {
             self.names.store(&state.site.id, state.now, &state.names);
         }
@@ -348,8 +339,6 @@ impl Engine {
         &mut self,
         state: RequestState,
         route: Box<dyn VisitorRoute>,
-        // Visitors that the lookups name may have exposures and offer codes.
-        state.is_history_unread |= recognised.lacks_lookups;
         recognised: Result<Recognised, Stays>,
     ) -> Step {
         let recognised = match recognised {
@@ -359,6 +348,8 @@ impl Engine {
         let mut state = self.with_catalogue(state);
         // The browser has seen a snapshot, and none could be read: this location's KV has older values.
         state.is_history_unread |= recognised.ledger.highest > Version::default() && recognised.view.is_silent();
+        // Visitors that the lookups name may have exposures and offer codes.
+        state.is_history_unread |= recognised.lacks_lookups;
         let progress = route.answer_visitor(state, recognised, &self.sold_out);
         self.proceed(progress)
     }

@@ -105,7 +105,7 @@ export const returnToPage = safe(() => {
 });
 
 function viewPage(address) {
-  referrer = url;
+  referrer = url.slice(0, URL_BYTES);
   url = address;
   isPageDue = true;
   placed.forEach((_, element) => element.isConnected || restoreHouse(element));
@@ -113,7 +113,8 @@ function viewPage(address) {
   planCall();
 }
 
-const readAddress = () => location.href.split("#")[0].slice(0, URL_BYTES);
+/** One character more than the edge reads tells it that the address is longer: no part of it stands for the whole. */
+const readAddress = () => location.href.split("#")[0].slice(0, URL_BYTES + 1);
 
 async function callEdge() {
   await settled;
@@ -162,9 +163,10 @@ async function callEdge() {
   scanPage();
 }
 
+/** One more than the edge reads, and characters beyond its bound, tell it that there are further keywords: it warns of them. */
 const readKeywords = () =>
   (document.querySelector("meta[name=keywords]")?.content ?? "")
     .split(",")
-    .map((word) => word.trim())
-    .filter((word) => fits(word, NAME_BYTES))
-    .slice(0, KEYWORDS);
+    .map((word) => word.trim().slice(0, NAME_BYTES + 1))
+    .filter(Boolean)
+    .slice(0, KEYWORDS + 1);

@@ -43,8 +43,8 @@ export const isUserDue = () => answered !== said;
 
 /**
  * An answer has named the visitor of the user that a call `asked` about. Events of that user get the visitor's token. Events
- * are dropped where nobody is recognised, or the visitor has withdrawn its consent, and where they are of an earlier user
- * whom no answer named: they never count for another one.
+ * are dropped where nobody is recognised, or the visitor has withdrawn its consent, and where they belong to an earlier user
+ * that no answer named: they never count for another one.
  */
 export function nameVisitor(asked, named = "") {
   answered = asked;
@@ -87,9 +87,9 @@ export function addEvent({ id, properties, ...event }) {
 }
 
 /**
- * Hands the events over, batch by batch; before the edge has answered only when the page goes `away`, and only those of
- * before it named its first user, for the browser's own visitor; never before the edge has answered to what the visitor
- * said last.
+ * Hands the events over, batch by batch. Before the edge has answered it does so only when the page goes `away`, and only
+ * events that happened before the page named its first user: they are for the browser's own visitor. Nothing goes before
+ * the edge has answered to what the visitor said last.
  */
 export const flushEvents = safe((away) => {
   clearTimeout(timer);

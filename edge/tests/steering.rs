@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use browser::{answer, awaits_facts, body, complete, facts, read_kv, seed, set_cookies};
 use causeway_edge::{
-    Answer, Engine, ObjectCall, ObjectClass, ObjectNext, ObjectStep, ReadFault, RowWrite, Step, WorkerPage,
-    call_offers, offer_row_keys, receive_offers,
+    Answer, Engine, ObjectCall, ObjectClass, ObjectNext, ObjectStep, ReadFault, RowWrite, Step, call_offers,
+    offer_row_keys, receive_offers,
 };
 use causeway_shared::attributes::Dictionary;
 use causeway_shared::catalogue::Catalogue;
@@ -203,7 +203,13 @@ impl Page {
 
     /// The same, with country and region after the method, as the worker passes them.
     fn view_from(&mut self, method: &str) -> (Value, BTreeMap<String, String>) {
-        let answer = self.send(method, "/v1/decide", br#"{"placements":[{"id":"top"}],"explain":true}"#);
+        self.view_page(method, &Value::Null)
+    }
+
+    /// The same of a page with this address and these keywords.
+    fn view_page(&mut self, method: &str, page: &Value) -> (Value, BTreeMap<String, String>) {
+        let call = json!({ "placements": [{ "id": "top" }], "explain": true, "page": page });
+        let answer = self.send(method, "/v1/decide", call.to_string().as_bytes());
         self.told = facts(&answer)
             .into_iter()
             .filter_map(|fact| match fact.what {
@@ -496,18 +502,30 @@ fn location_and_device_targeting_needs_no_visitor() {
 }
 
 #[test]
-fn the_engine_wants_geo_data_only_while_filters_may_ask_for_it() {
-    let mut targeted = budgeted();
-    targeted["campaign"][0]["targeting"] = json!({ "geo.country": "DE" });
-    for (catalogue, asks) in [(tested(), false), (targeted, true)] {
-        let mut page = Page::with(catalogue);
-        let tag = |page: &mut Page| {
-            assert!(matches!(page.begin("GET", "/causeway.js", b""), Step::Page(WorkerPage::PageTag(_))));
-            page.engine.wants_geo()
-        };
-        assert!(tag(&mut page), "no catalogue was read yet");
-        page.send("POST", "/v1/decide", b"{}");
-        assert_eq!([page.engine.wants_geo(), tag(&mut page)], [asks; 2]);
+fn what_a_call_left_out_of_the_page_is_unknown_and_named_in_the_answer() {
+    let targeted = |targeting| {
+        let mut all = budgeted();
+        all["campaign"][0].as_object_mut().unwrap().remove("daily_budget_micros");
+        all["campaign"][0]["targeting"] = targeting;
+        Page::with(all)
+    };
+    let mut suppressed = targeted(json!({ "page.keywords": { "$nin": ["gambling"] } }));
+    let mut elsewhere = targeted(json!({ "page.url": { "$ne": "https://pub.example/" } }));
+    let words = |count: usize| (0..count).map(|n| format!("w{n}")).collect::<Vec<_>>();
+    let long = "k".repeat(limits::NAME_BYTES + 1);
+    for (page, keywords, url) in [
+        (json!({ "keywords": words(limits::KEYWORDS), "url": "https://other.example/" }), "won", "won"),
+        (json!({ "keywords": words(limits::KEYWORDS + 1) }), "unknown", "won"),
+        (json!({ "keywords": ["w", long] }), "unknown", "won"),
+        (json!({ "keywords": "gambling" }), "unknown", "won"),
+        (json!({ "url": format!("https://pub.example/{}", "x".repeat(limits::URL_BYTES)) }), "won", "unknown"),
+        (json!("https://pub.example/"), "unknown", "unknown"),
+    ] {
+        for (tenant, expected) in [(&mut suppressed, keywords), (&mut elsewhere, url)] {
+            let (answer, outcomes) = tenant.view_page("POST", &page);
+            assert_eq!(outcomes["low"], expected, "{page}");
+            assert_eq!(answer["warnings"].is_array(), (keywords, url) != ("won", "won"), "{answer}");
+        }
     }
 }
 

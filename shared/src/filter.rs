@@ -11,8 +11,8 @@
 //! `$nin` when none does.
 //!
 //! **Unknown values.** Unknown is not absent (docs/adr/0004-unknown-is-not-absent.md). A condition on data that may be
-//! missing ([`PersonGaps`]), and on a count that nobody keeps, is neither true nor false, and neither is its opposite. A
-//! condition that is not negated is true where it holds for what was read. A filter matches where it is true.
+//! missing ([`PersonGaps`], [`PageGaps`]), and on a count that nobody keeps, is neither true nor false, and neither is its
+//! opposite. A condition that is not negated is true where it holds for what was read. A filter matches where it is true.
 //! `$not` is carried down to the conditions when a filter is parsed, so that "is it true" needs two values above them;
 //! [`Index::unknown_fields`] tells false from unknown. What a snapshot cannot count is refused when a targeting is
 //! parsed ([`Answers::Snapshot`]).
@@ -34,7 +34,7 @@ pub use field::Field;
 pub use index::{Index, Matches};
 pub(crate) use parse::rfc3339;
 pub use parse::{Answers, Entities, Words, parse};
-pub use subject::{Person, PersonGaps, Subject};
+pub use subject::{PageGaps, Person, PersonGaps, Subject};
 
 pub(crate) use subject::{Read, number_of, read_value};
 
@@ -225,6 +225,7 @@ impl Condition {
         match read {
             Read::AtLeast(least) => holds || self.test.last() < least,
             Read::AtMost(_) => holds,
+            _ if subject.has_page_gap(self.field) => holds,
             read => match subject.gaps() {
                 Some(gaps) if self.field == Field::Segments => self.test.is_settled_by(gaps.segments),
                 Some(gaps) if self.field.is_of_person() || self.field == Field::BestTime => {

@@ -12,7 +12,8 @@ use causeway_shared::attributes::{Dictionary, Finite, Kind, Token, Value};
 use causeway_shared::columns::{People, Row, Unpacking, Used};
 use causeway_shared::events::Often;
 use causeway_shared::filter::{
-    Answers, CountQuestion, Counted, Entities, Filter, History, Index, Person, PersonGaps, Subject, Told, Words, parse,
+    Answers, CountQuestion, Counted, Entities, Filter, History, Index, PageGaps, Person, PersonGaps, Subject, Told,
+    Words, parse,
 };
 use causeway_shared::ids::VisitorId;
 use causeway_shared::limits;
@@ -106,6 +107,7 @@ struct Someone {
     in_part: bool,
     /// What is certain although something is missing.
     gaps: Option<Gaps>,
+    page_gaps: PageGaps,
 }
 
 /// [`PersonGaps`] of its own.
@@ -158,6 +160,7 @@ impl Someone {
             view_type: ViewType(self.view_type),
             country: self.country,
             class: self.class,
+            page_gaps: self.page_gaps,
             counts,
             ..Subject::default()
         })
@@ -193,6 +196,7 @@ fn ann() -> Someone {
         counted: vec![Some(3), None, Some(1), Some(5), None, Some(0), Some(2)],
         in_part: false,
         gaps: None,
+        page_gaps: PageGaps::default(),
     }
 }
 
@@ -256,6 +260,30 @@ fn s4_05_without_a_person_nothing_of_one_is_there() {
     check(&nobody, json!({"segments": {"$exists": false}, "last_seen": {"$exists": false}}), true);
     check(&nobody, json!({"events.page": {"$count": {"$gte": 0}}}), false);
     check(&nobody, json!({"geo.country": "DE", "page.keywords": "hotel"}), true);
+}
+
+#[test]
+fn what_was_left_out_of_a_page_is_unknown() {
+    let cut = Someone { page_gaps: PageGaps { url: true, keywords: true }, url: None, keywords: vec!["ski"], ..ann() };
+    for (document, expected) in [
+        (json!({"page.keywords": "ski"}), true),
+        (json!({"page.keywords": {"$exists": true}}), true),
+        (json!({"page.keywords": {"$nin": ["gambling"]}}), false),
+        (json!({"page.keywords": {"$ne": "gambling"}}), false),
+        (json!({"$not": {"page.keywords": {"$nin": ["gambling"]}}}), false),
+        (json!({"page.keywords": "gambling"}), false),
+        (json!({"page.keywords": {"$nin": ["ski"]}}), false),
+        (json!({"page.keywords": {"$exists": false}}), false),
+        (json!({"page.url": {"$ne": "https://a.example/"}}), false),
+        (json!({"page.url": {"$exists": false}}), false),
+        (json!({"page.url": {"$exists": true}}), false),
+        (json!({"$or": [{"page.url": {"$exists": false}}, {"page.keywords": "ski"}]}), true),
+    ] {
+        check(&cut, document, expected);
+    }
+    let empty = Someone { keywords: Vec::new(), ..cut };
+    check(&empty, json!({"page.keywords": {"$exists": false}}), false);
+    check(&empty, json!({"page.keywords": {"$nin": ["gambling"]}}), false);
 }
 
 #[test]
@@ -856,20 +884,22 @@ prop_compose! {
         ];
         let attributes = (0..).map(Token).zip(values).filter_map(|(token, value)| Some((token, value?))).collect();
         let segments = segments.into_iter().map(SegmentId).collect();
-        Someone { is_known, is_unread: false, attributes, segments, devices, seen, best_now, url, keywords, view_type, country, class, counted, in_part: false, gaps: None }
+        Someone { is_known, is_unread: false, attributes, segments, devices, seen, best_now, url, keywords, view_type, country, class, counted, in_part: false, gaps: None, page_gaps: PageGaps::default() }
     }
 }
 
-/// What is missing of somebody, by name: for each attribute and segment 0 to hide it, 1 to make it uncertain, 2 to keep it.
-type Hidden = (Vec<u8>, Vec<u8>, bool, bool);
+/// What is missing of somebody, by name: for each attribute and segment 0 to hide it, 1 to make it uncertain, 2 to keep it; of
+/// the page its address, and all keywords but so many.
+type Hidden = (Vec<u8>, Vec<u8>, bool, bool, (bool, Option<usize>));
 
 fn hidden() -> impl Strategy<Value = Hidden> {
-    (vec(0..3_u8, 6), vec(0..3_u8, 10), any::<bool>(), any::<bool>())
+    let page = (any::<bool>(), prop::option::of(0..3_usize));
+    (vec(0..3_u8, 6), vec(0..3_u8, 10), any::<bool>(), any::<bool>(), page)
 }
 
 impl Someone {
     /// The same person to a reader who lacks some of its data.
-    fn without(&self, (attributes, segments, members, counts): &Hidden) -> Self {
+    fn without(&self, (attributes, segments, members, counts, (url, keywords)): &Hidden) -> Self {
         let mut part = self.clone();
         let of = |token: &Token| attributes[usize::from(token.0)];
         part.attributes.retain(|(token, _)| of(token) > 0);
@@ -882,6 +912,9 @@ impl Someone {
             part.seen = part.seen.map(|(first, last)| (first + 5, last - 5)).filter(|_| *counts);
             part.best_now = part.best_now.filter(|_| *counts);
         }
+        part.url = part.url.filter(|_| !url);
+        part.keywords.truncate(keywords.unwrap_or(usize::MAX));
+        part.page_gaps = PageGaps { url: *url, keywords: keywords.is_some() };
         part.in_part = *members || *counts;
         part.gaps = Some(Gaps { attributes: Some(certain), segments: Some(absent.collect()), members: *members });
         part

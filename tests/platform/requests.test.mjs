@@ -186,7 +186,7 @@ test("only the headers that the engine asks for are read", async (t) => {
   assert.deepEqual([...read].filter((name) => name.toLowerCase() !== "content-type").sort(), wanted.sort());
 });
 
-test("a client's location is read only until a catalogue without filters by location is known", async () => {
+test("each decide call has its location, whichever catalogue is known when it comes", async () => {
   const { default: worker } = await freshWorker();
   const env = bindings({ PROFILES: new Kv(STRICT) });
   let read = 0;
@@ -198,8 +198,8 @@ test("a client's location is read only until a catalogue without filters by loca
     await context.settle();
     return (await response.json()).catalogue;
   };
-  assert.deepEqual([await answer(), read], ["c-1", 1]);
-  assert.deepEqual([await answer(), read], ["c-1", 1]);
+  // The second call may bring a catalogue that filters by location, which the call itself is decided with.
+  for (const calls of [1, 2]) assert.deepEqual([await answer(), read], ["c-1", calls]);
 });
 
 test("no two requests get the same random bytes, and the platform is not asked for each", async (t) => {

@@ -98,7 +98,7 @@ impl Bare {
             let entry = entry.unwrap();
             std::fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
         }
-        let (entry, import) = (folder.path().join("platform.js"), "function readHead(request, wantsGeo) {");
+        let (entry, import) = (folder.path().join("platform.js"), "function readHead(request) {");
         let script = std::fs::read_to_string(&entry).unwrap();
         let trap = format!(
             "{import} if (request.url.includes(\"{TRAP}\")) throw new WebAssembly.RuntimeError(\"unreachable\");"

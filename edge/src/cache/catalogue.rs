@@ -88,12 +88,6 @@ impl CatalogueCache {
         self.0.get(tenant).map(|held| Rc::clone(&held.loaded)).unwrap_or_default()
     }
 
-    /// Whether the tenant's filters may ask for the client's location. This also holds until the first catalogue is
-    /// loaded, because the head of the request that loads it is read before.
-    pub(crate) fn wants_geo(&self, tenant: &TenantId) -> bool {
-        self.0.get(tenant).is_none_or(|held| held.next == 0 || !held.loaded.compiled.targets.is_empty())
-    }
-
     /// Whether a request is to read the pointer. While one request reads it, others use the cached catalogue; a read
     /// that never ends blocks the next read for the KV deadline at most.
     pub(crate) fn wants_pointer(&mut self, tenant: &TenantId, now: Millis) -> bool {

@@ -1,6 +1,7 @@
 //! A client's location and device, as the platform and the browser report them. Neither is stored.
 
-/// A client's location and device, for the filters `geo.*` and `device.*`. `None` is unknown.
+/// A client's location and device, for the filters `geo.*` and `device.*`. `None` is absent: the platform was asked, and has
+/// none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Client<'a> {
     /// The country: two capital letters of ISO 3166-1.

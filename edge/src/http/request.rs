@@ -85,8 +85,8 @@ impl<'a> ParsedUrl<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub(crate) method: &'a str,
-    /// The client's country and region as the platform gives them, separated by a space; empty if not asked for or
-    /// unknown.
+    /// The client's country and region as the platform gives them, separated by a space; empty where the platform has none, and
+    /// of a request without a body.
     pub(crate) location: &'a str,
     pub(crate) secure: bool,
     /// Scheme, host and port as an origin is written.

@@ -168,6 +168,7 @@ fn begin_call(incoming: &Incoming<'_>, body: DecideBody<'_>, mut notes_of_body: 
         page: PageContext {
             url: body.page.url.into_owned(),
             keywords: body.page.keywords,
+            gaps: notes_of_body.page_gaps,
             location: request.location.to_owned(),
             agent: request.agent().to_owned(),
         },

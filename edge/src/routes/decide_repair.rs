@@ -1,6 +1,7 @@
 //! A decide call that is not quite of its form. What cannot be used is left out and named in the answer, so that a page still
 //! gets ads for all the rest.
 
+use causeway_shared::filter::PageGaps;
 use causeway_shared::limits;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -28,6 +29,8 @@ pub(super) struct BodyNotes {
     pub(super) rejected: Vec<FieldNote>,
     /// Further fields that were left out.
     pub(super) warnings: Vec<FieldNote>,
+    /// What of the page was left out: filters take it for unknown.
+    pub(super) page_gaps: PageGaps,
 }
 
 impl BodyNotes {
@@ -146,6 +149,9 @@ fn repair_placements(value: Value, notes: &mut BodyNotes) -> Value {
 
 fn repair_page(value: Value, notes: &mut BodyNotes) -> Value {
     let mut page = Map::new();
+    if !value.is_object() {
+        notes.page_gaps = PageGaps { url: true, keywords: true };
+    }
     for (name, value) in fields_of("page", value, notes) {
         let at = format!("page.{}", shown_name(&name));
         match (name.as_str(), value) {
@@ -153,6 +159,7 @@ fn repair_page(value: Value, notes: &mut BodyNotes) -> Value {
                 page.insert(name, text.into());
             }
             ("url" | "referrer", _) => {
+                notes.page_gaps.url |= name == "url";
                 notes.warn(at, "out_of_bounds", format!("a text of {} bytes at most is needed", limits::URL_BYTES));
             }
             ("keywords", Value::Array(keywords)) => {
@@ -161,13 +168,17 @@ fn repair_page(value: Value, notes: &mut BodyNotes) -> Value {
                 let all = keywords.len();
                 let kept: Vec<Value> = keywords.into_iter().filter(is_good).take(limits::KEYWORDS).collect();
                 if kept.len() < all {
+                    notes.page_gaps.keywords = true;
                     let message =
                         format!("{} texts of {} bytes at most are read", limits::KEYWORDS, limits::NAME_BYTES);
                     notes.warn(at, "out_of_bounds", message);
                 }
                 page.insert(name, kept.into());
             }
-            ("keywords", _) => notes.warn(at, "malformed", "an array of texts is needed"),
+            ("keywords", _) => {
+                notes.page_gaps.keywords = true;
+                notes.warn(at, "malformed", "an array of texts is needed");
+            }
             _ => notes.warn_unknown(at),
         }
     }

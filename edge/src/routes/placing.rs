@@ -9,7 +9,7 @@ use causeway_shared::catalogue::{Bound, Offer};
 use causeway_shared::config::UnknownCaps;
 use causeway_shared::decision::{Decided, Described, Fate, Given, Person, Placement, Question};
 use causeway_shared::experiment::{self, Experiment, Exposure};
-use causeway_shared::filter::{self, Subject};
+use causeway_shared::filter::{self, PageGaps, Subject};
 use causeway_shared::identity::Recognised;
 use causeway_shared::ids::{InsertionId, Millis, VisitorId};
 use causeway_shared::ledger::Reservation;
@@ -45,6 +45,8 @@ pub(crate) struct PlacementRequest {
 pub(crate) struct PageContext {
     pub(crate) url: String,
     pub(crate) keywords: Vec<String>,
+    /// What of the two above was left out.
+    pub(crate) gaps: PageGaps,
     /// The client's country and region, separated by a space.
     pub(crate) location: String,
     /// The user agent.
@@ -187,6 +189,7 @@ pub(crate) fn build_question<'a>(
         class: client.class,
         os: client.os,
         browser: client.browser,
+        page_gaps: page.gaps,
         ..Subject::default()
     };
     let placement = |asked: &'a PlacementRequest| Placement {

@@ -10,7 +10,7 @@ extern "C" {
     #[wasm_bindgen(js_name = setHeaderNames)]
     pub(super) fn set_header_names(names: &str);
     #[wasm_bindgen(js_name = readHead)]
-    pub(super) fn read_head(request: &Request, wants_geo: bool) -> String;
+    pub(super) fn read_head(request: &Request) -> String;
     #[wasm_bindgen(js_name = makeResponse)]
     pub(super) fn make_response(init: &str, body: Option<&[u8]>) -> Response;
     /// Sends all bodies in one call of a queue.

@@ -48,8 +48,8 @@ struct RequestHead {
 }
 
 impl RequestHead {
-    fn read(request: &Request, isolate: &Isolate) -> Self {
-        let mut text = read_head(request, isolate.engine.borrow().wants_geo());
+    fn read(request: &Request) -> Self {
+        let mut text = read_head(request);
         let last_line = text.rfind('\n').map_or(text.len(), |end| end + 1);
         let content_length = text.split_off(last_line);
         text.pop();
@@ -75,7 +75,7 @@ pub(super) async fn answer_request(request: Request, env: Env, scope: EventScope
             return respond_unserved(&request, UnservedReason::Internal);
         }
     };
-    let head = RequestHead::read(&request, isolate);
+    let head = RequestHead::read(&request);
     let context = RequestContext { request: &request, env: &env, scope: &scope, isolate, head };
     let response = match context.answer().await {
         Ok(response) => response,

@@ -103,9 +103,12 @@ const durableObject = (/** @type {"StrictCapObject" | "OfferObject"} */ name) =>
 export const [StrictCapObject, OfferObject] = [durableObject("StrictCapObject"), durableObject("OfferObject")];
 
 export const setHeaderNames = (/** @type {string} */ names) => void (headerNames = names.split("\n"));
-/** Method, address and headers as one text: one crossing in place of one for each. */
-export function readHead(/** @type {Request & { cf?: any }} */ request, /** @type {boolean} */ wantsGeo) {
-  const cf = wantsGeo ? request.cf : undefined;
+/**
+ * Method, location, address and headers as one text: one crossing in place of one for each. Each call with a body has its
+ * location: whether a filter asks for it is known only after the request's own reads.
+ */
+export function readHead(/** @type {Request & { cf?: any }} */ request) {
+  const cf = request.method === "POST" ? request.cf : undefined;
   const location = cf?.country ? ` ${cf.country} ${cf.regionCode ?? ""}` : "";
   return `${request.method}${location}\n${request.url}\n${headerNames.map((name) => request.headers.get(name) ?? "").join("\n")}`;
 }

@@ -43,6 +43,8 @@ pub struct Index {
     negated: Vec<(Field, Entry)>,
     /// What must not hold of a person's segments.
     negated_segments: Vec<NegatedSegments>,
+    /// What must not hold of a page's address and keywords: it does not where some were left out.
+    negated_of_page: Vec<(Field, Entry)>,
     /// What is evaluated on the subject itself.
     others: Vec<(Condition, Entry)>,
     /// All filters, with the places of the counts here; `None` means everybody.
@@ -144,6 +146,7 @@ impl Index {
         if let Some(gaps) = subject.gaps() {
             asked.refuse_uncertain(subject, &gaps);
         }
+        asked.refuse_cut(subject);
         for (other, entry) in &self.others {
             if other.test.holds(subject.read(other.field)) {
                 count(&mut asked.left, &[*entry]);
@@ -226,6 +229,13 @@ impl Asked<'_> {
             if !is_settled {
                 count(&mut self.left, &[*entry]);
             }
+        }
+    }
+
+    /// The same for what must not hold of the page where data of it was left out.
+    fn refuse_cut(&mut self, subject: &Subject<'_>) {
+        for (_, entry) in self.index.negated_of_page.iter().filter(|(field, _)| subject.has_page_gap(*field)) {
+            count(&mut self.left, &[*entry]);
         }
     }
 

@@ -30,9 +30,20 @@ pub struct Subject<'a> {
     pub os: Option<&'a str>,
     /// Its browser.
     pub browser: Option<&'a str>,
+    /// What of the page is uncertain.
+    pub page_gaps: PageGaps,
     /// The answers to [`super::Filter::counts`], or to [`super::Index::counts`] where an index is asked: `None`, or not
     /// there, for what cannot be said. Without a person none is looked at.
     pub counts: &'a [Option<Often>],
+}
+
+/// Which data of a page was left out, because a call has bounds. It is unknown, not absent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PageGaps {
+    /// Whether the page has an address that was left out.
+    pub url: bool,
+    /// Whether the page has keywords that are not in [`Subject::keywords`].
+    pub keywords: bool,
 }
 
 /// What is known of a person.
@@ -103,18 +114,34 @@ impl<'a> Subject<'a> {
     pub(super) fn read(&self, field: Field) -> Read<'a> {
         let text = |text: Option<&'a str>| text.map_or(Read::Absent, Read::Text);
         match field {
+            Field::Url if self.page_gaps.url => Read::Unknown,
             Field::Url => text(self.url),
             Field::Country => text(self.country),
             Field::Region => text(self.region),
             Field::Class => text(self.class),
             Field::Os => text(self.os),
             Field::Browser => text(self.browser),
-            Field::Keywords if self.keywords.is_empty() => Read::Absent,
+            Field::Keywords if self.keywords.is_empty() => {
+                if self.page_gaps.keywords {
+                    Read::Unknown
+                } else {
+                    Read::Absent
+                }
+            }
             Field::Keywords => Read::Keywords(self.keywords),
             Field::ViewType if self.view_type == ViewType(0) => Read::Absent,
             Field::ViewType => Read::Number(self.view_type.0.into()),
             Field::Count(at) => self.count(at),
             _ => self.person.map_or(Read::Absent, |person| person.read(field)),
+        }
+    }
+
+    /// Whether further values of a field of the page may have been left out.
+    pub(super) fn has_page_gap(&self, field: Field) -> bool {
+        match field {
+            Field::Url => self.page_gaps.url,
+            Field::Keywords => self.page_gaps.keywords,
+            _ => false,
         }
     }
 

@@ -84,6 +84,7 @@ struct Builder<'a> {
     others: Vec<(Condition, Entry)>,
     negated: Vec<(Field, Entry)>,
     negated_segments: Vec<NegatedSegments>,
+    negated_of_page: Vec<(Field, Entry)>,
     roots: Vec<Option<Node>>,
     whole: Vec<u32>,
 }
@@ -153,6 +154,7 @@ impl<'a> Builder<'a> {
                 let listed = matches!(condition.test, Test::Numbers(_)).then(|| (target, short(condition.values())));
                 self.negated_segments.push(NegatedSegments { entry, listed });
             }
+            Field::Url | Field::Keywords => self.negated_of_page.push((field, entry)),
             field if field.is_of_person() || field == Field::BestTime => self.negated.push((field, entry)),
             _ => {}
         }
@@ -177,6 +179,7 @@ impl<'a> Builder<'a> {
             others: self.others,
             negated: self.negated,
             negated_segments: self.negated_segments,
+            negated_of_page: self.negated_of_page,
             roots: self.roots,
             whole: self.whole,
         }

@@ -1,5 +1,5 @@
-// Which visitor the tag's events count for while calls fail and users change: the tag itself, in Node, before an edge of the
-// test's own, with a clock that the test moves.
+// What the tag sends: which visitor its events count for while calls fail and users change, and what it says of a page that is
+// over the edge's bounds. The tag itself, in Node, before an edge of the test's own, with a clock that the test moves.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -15,25 +15,25 @@ const { outputFiles: [{ text: TAG }] } = await build({ entryPoints, bundle: true
 let pages = 0;
 
 /** A page without placements. `answer` gives the edge's answer to the user of a decide call, or throws. */
-async function open(t, answer) {
+async function open(t, answer, { href = "https://edge.example/", keywords = "" } = {}) {
   t.mock.timers.enable({ apis: ["setTimeout"] });
-  const page = { sent: [], warnings: [], listeners: {} };
-  const nothing = () => {};
+  const page = { sent: [], warnings: [], listeners: {}, told: [] };
   const listen = (name, listener) => (page.listeners[name] = listener);
   const globals = {
     window: globalThis,
     parent: globalThis,
     frames: {},
     addEventListener: listen,
-    location: { origin: "https://edge.example", href: "https://edge.example/", search: "" },
+    location: { origin: "https://edge.example", href, search: "" },
     history: {},
     navigator: {},
     MutationObserver: class { observe() {} },
     document: {
-      readyState: "complete", referrer: "", addEventListener: listen, querySelectorAll: () => [], querySelector: nothing,
+      readyState: "complete", referrer: "", addEventListener: listen, querySelectorAll: () => [], querySelector: () => ({ content: keywords }),
     },
     fetch: async (url, { body }) => {
       const told = JSON.parse(body);
+      page.told.push(told.page);
       if (url.endsWith("/v1/decide")) return { json: async () => answer(told.user?.ids.member) };
       page.sent.push(...told.map(({ name, visitor_token: token }) => [name, token]));
       return { status: 200, json: async () => ({}) };
@@ -120,4 +120,19 @@ test("an_event_of_before_the_first_login_is_not_left_to_the_cookie_of_the_second
   page.listeners.pagehide({ persisted: false });
   await page.wait(RETRY_MS);
   assert.deepEqual(page.sent, []);
+});
+
+test("the_edge_learns_that_a_page_has_more_than_it_reads", async (t) => {
+  const long = `https://edge.example/${"x".repeat(3_000)}`;
+  const words = Array.from({ length: 80 }, (_, i) => `w${i}`);
+  const page = await open(t, named, { href: long, keywords: [...words, "", "k".repeat(500)].join(",") });
+  await page.wait(GATHER_MS);
+  const [{ url, keywords }] = page.told;
+  assert.deepEqual([url.length, keywords], [2_049, words.slice(0, 65)]);
+});
+
+test("a_keyword_that_is_too_long_is_sent_as_one_that_the_edge_leaves_out", async (t) => {
+  const page = await open(t, named, { keywords: `gambling, ${"k".repeat(500)}` });
+  await page.wait(GATHER_MS);
+  assert.deepEqual(page.told[0].keywords, ["gambling", "k".repeat(129)]);
 });
