@@ -124,8 +124,8 @@ fn segments(map: &SegmentMap) -> Vec<Vec<Cell>> {
             }
         };
         let pairs: Vec<String> = attributes.iter().map(|(token, value)| format!("\"{token}\":{value}")).collect();
-        let [at, source] = stamp_cells(stamp);
-        vec![Cell::Int(id.0.into()), expiry, Cell::Text(format!("{{{}}}", pairs.join(","))), at, source]
+        let [at, order] = stamp_cells(stamp);
+        vec![Cell::Int(id.0.into()), expiry, Cell::Text(format!("{{{}}}", pairs.join(","))), at, order]
     };
     map.writes().map(row).collect()
 }
@@ -138,8 +138,8 @@ fn attributes(map: &AttributeMap, names: &Dictionary) -> Result<Vec<Vec<Cell>>, 
             return Err(StoreError::Corrupt { what: "attribute of another kind than its name's" });
         }
         let value = value.map_or(Cell::Null, |value| Cell::Text(value.to_json().to_string()));
-        let [at, source] = stamp_cells(stamp);
-        Ok(vec![Cell::Int(token.0.into()), Cell::Text(name.to_owned()), value, at, source])
+        let [at, order] = stamp_cells(stamp);
+        Ok(vec![Cell::Int(token.0.into()), Cell::Text(name.to_owned()), value, at, order])
     };
     map.writes().map(row).collect()
 }
@@ -200,14 +200,14 @@ impl Parts {
     /// What is wrong with it.
     pub(super) fn add(&mut self, names: &Dictionary, values: &[Value]) -> Result<(), String> {
         match (self, values) {
-            (Self::Segments(map), [id, expiry, Value::Text(attributes), at, source]) => {
+            (Self::Segments(map), [id, expiry, Value::Text(attributes), at, order]) => {
                 let wrong = |_| "`attributes` is not an object of whole numbers".to_owned();
                 let attributes: BTreeMap<u16, i32> = serde_json::from_str(attributes).map_err(wrong)?;
                 let held = |hour| State::held(HourStamp(hour), attributes);
                 let state = if *expiry == Value::Null { State::Removed } else { held(small(expiry)) };
-                map.write(SegmentId(small(id)), stamp(at, source), state);
+                map.write(SegmentId(small(id)), stamp(at, order), state);
             }
-            (Self::Attributes(map), [token, Value::Text(name), value, at, source]) => {
+            (Self::Attributes(map), [token, Value::Text(name), value, at, order]) => {
                 let token = Token(small(token));
                 let known = names.get(token).filter(|(known, _)| known == name);
                 let (_, kind) = known.ok_or("`token` and `name` are not in attribute_names")?;
@@ -217,7 +217,7 @@ impl Parts {
                     }
                     _ => None,
                 };
-                map.write(token, stamp(at, source), value);
+                map.write(token, stamp(at, order), value);
             }
             (Self::Actions(all), [minute, verb, view_type, ad, ad_group, campaign, advertiser, Value::Blob(hash)]) => {
                 let [ad, ad_group, campaign, advertiser] = [ad, ad_group, campaign, advertiser].map(small);
@@ -284,8 +284,8 @@ fn newest(name: &str, floor: &Value, counts: &Value) -> Result<Newest, String> {
     Newest::from_parts(small(floor), counts).ok_or_else(|| format!("`{name}` has one of before, or without any"))
 }
 
-fn stamp(at: &Value, source: &Value) -> Stamp {
-    Stamp { at: unsigned(small(at)), order: unsigned(small(source)) }
+fn stamp(at: &Value, order: &Value) -> Stamp {
+    Stamp { at: unsigned(small(at)), order: unsigned(small(order)) }
 }
 
 /// The value that a text says, exactly as it was.

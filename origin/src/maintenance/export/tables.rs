@@ -11,7 +11,7 @@ use rusqlite::types::Value;
 use crate::store::CheckedBytes;
 
 /// Form of the tables: another number where a table or a column comes or goes.
-pub const SCHEMA: u32 = 8;
+pub const SCHEMA: u32 = 9;
 
 /// What a column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -323,12 +323,12 @@ pub const TABLES: [Table; 41] = [
     table("event_names", "name text, source u8, since_ms=since uint", Place::Tenant("name")),
     table(
         "segments",
-        "visitor visitor, segment u32, expiry_hour u32?, attributes text, written_ms uint, source u32",
+        "visitor visitor, segment u32, expiry_hour u32?, attributes text, written_ms uint, write_order uint",
         Place::Packed(Packed::Segments),
     ),
     table(
         "attributes",
-        "visitor visitor, token u16, name text, value json?, written_ms uint, source u32",
+        "visitor visitor, token u16, name text, value json?, written_ms uint, write_order uint",
         Place::Packed(Packed::Attributes),
     ),
     table(

@@ -112,6 +112,16 @@ fn any(origin: &Origin, tenant: &str, n: u32, some: &mut impl FnMut(u32) -> u32)
     }
 }
 
+/// A write that an edge received later than it was made, by up to a day, as one of several of its call.
+fn written_before_receipt(fact: Fact, n: u32) -> Fact {
+    match fact.what {
+        What::Segments { .. } | What::Attributes { .. } => {
+            Fact { at: fact.at - u64::from(n % 5) * 20_000_003, position: n % 3, ..fact }
+        }
+        _ => fact,
+    }
+}
+
 /// Facts of all kinds, of two tenants, some erased, some trimmed; gives those that were sent.
 fn life(origin: &mut Origin, seed: u8) -> Vec<(&'static str, Fact)> {
     let mut random = Random::new([seed; 32]);
@@ -120,7 +130,7 @@ fn life(origin: &mut Origin, seed: u8) -> Vec<(&'static str, Fact)> {
     for n in 0..400 {
         // A few of one tenant after each other.
         let tenant = if n / 8 % 5 == 0 { "other" } else { "demo" };
-        sent.push((tenant, any(origin, tenant, n, &mut some)));
+        sent.push((tenant, written_before_receipt(any(origin, tenant, n, &mut some), n)));
     }
     let is_admins = |fact: &Fact| matches!(fact.what, What::Cancellation { .. });
     for some in sent.chunk_by(|a, b| a.0 == b.0 && is_admins(&a.1) == is_admins(&b.1)) {
@@ -242,6 +252,31 @@ fn s5_09_the_round_trip_is_exact_in_every_form() {
     }
     let all: BTreeSet<&str> = TABLES.iter().map(|table| table.name).collect();
     assert_eq!(met, all, "every table had rows");
+}
+
+#[test]
+fn writes_that_were_received_after_they_were_made_come_back_as_they_were() {
+    let mut origin = Origin::tested();
+    let writes = [
+        What::Segments { writes: vec![(SegmentId(7), State::held(HourStamp(HOUR), []))] },
+        What::Attributes { writes: vec![attribute(6)] },
+    ];
+    // From no delay to the longest that a stamp can say.
+    let delays = [0, 1, 2, 1_000, 35 * DAY_MS, u64::from(u32::MAX)];
+    for (n, delay) in (1..).zip(delays) {
+        let facts: Vec<Fact> = (0..).zip(&writes).map(|(at, what)| fact(visitor(n), at, NOW, what.clone())).collect();
+        let facts = facts.into_iter().map(|fact| Fact { at: NOW - delay, position: u32::MAX, ..fact });
+        origin.admin("demo", &facts.collect::<Vec<_>>());
+    }
+    for form in [Form::Ndjson, Form::Csv, Form::Parquet] {
+        let (folder, manifest) = export(&mut origin.conn, form);
+        let rows = |table: &str| manifest.tables.iter().find(|entry| entry.name == table).map(|entry| entry.rows);
+        assert_eq!([rows("segments"), rows("attributes")], [Some(delays.len() as u64); 2]);
+        let data = tempfile::tempdir().unwrap();
+        let mut conn = loaded(folder.path(), data.path()).unwrap();
+        let (again, _) = export(&mut conn, form);
+        assert!(files(folder.path()) == files(again.path()), "{form:?}");
+    }
 }
 
 /// What is published of all visitors and ids, each under the same version.
@@ -456,7 +491,7 @@ fn broken_files_and_manifests_are_refused_before_anything_is_written() {
         };
         refused(
             &|folder| said(&|manifest| manifest["schema"] = json!(1), folder),
-            "its schema is 1, this release reads 8",
+            "its schema is 1, this release reads 9",
         );
         refused(&|folder| said(&|manifest| manifest["tables"][1]["file"] = json!("../x"), folder), "its tables");
         refused(
