@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::experiment::Exposure;
+use causeway_shared::fact::PURCHASE;
 use causeway_shared::ids::{Micros, Millis};
 use causeway_shared::limits;
 use causeway_shared::packed::{self, Packed};
@@ -150,40 +151,59 @@ fn row_of(row: &rusqlite::Row<'_>) -> Result<((TenantNo, u32), Row), StoreError>
     Ok(((TenantNo(row.get(0)?), row.get(1)?), of))
 }
 
-/// What the person's visitors come to, by what each experiment counts. What was done with one placed ad counts once a UTC
-/// day, as all actions do.
+/// A person's totals, by what each experiment counts. A conversion counts once, by its earliest event: see
+/// [`conversions_of`].
 fn computed(
     conn: &Connection,
     counted: &BTreeMap<u32, String>,
     person: PersonNo,
 ) -> Result<BTreeMap<u32, Row>, StoreError> {
-    const READ: &str =
-        "SELECT c.received, c.name, c.value, c.id FROM visitors v JOIN conversions c ON c.visitor = v.row
-        WHERE v.person = ?1 AND v.withdrawn IS NULL AND c.received >= ?2 ORDER BY c.received";
-    let exposures = of_person(conn, person)?;
-    let Some(first) = exposures.iter().map(|(_, exposure)| exposure.at).min() else { return Ok(BTreeMap::new()) };
     let row = |Exposure { arm, at, mixed: is_in_several }| Row {
         arm: if is_in_several { mixed(arm) } else { i64::from(arm) },
         exposed: at,
         converted: None,
         hours: BTreeMap::new(),
     };
+    let exposures = of_person(conn, person)?;
     let mut found: BTreeMap<u32, Row> = exposures.iter().map(|(code, exposure)| (code, row(exposure))).collect();
-    let mut statement = conn.prepare_cached(READ)?;
-    let mut conversions = statement.query((person.0, signed(first)))?;
-    let mut seen = BTreeSet::new();
-    while let Some(conversion) = conversions.next()? {
-        let (received, name): (Millis, String) = (unsigned(conversion.get(0)?), conversion.get(1)?);
-        let value: Micros = conversion.get(2)?;
-        let once = (conversion.get::<_, i64>(3)?, received / DAY_MS);
-        let counting = |(code, row): &(&u32, &mut Row)| {
-            let counts = counted.get(code).is_some_and(|of| *of == name);
-            counts && !is_mixed(row.arm) && received >= row.exposed && seen.insert((**code, once))
+    if found.is_empty() {
+        return Ok(found);
+    }
+    for Conversion { received, name, value } in conversions_of(conn, person)? {
+        let counts = |code: &u32, row: &Row| {
+            counted.get(code).is_some_and(|of| *of == name) && !is_mixed(row.arm) && received >= row.exposed
         };
-        for (_, row) in found.iter_mut().filter(counting) {
+        for (_, row) in found.iter_mut().filter(|(code, row)| counts(code, row)) {
             row.converted = Some(row.converted.map_or(received, |there| there.min(received)));
             let (count, revenue) = row.hours.entry(HourStamp::at(received)).or_default();
             (*count, *revenue) = (*count + 1, revenue.saturating_add(value));
+        }
+    }
+    Ok(found)
+}
+
+/// A conversion of a person.
+struct Conversion {
+    received: Millis,
+    name: String,
+    value: Micros,
+}
+
+/// The conversions of a person in the order of their receipt, those before an exposure among them. Events of one name and
+/// number are one conversion, which counts by the earliest: purchases of one order at any time; all others, such as what
+/// was done with one placed ad, within a UTC day.
+fn conversions_of(conn: &Connection, person: PersonNo) -> Result<Vec<Conversion>, StoreError> {
+    const READ: &str =
+        "SELECT c.received, c.name, c.value, c.id FROM visitors v JOIN conversions c ON c.visitor = v.row
+        WHERE v.person = ?1 AND v.withdrawn IS NULL ORDER BY c.received, c.id, c.value";
+    let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
+    let mut statement = conn.prepare_cached(READ)?;
+    let mut rows = statement.query([person.0])?;
+    while let Some(row) = rows.next()? {
+        let (received, name): (Millis, String) = (unsigned(row.get(0)?), row.get(1)?);
+        let day = (name != PURCHASE).then_some(received / DAY_MS);
+        if seen.insert((name.clone(), row.get::<_, i64>(3)?, day)) {
+            found.push(Conversion { received, name, value: row.get(2)? });
         }
     }
     Ok(found)

@@ -11,7 +11,9 @@ use serde_json::json;
 
 use super::*;
 use crate::campaigns::catalogue;
-use crate::testing::{NOW, Numbers, Origin, exposure, fact, impression, page, purchase, snapshot, visitor, withdrawal};
+use crate::testing::{
+    NOW, Numbers, Origin, exposure, fact, impression, ordered, page, purchase, snapshot, visitor, withdrawal,
+};
 
 const HOUR: Millis = 3_600_000;
 /// Experiment, arm, hour.
@@ -105,6 +107,34 @@ fn only_a_conversion_that_happened_after_the_exposure_counts() {
     origin.now = NOW + 3 * DAY;
     origin.send("demo", &[after]);
     assert_eq!(converted(&origin), Some(i64::try_from(NOW + HOUR).unwrap()));
+}
+
+#[test]
+fn an_order_of_two_browsers_converts_its_person_once_also_over_midnight_and_around_the_exposure() {
+    let midnight = NOW - NOW % (24 * HOUR) + 48 * HOUR;
+    let of = |origin: &Origin| -> (i64, i64) {
+        let read =
+            "SELECT ifnull(sum(conversions), 0), ifnull(sum(revenue), 0) FROM experiment_hours WHERE experiment = 1";
+        origin.conn.query_row(read, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap()
+    };
+    let person = |origin: &mut Origin, exposed: Millis| {
+        let logins = [1, 2].map(|v| origin.login(visitor(v), 9, NOW, "ann"));
+        origin.send("demo", &logins);
+        origin.now = midnight + HOUR;
+        origin.send("demo", &[exposure(visitor(1), 1, exposed, 1, 2)]);
+    };
+    let purchases =
+        [ordered(visitor(1), "order-7", midnight - 60_000, 5), ordered(visitor(2), "order-7", midnight + 60_000, 5)];
+    for facts in [purchases.clone(), [purchases[1].clone(), purchases[0].clone()]] {
+        let mut origin = Origin::tested();
+        person(&mut origin, midnight - HOUR);
+        facts.iter().for_each(|fact| drop(origin.send("demo", std::slice::from_ref(fact))));
+        assert_eq!(of(&origin), (1, 5));
+        let mut origin = Origin::tested();
+        person(&mut origin, midnight);
+        facts.iter().for_each(|fact| drop(origin.send("demo", std::slice::from_ref(fact))));
+        assert_eq!(of(&origin), (0, 0), "it was bought before the exposure");
+    }
 }
 
 fn click(visitor: VisitorId, n: u32, received: Millis) -> Fact {
