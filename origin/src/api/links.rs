@@ -48,11 +48,15 @@ async fn check(State(app): State<Arc<App>>, request: Request) -> Answer {
 
 /// A link: the visitor, and what it is tied to.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Link {
     visitor: String,
     reason: Option<String>,
-    #[serde(flatten)]
-    tie: Tie,
+    other: Option<String>,
+    kind: Option<String>,
+    value: Option<String>,
+    weight: Option<f64>,
+    source: Option<String>,
 }
 
 /// Why an unlink is asked for.
@@ -65,7 +69,8 @@ struct Why {
 async fn add(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     let (live, tenant, token) = admit_as(&app, &parts, Role::Operator).await?;
-    let Link { visitor: of, reason: why, tie } = read_json(body).await?;
+    let Link { visitor: of, reason: why, other, kind, value, weight, source } = read_json(body).await?;
+    let tie = Tie { other, kind, value, weight, source };
     let said = token.attribution(reason(why)?);
     let bad = |e: LinkError| ApiError::field(e.field(), e.code(), e.to_string());
     let of = connections::tie(&tenant, visitor_id("visitor", &of)?, &tie).map_err(bad)?;

@@ -8,7 +8,6 @@ use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, Millis, Visit
 use causeway_shared::person::{Source, Weight};
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
-use serde::Deserialize;
 
 use crate::identity::link;
 use crate::identity::link::canonical_of;
@@ -104,8 +103,7 @@ pub fn id_of(
 }
 
 /// What links a visitor, as it is said from outside: to another visitor or to an alternate id.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tie {
     /// The other visitor.
     pub other: Option<String>,

@@ -306,6 +306,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
+    use causeway_shared::fact::{Fact, What};
     use causeway_shared::random::Random;
 
     use crate::testing::{NOW, Origin, page, visitor};
@@ -418,6 +419,95 @@ mod tests {
             true
         });
         assert_eq!((done.unwrap().facts, refused), (1, vec![(2, true), (3, true)]));
+    }
+
+    /// The facts of some lines, and the messages of those that were refused.
+    fn read_lines(kind: Kind, form: file::Form, head: &[u8], lines: &[String]) -> (Vec<Fact>, Vec<String>) {
+        let origin = Origin::new();
+        let tenant = origin.tenant("demo").clone();
+        let columns = rows::Columns::of(kind, form, head).unwrap();
+        let reader = rows::Reader { tenant: &tenant, columns, file: "a file".to_owned(), now: NOW };
+        let text = lines.iter().flat_map(|line| format!("{line}\n").into_bytes()).collect();
+        let chunk = file::Chunk { number: 0, first_line: 0, lines: 1, bytes: 0, text };
+        let (facts, bad) = reader.read(&chunk);
+        (facts.into_iter().map(|(_, of)| of.fact).collect(), bad.into_iter().map(|bad| bad.message).collect())
+    }
+
+    #[test]
+    fn a_whole_number_that_a_file_writes_as_a_float_is_that_number() {
+        let of = visitor(1);
+        let line = |at: &str, value: &str| {
+            format!(
+                r#"{{"visitor":"{of}","type":"track","name":"purchase","id":"e","at_ms":{at},"value_micros":{value}}}"#
+            )
+        };
+        let at = NOW.to_string();
+        let whole = read_lines(Kind::Events, file::Form::Ndjson, b"", &[line(&at, "49900000")]);
+        for (at, value) in [(format!("{at}.0"), "49900000.0"), (at.clone(), "4.99e7")] {
+            let float = read_lines(Kind::Events, file::Form::Ndjson, b"", &[line(&at, value)]);
+            assert_eq!((float, whole.1.len()), (whole.clone(), 0), "{value}");
+        }
+        let head = b"visitor,type,name,id,at_ms,value_micros";
+        let cells = |at: &str, value: &str| format!("{of},track,purchase,e,{at},{value}");
+        for (at, value) in [(at.clone(), "49900000"), (format!("{at}.0"), "49900000.0")] {
+            assert_eq!(read_lines(Kind::Events, file::Form::Csv, head, &[cells(&at, value)]), whole);
+        }
+        for bad in ["49900000.5", "9007199254740994.0", "1e300"] {
+            for (form, text) in [(file::Form::Ndjson, line(&at, bad)), (file::Form::Csv, cells(&at, bad))] {
+                let (facts, refused) = read_lines(Kind::Events, form, head, &[text]);
+                assert_eq!((facts.len(), refused.len()), (0, 1), "{bad}");
+            }
+        }
+        let segment = format!(r#"{{"visitor":"{of}","segment":7.0,"expires_ms":{}.0}}"#, NOW + 86_400_000);
+        assert_eq!(read_lines(Kind::Segments, file::Form::Ndjson, b"", &[segment]).0.len(), 1);
+    }
+
+    #[test]
+    fn a_purchase_has_the_value_of_its_properties_as_at_the_edge() {
+        let line = |properties: &str| {
+            let of = visitor(1);
+            format!(r#"{{"visitor":"{of}","type":"track","name":"purchase","id":"e","properties":{properties}}}"#)
+        };
+        let values = [r#"{"value":8.2}"#, r#"{"value_micros":8200000}"#, r#"{"value":1,"value_micros":8200000.0}"#];
+        for properties in values {
+            let (facts, refused) = read_lines(Kind::Events, file::Form::Ndjson, b"", &[line(properties)]);
+            let value = facts.first().map(|fact| match &fact.what {
+                What::Track { value, .. } => *value,
+                _ => None,
+            });
+            assert_eq!((value, refused), (Some(Some(8_200_000)), Vec::new()), "{properties}");
+        }
+        for properties in [r#"{"value":"8"}"#, r#"{"value":-1}"#, "{}"] {
+            let (facts, refused) = read_lines(Kind::Events, file::Form::Ndjson, b"", &[line(properties)]);
+            assert_eq!((facts.len(), refused.len()), (0, 1), "{properties}");
+        }
+    }
+
+    #[test]
+    fn a_line_with_a_field_that_no_import_reads_is_refused_with_its_name() {
+        let of = visitor(1);
+        let lines = [
+            (Kind::Events, format!(r#"{{"visitor":"{of}","type":"page","id":"e","at":{NOW}}}"#), "at"),
+            (Kind::Segments, format!(r#"{{"visitor":"{of}","remove":[4242],"removes":[4242]}}"#), "removes"),
+            (
+                Kind::Segments,
+                format!(r#"{{"visitor":"{of}","set":[{{"segment":1,"expires_ms":{NOW},"expiry":1}}]}}"#),
+                "expiry",
+            ),
+            (
+                Kind::Links,
+                format!(r#"{{"visitor":"{of}","other":"{}","weight":0.5,"source":"match","why":"x"}}"#, visitor(2)),
+                "why",
+            ),
+        ];
+        for (kind, line, field) in lines {
+            let (facts, refused) = read_lines(kind, file::Form::Ndjson, b"", std::slice::from_ref(&line));
+            assert_eq!((facts.len(), refused.len()), (0, 1), "{line}");
+            assert!(refused.concat().contains(&format!("`{field}`")), "{refused:?}");
+            // A file of Parquet may have columns that are not read, but for those within a list.
+            let of_parquet = read_lines(kind, file::Form::Parquet, b"", &[line]);
+            assert_eq!(of_parquet.1.len(), usize::from(field == "expiry"), "{of_parquet:?}");
+        }
     }
 
     #[test]

@@ -2,29 +2,34 @@
 
 use causeway_shared::actions::{Entity, Verb, ViewType};
 use causeway_shared::config::Tenant;
-use causeway_shared::fact::{Fact, PURCHASE, What};
+use causeway_shared::fact::{Fact, FactError, PURCHASE, What};
 use causeway_shared::ids::{FactId, InsertionId, Micros, Millis, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::orders::OrderHash;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 use sha2::{Digest as _, Sha256};
 
 use super::rows::{Refusal, VisitorText, malformed};
 use crate::store::tenants::no_word;
 
+const NO_WHOLE: &str = "a whole number within its bounds is needed";
+
 /// An event, from either form.
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub(super) struct EventLine {
     pub(super) visitor: VisitorText,
     #[serde(rename = "type")]
     pub(super) kind: String,
     pub(super) id: Option<String>,
+    #[serde(deserialize_with = "read_optional_whole")]
     pub(super) at_ms: Option<Millis>,
+    #[serde(deserialize_with = "read_optional_whole")]
     pub(super) session: Option<u64>,
     pub(super) name: Option<String>,
+    #[serde(deserialize_with = "read_optional_whole")]
     pub(super) value_micros: Option<Micros>,
     #[serde(deserialize_with = "read_order_id")]
     pub(super) order_id: Option<String>,
@@ -32,9 +37,13 @@ pub(super) struct EventLine {
     pub(super) action: Option<String>,
     pub(super) insertion: Option<String>,
     pub(super) view_type: Option<String>,
+    #[serde(deserialize_with = "read_whole")]
     pub(super) ad: u32,
+    #[serde(deserialize_with = "read_whole")]
     pub(super) ad_group: u32,
+    #[serde(deserialize_with = "read_whole")]
     pub(super) campaign: u32,
+    #[serde(deserialize_with = "read_whole")]
     pub(super) advertiser: u32,
 }
 
@@ -45,6 +54,45 @@ fn read_order_id<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D
         None if !order.is_null() => Err(D::Error::custom("an `order_id` is a text or a whole number")),
         order => Ok(order),
     }
+}
+
+/// A whole number in whichever form JSON writes it: 5, 5.0 or 5e0.
+pub(super) fn read_whole<'de, D: Deserializer<'de>, T: TryFrom<i128>>(from: D) -> Result<T, D::Error> {
+    to_whole(&Number::deserialize(from)?).ok_or_else(|| D::Error::custom(NO_WHOLE))
+}
+
+/// The same where `null` stands for no number.
+pub(super) fn read_optional_whole<'de, D: Deserializer<'de>, T: TryFrom<i128>>(from: D) -> Result<Option<T>, D::Error> {
+    let number = Option::<Number>::deserialize(from)?;
+    number.map(|number| to_whole(&number).ok_or_else(|| D::Error::custom(NO_WHOLE))).transpose()
+}
+
+fn to_whole<T: TryFrom<i128>>(number: &Number) -> Option<T> {
+    let exact = number.as_u64().map(i128::from).or_else(|| number.as_i64().map(i128::from));
+    T::try_from(exact.or_else(|| whole_of(number.as_f64()?))?).ok()
+}
+
+/// The whole number that a float is; `None` beyond 2⁵³, where a float no longer names one whole number.
+#[expect(clippy::cast_possible_truncation, reason = "it is whole and within 2⁵³")]
+pub(super) fn whole_of(number: f64) -> Option<i128> {
+    (number.fract() == 0.0 && number.abs() <= 9_007_199_254_740_992.0).then_some(number as i128)
+}
+
+/// An amount in micros, from a number in units of `micros` each, rounded once. Micros are whole but for the noise of
+/// floating point, in which 8.2 times a million is 8199999.999999999.
+fn read_amount(value: &Value, micros: f64) -> Result<Micros, Refusal> {
+    const NOISE: f64 = 0.001;
+    let whole = value.as_i64().filter(|_| micros == 1.0);
+    let rounded = || {
+        let amount = value.as_f64()? * micros;
+        let is_whole = micros != 1.0 || (amount - amount.round()).abs() <= NOISE;
+        #[expect(clippy::cast_possible_truncation, reason = "the cast saturates, and the bound follows")]
+        (amount.is_finite() && is_whole).then_some(amount.round() as i64)
+    };
+    let amount = whole.or_else(rounded).filter(|amount| (0..=limits::VALUE_MICROS).contains(amount));
+    amount.ok_or_else(|| {
+        (FactError::Value.code(), format!("a value is a number from 0 to {} micros", limits::VALUE_MICROS))
+    })
 }
 
 fn to_order_text(order: &Value) -> Option<String> {
@@ -71,14 +119,22 @@ impl EventLine {
         OrderHash::read(order).map(Some).ok_or_else(too_long)
     }
 
-    /// A track self.
+    /// The tracked event. Its value is the line's own, or that of its properties, which are read as the edge reads them.
     pub(super) fn into_track(self, order: Option<OrderHash>) -> Result<What, Refusal> {
         let name = self.name.ok_or_else(|| malformed("a track event has a `name`"))?;
-        if name == PURCHASE && self.value_micros.is_none() {
-            return Err(malformed("a purchase has a `value_micros`"));
+        let mut properties = self.properties.unwrap_or_default();
+        let micros = properties.remove("value_micros").filter(|value| !value.is_null());
+        let value = match (self.value_micros, micros, properties.get("value")) {
+            (Some(value), ..) => Some(value),
+            (None, Some(micros), _) => Some(read_amount(&micros, 1.0)?),
+            (None, None, Some(value)) if name == PURCHASE => Some(read_amount(value, 1e6)?),
+            (None, None, _) => None,
+        };
+        if name == PURCHASE && value.is_none() {
+            return Err(malformed("a purchase has a `value_micros`, or properties.value in units of the currency"));
         }
-        let properties = self.properties.filter(|p| !p.is_empty()).map(|p| Value::Object(p).to_string());
-        Ok(What::Track { name, value: self.value_micros, properties, order })
+        let properties = (!properties.is_empty()).then(|| Value::Object(properties).to_string());
+        Ok(What::Track { name, value, properties, order })
     }
 
     /// An action's verb, and the type of its placement.

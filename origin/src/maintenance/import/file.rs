@@ -25,6 +25,8 @@ pub enum Form {
     Csv,
     /// A JSON object a line.
     Ndjson,
+    /// A row of Parquet a line, as a JSON object.
+    Parquet,
 }
 
 /// Why a file cannot be read.
@@ -193,7 +195,7 @@ enum Packing {
 fn kind(path: &Path) -> Option<(Form, Packing)> {
     let name = path.file_name()?.to_str()?.to_ascii_lowercase();
     let (name, packing) = match name.rsplit_once('.')? {
-        (_, "parquet") => return Some((Form::Ndjson, Packing::Parquet)),
+        (_, "parquet") => return Some((Form::Parquet, Packing::Parquet)),
         (name, "gz") => (name.to_owned(), Packing::Gzip),
         (name, "zst") => (name.to_owned(), Packing::Zstd),
         _ => (name, Packing::None),

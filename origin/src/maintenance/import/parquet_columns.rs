@@ -81,10 +81,10 @@ impl Values {
     }
 }
 
-/// The first column that an import of this kind reads and that has a type of other values.
-pub(super) fn wrong_type(kind: Kind, schema: &Type) -> Option<WrongType> {
+/// The columns that an import of this kind reads.
+fn columns_read(kind: Kind) -> &'static [(&'static str, Values)] {
     use Values::{List, Number, Object, Text, TextOrWhole, Time, Whole};
-    let read: &[(&str, Values)] = match kind {
+    match kind {
         Kind::Segments => &[
             ("visitor", Text),
             ("set", List),
@@ -114,9 +114,18 @@ pub(super) fn wrong_type(kind: Kind, schema: &Type) -> Option<WrongType> {
         Kind::Links => {
             &[("visitor", Text), ("other", Text), ("kind", Text), ("value", Text), ("weight", Number), ("source", Text)]
         }
-    };
+    }
+}
+
+/// Whether an import of this kind reads a column of this name.
+pub(super) fn is_read(kind: Kind, name: &str) -> bool {
+    columns_read(kind).iter().any(|(column, _)| *column == name)
+}
+
+/// The first column that an import of this kind reads and that has a type of other values.
+pub(super) fn wrong_type(kind: Kind, schema: &Type) -> Option<WrongType> {
     schema.get_fields().iter().find_map(|column| {
-        let (_, values) = read.iter().find(|(name, _)| *name == column.name())?;
+        let (_, values) = columns_read(kind).iter().find(|(name, _)| *name == column.name())?;
         (!values.are_of(column)).then(|| WrongType {
             column: column.name().to_owned(),
             declared: declared(column),

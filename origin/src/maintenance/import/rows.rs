@@ -11,17 +11,22 @@ use causeway_shared::limits;
 use causeway_shared::segments::{SegmentId, State};
 use causeway_shared::time::HourStamp;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::Kind;
 use super::cells::split;
-use super::event_line::EventLine;
+use super::event_line::{EventLine, read_optional_whole, whole_of};
 use super::file::{Chunk, Form};
-use crate::identity::connections::{self, Tie};
+use super::parquet_columns::is_read;
 use crate::ingest::intake::Checked;
+use crate::identity::connections;
+use crate::identity::connections::Tie;
+use crate::views::segments;
+use crate::views::segments::Set;
+use crate::views::segments::Write;
 use crate::store::tenants::Known;
-use crate::views::segments::{self, Set, Write};
 
 /// A line that was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,8 +42,10 @@ pub struct BadLine {
 /// How lines are read.
 #[derive(Debug)]
 pub enum Columns {
-    /// A JSON object a line.
+    /// A JSON object a line, of known fields alone.
     Json(Kind),
+    /// A row of Parquet as a JSON object; its other columns are not read.
+    Parquet(Kind),
     /// The names of the columns, all of them known.
     Csv(Kind, Vec<Column>),
 }
@@ -97,7 +104,7 @@ pub enum Column {
 
 impl Columns {
     fn kind(&self) -> Kind {
-        let (Self::Json(kind) | Self::Csv(kind, _)) = self;
+        let (Self::Json(kind) | Self::Parquet(kind) | Self::Csv(kind, _)) = self;
         *kind
     }
 
@@ -106,8 +113,10 @@ impl Columns {
     /// # Errors
     /// What is wrong with its first line.
     pub fn of(kind: Kind, form: Form, header: &[u8]) -> Result<Self, String> {
-        if form == Form::Ndjson {
-            return Ok(Self::Json(kind));
+        match form {
+            Form::Ndjson => return Ok(Self::Json(kind)),
+            Form::Parquet => return Ok(Self::Parquet(kind)),
+            Form::Csv => {}
         }
         let text = std::str::from_utf8(header).map_err(|_| "it is not UTF-8".to_owned())?;
         let column = |name: &str| {
@@ -156,13 +165,14 @@ pub struct Reader<'a> {
 
 /// A line of segments as JSON: `set` and `remove`, or flat as in a CSV.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct SegmentsLine {
     visitor: VisitorText,
     #[serde(default)]
     set: Option<Vec<Set>>,
     #[serde(default)]
     remove: Option<Vec<u32>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "read_optional_whole")]
     segment: Option<u32>,
     /// `null`: the visitor is not in the segment.
     #[serde(default, deserialize_with = "present")]
@@ -173,7 +183,7 @@ struct SegmentsLine {
 
 /// A field that is there, with whatever value.
 fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Option<Millis>>, D::Error> {
-    Option::deserialize(from).map(Some)
+    read_optional_whole(from).map(Some)
 }
 
 impl SegmentsLine {
@@ -195,11 +205,34 @@ impl SegmentsLine {
 }
 
 /// A link, from either form.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct LinkLine {
     visitor: VisitorText,
-    #[serde(flatten)]
-    tie: Tie,
+    other: Option<String>,
+    kind: Option<String>,
+    value: Option<String>,
+    weight: Option<f64>,
+    source: Option<String>,
+}
+
+impl LinkLine {
+    fn into_tie(self) -> Result<(VisitorId, Tie), Refusal> {
+        let Self { visitor, other, kind, value, weight, source } = self;
+        Ok((visitor.id()?, Tie { other, kind, value, weight, source }))
+    }
+}
+
+/// Reads a line of JSON.
+fn read_line<T: DeserializeOwned>(columns: &Columns, text: &[u8]) -> Result<T, Refusal> {
+    let line = match columns {
+        Columns::Parquet(kind) => serde_json::from_slice(text).and_then(|mut row: serde_json::Map<String, Value>| {
+            row.retain(|name, _| is_read(*kind, name));
+            serde_json::from_value(Value::Object(row))
+        }),
+        Columns::Json(_) | Columns::Csv(..) => serde_json::from_slice(text),
+    };
+    line.map_err(|e| malformed(e.to_string()))
 }
 
 impl Reader<'_> {
@@ -226,14 +259,15 @@ impl Reader<'_> {
             return Ok([Some(self.fact(line, text)?), None].into_iter().flatten());
         }
         let link: LinkLine = match &self.columns {
-            Columns::Json(_) => serde_json::from_slice(text).map_err(|e| malformed(e.to_string()))?,
+            Columns::Json(_) | Columns::Parquet(_) => read_line(&self.columns, text)?,
             Columns::Csv(_, columns) => {
                 let text = std::str::from_utf8(text).map_err(|_| malformed("it is not UTF-8"))?;
                 link_cells(cells(columns, text)?)?
             }
         };
         let refused = |e: connections::LinkError| (e.code(), e.to_string());
-        let of = connections::tie(self.tenant, link.visitor.id()?, &link.tie).map_err(refused)?;
+        let (visitor, tie) = link.into_tie()?;
+        let of = connections::tie(self.tenant, visitor, &tie).map_err(refused)?;
         let fact = |(visitor, what)| Fact {
             position: 0,
             id: self.line_id(visitor, line),
@@ -246,13 +280,12 @@ impl Reader<'_> {
     }
 
     fn fact(&self, line: u64, text: &[u8]) -> Result<Fact, Refusal> {
-        let json = |e: serde_json::Error| malformed(e.to_string());
         let fact = match &self.columns {
-            Columns::Json(Kind::Segments) => {
-                let (visitor, writes) = serde_json::from_slice::<SegmentsLine>(text).map_err(json)?.writes()?;
+            Columns::Json(Kind::Segments) | Columns::Parquet(Kind::Segments) => {
+                let (visitor, writes) = read_line::<SegmentsLine>(&self.columns, text)?.writes()?;
                 self.segments(line, visitor, writes)
             }
-            Columns::Json(_) => self.event(text, serde_json::from_slice(text).map_err(json)?)?,
+            Columns::Json(_) | Columns::Parquet(_) => self.event(text, read_line(&self.columns, text)?)?,
             Columns::Csv(kind, columns) => {
                 let text = std::str::from_utf8(text).map_err(|_| malformed("it is not UTF-8"))?;
                 if *kind == Kind::Segments {
@@ -333,7 +366,17 @@ fn cells<'t>(columns: &[Column], text: &'t str) -> Result<Cells<'t>, Refusal> {
 }
 
 fn number<T: std::str::FromStr>(cell: &str, what: &str) -> Result<T, Refusal> {
-    cell.trim().parse().map_err(|_| malformed(format!("{what} is a whole number, not `{cell:.40}`")))
+    cell.trim().parse().map_err(|_| no_number(cell, what))
+}
+
+/// A whole number of a column: 5, 5.0 or 5e0, as tools write it that have one type for all numbers.
+fn whole<T: std::str::FromStr + TryFrom<i128>>(cell: &str, what: &str) -> Result<T, Refusal> {
+    let float = || T::try_from(whole_of(cell.trim().parse().ok()?)?).ok();
+    cell.trim().parse().ok().or_else(float).ok_or_else(|| no_number(cell, what))
+}
+
+fn no_number(cell: &str, what: &str) -> Refusal {
+    malformed(format!("{what} is a whole number, not `{cell:.40}`"))
 }
 
 fn segments_cells(cells: Cells<'_>) -> Result<(VisitorId, Vec<(SegmentId, State)>), Refusal> {
@@ -341,8 +384,8 @@ fn segments_cells(cells: Cells<'_>) -> Result<(VisitorId, Vec<(SegmentId, State)
     for (column, cell) in cells {
         match column {
             Column::Visitor => visitor.0 = cell.into_owned(),
-            Column::Segment => segment = Some(SegmentId(number(&cell, "segment")?)),
-            Column::ExpiresMs => expiry = Some(number::<Millis>(&cell, "expires_ms")?),
+            Column::Segment => segment = Some(SegmentId(whole(&cell, "segment")?)),
+            Column::ExpiresMs => expiry = Some(whole::<Millis>(&cell, "expires_ms")?),
             Column::Segments => writes = cell.split_ascii_whitespace().map(one_segment).collect::<Result<_, _>>()?,
             _ => {}
         }
@@ -357,22 +400,22 @@ fn segments_cells(cells: Cells<'_>) -> Result<(VisitorId, Vec<(SegmentId, State)
 }
 
 fn link_cells(cells: Cells<'_>) -> Result<LinkLine, Refusal> {
-    let (mut visitor, mut tie) = (VisitorText::default(), Tie::default());
+    let mut link = LinkLine::default();
     for (column, cell) in cells {
         match column {
-            Column::Visitor => visitor.0 = cell.into_owned(),
-            Column::Other => tie.other = Some(cell.into_owned()),
-            Column::Kind => tie.kind = Some(cell.into_owned()),
-            Column::Value => tie.value = Some(cell.into_owned()),
+            Column::Visitor => link.visitor.0 = cell.into_owned(),
+            Column::Other => link.other = Some(cell.into_owned()),
+            Column::Kind => link.kind = Some(cell.into_owned()),
+            Column::Value => link.value = Some(cell.into_owned()),
             Column::Weight => {
                 let wrong = |_| malformed(format!("weight is a number, not `{cell:.40}`"));
-                tie.weight = Some(cell.trim().parse().map_err(wrong)?);
+                link.weight = Some(cell.trim().parse().map_err(wrong)?);
             }
-            Column::Source => tie.source = Some(cell.into_owned()),
+            Column::Source => link.source = Some(cell.into_owned()),
             _ => {}
         }
     }
-    Ok(LinkLine { visitor, tie })
+    Ok(link)
 }
 
 fn one_segment(text: &str) -> Result<(SegmentId, State), Refusal> {
@@ -393,18 +436,18 @@ fn event_cells(cells: Cells<'_>) -> Result<EventLine, Refusal> {
             Column::Visitor => event.visitor.0 = cell.into_owned(),
             Column::Type => event.kind = cell.into_owned(),
             Column::Id => event.id = Some(cell.into_owned()),
-            Column::AtMs => event.at_ms = Some(number(&cell, "at_ms")?),
-            Column::Session => event.session = Some(number(&cell, "session")?),
+            Column::AtMs => event.at_ms = Some(whole(&cell, "at_ms")?),
+            Column::Session => event.session = Some(whole(&cell, "session")?),
             Column::Name => event.name = Some(cell.into_owned()),
             Column::OrderId => event.order_id = Some(cell.into_owned()),
-            Column::ValueMicros => event.value_micros = Some(number(&cell, "value_micros")?),
+            Column::ValueMicros => event.value_micros = Some(whole(&cell, "value_micros")?),
             Column::Action => event.action = Some(cell.into_owned()),
             Column::Insertion => event.insertion = Some(cell.into_owned()),
             Column::ViewType => event.view_type = Some(cell.into_owned()),
-            Column::Ad => event.ad = number(&cell, "ad")?,
-            Column::AdGroup => event.ad_group = number(&cell, "ad_group")?,
-            Column::Campaign => event.campaign = number(&cell, "campaign")?,
-            Column::Advertiser => event.advertiser = number(&cell, "advertiser")?,
+            Column::Ad => event.ad = whole(&cell, "ad")?,
+            Column::AdGroup => event.ad_group = whole(&cell, "ad_group")?,
+            Column::Campaign => event.campaign = whole(&cell, "campaign")?,
+            Column::Advertiser => event.advertiser = whole(&cell, "advertiser")?,
             _ => {}
         }
     }
