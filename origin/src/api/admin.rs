@@ -114,6 +114,7 @@ async fn counted<T: DeserializeOwned + Send + 'static>(
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Wanted {
     tenant: String,
     sub: String,

@@ -32,6 +32,7 @@ pub(super) type ByLookup = Place<(String, String)>;
 
 /// Names to take back.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct ForgetNames {
     pub(super) names: BTreeSet<String>,
     /// Gives the plan alone.

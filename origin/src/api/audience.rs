@@ -43,6 +43,7 @@ pub(super) fn routes() -> Router<Arc<App>> {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Estimate {
     filter: Value,
     precision: Option<f64>,
@@ -50,11 +51,13 @@ struct Estimate {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Members {
     filter: Value,
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Schedule {
     filter: Value,
     from_ms: Option<Millis>,
@@ -145,6 +148,7 @@ async fn members(State(app): State<Arc<App>>, request: Request) -> Answer {
         let _held_until_written = &permit;
         Ok::<_, Infallible>(Bytes::from(text))
     });
+#[serde(deny_unknown_fields)]
     Ok((headed(lines, as_of), Body::from_stream(stream::iter(pieces))).into_response())
 }
 

@@ -15,7 +15,7 @@ use rusqlite::Connection;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::asked::{Answer, admit_as, admit_to, write};
+use super::asked::{Answer, admit_as, admit_to, read_json, write};
 use super::{ApiError, App};
 use crate::api::tokens::Role;
 use crate::base::clock;
@@ -108,14 +108,17 @@ async fn apply(State(app): State<Arc<App>>, request: Request) -> Answer {
     applied(write(&app, run).await?)
 }
 
+/// The version that becomes the current one.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rollback {
+    version: u32,
+}
+
 async fn rollback(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     let (live, known) = admit_to(&app, &parts, Role::Operator).await?;
-    let Wanted { version: Some(version) } =
-        serde_json::from_value(read(body).await?).unwrap_or(Wanted { version: None })
-    else {
-        return Err(ApiError::field("version", "bad_json", "JSON with `version` is needed"));
-    };
+    let Rollback { version } = read_json(body).await?;
     let rules = Arc::clone(&live.rules);
     let run = move |conn: &mut Connection| {
         catalogue::rollback(conn, &rules, crate::store::write_txn::given()?, &known, version)

@@ -25,6 +25,7 @@ pub(super) fn routes() -> Router<Arc<App>> {
 
 /// A visitor, or an alternate id.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Asked {
     visitor: Option<String>,
     kind: Option<String>,

@@ -44,11 +44,12 @@ impl ApiError {
     /// A 400: JSON that is not of the form wanted, and where in it.
     pub fn json(e: &serde_path_to_error::Error<serde_json::Error>) -> Self {
         let message = e.inner().to_string();
-        // A field that is not there has no path; its name is in the message.
-        let missing =
-            message.strip_prefix("missing field `").and_then(|rest| rest.split('`').next()).map(str::to_owned);
+        // The path of a field that is missing or unknown may end before it; its name is in the message.
+        let named = ["missing field `", "unknown field `"].iter().find_map(|what| message.strip_prefix(what));
+        let named = named.and_then(|rest| rest.split('`').next()).map(str::to_owned);
         let path = e.path().to_string();
-        let field = match (missing, path.as_str()) {
+        let ends_in = |name: &str| path == name || path.ends_with(&format!(".{name}"));
+        let field = match (named.filter(|name| !ends_in(name)), path.as_str()) {
             (Some(name), ".") => Some(name),
             (Some(name), path) => Some(format!("{path}.{name}")),
             (None, ".") => None,

@@ -32,6 +32,7 @@ async fn list(State(app): State<Arc<App>>, request: Request) -> Answer {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Declare {
     names: BTreeSet<String>,
 }

@@ -35,6 +35,7 @@ pub(super) fn routes() -> Router<Arc<App>> {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Hours {
     hours: u32,
 }

@@ -34,6 +34,7 @@ pub(super) fn routes() -> Router<Arc<App>> {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Start {
     filter: Value,
     count: u32,

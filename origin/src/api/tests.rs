@@ -88,6 +88,66 @@ async fn a_link_that_a_clock_put_far_off_can_be_ended() {
 }
 
 #[tokio::test]
+async fn a_body_with_a_field_that_its_route_does_not_have_is_refused_and_the_field_is_named() {
+    let mut origin = Origin::new();
+    origin.now = clock::now();
+    let page = crate::testing::page(visitor(1), 1, origin.now);
+    origin.send("demo", &[page]);
+    let app = app(&origin);
+    let token_of = |role| tokens::create(&origin.conn, grant(role), origin.now).unwrap().1;
+    let (operator, privacy) = (token_of(Role::Operator), token_of(Role::Privacy));
+    let threads = serve::open(&app).await.unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let to = listener.local_addr().unwrap();
+    let served = tokio::spawn(axum::serve(listener, router(Arc::clone(&app))).into_future());
+    let of = visitor(1);
+    let (ids, last) = (r#""actions":["impression"],"level":"ad","ids":[1]"#, r#""last":{"interval":1,"unit":"days"}"#);
+    let in_last = r#""last":{"interval":1,"unit":"days","odd":1}"#;
+    let far = origin.now + 86_400_000;
+    let calls = [
+        (
+            "PUT",
+            format!("visitors/{of}/segments"),
+            format!(r#"{{"set":[{{"segment":7,"expires_ms":{far}}}],"odd":[4242]}}"#),
+        ),
+        (
+            "PUT",
+            format!("visitors/{of}/segments"),
+            format!(r#"{{"set":[{{"segment":7,"expires_ms":{far},"odd":1}}]}}"#),
+        ),
+        ("POST", format!("visitors/{of}/segments/query"), r#"{"newest":5,"odd":1}"#.to_owned()),
+        ("POST", format!("visitors/{of}/segments/7/extend"), r#"{"hours":5,"odd":1}"#.to_owned()),
+        ("PUT", format!("visitors/{of}/attributes"), r#"{"set":{"a":1},"odd":["b"]}"#.to_owned()),
+        ("POST", "attributes/forget".to_owned(), r#"{"names":["a"],"odd":1}"#.to_owned()),
+        ("POST", "events/declare".to_owned(), r#"{"names":["a"],"odd":1}"#.to_owned()),
+        (
+            "POST",
+            "links".to_owned(),
+            format!(r#"{{"visitor":"{of}","kind":"partner","value":"p","weight":0.5,"source":"match","odd":1}}"#),
+        ),
+        ("POST", "erase".to_owned(), format!(r#"{{"visitor":"{of}","odd":1}}"#)),
+        ("POST", "audience/estimate".to_owned(), r#"{"filter":{"devices":1},"odd":1}"#.to_owned()),
+        ("POST", "audience/members".to_owned(), r#"{"filter":{"devices":1},"odd":1}"#.to_owned()),
+        ("POST", "audience/schedule".to_owned(), r#"{"filter":{"devices":1},"odd":1}"#.to_owned()),
+        ("PUT", "audiences/9".to_owned(), r#"{"filter":{"devices":1},"hours":5,"odd":1}"#.to_owned()),
+        ("PUT", "sends/may".to_owned(), r#"{"filter":{"devices":1},"count":5,"odd":1}"#.to_owned()),
+        ("POST", "catalogue/rollback".to_owned(), r#"{"version":1,"odd":1}"#.to_owned()),
+        ("POST", "counts".to_owned(), format!(r#"{{"visitor":"{of}",{ids},{last},"odd":1}}"#)),
+        ("POST", "counts/groups".to_owned(), format!(r#"{{"visitor":"{of}",{last},"odd":1}}"#)),
+        ("POST", "counts".to_owned(), format!(r#"{{"visitor":"{of}",{ids},{in_last}}}"#)),
+    ];
+    for (method, path, body) in calls {
+        let token = if path == "erase" { &privacy } else { &operator };
+        let (status, answer) = call(to, method, &format!("/admin/v1/{path}"), token, &body).await;
+        let names = answer.contains(r#"odd""#) || body.contains(in_last);
+        assert!(status == 400 && answer.contains("bad_json") && names, "{path} {body}: {answer}");
+    }
+    served.abort();
+    app.drain();
+    tokio::task::spawn_blocking(move || threads.map(|thread| thread.join().unwrap())).await.unwrap();
+}
+
+#[tokio::test]
 async fn invariant_12_nothing_is_erased_or_cut_up_to_a_date_that_no_sync_vouches_for() {
     let mut origin = Origin::new();
     origin.now = clock::now();

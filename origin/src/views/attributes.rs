@@ -19,6 +19,7 @@ pub use segments::Whose;
 
 /// What is written.
 #[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Write {
     /// Attributes that the visitor has from now on.
     #[serde(default)]

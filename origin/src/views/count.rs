@@ -23,6 +23,7 @@ const IDS: usize = 10_000;
 
 /// What is asked, as the admin side takes it.
 #[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Ask {
     /// Whose actions.
     pub visitor: String,
@@ -53,7 +54,7 @@ pub enum EntityName {
 
 /// A window, or two times in milliseconds since the Unix epoch, counted in whole minutes.
 #[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(untagged)]
+#[serde(deny_unknown_fields, untagged)]
 pub enum Last {
     /// The last buckets of a unit, the running one among them.
     Window {
@@ -165,6 +166,7 @@ fn codes_of<'a>(
 
 /// A general question (S3.9): which actions, told apart by what.
 #[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct AskGroups {
     /// Whose actions.
     pub visitor: String,

@@ -28,6 +28,7 @@ pub enum Whose {
 
 /// What is written.
 #[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Write {
     /// Segments the visitor is in from now on.
     #[serde(default)]
@@ -39,6 +40,7 @@ pub struct Write {
 
 /// A segment the visitor is in.
 #[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Set {
     /// The segment.
     pub segment: u32,
@@ -51,6 +53,7 @@ pub struct Set {
 
 /// What is asked of the segments: one of these.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Asked {
     expiring: Option<Span>,
     not_expiring: Option<Span>,
@@ -90,6 +93,7 @@ pub enum Query {
 
 /// Two times in milliseconds since the Unix epoch, counted in whole hours.
 #[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Span {
     /// From.
     pub from_ms: Millis,
@@ -99,6 +103,7 @@ pub struct Span {
 
 /// A range of ids.
 #[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Ids {
     /// The first.
     pub from: u32,
