@@ -49,12 +49,22 @@ struct Shared {
 pub struct Columns {
     /// Each tenant's people.
     pub of_tenant: BTreeMap<TenantNo, People>,
+    /// People that cannot be read, with the tenant of each: they have no row.
+    pub unreadable: BTreeMap<PersonNo, TenantNo>,
     /// Names of events that each tenant's people count.
     pub event_names: BTreeMap<TenantNo, BTreeSet<String>>,
     /// Up to when what was committed is in them; `None` while they are being built.
     pub as_of: Option<Millis>,
     /// How many people were read for them so far, and how many there are: while they are being built.
     pub building: (u64, u64),
+}
+
+impl Columns {
+    /// How many people of a tenant have no row, as they cannot be read.
+    #[must_use]
+    pub fn unreadable_of(&self, tenant: TenantNo) -> u64 {
+        self.unreadable.values().filter(|of| **of == tenant).count() as u64
+    }
 }
 
 impl Audience {

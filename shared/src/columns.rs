@@ -24,7 +24,7 @@ use crate::fact;
 use crate::filter::Filter;
 use crate::ids::{Millis, VisitorId};
 use crate::limits;
-use crate::profile::Totals;
+use crate::profile::{MissingParts, Totals};
 use crate::segments::SegmentId;
 use crate::time::{HourStamp, Minute};
 
@@ -66,6 +66,8 @@ pub struct Row<'a> {
     pub more_events: bool,
     /// When it last did something with an ad, by verb.
     pub actions: &'a [(Verb, Minute)],
+    /// The parts of its data that the store may lack: what a filter asks of them is unsure.
+    pub missing: MissingParts,
 }
 
 /// A column's name.
@@ -92,6 +94,21 @@ pub(crate) enum Key {
     Last(u16),
     /// When an action was last done, in minutes.
     Acted(Verb),
+    /// Whether the store may lack some of its attributes.
+    LacksAttributes,
+    /// Whether the store may lack some of its segments.
+    LacksSegments,
+    /// Whether the row is not of all visitors of the person.
+    LacksMembers,
+}
+
+impl Key {
+    /// The columns of the parts that a row may lack.
+    const LACKING: [(Self, MissingParts); 3] = [
+        (Self::LacksAttributes, MissingParts::ATTRIBUTES),
+        (Self::LacksSegments, MissingParts::SEGMENTS),
+        (Self::LacksMembers, MissingParts::MEMBERS),
+    ];
 }
 
 /// A number of people that can be summed up and averaged.
@@ -339,6 +356,9 @@ impl People {
         }
         if row.more_events {
             say(columns, Key::MoreEvents, 1);
+        }
+        for (key, _) in Key::LACKING.into_iter().filter(|(_, part)| row.missing.overlaps(*part)) {
+            say(columns, key, 1);
         }
         for (token, value) in row.attributes {
             let number = crate::filter::number_of(value);

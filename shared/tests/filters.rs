@@ -1118,6 +1118,7 @@ impl Someone {
             expires: self.segments.first().map(|_| HourStamp(person as u32)),
             events: &events,
             more_events: false,
+            missing: MissingParts::NONE,
             actions: &actions,
         };
         people.put(&row).unwrap();

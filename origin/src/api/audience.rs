@@ -23,6 +23,14 @@ use super::{ApiError, App, Live};
 use crate::api::tokens::Role;
 use crate::audience::materialized::{self, KeepError, Kept};
 use crate::audience::query::{self, AnswerError, Lines, Sampling};
+use crate::audience::query;
+use crate::audience::query::AnswerError;
+use crate::audience::query::Everyone;
+use crate::audience::query::Lines;
+use crate::audience::query::Sampling;
+use crate::audience::materialized;
+use crate::audience::materialized::KeepError;
+use crate::audience::materialized::Kept;
 use crate::audience::schedule;
 use crate::base::clock;
 use crate::base::job_kinds::Job;
@@ -128,17 +136,14 @@ async fn members(State(app): State<Arc<App>>, request: Request) -> Answer {
     let filter = filter(live, &known, document).await?;
     let (audience, now, lines) = (live.audience.clone(), clock::now(), takes(&parts.headers));
     let Some(lines) = lines else {
-        let count = live.readers.read_heavy(move |view| Ok(query::exact(&audience, view.conn, known.no, &filter, now)));
-        let (count, population, as_of) = count.await?.map_err(refused)?;
-        let seconds = started.elapsed().as_secs_f64();
-        return Ok(axum::Json(
-            json!({ "count": count, "population": population, "as_of_ms": as_of, "seconds": seconds }),
-        )
-        .into_response());
+        let count =
+            live.readers.read_heavy(move |view| Ok(query::exact(&audience, view.conn, known.no, &filter, now)));
+        let exact = count.await?.map_err(refused)?;
+        return Ok(axum::Json(exact.to_json(started.elapsed())).into_response());
     };
     let permit = live.readers.open_stream().await?;
     let all = live.readers.read_heavy(move |view| Ok(query::everyone(&audience, view.conn, known.no, &filter, now)));
-    let (members, as_of) = all.await?.map_err(refused)?;
+    let Everyone { members, unreadable, as_of } = all.await?.map_err(refused)?;
     let head = std::iter::once(lines.head().to_owned());
     let pieces = (0..members.len().div_ceil(PIECE)).map(move |piece| {
         let some = members.iter().skip(piece * PIECE).take(PIECE);
@@ -148,11 +153,11 @@ async fn members(State(app): State<Arc<App>>, request: Request) -> Answer {
         let _held_until_written = &permit;
         Ok::<_, Infallible>(Bytes::from(text))
     });
-#[serde(deny_unknown_fields)]
-    Ok((headed(lines, as_of), Body::from_stream(stream::iter(pieces))).into_response())
+    Ok((headed(lines, as_of, unreadable), Body::from_stream(stream::iter(pieces))).into_response())
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Keep {
     filter: Value,
     hours: u32,
@@ -240,7 +245,7 @@ async fn schedule(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (audience, no) = (live.audience.clone(), known.no);
     let permit = live.readers.open_stream().await?;
     let all = live.readers.read_heavy(move |view| Ok(query::everyone(&audience, view.conn, no, &filter, now)));
-    let (members, as_of) = all.await?.map_err(refused)?;
+    let Everyone { members, unreadable, as_of } = all.await?.map_err(refused)?;
     let lines = takes(&parts.headers).unwrap_or(Lines::Ndjson);
     let given = (live.readers.clone(), Arc::new((known, members, window, permit)));
     let pieces = stream::try_unfold((given, 0), move |((readers, asked), from)| async move {
@@ -257,12 +262,13 @@ async fn schedule(State(app): State<Arc<App>>, request: Request) -> Answer {
         Ok::<_, std::io::Error>(Some((Bytes::from(text), ((readers, asked), from + PIECE))))
     });
     let pieces = stream::iter([Ok(Bytes::from(schedule::head(lines)))]).chain(pieces);
-    Ok((headed(lines, as_of), Body::from_stream(pieces)).into_response())
+    Ok((headed(lines, as_of, unreadable), Body::from_stream(pieces)).into_response())
 }
 
-fn headed(lines: Lines, as_of: Millis) -> [(header::HeaderName, String); 2] {
+fn headed(lines: Lines, as_of: Millis, unreadable: u64) -> [(header::HeaderName, String); 3] {
     let as_of = (header::HeaderName::from_static("x-as-of-ms"), as_of.to_string());
-    [(header::CONTENT_TYPE, lines.media_type().to_owned()), as_of]
+    let unreadable = (header::HeaderName::from_static("x-unreadable"), unreadable.to_string());
+    [(header::CONTENT_TYPE, lines.media_type().to_owned()), as_of, unreadable]
 }
 
 /// In which form a caller takes many; `None` for a caller that takes one answer.

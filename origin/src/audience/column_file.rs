@@ -18,11 +18,15 @@ use super::Columns;
 use crate::base::integers::signed;
 use crate::base::integers::unsigned;
 use crate::store::TenantNo;
+use crate::store::PersonNo;
+use crate::store::TenantNo;
+use crate::base::integers::signed;
+use crate::base::integers::unsigned;
 
 /// The file's name, in the data directory.
 const NAME: &str = "columns";
 /// What a file of this form begins with.
-const FORM: &[u8] = b"causeway columns 3\n";
+const FORM: &[u8] = b"causeway columns 4\n";
 /// A block's bytes at most: 65,536 rows of a thousand columns.
 const MOST: u32 = 1 << 30;
 
@@ -67,6 +71,11 @@ impl Keeping {
             packed::put(&mut head, unsigned(tenant.0));
             packed::put(&mut head, *partitions as u64);
         }
+        packed::put(&mut head, columns.unreadable.len() as u64);
+        for (person, tenant) in &columns.unreadable {
+            packed::put_signed(&mut head, person.0);
+            packed::put(&mut head, unsigned(tenant.0));
+        }
         let mut keeping = Self { path, file, left, next: 0, used: Used::default(), bytes: 0 };
         keeping.write(&head)?;
         Ok(keeping)
@@ -109,12 +118,11 @@ impl Keeping {
     }
 }
 
+/// Each tenant's people, those that cannot be read, and what they are of.
+type ColumnFile = (BTreeMap<TenantNo, People>, BTreeMap<PersonNo, TenantNo>, Of);
+
 /// Columns from the file, and what they are of; `None` where there is none of use for `wanted`. `stop` is asked after each block.
-pub(super) fn read(
-    data: &Path,
-    is_wanted: impl Fn(&Of) -> bool,
-    stop: impl Fn() -> bool,
-) -> Option<(BTreeMap<TenantNo, People>, Of)> {
+pub(super) fn read(data: &Path, is_wanted: impl Fn(&Of) -> bool, stop: impl Fn() -> bool) -> Option<ColumnFile> {
     let path = data.join(NAME);
     let mut file = BufReader::with_capacity(1 << 20, File::open(&path).ok()?);
     let read = whole(&mut file, is_wanted, &stop);
@@ -124,11 +132,7 @@ pub(super) fn read(
     read
 }
 
-fn whole(
-    file: &mut impl io::Read,
-    is_wanted: impl Fn(&Of) -> bool,
-    stop: impl Fn() -> bool,
-) -> Option<(BTreeMap<TenantNo, People>, Of)> {
+fn whole(file: &mut impl io::Read, is_wanted: impl Fn(&Of) -> bool, stop: impl Fn() -> bool) -> Option<ColumnFile> {
     let head = block(file)?;
     let mut from = Packed(head.strip_prefix(FORM)?);
     let (restore, epoch, seq) = (from.signed()?, from.signed()?, from.signed()?);
@@ -148,7 +152,11 @@ fn whole(
         }
         all.insert(tenant, unpacking.names(&block(file)?)?);
     }
-    from.is_empty().then_some((all, of))
+    let mut unreadable = BTreeMap::new();
+    for _ in 0..from.number()? {
+        unreadable.insert(PersonNo(from.signed()?), TenantNo(signed(from.number()?)));
+    }
+    from.is_empty().then_some((all, unreadable, of))
 }
 
 fn block(file: &mut impl io::Read) -> Option<Vec<u8>> {

@@ -139,10 +139,12 @@ impl Follower {
         let is_wanted =
             |it: &Of| (it.restore, it.epoch) == (of.restore, of.epoch) && it.seq <= of.seq && oldest <= it.seq + 1;
         let audience = self.audience.clone();
-        let Some((of_tenant, of)) = column_file::read(&self.data, is_wanted, || audience.is_stopping()) else {
+        let Some((of_tenant, unreadable, of)) = column_file::read(&self.data, is_wanted, || audience.is_stopping()) else {
             return if audience.is_stopping() { Ok(()) } else { self.begin(now) };
         };
-        self.audience.write().of_tenant = of_tenant;
+        let mut columns = self.audience.write();
+        (columns.of_tenant, columns.unreadable) = (of_tenant, unreadable);
+        drop(columns);
         (self.doing, self.of, self.kept, self.event_names) = (Doing::Following, of, of.seq, None);
         Ok(())
     }
@@ -351,16 +353,30 @@ fn oldest(conn: &Connection) -> Result<i64, StoreError> {
     Ok(conn.prepare_cached(OLDEST)?.query_row([], |row| row.get(0))?)
 }
 
-type Read = Vec<(PersonNo, Option<Someone>)>;
+/// A person as it was read for its row.
+enum Found {
+    Someone(Box<Someone>),
+    /// It has no visitor any more.
+    Gone,
+    /// It cannot be read.
+    Unreadable(TenantNo),
+}
+
+type Read = Vec<(PersonNo, Found)>;
 
 /// A row that is not what this release writes costs its own person: audiences are asked of all others.
 fn read(conn: &Connection, people: &[PersonNo]) -> Result<Read, StoreError> {
-    let one = |person: &PersonNo| match person_row::read(conn, *person) {
-        Err(e @ (StoreError::Form(_) | StoreError::Corrupt { .. })) => {
-            tracing::error!(error = %crate::base::chain(&e), "a person cannot be read, and is in no audience");
-            Ok((*person, None))
-        }
-        read => Ok((*person, read?)),
+    const TENANT: &str = "SELECT tenant FROM people WHERE person = ?1";
+    let one = |person: &PersonNo| {
+        let mut unreadable = 0;
+        let found = match person_row::read_if_whole(conn, *person, &mut unreadable)? {
+            Some(someone) => Found::Someone(Box::new(someone)),
+            None if unreadable == 0 => Found::Gone,
+            None => {
+                Found::Unreadable(conn.prepare_cached(TENANT)?.query_row([person.0], |row| row.get(0).map(TenantNo))?)
+            }
+        };
+        Ok((*person, found))
     };
     people.iter().map(one).collect()
 }
@@ -377,9 +393,17 @@ fn count_events(columns: &mut Columns, names: BTreeMap<TenantNo, BTreeSet<String
 /// Writes rows anew; whether there was no room for one.
 fn put(columns: &mut Columns, read: &Read, now: Millis) -> bool {
     let mut full = false;
-    for (person, someone) in read {
+    for (person, found) in read {
         let number = crate::base::integers::unsigned(person.0);
-        let tenant = someone.as_ref().map(|someone| someone.tenant);
+        columns.unreadable.remove(person);
+        let (someone, tenant) = match found {
+            Found::Someone(someone) => (Some(someone), Some(someone.tenant)),
+            Found::Gone => (None, None),
+            Found::Unreadable(tenant) => {
+                columns.unreadable.insert(*person, *tenant);
+                (None, None)
+            }
+        };
         // A number may have been another tenant's before.
         for (no, people) in &mut columns.of_tenant {
             if tenant != Some(*no) {

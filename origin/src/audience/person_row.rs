@@ -8,11 +8,12 @@ use causeway_shared::bucket::{PersonRandom, Purpose};
 use causeway_shared::columns::{Measure, Row};
 use causeway_shared::events::{self, Events};
 use causeway_shared::fact::PURCHASE;
-use causeway_shared::filter::{Filter, History, Person, Subject, Told};
+use causeway_shared::filter::{Filter, History, Person, PersonGaps, Subject, Told};
 use causeway_shared::ids::{Millis, VisitorId};
+use causeway_shared::limits;
 use causeway_shared::orders::find_repeats;
 use causeway_shared::profile::{MissingParts, Totals};
-use causeway_shared::segments::{self, PackedSegments};
+use causeway_shared::segments::{self, PackedSegments, SegmentId};
 use causeway_shared::time::{HourStamp, Minute};
 use causeway_shared::wire::profile;
 use rusqlite::{Connection, OptionalExtension as _};
@@ -47,6 +48,9 @@ pub struct Someone {
     segments: Vec<Vec<u8>>,
     actions: Vec<Vec<u8>>,
     events: Vec<Events>,
+    missing: MissingParts,
+    /// The attributes that are certain, in order; `None` where all are.
+    certain_attributes: Option<Vec<Token>>,
 }
 
 /// Reads one; `None` where there is none, or nobody of it is left.
@@ -54,20 +58,15 @@ pub struct Someone {
 /// # Errors
 /// [`StoreError`].
 pub fn read(conn: &Connection, person: PersonNo) -> Result<Option<Someone>, StoreError> {
-    const PERSON: &str = "SELECT tenant, master, devices, random FROM people WHERE person = ?1";
     // The last active: of nearly everybody all. Bound, a limit has SQLite plan the statement anew each time.
     let visitors_of = format!(
         "SELECT row, profile, segments, attributes, actions, events, last_seen, visitor FROM visitors
         WHERE person = ?1 AND withdrawn IS NULL ORDER BY last_seen DESC LIMIT {VISITORS}"
     );
-    let one = |row: &rusqlite::Row<'_>| {
-        let (tenant, master) = (TenantNo(row.get(0)?), visitor_at(row, 1)?);
-        Ok((tenant, master, row.get(2)?, PersonRandom(row.get(3)?)))
-    };
-    let found = conn.prepare_cached(PERSON)?.query_row([person.0], one).optional()?;
-    let Some((tenant, master, devices, random)) = found else { return Ok(None) };
+    let Some((tenant, master, devices, random)) = find(conn, person)? else { return Ok(None) };
     let (mut totals, mut seen, mut attributes) = (Totals::default(), None::<(Millis, Millis)>, AttributeMap::default());
     let (mut segments, mut actions, mut events, mut orders) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut certain = None;
     let mut statement = conn.prepare_cached(&visitors_of)?;
     let mut rows = statement.query([person.0])?;
     let mut is_empty = true;
@@ -82,7 +81,9 @@ pub fn read(conn: &Connection, person: PersonNo) -> Result<Option<Someone>, Stor
         };
         seen = profile.seen().map(both).or(seen);
         segments.push(row.get::<_, CheckedBytes>(2)?.0);
-        attributes = attributes.join(profile::attributes(CheckedBytes::open_column(row.get_ref(3)?)?)?);
+        let own = profile::attributes(CheckedBytes::open_column(row.get_ref(3)?)?)?;
+        certain = common(certain, own.is_full().then(|| own.writes().map(|(token, ..)| token).collect()));
+        attributes = attributes.join(own);
         let bytes = CheckedBytes::open_column(row.get_ref(5)?)?;
         events.push(fold::stored_events(bytes, unsigned(row.get(6)?))?);
         if row.get::<_, i64>(4)? > 0 {
@@ -97,8 +98,79 @@ pub fn read(conn: &Connection, person: PersonNo) -> Result<Option<Someone>, Stor
     for (place, repeat) in repeats {
         events.iter_mut().skip(place).take(1).for_each(|events| events.remove(PURCHASE, repeat.at));
     }
+    // Joined, they may be more than a map holds.
+    certain = common(certain, attributes.is_full().then(|| attributes.writes().map(|(token, ..)| token).collect()));
+    let missing = missing_parts(&segments, certain.is_some(), devices);
+    let certain_attributes = certain.map(|certain| certain.into_iter().collect());
     let attributes = attributes.iter().map(|(token, value)| (token, value.clone())).collect();
-    Ok(Some(Someone { tenant, person, master, random, devices, totals, seen, attributes, segments, actions, events }))
+    Ok(Some(Someone {
+        tenant,
+        person,
+        master,
+        random,
+        devices,
+        totals,
+        seen,
+        attributes,
+        segments,
+        actions,
+        events,
+        missing,
+        certain_attributes,
+    }))
+}
+
+/// The tenant of a person, its oldest visitor, how many it has, and what was drawn for it.
+fn find(conn: &Connection, person: PersonNo) -> Result<Option<(TenantNo, VisitorId, u32, PersonRandom)>, StoreError> {
+    const PERSON: &str = "SELECT tenant, master, devices, random FROM people WHERE person = ?1";
+    let one = |row: &rusqlite::Row<'_>| {
+        let (tenant, master) = (TenantNo(row.get(0)?), visitor_at(row, 1)?);
+        Ok((tenant, master, row.get(2)?, PersonRandom(row.get(3)?)))
+    };
+    Ok(conn.prepare_cached(PERSON)?.query_row([person.0], one).optional()?)
+}
+
+/// Reads a person whose stored values may be damaged: then it is left out, and counted in `unreadable`. No filter can be asked
+/// of it, and answers about all other people go on.
+///
+/// # Errors
+/// [`StoreError`], where the store itself failed.
+pub fn read_if_whole(conn: &Connection, person: PersonNo, unreadable: &mut u64) -> Result<Option<Someone>, StoreError> {
+    match read(conn, person) {
+        Err(e) if e.is_of_a_value() => {
+            tracing::error!(person = person.0, error = %crate::chain(&e), "a person cannot be read, and is in no audience");
+            *unreadable += 1;
+            Ok(None)
+        }
+        read => read,
+    }
+}
+
+/// The parts of a person that the store may lack: `is_full` says it of attributes.
+fn missing_parts(segments: &[Vec<u8>], is_full: bool, devices: u32) -> MissingParts {
+    MissingParts::ATTRIBUTES
+        .when(is_full)
+        .union(MissingParts::SEGMENTS.when(may_lack_segments(segments)))
+        .union(MissingParts::ALL.when(segments.len() >= VISITORS as usize && devices > VISITORS))
+}
+
+/// What two sets have in common, where `None` stands for everything.
+fn common<T: Ord>(one: Option<BTreeSet<T>>, other: Option<BTreeSet<T>>) -> Option<BTreeSet<T>> {
+    match (one, other) {
+        (Some(one), Some(mut other)) => {
+            other.retain(|name| one.contains(name));
+            Some(other)
+        }
+        (one, other) => one.or(other),
+    }
+}
+
+/// Whether older writes of segments may have been left out for [`limits::SEGMENTS`]: of a visitor, or of all together.
+fn may_lack_segments(visitors: &[Vec<u8>]) -> bool {
+    let packed: Vec<PackedSegments<'_>> = visitors.iter().filter_map(|bytes| PackedSegments::read(bytes)).collect();
+    let written = || packed.iter().flat_map(|one| one.ids()).collect::<BTreeSet<_>>().len();
+    packed.iter().any(|one| one.len() >= limits::SEGMENTS)
+        || packed.iter().map(PackedSegments::len).sum::<usize>() >= limits::SEGMENTS && written() >= limits::SEGMENTS
 }
 
 impl Someone {
@@ -133,6 +205,7 @@ impl Someone {
             events: &events,
             more_events,
             actions: &actions,
+            missing: self.missing,
         })
     }
 
@@ -156,15 +229,16 @@ impl Someone {
         let actions: Vec<PackedActions<'_>> =
             self.actions.iter().filter_map(|bytes| PackedActions::read(bytes)).collect();
         let events: Vec<&Events> = self.events.iter().collect();
-        let missing = self.missing();
+        let missing = self.missing;
         let history = History { totals: self.totals, actions: &actions, events: Told::Events(&events), missing };
+        let not_in = self.certainly_not_in(&segments);
         let person = Person {
             attributes: &self.attributes,
             segments: &segments,
             devices: self.devices,
             seen: self.seen,
             best_now: None,
-            gaps: (!missing.is_empty()).then_some(Person::UNREAD.gaps).flatten(),
+            gaps: (!missing.is_empty()).then(|| self.gaps(not_in.as_deref())),
         };
         let counts = filter.answers(&history, Minute::at(now));
         filter.matches(&Subject { person: Some(person), counts: &counts, ..Subject::default() })
@@ -194,10 +268,26 @@ impl Someone {
         }
     }
 
-    /// What may be missing of it: of a person with more visitors than are read here, some are.
-    fn missing(&self) -> MissingParts {
-        let read = u32::try_from(self.segments.len()).unwrap_or(u32::MAX);
-        MissingParts::ALL.when(read >= VISITORS && self.devices > read)
+    /// What is certain although parts are missing; `not_in` are the segments that it is certainly not in.
+    fn gaps<'a>(&'a self, not_in: Option<&'a [SegmentId]>) -> PersonGaps<'a> {
+        if self.missing.overlaps(MissingParts::MEMBERS) {
+            return PersonGaps { attributes: Some(&[]), segments: Some(&[]), members: true };
+        }
+        PersonGaps { attributes: self.certain_attributes.as_deref(), segments: not_in, members: false }
+    }
+
+    /// The segments that it is certainly not in, in order; `None` where those are all that it does not hold. A visitor that
+    /// lacks older writes is certain of the segments that it has a write of.
+    fn certainly_not_in(&self, held: &[SegmentId]) -> Option<Vec<SegmentId>> {
+        if !self.missing.overlaps(MissingParts::SEGMENTS) {
+            return None;
+        }
+        let packed = self.packed_segments();
+        let full = packed.iter().filter(|one| one.len() >= limits::SEGMENTS);
+        let certain = full.fold(None, |certain, one| common(certain, Some(one.ids().collect::<BTreeSet<_>>())));
+        // Together they have too many, and none says which were left out.
+        let certain = certain.unwrap_or_default();
+        Some(certain.into_iter().filter(|id| held.binary_search(id).is_err()).collect())
     }
 
     fn packed_segments(&self) -> Vec<PackedSegments<'_>> {

@@ -225,25 +225,29 @@ fn in_parts<T: Send>(
     Ok((people.len(), as_of, uncounted, answers))
 }
 
-/// Of some people those that the store says are meant, by their oldest visitors.
+/// People of whom columns were unsure, as the store decided.
+#[derive(Debug, Default)]
+pub struct Decided {
+    /// The members among them, by oldest visitors.
+    pub members: Vec<VisitorId>,
+    /// How many cannot be read, and so are no members.
+    pub unreadable: u64,
+}
+
+/// Of some people those that the store says are meant. One that cannot be read is left out.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn decided(
-    conn: &Connection,
-    filter: &Filter,
-    people: &[PersonNo],
-    now: Millis,
-) -> Result<Vec<VisitorId>, StoreError> {
-    let mut meant = Vec::new();
+pub fn decided(conn: &Connection, filter: &Filter, people: &[PersonNo], now: Millis) -> Result<Decided, StoreError> {
+    let mut decided = Decided::default();
     for person in people {
-        if let Some(someone) = person_row::read(conn, *person)?
+        if let Some(someone) = person_row::read_if_whole(conn, *person, &mut decided.unreadable)?
             && someone.is_meant(filter, now)
         {
-            meant.push(someone.master);
+            decided.members.push(someone.master);
         }
     }
-    Ok(meant)
+    Ok(decided)
 }
 
 /// What is asked of a sample.
@@ -268,6 +272,8 @@ pub struct Report {
     pub moments: Moments,
     /// Whether it is the last.
     pub is_last: bool,
+    /// How many people of the tenant cannot be read: they are not among those looked at, or count as not found.
+    pub unreadable: u64,
     /// Up to when what was committed is in this.
     pub as_of: Millis,
 }
@@ -295,9 +301,9 @@ pub fn estimate(
         let buckets = from..from + wanted;
         let Count { population, people, sure, unsure, mut moments, as_of } =
             count(audience, tenant, filter, &buckets, sampling.measure, now)?;
-        let mut found = sure;
+        let (mut found, mut unreadable) = (sure, audience.read().unreadable_of(tenant));
         for person in &unsure {
-            let someone = person_row::read(conn, *person)?;
+            let someone = person_row::read_if_whole(conn, *person, &mut unreadable)?;
             if let Some(someone) = someone.filter(|someone| someone.is_meant(filter, now)) {
                 found += 1;
                 sampling.measure.and_then(|of| someone.measure(of)).into_iter().for_each(|value| moments.add(value));
@@ -305,7 +311,8 @@ pub fn estimate(
         }
         let look = Look::new(population, people, found).ok_or(AnswerError::Precision)?;
         let next = plan.next(wanted, &look);
-        tell(Report { look, buckets: (from, from + wanted), moments, is_last: next == Next::Stop, as_of });
+        let is_last = next == Next::Stop;
+        tell(Report { look, buckets: (from, from + wanted), moments, is_last, unreadable, as_of });
         match next {
             Next::Stop => return Ok(()),
             Next::Grow { buckets } => wanted = buckets,
@@ -313,7 +320,30 @@ pub fn estimate(
     }
 }
 
-/// How many are meant, exactly; of how many people; and up to when what was committed is in this.
+/// How many are meant, exactly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Exact {
+    /// How many.
+    pub count: u64,
+    /// Of how many people of the tenant.
+    pub population: u64,
+    /// How many people of the tenant cannot be read: they are left out.
+    pub unreadable: u64,
+    /// Up to when what was committed is in this.
+    pub as_of: Millis,
+}
+
+impl Exact {
+    /// The JSON of an answer.
+    #[must_use]
+    pub fn to_json(self, took: Duration) -> Value {
+        let Self { count, population, unreadable, as_of } = self;
+        json!({ "count": count, "population": population, "unreadable": unreadable, "as_of_ms": as_of,
+            "seconds": took.as_secs_f64() })
+    }
+}
+
+/// Counts who is meant, exactly.
 ///
 /// # Errors
 /// [`AnswerError`].
@@ -323,12 +353,25 @@ pub fn exact(
     tenant: TenantNo,
     filter: &Filter,
     now: Millis,
-) -> Result<(u64, u64, Millis), AnswerError> {
+) -> Result<Exact, AnswerError> {
     let Count { population, sure, unsure, as_of, .. } = count(audience, tenant, filter, &(0..BUCKETS), None, now)?;
-    Ok((sure + decided(conn, filter, &unsure, now)?.len() as u64, population, as_of))
+    let Decided { members, unreadable } = decided(conn, filter, &unsure, now)?;
+    let unreadable = unreadable + audience.read().unreadable_of(tenant);
+    Ok(Exact { count: sure + members.len() as u64, population, unreadable, as_of })
 }
 
-/// Who is meant, exactly, by oldest visitors; and up to when what was committed is in this.
+/// Who is meant, exactly.
+#[derive(Debug, Default)]
+pub struct Everyone {
+    /// The members, by oldest visitors.
+    pub members: Vec<VisitorId>,
+    /// How many people of the tenant cannot be read: they are left out.
+    pub unreadable: u64,
+    /// Up to when what was committed is in this.
+    pub as_of: Millis,
+}
+
+/// Finds who is meant, exactly.
 ///
 /// # Errors
 /// [`AnswerError`].
@@ -338,10 +381,12 @@ pub fn everyone(
     tenant: TenantNo,
     filter: &Filter,
     now: Millis,
-) -> Result<(Vec<VisitorId>, Millis), AnswerError> {
-    let Members { mut sure, unsure, as_of } = members(audience, tenant, filter, &(0..BUCKETS), now)?;
-    sure.extend(decided(conn, filter, &unsure, now)?);
-    Ok((sure, as_of))
+) -> Result<Everyone, AnswerError> {
+    let Members { sure: mut members, unsure, as_of } = members(audience, tenant, filter, &(0..BUCKETS), now)?;
+    let decided = decided(conn, filter, &unsure, now)?;
+    members.extend(decided.members);
+    let unreadable = decided.unreadable + audience.read().unreadable_of(tenant);
+    Ok(Everyone { members, unreadable, as_of })
 }
 
 impl Report {
@@ -355,7 +400,7 @@ impl Report {
             "share": size.share.value, "share_interval": [size.share.low, size.share.high],
             "confidence": 0.95, "precision": size.share.half_width(), "final": self.is_last,
             "sample_size": self.look.sampled(), "found": self.look.found(), "population": self.look.population(),
-            "buckets": [self.buckets.0, self.buckets.1], "as_of_ms": self.as_of, "seconds": took.as_secs_f64(),
+            "buckets": [self.buckets.0, self.buckets.1], "unreadable": self.unreadable, "as_of_ms": self.as_of, "seconds": took.as_secs_f64(),
         });
         if let (Some(name), Some(fields)) = (measure, told.as_object_mut()) {
             let (total, mean) = (self.look.total(&self.moments), self.look.mean(&self.moments));

@@ -71,7 +71,14 @@ pub fn moments(
     for master in members {
         let person = find.query_row((tenant.no.0, master.as_bytes()), |row| row.get(0).map(PersonNo)).optional()?;
         let Some(person) = person else { continue };
-        let Some(activity) = rhythm::read(conn, person, &everybody)? else { continue };
+        let activity = match rhythm::read(conn, person, &everybody) {
+            Err(e) if e.is_of_a_value() => {
+                tracing::error!(person = person.0, error = %crate::chain(&e), "a person cannot be read: it gets no moment");
+                continue;
+            }
+            activity => activity?,
+        };
+        let Some(activity) = activity else { continue };
         let zone = everybody.zone_of(&activity);
         let (habits, offsets) = everybody.habits(&activity, &zone, now, window.end);
         let Some(at_ms) = habits.next(now, window.clone(), &offsets) else { continue };

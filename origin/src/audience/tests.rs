@@ -10,6 +10,7 @@ use causeway_shared::segments::{SegmentId, State};
 use causeway_shared::time::{HOUR_MS, HourStamp};
 use serde_json::{Value as Json, json};
 
+use super::answer::{Exact, Sampling};
 use super::follow::Follower;
 use crate::audience::Audience;
 use crate::audience::person_row;
@@ -52,7 +53,7 @@ impl World {
         let filter = query::filter(&self.origin.conn, tenant, document).unwrap().unwrap();
         let found = query::members(&self.audience, tenant.no, &filter, &(0..BUCKETS), self.origin.now).unwrap();
         let unsure = query::decided(&self.origin.conn, &filter, &found.unsure, self.origin.now).unwrap();
-        let mut all: Vec<VisitorId> = found.sure.into_iter().chain(unsure).collect();
+        let mut all: Vec<VisitorId> = found.sure.into_iter().chain(unsure.members).collect();
         all.sort_unstable();
         all
     }
@@ -153,7 +154,8 @@ fn field_18_an_estimate_looks_at_some_keeps_whom_it_had_and_its_interval_holds_t
     let bought = json!({"events.purchase": {"$count": {"$gte": 2}, "within": {"interval": 10, "unit": "hours"}}});
     let document = json!({"$or": [{"segments": 7}, bought]});
     let filter = query::filter(conn, tenant, &document).unwrap().unwrap();
-    assert_eq!(query::exact(audience, conn, tenant.no, &filter, now).unwrap(), (1_500, 3_000, now));
+    let exact = query::exact(audience, conn, tenant.no, &filter, now).unwrap();
+    assert_eq!(exact, Exact { count: 1_500, population: 3_000, unreadable: 0, as_of: now });
     let whole = query::count(audience, tenant.no, &filter, &(0..BUCKETS), None, now).unwrap();
     assert_eq!((whole.sure, whole.unsure.len() >= 500), (1_000, true), "{}", whole.unsure.len());
     for random in [0, 5_000, 123_456_789, u64::MAX] {
@@ -499,4 +501,100 @@ fn strangers_who_use_up_the_names_of_events_keep_no_audience_from_its_answer() {
     let mut last = World::of(again.origin);
     last.follow();
     assert_eq!((last.count(&asked("signup")), unsure(&last, "signup")), (30, 17 + 30));
+}
+
+/// What the admin side says of a visitor, in as many facts as are needed.
+fn says_all(origin: &mut Origin, of: VisitorId, first: u32, at: Millis, names: std::ops::Range<u32>) {
+    let writes: Vec<(String, Option<Value>)> = names.map(|n| (format!("n{n}"), Some(Value::Bool(true)))).collect();
+    let chunks = (first..).zip(writes.chunks(causeway_shared::limits::ATTRIBUTE_WRITES));
+    let facts: Vec<Fact> =
+        chunks.map(|(n, writes)| fact(of, n, at, What::Attributes { writes: writes.to_vec() })).collect();
+    origin.admin("demo", &facts);
+}
+
+#[test]
+fn who_may_have_lost_an_attribute_or_a_segment_is_in_no_audience_that_excludes_it() {
+    let mut world = World::new();
+    let most = u32::try_from(causeway_shared::limits::ATTRIBUTES).unwrap();
+    let opted = json!({ "attributes.optout": { "$ne": true } });
+    for v in [1, 2] {
+        world.origin.admin("demo", &[says(visitor(v), 1, NOW, "optout", Value::Bool(true)), page(visitor(v), 2, NOW)]);
+    }
+    world.origin.send("demo", &[page(visitor(3), 1, NOW)]);
+    world.follow();
+    assert_eq!(world.count(&opted), 1);
+    // Of the first its opt-out is left out, as newer attributes fill the map.
+    says_all(&mut world.origin, visitor(1), 10, NOW + 1, 0..most);
+    world.follow();
+    assert_eq!(world.members(&opted), [visitor(3)]);
+    assert_eq!(world.count(&json!({ "attributes.n5": { "$ne": true } })), 2, "what is there is known");
+    assert_eq!(world.count(&json!({ "attributes.n5": true })), 1);
+    // A file of columns says the same.
+    world.keep();
+    let mut again = World::of(world.origin);
+    again.follow();
+    assert_eq!(again.count(&opted), 1);
+
+    // Two visitors of a person, of whom each has room: together they have none.
+    let mut world = World::new();
+    let logins = [1, 2].map(|v| world.origin.login(visitor(v), 9, NOW, "ann"));
+    world.origin.send("demo", &logins);
+    world.origin.admin("demo", &[says(visitor(1), 1, NOW, "optout", Value::Bool(true))]);
+    says_all(&mut world.origin, visitor(1), 10, NOW + 1, 0..most - 6);
+    says_all(&mut world.origin, visitor(2), 10, NOW + 2, most..most + 100);
+    world.follow();
+    assert_eq!(world.count(&opted), 0);
+
+    let mut world = World::new();
+    let segments = u32::try_from(causeway_shared::limits::SEGMENTS).unwrap();
+    let state = || State::held(HourStamp::at(NOW + 9 * HOUR_MS), []);
+    let set = |n: u32, at: Millis, ids: std::ops::Range<u32>| {
+        fact(visitor(1), n, at, What::Segments { writes: ids.map(|id| (SegmentId(id), state())).collect() })
+    };
+    world.origin.admin("demo", &[set(1, NOW, 70_000..70_001)]);
+    let some = u32::try_from(causeway_shared::limits::SEGMENT_WRITES).unwrap();
+    let full =
+        (0..segments).step_by(some as usize).map(|from| set(2 + from, NOW + 1, from..(from + some).min(segments)));
+    world.origin.admin("demo", &full.collect::<Vec<_>>());
+    world.origin.send("demo", &[page(visitor(2), 1, NOW)]);
+    world.follow();
+    assert_eq!(world.members(&json!({ "segments": { "$nin": [70_000] } })), [visitor(2)]);
+    assert_eq!(world.count(&json!({ "segments": 5 })), 1);
+}
+
+#[test]
+fn a_visitor_that_cannot_be_read_is_left_out_and_counted_and_all_others_are_in() {
+    let mut world = World::new();
+    for v in 1..=3 {
+        let facts = (0..3).map(|n| purchase(visitor(v), n, NOW + u64::from(n), 5));
+        world.origin.send("demo", &facts.collect::<Vec<_>>());
+    }
+    world.follow();
+    let damage = "UPDATE visitors SET attributes = x'00ff' WHERE visitor = ?1";
+    world.origin.conn.execute(damage, [visitor(2).as_bytes()]).unwrap();
+    // Columns are unsure of all, and the store is asked.
+    let lately = json!({"events.purchase": {"$count": {"$gte": 2}, "within": {"interval": 10, "unit": "hours"}}});
+    let (tenant, now) = (world.origin.tenant("demo").no, world.origin.now);
+    let both = |world: &World| {
+        let filter = answer::filter(&world.origin.conn, world.origin.tenant("demo"), &lately).unwrap().unwrap();
+        let (audience, conn) = (&world.audience, &world.origin.conn);
+        let mut everyone = answer::everyone(audience, conn, tenant, &filter, now).unwrap();
+        everyone.members.sort_unstable();
+        let exact = answer::exact(audience, conn, tenant, &filter, now).unwrap();
+        let sampling = Sampling { precision: 0.1, measure: Some(Measure::Purchases), random: 0 };
+        let mut last = None;
+        answer::estimate(audience, conn, tenant, &filter, &sampling, now, |report| last = Some(report)).unwrap();
+        let last = last.unwrap();
+        (everyone.members, everyone.unreadable, exact.count, exact.unreadable, last.look.found(), last.unreadable)
+    };
+    let expected = (vec![visitor(1), visitor(3)], 1, 2, 1, 2, 1);
+    assert_eq!(both(&world), expected);
+    // Its row is written again, as another of its facts comes; columns have no row of it then.
+    world.origin.conn.execute("INSERT INTO people_changed (person) SELECT person FROM people", []).unwrap();
+    world.follow();
+    assert_eq!(both(&world), expected);
+    world.keep();
+    let mut again = World::of(world.origin);
+    again.follow();
+    assert_eq!(both(&again), expected, "also from the file");
 }

@@ -8,6 +8,10 @@ use std::time::Instant;
 
 use anyhow::{Context as _, bail, ensure};
 use causeway_origin::audience::Audience as Columns;
+use causeway_origin::audience::query;
+use causeway_origin::audience::query::Everyone;
+use causeway_origin::audience::query::Lines;
+use causeway_origin::audience::query::Sampling;
 use causeway_origin::audience::follow::Follower;
 use causeway_origin::audience::materialized::{self, Kept, People};
 use causeway_origin::audience::query::{self, Lines, Sampling};
@@ -29,7 +33,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-use super::output::{Format, bar, shown};
+use super::output::{Format, bar, say, shown};
 use super::{Common, Opened, Reading, Usage, argument, job, named, send};
 
 /// What a bar over people says.
@@ -182,11 +186,13 @@ fn materialise(of: &Of, segment: SegmentId, hours: (u32, u32), dry_run: bool, co
         let (filter, document) = parsed(of, &conn, tenant)?;
         let kept = Kept::new((tenant.no, segment), (&filter, &document), hours, now)?;
         let columns = everybody(&config.data, now)?;
-        let (members, _) = query::everyone(&columns, &conn, tenant.no, &filter, now)?;
+        let matching = query::everyone(&columns, &conn, tenant.no, &filter, now)?;
         let holding = refresh::holding(&conn, tenant, segment)?;
-        let (holders, _) = query::everyone(&columns, &conn, tenant.no, &holding, now)?;
-        let people = People::new(members, holders);
-        let mut plan = Refreshed { tenant: tenant.config.name.clone(), segment: segment.0, ..Refreshed::default() };
+        let holders = query::everyone(&columns, &conn, tenant.no, &holding, now)?;
+        let unreadable = matching.unreadable.max(holders.unreadable);
+        let people = People::new(matching.members, holders.members);
+        let tenant_name = tenant.config.name.clone();
+        let mut plan = Refreshed { tenant: tenant_name, segment: segment.0, unreadable, ..Refreshed::default() };
         refresh::compare(&mut conn, &kept, &people, now, &mut plan, |_, _, _| Ok(()))?;
         return common.output.one(&serde_json::to_value(plan)?);
     }
@@ -231,14 +237,11 @@ fn ask(command: &Audience, of: &Of, common: &Common) -> anyhow::Result<()> {
             common.output.one(&last.to_json(measure.as_deref(), started.elapsed()))
         }
         Audience::Members(_) => {
-            let (count, population, as_of) = query::exact(&columns, &conn, tenant.no, &filter, now)?;
-            let seconds = started.elapsed().as_secs_f64();
-            common
-                .output
-                .one(&json!({ "count": count, "population": population, "as_of_ms": as_of, "seconds": seconds }))
+            let exact = query::exact(&columns, &conn, tenant.no, &filter, now)?;
+            common.output.one(&exact.to_json(started.elapsed()))
         }
         Audience::Export { to, .. } => {
-            let (members, _) = query::everyone(&columns, &conn, tenant.no, &filter, now)?;
+            let Everyone { members, .. } = note_unreadable(query::everyone(&columns, &conn, tenant.no, &filter, now)?);
             if to.form == Form::Parquet {
                 let file =
                     to.to.as_ref().ok_or_else(|| Usage("Parquet is written into a file: --to FILE".to_owned()))?;
@@ -257,7 +260,7 @@ fn ask(command: &Audience, of: &Of, common: &Common) -> anyhow::Result<()> {
             })
         }
         Audience::Schedule { to, .. } => {
-            let (members, _) = query::everyone(&columns, &conn, tenant.no, &filter, now)?;
+            let Everyone { members, .. } = note_unreadable(query::everyone(&columns, &conn, tenant.no, &filter, now)?);
             let mut some = members.chunks(1_000);
             to.write(members.len(), common.output, schedule::head, |lines| {
                 let Some(some) = some.next() else { return Ok(None) };
@@ -267,6 +270,15 @@ fn ask(command: &Audience, of: &Of, common: &Common) -> anyhow::Result<()> {
         }
         Audience::Materialise { .. } | Audience::List { .. } | Audience::Drop { .. } | Audience::Send(_) => Ok(()),
     }
+}
+
+/// Says on standard error how many people are left out of what is written, as they cannot be read.
+fn note_unreadable(everyone: Everyone) -> Everyone {
+    if everyone.unreadable > 0 {
+        let unreadable = everyone.unreadable;
+        say(&format!("{unreadable} people cannot be read and are left out: `causeway job run scrub` names them"));
+    }
+    everyone
 }
 
 fn window(from: Option<&str>, hours: u32, now: Millis) -> anyhow::Result<Range<Millis>> {

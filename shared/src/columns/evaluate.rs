@@ -107,7 +107,21 @@ impl People {
         }
     }
 
+    /// A condition; unsure where a row lacks data that it asks for.
     fn leaf<'p>(&'p self, condition: &'p Condition, counts: &'p [CountQuestion], now: Minute) -> Plan<'p> {
+        let lacking: &[Key] = match condition.field {
+            Field::Attribute(..) => &[Key::LacksAttributes, Key::LacksMembers],
+            Field::Segments => &[Key::LacksSegments, Key::LacksMembers],
+            Field::Devices | Field::FirstSeen | Field::LastSeen | Field::Count(_) => &[Key::LacksMembers],
+            _ => &[],
+        };
+        let columns = lacking.iter().filter_map(|key| self.columns.get(key).copied());
+        let plan = self.settled_leaf(condition, counts, now);
+        columns.fold(plan, |plan, column| Plan::Unless { column, then: Box::new(plan) })
+    }
+
+    /// A condition, of a row that lacks no data.
+    fn settled_leaf<'p>(&'p self, condition: &'p Condition, counts: &'p [CountQuestion], now: Minute) -> Plan<'p> {
         let Condition { field, negated, test } = condition;
         match (*field, test) {
             (Field::Attribute(token, _), _) if field.is_text() => self.coded(token, test, *negated),

@@ -152,6 +152,9 @@ impl Key {
             Self::Last(place) => (12, place),
             Self::Acted(verb) => (13, verb.0.into()),
             Self::UncountedEvents => (14, 0),
+            Self::LacksAttributes => (15, 0),
+            Self::LacksSegments => (16, 0),
+            Self::LacksMembers => (17, 0),
         };
         to.push(code);
         packed::put(to, of.into());
@@ -176,6 +179,9 @@ impl Key {
             12 => Self::Last(of),
             13 => Self::Acted(Verb(u8::try_from(of).ok()?)),
             14 => Self::UncountedEvents,
+            15 => Self::LacksAttributes,
+            16 => Self::LacksSegments,
+            17 => Self::LacksMembers,
             _ => return None,
         })
     }

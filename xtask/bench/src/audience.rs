@@ -16,7 +16,7 @@ use causeway_shared::attributes::{Dictionary, Finite, Kind, Token, Value};
 use causeway_shared::columns::{Asked, Found, People, Row, Used};
 use causeway_shared::filter::{Answers, Entities, Filter, Words, parse};
 use causeway_shared::ids::VisitorId;
-use causeway_shared::profile::Totals;
+use causeway_shared::profile::{MissingParts, Totals};
 use causeway_shared::segments::SegmentId;
 use causeway_shared::time::{DAY_MINUTES, HourStamp, Minute};
 use causeway_shared::vocabulary::Vocabulary;
@@ -136,6 +136,7 @@ impl Someone {
             expires: Some(HourStamp(NOW.0 / 60 + 1 + self.random.below(700) as u32)),
             events: &events,
             more_events: false,
+            missing: MissingParts::NONE,
             actions: &[],
         };
         people.put(&row).context("the columns are full")

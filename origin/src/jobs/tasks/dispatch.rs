@@ -32,6 +32,24 @@ use crate::store::PersonNo;
 use crate::store::StoreError;
 use crate::store::tenants::Known;
 use crate::store::visitor_at;
+use super::answer::Everyone;
+use super::deliver::{AGAIN_MS, Stuck};
+use super::send::{self, Arms, Outcome, Send, Sums};
+use super::webhook::{Answer, Webhook};
+use super::{answer, person, refresh};
+use crate::base::attribution::Said;
+use crate::base::chain;
+use crate::campaigns::experiment;
+use crate::campaigns::experiment::results;
+use crate::pipeline::group;
+use crate::ingest::intake::Checked;
+use crate::ingest::intake::Record;
+use crate::jobs::context::Place;
+use crate::store::PersonNo;
+use crate::store::StoreError;
+use crate::base::integers::signed;
+use crate::store::visitor_at;
+use crate::store::tenants::Known;
 
 /// People told at once: one POST, and one transaction.
 const BATCH: u32 = 100;
@@ -280,12 +298,12 @@ fn choose(
         SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS (SELECT 1 FROM erased WHERE tenant = ?5 AND visitor = ?3)";
     const CHOSEN: &str = "UPDATE sends SET chosen = ?2, error = ifnull(?3, error), due = iif(?2 = 0, NULL, due)
         WHERE send = ?1";
-    let mut members = match refresh::members(place, send.tenant, filter)? {
-        Ok(members) => members,
+    let Everyone { mut members, unreadable, .. } = match refresh::members(place, send.tenant, filter)? {
+        Ok(everyone) => everyone,
         Err(why) => return Ok(Err(why)),
     };
     let (mut drawn, all) = (Vec::new(), u64::from(send.terms.count));
-    let mut left_out = LeftOut { matching: members.len(), exposed: 0 };
+    let mut left_out = LeftOut { matching: members.len(), exposed: 0, unreadable };
     for (looked, visitor) in Draw::new(&mut members, send.random).enumerate() {
         // Of very many nearly all may be left out.
         if looked % PIECE == PIECE - 1 {
@@ -335,14 +353,19 @@ struct LeftOut {
     matching: usize,
     /// Those who were exposed to its experiment.
     exposed: usize,
+    /// People of the tenant that cannot be read: whether they match is unknown.
+    unreadable: u64,
 }
 
 impl LeftOut {
     /// Why nobody is drawn.
     fn reason(&self, send: &Send) -> String {
-        let Self { matching, exposed } = *self;
+        let Self { matching, exposed, unreadable } = *self;
         let experiment = send.terms.experiment.as_deref().unwrap_or_default();
         match matching.saturating_sub(exposed) {
+            _ if matching == 0 && unreadable > 0 => {
+                format!("no person matches the filter; {unreadable} people cannot be read")
+            }
             _ if matching == 0 => "no person matches the filter".to_owned(),
             0 => format!(
                 "all {matching} people who match the filter were exposed to the experiment `{experiment}` before: a send \

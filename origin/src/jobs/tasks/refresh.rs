@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use causeway_shared::filter::Filter;
-use causeway_shared::ids::{Millis, VisitorId};
+use causeway_shared::ids::Millis;
 use causeway_shared::segments::SegmentId;
 use rusqlite::Connection;
 use serde::Serialize;
@@ -20,6 +20,12 @@ use crate::ingest::intake::{Checked, Record};
 use crate::jobs::context::Ended;
 use crate::jobs::context::Place;
 use crate::jobs::context::apart;
+use super::answer::{self, AnswerError, Everyone};
+use super::kept::{self, Kept, Page, People};
+use crate::base::attribution::Said;
+use crate::pipeline::group;
+use crate::ingest::intake::Checked;
+use crate::ingest::intake::Record;
 use crate::jobs::runs::Run;
 use crate::pipeline::group;
 use crate::store::StoreError;
@@ -44,6 +50,8 @@ pub struct Refreshed {
     pub removed: u64,
     /// Whose time was half over.
     pub renewed: u64,
+    /// How many people of the tenant cannot be read, and so are in no audience.
+    pub unreadable: u64,
     /// Why it could not be refreshed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -104,7 +112,7 @@ fn anew(
     let filter = kept.filter.as_ref().map(|text| query::stored(place.conn, known, text)).transpose()?.transpose();
     let matching = match filter {
         Ok(Some(filter)) => members(place, kept.tenant, &filter)?,
-        Ok(None) => Ok(Vec::new()),
+        Ok(None) => Ok(Everyone::default()),
         Err(why) => Err(why),
     };
     let matching = match matching {
@@ -113,7 +121,10 @@ fn anew(
     };
     let holders = members(place, kept.tenant, &holding(place.conn, known, kept.segment)?)?;
     match holders {
-        Ok(holders) => one(place, run, kept, &People::new(matching, holders), refreshed).map(Ok),
+        Ok(holders) => {
+            refreshed.unreadable = holders.unreadable.max(matching.unreadable);
+            one(place, run, kept, &People::new(matching.members, holders.members), refreshed).map(Ok)
+        }
         Err(why) => Ok(Err(why)),
     }
 }
@@ -136,14 +147,14 @@ pub(crate) fn members(
     place: &mut Place<'_>,
     tenant: TenantNo,
     filter: &Filter,
-) -> Result<Result<Vec<VisitorId>, String>, StoreError> {
+) -> Result<Result<Everyone, String>, StoreError> {
     let audience = (place.audience)()?;
     loop {
         let now = (place.given)()?.now;
         match query::everyone(&audience, place.conn, tenant, filter, now) {
-            Ok((mut members, _)) => {
-                members.sort_unstable();
-                return Ok(Ok(members));
+            Ok(mut everyone) => {
+                everyone.members.sort_unstable();
+                return Ok(Ok(everyone));
             }
             Err(AnswerError::Building { done, all }) => {
                 (place.told)(done, all)?;
