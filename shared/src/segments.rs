@@ -41,6 +41,13 @@ impl Stamp {
         }
         Self { at: fact.at, order: delay << Self::POSITION_BITS | position }
     }
+
+    /// The receipt and the position of a fact whose writes have this stamp.
+    #[must_use]
+    pub fn receipt(self) -> (Millis, u32) {
+        let position = self.order & ((1 << Self::POSITION_BITS) - 1);
+        (self.at.saturating_add(self.order >> Self::POSITION_BITS), u32::try_from(position).unwrap_or(u32::MAX))
+    }
 }
 
 /// A pair of a segment's small attributes: a token and a number.

@@ -1,6 +1,7 @@
 //! `causeway attributes`: works on the store directly, also while the origin serves.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use anyhow::bail;
 use causeway_origin::base::clock;
@@ -10,13 +11,27 @@ use causeway_origin::maintenance::retype_attribute;
 use causeway_origin::store::names;
 use causeway_origin::views::attributes::{self as of, Write};
 use causeway_origin::views::read::{View, Visitor};
+use causeway_origin::views::attributes::self as of;
+use causeway_origin::views::attributes::Write;
+use causeway_origin::base::clock;
+use causeway_origin::base::config::Config;
+use causeway_origin::base::metrics::Metrics;
+use causeway_origin::maintenance::forget_names;
+use causeway_origin::maintenance::forget_names::ForgetError;
+use causeway_origin::store::names;
+use causeway_origin::maintenance::retype_attribute;
+use causeway_origin::views::read::View;
+use causeway_origin::views::read::Visitor;
 use causeway_shared::attributes::{Dictionary, Kind};
 use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::audit::Why;
 use super::segments::{WhoseArgs, put_facts, reading};
-use super::{Common, Opened, Reading, Usage, argument, confirmed, fold_before, named};
+use super::{Common, Opened, Reading, Usage, argument, confirmed, fold_before, is_served, named};
+
+/// How long a change of type waits before it looks again at what is published.
+const PUBLISH_LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Attributes {
@@ -33,7 +48,8 @@ pub(super) enum Attributes {
         write: String,
     },
     /// Declare the type of an attribute, or change it. Shows its plan first: how many stored values the new type can
-    /// say, and how many are removed.
+    /// say, and how many are removed. Where the catalogue names the attribute, the type changes once an origin that serves
+    /// has published the converted values, which takes some minutes.
     Retype {
         /// The attribute's name.
         name: String,
@@ -112,8 +128,9 @@ pub(super) fn run(command: &Attributes, common: &Common) -> anyhow::Result<()> {
             if !confirmed(*yes, &plan.to_json(name, *to, false), common)? {
                 return Ok(());
             }
-            let Opened { conn, rules, .. } = &mut opened;
-            retype_attribute::apply(conn, rules, causeway_origin::store::write_txn::given, &tenant, name, *to)?;
+            let Opened { config, conn, rules, .. } = &mut opened;
+            let wait = |keys| wait_for_publishing(config, keys);
+            retype::apply(conn, rules, clock::given, &tenant, name, *to, wait)?;
             common.output.one(&plan.to_json(name, *to, true))
         }
         Attributes::Forget { names, why, tenant, yes } => forget_names(names, why, tenant.as_deref(), *yes, common),
@@ -126,6 +143,15 @@ pub(super) fn run(command: &Attributes, common: &Common) -> anyhow::Result<()> {
             common.output.list(&["token", "name", "type"], &rows)
         }
     }
+}
+
+/// Waits a moment for an origin that serves to publish what was converted; whether one does.
+fn wait_for_publishing(config: &Config, keys: u64) -> bool {
+    if keys == 0 || is_served(config) {
+        std::thread::sleep(PUBLISH_LOOK);
+        return true;
+    }
+    false
 }
 
 fn forget_names(names: &[String], why: &Why, tenant: Option<&str>, yes: bool, common: &Common) -> anyhow::Result<()> {

@@ -11,6 +11,9 @@ use causeway_shared::wire::profile;
 use rusqlite::{Connection, OptionalExtension as _};
 use serde_json::{Value as Json, json};
 
+use super::retype::{names_it, page, pending_name, stored_attributes};
+use super::uses::NameUses;
+use super::{load, page_of};
 use crate::audience;
 use crate::audience::rhythm;
 use crate::base::attribution::Said;
@@ -143,14 +146,19 @@ fn unused(
         Ok::<_, ForgetError>((name.clone(), found))
     });
     let found: BTreeMap<_, _> = found.collect::<Result<_, _>>()?;
-    match uses(conn, tenant.no, names)?.first() {
+    match uses(conn, tenant.no, names, dictionary)?.first() {
         None => Ok(found),
         Some((name, places)) => Err(ForgetError::Used { name, places }),
     }
 }
 
 /// What uses each of some names. Every version of the catalogue counts, as a rollback makes it the current one again.
-fn uses<'n>(conn: &Connection, tenant: TenantNo, names: &'n BTreeSet<String>) -> Result<NameUses<'n>, StoreError> {
+fn uses<'n>(
+    conn: &Connection,
+    tenant: TenantNo,
+    names: &'n BTreeSet<String>,
+    dictionary: &Dictionary,
+) -> Result<NameUses<'n>, StoreError> {
     const CATALOGUES: &str = "SELECT version, document FROM catalogues WHERE tenant = ?1 ORDER BY version DESC";
     let mut uses = NameUses::new(names);
     let mut catalogues = conn.prepare_cached(CATALOGUES)?;
@@ -161,6 +169,9 @@ fn uses<'n>(conn: &Connection, tenant: TenantNo, names: &'n BTreeSet<String>) ->
     }
     uses.note_filters(conn, tenant, names_it)?;
     uses.note("the best times of visitors", |name| name == rhythm::ZONE);
+    uses.note("a change of its type, which is under way", |name| {
+        dictionary.find(name).is_some_and(|(token, _)| dictionary.find(&pending_name(token, name)).is_some())
+    });
     Ok(uses)
 }
 

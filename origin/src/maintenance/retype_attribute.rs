@@ -1,12 +1,18 @@
-//! Declares an attribute's kind, or changes it: the name gets a new token of the new kind, and every stored value of
-//! the old token is written again as the new kind says it. The old token keeps a name of its own, which nobody writes.
+//! Declares an attribute's kind, or changes it. A pending token of the new kind gets every stored value first, and each new
+//! write in addition to the old token ([`super::resolve`]). Then the name goes to the pending token in one transaction, and
+//! at last the values of the old token, which keeps a reserved name, are removed.
+//!
+//! So no reader takes a value that is not converted yet for one that is absent: a filter that excludes people by the
+//! attribute excludes them all along. Where the current catalogue names the attribute, the switch waits until the KV has the
+//! snapshots with the converted values. A run that was interrupted goes on when it runs again.
 
 use std::sync::Arc;
 
 use causeway_shared::attributes::{AttributeMap, Dictionary, DictionaryError, Kind, Token, Value};
 use causeway_shared::fact::{Fact, What};
-use causeway_shared::ids::{FactId, VisitorId};
+use causeway_shared::ids::{FactId, Millis, VisitorId};
 use causeway_shared::limits;
+use causeway_shared::segments::Stamp;
 use causeway_shared::wire::profile;
 use rusqlite::Connection;
 use serde_json::{Value as Json, json};
@@ -27,6 +33,25 @@ use crate::store::visitor_at;
 use crate::store::write_txn::Given;
 use crate::store::write_txn::Group;
 use crate::store::write_txn::Rules;
+use super::{load, page_of, put};
+use crate::campaigns::catalogue;
+use crate::campaigns::catalogue::ApplyError;
+use crate::pipeline::group;
+use crate::store::write_txn::Given;
+use crate::store::write_txn::Group;
+use crate::store::write_txn::Rules;
+use crate::ingest::intake::Checked;
+use crate::ingest::intake::Record;
+use crate::base::metrics::Metrics;
+use crate::kv::publish;
+use crate::outbox::kv_key::Subject;
+use crate::store::CheckedBytes;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::base::integers::signed;
+use crate::base::integers::unsigned;
+use crate::store::visitor_at;
+use crate::store::tenants::Known;
 
 /// Rows of visitors read and written in one transaction.
 const BATCH: usize = if cfg!(test) { 2 } else { 2_000 };
@@ -67,6 +92,18 @@ pub enum RetypeError {
     /// The name is bad, or there is no room for another one.
     #[error(transparent)]
     Name(#[from] DictionaryError),
+    /// Visitors cannot be read, whose values a filter of the catalogue may ask for.
+    #[error(
+        "{0} visitors cannot be read, so that their values are not converted, and the catalogue names the attribute; it keeps \
+         its type until `causeway job run scrub` finds no damage"
+    )]
+    Unreadable(u64),
+    /// Snapshots with converted values are still to be published, and the caller does not wait.
+    #[error(
+        "every stored value is converted, and the attribute keeps its type until {0} keys are published, as the catalogue \
+         names it: run this again while the origin serves"
+    )]
+    Unpublished(u64),
     /// The current catalogue has a filter that the new kind does not fit.
     #[error("a filter of the current catalogue does not fit the new type: change the catalogue first")]
     Catalogue(#[source] ApplyError),
@@ -109,11 +146,11 @@ pub fn plan(conn: &mut Connection, tenant: &Known, name: &str, to: Kind) -> Resu
     Ok(plan)
 }
 
-/// Changes the kind, then the stored values in several transactions. One that was interrupted goes on when it runs
-/// again.
+/// Changes the kind. `wait` is called with the number of snapshots that are still to be published, until there are none; it
+/// returns whether to look again.
 ///
 /// # Errors
-/// [`RetypeError`]; then what was written stays, and running it again writes the rest.
+/// [`RetypeError`]; then what was written stays, the name has its previous kind, and running it again does the rest.
 pub fn apply(
     conn: &mut Connection,
     rules: &Rules,
@@ -121,56 +158,226 @@ pub fn apply(
     tenant: &Known,
     name: &str,
     to: Kind,
+    wait: impl Fn(u64) -> bool,
 ) -> Result<(), RetypeError> {
-    crate::store::write_txn::within(conn, rules, &Metrics::default(), given()?, |group| {
-        change(group, tenant, name, to)
-    })?;
-    let retired = retired(&load(conn, tenant.no)?, name);
-    let mut after = 0;
-    while let Some((last, rows)) = page(conn, tenant.no, after)? {
-        after = last;
-        let mut given = given()?;
-        let facts = rows.into_iter().filter_map(|(visitor, attributes)| {
-            let id = FactId::from_bytes(given.random.first_chunk().copied()?);
-            let fact = converted(visitor, &attributes, &retired, name, to, id)?;
-            // Each has an id of its own.
-            given.random = causeway_shared::random::Random::new(given.random).draw();
-            Some(Checked { tenant: tenant.no, fact })
-        });
-        let facts: Vec<_> = facts.collect();
-        if !facts.is_empty() {
-            let record = Arc::new(Record { admin: true, ..Record::of(facts) });
-            group::commit(conn, rules, &Metrics::default(), given, &[record], &[])?;
+    let run = Run { rules, given: &given, tenant, name, to };
+    if let Some(old) = run.prepare(conn)? {
+        run.convert(conn, old)?;
+        let mut published = Published::after(given()?.now, rules);
+        while run.is_in_catalogue(conn)?
+            && let Some(snapshots) = published.waits_for(conn, tenant.no, given()?.now, rules)?
+        {
+            if !wait(snapshots) {
+                return Err(RetypeError::Unpublished(snapshots));
+            }
         }
+        run.switch(conn)?;
     }
-    Ok(())
+    run.remove_retired(conn)
 }
 
-/// The name's new token, and what is published for it.
-fn change(group: &mut Group<'_>, tenant: &Known, name: &str, to: Kind) -> Result<(), RetypeError> {
-    let tokens = rename(group.tx, tenant.no, name, to)?;
-    for token in &tokens {
-        crate::outbox::queue::put(group, tenant.no, Subject::Names(page_of(*token)), group.now)?;
+/// One change of a kind.
+struct Run<'a> {
+    rules: &'a Rules,
+    given: &'a dyn Fn() -> Result<Given, StoreError>,
+    tenant: &'a Known,
+    name: &'a str,
+    to: Kind,
+}
+
+impl Run<'_> {
+    fn within<T>(
+        &self,
+        conn: &mut Connection,
+        run: impl FnOnce(&mut Group<'_>) -> Result<T, RetypeError>,
+    ) -> Result<T, RetypeError> {
+        group::within(conn, self.rules, &Metrics::default(), (self.given)()?, run)
     }
-    let current = catalogue::kept(group.tx, tenant.no, None)?;
-    let current = current.filter(|current| !tokens.is_empty() && names_it(&current.document, name));
-    check(group.tx, tenant, current.is_some())?;
-    if let Some(current) = current {
-        catalogue::reissue(group, tenant, current.version)?;
+
+    fn is_in_catalogue(&self, conn: &Connection) -> Result<bool, StoreError> {
+        let current = catalogue::kept(conn, self.tenant.no, None)?;
+        Ok(current.is_some_and(|current| names_it(&current.document, self.name)))
     }
-    Ok(())
+
+    /// Gives the name's token a pending one of the new kind; the name's token, or `None` where nothing is to be converted: a
+    /// name of that kind, and a new one, which is declared.
+    fn prepare(&self, conn: &mut Connection) -> Result<Option<Token>, RetypeError> {
+        let Self { tenant, name, to, .. } = *self;
+        {
+            // A catalogue that does not fit the new kind is found before anything is written.
+            let tx = conn.transaction()?;
+            rename(&tx, tenant.no, name, to)?;
+            check(&tx, tenant, self.is_in_catalogue(&tx)?)?;
+        }
+        self.within(conn, |group| {
+            let names = load(group.tx, tenant.no)?;
+            let Some((token, kind)) = names.find(name) else {
+                self.publish(group, rename(group.tx, tenant.no, name, to)?)?;
+                return Ok(None);
+            };
+            let pending = names.find(&pending_name(token, name));
+            if let Some((pending, _)) = pending.filter(|(_, pending)| *pending != to || kind == to) {
+                // Of a change to another kind that was given up: its values are removed with those of other retired tokens.
+                rename_token(group.tx, tenant.no, pending, &retired_name(pending, name))?;
+                self.publish(group, vec![pending])?;
+            }
+            if kind == to {
+                return Ok(None);
+            }
+            if pending.is_none_or(|(_, pending)| pending != to) {
+                let pending = load(group.tx, tenant.no)?.next(name)?;
+                put(group.tx, tenant.no, pending, &pending_name(token, name), to)?;
+                self.publish(group, vec![pending])?;
+            }
+            Ok(Some(token))
+        })
+    }
+
+    fn publish(&self, group: &Group<'_>, tokens: Vec<Token>) -> Result<(), StoreError> {
+        tokens
+            .into_iter()
+            .try_for_each(|token| publish::put(group, self.tenant.no, Subject::Names(page_of(token)), group.now))
+    }
+
+    /// Writes every stored value of a token again, under its own stamp: so the pending token gets it converted.
+    fn convert(&self, conn: &mut Connection, old: Token) -> Result<(), RetypeError> {
+        let pending = load(conn, self.tenant.no)?.find(&pending_name(old, self.name)).map(|(token, _)| token);
+        let mut unreadable = 0;
+        self.each_page(conn, |visitor, attributes, id| {
+            let Some(map) = stored_attributes(attributes) else {
+                unreadable += 1;
+                return None;
+            };
+            let written = |of: Token| map.writes().find(|(token, ..)| *token == of);
+            let (_, stamp, value) = written(old)?;
+            let converted = pending.and_then(written);
+            let is_due = converted.map_or(value.is_some(), |(_, converted, _)| converted < stamp);
+            is_due.then(|| rewrite(visitor, stamp, self.name, value.cloned(), id))
+        })?;
+        if unreadable > 0 && self.is_in_catalogue(conn)? {
+            return Err(RetypeError::Unreadable(unreadable));
+        }
+        Ok(())
+    }
+
+    /// Gives the name to its pending token, and publishes what follows from it.
+    fn switch(&self, conn: &mut Connection) -> Result<(), RetypeError> {
+        let Self { tenant, name, to, .. } = *self;
+        self.within(conn, |group| {
+            let names = load(group.tx, tenant.no)?;
+            let old = names.find(name).ok_or(StoreError::Corrupt { what: "name of an attribute" })?.0;
+            let pending = names.find(&pending_name(old, name)).filter(|(_, kind)| *kind == to);
+            let (pending, _) = pending.ok_or(StoreError::Corrupt { what: "pending name of an attribute" })?;
+            rename_token(group.tx, tenant.no, old, &retired_name(old, name))?;
+            rename_token(group.tx, tenant.no, pending, name)?;
+            self.publish(group, vec![old, pending])?;
+            let current = catalogue::kept(group.tx, tenant.no, None)?;
+            let current = current.filter(|current| names_it(&current.document, name));
+            check(group.tx, tenant, current.is_some())?;
+            if let Some(current) = current {
+                catalogue::reissue(group, tenant, current.version)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Removes the values of all tokens that the name had before.
+    fn remove_retired(&self, conn: &mut Connection) -> Result<(), RetypeError> {
+        let retired = retired(&load(conn, self.tenant.no)?, self.name);
+        self.each_page(conn, |visitor, attributes, id| removal(visitor, attributes, &retired, id))
+    }
+
+    /// Folds what is made of each visitor with attributes, in several transactions. Each fact gets an id of its own.
+    fn each_page(
+        &self,
+        conn: &mut Connection,
+        mut make: impl FnMut(VisitorId, &[u8], FactId) -> Option<Fact>,
+    ) -> Result<(), RetypeError> {
+        let mut after = 0;
+        while let Some((last, rows)) = page(conn, self.tenant.no, after)? {
+            after = last;
+            let mut given = (self.given)()?;
+            let facts = rows.into_iter().filter_map(|(visitor, attributes)| {
+                let id = FactId::from_bytes(given.random.first_chunk().copied()?);
+                let fact = make(visitor, &attributes, id)?;
+                given.random = causeway_shared::random::Random::new(given.random).draw();
+                Some(Checked { tenant: self.tenant.no, fact })
+            });
+            let facts: Vec<_> = facts.collect();
+            if !facts.is_empty() {
+                let record = Arc::new(Record { admin: true, ..Record::of(facts) });
+                group::commit(conn, self.rules, &Metrics::default(), given, &[record], &[])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the KV has what was stored up to a time.
+struct Published {
+    /// What became due by then is waited for.
+    until: Millis,
+    /// When all of it was written.
+    since: Option<Millis>,
+}
+
+impl Published {
+    /// Of what is stored now: a person's other snapshots become due later.
+    fn after(now: Millis, rules: &Rules) -> Self {
+        Self { until: now.saturating_add(rules.sibling_publish_ms), since: None }
+    }
+
+    /// How many keys and people are still to be published; `None` once all are, and every edge reads them. 0 while that
+    /// takes its time.
+    fn waits_for(
+        &mut self,
+        conn: &Connection,
+        tenant: TenantNo,
+        now: Millis,
+        rules: &Rules,
+    ) -> Result<Option<u64>, StoreError> {
+        const DUE: &str = "SELECT count(*) FROM outbox WHERE tenant = ?1 AND kind = 0 AND (due <= ?2 OR late > ?3)";
+        const SIBLINGS: &str = "SELECT count(*) FROM people WHERE tenant = ?1 AND siblings_due <= ?2";
+        let count = |sql, values: &[i64]| {
+            conn.prepare_cached(sql)?.query_row(rusqlite::params_from_iter(values), |row| row.get(0).map(unsigned))
+        };
+        let siblings: u64 = count(SIBLINGS, &[tenant.0, signed(self.until)])?;
+        if siblings > 0 {
+            // Their snapshots become due when they are put into the outbox.
+            self.until = self.until.max(now);
+        }
+        let keys: u64 = count(DUE, &[tenant.0, signed(self.until), signed(now)])?;
+        if siblings + keys > 0 || now < self.until {
+            self.since = None;
+            return Ok(Some(siblings + keys));
+        }
+        let since = *self.since.get_or_insert(now);
+        Ok((now < since.saturating_add(rules.kv_settled_ms)).then_some(0))
+    }
+}
+
+/// A value of a name as it was written: the same write, under another id.
+fn rewrite(visitor: VisitorId, stamp: Stamp, name: &str, value: Option<Value>, id: FactId) -> Fact {
+    let (received, position) = stamp.receipt();
+    Fact {
+        position,
+        id,
+        visitor,
+        received,
+        at: stamp.at,
+        what: What::Attributes { writes: vec![(name.to_owned(), value)] },
+    }
 }
 
 /// Gives the name a token of the kind, and the token before a name of its own; gives the tokens that are others now,
 /// none where the name has that kind already.
 fn rename(conn: &Connection, tenant: TenantNo, name: &str, to: Kind) -> Result<Vec<Token>, RetypeError> {
-    const RENAME: &str = "UPDATE attribute_names SET name = ?3 WHERE tenant = ?1 AND token = ?2";
     let names = load(conn, tenant)?;
     let mut changed = Vec::new();
     match names.find(name) {
         Some((_, kind)) if kind == to => return Ok(changed),
         Some((token, _)) => {
-            conn.execute(RENAME, (tenant.0, token.0, retired_name(token, name)))?;
+            rename_token(conn, tenant, token, &retired_name(token, name))?;
             changed.push(token);
         }
         None => {}
@@ -181,11 +388,26 @@ fn rename(conn: &Connection, tenant: TenantNo, name: &str, to: Kind) -> Result<V
     Ok(changed)
 }
 
+fn rename_token(conn: &Connection, tenant: TenantNo, token: Token, name: &str) -> Result<(), StoreError> {
+    const RENAME: &str = "UPDATE attribute_names SET name = ?3 WHERE tenant = ?1 AND token = ?2";
+    conn.prepare_cached(RENAME)?.execute((tenant.0, token.0, name))?;
+    Ok(())
+}
+
+/// The name of the token that will replace a name's token, once all values are converted.
+pub(super) fn pending_name(token: Token, name: &str) -> String {
+    reserved_name("_pending", token, name)
+}
+
+fn reserved_name(state: &str, token: Token, name: &str) -> String {
+    let mut reserved = format!("{state}.{}.{name}", token.0);
+    reserved.truncate(limits::ATTRIBUTE_NAME_BYTES);
+    reserved
+}
+
 /// The name of a token whose name has another one now.
 fn retired_name(token: Token, name: &str) -> String {
-    let mut retired = format!("_retired.{}.{name}", token.0);
-    retired.truncate(limits::ATTRIBUTE_NAME_BYTES);
-    retired
+    reserved_name("_retired", token, name)
 }
 
 /// The tokens that a name had before, each with its name of now.
@@ -208,24 +430,15 @@ pub(super) fn names_it(document: &str, name: &str) -> bool {
     document.contains(&format!("\"attributes.{name}\""))
 }
 
-/// The new value of a visitor's attribute, with the time at which the old one was written: a newer value of the new kind stays.
-fn converted(
-    visitor: VisitorId,
-    attributes: &[u8],
-    retired: &[(Token, String)],
-    name: &str,
-    to: Kind,
-    id: FactId,
-) -> Option<Fact> {
+/// The removal of a visitor's values of retired tokens; `None` where it has none.
+fn removal(visitor: VisitorId, attributes: &[u8], retired: &[(Token, String)], id: FactId) -> Option<Fact> {
     let map = stored_attributes(attributes)?;
-    let there = retired.iter().filter_map(|(token, retired)| Some((map.written(*token)?, map.get(*token)?, retired)));
-    let there: Vec<_> = there.collect();
-    let (at, value, _) = there.iter().max_by_key(|(at, ..)| *at)?;
-    let value = (*value).clone().convert(to).map(|value| (name.to_owned(), Some(value)));
-    let removed = there.iter().map(|(_, _, retired)| ((*retired).clone(), None));
-    let what = What::Attributes { writes: value.into_iter().chain(removed).collect() };
+    let there = retired.iter().filter(|(token, _)| map.get(*token).is_some());
+    let there: Vec<&(Token, String)> = there.collect();
     // The removal comes after what it removes.
-    Some(Fact { position: 0, id, visitor, received: at + 1, at: at + 1, what })
+    let at = there.iter().filter_map(|(token, _)| map.written(*token)).max()? + 1;
+    let writes = there.iter().map(|(_, retired)| (retired.clone(), None)).collect();
+    Some(Fact { position: 0, id, visitor, received: at, at, what: What::Attributes { writes } })
 }
 
 /// A visitor's attributes from their column; `None` where they cannot be read.
@@ -252,12 +465,15 @@ pub(super) fn page(conn: &Connection, tenant: TenantNo, after: i64) -> Result<Op
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use causeway_shared::attributes::Value;
+    use causeway_shared::attributes::{Finite, Value};
+    use causeway_shared::decision::Described;
+    use causeway_shared::filter::Subject;
+    use causeway_shared::view::View;
     use causeway_shared::wire::kv;
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::testing::{NOW, Origin, fact, visitor};
+    use crate::testing::{NOW, Origin, fact, snapshot, visitor};
 
     fn said(of: VisitorId, n: u32, name: &str, value: Value) -> Fact {
         fact(of, n, NOW + u64::from(n), What::Attributes { writes: vec![(name.to_owned(), Some(value))] })
@@ -294,7 +510,7 @@ mod tests {
             Ok(Given { now: NOW + 10, random: [drawn.get(); 32] })
         };
         for _ in 0..2 {
-            apply(&mut origin.conn, &origin.rules, given, &tenant, "coupon", Kind::String).unwrap();
+            apply(&mut origin.conn, &origin.rules, given, &tenant, "coupon", Kind::String, |_| false).unwrap();
             assert_eq!((1..=5).map(|n| has(&origin, n)).collect::<Vec<_>>(), vec![json!({ "coupon": "true" }); 5]);
         }
         origin.now = NOW + 60_000;
@@ -305,7 +521,7 @@ mod tests {
 
         let misfit = super::plan(&mut origin.conn, &tenant, "coupon", Kind::Date).unwrap_err();
         assert!(matches!(misfit, RetypeError::Catalogue(_)));
-        apply(&mut origin.conn, &origin.rules, given, &tenant, "coupon", Kind::Strings).unwrap();
+        retype_while_published(&mut origin, "coupon", Kind::Strings);
         assert_eq!(has(&origin, 1), json!({ "coupon": ["true"] }));
         assert_eq!(catalogue::kept(&origin.conn, tenant.no, None).unwrap().unwrap().version, 2, "edges read it again");
         let mut values = BTreeMap::new();
@@ -314,12 +530,127 @@ mod tests {
         assert_eq!(names.last().unwrap(), &("coupon".to_owned(), Kind::Strings));
     }
 
+    /// Runs the command until nothing is left to be published, with a consumer between its runs.
+    fn retype_while_published(origin: &mut Origin, name: &str, to: Kind) {
+        let tenant = origin.tenant("demo").clone();
+        for _ in 0..5 {
+            let now = std::cell::Cell::new(origin.now);
+            let drawn = std::cell::Cell::new(100);
+            let given = || {
+                drawn.set(drawn.get() + 1);
+                Ok(Given { now: now.get(), random: [drawn.get(); 32] })
+            };
+            let wait = |keys: u64| {
+                now.set(now.get() + 10_000);
+                keys == 0
+            };
+            let done = apply(&mut origin.conn, &origin.rules, given, &tenant, name, to, wait);
+            origin.now = now.get();
+            match done {
+                Err(RetypeError::Unpublished(_)) => origin.settle(&mut BTreeMap::new()),
+                done => return done.unwrap(),
+            }
+        }
+        unreachable!("the outbox is never empty");
+    }
+
+    /// The visitors that match a filter by what is published, and by what the store says.
+    fn matching(origin: &Origin, kv: &BTreeMap<String, String>, document: &Json) -> [Vec<u32>; 2] {
+        let tenant = origin.tenant("demo");
+        let filter = crate::audience::answer::filter(&origin.conn, tenant, document).unwrap().unwrap();
+        let (mut published, mut stored) = (Vec::new(), Vec::new());
+        for n in 1..=5 {
+            let mut view = View::default();
+            view.add_snapshot(snapshot(kv, visitor(n)));
+            let described = Described::of(&view.of(visitor(n)), NOW);
+            let subject = Subject { person: Some(described.person()), ..Subject::default() };
+            published.extend(filter.matches(&subject).then_some(n));
+            let person = origin.row("demo", visitor(n)).person.unwrap();
+            let someone = crate::audience::person::read(&origin.conn, person).unwrap().unwrap();
+            stored.extend(someone.is_meant(&filter, NOW).then_some(n));
+        }
+        [published, stored]
+    }
+
+    #[test]
+    fn who_opted_out_matches_no_filter_that_excludes_them_at_any_moment_of_a_change_of_kind() {
+        let (mut origin, mut kv) = (Origin::new(), BTreeMap::new());
+        for n in 1..=5 {
+            origin.send("demo", &[said(visitor(n), n, "optout", Value::Bool(true))]);
+        }
+        let tenant = origin.tenant("demo").clone();
+        let document = json!({ "advertiser": [{ "id": "a" }], "campaign": [{ "id": "c", "advertiser": "a" }],
+            "ad_group": [{ "id": "g", "campaign": "c", "targeting": { "attributes.optout": { "$exists": false } } }] });
+        let given = origin.given();
+        catalogue::apply(&mut origin.conn, &origin.rules, given, &tenant, document, "tests").unwrap();
+        origin.settle(&mut kv);
+        let excluding = json!({ "attributes.optout": { "$exists": false } });
+        let none: [Vec<u32>; 2] = [Vec::new(), Vec::new()];
+        assert_eq!(matching(&origin, &kv, &excluding), none);
+        // Each run stops as soon as it would wait; what happened by then is what readers see.
+        let mut kinds = Vec::new();
+        for round in 0..6 {
+            let now = std::cell::Cell::new(origin.now + 1);
+            let random = origin.given().random;
+            let drawn = std::cell::Cell::new(0_u8);
+            let given = || {
+                drawn.set(drawn.get() + 1);
+                Ok(Given { now: now.get(), random: random.map(|byte| byte ^ drawn.get()) })
+            };
+            let wait = |keys: u64| {
+                now.set(now.get() + 10_000);
+                keys == 0
+            };
+            let done = apply(&mut origin.conn, &origin.rules, given, &tenant, "optout", Kind::String, wait);
+            origin.now = now.get();
+            assert_eq!(matching(&origin, &kv, &excluding), none, "round {round}");
+            kinds.push(load(&origin.conn, tenant.no).unwrap().find("optout").unwrap().1);
+            if done.is_ok() {
+                break;
+            }
+            // A page says it again meanwhile.
+            let again = said(visitor(2), 1_000 + round, "optout", Value::Bool(true));
+            origin.now += 5_000;
+            origin.send("demo", &[again]);
+            origin.settle(&mut kv);
+        }
+        assert_eq!((kinds.first(), kinds.last()), (Some(&Kind::Bool), Some(&Kind::String)));
+        origin.settle(&mut kv);
+        assert_eq!(matching(&origin, &kv, &excluding), none);
+        assert_eq!((1..=5).map(|n| has(&origin, n)).collect::<Vec<_>>(), vec![json!({ "optout": "true" }); 5]);
+    }
+
+    #[test]
+    fn a_write_during_a_change_of_kind_is_converted_and_a_removal_stays_one() {
+        let mut origin = Origin::new();
+        for n in 1..=3 {
+            origin.send("demo", &[said(visitor(n), n, "age", Value::Float(Finite::new(30.0).unwrap()))]);
+        }
+        let tenant = origin.tenant("demo").clone();
+        let given = origin.given();
+        let given = || Ok(given);
+        let run = Run { rules: &origin.rules, given: &given, tenant: &tenant, name: "age", to: Kind::String };
+        let old = run.prepare(&mut origin.conn).unwrap().unwrap();
+        run.convert(&mut origin.conn, old).unwrap();
+        origin.now = NOW + 60_000;
+        let removed = fact(visitor(2), 60, NOW + 60, What::Attributes { writes: vec![("age".to_owned(), None)] });
+        origin.send("demo", &[said(visitor(1), 50, "age", Value::Float(Finite::new(31.0).unwrap())), removed]);
+        assert_eq!(
+            [has(&origin, 1), has(&origin, 2)],
+            [json!({ "age": 31 }), json!({})],
+            "its kind is the previous one"
+        );
+        let given = origin.given();
+        apply(&mut origin.conn, &origin.rules, || Ok(given), &tenant, "age", Kind::String, |_| false).unwrap();
+        assert_eq!([1, 2, 3].map(|n| has(&origin, n)), [json!({ "age": "31" }), json!({}), json!({ "age": "30" })]);
+    }
+
     #[test]
     fn a_name_that_nobody_used_is_declared() {
         let mut origin = Origin::new();
         let tenant = origin.tenant("demo").clone();
         let given = || Ok(Given { now: NOW, random: [9; 32] });
-        apply(&mut origin.conn, &origin.rules, given, &tenant, "born", Kind::Date).unwrap();
+        apply(&mut origin.conn, &origin.rules, given, &tenant, "born", Kind::Date, |_| false).unwrap();
         let facts = ["2001-02-03", "soon"].map(|text| Value::String(text.to_owned()));
         let facts: Vec<Fact> = (1..).zip(facts).map(|(n, value)| said(visitor(n), n, "born", value)).collect();
         origin.send("demo", &facts);

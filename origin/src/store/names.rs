@@ -161,7 +161,8 @@ pub fn forget(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result
 }
 
 /// What a fact writes, by token, and what of it is refused. Removing a name that nobody ever used writes nothing. `lets`
-/// says whether one more name may come to so many.
+/// says whether one more name may come to so many. While the kind of a name is being changed, each write is also one of the
+/// pending token, as the new kind says it: no value is then left to be converted after the change.
 pub fn resolve(
     names: &mut Dictionary,
     fact: &Fact,
@@ -170,16 +171,25 @@ pub fn resolve(
     let What::Attributes { writes } = &fact.what else { return Default::default() };
     let (mut tokens, mut refused) = (Vec::new(), Vec::new());
     for (name, value) in writes {
-        match value {
-            None => tokens.extend(names.find(name).map(|(token, _)| (token, None))),
+        let resolved = match value {
+            None => names.find(name).map(|(token, _)| (token, None)),
             Some(_) if names.find(name).is_none() && !lets(names.used()) => {
-                refused.push(DictionaryError::Unknown.into())
+                refused.push(DictionaryError::Unknown.into());
+                None
             }
             Some(value) => match names.accept(name, value.clone()) {
-                Ok((token, value)) => tokens.push((token, Some(value))),
-                Err(e) => refused.push(e),
+                Ok((token, value)) => Some((token, Some(value))),
+                Err(e) => {
+                    refused.push(e);
+                    None
+                }
             },
+        };
+        let Some((token, value)) = resolved else { continue };
+        if let Some((pending, kind)) = names.find(&retype::pending_name(token, name)) {
+            tokens.push((pending, value.clone().and_then(|value| value.convert(kind))));
         }
+        tokens.push((token, value));
     }
     (tokens, refused)
 }

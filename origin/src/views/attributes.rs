@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::attributes::{AttributeMap, Dictionary, DictionaryError, ForgottenName, Value, name_is_good};
+use causeway_shared::attributes::{AttributeMap, Dictionary, DictionaryError, Value, name_is_good, name_is_reserved};
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{FactId, Millis, VisitorId};
 use causeway_shared::limits;
@@ -119,11 +119,11 @@ fn of_person(
     Ok(person)
 }
 
-/// Attributes by their names, as JSON values, without those whose name was taken back.
+/// Attributes by their names, as JSON values, without those whose name was taken back or only the origin uses.
 #[must_use]
 pub fn by_name(map: &AttributeMap, dictionary: &Dictionary) -> BTreeMap<String, Json> {
     let named = map.iter().filter_map(|(token, value)| Some((dictionary.get(token)?.0, value)));
-    let named = named.filter(|(name, _)| ForgottenName::parse(name).is_none());
+    let named = named.filter(|(name, _)| !name_is_reserved(name));
     named.map(|(name, value)| (name.to_owned(), value.to_json())).collect()
 }
 

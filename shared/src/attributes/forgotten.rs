@@ -7,6 +7,8 @@ use crate::ids::Millis;
 const FORGOTTEN: &str = "_forgotten.";
 /// Start of the names of tokens that `retype` replaced.
 const RETIRED: &str = "_retired.";
+/// Start of the names of tokens that will replace another one, once `retype` has converted every stored value.
+const PENDING: &str = "_pending.";
 
 /// How far a token is whose name was taken back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +47,7 @@ impl ForgottenName {
 /// Whether a name is one of those that the origin alone gives.
 #[must_use]
 pub fn name_is_reserved(name: &str) -> bool {
-    name.starts_with(FORGOTTEN) || name.starts_with(RETIRED)
+    [FORGOTTEN, RETIRED, PENDING].iter().any(|start| name.starts_with(start))
 }
 
 #[cfg(test)]
