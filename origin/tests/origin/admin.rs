@@ -168,7 +168,8 @@ fn s2_02_segments_are_written_extended_and_asked_for_by_any_id() {
     let query = |body: &str| call(&viewer, "POST", &format!("{own}/query"), body);
     assert_eq!(query(r#"{"count": {"from": 8000, "to": 9000}}"#).json(), json!({ "count": 1 }));
     assert_eq!(query(r#"{"newest": 3}"#).json(), json!({ "segments": [8457] }));
-    assert_eq!(query(r#"{"newest": 3, "note": "unknown fields are ignored"}"#).status, 200);
+    let unknown = query(r#"{"newest": 3, "note": "a field that no query has"}"#);
+    assert_eq!((unknown.status, unknown.code().as_str()), (400, "bad_json"));
     assert_eq!([r#"{"newest": 3, "count": {"from": 1, "to": 2}}"#, "{}"].map(|both| query(both).status), [400, 400]);
     assert_eq!(query(r#"{"oldest": 3}"#).code(), "bad_json");
     let field = |path: &str, body: &str| call(&operator, "POST", path, body).json()["error"]["field"].clone();
