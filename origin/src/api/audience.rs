@@ -22,15 +22,8 @@ use super::asked::{Answer, ById, Place, admit_to, read_json, segment_id, write};
 use super::{ApiError, App, Live};
 use crate::api::tokens::Role;
 use crate::audience::materialized::{self, KeepError, Kept};
-use crate::audience::query::{self, AnswerError, Lines, Sampling};
-use crate::audience::query;
-use crate::audience::query::AnswerError;
 use crate::audience::query::Everyone;
-use crate::audience::query::Lines;
-use crate::audience::query::Sampling;
-use crate::audience::materialized;
-use crate::audience::materialized::KeepError;
-use crate::audience::materialized::Kept;
+use crate::audience::query::{self, AnswerError, Lines, Sampling};
 use crate::audience::schedule;
 use crate::base::clock;
 use crate::base::job_kinds::Job;
@@ -136,8 +129,7 @@ async fn members(State(app): State<Arc<App>>, request: Request) -> Answer {
     let filter = filter(live, &known, document).await?;
     let (audience, now, lines) = (live.audience.clone(), clock::now(), takes(&parts.headers));
     let Some(lines) = lines else {
-        let count =
-            live.readers.read_heavy(move |view| Ok(query::exact(&audience, view.conn, known.no, &filter, now)));
+        let count = live.readers.read_heavy(move |view| Ok(query::exact(&audience, view.conn, known.no, &filter, now)));
         let exact = count.await?.map_err(refused)?;
         return Ok(axum::Json(exact.to_json(started.elapsed())).into_response());
     };

@@ -17,11 +17,8 @@ use causeway_shared::time::HourStamp;
 use super::Columns;
 use crate::base::integers::signed;
 use crate::base::integers::unsigned;
-use crate::store::TenantNo;
 use crate::store::PersonNo;
 use crate::store::TenantNo;
-use crate::base::integers::signed;
-use crate::base::integers::unsigned;
 
 /// The file's name, in the data directory.
 const NAME: &str = "columns";

@@ -139,7 +139,8 @@ impl Follower {
         let is_wanted =
             |it: &Of| (it.restore, it.epoch) == (of.restore, of.epoch) && it.seq <= of.seq && oldest <= it.seq + 1;
         let audience = self.audience.clone();
-        let Some((of_tenant, unreadable, of)) = column_file::read(&self.data, is_wanted, || audience.is_stopping()) else {
+        let Some((of_tenant, unreadable, of)) = column_file::read(&self.data, is_wanted, || audience.is_stopping())
+        else {
             return if audience.is_stopping() { Ok(()) } else { self.begin(now) };
         };
         let mut columns = self.audience.write();

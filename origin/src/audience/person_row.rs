@@ -138,7 +138,7 @@ fn find(conn: &Connection, person: PersonNo) -> Result<Option<(TenantNo, Visitor
 pub fn read_if_whole(conn: &Connection, person: PersonNo, unreadable: &mut u64) -> Result<Option<Someone>, StoreError> {
     match read(conn, person) {
         Err(e) if e.is_of_a_value() => {
-            tracing::error!(person = person.0, error = %crate::chain(&e), "a person cannot be read, and is in no audience");
+            tracing::error!(person = person.0, error = %crate::base::chain(&e), "a person cannot be read, and is in no audience");
             *unreadable += 1;
             Ok(None)
         }

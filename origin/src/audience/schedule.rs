@@ -73,7 +73,7 @@ pub fn moments(
         let Some(person) = person else { continue };
         let activity = match rhythm::read(conn, person, &everybody) {
             Err(e) if e.is_of_a_value() => {
-                tracing::error!(person = person.0, error = %crate::chain(&e), "a person cannot be read: it gets no moment");
+                tracing::error!(person = person.0, error = %crate::base::chain(&e), "a person cannot be read: it gets no moment");
                 continue;
             }
             activity => activity?,

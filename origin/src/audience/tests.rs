@@ -10,11 +10,11 @@ use causeway_shared::segments::{SegmentId, State};
 use causeway_shared::time::{HOUR_MS, HourStamp};
 use serde_json::{Value as Json, json};
 
-use super::answer::{Exact, Sampling};
 use super::follow::Follower;
 use crate::audience::Audience;
 use crate::audience::person_row;
 use crate::audience::query;
+use crate::audience::query::Exact;
 use crate::audience::query::Sampling;
 use crate::store::PersonNo;
 use crate::store::names::events;
@@ -576,14 +576,14 @@ fn a_visitor_that_cannot_be_read_is_left_out_and_counted_and_all_others_are_in()
     let lately = json!({"events.purchase": {"$count": {"$gte": 2}, "within": {"interval": 10, "unit": "hours"}}});
     let (tenant, now) = (world.origin.tenant("demo").no, world.origin.now);
     let both = |world: &World| {
-        let filter = answer::filter(&world.origin.conn, world.origin.tenant("demo"), &lately).unwrap().unwrap();
+        let filter = query::filter(&world.origin.conn, world.origin.tenant("demo"), &lately).unwrap().unwrap();
         let (audience, conn) = (&world.audience, &world.origin.conn);
-        let mut everyone = answer::everyone(audience, conn, tenant, &filter, now).unwrap();
+        let mut everyone = query::everyone(audience, conn, tenant, &filter, now).unwrap();
         everyone.members.sort_unstable();
-        let exact = answer::exact(audience, conn, tenant, &filter, now).unwrap();
+        let exact = query::exact(audience, conn, tenant, &filter, now).unwrap();
         let sampling = Sampling { precision: 0.1, measure: Some(Measure::Purchases), random: 0 };
         let mut last = None;
-        answer::estimate(audience, conn, tenant, &filter, &sampling, now, |report| last = Some(report)).unwrap();
+        query::estimate(audience, conn, tenant, &filter, &sampling, now, |report| last = Some(report)).unwrap();
         let last = last.unwrap();
         (everyone.members, everyone.unreadable, exact.count, exact.unreadable, last.look.found(), last.unreadable)
     };

@@ -5,23 +5,13 @@ use std::time::Duration;
 
 use anyhow::bail;
 use causeway_origin::base::clock;
+use causeway_origin::base::config::Config;
 use causeway_origin::base::metrics::Metrics;
 use causeway_origin::maintenance::forget_names::{self, ForgetError};
 use causeway_origin::maintenance::retype_attribute;
 use causeway_origin::store::names;
 use causeway_origin::views::attributes::{self as of, Write};
 use causeway_origin::views::read::{View, Visitor};
-use causeway_origin::views::attributes::self as of;
-use causeway_origin::views::attributes::Write;
-use causeway_origin::base::clock;
-use causeway_origin::base::config::Config;
-use causeway_origin::base::metrics::Metrics;
-use causeway_origin::maintenance::forget_names;
-use causeway_origin::maintenance::forget_names::ForgetError;
-use causeway_origin::store::names;
-use causeway_origin::maintenance::retype_attribute;
-use causeway_origin::views::read::View;
-use causeway_origin::views::read::Visitor;
 use causeway_shared::attributes::{Dictionary, Kind};
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -130,7 +120,7 @@ pub(super) fn run(command: &Attributes, common: &Common) -> anyhow::Result<()> {
             }
             let Opened { config, conn, rules, .. } = &mut opened;
             let wait = |keys| wait_for_publishing(config, keys);
-            retype::apply(conn, rules, clock::given, &tenant, name, *to, wait)?;
+            retype_attribute::apply(conn, rules, causeway_origin::store::write_txn::given, &tenant, name, *to, wait)?;
             common.output.one(&plan.to_json(name, *to, true))
         }
         Attributes::Forget { names, why, tenant, yes } => forget_names(names, why, tenant.as_deref(), *yes, common),

@@ -8,12 +8,9 @@ use std::time::Instant;
 
 use anyhow::{Context as _, bail, ensure};
 use causeway_origin::audience::Audience as Columns;
-use causeway_origin::audience::query;
-use causeway_origin::audience::query::Everyone;
-use causeway_origin::audience::query::Lines;
-use causeway_origin::audience::query::Sampling;
 use causeway_origin::audience::follow::Follower;
 use causeway_origin::audience::materialized::{self, Kept, People};
+use causeway_origin::audience::query::Everyone;
 use causeway_origin::audience::query::{self, Lines, Sampling};
 use causeway_origin::audience::schedule;
 use causeway_origin::base::clock;

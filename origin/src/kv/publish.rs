@@ -15,7 +15,7 @@ use crate::outbox::queue::TIMERS;
 use crate::outbox::queue::fire_timers;
 use crate::outbox::queue::forget_settled;
 use crate::outbox::queue::later;
-use crate::outbox::queue::put;
+pub(crate) use crate::outbox::queue::put;
 use crate::outbox::queue::put_leaving;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -11,9 +11,6 @@ use causeway_shared::wire::profile;
 use rusqlite::{Connection, OptionalExtension as _};
 use serde_json::{Value as Json, json};
 
-use super::retype::{names_it, page, pending_name, stored_attributes};
-use super::uses::NameUses;
-use super::{load, page_of};
 use crate::audience;
 use crate::audience::rhythm;
 use crate::base::attribution::Said;
@@ -33,6 +30,7 @@ use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::names::load;
 use crate::store::names::page_of;
+use crate::store::names::pending_name;
 use crate::store::tenants::Known;
 use crate::store::write_txn::Given;
 use crate::store::write_txn::Group;

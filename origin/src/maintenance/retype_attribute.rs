@@ -11,15 +11,17 @@ use std::sync::Arc;
 use causeway_shared::attributes::{AttributeMap, Dictionary, DictionaryError, Kind, Token, Value};
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{FactId, Millis, VisitorId};
-use causeway_shared::limits;
 use causeway_shared::segments::Stamp;
 use causeway_shared::wire::profile;
 use rusqlite::Connection;
 use serde_json::{Value as Json, json};
 
+use crate::base::integers::signed;
+use crate::base::integers::unsigned;
 use crate::base::metrics::Metrics;
 use crate::campaigns::catalogue::{self, ApplyError};
 use crate::ingest::intake::{Checked, Record};
+use crate::kv::publish;
 use crate::outbox::kv_key::Subject;
 use crate::pipeline::group;
 use crate::store::CheckedBytes;
@@ -28,30 +30,12 @@ use crate::store::TenantNo;
 use crate::store::names::load;
 use crate::store::names::page_of;
 use crate::store::names::put;
+use crate::store::names::{pending_name, reserved_name};
 use crate::store::tenants::Known;
 use crate::store::visitor_at;
 use crate::store::write_txn::Given;
 use crate::store::write_txn::Group;
 use crate::store::write_txn::Rules;
-use super::{load, page_of, put};
-use crate::campaigns::catalogue;
-use crate::campaigns::catalogue::ApplyError;
-use crate::pipeline::group;
-use crate::store::write_txn::Given;
-use crate::store::write_txn::Group;
-use crate::store::write_txn::Rules;
-use crate::ingest::intake::Checked;
-use crate::ingest::intake::Record;
-use crate::base::metrics::Metrics;
-use crate::kv::publish;
-use crate::outbox::kv_key::Subject;
-use crate::store::CheckedBytes;
-use crate::store::StoreError;
-use crate::store::TenantNo;
-use crate::base::integers::signed;
-use crate::base::integers::unsigned;
-use crate::store::visitor_at;
-use crate::store::tenants::Known;
 
 /// Rows of visitors read and written in one transaction.
 const BATCH: usize = if cfg!(test) { 2 } else { 2_000 };
@@ -191,7 +175,7 @@ impl Run<'_> {
         conn: &mut Connection,
         run: impl FnOnce(&mut Group<'_>) -> Result<T, RetypeError>,
     ) -> Result<T, RetypeError> {
-        group::within(conn, self.rules, &Metrics::default(), (self.given)()?, run)
+        crate::store::write_txn::within(conn, self.rules, &Metrics::default(), (self.given)()?, run)
     }
 
     fn is_in_catalogue(&self, conn: &Connection) -> Result<bool, StoreError> {
@@ -394,17 +378,6 @@ fn rename_token(conn: &Connection, tenant: TenantNo, token: Token, name: &str) -
     Ok(())
 }
 
-/// The name of the token that will replace a name's token, once all values are converted.
-pub(super) fn pending_name(token: Token, name: &str) -> String {
-    reserved_name("_pending", token, name)
-}
-
-fn reserved_name(state: &str, token: Token, name: &str) -> String {
-    let mut reserved = format!("{state}.{}.{name}", token.0);
-    reserved.truncate(limits::ATTRIBUTE_NAME_BYTES);
-    reserved
-}
-
 /// The name of a token whose name has another one now.
 fn retired_name(token: Token, name: &str) -> String {
     reserved_name("_retired", token, name)
@@ -557,7 +530,7 @@ mod tests {
     /// The visitors that match a filter by what is published, and by what the store says.
     fn matching(origin: &Origin, kv: &BTreeMap<String, String>, document: &Json) -> [Vec<u32>; 2] {
         let tenant = origin.tenant("demo");
-        let filter = crate::audience::answer::filter(&origin.conn, tenant, document).unwrap().unwrap();
+        let filter = crate::audience::query::filter(&origin.conn, tenant, document).unwrap().unwrap();
         let (mut published, mut stored) = (Vec::new(), Vec::new());
         for n in 1..=5 {
             let mut view = View::default();
@@ -566,7 +539,7 @@ mod tests {
             let subject = Subject { person: Some(described.person()), ..Subject::default() };
             published.extend(filter.matches(&subject).then_some(n));
             let person = origin.row("demo", visitor(n)).person.unwrap();
-            let someone = crate::audience::person::read(&origin.conn, person).unwrap().unwrap();
+            let someone = crate::audience::person_row::read(&origin.conn, person).unwrap().unwrap();
             stored.extend(someone.is_meant(&filter, NOW).then_some(n));
         }
         [published, stored]

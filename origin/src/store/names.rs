@@ -186,12 +186,24 @@ pub fn resolve(
             },
         };
         let Some((token, value)) = resolved else { continue };
-        if let Some((pending, kind)) = names.find(&retype::pending_name(token, name)) {
+        if let Some((pending, kind)) = names.find(&pending_name(token, name)) {
             tokens.push((pending, value.clone().and_then(|value| value.convert(kind))));
         }
         tokens.push((token, value));
     }
     (tokens, refused)
+}
+
+/// The name of the token that will replace a name's token, once all values are converted.
+pub(crate) fn pending_name(token: Token, name: &str) -> String {
+    reserved_name("_pending", token, name)
+}
+
+/// A name that no page can bring: the state of the token that holds it, and the name it had or will have.
+pub(crate) fn reserved_name(state: &str, token: Token, name: &str) -> String {
+    let mut reserved = format!("{state}.{}.{name}", token.0);
+    reserved.truncate(limits::ATTRIBUTE_NAME_BYTES);
+    reserved
 }
 
 #[cfg(test)]
