@@ -233,7 +233,7 @@ pub fn open(data: &Path) -> Result<Connection, StoreError> {
         return Err(StoreError::HalfRestored(data.to_owned()));
     }
     let path = file(data);
-    if !path.try_exists().map_err(|source| StoreError::Directory { path: data.to_owned(), source })? {
+    if !holds_bytes(&path)? {
         crate::store::files::check_new(data)?;
     }
     let opened = || {
@@ -257,8 +257,16 @@ pub fn open(data: &Path) -> Result<Connection, StoreError> {
 /// [`StoreError::Missing`]; [`StoreError::Directory`], where that cannot be told.
 pub fn existing(data: &Path) -> Result<PathBuf, StoreError> {
     let path = file(data);
-    let there = path.try_exists().map_err(|source| StoreError::Directory { path: data.to_owned(), source })?;
-    if there { Ok(path) } else { Err(StoreError::Missing(path)) }
+    if holds_bytes(&path)? { Ok(path) } else { Err(StoreError::Missing(path)) }
+}
+
+/// Whether a file is there and not empty: an empty file holds no store.
+pub(crate) fn holds_bytes(path: &Path) -> Result<bool, StoreError> {
+    match std::fs::metadata(path) {
+        Ok(file) => Ok(file.len() > 0),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(source) => Err(StoreError::Directory { path: path.to_owned(), source }),
+    }
 }
 
 /// Makes a connection to the store's file the one that writes, and brings the schema up to date. A file system without

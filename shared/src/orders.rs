@@ -50,6 +50,12 @@ pub struct OrderPurchase {
 pub struct Orders(BTreeMap<OrderHash, OrderPurchase>);
 
 impl Orders {
+    /// Whether the order is among them.
+    #[must_use]
+    pub fn contains(&self, order: OrderHash) -> bool {
+        self.0.contains_key(&order)
+    }
+
     /// Adds a purchase of an order; of two the earlier one stands.
     pub fn insert(&mut self, order: OrderHash, purchase: OrderPurchase) {
         let first = self.0.get(&order).map_or(purchase, |known| purchase.min(*known));
@@ -119,6 +125,10 @@ pub fn find_repeats(visitors: &[Orders]) -> Vec<(usize, OrderPurchase)> {
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
+    use crate::fact::{Fact, PURCHASE, What};
+    use crate::ids::{FactId, VisitorId};
+    use crate::profile::Profile;
+    use crate::time::DAY_MS;
 
     fn orders(all: &[(&str, u32, Micros)]) -> Orders {
         let mut orders = Orders::default();
@@ -138,6 +148,21 @@ mod tests {
         let three = find_repeats(&[phone, laptop, tablet]);
         assert_eq!(three, [(0, later), (2, OrderPurchase { at: Minute(10), value: 8 })]);
         assert_eq!(find_repeats(&[orders(&[("a", 1, 1)]), orders(&[("b", 1, 1)])]), []);
+    }
+
+    #[test]
+    fn an_order_counts_once_for_a_visitor_also_when_its_fact_id_was_forgotten() {
+        let visitor = VisitorId::mint(1, [7; 10]);
+        let order = Some(OrderHash::of("o-7"));
+        let what = What::Track { name: PURCHASE.into(), value: Some(9), order, properties: None };
+        let fact =
+            Fact { position: 0, id: FactId::of_message(visitor, "m"), visitor, received: 60_000, at: 60_000, what };
+        let mut profile = Profile::default();
+        profile.fold(&fact);
+        let before = profile.clone();
+        profile.fold(&Fact { received: 46 * DAY_MS, at: 46 * DAY_MS, ..fact });
+        assert_eq!(profile, before);
+        assert_eq!((profile.totals().purchases, profile.totals().revenue), (1, 9));
     }
 
     #[test]

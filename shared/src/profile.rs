@@ -181,6 +181,8 @@ impl Profile {
                     self.sessions.pop_last();
                 }
             }
+            // A repeat of an order that came after its FactId was forgotten.
+            What::Track { name, order: Some(order), .. } if name == PURCHASE && self.orders.contains(*order) => return,
             What::Track { name, value, order, .. } if name != PAGE => {
                 let (at, value) = (Minute::at(fact.at), value.unwrap_or(0));
                 self.events.add(name, at);

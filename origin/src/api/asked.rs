@@ -208,6 +208,8 @@ pub(super) async fn read_json<T: DeserializeOwned>(body: Body) -> Result<T, ApiE
 
 /// A body's JSON, of the form wanted.
 pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    // Editors of some systems begin a file with the byte order mark of UTF-8.
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     if let Err(JsonError::Repeated(path)) = json::check_keys(bytes) {
         return Err(ApiError::repeated(path));
     }

@@ -53,8 +53,12 @@ fn named(name: &str) -> Result<Job, ApiError> {
 
 /// Answers with the run that was asked for: it is begun once no other is under way.
 async fn start(State(app): State<Arc<App>>, Place(job): ById, request: Request) -> Answer {
-    let (parts, _) = request.into_parts();
+    let (parts, body) = request.into_parts();
     let (live, token) = admitted(&app, &parts, Role::Operator).await?;
+    if !axum::body::to_bytes(body, 0).await.is_ok_and(|bytes| bytes.is_empty()) {
+        let message = "a run has no body: its parameters are in the query, as in `?dry_run=true`";
+        return Err(ApiError::field("body", "unexpected_body", message));
+    }
     let (job, Said { dry_run, .. }) = (named(&job)?, said(&parts.uri)?);
     let tenants = &live.rules.tenants;
     let tenant = if job.is_by_tenant() { Some(tenant(tenants, &token, &parts.uri)?.no) } else { None };

@@ -1,7 +1,7 @@
 //! The log: one durable record a sync, in a SQLite file of its own beside the store, so that taking facts in never waits
 //! for folding them. A record goes once the store holds what it says.
 
-use crate::store::files::LOG;
+use crate::store::files::{LOG, LOG_TAIL};
 use crate::store::journal::said_at;
 use crate::store::journal::written;
 use std::fs::File;
@@ -23,9 +23,6 @@ use crate::store::Counters;
 use crate::store::StoreError;
 use crate::store::identity::StoreIdentity;
 use crate::store::tenants::Tenants;
-
-/// File name of its tail.
-const TAIL: &str = "log.db-tail";
 
 /// In a record's place for the edge's name: its facts are the admin side's.
 pub(crate) const ADMIN: &str = "admin";
@@ -205,13 +202,13 @@ impl LogTail {
     const BYTES: usize = 30;
 
     fn of(data: &Path) -> Self {
-        Self { path: data.join(TAIL), file: None, has_failed: false }
+        Self { path: data.join(LOG_TAIL), file: None, has_failed: false }
     }
 
     /// The highest acknowledged record; `None` where the file is missing or cannot be read.
     #[must_use]
     pub fn read(data: &Path) -> Option<u64> {
-        let text = std::fs::read_to_string(data.join(TAIL)).ok()?;
+        let text = std::fs::read_to_string(data.join(LOG_TAIL)).ok()?;
         let (digits, sum) = text.trim_end().split_once(' ')?;
         let is_whole = u32::from_str_radix(sum, 16).ok()? == crc32fast::hash(digits.as_bytes());
         is_whole.then(|| digits.parse().ok()).flatten()

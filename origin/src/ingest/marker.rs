@@ -85,7 +85,7 @@ pub fn tie(data: &Path, store: &Connection) -> Result<(), StoreError> {
 /// # Errors
 /// [`StoreError`]: a file cannot be read.
 pub fn inspect(data: &Path) -> Result<Vec<DataFault>, StoreError> {
-    if !file(data).exists() {
+    if !crate::store::holds_bytes(&file(data))? {
         let had_one = check_new(data).is_err();
         return Ok(had_one.then_some(DataFault::StoreMissing).into_iter().collect());
     }

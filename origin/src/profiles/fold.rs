@@ -10,7 +10,8 @@ mod tests;
 use crate::profiles::buckets;
 use crate::profiles::purchases;
 use crate::profiles::quarantine;
-use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::events::Events;
 use causeway_shared::fact::{Fact, What};
@@ -23,6 +24,7 @@ use rusqlite::OptionalExtension as _;
 
 use crate::base::integers::signed;
 use crate::base::integers::unsigned;
+use crate::erasures::registry;
 use crate::ingest::intake::{Checked, Record};
 use crate::profiles::dedup::Seen;
 pub(crate) use crate::profiles::parts::{write_attributes, write_segments};
@@ -180,9 +182,7 @@ pub fn fold<'r>(
         let waits = match &stored {
             Some(stored) if unreadable.contains(&stored.row) => true,
             // What comes for who is erased is dropped, whatever its catalogue says.
-            Some(Stored { changed, .. })
-                if changed.withdrawn && crate::erasures::registry::is_erased(group.tx, tenant, visitor)? =>
-            {
+            Some(Stored { changed, .. }) if changed.withdrawn && registry::is_erased(group.tx, tenant, visitor)? => {
                 false
             }
             _ => held.contains(&tenant),
@@ -308,11 +308,23 @@ fn find_anonymous<'r>(
 }
 
 /// Names of attributes get their tokens and kinds, and names of events their places, in the order of the log, before its facts
-/// are sorted by visitor. A fact that comes again brings at most a name that was taken back since.
+/// are sorted by visitor. A fact that comes again brings at most a name that was taken back since; a fact of an erased visitor
+/// brings none.
 fn bring_names(group: &mut Group<'_>, records: &[impl AsRef<Record>]) -> Result<(), StoreError> {
+    let mut erased: BTreeMap<(TenantNo, VisitorId), bool> = BTreeMap::new();
     for record in records {
         let Record { facts, admin, .. } = record.as_ref();
         for Checked { tenant, fact } in facts {
+            if !matches!(fact.what, What::Attributes { .. } | What::Track { .. }) {
+                continue;
+            }
+            let is_erased = match erased.entry((*tenant, fact.visitor)) {
+                Entry::Occupied(known) => *known.get(),
+                Entry::Vacant(new) => *new.insert(registry::is_erased(group.tx, *tenant, fact.visitor)?),
+            };
+            if is_erased {
+                continue;
+            }
             if matches!(fact.what, What::Attributes { .. }) {
                 let policy = group.rules.tenants.by_no(*tenant)?.config.attribute_names;
                 group.names.bring(group.tx, *tenant, fact, (!*admin).then_some(policy), group.now)?;

@@ -14,6 +14,12 @@ pub(crate) const AUDIENCE_INDEX: &str = "columns";
 /// File name of the log in the data directory.
 pub const LOG: &str = "log.db";
 
+/// File name of the log's tail, which holds the highest record that was acknowledged.
+pub(crate) const LOG_TAIL: &str = "log.db-tail";
+
+/// File name of the write-ahead file of the log, which SQLite makes.
+const LOG_WAL: &str = "log.db-wal";
+
 /// File name of the journal in the data directory.
 pub const JOURNAL: &str = "erasures.db";
 
@@ -22,7 +28,7 @@ pub const JOURNAL: &str = "erasures.db";
 pub enum DataFault {
     /// The store is missing, and other files say that there was one.
     #[error(
-        "{STORE} is missing, and the directory had one: put it back, or restore a backup with `causeway restore --from FOLDER`. \
+        "{STORE} is missing or empty, and the directory had one: put it back, or restore a backup with `causeway restore --from FOLDER`. \
          To begin without any data, choose an empty directory"
     )]
     StoreMissing,
@@ -88,6 +94,6 @@ pub(crate) fn fault(data: &Path, fault: DataFault) -> StoreError {
 /// # Errors
 /// [`StoreError::Data`].
 pub(crate) fn check_new(data: &Path) -> Result<(), StoreError> {
-    let had_one = [MARKER, LOG, JOURNAL, AUDIENCE_INDEX].iter().any(|name| data.join(name).exists());
+    let had_one = [MARKER, LOG, LOG_TAIL, LOG_WAL, JOURNAL, AUDIENCE_INDEX].iter().any(|name| data.join(name).exists());
     if had_one { Err(fault(data, DataFault::StoreMissing)) } else { Ok(()) }
 }

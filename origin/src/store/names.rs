@@ -150,12 +150,17 @@ fn brought(
     Ok(())
 }
 
-/// Forgets how many names a visitor brought, as it is erased.
+/// Forgets which names a visitor brought, as it is erased. Its names stay, so that they still count for the tenant's quota of
+/// the day: under no visitor.
 ///
 /// # Errors
 /// [`StoreError`].
 pub fn forget(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<(), StoreError> {
+    const MOVE: &str = "INSERT INTO names_brought (tenant, what, day, visitor, names)
+        SELECT tenant, what, day, ?3, names FROM names_brought WHERE tenant = ?1 AND visitor = ?2
+        ON CONFLICT DO UPDATE SET names = names + excluded.names";
     const FORGET: &str = "DELETE FROM names_brought WHERE tenant = ?1 AND visitor = ?2";
+    conn.prepare_cached(MOVE)?.execute((tenant.0, visitor.as_bytes(), VisitorId::NOBODY.as_bytes()))?;
     conn.prepare_cached(FORGET)?.execute((tenant.0, visitor.as_bytes()))?;
     Ok(())
 }
@@ -212,6 +217,7 @@ mod tests {
     use super::*;
     use crate::outbox::kv_key::names_subject;
     use crate::testing::{NOW, Origin, fact, visitor};
+    use causeway_shared::fact::Scope;
     use causeway_shared::wire::kv;
     use serde_json::{Value as Json, json};
 
@@ -327,6 +333,26 @@ mod tests {
         assert_eq!(names(&origin), most + 96);
         let rows: i64 = origin.conn.query_row("SELECT count(*) FROM names_brought", [], |row| row.get(0)).unwrap();
         assert_eq!(rows, 1, "of days before nothing is kept");
+    }
+
+    #[test]
+    fn an_erasure_gives_no_names_back_to_the_quota_and_an_erased_visitor_brings_none() {
+        let mut origin = Origin::new();
+        let names = |origin: &Origin| load(&origin.conn, origin.tenant("demo").no).unwrap().len();
+        let call = |of: VisitorId, n: u32| {
+            let set = (0..32).map(|at| (format!("n{n}_{at}"), Json::from(true))).collect();
+            said(of, n, &Json::Object(set))
+        };
+        let visitors = u32::try_from(limits::ATTRIBUTE_NAMES_A_DAY.div_ceil(32)).unwrap();
+        for n in 0..visitors + 2 {
+            origin.send("demo", &[call(visitor(n), n)]);
+            let gone = crate::privacy::erase::Whom::Visitor(visitor(n)).fact(Scope::Visitor, origin.now, [9; 16]);
+            origin.admin("demo", &[gone]);
+        }
+        assert_eq!(names(&origin), limits::ATTRIBUTE_NAMES_A_DAY);
+        origin.now += DAY_MS;
+        origin.send("demo", &[call(visitor(0), 9_000)]);
+        assert_eq!(names(&origin), limits::ATTRIBUTE_NAMES_A_DAY, "of an erased visitor nothing is taken");
     }
 
     #[test]

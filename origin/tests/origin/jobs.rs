@@ -53,6 +53,10 @@ fn a_call_starts_a_job_and_its_run_tells_what_came_of_it() {
         assert_eq!((refused.status, refused.code().as_str()), (status, code), "{path}");
     }
     assert_eq!(start(&origin, &viewer, "trim").status, 403);
+    // Parameters that stand where none are read would run the job for real.
+    let bearer = [("authorization", format!("Bearer {operator}"))];
+    let body = origin.call("POST", "/admin/v1/jobs/trim", &bearer, br#"{"dry_run":true}"#);
+    assert_eq!((body.status, body.code().as_str()), (400, "unexpected_body"));
     assert_eq!(origin.admin(&viewer, "jobs/77").code(), "unknown_run");
     assert_eq!(origin.admin(&viewer, "jobs/x").code(), "bad_id");
     assert_eq!(origin.admin(&viewer, "jobs?limit=0").status, 400);

@@ -65,6 +65,8 @@ pub type Codes = BTreeMap<(String, String), u32>;
 /// [`CheckError::Form`].
 pub fn read(name: &str, text: &str) -> Result<Value, CheckError> {
     let failed = |e: &dyn std::error::Error| CheckError::Form(e.to_string());
+    // Editors of some systems begin a file with the byte order mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if name.to_ascii_lowercase().ends_with(".toml") {
         let mut document: Value = toml::from_str(text).map_err(|e| failed(&e))?;
         write_dates(&mut document);

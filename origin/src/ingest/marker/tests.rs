@@ -3,6 +3,7 @@
 use super::*;
 use crate::ingest::intake;
 use crate::store;
+use crate::store::files::LOG_TAIL;
 use crate::testing::{NOW, Origin, page, visitor};
 use causeway_shared::wire::sync::SyncRequest;
 
@@ -63,6 +64,22 @@ fn each_fault_is_found_and_those_that_the_right_file_alone_mends_are_not_accepte
     fs::remove_file(origin.data().join(STORE)).unwrap();
     assert_eq!(inspect(origin.data()).unwrap(), [DataFault::StoreMissing]);
     assert!(matches!(store::open(origin.data()), Err(StoreError::Data { fault: DataFault::StoreMissing, .. })));
+}
+
+#[test]
+fn an_empty_store_file_is_a_missing_store_whichever_file_is_left_of_the_others() {
+    for left in [MARKER, LOG, LOG_TAIL, JOURNAL] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(STORE), "").unwrap();
+        fs::write(folder.path().join(left), "left over").unwrap();
+        let opened = store::open(folder.path());
+        assert!(matches!(opened, Err(StoreError::Data { fault: DataFault::StoreMissing, .. })), "{left}: {opened:?}");
+        assert_eq!(inspect(folder.path()).unwrap(), [DataFault::StoreMissing], "{left}");
+        assert!(fs::read(folder.path().join(STORE)).unwrap().is_empty(), "{left}: nothing was written");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join(STORE), "").unwrap();
+    store::open(folder.path()).unwrap();
 }
 
 #[test]

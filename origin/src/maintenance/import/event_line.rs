@@ -98,7 +98,7 @@ fn read_amount(value: &Value, micros: f64) -> Result<Micros, Refusal> {
 fn to_order_text(order: &Value) -> Option<String> {
     match order {
         Value::String(text) => Some(text.clone()),
-        Value::Number(number) if number.is_u64() => Some(number.to_string()),
+        Value::Number(number) => to_whole::<u64>(number).map(|number| number.to_string()),
         _ => None,
     }
 }
