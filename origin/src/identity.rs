@@ -1,6 +1,7 @@
 //! Links visitors into people by evidence; the only room that writes people and lookups.
 
 pub mod alternates;
+pub mod canonical;
 pub mod changes;
 pub mod connections;
 pub mod cuts;

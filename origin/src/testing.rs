@@ -327,7 +327,7 @@ impl Origin {
 
     /// Copies the store into a folder, as a backup does.
     pub(crate) fn copy_to(&self, folder: &std::path::Path) {
-        let file = folder.join(crate::store::FILE);
+        let file = folder.join(crate::store::data_fault::STORE);
         self.conn.execute("VACUUM INTO ?1", [file.to_string_lossy()]).unwrap();
     }
 

@@ -2,7 +2,7 @@
 
 use causeway_origin::ingest::marker;
 use causeway_origin::store;
-use causeway_origin::store::files::DataFault;
+use causeway_origin::store::data_fault::DataFault;
 use clap::Subcommand;
 use serde_json::{Value, json};
 

@@ -1,16 +1,15 @@
 //! One alternate id has one hash for each key that was readable when it was seen. All of them stand for the
 //! canonical one, which evidence and lookups are kept under.
 
+use crate::identity::canonical::canonical;
 use std::collections::BTreeSet;
 
 use causeway_shared::ids::{AltHash, AlternateId, KindCode};
-use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::identity::changes::Touched;
 use crate::identity::evidence;
 use crate::store::StoreError;
 use crate::store::TenantNo;
-use crate::store::hash_at;
 use crate::store::write_txn::Group;
 
 /// The canonical form of an id that was just seen, with the same id under the other keys of a rotation.
@@ -44,51 +43,6 @@ pub(crate) fn resolve(
         touched.renamed.insert((tenant, canonical));
     }
     Ok(canonical)
-}
-
-/// What a hash stands for; `None` for one that was never seen.
-///
-/// # Errors
-/// [`StoreError::Sqlite`].
-pub fn canonical(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result<Option<AlternateId>, StoreError> {
-    const READ: &str = "SELECT canonical FROM alternates WHERE tenant = ?1 AND kind = ?2 AND hash = ?3
-        UNION ALL SELECT hash FROM lookups WHERE tenant = ?1 AND kind = ?2 AND hash = ?3 LIMIT 1";
-    let mut statement = conn.prepare_cached(READ)?;
-    let found = statement.query_row((tenant.0, id.kind.0, &id.hash.0), |row| hash_at(row, 0)).optional()?;
-    Ok(found.map(|hash| AlternateId { hash, ..id }))
-}
-
-/// What the first of several hashes of an id that was seen stands for; `None` where none was.
-///
-/// # Errors
-/// [`StoreError::Sqlite`].
-pub fn canonical_of(
-    conn: &Connection,
-    tenant: TenantNo,
-    kind: KindCode,
-    hashes: impl IntoIterator<Item = AltHash>,
-) -> Result<Option<AlternateId>, StoreError> {
-    for hash in hashes {
-        if let Some(id) = canonical(conn, tenant, AlternateId { kind, hash })? {
-            return Ok(Some(id));
-        }
-    }
-    Ok(None)
-}
-
-/// Every hash of an id, the canonical one first.
-///
-/// # Errors
-/// [`StoreError::Sqlite`].
-pub fn family(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result<Vec<AltHash>, StoreError> {
-    const READ: &str = "SELECT hash FROM alternates WHERE tenant = ?1 AND kind = ?2 AND canonical = ?3 ORDER BY hash";
-    let mut statement = conn.prepare_cached(READ)?;
-    let others = statement.query_map((tenant.0, id.kind.0, &id.hash.0), |row| hash_at(row, 0))?;
-    let mut hashes = vec![id.hash];
-    for hash in others {
-        hashes.push(hash?);
-    }
-    Ok(hashes)
 }
 
 /// A lookup without visitors yet: from now on the hash is known.

@@ -3,12 +3,14 @@
 use crate::erasures::sweep::PersonChange;
 use crate::identity::people;
 use crate::store::PersonNo;
+use crate::store::StoreError;
 use crate::store::TenantNo;
 use causeway_shared::fact::Fact;
 use causeway_shared::ids::AlternateId;
 use causeway_shared::ids::FactId;
 use causeway_shared::ids::Millis;
 use causeway_shared::ids::VisitorId;
+use rusqlite::OptionalExtension as _;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
@@ -42,4 +44,15 @@ pub(crate) struct Touched {
     pub(crate) of_rows: bool,
     /// Who speaks for large ids, where that is known.
     pub(crate) speakers: BTreeMap<(TenantNo, AlternateId), people::Speaker>,
+}
+
+/// Whether a visitor has withdrawn, or is erased: what else its row holds is not read.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn has_withdrawn(conn: &rusqlite::Connection, tenant: TenantNo, visitor: VisitorId) -> Result<bool, StoreError> {
+    const READ: &str = "SELECT withdrawn IS NOT NULL FROM visitors WHERE tenant = ?1 AND visitor = ?2";
+    let mut statement = conn.prepare_cached(READ)?;
+    let found = statement.query_row((tenant.0, visitor.as_bytes()), |row| row.get(0)).optional()?;
+    Ok(found.unwrap_or(false))
 }

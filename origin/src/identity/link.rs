@@ -14,9 +14,10 @@ use std::collections::BTreeSet;
 use causeway_shared::fact::What;
 use causeway_shared::ids::{AltHash, AlternateId, KindCode, Millis, VisitorId};
 use causeway_shared::planted::{self, PlantedBug};
-use rusqlite::OptionalExtension as _;
 
-pub use crate::identity::alternates::{canonical, canonical_of, family};
+pub use crate::identity::canonical::canonical;
+pub use crate::identity::canonical::canonical_of;
+pub use crate::identity::canonical::family;
 use crate::identity::evidence::By;
 pub use crate::identity::evidence::{Row, cancelled, held_unique, of_visitor, other};
 
@@ -151,17 +152,6 @@ pub(crate) fn former(
         Ok(PersonChange { person: PersonNo(row.get(0)?), cut: true })
     })?;
     Ok(rows.collect::<Result<_, _>>()?)
-}
-
-/// Whether a visitor has withdrawn, or is erased: what else its row holds is not read.
-///
-/// # Errors
-/// [`StoreError::Sqlite`].
-pub fn has_withdrawn(conn: &rusqlite::Connection, tenant: TenantNo, visitor: VisitorId) -> Result<bool, StoreError> {
-    const READ: &str = "SELECT withdrawn IS NOT NULL FROM visitors WHERE tenant = ?1 AND visitor = ?2";
-    let mut statement = conn.prepare_cached(READ)?;
-    let found = statement.query_row((tenant.0, visitor.as_bytes()), |row| row.get(0)).optional()?;
-    Ok(found.unwrap_or(false))
 }
 
 #[cfg(test)]

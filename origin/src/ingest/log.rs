@@ -1,7 +1,8 @@
 //! The log: one durable record a sync, in a SQLite file of its own beside the store, so that taking facts in never waits
 //! for folding them. A record goes once the store holds what it says.
 
-use crate::store::files::{LOG, LOG_TAIL};
+use crate::store::data_fault::LOG;
+use crate::store::data_fault::LOG_TAIL;
 use crate::store::journal::said_at;
 use crate::store::journal::written;
 use std::fs::File;

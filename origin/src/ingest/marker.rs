@@ -5,8 +5,8 @@
 //! made. The log holds its highest record and the highest that it let go, its tail file (`log.db-tail`) the highest that was
 //! acknowledged. A missing or older journal is no fault, because the origin completes it from the store when it starts.
 
-use crate::store::files::DataFault;
-use crate::store::files::MARKER;
+use crate::store::data_fault::DataFault;
+use crate::store::data_fault::MARKER;
 use crate::store::files::check_new;
 use crate::store::files::fault;
 use crate::store::identity::StoreIdentity;
@@ -21,11 +21,11 @@ use serde::{Deserialize, Serialize};
 use crate::base::integers::unsigned;
 use crate::ingest::log;
 use crate::ingest::log::LogTail;
-use crate::store::FILE as STORE;
 use crate::store::StoreError;
+use crate::store::data_fault::JOURNAL;
+use crate::store::data_fault::LOG;
+use crate::store::data_fault::STORE;
 use crate::store::file;
-use crate::store::files::JOURNAL;
-use crate::store::files::LOG;
 use crate::store::journal;
 
 /// The marker's document.

@@ -15,8 +15,8 @@ use causeway_shared::wire::{WireError, kv as form};
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::campaigns::catalogue;
+use crate::identity::changes::has_withdrawn;
 use crate::identity::link::family;
-use crate::identity::link::has_withdrawn;
 use crate::identity::link::held_unique;
 use crate::kv::value_error::ValueError;
 use crate::store::StoreError;

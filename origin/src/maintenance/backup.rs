@@ -35,7 +35,8 @@ pub use self::verify::verify;
 pub use crate::store::unread::Unread;
 
 /// What a backup and a restore do, as it is named while it goes on.
-const COPYING: [(&str, &str); 2] = [(crate::store::files::LOG, "copying the log"), (store::FILE, "copying the store")];
+const COPYING: [(&str, &str); 2] =
+    [(crate::store::data_fault::LOG, "copying the log"), (crate::store::data_fault::STORE, "copying the store")];
 const CHECKING: &str = "checking";
 const RENEWING: &str = "renewing";
 /// How many steps a backup has.
@@ -133,7 +134,7 @@ pub fn take(data: &Path, to: &Path, mut step: impl FnMut(&'static str)) -> Resul
 
 /// Makes a log beside a store that has none yet: a folder without one has lost it.
 fn empty_log(folder: &Path) -> Result<(), BackupError> {
-    let path = folder.join(crate::store::files::LOG);
+    let path = folder.join(crate::store::data_fault::LOG);
     if !path.exists() {
         drop(log::Log::open(folder, 0)?);
         // As the copies are: who looks into it makes no files beside it.
@@ -173,19 +174,19 @@ pub struct Held {
 /// # Errors
 /// [`BackupError`].
 pub fn inspect(from: &Path) -> Result<Held, BackupError> {
-    let path = from.join(store::FILE);
+    let path = from.join(crate::store::data_fault::STORE);
     if !path.try_exists().map_err(failed("cannot read", &path))? {
         return Err(BackupError::None(from.to_owned()));
     }
-    if !from.join(crate::store::files::LOG).exists() {
-        return Err(BackupError::Damaged(format!("{} is missing", from.join(crate::store::files::LOG).display())));
+    if !from.join(crate::store::data_fault::LOG).exists() {
+        return Err(BackupError::Damaged(format!("{} is missing", from.join(crate::store::data_fault::LOG).display())));
     }
     manifest::check(from)?;
     let conn = open(&path)?;
     if store::is_later(&conn)? {
         return Err(BackupError::Later(from.to_owned()));
     }
-    held(&conn, Some(&open(&from.join(crate::store::files::LOG))?))
+    held(&conn, Some(&open(&from.join(crate::store::data_fault::LOG))?))
 }
 
 fn held(store: &Connection, log: Option<&Connection>) -> Result<Held, BackupError> {
@@ -210,7 +211,8 @@ pub fn replaced(data: &Path) -> Result<Option<Held>, BackupError> {
         store => store?,
     };
     // What a cut restore has not moved yet is where it was.
-    let log = [there, data].map(|folder| folder.join(crate::store::files::LOG)).into_iter().find(|log| log.exists());
+    let log =
+        [there, data].map(|folder| folder.join(crate::store::data_fault::LOG)).into_iter().find(|log| log.exists());
     let log = log.map(|log| Connection::open_with_flags(log, OpenFlags::SQLITE_OPEN_READ_ONLY)).transpose()?;
     held(&store, log.as_ref()).map(Some)
 }
@@ -285,7 +287,7 @@ pub fn restore(
 fn take_over_log(replaced: &Path, fresh: &Path, restored: &Connection, folded: u64) -> Result<(), StoreError> {
     let Some(replaced) = log::open_existing(replaced)? else { return Ok(()) };
     let mut log =
-        log::Log::of(Connection::open(fresh.join(crate::store::files::LOG))?, Counters::load(restored)?.folded())?;
+        log::Log::of(Connection::open(fresh.join(crate::store::data_fault::LOG))?, Counters::load(restored)?.folded())?;
     log.take_over(&replaced, folded)?;
     log.checkpoint()
 }
@@ -335,7 +337,7 @@ pub(crate) fn finish(conn: Connection, fresh: &Path) -> Result<(), BackupError> 
 /// Moves the folder's files to where they belong: the store comes last, so that a run that was cut before finds what was
 /// replaced. A store that is there is replaced, what is in its write-ahead log too.
 pub(crate) fn take_place(data: &Path, fresh: &Path) -> Result<(), BackupError> {
-    for file in [crate::store::files::LOG, store::FILE] {
+    for file in [crate::store::data_fault::LOG, crate::store::data_fault::STORE] {
         if fresh.join(file).exists() {
             for end in ["-wal", "-shm"] {
                 let old = data.join(format!("{file}{end}"));
@@ -491,7 +493,7 @@ fn publish(
 /// follows its file.
 fn put_aside(data: &Path, aside: &Path) -> Result<Option<PathBuf>, BackupError> {
     let mut moved = None;
-    for file in [store::FILE, crate::store::files::LOG] {
+    for file in [crate::store::data_fault::STORE, crate::store::data_fault::LOG] {
         if data.join(file).exists() && aside.join(file).exists() {
             continue;
         }

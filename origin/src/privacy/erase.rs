@@ -130,7 +130,7 @@ pub fn reach(
 /// # Errors
 /// [`StoreError`]: why the first record could not be read. The others are kept.
 pub fn keep_unfolded(data: &Path, folded: u64) -> Result<(), StoreError> {
-    let path = data.join(crate::store::files::LOG);
+    let path = data.join(crate::store::data_fault::LOG);
     if !path.exists() {
         return Ok(());
     }

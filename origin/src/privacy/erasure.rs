@@ -107,7 +107,7 @@ fn carry_out(
     // Whoever was tied to an id by less than a login stays, without what tied it: who comes back with the id is somebody new.
     for (tenant, id, until) in std::mem::take(&mut linked.ended) {
         // It may be one with another by now.
-        let id = alternates::canonical(group.tx, tenant, id)?.unwrap_or(id);
+        let id = crate::identity::canonical::canonical(group.tx, tenant, id)?.unwrap_or(id);
         evidence::end_until(group, tenant, id, until, touched)?;
     }
     people::recompute(group, touched, linked)?;

@@ -1,89 +1,15 @@
-//! Names of the files of a data directory, and what is wrong with a directory from which one of them is missing, cut or
-//! replaced.
+//! Whether a directory without a store had one.
 
+use crate::store::data_fault::AUDIENCE_INDEX;
+use crate::store::data_fault::DataFault;
+use crate::store::data_fault::JOURNAL;
+use crate::store::data_fault::LOG;
+use crate::store::data_fault::LOG_TAIL;
+use crate::store::data_fault::LOG_WAL;
+use crate::store::data_fault::MARKER;
 use std::path::Path;
 
-use super::{FILE as STORE, StoreError};
-
-/// File name of the marker in the data directory.
-pub const MARKER: &str = "causeway.marker";
-
-/// File name of the audience index, which only a directory with a store has.
-pub(crate) const AUDIENCE_INDEX: &str = "columns";
-
-/// File name of the log in the data directory.
-pub const LOG: &str = "log.db";
-
-/// File name of the log's tail, which holds the highest record that was acknowledged.
-pub(crate) const LOG_TAIL: &str = "log.db-tail";
-
-/// File name of the write-ahead file of the log, which SQLite makes.
-const LOG_WAL: &str = "log.db-wal";
-
-/// File name of the journal in the data directory.
-pub const JOURNAL: &str = "erasures.db";
-
-/// What is wrong with the files of a data directory.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum DataFault {
-    /// The store is missing, and other files say that there was one.
-    #[error(
-        "{STORE} is missing or empty, and the directory had one: put it back, or restore a backup with `causeway restore --from FOLDER`. \
-         To begin without any data, choose an empty directory"
-    )]
-    StoreMissing,
-    /// The log is missing.
-    #[error("{LOG} is missing: acknowledged facts that the store does not hold yet are in it{}", describe_lost(*.highest, *.folded))]
-    LogMissing {
-        /// The highest record that was acknowledged, where its tail file says so.
-        highest: Option<u64>,
-        /// The highest record that the store holds.
-        folded: u64,
-    },
-    /// The log ends before what was acknowledged: it, or its write-ahead file, was cut or replaced by an older copy.
-    #[error(
-        "{LOG} ends with record {found}, and record {highest} was acknowledged: {LOG} or {LOG}-wal was cut or replaced"
-    )]
-    LogCut {
-        /// The highest record that was acknowledged.
-        highest: u64,
-        /// The highest record in the log.
-        found: u64,
-    },
-    /// The store is older than the log: records that it lacks were let go.
-    #[error(
-        "{STORE} holds the log's records up to {folded}, and {LOG} has let go those up to {let_go}: {STORE} was replaced by an \
-         older copy. Put the right one back, or restore a backup with `causeway restore --from FOLDER`"
-    )]
-    StoreOlder {
-        /// The highest record that the store holds.
-        folded: u64,
-        /// The highest record that the log let go.
-        let_go: u64,
-    },
-    /// A file belongs to another store.
-    #[error("{0} belongs to another store than {STORE}: put the right one back, or move it away")]
-    ForeignFile(&'static str),
-    /// The marker cannot be read.
-    #[error("{MARKER} cannot be read: {0}. Remove it if the other files are right")]
-    UnreadableMarker(String),
-}
-
-impl DataFault {
-    /// Whether [`accept_loss`] can go on without what is lost.
-    #[must_use]
-    pub fn is_acceptable(&self) -> bool {
-        !matches!(self, Self::StoreMissing | Self::ForeignFile(_) | Self::UnreadableMarker(_))
-    }
-}
-
-pub(crate) fn describe_lost(highest: Option<u64>, folded: u64) -> String {
-    match highest {
-        Some(highest) if highest > folded => format!(" (records {} to {highest})", folded + 1),
-        Some(_) => " (its tail file says that the store holds all of them)".to_owned(),
-        None => String::new(),
-    }
-}
+use crate::store::error::StoreError;
 
 pub(crate) fn fault(data: &Path, fault: DataFault) -> StoreError {
     StoreError::Data { path: data.to_owned(), fault }

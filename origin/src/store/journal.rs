@@ -2,7 +2,7 @@
 //! that a store which comes back from before an erasure learns of it again.
 
 use crate::base::attribution::Said;
-use crate::store::files::JOURNAL;
+use crate::store::data_fault::JOURNAL;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 

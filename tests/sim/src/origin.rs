@@ -354,12 +354,12 @@ impl Origin {
         let text = |error: &dyn std::error::Error| causeway_origin::base::chain(error);
         self.life = None;
         let before = {
-            let conn = self.disk.open(store::FILE).map_err(|e| text(&e))?;
+            let conn = self.disk.open(causeway_origin::store::data_fault::STORE).map_err(|e| text(&e))?;
             Before::of_conn(&conn).map_err(|e| text(&e))?
         };
         self.disk = copy;
         self.walk = Walk::default();
-        let mut conn = self.disk.open(store::FILE).map_err(|e| text(&e))?;
+        let mut conn = self.disk.open(causeway_origin::store::data_fault::STORE).map_err(|e| text(&e))?;
         store::prepare(&mut conn).map_err(|e| text(&e))?;
         backup::renew(&mut conn, &before, self.clock(now)).map_err(|e| text(&e))?;
         drop(conn);
@@ -377,13 +377,13 @@ impl Origin {
 /// Opens both files with the product's own code, as `causeway serve` does.
 fn open(disk: &Disk, journal: &Disk, stage: usize, given: Given) -> Result<Life, StoreError> {
     let (edge, keys) = (setup::config(), setup::keys(stage));
-    let mut conn = disk.open(store::FILE)?;
+    let mut conn = disk.open(causeway_origin::store::data_fault::STORE)?;
     store::prepare(&mut conn)?;
     let tenants = Tenants::open(&conn, &edge, keys)?;
-    let journal = Journal::new(journal.open(causeway_origin::store::files::JOURNAL)?)?;
+    let journal = Journal::new(journal.open(causeway_origin::store::data_fault::JOURNAL)?)?;
     let rules = Arc::new(Rules { tenants, sibling_publish_ms: 60_000, kv_settled_ms: 120_000, journal });
     let folded = Counters::load(&conn)?.folded();
-    let log = Log::of(disk.open(causeway_origin::store::files::LOG)?, folded)?;
+    let log = Log::of(disk.open(causeway_origin::store::data_fault::LOG)?, folded)?;
     let unfolded = log.unfolded(folded, &rules.tenants)?;
     let in_log = unfolded.last().map_or(folded, |record| record.seq);
     causeway_origin::pipeline::replay::replay(&mut conn, &rules, given, in_log)?;

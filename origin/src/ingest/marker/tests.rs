@@ -3,7 +3,7 @@
 use super::*;
 use crate::ingest::intake;
 use crate::store;
-use crate::store::files::LOG_TAIL;
+use crate::store::data_fault::LOG_TAIL;
 use crate::testing::{NOW, Origin, page, visitor};
 use causeway_shared::wire::sync::SyncRequest;
 

@@ -3,6 +3,8 @@
 
 use crate::base::job_kinds::Job;
 use crate::jobs::context::BackgroundJob;
+use crate::jobs::tasks::dispatch::AGAIN_MS;
+use crate::jobs::tasks::dispatch::Stuck;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -31,8 +33,6 @@ const SLICE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_secs(1);
 /// So many receivers are told at once: each takes a thread.
 const RECEIVERS: usize = 16;
-/// Between two tries in vain at most.
-pub(crate) const AGAIN_MS: Millis = 3_600_000;
 /// Sends told in a report.
 const TOLD: usize = 100;
 
@@ -71,30 +71,6 @@ fn report(send: &Send, tenants: &Tenants) -> Value {
     let mut told = send.told(tenants);
     told.as_object_mut().map(|told| told.remove("filter"));
     told
-}
-
-/// Why a send does not go on now.
-#[derive(Debug)]
-pub(crate) struct Stuck {
-    pub(crate) why: String,
-    /// Whether it is tried again by itself, and after how long the receiver wants to be asked.
-    pub(crate) again: Option<Option<Millis>>,
-}
-
-impl Stuck {
-    pub(crate) fn for_good(why: impl Into<String>) -> Self {
-        Self { why: why.into(), again: None }
-    }
-
-    /// It is tried again after 1, 2, 4, … seconds since it last got on, or as the receiver says, at least after 1.
-    fn keep(&self, conn: &Connection, send: &Send, now: Millis) -> Result<(), StoreError> {
-        const KEEP: &str = "UPDATE sends SET error = ?2, due = ?3 + ifnull(?4, min(?5, 1000 << min(tries, 12))),
-            tries = tries + 1 WHERE send = ?1 AND due IS NOT NULL";
-        let after = self.again.flatten().map(|after| signed(after.max(1_000)));
-        let from = self.again.map(|_| signed(now));
-        conn.prepare_cached(KEEP)?.execute((send.no, &self.why, from, after, signed(AGAIN_MS)))?;
-        Ok(())
-    }
 }
 
 /// Has a send wait whose receiver takes no more for now, which is no error; as [`Stuck::keep`] has it.

@@ -27,7 +27,6 @@ use crate::base::integers::signed;
 use crate::campaigns::experiment::{self, results};
 use crate::ingest::intake::{Checked, Record};
 use crate::jobs::context::Place;
-use crate::jobs::tasks::deliver::{AGAIN_MS, Stuck};
 use crate::pipeline::group;
 use crate::store::PersonNo;
 use crate::store::StoreError;
@@ -378,4 +377,31 @@ fn exposed(conn: &Connection, person: PersonNo, tested: &Experiment) -> Result<O
 /// Whether nobody stopped it meanwhile.
 fn is_open(conn: &Connection, send: &Send) -> Result<bool, StoreError> {
     Ok(conn.prepare_cached("SELECT 1 FROM sends WHERE send = ?1 AND due IS NOT NULL")?.exists([send.no])?)
+}
+
+/// Between two tries in vain at most.
+pub(crate) const AGAIN_MS: Millis = 3_600_000;
+
+/// Why a send does not go on now.
+#[derive(Debug)]
+pub(crate) struct Stuck {
+    pub(crate) why: String,
+    /// Whether it is tried again by itself, and after how long the receiver wants to be asked.
+    pub(crate) again: Option<Option<Millis>>,
+}
+
+impl Stuck {
+    pub(crate) fn for_good(why: impl Into<String>) -> Self {
+        Self { why: why.into(), again: None }
+    }
+
+    /// It is tried again after 1, 2, 4, … seconds since it last got on, or as the receiver says, at least after 1.
+    pub(crate) fn keep(&self, conn: &Connection, send: &Send, now: Millis) -> Result<(), StoreError> {
+        const KEEP: &str = "UPDATE sends SET error = ?2, due = ?3 + ifnull(?4, min(?5, 1000 << min(tries, 12))),
+            tries = tries + 1 WHERE send = ?1 AND due IS NOT NULL";
+        let after = self.again.flatten().map(|after| signed(after.max(1_000)));
+        let from = self.again.map(|_| signed(now));
+        conn.prepare_cached(KEEP)?.execute((send.no, &self.why, from, after, signed(AGAIN_MS)))?;
+        Ok(())
+    }
 }

@@ -113,7 +113,10 @@ fn is_unseen(
     let is_old = last.is_some_and(|last| last < *since) && log.facts(tenant, visitor, 0).is_empty();
     // Who withdrew is not seen by what comes late.
     let is_held = || {
-        Ok::<_, StoreError>(quarantine::holds(conn, tenant, visitor)? && !link::has_withdrawn(conn, tenant, visitor)?)
+        Ok::<_, StoreError>(
+            quarantine::holds(conn, tenant, visitor)?
+                && !crate::identity::changes::has_withdrawn(conn, tenant, visitor)?,
+        )
     };
     Ok(is_old && !is_held()?)
 }

@@ -4,7 +4,6 @@ use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use super::{BackupError, failed, give_up};
-use crate::store;
 
 /// What the name of a folder that is not whole yet ends with.
 const PART: &str = ".part";
@@ -52,7 +51,9 @@ fn drop_cut(part: &Path) -> Result<(), BackupError> {
     if let Err(TryLockError::WouldBlock) = folder.try_lock() {
         return Err(BackupError::Taking(part.to_owned()));
     }
-    let ours = |name: &str| [crate::store::files::LOG, store::FILE].iter().any(|file| name.starts_with(file));
+    let ours = |name: &str| {
+        [crate::store::data_fault::LOG, crate::store::data_fault::STORE].iter().any(|file| name.starts_with(file))
+    };
     let entries = fs::read_dir(part).map_err(failed("cannot read", part))?;
     if entries.flatten().any(|entry| !entry.file_name().to_str().is_some_and(ours)) {
         return Err(BackupError::NotEmpty(part.to_owned()));
@@ -65,7 +66,7 @@ fn put(part: &Path, to: &Path, inside: bool) -> Result<(), BackupError> {
     let sync = |folder: &Path| File::open(folder).and_then(|f| f.sync_all()).map_err(failed("cannot write", folder));
     sync(part)?;
     if inside {
-        for file in [crate::store::files::LOG, store::FILE] {
+        for file in [crate::store::data_fault::LOG, crate::store::data_fault::STORE] {
             fs::rename(part.join(file), to.join(file)).map_err(failed("cannot write", &to.join(file)))?;
         }
         give_up(part)?;

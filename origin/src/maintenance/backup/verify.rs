@@ -6,7 +6,6 @@ use super::{BackupError, COPYING, Held, inspect, manifest, open, open_checked};
 use crate::maintenance::scrub;
 use crate::maintenance::scrub::CheckedPage;
 use crate::maintenance::scrub::Scrubbed;
-use crate::store;
 
 /// Visitors read at a time.
 const SOME: u32 = 500;
@@ -24,7 +23,7 @@ pub fn verify(from: &Path) -> Result<(Held, u64), BackupError> {
     for (file, _) in COPYING {
         open_checked(&from.join(file), "PRAGMA integrity_check(1)")?;
     }
-    let conn = open(&from.join(store::FILE))?;
+    let conn = open(&from.join(crate::store::data_fault::STORE))?;
     let (mut scrubbed, mut after) = (Scrubbed::default(), 0);
     while let Some(CheckedPage { last, .. }) = scrub::check_visitors(&conn, after, SOME, &mut scrubbed)? {
         after = last;

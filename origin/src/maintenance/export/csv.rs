@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use causeway_shared::limits;
 
-use super::file::Hashed;
+use super::hashed::Hashed;
 use super::tables::{Cell, Column, Kind};
 
 /// What is put before a text that begins with one of [`ESCAPED`].

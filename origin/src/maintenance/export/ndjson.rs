@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use causeway_shared::limits;
 use serde_json::{Map, Value};
 
-use super::file::Hashed;
+use super::hashed::Hashed;
 use super::tables::{Cell, Column, Kind};
 
 /// Writes a table.

@@ -16,7 +16,7 @@ use ::parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use ::parquet::schema::parser::parse_message_type;
 use ::parquet::schema::types::Type;
 
-use super::file::Hashed;
+use super::hashed::Hashed;
 use super::tables::{Cell, Column, Kind};
 
 /// Rows of a group at most.

@@ -397,7 +397,10 @@ fn broken(folder: &Path, table: &str, row: usize, change: impl FnOnce(&mut Value
     let data = tempfile::tempdir().unwrap();
     let said = loaded(folder, data.path()).unwrap_err();
     let left: Vec<_> = fs::read_dir(data.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert!(!left.contains(&store::FILE.into()) && !left.contains(&store::RESTORING.into()), "{left:?}");
+    assert!(
+        !left.contains(&crate::store::data_fault::STORE.into()) && !left.contains(&store::RESTORING.into()),
+        "{left:?}"
+    );
     fs::write(path, before).unwrap();
     fs::write(folder.join(MANIFEST), manifest).unwrap();
     crate::base::chain(&said)
@@ -549,9 +552,9 @@ fn a_store_that_knows_something_is_not_replaced() {
     assert!(again.to_string().ends_with("is not empty: it has people"), "{again}");
     // Facts that are acknowledged and not folded yet.
     let data = tempfile::tempdir().unwrap();
-    let log = Connection::open(data.path().join(crate::store::files::LOG)).unwrap();
+    let log = Connection::open(data.path().join(crate::store::data_fault::LOG)).unwrap();
     drop(crate::ingest::log::Log::of(log, 0).unwrap());
-    let log = Connection::open(data.path().join(crate::store::files::LOG)).unwrap();
+    let log = Connection::open(data.path().join(crate::store::data_fault::LOG)).unwrap();
     log.execute("INSERT INTO log (seq, taken, body) VALUES (3, 1, x'00')", []).unwrap();
     let waiting = loaded(folder.path(), data.path()).unwrap_err();
     assert!(waiting.to_string().contains("facts that wait in its log"), "{waiting}");

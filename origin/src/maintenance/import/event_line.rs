@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Number, Value};
 use sha2::{Digest as _, Sha256};
 
-use super::rows::{Refusal, VisitorText, malformed};
+use super::refusal::{Refusal, VisitorText, malformed};
 use crate::store::tenants::no_word;
 
 const NO_WHOLE: &str = "a whole number within its bounds is needed";

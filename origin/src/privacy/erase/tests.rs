@@ -404,7 +404,7 @@ fn field_23_an_erasure_that_only_the_old_log_holds_reaches_whom_the_restored_sto
 #[test]
 fn a_journal_that_cannot_be_read_is_no_empty_one() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join(crate::store::files::JOURNAL);
+    let path = folder.path().join(crate::store::data_fault::JOURNAL);
     std::fs::write(&path, vec![0x55; 9_000]).unwrap();
     assert!(matches!(Journal::open(folder.path()), Err(StoreError::Journal { .. })));
     std::fs::remove_file(&path).unwrap();
@@ -420,7 +420,7 @@ fn each_start_commits_to_the_journal_once() {
     let commits = || {
         Journal::open(folder.path()).unwrap();
         u32::from_be_bytes(
-            std::fs::read(folder.path().join(crate::store::files::JOURNAL)).unwrap()[24..28].try_into().unwrap(),
+            std::fs::read(folder.path().join(crate::store::data_fault::JOURNAL)).unwrap()[24..28].try_into().unwrap(),
         )
     };
     let first = commits();
