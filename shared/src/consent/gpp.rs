@@ -17,24 +17,38 @@ const VERSION: u32 = 1;
 
 /// What a string says of the sections that apply, or of all it holds when it is not known which apply.
 /// A section that applies and is missing or undecodable makes the string unreadable; one that this release does not know
-/// makes it unknown.
+/// makes it unknown, also where it is missing.
 pub(super) fn word(text: &str, applicable: Option<&[i32]>, tenant: &Tenant) -> Word {
     let Some(sections) = sections(text) else {
         return Word::Unreadable;
     };
-    let read = |section: Option<&(u32, &str)>| match section {
-        Some((id, text)) => section_word(*id, text, tenant),
-        None => Word::Unreadable,
-    };
+    let read = |(id, text): &(u32, &str)| section_word(*id, text, tenant);
     match applicable {
-        Some(ids) if ids.len() > SECTIONS => Word::Unreadable,
-        Some(ids) => ids
-            .iter()
-            .filter(|id| **id != NONE_APPLIES)
-            .map(|wanted| read(sections.iter().find(|(id, _)| i64::from(*id) == i64::from(*wanted))))
-            .fold(Word::Silent, together),
-        None => sections.iter().map(|section| read(Some(section))).fold(Word::Silent, together),
+        Some(ids) => {
+            applicable_word(ids, |wanted| sections.iter().find(|(id, _)| i64::from(*id) == i64::from(wanted)).map(read))
+        }
+        None => sections.iter().map(read).fold(Word::Silent, together),
     }
+}
+
+/// What applicable sections say without a string.
+pub(super) fn word_without_string(applicable: &[i32]) -> Word {
+    applicable_word(applicable, |_| None)
+}
+
+/// What all applicable sections say together; `read` returns what one says, `None` where the string lacks it.
+fn applicable_word(ids: &[i32], read: impl Fn(i32) -> Option<Word>) -> Word {
+    if ids.len() > SECTIONS {
+        return Word::Unreadable;
+    }
+    let applicable = ids.iter().copied().filter(|id| *id != NONE_APPLIES);
+    applicable.map(|id| read(id).unwrap_or_else(|| missing_word(id))).fold(Word::Silent, together)
+}
+
+/// What an applicable section says that the string lacks. No section has an id below 1.
+fn missing_word(id: i32) -> Word {
+    let is_unknown = id > 0 && !matches!(id, 2 | 5..=27);
+    if is_unknown { Word::Unknown } else { Word::Unreadable }
 }
 
 /// All must permit: a refusal stays, then what cannot be read, then a permission.

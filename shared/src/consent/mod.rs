@@ -179,7 +179,7 @@ pub fn permission(signals: &Signals<'_>, tenant: &Tenant) -> Permission {
 }
 
 /// What the GPP string says of the sections that apply. Sections that apply without a string that holds
-/// them cannot be read; a string of which no section applies is not looked at.
+/// them cannot be read, or are unknown; a string of which no section applies is not looked at.
 fn gpp_word(signals: &Signals<'_>, tenant: &Tenant) -> Option<Word> {
     let applicable = match signals.gpp_sid {
         // As a page's stub tells it before it knows: all sections are asked.
@@ -193,7 +193,7 @@ fn gpp_word(signals: &Signals<'_>, tenant: &Tenant) -> Option<Word> {
     };
     match (signals.gpp, applicable) {
         (None, None) => None,
-        (None, Some(_)) => Some(Word::Unreadable),
+        (None, Some(ids)) => Some(gpp::word_without_string(ids)),
         (Some(text), _) => Some(bounded(text, |text| gpp::word(text, applicable, tenant))),
     }
 }

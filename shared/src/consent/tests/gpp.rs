@@ -163,8 +163,32 @@ fn only_the_sections_that_apply_are_asked() {
     assert_eq!(ask(Some(&[6, 8])), no(Refusal::Gpp));
     assert_eq!(ask(Some(&[-1, 8])), no(Refusal::Gpp));
     assert_eq!(ask(None), no(Refusal::Gpp));
-    for sid in [&[7][..], &[0], &[2, 7], &[2, 99], &[-2], &[i32::MAX], &[6; 33]] {
+    for sid in [&[7][..], &[0], &[2, 7], &[7, 99], &[-2], &[i32::MIN], &[6; 33]] {
         assert_eq!(ask(Some(sid)), no(Refusal::Undecodable), "{sid:?}");
+    }
+}
+
+#[test]
+fn an_applicable_section_that_is_not_known_yet_withdraws_nothing_where_the_string_lacks_it() {
+    let tcf = Tcf::consenting().text();
+    let opted_out = section(1, 20, Some((3, 1)));
+    let text = gpp(&[(2, &tcf), (8, &opted_out)]);
+    for (string, sid, expected) in [
+        (Some(text.as_str()), &[28][..], Refusal::UnknownSection),
+        (Some(text.as_str()), &[2, 28], Refusal::UnknownSection),
+        (Some(text.as_str()), &[-1, 1, 3, 4, i32::MAX], Refusal::UnknownSection),
+        (None, &[28], Refusal::UnknownSection),
+        // What is known decides.
+        (Some(text.as_str()), &[8, 28], Refusal::Gpp),
+        (Some(text.as_str()), &[7, 28], Refusal::Undecodable),
+        (Some("!"), &[28], Refusal::Undecodable),
+        (None, &[7, 28], Refusal::Undecodable),
+        (None, &[28; 33], Refusal::Undecodable),
+    ] {
+        let signals = Signals { gpp: string, gpp_sid: Some(sid), ..Signals::default() };
+        let said = permission(&signals, &allowing());
+        assert_eq!(said, no(expected), "{string:?} {sid:?}");
+        assert_eq!(said.is_withdrawal(), expected != Refusal::UnknownSection, "{string:?} {sid:?}");
     }
 }
 
