@@ -119,3 +119,91 @@ fn body_and_cookies_must_both_permit_so_that_no_next_call_withdraws_a_minted_vis
     let expected = [[false, true, false, false], [true, true, false, false], [false; 4], [false; 4]];
     assert_eq!(minted, expected);
 }
+
+/// The answer to a decide call of a new browser with this body.
+fn decide_raw(body_text: &str) -> causeway_edge::Answer {
+    Browser::new("allow").send("POST", "/v1/decide", body_text)
+}
+
+#[test]
+fn a_repeated_consent_or_one_of_another_json_type_refuses_with_a_warning() {
+    let yes = format!(r#""tcf":"{CONSENTS}""#);
+    for (consent, field, code) in [
+        (r#""consent":{"tcf":"garbage","tcf":null}"#.to_owned(), "consent.tcf", "repeated"),
+        (format!(r#""consent":{{"tcf":"garbage",{yes}}}"#), "consent.tcf", "repeated"),
+        (format!(r#""consent":{{{yes},{yes}}}"#), "consent.tcf", "repeated"),
+        (r#""consent":{"tcf":null,"t\u0063f":null}"#.to_owned(), "consent.tcf", "repeated"),
+        (r#""consent":{"tcf":"garbage"},"consent":{}"#.to_owned(), "consent", "repeated"),
+        (r#""consent":null,"page":{},"consent":{}"#.to_owned(), "consent", "repeated"),
+        (r#""consent":{"gpp_sid":[6],"gpp_sid":[-1]}"#.to_owned(), "consent.gpp_sid", "repeated"),
+        (r#""consent":{"gpp":"x","gpp":"y","gpp_sid":[-1]}"#.to_owned(), "consent.gpp", "repeated"),
+        (r#""consent":{"gpp":5,"gpp_sid":[-1]}"#.to_owned(), "consent.gpp", "malformed"),
+        (r#""consent":[]"#.to_owned(), "consent", "malformed"),
+        (format!(r#""consent":["{CONSENTS}"]"#), "consent", "malformed"),
+        (r#""consent":"""#.to_owned(), "consent", "malformed"),
+        (r#""consent":false"#.to_owned(), "consent", "malformed"),
+    ] {
+        let answer = decide_raw(&format!("{{{consent}}}"));
+        let said = body(&answer);
+        assert_eq!((&said["visitor"], &said["reason"]), (&Value::Null, &json!("undecodable")), "{consent}");
+        assert_eq!((set_cookies(&answer).count(), fact_count(&answer)), (0, 0), "{consent}");
+        let warning = &said["warnings"][0];
+        assert_eq!((&warning["field"], &warning["code"]), (&json!(field), &json!(code)), "{consent} {said}");
+    }
+    // A field that is no signal says nothing, however often it comes.
+    let said = body(&decide_raw(&format!(r#"{{"consent":{{{yes},"x":1,"x":2}}}}"#)));
+    assert_eq!((&said["consent"], &said["warnings"][0]["code"]), (&json!("full"), &json!("unknown_field")));
+}
+
+#[test]
+fn a_repeated_field_that_is_no_consent_is_named_and_its_last_value_counts() {
+    let said = body(&decide_raw(r#"{"placements":[],"placements":[{"id":"top"}]}"#));
+    assert_eq!((said["decisions"].as_array().map(Vec::len), &said["consent"]), (Some(1), &json!("full")));
+    assert_eq!(
+        (&said["warnings"][0]["field"], &said["warnings"][0]["code"]),
+        (&json!("placements"), &json!("repeated"))
+    );
+}
+
+#[test]
+fn parts_of_a_call_are_objects_and_no_arrays_of_their_values() {
+    let said = body(&decide_raw(r#"{"placements":[["top",[],"",0]],"page":["https://pub.example/"],"user":[{}]}"#));
+    assert_eq!((&said["decisions"], &said["rejected"][0]["field"]), (&json!([]), &json!("placements[0]")), "{said}");
+    let warned: Vec<&Value> = said["warnings"].as_array().unwrap().iter().map(|one| &one["field"]).collect();
+    assert_eq!(warned, ["page", "user"]);
+}
+
+#[test]
+fn each_source_with_an_applicable_section_must_bring_a_permitting_string() {
+    let permits = "__gpp=DBABLA~BVQqAAAAAgA.QA";
+    for (cookies, consent, reason) in [
+        (vec!["__gpp_sid=-1"], json!({ "gpp_sid": [2] }), "undecodable"),
+        (vec![permits, "__gpp_sid=7"], json!({ "gpp_sid": [2] }), "undecodable"),
+        (vec![permits], json!({ "gpp_sid": [2] }), "undecodable"),
+        (vec![permits, "__gpp_sid=7"], json!({ "gpp_sid": [28] }), "unknown_section"),
+        (vec!["__gpp_sid=7"], json!({ "gpp": "DBABLA~BVQqAAAAAgA.QA", "gpp_sid": [7] }), "undecodable"),
+        (vec![permits, "__gpp_sid=7"], json!({ "gpp_sid": [-1] }), ""),
+        (vec![permits, "__gpp_sid=7"], json!({ "gpp": "DBABLA~BVQqAAAAAgA.QA", "gpp_sid": [7] }), ""),
+    ] {
+        let mut browser = Browser::new("allow");
+        browser.cookies = cookies.iter().map(|cookie| (*cookie).to_owned()).collect();
+        let answer = browser.send("POST", "/v1/decide", json!({ "consent": consent }).to_string());
+        let said = body(&answer);
+        assert_eq!(said["reason"].as_str().unwrap_or_default(), reason, "{cookies:?} {consent}");
+        assert_eq!(said["visitor"].is_null(), !reason.is_empty(), "{cookies:?} {consent}");
+    }
+}
+
+#[test]
+fn an_applicable_section_that_is_not_known_yet_leaves_a_returning_visitor_its_cookies() {
+    let mut browser = Browser::new("allow");
+    let visitor = browser.visit();
+    for sections in [json!([28]), json!([7, 28])] {
+        let consent = json!({ "consent": { "gpp": "DBABLA~BVQqAAAAAgA.QA", "gpp_sid": sections } });
+        let answer = browser.send("POST", "/v1/decide", consent.to_string());
+        let said = body(&answer);
+        assert_eq!((&said["visitor"], &said["reason"]), (&Value::Null, &json!("unknown_section")), "{sections}");
+        assert_eq!((set_cookies(&answer).count(), fact_count(&answer)), (0, 0), "{sections}");
+    }
+    assert_eq!(browser.visit(), visitor);
+}

@@ -9,6 +9,7 @@ pub(crate) mod client;
 pub(crate) mod cookies;
 pub(crate) mod cors;
 pub(crate) mod incoming;
+pub(crate) mod json_object;
 pub(crate) mod permission;
 pub(crate) mod request;
 pub(crate) mod unserved;

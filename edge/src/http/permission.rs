@@ -33,15 +33,16 @@ const TIMES: usize = 4;
 
 /// The permission of a call with a body: every signal that is present, in the body and in IAB's cookies, must permit.
 /// If the body alone decided, a page could permit what a cookie refuses, and the next request without a body would
-/// withdraw it again. Each value of a repeated cookie must permit. Cookies that are too long to be read are a refusal.
+/// withdraw it again. Sections that apply by the body need a string of the body, and those of a cookie one of a cookie: the
+/// string of one source says nothing of the sections of another. Each value of a repeated cookie must permit. Cookies that
+/// are too long to be read are a refusal.
 pub(crate) fn of_call(request: Request<'_>, body: &ConsentBody<'_>, site: &Site) -> Permission {
     let gpc = request.gpc() && !planted::is_active(PlantedBug::ConsentIgnored);
-    // Applicable sections count only from the source of the string. Without any string they refuse.
     let times = consent_cookies(request);
     let times = times.each_ref().map(|time| time.each_ref().map(Option::as_deref));
-    let cookies_speak = times.iter().any(|[_, gpp, sid, _]| gpp.is_some() || sid.is_some());
-    let gpp_sid = body.gpp_sid.as_deref().filter(|_| body.gpp.is_some() || !cookies_speak);
-    let of_body = Signals { gpc, tcf: body.tcf.as_deref(), gpp: body.gpp.as_deref(), gpp_sid, us_privacy: None };
+    let ConsentBody { tcf, gpp, gpp_sid } = body;
+    let of_body =
+        Signals { gpc, tcf: tcf.as_deref(), gpp: gpp.as_deref(), gpp_sid: gpp_sid.as_deref(), us_privacy: None };
     let mut permission = consent::permission(&of_body, &site.tenant);
     for (time, [tcf, gpp, sid, us_privacy]) in times.into_iter().enumerate() {
         if time > 0 && [tcf, gpp, sid, us_privacy].iter().all(Option::is_none) {

@@ -19,6 +19,7 @@ use crate::http::body_text::read_text;
 use crate::http::claims;
 use crate::http::cookies;
 use crate::http::incoming::Incoming;
+use crate::http::json_object::JsonObject;
 use crate::http::permission;
 use crate::http::request::EXPLAIN;
 use crate::objects::object_call::ObjectCall;
@@ -131,10 +132,10 @@ pub(crate) fn begin(incoming: Incoming<'_>) -> Routed {
 
 fn begin_call(incoming: &Incoming<'_>, body: DecideBody<'_>, mut notes_of_body: BodyNotes) -> Routed {
     let Incoming { request, site, now, .. } = incoming;
-    let permission = permission::of_call(*request, &body.consent, site);
+    let permission = permission::of_call(*request, &body.consent.0, site);
     let jar = cookies::read(*request, site, *now);
     let uncounted = incoming.uncounted();
-    let claims = claims::take(incoming, &body.user);
+    let claims = claims::take(incoming, &body.user.0);
     let vocabulary = &site.tenant.vocabulary;
     let anonymous = if !permission.is_full() {
         let withdrawal = permission::withdraw(Answer::default(), permission, Vec::new(), &jar, site, *now);
@@ -145,20 +146,21 @@ fn begin_call(incoming: &Incoming<'_>, body: DecideBody<'_>, mut notes_of_body: 
         None
     };
     let mut random = incoming.random.clone();
-    let placement = |p: PlacementBody<'_>| PlacementRequest {
+    let placement = |JsonObject(p): JsonObject<PlacementBody<'_>>| PlacementRequest {
         id: p.id.into_owned(),
         sizes: p.sizes.into_iter().map(|size| size.map(|side| side.0)).collect(),
         view_type: vocabulary.view_type(&p.view_type).unwrap_or_default(),
         floor_micros: p.floor_micros.0,
         insertion: InsertionId(random.draw()),
     };
-    for (i, placement) in body.placements.iter().enumerate() {
+    for (i, JsonObject(placement)) in body.placements.iter().enumerate() {
         if !placement.view_type.is_empty() && vocabulary.view_type(&placement.view_type).is_none() {
             let message = "the tenant's words have no such type of placement";
             notes_of_body.warn(format!("placements[{i}].view_type"), "unknown_view_type", message);
         }
     }
     let placements = body.placements.into_iter().map(placement).collect();
+    let JsonObject(page) = body.page;
     let shown = placing::read_shown(site, &body.shown, *now, &mut notes_of_body);
     let draw = u64::from_be_bytes(random.draw());
     let is_explained = || request.extra(incoming.further_headers, EXPLAIN).is_some_and(|key| site.admits_explain(key));
@@ -166,8 +168,8 @@ fn begin_call(incoming: &Incoming<'_>, body: DecideBody<'_>, mut notes_of_body: 
     let route = DecideRoute {
         placements,
         page: PageContext {
-            url: body.page.url.into_owned(),
-            keywords: body.page.keywords,
+            url: page.url.into_owned(),
+            keywords: page.keywords,
             gaps: notes_of_body.page_gaps,
             location: request.location.to_owned(),
             agent: request.agent().to_owned(),
@@ -181,7 +183,7 @@ fn begin_call(incoming: &Incoming<'_>, body: DecideBody<'_>, mut notes_of_body: 
         refused: claims.refused,
         body: notes_of_body,
         attributes: if writes_attributes {
-            AttributeWrites::read(body.user.attributes, None)
+            AttributeWrites::read(body.user.0.attributes, None)
         } else {
             AttributeWrites::default()
         },

@@ -6,6 +6,7 @@ use causeway_shared::limits;
 use serde::Deserialize;
 
 use crate::http::claims::UserBody;
+use crate::http::json_object::JsonObject;
 use crate::http::permission::ConsentBody;
 use crate::http::whole_number::WholeNumber;
 
@@ -14,13 +15,13 @@ use crate::http::whole_number::WholeNumber;
 #[serde(deny_unknown_fields)]
 pub(super) struct DecideBody<'a> {
     #[serde(borrow, default)]
-    pub(super) placements: Vec<PlacementBody<'a>>,
+    pub(super) placements: Vec<JsonObject<PlacementBody<'a>>>,
     #[serde(borrow, default)]
-    pub(super) page: PageBody<'a>,
+    pub(super) page: JsonObject<PageBody<'a>>,
     #[serde(borrow, default)]
-    pub(super) user: UserBody<'a>,
+    pub(super) user: JsonObject<UserBody<'a>>,
     #[serde(borrow, default)]
-    pub(super) consent: ConsentBody<'a>,
+    pub(super) consent: JsonObject<ConsentBody<'a>>,
     /// Insertions of the ads that the page shows already, as earlier answers named them.
     #[serde(borrow, default)]
     pub(super) shown: Vec<Cow<'a, str>>,
@@ -60,17 +61,16 @@ pub(super) struct PageBody<'a> {
 
 /// Reads a body of its form and within its bounds; `None` for any other.
 pub(super) fn read_exact(text: &str) -> Option<DecideBody<'_>> {
-    // A reader of structures takes arrays too.
-    let is_object = text.trim_start().starts_with('{');
-    serde_json::from_str(text).ok().filter(|body: &DecideBody<'_>| is_object && body.is_within_bounds())
+    let JsonObject(body) = serde_json::from_str::<JsonObject<DecideBody<'_>>>(text).ok()?;
+    body.is_within_bounds().then_some(body)
 }
 
 impl DecideBody<'_> {
     fn is_within_bounds(&self) -> bool {
-        let Self { placements, page, user, shown, .. } = self;
+        let Self { placements, page: JsonObject(page), user: JsonObject(user), shown, .. } = self;
         shown.len() <= limits::SHOWN
             && placements.len() <= limits::PLACEMENTS
-            && placements.iter().all(|placement| placement.check().is_ok())
+            && placements.iter().all(|JsonObject(placement)| placement.check().is_ok())
             && page.url.len() <= limits::URL_BYTES
             && page.referrer.len() <= limits::URL_BYTES
             && page.keywords.len() <= limits::KEYWORDS

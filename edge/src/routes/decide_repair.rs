@@ -1,13 +1,17 @@
 //! A decide call that is not quite of its form. What cannot be used is left out and named in the answer, so that a page still
 //! gets ads for all the rest.
 
+use std::collections::BTreeSet;
+
 use causeway_shared::filter::PageGaps;
 use causeway_shared::limits;
 use serde::Serialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::http::answer::Answer;
 use crate::http::body_text::shown_name;
+use crate::http::json_object::JsonFields;
 use crate::http::whole_number::read_whole;
 use crate::routes::decide_body::PlacementBody;
 
@@ -49,6 +53,11 @@ impl BodyNotes {
     fn warn_unknown(&mut self, field: String) {
         self.warn(field, "unknown_field", "a decide call has no such field");
     }
+
+    fn warn_repeated(&mut self, field: String) {
+        let message = if field == "consent" { REFUSAL } else { "the field is repeated: its last value counts" };
+        self.warn(field, "repeated", message);
+    }
 }
 
 /// A body of the right form, as text, from one that is not.
@@ -57,17 +66,28 @@ impl BodyNotes {
 /// The answer to a body that is not a JSON object.
 pub(super) fn repair(text: &str) -> Result<(String, BodyNotes), Box<Answer>> {
     let refuse = |message: String| Box::new(Answer::error(400, "malformed", &message, None));
-    let value = serde_json::from_str(text).map_err(|error| refuse(format!("the body is not JSON: {error}")))?;
-    let Value::Object(fields) = value else { return Err(refuse("the body is not a JSON object".to_owned())) };
+    let not_json = |error: serde_json::Error| refuse(format!("the body is not JSON: {error}"));
+    let whole: &RawValue = serde_json::from_str(text).map_err(not_json)?;
+    let JsonFields::<&RawValue>(fields) =
+        serde_json::from_str(whole.get()).map_err(|_| refuse("the body is not a JSON object".to_owned()))?;
     let mut notes = BodyNotes::default();
     let mut mended = Map::new();
-    for (name, value) in fields {
+    for (name, raw) in fields {
+        if mended.contains_key(&name) {
+            notes.warn_repeated(shown_name(&name));
+        }
+        if name == "consent" {
+            // A consent that is repeated is no consent, whichever of the two says more.
+            let consent = if mended.contains_key(&name) { refuse_consent() } else { repair_consent(raw, &mut notes) };
+            mended.insert(name, consent);
+            continue;
+        }
+        let value: Value = serde_json::from_str(raw.get()).map_err(not_json)?;
         let kept = match name.as_str() {
             _ if value.is_null() => continue,
             "placements" => Some(repair_placements(value, &mut notes)),
             "page" => Some(repair_page(value, &mut notes)),
             "user" => Some(repair_user(value, &mut notes)),
-            "consent" => Some(repair_consent(value, &mut notes)),
             "shown" => Some(repair_shown(value, &mut notes)),
             "explain" | "page_view" => keep_bool(&name, value, &mut notes),
             _ => {
@@ -211,35 +231,51 @@ fn repair_user(value: Value, notes: &mut BodyNotes) -> Value {
     Value::Object(user)
 }
 
-/// A signal of another form than it should have is there and cannot be decoded: it stays a refusal.
-fn repair_consent(value: Value, notes: &mut BodyNotes) -> Value {
-    const REFUSAL: &str = "the consent signal cannot be decoded and counts as a refusal";
-    if !value.is_object() {
-        notes.warn("consent".to_owned(), "malformed", REFUSAL);
-        return json!({ "tcf": "" });
-    }
-    let mut consent = Map::new();
-    for (name, value) in fields_of("consent", value, notes) {
-        let at = format!("consent.{}", shown_name(&name));
-        match name.as_str() {
-            "tcf" | "gpp" => {
-                if !value.is_string() {
-                    notes.warn(at, "malformed", REFUSAL);
-                }
-                consent.insert(name, if value.is_string() { value } else { "".into() });
-            }
-            "gpp_sid" => {
-                let ids = section_ids(&value);
-                if ids.is_none() {
-                    notes.warn(at, "malformed", REFUSAL);
-                }
-                // No section has the id 0.
-                consent.insert(name, ids.unwrap_or_else(|| vec![0]).into());
-            }
-            _ => notes.warn_unknown(at),
+/// What the answer says of a consent signal that refuses because it cannot be decoded.
+const REFUSAL: &str = "the consent signal cannot be decoded and counts as a refusal";
+
+/// A consent that cannot be decoded.
+fn refuse_consent() -> Value {
+    json!({ "tcf": "" })
+}
+
+/// A signal of another form than it should have, or one that is given twice, is there and cannot be decoded: it stays a
+/// refusal.
+fn repair_consent(raw: &RawValue, notes: &mut BodyNotes) -> Value {
+    let fields = match serde_json::from_str::<Option<JsonFields<Value>>>(raw.get()) {
+        Ok(fields) => fields.map_or_else(Vec::new, |JsonFields(fields)| fields),
+        Err(_) => {
+            notes.warn("consent".to_owned(), "malformed", REFUSAL);
+            return refuse_consent();
         }
+    };
+    let (mut names, mut consent, mut is_refusal) = (BTreeSet::new(), Map::new(), false);
+    for (name, value) in fields {
+        let at = format!("consent.{}", shown_name(&name));
+        if !matches!(name.as_str(), "tcf" | "gpp" | "gpp_sid") {
+            if !value.is_null() {
+                notes.warn_unknown(at);
+            }
+            continue;
+        }
+        let is_repeated = !names.insert(name.clone());
+        if value.is_null() && !is_repeated {
+            continue;
+        }
+        let signal = if is_repeated { None } else { read_signal(&name, value) };
+        if signal.is_none() {
+            notes.warn(at, if is_repeated { "repeated" } else { "malformed" }, REFUSAL);
+        }
+        is_refusal |= signal.is_none();
+        consent.extend(signal.map(|signal| (name, signal)));
     }
-    Value::Object(consent)
+    // Other signals may say that a bad one does not apply: it refuses all the same.
+    if is_refusal { refuse_consent() } else { Value::Object(consent) }
+}
+
+/// The value of a consent signal; `None` where it is of another form than it should have.
+fn read_signal(name: &str, value: Value) -> Option<Value> {
+    if name == "gpp_sid" { section_ids(&value).map(Into::into) } else { Some(value).filter(Value::is_string) }
 }
 
 /// The ids of sections, each a number or a number as text.
