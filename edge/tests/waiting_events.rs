@@ -135,3 +135,86 @@ fn a_call_names_only_so_many_visitors_and_a_refusal_of_consent_holds_for_tokens(
     let step = browser.begin("POST", "/v1/events", json!(events[..1]).to_string());
     assert_eq!(fact_count(&answer(complete(&mut browser.engine, step, |keys| values(keys, |_| None)))), 0);
 }
+
+/// A browser with the cookies of these visitors in this order, each minted longer ago than snapshots take; and its visitors.
+fn with_cookies_of(order: [usize; 2]) -> (Browser, [VisitorId; 2]) {
+    let mut browser = Browser::new("allow");
+    let visitors = [(); 2].map(|()| {
+        browser.cookies.clear();
+        (browser.visit(), browser.cookies.clone())
+    });
+    browser.cookies = order.into_iter().flat_map(|at| visitors[at].1.clone()).collect();
+    browser.now += 600_000;
+    (browser, visitors.map(|(visitor, _)| visitor))
+}
+
+/// The answer of a call at an edge whose KV says that these visitors were erased.
+fn send_after_erasure(browser: &mut Browser, gone: &[VisitorId], method: &str, path: &str, text: &str) -> Answer {
+    let stored: Vec<(String, String)> = gone
+        .iter()
+        .map(|visitor| {
+            let key = kv::snapshot_key(&"demo".parse().unwrap(), *visitor);
+            let tombstone = wire::kv::encode_stored(&key, &Stored::Tombstone).unwrap();
+            (key, tombstone)
+        })
+        .collect();
+    let value = |asked: &str| stored.iter().find(|(key, _)| key == asked).map(|(_, value)| value.as_str());
+    let step = browser.begin(method, path, text);
+    answer(complete(&mut browser.engine, step, |keys| values(keys, value)))
+}
+
+const PAGE: &str = r#"[{"type":"page"}]"#;
+
+#[test]
+fn an_event_of_an_erased_visitor_is_refused_where_its_cookie_names_it_and_the_cookies_expire() {
+    let (mut browser, [gone, _]) = with_cookies_of([1, 0]);
+    browser.cookies.drain(..2);
+    let told = send_after_erasure(&mut browser, &[gone], "POST", "/v1/events", PAGE);
+    assert_eq!((told.status, refusal(&told)), (202, json!("erased")));
+    browser.keep(&told);
+    assert_eq!(browser.cookies, [""; 0]);
+    // A living visitor's events count, also where the read fails; what names no visitor needs no read.
+    let (mut browser, [_, living]) = with_cookies_of([0, 1]);
+    browser.cookies.drain(..2);
+    assert_ne!(living, gone);
+    let told = send_after_erasure(&mut browser, &[gone], "POST", "/v1/events", PAGE);
+    assert_eq!(facts(&told)[0].visitor, living);
+    let step = browser.begin("POST", "/v1/events", PAGE);
+    let taken = answer(complete(&mut browser.engine, step, |_| Err(ReadFault::Late)));
+    assert_eq!(facts(&taken)[0].visitor, living);
+    let invalid = browser.begin("POST", "/v1/events", r#"[{"type":"nothing"}]"#);
+    assert_eq!(answer(invalid).status, 400);
+}
+
+#[test]
+fn each_route_takes_the_same_of_several_identity_cookies() {
+    for order in [[0, 1], [1, 0]] {
+        let call = |method: &str, path: &str, text: &str| {
+            let (mut browser, [gone, own]) = with_cookies_of(order);
+            (send_after_erasure(&mut browser, &[gone], method, path, text), own)
+        };
+        for (method, path) in [("POST", "/v1/decide"), ("GET", "/v1/me")] {
+            let (shown, own) = call(method, path, "{}");
+            assert_eq!(body(&shown)["visitor"], json!(own.to_string()), "{method} {path} {order:?}");
+        }
+        let (events, own) = call("POST", "/v1/events", PAGE);
+        assert_eq!((&body(&events)["accepted"], facts(&events)[0].visitor), (&json!(1), own), "{order:?}");
+        let (erased, own) = call("DELETE", "/v1/me", "");
+        assert_eq!((erased.status, facts(&erased)[0].visitor), (202, own), "{order:?}");
+    }
+}
+
+#[test]
+fn where_the_visitors_of_all_identity_cookies_were_erased_no_event_counts() {
+    let (mut browser, gone) = with_cookies_of([0, 1]);
+    let events = send_after_erasure(&mut browser, &gone, "POST", "/v1/events", PAGE);
+    assert_eq!(refusal(&events), "erased");
+    let again = send_after_erasure(&mut browser, &gone, "DELETE", "/v1/me", "");
+    assert_eq!(
+        (again.status, facts(&again)[0].visitor),
+        (202, gone[1]),
+        "the erasure of the first one is answered again"
+    );
+    browser.keep(&again);
+    assert_eq!(browser.cookies, [""; 0]);
+}

@@ -1,8 +1,10 @@
 //! The identity cookie, the ledger cookie and the session cookie: reading them from a request, and the headers that write and expire them.
 
+use std::collections::BTreeSet;
+
 use causeway_shared::cookie::{self, CookieNames, IDENTITY, LEDGER, SESSION};
 use causeway_shared::identity::{Arrival, Claim, IdentityCookie};
-use causeway_shared::ids::Millis;
+use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::ledger::{Ledger, RunningSession};
 use causeway_shared::limits;
 use causeway_shared::wire::cookies as wire;
@@ -35,9 +37,33 @@ pub(crate) struct Jar {
 impl Jar {
     /// The input that a permitted request gives to visitor recognition.
     pub(crate) fn arrival(self, site: &Site, now: Millis, claims: Vec<Claim>) -> Arrival {
-        let publish_delay_ms = u64::from(site.tenant.publish_delay_s) * 1000;
+        let publish_delay_ms = publish_delay_ms(site);
         Arrival { now, cookie: self.identity, others: self.others, ledger: self.ledger, claims, publish_delay_ms }
     }
+
+    /// The identity cookies in the order in which they count: one of an erased visitor gives way to the next.
+    pub(crate) fn identities(&self) -> impl Iterator<Item = &IdentityCookie> {
+        self.identity.iter().chain(&self.others)
+    }
+
+    /// The identity cookie that counts where these visitors were erased, as visitor recognition chooses it; the first one
+    /// where all were.
+    pub(crate) fn living_identity(&self, erased: &BTreeSet<VisitorId>) -> Option<&IdentityCookie> {
+        self.identities().find(|cookie| !erased.contains(&cookie.visitor)).or(self.identity.as_ref())
+    }
+
+    /// Visitors of the identity cookies, to be read for erasures. None where the first one is too young to have been
+    /// published: visitor recognition does not read it either.
+    pub(crate) fn published_visitors(&self, site: &Site, now: Millis) -> Vec<VisitorId> {
+        let is_published =
+            |first: &IdentityCookie| now.saturating_sub(first.visitor.minted_ms()) >= publish_delay_ms(site);
+        let visitors = self.identities().map(|cookie| cookie.visitor);
+        if self.identity.as_ref().is_some_and(is_published) { visitors.collect() } else { Vec::new() }
+    }
+}
+
+fn publish_delay_ms(site: &Site) -> Millis {
+    u64::from(site.tenant.publish_delay_s) * 1000
 }
 
 /// Reads the cookies. Of several valid identity cookies the last one counts: browsers send cookies of a longer path first,

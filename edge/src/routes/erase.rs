@@ -10,6 +10,9 @@ use crate::http::claims::{self, Claims, UserBody};
 use crate::http::cookies::{self, Jar};
 use crate::http::incoming::Incoming;
 use crate::http::permission;
+use crate::routes::{AnonymousRoute, CatalogueNeed, Progress, Route, Routed};
+use crate::site::Site;
+use crate::state::request_state::RequestState;
 
 /// The answer's body.
 #[derive(Serialize)]
@@ -33,49 +36,84 @@ fn erased_visitor<'c>(cookie: &IdentityCookie, claims: &'c Claims) -> Option<(Vi
     }
 }
 
-/// Answers a request for erasure; the visitor's cookies expire.
-///
-/// Erasure needs no permission, because it takes back everything. With the proof of the visitor's own member it covers
-/// the whole person and names the member, so that browsers whose logins are not known yet are erased too (invariants 12
-/// and 14).
-pub(crate) fn answer_erasure(incoming: &Incoming<'_>) -> Answer {
+/// A request for erasure.
+#[derive(Debug)]
+struct ErasureRoute {
+    jar: Jar,
+    claims: Claims,
+    /// Whether a cookie may be written, as far as the request's signals say.
+    is_permitted: bool,
+    /// Visitors of several identity cookies, of which the first that was not erased is meant.
+    named: Vec<VisitorId>,
+}
+
+/// Begins an erasure, which needs no permission, because it takes back everything.
+pub(crate) fn begin(incoming: &Incoming<'_>) -> Routed {
     let (site, now) = (&incoming.site, incoming.now);
     let jar = cookies::read(incoming.request, site, now);
     let claims = claims::take(incoming, &UserBody::default());
-    let Some((visitor, member)) = jar.identity.as_ref().and_then(|cookie| erased_visitor(cookie, &claims)) else {
-        let message = "there is no visitor of yours to erase: its cookie is needed";
-        let expired = cookies::expire(site, jar.secure).into_iter().filter(|_| jar.any && jar.identity.is_none());
-        return Answer::error(404, "no_visitor", message, None).with_headers(expired);
-    };
-    // Where the tenant trusts a page's word without a proof, any page could claim any member.
-    let (scope, id, also) = match member.filter(|_| claims::requires_proof(site)) {
-        Some(claim) => (Scope::Person, Some(claim.id), claim.also.clone()),
-        None => (Scope::Visitor, None, Vec::new()),
-    };
-    let receipt = FactId::of_erasure(visitor);
-    let body = ErasureAnswer { receipt: receipt.receipt(), scope: scope.name() };
-    let what = What::Erasure { scope, id, also };
-    let fact = Fact { position: 0, id: receipt, visitor, received: now, at: now, what };
-    // Every erasure is stored permanently: the visitor's rate limit applies.
-    let limit = Some(site.events_limit(visitor));
-    let answer = Answer::json(202, &body).with_headers(surviving_cookies(incoming, &jar, visitor)).with_awaited_facts(
-        site,
-        vec![fact],
-        limit,
-    );
-    Answer { notes: claims.fault.into_iter().collect(), ..answer }
+    let is_permitted = permission::standing(incoming.request, true, site).is_full();
+    let named = if jar.others.is_empty() { Vec::new() } else { jar.published_visitors(site, now) };
+    let state = RequestState::begin(incoming, &jar, claims.fault.into_iter().collect());
+    Routed::Anonymous(state, Box::new(ErasureRoute { jar, claims, is_permitted, named }))
 }
 
-/// The cookie headers after an erasure. The erased visitor's cookies expire. If it was an earlier visitor of this
-/// browser, the present one's cookie stays and forgets it; without permission nothing is set, and the next call sends
-/// that one's withdrawal.
-fn surviving_cookies(incoming: &Incoming<'_>, jar: &Jar, erased: VisitorId) -> Vec<(&'static str, String)> {
-    let (request, site) = (incoming.request, &incoming.site);
-    let Some(cookie) = jar.identity.clone().and_then(|cookie| cookie.without(erased)) else {
-        return cookies::expire(site, jar.secure).into();
-    };
-    if !permission::standing(request, true, site).is_full() {
-        return Vec::new();
+impl Route for ErasureRoute {
+    fn catalogue_need(&self) -> CatalogueNeed {
+        CatalogueNeed::None
     }
-    cookies::write_identity(site, jar.secure, &cookie).into_iter().collect()
+}
+
+impl AnonymousRoute for ErasureRoute {
+    fn named_visitors(&self) -> Vec<VisitorId> {
+        self.named.clone()
+    }
+
+    /// Answers with one erasure; the visitor's cookies expire.
+    ///
+    /// With the proof of the visitor's own member it covers the whole person and names the member, so that browsers whose
+    /// logins are not known yet are erased too (invariants 12 and 14).
+    fn answer_anonymous(self: Box<Self>, state: RequestState) -> Progress {
+        let (site, now) = (&state.site, state.now);
+        let cookie = self.jar.living_identity(&state.erased);
+        let found = cookie.and_then(|cookie| Some((cookie, erased_visitor(cookie, &self.claims)?)));
+        let Some((cookie, (visitor, member))) = found else {
+            let message = "there is no visitor of yours to erase: its cookie is needed";
+            let is_useless = self.jar.any && self.jar.identity.is_none();
+            let expired = cookies::expire(site, self.jar.secure).into_iter().filter(|_| is_useless);
+            let answer = Answer::error(404, "no_visitor", message, None).with_headers(expired);
+            return Progress::Answer(state.complete(answer));
+        };
+        // Where the tenant trusts a page's word without a proof, any page could claim any member.
+        let (scope, id, also) = match member.filter(|_| claims::requires_proof(site)) {
+            Some(claim) => (Scope::Person, Some(claim.id), claim.also.clone()),
+            None => (Scope::Visitor, None, Vec::new()),
+        };
+        let receipt = FactId::of_erasure(visitor);
+        let body = ErasureAnswer { receipt: receipt.receipt(), scope: scope.name() };
+        let what = What::Erasure { scope, id, also };
+        let fact = Fact { position: 0, id: receipt, visitor, received: now, at: now, what };
+        // Every erasure is stored permanently: the visitor's rate limit applies.
+        let limit = Some(site.events_limit(visitor));
+        let answer = Answer::json(202, &body).with_headers(self.surviving_cookies(cookie, visitor, site));
+        Progress::Answer(state.complete(answer).with_awaited_facts(site, vec![fact], limit))
+    }
+}
+
+impl ErasureRoute {
+    /// The cookie headers after an erasure. The erased visitor's cookies expire. If it was an earlier visitor of this
+    /// browser, the present one's `cookie` stays and forgets it; without permission nothing is set, and the next call sends
+    /// that one's withdrawal.
+    fn surviving_cookies(
+        &self,
+        cookie: &IdentityCookie,
+        erased: VisitorId,
+        site: &Site,
+    ) -> Vec<(&'static str, String)> {
+        let Some(cookie) = cookie.clone().without(erased) else {
+            return cookies::expire(site, self.jar.secure).into();
+        };
+        let written = self.is_permitted.then(|| cookies::write_identity(site, self.jar.secure, &cookie));
+        written.flatten().into_iter().collect()
+    }
 }

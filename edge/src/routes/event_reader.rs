@@ -132,6 +132,13 @@ pub(super) struct ReadEvent {
     pub(super) warnings: Vec<Refusal>,
 }
 
+impl ReadEvent {
+    /// The visitor that the event happened to; `None` for an action, which may be of any visitor or of none.
+    pub(super) fn owner(&self) -> Option<VisitorId> {
+        (!matches!(self.fact.what, What::Action { .. })).then_some(self.fact.visitor)
+    }
+}
+
 pub(super) fn strict_refusal() -> Refusal {
     ("strict", "the impression of an ad under strict caps counts by its impression_url".to_owned())
 }

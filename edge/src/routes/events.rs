@@ -68,14 +68,23 @@ struct EventNote {
     message: String,
 }
 
+/// The events of a call as they are for the visitor of one identity cookie.
+#[derive(Debug)]
+struct EventsReading {
+    /// The cookie's visitor.
+    own: Option<VisitorId>,
+    events: Vec<Result<ReadEvent, Refusal>>,
+}
+
 /// A call of events.
 #[derive(Debug)]
 pub(crate) struct EventsRoute {
-    events: Vec<Result<ReadEvent, Refusal>>,
-    /// Visitors that the events' tokens name, without the cookie's.
+    /// The reading for the identity cookie that counts.
+    first: EventsReading,
+    /// Readings for the further identity cookies: one counts where the visitors of those before it were erased.
+    others: Vec<EventsReading>,
+    /// Visitors of the events that may have been erased: those that tokens name, and those of the identity cookies.
     named: BTreeSet<VisitorId>,
-    /// The cookie's visitor.
-    own: Option<VisitorId>,
 }
 
 impl Route for EventsRoute {
@@ -84,7 +93,7 @@ impl Route for EventsRoute {
     fn catalogue_need(&self) -> CatalogueNeed {
         let needs =
             |fact: &Fact| shown_ad(fact).is_some_and(|ad| ad != 0) || matches!(fact.what, What::Segments { .. });
-        if self.events.iter().flatten().any(|event| needs(&event.fact)) {
+        if self.first.events.iter().flatten().any(|event| needs(&event.fact)) {
             CatalogueNeed::WhenDue
         } else {
             CatalogueNeed::None
@@ -92,9 +101,8 @@ impl Route for EventsRoute {
     }
 
     fn names_need(&self) -> NamesNeed {
-        let has_values =
-            self.events.iter().flatten().filter_map(|event| event.writes.as_ref()).any(AttributeWrites::has_values);
-        if has_values { NamesNeed::Cached } else { NamesNeed::None }
+        let mut writes = self.first.events.iter().flatten().filter_map(|event| event.writes.as_ref());
+        if writes.any(AttributeWrites::has_values) { NamesNeed::Cached } else { NamesNeed::None }
     }
 }
 
@@ -136,31 +144,67 @@ fn read_call(incoming: &Incoming<'_>) -> Result<(RequestState, EventsRoute), Box
         let body = EventsAnswer { rejected: (0..texts.len()).map(refuse).collect(), ..EventsAnswer::default() };
         return Err(Box::new(body.into_answer()));
     }
-    let visitor = jar.identity.as_ref().map(|cookie| cookie.visitor);
-    let ledger = jar.ledger.as_ref().filter(|ledger| Some(ledger.visitor) == visitor);
-    let mut reader = EventReader { site, visitor, ledger, now, random: incoming.random.clone() };
-    let events = (0..).zip(texts).map(|(position, text)| reader.read_event(position, text));
-    let route = EventsRoute::new(visitor, events.collect());
+    let read = |own: Option<VisitorId>| {
+        let ledger = jar.ledger.as_ref().filter(|ledger| Some(ledger.visitor) == own);
+        let mut reader = EventReader { site, visitor: own, ledger, now, random: incoming.random.clone() };
+        let events = (0..).zip(&texts).map(|(position, text)| reader.read_event(position, text)).collect();
+        EventsReading { own, events }
+    };
+    let first = read(jar.identity.as_ref().map(|cookie| cookie.visitor));
+    let others = jar.others.iter().map(|cookie| read(Some(cookie.visitor))).collect();
+    let route = EventsRoute::new(first, others, &jar.published_visitors(site, now));
     Ok((RequestState::begin(incoming, &jar, Vec::new()), route))
 }
 
-impl EventsRoute {
-    /// Of more visitors than [`limits::EVENTS_VISITORS`] the events are refused.
-    fn new(own: Option<VisitorId>, mut events: Vec<Result<ReadEvent, Refusal>>) -> Self {
-        let mut named = BTreeSet::new();
-        for event in &mut events {
-            let Ok(ReadEvent { fact, .. }) = event else { continue };
-            if Some(fact.visitor) == own || matches!(fact.what, What::Action { .. }) || named.contains(&fact.visitor) {
+impl EventsReading {
+    /// Adds the visitors that the events' tokens name, without those of the cookies. Of more visitors than
+    /// [`limits::EVENTS_VISITORS`] the events are refused.
+    fn name_visitors(&mut self, cookies: &BTreeSet<VisitorId>, named: &mut BTreeSet<VisitorId>) {
+        for event in &mut self.events {
+            let Some(visitor) = event.as_ref().ok().and_then(ReadEvent::owner) else { continue };
+            if cookies.contains(&visitor) || named.contains(&visitor) {
                 continue;
             }
             if named.len() < limits::EVENTS_VISITORS {
-                named.insert(fact.visitor);
+                named.insert(visitor);
             } else {
                 let message = format!("events of {} visitors at most in one call", limits::EVENTS_VISITORS);
                 *event = Err(("out_of_bounds", message));
             }
         }
-        Self { events, named, own }
+    }
+
+    /// Whether an event happened to one of these visitors.
+    fn has_event_of(&self, visitors: &BTreeSet<VisitorId>) -> bool {
+        self.events.iter().flatten().filter_map(ReadEvent::owner).any(|visitor| visitors.contains(&visitor))
+    }
+
+    fn is_erased(&self, state: &RequestState) -> bool {
+        self.own.is_some_and(|own| state.erased.contains(&own))
+    }
+}
+
+impl EventsRoute {
+    /// `published` are the visitors of the identity cookies of which the KV may say that they were erased.
+    fn new(mut first: EventsReading, mut others: Vec<EventsReading>, published: &[VisitorId]) -> Self {
+        let cookies: BTreeSet<VisitorId> =
+            [&first].into_iter().chain(&others).filter_map(|reading| reading.own).collect();
+        let mut named = BTreeSet::new();
+        for reading in [&mut first].into_iter().chain(&mut others) {
+            reading.name_visitors(&cookies, &mut named);
+        }
+        if first.has_event_of(&cookies) {
+            named.extend(published);
+        }
+        Self { first, others, named }
+    }
+
+    /// The reading for the identity cookie that counts, as visitor recognition chooses it.
+    fn into_living(self, state: &RequestState) -> EventsReading {
+        let Self { first, others, .. } = self;
+        let other =
+            if first.is_erased(state) { others.into_iter().find(|other| !other.is_erased(state)) } else { None };
+        other.unwrap_or(first)
     }
 }
 
@@ -170,14 +214,18 @@ impl AnonymousRoute for EventsRoute {
     }
 
     fn answer_anonymous(self: Box<Self>, state: RequestState) -> Progress {
+        let reading = self.into_living(&state);
+        // The cookies of a visitor that was erased expire, as those of a decide call do.
+        let expired = reading.is_erased(&state).then(|| cookies::expire(&state.site, state.secure));
         let mut accepted = AcceptedEvents::new();
-        for (index, event) in self.events.into_iter().enumerate() {
+        for (index, event) in reading.events.into_iter().enumerate() {
             accepted.add(&state, index, event.and_then(|event| refuse_erased(&state, event)));
         }
         let AcceptedEvents { facts, answer, .. } = accepted;
-        let session = running_session(&facts, self.own);
+        let session = running_session(&facts, reading.own);
         let session = session.and_then(|session| cookies::write_session(&state.site, state.secure, &session));
-        let answer = state.complete(answer.into_answer()).with_headers(session);
+        let headers = session.into_iter().chain(expired.into_iter().flatten());
+        let answer = state.complete(answer.into_answer()).with_headers(headers);
         // An action may belong to any visitor or to none; the others belong to the cookie's visitor or to a token's.
         let own = facts.iter().find(|fact| !matches!(fact.what, What::Action { .. }));
         let limited = own.or_else(|| facts.iter().find(|fact| fact.visitor != VisitorId::NOBODY));
@@ -196,8 +244,7 @@ fn running_session(facts: &[Fact], own: Option<VisitorId>) -> Option<RunningSess
 
 /// An event of a visitor that was erased, or withdrew its consent, is dropped: it counts for no other visitor.
 fn refuse_erased(state: &RequestState, event: ReadEvent) -> Result<ReadEvent, Refusal> {
-    let is_action = matches!(event.fact.what, What::Action { .. });
-    if is_action || !state.erased.contains(&event.fact.visitor) {
+    if event.owner().is_none_or(|visitor| !state.erased.contains(&visitor)) {
         return Ok(event);
     }
     Err(("erased", "the visitor of the event was erased or withdrew its consent: the event is dropped".to_owned()))

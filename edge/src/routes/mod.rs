@@ -55,7 +55,7 @@ pub(crate) trait VisitorRoute: Route {
 
 /// A route that recognises no visitor.
 pub(crate) trait AnonymousRoute: Route {
-    /// Visitors that the request's tokens name, which may have been erased since; their snapshots are read.
+    /// Visitors of the request's tokens and cookies, which may have been erased since; their snapshots are read.
     fn named_visitors(&self) -> Vec<VisitorId> {
         Vec::new()
     }

@@ -18,7 +18,7 @@ pub(crate) fn begin_route(incoming: Incoming<'_>) -> Routed {
         ("POST", "/v1/decide") => return note_filtered(decide::begin(incoming), reason),
         ("GET", "/v1/me") => return me::begin(incoming),
         ("POST", "/v1/events") => return note_filtered(events::begin(incoming), reason),
-        ("DELETE", "/v1/me") => erase::answer_erasure(&incoming),
+        ("DELETE", "/v1/me") => return erase::begin(&incoming),
         ("GET" | "HEAD", path) if path.starts_with(IMPRESSION_PATH) => {
             let route = pixel::begin_impression(&incoming, path.trim_start_matches(IMPRESSION_PATH));
             return note_filtered(route, reason);

@@ -48,7 +48,7 @@ pub(crate) struct RequestState {
     pub(crate) wanted_version: Option<Pointer>,
     /// Whether the person's history may be in the KV but was not read. Exposures and offer codes are then unknown.
     pub(crate) is_history_unread: bool,
-    /// Visitors that were erased or withdrew their consent, of those that the request's tokens name.
+    /// Visitors that were erased or withdrew their consent, of those that the route named.
     pub(crate) erased: BTreeSet<VisitorId>,
     /// Versions of the snapshots that were read, for the trace.
     pub(crate) snapshots: Vec<(VisitorId, Version)>,
