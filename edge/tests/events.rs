@@ -218,7 +218,7 @@ fn a_write_later_in_a_call_is_later_and_so_is_a_call_received_later() {
     browser.now += 1;
     let (other, _) =
         call(&mut browser, &json!([set("later", Some(at)), { "type": "attributes", "remove": ["v"], "at_ms": at }]));
-    let all: Vec<Stamp> = one.iter().chain(&other).map(Stamp::of).collect();
+    let all: Vec<Stamp> = one.iter().chain(&other).map(causeway_shared::fact::Fact::stamp).collect();
     assert_eq!(all.len(), 12);
     assert!(all.is_sorted_by(|one, next| one < next), "{all:?}");
 }

@@ -2,6 +2,7 @@
 
 mod attributes;
 mod audience;
+mod audience_parts;
 mod audit;
 mod backup;
 mod catalogue;
@@ -46,8 +47,10 @@ use causeway_origin::maintenance::import::{ImportError, file::FileError};
 use causeway_origin::pipeline::replay::replay;
 use causeway_origin::store;
 use causeway_origin::store::Counters;
+use causeway_origin::store::id_error::IdError;
 use causeway_origin::store::journal::Journal;
-use causeway_origin::store::tenants::{IdError, Known, Tenants};
+use causeway_origin::store::tenants::Known;
+use causeway_origin::store::tenants::Tenants;
 use causeway_origin::store::write_txn::Rules;
 use causeway_origin::views::count::CountError;
 use causeway_origin::views::describe::LookupError;

@@ -12,3 +12,4 @@ pub mod lookups;
 pub mod neighbourhood;
 pub mod people;
 pub mod planned;
+pub mod stored_person;

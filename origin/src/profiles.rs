@@ -7,5 +7,6 @@ pub mod exposures;
 pub mod fold;
 pub mod offer_codes;
 pub mod parts;
+pub mod placed;
 pub mod purchases;
 pub mod quarantine;

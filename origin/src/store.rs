@@ -12,6 +12,7 @@ mod checked;
 pub mod data_fault;
 pub mod error;
 pub mod files;
+pub mod id_error;
 pub mod identity;
 pub mod job_reports;
 pub mod journal;

@@ -20,11 +20,12 @@ use serde_json::Value;
 
 use crate::actions::Window;
 use crate::attributes::Dictionary;
-use crate::config::{Problem, Problems};
 use crate::experiment::{self, Experiment};
 use crate::filter::{self, Answers, Entities, Filter, Words};
 use crate::ids::{Micros, Millis};
 use crate::limits;
+use crate::problems::Problem;
+use crate::problems::Problems;
 use crate::units::Recipients;
 use crate::vocabulary::Vocabulary;
 

@@ -3,6 +3,8 @@
 //! The origin reads one TOML file; `causeway config edge` prints the part the edge needs as the JSON that
 //! [`EdgeConfig`] describes. One definition, checked by one function, [`EdgeConfig::problems`].
 
+use crate::problems::Problem;
+use crate::problems::Problems;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
@@ -229,15 +231,6 @@ fn default_publish_delay() -> u32 {
     10
 }
 
-/// One thing wrong with a configuration: where, and what to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
-    /// Path in the document, such as `tenant[0].kinds[1].code`.
-    pub path: String,
-    /// What is wrong and what would be right.
-    pub message: String,
-}
-
 impl EdgeConfig {
     /// The tenant of a name.
     #[must_use]
@@ -460,22 +453,6 @@ fn is_origin(text: &str) -> bool {
     let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-._:[]".contains(&b);
     let rest = of("https://", ":443").or_else(|| of("http://", ":80"));
     rest.is_some_and(|host| has_host(host) && host.bytes().all(fits))
-}
-
-#[derive(Default)]
-pub(crate) struct Problems(pub(crate) Vec<Problem>);
-
-impl Problems {
-    pub(crate) fn say(&mut self, path: impl Into<String>, message: impl Into<String>) {
-        self.0.push(Problem { path: path.into(), message: message.into() });
-    }
-
-    pub(crate) fn unique<'a>(&mut self, at: &str, field: &str, seen: &mut Vec<&'a str>, value: &'a str) {
-        if seen.contains(&value) {
-            self.say(format!("{at}.{field}"), format!("`{value}` is there already"));
-        }
-        seen.push(value);
-    }
 }
 
 #[cfg(test)]

@@ -16,11 +16,11 @@ use serde::{Deserialize, Serialize};
 use crate::actions::Verb;
 use crate::bucket::{BUCKETS, PersonRandom, Purpose};
 use crate::catalogue::moment;
-use crate::config::Problems;
 use crate::fact::PURCHASE;
 use crate::ids::Millis;
 use crate::limits;
 use crate::planted::{self, PlantedBug};
+use crate::problems::Problems;
 use crate::vocabulary::Vocabulary;
 
 pub use exposures::{Exposure, Exposures};

@@ -3,11 +3,11 @@
 
 use crate::actions::{Entity, Verb, ViewType};
 use crate::attributes::{self, DictionaryError, Value, ValueError};
+use crate::ids::OrderHash;
 use crate::ids::{AltHash, AlternateId, FactId, InsertionId, KindCode, Micros, Millis, SessionId, VisitorId};
 use crate::limits;
-use crate::orders::OrderHash;
 use crate::person::{Source, Weight};
-use crate::segments::{SegmentId, State};
+use crate::segments::{SegmentId, Stamp, State};
 use crate::time::HourStamp;
 
 /// One observation under one visitor.
@@ -218,6 +218,12 @@ impl FactError {
 }
 
 impl Fact {
+    /// The stamp of its writes.
+    #[must_use]
+    pub fn stamp(&self) -> Stamp {
+        Stamp::new(self.at, self.received, self.position)
+    }
+
     /// Whether the person did something: looked at a page, bought, clicked. An ad that was shown to it is no such thing.
     #[must_use]
     pub fn is_activity(&self) -> bool {

@@ -7,11 +7,10 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use crate::orders::OrderHash;
+use crate::limits;
 use crate::time::DAY_MS;
 
-/// Milliseconds since the Unix epoch.
-pub type Millis = u64;
+pub use crate::time::Millis;
 
 /// An amount of money in millionths of the catalogue's currency unit.
 pub type Micros = i64;
@@ -436,6 +435,29 @@ fn unhex(text: &[u8], to: &mut [u8]) -> Result<(), IdError> {
         *byte = u8::try_from(value).map_err(|_| IdError::Character)?;
     }
     Ok(())
+}
+
+/// The name of an order: 8 bytes of the SHA-256 of its id. A person has few orders, so that two of one person are never
+/// taken for each other by chance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OrderHash(pub u64);
+
+impl OrderHash {
+    /// Reads an order id; `None` unless it has 1 to [`limits::MESSAGE_ID_BYTES`] bytes.
+    #[must_use]
+    pub fn read(order_id: &str) -> Option<Self> {
+        (1..=limits::MESSAGE_ID_BYTES).contains(&order_id.len()).then(|| Self::of(order_id))
+    }
+
+    /// Of an order id within its bounds.
+    #[must_use]
+    pub fn of(order_id: &str) -> Self {
+        let mut hash = Sha256::new();
+        hash.update(b"causeway order\0");
+        hash.update(order_id);
+        let [a, b, c, d, e, f, g, h, ..] = <[u8; 32]>::from(hash.finalize());
+        Self(u64::from_be_bytes([a, b, c, d, e, f, g, h]))
+    }
 }
 
 #[cfg(test)]

@@ -12,9 +12,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::Sha256;
 use subtle::ConstantTimeEq as _;
 
-use crate::config::Problem;
 use crate::ids::{AltHash, KindCode};
 use crate::limits;
+use crate::problems::Problem;
 
 /// The stage of a key's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -38,6 +38,7 @@ pub mod packed;
 pub mod person;
 pub mod placeholder;
 pub mod planted;
+pub mod problems;
 pub mod profile;
 pub mod proof;
 pub mod random;

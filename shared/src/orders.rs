@@ -4,37 +4,13 @@
 //! every view of the person: nothing is taken from a visitor, so that its own sums are whole again when it leaves the
 //! person.
 
+use crate::ids::OrderHash;
 use std::collections::BTreeMap;
-
-use sha2::{Digest as _, Sha256};
 
 use crate::ids::Micros;
 use crate::limits;
 use crate::packed::{self, Packed};
 use crate::time::Minute;
-
-/// The name of an order: 8 bytes of the SHA-256 of its id. A person has few orders, so that two of one person are never
-/// taken for each other by chance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct OrderHash(pub u64);
-
-impl OrderHash {
-    /// Reads an order id; `None` unless it has 1 to [`limits::MESSAGE_ID_BYTES`] bytes.
-    #[must_use]
-    pub fn read(order_id: &str) -> Option<Self> {
-        (1..=limits::MESSAGE_ID_BYTES).contains(&order_id.len()).then(|| Self::of(order_id))
-    }
-
-    /// Of an order id within its bounds.
-    #[must_use]
-    pub fn of(order_id: &str) -> Self {
-        let mut hash = Sha256::new();
-        hash.update(b"causeway order\0");
-        hash.update(order_id);
-        let [a, b, c, d, e, f, g, h, ..] = <[u8; 32]>::from(hash.finalize());
-        Self(u64::from_be_bytes([a, b, c, d, e, f, g, h]))
-    }
-}
 
 /// One purchase of an order. The earlier one is the smaller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

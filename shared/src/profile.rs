@@ -21,7 +21,7 @@ use crate::ids::{Micros, Millis, SessionId, Version};
 use crate::limits;
 use crate::orders::{OrderPurchase, Orders};
 use crate::rhythm::Rhythm;
-use crate::segments::{SegmentMap, Stamp};
+use crate::segments::SegmentMap;
 use crate::time::{Day, Minute};
 use crate::units::{Unit, Units};
 
@@ -200,7 +200,7 @@ impl Profile {
                 minute: Minute::at(fact.at),
             }),
             What::Segments { writes } => {
-                let stamp = Stamp::of(fact);
+                let stamp = fact.stamp();
                 self.segments.write_all(stamp, writes.iter().cloned());
             }
             What::Exposure { experiment, arm } => {
@@ -230,7 +230,7 @@ impl Profile {
     /// Adds one fact as [`Profile::fold`] does, and what it writes of attributes: their tokens, which the tenant's
     /// dictionary gives, and their values, `None` where one is removed.
     pub fn assign(&mut self, fact: &Fact, writes: impl IntoIterator<Item = (Token, Option<Value>)>) {
-        let stamp = Stamp::of(fact);
+        let stamp = fact.stamp();
         writes.into_iter().for_each(|(token, value)| self.attributes.write(token, stamp, value));
         self.fold(fact);
     }

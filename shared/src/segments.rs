@@ -6,7 +6,6 @@ mod packed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Range, RangeInclusive};
 
-use crate::fact::Fact;
 use crate::ids::Millis;
 use crate::limits;
 use crate::planted::{self, PlantedBug};
@@ -31,15 +30,15 @@ impl Stamp {
     /// Bits of the position in the order. A receipt is at most 2³² ms after the write.
     const POSITION_BITS: u32 = 31;
 
-    /// The stamp of a fact's writes.
+    /// The stamp of writes at a time, received at another, at a position in their call.
     #[must_use]
-    pub fn of(fact: &Fact) -> Self {
-        let delay = fact.received.saturating_sub(fact.at).min(u64::from(u32::MAX));
-        let mut position = u64::from(fact.position).min((1 << Self::POSITION_BITS) - 1);
+    pub fn new(at: Millis, received: Millis, position: u32) -> Self {
+        let delay = received.saturating_sub(at).min(u64::from(u32::MAX));
+        let mut position = u64::from(position).min((1 << Self::POSITION_BITS) - 1);
         if planted::is_active(PlantedBug::OrderOfACallForgotten) {
             position = 0;
         }
-        Self { at: fact.at, order: delay << Self::POSITION_BITS | position }
+        Self { at, order: delay << Self::POSITION_BITS | position }
     }
 
     /// The receipt and the position of a fact whose writes have this stamp.

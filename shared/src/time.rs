@@ -1,6 +1,7 @@
 //! Coarse times, counted from 2019-01-01T00:00Z: small enough to be kept by the thousand. And how long their units are.
 
-use crate::ids::Millis;
+/// Milliseconds since the Unix epoch.
+pub type Millis = u64;
 
 /// 2019-01-01T00:00:00Z in milliseconds since the Unix epoch.
 pub const EPOCH_MS: Millis = 1_546_300_800_000;

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::actions::{Verb, ViewType};
-use crate::config::Problem;
+use crate::problems::Problem;
 
 /// Words of each sort at most; codes have one byte.
 const WORDS: usize = 255;

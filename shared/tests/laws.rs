@@ -106,7 +106,7 @@ fn said(facts: &[&Fact]) -> BTreeMap<Token, Value> {
     for fact in facts {
         let What::Attributes { writes } = &fact.what else { continue };
         for (token, value) in tokens(writes) {
-            let write = (Stamp::of(fact), value);
+            let write = (fact.stamp(), value);
             let there = last.entry(token).or_insert(write.clone());
             *there = write.max(there.clone());
         }

@@ -191,7 +191,7 @@ fn an_upward_arrow_is_seen_in_every_form() {
         "use super::super::roof;",
         "#[cfg(test)]\nmod tests;\nuse crate::roof::tile;",
     ] {
-        assert_eq!(upward(&[planted("ground::floor", code)], &rooms).len(), 1, "{code}");
+        assert!(!upward(&[planted("ground::floor", code)], &rooms).is_empty(), "{code}");
     }
     for code in ["// crate::roof", "use crate::ground::floor;", "#[cfg(test)]\nmod tests {\n    use crate::roof;\n}"] {
         assert_eq!(upward(&[planted("ground::floor", code)], &rooms), Vec::<String>::new(), "{code}");

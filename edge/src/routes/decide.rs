@@ -27,39 +27,9 @@ use crate::objects::offers::{self, OfferAnswer, OfferHoldings, SoldOutOffers};
 use crate::objects::strict_caps;
 use crate::routes::decide_body::{DecideBody, PlacementBody, read_exact};
 use crate::routes::decide_repair::{BodyNotes, FieldNote, repair};
-use crate::routes::placing::{self, PageContext, PlacementAnswer, PlacementRequest};
+use crate::routes::placing::{self, DecideRoute, PageContext, PlacementAnswer, PlacementRequest};
 use crate::routes::{AnonymousRoute, CatalogueNeed, NamesNeed, ObjectWait, Progress, Route, Routed, VisitorRoute};
 use crate::state::request_state::RequestState;
-
-/// A decide call.
-#[derive(Debug)]
-pub(crate) struct DecideRoute {
-    pub(crate) placements: Vec<PlacementRequest>,
-    pub(crate) page: PageContext,
-    /// Codes of the ads that the page shows already.
-    pub(crate) shown: Vec<u32>,
-    /// Whether there is permission for identity.
-    is_permitted: bool,
-    /// Whether the call counts: it is no prefetch and no declared bot.
-    pub(crate) is_counted: bool,
-    /// Whether the call is a page view of its visitor.
-    is_page_view: bool,
-    /// Whether the call names its person by an id.
-    names_person: bool,
-    pub(crate) wants_trace: bool,
-    /// Names of the ids that were refused, each with the reason.
-    refused: Vec<(String, &'static str)>,
-    /// What the answer says of the body.
-    body: BodyNotes,
-    /// Attribute writes; empty where nothing is counted.
-    attributes: AttributeWrites,
-    /// Random bits of all decisions of the call.
-    pub(crate) draw: u64,
-    /// The person's offer codes, known when the reads are complete.
-    pub(crate) holdings: OfferHoldings,
-    /// Facts of the visitor so far.
-    facts: Vec<Fact>,
-}
 
 /// A decide call that recognises no visitor: it has no permission, or does not count.
 #[derive(Debug)]

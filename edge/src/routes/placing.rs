@@ -9,6 +9,7 @@ use causeway_shared::catalogue::{Bound, Offer};
 use causeway_shared::config::UnknownCaps;
 use causeway_shared::decision::{Decided, Described, Fate, Given, Person, Placement, Question};
 use causeway_shared::experiment::{self, Experiment, Exposure};
+use causeway_shared::fact::Fact;
 use causeway_shared::filter::{self, PageGaps, Subject};
 use causeway_shared::identity::Recognised;
 use causeway_shared::ids::{InsertionId, Millis, VisitorId};
@@ -22,12 +23,43 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::cache::catalogue::LoadedCatalogue;
+use crate::http::attributes::AttributeWrites;
 use crate::http::client::Client;
+use crate::objects::offers::OfferHoldings;
 use crate::objects::strict_caps::GrantedAds;
-use crate::routes::decide::DecideRoute;
 use crate::routes::decide_repair::BodyNotes;
 use crate::site::Site;
 use crate::state::request_state::{RequestState, person_random};
+
+/// A decide call.
+#[derive(Debug)]
+pub(crate) struct DecideRoute {
+    pub(crate) placements: Vec<PlacementRequest>,
+    pub(crate) page: PageContext,
+    /// Codes of the ads that the page shows already.
+    pub(crate) shown: Vec<u32>,
+    /// Whether there is permission for identity.
+    pub(crate) is_permitted: bool,
+    /// Whether the call counts: it is no prefetch and no declared bot.
+    pub(crate) is_counted: bool,
+    /// Whether the call is a page view of its visitor.
+    pub(crate) is_page_view: bool,
+    /// Whether the call names its person by an id.
+    pub(crate) names_person: bool,
+    pub(crate) wants_trace: bool,
+    /// Names of the ids that were refused, each with the reason.
+    pub(crate) refused: Vec<(String, &'static str)>,
+    /// What the answer says of the body.
+    pub(crate) body: BodyNotes,
+    /// Attribute writes; empty where nothing is counted.
+    pub(crate) attributes: AttributeWrites,
+    /// Random bits of all decisions of the call.
+    pub(crate) draw: u64,
+    /// The person's offer codes, known when the reads are complete.
+    pub(crate) holdings: OfferHoldings,
+    /// Facts of the visitor so far.
+    pub(crate) facts: Vec<Fact>,
+}
 
 /// A placement that requests an ad.
 #[derive(Debug)]

@@ -1,8 +1,5 @@
 //! Facts on their way: to the queue, and where the queue refuses, to the origin.
 
-use std::cell::{Cell, RefCell};
-
-use causeway_shared::ids::Millis;
 use futures_util::future::join_all;
 use js_sys::{Array, Uint8Array};
 use serde_json::json;
@@ -21,46 +18,6 @@ pub(super) const SEND_MS: f64 = 5_000.0;
 /// Time for which facts that no answer waits for are gathered, in milliseconds. One call of the queue then sends the facts of
 /// all requests of that time: a call costs more than the rest of a request's delivery.
 const GATHER_MS: f64 = 5.0;
-/// Bounds on one call of the queue. The platform's are 100 messages and 256 KB.
-const CALL_MESSAGES: usize = 100;
-const CALL_BYTES: usize = 200_000;
-
-/// Time after which another request sends what was gathered, in milliseconds: the platform has ended the one that was to.
-const OVERDUE_MS: Millis = 1_000;
-
-/// Facts that wait for the next call of the queue.
-#[derive(Default)]
-pub(super) struct GatheredFacts {
-    messages: RefCell<Vec<FactsMessage>>,
-    /// When a request last undertook to send them.
-    since: Cell<Millis>,
-}
-
-impl GatheredFacts {
-    /// Adds facts. True if their request is to send all that are gathered meanwhile.
-    fn add(&self, facts: FactsMessage, now: Millis) -> bool {
-        let mut messages = self.messages.borrow_mut();
-        messages.push(facts);
-        let is_sender = messages.len() == 1 || now >= self.since.get() + OVERDUE_MS;
-        if is_sender {
-            self.since.set(now);
-        }
-        is_sender
-    }
-
-    /// Takes the facts of one call of the queue.
-    fn take_call(&self) -> Vec<FactsMessage> {
-        let mut messages = self.messages.borrow_mut();
-        let mut bytes = 0;
-        let fits = |facts: &&FactsMessage| {
-            bytes += facts.bytes.len();
-            bytes <= CALL_BYTES
-        };
-        // One message is always within the bound of bytes.
-        let count = messages.iter().take(CALL_MESSAGES).take_while(fits).count();
-        messages.drain(..count).collect()
-    }
-}
 
 /// Sends facts that no answer waits for, with those of other requests. What neither the queue nor the origin accepts is counted
 /// as lost.

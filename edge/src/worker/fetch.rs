@@ -3,9 +3,8 @@
 use causeway_shared::ids::Millis;
 use causeway_shared::{delivery, limits};
 use js_sys::Uint8Array;
-use serde::Serialize;
 use serde_json::json;
-use wasm_bindgen::{JsCast as _, UnwrapThrowExt as _};
+use wasm_bindgen::JsCast as _;
 use web_sys::{ReadableStreamDefaultReader, Request, Response};
 use worker::Env;
 
@@ -13,8 +12,9 @@ use super::bindings::{bytes_of, property, read_head};
 use super::isolate::{Isolate, isolate, now};
 use super::log::{count_notes, log_event};
 use super::reads::{ReadDeadline, left_until};
+use super::respond::{respond, respond_unserved, with_target};
 use super::scope::{EventScope, WaitError};
-use super::{bindings, delivery as facts_delivery, objects, origin, pages, reads};
+use super::{delivery as facts_delivery, objects, origin, pages, reads};
 use crate::engine::{Engine, KvRead, Step};
 use crate::http::answer::{Answer, FactsMessage};
 use crate::http::request::RequestTarget;
@@ -87,26 +87,6 @@ pub(super) async fn answer_request(request: Request, env: Env, scope: EventScope
     // An isolate that only answers pages sends no sync of its own, which would report its counters.
     origin::report_counters(&env, &scope, isolate);
     response
-}
-
-/// The answer to a request that was not served.
-pub(super) fn respond_unserved(request: &Request, reason: UnservedReason) -> Response {
-    let (method, url) = (request.method(), request.url());
-    with_target(request, &method, &url, |target| respond(answer_unserved(target, reason)))
-}
-
-/// Runs `answer` with the request's address and the headers that an answer without service depends on.
-fn with_target(
-    request: &Request,
-    method: &str,
-    url: &str,
-    answer: impl FnOnce(&RequestTarget<'_>) -> Response,
-) -> Response {
-    let header = |name: &str| request.headers().get(name).ok().flatten();
-    let (origin, requested) = (header("origin"), header("access-control-request-headers"));
-    let nothing = RequestTarget { method, path: "/", query: "", origin: None, requested_headers: None };
-    let target = RequestTarget::parse(method, url).unwrap_or(nothing);
-    answer(&RequestTarget { origin: origin.as_deref(), requested_headers: requested.as_deref(), ..target })
 }
 
 impl RequestContext<'_> {
@@ -230,38 +210,4 @@ impl RequestContext<'_> {
     fn with_target(&self, answer: impl FnOnce(&RequestTarget<'_>) -> Response) -> Response {
         with_target(self.request, self.head.method(), self.head.url(), answer)
     }
-}
-
-const JSON_HEADERS: [(&str, &str); 2] =
-    [("content-type", "application/json; charset=utf-8"), ("cache-control", "no-store")];
-
-/// Makes the platform's response of an answer.
-pub(super) fn respond(answer: Answer) -> Response {
-    let Answer { status, is_json, headers, body, .. } = answer;
-    let json = JSON_HEADERS.into_iter().filter(|_| is_json);
-    let headers = json.chain(headers.iter().map(|(name, value)| (*name, value.as_str())));
-    make_response(status, headers, (!body.is_empty()).then_some(&body))
-}
-
-/// Makes a response of the platform. A header that the platform would refuse is left out.
-pub(super) fn make_response<'a>(
-    status: u16,
-    headers: impl Iterator<Item = (&'a str, &'a str)>,
-    body: Option<&[u8]>,
-) -> Response {
-    #[derive(Serialize)]
-    struct Init<'a> {
-        status: u16,
-        headers: Vec<(&'a str, &'a str)>,
-    }
-    // All values of ours are printable ASCII.
-    let is_valid = |(name, value): &(&str, &str)| {
-        let is_valid = value.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
-        if !is_valid {
-            log_event("header_refused", json!({ "name": name }));
-        }
-        is_valid
-    };
-    let init = Init { status, headers: headers.filter(is_valid).collect() };
-    bindings::make_response(&serde_json::to_string(&init).unwrap_throw(), body)
 }

@@ -8,7 +8,7 @@ use js_sys::Date;
 use worker::Env;
 
 use super::bindings::set_header_names;
-use super::delivery::GatheredFacts;
+use super::gathered::GatheredFacts;
 use crate::engine::Engine;
 
 /// Random bytes that are drawn at once. A request takes 32.

@@ -6,6 +6,7 @@ mod bindings;
 mod consumers;
 mod delivery;
 mod fetch;
+mod gathered;
 mod isolate;
 mod log;
 mod objects;
@@ -13,6 +14,7 @@ mod origin;
 mod pages;
 mod publisher;
 mod reads;
+mod respond;
 mod scope;
 
 use wasm_bindgen::prelude::*;
@@ -31,7 +33,7 @@ async fn fetch(request: Request, env: Env, context: Context) -> worker::Result<R
 #[must_use]
 pub fn answer_restarted(request: &Request) -> Response {
     log::log_event("restarted", serde_json::json!({ "restarts": log::count(log::RESTARTS) }));
-    fetch::respond_unserved(request, crate::UnservedReason::Restarted)
+    respond::respond_unserved(request, crate::UnservedReason::Restarted)
 }
 
 /// Handles a batch of a queue. The crate's own type of a batch has no number of deliveries, which the pause depends on.

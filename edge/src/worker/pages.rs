@@ -7,10 +7,10 @@ use web_sys::{Headers, Request, RequestInit, Response, Url};
 use worker::Env;
 
 use super::bindings::{bytes_of, read_demo_page, read_page_tag};
-use super::fetch::{make_response, respond, respond_unserved};
 use super::isolate::{Isolate, now, variable};
 use super::log::{DEAD_LETTERS, FACTS_LOST, LAST_SYNC, RESTARTS, count, list_notes, log_event};
 use super::origin;
+use super::respond::{make_response, respond, respond_unserved};
 use super::scope::{EventScope, WaitError};
 use crate::http::answer::Answer;
 use crate::http::unserved::UnservedReason;

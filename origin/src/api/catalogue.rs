@@ -154,7 +154,7 @@ fn refused(e: ApplyError) -> Answer {
 }
 
 /// All problems at once, the first one's path as the field.
-fn listed(problems: &[causeway_shared::config::Problem]) -> Response {
+fn listed(problems: &[causeway_shared::problems::Problem]) -> Response {
     let all: Vec<Value> = problems.iter().map(|p| json!({ "path": p.path, "message": p.message })).collect();
     let message = format!("{} problems in the catalogue", problems.len());
     let field = problems.first().map(|problem| &problem.path);

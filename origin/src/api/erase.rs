@@ -17,7 +17,8 @@ use super::{ApiError, App, random};
 use crate::api::tokens::Role;
 use crate::privacy::erase;
 use crate::privacy::erase::Whom;
-use crate::store::tenants::{IdError, Known};
+use crate::store::id_error::IdError;
+use crate::store::tenants::Known;
 
 pub(super) fn routes() -> Router<Arc<App>> {
     Router::new().route("/admin/v1/erase", post(ask)).route("/admin/v1/erase/{receipt}", get(progress))

@@ -5,9 +5,11 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use causeway_shared::config::{EdgeConfig, Problem, Tenant};
+use causeway_shared::config::EdgeConfig;
+use causeway_shared::config::Tenant;
 use causeway_shared::ids::Millis;
 use causeway_shared::limits;
+use causeway_shared::problems::Problem;
 use causeway_shared::time::DAY_MS;
 use causeway_shared::vocabulary::Vocabulary;
 use serde::Deserialize;

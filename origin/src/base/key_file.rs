@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use causeway_shared::config::{EdgeConfig, Problem};
+use causeway_shared::config::EdgeConfig;
 use causeway_shared::json::{self, JsonError};
 use causeway_shared::keys::{Key, KeyRing, Keys, ProofAlg, ProofKey, Stage, TenantKeys};
 use causeway_shared::limits;
+use causeway_shared::problems::Problem;
 use serde::{Deserialize, Serialize};
 
 use crate::base::config::lines;

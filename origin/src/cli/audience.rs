@@ -3,12 +3,9 @@
 //! has them ready, and answers the same over HTTP.
 
 use std::ops::Range;
-use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Context as _, bail, ensure};
-use causeway_origin::audience::Audience as Columns;
-use causeway_origin::audience::follow::Follower;
+use anyhow::{Context as _, ensure};
 use causeway_origin::audience::materialized::{self, Kept, People};
 use causeway_origin::audience::query::Everyone;
 use causeway_origin::audience::query::{self, Lines, Sampling};
@@ -21,20 +18,15 @@ use causeway_origin::campaigns::train::Options;
 use causeway_origin::jobs::runs::Asked;
 use causeway_origin::jobs::tasks::refresh::{self, Refreshed};
 use causeway_origin::maintenance::export;
-use causeway_origin::store::StoreError;
-use causeway_origin::store::tenants::Known;
-use causeway_shared::filter::Filter;
 use causeway_shared::ids::Millis;
 use causeway_shared::segments::SegmentId;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::Subcommand;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-use super::output::{Format, bar, say, shown};
-use super::{Common, Opened, Reading, Usage, argument, job, named, send};
-
-/// What a bar over people says.
-pub(super) const PEOPLE: &str = "{pos} of {len} people";
+use super::audience_parts::{Form, Of, PEOPLE, To, everybody, parsed};
+use super::output::{bar, say};
+use super::{Common, Opened, Reading, Usage, job, named, send};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Audience {
@@ -107,36 +99,6 @@ pub(super) enum Audience {
     },
 }
 
-#[derive(Debug, Args)]
-pub(super) struct To {
-    /// In which form.
-    #[arg(long, value_enum, default_value_t = Form::Ndjson)]
-    form: Form,
-    /// Into this file, which must not be there yet; standard output where none is named.
-    #[arg(long, value_name = "FILE")]
-    to: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct Of {
-    /// The filter, as JSON: `{"segments": 7, "events.purchase": {"$count": {"$gte": 1}}}`; `{}` means everybody.
-    filter: String,
-    /// Whose people. With one tenant configured it need not be said.
-    #[arg(long)]
-    pub(super) tenant: Option<String>,
-}
-
-/// In which form members are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Form {
-    /// A JSON object each.
-    Ndjson,
-    /// Values apart by commas, under their names.
-    Csv,
-    /// Columns, packed; of `audience export` alone, and into a file.
-    Parquet,
-}
-
 pub(super) fn run(command: &Audience, common: &Common) -> anyhow::Result<()> {
     match command {
         Audience::Estimate { of, .. }
@@ -164,14 +126,6 @@ pub(super) fn run(command: &Audience, common: &Common) -> anyhow::Result<()> {
                 Ok(())
             })
         }
-    }
-}
-
-pub(super) fn parsed(of: &Of, conn: &Connection, tenant: &Known) -> anyhow::Result<(Filter, Value)> {
-    let document: Value = argument(&of.filter, "the filter")?;
-    match query::filter(conn, tenant, &document)? {
-        Ok(filter) => Ok((filter, document)),
-        Err(found) => bail!(Usage(query::all_wrong(&found))),
     }
 }
 
@@ -287,58 +241,4 @@ fn window(from: Option<&str>, hours: u32, now: Millis) -> anyhow::Result<Range<M
         })
     };
     schedule::window(from.map_or(Ok(now), time)?, hours, now).map_err(|wrong| Usage(wrong).into())
-}
-
-impl To {
-    /// Writes the lines of so many people, those of some at a time, until there are no more. Of a file it tells how many rows
-    /// it has.
-    pub(super) fn write(
-        &self,
-        people: usize,
-        output: Format,
-        head: fn(Lines) -> &'static str,
-        mut next: impl FnMut(Lines) -> anyhow::Result<Option<(usize, String)>>,
-    ) -> anyhow::Result<()> {
-        let lines = match self.form {
-            Form::Csv => Lines::Csv,
-            Form::Ndjson => Lines::Ndjson,
-            Form::Parquet => bail!(Usage("`audience export` alone writes Parquet".to_owned())),
-        };
-        let mut all = |out: &mut dyn std::io::Write, written: &dyn Fn(usize)| {
-            let mut rows = 0;
-            out.write_all(head(lines).as_bytes())?;
-            while let Some((some, text)) = next(lines)? {
-                out.write_all(text.as_bytes())?;
-                rows += text.lines().count();
-                written(some);
-            }
-            out.flush()?;
-            anyhow::Ok(rows)
-        };
-        match &self.to {
-            // The lines themselves show how far it is.
-            None => all(&mut std::io::stdout().lock(), &|_| ()).map(drop),
-            Some(path) => {
-                let progress = bar(people as u64, PEOPLE);
-                let done = export::whole(path, |mut file| all(&mut file, &|some| progress.inc(some as u64)));
-                progress.finish_and_clear();
-                let rows = done.with_context(|| format!("{}", path.display()))?;
-                output.one(&json!({ "file": path.display().to_string(), "rows": rows }))
-            }
-        }
-    }
-}
-
-/// Everybody that the store holds, in columns.
-pub(super) fn everybody(data: &std::path::Path, now: u64) -> Result<Columns, StoreError> {
-    let columns = Columns::default();
-    let mut follower = Follower::new(data, columns.clone())?;
-    let progress = bar(0, PEOPLE);
-    let shown = shown(&progress);
-    while follower.step(now)? {
-        let (done, all) = columns.read().building;
-        shown(done, all);
-    }
-    progress.finish_and_clear();
-    Ok(columns)
 }

@@ -23,7 +23,7 @@ use clap::{Args, Subcommand};
 use rusqlite::Connection;
 use serde_json::Value;
 
-use super::audience::everybody;
+use super::audience_parts::everybody;
 use super::output::{bar, say, shown};
 use super::{Common, Config, Opened, Reading, Usage, is_served, named};
 

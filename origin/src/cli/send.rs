@@ -13,7 +13,7 @@ use causeway_origin::jobs::thread::BUSY;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
-use super::audience::{Of, PEOPLE, To, parsed};
+use super::audience_parts::{Of, PEOPLE, To, parsed};
 use super::output::bar;
 use super::{Common, Opened, Reading, is_served, job, named};
 

@@ -1,6 +1,7 @@
 //! Sweeps: all snapshots of a person of whom somebody left, put in the outbox bit by bit. However many visitors it has, no
 //! transaction puts more than a few of them.
 
+use causeway_shared::ids::VisitorId;
 use std::collections::BTreeSet;
 
 use causeway_shared::ids::{FactId, Millis};
@@ -11,7 +12,6 @@ use crate::base::integers::signed;
 use crate::outbox::kv_key::Subject;
 use crate::outbox::queue::later;
 use crate::outbox::queue::put_leaving;
-use crate::profiles::fold::Changed;
 use crate::store::PersonNo;
 use crate::store::StoreError;
 use crate::store::TenantNo;
@@ -102,7 +102,7 @@ fn end_round(group: &Group<'_>, person: PersonNo) -> Result<bool, StoreError> {
 }
 
 /// Who becomes active moves to where a sweep may have been already: what erasures wait for is noted now.
-pub(crate) fn moved(group: &Group<'_>, changed: &[Changed]) -> Result<(), StoreError> {
+pub(crate) fn moved(group: &Group<'_>, changed: impl Iterator<Item = (TenantNo, VisitorId)>) -> Result<(), StoreError> {
     const ANY: &str = "SELECT 1 FROM erasure_sweeps INDEXED BY erasure_sweeps_by_person LIMIT 1";
     const OF_VISITOR: &str = "SELECT s.receipt FROM visitors v CROSS JOIN erasure_sweeps s ON s.person = v.person
         WHERE v.tenant = ?1 AND v.visitor = ?2 AND s.tenant = ?1";
@@ -110,12 +110,12 @@ pub(crate) fn moved(group: &Group<'_>, changed: &[Changed]) -> Result<(), StoreE
         return Ok(());
     }
     let mut statement = group.tx.prepare_cached(OF_VISITOR)?;
-    for Changed { tenant, visitor, .. } in changed {
-        let key = Subject::Snapshot(*visitor);
+    for (tenant, visitor) in changed {
+        let key = Subject::Snapshot(visitor);
         let mut rows = statement.query((tenant.0, visitor.as_bytes()))?;
         while let Some(row) = rows.next()? {
-            put_leaving(group, *tenant, key)?;
-            crate::erasures::registry::note_key(group, *tenant, FactId::from_bytes(row.get(0)?), key)?;
+            put_leaving(group, tenant, key)?;
+            crate::erasures::registry::note_key(group, tenant, FactId::from_bytes(row.get(0)?), key)?;
         }
     }
     Ok(())

@@ -1,7 +1,6 @@
 //! What one transaction changes about people and lookups.
 
 use crate::erasures::sweep::PersonChange;
-use crate::identity::people;
 use crate::store::PersonNo;
 use crate::store::StoreError;
 use crate::store::TenantNo;
@@ -43,7 +42,7 @@ pub(crate) struct Touched {
     /// Whether the rows of people may be wrong: then all who point to one are looked at too.
     pub(crate) of_rows: bool,
     /// Who speaks for large ids, where that is known.
-    pub(crate) speakers: BTreeMap<(TenantNo, AlternateId), people::Speaker>,
+    pub(crate) speakers: BTreeMap<(TenantNo, AlternateId), Speaker>,
 }
 
 /// Whether a visitor has withdrawn, or is erased: what else its row holds is not read.
@@ -55,4 +54,13 @@ pub fn has_withdrawn(conn: &rusqlite::Connection, tenant: TenantNo, visitor: Vis
     let mut statement = conn.prepare_cached(READ)?;
     let found = statement.query_row((tenant.0, visitor.as_bytes()), |row| row.get(0)).optional()?;
     Ok(found.unwrap_or(false))
+}
+
+/// Stands for all visitors of a unique id that has too many to be walked through: they are one person whatever happens
+/// around a few of them, since unique ids join first.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Speaker {
+    pub(crate) visitor: VisitorId,
+    /// Whether its row is right, so that who is not seen stays there with it.
+    pub(crate) keeps_row: bool,
 }

@@ -14,7 +14,8 @@ use crate::identity::link::canonical_of;
 use crate::store;
 use crate::store::StoreError;
 use crate::store::TenantNo;
-use crate::store::tenants::{IdError, Known};
+use crate::store::id_error::IdError;
+use crate::store::tenants::Known;
 use crate::store::visitor_at;
 
 /// How two visitors stand to one another.

@@ -1,6 +1,7 @@
 //! Who is around a visitor whose evidence changed: everybody that evidence connects with it, as far as that can change
 //! who belongs together, and what the store says of them.
 
+use crate::identity::changes::Speaker;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use causeway_shared::config::Tenant;
@@ -41,15 +42,6 @@ pub(super) struct Stored {
     pub(super) person: PersonNo,
     pub(super) last_seen: Millis,
     pub(super) weight: Weight,
-}
-
-/// Stands for all visitors of a unique id that has too many to be walked through: they are one person whatever happens
-/// around a few of them, since unique ids join first.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Speaker {
-    pub(crate) visitor: VisitorId,
-    /// Whether its row is right, so that who is not seen stays there with it.
-    pub(crate) keeps_row: bool,
 }
 
 /// What the people computed so far have shown.
@@ -94,7 +86,7 @@ pub(super) fn gather(
             let there = match touched.of_rows {
                 true if large_rows.contains(&row) => pointing(group, tenant, row)?,
                 true => 0,
-                false => crate::identity::people::known(group, tenant, row)?.map_or(0, |known| known.devices),
+                false => crate::identity::stored_person::known(group, tenant, row)?.map_or(0, |known| known.devices),
             };
             if there > seen {
                 around.unseen.insert(row, there - seen);

@@ -5,37 +5,27 @@
 #[cfg(test)]
 mod tests;
 
+use crate::identity::stored_person::Known;
+use crate::identity::stored_person::known;
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::ids::{AlternateId, Millis, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::person::{Evidence, People, Person, Reason, Weight, people};
-use rusqlite::OptionalExtension as _;
 
 use crate::base::integers::signed;
-use crate::base::integers::unsigned;
 use crate::erasures::sweep;
 use crate::erasures::sweep::PersonChange;
 use crate::identity::changes::Linked;
+use crate::identity::changes::Speaker;
 use crate::identity::changes::Touched;
 use crate::identity::evidence;
-pub(crate) use crate::identity::neighbourhood::Speaker;
 use crate::identity::neighbourhood::{Around, Course, Stored, gather, oldest, stored};
 use crate::identity::planned::{Left, Planned, plan};
 use crate::store::PersonNo;
 use crate::store::StoreError;
 use crate::store::TenantNo;
-use crate::store::visitor_at;
 use crate::store::write_txn::Group;
-
-/// A person's row as the store has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Known {
-    pub(crate) master: VisitorId,
-    pub(crate) devices: u64,
-    /// How surely the master belongs to it.
-    pub(crate) weight: Weight,
-}
 
 /// Recomputes the people around every visitor whose evidence changed.
 pub(crate) fn recompute(group: &mut Group<'_>, touched: &mut Touched, linked: &mut Linked) -> Result<(), StoreError> {
@@ -117,15 +107,6 @@ fn keep_flags(
         }
     }
     Ok(())
-}
-
-pub(crate) fn known(group: &Group<'_>, tenant: TenantNo, person: PersonNo) -> Result<Option<Known>, StoreError> {
-    const READ: &str = "SELECT master, devices, weight FROM people WHERE person = ?1 AND tenant = ?2";
-    let mut statement = group.tx.prepare_cached(READ)?;
-    let known = statement.query_row((person.0, tenant.0), |row| {
-        Ok(Known { master: visitor_at(row, 0)?, devices: unsigned(row.get(1)?), weight: Weight(row.get(2)?) })
-    });
-    Ok(known.optional()?)
 }
 
 /// Writes one person: its row, its visitors' pointers, its cuts; rows that nobody points to any more go.

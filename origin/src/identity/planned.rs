@@ -7,8 +7,8 @@ use causeway_shared::limits;
 use causeway_shared::person::{People, Person, Weight};
 
 use crate::identity::neighbourhood::{Around, newest, oldest, stored};
-use crate::identity::people::Known;
-use crate::identity::people::known;
+use crate::identity::stored_person::Known;
+use crate::identity::stored_person::known;
 use crate::store::PersonNo;
 use crate::store::StoreError;
 use crate::store::TenantNo;

@@ -74,7 +74,7 @@ pub fn note(group: &mut Group<'_>, changed: &[Changed], linked: &Linked) -> Resu
     for (person, cut) in people {
         sweep::announce(group, PersonChange { person, cut })?;
     }
-    sweep::moved(group, changed)?;
+    sweep::moved(group, changed.iter().map(|of| (of.tenant, of.visitor)))?;
     let mut leaves = BTreeSet::new();
     for (tenant, visitor) in &linked.withdrawn {
         leaves.extend(of_visitor(group.tx, *tenant, *visitor)?.into_iter().map(|row| (*tenant, row.evidence.id)));

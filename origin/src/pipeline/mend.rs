@@ -30,7 +30,9 @@ pub fn mend(group: &mut Group<'_>, wrong: &Wrong) -> Result<u64, StoreError> {
     for (tenant, visitor, keeps_row) in speakers {
         let config = &group.rules.tenants.by_no(*tenant)?.config;
         if let Some(id) = evidence::first_unique(group.tx, *tenant, *visitor, |kind| config.is_unique(kind))? {
-            touched.speakers.insert((*tenant, id), people::Speaker { visitor: *visitor, keeps_row: *keeps_row });
+            touched
+                .speakers
+                .insert((*tenant, id), crate::identity::changes::Speaker { visitor: *visitor, keeps_row: *keeps_row });
         }
     }
     people::recompute(group, &mut touched, &mut linked)?;

@@ -8,6 +8,7 @@
 mod tests;
 
 use crate::profiles::buckets;
+use crate::profiles::placed::Placed;
 use crate::profiles::purchases;
 use crate::profiles::quarantine;
 use std::collections::btree_map::Entry;
@@ -18,7 +19,7 @@ use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::{AlternateId, KindCode, Millis, VisitorId};
 use causeway_shared::planted::{self, PlantedBug};
 use causeway_shared::profile::{Parts, Profile};
-use causeway_shared::time::{DAY_MS, HOUR_MS, Minute};
+use causeway_shared::time::{HOUR_MS, Minute};
 use causeway_shared::wire::profile;
 use rusqlite::OptionalExtension as _;
 
@@ -105,46 +106,6 @@ pub struct Erasing<'r> {
     pub log_seq: u64,
     /// Whether the journal tells of it.
     pub replayed: bool,
-}
-
-/// A fact at its place in the log: which record brought it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Placed<'r> {
-    pub(crate) record: usize,
-    pub(crate) fact: &'r Fact,
-    /// Whether the admin side says it: an administrator, an import, or a job for as long as it runs.
-    pub(crate) admin: bool,
-}
-
-impl Placed<'_> {
-    /// Whether it is written of the visitor, which is not seen by that.
-    fn is_told(&self) -> bool {
-        let what = &self.fact.what;
-        self.admin && matches!(what, What::Segments { .. } | What::Attributes { .. } | What::Exposure { .. })
-    }
-
-    /// When it happened, as far as anybody is believed: the admin side, which tells of it later, by its own word.
-    pub(crate) fn happened(&self) -> Millis {
-        if self.admin { self.fact.at } else { self.fact.received }
-    }
-
-    /// When it converted: a page is believed where it says that the event was before its receipt. So a purchase of the
-    /// day before yesterday is no conversion of what was shown today.
-    pub(crate) fn converted(&self) -> Millis {
-        if self.admin { self.fact.at } else { self.fact.at.min(self.fact.received) }
-    }
-
-    /// The date as an edge gives it, 0 where none does. FactIds go by this one: those that a clock here which runs ahead
-    /// had forgotten would be counted again.
-    fn dated(&self) -> Millis {
-        if self.admin { 0 } else { self.fact.received }
-    }
-
-    /// Whether a campaign pays for it: what is imported was paid for where it was placed, and history is no news.
-    pub(crate) fn is_billed(&self) -> bool {
-        let Fact { what, at, received, .. } = self.fact;
-        !self.admin || !matches!(what, What::Action { .. }) && received.saturating_sub(*at) <= DAY_MS
-    }
 }
 
 /// A visitor's row as far as folding needs it.

@@ -2,9 +2,9 @@
 //! A purchase that no click pays for is kept by itself for a day: its click may come late.
 
 use causeway_shared::fact::{Fact, PURCHASE, What};
+use causeway_shared::ids::OrderHash;
 use causeway_shared::ids::{Micros, Millis};
 use causeway_shared::limits;
-use causeway_shared::orders::OrderHash;
 use causeway_shared::time::{DAY_MINUTES, Day, Minute};
 use rusqlite::{Connection, Row};
 

@@ -12,7 +12,7 @@ use crate::base::attribution::Said;
 use crate::base::integers::signed;
 use crate::ingest::intake::{Checked, Record};
 use crate::profiles::dedup::Seen;
-use crate::profiles::fold::Placed;
+use crate::profiles::placed::Placed;
 use crate::store::CheckedBytes;
 use crate::store::StoreError;
 use crate::store::TenantNo;

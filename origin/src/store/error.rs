@@ -1,7 +1,7 @@
 //! Why the store did not do what was asked.
 
 use crate::store::data_fault::DataFault;
-use crate::store::tenants::IdError;
+use crate::store::id_error::IdError;
 use causeway_shared::ids::TenantId;
 use causeway_shared::wire::WireError;
 use std::path::Path;

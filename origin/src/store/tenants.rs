@@ -1,5 +1,6 @@
 //! The tenants as the running origin knows them: number in the store, configuration, keys.
 
+use crate::store::id_error::IdError;
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::config::{EdgeConfig, Tenant};
@@ -24,20 +25,6 @@ pub struct Known {
     pub config: Tenant,
     /// Its keys.
     pub keys: TenantKeys,
-}
-
-/// Why what names an alternate id is none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum IdError {
-    /// The tenant has no such kind.
-    #[error("the tenant has no kind of alternate id of that name")]
-    Kind,
-    /// The value is empty or over its bound.
-    #[error("an alternate id has 1 to {} bytes", limits::ALTERNATE_ID_BYTES)]
-    Length,
-    /// The value stands for a missing id.
-    #[error("the value stands for a missing id, such as `null` or `undefined`: it would make one person of many")]
-    Placeholder,
 }
 
 impl Known {

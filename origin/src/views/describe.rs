@@ -16,7 +16,8 @@ use crate::identity::connections::Checked;
 use crate::identity::link;
 use crate::identity::link::canonical;
 use crate::store::StoreError;
-use crate::store::tenants::{IdError, Known};
+use crate::store::id_error::IdError;
+use crate::store::tenants::Known;
 use crate::views::read::{self, View};
 
 /// Members of a person that are named; all that are read are summed up.

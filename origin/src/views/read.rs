@@ -11,7 +11,7 @@ use causeway_shared::ids::{AlternateId, KindCode, Millis, Version, VisitorId};
 use causeway_shared::orders::find_repeats;
 use causeway_shared::person::Weight;
 use causeway_shared::profile::{Parts, Profile, Totals};
-use causeway_shared::segments::{SegmentMap, Stamp};
+use causeway_shared::segments::SegmentMap;
 use causeway_shared::time::{Day, Minute};
 use causeway_shared::units::Units;
 use causeway_shared::wire::profile;
@@ -213,7 +213,7 @@ pub fn attribute_map(view: &View<'_>, of: &Visitor, names: &mut Dictionary) -> R
     let mut map = stored_attributes(view, of)?;
     for fact in view.facts(of.tenant, of.visitor, of.row)? {
         let (writes, _) = names::resolve(names, &fact, |_| true);
-        writes.into_iter().for_each(|(token, value)| map.write(token, Stamp::of(&fact), value));
+        writes.into_iter().for_each(|(token, value)| map.write(token, fact.stamp(), value));
     }
     Ok(map)
 }

@@ -4,8 +4,8 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use causeway_shared::fact::{Fact, What};
+use causeway_shared::ids::OrderHash;
 use causeway_shared::ids::{FactId, VisitorId};
-use causeway_shared::orders::OrderHash;
 use serde_json::{Value, json};
 
 use crate::support::{Place, now, page, visitor};

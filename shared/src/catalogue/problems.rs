@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 
 use super::moment;
 use super::{Ad, Campaign, CapMode, CapRule, Row};
-use crate::config::{LANDING, Problems, is_landing};
+use crate::config::LANDING;
+use crate::config::is_landing;
 use crate::limits;
+use crate::problems::Problems;
 use crate::time::DAY_MINUTES;
 use crate::vocabulary::Vocabulary;
 

@@ -15,9 +15,10 @@ use super::field::Field;
 use super::{Condition, Filter, Join, Node, Order, Test};
 use crate::actions::{Level, Window};
 use crate::attributes::Dictionary;
-use crate::config::{Problem, Problems};
 use crate::fact::{PAGE, PURCHASE};
 use crate::limits;
+use crate::problems::Problem;
+use crate::problems::Problems;
 use crate::time::DAY_MINUTES;
 use crate::vocabulary::Vocabulary;
 

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use causeway_shared::actions::{Action, Entity, InsertionHash, Verb, ViewType};
 use causeway_shared::attributes::{Token, Value};
 use causeway_shared::fact::{Fact, PURCHASE, What};
+use causeway_shared::ids::OrderHash;
 use causeway_shared::ids::{
     AltHash, AlternateId, Epoch, FactId, InsertionId, KindCode, Millis, SessionId, Version, VisitorId,
 };
 use causeway_shared::membership::{Cut, Membership};
-use causeway_shared::orders::OrderHash;
 use causeway_shared::profile::{Beyond, Known, Profile, QueriedNames, SnapshotRoom, SubProfile, Totals};
 use causeway_shared::rhythm::BestTime;
 use causeway_shared::segments::{SegmentId, State};

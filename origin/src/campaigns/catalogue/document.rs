@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use causeway_shared::attributes::Dictionary;
 use causeway_shared::budget::Budget;
 use causeway_shared::catalogue::Catalogue;
-use causeway_shared::config::Problem;
+use causeway_shared::problems::Problem;
 use causeway_shared::profile::QueriedNames;
 use causeway_shared::vocabulary::{Vocabulary, Word};
 use causeway_shared::wire::catalogue::encode_document;

@@ -10,7 +10,7 @@ use ::parquet::file::writer::SerializedFileWriter;
 use ::parquet::schema::parser::parse_message_type;
 use causeway_shared::fact::What;
 use causeway_shared::ids::Millis;
-use causeway_shared::orders::OrderHash;
+use causeway_shared::ids::OrderHash;
 use serde_json::json;
 
 use super::*;

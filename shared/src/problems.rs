@@ -1,0 +1,26 @@
+//! What is wrong with a configuration or a catalogue: where, and what to do.
+
+/// One thing wrong with a configuration: where, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Path in the document, such as `tenant[0].kinds[1].code`.
+    pub path: String,
+    /// What is wrong and what would be right.
+    pub message: String,
+}
+
+#[derive(Default)]
+pub(crate) struct Problems(pub(crate) Vec<Problem>);
+
+impl Problems {
+    pub(crate) fn say(&mut self, path: impl Into<String>, message: impl Into<String>) {
+        self.0.push(Problem { path: path.into(), message: message.into() });
+    }
+
+    pub(crate) fn unique<'a>(&mut self, at: &str, field: &str, seen: &mut Vec<&'a str>, value: &'a str) {
+        if seen.contains(&value) {
+            self.say(format!("{at}.{field}"), format!("`{value}` is there already"));
+        }
+        seen.push(value);
+    }
+}
