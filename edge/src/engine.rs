@@ -25,7 +25,7 @@ use crate::cache::attribute_names::AttributeNameCache;
 use crate::cache::catalogue::CatalogueCache;
 use crate::http::answer::Answer;
 use crate::http::incoming::Incoming;
-use crate::http::request::{EXPLAIN, FETCH_MODE, HEADERS, PURPOSE, Request};
+use crate::http::request::{EXPLAIN, FETCH_DEST, FETCH_MODE, HEADERS, PURPOSE, Request};
 use crate::http::unserved::UnservedReason;
 use crate::http::{cookies, cors};
 use crate::objects::object_call::ObjectCall;
@@ -120,7 +120,7 @@ impl Engine {
         for tenant in config.tenants {
             engine.add_site(tenant);
         }
-        engine.further_headers.extend([PURPOSE, FETCH_MODE].map(str::to_owned));
+        engine.further_headers.extend([PURPOSE, FETCH_MODE, FETCH_DEST].map(str::to_owned));
         Ok(engine)
     }
 

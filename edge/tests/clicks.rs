@@ -8,12 +8,17 @@ use causeway_edge::Answer;
 use serde_json::json;
 
 /// A request for the click address of a house ad with these headers: `Sec-Purpose`, `Purpose` and `Sec-Fetch-Mode`.
-fn request([sec_purpose, purpose, mode]: [&str; 3]) -> Answer {
+fn request(headers: [&str; 3]) -> Answer {
+    request_for(headers, "")
+}
+
+/// The same with `Sec-Fetch-Dest`.
+fn request_for([sec_purpose, purpose, mode]: [&str; 3], dest: &str) -> Answer {
     let mut browser = Browser::of("allow", &json!({ "house_landing": "https://shop.example/" }));
     let placed = body(&browser.send("POST", "/v1/decide", r#"{"placements":[{"id":"top"}]}"#));
     let path = placed["decisions"][0]["click_url"].as_str().unwrap();
     let agent = "Mozilla/5.0 (X11; Linux x86_64) Firefox/140.0";
-    let head = format!("GET\nhttp://localhost{path}\n\n\n\n{sec_purpose}\n{agent}\n\n{purpose}\n{mode}");
+    let head = format!("GET\nhttp://localhost{path}\n\n\n\n{sec_purpose}\n{agent}\n\n{purpose}\n{mode}\n{dest}");
     let step = browser.engine.begin(&head, b"", browser.now, seed(7, browser.now));
     answer(complete(&mut browser.engine, step, |keys| values(keys, |_| None)))
 }
@@ -35,6 +40,27 @@ fn a_click_counts_where_it_is_navigated_to() {
         let clicked = request(["", "", mode]);
         assert_eq!((clicked.status, header(&clicked, "location")), (302, Some("https://shop.example/")), "{mode}");
         assert_eq!(facts(&clicked).len(), counts, "{mode}");
+    }
+}
+
+#[test]
+fn a_click_counts_where_a_whole_page_is_navigated_to_and_not_in_a_frame() {
+    let cases = [
+        ("navigate", "document", 1),
+        ("navigate", "", 1),
+        ("", "document", 1),
+        ("", "", 1),
+        ("navigate", "iframe", 0),
+        ("navigate", "frame", 0),
+        ("navigate", "fencedframe", 0),
+        ("navigate", "embed", 0),
+        ("navigate", "object", 0),
+        ("", "image", 0),
+        ("no-cors", "document", 0),
+    ];
+    for (mode, dest, counts) in cases {
+        let clicked = request_for(["", "", mode], dest);
+        assert_eq!((clicked.status, facts(&clicked).len()), (302, counts), "{mode} {dest}");
     }
 }
 

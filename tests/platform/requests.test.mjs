@@ -181,7 +181,7 @@ test("only the headers that the engine asks for are read", async (t) => {
     return get.call(this, name);
   });
   await decide(worker, bindings(), { headers: { "x-other": "no", "user-agent": "Firefox/1" } });
-  const wanted = ["cookie", "origin", "sec-gpc", "sec-purpose", "user-agent", "purpose", "sec-fetch-mode", "content-length", "cf-connecting-ip"];
+  const wanted = ["cookie", "origin", "sec-gpc", "sec-purpose", "user-agent", "purpose", "sec-fetch-mode", "sec-fetch-dest", "content-length", "cf-connecting-ip"];
   // The head is read before the answer; a mint asks the rate limit.
   assert.deepEqual([...read].filter((name) => name.toLowerCase() !== "content-type").sort(), wanted.sort());
 });

@@ -6,7 +6,7 @@ use causeway_shared::ids::Millis;
 use causeway_shared::random::Random;
 use causeway_shared::wire::sync::FilterReason;
 
-use crate::http::request::{FETCH_MODE, PURPOSE, Request, is_prefetch};
+use crate::http::request::{FETCH_DEST, FETCH_MODE, PURPOSE, Request, is_prefetch};
 use crate::site::Site;
 
 /// A request with its tenant.
@@ -31,8 +31,10 @@ impl Incoming<'_> {
         self.request.uncounted().or_else(|| declares_prefetch().then_some(FilterReason::Prefetch))
     }
 
-    /// Whether the request is a navigation of a page, as far as the browser says: a picture or a script is none.
+    /// Whether the request is a navigation of a whole page, as far as the browser says: a picture, a script or a frame is
+    /// none.
     pub(crate) fn is_navigation(&self) -> bool {
-        self.request.extra(self.further_headers, FETCH_MODE).is_none_or(|mode| mode == "navigate")
+        let is_said = |name, value| self.request.extra(self.further_headers, name).is_none_or(|said| said == value);
+        is_said(FETCH_MODE, "navigate") && is_said(FETCH_DEST, "document")
     }
 }

@@ -14,6 +14,8 @@ pub(crate) const EXPLAIN: &str = "x-causeway-explain";
 pub(crate) const PURPOSE: &str = "purpose";
 /// The header that says whether a request is a navigation (Fetch Metadata).
 pub(crate) const FETCH_MODE: &str = "sec-fetch-mode";
+/// The header that says what a request is for: a page, a frame, a picture (Fetch Metadata).
+pub(crate) const FETCH_DEST: &str = "sec-fetch-dest";
 
 /// The parts of a request's address that decide the answer where the request cannot be served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

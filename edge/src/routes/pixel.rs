@@ -58,7 +58,7 @@ pub(crate) fn begin_impression(incoming: &Incoming<'_>, text: &str) -> Routed {
 }
 
 /// Begins a click. It leads to the ad's own landing address, never to one that the request names. A late click still
-/// leads there and is not counted, nor is one that loads the address as a picture or by a script.
+/// leads there and is not counted, nor is one that loads the address as a picture, by a script or in a frame.
 ///
 /// A prefetch is refused: the browser would follow the stored redirect at the real click, which would then not count.
 pub(crate) fn begin_click(incoming: &Incoming<'_>, text: &str) -> Routed {
