@@ -321,6 +321,23 @@ fn an_order_is_one_fact_of_its_visitor_whatever_messages_say_it() {
     assert_eq!((facts.len(), told["warnings"].as_array().map(Vec::len)), (2, Some(1)), "{told}");
 }
 
+#[test]
+fn a_numeric_id_of_an_event_is_its_decimal_text_and_a_bad_one_costs_only_itself() {
+    let mut browser = Browser::new("allow");
+    browser.visit();
+    let event = |id: Value| json!({ "type": "track", "name": "saved", "id": id });
+    let (facts, told) = call(&mut browser, &json!([event(json!(7)), event(json!("7")), event(json!(7.0))]));
+    assert_eq!((facts.len(), &told["accepted"], &told["warnings"]), (1, &json!(3), &Value::Null), "{told}");
+    let largest = json!([event(json!(u64::MAX)), event(json!(u64::MAX.to_string()))]);
+    assert_eq!(call(&mut browser, &largest).0.len(), 1);
+    for bad in [json!(1.5), json!(-1), json!(1e30), json!(true), json!({}), json!([7])] {
+        let (facts, told) = call(&mut browser, &json!([event(bad.clone())]));
+        assert_eq!((facts.len(), &told["warnings"][0]["code"]), (1, &json!("id")), "{bad}");
+    }
+    let (facts, told) = call(&mut browser, &json!([event(Value::Null)]));
+    assert_eq!((facts.len(), &told["warnings"]), (1, &Value::Null));
+}
+
 /// The segment writes of a call that sends one event.
 fn segment_writes(event: &Value) -> (Vec<(SegmentId, State)>, Value) {
     let mut browser = Browser::new("allow");

@@ -51,8 +51,9 @@ pub(super) const INVALID: [&str; 11] = [
 struct EventBody<'a> {
     #[serde(borrow, rename = "type")]
     kind: Cow<'a, str>,
-    #[serde(borrow, default)]
-    id: Option<Cow<'a, str>>,
+    /// The client's own name of the event: a text, or a whole number.
+    #[serde(default)]
+    id: Option<Value>,
     #[serde(default)]
     at_ms: Option<Value>,
     /// The visitor that the event happened to, as an answer of `/v1/decide` named it; else it is the cookie's.
@@ -90,6 +91,18 @@ impl EventBody<'_> {
         self.kind == "track" && self.name.as_deref() == Some(PURCHASE)
     }
 
+    /// The client's own name of the event. A value of another type costs only itself, as a bad order id does.
+    ///
+    /// # Errors
+    /// The refusal of a name that is empty or too long.
+    fn read_id(&self) -> Result<Option<String>, Refusal> {
+        let id = self.id.as_ref().and_then(id_text);
+        if id.as_ref().is_some_and(|id| !(1..=limits::MESSAGE_ID_BYTES).contains(&id.len())) {
+            return Err(("too_long", format!("an event's id has 1 to {} bytes", limits::MESSAGE_ID_BYTES)));
+        }
+        Ok(id.map(Cow::into_owned))
+    }
+
     /// The order that a purchase is of, from the event itself or from its properties, and what the answer says of an order id
     /// that means nothing. A bad one costs only itself.
     fn read_order(&self) -> (Option<OrderHash>, Option<String>) {
@@ -100,12 +113,7 @@ impl EventBody<'_> {
         if !self.is_purchase() {
             return (None, Some("only a purchase has an `order_id`: it means nothing here".to_owned()));
         }
-        let text = match said {
-            Value::String(text) => Some(text.clone()),
-            Value::Number(number) if number.is_u64() => Some(number.to_string()),
-            said => read_whole(said).filter(|whole| *whole >= 0).map(|whole| whole.to_string()),
-        };
-        match text.and_then(|text| OrderHash::read(&text)) {
+        match id_text(said).and_then(|text| OrderHash::read(&text)) {
             Some(order) => (Some(order), None),
             None => {
                 let most = limits::MESSAGE_ID_BYTES;
@@ -114,6 +122,15 @@ impl EventBody<'_> {
                 (None, Some(message))
             }
         }
+    }
+}
+
+/// The text of an id that is a text or a whole number; `None` for any other value.
+fn id_text(said: &Value) -> Option<Cow<'_, str>> {
+    match said {
+        Value::String(text) => Some(text.into()),
+        Value::Number(number) if number.is_u64() => Some(number.to_string().into()),
+        said => read_whole(said).filter(|whole| *whole >= 0).map(|whole| whole.to_string().into()),
     }
 }
 
@@ -167,8 +184,10 @@ impl EventReader<'_> {
         warnings.extend(find_unknown_segment_fields(&event));
         let (order, note) = event.read_order();
         warnings.extend(note.map(|message| ("order_id", message)));
-        if event.id.as_deref().is_some_and(|id| !(1..=limits::MESSAGE_ID_BYTES).contains(&id.len())) {
-            return Err(("too_long", format!("an event's id has 1 to {} bytes", limits::MESSAGE_ID_BYTES)));
+        let message_id = event.read_id()?;
+        if message_id.is_none() && event.id.is_some() {
+            let message = "`id` is left out: a text or a whole number is needed, or each repeat counts";
+            warnings.push(("id", message.to_owned()));
         }
         if event.kind == "action" {
             let fact = Fact { position, ..self.action(&event)? };
@@ -177,7 +196,7 @@ impl EventReader<'_> {
         let writes = if event.kind == "attributes" { Some(attributes(&event)?) } else { None };
         let (at, adjusted) = self.happened(event.at_ms.as_ref());
         let visitor = self.owner(event.visitor_token.as_deref())?;
-        let id = match (event.id.as_deref(), &visitor) {
+        let id = match (message_id.as_deref(), &visitor) {
             (_, Ok(visitor)) if let Some(order) = order => FactId::of_order(*visitor, order),
             (Some(id), Ok(visitor)) => {
                 FactId::of_event(*visitor, &event.kind, event.name.as_deref().unwrap_or_default(), id)
