@@ -220,6 +220,17 @@ fn an_invalid_attribute_is_refused_and_the_others_are_accepted() {
 }
 
 #[test]
+fn a_whole_number_that_is_not_kept_exactly_is_refused_however_long_it_is() {
+    let (mut world, _) = World::visited();
+    for digits in ["9007199254740993", "18446744073709551615", "123456789012345678901234567890"] {
+        let event = format!(r#"[{{"type":"attributes","set":{{"score":{digits},"vip":true}}}}]"#);
+        let answer = world.send_text("POST", "/v1/events", &event);
+        let told: Value = serde_json::from_slice(&answer.body).unwrap();
+        assert_eq!((codes(&told), &told["accepted"]), (vec![(0, "out_of_bounds")], &json!(1)), "{digits}");
+    }
+}
+
+#[test]
 fn events_read_the_attribute_names_once_a_minute_and_only_for_values() {
     let (mut world, visitor) = World::visited();
     let known = [("vip", Kind::Bool)];

@@ -314,7 +314,6 @@ fn s4_08_values_are_what_json_says() {
         (json!(0), Value::Integer(0)),
         (json!(i64::MIN), Value::Integer(i64::MIN)),
         (json!(i64::MAX), Value::Integer(i64::MAX)),
-        (json!(9_223_372_036_854_775_808_u64), float(9_223_372_036_854_775_808.0)),
         (json!(2.0), float(2.0)),
         (json!(-0.0), float(0.0)),
         (json!(-1.5e300), float(-1.5e300)),
@@ -336,6 +335,28 @@ fn s4_08_values_are_what_json_says() {
 }
 
 #[test]
+fn a_whole_number_that_is_not_kept_exactly_is_refused_however_long_it_is() {
+    let digits = "123456789012345678901234567890";
+    for text in ["9223372036854775808", "18446744073709551615", "18446744073709551616", "-9223372036854775809", digits]
+    {
+        assert_eq!(Value::from_text(text).unwrap(), Err(ValueError::Inexact), "{text}");
+        assert_eq!(Value::from_text(&format!(" {text}\n")).unwrap(), Err(ValueError::Inexact), "{text}");
+    }
+    for (text, value) in [
+        ("9223372036854775807", Value::Integer(i64::MAX)),
+        ("-0", float(0.0)),
+        ("1e30", float(1e30)),
+        ("12.5", float(12.5)),
+        ("\"18446744073709551615\"", Value::String("18446744073709551615".to_owned())),
+    ] {
+        assert_eq!(Value::from_text(text).unwrap(), Ok(value), "{text}");
+    }
+    assert!(Value::from_text("00").is_err());
+    // What is stored as a text already becomes the nearest number where its attribute becomes one of numbers.
+    assert_eq!(Value::String(digits.to_owned()).convert(Kind::Float), Some(float(1.2345678901234568e29)));
+}
+
+#[test]
 fn s4_10_what_is_no_value_is_refused_and_the_error_says_what_would_be_right() {
     let long = "x".repeat(limits::ATTRIBUTE_BYTES + 1);
     let many = vec!["x"; limits::ATTRIBUTE_STRINGS + 1];
@@ -347,6 +368,11 @@ fn s4_10_what_is_no_value_is_refused_and_the_error_says_what_would_be_right() {
         (json!([["a"]]), "malformed", format!("an array of more than strings {needed}")),
         (json!(long), "too_long", "a string of 257 bytes was given: at most 256 are allowed".to_owned()),
         (json!(["a", long]), "too_long", "a string of 257 bytes was given: at most 256 are allowed".to_owned()),
+        (
+            json!(9_223_372_036_854_775_808_u64),
+            "out_of_bounds",
+            "a whole number outside of 64 bits was given: it is not kept exactly, write it as a string".to_owned(),
+        ),
         (json!(many), "out_of_bounds", "33 strings were given: at most 32 are allowed".to_owned()),
     ];
     for (json, code, message) in cases {

@@ -9,7 +9,6 @@ use causeway_shared::config::NamePolicy;
 use causeway_shared::fact::FactError;
 use causeway_shared::limits;
 use serde::Deserialize;
-use serde_json::Value as Json;
 use serde_json::value::RawValue;
 
 /// An attribute write that was refused, and the reason.
@@ -41,8 +40,7 @@ impl AttributeWrites {
             return given;
         }
         for (name, raw) in &set {
-            let json = serde_json::from_str(raw.get());
-            match json.map(|json: Json| Value::from_json(&json)) {
+            match Value::from_text(raw.get()) {
                 _ if !name_is_good(name) => given.refuse_name(name),
                 Ok(Ok(value)) => given.writes.push((name.to_string(), Some(value))),
                 Ok(Err(error)) => given.refuse(name, error.code(), &error),

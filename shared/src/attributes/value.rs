@@ -148,6 +148,9 @@ pub enum ValueError {
     /// So many strings.
     #[error("{0} strings were given: at most {max} are allowed", max = limits::ATTRIBUTE_STRINGS)]
     TooMany(usize),
+    /// A whole number outside of 64 bits: no kind keeps it exactly.
+    #[error("a whole number outside of 64 bits was given: it is not kept exactly, write it as a string")]
+    Inexact,
     /// Not in [`limits::DATE_DAYS`].
     #[error("day {0} since 1970-01-01 was given: a date from 0001-01-01 to 9999-12-31 is needed")]
     Date(i32),
@@ -160,7 +163,7 @@ impl ValueError {
         match self {
             Self::Malformed(_) => "malformed",
             Self::TooLong(_) => "too_long",
-            Self::TooMany(_) | Self::Date(_) => "out_of_bounds",
+            Self::TooMany(_) | Self::Inexact | Self::Date(_) => "out_of_bounds",
         }
     }
 }
@@ -212,6 +215,19 @@ impl Value {
         }
     }
 
+    /// The value of a JSON text, as [`Value::from_json`] reads it. Of a whole number outside of 64 bits only the text says
+    /// that it is one: read as JSON it is a float, rounded.
+    ///
+    /// # Errors
+    /// The outer one where the text is no JSON, the inner ones of [`Value::from_json`].
+    pub fn from_text(text: &str) -> serde_json::Result<Result<Self, ValueError>> {
+        let json: Json = serde_json::from_str(text)?;
+        let is_whole = text.trim().bytes().all(|byte| byte == b'-' || byte.is_ascii_digit());
+        // Minus zero is read as a float too.
+        let is_rounded = is_whole && json.is_f64() && json.as_f64() != Some(0.0);
+        Ok(if is_rounded { Err(ValueError::Inexact) } else { Self::from_json(&json) })
+    }
+
     /// The value that JSON says. A number is an integer when it is written as one and fits 64 bits. A string is a
     /// string, whatever its form: only an attribute of dates takes it for one ([`Value::fit`]). A string may be
     /// repeated in an array, and counts each time.
@@ -223,6 +239,7 @@ impl Value {
             Json::Bool(yes) => Ok(Self::Bool(*yes)),
             Json::Number(number) => match (number.as_i64(), number.as_f64().and_then(Finite::new)) {
                 (Some(whole), _) => Ok(Self::Integer(whole)),
+                _ if number.is_u64() => Err(ValueError::Inexact),
                 (None, Some(finite)) => Ok(Self::Float(finite)),
                 (None, None) => Err(ValueError::Malformed("a number that is not finite")),
             },
@@ -282,7 +299,8 @@ impl Value {
             (Err(Self::Bool(yes)), Kind::Integer | Kind::Float) => Self::Integer(yes.into()).fit(kind).ok()?,
             (Err(Self::String(text)), Kind::Integer | Kind::Float) => {
                 let number: serde_json::Number = serde_json::from_str(text.trim()).ok()?;
-                Self::from_json(&Json::Number(number)).ok()?.fit(kind).ok()?
+                let nearest = || number.as_f64().and_then(Finite::new).map(Self::Float);
+                number.as_i64().map(Self::Integer).or_else(nearest)?.fit(kind).ok()?
             }
             (Err(Self::String(text)), Kind::Bool) => Self::Bool(text.trim().parse().ok()?),
             (Err(Self::String(text)), Kind::Strings) => Self::Strings(BTreeSet::from([text])),
