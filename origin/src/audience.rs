@@ -26,10 +26,8 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::identity::changes::Linked;
 use crate::profiles::fold::Changed;
-use crate::store::PersonNo;
-use crate::store::StoreError;
-use crate::store::TenantNo;
 use crate::store::write_txn::Group;
+use crate::store::{PersonNo, StoreError, TenantNo};
 
 /// Changes that are kept for who follows them; who is further behind begins anew.
 const KEPT: i64 = 5_000_000;

@@ -14,8 +14,7 @@ pub mod runs;
 mod tests;
 pub mod thread;
 
-use crate::base::job_kinds::Job;
-use crate::base::job_kinds::Outcome;
+use crate::base::job_kinds::{Job, Outcome};
 use causeway_shared::ids::Millis;
 use causeway_shared::time::HOUR_MS;
 

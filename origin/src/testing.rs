@@ -10,8 +10,9 @@ use std::time::Duration;
 use causeway_shared::actions::{Entity, Verb, ViewType};
 use causeway_shared::config::EdgeConfig;
 use causeway_shared::fact::{Fact, PURCHASE, What};
-use causeway_shared::ids::OrderHash;
-use causeway_shared::ids::{AlternateId, FactId, InsertionId, KindCode, Micros, Millis, SessionId, VisitorId};
+use causeway_shared::ids::{
+    AlternateId, FactId, InsertionId, KindCode, Micros, Millis, OrderHash, SessionId, VisitorId,
+};
 use causeway_shared::keys::{Key, Keys};
 use causeway_shared::limits;
 use causeway_shared::profile::{Profile, Totals};
@@ -28,19 +29,15 @@ use crate::base::key_file;
 use crate::base::metrics::Metrics;
 use crate::campaigns::train;
 use crate::ingest::backlog::Backlog;
-use crate::ingest::intake;
-use crate::ingest::intake::{Checked, Incoming, Outbox, Record};
+use crate::ingest::intake::{self, Checked, Incoming, Outbox, Record};
 use crate::jobs::context::Place;
 use crate::outbox::unconfigured_tenants;
 use crate::pipeline::group;
-use crate::store;
-use crate::store::StoreError;
 use crate::store::journal::Journal;
 use crate::store::tenants::{Known, Tenants};
-use crate::store::write_txn::Given;
-use crate::store::write_txn::Rules;
-use crate::views::read;
-use crate::views::read::View;
+use crate::store::write_txn::{Given, Rules};
+use crate::store::{self, StoreError};
+use crate::views::read::{self, View};
 
 /// The time at which tests begin.
 pub(crate) const NOW: Millis = 1_800_000_000_000;

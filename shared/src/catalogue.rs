@@ -24,8 +24,7 @@ use crate::experiment::{self, Experiment};
 use crate::filter::{self, Answers, Entities, Filter, Words};
 use crate::ids::{Micros, Millis};
 use crate::limits;
-use crate::problems::Problem;
-use crate::problems::Problems;
+use crate::problems::{Problem, Problems};
 use crate::units::Recipients;
 use crate::vocabulary::Vocabulary;
 

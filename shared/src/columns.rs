@@ -20,13 +20,12 @@ use std::ops::Range;
 use crate::actions::Verb;
 use crate::attributes::{Token, Value};
 use crate::bucket::BUCKETS;
-use crate::fact;
 use crate::filter::Filter;
 use crate::ids::{Millis, VisitorId};
-use crate::limits;
 use crate::profile::{MissingParts, Totals};
 use crate::segments::SegmentId;
 use crate::time::{HourStamp, Minute};
+use crate::{fact, limits};
 
 pub use evaluate::{Asked, Found};
 pub use form::{Unpacking, Used};

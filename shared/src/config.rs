@@ -3,8 +3,7 @@
 //! The origin reads one TOML file; `causeway config edge` prints the part the edge needs as the JSON that
 //! [`EdgeConfig`] describes. One definition, checked by one function, [`EdgeConfig::problems`].
 
-use crate::problems::Problem;
-use crate::problems::Problems;
+use crate::problems::{Problem, Problems};
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};

@@ -3,8 +3,9 @@
 
 use crate::actions::{Entity, Verb, ViewType};
 use crate::attributes::{self, DictionaryError, Value, ValueError};
-use crate::ids::OrderHash;
-use crate::ids::{AltHash, AlternateId, FactId, InsertionId, KindCode, Micros, Millis, SessionId, VisitorId};
+use crate::ids::{
+    AltHash, AlternateId, FactId, InsertionId, KindCode, Micros, Millis, OrderHash, SessionId, VisitorId,
+};
 use crate::limits;
 use crate::person::{Source, Weight};
 use crate::segments::{SegmentId, Stamp, State};

@@ -8,8 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::experiment::Shares;
 use crate::ids::Millis;
-use crate::limits;
-use crate::random;
+use crate::{limits, random};
 
 /// All of it, for one tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

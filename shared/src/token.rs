@@ -6,11 +6,10 @@
 //! of the insertion, which is drawn anew for each: two addresses of one visitor have nothing in common.
 
 use crate::actions::{Entity, ViewType};
-use crate::cookie;
 use crate::ids::{InsertionId, Millis, TenantId, VisitorId};
 use crate::keys::{Key, KeyRing};
-use crate::limits;
 use crate::packed::{self, Packed};
+use crate::{cookie, limits};
 
 const NAME: &str = "ad";
 const FORM: u64 = 2;

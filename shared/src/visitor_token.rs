@@ -3,11 +3,10 @@
 //! An event may be sent long after it happened, when another member is at the browser or the cookie is gone. With the
 //! token of the visitor that it happened to it counts for that one, and for nobody else.
 
-use crate::cookie;
 use crate::ids::{Millis, TenantId, VisitorId};
 use crate::keys::KeyRing;
-use crate::limits;
 use crate::packed::{self, Packed};
+use crate::{cookie, limits};
 
 /// The name that the signature covers, so that no cookie and no token of an ad is one.
 const NAME: &str = "visitor";

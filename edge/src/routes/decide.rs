@@ -2,26 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::config;
 use causeway_shared::decision::Holding;
 use causeway_shared::experiment::Exposure;
 use causeway_shared::fact::{Fact, What};
 use causeway_shared::identity::{Claim, IdentityCookie, Origin, Recognised};
 use causeway_shared::ids::{FactId, InsertionId, VisitorId};
-use causeway_shared::limits;
 use causeway_shared::units::{Given, Unit};
+use causeway_shared::{config, limits};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::http::answer::Answer;
 use crate::http::attributes::AttributeWrites;
 use crate::http::body_text::read_text;
-use crate::http::claims;
-use crate::http::cookies;
 use crate::http::incoming::Incoming;
 use crate::http::json_object::JsonObject;
-use crate::http::permission;
 use crate::http::request::EXPLAIN;
+use crate::http::{claims, cookies, permission};
 use crate::objects::object_call::ObjectCall;
 use crate::objects::offers::{self, OfferAnswer, OfferHoldings, SoldOutOffers};
 use crate::objects::strict_caps;

@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::actions::Verb;
 use causeway_shared::fact::{Fact, FactError, PURCHASE, What};
-use causeway_shared::ids::OrderHash;
-use causeway_shared::ids::{FactId, Micros, Millis, SessionId, VisitorId};
+use causeway_shared::ids::{FactId, Micros, Millis, OrderHash, SessionId, VisitorId};
 use causeway_shared::ledger::Ledger;
 use causeway_shared::planted::{self, PlantedBug};
 use causeway_shared::random::Random;

@@ -11,9 +11,8 @@ use serde_json::{Map, Value};
 
 use crate::http::answer::Answer;
 use crate::http::claims::{self, UserBody};
-use crate::http::cookies;
 use crate::http::incoming::Incoming;
-use crate::http::permission;
+use crate::http::{cookies, permission};
 use crate::objects::offers::SoldOutOffers;
 use crate::routes::{CatalogueNeed, NamesNeed, Progress, Route, Routed, VisitorRoute};
 use crate::state::request_state::RequestState;

@@ -103,10 +103,7 @@ const durableObject = (/** @type {"StrictCapObject" | "OfferObject"} */ name) =>
 export const [StrictCapObject, OfferObject] = [durableObject("StrictCapObject"), durableObject("OfferObject")];
 
 export const setHeaderNames = (/** @type {string} */ names) => void (headerNames = names.split("\n"));
-/**
- * Method, location, address and headers as one text: one crossing in place of one for each. Each call with a body has its
- * location: whether a filter asks for it is known only after the request's own reads.
- */
+/** Method, location, address and headers as one text: one crossing. Filters that ask for the location are read later. */
 export function readHead(/** @type {Request & { cf?: any }} */ request) {
   const cf = request.method === "POST" ? request.cf : undefined;
   const location = cf?.country ? ` ${cf.country} ${cf.regionCode ?? ""}` : "";

@@ -22,9 +22,8 @@ use super::listener::{RequestProof, record_proof};
 use super::{ApiError, App, Live};
 use crate::api::tokens::{self, Role, Token};
 use crate::base::clock;
-use crate::store;
-use crate::store::StoreError;
 use crate::store::tenants::{Known, Tenants};
+use crate::store::{self, StoreError};
 
 pub(super) type Answer = Result<Response, ApiError>;
 pub(super) type ById = Place<String>;

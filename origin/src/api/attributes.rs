@@ -11,13 +11,12 @@ use causeway_shared::attributes::Dictionary;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::AFTER_ALL;
 use super::asked::{
     Answer, ById, ByLookup, ForgetNames, Place, admit, admit_as, admit_to, read_json, reason, write as write_store,
 };
 use super::audience::begun;
 use super::segments::{Meant, found, visitor};
-use super::{ApiError, App, random};
+use super::{AFTER_ALL, ApiError, App, random};
 use crate::api::tokens::Role;
 use crate::base::job_kinds::Job;
 use crate::maintenance::forget_names::{self, ForgetError};

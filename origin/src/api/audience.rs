@@ -22,12 +22,10 @@ use super::asked::{Answer, ById, Place, admit_to, read_json, segment_id, write};
 use super::{ApiError, App, Live};
 use crate::api::tokens::Role;
 use crate::audience::materialized::{self, KeepError, Kept};
-use crate::audience::query::Everyone;
-use crate::audience::query::{self, AnswerError, Lines, Sampling};
+use crate::audience::query::{self, AnswerError, Everyone, Lines, Sampling};
 use crate::audience::schedule;
 use crate::base::clock;
-use crate::base::job_kinds::Job;
-use crate::base::job_kinds::Woken;
+use crate::base::job_kinds::{Job, Woken};
 use crate::jobs::runs::Asked;
 use crate::store::tenants::Known;
 

@@ -20,8 +20,7 @@ use super::{ApiError, App};
 use crate::api::tokens::Role;
 use crate::base::clock;
 use crate::campaigns::catalogue::{self, Applied, ApplyError, CheckError};
-use crate::campaigns::offers;
-use crate::campaigns::steering;
+use crate::campaigns::{offers, steering};
 
 pub(super) fn routes() -> Router<Arc<App>> {
     Router::new()

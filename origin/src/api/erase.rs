@@ -15,8 +15,7 @@ use serde_json::json;
 use super::asked::{Answer, ById, Place, admit_as, admit_to, read_json, reason, visitor_id};
 use super::{ApiError, App, random};
 use crate::api::tokens::Role;
-use crate::privacy::erase;
-use crate::privacy::erase::Whom;
+use crate::privacy::erase::{self, Whom};
 use crate::store::id_error::IdError;
 use crate::store::tenants::Known;
 

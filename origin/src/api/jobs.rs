@@ -15,8 +15,7 @@ use super::asked::{Answer, ById, Place, admit_to_all, admitted, require_all_tena
 use super::{ApiError, App};
 use crate::api::tokens::Role;
 use crate::base::clock;
-use crate::base::job_kinds::Job;
-use crate::base::job_kinds::Woken;
+use crate::base::job_kinds::{Job, Woken};
 use crate::jobs::runs::{self, Asked};
 
 /// Runs told when no `limit` is said.

@@ -16,8 +16,7 @@ use super::asked::{Answer, ByLookup, Place, admit_as, admit_to, read_json, reaso
 use super::{ApiError, App, random};
 use crate::api::tokens::Role;
 use crate::base::attribution::Said;
-use crate::identity::connections;
-use crate::identity::connections::{LinkError, Tie};
+use crate::identity::connections::{self, LinkError, Tie};
 use crate::store::tenants::Known;
 use crate::views::describe;
 

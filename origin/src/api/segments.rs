@@ -17,10 +17,8 @@ use super::asked::{Answer, ById, ByLookup, Place, admit, admit_to, read_json, se
 use super::{ApiError, App, random};
 use crate::api::tokens::Role;
 use crate::base::clock;
-use crate::store;
-use crate::store::Lock;
-use crate::store::StoreError;
 use crate::store::tenants::Known;
+use crate::store::{self, Lock, StoreError};
 use crate::views::read::{View, Visitor};
 use crate::views::segments::{self, Query, Whose, Write};
 

@@ -10,13 +10,9 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::api;
-use crate::api::App;
-use crate::api::HttpLimits;
-use crate::api::Live;
 use crate::api::listener::HttpListener;
-use crate::audience::Audience;
-use crate::audience::follow;
+use crate::api::{self, App, HttpLimits, Live};
+use crate::audience::{Audience, follow};
 use crate::base::clock;
 use crate::base::config::Config;
 use crate::base::key_file::{self, KeyError};
@@ -24,11 +20,10 @@ use crate::base::metrics::Metrics;
 use crate::jobs::thread::Jobs;
 use crate::outbox::unconfigured_tenants;
 use crate::pipeline::writer::Writer;
-use crate::store;
-use crate::store::StoreError;
 use crate::store::journal::Journal;
 use crate::store::tenants::Tenants;
 use crate::store::write_txn::Rules;
+use crate::store::{self, StoreError};
 use crate::views::readers::Readers;
 
 /// Why the origin does not run.

@@ -11,8 +11,7 @@ use rusqlite::{Connection, Row};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::base::integers::signed;
-use crate::base::integers::unsigned;
+use crate::base::integers::{signed, unsigned};
 use crate::base::key_file::{self, KeyError};
 use crate::store::StoreError;
 

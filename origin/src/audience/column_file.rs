@@ -15,10 +15,8 @@ use causeway_shared::packed::{self, Packed};
 use causeway_shared::time::HourStamp;
 
 use super::Columns;
-use crate::base::integers::signed;
-use crate::base::integers::unsigned;
-use crate::store::PersonNo;
-use crate::store::TenantNo;
+use crate::base::integers::{signed, unsigned};
+use crate::store::{PersonNo, TenantNo};
 
 /// The file's name, in the data directory.
 const NAME: &str = "columns";

@@ -14,11 +14,8 @@ use super::{Audience, Columns, KEPT};
 use crate::audience::column_file::{self, Keeping, Of};
 use crate::audience::person_row::{self, Someone};
 use crate::base::clock;
-use crate::store;
-use crate::store::PersonNo;
-use crate::store::StoreError;
-use crate::store::TenantNo;
 use crate::store::names::events;
+use crate::store::{self, PersonNo, StoreError, TenantNo};
 
 /// How long it waits when nothing changed.
 const LOOK: Duration = Duration::from_millis(20);

@@ -17,13 +17,10 @@ use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, Transaction
 use serde_json::{Value, json};
 
 use crate::audience::query;
-use crate::base::integers::signed;
-use crate::base::integers::unsigned;
-use crate::store::StoreError;
-use crate::store::TenantNo;
+use crate::base::integers::{signed, unsigned};
 use crate::store::names::events::{self, EventNameError};
 use crate::store::tenants::{Known, Tenants};
-use crate::store::visitor_at;
+use crate::store::{StoreError, TenantNo, visitor_at};
 use crate::views::read::{self, View};
 use crate::views::segments;
 

@@ -19,13 +19,8 @@ use causeway_shared::wire::profile;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::base::integers::unsigned;
-use crate::profiles::buckets;
-use crate::profiles::fold;
-use crate::store::CheckedBytes;
-use crate::store::PersonNo;
-use crate::store::StoreError;
-use crate::store::TenantNo;
-use crate::store::visitor_at;
+use crate::profiles::{buckets, fold};
+use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo, visitor_at};
 
 /// Visitors of one person that are read: the last active.
 const VISITORS: u32 = 1_000;

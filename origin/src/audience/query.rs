@@ -18,15 +18,11 @@ use causeway_shared::time::Minute;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-use crate::audience::Audience;
-use crate::audience::person_row;
+use crate::audience::{Audience, person_row};
 use crate::base::integers::signed;
 use crate::campaigns::catalogue;
-use crate::store::PersonNo;
-use crate::store::StoreError;
-use crate::store::TenantNo;
-use crate::store::names;
 use crate::store::tenants::Known;
+use crate::store::{PersonNo, StoreError, TenantNo, names};
 
 /// People of whom columns leave it to the store: more are not read for one question.
 pub const UNSURE: usize = 200_000;

@@ -16,12 +16,8 @@ use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use crate::base::integers::signed;
 use crate::base::time_zones;
-use crate::store::CheckedBytes;
-use crate::store::PersonNo;
-use crate::store::StoreError;
-use crate::store::TenantNo;
 use crate::store::tenants::{Known, Tenants};
-use crate::store::visitor_at;
+use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo, visitor_at};
 
 /// The attribute of a person that names its zone.
 pub const ZONE: &str = "time_zone";

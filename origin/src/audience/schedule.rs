@@ -11,9 +11,8 @@ use rusqlite::{Connection, OptionalExtension as _};
 use crate::audience::query::Lines;
 use crate::audience::rhythm::{self, Everybody};
 use crate::base::time_zones;
-use crate::store::PersonNo;
-use crate::store::StoreError;
 use crate::store::tenants::Known;
+use crate::store::{PersonNo, StoreError};
 
 /// A member's next best moment.
 #[derive(Debug, Clone, PartialEq, Eq)]

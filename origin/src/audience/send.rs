@@ -9,15 +9,12 @@ use serde_json::{Value, json};
 
 use super::webhook::Webhook;
 use crate::audience::query::{self, Lines};
-use crate::base::integers::signed;
-use crate::base::integers::unsigned;
+use crate::base::integers::{signed, unsigned};
 use crate::campaigns::catalogue;
 use crate::campaigns::experiment::results;
-use crate::store::StoreError;
-use crate::store::TenantNo;
 use crate::store::names::events::{self, EventNameError};
 use crate::store::tenants::{Known, Tenants};
-use crate::store::visitor_at;
+use crate::store::{StoreError, TenantNo, visitor_at};
 
 /// What a send is to be.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,11 +11,8 @@ use causeway_shared::time::{HOUR_MS, HourStamp};
 use serde_json::{Value as Json, json};
 
 use super::follow::Follower;
-use crate::audience::Audience;
-use crate::audience::person_row;
-use crate::audience::query;
-use crate::audience::query::Exact;
-use crate::audience::query::Sampling;
+use crate::audience::query::{self, Exact, Sampling};
+use crate::audience::{Audience, person_row};
 use crate::store::PersonNo;
 use crate::store::names::events;
 use crate::testing::{NOW, Origin, fact, impression, ordered, page, purchase, tracked, visitor, withdrawal};

@@ -5,8 +5,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use causeway_shared::config::EdgeConfig;
-use causeway_shared::config::Tenant;
+use causeway_shared::config::{EdgeConfig, Tenant};
 use causeway_shared::ids::Millis;
 use causeway_shared::limits;
 use causeway_shared::problems::Problem;
@@ -16,8 +15,7 @@ use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
 use ureq::http::Uri;
 
-use crate::base::job_kinds::Every;
-use crate::base::job_kinds::Job;
+use crate::base::job_kinds::{Every, Job};
 use crate::base::settings_reference::{SETTINGS, Shape};
 use crate::base::time_zones;
 

@@ -8,8 +8,7 @@ use causeway_shared::ids::Millis;
 use causeway_shared::time::{DAY_MS, MINUTE_MS};
 use causeway_shared::wire::sync::FilterReason;
 
-use crate::base::job_kinds::Job;
-use crate::base::job_kinds::Outcome;
+use crate::base::job_kinds::{Job, Outcome};
 use crate::base::log_output;
 
 /// A number that only grows.

@@ -8,8 +8,7 @@ use causeway_shared::rhythm::{Offset, Offsets};
 use jiff::Timestamp;
 use jiff::tz::{self, TimeZone};
 
-use crate::base::integers::signed;
-use crate::base::integers::unsigned;
+use crate::base::integers::{signed, unsigned};
 
 /// The zone of a name; `None` where there is none.
 #[must_use]

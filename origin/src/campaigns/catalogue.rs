@@ -20,18 +20,13 @@ use rusqlite::{Connection, OptionalExtension as _};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::base::integers::signed;
-use crate::base::integers::unsigned;
+use crate::base::integers::{signed, unsigned};
 use crate::base::metrics::Metrics;
 use crate::outbox::kv_key::Subject;
-use crate::store::StoreError;
-use crate::store::TenantNo;
-use crate::store::names;
-use crate::store::names::events;
+use crate::store::names::{self, events};
 use crate::store::tenants::{Known, Tenants};
-use crate::store::write_txn::Given;
-use crate::store::write_txn::Group;
-use crate::store::write_txn::Rules;
+use crate::store::write_txn::{Given, Group, Rules};
+use crate::store::{StoreError, TenantNo};
 
 pub use carry::{Before, Numbers, OF_TENANTS, renew, standing};
 pub use current::{

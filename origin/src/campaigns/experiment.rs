@@ -20,8 +20,7 @@ use causeway_shared::vocabulary::Vocabulary;
 use rusqlite::Connection;
 
 use crate::base::integers::signed;
-use crate::store::PersonNo;
-use crate::store::StoreError;
+use crate::store::{PersonNo, StoreError};
 
 /// The exposures of a person: of each experiment the first of any of its visitors that did not withdraw.
 ///

@@ -15,10 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::campaigns::catalogue;
-use crate::store::Counters;
-use crate::store::PersonNo;
-use crate::store::StoreError;
-use crate::store::TenantNo;
+use crate::store::{Counters, PersonNo, StoreError, TenantNo};
 
 /// How long after a restore nothing counts as given out.
 const ASKED_MINUTES: u32 = 31 * DAY_MINUTES;

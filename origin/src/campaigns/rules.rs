@@ -6,10 +6,8 @@ use rusqlite::Connection;
 
 use crate::base::metrics::Metrics;
 use crate::campaigns::catalogue::{self, Budgets, Counted, Experiments};
-use crate::store::StoreError;
-use crate::store::TenantNo;
-use crate::store::write_txn::Group;
-use crate::store::write_txn::Rules;
+use crate::store::write_txn::{Group, Rules};
+use crate::store::{StoreError, TenantNo};
 
 /// Experiments, conversions and budgets of all tenants' current catalogues.
 #[derive(Debug, Clone)]

@@ -17,18 +17,15 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, civil};
 use rusqlite::Connection;
 
-use crate::base::integers::signed;
-use crate::base::integers::unsigned;
+use crate::base::integers::{signed, unsigned};
 use crate::base::time_zones;
 use crate::campaigns::catalogue::Budgets;
 use crate::identity::changes::Linked;
-use crate::profiles::buckets;
-use crate::profiles::buckets::packed_actions;
+use crate::profiles::buckets::{self, packed_actions};
 use crate::profiles::dedup;
 use crate::profiles::purchases::{self, Purchase};
-use crate::store::StoreError;
-use crate::store::TenantNo;
 use crate::store::write_txn::Group;
+use crate::store::{StoreError, TenantNo};
 
 /// The row of all days together.
 const EVER: i64 = -1;

@@ -12,17 +12,13 @@ use rusqlite::{Connection, OptionalExtension as _};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::base::integers::signed;
-use crate::base::integers::unsigned;
-use crate::campaigns::catalogue;
+use crate::base::integers::{signed, unsigned};
 use crate::campaigns::experiment::results;
-use crate::campaigns::offers;
 use crate::campaigns::rules::CampaignRules;
-use crate::campaigns::spend;
+use crate::campaigns::{catalogue, offers, spend};
 use crate::outbox::kv_key::Subject;
-use crate::store::StoreError;
-use crate::store::TenantNo;
 use crate::store::write_txn::Group;
+use crate::store::{StoreError, TenantNo};
 
 /// How a tenant's traffic is steered, and what the next one is made of.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -32,11 +32,8 @@ pub use self::part::{Kind, PartReport, Verdict};
 use crate::base::integers::signed;
 use crate::base::metrics::Metrics;
 use crate::outbox::kv_key::Subject;
-use crate::store::CheckedBytes;
-use crate::store::StoreError;
-use crate::store::TenantNo;
-use crate::store::write_txn::Given;
-use crate::store::write_txn::Rules;
+use crate::store::write_txn::{Given, Rules};
+use crate::store::{CheckedBytes, StoreError, TenantNo};
 
 /// Told what is done, of how much; an error of it is the answer.
 type Progress<'a> = &'a (dyn Fn(u64, u64) -> Result<(), StoreError> + Sync);

@@ -7,13 +7,10 @@ use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 use causeway_origin::audience::materialized::{self, Kept, People};
-use causeway_origin::audience::query::Everyone;
-use causeway_origin::audience::query::{self, Lines, Sampling};
+use causeway_origin::audience::query::{self, Everyone, Lines, Sampling};
 use causeway_origin::audience::schedule;
-use causeway_origin::base::clock;
-use causeway_origin::base::job_kinds::Job;
-use causeway_origin::base::job_kinds::Woken;
-use causeway_origin::base::time_zones;
+use causeway_origin::base::job_kinds::{Job, Woken};
+use causeway_origin::base::{clock, time_zones};
 use causeway_origin::campaigns::train::Options;
 use causeway_origin::jobs::runs::Asked;
 use causeway_origin::jobs::tasks::refresh::{self, Refreshed};

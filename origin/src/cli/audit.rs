@@ -1,7 +1,6 @@
 //! `causeway audit`: reads the store directly, also while the origin serves.
 
-use causeway_origin::base::attribution;
-use causeway_origin::base::attribution::Said;
+use causeway_origin::base::attribution::{self, Said};
 use causeway_origin::privacy::audit as of;
 use clap::Args;
 

@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
-use causeway_origin::base::chain;
-use causeway_origin::base::clock;
+use causeway_origin::base::{chain, clock};
 use causeway_origin::maintenance::backup::{self, Held};
 use clap::Subcommand;
 use indicatif::ProgressBar;

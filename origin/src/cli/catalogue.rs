@@ -3,14 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
-use causeway_origin::base::clock;
-use causeway_origin::base::key_file;
+use causeway_origin::base::{clock, key_file};
 use causeway_origin::campaigns::catalogue::{self as of, Applied, ApplyError, CheckError, document, schema};
-use causeway_origin::campaigns::offers;
-use causeway_origin::campaigns::steering;
-use causeway_origin::store;
-use causeway_origin::store::StoreError;
+use causeway_origin::campaigns::{offers, steering};
 use causeway_origin::store::tenants::{Known, Tenants};
+use causeway_origin::store::{self, StoreError};
 use causeway_shared::limits;
 use clap::Subcommand;
 use serde_json::{Value, json};

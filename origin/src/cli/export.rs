@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 
 use causeway_origin::base::clock;
 use causeway_origin::ingest::log;
-use causeway_origin::maintenance::export::load;
-use causeway_origin::maintenance::export::{self, Entry, Form, Manifest};
+use causeway_origin::maintenance::export::{self, Entry, Form, Manifest, load};
 use causeway_origin::store;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};

@@ -1,19 +1,12 @@
 //! The registry of erasures: whether a visitor or an alternate id is erased, and which KV keys and records of the log each
 //! erasure still waits for.
 
-use crate::base::integers::signed;
-use crate::base::integers::unsigned;
+use crate::base::integers::{signed, unsigned};
 use crate::outbox::kv_key::Subject;
-use crate::store::StoreError;
-use crate::store::TenantNo;
 use crate::store::write_txn::Group;
-use causeway_shared::ids::AltHash;
-use causeway_shared::ids::FactId;
-use causeway_shared::ids::KindCode;
-use causeway_shared::ids::Millis;
-use causeway_shared::ids::VisitorId;
-use rusqlite::Connection;
-use rusqlite::OptionalExtension as _;
+use crate::store::{StoreError, TenantNo};
+use causeway_shared::ids::{AltHash, FactId, KindCode, Millis, VisitorId};
+use rusqlite::{Connection, OptionalExtension as _};
 use serde_json::Value;
 use serde_json::json;
 

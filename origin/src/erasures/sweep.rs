@@ -10,13 +10,9 @@ use rusqlite::OptionalExtension as _;
 
 use crate::base::integers::signed;
 use crate::outbox::kv_key::Subject;
-use crate::outbox::queue::later;
-use crate::outbox::queue::put_leaving;
-use crate::store::PersonNo;
-use crate::store::StoreError;
-use crate::store::TenantNo;
-use crate::store::visitor_at;
+use crate::outbox::queue::{later, put_leaving};
 use crate::store::write_txn::Group;
+use crate::store::{PersonNo, StoreError, TenantNo, visitor_at};
 
 /// A membership changed: who joined waits as any news of a sibling does; a cut does not wait, and reaches
 /// every visitor of the person, as any snapshot may hold the one that left. Of many the last active are put now, and a sweep

@@ -8,9 +8,8 @@ use causeway_shared::ids::{AltHash, AlternateId, KindCode};
 
 use crate::identity::changes::Touched;
 use crate::identity::evidence;
-use crate::store::StoreError;
-use crate::store::TenantNo;
 use crate::store::write_txn::Group;
+use crate::store::{StoreError, TenantNo};
 
 /// The canonical form of an id that was just seen, with the same id under the other keys of a rotation.
 ///

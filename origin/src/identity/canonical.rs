@@ -1,13 +1,8 @@
 //! The canonical name of an alternate id, which other hashes of the same id lead to.
 
-use crate::store::StoreError;
-use crate::store::TenantNo;
-use crate::store::hash_at;
-use causeway_shared::ids::AltHash;
-use causeway_shared::ids::AlternateId;
-use causeway_shared::ids::KindCode;
-use rusqlite::Connection;
-use rusqlite::OptionalExtension as _;
+use crate::store::{StoreError, TenantNo, hash_at};
+use causeway_shared::ids::{AltHash, AlternateId, KindCode};
+use rusqlite::{Connection, OptionalExtension as _};
 
 /// Every hash of an id, the canonical one first.
 ///

@@ -1,17 +1,11 @@
 //! What one transaction changes about people and lookups.
 
 use crate::erasures::sweep::PersonChange;
-use crate::store::PersonNo;
-use crate::store::StoreError;
-use crate::store::TenantNo;
+use crate::store::{PersonNo, StoreError, TenantNo};
 use causeway_shared::fact::Fact;
-use causeway_shared::ids::AlternateId;
-use causeway_shared::ids::FactId;
-use causeway_shared::ids::Millis;
-use causeway_shared::ids::VisitorId;
+use causeway_shared::ids::{AlternateId, FactId, Millis, VisitorId};
 use rusqlite::OptionalExtension as _;
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What this group changed about who belongs together.
 #[derive(Debug, Clone, PartialEq, Default)]

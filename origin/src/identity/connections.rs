@@ -9,14 +9,10 @@ use causeway_shared::person::{Source, Weight};
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 
-use crate::identity::link;
-use crate::identity::link::canonical_of;
-use crate::store;
-use crate::store::StoreError;
-use crate::store::TenantNo;
+use crate::identity::link::{self, canonical_of};
 use crate::store::id_error::IdError;
 use crate::store::tenants::Known;
-use crate::store::visitor_at;
+use crate::store::{self, StoreError, TenantNo, visitor_at};
 
 /// How two visitors stand to one another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

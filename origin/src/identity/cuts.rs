@@ -1,9 +1,7 @@
 //! The cuts of a person: visitors that its views leave out from a time on.
 
 use crate::base::integers::unsigned;
-use crate::store::PersonNo;
-use crate::store::StoreError;
-use crate::store::visitor_at;
+use crate::store::{PersonNo, StoreError, visitor_at};
 use causeway_shared::ids::VisitorId;
 use causeway_shared::membership::Cut;
 use rusqlite::Connection;

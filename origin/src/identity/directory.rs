@@ -6,10 +6,7 @@ use causeway_shared::ids::VisitorId;
 use rusqlite::{Connection, OptionalExtension as _};
 use serde::Serialize;
 
-use crate::store::PersonNo;
-use crate::store::StoreError;
-use crate::store::TenantNo;
-use crate::store::visitor_at;
+use crate::store::{PersonNo, StoreError, TenantNo, visitor_at};
 
 /// A person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -6,18 +6,13 @@ use causeway_shared::limits;
 use causeway_shared::person::{Evidence, Reason, Source, Weight};
 use rusqlite::{Connection, OptionalExtension as _};
 
-use crate::base::integers::signed;
-use crate::base::integers::unsigned;
+use crate::base::integers::{signed, unsigned};
 use crate::erasures::registry::id_erased;
 use crate::identity::canonical::family;
-use crate::identity::changes::Touched;
-use crate::identity::changes::has_withdrawn;
-use crate::store::StoreError;
-use crate::store::TenantNo;
-use crate::store::hash_at;
+use crate::identity::changes::{Touched, has_withdrawn};
 use crate::store::tenants::Tenants;
-use crate::store::visitor_at;
 use crate::store::write_txn::Group;
+use crate::store::{StoreError, TenantNo, hash_at, visitor_at};
 
 /// A cancellation that no newer evidence lifts.
 pub(crate) const FOR_EVER: Millis = i64::MAX.unsigned_abs();

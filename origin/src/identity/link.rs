@@ -7,8 +7,7 @@ use crate::erasures::sweep::PersonChange;
 use crate::identity::alternates;
 pub(crate) use crate::identity::changes::Linked;
 pub(crate) use crate::identity::changes::Touched;
-use crate::identity::evidence;
-use crate::identity::people;
+use crate::identity::{evidence, people};
 use std::collections::BTreeSet;
 
 use causeway_shared::fact::What;
@@ -23,10 +22,8 @@ pub use crate::identity::evidence::{Row, cancelled, held_unique, of_visitor, oth
 
 use crate::base::integers::signed;
 use crate::profiles::fold::Linking;
-use crate::store::PersonNo;
-use crate::store::StoreError;
-use crate::store::TenantNo;
 use crate::store::write_txn::Group;
+use crate::store::{PersonNo, StoreError, TenantNo};
 
 /// A visitor that was seen with an alternate id in this group.
 #[derive(Debug)]

@@ -6,12 +6,10 @@ use causeway_shared::limits;
 use causeway_shared::planted::{self, PlantedBug};
 
 use crate::base::integers::signed;
-use crate::identity::changes::Linked;
-use crate::identity::changes::Touched;
+use crate::identity::changes::{Linked, Touched};
 use crate::identity::evidence;
-use crate::store::StoreError;
-use crate::store::TenantNo;
 use crate::store::write_txn::Group;
+use crate::store::{StoreError, TenantNo};
 
 /// Writes the lookups of ids anew where they are others now, or go by another hash too.
 pub(crate) fn recompute(group: &mut Group<'_>, touched: &Touched, linked: &mut Linked) -> Result<(), StoreError> {

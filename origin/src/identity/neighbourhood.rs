@@ -13,11 +13,8 @@ use rusqlite::OptionalExtension as _;
 use crate::base::integers::unsigned;
 use crate::identity::changes::Touched;
 use crate::identity::evidence::{self, Row};
-use crate::store::PersonNo;
-use crate::store::StoreError;
-use crate::store::TenantNo;
-use crate::store::visitor_at;
 use crate::store::write_txn::Group;
+use crate::store::{PersonNo, StoreError, TenantNo, visitor_at};
 
 /// The evidence around a visitor, and what the store says of everybody in it.
 #[derive(Debug, Default)]

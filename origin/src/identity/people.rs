@@ -5,8 +5,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::identity::stored_person::Known;
-use crate::identity::stored_person::known;
+use crate::identity::stored_person::{Known, known};
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::ids::{AlternateId, Millis, VisitorId};
@@ -14,18 +13,13 @@ use causeway_shared::limits;
 use causeway_shared::person::{Evidence, People, Person, Reason, Weight, people};
 
 use crate::base::integers::signed;
-use crate::erasures::sweep;
-use crate::erasures::sweep::PersonChange;
-use crate::identity::changes::Linked;
-use crate::identity::changes::Speaker;
-use crate::identity::changes::Touched;
+use crate::erasures::sweep::{self, PersonChange};
+use crate::identity::changes::{Linked, Speaker, Touched};
 use crate::identity::evidence;
 use crate::identity::neighbourhood::{Around, Course, Stored, gather, oldest, stored};
 use crate::identity::planned::{Left, Planned, plan};
-use crate::store::PersonNo;
-use crate::store::StoreError;
-use crate::store::TenantNo;
 use crate::store::write_txn::Group;
+use crate::store::{PersonNo, StoreError, TenantNo};
 
 /// Recomputes the people around every visitor whose evidence changed.
 pub(crate) fn recompute(group: &mut Group<'_>, touched: &mut Touched, linked: &mut Linked) -> Result<(), StoreError> {

@@ -7,12 +7,9 @@ use causeway_shared::limits;
 use causeway_shared::person::{People, Person, Weight};
 
 use crate::identity::neighbourhood::{Around, newest, oldest, stored};
-use crate::identity::stored_person::Known;
-use crate::identity::stored_person::known;
-use crate::store::PersonNo;
-use crate::store::StoreError;
-use crate::store::TenantNo;
+use crate::identity::stored_person::{Known, known};
 use crate::store::write_txn::Group;
+use crate::store::{PersonNo, StoreError, TenantNo};
 
 /// A person whose visitors are others than the store says.
 #[derive(Debug)]

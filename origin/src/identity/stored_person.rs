@@ -1,11 +1,8 @@
 //! A person's row as the store has it.
 
 use crate::base::integers::unsigned;
-use crate::store::PersonNo;
-use crate::store::StoreError;
-use crate::store::TenantNo;
-use crate::store::visitor_at;
 use crate::store::write_txn::Group;
+use crate::store::{PersonNo, StoreError, TenantNo, visitor_at};
 use causeway_shared::ids::VisitorId;
 use causeway_shared::person::Weight;
 use rusqlite::OptionalExtension as _;

@@ -11,10 +11,8 @@ use rusqlite::Connection;
 
 use crate::ingest::intake::Record;
 use crate::ingest::log;
-use crate::store::Counters;
-use crate::store::StoreError;
-use crate::store::TenantNo;
 use crate::store::tenants::Tenants;
+use crate::store::{Counters, StoreError, TenantNo};
 
 /// The records waiting to be folded. Cloning gives another handle to the same ones.
 #[derive(Debug, Clone, Default)]

@@ -11,8 +11,7 @@ use causeway_shared::limits;
 use causeway_shared::wire::facts;
 use causeway_shared::wire::sync::{FilterReason, Read, Rejected, SyncRequest, SyncResponse, UNKNOWN_TENANT};
 
-use crate::base::attribution::RETENTION;
-use crate::base::attribution::Said;
+use crate::base::attribution::{RETENTION, Said};
 use crate::store::TenantNo;
 use crate::store::tenants::Tenants;
 

@@ -1,10 +1,8 @@
 //! The log: one durable record a sync, in a SQLite file of its own beside the store, so that taking facts in never waits
 //! for folding them. A record goes once the store holds what it says.
 
-use crate::store::data_fault::LOG;
-use crate::store::data_fault::LOG_TAIL;
-use crate::store::journal::said_at;
-use crate::store::journal::written;
+use crate::store::data_fault::{LOG, LOG_TAIL};
+use crate::store::journal::{said_at, written};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -16,14 +14,11 @@ use causeway_shared::wire::facts;
 use causeway_shared::wire::sync::{SyncRequest, UNKNOWN_TENANT, decode_kept, encode_request};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
-use crate::base::integers::signed;
-use crate::base::integers::unsigned;
+use crate::base::integers::{signed, unsigned};
 use crate::ingest::intake::{self, Incoming, Record};
-use crate::store;
-use crate::store::Counters;
-use crate::store::StoreError;
 use crate::store::identity::StoreIdentity;
 use crate::store::tenants::Tenants;
+use crate::store::{self, Counters, StoreError};
 
 /// In a record's place for the edge's name: its facts are the admin side's.
 pub(crate) const ADMIN: &str = "admin";

@@ -5,10 +5,8 @@
 //! made. The log holds its highest record and the highest that it let go, its tail file (`log.db-tail`) the highest that was
 //! acknowledged. A missing or older journal is no fault, because the origin completes it from the store when it starts.
 
-use crate::store::data_fault::DataFault;
-use crate::store::data_fault::MARKER;
-use crate::store::files::check_new;
-use crate::store::files::fault;
+use crate::store::data_fault::{DataFault, MARKER};
+use crate::store::files::{check_new, fault};
 use crate::store::identity::StoreIdentity;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -19,14 +17,9 @@ use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
 use crate::base::integers::unsigned;
-use crate::ingest::log;
-use crate::ingest::log::LogTail;
-use crate::store::StoreError;
-use crate::store::data_fault::JOURNAL;
-use crate::store::data_fault::LOG;
-use crate::store::data_fault::STORE;
-use crate::store::file;
-use crate::store::journal;
+use crate::ingest::log::{self, LogTail};
+use crate::store::data_fault::{JOURNAL, LOG, STORE};
+use crate::store::{StoreError, file, journal};
 
 /// The marker's document.
 #[derive(Debug, Default, Serialize, Deserialize)]

@@ -9,8 +9,7 @@ use serde_json::json;
 
 use super::context::Place;
 use super::runs::{self, Run};
-use super::tasks;
-use super::{Job, Outcome};
+use super::{Job, Outcome, tasks};
 use crate::store::StoreError;
 
 /// How often progress is noted.

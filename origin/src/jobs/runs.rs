@@ -7,14 +7,12 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use super::Last;
-use crate::base::integers::signed;
-use crate::base::integers::unsigned;
+use crate::base::integers::{signed, unsigned};
 use crate::base::job_kinds::{Job, Outcome, Woken};
 use crate::base::metrics::Metrics;
 use crate::kv::verify::Verified;
-use crate::store::StoreError;
-use crate::store::TenantNo;
 use crate::store::tenants::Tenants;
+use crate::store::{StoreError, TenantNo};
 
 /// Runs kept of a job, the newest: so many that changed something, and as many that were dry; of each tenant, where a job is
 /// by tenant.

@@ -1,7 +1,6 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use crate::base::job_kinds::Every;
-use crate::base::job_kinds::Woken;
+use crate::base::job_kinds::{Every, Woken};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -26,9 +25,8 @@ use crate::ingest::backlog::Backlog;
 use crate::ingest::intake::{Checked, Record};
 use crate::jobs::tasks::retention;
 use crate::pipeline::group;
-use crate::store;
-use crate::store::StoreError;
 use crate::store::write_txn::Given;
+use crate::store::{self, StoreError};
 use crate::testing::{self, NOW, Origin, fact, impression, page, purchase, stored, visitor};
 
 mod busy;

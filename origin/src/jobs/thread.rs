@@ -15,17 +15,14 @@ use super::context::Place;
 use super::runner::Runner;
 use super::runs::{self, Asked, Run};
 use super::{Next, Timer, When, next};
-use crate::audience::Audience;
-use crate::audience::materialized;
-use crate::audience::send;
+use crate::audience::{Audience, materialized, send};
 use crate::base::clock;
 use crate::base::job_kinds::{Every, Job, Outcome, Woken};
 use crate::base::metrics::Metrics;
 use crate::campaigns::train;
 use crate::ingest::backlog::Backlog;
-use crate::store;
-use crate::store::StoreError;
 use crate::store::write_txn::Rules;
+use crate::store::{self, StoreError};
 
 /// How long it sleeps at most, and after a failure: by then a run that ended with its process is found.
 const LOOK: Duration = Duration::from_secs(30);

@@ -9,8 +9,8 @@ use causeway_shared::cookie::{self, CookieNames, IDENTITY};
 use causeway_shared::identity::IdentityCookie;
 use causeway_shared::ids::{AltHash, KindCode, Millis, VisitorId};
 use causeway_shared::keys::Keys;
-use causeway_shared::wire::catalogue as forms;
-use causeway_shared::{kv, wire};
+use causeway_shared::kv;
+use causeway_shared::wire::{self, catalogue as forms};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 

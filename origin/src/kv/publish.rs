@@ -6,17 +6,11 @@
 
 use crate::erasures::sweep;
 use crate::kv::value;
-use crate::outbox::fair_queue;
-use crate::outbox::fair_queue::put_off;
+use crate::outbox::fair_queue::{self, put_off};
 use crate::outbox::kv_key::Subject;
-use crate::outbox::queue::LATE_MS;
-use crate::outbox::queue::LEASE_MS;
-use crate::outbox::queue::TIMERS;
-use crate::outbox::queue::fire_timers;
-use crate::outbox::queue::forget_settled;
-use crate::outbox::queue::later;
 pub(crate) use crate::outbox::queue::put;
 use crate::outbox::queue::put_leaving;
+use crate::outbox::queue::{LATE_MS, LEASE_MS, TIMERS, fire_timers, forget_settled, later};
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::ids::{Millis, VisitorId};
@@ -30,8 +24,7 @@ use crate::base::integers::signed;
 use crate::campaigns::catalogue;
 use crate::erasures::sweep::PersonChange;
 use crate::identity::changes::Linked;
-use crate::identity::link::family;
-use crate::identity::link::of_visitor;
+use crate::identity::link::{family, of_visitor};
 pub use crate::kv::republish::{Put, of_tenants, some, subjects};
 use crate::kv::value::Built;
 use crate::kv::value_error::ValueError;
@@ -40,11 +33,9 @@ use crate::outbox::fair_queue::Due;
 pub use crate::outbox::fair_queue::depth;
 pub use crate::outbox::fair_queue::pending;
 use crate::profiles::fold::Changed;
-use crate::store::PersonNo;
-use crate::store::StoreError;
-use crate::store::TenantNo;
 pub use crate::store::priority::Rank;
 use crate::store::write_txn::Group;
+use crate::store::{PersonNo, StoreError, TenantNo};
 
 /// When a value that could not be built is tried again, in milliseconds.
 const RETRY_MS: Millis = 60_000;

@@ -8,10 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::base::integers::signed;
 use crate::identity::link::family;
 use crate::outbox::kv_key::Subject;
-use crate::store::StoreError;
-use crate::store::TenantNo;
 use crate::store::tenants::Tenants;
-use crate::store::visitor_at;
+use crate::store::{StoreError, TenantNo, visitor_at};
 use crate::views::read;
 
 /// What was put in the outbox to be written anew.

@@ -16,12 +16,10 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::campaigns::catalogue;
 use crate::identity::changes::has_withdrawn;
-use crate::identity::link::family;
-use crate::identity::link::held_unique;
+use crate::identity::link::{family, held_unique};
 use crate::kv::value_error::ValueError;
-use crate::store::StoreError;
 use crate::store::tenants::Known;
-use crate::store::visitor_at;
+use crate::store::{StoreError, visitor_at};
 use crate::views::read::{self, View};
 
 /// A visitor's snapshot and whether something was left out of it; its tombstone if it withdrew; nothing if it is not there.

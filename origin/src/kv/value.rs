@@ -10,15 +10,12 @@ use causeway_shared::wire::{WireError, catalogue as forms, flat, kv as form};
 use rusqlite::Connection;
 
 use crate::campaigns::catalogue::{self, Kept};
-use crate::campaigns::steering;
-use crate::campaigns::train;
+use crate::campaigns::{steering, train};
 use crate::identity::link::canonical;
 use crate::kv::snapshot;
 use crate::outbox::kv_key::Subject;
-use crate::store::StoreError;
-use crate::store::TenantNo;
-use crate::store::names;
 use crate::store::tenants::Known;
+use crate::store::{StoreError, TenantNo, names};
 use crate::views::read;
 
 /// The key of a subject.

@@ -16,20 +16,14 @@ use sha2::{Digest as _, Sha256};
 
 pub use handed::{answer, hand_out, pending};
 
-use crate::base::integers::signed;
-use crate::base::integers::unsigned;
+use crate::base::integers::{signed, unsigned};
 use crate::base::metrics::Metrics;
-use crate::kv::publish;
-use crate::kv::value;
 use crate::kv::value_error::ValueError;
+use crate::kv::{publish, value};
 use crate::outbox::kv_key::Subject;
-use crate::store::Counters;
-use crate::store::StoreError;
-use crate::store::TenantNo;
 use crate::store::tenants::Known;
-use crate::store::write_txn::Given;
-use crate::store::write_txn::Group;
-use crate::store::write_txn::Rules;
+use crate::store::write_txn::{Given, Group, Rules};
+use crate::store::{Counters, StoreError, TenantNo};
 
 /// Visitors, or ids, asked for in one transaction.
 const SOME: u32 = 2_000;

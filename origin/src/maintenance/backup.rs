@@ -2,13 +2,14 @@
 //! were ever issued, so that what it publishes stands over what is still in the caches (field's failure 23).
 
 mod before;
+mod error;
 mod manifest;
 mod part;
 mod verify;
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 use causeway_shared::attributes::ForgottenName;
 use causeway_shared::ids::Millis;
@@ -17,20 +18,18 @@ use causeway_shared::planted::{self, PlantedBug};
 use causeway_shared::time::Minute;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 
-use crate::base::integers::signed;
-use crate::base::integers::unsigned;
+use crate::base::integers::{signed, unsigned};
 use crate::campaigns::catalogue::{self, Numbers};
 use crate::ingest::log;
 use crate::kv::publish::Rank;
 use crate::outbox::kv_key::names_subject;
 use crate::outbox::queue::LATE_MS;
 use crate::privacy::erase;
-use crate::store;
-use crate::store::Counters;
-use crate::store::EPOCHS_OF_A_RESTORE;
-use crate::store::StoreError;
+use crate::store::{self, Counters, EPOCHS_OF_A_RESTORE, StoreError};
 
 pub use self::before::Before;
+pub use self::error::BackupError;
+use self::error::failed;
 pub use self::verify::verify;
 pub use crate::store::unread::Unread;
 
@@ -46,61 +45,6 @@ pub const STEPS_OF_RESTORE: u64 = 4;
 
 /// How the folders are called, in the data directory, that keep what a restore replaced: then comes when.
 const ASIDE: &str = "before-restore-";
-
-/// Why a backup was not taken, or not restored. Nothing was changed then.
-#[derive(Debug, thiserror::Error)]
-pub enum BackupError {
-    /// The store or the log.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// A file or folder.
-    #[error("{what} {}", path.display())]
-    File {
-        /// What failed.
-        what: &'static str,
-        /// With which file or folder.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// A copy: from a damaged file, or to a full disk.
-    #[error("cannot copy {} to {}", from.display(), to.display())]
-    Copy {
-        /// What was copied.
-        from: PathBuf,
-        /// Where to.
-        to: PathBuf,
-        /// Why.
-        #[source]
-        source: rusqlite::Error,
-    },
-    /// Another run writes into that folder.
-    #[error("another backup is being written to {}: let it end first", .0.display())]
-    Taking(PathBuf),
-    /// The folder is not empty, and a backup never replaces one.
-    #[error("{} is there already and not empty: choose another folder", .0.display())]
-    NotEmpty(PathBuf),
-    /// The folder holds no backup.
-    #[error("there is no backup in {}", .0.display())]
-    None(PathBuf),
-    /// The file in it is not whole.
-    #[error("the backup is damaged: {0}")]
-    Damaged(String),
-    /// A later release took it.
-    #[error("the backup in {} was taken by a later release: restore it with that one", .0.display())]
-    Later(PathBuf),
-}
-
-impl From<rusqlite::Error> for BackupError {
-    fn from(e: rusqlite::Error) -> Self {
-        Self::Store(e.into())
-    }
-}
-
-fn failed<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> BackupError + 'a {
-    move |source| BackupError::File { what, path: path.to_owned(), source }
-}
 
 /// Copies the log and then the store of `data` into a new folder, each as one transaction sees it: what was acknowledged
 /// before is in one of the two. Where there is no log yet, an empty one is in its place. The copies are checked, and only then

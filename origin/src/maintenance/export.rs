@@ -28,9 +28,7 @@ use serde::{Deserialize, Serialize};
 use self::file::{Hashed, Sink};
 use self::tables::{Cell, PERSON, SCHEMA, TABLES, Table};
 use crate::base::folders::make_folder;
-use crate::store::Counters;
-use crate::store::StoreError;
-use crate::store::TenantNo;
+use crate::store::{Counters, StoreError, TenantNo};
 
 pub use self::file::Form;
 

@@ -11,30 +11,21 @@ use causeway_shared::wire::profile;
 use rusqlite::{Connection, OptionalExtension as _};
 use serde_json::{Value as Json, json};
 
-use crate::audience;
-use crate::audience::rhythm;
+use crate::audience::{self, rhythm};
 use crate::base::attribution::Said;
 use crate::base::integers::signed;
 use crate::base::metrics::Metrics;
 use crate::identity::changes::Linked;
-use crate::kv::publish;
-use crate::kv::publish::Rank;
+use crate::kv::publish::{self, Rank};
 use crate::maintenance::name_uses::NameUses;
 use crate::maintenance::retype_attribute::{names_it, page, stored_attributes};
 use crate::outbox::kv_key::Subject;
 use crate::privacy::audit;
 use crate::profiles::fold::Changed;
-use crate::store::CheckedBytes;
-use crate::store::PersonNo;
-use crate::store::StoreError;
-use crate::store::TenantNo;
-use crate::store::names::load;
-use crate::store::names::page_of;
-use crate::store::names::pending_name;
+use crate::store::names::{load, page_of, pending_name};
 use crate::store::tenants::Known;
-use crate::store::write_txn::Given;
-use crate::store::write_txn::Group;
-use crate::store::write_txn::Rules;
+use crate::store::write_txn::{Given, Group, Rules};
+use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo};
 
 /// What taking names back comes to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -22,15 +22,13 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::base::attribution::Said;
 use crate::base::clock;
-use crate::base::integers::signed;
-use crate::base::integers::unsigned;
+use crate::base::integers::{signed, unsigned};
 use crate::base::metrics::Metrics;
 use crate::identity::connections;
 use crate::ingest::intake::{Checked, Record};
 use crate::pipeline::group;
-use crate::store::StoreError;
-use crate::store::TenantNo;
 use crate::store::write_txn::Rules;
+use crate::store::{StoreError, TenantNo};
 use file::{Chunk, File, FileError};
 use rows::{BadLine, Columns, Placed};
 

@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rusqlite::Connection;
 
 use crate::audience::materialized;
-use crate::store::StoreError;
-use crate::store::TenantNo;
+use crate::store::{StoreError, TenantNo};
 
 /// Places named in one refusal.
 const PLACES: usize = 10;

@@ -19,12 +19,9 @@ use rusqlite::Connection;
 use crate::base::metrics::Metrics;
 use crate::identity::link::Wrong;
 use crate::pipeline::mend;
-use crate::store::PersonNo;
-use crate::store::StoreError;
-use crate::store::TenantNo;
 use crate::store::tenants::Tenants;
-use crate::store::write_txn::Given;
-use crate::store::write_txn::Rules;
+use crate::store::write_txn::{Given, Rules};
+use crate::store::{PersonNo, StoreError, TenantNo};
 
 /// Visitors of people that are mended in one transaction, but for a single larger person or row.
 const AT_ONCE: u64 = 1_000;

@@ -16,26 +16,17 @@ use causeway_shared::wire::profile;
 use rusqlite::Connection;
 use serde_json::{Value as Json, json};
 
-use crate::base::integers::signed;
-use crate::base::integers::unsigned;
+use crate::base::integers::{signed, unsigned};
 use crate::base::metrics::Metrics;
 use crate::campaigns::catalogue::{self, ApplyError};
 use crate::ingest::intake::{Checked, Record};
 use crate::kv::publish;
 use crate::outbox::kv_key::Subject;
 use crate::pipeline::group;
-use crate::store::CheckedBytes;
-use crate::store::StoreError;
-use crate::store::TenantNo;
-use crate::store::names::load;
-use crate::store::names::page_of;
-use crate::store::names::put;
-use crate::store::names::{pending_name, reserved_name};
+use crate::store::names::{load, page_of, pending_name, put, reserved_name};
 use crate::store::tenants::Known;
-use crate::store::visitor_at;
-use crate::store::write_txn::Given;
-use crate::store::write_txn::Group;
-use crate::store::write_txn::Rules;
+use crate::store::write_txn::{Given, Group, Rules};
+use crate::store::{CheckedBytes, StoreError, TenantNo, visitor_at};
 
 /// Rows of visitors read and written in one transaction.
 const BATCH: usize = if cfg!(test) { 2 } else { 2_000 };

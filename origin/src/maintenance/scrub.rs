@@ -6,15 +6,12 @@ use causeway_shared::ids::{AltHash, AlternateId, KindCode, Millis};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
-use crate::campaigns::catalogue;
-use crate::campaigns::train;
+use crate::campaigns::{catalogue, train};
 use crate::pipeline::mend;
 use crate::profiles::check::check_visitor;
 use crate::profiles::quarantine;
-use crate::store::CheckedBytes;
-use crate::store::StoreError;
-use crate::store::TenantNo;
 use crate::store::write_txn::Group;
+use crate::store::{CheckedBytes, StoreError, TenantNo};
 use crate::views::read::lookup;
 
 /// Damaged rows that a report names.

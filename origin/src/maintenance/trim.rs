@@ -15,12 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::integers::signed;
 use crate::campaigns::experiment;
-use crate::profiles::buckets;
 use crate::profiles::dedup::Seen;
-use crate::profiles::purchases;
-use crate::store::CheckedBytes;
-use crate::store::Counters;
-use crate::store::StoreError;
+use crate::profiles::{buckets, purchases};
+use crate::store::{CheckedBytes, Counters, StoreError};
 
 /// What went, so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

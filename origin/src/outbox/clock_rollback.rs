@@ -5,12 +5,9 @@ use causeway_shared::limits;
 use rusqlite::Connection;
 
 use crate::base::integers::signed;
-use crate::outbox::fair_queue;
 use crate::outbox::kv_key::CATALOGUE;
-use crate::outbox::queue::LATE_MS;
-use crate::outbox::queue::LEASE_MS;
-use crate::outbox::queue::STEP_MS;
-use crate::outbox::unconfigured_tenants;
+use crate::outbox::queue::{LATE_MS, LEASE_MS, STEP_MS};
+use crate::outbox::{fair_queue, unconfigured_tenants};
 use crate::store::StoreError;
 
 /// Whether anything is due later than anything ever waits, whoever noted it: a job or a command may run beside. Read by

@@ -7,15 +7,12 @@ use causeway_shared::ids::Millis;
 use causeway_shared::planted::{self, PlantedBug};
 use rusqlite::{Connection, OptionalExtension as _};
 
-use crate::base::integers::signed;
-use crate::base::integers::unsigned;
-use crate::outbox::kv_key::CATALOGUE;
-use crate::outbox::kv_key::Subject;
+use crate::base::integers::{signed, unsigned};
+use crate::outbox::kv_key::{CATALOGUE, Subject};
 use crate::outbox::queue::KEY_PAUSE_MS;
 use crate::outbox::unconfigured_tenants;
-use crate::store::StoreError;
-use crate::store::TenantNo;
 use crate::store::write_txn::Group;
+use crate::store::{StoreError, TenantNo};
 
 /// Waiting keys are counted up to here.
 const COUNTED: u64 = 10_000;

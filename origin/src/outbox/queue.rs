@@ -2,20 +2,14 @@
 //!
 //! A row is leased to one publish consumer, and stays until the write is acknowledged (invariant 5).
 
-use crate::base::integers::signed;
-use crate::base::integers::unsigned;
+use crate::base::integers::{signed, unsigned};
 use crate::outbox::kv_key::Subject;
-use crate::store::PersonNo;
-use crate::store::StoreError;
-use crate::store::TenantNo;
 use crate::store::priority::Rank;
-use crate::store::visitor_at;
 use crate::store::write_txn::Group;
-use causeway_shared::ids::Millis;
-use causeway_shared::ids::VisitorId;
+use crate::store::{PersonNo, StoreError, TenantNo, visitor_at};
+use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::limits;
-use causeway_shared::planted;
-use causeway_shared::planted::PlantedBug;
+use causeway_shared::planted::{self, PlantedBug};
 
 /// How long a consumer may take to acknowledge what it was handed, in milliseconds.
 pub const LEASE_MS: Millis = 60_000;

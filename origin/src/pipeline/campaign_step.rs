@@ -2,10 +2,9 @@
 
 use causeway_shared::fact::{Fact, What};
 
-use crate::campaigns::experiment;
-use crate::campaigns::offers;
 use crate::campaigns::rules::CampaignRules;
 use crate::campaigns::spend::Bills;
+use crate::campaigns::{experiment, offers};
 use crate::profiles::fold::{Folded, FoldedVisitor};
 use crate::store::StoreError;
 use crate::store::write_txn::Group;

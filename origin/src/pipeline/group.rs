@@ -2,15 +2,11 @@
 
 use crate::campaigns::rules::CampaignRules;
 use crate::identity::lookups;
-use crate::pipeline::campaign_step::CampaignChanges;
-use crate::pipeline::campaign_step::record_campaigns;
-use crate::pipeline::group::link::Linked;
-use crate::pipeline::group::link::Touched;
+use crate::pipeline::campaign_step::{CampaignChanges, record_campaigns};
+use crate::pipeline::group::link::{Linked, Touched};
 use crate::privacy::erasure;
 use crate::profiles::fold::Folded;
-use crate::store::write_txn::Given;
-use crate::store::write_txn::Group;
-use crate::store::write_txn::Rules;
+use crate::store::write_txn::{Given, Group, Rules};
 
 use causeway_shared::planted::{self, PlantedBug};
 use causeway_shared::wire::sync::{Publish, Verify};
@@ -18,17 +14,13 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use crate::audience;
 use crate::base::metrics::Metrics;
-use crate::campaigns::catalogue;
-use crate::campaigns::experiment;
-use crate::campaigns::steering;
+use crate::campaigns::{catalogue, experiment, steering};
 use crate::identity::link;
 use crate::ingest::intake::{Outbox, Record};
-use crate::kv::publish;
-use crate::kv::publish::Rank;
+use crate::kv::publish::{self, Rank};
 use crate::kv::verify;
 use crate::privacy::audit;
-use crate::profiles::fold;
-use crate::profiles::quarantine;
+use crate::profiles::{fold, quarantine};
 use crate::store::StoreError;
 
 /// What a call of the outbox is handed.

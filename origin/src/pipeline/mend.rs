@@ -8,16 +8,12 @@ use crate::audience;
 use crate::campaigns::experiment;
 use crate::campaigns::rules::CampaignRules;
 use crate::campaigns::spend::Bills;
-use crate::identity::changes::Linked;
-use crate::identity::changes::Touched;
-use crate::identity::evidence;
+use crate::identity::changes::{Linked, Touched};
 use crate::identity::link::Wrong;
-use crate::identity::lookups;
-use crate::identity::people;
+use crate::identity::{evidence, lookups, people};
 use crate::kv::publish;
-use crate::store::StoreError;
-use crate::store::TenantNo;
 use crate::store::write_txn::Group;
+use crate::store::{StoreError, TenantNo};
 
 /// Brings what is wrong to what the evidence says; gives how many people are others now.
 ///

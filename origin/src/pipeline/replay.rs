@@ -2,35 +2,19 @@
 //! process ended between the two.
 
 use crate::base::attribution::Said;
-use crate::base::integers::signed;
-use crate::base::integers::unsigned;
+use crate::base::integers::{signed, unsigned};
 use crate::base::metrics::Metrics;
-use crate::erasures::registry::id_erased;
-use crate::erasures::registry::is_erased;
-use crate::erasures::registry::is_known;
-use crate::ingest::intake::Checked;
-use crate::ingest::intake::Record;
+use crate::erasures::registry::{id_erased, is_erased, is_known};
+use crate::ingest::intake::{Checked, Record};
 use crate::outbox::queue::LATE_MS;
 use crate::pipeline::group;
 use crate::privacy::audit;
-use crate::store::Counters;
-use crate::store::StoreError;
-use crate::store::TenantNo;
-use crate::store::journal;
 use crate::store::priority::Rank;
-use crate::store::visitor_at;
-use crate::store::write_txn::Given;
-use crate::store::write_txn::Rules;
-use causeway_shared::fact::Fact;
-use causeway_shared::fact::What;
-use causeway_shared::ids::AltHash;
-use causeway_shared::ids::AlternateId;
-use causeway_shared::ids::FactId;
-use causeway_shared::ids::KindCode;
-use causeway_shared::ids::Millis;
-use causeway_shared::ids::VisitorId;
-use rusqlite::Connection;
-use rusqlite::TransactionBehavior;
+use crate::store::write_txn::{Given, Rules};
+use crate::store::{Counters, StoreError, TenantNo, journal, visitor_at};
+use causeway_shared::fact::{Fact, What};
+use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, Millis, VisitorId};
+use rusqlite::{Connection, TransactionBehavior};
 use std::sync::Arc;
 
 /// Applies the journal's erasures that the store does not know – it came back from a backup, or the process ended between

@@ -8,8 +8,7 @@ use crate::pipeline::group::commit_with;
 use crate::profiles::check::check_visitor;
 use crate::profiles::quarantine;
 use crate::store::StoreError;
-use crate::store::write_txn::Given;
-use crate::store::write_txn::Rules;
+use crate::store::write_txn::{Given, Rules};
 
 /// Folds what was set aside of visitors whose rows can be read by now, each visitor's facts in a transaction of their own.
 ///

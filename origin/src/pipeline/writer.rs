@@ -23,9 +23,8 @@ use crate::ingest::backlog::Backlog;
 use crate::ingest::intake::{Incoming, Outbox};
 use crate::ingest::log::Log;
 use crate::pipeline::group::Handed;
-use crate::store::Counters;
-use crate::store::StoreError;
 use crate::store::write_txn::Rules;
+use crate::store::{Counters, StoreError};
 use checkpointer::Checkpointer;
 use steps::{Folding, TakeError, Taking};
 

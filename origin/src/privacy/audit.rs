@@ -13,16 +13,12 @@ use causeway_shared::ids::{AlternateId, FactId, KindCode, Millis, VisitorId};
 use rusqlite::{Connection, Row, named_params};
 use serde_json::{Value, json};
 
-use crate::base::integers::signed;
-use crate::base::integers::unsigned;
+use crate::base::integers::{signed, unsigned};
 use crate::identity::changes::Linked;
 use crate::ingest::intake::{Checked, Record};
-use crate::store::StoreError;
-use crate::store::TenantNo;
-use crate::store::hash_at;
 use crate::store::tenants::Known;
-use crate::store::visitor_at;
 use crate::store::write_txn::Group;
+use crate::store::{StoreError, TenantNo, hash_at, visitor_at};
 use crate::views::describe;
 
 /// A change that is to get its row.

@@ -18,8 +18,7 @@ use crate::base::attribution::Said;
 use crate::base::integers::signed;
 use crate::identity::link;
 use crate::store::StoreError;
-use crate::store::journal::Asked;
-use crate::store::journal::Journal;
+use crate::store::journal::{Asked, Journal};
 use crate::store::tenants::Known;
 
 /// Whom an erasure is about.

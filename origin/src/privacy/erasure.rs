@@ -1,10 +1,8 @@
 //! Erasure (invariant 12): who goes, and everything of them out of the store. What was linked is computed anew as when
 //! somebody withdraws, so that every sibling's membership cuts them; then their rows are emptied.
 
-use crate::identity::link::Sighting;
-use crate::identity::link::canonical;
-use crate::privacy::reach::person;
-use crate::privacy::reach::seen_until;
+use crate::identity::link::{Sighting, canonical};
+use crate::privacy::reach::{person, seen_until};
 use causeway_shared::config::ProofPolicy;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,30 +11,18 @@ use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, Millis, Visit
 use causeway_shared::profile::Profile;
 use causeway_shared::wire::profile;
 
-use crate::audience::materialized;
-use crate::audience::send;
+use crate::audience::{materialized, send};
 use crate::base::integers::signed;
-use crate::campaigns::experiment;
-use crate::campaigns::offers;
-use crate::erasures::sweep;
-use crate::erasures::sweep::PersonChange;
-use crate::identity::alternates;
-use crate::identity::changes::Linked;
-use crate::identity::changes::Touched;
+use crate::campaigns::{experiment, offers};
+use crate::erasures::sweep::{self, PersonChange};
+use crate::identity::changes::{Linked, Touched};
 use crate::identity::evidence::{self, of_visitor};
-use crate::identity::link::family;
-use crate::identity::link::held_unique;
-use crate::identity::people;
+use crate::identity::link::{family, held_unique};
+use crate::identity::{alternates, people};
 use crate::outbox::kv_key::Subject;
-use crate::profiles::fold;
-use crate::profiles::fold::Erasing;
-use crate::store::PersonNo;
-use crate::store::StoreError;
-use crate::store::TenantNo;
-use crate::store::find_visitor;
-use crate::store::journal;
-use crate::store::names;
+use crate::profiles::fold::{self, Erasing};
 use crate::store::write_txn::Group;
+use crate::store::{PersonNo, StoreError, TenantNo, find_visitor, journal, names};
 
 /// By which erasure a visitor goes.
 #[derive(Debug, Clone, Copy)]

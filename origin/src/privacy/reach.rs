@@ -1,18 +1,11 @@
 //! The visitors that an erasure reaches: by ids that they were surely seen with.
 
-use crate::identity::evidence;
-use crate::identity::evidence::Row;
-use crate::identity::evidence::of_visitor;
+use crate::identity::evidence::{self, Row, of_visitor};
 use crate::identity::link::held_unique;
-use crate::store::StoreError;
-use crate::store::TenantNo;
 use crate::store::tenants::Known;
-use crate::store::visitor_at;
-use causeway_shared::ids::AlternateId;
-use causeway_shared::ids::Millis;
-use causeway_shared::ids::VisitorId;
-use causeway_shared::person::Reason;
-use causeway_shared::person::Weight;
+use crate::store::{StoreError, TenantNo, visitor_at};
+use causeway_shared::ids::{AlternateId, Millis, VisitorId};
+use causeway_shared::person::{Reason, Weight};
 use rusqlite::Connection;
 use std::collections::BTreeSet;
 

@@ -7,8 +7,7 @@ use causeway_shared::limits;
 use causeway_shared::time::{DAY_MINUTES, Day, Minute};
 use rusqlite::{Connection, OptionalExtension as _};
 
-use crate::store::CheckedBytes;
-use crate::store::StoreError;
+use crate::store::{CheckedBytes, StoreError};
 
 /// Joins new actions with a visitor's `had`, and gives how many it has now: the newest [`limits::ACTIONS`] of
 /// [`limits::ACTION_DAYS`] days, as [`Actions`] keeps them.

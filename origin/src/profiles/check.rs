@@ -6,15 +6,10 @@ use causeway_shared::wire::profile;
 use rusqlite::Connection;
 
 use crate::base::integers::unsigned;
-use crate::profiles::buckets;
-use crate::profiles::buckets::packed_actions;
+use crate::profiles::buckets::{self, packed_actions};
 use crate::profiles::dedup::Seen;
 use crate::profiles::fold::stored_events;
-use crate::store::CheckedBytes;
-use crate::store::PersonNo;
-use crate::store::StoreError;
-use crate::store::TenantNo;
-use crate::store::visitor_at;
+use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo, visitor_at};
 
 /// Reads everything of one visitor.
 ///

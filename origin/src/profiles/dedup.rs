@@ -13,8 +13,7 @@ use causeway_shared::planted::{self, PlantedBug};
 use causeway_shared::time::{Day, EPOCH_MS, Minute};
 use rusqlite::Connection;
 
-use crate::store::CheckedBytes;
-use crate::store::StoreError;
+use crate::store::{CheckedBytes, StoreError};
 
 /// FactIds in one row.
 const PART: usize = 4_096;

@@ -1,12 +1,9 @@
 //! The arms of experiments that a visitor was exposed to, as rows beside its profile.
 
-use crate::base::integers::signed;
-use crate::base::integers::unsigned;
+use crate::base::integers::{signed, unsigned};
 use crate::store::StoreError;
-use causeway_shared::experiment::Exposure;
-use causeway_shared::experiment::Exposures;
-use rusqlite::Connection;
-use rusqlite::Row;
+use causeway_shared::experiment::{Exposure, Exposures};
+use rusqlite::{Connection, Row};
 
 /// Joins new exposures with those of a visitor's row.
 ///

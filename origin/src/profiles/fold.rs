@@ -7,10 +7,8 @@
 #[cfg(test)]
 mod tests;
 
-use crate::profiles::buckets;
 use crate::profiles::placed::Placed;
-use crate::profiles::purchases;
-use crate::profiles::quarantine;
+use crate::profiles::{buckets, purchases, quarantine};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,17 +21,13 @@ use causeway_shared::time::{HOUR_MS, Minute};
 use causeway_shared::wire::profile;
 use rusqlite::OptionalExtension as _;
 
-use crate::base::integers::signed;
-use crate::base::integers::unsigned;
+use crate::base::integers::{signed, unsigned};
 use crate::erasures::registry;
 use crate::ingest::intake::{Checked, Record};
 use crate::profiles::dedup::Seen;
 pub(crate) use crate::profiles::parts::{write_attributes, write_segments};
-use crate::store::CheckedBytes;
-use crate::store::PersonNo;
-use crate::store::StoreError;
-use crate::store::TenantNo;
 use crate::store::write_txn::Group;
+use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo};
 
 /// A visitor whose profile changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

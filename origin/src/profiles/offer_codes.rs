@@ -1,12 +1,9 @@
 //! The offer codes that a visitor got, as rows beside its profile.
 
-use crate::base::integers::signed;
-use crate::base::integers::unsigned;
+use crate::base::integers::{signed, unsigned};
 use crate::store::StoreError;
-use causeway_shared::units::Unit;
-use causeway_shared::units::Units;
-use rusqlite::Connection;
-use rusqlite::Row;
+use causeway_shared::units::{Unit, Units};
+use rusqlite::{Connection, Row};
 
 /// Joins new units with those of a visitor's row.
 ///

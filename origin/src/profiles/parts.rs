@@ -4,8 +4,7 @@ use causeway_shared::attributes::AttributeMap;
 use causeway_shared::segments::SegmentMap;
 use causeway_shared::wire::profile;
 
-use crate::store::CheckedBytes;
-use crate::store::StoreError;
+use crate::store::{CheckedBytes, StoreError};
 
 /// Joins new segments with those of a visitor's row.
 pub(crate) fn write_segments(conn: &rusqlite::Connection, row: i64, new: SegmentMap) -> Result<(), StoreError> {

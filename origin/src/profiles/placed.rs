@@ -1,7 +1,6 @@
 //! A fact with the record of the log that brought it.
 
-use causeway_shared::fact::Fact;
-use causeway_shared::fact::What;
+use causeway_shared::fact::{Fact, What};
 use causeway_shared::ids::Millis;
 use causeway_shared::time::DAY_MS;
 

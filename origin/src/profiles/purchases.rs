@@ -2,17 +2,13 @@
 //! A purchase that no click pays for is kept by itself for a day: its click may come late.
 
 use causeway_shared::fact::{Fact, PURCHASE, What};
-use causeway_shared::ids::OrderHash;
-use causeway_shared::ids::{Micros, Millis};
+use causeway_shared::ids::{Micros, Millis, OrderHash};
 use causeway_shared::limits;
 use causeway_shared::time::{DAY_MINUTES, Day, Minute};
 use rusqlite::{Connection, Row};
 
-use crate::base::integers::signed;
-use crate::base::integers::unsigned;
-use crate::store::PersonNo;
-use crate::store::StoreError;
-use crate::store::TenantNo;
+use crate::base::integers::{signed, unsigned};
+use crate::store::{PersonNo, StoreError, TenantNo};
 
 /// How long one waits for the click that pays for it.
 const WAIT_MS: Millis = 86_400_000;

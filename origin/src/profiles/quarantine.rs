@@ -13,10 +13,8 @@ use crate::base::integers::signed;
 use crate::ingest::intake::{Checked, Record};
 use crate::profiles::dedup::Seen;
 use crate::profiles::placed::Placed;
-use crate::store::CheckedBytes;
-use crate::store::StoreError;
-use crate::store::TenantNo;
 use crate::store::write_txn::Rules;
+use crate::store::{CheckedBytes, StoreError, TenantNo};
 
 /// Notes that a visitor's row cannot be read: whoever folds again sets its facts aside.
 ///

@@ -4,8 +4,7 @@ use crate::store::data_fault::DataFault;
 use crate::store::id_error::IdError;
 use causeway_shared::ids::TenantId;
 use causeway_shared::wire::WireError;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why the store did not do what was asked.
 #[derive(Debug, thiserror::Error)]

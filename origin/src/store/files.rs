@@ -1,12 +1,6 @@
 //! Whether a directory without a store had one.
 
-use crate::store::data_fault::AUDIENCE_INDEX;
-use crate::store::data_fault::DataFault;
-use crate::store::data_fault::JOURNAL;
-use crate::store::data_fault::LOG;
-use crate::store::data_fault::LOG_TAIL;
-use crate::store::data_fault::LOG_WAL;
-use crate::store::data_fault::MARKER;
+use crate::store::data_fault::{AUDIENCE_INDEX, DataFault, JOURNAL, LOG, LOG_TAIL, LOG_WAL, MARKER};
 use std::path::Path;
 
 use crate::store::error::StoreError;

@@ -11,11 +11,9 @@ use causeway_shared::ids::{AlternateId, FactId, Millis, VisitorId};
 use causeway_shared::wire::facts;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, TransactionBehavior};
 
-use crate::base::integers::signed;
-use crate::base::integers::unsigned;
-use crate::store;
-use crate::store::StoreError;
+use crate::base::integers::{signed, unsigned};
 use crate::store::identity::StoreIdentity;
+use crate::store::{self, StoreError};
 
 /// The table with the identity of the store that the journal belongs to.
 const IDENTITY: &str =

@@ -15,8 +15,7 @@ use causeway_shared::time::DAY_MS;
 use rusqlite::Connection;
 
 use crate::base::integers::signed;
-use crate::store::StoreError;
-use crate::store::TenantNo;
+use crate::store::{StoreError, TenantNo};
 
 /// A tenant's names.
 ///

@@ -9,10 +9,7 @@ use causeway_shared::keys::{Keys, TenantKeys};
 use causeway_shared::limits;
 use causeway_shared::placeholder::is_placeholder;
 
-use crate::store::StoreError;
-use crate::store::TenantNo;
-use crate::store::find_tenant;
-use crate::store::tenant_no;
+use crate::store::{StoreError, TenantNo, find_tenant, tenant_no};
 
 /// One tenant.
 #[derive(Debug, Clone)]

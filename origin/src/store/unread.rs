@@ -1,9 +1,7 @@
 //! What a restore could not read of the store that it replaces.
 
 use crate::store::StoreError;
-use rusqlite::Connection;
-use rusqlite::Params;
-use rusqlite::Row;
+use rusqlite::{Connection, Params, Row};
 
 /// Parts of a replaced store that could not be read whole, each once, with the first reason.
 #[derive(Debug, Default)]

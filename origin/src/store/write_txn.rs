@@ -1,18 +1,14 @@
 //! The write transaction of the store, with what every step in it needs: tenants, time, random bits, counters.
 
-use crate::base::clock::now;
-use crate::base::clock::random;
+use crate::base::clock::{now, random};
 use crate::base::config::Config;
-use crate::base::metrics::Counter;
-use crate::base::metrics::Metrics;
-use crate::store::Counters;
-use crate::store::StoreError;
-use crate::store::TenantNo;
+use crate::base::metrics::{Counter, Metrics};
 use crate::store::journal::Journal;
 use crate::store::names::Names;
 use crate::store::names::events::EventNames;
 use crate::store::priority::Rank;
 use crate::store::tenants::Tenants;
+use crate::store::{Counters, StoreError, TenantNo};
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::ids::{Epoch, Millis, Version};

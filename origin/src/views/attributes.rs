@@ -10,8 +10,7 @@ use causeway_shared::limits;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
-use crate::store::StoreError;
-use crate::store::names;
+use crate::store::{StoreError, names};
 use crate::views::read::{self, View, Visitor};
 use crate::views::segments;
 

@@ -18,20 +18,11 @@ use causeway_shared::wire::profile;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use crate::base::integers::unsigned;
-use crate::campaigns::experiment;
-use crate::campaigns::offers;
+use crate::campaigns::{experiment, offers};
 use crate::ingest::backlog::Reader;
-use crate::profiles::buckets;
 use crate::profiles::dedup::Seen;
-use crate::profiles::fold;
-use crate::store::CheckedBytes;
-use crate::store::Counters;
-use crate::store::PersonNo;
-use crate::store::StoreError;
-use crate::store::TenantNo;
-use crate::store::hash_at;
-use crate::store::names;
-use crate::store::visitor_at;
+use crate::profiles::{buckets, fold};
+use crate::store::{CheckedBytes, Counters, PersonNo, StoreError, TenantNo, hash_at, names, visitor_at};
 
 /// What is read from: one snapshot of the store, and the facts that were not folded into it yet.
 #[derive(Debug, Clone, Copy)]

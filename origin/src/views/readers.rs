@@ -8,8 +8,7 @@ use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::ingest::backlog::Backlog;
-use crate::store::StoreError;
-use crate::store::open_readonly;
+use crate::store::{StoreError, open_readonly};
 use crate::views::read::View;
 
 /// How long a read may wait for a connection: whoever asks has given up by then, and others wait behind it.

@@ -2,10 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::moment;
-use super::{Ad, Campaign, CapMode, CapRule, Row};
-use crate::config::LANDING;
-use crate::config::is_landing;
+use super::{Ad, Campaign, CapMode, CapRule, Row, moment};
+use crate::config::{LANDING, is_landing};
 use crate::limits;
 use crate::problems::Problems;
 use crate::time::DAY_MINUTES;

@@ -6,15 +6,14 @@ use super::*;
 use crate::actions::{Action, Actions, InsertionHash, Level, ViewType};
 use crate::attributes::Dictionary;
 use crate::fact::{Fact, What};
-use crate::filter;
 use crate::ids::{FactId, InsertionId, SessionId, Version, VisitorId};
-use crate::limits;
 use crate::model::features::Feature;
 use crate::model::{FRACTION, Model, Part};
 use crate::profile::{Profile, QueriedNames, SnapshotRoom};
 use crate::segments::SegmentId;
 use crate::time::{Day, EPOCH_MS};
 use crate::vocabulary::Vocabulary;
+use crate::{filter, limits};
 
 const TOP: &[[u32; 2]] = &[[728, 90]];
 

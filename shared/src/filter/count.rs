@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::actions::{Level, PackedActions, Verb, Window, tally};
 use crate::events::{self, Events, Often};
 use crate::fact::{PAGE, PURCHASE};
-use crate::limits;
 use crate::profile::{MissingParts, Totals};
 use crate::time::Minute;
-use crate::view;
+use crate::{limits, view};
 
 use super::Filter;
 

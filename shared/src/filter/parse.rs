@@ -17,8 +17,7 @@ use crate::actions::{Level, Window};
 use crate::attributes::Dictionary;
 use crate::fact::{PAGE, PURCHASE};
 use crate::limits;
-use crate::problems::Problem;
-use crate::problems::Problems;
+use crate::problems::{Problem, Problems};
 use crate::time::DAY_MINUTES;
 use crate::vocabulary::Vocabulary;
 

@@ -3,9 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-use super::WireError;
 use super::cbor::{self, FormBounds};
-use super::parts;
+use super::{WireError, parts};
 use crate::actions::PackedActions;
 use crate::attributes::{AttributeMap, PackedAttributes};
 use crate::events::Events;

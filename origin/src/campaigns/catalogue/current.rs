@@ -14,10 +14,8 @@ use serde::de::DeserializeOwned;
 
 use crate::base::integers::signed;
 use crate::campaigns::offers::Limited;
-use crate::store::StoreError;
-use crate::store::TenantNo;
-use crate::store::names;
 use crate::store::tenants::Known;
+use crate::store::{StoreError, TenantNo, names};
 
 /// The experiments of each tenant's current version.
 #[derive(Debug, Clone, Default)]

@@ -14,8 +14,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::*;
 use crate::campaigns::train::{self, Report};
-use crate::outbox::queue::KEY_PAUSE_MS;
-use crate::outbox::queue::LEASE_MS;
+use crate::outbox::queue::{KEY_PAUSE_MS, LEASE_MS};
 use crate::testing::{NOW, Origin, fact, visitor};
 
 fn document(ads: &[(&str, u32)]) -> Value {

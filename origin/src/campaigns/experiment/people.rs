@@ -14,15 +14,11 @@ use causeway_shared::time::{DAY_MS, HOUR_MS, HourStamp};
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::of_person;
-use crate::base::integers::signed;
-use crate::base::integers::unsigned;
+use crate::base::integers::{signed, unsigned};
 use crate::campaigns::catalogue::Counted;
 use crate::identity::changes::Linked;
-use crate::store::CheckedBytes;
-use crate::store::PersonNo;
-use crate::store::StoreError;
-use crate::store::TenantNo;
 use crate::store::write_txn::Group;
+use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo};
 
 /// In the place of an arm's code: people seen in several arms, who are left out of the results, by the arm that they saw
 /// first. The codes of arms are positive, these negative.

@@ -12,12 +12,10 @@ use serde_json::{Value, json};
 use super::bandit::{self, ArmState, Due};
 use super::people::{self, Sums};
 use super::statistics::{self, Rate};
-use crate::base::integers::signed;
-use crate::base::integers::unsigned;
+use crate::base::integers::{signed, unsigned};
 use crate::campaigns::catalogue;
-use crate::store::StoreError;
-use crate::store::TenantNo;
 use crate::store::tenants::Known;
+use crate::store::{StoreError, TenantNo};
 
 /// Hours shown one by one, the newest; days are all shown.
 const HOURS: u32 = 168;

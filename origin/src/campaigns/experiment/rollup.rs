@@ -11,8 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::people::{self, Delay, Place, Sums};
 use crate::campaigns::catalogue;
-use crate::store::PersonNo;
-use crate::store::StoreError;
+use crate::store::{PersonNo, StoreError};
 
 /// People compared before anybody is asked whether to go on.
 const STEP: u64 = 10_000;

@@ -1,16 +1,14 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use causeway_shared::actions::ViewType;
-use causeway_shared::ids::VisitorId;
-use causeway_shared::ids::{FactId, InsertionId};
+use causeway_shared::ids::{FactId, InsertionId, VisitorId};
 use causeway_shared::time::DAY_MS;
 use causeway_shared::wire::catalogue::decode_steering;
 use causeway_shared::{kv, limits};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::campaigns::catalogue;
-use crate::campaigns::steering;
+use crate::campaigns::{catalogue, steering};
 use crate::maintenance::reconcile;
 use crate::profiles::quarantine;
 use crate::testing::{NOW, Origin, ordered, page, purchase, visitor};

@@ -15,14 +15,9 @@ use rusqlite::Connection;
 
 use super::examples::{Examples, Shard};
 use super::person::{Held, Person, Walk};
-use crate::profiles::buckets;
-use crate::profiles::buckets::packed_actions;
+use crate::profiles::buckets::{self, packed_actions};
 use crate::profiles::purchases;
-use crate::store;
-use crate::store::CheckedBytes;
-use crate::store::StoreError;
-use crate::store::TenantNo;
-use crate::store::visitor_at;
+use crate::store::{self, CheckedBytes, StoreError, TenantNo, visitor_at};
 
 /// Fixed, so that the same store gives the same model on every machine.
 const SHARDS: u64 = 4;

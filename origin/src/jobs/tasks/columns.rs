@@ -1,9 +1,7 @@
 //! The job `columns`: has the audience index built again, by whoever serves it.
 
 use crate::base::job_kinds::Job;
-use crate::jobs::context::BackgroundJob;
-use crate::jobs::context::Ended;
-use crate::jobs::context::Place;
+use crate::jobs::context::{BackgroundJob, Ended, Place};
 use crate::jobs::runs::Run;
 use crate::store::StoreError;
 use serde_json::json;

@@ -1,13 +1,8 @@
 //! The job `compact`: publishes what the visitors of a person do not know of one another yet.
 
 use crate::base::job_kinds::Job;
-use crate::jobs::context::BackgroundJob;
-use crate::jobs::context::Ended;
-use crate::jobs::context::PEOPLE;
-use crate::jobs::context::Place;
-use crate::jobs::context::so_far;
-use crate::jobs::runs;
-use crate::jobs::runs::Run;
+use crate::jobs::context::{BackgroundJob, Ended, PEOPLE, Place, so_far};
+use crate::jobs::runs::{self, Run};
 use crate::store::StoreError;
 use causeway_shared::ids::Millis;
 use serde::{Deserialize, Serialize};

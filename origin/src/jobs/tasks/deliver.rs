@@ -3,8 +3,7 @@
 
 use crate::base::job_kinds::Job;
 use crate::jobs::context::BackgroundJob;
-use crate::jobs::tasks::dispatch::AGAIN_MS;
-use crate::jobs::tasks::dispatch::Stuck;
+use crate::jobs::tasks::dispatch::{AGAIN_MS, Stuck};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -18,10 +17,7 @@ use serde_json::{Value, json};
 use crate::audience::send::{self, Send};
 use crate::audience::webhook::{Answer, PATIENCE};
 use crate::base::integers::signed;
-use crate::jobs::context::Ended;
-use crate::jobs::context::PAUSE;
-use crate::jobs::context::Place;
-use crate::jobs::context::apart;
+use crate::jobs::context::{Ended, PAUSE, Place, apart};
 use crate::jobs::runs::Run;
 use crate::jobs::tasks::dispatch::{Batch, Begun, Sending};
 use crate::store::StoreError;

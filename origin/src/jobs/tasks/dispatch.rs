@@ -17,8 +17,7 @@ use serde_json::{Value, json};
 
 use super::refresh;
 use crate::audience::person_row;
-use crate::audience::query;
-use crate::audience::query::Everyone;
+use crate::audience::query::{self, Everyone};
 use crate::audience::send::{self, Arms, Outcome, Send, Sums};
 use crate::audience::webhook::{Answer, Webhook};
 use crate::base::attribution::Said;
@@ -28,10 +27,8 @@ use crate::campaigns::experiment::{self, results};
 use crate::ingest::intake::{Checked, Record};
 use crate::jobs::context::Place;
 use crate::pipeline::group;
-use crate::store::PersonNo;
-use crate::store::StoreError;
 use crate::store::tenants::Known;
-use crate::store::visitor_at;
+use crate::store::{PersonNo, StoreError, visitor_at};
 
 /// People told at once: one POST, and one transaction.
 const BATCH: u32 = 100;

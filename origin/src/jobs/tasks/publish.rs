@@ -2,21 +2,14 @@
 
 use crate::base::job_kinds::Job;
 use crate::campaigns::catalogue;
-use crate::jobs::context::BackgroundJob;
-use crate::jobs::context::Ended;
-use crate::jobs::context::Place;
-use crate::jobs::context::SOME;
-use crate::jobs::context::so_far;
-use crate::jobs::context::visitors;
-use crate::jobs::runs;
-use crate::jobs::runs::Run;
+use crate::jobs::context::{BackgroundJob, Ended, Place, SOME, so_far, visitors};
+use crate::jobs::runs::{self, Run};
 use crate::kv::publish;
 use crate::kv::republish::Put;
 use crate::outbox::kv_key::Subject;
-use crate::store::StoreError;
-use crate::store::TenantNo;
 use crate::store::priority::Rank;
 use crate::store::tenants::Tenants;
+use crate::store::{StoreError, TenantNo};
 use rusqlite::Connection;
 use serde_json::json;
 

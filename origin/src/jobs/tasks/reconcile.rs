@@ -1,13 +1,9 @@
 //! The job `reconcile`: computes all people again from all evidence and mends what differs.
 
 use crate::base::job_kinds::Job;
-use crate::jobs::context::BackgroundJob;
-use crate::jobs::context::Ended;
-use crate::jobs::context::Place;
+use crate::jobs::context::{BackgroundJob, Ended, Place};
 use crate::jobs::runs::Run;
-use crate::maintenance::reconcile;
-use crate::maintenance::reconcile::Difference;
-use crate::maintenance::reconcile::Plan;
+use crate::maintenance::reconcile::{self, Difference, Plan};
 use crate::store::StoreError;
 use crate::store::tenants::Tenants;
 use serde_json::Value;

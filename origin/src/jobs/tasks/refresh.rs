@@ -14,18 +14,14 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::audience::materialized::{self, Kept, Page, People};
-use crate::audience::query::Everyone;
-use crate::audience::query::{self, AnswerError};
+use crate::audience::query::{self, AnswerError, Everyone};
 use crate::base::attribution::Said;
 use crate::ingest::intake::{Checked, Record};
-use crate::jobs::context::Ended;
-use crate::jobs::context::Place;
-use crate::jobs::context::apart;
+use crate::jobs::context::{Ended, Place, apart};
 use crate::jobs::runs::Run;
 use crate::pipeline::group;
-use crate::store::StoreError;
-use crate::store::TenantNo;
 use crate::store::tenants::Known;
+use crate::store::{StoreError, TenantNo};
 
 /// Audiences told in a report.
 const TOLD: usize = 100;

@@ -4,14 +4,8 @@
 //! tombstone stays for good, so that a browser which comes back after all begins anew.
 
 use crate::base::job_kinds::Job;
-use crate::jobs::context::BackgroundJob;
-use crate::jobs::context::Ended;
-use crate::jobs::context::Place;
-use crate::jobs::context::ahead;
-use crate::jobs::context::so_far;
-use crate::jobs::context::visitors;
-use crate::jobs::runs;
-use crate::jobs::runs::Run;
+use crate::jobs::context::{BackgroundJob, Ended, Place, ahead, so_far, visitors};
+use crate::jobs::runs::{self, Run};
 use serde_json::json;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -23,23 +17,17 @@ use causeway_shared::time::DAY_MS;
 use rusqlite::{Connection, OptionalExtension as _};
 use serde::{Deserialize, Serialize};
 
-use crate::base::attribution::RETENTION;
-use crate::base::attribution::Said;
-use crate::base::integers::signed;
-use crate::base::integers::unsigned;
+use crate::base::attribution::{RETENTION, Said};
+use crate::base::integers::{signed, unsigned};
 use crate::base::metrics::Metrics;
 use crate::identity::link;
 use crate::ingest::backlog::Reader;
 use crate::ingest::intake::{Checked, Record};
 use crate::pipeline::group;
 use crate::profiles::quarantine;
-use crate::store::Counters;
-use crate::store::StoreError;
-use crate::store::TenantNo;
 use crate::store::tenants::Tenants;
-use crate::store::visitor_at;
-use crate::store::write_txn::Given;
-use crate::store::write_txn::Rules;
+use crate::store::write_txn::{Given, Rules};
+use crate::store::{Counters, StoreError, TenantNo, visitor_at};
 
 /// Visitors looked at in one read.
 const LOOKED_AT: u64 = 20_000;

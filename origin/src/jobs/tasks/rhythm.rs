@@ -2,10 +2,7 @@
 
 use crate::audience::rhythm::Sums;
 use crate::base::job_kinds::Job;
-use crate::jobs::context::BackgroundJob;
-use crate::jobs::context::Ended;
-use crate::jobs::context::PEOPLE;
-use crate::jobs::context::Place;
+use crate::jobs::context::{BackgroundJob, Ended, PEOPLE, Place};
 use crate::jobs::runs::Run;
 use crate::store::StoreError;
 use rusqlite::TransactionBehavior;

@@ -1,15 +1,9 @@
 //! The job `rollup`: counts the sums of experiments again from what they add up.
 
 use crate::base::job_kinds::Job;
-use crate::campaigns::experiment::rollup;
-use crate::campaigns::experiment::rollup::Rolled;
-use crate::jobs::context::BackgroundJob;
-use crate::jobs::context::Ended;
-use crate::jobs::context::Place;
-use crate::jobs::context::SOME;
-use crate::jobs::context::so_far;
-use crate::jobs::runs;
-use crate::jobs::runs::Run;
+use crate::campaigns::experiment::rollup::{self, Rolled};
+use crate::jobs::context::{BackgroundJob, Ended, Place, SOME, so_far};
+use crate::jobs::runs::{self, Run};
 use crate::store::StoreError;
 use rusqlite::TransactionBehavior;
 use serde_json::json;

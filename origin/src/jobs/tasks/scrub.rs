@@ -2,22 +2,14 @@
 
 use crate::base::integers::unsigned;
 use crate::base::job_kinds::Job;
-use crate::jobs::context::BackgroundJob;
-use crate::jobs::context::Ended;
-use crate::jobs::context::Place;
-use crate::jobs::runs;
-use crate::jobs::runs::Run;
-use crate::maintenance::scrub::CheckedPage;
-use crate::maintenance::scrub::Scrubbed;
-use crate::maintenance::scrub::check_experiment_people;
-use crate::maintenance::scrub::check_lookups;
-use crate::maintenance::scrub::check_tenant_values;
-use crate::maintenance::scrub::check_visitors;
-use crate::maintenance::scrub::mend_lookups;
-use crate::maintenance::scrub::quarantine;
+use crate::jobs::context::{BackgroundJob, Ended, Place};
+use crate::jobs::runs::{self, Run};
+use crate::maintenance::scrub::{
+    CheckedPage, Scrubbed, check_experiment_people, check_lookups, check_tenant_values, check_visitors, mend_lookups,
+    quarantine,
+};
 use crate::store::StoreError;
-use rusqlite::Connection;
-use rusqlite::TransactionBehavior;
+use rusqlite::{Connection, TransactionBehavior};
 use serde::Deserialize as _;
 use serde_json::json;
 

@@ -2,9 +2,7 @@
 
 use crate::base::job_kinds::Job;
 use crate::campaigns::train::{self, Outcome, keep};
-use crate::jobs::context::BackgroundJob;
-use crate::jobs::context::Ended;
-use crate::jobs::context::Place;
+use crate::jobs::context::{BackgroundJob, Ended, Place};
 use crate::jobs::runs::Run;
 use crate::store::StoreError;
 use causeway_shared::ids::Millis;

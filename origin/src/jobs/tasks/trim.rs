@@ -2,19 +2,10 @@
 
 use crate::base::job_kinds::Job;
 use crate::campaigns::spend;
-use crate::jobs::context::BackgroundJob;
-use crate::jobs::context::Ended;
-use crate::jobs::context::Place;
-use crate::jobs::context::SOME;
-use crate::jobs::context::ahead;
-use crate::jobs::context::so_far;
-use crate::jobs::context::visitors;
-use crate::jobs::runs;
-use crate::jobs::runs::Run;
+use crate::jobs::context::{BackgroundJob, Ended, Place, SOME, ahead, so_far, visitors};
+use crate::jobs::runs::{self, Run};
 use crate::maintenance::forget_names;
-use crate::maintenance::trim;
-use crate::maintenance::trim::Trimmed;
-use crate::maintenance::trim::lookups;
+use crate::maintenance::trim::{self, Trimmed, lookups};
 use crate::store::StoreError;
 use crate::store::priority::Rank;
 use rusqlite::TransactionBehavior;

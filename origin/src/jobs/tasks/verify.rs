@@ -1,15 +1,9 @@
 //! The job `verify`: reads every key of the KV back and mends what differs.
 
 use crate::base::job_kinds::Job;
-use crate::jobs::context::BackgroundJob;
-use crate::jobs::context::Ended;
-use crate::jobs::context::Place;
-use crate::jobs::context::so_far;
-use crate::jobs::runs;
-use crate::jobs::runs::Run;
-use crate::kv::verify;
-use crate::kv::verify::Next;
-use crate::kv::verify::Walk;
+use crate::jobs::context::{BackgroundJob, Ended, Place, so_far};
+use crate::jobs::runs::{self, Run};
+use crate::kv::verify::{self, Next, Walk};
 use crate::store::StoreError;
 use causeway_shared::ids::Millis;
 use rusqlite::Connection;

@@ -4,14 +4,12 @@ use causeway_shared::limits;
 use causeway_shared::wire::sync::{Read, Verify};
 
 use super::DONE;
-use crate::base::integers::signed;
-use crate::base::integers::unsigned;
+use crate::base::integers::{signed, unsigned};
 use crate::kv::value;
 use crate::outbox::kv_key::Subject;
 use crate::outbox::queue::LEASE_MS;
-use crate::store::StoreError;
-use crate::store::TenantNo;
 use crate::store::write_txn::Group;
+use crate::store::{StoreError, TenantNo};
 
 /// Keys of catalogues, models and the like read at once: they may have megabytes, and a bulk read has 25.
 const LARGE: u16 = 2;

@@ -16,9 +16,7 @@ use causeway_shared::wire::sync::{Publish, Read, SyncRequest, Verify};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::base::job_kinds::Job;
-use crate::base::job_kinds::Outcome;
-use crate::base::job_kinds::Woken;
+use crate::base::job_kinds::{Job, Outcome, Woken};
 use crate::campaigns::catalogue;
 use crate::ingest::intake::{Outbox, Record};
 use crate::jobs::runner::Runner;

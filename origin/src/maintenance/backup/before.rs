@@ -8,9 +8,7 @@ use causeway_shared::ids::Version;
 use rusqlite::Connection;
 
 use crate::campaigns::catalogue::{self, Numbers};
-use crate::store;
-use crate::store::Counters;
-use crate::store::StoreError;
+use crate::store::{self, Counters, StoreError};
 
 /// What a restored store must know of the one it replaces.
 #[derive(Debug, Clone, Default)]

@@ -3,9 +3,7 @@
 use std::path::Path;
 
 use super::{BackupError, COPYING, Held, inspect, manifest, open, open_checked};
-use crate::maintenance::scrub;
-use crate::maintenance::scrub::CheckedPage;
-use crate::maintenance::scrub::Scrubbed;
+use crate::maintenance::scrub::{self, CheckedPage, Scrubbed};
 
 /// Visitors read at a time.
 const SOME: u32 = 500;

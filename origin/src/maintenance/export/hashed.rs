@@ -1,9 +1,7 @@
 //! A writer that hashes what passes through it.
 
 use crate::maintenance::export::Path;
-use crate::maintenance::export::io;
-use crate::maintenance::export::io::BufWriter;
-use crate::maintenance::export::io::Write;
+use crate::maintenance::export::io::{self, BufWriter, Write};
 use crate::maintenance::export::tables::hex;
 use sha2::Digest as _;
 use sha2::Sha256;

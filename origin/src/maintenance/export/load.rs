@@ -6,9 +6,8 @@
 //! that folder, with which nobody serves, and the next run begins again.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use causeway_shared::attributes::Dictionary;
 use causeway_shared::ids::Millis;
@@ -23,11 +22,7 @@ use super::tables::{Cell, Column, Kind, SCHEMA, TABLES, TENANT, Table};
 use super::{Entry, MANIFEST, Manifest};
 use crate::ingest::log;
 use crate::maintenance::backup::{self, BackupError, Before};
-use crate::store;
-use crate::store::StoreError;
-use crate::store::TenantNo;
-use crate::store::names;
-use crate::store::tenant_no;
+use crate::store::{self, StoreError, TenantNo, names, tenant_no};
 
 /// Rows in one transaction.
 const AT_ONCE: usize = 5_000;

@@ -1,10 +1,9 @@
 //! A table as Parquet: flat columns, zstd, groups of bounded rows. Written and read column by column, without Arrow.
 
-use std::fmt;
 use std::fs::File;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::{fmt, io};
 
 use ::parquet::basic::{Compression, Type as Physical, ZstdLevel};
 use ::parquet::column::reader::{ColumnReader, ColumnReaderImpl};

@@ -15,16 +15,10 @@ use rusqlite::Connection;
 use rusqlite::types::Value;
 
 use super::tables::{Cell, Column, Packed, Table, hex};
-use crate::base::integers::signed;
-use crate::base::integers::unsigned;
-use crate::profiles::buckets;
-use crate::profiles::buckets::packed_actions;
+use crate::base::integers::{signed, unsigned};
+use crate::profiles::buckets::{self, packed_actions};
 use crate::profiles::fold;
-use crate::store::CheckedBytes;
-use crate::store::StoreError;
-use crate::store::TenantNo;
-use crate::store::names;
-use crate::store::visitor_at;
+use crate::store::{CheckedBytes, StoreError, TenantNo, names, visitor_at};
 
 /// Gives all rows of a table of one tenant, in order.
 ///

@@ -22,13 +22,11 @@ use crate::base::attribution::Said;
 use crate::ingest::intake::{Checked, Record};
 use crate::kv::value;
 use crate::maintenance::backup::{self, Before};
-use crate::maintenance::reconcile;
-use crate::maintenance::trim;
+use crate::maintenance::{reconcile, trim};
 use crate::outbox::kv_key::Subject;
 use crate::pipeline::group;
 use crate::profiles::fold;
-use crate::store;
-use crate::store::visitor_at;
+use crate::store::{self, visitor_at};
 use crate::testing::{NOW, Origin, exposure, fact, impression, page, purchase, visitor, withdrawal};
 
 const HOUR: u32 = 70_000;

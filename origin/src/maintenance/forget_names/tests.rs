@@ -8,8 +8,7 @@ use causeway_shared::wire::kv;
 use serde_json::json;
 
 use super::*;
-use crate::audience::materialized;
-use crate::audience::query;
+use crate::audience::{materialized, query};
 use crate::campaigns::catalogue;
 use crate::testing::{NOW, Origin, fact, visitor};
 

@@ -3,8 +3,7 @@
 use causeway_shared::actions::{Entity, Verb, ViewType};
 use causeway_shared::config::Tenant;
 use causeway_shared::fact::{Fact, FactError, PURCHASE, What};
-use causeway_shared::ids::OrderHash;
-use causeway_shared::ids::{FactId, InsertionId, Micros, Millis, VisitorId};
+use causeway_shared::ids::{FactId, InsertionId, Micros, Millis, OrderHash, VisitorId};
 use causeway_shared::limits;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};

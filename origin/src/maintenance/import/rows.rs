@@ -20,13 +20,10 @@ use super::cells::split;
 use super::event_line::{EventLine, read_optional_whole, whole_of};
 use super::file::{Chunk, Form};
 use super::parquet_columns::is_read;
-use crate::identity::connections;
-use crate::identity::connections::Tie;
+use crate::identity::connections::{self, Tie};
 use crate::ingest::intake::Checked;
 use crate::store::tenants::Known;
-use crate::views::segments;
-use crate::views::segments::Set;
-use crate::views::segments::Write;
+use crate::views::segments::{self, Set, Write};
 
 /// A line that was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]

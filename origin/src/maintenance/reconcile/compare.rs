@@ -9,11 +9,8 @@ use rusqlite::Connection;
 
 use super::gather::At;
 use super::{Cause, Difference, Plan, Speaking};
-use crate::store::PersonNo;
-use crate::store::StoreError;
-use crate::store::TenantNo;
 use crate::store::tenants::Tenants;
-use crate::store::visitor_at;
+use crate::store::{PersonNo, StoreError, TenantNo, visitor_at};
 
 /// Both sides, by the visitors' numbers.
 struct Sides<'a> {

@@ -7,10 +7,8 @@ use causeway_shared::person::{Claim, Class, NONE, Reason, Weight, combined};
 use rusqlite::Connection;
 
 use crate::identity::link::Row;
-use crate::store::StoreError;
-use crate::store::TenantNo;
 use crate::store::tenants::{Known, Tenants};
-use crate::store::visitor_at;
+use crate::store::{StoreError, TenantNo, visitor_at};
 
 /// How often progress is told, in rows.
 const TOLD: u64 = 100_000;

@@ -6,11 +6,9 @@ use causeway_shared::ids::{AltHash, KindCode};
 use rusqlite::Connection;
 
 use crate::outbox::kv_key::Subject;
-use crate::store::StoreError;
-use crate::store::TenantNo;
-use crate::store::hash_at;
 use crate::store::tenants::Tenants;
 use crate::store::write_txn::Group;
+use crate::store::{StoreError, TenantNo, hash_at};
 
 /// Ids of one kind under one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
-use crate::store;
-use crate::store::StoreError;
+use crate::store::{self, StoreError};
 
 /// Facts folded between two checkpoints: 20 MB of pages where each is of somebody else.
 const FACTS: u64 = 5_000;

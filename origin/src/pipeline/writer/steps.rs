@@ -12,13 +12,9 @@ use crate::ingest::backlog::Backlog;
 use crate::ingest::intake::{Incoming, Outbox, Record};
 use crate::ingest::log::Log;
 use crate::kv::publish;
-use crate::pipeline::group;
-use crate::pipeline::group::Done;
-use crate::store;
-use crate::store::Counters;
-use crate::store::StoreError;
-use crate::store::write_txn::Given;
-use crate::store::write_txn::Rules;
+use crate::pipeline::group::{self, Done};
+use crate::store::write_txn::{Given, Rules};
+use crate::store::{self, Counters, StoreError};
 
 /// Facts folded in one transaction; the record that goes over it waits for the next. An edge's drain waits for the one under
 /// way and its own: two seconds each, of new visitors on two cores. Few in tests, which wait for several.

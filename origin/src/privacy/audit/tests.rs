@@ -1,7 +1,6 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use crate::base::attribution::BadReason;
-use crate::base::attribution::reason;
+use crate::base::attribution::{BadReason, reason};
 use causeway_shared::limits;
 use std::sync::Arc;
 
@@ -18,10 +17,9 @@ use crate::jobs::tasks::retention;
 use crate::pipeline::group;
 use crate::pipeline::writer::steps::{Folding, Taking};
 use crate::privacy::erase::Whom;
-use crate::store;
-use crate::store::Counters;
 use crate::store::journal::Journal;
 use crate::store::write_txn::Given;
+use crate::store::{self, Counters};
 use crate::testing::{NOW, Origin, fact, page, visitor};
 
 const GIVEN: Given = Given { now: NOW, random: [3; 32] };

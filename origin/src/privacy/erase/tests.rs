@@ -1,11 +1,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use crate::erasures::registry::id_erased;
-use crate::erasures::registry::in_log;
-use crate::erasures::registry::left_log;
-use crate::erasures::registry::progress;
-use crate::ingest::intake::Checked;
-use crate::ingest::intake::Record;
+use crate::erasures::registry::{id_erased, in_log, left_log, progress};
+use crate::ingest::intake::{Checked, Record};
 use crate::pipeline::group;
 use serde_json::json;
 use std::collections::BTreeMap;

@@ -14,11 +14,9 @@ use rusqlite::{Connection, OptionalExtension as _};
 use serde_json::{Value as Json, json};
 
 use super::{Quota, brought, quota};
-use crate::base::integers::signed;
-use crate::base::integers::unsigned;
-use crate::store::StoreError;
-use crate::store::TenantNo;
+use crate::base::integers::{signed, unsigned};
 use crate::store::tenants::Known;
+use crate::store::{StoreError, TenantNo};
 
 /// Who brought a name. A greater one takes the place of a lesser one where all places are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,8 +9,7 @@ use ::parquet::file::properties::WriterProperties;
 use ::parquet::file::writer::SerializedFileWriter;
 use ::parquet::schema::parser::parse_message_type;
 use causeway_shared::fact::What;
-use causeway_shared::ids::Millis;
-use causeway_shared::ids::OrderHash;
+use causeway_shared::ids::{Millis, OrderHash};
 use serde_json::json;
 
 use super::*;

@@ -9,8 +9,7 @@ use causeway_shared::segments::SegmentId;
 use causeway_shared::time::DAY_MS;
 
 use super::*;
-use crate::audience::materialized;
-use crate::audience::query;
+use crate::audience::{materialized, query};
 use crate::testing::{NOW, Origin, tracked, visitor};
 
 fn no(origin: &Origin) -> TenantNo {
