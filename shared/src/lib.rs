@@ -33,6 +33,7 @@ pub mod ledger;
 pub mod limits;
 pub mod membership;
 pub mod model;
+pub mod number;
 pub mod orders;
 pub mod packed;
 pub mod person;

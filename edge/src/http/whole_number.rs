@@ -4,11 +4,9 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use causeway_shared::number::whole_of;
 use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
 use serde_json::Value;
-
-/// From 2⁵³ on, a float no longer names one whole number.
-const EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// A field that is a whole number within the range of `T`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -17,11 +15,6 @@ pub(crate) struct WholeNumber<T>(pub(crate) T);
 /// The whole number that a JSON value is; `None` for any other value, and beyond the range of `i64`.
 pub(crate) fn read_whole(value: &Value) -> Option<i64> {
     value.as_i64().or_else(|| whole_of(value.as_f64().filter(|_| value.is_f64())?))
-}
-
-fn whole_of(number: f64) -> Option<i64> {
-    #[expect(clippy::cast_possible_truncation, reason = "it is whole and within 2⁵³")]
-    (number.fract() == 0.0 && number.abs() <= EXACT).then_some(number as i64)
 }
 
 impl<'de, T: TryFrom<u64> + TryFrom<i64>> Deserialize<'de> for WholeNumber<T> {

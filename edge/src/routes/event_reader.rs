@@ -7,6 +7,7 @@ use causeway_shared::actions::Verb;
 use causeway_shared::fact::{Fact, FactError, PURCHASE, What};
 use causeway_shared::ids::{FactId, Micros, Millis, OrderHash, SessionId, VisitorId};
 use causeway_shared::ledger::Ledger;
+use causeway_shared::number;
 use causeway_shared::planted::{self, PlantedBug};
 use causeway_shared::random::Random;
 use causeway_shared::segments::{SegmentId, State};
@@ -361,17 +362,8 @@ fn track(event: EventBody<'_>, order: Option<OrderHash>, most: Micros) -> Result
     Ok(What::Track { name, value, properties, order })
 }
 
-/// An amount in micros, from a number in units of `micros` each, rounded once. Micros are whole but for the noise of
-/// floating point, in which 8.2 times a million is 8199999.999999999.
+/// An amount in micros, from a number in units of `micros` each.
 fn amount(value: &Value, micros: f64, most: Micros) -> Result<Micros, Refusal> {
-    const NOISE: f64 = 0.001;
-    let whole = value.as_i64().filter(|_| micros == 1.0);
-    let rounded = || {
-        let amount = value.as_f64()? * micros;
-        let is_whole = micros != 1.0 || (amount - amount.round()).abs() <= NOISE;
-        #[expect(clippy::cast_possible_truncation, reason = "the cast saturates, and the bound follows")]
-        (amount.is_finite() && is_whole).then_some(amount.round() as i64)
-    };
-    let amount = whole.or_else(rounded).filter(|amount| (0..=most).contains(amount));
-    amount.ok_or_else(|| (FactError::Value.code(), format!("a value is a number from 0 to {most} micros")))
+    let refusal = || (FactError::Value.code(), format!("a value is a number from 0 to {most} micros"));
+    number::amount_of(value, micros, most).ok_or_else(refusal)
 }

@@ -5,6 +5,7 @@ use causeway_shared::config::Tenant;
 use causeway_shared::fact::{Fact, FactError, PURCHASE, What};
 use causeway_shared::ids::{FactId, InsertionId, Micros, Millis, OrderHash, VisitorId};
 use causeway_shared::limits;
+use causeway_shared::number;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Number, Value};
@@ -72,26 +73,15 @@ fn to_whole<T: TryFrom<i128>>(number: &Number) -> Option<T> {
 }
 
 /// The whole number that a float is; `None` beyond 2⁵³, where a float no longer names one whole number.
-#[expect(clippy::cast_possible_truncation, reason = "it is whole and within 2⁵³")]
 pub(super) fn whole_of(number: f64) -> Option<i128> {
-    (number.fract() == 0.0 && number.abs() <= 9_007_199_254_740_992.0).then_some(number as i128)
+    number::whole_of(number).map(i128::from)
 }
 
-/// An amount in micros, from a number in units of `micros` each, rounded once. Micros are whole but for the noise of
-/// floating point, in which 8.2 times a million is 8199999.999999999.
+/// An amount in micros, from a number in units of `micros` each.
 fn read_amount(value: &Value, micros: f64) -> Result<Micros, Refusal> {
-    const NOISE: f64 = 0.001;
-    let whole = value.as_i64().filter(|_| micros == 1.0);
-    let rounded = || {
-        let amount = value.as_f64()? * micros;
-        let is_whole = micros != 1.0 || (amount - amount.round()).abs() <= NOISE;
-        #[expect(clippy::cast_possible_truncation, reason = "the cast saturates, and the bound follows")]
-        (amount.is_finite() && is_whole).then_some(amount.round() as i64)
-    };
-    let amount = whole.or_else(rounded).filter(|amount| (0..=limits::VALUE_MICROS).contains(amount));
-    amount.ok_or_else(|| {
-        (FactError::Value.code(), format!("a value is a number from 0 to {} micros", limits::VALUE_MICROS))
-    })
+    let refusal =
+        || (FactError::Value.code(), format!("a value is a number from 0 to {} micros", limits::VALUE_MICROS));
+    number::amount_of(value, micros, limits::VALUE_MICROS).ok_or_else(refusal)
 }
 
 fn to_order_text(order: &Value) -> Option<String> {
