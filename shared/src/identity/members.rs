@@ -73,9 +73,11 @@ pub(super) fn keep_own(stored: &mut BTreeMap<VisitorId, Stored>, newest: &BTreeM
 pub(super) struct OtherMembers(BTreeMap<VisitorId, Version>);
 
 impl OtherMembers {
+    /// Adds the visitors that surely belong to the person of a snapshot, and the snapshot's own visitor however sure it is:
+    /// its own word does not join, so an older snapshot of another visitor must not bring it either.
     fn learn(&mut self, snapshot: &Snapshot) {
         let Membership { admits, unsure, .. } = &snapshot.membership;
-        for visitor in admits.difference(unsure) {
+        for visitor in admits.difference(unsure).chain([&snapshot.visitor]) {
             let newest = self.0.entry(*visitor).or_insert(snapshot.version);
             *newest = snapshot.version.max(*newest);
         }
@@ -211,6 +213,17 @@ mod tests {
         let anns = (3, snapshot(3, 6, Some(ANN), &[2, 3]));
         assert_eq!(joining(&[sibling.clone(), anns], &[2]), [visitor(2)], "nor does one of our own member");
         assert_eq!(joining(&[sibling], &[2]), [visitor(2)]);
+    }
+
+    #[test]
+    fn an_older_snapshot_does_not_bring_a_sibling_that_an_unproven_id_tied_to_another_member_since() {
+        let Stored::Snapshot(own) = snapshot(1, 5, Some(ANN), &[1, 2]) else { unreachable!() };
+        let Stored::Snapshot(mut berts) = snapshot(2, 6, Some(BERT), &[2, 3]) else { unreachable!() };
+        berts.membership.unsure.insert(visitor(2));
+        let stored = [(visitor(2), Stored::Snapshot(berts))].into();
+        let (joining, others) = may_join(&[ANN], &[visitor(2)], &stored);
+        assert!(joining.is_empty());
+        assert_eq!(others.keep_out_of(*own).membership.admits, [visitor(1)].into());
     }
 
     #[test]

@@ -50,9 +50,14 @@ pub fn emitted(call: &Call, answer: &Answer) -> Vec<String> {
 /// What a request says of its visitor's own exposures.
 fn known(call: &Call, visitor: VisitorId) -> Exposures {
     let ledger = super::people::ledger(call).filter(|ledger| ledger.visitor == visitor);
-    let own = call.given.iter().filter(|snapshot| snapshot.visitor == visitor);
-    let newest = own.max_by_key(|snapshot| snapshot.version).and_then(|snapshot| snapshot.profiles.get(&visitor));
     let of_ledger = ledger.map(|ledger| ledger.exposed).unwrap_or_default();
+    let own = call.given.iter().filter(|snapshot| snapshot.visitor == visitor).max_by_key(|snapshot| snapshot.version);
+    // A snapshot of a sibling that was made after a restore stands in for the visitor's own, and may know less.
+    let naming = call.given.iter().filter(|snapshot| snapshot.profiles.contains_key(&visitor));
+    let last_restore = naming.map(|snapshot| snapshot.version.restore).max();
+    let newest = own
+        .filter(|snapshot| Some(snapshot.version.restore) == last_restore)
+        .and_then(|snapshot| snapshot.profiles.get(&visitor));
     newest.map(|sub| sub.exposures()).unwrap_or_default().join(of_ledger)
 }
 
