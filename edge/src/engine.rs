@@ -1,6 +1,6 @@
 //! The engine of one isolate: configuration, caches, and the way of a request from its head to its answer.
 //!
-//! The engine does no I/O. [`Engine::begin`] takes a request and returns a [`Step`]; where the step is a read or a
+//! The engine does no I/O. [`Engine::begin`] takes a request and returns a [`IdentityStep`]; where the step is a read or a
 //! call, the worker does it and hands the result to [`Engine::resume_read`] or [`Engine::resume_call`].
 
 pub(crate) mod pending;
@@ -8,13 +8,14 @@ pub(crate) mod pending;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use causeway_shared::config::{EdgeConfig, Tenant};
+use causeway_shared::config::{EdgeConfig, TenantConfig};
 use causeway_shared::identity::{
-    self, Arrival, Begun, Found, Reads, Recognised, Second, Seen, Stays, Step as IdentityStep,
+    self, BegunIdentity, BulkRead, BulkResult, IdentityRequest, IdentityStep, NewestVersions, RecognisedVisitor,
+    SecondRead, SurvivingCookie,
 };
-use causeway_shared::ids::{Millis, Version};
+use causeway_shared::ids::{Millis, SnapshotVersion};
 use causeway_shared::json::{self, JsonError};
-use causeway_shared::keys::Keys;
+use causeway_shared::keys::KeySet;
 use causeway_shared::planted::{self, PlantedBug};
 use causeway_shared::proof;
 use causeway_shared::random::Random;
@@ -23,15 +24,15 @@ use serde::de::DeserializeOwned;
 use self::pending::{PendingBudget, PendingCall, PendingRead, ResumePoint};
 use crate::cache::attribute_names::AttributeNameCache;
 use crate::cache::catalogue::CatalogueCache;
-use crate::http::answer::Answer;
-use crate::http::incoming::Incoming;
-use crate::http::request::{EXPLAIN, FETCH_DEST, FETCH_MODE, HEADERS, PURPOSE, Request};
+use crate::http::answer::HttpAnswer;
+use crate::http::incoming::TenantRequest;
+use crate::http::request::{EXPLAIN, FETCH_DEST, FETCH_MODE, HEADERS, HttpRequest, PURPOSE};
 use crate::http::unserved::UnservedReason;
 use crate::http::{cookies, cors};
 use crate::objects::object_call::ObjectCall;
 use crate::objects::offers::SoldOutOffers;
 use crate::routes::{
-    AnonymousRoute, CatalogueNeed, NamesNeed, Progress, Route, Routed, VisitorRoute, WorkerPage, table,
+    AnonymousRoute, CatalogueNeed, NamesNeed, Route, RouteOutcome, RouteProgress, VisitorRoute, WorkerPage, table,
 };
 use crate::site::{RateLimit, Site};
 use crate::state::extra_reads::ExtraReads;
@@ -40,26 +41,26 @@ use crate::state::request_state::{KvValues, ReadCaches, RequestState};
 /// The engine of one isolate.
 #[derive(Debug, Default)]
 pub struct Engine {
-    pub(crate) keys: Keys,
+    pub(crate) keys: KeySet,
     sites: BTreeMap<String, Rc<Site>>,
     /// Headers that the configuration asks for in addition to [`HEADERS`]: the key for explanations, tenants' proofs.
     further_headers: Vec<String>,
     names: AttributeNameCache,
     catalogues: CatalogueCache,
-    seen: Seen,
+    seen: NewestVersions,
     pending: PendingBudget,
     sold_out: SoldOutOffers,
 }
 
 /// What a request needs next.
 #[derive(Debug)]
-pub enum Step {
+pub enum EngineStep {
     /// A bulk read of the KV.
     Read(Box<KvRead>),
     /// A call of a Durable Object.
     Call(PendingCall, ObjectCall),
     /// The answer.
-    Answer(Answer),
+    Answer(HttpAnswer),
     /// A page that the worker serves itself.
     Page(WorkerPage),
     /// The request cannot be served.
@@ -103,7 +104,7 @@ impl Engine {
     /// [`ConfigureError`], which names every problem and no secret.
     pub fn configure(config: &str, keys: &str) -> Result<Self, ConfigureError> {
         let config: EdgeConfig = read_document("CAUSEWAY_CONFIG", config)?;
-        let keys: Keys = read_document("CAUSEWAY_KEYS", keys)?;
+        let keys: KeySet = read_document("CAUSEWAY_KEYS", keys)?;
         let names = config.tenants.iter().map(|t| t.name.as_str());
         let problems: Vec<String> = config
             .problems()
@@ -124,7 +125,7 @@ impl Engine {
         Ok(engine)
     }
 
-    fn add_site(&mut self, tenant: Tenant) {
+    fn add_site(&mut self, tenant: TenantConfig) {
         let (Some(id), Some(keys)) = (tenant.id(), self.keys.tenants.get(&tenant.name).cloned()) else { return };
         if let Some(name) = tenant.proof_header.clone().filter(|n| !self.further_headers.contains(n)) {
             self.further_headers.push(name);
@@ -150,38 +151,48 @@ impl Engine {
     /// Begins a request. `head` is the head text: method (with the client's country and region after spaces, where the platform
     /// has a location; each decide call asks it), address and the values of [`Self::header_names`], one per line. `seed` is 32
     /// random bytes.
-    pub fn begin(&mut self, head: &str, body: &[u8], now: Millis, seed: [u8; 32]) -> Step {
-        let Some(request) = Request::parse(head) else {
-            return Step::Answer(Answer::error(400, "malformed", "the request's address cannot be read", None));
+    pub fn begin(&mut self, head: &str, body: &[u8], now: Millis, seed: [u8; 32]) -> EngineStep {
+        let Some(request) = HttpRequest::parse(head) else {
+            return EngineStep::Answer(HttpAnswer::error(
+                400,
+                "malformed",
+                "the request's address cannot be read",
+                None,
+            ));
         };
         if request.path == "/healthz" && matches!(request.method, "GET" | "HEAD") {
             // A platform's own probe may use another hostname; it learns nothing about a tenant.
             let health = self.site(request.host).map(|site| self.catalogues.health(&site.id, now));
-            return Step::Page(WorkerPage::Health(health));
+            return EngineStep::Page(WorkerPage::Health(health));
         }
         let Some(site) = self.site(request.host).cloned() else {
-            return Step::Answer(Answer::error(404, "unknown_host", "no tenant is configured for this hostname", None));
+            return EngineStep::Answer(HttpAnswer::error(
+                404,
+                "unknown_host",
+                "no tenant is configured for this hostname",
+                None,
+            ));
         };
         let cors = match cors::headers(request, &site) {
             Ok(cors) => cors,
-            Err(refused) => return Step::Answer(*refused),
+            Err(refused) => return EngineStep::Answer(*refused),
         };
         let random = Random::new(seed);
-        let incoming = Incoming { request, further_headers: &self.further_headers, body, now, random, site, cors };
+        let incoming = TenantRequest { request, further_headers: &self.further_headers, body, now, random, site, cors };
         match table::begin_route(incoming) {
-            Routed::Answer(answer) => Step::Answer(answer),
-            Routed::Page(page) => Step::Page(page),
-            Routed::Anonymous(mut state, route) => {
+            RouteOutcome::Answer(answer) => EngineStep::Answer(answer),
+            RouteOutcome::Page(page) => EngineStep::Page(page),
+            RouteOutcome::Anonymous(mut state, route) => {
                 let extra = self.extra_reads(&mut state, &*route, false);
-                let reads = Reads { snapshots: route.named_visitors(), ..Reads::default() };
+                let reads = BulkRead { snapshots: route.named_visitors(), ..BulkRead::default() };
                 self.continue_anonymous(state, route, extra, reads)
             }
-            Routed::Recognise(state, route, arrival) => self.recognise(state, route, *arrival),
+            RouteOutcome::Recognise(state, route, arrival) => self.recognise(state, route, *arrival),
         }
     }
 
     /// Continues after a read.
-    pub fn resume_read(&mut self, pending: PendingRead, values: &KvValues) -> Step {
+    pub fn resume_read(&mut self, pending: PendingRead, values: &KvValues) -> EngineStep {
         let PendingRead { mut state, extra, resume, permit } = pending;
         // The request waits no longer: the budget counts it once if it waits again.
         drop(permit);
@@ -194,7 +205,7 @@ impl Engine {
             ResumePoint::Anonymous(route, _) => {
                 let extra = ExtraReads { version: state.wanted_version.take(), ..ExtraReads::default() };
                 state.note_erased(&found);
-                self.continue_anonymous(state, route, extra, Reads::default())
+                self.continue_anonymous(state, route, extra, BulkRead::default())
             }
             ResumePoint::First(route, begun) => self.continue_after_first(state, route, *begun, found),
             ResumePoint::Second(route, second)
@@ -209,7 +220,7 @@ impl Engine {
     }
 
     /// Continues with an object's answer; `None` if no answer came in time.
-    pub fn resume_call(&mut self, pending: PendingCall, answer: Option<&[u8]>) -> Step {
+    pub fn resume_call(&mut self, pending: PendingCall, answer: Option<&[u8]>) -> EngineStep {
         let PendingCall { wait, permit } = pending;
         drop(permit);
         let progress = wait.resume(answer, &mut self.sold_out);
@@ -217,7 +228,7 @@ impl Engine {
     }
 
     /// Continues without an identity, because the client's network minted too many visitors.
-    pub fn refuse_mint(&mut self, pending: PendingRead) -> Step {
+    pub fn refuse_mint(&mut self, pending: PendingRead) -> EngineStep {
         let PendingRead { state, resume, permit, .. } = pending;
         drop(permit);
         match resume {
@@ -237,8 +248,8 @@ impl Engine {
         state: RequestState,
         route: Box<dyn AnonymousRoute>,
         extra: ExtraReads,
-        reads: Reads,
-    ) -> Step {
+        reads: BulkRead,
+    ) -> EngineStep {
         if extra.count() > 0 || !reads.is_empty() {
             return self.read(state, extra, ResumePoint::Anonymous(route, reads), false);
         }
@@ -281,7 +292,12 @@ impl Engine {
         }
     }
 
-    fn recognise(&mut self, mut state: RequestState, route: Box<dyn VisitorRoute>, arrival: Arrival) -> Step {
+    fn recognise(
+        &mut self,
+        mut state: RequestState,
+        route: Box<dyn VisitorRoute>,
+        arrival: IdentityRequest,
+    ) -> EngineStep {
         let begun = identity::begin(arrival, &mut state.random);
         let (reads_history, minted) = (!begun.reads().is_empty(), begun.minted());
         if minted && !route.mints_visitors() {
@@ -290,7 +306,7 @@ impl Engine {
         let mut extra = self.extra_reads(&mut state, &*route, reads_history);
         let reads = reads_history || extra.pointer;
         if !reads && !minted {
-            return self.continue_after_first(state, route, begun, Found::default());
+            return self.continue_after_first(state, route, begun, BulkResult::default());
         }
         // Attribute names cause no read of their own: without them the origin alone checks the types.
         extra.names &= reads;
@@ -301,9 +317,9 @@ impl Engine {
         &mut self,
         mut state: RequestState,
         route: Box<dyn VisitorRoute>,
-        begun: Begun,
-        found: Found,
-    ) -> Step {
+        begun: BegunIdentity,
+        found: BulkResult,
+    ) -> EngineStep {
         match begun.after_first(found, &mut state.random) {
             IdentityStep::Forgotten(survivor) => self.answer_forgotten(state, route, survivor),
             IdentityStep::Second(second) => self.continue_before_second(state, route, second),
@@ -314,24 +330,26 @@ impl Engine {
         &mut self,
         mut state: RequestState,
         route: Box<dyn VisitorRoute>,
-        second: Box<Second>,
-    ) -> Step {
+        second: Box<SecondRead>,
+    ) -> EngineStep {
         let extra = ExtraReads { version: state.wanted_version.take(), ..ExtraReads::default() };
         let minted = second.minted();
         if minted && !route.mints_visitors() {
             return self.answer_unidentified(state, route, "another_member");
         }
         if second.reads().is_empty() && extra.count() == 0 && !minted {
-            return self.finish(state, route, second.finish(Found::default()));
+            return self.finish(state, route, second.finish(BulkResult::default()));
         }
         self.read(state, extra, ResumePoint::Second(route, second), minted)
     }
 
-    fn read(&mut self, state: RequestState, extra: ExtraReads, resume: ResumePoint, minted: bool) -> Step {
-        let Some(permit) = self.pending.admit(state.bytes) else { return Step::Unserved(UnservedReason::Overloaded) };
+    fn read(&mut self, state: RequestState, extra: ExtraReads, resume: ResumePoint, minted: bool) -> EngineStep {
+        let Some(permit) = self.pending.admit(state.bytes) else {
+            return EngineStep::Unserved(UnservedReason::Overloaded);
+        };
         let mint_limit = minted.then(|| state.site.mint_limit());
         let pending = PendingRead { state, extra, resume, permit };
-        Step::Read(Box::new(KvRead { keys: pending.keys(), mint_limit, pending }))
+        EngineStep::Read(Box::new(KvRead { keys: pending.keys(), mint_limit, pending }))
     }
 
     /// Answers for the recognised visitor, or without identity where the visitor was erased.
@@ -339,15 +357,16 @@ impl Engine {
         &mut self,
         state: RequestState,
         route: Box<dyn VisitorRoute>,
-        recognised: Result<Recognised, Stays>,
-    ) -> Step {
+        recognised: Result<RecognisedVisitor, SurvivingCookie>,
+    ) -> EngineStep {
         let recognised = match recognised {
             Ok(recognised) => recognised,
             Err(survivor) => return self.answer_forgotten(state, route, survivor),
         };
         let mut state = self.with_catalogue(state);
         // The browser has seen a snapshot, and none could be read: this location's KV has older values.
-        state.is_history_unread |= recognised.ledger.highest > Version::default() && recognised.view.is_silent();
+        state.is_history_unread |=
+            recognised.ledger.highest > SnapshotVersion::default() && recognised.view.is_silent();
         // Visitors that the lookups name may have exposures and offer codes.
         state.is_history_unread |= recognised.lacks_lookups;
         let progress = route.answer_visitor(state, recognised, &self.sold_out);
@@ -356,7 +375,12 @@ impl Engine {
 
     /// Answers where the visitor was erased or withdrew its consent. Both cookies expire, and the next request is a new
     /// visitor's. If the visitor was an earlier one of this browser, the cookie of the present one survives.
-    fn answer_forgotten(&self, state: RequestState, route: Box<dyn VisitorRoute>, survivor: Stays) -> Step {
+    fn answer_forgotten(
+        &self,
+        state: RequestState,
+        route: Box<dyn VisitorRoute>,
+        survivor: SurvivingCookie,
+    ) -> EngineStep {
         let headers: Vec<_> = match survivor {
             None => cookies::expire(&state.site, state.secure).into(),
             Some(cookie) if route.mints_visitors() => {
@@ -365,20 +389,25 @@ impl Engine {
             Some(_) => Vec::new(),
         };
         let answer = route.answer_unidentified(self.with_catalogue(state), "forgotten");
-        Step::Answer(answer.with_headers(headers))
+        EngineStep::Answer(answer.with_headers(headers))
     }
 
-    fn answer_unidentified(&self, state: RequestState, route: Box<dyn VisitorRoute>, reason: &'static str) -> Step {
-        Step::Answer(route.answer_unidentified(self.with_catalogue(state), reason))
+    fn answer_unidentified(
+        &self,
+        state: RequestState,
+        route: Box<dyn VisitorRoute>,
+        reason: &'static str,
+    ) -> EngineStep {
+        EngineStep::Answer(route.answer_unidentified(self.with_catalogue(state), reason))
     }
 
-    fn proceed(&mut self, progress: Progress) -> Step {
+    fn proceed(&mut self, progress: RouteProgress) -> EngineStep {
         match progress {
-            Progress::Answer(answer) => Step::Answer(answer),
-            Progress::Unserved(reason) => Step::Unserved(reason),
-            Progress::Call(call, wait) => match self.pending.admit(wait.bytes()) {
-                Some(permit) => Step::Call(PendingCall { wait, permit }, call),
-                None => Step::Unserved(UnservedReason::Overloaded),
+            RouteProgress::Answer(answer) => EngineStep::Answer(answer),
+            RouteProgress::Unserved(reason) => EngineStep::Unserved(reason),
+            RouteProgress::Call(call, wait) => match self.pending.admit(wait.bytes()) {
+                Some(permit) => EngineStep::Call(PendingCall { wait, permit }, call),
+                None => EngineStep::Unserved(UnservedReason::Overloaded),
             },
         }
     }

@@ -18,8 +18,8 @@ mod sync;
 pub mod worker;
 
 pub use engine::pending::{PendingCall, PendingRead};
-pub use engine::{ConfigureError, Engine, KvRead, Step};
-pub use http::answer::{Answer, FactsMessage};
+pub use engine::{ConfigureError, Engine, EngineStep, KvRead};
+pub use http::answer::{FactsMessage, HttpAnswer};
 pub use http::client::network_of;
 pub use http::request::RequestTarget;
 pub use http::unserved::{UnservedReason, answer_rate_limited, answer_retry, answer_unserved};

@@ -1,6 +1,6 @@
 //! One tenant at the edge: its configuration and its keys.
 
-use causeway_shared::config::Tenant;
+use causeway_shared::config::TenantConfig;
 use causeway_shared::ids::{Millis, TenantId, VisitorId};
 use causeway_shared::keys::{self, TenantKeys};
 use causeway_shared::visitor_token;
@@ -9,7 +9,7 @@ use serde_json::value::{RawValue, to_raw_value};
 /// One tenant with its keys.
 #[derive(Debug)]
 pub(crate) struct Site {
-    pub(crate) tenant: Tenant,
+    pub(crate) tenant: TenantConfig,
     pub(crate) id: TenantId,
     pub(crate) keys: TenantKeys,
     /// The key that admits `"explain": true`.
@@ -28,7 +28,7 @@ pub struct RateLimit {
 }
 
 impl Site {
-    pub(crate) fn new(tenant: Tenant, id: TenantId, keys: TenantKeys, explain: Option<String>) -> Self {
+    pub(crate) fn new(tenant: TenantConfig, id: TenantId, keys: TenantKeys, explain: Option<String>) -> Self {
         let house_ad = tenant.house_ad.as_ref().and_then(|ad| to_raw_value(ad).ok());
         Self { tenant, id, keys, explain, house_ad }
     }

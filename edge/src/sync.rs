@@ -3,7 +3,7 @@
 use causeway_shared::ids::Millis;
 use causeway_shared::sync_auth;
 use causeway_shared::wire::WireError;
-use causeway_shared::wire::sync::{self, Rejected, SyncRequest, SyncResponse};
+use causeway_shared::wire::sync::{self, RejectedFact, SyncRequest, SyncResponse};
 
 use crate::engine::Engine;
 
@@ -48,7 +48,7 @@ impl Engine {
 pub fn read_sync_response(body: &[u8]) -> Result<SyncOutcome, WireError> {
     let response = sync::decode_response(body)?;
     let later_form = WireError::UnknownForm.code();
-    let is_postponed = |rejected: &&Rejected| {
+    let is_postponed = |rejected: &&RejectedFact| {
         rejected.code == later_form || (rejected.index.is_none() && rejected.code == sync::UNKNOWN_TENANT)
     };
     let mut redeliver: Vec<u32> =
@@ -66,7 +66,8 @@ mod tests {
 
     #[test]
     fn only_messages_of_an_unknown_tenant_or_a_later_form_are_delivered_again() {
-        let refused = |batch, index, code: &str| Rejected { batch, index, code: code.into(), message: String::new() };
+        let refused =
+            |batch, index, code: &str| RejectedFact { batch, index, code: code.into(), message: String::new() };
         let rejected = vec![
             refused(0, None, "malformed"),
             refused(2, None, "unknown_tenant"),

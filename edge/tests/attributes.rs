@@ -6,15 +6,15 @@ mod browser;
 use std::collections::BTreeMap;
 
 use browser::{answer, body, complete, fact_count, facts, keep_cookies, read_kv, seed};
-use causeway_edge::{Answer, Engine, ReadFault};
-use causeway_shared::attributes::{Kind, Token, Value as Said};
-use causeway_shared::fact::{Fact, What};
-use causeway_shared::ids::{AltHash, Epoch, FactId, KindCode, Millis, TenantId, Version, VisitorId};
-use causeway_shared::keys::{Key, KeyRing, Keys, Stage, TenantKeys};
+use causeway_edge::{Engine, HttpAnswer, ReadFault};
+use causeway_shared::attributes::{AttributeValue as Said, NameToken, ValueKind};
+use causeway_shared::fact::{Fact, FactKind};
+use causeway_shared::ids::{AltHash, Epoch, FactId, KindCode, Millis, SnapshotVersion, TenantId, VisitorId};
+use causeway_shared::keys::{KeyRing, KeySet, KeyStage, RingKey, TenantKeys};
 use causeway_shared::kv::{attributes_key, snapshot_key};
 use causeway_shared::membership::Membership;
 use causeway_shared::profile::Profile;
-use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::view::{Snapshot, StoredValue};
 use causeway_shared::{kv, limits, wire};
 use serde_json::{Value, json};
 
@@ -46,12 +46,12 @@ impl World {
     /// A world whose tenant has this policy for attribute names.
     fn with(policy: &str) -> Self {
         let secret = |seed: u8| std::array::from_fn(|i| u8::try_from(i * 7).unwrap() ^ seed);
-        let ring = |seed| KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret(seed).into() }]);
+        let ring = |seed| KeyRing(vec![RingKey { id: 1, stage: KeyStage::Active, secret: secret(seed).into() }]);
         let proof = json!([{ "kid": "p", "alg": "HS256", "key": "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=" }]);
         let proof = serde_json::from_value(proof).unwrap();
         let ann = ring(2).hash_alternate(KindCode(1), "ann");
         let demo = TenantKeys { cookie: ring(1), alternate: ring(2), proof, ..TenantKeys::default() };
-        let keys = Keys { sync: ring(3), explain: None, tenants: [("demo".to_owned(), demo)].into() };
+        let keys = KeySet { sync: ring(3), explain: None, tenants: [("demo".to_owned(), demo)].into() };
         let config = json!({ "tenant": [{
             "name": "demo", "hosts": ["localhost"], "dev": true, "no_signal": "allow", "proof_header": "x-proof", "proof_cookie": "session",
             "kinds": [{ "name": "member", "code": 1, "unique": true }], "attribute_names": policy,
@@ -83,11 +83,11 @@ impl World {
         (world, answer["visitor"].as_str().unwrap().parse().unwrap())
     }
 
-    fn send(&mut self, method: &str, path: &str, body: &Value) -> Answer {
+    fn send(&mut self, method: &str, path: &str, body: &Value) -> HttpAnswer {
         self.send_text(method, path, &body.to_string())
     }
 
-    fn send_text(&mut self, method: &str, path: &str, body: &str) -> Answer {
+    fn send_text(&mut self, method: &str, path: &str, body: &str) -> HttpAnswer {
         self.now += 1_000;
         let Self { agent, gpc, proof, .. } = self;
         let cookies = self.cookies.join("; ");
@@ -112,7 +112,7 @@ impl World {
         let facts = facts(&answer);
         assert!(facts.iter().all(|fact| fact.check(self.now) == Ok(())));
         let said = facts.into_iter().filter_map(|fact| match fact.what {
-            What::Attributes { writes } => Some(writes),
+            FactKind::Attributes { writes } => Some(writes),
             _ => None,
         });
         let as_json = |writes: Vec<(String, Option<Said>)>| {
@@ -130,8 +130,8 @@ impl World {
     }
 
     /// Puts the pages of names into the KV as the origin publishes them.
-    fn publish(&mut self, names: &[(&str, Kind)]) {
-        let all: Vec<(String, Kind)> = names.iter().map(|(name, kind)| ((*name).to_owned(), *kind)).collect();
+    fn publish(&mut self, names: &[(&str, ValueKind)]) {
+        let all: Vec<(String, ValueKind)> = names.iter().map(|(name, kind)| ((*name).to_owned(), *kind)).collect();
         for (n, page) in all.chunks(limits::ATTRIBUTE_PAGE).enumerate() {
             let key = attributes_key(&self.tenant, n);
             let value = wire::kv::encode_names(&key, page).unwrap();
@@ -143,7 +143,7 @@ impl World {
     fn snapshot(&mut self, own: VisitorId, said: &[(u16, Said)], of_sibling: &[(u16, Said)]) {
         let sibling = VisitorId::mint(NOW - 1_000, [9; 10]);
         let of = |visitor, n: u8, said: &[(u16, Said)]| {
-            let what = What::Attributes { writes: Vec::new() };
+            let what = FactKind::Attributes { writes: Vec::new() };
             let fact = Fact {
                 position: 0,
                 id: FactId::from_bytes([n; 16]),
@@ -153,17 +153,17 @@ impl World {
                 what,
             };
             let mut profile = Profile::default();
-            profile.assign(&fact, said.iter().map(|(token, value)| (Token(*token), Some(value.clone()))));
-            (visitor, profile.sub_profile(Version { restore: 0, counter: 1 }, visitor == own))
+            profile.assign(&fact, said.iter().map(|(token, value)| (NameToken(*token), Some(value.clone()))));
+            (visitor, profile.sub_profile(SnapshotVersion { restore: 0, counter: 1 }, visitor == own))
         };
         let profiles = [of(own, 2, said), of(sibling, 1, of_sibling)].into_iter().collect();
         let admits = [own, sibling].into();
         let membership = Membership { epoch: Epoch(1), devices: 2, admits, ..Membership::default() };
-        let version = Version { restore: 0, counter: 1 };
+        let version = SnapshotVersion { restore: 0, counter: 1 };
         let unique = self.ann.clone();
         let snapshot = Snapshot { version, visitor: own, unique, membership, profiles, best: None };
         let key = snapshot_key(&self.tenant, own);
-        let value = wire::kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot))).unwrap();
+        let value = wire::kv::encode_stored(&key, &StoredValue::Snapshot(Box::new(snapshot))).unwrap();
         self.kv.insert(key, value);
     }
 }
@@ -192,7 +192,7 @@ fn attributes_of_an_event_become_one_fact() {
 #[test]
 fn an_invalid_attribute_is_refused_and_the_others_are_accepted() {
     let (mut world, _) = World::visited();
-    world.publish(&[("shoe_size", Kind::Integer), ("score", Kind::Float)]);
+    world.publish(&[("shoe_size", ValueKind::Integer), ("score", ValueKind::Float)]);
     let mixed = json!({ "type": "attributes", "remove": ["-"], "set": {
         "shoe_size": "large", "score": 3, "9 bad": 1, "deep": {}, "long": "x".repeat(257), "new": true,
     } });
@@ -233,7 +233,7 @@ fn a_whole_number_that_is_not_kept_exactly_is_refused_however_long_it_is() {
 #[test]
 fn events_read_the_attribute_names_once_a_minute_and_only_for_values() {
     let (mut world, visitor) = World::visited();
-    let known = [("vip", Kind::Bool)];
+    let known = [("vip", ValueKind::Bool)];
     world.publish(&known);
     // Whether the visitor was erased is read each time, in the same read.
     let own = snapshot_key(&world.tenant, visitor);
@@ -246,7 +246,7 @@ fn events_read_the_attribute_names_once_a_minute_and_only_for_values() {
     let event = json!([{ "type": "attributes", "set": { "vip": 1, "size": true } }]);
     let (answer, _) = world.events(&event);
     assert_eq!((codes(&answer), world.reads.clone()), (vec![(0, "type_mismatch")], vec![both]));
-    world.publish(&[known[0], ("size", Kind::Integer)]);
+    world.publish(&[known[0], ("size", ValueKind::Integer)]);
     let (answer, _) = world.events(&event);
     assert_eq!((codes(&answer).len(), world.reads.concat()), (1, vec![own]), "names are cached for a minute");
     world.now += 60_000;
@@ -257,7 +257,7 @@ fn events_read_the_attribute_names_once_a_minute_and_only_for_values() {
 #[test]
 fn late_or_invalid_attribute_names_count_as_absent() {
     let (mut world, _) = World::visited();
-    world.publish(&[("vip", Kind::Bool)]);
+    world.publish(&[("vip", ValueKind::Bool)]);
     let event = json!([{ "type": "attributes", "set": { "vip": 1 } }]);
     world.fault = Some(ReadFault::Late);
     assert_eq!(world.events(&event).0, json!({ "accepted": 1, "rejected": [] }));
@@ -274,7 +274,7 @@ fn late_or_invalid_attribute_names_count_as_absent() {
 fn attribute_names_are_read_up_to_the_first_missing_page() {
     let (mut world, _) = World::visited();
     let names: Vec<String> = (0..2_500).map(|n| format!("name_{n}")).collect();
-    world.publish(&names.iter().map(|name| (name.as_str(), Kind::Bool)).collect::<Vec<_>>());
+    world.publish(&names.iter().map(|name| (name.as_str(), ValueKind::Bool)).collect::<Vec<_>>());
     let event = json!([{ "type": "attributes", "set": { "name_999": 1, "name_1000": 1, "name_2499": 1 } }]);
     assert_eq!(codes(&world.events(&event).0).len(), 3);
     world.now += 60_000;
@@ -285,7 +285,7 @@ fn attribute_names_are_read_up_to_the_first_missing_page() {
 #[test]
 fn decide_accepts_attributes_in_addition_to_the_page_view() {
     let (mut world, visitor) = World::visited();
-    world.publish(&[("shoe_size", Kind::Integer)]);
+    world.publish(&[("shoe_size", ValueKind::Integer)]);
     let user = json!({ "attributes": { "shoe_size": "large", "loyalty": true, "9 no": 1, "gone": null } });
     let (answer, facts) = world.decide(&user);
     let refused = json!({ "shoe_size": "type_mismatch", "9 no": "bad_name", "gone": "malformed" });
@@ -350,7 +350,7 @@ fn an_attribute_that_is_no_valid_json_value_is_refused_alone_and_the_page_gets_i
 #[test]
 fn a_call_adds_a_bounded_number_of_attribute_names_and_none_where_only_admins_may() {
     let (mut world, _) = World::visited();
-    world.publish(&[("vip", Kind::Bool)]);
+    world.publish(&[("vip", ValueKind::Bool)]);
     let event = |n: usize| {
         let set: BTreeMap<String, bool> = (0..40).map(|i| (format!("n{}", n * 40 + i), true)).collect();
         json!({ "type": "attributes", "set": set })
@@ -361,7 +361,7 @@ fn a_call_adds_a_bounded_number_of_attribute_names_and_none_where_only_admins_ma
     assert_eq!(names, limits::ATTRIBUTE_NAMES_A_CALL);
     assert!(codes(&answer).iter().all(|(_, code)| *code == "too_many_names"));
     let (mut world, _) = World::with("admin").visit();
-    world.publish(&[("vip", Kind::Bool)]);
+    world.publish(&[("vip", ValueKind::Bool)]);
     let (answer, facts) = world.events(&json!([{ "type": "attributes", "set": { "vip": true, "new": 1 } }]));
     assert_eq!((codes(&answer), facts), (vec![(0, "unknown_name")], vec![json!({ "vip": true })]));
 }
@@ -370,7 +370,7 @@ fn a_call_adds_a_bounded_number_of_attribute_names_and_none_where_only_admins_ma
 fn no_attribute_name_counts_as_new_while_the_names_cannot_be_read() {
     let (mut world, _) = World::visited();
     let named: Vec<String> = (0..80).map(|n| format!("n{n}")).collect();
-    let kinds: Vec<_> = named.iter().map(|name| (name.as_str(), Kind::Bool)).collect();
+    let kinds: Vec<_> = named.iter().map(|name| (name.as_str(), ValueKind::Bool)).collect();
     world.publish(&kinds);
     world.fault = Some(ReadFault::Late);
     let event = |names: &[String]| {
@@ -386,7 +386,7 @@ fn no_attribute_name_counts_as_new_while_the_names_cannot_be_read() {
 fn an_invalid_page_of_attribute_names_refuses_no_known_name() {
     let (mut world, _) = World::with("admin").visit();
     let named: Vec<String> = (0..=limits::ATTRIBUTE_PAGE).map(|n| format!("n{n}")).collect();
-    let kinds: Vec<_> = named.iter().map(|name| (name.as_str(), Kind::Bool)).collect();
+    let kinds: Vec<_> = named.iter().map(|name| (name.as_str(), ValueKind::Bool)).collect();
     world.publish(&kinds);
     let second = attributes_key(&world.tenant, 1);
     let whole = world.kv.insert(second.clone(), "garbage".to_owned()).unwrap();
@@ -448,7 +448,7 @@ fn me_shows_the_persons_attributes_by_name_to_a_proven_member() {
     let (answer, _) = world.decide(&json!({}));
     world.now += 60_000;
     let own: VisitorId = answer["visitor"].as_str().unwrap().parse().unwrap();
-    world.publish(&[("shoe_size", Kind::Integer), ("vip", Kind::Bool), ("since", Kind::Date)]);
+    world.publish(&[("shoe_size", ValueKind::Integer), ("vip", ValueKind::Bool), ("since", ValueKind::Date)]);
     let sibling = [(1, Said::Bool(true)), (0, Said::Integer(43)), (9, Said::Bool(true))];
     world.snapshot(own, &[(0, Said::Integer(42)), (2, Said::Date(20_742))], &sibling);
     let (me, _) = world.call("GET", "/v1/me", &Value::Null);
@@ -458,7 +458,7 @@ fn me_shows_the_persons_attributes_by_name_to_a_proven_member() {
     let (me, _) = world.call("GET", "/v1/me", &Value::Null);
     assert_eq!(me["attributes"], json!({ "shoe_size": 42, "since": "2026-10-16" }), "the visitor's own alone");
     // A new name is shown at once.
-    let more = [("shoe_size", Kind::Integer), ("vip", Kind::Bool), ("day_one", Kind::Date)];
+    let more = [("shoe_size", ValueKind::Integer), ("vip", ValueKind::Bool), ("day_one", ValueKind::Date)];
     world.publish(&more);
     let (me, _) = world.call("GET", "/v1/me", &Value::Null);
     assert_eq!(me["attributes"], json!({ "shoe_size": 42, "day_one": "2026-10-16" }));

@@ -4,9 +4,9 @@
 mod browser;
 
 use browser::{Browser, answer, body, fact_count, facts, facts_limit, is_overloaded, object_call, read, seed};
-use causeway_edge::{KvRead, ObjectClass, RateLimit, Step, WorkerPage};
-use causeway_shared::actions::{Entity, ViewType};
-use causeway_shared::fact::What;
+use causeway_edge::{EngineStep, KvRead, ObjectClass, RateLimit, WorkerPage};
+use causeway_shared::actions::{AdEntity, ViewType};
+use causeway_shared::fact::FactKind;
 use causeway_shared::ids::{AlternateId, InsertionId, KindCode, VisitorId};
 use causeway_shared::token::{self, AdToken};
 use causeway_shared::{kv, wire};
@@ -79,7 +79,7 @@ fn lookup_of_ann(browser: &Browser) -> String {
 
 /// Continues a request of Ann's after its first read, which returns her snapshot and her lookup: the request then reads the
 /// snapshot of her other browser.
-fn read_snapshot(browser: &mut Browser, begun: KvRead, snapshot: &str, lookup: &str) -> Step {
+fn read_snapshot(browser: &mut Browser, begun: KvRead, snapshot: &str, lookup: &str) -> EngineStep {
     browser.give(begun, |key| match key.split(':').next() {
         Some("v") => Some(snapshot),
         Some("a") => Some(lookup),
@@ -111,7 +111,7 @@ fn an_action_without_a_visitor_or_of_another_one_spares_a_visitors_events_no_lim
         let token = AdToken {
             visitor: of,
             insertion: InsertionId([2; 16]),
-            entity: Entity { ad: 1, ad_group: 1, campaign: 1, advertiser: 1 },
+            entity: AdEntity { ad: 1, ad_group: 1, campaign: 1, advertiser: 1 },
             view_type: ViewType(0),
             placed: browser.now,
             strict: false,
@@ -134,7 +134,7 @@ fn what_waiting_requests_have_read_is_bounded_and_abandoned_ones_give_it_back() 
     browser.now += 3_600_000;
     browser.prove("ann");
     let lookup = lookup_of_ann(&browser);
-    let wait = |browser: &mut Browser, snapshot: &str| -> Vec<Step> {
+    let wait = |browser: &mut Browser, snapshot: &str| -> Vec<EngineStep> {
         let second = |_| {
             let begun = read(browser.begin("POST", "/v1/decide", "{}"));
             read_snapshot(browser, begun, snapshot, &lookup)
@@ -143,7 +143,7 @@ fn what_waiting_requests_have_read_is_bounded_and_abandoned_ones_give_it_back() 
     };
     let large = browser.stored(visitor, "ann", 48_000);
     let steps = wait(&mut browser, &large);
-    let (refused, waiting): (Vec<Step>, Vec<Step>) = steps.into_iter().partition(is_overloaded);
+    let (refused, waiting): (Vec<EngineStep>, Vec<EngineStep>) = steps.into_iter().partition(is_overloaded);
     assert!((200..=600).contains(&waiting.len()), "{} of a thousand, with 64 KB each", waiting.len());
     let waiting: Vec<KvRead> = waiting.into_iter().map(read).collect();
     assert!(waiting.iter().all(|second| second.keys.len() == 1), "the other browser's snapshot");
@@ -182,7 +182,7 @@ fn a_waiting_object_call_takes_a_place_and_its_answer_frees_it() {
     let token = AdToken {
         visitor: VisitorId::mint(browser.now - 7_200_000, [9; 10]),
         insertion: InsertionId([2; 16]),
-        entity: Entity { ad: 1, ad_group: 1, campaign: 1, advertiser: 1 },
+        entity: AdEntity { ad: 1, ad_group: 1, campaign: 1, advertiser: 1 },
         view_type: ViewType(0),
         placed: browser.now,
         strict: true,
@@ -193,10 +193,10 @@ fn a_waiting_object_call_takes_a_place_and_its_answer_frees_it() {
         browser.now = placed;
         browser.begin("GET", &impression, "")
     };
-    let mut waiting: Vec<Step> = (0..PENDING_REQUESTS).map(|_| begin(&mut browser)).collect();
+    let mut waiting: Vec<EngineStep> = (0..PENDING_REQUESTS).map(|_| begin(&mut browser)).collect();
     assert!(waiting.iter().all(|step| object_call(step).is_some_and(|call| call.class == ObjectClass::StrictCaps)));
     assert!(is_overloaded(&begin(&mut browser)));
-    let Some(Step::Call(pending, _)) = waiting.pop() else { unreachable!("checked above") };
+    let Some(EngineStep::Call(pending, _)) = waiting.pop() else { unreachable!("checked above") };
     let unanswered = answer(browser.engine.resume_call(pending, None));
     assert_eq!((unanswered.status, unanswered.notes), (200, vec!["strict_unanswered"]));
     assert!(object_call(&begin(&mut browser)).is_some());
@@ -219,8 +219,8 @@ fn data_that_all_requests_share_is_charged_to_none() {
         assert!(begun.keys.iter().any(|key| key.ends_with(":model")), "{:?}", begun.keys);
         browser.give(begun, value)
     };
-    let waiting: Vec<Step> = begun.into_iter().map(second).collect();
-    assert_eq!(waiting.iter().filter(|step| matches!(step, Step::Read(_))).count(), 100);
+    let waiting: Vec<EngineStep> = begun.into_iter().map(second).collect();
+    assert_eq!(waiting.iter().filter(|step| matches!(step, EngineStep::Read(_))).count(), 100);
     for second in waiting.into_iter().map(read) {
         answer(browser.give(second, |_| None));
     }
@@ -331,7 +331,7 @@ fn an_id_that_stands_for_a_missing_one_is_refused_and_named() {
         let why = if value.is_empty() { "empty" } else { "placeholder" };
         let told = body(&answer);
         assert_eq!(told["member"], json!(why), "{told}");
-        assert!(!facts(&answer).iter().any(|fact| matches!(fact.what, What::Alias { .. })), "{value}");
+        assert!(!facts(&answer).iter().any(|fact| matches!(fact.what, FactKind::Alias { .. })), "{value}");
     }
 }
 
@@ -352,9 +352,9 @@ fn a_body_that_is_no_json_object_is_malformed() {
 fn a_health_check_by_a_hostname_of_no_tenant_shows_none() {
     let mut browser = Browser::new("allow");
     let own = browser.begin("GET", "/healthz", "");
-    assert!(matches!(own, Step::Page(WorkerPage::Health(Some(_)))), "{own:?}");
+    assert!(matches!(own, EngineStep::Page(WorkerPage::Health(Some(_)))), "{own:?}");
     let head = "GET\nhttp://other.example/healthz\n\n\n\n\n\n";
     let other = browser.engine.begin(head, b"", browser.now, seed(7, browser.now));
-    assert!(matches!(other, Step::Page(WorkerPage::Health(None))), "{other:?}");
+    assert!(matches!(other, EngineStep::Page(WorkerPage::Health(None))), "{other:?}");
     assert_eq!(browser.send("POST", "/healthz", "").status, 405);
 }

@@ -7,24 +7,24 @@ mod browser;
 use std::collections::{BTreeMap, VecDeque};
 
 use browser::{answer, body, complete, fact_count, facts, header, is_overloaded, read, read_kv, seed};
-use causeway_edge::{Answer, Engine, KvRead, ReadFault, Step, WorkerPage};
-use causeway_shared::actions::Level;
-use causeway_shared::attributes::Dictionary;
-use causeway_shared::catalogue::{Catalogue, Flat};
+use causeway_edge::{Engine, EngineStep, HttpAnswer, KvRead, ReadFault, WorkerPage};
+use causeway_shared::actions::AdLevel;
+use causeway_shared::attributes::NameDictionary;
+use causeway_shared::catalogue::{Catalogue, FlatCatalogue};
 use causeway_shared::cookie::{self, IDENTITY};
-use causeway_shared::events::Events;
-use causeway_shared::fact::{PURCHASE, What};
+use causeway_shared::events::VisitorEvents;
+use causeway_shared::fact::{FactKind, PURCHASE};
 use causeway_shared::identity::IdentityCookie;
-use causeway_shared::ids::{Epoch, Millis, TenantId, Version, VisitorId};
-use causeway_shared::keys::{Key, KeyRing, Keys, Stage, TenantKeys};
+use causeway_shared::ids::{Epoch, Millis, SnapshotVersion, TenantId, VisitorId};
+use causeway_shared::keys::{KeyRing, KeySet, KeyStage, RingKey, TenantKeys};
 use causeway_shared::membership::Membership;
-use causeway_shared::model::features::Feature;
+use causeway_shared::model::features::ModelFeature;
 use causeway_shared::model::{FRACTION, Model, Part};
-use causeway_shared::profile::{Content, SubProfile, Totals};
+use causeway_shared::profile::{ProfileTotals, SubContent, SubProfile};
 use causeway_shared::time::Minute;
-use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::view::{Snapshot, StoredValue};
 use causeway_shared::vocabulary::Vocabulary;
-use causeway_shared::wire::catalogue::{Pointer, encode_document, encode_model, encode_pointer};
+use causeway_shared::wire::catalogue::{CataloguePointer, encode_document, encode_model, encode_pointer};
 use causeway_shared::wire::flat;
 use causeway_shared::{delivery, kv, limits, wire};
 use serde_json::{Value, json};
@@ -60,9 +60,9 @@ fn ads(landing: &str, strict: bool) -> Value {
 impl Isolate {
     fn new() -> Self {
         let secret = |seed: u8| std::array::from_fn(|i| u8::try_from(i * 7).unwrap() ^ seed);
-        let ring = |seed| KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret(seed).into() }]);
+        let ring = |seed| KeyRing(vec![RingKey { id: 1, stage: KeyStage::Active, secret: secret(seed).into() }]);
         let demo = TenantKeys { cookie: ring(1), alternate: ring(2), ..TenantKeys::default() };
-        let keys = Keys { sync: ring(3), explain: None, tenants: [("demo".to_owned(), demo)].into() };
+        let keys = KeySet { sync: ring(3), explain: None, tenants: [("demo".to_owned(), demo)].into() };
         let config = json!({ "tenant": [{
             "name": "demo", "hosts": ["localhost"], "no_signal": "allow", "house_ad": { "id": "house" },
             "house_landing": "https://pub.example/",
@@ -74,7 +74,7 @@ impl Isolate {
     /// Puts a version into the KV and points to it.
     fn publish(&mut self, counter: u64, version: u32, ads: &Value) {
         let catalogue: Catalogue = serde_json::from_value(ads.clone()).unwrap();
-        let flat = catalogue.flat(&Dictionary::default(), &Vocabulary::default()).unwrap();
+        let flat = catalogue.flat(&NameDictionary::default(), &Vocabulary::default()).unwrap();
         self.publish_bytes(counter, version, &flat::encode(&flat));
     }
 
@@ -85,26 +85,26 @@ impl Isolate {
     }
 
     fn point(&mut self, counter: u64, version: u32) {
-        let published = Version { restore: 0, counter };
-        let pointer = Pointer { published, version, digest: [u8::try_from(version).unwrap(); 16] };
+        let published = SnapshotVersion { restore: 0, counter };
+        let pointer = CataloguePointer { published, version, digest: [u8::try_from(version).unwrap(); 16] };
         let key = kv::pointer_key(&tenant());
         self.kv.insert(key.clone(), encode_pointer(&key, &pointer));
     }
 
-    fn begin(&mut self, method: &str, path: &str, body: &str, cookie: &str, gpc: &str) -> Step {
+    fn begin(&mut self, method: &str, path: &str, body: &str, cookie: &str, gpc: &str) -> EngineStep {
         let head = format!("{method}\nhttp://localhost{path}\n{cookie}\n\n{gpc}\n\nFirefox/140.0\n\n");
         self.engine.begin(&head, body.as_bytes(), self.now, seed(7, self.now))
     }
 
     /// Continues a request after one read.
-    fn resume(&mut self, read: KvRead) -> Step {
+    fn resume(&mut self, read: KvRead) -> EngineStep {
         let values = read_kv(&self.kv, self.fault, &read.keys);
         self.reads.extend((!read.keys.is_empty()).then_some(read.keys));
         self.engine.resume_read(read.pending, &values)
     }
 
     /// Takes a request through its reads.
-    fn complete(&mut self, step: Step) -> Step {
+    fn complete(&mut self, step: EngineStep) -> EngineStep {
         self.reads.clear();
         let step = complete(&mut self.engine, step, |keys| {
             self.reads.extend((!keys.is_empty()).then(|| keys.to_vec()));
@@ -114,7 +114,7 @@ impl Isolate {
         step
     }
 
-    fn send(&mut self, method: &str, path: &str, body: &str, cookie: &str) -> Answer {
+    fn send(&mut self, method: &str, path: &str, body: &str, cookie: &str) -> HttpAnswer {
         let step = self.begin(method, path, body, cookie, "");
         answer(self.complete(step))
     }
@@ -135,7 +135,7 @@ impl Isolate {
 
     fn health(&mut self) -> Value {
         match self.begin("GET", "/healthz", "", "", "") {
-            Step::Page(WorkerPage::Health(Some(health))) => health,
+            EngineStep::Page(WorkerPage::Health(Some(health))) => health,
             other => unreachable!("{other:?}"),
         }
     }
@@ -260,11 +260,15 @@ fn a_purchase_is_targeted_as_long_as_it_is_within_the_window() {
     isolate.publish(5, 1, &document);
     let visitor = VisitorId::mint(NOW - 86_400_000, [0; 10]);
     let mut counter = 5;
-    let mut shown = |isolate: &mut Isolate, events: Option<&Events>| {
+    let mut shown = |isolate: &mut Isolate, events: Option<&VisitorEvents>| {
         let recent = events.map(|events| events.pack_recent(Minute::at(NOW - 20 * 86_400_000))).unwrap_or_default();
-        let content = Content { totals: Totals { purchases: 1, ..Totals::default() }, recent, ..Content::default() };
+        let content = SubContent {
+            totals: ProfileTotals { purchases: 1, ..ProfileTotals::default() },
+            recent,
+            ..SubContent::default()
+        };
         counter += 1;
-        let version = Version { restore: 0, counter };
+        let version = SnapshotVersion { restore: 0, counter };
         let admits = [visitor].into();
         let snapshot = Snapshot {
             version,
@@ -275,13 +279,13 @@ fn a_purchase_is_targeted_as_long_as_it_is_within_the_window() {
             best: None,
         };
         let key = kv::snapshot_key(&tenant(), visitor);
-        let value = wire::kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot))).unwrap();
+        let value = wire::kv::encode_stored(&key, &StoredValue::Snapshot(Box::new(snapshot))).unwrap();
         isolate.kv.insert(key, value);
         let page = isolate.page();
         assert_eq!(page["kv_reads"].as_u64().unwrap(), isolate.reads.len() as u64);
         used(&page).1.clone()
     };
-    let mut events = Events::default();
+    let mut events = VisitorEvents::default();
     assert_eq!(shown(&mut isolate, Some(&events)), json!("house"));
     events.add(PURCHASE, Minute::at(NOW - 6 * 86_400_000));
     assert_eq!(shown(&mut isolate, Some(&events)), json!("red"));
@@ -336,7 +340,7 @@ fn an_invalid_value_counts_as_absent_and_the_cached_catalogue_stays_in_use() {
         assert_eq!((used(&page), &page["degraded"]), ((&json!("c-1"), &json!("red")), &json!([note])));
     }
     // A form of a later release may contain a bound on an ad that this release does not know.
-    let mut newer = flat::encode(&Flat::default());
+    let mut newer = flat::encode(&FlatCatalogue::default());
     newer[0] += 1;
     isolate.publish_bytes(9, 2, &newer);
     isolate.now += limits::CATALOGUE_FRESH_MS;
@@ -362,7 +366,7 @@ fn concurrent_requests_in_a_cold_isolate_are_served_from_one_catalogue() {
     let mut answered = 0;
     while let Some(read) = waiting.pop_front() {
         let answer = match isolate.resume(read) {
-            Step::Read(next) => {
+            EngineStep::Read(next) => {
                 waiting.push_back(*next);
                 continue;
             }
@@ -437,13 +441,13 @@ fn actions_on_placed_ads_count_while_the_catalogue_is_late() {
     let mut cold = Isolate::new();
     cold.fault = Some(ReadFault::Late);
     let seen = cold.send("GET", address, "", "");
-    assert!(cold.reads.is_empty() && matches!(facts(&seen)[0].what, What::Action { .. }));
+    assert!(cold.reads.is_empty() && matches!(facts(&seen)[0].what, FactKind::Action { .. }));
 }
 
 /// A model in which one ad is clicked more often than the others.
 fn model(favourite: u32) -> Model {
     let mut click = Part { intercept: -7 << FRACTION, scale: 8, weights: vec![0; 1 << 12], quality: None };
-    click.weights[usize::from(Feature::Entity(Level::Ad, favourite).place(12))] = 4 << 8;
+    click.weights[usize::from(ModelFeature::Entity(AdLevel::Ad, favourite).place(12))] = 4 << 8;
     Model { bits: 12, trained_ms: NOW, expires_ms: NOW + 86_400_000, click, ..Model::default() }
 }
 
@@ -452,7 +456,7 @@ fn the_model_comes_with_the_pointer_and_an_older_one_is_not_adopted() {
     let mut isolate = Isolate::new();
     let put = |isolate: &mut Isolate, counter: u64, favourite: u32| {
         let key = kv::model_key(&tenant());
-        let published = Version { restore: 0, counter };
+        let published = SnapshotVersion { restore: 0, counter };
         isolate.kv.insert(key.clone(), encode_model(&key, published, &wire::model::encode(&model(favourite))));
         isolate.now += limits::CATALOGUE_FRESH_MS;
     };

@@ -4,16 +4,16 @@
 mod browser;
 
 use browser::{Browser, answer, body, complete, facts, header, seed, values};
-use causeway_edge::Answer;
+use causeway_edge::HttpAnswer;
 use serde_json::json;
 
 /// A request for the click address of a house ad with these headers: `Sec-Purpose`, `Purpose` and `Sec-Fetch-Mode`.
-fn request(headers: [&str; 3]) -> Answer {
+fn request(headers: [&str; 3]) -> HttpAnswer {
     request_for(headers, "")
 }
 
 /// The same with `Sec-Fetch-Dest`.
-fn request_for([sec_purpose, purpose, mode]: [&str; 3], dest: &str) -> Answer {
+fn request_for([sec_purpose, purpose, mode]: [&str; 3], dest: &str) -> HttpAnswer {
     let mut browser = Browser::of("allow", &json!({ "house_landing": "https://shop.example/" }));
     let placed = body(&browser.send("POST", "/v1/decide", r#"{"placements":[{"id":"top"}]}"#));
     let path = placed["decisions"][0]["click_url"].as_str().unwrap();

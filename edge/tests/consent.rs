@@ -4,7 +4,7 @@
 mod browser;
 
 use browser::{Browser, body, fact_count, facts, set_cookies};
-use causeway_shared::fact::What;
+use causeway_shared::fact::FactKind;
 use serde_json::{Value, json};
 
 /// TCF v2: the first consents to no purpose, the second to purposes 1, 3 and 4.
@@ -31,7 +31,7 @@ fn a_signal_without_a_decision_withdraws_no_consent() {
         let events = browser.send("POST", "/v1/events", PAGE);
         let answer = body(&events);
         assert_eq!((&answer["accepted"], answer.get("consent")), (&json!(1), None), "{silent}");
-        assert!(matches!(facts(&events)[0].what, What::Page { .. }), "{silent}");
+        assert!(matches!(facts(&events)[0].what, FactKind::Page { .. }), "{silent}");
         assert_eq!(fact_count(&browser.send("GET", "/v1/me", "")), 0, "{silent}");
         assert_eq!(fact_count(&browser.send("GET", &pixel, "")), 1, "{silent}");
     }
@@ -48,7 +48,7 @@ fn a_refusal_counts_with_and_without_the_identity_cookie() {
         browser.cookies.extend(own);
         assert_eq!(fact_count(&browser.send("GET", &pixel, "")), 0, "{refusal}");
         let events = browser.send("POST", "/v1/events", PAGE);
-        assert_eq!(facts(&events)[0].what, What::Withdrawal, "{refusal}");
+        assert_eq!(facts(&events)[0].what, FactKind::Withdrawal, "{refusal}");
     }
 }
 
@@ -110,7 +110,7 @@ fn body_and_cookies_must_both_permit_so_that_no_next_call_withdraws_a_minted_vis
         browser.keep(&answer);
         let minted = browser.cookies.iter().any(|cookie| cookie.starts_with("cw_id="));
         let events = browser.send("POST", "/v1/events", PAGE);
-        let withdrawn = facts(&events).iter().any(|fact| fact.what == What::Withdrawal);
+        let withdrawn = facts(&events).iter().any(|fact| fact.what == FactKind::Withdrawal);
         assert!(!withdrawn, "{cookie} {tcf}");
         minted
     };
@@ -121,7 +121,7 @@ fn body_and_cookies_must_both_permit_so_that_no_next_call_withdraws_a_minted_vis
 }
 
 /// The answer to a decide call of a new browser with this body.
-fn decide_raw(body_text: &str) -> causeway_edge::Answer {
+fn decide_raw(body_text: &str) -> causeway_edge::HttpAnswer {
     Browser::new("allow").send("POST", "/v1/decide", body_text)
 }
 

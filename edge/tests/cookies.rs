@@ -4,17 +4,17 @@
 mod browser;
 
 use browser::{Browser, body, key, set_cookies};
-use causeway_edge::{Answer, Step, WorkerPage};
+use causeway_edge::{EngineStep, HttpAnswer, WorkerPage};
 use causeway_shared::cookie::{self, IDENTITY, LEDGER, SESSION};
 use causeway_shared::ids::TenantId;
-use causeway_shared::keys::{KeyRing, Stage};
+use causeway_shared::keys::{KeyRing, KeyStage};
 use causeway_shared::limits;
 use serde_json::json;
 
 const PAGE: &str = r#"{"page":{"url":"https://pub.example/"}}"#;
 
 /// The `Set-Cookie` headers of an answer: name, value and attributes.
-fn set(answer: &Answer) -> Vec<(String, String, String)> {
+fn set(answer: &HttpAnswer) -> Vec<(String, String, String)> {
     let parts = set_cookies(answer).map(|set| {
         let (pair, attributes) = set.split_once("; ").unwrap();
         let (name, value) = pair.split_once('=').unwrap();
@@ -50,8 +50,8 @@ fn only_tenants_in_development_have_the_demonstration() {
         let mut browser = Browser::of("allow", &json!({ "dev": dev }));
         for path in ["/demo", "/demo/proof?member=ann", "/demo/state", "/demo/x"] {
             let step = browser.begin("GET", path, "");
-            let is_demo = matches!(&step, Step::Page(WorkerPage::Demo(tenant)) if tenant == "demo");
-            let is_unknown = matches!(&step, Step::Answer(answer) if answer.status == 404);
+            let is_demo = matches!(&step, EngineStep::Page(WorkerPage::Demo(tenant)) if tenant == "demo");
+            let is_unknown = matches!(&step, EngineStep::Answer(answer) if answer.status == 404);
             assert_eq!((is_demo, is_unknown), (there, !there), "{path}");
         }
         for host in ["localhost", "LocalHost"] {
@@ -80,10 +80,10 @@ fn a_cookie_is_valid_for_400_days_after_it_was_written() {
 
 #[test]
 fn a_cookie_of_an_older_key_is_signed_again_and_one_of_a_retired_key_is_refused() {
-    let old = key(1, Stage::Active, 1);
+    let old = key(1, KeyStage::Active, 1);
     let mut before = Browser::keyed("allow", &json!({}), KeyRing(vec![old.clone()]));
     let visitor = before.visit();
-    let rotated = KeyRing(vec![key(1, Stage::Old, 1), key(2, Stage::Active, 9)]);
+    let rotated = KeyRing(vec![key(1, KeyStage::Old, 1), key(2, KeyStage::Active, 9)]);
     let mut browser = Browser::keyed("allow", &json!({}), rotated);
     browser.cookies.clone_from(&before.cookies);
     browser.now = before.now;
@@ -95,7 +95,7 @@ fn a_cookie_of_an_older_key_is_signed_again_and_one_of_a_retired_key_is_refused(
     browser.keep(&answer);
     assert!(set(&browser.send("POST", "/v1/decide", PAGE)).iter().all(|(name, ..)| name != IDENTITY));
 
-    let mut retired = Browser::keyed("allow", &json!({}), KeyRing(vec![key(2, Stage::Active, 9)]));
+    let mut retired = Browser::keyed("allow", &json!({}), KeyRing(vec![key(2, KeyStage::Active, 9)]));
     retired.cookies.clone_from(&before.cookies);
     // The time is the random seed of these requests.
     retired.now = browser.now;
@@ -167,9 +167,9 @@ fn of_several_valid_cookies_the_one_of_our_path_counts_and_a_living_visitor_befo
         let begun = browser::read(browser.begin("POST", "/v1/decide", "{}"));
         let key = causeway_shared::kv::snapshot_key(&"demo".parse().unwrap(), first);
         let tombstone =
-            causeway_shared::wire::kv::encode_stored(&key, &causeway_shared::view::Stored::Tombstone).unwrap();
+            causeway_shared::wire::kv::encode_stored(&key, &causeway_shared::view::StoredValue::Tombstone).unwrap();
         let mut step = browser.give(begun, |read| (*read == key).then_some(&tombstone));
-        while let Step::Read(next) = step {
+        while let EngineStep::Read(next) = step {
             step = browser.give(*next, |read| (*read == key).then_some(&tombstone));
         }
         let answer = browser::answer(step);

@@ -4,7 +4,7 @@
 mod browser;
 
 use browser::{Browser, awaits_facts, body, fact_count, facts, facts_limit, set_cookies};
-use causeway_shared::fact::{Scope, What};
+use causeway_shared::fact::{ErasureScope, FactKind};
 use causeway_shared::ids::{AlternateId, FactId, KindCode};
 use serde_json::json;
 
@@ -25,7 +25,7 @@ fn an_erasure_waits_for_the_queue_and_expires_the_cookies() {
     assert_eq!(first.body, again.body, "a request sent again has the same receipt");
     let fact = &facts(&first)[0];
     assert_eq!((fact.id, fact.visitor, fact.check(browser.now)), (receipt, visitor, Ok(())));
-    assert_eq!(fact.what, What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() });
+    assert_eq!(fact.what, FactKind::Erasure { scope: ErasureScope::Visitor, id: None, also: Vec::new() });
     browser.keep(&first);
     assert_eq!(browser.cookies, [""; 0]);
     let without_cookie = browser.send("DELETE", "/v1/me", "");
@@ -45,7 +45,7 @@ fn only_the_visitors_own_member_erases_the_person() {
     let own = browser.send("DELETE", "/v1/me", "");
     assert_eq!(body(&own)["scope"], "person");
     let id = AlternateId { kind: MEMBER, hash: browser.ring.hash_alternate(MEMBER, "ann")[0] };
-    assert_eq!(facts(&own)[0].what, What::Erasure { scope: Scope::Person, id: Some(id), also: Vec::new() });
+    assert_eq!(facts(&own)[0].what, FactKind::Erasure { scope: ErasureScope::Person, id: Some(id), also: Vec::new() });
 }
 
 #[test]

@@ -6,11 +6,11 @@ mod browser;
 use std::collections::BTreeSet;
 
 use browser::{Browser, answer, body, complete, fact_count, facts, values};
-use causeway_edge::{Answer, Step};
-use causeway_shared::fact::What;
+use causeway_edge::{EngineStep, HttpAnswer};
+use causeway_shared::fact::FactKind;
 use causeway_shared::ids::SessionId;
 use causeway_shared::limits;
-use causeway_shared::segments::{SegmentId, Stamp, State};
+use causeway_shared::segments::{SegmentId, SegmentState, WriteStamp};
 use serde_json::{Value, json};
 
 const MINUTE_MS: u64 = 60_000;
@@ -21,8 +21,8 @@ fn growing_event() -> String {
     format!(r#"{{"type":"track","name":"x","properties":{{{}}}}}"#, properties.join(","))
 }
 
-fn sessions(answer: &Answer) -> BTreeSet<SessionId> {
-    let session = |what| if let What::Page { session } = what { session } else { panic!("{what:?} is no page") };
+fn sessions(answer: &HttpAnswer) -> BTreeSet<SessionId> {
+    let session = |what| if let FactKind::Page { session } = what { session } else { panic!("{what:?} is no page") };
     facts(answer).into_iter().map(|fact| session(fact.what)).collect()
 }
 
@@ -106,7 +106,7 @@ fn a_character_that_is_not_utf8_costs_only_itself() {
     let answer = browser.send("POST", "/v1/events", lines);
     let told = body(&answer);
     assert_eq!((&told["accepted"], &told["rejected"]), (&json!(3), &json!([])));
-    assert!(matches!(&facts(&answer)[1].what, What::Track { name, .. } if name == "\u{FFFD}"));
+    assert!(matches!(&facts(&answer)[1].what, FactKind::Track { name, .. } if name == "\u{FFFD}"));
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn an_action_needs_no_cookie_because_its_insertion_names_the_visitor() {
     // The decision's cookies were not stored: the browser has none.
     let answer = browser.send("POST", "/v1/events", &events);
     let told = facts(&answer);
-    assert!(matches!(told.as_slice(), [fact] if matches!(fact.what, What::Action { .. })), "{told:?}");
+    assert!(matches!(told.as_slice(), [fact] if matches!(fact.what, FactKind::Action { .. })), "{told:?}");
     assert_eq!(Value::from(told[0].visitor.to_string()), body(&decided)["visitor"]);
     assert_eq!(body(&answer)["rejected"][0]["code"], "no_visitor");
     // A visitor that refuses leaves no fact.
@@ -194,7 +194,7 @@ fn a_prefetch_that_proves_another_member_is_answered_without_a_visitor() {
     {
         browser.prove(member);
         let step = browser.begin("POST", "/v1/decide", "{}");
-        let is_limited = matches!(&step, Step::Read(read) if read.mint_limit.is_some());
+        let is_limited = matches!(&step, EngineStep::Read(read) if read.mint_limit.is_some());
         let answer = answer(complete(&mut browser.engine, step, |keys| values(keys, |_| None)));
         let told = body(&answer);
         assert_eq!((&told["visitor"], &told["reason"]), (&shown, &reason), "{member}");
@@ -218,7 +218,7 @@ fn a_write_later_in_a_call_is_later_and_so_is_a_call_received_later() {
     browser.now += 1;
     let (other, _) =
         call(&mut browser, &json!([set("later", Some(at)), { "type": "attributes", "remove": ["v"], "at_ms": at }]));
-    let all: Vec<Stamp> = one.iter().chain(&other).map(causeway_shared::fact::Fact::stamp).collect();
+    let all: Vec<WriteStamp> = one.iter().chain(&other).map(causeway_shared::fact::Fact::stamp).collect();
     assert_eq!(all.len(), 12);
     assert!(all.is_sorted_by(|one, next| one < next), "{all:?}");
 }
@@ -240,7 +240,7 @@ fn an_amount_is_read_in_whichever_form_a_page_writes_it() {
         browser.visit();
         let event = json!([{ "type": "track", "name": "purchase", "properties": properties }]);
         match call(&mut browser, &event).0.first().map(|fact| fact.what.clone()) {
-            Some(What::Track { value, .. }) => value,
+            Some(FactKind::Track { value, .. }) => value,
             _ => None,
         }
     };
@@ -314,7 +314,7 @@ fn an_order_is_one_fact_of_its_visitor_whatever_messages_say_it() {
     // A bad one costs itself alone, and one of another event means nothing.
     for bad in [json!(""), json!("x".repeat(limits::MESSAGE_ID_BYTES + 1)), json!({}), json!(1.5), json!(-1)] {
         let (facts, told) = call(&mut browser, &json!([buy(bad.clone())]));
-        assert!(matches!(&facts[0].what, What::Track { order: None, .. }), "{bad}");
+        assert!(matches!(&facts[0].what, FactKind::Track { order: None, .. }), "{bad}");
         assert_eq!(told["warnings"][0]["code"], "order_id", "{told}");
     }
     let (facts, told) = call(&mut browser, &json!([buy(Value::Null), { "type": "page", "order_id": "o-7" }]));
@@ -339,12 +339,12 @@ fn a_numeric_id_of_an_event_is_its_decimal_text_and_a_bad_one_costs_only_itself(
 }
 
 /// The segment writes of a call that sends one event.
-fn segment_writes(event: &Value) -> (Vec<(SegmentId, State)>, Value) {
+fn segment_writes(event: &Value) -> (Vec<(SegmentId, SegmentState)>, Value) {
     let mut browser = Browser::new("allow");
     browser.visit();
     let answer = browser.send("POST", "/v1/events", json!([event]).to_string());
     let writes = facts(&answer).into_iter().find_map(|fact| match fact.what {
-        What::Segments { writes } => Some(writes),
+        FactKind::Segments { writes } => Some(writes),
         _ => None,
     });
     (writes.unwrap_or_default(), body(&answer))

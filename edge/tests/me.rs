@@ -4,12 +4,12 @@
 mod browser;
 
 use browser::{Browser, answer, body, facts, read, set_cookies};
-use causeway_edge::Answer;
-use causeway_shared::fact::{Scope, What};
-use causeway_shared::ids::{Epoch, KindCode, Version, VisitorId};
+use causeway_edge::HttpAnswer;
+use causeway_shared::fact::{ErasureScope, FactKind};
+use causeway_shared::ids::{Epoch, KindCode, SnapshotVersion, VisitorId};
 use causeway_shared::membership::Membership;
-use causeway_shared::profile::{Content, SubProfile, Totals};
-use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::profile::{ProfileTotals, SubContent, SubProfile};
+use causeway_shared::view::{Snapshot, StoredValue};
 use causeway_shared::{kv, wire};
 use serde_json::{Value, json};
 
@@ -61,11 +61,11 @@ fn the_snapshot_names_the_member_where_the_cookie_does_not() {
 }
 
 /// A call of such a browser after one of its visitors was erased: the answer and its body.
-fn without(browser: &mut Browser, gone: VisitorId, method: &str, path: &str, text: &str) -> (Answer, Value) {
+fn without(browser: &mut Browser, gone: VisitorId, method: &str, path: &str, text: &str) -> (HttpAnswer, Value) {
     browser.now += 600_000;
     let begun = read(browser.begin(method, path, text));
     let key = kv::snapshot_key(&"demo".parse().unwrap(), gone);
-    let tombstone = wire::kv::encode_stored(&key, &Stored::Tombstone).unwrap();
+    let tombstone = wire::kv::encode_stored(&key, &StoredValue::Tombstone).unwrap();
     let answer = answer(browser.give(begun, |read| (*read == key).then_some(&tombstone)));
     let told = body(&answer);
     (answer, told)
@@ -118,7 +118,7 @@ fn where_pages_are_trusted_a_proof_shows_and_erases_no_person() {
     let page = browser.send("POST", "/v1/decide", said);
     browser.keep(&page);
     let visitor = body(&page)["visitor"].as_str().map(|visitor| visitor.parse().unwrap());
-    assert!(visitor.is_some() && facts(&page).iter().any(|fact| matches!(fact.what, What::Alias { .. })));
+    assert!(visitor.is_some() && facts(&page).iter().any(|fact| matches!(fact.what, FactKind::Alias { .. })));
     // Without a proof, and with one that the publisher signed.
     let mut signs = Browser::new("allow");
     signs.prove("ann");
@@ -127,15 +127,15 @@ fn where_pages_are_trusted_a_proof_shows_and_erases_no_person() {
         assert_eq!(shown(&mut browser), (visitor, false));
     }
     let erased = facts(&browser.send("DELETE", "/v1/me", ""));
-    assert!(matches!(erased[0].what, What::Erasure { scope: Scope::Visitor, id: None, .. }), "{erased:?}");
+    assert!(matches!(erased[0].what, FactKind::Erasure { scope: ErasureScope::Visitor, id: None, .. }), "{erased:?}");
 }
 
 /// The KV value of a visitor of member ann, whose person has another visitor, one of the two unsure.
 fn stored_pair(browser: &Browser, own: VisitorId, other: VisitorId, unsure: &[VisitorId]) -> String {
-    let version = Version { restore: 0, counter: 5 };
+    let version = SnapshotVersion { restore: 0, counter: 5 };
     let sub = |pages: u64| {
-        let totals = Totals { pages, revenue: 7_000_000, ..Totals::default() };
-        SubProfile::pack(version, &Content { totals, ..Content::default() })
+        let totals = ProfileTotals { pages, revenue: 7_000_000, ..ProfileTotals::default() };
+        SubProfile::pack(version, &SubContent { totals, ..SubContent::default() })
     };
     let membership = Membership {
         epoch: Epoch(3),
@@ -153,7 +153,7 @@ fn stored_pair(browser: &Browser, own: VisitorId, other: VisitorId, unsure: &[Vi
         best: None,
     };
     let key = kv::snapshot_key(&"demo".parse().unwrap(), own);
-    wire::kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot))).unwrap()
+    wire::kv::encode_stored(&key, &StoredValue::Snapshot(Box::new(snapshot))).unwrap()
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn a_visitor_that_an_unproven_id_ties_to_a_member_stays_when_another_member_logs
     let begun = read(browser.begin("POST", "/v1/decide", "{}"));
     let keys = |key: &str| key.contains(&own.to_string());
     let mut step = browser.give(begun, |key| keys(key).then_some(&value));
-    while let causeway_edge::Step::Read(next) = step {
+    while let causeway_edge::EngineStep::Read(next) = step {
         step = browser.give(*next, |key| keys(key).then_some(&value));
     }
     let shown = body(&answer(step));

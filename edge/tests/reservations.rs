@@ -7,19 +7,20 @@ use std::collections::BTreeMap;
 
 use browser::{answer, body, complete, fact_count, header, keep_cookies, read_kv, seed, set_cookies};
 use causeway_edge::{
-    Answer, Engine, ObjectCall, ObjectClass, ObjectNext, ObjectStep, Step, call_strict_caps, receive_strict_caps,
+    Engine, EngineStep, HttpAnswer, ObjectCall, ObjectClass, ObjectNext, ObjectStep, call_strict_caps,
+    receive_strict_caps,
 };
-use causeway_shared::actions::{Action, Actions, Entity, InsertionHash, Verb, ViewType};
-use causeway_shared::attributes::Dictionary;
+use causeway_shared::actions::{ActionList, ActionType, AdAction, AdEntity, InsertionHash, ViewType};
+use causeway_shared::attributes::NameDictionary;
 use causeway_shared::catalogue::Catalogue;
 use causeway_shared::cookie::{self, LEDGER};
-use causeway_shared::ids::{Epoch, Millis, TenantId, Version, VisitorId};
-use causeway_shared::keys::{Key, KeyRing, Keys, Stage, TenantKeys};
+use causeway_shared::ids::{Epoch, Millis, SnapshotVersion, TenantId, VisitorId};
+use causeway_shared::keys::{KeyRing, KeySet, KeyStage, RingKey, TenantKeys};
 use causeway_shared::ledger::Ledger;
 use causeway_shared::membership::Membership;
-use causeway_shared::profile::{Content, SubProfile};
+use causeway_shared::profile::{SubContent, SubProfile};
 use causeway_shared::time::Minute;
-use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::view::{Snapshot, StoredValue};
 use causeway_shared::vocabulary::Vocabulary;
 use causeway_shared::{kv, limits, token, wire};
 use serde_json::{Value, json};
@@ -79,11 +80,11 @@ impl Page {
     /// A page of a tenant with an explain key of its own, or without one.
     fn of(ads: &Value, own: Option<&str>) -> Self {
         let secret = |seed: u8| std::array::from_fn(|i| u8::try_from(i * 7).unwrap() ^ seed);
-        let ring = |seed| KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret(seed).into() }]);
+        let ring = |seed| KeyRing(vec![RingKey { id: 1, stage: KeyStage::Active, secret: secret(seed).into() }]);
         let explain = own.map(str::to_owned);
         let demo = TenantKeys { cookie: ring(1), alternate: ring(2), explain, ..TenantKeys::default() };
         let keys =
-            Keys { sync: ring(3), explain: Some(EXPLAIN.to_owned()), tenants: [("demo".to_owned(), demo)].into() };
+            KeySet { sync: ring(3), explain: Some(EXPLAIN.to_owned()), tenants: [("demo".to_owned(), demo)].into() };
         let config = json!({ "tenant": [{
             "name": "demo", "hosts": ["localhost"], "dev": true, "no_signal": "allow", "origins": ["https://www.pub.example"],
             "kinds": [{ "name": "member", "code": 1, "unique": true }], "house_ad": { "id": "house" },
@@ -109,17 +110,17 @@ impl Page {
     fn put_catalogue(&mut self, version: u32, ads: &Value) {
         let (key, digest) = (kv::catalogue_key(&self.tenant, version), [7; 16]);
         let catalogue: Catalogue = serde_json::from_value(ads.clone()).unwrap();
-        let flat = catalogue.flat(&Dictionary::default(), &Vocabulary::default()).unwrap();
+        let flat = catalogue.flat(&NameDictionary::default(), &Vocabulary::default()).unwrap();
         let value = wire::catalogue::encode_document(&key, &digest, &wire::flat::encode(&flat)).unwrap();
         self.kv.insert(key, value);
-        let published = Version { restore: 0, counter: version.into() };
-        let pointer = wire::catalogue::Pointer { published, version, digest };
+        let published = SnapshotVersion { restore: 0, counter: version.into() };
+        let pointer = wire::catalogue::CataloguePointer { published, version, digest };
         let key = kv::pointer_key(&self.tenant);
         let value = wire::catalogue::encode_pointer(&key, &pointer);
         self.kv.insert(key, value);
     }
 
-    fn send(&mut self, method: &str, path: &str, body: &Value) -> Answer {
+    fn send(&mut self, method: &str, path: &str, body: &Value) -> HttpAnswer {
         self.now += 20_000;
         let Self { cookies, agent, purpose, gpc, .. } = self;
         let head = format!(
@@ -129,7 +130,7 @@ impl Page {
         let mut step = self.engine.begin(&head, body.to_string().as_bytes(), self.now, seed(0, self.now));
         let answer = loop {
             match complete(&mut self.engine, step, |keys| read_kv(&self.kv, None, keys)) {
-                Step::Call(pending, call) => {
+                EngineStep::Call(pending, call) => {
                     let answered = self.call_object(call);
                     step = self.engine.resume_call(pending, answered.as_deref());
                 }
@@ -182,19 +183,19 @@ impl Page {
     /// Puts a snapshot of this browser's visitor into the KV, with a sibling on which these ads were seen.
     fn publish(&mut self, own: VisitorId, sibling: VisitorId, seen: &[u32]) {
         let minute = Minute::at(self.now);
-        let entity = |ad| Entity { ad, ad_group: 1, campaign: 1, advertiser: 1 };
-        let seen: Actions = seen
+        let entity = |ad| AdEntity { ad, ad_group: 1, campaign: 1, advertiser: 1 };
+        let seen: ActionList = seen
             .iter()
-            .map(|ad| Action {
+            .map(|ad| AdAction {
                 insertion: InsertionHash([7; 6]),
-                verb: Verb::IMPRESSION,
+                verb: ActionType::IMPRESSION,
                 view_type: ViewType(0),
                 entity: entity(*ad),
                 minute,
             })
             .collect();
-        let version = Version { restore: 0, counter: 5 };
-        let profile = |actions: Vec<u8>| SubProfile::pack(version, &Content { actions, ..Content::default() });
+        let version = SnapshotVersion { restore: 0, counter: 5 };
+        let profile = |actions: Vec<u8>| SubProfile::pack(version, &SubContent { actions, ..SubContent::default() });
         let snapshot = Snapshot {
             version,
             visitor: own,
@@ -209,7 +210,7 @@ impl Page {
             best: None,
         };
         let key = kv::snapshot_key(&self.tenant, own);
-        let value = wire::kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot))).unwrap();
+        let value = wire::kv::encode_stored(&key, &StoredValue::Snapshot(Box::new(snapshot))).unwrap();
         self.kv.insert(key, value);
     }
 

@@ -6,14 +6,14 @@ mod browser;
 use std::collections::BTreeMap;
 
 use browser::{answer, body, complete, read_kv};
-use causeway_edge::{Answer, Engine, ReadFault};
+use causeway_edge::{Engine, HttpAnswer, ReadFault};
 use causeway_shared::cookie::{self, IDENTITY};
 use causeway_shared::identity::IdentityCookie;
-use causeway_shared::ids::{Epoch, Millis, TenantId, Version, VisitorId};
-use causeway_shared::keys::{Key, KeyRing, Keys, Stage, TenantKeys};
-use causeway_shared::membership::{Cut, Membership};
-use causeway_shared::profile::{Content, Names, SubProfile, Totals};
-use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::ids::{Epoch, Millis, SnapshotVersion, TenantId, VisitorId};
+use causeway_shared::keys::{KeyRing, KeySet, KeyStage, RingKey, TenantKeys};
+use causeway_shared::membership::{Membership, VisitorCut};
+use causeway_shared::profile::{NewestNames, ProfileTotals, SubContent, SubProfile};
+use causeway_shared::view::{Snapshot, StoredValue};
 use causeway_shared::{kv, wire};
 use serde_json::{Value, json};
 
@@ -30,9 +30,9 @@ struct Isolate {
 impl Isolate {
     fn new() -> Self {
         let secret = |seed: u8| std::array::from_fn(|i| u8::try_from(i * 7).unwrap() ^ seed);
-        let ring = |seed| KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret(seed).into() }]);
+        let ring = |seed| KeyRing(vec![RingKey { id: 1, stage: KeyStage::Active, secret: secret(seed).into() }]);
         let demo = TenantKeys { cookie: ring(1), alternate: ring(2), ..TenantKeys::default() };
-        let keys = Keys { sync: ring(3), explain: None, tenants: [("demo".to_owned(), demo)].into() };
+        let keys = KeySet { sync: ring(3), explain: None, tenants: [("demo".to_owned(), demo)].into() };
         let config = json!({ "tenant": [{
             "name": "demo", "hosts": ["localhost"], "no_signal": "allow", "house_ad": { "id": "house" },
         }] });
@@ -40,13 +40,13 @@ impl Isolate {
         Self { engine, ring: ring(1), kv: BTreeMap::new(), fault: None }
     }
 
-    fn put(&mut self, visitor: VisitorId, stored: &Stored) {
+    fn put(&mut self, visitor: VisitorId, stored: &StoredValue) {
         let key = kv::snapshot_key(&tenant(), visitor);
         self.kv.insert(key.clone(), wire::kv::encode_stored(&key, stored).unwrap());
     }
 
     /// A page of a browser whose cookie names this visitor and these pending siblings, and no version of a snapshot.
-    fn page(&mut self, visitor: VisitorId, pending: &[VisitorId]) -> Answer {
+    fn page(&mut self, visitor: VisitorId, pending: &[VisitorId]) -> HttpAnswer {
         let pending = pending.to_vec();
         let (covered, earlier) = (Vec::new(), Vec::new());
         let cookie = IdentityCookie { visitor, written: NOW, tag: None, covered, earlier, pending, login: None };
@@ -69,19 +69,24 @@ fn tenant() -> TenantId {
 }
 
 /// A snapshot that admits some visitors and cuts others, with one page of each that it admits.
-fn snapshot(visitor: VisitorId, counter: u64, admits: &[VisitorId], cuts: &[VisitorId]) -> Stored {
-    let version = Version { restore: 0, counter };
-    let totals = Totals { pages: 1, ..Totals::default() };
-    let content = |v| Content { totals, seen: None, names: (v == visitor).then(Names::default), ..Content::default() };
+fn snapshot(visitor: VisitorId, counter: u64, admits: &[VisitorId], cuts: &[VisitorId]) -> StoredValue {
+    let version = SnapshotVersion { restore: 0, counter };
+    let totals = ProfileTotals { pages: 1, ..ProfileTotals::default() };
+    let content = |v| SubContent {
+        totals,
+        seen: None,
+        names: (v == visitor).then(NewestNames::default),
+        ..SubContent::default()
+    };
     let membership = Membership {
         epoch: Epoch(counter),
         devices: u32::try_from(admits.len()).unwrap(),
         admits: admits.iter().copied().collect(),
-        cuts: cuts.iter().map(|v| (*v, Cut { at: NOW, gone: false })).collect(),
+        cuts: cuts.iter().map(|v| (*v, VisitorCut { at: NOW, gone: false })).collect(),
         ..Membership::default()
     };
     let profiles = admits.iter().map(|v| (*v, SubProfile::pack(version, &content(*v)))).collect();
-    Stored::Snapshot(Box::new(Snapshot { version, visitor, unique: Vec::new(), membership, profiles, best: None }))
+    StoredValue::Snapshot(Box::new(Snapshot { version, visitor, unique: Vec::new(), membership, profiles, best: None }))
 }
 
 #[test]
@@ -130,8 +135,8 @@ fn a_browsers_own_stale_snapshot_takes_nothing_back() {
 fn a_visitor_whose_tombstone_was_read_stays_forgotten_whatever_is_read_later() {
     let [own, sibling] = [1, 2].map(visitor);
     let mut isolate = Isolate::new();
-    isolate.put(own, &Stored::Tombstone);
-    let forgotten = |answer: &Answer| assert_eq!(body(answer)["reason"], "forgotten");
+    isolate.put(own, &StoredValue::Tombstone);
+    let forgotten = |answer: &HttpAnswer| assert_eq!(body(answer)["reason"], "forgotten");
     forgotten(&isolate.page(own, &[]));
     isolate.put(own, &snapshot(own, 10, &[own, sibling], &[]));
     forgotten(&isolate.page(own, &[]));

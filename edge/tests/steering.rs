@@ -8,19 +8,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use browser::{answer, awaits_facts, body, complete, facts, read_kv, seed, set_cookies};
 use causeway_edge::{
-    Answer, Engine, ObjectCall, ObjectClass, ObjectNext, ObjectStep, ReadFault, RowWrite, Step, call_offers,
+    Engine, EngineStep, HttpAnswer, ObjectCall, ObjectClass, ObjectNext, ObjectStep, ReadFault, RowWrite, call_offers,
     offer_row_keys, receive_offers,
 };
-use causeway_shared::attributes::Dictionary;
+use causeway_shared::attributes::NameDictionary;
 use causeway_shared::catalogue::Catalogue;
-use causeway_shared::experiment::{Exposure, Exposures};
-use causeway_shared::fact::What;
-use causeway_shared::ids::{Epoch, Millis, TenantId, Version, VisitorId};
-use causeway_shared::keys::{Key, KeyRing, Keys, Stage, TenantKeys};
+use causeway_shared::experiment::{Exposures, FirstExposure};
+use causeway_shared::fact::FactKind;
+use causeway_shared::ids::{Epoch, Millis, SnapshotVersion, TenantId, VisitorId};
+use causeway_shared::keys::{KeyRing, KeySet, KeyStage, RingKey, TenantKeys};
 use causeway_shared::membership::Membership;
-use causeway_shared::profile::{Content, Names, SubProfile};
-use causeway_shared::steering::{ALL_CALLS, Pace, Steering};
-use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::profile::{NewestNames, SubContent, SubProfile};
+use causeway_shared::steering::{ALL_CALLS, CampaignPace, TrafficAllocation};
+use causeway_shared::view::{Snapshot, StoredValue};
 use causeway_shared::vocabulary::Vocabulary;
 use causeway_shared::{kv, limits, wire};
 use serde_json::{Value, json};
@@ -77,18 +77,18 @@ impl Page {
 
     fn with(catalogue: Value) -> Self {
         let secret = |seed: u8| std::array::from_fn(|i| u8::try_from(i * 7).unwrap() ^ seed);
-        let ring = |seed| KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret(seed).into() }]);
+        let ring = |seed| KeyRing(vec![RingKey { id: 1, stage: KeyStage::Active, secret: secret(seed).into() }]);
         let demo = TenantKeys { cookie: ring(1), alternate: ring(2), ..TenantKeys::default() };
         let explain = Some(EXPLAIN.to_owned());
-        let keys = Keys { sync: ring(3), explain, tenants: [("demo".to_owned(), demo)].into() };
+        let keys = KeySet { sync: ring(3), explain, tenants: [("demo".to_owned(), demo)].into() };
         let config = json!({ "tenant": [{ "name": "demo", "hosts": ["localhost"], "no_signal": "allow" }] });
         let engine = Engine::configure(&config.to_string(), &serde_json::to_string(&keys).unwrap()).unwrap();
         let tenant: TenantId = "demo".parse().unwrap();
         let catalogue: Catalogue = serde_json::from_value(catalogue).unwrap();
         assert_eq!(catalogue.problems("c", &Vocabulary::default()), []);
-        let flat = catalogue.flat(&Dictionary::default(), &Vocabulary::default()).unwrap();
+        let flat = catalogue.flat(&NameDictionary::default(), &Vocabulary::default()).unwrap();
         let (document, current) = (kv::catalogue_key(&tenant, 1), kv::pointer_key(&tenant));
-        let pointer = wire::catalogue::Pointer { published: version(1), version: 1, digest: [7; 16] };
+        let pointer = wire::catalogue::CataloguePointer { published: version(1), version: 1, digest: [7; 16] };
         let value = wire::catalogue::encode_document(&document, &[7; 16], &wire::flat::encode(&flat)).unwrap();
         let pointed = wire::catalogue::encode_pointer(&current, &pointer);
         let kv = [(document, value), (current, pointed)].into();
@@ -112,17 +112,17 @@ impl Page {
 
     fn share(&mut self, counter: u64, shares: &[u32]) {
         let shares = [(EXPERIMENT, shares.to_vec())].into();
-        self.steer(counter, Steering { at: self.now, shares, ..Steering::default() });
+        self.steer(counter, TrafficAllocation { at: self.now, shares, ..TrafficAllocation::default() });
     }
 
-    fn steer(&mut self, counter: u64, steering: Steering) {
+    fn steer(&mut self, counter: u64, steering: TrafficAllocation) {
         let key = kv::steering_key(&self.tenant);
         let value = wire::catalogue::encode_steering(&key, version(counter), &steering).unwrap();
         self.kv.insert(key, value);
         self.now += 60_000;
     }
 
-    fn begin(&mut self, method: &str, path: &str, body: &[u8]) -> Step {
+    fn begin(&mut self, method: &str, path: &str, body: &[u8]) -> EngineStep {
         self.now += 1_000;
         let cookies: Vec<String> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let (gpc, agent) = (self.gpc, self.agent);
@@ -130,11 +130,11 @@ impl Page {
         self.engine.begin(&head, body, self.now, seed(0, self.now))
     }
 
-    fn send(&mut self, method: &str, path: &str, body: &[u8]) -> Answer {
+    fn send(&mut self, method: &str, path: &str, body: &[u8]) -> HttpAnswer {
         let mut step = self.begin(method, path, body);
         let answer = loop {
             match complete(&mut self.engine, step, |keys| read_kv(&self.kv, self.fault, keys)) {
-                Step::Call(pending, call) => {
+                EngineStep::Call(pending, call) => {
                     let answered = (!self.silent).then(|| self.call_object(call)).filter(|_| !self.lost);
                     step = self.engine.resume_call(pending, answered.as_deref());
                 }
@@ -160,7 +160,7 @@ impl Page {
         let (unique, profiles) = (Vec::new(), profiles.into_iter().collect());
         let snapshot = Snapshot { version: version(counter), visitor, unique, membership, profiles, best: None };
         let key = kv::snapshot_key(&self.tenant, visitor);
-        self.kv.insert(key.clone(), wire::kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot))).unwrap());
+        self.kv.insert(key.clone(), wire::kv::encode_stored(&key, &StoredValue::Snapshot(Box::new(snapshot))).unwrap());
     }
 
     /// Calls an object as the worker does.
@@ -213,7 +213,7 @@ impl Page {
         self.told = facts(&answer)
             .into_iter()
             .filter_map(|fact| match fact.what {
-                What::Exposure { experiment, arm } => Some((fact.visitor, experiment, arm)),
+                FactKind::Exposure { experiment, arm } => Some((fact.visitor, experiment, arm)),
                 _ => None,
             })
             .collect();
@@ -239,8 +239,8 @@ impl Page {
     }
 }
 
-fn version(counter: u64) -> Version {
-    Version { restore: 0, counter }
+fn version(counter: u64) -> SnapshotVersion {
+    SnapshotVersion { restore: 0, counter }
 }
 
 #[test]
@@ -313,12 +313,12 @@ fn a_persons_earliest_exposure_decides_and_each_browser_reports_its_own_once() {
     // A new visitor has nothing in the KV.
     page.now += 600_000;
     let sibling = VisitorId::mint(NOW - 1_000_000, [3; 10]);
-    let seen = |arm, at| [(EXPERIMENT, Exposure { arm, at, mixed: false })].into_iter().collect::<Exposures>();
+    let seen = |arm, at| [(EXPERIMENT, FirstExposure { arm, at, mixed: false })].into_iter().collect::<Exposures>();
     let sub = |exposures: &Exposures, named| {
         let exposures = exposures.pack();
-        SubProfile::pack(version(2), &Content { exposures, names: named, ..Content::default() })
+        SubProfile::pack(version(2), &SubContent { exposures, names: named, ..SubContent::default() })
     };
-    let names = Names::default;
+    let names = NewestNames::default;
     page.bridge([(own, sub(&Exposures::default(), Some(names()))), (sibling, sub(&seen(3, NOW - 9), None))]);
     assert_eq!(page.arm(), "high", "as its sibling saw it");
     assert_eq!(page.told, [(own, EXPERIMENT, 3)]);
@@ -329,11 +329,11 @@ fn a_persons_earliest_exposure_decides_and_each_browser_reports_its_own_once() {
 fn an_exposed_person_is_in_no_other_arm_while_the_kv_is_late() {
     let mut page = Page::in_low();
     let own: VisitorId = page.view().0["visitor"].as_str().unwrap().parse().unwrap();
-    let seen: Exposures = [(EXPERIMENT, Exposure { arm: 2, at: NOW, mixed: false })].into_iter().collect();
-    let content = Content { exposures: seen.pack(), names: Some(Names::default()), ..Content::default() };
+    let seen: Exposures = [(EXPERIMENT, FirstExposure { arm: 2, at: NOW, mixed: false })].into_iter().collect();
+    let content = SubContent { exposures: seen.pack(), names: Some(NewestNames::default()), ..SubContent::default() };
     page.bridge([
         (own, SubProfile::pack(version(2), &content)),
-        (VisitorId::mint(NOW + 1, [3; 10]), SubProfile::pack(version(2), &Content::default())),
+        (VisitorId::mint(NOW + 1, [3; 10]), SubProfile::pack(version(2), &SubContent::default())),
     ]);
     // The snapshot contains the exposure, and the cookie no longer does.
     page.now += 11 * 60_000;
@@ -361,13 +361,14 @@ fn no_older_snapshot_puts_a_person_that_may_be_exposed_into_an_arm() {
     let own: VisitorId = page.view().0["visitor"].as_str().unwrap().parse().unwrap();
     page.now += 600_000;
     let sub = |counter, exposures: &Exposures, names| {
-        let content = Content { exposures: exposures.pack(), names, ..Content::default() };
+        let content = SubContent { exposures: exposures.pack(), names, ..SubContent::default() };
         SubProfile::pack(version(counter), &content)
     };
     let (sibling, nothing) = (VisitorId::mint(NOW - 1_000_000, [3; 10]), Exposures::default());
-    let high: Exposures = [(EXPERIMENT, Exposure { arm: 3, at: NOW - 9, mixed: false })].into_iter().collect();
-    let whole =
-        |counter, seen| [(own, sub(counter, &nothing, Some(Names::default()))), (sibling, sub(counter, seen, None))];
+    let high: Exposures = [(EXPERIMENT, FirstExposure { arm: 3, at: NOW - 9, mixed: false })].into_iter().collect();
+    let whole = |counter, seen| {
+        [(own, sub(counter, &nothing, Some(NewestNames::default()))), (sibling, sub(counter, seen, None))]
+    };
     page.bridge_at(2, whole(2, &high));
     // A page without a placement of the experiment reads the snapshot.
     page.send("POST", "/v1/decide", br#"{"placements":[]}"#);
@@ -414,8 +415,12 @@ fn budgeted() -> Value {
 }
 
 /// A pace of this number of a million calls.
-fn paced(now: Millis, calls: u32) -> Steering {
-    Steering { at: now, paces: [(1, Pace { from: calls, to: calls })].into(), ..Steering::default() }
+fn paced(now: Millis, calls: u32) -> TrafficAllocation {
+    TrafficAllocation {
+        at: now,
+        paces: [(1, CampaignPace { from: calls, to: calls })].into(),
+        ..TrafficAllocation::default()
+    }
 }
 
 #[test]
@@ -451,7 +456,7 @@ fn actions_without_a_visitor_count_for_their_campaign() {
         let sent = page.send("GET", decision[url].as_str().unwrap(), b"");
         let [fact] = &facts(&sent)[..] else { unreachable!("{sent:?}") };
         assert_eq!((sent.status, fact.visitor), (status, VisitorId::NOBODY));
-        assert!(matches!(fact.what, What::Action { entity, .. } if entity.campaign == 1));
+        assert!(matches!(fact.what, FactKind::Action { entity, .. } if entity.campaign == 1));
         page.agent = "a-crawler (bot)";
         assert_eq!(facts(&page.send("GET", decision[url].as_str().unwrap(), b"")), [], "a bot");
         page.agent = "Firefox/140.0";
@@ -539,9 +544,9 @@ fn limited(recipients: &Value) -> Value {
 }
 
 /// The offer code that a page's ad shows, and the facts of codes.
-fn unit(page: &mut Page) -> (Option<u64>, Vec<(VisitorId, What)>) {
+fn unit(page: &mut Page) -> (Option<u64>, Vec<(VisitorId, FactKind)>) {
     let answer = page.send("POST", "/v1/decide", br#"{"placements":[{"id":"top"}]}"#);
-    let told = facts(&answer).into_iter().filter(|fact| matches!(fact.what, What::Unit { .. }));
+    let told = facts(&answer).into_iter().filter(|fact| matches!(fact.what, FactKind::Unit { .. }));
     (body(&answer)["decisions"][0]["ad"]["unit"].as_u64(), told.map(|fact| (fact.visitor, fact.what)).collect())
 }
 
@@ -573,7 +578,7 @@ fn at_most_the_limit_of_people_get_a_code_each_keeps_its_own_and_reports_it_once
             assert_eq!((told, had.len()), (vec![], 3), "{n}");
             continue;
         };
-        let what = What::Unit { campaign: 1, number: u32::try_from(number).unwrap() };
+        let what = FactKind::Unit { campaign: 1, number: u32::try_from(number).unwrap() };
         assert_eq!(told, [(visitor, what)]);
         // The cookie contains it: no object is asked, and no fact repeats it.
         let before = page.objects.clone();
@@ -605,14 +610,14 @@ fn an_offer_whose_last_code_was_lost_blocks_no_other_offer() {
     for _ in 0..3 {
         page.cookies.clear();
         let (number, told) = unit(&mut page);
-        assert!(number.is_some() && matches!(told[..], [(_, What::Unit { campaign: 2, .. })]), "{told:?}");
+        assert!(number.is_some() && matches!(told[..], [(_, FactKind::Unit { campaign: 2, .. })]), "{told:?}");
         // A person with every other offer may still ask for it.
         assert!(unit(&mut page).1.is_empty());
     }
     // The person that the code belongs to gets it after it has the other one.
     page.cookies = first;
     unit(&mut page);
-    assert!(matches!(unit(&mut page).1[..], [(_, What::Unit { campaign: 1, number: 0 })]));
+    assert!(matches!(unit(&mut page).1[..], [(_, FactKind::Unit { campaign: 1, number: 0 })]));
 }
 
 #[test]
@@ -628,7 +633,7 @@ fn a_person_without_a_code_sees_another_ad_and_the_trace_says_why() {
     let html = format!("<a href=\"{{click_url}}\">{unit}</a>");
     assert_eq!((fates["low"].as_str(), creative), ("won", &json!({ "text": format!("no. {unit}"), "html": html })));
     // After all codes were given out no object is asked.
-    page.steer(1, Steering { at: page.now, given_out: [1].into(), ..Steering::default() });
+    page.steer(1, TrafficAllocation { at: page.now, given_out: [1].into(), ..TrafficAllocation::default() });
     assert_eq!(page.view().1["low"], "won", "the person has a code");
     page.cookies.clear();
     let before = page.objects.clone();
@@ -667,12 +672,12 @@ fn a_code_assigned_to_another_browser_of_the_person_is_reported_by_the_one_that_
     let second = visitor(&mut page);
     page.now += 600_000;
     page.cookies.remove("cw_recent");
-    let own = Content { names: Some(Names::default()), ..Content::default() };
+    let own = SubContent { names: Some(NewestNames::default()), ..SubContent::default() };
     let sub = |content| SubProfile::pack(version(2), &content);
-    page.bridge([(second, sub(own)), (first, sub(Content::default()))]);
+    page.bridge([(second, sub(own)), (first, sub(SubContent::default()))]);
     page.silent = false;
     let (number, told) = unit(&mut page);
-    let what = What::Unit { campaign: 1, number: u32::try_from(number.unwrap()).unwrap() };
+    let what = FactKind::Unit { campaign: 1, number: u32::try_from(number.unwrap()).unwrap() };
     assert_eq!(told, [(first, what)]);
     // While the KV is late the code is unknown, and the person gets no other.
     let (cookies, mut cold) = (page.cookies.clone(), Page::with(limited(&json!({ "limit": 1_000 }))));
@@ -722,7 +727,7 @@ fn a_placement_without_an_ad_says_why() {
 #[test]
 fn a_page_cannot_write_a_segment_that_an_audience_fills_and_the_answer_names_it() {
     let mut page = Page::new();
-    page.steer(1, Steering { at: page.now, materialised: [9].into(), ..Steering::default() });
+    page.steer(1, TrafficAllocation { at: page.now, materialised: [9].into(), ..TrafficAllocation::default() });
     page.view();
     let expires = page.now + 90_000_000;
     let events = json!([
@@ -730,8 +735,8 @@ fn a_page_cannot_write_a_segment_that_an_audience_fills_and_the_answer_names_it(
         { "type": "segments", "remove": [9] },
     ]);
     let answer = page.send("POST", "/v1/events", events.to_string().as_bytes());
-    let written: Vec<What> = facts(&answer).into_iter().map(|fact| fact.what).collect();
-    let [What::Segments { writes }] = &written[..] else { unreachable!("{written:?}") };
+    let written: Vec<FactKind> = facts(&answer).into_iter().map(|fact| fact.what).collect();
+    let [FactKind::Segments { writes }] = &written[..] else { unreachable!("{written:?}") };
     assert_eq!(writes.iter().map(|(segment, _)| segment.0).collect::<Vec<_>>(), [7]);
     let answer = body(&answer);
     let refused: Vec<(u64, &str)> = answer["rejected"]

@@ -5,9 +5,9 @@ mod browser;
 
 use browser::{answer, complete, fact_count, facts, values};
 use causeway_edge::Engine;
-use causeway_shared::actions::{Entity, ViewType};
+use causeway_shared::actions::{AdEntity, ViewType};
 use causeway_shared::ids::{InsertionId, Millis, TenantId, VisitorId};
-use causeway_shared::keys::{Key, KeyRing, Keys, Stage, TenantKeys};
+use causeway_shared::keys::{KeyRing, KeySet, KeyStage, RingKey, TenantKeys};
 use causeway_shared::limits;
 use causeway_shared::token::{self, AdToken};
 use serde_json::json;
@@ -17,7 +17,7 @@ const HUMAN: &str = "Mozilla/5.0 (X11; Linux x86_64) Firefox/140.0";
 
 fn ring(seed: u8) -> KeyRing {
     let secret: [u8; 32] = std::array::from_fn(|at| u8::try_from(at * 7).unwrap() ^ seed);
-    KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret.into() }])
+    KeyRing(vec![RingKey { id: 1, stage: KeyStage::Active, secret: secret.into() }])
 }
 
 /// An edge of two tenants at which a missing signal permits.
@@ -26,7 +26,7 @@ fn edge(rings: &[(&str, KeyRing); 2]) -> Engine {
     let keys = |ring: &KeyRing| TenantKeys { cookie: ring.clone(), alternate: ring.clone(), ..TenantKeys::default() };
     let config = json!({ "tenant": rings.each_ref().map(|(name, _)| tenant(name)) });
     let tenants = rings.iter().map(|(name, ring)| ((*name).to_owned(), keys(ring))).collect();
-    let keys = Keys { sync: ring(9), explain: None, tenants };
+    let keys = KeySet { sync: ring(9), explain: None, tenants };
     Engine::configure(&config.to_string(), &serde_json::to_string(&keys).unwrap()).unwrap()
 }
 
@@ -35,7 +35,7 @@ fn placed(ring: &KeyRing, tenant: &str, ad: u32, ago: Millis) -> String {
     let token = AdToken {
         visitor: VisitorId::mint(NOW - limits::TOKEN_LIFE_MS, [1; 10]),
         insertion: InsertionId([2; 16]),
-        entity: Entity { ad, ad_group: ad, campaign: ad, advertiser: ad },
+        entity: AdEntity { ad, ad_group: ad, campaign: ad, advertiser: ad },
         view_type: ViewType(4),
         placed: NOW - ago,
         strict: false,

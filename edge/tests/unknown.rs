@@ -8,18 +8,18 @@ use std::collections::BTreeMap;
 
 use browser::{answer, body, complete, keep_cookies, read_kv, seed};
 use causeway_edge::{Engine, ReadFault};
-use causeway_shared::actions::{Actions, Entity, InsertionHash, Verb, ViewType};
-use causeway_shared::attributes::{AttributeMap, Dictionary, Kind, Token, Value as Attribute};
+use causeway_shared::actions::{ActionList, ActionType, AdEntity, InsertionHash, ViewType};
+use causeway_shared::attributes::{AttributeMap, AttributeValue as Attribute, NameDictionary, NameToken, ValueKind};
 use causeway_shared::catalogue::Catalogue;
-use causeway_shared::ids::{AltHash, AlternateId, Epoch, KindCode, Millis, TenantId, Version, VisitorId};
-use causeway_shared::keys::{KeyRing, Keys, Stage, TenantKeys};
+use causeway_shared::ids::{AltHash, AlternateId, Epoch, KindCode, Millis, SnapshotVersion, TenantId, VisitorId};
+use causeway_shared::keys::{KeyRing, KeySet, KeyStage, TenantKeys};
 use causeway_shared::membership::Membership;
-use causeway_shared::profile::{Content, MissingParts, SubProfile, Totals};
-use causeway_shared::segments::{SegmentId, SegmentMap, Stamp, State};
+use causeway_shared::profile::{MissingParts, ProfileTotals, SubContent, SubProfile};
+use causeway_shared::segments::{SegmentId, SegmentMap, SegmentState, WriteStamp};
 use causeway_shared::time::{HourStamp, Minute};
-use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::view::{Snapshot, StoredValue};
 use causeway_shared::vocabulary::Vocabulary;
-use causeway_shared::wire::catalogue::{Pointer, encode_document, encode_pointer};
+use causeway_shared::wire::catalogue::{CataloguePointer, encode_document, encode_pointer};
 use causeway_shared::wire::flat;
 use causeway_shared::{actions, kv, wire};
 use serde_json::{Map, Value, json};
@@ -51,12 +51,12 @@ impl World {
 
     /// A tenant with further settings, whose campaign `open` has caps.
     fn with(further: &Value, caps: &Value) -> Self {
-        let ring = |seed| KeyRing(vec![browser::key(1, Stage::Active, seed)]);
+        let ring = |seed| KeyRing(vec![browser::key(1, KeyStage::Active, seed)]);
         let proof = json!([{ "kid": "p", "alg": "HS256", "key": "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=" }]);
         let proof = serde_json::from_value(proof).unwrap();
         let explain = Some(EXPLAIN.to_owned());
         let demo = TenantKeys { cookie: ring(1), alternate: ring(2), proof, explain, ..TenantKeys::default() };
-        let keys = Keys { sync: ring(3), explain: None, tenants: [("demo".to_owned(), demo)].into() };
+        let keys = KeySet { sync: ring(3), explain: None, tenants: [("demo".to_owned(), demo)].into() };
         let mut config = json!({ "tenant": [{
             "name": "demo", "hosts": ["localhost"], "dev": true, "no_signal": "allow", "proof_header": "x-proof",
             "kinds": [{ "name": "member", "code": 1, "unique": true }],
@@ -98,16 +98,16 @@ impl World {
         .collect();
         document["campaign"][0]["caps"] = caps.clone();
         let catalogue: Catalogue = serde_json::from_value(document.into()).unwrap();
-        let names = [("X".to_owned(), Kind::Integer), ("Y".to_owned(), Kind::Integer)];
-        let names = Dictionary::from_entries(names).unwrap();
+        let names = [("X".to_owned(), ValueKind::Integer), ("Y".to_owned(), ValueKind::Integer)];
+        let names = NameDictionary::from_entries(names).unwrap();
         let flat = catalogue.flat(&names, &Vocabulary::default()).unwrap();
         let (key, digest) = (kv::catalogue_key(&tenant(), 1), [1; 16]);
         self.kv.insert(key.clone(), encode_document(&key, &digest, &flat::encode(&flat)).unwrap());
         let key = kv::pointer_key(&tenant());
-        let pointer = Pointer { published: Version { restore: 0, counter: 1 }, version: 1, digest };
+        let pointer = CataloguePointer { published: SnapshotVersion { restore: 0, counter: 1 }, version: 1, digest };
         self.kv.insert(key.clone(), encode_pointer(&key, &pointer));
         let key = kv::attributes_key(&tenant(), 0);
-        let page = [("X".to_owned(), Kind::Integer), ("Y".to_owned(), Kind::Integer)];
+        let page = [("X".to_owned(), ValueKind::Integer), ("Y".to_owned(), ValueKind::Integer)];
         self.kv.insert(key.clone(), wire::kv::encode_names(&key, &page).unwrap());
     }
 
@@ -150,7 +150,7 @@ impl World {
 
     fn put(&mut self, snapshot: Snapshot) {
         let key = kv::snapshot_key(&tenant(), snapshot.visitor);
-        let value = wire::kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot))).unwrap();
+        let value = wire::kv::encode_stored(&key, &StoredValue::Snapshot(Box::new(snapshot))).unwrap();
         self.kv.insert(key, value);
     }
 
@@ -178,25 +178,25 @@ fn candidate<'a>(page: &'a Value, ad: &str) -> &'a Value {
 }
 
 /// A visitor in segments 7 and 4242 with X = 5, as far as these parts are not missing.
-fn content(missing: MissingParts) -> Content {
+fn content(missing: MissingParts) -> SubContent {
     let (mut segments, mut attributes) = (SegmentMap::default(), AttributeMap::default());
-    let stamp = Stamp { at: NOW - 1_000_000, order: 0 };
+    let stamp = WriteStamp { at: NOW - 1_000_000, order: 0 };
     for id in [7, 4_242] {
-        segments.write(SegmentId(id), stamp, State::held(HourStamp::at(NOW + 86_400_000), []));
+        segments.write(SegmentId(id), stamp, SegmentState::held(HourStamp::at(NOW + 86_400_000), []));
     }
-    attributes.write(Token(0), stamp, Some(Attribute::Integer(5)));
+    attributes.write(NameToken(0), stamp, Some(Attribute::Integer(5)));
     let pack = |part: MissingParts, packed: Vec<u8>| if missing.overlaps(part) { Vec::new() } else { packed };
-    Content {
-        totals: Totals { pages: 3, ..Totals::default() },
+    SubContent {
+        totals: ProfileTotals { pages: 3, ..ProfileTotals::default() },
         segments: pack(MissingParts::SEGMENTS, segments.pack()),
         attributes: pack(MissingParts::ATTRIBUTES, attributes.pack()),
         missing,
-        ..Content::default()
+        ..SubContent::default()
     }
 }
 
-fn snapshot(visitor: VisitorId, devices: u32, contents: &[(VisitorId, Content)]) -> Snapshot {
-    let version = Version { restore: 0, counter: 5 };
+fn snapshot(visitor: VisitorId, devices: u32, contents: &[(VisitorId, SubContent)]) -> Snapshot {
+    let version = SnapshotVersion { restore: 0, counter: 5 };
     let profiles: BTreeMap<_, _> =
         contents.iter().map(|(of, content)| (*of, SubProfile::pack(version, content))).collect();
     let admits = profiles.keys().copied().collect();
@@ -249,7 +249,7 @@ fn a_snapshot_that_comes_late_or_fails_or_is_invalid_is_unknown() {
 fn a_snapshot_that_is_not_truncated_is_known() {
     let mut world = World::new();
     let own = world.returning();
-    world.put(snapshot(own, 1, &[(own, Content::default())]));
+    world.put(snapshot(own, 1, &[(own, SubContent::default())]));
     assert_eq!(world.served(), ["open", "suppressed", "without_x", "few_pages"]);
     let me = world.send("GET", "/v1/me", "");
     assert_eq!((&me["truncated"], &me["truncated_parts"]), (&json!(false), &Value::Null));
@@ -285,7 +285,7 @@ fn the_parts_that_a_truncated_snapshot_left_out_are_unknown_and_the_others_known
 #[test]
 fn of_a_person_with_a_sibling_that_is_missing_what_holds_is_true_and_all_else_unknown() {
     let other = VisitorId::mint(NOW - 86_400_000, [9; 10]);
-    let empty = |of| (of, Content::default());
+    let empty = |of| (of, SubContent::default());
     // In the snapshot of the visitor itself, which has one of two browsers.
     let mut world = World::new();
     let own = world.returning();
@@ -316,10 +316,10 @@ fn of_a_person_with_a_sibling_that_is_missing_what_holds_is_true_and_all_else_un
 fn caps_count_what_is_known_unless_the_tenant_holds_such_ads_back() {
     let caps = json!([{ "action": "impression", "limit": 2, "window": { "interval": 1, "unit": "days" } }]);
     let acted = |count: u8| {
-        let entity = Entity { ad: 1, ad_group: 1, campaign: 1, advertiser: 1 };
-        let (verb, view_type, minute) = (Verb::IMPRESSION, ViewType(0), Minute::at(NOW));
-        let action = |n: u8| actions::Action { insertion: InsertionHash([n; 6]), verb, view_type, entity, minute };
-        (0..count).map(action).collect::<Actions>().pack()
+        let entity = AdEntity { ad: 1, ad_group: 1, campaign: 1, advertiser: 1 };
+        let (verb, view_type, minute) = (ActionType::IMPRESSION, ViewType(0), Minute::at(NOW));
+        let action = |n: u8| actions::AdAction { insertion: InsertionHash([n; 6]), verb, view_type, entity, minute };
+        (0..count).map(action).collect::<ActionList>().pack()
     };
     for (mode, missing, count, serves) in [
         ("count", MissingParts::ACTIONS, 1, true),
@@ -332,7 +332,7 @@ fn caps_count_what_is_known_unless_the_tenant_holds_such_ads_back() {
         world.cookies.clear();
         let own = world.returning();
         world.cookies.retain(|cookie| !cookie.contains("cw_recent"));
-        let content = Content { actions: acted(count), missing, ..Content::default() };
+        let content = SubContent { actions: acted(count), missing, ..SubContent::default() };
         world.put(snapshot(own, 1, &[(own, content)]));
         let page = world.page();
         assert_eq!(served(&page).contains(&"open".to_owned()), serves, "{mode} {missing:?} {count}");

@@ -4,9 +4,9 @@
 mod browser;
 
 use browser::{Browser, answer, body, complete, fact_count, facts, facts_limit, read, values};
-use causeway_edge::{Answer, ReadFault};
+use causeway_edge::{HttpAnswer, ReadFault};
 use causeway_shared::ids::VisitorId;
-use causeway_shared::view::Stored;
+use causeway_shared::view::StoredValue;
 use causeway_shared::{kv, limits, visitor_token, wire};
 use serde_json::{Value, json};
 
@@ -24,12 +24,12 @@ fn purchase(token: &str) -> Value {
     json!({ "type": "track", "name": "purchase", "id": "m-7", "visitor_token": token, "properties": properties })
 }
 
-fn send(browser: &mut Browser, events: &[Value]) -> Answer {
+fn send(browser: &mut Browser, events: &[Value]) -> HttpAnswer {
     browser.send("POST", "/v1/events", json!(events).to_string())
 }
 
 /// The code that refuses the one event of a call.
-fn refusal(answer: &Answer) -> Value {
+fn refusal(answer: &HttpAnswer) -> Value {
     assert_eq!((fact_count(answer), &body(answer)["accepted"]), (0, &json!(0)));
     body(answer)["rejected"][0]["code"].clone()
 }
@@ -75,7 +75,7 @@ fn an_event_of_an_erased_visitor_is_dropped_and_named_and_counts_for_nobody() {
     browser.cookies.clear();
     let (bob, of_bob) = visit_as(&mut browser, "bob");
     let key = kv::snapshot_key(&"demo".parse().unwrap(), ann);
-    let tombstone = wire::kv::encode_stored(&key, &Stored::Tombstone).unwrap();
+    let tombstone = wire::kv::encode_stored(&key, &StoredValue::Tombstone).unwrap();
     let call = json!([purchase(&token), purchase(&of_bob)]).to_string();
     let waiting = read(browser.begin("POST", "/v1/events", &call));
     assert_eq!(
@@ -149,12 +149,12 @@ fn with_cookies_of(order: [usize; 2]) -> (Browser, [VisitorId; 2]) {
 }
 
 /// The answer of a call at an edge whose KV says that these visitors were erased.
-fn send_after_erasure(browser: &mut Browser, gone: &[VisitorId], method: &str, path: &str, text: &str) -> Answer {
+fn send_after_erasure(browser: &mut Browser, gone: &[VisitorId], method: &str, path: &str, text: &str) -> HttpAnswer {
     let stored: Vec<(String, String)> = gone
         .iter()
         .map(|visitor| {
             let key = kv::snapshot_key(&"demo".parse().unwrap(), *visitor);
-            let tombstone = wire::kv::encode_stored(&key, &Stored::Tombstone).unwrap();
+            let tombstone = wire::kv::encode_stored(&key, &StoredValue::Tombstone).unwrap();
             (key, tombstone)
         })
         .collect();

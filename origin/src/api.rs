@@ -35,7 +35,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use causeway_shared::fact::Fact;
 use causeway_shared::ids::Millis;
-use causeway_shared::keys::Keys;
+use causeway_shared::keys::KeySet;
 use causeway_shared::wire::facts::{self, FactBatch};
 use causeway_shared::wire::sync::SyncRequest;
 use serde_json::json;
@@ -47,20 +47,20 @@ pub use crate::base::config::HttpLimits;
 pub use error::ApiError;
 
 use crate::audience::Audience;
-use crate::base::attribution::Said;
+use crate::base::attribution::Attribution;
 use crate::base::clock;
 use crate::base::config::Config;
 use crate::base::metrics::{ConnectionLimit, Metrics};
-use crate::ingest::intake::{self, Incoming};
+use crate::ingest::intake::{self, IncomingSync};
 use crate::jobs::runs;
-use crate::jobs::thread::Jobs;
+use crate::jobs::thread::JobScheduler;
 use crate::kv::publish;
 use crate::pipeline::writer::{WriteError, Writer};
 use crate::profiles::quarantine;
 use crate::store;
-use crate::store::tenants::Known;
-use crate::store::write_txn::Rules;
-use crate::views::readers::Readers;
+use crate::store::tenants::TenantContext;
+use crate::store::write_txn::TxnRules;
+use crate::views::readers::ReaderPool;
 
 /// What a write says that it has applied, to be answered once it is folded: the outbox answers after what came before it,
 /// and an entry 0 was never handed out.
@@ -91,14 +91,14 @@ fn is_caused_by_timeout(e: &(dyn Error + 'static)) -> bool {
 
 /// What every request sees.
 #[derive(Debug)]
-pub struct App {
+pub struct ApiState {
     /// The configuration.
     pub config: Config,
     /// The keys.
-    pub keys: Keys,
+    pub keys: KeySet,
     /// What is counted.
     pub metrics: Arc<Metrics>,
-    live: OnceLock<Live>,
+    live: OnceLock<OpenStore>,
     writer: Mutex<Option<Writer>>,
     /// Places for long bodies whose signature is not checked yet.
     long_bodies: tokio::sync::Semaphore,
@@ -108,23 +108,23 @@ pub struct App {
 
 /// What there is once the store is open.
 #[derive(Debug)]
-pub struct Live {
+pub struct OpenStore {
     /// What all transactions have in common.
-    pub rules: Arc<Rules>,
+    pub rules: Arc<TxnRules>,
     /// The read-only connections.
-    pub readers: Readers,
+    pub readers: ReaderPool,
     /// One more for what is measured: that nothing else is answered is to be seen.
-    pub measuring: Readers,
+    pub measuring: ReaderPool,
     /// The way to the jobs.
-    pub jobs: Jobs,
+    pub jobs: JobScheduler,
     /// All people in columns.
     pub audience: Audience,
 }
 
-impl App {
+impl ApiState {
     /// An origin whose store is not open yet.
     #[must_use]
-    pub fn new(config: Config, keys: Keys) -> Self {
+    pub fn new(config: Config, keys: KeySet) -> Self {
         Self {
             config,
             keys,
@@ -137,7 +137,7 @@ impl App {
     }
 
     /// From now on, syncs are taken.
-    pub fn go_live(&self, live: Live, writer: Writer) {
+    pub fn go_live(&self, live: OpenStore, writer: Writer) {
         *self.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(writer);
         // Once only: a second store would be a mistake of the caller, and is left alone.
         drop(self.live.set(live));
@@ -154,12 +154,12 @@ impl App {
 
     /// The store, once it is open.
     #[must_use]
-    pub fn live(&self) -> Option<&Live> {
+    pub fn live(&self) -> Option<&OpenStore> {
         self.live.get()
     }
 
     /// What requests read, once the store is open.
-    fn opened(&self) -> Result<&Live, ApiError> {
+    fn opened(&self) -> Result<&OpenStore, ApiError> {
         self.live().ok_or_else(|| ApiError::unavailable("not_ready", "the store is being opened"))
     }
 
@@ -181,25 +181,25 @@ impl App {
     }
 
     /// Takes one fact of the admin side, durably.
-    async fn take(&self, tenant: &Known, fact: Fact) -> Result<(), ApiError> {
+    async fn take(&self, tenant: &TenantContext, fact: Fact) -> Result<(), ApiError> {
         self.take_with(tenant, vec![fact], None, &[]).await
     }
 
     /// Takes facts of the admin side, as somebody says them, and waits until the store holds what they come to.
-    async fn take_folded(&self, tenant: &Known, facts: Vec<Fact>, said: Said) -> Result<(), ApiError> {
+    async fn take_folded(&self, tenant: &TenantContext, facts: Vec<Fact>, said: Attribution) -> Result<(), ApiError> {
         self.take_with(tenant, facts, Some(said), AFTER_ALL).await
     }
 
     /// Waits until what was taken before is folded, where it can be folded now.
-    async fn fold_before(&self, tenant: &Known) {
+    async fn fold_before(&self, tenant: &TenantContext) {
         drop(self.take_with(tenant, Vec::new(), None, AFTER_ALL).await);
     }
 
     async fn take_with(
         &self,
-        tenant: &Known,
+        tenant: &TenantContext,
         facts: Vec<Fact>,
-        said: Option<Said>,
+        said: Option<Attribution>,
         applied: &[u64],
     ) -> Result<(), ApiError> {
         let (Some(live), Some(writer)) = (self.live(), self.writer()) else {
@@ -208,7 +208,7 @@ impl App {
         let batch = facts::encode(&FactBatch { tenant: tenant.id.clone(), facts });
         let request = SyncRequest { facts: vec![batch], applied: applied.to_vec(), ..SyncRequest::default() };
         let read = intake::read_admins(request, &live.rules.tenants, clock::now());
-        let answer = writer.sync(Incoming { said, ..read }).await.map_err(|e| unavailable(&e))?;
+        let answer = writer.sync(IncomingSync { said, ..read }).await.map_err(|e| unavailable(&e))?;
         match answer.rejected.into_iter().next() {
             Some(refused) => Err(ApiError::new(StatusCode::BAD_REQUEST, "refused", refused.message)),
             None => Ok(()),
@@ -228,7 +228,7 @@ impl App {
 }
 
 /// All routes, and what holds for each of them.
-pub fn router(app: Arc<App>) -> Router {
+pub fn router(app: Arc<ApiState>) -> Router {
     let nosniff = SetResponseHeaderLayer::overriding(header::X_CONTENT_TYPE_OPTIONS, NOSNIFF);
     let no_store = SetResponseHeaderLayer::if_not_present(header::CACHE_CONTROL, NO_STORE);
     let layers = ServiceBuilder::new()
@@ -241,7 +241,7 @@ pub fn router(app: Arc<App>) -> Router {
 }
 
 /// Refuses a request without one host, and counts the one whose body was late.
-async fn check_request(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+async fn check_request(State(app): State<Arc<ApiState>>, request: Request, next: Next) -> Response {
     if !has_valid_host(&request) {
         let message = "one Host header is needed: a name or an address, and a port";
         // What such a sender means by the bytes that follow is as unsure.
@@ -266,7 +266,7 @@ fn has_valid_host(request: &Request) -> bool {
     }
 }
 
-fn routes(app: Arc<App>) -> Router {
+fn routes(app: Arc<ApiState>) -> Router {
     Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
@@ -310,7 +310,7 @@ fn random<const N: usize>() -> Result<[u8; N], ApiError> {
 }
 
 /// The process answers: nothing is said of the store.
-async fn healthz(State(app): State<Arc<App>>) -> Response {
+async fn healthz(State(app): State<Arc<ApiState>>) -> Response {
     let last = app.metrics.last_sync_ms.get();
     let age = (last > 0).then(|| clock::steady().saturating_sub(last));
     let body = json!({"status": "ok", "version": env!("CARGO_PKG_VERSION"), "last_sync_age_ms": age});
@@ -318,7 +318,7 @@ async fn healthz(State(app): State<Arc<App>>) -> Response {
 }
 
 /// Whether syncs are taken: for load balancers.
-async fn readyz(State(app): State<Arc<App>>) -> Response {
+async fn readyz(State(app): State<Arc<ApiState>>) -> Response {
     match app.not_ready() {
         None => axum::Json(json!({"ready": true})).into_response(),
         Some(reason) => {
@@ -328,14 +328,14 @@ async fn readyz(State(app): State<Arc<App>>) -> Response {
     }
 }
 
-async fn metrics(State(app): State<Arc<App>>) -> Response {
+async fn metrics(State(app): State<Arc<ApiState>>) -> Response {
     measure(&app).await;
     let page = app.metrics.render(clock::now(), clock::steady(), app.not_ready().is_none());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response()
 }
 
 /// Counts what is told and changes by itself: what waits for being folded and for the KV, and the jobs' runs.
-pub async fn measure(app: &App) {
+pub async fn measure(app: &ApiState) {
     if let Some(live) = app.live() {
         app.metrics.unfolded.set(live.readers.unfolded() as u64);
         app.metrics.wal_bytes.set(store::wal_bytes(&app.config.data));

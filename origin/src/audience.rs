@@ -20,13 +20,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use causeway_shared::columns::People;
+use causeway_shared::columns::AudienceIndex;
 use causeway_shared::ids::Millis;
 use rusqlite::{Connection, OptionalExtension as _};
 
-use crate::identity::changes::Linked;
+use crate::identity::changes::LinkChanges;
 use crate::profiles::fold::Changed;
-use crate::store::write_txn::Group;
+use crate::store::write_txn::WriteTxn;
 use crate::store::{PersonNo, StoreError, TenantNo};
 
 /// Changes that are kept for who follows them; who is further behind begins anew.
@@ -46,7 +46,7 @@ struct Shared {
 #[derive(Debug, Default)]
 pub struct Columns {
     /// Each tenant's people.
-    pub of_tenant: BTreeMap<TenantNo, People>,
+    pub of_tenant: BTreeMap<TenantNo, AudienceIndex>,
     /// People that cannot be read, with the tenant of each: they have no row.
     pub unreadable: BTreeMap<PersonNo, TenantNo>,
     /// Names of events that each tenant's people count.
@@ -89,7 +89,7 @@ impl Audience {
 ///
 /// # Errors
 /// [`StoreError::Sqlite`]; then nothing of the group may be kept.
-pub fn note(group: &Group<'_>, changed: &[Changed], linked: &Linked) -> Result<(), StoreError> {
+pub fn note(group: &WriteTxn<'_>, changed: &[Changed], linked: &LinkChanges) -> Result<(), StoreError> {
     const OF_VISITOR: &str = "SELECT person FROM visitors WHERE tenant = ?1 AND visitor = ?2";
     const NOTE: &str = "INSERT INTO people_changed (person) VALUES (?1)";
     // Columns of before it may hold somebody who is erased.

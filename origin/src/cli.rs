@@ -45,16 +45,16 @@ use causeway_origin::kv::explain::ExplainError;
 use causeway_origin::maintenance::import::{ImportError, file::FileError};
 use causeway_origin::pipeline::replay::replay;
 use causeway_origin::store::id_error::IdError;
-use causeway_origin::store::journal::Journal;
-use causeway_origin::store::tenants::{Known, Tenants};
-use causeway_origin::store::write_txn::Rules;
-use causeway_origin::store::{self, Counters};
+use causeway_origin::store::journal::ErasureJournal;
+use causeway_origin::store::tenants::{TenantContext, Tenants};
+use causeway_origin::store::write_txn::TxnRules;
+use causeway_origin::store::{self, StoreCounters};
 use causeway_origin::views::count::CountError;
 use causeway_origin::views::describe::LookupError;
 use causeway_shared::fact::FactError;
 use causeway_shared::ids::VisitorId;
 use causeway_shared::json;
-use causeway_shared::keys::Keys;
+use causeway_shared::keys::KeySet;
 use clap::{Args, Parser, Subcommand};
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -69,13 +69,13 @@ const FOLD_LOOK: Duration = Duration::from_millis(20);
 #[command(name = "causeway", version, about = "Recognises one person on many browsers: the origin.")]
 struct Cli {
     #[command(flatten)]
-    common: Common,
+    common: CommonOptions,
     #[command(subcommand)]
-    command: Command,
+    command: OriginCommand,
 }
 
 #[derive(Debug, Args)]
-struct Common {
+struct CommonOptions {
     /// The configuration file.
     #[arg(long, global = true, env = "CAUSEWAY_CONFIG_FILE", default_value = "causeway.toml", value_name = "FILE")]
     config: PathBuf,
@@ -84,23 +84,23 @@ struct Common {
     output: Format,
 }
 
-impl Common {
+impl CommonOptions {
     fn load(&self) -> anyhow::Result<Config> {
         Ok(Config::load(&self.config, |name| std::env::var_os(name))?)
     }
 }
 
 /// The store opened for writing, beside a serving origin too, with the configured tenants.
-struct Opened {
-    _writing: store::Lock,
+struct WritableStore {
+    _writing: store::StoreLock,
     config: Config,
     conn: rusqlite::Connection,
-    rules: Rules,
+    rules: TxnRules,
 }
 
-impl Opened {
+impl WritableStore {
     /// The store that is there: a mistaken folder is not to look like one of which nobody is known.
-    fn new(common: &Common) -> anyhow::Result<Self> {
+    fn new(common: &CommonOptions) -> anyhow::Result<Self> {
         let config = common.load()?;
         store::existing(&config.data)?;
         Self::or_made(config)
@@ -114,8 +114,8 @@ impl Opened {
         let tenants = Tenants::open(&conn, &config.edge, &keys)?;
         // Who serves has read the journal whole, and keeps store and journal together.
         let ready = store::is_ready(&config.data);
-        let journal = if ready { Journal::beside(&config.data) } else { Journal::open(&config.data) }?;
-        let rules = Rules::of(&config, tenants, journal);
+        let journal = if ready { ErasureJournal::beside(&config.data) } else { ErasureJournal::open(&config.data) }?;
+        let rules = TxnRules::of(&config, tenants, journal);
         if !ready {
             marker::tie(&config.data, &conn)?;
             let in_log = log::newest(&config.data, &conn)?;
@@ -124,13 +124,13 @@ impl Opened {
         Ok(Self { _writing: writing, config, conn, rules })
     }
 
-    fn place(&mut self) -> Place<'_> {
-        Place { data: &self.config.data, conn: &mut self.conn, tenants: &self.rules.tenants }
+    fn place(&mut self) -> ReadSource<'_> {
+        ReadSource { data: &self.config.data, conn: &mut self.conn, tenants: &self.rules.tenants }
     }
 }
 
 /// Where is read from: the store, what its log has beyond it, and whose they are.
-struct Place<'a> {
+struct ReadSource<'a> {
     data: &'a Path,
     conn: &'a mut rusqlite::Connection,
     tenants: &'a Tenants,
@@ -138,15 +138,15 @@ struct Place<'a> {
 
 /// The store opened for reading, beside a serving origin too, with the tenants that it knows: nothing is made, and no schema
 /// changed, so that a look by a later release bars no way back.
-struct Reading {
+struct ReadableStore {
     config: Config,
-    keys: Keys,
+    keys: KeySet,
     conn: rusqlite::Connection,
     tenants: Tenants,
 }
 
-impl Reading {
-    fn new(common: &Common) -> anyhow::Result<Self> {
+impl ReadableStore {
+    fn new(common: &CommonOptions) -> anyhow::Result<Self> {
         let config = common.load()?;
         let keys = key_file::load_checked(&config.keys, &config.edge)?;
         let conn = store::open_readonly(&config.data)?;
@@ -154,39 +154,39 @@ impl Reading {
         Ok(Self { config, keys, conn, tenants })
     }
 
-    fn place(&mut self) -> Place<'_> {
-        Place { data: &self.config.data, conn: &mut self.conn, tenants: &self.tenants }
+    fn place(&mut self) -> ReadSource<'_> {
+        ReadSource { data: &self.config.data, conn: &mut self.conn, tenants: &self.tenants }
     }
 }
 
 /// The tenant of that name; with one configured it need not be said.
-fn named<'t>(tenants: &'t Tenants, name: Option<&str>) -> anyhow::Result<&'t Known> {
+fn named<'t>(tenants: &'t Tenants, name: Option<&str>) -> anyhow::Result<&'t TenantContext> {
     tenants.named(name).ok_or_else(|| match name {
         Some(name) => anyhow::anyhow!("the store has no tenant `{name}`"),
         None if tenants.iter().next().is_none() => {
             anyhow::anyhow!("the store knows no tenant yet: it learns of them when the origin serves")
         }
-        None => Usage("there are several tenants: say --tenant NAME".to_owned()).into(),
+        None => UsageError("there are several tenants: say --tenant NAME".to_owned()).into(),
     })
 }
 
 /// An argument that is not understood.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct Usage(String);
+struct UsageError(String);
 
 /// A visitor's id, as an argument says it.
 fn visitor(text: &str) -> anyhow::Result<VisitorId> {
-    text.parse().map_err(|_| Usage(format!("`{text}` is no visitor id: one is a UUID of version 7")).into())
+    text.parse().map_err(|_| UsageError(format!("`{text}` is no visitor id: one is a UUID of version 7")).into())
 }
 
 /// An argument that is JSON.
 fn argument<T: DeserializeOwned>(text: &str, what: &str) -> anyhow::Result<T> {
-    json::read(text.as_bytes()).map_err(|e| Usage(format!("{what} is not understood: {e}")).into())
+    json::read(text.as_bytes()).map_err(|e| UsageError(format!("{what} is not understood: {e}")).into())
 }
 
 /// Whether a plan is to be carried out: as said, or as answered on a terminal, where it is shown. Else it is what is printed.
-fn confirmed(yes: bool, plan: &serde_json::Value, common: &Common) -> anyhow::Result<bool> {
+fn confirmed(yes: bool, plan: &serde_json::Value, common: &CommonOptions) -> anyhow::Result<bool> {
     if yes {
         return Ok(true);
     }
@@ -214,10 +214,11 @@ fn is_served(config: &Config) -> bool {
 
 /// Waits until an origin that serves has stored what it acknowledged before: what a command ends or ties may be of that.
 fn fold_before(config: &Config, conn: &rusqlite::Connection) -> anyhow::Result<()> {
-    let (newest, first, began) = (log::newest(&config.data, conn)?, Counters::load(conn)?.folded(), Instant::now());
+    let (newest, first, began) =
+        (log::newest(&config.data, conn)?, StoreCounters::load(conn)?.folded(), Instant::now());
     let bar = output::bar(newest.saturating_sub(first), "{pos} of {len} syncs stored that the origin took before");
     while is_served(config) {
-        let folded = Counters::load(conn)?.folded();
+        let folded = StoreCounters::load(conn)?.folded();
         if folded >= newest {
             break;
         }
@@ -233,7 +234,7 @@ fn fold_before(config: &Config, conn: &rusqlite::Connection) -> anyhow::Result<(
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum OriginCommand {
     /// Run the origin.
     Serve {
         /// Written once the origin answers: {"url": …}.
@@ -242,43 +243,43 @@ enum Command {
     },
     /// What the store holds.
     #[command(subcommand)]
-    Inspect(inspect::Inspect),
+    Inspect(inspect::InspectCommand),
     /// How often a person, or one visitor, acted on ads: the question as JSON, as the admin side takes it.
-    Count(count::Count),
+    Count(count::CountOptions),
     /// A visitor's segments.
     #[command(subcommand)]
-    Segments(segments::Segments),
+    Segments(segments::SegmentsCommand),
     /// A visitor's attributes, and the names there are.
     #[command(subcommand)]
-    Attributes(attributes::Attributes),
+    Attributes(attributes::AttributesCommand),
     /// The names of events that audiences count.
     #[command(subcommand)]
-    Events(events::Events),
+    Events(events::EventsCommand),
     /// The catalogue: check a file, apply it, list the versions, go back to one.
     #[command(subcommand)]
-    Catalogue(catalogue::Catalogue),
+    Catalogue(catalogue::CatalogueCommand),
     /// Facts from files: Parquet, CSV or NDJSON, the last two plain, gzip or zstd. Goes on where it was interrupted. Or everything of an export.
-    Import(import::Import),
+    Import(import::ImportOptions),
     /// Everything the store knows into a new folder, as Parquet, NDJSON or CSV, also while the origin serves.
-    Export(export::Export),
+    Export(export::ExportOptions),
     /// Jobs over the whole store.
     #[command(subcommand)]
-    Job(job::Job),
+    Job(job::JobCommand),
     /// Links: check whether two visitors are one person, add evidence that they are, undo it.
     #[command(subcommand)]
-    Links(links::Links),
+    Links(links::LinksCommand),
     /// Erase a visitor, or everybody who was seen with an alternate id until now. Shows its plan first.
-    Erase(erase::Erase),
+    Erase(erase::EraseOptions),
     /// How many people a filter means, by a sample and exactly, and who they are.
     #[command(subcommand)]
-    Audience(audience::Audience),
+    Audience(audience::AudienceCommand),
     /// Who linked, unlinked and erased, and why: the newest first.
-    Audit(audit::Audit),
+    Audit(audit::AuditOptions),
     /// Experiments: plan one, show what one came to.
     #[command(subcommand)]
-    Experiment(experiment::Experiment),
+    Experiment(experiment::ExperimentCommand),
     /// Why a visitor gets the ads it gets: the edge's decision with what the store knows, nothing counted.
-    Explain(explain::Explain),
+    Explain(explain::ExplainOptions),
     /// Copy store and log into a new folder, also while the origin serves. Keys and configuration are not in it.
     #[command(subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
     Backup {
@@ -286,7 +287,7 @@ enum Command {
         #[arg(long, value_name = "FOLDER", required = true)]
         to: Option<PathBuf>,
         #[command(subcommand)]
-        command: Option<backup::Backup>,
+        command: Option<backup::BackupCommand>,
     },
     /// Put a backup in the place of store and log, which are kept beside it; everything is published anew.
     Restore {
@@ -299,16 +300,16 @@ enum Command {
     },
     /// The files of the data directory: check that they belong together, go on without one that is lost.
     #[command(subcommand)]
-    Data(data::Data),
+    Data(data::DataCommand),
     /// Bearer tokens of the admin side.
     #[command(subcommand)]
-    Token(token::Token),
+    Token(token::TokenCommand),
     /// The key file: make, list, rotate, retire.
     #[command(subcommand)]
-    Keys(keys::Keys),
+    Keys(keys::KeysCommand),
     /// The configuration: check it, explain it, print the edge's part.
     #[command(subcommand)]
-    Config(config::Config),
+    Config(config::ConfigCommand),
 }
 
 /// Reads the arguments, does what they say, and tells how it went.
@@ -339,7 +340,7 @@ pub(crate) fn main() -> ExitCode {
 
 /// Whether the arguments were wrong: what HTTP answers with a 400.
 fn is_usage(e: &anyhow::Error) -> bool {
-    e.is::<Usage>()
+    e.is::<UsageError>()
         || e.is::<IdError>()
         || e.is::<PlanError>()
         || e.is::<FactError>()
@@ -376,7 +377,7 @@ fn is_closed_pipe(e: &anyhow::Error) -> bool {
 fn run(cli: &Cli) -> anyhow::Result<()> {
     let common = &cli.common;
     match &cli.command {
-        Command::Serve { ready_file } => {
+        OriginCommand::Serve { ready_file } => {
             let config = common.load()?;
             let _log = start_log(&config)?;
             let runtime = tokio::runtime::Runtime::new().context("no runtime")?;
@@ -385,28 +386,30 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
             runtime.shutdown_background();
             Ok(served?)
         }
-        Command::Inspect(command) => inspect::run(command, common),
-        Command::Count(command) => count::run(command, common),
-        Command::Segments(command) => segments::run(command, common),
-        Command::Attributes(command) => attributes::run(command, common),
-        Command::Events(command) => events::run(command, common),
-        Command::Catalogue(command) => catalogue::run(command, common),
-        Command::Import(command) => import::run(command, common),
-        Command::Export(command) => export::run(command, common),
-        Command::Job(command) => job::run(command, common),
-        Command::Links(command) => links::run(command, common),
-        Command::Erase(command) => erase::run(command, common),
-        Command::Audience(command) => audience::run(command, common),
-        Command::Audit(command) => audit::run(command, common),
-        Command::Experiment(command) => experiment::run(command, common),
-        Command::Explain(command) => explain::run(command, common),
-        Command::Backup { command: Some(backup::Backup::Verify { from }), .. } => backup::verify(from, common),
-        Command::Backup { to, .. } => backup::take(to.as_deref().unwrap_or(Path::new("")), common),
-        Command::Restore { from, yes } => backup::restore(from, *yes, common),
-        Command::Data(command) => command.run(common),
-        Command::Token(command) => token::run(command, common),
-        Command::Keys(command) => keys::run(command, common),
-        Command::Config(command) => config::run(command, common),
+        OriginCommand::Inspect(command) => inspect::run(command, common),
+        OriginCommand::Count(command) => count::run(command, common),
+        OriginCommand::Segments(command) => segments::run(command, common),
+        OriginCommand::Attributes(command) => attributes::run(command, common),
+        OriginCommand::Events(command) => events::run(command, common),
+        OriginCommand::Catalogue(command) => catalogue::run(command, common),
+        OriginCommand::Import(command) => import::run(command, common),
+        OriginCommand::Export(command) => export::run(command, common),
+        OriginCommand::Job(command) => job::run(command, common),
+        OriginCommand::Links(command) => links::run(command, common),
+        OriginCommand::Erase(command) => erase::run(command, common),
+        OriginCommand::Audience(command) => audience::run(command, common),
+        OriginCommand::Audit(command) => audit::run(command, common),
+        OriginCommand::Experiment(command) => experiment::run(command, common),
+        OriginCommand::Explain(command) => explain::run(command, common),
+        OriginCommand::Backup { command: Some(backup::BackupCommand::Verify { from }), .. } => {
+            backup::verify(from, common)
+        }
+        OriginCommand::Backup { to, .. } => backup::take(to.as_deref().unwrap_or(Path::new("")), common),
+        OriginCommand::Restore { from, yes } => backup::restore(from, *yes, common),
+        OriginCommand::Data(command) => command.run(common),
+        OriginCommand::Token(command) => token::run(command, common),
+        OriginCommand::Keys(command) => keys::run(command, common),
+        OriginCommand::Config(command) => config::run(command, common),
     }
 }
 

@@ -14,7 +14,7 @@ pub mod runs;
 mod tests;
 pub mod thread;
 
-use crate::base::job_kinds::{Job, Outcome};
+use crate::base::job_kinds::{JobKind, RunOutcome};
 use causeway_shared::ids::Millis;
 use causeway_shared::time::HOUR_MS;
 
@@ -33,14 +33,14 @@ pub struct Last {
     /// When it ended; where it goes on, when it began.
     pub ended: Millis,
     /// How; `None` where it goes on.
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<RunOutcome>,
 }
 
 /// A job that has a timer, for a tenant where it is by tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timer {
     /// The job.
-    pub job: Job,
+    pub job: JobKind,
     /// Whose, of a job by tenant.
     pub tenant: Option<TenantNo>,
     /// When it runs.
@@ -66,14 +66,14 @@ impl Timer {
             When::Every(0) => return None,
             When::Every(every) => every,
             When::At(at) => {
-                let failed = self.last.filter(|last| last.outcome == Some(Outcome::Failed) && last.ended <= now);
+                let failed = self.last.filter(|last| last.outcome == Some(RunOutcome::Failed) && last.ended <= now);
                 return Some(at?.max(failed.map_or(0, |last| last.ended.saturating_add(AGAIN_MS))));
             }
         };
         let due = match self.last {
             Some(last) if last.started.max(last.ended) <= now => match last.outcome {
-                Some(Outcome::Done) | None => last.started.saturating_add(every),
-                Some(Outcome::Failed | Outcome::Interrupted) => last.ended.saturating_add(every.min(RETRY_MS)),
+                Some(RunOutcome::Done) | None => last.started.saturating_add(every),
+                Some(RunOutcome::Failed | RunOutcome::Interrupted) => last.ended.saturating_add(every.min(RETRY_MS)),
             },
             _ => 0,
         };
@@ -85,7 +85,7 @@ impl Timer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// This one is due: the longest of all.
-    Due(Job, Option<TenantNo>),
+    Due(JobKind, Option<TenantNo>),
     /// Nothing is due before that time.
     At(Millis),
     /// No timer is set.

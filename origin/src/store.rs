@@ -27,12 +27,12 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use causeway_shared::ids::{AltHash, Epoch, Version, VisitorId};
+use causeway_shared::ids::{AltHash, Epoch, SnapshotVersion, VisitorId};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, TransactionBehavior};
 use rusqlite_migration::{M, Migrations};
 
 pub use self::checked::CheckedBytes;
-pub use self::locks::{Lock, extending, is_ready, is_served, job, lock, ready, writing};
+pub use self::locks::{StoreLock, extending, is_ready, is_served, job, lock, ready, writing};
 
 /// How long a lock is waited for.
 pub const LOCKED: Duration = Duration::from_secs(5);
@@ -216,14 +216,14 @@ pub const EPOCHS_OF_A_RESTORE: u64 = u32::MAX as u64;
 
 /// The counters that only grow. They are read when a transaction begins and written before it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Counters {
+pub struct StoreCounters {
     restore: u32,
     version: u64,
     epoch: u64,
     folded: u64,
 }
 
-impl Counters {
+impl StoreCounters {
     /// As they stand.
     ///
     /// # Errors
@@ -264,15 +264,15 @@ impl Counters {
     }
 
     /// A version that was never issued.
-    pub fn next_version(&mut self) -> Version {
+    pub fn next_version(&mut self) -> SnapshotVersion {
         self.version += 1;
         self.version()
     }
 
     /// The version issued last.
     #[must_use]
-    pub fn version(&self) -> Version {
-        Version { restore: self.restore, counter: self.version }
+    pub fn version(&self) -> SnapshotVersion {
+        SnapshotVersion { restore: self.restore, counter: self.version }
     }
 
     /// An epoch that was never issued.

@@ -7,21 +7,21 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use causeway_shared::actions::{Entity, Verb, ViewType};
+use causeway_shared::actions::{ActionType, AdEntity, ViewType};
 use causeway_shared::config::EdgeConfig;
-use causeway_shared::fact::{Fact, PURCHASE, What};
+use causeway_shared::fact::{Fact, FactKind, PURCHASE};
 use causeway_shared::ids::{
     AlternateId, FactId, InsertionId, KindCode, Micros, Millis, OrderHash, SessionId, VisitorId,
 };
-use causeway_shared::keys::{Key, Keys};
+use causeway_shared::keys::{KeySet, RingKey};
 use causeway_shared::limits;
-use causeway_shared::profile::{Profile, Totals};
+use causeway_shared::profile::{Profile, ProfileTotals};
 use causeway_shared::random::Random;
 use causeway_shared::time::Day;
-use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::view::{Snapshot, StoredValue};
 use causeway_shared::wire::facts::{self, FactBatch};
 use causeway_shared::wire::kv;
-use causeway_shared::wire::sync::{Publish, SyncRequest, SyncResponse};
+use causeway_shared::wire::sync::{KvWrite, SyncRequest, SyncResponse};
 use rusqlite::Connection;
 
 use crate::audience::Audience;
@@ -29,15 +29,15 @@ use crate::base::key_file;
 use crate::base::metrics::Metrics;
 use crate::campaigns::train;
 use crate::ingest::backlog::Backlog;
-use crate::ingest::intake::{self, Checked, Incoming, Outbox, Record};
-use crate::jobs::context::Place;
+use crate::ingest::intake::{self, CheckedFact, IncomingSync, LogRecord, OutboxRequest};
+use crate::jobs::context::JobContext;
 use crate::outbox::unconfigured_tenants;
 use crate::pipeline::group;
-use crate::store::journal::Journal;
-use crate::store::tenants::{Known, Tenants};
-use crate::store::write_txn::{Given, Rules};
+use crate::store::journal::ErasureJournal;
+use crate::store::tenants::{TenantContext, Tenants};
+use crate::store::write_txn::{TxnInputs, TxnRules};
 use crate::store::{self, StoreError};
-use crate::views::read::{self, View};
+use crate::views::read::{self, StoreView};
 
 /// The time at which tests begin.
 pub(crate) const NOW: Millis = 1_800_000_000_000;
@@ -83,11 +83,11 @@ fn tests(conn: &Connection, tenants: &Tenants) {
 /// A store with the tenants `demo` and `other`, both with the kinds member (unique) and partner.
 pub(crate) struct Origin {
     pub(crate) conn: Connection,
-    pub(crate) rules: Rules,
+    pub(crate) rules: TxnRules,
     pub(crate) metrics: Metrics,
     pub(crate) now: Millis,
     pub(crate) edge: EdgeConfig,
-    pub(crate) keys: Keys,
+    pub(crate) keys: KeySet,
     random: Random,
     folder: tempfile::TempDir,
 }
@@ -128,14 +128,14 @@ impl Origin {
                 {{"name":"other","hosts":["b"],"kinds":{kinds},"link_threshold":{threshold}}}]}}"#
         );
         let edge: EdgeConfig = serde_json::from_str(&json).unwrap();
-        let mut keys = Keys::default();
+        let mut keys = KeySet::default();
         key_file::complete(&mut keys, &edge).unwrap();
         let conn = store::open(folder.path()).unwrap();
         // Stores are compared byte for byte.
         conn.execute("UPDATE meta SET identity = zeroblob(16)", []).unwrap();
         let tenants = Tenants::open(&conn, &edge, &keys).unwrap();
-        let journal = Journal::open(folder.path()).unwrap();
-        let rules = Rules { tenants, sibling_publish_ms: 60_000, kv_settled_ms: 120_000, journal };
+        let journal = ErasureJournal::open(folder.path()).unwrap();
+        let rules = TxnRules { tenants, sibling_publish_ms: 60_000, kv_settled_ms: 120_000, journal };
         let (metrics, random) = (Metrics::default(), Random::new([7; 32]));
         Self { conn, rules, metrics, now: NOW, edge, keys, random, folder }
     }
@@ -196,14 +196,14 @@ impl Origin {
     }
 
     /// Changes a tenant's keys for alternate ids.
-    pub(crate) fn change_keys(&mut self, tenant: &str, change: impl FnOnce(&mut Vec<Key>)) {
+    pub(crate) fn change_keys(&mut self, tenant: &str, change: impl FnOnce(&mut Vec<RingKey>)) {
         change(&mut self.keys.tenants.get_mut(tenant).unwrap().alternate.0);
         self.rules.tenants = Tenants::open(&self.conn, &self.edge, &self.keys).unwrap();
     }
 
     /// What the next transaction is given.
-    pub(crate) fn given(&mut self) -> Given {
-        Given { now: self.now, random: self.random.draw() }
+    pub(crate) fn given(&mut self) -> TxnInputs {
+        TxnInputs { now: self.now, random: self.random.draw() }
     }
 
     pub(crate) fn batch(&self, tenant: &str, facts: &[Fact]) -> Vec<u8> {
@@ -218,13 +218,14 @@ impl Origin {
     pub(crate) fn sync_all(&mut self, requests: Vec<SyncRequest>) -> Vec<SyncResponse> {
         let read = |request| intake::read(request, &self.rules.tenants, self.now);
         let calls: Vec<_> = requests.into_iter().map(read).collect();
-        let record = |call: &Incoming| Arc::new(Record { admin: call.admin, ..Record::of(call.facts.clone()) });
-        let records: Vec<Arc<Record>> = calls.iter().map(record).collect();
-        let outbox: Vec<Outbox> = calls.iter().map(|call| call.outbox.clone()).collect();
+        let record =
+            |call: &IncomingSync| Arc::new(LogRecord { admin: call.admin, ..LogRecord::of(call.facts.clone()) });
+        let records: Vec<Arc<LogRecord>> = calls.iter().map(record).collect();
+        let outbox: Vec<OutboxRequest> = calls.iter().map(|call| call.outbox.clone()).collect();
         let given = self.given();
         let done = group::commit(&mut self.conn, &self.rules, &self.metrics, given, &records, &outbox).unwrap();
         let answers = calls.into_iter().zip(done.new).zip(done.handed);
-        let answer = |((call, new), handed): ((Incoming, u64), group::Handed)| SyncResponse {
+        let answer = |((call, new), handed): ((IncomingSync, u64), group::OutboxBatch)| SyncResponse {
             accepted: new,
             duplicate: call.facts.len() as u64 - new,
             rejected: call.rejected,
@@ -244,17 +245,17 @@ impl Origin {
     /// Facts of the admin side, folded.
     pub(crate) fn admin(&mut self, tenant: &str, facts: &[Fact]) {
         let no = self.tenant(tenant).no;
-        let record = Record::of(facts.iter().map(|fact| Checked { tenant: no, fact: fact.clone() }).collect());
+        let record = LogRecord::of(facts.iter().map(|fact| CheckedFact { tenant: no, fact: fact.clone() }).collect());
         let given = self.given();
         group::commit(&mut self.conn, &self.rules, &self.metrics, given, &[Arc::new(record)], &[]).unwrap();
     }
 
     /// What the publish consumer is handed now.
-    pub(crate) fn drain(&mut self, wanted: u16) -> Vec<Publish> {
+    pub(crate) fn drain(&mut self, wanted: u16) -> Vec<KvWrite> {
         self.sync(SyncRequest { drain: wanted, ..SyncRequest::default() }).publish
     }
 
-    pub(crate) fn acknowledge(&mut self, writes: &[Publish]) {
+    pub(crate) fn acknowledge(&mut self, writes: &[KvWrite]) {
         let applied = writes.iter().map(|w| w.entry).collect();
         self.sync(SyncRequest { applied, ..SyncRequest::default() });
     }
@@ -278,25 +279,25 @@ impl Origin {
         unreachable!("the outbox never ends");
     }
 
-    pub(crate) fn tenant(&self, name: &str) -> &Known {
+    pub(crate) fn tenant(&self, name: &str) -> &TenantContext {
         self.rules.tenants.by_name(name).unwrap()
     }
 
-    pub(crate) fn row(&self, tenant: &str, visitor: VisitorId) -> read::Visitor {
-        read::visitor(&View::folded(&self.conn), self.tenant(tenant).no, visitor).unwrap().unwrap()
+    pub(crate) fn row(&self, tenant: &str, visitor: VisitorId) -> read::VisitorView {
+        read::visitor(&StoreView::folded(&self.conn), self.tenant(tenant).no, visitor).unwrap().unwrap()
     }
 
     pub(crate) fn profile(&self, tenant: &str, visitor: VisitorId) -> Profile {
-        let view = View::folded(&self.conn);
+        let view = StoreView::folded(&self.conn);
         read::whole(&view, &self.row(tenant, visitor), Day(0)).unwrap()
     }
 
-    pub(crate) fn person(&self, tenant: &str, visitor: VisitorId) -> read::Person {
+    pub(crate) fn person(&self, tenant: &str, visitor: VisitorId) -> read::PersonSums {
         let row = self.row(tenant, visitor);
-        read::person(&View::folded(&self.conn), &row, 1_000).unwrap()
+        read::person(&StoreView::folded(&self.conn), &row, 1_000).unwrap()
     }
 
-    pub(crate) fn view(&self, tenant: &str, visitor: VisitorId) -> Totals {
+    pub(crate) fn view(&self, tenant: &str, visitor: VisitorId) -> ProfileTotals {
         self.person(tenant, visitor).view
     }
 
@@ -317,7 +318,7 @@ impl Origin {
     }
 
     /// Applies the journal, as a start does.
-    pub(crate) fn replay(&mut self, given: Given) -> Result<usize, StoreError> {
+    pub(crate) fn replay(&mut self, given: TxnInputs) -> Result<usize, StoreError> {
         let in_log = crate::ingest::log::newest(self.data(), &self.conn)?;
         crate::pipeline::replay::replay(&mut self.conn, &self.rules, given, in_log)
     }
@@ -338,14 +339,14 @@ impl Origin {
 pub(crate) fn place<'a>(
     data: &'a Path,
     conn: &'a mut Connection,
-    rules: &'a Rules,
+    rules: &'a TxnRules,
     metrics: &'a Metrics,
-    given: &'a dyn Fn() -> Result<Given, StoreError>,
+    given: &'a dyn Fn() -> Result<TxnInputs, StoreError>,
     pause: &'a dyn Fn(),
-) -> Place<'a> {
+) -> JobContext<'a> {
     static TRAINING: LazyLock<train::Options> = LazyLock::new(train::Options::default);
     static TO_THE_END: AtomicBool = AtomicBool::new(true);
-    Place {
+    JobContext {
         data,
         hands_out: true,
         conn,
@@ -368,62 +369,67 @@ pub(crate) fn visitor(n: u32) -> VisitorId {
     VisitorId::mint(NOW - 1_000_000 + u64::from(n), [0, 0, 0, 0, 0, 0, a, b, c, d])
 }
 
-pub(crate) fn fact(visitor: VisitorId, n: u32, received: Millis, what: What) -> Fact {
+pub(crate) fn fact(visitor: VisitorId, n: u32, received: Millis, what: FactKind) -> Fact {
     let id = FactId::of_message(visitor, &n.to_string());
     Fact { position: 0, id, visitor, received, at: received, what }
 }
 
 pub(crate) fn page(visitor: VisitorId, n: u32, received: Millis) -> Fact {
     let session = SessionId::mint(received, [1; 4]);
-    fact(visitor, n, received, What::Page { session })
+    fact(visitor, n, received, FactKind::Page { session })
 }
 
 pub(crate) fn exposure(visitor: VisitorId, n: u32, received: Millis, experiment: u32, arm: u8) -> Fact {
-    fact(visitor, n, received, What::Exposure { experiment, arm })
+    fact(visitor, n, received, FactKind::Exposure { experiment, arm })
 }
 
 /// An impression of the `n`th insertion, of an ad of campaign 2.
 pub(crate) fn impression(visitor: VisitorId, n: u32, received: Millis) -> Fact {
     let insertion = InsertionId((u128::from(n) << 64).to_be_bytes());
-    let entity = Entity { ad: 4, ad_group: 3, campaign: 2, advertiser: 1 };
-    fact(visitor, n, received, What::Action { insertion, verb: Verb::IMPRESSION, view_type: ViewType(1), entity })
+    let entity = AdEntity { ad: 4, ad_group: 3, campaign: 2, advertiser: 1 };
+    fact(
+        visitor,
+        n,
+        received,
+        FactKind::Action { insertion, verb: ActionType::IMPRESSION, view_type: ViewType(1), entity },
+    )
 }
 
 /// An event of that name.
 pub(crate) fn tracked(of: VisitorId, n: u32, at: Millis, name: &str) -> Fact {
-    fact(of, n, at, What::Track { name: name.to_owned(), value: None, properties: None, order: None })
+    fact(of, n, at, FactKind::Track { name: name.to_owned(), value: None, properties: None, order: None })
 }
 
 pub(crate) fn purchase(visitor: VisitorId, n: u32, received: Millis, value: Micros) -> Fact {
-    let what = What::Track { name: PURCHASE.to_owned(), value: Some(value), properties: None, order: None };
+    let what = FactKind::Track { name: PURCHASE.to_owned(), value: Some(value), properties: None, order: None };
     fact(visitor, n, received, what)
 }
 
 /// A purchase of an order.
 pub(crate) fn ordered(visitor: VisitorId, order: &str, received: Millis, value: Micros) -> Fact {
     let order = OrderHash::of(order);
-    let what = What::Track { name: PURCHASE.to_owned(), value: Some(value), properties: None, order: Some(order) };
+    let what = FactKind::Track { name: PURCHASE.to_owned(), value: Some(value), properties: None, order: Some(order) };
     Fact { id: FactId::of_order(visitor, order), ..fact(visitor, 0, received, what) }
 }
 
 pub(crate) fn alias(visitor: VisitorId, n: u32, received: Millis, id: AlternateId) -> Fact {
-    fact(visitor, n, received, What::Alias { id, also: Vec::new(), proven: true })
+    fact(visitor, n, received, FactKind::Alias { id, also: Vec::new(), proven: true })
 }
 
 pub(crate) fn withdrawal(visitor: VisitorId, received: Millis) -> Fact {
     let id = FactId::of_withdrawal(visitor);
-    Fact { id, ..fact(visitor, 0, received, What::Withdrawal) }
+    Fact { id, ..fact(visitor, 0, received, FactKind::Withdrawal) }
 }
 
 /// The snapshot of a visitor in a KV.
 pub(crate) fn snapshot(kv: &BTreeMap<String, String>, visitor: VisitorId) -> Snapshot {
     match stored(kv, visitor) {
-        Stored::Snapshot(snapshot) => *snapshot,
-        Stored::Tombstone => unreachable!("a tombstone"),
+        StoredValue::Snapshot(snapshot) => *snapshot,
+        StoredValue::Tombstone => unreachable!("a tombstone"),
     }
 }
 
-pub(crate) fn stored(kv: &BTreeMap<String, String>, visitor: VisitorId) -> Stored {
+pub(crate) fn stored(kv: &BTreeMap<String, String>, visitor: VisitorId) -> StoredValue {
     let key = format!("v:demo:{visitor}");
     kv::decode_stored(&key, visitor, kv[&key].as_bytes()).unwrap()
 }

@@ -16,18 +16,18 @@ use crate::ids::InsertionId;
 use crate::limits;
 use crate::time::{Day, Minute};
 
-pub use buckets::{Bucket, Span};
+pub use buckets::{ActionBucket, BucketSpan};
 pub(crate) use count::tally;
-pub use count::{Counter, Counts, Question, ViewTypes};
+pub use count::{ActionCounter, ActionQuestion, Counts, ViewTypes};
 pub use packed::PackedActions;
-pub use query::{Dimension, Filter, Group, GroupError, group};
-pub use window::{Cap, Unit, Window};
+pub use query::{ActionDimension, DimensionFilter, Group, GroupError, group};
+pub use window::{FrequencyCap, TimeWindow, WindowUnit};
 
 /// What was done, by its code in the catalogue's vocabulary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Verb(pub u8);
+pub struct ActionType(pub u8);
 
-impl Verb {
+impl ActionType {
     /// An ad was seen.
     pub const IMPRESSION: Self = Self(1);
     /// An ad was clicked.
@@ -40,7 +40,7 @@ pub struct ViewType(pub u8);
 
 /// An ad and what it belongs to, by their codes in the catalogue. The house ad is all 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Entity {
+pub struct AdEntity {
     /// The ad.
     pub ad: u32,
     /// Its ad group.
@@ -53,7 +53,7 @@ pub struct Entity {
 
 /// The four levels that one action counts at (S3.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Level {
+pub enum AdLevel {
     /// The ad itself.
     Ad,
     /// All ads of its group.
@@ -64,7 +64,7 @@ pub enum Level {
     Advertiser,
 }
 
-impl Level {
+impl AdLevel {
     /// All, from the ad up.
     pub const ALL: [Self; 4] = [Self::Ad, Self::AdGroup, Self::Campaign, Self::Advertiser];
 
@@ -80,15 +80,15 @@ impl Level {
     }
 }
 
-impl Entity {
+impl AdEntity {
     /// The code at a level.
     #[must_use]
-    pub fn at(&self, level: Level) -> u32 {
+    pub fn at(&self, level: AdLevel) -> u32 {
         match level {
-            Level::Ad => self.ad,
-            Level::AdGroup => self.ad_group,
-            Level::Campaign => self.campaign,
-            Level::Advertiser => self.advertiser,
+            AdLevel::Ad => self.ad,
+            AdLevel::AdGroup => self.ad_group,
+            AdLevel::Campaign => self.campaign,
+            AdLevel::Advertiser => self.advertiser,
         }
     }
 }
@@ -110,33 +110,33 @@ impl InsertionHash {
 
 /// One action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Action {
+pub struct AdAction {
     /// On which insertion.
     pub insertion: InsertionHash,
     /// What was done.
-    pub verb: Verb,
+    pub verb: ActionType,
     /// On which kind of placement.
     pub view_type: ViewType,
     /// With which ad.
-    pub entity: Entity,
+    pub entity: AdEntity,
     /// When.
     pub minute: Minute,
 }
 
 /// What makes two actions one: a repeat on the same UTC day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Key {
+struct ActionKey {
     day: Day,
     insertion: InsertionHash,
     ad: u32,
-    verb: Verb,
+    verb: ActionType,
     view_type: ViewType,
 }
 
-impl Action {
-    fn key(&self) -> Key {
+impl AdAction {
+    fn key(&self) -> ActionKey {
         let Self { insertion, verb, view_type, entity, minute } = *self;
-        Key { day: minute.day(), insertion, ad: entity.ad, verb, view_type }
+        ActionKey { day: minute.day(), insertion, ad: entity.ad, verb, view_type }
     }
 
     /// Whether it is the same action seen twice.
@@ -152,11 +152,11 @@ impl Action {
 /// The newest are those of the latest UTC days, and of one day the greatest by insertion: a repeat may move an action's
 /// minute, never its day, so that leaving out the oldest commutes with the join.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Actions(BTreeMap<Key, (Minute, Entity)>);
+pub struct ActionList(BTreeMap<ActionKey, (Minute, AdEntity)>);
 
-impl Actions {
+impl ActionList {
     /// Adds an action. Of repeats the earliest minute counts.
-    pub fn insert(&mut self, action: Action) {
+    pub fn insert(&mut self, action: AdAction) {
         let value = (action.minute, action.entity);
         match self.0.entry(action.key()) {
             Entry::Vacant(place) => drop(place.insert(value)),
@@ -184,7 +184,8 @@ impl Actions {
 
     /// Leaves out what happened before a day.
     pub fn retain_from(&mut self, day: Day) {
-        let first = Key { day, insertion: InsertionHash::default(), ad: 0, verb: Verb(0), view_type: ViewType(0) };
+        let first =
+            ActionKey { day, insertion: InsertionHash::default(), ad: 0, verb: ActionType(0), view_type: ViewType(0) };
         self.0 = self.0.split_off(&first);
     }
 
@@ -196,16 +197,16 @@ impl Actions {
             let key = action.key();
             self.0.remove(&key);
             if let Some(before) = key.day.0.checked_sub(1) {
-                self.0.remove(&Key { day: Day(before), ..key });
+                self.0.remove(&ActionKey { day: Day(before), ..key });
             }
         }
     }
 
     /// The actions by day, then insertion.
-    pub fn iter(&self) -> impl Iterator<Item = Action> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = AdAction> + '_ {
         self.0.iter().map(|(key, (minute, entity))| {
-            let Key { insertion, verb, view_type, .. } = *key;
-            Action { insertion, verb, view_type, entity: *entity, minute: *minute }
+            let ActionKey { insertion, verb, view_type, .. } = *key;
+            AdAction { insertion, verb, view_type, entity: *entity, minute: *minute }
         })
     }
 
@@ -222,8 +223,8 @@ impl Actions {
     }
 }
 
-impl FromIterator<Action> for Actions {
-    fn from_iter<T: IntoIterator<Item = Action>>(all: T) -> Self {
+impl FromIterator<AdAction> for ActionList {
+    fn from_iter<T: IntoIterator<Item = AdAction>>(all: T) -> Self {
         let mut actions = Self::default();
         all.into_iter().for_each(|action| actions.insert(action));
         actions

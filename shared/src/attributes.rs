@@ -12,17 +12,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::Millis;
 use crate::limits;
-use crate::segments::Stamp;
+use crate::segments::WriteStamp;
 
-pub use dictionary::{AttributeError, Dictionary, DictionaryError, decode_page, encode_page};
+pub use dictionary::{AttributeError, DictionaryError, NameDictionary, decode_page, encode_page};
 pub use forgotten::{ForgottenName, name_is_reserved};
 pub use packed::PackedAttributes;
 pub(crate) use value::date_of;
-pub use value::{Finite, Kind, Value, ValueError};
+pub use value::{AttributeValue, FiniteNumber, ValueError, ValueKind};
 
-/// The small integer that stands for a name: its place in the tenant's [`Dictionary`].
+/// The small integer that stands for a name: its place in the tenant's [`NameDictionary`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Token(pub u16);
+pub struct NameToken(pub u16);
 
 /// Whether this may be an attribute's name: 1 to [`limits::ATTRIBUTE_NAME_BYTES`] of `A-Z`, `a-z`, `0-9`, `_`, `-` and `.`, a
 /// letter or `_` first.
@@ -36,12 +36,12 @@ pub fn name_is_good(name: &str) -> bool {
 
 /// One visitor's attributes: the [`limits::ATTRIBUTES`] written last.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct AttributeMap(BTreeMap<Token, (Stamp, Option<Value>)>);
+pub struct AttributeMap(BTreeMap<NameToken, (WriteStamp, Option<AttributeValue>)>);
 
 impl AttributeMap {
     /// Writes one attribute, `None` to remove it, unless a later write is there; of two writes under one stamp the
-    /// greater value stands. A value over a bound ([`Value::check`]) is not written.
-    pub fn write(&mut self, token: Token, stamp: Stamp, value: Option<Value>) {
+    /// greater value stands. A value over a bound ([`AttributeValue::check`]) is not written.
+    pub fn write(&mut self, token: NameToken, stamp: WriteStamp, value: Option<AttributeValue>) {
         if value.as_ref().is_none_or(|value| value.check().is_ok()) {
             self.put(token, (stamp, value));
         }
@@ -57,7 +57,7 @@ impl AttributeMap {
         person
     }
 
-    fn put_last(&mut self, token: Token, write: (Stamp, Option<Value>)) {
+    fn put_last(&mut self, token: NameToken, write: (WriteStamp, Option<AttributeValue>)) {
         match self.0.get_mut(&token) {
             Some(there) if *there >= write => {}
             Some(there) => *there = write,
@@ -65,7 +65,7 @@ impl AttributeMap {
         }
     }
 
-    fn put(&mut self, token: Token, write: (Stamp, Option<Value>)) {
+    fn put(&mut self, token: NameToken, write: (WriteStamp, Option<AttributeValue>)) {
         self.put_last(token, write);
         // A write only moves an attribute up, so that leaving out the lowest commutes with the join.
         if self.0.len() > limits::ATTRIBUTES {
@@ -83,17 +83,17 @@ impl AttributeMap {
 
     /// The value of an attribute that the visitor has.
     #[must_use]
-    pub fn get(&self, token: Token) -> Option<&Value> {
+    pub fn get(&self, token: NameToken) -> Option<&AttributeValue> {
         self.0.get(&token)?.1.as_ref()
     }
 
     /// The attributes that the visitor has, in order of their tokens.
-    pub fn iter(&self) -> impl Iterator<Item = (Token, &Value)> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = (NameToken, &AttributeValue)> + '_ {
         self.0.iter().filter_map(|(token, (_, value))| Some((*token, value.as_ref()?)))
     }
 
     /// All writes, in order of their tokens; without a value where one was removed.
-    pub fn writes(&self) -> impl Iterator<Item = (Token, Stamp, Option<&Value>)> + '_ {
+    pub fn writes(&self) -> impl Iterator<Item = (NameToken, WriteStamp, Option<&AttributeValue>)> + '_ {
         self.0.iter().map(|(token, (stamp, value))| (*token, *stamp, value.as_ref()))
     }
 
@@ -102,12 +102,12 @@ impl AttributeMap {
     /// bytes may be left over. An attribute in `first` that was never written is kept as one that was removed before any
     /// write: so a reader knows that it is absent. Of a map that [`Self::is_full`] nobody knows that.
     #[must_use]
-    pub fn kept_within(&self, bytes: usize, first: &BTreeSet<Token>) -> Option<Self> {
+    pub fn kept_within(&self, bytes: usize, first: &BTreeSet<NameToken>) -> Option<Self> {
         if self.pack().len() <= bytes {
             return None;
         }
-        let never = (Stamp::default(), None);
-        let is_absent = |token: &&Token| !self.is_full() && !self.0.contains_key(token);
+        let never = (WriteStamp::default(), None);
+        let is_absent = |token: &&NameToken| !self.is_full() && !self.0.contains_key(token);
         let absent = first.iter().filter(is_absent).map(|token| (token, &never));
         let mut all: Vec<_> = self.0.iter().chain(absent).collect();
         all.sort_unstable_by_key(|(token, (stamp, _))| Reverse((first.contains(token), *stamp, **token)));
@@ -126,14 +126,14 @@ impl AttributeMap {
     /// The map without any write of some tokens; `None` where it has none. Of a map that [`Self::is_full`] they stay as
     /// removed before any write: a reader still knows that older writes may have been left out.
     #[must_use]
-    pub fn without(&self, tokens: &BTreeSet<Token>) -> Option<Self> {
-        if !self.0.iter().any(|(token, write)| tokens.contains(token) && *write != (Stamp::default(), None)) {
+    pub fn without(&self, tokens: &BTreeSet<NameToken>) -> Option<Self> {
+        if !self.0.iter().any(|(token, write)| tokens.contains(token) && *write != (WriteStamp::default(), None)) {
             return None;
         }
         let mut left = self.clone();
         if self.is_full() {
             let gone = left.0.iter_mut().filter(|(token, _)| tokens.contains(token));
-            gone.for_each(|(_, write)| *write = (Stamp::default(), None));
+            gone.for_each(|(_, write)| *write = (WriteStamp::default(), None));
         } else {
             left.0.retain(|token, _| !tokens.contains(token));
         }
@@ -148,7 +148,7 @@ impl AttributeMap {
 
     /// When an attribute was written or removed last.
     #[must_use]
-    pub fn written(&self, token: Token) -> Option<Millis> {
+    pub fn written(&self, token: NameToken) -> Option<Millis> {
         self.0.get(&token).map(|(stamp, _)| stamp.at)
     }
 

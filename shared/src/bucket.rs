@@ -14,7 +14,7 @@ pub struct PersonRandom(pub [u8; 16]);
 
 /// What a bucket is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Purpose<'a> {
+pub enum BucketPurpose<'a> {
     /// Sampling, to estimate an audience's size; for nothing else.
     Sampling,
     /// An experiment's arms, by the experiment's id.
@@ -34,11 +34,11 @@ impl PersonRandom {
 
     /// The person's bucket for a purpose: 0 to 9999, each as likely (to one in 10^15).
     #[must_use]
-    pub fn bucket(&self, purpose: Purpose<'_>) -> u16 {
+    pub fn bucket(&self, purpose: BucketPurpose<'_>) -> u16 {
         let (kind, name) = match purpose {
-            Purpose::Sampling => (0u8, ""),
-            Purpose::Experiment(name) => (1, name),
-            Purpose::Send(name) => (2, name),
+            BucketPurpose::Sampling => (0u8, ""),
+            BucketPurpose::Experiment(name) => (1, name),
+            BucketPurpose::Send(name) => (2, name),
         };
         let mut hash = Sha256::new();
         hash.update(b"causeway bucket\0");
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn s4_01_every_bucket_is_as_likely() {
         let mut counts = vec![0u64; usize::from(BUCKETS)];
-        (0..400_000).for_each(|n| counts[usize::from(person(n).bucket(Purpose::Sampling))] += 1);
+        (0..400_000).for_each(|n| counts[usize::from(person(n).bucket(BucketPurpose::Sampling))] += 1);
         // 9,999 degrees of freedom: six standard deviations on either side.
         let statistic = chi_square(&counts);
         assert!((statistic - 9_999.0).abs() < 6.0 * (2.0 * 9_999.0f64).sqrt(), "{statistic}");
@@ -79,14 +79,18 @@ mod tests {
 
     #[test]
     fn s4_03_purposes_are_independent_of_one_another() {
-        let purposes =
-            [Purpose::Sampling, Purpose::Experiment("e-1"), Purpose::Experiment("e-2"), Purpose::Send("e-1")];
+        let purposes = [
+            BucketPurpose::Sampling,
+            BucketPurpose::Experiment("e-1"),
+            BucketPurpose::Experiment("e-2"),
+            BucketPurpose::Send("e-1"),
+        ];
         for (i, a) in purposes.iter().enumerate() {
             for b in &purposes[..i] {
                 // A table of ten by ten: 81 degrees of freedom, one in 10^9 lies above 175.
                 let mut table = vec![0u64; 100];
                 for n in 0..50_000 {
-                    let tenth = |purpose: &Purpose<'_>| usize::from(person(n).bucket(*purpose) / 1_000);
+                    let tenth = |purpose: &BucketPurpose<'_>| usize::from(person(n).bucket(*purpose) / 1_000);
                     table[tenth(a) * 10 + tenth(b)] += 1;
                 }
                 assert!(chi_square(&table) < 175.0 + 18.0, "{a:?} {b:?}");

@@ -11,7 +11,7 @@ use crate::catalogue::{Bid, Campaign, Pacing};
 use crate::decision::PRICE_MICROS;
 use crate::ids::{Micros, Millis};
 use crate::limits;
-use crate::steering::{ALL_CALLS, Pace};
+use crate::steering::{ALL_CALLS, CampaignPace};
 use crate::time::MINUTE_MS;
 
 /// Billionths of the catalogue's currency: a thousandth of a micro, as one impression of a CPM bid costs.
@@ -30,7 +30,7 @@ const START: u32 = 1_000;
 
 /// What a campaign may spend.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Budget {
+pub struct CampaignBudget {
     /// The campaign's code.
     pub campaign: u32,
     /// What is paid for what.
@@ -51,7 +51,7 @@ pub struct Budget {
 
 /// What an advertiser may pay for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Billed {
+pub enum BillingEvent {
     /// An impression that was counted.
     Impression,
     /// A click.
@@ -62,14 +62,14 @@ pub enum Billed {
 
 /// What a campaign has spent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Spent {
+pub struct CampaignSpend {
     /// Since its day began.
     pub today: Nanos,
     /// Since it has had a budget.
     pub ever: Nanos,
 }
 
-impl Budget {
+impl CampaignBudget {
     /// A campaign's; `None` for one that may spend without bounds.
     #[must_use]
     pub fn of(campaign: &Campaign) -> Option<Self> {
@@ -89,13 +89,13 @@ impl Budget {
 
     /// What one event costs.
     #[must_use]
-    pub fn price(&self, billed: Billed) -> Nanos {
+    pub fn price(&self, billed: BillingEvent) -> Nanos {
         let whole = |micros: Micros| u64::try_from(micros).unwrap_or(0);
         match (self.bid, billed) {
-            (Bid::CpmMicros(thousand), Billed::Impression) => whole(thousand),
-            (Bid::CpcMicros(click), Billed::Click) => whole(click) * MICRO,
-            (Bid::CpaMicros(conversion), Billed::Purchase(_)) => whole(conversion) * MICRO,
-            (Bid::SharePpm(share), Billed::Purchase(value)) => {
+            (Bid::CpmMicros(thousand), BillingEvent::Impression) => whole(thousand),
+            (Bid::CpcMicros(click), BillingEvent::Click) => whole(click) * MICRO,
+            (Bid::CpaMicros(conversion), BillingEvent::Purchase(_)) => whole(conversion) * MICRO,
+            (Bid::SharePpm(share), BillingEvent::Purchase(value)) => {
                 let nanos = u128::from(whole(value)) * u128::from(whole(share)) / u128::from(MICRO);
                 u64::try_from(nanos).unwrap_or(u64::MAX)
             }
@@ -105,19 +105,19 @@ impl Budget {
 
     /// What one of the events that are paid for costs, about.
     fn unit(&self) -> Nanos {
-        let all = [Billed::Impression, Billed::Click, Billed::Purchase(PRICE_MICROS)];
+        let all = [BillingEvent::Impression, BillingEvent::Click, BillingEvent::Purchase(PRICE_MICROS)];
         all.into_iter().map(|billed| self.price(billed)).sum()
     }
 
     /// What is left to be spent now.
     #[must_use]
-    pub fn left(&self, spent: Spent) -> Nanos {
+    pub fn left(&self, spent: CampaignSpend) -> Nanos {
         let of = |budget: Option<Micros>, spent: Nanos| budget.map(|budget| left(budget, spent));
         [of(self.total, spent.ever), of(self.daily, spent.today)].into_iter().flatten().min().unwrap_or(Nanos::MAX)
     }
 
     /// How much may be spent in the next minute; `day_ends` is when the campaign's day does.
-    fn rate(&self, spent: Spent, now: Millis, day_ends: Millis) -> Nanos {
+    fn rate(&self, spent: CampaignSpend, now: Millis, day_ends: Millis) -> Nanos {
         if !(self.starts..self.ends).contains(&now) {
             return 0;
         }
@@ -139,11 +139,11 @@ fn left(budget: Micros, spent: Nanos) -> Nanos {
 
 /// How a campaign's pace came about: what the next one is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Pacer {
+pub struct BudgetPacer {
     /// When the pace was made.
     pub at: Millis,
     /// It.
-    pub pace: Pace,
+    pub pace: CampaignPace,
     /// What had been spent by then.
     counted: Nanos,
     /// What was spent of late, the older the less of it.
@@ -152,10 +152,10 @@ pub struct Pacer {
     part: u64,
 }
 
-impl Pacer {
+impl BudgetPacer {
     /// The next one, made now; `day_ends` is when the campaign's day does.
     #[must_use]
-    pub fn next(self, budget: &Budget, spent: Spent, now: Millis, day_ends: Millis) -> Self {
+    pub fn next(self, budget: &CampaignBudget, spent: CampaignSpend, now: Millis, day_ends: Millis) -> Self {
         // Edges go by one for so long; after that they let nothing take part.
         let elapsed = now.saturating_sub(self.at);
         let (new, part) = if self.at > 0 && elapsed <= limits::STEERING_STALE_MS {
@@ -180,7 +180,7 @@ impl Pacer {
             if before == 0 { wanted } else { wanted.min(before.saturating_mul(2)) }
         };
         let to = to.min(ALL_CALLS);
-        Self { at: now, pace: Pace { from: before.min(to), to }, counted: spent.ever, spend, part }
+        Self { at: now, pace: CampaignPace { from: before.min(to), to }, counted: spent.ever, spend, part }
     }
 
     /// What was spent, and the part taken, with what is new of both. While it took no part nothing fades, so that it knows
@@ -207,33 +207,37 @@ mod tests {
 
     const NOW: Millis = 20_000 * DAY_MS;
 
-    fn budget(bid: Bid, total: Option<Micros>, daily: Option<Micros>, even: bool) -> Budget {
+    fn budget(bid: Bid, total: Option<Micros>, daily: Option<Micros>, even: bool) -> CampaignBudget {
         let time_zone = "UTC".to_owned();
-        Budget { campaign: 1, bid, total, daily, time_zone, even, starts: 0, ends: Millis::MAX }
+        CampaignBudget { campaign: 1, bid, total, daily, time_zone, even, starts: 0, ends: Millis::MAX }
     }
 
     #[test]
     fn what_an_event_costs_is_what_was_bid() {
         let price = |bid, billed| budget(bid, None, Some(1), true).price(billed);
-        let bought = Billed::Purchase(20_000_000);
+        let bought = BillingEvent::Purchase(20_000_000);
         for (bid, prices) in [
             (Bid::CpmMicros(2_500_000), [2_500_000, 0, 0]),
             (Bid::CpcMicros(300_000), [0, 300_000_000, 0]),
             (Bid::CpaMicros(5_000_000), [0, 0, 5_000_000_000]),
             (Bid::SharePpm(100_000), [0, 0, 2_000_000_000]),
         ] {
-            assert_eq!([Billed::Impression, Billed::Click, bought].map(|billed| price(bid, billed)), prices, "{bid:?}");
+            assert_eq!(
+                [BillingEvent::Impression, BillingEvent::Click, bought].map(|billed| price(bid, billed)),
+                prices,
+                "{bid:?}"
+            );
         }
-        assert_eq!(price(Bid::SharePpm(1_000_000), Billed::Purchase(i64::MAX)), u64::MAX);
-        assert_eq!(price(Bid::CpmMicros(-1), Billed::Impression), 0);
+        assert_eq!(price(Bid::SharePpm(1_000_000), BillingEvent::Purchase(i64::MAX)), u64::MAX);
+        assert_eq!(price(Bid::CpmMicros(-1), BillingEvent::Impression), 0);
     }
 
     #[test]
     fn what_may_be_spent_is_the_least_of_what_is_left_of_both() {
-        let of = |total, daily, even, spent: Spent| {
+        let of = |total, daily, even, spent: CampaignSpend| {
             budget(Bid::CpmMicros(1), total, daily, even).rate(spent, NOW, NOW + DAY_MS)
         };
-        let spent = Spent { today: 400_000, ever: 900_000 };
+        let spent = CampaignSpend { today: 400_000, ever: 900_000 };
         // 600 micros over the day's 1,440 minutes; at once, over five.
         assert_eq!(of(None, Some(1_000), true, spent), 600_000 / 1_440);
         assert_eq!(of(None, Some(1_000), false, spent), 600_000 / 5);
@@ -241,20 +245,25 @@ mod tests {
         assert_eq!(of(Some(1_000), Some(1_000), false, spent), 100_000 / 5);
         assert_eq!(of(Some(1_000), None, true, spent), 100_000 / 5);
         assert_eq!(of(Some(900), Some(1_000), true, spent), 0);
-        let ends = Budget { ends: NOW + 10 * MINUTE_MS, ..budget(Bid::CpmMicros(1), Some(1_000), None, true) };
+        let ends = CampaignBudget { ends: NOW + 10 * MINUTE_MS, ..budget(Bid::CpmMicros(1), Some(1_000), None, true) };
         assert_eq!(ends.rate(spent, NOW, NOW + DAY_MS), 100_000 / 10);
         assert_eq!(ends.rate(spent, ends.ends, NOW + DAY_MS), 0, "it is over");
-        assert_eq!(Budget { starts: NOW + 1, ..ends.clone() }.rate(spent, NOW, NOW + DAY_MS), 0, "it has not begun");
+        assert_eq!(
+            CampaignBudget { starts: NOW + 1, ..ends.clone() }.rate(spent, NOW, NOW + DAY_MS),
+            0,
+            "it has not begun"
+        );
         assert_eq!(ends.left(spent), 100_000);
         // With a budget for the day the one in all is no reason to spend less of it.
-        let both = Budget { ends: NOW + 30 * DAY_MS, ..budget(Bid::CpmMicros(1), Some(1_000), Some(100), true) };
-        assert_eq!(both.rate(Spent::default(), NOW, NOW + DAY_MS), 100_000 / 1_440);
+        let both =
+            CampaignBudget { ends: NOW + 30 * DAY_MS, ..budget(Bid::CpmMicros(1), Some(1_000), Some(100), true) };
+        assert_eq!(both.rate(CampaignSpend::default(), NOW, NOW + DAY_MS), 100_000 / 1_440);
     }
 
     /// A day of a campaign that would cost `full(minute)` events a minute if it took part in all calls: gives what was
     /// spent each hour.
-    fn day(budget: &Budget, full: impl Fn(u64) -> f64) -> Vec<u64> {
-        let (mut pacer, mut spent, mut owed) = (Pacer::default(), Spent::default(), 0.0);
+    fn day(budget: &CampaignBudget, full: impl Fn(u64) -> f64) -> Vec<u64> {
+        let (mut pacer, mut spent, mut owed) = (BudgetPacer::default(), CampaignSpend::default(), 0.0);
         let mut hours = vec![0; 24];
         for minute in 0..1_440_u64 {
             let now = NOW + minute * MINUTE_MS;
@@ -298,11 +307,11 @@ mod tests {
     fn a_campaign_that_comes_back_with_a_history_begins_as_a_new_one_does() {
         let budget = budget(Bid::CpmMicros(1_000_000), None, Some(50_000_000), true);
         let paces = |ever: Nanos| {
-            let (mut pacer, mut spent) = (Pacer::default(), Spent { ever, today: 0 });
+            let (mut pacer, mut spent) = (BudgetPacer::default(), CampaignSpend { ever, today: 0 });
             let mut minute = |minute: u64| {
                 pacer = pacer.next(&budget, spent, NOW + minute * MINUTE_MS, NOW + DAY_MS);
                 let cost = u64::from(pacer.pace.to) / 10_000 * budget.unit();
-                spent = Spent { ever: spent.ever + cost, today: spent.today + cost };
+                spent = CampaignSpend { ever: spent.ever + cost, today: spent.today + cost };
                 pacer.pace.to
             };
             (0..30).map(&mut minute).collect::<Vec<_>>()
@@ -313,11 +322,11 @@ mod tests {
     #[test]
     fn a_gap_between_two_is_weighed_by_all_that_took_part_in_it() {
         let budget = budget(Bid::CpmMicros(1_000_000), None, Some(50_000_000), true);
-        let (mut pacer, mut spent, mut at) = (Pacer::default(), Spent::default(), 0);
+        let (mut pacer, mut spent, mut at) = (BudgetPacer::default(), CampaignSpend::default(), 0);
         let mut go = |minutes: u64| {
             // Of 350 calls a minute a tenth is what the day's budget pays for.
             let cost = minutes * 350 * u64::from(pacer.pace.to) / 1_000_000 * budget.unit();
-            spent = Spent { ever: spent.ever + cost, today: spent.today + cost };
+            spent = CampaignSpend { ever: spent.ever + cost, today: spent.today + cost };
             at += minutes;
             pacer = pacer.next(&budget, spent, NOW + at * MINUTE_MS, NOW + DAY_MS);
             pacer.pace.to
@@ -333,10 +342,11 @@ mod tests {
     #[test]
     fn what_was_spent_since_the_backup_that_a_store_comes_back_from_is_of_no_minute_of_late() {
         let budget = budget(Bid::CpmMicros(1_000_000), None, Some(50_000_000), true);
-        let (mut pacer, mut spent) = (Pacer::default(), Spent::default());
+        let (mut pacer, mut spent) = (BudgetPacer::default(), CampaignSpend::default());
         let mut go = |minute: u64, also: Nanos| {
             let cost = 350 * u64::from(pacer.pace.to) / 1_000_000 * budget.unit();
-            spent = Spent { ever: spent.ever + cost + also, today: (minute * MINUTE_MS % DAY_MS) / 50_000 * MICRO };
+            spent =
+                CampaignSpend { ever: spent.ever + cost + also, today: (minute * MINUTE_MS % DAY_MS) / 50_000 * MICRO };
             pacer = pacer.next(&budget, spent, NOW + minute * MINUTE_MS, NOW + 2 * DAY_MS);
             pacer.pace.to
         };
@@ -360,21 +370,21 @@ mod tests {
     fn a_pace_begins_low_doubles_while_nothing_comes_and_stops_at_once() {
         let budget = budget(Bid::CpmMicros(1_000_000), None, Some(50_000_000), true);
         let at = |minute: u64| NOW + minute * MINUTE_MS;
-        let mut pacer = Pacer::default().next(&budget, Spent::default(), at(0), NOW + DAY_MS);
-        assert_eq!(pacer.pace, Pace { from: 0, to: START });
+        let mut pacer = BudgetPacer::default().next(&budget, CampaignSpend::default(), at(0), NOW + DAY_MS);
+        assert_eq!(pacer.pace, CampaignPace { from: 0, to: START });
         for minute in 1..=12 {
             let before = pacer.pace.to;
-            pacer = pacer.next(&budget, Spent::default(), at(minute), NOW + DAY_MS);
-            assert_eq!(pacer.pace, Pace { from: before, to: (2 * before).min(ALL_CALLS) }, "{minute}");
+            pacer = pacer.next(&budget, CampaignSpend::default(), at(minute), NOW + DAY_MS);
+            assert_eq!(pacer.pace, CampaignPace { from: before, to: (2 * before).min(ALL_CALLS) }, "{minute}");
         }
-        let over = Spent { today: 60_000_000_000, ever: 60_000_000_000 };
+        let over = CampaignSpend { today: 60_000_000_000, ever: 60_000_000_000 };
         let stopped = pacer.next(&budget, over, at(13), NOW + DAY_MS);
-        assert_eq!(stopped.pace, Pace::default());
+        assert_eq!(stopped.pace, CampaignPace::default());
         // The next day it knows what to begin with: 35 impressions a minute, of 60,000 that came in one.
-        let next = stopped.next(&budget, Spent { today: 0, ..over }, NOW + DAY_MS, NOW + 2 * DAY_MS);
+        let next = stopped.next(&budget, CampaignSpend { today: 0, ..over }, NOW + DAY_MS, NOW + 2 * DAY_MS);
         assert!((500..5_000).contains(&next.pace.to), "{next:?}");
         assert_eq!(
-            pacer.next(&budget, Spent::default(), at(11), NOW + DAY_MS).pace.to,
+            pacer.next(&budget, CampaignSpend::default(), at(11), NOW + DAY_MS).pace.to,
             ALL_CALLS,
             "the clock went back"
         );

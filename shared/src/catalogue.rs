@@ -2,7 +2,7 @@
 //! catalogue file says. Each has an id for people and a code for tokens and facts; a code is for ever: append-only,
 //! never reused.
 //!
-//! What it says is checked as a whole ([`Catalogue::problems`]) and then compiled ([`Compiled`]) into what a decision
+//! What it says is checked as a whole ([`Catalogue::problems`]) and then compiled ([`CompiledCatalogue`]) into what a decision
 //! needs. It decides nothing itself.
 
 mod compiled;
@@ -18,18 +18,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::actions::Window;
-use crate::attributes::Dictionary;
+use crate::actions::TimeWindow;
+use crate::attributes::NameDictionary;
 use crate::experiment::{self, Experiment};
-use crate::filter::{self, Answers, Entities, Filter, Words};
+use crate::filter::{self, CountAnswerer, Entities, Filter, FilterWords};
 use crate::ids::{Micros, Millis};
 use crate::limits;
-use crate::problems::{Problem, Problems};
-use crate::units::Recipients;
+use crate::problems::{ConfigProblem, ProblemList};
+use crate::units::RecipientLimit;
 use crate::vocabulary::Vocabulary;
 
-pub use compiled::{Bound, Compiled, Group, Limited, Offer, Terms};
-pub use flat::{Flat, FlatAd, FlatAdvertiser, FlatArm, FlatCampaign, FlatGroup, Head};
+pub use compiled::{AdSet, BoundCap, CampaignTerms, CandidateAd, CompiledCatalogue, OfferLimit};
+pub use flat::{FlatAd, FlatAdvertiser, FlatArm, FlatCampaign, FlatCatalogue, FlatGroup, RowHead};
 
 /// Whom ads are for: a filter each of a catalogue's campaigns and ad groups, in their order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -111,7 +111,7 @@ pub struct Campaign {
     pub pace: Pacing,
     /// How many people may get its ads, each with a number of its own. Default: whoever comes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub recipients: Option<Recipients>,
+    pub recipients: Option<RecipientLimit>,
     /// Whom its ads are for, as a filter (API, "Filters"). Default: everybody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub targeting: Option<Value>,
@@ -251,7 +251,7 @@ pub struct CapRule {
     /// How many there may be: 1 to [`limits::CAP_LIMIT`].
     pub limit: u32,
     /// Over which time: [`limits::CAP_DAYS`] days at most, in whole buckets of its unit.
-    pub window: Window,
+    pub window: TimeWindow,
 }
 
 impl Catalogue {
@@ -263,8 +263,8 @@ impl Catalogue {
 
     /// Everything wrong with it; `at` is where it stands.
     #[must_use]
-    pub fn problems(&self, at: &str, words: &Vocabulary) -> Vec<Problem> {
-        let mut found = Problems::default();
+    pub fn problems(&self, at: &str, words: &Vocabulary) -> Vec<ConfigProblem> {
+        let mut found = ProblemList::default();
         let mut parents = BTreeSet::new();
         for (sort, rows) in self.rows() {
             let at = format!("{at}.{sort}");
@@ -305,7 +305,7 @@ impl Catalogue {
     }
 
     /// Every `arm` must be there, and one experiment's arms must not meet in one ad: nobody would ever see it.
-    fn arm_problems(&self, at: &str, found: &mut Problems) {
+    fn arm_problems(&self, at: &str, found: &mut ProblemList) {
         let experiments = self.experiments.get(..limits::EXPERIMENTS).unwrap_or(&self.experiments);
         let named = |arm: &str| experiment::arm_named(experiments, arm).map(|(place, _)| place);
         let mut say = |at: String, arm: Option<&String>, above: &[Option<&String>]| {
@@ -338,19 +338,25 @@ impl Catalogue {
     ///
     /// # Errors
     /// Everything wrong with its filters.
-    pub fn flat(&self, attributes: &Dictionary, words: &Vocabulary) -> Result<Flat, Vec<Problem>> {
+    pub fn flat(&self, attributes: &NameDictionary, words: &Vocabulary) -> Result<FlatCatalogue, Vec<ConfigProblem>> {
         let targets = self.targets("", attributes, words)?;
-        Ok(Flat::of(self, words, &targets))
+        Ok(FlatCatalogue::of(self, words, &targets))
     }
 
     /// The filters of its campaigns and ad groups, in their order; `at` is where it stands.
     ///
     /// # Errors
     /// Everything wrong with them.
-    pub fn targets(&self, at: &str, attributes: &Dictionary, words: &Vocabulary) -> Result<Targets, Vec<Problem>> {
+    pub fn targets(
+        &self,
+        at: &str,
+        attributes: &NameDictionary,
+        words: &Vocabulary,
+    ) -> Result<Targets, Vec<ConfigProblem>> {
         let [advertisers, campaigns, ad_groups, ads] = self.rows().map(|(_, rows)| codes(rows));
         let entities: Entities<'_> = [ads, ad_groups, campaigns, advertisers];
-        let words = Words { attributes, vocabulary: words, entities: &entities, answers: Answers::Snapshot };
+        let words =
+            FilterWords { attributes, vocabulary: words, entities: &entities, answers: CountAnswerer::Snapshot };
         let mut problems = Vec::new();
         let mut parse = |sort: &str, i: usize, targeting: Option<&Value>| {
             let parsed = filter::parse(targeting?, &format!("{at}.{sort}[{i}].targeting"), &words);
@@ -361,7 +367,7 @@ impl Catalogue {
         let groups = self.ad_groups.iter().enumerate().map(|(i, g)| parse("ad_group", i, g.targeting.as_ref()));
         let groups: Vec<Option<Filter>> = groups.collect();
         let all = campaigns.iter().chain(&groups).flatten();
-        problems.extend(filter::counts_problem(all).map(|message| Problem { path: at.to_owned(), message }));
+        problems.extend(filter::counts_problem(all).map(|message| ConfigProblem { path: at.to_owned(), message }));
         if problems.is_empty() { Ok(Targets { campaigns, groups }) } else { Err(problems) }
     }
 

@@ -3,7 +3,7 @@
 //! tested whole, one after the other, without branches (MonetDB/X100, Boncz et al. 2005); segments are sets of rows.
 //!
 //! Columns know less than the store: of a history only how often in all, and when last, and that of the events under
-//! names that are counted ([`People::count_events`]). Where that does not decide, a row is *unsure* and the store is asked; the answers are then those of [`crate::filter::Filter::matches`], whose tests run here too.
+//! names that are counted ([`AudienceIndex::count_events`]). Where that does not decide, a row is *unsure* and the store is asked; the answers are then those of [`crate::filter::Filter::matches`], whose tests run here too.
 //!
 //! A row whose segments changed is written anew at the partition's end, and the old one is dead until the partition is
 //! packed: no segment is ever searched for a row.
@@ -17,19 +17,19 @@ mod rows;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use crate::actions::Verb;
-use crate::attributes::{Token, Value};
+use crate::actions::ActionType;
+use crate::attributes::{AttributeValue, NameToken};
 use crate::bucket::BUCKETS;
 use crate::filter::Filter;
 use crate::ids::{Millis, VisitorId};
-use crate::profile::{MissingParts, Totals};
+use crate::profile::{MissingParts, ProfileTotals};
 use crate::segments::SegmentId;
 use crate::time::{HourStamp, Minute};
 use crate::{fact, limits};
 
-pub use evaluate::{Asked, Found};
-pub use form::{Unpacking, Used};
-use partition::Partition;
+pub use evaluate::{IndexQuery, MatchedRows};
+pub use form::{IndexReader, UsedTexts};
+use partition::IndexPartition;
 
 /// Rows of a partition on average, when it is laid out: it may grow to more than double.
 const ROWS: u64 = 25_000;
@@ -40,7 +40,7 @@ const NOWHERE: u32 = u32::MAX;
 
 /// What is known of one person.
 #[derive(Debug, Clone, Copy)]
-pub struct Row<'a> {
+pub struct IndexRow<'a> {
     /// Its number in the store.
     pub person: u64,
     /// Its oldest visitor.
@@ -52,9 +52,9 @@ pub struct Row<'a> {
     /// When its first and last fact happened.
     pub seen: Option<(Millis, Millis)>,
     /// The sums over all its visitors.
-    pub totals: Totals,
+    pub totals: ProfileTotals,
     /// Its attributes, by token, each once.
-    pub attributes: &'a [(Token, Value)],
+    pub attributes: &'a [(NameToken, AttributeValue)],
     /// The segments that it is in now, in order, each once.
     pub segments: &'a [SegmentId],
     /// The first hour in which one of them is over.
@@ -64,14 +64,14 @@ pub struct Row<'a> {
     /// Whether it did more than `events` names.
     pub more_events: bool,
     /// When it last did something with an ad, by verb.
-    pub actions: &'a [(Verb, Minute)],
+    pub actions: &'a [(ActionType, Minute)],
     /// The parts of its data that the store may lack: what a filter asks of them is unsure.
     pub missing: MissingParts,
 }
 
 /// A column's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Key {
+pub(crate) enum ColumnKey {
     Devices,
     FirstSeen,
     LastSeen,
@@ -86,13 +86,13 @@ pub(crate) enum Key {
     MoreEvents,
     /// Whether it did something under a name that is not counted.
     UncountedEvents,
-    Attribute(Token),
+    Attribute(NameToken),
     /// How often an event happened, by the name's place.
     Count(u16),
     /// When it last did, in minutes.
     Last(u16),
     /// When an action was last done, in minutes.
-    Acted(Verb),
+    Acted(ActionType),
     /// Whether the store may lack some of its attributes.
     LacksAttributes,
     /// Whether the store may lack some of its segments.
@@ -101,7 +101,7 @@ pub(crate) enum Key {
     LacksMembers,
 }
 
-impl Key {
+impl ColumnKey {
     /// The columns of the parts that a row may lack.
     const LACKING: [(Self, MissingParts); 3] = [
         (Self::LacksAttributes, MissingParts::ATTRIBUTES),
@@ -112,7 +112,7 @@ impl Key {
 
 /// A number of people that can be summed up and averaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Measure {
+pub enum PeopleMeasure {
     /// Micros spent.
     Revenue,
     /// Purchases made.
@@ -124,18 +124,18 @@ pub enum Measure {
     /// Browsers.
     Devices,
     /// An attribute that is a bool or an integer, over who has it.
-    Attribute(Token),
+    Attribute(NameToken),
 }
 
-impl Measure {
-    fn key(self) -> Key {
+impl PeopleMeasure {
+    fn key(self) -> ColumnKey {
         match self {
-            Self::Revenue => Key::Revenue,
-            Self::Purchases => Key::Purchases,
-            Self::Pages => Key::Pages,
-            Self::Sessions => Key::Sessions,
-            Self::Devices => Key::Devices,
-            Self::Attribute(token) => Key::Attribute(token),
+            Self::Revenue => ColumnKey::Revenue,
+            Self::Purchases => ColumnKey::Purchases,
+            Self::Pages => ColumnKey::Pages,
+            Self::Sessions => ColumnKey::Sessions,
+            Self::Devices => ColumnKey::Devices,
+            Self::Attribute(token) => ColumnKey::Attribute(token),
         }
     }
 
@@ -148,13 +148,13 @@ impl Measure {
 
 /// The different values of an attribute of texts, each by its place. Those that came when it was full are one.
 #[derive(Debug, Clone, Default)]
-struct Texts {
-    values: Vec<Value>,
-    places: BTreeMap<Value, u32>,
+struct TextTable {
+    values: Vec<AttributeValue>,
+    places: BTreeMap<AttributeValue, u32>,
 }
 
-impl Texts {
-    fn code(&mut self, value: &Value) -> i64 {
+impl TextTable {
+    fn code(&mut self, value: &AttributeValue) -> i64 {
         if let Some(place) = self.places.get(value) {
             return (*place).into();
         }
@@ -169,27 +169,27 @@ impl Texts {
 
 /// A tenant's people in columns.
 #[derive(Debug, Clone)]
-pub struct People {
-    partitions: Vec<Partition>,
-    columns: BTreeMap<Key, usize>,
-    texts: BTreeMap<Token, Texts>,
+pub struct AudienceIndex {
+    partitions: Vec<IndexPartition>,
+    columns: BTreeMap<ColumnKey, usize>,
+    texts: BTreeMap<NameToken, TextTable>,
     /// Names of events that are counted, with the number of each. `page` and `purchase` always are.
     events: BTreeMap<String, u16>,
     /// Numbers given to names so far: none is given twice, as a row may still have a count under it.
     event_numbers: u16,
     /// Counted names that came after some rows were written: rows with uncounted events may lack their counts.
     unsettled: BTreeSet<String>,
-    places: Places,
+    places: RowPlaces,
 }
 
 /// Where each person's row lies, by pages of numbers that follow each other, as the store gives them.
 #[derive(Debug, Clone, Default)]
-struct Places(BTreeMap<u64, Box<[u32; PAGE]>>);
+struct RowPlaces(BTreeMap<u64, Box<[u32; PAGE]>>);
 
 /// Places of one page.
 const PAGE: usize = 4_096;
 
-impl Places {
+impl RowPlaces {
     fn get(&self, person: u64) -> Option<(usize, usize)> {
         let row = *self.0.get(&(person / PAGE as u64))?.get(person as usize % PAGE)?;
         (row != NOWHERE).then_some(((row >> 16) as usize, (row & 0xffff) as usize))
@@ -218,9 +218,9 @@ fn number_event(events: &mut BTreeMap<String, u16>, numbers: &mut u16, name: &st
 /// A partition has no room: all of them are to be laid out anew, for more people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a partition is full")]
-pub struct Full;
+pub struct PartitionFull;
 
-impl People {
+impl AudienceIndex {
     /// Nobody yet, laid out for so many: some more have room as well.
     #[must_use]
     pub fn laid_out_for(people: u64) -> Self {
@@ -229,13 +229,13 @@ impl People {
         let width = BUCKETS / (1..=BUCKETS).find(divides).unwrap_or(BUCKETS);
         let starts = (0..BUCKETS).step_by(width.into());
         Self {
-            partitions: starts.map(|start| Partition::of(start..start + width)).collect(),
+            partitions: starts.map(|start| IndexPartition::of(start..start + width)).collect(),
             columns: BTreeMap::new(),
             texts: BTreeMap::new(),
             events: BTreeMap::new(),
             event_numbers: 0,
             unsettled: BTreeSet::new(),
-            places: Places::default(),
+            places: RowPlaces::default(),
         }
     }
 
@@ -271,8 +271,8 @@ impl People {
     /// Writes a person's row, over the one that is there.
     ///
     /// # Errors
-    /// [`Full`]; then the person has no row.
-    pub fn put(&mut self, row: &Row<'_>) -> Result<(), Full> {
+    /// [`PartitionFull`]; then the person has no row.
+    pub fn put(&mut self, row: &IndexRow<'_>) -> Result<(), PartitionFull> {
         let at = usize::from(row.bucket) / self.width();
         let says = self.says(row);
         let place = match self.places.get(row.person) {
@@ -284,22 +284,22 @@ impl People {
                 self.append(at, row)?
             }
         };
-        let Some(partition) = self.partitions.get_mut(at) else { return Err(Full) };
+        let Some(partition) = self.partitions.get_mut(at) else { return Err(PartitionFull) };
         partition.write(place, row.master, &says);
         Ok(())
     }
 
-    fn is_as_before(&self, partition: usize, slot: usize, row: &Row<'_>) -> bool {
+    fn is_as_before(&self, partition: usize, slot: usize, row: &IndexRow<'_>) -> bool {
         self.partitions.get(partition).is_some_and(|partition| partition.is(slot, row.bucket, row.segments))
     }
 
-    fn append(&mut self, at: usize, row: &Row<'_>) -> Result<usize, Full> {
-        let is_full = |partition: &Partition| partition.rows() > usize::from(u16::MAX);
+    fn append(&mut self, at: usize, row: &IndexRow<'_>) -> Result<usize, PartitionFull> {
+        let is_full = |partition: &IndexPartition| partition.rows() > usize::from(u16::MAX);
         if self.partitions.get(at).is_some_and(is_full) {
             self.pack(at);
         }
         let Some(partition) = self.partitions.get_mut(at).filter(|partition| !is_full(partition)) else {
-            return Err(Full);
+            return Err(PartitionFull);
         };
         let slot = partition.append(row.person, row.bucket, row.segments);
         self.places.put(row.person, Some((at, slot)));
@@ -327,42 +327,42 @@ impl People {
     }
 
     /// What a row says in each column that it says something in, by the columns' places.
-    fn says(&mut self, row: &Row<'_>) -> Vec<(usize, i64)> {
+    fn says(&mut self, row: &IndexRow<'_>) -> Vec<(usize, i64)> {
         let mut all = Vec::new();
-        let mut say = |columns: &mut BTreeMap<Key, usize>, key: Key, number: i64| {
+        let mut say = |columns: &mut BTreeMap<ColumnKey, usize>, key: ColumnKey, number: i64| {
             let next = columns.len();
             all.push((*columns.entry(key).or_insert(next), number));
         };
         let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         let columns = &mut self.columns;
-        say(columns, Key::Devices, row.devices.into());
+        say(columns, ColumnKey::Devices, row.devices.into());
         if let Some((first, last)) = row.seen {
-            say(columns, Key::FirstSeen, count(first));
-            say(columns, Key::LastSeen, count(last));
+            say(columns, ColumnKey::FirstSeen, count(first));
+            say(columns, ColumnKey::LastSeen, count(last));
         }
-        let Totals { pages, sessions, purchases, revenue } = row.totals;
-        let sums = [(Key::Pages, pages), (Key::Sessions, sessions), (Key::Purchases, purchases)];
-        for (key, number) in sums.into_iter().chain([(Key::Segments, row.segments.len() as u64)]) {
+        let ProfileTotals { pages, sessions, purchases, revenue } = row.totals;
+        let sums = [(ColumnKey::Pages, pages), (ColumnKey::Sessions, sessions), (ColumnKey::Purchases, purchases)];
+        for (key, number) in sums.into_iter().chain([(ColumnKey::Segments, row.segments.len() as u64)]) {
             if number > 0 {
                 say(columns, key, count(number));
             }
         }
         if revenue != 0 {
-            say(columns, Key::Revenue, revenue);
+            say(columns, ColumnKey::Revenue, revenue);
         }
         if let Some(hour) = row.expires {
-            say(columns, Key::Expires, hour.0.into());
+            say(columns, ColumnKey::Expires, hour.0.into());
         }
         if row.more_events {
-            say(columns, Key::MoreEvents, 1);
+            say(columns, ColumnKey::MoreEvents, 1);
         }
-        for (key, _) in Key::LACKING.into_iter().filter(|(_, part)| row.missing.overlaps(*part)) {
+        for (key, _) in ColumnKey::LACKING.into_iter().filter(|(_, part)| row.missing.overlaps(*part)) {
             say(columns, key, 1);
         }
         for (token, value) in row.attributes {
             let number = crate::filter::number_of(value);
             let number = number.unwrap_or_else(|| self.texts.entry(*token).or_default().code(value));
-            say(columns, Key::Attribute(*token), number);
+            say(columns, ColumnKey::Attribute(*token), number);
         }
         let mut uncounted = false;
         for (name, how_often, last) in row.events {
@@ -371,17 +371,17 @@ impl People {
             }
             match self.events.get(*name) {
                 Some(number) => {
-                    say(columns, Key::Count(*number), count(*how_often));
-                    say(columns, Key::Last(*number), last.0.into());
+                    say(columns, ColumnKey::Count(*number), count(*how_often));
+                    say(columns, ColumnKey::Last(*number), last.0.into());
                 }
                 None => uncounted = true,
             }
         }
         if uncounted {
-            say(columns, Key::UncountedEvents, 1);
+            say(columns, ColumnKey::UncountedEvents, 1);
         }
         for (verb, last) in row.actions {
-            say(columns, Key::Acted(*verb), last.0.into());
+            say(columns, ColumnKey::Acted(*verb), last.0.into());
         }
         all.sort_unstable();
         all
@@ -390,7 +390,7 @@ impl People {
     /// People of some partitions who are in a segment that is over at an hour: their rows are to be written anew.
     #[must_use]
     pub fn expired(&self, hour: HourStamp) -> Vec<u64> {
-        let Some(column) = self.columns.get(&Key::Expires) else { return Vec::new() };
+        let Some(column) = self.columns.get(&ColumnKey::Expires) else { return Vec::new() };
         self.partitions.iter().flat_map(|partition| partition.at_most(*column, hour.0.into())).collect()
     }
 
@@ -415,17 +415,17 @@ impl People {
     fn stop_counting(&mut self, name: &str) {
         self.unsettled.remove(name);
         let Some(number) = self.events.remove(name) else { return };
-        let counts = [Key::Count(number), Key::Last(number)].map(|key| self.columns.get(&key).copied());
+        let counts = [ColumnKey::Count(number), ColumnKey::Last(number)].map(|key| self.columns.get(&key).copied());
         let [Some(count), Some(last)] = counts else { return };
         let next = self.columns.len();
-        let uncounted = *self.columns.entry(Key::UncountedEvents).or_insert(next);
+        let uncounted = *self.columns.entry(ColumnKey::UncountedEvents).or_insert(next);
         self.partitions.iter_mut().for_each(|partition| partition.stop_counting(count, last, uncounted));
     }
 
     /// People with events under names that are not counted, while a name is unsettled; nobody else.
     #[must_use]
     pub fn uncounted(&self) -> Vec<u64> {
-        let Some(column) = self.columns.get(&Key::UncountedEvents).filter(|_| !self.unsettled.is_empty()) else {
+        let Some(column) = self.columns.get(&ColumnKey::UncountedEvents).filter(|_| !self.unsettled.is_empty()) else {
             return Vec::new();
         };
         self.partitions.iter().flat_map(|partition| partition.at_most(*column, i64::MAX)).collect()
@@ -445,7 +445,7 @@ impl People {
     /// Bytes that they take, nearly.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        let partitions: usize = self.partitions.iter().map(Partition::bytes).sum();
+        let partitions: usize = self.partitions.iter().map(IndexPartition::bytes).sum();
         partitions + self.places.0.len() * PAGE * size_of::<u32>()
     }
 }

@@ -3,14 +3,14 @@
 //! The origin reads one TOML file; `causeway config edge` prints the part the edge needs as the JSON that
 //! [`EdgeConfig`] describes. One definition, checked by one function, [`EdgeConfig::problems`].
 
-use crate::problems::{Problem, Problems};
+use crate::problems::{ConfigProblem, ProblemList};
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{KindCode, Micros, TenantId};
 use crate::limits;
-use crate::person::{Class, Weight};
+use crate::person::{EvidenceWeight, LinkClass};
 use crate::vocabulary::Vocabulary;
 
 /// What an answer of `/v1/decide` says besides what became of each kind of id: no kind has such a name.
@@ -36,13 +36,13 @@ pub const ANSWER_FIELDS: [&str; 13] = [
 pub struct EdgeConfig {
     /// The publishers served, one a hostname.
     #[serde(rename = "tenant", default)]
-    pub tenants: Vec<Tenant>,
+    pub tenants: Vec<TenantConfig>,
 }
 
 /// One publisher whose sites share one identity space.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Tenant {
+pub struct TenantConfig {
     /// Its name: 1 to 32 of `a-z`, `0-9`, `-`; part of every KV key, so it never changes.
     pub name: String,
     /// Hostnames that select it, without port.
@@ -64,9 +64,9 @@ pub struct Tenant {
     pub tcf_vendor: Option<u16>,
     /// Kinds of alternate ids. Default: `member` alone, with code 1, unique.
     #[serde(default = "default_kinds")]
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<IdKind>,
     /// From which weight on evidence that is no login links: over 0, up to 1. What comes to less is only reported. Ids that
-    /// pages name without a proof weigh [`Weight::CLAIM`]. Default 1: logins alone link. The edge is not told of it.
+    /// pages name without a proof weigh [`EvidenceWeight::CLAIM`]. Default 1: logins alone link. The edge is not told of it.
     #[serde(default = "default_threshold", skip_serializing)]
     pub link_threshold: f64,
     /// How an id of a unique kind is proven. Default `required`.
@@ -180,7 +180,7 @@ pub enum ProofPolicy {
 /// A kind of alternate id.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Kind {
+pub struct IdKind {
     /// Its name in requests: 1 to 32 of `a-z`, `0-9`, `_`.
     pub name: String,
     /// Its small integer in keys and facts, 1 to 255; never reused for another kind.
@@ -194,7 +194,7 @@ pub struct Kind {
     pub crowd: u32,
 }
 
-impl Kind {
+impl IdKind {
     /// The code as facts carry it.
     #[must_use]
     pub fn code(&self) -> KindCode {
@@ -206,8 +206,8 @@ fn default_purposes() -> Vec<u8> {
     vec![1, 3, 4]
 }
 
-fn default_kinds() -> Vec<Kind> {
-    vec![Kind { name: "member".to_owned(), code: 1, unique: true, crowd: default_crowd() }]
+fn default_kinds() -> Vec<IdKind> {
+    vec![IdKind { name: "member".to_owned(), code: 1, unique: true, crowd: default_crowd() }]
 }
 
 fn default_crowd() -> u32 {
@@ -233,14 +233,14 @@ fn default_publish_delay() -> u32 {
 impl EdgeConfig {
     /// The tenant of a name.
     #[must_use]
-    pub fn by_name(&self, name: &str) -> Option<&Tenant> {
+    pub fn by_name(&self, name: &str) -> Option<&TenantConfig> {
         self.tenants.iter().find(|t| t.name == name)
     }
 
     /// Everything wrong with the document, all at once; empty when it can be used.
     #[must_use]
-    pub fn problems(&self) -> Vec<Problem> {
-        let mut found = Problems::default();
+    pub fn problems(&self) -> Vec<ConfigProblem> {
+        let mut found = ProblemList::default();
         if self.tenants.is_empty() || self.tenants.len() > limits::TENANTS {
             found.say("tenant", format!("between 1 and {} tenants are needed", limits::TENANTS));
         }
@@ -276,7 +276,7 @@ fn is_local(host: &str) -> bool {
     }
 }
 
-impl Tenant {
+impl TenantConfig {
     /// The name as an id; `None` only for a configuration that [`EdgeConfig::problems`] refuses.
     #[must_use]
     pub fn id(&self) -> Option<TenantId> {
@@ -285,13 +285,13 @@ impl Tenant {
 
     /// The kind of that name.
     #[must_use]
-    pub fn kind(&self, name: &str) -> Option<&Kind> {
+    pub fn kind(&self, name: &str) -> Option<&IdKind> {
         self.kinds.iter().find(|k| k.name == name)
     }
 
     /// The kind of that code.
     #[must_use]
-    pub fn kind_of(&self, code: KindCode) -> Option<&Kind> {
+    pub fn kind_of(&self, code: KindCode) -> Option<&IdKind> {
         self.kinds.iter().find(|k| k.code() == code)
     }
 
@@ -310,8 +310,8 @@ impl Tenant {
 
     /// From which weight on evidence links; of a threshold that [`EdgeConfig::problems`] refuses a login's.
     #[must_use]
-    pub fn threshold(&self) -> Weight {
-        Weight::new(self.link_threshold).unwrap_or(Weight::LOGIN)
+    pub fn threshold(&self) -> EvidenceWeight {
+        EvidenceWeight::new(self.link_threshold).unwrap_or(EvidenceWeight::LOGIN)
     }
 
     /// The largest crowd of its kinds.
@@ -322,15 +322,15 @@ impl Tenant {
 
     /// How an id of this kind links, seen with more visitors than its crowd or not.
     #[must_use]
-    pub fn class(&self, code: KindCode, is_over: bool) -> Class {
+    pub fn class(&self, code: KindCode, is_over: bool) -> LinkClass {
         match (self.is_unique(code), is_over) {
-            (true, _) => Class::Unique,
-            (false, true) => Class::Crowded,
-            (false, false) => Class::Shared,
+            (true, _) => LinkClass::Unique,
+            (false, true) => LinkClass::Crowded,
+            (false, false) => LinkClass::Shared,
         }
     }
 
-    fn problems(&self, at: &str, found: &mut Problems) {
+    fn problems(&self, at: &str, found: &mut ProblemList) {
         if self.name.parse::<TenantId>().is_err() {
             found.say(format!("{at}.name"), "1 to 32 of a-z, 0-9 and - are needed");
         }
@@ -354,7 +354,7 @@ impl Tenant {
         if self.tcf_purposes.is_empty() || self.tcf_purposes.iter().any(|p| !(1..=24).contains(p)) {
             found.say(format!("{at}.tcf_purposes"), "at least one purpose is needed, each from 1 to 24");
         }
-        if Weight::new(self.link_threshold).is_none() {
+        if EvidenceWeight::new(self.link_threshold).is_none() {
             found.say(format!("{at}.link_threshold"), "a number over 0 and up to 1 is needed");
         }
         if self.publish_delay_s > 600 {
@@ -392,7 +392,7 @@ impl Tenant {
         self.kind_problems(at, found);
     }
 
-    fn kind_problems(&self, at: &str, found: &mut Problems) {
+    fn kind_problems(&self, at: &str, found: &mut ProblemList) {
         if self.kinds.is_empty() || self.kinds.len() > limits::KINDS {
             found.say(format!("{at}.kinds"), format!("between 1 and {} kinds are needed", limits::KINDS));
         }

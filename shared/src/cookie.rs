@@ -4,9 +4,9 @@
 use base64_simd::{Out, URL_SAFE_NO_PAD};
 use subtle::ConstantTimeEq;
 
-use crate::config::Tenant;
+use crate::config::TenantConfig;
 use crate::ids::TenantId;
-use crate::keys::{self, Key, KeyRing, Stage};
+use crate::keys::{self, KeyRing, KeyStage, RingKey};
 use crate::limits;
 
 /// The identity cookie: the name that its signature covers.
@@ -31,7 +31,7 @@ impl CookieNames {
     /// In production browsers refuse the prefix `__Host-` from another host, another path and plain HTTP (RFC 6265bis,
     /// section 4.1.3.2), so that no sibling host can put its own cookie before ours. Development serves plain HTTP.
     #[must_use]
-    pub fn of(tenant: &Tenant) -> Self {
+    pub fn of(tenant: &TenantConfig) -> Self {
         if tenant.dev {
             Self { identity: IDENTITY, ledger: LEDGER, session: SESSION }
         } else {
@@ -77,7 +77,7 @@ impl CookieError {
 
 /// A payload whose signature was checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Opened {
+pub struct OpenedCookie {
     /// The payload.
     pub payload: Vec<u8>,
     /// The key that signed it.
@@ -103,7 +103,7 @@ pub fn seal(ring: &KeyRing, name: &str, tenant: &TenantId, payload: &[u8]) -> Op
 ///
 /// # Errors
 /// Why it is not ours; the MAC is compared in constant time.
-pub fn open(ring: &KeyRing, name: &str, tenant: &TenantId, value: &str) -> Result<Opened, CookieError> {
+pub fn open(ring: &KeyRing, name: &str, tenant: &TenantId, value: &str) -> Result<OpenedCookie, CookieError> {
     if value.len() > limits::COOKIE_BYTES {
         return Err(CookieError::TooLong);
     }
@@ -122,10 +122,10 @@ pub fn open(ring: &KeyRing, name: &str, tenant: &TenantId, value: &str) -> Resul
     if !bool::from(right.ct_eq(given.as_bytes())) {
         return Err(CookieError::Signature);
     }
-    Ok(Opened { payload, kid, stale_key: key.stage != Stage::Active })
+    Ok(OpenedCookie { payload, kid, stale_key: key.stage != KeyStage::Active })
 }
 
-fn mac(key: &Key, name: &str, tenant: &TenantId, payload: &[u8]) -> [u8; MAC_BYTES] {
+fn mac(key: &RingKey, name: &str, tenant: &TenantId, payload: &[u8]) -> [u8; MAC_BYTES] {
     let full = key.mac(&[b"cookie", name.as_bytes(), tenant.as_str().as_bytes(), payload]);
     let mut short = [0; MAC_BYTES];
     for (to, from) in short.iter_mut().zip(full) {
@@ -139,18 +139,18 @@ fn mac(key: &Key, name: &str, tenant: &TenantId, payload: &[u8]) -> [u8; MAC_BYT
 mod tests {
     use super::*;
 
-    fn ring(stages: &[(u8, Stage)]) -> KeyRing {
-        KeyRing(stages.iter().map(|(id, stage)| Key { id: *id, stage: *stage, secret: [*id; 32].into() }).collect())
+    fn ring(stages: &[(u8, KeyStage)]) -> KeyRing {
+        KeyRing(stages.iter().map(|(id, stage)| RingKey { id: *id, stage: *stage, secret: [*id; 32].into() }).collect())
     }
 
     #[test]
     fn a_sealed_payload_opens_again_and_only_there() {
-        let ring = ring(&[(1, Stage::Active)]);
+        let ring = ring(&[(1, KeyStage::Active)]);
         let pub_a: TenantId = "a".parse().unwrap();
         let pub_b: TenantId = "b".parse().unwrap();
         let value = seal(&ring, IDENTITY, &pub_a, b"payload").unwrap();
         let opened = open(&ring, IDENTITY, &pub_a, &value).unwrap();
-        assert_eq!(opened, Opened { payload: b"payload".to_vec(), kid: 1, stale_key: false });
+        assert_eq!(opened, OpenedCookie { payload: b"payload".to_vec(), kid: 1, stale_key: false });
         assert_eq!(open(&ring, IDENTITY, &pub_b, &value), Err(CookieError::Signature));
         assert_eq!(open(&ring, LEDGER, &pub_a, &value), Err(CookieError::Signature));
     }
@@ -158,16 +158,16 @@ mod tests {
     #[test]
     fn a_rotation_reads_old_and_next_and_writes_active() {
         let tenant: TenantId = "a".parse().unwrap();
-        let value = seal(&ring(&[(1, Stage::Active)]), IDENTITY, &tenant, b"x").unwrap();
-        let later = ring(&[(1, Stage::Old), (2, Stage::Active)]);
+        let value = seal(&ring(&[(1, KeyStage::Active)]), IDENTITY, &tenant, b"x").unwrap();
+        let later = ring(&[(1, KeyStage::Old), (2, KeyStage::Active)]);
         assert!(open(&later, IDENTITY, &tenant, &value).unwrap().stale_key);
-        let retired = ring(&[(2, Stage::Active)]);
+        let retired = ring(&[(2, KeyStage::Active)]);
         assert_eq!(open(&retired, IDENTITY, &tenant, &value), Err(CookieError::UnknownKey));
     }
 
     #[test]
     fn every_flipped_bit_and_every_cut_is_refused() {
-        let ring = ring(&[(1, Stage::Active)]);
+        let ring = ring(&[(1, KeyStage::Active)]);
         let tenant: TenantId = "a".parse().unwrap();
         let value = seal(&ring, IDENTITY, &tenant, &[0xa5; 40]).unwrap();
         for i in 0..value.len() {

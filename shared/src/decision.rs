@@ -6,7 +6,7 @@
 //! what competes with it. The same inputs give the same answer: what is drawn at random, for budgets, comes of one draw that
 //! the call brings. Nothing is remembered here.
 //!
-//! What holds for a kind of placement is asked once a call ([`Kind`]); a placement walks over the ads that are left.
+//! What holds for a kind of placement is asked once a call ([`PlacementKind`]); a placement walks over the ads that are left.
 
 mod described;
 mod fate;
@@ -18,34 +18,34 @@ mod worth;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::actions::{self, Entity, PackedActions, Verb, ViewType, ViewTypes};
-use crate::catalogue::{Bound, Compiled, Group, Offer, Terms};
-use crate::filter::{History, Subject, Told};
+use crate::actions::{self, ActionType, AdEntity, PackedActions, ViewType, ViewTypes};
+use crate::catalogue::{AdSet, BoundCap, CampaignTerms, CandidateAd, CompiledCatalogue};
+use crate::filter::{EventEvidence, FilterSubject, PersonHistory};
 use crate::ids::Millis;
-use crate::profile::{MissingParts, Totals};
-use crate::steering::Steering;
+use crate::profile::{MissingParts, ProfileTotals};
+use crate::steering::TrafficAllocation;
 use crate::time::Minute;
-use crate::view::Counted;
+use crate::view::PersonView;
 
-pub use described::Described;
-pub use fate::{Fate, NoAd};
-use kind::{Candidate, Kind};
+pub use described::DescribedPerson;
+pub use fate::{AdOutcome, NoAd};
+use kind::{PlacementCandidate, PlacementKind};
 use page::OnPage;
-use worth::Worth;
-pub use worth::{CTR_PPB, CVR_PPB, PRICE_MICROS, Scores};
+use worth::AdWorth;
+pub use worth::{CTR_PPB, CVR_PPB, ModelScores, PRICE_MICROS};
 
 /// In front of whom ads are placed.
 #[derive(Debug, Clone, Default)]
 pub struct Person<'a> {
-    /// The actions of each visitor that counts ([`Counted::actions`]), and behind them the reservations of the
-    /// request's own ([`Counted::reserved`]) as one more visitor's: an insertion that both hold counts once.
+    /// The actions of each visitor that counts ([`PersonView::actions`]), and behind them the reservations of the
+    /// request's own ([`PersonView::reserved`]) as one more visitor's: an insertion that both hold counts once.
     pub actions: Vec<PackedActions<'a>>,
     /// The sums over all of them.
-    pub totals: Totals,
-    /// What of the actions and the sums may be missing ([`Counted::missing`]).
+    pub totals: ProfileTotals,
+    /// What of the actions and the sums may be missing ([`PersonView::missing`]).
     pub missing: MissingParts,
     /// Who counts, which says when their events were; `None` where no filter is to know it.
-    pub counted: Option<&'a Counted<'a>>,
+    pub counted: Option<&'a PersonView<'a>>,
     /// The arms it is in ([`crate::experiment::arms`]); empty where nothing may be tested on it.
     pub arms: Vec<Option<u8>>,
     /// The units of limited offers that it may see, by the campaign's code; empty where nothing is counted of it.
@@ -53,8 +53,8 @@ pub struct Person<'a> {
 }
 
 impl Person<'_> {
-    fn events(&self) -> Told<'_> {
-        self.counted.map_or(Told::Nothing, Told::Snapshots)
+    fn events(&self) -> EventEvidence<'_> {
+        self.counted.map_or(EventEvidence::Nothing, EventEvidence::Snapshots)
     }
 }
 
@@ -84,26 +84,26 @@ pub struct Given<'a> {
     /// The time.
     pub now: Millis,
     /// A model's; without one, what is paid for clicks and conversions is worth what is expected of them anywhere.
-    pub scores: Option<&'a Scores>,
+    pub scores: Option<&'a ModelScores>,
     /// How the origin steers traffic; without it no campaign with a budget takes part.
-    pub steering: Option<&'a Steering>,
+    pub steering: Option<&'a TrafficAllocation>,
     /// Random bits of the call.
     pub draw: u64,
     /// Codes of the ads that the page shows already, in the order they were placed.
     pub shown: &'a [u32],
     /// Whether ads with caps are held back while it is unknown how often they were seen.
     pub holds_caps: bool,
-    /// Whether it is to be told which data leaves targeting unknown ([`Question::unknown_fields`]).
+    /// Whether it is to be told which data leaves targeting unknown ([`ActionQuestion::unknown_fields`]).
     pub explains: bool,
 }
 
-/// What is decided for one placement: the ad's place in [`Compiled::offers`], or why there is none.
+/// What is decided for one placement: the ad's place in [`CompiledCatalogue::offers`], or why there is none.
 pub type Decided = Result<usize, NoAd>;
 
 /// A call's question, before it is decided or asked about.
 #[derive(Debug)]
 pub struct Question<'a> {
-    catalogue: &'a Compiled,
+    catalogue: &'a CompiledCatalogue,
     given: Given<'a>,
     /// By question of the catalogue, then place of its counter; `None` without a person.
     counts: Option<Vec<Vec<u32>>>,
@@ -114,7 +114,7 @@ pub struct Question<'a> {
     /// The units that it may see; `None` without a person.
     units: Option<BTreeMap<u32, Holding>>,
     /// Those that the placements are of, each once.
-    kinds: Vec<Kind>,
+    kinds: Vec<PlacementKind>,
     placements: Vec<Placement<'a>>,
 }
 
@@ -123,15 +123,15 @@ impl<'a> Question<'a> {
     /// kind of placement and its counts are filled in here.
     #[must_use]
     pub fn new(
-        catalogue: &'a Compiled,
+        catalogue: &'a CompiledCatalogue,
         person: Option<&Person<'_>>,
-        subject: &Subject<'_>,
+        subject: &FilterSubject<'_>,
         placements: Vec<Placement<'a>>,
         given: Given<'a>,
     ) -> Self {
         let minute = Minute::at(given.now);
         let history = |person: &Person<'_>| {
-            let history = History {
+            let history = PersonHistory {
                 totals: person.totals,
                 actions: &person.actions,
                 events: person.events(),
@@ -140,14 +140,14 @@ impl<'a> Question<'a> {
             catalogue.targets.answers(&history, minute)
         };
         let told = person.map(history).unwrap_or_default();
-        let worth = Worth::new(catalogue, given.scores, person, subject, given.now);
+        let worth = AdWorth::new(catalogue, given.scores, person, subject, given.now);
         let arms = person.map(|person| person.arms.clone()).unwrap_or_default();
         let units = person.map(|person| person.units.clone());
-        let mut kinds: Vec<Kind> = Vec::new();
+        let mut kinds: Vec<PlacementKind> = Vec::new();
         for Placement { view_type, .. } in &placements {
             if kinds.iter().all(|known| known.view_type != *view_type) {
-                let subject = Subject { view_type: *view_type, counts: &told, ..*subject };
-                kinds.push(Kind::new(catalogue, &worth, &subject, person, &given));
+                let subject = FilterSubject { view_type: *view_type, counts: &told, ..*subject };
+                kinds.push(PlacementKind::new(catalogue, &worth, &subject, person, &given));
             }
         }
         let counts = person.map(|person| counts(catalogue, person, minute));
@@ -161,27 +161,28 @@ impl<'a> Question<'a> {
     /// its offer is said to be `empty`, by campaign, it comes last.
     #[must_use]
     pub fn strict(&self, empty: impl Fn(u32) -> bool) -> Vec<Vec<usize>> {
-        let is_last = |offer: &Offer| self.awaits_unit(offer) && empty(offer.entity.campaign);
+        let is_last = |offer: &CandidateAd| self.awaits_unit(offer) && empty(offer.entity.campaign);
         self.filled(|page| self.strict_choices(page, &is_last)).0
     }
 
-    fn strict_choices(&self, page: &mut OnPage<'a>, is_last: &dyn Fn(&Offer) -> bool) -> Vec<Vec<usize>> {
+    fn strict_choices(&self, page: &mut OnPage<'a>, is_last: &dyn Fn(&CandidateAd) -> bool) -> Vec<Vec<usize>> {
         let mut each = Vec::with_capacity(self.placements.len());
         for placement in &self.placements {
             let free = self.best(placement, page, |_, offer| !offer.strict && !self.awaits_unit(offer));
-            let before = |candidate: &Candidate| free.is_none_or(|free| candidate.rank() < free.rank());
-            let strict = |candidate: &&Candidate| {
+            let before = |candidate: &PlacementCandidate| free.is_none_or(|free| candidate.rank() < free.rank());
+            let strict = |candidate: &&PlacementCandidate| {
                 let offer = self.catalogue.offers.get(candidate.place());
                 offer.is_some_and(|offer| offer.strict && before(candidate) && self.admits(placement, offer, page))
             };
-            let fits_floor = |candidate: &&Candidate| candidate.worth >= placement.floor_micros;
+            let fits_floor = |candidate: &&PlacementCandidate| candidate.worth >= placement.floor_micros;
             let all = self.candidates(placement).iter().filter(fits_floor);
-            let mut choices: Vec<Candidate> = all.filter(strict).copied().collect();
-            let last = |candidate: &Candidate| self.catalogue.offers.get(candidate.place()).is_some_and(is_last);
+            let mut choices: Vec<PlacementCandidate> = all.filter(strict).copied().collect();
+            let last =
+                |candidate: &PlacementCandidate| self.catalogue.offers.get(candidate.place()).is_some_and(is_last);
             choices.sort_by_key(|candidate| (last(candidate), candidate.rank()));
             let first = choices.first().copied().or(free);
             page.placed.extend(first.and_then(|first| self.catalogue.offers.get(first.place())));
-            each.push(choices.into_iter().map(Candidate::place).collect());
+            each.push(choices.into_iter().map(PlacementCandidate::place).collect());
             if self.is_in_vain(page, each.len()) {
                 break;
             }
@@ -207,7 +208,7 @@ impl<'a> Question<'a> {
 
     /// The number of the unit that an ad shows; `None` for one of a campaign that gives none.
     #[must_use]
-    pub fn unit(&self, offer: &Offer) -> Option<u32> {
+    pub fn unit(&self, offer: &CandidateAd) -> Option<u32> {
         match self.holding(offer.entity.campaign)? {
             Holding::Has(number) => Some(number),
             Holding::May => None,
@@ -230,19 +231,19 @@ impl<'a> Question<'a> {
     #[must_use]
     pub fn met(&self) -> BTreeSet<usize> {
         let runs =
-            |group: &Group| self.catalogue.terms.get(group.terms).is_some_and(|t| t.runs.contains(&self.given.now));
-        let fits = |placement: &Placement<'_>, group: &Group| {
+            |group: &AdSet| self.catalogue.terms.get(group.terms).is_some_and(|t| t.runs.contains(&self.given.now));
+        let fits = |placement: &Placement<'_>, group: &AdSet| {
             let fits = |place: &u32| {
                 self.catalogue.offers.get(*place as usize).is_some_and(|o| self.catalogue.fits(o, placement.sizes))
             };
             self.kind(placement).is_some_and(|kind| group.is_for(&kind.matches)) && group.offers.iter().any(fits)
         };
-        let met = |group: &&Group| runs(group) && self.placements.iter().any(|placement| fits(placement, group));
+        let met = |group: &&AdSet| runs(group) && self.placements.iter().any(|placement| fits(placement, group));
         let tested = self.catalogue.groups.iter().filter(|group| !group.arms.is_empty());
         tested.filter(met).flat_map(|group| &group.arms).map(|(place, _)| *place as usize).collect()
     }
 
-    /// What a thousand impressions of each of [`Compiled::offers`] are worth on a placement, in micros; `None` for one that
+    /// What a thousand impressions of each of [`CompiledCatalogue::offers`] are worth on a placement, in micros; `None` for one that
     /// does not match it.
     #[must_use]
     pub fn worths(&self, number: usize) -> Vec<Option<u64>> {
@@ -270,10 +271,11 @@ impl<'a> Question<'a> {
             let mut decided = Vec::with_capacity(self.placements.len());
             for (number, placement) in self.placements.iter().enumerate() {
                 let granted = of_placement(granted, number);
-                let may = |place: usize, offer: &Offer| {
+                let may = |place: usize, offer: &CandidateAd| {
                     (!offer.strict || granted == Some(Some(place))) && (hoping || !self.awaits_unit(offer))
                 };
-                let won = self.best(placement, page, may).map(Candidate::place).ok_or_else(|| self.no_ad(placement));
+                let won =
+                    self.best(placement, page, may).map(PlacementCandidate::place).ok_or_else(|| self.no_ad(placement));
                 page.placed.extend(self.offer_of(won));
                 decided.push(won);
                 if self.is_in_vain(page, decided.len()) {
@@ -322,26 +324,27 @@ impl<'a> Question<'a> {
             }
         }
         let all = self.placements.len();
-        let hopeless =
-            |terms: &Terms, (placements, ads): (usize, usize)| terms.roadblock && ads > 0 && placements.min(ads) < all;
+        let hopeless = |terms: &CampaignTerms, (placements, ads): (usize, usize)| {
+            terms.roadblock && ads > 0 && placements.min(ads) < all
+        };
         let terms = self.catalogue.terms.iter().zip(each).enumerate();
         terms.filter(|(_, (terms, each))| hopeless(terms, *each)).map(|(place, _)| place).collect()
     }
 
     /// Whether its person may get a unit, and has none.
-    fn awaits_unit(&self, offer: &Offer) -> bool {
+    fn awaits_unit(&self, offer: &CandidateAd) -> bool {
         self.holding(offer.entity.campaign) == Some(Holding::May)
     }
 
-    fn offer_of(&self, decided: Decided) -> Option<&'a Offer> {
+    fn offer_of(&self, decided: Decided) -> Option<&'a CandidateAd> {
         self.catalogue.offers.get(decided.ok()?)
     }
 
-    fn kind(&self, placement: &Placement<'_>) -> Option<&Kind> {
+    fn kind(&self, placement: &Placement<'_>) -> Option<&PlacementKind> {
         self.kinds.iter().find(|kind| kind.view_type == placement.view_type)
     }
 
-    fn candidates(&self, placement: &Placement<'_>) -> &[Candidate] {
+    fn candidates(&self, placement: &Placement<'_>) -> &[PlacementCandidate] {
         self.kind(placement).map_or(&[], |kind| &kind.candidates)
     }
 
@@ -350,9 +353,9 @@ impl<'a> Question<'a> {
         &self,
         placement: &Placement<'_>,
         page: &OnPage<'_>,
-        may: impl Fn(usize, &Offer) -> bool,
-    ) -> Option<Candidate> {
-        let mut best: Option<Candidate> = None;
+        may: impl Fn(usize, &CandidateAd) -> bool,
+    ) -> Option<PlacementCandidate> {
+        let mut best: Option<PlacementCandidate> = None;
         for candidate in self.candidates(placement) {
             let better = best.is_none_or(|best| candidate.rank() < best.rank());
             if better
@@ -368,15 +371,15 @@ impl<'a> Question<'a> {
     }
 
     /// Whether a candidate's size, the page so far and its caps let it be placed.
-    fn admits(&self, placement: &Placement<'_>, offer: &Offer, page: &OnPage<'_>) -> bool {
+    fn admits(&self, placement: &Placement<'_>, offer: &CandidateAd, page: &OnPage<'_>) -> bool {
         self.catalogue.fits(offer, placement.sizes)
             && self.terms(offer).is_some_and(|terms| self.on_page(offer, terms, page).is_none())
             && self.capped(offer, page).is_none()
     }
 
     fn no_ad(&self, placement: &Placement<'_>) -> NoAd {
-        let Compiled { offers, .. } = self.catalogue;
-        let fits = |candidate: &Candidate| {
+        let CompiledCatalogue { offers, .. } = self.catalogue;
+        let fits = |candidate: &PlacementCandidate| {
             candidate.worth >= placement.floor_micros
                 && offers.get(candidate.place()).is_some_and(|offer| self.catalogue.fits(offer, placement.sizes))
         };
@@ -391,23 +394,23 @@ impl<'a> Question<'a> {
         }
     }
 
-    fn terms(&self, offer: &Offer) -> Option<&'a Terms> {
+    fn terms(&self, offer: &CandidateAd) -> Option<&'a CampaignTerms> {
         self.catalogue.terms.get(offer.terms)
     }
 
-    fn fills(&self, offer: &Offer) -> bool {
+    fn fills(&self, offer: &CandidateAd) -> bool {
         self.terms(offer).is_some_and(|terms| terms.roadblock)
     }
 
-    fn capped(&self, offer: &Offer, page: &OnPage<'_>) -> Option<Fate> {
+    fn capped(&self, offer: &CandidateAd, page: &OnPage<'_>) -> Option<AdOutcome> {
         match &self.counts {
             _ if !offer.is_capped() => None,
-            None => Some(Fate::Nobody),
-            Some(_) if self.holds_caps => Some(Fate::CountUnknown),
+            None => Some(AdOutcome::Nobody),
+            Some(_) if self.holds_caps => Some(AdOutcome::CountUnknown),
             Some(counts) => self.catalogue.bounds(offer).find_map(|bound| {
                 let counted = *counts.get(bound.question)?.get(bound.place as usize)?;
                 let counted = counted.saturating_add(placed_of(&page.placed, offer.entity, &bound));
-                (!bound.cap.admits(counted)).then_some(Fate::Capped(bound, counted))
+                (!bound.cap.admits(counted)).then_some(AdOutcome::Capped(bound, counted))
             }),
         }
     }
@@ -415,8 +418,8 @@ impl<'a> Question<'a> {
 
 impl Given<'_> {
     /// Whether a campaign takes part in this call.
-    fn lets(&self, terms: &Terms) -> bool {
-        let paced = |steering: &Steering| steering.lets(terms.campaign, self.draw, self.now);
+    fn lets(&self, terms: &CampaignTerms) -> bool {
+        let paced = |steering: &TrafficAllocation| steering.lets(terms.campaign, self.draw, self.now);
         !terms.paced || self.steering.is_some_and(paced)
     }
 }
@@ -427,17 +430,17 @@ fn of_placement(granted: Option<&[Option<usize>]>, number: usize) -> Option<Opti
 }
 
 /// Counts for all ads at all levels: for each of the catalogue's questions one pass over the actions of its window.
-fn counts(catalogue: &Compiled, person: &Person<'_>, now: Minute) -> Vec<Vec<u32>> {
-    let count = |(verb, window): &(Verb, actions::Window)| {
+fn counts(catalogue: &CompiledCatalogue, person: &Person<'_>, now: Minute) -> Vec<Vec<u32>> {
+    let count = |(verb, window): &(ActionType, actions::TimeWindow)| {
         let (from, to) = window.range(now);
-        let question = actions::Question { verbs: &[*verb], view_types: ViewTypes::All, from, to };
+        let question = actions::ActionQuestion { verbs: &[*verb], view_types: ViewTypes::All, from, to };
         catalogue.counter.tally(&person.actions, &question)
     };
     catalogue.questions.iter().map(count).collect()
 }
 
 /// How many ads of this call count for a cap.
-fn placed_of(placed: &[&Offer], entity: Entity, Bound { level, cap, .. }: &Bound) -> u32 {
+fn placed_of(placed: &[&CandidateAd], entity: AdEntity, BoundCap { level, cap, .. }: &BoundCap) -> u32 {
     let same = placed.iter().filter(|placed| placed.entity.at(*level) == entity.at(*level)).count();
-    if cap.verb == Verb::IMPRESSION { u32::try_from(same).unwrap_or(u32::MAX) } else { 0 }
+    if cap.verb == ActionType::IMPRESSION { u32::try_from(same).unwrap_or(u32::MAX) } else { 0 }
 }

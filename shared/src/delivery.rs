@@ -47,12 +47,12 @@ pub fn wakes(pending: u64) -> bool {
 
 /// One drain of the origin's outbox into the KV, by one invocation of the publish consumer.
 ///
-/// It goes: sync (acknowledging what was written, asking for [`Drain::wanted`]), [`next`], write, [`goes_on`], and
+/// It goes: sync (acknowledging what was written, asking for [`OutboxDrain::wanted`]), [`next`], write, [`goes_on`], and
 /// again. After the last writes one more sync asks for nothing, so that they are acknowledged.
 /// A sync without an answer ends it: entries handed out or not acknowledged are leased for a minute, then handed out
 /// again, under a higher version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Drain {
+pub struct OutboxDrain {
     /// When it began.
     pub began: Millis,
     /// Operations so far: writes tried, those that failed among them, reads and syncs.
@@ -61,7 +61,7 @@ pub struct Drain {
 
 /// What a drain does with the origin's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum DrainStep {
     /// Write what was handed out.
     Write,
     /// Stop: nothing is due.
@@ -71,7 +71,7 @@ pub enum Next {
     WakeAgain,
 }
 
-impl Next {
+impl DrainStep {
     /// Its stable name, for the log.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -83,7 +83,7 @@ impl Next {
     }
 }
 
-impl Drain {
+impl OutboxDrain {
     /// A drain that begins now.
     #[must_use]
     pub fn new(began: Millis) -> Self {
@@ -100,11 +100,11 @@ impl Drain {
 
 /// What follows an answer that hands out so many entries and says that so many are due and not leased.
 #[must_use]
-pub fn next(handed: usize, pending: u64) -> Next {
+pub fn next(handed: usize, pending: u64) -> DrainStep {
     match handed {
-        0 if wakes(pending) => Next::WakeAgain,
-        0 => Next::Done,
-        _ => Next::Write,
+        0 if wakes(pending) => DrainStep::WakeAgain,
+        0 => DrainStep::Done,
+        _ => DrainStep::Write,
     }
 }
 
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_drain_asks_for_100_until_its_time_or_its_writes_are_over() {
-        let mut drain = Drain::new(NOW);
+        let mut drain = OutboxDrain::new(NOW);
         assert_eq!([0, 19_999, 20_000, 60_000].map(|ms| drain.wanted(NOW + ms)), [100, 100, 0, 0]);
         for _ in 0..8 {
             assert_eq!(drain.wanted(NOW), 100);
@@ -191,14 +191,14 @@ mod tests {
         }
         assert_eq!(drain.wanted(NOW), 0);
         // A clock that was set back ends no drain early.
-        assert_eq!(Drain::new(NOW).wanted(NOW - 1), 100);
+        assert_eq!(OutboxDrain::new(NOW).wanted(NOW - 1), 100);
     }
 
     #[test]
     fn a_drain_ends_when_nothing_is_due_and_wakes_again_when_something_is() {
         assert_eq!(
             [next(0, 0), next(0, 1), next(1, 0), next(100, 9)],
-            [Next::Done, Next::WakeAgain, Next::Write, Next::Write]
+            [DrainStep::Done, DrainStep::WakeAgain, DrainStep::Write, DrainStep::Write]
         );
         assert_eq!([0, 1].map(goes_on), [false, true], "a KV that takes nothing is left alone");
     }

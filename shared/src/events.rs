@@ -7,7 +7,7 @@
 //! - Of a name how often it was in each of its newest minutes and in each of its newest UTC days, which answer windows of
 //!   minutes and hours and windows of days; and from when on those are all.
 //!
-//! Of what is not kept the answer is only [`Often::AtLeast`], which is never too much.
+//! Of what is not kept the answer is only [`EventCount::AtLeast`], which is never too much.
 
 mod packed;
 mod recent;
@@ -22,43 +22,43 @@ pub use recent::within as recent_within;
 
 /// The events of one visitor.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Events {
+pub struct VisitorEvents {
     /// Events of before this minute are not kept.
     since: Minute,
     /// Whether there were names behind the last.
     left_out: bool,
     /// In the order of their [`rank`].
-    names: Vec<(String, Times)>,
+    names: Vec<(String, EventTimes)>,
 }
 
 /// How often an event was, and when.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Times {
+pub struct EventTimes {
     /// How often before the minutes; 0 where not all is kept since ever.
     pub earlier: u64,
     /// The newest [`limits::EVENT_MINUTES`] minutes in which it was.
-    pub minutes: Newest,
+    pub minutes: NewestTimes,
     /// The newest [`limits::EVENT_DAYS`] UTC days.
-    pub days: Newest,
+    pub days: NewestTimes,
 }
 
 /// How often an event was in the newest of some minutes or days.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Newest {
+pub struct NewestTimes {
     floor: u32,
     counts: BTreeMap<u32, u64>,
 }
 
 /// How often something was, as far as that is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Often {
+pub enum EventCount {
     /// So often.
     Exactly(u64),
     /// So often, and what is not kept.
     AtLeast(u64),
 }
 
-impl Often {
+impl EventCount {
     /// How often, where all of it is kept.
     #[must_use]
     pub fn exact(self) -> Option<u64> {
@@ -94,8 +94,8 @@ impl Often {
 }
 
 /// What is held of a name.
-enum Held<'a> {
-    Times(&'a Times),
+enum HeldEvents<'a> {
+    Times(&'a EventTimes),
     /// It never was, as far as events are kept.
     Never,
     /// It may be one that was left out.
@@ -107,7 +107,7 @@ fn rank(name: &str) -> (bool, usize, &str) {
     (name != PAGE && name != PURCHASE, name.len(), name)
 }
 
-impl Events {
+impl VisitorEvents {
     /// Without any, of a visitor whose events of before a minute were not kept.
     #[must_use]
     pub fn since(minute: Minute) -> Self {
@@ -134,16 +134,16 @@ impl Events {
     }
 
     /// Adds what is known of one name.
-    pub fn add_times(&mut self, name: &str, times: Times) {
+    pub fn add_times(&mut self, name: &str, times: EventTimes) {
         self.at_name(name, |own| own.plus(times));
     }
 
-    fn at_name(&mut self, name: &str, change: impl FnOnce(&mut Times)) {
+    fn at_name(&mut self, name: &str, change: impl FnOnce(&mut EventTimes)) {
         if name.is_empty() || name.len() > limits::NAME_BYTES {
             return;
         }
         let place = self.find(name).unwrap_or_else(|place| {
-            self.names.insert(place, (name.to_owned(), Times::since(self.since)));
+            self.names.insert(place, (name.to_owned(), EventTimes::since(self.since)));
             place
         });
         if let Some((_, times)) = self.names.get_mut(place) {
@@ -183,7 +183,7 @@ impl Events {
     }
 
     /// The names and what is known of each, `page` and `purchase` first, then shorter before longer ones.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Times)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &EventTimes)> {
         self.names.iter().map(|(name, times)| (name.as_str(), times))
     }
 
@@ -193,33 +193,33 @@ impl Events {
         *self == Self::default()
     }
 
-    fn held(&self, name: &str) -> Held<'_> {
+    fn held(&self, name: &str) -> HeldEvents<'_> {
         match self.find(name) {
-            Ok(place) => self.names.get(place).map_or(Held::Never, |(_, times)| Held::Times(times)),
+            Ok(place) => self.names.get(place).map_or(HeldEvents::Never, |(_, times)| HeldEvents::Times(times)),
             // Before the last name that is kept nothing was left out.
-            Err(place) if self.left_out && place == self.names.len() => Held::LeftOut,
-            Err(_) => Held::Never,
+            Err(place) if self.left_out && place == self.names.len() => HeldEvents::LeftOut,
+            Err(_) => HeldEvents::Never,
         }
     }
 
     /// How often an event ever was.
     #[must_use]
-    pub fn total(&self, name: &str) -> Often {
+    pub fn total(&self, name: &str) -> EventCount {
         match self.held(name) {
-            Held::Times(times) if self.since == Minute(0) => Often::Exactly(times.count()),
-            Held::Times(times) => Often::AtLeast(times.count()),
-            Held::Never if self.since == Minute(0) => Often::Exactly(0),
-            Held::Never | Held::LeftOut => Often::AtLeast(0),
+            HeldEvents::Times(times) if self.since == Minute(0) => EventCount::Exactly(times.count()),
+            HeldEvents::Times(times) => EventCount::AtLeast(times.count()),
+            HeldEvents::Never if self.since == Minute(0) => EventCount::Exactly(0),
+            HeldEvents::Never | HeldEvents::LeftOut => EventCount::AtLeast(0),
         }
     }
 
     /// How often an event was, from one minute to before another.
     #[must_use]
-    pub fn within(&self, name: &str, from: Minute, to: Minute) -> Often {
+    pub fn within(&self, name: &str, from: Minute, to: Minute) -> EventCount {
         match self.held(name) {
-            Held::Times(times) => times.within(from, to),
-            Held::Never if from >= self.since => Often::Exactly(0),
-            Held::Never | Held::LeftOut => Often::AtLeast(0),
+            HeldEvents::Times(times) => times.within(from, to),
+            HeldEvents::Never if from >= self.since => EventCount::Exactly(0),
+            HeldEvents::Never | HeldEvents::LeftOut => EventCount::AtLeast(0),
         }
     }
 
@@ -227,28 +227,28 @@ impl Events {
     #[must_use]
     pub fn last(&self, name: &str) -> Option<Minute> {
         match self.held(name) {
-            Held::Times(times) => times.minutes.counts.last_key_value().map(|(minute, _)| Minute(*minute)),
-            Held::Never | Held::LeftOut => None,
+            HeldEvents::Times(times) => times.minutes.counts.last_key_value().map(|(minute, _)| Minute(*minute)),
+            HeldEvents::Never | HeldEvents::LeftOut => None,
         }
     }
 }
 
 /// How often an event ever was, over different visitors.
 #[must_use]
-pub fn total(visitors: &[&Events], name: &str) -> Often {
-    visitors.iter().fold(Often::Exactly(0), |sum, of| sum.plus(of.total(name)))
+pub fn total(visitors: &[&VisitorEvents], name: &str) -> EventCount {
+    visitors.iter().fold(EventCount::Exactly(0), |sum, of| sum.plus(of.total(name)))
 }
 
 /// How often an event was, from one minute to before another, over different visitors.
 #[must_use]
-pub fn within(visitors: &[&Events], name: &str, from: Minute, to: Minute) -> Often {
-    visitors.iter().fold(Often::Exactly(0), |sum, of| sum.plus(of.within(name, from, to)))
+pub fn within(visitors: &[&VisitorEvents], name: &str, from: Minute, to: Minute) -> EventCount {
+    visitors.iter().fold(EventCount::Exactly(0), |sum, of| sum.plus(of.within(name, from, to)))
 }
 
-impl Times {
+impl EventTimes {
     /// Of what is kept from a minute on. The day that it lies in is whole only where it begins there.
     fn since(minute: Minute) -> Self {
-        let newest = |floor| Newest { floor, counts: BTreeMap::new() };
+        let newest = |floor| NewestTimes { floor, counts: BTreeMap::new() };
         Self { earlier: 0, minutes: newest(minute.0), days: newest(minute.0.div_ceil(DAY_MINUTES)) }
     }
 
@@ -277,19 +277,19 @@ impl Times {
         self.minutes.sum(..).saturating_add(self.earlier)
     }
 
-    fn within(&self, from: Minute, to: Minute) -> Often {
+    fn within(&self, from: Minute, to: Minute) -> EventCount {
         let whole = |at: Minute| at.0.is_multiple_of(DAY_MINUTES);
         // The days that lie in it whole.
         let days = self.days.within(from.0.div_ceil(DAY_MINUTES), to.0 / DAY_MINUTES);
         match (self.minutes.within(from.0, to.0), days) {
-            (exact @ Often::Exactly(_), _) => exact,
-            (_, exact @ Often::Exactly(_)) if whole(from) && whole(to) => exact,
-            (Often::AtLeast(a), Often::Exactly(b) | Often::AtLeast(b)) => Often::AtLeast(a.max(b)),
+            (exact @ EventCount::Exactly(_), _) => exact,
+            (_, exact @ EventCount::Exactly(_)) if whole(from) && whole(to) => exact,
+            (EventCount::AtLeast(a), EventCount::Exactly(b) | EventCount::AtLeast(b)) => EventCount::AtLeast(a.max(b)),
         }
     }
 }
 
-impl Newest {
+impl NewestTimes {
     /// From its parts: which are kept from where on, and how often in each. `None` where one lies before, or has none.
     #[must_use]
     pub fn from_parts(floor: u32, counts: impl IntoIterator<Item = (u32, u64)>) -> Option<Self> {
@@ -349,9 +349,9 @@ impl Newest {
         before
     }
 
-    fn within(&self, from: u32, to: u32) -> Often {
+    fn within(&self, from: u32, to: u32) -> EventCount {
         let sum = self.sum(from..to);
-        if from >= self.floor { Often::Exactly(sum) } else { Often::AtLeast(sum) }
+        if from >= self.floor { EventCount::Exactly(sum) } else { EventCount::AtLeast(sum) }
     }
 
     fn sum(&self, range: impl std::ops::RangeBounds<u32>) -> u64 {

@@ -1,6 +1,6 @@
 //! Experiments (S4.6): which arm of a test a person is in, and what keeps it there.
 //!
-//! An arm is drawn from the person's random value for this experiment ([`Purpose::Experiment`]), never from the one for
+//! An arm is drawn from the person's random value for this experiment ([`BucketPurpose::Experiment`]), never from the one for
 //! sampling. What makes an arm stick is not the draw but the exposure, a fact of the visitor ([`Exposures`]): who has one
 //! keeps its arm, whatever the shares are by then and whoever it turns out to be at a login. What an arm changes on a page
 //! is the catalogue's: campaigns, ad groups and ads that only people of the arm see.
@@ -13,17 +13,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::actions::Verb;
-use crate::bucket::{BUCKETS, PersonRandom, Purpose};
+use crate::actions::ActionType;
+use crate::bucket::{BUCKETS, BucketPurpose, PersonRandom};
 use crate::catalogue::moment;
 use crate::fact::PURCHASE;
 use crate::ids::Millis;
 use crate::limits;
 use crate::planted::{self, PlantedBug};
-use crate::problems::Problems;
+use crate::problems::ProblemList;
 use crate::vocabulary::Vocabulary;
 
-pub use exposures::{Exposure, Exposures};
+pub use exposures::{Exposures, FirstExposure};
 
 /// A test of arms against one another. Its code is for ever: append-only, never reused; so are those of its arms.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,7 +87,7 @@ impl Experiment {
     pub fn arm(&self, random: &PersonRandom, shares: &[u32]) -> Option<&Arm> {
         let place = |of: &Arm| self.arms.iter().filter(|arm| arm.code < of.code).count();
         let given = |arm: &Arm| shares.get(place(arm)).filter(|_| shares.len() == self.arms.len());
-        let bucket = u64::from(random.bucket(Purpose::Experiment(&self.id)));
+        let bucket = u64::from(random.bucket(BucketPurpose::Experiment(&self.id)));
         let arms = || self.arms.iter().map(|arm| (arm, given(arm).copied().unwrap_or(arm.share)));
         let in_order = arms().filter(|(arm, _)| arm.control).chain(arms().filter(|(arm, _)| !arm.control));
         let mut end = 0;
@@ -103,7 +103,7 @@ impl Experiment {
         self.arms.iter().find(|arm| arm.code == code)
     }
 
-    fn problems(&self, at: &str, words: &Vocabulary, found: &mut Problems) {
+    fn problems(&self, at: &str, words: &Vocabulary, found: &mut ProblemList) {
         if !is_id(&self.id) {
             found.say(format!("{at}.id"), ID.to_string());
         }
@@ -130,7 +130,7 @@ impl Experiment {
             found.say(format!("{at}.arm"), "one control at most");
         }
         let length = 1..=limits::NAME_BYTES;
-        if !length.contains(&self.conversion.len()) || words.verb(&self.conversion) == Some(Verb::IMPRESSION) {
+        if !length.contains(&self.conversion.len()) || words.verb(&self.conversion) == Some(ActionType::IMPRESSION) {
             found.say(format!("{at}.conversion"), "the name of an event or a verb, other than `impression`, is needed");
         }
         if self.ends.is_some_and(|ends| ends <= self.starts) {
@@ -179,7 +179,7 @@ fn is_id(id: &str) -> bool {
 }
 
 /// Everything wrong with a tenant's experiments; `at` is where they stand.
-pub(crate) fn problems(experiments: &[Experiment], at: &str, words: &Vocabulary, found: &mut Problems) {
+pub(crate) fn problems(experiments: &[Experiment], at: &str, words: &Vocabulary, found: &mut ProblemList) {
     if experiments.len() > limits::EXPERIMENTS {
         found.say(at, format!("{} at most", limits::EXPERIMENTS));
     }

@@ -1,14 +1,14 @@
 //! Facts: one immutable observation each. A fact is never changed and never counted twice; everything the
 //! system knows is a join of facts.
 
-use crate::actions::{Entity, Verb, ViewType};
-use crate::attributes::{self, DictionaryError, Value, ValueError};
+use crate::actions::{ActionType, AdEntity, ViewType};
+use crate::attributes::{self, AttributeValue, DictionaryError, ValueError};
 use crate::ids::{
     AltHash, AlternateId, FactId, InsertionId, KindCode, Micros, Millis, OrderHash, SessionId, VisitorId,
 };
 use crate::limits;
-use crate::person::{Source, Weight};
-use crate::segments::{SegmentId, Stamp, State};
+use crate::person::{EvidenceSource, EvidenceWeight};
+use crate::segments::{SegmentId, SegmentState, WriteStamp};
 use crate::time::HourStamp;
 
 /// One observation under one visitor.
@@ -26,12 +26,12 @@ pub struct Fact {
     /// place stands.
     pub position: u32,
     /// What was observed.
-    pub what: What,
+    pub what: FactKind,
 }
 
 /// What was observed.
 #[derive(Debug, Clone, PartialEq)]
-pub enum What {
+pub enum FactKind {
     /// A page was viewed, in a session.
     Page {
         /// The session, minted at the edge.
@@ -64,22 +64,22 @@ pub enum What {
         /// The insertion.
         insertion: InsertionId,
         /// What was done.
-        verb: Verb,
+        verb: ActionType,
         /// On which kind of placement.
         view_type: ViewType,
         /// The ad, and what it belongs to.
-        entity: Entity,
+        entity: AdEntity,
     },
     /// The visitor is in these segments, or no longer.
     Segments {
         /// What each is to be from now on; the last write of a segment stands.
-        writes: Vec<(SegmentId, State)>,
+        writes: Vec<(SegmentId, SegmentState)>,
     },
     /// The publisher says this of the visitor.
     Attributes {
         /// Names and values, `None` where one is removed; 1 to [`limits::ATTRIBUTE_WRITES`]. The origin gives the names
         /// their tokens, and leaves out a value that is not of its name's kind.
-        writes: Vec<(String, Option<Value>)>,
+        writes: Vec<(String, Option<AttributeValue>)>,
     },
     /// The visitor was exposed to an arm of an experiment: a page was decided under it, or, for the control, without.
     Exposure {
@@ -109,15 +109,15 @@ pub enum What {
         /// Its other hashes, during a rotation.
         also: Vec<AltHash>,
         /// How sure it is: under 1.
-        weight: Weight,
+        weight: EvidenceWeight,
         /// Where it comes from.
-        source: Source,
+        source: EvidenceSource,
     },
     /// What is held goes for ever: of the visitor, unless it is [`VisitorId::NOBODY`], and of everybody who was seen with
     /// `id` before the erasure was received. The fact's id is the receipt.
     Erasure {
         /// How far it reaches.
-        scope: Scope,
+        scope: ErasureScope,
         /// An alternate id whose history ends with the erasure; who is seen with it later is somebody new.
         id: Option<AlternateId>,
         /// The same id under the other keys of a rotation.
@@ -127,14 +127,14 @@ pub enum What {
 
 /// How far an erasure reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Scope {
+pub enum ErasureScope {
     /// The visitors that it names.
     Visitor,
     /// All visitors of their people, as the origin knows them when it folds the erasure; unique ids of theirs end too.
     Person,
 }
 
-impl Scope {
+impl ErasureScope {
     /// A stable name for answers.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -221,19 +221,24 @@ impl FactError {
 impl Fact {
     /// The stamp of its writes.
     #[must_use]
-    pub fn stamp(&self) -> Stamp {
-        Stamp::new(self.at, self.received, self.position)
+    pub fn stamp(&self) -> WriteStamp {
+        WriteStamp::new(self.at, self.received, self.position)
     }
 
     /// Whether the person did something: looked at a page, bought, clicked. An ad that was shown to it is no such thing.
     #[must_use]
     pub fn is_activity(&self) -> bool {
         match &self.what {
-            What::Page { .. } | What::Track { .. } => true,
-            What::Action { verb, .. } => *verb != Verb::IMPRESSION,
-            What::Alias { .. } | What::Withdrawal | What::Segments { .. } | What::Attributes { .. } => false,
-            What::Exposure { .. } | What::Unit { .. } | What::Cancellation { .. } | What::Erasure { .. } => false,
-            What::Evidence { .. } => false,
+            FactKind::Page { .. } | FactKind::Track { .. } => true,
+            FactKind::Action { verb, .. } => *verb != ActionType::IMPRESSION,
+            FactKind::Alias { .. } | FactKind::Withdrawal | FactKind::Segments { .. } | FactKind::Attributes { .. } => {
+                false
+            }
+            FactKind::Exposure { .. }
+            | FactKind::Unit { .. }
+            | FactKind::Cancellation { .. }
+            | FactKind::Erasure { .. } => false,
+            FactKind::Evidence { .. } => false,
         }
     }
 
@@ -241,8 +246,8 @@ impl Fact {
     #[must_use]
     pub fn is_admins(&self) -> bool {
         match &self.what {
-            What::Cancellation { .. } | What::Evidence { .. } => true,
-            What::Erasure { .. } => self.visitor == VisitorId::NOBODY,
+            FactKind::Cancellation { .. } | FactKind::Evidence { .. } => true,
+            FactKind::Erasure { .. } => self.visitor == VisitorId::NOBODY,
             _ => false,
         }
     }
@@ -262,13 +267,13 @@ impl Fact {
             return Err(FactError::At);
         }
         match &self.what {
-            What::Track { name, value, properties, .. } => check_track(name, *value, properties.as_deref()),
-            What::Segments { writes } => check_segments(writes, self.received),
-            What::Attributes { writes } => check_attributes(writes),
-            What::Alias { also, .. } | What::Erasure { also, .. } if also.len() >= limits::KEYS_A_PURPOSE => {
+            FactKind::Track { name, value, properties, .. } => check_track(name, *value, properties.as_deref()),
+            FactKind::Segments { writes } => check_segments(writes, self.received),
+            FactKind::Attributes { writes } => check_attributes(writes),
+            FactKind::Alias { also, .. } | FactKind::Erasure { also, .. } if also.len() >= limits::KEYS_A_PURPOSE => {
                 Err(FactError::Length)
             }
-            What::Alias { id, .. } | What::Erasure { id: Some(id), .. } if id.kind == KindCode::PAIR => {
+            FactKind::Alias { id, .. } | FactKind::Erasure { id: Some(id), .. } if id.kind == KindCode::PAIR => {
                 Err(FactError::Kind)
             }
             _ => Ok(()),
@@ -276,19 +281,19 @@ impl Fact {
     }
 }
 
-fn check_segments(writes: &[(SegmentId, State)], received: Millis) -> Result<(), FactError> {
+fn check_segments(writes: &[(SegmentId, SegmentState)], received: Millis) -> Result<(), FactError> {
     if writes.is_empty() || writes.len() > limits::SEGMENT_WRITES {
         return Err(FactError::Segments);
     }
     let fits = |expiry: HourStamp| expiry > HourStamp::at(received) && expiry.0 <= limits::EXPIRY_HOURS;
-    let good = |state: &State| match state {
-        State::Removed => true,
-        State::Held { expiry, attributes } => fits(*expiry) && attributes.len() <= limits::SEGMENT_ATTRIBUTES,
+    let good = |state: &SegmentState| match state {
+        SegmentState::Removed => true,
+        SegmentState::Held { expiry, attributes } => fits(*expiry) && attributes.len() <= limits::SEGMENT_ATTRIBUTES,
     };
     if writes.iter().all(|(_, state)| good(state)) { Ok(()) } else { Err(FactError::Expiry) }
 }
 
-fn check_attributes(writes: &[(String, Option<Value>)]) -> Result<(), FactError> {
+fn check_attributes(writes: &[(String, Option<AttributeValue>)]) -> Result<(), FactError> {
     if writes.is_empty() || writes.len() > limits::ATTRIBUTE_WRITES {
         return Err(FactError::Attributes);
     }
@@ -296,7 +301,7 @@ fn check_attributes(writes: &[(String, Option<Value>)]) -> Result<(), FactError>
         if !attributes::name_is_good(name) {
             return Err(FactError::Name);
         }
-        Ok(value.as_ref().map_or(Ok(()), Value::check)?)
+        Ok(value.as_ref().map_or(Ok(()), AttributeValue::check)?)
     })
 }
 
@@ -322,14 +327,14 @@ mod tests {
 
     const NOW: Millis = 1_800_000_000_000;
 
-    fn fact(received: Millis, at: Millis, what: What) -> Fact {
+    fn fact(received: Millis, at: Millis, what: FactKind) -> Fact {
         let visitor = VisitorId::mint(NOW, [1; 10]);
         Fact { position: 0, id: FactId::from_bytes([1; 16]), visitor, received, at, what }
     }
 
     #[test]
     fn times_out_of_bounds_are_named() {
-        let page = || What::Page { session: SessionId(1) };
+        let page = || FactKind::Page { session: SessionId(1) };
         let code = |received, at| fact(received, at, page()).check(NOW).map_err(FactError::code);
         assert_eq!(code(NOW, NOW), Ok(()));
         assert_eq!(code(0, 0), Err("too_old"));
@@ -342,32 +347,35 @@ mod tests {
     #[test]
     fn s2_01_segments_expire_after_their_receipt_and_by_the_end_of_2100() {
         let hour = HourStamp::at(NOW).0;
-        let check = |writes| fact(NOW, NOW, What::Segments { writes }).check(NOW).map_err(FactError::code);
-        let held = |expiry| vec![(SegmentId(1), State::Held { expiry: HourStamp(expiry), attributes: vec![] })];
+        let check = |writes| fact(NOW, NOW, FactKind::Segments { writes }).check(NOW).map_err(FactError::code);
+        let held = |expiry| vec![(SegmentId(1), SegmentState::Held { expiry: HourStamp(expiry), attributes: vec![] })];
         assert_eq!([hour + 1, limits::EXPIRY_HOURS].map(|expiry| check(held(expiry))), [Ok(()), Ok(())]);
         assert_eq!([hour, limits::EXPIRY_HOURS + 1].map(|expiry| check(held(expiry))), [Err("expiry_out_of_range"); 2]);
-        assert_eq!(check(vec![(SegmentId(1), State::Removed)]), Ok(()));
+        assert_eq!(check(vec![(SegmentId(1), SegmentState::Removed)]), Ok(()));
         assert_eq!(check(vec![]), Err("out_of_bounds"));
-        assert_eq!(check(vec![(SegmentId(1), State::Removed); limits::SEGMENT_WRITES + 1]), Err("out_of_bounds"));
+        assert_eq!(
+            check(vec![(SegmentId(1), SegmentState::Removed); limits::SEGMENT_WRITES + 1]),
+            Err("out_of_bounds")
+        );
     }
 
     #[test]
     fn s4_08_a_fact_has_1_to_64_attributes_of_good_names_and_values() {
-        let check = |writes| fact(NOW, NOW, What::Attributes { writes }).check(NOW).map_err(FactError::code);
+        let check = |writes| fact(NOW, NOW, FactKind::Attributes { writes }).check(NOW).map_err(FactError::code);
         let one = |name: &str, value| check(vec![(name.to_owned(), value)]);
         let many = |count| check(vec![("a".to_owned(), None); count]);
         assert_eq!([1, limits::ATTRIBUTE_WRITES].map(many), [Ok(()), Ok(())]);
         assert_eq!([0, limits::ATTRIBUTE_WRITES + 1].map(many), [Err("out_of_bounds"); 2]);
-        assert_eq!(one("shoe_size", Some(Value::Integer(42))), Ok(()));
+        assert_eq!(one("shoe_size", Some(AttributeValue::Integer(42))), Ok(()));
         assert_eq!(["", "9 shoes"].map(|name| one(name, None)), [Err("bad_name"); 2]);
-        assert_eq!(one("a", Some(Value::String("x".repeat(limits::ATTRIBUTE_BYTES + 1)))), Err("too_long"));
-        assert_eq!(one("a", Some(Value::Date(i32::MAX))), Err("out_of_bounds"));
+        assert_eq!(one("a", Some(AttributeValue::String("x".repeat(limits::ATTRIBUTE_BYTES + 1)))), Err("too_long"));
+        assert_eq!(one("a", Some(AttributeValue::Date(i32::MAX))), Err("out_of_bounds"));
     }
 
     #[test]
     fn a_negative_value_is_refused() {
         let track = |value, name: &str| {
-            let what = What::Track { name: name.to_owned(), value, properties: None, order: None };
+            let what = FactKind::Track { name: name.to_owned(), value, properties: None, order: None };
             fact(NOW, NOW, what).check(NOW).map_err(FactError::code)
         };
         assert_eq!(track(Some(5), PURCHASE), Ok(()));

@@ -1,6 +1,6 @@
 //! Filters: whom an ad's targeting or an audience means, in one language (API, "Filters"; S4.5). A JSON document in the
 //! Mongo query style is parsed once ([`parse`]) against the tenant's words, and then asked of subjects
-//! ([`Filter::matches`]); many filters are asked at once through an [`Index`].
+//! ([`Filter::matches`]); many filters are asked at once through an [`FilterIndex`].
 //!
 //! **Absent values.** A person, a page or a place may lack what a condition looks at. As in Mongo, comparisons,
 //! `$eq` and `$in` do not hold then, and `$ne`, `$nin`, `$exists: false` and a `$not` around one that does not hold do.
@@ -14,8 +14,8 @@
 //! missing ([`PersonGaps`], [`PageGaps`]), and on a count that nobody keeps, is neither true nor false, and neither is its
 //! opposite. A condition that is not negated is true where it holds for what was read. A filter matches where it is true.
 //! `$not` is carried down to the conditions when a filter is parsed, so that "is it true" needs two values above them;
-//! [`Index::unknown_fields`] tells false from unknown. What a snapshot cannot count is refused when a targeting is
-//! parsed ([`Answers::Snapshot`]).
+//! [`FilterIndex::unknown_fields`] tells false from unknown. What a snapshot cannot count is refused when a targeting is
+//! parsed ([`CountAnswerer::Snapshot`]).
 //!
 //! It never looks at a clock, a profile or a catalogue: what a subject is, and its counts, are given.
 
@@ -29,48 +29,50 @@ use std::collections::BTreeSet;
 
 use crate::segments::SegmentId;
 
-pub use count::{CountQuestion, Counted, History, Told, counts_problem};
-pub use field::Field;
-pub use index::{Index, Matches};
+pub use count::{CountQuestion, CountSource, EventEvidence, PersonHistory, counts_problem};
+pub use field::FilterField;
+pub use index::{FilterIndex, FilterMatches};
 pub(crate) use parse::rfc3339;
-pub use parse::{Answers, Entities, Words, parse};
-pub use subject::{PageGaps, Person, PersonGaps, Subject};
+pub use parse::{CountAnswerer, Entities, FilterWords, parse};
+pub use subject::{FilterSubject, PageGaps, PersonGaps, SubjectPerson};
 
-pub(crate) use subject::{Read, number_of, read_value};
+pub(crate) use subject::{FieldReading, number_of, read_value};
 
 /// A parsed filter. Two that say the same in another order of their documents are equal.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Filter {
     pub(crate) counts: Vec<CountQuestion>,
-    pub(crate) root: Node,
+    pub(crate) root: FilterNode,
 }
 
 impl Filter {
     /// Whether a subject is meant.
     #[must_use]
-    pub fn matches(&self, subject: &Subject<'_>) -> bool {
+    pub fn matches(&self, subject: &FilterSubject<'_>) -> bool {
         self.root.holds(subject)
     }
 
     /// The names of the events that it counts, without `page` and `purchase`.
     pub fn events(&self) -> impl Iterator<Item = &str> {
         self.counts.iter().filter_map(|question| match &question.what {
-            Counted::Event(name) => Some(name.as_str()),
+            CountSource::Event(name) => Some(name.as_str()),
             _ => None,
         })
     }
 
-    /// What it asks of a person's history, in order, each once. [`Subject::counts`] answers in this order.
+    /// What it asks of a person's history, in order, each once. [`FilterSubject::counts`] answers in this order.
     #[must_use]
     pub fn counts(&self) -> &[CountQuestion] {
         &self.counts
     }
 
     /// Tells the field of each condition, whether the condition is negated, and the segments that it names.
-    pub(crate) fn each_field(&self, mut tell: impl FnMut(Field, bool, Vec<u32>)) {
+    pub(crate) fn each_field(&self, mut tell: impl FnMut(FilterField, bool, Vec<u32>)) {
         self.root.each_condition(&mut |condition| {
             let named = match (&condition.test, condition.field) {
-                (Test::Numbers(all), Field::Segments) => all.iter().filter_map(|id| u32::try_from(*id).ok()).collect(),
+                (FieldTest::Numbers(all), FilterField::Segments) => {
+                    all.iter().filter_map(|id| u32::try_from(*id).ok()).collect()
+                }
                 _ => Vec::new(),
             };
             tell(condition.field, condition.negated, named);
@@ -86,21 +88,21 @@ impl Filter {
 
 /// Conditions put together: at most twice [`crate::limits::FILTER_DEPTH`] groups inside each other.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Node {
+pub(crate) enum FilterNode {
     /// One condition.
-    Leaf(Condition),
+    Leaf(FieldCondition),
     /// In order, each once, none a group of the same kind: two or more, or the filter that is empty and means all.
-    Group(Join, Vec<Node>),
+    Group(GroupOperator, Vec<FilterNode>),
 }
 
 /// How a group's entries go together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Join {
+pub(crate) enum GroupOperator {
     All,
     Any,
 }
 
-impl Join {
+impl GroupOperator {
     fn other(self) -> Self {
         match self {
             Self::All => Self::Any,
@@ -109,8 +111,8 @@ impl Join {
     }
 }
 
-impl Node {
-    fn each_condition(&self, tell: &mut impl FnMut(&Condition)) {
+impl FilterNode {
+    fn each_condition(&self, tell: &mut impl FnMut(&FieldCondition)) {
         match self {
             Self::Leaf(condition) => tell(condition),
             Self::Group(_, nodes) => nodes.iter().for_each(|node| node.each_condition(tell)),
@@ -120,16 +122,16 @@ impl Node {
     fn asks_segment(&self, id: SegmentId) -> bool {
         match self {
             Self::Group(_, nodes) => nodes.iter().any(|node| node.asks_segment(id)),
-            Self::Leaf(Condition { field: Field::Segments, test: Test::Numbers(all), .. }) => {
+            Self::Leaf(FieldCondition { field: FilterField::Segments, test: FieldTest::Numbers(all), .. }) => {
                 all.binary_search(&i64::from(id.0)).is_ok()
             }
             // Whether there are any, and how many.
-            Self::Leaf(condition) => condition.field == Field::Segments,
+            Self::Leaf(condition) => condition.field == FilterField::Segments,
         }
     }
 
     /// Puts nodes together in the one form that says it.
-    fn group(join: Join, nodes: impl IntoIterator<Item = Self>) -> Self {
+    fn group(join: GroupOperator, nodes: impl IntoIterator<Item = Self>) -> Self {
         let mut flat = BTreeSet::new();
         for node in nodes {
             match node {
@@ -148,30 +150,36 @@ impl Node {
     /// The opposite, with the `not` at the conditions.
     fn negated(self) -> Self {
         match self {
-            Self::Leaf(Condition { field, negated, test }) => Self::Leaf(Condition { field, negated: !negated, test }),
+            Self::Leaf(FieldCondition { field, negated, test }) => {
+                Self::Leaf(FieldCondition { field, negated: !negated, test })
+            }
             Self::Group(join, nodes) => Self::group(join.other(), nodes.into_iter().map(Self::negated)),
         }
     }
 
-    fn holds(&self, subject: &Subject<'_>) -> bool {
+    fn holds(&self, subject: &FilterSubject<'_>) -> bool {
         match self {
             Self::Leaf(condition) => condition.holds(subject),
-            Self::Group(Join::All, nodes) => nodes.iter().all(|node| node.holds(subject)),
-            Self::Group(Join::Any, nodes) => nodes.iter().any(|node| node.holds(subject)),
+            Self::Group(GroupOperator::All, nodes) => nodes.iter().all(|node| node.holds(subject)),
+            Self::Group(GroupOperator::Any, nodes) => nodes.iter().any(|node| node.holds(subject)),
         }
     }
 
-    fn truth(&self, subject: &Subject<'_>) -> Truth {
+    fn truth(&self, subject: &FilterSubject<'_>) -> TruthValue {
         match self {
             Self::Leaf(condition) => condition.truth(subject),
-            Self::Group(Join::All, nodes) => nodes.iter().map(|node| node.truth(subject)).min().unwrap_or(Truth::True),
-            Self::Group(Join::Any, nodes) => nodes.iter().map(|node| node.truth(subject)).max().unwrap_or(Truth::False),
+            Self::Group(GroupOperator::All, nodes) => {
+                nodes.iter().map(|node| node.truth(subject)).min().unwrap_or(TruthValue::True)
+            }
+            Self::Group(GroupOperator::Any, nodes) => {
+                nodes.iter().map(|node| node.truth(subject)).max().unwrap_or(TruthValue::False)
+            }
         }
     }
 
     /// Adds the fields whose conditions leave it unknown.
-    fn add_unknown_fields(&self, subject: &Subject<'_>, fields: &mut BTreeSet<Field>) {
-        if self.truth(subject) != Truth::Unknown {
+    fn add_unknown_fields(&self, subject: &FilterSubject<'_>, fields: &mut BTreeSet<FilterField>) {
+        if self.truth(subject) != TruthValue::Unknown {
             return;
         }
         match self {
@@ -191,47 +199,47 @@ impl Node {
 
 /// A test of a field, or that it does not hold.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Condition {
-    pub(crate) field: Field,
+pub(crate) struct FieldCondition {
+    pub(crate) field: FilterField,
     pub(crate) negated: bool,
-    pub(crate) test: Test,
+    pub(crate) test: FieldTest,
 }
 
 /// The three values of a condition or of a filter, in the order in which `$and` takes the least and `$or` the greatest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Truth {
+pub(crate) enum TruthValue {
     False,
     Unknown,
     True,
 }
 
-impl Condition {
-    fn holds(&self, subject: &Subject<'_>) -> bool {
-        self.truth(subject) == Truth::True
+impl FieldCondition {
+    fn holds(&self, subject: &FilterSubject<'_>) -> bool {
+        self.truth(subject) == TruthValue::True
     }
 
-    fn truth(&self, subject: &Subject<'_>) -> Truth {
+    fn truth(&self, subject: &FilterSubject<'_>) -> TruthValue {
         let read = subject.read(self.field);
         match (self.negated, self.test.holds(read)) {
-            (false, true) => Truth::True,
-            (_, holds) if !self.is_settled(read, holds, subject) => Truth::Unknown,
-            (negated, holds) if negated == holds => Truth::False,
-            _ => Truth::True,
+            (false, true) => TruthValue::True,
+            (_, holds) if !self.is_settled(read, holds, subject) => TruthValue::Unknown,
+            (negated, holds) if negated == holds => TruthValue::False,
+            _ => TruthValue::True,
         }
     }
 
     /// Whether no missing data can change what the test says.
-    fn is_settled(&self, read: Read<'_>, holds: bool, subject: &Subject<'_>) -> bool {
+    fn is_settled(&self, read: FieldReading<'_>, holds: bool, subject: &FilterSubject<'_>) -> bool {
         match read {
-            Read::AtLeast(least) => holds || self.test.last() < least,
-            Read::AtMost(_) => holds,
+            FieldReading::AtLeast(least) => holds || self.test.last() < least,
+            FieldReading::AtMost(_) => holds,
             _ if subject.has_page_gap(self.field) => holds,
             read => match subject.gaps() {
-                Some(gaps) if self.field == Field::Segments => self.test.is_settled_by(gaps.segments),
-                Some(gaps) if self.field.is_of_person() || self.field == Field::BestTime => {
-                    !matches!(read, Read::Unknown) && gaps.is_certain(self.field)
+                Some(gaps) if self.field == FilterField::Segments => self.test.is_settled_by(gaps.segments),
+                Some(gaps) if self.field.is_of_person() || self.field == FilterField::BestTime => {
+                    !matches!(read, FieldReading::Unknown) && gaps.is_certain(self.field)
                 }
-                _ => !matches!(read, Read::Unknown),
+                _ => !matches!(read, FieldReading::Unknown),
             },
         }
     }
@@ -239,23 +247,23 @@ impl Condition {
     /// The values of its list; 0 where it has none.
     fn values(&self) -> usize {
         match &self.test {
-            Test::Numbers(all) => all.len(),
-            Test::Texts(all) => all.len(),
+            FieldTest::Numbers(all) => all.len(),
+            FieldTest::Texts(all) => all.len(),
             _ => 0,
         }
     }
 
     fn with_counts(self, place: &impl Fn(u32) -> u32) -> Self {
         match self.field {
-            Field::Count(at) => Self { field: Field::Count(place(at)), ..self },
+            FilterField::Count(at) => Self { field: FilterField::Count(place(at)), ..self },
             _ => self,
         }
     }
 }
 
-/// What is asked of a field. Numbers are what [`Field`] makes of its values.
+/// What is asked of a field. Numbers are what [`FilterField`] makes of its values.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Test {
+pub(crate) enum FieldTest {
     /// It is there.
     Exists,
     /// It is one of these, which are in order, each once.
@@ -267,19 +275,19 @@ pub(crate) enum Test {
     /// It is this or less.
     AtMost(i64),
     /// It comes, byte by byte, so to this text.
-    Text(Order, String),
+    Text(TextOrder, String),
 }
 
 /// How a text stands to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Order {
+pub(crate) enum TextOrder {
     After,
     AtOrAfter,
     Before,
     AtOrBefore,
 }
 
-impl Order {
+impl TextOrder {
     fn holds(self, text: &str, to: &str) -> bool {
         match self {
             Self::After => text > to,
@@ -290,7 +298,7 @@ impl Order {
     }
 }
 
-impl Test {
+impl FieldTest {
     /// The last number that it may hold for.
     fn last(&self) -> i64 {
         match self {
@@ -310,14 +318,14 @@ impl Test {
     }
 
     /// Whether it holds for what was read.
-    pub(crate) fn holds(&self, read: Read<'_>) -> bool {
+    pub(crate) fn holds(&self, read: FieldReading<'_>) -> bool {
         match (self, read) {
-            (_, Read::Absent | Read::Unknown) => false,
+            (_, FieldReading::Absent | FieldReading::Unknown) => false,
             (Self::Exists, _) => true,
-            (Self::Numbers(all), Read::Number(number)) => all.binary_search(&number).is_ok(),
-            (Self::Numbers(all), Read::Segments(held)) => all.iter().any(|id| is_held(held, *id)),
-            (Self::AtLeast(least), Read::Number(number) | Read::AtLeast(number)) => number >= *least,
-            (Self::AtMost(most), Read::Number(number) | Read::AtMost(number)) => number <= *most,
+            (Self::Numbers(all), FieldReading::Number(number)) => all.binary_search(&number).is_ok(),
+            (Self::Numbers(all), FieldReading::Segments(held)) => all.iter().any(|id| is_held(held, *id)),
+            (Self::AtLeast(least), FieldReading::Number(number) | FieldReading::AtLeast(number)) => number >= *least,
+            (Self::AtMost(most), FieldReading::Number(number) | FieldReading::AtMost(number)) => number <= *most,
             (Self::Texts(all), read) => read.any_text(|text| contains(all, text)),
             (Self::Text(order, to), read) => read.any_text(|text| order.holds(text, to)),
             _ => false,

@@ -4,10 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::packed::{self, Packed};
+use crate::packed::{self, PackedReader};
 
 /// Something of which a person's first counts.
-pub trait First: Copy {
+pub trait FirstRecord: Copy {
     /// Of so many codes one is kept: the greatest. Codes are append-only, so these are the ones made last.
     const MOST: usize;
 
@@ -19,23 +19,23 @@ pub trait First: Copy {
     fn put(&self, to: &mut Vec<u8>);
 
     /// Reads what was put; `None` where it is not of the form.
-    fn read(from: &mut Packed<'_>) -> Option<Self>;
+    fn read(from: &mut PackedReader<'_>) -> Option<Self>;
 }
 
-/// The first by the code of what it is of: those of the [`First::MOST`] greatest codes. One beyond is forgotten.
+/// The first by the code of what it is of: those of the [`FirstRecord::MOST`] greatest codes. One beyond is forgotten.
 ///
 /// The bound goes by the code, which no join moves, and not by a time, which a join makes earlier: else what is kept would
 /// depend on the order in which facts come.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Firsts<T>(BTreeMap<u32, T>);
+pub struct FirstRecords<T>(BTreeMap<u32, T>);
 
-impl<T> Default for Firsts<T> {
+impl<T> Default for FirstRecords<T> {
     fn default() -> Self {
         Self(BTreeMap::new())
     }
 }
 
-impl<T: First> Firsts<T> {
+impl<T: FirstRecord> FirstRecords<T> {
     /// Adds one.
     pub fn insert(&mut self, code: u32, value: T) {
         let joined = self.0.get(&code).map_or(value, |there| there.join(value));
@@ -96,7 +96,7 @@ impl<T: First> Firsts<T> {
     /// Reads what was packed; `None` where it is not of the form, or over the bound.
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Self> {
-        let mut from = Packed(bytes);
+        let mut from = PackedReader(bytes);
         let mut all = BTreeMap::new();
         let mut code = 0_u32;
         while !from.is_empty() {
@@ -109,7 +109,7 @@ impl<T: First> Firsts<T> {
     }
 }
 
-impl<T: First> FromIterator<(u32, T)> for Firsts<T> {
+impl<T: FirstRecord> FromIterator<(u32, T)> for FirstRecords<T> {
     fn from_iter<I: IntoIterator<Item = (u32, T)>>(all: I) -> Self {
         let mut firsts = Self::default();
         all.into_iter().for_each(|(code, value)| firsts.insert(code, value));

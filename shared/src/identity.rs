@@ -1,7 +1,7 @@
 //! Identity on one request: who is this, what must be read, what is linked, what is remembered and told.
 //!
-//! The steps are values: [`begin`] says what to read first, [`Begun::after_first`] what to read then (two
-//! sequential reads at most), [`Second::finish`] who it is. The worker does the reading in between. Nothing here
+//! The steps are values: [`begin`] says what to read first, [`BegunIdentity::after_first`] what to read then (two
+//! sequential reads at most), [`SecondRead::finish`] who it is. The worker does the reading in between. Nothing here
 //! waits, and a read that failed or came late is simply not there.
 
 mod claim;
@@ -14,25 +14,25 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
 
-pub use self::claim::Claim;
+pub use self::claim::IdClaim;
 pub use self::identity_cookie::IdentityCookie;
 use self::members::{ProvenMembers, SiblingReads, are_of_two_keys, each_once, first_of, keep_own, may_join, same};
-pub use self::observe::Recognised;
-pub use self::seen::{Met, Seen};
-use crate::ids::{AltHash, AlternateId, Millis, Version, VisitorId};
+pub use self::observe::RecognisedVisitor;
+pub use self::seen::{NewestVersions, SnapshotVerdict};
+use crate::ids::{AltHash, AlternateId, Millis, SnapshotVersion, VisitorId};
 use crate::ledger::Ledger;
 use crate::limits;
 use crate::planted::{self, PlantedBug};
-use crate::profile::{Known, MissingParts};
+use crate::profile::{KnownVisitor, MissingParts};
 use crate::random::Random;
-use crate::view::{Snapshot, Stored, View};
+use crate::view::{JoinedView, Snapshot, StoredValue};
 
 /// How often an unchanged identity cookie is written anew, so that its 400 days begin again.
 const REWRITE_MS: u64 = 86_400_000;
 
 /// What a request brings, with permission given.
 #[derive(Debug, Clone)]
-pub struct Arrival {
+pub struct IdentityRequest {
     /// The edge's receive time.
     pub now: Millis,
     /// The identity cookie, checked and not expired.
@@ -42,14 +42,14 @@ pub struct Arrival {
     /// The ledger cookie, checked.
     pub ledger: Option<Ledger>,
     /// Alternate ids; of a unique kind one at most.
-    pub claims: Vec<Claim>,
+    pub claims: Vec<IdClaim>,
     /// A visitor younger than this has no snapshot yet, and asking would cache the miss.
     pub publish_delay_ms: u64,
 }
 
 /// How the visitor came to its id in this request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
+pub enum VisitorOrigin {
     /// From the cookie.
     Returning,
     /// An earlier visitor of this browser, because another member is at it again.
@@ -60,14 +60,14 @@ pub enum Origin {
 
 /// What one bulk read is to fetch.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Reads {
+pub struct BulkRead {
     /// Visitors whose snapshots are wanted.
     pub snapshots: Vec<VisitorId>,
     /// Alternate ids whose lookups are wanted.
     pub lookups: Vec<AlternateId>,
 }
 
-impl Reads {
+impl BulkRead {
     /// Whether nothing is to be read.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -77,12 +77,12 @@ impl Reads {
 
 /// What one bulk read brought. What is missing, bad or late is left out.
 #[derive(Debug, Clone, Default)]
-pub struct Found {
+pub struct BulkResult {
     /// Snapshots and tombstones.
-    pub stored: BTreeMap<VisitorId, Stored>,
-    /// The newest version met of visitors whose snapshot here is an older one ([`Seen`]): of that one only the
+    pub stored: BTreeMap<VisitorId, StoredValue>,
+    /// The newest version met of visitors whose snapshot here is an older one ([`NewestVersions`]): of that one only the
     /// visitor's own facts are believed.
-    pub newest: BTreeMap<VisitorId, Version>,
+    pub newest: BTreeMap<VisitorId, SnapshotVersion>,
     /// Visitors named by lookups, last seen first.
     pub lookups: Vec<VisitorId>,
     /// Whether the read failed or was late, so that a missing value says nothing.
@@ -93,22 +93,22 @@ pub struct Found {
 
 /// The state between the request and its first read.
 #[derive(Debug, Clone)]
-pub struct Begun {
-    who: Who,
+pub struct BegunIdentity {
+    who: IdentityState,
     others: Vec<IdentityCookie>,
-    reads: Reads,
+    reads: BulkRead,
 }
 
 /// The state between the first read and the second.
 #[derive(Debug, Clone)]
-pub struct Second {
-    who: Who,
-    stored: BTreeMap<VisitorId, Stored>,
+pub struct SecondRead {
+    who: IdentityState,
+    stored: BTreeMap<VisitorId, StoredValue>,
     /// Visitors that this request's own lookups named.
     looked_up: Vec<VisitorId>,
-    newest: BTreeMap<VisitorId, Version>,
+    newest: BTreeMap<VisitorId, SnapshotVersion>,
     siblings: Vec<VisitorId>,
-    reads: Reads,
+    reads: BulkRead,
     minted: bool,
     /// Whether a lookup may name visitors that are not known here.
     lacks_lookups: bool,
@@ -116,71 +116,71 @@ pub struct Second {
 
 /// What comes after the first read.
 #[derive(Debug, Clone)]
-pub enum Step {
+pub enum IdentityStep {
     /// Finish, after the second read if it has any.
-    Second(Box<Second>),
+    Second(Box<SecondRead>),
     /// The visitor was erased or withdrew: answer without identity.
-    Forgotten(Stays),
+    Forgotten(SurvivingCookie),
 }
 
 /// Who stays where the visitor that a request was switched to is gone: the browser's own, whose cookie is to be written, without
 /// that one. `None` where it is the browser's own that is gone: the cookies are to expire.
-pub type Stays = Option<Box<IdentityCookie>>;
+pub type SurvivingCookie = Option<Box<IdentityCookie>>;
 
 #[derive(Debug, Clone)]
-struct Who {
+struct IdentityState {
     now: Millis,
-    origin: Origin,
+    origin: VisitorOrigin,
     arrived: Option<IdentityCookie>,
     cookie: IdentityCookie,
     ledger: Ledger,
     /// The ledger that came, where it is another visitor's: answers to two members of one browser may overtake one another.
     another: Option<Ledger>,
-    claims: Vec<Claim>,
+    claims: Vec<IdClaim>,
     /// Claims whose lookups the first read asks for.
     asked: Vec<u32>,
 }
 
 /// Steps 2 and 3: the visitor of the cookie, an earlier one of this browser, or a new one.
 #[must_use]
-pub fn begin(arrival: Arrival, random: &mut Random) -> Begun {
-    let Arrival { now, cookie, others, ledger, claims, publish_delay_ms } = arrival;
+pub fn begin(arrival: IdentityRequest, random: &mut Random) -> BegunIdentity {
+    let IdentityRequest { now, cookie, others, ledger, claims, publish_delay_ms } = arrival;
     let mut who = match cookie {
-        Some(cookie) => Who::returning(now, cookie, ledger, claims),
-        None => Who::minted(now, claims, random),
+        Some(cookie) => IdentityState::returning(now, cookie, ledger, claims),
+        None => IdentityState::minted(now, claims, random),
     };
     who.switch_to_holder(random);
     let settled =
-        who.origin != Origin::Minted && now.saturating_sub(who.cookie.visitor.minted_ms()) >= publish_delay_ms;
+        who.origin != VisitorOrigin::Minted && now.saturating_sub(who.cookie.visitor.minted_ms()) >= publish_delay_ms;
     let own = settled.then_some(who.cookie.visitor);
-    who.asked = who.uncovered().map(Claim::short).collect();
+    who.asked = who.uncovered().map(IdClaim::short).collect();
     let further = who.cookie.pending.iter().copied().chain(others.iter().map(|other| other.visitor));
-    let reads = Reads {
+    let reads = BulkRead {
         snapshots: own.into_iter().chain(further).collect(),
-        lookups: who.uncovered().flat_map(Claim::ids).collect(),
+        lookups: who.uncovered().flat_map(IdClaim::ids).collect(),
     };
-    Begun { who, others, reads }
+    BegunIdentity { who, others, reads }
 }
 
-impl Begun {
+impl BegunIdentity {
     /// What the first read is to fetch; nothing to read means no read.
     #[must_use]
-    pub fn reads(&self) -> &Reads {
+    pub fn reads(&self) -> &BulkRead {
         &self.reads
     }
 
     /// Whether a visitor was minted, which the worker limits by client network.
     #[must_use]
     pub fn minted(&self) -> bool {
-        self.who.origin == Origin::Minted
+        self.who.origin == VisitorOrigin::Minted
     }
 
     /// Step 4 and the reads of step 5: the snapshot's own unique id decides again whether this is another
     /// member's visitor; lookups name the siblings still to be read.
     #[must_use]
-    pub fn after_first(self, found: Found, random: &mut Random) -> Step {
+    pub fn after_first(self, found: BulkResult, random: &mut Random) -> IdentityStep {
         let Self { mut who, others, .. } = self;
-        let is_gone = |visitor| matches!(found.stored.get(&visitor), Some(Stored::Tombstone));
+        let is_gone = |visitor| matches!(found.stored.get(&visitor), Some(StoredValue::Tombstone));
         if is_gone(who.cookie.visitor)
             && let Some(cookie) = others.into_iter().find(|other| !is_gone(other.visitor))
         {
@@ -188,27 +188,27 @@ impl Begun {
         }
         let own = who.cookie.visitor;
         let other = match found.stored.get(&own) {
-            Some(Stored::Tombstone) => return Step::Forgotten(who.stays()),
-            Some(Stored::Snapshot(snapshot)) => who.other_holder(snapshot.surely_held()),
+            Some(StoredValue::Tombstone) => return IdentityStep::Forgotten(who.stays()),
+            Some(StoredValue::Snapshot(snapshot)) => who.other_holder(snapshot.surely_held()),
             None => None,
         };
         if let Some(tag) = other {
             who.switch(tag, random);
         }
-        let minted = other.is_some() && who.origin == Origin::Minted;
+        let minted = other.is_some() && who.origin == VisitorOrigin::Minted;
         if found.failed {
             who.asked.clear();
         }
         // A visitor that the first read led to may lack lookups that the cookie's visitor had read before.
-        let is_unread = |claim: &Claim| !who.asked.contains(&claim.short());
+        let is_unread = |claim: &IdClaim| !who.asked.contains(&claim.short());
         let lacks_lookups = found.has_bad_lookup || who.uncovered().any(is_unread);
         let named = who.cookie.pending.iter().chain(&found.lookups).copied();
         let siblings = each_once(named.filter(|v| *v != who.cookie.visitor && (other.is_none() || *v != own)));
-        let moved = (other.is_some() && who.origin == Origin::Switched).then_some(who.cookie.visitor);
+        let moved = (other.is_some() && who.origin == VisitorOrigin::Switched).then_some(who.cookie.visitor);
         let wanted = moved.into_iter().chain(siblings.iter().copied());
         let missing = wanted.filter(|v| !found.stored.contains_key(v) && !self.reads.snapshots.contains(v));
-        let reads = Reads { snapshots: missing.take(limits::KV_KEYS).collect(), lookups: Vec::new() };
-        Step::Second(Box::new(Second {
+        let reads = BulkRead { snapshots: missing.take(limits::KV_KEYS).collect(), lookups: Vec::new() };
+        IdentityStep::Second(Box::new(SecondRead {
             who,
             stored: found.stored,
             looked_up: found.lookups,
@@ -221,14 +221,14 @@ impl Begun {
     }
 }
 
-impl Second {
+impl SecondRead {
     /// What the second read is to fetch; nothing to read means no second read.
     #[must_use]
-    pub fn reads(&self) -> &Reads {
+    pub fn reads(&self) -> &BulkRead {
         &self.reads
     }
 
-    /// Whether the first read led to a visitor that was minted, as [`Begun::minted`].
+    /// Whether the first read led to a visitor that was minted, as [`BegunIdentity::minted`].
     #[must_use]
     pub fn minted(&self) -> bool {
         self.minted
@@ -237,8 +237,8 @@ impl Second {
     /// Step 5: all that was read is joined, with the ledger.
     ///
     /// # Errors
-    /// As [`Step::Forgotten`], where the visitor is gone, or another member's by now.
-    pub fn finish(self, found: Found) -> Result<Recognised, Stays> {
+    /// As [`IdentityStep::Forgotten`], where the visitor is gone, or another member's by now.
+    pub fn finish(self, found: BulkResult) -> Result<RecognisedVisitor, SurvivingCookie> {
         let Self { mut who, mut stored, mut newest, siblings, looked_up, lacks_lookups, .. } = self;
         found.stored.into_iter().for_each(|(visitor, there)| drop(stored.insert(visitor, there)));
         found.newest.into_iter().for_each(|(visitor, version)| _ = newest.insert(visitor, version));
@@ -246,7 +246,9 @@ impl Second {
         let own = who.cookie.visitor;
         who.ledger.highest = newest.remove(&own).unwrap_or_default().max(who.ledger.highest);
         let mut mine = match stored.remove(&own) {
-            Some(Stored::Snapshot(snapshot)) if who.other_holder(snapshot.surely_held()).is_none() => Some(*snapshot),
+            Some(StoredValue::Snapshot(snapshot)) if who.other_holder(snapshot.surely_held()).is_none() => {
+                Some(*snapshot)
+            }
             Some(_) => return Err(who.stays()),
             None => None,
         };
@@ -261,7 +263,7 @@ impl Second {
         if others.hold(own, mine.as_ref().map(|snapshot| snapshot.version).unwrap_or_default()) {
             return Err(who.stays());
         }
-        let (mut view, mut proven) = (View::default(), ProvenMembers::of(&who.claims));
+        let (mut view, mut proven) = (JoinedView::default(), ProvenMembers::of(&who.claims));
         if let Some(snapshot) = mine {
             let snapshot = others.keep_out_of(snapshot);
             if snapshot.version >= who.ledger.highest {
@@ -280,14 +282,14 @@ impl Second {
                 continue;
             }
             let stays = match stored.remove(&sibling) {
-                Some(Stored::Snapshot(snapshot)) if joining.contains(&sibling) => {
+                Some(StoredValue::Snapshot(snapshot)) if joining.contains(&sibling) => {
                     let snapshot = others.keep_out_of(*snapshot);
                     proven.learn(&snapshot);
                     siblings_read.add(sibling, snapshot, newest.get(&sibling));
                     true
                 }
                 // Under another key than this login's: its next snapshot has both.
-                Some(Stored::Snapshot(snapshot)) if are_of_two_keys(&unique, &snapshot.unique) => {
+                Some(StoredValue::Snapshot(snapshot)) if are_of_two_keys(&unique, &snapshot.unique) => {
                     siblings_read.unread.push(sibling);
                     who.cookie.pending.contains(&sibling)
                 }
@@ -304,22 +306,22 @@ impl Second {
         siblings_read.join_into(&mut view, own);
         pending.retain(|v| view.memberships().counts(own, *v));
         who.remember(pending, &looked_up);
-        Ok(Recognised { lacks_lookups, ..who.recognised(view, proven.into_members()) })
+        Ok(RecognisedVisitor { lacks_lookups, ..who.recognised(view, proven.into_members()) })
     }
 }
 
-impl Who {
-    fn returning(now: Millis, cookie: IdentityCookie, ledger: Option<Ledger>, claims: Vec<Claim>) -> Self {
+impl IdentityState {
+    fn returning(now: Millis, cookie: IdentityCookie, ledger: Option<Ledger>, claims: Vec<IdClaim>) -> Self {
         let (own, another) = match ledger {
             Some(ledger) if ledger.visitor == cookie.visitor => (Some(ledger), None),
             another => (None, another),
         };
         let ledger = own.unwrap_or_else(|| Ledger::new(cookie.visitor));
         let arrived = Some(cookie.clone());
-        Self { now, origin: Origin::Returning, arrived, cookie, ledger, another, claims, asked: Vec::new() }
+        Self { now, origin: VisitorOrigin::Returning, arrived, cookie, ledger, another, claims, asked: Vec::new() }
     }
 
-    fn minted(now: Millis, claims: Vec<Claim>, random: &mut Random) -> Self {
+    fn minted(now: Millis, claims: Vec<IdClaim>, random: &mut Random) -> Self {
         let visitor = VisitorId::mint(now, random.draw());
         let cookie = IdentityCookie {
             visitor,
@@ -332,7 +334,7 @@ impl Who {
         };
         Self {
             now,
-            origin: Origin::Minted,
+            origin: VisitorOrigin::Minted,
             arrived: None,
             cookie,
             ledger: Ledger::new(visitor),
@@ -361,7 +363,7 @@ impl Who {
     }
 
     /// The member at this browser, by proof.
-    fn holder(&self) -> Option<&Claim> {
+    fn holder(&self) -> Option<&IdClaim> {
         self.claims.iter().find(|c| c.unique)
     }
 
@@ -381,7 +383,7 @@ impl Who {
     }
 
     /// Claims whose lookups this browser has not read yet.
-    fn uncovered(&self) -> impl Iterator<Item = &Claim> {
+    fn uncovered(&self) -> impl Iterator<Item = &IdClaim> {
         self.claims.iter().filter(|c| !self.cookie.covered.contains(&c.short()))
     }
 
@@ -392,8 +394,8 @@ impl Who {
         let left = (held, self.cookie.visitor);
         let earlier = self.cookie.earlier.iter().find(|(tag, v)| here.contains(tag) && *v != left.1).copied();
         let (origin, visitor) = match earlier {
-            Some((_, visitor)) => (Origin::Switched, visitor),
-            None => (Origin::Minted, VisitorId::mint(self.now, random.draw())),
+            Some((_, visitor)) => (VisitorOrigin::Switched, visitor),
+            None => (VisitorOrigin::Minted, VisitorId::mint(self.now, random.draw())),
         };
         let others =
             self.cookie.earlier.iter().copied().filter(|(tag, v)| *tag != held && *v != visitor && *v != left.1);
@@ -409,17 +411,17 @@ impl Who {
     }
 
     /// Who stays where its visitor is gone.
-    fn stays(self) -> Stays {
+    fn stays(self) -> SurvivingCookie {
         self.arrived?.without(self.cookie.visitor).map(Box::new)
     }
 
     /// Takes the visitor's own snapshot in. Of one older than this browser or this reader has seen, only the visitor's own
     /// facts are believed: who belongs to it may have been taken back since.
-    fn adopt(&mut self, mut snapshot: Snapshot, view: &mut View) {
+    fn adopt(&mut self, mut snapshot: Snapshot, view: &mut JoinedView) {
         let own = self.cookie.visitor;
         if snapshot.version < self.ledger.highest && !planted::is_active(PlantedBug::AcceptAnOlderVersion) {
             if let Some(sub) = snapshot.profiles.remove(&own) {
-                view.add_known(own, Known::from_sub(sub));
+                view.add_known(own, KnownVisitor::from_sub(sub));
             }
             // What the newer snapshot said may be something else.
             view.note_missing(MissingParts::ALL);
@@ -434,14 +436,14 @@ impl Who {
     }
 
     /// What the browser itself knows of its visitor: nothing happened before the request that minted it.
-    fn known(&self) -> Known {
+    fn known(&self) -> KnownVisitor {
         let known = self.ledger.known();
-        if self.origin == Origin::Minted { known.of_new_visitor() } else { known }
+        if self.origin == VisitorOrigin::Minted { known.of_new_visitor() } else { known }
     }
 
     /// Whether the visitor's own snapshot was built when the login that its pending siblings come from was known: of whom
     /// it does not name then, the login was cancelled, or linked nobody.
-    fn login_is_held(&self, view: &View) -> bool {
+    fn login_is_held(&self, view: &JoinedView) -> bool {
         let held = |(received, short)| view.named(self.cookie.visitor).is_some_and(|sub| sub.holds(received, short));
         self.cookie.login.is_some_and(held)
     }
@@ -463,7 +465,7 @@ impl Who {
         self.cookie.pending = pending;
     }
 
-    fn recognised(mut self, view: View, proven: BTreeSet<VisitorId>) -> Recognised {
+    fn recognised(mut self, view: JoinedView, proven: BTreeSet<VisitorId>) -> RecognisedVisitor {
         let changed = self
             .arrived
             .as_ref()
@@ -471,7 +473,7 @@ impl Who {
         if changed {
             self.cookie.written = self.now;
         }
-        Recognised {
+        RecognisedVisitor {
             visitor: self.cookie.visitor,
             origin: self.origin,
             view,

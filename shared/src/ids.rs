@@ -73,7 +73,7 @@ impl VisitorId {
     /// Takes 16 bytes as an id.
     ///
     /// # Errors
-    /// [`IdError::Version`] unless they are a UUID of version 7 and of RFC 9562's variant.
+    /// [`IdError::SnapshotVersion`] unless they are a UUID of version 7 and of RFC 9562's variant.
     pub fn from_bytes(bytes: [u8; 16]) -> Result<Self, IdError> {
         let [_, _, _, _, _, _, version, _, variant, ..] = bytes;
         if version >> 4 == 7 && variant >> 6 == 2 { Ok(Self(bytes)) } else { Err(IdError::Version) }
@@ -365,14 +365,14 @@ impl fmt::Display for InsertionId {
 
 /// A snapshot's version: it only grows, also over a restore. Ordered by restore epoch, then counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Version {
+pub struct SnapshotVersion {
     /// How often the origin's store was restored from a backup.
     pub restore: u32,
     /// One origin-wide counter.
     pub counter: u64,
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for SnapshotVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.restore, self.counter)
     }

@@ -35,27 +35,27 @@ pub fn read<T: DeserializeOwned>(text: &[u8]) -> Result<T, JsonError> {
 /// # Errors
 /// [`JsonError::Repeated`], with the path of the key.
 pub fn check_keys(text: &[u8]) -> Result<(), JsonError> {
-    let place = Place { path: RefCell::default(), repeated: RefCell::default() };
+    let place = DocumentPlace { path: RefCell::default(), repeated: RefCell::default() };
     let mut json = serde_json::Deserializer::from_slice(text);
-    let _ = Value(&place).deserialize(&mut json);
+    let _ = AnyValue(&place).deserialize(&mut json);
     place.repeated.into_inner().map_or(Ok(()), |path| Err(JsonError::Repeated(path)))
 }
 
 /// Where in a document the reader is.
-struct Place {
-    path: RefCell<Vec<Step>>,
+struct DocumentPlace {
+    path: RefCell<Vec<PathStep>>,
     repeated: RefCell<Option<String>>,
 }
 
 /// A step from a value to one within it.
-enum Step {
+enum PathStep {
     Key(String),
     Index(usize),
 }
 
-impl Place {
+impl DocumentPlace {
     /// Reads a value one step further in.
-    fn within<T>(&self, step: Step, read: impl FnOnce() -> T) -> T {
+    fn within<T>(&self, step: PathStep, read: impl FnOnce() -> T) -> T {
         self.path.borrow_mut().push(step);
         let read = read();
         self.path.borrow_mut().pop();
@@ -67,9 +67,9 @@ impl Place {
         let mut text = String::new();
         for step in self.path.borrow().iter() {
             let _ = match step {
-                Step::Index(at) => write!(text, "[{at}]"),
-                Step::Key(key) if text.is_empty() => write!(text, "{key}"),
-                Step::Key(key) => write!(text, ".{key}"),
+                PathStep::Index(at) => write!(text, "[{at}]"),
+                PathStep::Key(key) if text.is_empty() => write!(text, "{key}"),
+                PathStep::Key(key) => write!(text, ".{key}"),
             };
         }
         if !text.is_empty() {
@@ -87,9 +87,9 @@ impl Place {
 
 /// Any value, of which only the keys are looked at.
 #[derive(Clone, Copy)]
-struct Value<'p>(&'p Place);
+struct AnyValue<'p>(&'p DocumentPlace);
 
-impl<'de> DeserializeSeed<'de> for Value<'_> {
+impl<'de> DeserializeSeed<'de> for AnyValue<'_> {
     type Value = ();
 
     fn deserialize<D: serde::Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
@@ -97,7 +97,7 @@ impl<'de> DeserializeSeed<'de> for Value<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Value<'_> {
+impl<'de> Visitor<'de> for AnyValue<'_> {
     type Value = ();
 
     fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -111,14 +111,14 @@ impl<'de> Visitor<'de> for Value<'_> {
                 *self.0.repeated.borrow_mut() = Some(self.0.path_of(&key));
                 return Err(A::Error::custom("repeated key"));
             }
-            self.0.within(Step::Key(key), || map.next_value_seed(self))?;
+            self.0.within(PathStep::Key(key), || map.next_value_seed(self))?;
         }
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<(), A::Error> {
         for at in 0.. {
-            if self.0.within(Step::Index(at), || all.next_element_seed(self))?.is_none() {
+            if self.0.within(PathStep::Index(at), || all.next_element_seed(self))?.is_none() {
                 return Ok(());
             }
         }

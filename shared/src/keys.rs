@@ -14,12 +14,12 @@ use subtle::ConstantTimeEq as _;
 
 use crate::ids::{AltHash, KindCode};
 use crate::limits;
-use crate::problems::Problem;
+use crate::problems::ConfigProblem;
 
 /// The stage of a key's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stage {
+pub enum KeyStage {
     /// Read everywhere, not yet written.
     Next,
     /// Written and read; exactly one a purpose.
@@ -31,23 +31,23 @@ pub enum Stage {
 /// A key of ours: 32 random bytes with a small id.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Key {
+pub struct RingKey {
     /// 1 to 255, written in front of what the key made.
     pub id: u8,
     /// Where it is in its life.
-    pub stage: Stage,
+    pub stage: KeyStage,
     /// The secret, standard base64 of 32 bytes.
-    pub secret: Secret,
+    pub secret: HmacSecret,
 }
 
 /// 32 secret bytes, and the HMAC-SHA-256 that begins with them: made once, as it is a third of the MAC of a cookie.
 #[derive(Clone)]
-pub struct Secret {
+pub struct HmacSecret {
     bytes: [u8; 32],
     keyed: Hmac<Sha256>,
 }
 
-impl From<[u8; 32]> for Secret {
+impl From<[u8; 32]> for HmacSecret {
     fn from(bytes: [u8; 32]) -> Self {
         // Shorter than a block: padded as any key of its length is (RFC 2104 §2).
         let mut block = hmac::digest::Key::<Hmac<Sha256>>::default();
@@ -56,7 +56,7 @@ impl From<[u8; 32]> for Secret {
     }
 }
 
-impl Secret {
+impl HmacSecret {
     /// The bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8; 32] {
@@ -64,27 +64,27 @@ impl Secret {
     }
 }
 
-impl std::fmt::Debug for Secret {
+impl std::fmt::Debug for HmacSecret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("a secret")
     }
 }
 
-impl PartialEq for Secret {
+impl PartialEq for HmacSecret {
     fn eq(&self, other: &Self) -> bool {
         self.bytes == other.bytes
     }
 }
 
-impl Eq for Secret {}
+impl Eq for HmacSecret {}
 
-impl Serialize for Secret {
+impl Serialize for HmacSecret {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(&STANDARD.encode_to_string(self.bytes))
     }
 }
 
-impl<'de> Deserialize<'de> for Secret {
+impl<'de> Deserialize<'de> for HmacSecret {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
         let bytes = STANDARD.decode_to_vec(text).map_err(|_| D::Error::custom("a key is standard base64"))?;
@@ -93,7 +93,7 @@ impl<'de> Deserialize<'de> for Secret {
     }
 }
 
-impl std::fmt::Debug for Key {
+impl std::fmt::Debug for RingKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "key {} ({:?})", self.id, self.stage)
     }
@@ -102,7 +102,7 @@ impl std::fmt::Debug for Key {
 /// The keys of one purpose.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct KeyRing(pub Vec<Key>);
+pub struct KeyRing(pub Vec<RingKey>);
 
 /// A key that the publisher signs member proofs with.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -153,7 +153,7 @@ pub struct TenantKeys {
 /// The whole key file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Keys {
+pub struct KeySet {
     /// Authenticates the edge to the origin.
     pub sync: KeyRing,
     /// Admits `"explain": true` of tenants that have no such key of their own.
@@ -163,15 +163,15 @@ pub struct Keys {
     pub tenants: std::collections::BTreeMap<String, TenantKeys>,
 }
 
-impl Keys {
+impl KeySet {
     /// Everything wrong with the key file for these tenants; the text never repeats a secret.
     #[must_use]
-    pub fn problems<'a>(&self, tenants: impl IntoIterator<Item = &'a str>) -> Vec<Problem> {
+    pub fn problems<'a>(&self, tenants: impl IntoIterator<Item = &'a str>) -> Vec<ConfigProblem> {
         let mut found = Vec::new();
         self.sync.problems("sync", &mut found);
         for name in tenants {
             let Some(keys) = self.tenants.get(name) else {
-                found.push(Problem {
+                found.push(ConfigProblem {
                     path: format!("tenants.{name}"),
                     message: "this tenant has no keys: run `causeway keys rotate` for it".to_owned(),
                 });
@@ -189,7 +189,7 @@ impl Keys {
         let own = self.tenants.iter().map(|(name, keys)| (format!("tenants.{name}.explain"), &keys.explain));
         for (path, key) in own.chain([("explain".to_owned(), &self.explain)]) {
             if key.as_ref().is_some_and(|key| key.len() < 16) {
-                found.push(Problem { path, message: "16 characters at least".to_owned() });
+                found.push(ConfigProblem { path, message: "16 characters at least".to_owned() });
             }
         }
         found
@@ -197,13 +197,13 @@ impl Keys {
 }
 
 impl ProofKey {
-    /// The key's bytes; empty when the text is not base64 (which [`Keys::problems`] refuses).
+    /// The key's bytes; empty when the text is not base64 (which [`KeySet::problems`] refuses).
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         STANDARD.decode_to_vec(&self.key).unwrap_or_default()
     }
 
-    fn problems(&self, at: &str, found: &mut Vec<Problem>) {
+    fn problems(&self, at: &str, found: &mut Vec<ConfigProblem>) {
         let bytes = self.bytes();
         let message = match self.alg {
             ProofAlg::HS256 if bytes.len() < 32 => "an HS256 secret has 32 bytes at least, in base64",
@@ -211,15 +211,15 @@ impl ProofKey {
             _ if is_weak(&bytes) => "this key repeats itself: make one from a random source",
             _ => return,
         };
-        found.push(Problem { path: format!("{at}.key"), message: message.to_owned() });
+        found.push(ConfigProblem { path: format!("{at}.key"), message: message.to_owned() });
     }
 }
 
 impl KeyRing {
-    /// The key that is written; `None` only for a ring that [`Keys::problems`] refuses.
+    /// The key that is written; `None` only for a ring that [`KeySet::problems`] refuses.
     #[must_use]
-    pub fn active(&self) -> Option<&Key> {
-        self.0.iter().find(|k| k.stage == Stage::Active)
+    pub fn active(&self) -> Option<&RingKey> {
+        self.0.iter().find(|k| k.stage == KeyStage::Active)
     }
 
     /// Whether there are none.
@@ -233,7 +233,7 @@ impl KeyRing {
     #[must_use]
     pub fn sign_webhook(&self, id: &str, seconds: u64, body: &[u8]) -> String {
         let head = format!("{id}.{seconds}.");
-        let sign = |key: &Key| {
+        let sign = |key: &RingKey| {
             let hmac = key.secret.keyed.clone().chain_update(&head).chain_update(body);
             format!("v1,{}", STANDARD.encode_to_string(hmac.finalize().into_bytes()))
         };
@@ -242,13 +242,13 @@ impl KeyRing {
 
     /// The key of that id, in whatever stage.
     #[must_use]
-    pub fn by_id(&self, id: u8) -> Option<&Key> {
+    pub fn by_id(&self, id: u8) -> Option<&RingKey> {
         self.0.iter().find(|k| k.id == id)
     }
 
-    fn problems(&self, at: &str, found: &mut Vec<Problem>) {
-        let mut say = |message: String| found.push(Problem { path: at.to_owned(), message });
-        match self.0.iter().filter(|k| k.stage == Stage::Active).count() {
+    fn problems(&self, at: &str, found: &mut Vec<ConfigProblem>) {
+        let mut say = |message: String| found.push(ConfigProblem { path: at.to_owned(), message });
+        match self.0.iter().filter(|k| k.stage == KeyStage::Active).count() {
             0 => say("no key is active: run `causeway keys rotate`".to_owned()),
             1 => {}
             n => say(format!("{n} keys are active, one is to be: run `causeway keys retire --id`")),
@@ -271,12 +271,12 @@ impl KeyRing {
     #[must_use]
     pub fn hash_alternate(&self, kind: KindCode, value: &str) -> Vec<AltHash> {
         let active = self.active().into_iter();
-        let others = self.0.iter().filter(|k| k.stage != Stage::Active);
+        let others = self.0.iter().filter(|k| k.stage != KeyStage::Active);
         active.chain(others).map(|key| key.hash_alternate(kind, value)).collect()
     }
 }
 
-impl Key {
+impl RingKey {
     /// HMAC-SHA-256 (RFC 2104) over the parts, each followed by its length as eight bytes, so that no two lists of parts
     /// collide.
     #[must_use]
@@ -329,12 +329,12 @@ fn is_weak(secret: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn key(id: u8, stage: Stage) -> Key {
+    fn key(id: u8, stage: KeyStage) -> RingKey {
         let mut secret = [0; 32];
         for (i, byte) in secret.iter_mut().enumerate() {
             *byte = u8::try_from(i).unwrap() ^ id;
         }
-        Key { id, stage, secret: secret.into() }
+        RingKey { id, stage, secret: secret.into() }
     }
 
     #[test]
@@ -343,7 +343,8 @@ mod tests {
         let mut secret = [0; 32];
         let known = STANDARD.decode_to_vec("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
         secret.iter_mut().zip(known).for_each(|(to, byte)| *to = byte);
-        let ring = KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret.into() }, key(2, Stage::Next)]);
+        let ring =
+            KeyRing(vec![RingKey { id: 1, stage: KeyStage::Active, secret: secret.into() }, key(2, KeyStage::Next)]);
         let signed = ring.sign_webhook("msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, br#"{"test": 2432232314}"#);
         let (first, second) = signed.split_once(' ').unwrap();
         assert_eq!(first, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
@@ -353,13 +354,13 @@ mod tests {
 
     #[test]
     fn parts_do_not_run_into_each_other() {
-        let key = key(1, Stage::Active);
+        let key = key(1, KeyStage::Active);
         assert_ne!(key.mac(&[b"ab", b"c"]), key.mac(&[b"a", b"bc"]));
     }
 
     #[test]
     fn an_alternate_id_is_read_under_both_keys_of_a_rotation() {
-        let ring = KeyRing(vec![key(1, Stage::Old), key(2, Stage::Active)]);
+        let ring = KeyRing(vec![key(1, KeyStage::Old), key(2, KeyStage::Active)]);
         let hashes = ring.hash_alternate(KindCode(1), "123");
         assert_eq!(hashes.iter().map(|h| h.0[0]).collect::<Vec<_>>(), [2, 1]);
         assert_ne!(hashes, ring.hash_alternate(KindCode(2), "123"));
@@ -367,9 +368,9 @@ mod tests {
 
     #[test]
     fn weak_and_missing_keys_are_named() {
-        let mut weak = key(1, Stage::Active);
+        let mut weak = key(1, KeyStage::Active);
         weak.secret = [7; 32].into();
-        let keys = Keys { sync: KeyRing(vec![weak]), ..Keys::default() };
+        let keys = KeySet { sync: KeyRing(vec![weak]), ..KeySet::default() };
         let problems = keys.problems(["pub"]);
         let paths: Vec<&str> = problems.iter().map(|p| p.path.as_str()).collect();
         assert_eq!(paths, ["sync", "tenants.pub"]);
@@ -378,7 +379,7 @@ mod tests {
 
     #[test]
     fn a_debug_line_shows_no_secret() {
-        let text = format!("{:?}", key(3, Stage::Next));
+        let text = format!("{:?}", key(3, KeyStage::Next));
         assert_eq!(text, "key 3 (Next)");
     }
 }

@@ -12,14 +12,14 @@
 
 pub(crate) mod reserved;
 
-use crate::experiment::{Exposure, Exposures};
-use crate::ids::{Millis, SessionId, Version, VisitorId};
+use crate::experiment::{Exposures, FirstExposure};
+use crate::ids::{Millis, SessionId, SnapshotVersion, VisitorId};
 use crate::limits;
 use crate::planted::{self, PlantedBug};
-use crate::profile::{Beyond, Known, SubProfile};
-use crate::units::{Unit, Units};
+use crate::profile::{KnownVisitor, LaterPage, SubProfile};
+use crate::units::{HeldSlot, HeldSlots};
 
-pub use reserved::Reservation;
+pub use reserved::PlacedInsertion;
 
 /// The running session of a visitor, from the cookie `cw_session`: calls of events write it, because the ledger is written
 /// by `decide` alone.
@@ -39,24 +39,24 @@ pub struct Ledger {
     /// Whose facts they are: a ledger beside another visitor's identity is not looked at.
     pub visitor: VisitorId,
     /// The newest snapshot this browser has seen; an older one is not believed about other visitors.
-    pub highest: Version,
+    pub highest: SnapshotVersion,
     /// The running session and when it last had a page.
     pub session: Option<(SessionId, Millis)>,
     /// Pages, oldest first.
-    pub pages: Vec<Beyond>,
+    pub pages: Vec<LaterPage>,
     /// Insertions, in the order of their placing.
-    pub reserved: Vec<Reservation>,
+    pub reserved: Vec<PlacedInsertion>,
     /// Exposures to experiments, at most [`limits::LEDGER_EXPOSURES`].
     pub exposed: Exposures,
     /// Units of limited offers, at most [`limits::LEDGER_UNITS`].
-    pub units: Units,
+    pub units: HeldSlots,
 }
 
 impl Ledger {
     /// An empty one.
     #[must_use]
     pub fn new(visitor: VisitorId) -> Self {
-        let (highest, exposed, units) = (Version::default(), Exposures::default(), Units::default());
+        let (highest, exposed, units) = (SnapshotVersion::default(), Exposures::default(), HeldSlots::default());
         Self { visitor, highest, session: None, pages: Vec::new(), reserved: Vec::new(), exposed, units }
     }
 
@@ -82,7 +82,7 @@ impl Ledger {
     }
 
     /// Remembers a page.
-    pub fn remember(&mut self, page: Beyond) {
+    pub fn remember(&mut self, page: LaterPage) {
         self.session = Some((page.session, page.received));
         self.pages.push(page);
         if self.pages.len() > limits::LEDGER_ENTRIES {
@@ -91,7 +91,7 @@ impl Ledger {
     }
 
     /// Remembers the insertions of a page, and leaves out the oldest over [`limits::RESERVATION_BYTES`].
-    pub fn reserve(&mut self, placed: impl IntoIterator<Item = Reservation>) {
+    pub fn reserve(&mut self, placed: impl IntoIterator<Item = PlacedInsertion>) {
         if planted::is_active(PlantedBug::LoseTheLedger) {
             return;
         }
@@ -101,13 +101,13 @@ impl Ledger {
     }
 
     /// Remembers an exposure, and leaves out the experiment of the smallest code over the bound.
-    pub fn expose(&mut self, experiment: u32, exposure: Exposure) {
+    pub fn expose(&mut self, experiment: u32, exposure: FirstExposure) {
         self.exposed.insert(experiment, exposure);
         self.exposed.keep_newest(limits::LEDGER_EXPOSURES);
     }
 
     /// Remembers a unit, and leaves out the campaign of the smallest code over the bound.
-    pub fn keep_unit(&mut self, campaign: u32, unit: Unit) {
+    pub fn keep_unit(&mut self, campaign: u32, unit: HeldSlot) {
         self.units.insert(campaign, unit);
         self.units.keep_newest(limits::LEDGER_UNITS);
     }
@@ -118,7 +118,7 @@ impl Ledger {
             self.pages.clear();
             self.reserved.clear();
         }
-        let settled = |p: &Beyond| now.saturating_sub(p.received) > limits::LEDGER_KEEP_MS;
+        let settled = |p: &LaterPage| now.saturating_sub(p.received) > limits::LEDGER_KEEP_MS;
         if let Some(names) = sub.filter(|_| self.pages.iter().any(settled)).and_then(SubProfile::names) {
             self.pages.retain(|p| !(settled(p) && names.newest.holds(p.received, p.short)));
         }
@@ -141,8 +141,11 @@ impl Ledger {
 
     /// What it says of its visitor.
     #[must_use]
-    pub fn known(&self) -> Known {
-        let reserved = self.reserved.iter().map(Reservation::impression);
-        Known::from_beyond(self.pages.iter().copied()).reserving(reserved).exposing(&self.exposed).getting(&self.units)
+    pub fn known(&self) -> KnownVisitor {
+        let reserved = self.reserved.iter().map(PlacedInsertion::impression);
+        KnownVisitor::from_beyond(self.pages.iter().copied())
+            .reserving(reserved)
+            .exposing(&self.exposed)
+            .getting(&self.units)
     }
 }

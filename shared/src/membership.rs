@@ -21,12 +21,12 @@ pub struct Membership {
     /// a proof: decisions count them, and nobody is shown their data.
     pub unsure: BTreeSet<VisitorId>,
     /// Visitors lately cut.
-    pub cuts: BTreeMap<VisitorId, Cut>,
+    pub cuts: BTreeMap<VisitorId, VisitorCut>,
 }
 
 /// One visitor's cut from a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Cut {
+pub struct VisitorCut {
     /// When it was decided.
     pub at: Millis,
     /// Whether the visitor withdrew or was erased: it counts for nobody any more. Else it only does not belong

@@ -10,12 +10,12 @@ mod fixed;
 #[cfg(test)]
 mod tests;
 
-use crate::actions::{Counts, Entity, ViewType};
+use crate::actions::{AdEntity, Counts, ViewType};
 use crate::ids::{Micros, Millis};
 use crate::limits;
 use crate::segments::SegmentId;
 use crate::time::Minute;
-use features::{Feature, IMPRESSIONS, bucket};
+use features::{IMPRESSIONS, ModelFeature, bucket};
 
 /// Bits behind the point of weights' sums: a sum of 65,536 is 1.
 pub const FRACTION: u8 = 16;
@@ -237,14 +237,14 @@ impl Scorer {
             segments: Vec::new(),
             fatigue: Box::new([Sum::default(); 256]),
         };
-        let segment = |id: &SegmentId| (*id, scorer.of(Feature::Segment(*id)));
+        let segment = |id: &SegmentId| (*id, scorer.of(ModelFeature::Segment(*id)));
         scorer.segments = model.segments.iter().map(segment).collect();
         let table: Vec<Sum> = features::fatigue().map(|feature| scorer.of(feature)).collect();
         scorer.fatigue.iter_mut().zip(table).for_each(|(to, sum)| *to = sum);
         Some(scorer)
     }
 
-    fn of(&self, feature: Feature) -> Sum {
+    fn of(&self, feature: ModelFeature) -> Sum {
         self.at(feature.place(self.bits))
     }
 
@@ -268,7 +268,7 @@ impl Scorer {
 
     /// An ad's share.
     #[must_use]
-    pub fn ad(&self, entity: Entity) -> AdScore {
+    pub fn ad(&self, entity: AdEntity) -> AdScore {
         let sum = features::of_ad(entity).into_iter().fold(Sum::default(), |sum, feature| sum.plus(self.of(feature)));
         AdScore { sum, campaign: entity.campaign }
     }
@@ -288,7 +288,7 @@ impl Scorer {
         Score { sum, spread: self.spread }
     }
 
-    /// What is predicted from the places of all features that are there ([`Feature::place`]).
+    /// What is predicted from the places of all features that are there ([`ModelFeature::place`]).
     #[must_use]
     pub fn score_places(&self, places: &[u16]) -> Score {
         let sum = places.iter().fold(self.start, |sum, place| sum.plus(self.at(*place)));

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use crate::ids::Micros;
 use crate::limits;
-use crate::packed::{self, Packed};
+use crate::packed::{self, PackedReader};
 use crate::time::Minute;
 
 /// One purchase of an order. The earlier one is the smaller.
@@ -23,9 +23,9 @@ pub struct OrderPurchase {
 
 /// The newest orders of one visitor, [`limits::ORDERS`] at most.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Orders(BTreeMap<OrderHash, OrderPurchase>);
+pub struct VisitorOrders(BTreeMap<OrderHash, OrderPurchase>);
 
-impl Orders {
+impl VisitorOrders {
     /// Whether the order is among them.
     #[must_use]
     pub fn contains(&self, order: OrderHash) -> bool {
@@ -63,7 +63,7 @@ impl Orders {
     /// Reads [`Self::pack`]; `None` where the bytes are not of the form.
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Self> {
-        let (mut from, mut orders) = (Packed(bytes), Self::default());
+        let (mut from, mut orders) = (PackedReader(bytes), Self::default());
         while !from.0.is_empty() {
             let order = OrderHash(u64::from_be_bytes(from.take(8)?.try_into().ok()?));
             let at = Minute(u32::try_from(from.number()?).ok()?);
@@ -79,7 +79,7 @@ impl Orders {
 /// The purchases that do not count, because an earlier one of their order does: of each the place of its visitor. Of two
 /// purchases of one minute and one value the first visitor's counts.
 #[must_use]
-pub fn find_repeats(visitors: &[Orders]) -> Vec<(usize, OrderPurchase)> {
+pub fn find_repeats(visitors: &[VisitorOrders]) -> Vec<(usize, OrderPurchase)> {
     let mut first: BTreeMap<OrderHash, (OrderPurchase, usize)> = BTreeMap::new();
     let mut repeats = Vec::new();
     for (place, orders) in visitors.iter().enumerate() {
@@ -101,13 +101,13 @@ pub fn find_repeats(visitors: &[Orders]) -> Vec<(usize, OrderPurchase)> {
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
-    use crate::fact::{Fact, PURCHASE, What};
+    use crate::fact::{Fact, FactKind, PURCHASE};
     use crate::ids::{FactId, VisitorId};
     use crate::profile::Profile;
     use crate::time::DAY_MS;
 
-    fn orders(all: &[(&str, u32, Micros)]) -> Orders {
-        let mut orders = Orders::default();
+    fn orders(all: &[(&str, u32, Micros)]) -> VisitorOrders {
+        let mut orders = VisitorOrders::default();
         for (id, at, value) in all {
             orders.insert(OrderHash::of(id), OrderPurchase { at: Minute(*at), value: *value });
         }
@@ -130,7 +130,7 @@ mod tests {
     fn an_order_counts_once_for_a_visitor_also_when_its_fact_id_was_forgotten() {
         let visitor = VisitorId::mint(1, [7; 10]);
         let order = Some(OrderHash::of("o-7"));
-        let what = What::Track { name: PURCHASE.into(), value: Some(9), order, properties: None };
+        let what = FactKind::Track { name: PURCHASE.into(), value: Some(9), order, properties: None };
         let fact =
             Fact { position: 0, id: FactId::of_message(visitor, "m"), visitor, received: 60_000, at: 60_000, what };
         let mut profile = Profile::default();
@@ -145,7 +145,7 @@ mod tests {
     fn the_newest_orders_stay_in_whatever_order_they_come() {
         let all: Vec<String> = (0..=limits::ORDERS).map(|n| n.to_string()).collect();
         let of = |names: &mut dyn Iterator<Item = (usize, &String)>| {
-            let mut orders = Orders::default();
+            let mut orders = VisitorOrders::default();
             names.for_each(|(n, id)| {
                 let at = Minute(u32::try_from(n).unwrap());
                 orders.insert(OrderHash::of(id), OrderPurchase { at, value: 1 });
@@ -162,12 +162,12 @@ mod tests {
     fn orders_are_the_same_after_their_bytes_and_no_cut_passes() {
         let some = orders(&[("o-7", 20, 9_000_000), ("o-8", 5, 0)]);
         let bytes = some.pack();
-        assert_eq!(Orders::read(&bytes), Some(some));
-        assert_eq!(Orders::read(&[]), Some(Orders::default()));
+        assert_eq!(VisitorOrders::read(&bytes), Some(some));
+        assert_eq!(VisitorOrders::read(&[]), Some(VisitorOrders::default()));
         for cut in 1..bytes.len() {
-            let read = Orders::read(bytes.get(..cut).unwrap());
+            let read = VisitorOrders::read(bytes.get(..cut).unwrap());
             assert!(read.is_none_or(|read| read.0.len() == 1), "{cut}");
         }
-        assert_eq!(Orders::read(&[bytes.clone(), bytes].concat()), None, "an order stands once");
+        assert_eq!(VisitorOrders::read(&[bytes.clone(), bytes].concat()), None, "an order stands once");
     }
 }

@@ -31,9 +31,9 @@ pub fn put_row(to: &mut Vec<u8>, row: &[u8]) {
 
 /// Packed bytes, read from the front. Every read gives `None` where the bytes end early or are not of the form.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Packed<'a>(pub &'a [u8]);
+pub struct PackedReader<'a>(pub &'a [u8]);
 
-impl<'a> Packed<'a> {
+impl<'a> PackedReader<'a> {
     /// Whether all is read.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -98,12 +98,12 @@ impl<'a> Packed<'a> {
 /// Bytes that many hold: each row of a snapshot is a part of the snapshot's. A request has dozens, which it makes and drops
 /// through nothing that is called by a table, as `bytes::Bytes` would.
 #[derive(Clone)]
-pub struct Shared {
+pub struct SharedBytes {
     all: Arc<Vec<u8>>,
     part: Range<u32>,
 }
 
-impl Shared {
+impl SharedBytes {
     /// The part of these bytes that lies there; none where that is not among them.
     #[must_use]
     pub fn part(&self, there: &[u8]) -> Self {
@@ -114,14 +114,14 @@ impl Shared {
     }
 }
 
-impl From<Vec<u8>> for Shared {
+impl From<Vec<u8>> for SharedBytes {
     fn from(all: Vec<u8>) -> Self {
         let part = 0..u32::try_from(all.len()).unwrap_or_default();
         Self { all: Arc::new(all), part }
     }
 }
 
-impl Deref for Shared {
+impl Deref for SharedBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -130,15 +130,15 @@ impl Deref for Shared {
     }
 }
 
-impl PartialEq for Shared {
+impl PartialEq for SharedBytes {
     fn eq(&self, other: &Self) -> bool {
         **self == **other
     }
 }
 
-impl Eq for Shared {}
+impl Eq for SharedBytes {}
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for SharedBytes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} bytes", self.len())
     }
@@ -154,11 +154,11 @@ mod tests {
         for number in [0, 1, 127, 128, 16_383, 16_384, u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
             let mut bytes = Vec::new();
             put(&mut bytes, number);
-            let mut packed = Packed(&bytes);
+            let mut packed = PackedReader(&bytes);
             assert_eq!((packed.number(), packed.is_empty()), (Some(number), true));
         }
         for bad in [&[0x80][..], &[0x80, 0], &[0xff; 11], &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]] {
-            assert_eq!(Packed(bad).number(), None, "{bad:?}");
+            assert_eq!(PackedReader(bad).number(), None, "{bad:?}");
         }
     }
 
@@ -167,17 +167,17 @@ mod tests {
         for number in [0, -1, 1, i64::MIN, i64::MAX] {
             let mut bytes = Vec::new();
             put_signed(&mut bytes, number);
-            assert_eq!(Packed(&bytes).signed(), Some(number));
+            assert_eq!(PackedReader(&bytes).signed(), Some(number));
         }
     }
 
     #[test]
     fn a_part_is_what_lies_there_and_nothing_of_others() {
-        let all = Shared::from(vec![1, 2, 3, 4, 5]);
+        let all = SharedBytes::from(vec![1, 2, 3, 4, 5]);
         let middle = all.part(&all[1..4]);
         assert_eq!((&*middle, &*middle.part(&all[2..3]), &*all.part(&all[5..])), (&[2, 3, 4][..], &[3][..], &[][..]));
         assert_eq!((&*middle.part(&all[0..2]), &*middle.part(&all[3..5])), (&[][..], &[][..]), "not among them");
         assert_eq!(&*all.part(&[2, 3, 4]), &[] as &[u8], "the same bytes elsewhere");
-        assert_eq!(middle, Shared::from(vec![2, 3, 4]));
+        assert_eq!(middle, SharedBytes::from(vec![2, 3, 4]));
     }
 }

@@ -11,14 +11,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{AlternateId, Millis, VisitorId};
 
-pub use decided::{Claim, Class, Decided, NONE, decide};
+pub use decided::{DecidedClaims, LinkClass, NONE, SightingClaim, decide};
 pub use forest::Forest;
 
 /// A weight of evidence in thousandths: 1 to 1,000; 1,000 is a login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Weight(pub u16);
+pub struct EvidenceWeight(pub u16);
 
-impl Weight {
+impl EvidenceWeight {
     /// A login: certain.
     pub const LOGIN: Self = Self(1_000);
     /// An id that a page names without a proof, as anybody can: 0.9. It links visitors where the tenant's threshold is not
@@ -46,7 +46,7 @@ impl Weight {
 /// Where evidence comes from that is not a login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Source {
+pub enum EvidenceSource {
     /// Somebody's list of who is who.
     Match,
     /// They share a household: an address, a network.
@@ -57,7 +57,7 @@ pub enum Source {
     Model,
 }
 
-impl Source {
+impl EvidenceSource {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Match, Self::Household, Self::Device, Self::Model];
 
@@ -97,10 +97,10 @@ pub struct Evidence {
     pub visitor: VisitorId,
     /// The alternate id it was seen with.
     pub id: AlternateId,
-    /// The number of its source: [`Source::code`], or of what pages say.
+    /// The number of its source: [`EvidenceSource::code`], or of what pages say.
     pub source: u8,
     /// How sure it is.
-    pub weight: Weight,
+    pub weight: EvidenceWeight,
     /// First receipt.
     pub first: Millis,
     /// Last receipt.
@@ -128,11 +128,11 @@ impl Evidence {
 /// else as independent sources are together (noisy-or: the chance that not all of them are wrong), which is never sure. Of
 /// one source the surest counts. `None`: nothing of it counts.
 #[must_use]
-pub fn combined(evidence: impl IntoIterator<Item = Evidence>) -> Option<(Weight, Millis)> {
+pub fn combined(evidence: impl IntoIterator<Item = Evidence>) -> Option<(EvidenceWeight, Millis)> {
     let mut counting: Vec<Evidence> =
-        evidence.into_iter().filter(|e| e.stands() && e.weight > Weight::NOTHING).collect();
-    if counting.iter().any(|e| e.weight >= Weight::LOGIN) {
-        counting.retain(|e| e.weight >= Weight::LOGIN);
+        evidence.into_iter().filter(|e| e.stands() && e.weight > EvidenceWeight::NOTHING).collect();
+    if counting.iter().any(|e| e.weight >= EvidenceWeight::LOGIN) {
+        counting.retain(|e| e.weight >= EvidenceWeight::LOGIN);
     }
     let since = counting.iter().map(Evidence::since).min()?;
     // In one order, whatever order it came in.
@@ -140,13 +140,13 @@ pub fn combined(evidence: impl IntoIterator<Item = Evidence>) -> Option<(Weight,
     counting.dedup_by_key(|e| e.source);
     counting.sort_unstable_by_key(|e| e.weight);
     let wrong: f64 = counting.iter().map(|e| 1.0 - e.weight.as_f64()).product();
-    let most = if wrong <= 0.0 { Weight::LOGIN } else { Weight::UNSURE };
-    Some((Weight::new(1.0 - wrong).unwrap_or(most).min(most), since))
+    let most = if wrong <= 0.0 { EvidenceWeight::LOGIN } else { EvidenceWeight::UNSURE };
+    Some((EvidenceWeight::new(1.0 - wrong).unwrap_or(most).min(most), since))
 }
 
 /// One person: visitors connected by evidence.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Person {
+pub struct LinkedPerson {
     /// The oldest visitor, which is the smallest id.
     pub master: VisitorId,
     /// All its visitors, the master among them.
@@ -155,7 +155,7 @@ pub struct Person {
 
 /// Why evidence was kept out of the links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reason {
+pub enum FlagReason {
     /// The visitor holds another id of this unique kind, received earlier.
     SecondUnique,
     /// It would join two people who hold different ids of a unique kind.
@@ -164,7 +164,7 @@ pub enum Reason {
     Crowded,
 }
 
-impl Reason {
+impl FlagReason {
     /// Its number in stores. For ever.
     #[must_use]
     pub fn number(self) -> u8 {
@@ -198,32 +198,36 @@ impl Reason {
 
 /// Evidence that stands but does not link, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Flag {
+pub struct EvidenceFlag {
     /// The visitor.
     pub visitor: VisitorId,
     /// The alternate id that does not link it.
     pub id: AlternateId,
     /// Why.
-    pub reason: Reason,
+    pub reason: FlagReason,
 }
 
 /// The people that evidence makes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct People {
+pub struct LinkedPeople {
     /// One for every connected component, by master; a visitor with evidence alone is a person of one.
-    pub people: Vec<Person>,
+    pub people: Vec<LinkedPerson>,
     /// Evidence kept out.
-    pub flags: BTreeSet<Flag>,
+    pub flags: BTreeSet<EvidenceFlag>,
     /// The unique id that each visitor effectively holds.
     pub unique: BTreeMap<VisitorId, AlternateId>,
     /// How surely a visitor belongs to its person, where that is less than sure.
-    pub weights: BTreeMap<VisitorId, Weight>,
+    pub weights: BTreeMap<VisitorId, EvidenceWeight>,
 }
 
 /// Computes the people ([`decide`]). `class` says how each id links; where all evidence of a visitor and an id comes to less
 /// than `threshold`, it links nothing.
 #[must_use]
-pub fn people(evidence: &[Evidence], class: impl Fn(AlternateId) -> Class, threshold: Weight) -> People {
+pub fn people(
+    evidence: &[Evidence],
+    class: impl Fn(AlternateId) -> LinkClass,
+    threshold: EvidenceWeight,
+) -> LinkedPeople {
     let visitors = in_order(evidence.iter().map(|e| e.visitor));
     let ids = in_order(evidence.iter().map(|e| (e.id.hash, e.id.kind)));
     let mut pairs: BTreeMap<(u32, u32), Vec<Evidence>> = BTreeMap::new();
@@ -234,24 +238,24 @@ pub fn people(evidence: &[Evidence], class: impl Fn(AlternateId) -> Class, thres
     let (mut claims, mut unsure) = (Vec::new(), Vec::new());
     for ((visitor, id), evidence) in pairs {
         let Some((weight, since)) = combined(evidence).filter(|(weight, _)| *weight >= threshold) else { continue };
-        let claim = Claim { since, visitor, id };
-        if weight >= Weight::LOGIN { claims.push(claim) } else { unsure.push((weight, claim)) }
+        let claim = SightingClaim { since, visitor, id };
+        if weight >= EvidenceWeight::LOGIN { claims.push(claim) } else { unsure.push((weight, claim)) }
     }
     let id_of = |number: u32| ids.get(number as usize).map(|&(hash, kind)| AlternateId { kind, hash });
     let class = |number: u32| id_of(number).map(&class).unwrap_or_default();
     let decided = decide(u32::try_from(visitors.len()).unwrap_or(u32::MAX), &mut claims, &mut unsure, class);
-    let mut found = People::default();
+    let mut found = LinkedPeople::default();
     let mut people: BTreeMap<u32, BTreeSet<VisitorId>> = BTreeMap::new();
     for ((visitor, master), held) in visitors.iter().zip(decided.masters).zip(decided.held) {
         people.entry(master).or_default().insert(*visitor);
         found.unique.extend(id_of(held).map(|id| (*visitor, id)));
     }
-    let person = |members: BTreeSet<VisitorId>| Some(Person { master: *members.first()?, members });
+    let person = |members: BTreeSet<VisitorId>| Some(LinkedPerson { master: *members.first()?, members });
     found.people = people.into_values().filter_map(person).collect();
-    let flag = |(visitor, id, reason): (u32, u32, Reason)| {
-        Some(Flag { visitor: *visitors.get(visitor as usize)?, id: id_of(id)?, reason })
+    let flag = |(visitor, id, reason): (u32, u32, FlagReason)| {
+        Some(EvidenceFlag { visitor: *visitors.get(visitor as usize)?, id: id_of(id)?, reason })
     };
-    let weight = |(visitor, weight): (u32, Weight)| Some((*visitors.get(visitor as usize)?, weight));
+    let weight = |(visitor, weight): (u32, EvidenceWeight)| Some((*visitors.get(visitor as usize)?, weight));
     found.weights = decided.weights.into_iter().filter_map(weight).collect();
     found.flags = decided.flags.into_iter().filter_map(flag).collect();
     found

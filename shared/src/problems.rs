@@ -2,7 +2,7 @@
 
 /// One thing wrong with a configuration: where, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct ConfigProblem {
     /// Path in the document, such as `tenant[0].kinds[1].code`.
     pub path: String,
     /// What is wrong and what would be right.
@@ -10,11 +10,11 @@ pub struct Problem {
 }
 
 #[derive(Default)]
-pub(crate) struct Problems(pub(crate) Vec<Problem>);
+pub(crate) struct ProblemList(pub(crate) Vec<ConfigProblem>);
 
-impl Problems {
+impl ProblemList {
     pub(crate) fn say(&mut self, path: impl Into<String>, message: impl Into<String>) {
-        self.0.push(Problem { path: path.into(), message: message.into() });
+        self.0.push(ConfigProblem { path: path.into(), message: message.into() });
     }
 
     pub(crate) fn unique<'a>(&mut self, at: &str, field: &str, seen: &mut Vec<&'a str>, value: &'a str) {

@@ -2,7 +2,7 @@
 //!
 //! The origin folds every fact of a visitor, once, into its [`Profile`]; the order does not matter. What a
 //! reader at the edge gets is a [`SubProfile`]: the same sums at one version. The reader may know a few
-//! facts more than the sub-profile holds (its ledger); [`Known`] is the join of the two and never counts a
+//! facts more than the sub-profile holds (its ledger); [`KnownVisitor`] is the join of the two and never counts a
 //! fact twice, because a sub-profile names its newest facts and a time before which it holds them all.
 
 mod known;
@@ -12,31 +12,31 @@ mod sub;
 
 use std::collections::BTreeSet;
 
-use crate::actions::{Action, Actions, InsertionHash};
-use crate::attributes::{AttributeMap, Token, Value};
-use crate::events::Events;
-use crate::experiment::{Exposure, Exposures};
-use crate::fact::{Fact, PAGE, PURCHASE, What};
-use crate::ids::{Micros, Millis, SessionId, Version};
+use crate::actions::{ActionList, AdAction, InsertionHash};
+use crate::attributes::{AttributeMap, AttributeValue, NameToken};
+use crate::events::VisitorEvents;
+use crate::experiment::{Exposures, FirstExposure};
+use crate::fact::{Fact, FactKind, PAGE, PURCHASE};
+use crate::ids::{Micros, Millis, SessionId, SnapshotVersion};
 use crate::limits;
-use crate::orders::{OrderPurchase, Orders};
-use crate::rhythm::Rhythm;
+use crate::orders::{OrderPurchase, VisitorOrders};
+use crate::rhythm::ActivityHistogram;
 use crate::segments::SegmentMap;
 use crate::time::{Day, Minute};
-use crate::units::{Unit, Units};
+use crate::units::{HeldSlot, HeldSlots};
 
-pub use known::{Beyond, Known};
+pub use known::{KnownVisitor, LaterPage};
 pub use missing::MissingParts;
 use room::HeldParts;
 pub use room::{QueriedActions, QueriedNames, SnapshotRoom};
-pub use sub::{Content, Names, SubProfile};
+pub use sub::{NewestNames, SubContent, SubProfile};
 
 /// Sessions counted for one visitor; a browser that loses its ledger on every page would add one each.
 const SESSIONS: usize = 4_096;
 
 /// Lifetime sums of one visitor, or of all visitors of a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Totals {
+pub struct ProfileTotals {
     /// Pages viewed.
     pub pages: u64,
     /// Sessions: runs of pages with less than 30 idle minutes between.
@@ -47,7 +47,7 @@ pub struct Totals {
     pub revenue: Micros,
 }
 
-impl Totals {
+impl ProfileTotals {
     /// The sums over both; they must be over different visitors.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
@@ -60,7 +60,7 @@ impl Totals {
     }
 }
 
-impl Totals {
+impl ProfileTotals {
     /// The sums without purchases that do not count.
     #[must_use]
     pub fn without<'a>(self, repeats: impl IntoIterator<Item = &'a OrderPurchase>) -> Self {
@@ -84,12 +84,12 @@ impl Totals {
 
 /// The newest facts of a visitor by (receipt, id): which they are, and before which time all are held.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Newest {
+pub struct NewestFacts {
     ids: BTreeSet<(Millis, u64)>,
     floor: Millis,
 }
 
-impl Newest {
+impl NewestFacts {
     /// From its parts, as a wire carries them.
     #[must_use]
     pub fn from_parts(ids: impl IntoIterator<Item = (Millis, u64)>, floor: Millis) -> Self {
@@ -132,9 +132,9 @@ impl Newest {
 
 /// What the store keeps of a profile in records of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Parts {
+pub struct ProfileParts {
     /// The actions.
-    pub actions: Actions,
+    pub actions: ActionList,
     /// The segments.
     pub segments: SegmentMap,
     /// The attributes.
@@ -142,9 +142,9 @@ pub struct Parts {
     /// The exposures.
     pub exposures: Exposures,
     /// The units of limited offers.
-    pub units: Units,
+    pub units: HeldSlots,
     /// The events by name.
-    pub events: Events,
+    pub events: VisitorEvents,
 }
 
 /// What one visitor's facts add up to, at the origin.
@@ -155,15 +155,15 @@ pub struct Profile {
     pub(crate) revenue: Micros,
     pub(crate) sessions: BTreeSet<SessionId>,
     pub(crate) seen: Option<(Millis, Millis)>,
-    pub(crate) newest: Newest,
-    pub(crate) actions: Actions,
+    pub(crate) newest: NewestFacts,
+    pub(crate) actions: ActionList,
     pub(crate) segments: SegmentMap,
     pub(crate) attributes: AttributeMap,
     pub(crate) exposures: Exposures,
-    pub(crate) units: Units,
-    pub(crate) events: Events,
-    pub(crate) rhythm: Rhythm,
-    pub(crate) orders: Orders,
+    pub(crate) units: HeldSlots,
+    pub(crate) events: VisitorEvents,
+    pub(crate) rhythm: ActivityHistogram,
+    pub(crate) orders: VisitorOrders,
 }
 
 impl Profile {
@@ -172,8 +172,8 @@ impl Profile {
     pub fn fold(&mut self, fact: &Fact) {
         match &fact.what {
             // Said about the visitor, not by it: its profile is as if they had not come.
-            What::Cancellation { .. } | What::Evidence { .. } | What::Erasure { .. } => return,
-            What::Page { session } => {
+            FactKind::Cancellation { .. } | FactKind::Evidence { .. } | FactKind::Erasure { .. } => return,
+            FactKind::Page { session } => {
                 self.pages = self.pages.saturating_add(1);
                 self.events.add(PAGE, Minute::at(fact.at));
                 self.sessions.insert(*session);
@@ -182,8 +182,10 @@ impl Profile {
                 }
             }
             // A repeat of an order that came after its FactId was forgotten.
-            What::Track { name, order: Some(order), .. } if name == PURCHASE && self.orders.contains(*order) => return,
-            What::Track { name, value, order, .. } if name != PAGE => {
+            FactKind::Track { name, order: Some(order), .. } if name == PURCHASE && self.orders.contains(*order) => {
+                return;
+            }
+            FactKind::Track { name, value, order, .. } if name != PAGE => {
                 let (at, value) = (Minute::at(fact.at), value.unwrap_or(0));
                 self.events.add(name, at);
                 if name == PURCHASE {
@@ -192,25 +194,25 @@ impl Profile {
                     order.iter().for_each(|order| self.orders.insert(*order, OrderPurchase { at, value }));
                 }
             }
-            What::Action { insertion, verb, view_type, entity } => self.actions.insert(Action {
+            FactKind::Action { insertion, verb, view_type, entity } => self.actions.insert(AdAction {
                 insertion: InsertionHash::of(*insertion),
                 verb: *verb,
                 view_type: *view_type,
                 entity: *entity,
                 minute: Minute::at(fact.at),
             }),
-            What::Segments { writes } => {
+            FactKind::Segments { writes } => {
                 let stamp = fact.stamp();
                 self.segments.write_all(stamp, writes.iter().cloned());
             }
-            What::Exposure { experiment, arm } => {
+            FactKind::Exposure { experiment, arm } => {
                 // By its receipt: a client's own time must not make an exposure the first.
-                self.exposures.insert(*experiment, Exposure { arm: *arm, at: fact.received, mixed: false });
+                self.exposures.insert(*experiment, FirstExposure { arm: *arm, at: fact.received, mixed: false });
             }
-            What::Unit { campaign, number } => {
-                self.units.insert(*campaign, Unit { number: *number, at: fact.received });
+            FactKind::Unit { campaign, number } => {
+                self.units.insert(*campaign, HeldSlot { number: *number, at: fact.received });
             }
-            What::Track { .. } | What::Alias { .. } | What::Withdrawal | What::Attributes { .. } => {}
+            FactKind::Track { .. } | FactKind::Alias { .. } | FactKind::Withdrawal | FactKind::Attributes { .. } => {}
         }
         if fact.is_activity() {
             self.rhythm.add(fact.at);
@@ -229,7 +231,7 @@ impl Profile {
 
     /// Adds one fact as [`Profile::fold`] does, and what it writes of attributes: their tokens, which the tenant's
     /// dictionary gives, and their values, `None` where one is removed.
-    pub fn assign(&mut self, fact: &Fact, writes: impl IntoIterator<Item = (Token, Option<Value>)>) {
+    pub fn assign(&mut self, fact: &Fact, writes: impl IntoIterator<Item = (NameToken, Option<AttributeValue>)>) {
         let stamp = fact.stamp();
         writes.into_iter().for_each(|(token, value)| self.attributes.write(token, stamp, value));
         self.fold(fact);
@@ -250,8 +252,8 @@ impl Profile {
 
     /// The sums.
     #[must_use]
-    pub fn totals(&self) -> Totals {
-        Totals {
+    pub fn totals(&self) -> ProfileTotals {
+        ProfileTotals {
             pages: self.pages,
             sessions: self.sessions.len() as u64,
             purchases: self.purchases,
@@ -261,19 +263,19 @@ impl Profile {
 
     /// The visitor's actions.
     #[must_use]
-    pub fn actions(&self) -> &Actions {
+    pub fn actions(&self) -> &ActionList {
         &self.actions
     }
 
     /// The visitor's orders.
     #[must_use]
-    pub fn orders(&self) -> &Orders {
+    pub fn orders(&self) -> &VisitorOrders {
         &self.orders
     }
 
     /// In which hours of the week the visitor was active.
     #[must_use]
-    pub fn rhythm(&self) -> &Rhythm {
+    pub fn rhythm(&self) -> &ActivityHistogram {
         &self.rhythm
     }
 
@@ -297,19 +299,19 @@ impl Profile {
 
     /// The units that the visitor got.
     #[must_use]
-    pub fn units(&self) -> &Units {
+    pub fn units(&self) -> &HeldSlots {
         &self.units
     }
 
     /// The visitor's events by name.
     #[must_use]
-    pub fn events(&self) -> &Events {
+    pub fn events(&self) -> &VisitorEvents {
         &self.events
     }
 
     /// Takes out what the store keeps in records of its own. What is folded in afterwards is what is new of them.
-    pub fn take_parts(&mut self) -> Parts {
-        Parts {
+    pub fn take_parts(&mut self) -> ProfileParts {
+        ProfileParts {
             actions: std::mem::take(&mut self.actions),
             segments: std::mem::take(&mut self.segments),
             attributes: std::mem::take(&mut self.attributes),
@@ -321,7 +323,7 @@ impl Profile {
 
     /// Joins what was taken out, or lay in records of its own, with what is there; of events it must be of other facts.
     #[must_use]
-    pub fn with_parts(mut self, parts: Parts) -> Self {
+    pub fn with_parts(mut self, parts: ProfileParts) -> Self {
         self.actions = parts.actions.join(self.actions);
         self.segments = parts.segments.join(self.segments);
         self.attributes = parts.attributes.join(self.attributes);
@@ -340,21 +342,34 @@ impl Profile {
     /// What a reader gets at this version. `named` for the snapshot of the visitor itself, whose ledger
     /// needs to know the newest facts; siblings go without.
     #[must_use]
-    pub fn sub_profile(&self, version: Version, named: bool) -> SubProfile {
+    pub fn sub_profile(&self, version: SnapshotVersion, named: bool) -> SubProfile {
         self.sub_profile_within(version, named, &SnapshotRoom::whole(Day(0), &QueriedNames::default()))
     }
 
     /// The same of what a snapshot has room for; it says which parts it lacks.
     #[must_use]
-    pub fn sub_profile_within(&self, version: Version, named: bool, room: &SnapshotRoom<'_>) -> SubProfile {
+    pub fn sub_profile_within(&self, version: SnapshotVersion, named: bool, room: &SnapshotRoom<'_>) -> SubProfile {
         let skip = self.sessions.len().saturating_sub(limits::NEWEST_SESSIONS);
-        let names =
-            || Names { sessions: self.sessions.iter().skip(skip).copied().collect(), newest: self.newest.clone() };
+        let names = || NewestNames {
+            sessions: self.sessions.iter().skip(skip).copied().collect(),
+            newest: self.newest.clone(),
+        };
         let HeldParts { actions, segments, attributes, recent, missing } = HeldParts::of(self, room);
         let (names, exposures, units) = (named.then(names), self.exposures.pack(), self.units.pack());
         let (totals, seen, orders) = (self.totals(), self.seen, self.orders.pack());
-        let content =
-            Content { totals, seen, names, actions, segments, attributes, exposures, units, recent, orders, missing };
+        let content = SubContent {
+            totals,
+            seen,
+            names,
+            actions,
+            segments,
+            attributes,
+            exposures,
+            units,
+            recent,
+            orders,
+            missing,
+        };
         SubProfile::pack(version, &content)
     }
 }

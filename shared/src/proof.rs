@@ -19,7 +19,7 @@ use crate::limits;
 
 /// What a valid proof says.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Claims {
+pub struct ProofClaims {
     /// The id that is proven, as the publisher writes it: 1 to [`limits::ALTERNATE_ID_BYTES`] bytes.
     pub sub: String,
     /// When it was issued, in seconds since the Unix epoch.
@@ -29,7 +29,7 @@ pub struct Claims {
 }
 
 /// Without the id, which belongs into no log line (invariant 11).
-impl std::fmt::Debug for Claims {
+impl std::fmt::Debug for ProofClaims {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "claims from {} to {}", self.iat, self.exp)
     }
@@ -95,9 +95,9 @@ impl ProofError {
 ///
 /// # Errors
 /// The first reason not to believe it: form, then algorithm and key, then signature, then claims.
-pub fn verify(token: &str, keys: &[ProofKey], tenant: &TenantId, now: Millis) -> Result<Claims, ProofError> {
+pub fn verify(token: &str, keys: &[ProofKey], tenant: &TenantId, now: Millis) -> Result<ProofClaims, ProofError> {
     let payload = open(token, keys)?;
-    let payload: Payload = json(&payload)?;
+    let payload: ClaimPayload = json(&payload)?;
     if !payload.is_for(tenant) {
         return Err(ProofError::Audience);
     }
@@ -118,7 +118,7 @@ pub fn verify(token: &str, keys: &[ProofKey], tenant: &TenantId, now: Millis) ->
         return Err(ProofError::TooLongLived);
     }
     match payload.sub {
-        Some(sub) if (1..=limits::ALTERNATE_ID_BYTES).contains(&sub.len()) => Ok(Claims { sub, iat, exp }),
+        Some(sub) if (1..=limits::ALTERNATE_ID_BYTES).contains(&sub.len()) => Ok(ProofClaims { sub, iat, exp }),
         _ => Err(ProofError::Subject),
     }
 }
@@ -143,7 +143,7 @@ pub fn sign_hs256(key: &ProofKey, sub: &str, tenant: &TenantId, iat_s: u64, exp_
 
 /// The parts of a JOSE header that are understood (RFC 7515 §4.1); others may be ignored, `crit` not.
 #[derive(Deserialize)]
-struct Header {
+struct JoseHeader {
     alg: String,
     #[serde(default)]
     kid: Option<String>,
@@ -153,7 +153,7 @@ struct Header {
 
 /// Claims as they come; `aud` is a text or a list of texts (RFC 7519 §4.1.3).
 #[derive(Deserialize)]
-struct Payload {
+struct ClaimPayload {
     #[serde(default)]
     sub: Option<String>,
     #[serde(default)]
@@ -164,7 +164,7 @@ struct Payload {
     nbf: Option<Number>,
 }
 
-impl Payload {
+impl ClaimPayload {
     fn is_for(&self, tenant: &TenantId) -> bool {
         let names = |value: &Value| value.as_str() == Some(tenant.as_str());
         names(&self.aud) || self.aud.as_array().is_some_and(|list| list.iter().any(names))
@@ -204,7 +204,7 @@ fn open(token: &str, keys: &[ProofKey]) -> Result<Vec<u8>, ProofError> {
     let (signed, signature) = token.rsplit_once('.').ok_or(ProofError::Malformed)?;
     let (header, payload) = signed.split_once('.').ok_or(ProofError::Malformed)?;
     // A dot too many is left in the payload, where base64url refuses it.
-    let header: Header = json(&decode(header)?)?;
+    let header: JoseHeader = json(&decode(header)?)?;
     let payload = decode(payload)?;
     let signature = decode(signature)?;
     if header.crit {

@@ -5,20 +5,20 @@ mod best;
 mod offset;
 
 use crate::ids::Millis;
-use crate::packed::{self, Packed};
+use crate::packed::{self, PackedReader};
 use crate::time::HOUR_MS;
 
-pub use best::{Best, BestTime, Habits, LEAST_FACTS, Population, Prior, Source};
-pub use offset::{Offset, Offsets};
+pub use best::{BestHour, BestTime, BestTimeSource, LEAST_FACTS, PersonHabits, PopulationActivity, PriorActivity};
+pub use offset::{UtcOffset, ZoneOffsets};
 
 /// Hours of a week, in UTC, from Monday's first.
 pub const HOURS: usize = 168;
 
 /// Activity by hour of the week.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rhythm([u16; HOURS]);
+pub struct ActivityHistogram([u16; HOURS]);
 
-impl Default for Rhythm {
+impl Default for ActivityHistogram {
     fn default() -> Self {
         Self([0; HOURS])
     }
@@ -32,7 +32,7 @@ pub fn hour_of_week(time: Millis) -> usize {
     usize::try_from(hours % HOURS as u64).unwrap_or_default()
 }
 
-impl Rhythm {
+impl ActivityHistogram {
     /// Adds one at a time. A full counter stays full.
     pub fn add(&mut self, time: Millis) {
         if let Some(count) = self.0.get_mut(hour_of_week(time)) {
@@ -74,7 +74,7 @@ impl Rhythm {
     /// Reads the packed form; `None` for bytes that it does not give.
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Self> {
-        let (mut from, mut rhythm, mut hour) = (Packed(bytes), Self::default(), 0);
+        let (mut from, mut rhythm, mut hour) = (PackedReader(bytes), Self::default(), 0);
         while !from.is_empty() {
             hour += from.count(HOURS)?;
             *rhythm.0.get_mut(hour)? = u16::try_from(from.number()?).ok().filter(|count| *count > 0)?;
@@ -103,16 +103,16 @@ mod tests {
 
     #[test]
     fn what_is_packed_is_read_again() {
-        let mut rhythm = Rhythm::default();
-        assert_eq!((rhythm.pack().len(), Rhythm::read(&[])), (0, Some(Rhythm::default())));
+        let mut rhythm = ActivityHistogram::default();
+        assert_eq!((rhythm.pack().len(), ActivityHistogram::read(&[])), (0, Some(ActivityHistogram::default())));
         (0..400).for_each(|n| rhythm.add(n * n * HOUR));
         (0..70_000).for_each(|_| rhythm.add(5 * HOUR));
         assert_eq!(rhythm.counts()[hour_of_week(5 * HOUR)], u16::MAX, "full");
-        assert_eq!(Rhythm::read(&rhythm.pack()).unwrap(), rhythm);
+        assert_eq!(ActivityHistogram::read(&rhythm.pack()).unwrap(), rhythm);
         let twice = rhythm.plus(&rhythm);
         assert!(twice.counts().iter().zip(rhythm.counts()).all(|(two, one)| *two == one.saturating_mul(2)));
         for bad in [&[0][..], &[0, 0], &[168, 1, 1], &[0, 0x80, 0x80, 4], &[167, 1, 0, 1]] {
-            assert_eq!(Rhythm::read(bad), None, "{bad:?}");
+            assert_eq!(ActivityHistogram::read(bad), None, "{bad:?}");
         }
     }
 }

@@ -19,14 +19,14 @@ pub struct SegmentId(pub u32);
 
 /// When a write was made and received: of two writes the greater one stands (docs/adr/0002-order-of-writes.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Stamp {
+pub struct WriteStamp {
     /// When it was assigned.
     pub at: Millis,
     /// Of two writes of one time, the one received later is greater; of two of one receipt, the later one in its call.
     pub order: u64,
 }
 
-impl Stamp {
+impl WriteStamp {
     /// Bits of the position in the order. A receipt is at most 2³² ms after the write.
     const POSITION_BITS: u32 = 31;
 
@@ -54,7 +54,7 @@ pub type Attribute = (u16, i32);
 
 /// What a write says of a segment. Ordered, so that two writes under one stamp have one outcome.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum State {
+pub enum SegmentState {
     /// Not in it.
     Removed,
     /// In it up to this hour.
@@ -66,7 +66,7 @@ pub enum State {
     },
 }
 
-impl State {
+impl SegmentState {
     /// Held, up to the end of 2100 at most, with its attributes in order; of a token named twice the greater value counts, and what is over the
     /// bound is left out.
     #[must_use]
@@ -94,7 +94,7 @@ impl State {
 /// whatever their order: a write is evicted at some time exactly if more segments were written than fit.
 #[derive(Debug, Clone, Default)]
 pub struct SegmentMap {
-    writes: BTreeMap<SegmentId, (Stamp, State)>,
+    writes: BTreeMap<SegmentId, (WriteStamp, SegmentState)>,
     /// Whether writes were evicted that may still hold.
     evicted: bool,
     /// The last expiry of any write, evicted and replaced ones among them: from that hour on no evicted write holds. While
@@ -113,12 +113,12 @@ impl Eq for SegmentMap {}
 
 impl SegmentMap {
     /// Writes one segment, unless a later write is there.
-    pub fn write(&mut self, id: SegmentId, stamp: Stamp, state: State) {
+    pub fn write(&mut self, id: SegmentId, stamp: WriteStamp, state: SegmentState) {
         self.put(id, (stamp, state));
         self.keep(limits::SEGMENTS);
     }
 
-    fn put(&mut self, id: SegmentId, write: (Stamp, State)) {
+    fn put(&mut self, id: SegmentId, write: (WriteStamp, SegmentState)) {
         self.note_expiry(&write.1);
         match self.writes.get_mut(&id) {
             Some(there) if *there >= write => {}
@@ -127,7 +127,7 @@ impl SegmentMap {
         }
     }
 
-    fn note_expiry(&mut self, state: &State) {
+    fn note_expiry(&mut self, state: &SegmentState) {
         self.last_expiry = self.last_expiry.max(state.expiry().unwrap_or_default());
     }
 
@@ -142,8 +142,8 @@ impl SegmentMap {
     }
 
     /// Writes many segments, as one write of each would, in any order.
-    pub fn write_all(&mut self, stamp: Stamp, writes: impl IntoIterator<Item = (SegmentId, State)>) {
-        let mut writes: Vec<(SegmentId, State)> = writes.into_iter().collect();
+    pub fn write_all(&mut self, stamp: WriteStamp, writes: impl IntoIterator<Item = (SegmentId, SegmentState)>) {
+        let mut writes: Vec<(SegmentId, SegmentState)> = writes.into_iter().collect();
         if self.writes.is_empty() {
             writes.iter().for_each(|(_, state)| self.note_expiry(state));
             // A map is made of a sorted list at once, of repeats with the last: the greatest, as it would stand.
@@ -157,10 +157,10 @@ impl SegmentMap {
 
     /// Adds hours to a segment's expiry in place; `false` when the visitor is not in it. What it makes of the expiry
     /// depends on the one that is there, so only the origin's one writer may call it.
-    pub fn extend(&mut self, id: SegmentId, hours: u32, stamp: Stamp) -> bool {
-        let Some((_, State::Held { expiry, attributes })) = self.writes.get(&id) else { return false };
+    pub fn extend(&mut self, id: SegmentId, hours: u32, stamp: WriteStamp) -> bool {
+        let Some((_, SegmentState::Held { expiry, attributes })) = self.writes.get(&id) else { return false };
         let expiry = HourStamp(expiry.0.saturating_add(hours).min(limits::EXPIRY_HOURS));
-        let state = State::Held { expiry, attributes: attributes.clone() };
+        let state = SegmentState::Held { expiry, attributes: attributes.clone() };
         self.write(id, stamp, state);
         true
     }
@@ -179,8 +179,8 @@ impl SegmentMap {
     #[must_use]
     pub fn get(&self, id: SegmentId) -> Option<(HourStamp, &[Attribute])> {
         match self.writes.get(&id)? {
-            (_, State::Held { expiry, attributes }) => Some((*expiry, attributes)),
-            (_, State::Removed) => None,
+            (_, SegmentState::Held { expiry, attributes }) => Some((*expiry, attributes)),
+            (_, SegmentState::Removed) => None,
         }
     }
 
@@ -204,7 +204,7 @@ impl SegmentMap {
     #[must_use]
     pub fn newest(&self, count: usize) -> Vec<SegmentId> {
         let held = self.writes.iter().filter(|(_, (_, state))| state.expiry().is_some());
-        let mut by_stamp: Vec<(Stamp, SegmentId)> = held.map(|(id, (stamp, _))| (*stamp, *id)).collect();
+        let mut by_stamp: Vec<(WriteStamp, SegmentId)> = held.map(|(id, (stamp, _))| (*stamp, *id)).collect();
         by_stamp.sort_unstable_by(|a, b| b.cmp(a));
         by_stamp.into_iter().take(count).map(|(_, id)| id).collect()
     }
@@ -217,7 +217,8 @@ impl SegmentMap {
             return;
         }
         self.evicted = true;
-        let mut stamps: Vec<(Stamp, SegmentId)> = self.writes.iter().map(|(id, (stamp, _))| (*stamp, *id)).collect();
+        let mut stamps: Vec<(WriteStamp, SegmentId)> =
+            self.writes.iter().map(|(id, (stamp, _))| (*stamp, *id)).collect();
         stamps.select_nth_unstable(gone - 1);
         stamps.into_iter().take(gone).for_each(|(_, id)| drop(self.writes.remove(&id)));
     }
@@ -231,7 +232,7 @@ impl SegmentMap {
             return None;
         }
         let first = first.take(limits::SNAPSHOT_QUERIED);
-        let never = (Stamp::default(), State::Removed);
+        let never = (WriteStamp::default(), SegmentState::Removed);
         let written =
             |id: SegmentId| Some((id, self.writes.get(&id).or(Some(&never).filter(|_| !self.is_full()))?.clone()));
         let queried: BTreeMap<_, _> = first.filter_map(written).collect();
@@ -262,8 +263,8 @@ impl SegmentMap {
     /// sibling may hold an older write, which would stand again. That writes were evicted is forgotten once all have expired.
     pub fn trim(&mut self, now: Millis, of_siblings: &BTreeSet<SegmentId>) {
         let hour = HourStamp::at(now);
-        let settled = |stamp: &Stamp| stamp.at.saturating_add(limits::FACT_AGE_MS + limits::EVENT_AGE_MS) < now;
-        let gone = |state: &State| state.expiry().is_none_or(|expiry| expiry <= hour);
+        let settled = |stamp: &WriteStamp| stamp.at.saturating_add(limits::FACT_AGE_MS + limits::EVENT_AGE_MS) < now;
+        let gone = |state: &SegmentState| state.expiry().is_none_or(|expiry| expiry <= hour);
         self.writes.retain(|id, (stamp, state)| !(settled(stamp) && gone(state)) || of_siblings.contains(id));
         self.evicted &= self.last_expiry > hour;
         if !self.evicted {
@@ -282,7 +283,7 @@ impl SegmentMap {
     }
 
     /// All writes, in order of their segments, removed ones among them.
-    pub fn writes(&self) -> impl Iterator<Item = (SegmentId, Stamp, &State)> + '_ {
+    pub fn writes(&self) -> impl Iterator<Item = (SegmentId, WriteStamp, &SegmentState)> + '_ {
         self.writes.iter().map(|(id, (stamp, state))| (*id, *stamp, state))
     }
 

@@ -12,13 +12,13 @@ use crate::{limits, random};
 
 /// All of it, for one tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Steering {
+pub struct TrafficAllocation {
     /// When it was made.
     pub at: Millis,
     /// Shares, by the experiment's code.
     pub shares: Shares,
     /// Paces, by the campaign's code; one with a budget that is not here takes part in no call.
-    pub paces: BTreeMap<u32, Pace>,
+    pub paces: BTreeMap<u32, CampaignPace>,
     /// Codes of campaigns of which every unit is known to be somebody's: nobody need ask for one.
     pub given_out: BTreeSet<u32>,
     /// Segments that the origin fills from filters: pages cannot write them.
@@ -28,14 +28,14 @@ pub struct Steering {
 /// In how many of a million calls a campaign takes part: a straight line between two values, so that no minute begins with
 /// a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Pace {
+pub struct CampaignPace {
     /// When it was made.
     pub from: u32,
     /// [`limits::STEERING_MS`] later, and from then on.
     pub to: u32,
 }
 
-impl Steering {
+impl TrafficAllocation {
     /// Whether a campaign with a budget takes part in a call that drew these bits. What is older than
     /// [`limits::STEERING_STALE_MS`] lets none: of what was spent since then it knows nothing.
     #[must_use]
@@ -46,10 +46,10 @@ impl Steering {
     }
 }
 
-/// Calls of which a [`Pace`] is a part.
+/// Calls of which a [`CampaignPace`] is a part.
 pub const ALL_CALLS: u32 = 1_000_000;
 
-impl Pace {
+impl CampaignPace {
     /// At a time, of one made at `made`.
     #[must_use]
     pub fn at(self, made: Millis, now: Millis) -> u32 {
@@ -72,11 +72,11 @@ mod tests {
 
     #[test]
     fn a_pace_goes_in_a_straight_line_for_a_minute_and_stays() {
-        let pace = Pace { from: 1_000_000, to: 400_000 };
+        let pace = CampaignPace { from: 1_000_000, to: 400_000 };
         let at = |after: Millis| pace.at(5_000, 5_000 + after);
         assert_eq!([at(0), at(30_000), at(60_000), at(600_000)], [1_000_000, 700_000, 400_000, 400_000]);
         assert_eq!(pace.at(5_000, 0), 1_000_000, "a clock that is behind");
-        assert_eq!(Pace { from: u32::MAX, to: u32::MAX }.at(0, 0), ALL_CALLS);
+        assert_eq!(CampaignPace { from: u32::MAX, to: u32::MAX }.at(0, 0), ALL_CALLS);
     }
 
     #[test]

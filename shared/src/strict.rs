@@ -13,7 +13,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::actions::{Entity, InsertionHash, Level, Window};
+use crate::actions::{AdEntity, AdLevel, InsertionHash, TimeWindow};
 use crate::ids::{Epoch, VisitorId};
 use crate::limits;
 use crate::time::Minute;
@@ -22,7 +22,7 @@ use crate::time::Minute;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
     /// The ad, and what it belongs to.
-    pub entity: Entity,
+    pub entity: AdEntity,
     /// When it was placed; once confirmed, when that was.
     pub minute: Minute,
     /// Whether its impression was confirmed. Before that it is a reservation.
@@ -64,18 +64,18 @@ pub struct Links {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StrictCap {
     /// Of what.
-    pub level: Level,
+    pub level: AdLevel,
     /// How many there may be.
     pub limit: u32,
     /// Over which time.
-    pub window: Window,
+    pub window: TimeWindow,
 }
 
 /// An ad that could be placed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
     /// The ad, and what it belongs to.
-    pub entity: Entity,
+    pub entity: AdEntity,
     /// All its caps on impressions.
     pub caps: Vec<StrictCap>,
 }
@@ -95,7 +95,7 @@ pub struct Seen {
     /// The placing.
     pub insertion: InsertionHash,
     /// The ad, and what it belongs to.
-    pub entity: Entity,
+    pub entity: AdEntity,
     /// When it was seen.
     pub minute: Minute,
 }
@@ -248,9 +248,9 @@ impl Object {
     }
 
     /// A reservation counts in every window: its impression is yet to come.
-    fn count(&self, entity: Entity, StrictCap { level, window, .. }: &StrictCap, seen: &[Seen]) -> u32 {
+    fn count(&self, entity: AdEntity, StrictCap { level, window, .. }: &StrictCap, seen: &[Seen]) -> u32 {
         let (from, _) = window.range(self.latest);
-        let same = |other: Entity| other.at(*level) == entity.at(*level);
+        let same = |other: AdEntity| other.at(*level) == entity.at(*level);
         let counts = |entry: &&Entry| same(entry.entity) && (!entry.confirmed || entry.minute >= from);
         let here = self.entries.values().filter(counts).count();
         let beyond = seen.iter().filter(|s| same(s.entity) && s.minute >= from);

@@ -9,7 +9,7 @@ use subtle::ConstantTimeEq;
 use base64_simd::URL_SAFE_NO_PAD;
 
 use crate::ids::Millis;
-use crate::keys::{self, Key, KeyRing};
+use crate::keys::{self, KeyRing, RingKey};
 use crate::limits;
 
 /// Header with the key's id, decimal.
@@ -55,7 +55,7 @@ impl SignedHead {
 
 /// The MAC header's value for a body sent at `time`.
 #[must_use]
-pub fn sign(key: &Key, time: Millis, body: &[u8]) -> String {
+pub fn sign(key: &RingKey, time: Millis, body: &[u8]) -> String {
     let digest = Sha256::digest(body).into();
     let [digest, mac] = [digest, head_mac(key, time, &digest)].map(|bytes| URL_SAFE_NO_PAD.encode_to_string(bytes));
     format!("{digest}.{mac}")
@@ -104,7 +104,7 @@ fn decode(text: &str) -> Result<[u8; 32], SyncAuthError> {
     bytes.try_into().map_err(|_| SyncAuthError::Malformed)
 }
 
-fn head_mac(key: &Key, time: Millis, digest: &[u8; 32]) -> [u8; 32] {
+fn head_mac(key: &RingKey, time: Millis, digest: &[u8; 32]) -> [u8; 32] {
     key.mac(&[b"sync", &time.to_be_bytes(), digest])
 }
 
@@ -112,11 +112,11 @@ fn head_mac(key: &Key, time: Millis, digest: &[u8; 32]) -> [u8; 32] {
 #[expect(clippy::expect_used, reason = "tests")]
 mod tests {
     use super::*;
-    use crate::keys::Stage;
+    use crate::keys::KeyStage;
 
     #[test]
     fn only_the_right_key_time_and_body_pass() {
-        let key = Key { id: 4, stage: Stage::Active, secret: [9; 32].into() };
+        let key = RingKey { id: 4, stage: KeyStage::Active, secret: [9; 32].into() };
         let ring = KeyRing(vec![key.clone()]);
         let now = 1_800_000_000_000;
         let mac = sign(&key, now, b"body");
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_head_is_refused_before_there_is_a_body() {
-        let key = Key { id: 4, stage: Stage::Active, secret: [9; 32].into() };
+        let key = RingKey { id: 4, stage: KeyStage::Active, secret: [9; 32].into() };
         let ring = KeyRing(vec![key.clone()]);
         let (now, time) = (1_800_000_000_000, "1800000000000");
         let value = sign(&key, now, b"body");
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(head.verify_body(b"body"), Ok(()));
         assert_eq!(head.verify_body(b"bodY"), Err(SyncAuthError::Signature));
         // The digest of another body under this MAC, and the MAC of another key over this digest.
-        let other = Key { secret: [8; 32].into(), ..key.clone() };
+        let other = RingKey { secret: [8; 32].into(), ..key.clone() };
         let parts = [sign(&key, now, b"bodY"), sign(&other, now, b"body")];
         let [(digest, _), (_, mac)] = parts.each_ref().map(|text| text.split_once('.').expect("two parts"));
         let (own_digest, own_mac) = value.split_once('.').expect("two parts");

@@ -5,10 +5,10 @@
 //! An address is read by the advertiser's own script and by logs: whose it is must not be. The visitor is written with a mask
 //! of the insertion, which is drawn anew for each: two addresses of one visitor have nothing in common.
 
-use crate::actions::{Entity, ViewType};
+use crate::actions::{AdEntity, ViewType};
 use crate::ids::{InsertionId, Millis, TenantId, VisitorId};
-use crate::keys::{Key, KeyRing};
-use crate::packed::{self, Packed};
+use crate::keys::{KeyRing, RingKey};
+use crate::packed::{self, PackedReader};
 use crate::{cookie, limits};
 
 const NAME: &str = "ad";
@@ -24,7 +24,7 @@ pub struct AdToken {
     /// The placing.
     pub insertion: InsertionId,
     /// The ad, and what it belongs to.
-    pub entity: Entity,
+    pub entity: AdEntity,
     /// On which kind of placement.
     pub view_type: ViewType,
     /// When it was placed, in milliseconds since the Unix epoch.
@@ -63,7 +63,7 @@ pub fn seal(ring: &KeyRing, tenant: &TenantId, token: &AdToken) -> Option<String
     packed::put(&mut bytes, FORM);
     bytes.extend(masked(ring.active()?, tenant, *insertion, *visitor.as_bytes()));
     bytes.extend_from_slice(&insertion.0);
-    let Entity { ad, ad_group, campaign, advertiser } = *entity;
+    let AdEntity { ad, ad_group, campaign, advertiser } = *entity;
     [ad, ad_group, campaign, advertiser].into_iter().for_each(|code| packed::put(&mut bytes, code.into()));
     packed::put(&mut bytes, view_type.0.into());
     packed::put(&mut bytes, *placed);
@@ -81,18 +81,18 @@ pub fn seal(ring: &KeyRing, tenant: &TenantId, token: &AdToken) -> Option<String
 pub fn open(ring: &KeyRing, tenant: &TenantId, text: &str, now: Millis) -> Result<AdToken, TokenError> {
     let opened = cookie::open(ring, NAME, tenant, text).map_err(|_| TokenError::Forged)?;
     let unmask = |insertion, bytes| Some(masked(ring.by_id(opened.kid)?, tenant, insertion, bytes));
-    let token = read(&mut Packed(&opened.payload), unmask).ok_or(TokenError::Forged)?;
+    let token = read(&mut PackedReader(&opened.payload), unmask).ok_or(TokenError::Forged)?;
     if token.placed.saturating_add(limits::TOKEN_LIFE_MS) < now { Err(TokenError::Late(token)) } else { Ok(token) }
 }
 
 /// The visitor's bytes with the mask of an insertion, or without it.
-fn masked(key: &Key, tenant: &TenantId, insertion: InsertionId, mut bytes: [u8; 16]) -> [u8; 16] {
+fn masked(key: &RingKey, tenant: &TenantId, insertion: InsertionId, mut bytes: [u8; 16]) -> [u8; 16] {
     let mask = key.mac(&[b"ad visitor", tenant.as_str().as_bytes(), &insertion.0]);
     bytes.iter_mut().zip(mask).for_each(|(byte, mask)| *byte ^= mask);
     bytes
 }
 
-fn read(packed: &mut Packed<'_>, unmask: impl Fn(InsertionId, [u8; 16]) -> Option<[u8; 16]>) -> Option<AdToken> {
+fn read(packed: &mut PackedReader<'_>, unmask: impl Fn(InsertionId, [u8; 16]) -> Option<[u8; 16]>) -> Option<AdToken> {
     let form = packed.number()?;
     let mut sixteen = || <[u8; 16]>::try_from(packed.take(16)?).ok();
     let (visitor, insertion) = (sixteen()?, InsertionId(sixteen()?));
@@ -103,7 +103,7 @@ fn read(packed: &mut Packed<'_>, unmask: impl Fn(InsertionId, [u8; 16]) -> Optio
     };
     let visitor = VisitorId::from_bytes(visitor).ok()?;
     let mut code = || u32::try_from(packed.number()?).ok();
-    let entity = Entity { ad: code()?, ad_group: code()?, campaign: code()?, advertiser: code()? };
+    let entity = AdEntity { ad: code()?, ad_group: code()?, campaign: code()?, advertiser: code()? };
     let view_type = ViewType(u8::try_from(packed.number()?).ok()?);
     let placed = packed.number()?;
     Some(AdToken { visitor, insertion, entity, view_type, placed, strict: packed.number().is_some() })
@@ -113,19 +113,19 @@ fn read(packed: &mut Packed<'_>, unmask: impl Fn(InsertionId, [u8; 16]) -> Optio
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
-    use crate::keys::{Key, Stage};
+    use crate::keys::{KeyStage, RingKey};
 
     const NOW: Millis = 1_800_000_000_000;
 
     fn ring(secret: u8) -> KeyRing {
-        KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: [secret; 32].into() }])
+        KeyRing(vec![RingKey { id: 1, stage: KeyStage::Active, secret: [secret; 32].into() }])
     }
 
     fn token() -> AdToken {
         AdToken {
             visitor: VisitorId::mint(NOW, [1; 10]),
             insertion: InsertionId([2; 16]),
-            entity: Entity { ad: 70_000, ad_group: 3, campaign: 2, advertiser: 1 },
+            entity: AdEntity { ad: 70_000, ad_group: 3, campaign: 2, advertiser: 1 },
             view_type: ViewType(4),
             placed: NOW,
             strict: false,

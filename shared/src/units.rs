@@ -1,29 +1,29 @@
 //! Limited offers (S4.7): a campaign that has only so many recipients gives each of them one unit, a number from 0 on that
-//! nobody else has. Which person a unit went to is a fact of the visitor that got it ([`Unit`]).
+//! nobody else has. Which person a unit went to is a fact of the visitor that got it ([`HeldSlot`]).
 //!
-//! A campaign's numbers are dealt to [`RANGES`] objects ([`Stock`]), of which there is exactly one each in the world: the
+//! A campaign's numbers are dealt to [`RANGES`] objects ([`SlotStock`]), of which there is exactly one each in the world: the
 //! number `n` to the object `n` modulo [`RANGES`]. A person asks the object of its own bucket range; one that has given out
 //! its numbers asks the next. So units are given in parallel, never one twice, and never more than there are, whatever is
 //! lost on the way; and as long as one is left, the next person gets one.
 //!
 //! What keeps a person from getting two is the snapshot that holds its unit, the browser's ledger until then, and what the
-//! object remembers of whom it gave one ([`Row`]).
+//! object remembers of whom it gave one ([`VisitorSlots`]).
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bucket::{BUCKETS, PersonRandom, Purpose};
-use crate::first::{First, Firsts};
+use crate::bucket::{BUCKETS, BucketPurpose, PersonRandom};
+use crate::first::{FirstRecord, FirstRecords};
 use crate::ids::{Millis, TenantId, VisitorId};
 use crate::limits;
-use crate::packed::{self, Packed};
+use crate::packed::{self, PackedReader};
 use crate::planted::{self, PlantedBug};
 
 /// How many people may get a campaign's ads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Recipients {
+pub struct RecipientLimit {
     /// At most so many: 1 to [`limits::RECIPIENTS`].
     pub limit: u32,
     /// Of how many of 10,000 people, drawn at random; the others get none. Default: all of them.
@@ -39,11 +39,11 @@ fn is_everybody(share: &u16) -> bool {
     *share == BUCKETS
 }
 
-impl Recipients {
+impl RecipientLimit {
     /// The range of buckets that a person falls in, of the campaign of this id; `None` for one that is not drawn.
     #[must_use]
     pub fn range_of(&self, random: &PersonRandom, campaign: &str) -> Option<u8> {
-        let bucket = random.bucket(Purpose::Send(campaign));
+        let bucket = random.bucket(BucketPurpose::Send(campaign));
         u8::try_from(bucket % u16::from(RANGES)).ok().filter(|_| bucket < self.share)
     }
 
@@ -56,14 +56,14 @@ impl Recipients {
 
 /// The unit that a visitor got first of a campaign.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Unit {
+pub struct HeldSlot {
     /// Its number.
     pub number: u32,
     /// When the edge received the fact.
     pub at: Millis,
 }
 
-impl First for Unit {
+impl FirstRecord for HeldSlot {
     const MOST: usize = limits::UNITS;
 
     fn join(self, other: Self) -> Self {
@@ -75,20 +75,20 @@ impl First for Unit {
         packed::put(to, self.at);
     }
 
-    fn read(from: &mut Packed<'_>) -> Option<Self> {
+    fn read(from: &mut PackedReader<'_>) -> Option<Self> {
         Some(Self { number: u32::try_from(from.number()?).ok()?, at: from.number()? })
     }
 }
 
 /// Units by the campaign's code.
-pub type Units = Firsts<Unit>;
+pub type HeldSlots = FirstRecords<HeldSlot>;
 
 /// Objects that a campaign's units are dealt to.
 pub const RANGES: u8 = 16;
 
 /// What one object has given, and knows of the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Stock {
+pub struct SlotStock {
     /// How many of its own numbers are given.
     pub given: u32,
     /// Up to this limit no object has any left.
@@ -97,7 +97,7 @@ pub struct Stock {
 
 /// A unit that was given, and to whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Given {
+pub struct GivenSlot {
     /// Its number.
     pub number: u32,
     /// The visitor that asked for it, whose fact it is.
@@ -106,22 +106,22 @@ pub struct Given {
 
 /// What an object remembers of a visitor, for far longer than a snapshot may not say it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Row {
+pub enum VisitorSlots {
     /// Its person got this.
-    Given(Given),
+    Given(GivenSlot),
     /// Another object was asked for it, and its answer has not come: it may have given one.
     Asked,
 }
 
 /// Rows by visitor.
-pub type Rows = BTreeMap<VisitorId, Row>;
+pub type SlotRows = BTreeMap<VisitorId, VisitorSlots>;
 
 /// What is to be remembered of visitors from now on, `None` for nothing.
-pub type Writes = BTreeMap<VisitorId, Option<Row>>;
+pub type SlotWrites = BTreeMap<VisitorId, Option<VisitorSlots>>;
 
 /// A call of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Call {
+pub struct OfferCall {
     /// Whose campaign it is.
     pub tenant: TenantId,
     /// Its code.
@@ -142,54 +142,54 @@ pub struct Call {
 
 /// What comes of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum OfferStep {
     /// The person's unit, or none: there is none left.
-    Answer(Option<Given>),
-    /// Another object is to be asked, and its answer to be given to [`Stock::passed`].
-    Forward(Call),
+    Answer(Option<GivenSlot>),
+    /// Another object is to be asked, and its answer to be given to [`SlotStock::passed`].
+    Forward(OfferCall),
 }
 
-impl Stock {
+impl SlotStock {
     /// Takes a call; `rows` is what is remembered of its members.
-    pub fn call(&mut self, rows: &Rows, call: &Call) -> (Step, Writes) {
+    pub fn call(&mut self, rows: &SlotRows, call: &OfferCall) -> (OfferStep, SlotWrites) {
         let held = call.members.iter().filter_map(|member| match rows.get(member)? {
             // Of somebody who was cut from the person since it is not the person's any more.
-            Row::Given(given) => Some(*given).filter(|given| {
+            VisitorSlots::Given(given) => Some(*given).filter(|given| {
                 planted::is_active(PlantedBug::WhoWasCutKeepsTheUnit) || call.members.contains(&given.holder)
             }),
-            Row::Asked => None,
+            VisitorSlots::Asked => None,
         });
         if let Some(given) = { held }.next() {
-            return (Step::Answer(Some(given)), Writes::new());
+            return (OfferStep::Answer(Some(given)), SlotWrites::new());
         }
         let number = u64::from(call.range) + u64::from(RANGES) * u64::from(self.given);
         if let Some(number) = u32::try_from(number).ok().filter(|number| *number < call.limit) {
             self.given += 1;
-            let given = Given { number, holder: call.own };
-            return (Step::Answer(Some(given)), call.remember(Some(Row::Given(given))));
+            let given = GivenSlot { number, holder: call.own };
+            return (OfferStep::Answer(Some(given)), call.remember(Some(VisitorSlots::Given(given))));
         }
-        let again = call.again || call.members.iter().any(|member| rows.get(member) == Some(&Row::Asked));
+        let again = call.again || call.members.iter().any(|member| rows.get(member) == Some(&VisitorSlots::Asked));
         if call.asked + 1 >= RANGES || (self.empty >= call.limit && !again) {
-            return (Step::Answer(None), Writes::new());
+            return (OfferStep::Answer(None), SlotWrites::new());
         }
-        let next = Call { range: (call.range + 1) % RANGES, asked: call.asked + 1, again, ..call.clone() };
-        (Step::Forward(next), call.remember(Some(Row::Asked)))
+        let next = OfferCall { range: (call.range + 1) % RANGES, asked: call.asked + 1, again, ..call.clone() };
+        (OfferStep::Forward(next), call.remember(Some(VisitorSlots::Asked)))
     }
 
     /// Takes the answer to a call that was forwarded. Without a unit there is none left anywhere: the object that was
     /// asked last has asked, or knows of, all others.
-    pub fn passed(&mut self, forwarded: &Call, answer: Option<Given>) -> Writes {
+    pub fn passed(&mut self, forwarded: &OfferCall, answer: Option<GivenSlot>) -> SlotWrites {
         if answer.is_none() {
             self.empty = self.empty.max(forwarded.limit);
         }
-        forwarded.remember(answer.map(Row::Given))
+        forwarded.remember(answer.map(VisitorSlots::Given))
     }
 }
 
-impl Call {
+impl OfferCall {
     /// Of the visitor that asks, and of the smallest, by whose range another browser of the person asks.
-    fn remember(&self, row: Option<Row>) -> Writes {
+    fn remember(&self, row: Option<VisitorSlots>) -> SlotWrites {
         let smallest = self.members.iter().min().copied().unwrap_or(self.own);
-        Writes::from([(self.own, row), (smallest, row)])
+        SlotWrites::from([(self.own, row), (smallest, row)])
     }
 }

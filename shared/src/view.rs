@@ -2,26 +2,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::actions::{Action, Actions, PackedActions};
-use crate::attributes::{AttributeMap, PackedAttributes, Token};
-use crate::events::Often;
+use crate::actions::{ActionList, AdAction, PackedActions};
+use crate::attributes::{AttributeMap, NameToken, PackedAttributes};
+use crate::events::EventCount;
 use crate::experiment::Exposures;
 use crate::fact::PURCHASE;
-use crate::ids::{AltHash, Epoch, Millis, Version, VisitorId};
+use crate::ids::{AltHash, Epoch, Millis, SnapshotVersion, VisitorId};
 use crate::membership::{Membership, Memberships};
-use crate::orders::{self, OrderPurchase, Orders};
+use crate::orders::{self, OrderPurchase, VisitorOrders};
 use crate::planted::{self, PlantedBug};
-use crate::profile::{Known, MissingParts, SubProfile, Totals};
+use crate::profile::{KnownVisitor, MissingParts, ProfileTotals, SubProfile};
 use crate::rhythm::BestTime;
 use crate::segments::{self, PackedSegments, SegmentId};
 use crate::time::{HourStamp, Minute};
-use crate::units::Units;
+use crate::units::HeldSlots;
 
 /// A view as the KV holds it, under the key of one of its visitors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
     /// Issued by the origin alone; only grows.
-    pub version: Version,
+    pub version: SnapshotVersion,
     /// Whose snapshot it is.
     pub visitor: VisitorId,
     /// The unique id that the visitor's person holds, under every key it is known by; empty when it holds none.
@@ -76,7 +76,7 @@ impl Snapshot {
 
 /// What is found under a visitor's key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stored {
+pub enum StoredValue {
     /// A snapshot.
     Snapshot(Box<Snapshot>),
     /// The visitor was erased or withdrew: it is never recognised again.
@@ -85,16 +85,16 @@ pub enum Stored {
 
 /// What counts for one visitor of a view: its person, as far as the view knows.
 #[derive(Debug, Clone)]
-pub struct Counted<'a> {
+pub struct PersonView<'a> {
     own: VisitorId,
     members: Vec<VisitorId>,
-    known: Vec<&'a Known>,
+    known: Vec<&'a KnownVisitor>,
     /// How many of the person's visitors do not count here.
     left_out: u32,
-    view: &'a View,
+    view: &'a JoinedView,
 }
 
-impl<'a> Counted<'a> {
+impl<'a> PersonView<'a> {
     /// The visitors that count, the one itself always among them, in order.
     #[must_use]
     pub fn members(&self) -> &[VisitorId] {
@@ -110,8 +110,12 @@ impl<'a> Counted<'a> {
     /// How often an event of theirs was, from one minute to before another: at least so often while some of them are missing;
     /// `None` of an event that no snapshot says it of.
     #[must_use]
-    pub fn within(&self, name: &str, from: Minute, to: Minute) -> Option<Often> {
-        let none = if self.missing().overlaps(MissingParts::MEMBERS) { Often::AtLeast(0) } else { Often::Exactly(0) };
+    pub fn within(&self, name: &str, from: Minute, to: Minute) -> Option<EventCount> {
+        let none = if self.missing().overlaps(MissingParts::MEMBERS) {
+            EventCount::AtLeast(0)
+        } else {
+            EventCount::Exactly(0)
+        };
         let sum = self.known.iter().try_fold(none, |sum, known| Some(sum.plus(known.within(name, from, to)?)))?;
         if name != PURCHASE {
             return Some(sum);
@@ -125,7 +129,7 @@ impl<'a> Counted<'a> {
         if self.known.len() < 2 {
             return Vec::new();
         }
-        let each: Vec<Orders> = self.known.iter().map(|known| known.orders()).collect();
+        let each: Vec<VisitorOrders> = self.known.iter().map(|known| known.orders()).collect();
         orders::find_repeats(&each).into_iter().map(|(_, repeat)| repeat).collect()
     }
 
@@ -150,8 +154,9 @@ impl<'a> Counted<'a> {
 
     /// The attributes whose value, or whose absence, is certain although these parts are missing; `None` for all.
     #[must_use]
-    pub fn certain_attributes(&self, missing: MissingParts) -> Option<Vec<Token>> {
-        let written = |known: &&Known| known.attributes().into_iter().flat_map(|packed| packed.tokens()).collect();
+    pub fn certain_attributes(&self, missing: MissingParts) -> Option<Vec<NameToken>> {
+        let written =
+            |known: &&KnownVisitor| known.attributes().into_iter().flat_map(|packed| packed.tokens()).collect();
         self.certain_everywhere(missing, MissingParts::ATTRIBUTES, written)
     }
 
@@ -159,7 +164,7 @@ impl<'a> Counted<'a> {
     /// not among [`Self::segments`].
     #[must_use]
     pub fn certainly_not_in(&self, missing: MissingParts, now: Millis) -> Option<Vec<SegmentId>> {
-        let written = |known: &&Known| known.segments().into_iter().flat_map(|packed| packed.ids()).collect();
+        let written = |known: &&KnownVisitor| known.segments().into_iter().flat_map(|packed| packed.ids()).collect();
         let mut certain = self.certain_everywhere(missing, MissingParts::SEGMENTS, written)?;
         let held = self.segments(now);
         certain.retain(|id| held.binary_search(id).is_err());
@@ -171,7 +176,7 @@ impl<'a> Counted<'a> {
         &self,
         missing: MissingParts,
         part: MissingParts,
-        written: impl Fn(&&'a Known) -> BTreeSet<T>,
+        written: impl Fn(&&'a KnownVisitor) -> BTreeSet<T>,
     ) -> Option<Vec<T>> {
         if missing.overlaps(MissingParts::MEMBERS) {
             return Some(Vec::new());
@@ -190,8 +195,8 @@ impl<'a> Counted<'a> {
 
     /// The sums over all; an order counts once.
     #[must_use]
-    pub fn totals(&self) -> Totals {
-        let sums = self.known.iter().fold(Totals::default(), |sum, known| sum.plus(known.totals()));
+    pub fn totals(&self) -> ProfileTotals {
+        let sums = self.known.iter().fold(ProfileTotals::default(), |sum, known| sum.plus(known.totals()));
         sums.without(&self.repeats())
     }
 
@@ -225,7 +230,7 @@ impl<'a> Counted<'a> {
         }
         self.actions().iter().for_each(|held| reserved.leave_out(held));
         // The impression may come at any time from the placing on: each window holds it.
-        let seen_now: Actions = reserved.iter().map(|action| Action { minute: now, ..action }).collect();
+        let seen_now: ActionList = reserved.iter().map(|action| AdAction { minute: now, ..action }).collect();
         (!seen_now.is_empty()).then(|| seen_now.pack())
     }
 
@@ -250,23 +255,23 @@ impl<'a> Counted<'a> {
 
     /// Their units of limited offers: of each campaign the first that any visitor got.
     #[must_use]
-    pub fn units(&self) -> Units {
-        self.known.iter().map(|known| known.units()).fold(Units::default(), Units::join)
+    pub fn units(&self) -> HeldSlots {
+        self.known.iter().map(|known| known.units()).fold(HeldSlots::default(), HeldSlots::join)
     }
 }
 
 /// The join of what snapshots and the ledger say.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct View {
-    known: BTreeMap<VisitorId, Known>,
+pub struct JoinedView {
+    known: BTreeMap<VisitorId, KnownVisitor>,
     memberships: Memberships,
     /// What the newest snapshot of each says.
-    best: BTreeMap<VisitorId, (Version, BestTime)>,
+    best: BTreeMap<VisitorId, (SnapshotVersion, BestTime)>,
     /// What is missing in addition to what the snapshots say.
     missing: MissingParts,
 }
 
-impl View {
+impl JoinedView {
     /// Notes that something could not be read.
     pub fn note_missing(&mut self, missing: MissingParts) {
         self.missing = self.missing.union(missing);
@@ -302,12 +307,12 @@ impl View {
 
     fn add_profiles(&mut self, profiles: BTreeMap<VisitorId, SubProfile>) {
         for (visitor, sub) in profiles {
-            self.add_known(visitor, Known::from_sub(sub));
+            self.add_known(visitor, KnownVisitor::from_sub(sub));
         }
     }
 
     /// Adds what is known of one visitor.
-    pub fn add_known(&mut self, visitor: VisitorId, known: Known) {
+    pub fn add_known(&mut self, visitor: VisitorId, known: KnownVisitor) {
         match self.known.get_mut(&visitor) {
             Some(before) => *before = std::mem::take(before).join(known),
             None => drop(self.known.insert(visitor, known)),
@@ -316,7 +321,7 @@ impl View {
 
     /// What counts for `own`: itself and all that belong with it.
     #[must_use]
-    pub fn of(&self, own: VisitorId) -> Counted<'_> {
+    pub fn of(&self, own: VisitorId) -> PersonView<'_> {
         // Fewer were cut than there are: where none of them is here, all count.
         let is_here = |cut: VisitorId| cut == own || self.known.contains_key(&cut);
         let all = !self.memberships.cuts().any(is_here);
@@ -329,12 +334,12 @@ impl View {
         if let Err(place) = members.binary_search(&own) {
             members.insert(place, own);
         }
-        Counted { own, members, known, left_out: 0, view: self }
+        PersonView { own, members, known, left_out: 0, view: self }
     }
 
     /// What counts for `own` of a set of visitors alone, itself among them.
     #[must_use]
-    pub fn of_these(&self, own: VisitorId, these: &BTreeSet<VisitorId>) -> Counted<'_> {
+    pub fn of_these(&self, own: VisitorId, these: &BTreeSet<VisitorId>) -> PersonView<'_> {
         let all = self.of(own);
         let kept = |visitor: &VisitorId| *visitor == own || these.contains(visitor);
         let known = self.known.iter().filter(|(visitor, _)| all.members.contains(visitor) && kept(visitor));
@@ -342,19 +347,19 @@ impl View {
         let members: Vec<VisitorId> = all.members.iter().copied().filter(kept).collect();
         let left_out =
             all.left_out.saturating_add(u32::try_from(all.members.len() - members.len()).unwrap_or(u32::MAX));
-        Counted { members, known, left_out, ..all }
+        PersonView { members, known, left_out, ..all }
     }
 
     /// The sums of one visitor alone.
     #[must_use]
-    pub fn own(&self, visitor: VisitorId) -> Totals {
-        self.known.get(&visitor).map(Known::totals).unwrap_or_default()
+    pub fn own(&self, visitor: VisitorId) -> ProfileTotals {
+        self.known.get(&visitor).map(KnownVisitor::totals).unwrap_or_default()
     }
 
     /// What may be missing of the data of one visitor alone.
     #[must_use]
     pub fn missing_of(&self, visitor: VisitorId) -> MissingParts {
-        self.known.get(&visitor).map_or(MissingParts::ALL, Known::missing)
+        self.known.get(&visitor).map_or(MissingParts::ALL, KnownVisitor::missing)
     }
 
     /// The segments of one visitor alone.
@@ -372,13 +377,13 @@ impl View {
     /// The exposures of one visitor alone.
     #[must_use]
     pub fn exposures_of(&self, visitor: VisitorId) -> Exposures {
-        self.known.get(&visitor).map(Known::exposures).unwrap_or_default()
+        self.known.get(&visitor).map(KnownVisitor::exposures).unwrap_or_default()
     }
 
     /// The units of limited offers that one visitor got.
     #[must_use]
-    pub fn units_of(&self, visitor: VisitorId) -> Units {
-        self.known.get(&visitor).map(Known::units).unwrap_or_default()
+    pub fn units_of(&self, visitor: VisitorId) -> HeldSlots {
+        self.known.get(&visitor).map(KnownVisitor::units).unwrap_or_default()
     }
 
     /// The actions of one visitor alone.
@@ -408,6 +413,6 @@ impl View {
     /// The newest sub-profile met of a visitor that names its facts.
     #[must_use]
     pub fn named(&self, visitor: VisitorId) -> Option<&SubProfile> {
-        self.known.get(&visitor).and_then(Known::named)
+        self.known.get(&visitor).and_then(KnownVisitor::named)
     }
 }

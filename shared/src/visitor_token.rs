@@ -5,7 +5,7 @@
 
 use crate::ids::{Millis, TenantId, VisitorId};
 use crate::keys::KeyRing;
-use crate::packed::{self, Packed};
+use crate::packed::{self, PackedReader};
 use crate::{cookie, limits};
 
 /// The name that the signature covers, so that no cookie and no token of an ad is one.
@@ -55,12 +55,12 @@ pub fn open_visitor(
     now: Millis,
 ) -> Result<VisitorId, VisitorTokenError> {
     let opened = cookie::open(ring, NAME, tenant, text).map_err(|_| VisitorTokenError::Forged)?;
-    let (visitor, issued) = read(&mut Packed(&opened.payload)).ok_or(VisitorTokenError::Forged)?;
+    let (visitor, issued) = read(&mut PackedReader(&opened.payload)).ok_or(VisitorTokenError::Forged)?;
     let is_late = issued.saturating_add(limits::VISITOR_TOKEN_LIFE_MS) < now;
     if is_late { Err(VisitorTokenError::Late) } else { Ok(visitor) }
 }
 
-fn read(packed: &mut Packed<'_>) -> Option<(VisitorId, Millis)> {
+fn read(packed: &mut PackedReader<'_>) -> Option<(VisitorId, Millis)> {
     packed.number().filter(|form| *form == FORM)?;
     let visitor = VisitorId::from_bytes(packed.take(16)?.try_into().ok()?).ok()?;
     Some((visitor, packed.number()?))
@@ -70,12 +70,12 @@ fn read(packed: &mut Packed<'_>) -> Option<(VisitorId, Millis)> {
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
-    use crate::keys::{Key, Stage};
+    use crate::keys::{KeyStage, RingKey};
 
     const NOW: Millis = 1_800_000_000_000;
 
     fn ring(secret: u8) -> KeyRing {
-        KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: [secret; 32].into() }])
+        KeyRing(vec![RingKey { id: 1, stage: KeyStage::Active, secret: [secret; 32].into() }])
     }
 
     #[test]

@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::actions::{Verb, ViewType};
-use crate::problems::Problem;
+use crate::actions::{ActionType, ViewType};
+use crate::problems::ConfigProblem;
 
 /// Words of each sort at most; codes have one byte.
 const WORDS: usize = 255;
@@ -15,23 +15,23 @@ const WORDS: usize = 255;
 pub struct Vocabulary {
     /// Verbs beside the two, with codes from 3 on.
     #[serde(rename = "verb", default, skip_serializing_if = "Vec::is_empty")]
-    pub verbs: Vec<Word>,
+    pub verbs: Vec<VocabularyWord>,
     /// Kinds of placements, with codes from 1 on.
     #[serde(rename = "view_type", default, skip_serializing_if = "Vec::is_empty")]
-    pub view_types: Vec<Word>,
+    pub view_types: Vec<VocabularyWord>,
 }
 
 /// A word and its code.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Word {
+pub struct VocabularyWord {
     /// 1 to 32 of `a-z`, `0-9`, `_`.
     pub name: String,
     /// Its code, 255 at most.
     pub code: u8,
 }
 
-const BUILT_IN: [(&str, Verb); 2] = [("impression", Verb::IMPRESSION), ("click", Verb::CLICK)];
+const BUILT_IN: [(&str, ActionType); 2] = [("impression", ActionType::IMPRESSION), ("click", ActionType::CLICK)];
 
 impl Vocabulary {
     /// Whether there are no words of its own.
@@ -42,14 +42,14 @@ impl Vocabulary {
 
     /// The verb of a name.
     #[must_use]
-    pub fn verb(&self, name: &str) -> Option<Verb> {
+    pub fn verb(&self, name: &str) -> Option<ActionType> {
         let built_in = BUILT_IN.into_iter().find(|(own, _)| *own == name).map(|(_, verb)| verb);
-        built_in.or_else(|| code_of(&self.verbs, name).map(Verb))
+        built_in.or_else(|| code_of(&self.verbs, name).map(ActionType))
     }
 
     /// The name of a verb.
     #[must_use]
-    pub fn name_of(&self, verb: Verb) -> Option<&str> {
+    pub fn name_of(&self, verb: ActionType) -> Option<&str> {
         let built_in = BUILT_IN.into_iter().find(|(_, own)| *own == verb).map(|(name, _)| name);
         built_in.or_else(|| self.verbs.iter().find(|word| word.code == verb.0).map(|word| word.name.as_str()))
     }
@@ -62,26 +62,26 @@ impl Vocabulary {
 
     /// Everything wrong with it; `at` is where it stands.
     #[must_use]
-    pub fn problems(&self, at: &str) -> Vec<Problem> {
+    pub fn problems(&self, at: &str) -> Vec<ConfigProblem> {
         let mut found = words_problems(&self.verbs, &format!("{at}.verb"), 3);
         found.extend(words_problems(&self.view_types, &format!("{at}.view_type"), 1));
         for (i, word) in self.verbs.iter().enumerate() {
             if BUILT_IN.iter().any(|(name, _)| *name == word.name) {
                 let message = format!("`{}` is always there: leave it out", word.name);
-                found.push(Problem { path: format!("{at}.verb[{i}].name"), message });
+                found.push(ConfigProblem { path: format!("{at}.verb[{i}].name"), message });
             }
         }
         found
     }
 }
 
-fn code_of(words: &[Word], name: &str) -> Option<u8> {
+fn code_of(words: &[VocabularyWord], name: &str) -> Option<u8> {
     words.iter().find(|word| word.name == name).map(|word| word.code)
 }
 
-fn words_problems(words: &[Word], at: &str, least: u8) -> Vec<Problem> {
+fn words_problems(words: &[VocabularyWord], at: &str, least: u8) -> Vec<ConfigProblem> {
     let mut found = Vec::new();
-    let mut say = |path: String, message: String| found.push(Problem { path, message });
+    let mut say = |path: String, message: String| found.push(ConfigProblem { path, message });
     if words.len() > WORDS {
         say(at.to_owned(), format!("{WORDS} words at most"));
     }
@@ -105,8 +105,8 @@ fn words_problems(words: &[Word], at: &str, least: u8) -> Vec<Problem> {
 mod tests {
     use super::*;
 
-    fn word(name: &str, code: u8) -> Word {
-        Word { name: name.to_owned(), code }
+    fn word(name: &str, code: u8) -> VocabularyWord {
+        VocabularyWord { name: name.to_owned(), code }
     }
 
     #[test]
@@ -114,8 +114,11 @@ mod tests {
         let vocabulary = Vocabulary { verbs: vec![word("hide", 3)], view_types: vec![word("home", 1)] };
         assert_eq!(vocabulary.problems("catalogue"), []);
         let verbs = ["impression", "click", "hide", "save"].map(|name| vocabulary.verb(name));
-        assert_eq!(verbs, [Some(Verb(1)), Some(Verb(2)), Some(Verb(3)), None]);
-        assert_eq!([1, 3, 9].map(|code| vocabulary.name_of(Verb(code))), [Some("impression"), Some("hide"), None]);
+        assert_eq!(verbs, [Some(ActionType(1)), Some(ActionType(2)), Some(ActionType(3)), None]);
+        assert_eq!(
+            [1, 3, 9].map(|code| vocabulary.name_of(ActionType(code))),
+            [Some("impression"), Some("hide"), None]
+        );
         assert_eq!((vocabulary.view_type("home"), vocabulary.view_type("")), (Some(ViewType(1)), None));
     }
 

@@ -7,8 +7,8 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::actions::{
-    Action, Actions, Cap, Counter, Dimension, Entity, Filter, InsertionHash, Level, PackedActions, Question, Unit,
-    Verb, ViewType, ViewTypes, Window, group,
+    ActionCounter, ActionDimension, ActionList, ActionQuestion, ActionType, AdAction, AdEntity, AdLevel,
+    DimensionFilter, FrequencyCap, InsertionHash, PackedActions, TimeWindow, ViewType, ViewTypes, WindowUnit, group,
 };
 use causeway_shared::ids::InsertionId;
 use causeway_shared::limits;
@@ -18,8 +18,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 /// An ad of a small catalogue: two ads a group, two groups a campaign, two campaigns an advertiser.
-fn entity(ad: u32) -> Entity {
-    Entity { ad: 1 + ad, ad_group: 100 + ad / 2, campaign: 200 + ad / 4, advertiser: 300 + ad / 8 }
+fn entity(ad: u32) -> AdEntity {
+    AdEntity { ad: 1 + ad, ad_group: 100 + ad / 2, campaign: 200 + ad / 4, advertiser: 300 + ad / 8 }
 }
 
 fn insertion(n: u64) -> InsertionHash {
@@ -27,32 +27,32 @@ fn insertion(n: u64) -> InsertionHash {
 }
 
 /// Few insertions, ads and minutes around midnights, so that repeats and edges are common.
-fn action() -> impl Strategy<Value = Action> {
+fn action() -> impl Strategy<Value = AdAction> {
     let minute = prop_oneof![
         3 => 0..4 * DAY_MINUTES,
         1 => (0u32..4, prop_oneof![Just(0u32), Just(1), Just(59), Just(60), Just(DAY_MINUTES - 1)]).prop_map(|(d, m)| d * DAY_MINUTES + m),
     ];
-    (0u64..24, 1u8..4, 0u8..3, 0u32..12, minute).prop_map(|(n, verb, view_type, ad, minute)| Action {
+    (0u64..24, 1u8..4, 0u8..3, 0u32..12, minute).prop_map(|(n, verb, view_type, ad, minute)| AdAction {
         // An insertion is of one ad, and of one kind of placement.
         insertion: insertion(n * 100 + u64::from(ad)),
-        verb: Verb(verb),
+        verb: ActionType(verb),
         view_type: ViewType(view_type),
         entity: entity(ad),
         minute: Minute(Day(100).start().0 + minute),
     })
 }
 
-fn actions() -> impl Strategy<Value = Vec<Action>> {
+fn actions() -> impl Strategy<Value = Vec<AdAction>> {
     vec(action(), 0..60)
 }
 
-fn set(all: &[Action]) -> Actions {
+fn set(all: &[AdAction]) -> ActionList {
     all.iter().copied().collect()
 }
 
 #[derive(Debug, Clone)]
 struct Asked {
-    verbs: Vec<Verb>,
+    verbs: Vec<ActionType>,
     view_types: Option<Vec<ViewType>>,
     from: Minute,
     to: Minute,
@@ -67,18 +67,18 @@ fn asked() -> impl Strategy<Value = Asked> {
         ]
         .prop_map(|m| Minute(Day(100).start().0 + m))
     };
-    let verbs = vec((1u8..4).prop_map(Verb), 0..4);
+    let verbs = vec((1u8..4).prop_map(ActionType), 0..4);
     (verbs, proptest::option::of(vec((0u8..3).prop_map(ViewType), 0..3)), minute(), minute())
         .prop_map(|(verbs, view_types, from, to)| Asked { verbs, view_types, from, to })
 }
 
 impl Asked {
-    fn question(&self) -> Question<'_> {
+    fn question(&self) -> ActionQuestion<'_> {
         let view_types = self.view_types.as_deref().map_or(ViewTypes::All, ViewTypes::Only);
-        Question { verbs: &self.verbs, view_types, from: self.from, to: self.to }
+        ActionQuestion { verbs: &self.verbs, view_types, from: self.from, to: self.to }
     }
 
-    fn holds(&self, action: &Action) -> bool {
+    fn holds(&self, action: &AdAction) -> bool {
         self.verbs.contains(&action.verb)
             && self.view_types.as_ref().is_none_or(|types| types.contains(&action.view_type))
             && (self.from..self.to).contains(&action.minute)
@@ -87,13 +87,13 @@ impl Asked {
 
 /// The reference: lists and loops. Of repeats within one visitor the earliest counts; over visitors, each once in the
 /// window.
-fn naive(visitors: &[Vec<Action>], asked: &Asked, level: Level, code: u32) -> u32 {
-    let mut counted: Vec<Action> = Vec::new();
+fn naive(visitors: &[Vec<AdAction>], asked: &Asked, level: AdLevel, code: u32) -> u32 {
+    let mut counted: Vec<AdAction> = Vec::new();
     for visitor in visitors {
         let mut sorted = visitor.clone();
         sorted.sort();
         sorted.sort_by_key(|a| a.minute);
-        let mut own: Vec<Action> = Vec::new();
+        let mut own: Vec<AdAction> = Vec::new();
         for action in sorted {
             if !own.iter().any(|other| other.repeats(&action)) {
                 own.push(action);
@@ -109,10 +109,10 @@ fn naive(visitors: &[Vec<Action>], asked: &Asked, level: Level, code: u32) -> u3
     u32::try_from(counted.len()).unwrap()
 }
 
-fn counts(visitors: &[Vec<Action>], asked: &Asked, candidates: &[Entity]) -> Vec<[u32; 4]> {
+fn counts(visitors: &[Vec<AdAction>], asked: &Asked, candidates: &[AdEntity]) -> Vec<[u32; 4]> {
     let packed: Vec<Vec<u8>> = visitors.iter().map(|actions| set(actions).pack()).collect();
     let read: Vec<PackedActions<'_>> = packed.iter().map(|bytes| PackedActions::read(bytes).unwrap()).collect();
-    Counter::new(candidates.iter().copied()).count(&read, &asked.question()).collect()
+    ActionCounter::new(candidates.iter().copied()).count(&read, &asked.question()).collect()
 }
 
 proptest! {
@@ -138,7 +138,7 @@ proptest! {
     fn what_is_packed_is_read_again_and_equal_sets_pack_to_equal_bytes(all in actions()) {
         let actions = set(&all);
         let bytes = actions.pack();
-        let back: Actions = PackedActions::read(&bytes).unwrap().iter().collect();
+        let back: ActionList = PackedActions::read(&bytes).unwrap().iter().collect();
         prop_assert_eq!(&back, &actions);
         prop_assert_eq!(back.pack(), bytes.clone());
         prop_assert!(PackedActions::is_whole(&bytes));
@@ -148,11 +148,11 @@ proptest! {
     fn s3_07_counts_of_all_candidates_at_all_levels_equal_the_naive_reference(
         visitors in vec(actions(), 0..4), asked in asked(), ads in vec(0u32..16, 0..10)
     ) {
-        let candidates: Vec<Entity> = ads.into_iter().map(entity).collect();
+        let candidates: Vec<AdEntity> = ads.into_iter().map(entity).collect();
         let counted = counts(&visitors, &asked, &candidates);
         prop_assert_eq!(counted.len(), candidates.len());
         for (entity, counts) in candidates.iter().zip(counted) {
-            let expected = Level::ALL.map(|level| naive(&visitors, &asked, level, entity.at(level)));
+            let expected = AdLevel::ALL.map(|level| naive(&visitors, &asked, level, entity.at(level)));
             prop_assert_eq!(counts, expected, "{:?}", entity);
         }
     }
@@ -161,13 +161,13 @@ proptest! {
     fn s3_09_groups_equal_the_naive_reference(visitors in vec(actions(), 0..4), asked in asked(), level in 0usize..4) {
         let packed: Vec<Vec<u8>> = visitors.iter().map(|actions| set(actions).pack()).collect();
         let read: Vec<PackedActions<'_>> = packed.iter().map(|bytes| PackedActions::read(bytes).unwrap()).collect();
-        let codes = |verbs: &[Verb]| verbs.iter().map(|v| u32::from(v.0)).collect::<BTreeSet<_>>();
-        let mut filter = Filter(vec![(Dimension::Verb, codes(&asked.verbs))]);
+        let codes = |verbs: &[ActionType]| verbs.iter().map(|v| u32::from(v.0)).collect::<BTreeSet<_>>();
+        let mut filter = DimensionFilter(vec![(ActionDimension::Verb, codes(&asked.verbs))]);
         if let Some(types) = &asked.view_types {
-            filter.0.push((Dimension::ViewType, types.iter().map(|t| u32::from(t.0)).collect()));
+            filter.0.push((ActionDimension::ViewType, types.iter().map(|t| u32::from(t.0)).collect()));
         }
-        let level = Level::ALL[level];
-        let groups = group(&read, &filter, &[Dimension::Entity(level)], asked.from, asked.to).unwrap();
+        let level = AdLevel::ALL[level];
+        let groups = group(&read, &filter, &[ActionDimension::Entity(level)], asked.from, asked.to).unwrap();
         let codes: BTreeSet<u32> = visitors.iter().flatten().map(|a| a.entity.at(level)).collect();
         let expected: BTreeMap<Vec<u32>, u64> = codes
             .into_iter()
@@ -198,52 +198,52 @@ proptest! {
 fn harmless(bytes: &[u8]) {
     let Some(read) = PackedActions::read(bytes) else { return };
     assert!(read.iter().count() <= read.len());
-    let verbs: Vec<Verb> = (0..=255).map(Verb).collect();
-    let question = Question { verbs: &verbs, view_types: ViewTypes::All, from: Minute(0), to: Minute(u32::MAX) };
+    let verbs: Vec<ActionType> = (0..=255).map(ActionType).collect();
+    let question = ActionQuestion { verbs: &verbs, view_types: ViewTypes::All, from: Minute(0), to: Minute(u32::MAX) };
     for visitors in [vec![read], vec![read, read]] {
-        for counts in Counter::new([entity(0)].into_iter()).count(&visitors, &question) {
+        for counts in ActionCounter::new([entity(0)].into_iter()).count(&visitors, &question) {
             assert!(counts.iter().all(|count| *count as usize <= read.len()), "{counts:?}");
         }
     }
 }
 
-fn on(ad: u32, n: u64, verb: Verb, minute: u32) -> Action {
+fn on(ad: u32, n: u64, verb: ActionType, minute: u32) -> AdAction {
     let minute = Minute(Day(100).start().0 + minute);
-    Action { insertion: insertion(n), verb, view_type: ViewType(1), entity: entity(ad), minute }
+    AdAction { insertion: insertion(n), verb, view_type: ViewType(1), entity: entity(ad), minute }
 }
 
-fn all_time(verb: &[Verb]) -> Asked {
+fn all_time(verb: &[ActionType]) -> Asked {
     Asked { verbs: verb.to_vec(), view_types: None, from: Minute(0), to: Minute(u32::MAX) }
 }
 
 #[test]
 fn s3_04_a_repeat_counts_once_a_utc_day() {
-    let seen = |minute| on(0, 1, Verb::IMPRESSION, minute);
-    let actions = vec![seen(5), seen(0), seen(DAY_MINUTES - 1), seen(DAY_MINUTES), on(0, 2, Verb::IMPRESSION, 5)];
-    assert_eq!(counts(std::slice::from_ref(&actions), &all_time(&[Verb::IMPRESSION]), &[entity(0)]), [[3; 4]]);
+    let seen = |minute| on(0, 1, ActionType::IMPRESSION, minute);
+    let actions = vec![seen(5), seen(0), seen(DAY_MINUTES - 1), seen(DAY_MINUTES), on(0, 2, ActionType::IMPRESSION, 5)];
+    assert_eq!(counts(std::slice::from_ref(&actions), &all_time(&[ActionType::IMPRESSION]), &[entity(0)]), [[3; 4]]);
     let earliest = set(&actions).iter().find(|a| a.insertion == insertion(1)).unwrap().minute;
     assert_eq!(earliest, Day(100).start(), "of repeats the earliest counts");
 }
 
 #[test]
 fn s3_01_any_configured_verb_counts_by_itself() {
-    let actions = vec![on(0, 1, Verb::IMPRESSION, 0), on(0, 1, Verb::CLICK, 1), on(0, 1, Verb(9), 2)];
-    for verb in [Verb::IMPRESSION, Verb::CLICK, Verb(9)] {
+    let actions = vec![on(0, 1, ActionType::IMPRESSION, 0), on(0, 1, ActionType::CLICK, 1), on(0, 1, ActionType(9), 2)];
+    for verb in [ActionType::IMPRESSION, ActionType::CLICK, ActionType(9)] {
         assert_eq!(counts(std::slice::from_ref(&actions), &all_time(&[verb]), &[entity(0)]), [[1; 4]]);
     }
-    assert_eq!(counts(&[actions], &all_time(&[Verb::CLICK, Verb(9)]), &[entity(0)]), [[2; 4]]);
+    assert_eq!(counts(&[actions], &all_time(&[ActionType::CLICK, ActionType(9)]), &[entity(0)]), [[2; 4]]);
 }
 
 #[test]
 fn s3_03_one_action_counts_at_four_levels() {
     let actions = vec![
-        on(0, 1, Verb::IMPRESSION, 0),
-        on(1, 2, Verb::IMPRESSION, 0),
-        on(2, 3, Verb::IMPRESSION, 0),
-        on(4, 4, Verb::IMPRESSION, 0),
+        on(0, 1, ActionType::IMPRESSION, 0),
+        on(1, 2, ActionType::IMPRESSION, 0),
+        on(2, 3, ActionType::IMPRESSION, 0),
+        on(4, 4, ActionType::IMPRESSION, 0),
     ];
     assert_eq!(
-        counts(&[actions], &all_time(&[Verb::IMPRESSION]), &[entity(0), entity(7)]),
+        counts(&[actions], &all_time(&[ActionType::IMPRESSION]), &[entity(0), entity(7)]),
         [[1, 2, 3, 4], [0, 0, 1, 4]]
     );
 }
@@ -251,41 +251,42 @@ fn s3_03_one_action_counts_at_four_levels() {
 #[test]
 fn s3_02_a_window_counts_from_its_first_minute_to_its_last() {
     let now = Minute(Day(103).start().0 + 30);
-    let actions: Vec<Action> =
+    let actions: Vec<AdAction> =
         [0, DAY_MINUTES - 1, DAY_MINUTES, 3 * DAY_MINUTES - 1, 3 * DAY_MINUTES, 3 * DAY_MINUTES + 30]
             .into_iter()
             .zip(1..)
-            .map(|(minute, n)| on(0, n, Verb::IMPRESSION, minute))
+            .map(|(minute, n)| on(0, n, ActionType::IMPRESSION, minute))
             .collect();
     let count = |interval, unit| {
-        let (from, to) = Window { interval, unit }.range(now);
-        counts(std::slice::from_ref(&actions), &Asked { from, to, ..all_time(&[Verb::IMPRESSION]) }, &[entity(0)])[0][0]
+        let (from, to) = TimeWindow { interval, unit }.range(now);
+        counts(std::slice::from_ref(&actions), &Asked { from, to, ..all_time(&[ActionType::IMPRESSION]) }, &[entity(0)])
+            [0][0]
     };
-    assert_eq!([1, 2, 3, 4].map(|days| count(days, Unit::Days)), [2, 3, 4, 6]);
-    assert_eq!([1, 2].map(|hours| count(hours, Unit::Hours)), [2, 3]);
-    assert_eq!([1, 31, 32].map(|minutes| count(minutes, Unit::Minutes)), [1, 2, 3]);
+    assert_eq!([1, 2, 3, 4].map(|days| count(days, WindowUnit::Days)), [2, 3, 4, 6]);
+    assert_eq!([1, 2].map(|hours| count(hours, WindowUnit::Hours)), [2, 3]);
+    assert_eq!([1, 31, 32].map(|minutes| count(minutes, WindowUnit::Minutes)), [1, 2, 3]);
 }
 
 #[test]
 fn s3_05_all_caps_of_all_levels_must_hold() {
-    let day = Window { interval: 1, unit: Unit::Days };
+    let day = TimeWindow { interval: 1, unit: WindowUnit::Days };
     let caps = [
-        (Level::Ad, Cap { verb: Verb::IMPRESSION, limit: 3, window: day }),
-        (Level::Advertiser, Cap { verb: Verb::IMPRESSION, limit: 2, window: day }),
+        (AdLevel::Ad, FrequencyCap { verb: ActionType::IMPRESSION, limit: 3, window: day }),
+        (AdLevel::Advertiser, FrequencyCap { verb: ActionType::IMPRESSION, limit: 2, window: day }),
     ];
-    let actions = vec![on(0, 1, Verb::IMPRESSION, 0), on(5, 2, Verb::IMPRESSION, 1)];
+    let actions = vec![on(0, 1, ActionType::IMPRESSION, 0), on(5, 2, ActionType::IMPRESSION, 1)];
     let (from, to) = day.range(Minute(Day(100).start().0 + 10));
-    let counted = counts(&[actions], &Asked { from, to, ..all_time(&[Verb::IMPRESSION]) }, &[entity(0)])[0];
-    let binding: Vec<Level> =
+    let counted = counts(&[actions], &Asked { from, to, ..all_time(&[ActionType::IMPRESSION]) }, &[entity(0)])[0];
+    let binding: Vec<AdLevel> =
         caps.into_iter().filter(|(level, cap)| !cap.admits(counted[*level as usize])).map(|(level, _)| level).collect();
-    assert_eq!(binding, [Level::Advertiser], "{counted:?}");
+    assert_eq!(binding, [AdLevel::Advertiser], "{counted:?}");
 }
 
 #[test]
 fn only_the_newest_are_kept_and_leaving_out_commutes_with_the_join() {
-    let many = |days: std::ops::Range<u32>| -> Vec<Action> {
+    let many = |days: std::ops::Range<u32>| -> Vec<AdAction> {
         days.flat_map(|day| {
-            (0..300).map(move |n| on(n % 12, u64::from(day * 1_000 + n), Verb::IMPRESSION, day * DAY_MINUTES + n))
+            (0..300).map(move |n| on(n % 12, u64::from(day * 1_000 + n), ActionType::IMPRESSION, day * DAY_MINUTES + n))
         })
         .collect()
     };
@@ -306,22 +307,22 @@ fn only_the_newest_are_kept_and_leaving_out_commutes_with_the_join() {
 
 #[test]
 fn days_past_their_keeping_are_left_out() {
-    let mut actions = set(&[on(0, 1, Verb::IMPRESSION, 0), on(0, 2, Verb::IMPRESSION, DAY_MINUTES)]);
+    let mut actions = set(&[on(0, 1, ActionType::IMPRESSION, 0), on(0, 2, ActionType::IMPRESSION, DAY_MINUTES)]);
     actions.retain_from(Day(101));
     assert_eq!(actions.iter().map(|a| a.minute.day()).collect::<Vec<_>>(), [Day(101)]);
 }
 
 #[test]
 fn more_groups_than_the_bound_are_refused() {
-    let actions: Vec<Action> = (0..10_000)
-        .map(|n| Action { entity: Entity { ad: n, ..entity(0) }, ..on(0, n.into(), Verb::IMPRESSION, 0) })
+    let actions: Vec<AdAction> = (0..10_000)
+        .map(|n| AdAction { entity: AdEntity { ad: n, ..entity(0) }, ..on(0, n.into(), ActionType::IMPRESSION, 0) })
         .collect();
-    let other: Vec<Action> =
-        actions.iter().map(|a| Action { entity: Entity { ad: a.entity.ad + 20_000, ..a.entity }, ..*a }).collect();
+    let other: Vec<AdAction> =
+        actions.iter().map(|a| AdAction { entity: AdEntity { ad: a.entity.ad + 20_000, ..a.entity }, ..*a }).collect();
     let packed = [set(&actions).pack(), set(&other).pack()];
     let read: Vec<_> = packed.iter().map(|bytes| PackedActions::read(bytes).unwrap()).collect();
     let grouped = |read: &[PackedActions<'_>]| {
-        group(read, &Filter::default(), &[Dimension::Entity(Level::Ad)], Minute(0), Minute(u32::MAX))
+        group(read, &DimensionFilter::default(), &[ActionDimension::Entity(AdLevel::Ad)], Minute(0), Minute(u32::MAX))
     };
     assert_eq!(grouped(&read[..1]).unwrap().len(), limits::GROUPS);
     assert!(grouped(&read).is_err());
@@ -330,21 +331,29 @@ fn more_groups_than_the_bound_are_refused() {
 /// AdCP Trusted Match: impressions are logged under each id that saw them, and united when they are read.
 #[test]
 fn adcp_five_impressions_one_seen_under_one_id_only_count_five() {
-    let seen = |n| on(0, n, Verb::IMPRESSION, 10);
-    let under_a: Vec<Action> = (1..=4).map(seen).collect();
-    let under_b: Vec<Action> = (1..=5).map(seen).collect();
+    let seen = |n| on(0, n, ActionType::IMPRESSION, 10);
+    let under_a: Vec<AdAction> = (1..=4).map(seen).collect();
+    let under_b: Vec<AdAction> = (1..=5).map(seen).collect();
     for visitors in [vec![under_a.clone(), under_b.clone()], vec![under_b, under_a.clone(), under_a]] {
-        assert_eq!(counts(&visitors, &all_time(&[Verb::IMPRESSION]), &[entity(0)]), [[5; 4]]);
+        assert_eq!(counts(&visitors, &all_time(&[ActionType::IMPRESSION]), &[entity(0)]), [[5; 4]]);
     }
 }
 
 #[test]
 fn adcp_a_cap_is_shared_by_two_campaigns_of_an_advertiser() {
     // Ads 0 and 4 are of two campaigns of one advertiser.
-    let actions = vec![on(0, 1, Verb::IMPRESSION, 0), on(4, 2, Verb::IMPRESSION, 1), on(4, 3, Verb::IMPRESSION, 2)];
-    let counted = counts(&[actions], &all_time(&[Verb::IMPRESSION]), &[entity(0), entity(4)]);
+    let actions = vec![
+        on(0, 1, ActionType::IMPRESSION, 0),
+        on(4, 2, ActionType::IMPRESSION, 1),
+        on(4, 3, ActionType::IMPRESSION, 2),
+    ];
+    let counted = counts(&[actions], &all_time(&[ActionType::IMPRESSION]), &[entity(0), entity(4)]);
     assert_eq!(counted, [[1, 1, 1, 3], [2, 2, 2, 3]]);
-    let cap = Cap { verb: Verb::IMPRESSION, limit: 3, window: Window { interval: 7, unit: Unit::Days } };
-    assert!(counted.iter().all(|counts| !cap.admits(counts[Level::Advertiser as usize])));
-    assert!(counted.iter().all(|counts| cap.admits(counts[Level::Campaign as usize])));
+    let cap = FrequencyCap {
+        verb: ActionType::IMPRESSION,
+        limit: 3,
+        window: TimeWindow { interval: 7, unit: WindowUnit::Days },
+    };
+    assert!(counted.iter().all(|counts| !cap.admits(counts[AdLevel::Advertiser as usize])));
+    assert!(counted.iter().all(|counts| cap.admits(counts[AdLevel::Campaign as usize])));
 }

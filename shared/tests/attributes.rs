@@ -7,46 +7,47 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::attributes::{
-    AttributeError, AttributeMap, Dictionary, DictionaryError, Finite, ForgottenName, Kind, PackedAttributes, Token,
-    Value, ValueError, decode_page, encode_page, name_is_good,
+    AttributeError, AttributeMap, AttributeValue, DictionaryError, FiniteNumber, ForgottenName, NameDictionary,
+    NameToken, PackedAttributes, ValueError, ValueKind, decode_page, encode_page, name_is_good,
 };
-use causeway_shared::fact::{Fact, What};
+use causeway_shared::fact::{Fact, FactKind};
 use causeway_shared::ids::FactId;
 use causeway_shared::limits;
 use causeway_shared::profile::Profile;
-use causeway_shared::segments::Stamp;
+use causeway_shared::segments::WriteStamp;
 use common::{NOW, law, scramble, version, visitor};
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 use serde_json::json;
 
-type Write = (Token, Stamp, Option<Value>);
+type Write = (NameToken, WriteStamp, Option<AttributeValue>);
 
-const KINDS: [Kind; 6] = [Kind::Bool, Kind::Integer, Kind::Float, Kind::String, Kind::Date, Kind::Strings];
+const KINDS: [ValueKind; 6] =
+    [ValueKind::Bool, ValueKind::Integer, ValueKind::Float, ValueKind::String, ValueKind::Date, ValueKind::Strings];
 
-fn float(number: f64) -> Value {
-    Value::Float(Finite::new(number).unwrap())
+fn float(number: f64) -> AttributeValue {
+    AttributeValue::Float(FiniteNumber::new(number).unwrap())
 }
 
-fn text(text: &str) -> Value {
-    Value::String(text.to_owned())
+fn text(text: &str) -> AttributeValue {
+    AttributeValue::String(text.to_owned())
 }
 
-fn strings(all: &[&str]) -> Value {
-    Value::Strings(all.iter().map(|text| (*text).to_owned()).collect())
+fn strings(all: &[&str]) -> AttributeValue {
+    AttributeValue::Strings(all.iter().map(|text| (*text).to_owned()).collect())
 }
 
 /// Any value within the bounds.
-fn value() -> impl Strategy<Value = Value> {
+fn value() -> impl Strategy<Value = AttributeValue> {
     let short = || "[a-c]{0,2}|\\PC{0,20}";
     prop_oneof![
-        any::<bool>().prop_map(Value::Bool),
-        prop_oneof![any::<i64>(), -2i64..2].prop_map(Value::Integer),
-        any::<f64>().prop_filter_map("finite", Finite::new).prop_map(Value::Float),
+        any::<bool>().prop_map(AttributeValue::Bool),
+        prop_oneof![any::<i64>(), -2i64..2].prop_map(AttributeValue::Integer),
+        any::<f64>().prop_filter_map("finite", FiniteNumber::new).prop_map(AttributeValue::Float),
         (-3i32..3).prop_map(|n| float(f64::from(n) / 2.0)),
-        short().prop_map(Value::String),
-        limits::DATE_DAYS.prop_map(Value::Date),
-        btree_set(short(), 0..5).prop_map(Value::Strings),
+        short().prop_map(AttributeValue::String),
+        limits::DATE_DAYS.prop_map(AttributeValue::Date),
+        btree_set(short(), 0..5).prop_map(AttributeValue::Strings),
     ]
 }
 
@@ -54,7 +55,7 @@ fn write() -> impl Strategy<Value = Write> {
     let value = prop_oneof![4 => value().prop_map(Some), 1 => Just(None)];
     // Few tokens and stamps, so that writes meet, also under one stamp.
     (0u16..12, 0u64..8, 0u64..2, value)
-        .prop_map(|(token, at, order, value)| (Token(token * 301), Stamp { at: NOW + at, order }, value))
+        .prop_map(|(token, at, order, value)| (NameToken(token * 301), WriteStamp { at: NOW + at, order }, value))
 }
 
 fn writes() -> impl Strategy<Value = Vec<Write>> {
@@ -68,8 +69,8 @@ fn map(writes: &[Write]) -> AttributeMap {
 }
 
 /// The greatest write of each attribute, of these the ones written last.
-fn naive(writes: &[Write]) -> BTreeMap<Token, (Stamp, Option<Value>)> {
-    let mut all: BTreeMap<Token, Vec<(Stamp, Option<Value>)>> = BTreeMap::new();
+fn naive(writes: &[Write]) -> BTreeMap<NameToken, (WriteStamp, Option<AttributeValue>)> {
+    let mut all: BTreeMap<NameToken, Vec<(WriteStamp, Option<AttributeValue>)>> = BTreeMap::new();
     writes.iter().cloned().for_each(|(token, stamp, value)| all.entry(token).or_default().push((stamp, value)));
     let greatest = all.into_iter().map(|(token, writes)| (token, writes.into_iter().max().unwrap()));
     let mut newest: Vec<_> = greatest.collect();
@@ -77,11 +78,11 @@ fn naive(writes: &[Write]) -> BTreeMap<Token, (Stamp, Option<Value>)> {
     newest.into_iter().take(limits::ATTRIBUTES).collect()
 }
 
-fn held(writes: &[Write]) -> BTreeMap<Token, Value> {
+fn held(writes: &[Write]) -> BTreeMap<NameToken, AttributeValue> {
     naive(writes).into_iter().filter_map(|(token, (_, value))| Some((token, value?))).collect()
 }
 
-fn held_of(map: &AttributeMap) -> BTreeMap<Token, Value> {
+fn held_of(map: &AttributeMap) -> BTreeMap<NameToken, AttributeValue> {
     map.iter().map(|(token, value)| (token, value.clone())).collect()
 }
 
@@ -90,9 +91,9 @@ fn many(seed: u64, count: u64) -> Vec<Write> {
     (0..count)
         .map(|n| {
             let bits = scramble(seed ^ scramble(n));
-            let value = (!bits.is_multiple_of(5)).then_some(Value::Bool(bits & 1 == 0));
+            let value = (!bits.is_multiple_of(5)).then_some(AttributeValue::Bool(bits & 1 == 0));
             let token = u16::try_from((bits >> 8) % 400).unwrap();
-            (Token(token), Stamp { at: NOW + (bits >> 32) % 64, order: 1 }, value)
+            (NameToken(token), WriteStamp { at: NOW + (bits >> 32) % 64, order: 1 }, value)
         })
         .collect()
 }
@@ -107,7 +108,7 @@ fn shuffled(writes: &[Write], seed: u64) -> Vec<Write> {
 /// Reading never panics, and takes nothing for a map that is none.
 fn refused_or_canonical(bytes: &[u8]) -> Result<(), TestCaseError> {
     let Some(read) = PackedAttributes::read(bytes) else { return Ok(()) };
-    let seen: Vec<(Token, Value)> = read.iter().collect();
+    let seen: Vec<(NameToken, AttributeValue)> = read.iter().collect();
     prop_assert!(seen.len() <= limits::ATTRIBUTES && seen.is_sorted_by(|(a, _), (b, _)| a < b));
     for (token, value) in &seen {
         prop_assert_eq!(value.check(), Ok(()));
@@ -164,7 +165,7 @@ proptest! {
         let read = PackedAttributes::read(&bytes).unwrap();
         prop_assert_eq!(read.to_map().unwrap(), map_of_all);
         prop_assert_eq!(read.iter().collect::<BTreeMap<_, _>>(), held(&all));
-        for token in (0..14).map(|n| Token(n * 301)).chain([Token(1), Token(u16::MAX)]) {
+        for token in (0..14).map(|n| NameToken(n * 301)).chain([NameToken(1), NameToken(u16::MAX)]) {
             prop_assert_eq!(read.get(token), held(&all).get(&token).cloned());
         }
     }
@@ -188,14 +189,14 @@ proptest! {
 
     #[test]
     fn s4_08_a_value_goes_through_json_and_bytes(value in value(), flip in any::<prop::sample::Index>(), bit in 0u8..8) {
-        let again = Value::from_json(&value.to_json()).unwrap().fit(value.kind());
+        let again = AttributeValue::from_json(&value.to_json()).unwrap().fit(value.kind());
         prop_assert_eq!(again.as_ref(), Ok(&value));
         let bytes = value.pack();
-        prop_assert_eq!(Value::read(&bytes), Some(value));
+        prop_assert_eq!(AttributeValue::read(&bytes), Some(value));
         let mut flipped = bytes.clone();
         flipped[flip.index(bytes.len())] ^= 1 << bit;
         for bytes in [&flipped[..], &bytes[..flip.index(bytes.len())]] {
-            if let Some(value) = Value::read(bytes) {
+            if let Some(value) = AttributeValue::read(bytes) {
                 prop_assert_eq!((value.check(), &value.pack()[..]), (Ok(()), bytes));
             }
         }
@@ -212,28 +213,28 @@ proptest! {
             prop_assert_eq!(kept.join(map.clone()), map.clone());
             // The newest is kept wherever a map of it alone would fit for sure.
             let mut more = map.clone();
-            more.write(Token(5), stamp(1_000), Some(Value::Bool(true)));
+            more.write(NameToken(5), stamp(1_000), Some(AttributeValue::Bool(true)));
             let kept = more.kept_within(bytes, &none).unwrap_or(more);
-            prop_assert!(bytes < 60 || kept.get(Token(5)).is_some());
+            prop_assert!(bytes < 60 || kept.get(NameToken(5)).is_some());
         }
     }
 
     #[test]
     fn what_filters_name_stays_before_newer_attributes_and_its_absence_is_said(seed in any::<u64>(), bytes in 100usize..400) {
         let mut map = map(&many(seed, 300));
-        map.write(Token(5), stamp(1), Some(Value::Bool(true)));
-        let first = BTreeSet::from([Token(5), Token(60_000)]);
+        map.write(NameToken(5), stamp(1), Some(AttributeValue::Bool(true)));
+        let first = BTreeSet::from([NameToken(5), NameToken(60_000)]);
         let Some(kept) = map.kept_within(bytes, &first) else { return Ok(()) };
         prop_assert!(kept.pack().len() <= bytes);
-        prop_assert_eq!(kept.get(Token(5)), map.get(Token(5)));
-        prop_assert!(kept.writes().any(|(token, _, value)| token == Token(60_000) && value.is_none()));
+        prop_assert_eq!(kept.get(NameToken(5)), map.get(NameToken(5)));
+        prop_assert!(kept.writes().any(|(token, _, value)| token == NameToken(60_000) && value.is_none()));
         prop_assert_eq!(PackedAttributes::read(&kept.pack()).unwrap().to_map(), Some(kept));
     }
 
     #[test]
     fn s4_10_a_date_is_the_day_that_counting_from_year_one_gives(days in limits::DATE_DAYS) {
-        let Value::String(text) = Value::Date(days).fit(Kind::String).unwrap() else { unreachable!() };
-        prop_assert_eq!(Value::String(text.clone()).fit(Kind::Date), Ok(Value::Date(days)));
+        let AttributeValue::String(text) = AttributeValue::Date(days).fit(ValueKind::String).unwrap() else { unreachable!() };
+        prop_assert_eq!(AttributeValue::String(text.clone()).fit(ValueKind::Date), Ok(AttributeValue::Date(days)));
         let (year, month, day): (i32, usize, i32) =
             (text[..4].parse().unwrap(), text[5..7].parse().unwrap(), text[8..].parse().unwrap());
         let leap = |year: i32| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
@@ -246,8 +247,8 @@ proptest! {
 
     #[test]
     fn s4_09_a_dictionary_equals_the_naive_model(all in vec(("[a-d$]{0,2}", value()), 0..40)) {
-        let mut dictionary = Dictionary::default();
-        let mut model: Vec<(String, Kind)> = Vec::new();
+        let mut dictionary = NameDictionary::default();
+        let mut model: Vec<(String, ValueKind)> = Vec::new();
         for (name, value) in all {
             let before = dictionary.clone();
             let checked = dictionary.check(&name, &value);
@@ -258,7 +259,7 @@ proptest! {
                 Some(place) => {
                     let (kind, found) = (model[place].1, value.kind());
                     let mismatch = |value| match (value, kind) {
-                        (Value::Integer(_), Kind::Float) => AttributeError::Inexact { name: name.clone() },
+                        (AttributeValue::Integer(_), ValueKind::Float) => AttributeError::Inexact { name: name.clone() },
                         _ => AttributeError::Type { name: name.clone(), expected: kind, found },
                     };
                     value.fit(kind).map(|value| (place, value)).map_err(mismatch)
@@ -275,17 +276,17 @@ proptest! {
             prop_assert!(accepted.is_ok() || dictionary == before, "a refusal records nothing");
             prop_assert_eq!(accepted.map(|(token, value)| (usize::from(token.0), value)), expected);
         }
-        prop_assert_eq!(Dictionary::from_entries(model.clone()), Some(dictionary.clone()));
+        prop_assert_eq!(NameDictionary::from_entries(model.clone()), Some(dictionary.clone()));
         prop_assert_eq!(dictionary.page(0), &model[..]);
         for (place, (name, kind)) in (0u16..).zip(&model) {
-            prop_assert_eq!(dictionary.get(Token(place)), Some((name.as_str(), *kind)));
-            prop_assert_eq!(dictionary.find(name), Some((Token(place), *kind)));
+            prop_assert_eq!(dictionary.get(NameToken(place)), Some((name.as_str(), *kind)));
+            prop_assert_eq!(dictionary.find(name), Some((NameToken(place), *kind)));
         }
     }
 
     #[test]
     fn s4_09_a_page_is_read_again_and_no_other_bytes_are(names in btree_set("[a-z][a-z0-9_.]{0,9}", 0..12), seed in any::<u64>(), flip in any::<prop::sample::Index>(), bit in 0u8..8, noise in vec(any::<u8>(), 0..40)) {
-        let mut page: Vec<(String, Kind)> =
+        let mut page: Vec<(String, ValueKind)> =
             (0..).zip(names).map(|(n, name)| (name, KINDS[usize::try_from(scramble(seed ^ n) % 6).unwrap()])).collect();
         page.sort_by_key(|(name, _)| scramble(seed ^ u64::from(name.as_bytes()[0])));
         let bytes = encode_page(&page);
@@ -297,23 +298,23 @@ proptest! {
         for bytes in [flipped, noise] {
             if let Some(page) = decode_page(&bytes) {
                 prop_assert_eq!(encode_page(&page), bytes);
-                prop_assert_eq!(Dictionary::from_entries(page.clone()).map(|all| all.len()), Some(page.len()));
+                prop_assert_eq!(NameDictionary::from_entries(page.clone()).map(|all| all.len()), Some(page.len()));
             }
         }
     }
 }
 
-fn stamp(at: u64) -> Stamp {
-    Stamp { at: NOW + at, order: 1 }
+fn stamp(at: u64) -> WriteStamp {
+    WriteStamp { at: NOW + at, order: 1 }
 }
 
 #[test]
 fn s4_08_values_are_what_json_says() {
     let cases = [
-        (json!(true), Value::Bool(true)),
-        (json!(0), Value::Integer(0)),
-        (json!(i64::MIN), Value::Integer(i64::MIN)),
-        (json!(i64::MAX), Value::Integer(i64::MAX)),
+        (json!(true), AttributeValue::Bool(true)),
+        (json!(0), AttributeValue::Integer(0)),
+        (json!(i64::MIN), AttributeValue::Integer(i64::MIN)),
+        (json!(i64::MAX), AttributeValue::Integer(i64::MAX)),
         (json!(2.0), float(2.0)),
         (json!(-0.0), float(0.0)),
         (json!(-1.5e300), float(-1.5e300)),
@@ -325,12 +326,12 @@ fn s4_08_values_are_what_json_says() {
         (json!(["2026-10-16"]), strings(&["2026-10-16"])),
     ];
     for (json, value) in cases {
-        assert_eq!(Value::from_json(&json), Ok(value), "{json}");
+        assert_eq!(AttributeValue::from_json(&json), Ok(value), "{json}");
     }
     assert_eq!(strings(&["b", "a"]).to_json(), json!(["a", "b"]));
-    assert_eq!(Value::Date(0).to_json(), json!("1970-01-01"));
+    assert_eq!(AttributeValue::Date(0).to_json(), json!("1970-01-01"));
     assert_eq!(float(-0.0).to_json().to_string(), "0");
-    assert_eq!([f64::NAN, f64::INFINITY, f64::NEG_INFINITY].map(Finite::new), [None; 3]);
+    assert_eq!([f64::NAN, f64::INFINITY, f64::NEG_INFINITY].map(FiniteNumber::new), [None; 3]);
     assert!(float(-1.0) < float(-0.5) && float(-0.5) < float(0.0) && float(0.0) < float(1e-300));
 }
 
@@ -339,21 +340,21 @@ fn a_whole_number_that_is_not_kept_exactly_is_refused_however_long_it_is() {
     let digits = "123456789012345678901234567890";
     for text in ["9223372036854775808", "18446744073709551615", "18446744073709551616", "-9223372036854775809", digits]
     {
-        assert_eq!(Value::from_text(text).unwrap(), Err(ValueError::Inexact), "{text}");
-        assert_eq!(Value::from_text(&format!(" {text}\n")).unwrap(), Err(ValueError::Inexact), "{text}");
+        assert_eq!(AttributeValue::from_text(text).unwrap(), Err(ValueError::Inexact), "{text}");
+        assert_eq!(AttributeValue::from_text(&format!(" {text}\n")).unwrap(), Err(ValueError::Inexact), "{text}");
     }
     for (text, value) in [
-        ("9223372036854775807", Value::Integer(i64::MAX)),
+        ("9223372036854775807", AttributeValue::Integer(i64::MAX)),
         ("-0", float(0.0)),
         ("1e30", float(1e30)),
         ("12.5", float(12.5)),
-        ("\"18446744073709551615\"", Value::String("18446744073709551615".to_owned())),
+        ("\"18446744073709551615\"", AttributeValue::String("18446744073709551615".to_owned())),
     ] {
-        assert_eq!(Value::from_text(text).unwrap(), Ok(value), "{text}");
+        assert_eq!(AttributeValue::from_text(text).unwrap(), Ok(value), "{text}");
     }
-    assert!(Value::from_text("00").is_err());
+    assert!(AttributeValue::from_text("00").is_err());
     // What is stored as a text already becomes the nearest number where its attribute becomes one of numbers.
-    assert_eq!(Value::String(digits.to_owned()).convert(Kind::Float), Some(float(1.2345678901234568e29)));
+    assert_eq!(AttributeValue::String(digits.to_owned()).convert(ValueKind::Float), Some(float(1.2345678901234568e29)));
 }
 
 #[test]
@@ -376,11 +377,11 @@ fn s4_10_what_is_no_value_is_refused_and_the_error_says_what_would_be_right() {
         (json!(many), "out_of_bounds", "33 strings were given: at most 32 are allowed".to_owned()),
     ];
     for (json, code, message) in cases {
-        let error = Value::from_json(&json).unwrap_err();
+        let error = AttributeValue::from_json(&json).unwrap_err();
         assert_eq!((error.code(), error.to_string()), (code, message), "{json}");
     }
     let beyond = ValueError::Date(limits::DATE_DAYS.end() + 1);
-    assert_eq!(Value::Date(limits::DATE_DAYS.end() + 1).check(), Err(beyond));
+    assert_eq!(AttributeValue::Date(limits::DATE_DAYS.end() + 1).check(), Err(beyond));
     assert_eq!(beyond.code(), "out_of_bounds");
 }
 
@@ -396,38 +397,38 @@ fn s4_10_dates_are_days_of_the_calendar() {
         ("9999-12-31", 2_932_896),
     ];
     for (date, days) in days {
-        assert_eq!(text(date).fit(Kind::Date), Ok(Value::Date(days)));
-        assert_eq!(Value::Date(days).to_json(), json!(date));
+        assert_eq!(text(date).fit(ValueKind::Date), Ok(AttributeValue::Date(days)));
+        assert_eq!(AttributeValue::Date(days).to_json(), json!(date));
     }
     let none = "0000-12-31 1900-02-29 2023-02-29 2024-02-30 2024-04-31 2024-00-10 2024-13-01 2024-01-00 2024-01-32 \
                 2024-1-01 +024-01-01 20240-1-01 2024/01/01 2024-01-01T 2024-01-0x ２024-01-1";
     for date in none.split(' ') {
-        assert_eq!(text(date).fit(Kind::Date), Err(text(date)));
+        assert_eq!(text(date).fit(ValueKind::Date), Err(text(date)));
     }
 }
 
 #[test]
 fn a_text_of_the_form_of_a_date_is_a_date_only_where_the_attribute_is_declared_as_one() {
-    let mut dictionary = Dictionary::default();
-    dictionary.record("born", Kind::Date).unwrap();
-    let given = Value::from_json(&json!("2026-01-01")).unwrap();
-    assert_eq!(dictionary.accept("coupon", given.clone()), Ok((Token(1), text("2026-01-01"))));
-    assert_eq!(dictionary.accept("coupon", text("SPRING")), Ok((Token(1), text("SPRING"))));
-    assert_eq!(dictionary.accept("born", given), Ok((Token(0), Value::Date(20_454))));
+    let mut dictionary = NameDictionary::default();
+    dictionary.record("born", ValueKind::Date).unwrap();
+    let given = AttributeValue::from_json(&json!("2026-01-01")).unwrap();
+    assert_eq!(dictionary.accept("coupon", given.clone()), Ok((NameToken(1), text("2026-01-01"))));
+    assert_eq!(dictionary.accept("coupon", text("SPRING")), Ok((NameToken(1), text("SPRING"))));
+    assert_eq!(dictionary.accept("born", given), Ok((NameToken(0), AttributeValue::Date(20_454))));
 }
 
 #[test]
 fn numbers_are_one_kind_whichever_comes_first() {
     for first in [json!(20), json!(20.0), json!(19.99)] {
-        let mut dictionary = Dictionary::default();
+        let mut dictionary = NameDictionary::default();
         for number in [first, json!(42.0), json!(42), json!(19.99)] {
-            let (_, taken) = dictionary.accept("price", Value::from_json(&number).unwrap()).unwrap();
-            assert_eq!((taken.kind(), taken.to_json().as_f64()), (Kind::Float, number.as_f64()));
+            let (_, taken) = dictionary.accept("price", AttributeValue::from_json(&number).unwrap()).unwrap();
+            assert_eq!((taken.kind(), taken.to_json().as_f64()), (ValueKind::Float, number.as_f64()));
         }
     }
     assert_eq!([float(42.0).to_json(), float(0.5).to_json()], [json!(42), json!(0.5)]);
-    assert_eq!(float(42.0).fit(Kind::Integer), Ok(Value::Integer(42)), "where it is declared as one");
-    let over = Dictionary::default().accept("id", Value::Integer((1 << 53) + 1)).unwrap_err();
+    assert_eq!(float(42.0).fit(ValueKind::Integer), Ok(AttributeValue::Integer(42)), "where it is declared as one");
+    let over = NameDictionary::default().accept("id", AttributeValue::Integer((1 << 53) + 1)).unwrap_err();
     assert_eq!(
         over.to_string(),
         "attribute `id` is a float: a whole number above 2^53 is not kept exactly, write it as a string"
@@ -436,9 +437,12 @@ fn numbers_are_one_kind_whichever_comes_first() {
 
 #[test]
 fn a_change_of_kind_keeps_what_the_new_kind_can_say() {
-    let made = |value: Value| KINDS.map(|kind| value.clone().convert(kind).map(|value| value.to_json()));
+    let made = |value: AttributeValue| KINDS.map(|kind| value.clone().convert(kind).map(|value| value.to_json()));
     let [none, yes, five] = [None, Some(json!(true)), Some(json!(5))];
-    assert_eq!(made(Value::Integer(5)), [&none, &five, &five, &Some(json!("5")), &none, &none].map(Clone::clone));
+    assert_eq!(
+        made(AttributeValue::Integer(5)),
+        [&none, &five, &five, &Some(json!("5")), &none, &none].map(Clone::clone)
+    );
     assert_eq!(made(text(" 5.0 "))[1..3], [five.clone(), five]);
     assert_eq!(made(text("true"))[0], yes);
     assert_eq!(made(text("2026-01-01"))[4], Some(json!("2026-01-01")));
@@ -446,45 +450,51 @@ fn a_change_of_kind_keeps_what_the_new_kind_can_say() {
     assert_eq!(made(strings(&["a"]))[3], Some(json!("a")));
     assert_eq!(made(strings(&["a", "b"]))[3], none);
     assert_eq!(made(float(0.5))[1], none);
-    assert_eq!(Value::Integer((1 << 53) + 1).convert(Kind::Float), Some(float(9_007_199_254_740_992.0)));
+    assert_eq!(AttributeValue::Integer((1 << 53) + 1).convert(ValueKind::Float), Some(float(9_007_199_254_740_992.0)));
 }
 
 #[test]
 fn s4_10_a_value_fits_its_own_kind_and_a_few_more() {
     let exact = 1_i64 << 53;
-    let values =
-        [Value::Bool(true), Value::Integer(-exact), float(1.0), text("a"), Value::Date(19_782), strings(&["a"])];
+    let values = [
+        AttributeValue::Bool(true),
+        AttributeValue::Integer(-exact),
+        float(1.0),
+        text("a"),
+        AttributeValue::Date(19_782),
+        strings(&["a"]),
+    ];
     for value in &values {
         for kind in KINDS {
             let expected = match (value, kind) {
-                (Value::Integer(_), Kind::Float) => Ok(float(-9_007_199_254_740_992.0)),
-                (Value::Float(_), Kind::Integer) => Ok(Value::Integer(1)),
-                (Value::Date(_), Kind::String) => Ok(text("2024-02-29")),
+                (AttributeValue::Integer(_), ValueKind::Float) => Ok(float(-9_007_199_254_740_992.0)),
+                (AttributeValue::Float(_), ValueKind::Integer) => Ok(AttributeValue::Integer(1)),
+                (AttributeValue::Date(_), ValueKind::String) => Ok(text("2024-02-29")),
                 _ if value.kind() == kind => Ok(value.clone()),
                 _ => Err(value.clone()),
             };
             assert_eq!(value.clone().fit(kind), expected, "{value:?} as {kind:?}");
         }
     }
-    assert_eq!(Value::Integer(exact + 1).fit(Kind::Float), Err(Value::Integer(exact + 1)));
-    assert_eq!(Value::Integer(i64::MIN).fit(Kind::Float), Err(Value::Integer(i64::MIN)));
+    assert_eq!(AttributeValue::Integer(exact + 1).fit(ValueKind::Float), Err(AttributeValue::Integer(exact + 1)));
+    assert_eq!(AttributeValue::Integer(i64::MIN).fit(ValueKind::Float), Err(AttributeValue::Integer(i64::MIN)));
 }
 
 #[test]
 fn s4_10_a_mismatch_says_the_kind_and_the_others_are_taken() {
-    let mut dictionary = Dictionary::default();
-    assert_eq!(dictionary.accept("age", Value::Integer(40)), Ok((Token(0), float(40.0))));
+    let mut dictionary = NameDictionary::default();
+    assert_eq!(dictionary.accept("age", AttributeValue::Integer(40)), Ok((NameToken(0), float(40.0))));
     let given = [("age", json!("forty")), ("9 ages", json!(1)), ("size", json!(41.5)), ("size", json!(42))];
-    let taken = given.map(|(name, json)| dictionary.accept(name, Value::from_json(&json).unwrap()));
+    let taken = given.map(|(name, json)| dictionary.accept(name, AttributeValue::from_json(&json).unwrap()));
     let [mismatch, bad, first, second] = taken;
     let (mismatch, bad) = (mismatch.unwrap_err(), bad.unwrap_err());
     assert_eq!(mismatch.to_string(), "attribute `age` is a float, a string was given");
     assert_eq!(bad.to_string(), "an attribute's name is 1 to 64 of A-Z, a-z, 0-9, _, - and ., a letter or _ first");
     assert_eq!((mismatch.code(), bad.code()), ("type_mismatch", "bad_name"));
-    assert_eq!((first, second), (Ok((Token(1), float(41.5))), Ok((Token(1), float(42.0)))));
-    assert_eq!(dictionary.get(Token(0)), Some(("age", Kind::Float)));
-    assert_eq!(dictionary.record("age", Kind::Date), Ok(Token(0)), "its kind stays");
-    assert_eq!(dictionary.find("age"), Some((Token(0), Kind::Float)));
+    assert_eq!((first, second), (Ok((NameToken(1), float(41.5))), Ok((NameToken(1), float(42.0)))));
+    assert_eq!(dictionary.get(NameToken(0)), Some(("age", ValueKind::Float)));
+    assert_eq!(dictionary.record("age", ValueKind::Date), Ok(NameToken(0)), "its kind stays");
+    assert_eq!(dictionary.find("age"), Some((NameToken(0), ValueKind::Float)));
 }
 
 #[test]
@@ -496,30 +506,37 @@ fn s4_09_names_and_codes_have_one_form() {
     for bad in ["", "1a", "-a", ".a", "a b", "a$", "ä", "aä", &format!("{long}n")] {
         assert!(!name_is_good(bad), "{bad}");
     }
-    assert_eq!(KINDS.map(Kind::name), ["bool", "integer", "float", "string", "date", "strings"]);
-    assert_eq!(KINDS.map(Kind::code), [1, 2, 3, 4, 5, 6]);
-    assert_eq!(KINDS.map(|kind| Kind::from_code(kind.code())), KINDS.map(Some));
-    assert_eq!([0, 7, 255].map(Kind::from_code), [None; 3]);
+    assert_eq!(KINDS.map(ValueKind::name), ["bool", "integer", "float", "string", "date", "strings"]);
+    assert_eq!(KINDS.map(ValueKind::code), [1, 2, 3, 4, 5, 6]);
+    assert_eq!(KINDS.map(|kind| ValueKind::from_code(kind.code())), KINDS.map(Some));
+    assert_eq!([0, 7, 255].map(ValueKind::from_code), [None; 3]);
 }
 
 #[test]
 fn s4_09_the_list_of_names_is_capped_and_goes_in_pages() {
     let entries = || (0..limits::ATTRIBUTE_NAMES).map(|n| (format!("name_{n}"), KINDS[n % 6]));
-    let mut full = Dictionary::from_entries(entries()).unwrap();
-    let error = full.accept("one_more", Value::Bool(true)).unwrap_err();
+    let mut full = NameDictionary::from_entries(entries()).unwrap();
+    let error = full.accept("one_more", AttributeValue::Bool(true)).unwrap_err();
     assert_eq!(error.to_string(), "there are 10000 names of attributes already: no new one is taken");
-    assert_eq!((error.code(), full.check("one_more", &Value::Bool(true))), ("too_many_names", Err(error)));
-    assert_eq!(full.accept("name_0", Value::Bool(true)), Ok((Token(0), Value::Bool(true))), "known ones still are");
+    assert_eq!((error.code(), full.check("one_more", &AttributeValue::Bool(true))), ("too_many_names", Err(error)));
+    assert_eq!(
+        full.accept("name_0", AttributeValue::Bool(true)),
+        Ok((NameToken(0), AttributeValue::Bool(true))),
+        "known ones still are"
+    );
     assert_eq!((full.len(), full.pages()), (limits::ATTRIBUTE_NAMES, 10));
     let pages = (0..full.pages()).map(|n| decode_page(&encode_page(full.page(n))).unwrap());
-    assert_eq!(Dictionary::from_entries(pages.flatten()), Some(full.clone()));
-    assert!(full.page(10).is_empty() && full.get(Token(10_000)).is_none());
-    assert_eq!(Dictionary::from_entries(entries().chain([("one_more".to_owned(), Kind::Bool)])), None);
-    let of = |names: [&str; 2]| Dictionary::from_entries(names.map(|name| (name.to_owned(), Kind::Bool)));
+    assert_eq!(NameDictionary::from_entries(pages.flatten()), Some(full.clone()));
+    assert!(full.page(10).is_empty() && full.get(NameToken(10_000)).is_none());
+    assert_eq!(NameDictionary::from_entries(entries().chain([("one_more".to_owned(), ValueKind::Bool)])), None);
+    let of = |names: [&str; 2]| NameDictionary::from_entries(names.map(|name| (name.to_owned(), ValueKind::Bool)));
     assert!(of(["a", "b"]).is_some() && of(["a", "a"]).is_none() && of(["a", "-b"]).is_none());
     let over: Vec<_> = entries().take(limits::ATTRIBUTE_PAGE + 1).collect();
     assert_eq!(decode_page(&encode_page(&over)), None);
-    assert_eq!((Dictionary::default().pages(), Dictionary::default().is_empty(), full.is_empty()), (0, true, false));
+    assert_eq!(
+        (NameDictionary::default().pages(), NameDictionary::default().is_empty(), full.is_empty()),
+        (0, true, false)
+    );
 }
 
 #[test]
@@ -527,15 +544,16 @@ fn a_value_over_a_bound_is_not_written_and_not_read() {
     let over: Vec<String> = (0..=limits::ATTRIBUTE_STRINGS).map(|n| format!("{n:02}")).collect();
     let over: Vec<&str> = over.iter().map(String::as_str).collect();
     let long = "x".repeat(limits::ATTRIBUTE_BYTES + 1);
-    let beyond = [limits::DATE_DAYS.start() - 1, limits::DATE_DAYS.end() + 1, i32::MIN, i32::MAX].map(Value::Date);
+    let beyond =
+        [limits::DATE_DAYS.start() - 1, limits::DATE_DAYS.end() + 1, i32::MIN, i32::MAX].map(AttributeValue::Date);
     for bad in [text(&long), strings(&[&long]), strings(&over)].into_iter().chain(beyond) {
-        assert!(bad.check().is_err() && Value::read(&bad.pack()).is_none(), "{bad:?}");
-        let mut map = map(&[(Token(1), stamp(0), Some(Value::Bool(true)))]);
-        map.write(Token(1), stamp(1), Some(bad));
-        assert_eq!(map.get(Token(1)), Some(&Value::Bool(true)));
+        assert!(bad.check().is_err() && AttributeValue::read(&bad.pack()).is_none(), "{bad:?}");
+        let mut map = map(&[(NameToken(1), stamp(0), Some(AttributeValue::Bool(true)))]);
+        map.write(NameToken(1), stamp(1), Some(bad));
+        assert_eq!(map.get(NameToken(1)), Some(&AttributeValue::Bool(true)));
     }
     let full = strings(&over[1..]);
-    assert_eq!(Value::read(&full.pack()), Some(full));
+    assert_eq!(AttributeValue::read(&full.pack()), Some(full));
 }
 
 #[test]
@@ -543,30 +561,30 @@ fn s4_08_no_visitor_s_attributes_crowd_out_a_snapshot() {
     let long = || text(&"x".repeat(limits::ATTRIBUTE_BYTES));
     let tags: Vec<String> = (10..10 + limits::ATTRIBUTE_STRINGS).map(|n| format!("{n}{}", "x".repeat(254))).collect();
     let most = strings(&tags.iter().map(String::as_str).collect::<Vec<_>>());
-    let mut writes: Vec<Write> = (0..255).map(|n| (Token(n), stamp(u64::from(n)), Some(long()))).collect();
-    writes.push((Token(255), stamp(255), Some(most)));
+    let mut writes: Vec<Write> = (0..255).map(|n| (NameToken(n), stamp(u64::from(n)), Some(long()))).collect();
+    writes.push((NameToken(255), stamp(255), Some(most)));
     let mut profile = Profile::default();
     for (token, at, value) in &writes {
-        let what = What::Attributes { writes: Vec::new() };
+        let what = FactKind::Attributes { writes: Vec::new() };
         let id = FactId::from_bytes([0; 16]);
         let fact = Fact { position: 1, id, visitor: visitor(1), received: at.at, at: at.at, what };
         profile.assign(&fact, [(*token, value.clone())]);
     }
     assert_eq!(profile.attributes(), &map(&writes));
     let sub = profile.sub_profile(version(1), false);
-    let kept: Vec<Token> = sub.attributes().unwrap().iter().map(|(token, _)| token).collect();
+    let kept: Vec<NameToken> = sub.attributes().unwrap().iter().map(|(token, _)| token).collect();
     // One that is too long alone leaves its place to the newest of the others, 29 of 256 bytes each.
-    assert_eq!(kept, (226..255).map(Token).collect::<Vec<_>>());
+    assert_eq!(kept, (226..255).map(NameToken).collect::<Vec<_>>());
     assert!(sub.packed().len() <= limits::SNAPSHOT_ATTRIBUTES + 64);
 }
 
 #[test]
 fn packed_bytes_have_one_form() {
-    let one = map(&[(Token(5), stamp(0), Some(Value::Bool(true)))]);
+    let one = map(&[(NameToken(5), stamp(0), Some(AttributeValue::Bool(true)))]);
     assert_eq!(one.pack(), [1, 4, 5, 2, 1, 1, 1, 0x80, 0xa0, 0xf1, 0xc2, 0xb1, 0x34, 1]);
     assert_eq!(AttributeMap::default().pack(), [0u8; 0]);
     let empty = PackedAttributes::read(&[]).unwrap();
-    assert_eq!((empty.to_map(), empty.get(Token(0))), (Some(AttributeMap::default()), None));
+    assert_eq!((empty.to_map(), empty.get(NameToken(0))), (Some(AttributeMap::default()), None));
     let to_map = |bytes: &[u8]| PackedAttributes::read(bytes).and_then(|read| read.to_map());
     // Two bools at times 1 and 2.
     assert!(to_map(&[2, 8, 0, 2, 1, 1, 0, 2, 1, 0, 2, 1, 0, 1, 0, 0, 1]).is_some());
@@ -593,53 +611,67 @@ fn packed_bytes_have_one_form() {
         &[4, 0xff],
         &[6, 1, b'b', 1, b'a'],
     ];
-    assert_eq!(values.map(Value::read), [const { None }; 8]);
+    assert_eq!(values.map(AttributeValue::read), [const { None }; 8]);
 }
 
 #[test]
 fn a_few_attributes_written_at_once_take_few_bytes() {
-    let values = [Value::Bool(true), Value::Integer(42), text("gold"), Value::Date(20_742), strings(&["run", "trail"])];
-    let writes: Vec<Write> = (0..).zip(values).map(|(n, value)| (Token(n * 20), stamp(0), Some(value))).collect();
+    let values = [
+        AttributeValue::Bool(true),
+        AttributeValue::Integer(42),
+        text("gold"),
+        AttributeValue::Date(20_742),
+        strings(&["run", "trail"]),
+    ];
+    let writes: Vec<Write> = (0..).zip(values).map(|(n, value)| (NameToken(n * 20), stamp(0), Some(value))).collect();
     assert_eq!(map(&writes).pack().len(), 44);
 }
 
 #[test]
 fn a_new_name_gets_a_free_token_and_names_in_other_states_are_nobodys() {
-    let (leaving, resting) = (ForgottenName::Leaving.name(Token(0)), ForgottenName::Resting(NOW).name(Token(1)));
-    let free = ForgottenName::Free.name(Token(2));
-    let entries = [leaving.clone(), resting, "city".to_owned(), free].map(|name| (name, Kind::String));
-    assert_eq!(Dictionary::from_entries(entries.iter().cloned().chain([("city".to_owned(), Kind::Bool)])), None);
-    let mut names = Dictionary::from_entries(entries.clone()).unwrap();
+    let (leaving, resting) =
+        (ForgottenName::Leaving.name(NameToken(0)), ForgottenName::Resting(NOW).name(NameToken(1)));
+    let free = ForgottenName::Free.name(NameToken(2));
+    let entries = [leaving.clone(), resting, "city".to_owned(), free].map(|name| (name, ValueKind::String));
+    assert_eq!(
+        NameDictionary::from_entries(entries.iter().cloned().chain([("city".to_owned(), ValueKind::Bool)])),
+        None
+    );
+    let mut names = NameDictionary::from_entries(entries.clone()).unwrap();
     assert_eq!((names.len(), names.used(), names.find(&leaving)), (4, 3, None));
-    assert_eq!(names.accept("vip", Value::Bool(true)).unwrap(), (Token(3), Value::Bool(true)));
-    assert_eq!(names.accept("age", Value::Bool(true)).unwrap().0, Token(4));
-    assert_eq!((names.used(), names.get(Token(3))), (5, Some(("vip", Kind::Bool))));
+    assert_eq!(names.accept("vip", AttributeValue::Bool(true)).unwrap(), (NameToken(3), AttributeValue::Bool(true)));
+    assert_eq!(names.accept("age", AttributeValue::Bool(true)).unwrap().0, NameToken(4));
+    assert_eq!((names.used(), names.get(NameToken(3))), (5, Some(("vip", ValueKind::Bool))));
     for reserved in [leaving.as_str(), "_forgotten.free.9", "_retired.0.age"] {
         let refused = AttributeError::Name(DictionaryError::BadName);
         assert_eq!(names.check(reserved, &text("x")), Err(refused.clone()), "{reserved}");
         assert_eq!(names.accept(reserved, text("x")), Err(refused), "{reserved}");
     }
     // A retired name is found, so that its values can be removed, and takes no other.
-    let retired = Dictionary::from_entries([("_retired.0.age".to_owned(), Kind::Bool)]).unwrap();
-    assert!(retired.find("_retired.0.age").is_some() && retired.check("_retired.0.age", &Value::Bool(true)).is_err());
+    let retired = NameDictionary::from_entries([("_retired.0.age".to_owned(), ValueKind::Bool)]).unwrap();
+    assert!(
+        retired.find("_retired.0.age").is_some()
+            && retired.check("_retired.0.age", &AttributeValue::Bool(true)).is_err()
+    );
 }
 
 #[test]
 fn a_full_map_without_a_token_still_says_that_writes_may_have_been_left_out() {
-    let stamp = |at| Stamp { at: NOW + at, order: 1 };
+    let stamp = |at| WriteStamp { at: NOW + at, order: 1 };
     let map = |tokens: u16| {
         let mut map = AttributeMap::default();
-        (0..tokens).for_each(|token| map.write(Token(token), stamp(token.into()), Some(Value::Bool(true))));
+        (0..tokens)
+            .for_each(|token| map.write(NameToken(token), stamp(token.into()), Some(AttributeValue::Bool(true))));
         map
     };
-    let gone = BTreeSet::from([Token(3), Token(4)]);
+    let gone = BTreeSet::from([NameToken(3), NameToken(4)]);
     let few = map(6).without(&gone).unwrap();
-    assert_eq!((few.writes().count(), few.written(Token(3)), few.without(&gone)), (4, None, None));
+    assert_eq!((few.writes().count(), few.written(NameToken(3)), few.without(&gone)), (4, None, None));
     let full = map(u16::try_from(limits::ATTRIBUTES).unwrap()).without(&gone).unwrap();
-    assert!(full.is_full() && full.get(Token(3)).is_none() && full.get(Token(5)).is_some());
+    assert!(full.is_full() && full.get(NameToken(3)).is_none() && full.get(NameToken(5)).is_some());
     assert_eq!(full.without(&gone), None, "nothing more of them goes");
     let mut again = full.clone();
-    again.write(Token(3), stamp(0), Some(Value::Bool(false)));
-    assert_eq!(again.get(Token(3)), Some(&Value::Bool(false)), "any write is newer than the removal");
+    again.write(NameToken(3), stamp(0), Some(AttributeValue::Bool(false)));
+    assert_eq!(again.get(NameToken(3)), Some(&AttributeValue::Bool(false)), "any write is newer than the removal");
     assert_eq!(map(3).without(&gone), None);
 }

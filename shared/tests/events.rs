@@ -6,9 +6,9 @@ mod common;
 
 use std::collections::BTreeSet;
 
-use causeway_shared::actions::{Unit, Window};
-use causeway_shared::events::{self, Events, Often};
-use causeway_shared::fact::{Fact, PAGE, PURCHASE, What};
+use causeway_shared::actions::{TimeWindow, WindowUnit};
+use causeway_shared::events::{self, EventCount, VisitorEvents};
+use causeway_shared::fact::{Fact, FactKind, PAGE, PURCHASE};
 use causeway_shared::ids::FactId;
 use causeway_shared::limits;
 use causeway_shared::profile::Profile;
@@ -23,8 +23,8 @@ type Event = (String, u32);
 const DAY: u32 = 1_440;
 const NOW: u32 = 4_000_000;
 
-fn of<'a>(all: impl IntoIterator<Item = &'a Event>) -> Events {
-    let mut events = Events::default();
+fn of<'a>(all: impl IntoIterator<Item = &'a Event>) -> VisitorEvents {
+    let mut events = VisitorEvents::default();
     all.into_iter().for_each(|(name, at)| events.add(name, Minute(*at)));
     events
 }
@@ -84,8 +84,8 @@ fn event(drawn: u64) -> Event {
     (name, at)
 }
 
-fn least(said: Often) -> u64 {
-    let (Often::Exactly(count) | Often::AtLeast(count)) = said;
+fn least(said: EventCount) -> u64 {
+    let (EventCount::Exactly(count) | EventCount::AtLeast(count)) = said;
     count
 }
 
@@ -113,7 +113,7 @@ proptest! {
         cuts.sort_unstable();
         let (two, c) = shuffled.split_at(cuts[1]);
         let (a, b) = two.split_at(cuts[0]);
-        let [a, b, c] = [a, b, c].map(|part| Events::read(&of(part).pack()).unwrap());
+        let [a, b, c] = [a, b, c].map(|part| VisitorEvents::read(&of(part).pack()).unwrap());
         prop_assert_eq!(&a.clone().plus(b.clone()).plus(c.clone()), &at_once);
         prop_assert_eq!(&c.plus(b).plus(a), &at_once);
     }
@@ -155,7 +155,7 @@ proptest! {
     #[test]
     fn s4_05_every_window_of_days_is_answered_of_names_that_are_kept(all in some_events(), interval in 1..=u32::from(limits::ACTION_DAYS)) {
         let events = of(&all);
-        let (from, to) = Window { interval, unit: Unit::Days }.range(Minute(NOW + 200));
+        let (from, to) = TimeWindow { interval, unit: WindowUnit::Days }.range(Minute(NOW + 200));
         for name in kept(&all).0 {
             prop_assert!(events.within(name, from, to).exact().is_some(), "{}", name);
         }
@@ -166,7 +166,7 @@ proptest! {
         all in some_events(), since in select(vec![0, NOW - 100, NOW + 50, NOW + 320]), kept in select(vec![0, NOW + 20]),
         (from, to) in range(), cut in any::<Index>(), at in any::<Index>(), bit in 0..8u8,
     ) {
-        let events = Events::since(Minute(kept)).plus(of(&all));
+        let events = VisitorEvents::since(Minute(kept)).plus(of(&all));
         let packed = events.pack_recent(Minute(since));
         for name in [PAGE, PURCHASE] {
             let of_it: BTreeSet<u32> = all.iter().filter(|(of, _)| of == name).map(|(_, at)| *at).collect();
@@ -177,38 +177,38 @@ proptest! {
             prop_assert_eq!(said.exact(), (from >= floor.max(since).max(kept)).then_some(exact));
             // What is cut says nothing, or what it says is whole; of bits that are others it says something.
             let less = events::recent_within(&packed[..cut.index(packed.len())], name, Minute(from), Minute(to)).unwrap();
-            prop_assert!(less == Often::AtLeast(0) || less == said, "{less:?} of {said:?}");
+            prop_assert!(less == EventCount::AtLeast(0) || less == said, "{less:?} of {said:?}");
             let mut flipped = packed.clone();
             flipped[at.index(packed.len())] ^= 1 << bit;
             prop_assert!(events::recent_within(&flipped, name, Minute(from), Minute(to)).is_some());
         }
         prop_assert_eq!(events::recent_within(&packed, "saved", Minute(from), Minute(to)), None);
-        prop_assert_eq!(events::recent_within(&[], PAGE, Minute(from), Minute(to)), Some(Often::AtLeast(0)));
+        prop_assert_eq!(events::recent_within(&[], PAGE, Minute(from), Minute(to)), Some(EventCount::AtLeast(0)));
     }
 
     #[test]
     fn packed_events_have_one_form(all in some_events(), at in any::<Index>(), bit in 0..8u8, since in select(vec![0, NOW - 100, NOW + 50, NOW + 320]), cut in any::<Index>()) {
         // Of a visitor whose older events were not kept, too.
-        let events = Events::since(Minute(since)).plus(of(&all));
+        let events = VisitorEvents::since(Minute(since)).plus(of(&all));
         let bytes = events.pack();
-        prop_assert_eq!(Events::read(&bytes), Some(events.clone()));
-        prop_assert_eq!(Events::read(&bytes[..cut.index(bytes.len())]), None);
+        prop_assert_eq!(VisitorEvents::read(&bytes), Some(events.clone()));
+        prop_assert_eq!(VisitorEvents::read(&bytes[..cut.index(bytes.len())]), None);
         let mut flipped = bytes.clone();
         flipped[at.index(bytes.len())] ^= 1 << bit;
-        if let Some(other) = Events::read(&flipped) {
+        if let Some(other) = VisitorEvents::read(&flipped) {
             prop_assert_eq!(other.pack(), flipped);
             prop_assert!(other != events);
             // Whatever was read can be added to and kept.
-            prop_assert!(Events::read(&other.plus(events).pack()).is_some());
+            prop_assert!(VisitorEvents::read(&other.plus(events).pack()).is_some());
         }
     }
 
     #[test]
     fn events_of_before_they_were_kept_cannot_be_said(all in some_events(), cut in any::<Index>(), since in NOW - 100..NOW + 200, (from, to) in range()) {
         let (first, second) = all.split_at(cut.index(all.len() + 1));
-        let at_once = Events::since(Minute(since)).plus(of(&all));
-        prop_assert_eq!(&of(second).plus(Events::since(Minute(since)).plus(of(first))), &at_once);
-        let mut one_by_one = Events::since(Minute(since));
+        let at_once = VisitorEvents::since(Minute(since)).plus(of(&all));
+        prop_assert_eq!(&of(second).plus(VisitorEvents::since(Minute(since)).plus(of(first))), &at_once);
+        let mut one_by_one = VisitorEvents::since(Minute(since));
         all.iter().for_each(|(name, at)| one_by_one.add(name, Minute(*at)));
         prop_assert_eq!(&one_by_one, &at_once);
         for name in [PAGE, "saved", "never"] {
@@ -226,7 +226,7 @@ proptest! {
 
 fn tracked(n: u32, name: &str, at: Minute) -> Fact {
     let (id, at) = (FactId::of_message(visitor(1), &n.to_string()), EPOCH_MS + u64::from(at.0) * 60_000);
-    let what = What::Track { name: name.to_owned(), value: None, properties: None, order: None };
+    let what = FactKind::Track { name: name.to_owned(), value: None, properties: None, order: None };
     Fact { position: 0, id, visitor: visitor(1), received: at, at, what }
 }
 
@@ -249,7 +249,7 @@ fn s4_05_a_hostile_page_pushes_no_page_and_no_purchase_out() {
 
 #[test]
 fn the_longest_events_have_a_bound() {
-    let mut events = Events::default();
+    let mut events = VisitorEvents::default();
     let name = |n: usize| format!("{n:0width$}", width = limits::NAME_BYTES);
     for (n, minute) in (0..limits::EVENT_NAMES).flat_map(|n| (0..300).map(move |minute| (n, minute))) {
         events.add(&name(n), Minute(NOW - minute * 719));
@@ -257,7 +257,7 @@ fn the_longest_events_have_a_bound() {
     }
     let bytes = events.pack();
     assert!((20_000..48 * 1_024).contains(&bytes.len()), "{}", bytes.len());
-    assert_eq!(Events::read(&bytes), Some(events.clone()));
+    assert_eq!(VisitorEvents::read(&bytes), Some(events.clone()));
     let too_long = "x".repeat(limits::NAME_BYTES + 1);
     events.add(&too_long, Minute(1));
     events.add("", Minute(1));
@@ -274,12 +274,12 @@ fn what_a_page_tracks_as_a_page_is_no_page_view() {
 
 #[test]
 fn hostile_bytes_are_refused() {
-    let mut one = Events::default();
+    let mut one = VisitorEvents::default();
     one.add("a", Minute(NOW));
     let good = one.pack();
-    assert_eq!(Events::default().pack(), [0, 0]);
+    assert_eq!(VisitorEvents::default().pack(), [0, 0]);
     let name = |name: &[u8]| [&[0, 2, u8::try_from(name.len()).unwrap()], name, &[0, 1, 2]].concat();
-    assert!(Events::read(&name(b"a")).is_some());
+    assert!(VisitorEvents::read(&name(b"a")).is_some());
     let bad = [
         vec![],
         [good.as_slice(), &[0]].concat(),
@@ -297,6 +297,6 @@ fn hostile_bytes_are_refused() {
         vec![0, 2, 1, b'a', 0, 1, 0xfe, 0xff, 0xff, 0xff, 0xff, 1],
     ];
     for bytes in bad {
-        assert_eq!(Events::read(&bytes), None, "{bytes:?}");
+        assert_eq!(VisitorEvents::read(&bytes), None, "{bytes:?}");
     }
 }

@@ -6,22 +6,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use causeway_shared::actions::{
-    Action, Actions, Entity, InsertionHash, Level, PackedActions, Unit, Verb, ViewType, Window,
+    ActionList, ActionType, AdAction, AdEntity, AdLevel, InsertionHash, PackedActions, TimeWindow, ViewType, WindowUnit,
 };
-use causeway_shared::attributes::{Dictionary, Finite, Kind, Token, Value};
-use causeway_shared::columns::{People, Row, Unpacking, Used};
-use causeway_shared::events::Often;
+use causeway_shared::attributes::{AttributeValue, FiniteNumber, NameDictionary, NameToken, ValueKind};
+use causeway_shared::columns::{AudienceIndex, IndexReader, IndexRow, UsedTexts};
+use causeway_shared::events::EventCount;
 use causeway_shared::filter::{
-    Answers, CountQuestion, Counted, Entities, Filter, History, Index, PageGaps, Person, PersonGaps, Subject, Told,
-    Words, parse,
+    CountAnswerer, CountQuestion, CountSource, Entities, EventEvidence, Filter, FilterIndex, FilterSubject,
+    FilterWords, PageGaps, PersonGaps, PersonHistory, SubjectPerson, parse,
 };
 use causeway_shared::ids::VisitorId;
 use causeway_shared::limits;
-use causeway_shared::profile::{MissingParts, Totals};
+use causeway_shared::profile::{MissingParts, ProfileTotals};
 use causeway_shared::random;
 use causeway_shared::segments::SegmentId;
 use causeway_shared::time::{DAY_MINUTES, Day, HourStamp, Minute};
-use causeway_shared::vocabulary::{Vocabulary, Word};
+use causeway_shared::vocabulary::{Vocabulary, VocabularyWord};
 use causeway_shared::wire::{self, WireError};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -31,7 +31,7 @@ use serde_json::{Map, Value as Json, json};
 
 /// The tenant of these tests.
 struct Tenant {
-    attributes: Dictionary,
+    attributes: NameDictionary,
     vocabulary: Vocabulary,
     entities: Entities<'static>,
 }
@@ -44,16 +44,16 @@ fn tenant() -> &'static Tenant {
 
 fn new_tenant() -> Tenant {
     let attributes = [
-        ("shoe_size", Kind::Integer),
-        ("score", Kind::Float),
-        ("vip", Kind::Bool),
-        ("city", Kind::String),
-        ("born", Kind::Date),
-        ("tags", Kind::Strings),
+        ("shoe_size", ValueKind::Integer),
+        ("score", ValueKind::Float),
+        ("vip", ValueKind::Bool),
+        ("city", ValueKind::String),
+        ("born", ValueKind::Date),
+        ("tags", ValueKind::Strings),
     ];
-    let word = |name: &str, code| Word { name: name.to_owned(), code };
+    let word = |name: &str, code| VocabularyWord { name: name.to_owned(), code };
     Tenant {
-        attributes: Dictionary::from_entries(attributes.map(|(name, kind)| (name.to_owned(), kind))).unwrap(),
+        attributes: NameDictionary::from_entries(attributes.map(|(name, kind)| (name.to_owned(), kind))).unwrap(),
         vocabulary: Vocabulary {
             verbs: vec![word("hide", 3)],
             view_types: vec![word("home", 1), word("article", 2), word("search", 3)],
@@ -68,19 +68,19 @@ fn new_tenant() -> Tenant {
 }
 
 impl Tenant {
-    fn words(&self, answers: Answers) -> Words<'_> {
-        Words { attributes: &self.attributes, vocabulary: &self.vocabulary, entities: &self.entities, answers }
+    fn words(&self, answers: CountAnswerer) -> FilterWords<'_> {
+        FilterWords { attributes: &self.attributes, vocabulary: &self.vocabulary, entities: &self.entities, answers }
     }
 
     fn parse(&self, document: &Json) -> Filter {
-        parse(document, "targeting", &self.words(Answers::Origin))
+        parse(document, "targeting", &self.words(CountAnswerer::Origin))
             .unwrap_or_else(|found| panic!("{found:?} {document}"))
     }
 }
 
 /// The problems of a targeting, as `path: message`.
 fn problems(document: &Json) -> Vec<String> {
-    match parse(document, "targeting", &tenant().words(Answers::Snapshot)) {
+    match parse(document, "targeting", &tenant().words(CountAnswerer::Snapshot)) {
         Ok(filter) => panic!("{filter:?} was taken"),
         Err(found) => found.into_iter().map(|problem| format!("{}: {}", problem.path, problem.message)).collect(),
     }
@@ -91,7 +91,7 @@ fn problems(document: &Json) -> Vec<String> {
 struct Someone {
     is_known: bool,
     is_unread: bool,
-    attributes: Vec<(Token, Value)>,
+    attributes: Vec<(NameToken, AttributeValue)>,
     segments: Vec<SegmentId>,
     devices: u32,
     seen: Option<(u64, u64)>,
@@ -113,34 +113,34 @@ struct Someone {
 /// [`PersonGaps`] of its own.
 #[derive(Debug, Clone, Default)]
 struct Gaps {
-    attributes: Option<Vec<Token>>,
+    attributes: Option<Vec<NameToken>>,
     segments: Option<Vec<SegmentId>>,
     members: bool,
 }
 
 impl Someone {
-    fn counts(&self, questions: &[CountQuestion]) -> Vec<Option<Often>> {
-        let often = if self.in_part { Often::AtLeast } else { Often::Exactly };
+    fn counts(&self, questions: &[CountQuestion]) -> Vec<Option<EventCount>> {
+        let often = if self.in_part { EventCount::AtLeast } else { EventCount::Exactly };
         questions.iter().map(|question| self.count(question).map(often)).collect()
     }
 
     fn count(&self, question: &CountQuestion) -> Option<u64> {
         let place = match &question.what {
-            Counted::Pages => 0,
-            Counted::Purchases => 1,
-            Counted::Event(_) => 2,
-            Counted::Action { verb, .. } => usize::from(verb.0) + 2,
+            CountSource::Pages => 0,
+            CountSource::Purchases => 1,
+            CountSource::Event(_) => 2,
+            CountSource::Action { verb, .. } => usize::from(verb.0) + 2,
         };
         let place = place + if question.within.is_some() { 1 } else { 0 };
         self.counted.get(place).copied().flatten()
     }
 
-    fn ask<T>(&self, questions: &[CountQuestion], ask: impl FnOnce(&Subject<'_>) -> T) -> T {
+    fn ask<T>(&self, questions: &[CountQuestion], ask: impl FnOnce(&FilterSubject<'_>) -> T) -> T {
         self.ask_of(&self.counts(questions), ask)
     }
 
-    fn ask_of<T>(&self, counts: &[Option<Often>], ask: impl FnOnce(&Subject<'_>) -> T) -> T {
-        let person = Person {
+    fn ask_of<T>(&self, counts: &[Option<EventCount>], ask: impl FnOnce(&FilterSubject<'_>) -> T) -> T {
+        let person = SubjectPerson {
             attributes: &self.attributes,
             segments: &self.segments,
             devices: self.devices,
@@ -152,8 +152,8 @@ impl Someone {
                 members: gaps.members,
             }),
         };
-        let person = if self.is_unread { Person::UNREAD } else { person };
-        ask(&Subject {
+        let person = if self.is_unread { SubjectPerson::UNREAD } else { person };
+        ask(&FilterSubject {
             person: (self.is_known || self.is_unread).then_some(person),
             url: self.url,
             keywords: &self.keywords,
@@ -162,7 +162,7 @@ impl Someone {
             class: self.class,
             page_gaps: self.page_gaps,
             counts,
-            ..Subject::default()
+            ..FilterSubject::default()
         })
     }
 
@@ -177,12 +177,12 @@ fn ann() -> Someone {
         is_known: true,
         is_unread: false,
         attributes: vec![
-            (Token(0), Value::Integer(42)),
-            (Token(1), Value::Float(Finite::new(-0.5).unwrap())),
-            (Token(2), Value::Bool(true)),
-            (Token(3), Value::String("Bonn".to_owned())),
-            (Token(4), Value::String("1990-05-01".to_owned()).fit(Kind::Date).unwrap()),
-            (Token(5), Value::Strings(["a", "b"].map(str::to_owned).into())),
+            (NameToken(0), AttributeValue::Integer(42)),
+            (NameToken(1), AttributeValue::Float(FiniteNumber::new(-0.5).unwrap())),
+            (NameToken(2), AttributeValue::Bool(true)),
+            (NameToken(3), AttributeValue::String("Bonn".to_owned())),
+            (NameToken(4), AttributeValue::String("1990-05-01".to_owned()).fit(ValueKind::Date).unwrap()),
+            (NameToken(5), AttributeValue::Strings(["a", "b"].map(str::to_owned).into())),
         ],
         segments: vec![SegmentId(7), SegmentId(8457)],
         devices: 2,
@@ -301,9 +301,9 @@ fn s4_13_a_targeting_may_ask_whether_it_is_the_persons_best_hour_and_an_audience
         let found = parse(document, "", &tenant().words(answers)).unwrap_err();
         format!("{}: {}", found[0].path, found[0].message)
     };
-    assert!(refused(&now, Answers::Audience).contains("time of asking"));
-    assert!(refused(&json!({"best_time.now": 20}), Answers::Origin).contains("true or false is needed"));
-    assert!(refused(&json!({"best_time.now": {"$gt": false}}), Answers::Origin).contains("best_time.now"));
+    assert!(refused(&now, CountAnswerer::Audience).contains("time of asking"));
+    assert!(refused(&json!({"best_time.now": 20}), CountAnswerer::Origin).contains("true or false is needed"));
+    assert!(refused(&json!({"best_time.now": {"$gt": false}}), CountAnswerer::Origin).contains("best_time.now"));
 }
 
 #[test]
@@ -323,30 +323,33 @@ fn s4_05_a_count_that_cannot_be_said_holds_neither_way() {
 #[test]
 fn s4_05_actions_are_counted_in_their_window_and_of_their_ads() {
     let now = Minute(Day(100).start().0 + 600);
-    let action = |n: u8, verb, campaign, days: u32| Action {
+    let action = |n: u8, verb, campaign, days: u32| AdAction {
         insertion: InsertionHash([n; 6]),
         verb,
         view_type: ViewType(1),
-        entity: Entity { ad: u32::from(n), ad_group: 1, campaign, advertiser: 1 },
+        entity: AdEntity { ad: u32::from(n), ad_group: 1, campaign, advertiser: 1 },
         minute: Minute(now.0 - days * 1_440),
     };
-    let one: Actions =
-        [action(1, Verb::CLICK, 1, 0), action(2, Verb::CLICK, 2, 3), action(3, Verb(3), 1, 0)].into_iter().collect();
-    let two: Actions = [action(1, Verb::CLICK, 1, 0), action(4, Verb::CLICK, 1, 20)].into_iter().collect();
+    let one: ActionList =
+        [action(1, ActionType::CLICK, 1, 0), action(2, ActionType::CLICK, 2, 3), action(3, ActionType(3), 1, 0)]
+            .into_iter()
+            .collect();
+    let two: ActionList =
+        [action(1, ActionType::CLICK, 1, 0), action(4, ActionType::CLICK, 1, 20)].into_iter().collect();
     let packed = [one.pack(), two.pack()];
     let actions: Vec<PackedActions<'_>> = packed.iter().map(|bytes| PackedActions::read(bytes).unwrap()).collect();
-    let history = History {
-        totals: Totals { pages: 4, purchases: 1, ..Totals::default() },
+    let history = PersonHistory {
+        totals: ProfileTotals { pages: 4, purchases: 1, ..ProfileTotals::default() },
         actions: &actions,
-        events: Told::Nothing,
+        events: EventEvidence::Nothing,
         missing: MissingParts::NONE,
     };
     let ask = |document: Json| {
         let filter = tenant().parse(&document);
-        let index = Index::new(&[Some(filter.clone())]);
+        let index = FilterIndex::new(&[Some(filter.clone())]);
         assert_eq!(index.counts(), filter.counts());
         let answers = index.answers(&history, now).into_iter();
-        answers.map(|answer| answer.and_then(Often::exact)).collect::<Vec<_>>()
+        answers.map(|answer| answer.and_then(EventCount::exact)).collect::<Vec<_>>()
     };
     let week = json!({"interval": 7, "unit": "days"});
     assert_eq!(ask(json!({"actions.click": {"$count": 0, "within": week}})), [Some(2)]);
@@ -370,20 +373,24 @@ fn s3_07_many_questions_are_answered_as_each_by_itself() {
                 // An insertion is of one ad.
                 let insertion = draw(150);
                 let ad = insertion % 5;
-                Action {
+                AdAction {
                     insertion: InsertionHash([u8::try_from(insertion).unwrap(); 6]),
-                    verb: [Verb::IMPRESSION, Verb::CLICK, Verb(3)][draw(3) as usize],
+                    verb: [ActionType::IMPRESSION, ActionType::CLICK, ActionType(3)][draw(3) as usize],
                     view_type: ViewType(1),
-                    entity: Entity { ad, ad_group: ad % 3, campaign: ad % 4, advertiser: 1 },
+                    entity: AdEntity { ad, ad_group: ad % 3, campaign: ad % 4, advertiser: 1 },
                     minute: Minute(now.0 - draw(30 * 1_440)),
                 }
             });
-            actions.collect::<Actions>().pack()
+            actions.collect::<ActionList>().pack()
         })
         .collect();
     let actions: Vec<PackedActions<'_>> = parts.iter().map(|bytes| PackedActions::read(bytes).unwrap()).collect();
-    let history =
-        History { totals: Totals::default(), actions: &actions, events: Told::Nothing, missing: MissingParts::NONE };
+    let history = PersonHistory {
+        totals: ProfileTotals::default(),
+        actions: &actions,
+        events: EventEvidence::Nothing,
+        missing: MissingParts::NONE,
+    };
     let levels = [("campaign", "c", 2), ("ad_group", "g", 1), ("ad", "a", 2)];
     let filters: Vec<Filter> = (0..300)
         .map(|_| {
@@ -402,14 +409,14 @@ fn s3_07_many_questions_are_answered_as_each_by_itself() {
         })
         .collect();
     let all: Vec<Option<Filter>> = filters.iter().cloned().map(Some).collect();
-    let index = Index::new(&all);
+    let index = FilterIndex::new(&all);
     let together = index.answers(&history, now);
     assert!(index.counts().len() > 150, "{}", index.counts().len());
     for filter in &filters {
-        let alone = Index::new(&[Some(filter.clone())]).answers(&history, now);
+        let alone = FilterIndex::new(&[Some(filter.clone())]).answers(&history, now);
         for (question, answer) in filter.counts().iter().zip(&alone) {
             let place = index.counts().binary_search(question).unwrap();
-            let Counted::Action { verb, of } = &question.what else { unreachable!("{question:?}") };
+            let CountSource::Action { verb, of } = &question.what else { unreachable!("{question:?}") };
             let (from, to) = question.within.map_or((Minute(0), Minute(u32::MAX)), |window| window.range(now));
             let codes = of.as_ref();
             let mut counted: BTreeSet<(InsertionHash, u32, u32)> = BTreeSet::new();
@@ -421,7 +428,7 @@ fn s3_07_many_questions_are_answered_as_each_by_itself() {
             }
             assert_eq!(
                 (together[place], *answer),
-                (*answer, Some(Often::Exactly(counted.len() as u64))),
+                (*answer, Some(EventCount::Exactly(counted.len() as u64))),
                 "{question:?}"
             );
         }
@@ -486,7 +493,7 @@ fn s4_10_a_value_of_another_type_is_an_error_and_not_false() {
     let good = [json!(1), json!(1.5), json!(true), json!("x"), json!("2020-01-01")];
     let fits = |name: &str, value: &Json| {
         let document = json!({format!("attributes.{name}"): {"$in": [value]}});
-        parse(&document, "", &tenant().words(Answers::Origin)).is_ok()
+        parse(&document, "", &tenant().words(CountAnswerer::Origin)).is_ok()
     };
     // A whole number is a float too, and a date a string.
     for (name, taken) in [
@@ -521,14 +528,14 @@ fn what_a_snapshot_does_not_keep_is_refused_in_a_targeting() {
         assert_eq!(both(&long).len(), 1);
     }
     let kept = json!({"actions.click": {"$count": 1, "within": day}, "events.page": {"$count": 1}});
-    parse(&kept, "targeting", &tenant().words(Answers::Snapshot)).unwrap();
+    parse(&kept, "targeting", &tenant().words(CountAnswerer::Snapshot)).unwrap();
 }
 
 #[test]
 fn s4_05_the_sample_filter_is_one_of_targetings_and_of_audiences() {
     let sample = json!({"attributes.shoe_size": {"$gt": 35}, "segments": {"$in": [8457]},
         "events.purchase": {"$count": {"$gte": 1}, "within": {"interval": 7, "unit": "days"}}});
-    let [targeting, audience] = [Answers::Snapshot, Answers::Audience]
+    let [targeting, audience] = [CountAnswerer::Snapshot, CountAnswerer::Audience]
         .map(|answers| parse(&sample, "targeting", &tenant().words(answers)).unwrap());
     assert_eq!(targeting, audience);
 }
@@ -666,7 +673,7 @@ fn what_is_no_document_is_refused() {
 #[test]
 fn times_are_read_as_rfc_3339_says() {
     let at = |text: &str| {
-        let filter = parse(&json!({"first_seen": {"$eq": text}}), "", &tenant().words(Answers::Origin)).ok()?;
+        let filter = parse(&json!({"first_seen": {"$eq": text}}), "", &tenant().words(CountAnswerer::Origin)).ok()?;
         let time = |time| Someone { is_known: true, seen: Some((time, time)), ..Someone::default() };
         [0, 951_827_696_789, 1_482_323_696_000, 1_483_228_800_000].into_iter().find(|ms| time(*ms).is_meant(&filter))
     };
@@ -685,7 +692,7 @@ fn times_are_read_as_rfc_3339_says() {
         "2016-12-21T12:60:56Z",
         "ä",
     ] {
-        assert!(parse(&json!({"first_seen": bad}), "", &tenant().words(Answers::Origin)).is_err(), "{bad}");
+        assert!(parse(&json!({"first_seen": bad}), "", &tenant().words(CountAnswerer::Origin)).is_err(), "{bad}");
     }
 }
 
@@ -746,7 +753,7 @@ mod naive {
         }
         let (token, _) = tenant().attributes.find(field.strip_prefix("attributes.").unwrap()).unwrap();
         match someone.attributes.iter().find(|(at, _)| *at == token) {
-            Some((_, Value::Strings(all))) => all.iter().map(|text| json!(text)).collect(),
+            Some((_, AttributeValue::Strings(all))) => all.iter().map(|text| json!(text)).collect(),
             Some((_, value)) => vec![value.to_json()],
             None => Vec::new(),
         }
@@ -875,14 +882,14 @@ prop_compose! {
     ) -> Someone {
         let (size, score, vip, city, born, tags) = attributes;
         let values = [
-            size.map(Value::Integer),
-            score.map(|score| Value::Float(Finite::new(score).unwrap())),
-            vip.map(Value::Bool),
-            city.map(|city| Value::String(city.to_owned())),
-            born.map(|born| Value::String(born.to_owned()).fit(Kind::Date).unwrap()),
-            tags.map(|tags| Value::Strings(tags.into_iter().map(str::to_owned).collect())),
+            size.map(AttributeValue::Integer),
+            score.map(|score| AttributeValue::Float(FiniteNumber::new(score).unwrap())),
+            vip.map(AttributeValue::Bool),
+            city.map(|city| AttributeValue::String(city.to_owned())),
+            born.map(|born| AttributeValue::String(born.to_owned()).fit(ValueKind::Date).unwrap()),
+            tags.map(|tags| AttributeValue::Strings(tags.into_iter().map(str::to_owned).collect())),
         ];
-        let attributes = (0..).map(Token).zip(values).filter_map(|(token, value)| Some((token, value?))).collect();
+        let attributes = (0..).map(NameToken).zip(values).filter_map(|(token, value)| Some((token, value?))).collect();
         let segments = segments.into_iter().map(SegmentId).collect();
         Someone { is_known, is_unread: false, attributes, segments, devices, seen, best_now, url, keywords, view_type, country, class, counted, in_part: false, gaps: None, page_gaps: PageGaps::default() }
     }
@@ -901,9 +908,9 @@ impl Someone {
     /// The same person to a reader who lacks some of its data.
     fn without(&self, (attributes, segments, members, counts, (url, keywords)): &Hidden) -> Self {
         let mut part = self.clone();
-        let of = |token: &Token| attributes[usize::from(token.0)];
+        let of = |token: &NameToken| attributes[usize::from(token.0)];
         part.attributes.retain(|(token, _)| of(token) > 0);
-        let certain = (0..6).map(Token).filter(|token| of(token) == 2 && !members).collect();
+        let certain = (0..6).map(NameToken).filter(|token| of(token) == 2 && !members).collect();
         let of = |id: &SegmentId| segments[id.0 as usize % segments.len()];
         part.segments.retain(|id| of(id) > 0);
         let absent = (0..10_000).map(SegmentId).filter(|id| of(id) == 2 && !self.segments.contains(id) && !members);
@@ -927,7 +934,7 @@ fn law() -> Config {
 
 /// A document as a filter, unless it is over a bound: the generator knows none.
 fn filter_of(document: &Json) -> Option<Filter> {
-    match parse(document, "targeting", &tenant().words(Answers::Origin)) {
+    match parse(document, "targeting", &tenant().words(CountAnswerer::Origin)) {
         Ok(filter) => Some(filter),
         Err(found) => {
             assert!(found.iter().all(|problem| problem.message.ends_with("at most")), "{found:?} of {document}");
@@ -952,11 +959,11 @@ proptest! {
     fn s4_05_what_is_known_in_part_means_whom_it_is_enough_for(document in document(), mut someone in someone(), more in vec(0..4_u64, 8)) {
         let Some(filter) = filter_of(&document) else { return Ok(()) };
         someone.is_known = true;
-        let ask = |counts: Vec<Option<Often>>| someone.ask_of(&counts, |subject| filter.matches(subject));
-        let least: Vec<u64> = someone.counts(filter.counts()).into_iter().map(|of| of.and_then(Often::exact).unwrap_or(0)).collect();
+        let ask = |counts: Vec<Option<EventCount>>| someone.ask_of(&counts, |subject| filter.matches(subject));
+        let least: Vec<u64> = someone.counts(filter.counts()).into_iter().map(|of| of.and_then(EventCount::exact).unwrap_or(0)).collect();
         let more = |by: u64| least.iter().zip(more.iter().cycle()).map(move |(least, more)| least + more * by);
-        let exactly = |by| ask(more(by).map(|count| Some(Often::Exactly(count))).collect());
-        let in_part = ask(least.iter().map(|least| Some(Often::AtLeast(*least))).collect());
+        let exactly = |by| ask(more(by).map(|count| Some(EventCount::Exactly(count))).collect());
+        let in_part = ask(least.iter().map(|least| Some(EventCount::AtLeast(*least))).collect());
         prop_assert!(!in_part || [0, 1, 2, 1_000].into_iter().all(exactly), "{document}");
         // Nobody is meant for less than is known.
         prop_assert!(in_part || !ask(vec![None; least.len()]), "{document}");
@@ -971,7 +978,7 @@ proptest! {
         let Some(filter) = filter_of(&document) else { return Ok(()) };
         someone.is_known = true;
         let part = someone.without(&hidden);
-        let index = Index::new(&[Some(filter.clone())]);
+        let index = FilterIndex::new(&[Some(filter.clone())]);
         let unknown = part.ask(index.counts(), |subject| index.unknown_fields(0, subject));
         if part.is_meant(&filter) {
             prop_assert!(someone.is_meant(&filter), "{document} {part:?}");
@@ -1019,7 +1026,7 @@ proptest! {
         hidden in hidden(),
     ) {
         let filters: Vec<Option<Filter>> = documents.iter().map(|document| filter_of(document.as_ref()?)).collect();
-        let index = Index::new(&filters);
+        let index = FilterIndex::new(&filters);
         let each = |one: Someone| {
             let whole = [(false, false), (true, false), (false, true)];
             let whole = whole.map(|(is_unread, in_part)| Someone { is_unread, in_part, ..one.clone() });
@@ -1074,10 +1081,10 @@ prop_compose! {
 
 fn count(question: &CountQuestion, acts: &Acts) -> Option<u64> {
     let place = match &question.what {
-        Counted::Pages => 0,
-        Counted::Purchases => 1,
-        Counted::Event(name) => ACTS.iter().position(|known| known == name)?,
-        Counted::Action { verb, .. } => usize::from(verb.0),
+        CountSource::Pages => 0,
+        CountSource::Purchases => 1,
+        CountSource::Event(name) => ACTS.iter().position(|known| known == name)?,
+        CountSource::Action { verb, .. } => usize::from(verb.0),
     };
     let (from, to) = question.within.map_or((Minute(0), Minute(u32::MAX)), |within| within.range(AT));
     Some(acts[place].iter().filter(|minute| (from.0..to.0).contains(minute)).count() as u64)
@@ -1086,9 +1093,9 @@ fn count(question: &CountQuestion, acts: &Acts) -> Option<u64> {
 impl Someone {
     /// Of a person alone, as an audience asks.
     fn is_found(&self, filter: &Filter, acts: &Acts) -> bool {
-        let counts: Vec<Option<Often>> =
-            filter.counts().iter().map(|question| count(question, acts).map(Often::Exactly)).collect();
-        let person = Person {
+        let counts: Vec<Option<EventCount>> =
+            filter.counts().iter().map(|question| count(question, acts).map(EventCount::Exactly)).collect();
+        let person = SubjectPerson {
             attributes: &self.attributes,
             segments: &self.segments,
             devices: self.devices,
@@ -1096,23 +1103,23 @@ impl Someone {
             best_now: None,
             gaps: None,
         };
-        filter.matches(&Subject { person: Some(person), counts: &counts, ..Subject::default() })
+        filter.matches(&FilterSubject { person: Some(person), counts: &counts, ..FilterSubject::default() })
     }
 
-    fn put(&self, people: &mut People, person: u64, bucket: u16, acts: &Acts) {
+    fn put(&self, people: &mut AudienceIndex, person: u64, bucket: u16, acts: &Acts) {
         let last = |minutes: &Vec<u32>| minutes.iter().max().map(|last| Minute(*last));
         let event = |(name, minutes)| Some((name, Vec::len(minutes) as u64, last(minutes)?));
         let events: Vec<_> = ACTS.into_iter().zip(acts).filter_map(event).collect();
-        let action = |(verb, minutes)| Some((Verb(verb), last(minutes)?));
+        let action = |(verb, minutes)| Some((ActionType(verb), last(minutes)?));
         let actions: Vec<_> = (0..).zip(acts).skip(2).filter_map(action).collect();
         let sum = |place: usize| acts[place].len() as u64;
-        let row = Row {
+        let row = IndexRow {
             person,
             master: VisitorId::mint(person, [1; 10]),
             bucket,
             devices: self.devices,
             seen: self.seen,
-            totals: Totals { pages: sum(0), purchases: sum(1), ..Totals::default() },
+            totals: ProfileTotals { pages: sum(0), purchases: sum(1), ..ProfileTotals::default() },
             attributes: &self.attributes,
             segments: &self.segments,
             expires: self.segments.first().map(|_| HourStamp(person as u32)),
@@ -1137,13 +1144,13 @@ proptest! {
         kept in (0..20_usize, 0..20_usize, 0..400_usize),
         counted in (0..=ACTS.len(), 0..=ACTS.len()),
     ) {
-        let mut people = People::laid_out_for(10_000_000);
+        let mut people = AudienceIndex::laid_out_for(10_000_000);
         people.count_events(&first_acts(counted.0));
         people.settle();
         let mut plain: BTreeMap<u64, (u16, Someone, Acts)> = BTreeMap::new();
         // Some partitions are kept after some writes, the others after some more; who was written since is written anew.
         let (began, ended, cut) = (kept.0.min(kept.1), kept.0.max(kept.1), kept.2);
-        let (mut blocks, mut used, mut since) = (Vec::new(), Used::default(), BTreeSet::new());
+        let (mut blocks, mut used, mut since) = (Vec::new(), UsedTexts::default(), BTreeSet::new());
         let mut names = people.pack_names(&used);
         for (n, (person, bucket, said)) in writes.into_iter().enumerate() {
             if n == began {
@@ -1202,7 +1209,7 @@ proptest! {
 }
 
 /// Counts other names from now on. All rows that may lack their counts are written again, or some of them.
-fn count_other_names(people: &mut People, plain: &BTreeMap<u64, (u16, Someone, Acts)>, most: usize, all: bool) {
+fn count_other_names(people: &mut AudienceIndex, plain: &BTreeMap<u64, (u16, Someone, Acts)>, most: usize, all: bool) {
     people.count_events(&first_acts(most));
     for (n, person) in people.uncounted().into_iter().enumerate() {
         if let Some((bucket, someone, acts)) = plain.get(&person).filter(|_| all || n % 2 == 0) {
@@ -1221,14 +1228,14 @@ fn first_acts(most: usize) -> BTreeSet<String> {
 
 #[test]
 fn only_people_with_uncounted_events_are_unsure_of_a_name_and_none_once_it_is_counted() {
-    let mut people = People::laid_out_for(0);
+    let mut people = AudienceIndex::laid_out_for(0);
     let once =
         |name: &str| -> Acts { std::array::from_fn(|n| vec![AT.0 - 5; usize::from(ACTS.get(n) == Some(&name))]) };
     let saved = BTreeSet::from(["saved".to_owned()]);
-    let put = |people: &mut People, person: u64, name: &str| ann().put(people, person, 9, &once(name));
+    let put = |people: &mut AudienceIndex, person: u64, name: &str| ann().put(people, person, 9, &once(name));
     put(&mut people, 0, "saved");
     put(&mut people, 1, "page");
-    let asked = |people: &People, name: &str| {
+    let asked = |people: &AudienceIndex, name: &str| {
         let day = json!({"interval": 1, "unit": "days"});
         let filter = tenant().parse(&json!({ format!("events.{name}"): {"$count": {"$gte": 1}, "within": day} }));
         let found = people.ask(&filter, AT).count(0..people.partitions(), &(0..10_000), None);
@@ -1251,7 +1258,7 @@ fn only_people_with_uncounted_events_are_unsure_of_a_name_and_none_once_it_is_co
 
 #[test]
 fn s4_05_what_columns_keep_is_never_unsure() {
-    let mut people = People::laid_out_for(0);
+    let mut people = AudienceIndex::laid_out_for(0);
     people.count_events(&first_acts(ACTS.len()));
     let acts = [vec![AT.0 - 9_000, AT.0 - 5], vec![AT.0], vec![], vec![AT.0 - 7 * DAY_MINUTES], vec![]];
     (0..100).for_each(|person| ann().put(&mut people, person, person as u16 * 99, &acts));
@@ -1281,7 +1288,7 @@ fn s4_05_what_columns_keep_is_never_unsure() {
 
 #[test]
 fn s4_05_who_did_it_in_a_time_to_come_is_unsure() {
-    let mut people = People::laid_out_for(0);
+    let mut people = AudienceIndex::laid_out_for(0);
     people.count_events(&first_acts(ACTS.len()));
     let later = || vec![AT.0 + 2 * DAY_MINUTES];
     ann().put(&mut people, 1, 1, &[later(), vec![], later(), vec![], vec![]]);
@@ -1298,19 +1305,19 @@ fn s4_05_who_did_it_in_a_time_to_come_is_unsure() {
     }
 }
 
-fn unpack<B: AsRef<[u8]>>(blocks: &[B], names: &[u8]) -> Option<People> {
-    let mut unpacking = Unpacking::default();
+fn unpack<B: AsRef<[u8]>>(blocks: &[B], names: &[u8]) -> Option<AudienceIndex> {
+    let mut unpacking = IndexReader::default();
     blocks.iter().try_for_each(|block| unpacking.partition(block.as_ref()))?;
     unpacking.names(names)
 }
 
 #[test]
 fn columns_of_damaged_bytes_are_none() {
-    let mut people = People::laid_out_for(0);
+    let mut people = AudienceIndex::laid_out_for(0);
     (0..20).for_each(|person| {
         ann().put(&mut people, person, person as u16 * 99, &[vec![AT.0], vec![], vec![], vec![], vec![]])
     });
-    let mut used = Used::default();
+    let mut used = UsedTexts::default();
     let block = people.pack_partition(0, &mut used);
     let names = people.pack_names(&used);
     assert_eq!(unpack(&[&block], &names).map(|people| people.len()), Some(20));
@@ -1386,20 +1393,21 @@ fn hostile_bytes_are_refused_before_they_cost_anything() {
 
 #[test]
 fn an_empty_index_matches_nothing_and_none_matches_all() {
-    assert!(Index::new(&[]).is_empty());
-    let index = Index::new(&[None, Some(tenant().parse(&json!({}))), Some(tenant().parse(&json!({"devices": 9})))]);
-    assert_eq!(index.matching(&Subject::default()).iter().collect::<Vec<_>>(), [0, 1]);
+    assert!(FilterIndex::new(&[]).is_empty());
+    let index =
+        FilterIndex::new(&[None, Some(tenant().parse(&json!({}))), Some(tenant().parse(&json!({"devices": 9})))]);
+    assert_eq!(index.matching(&FilterSubject::default()).iter().collect::<Vec<_>>(), [0, 1]);
     assert_eq!((index.len(), index.counts()), (3, &[][..]));
 }
 
 #[test]
 fn windows_and_levels_are_part_of_a_question() {
     let ask = |document: Json| tenant().parse(&document).counts()[0].clone();
-    let of = Some((Level::Campaign, vec![1, 2]));
-    let within = Some(Window { interval: 2, unit: Unit::Hours });
+    let of = Some((AdLevel::Campaign, vec![1, 2]));
+    let within = Some(TimeWindow { interval: 2, unit: WindowUnit::Hours });
     let document =
         json!({"actions.click": {"$count": 1, "campaign": ["c-2", "c-1"], "within": {"interval": 2, "unit": "hours"}}});
-    assert_eq!(ask(document), CountQuestion { what: Counted::Action { verb: Verb::CLICK, of }, within });
+    assert_eq!(ask(document), CountQuestion { what: CountSource::Action { verb: ActionType::CLICK, of }, within });
     for bad in [
         json!({"$count": 1, "campaign": "c-9"}),
         json!({"$count": 1, "campaign": []}),
@@ -1407,7 +1415,7 @@ fn windows_and_levels_are_part_of_a_question() {
         json!({"$count": 1, "ad": "a-1", "campaign": "c-1"}),
     ] {
         let document = json!({"actions.click": bad});
-        assert_eq!(parse(&document, "", &tenant().words(Answers::Origin)).unwrap_err().len(), 1, "{document}");
+        assert_eq!(parse(&document, "", &tenant().words(CountAnswerer::Origin)).unwrap_err().len(), 1, "{document}");
     }
 }
 

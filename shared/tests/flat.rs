@@ -1,20 +1,20 @@
 //! A catalogue's bytes on their way to the edge.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests end at the first thing that is not so")]
 
-use causeway_shared::attributes::{Dictionary, Kind};
-use causeway_shared::catalogue::{Catalogue, Compiled, Flat};
-use causeway_shared::vocabulary::{Vocabulary, Word};
+use causeway_shared::attributes::{NameDictionary, ValueKind};
+use causeway_shared::catalogue::{Catalogue, CompiledCatalogue, FlatCatalogue};
+use causeway_shared::vocabulary::{Vocabulary, VocabularyWord};
 use causeway_shared::wire::{self, WireError, flat};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 fn words() -> Vocabulary {
-    let word = |name: &str, code| Word { name: name.to_owned(), code };
+    let word = |name: &str, code| VocabularyWord { name: name.to_owned(), code };
     Vocabulary { verbs: vec![word("hide", 3)], view_types: vec![word("home", 1)] }
 }
 
-fn names() -> Dictionary {
-    Dictionary::from_entries([("vip".to_owned(), Kind::Bool)]).unwrap()
+fn names() -> NameDictionary {
+    NameDictionary::from_entries([("vip".to_owned(), ValueKind::Bool)]).unwrap()
 }
 
 fn cap(action: &str, limit: u32, unit: &str) -> Value {
@@ -38,13 +38,13 @@ fn document() -> Value {
     })
 }
 
-fn made(document: Value) -> Flat {
+fn made(document: Value) -> FlatCatalogue {
     let catalogue: Catalogue = serde_json::from_value(document).unwrap();
     assert_eq!(catalogue.problems("", &words()), []);
     catalogue.flat(&names(), &words()).unwrap()
 }
 
-fn read(bytes: &[u8]) -> Result<Flat, WireError> {
+fn read(bytes: &[u8]) -> Result<FlatCatalogue, WireError> {
     flat::decode(bytes)
 }
 
@@ -95,7 +95,7 @@ fn s4_06_an_arm_travels_as_its_experiments_place_and_its_code() {
     let arms = |arm: [u8; 2]| [b"\x61x\xa2\x61x", &arm[..1], b"\x61a", &arm[1..]].concat();
     let has = |bytes: &[u8], arm| bytes.windows(9).any(|part| part == arms(arm));
     assert!(has(&bytes, [0, 1]) && has(&bytes, [1, 9]) && !has(&flat::encode(&without), [0, 1]));
-    let compiled = Compiled::of(with);
+    let compiled = CompiledCatalogue::of(with);
     let groups: Vec<_> = compiled.groups.iter().map(|group| (group.arms.clone(), group.offers.clone())).collect();
     assert_eq!(groups, [(vec![(0, 1)], vec![0]), (vec![(0, 1), (1, 9)], vec![1])], "one ad group, two arms");
     assert_eq!(
@@ -112,7 +112,7 @@ fn s4_06_an_arm_travels_as_its_experiments_place_and_its_code() {
 #[test]
 fn s4_08_what_is_compiled_of_it_is_the_catalogue() {
     let bytes = flat::encode(&made(document()));
-    let compiled = Compiled::of(read(&bytes).unwrap());
+    let compiled = CompiledCatalogue::of(read(&bytes).unwrap());
     let [first, second] = &compiled.offers[..] else { unreachable!("two ads") };
     assert_eq!((&*first.ids[0], &*second.ids[0], &*first.ids[3]), ("a", "light", "v"));
     assert_eq!((&*first.creative, &*first.landing, first.strict), (r#"{"t":1}"#, "https://b.example/", true));
@@ -154,7 +154,7 @@ proptest! {
             bytes[at] = byte;
         }
         if let Ok(flat) = read(&bytes) {
-            let compiled = Compiled::of(flat);
+            let compiled = CompiledCatalogue::of(flat);
             prop_assert!(compiled.offers.iter().all(|offer| compiled.groups[offer.group].terms == offer.terms));
         }
     }

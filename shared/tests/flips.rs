@@ -2,18 +2,19 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 use causeway_shared::actions::{
-    Action, Counter, Dimension, Entity, Filter, InsertionHash, Question, Verb, ViewType, ViewTypes, group,
+    ActionCounter, ActionDimension, ActionQuestion, ActionType, AdAction, AdEntity, DimensionFilter, InsertionHash,
+    ViewType, ViewTypes, group,
 };
-use causeway_shared::attributes::{Token, Value};
-use causeway_shared::fact::{Fact, What};
-use causeway_shared::ids::{Epoch, FactId, InsertionId, SessionId, Version, VisitorId};
+use causeway_shared::attributes::{AttributeValue, NameToken};
+use causeway_shared::fact::{Fact, FactKind};
+use causeway_shared::ids::{Epoch, FactId, InsertionId, SessionId, SnapshotVersion, VisitorId};
 use causeway_shared::kv::snapshot_key;
 use causeway_shared::limits;
 use causeway_shared::membership::Membership;
-use causeway_shared::profile::{Known, Profile, SubProfile};
-use causeway_shared::segments::{SegmentId, State};
+use causeway_shared::profile::{KnownVisitor, Profile, SubProfile};
+use causeway_shared::segments::{SegmentId, SegmentState};
 use causeway_shared::time::{HourStamp, Minute};
-use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::view::{Snapshot, StoredValue};
 use causeway_shared::wire::kv;
 
 const NOW: u64 = 1_800_000_000_000;
@@ -22,7 +23,7 @@ fn visitor() -> VisitorId {
     VisitorId::mint(NOW, [7; 10])
 }
 
-fn fact(n: u8, what: What) -> Fact {
+fn fact(n: u8, what: FactKind) -> Fact {
     let received = NOW + u64::from(n) * 3_600_000;
     Fact { position: 0, id: FactId::from_bytes([n; 16]), visitor: visitor(), received, at: received, what }
 }
@@ -32,24 +33,24 @@ fn whole() -> SubProfile {
     let mut profile = Profile::default();
     for n in 0..60u8 {
         let code = u32::from(n % 7);
-        let entity = Entity { ad: code, ad_group: code / 2, campaign: code / 4, advertiser: 1 };
-        let (verb, view_type) = (Verb(1 + n % 2), ViewType(n % 3));
-        profile.fold(&fact(n, What::Action { insertion: InsertionId([n; 16]), verb, view_type, entity }));
+        let entity = AdEntity { ad: code, ad_group: code / 2, campaign: code / 4, advertiser: 1 };
+        let (verb, view_type) = (ActionType(1 + n % 2), ViewType(n % 3));
+        profile.fold(&fact(n, FactKind::Action { insertion: InsertionId([n; 16]), verb, view_type, entity }));
     }
-    profile.fold(&fact(61, What::Page { session: SessionId(9) }));
+    profile.fold(&fact(61, FactKind::Page { session: SessionId(9) }));
     let state = |n: u32| match n % 3 {
-        0 => State::Removed,
-        1 => State::held(HourStamp(70_000 + n), []),
-        _ => State::held(HourStamp(71_000), [(1, -5), (2, 1 << 30)]),
+        0 => SegmentState::Removed,
+        1 => SegmentState::held(HourStamp(70_000 + n), []),
+        _ => SegmentState::held(HourStamp(71_000), [(1, -5), (2, 1 << 30)]),
     };
     let writes = (0..40).map(|n| (SegmentId(n * 301), state(n))).collect();
-    profile.fold(&fact(62, What::Segments { writes }));
+    profile.fold(&fact(62, FactKind::Segments { writes }));
     let values = [r"true", r"-7", r"2.5", r#""Oslo""#, r#""2001-02-03""#, r#"["a","b"]"#];
-    let value = |text: &&str| Value::from_json(&serde_json::from_str(text).unwrap()).unwrap();
-    let writes = (0u16..).zip(values.iter().map(value)).map(|(n, value)| (Token(n * 90), Some(value)));
-    let said = fact(63, What::Attributes { writes: Vec::new() });
-    profile.assign(&said, writes.chain([(Token(7), None)]));
-    profile.sub_profile(Version { restore: 0, counter: 5 }, true)
+    let value = |text: &&str| AttributeValue::from_json(&serde_json::from_str(text).unwrap()).unwrap();
+    let writes = (0u16..).zip(values.iter().map(value)).map(|(n, value)| (NameToken(n * 90), Some(value)));
+    let said = fact(63, FactKind::Attributes { writes: Vec::new() });
+    profile.assign(&said, writes.chain([(NameToken(7), None)]));
+    profile.sub_profile(SnapshotVersion { restore: 0, counter: 5 }, true)
 }
 
 /// Asks everything that a reader may ask.
@@ -61,28 +62,38 @@ fn read(sub: &SubProfile) {
     }
     if let Some(attributes) = sub.attributes() {
         assert!(attributes.iter().count() <= limits::ATTRIBUTES);
-        let _ = (attributes.to_map(), attributes.get(Token(90)));
+        let _ = (attributes.to_map(), attributes.get(NameToken(90)));
     }
     if let Some(actions) = sub.actions() {
         assert!(actions.iter().count() <= limits::ACTIONS);
-        let question =
-            Question { verbs: &[Verb(1)], view_types: ViewTypes::All, from: Minute(0), to: Minute(u32::MAX) };
-        let entity = |ad| Entity { ad, ad_group: ad, campaign: ad, advertiser: ad };
-        let counter = Counter::new((0..8).map(entity));
+        let question = ActionQuestion {
+            verbs: &[ActionType(1)],
+            view_types: ViewTypes::All,
+            from: Minute(0),
+            to: Minute(u32::MAX),
+        };
+        let entity = |ad| AdEntity { ad, ad_group: ad, campaign: ad, advertiser: ad };
+        let counter = ActionCounter::new((0..8).map(entity));
         let most = u32::try_from(actions.len()).unwrap();
         assert!(counter.count(&[actions], &question).flatten().all(|count| count <= most));
         assert!(counter.count(&[actions, actions], &question).flatten().all(|count| count <= most));
-        let _ = group(&[actions], &Filter::default(), &[Dimension::Verb, Dimension::ViewType], Minute(0), Minute(9));
+        let _ = group(
+            &[actions],
+            &DimensionFilter::default(),
+            &[ActionDimension::Verb, ActionDimension::ViewType],
+            Minute(0),
+            Minute(9),
+        );
     }
-    let _ = Known::from_sub(sub.clone()).join(Known::from_sub(whole())).totals();
+    let _ = KnownVisitor::from_sub(sub.clone()).join(KnownVisitor::from_sub(whole())).totals();
 }
 
-fn snapshot(sub: SubProfile) -> Stored {
+fn snapshot(sub: SubProfile) -> StoredValue {
     let membership = Membership { epoch: Epoch(3), devices: 1, admits: [visitor()].into(), ..Membership::default() };
     let version = sub.version();
     let profiles = [(visitor(), sub)].into_iter().collect();
     let unique = Vec::new();
-    Stored::Snapshot(Box::new(Snapshot { version, visitor: visitor(), unique, membership, profiles, best: None }))
+    StoredValue::Snapshot(Box::new(Snapshot { version, visitor: visitor(), unique, membership, profiles, best: None }))
 }
 
 #[test]
@@ -98,7 +109,7 @@ fn a_bit_flipped_in_every_byte_of_a_profile_is_rejected_or_harmless() {
         // As a snapshot whose checksum fits: a defect of ours, not of the wire.
         let stored = snapshot(SubProfile::from_packed(good.version(), bytes.into()));
         let value = kv::encode_stored(&key, &stored).unwrap();
-        if let Ok(Stored::Snapshot(found)) = kv::decode_stored(&key, visitor(), value.as_bytes()) {
+        if let Ok(StoredValue::Snapshot(found)) = kv::decode_stored(&key, visitor(), value.as_bytes()) {
             found.profiles.values().for_each(read);
             kept += 1;
         }
@@ -119,7 +130,7 @@ fn a_profile_cut_anywhere_is_rejected_or_harmless() {
 
 #[test]
 fn the_insertions_of_a_profile_are_told_apart() {
-    let actions: Vec<Action> = whole().actions().unwrap().iter().collect();
+    let actions: Vec<AdAction> = whole().actions().unwrap().iter().collect();
     let insertions: std::collections::BTreeSet<InsertionHash> = actions.iter().map(|a| a.insertion).collect();
     assert_eq!((actions.len(), insertions.len()), (60, 60));
 }

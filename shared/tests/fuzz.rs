@@ -19,27 +19,27 @@ use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 use bolero::check;
-use causeway_shared::actions::{Entity, Level, Verb, ViewType};
-use causeway_shared::attributes::{AttributeMap, Dictionary, Kind, Token, Value};
+use causeway_shared::actions::{ActionType, AdEntity, AdLevel, ViewType};
+use causeway_shared::attributes::{AttributeMap, AttributeValue, NameDictionary, NameToken, ValueKind};
 use causeway_shared::config::EdgeConfig;
 use causeway_shared::cookie::{self, IDENTITY};
-use causeway_shared::fact::{Fact, PURCHASE, Scope, What};
-use causeway_shared::filter::{self, Answers, Words};
+use causeway_shared::fact::{ErasureScope, Fact, FactKind, PURCHASE};
+use causeway_shared::filter::{self, CountAnswerer, FilterWords};
 use causeway_shared::identity::IdentityCookie;
 use causeway_shared::ids::OrderHash;
 use causeway_shared::ids::{AltHash, FactId, InsertionId, SessionId, TenantId, VisitorId};
-use causeway_shared::keys::{Key, KeyRing, Keys, Stage};
+use causeway_shared::keys::{KeyRing, KeySet, KeyStage, RingKey};
 use causeway_shared::kv::{attributes_key, lookup_key, snapshot_key};
-use causeway_shared::ledger::{Ledger, Reservation, RunningSession};
-use causeway_shared::person::{Source, Weight};
-use causeway_shared::profile::{Beyond, Profile};
-use causeway_shared::segments::{SegmentId, Stamp, State};
+use causeway_shared::ledger::{Ledger, PlacedInsertion, RunningSession};
+use causeway_shared::person::{EvidenceSource, EvidenceWeight};
+use causeway_shared::profile::{LaterPage, Profile};
+use causeway_shared::segments::{SegmentId, SegmentState, WriteStamp};
 use causeway_shared::time::{HourStamp, Minute};
 use causeway_shared::token::AdToken;
-use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::view::{Snapshot, StoredValue};
 use causeway_shared::vocabulary::Vocabulary;
 use causeway_shared::wire::facts::{self, FactBatch};
-use causeway_shared::wire::sync::{self, Publish, Read, Rejected, SyncRequest, SyncResponse, Verify};
+use causeway_shared::wire::sync::{self, KvWrite, ReadResult, RejectedFact, SyncRequest, SyncResponse, VerifyRequest};
 use causeway_shared::wire::{WireError, cookies, kv, profile};
 use causeway_shared::{limits, sync_auth, wire};
 use common::{MEMBER, NOW, alternate, hash, membership, version, visitor};
@@ -59,34 +59,42 @@ fn steady<T: Debug + PartialEq, E: Debug + PartialEq>(read: Result<T, E>, again:
 }
 
 fn all_facts() -> Vec<Fact> {
-    let track = |value, properties: &str| What::Track {
+    let track = |value, properties: &str| FactKind::Track {
         name: PURCHASE.to_owned(),
         value,
         properties: Some(properties.to_owned()),
         order: value.map(|_| OrderHash(7)),
     };
     let whats = [
-        What::Page { session: SessionId::mint(NOW, [1; 4]) },
-        What::Alias { id: alternate(MEMBER, 1), also: vec![hash(2, 1)], proven: true },
+        FactKind::Page { session: SessionId::mint(NOW, [1; 4]) },
+        FactKind::Alias { id: alternate(MEMBER, 1), also: vec![hash(2, 1)], proven: true },
         track(Some(5_000_000), r#"{"sku":"x"}"#),
         track(None, "{}"),
-        What::Withdrawal,
-        What::Action {
+        FactKind::Withdrawal,
+        FactKind::Action {
             insertion: InsertionId([7; 16]),
-            verb: Verb::CLICK,
+            verb: ActionType::CLICK,
             view_type: ViewType(3),
-            entity: Entity { ad: 4, ad_group: 3, campaign: 2, advertiser: 1 },
+            entity: AdEntity { ad: 4, ad_group: 3, campaign: 2, advertiser: 1 },
         },
-        What::Segments {
-            writes: vec![(SegmentId(9), State::held(HourStamp(80_000), [(1, -5)])), (SegmentId(8), State::Removed)],
+        FactKind::Segments {
+            writes: vec![
+                (SegmentId(9), SegmentState::held(HourStamp(80_000), [(1, -5)])),
+                (SegmentId(8), SegmentState::Removed),
+            ],
         },
-        What::Attributes { writes: attributes() },
-        What::Exposure { experiment: 7, arm: 2 },
-        What::Unit { campaign: 7, number: 40_000 },
-        What::Evidence { id: alternate(MEMBER, 1), also: Vec::new(), weight: Weight(999), source: Source::Match },
-        What::Cancellation { id: alternate(MEMBER, 1) },
-        What::Erasure { scope: Scope::Person, id: Some(alternate(MEMBER, 1)), also: vec![hash(2, 1)] },
-        What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() },
+        FactKind::Attributes { writes: attributes() },
+        FactKind::Exposure { experiment: 7, arm: 2 },
+        FactKind::Unit { campaign: 7, number: 40_000 },
+        FactKind::Evidence {
+            id: alternate(MEMBER, 1),
+            also: Vec::new(),
+            weight: EvidenceWeight(999),
+            source: EvidenceSource::Match,
+        },
+        FactKind::Cancellation { id: alternate(MEMBER, 1) },
+        FactKind::Erasure { scope: ErasureScope::Person, id: Some(alternate(MEMBER, 1)), also: vec![hash(2, 1)] },
+        FactKind::Erasure { scope: ErasureScope::Visitor, id: None, also: Vec::new() },
     ];
     let fact = |(n, what)| Fact {
         position: 0,
@@ -99,9 +107,9 @@ fn all_facts() -> Vec<Fact> {
     (0u8..).zip(whats).map(fact).collect()
 }
 
-fn attributes() -> Vec<(String, Option<Value>)> {
-    let strings = Value::Strings(["run", "trail"].map(str::to_owned).into());
-    let values = [None, Some(Value::Bool(true)), Some(Value::Date(20_742)), Some(strings)];
+fn attributes() -> Vec<(String, Option<AttributeValue>)> {
+    let strings = AttributeValue::Strings(["run", "trail"].map(str::to_owned).into());
+    let values = [None, Some(AttributeValue::Bool(true)), Some(AttributeValue::Date(20_742)), Some(strings)];
     ["x", "vip", "since", "shoes"].map(str::to_owned).into_iter().zip(values).collect()
 }
 
@@ -117,7 +125,7 @@ fn snapshot_value() -> (String, String) {
     let key = snapshot_key(&tenant(), visitor(1));
     let mut profile = Profile::of(&all_facts());
     let said = Fact { id: FactId::from_bytes([99; 16]), ..all_facts()[7].clone() };
-    profile.assign(&said, attributes().into_iter().map(|(name, value)| (Token(name.len() as u16), value)));
+    profile.assign(&said, attributes().into_iter().map(|(name, value)| (NameToken(name.len() as u16), value)));
     let sub = |v| profile.sub_profile(version(3), v == visitor(1));
     let visitors = [visitor(1), visitor(2)];
     let snapshot = Snapshot {
@@ -128,13 +136,13 @@ fn snapshot_value() -> (String, String) {
         profiles: visitors.into_iter().map(|v| (v, sub(v))).collect(),
         best: None,
     };
-    let value = kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot))).unwrap();
+    let value = kv::encode_stored(&key, &StoredValue::Snapshot(Box::new(snapshot))).unwrap();
     (key, value)
 }
 
 fn names_value() -> (String, String) {
     let key = attributes_key(&tenant(), 0);
-    let page = [("vip".to_owned(), Kind::Bool), ("since".to_owned(), Kind::Date)];
+    let page = [("vip".to_owned(), ValueKind::Bool), ("since".to_owned(), ValueKind::Date)];
     let value = kv::encode_names(&key, &page).unwrap();
     (key, value)
 }
@@ -156,14 +164,14 @@ fn request() -> Vec<u8> {
         lost: 1,
         dead: 2,
         filtered: [3, 4, 5],
-        read: vec![Read { entry: 3, sha256: Some([7; 32]) }, Read { entry: 4, sha256: None }],
+        read: vec![ReadResult { entry: 3, sha256: Some([7; 32]) }, ReadResult { entry: 4, sha256: None }],
     })
 }
 
 fn response() -> Vec<u8> {
-    let rejected = Rejected { batch: 1, index: Some(2), code: "c".to_owned(), message: "m".to_owned() };
+    let rejected = RejectedFact { batch: 1, index: Some(2), code: "c".to_owned(), message: "m".to_owned() };
     let (key, value) = lookup_value();
-    let publish = Publish { entry: 1, key, version: version(1), value: Some(value), due: NOW };
+    let publish = KvWrite { entry: 1, key, version: version(1), value: Some(value), due: NOW };
     sync::encode_response(&SyncResponse {
         accepted: 1,
         duplicate: 2,
@@ -171,7 +179,7 @@ fn response() -> Vec<u8> {
         publish: vec![publish],
         pending: 1,
         catalogue: Some("c-1".to_owned()),
-        verify: vec![Verify { entry: 3, key: "k".to_owned() }],
+        verify: vec![VerifyRequest { entry: 3, key: "k".to_owned() }],
     })
 }
 
@@ -191,8 +199,8 @@ fn ledger_payload() -> Vec<u8> {
     let mut ledger = Ledger::new(visitor(1));
     for n in 0..4 {
         let session = SessionId::mint(NOW + n / 2 * 3_600_000, [1; 4]);
-        ledger.remember(Beyond { received: NOW + n, short: n, session });
-        let entity = Entity { ad: 70_000, ad_group: 3, campaign: 2, advertiser: u32::from(n > 1) };
+        ledger.remember(LaterPage { received: NOW + n, short: n, session });
+        let entity = AdEntity { ad: 70_000, ad_group: 3, campaign: 2, advertiser: u32::from(n > 1) };
         let token = AdToken {
             visitor: visitor(1),
             insertion: InsertionId([6; 16]),
@@ -201,7 +209,7 @@ fn ledger_payload() -> Vec<u8> {
             placed: NOW + n * 60_000,
             strict: false,
         };
-        ledger.reserve([Reservation::from(&token)]);
+        ledger.reserve([PlacedInsertion::from(&token)]);
     }
     cookies::encode_ledger(&ledger)
 }
@@ -218,8 +226,8 @@ fn facts_and_batches() {
             let _ = fact.check(NOW);
             let mut profile = Profile::default();
             profile.fold(&fact);
-            if let What::Attributes { writes } = &fact.what {
-                let writes = writes.iter().map(|(name, value)| (Token(name.len() as u16), value.clone()));
+            if let FactKind::Attributes { writes } = &fact.what {
+                let writes = writes.iter().map(|(name, value)| (NameToken(name.len() as u16), value.clone()));
                 profile.assign(&fact, writes);
                 let stored = profile::attributes(&profile.attributes().pack());
                 assert_eq!(stored.as_ref(), Ok(profile.attributes()));
@@ -245,7 +253,7 @@ fn stored_profiles() {
 fn stored_attributes() {
     let mut map = AttributeMap::default();
     for (n, (_, value)) in (0..).zip(attributes()) {
-        map.write(Token(n * 300), Stamp { at: NOW + u64::from(n / 2), order: 7 }, value);
+        map.write(NameToken(n * 300), WriteStamp { at: NOW + u64::from(n / 2), order: 7 }, value);
     }
     let seeds = [map.pack()];
     check!().with_iterations(ITERATIONS).with_test_time(TIME).with_type::<Hostile>().for_each(|hostile| {
@@ -322,7 +330,7 @@ fn cookie_payloads() {
 
 #[test]
 fn sealed_cookies_and_sync_headers() {
-    let key = Key { id: 7, stage: Stage::Active, secret: [9; 32].into() };
+    let key = RingKey { id: 7, stage: KeyStage::Active, secret: [9; 32].into() };
     let ring = KeyRing(vec![key.clone()]);
     let sealed = cookie::seal(&ring, IDENTITY, &tenant(), &identity_payload()).unwrap();
     let mac = sync_auth::sign(&key, NOW, b"body");
@@ -368,22 +376,23 @@ const FILTERS: [&str; 3] = [
 
 #[test]
 fn filters_in_json_and_on_the_wire() {
-    let names = [("vip".to_owned(), Kind::Bool), ("since".to_owned(), Kind::Date)];
-    let attributes = Dictionary::from_entries(names).unwrap();
+    let names = [("vip".to_owned(), ValueKind::Bool), ("since".to_owned(), ValueKind::Date)];
+    let attributes = NameDictionary::from_entries(names).unwrap();
     let vocabulary = Vocabulary::default();
-    let entities = Level::ALL.map(|_| BTreeMap::from([("c-1", 1)]));
-    let words = |answers| Words { attributes: &attributes, vocabulary: &vocabulary, entities: &entities, answers };
+    let entities = AdLevel::ALL.map(|_| BTreeMap::from([("c-1", 1)]));
+    let words =
+        |answers| FilterWords { attributes: &attributes, vocabulary: &vocabulary, entities: &entities, answers };
     let read = |document: &Json, answers| filter::parse(document, "filter", &words(answers));
     let mut seeds = FILTERS.map(|text| text.as_bytes().to_vec()).to_vec();
     seeds.extend(FILTERS.map(|text| {
         let document = serde_json::from_str(text).unwrap();
-        wire::filter::encode(&read(&document, Answers::Origin).unwrap())
+        wire::filter::encode(&read(&document, CountAnswerer::Origin).unwrap())
     }));
     check!().with_iterations(ITERATIONS).with_test_time(TIME).with_type::<Hostile>().for_each(|hostile| {
         let bytes = hostile.bytes(&seeds);
         steady(wire::filter::decode(&bytes), |filter| wire::filter::decode(&wire::filter::encode(filter)));
         let Ok(document) = serde_json::from_slice::<Json>(&bytes) else { return };
-        for answers in [Answers::Snapshot, Answers::Origin, Answers::Audience] {
+        for answers in [CountAnswerer::Snapshot, CountAnswerer::Origin, CountAnswerer::Audience] {
             match read(&document, answers) {
                 Ok(filter) => {
                     assert_eq!(wire::filter::decode(&wire::filter::encode(&filter)), Ok(filter));
@@ -411,7 +420,7 @@ const KEYS: &str = r#"{"sync":[{"id":1,"stage":"active","secret":"AAECAwQFBgcICQ
 fn configuration_and_keys_in_json() {
     let seeds = [CONFIG.as_bytes().to_vec(), KEYS.as_bytes().to_vec()];
     assert_eq!(serde_json::from_str::<EdgeConfig>(CONFIG).unwrap().problems(), vec![]);
-    assert_eq!(serde_json::from_str::<Keys>(KEYS).unwrap().problems([]), vec![]);
+    assert_eq!(serde_json::from_str::<KeySet>(KEYS).unwrap().problems([]), vec![]);
     check!().with_iterations(ITERATIONS).with_test_time(TIME).with_type::<Hostile>().for_each(|hostile| {
         let bytes = hostile.bytes(&seeds);
         let read = serde_json::from_slice::<EdgeConfig>(&bytes).map_err(drop);
@@ -419,7 +428,7 @@ fn configuration_and_keys_in_json() {
             let _ = (config.problems(), config.by_name("x"), config.tenants.first().and_then(|t| t.id()));
             serde_json::from_slice(&serde_json::to_vec(config).unwrap()).map_err(drop)
         });
-        let read = serde_json::from_slice::<Keys>(&bytes).map_err(drop);
+        let read = serde_json::from_slice::<KeySet>(&bytes).map_err(drop);
         steady(read, |keys| {
             let told = format!("{:?} {keys:?}", keys.problems(["pub"]));
             assert!(!told.contains("AAECAwQF"), "a secret in {told}");
@@ -449,12 +458,12 @@ fn lists_over_their_bounds_are_refused_although_whole() {
     assert!(!identity(|c, n| c.pending = vec![visitor(1); n], limits::PENDING_SIBLINGS + 1));
     let bounded: [(usize, ReadsList); 9] = [
         (limits::ATTRIBUTE_WRITES, |n| {
-            let what = What::Attributes { writes: vec![("a".to_owned(), None); n] };
+            let what = FactKind::Attributes { writes: vec![("a".to_owned(), None); n] };
             facts::decode_one(&facts::encode_one(&Fact { what, ..all_facts()[0].clone() })).is_ok()
         }),
         (limits::LEDGER_ENTRIES, |n| {
             let mut ledger = Ledger::new(visitor(1));
-            ledger.pages = vec![Beyond { received: NOW, short: 1, session: SessionId(1) }; n];
+            ledger.pages = vec![LaterPage { received: NOW, short: 1, session: SessionId(1) }; n];
             cookies::decode_ledger(&cookies::encode_ledger(&ledger)).is_ok()
         }),
         (52, |n| {
@@ -475,15 +484,16 @@ fn lists_over_their_bounds_are_refused_although_whole() {
             sync::decode_request(&sync::encode_request(&request)).is_ok()
         }),
         (limits::KV_KEYS, |n| {
-            let request = SyncRequest { read: vec![Read { entry: 1, sha256: None }; n], ..SyncRequest::default() };
+            let request =
+                SyncRequest { read: vec![ReadResult { entry: 1, sha256: None }; n], ..SyncRequest::default() };
             sync::decode_request(&sync::encode_request(&request)).is_ok()
         }),
         (limits::KV_KEYS, |n| {
-            let verify = vec![Verify { entry: 1, key: String::new() }; n];
+            let verify = vec![VerifyRequest { entry: 1, key: String::new() }; n];
             sync::decode_response(&sync::encode_response(&SyncResponse { verify, ..SyncResponse::default() })).is_ok()
         }),
         (limits::KEYS_A_PURPOSE, |n| {
-            let what = What::Alias { id: alternate(MEMBER, 1), also: vec![hash(2, 1); n], proven: true };
+            let what = FactKind::Alias { id: alternate(MEMBER, 1), also: vec![hash(2, 1); n], proven: true };
             facts::decode_one(&facts::encode_one(&Fact { what, ..all_facts()[0].clone() })).is_ok()
         }),
     ];
@@ -495,16 +505,20 @@ fn lists_over_their_bounds_are_refused_although_whole() {
 #[test]
 fn texts_over_their_bounds_are_refused() {
     let track = |name: usize, properties: usize| {
-        let what =
-            What::Track { name: "n".repeat(name), value: None, properties: Some("p".repeat(properties)), order: None };
+        let what = FactKind::Track {
+            name: "n".repeat(name),
+            value: None,
+            properties: Some("p".repeat(properties)),
+            order: None,
+        };
         facts::decode_one(&facts::encode_one(&Fact { what, ..all_facts()[0].clone() })).err()
     };
     assert_eq!(track(limits::NAME_BYTES, limits::PROPERTIES_BYTES), None);
     assert_eq!(track(limits::NAME_BYTES + 1, 0), Some(WireError::TooLong));
     assert_eq!(track(1, limits::PROPERTIES_BYTES + 1), Some(WireError::TooLong));
     let attribute = |name: usize, value: usize| {
-        let value = Value::String("v".repeat(value));
-        let what = What::Attributes { writes: vec![("n".repeat(name), Some(value))] };
+        let value = AttributeValue::String("v".repeat(value));
+        let what = FactKind::Attributes { writes: vec![("n".repeat(name), Some(value))] };
         facts::decode_one(&facts::encode_one(&Fact { what, ..all_facts()[0].clone() })).err()
     };
     assert_eq!(attribute(limits::ATTRIBUTE_NAME_BYTES, limits::ATTRIBUTE_BYTES), None);

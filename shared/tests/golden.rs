@@ -10,35 +10,35 @@ mod common;
 #[path = "common/frame.rs"]
 mod frame;
 
-use causeway_shared::actions::{Entity, InsertionHash, Level, Unit, Verb, ViewType, Window};
-use causeway_shared::attributes::{AttributeMap, Kind, Token, Value};
+use causeway_shared::actions::{ActionType, AdEntity, AdLevel, InsertionHash, TimeWindow, ViewType, WindowUnit};
+use causeway_shared::attributes::{AttributeMap, AttributeValue, NameToken, ValueKind};
 use causeway_shared::cookie::{self, IDENTITY};
-use causeway_shared::events::{Events, Often};
-use causeway_shared::experiment::{Exposure, Exposures};
-use causeway_shared::fact::{Fact, PURCHASE, Scope, What};
+use causeway_shared::events::{EventCount, VisitorEvents};
+use causeway_shared::experiment::{Exposures, FirstExposure};
+use causeway_shared::fact::{ErasureScope, Fact, FactKind, PURCHASE};
 use causeway_shared::identity::IdentityCookie;
 use causeway_shared::ids::{
-    AltHash, AlternateId, Epoch, FactId, InsertionId, Millis, SessionId, TenantId, Version, VisitorId,
+    AltHash, AlternateId, Epoch, FactId, InsertionId, Millis, SessionId, SnapshotVersion, TenantId, VisitorId,
 };
-use causeway_shared::keys::{Key, KeyRing, Stage};
+use causeway_shared::keys::{KeyRing, KeyStage, RingKey};
 use causeway_shared::kv::{attributes_key, catalogue_key, lookup_key, model_key, pointer_key, snapshot_key};
-use causeway_shared::ledger::{Ledger, Reservation, RunningSession};
-use causeway_shared::membership::{Cut, Membership};
+use causeway_shared::ledger::{Ledger, PlacedInsertion, RunningSession};
+use causeway_shared::membership::{Membership, VisitorCut};
 use causeway_shared::model::{Model, Part, Quality};
-use causeway_shared::person::{Source, Weight};
-use causeway_shared::profile::{Beyond, Content, MissingParts, Parts, Profile, SubProfile, Totals};
+use causeway_shared::person::{EvidenceSource, EvidenceWeight};
+use causeway_shared::profile::{LaterPage, MissingParts, Profile, ProfileParts, ProfileTotals, SubContent, SubProfile};
 use causeway_shared::rhythm::BestTime;
-use causeway_shared::segments::{SegmentId, Stamp, State};
+use causeway_shared::segments::{SegmentId, SegmentState, WriteStamp};
 use causeway_shared::strict::{
     Answer, Ask, Call, Candidate, Claim, Entries, Entry, Links, Object, Seen, StrictCap, Wanted,
 };
 use causeway_shared::time::{HourStamp, Minute};
-use causeway_shared::units::{self, Given, Row, Rows, Stock, Units, Writes};
-use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::units::{self, GivenSlot, HeldSlots, SlotRows, SlotStock, SlotWrites, VisitorSlots};
+use causeway_shared::view::{Snapshot, StoredValue};
 use causeway_shared::wire::facts::FactBatch;
 use causeway_shared::wire::model as wire_model;
 use causeway_shared::wire::strict as wire_strict;
-use causeway_shared::wire::sync::{Publish, Read, Rejected, SyncRequest, SyncResponse, Verify};
+use causeway_shared::wire::sync::{KvWrite, ReadResult, RejectedFact, SyncRequest, SyncResponse, VerifyRequest};
 use causeway_shared::wire::units as wire_units;
 use causeway_shared::wire::{WireError, catalogue, cookies, facts, kv, profile, sync};
 use causeway_shared::{fact, limits, sync_auth};
@@ -244,12 +244,12 @@ fn tenant() -> TenantId {
     "pub".parse().unwrap()
 }
 
-fn key() -> Key {
+fn key() -> RingKey {
     let mut secret = [0; 32];
     for (byte, value) in secret.iter_mut().zip(0u8..) {
         *byte = value;
     }
-    Key { id: 5, stage: Stage::Active, secret: secret.into() }
+    RingKey { id: 5, stage: KeyStage::Active, secret: secret.into() }
 }
 
 fn insertion() -> InsertionId {
@@ -258,12 +258,12 @@ fn insertion() -> InsertionId {
     InsertionId(id)
 }
 
-fn segments() -> Vec<(SegmentId, State)> {
-    vec![(SegmentId(8_457), State::held(HourStamp(71_000), [(2, -7)])), (SegmentId(9), State::Removed)]
+fn segments() -> Vec<(SegmentId, SegmentState)> {
+    vec![(SegmentId(8_457), SegmentState::held(HourStamp(71_000), [(2, -7)])), (SegmentId(9), SegmentState::Removed)]
 }
 
-fn attributes() -> Vec<(String, Option<Value>)> {
-    vec![("shoe_size".to_owned(), Some(Value::Integer(42))), ("vip".to_owned(), None)]
+fn attributes() -> Vec<(String, Option<AttributeValue>)> {
+    vec![("shoe_size".to_owned(), Some(AttributeValue::Integer(42))), ("vip".to_owned(), None)]
 }
 
 /// What the profile and its snapshot are of.
@@ -272,46 +272,54 @@ fn counted() -> Profile {
     Profile::of(&facts)
 }
 
-fn entity() -> Entity {
-    Entity { ad: 70_000, ad_group: 3, campaign: 2, advertiser: 1 }
+fn entity() -> AdEntity {
+    AdEntity { ad: 70_000, ad_group: 3, campaign: 2, advertiser: 1 }
 }
 
-fn fact(n: u8, at: Millis, what: What) -> Fact {
+fn fact(n: u8, at: Millis, what: FactKind) -> Fact {
     let received = NOW + u64::from(n) * 1_000;
     Fact { position: 0, id: FactId::from_bytes([n; 16]), visitor: one(), received, at: received - at, what }
 }
 
 fn all_facts() -> [Fact; 8] {
     let id = AlternateId { kind: MEMBER, hash: alt(1, 0xa1) };
-    let track = |name: &str, value, properties: Option<&str>| What::Track {
+    let track = |name: &str, value, properties: Option<&str>| FactKind::Track {
         name: name.to_owned(),
         value,
         properties: properties.map(str::to_owned),
         order: None,
     };
     [
-        fact(1, 0, What::Page { session: session_one() }),
-        fact(2, 0, What::Alias { id, also: vec![alt(2, 0xb1)], proven: true }),
+        fact(1, 0, FactKind::Page { session: session_one() }),
+        fact(2, 0, FactKind::Alias { id, also: vec![alt(2, 0xb1)], proven: true }),
         fact(3, 500, track(PURCHASE, Some(250_000_000), Some(r#"{"sku":"x"}"#))),
         fact(4, 0, track("signup", None, None)),
-        fact(5, 0, What::Withdrawal),
-        fact(6, 0, What::Action { insertion: insertion(), verb: Verb(1), view_type: ViewType(4), entity: entity() }),
-        fact(7, 0, What::Segments { writes: segments() }),
-        fact(8, 0, What::Attributes { writes: attributes() }),
+        fact(5, 0, FactKind::Withdrawal),
+        fact(
+            6,
+            0,
+            FactKind::Action { insertion: insertion(), verb: ActionType(1), view_type: ViewType(4), entity: entity() },
+        ),
+        fact(7, 0, FactKind::Segments { writes: segments() }),
+        fact(8, 0, FactKind::Attributes { writes: attributes() }),
     ]
 }
 
 /// Facts that say nothing of what the visitor did.
 fn facts_about() -> [Fact; 6] {
     let id = AlternateId { kind: MEMBER, hash: alt(1, 0xa1) };
-    let of_id = What::Erasure { scope: Scope::Person, id: Some(id), also: vec![alt(2, 0xb1)] };
+    let of_id = FactKind::Erasure { scope: ErasureScope::Person, id: Some(id), also: vec![alt(2, 0xb1)] };
     [
-        fact(9, 0, What::Cancellation { id }),
+        fact(9, 0, FactKind::Cancellation { id }),
         fact(10, 0, of_id),
-        fact(11, 0, What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() }),
-        fact(12, 0, What::Exposure { experiment: 70_000, arm: 2 }),
-        fact(13, 0, What::Unit { campaign: 70_000, number: 300 }),
-        fact(14, 0, What::Evidence { id, also: Vec::new(), weight: Weight(700), source: Source::Device }),
+        fact(11, 0, FactKind::Erasure { scope: ErasureScope::Visitor, id: None, also: Vec::new() }),
+        fact(12, 0, FactKind::Exposure { experiment: 70_000, arm: 2 }),
+        fact(13, 0, FactKind::Unit { campaign: 70_000, number: 300 }),
+        fact(
+            14,
+            0,
+            FactKind::Evidence { id, also: Vec::new(), weight: EvidenceWeight(700), source: EvidenceSource::Device },
+        ),
     ]
 }
 
@@ -321,10 +329,10 @@ fn batch() -> FactBatch {
 }
 
 fn snapshot() -> Snapshot {
-    let version = |counter| Version { restore: 0, counter };
-    let totals = Totals { pages: 4, sessions: 2, ..Totals::default() };
+    let version = |counter| SnapshotVersion { restore: 0, counter };
+    let totals = ProfileTotals { pages: 4, sessions: 2, ..ProfileTotals::default() };
     let missing = MissingParts::SEGMENTS.union(MissingParts::EVENTS);
-    let sibling = SubProfile::pack(version(6), &Content { totals, missing, ..Content::default() });
+    let sibling = SubProfile::pack(version(6), &SubContent { totals, missing, ..SubContent::default() });
     let own = counted().sub_profile(version(7), true);
     Snapshot {
         version: version(7),
@@ -335,15 +343,15 @@ fn snapshot() -> Snapshot {
             devices: 3,
             admits: [one(), two()].into(),
             unsure: [two()].into(),
-            cuts: [(VisitorId::mint(NOW, [0; 10]), Cut { at: NOW + 9_000, gone: true })].into(),
+            cuts: [(VisitorId::mint(NOW, [0; 10]), VisitorCut { at: NOW + 9_000, gone: true })].into(),
         },
         profiles: [(one(), own), (two(), sibling)].into(),
         best: None,
     }
 }
 
-fn stored() -> Stored {
-    Stored::Snapshot(Box::new(snapshot()))
+fn stored() -> StoredValue {
+    StoredValue::Snapshot(Box::new(snapshot()))
 }
 
 fn request() -> SyncRequest {
@@ -356,18 +364,18 @@ fn request() -> SyncRequest {
         lost: 2,
         dead: 1,
         filtered: [0; 3],
-        read: vec![Read { entry: 17, sha256: Some([0xdd; 32]) }, Read { entry: 18, sha256: None }],
+        read: vec![ReadResult { entry: 17, sha256: Some([0xdd; 32]) }, ReadResult { entry: 18, sha256: None }],
     }
 }
 
 fn response() -> SyncResponse {
-    let rejected = |batch, index, code: &str, message: &str| Rejected {
+    let rejected = |batch, index, code: &str, message: &str| RejectedFact {
         batch,
         index,
         code: code.to_owned(),
         message: message.to_owned(),
     };
-    let publish = |entry, key: &str, version, value: Option<&str>, due| Publish {
+    let publish = |entry, key: &str, version, value: Option<&str>, due| KvWrite {
         entry,
         key: key.to_owned(),
         version,
@@ -382,12 +390,12 @@ fn response() -> SyncResponse {
             rejected(1, None, "malformed", "not of the form"),
         ],
         publish: vec![
-            publish(17, VKEY, Version { restore: 0, counter: 7 }, Some(TOMBSTONE), NOW + 6_000),
-            publish(18, AKEY, Version { restore: 1, counter: 8 }, None, NOW + 7_000),
+            publish(17, VKEY, SnapshotVersion { restore: 0, counter: 7 }, Some(TOMBSTONE), NOW + 6_000),
+            publish(18, AKEY, SnapshotVersion { restore: 1, counter: 8 }, None, NOW + 7_000),
         ],
         pending: 3,
         catalogue: Some("c-42".to_owned()),
-        verify: vec![Verify { entry: 19, key: VKEY.to_owned() }],
+        verify: vec![VerifyRequest { entry: 19, key: VKEY.to_owned() }],
     }
 }
 
@@ -407,27 +415,27 @@ fn ledger() -> Ledger {
     let session = SessionId::mint(NOW + 3_600_000, [5, 6, 7, 8]);
     Ledger {
         visitor: one(),
-        highest: Version { restore: 0, counter: 7 },
+        highest: SnapshotVersion { restore: 0, counter: 7 },
         session: Some((session, NOW + 5_000)),
         pages: vec![
-            Beyond { received: NOW + 1_000, short: 0x1122_3344_5566_7788, session: session_one() },
-            Beyond { received: NOW + 5_000, short: 0x99, session },
+            LaterPage { received: NOW + 1_000, short: 0x1122_3344_5566_7788, session: session_one() },
+            LaterPage { received: NOW + 5_000, short: 0x99, session },
         ],
         reserved: Vec::new(),
         exposed: Exposures::default(),
-        units: Units::default(),
+        units: HeldSlots::default(),
     }
 }
 
 fn reserving() -> Ledger {
-    let placed = |hash, entity, view_type, minutes| Reservation {
+    let placed = |hash, entity, view_type, minutes| PlacedInsertion {
         insertion: InsertionHash([hash; 6]),
         entity,
         view_type: ViewType(view_type),
         minute: Minute(Minute::at(NOW).0 + minutes),
     };
-    let ad = Entity { ad: 70_000, ad_group: 3, campaign: 2, advertiser: 1 };
-    let house = Entity::default();
+    let ad = AdEntity { ad: 70_000, ad_group: 3, campaign: 2, advertiser: 1 };
+    let house = AdEntity::default();
     Ledger { reserved: vec![placed(0xa1, ad, 4, 0), placed(0xa2, house, 0, 0), placed(0xa3, ad, 4, 9)], ..ledger() }
 }
 
@@ -466,7 +474,7 @@ fn a_stored_profile() {
     let parts = expected.take_parts();
     assert_eq!(to_hex(&parts.events.pack()), EVENTS);
     assert_eq!(profile::events(&hex(EVENTS)).unwrap(), parts.events);
-    let expected = expected.with_parts(Parts { events: Events::default(), ..parts });
+    let expected = expected.with_parts(ProfileParts { events: VisitorEvents::default(), ..parts });
     assert_eq!(profile::decode(one(), &summed(&hex(PROFILE))).unwrap(), expected);
     assert_eq!(profile::decode(one(), &summed(&later(&hex(PROFILE)))).unwrap(), expected);
     // Bytes in which a bit flipped are never a profile with other sums, nor are they another visitor's.
@@ -483,18 +491,18 @@ fn a_stored_profile() {
 #[test]
 fn a_snapshot_and_a_tombstone() {
     assert_eq!(kv::encode_stored(VKEY, &stored()).unwrap(), SNAPSHOT);
-    assert_eq!(kv::encode_stored(VKEY, &Stored::Tombstone).unwrap(), TOMBSTONE);
+    assert_eq!(kv::encode_stored(VKEY, &StoredValue::Tombstone).unwrap(), TOMBSTONE);
     assert_eq!(kv::decode_stored(VKEY, one(), SNAPSHOT.as_bytes()).unwrap(), stored());
     assert_eq!(kv::decode_stored(VKEY, one(), later_value(VKEY, SNAPSHOT).as_bytes()).unwrap(), stored());
     let best = Some(BestTime { utc_hour_of_week: 107, confidence: 80 });
-    let reached = Stored::Snapshot(Box::new(Snapshot { best, ..snapshot() }));
+    let reached = StoredValue::Snapshot(Box::new(Snapshot { best, ..snapshot() }));
     let value = kv::encode_stored(VKEY, &reached).unwrap();
     // One more key: the packed time.
     let mut inner = [&frame::inside(SNAPSHOT)[..], b"\x61b\x19\x6b\x50"].concat();
     inner[0] += 1;
     assert_eq!(to_hex(&frame::inside(&value)), to_hex(&inner));
     assert_eq!(kv::decode_stored(VKEY, one(), value.as_bytes()).unwrap(), reached);
-    assert_eq!(kv::decode_stored(VKEY, one(), TOMBSTONE.as_bytes()).unwrap(), Stored::Tombstone);
+    assert_eq!(kv::decode_stored(VKEY, one(), TOMBSTONE.as_bytes()).unwrap(), StoredValue::Tombstone);
 }
 
 #[test]
@@ -504,18 +512,18 @@ fn s4_08_attributes_of_a_fact_and_of_a_snapshot() {
     assert_eq!(["4202d4", "420754"].map(refused), [Some(WireError::Range); 2]);
     assert_eq!(refused("620254"), Some(WireError::Malformed));
     let mut map = AttributeMap::default();
-    map.write(Token(51), Stamp { at: NOW, order: 9 }, Some(Value::Integer(42)));
-    map.write(Token(0), Stamp { at: NOW, order: 9 }, None);
-    let totals = Totals { pages: 4, sessions: 2, ..Totals::default() };
-    let content = Content { totals, segments: vec![1, 2], attributes: map.pack(), ..Content::default() };
-    let sub = SubProfile::pack(Version::default(), &content);
+    map.write(NameToken(51), WriteStamp { at: NOW, order: 9 }, Some(AttributeValue::Integer(42)));
+    map.write(NameToken(0), WriteStamp { at: NOW, order: 9 }, None);
+    let totals = ProfileTotals { pages: 4, sessions: 2, ..ProfileTotals::default() };
+    let content = SubContent { totals, segments: vec![1, 2], attributes: map.pack(), ..SubContent::default() };
+    let sub = SubProfile::pack(SnapshotVersion::default(), &content);
     assert_eq!(to_hex(sub.packed()), ATTRIBUTED);
     assert_eq!((sub.content().unwrap(), sub.totals()), (content, totals));
     assert_eq!(sub.attributes().unwrap().to_map(), Some(map));
     // A reader of the release before knows nothing of the flag, and nothing of what lies behind.
     let mut before = sub.packed().to_vec();
     before.iter_mut().take(1).for_each(|flags| *flags &= !16);
-    let before = SubProfile::from_packed(Version::default(), before.into());
+    let before = SubProfile::from_packed(SnapshotVersion::default(), before.into());
     assert_eq!((before.totals(), before.segments().is_some()), (totals, sub.segments().is_some()));
 }
 
@@ -548,7 +556,7 @@ fn s1_09_a_model() {
 
 #[test]
 fn s1_09_a_models_value_in_the_kv() {
-    let (key, published) = (model_key(&"pub".parse().unwrap()), Version { restore: 2, counter: 7 });
+    let (key, published) = (model_key(&"pub".parse().unwrap()), SnapshotVersion { restore: 2, counter: 7 });
     let model = Model { bits: 11, trained_ms: 300, expires_ms: 1_000, ..Model::default() };
     let golden = MODEL_VALUE;
     assert_eq!(catalogue::encode_model(&key, published, &wire_model::encode(&model)), golden);
@@ -566,87 +574,91 @@ fn s1_09_a_models_value_in_the_kv() {
 
 #[test]
 fn s4_06_exposures_of_a_snapshot() {
-    let exposure = |arm, at, mixed| Exposure { arm, at, mixed };
+    let exposure = |arm, at, mixed| FirstExposure { arm, at, mixed };
     let exposures: Exposures =
         [(3, exposure(2, NOW, false)), (70_000, exposure(1, NOW + 1, true))].into_iter().collect();
-    let totals = Totals { pages: 4, sessions: 2, ..Totals::default() };
-    let content = Content { totals, exposures: exposures.pack(), ..Content::default() };
-    let sub = SubProfile::pack(Version::default(), &content);
+    let totals = ProfileTotals { pages: 4, sessions: 2, ..ProfileTotals::default() };
+    let content = SubContent { totals, exposures: exposures.pack(), ..SubContent::default() };
+    let sub = SubProfile::pack(SnapshotVersion::default(), &content);
     assert_eq!(to_hex(sub.packed()), EXPOSED);
     assert_eq!((sub.content().unwrap(), sub.exposures()), (content.clone(), exposures.clone()));
     // Behind attributes; a snapshot of the release before has none.
-    let both = SubProfile::pack(Version::default(), &Content { attributes: vec![0], ..content });
+    let both = SubProfile::pack(SnapshotVersion::default(), &SubContent { attributes: vec![0], ..content });
     assert_eq!(both.exposures(), exposures);
-    assert!(SubProfile::from_packed(Version::default(), hex(ATTRIBUTED).into()).exposures().is_empty());
+    assert!(SubProfile::from_packed(SnapshotVersion::default(), hex(ATTRIBUTED).into()).exposures().is_empty());
     // A reader of that release knows nothing of the flag, and nothing of what lies behind.
-    let before = SubProfile::from_packed(Version::default(), hex(&EXPOSED.replacen("20", "00", 1)).into());
+    let before = SubProfile::from_packed(SnapshotVersion::default(), hex(&EXPOSED.replacen("20", "00", 1)).into());
     assert_eq!((before.totals(), before.exposures()), (totals, Exposures::default()));
     // What is cut is none, and takes nothing else with it.
     for end in 5..sub.packed().len() {
-        let cut = SubProfile::from_packed(Version::default(), sub.packed()[..end].to_vec().into());
+        let cut = SubProfile::from_packed(SnapshotVersion::default(), sub.packed()[..end].to_vec().into());
         assert_eq!((cut.totals(), cut.exposures()), (totals, Exposures::default()));
     }
 }
 
 #[test]
 fn s4_07_units_of_a_snapshot() {
-    let units: Units = [(3, units::Unit { number: 5, at: NOW }), (70_000, units::Unit { number: 300, at: NOW + 1 })]
-        .into_iter()
-        .collect();
-    let totals = Totals { pages: 4, sessions: 2, ..Totals::default() };
-    let content = Content { totals, units: units.pack(), ..Content::default() };
-    let sub = SubProfile::pack(Version::default(), &content);
+    let units: HeldSlots =
+        [(3, units::HeldSlot { number: 5, at: NOW }), (70_000, units::HeldSlot { number: 300, at: NOW + 1 })]
+            .into_iter()
+            .collect();
+    let totals = ProfileTotals { pages: 4, sessions: 2, ..ProfileTotals::default() };
+    let content = SubContent { totals, units: units.pack(), ..SubContent::default() };
+    let sub = SubProfile::pack(SnapshotVersion::default(), &content);
     assert_eq!(to_hex(sub.packed()), GOT);
     assert_eq!((sub.content().unwrap(), sub.units()), (content.clone(), units.clone()));
     // Behind attributes and exposures.
-    let exposures: Exposures = [(3, Exposure { arm: 2, at: NOW, mixed: false })].into_iter().collect();
-    let all = Content { attributes: vec![0], exposures: exposures.pack(), ..content };
-    let all = SubProfile::pack(Version::default(), &all);
+    let exposures: Exposures = [(3, FirstExposure { arm: 2, at: NOW, mixed: false })].into_iter().collect();
+    let all = SubContent { attributes: vec![0], exposures: exposures.pack(), ..content };
+    let all = SubProfile::pack(SnapshotVersion::default(), &all);
     assert_eq!((all.units(), all.exposures()), (units, exposures));
     for end in 5..sub.packed().len() {
-        let cut = SubProfile::from_packed(Version::default(), sub.packed()[..end].to_vec().into());
-        assert_eq!((cut.totals(), cut.units()), (totals, Units::default()));
+        let cut = SubProfile::from_packed(SnapshotVersion::default(), sub.packed()[..end].to_vec().into());
+        assert_eq!((cut.totals(), cut.units()), (totals, HeldSlots::default()));
     }
 }
 
 #[test]
 fn s4_05_when_events_were_of_a_snapshot() {
-    let (now, mut events) = (Minute::at(NOW), Events::default());
+    let (now, mut events) = (Minute::at(NOW), VisitorEvents::default());
     for (name, ago) in [(fact::PAGE, 0), (fact::PAGE, 0), (fact::PAGE, 3), (fact::PAGE, 50_000), (PURCHASE, 1_440)] {
         events.add(name, Minute(now.0 - ago));
     }
     let since = Minute(now.0 - 44_640);
-    let totals = Totals { pages: 4, purchases: 1, ..Totals::default() };
-    let content = Content { totals, recent: events.pack_recent(since), ..Content::default() };
-    let sub = SubProfile::pack(Version::default(), &content);
+    let totals = ProfileTotals { pages: 4, purchases: 1, ..ProfileTotals::default() };
+    let content = SubContent { totals, recent: events.pack_recent(since), ..SubContent::default() };
+    let sub = SubProfile::pack(SnapshotVersion::default(), &content);
     assert_eq!(to_hex(sub.packed()), RECENT);
     let often = |of: &SubProfile, name, minutes| of.within(name, Minute(now.0 - minutes), Minute(now.0 + 1));
     assert_eq!(sub.content(), Some(content.clone()));
     assert_eq!(
         [0, 3, 44_640].map(|minutes| often(&sub, fact::PAGE, minutes)),
-        [2, 3, 3].map(|n| Some(Often::Exactly(n)))
+        [2, 3, 3].map(|n| Some(EventCount::Exactly(n)))
     );
-    assert_eq!(often(&sub, fact::PAGE, 60_000), Some(Often::AtLeast(3)));
-    assert_eq!([1_439, 1_440].map(|minutes| often(&sub, PURCHASE, minutes)), [0, 1].map(|n| Some(Often::Exactly(n))));
+    assert_eq!(often(&sub, fact::PAGE, 60_000), Some(EventCount::AtLeast(3)));
+    assert_eq!(
+        [1_439, 1_440].map(|minutes| often(&sub, PURCHASE, minutes)),
+        [0, 1].map(|n| Some(EventCount::Exactly(n)))
+    );
     assert_eq!(often(&sub, "saved", 0), None);
     // Behind all others; a snapshot of the release before says nothing of it, and a reader of it passes over it.
-    let units: Units = [(3, units::Unit { number: 5, at: NOW })].into_iter().collect();
-    let all = Content { attributes: vec![0], units: units.pack(), ..content };
-    let all = SubProfile::pack(Version::default(), &all);
-    assert_eq!((all.units(), often(&all, fact::PAGE, 3)), (units, Some(Often::Exactly(3))));
-    let before = SubProfile::from_packed(Version::default(), hex(GOT).into());
-    assert_eq!(often(&before, fact::PAGE, 3), Some(Often::AtLeast(0)));
-    let reader = SubProfile::from_packed(Version::default(), hex(&RECENT.replacen("8001", "00", 1)).into());
-    assert_eq!((reader.totals(), reader.units()), (totals, Units::default()));
+    let units: HeldSlots = [(3, units::HeldSlot { number: 5, at: NOW })].into_iter().collect();
+    let all = SubContent { attributes: vec![0], units: units.pack(), ..content };
+    let all = SubProfile::pack(SnapshotVersion::default(), &all);
+    assert_eq!((all.units(), often(&all, fact::PAGE, 3)), (units, Some(EventCount::Exactly(3))));
+    let before = SubProfile::from_packed(SnapshotVersion::default(), hex(GOT).into());
+    assert_eq!(often(&before, fact::PAGE, 3), Some(EventCount::AtLeast(0)));
+    let reader = SubProfile::from_packed(SnapshotVersion::default(), hex(&RECENT.replacen("8001", "00", 1)).into());
+    assert_eq!((reader.totals(), reader.units()), (totals, HeldSlots::default()));
     for end in 6..sub.packed().len() {
-        let cut = SubProfile::from_packed(Version::default(), sub.packed()[..end].to_vec().into());
-        assert_eq!((cut.totals(), often(&cut, fact::PAGE, 3)), (totals, Some(Often::AtLeast(0))));
+        let cut = SubProfile::from_packed(SnapshotVersion::default(), sub.packed()[..end].to_vec().into());
+        assert_eq!((cut.totals(), often(&cut, fact::PAGE, 3)), (totals, Some(EventCount::AtLeast(0))));
     }
 }
 
 #[test]
 fn s4_07_what_an_object_of_a_limited_offer_stores_is_asked_and_answers() {
-    let call = units::Call {
+    let call = units::OfferCall {
         tenant: tenant(),
         campaign: 300,
         limit: 50_000,
@@ -656,7 +668,7 @@ fn s4_07_what_an_object_of_a_limited_offer_stores_is_asked_and_answers() {
         own: one(),
         members: vec![one(), two()],
     };
-    let given = Given { number: 300, holder: two() };
+    let given = GivenSlot { number: 300, holder: two() };
     assert_eq!(to_hex(&wire_units::encode_call(&call)), UNITS_CALL);
     assert_eq!(wire_units::decode_call(&hex(UNITS_CALL)), Some(call.clone()));
     assert_eq!(wire_units::decode_call(&later(&hex(UNITS_CALL))), Some(call.clone()));
@@ -667,19 +679,21 @@ fn s4_07_what_an_object_of_a_limited_offer_stores_is_asked_and_answers() {
     }
     let (one, two) = (one(), two());
     assert_eq!(wire_units::keys(&call), ["stock".to_owned(), one.to_string(), two.to_string()]);
-    let (stock, rows) =
-        (Stock { given: 7, empty: 100 }, Rows::from_iter([(one, Row::Asked), (two, Row::Given(given))]));
+    let (stock, rows) = (
+        SlotStock { given: 7, empty: 100 },
+        SlotRows::from_iter([(one, VisitorSlots::Asked), (two, VisitorSlots::Given(given))]),
+    );
     let lines = format!("{UNITS_STOCK}\n{UNITS_ASKED}\n{UNITS_GIVEN}");
     assert_eq!(wire_units::decode_rows(&call, lines.as_bytes()), Some((stock, rows.clone())));
-    assert_eq!(wire_units::decode_rows(&call, b""), Some((Stock::default(), Rows::new())));
-    assert_eq!(wire_units::decode_rows(&call, format!("{UNITS_STOCK}\n\n").as_bytes()), Some((stock, Rows::new())));
-    let writes: Writes = rows.into_iter().map(|(visitor, row)| (visitor, Some(row))).collect();
+    assert_eq!(wire_units::decode_rows(&call, b""), Some((SlotStock::default(), SlotRows::new())));
+    assert_eq!(wire_units::decode_rows(&call, format!("{UNITS_STOCK}\n\n").as_bytes()), Some((stock, SlotRows::new())));
+    let writes: SlotWrites = rows.into_iter().map(|(visitor, row)| (visitor, Some(row))).collect();
     assert_eq!(
         wire_units::encode_rows(stock, &writes),
         format!("stock {UNITS_STOCK}\n{one} {UNITS_ASKED}\n{two} {UNITS_GIVEN}")
     );
     assert_eq!(
-        wire_units::encode_rows(stock, &Writes::from_iter([(one, None)])),
+        wire_units::encode_rows(stock, &SlotWrites::from_iter([(one, None)])),
         format!("stock {UNITS_STOCK}\n{one} ")
     );
     for golden in [UNITS_CALL, UNITS_NO_ANSWER, UNITS_ANSWER].map(hex) {
@@ -710,11 +724,11 @@ fn s3_05_what_an_object_of_strict_caps_stores_is_asked_and_answers() {
     };
     assert_eq!(to_hex(&wire_strict::encode_object(&object)), STRICT_OBJECT);
     assert_eq!(wire_strict::decode_object(&hex(STRICT_OBJECT)), Some(object));
-    let window = Window { interval: 1, unit: Unit::Days };
+    let window = TimeWindow { interval: 1, unit: WindowUnit::Days };
     let claim = Claim {
         candidates: vec![Candidate {
             entity: entity(),
-            caps: vec![StrictCap { level: Level::Campaign, limit: 3, window }],
+            caps: vec![StrictCap { level: AdLevel::Campaign, limit: 3, window }],
         }],
         wanted: vec![Wanted { insertion, choices: vec![0] }],
         seen: vec![Seen { insertion: InsertionHash([8; 6]), entity: entity(), minute: Minute(299) }],
@@ -747,7 +761,8 @@ fn a_catalogue_and_the_pointer_to_it() {
     let tenant = "pub".parse().unwrap();
     let (at, current) = (catalogue_key(&tenant, 3), pointer_key(&tenant));
     let digest: catalogue::Digest = std::array::from_fn(|i| 0xd0 + u8::try_from(i).unwrap());
-    let pointer = catalogue::Pointer { published: Version { restore: 2, counter: 7 }, version: 3, digest };
+    let pointer =
+        catalogue::CataloguePointer { published: SnapshotVersion { restore: 2, counter: 7 }, version: 3, digest };
     assert_eq!(catalogue::encode_pointer(&current, &pointer), POINTER);
     for value in [POINTER.to_owned(), later_value(&current, POINTER)] {
         assert_eq!(catalogue::decode_pointer(&current, value.as_bytes()), Ok(pointer));
@@ -770,14 +785,14 @@ fn a_catalogue_and_the_pointer_to_it() {
 
 #[test]
 fn s4_09_a_page_of_names() {
-    let page = [("shoe_size".to_owned(), Kind::Integer), ("vip".to_owned(), Kind::Bool)];
+    let page = [("shoe_size".to_owned(), ValueKind::Integer), ("vip".to_owned(), ValueKind::Bool)];
     assert_eq!(kv::encode_names(CKEY, &page).unwrap(), NAMES);
     assert_eq!(kv::decode_names(CKEY, NAMES.as_bytes()).unwrap(), page);
     assert_eq!(kv::decode_names("c:pub:attributes:1", NAMES.as_bytes()), Err(WireError::Checksum));
     assert_eq!(kv::decode_names(CKEY, LOOKUP.as_bytes()), Err(WireError::UnknownForm));
     assert_eq!(kv::encode_names(CKEY, &[page[0].clone(), page[0].clone()]), Err(WireError::Range));
     // The longest page is read again, one longer is not written.
-    let name = |n: usize| (format!("{n:a>64}", n = format!("_{n}")), Kind::Date);
+    let name = |n: usize| (format!("{n:a>64}", n = format!("_{n}")), ValueKind::Date);
     let full: Vec<_> = (0..limits::ATTRIBUTE_PAGE).map(name).collect();
     let value = kv::encode_names(CKEY, &full).unwrap();
     assert!((limits::KV_VALUE_CHARS - 8..=limits::KV_VALUE_CHARS).contains(&value.len()), "{}", value.len());
@@ -830,9 +845,9 @@ fn all_cookies() {
     }
     assert_eq!(to_hex(&cookies::encode_ledger(&reserving())), RESERVING);
     assert_eq!(cookies::decode_ledger(&hex(RESERVING)).unwrap(), reserving());
-    let exposed = [(3, Exposure { arm: 2, at: NOW, mixed: false })].into_iter().collect();
+    let exposed = [(3, FirstExposure { arm: 2, at: NOW, mixed: false })].into_iter().collect();
     let exposing = Ledger { exposed, ..reserving() };
-    let units: Units = [(3, units::Unit { number: 5, at: NOW })].into_iter().collect();
+    let units: HeldSlots = [(3, units::HeldSlot { number: 5, at: NOW })].into_iter().collect();
     let getting = Ledger { units, ..exposing.clone() };
     for (ledger, golden) in [(exposing, EXPOSING), (getting, GETTING)] {
         assert_eq!(to_hex(&cookies::encode_ledger(&ledger)), golden);
@@ -973,14 +988,14 @@ fn what_no_reader_would_take_is_not_written() {
     let refused = |change: &dyn Fn(&mut Snapshot)| {
         let mut changed = snapshot();
         change(&mut changed);
-        kv::encode_stored(VKEY, &Stored::Snapshot(Box::new(changed))).err()
+        kv::encode_stored(VKEY, &StoredValue::Snapshot(Box::new(changed))).err()
     };
     assert_eq!(refused(&|_| {}), None);
     assert_eq!(refused(&|s| s.unique = vec![alt(1, 1); limits::KEYS_A_PURPOSE + 1]), Some(WireError::Range));
     assert_eq!(refused(&|s| s.profiles.retain(|v, _| *v != one())), Some(WireError::Range));
     assert_eq!(refused(&|s| s.membership.admits.retain(|v| *v != one())), Some(WireError::Range));
     assert_eq!(refused(&|s| s.membership.admits.extend(many(60))), Some(WireError::Range));
-    let cut = Cut { at: NOW, gone: false };
+    let cut = VisitorCut { at: NOW, gone: false };
     assert_eq!(refused(&|s| s.membership.cuts.extend(many(65).map(|v| (v, cut)))), Some(WireError::Range));
     let visitors: Vec<VisitorId> = many(4).collect();
     assert_eq!(kv::encode_lookup(AKEY, &visitors), Err(WireError::Range));
@@ -989,7 +1004,7 @@ fn what_no_reader_would_take_is_not_written() {
     largest.membership.admits.extend(many(49));
     let own = largest.profiles[&one()].clone();
     largest.profiles.extend(many(49).map(|v| (v, own.clone())));
-    let largest = Stored::Snapshot(Box::new(largest));
+    let largest = StoredValue::Snapshot(Box::new(largest));
     let text = kv::encode_stored(VKEY, &largest).unwrap();
     assert_eq!(kv::decode_stored(VKEY, one(), text.as_bytes()).unwrap(), largest);
 }

@@ -9,15 +9,16 @@ mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::fact::{Fact, What};
+use causeway_shared::fact::{Fact, FactKind};
 use causeway_shared::identity::{
-    Arrival, Claim, Found, IdentityCookie, Origin as Came, Reads, Recognised, Stays, Step, begin,
+    BulkRead, BulkResult, IdClaim, IdentityCookie, IdentityRequest, IdentityStep, RecognisedVisitor, SurvivingCookie,
+    VisitorOrigin as Came, begin,
 };
-use causeway_shared::ids::{AltHash, AlternateId, FactId, Version, VisitorId};
+use causeway_shared::ids::{AltHash, AlternateId, FactId, SnapshotVersion, VisitorId};
 use causeway_shared::membership::Membership;
 use causeway_shared::profile::{MissingParts, Profile};
 use causeway_shared::random::Random;
-use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::view::{Snapshot, StoredValue};
 use common::{MEMBER, NOW, PARTNER, alternate, hash, membership, version, visitor};
 use world::{Browser, Visit, World};
 
@@ -452,20 +453,30 @@ fn field_20_a_snapshot_older_than_this_browser_has_seen_is_not_believed_about_ot
 }
 
 /// One request of a browser with this cookie, step by step, over what the KV holds.
-fn steps(cookie: IdentityCookie, claims: Vec<Claim>, kv: &BTreeMap<VisitorId, Stored>) -> Result<Recognised, Stays> {
+fn steps(
+    cookie: IdentityCookie,
+    claims: Vec<IdClaim>,
+    kv: &BTreeMap<VisitorId, StoredValue>,
+) -> Result<RecognisedVisitor, SurvivingCookie> {
     let mut random = Random::new([9; 32]);
-    let found = |reads: &Reads| {
+    let found = |reads: &BulkRead| {
         let stored = reads.snapshots.iter().filter_map(|v| Some((*v, kv.get(v)?.clone()))).collect();
-        Found { stored, ..Found::default() }
+        BulkResult { stored, ..BulkResult::default() }
     };
-    let arrival =
-        Arrival { now: NOW, cookie: Some(cookie), others: Vec::new(), ledger: None, claims, publish_delay_ms: 10_000 };
+    let arrival = IdentityRequest {
+        now: NOW,
+        cookie: Some(cookie),
+        others: Vec::new(),
+        ledger: None,
+        claims,
+        publish_delay_ms: 10_000,
+    };
     let begun = begin(arrival, &mut random);
     let (own, first) = (begun.reads().snapshots.first().copied(), found(begun.reads()));
-    let forgotten = own.is_some_and(|own| kv.get(&own) == Some(&Stored::Tombstone));
+    let forgotten = own.is_some_and(|own| kv.get(&own) == Some(&StoredValue::Tombstone));
     let second = match begun.after_first(first, &mut random) {
-        Step::Second(second) => second,
-        Step::Forgotten(stays) => {
+        IdentityStep::Second(second) => second,
+        IdentityStep::Forgotten(stays) => {
             assert!(forgotten);
             return Err(stays);
         }
@@ -487,12 +498,12 @@ fn cookie_of(of: VisitorId, tag: Option<AltHash>, earlier: Vec<(AltHash, Visitor
     }
 }
 
-fn snapshot_of(of: VisitorId, unique: Vec<AltHash>) -> (VisitorId, Stored) {
+fn snapshot_of(of: VisitorId, unique: Vec<AltHash>) -> (VisitorId, StoredValue) {
     let profiles = BTreeMap::from([(of, Profile::default().sub_profile(version(1), true))]);
     let membership = membership(1, [of], []);
     (
         of,
-        Stored::Snapshot(Box::new(Snapshot {
+        StoredValue::Snapshot(Box::new(Snapshot {
             version: version(1),
             visitor: of,
             unique,
@@ -503,9 +514,9 @@ fn snapshot_of(of: VisitorId, unique: Vec<AltHash>) -> (VisitorId, Stored) {
     )
 }
 
-fn proven(hashes: &[AltHash]) -> Claim {
+fn proven(hashes: &[AltHash]) -> IdClaim {
     let (first, also) = hashes.split_first().unwrap();
-    Claim { id: AlternateId { kind: MEMBER, hash: *first }, also: also.to_vec(), unique: true, proven: true }
+    IdClaim { id: AlternateId { kind: MEMBER, hash: *first }, also: also.to_vec(), unique: true, proven: true }
 }
 
 #[test]
@@ -566,14 +577,14 @@ fn field_12_a_switch_to_an_earlier_visitor_that_is_gone_or_anothers_ends_without
     let claims = || vec![proven(&[b])];
     let kv = BTreeMap::from([snapshot_of(here, vec![a]), snapshot_of(there, vec![b])]);
     assert_eq!(steps(cookie(), claims(), &kv).unwrap().visitor, there);
-    let gone = BTreeMap::from([snapshot_of(here, vec![a]), (there, Stored::Tombstone)]);
+    let gone = BTreeMap::from([snapshot_of(here, vec![a]), (there, StoredValue::Tombstone)]);
     let anothers = BTreeMap::from([snapshot_of(here, vec![a]), snapshot_of(there, vec![c])]);
     for kv in [gone, anothers] {
         let left = steps(cookie(), claims(), &kv).unwrap_err().map(|cookie| *cookie);
         assert_eq!(left, Some(cookie_of(here, None, Vec::new())), "who was here stays, and asks for that one no more");
         assert_eq!(steps(left.unwrap(), claims(), &kv).unwrap().origin, Came::Minted);
     }
-    let forgotten = BTreeMap::from([(here, Stored::Tombstone)]);
+    let forgotten = BTreeMap::from([(here, StoredValue::Tombstone)]);
     assert_eq!(steps(cookie(), claims(), &forgotten).unwrap_err(), None, "and takes its own cookies along");
 }
 
@@ -582,7 +593,7 @@ fn field_12_whose_earlier_visitor_was_erased_takes_no_cookie_of_the_member_who_i
     let (here, there) = (visitor(1), visitor(2));
     let (a, b) = (hash(1, 5), hash(1, 6));
     let cookie = cookie_of(here, Some(a), vec![(b, there)]);
-    let kv = BTreeMap::from([snapshot_of(here, vec![a]), (there, Stored::Tombstone)]);
+    let kv = BTreeMap::from([snapshot_of(here, vec![a]), (there, StoredValue::Tombstone)]);
     let left = steps(cookie, vec![proven(&[b])], &kv).unwrap_err().unwrap();
     assert_eq!((left.visitor, left.tag, left.earlier.as_slice()), (here, Some(a), &[][..]));
     let back = steps(*left, Vec::new(), &kv).unwrap();
@@ -598,13 +609,13 @@ fn field_01_a_sibling_under_the_key_before_waits_for_the_snapshot_that_has_both(
     let who = steps(cookie.clone(), Vec::new(), &first).unwrap();
     assert_eq!(who.cookie.pending, [sibling], "whose it is is not known");
     // Its own of before that login knows its member by the key before, too.
-    let of_old = |mut held: (VisitorId, Stored), version| {
-        let Stored::Snapshot(snapshot) = &mut held.1 else { unreachable!() };
+    let of_old = |mut held: (VisitorId, StoredValue), version| {
+        let StoredValue::Snapshot(snapshot) = &mut held.1 else { unreachable!() };
         snapshot.version = version;
         snapshot.membership.admits.insert(own);
         held
     };
-    let newer = Version { restore: 0, counter: 90 };
+    let newer = SnapshotVersion { restore: 0, counter: 90 };
     let admitting = BTreeMap::from([snapshot_of(own, Vec::new()), of_old(snapshot_of(sibling, vec![old]), newer)]);
     assert_eq!(steps(cookie.clone(), Vec::new(), &admitting).unwrap().visitor, own, "nor is it another member's");
     let both = BTreeMap::from([snapshot_of(sibling, vec![new, old])]);
@@ -629,12 +640,12 @@ fn s1_10_with_no_read_at_all_the_answer_comes_from_the_cookies() {
 fn field_20_a_sibling_whom_the_snapshot_after_the_login_does_not_name_is_let_go() {
     let (own, other) = (visitor(1), visitor(2));
     let id = AlternateId { kind: MEMBER, hash: hash(1, 5) };
-    let what = What::Alias { id, also: Vec::new(), proven: true };
+    let what = FactKind::Alias { id, also: Vec::new(), proven: true };
     let login =
         Fact { position: 0, id: FactId::from_bytes([5; 16]), visitor: own, received: NOW - 500, at: NOW - 500, what };
-    let (_, Stored::Snapshot(mut snapshot)) = snapshot_of(own, Vec::new()) else { unreachable!() };
+    let (_, StoredValue::Snapshot(mut snapshot)) = snapshot_of(own, Vec::new()) else { unreachable!() };
     snapshot.profiles.insert(own, Profile::of([&login]).sub_profile(version(1), true));
-    let kv = BTreeMap::from([(own, Stored::Snapshot(snapshot)), snapshot_of(other, Vec::new())]);
+    let kv = BTreeMap::from([(own, StoredValue::Snapshot(snapshot)), snapshot_of(other, Vec::new())]);
     let cookie = |login| IdentityCookie { pending: vec![other], login, ..cookie_of(own, None, Vec::new()) };
     // A later login is not in the snapshot yet: whom it ties counts on.
     let waits = steps(cookie(Some((NOW - 400, 7))), Vec::new(), &kv).unwrap();
@@ -652,11 +663,11 @@ fn field_20_a_sibling_whom_the_snapshot_after_the_login_does_not_name_is_let_go(
 fn field_20_a_sibling_whom_the_own_snapshot_cuts_brings_nobody() {
     let (own, cut, friend) = (visitor(1), visitor(2), visitor(3));
     let with = |of, decision: Membership, others: &[VisitorId]| {
-        let (_, Stored::Snapshot(mut snapshot)) = snapshot_of(of, Vec::new()) else { unreachable!() };
+        let (_, StoredValue::Snapshot(mut snapshot)) = snapshot_of(of, Vec::new()) else { unreachable!() };
         let sub = || Profile::default().sub_profile(version(1), true);
         snapshot.profiles.extend(others.iter().map(|v| (*v, sub())));
         snapshot.membership = decision;
-        (of, Stored::Snapshot(snapshot))
+        (of, StoredValue::Snapshot(snapshot))
     };
     // A partner id named both when they were one person; since, each half has a decision of its own, and the other's
     // knows nothing of a visitor that came later.
@@ -683,12 +694,12 @@ fn a_tag_follows_the_key_that_is_written_and_its_member_stays_the_same_when_the_
 fn a_tag_of_a_retired_key_makes_no_stranger_of_the_own_person() {
     let (own, sibling) = (visitor(1), visitor(2));
     let with = |of, counter| {
-        let (_, Stored::Snapshot(mut snapshot)) = snapshot_of(of, vec![hash(2, 5)]) else { unreachable!() };
+        let (_, StoredValue::Snapshot(mut snapshot)) = snapshot_of(of, vec![hash(2, 5)]) else { unreachable!() };
         let sub = |visitor| Profile::default().sub_profile(version(1), visitor == of);
         snapshot.version = version(counter);
         snapshot.profiles = [own, sibling].into_iter().map(|visitor| (visitor, sub(visitor))).collect();
         snapshot.membership = membership(1, [own, sibling], []);
-        (of, Stored::Snapshot(snapshot))
+        (of, StoredValue::Snapshot(snapshot))
     };
     let kv = BTreeMap::from([with(own, 1), with(sibling, 2)]);
     let cookie = IdentityCookie { pending: vec![sibling], ..cookie_of(own, Some(hash(1, 5)), Vec::new()) };

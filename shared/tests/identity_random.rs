@@ -10,7 +10,7 @@ mod world;
 
 use std::collections::BTreeSet;
 
-use causeway_shared::identity::Origin as Came;
+use causeway_shared::identity::VisitorOrigin as Came;
 use causeway_shared::ids::{AltHash, VisitorId};
 use common::{MEMBER, alternate, law};
 use proptest::collection::vec;

@@ -7,18 +7,18 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use causeway_shared::attributes::{Token, Value};
-use causeway_shared::events::Often;
-use causeway_shared::experiment::{Exposure, Exposures};
-use causeway_shared::fact::{Fact, PAGE, PURCHASE, What};
+use causeway_shared::attributes::{AttributeValue, NameToken};
+use causeway_shared::events::EventCount;
+use causeway_shared::experiment::{Exposures, FirstExposure};
+use causeway_shared::fact::{Fact, FactKind, PAGE, PURCHASE};
 use causeway_shared::ids::VisitorId;
 use causeway_shared::ledger::Ledger;
 use causeway_shared::limits;
 use causeway_shared::membership::{Membership, Memberships};
-use causeway_shared::profile::{Known, Parts, Profile, SubProfile, Totals};
-use causeway_shared::segments::Stamp;
+use causeway_shared::profile::{KnownVisitor, Profile, ProfileParts, ProfileTotals, SubProfile};
+use causeway_shared::segments::WriteStamp;
 use causeway_shared::time::Minute;
-use causeway_shared::view::{Snapshot, Stored, View};
+use causeway_shared::view::{JoinedView, Snapshot, StoredValue};
 use causeway_shared::{kv, wire};
 use common::{
     History, NOW, Picked, Published, beyond, fold, history, known, law, naive, picked, profile_of, published, restored,
@@ -44,15 +44,15 @@ fn met<T: Clone>(pieces: &[T], order: u64) -> Vec<T> {
 #[derive(Clone)]
 enum Piece<'a> {
     Snapshot(&'a Snapshot),
-    Known(VisitorId, Known),
+    Known(VisitorId, KnownVisitor),
 }
 
 /// A reader's view of some of the snapshots, and of what it knows beside them of each visitor.
-fn view(of: &Published, snapshots: u8, beside: &[Picked], order: u64) -> View {
+fn view(of: &Published, snapshots: u8, beside: &[Picked], order: u64) -> JoinedView {
     let each = of.histories.iter().flat_map(|history| beside.iter().map(move |picked| (history, *picked)));
     let beside = each.map(|(history, picked)| Piece::Known(history.visitor, known(history, picked)));
     let pieces: Vec<Piece> = chosen(of, snapshots).into_iter().map(Piece::Snapshot).chain(beside).collect();
-    let mut view = View::default();
+    let mut view = JoinedView::default();
     for piece in met(&pieces, order) {
         match piece {
             Piece::Snapshot(snapshot) => view.add_snapshot(snapshot.clone()),
@@ -65,15 +65,15 @@ fn view(of: &Published, snapshots: u8, beside: &[Picked], order: u64) -> View {
 /// Whether it is a page, or a purchase, as the name says.
 fn is_of(fact: &Fact, name: &str) -> bool {
     match &fact.what {
-        What::Page { .. } => name == PAGE,
-        What::Track { name: of, .. } => name == PURCHASE && of == name,
+        FactKind::Page { .. } => name == PAGE,
+        FactKind::Track { name: of, .. } => name == PURCHASE && of == name,
         _ => false,
     }
 }
 
 /// The facts without purchases of an order that was bought earlier; those of each visitor come after one another.
 fn each_order_once(facts: Vec<&Fact>) -> Vec<&Fact> {
-    let order = |fact: &Fact| if let What::Track { order, .. } = fact.what { order } else { None };
+    let order = |fact: &Fact| if let FactKind::Track { order, .. } = fact.what { order } else { None };
     let is_first = |(place, fact): &(usize, &&Fact)| {
         let same = facts.iter().enumerate().filter(|(_, other)| order(other) == order(fact));
         order(fact).is_none()
@@ -83,28 +83,28 @@ fn each_order_once(facts: Vec<&Fact>) -> Vec<&Fact> {
 }
 
 /// Facts of the newest version, and the pages a ledger knows beyond it.
-fn with_ledger(history: &History, extra: u64) -> Known {
+fn with_ledger(history: &History, extra: u64) -> KnownVisitor {
     let kept = history.newest().iter().enumerate().filter(|(i, _)| scramble(extra ^ *i as u64) & 1 == 1);
     let pages = kept.map(|(_, f)| f).chain(history.pending()).filter_map(beyond);
-    Known::from_beyond(pages).join(Known::from_sub(history.sub(usize::MAX, true)))
+    KnownVisitor::from_beyond(pages).join(KnownVisitor::from_sub(history.sub(usize::MAX, true)))
 }
 
 /// A profile as it comes back from the store.
 fn stored(mut profile: Profile) -> Profile {
     let visitor = VisitorId::mint(NOW, [1; 10]);
     let core = wire::profile::decode(visitor, &wire::profile::encode(visitor, &profile)).unwrap();
-    let Parts { attributes, exposures, events, .. } = profile.take_parts();
+    let ProfileParts { attributes, exposures, events, .. } = profile.take_parts();
     let attributes = wire::profile::attributes(&attributes.pack()).unwrap();
     let exposures = Exposures::read(&exposures.pack()).unwrap();
     let events = wire::profile::events(&events.pack()).unwrap();
-    core.with_parts(Parts { attributes, exposures, events, ..Parts::default() })
+    core.with_parts(ProfileParts { attributes, exposures, events, ..ProfileParts::default() })
 }
 
 /// The greatest write of each attribute.
-fn said(facts: &[&Fact]) -> BTreeMap<Token, Value> {
-    let mut last: BTreeMap<Token, (Stamp, Option<Value>)> = BTreeMap::new();
+fn said(facts: &[&Fact]) -> BTreeMap<NameToken, AttributeValue> {
+    let mut last: BTreeMap<NameToken, (WriteStamp, Option<AttributeValue>)> = BTreeMap::new();
     for fact in facts {
-        let What::Attributes { writes } = &fact.what else { continue };
+        let FactKind::Attributes { writes } = &fact.what else { continue };
         for (token, value) in tokens(writes) {
             let write = (fact.stamp(), value);
             let there = last.entry(token).or_insert(write.clone());
@@ -115,21 +115,21 @@ fn said(facts: &[&Fact]) -> BTreeMap<Token, Value> {
 }
 
 /// Of each experiment the least (receipt, arm), and whether there is another arm.
-fn exposed(facts: &[&Fact]) -> BTreeMap<u32, Exposure> {
+fn exposed(facts: &[&Fact]) -> BTreeMap<u32, FirstExposure> {
     let mut seen: BTreeMap<u32, Vec<(u64, u8)>> = BTreeMap::new();
     for fact in facts {
-        if let What::Exposure { experiment, arm } = fact.what {
+        if let FactKind::Exposure { experiment, arm } = fact.what {
             seen.entry(experiment).or_default().push((fact.received, arm));
         }
     }
     let first = |all: Vec<(u64, u8)>| {
         let (at, arm) = *all.iter().min().unwrap();
-        Exposure { arm, at, mixed: all.iter().any(|(_, other)| *other != arm) }
+        FirstExposure { arm, at, mixed: all.iter().any(|(_, other)| *other != arm) }
     };
     seen.into_iter().map(|(experiment, all)| (experiment, first(all))).collect()
 }
 
-fn at_most(part: Totals, whole: Totals) -> bool {
+fn at_most(part: ProfileTotals, whole: ProfileTotals) -> bool {
     part.pages <= whole.pages
         && part.sessions <= whole.sessions
         && part.purchases <= whole.purchases
@@ -177,7 +177,7 @@ proptest! {
         let (mine, siblings): (Vec<_>, Vec<_>) = chosen(&of, snapshots).into_iter().partition(|s| s.visitor == own);
         let [a, b] = orders.map(|order| {
             let siblings = || met(&siblings, order).into_iter().map(|s| (s.visitor, s.clone())).collect();
-            let mut view = View::default();
+            let mut view = JoinedView::default();
             met(&mine, order).into_iter().for_each(|s| view.add_snapshot(s.clone()));
             view.add_siblings(own, siblings());
             let once = view.clone();
@@ -241,10 +241,10 @@ proptest! {
 
     #[test]
     fn field_23_after_a_restore_the_lost_facts_do_not_count(h in history(1), named in any::<[bool; 3]>(), i in 0usize..5) {
-        let before = Known::from_sub(h.sub(usize::MAX, named[0])).join(Known::from_sub(h.sub(i, named[1])));
+        let before = KnownVisitor::from_sub(h.sub(usize::MAX, named[0])).join(KnownVisitor::from_sub(h.sub(i, named[1])));
         let restored = restored(&h.sub(0, named[2]));
         let totals = restored.totals();
-        let after = Known::from_sub(restored);
+        let after = KnownVisitor::from_sub(restored);
         prop_assert_eq!(before.clone().join(after.clone()).totals(), totals);
         prop_assert_eq!(after.join(before).totals(), totals);
     }
@@ -277,8 +277,8 @@ proptest! {
             parts.push((history.visitor, history.sub(usize::MAX, false)));
             parts.push((history.visitor, history.sub((extra % 4) as usize, true)));
         }
-        let mut all = View::default();
-        met(&parts, extra).into_iter().for_each(|(of, sub)| all.add_known(of, Known::from_sub(sub)));
+        let mut all = JoinedView::default();
+        met(&parts, extra).into_iter().for_each(|(of, sub)| all.add_known(of, KnownVisitor::from_sub(sub)));
         let facts: Vec<_> = histories.iter().flat_map(History::newest).collect();
         prop_assert_eq!(all.of(visitor(0)).totals(), naive(&facts));
         prop_assert_eq!(all.of(visitor(2)).totals(), naive(&facts));
@@ -294,9 +294,9 @@ proptest! {
         let histories = [a, b, c];
         let (from, to) = (Minute(Minute::at(NOW).0 - ago - minutes[0]), Minute(Minute::at(NOW).0 - ago + minutes[1]));
         for own in 0..3 {
-            let mut view = View::default();
+            let mut view = JoinedView::default();
             for (place, history) in histories.iter().enumerate() {
-                let known = if place == own { with_ledger(history, extra) } else { Known::from_sub(history.sub(usize::MAX, false)) };
+                let known = if place == own { with_ledger(history, extra) } else { KnownVisitor::from_sub(history.sub(usize::MAX, false)) };
                 view.add_known(history.visitor, known);
             }
             for name in [PAGE, PURCHASE] {
@@ -312,7 +312,7 @@ proptest! {
                 prop_assert!(said.least() <= exact && said.exact().is_none_or(|said| said == exact), "{name}: {said:?} of {exact}");
                 // Each keeps all of its minutes.
                 if histories.iter().all(|h| h.facts.len() <= limits::SNAPSHOT_EVENT_MINUTES) {
-                    prop_assert_eq!(said, Often::Exactly(exact), "{}", name);
+                    prop_assert_eq!(said, EventCount::Exactly(exact), "{}", name);
                 }
             }
         }
@@ -348,8 +348,8 @@ proptest! {
     #[test]
     fn s4_08_a_person_s_attributes_are_the_last_writes_of_its_visitors(a in history(0), b in history(1), c in history(2)) {
         let histories = [a, b, c];
-        let mut view = View::default();
-        histories.iter().for_each(|h| view.add_known(h.visitor, Known::from_sub(h.sub(usize::MAX, false))));
+        let mut view = JoinedView::default();
+        histories.iter().for_each(|h| view.add_known(h.visitor, KnownVisitor::from_sub(h.sub(usize::MAX, false))));
         let facts: Vec<&Fact> = histories.iter().flat_map(History::newest).collect();
         prop_assert_eq!(view.of(visitor(1)).attributes().iter().map(|(t, v)| (t, v.clone())).collect::<BTreeMap<_, _>>(), said(&facts));
         for history in &histories {
@@ -369,8 +369,8 @@ proptest! {
     #[test]
     fn field_14_a_person_s_arm_is_the_one_that_any_of_its_visitors_saw_first(a in history(0), b in history(1), c in history(2)) {
         let histories = [a, b, c];
-        let mut view = View::default();
-        histories.iter().for_each(|h| view.add_known(h.visitor, Known::from_sub(h.sub(usize::MAX, false))));
+        let mut view = JoinedView::default();
+        histories.iter().for_each(|h| view.add_known(h.visitor, KnownVisitor::from_sub(h.sub(usize::MAX, false))));
         let facts: Vec<&Fact> = histories.iter().flat_map(History::newest).collect();
         for own in histories.iter().map(|h| h.visitor) {
             prop_assert_eq!(view.of(own).exposures().iter().collect::<BTreeMap<_, _>>(), exposed(&facts));
@@ -388,10 +388,10 @@ proptest! {
         let mut over_wire = of.clone();
         for snapshot in &mut over_wire.snapshots {
             let key = kv::snapshot_key(&tenant, snapshot.visitor);
-            let text = wire::kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot.clone()))).unwrap();
+            let text = wire::kv::encode_stored(&key, &StoredValue::Snapshot(Box::new(snapshot.clone()))).unwrap();
             let back = wire::kv::decode_stored(&key, snapshot.visitor, text.as_bytes()).unwrap();
-            prop_assert_eq!(&back, &Stored::Snapshot(Box::new(snapshot.clone())));
-            if let Stored::Snapshot(back) = back {
+            prop_assert_eq!(&back, &StoredValue::Snapshot(Box::new(snapshot.clone())));
+            if let StoredValue::Snapshot(back) = back {
                 *snapshot = *back;
             }
         }
@@ -413,8 +413,8 @@ proptest! {
 #[test]
 fn a_person_has_at_least_the_browsers_that_count() {
     let alone = Membership { devices: 1, admits: [visitor(1)].into(), ..Membership::default() };
-    let mut view = View::default();
-    view.add_known(visitor(1), Known::default());
+    let mut view = JoinedView::default();
+    view.add_known(visitor(1), KnownVisitor::default());
     view.add_snapshot(Snapshot {
         version: version(1),
         visitor: visitor(1),
@@ -423,8 +423,8 @@ fn a_person_has_at_least_the_browsers_that_count() {
         profiles: BTreeMap::new(),
         best: None,
     });
-    view.add_known(visitor(2), Known::default());
-    view.add_known(visitor(3), Known::default());
+    view.add_known(visitor(2), KnownVisitor::default());
+    view.add_known(visitor(3), KnownVisitor::default());
     for these in [&[1_u8][..], &[1, 2], &[1, 2, 3]] {
         let sure = these.iter().map(|owner| visitor(*owner)).collect();
         assert_eq!(view.of_these(visitor(1), &sure).devices(), these.len() as u32);

@@ -4,20 +4,22 @@
 #[expect(dead_code, reason = "each file takes its part")]
 mod common;
 
-use causeway_shared::actions::{Counter, Entity, InsertionHash, PackedActions, Question, Verb, ViewType, ViewTypes};
+use causeway_shared::actions::{
+    ActionCounter, ActionQuestion, ActionType, AdEntity, InsertionHash, PackedActions, ViewType, ViewTypes,
+};
 use causeway_shared::cookie::{self, LEDGER};
-use causeway_shared::experiment::{Exposure, Exposures};
-use causeway_shared::fact::{Fact, What};
-use causeway_shared::identity::{Arrival, Found, IdentityCookie, Recognised, Step, begin};
-use causeway_shared::ids::{FactId, InsertionId, Millis, SessionId, Version, VisitorId};
-use causeway_shared::keys::{Key, KeyRing, Stage};
-use causeway_shared::ledger::{Ledger, Reservation};
-use causeway_shared::profile::{Beyond, Known, Profile};
+use causeway_shared::experiment::{Exposures, FirstExposure};
+use causeway_shared::fact::{Fact, FactKind};
+use causeway_shared::identity::{BulkResult, IdentityCookie, IdentityRequest, IdentityStep, RecognisedVisitor, begin};
+use causeway_shared::ids::{FactId, InsertionId, Millis, SessionId, SnapshotVersion, VisitorId};
+use causeway_shared::keys::{KeyRing, KeyStage, RingKey};
+use causeway_shared::ledger::{Ledger, PlacedInsertion};
+use causeway_shared::profile::{KnownVisitor, LaterPage, Profile};
 use causeway_shared::random::Random;
 use causeway_shared::time::{DAY_MINUTES, Day, EPOCH_MS, Minute};
 use causeway_shared::token::AdToken;
-use causeway_shared::units::{Unit, Units};
-use causeway_shared::view::{Snapshot, View};
+use causeway_shared::units::{HeldSlot, HeldSlots};
+use causeway_shared::view::{JoinedView, Snapshot};
 use causeway_shared::{limits, wire};
 use common::{NOW, law, membership, scramble, version, visitor};
 use proptest::collection::vec;
@@ -30,12 +32,12 @@ fn insertion(n: u64) -> InsertionId {
 }
 
 /// Ad `n` of one campaign.
-fn entity(n: u32) -> Entity {
-    Entity { ad: 1_000 + n, ad_group: 100 + n / 2, campaign: 10, advertiser: 1 }
+fn entity(n: u32) -> AdEntity {
+    AdEntity { ad: 1_000 + n, ad_group: 100 + n / 2, campaign: 10, advertiser: 1 }
 }
 
-fn reservation(n: u64, entity: Entity, minute: Minute) -> Reservation {
-    Reservation { insertion: InsertionHash::of(insertion(n)), entity, view_type: ViewType(1), minute }
+fn reservation(n: u64, entity: AdEntity, minute: Minute) -> PlacedInsertion {
+    PlacedInsertion { insertion: InsertionHash::of(insertion(n)), entity, view_type: ViewType(1), minute }
 }
 
 /// The time a minute begins.
@@ -44,9 +46,10 @@ fn at(minute: Minute) -> Millis {
 }
 
 /// The impression of insertion `n`, as a fact of a visitor.
-fn impression(of: VisitorId, n: u64, entity: Entity, minute: Minute) -> Fact {
-    let id = FactId::of_action(of, insertion(n), Verb::IMPRESSION.0, 1, at(minute));
-    let what = What::Action { insertion: insertion(n), verb: Verb::IMPRESSION, view_type: ViewType(1), entity };
+fn impression(of: VisitorId, n: u64, entity: AdEntity, minute: Minute) -> Fact {
+    let id = FactId::of_action(of, insertion(n), ActionType::IMPRESSION.0, 1, at(minute));
+    let what =
+        FactKind::Action { insertion: insertion(n), verb: ActionType::IMPRESSION, view_type: ViewType(1), entity };
     Fact { position: 0, id, visitor: of, received: at(minute), at: at(minute), what }
 }
 
@@ -64,18 +67,18 @@ fn snapshot(of: &[(VisitorId, Vec<Fact>)]) -> Snapshot {
 }
 
 /// Impressions of an ad over the view within a window, reservations among them; now is where it begins.
-fn seen(view: &View, own: VisitorId, entity: Entity, (from, to): (Minute, Minute)) -> u32 {
+fn seen(view: &JoinedView, own: VisitorId, entity: AdEntity, (from, to): (Minute, Minute)) -> u32 {
     let reserved = view.of(own).reserved(from);
     let mut all = view.of(own).actions();
     all.extend(reserved.as_deref().and_then(PackedActions::read));
-    let question = Question { verbs: &[Verb::IMPRESSION], view_types: ViewTypes::All, from, to };
-    Counter::new([entity].into_iter()).count(&all, &question).next().unwrap()[0]
+    let question = ActionQuestion { verbs: &[ActionType::IMPRESSION], view_types: ViewTypes::All, from, to };
+    ActionCounter::new([entity].into_iter()).count(&all, &question).next().unwrap()[0]
 }
 
 const ALL_TIME: (Minute, Minute) = (Minute(0), Minute(u32::MAX));
 
 /// A request of this ledger's visitor with nothing read from the KV.
-fn recognised(visitor: VisitorId, ledger: &Ledger, now: Millis) -> Recognised {
+fn recognised(visitor: VisitorId, ledger: &Ledger, now: Millis) -> RecognisedVisitor {
     let payload = wire::cookies::encode_ledger(ledger);
     let cookie = IdentityCookie {
         visitor,
@@ -87,20 +90,27 @@ fn recognised(visitor: VisitorId, ledger: &Ledger, now: Millis) -> Recognised {
         login: None,
     };
     let ledger = Some(wire::cookies::decode_ledger(&payload).unwrap());
-    let arrival =
-        Arrival { now, cookie: Some(cookie), others: Vec::new(), ledger, claims: Vec::new(), publish_delay_ms: 0 };
+    let arrival = IdentityRequest {
+        now,
+        cookie: Some(cookie),
+        others: Vec::new(),
+        ledger,
+        claims: Vec::new(),
+        publish_delay_ms: 0,
+    };
     let mut random = Random::new([1; 32]);
-    let Step::Second(second) = begin(arrival, &mut random).after_first(Found::default(), &mut random) else {
+    let IdentityStep::Second(second) = begin(arrival, &mut random).after_first(BulkResult::default(), &mut random)
+    else {
         unreachable!()
     };
-    second.finish(Found::default()).unwrap()
+    second.finish(BulkResult::default()).unwrap()
 }
 
 /// One placing: its ad, when, how long after it was seen, if at all, and who knows what.
 #[derive(Debug, Clone, Copy)]
 struct Placing {
     n: u64,
-    entity: Entity,
+    entity: AdEntity,
     placed: Minute,
     seen: Minute,
     reserved: bool,
@@ -139,7 +149,7 @@ proptest! {
         let own = visitor(1);
         let mut ledger = Ledger::new(own);
         ledger.reserve(all.iter().filter(|p| p.reserved).map(|p| reservation(p.n, p.entity, p.placed)));
-        let mut view = View::default();
+        let mut view = JoinedView::default();
         view.add_snapshot(snapshot(&[(own, facts(own, |p| p.own)), (visitor(2), facts(visitor(2), |p| p.sibling))]));
         view.add_known(own, ledger.known());
         for ad in 0..3 {
@@ -153,13 +163,13 @@ proptest! {
     #[test]
     fn reservations_are_the_same_after_their_cookie(all in vec((any::<[u8; 6]>(), any::<u8>(), any::<[u32; 4]>(), 0u32..200, any::<bool>()), 0..80)) {
         let mut ledger = Ledger::new(visitor(1));
-        let mut before = Entity::default();
+        let mut before = AdEntity::default();
         ledger.reserve(all.into_iter().map(|(hash, view_type, [ad, ad_group, campaign, advertiser], minute, repeats)| {
             if !repeats {
-                before = Entity { ad, ad_group, campaign, advertiser };
+                before = AdEntity { ad, ad_group, campaign, advertiser };
             }
             let minute = Minute(Minute::at(NOW).0 + minute);
-            Reservation { insertion: InsertionHash(hash), view_type: ViewType(view_type), entity: before, minute }
+            PlacedInsertion { insertion: InsertionHash(hash), view_type: ViewType(view_type), entity: before, minute }
         }));
         let bytes = wire::cookies::encode_ledger(&ledger);
         prop_assert!(bytes.len() < 60 + limits::RESERVATION_BYTES);
@@ -183,7 +193,7 @@ fn field_13_the_next_page_sees_what_this_one_placed() {
         let who = recognised(own, &ledger, placed);
         assert_eq!(seen(&who.view, own, entity(0), ALL_TIME), page, "each page before this one, no snapshot yet");
         ledger = who.ledger;
-        ledger.reserve([Reservation::from(&token(page.into(), placed))]);
+        ledger.reserve([PlacedInsertion::from(&token(page.into(), placed))]);
     }
     // The first two arrive; the third is still to come.
     let mut view = recognised(own, &ledger, NOW + 60_000).view;
@@ -215,7 +225,7 @@ fn s3_10_a_placing_before_midnight_seen_after_it_counts_once() {
     let view = |seen_at: Minute| {
         let mut ledger = Ledger::new(own);
         ledger.reserve([reservation(1, entity(0), Minute(midnight.0 - 1))]);
-        let mut view = View::default();
+        let mut view = JoinedView::default();
         view.add_snapshot(snapshot(&[(own, vec![impression(own, 1, entity(0), seen_at)])]));
         view.add_known(own, ledger.known());
         view
@@ -244,12 +254,12 @@ fn another_visitors_ledger_reserves_nothing() {
 }
 
 /// A ledger with as much in it as there may be, each part as long as it can be.
-fn brim(entity: impl Fn(u32) -> Entity) -> Ledger {
+fn brim(entity: impl Fn(u32) -> AdEntity) -> Ledger {
     let mut ledger = Ledger::new(visitor(1));
-    ledger.highest = Version { restore: u32::MAX, counter: u64::MAX };
+    ledger.highest = SnapshotVersion { restore: u32::MAX, counter: u64::MAX };
     for n in 0..50u8 {
         let received = NOW - limits::LEDGER_LIFE_MS + u64::from(n) * 100_000;
-        ledger.remember(Beyond { received, short: u64::MAX, session: SessionId::mint(received, [n; 4]) });
+        ledger.remember(LaterPage { received, short: u64::MAX, session: SessionId::mint(received, [n; 4]) });
     }
     // The running session is of no page that is left, and the newest time a day after the others.
     ledger.session = Some((SessionId::mint(NOW, [99; 4]), NOW));
@@ -257,8 +267,8 @@ fn brim(entity: impl Fn(u32) -> Entity) -> Ledger {
         ledger.reserve([reservation(n, entity(u32::try_from(n).unwrap()), Minute(u32::MAX))]);
     }
     for n in 0..10 {
-        ledger.expose((n + 1) * (u32::MAX / 10), Exposure { arm: u8::MAX, at: NOW, mixed: false });
-        ledger.keep_unit((n + 1) * (u32::MAX / 10), Unit { number: limits::RECIPIENTS - 1, at: NOW });
+        ledger.expose((n + 1) * (u32::MAX / 10), FirstExposure { arm: u8::MAX, at: NOW, mixed: false });
+        ledger.keep_unit((n + 1) * (u32::MAX / 10), HeldSlot { number: limits::RECIPIENTS - 1, at: NOW });
     }
     ledger
 }
@@ -266,11 +276,11 @@ fn brim(entity: impl Fn(u32) -> Entity) -> Ledger {
 #[test]
 fn field_13_the_cookie_filled_to_the_brim_stays_small() {
     let tenant = "pub".parse().unwrap();
-    let ring = KeyRing(vec![Key { id: u8::MAX, stage: Stage::Active, secret: [3; 32].into() }]);
-    let widest = |n| Entity { ad: u32::MAX - n, ad_group: u32::MAX, campaign: u32::MAX, advertiser: u32::MAX };
+    let ring = KeyRing(vec![RingKey { id: u8::MAX, stage: KeyStage::Active, secret: [3; 32].into() }]);
+    let widest = |n| AdEntity { ad: u32::MAX - n, ad_group: u32::MAX, campaign: u32::MAX, advertiser: u32::MAX };
     // Fills the last byte of what reservations may take.
-    let one = Entity { ad: 300, ad_group: 300, campaign: 3, advertiser: 3 };
-    let usual = |n| Entity { ad: 40_000 + n, ad_group: 9_000 + n, campaign: 700, advertiser: 90 };
+    let one = AdEntity { ad: 300, ad_group: 300, campaign: 3, advertiser: 3 };
+    let usual = |n| AdEntity { ad: 40_000 + n, ad_group: 9_000 + n, campaign: 700, advertiser: 90 };
     for (ledger, held) in [(brim(widest), 16), (brim(usual), 27), (brim(|_| one), 52)] {
         assert_eq!((ledger.pages.len(), ledger.reserved.len()), (limits::LEDGER_ENTRIES, held));
         assert_eq!(ledger.reserved.last().unwrap().insertion, InsertionHash::of(insertion(79)), "the newest");
@@ -299,7 +309,7 @@ fn a_list_that_is_empty_takes_no_byte_of_the_cookie() {
     record(&ledger, b'r');
     ledger.exposed = Exposures::default();
     record(&ledger, b'x');
-    ledger.units = Units::default();
+    ledger.units = HeldSlots::default();
     record(&ledger, b'u');
     ledger.pages.clear();
     record(&ledger, b'p');
@@ -308,11 +318,11 @@ fn a_list_that_is_empty_takes_no_byte_of_the_cookie() {
 
 #[test]
 fn s4_06_an_exposure_is_known_until_a_snapshot_has_it_everywhere() {
-    let (seen, own) = (Exposure { arm: 2, at: NOW, mixed: false }, visitor(1));
+    let (seen, own) = (FirstExposure { arm: 2, at: NOW, mixed: false }, visitor(1));
     let mut ledger = Ledger::new(own);
     ledger.expose(5, seen);
     assert_eq!(recognised(own, &ledger, NOW + 1).view.of(own).exposures().get(5), Some(seen));
-    let what = What::Exposure { experiment: 5, arm: 2 };
+    let what = FactKind::Exposure { experiment: 5, arm: 2 };
     let fact = Fact { position: 0, id: FactId::from_bytes([9; 16]), visitor: own, received: NOW, at: NOW, what };
     let late = Fact { received: NOW + 1, ..fact.clone() };
     let [sub, lost] = [fact, late].map(|fact| Profile::of(&[fact]).sub_profile(version(1), true));
@@ -327,18 +337,19 @@ fn s4_06_an_exposure_is_known_until_a_snapshot_has_it_everywhere() {
         ledger.settle(NOW + after, sub);
         assert_eq!(!ledger.exposed.is_empty(), held, "{after}");
     }
-    let earlier = Exposure { arm: 1, at: NOW - 1, mixed: false };
-    let joined = Known::from_sub(sub).join(Known::default().exposing(&[(5, earlier)].into_iter().collect()));
-    assert_eq!(joined.exposures().get(5), Some(Exposure { mixed: true, ..earlier }));
+    let earlier = FirstExposure { arm: 1, at: NOW - 1, mixed: false };
+    let joined =
+        KnownVisitor::from_sub(sub).join(KnownVisitor::default().exposing(&[(5, earlier)].into_iter().collect()));
+    assert_eq!(joined.exposures().get(5), Some(FirstExposure { mixed: true, ..earlier }));
 }
 
 #[test]
 fn s4_07_a_unit_is_known_until_a_snapshot_has_it_everywhere() {
-    let (got, own) = (Unit { number: 7, at: NOW }, visitor(1));
+    let (got, own) = (HeldSlot { number: 7, at: NOW }, visitor(1));
     let mut ledger = Ledger::new(own);
     ledger.keep_unit(5, got);
     assert_eq!(recognised(own, &ledger, NOW + 1).view.of(own).units().get(5), Some(got));
-    let what = What::Unit { campaign: 5, number: 7 };
+    let what = FactKind::Unit { campaign: 5, number: 7 };
     let fact = Fact { position: 0, id: FactId::from_bytes([9; 16]), visitor: own, received: NOW, at: NOW, what };
     let late = Fact { received: NOW + 1, ..fact.clone() };
     let [sub, lost] = [fact, late].map(|fact| Profile::of(&[fact]).sub_profile(version(1), true));
@@ -353,7 +364,8 @@ fn s4_07_a_unit_is_known_until_a_snapshot_has_it_everywhere() {
         assert_eq!(!ledger.units.is_empty(), held, "{after}");
     }
     // The first counts, of whichever visitor.
-    let earlier = Unit { number: 9, at: NOW - 1 };
-    let joined = Known::from_sub(sub).join(Known::default().getting(&[(5, earlier)].into_iter().collect()));
+    let earlier = HeldSlot { number: 9, at: NOW - 1 };
+    let joined =
+        KnownVisitor::from_sub(sub).join(KnownVisitor::default().getting(&[(5, earlier)].into_iter().collect()));
     assert_eq!(joined.units().get(5), Some(earlier));
 }

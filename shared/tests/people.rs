@@ -7,7 +7,7 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::ids::{AlternateId, KindCode, Millis, VisitorId};
-use causeway_shared::person::{Class, Evidence, People, Reason, Weight, combined, people};
+use causeway_shared::person::{Evidence, EvidenceWeight, FlagReason, LinkClass, LinkedPeople, combined, people};
 use common::{MEMBER, PARTNER, alternate, law, scramble, visitor};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -18,12 +18,12 @@ fn unique(kind: KindCode) -> bool {
     kind == MEMBER
 }
 
-fn class(id: AlternateId) -> Class {
-    if unique(id.kind) { Class::Unique } else { Class::Shared }
+fn class(id: AlternateId) -> LinkClass {
+    if unique(id.kind) { LinkClass::Unique } else { LinkClass::Shared }
 }
 
-fn found(evidence: &[Evidence]) -> People {
-    people(evidence, class, Weight::LOGIN)
+fn found(evidence: &[Evidence]) -> LinkedPeople {
+    people(evidence, class, EvidenceWeight::LOGIN)
 }
 
 /// Evidence about nine visitors, three members, and ids of two other kinds: one row a visitor and id, as the
@@ -35,7 +35,7 @@ fn evidence() -> impl Strategy<Value = Vec<Evidence>> {
             visitor: visitor(who),
             id: alternate(KindCode(kind), n),
             source: 1,
-            weight: Weight(weight),
+            weight: EvidenceWeight(weight),
             first,
             last: first + lasts,
             cancelled: (cancel < 2).then(|| first + u64::from(cancel) * 3),
@@ -46,7 +46,7 @@ fn evidence() -> impl Strategy<Value = Vec<Evidence>> {
 }
 
 fn counts(e: &Evidence) -> bool {
-    e.stands() && e.weight >= Weight::LOGIN
+    e.stands() && e.weight >= EvidenceWeight::LOGIN
 }
 
 /// Components by brute force: everybody's group is grown until nothing changes.
@@ -62,7 +62,7 @@ fn components(evidence: &[Evidence]) -> BTreeSet<BTreeSet<VisitorId>> {
     groups.into_iter().filter(|g| !g.is_empty()).collect()
 }
 
-fn groups(people: &People) -> BTreeSet<BTreeSet<VisitorId>> {
+fn groups(people: &LinkedPeople) -> BTreeSet<BTreeSet<VisitorId>> {
     people.people.iter().map(|p| p.members.clone()).collect()
 }
 
@@ -75,10 +75,10 @@ fn without_conflict(evidence: &[Evidence]) -> bool {
 }
 
 /// Who is together, and what was flagged.
-type Linked = (BTreeSet<BTreeSet<VisitorId>>, Vec<(VisitorId, AlternateId, Reason)>);
+type Linked = (BTreeSet<BTreeSet<VisitorId>>, Vec<(VisitorId, AlternateId, FlagReason)>);
 
 /// People without those who are alone: a visitor whose evidence is all cancelled is still a person of one.
-fn linked(found: &People) -> Linked {
+fn linked(found: &LinkedPeople) -> Linked {
     let together = groups(found).into_iter().filter(|g| g.len() > 1).collect();
     (together, found.flags.iter().map(|f| (f.visitor, f.id, f.reason)).collect())
 }
@@ -163,7 +163,7 @@ proptest! {
             let winner = mine.iter().min_by_key(|e| (e.since(), e.id.hash)).map(|e| e.id);
             prop_assert_eq!(people.unique.get(&who).copied(), winner);
             let lost: BTreeSet<AlternateId> = mine.iter().map(|e| e.id).filter(|id| Some(*id) != winner).collect();
-            let second = people.flags.iter().filter(|f| f.visitor == who && f.reason == Reason::SecondUnique);
+            let second = people.flags.iter().filter(|f| f.visitor == who && f.reason == FlagReason::SecondUnique);
             prop_assert_eq!(second.map(|f| f.id).collect::<BTreeSet<_>>(), lost);
         }
     }
@@ -221,7 +221,7 @@ proptest! {
             for (_, (who, kind, n, received)) in arriving {
                 let (who, id) = (visitor(*who), alternate(KindCode(*kind), *n));
                 let row = rows.entry((who, id)).or_insert(Evidence {
-                    visitor: who, id, source: 1, weight: Weight::LOGIN, first: *received, last: *received, cancelled: None,
+                    visitor: who, id, source: 1, weight: EvidenceWeight::LOGIN, first: *received, last: *received, cancelled: None,
                 });
                 row.first = row.first.min(*received);
                 row.last = row.last.max(*received);
@@ -235,17 +235,17 @@ proptest! {
 
     #[test]
     fn evidence_under_the_threshold_links_nothing(rows in evidence(), threshold in 1u16..=1_000) {
-        let strong: Vec<Evidence> = rows.iter().filter(|e| e.weight >= Weight(threshold)).copied().collect();
+        let strong: Vec<Evidence> = rows.iter().filter(|e| e.weight >= EvidenceWeight(threshold)).copied().collect();
         prop_assert_eq!(
-            linked(&people(&rows, class, Weight(threshold))),
-            linked(&people(&strong, class, Weight(threshold)))
+            linked(&people(&rows, class, EvidenceWeight(threshold))),
+            linked(&people(&strong, class, EvidenceWeight(threshold)))
         );
     }
 }
 
 fn login(who: u8, kind: KindCode, n: u8, at: Millis) -> Evidence {
     let (visitor, id) = (visitor(who), alternate(kind, n));
-    Evidence { visitor, id, source: 1, weight: Weight::LOGIN, first: at, last: at, cancelled: None }
+    Evidence { visitor, id, source: 1, weight: EvidenceWeight::LOGIN, first: at, last: at, cancelled: None }
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn field_01_a_shared_device_does_not_join_its_two_members() {
         groups(&people),
         BTreeSet::from([BTreeSet::from([visitor(1), visitor(2)]), BTreeSet::from([visitor(3)])])
     );
-    assert_eq!(linked(&people).1, [(visitor(2), alternate(MEMBER, 2), Reason::SecondUnique)]);
+    assert_eq!(linked(&people).1, [(visitor(2), alternate(MEMBER, 2), FlagReason::SecondUnique)]);
 }
 
 #[test]
@@ -277,7 +277,7 @@ fn field_01_a_household_id_does_not_join_two_members() {
         BTreeSet::from([BTreeSet::from([visitor(1), visitor(3)]), BTreeSet::from([visitor(2)])])
     );
     let flags = linked(&people).1;
-    assert!(flags.contains(&(visitor(2), alternate(PARTNER, 9), Reason::JoinsTwoPeople)), "{flags:?}");
+    assert!(flags.contains(&(visitor(2), alternate(PARTNER, 9), FlagReason::JoinsTwoPeople)), "{flags:?}");
     assert_eq!(flags.len(), 2, "{flags:?}");
 }
 
@@ -301,7 +301,7 @@ fn unsure() -> impl Strategy<Value = Vec<Evidence>> {
             visitor: visitor(who),
             id: alternate(KindCode(kind), n),
             source,
-            weight: Weight(weight),
+            weight: EvidenceWeight(weight),
             first,
             last: first,
             cancelled: None,
@@ -311,16 +311,22 @@ fn unsure() -> impl Strategy<Value = Vec<Evidence>> {
 }
 
 /// The surest way between any two of a person's visitors and ids, by brute force; ids held by login are one with their visitors.
-fn surest(rows: &[Evidence], found: &People, from: VisitorId, to: VisitorId, threshold: Weight) -> Weight {
+fn surest(
+    rows: &[Evidence],
+    found: &LinkedPeople,
+    from: VisitorId,
+    to: VisitorId,
+    threshold: EvidenceWeight,
+) -> EvidenceWeight {
     let mut ties: BTreeMap<(VisitorId, AlternateId), Vec<Evidence>> = BTreeMap::new();
     rows.iter().for_each(|e| ties.entry((e.visitor, e.id)).or_default().push(*e));
     let flagged: BTreeSet<(VisitorId, AlternateId)> = found.flags.iter().map(|f| (f.visitor, f.id)).collect();
     let ties = ties.into_iter().filter(|(tie, _)| !flagged.contains(tie));
-    let ties: Vec<((VisitorId, AlternateId), Weight)> = ties
+    let ties: Vec<((VisitorId, AlternateId), EvidenceWeight)> = ties
         .filter_map(|(tie, rows)| Some((tie, combined(rows)?.0)))
         .filter(|(_, weight)| *weight >= threshold)
         .collect();
-    let mut known: BTreeMap<VisitorId, Weight> = [(from, Weight::LOGIN)].into();
+    let mut known: BTreeMap<VisitorId, EvidenceWeight> = [(from, EvidenceWeight::LOGIN)].into();
     for _ in 0..rows.len() {
         for ((a, id), one) in &ties {
             for ((b, other), two) in &ties {
@@ -332,7 +338,7 @@ fn surest(rows: &[Evidence], found: &People, from: VisitorId, to: VisitorId, thr
             }
         }
     }
-    known.get(&to).copied().unwrap_or(Weight::NOTHING)
+    known.get(&to).copied().unwrap_or(EvidenceWeight::NOTHING)
 }
 
 proptest! {
@@ -342,7 +348,7 @@ proptest! {
     fn s5_03_unsure_links_join_nobody_who_holds_another_unique_id_in_any_order(
         rows in unsure(), by in any::<u64>(), threshold in 100u16..=1_000,
     ) {
-        let people_of = |rows: &[Evidence]| people(rows, class, Weight(threshold));
+        let people_of = |rows: &[Evidence]| people(rows, class, EvidenceWeight(threshold));
         let found = people_of(&rows);
         prop_assert_eq!(people_of(&shuffled(&rows, by)), found.clone());
         for person in &found.people {
@@ -352,13 +358,13 @@ proptest! {
             let ties = rows.iter().filter(|e| person.members.contains(&e.visitor) && unique(e.id.kind));
             let sure = ties.filter(|e| {
                 let all = rows.iter().filter(|other| (other.visitor, other.id) == (e.visitor, e.id)).copied();
-                combined(all).is_some_and(|(weight, _)| weight >= Weight(threshold))
+                combined(all).is_some_and(|(weight, _)| weight >= EvidenceWeight(threshold))
                     && !found.flags.iter().any(|flag| (flag.visitor, flag.id) == (e.visitor, e.id))
             });
             prop_assert!(sure.map(|e| e.id).collect::<BTreeSet<_>>().len() <= 1);
         }
         // Logins alone are as they were.
-        let logins: Vec<Evidence> = rows.iter().filter(|e| e.weight >= Weight::LOGIN).copied().collect();
+        let logins: Vec<Evidence> = rows.iter().filter(|e| e.weight >= EvidenceWeight::LOGIN).copied().collect();
         let alone = self::found(&logins);
         for person in &alone.people {
             prop_assert!(found.people.iter().any(|other| person.members.is_subset(&other.members)));
@@ -367,13 +373,13 @@ proptest! {
 
     #[test]
     fn s5_03_a_visitor_is_as_sure_as_the_weakest_link_of_the_surest_way(rows in unsure(), threshold in 100u16..=1_000) {
-        let found = people(&rows, class, Weight(threshold));
+        let found = people(&rows, class, EvidenceWeight(threshold));
         for person in &found.people {
             let holder = person.members.iter().find(|v| found.unique.contains_key(v));
             let Some(centre) = holder else { continue };
             for member in &person.members {
-                let weight = found.weights.get(member).copied().unwrap_or(Weight::LOGIN);
-                prop_assert_eq!(weight, surest(&rows, &found, *centre, *member, Weight(threshold)), "{:?}", member);
+                let weight = found.weights.get(member).copied().unwrap_or(EvidenceWeight::LOGIN);
+                prop_assert_eq!(weight, surest(&rows, &found, *centre, *member, EvidenceWeight(threshold)), "{:?}", member);
             }
         }
     }
@@ -383,13 +389,13 @@ proptest! {
         weights in vec(1u16..1_000, 1..6), at in any::<prop::sample::Index>(),
     ) {
         let of = |weights: &[u16]| {
-            let row = |(w, source): (&u16, u8)| Evidence { source, weight: Weight(*w), ..login(1, PARTNER, 1, 5) };
-            combined(weights.iter().zip(0..).map(row)).map_or(Weight::NOTHING, |(weight, _)| weight)
+            let row = |(w, source): (&u16, u8)| Evidence { source, weight: EvidenceWeight(*w), ..login(1, PARTNER, 1, 5) };
+            combined(weights.iter().zip(0..).map(row)).map_or(EvidenceWeight::NOTHING, |(weight, _)| weight)
         };
         let all = of(&weights);
         let wrong: f64 = weights.iter().map(|w| 1.0 - f64::from(*w) / 1_000.0).product();
         prop_assert!((all.as_f64() - (1.0 - wrong)).abs() <= 0.001 + 1e-9, "{:?} beside {}", all, 1.0 - wrong);
-        prop_assert!(all <= Weight::UNSURE && all >= *weights.iter().max().map(|w| Weight(*w)).iter().next().unwrap_or(&all));
+        prop_assert!(all <= EvidenceWeight::UNSURE && all >= *weights.iter().max().map(|w| EvidenceWeight(*w)).iter().next().unwrap_or(&all));
         // One more makes it no less sure, and in any order it is the same.
         let mut fewer = weights.clone();
         fewer.remove(at.index(weights.len()));
@@ -397,16 +403,16 @@ proptest! {
         fewer = weights.iter().rev().copied().collect();
         prop_assert_eq!(of(&fewer), all);
         fewer.push(1_000);
-        prop_assert_eq!(of(&fewer), Weight::LOGIN);
+        prop_assert_eq!(of(&fewer), EvidenceWeight::LOGIN);
     }
 }
 
 #[test]
 fn s5_03_of_one_source_the_surest_counts_and_not_all_of_it() {
-    let row = |source, weight| Evidence { source, weight: Weight(weight), ..login(1, PARTNER, 1, 5) };
+    let row = |source, weight| Evidence { source, weight: EvidenceWeight(weight), ..login(1, PARTNER, 1, 5) };
     let weight = |rows: &[Evidence]| combined(rows.iter().copied()).map(|(weight, _)| weight);
-    assert_eq!(weight(&[row(3, 500), row(3, 400), row(3, 100)]), Some(Weight(500)));
-    assert_eq!(weight(&[row(3, 500), row(4, 500), row(3, 100)]), Some(Weight(750)));
+    assert_eq!(weight(&[row(3, 500), row(3, 400), row(3, 100)]), Some(EvidenceWeight(500)));
+    assert_eq!(weight(&[row(3, 500), row(4, 500), row(3, 100)]), Some(EvidenceWeight(750)));
 }
 
 #[test]
@@ -415,7 +421,7 @@ fn s5_03_the_weakest_link_of_a_chain_between_two_members_stays_out() {
         visitor: visitor(who),
         id,
         source: 3,
-        weight: Weight(weight),
+        weight: EvidenceWeight(weight),
         first,
         last: first,
         cancelled: None,
@@ -427,19 +433,23 @@ fn s5_03_the_weakest_link_of_a_chain_between_two_members_stays_out() {
     let logins = [row(1, alternate(MEMBER, 1), 1_000, 1), row(5, alternate(MEMBER, 2), 1_000, 1)];
     let chain = [pair(1, 2, 900, 1), pair(2, 3, 600, 2), pair(3, 4, 700, 3), pair(4, 5, 950, 4)].concat();
     let rows = [logins.to_vec(), chain].concat();
-    let found = people(&rows, class, Weight(500));
+    let found = people(&rows, class, EvidenceWeight(500));
     let parts: Vec<Vec<VisitorId>> = found.people.iter().map(|p| p.members.iter().copied().collect()).collect();
     assert_eq!(parts, [vec![visitor(1), visitor(2)], vec![visitor(3), visitor(4), visitor(5)]]);
     let weak = AlternateId::pair(visitor(2), visitor(3));
     assert!(
-        found.flags.iter().all(|flag| flag.id == weak && flag.reason == Reason::JoinsTwoPeople),
+        found.flags.iter().all(|flag| flag.id == weak && flag.reason == FlagReason::JoinsTwoPeople),
         "{:?}",
         found.flags
     );
     assert_eq!(found.flags.len(), 1, "of the two halves of the link one is enough");
-    assert_eq!(found.weights, [(visitor(2), Weight(900)), (visitor(3), Weight(700)), (visitor(4), Weight(950))].into());
+    assert_eq!(
+        found.weights,
+        [(visitor(2), EvidenceWeight(900)), (visitor(3), EvidenceWeight(700)), (visitor(4), EvidenceWeight(950))]
+            .into()
+    );
     // Under a higher threshold the weaker links are only reported.
-    let found = people(&rows, class, Weight(800));
+    let found = people(&rows, class, EvidenceWeight(800));
     assert_eq!(found.people.len(), 3);
     assert_eq!(found.flags.len(), 0);
 }

@@ -8,21 +8,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use causeway_shared::limits;
-use causeway_shared::segments::{self, PackedSegments, SegmentId, SegmentMap, Stamp, State};
+use causeway_shared::segments::{self, PackedSegments, SegmentId, SegmentMap, SegmentState, WriteStamp};
 use causeway_shared::time::HourStamp;
 use common::{NOW, law, scramble};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-type Write = (SegmentId, Stamp, State);
+type Write = (SegmentId, WriteStamp, SegmentState);
 
 fn write(hours: Range<u32>) -> impl Strategy<Value = Write> {
     let attribute = (0u16..6, -3i32..3);
-    let held = (hours, vec(attribute, 0..6)).prop_map(|(hour, of)| State::held(HourStamp(hour), of));
-    let state = prop_oneof![4 => held, 1 => Just(State::Removed)];
+    let held = (hours, vec(attribute, 0..6)).prop_map(|(hour, of)| SegmentState::held(HourStamp(hour), of));
+    let state = prop_oneof![4 => held, 1 => Just(SegmentState::Removed)];
     // Few ids and stamps, so that writes meet, also under one stamp.
     (0u32..30, 0u64..8, 0u64..2, state)
-        .prop_map(|(id, at, order, state)| (SegmentId(id * 301), Stamp { at: NOW + at, order }, state))
+        .prop_map(|(id, at, order, state)| (SegmentId(id * 301), WriteStamp { at: NOW + at, order }, state))
 }
 
 fn writes() -> impl Strategy<Value = Vec<Write>> {
@@ -45,16 +45,16 @@ fn map(writes: &[Write]) -> SegmentMap {
 }
 
 /// The greatest write of each segment.
-fn naive(writes: &[Write]) -> BTreeMap<SegmentId, (Stamp, State)> {
-    let mut all: BTreeMap<SegmentId, Vec<(Stamp, State)>> = BTreeMap::new();
+fn naive(writes: &[Write]) -> BTreeMap<SegmentId, (WriteStamp, SegmentState)> {
+    let mut all: BTreeMap<SegmentId, Vec<(WriteStamp, SegmentState)>> = BTreeMap::new();
     writes.iter().cloned().for_each(|(id, stamp, state)| all.entry(id).or_default().push((stamp, state)));
     all.into_iter().map(|(id, writes)| (id, writes.into_iter().max().unwrap())).collect()
 }
 
 fn held(writes: &[Write]) -> BTreeMap<SegmentId, HourStamp> {
     let expiry = |(id, (_, state))| match state {
-        State::Held { expiry, .. } => Some((id, expiry)),
-        State::Removed => None,
+        SegmentState::Held { expiry, .. } => Some((id, expiry)),
+        SegmentState::Removed => None,
     };
     naive(writes).into_iter().filter_map(expiry).collect()
 }
@@ -82,7 +82,7 @@ proptest! {
 
     #[test]
     fn s2_02_writing_many_at_once_is_writing_each(before in writes(), many in writes(), stamp in 0u64..8) {
-        let stamp = Stamp { at: NOW + stamp, order: 1 };
+        let stamp = WriteStamp { at: NOW + stamp, order: 1 };
         for before in [&[][..], &before] {
             let (mut at_once, mut each) = (map(before), map(before));
             at_once.write_all(stamp, many.iter().map(|(id, _, state)| (*id, state.clone())));
@@ -100,8 +100,8 @@ proptest! {
         for (id, (_, state)) in naive(&all) {
             let found = map(&all).get(id).map(|(expiry, of)| (expiry, of.to_vec()));
             let expected = match state {
-                State::Held { expiry, attributes } => Some((expiry, attributes)),
-                State::Removed => None,
+                SegmentState::Held { expiry, attributes } => Some((expiry, attributes)),
+                SegmentState::Removed => None,
             };
             prop_assert_eq!(found, expected);
         }
@@ -137,8 +137,8 @@ proptest! {
         let of_siblings: BTreeSet<SegmentId> = siblings.into_iter().map(|id| SegmentId(id * 301)).collect();
         let mut trimmed = map(&all);
         trimmed.trim(now, &of_siblings);
-        let stays = |id: &SegmentId, stamp: &Stamp, state: &State| {
-            let expired = match state { State::Held { expiry, .. } => *expiry <= HourStamp::at(now), State::Removed => true };
+        let stays = |id: &SegmentId, stamp: &WriteStamp, state: &SegmentState| {
+            let expired = match state { SegmentState::Held { expiry, .. } => *expiry <= HourStamp::at(now), SegmentState::Removed => true };
             !expired || stamp.at + limits::FACT_AGE_MS + limits::EVENT_AGE_MS >= now || of_siblings.contains(id)
         };
         let left = naive(&all).into_iter().filter(|(id, (stamp, state))| stays(id, stamp, state));
@@ -162,34 +162,36 @@ proptest! {
     }
 }
 
-fn stamp(at: u64) -> Stamp {
-    Stamp { at: NOW + at, order: 1 }
+fn stamp(at: u64) -> WriteStamp {
+    WriteStamp { at: NOW + at, order: 1 }
 }
 
 #[test]
 fn s2_02_hours_are_added_in_place() {
-    let mut map = map(&[(SegmentId(7), stamp(0), State::held(HourStamp(60_000), [(1, 5)]))]);
+    let mut map = map(&[(SegmentId(7), stamp(0), SegmentState::held(HourStamp(60_000), [(1, 5)]))]);
     assert!(map.extend(SegmentId(7), 48, stamp(1)));
     assert_eq!(map.get(SegmentId(7)).unwrap(), (HourStamp(60_048), &[(1, 5)][..]));
     assert!(!map.extend(SegmentId(8), 48, stamp(2)), "it is not in that one");
-    map.write(SegmentId(7), stamp(3), State::Removed);
+    map.write(SegmentId(7), stamp(3), SegmentState::Removed);
     assert!(!map.extend(SegmentId(7), 48, stamp(4)));
     assert!(map.get(SegmentId(7)).is_none());
 }
 
 #[test]
 fn expiries_end_with_2100_and_attributes_are_four() {
-    let state = State::held(HourStamp(u32::MAX), (0..9).map(|n| (n, 1)).chain([(2, -1), (2, 9)]));
-    let State::Held { expiry, attributes } = &state else { unreachable!() };
+    let state = SegmentState::held(HourStamp(u32::MAX), (0..9).map(|n| (n, 1)).chain([(2, -1), (2, 9)]));
+    let SegmentState::Held { expiry, attributes } = &state else { unreachable!() };
     assert_eq!((expiry.0, attributes.as_slice()), (limits::EXPIRY_HOURS, &[(0, 1), (1, 1), (2, 9), (3, 1)][..]));
-    let map = map(&[(SegmentId(u32::MAX), stamp(0), state), (SegmentId(0), stamp(0), State::held(HourStamp(0), []))]);
+    let map =
+        map(&[(SegmentId(u32::MAX), stamp(0), state), (SegmentId(0), stamp(0), SegmentState::held(HourStamp(0), []))]);
     assert_eq!(PackedSegments::read(&map.pack()).unwrap().to_map().unwrap(), map);
 }
 
 #[test]
 fn only_those_written_last_are_kept_and_leaving_out_commutes_with_the_join() {
     let many = |ids: Range<u32>| -> Vec<Write> {
-        ids.map(|id| (SegmentId(id), stamp(scramble(id.into()) % 5_000), State::held(HourStamp(60_000), []))).collect()
+        ids.map(|id| (SegmentId(id), stamp(scramble(id.into()) % 5_000), SegmentState::held(HourStamp(60_000), [])))
+            .collect()
     };
     let (a, b) = (many(0..6_000), many(5_000..12_000));
     let at_once = map(&a.iter().chain(&b).cloned().collect::<Vec<_>>());
@@ -205,7 +207,7 @@ fn s2_05_a_thousand_of_82_000_take_less_than_3_3_bytes_each() {
             (
                 SegmentId(u32::try_from(scramble(n) % 82_000).unwrap()),
                 stamp(0),
-                State::held(HourStamp(60_000 + u32::try_from(scramble(n ^ 0xff) % 2_160).unwrap()), []),
+                SegmentState::held(HourStamp(60_000 + u32::try_from(scramble(n ^ 0xff) % 2_160).unwrap()), []),
             )
         })
         .take(1_010)
@@ -220,8 +222,8 @@ fn s2_05_a_thousand_of_82_000_take_less_than_3_3_bytes_each() {
 fn of_two_full_visitors_all_segments_are_live() {
     let many = |from: u32, at| {
         let mut map = SegmentMap::default();
-        let held = |id| (SegmentId(id), State::held(HourStamp(60_000), []));
-        map.write_all(Stamp { at, order: 1 }, (from..from + limits::SEGMENTS as u32).map(held));
+        let held = |id| (SegmentId(id), SegmentState::held(HourStamp(60_000), []));
+        map.write_all(WriteStamp { at, order: 1 }, (from..from + limits::SEGMENTS as u32).map(held));
         map
     };
     let maps = [many(0, NOW), many(4_000, NOW + 1)];
@@ -235,8 +237,8 @@ fn of_two_full_visitors_all_segments_are_live() {
 fn many(from: u32, count: usize, at: u64, hour: u32) -> SegmentMap {
     let mut map = SegmentMap::default();
     let ids = from..from + u32::try_from(count).unwrap();
-    let held = |id| (SegmentId(id), State::held(HourStamp(hour), []));
-    map.write_all(Stamp { at: NOW + at, order: 1 }, ids.map(held));
+    let held = |id| (SegmentId(id), SegmentState::held(HourStamp(hour), []));
+    map.write_all(WriteStamp { at: NOW + at, order: 1 }, ids.map(held));
     map
 }
 

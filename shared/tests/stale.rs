@@ -6,13 +6,13 @@ mod common;
 
 use std::collections::BTreeSet;
 
-use causeway_shared::events::Often;
+use causeway_shared::events::EventCount;
 use causeway_shared::fact::PURCHASE;
 use causeway_shared::ids::VisitorId;
 use causeway_shared::membership::{Membership, Memberships};
-use causeway_shared::profile::{Known, Profile};
+use causeway_shared::profile::{KnownVisitor, Profile};
 use causeway_shared::time::Minute;
-use causeway_shared::view::{Snapshot, View};
+use causeway_shared::view::{JoinedView, Snapshot};
 use common::{law, membership, version, visitor};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -236,7 +236,7 @@ proptest! {
         };
         for own in (0..VISITORS).map(visitor).filter(|v| !origin.gone.contains(v)) {
             let Some(newest) = origin.newest_of(own) else { continue };
-            let mut view = View::default();
+            let mut view = JoinedView::default();
             let stale = some(&origin, bits).into_iter().filter(|m| newest.admits.iter().chain(newest.cuts.keys()).any(|v| m.admits.contains(v)));
             // Old snapshots of those whom the newest decision about the reader names, and its own newest one.
             for m in stale.filter(|m| m.epoch <= newest.epoch) {
@@ -245,7 +245,7 @@ proptest! {
                 }
             }
             view.add_snapshot(snapshot(newest, own));
-            view.add_known(own, Known::default());
+            view.add_known(own, KnownVisitor::default());
             let is_named = |v: &VisitorId| newest.admits.contains(v) || newest.cuts.contains_key(v);
             let named: BTreeSet<VisitorId> = view.of(own).members().iter().copied().filter(is_named).collect();
             prop_assert_eq!(named, origin.person(own), "for {} under {:?}", own, newest);
@@ -289,7 +289,7 @@ fn s4_05_what_a_person_did_is_no_more_than_known_in_part_while_browsers_of_it_ar
         let mut decision = membership(1, [a, b], []);
         decision.devices = devices;
         let profiles = [a, b].map(|of| (of, Profile::default().sub_profile(version(1), of == a)));
-        let mut view = View::default();
+        let mut view = JoinedView::default();
         view.add_snapshot(Snapshot {
             version: version(1),
             visitor: a,
@@ -300,5 +300,5 @@ fn s4_05_what_a_person_did_is_no_more_than_known_in_part_while_browsers_of_it_ar
         });
         view.of(a).within(PURCHASE, Minute(0), Minute(9))
     };
-    assert_eq!([2, 60].map(often), [Some(Often::Exactly(0)), Some(Often::AtLeast(0))]);
+    assert_eq!([2, 60].map(often), [Some(EventCount::Exactly(0)), Some(EventCount::AtLeast(0))]);
 }

@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use causeway_shared::bucket::PersonRandom;
 use causeway_shared::ids::VisitorId;
 use causeway_shared::random::Random;
-use causeway_shared::units::{Call, Given, RANGES, Recipients, Row, Rows, Step, Stock};
+use causeway_shared::units::{
+    GivenSlot, OfferCall, OfferStep, RANGES, RecipientLimit, SlotRows, SlotStock, VisitorSlots,
+};
 use proptest::prelude::*;
 
 fn visitor(n: u32) -> VisitorId {
@@ -15,14 +17,14 @@ fn visitor(n: u32) -> VisitorId {
     VisitorId::from_bytes(bytes).unwrap()
 }
 
-fn everybody(limit: u32) -> Recipients {
-    Recipients { limit, share: 10_000 }
+fn everybody(limit: u32) -> RecipientLimit {
+    RecipientLimit { limit, share: 10_000 }
 }
 
 /// All objects of one campaign, and how messages to them get lost.
 #[derive(Default)]
 struct Objects {
-    stored: BTreeMap<u8, (Stock, Rows)>,
+    stored: BTreeMap<u8, (SlotStock, SlotRows)>,
     calls: u32,
     /// Which messages get lost, by their number, over and over.
     lost: Vec<bool>,
@@ -35,7 +37,7 @@ impl Objects {
         !self.lost.is_empty() && self.lost[self.messages % self.lost.len()]
     }
 
-    fn keep(rows: &mut Rows, writes: causeway_shared::units::Writes) {
+    fn keep(rows: &mut SlotRows, writes: causeway_shared::units::SlotWrites) {
         for (visitor, row) in writes {
             match row {
                 Some(row) => drop(rows.insert(visitor, row)),
@@ -45,15 +47,15 @@ impl Objects {
     }
 
     /// Asks in the name of a person; `None` where no answer came.
-    fn ask(&mut self, members: &[u32], own: u32, limit: u32) -> Option<Option<Given>> {
+    fn ask(&mut self, members: &[u32], own: u32, limit: u32) -> Option<Option<GivenSlot>> {
         let members: Vec<VisitorId> = members.iter().map(|n| visitor(*n)).collect();
         let random = PersonRandom::of_visitor(*members.iter().min()?);
         let range = everybody(limit).range_of(&random, "codes")?;
         let tenant = "pub".parse().ok()?;
-        self.call(&Call { tenant, campaign: 3, limit, range, asked: 0, again: false, own: visitor(own), members })
+        self.call(&OfferCall { tenant, campaign: 3, limit, range, asked: 0, again: false, own: visitor(own), members })
     }
 
-    fn call(&mut self, call: &Call) -> Option<Option<Given>> {
+    fn call(&mut self, call: &OfferCall) -> Option<Option<GivenSlot>> {
         if self.is_lost() {
             return None;
         }
@@ -62,8 +64,8 @@ impl Objects {
         let (step, writes) = stock.call(rows, call);
         Self::keep(rows, writes);
         let answer = match step {
-            Step::Answer(answer) => answer,
-            Step::Forward(next) => {
+            OfferStep::Answer(answer) => answer,
+            OfferStep::Forward(next) => {
                 let answer = self.call(&next)?;
                 let (stock, rows) = self.stored.get_mut(&call.range)?;
                 let writes = stock.passed(&next, answer);
@@ -120,7 +122,7 @@ fn s4_07_a_greater_limit_gives_more_and_a_smaller_one_no_more() {
 
 #[test]
 fn s4_07_the_share_that_is_drawn_is_spread_over_all_ranges() {
-    let recipients = Recipients { limit: 1, share: 2_500 };
+    let recipients = RecipientLimit { limit: 1, share: 2_500 };
     let mut ranges = BTreeMap::new();
     for n in 0..40_000 {
         let range = recipients.range_of(&PersonRandom::of_visitor(visitor(n)), "codes");
@@ -166,7 +168,7 @@ proptest! {
         prop_assert!(given <= limit);
         if waiting.is_empty() {
             prop_assert_eq!(u32::try_from(holders.len()).unwrap(), limit);
-            let asked = objects.stored.values().flat_map(|(_, rows)| rows.values()).filter(|row| **row == Row::Asked);
+            let asked = objects.stored.values().flat_map(|(_, rows)| rows.values()).filter(|row| **row == VisitorSlots::Asked);
             prop_assert!(given == limit && asked.count() <= 100);
         }
     }

@@ -7,17 +7,19 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-use causeway_shared::actions::{Entity, Level, Verb, ViewType};
-use causeway_shared::attributes::{Dictionary, Kind, Token, Value};
-use causeway_shared::decision::Described;
-use causeway_shared::fact::{Fact, PURCHASE, What};
-use causeway_shared::filter::{Answers, Entities, Filter, History, Subject, Told, Words, parse};
+use causeway_shared::actions::{ActionType, AdEntity, AdLevel, ViewType};
+use causeway_shared::attributes::{AttributeValue, NameDictionary, NameToken, ValueKind};
+use causeway_shared::decision::DescribedPerson;
+use causeway_shared::fact::{Fact, FactKind, PURCHASE};
+use causeway_shared::filter::{
+    CountAnswerer, Entities, EventEvidence, Filter, FilterSubject, FilterWords, PersonHistory, parse,
+};
 use causeway_shared::ids::{FactId, InsertionId, SessionId, VisitorId};
 use causeway_shared::membership::Membership;
-use causeway_shared::profile::{Known, MissingParts, Profile, QueriedNames, SnapshotRoom};
-use causeway_shared::segments::{SegmentId, State};
+use causeway_shared::profile::{KnownVisitor, MissingParts, Profile, QueriedNames, SnapshotRoom};
+use causeway_shared::segments::{SegmentId, SegmentState};
 use causeway_shared::time::{Day, HourStamp, Minute};
-use causeway_shared::view::{Counted, Snapshot, View};
+use causeway_shared::view::{JoinedView, PersonView, Snapshot};
 use causeway_shared::vocabulary::Vocabulary;
 use common::{NOW, law, membership, version, visitor};
 use proptest::collection::{btree_set, vec};
@@ -28,15 +30,15 @@ use serde_json::{Value as Json, json};
 const NAMES: u16 = 10;
 const DAY: u64 = 86_400_000;
 
-static NAMED: LazyLock<Dictionary> =
-    LazyLock::new(|| Dictionary::from_entries((0..NAMES).map(|n| (format!("a{n}"), Kind::Integer))).unwrap());
+static NAMED: LazyLock<NameDictionary> =
+    LazyLock::new(|| NameDictionary::from_entries((0..NAMES).map(|n| (format!("a{n}"), ValueKind::Integer))).unwrap());
 static ENTITIES: LazyLock<Entities<'static>> =
     LazyLock::new(|| [BTreeMap::new(), BTreeMap::new(), BTreeMap::from([("c-1", 1), ("c-2", 2)]), BTreeMap::new()]);
 
 fn parsed(document: &Json) -> Filter {
     let vocabulary = Vocabulary::default();
     let (attributes, entities) = (&*NAMED, &*ENTITIES);
-    let words = Words { attributes, vocabulary: &vocabulary, entities, answers: Answers::Snapshot };
+    let words = FilterWords { attributes, vocabulary: &vocabulary, entities, answers: CountAnswerer::Snapshot };
     parse(document, "targeting", &words).unwrap_or_else(|found| panic!("{found:?} {document}"))
 }
 
@@ -93,22 +95,25 @@ fn profile(of: VisitorId, facts: &[(u8, u32, u64)]) -> Profile {
     let mut profile = Profile::default();
     for (n, (kind, name, hours)) in (0..).zip(facts) {
         let at = NOW - hours * 3_600_000;
-        let entity = Entity { ad: 1, ad_group: 1, campaign: name % 3, advertiser: 1 };
+        let entity = AdEntity { ad: 1, ad_group: 1, campaign: name % 3, advertiser: 1 };
         let mut writes = Vec::new();
         let what = match kind {
-            0 => What::Page { session: SessionId(u64::from(*name)) },
-            1 => What::Track { name: PURCHASE.to_owned(), value: Some(5), properties: None, order: None },
-            2 => {
-                What::Action { insertion: InsertionId([n; 16]), verb: Verb::IMPRESSION, view_type: ViewType(0), entity }
-            }
+            0 => FactKind::Page { session: SessionId(u64::from(*name)) },
+            1 => FactKind::Track { name: PURCHASE.to_owned(), value: Some(5), properties: None, order: None },
+            2 => FactKind::Action {
+                insertion: InsertionId([n; 16]),
+                verb: ActionType::IMPRESSION,
+                view_type: ViewType(0),
+                entity,
+            },
             3 | 4 => {
                 let expiry = if name % 4 == 0 { NOW - DAY } else { NOW + DAY };
-                What::Segments { writes: vec![(SegmentId(*name), State::held(HourStamp::at(expiry), []))] }
+                FactKind::Segments { writes: vec![(SegmentId(*name), SegmentState::held(HourStamp::at(expiry), []))] }
             }
             _ => {
                 let token = u16::try_from(*name).unwrap() % NAMES;
-                writes.push((Token(token), Some(Value::Integer(i64::from(token % 4)))));
-                What::Attributes { writes: Vec::new() }
+                writes.push((NameToken(token), Some(AttributeValue::Integer(i64::from(token % 4)))));
+                FactKind::Attributes { writes: Vec::new() }
             }
         };
         let mut id = [n; 16];
@@ -119,29 +124,29 @@ fn profile(of: VisitorId, facts: &[(u8, u32, u64)]) -> Profile {
 }
 
 /// The view of the first visitor, of these visitors that the person has of so many.
-fn view(profiles: &[Profile], devices: usize, room: &SnapshotRoom<'_>) -> View {
+fn view(profiles: &[Profile], devices: usize, room: &SnapshotRoom<'_>) -> JoinedView {
     let all = (0..).map(visitor).zip(profiles);
     let profiles: BTreeMap<_, _> =
         all.map(|(of, profile)| (of, profile.sub_profile_within(version(1), of == visitor(0), room))).collect();
     let membership = membership(1, profiles.keys().copied(), []);
     let membership = Membership { devices: u32::try_from(devices).unwrap(), ..membership };
-    let mut view = View::default();
+    let mut view = JoinedView::default();
     let (unique, visitor) = (Vec::new(), visitor(0));
     view.add_snapshot(Snapshot { version: version(1), visitor, unique, membership, profiles, best: None });
     view
 }
 
-fn is_meant(filter: &Filter, counted: &Counted<'_>) -> bool {
-    let described = Described::of(counted, NOW);
+fn is_meant(filter: &Filter, counted: &PersonView<'_>) -> bool {
+    let described = DescribedPerson::of(counted, NOW);
     let actions = counted.actions();
-    let (totals, events, missing) = (counted.totals(), Told::Snapshots(counted), counted.missing());
-    let counts = filter.answers(&History { totals, actions: &actions, events, missing }, Minute::at(NOW));
-    filter.matches(&Subject { person: Some(described.person()), counts: &counts, ..Subject::default() })
+    let (totals, events, missing) = (counted.totals(), EventEvidence::Snapshots(counted), counted.missing());
+    let counts = filter.answers(&PersonHistory { totals, actions: &actions, events, missing }, Minute::at(NOW));
+    filter.matches(&FilterSubject { person: Some(described.person()), counts: &counts, ..FilterSubject::default() })
 }
 
 fn queried(attributes: BTreeSet<u16>, segments: BTreeSet<u32>) -> QueriedNames {
     let mut queried = QueriedNames { attributes, segments, caps: Vec::new() };
-    queried.add_cap(Verb::IMPRESSION, Level::Campaign, 1);
+    queried.add_cap(ActionType::IMPRESSION, AdLevel::Campaign, 1);
     queried
 }
 
@@ -206,25 +211,25 @@ fn what_filters_name_is_certain_in_a_truncated_snapshot_and_the_rest_is_unknown(
 fn a_visitor_that_was_minted_just_now_has_nothing_and_of_any_other_without_a_snapshot_nothing_is_known() {
     let suppressed = parsed(&json!({"segments": {"$nin": [4_242]}}));
     for (known, missing) in
-        [(Known::default().of_new_visitor(), MissingParts::NONE), (Known::default(), MissingParts::ALL)]
+        [(KnownVisitor::default().of_new_visitor(), MissingParts::NONE), (KnownVisitor::default(), MissingParts::ALL)]
     {
-        let mut view = View::default();
+        let mut view = JoinedView::default();
         view.add_known(visitor(0), known);
         let counted = view.of(visitor(0));
         assert_eq!(counted.missing(), missing);
         assert_eq!(is_meant(&suppressed, &counted), missing.is_empty());
     }
-    assert_eq!(View::default().of(visitor(0)).missing(), MissingParts::ALL);
+    assert_eq!(JoinedView::default().of(visitor(0)).missing(), MissingParts::ALL);
 }
 
 #[test]
 fn no_attribute_or_segment_of_one_browser_falls_out_because_another_one_wrote_many_later() {
     let profile_of = |visitor, at, tokens: std::ops::Range<u16>, segments: std::ops::Range<u32>| {
-        let state = State::held(HourStamp::at(NOW + DAY), []);
-        let what = What::Segments { writes: segments.map(|id| (SegmentId(id), state.clone())).collect() };
+        let state = SegmentState::held(HourStamp::at(NOW + DAY), []);
+        let what = FactKind::Segments { writes: segments.map(|id| (SegmentId(id), state.clone())).collect() };
         let mut profile = Profile::default();
         let fact = Fact { position: 0, id: FactId::from_bytes([0; 16]), visitor, received: at, at, what };
-        profile.assign(&fact, tokens.map(|token| (Token(token), Some(Value::Integer(1)))));
+        profile.assign(&fact, tokens.map(|token| (NameToken(token), Some(AttributeValue::Integer(1)))));
         profile
     };
     let profiles = [
@@ -251,7 +256,8 @@ fn a_segment_that_was_evicted_stays_unknown_after_later_ones_have_expired() {
     let (mut profile, mut at) = (Profile::default(), NOW);
     for (ids, expiry) in [(4_242..4_243, hour(300)), (100_000..110_000, hour(1))] {
         at += 1;
-        let what = What::Segments { writes: ids.map(|id| (SegmentId(id), State::held(expiry, []))).collect() };
+        let what =
+            FactKind::Segments { writes: ids.map(|id| (SegmentId(id), SegmentState::held(expiry, []))).collect() };
         let (id, visitor) = (FactId::from_bytes([0; 16]), visitor(0));
         profile.fold(&Fact { position: 0, id, visitor, received: at, at, what });
     }
@@ -272,8 +278,8 @@ fn of_a_visitor_in_as_many_segments_as_are_kept_it_is_unknown_in_which_others_it
     let mut at = NOW - DAY;
     let mut write = |ids: std::ops::Range<u32>| {
         at += 1;
-        let state = State::held(HourStamp::at(NOW + DAY), []);
-        let what = What::Segments { writes: ids.map(|id| (SegmentId(id), state.clone())).collect() };
+        let state = SegmentState::held(HourStamp::at(NOW + DAY), []);
+        let what = FactKind::Segments { writes: ids.map(|id| (SegmentId(id), state.clone())).collect() };
         let (id, visitor) = (FactId::from_bytes([0; 16]), visitor(0));
         profile.fold(&Fact { position: 0, id, visitor, received: at, at, what });
     };

@@ -7,12 +7,12 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use causeway_shared::attributes::Dictionary;
+use causeway_shared::attributes::NameDictionary;
 use causeway_shared::catalogue::Catalogue;
 use causeway_shared::config::EdgeConfig;
 use causeway_shared::identity::IdentityCookie;
-use causeway_shared::ids::{Millis, TenantId, Version, VisitorId};
-use causeway_shared::keys::{Key, KeyRing, Keys, ProofAlg, ProofKey, Stage, TenantKeys};
+use causeway_shared::ids::{Millis, SnapshotVersion, TenantId, VisitorId};
+use causeway_shared::keys::{KeyRing, KeySet, KeyStage, ProofAlg, ProofKey, RingKey, TenantKeys};
 use causeway_shared::vocabulary::Vocabulary;
 use causeway_shared::{cookie, kv, proof, wire};
 use rustix::process::Signal;
@@ -32,7 +32,7 @@ pub struct Bare {
     pub edge: String,
     queues: String,
     pub standin: StandIn,
-    pub keys: Keys,
+    pub keys: KeySet,
     workerd: Option<Process>,
     networks: AtomicU32,
     folder: TempDir,
@@ -54,7 +54,7 @@ impl Bare {
     /// When workerd does not say where it listens.
     #[must_use]
     pub fn misconfigured() -> Self {
-        Self::started(None, Keys { tenants: [].into(), ..keys() }, "allow", &bundle())
+        Self::started(None, KeySet { tenants: [].into(), ..keys() }, "allow", &bundle())
     }
 
     /// The same as [`Self::start`], but silence means refusal.
@@ -108,7 +108,7 @@ impl Bare {
         Self::started(None, keys(), "allow", folder.path())
     }
 
-    fn started(origin: Option<&str>, keys: Keys, no_signal: &str, bundle: &Path) -> Self {
+    fn started(origin: Option<&str>, keys: KeySet, no_signal: &str, bundle: &Path) -> Self {
         let standin = StandIn::start();
         let origin = origin.map_or_else(|| format!("http://{}", standin.address), str::to_owned);
         let folder = tempfile::tempdir().unwrap();
@@ -253,11 +253,11 @@ pub fn tenant() -> TenantId {
 #[must_use]
 pub fn catalogue(version: u32, ads: &serde_json::Value) -> [(String, String); 2] {
     let (tenant, digest) = (tenant(), [7; 16]);
-    let published = Version { restore: 0, counter: version.into() };
-    let pointer = wire::catalogue::Pointer { published, version, digest };
+    let published = SnapshotVersion { restore: 0, counter: version.into() };
+    let pointer = wire::catalogue::CataloguePointer { published, version, digest };
     let [at, current] = [kv::catalogue_key(&tenant, version), kv::pointer_key(&tenant)];
     let catalogue: Catalogue = serde_json::from_value(ads.clone()).unwrap();
-    let flat = catalogue.flat(&Dictionary::default(), &Vocabulary::default()).unwrap();
+    let flat = catalogue.flat(&NameDictionary::default(), &Vocabulary::default()).unwrap();
     let value = wire::catalogue::encode_document(&at, &digest, &wire::flat::encode(&flat)).unwrap();
     let pointer = wire::catalogue::encode_pointer(&current, &pointer);
     [(at, value), (current, pointer)]
@@ -271,13 +271,13 @@ pub fn now() -> Millis {
 
 /// The keys of every worker here.
 #[must_use]
-pub fn keys() -> Keys {
+pub fn keys() -> KeySet {
     let ring = |seed: u8| {
         let mut secret = [0; 32];
         for (i, byte) in (0u8..).zip(secret.iter_mut()) {
             *byte = i.wrapping_mul(7) ^ seed;
         }
-        KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret.into() }])
+        KeyRing(vec![RingKey { id: 1, stage: KeyStage::Active, secret: secret.into() }])
     };
     let proof = ProofKey {
         kid: "dev-1".to_owned(),
@@ -285,7 +285,7 @@ pub fn keys() -> Keys {
         key: "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=".to_owned(),
     };
     let demo = TenantKeys { cookie: ring(1), alternate: ring(2), proof: vec![proof], ..TenantKeys::default() };
-    Keys { sync: ring(3), explain: None, tenants: [("demo".to_owned(), demo)].into() }
+    KeySet { sync: ring(3), explain: None, tenants: [("demo".to_owned(), demo)].into() }
 }
 
 fn config(no_signal: &str) -> EdgeConfig {
@@ -327,7 +327,7 @@ const DRIVER: &str = r#"export default {
   },
 };"#;
 
-fn capnp(standin: &str, origin: &str, keys: &Keys, objects: &Path, no_signal: &str, bundle: &Path) -> String {
+fn capnp(standin: &str, origin: &str, keys: &KeySet, objects: &Path, no_signal: &str, bundle: &Path) -> String {
     let text = |json: String| serde_json::to_string(&json).unwrap();
     let (config, keys) =
         (text(serde_json::to_string(&config(no_signal)).unwrap()), text(serde_json::to_string(keys).unwrap()));

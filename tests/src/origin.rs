@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 
-use causeway_shared::keys::Keys;
+use causeway_shared::keys::KeySet;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -48,7 +48,7 @@ pub struct Origin {
 impl Origin {
     /// Starts one with these keys.
     #[must_use]
-    pub fn start(keys: &Keys) -> Self {
+    pub fn start(keys: &KeySet) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("causeway.toml"), CONFIGURATION).unwrap();
         std::fs::write(folder.path().join("keys.json"), serde_json::to_string(keys).unwrap()).unwrap();

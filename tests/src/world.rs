@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use causeway_shared::keys::Keys;
+use causeway_shared::keys::KeySet;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 use rustix::process::{Pid, Signal, kill_process};
@@ -147,7 +147,7 @@ impl World {
     /// Claims of any kind, signed by the demo tenant's development key.
     #[must_use]
     pub fn sign_dev(&self, claims: &Value) -> String {
-        let keys: Keys = serde_json::from_slice(&std::fs::read(self.data.join("keys.json")).unwrap()).unwrap();
+        let keys: KeySet = serde_json::from_slice(&std::fs::read(self.data.join("keys.json")).unwrap()).unwrap();
         let key = &keys.tenants["demo"].proof[0];
         let signed = format!("{}.{}", base64url(br#"{"alg":"HS256"}"#), base64url(claims.to_string().as_bytes()));
         let mut hmac = Hmac::<Sha256>::new_from_slice(&key.bytes()).unwrap();

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use causeway_shared::view::Stored;
+use causeway_shared::view::StoredValue;
 use causeway_shared::{kv, wire};
 use causeway_tests::bare::tenant;
 use causeway_tests::browser::{Answer, Browser, CONSENTS};
@@ -275,7 +275,7 @@ fn cookie_outlives(world: &World) {
     let known = |answer: &Value| (id(answer), answer["person"]["new_visitor"].clone());
     assert_eq!(known(&browser.view()), (visitor.clone(), json!(false)));
     world.settles(&visitor, 1, 0);
-    let is_snapshot = || row().filter(|stored| matches!(stored, Stored::Snapshot(_)));
+    let is_snapshot = || row().filter(|stored| matches!(stored, StoredValue::Snapshot(_)));
     let first = eventually("it has its row", is_snapshot);
     // The row goes, the cookie stays.
     world.published();

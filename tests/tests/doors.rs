@@ -4,7 +4,7 @@
 use std::io::{Read as _, Write as _};
 
 use causeway_shared::ids::VisitorId;
-use causeway_shared::view::Stored;
+use causeway_shared::view::StoredValue;
 use causeway_shared::{kv, limits, wire};
 use causeway_tests::bare::tenant;
 use causeway_tests::browser::{Browser, CONSENTS, CONSENTS_TO_NOTHING, call};
@@ -164,7 +164,7 @@ fn is_buried(world: &World, visitor: &str) {
     let id: VisitorId = visitor.parse().unwrap();
     let key = kv::snapshot_key(&tenant(), id);
     let value = world.kv(&key).unwrap();
-    assert_eq!(wire::kv::decode_stored(&key, id, &value).unwrap(), Stored::Tombstone);
+    assert_eq!(wire::kv::decode_stored(&key, id, &value).unwrap(), StoredValue::Tombstone);
     assert_eq!(world.visitor(visitor)["own"].get("pages").unwrap_or(&json!(0)), &json!(0), "the origin holds nothing");
 }
 

@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use causeway_shared::fact::{Fact, PURCHASE, What};
+use causeway_shared::fact::{Fact, FactKind, PURCHASE};
 use causeway_shared::ids::{AltHash, FactId, Millis, VisitorId};
 use causeway_shared::random::Random;
-use causeway_shared::view::Stored;
+use causeway_shared::view::StoredValue;
 use causeway_shared::{kv, wire};
 use causeway_tests::bare::{self, Bare, tenant};
 use causeway_tests::browser::{Answer, Browser};
@@ -258,16 +258,16 @@ impl Model {
         for fact in facts.filter(|fact| counted.insert(fact.id)) {
             let own = model.own.entry(fact.visitor).or_default();
             match &fact.what {
-                What::Page { .. } => own.pages += 1,
-                What::Track { name, value, .. } if name == PURCHASE => {
+                FactKind::Page { .. } => own.pages += 1,
+                FactKind::Track { name, value, .. } if name == PURCHASE => {
                     own.purchases += 1;
                     own.revenue += value.unwrap_or(0);
                 }
-                What::Alias { id, .. } => {
+                FactKind::Alias { id, .. } => {
                     let first = model.logins.entry(fact.visitor).or_default().entry(id.hash).or_insert(fact.received);
                     *first = fact.received.min(*first);
                 }
-                What::Withdrawal => drop(model.gone.insert(fact.visitor)),
+                FactKind::Withdrawal => drop(model.gone.insert(fact.visitor)),
                 other => panic!("no such fact is sent here: {other:?}"),
             }
         }
@@ -304,7 +304,10 @@ fn differences(world: &World, model: &Model) -> Vec<String> {
         let stored = values.get(&key).map(|value| wire::kv::decode_stored(&key, *visitor, value.as_bytes()));
         if model.gone.contains(visitor) {
             say(held["tombstone"] == true, format!("{visitor} withdrew: {held}"));
-            say(matches!(stored, Some(Ok(Stored::Tombstone))), format!("{visitor} withdrew, the KV holds {stored:?}"));
+            say(
+                matches!(stored, Some(Ok(StoredValue::Tombstone))),
+                format!("{visitor} withdrew, the KV holds {stored:?}"),
+            );
             continue;
         }
         let alone = BTreeSet::from([*visitor]);
@@ -320,7 +323,7 @@ fn differences(world: &World, model: &Model) -> Vec<String> {
         let named: BTreeSet<VisitorId> = named.iter().filter_map(|v| v.as_str()?.parse().ok()).collect();
         say(named == *members, format!("{visitor} is one of {members:?}, the origin says {named:?}"));
         let version = match &stored {
-            Some(Ok(Stored::Snapshot(snapshot))) => json!(snapshot.version.to_string()),
+            Some(Ok(StoredValue::Snapshot(snapshot))) => json!(snapshot.version.to_string()),
             other => json!(format!("{other:?}")),
         };
         say(version == held["snapshot_version"], format!("{visitor}: {version}, issued {}", held["snapshot_version"]));

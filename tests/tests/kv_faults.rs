@@ -5,11 +5,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use causeway_shared::fact::{Fact, What};
-use causeway_shared::ids::{Epoch, Version, VisitorId};
-use causeway_shared::membership::{Cut, Membership};
-use causeway_shared::profile::{Content, Names, SubProfile, Totals};
-use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::fact::{Fact, FactKind};
+use causeway_shared::ids::{Epoch, SnapshotVersion, VisitorId};
+use causeway_shared::membership::{Membership, VisitorCut};
+use causeway_shared::profile::{NewestNames, ProfileTotals, SubContent, SubProfile};
+use causeway_shared::view::{Snapshot, StoredValue};
 use causeway_shared::wire::sync::SyncRequest;
 use causeway_shared::{kv, sync_auth, wire};
 use causeway_tests::bare::{Bare, now, tenant};
@@ -58,17 +58,17 @@ fn main() {
 }
 
 /// A snapshot in which the visitor's own sums name no fact, as if all were older than the newest ones.
-fn snapshot(visitor: VisitorId, counter: u64, membership: Membership, pages: &[(VisitorId, u64)]) -> Stored {
-    let version = Version { restore: 0, counter };
+fn snapshot(visitor: VisitorId, counter: u64, membership: Membership, pages: &[(VisitorId, u64)]) -> StoredValue {
+    let version = SnapshotVersion { restore: 0, counter };
     let sub = |own: bool, pages| {
-        let totals = Totals { pages, ..Totals::default() };
+        let totals = ProfileTotals { pages, ..ProfileTotals::default() };
         SubProfile::pack(
             version,
-            &Content { totals, seen: None, names: own.then(Names::default), ..Content::default() },
+            &SubContent { totals, seen: None, names: own.then(NewestNames::default), ..SubContent::default() },
         )
     };
     let profiles = pages.iter().map(|(v, pages)| (*v, sub(*v == visitor, *pages))).collect();
-    Stored::Snapshot(Box::new(Snapshot { version, visitor, unique: Vec::new(), membership, profiles, best: None }))
+    StoredValue::Snapshot(Box::new(Snapshot { version, visitor, unique: Vec::new(), membership, profiles, best: None }))
 }
 
 fn member_of(epoch: u64, admits: &[VisitorId], cuts: &[VisitorId]) -> Membership {
@@ -76,12 +76,12 @@ fn member_of(epoch: u64, admits: &[VisitorId], cuts: &[VisitorId]) -> Membership
         epoch: Epoch(epoch),
         devices: u32::try_from(admits.len()).unwrap(),
         admits: admits.iter().copied().collect(),
-        cuts: cuts.iter().map(|v| (*v, Cut { at: now(), gone: false })).collect(),
+        cuts: cuts.iter().map(|v| (*v, VisitorCut { at: now(), gone: false })).collect(),
         ..Membership::default()
     }
 }
 
-fn put(bare: &Bare, visitor: VisitorId, stored: &Stored) {
+fn put(bare: &Bare, visitor: VisitorId, stored: &StoredValue) {
     let key = kv::snapshot_key(&tenant(), visitor);
     let value = wire::kv::encode_stored(&key, stored).unwrap();
     bare.standin.held().kv.insert(key, value);
@@ -150,7 +150,7 @@ fn never_writes(bare: &Bare) {
     browser.buy("w-1", 1);
     browser.me(Some(&proof));
     let facts = bare.standin.wait("the facts are queued", |held| Some(held.facts_of(visitor)).filter(|f| f.len() == 3));
-    let aliases = facts.iter().filter(|fact| matches!(fact.what, What::Alias { .. })).count();
+    let aliases = facts.iter().filter(|fact| matches!(fact.what, FactKind::Alias { .. })).count();
     assert_eq!(aliases, 1);
     assert_eq!(bare.standin.held().writes, 0);
 }
@@ -198,7 +198,7 @@ fn miss_is_not_new(bare: &Bare) {
         "none is lost or doubled"
     );
     let facts = bare.standin.wait("all pages are queued", |held| Some(held.facts_of(visitor)).filter(|f| f.len() >= 3));
-    assert!(facts.len() == 3 && facts.iter().all(|fact| matches!(fact.what, What::Page { .. })), "{facts:?}");
+    assert!(facts.len() == 3 && facts.iter().all(|fact| matches!(fact.what, FactKind::Page { .. })), "{facts:?}");
 }
 
 fn no_permission(bare: &Bare) {
@@ -285,7 +285,7 @@ fn no_permission_elsewhere(bare: &Bare) {
         assert_eq!(browser.send("DELETE", "/v1/me", &[], b"").status, 202, "{refusal:?}");
         let facts = before_a_view(bare);
         assert!(
-            matches!(facts.as_slice(), [f] if f.visitor == visitor && matches!(f.what, What::Erasure { .. })),
+            matches!(facts.as_slice(), [f] if f.visitor == visitor && matches!(f.what, FactKind::Erasure { .. })),
             "{refusal:?}: {facts:?}"
         );
         assert_eq!(bare.standin.held().asked, Vec::<Vec<String>>::new(), "{refusal:?}");
@@ -374,7 +374,7 @@ fn withdrawn(bare: &Bare, visitor: VisitorId, answer: &Value) {
     bare.standin.wait("the withdrawal is queued", |held| (!held.facts_of(visitor).is_empty()).then_some(()));
     assert_eq!(bare.standin.held().asked, Vec::<Vec<String>>::new());
     let facts = before_a_view(bare);
-    assert!(matches!(facts.as_slice(), [f] if f.visitor == visitor && f.what == What::Withdrawal), "{facts:?}");
+    assert!(matches!(facts.as_slice(), [f] if f.visitor == visitor && f.what == FactKind::Withdrawal), "{facts:?}");
 }
 
 /// No key was read, and nothing is told of anybody.
@@ -444,7 +444,7 @@ fn stale(bare: &Bare) {
 fn tombstone(bare: &Bare) {
     bare.standin.reset();
     let (browser, visitor) = bare.returning();
-    put(bare, visitor, &Stored::Tombstone);
+    put(bare, visitor, &StoredValue::Tombstone);
     let answer = browser.decide(&json!({}));
     assert_eq!((answer.json()["visitor"].clone(), answer.json()["reason"].clone()), (Value::Null, json!("forgotten")));
     assert_eq!(browser.cookie("cw_id"), None);

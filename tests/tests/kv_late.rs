@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use causeway_shared::actions::{Entity, ViewType};
+use causeway_shared::actions::{AdEntity, ViewType};
 use causeway_shared::ids::{AlternateId, InsertionId, KindCode, VisitorId};
 use causeway_shared::token::{self, AdToken};
 use causeway_shared::{kv, wire};
@@ -177,7 +177,7 @@ fn late_elsewhere(bare: &Bare) {
     let token = AdToken {
         visitor,
         insertion: InsertionId([7; 16]),
-        entity: Entity { ad: 1, ad_group: 1, campaign: 1, advertiser: 1 },
+        entity: AdEntity { ad: 1, ad_group: 1, campaign: 1, advertiser: 1 },
         view_type: ViewType(1),
         placed: now(),
         strict: false,

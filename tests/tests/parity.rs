@@ -11,23 +11,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use causeway_edge::{Engine, Step};
-use causeway_shared::actions::{Action, Actions, Entity, InsertionHash, Verb, ViewType};
-use causeway_shared::attributes::Dictionary;
-use causeway_shared::catalogue::{Catalogue, Compiled, Flat};
+use causeway_edge::{Engine, EngineStep};
+use causeway_shared::actions::{ActionList, ActionType, AdAction, AdEntity, InsertionHash, ViewType};
+use causeway_shared::attributes::NameDictionary;
+use causeway_shared::catalogue::{Catalogue, CompiledCatalogue, FlatCatalogue};
 use causeway_shared::cookie::{self, IDENTITY};
-use causeway_shared::events::Events;
+use causeway_shared::events::VisitorEvents;
 use causeway_shared::identity::IdentityCookie;
-use causeway_shared::ids::{Epoch, Millis, TenantId, Version, VisitorId};
-use causeway_shared::keys::{Key, KeyRing, Keys, Stage, TenantKeys};
+use causeway_shared::ids::{Epoch, Millis, SnapshotVersion, TenantId, VisitorId};
+use causeway_shared::keys::{KeyRing, KeySet, KeyStage, RingKey, TenantKeys};
 use causeway_shared::membership::Membership;
 use causeway_shared::model::{FRACTION, Model, Part};
-use causeway_shared::profile::{Content, SubProfile, Totals};
-use causeway_shared::segments::{SegmentId, SegmentMap, Stamp, State};
+use causeway_shared::profile::{ProfileTotals, SubContent, SubProfile};
+use causeway_shared::segments::{SegmentId, SegmentMap, SegmentState, WriteStamp};
 use causeway_shared::time::{HourStamp, Minute};
-use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::view::{Snapshot, StoredValue};
 use causeway_shared::vocabulary::Vocabulary;
-use causeway_shared::wire::catalogue::{Pointer, encode_document, encode_model, encode_pointer};
+use causeway_shared::wire::catalogue::{CataloguePointer, encode_document, encode_model, encode_pointer};
 use causeway_shared::{kv, wire};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -81,7 +81,7 @@ fn filter(dice: &mut Dice) -> Value {
     }
 }
 
-fn catalogue(dice: &mut Dice) -> Flat {
+fn catalogue(dice: &mut Dice) -> FlatCatalogue {
     let caps = |dice: &mut Dice| {
         let unit = dice.of(&["minutes", "hours", "days"]);
         let window = json!({ "interval": dice.of(&[1, 7, 20]), "unit": unit });
@@ -132,7 +132,7 @@ fn catalogue(dice: &mut Dice) -> Flat {
     }
     let catalogue: Catalogue = serde_json::from_value(all).unwrap();
     assert_eq!(catalogue.problems("", &words()), []);
-    catalogue.flat(&Dictionary::default(), &words()).unwrap()
+    catalogue.flat(&NameDictionary::default(), &words()).unwrap()
 }
 
 fn model(dice: &mut Dice) -> Model {
@@ -153,30 +153,30 @@ fn model(dice: &mut Dice) -> Model {
     }
 }
 
-fn snapshot(dice: &mut Dice, visitor: VisitorId, entities: &[Entity]) -> Snapshot {
-    let action = |dice: &mut Dice| Action {
+fn snapshot(dice: &mut Dice, visitor: VisitorId, entities: &[AdEntity]) -> Snapshot {
+    let action = |dice: &mut Dice| AdAction {
         insertion: InsertionHash([dice.small(256) as u8, dice.small(256) as u8, dice.small(256) as u8, 1, 2, 3]),
-        verb: dice.of(&[Verb::IMPRESSION, Verb::IMPRESSION, Verb::CLICK, Verb(3)]),
+        verb: dice.of(&[ActionType::IMPRESSION, ActionType::IMPRESSION, ActionType::CLICK, ActionType(3)]),
         view_type: ViewType(dice.small(4) as u8),
         entity: dice.of(entities),
         minute: Minute(Minute::at(NOW).0 - dice.small(29 * 1_440)),
     };
-    let actions: Actions = (0..dice.below(150)).map(|_| action(dice)).collect();
+    let actions: ActionList = (0..dice.below(150)).map(|_| action(dice)).collect();
     let mut segments = SegmentMap::default();
     for _ in 0..dice.below(12) {
-        let until = State::held(HourStamp(HourStamp::at(NOW).0 + dice.small(48) - 4), []);
-        segments.write(SegmentId(dice.small(30)), Stamp { at: 1, order: 1 }, until);
+        let until = SegmentState::held(HourStamp(HourStamp::at(NOW).0 + dice.small(48) - 4), []);
+        segments.write(SegmentId(dice.small(30)), WriteStamp { at: 1, order: 1 }, until);
     }
-    let totals = Totals { pages: dice.below(50), ..Totals::default() };
+    let totals = ProfileTotals { pages: dice.below(50), ..ProfileTotals::default() };
     let seen = (dice.below(5) > 0).then_some((NOW - 90_000_000, NOW - dice.below(80_000_000)));
-    let mut events = Events::default();
+    let mut events = VisitorEvents::default();
     for _ in 0..dice.below(60) {
         events.add(dice.of(&["page", "purchase"]), Minute(Minute::at(NOW).0 - dice.small(29 * 1_440)));
     }
     let recent = events.pack_recent(Minute::at(NOW - 25 * 86_400_000));
     let (actions, segments) = (actions.pack(), segments.pack());
-    let content = Content { totals, seen, actions, segments, recent, ..Content::default() };
-    let version = Version { restore: 0, counter: 5 };
+    let content = SubContent { totals, seen, actions, segments, recent, ..SubContent::default() };
+    let version = SnapshotVersion { restore: 0, counter: 5 };
     let membership = Membership { epoch: Epoch(1), devices: 1, admits: [visitor].into(), ..Membership::default() };
     let profiles = [(visitor, SubProfile::pack(version, &content))].into_iter().collect();
     Snapshot { version, visitor, unique: Vec::new(), membership, profiles, best: None }
@@ -187,24 +187,24 @@ fn world(seed: u64) -> Value {
     let mut dice = Dice(seed);
     let tenant: TenantId = "demo".parse().unwrap();
     let ring = |seed: u8| {
-        KeyRing(vec![Key {
+        KeyRing(vec![RingKey {
             id: 1,
-            stage: Stage::Active,
+            stage: KeyStage::Active,
             secret: std::array::from_fn::<u8, 32, _>(|i| (i as u8).wrapping_mul(7) ^ seed).into(),
         }])
     };
     let demo = TenantKeys { cookie: ring(1), alternate: ring(2), proof: Vec::new(), ..TenantKeys::default() };
-    let keys = Keys { sync: ring(3), explain: Some(EXPLAIN.to_owned()), tenants: [("demo".to_owned(), demo)].into() };
+    let keys = KeySet { sync: ring(3), explain: Some(EXPLAIN.to_owned()), tenants: [("demo".to_owned(), demo)].into() };
     let config = json!({ "tenant": [{
         "name": "demo", "hosts": ["localhost"], "no_signal": "allow", "house_ad": { "id": "house" }, "vocabulary": words(),
     }] });
     let flat = catalogue(&mut dice);
-    let entities: Vec<Entity> = Compiled::of(flat.clone()).offers.iter().map(|offer| offer.entity).collect();
-    let (published, digest) = (Version { restore: 0, counter: 1 }, [7; 16]);
+    let entities: Vec<AdEntity> = CompiledCatalogue::of(flat.clone()).offers.iter().map(|offer| offer.entity).collect();
+    let (published, digest) = (SnapshotVersion { restore: 0, counter: 1 }, [7; 16]);
     let [pointer, document, model_key] =
         [kv::pointer_key(&tenant), kv::catalogue_key(&tenant, 1), kv::model_key(&tenant)];
     let mut kv = BTreeMap::from([
-        (pointer.clone(), encode_pointer(&pointer, &Pointer { published, version: 1, digest })),
+        (pointer.clone(), encode_pointer(&pointer, &CataloguePointer { published, version: 1, digest })),
         (document.clone(), encode_document(&document, &digest, &wire::flat::encode(&flat)).unwrap()),
         (model_key.clone(), encode_model(&model_key, published, &wire::model::encode(&model(&mut dice)))),
     ]);
@@ -213,7 +213,7 @@ fn world(seed: u64) -> Value {
         let [.., a, b] = number.to_be_bytes();
         let visitor = VisitorId::mint(NOW - 86_400_000, [a, b, 0, 0, 0, 0, 0, 0, 0, 0]);
         let key = kv::snapshot_key(&tenant, visitor);
-        let stored = Stored::Snapshot(Box::new(snapshot(&mut dice, visitor, &entities)));
+        let stored = StoredValue::Snapshot(Box::new(snapshot(&mut dice, visitor, &entities)));
         kv.insert(key.clone(), wire::kv::encode_stored(&key, &stored).unwrap());
         let (covered, earlier, pending) = (Vec::new(), Vec::new(), Vec::new());
         let cookie = IdentityCookie { visitor, written: NOW, tag: None, covered, earlier, pending, login: None };
@@ -265,13 +265,13 @@ fn play(engine: &mut Engine, kv: &Value, request: &Value) -> (String, Value) {
     let mut step = engine.begin(&head(request), text("body").as_bytes(), now, seed);
     let answer = loop {
         step = match step {
-            Step::Read(read) => {
+            EngineStep::Read(read) => {
                 let values = read.keys.iter().map(|key| Some(kv[key].as_str()?.as_bytes().to_vec())).collect();
                 engine.resume_read(read.pending, &Ok(values))
             }
-            Step::Call(pending, _) => engine.resume_call(pending, None),
-            Step::Answer(answer) => break answer,
-            Step::Page(_) | Step::Unserved(_) => panic!("{step:?}"),
+            EngineStep::Call(pending, _) => engine.resume_call(pending, None),
+            EngineStep::Answer(answer) => break answer,
+            EngineStep::Page(_) | EngineStep::Unserved(_) => panic!("{step:?}"),
         };
     };
     let json =

@@ -2,7 +2,7 @@
 //! an impression without an object's word counts, and who gets the units that there are.
 #![expect(clippy::unwrap_used, reason = "tests end at the first thing that is not so")]
 
-use causeway_shared::fact::What;
+use causeway_shared::fact::FactKind;
 use causeway_shared::ids::VisitorId;
 use causeway_tests::bare::Bare;
 use causeway_tests::browser::Browser;
@@ -80,7 +80,7 @@ fn counts_once(world: &Bare) {
     let (decision, pages) = served(&browser);
     let event = json!([{ "type": "action", "insertion": decision["insertion"], "action": "impression" }]);
     assert_eq!(browser.events(&event).json()["rejected"][0]["code"], "strict");
-    let seen = || facts(&world.standin.held(), visitor, |what| matches!(what, What::Action { .. }));
+    let seen = || facts(&world.standin.held(), visitor, |what| matches!(what, FactKind::Action { .. }));
     causeway_tests::eventually("an impression is confirmed", || {
         browser.send("GET", decision["impression_url"].as_str().unwrap(), &[], b"");
         (seen() > 0).then_some(())
@@ -91,13 +91,13 @@ fn counts_once(world: &Bare) {
     }
     // The page view comes behind them in the same queue.
     assert_eq!(page(&browser)["ad"]["id"], "house");
-    let viewed = |held: &Held| facts(held, visitor, |what| matches!(what, What::Page { .. }));
+    let viewed = |held: &Held| facts(held, visitor, |what| matches!(what, FactKind::Page { .. }));
     world.standin.wait("the page view is queued", |held| (viewed(held) == pages + 1).then_some(()));
     assert_eq!(seen(), 1);
 }
 
 /// How many such facts of a visitor the queue took.
-fn facts(held: &Held, visitor: VisitorId, such: impl Fn(&What) -> bool) -> usize {
+fn facts(held: &Held, visitor: VisitorId, such: impl Fn(&FactKind) -> bool) -> usize {
     held.facts_of(visitor).iter().filter(|fact| such(&fact.what)).count()
 }
 
@@ -136,7 +136,7 @@ fn units(world: &Bare) {
         let told = || {
             let facts = world.standin.held().facts_of(visitor).into_iter();
             let numbers = facts.filter_map(|fact| match fact.what {
-                What::Unit { campaign: 2, number } => Some(u64::from(number)),
+                FactKind::Unit { campaign: 2, number } => Some(u64::from(number)),
                 _ => None,
             });
             numbers.collect::<std::collections::BTreeSet<u64>>()

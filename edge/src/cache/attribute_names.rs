@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use causeway_shared::attributes::Dictionary;
+use causeway_shared::attributes::NameDictionary;
 use causeway_shared::ids::{Millis, TenantId};
 use causeway_shared::{kv, limits, wire};
 
@@ -25,7 +25,7 @@ pub(crate) fn name_keys(tenant: &TenantId) -> impl Iterator<Item = String> + '_ 
 pub(crate) fn read_names<'a>(
     tenant: &TenantId,
     pages: impl Iterator<Item = Option<&'a [u8]>>,
-) -> Result<Dictionary, InvalidNames> {
+) -> Result<NameDictionary, InvalidNames> {
     let mut entries = Vec::new();
     for (key, page) in name_keys(tenant).zip(pages) {
         let Some(value) = page else { break };
@@ -36,7 +36,7 @@ pub(crate) fn read_names<'a>(
             break;
         }
     }
-    Dictionary::from_entries(entries).ok_or(InvalidNames)
+    NameDictionary::from_entries(entries).ok_or(InvalidNames)
 }
 
 /// A page of attribute names that cannot be read.
@@ -45,16 +45,16 @@ pub(crate) struct InvalidNames;
 
 /// The attribute names that the isolate read within the last minute, by tenant, each with the time of the read.
 #[derive(Debug, Default)]
-pub(crate) struct AttributeNameCache(BTreeMap<TenantId, (Millis, Rc<Dictionary>)>);
+pub(crate) struct AttributeNameCache(BTreeMap<TenantId, (Millis, Rc<NameDictionary>)>);
 
 impl AttributeNameCache {
     /// The names, if they were read within the last minute.
-    pub(crate) fn fresh(&self, tenant: &TenantId, now: Millis) -> Option<Rc<Dictionary>> {
+    pub(crate) fn fresh(&self, tenant: &TenantId, now: Millis) -> Option<Rc<NameDictionary>> {
         self.0.get(tenant).filter(|(at, _)| is_fresh(*at, now)).map(|(_, names)| Rc::clone(names))
     }
 
     /// Stores names that were read. An empty dictionary is not stored, so that the first names take effect at once.
-    pub(crate) fn store(&mut self, tenant: &TenantId, now: Millis, names: &Rc<Dictionary>) {
+    pub(crate) fn store(&mut self, tenant: &TenantId, now: Millis, names: &Rc<NameDictionary>) {
         if names.is_empty() {
             return;
         }

@@ -7,12 +7,12 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use causeway_shared::catalogue::Compiled;
-use causeway_shared::decision::Scores;
-use causeway_shared::ids::{Millis, TenantId, Version};
+use causeway_shared::catalogue::CompiledCatalogue;
+use causeway_shared::decision::ModelScores;
+use causeway_shared::ids::{Millis, SnapshotVersion, TenantId};
 use causeway_shared::model::Model;
-use causeway_shared::steering::Steering;
-use causeway_shared::wire::catalogue::{self as wire, Digest, Pointer};
+use causeway_shared::steering::TrafficAllocation;
+use causeway_shared::wire::catalogue::{self as wire, CataloguePointer, Digest};
 use causeway_shared::wire::flat;
 use causeway_shared::{delivery, kv, limits};
 use serde_json::{Value, json};
@@ -31,11 +31,11 @@ pub(crate) struct LoadedCatalogue {
     digest: Digest,
     /// Bytes of its document.
     bytes: usize,
-    pub(crate) compiled: Rc<Compiled>,
+    pub(crate) compiled: Rc<CompiledCatalogue>,
     /// The current model, prepared for the catalogue's ads.
-    pub(crate) scores: Option<Rc<Scores>>,
+    pub(crate) scores: Option<Rc<ModelScores>>,
     /// Traffic allocation and pacing from the origin.
-    pub(crate) steering: Rc<Steering>,
+    pub(crate) steering: Rc<TrafficAllocation>,
 }
 
 impl LoadedCatalogue {
@@ -54,7 +54,7 @@ impl LoadedCatalogue {
         self.number > 0
     }
 
-    fn is(&self, pointer: &Pointer) -> bool {
+    fn is(&self, pointer: &CataloguePointer) -> bool {
         self.number == pointer.version && self.digest == pointer.digest
     }
 }
@@ -63,13 +63,13 @@ impl LoadedCatalogue {
 struct CachedCatalogue {
     loaded: Rc<LoadedCatalogue>,
     /// The newest model and its version.
-    model: Option<(Version, Model)>,
+    model: Option<(SnapshotVersion, Model)>,
     /// Length and first characters of the value that was last read as a model.
     marked: Option<(usize, Vec<u8>)>,
     /// Version of the newest traffic allocation.
-    steered: Version,
+    steered: SnapshotVersion,
     /// Version of the newest publication that was adopted.
-    published: Version,
+    published: SnapshotVersion,
     /// When the pointer last named the loaded version.
     confirmed: Millis,
     /// When the pointer is read again.
@@ -111,7 +111,7 @@ impl CatalogueCache {
         tenant: &TenantId,
         value: Option<&[u8]>,
         now: Millis,
-    ) -> (Option<Pointer>, Option<&'static str>) {
+    ) -> (Option<CataloguePointer>, Option<&'static str>) {
         let held = self.0.entry(tenant.clone()).or_default();
         held.next = now + limits::CATALOGUE_FRESH_MS;
         let Some(value) = value else {
@@ -151,7 +151,7 @@ impl CatalogueCache {
         let Ok((version, model)) = wire::decode_model(&kv::model_key(tenant), value) else { return Some("model_bad") };
         held.marked = mark;
         if held.model.as_ref().is_none_or(|(known, _)| version > *known) {
-            let scores = Scores::new(&model, &held.loaded.compiled).map(Rc::new);
+            let scores = ModelScores::new(&model, &held.loaded.compiled).map(Rc::new);
             held.loaded = Rc::new(LoadedCatalogue { scores, ..(*held.loaded).clone() });
             held.model = Some((version, model));
         }
@@ -176,7 +176,7 @@ impl CatalogueCache {
     pub(crate) fn adopt_version(
         &mut self,
         site: &Site,
-        pointer: &Pointer,
+        pointer: &CataloguePointer,
         value: Option<&[u8]>,
         now: Millis,
     ) -> Option<&'static str> {
@@ -240,11 +240,11 @@ impl CatalogueCache {
 }
 
 impl CachedCatalogue {
-    fn read(&self, site: &Site, pointer: &Pointer, value: &[u8]) -> Option<LoadedCatalogue> {
+    fn read(&self, site: &Site, pointer: &CataloguePointer, value: &[u8]) -> Option<LoadedCatalogue> {
         let key = kv::catalogue_key(&site.id, pointer.version);
         let bytes = wire::decode_document(&key, &pointer.digest, value).ok()?;
-        let compiled = Rc::new(Compiled::of(flat::decode(&bytes).ok()?));
-        let scores = self.model.as_ref().and_then(|(_, model)| Scores::new(model, &compiled)).map(Rc::new);
+        let compiled = Rc::new(CompiledCatalogue::of(flat::decode(&bytes).ok()?));
+        let scores = self.model.as_ref().and_then(|(_, model)| ModelScores::new(model, &compiled)).map(Rc::new);
         let steering = Rc::clone(&self.loaded.steering);
         Some(LoadedCatalogue {
             number: pointer.version,
@@ -266,9 +266,9 @@ mod tests {
     fn of_many_large_catalogues_the_one_confirmed_longest_ago_is_dropped() {
         let [a, b, c]: [TenantId; 3] = ["a", "b", "c"].map(|name| name.parse().unwrap());
         let mut cache = CatalogueCache::default();
-        let published = Version { restore: 0, counter: 7 };
+        let published = SnapshotVersion { restore: 0, counter: 7 };
         for (confirmed, tenant) in [(2, &a), (1, &b), (0, &c)] {
-            let steering = Rc::new(Steering { at: 5, ..Steering::default() });
+            let steering = Rc::new(TrafficAllocation { at: 5, ..TrafficAllocation::default() });
             let loaded = Rc::new(LoadedCatalogue {
                 number: 1,
                 bytes: limits::CATALOGUE_BYTES,

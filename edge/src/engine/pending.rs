@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use causeway_shared::identity::{Begun, Reads, Second};
+use causeway_shared::identity::{BegunIdentity, BulkRead, SecondRead};
 use causeway_shared::kv;
 
 use crate::cache::attribute_names;
@@ -36,16 +36,16 @@ pub struct PendingCall {
 #[derive(Debug)]
 pub(crate) enum ResumePoint {
     /// The request recognises no visitor, and reads whether these were erased.
-    Anonymous(Box<dyn AnonymousRoute>, Reads),
+    Anonymous(Box<dyn AnonymousRoute>, BulkRead),
     /// After the first read of the visitor's history.
-    First(Box<dyn VisitorRoute>, Box<Begun>),
+    First(Box<dyn VisitorRoute>, Box<BegunIdentity>),
     /// After the second read, of its siblings.
-    Second(Box<dyn VisitorRoute>, Box<Second>),
+    Second(Box<dyn VisitorRoute>, Box<SecondRead>),
 }
 
 impl ResumePoint {
     /// What the request reads of the visitor's history.
-    pub(crate) fn reads(&self) -> &Reads {
+    pub(crate) fn reads(&self) -> &BulkRead {
         match self {
             Self::Anonymous(_, reads) => reads,
             Self::First(_, begun) => begun.reads(),

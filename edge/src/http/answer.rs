@@ -12,7 +12,7 @@ const BODY_CAPACITY: usize = 1_024;
 
 /// The answer to one request.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Answer {
+pub struct HttpAnswer {
     /// HTTP status.
     pub status: u16,
     /// Whether the body is JSON. The worker adds the content type and `no-store`, which all JSON answers share.
@@ -40,7 +40,7 @@ pub struct FactsMessage {
     pub limit: Option<RateLimit>,
 }
 
-impl Answer {
+impl HttpAnswer {
     /// A JSON answer that no cache stores.
     pub(crate) fn json(status: u16, value: &impl Serialize) -> Self {
         let mut body = Vec::with_capacity(BODY_CAPACITY);

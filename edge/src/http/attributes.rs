@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use causeway_shared::attributes::{AttributeError, Dictionary, DictionaryError, Value, name_is_good};
+use causeway_shared::attributes::{AttributeError, AttributeValue, DictionaryError, NameDictionary, name_is_good};
 use causeway_shared::config::NamePolicy;
 use causeway_shared::fact::FactError;
 use causeway_shared::limits;
@@ -23,7 +23,7 @@ pub(crate) struct RefusedAttribute {
 #[derive(Debug, Default)]
 pub(crate) struct AttributeWrites {
     /// Valid names with values within their bounds; `None` removes the attribute.
-    pub(crate) writes: Vec<(String, Option<Value>)>,
+    pub(crate) writes: Vec<(String, Option<AttributeValue>)>,
     /// Writes that were refused.
     pub(crate) refused: Vec<RefusedAttribute>,
 }
@@ -40,7 +40,7 @@ impl AttributeWrites {
             return given;
         }
         for (name, raw) in &set {
-            match Value::from_text(raw.get()) {
+            match AttributeValue::from_text(raw.get()) {
                 _ if !name_is_good(name) => given.refuse_name(name),
                 Ok(Ok(value)) => given.writes.push((name.to_string(), Some(value))),
                 Ok(Err(error)) => given.refuse(name, error.code(), &error),
@@ -85,9 +85,9 @@ impl AttributeWrites {
     /// Refuses values of another type than their name's, and new names that pages may not add or that exceed
     /// `new_names`, the number of names that the call may still add. Without names nothing is refused here; the origin
     /// decides.
-    pub(crate) fn check_names(&mut self, names: &Dictionary, policy: NamePolicy, new_names: &mut usize) {
+    pub(crate) fn check_names(&mut self, names: &NameDictionary, policy: NamePolicy, new_names: &mut usize) {
         let refused = &mut self.refused;
-        let check = |name: &str, value: &Value, new: &mut usize| -> Result<(), AttributeError> {
+        let check = |name: &str, value: &AttributeValue, new: &mut usize| -> Result<(), AttributeError> {
             names.check(name, value)?;
             if !names.is_empty() && names.find(name).is_none() {
                 if !policy.lets_pages(names.used()) {

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use causeway_shared::config::{Kind, ProofPolicy};
-use causeway_shared::identity::Claim;
+use causeway_shared::config::{IdKind, ProofPolicy};
+use causeway_shared::identity::IdClaim;
 use causeway_shared::ids::AlternateId;
 use causeway_shared::limits;
 use causeway_shared::placeholder::is_placeholder;
@@ -12,7 +12,7 @@ use causeway_shared::proof::{self, ProofError};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::http::incoming::Incoming;
+use crate::http::incoming::TenantRequest;
 use crate::site::Site;
 
 /// Different values of the session cookie that are checked. More of them prove nothing: one that is not checked may be of
@@ -35,8 +35,8 @@ pub(crate) struct UserBody<'a> {
 
 /// The ids of a request.
 #[derive(Debug, Default)]
-pub(crate) struct Claims {
-    pub(crate) taken: Vec<Claim>,
+pub(crate) struct RequestClaims {
+    pub(crate) taken: Vec<IdClaim>,
     /// Refused ids: the kind's name, and `unproven`, `unknown`, `empty`, `too_long` or `placeholder`.
     pub(crate) refused: Vec<(String, &'static str)>,
     /// Why a proof was refused, for the counters.
@@ -45,9 +45,9 @@ pub(crate) struct Claims {
 
 /// Reads the ids of a body, with their proofs from the body, the tenant's header or its session cookie. An id that is empty,
 /// over its bound or a placeholder is refused, and costs no other.
-pub(crate) fn take(incoming: &Incoming<'_>, user: &UserBody<'_>) -> Claims {
+pub(crate) fn take(incoming: &TenantRequest<'_>, user: &UserBody<'_>) -> RequestClaims {
     let site = &incoming.site;
-    let mut claims = Claims::default();
+    let mut claims = RequestClaims::default();
     // Proven ids first: their visitors are read before those of other ids.
     for kind in site.tenant.kinds.iter().filter(|k| k.unique) {
         let said = user.ids.get(kind.name.as_str());
@@ -100,13 +100,13 @@ fn fault_of(value: &str) -> Option<&'static str> {
     }
 }
 
-impl Claims {
+impl RequestClaims {
     /// The member that a proof in the request names.
-    pub(crate) fn proven_member(&self) -> Option<&Claim> {
+    pub(crate) fn proven_member(&self) -> Option<&IdClaim> {
         self.taken.iter().find(|claim| claim.unique && claim.proven)
     }
 
-    fn take(&mut self, site: &Site, kind: &Kind, value: &str, proven: bool) {
+    fn take(&mut self, site: &Site, kind: &IdKind, value: &str, proven: bool) {
         if let Some(fault) = fault_of(value) {
             self.refused.push((kind.name.clone(), fault));
             return;
@@ -114,15 +114,15 @@ impl Claims {
         let mut hashes = site.keys.alternate.hash_alternate(kind.code(), value).into_iter();
         if let Some(hash) = hashes.next() {
             let id = AlternateId { kind: kind.code(), hash };
-            self.taken.push(Claim { id, also: hashes.collect(), unique: kind.unique, proven });
+            self.taken.push(IdClaim { id, also: hashes.collect(), unique: kind.unique, proven });
         }
     }
 }
 
 /// What a proof says, or the fault code of one that is not valid.
-type VerifiedProof = Result<proof::Claims, &'static str>;
+type VerifiedProof = Result<proof::ProofClaims, &'static str>;
 
-fn verify_proof(incoming: &Incoming<'_>, token: &str) -> VerifiedProof {
+fn verify_proof(incoming: &TenantRequest<'_>, token: &str) -> VerifiedProof {
     let site = &incoming.site;
     proof::verify(token, &site.keys.proof, &site.id, incoming.now).map_err(ProofError::code)
 }
@@ -130,7 +130,7 @@ fn verify_proof(incoming: &Incoming<'_>, token: &str) -> VerifiedProof {
 /// The proof in the tenant's own header or session cookie. One valid cookie value counts although others are not valid, such
 /// as an old one of a longer path. Valid values of different members prove none: any host of the same domain can set a cookie
 /// with a valid proof of its own member.
-fn verify_carried_proof(incoming: &Incoming<'_>) -> Option<VerifiedProof> {
+fn verify_carried_proof(incoming: &TenantRequest<'_>) -> Option<VerifiedProof> {
     let tenant = &incoming.site.tenant;
     let header = tenant.proof_header.as_deref().and_then(|name| incoming.request.extra(incoming.further_headers, name));
     if let Some(token) = header {

@@ -3,7 +3,7 @@
 /// A client's location and device, for the filters `geo.*` and `device.*`. `None` is absent: the platform was asked, and has
 /// none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Client<'a> {
+pub(crate) struct ClientInfo<'a> {
     /// The country: two capital letters of ISO 3166-1.
     pub(crate) country: Option<&'a str>,
     /// The region: the part of its ISO 3166-2 code after the country, 1 to 3 letters and digits.
@@ -62,7 +62,7 @@ const CLASS: Words = &[
     ("X11", "desktop"),
 ];
 
-impl<'a> Client<'a> {
+impl<'a> ClientInfo<'a> {
     /// The client with this location (country and region, separated by a space) and this user agent.
     pub(crate) fn of(place: &'a str, agent: &str) -> Self {
         let (country, region) = place.split_once(' ').unwrap_or((place, ""));
@@ -149,10 +149,10 @@ mod tests {
                 "chrome",
             ),
         ] {
-            let client = Client::of("", agent);
+            let client = ClientInfo::of("", agent);
             assert_eq!((client.class, client.os, client.browser), (Some(class), Some(os), Some(browser)), "{agent}");
         }
-        assert_eq!(Client::of("", "curl/8.5"), Client::default());
+        assert_eq!(ClientInfo::of("", "curl/8.5"), ClientInfo::default());
     }
 
     #[test]
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn a_location_that_is_not_of_its_form_is_unknown() {
         let place = |place| {
-            let Client { country, region, .. } = Client::of(place, "");
+            let ClientInfo { country, region, .. } = ClientInfo::of(place, "");
             (country, region)
         };
         assert_eq!(place("DE BE"), (Some("DE"), Some("BE")));

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use causeway_shared::cookie::{self, CookieNames, IDENTITY, LEDGER, SESSION};
-use causeway_shared::identity::{Arrival, Claim, IdentityCookie};
+use causeway_shared::identity::{IdClaim, IdentityCookie, IdentityRequest};
 use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::ledger::{Ledger, RunningSession};
 use causeway_shared::limits;
 use causeway_shared::wire::cookies as wire;
 
-use crate::http::request::Request;
+use crate::http::request::HttpRequest;
 use crate::site::Site;
 
 const SET_COOKIE: &str = "set-cookie";
@@ -19,7 +19,7 @@ const IDENTITIES: usize = 3;
 
 /// The edge's cookies of a request.
 #[derive(Debug, Default)]
-pub(crate) struct Jar {
+pub(crate) struct CookieJar {
     pub(crate) identity: Option<IdentityCookie>,
     /// Valid identity cookies of other visitors, which count where the visitor of `identity` was erased.
     pub(crate) others: Vec<IdentityCookie>,
@@ -34,11 +34,18 @@ pub(crate) struct Jar {
     pub(crate) secure: bool,
 }
 
-impl Jar {
+impl CookieJar {
     /// The input that a permitted request gives to visitor recognition.
-    pub(crate) fn arrival(self, site: &Site, now: Millis, claims: Vec<Claim>) -> Arrival {
+    pub(crate) fn arrival(self, site: &Site, now: Millis, claims: Vec<IdClaim>) -> IdentityRequest {
         let publish_delay_ms = publish_delay_ms(site);
-        Arrival { now, cookie: self.identity, others: self.others, ledger: self.ledger, claims, publish_delay_ms }
+        IdentityRequest {
+            now,
+            cookie: self.identity,
+            others: self.others,
+            ledger: self.ledger,
+            claims,
+            publish_delay_ms,
+        }
     }
 
     /// The identity cookies in the order in which they count: one of an erased visitor gives way to the next.
@@ -68,9 +75,9 @@ fn publish_delay_ms(site: &Site) -> Millis {
 
 /// Reads the cookies. Of several valid identity cookies the last one counts: browsers send cookies of a longer path first,
 /// and ours is of the path `/`. Of several valid ledgers that visitor's counts, and of several sessions its newest.
-pub(crate) fn read(request: Request<'_>, site: &Site, now: Millis) -> Jar {
+pub(crate) fn read(request: HttpRequest<'_>, site: &Site, now: Millis) -> CookieJar {
     let names = CookieNames::of(&site.tenant);
-    let mut jar = Jar { secure: request.secure || !site.tenant.dev, ..Jar::default() };
+    let mut jar = CookieJar { secure: request.secure || !site.tenant.dev, ..CookieJar::default() };
     let (mut identities, mut ledgers, mut sessions) = (Vec::<(IdentityCookie, bool)>::new(), Vec::new(), Vec::new());
     for (name, value) in request.all_cookies() {
         jar.any |= [names.identity, names.ledger, names.session].contains(&name);

@@ -1,12 +1,12 @@
 //! Which pages may call, and the CORS headers for their browsers.
 
-use crate::http::answer::Answer;
-use crate::http::request::{EXPLAIN, Request};
+use crate::http::answer::HttpAnswer;
+use crate::http::request::{EXPLAIN, HttpRequest};
 use crate::site::Site;
 
 /// The headers that let a page read the answer. A page of an origin that is not configured is refused, so that no other
 /// site acts in a visitor's name.
-pub(crate) fn headers(request: Request<'_>, site: &Site) -> Result<Vec<(&'static str, String)>, Box<Answer>> {
+pub(crate) fn headers(request: HttpRequest<'_>, site: &Site) -> Result<Vec<(&'static str, String)>, Box<HttpAnswer>> {
     match request.origin() {
         None => Ok(Vec::new()),
         Some(origin) if request.admits(origin, &site.tenant) => Ok(vec![
@@ -15,14 +15,14 @@ pub(crate) fn headers(request: Request<'_>, site: &Site) -> Result<Vec<(&'static
             ("vary", "Origin".to_owned()),
         ]),
         Some(_) => {
-            Err(Box::new(Answer::error(403, "origin", "this page's origin is not configured for the tenant", None)))
+            Err(Box::new(HttpAnswer::error(403, "origin", "this page's origin is not configured for the tenant", None)))
         }
     }
 }
 
-pub(crate) fn answer_preflight(site: &Site) -> Answer {
+pub(crate) fn answer_preflight(site: &Site) -> HttpAnswer {
     let own = site.tenant.proof_header.as_deref().map(|h| format!(", {h}")).unwrap_or_default();
-    Answer::empty(204).with_headers([
+    HttpAnswer::empty(204).with_headers([
         ("access-control-allow-methods", "GET, POST, DELETE".to_owned()),
         ("access-control-allow-headers", format!("content-type, {EXPLAIN}{own}")),
         ("access-control-max-age", "86400".to_owned()),

@@ -6,13 +6,13 @@ use causeway_shared::ids::Millis;
 use causeway_shared::random::Random;
 use causeway_shared::wire::sync::FilterReason;
 
-use crate::http::request::{FETCH_DEST, FETCH_MODE, PURPOSE, Request, is_prefetch};
+use crate::http::request::{FETCH_DEST, FETCH_MODE, HttpRequest, PURPOSE, is_prefetch};
 use crate::site::Site;
 
 /// A request with its tenant.
 #[derive(Debug)]
-pub(crate) struct Incoming<'a> {
-    pub(crate) request: Request<'a>,
+pub(crate) struct TenantRequest<'a> {
+    pub(crate) request: HttpRequest<'a>,
     /// Headers that the configuration names, in the order of the head text.
     pub(crate) further_headers: &'a [String],
     pub(crate) body: &'a [u8],
@@ -24,7 +24,7 @@ pub(crate) struct Incoming<'a> {
     pub(crate) cors: Vec<(&'static str, String)>,
 }
 
-impl Incoming<'_> {
+impl TenantRequest<'_> {
     /// The reason why this request is answered but not counted: a HEAD request, a prefetch, or a declared bot.
     pub(crate) fn uncounted(&self) -> Option<FilterReason> {
         let declares_prefetch = || self.request.extra(self.further_headers, PURPOSE).is_some_and(is_prefetch);

@@ -3,14 +3,14 @@
 use std::borrow::Cow;
 
 use causeway_shared::consent::{self, Permission, Refusal, Signals};
-use causeway_shared::fact::{Fact, What};
+use causeway_shared::fact::{Fact, FactKind};
 use causeway_shared::ids::{FactId, Millis};
 use causeway_shared::planted::{self, PlantedBug};
 use serde::Deserialize;
 
-use crate::http::answer::Answer;
-use crate::http::cookies::{self, Jar};
-use crate::http::request::Request;
+use crate::http::answer::HttpAnswer;
+use crate::http::cookies::{self, CookieJar};
+use crate::http::request::HttpRequest;
 use crate::site::Site;
 
 /// The `consent` object of a body. A field of another type than it should have is a signal that cannot be decoded, and so a
@@ -36,7 +36,7 @@ const TIMES: usize = 4;
 /// withdraw it again. Sections that apply by the body need a string of the body, and those of a cookie one of a cookie: the
 /// string of one source says nothing of the sections of another. Each value of a repeated cookie must permit. Cookies that
 /// are too long to be read are a refusal.
-pub(crate) fn of_call(request: Request<'_>, body: &ConsentBody<'_>, site: &Site) -> Permission {
+pub(crate) fn of_call(request: HttpRequest<'_>, body: &ConsentBody<'_>, site: &Site) -> Permission {
     let gpc = request.gpc() && !planted::is_active(PlantedBug::ConsentIgnored);
     let times = consent_cookies(request);
     let times = times.each_ref().map(|time| time.each_ref().map(Option::as_deref));
@@ -59,7 +59,7 @@ pub(crate) fn of_call(request: Request<'_>, body: &ConsentBody<'_>, site: &Site)
 }
 
 /// The values of each of [`COOKIES`] in their order, one more than are read.
-fn consent_cookies(request: Request<'_>) -> [[Option<Cow<'_, str>>; COOKIES.len()]; TIMES + 1] {
+fn consent_cookies(request: HttpRequest<'_>) -> [[Option<Cow<'_, str>>; COOKIES.len()]; TIMES + 1] {
     let mut times = [const { [const { None }; COOKIES.len()] }; TIMES + 1];
     for (name, value) in request.all_cookies() {
         let Some(place) = COOKIES.iter().position(|known| *known == name) else { continue };
@@ -73,7 +73,7 @@ fn consent_cookies(request: Request<'_>) -> [[Option<Cow<'_, str>>; COOKIES.len(
 
 /// The permission of a call whose body has no consent: any signal decides; without one, a permission `given` before
 /// stands.
-pub(crate) fn standing(request: Request<'_>, given: bool, site: &Site) -> Permission {
+pub(crate) fn standing(request: HttpRequest<'_>, given: bool, site: &Site) -> Permission {
     match of_call(request, &ConsentBody::default(), site) {
         Permission::None(Refusal::Policy) if given => Permission::Full,
         said => said,
@@ -84,19 +84,19 @@ pub(crate) fn standing(request: Request<'_>, given: bool, site: &Site) -> Permis
 /// send one withdrawal to the origin; `facts` are those without a visitor, which leave in the same message. Where it is not
 /// known what the visitor permits, the cookies stay and nothing is withdrawn.
 pub(crate) fn withdraw(
-    answer: Answer,
+    answer: HttpAnswer,
     permission: Permission,
     mut facts: Vec<Fact>,
-    jar: &Jar,
+    jar: &CookieJar,
     site: &Site,
     now: Millis,
-) -> Answer {
+) -> HttpAnswer {
     let is_withdrawal = permission.is_withdrawal();
     let expired = if jar.any && is_withdrawal { cookies::expire(site, jar.secure).into() } else { Vec::new() };
     for cookie in jar.identity.iter().chain(&jar.others).filter(|_| is_withdrawal) {
         let visitor = cookie.visitor;
         let id = FactId::of_withdrawal(visitor);
-        facts.push(Fact { position: 0, id, visitor, received: now, at: now, what: What::Withdrawal });
+        facts.push(Fact { position: 0, id, visitor, received: now, at: now, what: FactKind::Withdrawal });
     }
     // The cookie expires with this answer, so no later request repeats the withdrawal: the queue must accept it first.
     answer.with_headers(expired).with_awaited_facts(site, facts, None)

@@ -1,6 +1,6 @@
 //! A request as the platform brings it, and the parts that all routes use: tenant, origin, cookies.
 
-use causeway_shared::config::Tenant;
+use causeway_shared::config::TenantConfig;
 use causeway_shared::limits;
 use causeway_shared::wire::sync::FilterReason;
 
@@ -85,7 +85,7 @@ impl<'a> ParsedUrl<'a> {
 
 /// A request's parts, borrowed from the platform's head text.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Request<'a> {
+pub(crate) struct HttpRequest<'a> {
     pub(crate) method: &'a str,
     /// The client's country and region as the platform gives them, separated by a space; empty where the platform has none, and
     /// of a request without a body.
@@ -104,7 +104,7 @@ pub(crate) struct Request<'a> {
     extra: &'a str,
 }
 
-impl<'a> Request<'a> {
+impl<'a> HttpRequest<'a> {
     /// Reads the head text: the method (followed by country and region), the address, then one line per header. `None`
     /// if the text is not of this form.
     pub(crate) fn parse(head: &'a str) -> Option<Self> {
@@ -185,7 +185,7 @@ impl<'a> Request<'a> {
     }
 
     /// Whether a page of `origin` may call with credentials: the edge's own origin, or one that the tenant configured.
-    pub(crate) fn admits(self, origin: &str, tenant: &Tenant) -> bool {
+    pub(crate) fn admits(self, origin: &str, tenant: &TenantConfig) -> bool {
         origin == self.own_origin || tenant.origins.iter().any(|o| o == origin)
     }
 }
@@ -198,12 +198,12 @@ mod tests {
     #[test]
     fn the_head_text_is_split_into_its_parts() {
         let head = "POST\nhttps://ads.pub.example:8443/v1/decide?x=1\na=1; cw_id=v1.x; cw_id=v1.y\nhttps://pub.example\n1\n\nMozilla\nkey\nproof\nother";
-        let request = Request::parse(head).unwrap();
+        let request = HttpRequest::parse(head).unwrap();
         assert_eq!((request.method, request.host, request.path), ("POST", "ads.pub.example", "/v1/decide"));
         assert_eq!(request.own_origin, "https://ads.pub.example:8443");
         assert_eq!(request.cookies("cw_id").collect::<Vec<_>>(), ["v1.x", "v1.y"]);
         assert!(request.gpc() && request.secure);
-        let gpc = |value: &str| Request::parse(&format!("GET\nhttp://localhost/\n\n\n{value}\n")).unwrap().gpc();
+        let gpc = |value: &str| HttpRequest::parse(&format!("GET\nhttp://localhost/\n\n\n{value}\n")).unwrap().gpc();
         assert_eq!(["1, 1", "0,1", "0", "11", ""].map(gpc), [true, true, false, false, false]);
         let names = [EXPLAIN.to_owned(), "x-a".to_owned(), "x-b".to_owned()];
         assert_eq!(request.extra(&names, EXPLAIN), Some("key"));
@@ -214,18 +214,18 @@ mod tests {
     #[test]
     fn addresses_without_a_path_or_with_an_ip_literal_are_split_too() {
         let parse =
-            |url: &str| Request::parse(&format!("GET\n{url}\n")).map(|r| (r.host.to_owned(), r.path.to_owned()));
+            |url: &str| HttpRequest::parse(&format!("GET\n{url}\n")).map(|r| (r.host.to_owned(), r.path.to_owned()));
         assert_eq!(parse("http://localhost"), Some(("localhost".to_owned(), "/".to_owned())));
         assert_eq!(parse("http://[::1]:80/x"), Some(("[::1]".to_owned(), "/x".to_owned())));
         assert_eq!(parse("localhost/x"), None);
-        assert!(Request::parse("GET").is_none());
+        assert!(HttpRequest::parse("GET").is_none());
     }
 
     #[test]
     fn prefetches_and_bots_are_not_counted() {
         let with = |purpose: &str, agent: &str| {
             let head = format!("POST\nhttp://localhost/\n\n\n\n{purpose}\n{agent}\n\n");
-            Request::parse(&head).unwrap().uncounted()
+            HttpRequest::parse(&head).unwrap().uncounted()
         };
         assert_eq!(with("prefetch;prerender", "Mozilla/5.0"), Some(FilterReason::Prefetch));
         assert_eq!(with("", "Mozilla/5.0 (compatible; Googlebot/2.1)"), Some(FilterReason::Bot));

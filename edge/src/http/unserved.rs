@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::http::answer::Answer;
+use crate::http::answer::HttpAnswer;
 use crate::http::request::RequestTarget;
 
 /// A transparent picture of one pixel (GIF89a, section 20 ff.).
@@ -43,7 +43,7 @@ impl UnservedReason {
 /// writes, erases or shows data gets 503 and is to be sent again. A click is redirected to its own address once, with
 /// `again`, because a page cannot handle an error there.
 #[must_use]
-pub fn answer_unserved(target: &RequestTarget<'_>, reason: UnservedReason) -> Answer {
+pub fn answer_unserved(target: &RequestTarget<'_>, reason: UnservedReason) -> HttpAnswer {
     let no_store = NO_STORE.1.to_owned();
     match (target.method, target.path) {
         ("OPTIONS", _) => {
@@ -52,50 +52,50 @@ pub fn answer_unserved(target: &RequestTarget<'_>, reason: UnservedReason) -> An
                 ("access-control-allow-methods", ALLOWED_METHODS.to_owned()),
                 ("access-control-allow-headers", allowed),
             ];
-            Answer::empty(204).with_headers(readable(target)).with_headers(headers)
+            HttpAnswer::empty(204).with_headers(readable(target)).with_headers(headers)
         }
         (_, "/healthz") => {
-            Answer::error(503, "misconfigured", "the configuration cannot be used: see the worker's log", None)
+            HttpAnswer::error(503, "misconfigured", "the configuration cannot be used: see the worker's log", None)
         }
         // A page without the script is better than a page with a broken one.
-        (_, "/causeway.js") => Answer::empty(503).with_headers([(NO_STORE.0, no_store)]),
+        (_, "/causeway.js") => HttpAnswer::empty(503).with_headers([(NO_STORE.0, no_store)]),
         (_, "/v1/events" | "/v1/me") => answer_retry(target),
         (_, path) if path.starts_with("/v1/i/") => {
             let headers = [("content-type", "image/gif".to_owned()), (NO_STORE.0, no_store)];
-            Answer { body: PIXEL.to_vec(), ..Answer::empty(200) }.with_headers(headers)
+            HttpAnswer { body: PIXEL.to_vec(), ..HttpAnswer::empty(200) }.with_headers(headers)
         }
         (_, path) if path.starts_with("/v1/c/") && !target.is_again() => {
             let separator = if target.query.is_empty() { "" } else { "&" };
             let location = format!("{path}?{}{separator}again", target.query);
-            Answer::empty(302).with_headers([("location", location), (NO_STORE.0, no_store)])
+            HttpAnswer::empty(302).with_headers([("location", location), (NO_STORE.0, no_store)])
         }
         _ => {
             let nothing = json!({
                 "visitor": null, "person": null, "decisions": [], "catalogue": null, "kv_reads": 0, "consent": "none",
                 "reason": reason.name(),
             });
-            Answer::json(200, &nothing).with_headers(readable(target))
+            HttpAnswer::json(200, &nothing).with_headers(readable(target))
         }
     }
 }
 
 /// Answers a call that wrote nothing and is to be sent again.
 #[must_use]
-pub fn answer_retry(target: &RequestTarget<'_>) -> Answer {
+pub fn answer_retry(target: &RequestTarget<'_>) -> HttpAnswer {
     let message = "the call was not served: send it again, events with the same ids";
     refuse(target, 503, "retry", message, "1")
 }
 
 /// Answers a call over its visitor's rate limit. Limits count 10 or 60 seconds.
 #[must_use]
-pub fn answer_rate_limited(target: &RequestTarget<'_>) -> Answer {
+pub fn answer_rate_limited(target: &RequestTarget<'_>) -> HttpAnswer {
     let message = "too many calls of this visitor: send the call again later, events with the same ids";
     refuse(target, 429, "rate_limited", message, "10")
 }
 
-fn refuse(target: &RequestTarget<'_>, status: u16, code: &str, message: &str, retry_after_s: &str) -> Answer {
+fn refuse(target: &RequestTarget<'_>, status: u16, code: &str, message: &str, retry_after_s: &str) -> HttpAnswer {
     let headers = readable(target).into_iter().chain([("retry-after", retry_after_s.to_owned())]);
-    Answer::error(status, code, message, None).with_headers(headers)
+    HttpAnswer::error(status, code, message, None).with_headers(headers)
 }
 
 /// Headers that let a page of any origin read the answer: it contains nothing about a visitor.
@@ -115,13 +115,13 @@ fn readable(target: &RequestTarget<'_>) -> Vec<(&'static str, String)> {
 mod tests {
     use super::*;
 
-    fn answered(method: &str, url: &str, origin: Option<&str>) -> Answer {
+    fn answered(method: &str, url: &str, origin: Option<&str>) -> HttpAnswer {
         let target =
             RequestTarget { origin, requested_headers: Some("x-a"), ..RequestTarget::parse(method, url).unwrap() };
         answer_unserved(&target, UnservedReason::Restarted)
     }
 
-    fn header<'a>(answer: &'a Answer, name: &str) -> Option<&'a str> {
+    fn header<'a>(answer: &'a HttpAnswer, name: &str) -> Option<&'a str> {
         answer.headers.iter().find(|(header, _)| *header == name).map(|(_, value)| value.as_str())
     }
 

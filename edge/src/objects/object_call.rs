@@ -1,6 +1,6 @@
 //! A call of a Durable Object, and what an object does after a call.
 
-use causeway_shared::identity::Recognised;
+use causeway_shared::identity::RecognisedVisitor;
 use causeway_shared::ids::VisitorId;
 use causeway_shared::limits;
 
@@ -61,7 +61,7 @@ pub struct InvalidObjectCall;
 
 /// The visitors of a person that an object learns, ascending, [`limits::STRICT_MEMBERS`] at most. The smallest one, by
 /// which all browsers of the person find the same object, and the request's own visitor are among them.
-pub(crate) fn select_members(recognised: &Recognised) -> Vec<VisitorId> {
+pub(crate) fn select_members(recognised: &RecognisedVisitor) -> Vec<VisitorId> {
     select(recognised.counted().members(), recognised.visitor)
 }
 

@@ -1,12 +1,12 @@
 //! Limited offers at the edge: which offer codes a request's person may get, what a request asks the object of its
 //! range, and what such an object does with a call.
 
-use causeway_shared::catalogue::Limited;
+use causeway_shared::catalogue::OfferLimit;
 use causeway_shared::decision::Holding;
-use causeway_shared::identity::Recognised;
+use causeway_shared::identity::RecognisedVisitor;
 use causeway_shared::ids::TenantId;
 use causeway_shared::limits;
-use causeway_shared::units::{Call, Given, Recipients, Step, Stock, Writes};
+use causeway_shared::units::{GivenSlot, OfferCall, OfferStep, RecipientLimit, SlotStock, SlotWrites};
 use causeway_shared::wire::units as wire;
 
 use crate::objects::object_call::{self, InvalidObjectCall, ObjectCall, ObjectClass, ObjectNext, ObjectStep};
@@ -17,14 +17,14 @@ pub(crate) type OfferHoldings = std::collections::BTreeMap<u32, Holding>;
 
 /// The campaigns of which a person has a code or may get one. A person whose history was not read may have a code
 /// already and gets none.
-pub(crate) fn find_holdings(state: &RequestState, recognised: &Recognised) -> OfferHoldings {
+pub(crate) fn find_holdings(state: &RequestState, recognised: &RecognisedVisitor) -> OfferHoldings {
     let limited = &state.catalogue.compiled.limited;
     if limited.is_empty() {
         return OfferHoldings::default();
     }
     let counted = recognised.counted();
     let (held, random) = (counted.units(), person_random(&counted));
-    let holding = |of: &Limited| {
+    let holding = |of: &OfferLimit| {
         if let Some(unit) = held.get(of.campaign) {
             return Some((of.campaign, Holding::Has(unit.number)));
         }
@@ -61,19 +61,19 @@ impl SoldOutOffers {
 }
 
 /// Asks for a code of a campaign; `None` if the campaign is not limited, or the person was not drawn.
-pub(crate) fn ask_code(state: &RequestState, recognised: &Recognised, campaign: u32) -> Option<ObjectCall> {
+pub(crate) fn ask_code(state: &RequestState, recognised: &RecognisedVisitor, campaign: u32) -> Option<ObjectCall> {
     let of = state.catalogue.compiled.limited.iter().find(|of| of.campaign == campaign)?;
-    let Recipients { limit, .. } = of.recipients;
+    let RecipientLimit { limit, .. } = of.recipients;
     let range = of.recipients.range_of(&person_random(&recognised.counted()), &of.id)?;
     let (tenant, own, members) = (state.site.id.clone(), recognised.visitor, object_call::select_members(recognised));
-    Some(object_call(&Call { tenant, campaign, limit, range, asked: 0, again: false, own, members }))
+    Some(object_call(&OfferCall { tenant, campaign, limit, range, asked: 0, again: false, own, members }))
 }
 
 /// An object's answer to [`ask_code`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OfferAnswer {
     /// The person's code.
-    Code(Given),
+    Code(GivenSlot),
     /// No code is left.
     SoldOut,
     /// No answer came in time.
@@ -89,8 +89,8 @@ pub(crate) fn read_code(answer: Option<&[u8]>) -> OfferAnswer {
     }
 }
 
-fn object_call(call: &Call) -> ObjectCall {
-    let Call { tenant, campaign, range, .. } = call;
+fn object_call(call: &OfferCall) -> ObjectCall {
+    let OfferCall { tenant, campaign, range, .. } = call;
     let object = format!("{tenant}:{campaign}:{range}");
     ObjectCall { class: ObjectClass::Offers, object, body: wire::encode_call(call) }
 }
@@ -121,8 +121,8 @@ pub fn call_offers(rows: &[Option<String>], call: &[u8]) -> Result<ObjectStep<Ve
     let (mut stock, rows) = wire::decode_rows(&call, join_rows(rows).as_bytes()).ok_or(InvalidObjectCall)?;
     let (step, writes) = stock.call(&rows, &call);
     let next = match step {
-        Step::Answer(given) => ObjectNext::Answer(wire::encode_answer(given)),
-        Step::Forward(call) => ObjectNext::Forward(object_call(&call)),
+        OfferStep::Answer(given) => ObjectNext::Answer(wire::encode_answer(given)),
+        OfferStep::Forward(call) => ObjectNext::Forward(object_call(&call)),
     };
     Ok(ObjectStep { store: row_writes(stock, &writes), next })
 }
@@ -148,7 +148,7 @@ fn join_rows(rows: &[Option<String>]) -> String {
     rows.iter().map(|row| row.as_deref().unwrap_or_default()).collect::<Vec<_>>().join("\n")
 }
 
-fn row_writes(stock: Stock, writes: &Writes) -> Vec<RowWrite> {
+fn row_writes(stock: SlotStock, writes: &SlotWrites) -> Vec<RowWrite> {
     let text = wire::encode_rows(stock, writes);
     let write = |line: &str| {
         let (key, value) = line.split_once(' ')?;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::actions::{Action, InsertionHash, Verb};
-use causeway_shared::catalogue::{Compiled, Offer};
-use causeway_shared::identity::Recognised;
+use causeway_shared::actions::{ActionType, AdAction, InsertionHash};
+use causeway_shared::catalogue::{CandidateAd, CompiledCatalogue};
+use causeway_shared::identity::RecognisedVisitor;
 use causeway_shared::ids::{InsertionId, Millis, TenantId, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::strict::{Ask, Call, Candidate, Claim, Entries, Links, Seen, Step, StrictCap, Wanted};
@@ -30,7 +30,7 @@ pub(crate) fn ask_confirmation(site: &Site, visitor: VisitorId, insertion: Inser
 /// first.
 pub(crate) fn ask_grants(
     state: &RequestState,
-    recognised: &Recognised,
+    recognised: &RecognisedVisitor,
     choices: &[Vec<usize>],
     insertions: &[InsertionId],
 ) -> ObjectCall {
@@ -45,7 +45,7 @@ pub(crate) fn ask_grants(
     }
     candidates.retain(|index| *index < catalogue.offers.len());
     let numbers: BTreeMap<usize, usize> = candidates.iter().copied().zip(0..).collect();
-    let offers: Vec<&Offer> = candidates.iter().filter_map(|index| catalogue.offers.get(*index)).collect();
+    let offers: Vec<&CandidateAd> = candidates.iter().filter_map(|index| catalogue.offers.get(*index)).collect();
     let wanted = insertions.iter().zip(choices).map(|(insertion, choices)| Wanted {
         insertion: InsertionHash::of(*insertion),
         choices: choices.iter().filter_map(|index| numbers.get(index).copied()).collect(),
@@ -63,16 +63,16 @@ pub(crate) fn ask_grants(
     )
 }
 
-fn candidate(catalogue: &Compiled, offer: &Offer) -> Candidate {
-    let caps = catalogue.bounds(offer).filter(|bound| bound.cap.verb == Verb::IMPRESSION);
+fn candidate(catalogue: &CompiledCatalogue, offer: &CandidateAd) -> Candidate {
+    let caps = catalogue.bounds(offer).filter(|bound| bound.cap.verb == ActionType::IMPRESSION);
     let caps = caps.map(|bound| StrictCap { level: bound.level, limit: bound.cap.limit, window: bound.cap.window });
     Candidate { entity: offer.entity, caps: caps.collect() }
 }
 
 /// The person's impressions that a cap of one of the ads may count, the newest first, [`limits::STRICT_SEEN`] at most.
-fn seen_impressions(recognised: &Recognised, offers: &[&Offer]) -> Vec<Seen> {
-    let counts = |action: &Action| {
-        action.verb == Verb::IMPRESSION
+fn seen_impressions(recognised: &RecognisedVisitor, offers: &[&CandidateAd]) -> Vec<Seen> {
+    let counts = |action: &AdAction| {
+        action.verb == ActionType::IMPRESSION
             && offers
                 .iter()
                 .any(|offer| offer.capped_at().any(|level| action.entity.at(level) == offer.entity.at(level)))

@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 
 use causeway_shared::decision::Holding;
-use causeway_shared::experiment::Exposure;
-use causeway_shared::fact::{Fact, What};
-use causeway_shared::identity::{Claim, IdentityCookie, Origin, Recognised};
+use causeway_shared::experiment::FirstExposure;
+use causeway_shared::fact::{Fact, FactKind};
+use causeway_shared::identity::{IdClaim, IdentityCookie, RecognisedVisitor, VisitorOrigin};
 use causeway_shared::ids::{FactId, InsertionId, VisitorId};
-use causeway_shared::units::{Given, Unit};
+use causeway_shared::units::{GivenSlot, HeldSlot};
 use causeway_shared::{config, limits};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::http::answer::Answer;
+use crate::http::answer::HttpAnswer;
 use crate::http::attributes::AttributeWrites;
 use crate::http::body_text::read_text;
-use crate::http::incoming::Incoming;
+use crate::http::incoming::TenantRequest;
 use crate::http::json_object::JsonObject;
 use crate::http::request::EXPLAIN;
 use crate::http::{claims, cookies, permission};
@@ -25,7 +25,9 @@ use crate::objects::strict_caps;
 use crate::routes::decide_body::{DecideBody, PlacementBody, read_exact};
 use crate::routes::decide_repair::{BodyNotes, FieldNote, repair};
 use crate::routes::placing::{self, DecideRoute, PageContext, PlacementAnswer, PlacementRequest};
-use crate::routes::{AnonymousRoute, CatalogueNeed, NamesNeed, ObjectWait, Progress, Route, Routed, VisitorRoute};
+use crate::routes::{
+    AnonymousRoute, CatalogueNeed, NamesNeed, ObjectWait, Route, RouteOutcome, RouteProgress, VisitorRoute,
+};
 use crate::state::request_state::RequestState;
 
 /// A decide call that recognises no visitor: it has no permission, or does not count.
@@ -34,7 +36,7 @@ struct AnonymousDecide {
     route: DecideRoute,
     reason: &'static str,
     /// The headers and facts of a withdrawal; empty without one.
-    withdrawal: Answer,
+    withdrawal: HttpAnswer,
 }
 
 /// The answer's body.
@@ -44,7 +46,7 @@ struct DecideAnswer<'a> {
     /// The signed name of the visitor, which the page sends with its events.
     #[serde(skip_serializing_if = "Option::is_none")]
     visitor_token: Option<String>,
-    person: Option<PersonAnswer>,
+    person: Option<PersonSummary>,
     decisions: Vec<PlacementAnswer<'a>>,
     catalogue: Option<String>,
     kv_reads: u8,
@@ -70,16 +72,16 @@ struct DecideAnswer<'a> {
 
 /// What the answer says about the person.
 #[derive(Serialize)]
-struct PersonAnswer {
+struct PersonSummary {
     devices: u32,
     new_visitor: bool,
     bridged: bool,
 }
 
 /// Reads the call, its consent and its ids.
-pub(crate) fn begin(incoming: Incoming<'_>) -> Routed {
+pub(crate) fn begin(incoming: TenantRequest<'_>) -> RouteOutcome {
     if incoming.body.len() > limits::BODY_BYTES {
-        return Routed::Answer(Answer::too_large().with_headers(incoming.cors));
+        return RouteOutcome::Answer(HttpAnswer::too_large().with_headers(incoming.cors));
     }
     let text = read_text(incoming.body);
     if let Some(body) = read_exact(&text) {
@@ -89,26 +91,26 @@ pub(crate) fn begin(incoming: Incoming<'_>) -> Routed {
         Ok((mended, notes)) => match read_exact(&mended) {
             Some(body) => begin_call(&incoming, body, notes),
             None => {
-                let answer = Answer::error(400, "malformed", "the body is not of the form of a decide call", None);
-                Routed::Answer(answer.with_headers(incoming.cors))
+                let answer = HttpAnswer::error(400, "malformed", "the body is not of the form of a decide call", None);
+                RouteOutcome::Answer(answer.with_headers(incoming.cors))
             }
         },
-        Err(refused) => Routed::Answer(refused.with_headers(incoming.cors)),
+        Err(refused) => RouteOutcome::Answer(refused.with_headers(incoming.cors)),
     }
 }
 
-fn begin_call(incoming: &Incoming<'_>, body: DecideBody<'_>, mut notes_of_body: BodyNotes) -> Routed {
-    let Incoming { request, site, now, .. } = incoming;
+fn begin_call(incoming: &TenantRequest<'_>, body: DecideBody<'_>, mut notes_of_body: BodyNotes) -> RouteOutcome {
+    let TenantRequest { request, site, now, .. } = incoming;
     let permission = permission::of_call(*request, &body.consent.0, site);
     let jar = cookies::read(*request, site, *now);
     let uncounted = incoming.uncounted();
     let claims = claims::take(incoming, &body.user.0);
     let vocabulary = &site.tenant.vocabulary;
     let anonymous = if !permission.is_full() {
-        let withdrawal = permission::withdraw(Answer::default(), permission, Vec::new(), &jar, site, *now);
+        let withdrawal = permission::withdraw(HttpAnswer::default(), permission, Vec::new(), &jar, site, *now);
         Some((permission.code(), withdrawal))
     } else if uncounted.is_some() && jar.identity.as_ref().is_none_or(|own| is_other_member(own, &claims.taken)) {
-        Some(("not_counted", Answer::default()))
+        Some(("not_counted", HttpAnswer::default()))
     } else {
         None
     };
@@ -161,15 +163,15 @@ fn begin_call(incoming: &Incoming<'_>, body: DecideBody<'_>, mut notes_of_body: 
     let notes = jar.refused.into_iter().chain(claims.fault).collect();
     let state = RequestState { random, ..RequestState::begin(incoming, &jar, notes) };
     if let Some((reason, withdrawal)) = anonymous {
-        return Routed::Anonymous(state, Box::new(AnonymousDecide { route, reason, withdrawal }));
+        return RouteOutcome::Anonymous(state, Box::new(AnonymousDecide { route, reason, withdrawal }));
     }
     let claims = if uncounted.is_some() { Vec::new() } else { claims.taken };
-    Routed::Recognise(state, Box::new(route), Box::new(jar.arrival(site, *now, claims)))
+    RouteOutcome::Recognise(state, Box::new(route), Box::new(jar.arrival(site, *now, claims)))
 }
 
 /// Whether the request proves a member that is not known to be the cookie's. An uncounted call switches no visitor.
-fn is_other_member(own: &IdentityCookie, claims: &[Claim]) -> bool {
-    let is_own = |claim: &Claim| own.tag.is_some_and(|tag| claim.is(tag) == Some(true));
+fn is_other_member(own: &IdentityCookie, claims: &[IdClaim]) -> bool {
+    let is_own = |claim: &IdClaim| own.tag.is_some_and(|tag| claim.is(tag) == Some(true));
     claims.iter().any(|claim| claim.unique && !is_own(claim))
 }
 
@@ -191,9 +193,9 @@ impl VisitorRoute for DecideRoute {
     fn answer_visitor(
         mut self: Box<Self>,
         mut state: RequestState,
-        mut recognised: Recognised,
+        mut recognised: RecognisedVisitor,
         sold_out: &SoldOutOffers,
-    ) -> Progress {
+    ) -> RouteProgress {
         // The page counts before any object is asked: all decisions of a call use the same counts.
         self.facts = recognised.observe(self.is_page_view, &mut state.random);
         if self.is_counted {
@@ -202,12 +204,12 @@ impl VisitorRoute for DecideRoute {
         let call = self.ask_grants(&state, &recognised, sold_out);
         let visit = RecognisedCall { route: self, state, recognised };
         match call {
-            Some(call) => Progress::Call(call, Box::new(GrantsWait(visit))),
+            Some(call) => RouteProgress::Call(call, Box::new(GrantsWait(visit))),
             None => visit.continue_with_grants(None, sold_out),
         }
     }
 
-    fn answer_unidentified(self: Box<Self>, state: RequestState, reason: &'static str) -> Answer {
+    fn answer_unidentified(self: Box<Self>, state: RequestState, reason: &'static str) -> HttpAnswer {
         self.answer_contextual(&state, reason)
     }
 }
@@ -219,10 +221,10 @@ impl Route for AnonymousDecide {
 }
 
 impl AnonymousRoute for AnonymousDecide {
-    fn answer_anonymous(self: Box<Self>, state: RequestState) -> Progress {
+    fn answer_anonymous(self: Box<Self>, state: RequestState) -> RouteProgress {
         let Self { route, reason, withdrawal } = *self;
         let answer = route.answer_contextual(&state, reason).with_headers(withdrawal.headers);
-        Progress::Answer(Answer { facts: withdrawal.facts, ..answer })
+        RouteProgress::Answer(HttpAnswer { facts: withdrawal.facts, ..answer })
     }
 }
 
@@ -237,7 +239,7 @@ impl DecideRoute {
     fn ask_grants(
         &self,
         state: &RequestState,
-        recognised: &Recognised,
+        recognised: &RecognisedVisitor,
         sold_out: &SoldOutOffers,
     ) -> Option<ObjectCall> {
         if !self.is_counted || !state.catalogue.compiled.has_strict() {
@@ -261,7 +263,7 @@ impl DecideRoute {
     fn wanted_offer(
         &mut self,
         state: &RequestState,
-        recognised: &Recognised,
+        recognised: &RecognisedVisitor,
         grants: Option<&[u8]>,
         sold_out: &SoldOutOffers,
     ) -> Option<u32> {
@@ -273,7 +275,7 @@ impl DecideRoute {
         Some(self.first_wanted(state, recognised, grants).unwrap_or(first))
     }
 
-    fn first_wanted(&self, state: &RequestState, recognised: &Recognised, grants: Option<&[u8]>) -> Option<u32> {
+    fn first_wanted(&self, state: &RequestState, recognised: &RecognisedVisitor, grants: Option<&[u8]>) -> Option<u32> {
         if self.holdings.values().all(|holding| *holding != Holding::May) {
             return None;
         }
@@ -286,11 +288,11 @@ impl DecideRoute {
         let policy = state.site.tenant.attribute_names;
         self.attributes.check_names(&state.names, policy, &mut { limits::ATTRIBUTE_NAMES_A_CALL });
         let writes = std::mem::take(&mut self.attributes.writes);
-        (!writes.is_empty()).then(|| new_fact(state, visitor, What::Attributes { writes }))
+        (!writes.is_empty()).then(|| new_fact(state, visitor, FactKind::Attributes { writes }))
     }
 
     /// The answer without an identity.
-    fn answer_contextual(&self, state: &RequestState, reason: &'static str) -> Answer {
+    fn answer_contextual(&self, state: &RequestState, reason: &'static str) -> HttpAnswer {
         let question = placing::build_question(state, self, None);
         let decisions = placing::answer_placements(state, &self.placements, &question, &question.decide(None), None);
         let trace = self
@@ -302,11 +304,11 @@ impl DecideRoute {
     fn answer(
         &self,
         state: &RequestState,
-        visitor: Option<(VisitorId, PersonAnswer)>,
+        visitor: Option<(VisitorId, PersonSummary)>,
         reason: Option<&'static str>,
         decisions: Vec<PlacementAnswer<'_>>,
         trace: Option<Value>,
-    ) -> Answer {
+    ) -> HttpAnswer {
         let (visitor, person) = visitor.unzip();
         let consent = if self.is_permitted { "full" } else { "none" };
         // A page may name kinds as it likes; a name never replaces a field of the answer.
@@ -327,7 +329,7 @@ impl DecideRoute {
             attributes: self.attributes.refused.iter().map(|one| (one.name.as_str(), one.code)).collect(),
             refused: refused.map(|(kind, why)| (kind.clone(), Value::from(*why))).collect(),
         };
-        state.complete(Answer::json(200, &answer))
+        state.complete(HttpAnswer::json(200, &answer))
     }
 }
 
@@ -336,7 +338,7 @@ impl DecideRoute {
 struct RecognisedCall {
     route: Box<DecideRoute>,
     state: RequestState,
-    recognised: Recognised,
+    recognised: RecognisedVisitor,
 }
 
 /// The person's object was asked which ads under strict caps may be placed.
@@ -357,7 +359,7 @@ impl ObjectWait for GrantsWait {
         self.0.state.bytes
     }
 
-    fn resume(self: Box<Self>, answer: Option<&[u8]>, sold_out: &mut SoldOutOffers) -> Progress {
+    fn resume(self: Box<Self>, answer: Option<&[u8]>, sold_out: &mut SoldOutOffers) -> RouteProgress {
         let mut call = self.0;
         call.state.notes.extend(answer.is_none().then_some("strict_unanswered"));
         call.continue_with_grants(answer, sold_out)
@@ -369,7 +371,7 @@ impl ObjectWait for OfferWait {
         self.call.state.bytes
     }
 
-    fn resume(self: Box<Self>, answer: Option<&[u8]>, sold_out: &mut SoldOutOffers) -> Progress {
+    fn resume(self: Box<Self>, answer: Option<&[u8]>, sold_out: &mut SoldOutOffers) -> RouteProgress {
         let Self { mut call, campaign, grants } = *self;
         match offers::read_code(answer) {
             OfferAnswer::Code(given) => call.add_code(campaign, given),
@@ -379,46 +381,46 @@ impl ObjectWait for OfferWait {
             }
             OfferAnswer::Missing => call.state.notes.push("unit_unanswered"),
         }
-        Progress::Answer(call.answer(grants.as_deref()))
+        RouteProgress::Answer(call.answer(grants.as_deref()))
     }
 }
 
 impl RecognisedCall {
     /// Answers, or asks for the code of a limited offer first.
-    fn continue_with_grants(mut self, grants: Option<&[u8]>, sold_out: &SoldOutOffers) -> Progress {
+    fn continue_with_grants(mut self, grants: Option<&[u8]>, sold_out: &SoldOutOffers) -> RouteProgress {
         let Self { route, state, recognised } = &mut self;
         let wanted = route.wanted_offer(state, recognised, grants, sold_out);
         let asked = wanted.and_then(|campaign| Some((campaign, offers::ask_code(state, recognised, campaign)?)));
         match asked {
             Some((campaign, call)) => {
                 let wait = OfferWait { call: self, campaign, grants: grants.map(<[u8]>::to_vec) };
-                Progress::Call(call, Box::new(wait))
+                RouteProgress::Call(call, Box::new(wait))
             }
-            None => Progress::Answer(self.answer(grants)),
+            None => RouteProgress::Answer(self.answer(grants)),
         }
     }
 
     /// Adds the person's code. The fact belongs to the visitor that the object assigned it to, so that it counts once,
     /// whichever browser of the person reports it.
-    fn add_code(&mut self, campaign: u32, Given { number, holder }: Given) {
+    fn add_code(&mut self, campaign: u32, GivenSlot { number, holder }: GivenSlot) {
         let now = self.state.now;
         self.route.holdings.insert(campaign, Holding::Has(number));
         if holder == self.recognised.visitor {
-            self.recognised.ledger.keep_unit(campaign, Unit { number, at: now });
+            self.recognised.ledger.keep_unit(campaign, HeldSlot { number, at: now });
         }
-        let (id, what) = (FactId::of_unit(holder, campaign, number), What::Unit { campaign, number });
+        let (id, what) = (FactId::of_unit(holder, campaign, number), FactKind::Unit { campaign, number });
         self.route.facts.push(Fact { position: 0, id, visitor: holder, received: now, at: now, what });
     }
 
     /// The answer with an identity. `grants` is the answer of the person's object.
-    fn answer(self, grants: Option<&[u8]>) -> Answer {
+    fn answer(self, grants: Option<&[u8]>) -> HttpAnswer {
         let Self { mut route, mut state, recognised: mut who } = self;
         let mut facts = std::mem::take(&mut route.facts);
         facts.extend(route.attribute_fact(&mut state, who.visitor));
         let (answer, exposures) = route.answer_recognised(&state, &mut who, grants);
         for (experiment, exposure) in exposures {
             who.ledger.expose(experiment, exposure);
-            facts.push(new_fact(&mut state, who.visitor, What::Exposure { experiment, arm: exposure.arm }));
+            facts.push(new_fact(&mut state, who.visitor, FactKind::Exposure { experiment, arm: exposure.arm }));
         }
         let identity = (who.cookie_changed || state.stale_key)
             .then(|| cookies::write_identity(&state.site, state.secure, &who.cookie))
@@ -433,12 +435,12 @@ impl DecideRoute {
     fn answer_recognised(
         &self,
         state: &RequestState,
-        who: &mut Recognised,
+        who: &mut RecognisedVisitor,
         grants: Option<&[u8]>,
-    ) -> (Answer, Vec<(u32, Exposure)>) {
+    ) -> (HttpAnswer, Vec<(u32, FirstExposure)>) {
         let counted = who.view.of(who.visitor);
-        let new_visitor = who.origin == Origin::Minted;
-        let person = PersonAnswer { devices: counted.devices(), new_visitor, bridged: counted.is_bridged() };
+        let new_visitor = who.origin == VisitorOrigin::Minted;
+        let person = PersonSummary { devices: counted.devices(), new_visitor, bridged: counted.is_bridged() };
         let granted = self.granted_indices(state, grants);
         let question = placing::build_question(state, self, Some(&counted));
         let decided = question.decide(granted.as_deref());
@@ -456,7 +458,7 @@ impl DecideRoute {
 }
 
 /// A fact of this request.
-fn new_fact(state: &mut RequestState, visitor: VisitorId, what: What) -> Fact {
+fn new_fact(state: &mut RequestState, visitor: VisitorId, what: FactKind) -> Fact {
     Fact { position: 0, id: FactId::from_bytes(state.random.draw()), visitor, received: state.now, at: state.now, what }
 }
 

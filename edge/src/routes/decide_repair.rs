@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use crate::http::answer::Answer;
+use crate::http::answer::HttpAnswer;
 use crate::http::body_text::shown_name;
 use crate::http::json_object::JsonFields;
 use crate::http::whole_number::read_whole;
@@ -64,8 +64,8 @@ impl BodyNotes {
 ///
 /// # Errors
 /// The answer to a body that is not a JSON object.
-pub(super) fn repair(text: &str) -> Result<(String, BodyNotes), Box<Answer>> {
-    let refuse = |message: String| Box::new(Answer::error(400, "malformed", &message, None));
+pub(super) fn repair(text: &str) -> Result<(String, BodyNotes), Box<HttpAnswer>> {
+    let refuse = |message: String| Box::new(HttpAnswer::error(400, "malformed", &message, None));
     let not_json = |error: serde_json::Error| refuse(format!("the body is not JSON: {error}"));
     let whole: &RawValue = serde_json::from_str(text).map_err(not_json)?;
     let JsonFields::<&RawValue>(fields) =

@@ -1,16 +1,16 @@
 //! `DELETE /v1/me`: one erasure for the queue, acknowledged once the queue or the origin has accepted it.
 
-use causeway_shared::fact::{Fact, Scope, What};
-use causeway_shared::identity::{Claim, IdentityCookie};
+use causeway_shared::fact::{ErasureScope, Fact, FactKind};
+use causeway_shared::identity::{IdClaim, IdentityCookie};
 use causeway_shared::ids::{FactId, VisitorId};
 use serde::Serialize;
 
-use crate::http::answer::Answer;
-use crate::http::claims::{self, Claims, UserBody};
-use crate::http::cookies::{self, Jar};
-use crate::http::incoming::Incoming;
+use crate::http::answer::HttpAnswer;
+use crate::http::claims::{self, RequestClaims, UserBody};
+use crate::http::cookies::{self, CookieJar};
+use crate::http::incoming::TenantRequest;
 use crate::http::permission;
-use crate::routes::{AnonymousRoute, CatalogueNeed, Progress, Route, Routed};
+use crate::routes::{AnonymousRoute, CatalogueNeed, Route, RouteOutcome, RouteProgress};
 use crate::site::Site;
 use crate::state::request_state::RequestState;
 
@@ -24,7 +24,7 @@ struct ErasureAnswer {
 /// The visitor that a request erases, with the proven member. Where the request proves another member than the
 /// cookie's, this is that member's visitor of this browser, if there is one: sharing a browser does not let a member
 /// erase another.
-fn erased_visitor<'c>(cookie: &IdentityCookie, claims: &'c Claims) -> Option<(VisitorId, Option<&'c Claim>)> {
+fn erased_visitor<'c>(cookie: &IdentityCookie, claims: &'c RequestClaims) -> Option<(VisitorId, Option<&'c IdClaim>)> {
     let Some((member, tag)) = claims.proven_member().zip(cookie.tag) else { return Some((cookie.visitor, None)) };
     match member.is(tag) {
         Some(true) => Some((cookie.visitor, Some(member))),
@@ -39,8 +39,8 @@ fn erased_visitor<'c>(cookie: &IdentityCookie, claims: &'c Claims) -> Option<(Vi
 /// A request for erasure.
 #[derive(Debug)]
 struct ErasureRoute {
-    jar: Jar,
-    claims: Claims,
+    jar: CookieJar,
+    claims: RequestClaims,
     /// Whether a cookie may be written, as far as the request's signals say.
     is_permitted: bool,
     /// Visitors of several identity cookies, of which the first that was not erased is meant.
@@ -48,14 +48,14 @@ struct ErasureRoute {
 }
 
 /// Begins an erasure, which needs no permission, because it takes back everything.
-pub(crate) fn begin(incoming: &Incoming<'_>) -> Routed {
+pub(crate) fn begin(incoming: &TenantRequest<'_>) -> RouteOutcome {
     let (site, now) = (&incoming.site, incoming.now);
     let jar = cookies::read(incoming.request, site, now);
     let claims = claims::take(incoming, &UserBody::default());
     let is_permitted = permission::standing(incoming.request, true, site).is_full();
     let named = if jar.others.is_empty() { Vec::new() } else { jar.published_visitors(site, now) };
     let state = RequestState::begin(incoming, &jar, claims.fault.into_iter().collect());
-    Routed::Anonymous(state, Box::new(ErasureRoute { jar, claims, is_permitted, named }))
+    RouteOutcome::Anonymous(state, Box::new(ErasureRoute { jar, claims, is_permitted, named }))
 }
 
 impl Route for ErasureRoute {
@@ -73,7 +73,7 @@ impl AnonymousRoute for ErasureRoute {
     ///
     /// With the proof of the visitor's own member it covers the whole person and names the member, so that browsers whose
     /// logins are not known yet are erased too (invariants 12 and 14).
-    fn answer_anonymous(self: Box<Self>, state: RequestState) -> Progress {
+    fn answer_anonymous(self: Box<Self>, state: RequestState) -> RouteProgress {
         let (site, now) = (&state.site, state.now);
         let cookie = self.jar.living_identity(&state.erased);
         let found = cookie.and_then(|cookie| Some((cookie, erased_visitor(cookie, &self.claims)?)));
@@ -81,22 +81,22 @@ impl AnonymousRoute for ErasureRoute {
             let message = "there is no visitor of yours to erase: its cookie is needed";
             let is_useless = self.jar.any && self.jar.identity.is_none();
             let expired = cookies::expire(site, self.jar.secure).into_iter().filter(|_| is_useless);
-            let answer = Answer::error(404, "no_visitor", message, None).with_headers(expired);
-            return Progress::Answer(state.complete(answer));
+            let answer = HttpAnswer::error(404, "no_visitor", message, None).with_headers(expired);
+            return RouteProgress::Answer(state.complete(answer));
         };
         // Where the tenant trusts a page's word without a proof, any page could claim any member.
         let (scope, id, also) = match member.filter(|_| claims::requires_proof(site)) {
-            Some(claim) => (Scope::Person, Some(claim.id), claim.also.clone()),
-            None => (Scope::Visitor, None, Vec::new()),
+            Some(claim) => (ErasureScope::Person, Some(claim.id), claim.also.clone()),
+            None => (ErasureScope::Visitor, None, Vec::new()),
         };
         let receipt = FactId::of_erasure(visitor);
         let body = ErasureAnswer { receipt: receipt.receipt(), scope: scope.name() };
-        let what = What::Erasure { scope, id, also };
+        let what = FactKind::Erasure { scope, id, also };
         let fact = Fact { position: 0, id: receipt, visitor, received: now, at: now, what };
         // Every erasure is stored permanently: the visitor's rate limit applies.
         let limit = Some(site.events_limit(visitor));
-        let answer = Answer::json(202, &body).with_headers(self.surviving_cookies(cookie, visitor, site));
-        Progress::Answer(state.complete(answer).with_awaited_facts(site, vec![fact], limit))
+        let answer = HttpAnswer::json(202, &body).with_headers(self.surviving_cookies(cookie, visitor, site));
+        RouteProgress::Answer(state.complete(answer).with_awaited_facts(site, vec![fact], limit))
     }
 }
 

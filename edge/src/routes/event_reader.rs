@@ -3,14 +3,14 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::actions::Verb;
-use causeway_shared::fact::{Fact, FactError, PURCHASE, What};
+use causeway_shared::actions::ActionType;
+use causeway_shared::fact::{Fact, FactError, FactKind, PURCHASE};
 use causeway_shared::ids::{FactId, Micros, Millis, OrderHash, SessionId, VisitorId};
 use causeway_shared::ledger::Ledger;
 use causeway_shared::number;
 use causeway_shared::planted::{self, PlantedBug};
 use causeway_shared::random::Random;
-use causeway_shared::segments::{SegmentId, State};
+use causeway_shared::segments::{SegmentId, SegmentState};
 use causeway_shared::time::HourStamp;
 use causeway_shared::{limits, token, visitor_token};
 use serde::Deserialize;
@@ -152,7 +152,7 @@ pub(super) struct ReadEvent {
 impl ReadEvent {
     /// The visitor that the event happened to; `None` for an action, which may be of any visitor or of none.
     pub(super) fn owner(&self) -> Option<VisitorId> {
-        (!matches!(self.fact.what, What::Action { .. })).then_some(self.fact.visitor)
+        (!matches!(self.fact.what, FactKind::Action { .. })).then_some(self.fact.visitor)
     }
 }
 
@@ -258,18 +258,18 @@ impl EventReader<'_> {
         let verb = self.site.tenant.vocabulary.verb(name).ok_or_else(unknown)?;
         let token = token::open(&self.site.keys.cookie, &self.site.id, insertion, self.now);
         let token = token.map_err(|error| (error.code(), error.to_string()))?;
-        if token.strict && verb == Verb::IMPRESSION {
+        if token.strict && verb == ActionType::IMPRESSION {
             return Err(strict_refusal());
         }
         Ok(pixel::action_fact(&token, verb, self.now))
     }
 
-    fn what(&self, event: EventBody<'_>, order: Option<OrderHash>, visitor: VisitorId) -> Result<What, Refusal> {
+    fn what(&self, event: EventBody<'_>, order: Option<OrderHash>, visitor: VisitorId) -> Result<FactKind, Refusal> {
         match event.kind.as_ref() {
-            "page" => Ok(What::Page { session: self.session(visitor) }),
+            "page" => Ok(FactKind::Page { session: self.session(visitor) }),
             "track" => track(event, order, self.site.tenant.most_value_micros.unwrap_or(limits::VALUE_MICROS)),
             "segments" => segments(&event),
-            "attributes" => Ok(What::Attributes { writes: Vec::new() }),
+            "attributes" => Ok(FactKind::Attributes { writes: Vec::new() }),
             _ => Err(("unknown_type", "the types are page, track, action, attributes, segments".to_owned())),
         }
     }
@@ -321,7 +321,7 @@ fn attributes(event: &EventBody<'_>) -> Result<AttributeWrites, Refusal> {
     Ok(given)
 }
 
-fn segments(event: &EventBody<'_>) -> Result<What, Refusal> {
+fn segments(event: &EventBody<'_>) -> Result<FactKind, Refusal> {
     let (set, remove): (Vec<SegmentBody>, Vec<WholeNumber<u32>>) = (read_part(event.set)?, read_part(event.remove)?);
     let written = set.len() + remove.len();
     if written == 0 || written > limits::SEGMENT_WRITES {
@@ -338,13 +338,13 @@ fn segments(event: &EventBody<'_>) -> Result<What, Refusal> {
         // An expiry within an hour holds to that hour's end.
         let expiry = HourStamp::at(expires_ms.saturating_add(3_599_999));
         let attributes = attributes.map(|(token, value)| (*token, value.0));
-        Ok((SegmentId(set.segment.0), State::held(expiry, attributes)))
+        Ok((SegmentId(set.segment.0), SegmentState::held(expiry, attributes)))
     };
-    let removed = remove.iter().map(|id| Ok((SegmentId(id.0), State::Removed)));
-    Ok(What::Segments { writes: set.iter().map(held).chain(removed).collect::<Result<_, _>>()? })
+    let removed = remove.iter().map(|id| Ok((SegmentId(id.0), SegmentState::Removed)));
+    Ok(FactKind::Segments { writes: set.iter().map(held).chain(removed).collect::<Result<_, _>>()? })
 }
 
-fn track(event: EventBody<'_>, order: Option<OrderHash>, most: Micros) -> Result<What, Refusal> {
+fn track(event: EventBody<'_>, order: Option<OrderHash>, most: Micros) -> Result<FactKind, Refusal> {
     let name = event.name.ok_or_else(|| ("malformed", "a track event has a name".to_owned()))?.into_owned();
     let mut properties = event.properties.unwrap_or_default();
     let micros = properties.remove("value_micros").filter(|value| !value.is_null());
@@ -359,7 +359,7 @@ fn track(event: EventBody<'_>, order: Option<OrderHash>, most: Micros) -> Result
         return Err(("malformed", message.to_owned()));
     }
     let properties = (!properties.is_empty()).then(|| Value::Object(properties).to_string());
-    Ok(What::Track { name, value, properties, order })
+    Ok(FactKind::Track { name, value, properties, order })
 }
 
 /// An amount in micros, from a number in units of `micros` each.

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use causeway_shared::actions::Verb;
-use causeway_shared::fact::{Fact, What};
+use causeway_shared::actions::ActionType;
+use causeway_shared::fact::{Fact, FactKind};
 use causeway_shared::ids::{FactId, VisitorId};
 use causeway_shared::ledger::RunningSession;
 use causeway_shared::segments::SegmentId;
@@ -12,13 +12,13 @@ use causeway_shared::{limits, wire};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::http::answer::Answer;
+use crate::http::answer::HttpAnswer;
 use crate::http::attributes::{AttributeWrites, RefusedAttribute};
 use crate::http::body_text::read_text;
-use crate::http::incoming::Incoming;
+use crate::http::incoming::TenantRequest;
 use crate::http::{cookies, permission};
 use crate::routes::event_reader::{EventReader, INVALID, ReadEvent, Refusal, strict_refusal};
-use crate::routes::{AnonymousRoute, CatalogueNeed, NamesNeed, Progress, Route, Routed};
+use crate::routes::{AnonymousRoute, CatalogueNeed, NamesNeed, Route, RouteOutcome, RouteProgress};
 use crate::state::request_state::RequestState;
 
 /// The answer's body.
@@ -48,14 +48,14 @@ struct NoValidEvent {
 
 impl EventsAnswer {
     /// The answer: 400 where no event of the body is valid, else 202.
-    fn into_answer(mut self) -> Answer {
+    fn into_answer(mut self) -> HttpAnswer {
         let is_invalid = |note: &EventNote| INVALID.contains(&note.code);
         if self.accepted > 0 || self.rejected.is_empty() || !self.rejected.iter().all(is_invalid) {
-            return Answer::json(202, &self);
+            return HttpAnswer::json(202, &self);
         }
         let message = "no event of the body is valid: `rejected` says why";
         self.error = Some(NoValidEvent { code: "no_valid_event", message });
-        Answer::json(400, &self)
+        HttpAnswer::json(400, &self)
     }
 }
 
@@ -91,7 +91,7 @@ impl Route for EventsRoute {
     /// page cannot write.
     fn catalogue_need(&self) -> CatalogueNeed {
         let needs =
-            |fact: &Fact| shown_ad(fact).is_some_and(|ad| ad != 0) || matches!(fact.what, What::Segments { .. });
+            |fact: &Fact| shown_ad(fact).is_some_and(|ad| ad != 0) || matches!(fact.what, FactKind::Segments { .. });
         if self.first.events.iter().flatten().any(|event| needs(&event.fact)) {
             CatalogueNeed::WhenDue
         } else {
@@ -108,22 +108,22 @@ impl Route for EventsRoute {
 /// The code of the ad that a fact is an impression of.
 fn shown_ad(fact: &Fact) -> Option<u32> {
     match &fact.what {
-        What::Action { verb: Verb::IMPRESSION, entity, .. } => Some(entity.ad),
+        FactKind::Action { verb: ActionType::IMPRESSION, entity, .. } => Some(entity.ad),
         _ => None,
     }
 }
 
 /// Reads the call.
-pub(crate) fn begin(incoming: Incoming<'_>) -> Routed {
+pub(crate) fn begin(incoming: TenantRequest<'_>) -> RouteOutcome {
     match read_call(&incoming) {
-        Ok((state, route)) => Routed::Anonymous(state, Box::new(route)),
-        Err(answer) => Routed::Answer(answer.with_headers(incoming.cors)),
+        Ok((state, route)) => RouteOutcome::Anonymous(state, Box::new(route)),
+        Err(answer) => RouteOutcome::Answer(answer.with_headers(incoming.cors)),
     }
 }
 
-fn read_call(incoming: &Incoming<'_>) -> Result<(RequestState, EventsRoute), Box<Answer>> {
+fn read_call(incoming: &TenantRequest<'_>) -> Result<(RequestState, EventsRoute), Box<HttpAnswer>> {
     if incoming.body.len() > limits::BODY_BYTES {
-        return Err(Box::new(Answer::too_large()));
+        return Err(Box::new(HttpAnswer::too_large()));
     }
     let body = read_text(incoming.body);
     let texts = split_events(&body)?;
@@ -212,7 +212,7 @@ impl AnonymousRoute for EventsRoute {
         self.named.iter().copied().collect()
     }
 
-    fn answer_anonymous(self: Box<Self>, state: RequestState) -> Progress {
+    fn answer_anonymous(self: Box<Self>, state: RequestState) -> RouteProgress {
         let reading = self.into_living(&state);
         // The cookies of a visitor that was erased expire, as those of a decide call do.
         let expired = reading.is_erased(&state).then(|| cookies::expire(&state.site, state.secure));
@@ -226,17 +226,17 @@ impl AnonymousRoute for EventsRoute {
         let headers = session.into_iter().chain(expired.into_iter().flatten());
         let answer = state.complete(answer.into_answer()).with_headers(headers);
         // An action may belong to any visitor or to none; the others belong to the cookie's visitor or to a token's.
-        let own = facts.iter().find(|fact| !matches!(fact.what, What::Action { .. }));
+        let own = facts.iter().find(|fact| !matches!(fact.what, FactKind::Action { .. }));
         let limited = own.or_else(|| facts.iter().find(|fact| fact.visitor != VisitorId::NOBODY));
         let limit = limited.map(|fact| state.site.events_limit(fact.visitor));
-        Progress::Answer(answer.with_awaited_facts(&state.site, facts, limit))
+        RouteProgress::Answer(answer.with_awaited_facts(&state.site, facts, limit))
     }
 }
 
 /// The session of the newest page of the cookie's visitor: the next call goes on with it.
 fn running_session(facts: &[Fact], own: Option<VisitorId>) -> Option<RunningSession> {
     facts.iter().rev().filter(|fact| Some(fact.visitor) == own).find_map(|fact| match fact.what {
-        What::Page { session } => Some(RunningSession { visitor: fact.visitor, session, last: fact.received }),
+        FactKind::Page { session } => Some(RunningSession { visitor: fact.visitor, session, last: fact.received }),
         _ => None,
     })
 }
@@ -301,7 +301,7 @@ impl AcceptedEvents {
             if writes.writes.is_empty() {
                 return;
             }
-            fact.what = What::Attributes { writes: writes.writes };
+            fact.what = FactKind::Attributes { writes: writes.writes };
         }
         if !self.ids.contains(&fact.id) {
             let Some(left) = self.bytes.checked_sub(wire::facts::bytes_of(&fact)) else {
@@ -318,7 +318,7 @@ impl AcceptedEvents {
     /// Takes writes of segments that the origin fills out of an event, each refused by name. Returns whether something
     /// is left.
     fn allow_segments(&mut self, state: &RequestState, index: usize, fact: &mut Fact) -> bool {
-        let What::Segments { writes } = &mut fact.what else { return true };
+        let FactKind::Segments { writes } = &mut fact.what else { return true };
         let is_materialised = |id: SegmentId| state.catalogue.steering.materialised.contains(&id.0);
         let (refused, allowed): (Vec<_>, Vec<_>) =
             std::mem::take(writes).into_iter().partition(|(id, _)| is_materialised(*id));
@@ -371,8 +371,8 @@ fn rejected(index: usize, code: &'static str, message: &str) -> EventNote {
 }
 
 /// The texts of the events, from a JSON array or from one event per line.
-fn split_events(body: &str) -> Result<Vec<&str>, Box<Answer>> {
-    let malformed = |message: &str| Box::new(Answer::error(400, "malformed", message, None));
+fn split_events(body: &str) -> Result<Vec<&str>, Box<HttpAnswer>> {
+    let malformed = |message: &str| Box::new(HttpAnswer::error(400, "malformed", message, None));
     let texts: Vec<&str> = if body.trim_start().starts_with('[') {
         let events: Vec<&RawValue> =
             serde_json::from_str(body).map_err(|error| malformed(&format!("the body is not a JSON array: {error}")))?;
@@ -384,7 +384,7 @@ fn split_events(body: &str) -> Result<Vec<&str>, Box<Answer>> {
         0 => Err(malformed("there is no event in the body")),
         n if n > limits::EVENTS => {
             let message = format!("{n} events; {} at most in one call", limits::EVENTS);
-            Err(Box::new(Answer::error(400, "out_of_bounds", &message, None)))
+            Err(Box::new(HttpAnswer::error(400, "out_of_bounds", &message, None)))
         }
         _ => Ok(texts),
     }

@@ -1,20 +1,20 @@
 //! `GET /v1/me`: what is stored about the request's visitor. The call changes nothing.
 
-use causeway_shared::actions::{Dimension, Filter, Verb, group};
-use causeway_shared::experiment::Exposure;
-use causeway_shared::identity::{Origin, Recognised};
-use causeway_shared::profile::{MissingParts, Totals};
+use causeway_shared::actions::{ActionDimension, ActionType, DimensionFilter, group};
+use causeway_shared::experiment::FirstExposure;
+use causeway_shared::identity::{RecognisedVisitor, VisitorOrigin};
+use causeway_shared::profile::{MissingParts, ProfileTotals};
 use causeway_shared::time::Minute;
-use causeway_shared::units::Unit;
+use causeway_shared::units::HeldSlot;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::http::answer::Answer;
+use crate::http::answer::HttpAnswer;
 use crate::http::claims::{self, UserBody};
-use crate::http::incoming::Incoming;
+use crate::http::incoming::TenantRequest;
 use crate::http::{cookies, permission};
 use crate::objects::offers::SoldOutOffers;
-use crate::routes::{CatalogueNeed, NamesNeed, Progress, Route, Routed, VisitorRoute};
+use crate::routes::{CatalogueNeed, NamesNeed, Route, RouteOutcome, RouteProgress, VisitorRoute};
 use crate::state::request_state::RequestState;
 
 /// A call that shows what is stored about its visitor.
@@ -34,8 +34,8 @@ struct SumsAnswer {
     revenue_micros: i64,
 }
 
-impl From<Totals> for SumsAnswer {
-    fn from(t: Totals) -> Self {
+impl From<ProfileTotals> for SumsAnswer {
+    fn from(t: ProfileTotals) -> Self {
         Self { pages: t.pages, sessions: t.sessions, purchases: t.purchases, revenue_micros: t.revenue }
     }
 }
@@ -44,7 +44,7 @@ impl From<Totals> for SumsAnswer {
 #[derive(Serialize)]
 struct MeAnswer<'a> {
     visitor: Option<String>,
-    person: Option<PersonAnswer>,
+    person: Option<DevicesAnswer>,
     own: SumsAnswer,
     #[serde(skip_serializing_if = "Option::is_none")]
     view: Option<SumsAnswer>,
@@ -96,12 +96,12 @@ struct OfferCodeAnswer {
 
 /// What the answer says about the person.
 #[derive(Serialize)]
-struct PersonAnswer {
+struct DevicesAnswer {
     devices: u32,
 }
 
 /// Reads the cookies and the proof, if the request has one.
-pub(crate) fn begin(incoming: Incoming<'_>) -> Routed {
+pub(crate) fn begin(incoming: TenantRequest<'_>) -> RouteOutcome {
     let jar = cookies::read(incoming.request, &incoming.site, incoming.now);
     let permission = permission::standing(incoming.request, jar.identity.is_some(), &incoming.site);
     // Ids and proofs of a GET come in headers and cookies only; the bounds of a body do not apply to them.
@@ -115,7 +115,7 @@ pub(crate) fn begin(incoming: Incoming<'_>) -> Routed {
     let state = RequestState::begin(&incoming, &jar, notes);
     if !permission.is_full() {
         let answer = answer_nothing(&state);
-        return Routed::Answer(permission::withdraw(
+        return RouteOutcome::Answer(permission::withdraw(
             answer,
             permission,
             Vec::new(),
@@ -125,10 +125,10 @@ pub(crate) fn begin(incoming: Incoming<'_>) -> Routed {
         ));
     }
     if jar.identity.is_none() {
-        return Routed::Answer(answer_nothing(&state));
+        return RouteOutcome::Answer(answer_nothing(&state));
     }
     let arrival = jar.arrival(&incoming.site, incoming.now, member.into_iter().collect());
-    Routed::Recognise(state, Box::new(MeRoute { is_own_member }), Box::new(arrival))
+    RouteOutcome::Recognise(state, Box::new(MeRoute { is_own_member }), Box::new(arrival))
 }
 
 impl Route for MeRoute {
@@ -147,15 +147,20 @@ impl VisitorRoute for MeRoute {
         false
     }
 
-    fn answer_visitor(self: Box<Self>, state: RequestState, who: Recognised, _: &SoldOutOffers) -> Progress {
+    fn answer_visitor(
+        self: Box<Self>,
+        state: RequestState,
+        who: RecognisedVisitor,
+        _: &SoldOutOffers,
+    ) -> RouteProgress {
         let is_member = match self.is_own_member {
             Some(true) => true,
-            Some(false) => who.origin == Origin::Switched,
+            Some(false) => who.origin == VisitorOrigin::Switched,
             None => false,
         };
         let proven = is_member && claims::requires_proof(&state.site);
         let view = proven.then(|| who.proven_view().totals().into());
-        let person = PersonAnswer { devices: if proven { who.proven_view().devices() } else { 1 } };
+        let person = DevicesAnswer { devices: if proven { who.proven_view().devices() } else { 1 } };
         let stored = StoredData {
             actions: count_actions(&state, &who),
             segments: list_segments(&state, &who),
@@ -165,17 +170,17 @@ impl VisitorRoute for MeRoute {
             missing: if proven { who.proven_view().missing() } else { who.view.missing_of(who.visitor) },
         };
         let visitor = Some(who.visitor.to_string());
-        Progress::Answer(answer(&state, visitor, Some(person), who.view.own(who.visitor), view, stored))
+        RouteProgress::Answer(answer(&state, visitor, Some(person), who.view.own(who.visitor), view, stored))
     }
 
-    fn answer_unidentified(self: Box<Self>, state: RequestState, _: &'static str) -> Answer {
+    fn answer_unidentified(self: Box<Self>, state: RequestState, _: &'static str) -> HttpAnswer {
         answer_nothing(&state)
     }
 }
 
 /// The answer where nothing is stored.
-fn answer_nothing(state: &RequestState) -> Answer {
-    answer(state, None, None, Totals::default(), None, StoredData::default())
+fn answer_nothing(state: &RequestState) -> HttpAnswer {
+    answer(state, None, None, ProfileTotals::default(), None, StoredData::default())
 }
 
 /// What is stored in addition to the sums. Attributes, exposures and offer codes are the person's where they may be
@@ -192,7 +197,7 @@ struct StoredData<'a> {
 }
 
 /// The attributes whose names are known, by name.
-fn name_attributes(state: &RequestState, who: &Recognised, proven: bool) -> Map<String, Value> {
+fn name_attributes(state: &RequestState, who: &RecognisedVisitor, proven: bool) -> Map<String, Value> {
     let own = || who.view.attributes_of(who.visitor).and_then(|packed| packed.to_map()).unwrap_or_default();
     let held = if proven { who.proven_view().attributes() } else { own() };
     let name = |token| state.names.get(token).map(|(name, _)| name.to_owned());
@@ -200,9 +205,9 @@ fn name_attributes(state: &RequestState, who: &Recognised, proven: bool) -> Map<
 }
 
 /// The arms that were seen, by the catalogue's ids where it has them.
-fn name_exposures(state: &RequestState, who: &Recognised, proven: bool) -> Vec<ExposureAnswer> {
+fn name_exposures(state: &RequestState, who: &RecognisedVisitor, proven: bool) -> Vec<ExposureAnswer> {
     let seen = if proven { who.proven_view().exposures() } else { who.view.exposures_of(who.visitor) };
-    let named = |(code, Exposure { arm, at, mixed }): (u32, Exposure)| {
+    let named = |(code, FirstExposure { arm, at, mixed }): (u32, FirstExposure)| {
         let experiment = state.catalogue.compiled.experiments.iter().find(|experiment| experiment.code == code);
         let of_arm = experiment.and_then(|experiment| experiment.arm_of(arm));
         ExposureAnswer {
@@ -216,9 +221,9 @@ fn name_exposures(state: &RequestState, who: &Recognised, proven: bool) -> Vec<E
 }
 
 /// The codes of limited offers, by the catalogue's ids where it has them.
-fn name_offer_codes(state: &RequestState, who: &Recognised, proven: bool) -> Vec<OfferCodeAnswer> {
+fn name_offer_codes(state: &RequestState, who: &RecognisedVisitor, proven: bool) -> Vec<OfferCodeAnswer> {
     let held = if proven { who.proven_view().units() } else { who.view.units_of(who.visitor) };
-    let named = |(code, Unit { number, at }): (u32, Unit)| {
+    let named = |(code, HeldSlot { number, at }): (u32, HeldSlot)| {
         let campaign = state.catalogue.compiled.limited.iter().find(|limited| limited.campaign == code);
         let campaign = campaign.map_or_else(|| code.to_string(), |limited| limited.id.clone());
         OfferCodeAnswer { campaign, unit: number, since_ms: at }
@@ -227,17 +232,18 @@ fn name_offer_codes(state: &RequestState, who: &Recognised, proven: bool) -> Vec
 }
 
 /// The visitor's segments that have not expired.
-fn list_segments(state: &RequestState, who: &Recognised) -> Vec<SegmentAnswer> {
+fn list_segments(state: &RequestState, who: &RecognisedVisitor) -> Vec<SegmentAnswer> {
     let held = who.view.segments_of(who.visitor).into_iter().flat_map(|packed| packed.iter());
     let fresh = held.filter(|(_, expiry)| expiry.start_ms() > state.now);
     fresh.map(|(id, expiry)| SegmentAnswer { segment: id.0, expires_ms: expiry.start_ms() }).collect()
 }
 
 /// The visitor's actions by type, as its snapshot contains them.
-fn count_actions<'a>(state: &'a RequestState, who: &Recognised) -> Vec<ActionCount<'a>> {
+fn count_actions<'a>(state: &'a RequestState, who: &RecognisedVisitor) -> Vec<ActionCount<'a>> {
     let own: Vec<_> = who.view.actions_of(who.visitor).into_iter().collect();
-    let groups = group(&own, &Filter::default(), &[Dimension::Verb], Minute(0), Minute(u32::MAX)).unwrap_or_default();
-    let name = |code: &u32| state.site.tenant.vocabulary.name_of(Verb(u8::try_from(*code).unwrap_or_default()));
+    let groups = group(&own, &DimensionFilter::default(), &[ActionDimension::Verb], Minute(0), Minute(u32::MAX))
+        .unwrap_or_default();
+    let name = |code: &u32| state.site.tenant.vocabulary.name_of(ActionType(u8::try_from(*code).unwrap_or_default()));
     let shown = |(codes, count): (Vec<u32>, u64)| ActionCount {
         action: codes.first().and_then(name).unwrap_or("other"),
         count,
@@ -248,11 +254,11 @@ fn count_actions<'a>(state: &'a RequestState, who: &Recognised) -> Vec<ActionCou
 fn answer(
     state: &RequestState,
     visitor: Option<String>,
-    person: Option<PersonAnswer>,
-    own: Totals,
+    person: Option<DevicesAnswer>,
+    own: ProfileTotals,
     view: Option<SumsAnswer>,
     stored: StoredData<'_>,
-) -> Answer {
+) -> HttpAnswer {
     let body = MeAnswer {
         visitor,
         person,
@@ -268,5 +274,5 @@ fn answer(
         kv_reads: state.kv_reads,
         degraded: &state.notes,
     };
-    state.complete(Answer::json(200, &body))
+    state.complete(HttpAnswer::json(200, &body))
 }

@@ -16,10 +16,10 @@ pub(crate) mod table;
 
 use std::fmt::Debug;
 
-use causeway_shared::identity::{Arrival, Recognised};
+use causeway_shared::identity::{IdentityRequest, RecognisedVisitor};
 use causeway_shared::ids::VisitorId;
 
-use crate::http::answer::Answer;
+use crate::http::answer::HttpAnswer;
 use crate::http::unserved::UnservedReason;
 use crate::objects::object_call::ObjectCall;
 use crate::objects::offers::SoldOutOffers;
@@ -45,12 +45,12 @@ pub(crate) trait VisitorRoute: Route {
     fn answer_visitor(
         self: Box<Self>,
         state: RequestState,
-        recognised: Recognised,
+        recognised: RecognisedVisitor,
         sold_out: &SoldOutOffers,
-    ) -> Progress;
+    ) -> RouteProgress;
 
     /// Answers where no visitor may be used, for this reason.
-    fn answer_unidentified(self: Box<Self>, state: RequestState, reason: &'static str) -> Answer;
+    fn answer_unidentified(self: Box<Self>, state: RequestState, reason: &'static str) -> HttpAnswer;
 }
 
 /// A route that recognises no visitor.
@@ -61,7 +61,7 @@ pub(crate) trait AnonymousRoute: Route {
     }
 
     /// Answers the request.
-    fn answer_anonymous(self: Box<Self>, state: RequestState) -> Progress;
+    fn answer_anonymous(self: Box<Self>, state: RequestState) -> RouteProgress;
 }
 
 /// Whether and when a route needs the catalogue.
@@ -90,9 +90,9 @@ pub(crate) enum NamesNeed {
 
 /// What a route does next.
 #[derive(Debug)]
-pub(crate) enum Progress {
+pub(crate) enum RouteProgress {
     /// The answer.
-    Answer(Answer),
+    Answer(HttpAnswer),
     /// The request cannot be served.
     Unserved(UnservedReason),
     /// A Durable Object is to be called first.
@@ -105,20 +105,20 @@ pub(crate) trait ObjectWait: Debug {
     fn bytes(&self) -> usize;
 
     /// Continues with the object's answer; `None` if no answer came in time.
-    fn resume(self: Box<Self>, answer: Option<&[u8]>, sold_out: &mut SoldOutOffers) -> Progress;
+    fn resume(self: Box<Self>, answer: Option<&[u8]>, sold_out: &mut SoldOutOffers) -> RouteProgress;
 }
 
 /// What a route makes of a request.
 #[derive(Debug)]
-pub(crate) enum Routed {
+pub(crate) enum RouteOutcome {
     /// An answer at once.
-    Answer(Answer),
+    Answer(HttpAnswer),
     /// A page that the worker serves itself.
     Page(WorkerPage),
     /// A request that recognises no visitor.
     Anonymous(RequestState, Box<dyn AnonymousRoute>),
     /// A visitor to recognise first.
-    Recognise(RequestState, Box<dyn VisitorRoute>, Box<Arrival>),
+    Recognise(RequestState, Box<dyn VisitorRoute>, Box<IdentityRequest>),
 }
 
 /// A page that the worker serves itself, because it needs the platform or files of the build.

@@ -3,21 +3,21 @@
 //! The signed token names the visitor and the ad. These routes set no cookie, so that parallel slots of a page do not
 //! race. Their facts are not acknowledged; losses are counted (invariant 6).
 
-use causeway_shared::actions::{InsertionHash, Verb};
-use causeway_shared::fact::{Fact, What};
+use causeway_shared::actions::{ActionType, InsertionHash};
+use causeway_shared::fact::{Fact, FactKind};
 use causeway_shared::ids::{FactId, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::token::{self, AdToken, TokenError};
 use causeway_shared::wire::sync::FilterReason;
 
-use crate::http::answer::Answer;
-use crate::http::cookies::Jar;
-use crate::http::incoming::Incoming;
+use crate::http::answer::HttpAnswer;
+use crate::http::cookies::CookieJar;
+use crate::http::incoming::TenantRequest;
 use crate::http::permission;
 use crate::http::unserved::{NO_STORE, PIXEL, UnservedReason};
 use crate::objects::offers::SoldOutOffers;
 use crate::objects::strict_caps;
-use crate::routes::{AnonymousRoute, CatalogueNeed, ObjectWait, Progress, Route, Routed, placing};
+use crate::routes::{AnonymousRoute, CatalogueNeed, ObjectWait, Route, RouteOutcome, RouteProgress, placing};
 use crate::state::request_state::RequestState;
 
 /// Time after the serve window in which an object still confirms an impression, in milliseconds.
@@ -44,15 +44,15 @@ struct ClickRoute {
 }
 
 /// Begins an impression. The answer is the picture, whatever the token is: a page never shows a broken image.
-pub(crate) fn begin_impression(incoming: &Incoming<'_>, text: &str) -> Routed {
+pub(crate) fn begin_impression(incoming: &TenantRequest<'_>, text: &str) -> RouteOutcome {
     match open_token(incoming, text) {
         Ok(token) => {
             let is_counted = counts(incoming, &token);
-            Routed::Anonymous(begin_state(incoming), Box::new(ImpressionRoute { token, is_counted }))
+            RouteOutcome::Anonymous(begin_state(incoming), Box::new(ImpressionRoute { token, is_counted }))
         }
         Err(error) => {
             let answer = picture().with_headers(incoming.cors.iter().cloned());
-            Routed::Answer(Answer { notes: vec![error.code()], ..answer })
+            RouteOutcome::Answer(HttpAnswer { notes: vec![error.code()], ..answer })
         }
     }
 }
@@ -61,26 +61,26 @@ pub(crate) fn begin_impression(incoming: &Incoming<'_>, text: &str) -> Routed {
 /// leads there and is not counted, nor is one that loads the address as a picture, by a script or in a frame.
 ///
 /// A prefetch is refused: the browser would follow the stored redirect at the real click, which would then not count.
-pub(crate) fn begin_click(incoming: &Incoming<'_>, text: &str) -> Routed {
+pub(crate) fn begin_click(incoming: &TenantRequest<'_>, text: &str) -> RouteOutcome {
     if incoming.uncounted() == Some(FilterReason::Prefetch) {
-        let answer = Answer::error(503, "prefetch", "a click address is not prefetched", None);
+        let answer = HttpAnswer::error(503, "prefetch", "a click address is not prefetched", None);
         let answer = answer.with_headers([(NO_STORE.0, NO_STORE.1.to_owned())]);
-        return Routed::Answer(answer.with_headers(incoming.cors.iter().cloned()));
+        return RouteOutcome::Answer(answer.with_headers(incoming.cors.iter().cloned()));
     }
     let (token, late) = match open_token(incoming, text) {
         Ok(token) => (token, None),
         Err(error @ TokenError::Late(token)) => (token, Some(error.code())),
         Err(TokenError::Forged) => {
-            return Routed::Answer(unknown_token().with_headers(incoming.cors.iter().cloned()));
+            return RouteOutcome::Answer(unknown_token().with_headers(incoming.cors.iter().cloned()));
         }
     };
     let is_counted = late.is_none() && incoming.is_navigation() && counts(incoming, &token);
     let route = ClickRoute { token, is_counted, late, is_again: incoming.request.is_again };
-    Routed::Anonymous(begin_state(incoming), Box::new(route))
+    RouteOutcome::Anonymous(begin_state(incoming), Box::new(route))
 }
 
-fn begin_state(incoming: &Incoming<'_>) -> RequestState {
-    RequestState::begin(incoming, &Jar::default(), Vec::new())
+fn begin_state(incoming: &TenantRequest<'_>) -> RequestState {
+    RequestState::begin(incoming, &CookieJar::default(), Vec::new())
 }
 
 impl Route for ImpressionRoute {
@@ -91,27 +91,27 @@ impl Route for ImpressionRoute {
 }
 
 impl AnonymousRoute for ImpressionRoute {
-    fn answer_anonymous(self: Box<Self>, state: RequestState) -> Progress {
+    fn answer_anonymous(self: Box<Self>, state: RequestState) -> RouteProgress {
         let AdToken { visitor, insertion, placed, strict, .. } = self.token;
         // An ad without a visitor has no caps.
         if !strict || visitor == VisitorId::NOBODY {
-            return Progress::Answer(self.answer_counted(&state));
+            return RouteProgress::Answer(self.answer_counted(&state));
         }
         if placed.saturating_add(limits::SERVE_WINDOW_MS + CONFIRM_GRACE_MS) < state.now {
-            return Progress::Answer(noted(state.complete(picture()), "strict_late"));
+            return RouteProgress::Answer(noted(state.complete(picture()), "strict_late"));
         }
         if !self.is_counted {
-            return Progress::Answer(state.complete(picture()));
+            return RouteProgress::Answer(state.complete(picture()));
         }
         let call = strict_caps::ask_confirmation(&state.site, visitor, insertion);
-        Progress::Call(call, Box::new(ConfirmationWait { route: *self, state }))
+        RouteProgress::Call(call, Box::new(ConfirmationWait { route: *self, state }))
     }
 }
 
 impl ImpressionRoute {
     /// The picture, with the impression if it counts.
-    fn answer_counted(&self, state: &RequestState) -> Answer {
-        let facts = self.is_counted.then(|| action_fact(&self.token, Verb::IMPRESSION, state.now));
+    fn answer_counted(&self, state: &RequestState) -> HttpAnswer {
+        let facts = self.is_counted.then(|| action_fact(&self.token, ActionType::IMPRESSION, state.now));
         state.complete(picture()).with_facts(&state.site, facts.into_iter().collect())
     }
 }
@@ -128,10 +128,10 @@ impl ObjectWait for ConfirmationWait {
         self.state.bytes
     }
 
-    fn resume(self: Box<Self>, answer: Option<&[u8]>, _: &mut SoldOutOffers) -> Progress {
+    fn resume(self: Box<Self>, answer: Option<&[u8]>, _: &mut SoldOutOffers) -> RouteProgress {
         let Self { route, state } = *self;
         let insertion = InsertionHash::of(route.token.insertion);
-        Progress::Answer(match strict_caps::read_grants(answer) {
+        RouteProgress::Answer(match strict_caps::read_grants(answer) {
             Some(granted) if granted.contains_key(&insertion) => route.answer_counted(&state),
             Some(_) => noted(state.complete(picture()), "strict_refused"),
             None => noted(state.complete(picture()), "strict_unanswered"),
@@ -147,46 +147,46 @@ impl Route for ClickRoute {
 }
 
 impl AnonymousRoute for ClickRoute {
-    fn answer_anonymous(self: Box<Self>, state: RequestState) -> Progress {
+    fn answer_anonymous(self: Box<Self>, state: RequestState) -> RouteProgress {
         let needs_catalogue = self.catalogue_need() != CatalogueNeed::None;
         if needs_catalogue && !state.catalogue.is_loaded() && !self.is_again {
-            return Progress::Unserved(UnservedReason::Overloaded);
+            return RouteProgress::Unserved(UnservedReason::Overloaded);
         }
         // A click on an ad that the catalogue no longer has leads to the publisher and counts.
         let tenant = &state.site.tenant;
         let publisher =
             || tenant.origins.first().cloned().or_else(|| Some(format!("https://{}/", tenant.hosts.first()?)));
         let landing = placing::find_landing(&state, self.token.entity).map(str::to_owned);
-        let Some(landing) = landing.or_else(publisher) else { return Progress::Answer(unknown_token()) };
+        let Some(landing) = landing.or_else(publisher) else { return RouteProgress::Answer(unknown_token()) };
         let headers = [("location", landing), (NO_STORE.0, NO_STORE.1.to_owned())];
-        let facts = self.is_counted.then(|| action_fact(&self.token, Verb::CLICK, state.now));
+        let facts = self.is_counted.then(|| action_fact(&self.token, ActionType::CLICK, state.now));
         let mut answer = state
-            .complete(Answer::empty(302).with_headers(headers))
+            .complete(HttpAnswer::empty(302).with_headers(headers))
             .with_facts(&state.site, facts.into_iter().collect());
         answer.notes.extend(self.late);
-        Progress::Answer(answer)
+        RouteProgress::Answer(answer)
     }
 }
 
-fn unknown_token() -> Answer {
-    Answer::error(404, "unknown_token", "this address names no ad of this publisher", None)
+fn unknown_token() -> HttpAnswer {
+    HttpAnswer::error(404, "unknown_token", "this address names no ad of this publisher", None)
 }
 
-fn picture() -> Answer {
+fn picture() -> HttpAnswer {
     let headers = [("content-type", "image/gif".to_owned()), (NO_STORE.0, NO_STORE.1.to_owned())];
-    Answer { body: PIXEL.to_vec(), ..Answer::empty(200) }.with_headers(headers)
+    HttpAnswer { body: PIXEL.to_vec(), ..HttpAnswer::empty(200) }.with_headers(headers)
 }
 
-fn noted(mut answer: Answer, note: &'static str) -> Answer {
+fn noted(mut answer: HttpAnswer, note: &'static str) -> HttpAnswer {
     answer.notes.push(note);
     answer
 }
 
-fn open_token(incoming: &Incoming<'_>, text: &str) -> Result<AdToken, TokenError> {
+fn open_token(incoming: &TenantRequest<'_>, text: &str) -> Result<AdToken, TokenError> {
     token::open(&incoming.site.keys.cookie, &incoming.site.id, text, incoming.now)
 }
 
-fn counts(incoming: &Incoming<'_>, token: &AdToken) -> bool {
+fn counts(incoming: &TenantRequest<'_>, token: &AdToken) -> bool {
     let is_counted = incoming.uncounted().is_none();
     // Without a visitor the action counts for its campaign alone (invariant 10). With one, permission was given when
     // the ad was placed, whichever cookies the browser sends with pictures.
@@ -195,8 +195,15 @@ fn counts(incoming: &Incoming<'_>, token: &AdToken) -> bool {
 }
 
 /// The action of a token, as a fact of the token's visitor.
-pub(crate) fn action_fact(token: &AdToken, verb: Verb, now: u64) -> Fact {
+pub(crate) fn action_fact(token: &AdToken, verb: ActionType, now: u64) -> Fact {
     let AdToken { visitor, insertion, entity, view_type, .. } = *token;
     let id = FactId::of_action(visitor, insertion, verb.0, view_type.0, now);
-    Fact { position: 0, id, visitor, received: now, at: now, what: What::Action { insertion, verb, view_type, entity } }
+    Fact {
+        position: 0,
+        id,
+        visitor,
+        received: now,
+        at: now,
+        what: FactKind::Action { insertion, verb, view_type, entity },
+    }
 }

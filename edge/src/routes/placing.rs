@@ -4,27 +4,27 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use causeway_shared::actions::{Entity, InsertionHash, PackedActions, ViewType};
-use causeway_shared::catalogue::{Bound, Offer};
+use causeway_shared::actions::{AdEntity, InsertionHash, PackedActions, ViewType};
+use causeway_shared::catalogue::{BoundCap, CandidateAd};
 use causeway_shared::config::UnknownCaps;
-use causeway_shared::decision::{Decided, Described, Fate, Given, Person, Placement, Question};
-use causeway_shared::experiment::{self, Experiment, Exposure};
+use causeway_shared::decision::{AdOutcome, Decided, DescribedPerson, Given, Person, Placement, Question};
+use causeway_shared::experiment::{self, Experiment, FirstExposure};
 use causeway_shared::fact::Fact;
-use causeway_shared::filter::{self, PageGaps, Subject};
-use causeway_shared::identity::Recognised;
+use causeway_shared::filter::{self, FilterSubject, PageGaps};
+use causeway_shared::identity::RecognisedVisitor;
 use causeway_shared::ids::{InsertionId, Millis, VisitorId};
-use causeway_shared::ledger::Reservation;
-use causeway_shared::profile::Totals;
+use causeway_shared::ledger::PlacedInsertion;
+use causeway_shared::profile::ProfileTotals;
 use causeway_shared::time::Minute;
 use causeway_shared::token::{self, AdToken, TokenError};
-use causeway_shared::view::Counted;
+use causeway_shared::view::PersonView;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::cache::catalogue::LoadedCatalogue;
 use crate::http::attributes::AttributeWrites;
-use crate::http::client::Client;
+use crate::http::client::ClientInfo;
 use crate::objects::offers::OfferHoldings;
 use crate::objects::strict_caps::GrantedAds;
 use crate::routes::decide_repair::BodyNotes;
@@ -133,12 +133,12 @@ pub(crate) struct PlacedAd {
     click_url: Option<String>,
     /// The reservation in the browser's ledger, of an ad with caps.
     #[serde(skip)]
-    pub(crate) reserved: Option<Reservation>,
+    pub(crate) reserved: Option<PlacedInsertion>,
 }
 
 /// The arms of a person, one per experiment; empty where the call is not counted. If the history was not read, only the
 /// exposures that the browser itself knows are certain: another arm would make the person `mixed`.
-fn arms(state: &RequestState, route: &DecideRoute, counted: &Counted<'_>) -> Vec<Option<u8>> {
+fn arms(state: &RequestState, route: &DecideRoute, counted: &PersonView<'_>) -> Vec<Option<u8>> {
     let LoadedCatalogue { compiled, steering, .. } = &*state.catalogue;
     if compiled.experiments.is_empty() || !route.is_counted {
         return Vec::new();
@@ -154,12 +154,16 @@ fn arms(state: &RequestState, route: &DecideRoute, counted: &Counted<'_>) -> Vec
 
 /// The new exposures of a decision: one for each experiment of the page, unless the visitor has it already. A person
 /// outside the experiment is not exposed; a person in its control arm is.
-pub(crate) fn new_exposures(state: &RequestState, who: &Recognised, question: &Question<'_>) -> Vec<(u32, Exposure)> {
+pub(crate) fn new_exposures(
+    state: &RequestState,
+    who: &RecognisedVisitor,
+    question: &Question<'_>,
+) -> Vec<(u32, FirstExposure)> {
     let own = who.view.exposures_of(who.visitor);
     let exposed = |place: usize| {
         let (arm, of) = ((*question.arms().get(place)?)?, state.catalogue.compiled.experiments.get(place)?);
         let known = own.get(of.code).is_some_and(|exposure| exposure.arm == arm || exposure.mixed);
-        (!known).then_some((of.code, Exposure { arm, at: state.now, mixed: false }))
+        (!known).then_some((of.code, FirstExposure { arm, at: state.now, mixed: false }))
     };
     if question.arms().is_empty() { Vec::new() } else { question.met().into_iter().filter_map(exposed).collect() }
 }
@@ -184,7 +188,7 @@ pub(super) fn read_shown(site: &Site, insertions: &[Cow<'_, str>], now: Millis, 
 pub(crate) fn build_question<'a>(
     state: &'a RequestState,
     route: &'a DecideRoute,
-    counted: Option<&Counted<'_>>,
+    counted: Option<&PersonView<'_>>,
 ) -> Question<'a> {
     let DecideRoute { placements, page, .. } = route;
     let catalogue = &state.catalogue.compiled;
@@ -196,7 +200,7 @@ pub(crate) fn build_question<'a>(
         let mut actions = if has_ads { counted.actions() } else { Vec::new() };
         actions.extend(PackedActions::read(&reserved).filter(|reserved| !reserved.is_empty()));
         // Filters alone ask for them.
-        let totals = if catalogue.targets.is_empty() { Totals::default() } else { counted.totals() };
+        let totals = if catalogue.targets.is_empty() { ProfileTotals::default() } else { counted.totals() };
         Person {
             actions,
             totals,
@@ -208,12 +212,13 @@ pub(crate) fn build_question<'a>(
     });
     // A person is described where a filter or a model asks.
     let asked = counted.filter(|_| !catalogue.targets.is_empty() || scores.is_some());
-    let described = asked.map(|counted| Described::of(counted, state.now));
-    let unread = (counted.is_none() && route.is_person_unread()).then_some(filter::Person::UNREAD);
-    let client = if catalogue.targets.is_empty() { Client::default() } else { Client::of(&page.location, &page.agent) };
+    let described = asked.map(|counted| DescribedPerson::of(counted, state.now));
+    let unread = (counted.is_none() && route.is_person_unread()).then_some(filter::SubjectPerson::UNREAD);
+    let client =
+        if catalogue.targets.is_empty() { ClientInfo::default() } else { ClientInfo::of(&page.location, &page.agent) };
     let keywords: Vec<&str> = page.keywords.iter().map(String::as_str).collect();
-    let subject = Subject {
-        person: described.as_ref().map(Described::person).or(unread),
+    let subject = FilterSubject {
+        person: described.as_ref().map(DescribedPerson::person).or(unread),
         url: Some(page.url.as_str()).filter(|url| !url.is_empty()),
         keywords: &keywords,
         country: client.country,
@@ -222,7 +227,7 @@ pub(crate) fn build_question<'a>(
         os: client.os,
         browser: client.browser,
         page_gaps: page.gaps,
-        ..Subject::default()
+        ..FilterSubject::default()
     };
     let placement = |asked: &'a PlacementRequest| Placement {
         sizes: &asked.sizes,
@@ -278,7 +283,7 @@ pub(crate) fn answer_placements<'a>(
 fn shown<'a>(
     state: &'a RequestState,
     asked: &'a PlacementRequest,
-    offer: &'a Offer,
+    offer: &'a CandidateAd,
     worth: u64,
     unit: Option<u32>,
     visitor: Option<VisitorId>,
@@ -298,7 +303,7 @@ fn shown<'a>(
 }
 
 /// The creative as the page shows it, with `{unit}` replaced by the offer code.
-fn creative(offer: &Offer, unit: Option<u32>) -> Cow<'_, RawValue> {
+fn creative(offer: &CandidateAd, unit: Option<u32>) -> Cow<'_, RawValue> {
     const UNIT: &str = "{unit}";
     let text = &offer.creative;
     let json = match unit.filter(|_| text.contains(UNIT)) {
@@ -310,7 +315,7 @@ fn creative(offer: &Offer, unit: Option<u32>) -> Cow<'_, RawValue> {
 }
 
 /// The first experiment that an ad belongs to.
-fn tested<'a>(state: &'a RequestState, offer: &Offer) -> Option<ShownArm<'a>> {
+fn tested<'a>(state: &'a RequestState, offer: &CandidateAd) -> Option<ShownArm<'a>> {
     let compiled = &state.catalogue.compiled;
     let (place, arm) = compiled.groups.get(offer.group)?.arms.first()?;
     let experiment = compiled.experiments.get(*place as usize)?;
@@ -326,7 +331,7 @@ fn house<'a>(
 ) -> PlacementAnswer<'a> {
     let ad = state.site.house_ad.as_deref();
     // The house ad belongs to no campaign: its codes are 0.
-    let placed = ad.and(visitor).and_then(|visitor| place(state, asked, Entity::default(), visitor));
+    let placed = ad.and(visitor).and_then(|visitor| place(state, asked, AdEntity::default(), visitor));
     PlacementAnswer {
         placement: &asked.id,
         ad: ad.map(ShownAd::House),
@@ -337,24 +342,24 @@ fn house<'a>(
 }
 
 /// Places an ad. `None` only for a tenant without keys.
-fn place(state: &RequestState, asked: &PlacementRequest, entity: Entity, visitor: VisitorId) -> Option<PlacedAd> {
+fn place(state: &RequestState, asked: &PlacementRequest, entity: AdEntity, visitor: VisitorId) -> Option<PlacedAd> {
     let strict = state.catalogue.is_strict(entity.ad);
     let (insertion, view_type, placed) = (asked.insertion, asked.view_type, state.now);
     let token = AdToken { visitor, insertion, entity, view_type, placed, strict };
     let sealed = token::seal(&state.site.keys.cookie, &state.site.id, &token)?;
     let address = |route: &str| ["/v1/", route, "/", &sealed].concat();
-    let reserved = is_capped(state, entity).then(|| Reservation::from(&token));
+    let reserved = is_capped(state, entity).then(|| PlacedInsertion::from(&token));
     let click_url = find_landing(state, entity).map(|_| address("c"));
     Some(PlacedAd { impression_url: address("i"), click_url, insertion: sealed, reserved })
 }
 
-fn is_capped(state: &RequestState, entity: Entity) -> bool {
-    state.catalogue.compiled.ad(entity.ad).is_some_and(Offer::is_capped)
+fn is_capped(state: &RequestState, entity: AdEntity) -> bool {
+    state.catalogue.compiled.ad(entity.ad).is_some_and(CandidateAd::is_capped)
 }
 
 /// The landing address of an ad. The house ad, and an ad that the catalogue no longer has, lead to the tenant's house
 /// landing address, if there is one.
-pub(crate) fn find_landing(state: &RequestState, entity: Entity) -> Option<&str> {
+pub(crate) fn find_landing(state: &RequestState, entity: AdEntity) -> Option<&str> {
     let house = state.site.tenant.house_landing.as_deref();
     state.catalogue.compiled.ad(entity.ad).map(|offer| &*offer.landing).or(house)
 }
@@ -365,13 +370,13 @@ pub(crate) fn build_trace(
     state: &RequestState,
     placements: &[PlacementRequest],
     question: &Question<'_>,
-    fates: &[Vec<Fate>],
-    counted: Option<&Counted<'_>>,
+    fates: &[Vec<AdOutcome>],
+    counted: Option<&PersonView<'_>>,
 ) -> Value {
     let house = state.site.house_ad.is_some();
     let each = placements.iter().zip(fates).enumerate().map(|(number, (asked, fates))| {
         let of_ads = state.catalogue.compiled.offers.iter().zip(fates).zip(question.worths(number));
-        let one = |((offer, fate), worth): ((&Offer, &Fate), Option<u64>)| {
+        let one = |((offer, fate), worth): ((&CandidateAd, &AdOutcome), Option<u64>)| {
             let mut outcome_of_ad = fate_of(&state.site, offer, *fate);
             if let (Some(reason), Some(fields)) =
                 (unknown_reason(state, question, number, offer, *fate), outcome_of_ad.as_object_mut())
@@ -384,19 +389,19 @@ pub(crate) fn build_trace(
             outcome_of_ad
         };
         let mut candidates: Vec<Value> = of_ads.map(one).collect();
-        let outcome = if fates.contains(&Fate::Won) { "outbid" } else { "won" };
+        let outcome = if fates.contains(&AdOutcome::Won) { "outbid" } else { "won" };
         candidates.extend(house.then(|| json!({ "ad": "house", "outcome": outcome })));
         json!({ "placement": asked.id, "candidates": candidates })
     });
     json!({ "placements": each.collect::<Value>(), "person": counted.map(|counted| trace_person(state, counted)) })
 }
 
-fn fate_of(site: &Site, offer: &Offer, fate: Fate) -> Value {
+fn fate_of(site: &Site, offer: &CandidateAd, fate: AdOutcome) -> Value {
     let [id, ..] = &offer.ids;
-    if fate == Fate::Refused {
+    if fate == AdOutcome::Refused {
         return json!({ "ad": **id, "outcome": fate.code(), "by": "object" });
     }
-    let Fate::Capped(Bound { level, cap, .. }, counted) = fate else {
+    let AdOutcome::Capped(BoundCap { level, cap, .. }, counted) = fate else {
         return json!({ "ad": **id, "outcome": fate.code() });
     };
     let action = site.tenant.vocabulary.name_of(cap.verb);
@@ -410,23 +415,23 @@ fn unknown_reason(
     state: &RequestState,
     question: &Question<'_>,
     number: usize,
-    offer: &Offer,
-    fate: Fate,
+    offer: &CandidateAd,
+    fate: AdOutcome,
 ) -> Option<String> {
     let counts = state.catalogue.compiled.targets.counts();
     let names: BTreeSet<String> = match fate {
-        Fate::Unknown => {
+        AdOutcome::Unknown => {
             let fields = question.unknown_fields(number, offer);
             fields.into_iter().map(|field| field.label(&state.names, counts)).collect()
         }
-        Fate::CountUnknown => ["actions".to_owned()].into(),
+        AdOutcome::CountUnknown => ["actions".to_owned()].into(),
         _ => return None,
     };
     Some(format!("unknown: {}", names.into_iter().collect::<Vec<_>>().join(", ")))
 }
 
 /// The visitors that counted, the versions of their snapshots, and the parts of the person's data that are unknown.
-fn trace_person(state: &RequestState, counted: &Counted<'_>) -> Value {
+fn trace_person(state: &RequestState, counted: &PersonView<'_>) -> Value {
     let visitors = counted.members();
     let read = state.snapshots.iter().filter(|(visitor, _)| visitors.contains(visitor));
     let snapshots: Map<String, Value> =

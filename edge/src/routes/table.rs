@@ -2,17 +2,17 @@
 
 use causeway_shared::wire::sync::FilterReason;
 
-use crate::http::answer::Answer;
+use crate::http::answer::HttpAnswer;
 use crate::http::cors;
-use crate::http::incoming::Incoming;
-use crate::routes::{Routed, WorkerPage, decide, erase, events, me, pixel};
+use crate::http::incoming::TenantRequest;
+use crate::routes::{RouteOutcome, WorkerPage, decide, erase, events, me, pixel};
 
 const IMPRESSION_PATH: &str = "/v1/i/";
 const CLICK_PATH: &str = "/v1/c/";
 
 /// Begins the route of a request.
-pub(crate) fn begin_route(incoming: Incoming<'_>) -> Routed {
-    let Incoming { request, site, .. } = &incoming;
+pub(crate) fn begin_route(incoming: TenantRequest<'_>) -> RouteOutcome {
+    let TenantRequest { request, site, .. } = &incoming;
     let reason = incoming.uncounted();
     let answer = match (request.method, request.path) {
         ("POST", "/v1/decide") => return note_filtered(decide::begin(incoming), reason),
@@ -27,26 +27,26 @@ pub(crate) fn begin_route(incoming: Incoming<'_>) -> Routed {
             let route = pixel::begin_click(&incoming, path.trim_start_matches(CLICK_PATH));
             return note_filtered(route, reason);
         }
-        ("GET" | "HEAD", "/causeway.js") => return Routed::Page(WorkerPage::PageTag(incoming.cors)),
+        ("GET" | "HEAD", "/causeway.js") => return RouteOutcome::Page(WorkerPage::PageTag(incoming.cors)),
         ("OPTIONS", "/v1/decide" | "/v1/events" | "/v1/me") => cors::answer_preflight(site),
         (_, path) if site.tenant.dev && path.starts_with("/demo") => {
-            return Routed::Page(WorkerPage::Demo(site.tenant.name.clone()));
+            return RouteOutcome::Page(WorkerPage::Demo(site.tenant.name.clone()));
         }
         (_, path) => match allowed_methods(path) {
-            Some(methods) => Answer::error(405, "method", "this path does not take that method", None)
+            Some(methods) => HttpAnswer::error(405, "method", "this path does not take that method", None)
                 .with_headers([("allow", methods.to_owned())]),
-            None => Answer::error(404, "not_found", "there is nothing at this path", None),
+            None => HttpAnswer::error(404, "not_found", "there is nothing at this path", None),
         },
     };
-    Routed::Answer(answer.with_headers(incoming.cors))
+    RouteOutcome::Answer(answer.with_headers(incoming.cors))
 }
 
 /// Notes in the answer why a request of a counting route is not counted. The worker counts the notes.
-fn note_filtered(mut routed: Routed, reason: Option<FilterReason>) -> Routed {
+fn note_filtered(mut routed: RouteOutcome, reason: Option<FilterReason>) -> RouteOutcome {
     let notes = match &mut routed {
-        Routed::Answer(answer) => &mut answer.notes,
-        Routed::Anonymous(state, _) | Routed::Recognise(state, ..) => &mut state.notes,
-        Routed::Page(_) => return routed,
+        RouteOutcome::Answer(answer) => &mut answer.notes,
+        RouteOutcome::Anonymous(state, _) | RouteOutcome::Recognise(state, ..) => &mut state.notes,
+        RouteOutcome::Page(_) => return routed,
     };
     notes.extend(reason.map(FilterReason::name));
     routed

@@ -1,6 +1,6 @@
 //! Keys that a request reads in addition to its visitor's history.
 
-use causeway_shared::wire::catalogue::Pointer;
+use causeway_shared::wire::catalogue::CataloguePointer;
 use causeway_shared::{kv, limits};
 
 /// Keys that are read in the same bulk as the visitor's history.
@@ -9,7 +9,7 @@ pub(crate) struct ExtraReads {
     /// The catalogue's pointer, the model, and traffic allocation.
     pub(crate) pointer: bool,
     /// The catalogue version that the pointer named.
-    pub(crate) version: Option<Pointer>,
+    pub(crate) version: Option<CataloguePointer>,
     /// The attribute names.
     pub(crate) names: bool,
 }

@@ -3,21 +3,21 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use causeway_shared::attributes::Dictionary;
+use causeway_shared::attributes::NameDictionary;
 use causeway_shared::bucket::PersonRandom;
-use causeway_shared::identity::{Found, Met, Reads, Seen};
-use causeway_shared::ids::{Millis, Version, VisitorId};
+use causeway_shared::identity::{BulkRead, BulkResult, NewestVersions, SnapshotVerdict};
+use causeway_shared::ids::{Millis, SnapshotVersion, VisitorId};
 use causeway_shared::random::Random;
-use causeway_shared::view::{Counted, Stored};
-use causeway_shared::wire::catalogue::Pointer;
-use causeway_shared::wire::kv::Opened;
+use causeway_shared::view::{PersonView, StoredValue};
+use causeway_shared::wire::catalogue::CataloguePointer;
+use causeway_shared::wire::kv::OpenedValue;
 use causeway_shared::{kv, wire};
 
 use crate::cache::attribute_names;
 use crate::cache::catalogue::{CatalogueCache, LoadedCatalogue};
-use crate::http::answer::Answer;
-use crate::http::cookies::Jar;
-use crate::http::incoming::Incoming;
+use crate::http::answer::HttpAnswer;
+use crate::http::cookies::CookieJar;
+use crate::http::incoming::TenantRequest;
 use crate::site::Site;
 use crate::state::extra_reads::ExtraReads;
 
@@ -41,17 +41,17 @@ pub(crate) struct RequestState {
     /// Memory that the request takes while it waits, in bytes of a body.
     pub(crate) bytes: usize,
     /// The tenant's attribute names, as far as they are known.
-    pub(crate) names: Rc<Dictionary>,
+    pub(crate) names: Rc<NameDictionary>,
     /// The catalogue of the answer, fixed when the reads are complete.
     pub(crate) catalogue: Rc<LoadedCatalogue>,
     /// The catalogue version that the pointer named and the isolate does not have.
-    pub(crate) wanted_version: Option<Pointer>,
+    pub(crate) wanted_version: Option<CataloguePointer>,
     /// Whether the person's history may be in the KV but was not read. Exposures and offer codes are then unknown.
     pub(crate) is_history_unread: bool,
     /// Visitors that were erased or withdrew their consent, of those that the route named.
     pub(crate) erased: BTreeSet<VisitorId>,
     /// Versions of the snapshots that were read, for the trace.
-    pub(crate) snapshots: Vec<(VisitorId, Version)>,
+    pub(crate) snapshots: Vec<(VisitorId, SnapshotVersion)>,
     /// Stable names of what degraded the answer.
     pub(crate) notes: Vec<&'static str>,
 }
@@ -66,7 +66,7 @@ pub enum ReadFault {
 }
 
 /// Random bytes of a person: the same for all its browsers that know of one another.
-pub(crate) fn person_random(counted: &Counted<'_>) -> PersonRandom {
+pub(crate) fn person_random(counted: &PersonView<'_>) -> PersonRandom {
     PersonRandom::of_visitor(counted.smallest())
 }
 
@@ -75,13 +75,13 @@ pub type KvValues = Result<Vec<Option<Vec<u8>>>, ReadFault>;
 
 /// The caches of an isolate that a read updates.
 pub(crate) struct ReadCaches<'a> {
-    pub(crate) seen: &'a mut Seen,
+    pub(crate) seen: &'a mut NewestVersions,
     pub(crate) catalogues: &'a mut CatalogueCache,
 }
 
 impl RequestState {
     /// The state of a request that begins.
-    pub(crate) fn begin(incoming: &Incoming<'_>, jar: &Jar, notes: Vec<&'static str>) -> Self {
+    pub(crate) fn begin(incoming: &TenantRequest<'_>, jar: &CookieJar, notes: Vec<&'static str>) -> Self {
         Self {
             site: Rc::clone(&incoming.site),
             now: incoming.now,
@@ -104,13 +104,13 @@ impl RequestState {
     /// Reads what the KV returned. An invalid value is unknown, as one that was not read; a note records it.
     pub(crate) fn read_values(
         &mut self,
-        reads: &Reads,
+        reads: &BulkRead,
         extra: &ExtraReads,
         values: &KvValues,
         caches: &mut ReadCaches<'_>,
-    ) -> Found {
+    ) -> BulkResult {
         let is_failed = values.is_err();
-        let mut found = Found { failed: is_failed && !reads.is_empty(), ..Found::default() };
+        let mut found = BulkResult { failed: is_failed && !reads.is_empty(), ..BulkResult::default() };
         self.is_history_unread |= found.failed;
         if reads.snapshots.len() + reads.lookups.len() + extra.count() == 0 {
             return found;
@@ -162,13 +162,13 @@ impl RequestState {
     }
 
     /// Notes the visitors that were erased or withdrew their consent.
-    pub(crate) fn note_erased(&mut self, found: &Found) {
-        let erased = found.stored.iter().filter(|(_, stored)| matches!(stored, Stored::Tombstone));
+    pub(crate) fn note_erased(&mut self, found: &BulkResult) {
+        let erased = found.stored.iter().filter(|(_, stored)| matches!(stored, StoredValue::Tombstone));
         self.erased.extend(erased.map(|(visitor, _)| *visitor));
     }
 
     /// Adds the headers and notes that every answer of the request has.
-    pub(crate) fn complete(&self, answer: Answer) -> Answer {
+    pub(crate) fn complete(&self, answer: HttpAnswer) -> HttpAnswer {
         let mut answer = answer.with_headers(self.cors.iter().cloned());
         answer.notes.clone_from(&self.notes);
         answer
@@ -194,30 +194,31 @@ impl RequestState {
     }
 
     /// Reads the value of a visitor's key; also returns the opened value, which the isolate may keep.
-    fn read_stored(&mut self, visitor: VisitorId, value: &[u8]) -> Option<(Stored, Opened)> {
+    fn read_stored(&mut self, visitor: VisitorId, value: &[u8]) -> Option<(StoredValue, OpenedValue)> {
         let opened = wire::kv::open_stored(&kv::snapshot_key(&self.site.id, visitor), value);
         let read = opened.and_then(|opened| Ok((opened.read(visitor)?, opened)));
         self.notes.extend(read.is_err().then_some("snapshot_bad"));
         read.ok()
     }
 
-    fn add_stored(&mut self, found: &mut Found, visitor: VisitorId, met: Met) {
+    fn add_stored(&mut self, found: &mut BulkResult, visitor: VisitorId, met: SnapshotVerdict) {
         let stored = match met {
-            Met::AsRead(stored) => stored,
-            Met::Gone => Some(Stored::Tombstone),
+            SnapshotVerdict::AsRead(stored) => stored,
+            SnapshotVerdict::Gone => Some(StoredValue::Tombstone),
             // After a failed read the present state is unknown.
-            Met::Instead(_) if found.failed => None,
-            Met::Instead(newest) => {
+            SnapshotVerdict::Instead(_) if found.failed => None,
+            SnapshotVerdict::Instead(newest) => {
                 self.notes.push("snapshot_older");
                 Some(newest)
             }
-            Met::Older(stored, newest) => {
+            SnapshotVerdict::Older(stored, newest) => {
                 self.notes.push("snapshot_older");
                 found.newest.insert(visitor, newest);
                 Some(stored)
             }
         };
-        if let Some(Stored::Snapshot(snapshot)) = stored.as_ref().filter(|_| !found.newest.contains_key(&visitor)) {
+        if let Some(StoredValue::Snapshot(snapshot)) = stored.as_ref().filter(|_| !found.newest.contains_key(&visitor))
+        {
             self.snapshots.push((visitor, snapshot.version));
         }
         if let Some(stored) = stored {

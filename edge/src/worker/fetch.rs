@@ -15,8 +15,8 @@ use super::reads::{self, ReadDeadline, left_until};
 use super::respond::{respond, respond_unserved, with_target};
 use super::scope::{EventScope, WaitError};
 use super::{delivery as facts_delivery, objects, origin, pages};
-use crate::engine::{Engine, KvRead, Step};
-use crate::http::answer::{Answer, FactsMessage};
+use crate::engine::{Engine, EngineStep, KvRead};
+use crate::http::answer::{FactsMessage, HttpAnswer};
 use crate::http::request::RequestTarget;
 use crate::http::unserved::{UnservedReason, answer_rate_limited, answer_unserved};
 
@@ -107,17 +107,17 @@ impl RequestContext<'_> {
         let deadline = ReadDeadline { reads: began + delivery::KV_DEADLINE_MS, all: began + DECISION_MS };
         loop {
             step = match step {
-                Step::Answer(answer) => return Ok(self.finish(answer).await),
-                Step::Page(page) => {
+                EngineStep::Answer(answer) => return Ok(self.finish(answer).await),
+                EngineStep::Page(page) => {
                     return Ok(pages::answer_page(self.request, self.env, self.scope, isolate, page).await);
                 }
-                Step::Unserved(reason) => {
+                EngineStep::Unserved(reason) => {
                     // The page got an answer, and the request's facts are lost: the counter is the only trace.
                     count_notes(&[reason.name()]);
                     return Ok(respond_unserved(self.request, reason));
                 }
-                Step::Read(read) => self.read(*read, &deadline).await,
-                Step::Call(pending, call) => {
+                EngineStep::Read(read) => self.read(*read, &deadline).await,
+                EngineStep::Call(pending, call) => {
                     let is_impression = self.head.method() != "POST";
                     let ms = if is_impression { IMPRESSION_OBJECT_MS } else { OBJECT_MS.min(deadline.left_of_all()) };
                     let answer = objects::ask_object(self.env, self.scope, &call, ms).await;
@@ -162,7 +162,7 @@ impl RequestContext<'_> {
     }
 
     /// Does a bulk read, and asks the rate limit of minted visitors in parallel.
-    async fn read(&self, read: KvRead, deadline: &ReadDeadline) -> Step {
+    async fn read(&self, read: KvRead, deadline: &ReadDeadline) -> EngineStep {
         let KvRead { keys, mint_limit, pending } = read;
         let ms = deadline.left_of_reads();
         let reading = reads::read_values(self.env, self.scope, self.isolate, &keys, ms);
@@ -180,7 +180,7 @@ impl RequestContext<'_> {
     }
 
     /// Sends the answer's facts, and responds.
-    async fn finish(&self, mut answer: Answer) -> Response {
+    async fn finish(&self, mut answer: HttpAnswer) -> Response {
         count_notes(&answer.notes);
         let Some(facts) = answer.facts.take() else { return respond(answer) };
         if !facts.is_awaited {
@@ -191,7 +191,7 @@ impl RequestContext<'_> {
     }
 
     /// Responds once the queue or the origin has accepted the facts; else the call is to be sent again.
-    async fn send_before_answer(&self, answer: Answer, facts: FactsMessage) -> Response {
+    async fn send_before_answer(&self, answer: HttpAnswer, facts: FactsMessage) -> Response {
         if let Some(limit) = &facts.limit {
             #[expect(clippy::cast_precision_loss, reason = "a deadline of milliseconds")]
             let ms = delivery::KV_DEADLINE_MS as f64;

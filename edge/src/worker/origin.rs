@@ -1,7 +1,7 @@
 //! Calls of the origin's `/v1/sync`.
 
 use causeway_shared::delivery::ORIGIN_TIMEOUT_MS;
-use causeway_shared::wire::sync::{Read, SyncRequest};
+use causeway_shared::wire::sync::{ReadResult, SyncRequest};
 use js_sys::Uint8Array;
 use serde_json::json;
 use wasm_bindgen::JsCast as _;
@@ -27,7 +27,7 @@ pub(super) struct SyncCall {
     /// Outbox entries whose write the KV acknowledged.
     pub(super) applied: Vec<u64>,
     /// What the KV had of keys that were to be read back.
-    pub(super) read: Vec<Read>,
+    pub(super) read: Vec<ReadResult>,
     /// Outbox entries wanted.
     pub(super) drain: u16,
 }

@@ -12,7 +12,7 @@ use super::log::{DEAD_LETTERS, FACTS_LOST, LAST_SYNC, RESTARTS, count, list_note
 use super::origin;
 use super::respond::{make_response, respond, respond_unserved};
 use super::scope::{EventScope, WaitError};
-use crate::http::answer::Answer;
+use crate::http::answer::HttpAnswer;
 use crate::http::unserved::UnservedReason;
 use crate::routes::WorkerPage;
 
@@ -39,14 +39,14 @@ pub(super) async fn answer_page(
 }
 
 /// The health check: what this isolate decides by, and its counters.
-fn answer_health(isolate: &Isolate, catalogue: Option<Value>) -> Answer {
+fn answer_health(isolate: &Isolate, catalogue: Option<Value>) -> HttpAnswer {
     let mut catalogue = match catalogue {
         Some(Value::Object(fields)) => fields,
         _ => Map::new(),
     };
     catalogue.insert("origin".to_owned(), json!(*isolate.origin_catalogue.borrow()));
     let last_sync = Some(count(LAST_SYNC)).filter(|at| *at > 0);
-    Answer::json(
+    HttpAnswer::json(
         200,
         &json!({
             "build": env!("CARGO_PKG_VERSION"),
@@ -105,23 +105,23 @@ async fn answer_demo(
         "/demo/proof" => {
             let member = member.unwrap_or_default();
             let proof = isolate.engine.borrow().sign_demo_proof(&url.hostname(), &member, now());
-            Ok(respond(Answer::json(200, &json!({ "proof": proof.unwrap_or_default() }))))
+            Ok(respond(HttpAnswer::json(200, &json!({ "proof": proof.unwrap_or_default() }))))
         }
         "/demo/state" => {
             let visitors = query.get("visitors").unwrap_or_default();
             let state = read_state(env, scope, tenant, member.as_deref(), &visitors).await;
             Ok(respond(match state {
-                Ok(state) => Answer::json(200, &state),
+                Ok(state) => HttpAnswer::json(200, &state),
                 Err(error) => {
                     let message =
                         format!("the origin did not answer: {error}; check that it runs and that ORIGIN_URL names it");
-                    Answer::error(503, "origin_unreachable", &message, None)
+                    HttpAnswer::error(503, "origin_unreachable", &message, None)
                 }
             }))
         }
         _ => {
             let message = "the demonstration has /demo, /demo/proof and /demo/state";
-            Ok(respond(Answer::error(404, "not_found", message, None)))
+            Ok(respond(HttpAnswer::error(404, "not_found", message, None)))
         }
     }
 }

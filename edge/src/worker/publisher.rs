@@ -1,8 +1,8 @@
 //! The consumer of the publish queue: the one writer of the KV at the edge. It drains the origin's outbox, and reads back the
 //! keys that the origin verifies.
 
-use causeway_shared::delivery::{self, Drain, Next};
-use causeway_shared::wire::sync::{Publish, Read, SyncResponse, Verify};
+use causeway_shared::delivery::{self, DrainStep, OutboxDrain};
+use causeway_shared::wire::sync::{KvWrite, ReadResult, SyncResponse, VerifyRequest};
 use futures_util::future::join_all;
 use js_sys::{JsString, Map};
 use serde_json::json;
@@ -36,16 +36,16 @@ pub(super) async fn wake_publisher(env: &Env, scope: &EventScope) {
 
 /// Drains the origin's outbox into the KV.
 pub(super) async fn drain_outbox(env: &Env, scope: &EventScope, isolate: &Isolate) {
-    let mut drain = Drain::new(now());
+    let mut drain = OutboxDrain::new(now());
     let (mut applied, mut read) = (Vec::new(), Vec::new());
     loop {
         let call = SyncCall { applied, read, drain: drain.wanted(now()), ..SyncCall::default() };
         let Some(outcome) = origin::sync(env, scope, isolate, call).await else { return };
         let SyncResponse { publish, verify, pending, .. } = outcome.response;
         match delivery::next(publish.len() + verify.len(), pending) {
-            Next::Write => {}
-            Next::Done => return,
-            Next::WakeAgain => return wake_publisher(env, scope).await,
+            DrainStep::Write => {}
+            DrainStep::Done => return,
+            DrainStep::WakeAgain => return wake_publisher(env, scope).await,
         }
         // A sync is one operation, and so is a bulk read.
         drain.operations += publish.len() + usize::from(!verify.is_empty()) + 1;
@@ -58,7 +58,7 @@ pub(super) async fn drain_outbox(env: &Env, scope: &EventScope, isolate: &Isolat
 }
 
 /// The digests of what the KV has of some keys. Keys that cannot be read are asked for again by the origin.
-async fn read_back(env: &Env, scope: &EventScope, verify: Vec<Verify>) -> Vec<Read> {
+async fn read_back(env: &Env, scope: &EventScope, verify: Vec<VerifyRequest>) -> Vec<ReadResult> {
     let kv = env.unchecked_ref::<Bindings>().profiles();
     let keys = verify.iter().map(|verify| JsString::from(verify.key.as_str())).collect();
     let found = match kv.get_bulk(keys) {
@@ -74,12 +74,13 @@ async fn read_back(env: &Env, scope: &EventScope, verify: Vec<Verify>) -> Vec<Re
         }
     };
     let digest = |value: JsValue| value.as_string().map(|value| Sha256::digest(value).into());
-    let read = |Verify { entry, key }: Verify| Read { entry, sha256: digest(found.get(&key.into())) };
+    let read =
+        |VerifyRequest { entry, key }: VerifyRequest| ReadResult { entry, sha256: digest(found.get(&key.into())) };
     verify.into_iter().map(read).collect()
 }
 
 /// Writes entries to the KV. Returns those whose write was acknowledged. After a late write no further one begins.
-async fn write_entries(env: &Env, scope: &EventScope, entries: Vec<Publish>) -> Vec<u64> {
+async fn write_entries(env: &Env, scope: &EventScope, entries: Vec<KvWrite>) -> Vec<u64> {
     let mut applied = Vec::new();
     for some in entries.chunks(PARALLEL_WRITES) {
         let written = join_all(some.iter().map(|entry| write_entry(env, scope, entry))).await;
@@ -100,7 +101,7 @@ async fn write_entries(env: &Env, scope: &EventScope, entries: Vec<Publish>) -> 
     applied
 }
 
-async fn write_entry(env: &Env, scope: &EventScope, entry: &Publish) -> Result<(), WaitError> {
+async fn write_entry(env: &Env, scope: &EventScope, entry: &KvWrite) -> Result<(), WaitError> {
     let kv = env.unchecked_ref::<Bindings>().profiles();
     let writing = match &entry.value {
         None => kv.delete(&entry.key)?,

@@ -7,7 +7,7 @@ use web_sys::{Request, Response};
 
 use super::bindings;
 use super::log::log_event;
-use crate::http::answer::Answer;
+use crate::http::answer::HttpAnswer;
 use crate::http::request::RequestTarget;
 use crate::http::unserved::{UnservedReason, answer_unserved};
 
@@ -35,8 +35,8 @@ pub(super) fn with_target(
 }
 
 /// Makes the platform's response of an answer.
-pub(super) fn respond(answer: Answer) -> Response {
-    let Answer { status, is_json, headers, body, .. } = answer;
+pub(super) fn respond(answer: HttpAnswer) -> Response {
+    let HttpAnswer { status, is_json, headers, body, .. } = answer;
     let json = JSON_HEADERS.into_iter().filter(|_| is_json);
     let headers = json.chain(headers.iter().map(|(name, value)| (*name, value.as_str())));
     make_response(status, headers, (!body.is_empty()).then_some(&body))

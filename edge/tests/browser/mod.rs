@@ -10,14 +10,14 @@
 use std::collections::BTreeMap;
 
 use causeway_edge::{
-    Answer, Engine, FactsMessage, KvRead, KvValues, ObjectCall, RateLimit, ReadFault, Step, UnservedReason,
+    Engine, EngineStep, FactsMessage, HttpAnswer, KvRead, KvValues, ObjectCall, RateLimit, ReadFault, UnservedReason,
 };
 use causeway_shared::fact::Fact;
-use causeway_shared::ids::{AltHash, Epoch, KindCode, Millis, Version, VisitorId};
-use causeway_shared::keys::{Key, KeyRing, Keys, Stage, TenantKeys};
+use causeway_shared::ids::{AltHash, Epoch, KindCode, Millis, SnapshotVersion, VisitorId};
+use causeway_shared::keys::{KeyRing, KeySet, KeyStage, RingKey, TenantKeys};
 use causeway_shared::membership::Membership;
-use causeway_shared::profile::{Content, SubProfile};
-use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::profile::{SubContent, SubProfile};
+use causeway_shared::view::{Snapshot, StoredValue};
 use causeway_shared::{kv, wire};
 use serde_json::{Value, json};
 
@@ -45,16 +45,16 @@ impl Browser {
 
     /// A browser at a tenant with further settings.
     pub(crate) fn of(no_signal: &str, further: &Value) -> Self {
-        Self::keyed(no_signal, further, KeyRing(vec![key(1, Stage::Active, 1)]))
+        Self::keyed(no_signal, further, KeyRing(vec![key(1, KeyStage::Active, 1)]))
     }
 
     /// A browser at a tenant whose cookies are signed with these keys.
     pub(crate) fn keyed(no_signal: &str, further: &Value, cookie: KeyRing) -> Self {
-        let ring = |seed| KeyRing(vec![key(1, Stage::Active, seed)]);
+        let ring = |seed| KeyRing(vec![key(1, KeyStage::Active, seed)]);
         let proof = json!([{ "kid": "p", "alg": "HS256", "key": "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=" }]);
         let proof = serde_json::from_value(proof).unwrap();
         let demo = TenantKeys { cookie: cookie.clone(), alternate: ring(2), proof, ..TenantKeys::default() };
-        let keys = Keys { sync: ring(3), explain: None, tenants: [("demo".to_owned(), demo)].into() };
+        let keys = KeySet { sync: ring(3), explain: None, tenants: [("demo".to_owned(), demo)].into() };
         let mut config = json!({ "tenant": [{
             "name": "demo", "hosts": ["localhost"], "dev": true, "no_signal": no_signal, "proof_header": "x-proof", "house_ad": { "id": "house" },
             "kinds": [{ "name": "member", "code": 1, "unique": true }],
@@ -79,12 +79,12 @@ impl Browser {
     }
 
     /// Takes a call to its answer, with an empty KV.
-    pub(crate) fn send(&mut self, method: &str, path: &str, body: impl AsRef<[u8]>) -> Answer {
+    pub(crate) fn send(&mut self, method: &str, path: &str, body: impl AsRef<[u8]>) -> HttpAnswer {
         let step = self.begin(method, path, body);
         answer(complete(&mut self.engine, step, |keys| values(keys, |_| None)))
     }
 
-    pub(crate) fn begin(&mut self, method: &str, path: &str, body: impl AsRef<[u8]>) -> Step {
+    pub(crate) fn begin(&mut self, method: &str, path: &str, body: impl AsRef<[u8]>) -> EngineStep {
         self.now += 1_000;
         let Self { scheme, cookies, gpc, purpose, proof, .. } = self;
         let agent = "Mozilla/5.0 (X11; Linux x86_64) Firefox/140.0";
@@ -96,7 +96,7 @@ impl Browser {
     }
 
     /// Continues a call that reads: with each key's value, `None` where the KV has none.
-    pub(crate) fn give<'v>(&mut self, read: KvRead, value: impl Fn(&str) -> Option<&'v str>) -> Step {
+    pub(crate) fn give<'v>(&mut self, read: KvRead, value: impl Fn(&str) -> Option<&'v str>) -> EngineStep {
         self.engine.resume_read(read.pending, &values(&read.keys, value))
     }
 
@@ -110,8 +110,8 @@ impl Browser {
     /// The KV value of a visitor of this member, with this number of bytes of segments.
     pub(crate) fn stored(&self, visitor: VisitorId, member: &str, bytes: usize) -> String {
         let unique: AltHash = self.ring.hash_alternate(KindCode(1), member)[0];
-        let version = Version { restore: 0, counter: 5 };
-        let content = Content { segments: vec![0; bytes], ..Content::default() };
+        let version = SnapshotVersion { restore: 0, counter: 5 };
+        let content = SubContent { segments: vec![0; bytes], ..SubContent::default() };
         let admits = [visitor].into();
         let snapshot = Snapshot {
             version,
@@ -122,18 +122,18 @@ impl Browser {
             best: None,
         };
         let key = kv::snapshot_key(&"demo".parse().unwrap(), visitor);
-        wire::kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot))).unwrap()
+        wire::kv::encode_stored(&key, &StoredValue::Snapshot(Box::new(snapshot))).unwrap()
     }
 
-    pub(crate) fn keep(&mut self, answer: &Answer) {
+    pub(crate) fn keep(&mut self, answer: &HttpAnswer) {
         keep_cookies(&mut self.cookies, answer);
     }
 }
 
 /// A key of 32 bytes that differ by the seed.
-pub(crate) fn key(id: u8, stage: Stage, seed: u8) -> Key {
+pub(crate) fn key(id: u8, stage: KeyStage, seed: u8) -> RingKey {
     let secret: [u8; 32] = std::array::from_fn(|i| u8::try_from(i * 7).unwrap() ^ seed);
-    Key { id, stage, secret: secret.into() }
+    RingKey { id, stage, secret: secret.into() }
 }
 
 /// A request's random seed, which differs by the time.
@@ -144,8 +144,12 @@ pub(crate) fn seed(fill: u8, now: Millis) -> [u8; 32] {
 }
 
 /// Takes a request through its reads; stops where an object is to be called, and at the end.
-pub(crate) fn complete(engine: &mut Engine, mut step: Step, mut kv: impl FnMut(&[String]) -> KvValues) -> Step {
-    while let Step::Read(read) = step {
+pub(crate) fn complete(
+    engine: &mut Engine,
+    mut step: EngineStep,
+    mut kv: impl FnMut(&[String]) -> KvValues,
+) -> EngineStep {
+    while let EngineStep::Read(read) = step {
         let found = kv(&read.keys);
         step = engine.resume_read(read.pending, &found);
     }
@@ -163,47 +167,47 @@ pub(crate) fn read_kv(kv: &BTreeMap<String, String>, fault: Option<ReadFault>, k
 }
 
 /// The read that a request waits for.
-pub(crate) fn read(step: Step) -> KvRead {
+pub(crate) fn read(step: EngineStep) -> KvRead {
     match step {
-        Step::Read(read) => *read,
+        EngineStep::Read(read) => *read,
         other => panic!("not a read: {other:?}"),
     }
 }
 
 /// The answer of a request.
-pub(crate) fn answer(step: Step) -> Answer {
+pub(crate) fn answer(step: EngineStep) -> HttpAnswer {
     match step {
-        Step::Answer(answer) => answer,
+        EngineStep::Answer(answer) => answer,
         other => panic!("not an answer: {other:?}"),
     }
 }
 
 /// The object call that a request waits for.
-pub(crate) fn object_call(step: &Step) -> Option<&ObjectCall> {
-    if let Step::Call(_, call) = step { Some(call) } else { None }
+pub(crate) fn object_call(step: &EngineStep) -> Option<&ObjectCall> {
+    if let EngineStep::Call(_, call) = step { Some(call) } else { None }
 }
 
-pub(crate) fn is_overloaded(step: &Step) -> bool {
-    matches!(step, Step::Unserved(UnservedReason::Overloaded))
+pub(crate) fn is_overloaded(step: &EngineStep) -> bool {
+    matches!(step, EngineStep::Unserved(UnservedReason::Overloaded))
 }
 
 /// An answer's body as JSON.
-pub(crate) fn body(answer: &Answer) -> Value {
+pub(crate) fn body(answer: &HttpAnswer) -> Value {
     serde_json::from_slice(&answer.body).unwrap()
 }
 
 /// The first header of this name.
-pub(crate) fn header<'a>(answer: &'a Answer, name: &str) -> Option<&'a str> {
+pub(crate) fn header<'a>(answer: &'a HttpAnswer, name: &str) -> Option<&'a str> {
     answer.headers.iter().find(|(header, _)| *header == name).map(|(_, value)| value.as_str())
 }
 
 /// The `Set-Cookie` headers of an answer.
-pub(crate) fn set_cookies(answer: &Answer) -> impl Iterator<Item = &str> {
+pub(crate) fn set_cookies(answer: &HttpAnswer) -> impl Iterator<Item = &str> {
     answer.headers.iter().filter(|(name, _)| *name == "set-cookie").map(|(_, value)| value.as_str())
 }
 
 /// Stores an answer's cookies as a browser does.
-pub(crate) fn keep_cookies(cookies: &mut Vec<String>, answer: &Answer) {
+pub(crate) fn keep_cookies(cookies: &mut Vec<String>, answer: &HttpAnswer) {
     for set in set_cookies(answer) {
         let pair = set.split(';').next().unwrap();
         let (name, value) = pair.split_once('=').unwrap();
@@ -213,7 +217,7 @@ pub(crate) fn keep_cookies(cookies: &mut Vec<String>, answer: &Answer) {
 }
 
 /// The facts of an answer; their number is what the message says.
-pub(crate) fn facts(answer: &Answer) -> Vec<Fact> {
+pub(crate) fn facts(answer: &HttpAnswer) -> Vec<Fact> {
     let Some(message) = &answer.facts else { return Vec::new() };
     let facts = wire::facts::decode(&message.bytes).unwrap().facts;
     assert_eq!(facts.len(), usize::from(message.count));
@@ -221,17 +225,17 @@ pub(crate) fn facts(answer: &Answer) -> Vec<Fact> {
 }
 
 /// The number of facts of an answer, as its message says.
-pub(crate) fn fact_count(answer: &Answer) -> u16 {
+pub(crate) fn fact_count(answer: &HttpAnswer) -> u16 {
     answer.facts.as_ref().map_or(0, |message| message.count)
 }
 
 /// Whether the answer waits until its facts are accepted.
-pub(crate) fn awaits_facts(answer: &Answer) -> bool {
+pub(crate) fn awaits_facts(answer: &HttpAnswer) -> bool {
     answer.facts.as_ref().is_some_and(|message| message.is_awaited)
 }
 
 /// The rate limit that admits the answer's facts.
-pub(crate) fn facts_limit(answer: &Answer) -> Option<&RateLimit> {
+pub(crate) fn facts_limit(answer: &HttpAnswer) -> Option<&RateLimit> {
     let message: &FactsMessage = answer.facts.as_ref()?;
     message.limit.as_ref()
 }

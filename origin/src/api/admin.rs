@@ -15,23 +15,23 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::asked::{
-    Answer, ById, ByLookup, Place, admit, admit_to, admitted, allowed, bearer, read, read_body, read_json,
+    Answer, ById, ByLookup, PathParts, admit, admit_to, admitted, allowed, bearer, read, read_body, read_json,
     require_tenant, tenant, visitor_id,
 };
 use super::listener::{RequestProof, record_proof};
-use super::{ApiError, App, Live};
-use crate::api::tokens::{self, Role};
+use super::{ApiError, ApiState, OpenStore};
+use crate::api::tokens::{self, TokenRole};
 use crate::base::clock;
 use crate::store::id_error::IdError;
-use crate::store::tenants::Known;
+use crate::store::tenants::TenantContext;
 use crate::views::count::{self, CountError};
 use crate::views::describe::{self, LookupError};
-use crate::views::read::View;
+use crate::views::read::StoreView;
 
 /// Life of a test proof when none is asked for, in seconds.
 const DEFAULT_PROOF_LIFE_S: u64 = 3_600;
 
-pub(super) fn routes() -> Router<Arc<App>> {
+pub(super) fn routes() -> Router<Arc<ApiState>> {
     Router::new()
         .route("/admin/v1/visitors/{id}", get(visitor))
         .route("/admin/v1/lookups/{kind}/{value}", get(lookup))
@@ -41,18 +41,18 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route("/admin/v1/openapi.json", get(openapi))
 }
 
-async fn visitor(State(app): State<Arc<App>>, Place(id): ById, request: Request) -> Answer {
+async fn visitor(State(app): State<Arc<ApiState>>, PathParts(id): ById, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let (live, token) = admitted(&app, &parts, Role::Viewer).await?;
+    let (live, token) = admitted(&app, &parts, TokenRole::Viewer).await?;
     let (id, tenant) = (visitor_id("id", &id)?, tenant(&live.rules.tenants, &token, &parts.uri)?);
     let found = live.readers.read(move |view| describe::visitor(view, &tenant, id)).await?;
     let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_visitor", "no fact of that visitor ever came");
     Ok(axum::Json(found.ok_or_else(unknown)?).into_response())
 }
 
-async fn lookup(State(app): State<Arc<App>>, Place((kind, value)): ByLookup, request: Request) -> Answer {
+async fn lookup(State(app): State<Arc<ApiState>>, PathParts((kind, value)): ByLookup, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let (live, tenant) = admit_to(&app, &parts, Role::Viewer).await?;
+    let (live, tenant) = admit_to(&app, &parts, TokenRole::Viewer).await?;
     let found = live.readers.read(move |view| match describe::lookup(view.conn, &tenant, &kind, &value) {
         Err(LookupError::Store(e)) => Err(e),
         found => Ok(found),
@@ -69,14 +69,14 @@ async fn lookup(State(app): State<Arc<App>>, Place((kind, value)): ByLookup, req
     }
 }
 
-async fn counts(State(app): State<Arc<App>>, request: Request) -> Answer {
+async fn counts(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     counted(&app, request, |view, tenant, ask, now| {
         count::counts(view, tenant, ask, now).map(|counts| json!({ "counts": counts }))
     })
     .await
 }
 
-async fn groups(State(app): State<Arc<App>>, request: Request) -> Answer {
+async fn groups(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     counted(&app, request, |view, tenant, ask, now| {
         count::groups(view, tenant, ask, now).map(|groups| json!({ "groups": groups }))
     })
@@ -86,9 +86,9 @@ async fn groups(State(app): State<Arc<App>>, request: Request) -> Answer {
 /// Reads a question and lets it be answered from the store. The token is checked by the same read: a count takes less
 /// time than to begin another one.
 async fn counted<T: DeserializeOwned + Send + 'static>(
-    app: &App,
+    app: &ApiState,
     request: Request,
-    answer: impl Fn(&View<'_>, &Known, &T, Millis) -> Result<Value, CountError> + Send + 'static,
+    answer: impl Fn(&StoreView<'_>, &TenantContext, &T, Millis) -> Result<Value, CountError> + Send + 'static,
 ) -> Answer {
     let (parts, body) = request.into_parts();
     let (live, token) = bearer(app, &parts.headers)?;
@@ -97,7 +97,7 @@ async fn counted<T: DeserializeOwned + Send + 'static>(
     let rules = Arc::clone(&live.rules);
     let found = live.readers.read(move |view| {
         let token = tokens::find(view.conn, &token, now)?;
-        let token = allowed(token, Role::Viewer).inspect(|_| record_proof(&parts, RequestProof::Token));
+        let token = allowed(token, TokenRole::Viewer).inspect(|_| record_proof(&parts, RequestProof::Token));
         let tenant = token.and_then(|token| tenant(&rules.tenants, &token, &parts.uri));
         let admitted = tenant.and_then(|tenant| Ok((tenant, read(&bytes)?)));
         let (tenant, ask) = match admitted {
@@ -116,7 +116,7 @@ async fn counted<T: DeserializeOwned + Send + 'static>(
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wanted {
+struct ProofRequest {
     tenant: String,
     sub: String,
     #[serde(default)]
@@ -124,15 +124,15 @@ struct Wanted {
 }
 
 /// Signs a member proof for tests, as the publisher of a dev tenant would.
-async fn sign_proof(State(app): State<Arc<App>>, request: Request) -> Answer {
+async fn sign_proof(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let (live, token) = admitted(&app, &parts, Role::Operator).await?;
-    let wanted: Wanted = read_json(body).await?;
+    let (live, token) = admitted(&app, &parts, TokenRole::Operator).await?;
+    let wanted: ProofRequest = read_json(body).await?;
     require_tenant(&token, &wanted.tenant)?;
     proof_for(live, &wanted).map(|answer| axum::Json(answer).into_response())
 }
 
-fn proof_for(live: &Live, wanted: &Wanted) -> Result<Value, ApiError> {
+fn proof_for(live: &OpenStore, wanted: &ProofRequest) -> Result<Value, ApiError> {
     let unknown = || ApiError::field("tenant", "unknown_tenant", "there is no tenant of that name");
     let tenant = live.rules.tenants.by_name(&wanted.tenant).ok_or_else(unknown)?;
     if !tenant.config.dev {
@@ -159,8 +159,8 @@ fn proof_for(live: &Live, wanted: &Wanted) -> Result<Value, ApiError> {
     })
 }
 
-async fn openapi(State(app): State<Arc<App>>, parts: Parts) -> Answer {
-    admit(&app, &parts, Role::Viewer).await?;
+async fn openapi(State(app): State<Arc<ApiState>>, parts: Parts) -> Answer {
+    admit(&app, &parts, TokenRole::Viewer).await?;
     let document = include_str!("openapi.json");
     Ok(([(header::CONTENT_TYPE, "application/json")], document).into_response())
 }
@@ -227,7 +227,7 @@ mod tests {
         let document: Value = serde_json::from_str(include_str!("openapi.json")).unwrap();
         let job = &document["paths"]["/admin/v1/jobs/{job}"]["post"]["parameters"][0];
         for named in [&job["schema"], &document["components"]["schemas"]["run"]["properties"]["job"]] {
-            assert_eq!(named["enum"], serde_json::json!(crate::base::job_kinds::Job::names()));
+            assert_eq!(named["enum"], serde_json::json!(crate::base::job_kinds::JobKind::names()));
         }
     }
 }

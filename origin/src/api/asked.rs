@@ -19,15 +19,15 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::listener::{RequestProof, record_proof};
-use super::{ApiError, App, Live};
-use crate::api::tokens::{self, Role, Token};
+use super::{ApiError, ApiState, OpenStore};
+use crate::api::tokens::{self, AdminToken, TokenRole};
 use crate::base::clock;
-use crate::store::tenants::{Known, Tenants};
+use crate::store::tenants::{TenantContext, Tenants};
 use crate::store::{self, StoreError};
 
 pub(super) type Answer = Result<Response, ApiError>;
-pub(super) type ById = Place<String>;
-pub(super) type ByLookup = Place<(String, String)>;
+pub(super) type ById = PathParts<String>;
+pub(super) type ByLookup = PathParts<(String, String)>;
 
 /// Names to take back.
 #[derive(Deserialize)]
@@ -42,18 +42,18 @@ pub(super) struct ForgetNames {
 }
 
 /// What a path names. That a part is no UTF-8 is told as any other error, and like them only to who has a token.
-pub(super) struct Place<T>(pub(super) T);
+pub(super) struct PathParts<T>(pub(super) T);
 
-impl<T: DeserializeOwned + Send> FromRequestParts<Arc<App>> for Place<T> {
+impl<T: DeserializeOwned + Send> FromRequestParts<Arc<ApiState>> for PathParts<T> {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<ApiState>) -> Result<Self, ApiError> {
         let refused = match Path::from_request_parts(parts, app).await {
             Ok(Path(named)) => return Ok(Self(named)),
             Err(PathRejection::FailedToDeserializePathParams(e)) => e.into_kind(),
             Err(e) => ErrorKind::Message(e.body_text()),
         };
-        admit(app, parts, Role::Viewer).await?;
+        admit(app, parts, TokenRole::Viewer).await?;
         let ErrorKind::InvalidUtf8InPathParam { key } = refused else {
             return Err(ApiError::new(StatusCode::BAD_REQUEST, "bad_id", refused.to_string()));
         };
@@ -62,30 +62,38 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Arc<App>> for Place<T> {
 }
 
 /// Lets a caller in whose token may do what is asked, to the tenant that is meant.
-pub(super) async fn admit_to<'a>(app: &'a App, parts: &Parts, needed: Role) -> Result<(&'a Live, Known), ApiError> {
+pub(super) async fn admit_to<'a>(
+    app: &'a ApiState,
+    parts: &Parts,
+    needed: TokenRole,
+) -> Result<(&'a OpenStore, TenantContext), ApiError> {
     let (live, tenant, _) = admit_as(app, parts, needed).await?;
     Ok((live, tenant))
 }
 
 /// The same, with the token.
 pub(super) async fn admit_as<'a>(
-    app: &'a App,
+    app: &'a ApiState,
     parts: &Parts,
-    needed: Role,
-) -> Result<(&'a Live, Known, Token), ApiError> {
+    needed: TokenRole,
+) -> Result<(&'a OpenStore, TenantContext, AdminToken), ApiError> {
     let (live, token) = admitted(app, parts, needed).await?;
     Ok((live, tenant(&live.rules.tenants, &token, &parts.uri)?, token))
 }
 
 /// Lets a caller in for what concerns all tenants.
-pub(super) async fn admit_to_all<'a>(app: &'a App, parts: &Parts, needed: Role) -> Result<&'a Live, ApiError> {
+pub(super) async fn admit_to_all<'a>(
+    app: &'a ApiState,
+    parts: &Parts,
+    needed: TokenRole,
+) -> Result<&'a OpenStore, ApiError> {
     let (live, token) = admitted(app, parts, needed).await?;
     require_all_tenants(&live.rules.tenants, &token)?;
     Ok(live)
 }
 
 /// Refuses a token that is for one of several tenants.
-pub(super) fn require_all_tenants(tenants: &Tenants, token: &Token) -> Result<(), ApiError> {
+pub(super) fn require_all_tenants(tenants: &Tenants, token: &AdminToken) -> Result<(), ApiError> {
     match &token.tenant {
         // Of one tenant, that is all there is.
         Some(only) if tenants.named(None).is_none_or(|known| known.config.name != *only) => Err(of_one_tenant(only)),
@@ -99,7 +107,7 @@ fn of_one_tenant(only: &str) -> ApiError {
 }
 
 /// Refuses a token that is for another tenant.
-pub(super) fn require_tenant(token: &Token, tenant: &str) -> Result<(), ApiError> {
+pub(super) fn require_tenant(token: &AdminToken, tenant: &str) -> Result<(), ApiError> {
     match &token.tenant {
         Some(only) if !token.is_for(tenant) => Err(of_one_tenant(only)),
         _ => Ok(()),
@@ -107,11 +115,15 @@ pub(super) fn require_tenant(token: &Token, tenant: &str) -> Result<(), ApiError
 }
 
 /// Lets a caller in before it is known which tenant is meant.
-pub(super) async fn admit<'a>(app: &'a App, parts: &Parts, needed: Role) -> Result<&'a Live, ApiError> {
+pub(super) async fn admit<'a>(app: &'a ApiState, parts: &Parts, needed: TokenRole) -> Result<&'a OpenStore, ApiError> {
     Ok(admitted(app, parts, needed).await?.0)
 }
 
-pub(super) async fn admitted<'a>(app: &'a App, parts: &Parts, needed: Role) -> Result<(&'a Live, Token), ApiError> {
+pub(super) async fn admitted<'a>(
+    app: &'a ApiState,
+    parts: &Parts,
+    needed: TokenRole,
+) -> Result<(&'a OpenStore, AdminToken), ApiError> {
     let (live, token) = bearer(app, &parts.headers)?;
     let now = clock::now();
     let found = live.readers.read(move |view| tokens::find(view.conn, &token, now)).await?;
@@ -122,7 +134,7 @@ pub(super) async fn admitted<'a>(app: &'a App, parts: &Parts, needed: Role) -> R
 }
 
 /// Has the use of a token noted, once an hour; the caller does not wait for it.
-pub(super) fn note_use(app: &App, token: &Token, now: Millis) {
+pub(super) fn note_use(app: &ApiState, token: &AdminToken, now: Millis) {
     if tokens::is_use_due(token, now) {
         let (data, id) = (app.config.data.clone(), token.id);
         tokio::task::spawn_blocking(move || {
@@ -135,7 +147,7 @@ pub(super) fn note_use(app: &App, token: &Token, now: Millis) {
 }
 
 /// The store, and the token as it came.
-pub(super) fn bearer<'a>(app: &'a App, headers: &HeaderMap) -> Result<(&'a Live, String), ApiError> {
+pub(super) fn bearer<'a>(app: &'a ApiState, headers: &HeaderMap) -> Result<(&'a OpenStore, String), ApiError> {
     let live = app.opened()?;
     let header = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok());
     // The scheme is the same in any case (RFC 9110 §11.1).
@@ -145,7 +157,7 @@ pub(super) fn bearer<'a>(app: &'a App, headers: &HeaderMap) -> Result<(&'a Live,
 }
 
 /// The token, if it may.
-pub(super) fn allowed(token: Option<Token>, needed: Role) -> Result<Token, ApiError> {
+pub(super) fn allowed(token: Option<AdminToken>, needed: TokenRole) -> Result<AdminToken, ApiError> {
     let token = token.ok_or_else(unauthorized)?;
     if token.role.may(needed) {
         return Ok(token);
@@ -160,14 +172,14 @@ fn unauthorized() -> ApiError {
 
 /// Which tenant is meant; with one tenant configured it need not be said.
 #[derive(Debug, Deserialize)]
-struct Which {
+struct TenantQuery {
     tenant: Option<String>,
 }
 
 /// The tenant that a query names; without a name that of the token, or the only one there is.
-pub(super) fn tenant(tenants: &Tenants, token: &Token, uri: &Uri) -> Result<Known, ApiError> {
+pub(super) fn tenant(tenants: &Tenants, token: &AdminToken, uri: &Uri) -> Result<TenantContext, ApiError> {
     let bad = |_| ApiError::field("tenant", "bad_query", "the query is not understood");
-    let Query(Which { tenant }) = Query::try_from_uri(uri).map_err(bad)?;
+    let Query(TenantQuery { tenant }) = Query::try_from_uri(uri).map_err(bad)?;
     if let Some(name) = &tenant {
         require_tenant(token, name)?;
     }
@@ -221,7 +233,7 @@ pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
 /// Writes what is no fact, by a connection of its own, as the command line does: its transaction and those of the thread
 /// that folds wait for one another.
 pub(super) async fn write<T: Send + 'static, E: From<StoreError> + Send + 'static>(
-    app: &App,
+    app: &ApiState,
     run: impl FnOnce(&mut Connection) -> Result<T, E> + Send + 'static,
 ) -> Result<Result<T, E>, ApiError> {
     let data = app.config.data.clone();

@@ -7,26 +7,26 @@ use axum::extract::{Query, Request, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
-use causeway_shared::attributes::Dictionary;
+use causeway_shared::attributes::NameDictionary;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::asked::{
-    Answer, ById, ByLookup, ForgetNames, Place, admit, admit_as, admit_to, read_json, reason, write as write_store,
+    Answer, ById, ByLookup, ForgetNames, PathParts, admit, admit_as, admit_to, read_json, reason, write as write_store,
 };
 use super::audience::begun;
 use super::segments::{Meant, found, visitor};
-use super::{AFTER_ALL, ApiError, App, random};
-use crate::api::tokens::Role;
-use crate::base::job_kinds::Job;
+use super::{AFTER_ALL, ApiError, ApiState, random};
+use crate::api::tokens::TokenRole;
+use crate::base::job_kinds::JobKind;
 use crate::maintenance::forget_names::{self, ForgetError};
 use crate::store::names;
-use crate::store::tenants::Known;
-use crate::views::attributes::{self, Write};
-use crate::views::read::{View, Visitor};
-use crate::views::segments::Whose;
+use crate::store::tenants::TenantContext;
+use crate::views::attributes::{self, AttributeWrite};
+use crate::views::read::{StoreView, VisitorView};
+use crate::views::segments::SegmentOwner;
 
-pub(super) fn routes() -> Router<Arc<App>> {
+pub(super) fn routes() -> Router<Arc<ApiState>> {
     Router::new()
         .route("/admin/v1/attributes", get(show_names))
         .route("/admin/v1/attributes/forget", post(forget_names))
@@ -34,37 +34,41 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route("/admin/v1/lookups/{kind}/{value}/attributes", get(show_lookup).put(write_lookup))
 }
 
-async fn show_visitor(State(app): State<Arc<App>>, Place(id): ById, request: Request) -> Answer {
+async fn show_visitor(State(app): State<Arc<ApiState>>, PathParts(id): ById, request: Request) -> Answer {
     show(&app, visitor(&id), request).await
 }
 
-async fn show_lookup(State(app): State<Arc<App>>, Place((kind, value)): ByLookup, request: Request) -> Answer {
-    show(&app, Ok(Whose::Lookup(kind, value)), request).await
+async fn show_lookup(State(app): State<Arc<ApiState>>, PathParts((kind, value)): ByLookup, request: Request) -> Answer {
+    show(&app, Ok(SegmentOwner::Lookup(kind, value)), request).await
 }
 
-async fn write_visitor(State(app): State<Arc<App>>, Place(id): ById, request: Request) -> Answer {
+async fn write_visitor(State(app): State<Arc<ApiState>>, PathParts(id): ById, request: Request) -> Answer {
     write(&app, visitor(&id), request).await
 }
 
-async fn write_lookup(State(app): State<Arc<App>>, Place((kind, value)): ByLookup, request: Request) -> Answer {
-    write(&app, Ok(Whose::Lookup(kind, value)), request).await
+async fn write_lookup(
+    State(app): State<Arc<ApiState>>,
+    PathParts((kind, value)): ByLookup,
+    request: Request,
+) -> Answer {
+    write(&app, Ok(SegmentOwner::Lookup(kind, value)), request).await
 }
 
-async fn show(app: &App, whose: Meant, request: Request) -> Answer {
+async fn show(app: &ApiState, whose: Meant, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let (_, _, answer) = found(app, &parts, Role::Viewer, whose, attributes::describe).await?;
+    let (_, _, answer) = found(app, &parts, TokenRole::Viewer, whose, attributes::describe).await?;
     Ok(axum::Json(answer).into_response())
 }
 
-async fn write(app: &App, whose: Meant, request: Request) -> Answer {
+async fn write(app: &ApiState, whose: Meant, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    admit(app, &parts, Role::Operator).await?;
-    let write: Write = read_json(body).await?;
+    admit(app, &parts, TokenRole::Operator).await?;
+    let write: AttributeWrite = read_json(body).await?;
     let said = write.clone();
-    let after = move |view: &View<'_>, of: &Visitor| attributes::after(view, of, &said);
-    let (tenant, visitor, after) = found(app, &parts, Role::Operator, whose, after).await?;
+    let after = move |view: &StoreView<'_>, of: &VisitorView| attributes::after(view, of, &said);
+    let (tenant, visitor, after) = found(app, &parts, TokenRole::Operator, whose, after).await?;
     let (now, id) = (app.dated()?.max(after), random()?);
-    let checked = |names: &Dictionary| attributes::facts(names, visitor, &write, now, id);
+    let checked = |names: &NameDictionary| attributes::facts(names, visitor, &write, now, id);
     let (facts, mut refused) = checked(&names_of(app, &tenant).await?);
     if !facts.is_empty() {
         // Answered once it is folded, by what the names are then: of two who write a new one at once, the first decides.
@@ -82,29 +86,29 @@ async fn write(app: &App, whose: Meant, request: Request) -> Answer {
     Ok(axum::Json(answer).into_response())
 }
 
-async fn names_of(app: &App, tenant: &Known) -> Result<Dictionary, ApiError> {
+async fn names_of(app: &ApiState, tenant: &TenantContext) -> Result<NameDictionary, ApiError> {
     let no = tenant.no;
     Ok(app.opened()?.readers.read(move |view| names::load(view.conn, no)).await?)
 }
 
 #[derive(Deserialize)]
-struct Page {
+struct NamesQuery {
     #[serde(default)]
     page: usize,
 }
 
-async fn show_names(State(app): State<Arc<App>>, request: Request) -> Answer {
+async fn show_names(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let (_, known) = admit_to(&app, &parts, Role::Viewer).await?;
+    let (_, known) = admit_to(&app, &parts, TokenRole::Viewer).await?;
     let bad = |_| ApiError::field("page", "bad_query", "a page is a number from 0 on");
-    let Query(Page { page }) = Query::try_from_uri(&parts.uri).map_err(bad)?;
+    let Query(NamesQuery { page }) = Query::try_from_uri(&parts.uri).map_err(bad)?;
     Ok(axum::Json(attributes::page(&names_of(&app, &known).await?, page)).into_response())
 }
 
 /// Takes names back, and has the job remove their values; a dry run gives the plan alone.
-async fn forget_names(State(app): State<Arc<App>>, request: Request) -> Answer {
+async fn forget_names(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let (live, tenant, token) = admit_as(&app, &parts, Role::Operator).await?;
+    let (live, tenant, token) = admit_as(&app, &parts, TokenRole::Operator).await?;
     let ForgetNames { names, dry_run, reason: why } = read_json(body).await?;
     let said = token.attribution(reason(why)?);
     // Values may be acknowledged and not stored yet: with them the names would come back.
@@ -122,7 +126,7 @@ async fn forget_names(State(app): State<Arc<App>>, request: Request) -> Answer {
         forget_names::mark(conn, &rules, crate::store::write_txn::given()?, &tenant, &names, &said)
     };
     write_store(&app, run).await?.map_err(unforgotten)?;
-    let answer = json!({ "names": forgotten, "run": begun(live, Job::Trim).await? });
+    let answer = json!({ "names": forgotten, "run": begun(live, JobKind::Trim).await? });
     Ok((StatusCode::ACCEPTED, axum::Json(answer)).into_response())
 }
 

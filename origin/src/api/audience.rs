@@ -10,7 +10,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse as _;
 use axum::routing::{get, post};
-use causeway_shared::columns::Measure;
+use causeway_shared::columns::PeopleMeasure;
 use causeway_shared::filter::Filter;
 use causeway_shared::ids::Millis;
 use futures_util::{StreamExt as _, stream};
@@ -18,21 +18,21 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::asked::{Answer, ById, Place, admit_to, read_json, segment_id, write};
-use super::{ApiError, App, Live};
-use crate::api::tokens::Role;
-use crate::audience::materialized::{self, KeepError, Kept};
-use crate::audience::query::{self, AnswerError, Everyone, Lines, Sampling};
+use super::asked::{Answer, ById, PathParts, admit_to, read_json, segment_id, write};
+use super::{ApiError, ApiState, OpenStore};
+use crate::api::tokens::TokenRole;
+use crate::audience::materialized::{self, KeepError, MaterializedAudience};
+use crate::audience::query::{self, AllMembers, AnswerError, MemberFormat, SampleRequest};
 use crate::audience::schedule;
 use crate::base::clock;
-use crate::base::job_kinds::{Job, Woken};
-use crate::jobs::runs::Asked;
-use crate::store::tenants::Known;
+use crate::base::job_kinds::{JobKind, Trigger};
+use crate::jobs::runs::RunRequest;
+use crate::store::tenants::TenantContext;
 
 /// Members in one piece of a streamed answer.
 const PIECE: usize = 2_000;
 
-pub(super) fn routes() -> Router<Arc<App>> {
+pub(super) fn routes() -> Router<Arc<ApiState>> {
     Router::new()
         .route("/admin/v1/audience/estimate", post(estimate))
         .route("/admin/v1/audience/members", post(members))
@@ -43,7 +43,7 @@ pub(super) fn routes() -> Router<Arc<App>> {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Estimate {
+struct EstimateRequest {
     filter: Value,
     precision: Option<f64>,
     measure: Option<String>,
@@ -51,13 +51,13 @@ struct Estimate {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Members {
+struct MembersRequest {
     filter: Value,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Schedule {
+struct ScheduleRequest {
     filter: Value,
     from_ms: Option<Millis>,
     #[serde(default = "week")]
@@ -70,26 +70,26 @@ fn week() -> u32 {
 
 /// Looks at a sample until it is precise enough. Each look is a line where the caller takes NDJSON, else the last one alone
 /// is told.
-async fn estimate(State(app): State<Arc<App>>, request: Request) -> Answer {
+async fn estimate(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let started = Instant::now();
     let (parts, body) = request.into_parts();
-    let (live, known) = admit_to(&app, &parts, Role::Viewer).await?;
-    let asked: Estimate = read_json(body).await?;
+    let (live, known) = admit_to(&app, &parts, TokenRole::Viewer).await?;
+    let asked: EstimateRequest = read_json(body).await?;
     let filter = filter(live, &known, asked.filter).await?;
     let measure = match &asked.measure {
         Some(name) => Some(measure(live, &known, name).await?),
         None => None,
     };
     let random = u64::from_be_bytes(super::random()?);
-    let sampling = Sampling { precision: asked.precision.unwrap_or(query::PRECISION), measure, random };
+    let sampling = SampleRequest { precision: asked.precision.unwrap_or(query::PRECISION), measure, random };
     let (audience, now) = (live.audience.clone(), clock::now());
     let (told, mut reports) = mpsc::unbounded_channel();
     let mut looking = Box::pin(live.readers.read_heavy(move |view| {
         let tell = |report| told.send(report).unwrap_or_default();
         Ok(query::estimate(&audience, view.conn, known.no, &filter, &sampling, now, tell))
     }));
-    let (name, takes_lines) = (asked.measure, takes(&parts.headers) == Some(Lines::Ndjson));
-    let said = move |report: &query::Report| report.to_json(name.as_deref(), started.elapsed());
+    let (name, takes_lines) = (asked.measure, takes(&parts.headers) == Some(MemberFormat::Ndjson));
+    let said = move |report: &query::SampleReport| report.to_json(name.as_deref(), started.elapsed());
     if !takes_lines {
         looking.await?.map_err(refused)?;
         let mut last = None;
@@ -115,15 +115,15 @@ async fn estimate(State(app): State<Arc<App>>, request: Request) -> Answer {
         let line = format!("{}\n", said(&report));
         Some((Ok::<_, Infallible>(Bytes::from(line)), (None, reports, said)))
     });
-    Ok(([(header::CONTENT_TYPE, Lines::Ndjson.media_type())], Body::from_stream(lines)).into_response())
+    Ok(([(header::CONTENT_TYPE, MemberFormat::Ndjson.media_type())], Body::from_stream(lines)).into_response())
 }
 
 /// Counts who is meant, or streams them where the caller takes NDJSON or CSV.
-async fn members(State(app): State<Arc<App>>, request: Request) -> Answer {
+async fn members(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let started = Instant::now();
     let (parts, body) = request.into_parts();
-    let (live, known) = admit_to(&app, &parts, Role::Viewer).await?;
-    let Members { filter: document } = read_json(body).await?;
+    let (live, known) = admit_to(&app, &parts, TokenRole::Viewer).await?;
+    let MembersRequest { filter: document } = read_json(body).await?;
     let filter = filter(live, &known, document).await?;
     let (audience, now, lines) = (live.audience.clone(), clock::now(), takes(&parts.headers));
     let Some(lines) = lines else {
@@ -133,7 +133,7 @@ async fn members(State(app): State<Arc<App>>, request: Request) -> Answer {
     };
     let permit = live.readers.open_stream().await?;
     let all = live.readers.read_heavy(move |view| Ok(query::everyone(&audience, view.conn, known.no, &filter, now)));
-    let Everyone { members, unreadable, as_of } = all.await?.map_err(refused)?;
+    let AllMembers { members, unreadable, as_of } = all.await?.map_err(refused)?;
     let head = std::iter::once(lines.head().to_owned());
     let pieces = (0..members.len().div_ceil(PIECE)).map(move |piece| {
         let some = members.iter().skip(piece * PIECE).take(PIECE);
@@ -148,24 +148,24 @@ async fn members(State(app): State<Arc<App>>, request: Request) -> Answer {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Keep {
+struct AudienceRequest {
     filter: Value,
     hours: u32,
     #[serde(default)]
     every_hours: u32,
 }
 
-async fn list(State(app): State<Arc<App>>, request: Request) -> Answer {
+async fn list(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let (live, known) = admit_to(&app, &parts, Role::Viewer).await?;
+    let (live, known) = admit_to(&app, &parts, TokenRole::Viewer).await?;
     let found = live.readers.read(move |view| materialized::list(view.conn, Some(known.no))).await?;
     let told: Vec<Value> = found.iter().map(|kept| kept.told(&live.rules.tenants)).collect();
     Ok(axum::Json(json!({ "audiences": told })).into_response())
 }
 
-async fn show(State(app): State<Arc<App>>, Place(segment): ById, request: Request) -> Answer {
+async fn show(State(app): State<Arc<ApiState>>, PathParts(segment): ById, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let (live, known) = admit_to(&app, &parts, Role::Viewer).await?;
+    let (live, known) = admit_to(&app, &parts, TokenRole::Viewer).await?;
     let segment = segment_id(&segment)?;
     let found = live.readers.read(move |view| materialized::list(view.conn, Some(known.no))).await?;
     let kept = found.iter().find(|kept| kept.segment == segment).ok_or_else(unknown)?;
@@ -177,30 +177,31 @@ fn unknown() -> ApiError {
 }
 
 /// Keeps an audience as a segment from now on; the job writes it.
-async fn keep(State(app): State<Arc<App>>, Place(segment): ById, request: Request) -> Answer {
+async fn keep(State(app): State<Arc<ApiState>>, PathParts(segment): ById, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let (live, known) = admit_to(&app, &parts, Role::Operator).await?;
+    let (live, known) = admit_to(&app, &parts, TokenRole::Operator).await?;
     let segment = segment_id(&segment)?;
-    let Keep { filter: document, hours, every_hours } = read_json(body).await?;
+    let AudienceRequest { filter: document, hours, every_hours } = read_json(body).await?;
     let filter = filter(live, &known, document.clone()).await?;
-    let kept = Kept::new((known.no, segment), (&filter, &document), (hours, every_hours), clock::now());
+    let kept = MaterializedAudience::new((known.no, segment), (&filter, &document), (hours, every_hours), clock::now());
     let kept = kept.map_err(|e| unkept(&e))?;
     let told = kept.told(&live.rules.tenants);
     write(&app, move |conn| kept.keep(conn, &known)).await?.map_err(|e| unkept(&e))?;
-    Ok((StatusCode::ACCEPTED, axum::Json(json!({ "audience": told, "run": begun(live, Job::Materialise).await? })))
+    Ok((StatusCode::ACCEPTED, axum::Json(json!({ "audience": told, "run": begun(live, JobKind::Materialise).await? })))
         .into_response())
 }
 
 /// Lets one go; the job takes its members out.
-async fn let_go(State(app): State<Arc<App>>, Place(segment): ById, request: Request) -> Answer {
+async fn let_go(State(app): State<Arc<ApiState>>, PathParts(segment): ById, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let (live, known) = admit_to(&app, &parts, Role::Operator).await?;
+    let (live, known) = admit_to(&app, &parts, TokenRole::Operator).await?;
     let segment = segment_id(&segment)?;
-    let dropped = write(&app, move |conn| Ok(Kept::drop(conn, known.no, segment, clock::now())?)).await?;
+    let dropped =
+        write(&app, move |conn| Ok(MaterializedAudience::drop(conn, known.no, segment, clock::now())?)).await?;
     if !dropped.map_err(|e| unkept(&e))? {
         return Err(unknown());
     }
-    Ok((StatusCode::ACCEPTED, axum::Json(json!({ "run": begun(live, Job::Materialise).await? }))).into_response())
+    Ok((StatusCode::ACCEPTED, axum::Json(json!({ "run": begun(live, JobKind::Materialise).await? }))).into_response())
 }
 
 fn unkept(e: &KeepError) -> ApiError {
@@ -214,8 +215,8 @@ fn unkept(e: &KeepError) -> ApiError {
 }
 
 /// The run of a job that does what is due: one that waits or is under way takes it along.
-pub(super) async fn begun(live: &Live, job: Job) -> Result<Value, ApiError> {
-    let asked = Asked { job, tenant: None, woken: Woken::Signal, dry_run: false };
+pub(super) async fn begun(live: &OpenStore, job: JobKind) -> Result<Value, ApiError> {
+    let asked = RunRequest { job, tenant: None, woken: Trigger::Signal, dry_run: false };
     let jobs = live.jobs.clone();
     let run = tokio::task::spawn_blocking(move || jobs.ask(asked, clock::now())).await;
     let run = run.ok().and_then(Result::ok).map(|run| run.unwrap_or_else(|run| run));
@@ -224,10 +225,10 @@ pub(super) async fn begun(live: &Live, job: Job) -> Result<Value, ApiError> {
 }
 
 /// Streams the next best moment of each who is meant. Each piece is read by itself: nobody waits for a reader meanwhile.
-async fn schedule(State(app): State<Arc<App>>, request: Request) -> Answer {
+async fn schedule(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let (live, known) = admit_to(&app, &parts, Role::Viewer).await?;
-    let asked: Schedule = read_json(body).await?;
+    let (live, known) = admit_to(&app, &parts, TokenRole::Viewer).await?;
+    let asked: ScheduleRequest = read_json(body).await?;
     let filter = filter(live, &known, asked.filter).await?;
     let now = clock::now();
     let window = schedule::window(asked.from_ms.unwrap_or(now), asked.hours, now)
@@ -235,8 +236,8 @@ async fn schedule(State(app): State<Arc<App>>, request: Request) -> Answer {
     let (audience, no) = (live.audience.clone(), known.no);
     let permit = live.readers.open_stream().await?;
     let all = live.readers.read_heavy(move |view| Ok(query::everyone(&audience, view.conn, no, &filter, now)));
-    let Everyone { members, unreadable, as_of } = all.await?.map_err(refused)?;
-    let lines = takes(&parts.headers).unwrap_or(Lines::Ndjson);
+    let AllMembers { members, unreadable, as_of } = all.await?.map_err(refused)?;
+    let lines = takes(&parts.headers).unwrap_or(MemberFormat::Ndjson);
     let given = (live.readers.clone(), Arc::new((known, members, window, permit)));
     let pieces = stream::try_unfold((given, 0), move |((readers, asked), from)| async move {
         let read = Arc::clone(&asked);
@@ -255,25 +256,25 @@ async fn schedule(State(app): State<Arc<App>>, request: Request) -> Answer {
     Ok((headed(lines, as_of, unreadable), Body::from_stream(pieces)).into_response())
 }
 
-fn headed(lines: Lines, as_of: Millis, unreadable: u64) -> [(header::HeaderName, String); 3] {
+fn headed(lines: MemberFormat, as_of: Millis, unreadable: u64) -> [(header::HeaderName, String); 3] {
     let as_of = (header::HeaderName::from_static("x-as-of-ms"), as_of.to_string());
     let unreadable = (header::HeaderName::from_static("x-unreadable"), unreadable.to_string());
     [(header::CONTENT_TYPE, lines.media_type().to_owned()), as_of, unreadable]
 }
 
 /// In which form a caller takes many; `None` for a caller that takes one answer.
-pub(super) fn takes(headers: &HeaderMap) -> Option<Lines> {
+pub(super) fn takes(headers: &HeaderMap) -> Option<MemberFormat> {
     let accept = headers.get(header::ACCEPT)?.to_str().ok()?;
-    [Lines::Ndjson, Lines::Csv].into_iter().find(|lines| accept.contains(lines.media_type()))
+    [MemberFormat::Ndjson, MemberFormat::Csv].into_iter().find(|lines| accept.contains(lines.media_type()))
 }
 
-pub(super) async fn filter(live: &Live, known: &Known, document: Value) -> Result<Filter, ApiError> {
+pub(super) async fn filter(live: &OpenStore, known: &TenantContext, document: Value) -> Result<Filter, ApiError> {
     let tenant = known.clone();
     let read = live.readers.read(move |view| query::filter(view.conn, &tenant, &document)).await?;
     read.map_err(|found| ApiError::field("filter", "bad_filter", query::all_wrong(&found)))
 }
 
-async fn measure(live: &Live, known: &Known, name: &str) -> Result<Measure, ApiError> {
+async fn measure(live: &OpenStore, known: &TenantContext, name: &str) -> Result<PeopleMeasure, ApiError> {
     let (no, named) = (known.no, name.to_owned());
     let found = live.readers.read(move |view| query::measure(view.conn, no, &named)).await?;
     found.ok_or_else(|| ApiError::field("measure", "bad_measure", query::MEASURES))

@@ -16,13 +16,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::asked::{Answer, admit_as, admit_to, read_json, write};
-use super::{ApiError, App};
-use crate::api::tokens::Role;
+use super::{ApiError, ApiState};
+use crate::api::tokens::TokenRole;
 use crate::base::clock;
 use crate::campaigns::catalogue::{self, Applied, ApplyError, CheckError};
 use crate::campaigns::{offers, steering};
 
-pub(super) fn routes() -> Router<Arc<App>> {
+pub(super) fn routes() -> Router<Arc<ApiState>> {
     Router::new()
         .route("/admin/v1/catalogue", get(show).put(apply))
         .route("/admin/v1/catalogue/budgets", get(budgets))
@@ -33,45 +33,45 @@ pub(super) fn routes() -> Router<Arc<App>> {
 }
 
 #[derive(Deserialize)]
-struct Wanted {
+struct VersionQuery {
     version: Option<u32>,
 }
 
-async fn show(State(app): State<Arc<App>>, request: Request) -> Answer {
+async fn show(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let (live, known) = admit_to(&app, &parts, Role::Viewer).await?;
+    let (live, known) = admit_to(&app, &parts, TokenRole::Viewer).await?;
     let bad = |_| ApiError::field("version", "bad_query", "a version is a number from 1 on");
-    let Query(Wanted { version }) = Query::try_from_uri(&parts.uri).map_err(bad)?;
+    let Query(VersionQuery { version }) = Query::try_from_uri(&parts.uri).map_err(bad)?;
     let found = live.readers.read(move |view| catalogue::kept(view.conn, known.no, version)).await?;
     let kept = found.ok_or_else(no_version)?;
     let document: Value = serde_json::from_str(&kept.document).map_err(|e| ApiError::unread(&e))?;
     Ok(axum::Json(json!({ "version": kept.version, "catalogue": document })).into_response())
 }
 
-async fn list(State(app): State<Arc<App>>, request: Request) -> Answer {
+async fn list(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let (live, known) = admit_to(&app, &parts, Role::Viewer).await?;
+    let (live, known) = admit_to(&app, &parts, TokenRole::Viewer).await?;
     let versions = live.readers.read(move |view| catalogue::list(view.conn, known.no)).await?;
     Ok(axum::Json(json!({ "versions": versions })).into_response())
 }
 
-async fn budgets(State(app): State<Arc<App>>, request: Request) -> Answer {
+async fn budgets(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let (live, known) = admit_to(&app, &parts, Role::Viewer).await?;
+    let (live, known) = admit_to(&app, &parts, TokenRole::Viewer).await?;
     let budgets = live.readers.read(move |view| steering::report(view.conn, known.no, clock::now())).await?;
     Ok(axum::Json(json!({ "budgets": budgets })).into_response())
 }
 
-async fn recipients(State(app): State<Arc<App>>, request: Request) -> Answer {
+async fn recipients(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let (live, known) = admit_to(&app, &parts, Role::Viewer).await?;
+    let (live, known) = admit_to(&app, &parts, TokenRole::Viewer).await?;
     let recipients = live.readers.read(move |view| offers::report(view.conn, known.no)).await?;
     Ok(axum::Json(json!({ "recipients": recipients })).into_response())
 }
 
-async fn check(State(app): State<Arc<App>>, request: Request) -> Answer {
+async fn check(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let (live, known) = admit_to(&app, &parts, Role::Viewer).await?;
+    let (live, known) = admit_to(&app, &parts, TokenRole::Viewer).await?;
     let document = read(body).await?;
     let checked = live.readers.read(move |view| match catalogue::check(view.conn, &known, document) {
         Err(ApplyError::Store(e)) => Err(e),
@@ -85,19 +85,19 @@ async fn check(State(app): State<Arc<App>>, request: Request) -> Answer {
 
 /// Whether a document without any row is meant.
 #[derive(Deserialize)]
-struct Emptying {
+struct ReplaceQuery {
     #[serde(default)]
     empty: bool,
 }
 
-async fn apply(State(app): State<Arc<App>>, request: Request) -> Answer {
+async fn apply(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let (live, known, token) = admit_as(&app, &parts, Role::Operator).await?;
+    let (live, known, token) = admit_as(&app, &parts, TokenRole::Operator).await?;
     let by = if token.name.is_empty() { "token".to_owned() } else { token.name };
     let document = read(body).await?;
     let rules = Arc::clone(&live.rules);
     let bad = |_| ApiError::field("empty", "bad_query", "`empty` is true or false");
-    let Query(Emptying { empty }) = Query::try_from_uri(&parts.uri).map_err(bad)?;
+    let Query(ReplaceQuery { empty }) = Query::try_from_uri(&parts.uri).map_err(bad)?;
     let run = move |conn: &mut Connection| {
         if !empty {
             catalogue::refuse_empty(conn, known.no, &document)?;
@@ -110,14 +110,14 @@ async fn apply(State(app): State<Arc<App>>, request: Request) -> Answer {
 /// The version that becomes the current one.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Rollback {
+struct RollbackRequest {
     version: u32,
 }
 
-async fn rollback(State(app): State<Arc<App>>, request: Request) -> Answer {
+async fn rollback(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let (live, known) = admit_to(&app, &parts, Role::Operator).await?;
-    let Rollback { version } = read_json(body).await?;
+    let (live, known) = admit_to(&app, &parts, TokenRole::Operator).await?;
+    let RollbackRequest { version } = read_json(body).await?;
     let rules = Arc::clone(&live.rules);
     let run = move |conn: &mut Connection| {
         catalogue::rollback(conn, &rules, crate::store::write_txn::given()?, &known, version)
@@ -153,7 +153,7 @@ fn refused(e: ApplyError) -> Answer {
 }
 
 /// All problems at once, the first one's path as the field.
-fn listed(problems: &[causeway_shared::problems::Problem]) -> Response {
+fn listed(problems: &[causeway_shared::problems::ConfigProblem]) -> Response {
     let all: Vec<Value> = problems.iter().map(|p| json!({ "path": p.path, "message": p.message })).collect();
     let message = format!("{} problems in the catalogue", problems.len());
     let field = problems.first().map(|problem| &problem.path);

@@ -8,13 +8,13 @@ use axum::http::header;
 use axum::response::IntoResponse;
 use axum::routing::get;
 
-use super::App;
+use super::ApiState;
 
 /// Nothing from elsewhere runs, is loaded, or has it in a frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; \
     form-action 'none'; frame-ancestors 'none'";
 
-pub(super) fn routes() -> Router<Arc<App>> {
+pub(super) fn routes() -> Router<Arc<ApiState>> {
     Router::new()
         .route("/", get(|| file("text/html; charset=utf-8", include_str!("dashboard/dashboard.html"))))
         .route("/dashboard.css", get(|| file("text/css; charset=utf-8", include_str!("dashboard/dashboard.css"))))

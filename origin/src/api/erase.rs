@@ -7,26 +7,26 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
 use axum::routing::{get, post};
-use causeway_shared::fact::Scope;
+use causeway_shared::fact::ErasureScope;
 use causeway_shared::ids::FactId;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::asked::{Answer, ById, Place, admit_as, admit_to, read_json, reason, visitor_id};
-use super::{ApiError, App, random};
-use crate::api::tokens::Role;
-use crate::privacy::erase::{self, Whom};
+use super::asked::{Answer, ById, PathParts, admit_as, admit_to, read_json, reason, visitor_id};
+use super::{ApiError, ApiState, random};
+use crate::api::tokens::TokenRole;
+use crate::privacy::erase::{self, ErasureTarget};
 use crate::store::id_error::IdError;
-use crate::store::tenants::Known;
+use crate::store::tenants::TenantContext;
 
-pub(super) fn routes() -> Router<Arc<App>> {
+pub(super) fn routes() -> Router<Arc<ApiState>> {
     Router::new().route("/admin/v1/erase", post(ask)).route("/admin/v1/erase/{receipt}", get(progress))
 }
 
 /// A visitor, or an alternate id.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct ErasureRequest {
     visitor: Option<String>,
     kind: Option<String>,
     value: Option<String>,
@@ -35,16 +35,16 @@ struct Asked {
     reason: Option<String>,
 }
 
-impl Asked {
-    fn whom(&self, tenant: &Known) -> Result<Whom, ApiError> {
+impl ErasureRequest {
+    fn whom(&self, tenant: &TenantContext) -> Result<ErasureTarget, ApiError> {
         match (&self.visitor, &self.kind, &self.value) {
-            (Some(visitor), None, None) => visitor_id("visitor", visitor).map(Whom::Visitor),
+            (Some(visitor), None, None) => visitor_id("visitor", visitor).map(ErasureTarget::Visitor),
             (None, Some(kind), Some(value)) => {
                 let bad = |e: IdError| match e {
                     IdError::Kind => ApiError::field("kind", "unknown_kind", e.to_string()),
                     IdError::Length | IdError::Placeholder => ApiError::field("value", "bad_id", e.to_string()),
                 };
-                tenant.alternate(kind, value).map(|(kind, hashes)| Whom::Id(kind, hashes)).map_err(bad)
+                tenant.alternate(kind, value).map(|(kind, hashes)| ErasureTarget::Id(kind, hashes)).map_err(bad)
             }
             _ => Err(ApiError::field("visitor", "bad_json", "either `visitor`, or `kind` and `value`, is needed")),
         }
@@ -52,12 +52,12 @@ impl Asked {
 }
 
 /// Takes an erasure, durably, and answers once it is folded: who reads next sees nothing of whom it names.
-async fn ask(State(app): State<Arc<App>>, request: Request) -> Answer {
+async fn ask(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let (live, tenant, token) = admit_as(&app, &parts, Role::Privacy).await?;
-    let mut asked: Asked = read_json(body).await?;
+    let (live, tenant, token) = admit_as(&app, &parts, TokenRole::Privacy).await?;
+    let mut asked: ErasureRequest = read_json(body).await?;
     let said = token.attribution(reason(asked.reason.take())?);
-    let scope = if asked.person { Scope::Person } else { Scope::Visitor };
+    let scope = if asked.person { ErasureScope::Person } else { ErasureScope::Visitor };
     let whom = asked.whom(&tenant)?;
     let (known, of, now) = (tenant.clone(), whom.clone(), app.dated()?);
     // What ties whom it names may be acknowledged and not stored yet.
@@ -73,9 +73,9 @@ async fn ask(State(app): State<Arc<App>>, request: Request) -> Answer {
     Ok((StatusCode::ACCEPTED, axum::Json(answer)).into_response())
 }
 
-async fn progress(State(app): State<Arc<App>>, Place(receipt): ById, request: Request) -> Answer {
+async fn progress(State(app): State<Arc<ApiState>>, PathParts(receipt): ById, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let (live, tenant) = admit_to(&app, &parts, Role::Viewer).await?;
+    let (live, tenant) = admit_to(&app, &parts, TokenRole::Viewer).await?;
     let bad = |_| ApiError::field("receipt", "bad_id", "a receipt is a UUID");
     let receipt = FactId::from_receipt(&receipt).map_err(bad)?;
     let found =

@@ -12,43 +12,43 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::asked::{Answer, ForgetNames, admit_as, admit_to, read_json, reason, write};
-use super::{ApiError, App};
-use crate::api::tokens::Role;
+use super::{ApiError, ApiState};
+use crate::api::tokens::TokenRole;
 use crate::base::clock;
 use crate::store::names::events::{self, EventNameError};
 
-pub(super) fn routes() -> Router<Arc<App>> {
+pub(super) fn routes() -> Router<Arc<ApiState>> {
     Router::new()
         .route("/admin/v1/events", get(list))
         .route("/admin/v1/events/declare", post(declare))
         .route("/admin/v1/events/forget", post(forget))
 }
 
-async fn list(State(app): State<Arc<App>>, request: Request) -> Answer {
+async fn list(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let (live, known) = admit_to(&app, &parts, Role::Viewer).await?;
+    let (live, known) = admit_to(&app, &parts, TokenRole::Viewer).await?;
     let names = live.readers.read(move |view| events::list(view.conn, known.no)).await?;
     Ok(axum::Json(json!({ "names": names })).into_response())
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Declare {
+struct DeclareRequest {
     names: BTreeSet<String>,
 }
 
-async fn declare(State(app): State<Arc<App>>, request: Request) -> Answer {
+async fn declare(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let (_, known) = admit_to(&app, &parts, Role::Operator).await?;
-    let Declare { names } = read_json(body).await?;
+    let (_, known) = admit_to(&app, &parts, TokenRole::Operator).await?;
+    let DeclareRequest { names } = read_json(body).await?;
     let declared = json!({ "names": names, "done": true });
     write(&app, move |conn| events::declare(conn, known.no, &names, clock::now())).await?.map_err(unchanged)?;
     Ok(axum::Json(declared).into_response())
 }
 
-async fn forget(State(app): State<Arc<App>>, request: Request) -> Answer {
+async fn forget(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let (live, known, token) = admit_as(&app, &parts, Role::Operator).await?;
+    let (live, known, token) = admit_as(&app, &parts, TokenRole::Operator).await?;
     let ForgetNames { names, dry_run, reason: why } = read_json(body).await?;
     let said = token.attribution(reason(why)?);
     // Events may be acknowledged and not stored yet: with them the names would come back.

@@ -8,19 +8,19 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
 use axum::routing::get;
 
-use super::asked::{Answer, ById, Place, admit_to};
-use super::{ApiError, App};
-use crate::api::tokens::Role;
+use super::asked::{Answer, ById, PathParts, admit_to};
+use super::{ApiError, ApiState};
+use crate::api::tokens::TokenRole;
 use crate::base::clock;
 use crate::campaigns::experiment::results;
 
-pub(super) fn routes() -> Router<Arc<App>> {
+pub(super) fn routes() -> Router<Arc<ApiState>> {
     Router::new().route("/admin/v1/experiments/{id}", get(show))
 }
 
-async fn show(State(app): State<Arc<App>>, Place(id): ById, request: Request) -> Answer {
+async fn show(State(app): State<Arc<ApiState>>, PathParts(id): ById, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let (live, tenant) = admit_to(&app, &parts, Role::Viewer).await?;
+    let (live, tenant) = admit_to(&app, &parts, TokenRole::Viewer).await?;
     let now = clock::now();
     let found = live.readers.read(move |view| results::show(view.conn, &tenant, &id, now)).await?;
     let unknown = || {

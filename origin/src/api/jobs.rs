@@ -11,30 +11,30 @@ use axum::routing::get;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::asked::{Answer, ById, Place, admit_to_all, admitted, require_all_tenants, tenant};
-use super::{ApiError, App};
-use crate::api::tokens::Role;
+use super::asked::{Answer, ById, PathParts, admit_to_all, admitted, require_all_tenants, tenant};
+use super::{ApiError, ApiState};
+use crate::api::tokens::TokenRole;
 use crate::base::clock;
-use crate::base::job_kinds::{Job, Woken};
-use crate::jobs::runs::{self, Asked};
+use crate::base::job_kinds::{JobKind, Trigger};
+use crate::jobs::runs::{self, RunRequest};
 
 /// Runs told when no `limit` is said.
 const LISTED: usize = 20;
 
-pub(super) fn routes() -> Router<Arc<App>> {
+pub(super) fn routes() -> Router<Arc<ApiState>> {
     Router::new().route("/admin/v1/jobs", get(list)).route("/admin/v1/jobs/{job}", get(show).post(start))
 }
 
 /// What a query says, of a list and of a start.
 #[derive(Debug, Deserialize)]
-struct Said {
+struct JobQuery {
     job: Option<String>,
     limit: Option<String>,
     #[serde(default)]
     dry_run: bool,
 }
 
-fn said(uri: &Uri) -> Result<Said, ApiError> {
+fn said(uri: &Uri) -> Result<JobQuery, ApiError> {
     let bad = |_| {
         let message = format!("`job` is a job's name, `limit` 1 to {}, `dry_run` true or false", runs::PAGE);
         ApiError::field("dry_run", "bad_query", message)
@@ -42,23 +42,23 @@ fn said(uri: &Uri) -> Result<Said, ApiError> {
     Query::try_from_uri(uri).map(|Query(said)| said).map_err(bad)
 }
 
-fn named(name: &str) -> Result<Job, ApiError> {
+fn named(name: &str) -> Result<JobKind, ApiError> {
     let unknown = || {
-        let message = format!("there are the jobs {}", Job::names().join(", "));
+        let message = format!("there are the jobs {}", JobKind::names().join(", "));
         ApiError::new(StatusCode::NOT_FOUND, "unknown_job", message)
     };
-    Job::named(name).ok_or_else(unknown)
+    JobKind::named(name).ok_or_else(unknown)
 }
 
 /// Answers with the run that was asked for: it is begun once no other is under way.
-async fn start(State(app): State<Arc<App>>, Place(job): ById, request: Request) -> Answer {
+async fn start(State(app): State<Arc<ApiState>>, PathParts(job): ById, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let (live, token) = admitted(&app, &parts, Role::Operator).await?;
+    let (live, token) = admitted(&app, &parts, TokenRole::Operator).await?;
     if !axum::body::to_bytes(body, 0).await.is_ok_and(|bytes| bytes.is_empty()) {
         let message = "a run has no body: its parameters are in the query, as in `?dry_run=true`";
         return Err(ApiError::field("body", "unexpected_body", message));
     }
-    let (job, Said { dry_run, .. }) = (named(&job)?, said(&parts.uri)?);
+    let (job, JobQuery { dry_run, .. }) = (named(&job)?, said(&parts.uri)?);
     let tenants = &live.rules.tenants;
     let tenant = if job.is_by_tenant() { Some(tenant(tenants, &token, &parts.uri)?.no) } else { None };
     if tenant.is_none() {
@@ -67,7 +67,7 @@ async fn start(State(app): State<Arc<App>>, Place(job): ById, request: Request) 
     if live.jobs.is_stopping() {
         return Err(ApiError::unavailable("not_ready", "the origin is stopping"));
     }
-    let asked = Asked { job, tenant, woken: Woken::Signal, dry_run };
+    let asked = RunRequest { job, tenant, woken: Trigger::Signal, dry_run };
     let jobs = live.jobs.clone();
     let asking = tokio::task::spawn_blocking(move || jobs.ask(asked, clock::now()));
     match asking.await.map_err(|e| ApiError::unwritten(&e))?.map_err(|e| ApiError::unwritten(&e))? {
@@ -81,8 +81,8 @@ async fn start(State(app): State<Arc<App>>, Place(job): ById, request: Request) 
     }
 }
 
-async fn show(State(app): State<Arc<App>>, Place(no): ById, parts: Parts) -> Answer {
-    let live = admit_to_all(&app, &parts, Role::Viewer).await?;
+async fn show(State(app): State<Arc<ApiState>>, PathParts(no): ById, parts: Parts) -> Answer {
+    let live = admit_to_all(&app, &parts, TokenRole::Viewer).await?;
     let no: i64 = no.parse().map_err(|_| ApiError::field("run", "bad_id", "a run is a whole number"))?;
     let run = live.readers.read(move |view| runs::find(view.conn, no)).await?;
     let message = "there is no run of that number; of each job the newest are kept";
@@ -90,9 +90,9 @@ async fn show(State(app): State<Arc<App>>, Place(no): ById, parts: Parts) -> Ans
     Ok(axum::Json(run.ok_or_else(unknown)?.told(&live.rules.tenants)).into_response())
 }
 
-async fn list(State(app): State<Arc<App>>, parts: Parts) -> Answer {
-    let live = admit_to_all(&app, &parts, Role::Viewer).await?;
-    let Said { job, limit, .. } = said(&parts.uri)?;
+async fn list(State(app): State<Arc<ApiState>>, parts: Parts) -> Answer {
+    let live = admit_to_all(&app, &parts, TokenRole::Viewer).await?;
+    let JobQuery { job, limit, .. } = said(&parts.uri)?;
     let job = job.as_deref().map(named).transpose()?;
     let bad = || ApiError::field("limit", "bad_query", format!("`limit` is 1 to {}", runs::PAGE));
     let limit = limit.map_or(Ok(LISTED), |limit| limit.parse()).ok().filter(|limit| (1..=runs::PAGE).contains(limit));

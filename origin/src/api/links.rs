@@ -12,15 +12,15 @@ use causeway_shared::ids::FactId;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::asked::{Answer, ByLookup, Place, admit_as, admit_to, read_json, reason, visitor_id};
-use super::{ApiError, App, random};
-use crate::api::tokens::Role;
-use crate::base::attribution::Said;
-use crate::identity::connections::{self, LinkError, Tie};
-use crate::store::tenants::Known;
+use super::asked::{Answer, ByLookup, PathParts, admit_as, admit_to, read_json, reason, visitor_id};
+use super::{ApiError, ApiState, random};
+use crate::api::tokens::TokenRole;
+use crate::base::attribution::Attribution;
+use crate::identity::connections::{self, LinkError, VisitorLink};
+use crate::store::tenants::TenantContext;
 use crate::views::describe;
 
-pub(super) fn routes() -> Router<Arc<App>> {
+pub(super) fn routes() -> Router<Arc<ApiState>> {
     Router::new()
         .route("/admin/v1/links", post(add))
         .route("/admin/v1/links/{a}/{b}", delete(unlink))
@@ -29,16 +29,16 @@ pub(super) fn routes() -> Router<Arc<App>> {
 
 /// The two of a check.
 #[derive(Debug, Deserialize)]
-struct Both {
+struct LinkPair {
     a: String,
     b: String,
 }
 
-async fn check(State(app): State<Arc<App>>, request: Request) -> Answer {
+async fn check(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let (live, Known { no, .. }) = admit_to(&app, &parts, Role::Viewer).await?;
+    let (live, TenantContext { no, .. }) = admit_to(&app, &parts, TokenRole::Viewer).await?;
     let bad = || ApiError::field("a", "bad_query", "two visitors are needed: ?a=ID&b=ID");
-    let Query(Both { a, b }) = Query::try_from_uri(&parts.uri).map_err(|_| bad())?;
+    let Query(LinkPair { a, b }) = Query::try_from_uri(&parts.uri).map_err(|_| bad())?;
     let (a, b) = (visitor_id("a", &a)?, visitor_id("b", &b)?);
     let found = live.readers.read(move |view| connections::check(view.conn, no, a, b)).await?;
     let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_visitor", "the store does not have both visitors");
@@ -48,7 +48,7 @@ async fn check(State(app): State<Arc<App>>, request: Request) -> Answer {
 /// A link: the visitor, and what it is tied to.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Link {
+struct LinkRequest {
     visitor: String,
     reason: Option<String>,
     other: Option<String>,
@@ -60,16 +60,16 @@ struct Link {
 
 /// Why an unlink is asked for.
 #[derive(Debug, Deserialize)]
-struct Why {
+struct UnlinkQuery {
     reason: Option<String>,
 }
 
 /// Adds evidence that is no login. Answered once it is folded.
-async fn add(State(app): State<Arc<App>>, request: Request) -> Answer {
+async fn add(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let (live, tenant, token) = admit_as(&app, &parts, Role::Operator).await?;
-    let Link { visitor: of, reason: why, other, kind, value, weight, source } = read_json(body).await?;
-    let tie = Tie { other, kind, value, weight, source };
+    let (live, tenant, token) = admit_as(&app, &parts, TokenRole::Operator).await?;
+    let LinkRequest { visitor: of, reason: why, other, kind, value, weight, source } = read_json(body).await?;
+    let tie = VisitorLink { other, kind, value, weight, source };
     let said = token.attribution(reason(why)?);
     let bad = |e: LinkError| ApiError::field(e.field(), e.code(), e.to_string());
     let of = connections::tie(&tenant, visitor_id("visitor", &of)?, &tie).map_err(bad)?;
@@ -93,12 +93,12 @@ async fn add(State(app): State<Arc<App>>, request: Request) -> Answer {
 
 /// Ends the first visitor's evidence with each id that connects the two. Answered once it is folded: who reads next sees
 /// two people, unless others connect them.
-async fn unlink(State(app): State<Arc<App>>, Place((a, b)): ByLookup, request: Request) -> Answer {
+async fn unlink(State(app): State<Arc<ApiState>>, PathParts((a, b)): ByLookup, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let (live, tenant, token) = admit_as(&app, &parts, Role::Operator).await?;
+    let (live, tenant, token) = admit_as(&app, &parts, TokenRole::Operator).await?;
     let bad = |_| ApiError::field("reason", "bad_query", "the query is not understood");
-    let Query(Why { reason: why }) = Query::try_from_uri(&parts.uri).map_err(bad)?;
-    let said = Said { other: Some(b.clone()), ..token.attribution(reason(why)?) };
+    let Query(UnlinkQuery { reason: why }) = Query::try_from_uri(&parts.uri).map_err(bad)?;
+    let said = Attribution { other: Some(b.clone()), ..token.attribution(reason(why)?) };
     let (a, b) = (visitor_id("a", &a)?, visitor_id("b", &b)?);
     let known = tenant.clone();
     // What it ends may be acknowledged, and not stored yet.

@@ -13,28 +13,28 @@ use causeway_shared::ids::VisitorId;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::asked::{Answer, ById, Place, admit_to, visitor_id};
-use super::{ApiError, App};
-use crate::api::tokens::Role;
+use super::asked::{Answer, ById, PathParts, admit_to, visitor_id};
+use super::{ApiError, ApiState};
+use crate::api::tokens::TokenRole;
 use crate::identity::directory;
-use crate::store::tenants::Known;
-use crate::views::read::View;
+use crate::store::tenants::TenantContext;
+use crate::views::read::StoreView;
 
 /// People or visitors on one page.
 const PAGE: usize = 1_000;
 
-pub(super) fn routes() -> Router<Arc<App>> {
+pub(super) fn routes() -> Router<Arc<ApiState>> {
     Router::new().route("/admin/v1/people", get(all)).route("/admin/v1/people/{id}", get(one))
 }
 
 /// From where on, and how many.
 #[derive(Debug, Deserialize)]
-struct Paged {
+struct PeopleQuery {
     after: Option<String>,
     limit: Option<String>,
 }
 
-impl Paged {
+impl PeopleQuery {
     fn of<T: FromStr>(uri: &Uri) -> Result<(Option<T>, usize), ApiError> {
         let paged: Result<Query<Self>, QueryRejection> = Query::try_from_uri(uri);
         let bad = |what| {
@@ -54,19 +54,19 @@ impl Paged {
     }
 }
 
-async fn all(State(app): State<Arc<App>>, request: Request) -> Answer {
+async fn all(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let (live, Known { no, .. }) = admit_to(&app, &parts, Role::Viewer).await?;
-    let (after, limit) = Paged::of::<VisitorId>(&parts.uri)?;
-    let read = move |view: &View<'_>| directory::all(view.conn, no, after, limit, directory::LOOKED);
+    let (live, TenantContext { no, .. }) = admit_to(&app, &parts, TokenRole::Viewer).await?;
+    let (after, limit) = PeopleQuery::of::<VisitorId>(&parts.uri)?;
+    let read = move |view: &StoreView<'_>| directory::all(view.conn, no, after, limit, directory::LOOKED);
     let (people, next) = live.readers.read(read).await?;
     Ok(axum::Json(json!({ "people": people, "next": next })).into_response())
 }
 
-async fn one(State(app): State<Arc<App>>, Place(id): ById, request: Request) -> Answer {
+async fn one(State(app): State<Arc<ApiState>>, PathParts(id): ById, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let (live, Known { no, .. }) = admit_to(&app, &parts, Role::Viewer).await?;
-    let (after, limit) = Paged::of(&parts.uri)?;
+    let (live, TenantContext { no, .. }) = admit_to(&app, &parts, TokenRole::Viewer).await?;
+    let (after, limit) = PeopleQuery::of(&parts.uri)?;
     let of = visitor_id("id", &id)?;
     let found = live.readers.read(move |view| directory::members(view.conn, no, of, after, limit)).await?;
     let unknown = || {

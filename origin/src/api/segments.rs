@@ -13,16 +13,16 @@ use causeway_shared::segments::SegmentMap;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::asked::{Answer, ById, ByLookup, Place, admit, admit_to, read_json, segment_id, visitor_id};
-use super::{ApiError, App, random};
-use crate::api::tokens::Role;
+use super::asked::{Answer, ById, ByLookup, PathParts, admit, admit_to, read_json, segment_id, visitor_id};
+use super::{ApiError, ApiState, random};
+use crate::api::tokens::TokenRole;
 use crate::base::clock;
-use crate::store::tenants::Known;
-use crate::store::{self, Lock, StoreError};
-use crate::views::read::{View, Visitor};
-use crate::views::segments::{self, Query, Whose, Write};
+use crate::store::tenants::TenantContext;
+use crate::store::{self, StoreError, StoreLock};
+use crate::views::read::{StoreView, VisitorView};
+use crate::views::segments::{self, SegmentOwner, SegmentTest, SegmentWrite};
 
-pub(super) fn routes() -> Router<Arc<App>> {
+pub(super) fn routes() -> Router<Arc<ApiState>> {
     Router::new()
         .route("/admin/v1/visitors/{id}/segments", get(show_visitor).put(write_visitor))
         .route("/admin/v1/visitors/{id}/segments/query", post(query_visitor))
@@ -34,88 +34,100 @@ pub(super) fn routes() -> Router<Arc<App>> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Hours {
+struct SegmentRequest {
     hours: u32,
 }
 
 /// Whom a path means. What is wrong with it is told to who was let in.
-pub(super) type Meant = Result<Whose, ApiError>;
+pub(super) type Meant = Result<SegmentOwner, ApiError>;
 
 pub(super) fn visitor(id: &str) -> Meant {
-    visitor_id("id", id).map(Whose::Visitor)
+    visitor_id("id", id).map(SegmentOwner::Visitor)
 }
 
-async fn show_visitor(State(app): State<Arc<App>>, Place(id): ById, request: Request) -> Answer {
+async fn show_visitor(State(app): State<Arc<ApiState>>, PathParts(id): ById, request: Request) -> Answer {
     show(&app, visitor(&id), request).await
 }
 
-async fn show_lookup(State(app): State<Arc<App>>, Place((kind, value)): ByLookup, request: Request) -> Answer {
-    show(&app, Ok(Whose::Lookup(kind, value)), request).await
+async fn show_lookup(State(app): State<Arc<ApiState>>, PathParts((kind, value)): ByLookup, request: Request) -> Answer {
+    show(&app, Ok(SegmentOwner::Lookup(kind, value)), request).await
 }
 
-async fn write_visitor(State(app): State<Arc<App>>, Place(id): ById, request: Request) -> Answer {
+async fn write_visitor(State(app): State<Arc<ApiState>>, PathParts(id): ById, request: Request) -> Answer {
     write(&app, visitor(&id), request).await
 }
 
-async fn write_lookup(State(app): State<Arc<App>>, Place((kind, value)): ByLookup, request: Request) -> Answer {
-    write(&app, Ok(Whose::Lookup(kind, value)), request).await
+async fn write_lookup(
+    State(app): State<Arc<ApiState>>,
+    PathParts((kind, value)): ByLookup,
+    request: Request,
+) -> Answer {
+    write(&app, Ok(SegmentOwner::Lookup(kind, value)), request).await
 }
 
-async fn query_visitor(State(app): State<Arc<App>>, Place(id): ById, request: Request) -> Answer {
+async fn query_visitor(State(app): State<Arc<ApiState>>, PathParts(id): ById, request: Request) -> Answer {
     query(&app, visitor(&id), request).await
 }
 
-async fn query_lookup(State(app): State<Arc<App>>, Place((kind, value)): ByLookup, request: Request) -> Answer {
-    query(&app, Ok(Whose::Lookup(kind, value)), request).await
+async fn query_lookup(
+    State(app): State<Arc<ApiState>>,
+    PathParts((kind, value)): ByLookup,
+    request: Request,
+) -> Answer {
+    query(&app, Ok(SegmentOwner::Lookup(kind, value)), request).await
 }
 
-async fn extend_visitor(State(app): State<Arc<App>>, Place((id, segment)): ByLookup, request: Request) -> Answer {
+async fn extend_visitor(
+    State(app): State<Arc<ApiState>>,
+    PathParts((id, segment)): ByLookup,
+    request: Request,
+) -> Answer {
     extend(&app, visitor(&id), &segment, request).await
 }
 
 async fn extend_lookup(
-    State(app): State<Arc<App>>,
-    Place((kind, value, segment)): Place<(String, String, String)>,
+    State(app): State<Arc<ApiState>>,
+    PathParts((kind, value, segment)): PathParts<(String, String, String)>,
     request: Request,
 ) -> Answer {
-    extend(&app, Ok(Whose::Lookup(kind, value)), &segment, request).await
+    extend(&app, Ok(SegmentOwner::Lookup(kind, value)), &segment, request).await
 }
 
-async fn show(app: &App, whose: Meant, request: Request) -> Answer {
+async fn show(app: &ApiState, whose: Meant, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
     let now = clock::now();
-    let describe = move |view: &View<'_>, visitor: &Visitor| segments::describe(view, visitor, now);
-    let (_, _, answer) = found(app, &parts, Role::Viewer, whose, describe).await?;
+    let describe = move |view: &StoreView<'_>, visitor: &VisitorView| segments::describe(view, visitor, now);
+    let (_, _, answer) = found(app, &parts, TokenRole::Viewer, whose, describe).await?;
     Ok(axum::Json(answer).into_response())
 }
 
-async fn query(app: &App, whose: Meant, request: Request) -> Answer {
+async fn query(app: &ApiState, whose: Meant, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let (_, _, map) = meant(app, &parts, Role::Viewer, whose).await?;
-    let query: Query = read_json(body).await?;
+    let (_, _, map) = meant(app, &parts, TokenRole::Viewer, whose).await?;
+    let query: SegmentTest = read_json(body).await?;
     Ok(axum::Json(segments::answer(&map, &query, clock::now())).into_response())
 }
 
-async fn write(app: &App, whose: Meant, request: Request) -> Answer {
+async fn write(app: &ApiState, whose: Meant, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    admit(app, &parts, Role::Operator).await?;
-    let write: Write = read_json(body).await?;
+    admit(app, &parts, TokenRole::Operator).await?;
+    let write: SegmentWrite = read_json(body).await?;
     // An extension that began before, a command's too, does not write what it read over this.
     let (_many, _beside) = (app.extending.read().await, extending(app, false).await?);
-    let (tenant, visitor, map) = meant(app, &parts, Role::Operator, whose).await?;
+    let (tenant, visitor, map) = meant(app, &parts, TokenRole::Operator, whose).await?;
     taken(app, &tenant, visitor, &write, app.dated()?.max(segments::after(&map, &write))).await?;
     let written = write.set.len() + write.remove.len();
     Ok(axum::Json(json!({ "visitor": visitor.to_string(), "written": written })).into_response())
 }
 
-async fn extend(app: &App, whose: Meant, segment: &str, request: Request) -> Answer {
+async fn extend(app: &ApiState, whose: Meant, segment: &str, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    admit(app, &parts, Role::Operator).await?;
+    admit(app, &parts, TokenRole::Operator).await?;
     let segment = segment_id(segment)?;
-    let Hours { hours } = read_json(body).await?;
+    let SegmentRequest { hours } = read_json(body).await?;
     // From reading the expiry until the new one is acknowledged: two extensions add up, by the command too.
     let (_one, _alone) = (app.extending.write().await, extending(app, true).await?);
-    let (tenant, visitor, map) = meant(app, &parts, Role::Operator, whose).await?;
+    let (tenant, visitor, map) = meant(app, &parts, TokenRole::Operator, whose).await?;
     let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_segment", "the visitor is not in that segment");
     let now = app.dated()?;
     let (write, after) = segments::extended(&map, segment, hours, now).ok_or_else(unknown)?;
@@ -123,16 +135,21 @@ async fn extend(app: &App, whose: Meant, segment: &str, request: Request) -> Ans
     Ok(axum::Json(json!({ "visitor": visitor.to_string(), "extended": segment.0 })).into_response())
 }
 
-async fn extending(app: &App, alone: bool) -> Result<Lock, ApiError> {
+async fn extending(app: &ApiState, alone: bool) -> Result<StoreLock, ApiError> {
     let data = app.config.data.clone();
     let lock = tokio::task::spawn_blocking(move || store::extending(&data, alone)).await;
     lock.map_err(|e| ApiError::unwritten(&e))?.map_err(|e| ApiError::unwritten(&e))
 }
 
 /// The caller let in, and the segments meant.
-async fn meant(app: &App, parts: &Parts, role: Role, whose: Meant) -> Result<(Known, VisitorId, SegmentMap), ApiError> {
+async fn meant(
+    app: &ApiState,
+    parts: &Parts,
+    role: TokenRole,
+    whose: Meant,
+) -> Result<(TenantContext, VisitorId, SegmentMap), ApiError> {
     let by = whose.as_ref().ok().cloned();
-    let read = move |view: &View<'_>, visitor: &Visitor| {
+    let read = move |view: &StoreView<'_>, visitor: &VisitorView| {
         by.as_ref().map(|whose| whose.segments(view, visitor)).transpose().map(Option::unwrap_or_default)
     };
     found(app, parts, role, whose, read).await
@@ -140,12 +157,12 @@ async fn meant(app: &App, parts: &Parts, role: Role, whose: Meant) -> Result<(Kn
 
 /// The caller let in: the tenant, the visitor meant, and what is read of it.
 pub(super) async fn found<T: Send + 'static>(
-    app: &App,
+    app: &ApiState,
     parts: &Parts,
-    role: Role,
+    role: TokenRole,
     whose: Meant,
-    of: impl Fn(&View<'_>, &Visitor) -> Result<T, StoreError> + Send + 'static,
-) -> Result<(Known, VisitorId, T), ApiError> {
+    of: impl Fn(&StoreView<'_>, &VisitorView) -> Result<T, StoreError> + Send + 'static,
+) -> Result<(TenantContext, VisitorId, T), ApiError> {
     let (live, tenant) = admit_to(app, parts, role).await?;
     let (known, whose) = (tenant.clone(), whose?);
     let found = live.readers.read(move |view| {
@@ -158,7 +175,13 @@ pub(super) async fn found<T: Send + 'static>(
 }
 
 /// Takes the write as a fact of its own, durably.
-async fn taken(app: &App, tenant: &Known, visitor: VisitorId, write: &Write, at: Millis) -> Result<(), ApiError> {
+async fn taken(
+    app: &ApiState,
+    tenant: &TenantContext,
+    visitor: VisitorId,
+    write: &SegmentWrite,
+    at: Millis,
+) -> Result<(), ApiError> {
     let fact =
         segments::fact(visitor, write, at, random()?).map_err(|e| ApiError::field("set", e.code(), e.to_string()))?;
     app.take(tenant, fact).await

@@ -12,21 +12,21 @@ use futures_util::{StreamExt as _, stream};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::asked::{Answer, ById, Place, admit_to, read_json, write};
+use super::asked::{Answer, ById, PathParts, admit_to, read_json, write};
 use super::audience::{begun, filter, takes};
-use super::{ApiError, App, Live};
-use crate::api::tokens::Role;
-use crate::audience::query::Lines;
-use crate::audience::send::{self, Arms, Send, SendError, Terms};
+use super::{ApiError, ApiState, OpenStore};
+use crate::api::tokens::TokenRole;
+use crate::audience::query::MemberFormat;
+use crate::audience::send::{self, ArmNames, Send, SendError, SendTerms};
 use crate::base::clock;
-use crate::base::job_kinds::Job;
+use crate::base::job_kinds::JobKind;
 use crate::store::StoreError;
-use crate::store::tenants::Known;
+use crate::store::tenants::TenantContext;
 
 /// Places in one piece of a streamed answer.
 const PIECE: u32 = 2_000;
 
-pub(super) fn routes() -> Router<Arc<App>> {
+pub(super) fn routes() -> Router<Arc<ApiState>> {
     Router::new()
         .route("/admin/v1/sends", get(list))
         .route("/admin/v1/sends/{name}", put(start).get(show).delete(stop))
@@ -35,7 +35,7 @@ pub(super) fn routes() -> Router<Arc<App>> {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Start {
+struct SendRequest {
     filter: Value,
     count: u32,
     experiment: Option<String>,
@@ -47,43 +47,43 @@ struct Start {
 
 /// From which place on.
 #[derive(Debug, Deserialize)]
-struct Paged {
+struct SendQuery {
     #[serde(default)]
     from: u32,
 }
 
 /// Begins a send, or goes on with it; the job draws and tells its people.
-async fn start(State(app): State<Arc<App>>, Place(name): ById, request: Request) -> Answer {
+async fn start(State(app): State<Arc<ApiState>>, PathParts(name): ById, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let (live, known) = admit_to(&app, &parts, Role::Operator).await?;
-    let Start { filter: document, count, experiment, webhook, per_second } = read_json(body).await?;
+    let (live, known) = admit_to(&app, &parts, TokenRole::Operator).await?;
+    let SendRequest { filter: document, count, experiment, webhook, per_second } = read_json(body).await?;
     filter(live, &known, document.clone()).await?;
-    let terms = Terms { filter: document.to_string(), count, experiment, webhook, per_second };
+    let terms = SendTerms { filter: document.to_string(), count, experiment, webhook, per_second };
     let random = u64::from_be_bytes(super::random()?);
     let send = write(&app, move |conn| Send::begin(conn, &known, &name, &terms, random, clock::now()));
     let told = send.await?.map_err(|e| refused(&e))?.told(&live.rules.tenants);
-    Ok((StatusCode::ACCEPTED, axum::Json(json!({ "send": told, "run": begun(live, Job::Send).await? })))
+    Ok((StatusCode::ACCEPTED, axum::Json(json!({ "send": told, "run": begun(live, JobKind::Send).await? })))
         .into_response())
 }
 
-async fn list(State(app): State<Arc<App>>, request: Request) -> Answer {
+async fn list(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let (live, known) = admit_to(&app, &parts, Role::Viewer).await?;
+    let (live, known) = admit_to(&app, &parts, TokenRole::Viewer).await?;
     let found = live.readers.read(move |view| send::list(view.conn, Some(known.no))).await?;
     let told: Vec<Value> = found.iter().map(|send| send.told(&live.rules.tenants)).collect();
     Ok(axum::Json(json!({ "sends": told })).into_response())
 }
 
-async fn show(State(app): State<Arc<App>>, Place(name): ById, request: Request) -> Answer {
+async fn show(State(app): State<Arc<ApiState>>, PathParts(name): ById, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let (live, known) = admit_to(&app, &parts, Role::Viewer).await?;
+    let (live, known) = admit_to(&app, &parts, TokenRole::Viewer).await?;
     Ok(axum::Json(found(live, &known, name).await?.told(&live.rules.tenants)).into_response())
 }
 
 /// Ends a send; who was not told yet is not.
-async fn stop(State(app): State<Arc<App>>, Place(name): ById, request: Request) -> Answer {
+async fn stop(State(app): State<Arc<ApiState>>, PathParts(name): ById, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let (live, known) = admit_to(&app, &parts, Role::Operator).await?;
+    let (live, known) = admit_to(&app, &parts, TokenRole::Operator).await?;
     found(live, &known, name.clone()).await?;
     let (no, of) = (known.no, name.clone());
     let stopped = write(&app, move |conn| send::stop(conn, no, &of)).await?;
@@ -94,14 +94,14 @@ async fn stop(State(app): State<Arc<App>>, Place(name): ById, request: Request) 
 }
 
 /// Streams who was told, from a place on. Each piece is read by itself: nobody waits for a reader meanwhile.
-async fn recipients(State(app): State<Arc<App>>, Place(name): ById, request: Request) -> Answer {
+async fn recipients(State(app): State<Arc<ApiState>>, PathParts(name): ById, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let (live, known) = admit_to(&app, &parts, Role::Viewer).await?;
+    let (live, known) = admit_to(&app, &parts, TokenRole::Viewer).await?;
     let bad = |_| ApiError::field("from", "bad_place", "a place is a number from 0 to 4294967295");
-    let Query(Paged { from }) = Query::try_from_uri(&parts.uri).map_err(bad)?;
+    let Query(SendQuery { from }) = Query::try_from_uri(&parts.uri).map_err(bad)?;
     let send = found(live, &known, name).await?;
-    let asked = (send.clone(), live.readers.read(move |view| Arms::of(view.conn, &send)).await?);
-    let lines = takes(&parts.headers).unwrap_or(Lines::Ndjson);
+    let asked = (send.clone(), live.readers.read(move |view| ArmNames::of(view.conn, &send)).await?);
+    let lines = takes(&parts.headers).unwrap_or(MemberFormat::Ndjson);
     let given = (live.readers.clone(), Arc::new((known, asked.0, asked.1)));
     let pieces = stream::try_unfold((given, Some(from)), move |((readers, asked), next)| async move {
         let Some(from) = next else { return Ok(None) };
@@ -115,7 +115,7 @@ async fn recipients(State(app): State<Arc<App>>, Place(name): ById, request: Req
     Ok(([(header::CONTENT_TYPE, lines.media_type())], Body::from_stream(pieces)).into_response())
 }
 
-async fn found(live: &Live, known: &Known, name: String) -> Result<Send, ApiError> {
+async fn found(live: &OpenStore, known: &TenantContext, name: String) -> Result<Send, ApiError> {
     let no = known.no;
     let found = live.readers.read(move |view| send::find(view.conn, no, &name)).await?;
     found.ok_or_else(|| ApiError::new(StatusCode::NOT_FOUND, "unknown_send", "there is no send of that name"))

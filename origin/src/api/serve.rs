@@ -11,20 +11,20 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::api::listener::HttpListener;
-use crate::api::{self, App, HttpLimits, Live};
+use crate::api::{self, ApiState, HttpLimits, OpenStore};
 use crate::audience::{Audience, follow};
 use crate::base::clock;
 use crate::base::config::Config;
 use crate::base::key_file::{self, KeyError};
 use crate::base::metrics::Metrics;
-use crate::jobs::thread::Jobs;
+use crate::jobs::thread::JobScheduler;
 use crate::outbox::unconfigured_tenants;
 use crate::pipeline::writer::Writer;
-use crate::store::journal::Journal;
+use crate::store::journal::ErasureJournal;
 use crate::store::tenants::Tenants;
-use crate::store::write_txn::Rules;
+use crate::store::write_txn::TxnRules;
 use crate::store::{self, StoreError};
-use crate::views::readers::Readers;
+use crate::views::readers::ReaderPool;
 
 /// Why the origin does not run.
 #[derive(Debug, thiserror::Error)]
@@ -90,7 +90,7 @@ pub async fn serve(config: Config, ready_file: Option<&Path>) -> Result<(), Serv
 
     let drain = config.drain;
     let limits = HttpLimits { connections: connections_with_files(config.http.connections), ..config.http.clone() };
-    let app = Arc::new(App::new(config, keys));
+    let app = Arc::new(ApiState::new(config, keys));
     let (stop, stopping) = watch::channel(false);
     let listener = HttpListener::new(listener, limits, Arc::clone(&app.metrics));
     let server = tokio::spawn(listener.serve(api::router(Arc::clone(&app)), stopping, drain));
@@ -173,7 +173,7 @@ fn connections_with_files(connections: usize) -> usize {
 }
 
 /// Says once a minute what waits for too long, also where nobody reads the metrics.
-async fn tell_ages(app: Arc<App>) {
+async fn tell_ages(app: Arc<ApiState>) {
     let mut minutes = tokio::time::interval(Duration::from_secs(60));
     loop {
         minutes.tick().await;
@@ -183,15 +183,15 @@ async fn tell_ages(app: Arc<App>) {
 }
 
 /// Opens the store, brings its schema up to date and starts the threads that write.
-pub(crate) async fn open(app: &Arc<App>) -> Result<[JoinHandle<()>; 4], ServeError> {
+pub(crate) async fn open(app: &Arc<ApiState>) -> Result<[JoinHandle<()>; 4], ServeError> {
     let app = Arc::clone(app);
     let opened = tokio::task::spawn_blocking(move || {
         let config = &app.config;
         let mut conn = store::open(&config.data)?;
         crate::ingest::marker::tie(&config.data, &conn)?;
         let tenants = Tenants::open(&conn, &config.edge, &app.keys)?;
-        let journal = Journal::open(&config.data)?;
-        let rules = Arc::new(Rules::of(config, tenants, journal));
+        let journal = ErasureJournal::open(&config.data)?;
+        let rules = Arc::new(TxnRules::of(config, tenants, journal));
         let in_log = crate::ingest::log::newest(&config.data, &conn)?;
         crate::pipeline::replay::replay(&mut conn, &rules, crate::store::write_txn::given()?, in_log)?;
         unconfigured_tenants::sort(&conn, &rules.tenants, clock::now())?;
@@ -200,13 +200,19 @@ pub(crate) async fn open(app: &Arc<App>) -> Result<[JoinHandle<()>; 4], ServeErr
         let (writer, backlog, [log, store]) =
             Writer::start(conn, &config.data, Arc::clone(&rules), Arc::clone(&metrics), config.most_unfolded)?;
         let audience = Audience::default();
-        let (jobs, working) =
-            Jobs::start(&config.data, Arc::clone(&rules), metrics, backlog.clone(), audience.clone(), config.jobs)?;
+        let (jobs, working) = JobScheduler::start(
+            &config.data,
+            Arc::clone(&rules),
+            metrics,
+            backlog.clone(),
+            audience.clone(),
+            config.jobs,
+        )?;
         let following = follow::start(&config.data, audience.clone())?;
         let [readers, measuring] =
-            [config.readers, 1].map(|places| Readers::new(&config.data, backlog.clone(), places));
+            [config.readers, 1].map(|places| ReaderPool::new(&config.data, backlog.clone(), places));
         app.metrics.serving_ms.set(clock::steady());
-        app.go_live(Live { rules, readers, measuring, jobs, audience }, writer);
+        app.go_live(OpenStore { rules, readers, measuring, jobs, audience }, writer);
         Ok::<_, ServeError>([log, store, working, following])
     });
     opened.await.map_err(std::io::Error::other)?

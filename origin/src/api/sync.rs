@@ -14,7 +14,7 @@ use causeway_shared::wire::sync as wire;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::listener::{RequestProof, record_proof};
-use super::{ApiError, App, unavailable};
+use super::{ApiError, ApiState, unavailable};
 use crate::base::clock;
 use crate::ingest::intake;
 
@@ -25,7 +25,7 @@ const PLACE_TIME: Duration = Duration::from_secs(2);
 /// A body of no more bytes is short, as that of a sync without facts: its entries are a few kilobytes.
 const SHORT_BYTES: u64 = 64 * 1024;
 
-pub(super) async fn sync(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(super) async fn sync(State(app): State<Arc<ApiState>>, request: Request) -> Response {
     match take(&app, request).await {
         Ok(answer) => ([(header::CONTENT_TYPE, "application/cbor")], answer).into_response(),
         Err(refused) => {
@@ -35,7 +35,7 @@ pub(super) async fn sync(State(app): State<Arc<App>>, request: Request) -> Respo
     }
 }
 
-async fn take(app: &App, request: Request) -> Result<Vec<u8>, ApiError> {
+async fn take(app: &ApiState, request: Request) -> Result<Vec<u8>, ApiError> {
     let (Some(live), Some(writer)) = (app.live(), app.writer()) else {
         return Err(ApiError::unavailable("not_ready", app.not_ready().unwrap_or("not ready")));
     };
@@ -75,7 +75,7 @@ async fn take(app: &App, request: Request) -> Result<Vec<u8>, ApiError> {
 
 /// Until a sync has vouched for this clock one that an edge signed at another time says that it is wrong: nothing is dated by it
 /// then. One that was heard and comes again says it no longer than until the next.
-async fn contradict(app: &App, headers: &HeaderMap, body: axum::body::Body) {
+async fn contradict(app: &ApiState, headers: &HeaderMap, body: axum::body::Body) {
     let time = headers.get(sync_auth::TIME_HEADER).and_then(|v| v.to_str().ok()?.parse().ok());
     let is_short = announced(headers).is_some_and(|length| length <= SHORT_BYTES);
     let (Some(time), true) = (time, is_short) else { return };
@@ -89,7 +89,7 @@ async fn contradict(app: &App, headers: &HeaderMap, body: axum::body::Body) {
 
 /// Checks the signature in the headers. It holds the body's digest, thus only a holder of the key, or of a head that a holder
 /// sent in the last minutes, gets further; the head is never outside TLS but on the last metres to the origin.
-fn verify_head(app: &App, now: Millis, headers: &HeaderMap) -> Result<SignedHead, SyncAuthError> {
+fn verify_head(app: &ApiState, now: Millis, headers: &HeaderMap) -> Result<SignedHead, SyncAuthError> {
     let text = |name| headers.get(name).and_then(|v| v.to_str().ok()).ok_or(SyncAuthError::Malformed);
     let (key, time) = (text(sync_auth::KEY_HEADER)?, text(sync_auth::TIME_HEADER)?);
     sync_auth::verify_head(&app.keys.sync, now, key, time, text(sync_auth::MAC_HEADER)?)

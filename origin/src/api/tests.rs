@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use super::*;
 use crate::api::serve;
-use crate::api::tokens::{self, Grant, Role};
+use crate::api::tokens::{self, TokenGrant, TokenRole};
 use crate::base::config::LogFormat;
-use crate::base::job_kinds::Every;
+use crate::base::job_kinds::JobIntervals;
 use crate::base::metrics::VOUCHED_MS;
 use crate::store;
 use crate::testing::{Origin, visitor};
 
 /// What serves an origin's store.
-fn app(origin: &Origin) -> Arc<App> {
+fn app(origin: &Origin) -> Arc<ApiState> {
     let config = Config {
         listen: String::new(),
         data: origin.data().to_owned(),
@@ -27,10 +27,10 @@ fn app(origin: &Origin) -> Arc<App> {
         most_unfolded: 1_000,
         drain: Duration::from_secs(1),
         http: listener::tests::LIMITS,
-        jobs: Every::default(),
+        jobs: JobIntervals::default(),
         edge: origin.edge.clone(),
     };
-    Arc::new(App::new(config, origin.keys.clone()))
+    Arc::new(ApiState::new(config, origin.keys.clone()))
 }
 
 /// The status, and the whole answer.
@@ -48,8 +48,8 @@ async fn call(to: SocketAddr, method: &str, path: &str, token: &str, body: &str)
     (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
 }
 
-fn grant(role: Role) -> Grant<'static> {
-    Grant { role, name: "tests", tenant: None, expires_ms: None }
+fn grant(role: TokenRole) -> TokenGrant<'static> {
+    TokenGrant { role, name: "tests", tenant: None, expires_ms: None }
 }
 
 #[tokio::test]
@@ -60,7 +60,7 @@ async fn a_link_that_a_clock_put_far_off_can_be_ended() {
     let logins = [1, 2].map(|v| origin.login(visitor(v), 1, ahead, "ann"));
     origin.admin("demo", &logins);
     let app = app(&origin);
-    let token = tokens::create(&origin.conn, grant(Role::Operator), origin.now).unwrap().1;
+    let token = tokens::create(&origin.conn, grant(TokenRole::Operator), origin.now).unwrap().1;
     let threads = serve::open(&app).await.unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let to = listener.local_addr().unwrap();
@@ -95,7 +95,7 @@ async fn a_body_with_a_field_that_its_route_does_not_have_is_refused_and_the_fie
     origin.send("demo", &[page]);
     let app = app(&origin);
     let token_of = |role| tokens::create(&origin.conn, grant(role), origin.now).unwrap().1;
-    let (operator, privacy) = (token_of(Role::Operator), token_of(Role::Privacy));
+    let (operator, privacy) = (token_of(TokenRole::Operator), token_of(TokenRole::Privacy));
     let threads = serve::open(&app).await.unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let to = listener.local_addr().unwrap();
@@ -167,8 +167,8 @@ async fn invariant_12_nothing_is_erased_or_cut_up_to_a_date_that_no_sync_vouches
         conn.query_row(taken, [], |row| row.get::<_, i64>(0)).unwrap()
     };
     let calls = [
-        ("DELETE", &*link, token(Role::Operator), "", 200),
-        ("POST", "/admin/v1/erase", token(Role::Privacy), ann, 202),
+        ("DELETE", &*link, token(TokenRole::Operator), "", 200),
+        ("POST", "/admin/v1/erase", token(TokenRole::Privacy), ann, 202),
     ];
     app.metrics.dated_ms.set(clock::now() - VOUCHED_MS - 60_000);
     for (method, path, token, body, _) in &calls {

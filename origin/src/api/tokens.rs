@@ -2,7 +2,7 @@
 //!
 //! A plain hash is enough, as the tokens are random and long: there is no dictionary to try.
 
-use crate::base::attribution::Said;
+use crate::base::attribution::Attribution;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use causeway_shared::ids::Millis;
@@ -23,7 +23,7 @@ const LENGTH: usize = PREFIX.len() + 43;
 /// What a token may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
+pub enum TokenRole {
     /// Reads.
     Viewer,
     /// Reads and operates.
@@ -32,7 +32,7 @@ pub enum Role {
     Privacy,
 }
 
-impl Role {
+impl TokenRole {
     /// Its name.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -56,11 +56,11 @@ impl Role {
 
 /// A token as it is listed: never its text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Token {
+pub struct AdminToken {
     /// Its number, for revoking it.
     pub id: i64,
     /// What it may do.
-    pub role: Role,
+    pub role: TokenRole,
     /// What the operator calls it.
     pub name: String,
     /// When it was made.
@@ -77,9 +77,9 @@ pub struct Token {
 
 /// What a new token may do, for whom and how long.
 #[derive(Debug, Clone, Copy)]
-pub struct Grant<'a> {
+pub struct TokenGrant<'a> {
     /// What it may do.
-    pub role: Role,
+    pub role: TokenRole,
     /// What the operator calls it.
     pub name: &'a str,
     /// The only tenant that it is for; `None` for all tenants.
@@ -88,11 +88,11 @@ pub struct Grant<'a> {
     pub expires_ms: Option<Millis>,
 }
 
-impl Token {
+impl AdminToken {
     /// The attribution of a change that this token asks for.
     #[must_use]
-    pub fn attribution(&self, reason: Option<String>) -> Said {
-        Said::token(self.id, &self.name, self.role.as_str(), reason)
+    pub fn attribution(&self, reason: Option<String>) -> Attribution {
+        Attribution::token(self.id, &self.name, self.role.as_str(), reason)
     }
 
     /// Whether it is for a tenant.
@@ -117,24 +117,24 @@ pub enum TokenError {
 ///
 /// # Errors
 /// [`TokenError`].
-pub fn create(conn: &Connection, grant: Grant<'_>, now: Millis) -> Result<(Token, String), TokenError> {
+pub fn create(conn: &Connection, grant: TokenGrant<'_>, now: Millis) -> Result<(AdminToken, String), TokenError> {
     const INSERT: &str =
         "INSERT INTO tokens (hash, role, name, created, tenant, expires) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-    let Grant { role, name, tenant, expires_ms } = grant;
+    let TokenGrant { role, name, tenant, expires_ms } = grant;
     let text = format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(key_file::random::<32>()?));
     let values = (hash(&text), role.as_str(), name, signed(now), tenant, expires_ms.map(signed));
     conn.execute(INSERT, values).map_err(StoreError::from)?;
     let (id, name, tenant) = (conn.last_insert_rowid(), name.to_owned(), tenant.map(str::to_owned));
-    Ok((Token { id, role, name, created_ms: now, revoked_ms: None, tenant, expires_ms, used_ms: None }, text))
+    Ok((AdminToken { id, role, name, created_ms: now, revoked_ms: None, tenant, expires_ms, used_ms: None }, text))
 }
 
 const COLUMNS: &str = "token, role, name, created, revoked, tenant, expires, used";
 
-fn read(row: &Row<'_>) -> Result<Token, StoreError> {
+fn read(row: &Row<'_>) -> Result<AdminToken, StoreError> {
     let time = |column: usize| row.get::<_, Option<i64>>(column).map(|time| time.map(unsigned));
-    Ok(Token {
+    Ok(AdminToken {
         id: row.get(0)?,
-        role: Role::parse(&row.get::<_, String>(1)?).ok_or(StoreError::Corrupt { what: "token's role" })?,
+        role: TokenRole::parse(&row.get::<_, String>(1)?).ok_or(StoreError::Corrupt { what: "token's role" })?,
         name: row.get(2)?,
         created_ms: unsigned(row.get(3)?),
         revoked_ms: time(4)?,
@@ -148,7 +148,7 @@ fn read(row: &Row<'_>) -> Result<Token, StoreError> {
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn find(conn: &Connection, text: &str, now: Millis) -> Result<Option<Token>, StoreError> {
+pub fn find(conn: &Connection, text: &str, now: Millis) -> Result<Option<AdminToken>, StoreError> {
     if text.len() != LENGTH {
         return Ok(None);
     }
@@ -163,7 +163,7 @@ pub fn find(conn: &Connection, text: &str, now: Millis) -> Result<Option<Token>,
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn list(conn: &Connection) -> Result<Vec<Token>, StoreError> {
+pub fn list(conn: &Connection) -> Result<Vec<AdminToken>, StoreError> {
     let mut statement = conn.prepare(&format!("SELECT {COLUMNS} FROM tokens ORDER BY token"))?;
     let mut rows = statement.query([])?;
     let mut tokens = Vec::new();
@@ -175,7 +175,7 @@ pub fn list(conn: &Connection) -> Result<Vec<Token>, StoreError> {
 
 /// Whether the use of a token at a time is to be noted: once an hour is enough to say whether anybody still has it.
 #[must_use]
-pub fn is_use_due(token: &Token, now: Millis) -> bool {
+pub fn is_use_due(token: &AdminToken, now: Millis) -> bool {
     token.used_ms.is_none_or(|used| hour(now) > used)
 }
 
@@ -216,11 +216,11 @@ mod tests {
     fn a_token_works_until_it_is_revoked_and_its_text_is_not_kept() {
         let folder = tempfile::tempdir().unwrap();
         let conn = store::open(folder.path()).unwrap();
-        let grant = Grant { role: Role::Operator, name: "ci", tenant: None, expires_ms: None };
+        let grant = TokenGrant { role: TokenRole::Operator, name: "ci", tenant: None, expires_ms: None };
         let (token, text) = create(&conn, grant, 7).unwrap();
         assert_eq!(text.len(), LENGTH);
         let role_of = |text: &str| find(&conn, text, 7).unwrap().map(|token| token.role);
-        assert_eq!(role_of(&text), Some(Role::Operator));
+        assert_eq!(role_of(&text), Some(TokenRole::Operator));
         assert_eq!(role_of(&text.to_uppercase()), None);
         assert_eq!(role_of(""), None);
         assert!(revoke(&conn, token.id, 8).unwrap());
@@ -238,7 +238,8 @@ mod tests {
     fn a_token_ends_by_itself_and_says_when_it_was_used_last() {
         let folder = tempfile::tempdir().unwrap();
         let conn = store::open(folder.path()).unwrap();
-        let grant = Grant { role: Role::Viewer, name: "ci", tenant: Some("pub"), expires_ms: Some(9 * HOUR_MS) };
+        let grant =
+            TokenGrant { role: TokenRole::Viewer, name: "ci", tenant: Some("pub"), expires_ms: Some(9 * HOUR_MS) };
         let (token, text) = create(&conn, grant, 7).unwrap();
         assert!(token.is_for("pub") && !token.is_for("demo"));
         let found = |now| find(&conn, &text, now).unwrap();
@@ -252,9 +253,9 @@ mod tests {
 
     #[test]
     fn everybody_reads_and_only_the_role_itself_does_more() {
-        assert!(Role::Privacy.may(Role::Viewer));
-        assert!(Role::Operator.may(Role::Operator));
-        assert!(!Role::Viewer.may(Role::Operator));
-        assert!(!Role::Operator.may(Role::Privacy));
+        assert!(TokenRole::Privacy.may(TokenRole::Viewer));
+        assert!(TokenRole::Operator.may(TokenRole::Operator));
+        assert!(!TokenRole::Viewer.may(TokenRole::Operator));
+        assert!(!TokenRole::Operator.may(TokenRole::Privacy));
     }
 }

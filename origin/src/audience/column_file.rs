@@ -10,8 +10,8 @@ use std::fs::{self, File};
 use std::io::{self, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use causeway_shared::columns::{People, Unpacking, Used};
-use causeway_shared::packed::{self, Packed};
+use causeway_shared::columns::{AudienceIndex, IndexReader, UsedTexts};
+use causeway_shared::packed::{self, PackedReader};
 use causeway_shared::time::HourStamp;
 
 use super::Columns;
@@ -27,7 +27,7 @@ const MOST: u32 = 1 << 30;
 
 /// Which state of which store columns are of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Of {
+pub(super) struct FileOrigin {
     /// How often the store was restored.
     pub(super) restore: i64,
     /// How often columns were asked to be built anew.
@@ -40,20 +40,20 @@ pub(super) struct Of {
 
 /// A file that is being written.
 #[derive(Debug)]
-pub(super) struct Keeping {
+pub(super) struct FileWrite {
     path: PathBuf,
     file: File,
     /// Tenants that are still to be written, their partitions counted, and the next partition of the first.
     left: Vec<(TenantNo, usize)>,
     next: usize,
     /// The texts that people of its partitions have.
-    used: Used,
+    used: UsedTexts,
     bytes: u64,
 }
 
-impl Keeping {
+impl FileWrite {
     /// Begins a file of the columns as they are now.
-    pub(super) fn begin(data: &Path, of: Of, columns: &Columns) -> io::Result<Self> {
+    pub(super) fn begin(data: &Path, of: FileOrigin, columns: &Columns) -> io::Result<Self> {
         let path = data.join(NAME);
         let file = File::create(path.with_extension("part"))?;
         let left: Vec<(TenantNo, usize)> =
@@ -71,7 +71,7 @@ impl Keeping {
             packed::put_signed(&mut head, person.0);
             packed::put(&mut head, unsigned(tenant.0));
         }
-        let mut keeping = Self { path, file, left, next: 0, used: Used::default(), bytes: 0 };
+        let mut keeping = Self { path, file, left, next: 0, used: UsedTexts::default(), bytes: 0 };
         keeping.write(&head)?;
         Ok(keeping)
     }
@@ -114,10 +114,14 @@ impl Keeping {
 }
 
 /// Each tenant's people, those that cannot be read, and what they are of.
-type ColumnFile = (BTreeMap<TenantNo, People>, BTreeMap<PersonNo, TenantNo>, Of);
+type ColumnFile = (BTreeMap<TenantNo, AudienceIndex>, BTreeMap<PersonNo, TenantNo>, FileOrigin);
 
 /// Columns from the file, and what they are of; `None` where there is none of use for `wanted`. `stop` is asked after each block.
-pub(super) fn read(data: &Path, is_wanted: impl Fn(&Of) -> bool, stop: impl Fn() -> bool) -> Option<ColumnFile> {
+pub(super) fn read(
+    data: &Path,
+    is_wanted: impl Fn(&FileOrigin) -> bool,
+    stop: impl Fn() -> bool,
+) -> Option<ColumnFile> {
     let path = data.join(NAME);
     let mut file = BufReader::with_capacity(1 << 20, File::open(&path).ok()?);
     let read = whole(&mut file, is_wanted, &stop);
@@ -127,18 +131,22 @@ pub(super) fn read(data: &Path, is_wanted: impl Fn(&Of) -> bool, stop: impl Fn()
     read
 }
 
-fn whole(file: &mut impl io::Read, is_wanted: impl Fn(&Of) -> bool, stop: impl Fn() -> bool) -> Option<ColumnFile> {
+fn whole(
+    file: &mut impl io::Read,
+    is_wanted: impl Fn(&FileOrigin) -> bool,
+    stop: impl Fn() -> bool,
+) -> Option<ColumnFile> {
     let head = block(file)?;
-    let mut from = Packed(head.strip_prefix(FORM)?);
+    let mut from = PackedReader(head.strip_prefix(FORM)?);
     let (restore, epoch, seq) = (from.signed()?, from.signed()?, from.signed()?);
-    let of = Of { restore, epoch, seq, hour: HourStamp(u32::try_from(from.number()?).ok()?) };
+    let of = FileOrigin { restore, epoch, seq, hour: HourStamp(u32::try_from(from.number()?).ok()?) };
     if !is_wanted(&of) {
         return None;
     }
     let mut all = BTreeMap::new();
     for _ in 0..from.number()? {
         let (tenant, partitions) = (TenantNo(signed(from.number()?)), from.number()?);
-        let mut unpacking = Unpacking::default();
+        let mut unpacking = IndexReader::default();
         for _ in 0..partitions {
             if stop() {
                 return None;

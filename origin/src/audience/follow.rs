@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use causeway_shared::columns::People;
+use causeway_shared::columns::AudienceIndex;
 use causeway_shared::ids::Millis;
 use causeway_shared::time::HourStamp;
 use rusqlite::Connection;
 
 use super::{Audience, Columns, KEPT};
-use crate::audience::column_file::{self, Keeping, Of};
-use crate::audience::person_row::{self, Someone};
+use crate::audience::column_file::{self, FileOrigin, FileWrite};
+use crate::audience::person_row::{self, PersonRow};
 use crate::base::clock;
 use crate::store::names::events;
 use crate::store::{self, PersonNo, StoreError, TenantNo};
@@ -34,13 +34,13 @@ const MUCH: i64 = KEPT / 5;
 
 /// Follows one store.
 #[derive(Debug)]
-pub struct Follower {
+pub struct StoreFollower {
     data: PathBuf,
     conn: Connection,
     audience: Audience,
-    doing: Doing,
+    doing: FollowerState,
     /// What the columns are of.
-    of: Of,
+    of: FileOrigin,
     /// Who was in a segment that is over by an hour, and is still to be read.
     expiring: (HourStamp, Vec<PersonNo>),
     /// Which names of events the columns count, by its revision; `None` until it is compared.
@@ -56,27 +56,27 @@ pub struct Follower {
 }
 
 #[derive(Debug)]
-enum Doing {
+enum FollowerState {
     /// The file is to be read.
     Nothing,
     /// The columns are being built; this person was the last that was read.
     Building(i64),
     Following,
     /// Following, and writing the file beside.
-    Keeping(Box<Keeping>, Of),
+    Keeping(Box<FileWrite>, FileOrigin),
 }
 
-impl Follower {
+impl StoreFollower {
     /// Follows the store in `data`: the steps do all.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn new(data: &Path, audience: Audience) -> Result<Self, StoreError> {
         let conn = store::open_readonly(data)?;
-        let of = Of { restore: 0, epoch: 0, seq: 0, hour: HourStamp(0) };
+        let of = FileOrigin { restore: 0, epoch: 0, seq: 0, hour: HourStamp(0) };
         let (data, expiring) = (data.to_owned(), (HourStamp(0), Vec::new()));
         let (event_names, recounting, failed) = (None, Vec::new(), None);
-        let doing = Doing::Nothing;
+        let doing = FollowerState::Nothing;
         Ok(Self { data, conn, audience, doing, of, expiring, event_names, recounting, kept: 0, erased: 0, failed })
     }
 
@@ -86,9 +86,9 @@ impl Follower {
     /// [`StoreError`].
     pub fn step(&mut self, now: Millis) -> Result<bool, StoreError> {
         match self.doing {
-            Doing::Nothing => return self.load(now).map(|()| true),
-            Doing::Building(after) => return self.build(after, now).map(|()| true),
-            Doing::Following | Doing::Keeping(..) => {}
+            FollowerState::Nothing => return self.load(now).map(|()| true),
+            FollowerState::Building(after) => return self.build(after, now).map(|()| true),
+            FollowerState::Following | FollowerState::Keeping(..) => {}
         }
         let hour = HourStamp::at(now);
         if hour.0.saturating_add(1) < self.of.hour.max(self.expiring.0).0 {
@@ -110,12 +110,12 @@ impl Follower {
             let names = events::load(&tx)?;
             let mut columns = self.audience.write();
             let changed = count_events(&mut columns, names);
-            let uncounted = columns.of_tenant.values().flat_map(People::uncounted);
+            let uncounted = columns.of_tenant.values().flat_map(AudienceIndex::uncounted);
             self.recounting = uncounted.map(|person| PersonNo(crate::base::integers::signed(person))).collect();
             self.event_names = Some(revision);
-            if changed && matches!(self.doing, Doing::Keeping(..)) {
+            if changed && matches!(self.doing, FollowerState::Keeping(..)) {
                 // Rows that are in the file already are of other names.
-                self.doing = Doing::Following;
+                self.doing = FollowerState::Following;
             }
         }
         let from = self.recounting.len().saturating_sub(SOME as usize);
@@ -125,7 +125,7 @@ impl Follower {
         let mut columns = self.audience.write();
         put(&mut columns, &read, now);
         if self.recounting.is_empty() {
-            columns.of_tenant.values_mut().for_each(People::settle);
+            columns.of_tenant.values_mut().for_each(AudienceIndex::settle);
         }
         Ok(!self.recounting.is_empty())
     }
@@ -133,8 +133,9 @@ impl Follower {
     /// From the file, if it is of this store and the store still has the changes since.
     fn load(&mut self, now: Millis) -> Result<(), StoreError> {
         let (of, oldest) = (state(&self.conn)?, oldest(&self.conn)?);
-        let is_wanted =
-            |it: &Of| (it.restore, it.epoch) == (of.restore, of.epoch) && it.seq <= of.seq && oldest <= it.seq + 1;
+        let is_wanted = |it: &FileOrigin| {
+            (it.restore, it.epoch) == (of.restore, of.epoch) && it.seq <= of.seq && oldest <= it.seq + 1
+        };
         let audience = self.audience.clone();
         let Some((of_tenant, unreadable, of)) = column_file::read(&self.data, is_wanted, || audience.is_stopping())
         else {
@@ -143,28 +144,28 @@ impl Follower {
         let mut columns = self.audience.write();
         (columns.of_tenant, columns.unreadable) = (of_tenant, unreadable);
         drop(columns);
-        (self.doing, self.of, self.kept, self.event_names) = (Doing::Following, of, of.seq, None);
+        (self.doing, self.of, self.kept, self.event_names) = (FollowerState::Following, of, of.seq, None);
         Ok(())
     }
 
     /// Begins anew: all people are read, and what changes meanwhile after them.
     fn begin(&mut self, now: Millis) -> Result<(), StoreError> {
         let tx = self.conn.transaction()?;
-        self.of = Of { hour: HourStamp::at(now), ..state(&tx)? };
+        self.of = FileOrigin { hour: HourStamp::at(now), ..state(&tx)? };
         let mut columns = Columns { building: (0, 0), ..Columns::default() };
         let mut statement = tx.prepare("SELECT tenant, count(*) FROM people GROUP BY tenant")?;
         for row in statement.query_map([], |row| Ok((TenantNo(row.get(0)?), row.get::<_, u32>(1)?)))? {
             let (tenant, people) = row?;
             columns.building.1 += u64::from(people);
-            columns.of_tenant.insert(tenant, People::laid_out_for(people.into()));
+            columns.of_tenant.insert(tenant, AudienceIndex::laid_out_for(people.into()));
         }
         count_events(&mut columns, events::load(&tx)?);
-        columns.of_tenant.values_mut().for_each(People::settle);
+        columns.of_tenant.values_mut().for_each(AudienceIndex::settle);
         (self.event_names, self.recounting) = (Some(events::revision(&tx)?), Vec::new());
         *self.audience.write() = columns;
         self.expiring = (HourStamp(0), Vec::new());
         // What is not in the file is all of them.
-        (self.doing, self.kept) = (Doing::Building(i64::MIN), i64::MIN);
+        (self.doing, self.kept) = (FollowerState::Building(i64::MIN), i64::MIN);
         Ok(())
     }
 
@@ -181,7 +182,7 @@ impl Follower {
         let full = put(&mut columns, &read, now);
         columns.building.0 += people.len() as u64;
         drop(columns);
-        self.doing = people.last().map_or(Doing::Following, |last| Doing::Building(last.0));
+        self.doing = people.last().map_or(FollowerState::Following, |last| FollowerState::Building(last.0));
         if full { self.begin(now) } else { Ok(()) }
     }
 
@@ -251,27 +252,27 @@ impl Follower {
         let columns = self.audience.read();
         match &mut self.doing {
             // A file has no names in doubt.
-            Doing::Following if !self.recounting.is_empty() => return Ok(false),
-            Doing::Following => {
-                let keeping = Keeping::begin(&self.data, self.of, &columns).map_err(failed)?;
-                self.doing = Doing::Keeping(Box::new(keeping), self.of);
+            FollowerState::Following if !self.recounting.is_empty() => return Ok(false),
+            FollowerState::Following => {
+                let keeping = FileWrite::begin(&self.data, self.of, &columns).map_err(failed)?;
+                self.doing = FollowerState::Keeping(Box::new(keeping), self.of);
             }
-            Doing::Keeping(keeping, of) => {
+            FollowerState::Keeping(keeping, of) => {
                 let (done, seq) = (keeping.step(&columns), of.seq);
                 match done {
                     Ok(None) => {}
                     Ok(Some(bytes)) => {
                         tracing::info!(bytes, "the columns of audiences are in their file");
-                        (self.doing, self.kept) = (Doing::Following, seq);
+                        (self.doing, self.kept) = (FollowerState::Following, seq);
                         return Ok(false);
                     }
                     Err(source) => {
-                        self.doing = Doing::Following;
+                        self.doing = FollowerState::Following;
                         return Err(failed(source));
                     }
                 }
             }
-            Doing::Nothing | Doing::Building(_) => return Ok(false),
+            FollowerState::Nothing | FollowerState::Building(_) => return Ok(false),
         }
         Ok(true)
     }
@@ -298,7 +299,7 @@ impl Follower {
                 wait = AGAIN;
                 false
             });
-            if due || matches!(self.doing, Doing::Keeping(..)) {
+            if due || matches!(self.doing, FollowerState::Keeping(..)) {
                 more |= self.keep_or_say();
                 kept = Instant::now();
             }
@@ -307,7 +308,7 @@ impl Follower {
             }
         }
         // What was committed until now; what takes longer is begun anew.
-        while matches!(self.doing, Doing::Following | Doing::Keeping(..))
+        while matches!(self.doing, FollowerState::Following | FollowerState::Keeping(..))
             && self.catch_up(clock::now()).unwrap_or_default()
         {}
         if self.is_old() {
@@ -329,18 +330,18 @@ impl Follower {
 /// # Errors
 /// [`StoreError`], or when the operating system gives no thread.
 pub fn start(data: &Path, audience: Audience) -> Result<JoinHandle<()>, StoreError> {
-    let follower = Follower::new(data, audience)?;
+    let follower = StoreFollower::new(data, audience)?;
     let spawned = std::thread::Builder::new().name("audience".to_owned()).spawn(move || follower.live());
     spawned.map_err(|source| StoreError::Directory { path: data.to_owned(), source })
 }
 
 /// What the store is now.
-fn state(conn: &Connection) -> Result<Of, StoreError> {
+fn state(conn: &Connection) -> Result<FileOrigin, StoreError> {
     // The number also when all changes were forgotten: they go on.
     const STATE: &str = "SELECT restore_epoch, columns_epoch,
         ifnull((SELECT seq FROM sqlite_sequence WHERE name = 'people_changed'), 0) FROM meta";
     let of = |row: &rusqlite::Row<'_>| {
-        Ok(Of { restore: row.get(0)?, epoch: row.get(1)?, seq: row.get(2)?, hour: HourStamp(0) })
+        Ok(FileOrigin { restore: row.get(0)?, epoch: row.get(1)?, seq: row.get(2)?, hour: HourStamp(0) })
     };
     Ok(conn.prepare_cached(STATE)?.query_row([], of)?)
 }
@@ -352,15 +353,15 @@ fn oldest(conn: &Connection) -> Result<i64, StoreError> {
 }
 
 /// A person as it was read for its row.
-enum Found {
-    Someone(Box<Someone>),
+enum PersonRead {
+    Someone(Box<PersonRow>),
     /// It has no visitor any more.
     Gone,
     /// It cannot be read.
     Unreadable(TenantNo),
 }
 
-type Read = Vec<(PersonNo, Found)>;
+type Read = Vec<(PersonNo, PersonRead)>;
 
 /// A row that is not what this release writes costs its own person: audiences are asked of all others.
 fn read(conn: &Connection, people: &[PersonNo]) -> Result<Read, StoreError> {
@@ -368,11 +369,11 @@ fn read(conn: &Connection, people: &[PersonNo]) -> Result<Read, StoreError> {
     let one = |person: &PersonNo| {
         let mut unreadable = 0;
         let found = match person_row::read_if_whole(conn, *person, &mut unreadable)? {
-            Some(someone) => Found::Someone(Box::new(someone)),
-            None if unreadable == 0 => Found::Gone,
-            None => {
-                Found::Unreadable(conn.prepare_cached(TENANT)?.query_row([person.0], |row| row.get(0).map(TenantNo))?)
-            }
+            Some(someone) => PersonRead::Someone(Box::new(someone)),
+            None if unreadable == 0 => PersonRead::Gone,
+            None => PersonRead::Unreadable(
+                conn.prepare_cached(TENANT)?.query_row([person.0], |row| row.get(0).map(TenantNo))?,
+            ),
         };
         Ok((*person, found))
     };
@@ -384,7 +385,9 @@ fn count_events(columns: &mut Columns, names: BTreeMap<TenantNo, BTreeSet<String
     columns.event_names = names;
     let Columns { of_tenant, event_names, .. } = columns;
     let none = BTreeSet::new();
-    let of = |(tenant, people): (&TenantNo, &mut People)| people.count_events(event_names.get(tenant).unwrap_or(&none));
+    let of = |(tenant, people): (&TenantNo, &mut AudienceIndex)| {
+        people.count_events(event_names.get(tenant).unwrap_or(&none))
+    };
     of_tenant.iter_mut().map(of).fold(false, |changed, one| changed | one)
 }
 
@@ -395,9 +398,9 @@ fn put(columns: &mut Columns, read: &Read, now: Millis) -> bool {
         let number = crate::base::integers::unsigned(person.0);
         columns.unreadable.remove(person);
         let (someone, tenant) = match found {
-            Found::Someone(someone) => (Some(someone), Some(someone.tenant)),
-            Found::Gone => (None, None),
-            Found::Unreadable(tenant) => {
+            PersonRead::Someone(someone) => (Some(someone), Some(someone.tenant)),
+            PersonRead::Gone => (None, None),
+            PersonRead::Unreadable(tenant) => {
                 columns.unreadable.insert(*person, *tenant);
                 (None, None)
             }
@@ -411,7 +414,7 @@ fn put(columns: &mut Columns, read: &Read, now: Millis) -> bool {
         if let Some(someone) = someone {
             let Columns { of_tenant, event_names, .. } = &mut *columns;
             let people = of_tenant.entry(someone.tenant).or_insert_with(|| {
-                let mut people = People::laid_out_for(0);
+                let mut people = AudienceIndex::laid_out_for(0);
                 people.count_events(event_names.get(&someone.tenant).unwrap_or(&BTreeSet::new()));
                 people.settle();
                 people

@@ -7,11 +7,11 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-use causeway_shared::fact::{Fact, What};
+use causeway_shared::fact::{Fact, FactKind};
 use causeway_shared::filter::Filter;
 use causeway_shared::ids::{FactId, Millis, VisitorId};
 use causeway_shared::limits;
-use causeway_shared::segments::{SegmentId, State};
+use causeway_shared::segments::{SegmentId, SegmentState};
 use causeway_shared::time::{HOUR_MS, HourStamp};
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior};
 use serde_json::{Value, json};
@@ -19,9 +19,9 @@ use serde_json::{Value, json};
 use crate::audience::query;
 use crate::base::integers::{signed, unsigned};
 use crate::store::names::events::{self, EventNameError};
-use crate::store::tenants::{Known, Tenants};
+use crate::store::tenants::{TenantContext, Tenants};
 use crate::store::{StoreError, TenantNo, visitor_at};
-use crate::views::read::{self, View};
+use crate::views::read::{self, StoreView};
 use crate::views::segments;
 
 /// Rows and members compared at once: what differs of them is one transaction.
@@ -31,7 +31,7 @@ const DUE: &str = "UPDATE audiences SET due = ?3 WHERE tenant = ?1 AND segment =
 
 /// An audience that is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
+pub struct MaterializedAudience {
     /// Whose people.
     pub tenant: TenantNo,
     /// As which segment.
@@ -93,7 +93,7 @@ impl From<rusqlite::Error> for KeepError {
     }
 }
 
-impl Kept {
+impl MaterializedAudience {
     /// What is to be kept, from now on.
     ///
     /// # Errors
@@ -128,7 +128,7 @@ impl Kept {
     ///
     /// # Errors
     /// [`KeepError::TooMany`], [`KeepError::Circle`], and the store's.
-    pub fn keep(&self, conn: &Connection, tenant: &Known) -> Result<(), KeepError> {
+    pub fn keep(&self, conn: &Connection, tenant: &TenantContext) -> Result<(), KeepError> {
         const COUNT: &str = "SELECT count(*) FROM audiences WHERE tenant = ?1 AND segment <> ?2";
         const KEEP: &str =
             "INSERT INTO audiences (tenant, segment, filter, hours, every_hours, due, members) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0)
@@ -151,7 +151,7 @@ impl Kept {
         Ok(tx.commit()?)
     }
 
-    fn refuse_circle(&self, conn: &Connection, tenant: &Known) -> Result<(), KeepError> {
+    fn refuse_circle(&self, conn: &Connection, tenant: &TenantContext) -> Result<(), KeepError> {
         let others = list(conn, Some(self.tenant))?;
         let (mut reached, mut next) = (BTreeSet::new(), vec![self]);
         while let Some(kept) = next.pop() {
@@ -213,23 +213,23 @@ impl Kept {
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn list(conn: &Connection, tenant: Option<TenantNo>) -> Result<Vec<Kept>, StoreError> {
+pub fn list(conn: &Connection, tenant: Option<TenantNo>) -> Result<Vec<MaterializedAudience>, StoreError> {
     const READ: &str = "SELECT tenant, segment, filter, hours, every_hours, due, refreshed, members FROM audiences
         WHERE ?1 IS NULL OR tenant = ?1 ORDER BY tenant, segment";
     let mut statement = conn.prepare_cached(READ)?;
-    let all = statement.query_map([tenant.map(|no| no.0)], Kept::read)?.collect::<Result<_, _>>()?;
+    let all = statement.query_map([tenant.map(|no| no.0)], MaterializedAudience::read)?.collect::<Result<_, _>>()?;
     Ok(all)
 }
 
 /// The people of an audience, each by its oldest visitor, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct People {
+pub struct AudiencePeople {
     members: Vec<VisitorId>,
     holders: Vec<VisitorId>,
     strangers: Vec<VisitorId>,
 }
 
-impl People {
+impl AudiencePeople {
     /// Of the people who match the filter, and the people who are in the segment now.
     #[must_use]
     pub fn new(mut members: Vec<VisitorId>, mut holders: Vec<VisitorId>) -> Self {
@@ -253,8 +253,13 @@ fn next_of(all: &[VisitorId], after: Option<VisitorId>) -> Vec<VisitorId> {
 }
 
 /// Whether a visitor's person is in a segment, as the store has it: what says who is in it may lag behind.
-fn is_held(conn: &Connection, kept: &Kept, visitor: VisitorId, now: Millis) -> Result<bool, StoreError> {
-    let view = View::folded(conn);
+fn is_held(
+    conn: &Connection,
+    kept: &MaterializedAudience,
+    visitor: VisitorId,
+    now: Millis,
+) -> Result<bool, StoreError> {
+    let view = StoreView::folded(conn);
     let Some(own) = read::visitor(&view, kept.tenant, visitor)? else { return Ok(false) };
     let segments = segments::of_person(&view, &own, limits::PERSON_VISITORS)?;
     Ok(segments.get(kept.segment).is_some_and(|(expiry, _)| expiry > HourStamp::at(now)))
@@ -262,16 +267,16 @@ fn is_held(conn: &Connection, kept: &Kept, visitor: VisitorId, now: Millis) -> R
 
 /// A member that is to be written: held up to an hour, or removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Change {
+pub struct MemberChange {
     visitor: VisitorId,
     until: Option<HourStamp>,
 }
 
 /// What differs among some members and rows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Page {
+pub struct ComparedPage {
     /// What is to be written.
-    pub changes: Vec<Change>,
+    pub changes: Vec<MemberChange>,
     /// Who was not in it.
     pub added: u64,
     /// Who is meant no more.
@@ -291,11 +296,11 @@ pub struct Page {
 /// [`StoreError`].
 pub fn page(
     conn: &Connection,
-    kept: &Kept,
-    people: &People,
+    kept: &MaterializedAudience,
+    people: &AudiencePeople,
     after: Option<VisitorId>,
     now: Millis,
-) -> Result<Page, StoreError> {
+) -> Result<ComparedPage, StoreError> {
     const READ: &str = "SELECT visitor, until FROM audience_members
         WHERE tenant = ?1 AND segment = ?2 AND visitor > ?3 ORDER BY visitor LIMIT ?4";
     let from = after.as_ref().map_or(&[][..], |visitor| visitor.as_bytes());
@@ -314,12 +319,12 @@ pub fn page(
     ];
     let last = ends.into_iter().flatten().flatten().min();
     let is_within = |visitor: &VisitorId| last.is_none_or(|last| *visitor <= last);
-    let mut page = Page { last, ..Page::default() };
+    let mut page = ComparedPage { last, ..ComparedPage::default() };
     for visitor in strangers.into_iter().filter(is_within) {
         let is_written = rows.binary_search_by_key(&visitor, |(visitor, _)| *visitor).is_ok();
         if !is_written && is_held(conn, kept, visitor, now)? {
             page.removed += 1;
-            page.changes.push(Change { visitor, until: None });
+            page.changes.push(MemberChange { visitor, until: None });
         }
     }
     let (mut rows, mut next) = (rows.into_iter().peekable(), next.into_iter().filter(is_within).peekable());
@@ -347,12 +352,12 @@ pub fn page(
                     true => page.renewed += 1,
                     false => page.removed += 1,
                 }
-                Change { visitor, until: is_meant.then_some(until) }
+                MemberChange { visitor, until: is_meant.then_some(until) }
             }
             (None, member) => {
                 page.added += 1;
                 let Some(visitor) = member else { continue };
-                Change { visitor, until: Some(until) }
+                MemberChange { visitor, until: Some(until) }
             }
         };
         page.changes.push(change);
@@ -362,7 +367,7 @@ pub fn page(
 /// The member that a visitor became one person with. A removal of the visitor would be the person's.
 fn member_of(
     conn: &Connection,
-    kept: &Kept,
+    kept: &MaterializedAudience,
     visitor: VisitorId,
     members: &[VisitorId],
 ) -> Result<Option<VisitorId>, StoreError> {
@@ -375,11 +380,11 @@ fn member_of(
 
 /// The facts that changes come to. They are later than any of the refresh before, whatever the clock says.
 #[must_use]
-pub fn facts(kept: &Kept, changes: &[Change], now: Millis) -> Vec<Fact> {
+pub fn facts(kept: &MaterializedAudience, changes: &[MemberChange], now: Millis) -> Vec<Fact> {
     let at = kept.moment(now);
     let name = format!("audience {} {at}", kept.segment.0);
-    let fact = |change: &Change| {
-        let state = change.until.map_or(State::Removed, |until| State::held(until, []));
+    let fact = |change: &MemberChange| {
+        let state = change.until.map_or(SegmentState::Removed, |until| SegmentState::held(until, []));
         let id = FactId::of_job(change.visitor, &name);
         Fact {
             position: 0,
@@ -387,7 +392,7 @@ pub fn facts(kept: &Kept, changes: &[Change], now: Millis) -> Vec<Fact> {
             visitor: change.visitor,
             received: at,
             at,
-            what: What::Segments { writes: vec![(kept.segment, state)] },
+            what: FactKind::Segments { writes: vec![(kept.segment, state)] },
         }
     };
     changes.iter().map(fact).collect()
@@ -397,12 +402,12 @@ pub fn facts(kept: &Kept, changes: &[Change], now: Millis) -> Vec<Fact> {
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn note(tx: &Connection, kept: &Kept, changes: &[Change]) -> Result<(), StoreError> {
+pub fn note(tx: &Connection, kept: &MaterializedAudience, changes: &[MemberChange]) -> Result<(), StoreError> {
     const HOLD: &str = "INSERT OR REPLACE INTO audience_members (tenant, segment, visitor, until)
         SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS (SELECT 1 FROM erased WHERE tenant = ?1 AND visitor = ?3)";
     const LEAVE: &str = "DELETE FROM audience_members WHERE tenant = ?1 AND segment = ?2 AND visitor = ?3";
     let (tenant, segment) = (kept.tenant.0, kept.segment.0);
-    for Change { visitor, until } in changes {
+    for MemberChange { visitor, until } in changes {
         let visitor = visitor.as_bytes();
         match until {
             Some(until) => tx.prepare_cached(HOLD)?.execute((tenant, segment, visitor, until.0))?,
@@ -419,7 +424,7 @@ pub fn note(tx: &Connection, kept: &Kept, changes: &[Change]) -> Result<(), Stor
 /// [`StoreError`].
 pub fn refreshed(
     conn: &Connection,
-    kept: &Kept,
+    kept: &MaterializedAudience,
     members: u64,
     (began, ended): (Millis, Millis),
 ) -> Result<(), StoreError> {
@@ -440,7 +445,7 @@ pub fn refreshed(
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn later(conn: &Connection, kept: &Kept, now: Millis) -> Result<(), StoreError> {
+pub fn later(conn: &Connection, kept: &MaterializedAudience, now: Millis) -> Result<(), StoreError> {
     let at = Some(signed(now.saturating_add(HOUR_MS)));
     conn.prepare_cached(DUE)?.execute((kept.tenant.0, kept.segment.0, at, &kept.filter, kept.due.map(signed)))?;
     Ok(())
@@ -452,7 +457,7 @@ pub fn later(conn: &Connection, kept: &Kept, now: Millis) -> Result<(), StoreErr
 /// [`StoreError`].
 pub fn next_due(conn: &Connection, now: Millis) -> Result<Option<Millis>, StoreError> {
     // One that is due has waited since then: of jobs that are due the one that waits longest goes first.
-    let due = |kept: Kept| if kept.is_due(now) { kept.due.map(|due| due.min(now)) } else { kept.due };
+    let due = |kept: MaterializedAudience| if kept.is_due(now) { kept.due.map(|due| due.min(now)) } else { kept.due };
     Ok(list(conn, None)?.into_iter().filter_map(due).min())
 }
 

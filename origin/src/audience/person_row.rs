@@ -2,17 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::actions::{PackedActions, Verb};
-use causeway_shared::attributes::{AttributeMap, Token, Value};
-use causeway_shared::bucket::{PersonRandom, Purpose};
-use causeway_shared::columns::{Measure, Row};
-use causeway_shared::events::{self, Events};
+use causeway_shared::actions::{ActionType, PackedActions};
+use causeway_shared::attributes::{AttributeMap, AttributeValue, NameToken};
+use causeway_shared::bucket::{BucketPurpose, PersonRandom};
+use causeway_shared::columns::{IndexRow, PeopleMeasure};
+use causeway_shared::events::{self, VisitorEvents};
 use causeway_shared::fact::PURCHASE;
-use causeway_shared::filter::{Filter, History, Person, PersonGaps, Subject, Told};
+use causeway_shared::filter::{EventEvidence, Filter, FilterSubject, PersonGaps, PersonHistory, SubjectPerson};
 use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::orders::find_repeats;
-use causeway_shared::profile::{MissingParts, Totals};
+use causeway_shared::profile::{MissingParts, ProfileTotals};
 use causeway_shared::segments::{self, PackedSegments, SegmentId};
 use causeway_shared::time::{HourStamp, Minute};
 use causeway_shared::wire::profile;
@@ -27,7 +27,7 @@ const VISITORS: u32 = 1_000;
 
 /// A person, and what is known of its visitors together. Who withdrew or was erased is not among them.
 #[derive(Debug)]
-pub struct Someone {
+pub struct PersonRow {
     /// Whose identity space it belongs to.
     pub tenant: TenantNo,
     /// Its row in the store.
@@ -36,30 +36,31 @@ pub struct Someone {
     pub master: VisitorId,
     random: PersonRandom,
     devices: u32,
-    totals: Totals,
+    totals: ProfileTotals,
     seen: Option<(Millis, Millis)>,
-    attributes: Vec<(Token, Value)>,
+    attributes: Vec<(NameToken, AttributeValue)>,
     /// Packed, by visitor.
     segments: Vec<Vec<u8>>,
     actions: Vec<Vec<u8>>,
-    events: Vec<Events>,
+    events: Vec<VisitorEvents>,
     missing: MissingParts,
     /// The attributes that are certain, in order; `None` where all are.
-    certain_attributes: Option<Vec<Token>>,
+    certain_attributes: Option<Vec<NameToken>>,
 }
 
 /// Reads one; `None` where there is none, or nobody of it is left.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn read(conn: &Connection, person: PersonNo) -> Result<Option<Someone>, StoreError> {
+pub fn read(conn: &Connection, person: PersonNo) -> Result<Option<PersonRow>, StoreError> {
     // The last active: of nearly everybody all. Bound, a limit has SQLite plan the statement anew each time.
     let visitors_of = format!(
         "SELECT row, profile, segments, attributes, actions, events, last_seen, visitor FROM visitors
         WHERE person = ?1 AND withdrawn IS NULL ORDER BY last_seen DESC LIMIT {VISITORS}"
     );
     let Some((tenant, master, devices, random)) = find(conn, person)? else { return Ok(None) };
-    let (mut totals, mut seen, mut attributes) = (Totals::default(), None::<(Millis, Millis)>, AttributeMap::default());
+    let (mut totals, mut seen, mut attributes) =
+        (ProfileTotals::default(), None::<(Millis, Millis)>, AttributeMap::default());
     let (mut segments, mut actions, mut events, mut orders) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut certain = None;
     let mut statement = conn.prepare_cached(&visitors_of)?;
@@ -98,7 +99,7 @@ pub fn read(conn: &Connection, person: PersonNo) -> Result<Option<Someone>, Stor
     let missing = missing_parts(&segments, certain.is_some(), devices);
     let certain_attributes = certain.map(|certain| certain.into_iter().collect());
     let attributes = attributes.iter().map(|(token, value)| (token, value.clone())).collect();
-    Ok(Some(Someone {
+    Ok(Some(PersonRow {
         tenant,
         person,
         master,
@@ -130,7 +131,11 @@ fn find(conn: &Connection, person: PersonNo) -> Result<Option<(TenantNo, Visitor
 ///
 /// # Errors
 /// [`StoreError`], where the store itself failed.
-pub fn read_if_whole(conn: &Connection, person: PersonNo, unreadable: &mut u64) -> Result<Option<Someone>, StoreError> {
+pub fn read_if_whole(
+    conn: &Connection,
+    person: PersonNo,
+    unreadable: &mut u64,
+) -> Result<Option<PersonRow>, StoreError> {
     match read(conn, person) {
         Err(e) if e.is_of_a_value() => {
             tracing::error!(person = person.0, error = %crate::base::chain(&e), "a person cannot be read, and is in no audience");
@@ -168,14 +173,14 @@ fn may_lack_segments(visitors: &[Vec<u8>]) -> bool {
         || packed.iter().map(PackedSegments::len).sum::<usize>() >= limits::SEGMENTS && written() >= limits::SEGMENTS
 }
 
-impl Someone {
+impl PersonRow {
     /// Its row in columns.
-    pub fn row<T>(&self, now: Millis, put: impl FnOnce(&Row<'_>) -> T) -> T {
+    pub fn row<T>(&self, now: Millis, put: impl FnOnce(&IndexRow<'_>) -> T) -> T {
         let hour = HourStamp::at(now);
         let packed: Vec<PackedSegments<'_>> = self.packed_segments();
         let segments = segments::live(&packed, hour);
         let ends = packed.iter().flat_map(|one| one.iter()).filter(|(_, expiry)| *expiry > hour);
-        let mut acted: BTreeMap<Verb, Minute> = BTreeMap::new();
+        let mut acted: BTreeMap<ActionType, Minute> = BTreeMap::new();
         for action in self
             .actions
             .iter()
@@ -185,12 +190,12 @@ impl Someone {
             let last = acted.entry(action.verb).or_default();
             *last = action.minute.max(*last);
         }
-        let actions: Vec<(Verb, Minute)> = acted.into_iter().collect();
+        let actions: Vec<(ActionType, Minute)> = acted.into_iter().collect();
         let (events, more_events) = self.events();
-        put(&Row {
+        put(&IndexRow {
             person: unsigned(self.person.0),
             master: self.master,
-            bucket: self.random.bucket(Purpose::Sampling),
+            bucket: self.random.bucket(BucketPurpose::Sampling),
             devices: self.devices,
             seen: self.seen,
             totals: self.totals,
@@ -206,7 +211,7 @@ impl Someone {
 
     /// What it did: how often in all, and when last; and whether there is more that these do not name.
     fn events(&self) -> (Vec<(&str, u64, Minute)>, bool) {
-        let visitors: Vec<&Events> = self.events.iter().collect();
+        let visitors: Vec<&VisitorEvents> = self.events.iter().collect();
         let names: BTreeSet<&str> = visitors.iter().flat_map(|one| one.iter()).map(|(name, _)| name).collect();
         let known = names.iter().filter_map(|name| {
             let last = visitors.iter().filter_map(|one| one.last(name)).max()?;
@@ -223,11 +228,12 @@ impl Someone {
         let segments = segments::live(&self.packed_segments(), HourStamp::at(now));
         let actions: Vec<PackedActions<'_>> =
             self.actions.iter().filter_map(|bytes| PackedActions::read(bytes)).collect();
-        let events: Vec<&Events> = self.events.iter().collect();
+        let events: Vec<&VisitorEvents> = self.events.iter().collect();
         let missing = self.missing;
-        let history = History { totals: self.totals, actions: &actions, events: Told::Events(&events), missing };
+        let history =
+            PersonHistory { totals: self.totals, actions: &actions, events: EventEvidence::Events(&events), missing };
         let not_in = self.certainly_not_in(&segments);
-        let person = Person {
+        let person = SubjectPerson {
             attributes: &self.attributes,
             segments: &segments,
             devices: self.devices,
@@ -236,27 +242,27 @@ impl Someone {
             gaps: (!missing.is_empty()).then(|| self.gaps(not_in.as_deref())),
         };
         let counts = filter.answers(&history, Minute::at(now));
-        filter.matches(&Subject { person: Some(person), counts: &counts, ..Subject::default() })
+        filter.matches(&FilterSubject { person: Some(person), counts: &counts, ..FilterSubject::default() })
     }
 
     /// What it comes to; `None` where that is not there.
     #[must_use]
-    pub fn measure(&self, of: Measure) -> Option<i64> {
-        let Totals { pages, sessions, purchases, revenue } = self.totals;
+    pub fn measure(&self, of: PeopleMeasure) -> Option<i64> {
+        let ProfileTotals { pages, sessions, purchases, revenue } = self.totals;
         let count = |count: u64| Some(i64::try_from(count).unwrap_or(i64::MAX));
         match of {
-            Measure::Revenue => Some(revenue),
-            Measure::Purchases => count(purchases),
-            Measure::Pages => count(pages),
-            Measure::Sessions => count(sessions),
-            Measure::Devices => Some(self.devices.into()),
-            Measure::Attribute(token) => {
+            PeopleMeasure::Revenue => Some(revenue),
+            PeopleMeasure::Purchases => count(purchases),
+            PeopleMeasure::Pages => count(pages),
+            PeopleMeasure::Sessions => count(sessions),
+            PeopleMeasure::Devices => Some(self.devices.into()),
+            PeopleMeasure::Attribute(token) => {
                 let at = self.attributes.binary_search_by_key(&token, |(token, _)| *token).ok()?;
                 match self.attributes.get(at)? {
-                    (_, Value::Bool(yes)) => Some((*yes).into()),
-                    (_, Value::Integer(whole)) => Some(*whole),
+                    (_, AttributeValue::Bool(yes)) => Some((*yes).into()),
+                    (_, AttributeValue::Integer(whole)) => Some(*whole),
                     // Sums are of whole numbers.
-                    (_, Value::Float(finite)) => Some(finite.get().round() as i64),
+                    (_, AttributeValue::Float(finite)) => Some(finite.get().round() as i64),
                     _ => None,
                 }
             }

@@ -5,15 +5,15 @@ use std::num::NonZero;
 use std::ops::Range;
 use std::time::Duration;
 
-use causeway_shared::actions::Level;
-use causeway_shared::attributes::Kind;
+use causeway_shared::actions::AdLevel;
+use causeway_shared::attributes::ValueKind;
 use causeway_shared::audience::estimate::{Figure, Look, Moments, Next, Plan};
 use causeway_shared::bucket::BUCKETS;
-use causeway_shared::columns::{Asked, Found, Measure, People};
-use causeway_shared::filter::{Answers, Filter, Words, parse};
+use causeway_shared::columns::{AudienceIndex, IndexQuery, MatchedRows, PeopleMeasure};
+use causeway_shared::filter::{CountAnswerer, Filter, FilterWords, parse};
 use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::limits;
-use causeway_shared::problems::Problem;
+use causeway_shared::problems::ConfigProblem;
 use causeway_shared::time::Minute;
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use crate::audience::{Audience, person_row};
 use crate::base::integers::signed;
 use crate::campaigns::catalogue;
-use crate::store::tenants::Known;
+use crate::store::tenants::TenantContext;
 use crate::store::{PersonNo, StoreError, TenantNo, names};
 
 /// People of whom columns leave it to the store: more are not read for one question.
@@ -69,14 +69,19 @@ pub enum AnswerError {
 ///
 /// # Errors
 /// Everything that is wrong with it, or the store.
-pub fn filter(conn: &Connection, tenant: &Known, document: &Value) -> Result<Result<Filter, Vec<Problem>>, StoreError> {
+pub fn filter(
+    conn: &Connection,
+    tenant: &TenantContext,
+    document: &Value,
+) -> Result<Result<Filter, Vec<ConfigProblem>>, StoreError> {
     let (attributes, codes) = (names::load(conn, tenant.no)?, catalogue::codes(conn, tenant.no)?);
-    let entities = Level::ALL.map(|level| {
+    let entities = AdLevel::ALL.map(|level| {
         let of_level = codes.iter().filter(|((sort, _), _)| sort == level.name());
         of_level.map(|((_, id), code)| (id.as_str(), *code)).collect::<BTreeMap<&str, u32>>()
     });
     let vocabulary = &tenant.config.vocabulary;
-    let words = Words { attributes: &attributes, vocabulary, entities: &entities, answers: Answers::Audience };
+    let words =
+        FilterWords { attributes: &attributes, vocabulary, entities: &entities, answers: CountAnswerer::Audience };
     Ok(parse(document, "filter", &words))
 }
 
@@ -84,21 +89,21 @@ pub fn filter(conn: &Connection, tenant: &Known, document: &Value) -> Result<Res
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn stored(conn: &Connection, tenant: &Known, text: &str) -> Result<Result<Filter, String>, StoreError> {
+pub fn stored(conn: &Connection, tenant: &TenantContext, text: &str) -> Result<Result<Filter, String>, StoreError> {
     let document = serde_json::from_str(text).unwrap_or_default();
     Ok(filter(conn, tenant, &document)?.map_err(|found| all_wrong(&found)))
 }
 
 /// What is wrong with a filter, in one line.
 #[must_use]
-pub fn all_wrong(found: &[Problem]) -> String {
+pub fn all_wrong(found: &[ConfigProblem]) -> String {
     let all: Vec<String> = found.iter().map(|one| format!("{}: {}", one.path, one.message)).collect();
     all.join("; ")
 }
 
 /// Who is meant for sure, by oldest visitors, and who the store is to be asked of.
 #[derive(Debug, Default)]
-pub struct Members {
+pub struct MatchedPeople {
     /// Members.
     pub sure: Vec<VisitorId>,
     /// Perhaps members.
@@ -109,7 +114,7 @@ pub struct Members {
 
 /// How many are meant.
 #[derive(Debug, Default)]
-pub struct Count {
+pub struct AudienceCount {
     /// How many people the tenant has.
     pub population: u64,
     /// How many of them were looked at.
@@ -133,13 +138,13 @@ pub fn count(
     tenant: TenantNo,
     filter: &Filter,
     buckets: &Range<u16>,
-    measure: Option<Measure>,
+    measure: Option<PeopleMeasure>,
     now: Millis,
-) -> Result<Count, AnswerError> {
-    let ask = |asked: &Asked<'_>, parts| asked.count(parts, buckets, measure);
+) -> Result<AudienceCount, AnswerError> {
+    let ask = |asked: &IndexQuery<'_>, parts| asked.count(parts, buckets, measure);
     let (population, as_of, uncounted, parts) = in_parts(audience, tenant, filter, buckets, now, ask)?;
-    let mut all = Count { population, as_of, ..Count::default() };
-    for Found { people, sure, unsure, moments } in parts {
+    let mut all = AudienceCount { population, as_of, ..AudienceCount::default() };
+    for MatchedRows { people, sure, unsure, moments } in parts {
         all.people += people;
         all.sure += sure;
         all.unsure.extend(unsure.into_iter().map(|person| PersonNo(signed(person))));
@@ -158,16 +163,16 @@ pub fn members(
     filter: &Filter,
     buckets: &Range<u16>,
     now: Millis,
-) -> Result<Members, AnswerError> {
+) -> Result<MatchedPeople, AnswerError> {
     let (_, as_of, uncounted, parts) = in_parts(audience, tenant, filter, buckets, now, |asked, parts| {
-        let mut some = Members::default();
+        let mut some = MatchedPeople::default();
         asked.each(parts, buckets, |person, master, sure| match sure {
             true => some.sure.push(master),
             false => some.unsure.push(PersonNo(signed(person))),
         });
         some
     })?;
-    let mut all = Members { as_of, ..Members::default() };
+    let mut all = MatchedPeople { as_of, ..MatchedPeople::default() };
     for some in parts {
         all.sure.extend(some.sure);
         all.unsure.extend(some.unsure);
@@ -195,7 +200,7 @@ fn in_parts<T: Send>(
     filter: &Filter,
     buckets: &Range<u16>,
     now: Millis,
-    ask: impl Fn(&Asked<'_>, Range<usize>) -> T + Sync,
+    ask: impl Fn(&IndexQuery<'_>, Range<usize>) -> T + Sync,
 ) -> Result<Parts<T>, AnswerError> {
     let columns = audience.read();
     let (done, all) = columns.building;
@@ -223,7 +228,7 @@ fn in_parts<T: Send>(
 
 /// People of whom columns were unsure, as the store decided.
 #[derive(Debug, Default)]
-pub struct Decided {
+pub struct StoreVerdicts {
     /// The members among them, by oldest visitors.
     pub members: Vec<VisitorId>,
     /// How many cannot be read, and so are no members.
@@ -234,8 +239,13 @@ pub struct Decided {
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn decided(conn: &Connection, filter: &Filter, people: &[PersonNo], now: Millis) -> Result<Decided, StoreError> {
-    let mut decided = Decided::default();
+pub fn decided(
+    conn: &Connection,
+    filter: &Filter,
+    people: &[PersonNo],
+    now: Millis,
+) -> Result<StoreVerdicts, StoreError> {
+    let mut decided = StoreVerdicts::default();
     for person in people {
         if let Some(someone) = person_row::read_if_whole(conn, *person, &mut decided.unreadable)?
             && someone.is_meant(filter, now)
@@ -248,18 +258,18 @@ pub fn decided(conn: &Connection, filter: &Filter, people: &[PersonNo], now: Mil
 
 /// What is asked of a sample.
 #[derive(Debug, Clone, Copy)]
-pub struct Sampling {
+pub struct SampleRequest {
     /// Half the width of the share's interval, as a share of all people, at which it ends.
     pub precision: f64,
     /// What is summed up and averaged.
-    pub measure: Option<Measure>,
+    pub measure: Option<PeopleMeasure>,
     /// Which range of buckets is looked at: any number, drawn by chance.
     pub random: u64,
 }
 
 /// What a look at a sample says.
 #[derive(Debug, Clone, Copy)]
-pub struct Report {
+pub struct SampleReport {
     /// The people looked at.
     pub look: Look,
     /// Their buckets.
@@ -283,11 +293,11 @@ pub fn estimate(
     conn: &Connection,
     tenant: TenantNo,
     filter: &Filter,
-    sampling: &Sampling,
+    sampling: &SampleRequest,
     now: Millis,
-    mut tell: impl FnMut(Report),
+    mut tell: impl FnMut(SampleReport),
 ) -> Result<(), AnswerError> {
-    let population = audience.read().of_tenant.get(&tenant).map_or(0, People::len);
+    let population = audience.read().of_tenant.get(&tenant).map_or(0, AudienceIndex::len);
     let plan = Plan::new(population, sampling.precision).ok_or(AnswerError::Precision)?;
     let mut wanted = plan.first();
     // A sample that grows keeps whom it has: it begins where it began, or before.
@@ -295,7 +305,7 @@ pub fn estimate(
     loop {
         from = from.min(BUCKETS - wanted);
         let buckets = from..from + wanted;
-        let Count { population, people, sure, unsure, mut moments, as_of } =
+        let AudienceCount { population, people, sure, unsure, mut moments, as_of } =
             count(audience, tenant, filter, &buckets, sampling.measure, now)?;
         let (mut found, mut unreadable) = (sure, audience.read().unreadable_of(tenant));
         for person in &unsure {
@@ -308,7 +318,7 @@ pub fn estimate(
         let look = Look::new(population, people, found).ok_or(AnswerError::Precision)?;
         let next = plan.next(wanted, &look);
         let is_last = next == Next::Stop;
-        tell(Report { look, buckets: (from, from + wanted), moments, is_last, unreadable, as_of });
+        tell(SampleReport { look, buckets: (from, from + wanted), moments, is_last, unreadable, as_of });
         match next {
             Next::Stop => return Ok(()),
             Next::Grow { buckets } => wanted = buckets,
@@ -318,7 +328,7 @@ pub fn estimate(
 
 /// How many are meant, exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Exact {
+pub struct ExactCount {
     /// How many.
     pub count: u64,
     /// Of how many people of the tenant.
@@ -329,7 +339,7 @@ pub struct Exact {
     pub as_of: Millis,
 }
 
-impl Exact {
+impl ExactCount {
     /// The JSON of an answer.
     #[must_use]
     pub fn to_json(self, took: Duration) -> Value {
@@ -349,16 +359,17 @@ pub fn exact(
     tenant: TenantNo,
     filter: &Filter,
     now: Millis,
-) -> Result<Exact, AnswerError> {
-    let Count { population, sure, unsure, as_of, .. } = count(audience, tenant, filter, &(0..BUCKETS), None, now)?;
-    let Decided { members, unreadable } = decided(conn, filter, &unsure, now)?;
+) -> Result<ExactCount, AnswerError> {
+    let AudienceCount { population, sure, unsure, as_of, .. } =
+        count(audience, tenant, filter, &(0..BUCKETS), None, now)?;
+    let StoreVerdicts { members, unreadable } = decided(conn, filter, &unsure, now)?;
     let unreadable = unreadable + audience.read().unreadable_of(tenant);
-    Ok(Exact { count: sure + members.len() as u64, population, unreadable, as_of })
+    Ok(ExactCount { count: sure + members.len() as u64, population, unreadable, as_of })
 }
 
 /// Who is meant, exactly.
 #[derive(Debug, Default)]
-pub struct Everyone {
+pub struct AllMembers {
     /// The members, by oldest visitors.
     pub members: Vec<VisitorId>,
     /// How many people of the tenant cannot be read: they are left out.
@@ -377,15 +388,15 @@ pub fn everyone(
     tenant: TenantNo,
     filter: &Filter,
     now: Millis,
-) -> Result<Everyone, AnswerError> {
-    let Members { sure: mut members, unsure, as_of } = members(audience, tenant, filter, &(0..BUCKETS), now)?;
+) -> Result<AllMembers, AnswerError> {
+    let MatchedPeople { sure: mut members, unsure, as_of } = members(audience, tenant, filter, &(0..BUCKETS), now)?;
     let decided = decided(conn, filter, &unsure, now)?;
     members.extend(decided.members);
     let unreadable = decided.unreadable + audience.read().unreadable_of(tenant);
-    Ok(Everyone { members, unreadable, as_of })
+    Ok(AllMembers { members, unreadable, as_of })
 }
 
-impl Report {
+impl SampleReport {
     /// As it is told; `measure` is the name of what was summed up.
     #[must_use]
     pub fn to_json(&self, measure: Option<&str>, took: Duration) -> Value {
@@ -411,17 +422,19 @@ impl Report {
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn measure(conn: &Connection, tenant: TenantNo, name: &str) -> Result<Option<Measure>, StoreError> {
+pub fn measure(conn: &Connection, tenant: TenantNo, name: &str) -> Result<Option<PeopleMeasure>, StoreError> {
     Ok(match name {
-        "revenue_micros" => Some(Measure::Revenue),
-        "purchases" => Some(Measure::Purchases),
-        "pages" => Some(Measure::Pages),
-        "sessions" => Some(Measure::Sessions),
-        "devices" => Some(Measure::Devices),
+        "revenue_micros" => Some(PeopleMeasure::Revenue),
+        "purchases" => Some(PeopleMeasure::Purchases),
+        "pages" => Some(PeopleMeasure::Pages),
+        "sessions" => Some(PeopleMeasure::Sessions),
+        "devices" => Some(PeopleMeasure::Devices),
         _ => {
             let names = names::load(conn, tenant)?;
             match name.strip_prefix("attributes.").and_then(|name| names.find(name)) {
-                Some((token, Kind::Bool | Kind::Integer | Kind::Float)) => Some(Measure::Attribute(token)),
+                Some((token, ValueKind::Bool | ValueKind::Integer | ValueKind::Float)) => {
+                    Some(PeopleMeasure::Attribute(token))
+                }
                 _ => None,
             }
         }
@@ -430,14 +443,14 @@ pub fn measure(conn: &Connection, tenant: TenantNo, name: &str) -> Result<Option
 
 /// In which form members are written, a line each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lines {
+pub enum MemberFormat {
     /// `{"person": …}`.
     Ndjson,
     /// One column, under its name.
     Csv,
 }
 
-impl Lines {
+impl MemberFormat {
     /// Their media type.
     #[must_use]
     pub fn media_type(self) -> &'static str {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
-use crate::campaigns::catalogue::Numbers;
+use crate::campaigns::catalogue::TenantNumbers;
 use crate::store::StoreError;
 
 const SENDS: &str =
@@ -19,12 +19,12 @@ type Drawn = (u32, [u8; 16], Option<u8>, Option<u8>, Option<i64>);
 
 /// The sends of the store that is replaced, and whom they drew, by their numbers there.
 #[derive(Debug, Clone, Default)]
-pub struct Before {
+pub struct ReplacedSends {
     sends: Vec<(i64, Vec<Value>)>,
     people: Vec<(i64, Drawn)>,
 }
 
-impl Before {
+impl ReplacedSends {
     /// As far as the store has them: a release before this one's has none.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl Before {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub fn bring(&self, conn: &Connection, numbers: &Numbers) -> Result<(), StoreError> {
+    pub fn bring(&self, conn: &Connection, numbers: &TenantNumbers) -> Result<(), StoreError> {
         conn.execute("UPDATE sends SET due = NULL, error = 'stopped' WHERE due IS NOT NULL", [])?;
         const DROP_PEOPLE: &str =
             "DELETE FROM send_people WHERE send IN (SELECT send FROM sends WHERE tenant = ?1 AND name = ?2)";
@@ -124,7 +124,7 @@ mod tests {
         send(&before.conn, known, "may", 50, 3, None);
         send(&restored.conn, known, "april", 10, 1, Some(5));
         send(&restored.conn, known, "may", 60, 0, Some(5));
-        let of = backup::Before::of_conn(&before.conn).unwrap();
+        let of = backup::ReplacedStore::of_conn(&before.conn).unwrap();
         backup::renew(&mut restored.conn, &of, NOW).unwrap();
         let found = all(&restored.conn);
         let row = |name: &str, random: i64, next, goes_on, first: u8| {
@@ -158,7 +158,7 @@ mod tests {
         fresh.conn.execute(name, (b, "of_b")).unwrap();
         restored.conn.execute(name, (a, "of_a")).unwrap();
         send(&fresh.conn, b, "may", 50, 3, None);
-        let of = backup::Before::of_conn(&fresh.conn).unwrap();
+        let of = backup::ReplacedStore::of_conn(&fresh.conn).unwrap();
         backup::renew(&mut restored.conn, &of, NOW).unwrap();
         let list = |sql: &str| {
             let mut read = restored.conn.prepare(sql).unwrap();

@@ -5,18 +5,21 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::Range;
 
-use causeway_shared::attributes::{AttributeMap, Kind, Token, Value};
+use causeway_shared::attributes::{AttributeMap, AttributeValue, NameToken, ValueKind};
 use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::profile::Profile;
-use causeway_shared::rhythm::{BestTime, HOURS, Habits, Offset, Offsets, Population, Prior, Rhythm, Source};
-use causeway_shared::segments::Stamp;
+use causeway_shared::rhythm::{
+    ActivityHistogram, BestTime, BestTimeSource, HOURS, PersonHabits, PopulationActivity, PriorActivity, UtcOffset,
+    ZoneOffsets,
+};
+use causeway_shared::segments::WriteStamp;
 use causeway_shared::wire::profile;
 use jiff::tz::TimeZone;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use crate::base::integers::signed;
 use crate::base::time_zones;
-use crate::store::tenants::{Known, Tenants};
+use crate::store::tenants::{TenantContext, Tenants};
 use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo, visitor_at};
 
 /// The attribute of a person that names its zone.
@@ -24,16 +27,16 @@ pub const ZONE: &str = "time_zone";
 
 /// What is known of when a person is active, of its visitors together.
 #[derive(Debug, Clone, Default)]
-pub struct Activity {
-    rhythm: Rhythm,
+pub struct PersonActivity {
+    rhythm: ActivityHistogram,
     seen: Option<(Millis, Millis)>,
     /// The newest write of its zone.
-    zone: Option<(Stamp, Option<Value>)>,
+    zone: Option<(WriteStamp, Option<AttributeValue>)>,
 }
 
-impl Activity {
+impl PersonActivity {
     /// Adds a visitor; `zone` is the token of [`ZONE`].
-    pub fn add(&mut self, profile: &Profile, attributes: &AttributeMap, zone: Option<Token>) {
+    pub fn add(&mut self, profile: &Profile, attributes: &AttributeMap, zone: Option<NameToken>) {
         self.rhythm = self.rhythm.plus(profile.rhythm());
         let both =
             |(first, last): (Millis, Millis)| self.seen.map_or((first, last), |(a, b)| (a.min(first), b.max(last)));
@@ -53,7 +56,11 @@ impl Activity {
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn read(conn: &Connection, person: PersonNo, everybody: &Everybody) -> Result<Option<Activity>, StoreError> {
+pub fn read(
+    conn: &Connection,
+    person: PersonNo,
+    everybody: &TenantHabits,
+) -> Result<Option<PersonActivity>, StoreError> {
     // As many as for its row in columns. Bound, the limit has SQLite plan the statement anew each time.
     const READ: &str = "SELECT profile, attributes, visitor FROM visitors WHERE person = ?1 AND withdrawn IS NULL
         ORDER BY last_seen DESC LIMIT 1000";
@@ -64,27 +71,27 @@ pub fn read(conn: &Connection, person: PersonNo, everybody: &Everybody) -> Resul
         let core = row.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?;
         let profile = profile::decode(visitor_at(row, 2)?, core)?;
         let attributes = profile::attributes(CheckedBytes::open_column(row.get_ref(1)?)?)?;
-        found.get_or_insert_with(Activity::default).add(&profile, &attributes, everybody.zone);
+        found.get_or_insert_with(PersonActivity::default).add(&profile, &attributes, everybody.zone);
     }
     Ok(found)
 }
 
 /// What is the same for all people of a tenant.
 #[derive(Debug)]
-pub struct Everybody {
+pub struct TenantHabits {
     /// The token of [`ZONE`], where it is an attribute of texts.
-    pub zone: Option<Token>,
+    pub zone: Option<NameToken>,
     of_tenant: TimeZone,
-    population: Population,
-    priors: BTreeMap<Offset, Prior>,
+    population: PopulationActivity,
+    priors: BTreeMap<UtcOffset, PriorActivity>,
 }
 
-impl Everybody {
+impl TenantHabits {
     /// A tenant's, as the job left it; nobody's habits before its first run.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn load(conn: &Connection, tenant: &Known) -> Result<Self, StoreError> {
+    pub fn load(conn: &Connection, tenant: &TenantContext) -> Result<Self, StoreError> {
         const HOURS_OF: &str = "SELECT hours FROM rhythms WHERE tenant = ?1";
         const TOKEN: &str = "SELECT token FROM attribute_names WHERE tenant = ?1 AND name = ?2 AND kind = ?3";
         let hours = conn.prepare_cached(HOURS_OF)?.query_row([tenant.no.0], |row| row.get(0));
@@ -92,26 +99,32 @@ impl Everybody {
             Some(CheckedBytes(bytes)) => {
                 population(&bytes).ok_or(StoreError::Corrupt { what: "rhythm of all people" })?
             }
-            None => Population::default(),
+            None => PopulationActivity::default(),
         };
-        let place = (tenant.no.0, ZONE, Kind::String.code());
-        let zone = conn.prepare_cached(TOKEN)?.query_row(place, |row| row.get(0).map(Token)).optional()?;
+        let place = (tenant.no.0, ZONE, ValueKind::String.code());
+        let zone = conn.prepare_cached(TOKEN)?.query_row(place, |row| row.get(0).map(NameToken)).optional()?;
         let of_tenant = time_zones::named(&tenant.config.time_zone).unwrap_or(TimeZone::UTC);
         Ok(Self { zone, of_tenant, population, priors: BTreeMap::new() })
     }
 
     /// The zone that a person says, if there is one of that name, or the tenant's.
     #[must_use]
-    pub fn zone_of(&self, of: &Activity) -> TimeZone {
+    pub fn zone_of(&self, of: &PersonActivity) -> TimeZone {
         let said = match &of.zone {
-            Some((_, Some(Value::String(name)))) => time_zones::named(name),
+            Some((_, Some(AttributeValue::String(name)))) => time_zones::named(name),
             _ => None,
         };
         said.unwrap_or_else(|| self.of_tenant.clone())
     }
 
     /// A person's week, and its clock from its first fact to an end.
-    pub fn habits(&mut self, of: &Activity, zone: &TimeZone, now: Millis, until: Millis) -> (Habits, Offsets) {
+    pub fn habits(
+        &mut self,
+        of: &PersonActivity,
+        zone: &TimeZone,
+        now: Millis,
+        until: Millis,
+    ) -> (PersonHabits, ZoneOffsets) {
         let recorded = of.recorded(now);
         let offsets = time_zones::offsets(zone, recorded.start.min(now)..recorded.end.max(until));
         let usual = offsets.usual(recorded);
@@ -120,22 +133,22 @@ impl Everybody {
     }
 
     /// What a snapshot says: the person's own best time, by its clock of now. Everybody's is no person's to be told.
-    pub fn best(&mut self, of: &Activity, now: Millis) -> Option<BestTime> {
+    pub fn best(&mut self, of: &PersonActivity, now: Millis) -> Option<BestTime> {
         let zone = self.zone_of(of);
         let (habits, offsets) = self.habits(of, &zone, now, now.saturating_add(1));
         let best = habits.best();
-        (best.source == Source::Person).then(|| best.edge(offsets.at(now)))
+        (best.source == BestTimeSource::Person).then(|| best.edge(offsets.at(now)))
     }
 }
 
 /// What snapshots that are handed out at once say of best times: of each person and tenant found once.
 #[derive(Debug, Default)]
-pub struct Told {
-    tenants: BTreeMap<TenantNo, Everybody>,
+pub struct BestTimeCache {
+    tenants: BTreeMap<TenantNo, TenantHabits>,
     people: BTreeMap<PersonNo, Option<u16>>,
 }
 
-impl Told {
+impl BestTimeCache {
     /// Notes what a visitor's snapshot is to say of its person from now on.
     ///
     /// # Errors
@@ -143,7 +156,7 @@ impl Told {
     pub fn tell(
         &mut self,
         conn: &Connection,
-        tenant: &Known,
+        tenant: &TenantContext,
         visitor: VisitorId,
         now: Millis,
     ) -> Result<(), StoreError> {
@@ -157,7 +170,7 @@ impl Told {
             None => {
                 let everybody = match self.tenants.entry(tenant.no) {
                     Entry::Occupied(everybody) => everybody.into_mut(),
-                    Entry::Vacant(place) => place.insert(Everybody::load(conn, tenant)?),
+                    Entry::Vacant(place) => place.insert(TenantHabits::load(conn, tenant)?),
                 };
                 let best = read(conn, person, everybody)?.and_then(|of| everybody.best(&of, now)).map(BestTime::pack);
                 self.people.insert(person, best);
@@ -171,31 +184,31 @@ impl Told {
     }
 }
 
-fn population(bytes: &[u8]) -> Option<Population> {
+fn population(bytes: &[u8]) -> Option<PopulationActivity> {
     let (hours, rest) = bytes.as_chunks::<8>();
     let hours: Vec<u64> = hours.iter().map(|eight| u64::from_be_bytes(*eight)).collect();
     let hours: [u64; HOURS] = hours.try_into().ok()?;
-    rest.is_empty().then(|| Population::new(hours))
+    rest.is_empty().then(|| PopulationActivity::new(hours))
 }
 
 /// When all people are active, so far.
 #[derive(Debug, Default)]
-pub struct Sums {
+pub struct ActivitySums {
     /// How many people cannot be read: all others count.
     pub unreadable: u64,
     /// How many people were read.
     pub people: u64,
-    tenants: BTreeMap<TenantNo, Sum>,
+    tenants: BTreeMap<TenantNo, TenantActivity>,
 }
 
 #[derive(Debug)]
-struct Sum {
-    everybody: Everybody,
-    population: Population,
+struct TenantActivity {
+    everybody: TenantHabits,
+    population: PopulationActivity,
     people: u64,
 }
 
-impl Sums {
+impl ActivitySums {
     /// Adds the people after one, and gives the last of them; `None` behind the last of all.
     ///
     /// # Errors
@@ -218,8 +231,8 @@ impl Sums {
             let sum = match self.tenants.entry(no) {
                 Entry::Occupied(sum) => sum.into_mut(),
                 Entry::Vacant(place) => {
-                    let everybody = Everybody::load(conn, tenant)?;
-                    place.insert(Sum { everybody, population: Population::default(), people: 0 })
+                    let everybody = TenantHabits::load(conn, tenant)?;
+                    place.insert(TenantActivity { everybody, population: PopulationActivity::default(), people: 0 })
                 }
             };
             self.people += 1;
@@ -258,7 +271,7 @@ impl Sums {
     pub fn keep(&self, tx: &Connection, now: Millis) -> Result<(), StoreError> {
         const PUT: &str = "INSERT INTO rhythms (tenant, people, summed, hours) VALUES (?1, ?2, ?3, ?4)";
         tx.execute("DELETE FROM rhythms", [])?;
-        for (tenant, Sum { population, people, .. }) in &self.tenants {
+        for (tenant, TenantActivity { population, people, .. }) in &self.tenants {
             let hours: Vec<u8> = population.hours().iter().flat_map(|hour| hour.to_be_bytes()).collect();
             tx.execute(PUT, (tenant.0, signed(*people), signed(now), CheckedBytes(hours)))?;
         }

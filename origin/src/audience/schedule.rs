@@ -4,19 +4,19 @@ use std::ops::Range;
 
 use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::limits;
-use causeway_shared::rhythm::Source;
+use causeway_shared::rhythm::BestTimeSource;
 use causeway_shared::time::HOUR_MS;
 use rusqlite::{Connection, OptionalExtension as _};
 
-use crate::audience::query::Lines;
-use crate::audience::rhythm::{self, Everybody};
+use crate::audience::query::MemberFormat;
+use crate::audience::rhythm::{self, TenantHabits};
 use crate::base::time_zones;
-use crate::store::tenants::Known;
+use crate::store::tenants::TenantContext;
 use crate::store::{PersonNo, StoreError};
 
 /// A member's next best moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Moment {
+pub struct SendMoment {
     /// Its oldest visitor.
     pub person: VisitorId,
     /// When, in milliseconds since 1970.
@@ -28,7 +28,7 @@ pub struct Moment {
     /// Whether that is its best hour of the week; else the window holds none of it, and this is the best that it holds.
     pub best: bool,
     /// Whose habit the best hour is.
-    pub source: Source,
+    pub source: BestTimeSource,
     /// Of the best hour, in per cent; 0 where it is everybody's.
     pub confidence: u8,
 }
@@ -57,14 +57,14 @@ pub fn window(from: Millis, hours: u32, now: Millis) -> Result<Range<Millis>, St
 /// [`StoreError`].
 pub fn moments(
     conn: &Connection,
-    tenant: &Known,
+    tenant: &TenantContext,
     members: &[VisitorId],
     window: &Range<Millis>,
     now: Millis,
-) -> Result<Vec<Moment>, StoreError> {
+) -> Result<Vec<SendMoment>, StoreError> {
     const PERSON: &str = "SELECT p.person FROM visitors v JOIN people p USING (person)
         WHERE v.tenant = ?1 AND v.visitor = ?2 AND p.master = ?2";
-    let mut everybody = Everybody::load(conn, tenant)?;
+    let mut everybody = TenantHabits::load(conn, tenant)?;
     let mut find = conn.prepare_cached(PERSON)?;
     let mut all = Vec::with_capacity(members.len());
     for master in members {
@@ -82,7 +82,7 @@ pub fn moments(
         let (habits, offsets) = everybody.habits(&activity, &zone, now, window.end);
         let Some(at_ms) = habits.next(now, window.clone(), &offsets) else { continue };
         let found = habits.best();
-        all.push(Moment {
+        all.push(SendMoment {
             person: *master,
             at_ms,
             local: time_zones::local(&zone, at_ms),
@@ -97,19 +97,19 @@ pub fn moments(
 
 /// What stands before the first line.
 #[must_use]
-pub fn head(lines: Lines) -> &'static str {
-    if lines == Lines::Csv { "person,at_ms,local,time_zone,best,source,confidence\n" } else { "" }
+pub fn head(lines: MemberFormat) -> &'static str {
+    if lines == MemberFormat::Csv { "person,at_ms,local,time_zone,best,source,confidence\n" } else { "" }
 }
 
 /// Some of them, a line each; nothing in them has to be escaped.
 #[must_use]
-pub fn text(lines: Lines, moments: &[Moment]) -> String {
+pub fn text(lines: MemberFormat, moments: &[SendMoment]) -> String {
     let mut text = String::with_capacity(moments.len() * 180);
-    for Moment { person, at_ms, local, time_zone, best, source, confidence } in moments {
-        let source = if *source == Source::Person { "person" } else { "population" };
+    for SendMoment { person, at_ms, local, time_zone, best, source, confidence } in moments {
+        let source = if *source == BestTimeSource::Person { "person" } else { "population" };
         text.push_str(&match lines {
-            Lines::Csv => format!("{person},{at_ms},{local},{time_zone},{best},{source},{confidence}\n"),
-            Lines::Ndjson => format!(
+            MemberFormat::Csv => format!("{person},{at_ms},{local},{time_zone},{best},{source},{confidence}\n"),
+            MemberFormat::Ndjson => format!(
                 "{{\"person\":\"{person}\",\"at_ms\":{at_ms},\"local\":\"{local}\",\"time_zone\":\"{time_zone}\",\
                  \"best\":{best},\"source\":\"{source}\",\"confidence\":{confidence}}}\n"
             ),

@@ -8,17 +8,17 @@ use rusqlite::{Connection, OptionalExtension as _, Row};
 use serde_json::{Value, json};
 
 use super::webhook::Webhook;
-use crate::audience::query::{self, Lines};
+use crate::audience::query::{self, MemberFormat};
 use crate::base::integers::{signed, unsigned};
 use crate::campaigns::catalogue;
 use crate::campaigns::experiment::results;
 use crate::store::names::events::{self, EventNameError};
-use crate::store::tenants::{Known, Tenants};
+use crate::store::tenants::{TenantContext, Tenants};
 use crate::store::{StoreError, TenantNo, visitor_at};
 
 /// What a send is to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Terms {
+pub struct SendTerms {
     /// Whom it means, as JSON.
     pub filter: String,
     /// How many people: 1 to [`limits::SEND_PEOPLE`].
@@ -33,7 +33,7 @@ pub struct Terms {
 
 /// What became of a person that was drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum SendOutcome {
     /// It was told.
     Delivered = 1,
     /// It is in the control, and is not told.
@@ -48,28 +48,28 @@ pub enum Outcome {
 
 /// How many came to what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Sums {
-    /// [`Outcome::Delivered`].
+pub struct SendTotals {
+    /// [`SendOutcome::Delivered`].
     pub delivered: u32,
-    /// [`Outcome::Control`].
+    /// [`SendOutcome::Control`].
     pub control: u32,
-    /// [`Outcome::Gone`].
+    /// [`SendOutcome::Gone`].
     pub gone: u32,
-    /// [`Outcome::Merged`].
+    /// [`SendOutcome::Merged`].
     pub merged: u32,
-    /// [`Outcome::Left`].
+    /// [`SendOutcome::Left`].
     pub left: u32,
 }
 
-impl Sums {
+impl SendTotals {
     /// One more.
-    pub fn add(&mut self, outcome: Outcome) {
+    pub fn add(&mut self, outcome: SendOutcome) {
         *match outcome {
-            Outcome::Delivered => &mut self.delivered,
-            Outcome::Control => &mut self.control,
-            Outcome::Gone => &mut self.gone,
-            Outcome::Merged => &mut self.merged,
-            Outcome::Left => &mut self.left,
+            SendOutcome::Delivered => &mut self.delivered,
+            SendOutcome::Control => &mut self.control,
+            SendOutcome::Gone => &mut self.gone,
+            SendOutcome::Merged => &mut self.merged,
+            SendOutcome::Left => &mut self.left,
         } += 1;
     }
 }
@@ -84,7 +84,7 @@ pub struct Send {
     /// Its name: one of its tenant has it, for ever.
     pub name: String,
     /// What it is to be.
-    pub terms: Terms,
+    pub terms: SendTerms,
     /// What its people are drawn by.
     pub random: u64,
     /// When it was asked for.
@@ -94,7 +94,7 @@ pub struct Send {
     /// The place of the first that was not looked at yet.
     pub next: u32,
     /// What those before it came to.
-    pub sums: Sums,
+    pub sums: SendTotals,
     /// When it goes on; `None` once it is over.
     pub due: Option<Millis>,
     /// What was in the way last; of a send that is over with nobody drawn, why nobody was.
@@ -161,9 +161,9 @@ impl Send {
     /// [`SendError`].
     pub fn begin(
         conn: &mut Connection,
-        tenant: &Known,
+        tenant: &TenantContext,
         name: &str,
-        terms: &Terms,
+        terms: &SendTerms,
         random: u64,
         now: Millis,
     ) -> Result<Self, SendError> {
@@ -193,7 +193,7 @@ impl Send {
             if unsigned(sends) >= limits::SENDS as u64 {
                 return Err(SendError::TooMany);
             }
-            let Terms { filter, count, experiment, webhook, per_second } = terms;
+            let SendTerms { filter, count, experiment, webhook, per_second } = terms;
             if let Ok(filter) = query::stored(&tx, tenant, filter)? {
                 events::declare_of(&tx, tenant.no, &filter, now)?;
             }
@@ -211,7 +211,7 @@ impl Send {
             no: row.get(0)?,
             tenant: TenantNo(row.get(1)?),
             name: row.get(2)?,
-            terms: Terms {
+            terms: SendTerms {
                 filter: row.get(3)?,
                 count: row.get(4)?,
                 experiment: row.get(5)?,
@@ -222,7 +222,7 @@ impl Send {
             asked: row.get(9).map(unsigned)?,
             chosen: row.get(10)?,
             next: row.get(11)?,
-            sums: Sums {
+            sums: SendTotals {
                 delivered: row.get(12)?,
                 control: row.get(13)?,
                 gone: row.get(14)?,
@@ -245,8 +245,8 @@ impl Send {
     pub fn told(&self, tenants: &Tenants) -> Value {
         let tenant = tenants.by_no(self.tenant).ok().map(|known| known.config.name.clone());
         let filter: Option<Value> = serde_json::from_str(&self.terms.filter).ok();
-        let Terms { count, experiment, webhook, per_second, .. } = &self.terms;
-        let Sums { delivered, control, gone, merged, left } = self.sums;
+        let SendTerms { count, experiment, webhook, per_second, .. } = &self.terms;
+        let SendTotals { delivered, control, gone, merged, left } = self.sums;
         let (error, reason) = if self.chosen == Some(0) { (None, &self.error) } else { (self.error.as_ref(), &None) };
         json!({
             "tenant": tenant, "name": self.name, "filter": filter, "count": count, "experiment": experiment,
@@ -264,7 +264,13 @@ impl Send {
     }
 }
 
-fn check(conn: &Connection, tenant: &Known, name: &str, terms: &Terms, now: Millis) -> Result<(), SendError> {
+fn check(
+    conn: &Connection,
+    tenant: &TenantContext,
+    name: &str,
+    terms: &SendTerms,
+    now: Millis,
+) -> Result<(), SendError> {
     let is_name = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-' || c == b'_';
     if !(1..=64).contains(&name.len()) || !name.bytes().all(is_name) {
         return Err(SendError::Name);
@@ -386,9 +392,9 @@ pub fn recipients(
 
 /// The names of an experiment's arms, by code.
 #[derive(Debug, Clone, Default)]
-pub struct Arms(Vec<(u8, String)>);
+pub struct ArmNames(Vec<(u8, String)>);
 
-impl Arms {
+impl ArmNames {
     /// Those of a send's experiment, as the current catalogue has them, or the last that had it.
     ///
     /// # Errors
@@ -414,19 +420,19 @@ impl Arms {
 
 /// What stands before the first line of recipients.
 #[must_use]
-pub fn head(lines: Lines) -> &'static str {
-    if lines == Lines::Csv { "place,person,arm,at_ms,key\n" } else { "" }
+pub fn head(lines: MemberFormat) -> &'static str {
+    if lines == MemberFormat::Csv { "place,person,arm,at_ms,key\n" } else { "" }
 }
 
 /// Recipients, a line each; nothing in them has to be escaped.
 #[must_use]
-pub fn text(lines: Lines, tenant: &str, send: &Send, arms: &Arms, recipients: &[Recipient]) -> String {
+pub fn text(lines: MemberFormat, tenant: &str, send: &Send, arms: &ArmNames, recipients: &[Recipient]) -> String {
     let mut text = String::with_capacity(recipients.len() * 160);
     for Recipient { place, person, arm, at } in recipients {
         let (key, arm) = (send.key(tenant, *place), arm.map(|arm| arms.name(arm)));
         text.push_str(&match lines {
-            Lines::Csv => format!("{place},{person},{},{at},{key}\n", arm.unwrap_or_default()),
-            Lines::Ndjson => {
+            MemberFormat::Csv => format!("{place},{person},{},{at},{key}\n", arm.unwrap_or_default()),
+            MemberFormat::Ndjson => {
                 json!({ "place": place, "person": person.to_string(), "arm": arm, "at_ms": at, "key": key }).to_string()
                     + "\n"
             }

@@ -1,17 +1,17 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use causeway_shared::attributes::Value;
+use causeway_shared::attributes::AttributeValue;
 use causeway_shared::bucket::BUCKETS;
-use causeway_shared::columns::Measure;
-use causeway_shared::fact::{Fact, Scope, What};
+use causeway_shared::columns::PeopleMeasure;
+use causeway_shared::fact::{ErasureScope, Fact, FactKind};
 use causeway_shared::ids::{FactId, Millis, VisitorId};
 use causeway_shared::random::Random;
-use causeway_shared::segments::{SegmentId, State};
+use causeway_shared::segments::{SegmentId, SegmentState};
 use causeway_shared::time::{HOUR_MS, HourStamp};
 use serde_json::{Value as Json, json};
 
-use super::follow::Follower;
-use crate::audience::query::{self, Exact, Sampling};
+use super::follow::StoreFollower;
+use crate::audience::query::{self, ExactCount, SampleRequest};
 use crate::audience::{Audience, person_row};
 use crate::store::PersonNo;
 use crate::store::names::events;
@@ -20,7 +20,7 @@ use crate::testing::{NOW, Origin, fact, impression, ordered, page, purchase, tra
 /// A store, and columns that follow it when they are told to.
 struct World {
     origin: Origin,
-    follower: Follower,
+    follower: StoreFollower,
     audience: Audience,
 }
 
@@ -31,7 +31,7 @@ impl World {
 
     fn of(origin: Origin) -> Self {
         let audience = Audience::default();
-        let follower = Follower::new(origin.data(), audience.clone()).unwrap();
+        let follower = StoreFollower::new(origin.data(), audience.clone()).unwrap();
         Self { origin, follower, audience }
     }
 
@@ -75,13 +75,13 @@ impl World {
     }
 }
 
-fn says(of: VisitorId, n: u32, at: Millis, name: &str, value: Value) -> Fact {
-    fact(of, n, at, What::Attributes { writes: vec![(name.to_owned(), Some(value))] })
+fn says(of: VisitorId, n: u32, at: Millis, name: &str, value: AttributeValue) -> Fact {
+    fact(of, n, at, FactKind::Attributes { writes: vec![(name.to_owned(), Some(value))] })
 }
 
 fn joins(of: VisitorId, n: u32, at: Millis, segment: u32, hours: u32) -> Fact {
-    let state = State::held(HourStamp(HourStamp::at(at).0 + hours), []);
-    fact(of, n, at, What::Segments { writes: vec![(SegmentId(segment), state)] })
+    let state = SegmentState::held(HourStamp(HourStamp::at(at).0 + hours), []);
+    fact(of, n, at, FactKind::Segments { writes: vec![(SegmentId(segment), state)] })
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn field_08_and_18_a_merge_and_an_unlink_move_membership_with_the_next_step() {
     assert_eq!((world.members(&in_eight), world.count(&in_eight)), (vec![a], 1));
     assert_eq!(world.count(&json!({"devices": 2})), 1);
     let id = world.origin.member("demo", "ann");
-    let over = fact(b, 4, NOW + 1, What::Cancellation { id });
+    let over = fact(b, 4, NOW + 1, FactKind::Cancellation { id });
     world.origin.admin("demo", &[over]);
     world.follow();
     assert_eq!((world.members(&buyers), world.members(&in_seven), world.count(&both)), (vec![b], vec![a], 0));
@@ -152,11 +152,12 @@ fn field_18_an_estimate_looks_at_some_keeps_whom_it_had_and_its_interval_holds_t
     let document = json!({"$or": [{"segments": 7}, bought]});
     let filter = query::filter(conn, tenant, &document).unwrap().unwrap();
     let exact = query::exact(audience, conn, tenant.no, &filter, now).unwrap();
-    assert_eq!(exact, Exact { count: 1_500, population: 3_000, unreadable: 0, as_of: now });
+    assert_eq!(exact, ExactCount { count: 1_500, population: 3_000, unreadable: 0, as_of: now });
     let whole = query::count(audience, tenant.no, &filter, &(0..BUCKETS), None, now).unwrap();
     assert_eq!((whole.sure, whole.unsure.len() >= 500), (1_000, true), "{}", whole.unsure.len());
     for random in [0, 5_000, 123_456_789, u64::MAX] {
-        let (sampling, mut looks) = (Sampling { precision: 0.03, measure: Some(Measure::Pages), random }, Vec::new());
+        let (sampling, mut looks) =
+            (SampleRequest { precision: 0.03, measure: Some(PeopleMeasure::Pages), random }, Vec::new());
         query::estimate(audience, conn, tenant.no, &filter, &sampling, now, |look| looks.push(look)).unwrap();
         let [.., last] = looks.as_slice() else { unreachable!() };
         assert!(looks.len() > 1 && last.look.sampled() < 3_000, "{random}: {looks:?}");
@@ -223,7 +224,7 @@ fn a_segment_that_ended_by_a_clock_ahead_has_not_when_the_clock_is_right() {
 #[test]
 fn field_18_who_is_erased_is_in_no_file_of_columns() {
     let mut world = World::new();
-    let mail = |of: &str| Value::String(of.to_owned());
+    let mail = |of: &str| AttributeValue::String(of.to_owned());
     let (ann, bert) = ("ann@example.org", "bert@example.org");
     world
         .origin
@@ -235,7 +236,7 @@ fn field_18_who_is_erased_is_in_no_file_of_columns() {
     assert!(holds(ann.as_bytes()) && holds(visitor(1).as_bytes()));
     // Half of the next file is written when the erasure comes: it is written once more.
     assert!(world.follower.keep().unwrap() && !world.follower.is_old());
-    let what = What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() };
+    let what = FactKind::Erasure { scope: ErasureScope::Visitor, id: None, also: Vec::new() };
     world.origin.send("demo", &[Fact { id: FactId::of_erasure(visitor(1)), ..fact(visitor(1), 9, NOW, what) }]);
     world.follow();
     world.keep();
@@ -251,9 +252,10 @@ fn field_18_who_is_erased_is_in_no_file_of_columns() {
     assert!(!holds(ann.as_bytes()) && !holds(visitor(1).as_bytes()));
     assert!(holds(bert.as_bytes()));
     // The places of texts stay those of the rows.
-    let mut anew = World { follower: Follower::new(world.origin.data(), Audience::default()).unwrap(), ..World::new() };
+    let mut anew =
+        World { follower: StoreFollower::new(world.origin.data(), Audience::default()).unwrap(), ..World::new() };
     anew.audience = Audience::default();
-    anew.follower = Follower::new(world.origin.data(), anew.audience.clone()).unwrap();
+    anew.follower = StoreFollower::new(world.origin.data(), anew.audience.clone()).unwrap();
     anew.origin = world.origin;
     anew.follow();
     assert_eq!((anew.count(&json!({"attributes.mail": bert})), anew.count(&json!({"attributes.mail": ann}))), (1, 0));
@@ -283,13 +285,13 @@ fn random_facts(world: &mut World, random: &mut Random, n: u32) {
         0 | 1 => page(of, n, at),
         2 => purchase(of, n, at, 1_000),
         3 => impression(of, n, at),
-        4 => says(of, n, at, "city", Value::String(format!("city {}", below(random, 3)))),
-        5 => says(of, n, at, "age", Value::Integer(below(random, 60) as i64)),
+        4 => says(of, n, at, "city", AttributeValue::String(format!("city {}", below(random, 3)))),
+        5 => says(of, n, at, "age", AttributeValue::Integer(below(random, 60) as i64)),
         6 | 7 => joins(of, n, world.origin.now, below(random, 5) as u32, 1 + below(random, 30) as u32),
         8 => world.origin.login(of, n, at, &member),
         9 => {
             let id = world.origin.member("demo", &member);
-            let over = fact(of, n, world.origin.now, What::Cancellation { id });
+            let over = fact(of, n, world.origin.now, FactKind::Cancellation { id });
             return world.origin.admin("demo", &[over]);
         }
         _ if below(random, 8) == 0 => withdrawal(of, at),
@@ -426,7 +428,7 @@ fn columns_that_are_asked_to_be_are_built_anew_while_they_follow() {
     world.origin.send("demo", &[page(visitor(1), 1, NOW)]);
     world.follow();
     world.keep();
-    let mut follower = Follower::new(world.origin.data(), world.audience.clone()).unwrap();
+    let mut follower = StoreFollower::new(world.origin.data(), world.audience.clone()).unwrap();
     while follower.step(NOW).unwrap() {}
     assert_eq!(world.audience.read().building, (1, 1), "the file was read, and tells of no building");
     world.origin.conn.execute("UPDATE meta SET columns_epoch = columns_epoch + 1", []).unwrap();
@@ -482,7 +484,7 @@ fn strangers_who_use_up_the_names_of_events_keep_no_audience_from_its_answer() {
     // A name that is taken back while the file is written is in no answer of it.
     assert!(again.follower.keep().unwrap());
     let (given, of) = (again.origin.given(), again.origin.tenant("demo").clone());
-    let said = crate::base::attribution::Said::by("cli");
+    let said = crate::base::attribution::Attribution::by("cli");
     crate::maintenance::forget_event_names::forget(
         &mut again.origin.conn,
         &again.origin.rules,
@@ -502,10 +504,11 @@ fn strangers_who_use_up_the_names_of_events_keep_no_audience_from_its_answer() {
 
 /// What the admin side says of a visitor, in as many facts as are needed.
 fn says_all(origin: &mut Origin, of: VisitorId, first: u32, at: Millis, names: std::ops::Range<u32>) {
-    let writes: Vec<(String, Option<Value>)> = names.map(|n| (format!("n{n}"), Some(Value::Bool(true)))).collect();
+    let writes: Vec<(String, Option<AttributeValue>)> =
+        names.map(|n| (format!("n{n}"), Some(AttributeValue::Bool(true)))).collect();
     let chunks = (first..).zip(writes.chunks(causeway_shared::limits::ATTRIBUTE_WRITES));
     let facts: Vec<Fact> =
-        chunks.map(|(n, writes)| fact(of, n, at, What::Attributes { writes: writes.to_vec() })).collect();
+        chunks.map(|(n, writes)| fact(of, n, at, FactKind::Attributes { writes: writes.to_vec() })).collect();
     origin.admin("demo", &facts);
 }
 
@@ -515,7 +518,9 @@ fn who_may_have_lost_an_attribute_or_a_segment_is_in_no_audience_that_excludes_i
     let most = u32::try_from(causeway_shared::limits::ATTRIBUTES).unwrap();
     let opted = json!({ "attributes.optout": { "$ne": true } });
     for v in [1, 2] {
-        world.origin.admin("demo", &[says(visitor(v), 1, NOW, "optout", Value::Bool(true)), page(visitor(v), 2, NOW)]);
+        world
+            .origin
+            .admin("demo", &[says(visitor(v), 1, NOW, "optout", AttributeValue::Bool(true)), page(visitor(v), 2, NOW)]);
     }
     world.origin.send("demo", &[page(visitor(3), 1, NOW)]);
     world.follow();
@@ -536,7 +541,7 @@ fn who_may_have_lost_an_attribute_or_a_segment_is_in_no_audience_that_excludes_i
     let mut world = World::new();
     let logins = [1, 2].map(|v| world.origin.login(visitor(v), 9, NOW, "ann"));
     world.origin.send("demo", &logins);
-    world.origin.admin("demo", &[says(visitor(1), 1, NOW, "optout", Value::Bool(true))]);
+    world.origin.admin("demo", &[says(visitor(1), 1, NOW, "optout", AttributeValue::Bool(true))]);
     says_all(&mut world.origin, visitor(1), 10, NOW + 1, 0..most - 6);
     says_all(&mut world.origin, visitor(2), 10, NOW + 2, most..most + 100);
     world.follow();
@@ -544,9 +549,9 @@ fn who_may_have_lost_an_attribute_or_a_segment_is_in_no_audience_that_excludes_i
 
     let mut world = World::new();
     let segments = u32::try_from(causeway_shared::limits::SEGMENTS).unwrap();
-    let state = || State::held(HourStamp::at(NOW + 9 * HOUR_MS), []);
+    let state = || SegmentState::held(HourStamp::at(NOW + 9 * HOUR_MS), []);
     let set = |n: u32, at: Millis, ids: std::ops::Range<u32>| {
-        fact(visitor(1), n, at, What::Segments { writes: ids.map(|id| (SegmentId(id), state())).collect() })
+        fact(visitor(1), n, at, FactKind::Segments { writes: ids.map(|id| (SegmentId(id), state())).collect() })
     };
     world.origin.admin("demo", &[set(1, NOW, 70_000..70_001)]);
     let some = u32::try_from(causeway_shared::limits::SEGMENT_WRITES).unwrap();
@@ -578,7 +583,7 @@ fn a_visitor_that_cannot_be_read_is_left_out_and_counted_and_all_others_are_in()
         let mut everyone = query::everyone(audience, conn, tenant, &filter, now).unwrap();
         everyone.members.sort_unstable();
         let exact = query::exact(audience, conn, tenant, &filter, now).unwrap();
-        let sampling = Sampling { precision: 0.1, measure: Some(Measure::Purchases), random: 0 };
+        let sampling = SampleRequest { precision: 0.1, measure: Some(PeopleMeasure::Purchases), random: 0 };
         let mut last = None;
         query::estimate(audience, conn, tenant, &filter, &sampling, now, |report| last = Some(report)).unwrap();
         let last = last.unwrap();

@@ -8,7 +8,7 @@ use causeway_shared::keys::KeyRing;
 use sha2::{Digest as _, Sha256};
 use ureq::http::StatusCode;
 
-use crate::store::tenants::Known;
+use crate::store::tenants::TenantContext;
 
 /// How long a receiver may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -17,7 +17,7 @@ const AFTER_MOST_S: u64 = 3_600;
 
 /// What came of a POST.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum WebhookAnswer {
     /// The receiver has it.
     Taken,
     /// It will not take it, and why: no later try would change that.
@@ -48,7 +48,7 @@ impl Webhook {
     /// A tenant's receiver, where there is one and a key for it. It is told with all keys of the ring: it knows one of
     /// them, whichever step a rotation is at.
     #[must_use]
-    pub(crate) fn of(tenant: &Known) -> Option<Self> {
+    pub(crate) fn of(tenant: &TenantContext) -> Option<Self> {
         let (url, keys) = (tenant.config.webhook.as_ref()?, &tenant.keys.webhook);
         keys.active().map(|_| Self::new(url, keys))
     }
@@ -66,7 +66,7 @@ impl Webhook {
 
     /// Posts a body; the same body has the same id.
     #[must_use]
-    pub(crate) fn post(&self, body: &[u8], now: Millis) -> Answer {
+    pub(crate) fn post(&self, body: &[u8], now: Millis) -> WebhookAnswer {
         let digest: String = Sha256::digest(body).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
         let (id, seconds) = (format!("msg_{digest}"), now / 1_000);
         let request = self
@@ -78,21 +78,21 @@ impl Webhook {
             .header("webhook-signature", self.keys.sign_webhook(&id, seconds, body));
         let answer = match request.send(body) {
             Ok(answer) => answer,
-            Err(e @ (ureq::Error::BadUri(_) | ureq::Error::Http(_))) => return Answer::Refused(e.to_string()),
-            Err(e) => return Answer::Later { why: e.to_string(), after: None },
+            Err(e @ (ureq::Error::BadUri(_) | ureq::Error::Http(_))) => return WebhookAnswer::Refused(e.to_string()),
+            Err(e) => return WebhookAnswer::Later { why: e.to_string(), after: None },
         };
         let status = answer.status();
         if status.is_success() {
-            return Answer::Taken;
+            return WebhookAnswer::Taken;
         }
         let why = format!("the webhook answered {status}");
         let after = answer.headers().get("retry-after").and_then(|after| retry_after(after.to_str().ok()?, now));
         match status {
-            StatusCode::TOO_MANY_REQUESTS => Answer::Busy { after },
-            StatusCode::SERVICE_UNAVAILABLE if after.is_some() => Answer::Busy { after },
-            StatusCode::REQUEST_TIMEOUT => Answer::Later { why, after },
-            _ if status.is_server_error() => Answer::Later { why, after },
-            _ => Answer::Refused(why),
+            StatusCode::TOO_MANY_REQUESTS => WebhookAnswer::Busy { after },
+            StatusCode::SERVICE_UNAVAILABLE if after.is_some() => WebhookAnswer::Busy { after },
+            StatusCode::REQUEST_TIMEOUT => WebhookAnswer::Later { why, after },
+            _ if status.is_server_error() => WebhookAnswer::Later { why, after },
+            _ => WebhookAnswer::Refused(why),
         }
     }
 }
@@ -119,7 +119,7 @@ mod tests {
     use crate::testing::NOW;
 
     /// What comes of a POST that is answered with this status line and these headers.
-    fn posted(status: &str, header: &str) -> Answer {
+    fn posted(status: &str, header: &str) -> WebhookAnswer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
         let answer = format!("HTTP/1.1 {status}\r\n{header}content-length: 0\r\nconnection: close\r\n\r\n");
@@ -146,14 +146,17 @@ mod tests {
 
     #[test]
     fn a_receiver_that_asks_to_wait_is_busy_and_one_that_fails_is_not() {
-        let busy = |after| Answer::Busy { after };
+        let busy = |after| WebhookAnswer::Busy { after };
         assert_eq!(posted("429 Too Many Requests", ""), busy(None));
         assert_eq!(posted("429 Too Many Requests", "retry-after: 7\r\n"), busy(Some(7_000)));
         assert_eq!(posted("503 Service Unavailable", "retry-after: 2\r\n"), busy(Some(2_000)));
-        assert!(matches!(posted("503 Service Unavailable", ""), Answer::Later { after: None, .. }));
-        assert!(matches!(posted("500 Internal", "retry-after: 7\r\n"), Answer::Later { after: Some(7_000), .. }));
-        assert!(matches!(posted("410 Gone", ""), Answer::Refused(_)));
-        assert_eq!(posted("204 No Content", ""), Answer::Taken);
+        assert!(matches!(posted("503 Service Unavailable", ""), WebhookAnswer::Later { after: None, .. }));
+        assert!(matches!(
+            posted("500 Internal", "retry-after: 7\r\n"),
+            WebhookAnswer::Later { after: Some(7_000), .. }
+        ));
+        assert!(matches!(posted("410 Gone", ""), WebhookAnswer::Refused(_)));
+        assert_eq!(posted("204 No Content", ""), WebhookAnswer::Taken);
     }
 
     #[test]

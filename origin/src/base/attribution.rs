@@ -9,7 +9,7 @@ pub(crate) const RETENTION: &str = "job:retention";
 /// Who asked for a change, and why: as it travels in the log.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Said {
+pub struct Attribution {
     /// `token:NUMBER`, `cli`, `visitor`, `job:NAME`.
     pub by: String,
     /// What the token, or the operating system's user, is called.
@@ -24,7 +24,7 @@ pub struct Said {
     pub run: Option<String>,
 }
 
-impl Said {
+impl Attribution {
     /// By a token of the admin side.
     #[must_use]
     pub fn token(id: i64, name: &str, role: &str, reason: Option<String>) -> Self {

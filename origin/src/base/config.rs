@@ -5,18 +5,18 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use causeway_shared::config::{EdgeConfig, Tenant};
+use causeway_shared::config::{EdgeConfig, TenantConfig};
 use causeway_shared::ids::Millis;
 use causeway_shared::limits;
-use causeway_shared::problems::Problem;
+use causeway_shared::problems::ConfigProblem;
 use causeway_shared::time::DAY_MS;
 use causeway_shared::vocabulary::Vocabulary;
 use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
 use ureq::http::Uri;
 
-use crate::base::job_kinds::{Every, Job};
-use crate::base::settings_reference::{SETTINGS, Shape};
+use crate::base::job_kinds::{JobIntervals, JobKind};
+use crate::base::settings_reference::{SETTINGS, SettingShape};
 use crate::base::time_zones;
 
 /// What the origin runs with.
@@ -45,7 +45,7 @@ pub struct Config {
     /// Bounds and time limits of connections.
     pub http: HttpLimits,
     /// How often each job runs by itself.
-    pub jobs: Every,
+    pub jobs: JobIntervals,
     /// The tenants, as the edge has them too.
     pub edge: EdgeConfig,
 }
@@ -101,20 +101,20 @@ pub enum ConfigError {
     },
     /// It can be read and cannot be used.
     #[error("{} problems in the configuration:\n{}", .0.len(), lines(.0))]
-    Problems(Vec<Problem>),
+    Problems(Vec<ConfigProblem>),
 }
 
 /// One problem a line: path, then what is wrong.
 #[must_use]
-pub fn lines(problems: &[Problem]) -> String {
-    let line = |p: &Problem| format!("  {}: {}", p.path, p.message);
+pub fn lines(problems: &[ConfigProblem]) -> String {
+    let line = |p: &ConfigProblem| format!("  {}: {}", p.path, p.message);
     problems.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 #[derive(Deserialize)]
 #[cfg_attr(test, derive(serde::Serialize))]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Document {
+pub(crate) struct ConfigFile {
     listen: String,
     data: PathBuf,
     keys: PathBuf,
@@ -126,12 +126,12 @@ pub(crate) struct Document {
     most_unfolded: usize,
     drain_s: u32,
     http: HttpTable,
-    jobs: Every,
+    jobs: JobIntervals,
     #[cfg_attr(test, serde(skip_serializing))]
-    tenant: Vec<Tenant>,
+    tenant: Vec<TenantConfig>,
 }
 
-impl Default for Document {
+impl Default for ConfigFile {
     fn default() -> Self {
         Self {
             listen: "127.0.0.1:8788".to_owned(),
@@ -145,7 +145,7 @@ impl Default for Document {
             most_unfolded: 4_000_000,
             drain_s: 10,
             http: HttpTable::default(),
-            jobs: Every::default(),
+            jobs: JobIntervals::default(),
             tenant: Vec::new(),
         }
     }
@@ -223,10 +223,10 @@ impl Config {
         let not_understood =
             |source: toml::de::Error| ConfigError::Parse { path: path.to_owned(), source: Box::new(source) };
         // Once as it stands, so that an error in the file shows its line.
-        toml::from_str::<Document>(text).map_err(not_understood)?;
+        toml::from_str::<ConfigFile>(text).map_err(not_understood)?;
         let mut table: toml::Table = toml::from_str(text).map_err(not_understood)?;
         // A default path is relative to the file as well.
-        let Document { data, keys, .. } = Document::default();
+        let ConfigFile { data, keys, .. } = ConfigFile::default();
         for (key, default) in [("data", data), ("keys", keys)] {
             let default = || default.to_string_lossy().into_owned().into();
             if let toml::Value::String(relative) = table.entry(key).or_insert_with(default)
@@ -236,7 +236,7 @@ impl Config {
             }
         }
         overlay(&mut table, env)?;
-        let mut document: Document = table.try_into().map_err(not_understood)?;
+        let mut document: ConfigFile = table.try_into().map_err(not_understood)?;
         for tenant in &mut document.tenant {
             if let Some(file) = &tenant.catalogue {
                 tenant.vocabulary = words(&base.join(file))?;
@@ -276,12 +276,12 @@ fn overlay(table: &mut toml::Table, env: impl Fn(&str) -> Option<OsString>) -> R
         let wrong = ConfigError::Environment { name: setting.env, expected: setting.shape.says() };
         let Ok(text) = text.into_string() else { return Err(wrong) };
         let value = match setting.shape {
-            Shape::Number => match text.parse::<u32>() {
+            SettingShape::Number => match text.parse::<u32>() {
                 Ok(number) => toml::Value::Integer(number.into()),
                 Err(_) => return Err(wrong),
             },
-            Shape::LogFormat if !matches!(text.as_str(), "text" | "json") => return Err(wrong),
-            Shape::Text | Shape::Path | Shape::LogFormat => toml::Value::String(text),
+            SettingShape::LogFormat if !matches!(text.as_str(), "text" | "json") => return Err(wrong),
+            SettingShape::Text | SettingShape::Path | SettingShape::LogFormat => toml::Value::String(text),
         };
         match setting.key.split_once('.') {
             None => drop(table.insert(setting.key.to_owned(), value)),
@@ -294,12 +294,12 @@ fn overlay(table: &mut toml::Table, env: impl Fn(&str) -> Option<OsString>) -> R
     Ok(())
 }
 
-impl Document {
+impl ConfigFile {
     fn checked(self) -> Result<Config, ConfigError> {
         let edge = EdgeConfig { tenants: self.tenant };
         let mut problems = edge.problems();
         let mut say = |path: &str, message: &str| {
-            problems.push(Problem { path: path.to_owned(), message: message.to_owned() });
+            problems.push(ConfigProblem { path: path.to_owned(), message: message.to_owned() });
         };
         let (host, port) = self.listen.rsplit_once(':').unwrap_or_default();
         if host.is_empty() || port.parse::<u16>().is_err() {
@@ -329,7 +329,7 @@ impl Document {
             say("drain_s", "600 seconds at most");
         }
         let http = self.http.checked(&mut say);
-        for job in Job::ALL {
+        for job in JobKind::ALL {
             if self.jobs.of(job) > MOST_EVERY_MS {
                 say(&format!("jobs.{}_hours", job.name()), "8760 hours at most; 0: never");
             }
@@ -440,10 +440,10 @@ mod tests {
         assert_eq!(config.readers, 2);
         assert_eq!(config.log_format, LogFormat::Json);
         let hours = |text: &str, env: &[(&str, &str)]| parse(&format!("{text}\n{SMALL}"), env).unwrap().jobs;
-        let daily = Every { trim_hours: 1, ..Every::default() };
+        let daily = JobIntervals { trim_hours: 1, ..JobIntervals::default() };
         assert_eq!(hours("", &[("CAUSEWAY_JOBS_TRIM_HOURS", "1")]), daily);
         let both = [("CAUSEWAY_JOBS_RETENTION_HOURS", "2")];
-        assert_eq!(hours("[jobs]\ntrim_hours = 1", &both), Every { retention_hours: 2, ..daily });
+        assert_eq!(hours("[jobs]\ntrim_hours = 1", &both), JobIntervals { retention_hours: 2, ..daily });
         for wrong in ["many", "-1", "5000000000"] {
             let error = parse(SMALL, &[("CAUSEWAY_READERS", wrong)]).unwrap_err();
             assert_eq!(error.to_string(), "CAUSEWAY_READERS in the environment must be a whole number");

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 /// A job by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Job {
+pub enum JobKind {
     /// What is no longer needed of visitors goes.
     Trim,
     /// Visitors that were not seen for as long as their tenant says are erased.
@@ -35,7 +35,7 @@ pub enum Job {
     Scrub,
 }
 
-impl Job {
+impl JobKind {
     /// All of them; of two that are due at once the first goes first.
     pub const ALL: [Self; 13] = [
         Self::Trim,
@@ -120,7 +120,7 @@ impl Job {
 
 /// What woke a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Woken {
+pub enum Trigger {
     /// It was due.
     Timer,
     /// A call of the admin side.
@@ -129,7 +129,7 @@ pub enum Woken {
     Command,
 }
 
-impl Woken {
+impl Trigger {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Timer, Self::Signal, Self::Command];
 
@@ -146,7 +146,7 @@ impl Woken {
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RunOutcome {
     /// All was done.
     Done,
     /// Something must be looked at: the report says what.
@@ -155,7 +155,7 @@ pub enum Outcome {
     Interrupted,
 }
 
-impl Outcome {
+impl RunOutcome {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Done, Self::Failed, Self::Interrupted];
 
@@ -180,7 +180,7 @@ impl Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(serde::Serialize))]
 #[serde(deny_unknown_fields, default)]
-pub struct Every {
+pub struct JobIntervals {
     /// `trim`.
     pub trim_hours: u32,
     /// `retention`.
@@ -205,7 +205,7 @@ pub struct Every {
     pub scrub_hours: u32,
 }
 
-impl Default for Every {
+impl Default for JobIntervals {
     fn default() -> Self {
         Self {
             trim_hours: 24,
@@ -223,24 +223,24 @@ impl Default for Every {
     }
 }
 
-impl Every {
+impl JobIntervals {
     /// How often, in milliseconds; 0: never.
     #[must_use]
-    pub fn of(&self, job: Job) -> Millis {
+    pub fn of(&self, job: JobKind) -> Millis {
         let hours = match job {
-            Job::Trim => self.trim_hours,
-            Job::Retention => self.retention_hours,
-            Job::Reconcile => self.reconcile_hours,
-            Job::Train => self.train_hours,
-            Job::Compact => self.compact_hours,
-            Job::Rollup => self.rollup_hours,
-            Job::Verify => self.verify_hours,
-            Job::Publish => self.publish_hours,
-            Job::Columns => self.columns_hours,
-            Job::Rhythm => self.rhythm_hours,
-            Job::Scrub => self.scrub_hours,
+            JobKind::Trim => self.trim_hours,
+            JobKind::Retention => self.retention_hours,
+            JobKind::Reconcile => self.reconcile_hours,
+            JobKind::Train => self.train_hours,
+            JobKind::Compact => self.compact_hours,
+            JobKind::Rollup => self.rollup_hours,
+            JobKind::Verify => self.verify_hours,
+            JobKind::Publish => self.publish_hours,
+            JobKind::Columns => self.columns_hours,
+            JobKind::Rhythm => self.rhythm_hours,
+            JobKind::Scrub => self.scrub_hours,
             // Each audience and each send says when.
-            Job::Materialise | Job::Send => 0,
+            JobKind::Materialise | JobKind::Send => 0,
         };
         Millis::from(hours) * HOUR_MS
     }

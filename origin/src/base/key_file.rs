@@ -1,6 +1,6 @@
 //! The key file: reading it, completing it, and the three steps of a rotation.
 //!
-//! The steps are pure functions on [`Keys`]; [`load`] and [`save`] are the file.
+//! The steps are pure functions on [`KeySet`]; [`load`] and [`save`] are the file.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -11,9 +11,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use causeway_shared::config::EdgeConfig;
 use causeway_shared::json::{self, JsonError};
-use causeway_shared::keys::{Key, KeyRing, Keys, ProofAlg, ProofKey, Stage, TenantKeys};
+use causeway_shared::keys::{KeyRing, KeySet, KeyStage, ProofAlg, ProofKey, RingKey, TenantKeys};
 use causeway_shared::limits;
-use causeway_shared::problems::Problem;
+use causeway_shared::problems::ConfigProblem;
 use serde::{Deserialize, Serialize};
 
 use crate::base::config::lines;
@@ -67,7 +67,7 @@ pub enum KeyError {
         /// The file.
         path: PathBuf,
         /// What is wrong with which key.
-        problems: Vec<Problem>,
+        problems: Vec<ConfigProblem>,
     },
     /// The machine's random source failed.
     #[error("the machine's random source gives nothing")]
@@ -95,7 +95,7 @@ fn advice(source: &std::io::Error) -> &'static str {
 
 /// What a rotation did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rotated {
+pub enum RotationResult {
     /// A first key was made, and is written at once.
     First(u8),
     /// A next key was made: spread it to every edge, then rotate again.
@@ -111,10 +111,10 @@ pub enum Rotated {
 
 /// The key file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Whole", into = "Whole")]
-pub struct File {
+#[serde(from = "KeyDocument", into = "KeyDocument")]
+pub struct KeyFile {
     /// The keys.
-    pub keys: Keys,
+    pub keys: KeySet,
     /// The highest number of a key that was dropped before it was ever active: a number that browsers or the KV have met never
     /// names another secret. Edges have no use for it.
     pub dropped: u8,
@@ -123,7 +123,7 @@ pub struct File {
 /// As it is written.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Whole {
+struct KeyDocument {
     sync: KeyRing,
     #[serde(default)]
     explain: Option<String>,
@@ -137,14 +137,14 @@ fn is_zero(number: &u8) -> bool {
     *number == 0
 }
 
-impl From<Whole> for File {
-    fn from(Whole { sync, explain, tenants, dropped }: Whole) -> Self {
-        Self { keys: Keys { sync, explain, tenants }, dropped }
+impl From<KeyDocument> for KeyFile {
+    fn from(KeyDocument { sync, explain, tenants, dropped }: KeyDocument) -> Self {
+        Self { keys: KeySet { sync, explain, tenants }, dropped }
     }
 }
 
-impl From<File> for Whole {
-    fn from(File { keys: Keys { sync, explain, tenants }, dropped }: File) -> Self {
+impl From<KeyFile> for KeyDocument {
+    fn from(KeyFile { keys: KeySet { sync, explain, tenants }, dropped }: KeyFile) -> Self {
         Self { sync, explain, tenants, dropped }
     }
 }
@@ -153,7 +153,7 @@ impl From<File> for Whole {
 ///
 /// # Errors
 /// [`KeyError::Read`], [`KeyError::Parse`], [`KeyError::Problems`].
-pub fn load_checked(path: &Path, edge: &EdgeConfig) -> Result<Keys, KeyError> {
+pub fn load_checked(path: &Path, edge: &EdgeConfig) -> Result<KeySet, KeyError> {
     let keys = load(path)?;
     let problems = keys.problems(edge.tenants.iter().map(|t| t.name.as_str()));
     if problems.is_empty() { Ok(keys) } else { Err(KeyError::Problems { path: path.to_owned(), problems }) }
@@ -163,7 +163,7 @@ pub fn load_checked(path: &Path, edge: &EdgeConfig) -> Result<Keys, KeyError> {
 ///
 /// # Errors
 /// [`KeyError::Read`], [`KeyError::Parse`].
-pub fn load(path: &Path) -> Result<Keys, KeyError> {
+pub fn load(path: &Path) -> Result<KeySet, KeyError> {
     Ok(load_file(path)?.keys)
 }
 
@@ -171,7 +171,7 @@ pub fn load(path: &Path) -> Result<Keys, KeyError> {
 ///
 /// # Errors
 /// [`KeyError::Read`], [`KeyError::Parse`].
-pub fn load_file(path: &Path) -> Result<File, KeyError> {
+pub fn load_file(path: &Path) -> Result<KeyFile, KeyError> {
     let text = std::fs::read_to_string(path).map_err(|source| KeyError::Read { path: path.to_owned(), source })?;
     json::read(text.as_bytes()).map_err(|e| match e {
         JsonError::Repeated(key) => KeyError::Repeated { path: path.to_owned(), key },
@@ -181,17 +181,17 @@ pub fn load_file(path: &Path) -> Result<File, KeyError> {
 
 /// Held while the key file is changed: another that changes it waits.
 #[derive(Debug)]
-pub struct Lock(#[expect(dead_code, reason = "the open folder is the lock")] std::fs::File);
+pub struct KeyFileLock(#[expect(dead_code, reason = "the open folder is the lock")] std::fs::File);
 
 /// Takes the file's folder until the lock is dropped, from reading the file on: else of two changes one is lost.
 ///
 /// # Errors
 /// [`KeyError::Write`].
-pub fn lock(path: &Path) -> Result<Lock, KeyError> {
+pub fn lock(path: &Path) -> Result<KeyFileLock, KeyError> {
     let folder = folder(path);
     let locked = make_folder(folder).and_then(|()| std::fs::File::open(folder)).and_then(|folder| {
         folder.lock()?;
-        Ok(Lock(folder))
+        Ok(KeyFileLock(folder))
     });
     locked.map_err(|source| KeyError::Write { path: path.to_owned(), source })
 }
@@ -210,7 +210,7 @@ pub fn is_exposed(path: &Path) -> bool {
 ///
 /// # Errors
 /// [`KeyError::Write`]; the file before is then still whole.
-pub fn save(path: &Path, file: &File) -> Result<(), KeyError> {
+pub fn save(path: &Path, file: &KeyFile) -> Result<(), KeyError> {
     let failed = |source| KeyError::Write { path: path.to_owned(), source };
     // A link goes on to point at the keys that are used.
     let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -249,7 +249,7 @@ fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 ///
 /// # Errors
 /// [`KeyError::Random`].
-pub fn complete(keys: &mut Keys, edge: &EdgeConfig) -> Result<Vec<String>, KeyError> {
+pub fn complete(keys: &mut KeySet, edge: &EdgeConfig) -> Result<Vec<String>, KeyError> {
     let mut made = Vec::new();
     first_key(&mut keys.sync, "sync", &mut made)?;
     if keys.explain.is_none() {
@@ -286,25 +286,25 @@ fn first_key(ring: &mut KeyRing, name: &str, made: &mut Vec<String>) -> Result<(
 ///
 /// # Errors
 /// [`KeyError::OldStays`] when an old key was not retired yet, [`KeyError::Random`], [`KeyError::Full`].
-pub fn rotate(ring: &mut KeyRing, dropped: u8) -> Result<Rotated, KeyError> {
+pub fn rotate(ring: &mut KeyRing, dropped: u8) -> Result<RotationResult, KeyError> {
     let of = |ring: &KeyRing, stage| ring.0.iter().find(|k| k.stage == stage).map(|k| k.id);
-    let Some(active) = of(ring, Stage::Active) else {
-        return add(ring, Stage::Active, dropped).map(Rotated::First);
+    let Some(active) = of(ring, KeyStage::Active) else {
+        return add(ring, KeyStage::Active, dropped).map(RotationResult::First);
     };
-    let Some(next) = of(ring, Stage::Next) else {
-        return add(ring, Stage::Next, dropped).map(Rotated::Staged);
+    let Some(next) = of(ring, KeyStage::Next) else {
+        return add(ring, KeyStage::Next, dropped).map(RotationResult::Staged);
     };
-    if let Some(old) = of(ring, Stage::Old) {
+    if let Some(old) = of(ring, KeyStage::Old) {
         return Err(KeyError::OldStays(old));
     }
     for key in &mut ring.0 {
         if key.id == active {
-            key.stage = Stage::Old;
+            key.stage = KeyStage::Old;
         } else if key.id == next {
-            key.stage = Stage::Active;
+            key.stage = KeyStage::Active;
         }
     }
-    Ok(Rotated::Promoted { active: next, old: active })
+    Ok(RotationResult::Promoted { active: next, old: active })
 }
 
 /// Removes the old key, or the one named: a next key that shall not be used after all. What was hashed with one is out there:
@@ -316,16 +316,16 @@ pub fn retire(ring: &mut KeyRing, id: Option<u8>, dropped: &mut u8) -> Result<u8
     let place = match id {
         Some(id) => ring.0.iter().position(|k| k.id == id).ok_or(KeyError::Unknown(id))?,
         None => {
-            let old = ring.0.iter().position(|k| k.stage == Stage::Old);
+            let old = ring.0.iter().position(|k| k.stage == KeyStage::Old);
             old.ok_or(KeyError::NothingOld)?
         }
     };
     // Of two active ones, which a file made by hand may have, one can go.
-    let is_only = ring.0.iter().filter(|k| k.stage == Stage::Active).count() == 1;
+    let is_only = ring.0.iter().filter(|k| k.stage == KeyStage::Active).count() == 1;
     match ring.0.get(place) {
-        Some(key) if key.stage == Stage::Active && is_only => Err(KeyError::Active(key.id)),
+        Some(key) if key.stage == KeyStage::Active && is_only => Err(KeyError::Active(key.id)),
         Some(_) => {
-            let Key { id, .. } = ring.0.remove(place);
+            let RingKey { id, .. } = ring.0.remove(place);
             if ring.0.iter().all(|key| key.id < id) {
                 *dropped = id.max(*dropped);
             }
@@ -336,7 +336,7 @@ pub fn retire(ring: &mut KeyRing, id: Option<u8>, dropped: &mut u8) -> Result<u8
 }
 
 /// Adds a key with a number that comes after every other, so that one is not reused soon.
-fn add(ring: &mut KeyRing, stage: Stage, dropped: u8) -> Result<u8, KeyError> {
+fn add(ring: &mut KeyRing, stage: KeyStage, dropped: u8) -> Result<u8, KeyError> {
     let used = |id: &u8| ring.0.iter().any(|k| k.id == *id);
     let newest = ring.0.iter().map(|k| k.id).max().unwrap_or(0).max(dropped);
     let id = (newest.saturating_add(1)..=255)
@@ -344,7 +344,7 @@ fn add(ring: &mut KeyRing, stage: Stage, dropped: u8) -> Result<u8, KeyError> {
         .find(|id| !used(id))
         .filter(|_| ring.0.len() < limits::KEYS_A_PURPOSE)
         .ok_or(KeyError::Full)?;
-    ring.0.push(Key { id, stage, secret: random::<32>()?.into() });
+    ring.0.push(RingKey { id, stage, secret: random::<32>()?.into() });
     Ok(id)
 }
 
@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_made_once_and_is_good() {
-        let mut keys = Keys::default();
+        let mut keys = KeySet::default();
         let made = complete(&mut keys, &edge()).unwrap();
         assert_eq!(made.len(), 7);
         assert!(made.contains(&"tenants.demo.proof.dev-1".to_owned()));
@@ -384,29 +384,29 @@ mod tests {
     #[test]
     fn a_rotation_has_three_steps() {
         let (mut ring, mut dropped) = (KeyRing::default(), 0);
-        assert_eq!(rotate(&mut ring, dropped).unwrap(), Rotated::First(1));
+        assert_eq!(rotate(&mut ring, dropped).unwrap(), RotationResult::First(1));
         assert!(matches!(retire(&mut ring, None, &mut dropped), Err(KeyError::NothingOld)));
         assert!(matches!(retire(&mut ring, Some(1), &mut dropped), Err(KeyError::Active(1))));
-        assert_eq!(rotate(&mut ring, dropped).unwrap(), Rotated::Staged(2));
+        assert_eq!(rotate(&mut ring, dropped).unwrap(), RotationResult::Staged(2));
         assert_eq!(ring.active().unwrap().id, 1);
-        assert_eq!(rotate(&mut ring, dropped).unwrap(), Rotated::Promoted { active: 2, old: 1 });
+        assert_eq!(rotate(&mut ring, dropped).unwrap(), RotationResult::Promoted { active: 2, old: 1 });
         assert_eq!(ring.active().unwrap().id, 2);
-        assert_eq!(rotate(&mut ring, dropped).unwrap(), Rotated::Staged(3));
+        assert_eq!(rotate(&mut ring, dropped).unwrap(), RotationResult::Staged(3));
         assert!(matches!(rotate(&mut ring, dropped), Err(KeyError::OldStays(1))));
         assert_eq!((retire(&mut ring, None, &mut dropped).unwrap(), dropped), (1, 0));
         assert_eq!(ring.0.len(), 2);
         assert!(matches!(retire(&mut ring, Some(9), &mut dropped), Err(KeyError::Unknown(9))));
         // Ids were hashed with it while it was next: its number is never another's.
         assert_eq!((retire(&mut ring, Some(3), &mut dropped).unwrap(), dropped), (3, 3));
-        assert_eq!(rotate(&mut ring, dropped).unwrap(), Rotated::Staged(4));
+        assert_eq!(rotate(&mut ring, dropped).unwrap(), RotationResult::Staged(4));
     }
 
     #[test]
     fn of_two_active_keys_one_can_go() {
         let mut ring = KeyRing::default();
         rotate(&mut ring, 0).unwrap();
-        add(&mut ring, Stage::Active, 0).unwrap();
-        let mut found = Keys { sync: ring.clone(), ..Keys::default() }.problems([]);
+        add(&mut ring, KeyStage::Active, 0).unwrap();
+        let mut found = KeySet { sync: ring.clone(), ..KeySet::default() }.problems([]);
         assert_eq!(found.pop().unwrap().message, "2 keys are active, one is to be: run `causeway keys retire --id`");
         let mut dropped = 0;
         assert_eq!(retire(&mut ring, Some(2), &mut dropped).unwrap(), 2);
@@ -417,22 +417,22 @@ mod tests {
     fn a_link_to_the_file_stays_one() {
         let folder = tempfile::tempdir().unwrap();
         let [link, real] = ["keys.json", "real.json"].map(|name| folder.path().join(name));
-        save(&real, &File::default()).unwrap();
+        save(&real, &KeyFile::default()).unwrap();
         std::os::unix::fs::symlink(&real, &link).unwrap();
-        let mut keys = Keys::default();
+        let mut keys = KeySet::default();
         complete(&mut keys, &edge()).unwrap();
-        save(&link, &File { keys: keys.clone(), dropped: 3 }).unwrap();
+        save(&link, &KeyFile { keys: keys.clone(), dropped: 3 }).unwrap();
         assert!(link.is_symlink());
-        assert_eq!(load_file(&real).unwrap(), File { keys, dropped: 3 });
+        assert_eq!(load_file(&real).unwrap(), KeyFile { keys, dropped: 3 });
     }
 
     #[test]
     fn the_file_is_the_owners_alone_and_survives() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("deep/keys.json");
-        let mut keys = Keys::default();
+        let mut keys = KeySet::default();
         complete(&mut keys, &edge()).unwrap();
-        let file = File { keys: keys.clone(), dropped: 0 };
+        let file = KeyFile { keys: keys.clone(), dropped: 0 };
         save(&path, &file).unwrap();
         save(&path, &file).unwrap();
         assert!(!is_exposed(&path));
@@ -447,12 +447,12 @@ mod tests {
         let path = folder.path().join("keys.json");
         assert!(load(&path).unwrap_err().to_string().ends_with("`causeway keys init` makes one"));
         assert!(!load(folder.path()).unwrap_err().to_string().contains("init"), "a folder is no missing file");
-        save(&path, &File::default()).unwrap();
+        save(&path, &KeyFile::default()).unwrap();
         // Only root may give a file away.
         drop(std::os::unix::fs::chown(&path, Some(12_345), Some(12_345)));
         let owner = || std::fs::metadata(&path).map(|file| (file.uid(), file.gid())).unwrap();
         let before = owner();
-        save(&path, &File::default()).unwrap();
+        save(&path, &KeyFile::default()).unwrap();
         assert_eq!(owner(), before);
     }
 
@@ -460,10 +460,10 @@ mod tests {
     fn a_weak_key_is_refused_by_its_name_and_without_its_text() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("keys.json");
-        let mut keys = Keys::default();
+        let mut keys = KeySet::default();
         complete(&mut keys, &edge()).unwrap();
         keys.sync.0[0].secret = [7; 32].into();
-        save(&path, &File { keys, dropped: 0 }).unwrap();
+        save(&path, &KeyFile { keys, dropped: 0 }).unwrap();
         let text = load_checked(&path, &edge()).unwrap_err().to_string();
         assert!(text.contains("sync: key 1 is weak"), "{text}");
         assert!(!text.contains("BwcH"));

@@ -40,7 +40,7 @@ impl Drop for LogOutput {
 pub fn start() -> (NonBlocking, LogOutput) {
     let builder =
         NonBlockingBuilder::default().lossy(true).buffered_lines_limit(WAITING_LINES).thread_name("log-output");
-    let (lines, guard) = builder.finish(Output(std::io::stderr()));
+    let (lines, guard) = builder.finish(CountedOutput(std::io::stderr()));
     // A process starts its log once; a second one would count its dropped lines apart.
     let _ = DROPPED.set(lines.error_counter());
     (lines, LogOutput(Some(guard)))
@@ -54,9 +54,9 @@ pub fn lost_lines() -> u64 {
 }
 
 /// A writer that counts what its target refuses, and never fails.
-struct Output<W>(W);
+struct CountedOutput<W>(W);
 
-impl<W: Write> Write for Output<W> {
+impl<W: Write> Write for CountedOutput<W> {
     /// Writes one line, as the thread hands it over.
     fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
         if self.0.write_all(line).is_err() {

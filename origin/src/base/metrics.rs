@@ -8,7 +8,7 @@ use causeway_shared::ids::Millis;
 use causeway_shared::time::{DAY_MS, MINUTE_MS};
 use causeway_shared::wire::sync::FilterReason;
 
-use crate::base::job_kinds::{Job, Outcome};
+use crate::base::job_kinds::{JobKind, RunOutcome};
 use crate::base::log_output;
 
 /// A number that only grows.
@@ -140,8 +140,8 @@ pub struct Metrics {
     pub wal_bytes: Gauge,
     /// Tenants of whose current catalogue a stored part cannot be read.
     pub held_tenants: Gauge,
-    /// What jobs came to, in the order of [`Job::ALL`].
-    pub jobs: [OfJob; Job::ALL.len()],
+    /// What jobs came to, in the order of [`JobKind::ALL`].
+    pub jobs: [OfJob; JobKind::ALL.len()],
     /// Keys that the newest run of `verify` found so, in the order of [`FOUND`].
     pub verified: [Gauge; FOUND.len()],
 }
@@ -149,8 +149,8 @@ pub struct Metrics {
 /// What a job came to. The gauges are those of the store when it was looked at last.
 #[derive(Debug, Default)]
 pub struct OfJob {
-    /// Runs that ended in this process, dry ones too, in the order of [`Outcome::ALL`].
-    pub runs: [Counter; Outcome::ALL.len()],
+    /// Runs that ended in this process, dry ones too, in the order of [`RunOutcome::ALL`].
+    pub runs: [Counter; RunOutcome::ALL.len()],
     /// How long the last run took, in milliseconds.
     pub last_ms: Gauge,
     /// When one last ended well, milliseconds since the epoch; 0: none yet.
@@ -273,7 +273,7 @@ impl Metrics {
     /// The Prometheus text (exposition format 0.0.4). `ready` is whether the origin takes syncs.
     #[must_use]
     pub fn render(&self, now: Millis, steady: Millis, ready: bool) -> String {
-        let mut page = Page(String::with_capacity(4_096));
+        let mut page = MetricsPage(String::with_capacity(4_096));
         page.counters(self);
         page.gauges(self, now, steady, ready);
         page.jobs(&self.jobs);
@@ -288,9 +288,9 @@ impl Metrics {
     }
 }
 
-struct Page(String);
+struct MetricsPage(String);
 
-impl Page {
+impl MetricsPage {
     fn line(&mut self, text: std::fmt::Arguments<'_>) {
         // Writing into a text cannot fail.
         let written = self.0.write_fmt(text);
@@ -406,8 +406,8 @@ impl Page {
 
     fn jobs(&mut self, of: &[OfJob]) {
         self.head("causeway_job_runs_total", "counter", "Runs of jobs that ended in this process.");
-        for (name, job) in Job::names().into_iter().zip(of) {
-            for (outcome, counter) in Outcome::names().into_iter().zip(&job.runs) {
+        for (name, job) in JobKind::names().into_iter().zip(of) {
+            for (outcome, counter) in RunOutcome::names().into_iter().zip(&job.runs) {
                 let value = counter.get();
                 self.line(format_args!("causeway_job_runs_total{{job=\"{name}\",outcome=\"{outcome}\"}} {value}"));
             }
@@ -432,7 +432,7 @@ impl Page {
 
     fn of_jobs(&mut self, name: &str, help: &str, of: &[OfJob], value: impl Fn(&OfJob) -> String) {
         self.head(name, "gauge", help);
-        for (job, of) in Job::names().into_iter().zip(of) {
+        for (job, of) in JobKind::names().into_iter().zip(of) {
             self.line(format_args!("{name}{{job=\"{job}\"}} {}", value(of)));
         }
     }

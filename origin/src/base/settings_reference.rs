@@ -2,7 +2,7 @@
 
 /// What a setting's value is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
+pub enum SettingShape {
     /// Text.
     Text,
     /// A path.
@@ -13,7 +13,7 @@ pub enum Shape {
     LogFormat,
 }
 
-impl Shape {
+impl SettingShape {
     /// What a value must be, for an error message.
     #[must_use]
     pub fn says(self) -> &'static str {
@@ -34,7 +34,7 @@ pub struct Setting {
     /// The variable of the environment that wins over it.
     pub env: &'static str,
     /// What the value is.
-    pub shape: Shape,
+    pub shape: SettingShape,
     /// The value when nothing is said.
     pub default: &'static str,
     /// What it does.
@@ -46,189 +46,189 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "listen",
         env: "CAUSEWAY_LISTEN",
-        shape: Shape::Text,
+        shape: SettingShape::Text,
         default: "\"127.0.0.1:8788\"",
         meaning: "Address and port to listen on. Port 0 takes a free one; `serve --ready-file` tells which.",
     },
     Setting {
         key: "data",
         env: "CAUSEWAY_DATA",
-        shape: Shape::Path,
+        shape: SettingShape::Path,
         default: "\"data\"",
         meaning: "Directory of the store, causeway.db. Relative to this file; in the environment, to the working directory.",
     },
     Setting {
         key: "keys",
         env: "CAUSEWAY_KEYS_FILE",
-        shape: Shape::Path,
+        shape: SettingShape::Path,
         default: "\"keys.json\"",
         meaning: "The key file that `causeway keys` writes. Relative like `data`. Only its owner should be able to read it.",
     },
     Setting {
         key: "sibling_publish_s",
         env: "CAUSEWAY_SIBLING_PUBLISH_S",
-        shape: Shape::Number,
+        shape: SettingShape::Number,
         default: "60",
         meaning: "Seconds, 1 to 3600, after which a person's other visitors get what one of them did; also the shortest time between two such publishes of a person. A cut does not wait.",
     },
     Setting {
         key: "kv_settled_s",
         env: "CAUSEWAY_KV_SETTLED_S",
-        shape: Shape::Number,
+        shape: SettingShape::Number,
         default: "120",
         meaning: "Seconds, 1 to 3600, until every location of the edge shows what the KV took: on Cloudflare a write takes a minute to get there, and a location keeps for a minute more what it read before. `verify` looks twice, so far apart.",
     },
     Setting {
         key: "log",
         env: "CAUSEWAY_LOG",
-        shape: Shape::Text,
+        shape: SettingShape::Text,
         default: "\"info\"",
         meaning: "What is logged: error, warn, info, debug or trace, or directives such as `info,causeway_origin=debug`.",
     },
     Setting {
         key: "log_format",
         env: "CAUSEWAY_LOG_FORMAT",
-        shape: Shape::LogFormat,
+        shape: SettingShape::LogFormat,
         default: "\"text\"",
         meaning: "Form of the log lines on stderr: text or json.",
     },
     Setting {
         key: "readers",
         env: "CAUSEWAY_READERS",
-        shape: Shape::Number,
+        shape: SettingShape::Number,
         default: "4",
         meaning: "Read-only connections to the store, 1 to 64.",
     },
     Setting {
         key: "most_unfolded",
         env: "CAUSEWAY_MOST_UNFOLDED",
-        shape: Shape::Number,
+        shape: SettingShape::Number,
         default: "4000000",
         meaning: "Facts, 10000 to 100000000, that may wait in the log to be folded, in some 200 bytes of memory each; above, syncs are told to come back.",
     },
     Setting {
         key: "drain_s",
         env: "CAUSEWAY_DRAIN_S",
-        shape: Shape::Number,
+        shape: SettingShape::Number,
         default: "10",
         meaning: "Seconds, up to 600, that a stop waits for the requests under way.",
     },
     Setting {
         key: "http.connections",
         env: "CAUSEWAY_HTTP_CONNECTIONS",
-        shape: Shape::Number,
+        shape: SettingShape::Number,
         default: "1024",
         meaning: "Connections, 16 to 65536, that may be open at once. Where all are, the one that has gone longest without an answer is closed for the next, but no more than a fourth of all while they carry syncs, and half of all while they carry requests with a valid token. Each takes a file descriptor, up to twice `head_bytes`, and up to 256 KB of the kernel's for a reader that is slow.",
     },
     Setting {
         key: "http.head_bytes",
         env: "CAUSEWAY_HTTP_HEAD_BYTES",
-        shape: Shape::Number,
+        shape: SettingShape::Number,
         default: "32768",
         meaning: "Bytes, 8192 to 1048576, of a request's line and headers that are taken in any case, as many as a proxy lets through by default. One with over twice as many, or with over 100 headers, is answered 431.",
     },
     Setting {
         key: "http.head_s",
         env: "CAUSEWAY_HTTP_HEAD_S",
-        shape: Shape::Number,
+        shape: SettingShape::Number,
         default: "15",
         meaning: "Seconds, 1 to 3600, that line and headers may take from the first byte on; then the connection is closed.",
     },
     Setting {
         key: "http.body_s",
         env: "CAUSEWAY_HTTP_BODY_S",
-        shape: Shape::Number,
+        shape: SettingShape::Number,
         default: "30",
         meaning: "Seconds, 1 to 3600, that a body may take; then the request is answered 408.",
     },
     Setting {
         key: "http.idle_s",
         env: "CAUSEWAY_HTTP_IDLE_S",
-        shape: Shape::Number,
+        shape: SettingShape::Number,
         default: "75",
         meaning: "Seconds, 1 to 3600, that a connection may wait for a request; then it is closed. More than the proxy in front leaves one unused (nginx: 60 s), which sends a request into a closing one else.",
     },
     Setting {
         key: "http.write_s",
         env: "CAUSEWAY_HTTP_WRITE_S",
-        shape: Shape::Number,
+        shape: SettingShape::Number,
         default: "60",
         meaning: "Seconds, 1 to 3600, in which a reader must take some of an answer, of which some 64 KB count as some; then the connection is closed. An answer that is taken slowly has no limit.",
     },
     Setting {
         key: "jobs.trim_hours",
         env: "CAUSEWAY_JOBS_TRIM_HOURS",
-        shape: Shape::Number,
+        shape: SettingShape::Number,
         default: "24",
         meaning: "Hours, up to 8760, between two runs of the job `trim` in a serving origin; 0: never by itself. A job that is due when the origin starts runs then.",
     },
     Setting {
         key: "jobs.retention_hours",
         env: "CAUSEWAY_JOBS_RETENTION_HOURS",
-        shape: Shape::Number,
+        shape: SettingShape::Number,
         default: "24",
         meaning: "The same of `retention`, which forgets visitors of tenants with `forget_after_days`.",
     },
     Setting {
         key: "jobs.reconcile_hours",
         env: "CAUSEWAY_JOBS_RECONCILE_HOURS",
-        shape: Shape::Number,
+        shape: SettingShape::Number,
         default: "168",
         meaning: "The same of `reconcile`. It takes some 60 bytes of memory for each visitor and each login while it runs.",
     },
     Setting {
         key: "jobs.train_hours",
         env: "CAUSEWAY_JOBS_TRAIN_HOURS",
-        shape: Shape::Number,
+        shape: SettingShape::Number,
         default: "0",
         meaning: "The same of `train`, for each tenant: at a large store minutes of a processor and half a gigabyte of memory. A model is used for 14 days.",
     },
     Setting {
         key: "jobs.compact_hours",
         env: "CAUSEWAY_JOBS_COMPACT_HOURS",
-        shape: Shape::Number,
+        shape: SettingShape::Number,
         default: "0",
         meaning: "The same of `compact`. Of use where `sibling_publish_s` is long: it publishes at once what waits for that.",
     },
     Setting {
         key: "jobs.rollup_hours",
         env: "CAUSEWAY_JOBS_ROLLUP_HOURS",
-        shape: Shape::Number,
+        shape: SettingShape::Number,
         default: "168",
         meaning: "The same of `rollup`, which counts the sums of experiments anew.",
     },
     Setting {
         key: "jobs.verify_hours",
         env: "CAUSEWAY_JOBS_VERIFY_HOURS",
-        shape: Shape::Number,
+        shape: SettingShape::Number,
         default: "0",
         meaning: "The same of `verify`, which reads each key of the KV once through the edge: the platform bills a read a key, some half a dollar a million, and no other job runs meanwhile. Set it, to 168 say, once an edge of this release drains: without one a run waits ten minutes and fails.",
     },
     Setting {
         key: "jobs.publish_hours",
         env: "CAUSEWAY_JOBS_PUBLISH_HOURS",
-        shape: Shape::Number,
+        shape: SettingShape::Number,
         default: "0",
         meaning: "The same of `publish`, which writes every key of the KV anew: the platform bills a write a key, some five dollars a million. Where the KV can be read, `verify` finds what is to be written for a tenth of that.",
     },
     Setting {
         key: "jobs.rhythm_hours",
         env: "CAUSEWAY_JOBS_RHYTHM_HOURS",
-        shape: Shape::Number,
+        shape: SettingShape::Number,
         default: "24",
         meaning: "The same of `rhythm`, which sums up in which hours of the week all people are active: it reads everybody.",
     },
     Setting {
         key: "jobs.scrub_hours",
         env: "CAUSEWAY_JOBS_SCRUB_HOURS",
-        shape: Shape::Number,
+        shape: SettingShape::Number,
         default: "168",
         meaning: "The same of `scrub`, which reads everything in the store once and reports what is damaged.",
     },
     Setting {
         key: "jobs.columns_hours",
         env: "CAUSEWAY_JOBS_COLUMNS_HOURS",
-        shape: Shape::Number,
+        shape: SettingShape::Number,
         default: "0",
         meaning: "The same of `columns`, which has the columns of audiences built anew: audiences do not answer until they are.",
     },
@@ -390,11 +390,11 @@ pub fn json() -> serde_json::Value {
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
-    use causeway_shared::config::Tenant;
+    use causeway_shared::config::TenantConfig;
 
     #[test]
     fn every_key_but_a_tenants_is_described() {
-        let document = serde_json::to_value(crate::base::config::Document::default()).unwrap();
+        let document = serde_json::to_value(crate::base::config::ConfigFile::default()).unwrap();
         let keys = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
         let tables = ["http", "jobs"];
         let within = |table| keys(&document[table]).into_iter().map(move |key| format!("{table}.{key}"));
@@ -408,7 +408,7 @@ mod tests {
 
     #[test]
     fn every_key_of_a_tenant_is_described() {
-        let tenant: Tenant = serde_json::from_str(r#"{"name":"pub","hosts":["ads.pub.example"]}"#).unwrap();
+        let tenant: TenantConfig = serde_json::from_str(r#"{"name":"pub","hosts":["ads.pub.example"]}"#).unwrap();
         let json = serde_json::to_value(tenant).unwrap();
         let mut keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
         // The edge is not told of these, of the last three where nothing is said.

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use causeway_shared::ids::Millis;
 use causeway_shared::limits;
-use causeway_shared::rhythm::{Offset, Offsets};
+use causeway_shared::rhythm::{UtcOffset, ZoneOffsets};
 use jiff::Timestamp;
 use jiff::tz::{self, TimeZone};
 
@@ -18,11 +18,11 @@ pub fn named(name: &str) -> Option<TimeZone> {
 
 /// How far a zone's clocks are from UTC in a span of time, and when that changes; before and after it as at its ends.
 #[must_use]
-pub fn offsets(zone: &TimeZone, span: Range<Millis>) -> Offsets {
+pub fn offsets(zone: &TimeZone, span: Range<Millis>) -> ZoneOffsets {
     let first = timestamp(span.start);
     let changes = zone.following(first).map(|change| (unsigned(change.timestamp().as_millisecond()), change.offset()));
     let changes = changes.take_while(|(at, _)| *at < span.end).map(|(at, to)| (at, minutes(to)));
-    Offsets::new(minutes(zone.to_offset(first)), changes.collect())
+    ZoneOffsets::new(minutes(zone.to_offset(first)), changes.collect())
 }
 
 /// What a zone's clocks show at a time, without seconds.
@@ -43,8 +43,8 @@ fn timestamp(at: Millis) -> Timestamp {
 }
 
 /// Seconds are left out: since 1972 no clock differs by any.
-fn minutes(offset: tz::Offset) -> Offset {
-    Offset::minutes(offset.seconds().div_euclid(60)).unwrap_or_default()
+fn minutes(offset: tz::Offset) -> UtcOffset {
+    UtcOffset::minutes(offset.seconds().div_euclid(60)).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -58,19 +58,23 @@ mod tests {
 
     #[test]
     fn s4_13_offsets_are_those_of_the_zone_and_change_with_its_clocks() {
-        let offset = |minutes| Offset::minutes(minutes).unwrap();
+        let offset = |minutes| UtcOffset::minutes(minutes).unwrap();
         let berlin = named("Europe/Berlin").unwrap();
         let year = offsets(&berlin, SPRING - 1..AUTUMN + 1);
-        assert_eq!(year, Offsets::new(offset(60), vec![(SPRING, offset(120)), (AUTUMN, offset(60))]));
-        assert_eq!(offsets(&berlin, SPRING..AUTUMN), Offsets::from(offset(120)));
-        assert_eq!(offsets(&named("Asia/Kolkata").unwrap(), 0..SPRING), Offsets::from(offset(330)));
+        assert_eq!(year, ZoneOffsets::new(offset(60), vec![(SPRING, offset(120)), (AUTUMN, offset(60))]));
+        assert_eq!(offsets(&berlin, SPRING..AUTUMN), ZoneOffsets::from(offset(120)));
+        assert_eq!(offsets(&named("Asia/Kolkata").unwrap(), 0..SPRING), ZoneOffsets::from(offset(330)));
         let far = offsets(&named("America/New_York").unwrap(), SPRING..SPRING + 20 * 365 * 86_400_000);
         assert_eq!(far.at(SPRING + 3 * 365 * 86_400_000), offset(-240));
         assert_eq!(
             (local(&berlin, SPRING - 60_000), local(&berlin, SPRING)),
             ("2027-03-28T01:59".into(), "2027-03-28T03:00".into())
         );
-        assert_eq!(offsets(&berlin, Millis::MAX - 1..Millis::MAX), Offsets::from(offset(60)), "beyond all calendars");
+        assert_eq!(
+            offsets(&berlin, Millis::MAX - 1..Millis::MAX),
+            ZoneOffsets::from(offset(60)),
+            "beyond all calendars"
+        );
     }
 
     #[test]

@@ -13,27 +13,27 @@ use std::collections::BTreeMap;
 
 use causeway_shared::catalogue::Catalogue;
 use causeway_shared::experiment::Experiment;
-use causeway_shared::ids::{Millis, Version};
+use causeway_shared::ids::{Millis, SnapshotVersion};
 use causeway_shared::limits;
-use causeway_shared::wire::catalogue::{Digest, Pointer};
+use causeway_shared::wire::catalogue::{CataloguePointer, Digest};
 use rusqlite::{Connection, OptionalExtension as _};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::base::integers::{signed, unsigned};
 use crate::base::metrics::Metrics;
-use crate::outbox::kv_key::Subject;
+use crate::outbox::kv_key::KvKey;
 use crate::store::names::{self, events};
-use crate::store::tenants::{Known, Tenants};
-use crate::store::write_txn::{Given, Group, Rules};
+use crate::store::tenants::{TenantContext, Tenants};
+use crate::store::write_txn::{TxnInputs, TxnRules, WriteTxn};
 use crate::store::{StoreError, TenantNo};
 
-pub use carry::{Before, Numbers, OF_TENANTS, renew, standing};
+pub use carry::{OF_TENANTS, ReplacedRows, TenantNumbers, renew, standing};
 pub use current::{
-    Budgets, Conversions, Counted, Experiments, budgets, budgets_of_tenant, counted, experiments,
-    experiments_of_tenant, limited_of_tenant, queried,
+    CountedConversions, CurrentBudgets, CurrentExperiments, TenantConversions, budgets, budgets_of_tenant, counted,
+    experiments, experiments_of_tenant, limited_of_tenant, queried,
 };
-pub use document::{CheckError, Checked};
+pub use document::{CheckError, CheckedDocument};
 
 /// Why nothing was applied.
 #[derive(Debug, thiserror::Error)]
@@ -137,7 +137,7 @@ pub fn in_force(conn: &Connection, tenants: &Tenants) -> Result<Option<String>, 
     const READ: &str = "SELECT tenant, version FROM catalogue_current WHERE since > 0 ORDER BY since DESC LIMIT 1";
     let found = conn.prepare_cached(READ)?.query_row([], |row| Ok((TenantNo(row.get(0)?), row.get::<_, u32>(1)?)));
     let Some((no, version)) = found.optional()? else { return Ok(None) };
-    let name = |known: &Known| match tenants.named(None) {
+    let name = |known: &TenantContext| match tenants.named(None) {
         Some(_) => format!("c-{version}"),
         None => format!("{}/c-{version}", known.id),
     };
@@ -203,9 +203,9 @@ fn arms(conn: &Connection, tenant: TenantNo) -> Result<document::Arms, StoreErro
 ///
 /// # Errors
 /// [`ApplyError`].
-pub fn check(conn: &Connection, tenant: &Known, document: Value) -> Result<Checked, ApplyError> {
+pub fn check(conn: &Connection, tenant: &TenantContext, document: Value) -> Result<CheckedDocument, ApplyError> {
     let before = kept(conn, tenant.no, None)?;
-    let known = document::Known {
+    let known = document::LastingRows {
         words: &tenant.config.vocabulary,
         names: &names::load(conn, tenant.no)?,
         codes: &codes(conn, tenant.no)?,
@@ -256,9 +256,9 @@ impl Applied {
 /// [`ApplyError`]; then nothing was changed.
 pub fn apply(
     conn: &mut Connection,
-    rules: &Rules,
-    given: Given,
-    tenant: &Known,
+    rules: &TxnRules,
+    given: TxnInputs,
+    tenant: &TenantContext,
     document: Value,
     by: &str,
 ) -> Result<Applied, ApplyError> {
@@ -268,7 +268,7 @@ pub fn apply(
         WHERE tenant = ?1 AND version = ?2";
     const CODE: &str = "INSERT INTO catalogue_codes (tenant, sort, id, code) VALUES (?1, ?2, ?3, ?4)";
     crate::store::write_txn::within(conn, rules, &Metrics::default(), given, |group| {
-        let Checked { document, sha256, experiments, budgets, limited, queried, codes, plan } =
+        let CheckedDocument { document, sha256, experiments, budgets, limited, queried, codes, plan } =
             check(group.tx, tenant, document)?;
         if let Some(before) = kept(group.tx, tenant.no, None)?.filter(|before| before.sha256 == sha256) {
             group.tx.execute(DERIVED, (tenant.no.0, before.version, experiments, budgets, limited, queried))?;
@@ -290,9 +290,9 @@ pub fn apply(
 /// [`ApplyError`]; then nothing was changed.
 pub fn rollback(
     conn: &mut Connection,
-    rules: &Rules,
-    given: Given,
-    tenant: &Known,
+    rules: &TxnRules,
+    given: TxnInputs,
+    tenant: &TenantContext,
     version: u32,
 ) -> Result<Applied, ApplyError> {
     crate::store::write_txn::within(conn, rules, &Metrics::default(), given, |group| {
@@ -312,7 +312,7 @@ pub fn rollback(
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
-pub(crate) fn reissue(group: &mut Group<'_>, tenant: &Known, version: u32) -> Result<(), StoreError> {
+pub(crate) fn reissue(group: &mut WriteTxn<'_>, tenant: &TenantContext, version: u32) -> Result<(), StoreError> {
     const COPY: &str = "INSERT INTO catalogues (tenant, version, document, sha256, experiments, budgets, limited, applied, by)
         SELECT tenant, (SELECT max(version) + 1 FROM catalogues WHERE tenant = ?1), document, sha256, experiments, budgets,
             limited, ?3, by FROM catalogues WHERE tenant = ?1 AND version = ?2 RETURNING version";
@@ -320,7 +320,7 @@ pub(crate) fn reissue(group: &mut Group<'_>, tenant: &Known, version: u32) -> Re
     make_current(group, tenant, new)
 }
 
-fn make_current(group: &mut Group<'_>, known: &Known, version: u32) -> Result<(), StoreError> {
+fn make_current(group: &mut WriteTxn<'_>, known: &TenantContext, version: u32) -> Result<(), StoreError> {
     const REPLACED: &str = "UPDATE catalogues SET replaced = ?2 WHERE tenant = ?1
         AND version = (SELECT version FROM catalogue_current WHERE tenant = ?1)";
     const CURRENT: &str = "INSERT INTO catalogue_current (tenant, version, since) VALUES (?1, ?2, ?3)
@@ -348,7 +348,7 @@ fn make_current(group: &mut Group<'_>, known: &Known, version: u32) -> Result<()
     announce(group, tenant, version)?;
     for old in outdated(group.tx, tenant)?.into_iter().filter(|old| old.there) {
         let due = old.replaced.saturating_add(limits::CATALOGUE_KEEP_MS).max(group.now);
-        crate::outbox::queue::put(group, tenant, Subject::Catalogue(old.version), due)?;
+        crate::outbox::queue::put(group, tenant, KvKey::Catalogue(old.version), due)?;
     }
     if queried(group.tx, known)?.exceeds(&asked_before) {
         crate::outbox::queue::put_truncated(group, tenant)?;
@@ -358,13 +358,13 @@ fn make_current(group: &mut Group<'_>, known: &Known, version: u32) -> Result<()
 
 /// Has the pointer written if the KV has the version's value, else the value first. What was about to leave is written anew at
 /// once: what is current and due only later a clock that ran ahead has put there.
-fn announce(group: &Group<'_>, tenant: TenantNo, version: u32) -> Result<(), StoreError> {
-    let value = Subject::Catalogue(version);
+fn announce(group: &WriteTxn<'_>, tenant: TenantNo, version: u32) -> Result<(), StoreError> {
+    let value = KvKey::Catalogue(version);
     let is_there = is_there(group.tx, tenant, version)?;
     if !is_there || crate::outbox::queue::waits(group, tenant, value)? {
         crate::outbox::queue::put(group, tenant, value, group.now)?;
     }
-    if is_there { crate::outbox::queue::put(group, tenant, Subject::Pointer, group.now) } else { Ok(()) }
+    if is_there { crate::outbox::queue::put(group, tenant, KvKey::Pointer, group.now) } else { Ok(()) }
 }
 
 /// A version that is neither current nor among the newest.
@@ -422,17 +422,21 @@ pub(crate) fn to_publish(
 pub(crate) fn pointer_to_be(
     conn: &Connection,
     tenant: TenantNo,
-    published: Version,
-) -> Result<Option<Pointer>, StoreError> {
+    published: SnapshotVersion,
+) -> Result<Option<CataloguePointer>, StoreError> {
     let current = kept(conn, tenant, None)?;
-    Ok(current.map(|current| Pointer { published, version: current.version, digest: current.digest() }))
+    Ok(current.map(|current| CataloguePointer { published, version: current.version, digest: current.digest() }))
 }
 
 /// The same, if it may be written: the KV acknowledged the value of what it points to.
 ///
 /// # Errors
 /// [`StoreError`].
-pub(crate) fn pointer(conn: &Connection, tenant: TenantNo, published: Version) -> Result<Option<Pointer>, StoreError> {
+pub(crate) fn pointer(
+    conn: &Connection,
+    tenant: TenantNo,
+    published: SnapshotVersion,
+) -> Result<Option<CataloguePointer>, StoreError> {
     let Some(pointer) = pointer_to_be(conn, tenant, published)? else { return Ok(None) };
     Ok(is_there(conn, tenant, pointer.version)?.then_some(pointer))
 }
@@ -444,7 +448,12 @@ fn is_there(conn: &Connection, tenant: TenantNo, version: u32) -> Result<bool, S
 }
 
 /// Notes that a version's value was handed out under an outbox entry; without one its deletion was, or the KV may have lost it.
-pub(crate) fn handed(group: &Group<'_>, tenant: TenantNo, version: u32, entry: Option<u64>) -> Result<(), StoreError> {
+pub(crate) fn handed(
+    group: &WriteTxn<'_>,
+    tenant: TenantNo,
+    version: u32,
+    entry: Option<u64>,
+) -> Result<(), StoreError> {
     const VALUE: &str = "UPDATE catalogues SET handed = ?3 WHERE tenant = ?1 AND version = ?2";
     const DELETION: &str = "UPDATE catalogues SET handed = NULL, published = NULL WHERE tenant = ?1 AND version = ?2";
     match entry {
@@ -458,7 +467,7 @@ pub(crate) fn handed(group: &Group<'_>, tenant: TenantNo, version: u32, entry: O
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
-pub(crate) fn written(group: &Group<'_>, applied: &[u64]) -> Result<(), StoreError> {
+pub(crate) fn written(group: &WriteTxn<'_>, applied: &[u64]) -> Result<(), StoreError> {
     const OPEN: &str = "SELECT EXISTS (SELECT 1 FROM catalogues WHERE handed > 0 AND published IS NULL)";
     const DONE: &str = "UPDATE catalogues SET published = ?2 WHERE handed = ?1 AND published IS NULL
         RETURNING tenant, version";
@@ -472,7 +481,7 @@ pub(crate) fn written(group: &Group<'_>, applied: &[u64]) -> Result<(), StoreErr
             .query_row((signed(*entry), signed(group.now)), |row| Ok((TenantNo(row.get(0)?), row.get::<_, u32>(1)?)));
         let Some((tenant, version)) = done.optional()? else { continue };
         if current(group.tx, tenant)? == Some(version) {
-            crate::outbox::queue::put(group, tenant, Subject::Pointer, group.now)?;
+            crate::outbox::queue::put(group, tenant, KvKey::Pointer, group.now)?;
         }
     }
     Ok(())

@@ -13,7 +13,7 @@ use crate::profiles::exposures::exposure;
 use std::collections::BTreeSet;
 
 use causeway_shared::experiment::Exposures;
-use causeway_shared::fact::{Fact, What};
+use causeway_shared::fact::{Fact, FactKind};
 use causeway_shared::ids::{Micros, Millis};
 use causeway_shared::limits;
 use causeway_shared::vocabulary::Vocabulary;
@@ -72,11 +72,11 @@ pub fn keep_conversions<'f>(
 /// bought, under two of a person's visitors has one number.
 fn conversion<'f>(words: &'f Vocabulary, fact: &'f Fact) -> Option<(u64, &'f str, Micros)> {
     match &fact.what {
-        What::Track { name, value, order, .. } => {
+        FactKind::Track { name, value, order, .. } => {
             let number = order.map_or_else(|| fact.id.short(), |order| order.0);
             Some((number, name, value.unwrap_or(0)))
         }
-        What::Action { insertion, verb, .. } => {
+        FactKind::Action { insertion, verb, .. } => {
             Some((insertion.short().wrapping_add(verb.0.into()), words.name_of(*verb)?, 0))
         }
         _ => None,

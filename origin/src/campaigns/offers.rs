@@ -6,23 +6,23 @@ use crate::profiles::offer_codes::unit;
 use std::collections::BTreeSet;
 
 use causeway_shared::catalogue::Campaign;
-use causeway_shared::fact::{Fact, What};
+use causeway_shared::fact::{Fact, FactKind};
 use causeway_shared::ids::Millis;
 use causeway_shared::time::{DAY_MINUTES, Minute};
-use causeway_shared::units::Units;
+use causeway_shared::units::HeldSlots;
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::campaigns::catalogue;
-use crate::store::{Counters, PersonNo, StoreError, TenantNo};
+use crate::store::{PersonNo, StoreCounters, StoreError, TenantNo};
 
 /// How long after a restore nothing counts as given out.
 const ASKED_MINUTES: u32 = 31 * DAY_MINUTES;
 
 /// A campaign that has only so many recipients.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limited {
+pub struct LimitedOffer {
     /// Its code.
     pub campaign: u32,
     /// Its id.
@@ -31,7 +31,7 @@ pub struct Limited {
     pub limit: u32,
 }
 
-impl Limited {
+impl LimitedOffer {
     /// `None` for a campaign whose recipients have no limit.
     #[must_use]
     pub fn of(campaign: &Campaign) -> Option<Self> {
@@ -51,7 +51,7 @@ pub fn keep_given<'f>(
 ) -> Result<(), StoreError> {
     const PUT: &str = "INSERT OR IGNORE INTO units_given (tenant, campaign, number) VALUES (?1, ?2, ?3)";
     for fact in facts {
-        if let What::Unit { campaign, number } = fact.what {
+        if let FactKind::Unit { campaign, number } = fact.what {
             conn.prepare_cached(PUT)?.execute((tenant.0, campaign, number))?;
         }
     }
@@ -62,7 +62,7 @@ pub fn keep_given<'f>(
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn of_person(conn: &Connection, person: PersonNo) -> Result<Units, StoreError> {
+pub fn of_person(conn: &Connection, person: PersonNo) -> Result<HeldSlots, StoreError> {
     const READ: &str = "SELECT u.campaign, u.number, u.at FROM visitors v
         JOIN units u ON u.visitor = v.row WHERE v.person = ?1 AND v.withdrawn IS NULL";
     let mut statement = conn.prepare_cached(READ)?;
@@ -79,7 +79,7 @@ pub fn drop_all(conn: &Connection, visitor: i64) -> Result<(), StoreError> {
 }
 
 /// How many units of a campaign are somebody's, of those that its limit allows.
-fn given(conn: &Connection, tenant: TenantNo, of: &Limited) -> Result<u32, StoreError> {
+fn given(conn: &Connection, tenant: TenantNo, of: &LimitedOffer) -> Result<u32, StoreError> {
     const READ: &str = "SELECT count(*) FROM units_given WHERE tenant = ?1 AND campaign = ?2 AND number < ?3";
     Ok(conn.prepare_cached(READ)?.query_row((tenant.0, of.campaign, of.limit), |row| row.get(0))?)
 }
@@ -92,12 +92,12 @@ fn given(conn: &Connection, tenant: TenantNo, of: &Limited) -> Result<u32, Store
 pub fn given_out(
     conn: &Connection,
     tenant: TenantNo,
-    limited: &[Limited],
+    limited: &[LimitedOffer],
     now: Millis,
 ) -> Result<BTreeSet<u32>, StoreError> {
     let mut codes = BTreeSet::new();
     // The restore's epoch is the minute of it.
-    let restored = Minute(Counters::load(conn)?.version().restore);
+    let restored = Minute(StoreCounters::load(conn)?.version().restore);
     if Minute::at(now).0 < restored.0.saturating_add(ASKED_MINUTES) {
         return Ok(codes);
     }
@@ -120,7 +120,7 @@ pub fn report(conn: &Connection, tenant: TenantNo) -> Result<Vec<Value>, StoreEr
         "SELECT count(*), coalesce(sum(numbers > 1), 0) FROM (SELECT count(DISTINCT u.number) AS numbers
         FROM units u CROSS JOIN visitors v ON v.row = u.visitor
         WHERE v.tenant = ?1 AND u.campaign = ?2 AND v.withdrawn IS NULL GROUP BY v.person)";
-    let row = |of: &Limited| {
+    let row = |of: &LimitedOffer| {
         let given = given(conn, tenant, of)?;
         let mut statement = conn.prepare_cached(PEOPLE)?;
         let (people, several): (i64, i64) =
@@ -144,12 +144,12 @@ mod tests {
 
     use super::*;
     use crate::testing::{NOW, Origin, fact, snapshot, visitor};
-    use causeway_shared::units::Unit;
+    use causeway_shared::units::HeldSlot;
 
     const CODES: u32 = 2;
 
     fn got(visitor: VisitorId, n: u32, number: u32) -> Fact {
-        fact(visitor, n, NOW + u64::from(n), What::Unit { campaign: CODES, number })
+        fact(visitor, n, NOW + u64::from(n), FactKind::Unit { campaign: CODES, number })
     }
 
     /// A campaign without a limit, and one with.
@@ -184,15 +184,15 @@ mod tests {
         let logins = [origin.login(phone, 10, NOW, "ann"), origin.login(laptop, 11, NOW, "ann")];
         origin.send("demo", &logins);
         assert_eq!(counts(&origin), [2, 1, 1], "one person: its first unit is the one that counts");
-        let first = Unit { number: 0, at: NOW + 1 };
+        let first = HeldSlot { number: 0, at: NOW + 1 };
         assert_eq!(origin.person("demo", laptop).units.get(CODES), Some(first));
         // What a snapshot says of the person is the same.
         let mut written = BTreeMap::new();
         origin.settle(&mut written);
-        let mut view = causeway_shared::view::View::default();
+        let mut view = causeway_shared::view::JoinedView::default();
         view.add_snapshot(snapshot(&written, laptop));
         assert_eq!(view.of(laptop).units().get(CODES), Some(first));
-        let unlink = What::Cancellation { id: origin.member("demo", "ann") };
+        let unlink = FactKind::Cancellation { id: origin.member("demo", "ann") };
         origin.admin("demo", &[fact(laptop, 12, NOW + 60_000, unlink)]);
         assert_eq!(counts(&origin), [2, 2, 0], "unlinked, both are recipients");
         let erase = Fact { id: FactId::of_erasure(phone), ..fact(phone, 13, NOW, erasure()) };
@@ -202,8 +202,8 @@ mod tests {
         assert_eq!(rows, 1);
     }
 
-    fn erasure() -> What {
-        What::Erasure { scope: causeway_shared::fact::Scope::Visitor, id: None, also: Vec::new() }
+    fn erasure() -> FactKind {
+        FactKind::Erasure { scope: causeway_shared::fact::ErasureScope::Visitor, id: None, also: Vec::new() }
     }
 
     /// The campaigns that the newest steering calls given out, if there is any.
@@ -236,7 +236,7 @@ mod tests {
         apply(&mut origin, 3);
         origin.send("demo", &[got(visitor(1), 2, 1), got(visitor(1), 1, 0)]);
         assert_eq!(counts(&origin), [2, 1, 0]);
-        let first = Unit { number: 0, at: NOW + 1 };
+        let first = HeldSlot { number: 0, at: NOW + 1 };
         assert_eq!(origin.person("demo", visitor(1)).units.get(CODES), Some(first));
     }
 
@@ -249,7 +249,7 @@ mod tests {
         origin.conn.execute("VACUUM INTO ?1", [path.to_string_lossy()]).unwrap();
         origin.send("demo", &[got(visitor(1), 1, 0)]);
         assert_eq!(steered(&mut origin, &mut written), Some(vec![CODES]));
-        let before = crate::maintenance::backup::Before::of_conn(&origin.conn).unwrap();
+        let before = crate::maintenance::backup::ReplacedStore::of_conn(&origin.conn).unwrap();
         origin.conn = Connection::open(&path).unwrap();
         crate::maintenance::backup::renew(&mut origin.conn, &before, origin.now).unwrap();
         let restored = origin.now;
@@ -268,9 +268,9 @@ mod tests {
         let mut origin = Origin::new();
         apply(&mut origin, 3);
         origin.send("demo", &[got(visitor(1), 1, 0), got(visitor(2), 2, 1)]);
-        let before = catalogue::Before::of(&origin.conn, &mut crate::maintenance::backup::Unread::default());
+        let before = catalogue::ReplacedRows::of(&origin.conn, &mut crate::maintenance::backup::UnreadParts::default());
         origin.conn.execute("DELETE FROM units_given WHERE number = 1", []).unwrap();
-        before.bring(&origin.conn, &catalogue::Numbers::default()).unwrap();
+        before.bring(&origin.conn, &catalogue::TenantNumbers::default()).unwrap();
         assert_eq!(counts(&origin), [2, 2, 0]);
     }
 }

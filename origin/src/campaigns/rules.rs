@@ -5,19 +5,19 @@ use std::collections::BTreeSet;
 use rusqlite::Connection;
 
 use crate::base::metrics::Metrics;
-use crate::campaigns::catalogue::{self, Budgets, Counted, Experiments};
-use crate::store::write_txn::{Group, Rules};
+use crate::campaigns::catalogue::{self, CountedConversions, CurrentBudgets, CurrentExperiments};
+use crate::store::write_txn::{TxnRules, WriteTxn};
 use crate::store::{StoreError, TenantNo};
 
 /// Experiments, conversions and budgets of all tenants' current catalogues.
 #[derive(Debug, Clone)]
 pub struct CampaignRules {
     /// The experiments that run.
-    pub experiments: Experiments,
+    pub experiments: CurrentExperiments,
     /// The names of events that count as conversions.
-    pub counted: Counted,
+    pub counted: CountedConversions,
     /// What campaigns may spend.
-    pub budgets: Budgets,
+    pub budgets: CurrentBudgets,
     /// Tenants of which a stored part of the current catalogue cannot be read: their facts are set aside until it can.
     pub held: BTreeSet<TenantNo>,
 }
@@ -27,7 +27,7 @@ impl CampaignRules {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn load(group: &Group<'_>) -> Result<Self, StoreError> {
+    pub fn load(group: &WriteTxn<'_>) -> Result<Self, StoreError> {
         let (experiments, budgets) = (catalogue::experiments(group.tx)?, catalogue::budgets(group.tx)?);
         let counted = catalogue::counted(group.tx, &experiments, group.now)?;
         let held = experiments.unreadable().union(budgets.unreadable()).copied().collect();
@@ -46,7 +46,7 @@ pub fn held_tenants(conn: &Connection) -> Result<BTreeSet<TenantNo>, StoreError>
 }
 
 /// Says which tenants are held up, once for each change of their number.
-fn report_held(metrics: &Metrics, rules: &Rules, held: &BTreeSet<TenantNo>) {
+fn report_held(metrics: &Metrics, rules: &TxnRules, held: &BTreeSet<TenantNo>) {
     let number = held.len() as u64;
     if metrics.held_tenants.get() != number {
         metrics.held_tenants.set(number);

@@ -5,10 +5,10 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::actions::{Action, Entity, Verb};
-use causeway_shared::budget::{Billed, Budget, Nanos, Spent};
+use causeway_shared::actions::{ActionType, AdAction, AdEntity};
+use causeway_shared::budget::{BillingEvent, CampaignBudget, CampaignSpend, Nanos};
 use causeway_shared::catalogue::Bid;
-use causeway_shared::fact::{Fact, PURCHASE, What};
+use causeway_shared::fact::{Fact, FactKind, PURCHASE};
 use causeway_shared::ids::Millis;
 use causeway_shared::limits;
 use causeway_shared::planted::{self, PlantedBug};
@@ -19,12 +19,12 @@ use rusqlite::Connection;
 
 use crate::base::integers::{signed, unsigned};
 use crate::base::time_zones;
-use crate::campaigns::catalogue::Budgets;
-use crate::identity::changes::Linked;
+use crate::campaigns::catalogue::CurrentBudgets;
+use crate::identity::changes::LinkChanges;
 use crate::profiles::buckets::{self, packed_actions};
 use crate::profiles::dedup;
 use crate::profiles::purchases::{self, Purchase};
-use crate::store::write_txn::Group;
+use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo};
 
 /// The row of all days together.
@@ -35,7 +35,7 @@ type Click = (Minute, u32);
 
 /// What a group of facts costs.
 #[derive(Debug, Default)]
-pub struct Bills {
+pub struct GroupBills {
     spent: BTreeMap<(TenantNo, u32, i64), Nanos>,
     /// Purchases that a click before them may have to be paid for, each with the last click before the group linked.
     bought: Vec<(TenantNo, Purchase, Option<Click>)>,
@@ -47,11 +47,11 @@ pub struct Bills {
     clicks: BTreeMap<(i64, Day), BTreeMap<Minute, u32>>,
 }
 
-impl Bills {
+impl GroupBills {
     /// Bills new facts of a visitor, whose row this is, each with when it happened.
     pub fn add<'f>(
         &mut self,
-        budgets: &Budgets,
+        budgets: &CurrentBudgets,
         tenant: TenantNo,
         visitor: i64,
         facts: impl IntoIterator<Item = (Millis, &'f Fact)>,
@@ -60,19 +60,19 @@ impl Bills {
         if budgets.is_empty() {
             return;
         }
-        let by_purchase = |budget: &Budget| matches!(budget.bid, Bid::CpaMicros(_) | Bid::SharePpm(_));
+        let by_purchase = |budget: &CampaignBudget| matches!(budget.bid, Bid::CpaMicros(_) | Bid::SharePpm(_));
         for (happened, fact) in facts {
             let at = Minute::at(happened);
             match &fact.what {
-                What::Action { verb, entity, .. } => {
+                FactKind::Action { verb, entity, .. } => {
                     self.action(budgets, tenant, *verb, *entity, fact.received);
-                    if *verb == Verb::CLICK && budgets.get(&entity.campaign).is_some_and(by_purchase) {
+                    if *verb == ActionType::CLICK && budgets.get(&entity.campaign).is_some_and(by_purchase) {
                         self.clicked.insert((tenant, visitor, at));
                     }
                 }
-                What::Track { name, value, order, .. } if name == PURCHASE => {
+                FactKind::Track { name, value, order, .. } if name == PURCHASE => {
                     let (id, received, value) = (fact.id.short().cast_signed(), fact.received, value.unwrap_or(0));
-                    if budgets.values().any(|budget| budget.price(Billed::Purchase(value)) > 0) {
+                    if budgets.values().any(|budget| budget.price(BillingEvent::Purchase(value)) > 0) {
                         self.bought.push((tenant, Purchase { visitor, id, at, received, value, order: *order }, None));
                     }
                 }
@@ -81,10 +81,17 @@ impl Bills {
         }
     }
 
-    fn action(&mut self, budgets: &BTreeMap<u32, Budget>, tenant: TenantNo, verb: Verb, of: Entity, received: Millis) {
+    fn action(
+        &mut self,
+        budgets: &BTreeMap<u32, CampaignBudget>,
+        tenant: TenantNo,
+        verb: ActionType,
+        of: AdEntity,
+        received: Millis,
+    ) {
         let billed = match verb {
-            Verb::IMPRESSION => Billed::Impression,
-            Verb::CLICK => Billed::Click,
+            ActionType::IMPRESSION => BillingEvent::Impression,
+            ActionType::CLICK => BillingEvent::Click,
             _ => return,
         };
         if let Some(budget) = budgets.get(&of.campaign) {
@@ -92,7 +99,7 @@ impl Bills {
         }
     }
 
-    fn bill(&mut self, tenant: TenantNo, budget: &Budget, billed: Billed, received: Millis) {
+    fn bill(&mut self, tenant: TenantNo, budget: &CampaignBudget, billed: BillingEvent, received: Millis) {
         let price = budget.price(billed);
         if price > 0 {
             for day in [day(&budget.time_zone, received).0, EVER] {
@@ -108,13 +115,13 @@ impl Bills {
     /// [`StoreError::Sqlite`].
     pub fn add_nobodys(
         &mut self,
-        group: &Group<'_>,
-        budgets: &Budgets,
+        group: &WriteTxn<'_>,
+        budgets: &CurrentBudgets,
         tenant: TenantNo,
         fact: &Fact,
     ) -> Result<bool, StoreError> {
         const PUT: &str = "INSERT OR IGNORE INTO nobodys_facts (tenant, day, id) VALUES (?1, ?2, ?3)";
-        let What::Action { verb, entity, .. } = fact.what else { return Ok(false) };
+        let FactKind::Action { verb, entity, .. } = fact.what else { return Ok(false) };
         let budgets = budgets.of(tenant);
         if !budgets.contains_key(&entity.campaign) {
             // There is nothing to count it for.
@@ -133,7 +140,7 @@ impl Bills {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn before_linking(&mut self, group: &Group<'_>) -> Result<(), StoreError> {
+    pub fn before_linking(&mut self, group: &WriteTxn<'_>) -> Result<(), StoreError> {
         let mut bought = std::mem::take(&mut self.bought);
         for (_, purchase, click) in &mut bought {
             *click = self.last_click(group, purchase)?;
@@ -156,7 +163,12 @@ impl Bills {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn keep(mut self, group: &Group<'_>, budgets: &Budgets, linked: &Linked) -> Result<(), StoreError> {
+    pub fn keep(
+        mut self,
+        group: &WriteTxn<'_>,
+        budgets: &CurrentBudgets,
+        linked: &LinkChanges,
+    ) -> Result<(), StoreError> {
         const PUT: &str =
             "INSERT INTO spend (tenant, campaign, day, nanos) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO UPDATE
             SET nanos = min(nanos, 4611686018427387903) + min(excluded.nanos, 4611686018427387903)";
@@ -188,8 +200,8 @@ impl Bills {
     /// Bills a purchase that waits, if a campaign pays for it: then it waits no longer.
     fn settle(
         &mut self,
-        group: &Group<'_>,
-        budgets: &Budgets,
+        group: &WriteTxn<'_>,
+        budgets: &CurrentBudgets,
         tenant: TenantNo,
         waiting: &Purchase,
         before: Option<Click>,
@@ -201,8 +213,8 @@ impl Bills {
     /// there is one, or the purchase repeats an order of its person that was paid for.
     fn pay(
         &mut self,
-        group: &Group<'_>,
-        budgets: &Budgets,
+        group: &WriteTxn<'_>,
+        budgets: &CurrentBudgets,
         tenant: TenantNo,
         bought: &Purchase,
         before: Option<Click>,
@@ -215,7 +227,7 @@ impl Bills {
         let now = self.last_click(group, bought)?;
         let last = [before, now].into_iter().flatten().max_by_key(|(minute, _)| *minute);
         let budget = last.and_then(|(_, campaign)| budgets.of(tenant).get(&campaign));
-        let billed = Billed::Purchase(bought.value);
+        let billed = BillingEvent::Purchase(bought.value);
         let Some(budget) = budget.filter(|budget| budget.price(billed) > 0) else { return Ok(false) };
         self.bill(tenant, budget, billed, bought.received);
         purchases::note_paid(group.tx, bought)?;
@@ -223,7 +235,7 @@ impl Bills {
     }
 
     /// The last click of a purchase's person within a day before it.
-    fn last_click(&mut self, group: &Group<'_>, bought: &Purchase) -> Result<Option<Click>, StoreError> {
+    fn last_click(&mut self, group: &WriteTxn<'_>, bought: &Purchase) -> Result<Option<Click>, StoreError> {
         let day = bought.at.day();
         let clicks = match self.clicks.entry((bought.visitor, day)) {
             Entry::Occupied(known) => known.into_mut(),
@@ -246,7 +258,7 @@ fn person_of(conn: &Connection, visitor: i64) -> Result<BTreeSet<i64>, StoreErro
 fn clicks(conn: &Connection, visitor: i64, day: Day) -> Result<BTreeMap<Minute, u32>, StoreError> {
     let from = Minute(day.start().0.saturating_sub(DAY_MINUTES));
     let to = Minute(day.start().0.saturating_add(DAY_MINUTES));
-    let mut last: BTreeMap<Minute, Action> = BTreeMap::new();
+    let mut last: BTreeMap<Minute, AdAction> = BTreeMap::new();
     for row in person_of(conn, visitor)? {
         // Of another of its person's, perhaps: whoever bought something waits for no row of theirs.
         let found = match clicks_of(conn, row, from, to) {
@@ -264,10 +276,10 @@ fn clicks(conn: &Connection, visitor: i64, day: Day) -> Result<BTreeMap<Minute, 
     Ok(last.into_iter().map(|(minute, click)| (minute, click.entity.campaign)).collect())
 }
 
-fn clicks_of(conn: &Connection, row: i64, from: Minute, to: Minute) -> Result<Vec<Action>, StoreError> {
+fn clicks_of(conn: &Connection, row: i64, from: Minute, to: Minute) -> Result<Vec<AdAction>, StoreError> {
     let mut clicks = Vec::new();
     for body in buckets::within(conn, row, from, to)? {
-        clicks.extend(packed_actions(&body)?.iter().filter(|action| action.verb == Verb::CLICK));
+        clicks.extend(packed_actions(&body)?.iter().filter(|action| action.verb == ActionType::CLICK));
     }
     Ok(clicks)
 }
@@ -286,9 +298,9 @@ pub fn day(time_zone: &str, now: Millis) -> (i64, Millis) {
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn spent(conn: &Connection, tenant: TenantNo, campaign: u32, day: i64) -> Result<Spent, StoreError> {
+pub fn spent(conn: &Connection, tenant: TenantNo, campaign: u32, day: i64) -> Result<CampaignSpend, StoreError> {
     const READ: &str = "SELECT day, nanos FROM spend WHERE tenant = ?1 AND campaign = ?2 AND day IN (?3, -1)";
-    let mut spent = Spent::default();
+    let mut spent = CampaignSpend::default();
     let mut statement = conn.prepare_cached(READ)?;
     let mut rows = statement.query((tenant.0, campaign, day))?;
     while let Some(row) = rows.next()? {

@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::budget::{Budget, Pacer};
+use causeway_shared::budget::{BudgetPacer, CampaignBudget};
 use causeway_shared::experiment::Shares;
 use causeway_shared::ids::Millis;
 use causeway_shared::limits;
-use causeway_shared::steering::Steering;
+use causeway_shared::steering::TrafficAllocation;
 use rusqlite::{Connection, OptionalExtension as _};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -16,19 +16,19 @@ use crate::base::integers::{signed, unsigned};
 use crate::campaigns::experiment::results;
 use crate::campaigns::rules::CampaignRules;
 use crate::campaigns::{catalogue, offers, spend};
-use crate::outbox::kv_key::Subject;
-use crate::store::write_txn::Group;
+use crate::outbox::kv_key::KvKey;
+use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo};
 
 /// How a tenant's traffic is steered, and what the next one is made of.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Made {
+pub struct BuiltSteering {
     /// When it was made.
     pub at: Millis,
     /// Shares, by the experiment's code.
     pub shares: Shares,
     /// How paces came about, by the campaign's code.
-    pub paces: BTreeMap<u32, Pacer>,
+    pub paces: BTreeMap<u32, BudgetPacer>,
     /// Codes of the limited offers of which every unit is somebody's.
     pub given_out: BTreeSet<u32>,
     /// Segments that audiences fill.
@@ -37,23 +37,23 @@ pub struct Made {
 
 /// As it is stored.
 #[derive(Serialize, Deserialize)]
-struct Stored {
+struct StoredSteering {
     shares: Shares,
     #[serde(default)]
-    paces: BTreeMap<u32, Pacer>,
+    paces: BTreeMap<u32, BudgetPacer>,
     #[serde(default)]
     given_out: BTreeSet<u32>,
     #[serde(default)]
     materialised: BTreeSet<u32>,
 }
 
-impl Made {
+impl BuiltSteering {
     /// As it is published.
     #[must_use]
-    pub fn steering(&self) -> Steering {
+    pub fn steering(&self) -> TrafficAllocation {
         let paces = self.paces.iter().map(|(campaign, pacer)| (*campaign, pacer.pace)).collect();
         let Self { at, shares, given_out, materialised, .. } = self.clone();
-        Steering { at, shares, paces, given_out, materialised }
+        TrafficAllocation { at, shares, paces, given_out, materialised }
     }
 }
 
@@ -65,7 +65,7 @@ const DUE_MS: Millis = limits::STEERING_MS * 9 / 10;
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
-pub fn refresh(group: &mut Group<'_>, campaigns: &CampaignRules) -> Result<(), StoreError> {
+pub fn refresh(group: &mut WriteTxn<'_>, campaigns: &CampaignRules) -> Result<(), StoreError> {
     for known in group.rules.tenants.iter() {
         if campaigns.held.contains(&known.no) {
             continue;
@@ -82,7 +82,7 @@ pub fn refresh(group: &mut Group<'_>, campaigns: &CampaignRules) -> Result<(), S
 }
 
 /// Renews one tenant's, where it is due. All that may be unreadable is read before anything is written.
-fn refresh_tenant(group: &mut Group<'_>, campaigns: &CampaignRules, tenant: TenantNo) -> Result<(), StoreError> {
+fn refresh_tenant(group: &mut WriteTxn<'_>, campaigns: &CampaignRules, tenant: TenantNo) -> Result<(), StoreError> {
     let before = match newest(group.tx, tenant) {
         Err(e) if e.is_of_a_value() => {
             tracing::error!(
@@ -103,30 +103,30 @@ fn refresh_tenant(group: &mut Group<'_>, campaigns: &CampaignRules, tenant: Tena
     let limited = catalogue::limited_of_tenant(group.tx, tenant)?;
     let given_out = offers::given_out(group.tx, tenant, &limited, group.now)?;
     let materialised = group.materialised_of(tenant).iter().map(|segment| segment.0).collect();
-    let made = Made { at: group.now, shares, paces, given_out, materialised };
-    if before.is_none() && made == (Made { at: group.now, ..Made::default() }) {
+    let made = BuiltSteering { at: group.now, shares, paces, given_out, materialised };
+    if before.is_none() && made == (BuiltSteering { at: group.now, ..BuiltSteering::default() }) {
         return Ok(());
     }
     spend::forget(group.tx, tenant, group.now)?;
     // Edges do not go by paces that are old, so these are news also where they are the same.
-    let same = before.is_some_and(|before| Made { at: made.at, ..before } == made);
+    let same = before.is_some_and(|before| BuiltSteering { at: made.at, ..before } == made);
     let news = !same || !made.paces.is_empty();
     keep(group.tx, tenant, made)?;
     if news {
         // What is handed out from now on is above what was before.
         group.next_version();
-        crate::outbox::queue::put(group, tenant, Subject::Steering, group.now)?;
+        crate::outbox::queue::put(group, tenant, KvKey::Steering, group.now)?;
     }
     Ok(())
 }
 
 fn paces(
-    group: &Group<'_>,
+    group: &WriteTxn<'_>,
     campaigns: &CampaignRules,
     tenant: TenantNo,
-    before: Option<&Made>,
-) -> Result<BTreeMap<u32, Pacer>, StoreError> {
-    let made = |(campaign, budget): (&u32, &Budget)| {
+    before: Option<&BuiltSteering>,
+) -> Result<BTreeMap<u32, BudgetPacer>, StoreError> {
+    let made = |(campaign, budget): (&u32, &CampaignBudget)| {
         let (day, day_ends) = spend::day(&budget.time_zone, group.now);
         let spent = spend::spent(group.tx, tenant, *campaign, day)?;
         let pacer = before.and_then(|before| before.paces.get(campaign)).copied().unwrap_or_default();
@@ -146,7 +146,7 @@ pub fn report(conn: &Connection, tenant: TenantNo, now: Millis) -> Result<Vec<Va
         .into_iter()
         .filter_map(|((sort, id), code)| (sort == "campaign").then_some((code, id)))
         .collect();
-    let row = |(campaign, budget): (&u32, &Budget)| {
+    let row = |(campaign, budget): (&u32, &CampaignBudget)| {
         let (day, day_ends) = spend::day(&budget.time_zone, now);
         let spent = spend::spent(conn, tenant, *campaign, day)?;
         let pace = made.as_ref().and_then(|made| Some(made.paces.get(campaign)?.pace.at(made.at, now)));
@@ -159,7 +159,7 @@ pub fn report(conn: &Connection, tenant: TenantNo, now: Millis) -> Result<Vec<Va
     budgets.iter().map(row).collect()
 }
 
-fn shares(group: &Group<'_>, campaigns: &CampaignRules, tenant: TenantNo) -> Result<Shares, StoreError> {
+fn shares(group: &WriteTxn<'_>, campaigns: &CampaignRules, tenant: TenantNo) -> Result<Shares, StoreError> {
     let selecting = |experiment: &&_| {
         let experiment: &causeway_shared::experiment::Experiment = experiment;
         experiment.selection && experiment.runs(group.now)
@@ -170,10 +170,10 @@ fn shares(group: &Group<'_>, campaigns: &CampaignRules, tenant: TenantNo) -> Res
     tested.map(|of| Ok((of.code, shares(of)?))).collect()
 }
 
-fn keep(conn: &Connection, tenant: TenantNo, made: Made) -> Result<(), StoreError> {
+fn keep(conn: &Connection, tenant: TenantNo, made: BuiltSteering) -> Result<(), StoreError> {
     const PUT: &str = "INSERT OR REPLACE INTO steering (tenant, at, value) VALUES (?1, ?2, ?3)";
-    let Made { at, shares, paces, given_out, materialised } = made;
-    let value = serde_json::to_string(&Stored { shares, paces, given_out, materialised }).unwrap_or_default();
+    let BuiltSteering { at, shares, paces, given_out, materialised } = made;
+    let value = serde_json::to_string(&StoredSteering { shares, paces, given_out, materialised }).unwrap_or_default();
     conn.prepare_cached(PUT)?.execute((tenant.0, signed(at), value))?;
     Ok(())
 }
@@ -182,15 +182,15 @@ fn keep(conn: &Connection, tenant: TenantNo, made: Made) -> Result<(), StoreErro
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn newest(conn: &Connection, tenant: TenantNo) -> Result<Option<Made>, StoreError> {
+pub fn newest(conn: &Connection, tenant: TenantNo) -> Result<Option<BuiltSteering>, StoreError> {
     const READ: &str = "SELECT at, value FROM steering WHERE tenant = ?1";
     let mut statement = conn.prepare_cached(READ)?;
     let found =
         statement.query_row([tenant.0], |row| Ok((unsigned(row.get(0)?), row.get::<_, String>(1)?))).optional()?;
     let Some((at, value)) = found else { return Ok(None) };
-    let Stored { shares, paces, given_out, materialised } =
+    let StoredSteering { shares, paces, given_out, materialised } =
         serde_json::from_str(&value).map_err(|_| StoreError::Corrupt { what: "steering" })?;
-    Ok(Some(Made { at, shares, paces, given_out, materialised }))
+    Ok(Some(BuiltSteering { at, shares, paces, given_out, materialised }))
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ mod tests;
 
 use std::path::Path;
 
-use causeway_shared::actions::Verb;
+use causeway_shared::actions::ActionType;
 use causeway_shared::ids::Millis;
 use causeway_shared::model::Model;
 use causeway_shared::time::{DAY_MS, Minute};
@@ -27,12 +27,12 @@ use causeway_shared::wire::model;
 use rusqlite::{Connection, OptionalExtension as _};
 use serde::Serialize;
 
-use self::gather::{Asked, Gathered};
-pub use self::part::{Kind, PartReport, Verdict};
+use self::gather::{GatherRequest, GatheredExamples};
+pub use self::part::{ModelKind, PartReport, PartVerdict};
 use crate::base::integers::signed;
 use crate::base::metrics::Metrics;
-use crate::outbox::kv_key::Subject;
-use crate::store::write_txn::{Given, Rules};
+use crate::outbox::kv_key::KvKey;
+use crate::store::write_txn::{TxnInputs, TxnRules};
 use crate::store::{CheckedBytes, StoreError, TenantNo};
 
 /// Told what is done, of how much; an error of it is the answer.
@@ -51,7 +51,7 @@ pub struct Options {
     /// How long the model may be used, in milliseconds.
     pub life_ms: Millis,
     /// The verbs that are conversions, beside purchases within a day after a click, which alone are paid for.
-    pub conversions: Vec<Verb>,
+    pub conversions: Vec<ActionType>,
 }
 
 impl Default for Options {
@@ -124,12 +124,13 @@ pub fn run(
     progress: Progress<'_>,
 ) -> Result<Outcome, StoreError> {
     let Options { bits, most, life_ms, conversions } = options;
-    let asked = Asked { data, tenant, bits: *bits, most: *most, conversions };
-    let Gathered { people, segments, examples } = gather::gather(&asked, progress)?;
+    let asked = GatherRequest { data, tenant, bits: *bits, most: *most, conversions };
+    let GatheredExamples { people, segments, examples } = gather::gather(&asked, progress)?;
     let minute = Minute::at(now);
     let clicked = examples.clicked(minute);
     let priced = clicked.iter().copied().filter(|number| examples.value(*number).is_some()).collect();
-    let sources = [(Kind::Click, examples.settled(minute)), (Kind::Conversion, clicked), (Kind::Price, priced)];
+    let sources =
+        [(ModelKind::Click, examples.settled(minute)), (ModelKind::Conversion, clicked), (ModelKind::Price, priced)];
     let mut report = Report {
         trained_ms: now,
         expires_ms: now.saturating_add(*life_ms),
@@ -147,14 +148,14 @@ pub fn run(
         report.parts.push(trained.report);
     }
     let any = |verdict| report.parts.iter().any(|part| part.outcome == verdict);
-    if any(Verdict::Trained) {
+    if any(PartVerdict::Trained) {
         let bytes = model::encode(&model);
         report.bytes = bytes.len();
         // Checked before it is published, as it is after it is read.
         let whole = model::decode(&bytes)? == model;
         return if whole { Ok(Outcome::Trained(bytes, report)) } else { Err(StoreError::Corrupt { what: "model" }) };
     }
-    Ok(if any(Verdict::NotBetter) { Outcome::NotBetter(report) } else { Outcome::TooFew(report) })
+    Ok(if any(PartVerdict::NotBetter) { Outcome::NotBetter(report) } else { Outcome::TooFew(report) })
 }
 
 /// Keeps a trained model as the tenant's newest, and has it published; gives its version.
@@ -163,8 +164,8 @@ pub fn run(
 /// [`StoreError`]; then nothing was changed.
 pub fn keep(
     conn: &mut Connection,
-    rules: &Rules,
-    given: Given,
+    rules: &TxnRules,
+    given: TxnInputs,
     tenant: TenantNo,
     bytes: &[u8],
     report: &Report,
@@ -179,7 +180,7 @@ pub fn keep(
         group.tx.execute(OLD, (tenant.0, version - KEPT))?;
         // What is handed out from now on is above what was before.
         group.next_version();
-        crate::outbox::queue::put(group, tenant, Subject::Model, group.now)?;
+        crate::outbox::queue::put(group, tenant, KvKey::Model, group.now)?;
         Ok(version.unsigned_abs())
     })
 }

@@ -10,21 +10,23 @@ use causeway_origin::base::metrics::Metrics;
 use causeway_origin::maintenance::forget_names::{self, ForgetError};
 use causeway_origin::maintenance::retype_attribute;
 use causeway_origin::store::names;
-use causeway_origin::views::attributes::{self as of, Write};
-use causeway_origin::views::read::{View, Visitor};
-use causeway_shared::attributes::{Dictionary, Kind};
+use causeway_origin::views::attributes::{self as of, AttributeWrite};
+use causeway_origin::views::read::{StoreView, VisitorView};
+use causeway_shared::attributes::{NameDictionary, ValueKind};
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use super::audit::Why;
+use super::audit::ReasonOptions;
 use super::segments::{WhoseArgs, put_facts, reading};
-use super::{Common, Opened, Reading, Usage, argument, confirmed, fold_before, is_served, named};
+use super::{
+    CommonOptions, ReadableStore, UsageError, WritableStore, argument, confirmed, fold_before, is_served, named,
+};
 
 /// How long a change of type waits before it looks again at what is published.
 const PUBLISH_LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Attributes {
+pub(super) enum AttributesCommand {
     /// The visitor's own and its person's.
     Get {
         #[command(flatten)]
@@ -45,7 +47,7 @@ pub(super) enum Attributes {
         name: String,
         /// The type: bool, integer, float, string, date or strings.
         #[arg(long = "type", value_name = "TYPE", value_parser = kind)]
-        to: Kind,
+        to: ValueKind,
         /// Whose attribute. With one tenant configured it need not be said.
         #[arg(long)]
         tenant: Option<String>,
@@ -60,7 +62,7 @@ pub(super) enum Attributes {
         #[arg(required = true)]
         names: Vec<String>,
         #[command(flatten)]
-        why: Why,
+        why: ReasonOptions,
         /// Whose attributes. With one tenant configured it need not be said.
         #[arg(long)]
         tenant: Option<String>,
@@ -76,26 +78,27 @@ pub(super) enum Attributes {
     },
 }
 
-fn kind(text: &str) -> Result<Kind, String> {
-    Kind::from_name(text).ok_or_else(|| "one of bool, integer, float, string, date, strings is needed".to_owned())
+fn kind(text: &str) -> Result<ValueKind, String> {
+    ValueKind::from_name(text).ok_or_else(|| "one of bool, integer, float, string, date, strings is needed".to_owned())
 }
 
-pub(super) fn run(command: &Attributes, common: &Common) -> anyhow::Result<()> {
+pub(super) fn run(command: &AttributesCommand, common: &CommonOptions) -> anyhow::Result<()> {
     match command {
-        Attributes::Get { whose } => {
-            let mut opened = Reading::new(common)?;
+        AttributesCommand::Get { whose } => {
+            let mut opened = ReadableStore::new(common)?;
             let tenant = named(&opened.tenants, whose.tenant())?.clone();
             let found = reading(opened.place(), &tenant, whose, of::describe)?;
             common.output.one(&found)
         }
-        Attributes::Put { whose, write } => {
-            let mut opened = Opened::new(common)?;
+        AttributesCommand::Put { whose, write } => {
+            let mut opened = WritableStore::new(common)?;
             let tenant = named(&opened.rules.tenants, whose.tenant())?.clone();
-            let write: Write = argument(write, "the write")?;
-            let read = |view: &View<'_>, visitor: &Visitor| Ok((visitor.visitor, of::after(view, visitor, &write)?));
+            let write: AttributeWrite = argument(write, "the write")?;
+            let read =
+                |view: &StoreView<'_>, visitor: &VisitorView| Ok((visitor.visitor, of::after(view, visitor, &write)?));
             let (visitor, after) = reading(opened.place(), &tenant, whose, read)?;
             let (now, id) = (clock::now().max(after), clock::random()?);
-            let checked = |names: &Dictionary| of::facts(names, visitor, &write, now, id);
+            let checked = |names: &NameDictionary| of::facts(names, visitor, &write, now, id);
             let (facts, mut refused) = checked(&names::load(&opened.conn, tenant.no)?);
             if !facts.is_empty() {
                 // By what the names are once it is folded, as over HTTP.
@@ -105,12 +108,12 @@ pub(super) fn run(command: &Attributes, common: &Common) -> anyhow::Result<()> {
             let written = write.set.len() + write.remove.len() - refused.len();
             if written == 0 {
                 let why = refused.first().map_or("there is nothing in it", |r| r.message.as_str());
-                bail!(Usage(format!("nothing was written: {why}")));
+                bail!(UsageError(format!("nothing was written: {why}")));
             }
             common.output.one(&json!({ "visitor": visitor.to_string(), "written": written, "rejected": refused }))
         }
-        Attributes::Retype { name, to, tenant, yes } => {
-            let mut opened = Opened::new(common)?;
+        AttributesCommand::Retype { name, to, tenant, yes } => {
+            let mut opened = WritableStore::new(common)?;
             let tenant = named(&opened.rules.tenants, tenant.as_deref())?.clone();
             // Values may be acknowledged, and not stored yet.
             fold_before(&opened.config, &opened.conn)?;
@@ -118,14 +121,16 @@ pub(super) fn run(command: &Attributes, common: &Common) -> anyhow::Result<()> {
             if !confirmed(*yes, &plan.to_json(name, *to, false), common)? {
                 return Ok(());
             }
-            let Opened { config, conn, rules, .. } = &mut opened;
+            let WritableStore { config, conn, rules, .. } = &mut opened;
             let wait = |keys| wait_for_publishing(config, keys);
             retype_attribute::apply(conn, rules, causeway_origin::store::write_txn::given, &tenant, name, *to, wait)?;
             common.output.one(&plan.to_json(name, *to, true))
         }
-        Attributes::Forget { names, why, tenant, yes } => forget_names(names, why, tenant.as_deref(), *yes, common),
-        Attributes::Names { tenant } => {
-            let Reading { conn, tenants, .. } = Reading::new(common)?;
+        AttributesCommand::Forget { names, why, tenant, yes } => {
+            forget_names(names, why, tenant.as_deref(), *yes, common)
+        }
+        AttributesCommand::Names { tenant } => {
+            let ReadableStore { conn, tenants, .. } = ReadableStore::new(common)?;
             let tenant = named(&tenants, tenant.as_deref())?;
             let names = names::load(&conn, tenant.no)?;
             let page = |n| of::page(&names, n).get("names").and_then(Value::as_array).cloned().unwrap_or_default();
@@ -144,21 +149,27 @@ fn wait_for_publishing(config: &Config, keys: u64) -> bool {
     false
 }
 
-fn forget_names(names: &[String], why: &Why, tenant: Option<&str>, yes: bool, common: &Common) -> anyhow::Result<()> {
-    let mut opened = Opened::new(common)?;
+fn forget_names(
+    names: &[String],
+    why: &ReasonOptions,
+    tenant: Option<&str>,
+    yes: bool,
+    common: &CommonOptions,
+) -> anyhow::Result<()> {
+    let mut opened = WritableStore::new(common)?;
     let tenant = named(&opened.rules.tenants, tenant)?.clone();
     let names: BTreeSet<String> = names.iter().cloned().collect();
     // Values may be acknowledged, and not stored yet: with them the names would come back.
     fold_before(&opened.config, &opened.conn)?;
     let usage = |e| match e {
         ForgetError::Store(e) => anyhow::Error::from(e),
-        e => Usage(e.to_string()).into(),
+        e => UsageError(e.to_string()).into(),
     };
     let plan = forget_names::plan(&opened.conn, &tenant, &names).map_err(usage)?;
     if !confirmed(yes, &plan.to_json(false), common)? {
         return Ok(());
     }
-    let Opened { conn, rules, .. } = &mut opened;
+    let WritableStore { conn, rules, .. } = &mut opened;
     forget_names::mark(conn, rules, causeway_origin::store::write_txn::given()?, &tenant, &names, &why.said())
         .map_err(usage)?;
     forget_names::sweep(conn, rules, &Metrics::default(), &causeway_origin::store::write_txn::given, &|| Ok(()))?;

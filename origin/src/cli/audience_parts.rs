@@ -1,14 +1,14 @@
 //! Arguments and steps that the commands of audiences, sends and jobs share.
 
 use super::output::{Format, bar, shown};
-use super::{Usage, argument};
+use super::{UsageError, argument};
 use anyhow::{Context as _, bail};
 use causeway_origin::audience::Audience as Columns;
-use causeway_origin::audience::follow::Follower;
-use causeway_origin::audience::query::{self, Lines};
+use causeway_origin::audience::follow::StoreFollower;
+use causeway_origin::audience::query::{self, MemberFormat};
 use causeway_origin::maintenance::export;
 use causeway_origin::store::StoreError;
-use causeway_origin::store::tenants::Known;
+use causeway_origin::store::tenants::TenantContext;
 use causeway_shared::filter::Filter;
 use clap::{Args, ValueEnum};
 use rusqlite::Connection;
@@ -20,7 +20,7 @@ pub(super) const PEOPLE: &str = "{pos} of {len} people";
 
 /// In which form members are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Form {
+pub(super) enum OutputFormat {
     /// A JSON object each.
     Ndjson,
     /// Values apart by commas, under their names.
@@ -30,29 +30,29 @@ pub(super) enum Form {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct To {
+pub(super) struct OutputTarget {
     /// In which form.
-    #[arg(long, value_enum, default_value_t = Form::Ndjson)]
-    pub(super) form: Form,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Ndjson)]
+    pub(super) form: OutputFormat,
     /// Into this file, which must not be there yet; standard output where none is named.
     #[arg(long, value_name = "FILE")]
     pub(super) to: Option<PathBuf>,
 }
 
-impl To {
+impl OutputTarget {
     /// Writes the lines of so many people, those of some at a time, until there are no more. Of a file it tells how many rows
     /// it has.
     pub(super) fn write(
         &self,
         people: usize,
         output: Format,
-        head: fn(Lines) -> &'static str,
-        mut next: impl FnMut(Lines) -> anyhow::Result<Option<(usize, String)>>,
+        head: fn(MemberFormat) -> &'static str,
+        mut next: impl FnMut(MemberFormat) -> anyhow::Result<Option<(usize, String)>>,
     ) -> anyhow::Result<()> {
         let lines = match self.form {
-            Form::Csv => Lines::Csv,
-            Form::Ndjson => Lines::Ndjson,
-            Form::Parquet => bail!(Usage("`audience export` alone writes Parquet".to_owned())),
+            OutputFormat::Csv => MemberFormat::Csv,
+            OutputFormat::Ndjson => MemberFormat::Ndjson,
+            OutputFormat::Parquet => bail!(UsageError("`audience export` alone writes Parquet".to_owned())),
         };
         let mut all = |out: &mut dyn std::io::Write, written: &dyn Fn(usize)| {
             let mut rows = 0;
@@ -80,7 +80,7 @@ impl To {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Of {
+pub(super) struct FilterOptions {
     /// The filter, as JSON: `{"segments": 7, "events.purchase": {"$count": {"$gte": 1}}}`; `{}` means everybody.
     filter: String,
     /// Whose people. With one tenant configured it need not be said.
@@ -88,18 +88,18 @@ pub(super) struct Of {
     pub(super) tenant: Option<String>,
 }
 
-pub(super) fn parsed(of: &Of, conn: &Connection, tenant: &Known) -> anyhow::Result<(Filter, Value)> {
+pub(super) fn parsed(of: &FilterOptions, conn: &Connection, tenant: &TenantContext) -> anyhow::Result<(Filter, Value)> {
     let document: Value = argument(&of.filter, "the filter")?;
     match query::filter(conn, tenant, &document)? {
         Ok(filter) => Ok((filter, document)),
-        Err(found) => bail!(Usage(query::all_wrong(&found))),
+        Err(found) => bail!(UsageError(query::all_wrong(&found))),
     }
 }
 
 /// Everybody that the store holds, in columns.
 pub(super) fn everybody(data: &std::path::Path, now: u64) -> Result<Columns, StoreError> {
     let columns = Columns::default();
-    let mut follower = Follower::new(data, columns.clone())?;
+    let mut follower = StoreFollower::new(data, columns.clone())?;
     let progress = bar(0, PEOPLE);
     let shown = shown(&progress);
     while follower.step(now)? {

@@ -1,29 +1,29 @@
 //! `causeway audit`: reads the store directly, also while the origin serves.
 
-use causeway_origin::base::attribution::{self, Said};
+use causeway_origin::base::attribution::{self, Attribution};
 use causeway_origin::privacy::audit as of;
 use clap::Args;
 
-use super::{Common, Reading, named};
+use super::{CommonOptions, ReadableStore, named};
 
 /// Why a change is made, for the trail.
 #[derive(Debug, Clone, Args)]
-pub(super) struct Why {
+pub(super) struct ReasonOptions {
     /// Why: one line, which the audit trail keeps for ever. Name a ticket, nobody's name and no id.
     #[arg(long, value_name = "TEXT", value_parser = attribution::reason)]
     reason: Option<String>,
 }
 
-impl Why {
+impl ReasonOptions {
     /// As the operating system's user says it, by the name that the environment gives.
-    pub(super) fn said(&self) -> Said {
+    pub(super) fn said(&self) -> Attribution {
         let user = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
-        Said::cli(user.as_deref(), self.reason.clone())
+        Attribution::cli(user.as_deref(), self.reason.clone())
     }
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Audit {
+pub(super) struct AuditOptions {
     /// The changes that name this visitor, and the erasure that it went by.
     #[arg(long)]
     visitor: Option<String>,
@@ -41,8 +41,8 @@ pub(super) struct Audit {
 const COLUMNS: [&str; 13] =
     ["row", "at_ms", "what", "by", "name", "role", "reason", "receipt", "visitor", "other", "id", "object", "count"];
 
-pub(super) fn run(command: &Audit, common: &Common) -> anyhow::Result<()> {
-    let Reading { conn, tenants, .. } = Reading::new(common)?;
+pub(super) fn run(command: &AuditOptions, common: &CommonOptions) -> anyhow::Result<()> {
+    let ReadableStore { conn, tenants, .. } = ReadableStore::new(common)?;
     let tenant = named(&tenants, command.tenant.as_deref())?;
     let visitor = command.visitor.as_deref().map(super::visitor).transpose()?;
     let rows = of::list(&conn, tenant, visitor, command.after, command.limit.into())?;

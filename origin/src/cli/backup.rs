@@ -4,16 +4,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
 use causeway_origin::base::{chain, clock};
-use causeway_origin::maintenance::backup::{self, Held};
+use causeway_origin::maintenance::backup::{self, BackupContents};
 use clap::Subcommand;
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
 use super::output::{say, steps};
-use super::{Common, Opened, confirmed, is_served};
+use super::{CommonOptions, WritableStore, confirmed, is_served};
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Backup {
+pub(super) enum BackupCommand {
     /// Check a backup: its files against their digests, their structure, and what is stored of each visitor. Changes
     /// nothing.
     Verify {
@@ -23,7 +23,7 @@ pub(super) enum Backup {
     },
 }
 
-pub(super) fn take(to: &Path, common: &Common) -> anyhow::Result<()> {
+pub(super) fn take(to: &Path, common: &CommonOptions) -> anyhow::Result<()> {
     let config = common.load()?;
     let held = shown(&steps(backup::STEPS_OF_BACKUP), |step| backup::take(&config.data, to, step))?;
     let mut said = told(&held);
@@ -32,7 +32,7 @@ pub(super) fn take(to: &Path, common: &Common) -> anyhow::Result<()> {
 }
 
 /// Checks a backup, and fails where something in it cannot be read.
-pub(super) fn verify(from: &Path, common: &Common) -> anyhow::Result<()> {
+pub(super) fn verify(from: &Path, common: &CommonOptions) -> anyhow::Result<()> {
     let (held, unreadable) = shown(&steps(1), |step| {
         step("checking");
         backup::verify(from)
@@ -45,7 +45,7 @@ pub(super) fn verify(from: &Path, common: &Common) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn told(held: &Held) -> Value {
+fn told(held: &BackupContents) -> Value {
     json!({
         "visitors": held.visitors, "people": held.people, "unfolded_records": held.records, "newest_ms": held.newest,
     })
@@ -63,7 +63,7 @@ fn shown<T>(bar: &ProgressBar, work: impl FnOnce(&mut dyn FnMut(&'static str)) -
     done
 }
 
-pub(super) fn restore(from: &Path, yes: bool, common: &Common) -> anyhow::Result<()> {
+pub(super) fn restore(from: &Path, yes: bool, common: &CommonOptions) -> anyhow::Result<()> {
     let config = common.load()?;
     let held = shown(&steps(1), |step| {
         step("checking");
@@ -102,7 +102,7 @@ pub(super) fn restore(from: &Path, yes: bool, common: &Common) -> anyhow::Result
         ));
     }
     // Who was erased since the backup is erased again, before anybody reads.
-    if let Err(e) = Opened::new(common) {
+    if let Err(e) = WritableStore::new(common) {
         say(&format!("erasures of after the backup are applied when `causeway serve` starts: {e:#}"));
     }
     common.output.one(&plan)

@@ -6,17 +6,17 @@ use anyhow::{Context as _, anyhow, bail};
 use causeway_origin::base::{clock, key_file};
 use causeway_origin::campaigns::catalogue::{self as of, Applied, ApplyError, CheckError, document, schema};
 use causeway_origin::campaigns::{offers, steering};
-use causeway_origin::store::tenants::{Known, Tenants};
+use causeway_origin::store::tenants::{TenantContext, Tenants};
 use causeway_origin::store::{self, StoreError};
 use causeway_shared::limits;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::output::Format;
-use super::{Common, Opened, Reading, Usage, named};
+use super::{CommonOptions, ReadableStore, UsageError, WritableStore, named};
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Catalogue {
+pub(super) enum CatalogueCommand {
     /// Say everything that is wrong with a file, and what applying it would change. Changes nothing.
     Check {
         /// The file: `.toml`, else JSON.
@@ -77,25 +77,25 @@ pub(super) enum Catalogue {
     Schema,
 }
 
-pub(super) fn run(command: &Catalogue, common: &Common) -> anyhow::Result<()> {
+pub(super) fn run(command: &CatalogueCommand, common: &CommonOptions) -> anyhow::Result<()> {
     let looked_at = |tenant: &Option<String>| {
-        let Reading { conn, tenants, .. } = Reading::new(common)?;
+        let ReadableStore { conn, tenants, .. } = ReadableStore::new(common)?;
         let tenant = named(&tenants, tenant.as_deref())?.clone();
         anyhow::Ok((conn, tenant))
     };
     match command {
-        Catalogue::Schema => common.output.text(schema::SCHEMA, &serde_json::from_str(schema::SCHEMA)?),
-        Catalogue::Check { file, tenant } | Catalogue::Apply { file, tenant, dry_run: true, .. } => {
+        CatalogueCommand::Schema => common.output.text(schema::SCHEMA, &serde_json::from_str(schema::SCHEMA)?),
+        CatalogueCommand::Check { file, tenant } | CatalogueCommand::Apply { file, tenant, dry_run: true, .. } => {
             check(file, tenant.as_deref(), common)
         }
-        Catalogue::Apply { file, tenant, empty, .. } => {
+        CatalogueCommand::Apply { file, tenant, empty, .. } => {
             let document = read(file)?;
             // A catalogue may be there before its visitors.
-            let Opened { mut conn, rules, .. } = Opened::or_made(common.load()?)?;
+            let WritableStore { mut conn, rules, .. } = WritableStore::or_made(common.load()?)?;
             let tenant = named(&rules.tenants, tenant.as_deref())?;
             if !empty {
                 of::refuse_empty(&conn, tenant.no, &document).map_err(|e| match e {
-                    ApplyError::Empties(_) => anyhow!(Usage(format!("{e} with --empty"))),
+                    ApplyError::Empties(_) => anyhow!(UsageError(format!("{e} with --empty"))),
                     e => e.into(),
                 })?;
             }
@@ -103,19 +103,19 @@ pub(super) fn run(command: &Catalogue, common: &Common) -> anyhow::Result<()> {
                 of::apply(&mut conn, &rules, causeway_origin::store::write_txn::given()?, tenant, document, "cli");
             common.output.one(&applied.map_err(|e| said(e, common))?.to_json())
         }
-        Catalogue::Rollback { version, tenant } => {
-            let Opened { mut conn, rules, .. } = Opened::new(common)?;
+        CatalogueCommand::Rollback { version, tenant } => {
+            let WritableStore { mut conn, rules, .. } = WritableStore::new(common)?;
             let tenant = named(&rules.tenants, tenant.as_deref())?;
             let applied: Applied =
                 of::rollback(&mut conn, &rules, causeway_origin::store::write_txn::given()?, tenant, *version)?;
             common.output.one(&applied.to_json())
         }
-        Catalogue::List { tenant } => {
+        CatalogueCommand::List { tenant } => {
             let (conn, tenant) = looked_at(tenant)?;
             let columns = ["version", "current", "published", "applied_ms", "by", "bytes", "sha256"];
             common.output.list(&columns, &of::list(&conn, tenant.no)?)
         }
-        Catalogue::Budgets { tenant } => {
+        CatalogueCommand::Budgets { tenant } => {
             let (conn, tenant) = looked_at(tenant)?;
             let columns = [
                 "campaign",
@@ -129,12 +129,12 @@ pub(super) fn run(command: &Catalogue, common: &Common) -> anyhow::Result<()> {
             ];
             common.output.list(&columns, &steering::report(&conn, tenant.no, clock::now())?)
         }
-        Catalogue::Recipients { tenant } => {
+        CatalogueCommand::Recipients { tenant } => {
             let (conn, tenant) = looked_at(tenant)?;
             let columns = ["campaign", "recipients", "given", "left", "people", "with_several"];
             common.output.list(&columns, &offers::report(&conn, tenant.no)?)
         }
-        Catalogue::Show { version, tenant } => {
+        CatalogueCommand::Show { version, tenant } => {
             let (conn, tenant) = looked_at(tenant)?;
             show(&conn, &tenant, *version, common)
         }
@@ -142,13 +142,13 @@ pub(super) fn run(command: &Catalogue, common: &Common) -> anyhow::Result<()> {
 }
 
 /// Checks a catalogue against the store; where that does not know the tenant, or is not there, against one that knows nothing.
-fn check(file: &Path, tenant: Option<&str>, common: &Common) -> anyhow::Result<()> {
-    let there = match Reading::new(common) {
+fn check(file: &Path, tenant: Option<&str>, common: &CommonOptions) -> anyhow::Result<()> {
+    let there = match ReadableStore::new(common) {
         Err(e) if matches!(e.downcast_ref(), Some(StoreError::Missing(_))) => None,
         there => Some(there?),
     };
     let (conn, tenants) = match there.filter(|there| there.tenants.named(tenant).is_some()) {
-        Some(Reading { conn, tenants, .. }) => (conn, tenants),
+        Some(ReadableStore { conn, tenants, .. }) => (conn, tenants),
         None => {
             let config = common.load()?;
             let keys = key_file::load_checked(&config.keys, &config.edge)?;
@@ -162,7 +162,12 @@ fn check(file: &Path, tenant: Option<&str>, common: &Common) -> anyhow::Result<(
     common.output.one(&json!({ "problems": [], "plan": checked.plan }))
 }
 
-fn show(conn: &rusqlite::Connection, tenant: &Known, version: Option<u32>, common: &Common) -> anyhow::Result<()> {
+fn show(
+    conn: &rusqlite::Connection,
+    tenant: &TenantContext,
+    version: Option<u32>,
+    common: &CommonOptions,
+) -> anyhow::Result<()> {
     let kept = of::kept(conn, tenant.no, version)?;
     let kept = kept.with_context(|| match version {
         Some(version) => format!("there is no version {version}"),
@@ -182,7 +187,7 @@ fn read(file: &Path) -> anyhow::Result<Value> {
 }
 
 /// Prints the problems, one a row or as a check's answer, and fails.
-fn said(e: ApplyError, common: &Common) -> anyhow::Error {
+fn said(e: ApplyError, common: &CommonOptions) -> anyhow::Error {
     let ApplyError::Check(CheckError::Problems(problems)) = &e else { return e.into() };
     let rows: Vec<Value> = problems.iter().map(|p| json!({ "path": p.path, "message": p.message })).collect();
     let printed = match common.output {

@@ -5,19 +5,19 @@ use std::collections::BTreeMap;
 use causeway_origin::base::config::ConfigError;
 use causeway_origin::base::key_file::{self, KeyError};
 use causeway_origin::base::settings_reference;
-use causeway_shared::config::{EdgeConfig, Tenant};
+use causeway_shared::config::{EdgeConfig, TenantConfig};
 use causeway_shared::keys::KeyRing;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use super::Common;
+use super::CommonOptions;
 use super::output::{Format, say};
 
 /// Longest variable or secret of a worker, in bytes (the platform's limit).
 const VARIABLE_BYTES: usize = 5 * 1024;
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Config {
+pub(super) enum ConfigCommand {
     /// Check the configuration, then the key file; says everything that is wrong with it.
     Check,
     /// Print every key with its default, its meaning and its variable.
@@ -26,15 +26,15 @@ pub(super) enum Config {
     Edge,
 }
 
-pub(super) fn run(command: &Config, common: &Common) -> anyhow::Result<()> {
+pub(super) fn run(command: &ConfigCommand, common: &CommonOptions) -> anyhow::Result<()> {
     match command {
-        Config::Check => check(common),
-        Config::Reference => common.output.text(&settings_reference::text(), &settings_reference::json()),
-        Config::Edge => edge(common),
+        ConfigCommand::Check => check(common),
+        ConfigCommand::Reference => common.output.text(&settings_reference::text(), &settings_reference::json()),
+        ConfigCommand::Edge => edge(common),
     }
 }
 
-fn check(common: &Common) -> anyhow::Result<()> {
+fn check(common: &CommonOptions) -> anyhow::Result<()> {
     let checked = common.load().and_then(|config| {
         key_file::load_checked(&config.keys, &config.edge)?;
         Ok(config)
@@ -72,7 +72,7 @@ fn problems(e: &anyhow::Error) -> Vec<Value> {
 }
 
 /// Always JSON: a program reads it.
-fn edge(common: &Common) -> anyhow::Result<()> {
+fn edge(common: &CommonOptions) -> anyhow::Result<()> {
     let config = common.load()?;
     let mut keys = key_file::load_checked(&config.keys, &config.edge)?;
     keys.tenants.values_mut().for_each(|own| own.webhook = KeyRing::default());
@@ -89,7 +89,7 @@ fn edge(common: &Common) -> anyhow::Result<()> {
 
 /// Without what is the default anyway: a variable has little room, and tenants share it.
 fn compact(edge: &EdgeConfig) -> anyhow::Result<String> {
-    let plain: Tenant = serde_json::from_value(json!({ "name": "", "hosts": [] }))?;
+    let plain: TenantConfig = serde_json::from_value(json!({ "name": "", "hosts": [] }))?;
     let (plain, mut all) = (serde_json::to_value(plain)?, serde_json::to_value(edge)?);
     for tenant in all["tenant"].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
         tenant.retain(|field, value| plain.get(field) != Some(value));

@@ -2,15 +2,15 @@
 
 use causeway_origin::base::clock;
 use causeway_origin::ingest::backlog::Backlog;
-use causeway_origin::views::count::{self, Ask, AskGroups};
-use causeway_origin::views::read::View;
+use causeway_origin::views::count::{self, AskGroups, CountRequest};
+use causeway_origin::views::read::StoreView;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::{Common, Reading, argument, named};
+use super::{CommonOptions, ReadableStore, argument, named};
 
 #[derive(Debug, Args)]
-pub(super) struct Count {
+pub(super) struct CountOptions {
     /// `{"visitor": …, "actions": ["impression"], "last": {"interval": 7, "unit": "days"}, "level": "campaign", "ids": [42]}`;
     /// with `by` in place of `level` and `ids`, groups.
     question: String,
@@ -19,19 +19,19 @@ pub(super) struct Count {
     tenant: Option<String>,
 }
 
-pub(super) fn run(command: &Count, common: &Common) -> anyhow::Result<()> {
-    let Reading { config, mut conn, tenants, .. } = Reading::new(common)?;
+pub(super) fn run(command: &CountOptions, common: &CommonOptions) -> anyhow::Result<()> {
+    let ReadableStore { config, mut conn, tenants, .. } = ReadableStore::new(common)?;
     let known = named(&tenants, command.tenant.as_deref())?;
     let question: Value = argument(&command.question, "the question")?;
     let reader = Backlog::of_log(&config.data, &conn, &tenants)?.reader();
     let snapshot = conn.transaction()?;
-    let view = View::whole(&snapshot, &reader)?;
+    let view = StoreView::whole(&snapshot, &reader)?;
     if question.get("by").is_some() {
         let ask: AskGroups = argument(&command.question, "the question")?;
         let groups = count::groups(&view, known, &ask, clock::now())?;
         return common.output.one(&json!({ "groups": groups }));
     }
-    let ask: Ask = argument(&command.question, "the question")?;
+    let ask: CountRequest = argument(&command.question, "the question")?;
     let counts = count::counts(&view, known, &ask, clock::now())?;
     common.output.one(&json!({ "counts": counts }))
 }

@@ -6,11 +6,11 @@ use causeway_origin::store::data_fault::DataFault;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use super::{Common, confirmed};
+use super::{CommonOptions, confirmed};
 
 /// What to do with the data directory.
 #[derive(Debug, Subcommand)]
-pub(super) enum Data {
+pub(super) enum DataCommand {
     /// Check that store, log and journal of erasures belong together. Exits with 1 where they do not.
     Check,
     /// Go on without a log, or the end of one, that is lost. What is left of it is kept. Shows its plan first.
@@ -21,8 +21,8 @@ pub(super) enum Data {
     },
 }
 
-impl Data {
-    pub(super) fn run(&self, common: &Common) -> anyhow::Result<()> {
+impl DataCommand {
+    pub(super) fn run(&self, common: &CommonOptions) -> anyhow::Result<()> {
         let config = common.load()?;
         let faults = marker::inspect(&config.data)?;
         let mut report = json!({

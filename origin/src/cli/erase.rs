@@ -6,27 +6,27 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use causeway_origin::base::clock;
 use causeway_origin::base::metrics::Metrics;
-use causeway_origin::ingest::intake::{Checked, Record};
+use causeway_origin::ingest::intake::{CheckedFact, LogRecord};
 use causeway_origin::ingest::log;
 use causeway_origin::pipeline::group;
 use causeway_origin::privacy::erase as of;
-use causeway_origin::privacy::erase::Whom;
-use causeway_origin::store::tenants::Known;
-use causeway_shared::fact::Scope;
+use causeway_origin::privacy::erase::ErasureTarget;
+use causeway_origin::store::tenants::TenantContext;
+use causeway_shared::fact::ErasureScope;
 use clap::{ArgGroup, Args};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-use super::audit::Why;
+use super::audit::ReasonOptions;
 use super::output::{bar, say, shown};
-use super::{Common, Opened, confirmed, fold_before, is_served, named, visitor};
+use super::{CommonOptions, WritableStore, confirmed, fold_before, is_served, named, visitor};
 
 /// How often a receipt is looked at while it is waited for.
 const LOOK: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("whom").required(true).args(["visitor", "kind"])))]
-pub(super) struct Erase {
+pub(super) struct EraseOptions {
     /// A visitor id.
     #[arg(long, conflicts_with_all = ["kind", "value"])]
     visitor: Option<String>,
@@ -40,7 +40,7 @@ pub(super) struct Erase {
     #[arg(long)]
     person: bool,
     #[command(flatten)]
-    why: Why,
+    why: ReasonOptions,
     /// Whose visitors. With one tenant configured it need not be said.
     #[arg(long)]
     tenant: Option<String>,
@@ -52,24 +52,24 @@ pub(super) struct Erase {
     wait: bool,
 }
 
-impl Erase {
-    fn whom(&self, tenant: &Known) -> anyhow::Result<Whom> {
+impl EraseOptions {
+    fn whom(&self, tenant: &TenantContext) -> anyhow::Result<ErasureTarget> {
         match (&self.visitor, &self.kind, &self.value) {
-            (Some(whom), ..) => Ok(Whom::Visitor(visitor(whom)?)),
+            (Some(whom), ..) => Ok(ErasureTarget::Visitor(visitor(whom)?)),
             (None, Some(kind), Some(value)) => {
                 let (kind, hashes) = tenant.alternate(kind, value)?;
-                Ok(Whom::Id(kind, hashes))
+                Ok(ErasureTarget::Id(kind, hashes))
             }
             _ => bail!("say --visitor, or --kind and --value"),
         }
     }
 }
 
-pub(super) fn run(command: &Erase, common: &Common) -> anyhow::Result<()> {
-    let mut opened = Opened::new(common)?;
+pub(super) fn run(command: &EraseOptions, common: &CommonOptions) -> anyhow::Result<()> {
+    let mut opened = WritableStore::new(common)?;
     let tenant = named(&opened.rules.tenants, command.tenant.as_deref())?.clone();
     let whom = command.whom(&tenant)?;
-    let scope = if command.person { Scope::Person } else { Scope::Visitor };
+    let scope = if command.person { ErasureScope::Person } else { ErasureScope::Visitor };
     // What ties whom it names may be acknowledged, and not stored yet.
     fold_before(&opened.config, &opened.conn)?;
     let now = of::moment(&opened.conn, &tenant, &whom, scope, clock::now())?;
@@ -81,12 +81,12 @@ pub(super) fn run(command: &Erase, common: &Common) -> anyhow::Result<()> {
     }
     let fact = whom.fact(scope, now, clock::random()?);
     let receipt = fact.id;
-    let Opened { config, conn, rules, .. } = &mut opened;
-    let record = Record::said(vec![Checked { tenant: tenant.no, fact }], command.why.said());
+    let WritableStore { config, conn, rules, .. } = &mut opened;
+    let record = LogRecord::said(vec![CheckedFact { tenant: tenant.no, fact }], command.why.said());
     // Beside an origin that serves, whose log may hold what goes; it folds nothing while this is asked.
     let records = |tx: &Connection| {
         let in_log = log::newest(&config.data, tx)?;
-        Ok([Arc::new(Record { in_log, ..record })])
+        Ok([Arc::new(LogRecord { in_log, ..record })])
     };
     group::commit_with(
         conn,
@@ -105,11 +105,19 @@ pub(super) fn run(command: &Erase, common: &Common) -> anyhow::Result<()> {
     common.output.one(&said)
 }
 
-fn look(opened: &Opened, tenant: &Known, receipt: causeway_shared::ids::FactId) -> anyhow::Result<Value> {
+fn look(
+    opened: &WritableStore,
+    tenant: &TenantContext,
+    receipt: causeway_shared::ids::FactId,
+) -> anyhow::Result<Value> {
     causeway_origin::erasures::registry::progress(&opened.conn, tenant.no, receipt)?.context("the erasure was not kept")
 }
 
-fn wait(opened: &Opened, tenant: &Known, receipt: causeway_shared::ids::FactId) -> anyhow::Result<Value> {
+fn wait(
+    opened: &WritableStore,
+    tenant: &TenantContext,
+    receipt: causeway_shared::ids::FactId,
+) -> anyhow::Result<Value> {
     let bar = bar(0, "{pos} of {len} keys written");
     let shown = shown(&bar);
     loop {

@@ -8,11 +8,11 @@ use causeway_origin::store::names::events::{self as of, EventNameError};
 use clap::Subcommand;
 use serde_json::json;
 
-use super::audit::Why;
-use super::{Common, Opened, Reading, Usage, confirmed, fold_before, named};
+use super::audit::ReasonOptions;
+use super::{CommonOptions, ReadableStore, UsageError, WritableStore, confirmed, fold_before, named};
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Events {
+pub(super) enum EventsCommand {
     /// The names that audiences count, with who brought each: a page, the admin side or a file, or a declaration.
     Names {
         /// Whose names. With one tenant configured it need not be said.
@@ -36,7 +36,7 @@ pub(super) enum Events {
         #[arg(required = true)]
         names: Vec<String>,
         #[command(flatten)]
-        why: Why,
+        why: ReasonOptions,
         /// Whose names. With one tenant configured it need not be said.
         #[arg(long)]
         tenant: Option<String>,
@@ -46,26 +46,26 @@ pub(super) enum Events {
     },
 }
 
-pub(super) fn run(command: &Events, common: &Common) -> anyhow::Result<()> {
+pub(super) fn run(command: &EventsCommand, common: &CommonOptions) -> anyhow::Result<()> {
     let usage = |e| match e {
         EventNameError::Store(e) => anyhow::Error::from(e),
-        e => Usage(e.to_string()).into(),
+        e => UsageError(e.to_string()).into(),
     };
     match command {
-        Events::Names { tenant } => {
-            let Reading { conn, tenants, .. } = Reading::new(common)?;
+        EventsCommand::Names { tenant } => {
+            let ReadableStore { conn, tenants, .. } = ReadableStore::new(common)?;
             let tenant = named(&tenants, tenant.as_deref())?;
             common.output.list(&["name", "source", "since_ms"], &of::list(&conn, tenant.no)?)
         }
-        Events::Declare { names, tenant } => {
-            let mut opened = Opened::new(common)?;
+        EventsCommand::Declare { names, tenant } => {
+            let mut opened = WritableStore::new(common)?;
             let tenant = named(&opened.rules.tenants, tenant.as_deref())?.no;
             let names: BTreeSet<String> = names.iter().cloned().collect();
             of::declare(&mut opened.conn, tenant, &names, clock::now()).map_err(usage)?;
             common.output.one(&json!({ "names": names, "done": true }))
         }
-        Events::Forget { names, why, tenant, yes } => {
-            let mut opened = Opened::new(common)?;
+        EventsCommand::Forget { names, why, tenant, yes } => {
+            let mut opened = WritableStore::new(common)?;
             let tenant = named(&opened.rules.tenants, tenant.as_deref())?.clone();
             let names: BTreeSet<String> = names.iter().cloned().collect();
             // Events may be acknowledged, and not stored yet: with them the names would come back.
@@ -74,7 +74,7 @@ pub(super) fn run(command: &Events, common: &Common) -> anyhow::Result<()> {
             if !confirmed(*yes, &json!({ "names": plan, "done": false }), common)? {
                 return Ok(());
             }
-            let Opened { conn, rules, .. } = &mut opened;
+            let WritableStore { conn, rules, .. } = &mut opened;
             forget_event_names::forget(
                 conn,
                 rules,

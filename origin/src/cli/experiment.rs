@@ -3,14 +3,14 @@
 use anyhow::Context as _;
 use causeway_origin::base::clock;
 use causeway_origin::campaigns::experiment::results;
-use causeway_origin::campaigns::experiment::statistics::{Wanted, people_an_arm};
+use causeway_origin::campaigns::experiment::statistics::{PowerRequest, people_an_arm};
 use clap::Subcommand;
 use serde_json::json;
 
-use super::{Common, Reading, named};
+use super::{CommonOptions, ReadableStore, named};
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Experiment {
+pub(super) enum ExperimentCommand {
     /// How many people it takes to see a difference, and how long that is at some traffic.
     Plan {
         /// The rate without: 0.02 is two of a hundred people.
@@ -42,10 +42,10 @@ pub(super) enum Experiment {
     },
 }
 
-pub(super) fn run(command: &Experiment, common: &Common) -> anyhow::Result<()> {
+pub(super) fn run(command: &ExperimentCommand, common: &CommonOptions) -> anyhow::Result<()> {
     match command {
-        Experiment::Plan { base, uplift, arms, power, alpha, traffic } => {
-            let wanted = Wanted { base: *base, uplift: *uplift, alpha: *alpha, power: *power, arms: *arms };
+        ExperimentCommand::Plan { base, uplift, arms, power, alpha, traffic } => {
+            let wanted = PowerRequest { base: *base, uplift: *uplift, alpha: *alpha, power: *power, arms: *arms };
             let each = people_an_arm(wanted)?;
             let all = each.saturating_mul(u64::from(*arms));
             let plan = json!({
@@ -54,8 +54,8 @@ pub(super) fn run(command: &Experiment, common: &Common) -> anyhow::Result<()> {
             });
             common.output.one(&plan)
         }
-        Experiment::Show { id, tenant } => {
-            let Reading { mut conn, tenants, .. } = Reading::new(common)?;
+        ExperimentCommand::Show { id, tenant } => {
+            let ReadableStore { mut conn, tenants, .. } = ReadableStore::new(common)?;
             let known = named(&tenants, tenant.as_deref())?;
             let snapshot = conn.transaction()?;
             let found = results::show(&snapshot, known, id, clock::now())?;

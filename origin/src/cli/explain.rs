@@ -2,15 +2,15 @@
 
 use anyhow::{Context as _, bail};
 use causeway_origin::base::clock;
-use causeway_origin::kv::explain::{self, Ask};
+use causeway_origin::kv::explain::{self, ExplainRequest};
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::output::Format;
-use super::{Common, Reading, Usage, named, visitor};
+use super::{CommonOptions, ReadableStore, UsageError, named, visitor};
 
 #[derive(Debug, Args)]
-pub(super) struct Explain {
+pub(super) struct ExplainOptions {
     /// The visitor's id.
     #[arg(long)]
     visitor: String,
@@ -38,13 +38,13 @@ pub(super) struct Explain {
     tenant: Option<String>,
 }
 
-pub(super) fn run(command: &Explain, common: &Common) -> anyhow::Result<()> {
-    let Reading { config, keys, mut conn, tenants } = Reading::new(common)?;
+pub(super) fn run(command: &ExplainOptions, common: &CommonOptions) -> anyhow::Result<()> {
+    let ReadableStore { config, keys, mut conn, tenants } = ReadableStore::new(common)?;
     let known = named(&tenants, command.tenant.as_deref())?;
     let visitor = visitor(&command.visitor)?;
     let placements: Vec<Value> = command.placements.iter().map(|text| placement(text)).collect::<Result<_, _>>()?;
     let page = json!({ "url": command.url.as_deref().unwrap_or_default(), "keywords": command.keywords });
-    let ask = Ask {
+    let ask = ExplainRequest {
         visitor,
         body: json!({ "placements": placements, "page": page }),
         place: command.place.clone().unwrap_or_default(),
@@ -95,7 +95,8 @@ fn placement(text: &str) -> anyhow::Result<Value> {
             Ok(json!({ "id": id, "sizes": sizes, "view_type": view_type, "floor_micros": floor }))
         }
         _ => {
-            Err(Usage(format!("the placement `{text}` is not understood: name:WIDTHxHEIGHT/…:view type:floor")).into())
+            Err(UsageError(format!("the placement `{text}` is not understood: name:WIDTHxHEIGHT/…:view type:floor"))
+                .into())
         }
     }
 }

@@ -4,16 +4,16 @@ use std::path::{Path, PathBuf};
 
 use causeway_origin::base::clock;
 use causeway_origin::ingest::log;
-use causeway_origin::maintenance::export::{self, Entry, Form, Manifest, load};
+use causeway_origin::maintenance::export::{self, Entry, ExportFormat, Manifest, load};
 use causeway_origin::store;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use super::output::{bar, say, steps};
-use super::{Common, confirmed};
+use super::{CommonOptions, confirmed};
 
 #[derive(Debug, Args)]
-pub(super) struct Export {
+pub(super) struct ExportOptions {
     /// A new or empty folder.
     #[arg(long, value_name = "FOLDER")]
     to: PathBuf,
@@ -35,18 +35,18 @@ enum FormArg {
     Csv,
 }
 
-pub(super) fn run(command: &Export, common: &Common) -> anyhow::Result<()> {
+pub(super) fn run(command: &ExportOptions, common: &CommonOptions) -> anyhow::Result<()> {
     let config = common.load()?;
     let mut conn = store::open_readonly(&config.data)?;
     let form = match command.form {
-        FormArg::Parquet => Form::Parquet,
-        FormArg::Ndjson => Form::Ndjson,
-        FormArg::Csv => Form::Csv,
+        FormArg::Parquet => ExportFormat::Parquet,
+        FormArg::Ndjson => ExportFormat::Ndjson,
+        FormArg::Csv => ExportFormat::Csv,
     };
     let thresholds = export::thresholds(&config.edge);
     let (tenant, now) = (command.tenant.as_deref(), clock::now());
     let job = export::Job { to: &command.to, form, tenant, thresholds: &thresholds, now };
-    let waits = log::waits(&config.data, store::Counters::load(&conn)?.folded())?;
+    let waits = log::waits(&config.data, store::StoreCounters::load(&conn)?.folded())?;
     if waits {
         say("facts that the origin has not folded yet are not in it");
     }
@@ -55,7 +55,7 @@ pub(super) fn run(command: &Export, common: &Common) -> anyhow::Result<()> {
 }
 
 /// Loads an export into the empty store, once its plan is confirmed.
-pub(super) fn import(from: &Path, yes: bool, common: &Common) -> anyhow::Result<()> {
+pub(super) fn import(from: &Path, yes: bool, common: &CommonOptions) -> anyhow::Result<()> {
     let config = common.load()?;
     let manifest = load::manifest(from)?;
     load::check_empty(&config.data)?;

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, ensure};
 use causeway_origin::maintenance::import::rows::BadLine;
-use causeway_origin::maintenance::import::{self, Kind, Progress};
+use causeway_origin::maintenance::import::{self, ImportKind, ImportProgress};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use super::audit::Why;
+use super::audit::ReasonOptions;
 use super::output::{Format, bar, say};
-use super::{Common, Opened, fold_before, is_served, named};
+use super::{CommonOptions, WritableStore, fold_before, is_served, named};
 
 /// Exit code of who was interrupted by Ctrl-C, as shells have it.
 const INTERRUPTED: i32 = 130;
@@ -20,7 +20,7 @@ const INTERRUPTED: i32 = 130;
 const TOLD: usize = 20;
 
 #[derive(Debug, Args)]
-pub(super) struct Import {
+pub(super) struct ImportOptions {
     /// What the lines say.
     #[arg(value_enum)]
     kind: KindArg,
@@ -30,7 +30,7 @@ pub(super) struct Import {
     #[arg(long)]
     tenant: Option<String>,
     #[command(flatten)]
-    why: Why,
+    why: ReasonOptions,
     /// Succeed with up to this many bad lines. They are left out, and the others are imported in any case.
     #[arg(long, value_name = "N", default_value_t = 0)]
     max_bad: u64,
@@ -51,7 +51,7 @@ pub(super) struct LinkFile {
     #[arg(long)]
     tenant: Option<String>,
     #[command(flatten)]
-    why: Why,
+    why: ReasonOptions,
     /// Succeed with up to this many bad lines. They are left out, and the others are imported in any case.
     #[arg(long, value_name = "N", default_value_t = 0)]
     max_bad: u64,
@@ -72,31 +72,31 @@ enum KindArg {
     Everything,
 }
 
-impl Import {
+impl ImportOptions {
     /// Links of a file.
     pub(super) fn links(LinkFile { file, tenant, why, max_bad, workers }: LinkFile) -> Self {
         Self { kind: KindArg::Links, file, tenant, why, max_bad, yes: false, workers }
     }
 }
 
-pub(super) fn run(command: &Import, common: &Common) -> anyhow::Result<()> {
+pub(super) fn run(command: &ImportOptions, common: &CommonOptions) -> anyhow::Result<()> {
     let kind = match command.kind {
-        KindArg::Segments => Kind::Segments,
-        KindArg::Events => Kind::Events,
-        KindArg::Links => Kind::Links,
+        KindArg::Segments => ImportKind::Segments,
+        KindArg::Events => ImportKind::Events,
+        KindArg::Links => ImportKind::Links,
         KindArg::Everything => return super::export::import(&command.file, command.yes, common),
     };
     // Before a store is made for it.
     let file = std::fs::metadata(&command.file);
     let size = file.with_context(|| format!("cannot read {}", command.file.display()))?.len();
-    let Opened { _writing, config, mut conn, rules } = Opened::or_made(common.load()?)?;
+    let WritableStore { _writing, config, mut conn, rules } = WritableStore::or_made(common.load()?)?;
     let tenant = named(&rules.tenants, command.tenant.as_deref())?.no;
-    if matches!(kind, Kind::Links) {
+    if matches!(kind, ImportKind::Links) {
         // Whom a line names, and what ended a tie, may be acknowledged and not stored yet.
         fold_before(&config, &conn)?;
     }
     let (workers, said) = (usize::from(command.workers), command.why.said());
-    let job = import::Job { rules: &rules, tenant, kind, workers, said, served: &|| is_served(&config) };
+    let job = import::ImportRequest { rules: &rules, tenant, kind, workers, said, served: &|| is_served(&config) };
     let stopped = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stopped);
     let signals = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
@@ -111,7 +111,7 @@ pub(super) fn run(command: &Import, common: &Common) -> anyhow::Result<()> {
     });
     let bar = bar(size, "{bytes} of {total_bytes}, {msg}");
     let mut told = 0;
-    let tell = |progress: &Progress, bad: &[BadLine]| {
+    let tell = |progress: &ImportProgress, bad: &[BadLine]| {
         bar.set_position(progress.bytes);
         bar.set_message(format!("{} lines, {} bad", progress.lines, progress.bad));
         for BadLine { line, code, message } in bad.iter().take(TOLD.saturating_sub(told)) {

@@ -4,17 +4,17 @@ use anyhow::Context as _;
 use causeway_origin::identity::directory;
 use causeway_origin::ingest::backlog::Backlog;
 use causeway_origin::views::describe;
-use causeway_origin::views::read::View;
+use causeway_origin::views::read::StoreView;
 use clap::Subcommand;
 use serde_json::Value;
 
-use super::{Common, Reading, Usage, named, visitor};
+use super::{CommonOptions, ReadableStore, UsageError, named, visitor};
 
 /// Visitors on one page.
 const PAGE: usize = 1_000;
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Inspect {
+pub(super) enum InspectCommand {
     /// A visitor: its own sums, its person's, what links it.
     Visitor {
         /// The visitor's id.
@@ -46,22 +46,26 @@ pub(super) enum Inspect {
     },
 }
 
-pub(super) fn run(command: &Inspect, common: &Common) -> anyhow::Result<()> {
-    let (Inspect::Visitor { tenant, .. } | Inspect::Person { tenant, .. } | Inspect::Lookup { tenant, .. }) = command;
-    let Reading { config, mut conn, tenants, .. } = Reading::new(common)?;
+pub(super) fn run(command: &InspectCommand, common: &CommonOptions) -> anyhow::Result<()> {
+    let (InspectCommand::Visitor { tenant, .. }
+    | InspectCommand::Person { tenant, .. }
+    | InspectCommand::Lookup { tenant, .. }) = command;
+    let ReadableStore { config, mut conn, tenants, .. } = ReadableStore::new(common)?;
     let known = named(&tenants, tenant.as_deref())?;
     let reader = Backlog::of_log(&config.data, &conn, &tenants)?.reader();
     let snapshot = conn.transaction()?;
     let found: Value = match command {
-        Inspect::Visitor { id, .. } => describe::visitor(&View::whole(&snapshot, &reader)?, known, visitor(id)?)?
-            .context("no fact of that visitor ever came")?,
-        Inspect::Person { id, after, .. } => {
-            let usage = |()| Usage("--after is `next` of the page before, or a visitor's id".to_owned());
+        InspectCommand::Visitor { id, .. } => {
+            describe::visitor(&StoreView::whole(&snapshot, &reader)?, known, visitor(id)?)?
+                .context("no fact of that visitor ever came")?
+        }
+        InspectCommand::Person { id, after, .. } => {
+            let usage = |()| UsageError("--after is `next` of the page before, or a visitor's id".to_owned());
             let after = after.as_deref().map(str::parse).transpose().map_err(usage)?;
             let found = directory::members(&snapshot, known.no, visitor(id)?, after, PAGE)?;
             serde_json::to_value(found.context("the store has no such visitor, or --after is another person's")?)?
         }
-        Inspect::Lookup { kind, value, .. } => describe::lookup(&snapshot, known, kind, value)?,
+        InspectCommand::Lookup { kind, value, .. } => describe::lookup(&snapshot, known, kind, value)?,
     };
     common.output.one(&found)
 }

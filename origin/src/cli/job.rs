@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use causeway_origin::base::clock;
-use causeway_origin::base::job_kinds::{Outcome, Woken};
+use causeway_origin::base::job_kinds::{RunOutcome, Trigger};
 use causeway_origin::base::metrics::Metrics;
 use causeway_origin::campaigns::train::Options;
 use causeway_origin::ingest::backlog::Backlog;
-use causeway_origin::jobs::context::Place;
-use causeway_origin::jobs::runner::Runner;
-use causeway_origin::jobs::runs::{self, Asked, Run};
+use causeway_origin::jobs::context::JobContext;
+use causeway_origin::jobs::runner::JobRunner;
+use causeway_origin::jobs::runs::{self, JobRun, RunRequest};
 use causeway_origin::store::tenants::no_word;
-use causeway_origin::store::{self, Lock, StoreError};
+use causeway_origin::store::{self, StoreError, StoreLock};
 use causeway_shared::limits;
 use clap::{Args, Subcommand};
 use rusqlite::Connection;
@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use super::audience_parts::everybody;
 use super::output::{bar, say, shown};
-use super::{Common, Config, Opened, Reading, Usage, is_served, named};
+use super::{CommonOptions, Config, ReadableStore, UsageError, WritableStore, is_served, named};
 
 /// How long a command waits for another run to end: those of a small store take no longer.
 const WAIT: Duration = Duration::from_secs(5);
@@ -30,14 +30,14 @@ const WAIT: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Job {
+pub(super) enum JobCommand {
     /// Run one to its end; one that was cut goes on where it was.
     #[command(subcommand)]
-    Run(Name),
+    Run(JobName),
     /// The newest runs, of timers, of the admin side and of commands.
     List {
         /// Of one job alone.
-        #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(causeway_origin::base::job_kinds::Job::names()))]
+        #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(causeway_origin::base::job_kinds::JobKind::names()))]
         job: Option<String>,
         /// How many.
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1_000))]
@@ -51,47 +51,47 @@ pub(super) enum Job {
 }
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Name {
+pub(super) enum JobName {
     /// Drop expired segments, actions beyond their days, FactIds that nothing can repeat.
-    Trim(Dry),
+    Trim(RunOptions),
     /// Erase visitors that were not seen for `forget_after_days` of their tenant.
-    Retention(Dry),
+    Retention(RunOptions),
     /// Find who belongs together anew from all evidence, compare it with the people stored, and mend what differs.
-    Reconcile(Dry),
+    Reconcile(RunOptions),
     /// Have every key of the KV written anew: after a loss of it.
-    Publish(Dry),
+    Publish(RunOptions),
     /// Publish to all visitors of a person now what they do not know of one another yet, before its pause is over.
-    Compact(Dry),
+    Compact(RunOptions),
     /// Count the sums of experiments anew from what people saw and did, and mend what differs.
-    Rollup(Dry),
+    Rollup(RunOptions),
     /// Read every key of the KV back through the edge, compare it with the store, and have what differs written anew. The
     /// origin must be serving.
-    Verify(Dry),
+    Verify(RunOptions),
     /// Have the columns of audiences built anew by the origin, or by the next that starts. Until then audiences answer that they
     /// are being built.
-    Columns(Dry),
+    Columns(RunOptions),
     /// Make audiences that are kept as segments what their filters mean now: those that are due.
-    Materialise(Dry),
+    Materialise(RunOptions),
     /// Sum up in which hours of the week all people are active: of whom little is known, the best time is everybody's.
-    Rhythm(Dry),
+    Rhythm(RunOptions),
     /// Tell the people of sends, those that are due.
-    Send(Dry),
+    Send(RunOptions),
     /// Read everything in the store once and report what is damaged: facts of a damaged visitor wait from then on.
-    Scrub(Dry),
+    Scrub(RunOptions),
     /// Train the model that predicts clicks, conversions and their worth from stored actions, and keep it if it is better
     /// than the base rate on the newest fifth of them.
-    Train(Train),
+    Train(TrainOptions),
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Dry {
+pub(super) struct RunOptions {
     /// Say what would be done and change nothing.
     #[arg(long)]
     dry_run: bool,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Train {
+pub(super) struct TrainOptions {
     /// The tenant; with one configured it need not be said.
     #[arg(long)]
     tenant: Option<String>,
@@ -103,24 +103,24 @@ pub(super) struct Train {
     dry_run: bool,
 }
 
-pub(super) fn run(command: &Job, common: &Common) -> anyhow::Result<()> {
+pub(super) fn run(command: &JobCommand, common: &CommonOptions) -> anyhow::Result<()> {
     match command {
-        Job::Run(name) => {
-            let mut opened = Opened::new(common)?;
+        JobCommand::Run(name) => {
+            let mut opened = WritableStore::new(common)?;
             let (asked, training) = asked(name, &opened)?;
             report(&carry_out(&mut opened, asked, &training, |_| Ok(()))?, common)
         }
-        Job::List { job, limit } => {
-            let opened = Reading::new(common)?;
-            let job = job.as_deref().and_then(causeway_origin::base::job_kinds::Job::named);
+        JobCommand::List { job, limit } => {
+            let opened = ReadableStore::new(common)?;
+            let job = job.as_deref().and_then(causeway_origin::base::job_kinds::JobKind::named);
             let found = runs::list(&opened.conn, job, usize::from(*limit))?;
             let told: Vec<Value> = found.iter().map(|run| run.told(&opened.tenants)).collect();
             let columns =
                 ["run", "job", "tenant", "woken", "dry_run", "started_ms", "ended_ms", "done", "all", "outcome"];
             common.output.list(&columns, &told)
         }
-        Job::Show { run } => {
-            let opened = Reading::new(common)?;
+        JobCommand::Show { run } => {
+            let opened = ReadableStore::new(common)?;
             let found = runs::find(&opened.conn, *run)?;
             let found =
                 found.with_context(|| format!("there is no run {run}: `causeway job list` shows those kept"))?;
@@ -129,28 +129,31 @@ pub(super) fn run(command: &Job, common: &Common) -> anyhow::Result<()> {
     }
 }
 
-fn asked(name: &Name, opened: &Opened) -> anyhow::Result<(Asked, Options)> {
-    let of = |job, dry: &Dry| Asked { job, tenant: None, woken: Woken::Command, dry_run: dry.dry_run };
+fn asked(name: &JobName, opened: &WritableStore) -> anyhow::Result<(RunRequest, Options)> {
+    let of = |job, dry: &RunOptions| RunRequest { job, tenant: None, woken: Trigger::Command, dry_run: dry.dry_run };
     Ok(match name {
-        Name::Trim(dry) => (of(causeway_origin::base::job_kinds::Job::Trim, dry), Options::default()),
-        Name::Retention(dry) => (of(causeway_origin::base::job_kinds::Job::Retention, dry), Options::default()),
-        Name::Reconcile(dry) => (of(causeway_origin::base::job_kinds::Job::Reconcile, dry), Options::default()),
-        Name::Publish(dry) => (of(causeway_origin::base::job_kinds::Job::Publish, dry), Options::default()),
-        Name::Compact(dry) => (of(causeway_origin::base::job_kinds::Job::Compact, dry), Options::default()),
-        Name::Rollup(dry) => (of(causeway_origin::base::job_kinds::Job::Rollup, dry), Options::default()),
-        Name::Verify(dry) => (of(causeway_origin::base::job_kinds::Job::Verify, dry), Options::default()),
-        Name::Columns(dry) => (of(causeway_origin::base::job_kinds::Job::Columns, dry), Options::default()),
-        Name::Materialise(dry) => (of(causeway_origin::base::job_kinds::Job::Materialise, dry), Options::default()),
-        Name::Rhythm(dry) => (of(causeway_origin::base::job_kinds::Job::Rhythm, dry), Options::default()),
-        Name::Send(dry) => (of(causeway_origin::base::job_kinds::Job::Send, dry), Options::default()),
-        Name::Scrub(dry) => (of(causeway_origin::base::job_kinds::Job::Scrub, dry), Options::default()),
-        Name::Train(train) => {
+        JobName::Trim(dry) => (of(causeway_origin::base::job_kinds::JobKind::Trim, dry), Options::default()),
+        JobName::Retention(dry) => (of(causeway_origin::base::job_kinds::JobKind::Retention, dry), Options::default()),
+        JobName::Reconcile(dry) => (of(causeway_origin::base::job_kinds::JobKind::Reconcile, dry), Options::default()),
+        JobName::Publish(dry) => (of(causeway_origin::base::job_kinds::JobKind::Publish, dry), Options::default()),
+        JobName::Compact(dry) => (of(causeway_origin::base::job_kinds::JobKind::Compact, dry), Options::default()),
+        JobName::Rollup(dry) => (of(causeway_origin::base::job_kinds::JobKind::Rollup, dry), Options::default()),
+        JobName::Verify(dry) => (of(causeway_origin::base::job_kinds::JobKind::Verify, dry), Options::default()),
+        JobName::Columns(dry) => (of(causeway_origin::base::job_kinds::JobKind::Columns, dry), Options::default()),
+        JobName::Materialise(dry) => {
+            (of(causeway_origin::base::job_kinds::JobKind::Materialise, dry), Options::default())
+        }
+        JobName::Rhythm(dry) => (of(causeway_origin::base::job_kinds::JobKind::Rhythm, dry), Options::default()),
+        JobName::Send(dry) => (of(causeway_origin::base::job_kinds::JobKind::Send, dry), Options::default()),
+        JobName::Scrub(dry) => (of(causeway_origin::base::job_kinds::JobKind::Scrub, dry), Options::default()),
+        JobName::Train(train) => {
             let tenant = named(&opened.rules.tenants, train.tenant.as_deref())?;
             let words = &tenant.config.vocabulary;
-            let verb = |name: &String| words.verb(name).ok_or_else(|| Usage(format!("{name}: {}", no_word("verb"))));
+            let verb =
+                |name: &String| words.verb(name).ok_or_else(|| UsageError(format!("{name}: {}", no_word("verb"))));
             let conversions = train.conversion.iter().map(verb).collect::<Result<_, _>>()?;
-            let asked = of(causeway_origin::base::job_kinds::Job::Train, &Dry { dry_run: train.dry_run });
-            (Asked { tenant: Some(tenant.no), ..asked }, Options { conversions, ..Options::default() })
+            let asked = of(causeway_origin::base::job_kinds::JobKind::Train, &RunOptions { dry_run: train.dry_run });
+            (RunRequest { tenant: Some(tenant.no), ..asked }, Options { conversions, ..Options::default() })
         }
     })
 }
@@ -158,18 +161,22 @@ fn asked(name: &Name, opened: &Opened) -> anyhow::Result<(Asked, Options)> {
 /// Runs it here and now, beside a serving origin too, but beside no other run. What is to be done of which only this run is
 /// to know is done `before`.
 pub(super) fn carry_out(
-    opened: &mut Opened,
-    asked: Asked,
+    opened: &mut WritableStore,
+    asked: RunRequest,
     training: &Options,
     before: impl FnOnce(&Connection) -> anyhow::Result<()>,
-) -> anyhow::Result<Run> {
+) -> anyhow::Result<JobRun> {
     let _alone = alone(&opened.config).with_context(|| under_way(opened))?;
     before(&opened.conn)?;
     run_alone(opened, asked, training)
 }
 
 /// The same; `None` where another run is under way.
-pub(super) fn try_carry_out(opened: &mut Opened, asked: Asked, training: &Options) -> anyhow::Result<Option<Run>> {
+pub(super) fn try_carry_out(
+    opened: &mut WritableStore,
+    asked: RunRequest,
+    training: &Options,
+) -> anyhow::Result<Option<JobRun>> {
     match store::job(&opened.config.data) {
         Ok(_alone) => run_alone(opened, asked, training).map(Some),
         Err(StoreError::Job(_)) => Ok(None),
@@ -177,9 +184,9 @@ pub(super) fn try_carry_out(opened: &mut Opened, asked: Asked, training: &Option
     }
 }
 
-fn run_alone(opened: &mut Opened, asked: Asked, training: &Options) -> anyhow::Result<Run> {
+fn run_alone(opened: &mut WritableStore, asked: RunRequest, training: &Options) -> anyhow::Result<JobRun> {
     let served = is_served(&opened.config);
-    let can = served || asked.job != causeway_origin::base::job_kinds::Job::Verify;
+    let can = served || asked.job != causeway_origin::base::job_kinds::JobKind::Verify;
     ensure!(can, "no origin serves from that folder: the KV is read back by the edge that syncs with it");
     let notes = Mutex::new(store::open(&opened.config.data)?);
     let run = runs::begin_asked(&mut opened.conn, asked, clock::now())?;
@@ -197,7 +204,7 @@ fn run_alone(opened: &mut Opened, asked: Asked, training: &Options) -> anyhow::R
     let data = opened.config.data.clone();
     let shown = shown(&bar);
     let begun = Instant::now();
-    let place = Place {
+    let place = JobContext {
         data: &opened.config.data,
         hands_out: !served,
         conn: &mut opened.conn,
@@ -216,13 +223,13 @@ fn run_alone(opened: &mut Opened, asked: Asked, training: &Options) -> anyhow::R
         },
         to_the_end: &AtomicBool::new(true),
     };
-    let ended = Runner { place, notes: &notes, stop: &|| false }.run(&run);
+    let ended = JobRunner { place, notes: &notes, stop: &|| false }.run(&run);
     bar.finish_and_clear();
     Ok(ended?)
 }
 
 /// The lock of all runs, waited for a little.
-fn alone(config: &Config) -> Result<Lock, StoreError> {
+fn alone(config: &Config) -> Result<StoreLock, StoreError> {
     let begun = Instant::now();
     loop {
         match store::job(&config.data) {
@@ -233,19 +240,19 @@ fn alone(config: &Config) -> Result<Lock, StoreError> {
 }
 
 /// Which run it is that another cannot be beside.
-fn under_way(opened: &Opened) -> String {
+fn under_way(opened: &WritableStore) -> String {
     let newest = runs::list(&opened.conn, None, runs::PAGE).unwrap_or_default();
     let run = newest.into_iter().find(|run| run.outcome.is_none() && run.started.is_some());
     run.map_or_else(
         || "a job is under way".to_owned(),
-        |Run { no, asked, .. }| {
+        |JobRun { no, asked, .. }| {
             format!("run {no}, {} woken by a {}, is under way", asked.job.name(), asked.woken.name())
         },
     )
 }
 
 /// Prints what a run came to. One that failed is told as an error.
-pub(super) fn report(run: &Run, common: &Common) -> anyhow::Result<()> {
+pub(super) fn report(run: &JobRun, common: &CommonOptions) -> anyhow::Result<()> {
     common.output.one(&run.report)?;
     let large = run.report.get("too_large").and_then(Value::as_u64).unwrap_or(0);
     if large > 0 {
@@ -254,13 +261,13 @@ pub(super) fn report(run: &Run, common: &Common) -> anyhow::Result<()> {
             limits::AROUND_VISITORS
         ));
     }
-    let cut = run.outcome == Some(Outcome::Interrupted);
+    let cut = run.outcome == Some(RunOutcome::Interrupted);
     ensure!(
         !cut,
         "run {} was cut, as another wrote to the store for too long: the same command goes on with it",
         run.no
     );
     let why = run.report.get("error").and_then(Value::as_str).unwrap_or_default();
-    ensure!(run.outcome == Some(Outcome::Done), "run {} failed: {why}", run.no);
+    ensure!(run.outcome == Some(RunOutcome::Done), "run {} failed: {why}", run.no);
     Ok(())
 }

@@ -1,25 +1,25 @@
 //! `causeway keys`. A secret is never printed.
 
 use anyhow::{Context as _, bail};
-use causeway_origin::base::key_file::{self, File, KeyError, Rotated};
+use causeway_origin::base::key_file::{self, KeyError, KeyFile, RotationResult};
 use causeway_shared::keys::KeyRing;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
-use super::{Common, Usage};
+use super::{CommonOptions, UsageError};
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Keys {
+pub(super) enum KeysCommand {
     /// Make the key file, or what is missing in it.
     Init,
     /// List the keys: which there are and in which stage, never a secret.
     List,
     /// One step of a rotation: the first call makes the next key, the second makes it the active one.
-    Rotate(Which),
+    Rotate(KeyOptions),
     /// Remove the old key; things made with it are no longer understood.
     Retire {
         #[command(flatten)]
-        which: Which,
+        which: KeyOptions,
         /// Another key than the old one: a next key that shall not be used after all.
         #[arg(long)]
         id: Option<u8>,
@@ -27,16 +27,16 @@ pub(super) enum Keys {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Which {
+pub(super) struct KeyOptions {
     /// What the key is for.
-    purpose: Purpose,
+    purpose: KeyPurpose,
     /// Whose key; not for `sync`. With one tenant configured it need not be said.
     #[arg(long)]
     tenant: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Purpose {
+enum KeyPurpose {
     /// Authenticates the edge to the origin.
     Sync,
     /// Signs a tenant's cookies.
@@ -47,7 +47,7 @@ enum Purpose {
     Webhook,
 }
 
-impl Purpose {
+impl KeyPurpose {
     /// Who must know the key, and how it is told.
     fn readers(self) -> &'static str {
         match self {
@@ -57,20 +57,20 @@ impl Purpose {
     }
 }
 
-pub(super) fn run(command: &Keys, common: &Common) -> anyhow::Result<()> {
+pub(super) fn run(command: &KeysCommand, common: &CommonOptions) -> anyhow::Result<()> {
     match command {
-        Keys::Init => init(common),
-        Keys::List => list(common),
-        Keys::Rotate(which) => rotate(common, which),
-        Keys::Retire { which, id } => retire(common, which, *id),
+        KeysCommand::Init => init(common),
+        KeysCommand::List => list(common),
+        KeysCommand::Rotate(which) => rotate(common, which),
+        KeysCommand::Retire { which, id } => retire(common, which, *id),
     }
 }
 
-fn init(common: &Common) -> anyhow::Result<()> {
+fn init(common: &CommonOptions) -> anyhow::Result<()> {
     let config = common.load()?;
     let _alone = key_file::lock(&config.keys)?;
     let mut file = match key_file::load_file(&config.keys) {
-        Err(KeyError::Read { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => File::default(),
+        Err(KeyError::Read { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => KeyFile::default(),
         other => other?,
     };
     let made = key_file::complete(&mut file.keys, &config.edge)?;
@@ -85,7 +85,7 @@ fn init(common: &Common) -> anyhow::Result<()> {
     common.output.text(&text, &json!({"file": file, "made": made}))
 }
 
-fn list(common: &Common) -> anyhow::Result<()> {
+fn list(common: &CommonOptions) -> anyhow::Result<()> {
     let config = common.load()?;
     let keys = key_file::load(&config.keys)?;
     let mut rows = Vec::new();
@@ -117,18 +117,18 @@ fn add_ring(rows: &mut Vec<Value>, purpose: &str, tenant: Option<&str>, ring: &K
     }
 }
 
-fn rotate(common: &Common, which: &Which) -> anyhow::Result<()> {
+fn rotate(common: &CommonOptions, which: &KeyOptions) -> anyhow::Result<()> {
     let ((done, tenant), readers) =
         (change(common, which, |ring, dropped| key_file::rotate(ring, *dropped))?, which.purpose.readers());
     let (text, object) = match done {
-        Rotated::First(id) => {
+        RotationResult::First(id) => {
             (format!("key {id} is active: give it to {readers}, and restart the origin"), json!({"active": id}))
         }
-        Rotated::Staged(id) => (
+        RotationResult::Staged(id) => (
             format!("key {id} is next: give it to {readers}, restart the origin, then rotate again"),
             json!({"next": id}),
         ),
-        Rotated::Promoted { active, old } => (
+        RotationResult::Promoted { active, old } => (
             format!(
                 "key {active} is active, key {old} is old: give both to {readers}, restart the origin, \
                  and retire {old} when nothing made with it is in use"
@@ -139,7 +139,7 @@ fn rotate(common: &Common, which: &Which) -> anyhow::Result<()> {
     say(common, which, tenant, &text, object)
 }
 
-fn retire(common: &Common, which: &Which, id: Option<u8>) -> anyhow::Result<()> {
+fn retire(common: &CommonOptions, which: &KeyOptions, id: Option<u8>) -> anyhow::Result<()> {
     let (gone, tenant) = change(common, which, |ring, dropped| key_file::retire(ring, id, dropped))?;
     let text = format!("key {gone} is gone: give the rest to {}, and restart the origin", which.purpose.readers());
     say(common, which, tenant, &text, json!({"retired": gone}))
@@ -147,42 +147,48 @@ fn retire(common: &Common, which: &Which, id: Option<u8>) -> anyhow::Result<()> 
 
 /// Changes one ring and writes the file.
 fn change<T>(
-    common: &Common,
-    which: &Which,
+    common: &CommonOptions,
+    which: &KeyOptions,
     step: impl FnOnce(&mut KeyRing, &mut u8) -> Result<T, KeyError>,
 ) -> anyhow::Result<(T, Option<String>)> {
     let config = common.load()?;
     let _alone = key_file::lock(&config.keys)?;
-    let key_file::File { mut keys, mut dropped } = key_file::load_file(&config.keys)?;
+    let key_file::KeyFile { mut keys, mut dropped } = key_file::load_file(&config.keys)?;
     let tenant = match (which.purpose, &which.tenant, config.edge.tenants.as_slice()) {
-        (Purpose::Sync, None, _) => None,
-        (Purpose::Sync, Some(_), _) => {
-            bail!(Usage("the sync key belongs to no tenant: leave --tenant out".to_owned()))
+        (KeyPurpose::Sync, None, _) => None,
+        (KeyPurpose::Sync, Some(_), _) => {
+            bail!(UsageError("the sync key belongs to no tenant: leave --tenant out".to_owned()))
         }
         (_, Some(name), _) => {
             config.edge.by_name(name).with_context(|| format!("there is no tenant `{name}`"))?;
             Some(name.clone())
         }
         (_, None, [only]) => Some(only.name.clone()),
-        (_, None, _) => bail!(Usage("there are several tenants: say --tenant NAME".to_owned())),
+        (_, None, _) => bail!(UsageError("there are several tenants: say --tenant NAME".to_owned())),
     };
     let ring = match &tenant {
         None => &mut keys.sync,
         Some(name) => {
             let own = keys.tenants.entry(name.clone()).or_default();
             match which.purpose {
-                Purpose::Cookie => &mut own.cookie,
-                Purpose::Webhook => &mut own.webhook,
-                Purpose::Alternate | Purpose::Sync => &mut own.alternate,
+                KeyPurpose::Cookie => &mut own.cookie,
+                KeyPurpose::Webhook => &mut own.webhook,
+                KeyPurpose::Alternate | KeyPurpose::Sync => &mut own.alternate,
             }
         }
     };
     let done = step(ring, &mut dropped)?;
-    key_file::save(&config.keys, &File { keys, dropped })?;
+    key_file::save(&config.keys, &KeyFile { keys, dropped })?;
     Ok((done, tenant))
 }
 
-fn say(common: &Common, which: &Which, tenant: Option<String>, text: &str, mut object: Value) -> anyhow::Result<()> {
+fn say(
+    common: &CommonOptions,
+    which: &KeyOptions,
+    tenant: Option<String>,
+    text: &str,
+    mut object: Value,
+) -> anyhow::Result<()> {
     let purpose = which.purpose.to_possible_value().map(|v| v.get_name().to_owned());
     if let Some(fields) = object.as_object_mut() {
         fields.insert("purpose".to_owned(), purpose.clone().into());

@@ -1,22 +1,22 @@
 //! `causeway links`: works on the store directly, also while the origin serves.
 
 use anyhow::{Context as _, bail, ensure};
-use causeway_origin::base::attribution::Said;
+use causeway_origin::base::attribution::Attribution;
 use causeway_origin::base::clock;
-use causeway_origin::identity::connections::{self as of, Tie};
+use causeway_origin::identity::connections::{self as of, VisitorLink};
 use causeway_origin::views::describe;
 use causeway_shared::fact::Fact;
 use causeway_shared::ids::{AlternateId, FactId, Millis, VisitorId};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::audit::Why;
-use super::import::{self, Import, LinkFile};
+use super::audit::ReasonOptions;
+use super::import::{self, ImportOptions, LinkFile};
 use super::segments::put_facts;
-use super::{Common, Opened, Reading, Usage, confirmed, fold_before, named, visitor};
+use super::{CommonOptions, ReadableStore, UsageError, WritableStore, confirmed, fold_before, named, visitor};
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Links {
+pub(super) enum LinksCommand {
     /// Whether two visitors are one person.
     Check {
         /// A visitor.
@@ -28,15 +28,15 @@ pub(super) enum Links {
         tenant: Option<String>,
     },
     /// Add evidence that is no login: it joins views from the tenant's `link_threshold` on.
-    Add(Add),
+    Add(AddOptions),
     /// Add the links of a file: CSV or NDJSON with visitor, other (or kind and value), weight and source.
     Import(LinkFile),
     #[command(flatten)]
-    End(End),
+    End(EndOptions),
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Add {
+pub(super) struct AddOptions {
     /// A visitor.
     visitor: String,
     /// Another one; or name an id by --kind and --value.
@@ -54,7 +54,7 @@ pub(super) struct Add {
     #[arg(long)]
     source: String,
     #[command(flatten)]
-    why: Why,
+    why: ReasonOptions,
     /// Whose visitors. With one tenant configured it need not be said.
     #[arg(long)]
     tenant: Option<String>,
@@ -62,7 +62,7 @@ pub(super) struct Add {
 
 /// What ends evidence.
 #[derive(Debug, Subcommand)]
-pub(super) enum End {
+pub(super) enum EndOptions {
     /// Undo the link of two visitors: the first one's evidence with each id that both were seen with ends, until newer comes.
     Remove {
         /// The visitor whose evidence ends.
@@ -70,7 +70,7 @@ pub(super) enum End {
         /// The other one, whose stays.
         b: String,
         #[command(flatten)]
-        why: Why,
+        why: ReasonOptions,
         /// Whose visitors. With one tenant configured it need not be said.
         #[arg(long)]
         tenant: Option<String>,
@@ -90,7 +90,7 @@ pub(super) enum End {
         #[arg(long)]
         value: String,
         #[command(flatten)]
-        why: Why,
+        why: ReasonOptions,
         /// Whose visitor. With one tenant configured it need not be said.
         #[arg(long)]
         tenant: Option<String>,
@@ -100,33 +100,33 @@ pub(super) enum End {
     },
 }
 
-pub(super) fn run(command: &Links, common: &Common) -> anyhow::Result<()> {
+pub(super) fn run(command: &LinksCommand, common: &CommonOptions) -> anyhow::Result<()> {
     match command {
-        Links::Check { a, b, tenant } => check(a, b, tenant.as_deref(), common),
-        Links::Add(command) => add(command, common),
-        Links::Import(file) => import::run(&Import::links(file.clone()), common),
-        Links::End(command) => end(command, common),
+        LinksCommand::Check { a, b, tenant } => check(a, b, tenant.as_deref(), common),
+        LinksCommand::Add(command) => add(command, common),
+        LinksCommand::Import(file) => import::run(&ImportOptions::links(file.clone()), common),
+        LinksCommand::End(command) => end(command, common),
     }
 }
 
-fn end(command: &End, common: &Common) -> anyhow::Result<()> {
-    let mut opened = Opened::new(common)?;
-    let (End::Remove { tenant, yes, why, .. } | End::Cancel { tenant, yes, why, .. }) = command;
+fn end(command: &EndOptions, common: &CommonOptions) -> anyhow::Result<()> {
+    let mut opened = WritableStore::new(common)?;
+    let (EndOptions::Remove { tenant, yes, why, .. } | EndOptions::Cancel { tenant, yes, why, .. }) = command;
     let tenant = named(&opened.rules.tenants, tenant.as_deref())?.clone();
     // What it ends may be acknowledged, and not stored yet.
     fold_before(&opened.config, &opened.conn)?;
     let conn = &opened.conn;
     let (whose, ids): (VisitorId, Vec<(AlternateId, Millis)>) = match command {
-        End::Remove { a, b, .. } => {
+        EndOptions::Remove { a, b, .. } => {
             let (a, b) = (visitor(a)?, visitor(b)?);
             if a == b {
-                bail!(Usage("a visitor is not linked to itself".to_owned()));
+                bail!(UsageError("a visitor is not linked to itself".to_owned()));
             }
             let shared = of::connecting(conn, &tenant, a, b)?;
             ensure!(!shared.is_empty(), "the two visitors were not seen with the same id");
             (a, shared.into_iter().collect())
         }
-        End::Cancel { visitor: whose, kind, value, .. } => {
+        EndOptions::Cancel { visitor: whose, kind, value, .. } => {
             let whose = visitor(whose)?;
             let (kind, hashes) = tenant.alternate(kind, value)?;
             let id = of::id_of(conn, &tenant, kind, &hashes)?.context("the tenant has no key for alternate ids")?;
@@ -141,17 +141,17 @@ fn end(command: &End, common: &Common) -> anyhow::Result<()> {
     let now = clock::now();
     let facts: anyhow::Result<Vec<Fact>> =
         ids.iter().map(|(id, last)| Ok(of::cancellation(whose, *id, *last, now, clock::random()?))).collect();
-    let other = if let End::Remove { b, .. } = command { Some(b.clone()) } else { None };
-    put_facts(&mut opened, &tenant, facts?, Some(Said { other, ..why.said() }))?;
+    let other = if let EndOptions::Remove { b, .. } = command { Some(b.clone()) } else { None };
+    put_facts(&mut opened, &tenant, facts?, Some(Attribution { other, ..why.said() }))?;
     common.output.one(&json!({"visitor": whose.to_string(), "cancelled": cancelled, "done": true}))
 }
 
-fn add(command: &Add, common: &Common) -> anyhow::Result<()> {
-    let mut opened = Opened::new(common)?;
+fn add(command: &AddOptions, common: &CommonOptions) -> anyhow::Result<()> {
+    let mut opened = WritableStore::new(common)?;
     let tenant = named(&opened.rules.tenants, command.tenant.as_deref())?.clone();
-    let Add { other, kind, value, weight, source, .. } = command;
+    let AddOptions { other, kind, value, weight, source, .. } = command;
     let (other, kind, value) = (other.clone(), kind.clone(), value.clone());
-    let tie = Tie { other, kind, value, weight: Some(*weight), source: Some(source.clone()) };
+    let tie = VisitorLink { other, kind, value, weight: Some(*weight), source: Some(source.clone()) };
     let now = clock::now();
     let mut facts = Vec::new();
     for (visitor, what) in of::tie(&tenant, visitor(&command.visitor)?, &tie)?.into_iter().flatten() {
@@ -177,8 +177,8 @@ fn add(command: &Add, common: &Common) -> anyhow::Result<()> {
     }
 }
 
-fn check(a: &str, b: &str, tenant: Option<&str>, common: &Common) -> anyhow::Result<()> {
-    let opened = Reading::new(common)?;
+fn check(a: &str, b: &str, tenant: Option<&str>, common: &CommonOptions) -> anyhow::Result<()> {
+    let opened = ReadableStore::new(common)?;
     let tenant = named(&opened.tenants, tenant)?.no;
     let found = of::check(&opened.conn, tenant, visitor(a)?, visitor(b)?)?;
     common.output.one(&describe::checked(found.context("the store does not have both visitors")?))

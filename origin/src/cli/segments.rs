@@ -3,27 +3,27 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
-use causeway_origin::base::attribution::Said;
+use causeway_origin::base::attribution::Attribution;
 use causeway_origin::base::clock;
 use causeway_origin::base::metrics::Metrics;
 use causeway_origin::ingest::backlog::Backlog;
-use causeway_origin::ingest::intake::{Checked, Record};
+use causeway_origin::ingest::intake::{CheckedFact, LogRecord};
 use causeway_origin::maintenance::trim;
 use causeway_origin::pipeline::group;
 use causeway_origin::store;
-use causeway_origin::store::tenants::Known;
-use causeway_origin::views::read::{View, Visitor};
-use causeway_origin::views::segments::{self as of, Query, Whose, Write};
+use causeway_origin::store::tenants::TenantContext;
+use causeway_origin::views::read::{StoreView, VisitorView};
+use causeway_origin::views::segments::{self as of, SegmentOwner, SegmentTest, SegmentWrite};
 use causeway_shared::fact::Fact;
 use causeway_shared::ids::Millis;
 use causeway_shared::segments::{SegmentId, SegmentMap};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::{Common, Opened, Place, Reading, argument, named, visitor};
+use super::{CommonOptions, ReadSource, ReadableStore, WritableStore, argument, named, visitor};
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Segments {
+pub(super) enum SegmentsCommand {
     /// The visitor's own and its person's; with --query, an answer over its own, or by an alternate id over its person's.
     Get {
         #[command(flatten)]
@@ -70,25 +70,25 @@ impl WhoseArgs {
         self.tenant.as_deref()
     }
 
-    fn whose(&self) -> anyhow::Result<Whose> {
+    fn whose(&self) -> anyhow::Result<SegmentOwner> {
         Ok(match self.of.split_once(':') {
-            Some((kind, value)) => Whose::Lookup(kind.to_owned(), value.to_owned()),
-            None => Whose::Visitor(visitor(&self.of)?),
+            Some((kind, value)) => SegmentOwner::Lookup(kind.to_owned(), value.to_owned()),
+            None => SegmentOwner::Visitor(visitor(&self.of)?),
         })
     }
 }
 
-pub(super) fn run(command: &Segments, common: &Common) -> anyhow::Result<()> {
+pub(super) fn run(command: &SegmentsCommand, common: &CommonOptions) -> anyhow::Result<()> {
     let opened = |whose: &WhoseArgs| {
-        let opened = Opened::new(common)?;
+        let opened = WritableStore::new(common)?;
         let tenant = named(&opened.rules.tenants, whose.tenant())?.clone();
         anyhow::Ok((opened, tenant))
     };
     match command {
-        Segments::Get { whose, query } => get(query.as_deref(), whose, common),
-        Segments::Put { whose, write } => {
+        SegmentsCommand::Get { whose, query } => get(query.as_deref(), whose, common),
+        SegmentsCommand::Put { whose, write } => {
             let (mut opened, tenant) = opened(whose)?;
-            let write: Write = argument(write, "the write")?;
+            let write: SegmentWrite = argument(write, "the write")?;
             // An extension that began before does not write what it read over this.
             let _many = store::extending(&opened.config.data, false)?;
             let (visitor, map) = meant(&mut opened, &tenant, whose)?;
@@ -96,7 +96,7 @@ pub(super) fn run(command: &Segments, common: &Common) -> anyhow::Result<()> {
             let written = put(&mut opened, &tenant, &visitor, &write, at)?;
             common.output.one(&json!({ "visitor": visitor.visitor.to_string(), "written": written }))
         }
-        Segments::Extend { whose, segment, hours } => {
+        SegmentsCommand::Extend { whose, segment, hours } => {
             let (mut opened, tenant) = opened(whose)?;
             // From reading the expiry until the new one is kept: two extensions add up.
             let _one = store::extending(&opened.config.data, true)?;
@@ -108,7 +108,7 @@ pub(super) fn run(command: &Segments, common: &Common) -> anyhow::Result<()> {
             let visitor = visitor.visitor.to_string();
             common.output.one(&json!({ "visitor": visitor, "extended": segment, "expires_ms": until }))
         }
-        Segments::Trim { whose } => {
+        SegmentsCommand::Trim { whose } => {
             let (mut opened, tenant) = opened(whose)?;
             let visitor = reading(opened.place(), &tenant, whose, |_, visitor| Ok(visitor.clone()))?;
             let row = visitor.row.context("the visitor's facts are not folded yet: try again")?;
@@ -117,9 +117,9 @@ pub(super) fn run(command: &Segments, common: &Common) -> anyhow::Result<()> {
     }
 }
 
-fn get(query: Option<&str>, whose: &WhoseArgs, common: &Common) -> anyhow::Result<()> {
-    let query: Option<Query> = query.map(|query| argument(query, "the query")).transpose()?;
-    let mut opened = Reading::new(common)?;
+fn get(query: Option<&str>, whose: &WhoseArgs, common: &CommonOptions) -> anyhow::Result<()> {
+    let query: Option<SegmentTest> = query.map(|query| argument(query, "the query")).transpose()?;
+    let mut opened = ReadableStore::new(common)?;
     let tenant = named(&opened.tenants, whose.tenant.as_deref())?.clone();
     let by = whose.whose()?;
     let found = reading(opened.place(), &tenant, whose, |view, visitor| match &query {
@@ -130,41 +130,51 @@ fn get(query: Option<&str>, whose: &WhoseArgs, common: &Common) -> anyhow::Resul
 }
 
 /// The visitor, and the segments meant.
-fn meant(opened: &mut Opened, tenant: &Known, whose: &WhoseArgs) -> anyhow::Result<(Visitor, SegmentMap)> {
+fn meant(
+    opened: &mut WritableStore,
+    tenant: &TenantContext,
+    whose: &WhoseArgs,
+) -> anyhow::Result<(VisitorView, SegmentMap)> {
     let by = whose.whose()?;
     reading(opened.place(), tenant, whose, |view, visitor| Ok((visitor.clone(), by.segments(view, visitor)?)))
 }
 
 /// Finds the visitor and reads of it, store and log together.
 pub(super) fn reading<T>(
-    Place { data, conn, tenants }: Place<'_>,
-    tenant: &Known,
+    ReadSource { data, conn, tenants }: ReadSource<'_>,
+    tenant: &TenantContext,
     whose: &WhoseArgs,
-    read: impl FnOnce(&View<'_>, &Visitor) -> Result<T, causeway_origin::store::StoreError>,
+    read: impl FnOnce(&StoreView<'_>, &VisitorView) -> Result<T, causeway_origin::store::StoreError>,
 ) -> anyhow::Result<T> {
     let reader = Backlog::of_log(data, conn, tenants)?.reader();
     let snapshot = conn.transaction()?;
-    let view = View::whole(&snapshot, &reader)?;
+    let view = StoreView::whole(&snapshot, &reader)?;
     let found = of::find(&view, tenant, &whose.whose()?)?;
     Ok(read(&view, &found.context("no visitor is known by that id")?)?)
 }
 
-fn put(opened: &mut Opened, tenant: &Known, visitor: &Visitor, write: &Write, at: Millis) -> anyhow::Result<usize> {
+fn put(
+    opened: &mut WritableStore,
+    tenant: &TenantContext,
+    visitor: &VisitorView,
+    write: &SegmentWrite,
+    at: Millis,
+) -> anyhow::Result<usize> {
     put_facts(opened, tenant, vec![of::fact(visitor.visitor, write, at, clock::random()?)?], None)?;
     Ok(write.set.len() + write.remove.len())
 }
 
 /// Folds new facts into the store at once.
 pub(super) fn put_facts(
-    opened: &mut Opened,
-    tenant: &Known,
+    opened: &mut WritableStore,
+    tenant: &TenantContext,
     facts: Vec<Fact>,
-    said: Option<Said>,
+    said: Option<Attribution>,
 ) -> anyhow::Result<()> {
     let all = facts.len() as u64;
-    let facts = facts.into_iter().map(|fact| Checked { tenant: tenant.no, fact }).collect();
-    let record = Arc::new(Record { said, ..Record::of(facts) });
-    let Opened { conn, rules, .. } = opened;
+    let facts = facts.into_iter().map(|fact| CheckedFact { tenant: tenant.no, fact }).collect();
+    let record = Arc::new(LogRecord { said, ..LogRecord::of(facts) });
+    let WritableStore { conn, rules, .. } = opened;
     let done =
         group::commit(conn, rules, &Metrics::default(), causeway_origin::store::write_txn::given()?, &[record], &[])?;
     ensure!(done.new == [all], "the write was not kept");

@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use causeway_origin::audience::send::{self, Arms, Send as Row, Terms};
+use causeway_origin::audience::send::{self, ArmNames, Send as Row, SendTerms};
 use causeway_origin::base::clock;
-use causeway_origin::base::job_kinds::{Job, Woken};
+use causeway_origin::base::job_kinds::{JobKind, Trigger};
 use causeway_origin::campaigns::train::Options;
-use causeway_origin::jobs::runs::Asked;
+use causeway_origin::jobs::runs::RunRequest;
 use causeway_origin::jobs::thread::BUSY;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
-use super::audience_parts::{Of, PEOPLE, To, parsed};
+use super::audience_parts::{FilterOptions, OutputTarget, PEOPLE, parsed};
 use super::output::bar;
-use super::{Common, Opened, Reading, is_served, job, named};
+use super::{CommonOptions, ReadableStore, WritableStore, is_served, job, named};
 
 /// Recipients read at once.
 const PAGE: u32 = 1_000;
@@ -22,13 +22,13 @@ const PAGE: u32 = 1_000;
 const LOOK: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Send {
+pub(super) enum SendCommand {
     /// Draw so many people at random, and tell them. Run again, it goes on where it was.
     Start {
         /// Its name. Whoever is told by it is told once, and another name is another send.
         name: String,
         #[command(flatten)]
-        of: Of,
+        of: FilterOptions,
         /// How many people.
         #[arg(long, value_name = "N")]
         count: u32,
@@ -47,7 +47,7 @@ pub(super) enum Send {
         no_wait: bool,
     },
     /// The sends, and how far each is.
-    List(Whose),
+    List(TenantOption),
     /// Who was told, a line each.
     Recipients {
         /// The send's name.
@@ -56,33 +56,33 @@ pub(super) enum Send {
         #[arg(long, value_name = "PLACE", default_value_t = 0)]
         from: u32,
         #[command(flatten)]
-        whose: Whose,
+        whose: TenantOption,
         #[command(flatten)]
-        to: To,
+        to: OutputTarget,
     },
     /// End a send: who was not told yet is not. `start` goes on with it.
     Stop {
         /// The send's name.
         name: String,
         #[command(flatten)]
-        whose: Whose,
+        whose: TenantOption,
     },
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Whose {
+pub(super) struct TenantOption {
     /// Whose. With one tenant configured it need not be said.
     #[arg(long)]
     tenant: Option<String>,
 }
 
-pub(super) fn run(command: &Send, common: &Common) -> anyhow::Result<()> {
+pub(super) fn run(command: &SendCommand, common: &CommonOptions) -> anyhow::Result<()> {
     match command {
-        Send::Start { name, of, count, experiment, webhook, per_second, no_wait } => {
-            let mut opened = Opened::new(common)?;
+        SendCommand::Start { name, of, count, experiment, webhook, per_second, no_wait } => {
+            let mut opened = WritableStore::new(common)?;
             let known = named(&opened.rules.tenants, of.tenant.as_deref())?.clone();
             let (_, document) = parsed(of, &opened.conn, &known)?;
-            let terms = Terms {
+            let terms = SendTerms {
                 filter: document.to_string(),
                 count: *count,
                 experiment: experiment.clone(),
@@ -96,8 +96,8 @@ pub(super) fn run(command: &Send, common: &Common) -> anyhow::Result<()> {
             ensure!(ended.is_done() || *no_wait, "send {name} is not done: {}", ended.error.unwrap_or_default());
             Ok(())
         }
-        Send::List(whose) => {
-            let Reading { conn, tenants, .. } = Reading::new(common)?;
+        SendCommand::List(whose) => {
+            let ReadableStore { conn, tenants, .. } = ReadableStore::new(common)?;
             let found = send::list(&conn, Some(named(&tenants, whose.tenant.as_deref())?.no))?;
             let told: Vec<Value> = found.iter().map(|send| send.told(&tenants)).collect();
             let columns = [
@@ -115,11 +115,11 @@ pub(super) fn run(command: &Send, common: &Common) -> anyhow::Result<()> {
             ];
             common.output.list(&columns, &told)
         }
-        Send::Recipients { name, from, whose, to } => {
-            let Reading { conn, tenants, .. } = Reading::new(common)?;
+        SendCommand::Recipients { name, from, whose, to } => {
+            let ReadableStore { conn, tenants, .. } = ReadableStore::new(common)?;
             let known = named(&tenants, whose.tenant.as_deref())?;
             let send = send::find(&conn, known.no, name)?.with_context(|| unknown(name))?;
-            let (arms, mut next) = (Arms::of(&conn, &send)?, Some(*from));
+            let (arms, mut next) = (ArmNames::of(&conn, &send)?, Some(*from));
             // Places are people; of some nothing is told.
             let left = send.next.saturating_sub(*from);
             to.write(usize::try_from(left)?, common.output, send::head, |lines| {
@@ -130,8 +130,8 @@ pub(super) fn run(command: &Send, common: &Common) -> anyhow::Result<()> {
                 Ok(Some((usize::try_from(places)?, send::text(lines, &known.config.name, &send, &arms, &some))))
             })
         }
-        Send::Stop { name, whose } => {
-            let opened = Opened::new(common)?;
+        SendCommand::Stop { name, whose } => {
+            let opened = WritableStore::new(common)?;
             let known = named(&opened.rules.tenants, whose.tenant.as_deref())?;
             let stopped = send::stop(&opened.conn, known.no, name)?;
             let send = send::find(&opened.conn, known.no, name)?.with_context(|| unknown(name))?;
@@ -146,8 +146,8 @@ fn unknown(name: &str) -> String {
 }
 
 /// Tells its people here, or looks on while another process does, until it is over or something is in the way.
-fn follow(opened: &mut Opened, begun: Row) -> anyhow::Result<Row> {
-    let asked = Asked { job: Job::Send, tenant: None, woken: Woken::Command, dry_run: false };
+fn follow(opened: &mut WritableStore, begun: Row) -> anyhow::Result<Row> {
+    let asked = RunRequest { job: JobKind::Send, tenant: None, woken: Trigger::Command, dry_run: false };
     let bar = bar(u64::from(begun.terms.count), PEOPLE);
     loop {
         let Some(send) = send::find(&opened.conn, begun.tenant, &begun.name)? else { bail!(unknown(&begun.name)) };

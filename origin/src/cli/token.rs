@@ -1,7 +1,7 @@
 //! `causeway token`. Works beside a running origin, and before the first start.
 
 use anyhow::bail;
-use causeway_origin::api::tokens::{self, Grant, Role};
+use causeway_origin::api::tokens::{self, TokenGrant, TokenRole};
 use causeway_origin::base::clock;
 use causeway_origin::base::config::Config;
 use causeway_origin::store;
@@ -9,13 +9,13 @@ use causeway_shared::time::DAY_MS;
 use clap::{Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
-use super::{Common, Usage};
+use super::{CommonOptions, UsageError};
 
 /// Longest name of a token, in bytes.
 const NAME_BYTES: usize = 128;
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Token {
+pub(super) enum TokenCommand {
     /// Make a token and print it: this is the only time it can be seen.
     Create {
         /// What it may do: everybody reads, `operator` operates, `privacy` erases.
@@ -51,46 +51,46 @@ pub(super) enum RoleArg {
 }
 
 impl RoleArg {
-    fn role(self) -> Role {
+    fn role(self) -> TokenRole {
         match self {
-            Self::Viewer => Role::Viewer,
-            Self::Operator => Role::Operator,
-            Self::Privacy => Role::Privacy,
+            Self::Viewer => TokenRole::Viewer,
+            Self::Operator => TokenRole::Operator,
+            Self::Privacy => TokenRole::Privacy,
         }
     }
 }
 
-pub(super) fn run(command: &Token, common: &Common) -> anyhow::Result<()> {
+pub(super) fn run(command: &TokenCommand, common: &CommonOptions) -> anyhow::Result<()> {
     let config = common.load()?;
-    if matches!(command, Token::Create { name, .. } if name.len() > NAME_BYTES) {
-        bail!(Usage(format!("a token's name has {NAME_BYTES} bytes at most")));
+    if matches!(command, TokenCommand::Create { name, .. } if name.len() > NAME_BYTES) {
+        bail!(UsageError(format!("a token's name has {NAME_BYTES} bytes at most")));
     }
     let conn = match command {
-        Token::Create { .. } => store::open(&config.data)?,
-        Token::List => store::open_readonly(&config.data)?,
-        Token::Revoke { .. } => {
+        TokenCommand::Create { .. } => store::open(&config.data)?,
+        TokenCommand::List => store::open_readonly(&config.data)?,
+        TokenCommand::Revoke { .. } => {
             store::existing(&config.data)?;
             store::open(&config.data)?
         }
     };
     match command {
-        Token::Create { role, name, tenant, all_tenants, days } => {
+        TokenCommand::Create { role, name, tenant, all_tenants, days } => {
             let tenant = if *all_tenants { None } else { Some(tenant_name(&config, tenant.as_deref())?) };
             let now = clock::now();
             let expires_ms = Some(now.saturating_add(u64::from(*days) * DAY_MS));
-            let (token, text) = tokens::create(&conn, Grant { role: role.role(), name, tenant, expires_ms }, now)?;
+            let (token, text) = tokens::create(&conn, TokenGrant { role: role.role(), name, tenant, expires_ms }, now)?;
             let object = json!({
                 "token": text, "id": token.id, "role": token.role, "name": token.name, "tenant": token.tenant,
                 "expires_ms": token.expires_ms,
             });
             common.output.text(&text, &object)
         }
-        Token::List => {
+        TokenCommand::List => {
             let rows: Vec<Value> = tokens::list(&conn)?.iter().map(serde_json::to_value).collect::<Result<_, _>>()?;
             let columns = ["id", "role", "name", "tenant", "created_ms", "expires_ms", "used_ms", "revoked_ms"];
             common.output.list(&columns, &rows)
         }
-        Token::Revoke { id } => {
+        TokenCommand::Revoke { id } => {
             if !tokens::revoke(&conn, *id, clock::now())? {
                 bail!("there is no token {id} that is not revoked yet: see `causeway token list`");
             }
@@ -104,8 +104,8 @@ fn tenant_name<'c>(config: &'c Config, name: Option<&'c str>) -> anyhow::Result<
     let all: Vec<&str> = config.edge.tenants.iter().map(|tenant| tenant.name.as_str()).collect();
     match (name, &all[..]) {
         (Some(name), all) if all.contains(&name) => Ok(name),
-        (Some(name), _) => bail!(Usage(format!("there is no tenant `{name}`"))),
+        (Some(name), _) => bail!(UsageError(format!("there is no tenant `{name}`"))),
         (None, [only]) => Ok(only),
-        (None, _) => bail!(Usage("there are several tenants: add --tenant NAME, or --all-tenants".to_owned())),
+        (None, _) => bail!(UsageError("there are several tenants: add --tenant NAME, or --all-tenants".to_owned())),
     }
 }

@@ -2,8 +2,8 @@
 //! erasure still waits for.
 
 use crate::base::integers::{signed, unsigned};
-use crate::outbox::kv_key::Subject;
-use crate::store::write_txn::Group;
+use crate::outbox::kv_key::KvKey;
+use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo};
 use causeway_shared::ids::{AltHash, FactId, KindCode, Millis, VisitorId};
 use rusqlite::{Connection, OptionalExtension as _};
@@ -55,7 +55,7 @@ pub fn id_erased(
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
-pub fn written(group: &Group<'_>, applied: &[u64]) -> Result<(), StoreError> {
+pub fn written(group: &WriteTxn<'_>, applied: &[u64]) -> Result<(), StoreError> {
     // The indices are named here: of a table without statistics SQLite takes the tenant to have ten rows.
     const OPEN: &str = "SELECT EXISTS (SELECT 1 FROM erasure_keys INDEXED BY erasure_keys_open WHERE written IS NULL)";
     const KEY: &str = "SELECT tenant, kind, subject FROM outbox WHERE lease = ?1 AND late <= ?2";
@@ -77,7 +77,7 @@ pub fn written(group: &Group<'_>, applied: &[u64]) -> Result<(), StoreError> {
 }
 
 /// Notes a KV key that an erasure waits for: it is done once a value of after now is written.
-pub(crate) fn note_key(group: &Group<'_>, tenant: TenantNo, receipt: FactId, key: Subject) -> Result<(), StoreError> {
+pub(crate) fn note_key(group: &WriteTxn<'_>, tenant: TenantNo, receipt: FactId, key: KvKey) -> Result<(), StoreError> {
     const PUT: &str = "INSERT INTO erasure_keys (tenant, receipt, kind, subject, after) VALUES (?1, ?2, ?3, ?4, ?5)
         ON CONFLICT DO UPDATE SET after = excluded.after, written = NULL, verified = NULL";
     let after = signed(group.version().counter);
@@ -88,7 +88,7 @@ pub(crate) fn note_key(group: &Group<'_>, tenant: TenantNo, receipt: FactId, key
 
 /// Has an erasure that was not done yet wait for all that an earlier one of the same people still waits for.
 pub(crate) fn wait_for(
-    group: &Group<'_>,
+    group: &WriteTxn<'_>,
     tenant: TenantNo,
     receipt: FactId,
     earlier: FactId,
@@ -113,7 +113,7 @@ pub(crate) fn wait_for(
 ///
 /// # Errors
 /// [`StoreError::Sqlite`]; then nothing of the group may be kept.
-pub fn verified(group: &Group<'_>, tenant: TenantNo, key: Subject, asked: Millis) -> Result<(), StoreError> {
+pub fn verified(group: &WriteTxn<'_>, tenant: TenantNo, key: KvKey, asked: Millis) -> Result<(), StoreError> {
     const PROVEN: &str = "UPDATE erasure_keys INDEXED BY erasure_keys_unverified SET verified = ?4
         WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND verified IS NULL AND written <= ?5";
     let (kind, subject) = key.columns();
@@ -126,7 +126,7 @@ pub fn verified(group: &Group<'_>, tenant: TenantNo, key: Subject, asked: Millis
 ///
 /// # Errors
 /// [`StoreError::Sqlite`]; then nothing of the group may be kept.
-pub fn unwritten(group: &Group<'_>, tenant: TenantNo, key: Subject) -> Result<(), StoreError> {
+pub fn unwritten(group: &WriteTxn<'_>, tenant: TenantNo, key: KvKey) -> Result<(), StoreError> {
     const AGAIN: &str = "UPDATE erasure_keys INDEXED BY erasure_keys_unverified SET written = NULL, after = ?4
         WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND verified IS NULL";
     let (kind, subject) = key.columns();
@@ -139,7 +139,7 @@ pub fn unwritten(group: &Group<'_>, tenant: TenantNo, key: Subject) -> Result<()
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn is_unverified(conn: &Connection, tenant: TenantNo, key: Subject) -> Result<bool, StoreError> {
+pub fn is_unverified(conn: &Connection, tenant: TenantNo, key: KvKey) -> Result<bool, StoreError> {
     const READ: &str = "SELECT EXISTS (SELECT 1 FROM erasure_keys INDEXED BY erasure_keys_unverified
         WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND verified IS NULL)";
     let (kind, subject) = key.columns();

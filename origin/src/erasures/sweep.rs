@@ -9,15 +9,15 @@ use causeway_shared::limits;
 use rusqlite::OptionalExtension as _;
 
 use crate::base::integers::signed;
-use crate::outbox::kv_key::Subject;
+use crate::outbox::kv_key::KvKey;
 use crate::outbox::queue::{later, put_leaving};
-use crate::store::write_txn::Group;
+use crate::store::write_txn::WriteTxn;
 use crate::store::{PersonNo, StoreError, TenantNo, visitor_at};
 
 /// A membership changed: who joined waits as any news of a sibling does; a cut does not wait, and reaches
 /// every visitor of the person, as any snapshot may hold the one that left. Of many the last active are put now, and a sweep
 /// puts the others; one that goes on goes round once more, and needs the room.
-pub(crate) fn announce(group: &Group<'_>, change: PersonChange) -> Result<(), StoreError> {
+pub(crate) fn announce(group: &WriteTxn<'_>, change: PersonChange) -> Result<(), StoreError> {
     const BEGIN: &str = "INSERT INTO sweeps (person, before, last_seen, visitor, put) VALUES (?1, ?2, ?3, ?4, ?5)
         ON CONFLICT DO UPDATE SET before = excluded.before, again = 1";
     if !change.cut {
@@ -48,7 +48,7 @@ type Erasure = (TenantNo, FactId);
 /// Has an erasure wait until all snapshots of a person are written, as any may name who is erased. Where it does not wait for
 /// that already, and this is true, the person must be announced in this group.
 pub(crate) fn await_person(
-    group: &Group<'_>,
+    group: &WriteTxn<'_>,
     tenant: TenantNo,
     receipt: FactId,
     person: PersonNo,
@@ -61,7 +61,7 @@ pub(crate) fn await_person(
 
 /// Who goes on as another row takes along what erasures wait for; gives whether any does, and then that row must be announced
 /// in this group.
-pub(crate) fn await_with(group: &Group<'_>, from: &BTreeSet<PersonNo>, to: PersonNo) -> Result<bool, StoreError> {
+pub(crate) fn await_with(group: &WriteTxn<'_>, from: &BTreeSet<PersonNo>, to: PersonNo) -> Result<bool, StoreError> {
     const COPY: &str = "INSERT INTO erasure_sweeps (tenant, receipt, person, rounds)
         SELECT tenant, receipt, ?2, 1 + EXISTS (SELECT 1 FROM sweeps WHERE person = ?2)
         FROM erasure_sweeps WHERE person = ?1
@@ -74,7 +74,7 @@ pub(crate) fn await_with(group: &Group<'_>, from: &BTreeSet<PersonNo>, to: Perso
 }
 
 /// The erasures whose keys this round notes.
-fn awaiting(group: &Group<'_>, person: PersonNo) -> Result<Vec<Erasure>, StoreError> {
+fn awaiting(group: &WriteTxn<'_>, person: PersonNo) -> Result<Vec<Erasure>, StoreError> {
     const READ: &str = "SELECT tenant, receipt FROM erasure_sweeps WHERE person = ?1 AND rounds = 1";
     let mut statement = group.tx.prepare_cached(READ)?;
     let erasure = |row: &rusqlite::Row<'_>| Ok((TenantNo(row.get(0)?), FactId::from_bytes(row.get(1)?)));
@@ -90,7 +90,7 @@ fn a_bit(erasures: &[Erasure]) -> u64 {
 
 /// A round has come to all visitors: the erasures that waited for it wait for their keys alone. Gives whether others wait for
 /// the next one.
-fn end_round(group: &Group<'_>, person: PersonNo) -> Result<bool, StoreError> {
+fn end_round(group: &WriteTxn<'_>, person: PersonNo) -> Result<bool, StoreError> {
     const DONE: &str = "DELETE FROM erasure_sweeps WHERE person = ?1 AND rounds = 1";
     const NEXT: &str = "UPDATE erasure_sweeps SET rounds = 1 WHERE person = ?1";
     group.tx.prepare_cached(DONE)?.execute([person.0])?;
@@ -98,7 +98,10 @@ fn end_round(group: &Group<'_>, person: PersonNo) -> Result<bool, StoreError> {
 }
 
 /// Who becomes active moves to where a sweep may have been already: what erasures wait for is noted now.
-pub(crate) fn moved(group: &Group<'_>, changed: impl Iterator<Item = (TenantNo, VisitorId)>) -> Result<(), StoreError> {
+pub(crate) fn moved(
+    group: &WriteTxn<'_>,
+    changed: impl Iterator<Item = (TenantNo, VisitorId)>,
+) -> Result<(), StoreError> {
     const ANY: &str = "SELECT 1 FROM erasure_sweeps INDEXED BY erasure_sweeps_by_person LIMIT 1";
     const OF_VISITOR: &str = "SELECT s.receipt FROM visitors v CROSS JOIN erasure_sweeps s ON s.person = v.person
         WHERE v.tenant = ?1 AND v.visitor = ?2 AND s.tenant = ?1";
@@ -107,7 +110,7 @@ pub(crate) fn moved(group: &Group<'_>, changed: impl Iterator<Item = (TenantNo, 
     }
     let mut statement = group.tx.prepare_cached(OF_VISITOR)?;
     for (tenant, visitor) in changed {
-        let key = Subject::Snapshot(visitor);
+        let key = KvKey::Snapshot(visitor);
         let mut rows = statement.query((tenant.0, visitor.as_bytes()))?;
         while let Some(row) = rows.next()? {
             put_leaving(group, tenant, key)?;
@@ -118,7 +121,7 @@ pub(crate) fn moved(group: &Group<'_>, changed: impl Iterator<Item = (TenantNo, 
 }
 
 /// Those of these rows whose visitors' snapshots are not all put yet: who goes on as another row takes that along.
-pub(crate) fn swept(group: &Group<'_>, rows: &BTreeSet<PersonNo>) -> Result<BTreeSet<PersonNo>, StoreError> {
+pub(crate) fn swept(group: &WriteTxn<'_>, rows: &BTreeSet<PersonNo>) -> Result<BTreeSet<PersonNo>, StoreError> {
     let mut statement = group.tx.prepare_cached("SELECT 1 FROM sweeps WHERE person = ?1")?;
     let mut found = BTreeSet::new();
     for row in rows {
@@ -137,7 +140,7 @@ const START: At = (i64::MAX, 0);
 /// Puts the next visitors of a person, whose snapshots are older than a version, in the outbox; gives where it has come to,
 /// unless that is the end. Erasures wait for each.
 fn sweep(
-    group: &Group<'_>,
+    group: &WriteTxn<'_>,
     person: PersonNo,
     before: i64,
     at: At,
@@ -151,7 +154,7 @@ fn sweep(
     let mut statement = group.tx.prepare_cached(NEXT)?;
     let mut rows = statement.query((person.0, at.0, at.1, signed(most)))?;
     while let Some(row) = rows.next()? {
-        let (tenant, key) = (TenantNo(row.get(0)?), Subject::Snapshot(visitor_at(row, 1)?));
+        let (tenant, key) = (TenantNo(row.get(0)?), KvKey::Snapshot(visitor_at(row, 1)?));
         // What was handed out since may still be on its way: an erasure waits for a write of its own.
         if row.get::<_, i64>(2)? < before || !erasures.is_empty() {
             put_leaving(group, tenant, key)?;
@@ -166,7 +169,7 @@ fn sweep(
 
 /// Whether the sweep whose turn it is has not gone on for a minute: an outbox that never empties is not to keep in the KV who is
 /// erased, or left.
-pub(crate) fn is_overdue(group: &Group<'_>) -> Result<bool, StoreError> {
+pub(crate) fn is_overdue(group: &WriteTxn<'_>) -> Result<bool, StoreError> {
     const READ: &str = "SELECT (SELECT put FROM sweeps ORDER BY turn LIMIT 1) NOT BETWEEN ?1 + 1 AND ?2";
     let since = signed(group.now.saturating_sub(OVERDUE_MS));
     let read = |row: &rusqlite::Row<'_>| row.get::<_, Option<bool>>(0);
@@ -175,7 +178,7 @@ pub(crate) fn is_overdue(group: &Group<'_>) -> Result<bool, StoreError> {
 
 /// Goes on with the person whose turn it is, of those whose snapshots must all be written, once what was put before is handed
 /// out.
-pub(crate) fn go_on(group: &Group<'_>) -> Result<(), StoreError> {
+pub(crate) fn go_on(group: &WriteTxn<'_>) -> Result<(), StoreError> {
     const NEXT: &str = "SELECT person, before, last_seen, visitor, again FROM sweeps ORDER BY turn LIMIT 1";
     const GO_ON: &str = "UPDATE sweeps SET last_seen = ?2, visitor = ?3, again = ?4,
         turn = (SELECT max(turn) + 1 FROM sweeps), put = ?5 WHERE person = ?1";

@@ -6,20 +6,20 @@ use std::collections::BTreeSet;
 
 use causeway_shared::ids::{AltHash, AlternateId, KindCode};
 
-use crate::identity::changes::Touched;
+use crate::identity::changes::TouchedEvidence;
 use crate::identity::evidence;
-use crate::store::write_txn::Group;
+use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo};
 
 /// The canonical form of an id that was just seen, with the same id under the other keys of a rotation.
 ///
 /// Hashes that were taken for different ids until now, and are one, become one.
 pub(crate) fn resolve(
-    group: &Group<'_>,
+    group: &WriteTxn<'_>,
     tenant: TenantNo,
     id: AlternateId,
     also: &[AltHash],
-    touched: &mut Touched,
+    touched: &mut TouchedEvidence,
 ) -> Result<AlternateId, StoreError> {
     let hashes: BTreeSet<AltHash> = also.iter().copied().chain([id.hash]).collect();
     let mut known = BTreeSet::new();
@@ -45,7 +45,7 @@ pub(crate) fn resolve(
 }
 
 /// A lookup without visitors yet: from now on the hash is known.
-fn create(group: &Group<'_>, tenant: TenantNo, id: AlternateId) -> Result<(), StoreError> {
+fn create(group: &WriteTxn<'_>, tenant: TenantNo, id: AlternateId) -> Result<(), StoreError> {
     const CREATE: &str = "INSERT INTO lookups (tenant, kind, hash, visitors, since, version)
         VALUES (?1, ?2, ?3, x'', 0, 0)";
     group.tx.prepare_cached(CREATE)?.execute((tenant.0, id.kind.0, &id.hash.0))?;
@@ -53,7 +53,7 @@ fn create(group: &Group<'_>, tenant: TenantNo, id: AlternateId) -> Result<(), St
 }
 
 /// Whether the hash was not known to stand for anything.
-fn name(group: &Group<'_>, tenant: TenantNo, canonical: AlternateId, hash: AltHash) -> Result<bool, StoreError> {
+fn name(group: &WriteTxn<'_>, tenant: TenantNo, canonical: AlternateId, hash: AltHash) -> Result<bool, StoreError> {
     const NAME: &str = "INSERT OR IGNORE INTO alternates (tenant, kind, hash, canonical)
         VALUES (?1, ?2, ?3, ?4)";
     let KindCode(kind) = canonical.kind;
@@ -63,11 +63,11 @@ fn name(group: &Group<'_>, tenant: TenantNo, canonical: AlternateId, hash: AltHa
 
 /// Everything kept under `other` is kept under the canonical hash from now on.
 fn unite(
-    group: &Group<'_>,
+    group: &WriteTxn<'_>,
     tenant: TenantNo,
     canonical: AlternateId,
     other: AltHash,
-    touched: &mut Touched,
+    touched: &mut TouchedEvidence,
 ) -> Result<(), StoreError> {
     const FORGET: &str = "DELETE FROM lookups WHERE tenant = ?1 AND kind = ?2 AND hash = ?3";
     const REPOINT: &str = "UPDATE alternates SET canonical = ?4 WHERE tenant = ?1 AND kind = ?2 AND canonical = ?3";

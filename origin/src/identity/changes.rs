@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// What this group changed about who belongs together.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Linked {
+pub struct LinkChanges {
     /// People whose membership is another now.
     pub people: Vec<PersonChange>,
     /// Rows of people that these were or are.
@@ -28,7 +28,7 @@ pub struct Linked {
 
 /// Where evidence changed in this group.
 #[derive(Debug, Default)]
-pub(crate) struct Touched {
+pub(crate) struct TouchedEvidence {
     pub(crate) visitors: BTreeSet<(TenantNo, VisitorId)>,
     pub(crate) ids: BTreeSet<(TenantNo, AlternateId)>,
     /// Ids among them (canonical) that go by another hash too: under that one no lookup was written, or another id's was.
@@ -36,7 +36,7 @@ pub(crate) struct Touched {
     /// Whether the rows of people may be wrong: then all who point to one are looked at too.
     pub(crate) of_rows: bool,
     /// Who speaks for large ids, where that is known.
-    pub(crate) speakers: BTreeMap<(TenantNo, AlternateId), Speaker>,
+    pub(crate) speakers: BTreeMap<(TenantNo, AlternateId), GroupRepresentative>,
 }
 
 /// Whether a visitor has withdrawn, or is erased: what else its row holds is not read.
@@ -53,7 +53,7 @@ pub fn has_withdrawn(conn: &rusqlite::Connection, tenant: TenantNo, visitor: Vis
 /// Stands for all visitors of a unique id that has too many to be walked through: they are one person whatever happens
 /// around a few of them, since unique ids join first.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Speaker {
+pub(crate) struct GroupRepresentative {
     pub(crate) visitor: VisitorId,
     /// Whether its row is right, so that who is not seen stays there with it.
     pub(crate) keeps_row: bool,

@@ -3,24 +3,24 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::fact::{Fact, What};
+use causeway_shared::fact::{Fact, FactKind};
 use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, Millis, VisitorId};
-use causeway_shared::person::{Source, Weight};
+use causeway_shared::person::{EvidenceSource, EvidenceWeight};
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 
 use crate::identity::link::{self, canonical_of};
 use crate::store::id_error::IdError;
-use crate::store::tenants::Known;
+use crate::store::tenants::TenantContext;
 use crate::store::{self, StoreError, TenantNo, visitor_at};
 
 /// How two visitors stand to one another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Checked {
+pub struct PairCheck {
     /// Whether they are one person.
     pub connected: bool,
     /// How surely, over the middle of its star. Only of connected ones.
-    pub weight: Option<Weight>,
+    pub weight: Option<EvidenceWeight>,
     /// Links from one to the other: a star has two at most, over its master. Only of connected ones.
     pub path: Option<u8>,
     /// Visitors read: one where the older of the two is the master that the other is read with, else two.
@@ -32,7 +32,7 @@ pub struct Checked {
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn check(conn: &Connection, tenant: TenantNo, a: VisitorId, b: VisitorId) -> Result<Option<Checked>, StoreError> {
+pub fn check(conn: &Connection, tenant: TenantNo, a: VisitorId, b: VisitorId) -> Result<Option<PairCheck>, StoreError> {
     // The second half, which has no master, is not read before its row is asked for.
     const READ: &str =
         "SELECT v.person, v.weight, p.master, p.weight FROM visitors v INDEXED BY visitors_by_id JOIN people p USING (person)
@@ -50,13 +50,13 @@ pub fn check(conn: &Connection, tenant: TenantNo, a: VisitorId, b: VisitorId) ->
     }
     if older == younger || older == visitor_at(row, 2)? {
         let path = u8::from(older != younger);
-        let weight = if older == younger { Weight::LOGIN } else { Weight(weight.min(row.get(3)?)) };
-        return Ok(Some(Checked { connected: true, weight: Some(weight), path: Some(path), reads: 1 }));
+        let weight = if older == younger { EvidenceWeight::LOGIN } else { EvidenceWeight(weight.min(row.get(3)?)) };
+        return Ok(Some(PairCheck { connected: true, weight: Some(weight), path: Some(path), reads: 1 }));
     }
     let Some(row) = rows.next()? else { return Ok(None) };
     let connected = person == row.get::<_, i64>(0)?;
-    let weight = Weight(weight.min(row.get(1)?));
-    Ok(Some(Checked { connected, weight: connected.then_some(weight), path: connected.then_some(2), reads: 2 }))
+    let weight = EvidenceWeight(weight.min(row.get(1)?));
+    Ok(Some(PairCheck { connected, weight: connected.then_some(weight), path: connected.then_some(2), reads: 2 }))
 }
 
 /// The ids that both visitors were seen with, where the evidence of each stands, and when the first of the two was last.
@@ -65,7 +65,7 @@ pub fn check(conn: &Connection, tenant: TenantNo, a: VisitorId, b: VisitorId) ->
 /// [`StoreError`].
 pub fn connecting(
     conn: &Connection,
-    tenant: &Known,
+    tenant: &TenantContext,
     a: VisitorId,
     b: VisitorId,
 ) -> Result<BTreeMap<AlternateId, Millis>, StoreError> {
@@ -76,9 +76,13 @@ pub fn connecting(
 }
 
 /// The ids that a visitor is tied to, and when it was last seen with each.
-fn standing(conn: &Connection, tenant: &Known, of: VisitorId) -> Result<BTreeMap<AlternateId, Millis>, StoreError> {
+fn standing(
+    conn: &Connection,
+    tenant: &TenantContext,
+    of: VisitorId,
+) -> Result<BTreeMap<AlternateId, Millis>, StoreError> {
     let mut found = BTreeMap::new();
-    for row in link::of_visitor(conn, tenant.no, of)?.into_iter().filter(link::Row::counts) {
+    for row in link::of_visitor(conn, tenant.no, of)?.into_iter().filter(link::EvidenceRow::counts) {
         let last = found.entry(row.evidence.id).or_insert(row.evidence.last);
         *last = row.evidence.last.max(*last);
     }
@@ -91,7 +95,7 @@ fn standing(conn: &Connection, tenant: &Known, of: VisitorId) -> Result<BTreeMap
 /// [`StoreError`].
 pub fn id_of(
     conn: &Connection,
-    tenant: &Known,
+    tenant: &TenantContext,
     kind: KindCode,
     hashes: &[AltHash],
 ) -> Result<Option<AlternateId>, StoreError> {
@@ -101,7 +105,7 @@ pub fn id_of(
 
 /// What links a visitor, as it is said from outside: to another visitor or to an alternate id.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Tie {
+pub struct VisitorLink {
     /// The other visitor.
     pub other: Option<String>,
     /// The kind of the id.
@@ -174,11 +178,15 @@ impl LinkError {
 ///
 /// # Errors
 /// [`LinkError`].
-pub fn tie(tenant: &Known, visitor: VisitorId, tie: &Tie) -> Result<[Option<(VisitorId, What)>; 2], LinkError> {
-    let weight = tie.weight.and_then(Weight::new).ok_or(LinkError::Weight)?.min(Weight::UNSURE);
-    let source = Source::ALL.into_iter().find(|source| tie.source.as_deref() == Some(source.name()));
+pub fn tie(
+    tenant: &TenantContext,
+    visitor: VisitorId,
+    tie: &VisitorLink,
+) -> Result<[Option<(VisitorId, FactKind)>; 2], LinkError> {
+    let weight = tie.weight.and_then(EvidenceWeight::new).ok_or(LinkError::Weight)?.min(EvidenceWeight::UNSURE);
+    let source = EvidenceSource::ALL.into_iter().find(|source| tie.source.as_deref() == Some(source.name()));
     let source = source.ok_or(LinkError::Source)?;
-    let what = |id, also| What::Evidence { id, also, weight, source };
+    let what = |id, also| FactKind::Evidence { id, also, weight, source };
     match (tie.other.as_deref(), tie.kind.as_deref(), tie.value.as_deref()) {
         (Some(other), None, None) => {
             let other: VisitorId = other.parse().map_err(|_| LinkError::Other)?;
@@ -203,7 +211,12 @@ pub fn tie(tenant: &Known, visitor: VisitorId, tie: &Tie) -> Result<[Option<(Vis
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn last_seen(conn: &Connection, tenant: &Known, of: VisitorId, id: AlternateId) -> Result<Millis, StoreError> {
+pub fn last_seen(
+    conn: &Connection,
+    tenant: &TenantContext,
+    of: VisitorId,
+    id: AlternateId,
+) -> Result<Millis, StoreError> {
     Ok(standing(conn, tenant, of)?.get(&id).copied().unwrap_or(0))
 }
 
@@ -235,7 +248,7 @@ fn is_there(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<b
 /// The moment that a fact of evidence counts from when it is said now: after what ended the tie, or all of the id's, last,
 /// whatever clock that was by.
 fn moment(conn: &Connection, tenant: TenantNo, fact: &Fact) -> Result<Millis, StoreError> {
-    let What::Evidence { id, also, .. } = &fact.what else { return Ok(fact.received) };
+    let FactKind::Evidence { id, also, .. } = &fact.what else { return Ok(fact.received) };
     let id = canonical_of(conn, tenant, id.kind, [id.hash].into_iter().chain(also.iter().copied()))?.unwrap_or(*id);
     let erased = match id.kind {
         KindCode::PAIR => None,
@@ -253,5 +266,5 @@ fn moment(conn: &Connection, tenant: TenantNo, fact: &Fact) -> Result<Millis, St
 pub fn cancellation(visitor: VisitorId, id: AlternateId, last: Millis, now: Millis, random: [u8; 16]) -> Fact {
     let received = now.max(last);
     let id_of_fact = FactId::from_bytes(random);
-    Fact { position: 0, id: id_of_fact, visitor, received, at: received, what: What::Cancellation { id } }
+    Fact { position: 0, id: id_of_fact, visitor, received, at: received, what: FactKind::Cancellation { id } }
 }

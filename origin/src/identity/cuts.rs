@@ -3,19 +3,20 @@
 use crate::base::integers::unsigned;
 use crate::store::{PersonNo, StoreError, visitor_at};
 use causeway_shared::ids::VisitorId;
-use causeway_shared::membership::Cut;
+use causeway_shared::membership::VisitorCut;
 use rusqlite::Connection;
 
 /// A person's cuts. A visitor that has withdrawn is gone for everybody, whatever it was cut for.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn cuts(conn: &Connection, person: PersonNo) -> Result<Vec<(VisitorId, Cut)>, StoreError> {
+pub fn cuts(conn: &Connection, person: PersonNo) -> Result<Vec<(VisitorId, VisitorCut)>, StoreError> {
     const READ: &str = "SELECT c.visitor, c.at, v.withdrawn IS NOT NULL FROM cuts c
         JOIN people p ON p.person = c.person
         JOIN visitors v ON v.tenant = p.tenant AND v.visitor = c.visitor WHERE c.person = ?1";
     let mut statement = conn.prepare_cached(READ)?;
-    let found = statement
-        .query_map([person.0], |row| Ok((visitor_at(row, 0)?, Cut { at: unsigned(row.get(1)?), gone: row.get(2)? })))?;
+    let found = statement.query_map([person.0], |row| {
+        Ok((visitor_at(row, 0)?, VisitorCut { at: unsigned(row.get(1)?), gone: row.get(2)? }))
+    })?;
     Ok(found.collect::<Result<_, _>>()?)
 }

@@ -10,7 +10,7 @@ use crate::store::{PersonNo, StoreError, TenantNo, visitor_at};
 
 /// A person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Listed {
+pub struct ListedPerson {
     /// Its oldest visitor.
     pub master: String,
     /// How many visitors it has.
@@ -19,10 +19,10 @@ pub struct Listed {
 
 /// A person's visitors.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Members {
+pub struct PersonVisitors {
     /// The person.
     #[serde(flatten)]
-    pub person: Listed,
+    pub person: ListedPerson,
     /// The last active last.
     pub members: Vec<String>,
     /// What the next page is after; `None` on the last one.
@@ -31,15 +31,15 @@ pub struct Members {
 
 /// Where a page ended: a visitor, and when it was active last by then, which it may be again before the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct After {
+pub struct PageEnd {
     visitor: VisitorId,
     last_seen: Option<i64>,
 }
 
-impl FromStr for After {
+impl FromStr for PageEnd {
     type Err = ();
 
-    /// A visitor's id, or as [`Members::next`] has it.
+    /// A visitor's id, or as [`PersonVisitors::next`] has it.
     fn from_str(text: &str) -> Result<Self, ()> {
         let (visitor, last_seen) = text.split_once('.').map_or((text, None), |(visitor, at)| (visitor, Some(at)));
         let last_seen = last_seen.map(str::parse).transpose().map_err(drop)?;
@@ -62,14 +62,14 @@ pub fn all(
     after: Option<VisitorId>,
     most: usize,
     looked: usize,
-) -> Result<(Vec<Listed>, Option<String>), StoreError> {
+) -> Result<(Vec<ListedPerson>, Option<String>), StoreError> {
     const READ: &str =
         "SELECT master, devices, EXISTS (SELECT 1 FROM erased e WHERE e.tenant = ?1 AND e.visitor = p.master)
         FROM people p WHERE tenant = ?1 AND master > ?2 ORDER BY master";
     let after = after.map(|after| after.as_bytes().to_vec()).unwrap_or_default();
     let mut statement = conn.prepare_cached(READ)?;
     let mut rows = statement.query((tenant.0, after))?;
-    let mut people: Vec<Listed> = Vec::new();
+    let mut people: Vec<ListedPerson> = Vec::new();
     let mut last = None;
     for _ in 0..looked {
         let Some(row) = rows.next()? else { return Ok((people, None)) };
@@ -80,7 +80,7 @@ pub fn all(
         }
         last = Some(master.clone());
         if !is_erased {
-            people.push(Listed { master, devices: row.get(1)? });
+            people.push(ListedPerson { master, devices: row.get(1)? });
         }
     }
     Ok((people, last))
@@ -100,9 +100,9 @@ pub fn members(
     conn: &Connection,
     tenant: TenantNo,
     of: VisitorId,
-    after: Option<After>,
+    after: Option<PageEnd>,
     most: usize,
-) -> Result<Option<Members>, StoreError> {
+) -> Result<Option<PersonVisitors>, StoreError> {
     const PERSON: &str = "SELECT master, devices FROM people WHERE person = ?1";
     let Some((person, ..)) = place(conn, tenant, of)? else { return Ok(None) };
     let (last_seen, row) = match after {
@@ -113,7 +113,7 @@ pub fn members(
         },
     };
     let person_row =
-        |row: &rusqlite::Row<'_>| Ok(Listed { master: visitor_at(row, 0)?.to_string(), devices: row.get(1)? });
+        |row: &rusqlite::Row<'_>| Ok(ListedPerson { master: visitor_at(row, 0)?.to_string(), devices: row.get(1)? });
     let found = conn.prepare_cached(PERSON)?.query_row([person.0], person_row)?;
     let mut statement = conn.prepare_cached(PAGE)?;
     let more = i64::try_from(most).unwrap_or(i64::MAX).saturating_add(1);
@@ -123,7 +123,7 @@ pub fn members(
     let is_last = members.len() <= most;
     members.truncate(most);
     let next = members.last().filter(|_| !is_last).map(|(visitor, last_seen)| format!("{visitor}.{last_seen}"));
-    Ok(Some(Members { person: found, members: members.into_iter().map(|(visitor, _)| visitor).collect(), next }))
+    Ok(Some(PersonVisitors { person: found, members: members.into_iter().map(|(visitor, _)| visitor).collect(), next }))
 }
 
 /// A visitor's person, when it was active last, and its row.
@@ -143,11 +143,11 @@ pub(crate) fn place(
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
-    use crate::identity::connections::{Checked, check};
-    use crate::privacy::erase::Whom;
+    use crate::identity::connections::{PairCheck, check};
+    use crate::privacy::erase::ErasureTarget;
     use crate::testing::{NOW, Origin, page, visitor};
-    use causeway_shared::fact::Scope;
-    use causeway_shared::person::Weight;
+    use causeway_shared::fact::ErasureScope;
+    use causeway_shared::person::EvidenceWeight;
 
     #[test]
     fn s5_05_all_masters_and_all_visitors_of_one_come_in_pages() {
@@ -162,7 +162,7 @@ mod tests {
         let tenant = origin.tenant("demo").no;
         let conn = &origin.conn;
         let name = |v: u32| visitor(v).to_string();
-        let listed = |v: u32, devices| Listed { master: name(v), devices };
+        let listed = |v: u32, devices| ListedPerson { master: name(v), devices };
         let all = |after, most| all(conn, tenant, after, most, LOOKED).unwrap().0;
         assert_eq!(all(None, 2), [listed(1, 7), listed(8, 1)]);
         assert_eq!(all(Some(visitor(8)), 2), [listed(9, 1)]);
@@ -183,7 +183,7 @@ mod tests {
         assert!(steps.len() == 1 && steps[0].contains("visitors_by_person"), "nothing is sorted: {steps:?}");
         assert_eq!(members(conn, tenant, visitor(77), None, 2).unwrap(), None);
         assert_eq!(members(conn, tenant, visitor(1), name(9).parse().ok(), 2).unwrap(), None, "another's");
-        assert_eq!(["x", "", ".", "9.x"].map(|text| text.parse::<After>()), [Err(()); 4]);
+        assert_eq!(["x", "", ".", "9.x"].map(|text| text.parse::<PageEnd>()), [Err(()); 4]);
     }
 
     #[test]
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn s5_05_who_is_erased_is_no_person_and_costs_no_page() {
         let mut origin = Origin::new();
-        let erasure = |v: u32| Whom::Visitor(visitor(v)).fact(Scope::Visitor, NOW, [7; 16]);
+        let erasure = |v: u32| ErasureTarget::Visitor(visitor(v)).fact(ErasureScope::Visitor, NOW, [7; 16]);
         let pages: Vec<_> = (1..=9).map(|v| page(visitor(v), 1, NOW)).collect();
         origin.send("demo", &pages);
         origin.send("other", &[page(visitor(5), 1, NOW), erasure(1)]);
@@ -250,11 +250,13 @@ mod tests {
         origin.send("other", &[page(visitor(5), 1, NOW)]);
         let tenant = origin.tenant("demo").no;
         let checked = |a, b| check(&origin.conn, tenant, visitor(a), visitor(b)).unwrap();
-        let is = |path, reads| Some(Checked { connected: true, weight: Some(Weight::LOGIN), path: Some(path), reads });
+        let is = |path, reads| {
+            Some(PairCheck { connected: true, weight: Some(EvidenceWeight::LOGIN), path: Some(path), reads })
+        };
         assert_eq!([checked(1, 3), checked(3, 1)], [is(1, 1); 2], "the master in hand");
         assert_eq!([checked(2, 3), checked(3, 2)], [is(2, 2); 2]);
         assert_eq!(checked(2, 2), is(0, 1));
-        assert_eq!(checked(1, 4), Some(Checked { connected: false, weight: None, path: None, reads: 2 }));
+        assert_eq!(checked(1, 4), Some(PairCheck { connected: false, weight: None, path: None, reads: 2 }));
         assert_eq!([checked(1, 5), checked(5, 1), checked(6, 6)], [None; 3], "another tenant's, and nobody's");
     }
 }

@@ -3,15 +3,15 @@
 use causeway_shared::config::ProofPolicy;
 use causeway_shared::ids::{AltHash, AlternateId, KindCode, Millis, VisitorId};
 use causeway_shared::limits;
-use causeway_shared::person::{Evidence, Reason, Source, Weight};
+use causeway_shared::person::{Evidence, EvidenceSource, EvidenceWeight, FlagReason};
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::base::integers::{signed, unsigned};
 use crate::erasures::registry::id_erased;
 use crate::identity::canonical::family;
-use crate::identity::changes::{Touched, has_withdrawn};
+use crate::identity::changes::{TouchedEvidence, has_withdrawn};
 use crate::store::tenants::Tenants;
-use crate::store::write_txn::Group;
+use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo, hash_at, visitor_at};
 
 /// A cancellation that no newer evidence lifts.
@@ -23,58 +23,60 @@ const CLAIM: u8 = 2;
 
 /// A visitor seen with an alternate id.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Seen {
+pub(crate) struct EvidenceSighting {
     pub(crate) tenant: TenantNo,
     pub(crate) visitor: VisitorId,
     pub(crate) id: AlternateId,
-    pub(crate) by: By,
+    pub(crate) by: SightingSource,
 }
 
 /// What says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum By {
+pub(crate) enum SightingSource {
     /// The page, with proof or without.
     Page { proven: bool },
     /// Other evidence.
-    Other(Source, Weight),
+    Other(EvidenceSource, EvidenceWeight),
 }
 
-impl Seen {
+impl EvidenceSighting {
     /// A proven id is a login. Anyone may name an id without a proof: one of a unique kind ties nobody, unless the tenant
-    /// trusts its pages; one of another kind weighs less than a login ([`Weight::CLAIM`]), so that it links only by the
+    /// trusts its pages; one of another kind weighs less than a login ([`EvidenceWeight::CLAIM`]), so that it links only by the
     /// tenant's threshold and is never sure.
-    fn weight(&self, tenants: &Tenants) -> Result<Weight, StoreError> {
+    fn weight(&self, tenants: &Tenants) -> Result<EvidenceWeight, StoreError> {
         let config = &tenants.by_no(self.tenant)?.config;
         Ok(match self.by {
-            By::Other(_, weight) => weight,
-            By::Page { proven: true } => Weight::LOGIN,
-            By::Page { proven: false } if !config.is_unique(self.id.kind) => Weight::CLAIM,
-            By::Page { proven: false } if config.member_proof == ProofPolicy::Trusted => Weight::LOGIN,
-            By::Page { proven: false } => Weight::NOTHING,
+            SightingSource::Other(_, weight) => weight,
+            SightingSource::Page { proven: true } => EvidenceWeight::LOGIN,
+            SightingSource::Page { proven: false } if !config.is_unique(self.id.kind) => EvidenceWeight::CLAIM,
+            SightingSource::Page { proven: false } if config.member_proof == ProofPolicy::Trusted => {
+                EvidenceWeight::LOGIN
+            }
+            SightingSource::Page { proven: false } => EvidenceWeight::NOTHING,
         })
     }
 
     fn source(&self) -> u8 {
         match self.by {
-            By::Page { proven: true } => LOGIN,
-            By::Page { proven: false } => CLAIM,
-            By::Other(source, _) => source.code(),
+            SightingSource::Page { proven: true } => LOGIN,
+            SightingSource::Page { proven: false } => CLAIM,
+            SightingSource::Other(source, _) => source.code(),
         }
     }
 }
 
 /// A row of evidence with what was decided about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Row {
+pub struct EvidenceRow {
     /// What it says.
     pub evidence: Evidence,
     /// Whether it was proven.
     pub proven: bool,
     /// Why it does not link although it claims to.
-    pub flag: Option<Reason>,
+    pub flag: Option<FlagReason>,
 }
 
-impl Row {
+impl EvidenceRow {
     /// Shows all evidence of a store, in order of tenant and visitor.
     ///
     /// # Errors
@@ -96,25 +98,25 @@ impl Row {
     /// Whether it may link: it stands, and at full weight.
     #[must_use]
     pub fn claims(&self) -> bool {
-        self.evidence.stands() && self.evidence.weight >= Weight::LOGIN
+        self.evidence.stands() && self.evidence.weight >= EvidenceWeight::LOGIN
     }
 
     /// Whether it says anything: it stands, and is not what anyone may say.
     #[must_use]
     pub fn counts(&self) -> bool {
-        self.evidence.stands() && self.evidence.weight > Weight::NOTHING
+        self.evidence.stands() && self.evidence.weight > EvidenceWeight::NOTHING
     }
 
     /// Whether a page named the id, and nothing proves it.
     #[must_use]
     pub fn is_page_claim(&self) -> bool {
-        self.evidence.source == CLAIM && self.evidence.weight > Weight::NOTHING
+        self.evidence.source == CLAIM && self.evidence.weight > EvidenceWeight::NOTHING
     }
 
     /// What its source is called.
     #[must_use]
     pub fn source_name(&self) -> &'static str {
-        match Source::of_code(self.evidence.source) {
+        match EvidenceSource::of_code(self.evidence.source) {
             Some(source) => source.name(),
             None if self.proven => "login",
             None => "page",
@@ -123,7 +125,12 @@ impl Row {
 }
 
 /// Adds to or extends the row of a sighting at `received`.
-pub(super) fn note(group: &Group<'_>, seen: Seen, received: Millis, touched: &mut Touched) -> Result<(), StoreError> {
+pub(super) fn note(
+    group: &WriteTxn<'_>,
+    seen: EvidenceSighting,
+    received: Millis,
+    touched: &mut TouchedEvidence,
+) -> Result<(), StoreError> {
     const READ: &str = "SELECT first, last, cancelled FROM evidence
         WHERE tenant = ?1 AND visitor = ?2 AND kind = ?3 AND hash = ?4 AND source = ?5 AND weight = ?6";
     let (source, weight) = (seen.source(), seen.weight(&group.rules.tenants)?);
@@ -137,16 +144,16 @@ pub(super) fn note(group: &Group<'_>, seen: Seen, received: Millis, touched: &mu
             Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), cancelled.map(unsigned)))
         })
         .optional()?;
-    let Seen { visitor, id, .. } = seen;
+    let EvidenceSighting { visitor, id, .. } = seen;
     let evidence = |first, last, cancelled| Evidence { visitor, id, source, weight, first, last, cancelled };
     let before = known.map(|(first, last, cancelled)| evidence(first, last, cancelled));
     // A login of before an erasure may make the visitor its id's, to be erased with it: that is found out before it ends. What a
     // pair is called is nobody's id.
     let ended = match seen.by {
-        By::Other(..) if id.kind != KindCode::PAIR => {
+        SightingSource::Other(..) if id.kind != KindCode::PAIR => {
             id_erased(group.tx, seen.tenant, id.kind, family(group.tx, seen.tenant, id)?)?.map(|(at, _)| at)
         }
-        By::Page { .. } | By::Other(..) => None,
+        SightingSource::Page { .. } | SightingSource::Other(..) => None,
     };
     let after = match before {
         Some(e) => evidence(e.first.min(received), e.last.max(received), e.cancelled.max(ended)),
@@ -164,7 +171,7 @@ pub(super) fn note(group: &Group<'_>, seen: Seen, received: Millis, touched: &mu
         return Ok(());
     }
     put(group, seen.tenant, &after, None)?;
-    if after.weight == Weight::NOTHING {
+    if after.weight == EvidenceWeight::NOTHING {
         // What anyone may say changes nothing, and costs no more however often it is said.
         return Ok(());
     }
@@ -181,14 +188,14 @@ pub(super) fn note(group: &Group<'_>, seen: Seen, received: Millis, touched: &mu
 /// Whether a visitor was seen with so many ids that another which a page names is not kept: each costs as much as there are
 /// before it. A login is kept, as nobody can make one up.
 pub(super) fn is_over(
-    group: &Group<'_>,
+    group: &WriteTxn<'_>,
     tenant: TenantNo,
     visitor: VisitorId,
     kind: KindCode,
-    by: By,
+    by: SightingSource,
 ) -> Result<bool, StoreError> {
     const READ: &str = "SELECT 1 FROM evidence WHERE tenant = ?1 AND visitor = ?2 LIMIT 1 OFFSET ?3";
-    let By::Page { proven } = by else { return Ok(false) };
+    let SightingSource::Page { proven } = by else { return Ok(false) };
     if proven && group.rules.tenants.by_no(tenant)?.config.is_unique(kind) {
         return Ok(false);
     }
@@ -196,7 +203,7 @@ pub(super) fn is_over(
     Ok(statement.exists((tenant.0, visitor.as_bytes(), signed(limits::VISITOR_IDS as u64 - 1)))?)
 }
 
-fn put(group: &Group<'_>, tenant: TenantNo, e: &Evidence, flag: Option<u8>) -> Result<(), StoreError> {
+fn put(group: &WriteTxn<'_>, tenant: TenantNo, e: &Evidence, flag: Option<u8>) -> Result<(), StoreError> {
     const PUT: &str = "INSERT INTO evidence
             (tenant, visitor, kind, hash, source, weight, first, last, cancelled, flag)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
@@ -220,12 +227,12 @@ fn put(group: &Group<'_>, tenant: TenantNo, e: &Evidence, flag: Option<u8>) -> R
 
 /// Ends what ties a visitor to an id until newer evidence comes, and keeps that for evidence which comes late.
 pub(super) fn cancel(
-    group: &Group<'_>,
+    group: &WriteTxn<'_>,
     tenant: TenantNo,
     visitor: VisitorId,
     id: AlternateId,
     at: Millis,
-    touched: &mut Touched,
+    touched: &mut TouchedEvidence,
 ) -> Result<(), StoreError> {
     const KEEP: &str = "INSERT INTO cancellations (tenant, visitor, kind, hash, at) VALUES (?1, ?2, ?3, ?4, ?5)
         ON CONFLICT DO UPDATE SET at = max(at, excluded.at)";
@@ -242,11 +249,11 @@ pub(super) fn cancel(
 
 /// Ends what tied anybody to an id until a time, when its history was erased.
 pub(crate) fn end_until(
-    group: &Group<'_>,
+    group: &WriteTxn<'_>,
     tenant: TenantNo,
     id: AlternateId,
     until: Millis,
-    touched: &mut Touched,
+    touched: &mut TouchedEvidence,
 ) -> Result<(), StoreError> {
     const END: &str = "UPDATE evidence INDEXED BY evidence_of_id SET cancelled = ?4
         WHERE tenant = ?1 AND kind = ?2 AND hash = ?3 AND weight > 0 AND first <= ?4 AND ifnull(cancelled, -1) < ?4
@@ -279,11 +286,11 @@ pub fn cancelled(
 
 /// Cancellations under one hash of an id, or another, end evidence under both.
 fn rename_cancelled(
-    group: &Group<'_>,
+    group: &WriteTxn<'_>,
     tenant: TenantNo,
     from: AlternateId,
     to: AlternateId,
-    touched: &mut Touched,
+    touched: &mut TouchedEvidence,
 ) -> Result<(), StoreError> {
     const READ: &str = "SELECT visitor, at FROM cancellations INDEXED BY cancellations_by_id
         WHERE tenant = ?1 AND kind = ?2 AND hash = ?3";
@@ -306,10 +313,10 @@ fn rename_cancelled(
 
 /// Ends all evidence of a visitor for ever.
 pub(crate) fn end(
-    group: &Group<'_>,
+    group: &WriteTxn<'_>,
     tenant: TenantNo,
     visitor: VisitorId,
-    touched: &mut Touched,
+    touched: &mut TouchedEvidence,
 ) -> Result<(), StoreError> {
     const END: &str = "UPDATE evidence SET cancelled = ?3 WHERE tenant = ?1 AND visitor = ?2";
     for row in of_visitor(group.tx, tenant, visitor)? {
@@ -323,11 +330,11 @@ pub(crate) fn end(
 
 /// Keeps evidence of one id under another, which is the same.
 pub(super) fn rename(
-    group: &Group<'_>,
+    group: &WriteTxn<'_>,
     tenant: TenantNo,
     from: AlternateId,
     to: AlternateId,
-    touched: &mut Touched,
+    touched: &mut TouchedEvidence,
 ) -> Result<(), StoreError> {
     const DROP: &str = "DELETE FROM evidence WHERE tenant = ?1 AND visitor = ?2 AND kind = ?3 AND hash = ?4";
     let mut all = of_id(group.tx, tenant, from)?;
@@ -337,8 +344,8 @@ pub(super) fn rename(
     })?;
     for row in all {
         let visitor = row.evidence.visitor;
-        put(group, tenant, &Evidence { id: to, ..row.evidence }, row.flag.map(Reason::number))?;
-        if row.evidence.weight > Weight::NOTHING {
+        put(group, tenant, &Evidence { id: to, ..row.evidence }, row.flag.map(FlagReason::number))?;
+        if row.evidence.weight > EvidenceWeight::NOTHING {
             touched.visitors.insert((tenant, visitor));
         }
         let KindCode(kind) = from.kind;
@@ -350,16 +357,16 @@ pub(super) fn rename(
 
 /// Keeps what was decided about a visitor's evidence.
 pub(super) fn flag(
-    group: &Group<'_>,
+    group: &WriteTxn<'_>,
     tenant: TenantNo,
     visitor: VisitorId,
     id: AlternateId,
-    reason: Option<Reason>,
+    reason: Option<FlagReason>,
 ) -> Result<(), StoreError> {
     const FLAG: &str = "UPDATE evidence SET flag = ?5
         WHERE tenant = ?1 AND visitor = ?2 AND kind = ?3 AND hash = ?4 AND weight > 0";
     let KindCode(kind) = id.kind;
-    let place = (tenant.0, visitor.as_bytes(), kind, &id.hash.0, reason.map(Reason::number));
+    let place = (tenant.0, visitor.as_bytes(), kind, &id.hash.0, reason.map(FlagReason::number));
     group.tx.prepare_cached(FLAG)?.execute(place)?;
     Ok(())
 }
@@ -370,7 +377,7 @@ const COLUMNS: &str = "visitor, kind, hash, source, weight, first, last, cancell
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn of_visitor(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<Vec<Row>, StoreError> {
+pub fn of_visitor(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<Vec<EvidenceRow>, StoreError> {
     let read = format!("SELECT {COLUMNS} FROM evidence WHERE tenant = ?1 AND visitor = ?2");
     let mut statement = conn.prepare_cached(&read)?;
     let rows = statement.query_map((tenant.0, visitor.as_bytes()), row)?;
@@ -388,7 +395,7 @@ pub(super) fn is_crowd(conn: &Connection, tenant: TenantNo, id: AlternateId, mos
 }
 
 /// All evidence that says something of an id, the visitor last seen with it first.
-pub(crate) fn of_id(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result<Vec<Row>, StoreError> {
+pub(crate) fn of_id(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result<Vec<EvidenceRow>, StoreError> {
     let mut rows = Vec::new();
     each_newest(conn, tenant, id, |row| {
         rows.push(*row);
@@ -417,7 +424,7 @@ pub(crate) fn each_newest(
     conn: &Connection,
     tenant: TenantNo,
     id: AlternateId,
-    more: impl FnMut(&Row) -> bool,
+    more: impl FnMut(&EvidenceRow) -> bool,
 ) -> Result<(), StoreError> {
     each(conn, &of_id_where("weight > 0"), tenant, id, more)
 }
@@ -427,7 +434,7 @@ fn each(
     read: &str,
     tenant: TenantNo,
     id: AlternateId,
-    mut more: impl FnMut(&Row) -> bool,
+    mut more: impl FnMut(&EvidenceRow) -> bool,
 ) -> Result<(), StoreError> {
     let mut statement = conn.prepare_cached(read)?;
     let KindCode(kind) = id.kind;
@@ -474,22 +481,22 @@ pub(crate) fn first_unique(
     Ok(claims.min_by_key(|claim| (claim.since(), claim.id.hash)).map(|claim| claim.id))
 }
 
-fn row(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
+fn row(row: &rusqlite::Row<'_>) -> rusqlite::Result<EvidenceRow> {
     let hash: AltHash = hash_at(row, 2)?;
     let source: u8 = row.get(3)?;
     let cancelled: Option<i64> = row.get(7)?;
     let flag: Option<u8> = row.get(8)?;
-    Ok(Row {
+    Ok(EvidenceRow {
         evidence: Evidence {
             visitor: visitor_at(row, 0)?,
             id: AlternateId { kind: KindCode(row.get(1)?), hash },
             source,
-            weight: Weight(row.get(4)?),
+            weight: EvidenceWeight(row.get(4)?),
             first: unsigned(row.get(5)?),
             last: unsigned(row.get(6)?),
             cancelled: cancelled.map(unsigned),
         },
         proven: source == LOGIN,
-        flag: flag.map(Reason::from_number),
+        flag: flag.map(FlagReason::from_number),
     })
 }

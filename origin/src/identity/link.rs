@@ -5,31 +5,31 @@
 
 use crate::erasures::sweep::PersonChange;
 use crate::identity::alternates;
-pub(crate) use crate::identity::changes::Linked;
-pub(crate) use crate::identity::changes::Touched;
+pub(crate) use crate::identity::changes::LinkChanges;
+pub(crate) use crate::identity::changes::TouchedEvidence;
 use crate::identity::{evidence, people};
 use std::collections::BTreeSet;
 
-use causeway_shared::fact::What;
+use causeway_shared::fact::FactKind;
 use causeway_shared::ids::{AltHash, AlternateId, KindCode, Millis, VisitorId};
 use causeway_shared::planted::{self, PlantedBug};
 
 pub use crate::identity::canonical::canonical;
 pub use crate::identity::canonical::canonical_of;
 pub use crate::identity::canonical::family;
-use crate::identity::evidence::By;
-pub use crate::identity::evidence::{Row, cancelled, held_unique, of_visitor, other};
+use crate::identity::evidence::SightingSource;
+pub use crate::identity::evidence::{EvidenceRow, cancelled, held_unique, of_visitor, other};
 
 use crate::base::integers::signed;
 use crate::profiles::fold::Linking;
-use crate::store::write_txn::Group;
+use crate::store::write_txn::WriteTxn;
 use crate::store::{PersonNo, StoreError, TenantNo};
 
 /// A visitor that was seen with an alternate id in this group.
 #[derive(Debug)]
-pub struct Sighting {
+pub struct VisitorSighting {
     /// The evidence.
-    pub(crate) seen: evidence::Seen,
+    pub(crate) seen: evidence::EvidenceSighting,
     /// The id's hashes under all keys, as the fact named them.
     pub(crate) hashes: Vec<AltHash>,
     /// When the fact was received.
@@ -42,32 +42,32 @@ pub struct Sighting {
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
 pub(crate) fn link(
-    group: &mut Group<'_>,
+    group: &mut WriteTxn<'_>,
     fresh: &[Linking<'_>],
-    linked: &mut Linked,
-    touched: &mut Touched,
-) -> Result<Vec<Sighting>, StoreError> {
+    linked: &mut LinkChanges,
+    touched: &mut TouchedEvidence,
+) -> Result<Vec<VisitorSighting>, StoreError> {
     let mut seen_now = Vec::new();
     // Withdrawals first: evidence that comes in the same group must not outlive them.
     withdraw(group, fresh, linked, touched)?;
     for Linking { tenant, visitor, facts } in fresh {
         for fact in facts {
-            if let What::Cancellation { id } = &fact.what
+            if let FactKind::Cancellation { id } = &fact.what
                 && !planted::is_active(PlantedBug::CancellationForgotten)
             {
                 let id = known(group, *tenant, *id, &[], touched)?;
                 evidence::cancel(group, *tenant, *visitor, id, fact.received, touched)?;
             }
-            if let What::Evidence { id, also, weight, source } = &fact.what {
+            if let FactKind::Evidence { id, also, weight, source } = &fact.what {
                 let id = known(group, *tenant, *id, also, touched)?;
-                let by = By::Other(*source, *weight);
-                let seen = evidence::Seen { tenant: *tenant, visitor: *visitor, id, by };
+                let by = SightingSource::Other(*source, *weight);
+                let seen = evidence::EvidenceSighting { tenant: *tenant, visitor: *visitor, id, by };
                 evidence::note(group, seen, fact.received, touched)?;
             }
-            if let What::Alias { id, also, proven } = &fact.what {
+            if let FactKind::Alias { id, also, proven } = &fact.what {
                 let said = &id.hash;
                 let also: &[AltHash] = if planted::is_active(PlantedBug::NamesOfRotationLost) { &[] } else { also };
-                let by = By::Page { proven: *proven };
+                let by = SightingSource::Page { proven: *proven };
                 // Before anything of the id is kept.
                 if evidence::is_over(group, *tenant, *visitor, id.kind, by)?
                     && canonical_of(group.tx, *tenant, id.kind, also.iter().copied().chain([*said]))?.is_none()
@@ -76,10 +76,10 @@ pub(crate) fn link(
                     continue;
                 }
                 let id = alternates::resolve(group, *tenant, *id, also, touched)?;
-                let seen = evidence::Seen { tenant: *tenant, visitor: *visitor, id, by };
+                let seen = evidence::EvidenceSighting { tenant: *tenant, visitor: *visitor, id, by };
                 evidence::note(group, seen, fact.received, touched)?;
                 let hashes: Vec<AltHash> = also.iter().copied().chain([*said]).collect();
-                seen_now.push(Sighting { seen, hashes, received: fact.received });
+                seen_now.push(VisitorSighting { seen, hashes, received: fact.received });
             }
         }
     }
@@ -89,11 +89,11 @@ pub(crate) fn link(
 
 /// An id as it is kept.
 fn known(
-    group: &Group<'_>,
+    group: &WriteTxn<'_>,
     tenant: TenantNo,
     id: AlternateId,
     also: &[AltHash],
-    touched: &mut Touched,
+    touched: &mut TouchedEvidence,
 ) -> Result<AlternateId, StoreError> {
     // What two visitors have in common has one name, and nobody looks it up.
     if id.kind == KindCode::PAIR { Ok(id) } else { alternates::resolve(group, tenant, id, also, touched) }
@@ -101,7 +101,7 @@ fn known(
 
 /// What may be wrong with people.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wrong {
+pub struct SuspectPeople {
     /// Visitors of theirs.
     pub visitors: BTreeSet<(TenantNo, VisitorId)>,
     /// Rows that nobody points to.
@@ -112,14 +112,14 @@ pub struct Wrong {
 
 /// Marks visitors that withdrew and ends their evidence for ever (invariant 10).
 fn withdraw(
-    group: &mut Group<'_>,
+    group: &mut WriteTxn<'_>,
     fresh: &[Linking<'_>],
-    linked: &mut Linked,
-    touched: &mut Touched,
+    linked: &mut LinkChanges,
+    touched: &mut TouchedEvidence,
 ) -> Result<(), StoreError> {
     const MARK: &str = "UPDATE visitors SET withdrawn = ?3 WHERE tenant = ?1 AND visitor = ?2 AND withdrawn IS NULL";
     for Linking { tenant, visitor, facts } in fresh {
-        let Some(fact) = facts.iter().find(|f| f.what == What::Withdrawal) else {
+        let Some(fact) = facts.iter().find(|f| f.what == FactKind::Withdrawal) else {
             continue;
         };
         let place = (tenant.0, visitor.as_bytes(), signed(fact.received));
@@ -136,7 +136,7 @@ fn withdraw(
 
 /// The people that a visitor was cut from before: their snapshots say that it is another's, and not yet that it is gone.
 pub(crate) fn former(
-    group: &mut Group<'_>,
+    group: &mut WriteTxn<'_>,
     tenant: TenantNo,
     visitor: VisitorId,
 ) -> Result<Vec<PersonChange>, StoreError> {

@@ -6,13 +6,17 @@ use causeway_shared::limits;
 use causeway_shared::planted::{self, PlantedBug};
 
 use crate::base::integers::signed;
-use crate::identity::changes::{Linked, Touched};
+use crate::identity::changes::{LinkChanges, TouchedEvidence};
 use crate::identity::evidence;
-use crate::store::write_txn::Group;
+use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo};
 
 /// Writes the lookups of ids anew where they are others now, or go by another hash too.
-pub(crate) fn recompute(group: &mut Group<'_>, touched: &Touched, linked: &mut Linked) -> Result<(), StoreError> {
+pub(crate) fn recompute(
+    group: &mut WriteTxn<'_>,
+    touched: &TouchedEvidence,
+    linked: &mut LinkChanges,
+) -> Result<(), StoreError> {
     for (tenant, id) in touched.ids.iter().filter(|(_, id)| id.kind != KindCode::PAIR) {
         let (visitors, last) = newest(group, *tenant, *id)?;
         let is_renamed =
@@ -26,7 +30,7 @@ pub(crate) fn recompute(group: &mut Group<'_>, touched: &Touched, linked: &mut L
 
 /// The visitors last seen with an id, ties by visitor, and when the first of them was. A unique id holds only where it is
 /// the one the visitor effectively has; an id without a proof only where the tenant's threshold lets it link.
-fn newest(group: &Group<'_>, tenant: TenantNo, id: AlternateId) -> Result<(Vec<VisitorId>, Millis), StoreError> {
+fn newest(group: &WriteTxn<'_>, tenant: TenantNo, id: AlternateId) -> Result<(Vec<VisitorId>, Millis), StoreError> {
     let config = &group.rules.tenants.by_no(tenant)?.config;
     let threshold = config.threshold();
     if !config.is_unique(id.kind) && evidence::is_crowd(group.tx, tenant, id, config.crowd(id.kind))? {
@@ -48,7 +52,7 @@ fn newest(group: &Group<'_>, tenant: TenantNo, id: AlternateId) -> Result<(Vec<V
 
 /// Whether the row is another now. `since` is the receipt that put its first visitor first.
 fn write(
-    group: &mut Group<'_>,
+    group: &mut WriteTxn<'_>,
     tenant: TenantNo,
     id: AlternateId,
     visitors: &[VisitorId],

@@ -1,26 +1,26 @@
 //! Who is around a visitor whose evidence changed: everybody that evidence connects with it, as far as that can change
 //! who belongs together, and what the store says of them.
 
-use crate::identity::changes::Speaker;
+use crate::identity::changes::GroupRepresentative;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use causeway_shared::config::Tenant;
+use causeway_shared::config::TenantConfig;
 use causeway_shared::ids::{AlternateId, Millis, VisitorId};
 use causeway_shared::limits;
-use causeway_shared::person::{Class, Evidence, Reason, Weight, combined};
+use causeway_shared::person::{Evidence, EvidenceWeight, FlagReason, LinkClass, combined};
 use rusqlite::OptionalExtension as _;
 
 use crate::base::integers::unsigned;
-use crate::identity::changes::Touched;
-use crate::identity::evidence::{self, Row};
-use crate::store::write_txn::Group;
+use crate::identity::changes::TouchedEvidence;
+use crate::identity::evidence::{self, EvidenceRow};
+use crate::store::write_txn::WriteTxn;
 use crate::store::{PersonNo, StoreError, TenantNo, visitor_at};
 
 /// The evidence around a visitor, and what the store says of everybody in it.
 #[derive(Debug, Default)]
-pub(super) struct Around {
-    pub(super) rows: BTreeMap<(VisitorId, AlternateId), Vec<Row>>,
-    pub(super) stored: BTreeMap<VisitorId, Stored>,
+pub(super) struct EvidenceNeighbourhood {
+    pub(super) rows: BTreeMap<(VisitorId, AlternateId), Vec<EvidenceRow>>,
+    pub(super) stored: BTreeMap<VisitorId, StoredVisitor>,
     /// Ids that link nobody.
     pub(super) crowded: BTreeSet<AlternateId>,
     /// Unique ids whose visitors are not all here; their speakers are.
@@ -35,27 +35,27 @@ pub(super) struct Around {
 
 /// A visitor as the store has it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Stored {
+pub(super) struct StoredVisitor {
     pub(super) person: PersonNo,
     pub(super) last_seen: Millis,
-    pub(super) weight: Weight,
+    pub(super) weight: EvidenceWeight,
 }
 
 /// What the people computed so far have shown.
 #[derive(Debug, Default)]
-pub(super) struct Course {
+pub(super) struct ComputedPeople {
     /// Who belongs to the right person already.
     pub(super) done: BTreeSet<(TenantNo, VisitorId)>,
     /// Who speaks for each large id.
-    pub(super) speakers: BTreeMap<(TenantNo, AlternateId), Speaker>,
+    pub(super) speakers: BTreeMap<(TenantNo, AlternateId), GroupRepresentative>,
     /// Ids whose visitors were all told that it is crowded.
     crowded: BTreeSet<(TenantNo, AlternateId)>,
     /// Whether more visitors were seen with an id than one person has: counted once, however many of them are looked around.
     crowds: BTreeMap<(TenantNo, AlternateId), bool>,
 }
 
-impl Course {
-    pub(super) fn new(speakers: BTreeMap<(TenantNo, AlternateId), Speaker>) -> Self {
+impl ComputedPeople {
+    pub(super) fn new(speakers: BTreeMap<(TenantNo, AlternateId), GroupRepresentative>) -> Self {
         Self { speakers, ..Self::default() }
     }
 }
@@ -66,14 +66,15 @@ impl Course {
 /// are found whole; of others, what links them. Where rows may be wrong nothing that was decided is believed: what links is
 /// found from the evidence, and the old person from who points to its row. A large id leads to its speaker alone.
 pub(super) fn gather(
-    group: &Group<'_>,
+    group: &WriteTxn<'_>,
     tenant: TenantNo,
     start: VisitorId,
-    touched: &Touched,
-    course: &mut Course,
-) -> Result<Around, StoreError> {
+    touched: &TouchedEvidence,
+    course: &mut ComputedPeople,
+) -> Result<EvidenceNeighbourhood, StoreError> {
     let config = &group.rules.tenants.by_no(tenant)?.config;
-    let mut walk = Walk { group, tenant, config, touched, course, around: Around::default() };
+    let mut walk =
+        NeighbourhoodWalk { group, tenant, config, touched, course, around: EvidenceNeighbourhood::default() };
     let large_rows = walk.run(start)?;
     let mut around = walk.around;
     if touched.of_rows || !around.large.is_empty() || !around.crowded.is_empty() {
@@ -93,16 +94,16 @@ pub(super) fn gather(
     Ok(around)
 }
 
-struct Walk<'a, 'g> {
-    group: &'a Group<'g>,
+struct NeighbourhoodWalk<'a, 'g> {
+    group: &'a WriteTxn<'g>,
     tenant: TenantNo,
-    config: &'a Tenant,
-    touched: &'a Touched,
-    course: &'a mut Course,
-    around: Around,
+    config: &'a TenantConfig,
+    touched: &'a TouchedEvidence,
+    course: &'a mut ComputedPeople,
+    around: EvidenceNeighbourhood,
 }
 
-impl Walk<'_, '_> {
+impl NeighbourhoodWalk<'_, '_> {
     /// Gives the rows that more visitors point to than were followed.
     fn run(&mut self, start: VisitorId) -> Result<BTreeSet<PersonNo>, StoreError> {
         let (mut ids, mut rows, mut large_rows) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
@@ -132,9 +133,9 @@ impl Walk<'_, '_> {
             let follow_all = !self.touched.of_rows && self.touched.visitors.contains(&(self.tenant, visitor));
             let all = evidence::of_visitor(self.group.tx, self.tenant, visitor)?;
             let links = self.linking(&all);
-            for row in all.into_iter().filter(|row| row.evidence.weight > Weight::NOTHING) {
+            for row in all.into_iter().filter(|row| row.evidence.weight > EvidenceWeight::NOTHING) {
                 let id = row.evidence.id;
-                if row.flag == Some(Reason::Crowded) {
+                if row.flag == Some(FlagReason::Crowded) {
                     flagged.insert(id);
                 }
                 if (follow_all || links.contains(&id)) && ids.insert(id) {
@@ -150,17 +151,17 @@ impl Walk<'_, '_> {
 
     /// The ids by which a visitor of this evidence is linked: all that are sure enough but, of unique ones that it logged in
     /// with, the first.
-    fn linking(&self, rows: &[Row]) -> BTreeSet<AlternateId> {
-        let mut ties: BTreeMap<AlternateId, Vec<&Row>> = BTreeMap::new();
+    fn linking(&self, rows: &[EvidenceRow]) -> BTreeSet<AlternateId> {
+        let mut ties: BTreeMap<AlternateId, Vec<&EvidenceRow>> = BTreeMap::new();
         rows.iter().for_each(|row| ties.entry(row.evidence.id).or_default().push(row));
         let ties = ties.into_iter().filter_map(|(id, rows)| {
             Some((id, self.sure(rows.iter().map(|row| row.evidence))?, rows.iter().all(|row| links(row))))
         });
-        let ties: Vec<(AlternateId, (Weight, Millis), bool)> = ties.collect();
+        let ties: Vec<(AlternateId, (EvidenceWeight, Millis), bool)> = ties.collect();
         if !self.touched.of_rows {
             return ties.into_iter().filter(|(.., links)| *links).map(|(id, ..)| id).collect();
         }
-        let is_login = |id: AlternateId, weight| weight >= Weight::LOGIN && self.config.is_unique(id.kind);
+        let is_login = |id: AlternateId, weight| weight >= EvidenceWeight::LOGIN && self.config.is_unique(id.kind);
         let logins = ties.iter().filter(|(id, (weight, _), _)| is_login(*id, *weight));
         let held = logins.min_by_key(|(id, (_, since), _)| (*since, id.hash)).map(|(id, ..)| *id);
         let links = ties.iter().filter(|(id, (weight, _), _)| !is_login(*id, *weight) || held == Some(*id));
@@ -168,7 +169,7 @@ impl Walk<'_, '_> {
     }
 
     /// How surely evidence of one visitor and one id ties them, and since when; `None` where that is too weak to link.
-    fn sure(&self, evidence: impl IntoIterator<Item = Evidence>) -> Option<(Weight, Millis)> {
+    fn sure(&self, evidence: impl IntoIterator<Item = Evidence>) -> Option<(EvidenceWeight, Millis)> {
         combined(evidence).filter(|(weight, _)| *weight >= self.config.threshold())
     }
 
@@ -186,9 +187,9 @@ impl Walk<'_, '_> {
         // Where rows may be wrong, only who is said to is believed to speak.
         let speaks = !self.touched.of_rows || self.course.speakers.contains_key(&place);
         match self.config.class(id.kind, is_crowd) {
-            Class::Unique if is_crowd && speaks => self.speaker(id),
-            Class::Crowded => self.linked_until_now(id),
-            Class::Unique | Class::Shared => self.holders(id),
+            LinkClass::Unique if is_crowd && speaks => self.speaker(id),
+            LinkClass::Crowded => self.linked_until_now(id),
+            LinkClass::Unique | LinkClass::Shared => self.holders(id),
         }
     }
 
@@ -197,7 +198,7 @@ impl Walk<'_, '_> {
         evidence::each_newest(self.group.tx, self.tenant, id, |row| {
             let visitor = row.evidence.visitor;
             // One that was crowded until now counts again.
-            let is_linked = row.counts() && (self.touched.of_rows || row.flag != Some(Reason::SecondUnique));
+            let is_linked = row.counts() && (self.touched.of_rows || row.flag != Some(FlagReason::SecondUnique));
             if is_linked || self.touched.visitors.contains(&(self.tenant, visitor)) {
                 found.push(visitor);
             }
@@ -257,7 +258,7 @@ impl Walk<'_, '_> {
                 let is_right = !self.touched.visitors.contains(&place) || self.course.done.contains(&place);
                 // What ties it unsurely may not tie it any more.
                 if row.claims() && row.flag.is_none() && is_right {
-                    known = Some(Speaker { visitor, keeps_row: true });
+                    known = Some(GroupRepresentative { visitor, keeps_row: true });
                 }
                 known.is_none()
             })?;
@@ -278,13 +279,13 @@ impl Walk<'_, '_> {
 }
 
 /// Whether a row that stands links, as it was decided last.
-fn links(row: &Row) -> bool {
-    !matches!(row.flag, Some(Reason::SecondUnique | Reason::Crowded))
+fn links(row: &EvidenceRow) -> bool {
+    !matches!(row.flag, Some(FlagReason::SecondUnique | FlagReason::Crowded))
 }
 
 /// The visitors that point to a row, unless they are more than can be followed.
 fn some_pointing(
-    group: &Group<'_>,
+    group: &WriteTxn<'_>,
     tenant: TenantNo,
     person: PersonNo,
     most: u32,
@@ -300,23 +301,31 @@ fn some_pointing(
 }
 
 /// How many visitors point to a row.
-fn pointing(group: &Group<'_>, tenant: TenantNo, person: PersonNo) -> Result<u64, StoreError> {
+fn pointing(group: &WriteTxn<'_>, tenant: TenantNo, person: PersonNo) -> Result<u64, StoreError> {
     const READ: &str = "SELECT count(*) FROM visitors INDEXED BY visitors_by_person WHERE person = ?1 AND tenant = ?2";
     Ok(group.tx.prepare_cached(READ)?.query_row((person.0, tenant.0), |row| row.get(0).map(unsigned))?)
 }
 
-pub(super) fn stored(group: &Group<'_>, tenant: TenantNo, visitor: VisitorId) -> Result<Option<Stored>, StoreError> {
+pub(super) fn stored(
+    group: &WriteTxn<'_>,
+    tenant: TenantNo,
+    visitor: VisitorId,
+) -> Result<Option<StoredVisitor>, StoreError> {
     const READ: &str = "SELECT person, last_seen, weight FROM visitors WHERE tenant = ?1 AND visitor = ?2";
     let mut statement = group.tx.prepare_cached(READ)?;
     let found = statement.query_row((tenant.0, visitor.as_bytes()), |row| {
-        Ok(Stored { person: PersonNo(row.get(0)?), last_seen: unsigned(row.get(1)?), weight: Weight(row.get(2)?) })
+        Ok(StoredVisitor {
+            person: PersonNo(row.get(0)?),
+            last_seen: unsigned(row.get(1)?),
+            weight: EvidenceWeight(row.get(2)?),
+        })
     });
     Ok(found.optional()?)
 }
 
 /// The oldest visitor of a row's that is younger than another and is not among these; of about so many.
 pub(super) fn oldest(
-    group: &Group<'_>,
+    group: &WriteTxn<'_>,
     tenant: TenantNo,
     person: PersonNo,
     after: Option<VisitorId>,
@@ -341,7 +350,7 @@ pub(super) fn oldest(
 }
 
 /// The visitors of a row that were active last.
-pub(super) fn newest(group: &Group<'_>, person: PersonNo, most: usize) -> Result<Vec<VisitorId>, StoreError> {
+pub(super) fn newest(group: &WriteTxn<'_>, person: PersonNo, most: usize) -> Result<Vec<VisitorId>, StoreError> {
     // Bound, a limit has SQLite plan the statement anew each time.
     let read = format!("SELECT visitor FROM visitors WHERE person = ?1 ORDER BY last_seen DESC LIMIT {most}");
     let mut statement = group.tx.prepare_cached(&read)?;

@@ -5,25 +5,29 @@
 #[cfg(test)]
 mod tests;
 
-use crate::identity::stored_person::{Known, known};
+use crate::identity::stored_person::{StoredPerson, known};
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::ids::{AlternateId, Millis, VisitorId};
 use causeway_shared::limits;
-use causeway_shared::person::{Evidence, People, Person, Reason, Weight, people};
+use causeway_shared::person::{Evidence, EvidenceWeight, FlagReason, LinkedPeople, LinkedPerson, people};
 
 use crate::base::integers::signed;
 use crate::erasures::sweep::{self, PersonChange};
-use crate::identity::changes::{Linked, Speaker, Touched};
+use crate::identity::changes::{GroupRepresentative, LinkChanges, TouchedEvidence};
 use crate::identity::evidence;
-use crate::identity::neighbourhood::{Around, Course, Stored, gather, oldest, stored};
-use crate::identity::planned::{Left, Planned, plan};
-use crate::store::write_txn::Group;
+use crate::identity::neighbourhood::{ComputedPeople, EvidenceNeighbourhood, StoredVisitor, gather, oldest, stored};
+use crate::identity::planned::{LeftRow, PlannedPerson, plan};
+use crate::store::write_txn::WriteTxn;
 use crate::store::{PersonNo, StoreError, TenantNo};
 
 /// Recomputes the people around every visitor whose evidence changed.
-pub(crate) fn recompute(group: &mut Group<'_>, touched: &mut Touched, linked: &mut Linked) -> Result<(), StoreError> {
-    let mut course = Course::new(touched.speakers.clone());
+pub(crate) fn recompute(
+    group: &mut WriteTxn<'_>,
+    touched: &mut TouchedEvidence,
+    linked: &mut LinkChanges,
+) -> Result<(), StoreError> {
+    let mut course = ComputedPeople::new(touched.speakers.clone());
     let (mut passed, mut large_rows) = (BTreeSet::new(), BTreeSet::new());
     for (tenant, visitor) in touched.visitors.clone() {
         if course.done.contains(&(tenant, visitor)) || passed.contains(&(tenant, visitor)) {
@@ -53,8 +57,10 @@ pub(crate) fn recompute(group: &mut Group<'_>, touched: &mut Touched, linked: &m
         course.done.extend(around.stored.keys().map(|v| (tenant, *v)));
         let found = decide(group, tenant, &around)?;
         for (visitor, id) in found.unique.iter().filter(|(_, id)| around.large.contains(id)) {
-            let speaker =
-                course.speakers.entry((tenant, *id)).or_insert(Speaker { visitor: *visitor, keeps_row: true });
+            let speaker = course
+                .speakers
+                .entry((tenant, *id))
+                .or_insert(GroupRepresentative { visitor: *visitor, keeps_row: true });
             speaker.keeps_row = true;
         }
         keep_flags(group, tenant, &around, &found, touched)?;
@@ -73,25 +79,25 @@ pub(crate) fn recompute(group: &mut Group<'_>, touched: &mut Touched, linked: &m
     Ok(())
 }
 
-fn decide(group: &Group<'_>, tenant: TenantNo, around: &Around) -> Result<People, StoreError> {
+fn decide(group: &WriteTxn<'_>, tenant: TenantNo, around: &EvidenceNeighbourhood) -> Result<LinkedPeople, StoreError> {
     let config = &group.rules.tenants.by_no(tenant)?.config;
     let evidence: Vec<Evidence> = around.rows.values().flatten().map(|row| row.evidence).collect();
     let class = |id: AlternateId| config.class(id.kind, around.crowded.contains(&id));
     let mut found = people(&evidence, class, config.threshold());
     let known: BTreeSet<VisitorId> = evidence.iter().map(|evidence| evidence.visitor).collect();
     let without = around.stored.keys().filter(|visitor| !known.contains(visitor));
-    found.people.extend(without.map(|visitor| Person { master: *visitor, members: [*visitor].into() }));
+    found.people.extend(without.map(|visitor| LinkedPerson { master: *visitor, members: [*visitor].into() }));
     Ok(found)
 }
 
 fn keep_flags(
-    group: &Group<'_>,
+    group: &WriteTxn<'_>,
     tenant: TenantNo,
-    around: &Around,
-    found: &People,
-    touched: &mut Touched,
+    around: &EvidenceNeighbourhood,
+    found: &LinkedPeople,
+    touched: &mut TouchedEvidence,
 ) -> Result<(), StoreError> {
-    let reasons: BTreeMap<(VisitorId, AlternateId), Reason> =
+    let reasons: BTreeMap<(VisitorId, AlternateId), FlagReason> =
         found.flags.iter().map(|f| ((f.visitor, f.id), f.reason)).collect();
     for ((visitor, id), rows) in &around.rows {
         let reason = reasons.get(&(*visitor, *id)).copied();
@@ -104,7 +110,7 @@ fn keep_flags(
 }
 
 /// Writes one person: its row, its visitors' pointers, its cuts; rows that nobody points to any more go.
-fn apply(group: &mut Group<'_>, tenant: TenantNo, planned: Planned) -> Result<PersonChange, StoreError> {
+fn apply(group: &mut WriteTxn<'_>, tenant: TenantNo, planned: PlannedPerson) -> Result<PersonChange, StoreError> {
     const POINT: &str = "UPDATE visitors SET person = ?3, weight = ?4
         WHERE tenant = ?1 AND visitor = ?2 AND (person <> ?3 OR weight <> ?4)";
     const OF_MASTER: &str = "UPDATE people SET weight = v.weight FROM visitors v
@@ -114,7 +120,7 @@ fn apply(group: &mut Group<'_>, tenant: TenantNo, planned: Planned) -> Result<Pe
     let swept = sweep::swept(group, &planned.from)?;
     let person = write_row(group, tenant, &planned)?;
     for visitor in members {
-        let weight = planned.weights.get(visitor).copied().unwrap_or(Weight::LOGIN);
+        let weight = planned.weights.get(visitor).copied().unwrap_or(EvidenceWeight::LOGIN);
         group.tx.prepare_cached(POINT)?.execute((tenant.0, visitor.as_bytes(), person.0, weight.0))?;
     }
     group.tx.prepare_cached(OF_MASTER)?.execute((person.0, tenant.0))?;
@@ -128,7 +134,7 @@ fn apply(group: &mut Group<'_>, tenant: TenantNo, planned: Planned) -> Result<Pe
     Ok(PersonChange { person, cut })
 }
 
-fn write_row(group: &mut Group<'_>, tenant: TenantNo, planned: &Planned) -> Result<PersonNo, StoreError> {
+fn write_row(group: &mut WriteTxn<'_>, tenant: TenantNo, planned: &PlannedPerson) -> Result<PersonNo, StoreError> {
     const INSERT: &str = "INSERT INTO people (person, tenant, master, devices, epoch, changed, random)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     const UPDATE: &str = "UPDATE people SET tenant = ?2, master = ?3, devices = ?4, epoch = ?5,
@@ -151,9 +157,9 @@ fn write_row(group: &mut Group<'_>, tenant: TenantNo, planned: &Planned) -> Resu
 
 /// Takes visitors, who belong to other rows by now, out of one that stays with those who were not looked at.
 fn shrink(
-    group: &mut Group<'_>,
+    group: &mut WriteTxn<'_>,
     row: PersonNo,
-    Left { master, devices, gone }: &Left,
+    LeftRow { master, devices, gone }: &LeftRow,
 ) -> Result<PersonChange, StoreError> {
     const SHRINK: &str = "UPDATE people SET devices = ?2, master = ?3, epoch = ?4, changed = ?5,
         weight = (SELECT weight FROM visitors v WHERE v.tenant = people.tenant AND v.visitor = ?3) WHERE person = ?1";
@@ -167,7 +173,7 @@ fn shrink(
 
 /// A person's cuts from now on: those of the rows it comes from and who left now, without who is back.
 fn cuts(
-    group: &Group<'_>,
+    group: &WriteTxn<'_>,
     from: &BTreeSet<PersonNo>,
     left: &[VisitorId],
     is_back: impl Fn(&VisitorId) -> bool,
@@ -187,7 +193,7 @@ fn cuts(
     Ok(newest)
 }
 
-fn write_cuts(group: &Group<'_>, person: PersonNo, cuts: &[(VisitorId, Millis)]) -> Result<(), StoreError> {
+fn write_cuts(group: &WriteTxn<'_>, person: PersonNo, cuts: &[(VisitorId, Millis)]) -> Result<(), StoreError> {
     const INSERT: &str = "INSERT INTO cuts (person, visitor, at) VALUES (?1, ?2, ?3)";
     group.tx.prepare_cached("DELETE FROM cuts WHERE person = ?1")?.execute([person.0])?;
     for (visitor, at) in cuts {
@@ -196,7 +202,7 @@ fn write_cuts(group: &Group<'_>, person: PersonNo, cuts: &[(VisitorId, Millis)])
     Ok(())
 }
 
-pub(crate) fn remove_if_empty(group: &Group<'_>, person: PersonNo) -> Result<(), StoreError> {
+pub(crate) fn remove_if_empty(group: &WriteTxn<'_>, person: PersonNo) -> Result<(), StoreError> {
     const REMOVE: &str = "DELETE FROM people WHERE person = ?1
         AND NOT EXISTS (SELECT 1 FROM visitors WHERE person = ?1)";
     if group.tx.prepare_cached(REMOVE)?.execute([person.0])? == 1 {
@@ -207,18 +213,19 @@ pub(crate) fn remove_if_empty(group: &Group<'_>, person: PersonNo) -> Result<(),
 
 /// Takes a visitor out of a person that is too large to be recomputed.
 fn separate(
-    group: &mut Group<'_>,
+    group: &mut WriteTxn<'_>,
     tenant: TenantNo,
     visitor: VisitorId,
-    linked: &mut Linked,
+    linked: &mut LinkChanges,
 ) -> Result<(), StoreError> {
-    let Some(Stored { person: row, .. }) = stored(group, tenant, visitor)? else { return Ok(()) };
-    let Some(Known { master, devices, .. }) = known(group, tenant, row)?.filter(|known| known.devices > 1) else {
+    let Some(StoredVisitor { person: row, .. }) = stored(group, tenant, visitor)? else { return Ok(()) };
+    let Some(StoredPerson { master, devices, .. }) = known(group, tenant, row)?.filter(|known| known.devices > 1)
+    else {
         return Ok(());
     };
-    let person = Person { master: visitor, members: BTreeSet::from([visitor]) };
+    let person = LinkedPerson { master: visitor, members: BTreeSet::from([visitor]) };
     let (from, left, weights) = (BTreeSet::new(), Vec::new(), BTreeMap::new());
-    let planned = Planned { person, weights, unseen: 0, from, row: None, heir_of: None, left };
+    let planned = PlannedPerson { person, weights, unseen: 0, from, row: None, heir_of: None, left };
     let mut alone = apply(group, tenant, planned)?;
     // Its own snapshot may name who was erased before, too.
     alone.cut |= sweep::await_with(group, &[row].into(), alone.person)?;
@@ -227,7 +234,7 @@ fn separate(
     let master =
         if master == visitor { oldest(group, tenant, row, Some(visitor), devices, |_| false)? } else { Some(master) };
     if let Some(master) = master {
-        let left = Left { master, devices: devices.saturating_sub(1), gone: vec![visitor] };
+        let left = LeftRow { master, devices: devices.saturating_sub(1), gone: vec![visitor] };
         linked.people.push(shrink(group, row, &left)?);
     }
     Ok(())

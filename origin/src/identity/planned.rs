@@ -4,19 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::ids::VisitorId;
 use causeway_shared::limits;
-use causeway_shared::person::{People, Person, Weight};
+use causeway_shared::person::{EvidenceWeight, LinkedPeople, LinkedPerson};
 
-use crate::identity::neighbourhood::{Around, newest, oldest, stored};
-use crate::identity::stored_person::{Known, known};
-use crate::store::write_txn::Group;
+use crate::identity::neighbourhood::{EvidenceNeighbourhood, newest, oldest, stored};
+use crate::identity::stored_person::{StoredPerson, known};
+use crate::store::write_txn::WriteTxn;
 use crate::store::{PersonNo, StoreError, TenantNo};
 
 /// A person whose visitors are others than the store says.
 #[derive(Debug)]
-pub(super) struct Planned {
-    pub(super) person: Person,
+pub(super) struct PlannedPerson {
+    pub(super) person: LinkedPerson,
     /// How surely its visitors belong to it, where that is less than sure.
-    pub(super) weights: BTreeMap<VisitorId, Weight>,
+    pub(super) weights: BTreeMap<VisitorId, EvidenceWeight>,
     /// How many more visitors it has, who point to its row and stay there.
     pub(super) unseen: u64,
     /// Rows that its visitors point to now.
@@ -31,7 +31,7 @@ pub(super) struct Planned {
 
 /// A row that some leave, while others who are not looked at stay.
 #[derive(Debug)]
-pub(super) struct Left {
+pub(super) struct LeftRow {
     pub(super) master: VisitorId,
     pub(super) devices: u64,
     /// The last active first.
@@ -39,18 +39,18 @@ pub(super) struct Left {
 }
 
 /// What is planned, and what becomes of rows that nobody of the planned takes along.
-pub(super) type Plan = (Vec<Planned>, BTreeMap<PersonNo, Left>);
+pub(super) type Plan = (Vec<PlannedPerson>, BTreeMap<PersonNo, LeftRow>);
 
 /// The people that differ from the store, each with the row it takes over: the one with its master first,
 /// else any that its visitors point to and nobody took.
 pub(super) fn plan(
-    group: &Group<'_>,
+    group: &WriteTxn<'_>,
     tenant: TenantNo,
-    around: &Around,
-    found: &People,
+    around: &EvidenceNeighbourhood,
+    found: &LinkedPeople,
     of_rows: bool,
 ) -> Result<Plan, StoreError> {
-    let mut planning = Planning { group, tenant, around, of_rows, old: BTreeMap::new(), taken: BTreeSet::new() };
+    let mut planning = PeoplePlanner { group, tenant, around, of_rows, old: BTreeMap::new(), taken: BTreeSet::new() };
     for (visitor, stored) in &around.stored {
         planning.old.entry(stored.person).or_default().push(*visitor);
     }
@@ -66,10 +66,10 @@ pub(super) fn plan(
     Ok((planned, left))
 }
 
-struct Planning<'a, 'g> {
-    group: &'a Group<'g>,
+struct PeoplePlanner<'a, 'g> {
+    group: &'a WriteTxn<'g>,
     tenant: TenantNo,
-    around: &'a Around,
+    around: &'a EvidenceNeighbourhood,
     of_rows: bool,
     /// The visitors of each row, the last active first.
     old: BTreeMap<PersonNo, Vec<VisitorId>>,
@@ -77,13 +77,13 @@ struct Planning<'a, 'g> {
     taken: BTreeSet<PersonNo>,
 }
 
-impl Planning<'_, '_> {
+impl PeoplePlanner<'_, '_> {
     fn unseen(&self, row: PersonNo) -> u64 {
         self.around.unseen.get(&row).copied().unwrap_or(0)
     }
 
-    fn weight(&self, visitor: &VisitorId) -> Weight {
-        self.around.stored.get(visitor).map_or(Weight::NOTHING, |stored| stored.weight)
+    fn weight(&self, visitor: &VisitorId) -> EvidenceWeight {
+        self.around.stored.get(visitor).map_or(EvidenceWeight::NOTHING, |stored| stored.weight)
     }
 
     fn seen(&self, row: PersonNo) -> impl Iterator<Item = &VisitorId> {
@@ -93,9 +93,9 @@ impl Planning<'_, '_> {
     /// A person, if it is not as the store says.
     fn differing(
         &mut self,
-        person: &Person,
-        weights: BTreeMap<VisitorId, Weight>,
-    ) -> Result<Option<Planned>, StoreError> {
+        person: &LinkedPerson,
+        weights: BTreeMap<VisitorId, EvidenceWeight>,
+    ) -> Result<Option<PlannedPerson>, StoreError> {
         let row_of = |visitor: &VisitorId| self.around.stored.get(visitor).map(|stored| stored.person);
         let from: BTreeSet<PersonNo> = person.members.iter().filter_map(row_of).collect();
         let speaks = |visitor: &&VisitorId| self.around.speakers.contains(visitor);
@@ -109,13 +109,13 @@ impl Planning<'_, '_> {
         }
         let weight = match stored(self.group, self.tenant, person.master)? {
             Some(stored) if !person.members.contains(&person.master) => stored.weight,
-            _ => weights.get(&person.master).copied().unwrap_or(Weight::LOGIN),
+            _ => weights.get(&person.master).copied().unwrap_or(EvidenceWeight::LOGIN),
         };
-        let right = Known { master: person.master, devices: person.members.len() as u64 + unseen, weight };
+        let right = StoredPerson { master: person.master, devices: person.members.len() as u64 + unseen, weight };
         if let Some(row) = from.first().filter(|_| from.len() == 1)
             && (stays.is_some() || self.unseen(*row) == 0)
             && self.seen(*row).all(|visitor| person.members.contains(visitor))
-            && person.members.iter().all(|v| self.weight(v) == weights.get(v).copied().unwrap_or(Weight::LOGIN))
+            && person.members.iter().all(|v| self.weight(v) == weights.get(v).copied().unwrap_or(EvidenceWeight::LOGIN))
             && known(self.group, self.tenant, *row)? == Some(right)
         {
             return Ok(None);
@@ -132,7 +132,7 @@ impl Planning<'_, '_> {
         }
         let activity = |v: &VisitorId| (std::cmp::Reverse(self.around.stored.get(v).map(|s| s.last_seen)), *v);
         left.sort_by_key(activity);
-        Ok(Some(Planned { person, weights, unseen, from, row: stays, heir_of: None, left }))
+        Ok(Some(PlannedPerson { person, weights, unseen, from, row: stays, heir_of: None, left }))
     }
 
     /// The oldest of a row's visitors that are not here; nobody, where one of these who stay is older.
@@ -140,8 +140,8 @@ impl Planning<'_, '_> {
         let is_seen = |visitor: &VisitorId| self.around.stored.contains_key(visitor);
         let known = if self.of_rows { None } else { known(self.group, self.tenant, row)? };
         match known {
-            Some(Known { master, .. }) if !is_seen(&master) => Ok(Some(master)),
-            Some(Known { master, .. }) if stay.contains(&master) => Ok(None),
+            Some(StoredPerson { master, .. }) if !is_seen(&master) => Ok(Some(master)),
+            Some(StoredPerson { master, .. }) if stay.contains(&master) => Ok(None),
             known => {
                 let seen = self.seen(row).count() as u64;
                 let master = known.map(|known| known.master);
@@ -151,7 +151,7 @@ impl Planning<'_, '_> {
     }
 
     /// Rows whose unseen visitors stay alone.
-    fn left(&mut self) -> Result<BTreeMap<PersonNo, Left>, StoreError> {
+    fn left(&mut self) -> Result<BTreeMap<PersonNo, LeftRow>, StoreError> {
         let mut left = BTreeMap::new();
         for (row, unseen) in &self.around.unseen {
             // A row that is another tenant's, or nobody's, is not theirs to stay in.
@@ -160,13 +160,13 @@ impl Planning<'_, '_> {
                 && let Some(master) = self.oldest_unseen(*row, &BTreeSet::new())?
             {
                 let gone = self.seen(*row).copied().collect();
-                left.insert(*row, Left { master, devices: *unseen, gone });
+                left.insert(*row, LeftRow { master, devices: *unseen, gone });
             }
         }
         Ok(left)
     }
 
-    fn give_rows(&mut self, planned: &mut [Planned]) -> Result<(), StoreError> {
+    fn give_rows(&mut self, planned: &mut [PlannedPerson]) -> Result<(), StoreError> {
         let (group, tenant) = (self.group, self.tenant);
         for with_master in [true, false] {
             for p in planned.iter_mut().filter(|p| p.row.is_none()) {

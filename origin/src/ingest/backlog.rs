@@ -9,19 +9,19 @@ use causeway_shared::fact::Fact;
 use causeway_shared::ids::VisitorId;
 use rusqlite::Connection;
 
-use crate::ingest::intake::Record;
+use crate::ingest::intake::LogRecord;
 use crate::ingest::log;
 use crate::store::tenants::Tenants;
-use crate::store::{Counters, StoreError, TenantNo};
+use crate::store::{StoreCounters, StoreError, TenantNo};
 
 /// The records waiting to be folded. Cloning gives another handle to the same ones.
 #[derive(Debug, Clone, Default)]
-pub struct Backlog(Arc<Mutex<Inner>>);
+pub struct Backlog(Arc<Mutex<BacklogState>>);
 
 #[derive(Debug, Default)]
-struct Inner {
-    records: VecDeque<Arc<Record>>,
-    of_visitor: HashMap<(TenantNo, VisitorId), VecDeque<Place>>,
+struct BacklogState {
+    records: VecDeque<Arc<LogRecord>>,
+    of_visitor: HashMap<(TenantNo, VisitorId), VecDeque<FactPosition>>,
     facts: usize,
     weight: usize,
     /// Records up to here are in the store.
@@ -31,8 +31,8 @@ struct Inner {
 }
 
 #[derive(Debug)]
-struct Place {
-    record: Arc<Record>,
+struct FactPosition {
+    record: Arc<LogRecord>,
     fact: usize,
 }
 
@@ -42,29 +42,29 @@ impl Backlog {
     /// # Errors
     /// [`StoreError`].
     pub fn of_log(data: &Path, store: &Connection, tenants: &Tenants) -> Result<Self, StoreError> {
-        let folded = Counters::load(store)?.folded();
+        let folded = StoreCounters::load(store)?.folded();
         Ok(Self::of(folded, log::unfolded(data, folded, tenants)?))
     }
 
     /// Records that a store does not hold, which holds all up to `folded`.
     #[must_use]
-    pub fn of(folded: u64, records: Vec<Record>) -> Self {
+    pub fn of(folded: u64, records: Vec<LogRecord>) -> Self {
         let backlog = Self::default();
         backlog.fold_to(folded);
         records.into_iter().for_each(|record| backlog.push(record));
         backlog
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, BacklogState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a durable record.
-    pub fn push(&self, record: Record) {
+    pub fn push(&self, record: LogRecord) {
         let record = Arc::new(record);
         let mut inner = self.lock();
         for (fact, checked) in record.facts.iter().enumerate() {
-            let place = Place { record: Arc::clone(&record), fact };
+            let place = FactPosition { record: Arc::clone(&record), fact };
             inner.of_visitor.entry((checked.tenant, checked.fact.visitor)).or_default().push_back(place);
         }
         inner.facts += record.facts.len();
@@ -74,7 +74,7 @@ impl Backlog {
 
     /// The oldest records that are not folded, up to a number of facts; at least one where there is any.
     #[must_use]
-    pub fn next(&self, facts: usize) -> Vec<Arc<Record>> {
+    pub fn next(&self, facts: usize) -> Vec<Arc<LogRecord>> {
         let inner = self.lock();
         let waiting = inner.records.iter().filter(|record| record.seq > inner.folded);
         let mut sum = 0;
@@ -129,15 +129,15 @@ impl Backlog {
 
     /// Keeps what is not folded now until the reader is done. To be called before the store's snapshot is taken.
     #[must_use]
-    pub fn reader(&self) -> Reader {
+    pub fn reader(&self) -> BacklogReader {
         let mut inner = self.lock();
         let began = inner.folded;
         *inner.readers.entry(began).or_default() += 1;
-        Reader { backlog: self.clone(), began }
+        BacklogReader { backlog: self.clone(), began }
     }
 }
 
-impl Inner {
+impl BacklogState {
     /// Drops what is folded and no reader may miss.
     fn let_go(&mut self) {
         let upto = self.readers.keys().next().map_or(self.folded, |oldest| self.folded.min(*oldest));
@@ -159,12 +159,12 @@ impl Inner {
 
 /// A hold on what was not folded when it was made.
 #[derive(Debug)]
-pub struct Reader {
+pub struct BacklogReader {
     backlog: Backlog,
     began: u64,
 }
 
-impl Reader {
+impl BacklogReader {
     /// A visitor's facts in records after `folded`, in the order they came, repeats among them.
     #[must_use]
     pub fn facts(&self, tenant: TenantNo, visitor: VisitorId, folded: u64) -> Vec<Fact> {
@@ -175,7 +175,7 @@ impl Reader {
     }
 }
 
-impl Drop for Reader {
+impl Drop for BacklogReader {
     fn drop(&mut self) {
         let mut inner = self.backlog.lock();
         if let Some(count) = inner.readers.get_mut(&self.began) {

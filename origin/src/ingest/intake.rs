@@ -1,7 +1,7 @@
 //! Intake: what a sync brings becomes checked facts, and one durable record of the log. Which of them were counted before
 //! is found when they are folded.
 
-use causeway_shared::fact::What;
+use causeway_shared::fact::FactKind;
 use causeway_shared::ids::VisitorId;
 use std::collections::BTreeSet;
 
@@ -9,31 +9,31 @@ use causeway_shared::fact::Fact;
 use causeway_shared::ids::{FactId, Millis};
 use causeway_shared::limits;
 use causeway_shared::wire::facts;
-use causeway_shared::wire::sync::{FilterReason, Read, Rejected, SyncRequest, SyncResponse, UNKNOWN_TENANT};
+use causeway_shared::wire::sync::{FilterReason, ReadResult, RejectedFact, SyncRequest, SyncResponse, UNKNOWN_TENANT};
 
-use crate::base::attribution::{RETENTION, Said};
+use crate::base::attribution::{Attribution, RETENTION};
 use crate::store::TenantNo;
 use crate::store::tenants::Tenants;
 
 /// One sync, decoded and checked.
 #[derive(Debug, Clone, Default)]
-pub struct Incoming {
+pub struct IncomingSync {
     /// Facts within their bounds, in the order they came.
-    pub facts: Vec<Checked>,
+    pub facts: Vec<CheckedFact>,
     /// The batches they came in, for the log: none of which no fact is taken.
     pub batches: Vec<Vec<u8>>,
     /// Whether they come from the admin side.
     pub admin: bool,
     /// Who on the admin side says it, and why.
-    pub said: Option<Said>,
+    pub said: Option<Attribution>,
     /// The time they were checked against.
     pub taken: Millis,
     /// Batches and facts that were refused.
-    pub rejected: Vec<Rejected>,
+    pub rejected: Vec<RejectedFact>,
     /// Facts that repeat one of the same sync.
     pub repeats: u64,
     /// What is asked of the outbox.
-    pub outbox: Outbox,
+    pub outbox: OutboxRequest,
     /// Facts the edge lost.
     pub lost: u64,
     /// Messages the edge gave up on.
@@ -42,7 +42,7 @@ pub struct Incoming {
     pub filtered: [u64; FilterReason::ALL.len()],
 }
 
-impl Incoming {
+impl IncomingSync {
     /// What the edge is told of its facts, once they are durable. Takes the list of what was refused along: it has a
     /// bound on the wire, so that whoever counts them all does so before.
     pub fn answer(&mut self) -> SyncResponse {
@@ -56,16 +56,16 @@ impl Incoming {
 
 /// What a sync asks of the outbox.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Outbox {
+pub struct OutboxRequest {
     /// Outbox entries that the KV has.
     pub applied: Vec<u64>,
     /// Outbox entries wanted.
     pub drain: u16,
     /// What was read back from the KV.
-    pub read: Vec<Read>,
+    pub read: Vec<ReadResult>,
 }
 
-impl Outbox {
+impl OutboxRequest {
     /// Whether nothing is asked.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -75,7 +75,7 @@ impl Outbox {
 
 /// A fact within its bounds.
 #[derive(Debug, Clone)]
-pub struct Checked {
+pub struct CheckedFact {
     /// Whose identity space it belongs to.
     pub tenant: TenantNo,
     /// The fact.
@@ -84,15 +84,15 @@ pub struct Checked {
 
 /// One record of the log: the facts of one sync.
 #[derive(Debug, Clone)]
-pub struct Record {
+pub struct LogRecord {
     /// Its place in the log; 0 for one that never was there.
     pub seq: u64,
     /// The facts, in the order they came.
-    pub facts: Vec<Checked>,
+    pub facts: Vec<CheckedFact>,
     /// Whether they come from the admin side.
     pub admin: bool,
     /// Who on the admin side says it, and why.
-    pub said: Option<Said>,
+    pub said: Option<Attribution>,
     /// Their bytes as they came.
     pub bytes: usize,
     /// Of a record that never was in the log: up to where the log may hold what it erases.
@@ -101,22 +101,22 @@ pub struct Record {
     pub bulk: bool,
 }
 
-impl Record {
+impl LogRecord {
     /// Facts that never were in the log.
     #[must_use]
-    pub fn of(facts: Vec<Checked>) -> Self {
+    pub fn of(facts: Vec<CheckedFact>) -> Self {
         Self { seq: 0, facts, admin: true, said: None, bytes: 0, in_log: 0, bulk: false }
     }
 
     /// The same, as somebody says it.
     #[must_use]
-    pub fn said(facts: Vec<Checked>, said: Said) -> Self {
+    pub fn said(facts: Vec<CheckedFact>, said: Attribution) -> Self {
         Self { said: Some(said), ..Self::of(facts) }
     }
 
     /// The same, as one of very many.
     #[must_use]
-    pub fn bulk(facts: Vec<Checked>, said: Said) -> Self {
+    pub fn bulk(facts: Vec<CheckedFact>, said: Attribution) -> Self {
         Self { bulk: true, ..Self::said(facts, said) }
     }
 
@@ -141,20 +141,20 @@ const FACT_BYTES: usize = 256;
 
 /// Decodes and checks an edge's facts. The same batches and time give the same facts.
 #[must_use]
-pub fn read(request: SyncRequest, tenants: &Tenants, now: Millis) -> Incoming {
-    read_all(Incoming::default(), request, tenants, now)
+pub fn read(request: SyncRequest, tenants: &Tenants, now: Millis) -> IncomingSync {
+    read_all(IncomingSync::default(), request, tenants, now)
 }
 
 /// Decodes and checks facts of the admin side.
 #[must_use]
-pub fn read_admins(request: SyncRequest, tenants: &Tenants, now: Millis) -> Incoming {
-    read_all(Incoming { admin: true, ..Incoming::default() }, request, tenants, now)
+pub fn read_admins(request: SyncRequest, tenants: &Tenants, now: Millis) -> IncomingSync {
+    read_all(IncomingSync { admin: true, ..IncomingSync::default() }, request, tenants, now)
 }
 
-fn read_all(from: Incoming, request: SyncRequest, tenants: &Tenants, now: Millis) -> Incoming {
-    let mut incoming = Incoming {
+fn read_all(from: IncomingSync, request: SyncRequest, tenants: &Tenants, now: Millis) -> IncomingSync {
+    let mut incoming = IncomingSync {
         taken: now,
-        outbox: Outbox { applied: request.applied, drain: request.drain, read: request.read },
+        outbox: OutboxRequest { applied: request.applied, drain: request.drain, read: request.read },
         lost: request.lost,
         dead: request.dead,
         filtered: request.filtered,
@@ -173,9 +173,9 @@ fn read_all(from: Incoming, request: SyncRequest, tenants: &Tenants, now: Millis
     incoming
 }
 
-fn read_batch(incoming: &mut Incoming, batch: u32, bytes: &[u8], tenants: &Tenants) {
+fn read_batch(incoming: &mut IncomingSync, batch: u32, bytes: &[u8], tenants: &Tenants) {
     let (now, admin) = (incoming.taken, incoming.admin);
-    let refuse = |index, code: &str, message: String| Rejected { batch, index, code: code.to_owned(), message };
+    let refuse = |index, code: &str, message: String| RejectedFact { batch, index, code: code.to_owned(), message };
     let (tenant, facts) = match facts::decode_each(bytes) {
         Ok(decoded) => decoded,
         Err(e) => return incoming.rejected.push(refuse(None, e.code(), e.to_string())),
@@ -190,7 +190,7 @@ fn read_batch(incoming: &mut Incoming, batch: u32, bytes: &[u8], tenants: &Tenan
                 incoming.rejected.push(refuse(Some(index), NOT_ADMIN, message));
             }
             Ok((Ok(()), fact)) => match known {
-                Some(tenant) => incoming.facts.push(Checked { tenant: tenant.no, fact }),
+                Some(tenant) => incoming.facts.push(CheckedFact { tenant: tenant.no, fact }),
                 // Where no fact would be taken, as all are too old, the edge keeps nothing: it is not reached.
                 None => {
                     let message = "this origin has no tenant of that name".to_owned();
@@ -207,14 +207,14 @@ fn read_batch(incoming: &mut Incoming, batch: u32, bytes: &[u8], tenants: &Tenan
 /// Whether a fact is of nobody, and an observation.
 #[must_use]
 pub fn is_nobodys(fact: &Fact) -> bool {
-    fact.visitor == VisitorId::NOBODY && matches!(fact.what, What::Action { .. })
+    fact.visitor == VisitorId::NOBODY && matches!(fact.what, FactKind::Action { .. })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::{NOW, Origin, fact, page, visitor};
-    use causeway_shared::fact::{Scope, What};
+    use causeway_shared::fact::{ErasureScope, FactKind};
     use causeway_shared::ids::{AlternateId, VisitorId};
 
     #[test]
@@ -287,12 +287,12 @@ mod tests {
         let mut origin = Origin::new();
         let id = origin.member("demo", "ann");
         let erasure = |visitor| {
-            let what = What::Erasure { scope: Scope::Visitor, id: Some(id), also: Vec::new() };
+            let what = FactKind::Erasure { scope: ErasureScope::Visitor, id: Some(id), also: Vec::new() };
             fact(visitor, 2, NOW, what)
         };
         let said = [
             page(visitor(1), 1, NOW),
-            fact(visitor(1), 3, NOW, What::Cancellation { id }),
+            fact(visitor(1), 3, NOW, FactKind::Cancellation { id }),
             erasure(VisitorId::NOBODY),
             erasure(visitor(2)),
             crate::testing::alias(visitor(1), 4, NOW, AlternateId::pair(visitor(1), visitor(2))),

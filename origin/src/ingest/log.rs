@@ -15,24 +15,24 @@ use causeway_shared::wire::sync::{SyncRequest, UNKNOWN_TENANT, decode_kept, enco
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use crate::base::integers::{signed, unsigned};
-use crate::ingest::intake::{self, Incoming, Record};
+use crate::ingest::intake::{self, IncomingSync, LogRecord};
 use crate::store::identity::StoreIdentity;
 use crate::store::tenants::Tenants;
-use crate::store::{self, Counters, StoreError};
+use crate::store::{self, StoreCounters, StoreError};
 
 /// In a record's place for the edge's name: its facts are the admin side's.
 pub(crate) const ADMIN: &str = "admin";
 
 /// The open log.
 #[derive(Debug)]
-pub struct Log {
+pub struct FactLog {
     conn: Connection,
     last: u64,
     /// Where the highest acknowledged record is noted; `None` for a log without a directory.
     tail: Option<LogTail>,
 }
 
-impl Log {
+impl FactLog {
     /// Opens the log, made if need be. Records up to `folded` are in the store and go.
     ///
     /// # Errors
@@ -114,7 +114,7 @@ impl Log {
     /// [`StoreError`]; then nothing was appended.
     pub fn append<'i>(
         &mut self,
-        syncs: impl IntoIterator<Item = &'i Incoming>,
+        syncs: impl IntoIterator<Item = &'i IncomingSync>,
         folded: u64,
     ) -> Result<u64, StoreError> {
         const PUT: &str = "INSERT INTO log (seq, taken, body, said) VALUES (?1, ?2, ?3, ?4)";
@@ -164,7 +164,7 @@ impl Log {
     ///
     /// # Errors
     /// [`StoreError`], [`StoreError::NoTenant`] among them.
-    pub fn unfolded(&self, folded: u64, tenants: &Tenants) -> Result<Vec<Record>, StoreError> {
+    pub fn unfolded(&self, folded: u64, tenants: &Tenants) -> Result<Vec<LogRecord>, StoreError> {
         records(&self.conn, folded, tenants, |missing| {
             if tenants.had(missing.as_str()) {
                 return Err(StoreError::NoTenant(missing));
@@ -237,7 +237,7 @@ impl LogTail {
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn unfolded(data: &Path, folded: u64, tenants: &Tenants) -> Result<Vec<Record>, StoreError> {
+pub fn unfolded(data: &Path, folded: u64, tenants: &Tenants) -> Result<Vec<LogRecord>, StoreError> {
     open_existing(data)?.map_or(Ok(Vec::new()), |conn| records(&conn, folded, tenants, |_| Ok(())))
 }
 
@@ -256,7 +256,7 @@ pub fn waits(data: &Path, folded: u64) -> Result<bool, StoreError> {
 /// # Errors
 /// [`StoreError`].
 pub fn newest(data: &Path, store: &Connection) -> Result<u64, StoreError> {
-    let folded = Counters::load(store)?.folded();
+    let folded = StoreCounters::load(store)?.folded();
     let Some(conn) = open_existing(data)? else { return Ok(folded) };
     let newest = conn.query_row("SELECT ifnull(max(seq), 0) FROM log", [], |row| row.get(0).map(unsigned))?;
     Ok(newest.max(folded))
@@ -281,14 +281,14 @@ fn records(
     folded: u64,
     tenants: &Tenants,
     missing: impl Fn(TenantId) -> Result<(), StoreError>,
-) -> Result<Vec<Record>, StoreError> {
+) -> Result<Vec<LogRecord>, StoreError> {
     let mut statement = conn.prepare("SELECT seq, taken, body, said FROM log WHERE seq > ?1 ORDER BY seq")?;
     let rows = statement.query_map([signed(folded)], |row| {
         Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), row.get::<_, Vec<u8>>(2)?, said_at(row, 3)?))
     })?;
     rows.map(|row| {
         let (seq, taken, body, said) = row?;
-        Ok(Record { said, ..record(seq, taken, &body, tenants, &missing)? })
+        Ok(LogRecord { said, ..record(seq, taken, &body, tenants, &missing)? })
     })
     .collect()
 }
@@ -301,7 +301,7 @@ fn record(
     body: &[u8],
     tenants: &Tenants,
     missing: impl Fn(TenantId) -> Result<(), StoreError>,
-) -> Result<Record, StoreError> {
+) -> Result<LogRecord, StoreError> {
     let request = decode_kept(body)?;
     let (admin, bytes) = (request.edge == ADMIN, body.len());
     let read = if admin { intake::read_admins } else { intake::read };
@@ -316,7 +316,7 @@ fn record(
     if planted::is_active(PlantedBug::FoldTwiceAfterACrash) {
         read.facts.iter_mut().for_each(|of| of.fact.id = FactId::of_job(of.fact.visitor, &of.fact.id.receipt()));
     }
-    Ok(Record { seq, facts: read.facts, admin, said: None, bytes, in_log: 0, bulk: false })
+    Ok(LogRecord { seq, facts: read.facts, admin, said: None, bytes, in_log: 0, bulk: false })
 }
 
 #[cfg(test)]
@@ -324,11 +324,11 @@ fn record(
 mod tests {
     use super::*;
     use crate::testing::{NOW, Origin, fact, page, visitor};
-    use causeway_shared::fact::What;
+    use causeway_shared::fact::FactKind;
     use causeway_shared::limits;
     use causeway_shared::wire::sync::decode_request;
 
-    fn taken(origin: &Origin, facts: Vec<Vec<u8>>) -> Incoming {
+    fn taken(origin: &Origin, facts: Vec<Vec<u8>>) -> IncomingSync {
         intake::read(SyncRequest { facts, ..SyncRequest::default() }, &origin.rules.tenants, NOW)
     }
 
@@ -337,7 +337,7 @@ mod tests {
         let mut origin = Origin::new();
         let of = |tenant| origin.batch(tenant, &[page(visitor(1), 1, NOW)]);
         let sync = taken(&origin, vec![of("demo"), of("nobody"), of("other")]);
-        let mut log = Log::open(origin.data(), 0).unwrap();
+        let mut log = FactLog::open(origin.data(), 0).unwrap();
         log.append([&sync], 0).unwrap();
         let held = log.unfolded(0, &origin.rules.tenants).unwrap();
         assert_eq!(held.iter().map(|record| record.facts.len()).collect::<Vec<_>>(), [2], "nobody's was refused");
@@ -358,7 +358,7 @@ mod tests {
         let origin = Origin::new();
         let track = |n: u32, text: usize| {
             let properties = Some(format!(r#"{{"a":"{}"}}"#, "x".repeat(text)));
-            fact(visitor(1), n, NOW, What::Track { name: "t".to_owned(), value: None, properties, order: None })
+            fact(visitor(1), n, NOW, FactKind::Track { name: "t".to_owned(), value: None, properties, order: None })
         };
         let one = u32::try_from(facts::bytes_of(&track(0, 1_000))).unwrap();
         let many = (u32::try_from(limits::SYNC_BYTES).unwrap() - 2_000) / one;
@@ -369,7 +369,7 @@ mod tests {
         let body = body(300 + limits::SYNC_BYTES - body(300).len());
         assert_eq!(body.len(), limits::SYNC_BYTES);
         let sync = intake::read(decode_request(&body).unwrap(), &origin.rules.tenants, NOW);
-        let mut log = Log::open(origin.data(), 0).unwrap();
+        let mut log = FactLog::open(origin.data(), 0).unwrap();
         log.append([&sync], 0).unwrap();
         let held = log.unfolded(0, &origin.rules.tenants).unwrap();
         assert_eq!(held.iter().map(|record| record.facts.len()).collect::<Vec<_>>(), [many as usize + 1]);

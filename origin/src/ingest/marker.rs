@@ -137,7 +137,7 @@ fn find_faults(data: &Path, store: &Connection) -> Result<Vec<DataFault>, StoreE
 /// [`StoreError`].
 pub fn bind(data: &Path, store: &Connection) -> Result<(), StoreError> {
     let StoreState { identity, folded } = StoreState::load(store)?;
-    log::Log::open(data, folded)?.bind(identity, folded)?;
+    log::FactLog::open(data, folded)?.bind(identity, folded)?;
     journal::bind(data, identity)?;
     let files = [STORE, LOG, JOURNAL].map(str::to_owned).to_vec();
     write_marker(data, &MarkerDocument { identity: identity.to_string(), files })

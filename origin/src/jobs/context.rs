@@ -2,13 +2,13 @@
 
 use crate::audience::Audience;
 use crate::base::chain;
-use crate::base::job_kinds::Job;
+use crate::base::job_kinds::JobKind;
 use crate::base::metrics::Metrics;
 use crate::campaigns::train;
 use crate::ingest::backlog::Backlog;
-use crate::jobs::runs::Run;
+use crate::jobs::runs::JobRun;
 use crate::store::StoreError;
-use crate::store::write_txn::{Given, Rules};
+use crate::store::write_txn::{TxnInputs, TxnRules};
 use causeway_shared::ids::Millis;
 use rusqlite::Connection;
 use serde_json::Value;
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// What a run works on and with.
 #[expect(missing_debug_implementations, reason = "it holds functions")]
-pub struct Place<'a> {
+pub struct JobContext<'a> {
     /// The data directory.
     pub data: &'a Path,
     /// Whether what goes into the outbox is handed out by these rules: an origin that serves beside a command has those of its start.
@@ -26,7 +26,7 @@ pub struct Place<'a> {
     /// A connection that writes, the run's own.
     pub conn: &'a mut Connection,
     /// What all transactions have in common.
-    pub rules: &'a Rules,
+    pub rules: &'a TxnRules,
     /// What is counted.
     pub metrics: &'a Metrics,
     /// What the log holds beyond the store now.
@@ -36,7 +36,7 @@ pub struct Place<'a> {
     /// How models are trained.
     pub training: &'a train::Options,
     /// What each transaction is given.
-    pub given: &'a dyn Fn() -> Result<Given, StoreError>,
+    pub given: &'a dyn Fn() -> Result<TxnInputs, StoreError>,
     /// Called between two transactions.
     pub pause: &'a dyn Fn(),
     /// Called where nothing may be done for a time.
@@ -51,14 +51,14 @@ pub struct Place<'a> {
 
 /// What a run came to.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ended {
+pub struct JobReport {
     /// Its report.
     pub report: Value,
     /// What somebody must look at.
     pub failed: Option<String>,
 }
 
-impl From<Value> for Ended {
+impl From<Value> for JobReport {
     fn from(report: Value) -> Self {
         Self { report, failed: None }
     }
@@ -85,7 +85,7 @@ pub(crate) fn visitors(conn: &Connection) -> Result<u64, StoreError> {
 }
 
 /// What the run kept when it was cut.
-pub(crate) fn so_far<T: serde::de::DeserializeOwned + Default>(run: &Run) -> T {
+pub(crate) fn so_far<T: serde::de::DeserializeOwned + Default>(run: &JobRun) -> T {
     T::deserialize(&run.report).unwrap_or_default()
 }
 
@@ -99,7 +99,7 @@ pub(crate) const PEOPLE: u32 = 1_000;
 pub(crate) const AHEAD_MS: Millis = 10 * 60_000;
 
 /// Why a run that goes by the age that things had when it began does not go on: that time is still to come.
-pub(crate) fn ahead(run: &Run, now: Millis) -> Option<String> {
+pub(crate) fn ahead(run: &JobRun, now: Millis) -> Option<String> {
     const WHY: &str = "the clock was set back since the run began, and what is old was told by its time of then: nothing more \
         is dropped by it; look at the clock, and at what the run came to until now";
     (run.since() > now.saturating_add(AHEAD_MS)).then(|| WHY.to_owned())
@@ -108,11 +108,11 @@ pub(crate) fn ahead(run: &Run, now: Millis) -> Option<String> {
 /// One job: idempotent, without input, in short transactions. `tasks` has one file for each.
 pub(crate) trait BackgroundJob: Sync {
     /// Its kind, which names it and orders the jobs.
-    fn kind(&self) -> Job;
+    fn kind(&self) -> JobKind;
 
     /// Does what a run asks for, from where it was.
     ///
     /// # Errors
     /// [`StoreError`]; what was committed before stays, and [`StoreError::Stopped`] says no more than that.
-    fn run(&self, place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError>;
+    fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError>;
 }

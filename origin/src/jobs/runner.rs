@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 use serde_json::json;
 
-use super::context::Place;
-use super::runs::{self, Run};
-use super::{Job, Outcome, tasks};
+use super::context::JobContext;
+use super::runs::{self, JobRun};
+use super::{JobKind, RunOutcome, tasks};
 use crate::store::StoreError;
 
 /// How often progress is noted.
@@ -19,21 +19,21 @@ const ENDS: u32 = 10;
 
 /// What runs are run with, in one process.
 #[expect(missing_debug_implementations, reason = "it holds functions")]
-pub struct Runner<'a> {
+pub struct JobRunner<'a> {
     /// What they work on and with; it is told what is done, and may end a run, as the runner may.
-    pub place: Place<'a>,
+    pub place: JobContext<'a>,
     /// Notes: a second connection, as the place's may be within a transaction.
     pub notes: &'a Mutex<Connection>,
     /// Whether it is to end between two transactions.
     pub stop: &'a (dyn Fn() -> bool + Sync),
 }
 
-impl Runner<'_> {
+impl JobRunner<'_> {
     /// Takes a run that was begun to its end, and gives it as it ended.
     ///
     /// # Errors
     /// [`StoreError`]: its end cannot be kept. A job that failed is no error here.
-    pub fn run(&mut self, run: &Run) -> Result<Run, StoreError> {
+    pub fn run(&mut self, run: &JobRun) -> Result<JobRun, StoreError> {
         let (begun, noted, notes) = (Instant::now(), AtomicU64::new(0), self.notes);
         let (tell, stop) = (self.place.told, self.stop);
         let told = |done, all| {
@@ -49,23 +49,23 @@ impl Runner<'_> {
             }
             if stop() { Err(StoreError::Stopped) } else { Ok(()) }
         };
-        let mut place = Place { conn: self.place.conn, told: &told, ..self.place };
+        let mut place = JobContext { conn: self.place.conn, told: &told, ..self.place };
         let (outcome, report) = match tasks::run_job(&mut place, run) {
-            Ok(crate::jobs::context::Ended { report, failed: None }) => (Outcome::Done, Some(report)),
-            Ok(crate::jobs::context::Ended { mut report, failed: Some(why) }) => {
+            Ok(crate::jobs::context::JobReport { report, failed: None }) => (RunOutcome::Done, Some(report)),
+            Ok(crate::jobs::context::JobReport { mut report, failed: Some(why) }) => {
                 report.as_object_mut().map(|report| report.insert("error".to_owned(), why.into()));
-                (Outcome::Failed, Some(report))
+                (RunOutcome::Failed, Some(report))
             }
-            Err(StoreError::Stopped) => (Outcome::Interrupted, None),
+            Err(StoreError::Stopped) => (RunOutcome::Interrupted, None),
             Err(e) if e.is_busy() && run.asked.job.keeps_its_place() && !run.asked.dry_run => {
                 tracing::warn!(
                     run = run.no,
                     job = run.asked.job.name(),
                     "another writes to the store for too long: the run is cut"
                 );
-                (Outcome::Interrupted, None)
+                (RunOutcome::Interrupted, None)
             }
-            Err(e) => (Outcome::Failed, Some(json!({ "error": crate::base::chain(&e) }))),
+            Err(e) => (RunOutcome::Failed, Some(json!({ "error": crate::base::chain(&e) }))),
         };
         let now = (self.place.given)()?.now;
         let mut tries = 0;
@@ -80,10 +80,10 @@ impl Runner<'_> {
         Ok(ended)
     }
 
-    fn count(&self, run: &Run) {
+    fn count(&self, run: &JobRun) {
         let places = (
-            Job::ALL.iter().position(|job| *job == run.asked.job),
-            Outcome::ALL.iter().position(|outcome| Some(*outcome) == run.outcome),
+            JobKind::ALL.iter().position(|job| *job == run.asked.job),
+            RunOutcome::ALL.iter().position(|outcome| Some(*outcome) == run.outcome),
         );
         if let (Some(job), Some(outcome)) = places
             && let Some(counter) = self.place.metrics.jobs.get(job).and_then(|job| job.runs.get(outcome))

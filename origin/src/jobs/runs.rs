@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use super::Last;
 use crate::base::integers::{signed, unsigned};
-use crate::base::job_kinds::{Job, Outcome, Woken};
+use crate::base::job_kinds::{JobKind, RunOutcome, Trigger};
 use crate::base::metrics::Metrics;
-use crate::kv::verify::Verified;
+use crate::kv::verify::VerifyReport;
 use crate::store::tenants::Tenants;
 use crate::store::{StoreError, TenantNo};
 
@@ -33,24 +33,24 @@ const WAITS: &str = "(outcome IS NULL AND started IS NULL
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Asked {
+pub struct RunRequest {
     /// The job.
-    pub job: Job,
+    pub job: JobKind,
     /// Whose, of a job by tenant.
     pub tenant: Option<TenantNo>,
     /// What woke it.
-    pub woken: Woken,
+    pub woken: Trigger,
     /// Whether it is only to say what it would do.
     pub dry_run: bool,
 }
 
 /// A run of a job.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Run {
+pub struct JobRun {
     /// Its number.
     pub no: i64,
     /// What was asked for.
-    pub asked: Asked,
+    pub asked: RunRequest,
     /// When.
     pub asked_at: Millis,
     /// When it began; `None` while it waits.
@@ -64,22 +64,22 @@ pub struct Run {
     /// From where it goes on.
     pub cursor: i64,
     /// How it ended.
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<RunOutcome>,
     /// What it came to, or would; so far.
     pub report: Value,
     starts: u32,
 }
 
-impl Run {
+impl JobRun {
     /// As callers and commands are told.
     #[must_use]
     pub fn told(&self, tenants: &Tenants) -> Value {
-        let Asked { job, tenant, woken, dry_run } = self.asked;
+        let RunRequest { job, tenant, woken, dry_run } = self.asked;
         let tenant = tenant.and_then(|no| tenants.by_no(no).ok()).map(|known| known.config.name.clone());
         json!({
             "run": self.no, "job": job.name(), "tenant": tenant, "woken": woken.name(), "dry_run": dry_run,
             "asked_ms": self.asked_at, "started_ms": self.started, "ended_ms": self.ended,
-            "done": self.done, "all": self.all, "outcome": self.outcome.map(Outcome::name), "report": self.report,
+            "done": self.done, "all": self.all, "outcome": self.outcome.map(RunOutcome::name), "report": self.report,
         })
     }
 
@@ -93,11 +93,11 @@ impl Run {
         let bad = |column| rusqlite::Error::InvalidColumnType(column, String::new(), Type::Text);
         let name = |column| row.get::<_, String>(column);
         let (job, woken) = (name(1)?, name(3)?);
-        let outcome = |name: String| Outcome::ALL.into_iter().find(|one| one.name() == name).ok_or_else(|| bad(11));
-        let asked = Asked {
-            job: Job::named(&job).ok_or_else(|| bad(1))?,
+        let outcome = |name: String| RunOutcome::ALL.into_iter().find(|one| one.name() == name).ok_or_else(|| bad(11));
+        let asked = RunRequest {
+            job: JobKind::named(&job).ok_or_else(|| bad(1))?,
             tenant: row.get::<_, Option<i64>>(2)?.map(TenantNo),
-            woken: Woken::ALL.into_iter().find(|one| one.name() == woken).ok_or_else(|| bad(3))?,
+            woken: Trigger::ALL.into_iter().find(|one| one.name() == woken).ok_or_else(|| bad(3))?,
             dry_run: row.get(4)?,
         };
         Ok(Self {
@@ -117,9 +117,9 @@ impl Run {
 }
 
 /// The runs that `rest` of a statement finds.
-fn read(conn: &Connection, rest: &str, values: impl rusqlite::Params) -> Result<Vec<Run>, StoreError> {
+fn read(conn: &Connection, rest: &str, values: impl rusqlite::Params) -> Result<Vec<JobRun>, StoreError> {
     let mut statement = conn.prepare(&format!("SELECT {COLUMNS} FROM runs {rest}"))?;
-    let rows = statement.query_map(values, Run::read)?;
+    let rows = statement.query_map(values, JobRun::read)?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
@@ -127,11 +127,11 @@ fn read(conn: &Connection, rest: &str, values: impl rusqlite::Params) -> Result<
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn find(conn: &Connection, no: i64) -> Result<Option<Run>, StoreError> {
+pub fn find(conn: &Connection, no: i64) -> Result<Option<JobRun>, StoreError> {
     Ok(read(conn, "WHERE run = ?1", [no])?.pop())
 }
 
-fn found(conn: &Connection, no: i64) -> Result<Run, StoreError> {
+fn found(conn: &Connection, no: i64) -> Result<JobRun, StoreError> {
     find(conn, no)?.ok_or(StoreError::Corrupt { what: "run" })
 }
 
@@ -139,7 +139,7 @@ fn found(conn: &Connection, no: i64) -> Result<Run, StoreError> {
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn list(conn: &Connection, job: Option<Job>, limit: usize) -> Result<Vec<Run>, StoreError> {
+pub fn list(conn: &Connection, job: Option<JobKind>, limit: usize) -> Result<Vec<JobRun>, StoreError> {
     let limit = signed(limit.min(PAGE) as u64);
     match job {
         Some(job) => read(conn, "WHERE job = ?1 ORDER BY run DESC LIMIT ?2", (job.name(), limit)),
@@ -153,7 +153,7 @@ pub fn list(conn: &Connection, job: Option<Job>, limit: usize) -> Result<Vec<Run
 ///
 /// # Errors
 /// [`StoreError::Sqlite`]; then nothing was kept.
-pub fn ask(conn: &mut Connection, asked: Asked, now: Millis) -> Result<Result<Run, Run>, StoreError> {
+pub fn ask(conn: &mut Connection, asked: RunRequest, now: Millis) -> Result<Result<JobRun, JobRun>, StoreError> {
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let open = format!(
         "WHERE job = ?1 AND tenant IS ?2 AND dry_run <= ?3 AND (outcome IS NULL OR {WAITS}) ORDER BY run DESC LIMIT 1"
@@ -161,7 +161,7 @@ pub fn ask(conn: &mut Connection, asked: Asked, now: Millis) -> Result<Result<Ru
     if let Some(open) = read(&tx, &open, (asked.job.name(), asked.tenant.map(|no| no.0), asked.dry_run))?.pop() {
         // What a timer holds back for a date goes ahead once somebody asks for it.
         let takes = format!("UPDATE runs SET woken = ?2 WHERE run = ?1 AND woken = 'timer' AND {WAITS}");
-        let by_hand = !asked.dry_run && asked.woken != Woken::Timer;
+        let by_hand = !asked.dry_run && asked.woken != Trigger::Timer;
         if by_hand && tx.execute(&takes, (open.no, asked.woken.name()))? == 1 {
             let run = found(&tx, open.no)?;
             tx.commit()?;
@@ -174,9 +174,9 @@ pub fn ask(conn: &mut Connection, asked: Asked, now: Millis) -> Result<Result<Ru
     Ok(Ok(run))
 }
 
-fn insert(conn: &Connection, asked: Asked, now: Millis) -> Result<i64, StoreError> {
+fn insert(conn: &Connection, asked: RunRequest, now: Millis) -> Result<i64, StoreError> {
     const PUT: &str = "INSERT INTO runs (job, tenant, woken, dry_run, asked) VALUES (?1, ?2, ?3, ?4, ?5)";
-    let Asked { job, tenant, woken, dry_run } = asked;
+    let RunRequest { job, tenant, woken, dry_run } = asked;
     conn.execute(PUT, (job.name(), tenant.map(|no| no.0), woken.name(), dry_run, signed(now)))?;
     Ok(conn.last_insert_rowid())
 }
@@ -185,7 +185,7 @@ fn insert(conn: &Connection, asked: Asked, now: Millis) -> Result<i64, StoreErro
 ///
 /// # Errors
 /// [`StoreError::Sqlite`]; then nothing was kept.
-pub fn begin_asked(conn: &mut Connection, asked: Asked, now: Millis) -> Result<Run, StoreError> {
+pub fn begin_asked(conn: &mut Connection, asked: RunRequest, now: Millis) -> Result<JobRun, StoreError> {
     // One that another came behind does not go on: what it had done is not as it left it.
     const CUT: &str = "WHERE outcome = 'interrupted' AND ?3 = 0 AND job <> 'train' AND run = (SELECT max(run) FROM runs
         WHERE job = ?1 AND tenant IS ?2 AND dry_run = 0 AND started IS NOT NULL)";
@@ -204,11 +204,11 @@ pub fn begin_asked(conn: &mut Connection, asked: Asked, now: Millis) -> Result<R
 ///
 /// # Errors
 /// [`StoreError::Sqlite`]; then nothing was kept.
-pub fn begin_waiting(conn: &mut Connection, now: Millis, vouched: Option<bool>) -> Result<Option<Run>, StoreError> {
+pub fn begin_waiting(conn: &mut Connection, now: Millis, vouched: Option<bool>) -> Result<Option<JobRun>, StoreError> {
     settle(conn, now)?;
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let waits = read(&tx, &format!("WHERE {WAITS}"), [])?;
-    let is_held = |run: &Run| run.asked.woken == Woken::Timer && run.asked.job.is_held(vouched);
+    let is_held = |run: &JobRun| run.asked.woken == Trigger::Timer && run.asked.job.is_held(vouched);
     let first = waits.iter().filter(|run| !is_held(run)).min_by_key(|run| (!run.asked.job.is_on_time(), run.no));
     let Some(no) = first.map(|run| run.no) else { return Ok(None) };
     begin(&tx, no, now)?;
@@ -240,9 +240,9 @@ fn settle(conn: &Connection, now: Millis) -> Result<(), StoreError> {
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn is_behind(conn: &Connection, run: &Run) -> Result<bool, StoreError> {
+pub fn is_behind(conn: &Connection, run: &JobRun) -> Result<bool, StoreError> {
     const LATER: &str = "SELECT 1 FROM runs WHERE job = ?1 AND tenant IS ?2 AND run > ?3 AND started IS NOT NULL";
-    let Asked { job, tenant, .. } = run.asked;
+    let RunRequest { job, tenant, .. } = run.asked;
     Ok(conn.prepare_cached(LATER)?.exists((job.name(), tenant.map(|no| no.0), run.no))?)
 }
 
@@ -273,10 +273,10 @@ pub fn note(conn: &Connection, no: i64, done: u64, all: u64) -> Result<(), Store
 pub fn end(
     conn: &mut Connection,
     no: i64,
-    outcome: Outcome,
+    outcome: RunOutcome,
     report: Option<&Value>,
     now: Millis,
-) -> Result<Run, StoreError> {
+) -> Result<JobRun, StoreError> {
     const END: &str = "UPDATE runs SET ended = ?2, outcome = ?3, report = ifnull(?4, report), starts = 0,
             done = iif(?3 = 'done', total, done) WHERE run = ?1";
     const OLD: &str = "DELETE FROM runs WHERE outcome IS NOT NULL AND job = ?1 AND tenant IS ?2 AND dry_run = ?3
@@ -291,7 +291,7 @@ pub fn end(
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     tx.execute(END, (no, signed(now), outcome.name(), text))?;
     let run = found(&tx, no)?;
-    let Asked { job, tenant, dry_run, .. } = run.asked;
+    let RunRequest { job, tenant, dry_run, .. } = run.asked;
     tx.execute(OLD, (job.name(), tenant.map(|no| no.0), dry_run, KEPT))?;
     tx.commit()?;
     Ok(run)
@@ -301,7 +301,7 @@ pub fn end(
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn last(conn: &Connection, job: Job, tenant: Option<TenantNo>) -> Result<Option<Last>, StoreError> {
+pub fn last(conn: &Connection, job: JobKind, tenant: Option<TenantNo>) -> Result<Option<Last>, StoreError> {
     const LAST: &str =
         "WHERE job = ?1 AND tenant IS ?2 AND dry_run = 0 AND started IS NOT NULL ORDER BY run DESC LIMIT 1";
     let last = read(conn, LAST, (job.name(), tenant.map(|no| no.0)))?.pop();
@@ -321,7 +321,7 @@ pub fn measure(conn: &Connection, metrics: &Metrics) -> Result<(), StoreError> {
         ORDER BY run DESC LIMIT 1), 0)";
     const NOW: &str = "SELECT done, total FROM runs WHERE job = ?1 AND outcome IS NULL AND started IS NOT NULL
         ORDER BY run DESC LIMIT 1";
-    for (job, gauges) in Job::ALL.into_iter().zip(&metrics.jobs) {
+    for (job, gauges) in JobKind::ALL.into_iter().zip(&metrics.jobs) {
         let name = job.name();
         let took: Option<i64> = conn.prepare_cached(ENDED)?.query_row([name], |row| row.get(0)).optional()?;
         gauges.last_ms.set(unsigned(took.unwrap_or(0)));
@@ -332,7 +332,7 @@ pub fn measure(conn: &Connection, metrics: &Metrics) -> Result<(), StoreError> {
         gauges.all.set(all);
     }
     let newest = read(conn, "WHERE job = 'verify' AND started IS NOT NULL ORDER BY run DESC LIMIT 1", [])?.pop();
-    let verified = newest.and_then(|run| Verified::deserialize(&run.report).ok()).unwrap_or_default();
+    let verified = newest.and_then(|run| VerifyReport::deserialize(&run.report).ok()).unwrap_or_default();
     metrics.verified.iter().zip(verified.found()).for_each(|(gauge, keys)| gauge.set(keys));
     Ok(())
 }

@@ -28,8 +28,8 @@ use self::scrub::ScrubJob;
 use self::train::TrainJob;
 use self::trim::TrimJob;
 use self::verify::VerifyJob;
-use crate::jobs::context::{BackgroundJob, Ended, Place};
-use crate::jobs::runs::Run;
+use crate::jobs::context::{BackgroundJob, JobContext, JobReport};
+use crate::jobs::runs::JobRun;
 use crate::store::StoreError;
 
 /// All jobs.
@@ -53,7 +53,7 @@ const TASKS: [&dyn BackgroundJob; 13] = [
 ///
 /// # Errors
 /// [`StoreError`]; what was committed before stays, and [`StoreError::Stopped`] says no more than that.
-pub(crate) fn run_job(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+pub(crate) fn run_job(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
     let job = TASKS.iter().find(|job| job.kind() == run.asked.job);
     job.ok_or(StoreError::Corrupt { what: "job of a run" })?.run(place, run)
 }
@@ -61,10 +61,10 @@ pub(crate) fn run_job(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreEr
 #[cfg(test)]
 mod tests {
     use super::TASKS;
-    use crate::base::job_kinds::Job;
+    use crate::base::job_kinds::JobKind;
 
     #[test]
     fn every_kind_of_job_has_one_task() {
-        assert_eq!(TASKS.map(|job| job.kind()), Job::ALL);
+        assert_eq!(TASKS.map(|job| job.kind()), JobKind::ALL);
     }
 }

@@ -1,31 +1,31 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use crate::base::job_kinds::{Every, Woken};
+use crate::base::job_kinds::{JobIntervals, Trigger};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use causeway_shared::fact::{Fact, Scope, What};
+use causeway_shared::fact::{ErasureScope, Fact, FactKind};
 use causeway_shared::ids::{AlternateId, VisitorId};
-use causeway_shared::person::{Source, Weight};
-use causeway_shared::segments::{SegmentId, State};
+use causeway_shared::person::{EvidenceSource, EvidenceWeight};
+use causeway_shared::segments::{SegmentId, SegmentState};
 use causeway_shared::time::{DAY_MS, HourStamp};
-use causeway_shared::view::Stored;
+use causeway_shared::view::StoredValue;
 use rusqlite::Connection;
 use serde_json::json;
 
-use super::context::Place;
-use super::runner::Runner;
-use super::runs::{self, Asked, Run};
+use super::context::JobContext;
+use super::runner::JobRunner;
+use super::runs::{self, JobRun, RunRequest};
 use super::*;
 use crate::audience::Audience;
 use crate::ingest::backlog::Backlog;
-use crate::ingest::intake::{Checked, Record};
+use crate::ingest::intake::{CheckedFact, LogRecord};
 use crate::jobs::tasks::retention;
 use crate::pipeline::group;
-use crate::store::write_txn::Given;
+use crate::store::write_txn::TxnInputs;
 use crate::store::{self, StoreError};
 use crate::testing::{self, NOW, Origin, fact, impression, page, purchase, stored, visitor};
 
@@ -35,23 +35,23 @@ mod published;
 mod scrubbed;
 mod sent;
 
-fn timer(job: Job, every: Millis, last: Option<(Millis, Millis, Option<Outcome>)>) -> Timer {
+fn timer(job: JobKind, every: Millis, last: Option<(Millis, Millis, Option<RunOutcome>)>) -> Timer {
     let last = last.map(|(started, ended, outcome)| Last { started, ended, outcome });
     Timer { job, tenant: None, when: When::Every(every), last }
 }
 
 #[test]
 fn a_job_is_due_by_its_interval_its_last_run_and_the_clock() {
-    let at = |every, last| next(&[timer(Job::Trim, every, last)], NOW);
-    let due = Next::Due(Job::Trim, None);
-    let done = Some(Outcome::Done);
+    let at = |every, last| next(&[timer(JobKind::Trim, every, last)], NOW);
+    let due = Next::Due(JobKind::Trim, None);
+    let done = Some(RunOutcome::Done);
     assert_eq!(at(0, None), Next::Never);
     assert_eq!(at(0, Some((0, 0, done))), Next::Never);
     assert_eq!(at(DAY_MS, None), due, "it never ran");
     assert_eq!(at(DAY_MS, Some((NOW - DAY_MS, NOW - 5, done))), due, "from begin to begin");
     assert_eq!(at(DAY_MS, Some((NOW - DAY_MS + 1, NOW - 5, done))), Next::At(NOW + 1));
     assert_eq!(at(DAY_MS, Some((NOW + 7, NOW + 8, done))), due, "the clock went back");
-    for bad in [Outcome::Failed, Outcome::Interrupted] {
+    for bad in [RunOutcome::Failed, RunOutcome::Interrupted] {
         assert_eq!(at(DAY_MS, Some((NOW - 9, NOW + 7, Some(bad)))), due, "the clock was ahead when it ended");
         assert_eq!(at(DAY_MS, Some((NOW - 9, NOW - HOUR_MS, Some(bad)))), due);
         assert_eq!(at(DAY_MS, Some((NOW - 9, NOW - 4, Some(bad)))), Next::At(NOW - 4 + HOUR_MS));
@@ -65,29 +65,31 @@ fn a_job_is_due_by_its_interval_its_last_run_and_the_clock() {
 
 #[test]
 fn each_job_has_a_timer_of_its_own() {
-    for job in Job::ALL.into_iter().filter(|job| !matches!(job, Job::Materialise | Job::Send)) {
-        let every: Every = toml::from_str(&format!("{}_hours = 3", job.name())).unwrap();
+    for job in JobKind::ALL.into_iter().filter(|job| !matches!(job, JobKind::Materialise | JobKind::Send)) {
+        let every: JobIntervals = toml::from_str(&format!("{}_hours = 3", job.name())).unwrap();
         assert_eq!(every.of(job), 3 * HOUR_MS, "{}", job.name());
-        assert!(Job::ALL.iter().all(|other| *other == job || every.of(*other) == Every::default().of(*other)));
+        assert!(
+            JobKind::ALL.iter().all(|other| *other == job || every.of(*other) == JobIntervals::default().of(*other))
+        );
     }
 }
 
 #[test]
 fn of_several_timers_the_one_that_waits_longest_goes_first() {
-    let done = |at| Some((at, at, Some(Outcome::Done)));
-    let two = [timer(Job::Trim, 10, done(NOW - 11)), timer(Job::Reconcile, 10, done(NOW - 12))];
-    assert_eq!(next(&two, NOW), Next::Due(Job::Reconcile, None));
-    let same = [timer(Job::Reconcile, 10, None), timer(Job::Trim, 10, None), timer(Job::Train, 0, None)];
-    assert_eq!(next(&same, NOW), Next::Due(Job::Trim, None));
-    let later = [timer(Job::Trim, 10, done(NOW - 2)), timer(Job::Reconcile, 10, done(NOW - 5))];
+    let done = |at| Some((at, at, Some(RunOutcome::Done)));
+    let two = [timer(JobKind::Trim, 10, done(NOW - 11)), timer(JobKind::Reconcile, 10, done(NOW - 12))];
+    assert_eq!(next(&two, NOW), Next::Due(JobKind::Reconcile, None));
+    let same = [timer(JobKind::Reconcile, 10, None), timer(JobKind::Trim, 10, None), timer(JobKind::Train, 0, None)];
+    assert_eq!(next(&same, NOW), Next::Due(JobKind::Trim, None));
+    let later = [timer(JobKind::Trim, 10, done(NOW - 2)), timer(JobKind::Reconcile, 10, done(NOW - 5))];
     assert_eq!(next(&later, NOW), Next::At(NOW + 5));
     assert_eq!(next(&[], NOW), Next::Never);
 }
 
 #[test]
 fn a_job_is_found_by_its_name() {
-    assert!(Job::ALL.into_iter().all(|job| Job::named(job.name()) == Some(job)));
-    assert_eq!(Job::named("everything"), None);
+    assert!(JobKind::ALL.into_iter().all(|job| JobKind::named(job.name()) == Some(job)));
+    assert_eq!(JobKind::named("everything"), None);
 }
 
 /// A store, and the connection that notes.
@@ -117,14 +119,14 @@ impl World {
         Self::of(origin)
     }
 
-    fn begin(&mut self, job: Job, dry_run: bool) -> Run {
-        let asked = Asked { job, tenant: None, woken: Woken::Signal, dry_run };
+    fn begin(&mut self, job: JobKind, dry_run: bool) -> JobRun {
+        let asked = RunRequest { job, tenant: None, woken: Trigger::Signal, dry_run };
         runs::ask(&mut self.origin.conn, asked, self.origin.now).unwrap().unwrap();
         runs::begin_waiting(&mut self.origin.conn, self.origin.now, Some(true)).unwrap().unwrap()
     }
 
     /// Runs on, until progress was told so often.
-    fn run(&mut self, run: &Run, most: u64) -> Run {
+    fn run(&mut self, run: &JobRun, most: u64) -> JobRun {
         let data = self.origin.data().to_owned();
         let no = self.origin.tenant("demo").no;
         let Origin { conn, rules, metrics, now, .. } = &mut self.origin;
@@ -133,17 +135,17 @@ impl World {
         let meanwhile = || match self.meanwhile.take() {
             (0, facts) if facts.is_empty() => {}
             (0, facts) => {
-                let checked = facts.into_iter().map(|fact| Checked { tenant: no, fact }).collect();
-                let (mut conn, records) = (self.notes.lock().unwrap(), [Arc::new(Record::of(checked))]);
-                group::commit(&mut conn, rules, metrics, Given { now, random: [8; 32] }, &records, &[]).unwrap();
+                let checked = facts.into_iter().map(|fact| CheckedFact { tenant: no, fact }).collect();
+                let (mut conn, records) = (self.notes.lock().unwrap(), [Arc::new(LogRecord::of(checked))]);
+                group::commit(&mut conn, rules, metrics, TxnInputs { now, random: [8; 32] }, &records, &[]).unwrap();
             }
             (moments, facts) => self.meanwhile.set((moments - 1, facts)),
         };
         let given = || {
             meanwhile();
-            Ok(Given { now, random: [9; 32] })
+            Ok(TxnInputs { now, random: [9; 32] })
         };
-        let place = Place {
+        let place = JobContext {
             hands_out: !self.beside,
             backlog: &|| Ok(self.backlog.clone()),
             audience: &|| Ok(self.audience.clone()),
@@ -152,17 +154,17 @@ impl World {
             ..testing::place(&data, conn, rules, metrics, &given, &meanwhile)
         };
         let stop = || told.fetch_add(1, Relaxed) + 1 >= most;
-        Runner { place, notes: &self.notes, stop: &stop }.run(run).unwrap()
+        JobRunner { place, notes: &self.notes, stop: &stop }.run(run).unwrap()
     }
 
-    fn all(&mut self, job: Job, dry_run: bool) -> Run {
+    fn all(&mut self, job: JobKind, dry_run: bool) -> JobRun {
         let run = self.begin(job, dry_run);
         self.run(&run, u64::MAX)
     }
 
     /// An erasure of a visitor alone is folded by another connection, after so many moments of the next run.
     fn erased_meanwhile(&self, moments: u32, visitor: VisitorId) {
-        let what = What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() };
+        let what = FactKind::Erasure { scope: ErasureScope::Visitor, id: None, also: Vec::new() };
         self.meanwhile.set((moments, vec![fact(visitor, 1_000, self.origin.now, what)]));
     }
 
@@ -202,11 +204,11 @@ impl World {
 
 /// Visitors of whom each has a segment and an action that are over, in more than two transactions of a trim.
 fn old(world: &mut World, visitors: u32) {
-    let held = State::held(HourStamp(HourStamp::at(NOW).0 + 1), []);
+    let held = SegmentState::held(HourStamp(HourStamp::at(NOW).0 + 1), []);
     let facts: Vec<_> = (0..visitors)
         .flat_map(|v| {
             let writes = vec![(SegmentId(7), held.clone())];
-            [impression(visitor(v), 1, NOW), fact(visitor(v), 2, NOW, What::Segments { writes })]
+            [impression(visitor(v), 1, NOW), fact(visitor(v), 2, NOW, FactKind::Segments { writes })]
         })
         .collect();
     facts.chunks(4_000).for_each(|some| drop(world.origin.send("demo", some)));
@@ -221,23 +223,23 @@ fn s2_04_a_trim_that_is_cut_goes_on_and_ends_with_the_same_store() {
     old(&mut cut, 4_500);
     assert_eq!(whole.dump(), cut.dump());
 
-    let dry = whole.all(Job::Trim, true);
+    let dry = whole.all(JobKind::Trim, true);
     let came = json!({ "visitors": 4_500, "changed": 4_500, "segments": 4_500, "actions": 4_500, "lookups": 0 });
-    assert_eq!((&dry.report, dry.outcome), (&came, Some(Outcome::Done)));
+    assert_eq!((&dry.report, dry.outcome), (&came, Some(RunOutcome::Done)));
     assert_eq!(whole.dump(), cut.dump(), "a dry run changes nothing");
-    let done = whole.all(Job::Trim, false);
+    let done = whole.all(JobKind::Trim, false);
     assert_eq!((&done.report, done.done, done.all), (&came, 4_500, 4_500));
 
-    let run = cut.begin(Job::Trim, false);
+    let run = cut.begin(JobKind::Trim, false);
     let first = cut.run(&run, 1);
-    assert_eq!((first.outcome, first.report["visitors"].as_u64()), (Some(Outcome::Interrupted), Some(500)));
+    assert_eq!((first.outcome, first.report["visitors"].as_u64()), (Some(RunOutcome::Interrupted), Some(500)));
     assert_ne!(whole.dump(), cut.dump());
     // A day later: it goes on as of when it began.
     cut.origin.now += DAY_MS;
     let again = runs::begin_waiting(&mut cut.origin.conn, cut.origin.now, Some(true)).unwrap().unwrap();
     assert_eq!((again.no, again.cursor, again.outcome), (run.no, 500, None));
     let last = cut.run(&again, u64::MAX);
-    assert_eq!((last.outcome, &last.report, last.started), (Some(Outcome::Done), &came, run.started));
+    assert_eq!((last.outcome, &last.report, last.started), (Some(RunOutcome::Done), &came, run.started));
     assert_eq!(whole.dump(), cut.dump());
 }
 
@@ -251,9 +253,9 @@ fn one_visitor_that_cannot_be_read_keeps_no_other_from_being_trimmed() {
     let rows = [3, 5].map(|v| world.origin.row("demo", visitor(v)).row.unwrap());
     let damage = "UPDATE visitors SET segments = x'ff' WHERE row = ?1";
     assert_eq!(world.origin.conn.execute(damage, [rows[0]]).unwrap(), 1);
-    let run = world.all(Job::Trim, false);
+    let run = world.all(JobKind::Trim, false);
     let of = ["visitors", "changed", "actions", "unreadable"].map(|name| run.report[name].as_u64());
-    assert_eq!((run.outcome, of), (Some(Outcome::Done), [700, 699, 699, 1].map(Some)));
+    assert_eq!((run.outcome, of), (Some(RunOutcome::Done), [700, 699, 699, 1].map(Some)));
     let actions = rows.map(|row| {
         let both =
             "SELECT actions, (SELECT count(*) FROM actions a WHERE a.place >> 32 = v.row) FROM visitors v WHERE row = ?1";
@@ -281,20 +283,20 @@ fn fact_ids(world: &World) -> (i64, i64) {
 fn a_trim_forgets_all_fact_ids_of_one_who_brought_very_many_and_never_comes_back() {
     let mut world = crowd();
     world.origin.now = NOW + 40 * DAY_MS;
-    assert_eq!(world.all(Job::Trim, true).outcome, Some(Outcome::Done));
+    assert_eq!(world.all(JobKind::Trim, true).outcome, Some(RunOutcome::Done));
     assert_eq!(fact_ids(&world), (23_616, 4), "a dry run changes nothing");
-    assert_eq!(world.all(Job::Trim, false).outcome, Some(Outcome::Done));
+    assert_eq!(world.all(JobKind::Trim, false).outcome, Some(RunOutcome::Done));
     assert_eq!(fact_ids(&world), (0, 0));
 }
 
 #[test]
 fn an_erasure_of_one_who_brought_very_many_takes_some_and_a_trim_the_others() {
     let mut world = crowd();
-    let what = What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() };
+    let what = FactKind::Erasure { scope: ErasureScope::Visitor, id: None, also: Vec::new() };
     let erasure = fact(visitor(1), 50_000, NOW, what);
     world.origin.send("demo", &[erasure]);
     assert_eq!(fact_ids(&world), (13_616, 0), "nobody waits for all of them");
-    assert_eq!(world.all(Job::Trim, false).outcome, Some(Outcome::Done));
+    assert_eq!(world.all(JobKind::Trim, false).outcome, Some(RunOutcome::Done));
     assert_eq!(fact_ids(&world), (0, 0), "however new they are");
 }
 
@@ -319,22 +321,22 @@ fn retention_forgets_exactly_those_not_seen_and_a_dry_run_changes_nothing() {
     world.origin.settle(&mut kv);
     let before = world.dump();
     let came = json!({ "visitors": 1_200, "forgotten": 400 });
-    let dry = world.all(Job::Retention, true);
-    assert_eq!((&dry.report, dry.outcome), (&came, Some(Outcome::Done)));
+    let dry = world.all(JobKind::Retention, true);
+    assert_eq!((&dry.report, dry.outcome), (&came, Some(RunOutcome::Done)));
     assert_eq!(world.dump(), before);
 
-    let done = world.all(Job::Retention, false);
-    assert_eq!((&done.report, done.outcome), (&came, Some(Outcome::Done)));
+    let done = world.all(JobKind::Retention, false);
+    assert_eq!((&done.report, done.outcome), (&came, Some(RunOutcome::Done)));
     assert_eq!(world.origin.erasures(), 400, "a restored store learns of it");
     world.origin.settle(&mut kv);
     for v in 0..600 {
-        let is_tombstone = matches!(stored(&kv, visitor(v)), Stored::Tombstone);
+        let is_tombstone = matches!(stored(&kv, visitor(v)), StoredValue::Tombstone);
         assert_eq!(is_tombstone, v % 3 != 0, "visitor {v} in the KV");
         let (here, other) = (world.origin.profile("demo", visitor(v)), world.origin.profile("other", visitor(v)));
         assert_eq!((here.totals().pages, other.totals().pages), (if v % 3 == 0 { 2 } else { 0 }, 1), "visitor {v}");
     }
     assert_eq!(world.origin.lookup("demo", "ann"), [visitor(3)], "the sibling that was seen stays");
-    let again = world.all(Job::Retention, false);
+    let again = world.all(JobKind::Retention, false);
     assert_eq!(again.report, json!({ "visitors": 1_200, "forgotten": 0 }), "nobody is forgotten twice");
 }
 
@@ -344,20 +346,20 @@ fn what_began_by_a_clock_that_was_ahead_drops_nothing_once_it_is_right() {
     old(&mut world, 600);
     world.origin.now = NOW;
     let before = world.dump();
-    for job in [Job::Trim, Job::Retention] {
+    for job in [JobKind::Trim, JobKind::Retention] {
         world.origin.now = NOW + 365 * DAY_MS;
         let run = world.begin(job, false);
         world.origin.now = NOW;
         let ended = world.run(&run, u64::MAX);
-        assert_eq!(ended.outcome, Some(Outcome::Failed), "{}", ended.report);
+        assert_eq!(ended.outcome, Some(RunOutcome::Failed), "{}", ended.report);
         assert!(ended.report["error"].as_str().unwrap().contains("look at the clock"), "{}", ended.report);
         assert_eq!(world.dump(), before);
     }
     // By a clock as wrong as NTP finds one it goes on.
     world.origin.now = NOW + 60_000;
-    let run = world.begin(Job::Retention, false);
+    let run = world.begin(JobKind::Retention, false);
     world.origin.now = NOW;
-    assert_eq!(world.run(&run, u64::MAX).outcome, Some(Outcome::Done));
+    assert_eq!(world.run(&run, u64::MAX).outcome, Some(RunOutcome::Done));
 }
 
 #[test]
@@ -385,7 +387,8 @@ fn whom_a_transaction_that_failed_was_to_forget_no_later_start_forgets() {
 fn who_was_told_of_and_never_seen_is_forgotten_too() {
     let mut world = World::with(30);
     let pair = AlternateId::pair(visitor(1), visitor(2));
-    let what = What::Evidence { id: pair, also: Vec::new(), weight: Weight(500), source: Source::Match };
+    let what =
+        FactKind::Evidence { id: pair, also: Vec::new(), weight: EvidenceWeight(500), source: EvidenceSource::Match };
     let tied = |v: u32, at| fact(visitor(v), 1, at, what.clone());
     world.origin.admin("demo", &[tied(1, NOW), tied(2, NOW + 35 * DAY_MS)]);
     world.origin.now = NOW + 40 * DAY_MS;
@@ -395,9 +398,9 @@ fn who_was_told_of_and_never_seen_is_forgotten_too() {
     let both = [1, 2].map(|v| (origin.tenant("demo").no, visitor(v)));
     let still = retention::still(&origin.conn, &log.reader(), &policy, &both).unwrap();
     assert_eq!(still, both[..1]);
-    assert_eq!(world.all(Job::Retention, false).report, json!({ "visitors": 2, "forgotten": 1 }));
+    assert_eq!(world.all(JobKind::Retention, false).report, json!({ "visitors": 2, "forgotten": 1 }));
     assert_eq!(
-        world.all(Job::Retention, false).report,
+        world.all(JobKind::Retention, false).report,
         json!({ "visitors": 2, "forgotten": 0 }),
         "nothing is left of it"
     );
@@ -414,10 +417,10 @@ fn a_retention_that_is_cut_goes_on_and_ends_with_the_same_store() {
     for world in [&mut whole, &mut cut] {
         seen(world);
     }
-    let done = whole.all(Job::Retention, false);
-    let run = cut.begin(Job::Retention, false);
+    let done = whole.all(JobKind::Retention, false);
+    let run = cut.begin(JobKind::Retention, false);
     let first = cut.run(&run, 1);
-    assert_eq!((first.outcome, first.report["forgotten"].as_u64()), (Some(Outcome::Interrupted), Some(250)));
+    assert_eq!((first.outcome, first.report["forgotten"].as_u64()), (Some(RunOutcome::Interrupted), Some(250)));
     let again = runs::begin_waiting(&mut cut.origin.conn, cut.origin.now, Some(true)).unwrap().unwrap();
     let last = cut.run(&again, u64::MAX);
     assert_eq!((last.no, &last.report, last.outcome), (run.no, &done.report, done.outcome));
@@ -431,9 +434,9 @@ fn who_is_seen_in_the_log_alone_is_not_forgotten() {
     world.origin.send("demo", &[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW)]);
     world.origin.now = NOW + 40 * DAY_MS;
     let back = page(visitor(2), 2, world.origin.now);
-    let record = Record::of(vec![Checked { tenant: world.origin.tenant("demo").no, fact: back }]);
-    world.backlog = Backlog::of(0, vec![Record { seq: 1, ..record }]);
-    assert_eq!(world.all(Job::Retention, false).report["forgotten"], 1);
+    let record = LogRecord::of(vec![CheckedFact { tenant: world.origin.tenant("demo").no, fact: back }]);
+    world.backlog = Backlog::of(0, vec![LogRecord { seq: 1, ..record }]);
+    assert_eq!(world.all(JobKind::Retention, false).report["forgotten"], 1);
     let pages = [1, 2].map(|v| world.origin.profile("demo", visitor(v)).totals().pages);
     assert_eq!(pages, [0, 1]);
 }
@@ -445,7 +448,7 @@ fn who_comes_back_while_it_is_looked_for_is_not_forgotten() {
     world.origin.now = NOW + 40 * DAY_MS;
     // Between the look and the transaction that erases.
     world.meanwhile.set((0, vec![page(visitor(2), 2, world.origin.now)]));
-    assert_eq!(world.all(Job::Retention, false).report["forgotten"], 1);
+    assert_eq!(world.all(JobKind::Retention, false).report["forgotten"], 1);
     let pages = [1, 2].map(|v| world.origin.profile("demo", visitor(v)).totals().pages);
     assert_eq!(pages, [0, 2]);
 }
@@ -455,7 +458,7 @@ fn without_a_policy_nobody_is_forgotten() {
     let mut world = World::with(0);
     seen(&mut world);
     let before = world.dump();
-    assert_eq!(world.all(Job::Retention, false).report, json!({ "visitors": 0, "forgotten": 0 }));
+    assert_eq!(world.all(JobKind::Retention, false).report, json!({ "visitors": 0, "forgotten": 0 }));
     assert_eq!(world.dump(), before);
 }
 
@@ -466,12 +469,12 @@ fn s5_06_a_reconcile_that_is_cut_is_planned_anew_and_mends_the_rest() {
         (0..3_000).map(|v| world.origin.login(visitor(v), 1, NOW, &format!("member {}", v / 2))).collect();
     world.origin.send("demo", &facts);
     world.origin.conn.execute("UPDATE people SET devices = 9", []).unwrap();
-    let dry = world.all(Job::Reconcile, true);
+    let dry = world.all(JobKind::Reconcile, true);
     assert_eq!(dry.report["differences"], json!({ "devices": 1_500 }));
-    let run = world.begin(Job::Reconcile, false);
+    let run = world.begin(JobKind::Reconcile, false);
     // Told twice while it plans, then after a transaction of mending.
     let cut = world.run(&run, 2);
-    assert_eq!(cut.outcome, Some(Outcome::Interrupted));
+    assert_eq!(cut.outcome, Some(RunOutcome::Interrupted));
     let left: i64 =
         world.origin.conn.query_row("SELECT count(*) FROM people WHERE devices = 9", [], |row| row.get(0)).unwrap();
     assert!((1..1_500).contains(&left), "{left} are left");
@@ -479,7 +482,7 @@ fn s5_06_a_reconcile_that_is_cut_is_planned_anew_and_mends_the_rest() {
     let done = world.run(&again, u64::MAX);
     assert_eq!(
         (done.outcome, done.report["mended"].as_u64()),
-        (Some(Outcome::Done), Some(left.unsigned_abs())),
+        (Some(RunOutcome::Done), Some(left.unsigned_abs())),
         "{}",
         done.report
     );
@@ -491,15 +494,15 @@ fn a_job_that_fails_says_why_and_is_counted() {
     let mut world = World::with(0);
     world.origin.send("demo", &[page(visitor(1), 1, NOW)]);
     world.origin.conn.execute("ALTER TABLE rhythms RENAME TO elsewhere", []).unwrap();
-    let run = world.all(Job::Rhythm, false);
-    assert_eq!(run.outcome, Some(Outcome::Failed));
+    let run = world.all(JobKind::Rhythm, false);
+    assert_eq!(run.outcome, Some(RunOutcome::Failed));
     assert!(run.report["error"].as_str().unwrap().contains("no such table"), "{}", run.report);
-    let rhythm = Job::ALL.iter().position(|job| *job == Job::Rhythm).unwrap();
+    let rhythm = JobKind::ALL.iter().position(|job| *job == JobKind::Rhythm).unwrap();
     let runs = &world.origin.metrics.jobs[rhythm].runs;
     assert_eq!(runs.each_ref().map(|counter| counter.get()), [0, 1, 0]);
     runs::measure(&world.origin.conn, &world.origin.metrics).unwrap();
     assert_eq!(world.origin.metrics.jobs[rhythm].well_ms.get(), 0);
-    assert_eq!(world.all(Job::Retention, false).outcome, Some(Outcome::Done));
+    assert_eq!(world.all(JobKind::Retention, false).outcome, Some(RunOutcome::Done));
     runs::measure(&world.origin.conn, &world.origin.metrics).unwrap();
     assert_eq!(world.origin.metrics.jobs[1].well_ms.get(), NOW);
     let page = world.origin.metrics.render(NOW, NOW, true);
@@ -511,62 +514,62 @@ fn a_job_that_fails_says_why_and_is_counted() {
     }
 }
 
-fn asked(job: Job, woken: Woken, dry_run: bool) -> Asked {
-    Asked { job, tenant: None, woken, dry_run }
+fn asked(job: JobKind, woken: Trigger, dry_run: bool) -> RunRequest {
+    RunRequest { job, tenant: None, woken, dry_run }
 }
 
 #[test]
 fn the_same_job_waits_once_and_another_beside_it() {
     let Origin { mut conn, .. } = Origin::new();
     let ask = |conn: &mut Connection, job, dry_run| {
-        let run = runs::ask(conn, asked(job, Woken::Signal, dry_run), NOW).unwrap();
+        let run = runs::ask(conn, asked(job, Trigger::Signal, dry_run), NOW).unwrap();
         run.map(|run| run.no).map_err(|run| run.no)
     };
-    let first = ask(&mut conn, Job::Trim, false).unwrap();
-    assert_eq!(ask(&mut conn, Job::Trim, true), Err(first));
-    assert!(ask(&mut conn, Job::Reconcile, false).unwrap() > first);
+    let first = ask(&mut conn, JobKind::Trim, false).unwrap();
+    assert_eq!(ask(&mut conn, JobKind::Trim, true), Err(first));
+    assert!(ask(&mut conn, JobKind::Reconcile, false).unwrap() > first);
     let begun = runs::begin_waiting(&mut conn, NOW + 1, Some(true)).unwrap().unwrap();
     assert_eq!((begun.no, begun.started), (first, Some(NOW + 1)));
-    assert_eq!(ask(&mut conn, Job::Trim, false), Err(first), "it is under way");
-    runs::end(&mut conn, first, Outcome::Done, None, NOW + 2).unwrap();
-    let dry = ask(&mut conn, Job::Trim, true).unwrap();
+    assert_eq!(ask(&mut conn, JobKind::Trim, false), Err(first), "it is under way");
+    runs::end(&mut conn, first, RunOutcome::Done, None, NOW + 2).unwrap();
+    let dry = ask(&mut conn, JobKind::Trim, true).unwrap();
     assert!(dry > first);
-    assert_eq!(ask(&mut conn, Job::Trim, true), Err(dry));
+    assert_eq!(ask(&mut conn, JobKind::Trim, true), Err(dry));
     // What is to be done is not taken for done with a dry run.
-    let real = ask(&mut conn, Job::Trim, false).unwrap();
+    let real = ask(&mut conn, JobKind::Trim, false).unwrap();
     assert!(real > dry);
-    assert_eq!([true, false].map(|dry_run| ask(&mut conn, Job::Trim, dry_run)), [Err(real); 2]);
+    assert_eq!([true, false].map(|dry_run| ask(&mut conn, JobKind::Trim, dry_run)), [Err(real); 2]);
 }
 
 #[test]
 fn what_ended_with_its_process_goes_on_but_not_for_ever() {
     let Origin { mut conn, .. } = Origin::new();
-    let no = runs::ask(&mut conn, asked(Job::Trim, Woken::Timer, false), NOW).unwrap().unwrap().no;
+    let no = runs::ask(&mut conn, asked(JobKind::Trim, Trigger::Timer, false), NOW).unwrap().unwrap().no;
     for _ in 0..3 {
         assert_eq!(runs::begin_waiting(&mut conn, NOW, Some(true)).unwrap().unwrap().no, no);
     }
     assert_eq!(runs::begin_waiting(&mut conn, NOW, Some(true)).unwrap(), None);
     let given_up = runs::find(&conn, no).unwrap().unwrap();
-    assert_eq!(given_up.outcome, Some(Outcome::Failed));
+    assert_eq!(given_up.outcome, Some(RunOutcome::Failed));
     assert!(given_up.report["error"].as_str().unwrap().contains("its process ended"));
 }
 
 #[test]
 fn a_dry_run_and_a_command_that_were_cut_do_not_go_on_by_themselves() {
     let Origin { mut conn, .. } = Origin::new();
-    let dry = runs::ask(&mut conn, asked(Job::Trim, Woken::Signal, true), NOW).unwrap().unwrap().no;
+    let dry = runs::ask(&mut conn, asked(JobKind::Trim, Trigger::Signal, true), NOW).unwrap().unwrap().no;
     assert_eq!(runs::begin_waiting(&mut conn, NOW, Some(true)).unwrap().unwrap().no, dry);
-    let command = asked(Job::Retention, Woken::Command, false);
+    let command = asked(JobKind::Retention, Trigger::Command, false);
     let by_hand = runs::begin_asked(&mut conn, command, NOW).unwrap().no;
     assert_eq!(runs::begin_waiting(&mut conn, NOW, Some(true)).unwrap(), None);
     let outcome = |conn: &Connection, no| runs::find(conn, no).unwrap().unwrap().outcome;
-    assert_eq!([dry, by_hand].map(|no| outcome(&conn, no)), [Some(Outcome::Interrupted); 2]);
+    assert_eq!([dry, by_hand].map(|no| outcome(&conn, no)), [Some(RunOutcome::Interrupted); 2]);
     let given = |conn: &mut Connection| runs::begin_asked(conn, command, NOW).unwrap();
     assert_eq!(given(&mut conn).no, by_hand, "given again it goes on");
     assert_eq!(runs::begin_waiting(&mut conn, NOW, Some(true)).unwrap(), None);
-    let newer = runs::ask(&mut conn, asked(Job::Retention, Woken::Timer, false), NOW).unwrap().unwrap().no;
+    let newer = runs::ask(&mut conn, asked(JobKind::Retention, Trigger::Timer, false), NOW).unwrap().unwrap().no;
     assert_eq!(runs::begin_waiting(&mut conn, NOW, Some(true)).unwrap().unwrap().no, newer);
-    runs::end(&mut conn, newer, Outcome::Done, None, NOW).unwrap();
+    runs::end(&mut conn, newer, RunOutcome::Done, None, NOW).unwrap();
     assert!(given(&mut conn).no > newer, "not after another that did it all");
 }
 
@@ -574,13 +577,13 @@ fn a_dry_run_and_a_command_that_were_cut_do_not_go_on_by_themselves() {
 fn of_each_job_the_newest_runs_are_kept() {
     let Origin { mut conn, .. } = Origin::new();
     let mut end = |job, dry_run| {
-        let run = runs::ask(&mut conn, asked(job, Woken::Signal, dry_run), NOW).unwrap().unwrap();
-        runs::end(&mut conn, run.no, Outcome::Done, None, NOW).unwrap().no
+        let run = runs::ask(&mut conn, asked(job, Trigger::Signal, dry_run), NOW).unwrap().unwrap();
+        runs::end(&mut conn, run.no, RunOutcome::Done, None, NOW).unwrap().no
     };
-    let real = end(Job::Trim, false);
-    let other = end(Job::Reconcile, false);
-    let dry: Vec<i64> = (0..130).map(|_| end(Job::Trim, true)).collect();
-    let kept: Vec<i64> = runs::list(&conn, Some(Job::Trim), 1_000).unwrap().iter().map(|run| run.no).collect();
+    let real = end(JobKind::Trim, false);
+    let other = end(JobKind::Reconcile, false);
+    let dry: Vec<i64> = (0..130).map(|_| end(JobKind::Trim, true)).collect();
+    let kept: Vec<i64> = runs::list(&conn, Some(JobKind::Trim), 1_000).unwrap().iter().map(|run| run.no).collect();
     let mut newest = dry[30..].to_vec();
     newest.reverse();
     newest.push(real);
@@ -597,9 +600,9 @@ fn of_whom_facts_are_set_aside_nothing_is_forgotten() {
     world.origin.conn.execute("UPDATE visitors SET profile = x'ff' WHERE row = ?1", [row]).unwrap();
     // Whoever meets it first, a job or an import, fails; the next time its facts are set aside.
     world.origin.now = NOW + 20 * DAY_MS;
-    let facts = [1, 2].map(|v| Checked { tenant: world.origin.tenant("demo").no, fact: page(visitor(v), 2, NOW) });
+    let facts = [1, 2].map(|v| CheckedFact { tenant: world.origin.tenant("demo").no, fact: page(visitor(v), 2, NOW) });
     let tries = [(); 2].map(|()| {
-        let (records, given) = ([Arc::new(Record::of(facts.to_vec()))], world.origin.given());
+        let (records, given) = ([Arc::new(LogRecord::of(facts.to_vec()))], world.origin.given());
         let Origin { conn, rules, metrics, .. } = &mut world.origin;
         group::commit(conn, rules, metrics, given, &records, &[]).map(|done| (done.new, done.set_aside))
     });
@@ -607,7 +610,7 @@ fn of_whom_facts_are_set_aside_nothing_is_forgotten() {
         matches!(&tries, [Err(StoreError::Visitor { row: of, .. }), Ok((new, 1))] if (*of, &new[..]) == (row, &[1]))
     );
     world.origin.now = NOW + 45 * DAY_MS;
-    let run = world.all(Job::Retention, false);
+    let run = world.all(JobKind::Retention, false);
     assert_eq!(run.report["forgotten"], 1);
     let erased = |world: &World, v| {
         crate::erasures::registry::is_erased(&world.origin.conn, facts[0].tenant, visitor(v)).unwrap()
@@ -615,7 +618,7 @@ fn of_whom_facts_are_set_aside_nothing_is_forgotten() {
     assert_eq!([1, 2].map(|v| erased(&world, v)), [false, true]);
     // Who withdrew is not seen by what comes late.
     world.origin.send("demo", &[crate::testing::withdrawal(visitor(1), world.origin.now)]);
-    assert_eq!(world.all(Job::Retention, false).report["forgotten"], 1);
+    assert_eq!(world.all(JobKind::Retention, false).report["forgotten"], 1);
     assert!(erased(&world, 1));
 }
 
@@ -625,8 +628,8 @@ fn of_whom_the_store_cannot_read_no_rhythm_counts_and_all_others_do() {
     world.origin.send("demo", &[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW)]);
     let damage = "UPDATE visitors SET profile = x'ff' WHERE visitor = ?1";
     world.origin.conn.execute(damage, [visitor(1).as_bytes()]).unwrap();
-    let run = world.all(Job::Rhythm, false);
-    assert_eq!((run.outcome, run.report), (Some(Outcome::Done), json!({ "people": 2, "unreadable": 1 })));
+    let run = world.all(JobKind::Rhythm, false);
+    assert_eq!((run.outcome, run.report), (Some(RunOutcome::Done), json!({ "people": 2, "unreadable": 1 })));
     let kept = world.origin.conn.query_row("SELECT people FROM rhythms", [], |row| row.get(0));
     assert_eq!(kept, Ok(1));
 }
@@ -635,19 +638,19 @@ fn of_whom_the_store_cannot_read_no_rhythm_counts_and_all_others_do() {
 fn a_run_that_a_clock_put_far_off_is_not_the_last_that_ended_well_for_long() {
     let mut world = World::with(0);
     world.origin.now = NOW + 4_000 * DAY_MS;
-    world.all(Job::Rhythm, false);
+    world.all(JobKind::Rhythm, false);
     world.origin.now = NOW;
-    world.all(Job::Rhythm, false);
+    world.all(JobKind::Rhythm, false);
     runs::measure(&world.origin.conn, &world.origin.metrics).unwrap();
-    let place = Job::ALL.iter().position(|job| *job == Job::Rhythm).unwrap();
+    let place = JobKind::ALL.iter().position(|job| *job == JobKind::Rhythm).unwrap();
     assert_eq!(world.origin.metrics.jobs[place].well_ms.get(), NOW);
 }
 
 #[test]
 fn a_report_that_is_too_long_is_not_kept() {
     let Origin { mut conn, .. } = Origin::new();
-    let run = runs::ask(&mut conn, asked(Job::Trim, Woken::Signal, false), NOW).unwrap().unwrap();
+    let run = runs::ask(&mut conn, asked(JobKind::Trim, Trigger::Signal, false), NOW).unwrap().unwrap();
     let long = json!({ "first": "x".repeat(70_000) });
-    let kept = runs::end(&mut conn, run.no, Outcome::Done, Some(&long), NOW).unwrap();
+    let kept = runs::end(&mut conn, run.no, RunOutcome::Done, Some(&long), NOW).unwrap();
     assert_eq!(kept.report["error"], "the report is too long");
 }

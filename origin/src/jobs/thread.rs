@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 use causeway_shared::ids::Millis;
 use rusqlite::Connection;
 
-use super::context::Place;
-use super::runner::Runner;
-use super::runs::{self, Asked, Run};
+use super::context::JobContext;
+use super::runner::JobRunner;
+use super::runs::{self, JobRun, RunRequest};
 use super::{Next, Timer, When, next};
 use crate::audience::{Audience, materialized, send};
 use crate::base::clock;
-use crate::base::job_kinds::{Every, Job, Outcome, Woken};
+use crate::base::job_kinds::{JobIntervals, JobKind, RunOutcome, Trigger};
 use crate::base::metrics::Metrics;
 use crate::campaigns::train;
 use crate::ingest::backlog::Backlog;
-use crate::store::write_txn::Rules;
+use crate::store::write_txn::TxnRules;
 use crate::store::{self, StoreError};
 
 /// How long it sleeps at most, and after a failure: by then a run that ended with its process is found.
@@ -37,33 +37,33 @@ const LOOKED: Duration = Duration::from_secs(1);
 
 /// The way to the thread. It ends when it is told to.
 #[derive(Debug, Clone)]
-pub struct Jobs(Arc<Shared>);
+pub struct JobScheduler(Arc<SchedulerState>);
 
 #[derive(Debug)]
-struct Shared {
+struct SchedulerState {
     notes: Mutex<Connection>,
     stopping: AtomicBool,
     wake: SyncSender<()>,
 }
 
-impl Jobs {
+impl JobScheduler {
     /// Starts the thread over the store in `data`.
     ///
     /// # Errors
     /// [`StoreError`], or when the operating system gives no thread.
     pub fn start(
         data: &Path,
-        rules: Arc<Rules>,
+        rules: Arc<TxnRules>,
         metrics: Arc<Metrics>,
         backlog: Backlog,
         audience: Audience,
-        every: Every,
+        every: JobIntervals,
     ) -> Result<(Self, JoinHandle<()>), StoreError> {
         let (wake, wakes) = sync_channel(1);
         let notes = Mutex::new(store::open(data)?);
-        let jobs = Self(Arc::new(Shared { notes, stopping: AtomicBool::new(false), wake }));
+        let jobs = Self(Arc::new(SchedulerState { notes, stopping: AtomicBool::new(false), wake }));
         let conn = store::open(data)?;
-        let mut thread = Thread {
+        let mut thread = JobThread {
             data: data.to_owned(),
             conn,
             jobs: jobs.clone(),
@@ -85,7 +85,7 @@ impl Jobs {
     ///
     /// # Errors
     /// [`StoreError`]; then nothing was asked for.
-    pub fn ask(&self, asked: Asked, now: Millis) -> Result<Result<Run, Run>, StoreError> {
+    pub fn ask(&self, asked: RunRequest, now: Millis) -> Result<Result<JobRun, JobRun>, StoreError> {
         let answer = runs::ask(&mut self.0.notes.lock().unwrap_or_else(PoisonError::into_inner), asked, now);
         self.wake();
         answer
@@ -110,21 +110,21 @@ impl Jobs {
     }
 }
 
-struct Thread {
+struct JobThread {
     data: PathBuf,
     conn: Connection,
-    jobs: Jobs,
-    rules: Arc<Rules>,
+    jobs: JobScheduler,
+    rules: Arc<TxnRules>,
     metrics: Arc<Metrics>,
     backlog: Backlog,
     audience: Audience,
-    every: Every,
+    every: JobIntervals,
     turn: Duration,
     /// What goes by age waits for a sync, and the log was told so.
     held: bool,
 }
 
-impl Thread {
+impl JobThread {
     fn live(&mut self, wakes: &Receiver<()>) {
         // Of this thread alone, where the operating system has it so: who waits for an answer goes first.
         if let Err(e) = rustix::process::nice(BEHIND) {
@@ -157,7 +157,7 @@ impl Thread {
             }
             match next(&self.timers(vouched)?, now) {
                 Next::Due(job, tenant) => {
-                    let asked = Asked { job, tenant, woken: Woken::Timer, dry_run: false };
+                    let asked = RunRequest { job, tenant, woken: Trigger::Timer, dry_run: false };
                     // One that waits already is begun next.
                     drop(runs::ask(&mut self.conn, asked, now)?);
                 }
@@ -185,7 +185,7 @@ impl Thread {
 
     fn timers(&self, vouched: Option<bool>) -> Result<Vec<Timer>, StoreError> {
         let mut timers = on_time(&self.conn, vouched, clock::now())?;
-        for job in Job::ALL.into_iter().filter(|job| !job.is_on_time() && !job.is_held(vouched)) {
+        for job in JobKind::ALL.into_iter().filter(|job| !job.is_on_time() && !job.is_held(vouched)) {
             let all = job.is_by_tenant().then(|| self.rules.tenants.iter().map(|known| Some(known.no)).collect());
             for tenant in all.unwrap_or_else(|| vec![None]) {
                 let last = runs::last(&self.conn, job, tenant)?;
@@ -196,15 +196,15 @@ impl Thread {
     }
 
     /// Takes it to its end; whether it was cut by another that writes to the store.
-    fn run(&mut self, run: &Run) -> Result<bool, StoreError> {
+    fn run(&mut self, run: &JobRun) -> Result<bool, StoreError> {
         let (of, next) = (run.asked.job, AtomicU64::new(millis(self.turn)));
-        let turn = Turn { of, begun: Instant::now(), next, first: OnceLock::new() };
+        let turn = RunTurn { of, begun: Instant::now(), next, first: OnceLock::new() };
         let to_the_end = AtomicBool::new(!run.asked.job.keeps_its_place() || run.asked.dry_run);
         let stop = || {
             let vouched = || self.metrics.vouches(clock::now());
             self.jobs.is_stopping() || !to_the_end.load(Ordering::Relaxed) && turn.is_over(&self.jobs.0.notes, vouched)
         };
-        let place = Place {
+        let place = JobContext {
             data: &self.data,
             hands_out: true,
             conn: &mut self.conn,
@@ -220,28 +220,28 @@ impl Thread {
             told: &|_, _| Ok(()),
             to_the_end: &to_the_end,
         };
-        let ended = Runner { place, notes: &self.jobs.0.notes, stop: &stop }.run(run)?;
-        let (job, outcome) = (run.asked.job.name(), ended.outcome.map(Outcome::name));
+        let ended = JobRunner { place, notes: &self.jobs.0.notes, stop: &stop }.run(run)?;
+        let (job, outcome) = (run.asked.job.name(), ended.outcome.map(RunOutcome::name));
         match (ended.outcome, turn.first.get()) {
-            (Some(Outcome::Failed), _) => {
+            (Some(RunOutcome::Failed), _) => {
                 tracing::error!(run = run.no, job, error = %ended.report["error"], "a job failed");
             }
-            (Some(Outcome::Interrupted), Some(first)) => {
+            (Some(RunOutcome::Interrupted), Some(first)) => {
                 tracing::info!(run = run.no, job, to = first.name(), "a job gives way");
-                let asked = Asked { job: *first, tenant: None, woken: Woken::Timer, dry_run: false };
+                let asked = RunRequest { job: *first, tenant: None, woken: Trigger::Timer, dry_run: false };
                 drop(runs::ask(&mut self.conn, asked, clock::now())?);
             }
             _ => tracing::info!(run = run.no, job, outcome, "a job ended"),
         }
         let gave_way = turn.first.get().is_some() || self.jobs.is_stopping();
-        Ok(ended.outcome == Some(Outcome::Interrupted) && !gave_way)
+        Ok(ended.outcome == Some(RunOutcome::Interrupted) && !gave_way)
     }
 }
 
 /// The timers of what is due when somebody set it.
 fn on_time(conn: &Connection, vouched: Option<bool>, now: Millis) -> Result<Vec<Timer>, StoreError> {
     let timer = |job, due| Ok(Timer { job, tenant: None, when: When::At(due), last: runs::last(conn, job, None)? });
-    [(Job::Materialise, materialized::next_due(conn, now)?), (Job::Send, send::next_due(conn, now)?)]
+    [(JobKind::Materialise, materialized::next_due(conn, now)?), (JobKind::Send, send::next_due(conn, now)?)]
         .into_iter()
         .filter(|(job, _)| !job.is_held(vouched))
         .map(|(job, due)| timer(job, due))
@@ -249,16 +249,16 @@ fn on_time(conn: &Connection, vouched: Option<bool>, now: Millis) -> Result<Vec<
 }
 
 /// How long a run goes on, and what it gives way to.
-struct Turn {
+struct RunTurn {
     /// Which it gives no way to: what is due of it is its own work.
-    of: Job,
+    of: JobKind,
     begun: Instant,
     /// When it looks next, in milliseconds since it began.
     next: AtomicU64,
-    first: OnceLock<Job>,
+    first: OnceLock<JobKind>,
 }
 
-impl Turn {
+impl RunTurn {
     fn is_over(&self, notes: &Mutex<Connection>, vouched: impl Fn() -> Option<bool>) -> bool {
         let since = millis(self.begun.elapsed());
         if since < self.next.load(Ordering::Relaxed) {

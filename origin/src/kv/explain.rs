@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use causeway_edge::{Answer, Engine, Step};
+use causeway_edge::{Engine, EngineStep, HttpAnswer};
 use causeway_shared::config::{EdgeConfig, NoSignal};
 use causeway_shared::cookie::{self, CookieNames, IDENTITY};
 use causeway_shared::identity::IdentityCookie;
 use causeway_shared::ids::{AltHash, KindCode, Millis, VisitorId};
-use causeway_shared::keys::Keys;
+use causeway_shared::keys::KeySet;
 use causeway_shared::kv;
 use causeway_shared::wire::{self, catalogue as forms};
 use rusqlite::Connection;
@@ -17,16 +17,16 @@ use serde_json::{Value, json};
 use crate::campaigns::catalogue;
 use crate::kv::value;
 use crate::kv::value_error::ValueError;
-use crate::outbox::kv_key::Subject;
-use crate::store::Counters;
-use crate::store::tenants::Known;
+use crate::outbox::kv_key::KvKey;
+use crate::store::StoreCounters;
+use crate::store::tenants::TenantContext;
 
 /// Lets this process see its own trace.
 const EXPLAIN: &str = "explained offline";
 
 /// What is to be explained.
 #[derive(Debug, Clone)]
-pub struct Ask {
+pub struct ExplainRequest {
     /// Whose page.
     pub visitor: VisitorId,
     /// The body of the call, as a page would send it; `explain` and `page_view` are set here.
@@ -63,9 +63,9 @@ pub enum ExplainError {
 pub fn explain(
     conn: &Connection,
     edge: &EdgeConfig,
-    keys: &Keys,
-    tenant: &Known,
-    ask: &Ask,
+    keys: &KeySet,
+    tenant: &TenantContext,
+    ask: &ExplainRequest,
 ) -> Result<Value, ExplainError> {
     let (mut edge, mut keys) = (edge.clone(), keys.clone());
     keys.explain = Some(EXPLAIN.to_owned());
@@ -95,28 +95,28 @@ pub fn explain(
 /// strict caps stay unconfirmed.
 fn answer_from_store(
     conn: &Connection,
-    tenant: &Known,
-    ask: &Ask,
+    tenant: &TenantContext,
+    ask: &ExplainRequest,
     engine: &mut Engine,
-    mut step: Step,
-) -> Result<Answer, ExplainError> {
+    mut step: EngineStep,
+) -> Result<HttpAnswer, ExplainError> {
     loop {
         step = match step {
-            Step::Read(read) => {
+            EngineStep::Read(read) => {
                 let values = read.keys.iter().map(|key| build_value(conn, tenant, key, ask));
                 let values = values.collect::<Result<Vec<_>, _>>()?;
                 engine.resume_read(read.pending, &Ok(values))
             }
-            Step::Call(pending, _) => engine.resume_call(pending, None),
-            Step::Answer(answer) => return Ok(answer),
-            Step::Unserved(reason) => return Err(ExplainError::Refused(reason.name().to_owned())),
-            Step::Page(page) => return Err(ExplainError::Refused(format!("{page:?} is no decision"))),
+            EngineStep::Call(pending, _) => engine.resume_call(pending, None),
+            EngineStep::Answer(answer) => return Ok(answer),
+            EngineStep::Unserved(reason) => return Err(ExplainError::Refused(reason.name().to_owned())),
+            EngineStep::Page(page) => return Err(ExplainError::Refused(format!("{page:?} is no decision"))),
         };
     }
 }
 
 /// The identity cookie of a browser that came an hour ago.
-fn cookie(tenant: &Known, Ask { visitor, now, .. }: &Ask) -> String {
+fn cookie(tenant: &TenantContext, ExplainRequest { visitor, now, .. }: &ExplainRequest) -> String {
     let cookie = IdentityCookie {
         visitor: *visitor,
         written: now.saturating_sub(3_600_000),
@@ -132,10 +132,15 @@ fn cookie(tenant: &Known, Ask { visitor, now, .. }: &Ask) -> String {
 }
 
 /// The value that would be published under a key now; `None` if the key would have no value.
-fn build_value(conn: &Connection, tenant: &Known, key: &str, ask: &Ask) -> Result<Option<Vec<u8>>, ExplainError> {
+fn build_value(
+    conn: &Connection,
+    tenant: &TenantContext,
+    key: &str,
+    ask: &ExplainRequest,
+) -> Result<Option<Vec<u8>>, ExplainError> {
     let Some(subject) = subject(tenant, key) else { return Ok(None) };
-    let version = Counters::load(conn)?.version();
-    let value = if subject == Subject::Pointer {
+    let version = StoreCounters::load(conn)?.version();
+    let value = if subject == KvKey::Pointer {
         // The KV may not have the catalogue that it points to yet.
         let pointer = catalogue::pointer_to_be(conn, tenant.no, version)?;
         pointer.map(|pointer| forms::encode_pointer(key, &pointer))
@@ -147,21 +152,21 @@ fn build_value(conn: &Connection, tenant: &Known, key: &str, ask: &Ask) -> Resul
 }
 
 /// What a key is about.
-fn subject(tenant: &Known, key: &str) -> Option<Subject> {
+fn subject(tenant: &TenantContext, key: &str) -> Option<KvKey> {
     let id = &tenant.id;
     let [current, model, steering] = kv::standing_keys(id);
-    let fixed = [(current, Subject::Pointer), (model, Subject::Model), (steering, Subject::Steering)];
+    let fixed = [(current, KvKey::Pointer), (model, KvKey::Model), (steering, KvKey::Steering)];
     if let Some((_, subject)) = fixed.into_iter().find(|(known, _)| known == key) {
         return Some(subject);
     }
     let mut parts = key.split(':').skip(2);
     match (key.split(':').next()?, parts.next()?, parts.next()) {
-        ("v", visitor, None) => Some(Subject::Snapshot(visitor.parse().ok()?)),
-        ("c", "attributes", Some(page)) => Some(Subject::Names(page.parse().ok()?)),
-        ("c", number, None) => Some(Subject::Catalogue(number.parse().ok()?)),
+        ("v", visitor, None) => Some(KvKey::Snapshot(visitor.parse().ok()?)),
+        ("c", "attributes", Some(page)) => Some(KvKey::Names(page.parse().ok()?)),
+        ("c", number, None) => Some(KvKey::Catalogue(number.parse().ok()?)),
         ("a", kind, Some(hash)) => {
             let bytes = u128::from_str_radix(hash, 16).ok()?.to_be_bytes();
-            Some(Subject::Lookup(KindCode(kind.parse().ok()?), AltHash(bytes)))
+            Some(KvKey::Lookup(KindCode(kind.parse().ok()?), AltHash(bytes)))
         }
         _ => None,
     }
@@ -207,8 +212,8 @@ fn outcomes(answer: &Value) -> BTreeMap<(String, String), Value> {
 mod tests {
     use super::*;
     use crate::testing::{NOW, Origin, exposure, fact, visitor};
-    use causeway_shared::actions::{Entity, Verb, ViewType};
-    use causeway_shared::fact::What;
+    use causeway_shared::actions::{ActionType, AdEntity, ViewType};
+    use causeway_shared::fact::FactKind;
     use causeway_shared::ids::InsertionId;
 
     fn asked(origin: &Origin, visitor: VisitorId, body: Value) -> Result<Value, ExplainError> {
@@ -217,7 +222,7 @@ mod tests {
 
     fn asked_from(origin: &Origin, visitor: VisitorId, body: Value, place: &str) -> Result<Value, ExplainError> {
         let (place, agent) = (place.to_owned(), "Mozilla/5.0".to_owned());
-        let ask = Ask { visitor, body, place, agent, now: NOW + 3_600_000 };
+        let ask = ExplainRequest { visitor, body, place, agent, now: NOW + 3_600_000 };
         explain(&origin.conn, &origin.edge, &origin.keys, origin.tenant("demo"), &ask)
     }
 
@@ -242,9 +247,13 @@ mod tests {
         document["ad"][2]["arm"] = json!("e/b");
         let (tenant, given) = (origin.tenant("demo").clone(), origin.given());
         catalogue::apply(&mut origin.conn, &origin.rules, given, &tenant, document, "tests").unwrap();
-        let entity = Entity { ad: 1, ad_group: 1, campaign: 1, advertiser: 1 };
-        let seen =
-            What::Action { insertion: InsertionId([7; 16]), verb: Verb::IMPRESSION, view_type: ViewType(0), entity };
+        let entity = AdEntity { ad: 1, ad_group: 1, campaign: 1, advertiser: 1 };
+        let seen = FactKind::Action {
+            insertion: InsertionId([7; 16]),
+            verb: ActionType::IMPRESSION,
+            view_type: ViewType(0),
+            entity,
+        };
         let logins = [origin.login(visitor(1), 1, NOW, "ann"), origin.login(visitor(2), 2, NOW, "ann")];
         let facts = [fact(visitor(2), 3, NOW, seen), exposure(visitor(2), 4, NOW, 1, 2)];
         origin.send("demo", &[logins.as_slice(), &facts].concat());

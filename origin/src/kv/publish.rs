@@ -7,7 +7,7 @@
 use crate::erasures::sweep;
 use crate::kv::value;
 use crate::outbox::fair_queue::{self, put_off};
-use crate::outbox::kv_key::Subject;
+use crate::outbox::kv_key::KvKey;
 pub(crate) use crate::outbox::queue::put;
 use crate::outbox::queue::put_leaving;
 use crate::outbox::queue::{LATE_MS, LEASE_MS, TIMERS, fire_timers, forget_settled, later};
@@ -16,25 +16,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::planted::{self, PlantedBug};
-use causeway_shared::wire::sync::Publish;
+use causeway_shared::wire::sync::KvWrite;
 
-use crate::audience::rhythm::Told;
+use crate::audience::rhythm::BestTimeCache;
 use crate::base::chain;
 use crate::base::integers::signed;
 use crate::campaigns::catalogue;
 use crate::erasures::sweep::PersonChange;
-use crate::identity::changes::Linked;
+use crate::identity::changes::LinkChanges;
 use crate::identity::link::{family, of_visitor};
-pub use crate::kv::republish::{Put, of_tenants, some, subjects};
-use crate::kv::value::Built;
+pub use crate::kv::republish::{RepublishCounts, of_tenants, some, subjects};
+use crate::kv::value::KvValue;
 use crate::kv::value_error::ValueError;
 pub use crate::outbox::clock_rollback::{is_ahead, set_back};
-use crate::outbox::fair_queue::Due;
+use crate::outbox::fair_queue::DueRow;
 pub use crate::outbox::fair_queue::depth;
 pub use crate::outbox::fair_queue::pending;
 use crate::profiles::fold::Changed;
-pub use crate::store::priority::Rank;
-use crate::store::write_txn::Group;
+pub use crate::store::priority::Priority;
+use crate::store::write_txn::WriteTxn;
 use crate::store::{PersonNo, StoreError, TenantNo};
 
 /// When a value that could not be built is tried again, in milliseconds.
@@ -45,16 +45,16 @@ const RETRY_MS: Millis = 60_000;
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
-pub fn note(group: &mut Group<'_>, changed: &[Changed], linked: &Linked) -> Result<(), StoreError> {
+pub fn note(group: &mut WriteTxn<'_>, changed: &[Changed], linked: &LinkChanges) -> Result<(), StoreError> {
     let now = group.now;
     for (tenant, page) in std::mem::take(&mut group.names.changed) {
-        put(group, tenant, Subject::Names(page), now)?;
+        put(group, tenant, KvKey::Names(page), now)?;
     }
     for (tenant, visitor) in &linked.withdrawn {
-        put_leaving(group, *tenant, Subject::Snapshot(*visitor))?;
+        put_leaving(group, *tenant, KvKey::Snapshot(*visitor))?;
     }
     for c in changed.iter().filter(|c| !c.withdrawn) {
-        put(group, c.tenant, Subject::Snapshot(c.visitor), now)?;
+        put(group, c.tenant, KvKey::Snapshot(c.visitor), now)?;
         if c.devices > 1 {
             later(group, c.person)?;
         }
@@ -73,7 +73,7 @@ pub fn note(group: &mut Group<'_>, changed: &[Changed], linked: &Linked) -> Resu
     for (tenant, id) in &linked.lookups {
         let known = group.rules.tenants.by_no(*tenant)?;
         for hash in family(group.tx, *tenant, *id)? {
-            let key = Subject::Lookup(id.kind, hash);
+            let key = KvKey::Lookup(id.kind, hash);
             match known.is_readable(hash) {
                 true if leaves.contains(&(*tenant, *id)) => put_leaving(group, *tenant, key)?,
                 true => put(group, *tenant, key, now)?,
@@ -92,7 +92,7 @@ pub fn note(group: &mut Group<'_>, changed: &[Changed], linked: &Linked) -> Resu
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
-pub fn acknowledge(group: &Group<'_>, applied: &[u64]) -> Result<u64, StoreError> {
+pub fn acknowledge(group: &WriteTxn<'_>, applied: &[u64]) -> Result<u64, StoreError> {
     const SETTLE: &str = "UPDATE outbox SET lease = NULL, leased_until = 0, handed = ?2,
             due = iif(changed = lease_change, iif(late > ?2, late, NULL), max(due, handed)) WHERE lease = ?1";
     const SETTLE_ALL: &str = "UPDATE outbox SET lease = NULL, leased_until = 0, handed = ?2,
@@ -111,7 +111,7 @@ pub fn acknowledge(group: &Group<'_>, applied: &[u64]) -> Result<u64, StoreError
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
-pub fn hand_out(group: &mut Group<'_>, wanted: u16) -> Result<Vec<Publish>, StoreError> {
+pub fn hand_out(group: &mut WriteTxn<'_>, wanted: u16) -> Result<Vec<KvWrite>, StoreError> {
     if wanted == 0 {
         return Ok(Vec::new());
     }
@@ -124,14 +124,14 @@ pub fn hand_out(group: &mut Group<'_>, wanted: u16) -> Result<Vec<Publish>, Stor
         sweep::go_on(group)?;
         all = fair_queue::due(group, wanted)?;
     }
-    let (mut best, mut bytes) = (Told::default(), 0);
+    let (mut best, mut bytes) = (BestTimeCache::default(), 0);
     for due in all {
         if bytes > limits::PUBLISH_BYTES {
             break;
         }
         if let Some(write) = lease(group, &due, &mut best)? {
             bytes += write.value.as_ref().map_or(0, String::len);
-            writes.push((matches!(due.subject, Subject::Lookup(..)), write));
+            writes.push((matches!(due.subject, KvKey::Lookup(..)), write));
         }
     }
     writes.sort_by_key(|(is_lookup, write)| (*is_lookup, write.entry));
@@ -140,20 +140,20 @@ pub fn hand_out(group: &mut Group<'_>, wanted: u16) -> Result<Vec<Publish>, Stor
 
 /// Builds a row's value and leases the row under the value's version. `None` when there is nothing to write: the value
 /// could not be built.
-fn lease(group: &mut Group<'_>, due: &Due, best: &mut Told) -> Result<Option<Publish>, StoreError> {
+fn lease(group: &mut WriteTxn<'_>, due: &DueRow, best: &mut BestTimeCache) -> Result<Option<KvWrite>, StoreError> {
     const LEASE: &str = "UPDATE outbox SET lease = ?2, lease_change = changed, leased_until = ?3,
         handed = ?4, late = iif(lease IS NULL, late, ?5) WHERE row = ?1";
     let rules = group.rules;
     let tenant = rules.tenants.by_no(due.tenant)?;
     let told = match due.subject {
-        Subject::Snapshot(visitor) => best.tell(group.tx, tenant, visitor, group.now),
+        KvKey::Snapshot(visitor) => best.tell(group.tx, tenant, visitor, group.now),
         _ => Ok(()),
     };
     let version = group.next_version();
     let retry = signed(group.now.saturating_add(RETRY_MS));
     let built =
         told.map_err(ValueError::from).and_then(|()| value::build(group.tx, tenant, due.subject, version, group.now));
-    let Built { key, value, is_truncated } = match built {
+    let KvValue { key, value, is_truncated } = match built {
         Ok(built) => built,
         Err(ValueError::NotYet) => {
             put_off(group, due, retry)?;
@@ -173,19 +173,19 @@ fn lease(group: &mut Group<'_>, due: &Due, best: &mut Told) -> Result<Option<Pub
     let row = (due.row, signed(version.counter), until, signed(group.now), late);
     group.tx.prepare_cached(LEASE)?.execute(row)?;
     match due.subject {
-        Subject::Snapshot(visitor) => published(group, due.tenant, visitor, version.counter, is_truncated)?,
-        Subject::Catalogue(number) => {
+        KvKey::Snapshot(visitor) => published(group, due.tenant, visitor, version.counter, is_truncated)?,
+        KvKey::Catalogue(number) => {
             let entry = value.is_some().then_some(version.counter);
             catalogue::handed(group, due.tenant, number, entry)?;
         }
-        Subject::Pointer | Subject::Model | Subject::Steering => stands(group, due, version.counter)?,
-        Subject::Lookup(..) | Subject::Names(_) => {}
+        KvKey::Pointer | KvKey::Model | KvKey::Steering => stands(group, due, version.counter)?,
+        KvKey::Lookup(..) | KvKey::Names(_) => {}
     }
-    Ok(Some(Publish { entry: version.counter, key, version, value, due: due.due }))
+    Ok(Some(KvWrite { entry: version.counter, key, version, value, due: due.due }))
 }
 
 fn published(
-    group: &Group<'_>,
+    group: &WriteTxn<'_>,
     tenant: TenantNo,
     visitor: VisitorId,
     counter: u64,
@@ -197,7 +197,7 @@ fn published(
 }
 
 /// Notes the version that such a value was handed out under: it is part of the value.
-fn stands(group: &Group<'_>, due: &Due, counter: u64) -> Result<(), StoreError> {
+fn stands(group: &WriteTxn<'_>, due: &DueRow, counter: u64) -> Result<(), StoreError> {
     const PUT: &str = "INSERT INTO standing (tenant, kind, published) VALUES (?1, ?2, ?3)
         ON CONFLICT DO UPDATE SET published = excluded.published";
     let (kind, _) = due.subject.columns();

@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::integers::signed;
 use crate::identity::link::family;
-use crate::outbox::kv_key::Subject;
+use crate::outbox::kv_key::KvKey;
 use crate::store::tenants::Tenants;
 use crate::store::{StoreError, TenantNo, visitor_at};
 use crate::views::read;
 
 /// What was put in the outbox to be written anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Put {
+pub struct RepublishCounts {
     /// Snapshots and tombstones.
     pub snapshots: u64,
     /// Lookups, under each hash that is readable.
@@ -28,14 +28,14 @@ pub struct Put {
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn of_tenants(conn: &Connection, tenants: &Tenants) -> Result<Vec<(TenantNo, Subject)>, StoreError> {
+pub fn of_tenants(conn: &Connection, tenants: &Tenants) -> Result<Vec<(TenantNo, KvKey)>, StoreError> {
     const READ: &str = "SELECT tenant, 256, token / ?1 FROM attribute_names GROUP BY 1, 3
         UNION ALL SELECT tenant, 257, version FROM catalogues WHERE published IS NOT NULL
         UNION ALL SELECT tenant, kind, 0 FROM standing";
     let mut statement = conn.prepare_cached(READ)?;
     let rows = statement.query_map([signed(limits::ATTRIBUTE_PAGE as u64)], |row| {
         let (tenant, kind, number) = (TenantNo(row.get(0)?), row.get(1)?, row.get(2)?);
-        Ok(Subject::of_tenant(kind, number).map(|subject| (tenant, subject)))
+        Ok(KvKey::of_tenant(kind, number).map(|subject| (tenant, subject)))
     })?;
     let all = rows.collect::<Result<Vec<_>, _>>()?;
     Ok(all.into_iter().flatten().filter(|(tenant, _)| tenants.by_no(*tenant).is_ok()).collect())
@@ -62,20 +62,20 @@ pub fn subjects(
     tenants: &Tenants,
     tenant: TenantNo,
     visitor: VisitorId,
-) -> Result<Vec<Subject>, StoreError> {
+) -> Result<Vec<KvKey>, StoreError> {
     let Ok(known) = tenants.by_no(tenant) else { return Ok(Vec::new()) };
-    let mut subjects = vec![Subject::Snapshot(visitor)];
+    let mut subjects = vec![KvKey::Snapshot(visitor)];
     for id in read::lookups_of(conn, tenant, visitor)? {
         let hashes = family(conn, tenant, id)?.into_iter().filter(|hash| known.is_readable(*hash));
-        subjects.extend(hashes.map(|hash| Subject::Lookup(id.kind, hash)));
+        subjects.extend(hashes.map(|hash| KvKey::Lookup(id.kind, hash)));
     }
     Ok(subjects)
 }
 
-impl Put {
+impl RepublishCounts {
     /// Counts one visitor's.
-    pub fn count(&mut self, subjects: &[Subject]) {
-        let snapshots = subjects.iter().filter(|subject| matches!(subject, Subject::Snapshot(_))).count() as u64;
+    pub fn count(&mut self, subjects: &[KvKey]) {
+        let snapshots = subjects.iter().filter(|subject| matches!(subject, KvKey::Snapshot(_))).count() as u64;
         self.snapshots += snapshots;
         self.lookups += subjects.len() as u64 - snapshots;
     }

@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::ids::{AltHash, Epoch, Version, VisitorId};
+use causeway_shared::ids::{AltHash, Epoch, SnapshotVersion, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::membership::Membership;
-use causeway_shared::person::Weight;
+use causeway_shared::person::EvidenceWeight;
 use causeway_shared::planted::{self, PlantedBug};
-use causeway_shared::profile::{Content, MissingParts, QueriedNames, SnapshotRoom, SubProfile};
+use causeway_shared::profile::{MissingParts, QueriedNames, SnapshotRoom, SubContent, SubProfile};
 use causeway_shared::rhythm::BestTime;
 use causeway_shared::time::{Day, Minute};
-use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::view::{Snapshot, StoredValue};
 use causeway_shared::wire::{WireError, kv as form};
 use rusqlite::{Connection, OptionalExtension as _};
 
@@ -18,31 +18,31 @@ use crate::campaigns::catalogue;
 use crate::identity::changes::has_withdrawn;
 use crate::identity::link::{family, held_unique};
 use crate::kv::value_error::ValueError;
-use crate::store::tenants::Known;
+use crate::store::tenants::TenantContext;
 use crate::store::{StoreError, visitor_at};
-use crate::views::read::{self, View};
+use crate::views::read::{self, StoreView};
 
 /// A visitor's snapshot and whether something was left out of it; its tombstone if it withdrew; nothing if it is not there.
 pub(super) fn stored(
     conn: &Connection,
-    tenant: &Known,
+    tenant: &TenantContext,
     visitor: VisitorId,
-    version: Version,
+    version: SnapshotVersion,
     key: &str,
 ) -> Result<Option<(String, bool)>, ValueError> {
     // Before anything of it is read: who left goes, whatever its row holds.
     if has_withdrawn(conn, tenant.no, visitor)? && !planted::is_active(PlantedBug::SkipTheTombstone) {
-        return checked(key, visitor, &Stored::Tombstone).map(|value| Some((value, false)));
+        return checked(key, visitor, &StoredValue::Tombstone).map(|value| Some((value, false)));
     }
-    let Some(own) = read::visitor(&View::folded(conn), tenant.no, visitor)? else {
+    let Some(own) = read::visitor(&StoreView::folded(conn), tenant.no, visitor)? else {
         return Ok(None);
     };
     let siblings = siblings(conn, &own)?;
     // Also where the sibling that holds it finds no room.
     let unique = unique(conn, tenant, [&own].into_iter().chain(&siblings))?;
-    let mut building = Building { conn, own, siblings, unique, version, queried: QueriedNames::default() };
+    let mut building = SnapshotBuilder { conn, own, siblings, unique, version, queried: QueriedNames::default() };
     let [whole, ..] = limits::SNAPSHOT_WINDOWS;
-    let room = Room { uncapped: whole, capped: whole, events: true, segments: limits::SEGMENTS };
+    let room = RoomLimits { uncapped: whole, capped: whole, events: true, segments: limits::SEGMENTS };
     let snapshot = building.snapshot(room)?;
     if snapshot.missing().is_empty()
         && let Some(value) = building.fit(key, snapshot)?
@@ -56,7 +56,7 @@ pub(super) fn stored(
 
 /// What of its visitors a snapshot holds.
 #[derive(Debug, Clone, Copy)]
-struct Room {
+struct RoomLimits {
     /// Days of actions that no cap counts; 0 for none.
     uncapped: u16,
     /// Days of actions that caps count; 0 for none.
@@ -68,23 +68,23 @@ struct Room {
 }
 
 /// A snapshot while it is built.
-struct Building<'a> {
+struct SnapshotBuilder<'a> {
     conn: &'a Connection,
-    own: read::Visitor,
-    siblings: Vec<read::Visitor>,
+    own: read::VisitorView,
+    siblings: Vec<read::VisitorView>,
     unique: Vec<AltHash>,
-    version: Version,
+    version: SnapshotVersion,
     /// What stays in it before anything else.
     queried: QueriedNames,
 }
 
-impl Building<'_> {
+impl SnapshotBuilder<'_> {
     /// The value of a snapshot that something is left out of. Of what is left as many days of actions as find room stay
     /// before the times of events: without any no cap would bind. Then the less active half of the siblings goes, then the
     /// segments written first that no filter names; the actions that caps count go last. The origin still has them all.
-    fn truncated(&mut self, key: &str, mut room: Room) -> Result<String, ValueError> {
+    fn truncated(&mut self, key: &str, mut room: RoomLimits) -> Result<String, ValueError> {
         loop {
-            let steps = [room].into_iter().chain(limits::SNAPSHOT_WINDOWS.map(|days| Room {
+            let steps = [room].into_iter().chain(limits::SNAPSHOT_WINDOWS.map(|days| RoomLimits {
                 uncapped: days,
                 events: false,
                 ..room
@@ -101,11 +101,15 @@ impl Building<'_> {
             }
         }
         let capped = limits::SNAPSHOT_WINDOWS.into_iter().chain([0]);
-        let steps = capped.map(|days| Room { uncapped: 0, capped: days, events: false, segments: 0 });
+        let steps = capped.map(|days| RoomLimits { uncapped: 0, capped: days, events: false, segments: 0 });
         self.first_that_fits(key, steps)?.ok_or(ValueError::Check(WireError::TooLong.code()))
     }
 
-    fn first_that_fits(&self, key: &str, rooms: impl Iterator<Item = Room>) -> Result<Option<String>, ValueError> {
+    fn first_that_fits(
+        &self,
+        key: &str,
+        rooms: impl Iterator<Item = RoomLimits>,
+    ) -> Result<Option<String>, ValueError> {
         for room in rooms {
             let value = self.fit(key, self.snapshot(room)?)?;
             if value.is_some() {
@@ -117,13 +121,13 @@ impl Building<'_> {
 
     /// The value of a snapshot; `None` where it is too long.
     fn fit(&self, key: &str, snapshot: Snapshot) -> Result<Option<String>, ValueError> {
-        match checked(key, self.own.visitor, &Stored::Snapshot(Box::new(snapshot))) {
+        match checked(key, self.own.visitor, &StoredValue::Snapshot(Box::new(snapshot))) {
             Err(ValueError::Check(code)) if code == WireError::TooLong.code() => Ok(None),
             done => done.map(Some),
         }
     }
 
-    fn snapshot(&self, room: Room) -> Result<Snapshot, ValueError> {
+    fn snapshot(&self, room: RoomLimits) -> Result<Snapshot, ValueError> {
         const PERSON: &str =
             "SELECT p.epoch, p.devices, v.best, p.master FROM people p JOIN visitors v USING (person) WHERE v.row = ?1";
         let Self { conn, own, siblings, unique, version, .. } = self;
@@ -138,12 +142,12 @@ impl Building<'_> {
         if !is_held {
             // The smallest, by which all browsers of a person find the same objects and arms, is there by its name at least:
             // of no version, as whatever else is known of it is newer.
-            let by_name = Content { missing: MissingParts::ALL, ..Content::default() };
-            profiles.insert(master, SubProfile::pack(Version::default(), &by_name));
+            let by_name = SubContent { missing: MissingParts::ALL, ..SubContent::default() };
+            profiles.insert(master, SubProfile::pack(SnapshotVersion::default(), &by_name));
         }
         let admits: BTreeSet<VisitorId> = profiles.keys().copied().collect();
         let is_unsure = |visitor: &VisitorId| match siblings.iter().chain([own]).find(|held| held.visitor == *visitor) {
-            Some(held) => held.weight < Weight::LOGIN,
+            Some(held) => held.weight < EvidenceWeight::LOGIN,
             // The master, which is there by its name alone, shows nothing.
             None => false,
         };
@@ -161,7 +165,11 @@ impl Building<'_> {
     }
 
     /// The sums of the visitor and of these siblings.
-    fn profiles(&self, siblings: &[read::Visitor], room: Room) -> Result<BTreeMap<VisitorId, SubProfile>, StoreError> {
+    fn profiles(
+        &self,
+        siblings: &[read::VisitorView],
+        room: RoomLimits,
+    ) -> Result<BTreeMap<VisitorId, SubProfile>, StoreError> {
         let all = || siblings.iter().map(|sibling| (sibling, false)).chain([(&self.own, true)]);
         // One window for all, so that a count over the person misses nothing that one of its parts would hold.
         let first = |days: u16| all().map(|(of, _)| since(of, days)).max().unwrap_or_default();
@@ -174,8 +182,8 @@ impl Building<'_> {
             segments: room.segments,
             ..SnapshotRoom::whole(first(whole), &self.queried)
         };
-        let sub = |(of, is_named): (&read::Visitor, bool)| {
-            let profile = read::whole(&View::folded(self.conn), of, room.since)?;
+        let sub = |(of, is_named): (&read::VisitorView, bool)| {
+            let profile = read::whole(&StoreView::folded(self.conn), of, room.since)?;
             Ok((of.visitor, profile.sub_profile_within(of.version, is_named, &room)))
         };
         all().map(sub).collect()
@@ -183,12 +191,12 @@ impl Building<'_> {
 }
 
 /// The first day of a window of this number of days, whose last day is the visitor's last one.
-fn since(visitor: &read::Visitor, days: u16) -> Day {
+fn since(visitor: &read::VisitorView, days: u16) -> Day {
     let last = visitor.profile.seen().map_or(0, |(_, last)| last);
     Day(Minute::at(last).day().0.saturating_sub(days.saturating_sub(1)))
 }
 
-fn checked(key: &str, visitor: VisitorId, stored: &Stored) -> Result<String, ValueError> {
+fn checked(key: &str, visitor: VisitorId, stored: &StoredValue) -> Result<String, ValueError> {
     let bad = |e: WireError| ValueError::Check(e.code());
     let value = form::encode_stored(key, stored).map_err(bad)?;
     let back = form::decode_stored(key, visitor, value.as_bytes()).map_err(bad)?;
@@ -196,8 +204,8 @@ fn checked(key: &str, visitor: VisitorId, stored: &Stored) -> Result<String, Val
 }
 
 /// The person's other visitors, the last active first, as many as a snapshot holds beside its own.
-fn siblings(conn: &Connection, own: &read::Visitor) -> Result<Vec<read::Visitor>, ValueError> {
-    let mut members = read::members(&View::folded(conn), own, limits::SNAPSHOT_VISITORS)?;
+fn siblings(conn: &Connection, own: &read::VisitorView) -> Result<Vec<read::VisitorView>, ValueError> {
+    let mut members = read::members(&StoreView::folded(conn), own, limits::SNAPSHOT_VISITORS)?;
     members.retain(|m| m.visitor != own.visitor);
     members.truncate(limits::SNAPSHOT_VISITORS - 1);
     Ok(members)
@@ -208,11 +216,12 @@ fn siblings(conn: &Connection, own: &read::Visitor) -> Result<Vec<read::Visitor>
 /// the one that is written, which is read the longest from now on: that one a browser keeps.
 fn unique<'a>(
     conn: &Connection,
-    tenant: &Known,
-    visitors: impl IntoIterator<Item = &'a read::Visitor>,
+    tenant: &TenantContext,
+    visitors: impl IntoIterator<Item = &'a read::VisitorView>,
 ) -> Result<Vec<AltHash>, ValueError> {
-    let held =
-        |of: &read::Visitor| held_unique(conn, tenant.no, of.visitor, |kind| tenant.config.is_unique(kind)).transpose();
+    let held = |of: &read::VisitorView| {
+        held_unique(conn, tenant.no, of.visitor, |kind| tenant.config.is_unique(kind)).transpose()
+    };
     let Some(id) = visitors.into_iter().find_map(held).transpose()? else {
         return Ok(Vec::new());
     };

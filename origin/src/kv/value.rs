@@ -1,11 +1,11 @@
 //! The value of one KV key, built from the newest state and checked before anybody gets it (invariant 8).
 
 use crate::kv::value_error::ValueError;
-use causeway_shared::attributes::Kind;
+use causeway_shared::attributes::ValueKind;
 use causeway_shared::catalogue::Catalogue;
-use causeway_shared::ids::{AlternateId, Millis, Version, VisitorId};
+use causeway_shared::ids::{AlternateId, Millis, SnapshotVersion, VisitorId};
 use causeway_shared::kv;
-use causeway_shared::steering::Steering;
+use causeway_shared::steering::TrafficAllocation;
 use causeway_shared::wire::{WireError, catalogue as forms, flat, kv as form};
 use rusqlite::Connection;
 
@@ -13,29 +13,29 @@ use crate::campaigns::catalogue::{self, Kept};
 use crate::campaigns::{steering, train};
 use crate::identity::link::canonical;
 use crate::kv::snapshot;
-use crate::outbox::kv_key::Subject;
-use crate::store::tenants::Known;
+use crate::outbox::kv_key::KvKey;
+use crate::store::tenants::TenantContext;
 use crate::store::{StoreError, TenantNo, names};
 use crate::views::read;
 
 /// The key of a subject.
 #[must_use]
-pub fn key(tenant: &Known, subject: Subject) -> String {
+pub fn key(tenant: &TenantContext, subject: KvKey) -> String {
     let id = &tenant.id;
     match subject {
-        Subject::Snapshot(visitor) => kv::snapshot_key(id, visitor),
-        Subject::Lookup(kind, hash) => kv::lookup_key(id, AlternateId { kind, hash }),
-        Subject::Names(page) => kv::attributes_key(id, page.into()),
-        Subject::Catalogue(number) => kv::catalogue_key(id, number),
-        Subject::Pointer => kv::pointer_key(id),
-        Subject::Model => kv::model_key(id),
-        Subject::Steering => kv::steering_key(id),
+        KvKey::Snapshot(visitor) => kv::snapshot_key(id, visitor),
+        KvKey::Lookup(kind, hash) => kv::lookup_key(id, AlternateId { kind, hash }),
+        KvKey::Names(page) => kv::attributes_key(id, page.into()),
+        KvKey::Catalogue(number) => kv::catalogue_key(id, number),
+        KvKey::Pointer => kv::pointer_key(id),
+        KvKey::Model => kv::model_key(id),
+        KvKey::Steering => kv::steering_key(id),
     }
 }
 
 /// A key and its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Built {
+pub struct KvValue {
     /// The key.
     pub key: String,
     /// The value; `None`: the key is deleted.
@@ -50,28 +50,28 @@ pub struct Built {
 /// [`ValueError`].
 pub fn build(
     conn: &Connection,
-    tenant: &Known,
-    subject: Subject,
-    version: Version,
+    tenant: &TenantContext,
+    subject: KvKey,
+    version: SnapshotVersion,
     now: Millis,
-) -> Result<Built, ValueError> {
+) -> Result<KvValue, ValueError> {
     let key = key(tenant, subject);
     let mut is_truncated = false;
     let value = match subject {
-        Subject::Snapshot(visitor) => {
+        KvKey::Snapshot(visitor) => {
             let stored = snapshot::stored(conn, tenant, visitor, version, &key)?;
             is_truncated = stored.as_ref().is_some_and(|(_, is_truncated)| *is_truncated);
             stored.map(|(value, _)| value)
         }
-        Subject::Names(page) => {
+        KvKey::Names(page) => {
             let names = names::load(conn, tenant.no)?;
             Some(names_page(&key, names.page(page.into()))?)
         }
-        Subject::Catalogue(number) => {
+        KvKey::Catalogue(number) => {
             let kept = catalogue::to_publish(conn, tenant.no, number, now)?;
             kept.map(|kept| document(conn, tenant, &key, &kept)).transpose()?
         }
-        Subject::Pointer => {
+        KvKey::Pointer => {
             let pointer = catalogue::pointer(conn, tenant.no, version)?.ok_or(ValueError::NotYet)?;
             let value = forms::encode_pointer(&key, &pointer);
             match forms::decode_pointer(&key, value.as_bytes()) {
@@ -79,32 +79,32 @@ pub fn build(
                 _ => return Err(ValueError::Check("differs")),
             }
         }
-        Subject::Model => train::newest(conn, tenant.no)?.map(|(bytes, _)| model(&key, version, &bytes)).transpose()?,
-        Subject::Steering => {
+        KvKey::Model => train::newest(conn, tenant.no)?.map(|(bytes, _)| model(&key, version, &bytes)).transpose()?,
+        KvKey::Steering => {
             let made = steering::newest(conn, tenant.no)?;
             made.map(|made| steered(&key, version, &made.steering())).transpose()?
         }
-        Subject::Lookup(kind, hash) => lookup(conn, tenant, AlternateId { kind, hash }, &key)?,
+        KvKey::Lookup(kind, hash) => lookup(conn, tenant, AlternateId { kind, hash }, &key)?,
     };
-    Ok(Built { key, value, is_truncated })
+    Ok(KvValue { key, value, is_truncated })
 }
 
 /// A model is published only if an edge can score with it.
-fn model(key: &str, version: Version, bytes: &[u8]) -> Result<String, ValueError> {
+fn model(key: &str, version: SnapshotVersion, bytes: &[u8]) -> Result<String, ValueError> {
     let value = forms::encode_model(key, version, bytes);
     let (published, back) = forms::decode_model(key, value.as_bytes()).map_err(|e| ValueError::Check(e.code()))?;
     let same = published == version && causeway_shared::wire::model::encode(&back) == bytes;
     if same { Ok(value) } else { Err(ValueError::Check("differs")) }
 }
 
-fn steered(key: &str, version: Version, steering: &Steering) -> Result<String, ValueError> {
+fn steered(key: &str, version: SnapshotVersion, steering: &TrafficAllocation) -> Result<String, ValueError> {
     let bad = |e: WireError| ValueError::Check(e.code());
     let value = forms::encode_steering(key, version, steering).map_err(bad)?;
     let back = forms::decode_steering(key, value.as_bytes()).map_err(bad)?;
     if back == (version, steering.clone()) { Ok(value) } else { Err(ValueError::Check("differs")) }
 }
 
-fn names_page(key: &str, page: &[(String, Kind)]) -> Result<String, ValueError> {
+fn names_page(key: &str, page: &[(String, ValueKind)]) -> Result<String, ValueError> {
     let value = form::encode_names(key, page).map_err(|e| ValueError::Check(e.code()))?;
     match form::decode_names(key, value.as_bytes()) {
         Ok(back) if back == page => Ok(value),
@@ -114,7 +114,7 @@ fn names_page(key: &str, page: &[(String, Kind)]) -> Result<String, ValueError> 
 }
 
 /// A catalogue is published only if an edge can read it back.
-fn document(conn: &Connection, tenant: &Known, key: &str, kept: &Kept) -> Result<String, ValueError> {
+fn document(conn: &Connection, tenant: &TenantContext, key: &str, kept: &Kept) -> Result<String, ValueError> {
     let bad = |e: WireError| ValueError::Check(e.code());
     let read: Result<Catalogue, _> = serde_json::from_str(&kept.document);
     let catalogue = read.map_err(|_| StoreError::Corrupt { what: "document of a catalogue" })?;
@@ -126,7 +126,7 @@ fn document(conn: &Connection, tenant: &Known, key: &str, kept: &Kept) -> Result
     if flat::decode(&bytes).map_err(bad)? == flat { Ok(value) } else { Err(ValueError::Check("differs")) }
 }
 
-fn lookup(conn: &Connection, tenant: &Known, id: AlternateId, key: &str) -> Result<Option<String>, ValueError> {
+fn lookup(conn: &Connection, tenant: &TenantContext, id: AlternateId, key: &str) -> Result<Option<String>, ValueError> {
     let visitors = seen_with(conn, tenant.no, id)?;
     // What nobody reads any more goes.
     if visitors.is_empty() || !tenant.is_readable(id.hash) {

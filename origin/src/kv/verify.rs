@@ -2,13 +2,13 @@
 //!
 //! A run asks for keys, as rows of a table. The publish consumer gets them with a sync, reads them in one bulk read, and says
 //! with its next sync what was there, as digests. What is not as it should be is looked at once more when all that was written
-//! before shows everywhere ([`Rules::kv_settled_ms`]); only then it counts, and goes into the outbox. Nothing here waits: a run goes
+//! before shows everywhere ([`TxnRules::kv_settled_ms`]); only then it counts, and goes into the outbox. Nothing here waits: a run goes
 //! [`step`] by step, and may be cut between any two.
 
 mod handed;
 
 use crate::base::metrics::FOUND;
-use causeway_shared::ids::{AltHash, AlternateId, KindCode, Millis, Version};
+use causeway_shared::ids::{AltHash, AlternateId, KindCode, Millis, SnapshotVersion};
 use causeway_shared::limits;
 use rusqlite::{Connection, OptionalExtension as _};
 use serde::{Deserialize, Serialize};
@@ -20,10 +20,10 @@ use crate::base::integers::{signed, unsigned};
 use crate::base::metrics::Metrics;
 use crate::kv::value_error::ValueError;
 use crate::kv::{publish, value};
-use crate::outbox::kv_key::Subject;
-use crate::store::tenants::Known;
-use crate::store::write_txn::{Given, Group, Rules};
-use crate::store::{Counters, StoreError, TenantNo};
+use crate::outbox::kv_key::KvKey;
+use crate::store::tenants::TenantContext;
+use crate::store::write_txn::{TxnInputs, TxnRules, WriteTxn};
+use crate::store::{StoreCounters, StoreError, TenantNo};
 
 /// Visitors, or ids, asked for in one transaction.
 const SOME: u32 = 2_000;
@@ -38,7 +38,7 @@ const LOOKS: u32 = 4;
 
 /// What a key was found to be. A repair follows the last three.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Found {
+enum KeyFinding {
     /// What the store says.
     Right,
     /// Its write is under way, or it changed each time.
@@ -55,7 +55,7 @@ enum Found {
 
 /// What a run came to so far.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Verified {
+pub struct VerifyReport {
     /// Keys looked at.
     pub keys: u64,
     /// They are what the store says.
@@ -78,31 +78,31 @@ pub struct Verified {
 type Id = (i64, u8, [u8; 16]);
 /// A key was looked at.
 const DONE: &str = "DELETE FROM verifications WHERE entry = ?1";
-/// [`Walk::cursor`] when everything is asked for.
+/// [`VerifyPosition::cursor`] when everything is asked for.
 const ALL_ASKED: i64 = i64::MIN;
 
 /// Where a run is.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Walk {
+pub struct VerifyPosition {
     /// The visitor's row that it has come to; below 0, one less than so many ids: a run's row names nobody.
     pub cursor: i64,
     /// What it came to.
-    pub verified: Verified,
+    pub verified: VerifyReport,
     /// The id that it has come to; none after a cut.
     id: Option<Id>,
 }
 
-impl Walk {
+impl VerifyPosition {
     /// Goes on where a run was.
     #[must_use]
-    pub fn from(cursor: i64, verified: Verified) -> Self {
+    pub fn from(cursor: i64, verified: VerifyReport) -> Self {
         Self { cursor, verified, id: None }
     }
 }
 
 /// What a step did, and so what to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum VerifyStep {
     /// It looked at what edges said.
     Looked,
     /// It asked for keys.
@@ -139,13 +139,13 @@ pub fn all(conn: &Connection) -> Result<u64, StoreError> {
 /// [`StoreError`]; then nothing of the step was kept.
 pub fn step(
     conn: &mut Connection,
-    rules: &Rules,
+    rules: &TxnRules,
     metrics: &Metrics,
-    given: Given,
-    walk: &mut Walk,
+    given: TxnInputs,
+    walk: &mut VerifyPosition,
     dry_run: bool,
-    keep: &dyn Fn(&Connection, &Walk) -> Result<(), StoreError>,
-) -> Result<Next, StoreError> {
+    keep: &dyn Fn(&Connection, &VerifyPosition) -> Result<(), StoreError>,
+) -> Result<VerifyStep, StoreError> {
     const OPEN: &str = "SELECT count(*), count(*) FILTER (WHERE looks = 0 AND answered IS NULL),
         min(due) FILTER (WHERE answered IS NULL) FROM verifications";
     let looked = {
@@ -163,7 +163,7 @@ pub fn step(
             keep(group.tx, &next)
         })?;
         *walk = next;
-        return Ok(Next::Looked);
+        return Ok(VerifyStep::Looked);
     }
     let (all, fresh, due): (i64, i64, Option<i64>) =
         conn.prepare_cached(OPEN)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
@@ -173,32 +173,32 @@ pub fn step(
             keep(group.tx, &next)
         })?;
         *walk = next;
-        return Ok(Next::Asked);
+        return Ok(VerifyStep::Asked);
     }
-    Ok(if all == 0 { Next::Over } else { Next::Waits(due.map_or(given.now, unsigned)) })
+    Ok(if all == 0 { VerifyStep::Over } else { VerifyStep::Waits(due.map_or(given.now, unsigned)) })
 }
 
 /// A key that an edge has read.
 #[derive(Debug)]
-struct Asked {
+struct ReadKey {
     entry: i64,
     tenant: TenantNo,
-    subject: Subject,
+    subject: KvKey,
     asked: Millis,
     sha256: Option<[u8; 32]>,
     looks: u32,
     expected: Option<Vec<u8>>,
 }
 
-fn answered(conn: &Connection) -> Result<Vec<Asked>, StoreError> {
+fn answered(conn: &Connection) -> Result<Vec<ReadKey>, StoreError> {
     const READ: &str = "SELECT entry, tenant, kind, subject, asked, sha256, looks, expected FROM verifications
         WHERE answered IS NOT NULL ORDER BY entry LIMIT ?1";
     let mut statement = conn.prepare_cached(READ)?;
     let rows = statement.query_map([LOOKED], |row| {
-        Ok(Asked {
+        Ok(ReadKey {
             entry: row.get(0)?,
             tenant: TenantNo(row.get(1)?),
-            subject: Subject::of_columns(row.get(2)?, row, 3)?,
+            subject: KvKey::of_columns(row.get(2)?, row, 3)?,
             asked: unsigned(row.get(4)?),
             sha256: row.get(5)?,
             looks: row.get(6)?,
@@ -210,19 +210,19 @@ fn answered(conn: &Connection) -> Result<Vec<Asked>, StoreError> {
 
 /// What a look comes to.
 #[derive(Debug, PartialEq)]
-enum Looked {
-    Found(Found),
+enum KeyComparison {
+    Found(KeyFinding),
     /// To be looked at once more, with what was expected now; `None` where that could not be told.
     Again(Option<Vec<u8>>),
 }
 
-fn look(conn: &Connection, rules: &Rules, asked: &Asked, now: Millis) -> Result<Looked, StoreError> {
+fn look(conn: &Connection, rules: &TxnRules, asked: &ReadKey, now: Millis) -> Result<KeyComparison, StoreError> {
     let again = |expected| match asked.looks + 1 {
-        LOOKS.. => Looked::Found(Found::Waiting),
-        _ => Looked::Again(expected),
+        LOOKS.. => KeyComparison::Found(KeyFinding::Waiting),
+        _ => KeyComparison::Again(expected),
     };
-    let Ok(tenant) = rules.tenants.by_no(asked.tenant) else { return Ok(Looked::Found(Found::Waiting)) };
-    let state = State::of(conn, asked)?;
+    let Ok(tenant) = rules.tenants.by_no(asked.tenant) else { return Ok(KeyComparison::Found(KeyFinding::Waiting)) };
+    let state = StoredState::of(conn, asked)?;
     let value = match value::build(conn, tenant, asked.subject, state.version, now) {
         Ok(built) => built.value,
         Err(ValueError::Store(e)) if !e.is_of_a_value() => return Err(e),
@@ -231,7 +231,7 @@ fn look(conn: &Connection, rules: &Rules, asked: &Asked, now: Millis) -> Result<
     };
     let digest = value.as_ref().map(|value| <[u8; 32]>::from(Sha256::digest(value)));
     if digest == asked.sha256 {
-        return Ok(Looked::Found(Found::Right));
+        return Ok(KeyComparison::Found(KeyFinding::Right));
     }
     if state.waits {
         return Ok(again(None));
@@ -241,31 +241,31 @@ fn look(conn: &Connection, rules: &Rules, asked: &Asked, now: Millis) -> Result<
         return Ok(again(Some(expected)));
     }
     let gone = state.gone || is_of_nobody(conn, tenant, asked.subject)?;
-    Ok(Looked::Found(match asked.sha256 {
-        _ if gone => Found::NotErased,
-        None => Found::Missing,
+    Ok(KeyComparison::Found(match asked.sha256 {
+        _ if gone => KeyFinding::NotErased,
+        None => KeyFinding::Missing,
         Some(_)
             if state.is_behind(conn)?
                 && !crate::erasures::registry::is_unverified(conn, asked.tenant, asked.subject)? =>
         {
-            Found::Older
+            KeyFinding::Older
         }
-        Some(_) => Found::Differs,
+        Some(_) => KeyFinding::Differs,
     }))
 }
 
 /// Whether it is a lookup of an id with which nobody was seen, or nobody any more. One under a key that was retired has no
 /// value either, and may be of somebody who came back after an erasure.
-fn is_of_nobody(conn: &Connection, tenant: &Known, subject: Subject) -> Result<bool, StoreError> {
-    let Subject::Lookup(kind, hash) = subject else { return Ok(false) };
+fn is_of_nobody(conn: &Connection, tenant: &TenantContext, subject: KvKey) -> Result<bool, StoreError> {
+    let KvKey::Lookup(kind, hash) = subject else { return Ok(false) };
     Ok(value::seen_with(conn, tenant.no, AlternateId { kind, hash })?.is_empty())
 }
 
 /// What the store says of a key beside its value.
 #[derive(Debug, Default)]
-struct State {
+struct StoredState {
     /// The version it was handed out under last.
-    version: Version,
+    version: SnapshotVersion,
     /// A write of it is under way or to come.
     waits: bool,
     /// It is a tombstone's.
@@ -274,8 +274,8 @@ struct State {
     person: Option<(i64, u64)>,
 }
 
-impl State {
-    fn of(conn: &Connection, asked: &Asked) -> Result<Self, StoreError> {
+impl StoredState {
+    fn of(conn: &Connection, asked: &ReadKey) -> Result<Self, StoreError> {
         const WAITS: &str = "SELECT EXISTS (SELECT 1 FROM outbox WHERE tenant = ?1 AND kind = ?2 AND subject = ?3)";
         const STANDING: &str = "SELECT published FROM standing WHERE tenant = ?1 AND kind = ?2";
         const VISITOR: &str = "SELECT v.published, v.withdrawn IS NOT NULL, v.person, ifnull(p.changed, 0),
@@ -284,9 +284,9 @@ impl State {
         let (kind, subject) = asked.subject.columns();
         let waits = conn.prepare_cached(WAITS)?.query_row((asked.tenant.0, kind, subject), |row| row.get(0))?;
         let mut state = Self { waits, ..Self::default() };
-        state.version.restore = Counters::load(conn)?.version().restore;
+        state.version.restore = StoreCounters::load(conn)?.version().restore;
         let counter = match asked.subject {
-            Subject::Snapshot(_) => {
+            KvKey::Snapshot(_) => {
                 let found = conn.prepare_cached(VISITOR)?.query_row((asked.tenant.0, subject), |row| {
                     state.gone = row.get(1)?;
                     state.person = Some((row.get(2)?, unsigned(row.get(3)?)));
@@ -315,18 +315,18 @@ impl State {
 
 /// Keeps what was found: what is to be looked at again, what is proven, what must be written anew.
 fn settle(
-    group: &mut Group<'_>,
-    looked: &[(Asked, Looked)],
+    group: &mut WriteTxn<'_>,
+    looked: &[(ReadKey, KeyComparison)],
     dry_run: bool,
-    verified: &mut Verified,
+    verified: &mut VerifyReport,
 ) -> Result<(), StoreError> {
     // Above what is being written now.
     group.next_version();
     for (asked, looked) in looked {
         group.tx.prepare_cached(DONE)?.execute([asked.entry])?;
         let found = match looked {
-            Looked::Found(found) => *found,
-            Looked::Again(expected) => {
+            KeyComparison::Found(found) => *found,
+            KeyComparison::Again(expected) => {
                 let due = group.now.saturating_add(group.rules.kv_settled_ms);
                 ask(group, asked.tenant, asked.subject, due, asked.looks + 1, expected.as_deref())?;
                 continue;
@@ -336,27 +336,27 @@ fn settle(
         *verified.of(found) += 1;
         match found {
             _ if dry_run => {}
-            Found::Right => crate::erasures::registry::verified(group, asked.tenant, asked.subject, asked.asked)?,
-            Found::Missing | Found::Differs | Found::NotErased => {
+            KeyFinding::Right => crate::erasures::registry::verified(group, asked.tenant, asked.subject, asked.asked)?,
+            KeyFinding::Missing | KeyFinding::Differs | KeyFinding::NotErased => {
                 crate::outbox::queue::put(group, asked.tenant, asked.subject, group.now)?;
                 crate::erasures::registry::unwritten(group, asked.tenant, asked.subject)?;
                 verified.put += 1;
             }
-            Found::Waiting | Found::Older => {}
+            KeyFinding::Waiting | KeyFinding::Older => {}
         }
     }
     Ok(())
 }
 
-impl Verified {
-    fn of(&mut self, found: Found) -> &mut u64 {
+impl VerifyReport {
+    fn of(&mut self, found: KeyFinding) -> &mut u64 {
         match found {
-            Found::Right => &mut self.right,
-            Found::Waiting => &mut self.waiting,
-            Found::Older => &mut self.older,
-            Found::Missing => &mut self.missing,
-            Found::Differs => &mut self.differs,
-            Found::NotErased => &mut self.not_erased,
+            KeyFinding::Right => &mut self.right,
+            KeyFinding::Waiting => &mut self.waiting,
+            KeyFinding::Older => &mut self.older,
+            KeyFinding::Missing => &mut self.missing,
+            KeyFinding::Differs => &mut self.differs,
+            KeyFinding::NotErased => &mut self.not_erased,
         }
     }
 
@@ -368,9 +368,9 @@ impl Verified {
 }
 
 fn ask(
-    group: &mut Group<'_>,
+    group: &mut WriteTxn<'_>,
     tenant: TenantNo,
-    subject: Subject,
+    subject: KvKey,
     due: Millis,
     looks: u32,
     expected: Option<&[u8]>,
@@ -384,12 +384,12 @@ fn ask(
 }
 
 /// Asks for the next keys: of visitors, then of ids, then those of whole tenants.
-fn ask_more(group: &mut Group<'_>, walk: &mut Walk) -> Result<(), StoreError> {
+fn ask_more(group: &mut WriteTxn<'_>, walk: &mut VerifyPosition) -> Result<(), StoreError> {
     let mut subjects = Vec::new();
     if walk.cursor >= 0 {
         let visitors = publish::some(group.tx, walk.cursor, SOME)?;
         walk.cursor = visitors.last().map_or(-1, |(row, ..)| *row);
-        subjects.extend(visitors.into_iter().map(|(_, tenant, visitor)| (tenant, Subject::Snapshot(visitor))));
+        subjects.extend(visitors.into_iter().map(|(_, tenant, visitor)| (tenant, KvKey::Snapshot(visitor))));
     } else {
         let ids = ids(group.tx, walk)?;
         walk.id = ids.last().copied();
@@ -398,15 +398,15 @@ fn ask_more(group: &mut Group<'_>, walk: &mut Walk) -> Result<(), StoreError> {
             walk.cursor = ALL_ASKED;
             subjects.extend(publish::of_tenants(group.tx, &group.rules.tenants)?);
         }
-        let lookup = |(tenant, kind, hash)| (TenantNo(tenant), Subject::Lookup(KindCode(kind), AltHash(hash)));
+        let lookup = |(tenant, kind, hash)| (TenantNo(tenant), KvKey::Lookup(KindCode(kind), AltHash(hash)));
         subjects.extend(ids.into_iter().map(lookup));
     }
     for (tenant, subject) in subjects {
         let Ok(known) = group.rules.tenants.by_no(tenant) else { continue };
         // Nobody reads or writes a lookup under a key that was retired, but for an erasure.
         let is_used = match subject {
-            Subject::Lookup(KindCode::PAIR, _) => false,
-            Subject::Lookup(_, hash) => {
+            KvKey::Lookup(KindCode::PAIR, _) => false,
+            KvKey::Lookup(_, hash) => {
                 known.is_readable(hash) || crate::erasures::registry::is_unverified(group.tx, tenant, subject)?
             }
             _ => true,
@@ -419,7 +419,7 @@ fn ask_more(group: &mut Group<'_>, walk: &mut Walk) -> Result<(), StoreError> {
 }
 
 /// The next ids that the KV may have a lookup of, under each hash; erased ones too. None of them ever goes.
-fn ids(conn: &Connection, walk: &Walk) -> Result<Vec<Id>, StoreError> {
+fn ids(conn: &Connection, walk: &VerifyPosition) -> Result<Vec<Id>, StoreError> {
     // Merged in the order of their primary keys: a page costs as much at the end as at the beginning.
     const READ: &str = "SELECT tenant, kind, hash FROM lookups WHERE (tenant, kind, hash) > (?1, ?2, ?3)
         UNION SELECT tenant, kind, hash FROM alternates WHERE (tenant, kind, hash) > (?1, ?2, ?3)

@@ -19,19 +19,19 @@ use causeway_shared::time::Minute;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 
 use crate::base::integers::{signed, unsigned};
-use crate::campaigns::catalogue::{self, Numbers};
+use crate::campaigns::catalogue::{self, TenantNumbers};
 use crate::ingest::log;
-use crate::kv::publish::Rank;
+use crate::kv::publish::Priority;
 use crate::outbox::kv_key::names_subject;
 use crate::outbox::queue::LATE_MS;
 use crate::privacy::erase;
-use crate::store::{self, Counters, EPOCHS_OF_A_RESTORE, StoreError};
+use crate::store::{self, EPOCHS_OF_A_RESTORE, StoreCounters, StoreError};
 
-pub use self::before::Before;
+pub use self::before::ReplacedStore;
 pub use self::error::BackupError;
 use self::error::failed;
 pub use self::verify::verify;
-pub use crate::store::unread::Unread;
+pub use crate::store::unread::UnreadParts;
 
 /// What a backup and a restore do, as it is named while it goes on.
 const COPYING: [(&str, &str); 2] =
@@ -52,7 +52,7 @@ const ASIDE: &str = "before-restore-";
 ///
 /// # Errors
 /// [`BackupError`], and [`StoreError::Missing`] where there is nothing to copy. Nothing is left in the folder then.
-pub fn take(data: &Path, to: &Path, mut step: impl FnMut(&'static str)) -> Result<Held, BackupError> {
+pub fn take(data: &Path, to: &Path, mut step: impl FnMut(&'static str)) -> Result<BackupContents, BackupError> {
     drop(store::open_readonly(data)?);
     // Not while a restore puts another store in its place, or was cut while it did.
     let _beside = store::writing(data, false)?;
@@ -80,7 +80,7 @@ pub fn take(data: &Path, to: &Path, mut step: impl FnMut(&'static str)) -> Resul
 fn empty_log(folder: &Path) -> Result<(), BackupError> {
     let path = folder.join(crate::store::data_fault::LOG);
     if !path.exists() {
-        drop(log::Log::open(folder, 0)?);
+        drop(log::FactLog::open(folder, 0)?);
         // As the copies are: who looks into it makes no files beside it.
         Connection::open(&path)?.pragma_update(None, "journal_mode", "DELETE")?;
         fs::File::open(&path).and_then(|file| file.sync_all()).map_err(failed("cannot write", &path))?;
@@ -102,7 +102,7 @@ pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), BackupError> {
 
 /// What a backup holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Held {
+pub struct BackupContents {
     /// Visitors folded.
     pub visitors: u64,
     /// People.
@@ -117,7 +117,7 @@ pub struct Held {
 ///
 /// # Errors
 /// [`BackupError`].
-pub fn inspect(from: &Path) -> Result<Held, BackupError> {
+pub fn inspect(from: &Path) -> Result<BackupContents, BackupError> {
     let path = from.join(crate::store::data_fault::STORE);
     if !path.try_exists().map_err(failed("cannot read", &path))? {
         return Err(BackupError::None(from.to_owned()));
@@ -133,21 +133,21 @@ pub fn inspect(from: &Path) -> Result<Held, BackupError> {
     held(&conn, Some(&open(&from.join(crate::store::data_fault::LOG))?))
 }
 
-fn held(store: &Connection, log: Option<&Connection>) -> Result<Held, BackupError> {
+fn held(store: &Connection, log: Option<&Connection>) -> Result<BackupContents, BackupError> {
     let read = "SELECT (SELECT count(*) FROM visitors), (SELECT count(*) FROM people),
         (SELECT ifnull(max(last_seen), 0) FROM visitors), (SELECT folded FROM meta)";
     let [visitors, people, newest, folded] =
         store.query_row(read, [], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?].map(unsigned)))?;
     let read = "SELECT count(*) FROM log WHERE seq > ?1";
     let records = log.map(|log| log.query_row(read, [signed(folded)], |row| row.get(0).map(unsigned))).transpose()?;
-    Ok(Held { visitors, people, records: records.unwrap_or(0), newest })
+    Ok(BackupContents { visitors, people, records: records.unwrap_or(0), newest })
 }
 
 /// What a restore into `data` would replace, if anything: as far as it says so itself, it is not checked.
 ///
 /// # Errors
 /// [`BackupError`], where it cannot be read.
-pub fn replaced(data: &Path) -> Result<Option<Held>, BackupError> {
+pub fn replaced(data: &Path) -> Result<Option<BackupContents>, BackupError> {
     let cut = cut(data)?;
     let there = cut.as_deref().unwrap_or(data);
     let store = match store::open_any(there) {
@@ -175,11 +175,11 @@ fn open_checked(path: &Path, check: &str) -> Result<Connection, BackupError> {
 
 /// What became of what a restore replaced.
 #[derive(Debug)]
-pub struct Replaced {
+pub struct RestoreReport {
     /// Where its files are now, if there were any.
     pub kept: Option<PathBuf>,
     /// What of it could not be read: the restored store knows of it what the backup does.
-    pub unread: Unread,
+    pub unread: UnreadParts,
 }
 
 /// Puts a backup in the place of what is in `data`, which is kept in a folder beside it. All snapshots and lookups are
@@ -192,7 +192,7 @@ pub fn restore(
     from: &Path,
     now: Millis,
     mut step: impl FnMut(&'static str),
-) -> Result<Replaced, BackupError> {
+) -> Result<RestoreReport, BackupError> {
     step(CHECKING);
     inspect(from)?;
     let _lock = store::lock(data)?;
@@ -201,8 +201,8 @@ pub fn restore(
     if let Some(aside) = &cut {
         put_aside(data, aside)?;
     }
-    let mut unread = Unread::default();
-    let before = Before::of(cut.as_deref().unwrap_or(data), &mut unread);
+    let mut unread = UnreadParts::default();
+    let before = ReplacedStore::of(cut.as_deref().unwrap_or(data), &mut unread);
     let fresh = make(data, |fresh| {
         for (file, name) in COPYING {
             step(name);
@@ -223,15 +223,17 @@ pub fn restore(
     }
     let kept = put_aside(data, &data.join(format!("{ASIDE}{now}")))?;
     take_place(data, &fresh)?;
-    Ok(Replaced { kept: kept.or(cut), unread })
+    Ok(RestoreReport { kept: kept.or(cut), unread })
 }
 
 /// Adds to the restored log what the replaced log holds and the replaced store does not: it was acknowledged. Of a store that is
 /// lost that is the whole log; what the backup holds of it counts once, as any repeated fact does.
 fn take_over_log(replaced: &Path, fresh: &Path, restored: &Connection, folded: u64) -> Result<(), StoreError> {
     let Some(replaced) = log::open_existing(replaced)? else { return Ok(()) };
-    let mut log =
-        log::Log::of(Connection::open(fresh.join(crate::store::data_fault::LOG))?, Counters::load(restored)?.folded())?;
+    let mut log = log::FactLog::of(
+        Connection::open(fresh.join(crate::store::data_fault::LOG))?,
+        StoreCounters::load(restored)?.folded(),
+    )?;
     log.take_over(&replaced, folded)?;
     log.checkpoint()
 }
@@ -303,7 +305,7 @@ pub(crate) fn take_place(data: &Path, fresh: &Path) -> Result<(), BackupError> {
 ///
 /// # Errors
 /// [`BackupError::Store`]; then the copy is as it was.
-pub fn renew(conn: &mut Connection, before: &Before, now: Millis) -> Result<(), BackupError> {
+pub fn renew(conn: &mut Connection, before: &ReplacedStore, now: Millis) -> Result<(), BackupError> {
     const AGAIN: &str = "INSERT INTO outbox
             (tenant, kind, subject, changed, due, lease_change, leased_until, handed, late, rank)
         SELECT tenant, 0, visitor, ?1, ?2, 0, 0, 0, ?3, 3 FROM visitors
@@ -312,7 +314,7 @@ pub fn renew(conn: &mut Connection, before: &Before, now: Millis) -> Result<(), 
                 UNION SELECT tenant, kind, hash, canonical FROM alternates) h
             ON h.tenant = l.tenant AND h.kind = l.kind AND h.canonical = l.hash";
     let tx = conn.transaction()?;
-    let counters = Counters::load(&tx)?;
+    let counters = StoreCounters::load(&tx)?;
     // Minutes go on when all that remembered an earlier restore is lost; the second of one minute follows the first.
     let known = before.restore.max(counters.version().restore);
     let counters = if planted::is_active(PlantedBug::RestoreWithoutEpoch) {
@@ -339,14 +341,14 @@ pub fn renew(conn: &mut Connection, before: &Before, now: Millis) -> Result<(), 
     // What the KV has of those who came since the backup goes: nobody would ever write it again.
     let orphans = if planted::is_active(PlantedBug::RestoreKeepsOrphans) { &[][..] } else { &before.subjects[..] };
     for (tenant, kind, subject) in orphans {
-        publish(&tx, numbers.of(*tenant), *kind, subject, Rank::News, times)?;
+        publish(&tx, numbers.of(*tenant), *kind, subject, Priority::News, times)?;
     }
     // What the copy itself had to take out of the KV, as of those who came before an earlier restore of it.
     for (tenant, kind, subject, rank) in waiting {
         publish(&tx, tenant, kind, &subject, rank, times)?;
     }
     for (tenant, kind, subject) in catalogue::renew(&tx, now)? {
-        publish(&tx, tenant, kind, &subject, Rank::OfTenant, times)?;
+        publish(&tx, tenant, kind, &subject, Priority::OfTenant, times)?;
     }
     publish_names(&tx, times)?;
     publish_erased(&tx, times)?;
@@ -356,20 +358,20 @@ pub fn renew(conn: &mut Connection, before: &Before, now: Millis) -> Result<(), 
 }
 
 /// A key that waits: its tenant, kind and subject as the outbox has them, and how urgent it is.
-type Waiting = (i64, u16, [u8; 16], Rank);
+type Waiting = (i64, u16, [u8; 16], Priority);
 
 /// What waits in a store's outbox of visitors and ids.
 fn waiting(tx: &Connection) -> Result<Vec<Waiting>, BackupError> {
     const READ: &str = "SELECT tenant, kind, subject, rank FROM outbox WHERE due IS NOT NULL AND kind <= 255";
     let mut waiting = tx.prepare(READ)?;
     let rows =
-        waiting.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, Rank::of_column(row.get(3)?))))?;
+        waiting.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, Priority::of_column(row.get(3)?))))?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
 /// Brings the names that were given since the backup, of each tenant as long as they go on from those of the copy: in the history
 /// of another store a token may be another name's, and none may be left out between two.
-fn bring_names(tx: &Connection, before: &Before, numbers: &Numbers) -> Result<(), BackupError> {
+fn bring_names(tx: &Connection, before: &ReplacedStore, numbers: &TenantNumbers) -> Result<(), BackupError> {
     const THERE: &str = "SELECT name FROM attribute_names WHERE tenant = ?1 AND token = ?2";
     const PUT: &str = "INSERT OR IGNORE INTO attribute_names (tenant, token, name, kind)
         SELECT ?1, ?2, ?3, ?4 WHERE ?2 = (SELECT count(*) FROM attribute_names WHERE tenant = ?1)";
@@ -402,7 +404,7 @@ fn publish_names(tx: &Connection, times: [i64; 3]) -> Result<(), BackupError> {
     while let Some(row) = rows.next()? {
         let (tenant, page): (i64, u16) = (row.get(0)?, row.get(1)?);
         let (kind, subject) = names_subject(page);
-        publish(tx, tenant, kind, &subject, Rank::News, times)?;
+        publish(tx, tenant, kind, &subject, Priority::News, times)?;
     }
     Ok(())
 }
@@ -412,7 +414,7 @@ fn publish_erased(tx: &Connection, times: [i64; 3]) -> Result<(), BackupError> {
     let mut open = tx.prepare("SELECT DISTINCT tenant, kind, subject FROM erasure_keys WHERE written IS NULL")?;
     let mut rows = open.query([])?;
     while let Some(row) = rows.next()? {
-        publish(tx, row.get(0)?, row.get(1)?, &row.get(2)?, Rank::Leaving, times)?;
+        publish(tx, row.get(0)?, row.get(1)?, &row.get(2)?, Priority::Leaving, times)?;
     }
     Ok(())
 }
@@ -423,7 +425,7 @@ fn publish(
     tenant: i64,
     kind: u16,
     subject: &[u8; 16],
-    rank: Rank,
+    rank: Priority,
     [changed, due, late]: [i64; 3],
 ) -> Result<(), BackupError> {
     const PUT: &str = "INSERT INTO outbox

@@ -25,12 +25,12 @@ use causeway_shared::ids::{Millis, VisitorId};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
-use self::file::{Hashed, Sink};
-use self::tables::{Cell, PERSON, SCHEMA, TABLES, Table};
+use self::file::{HashedFile, TableSink};
+use self::tables::{ExportTable, FileCell, PERSON, SCHEMA, TABLES};
 use crate::base::folders::make_folder;
-use crate::store::{Counters, StoreError, TenantNo};
+use crate::store::{StoreCounters, StoreError, TenantNo};
 
-pub use self::file::Form;
+pub use self::file::ExportFormat;
 
 /// File name of the manifest. It is written last: a folder without one is no export.
 pub const MANIFEST: &str = "manifest.json";
@@ -40,8 +40,8 @@ pub const MANIFEST: &str = "manifest.json";
 /// # Errors
 /// Where it cannot be written.
 pub fn people(to: File, mut people: impl Iterator<Item = VisitorId>) -> io::Result<()> {
-    let mut writer = parquet::Writer::new(Hashed::of(to), vec![PERSON])?;
-    people.try_for_each(|person| writer.put(vec![Cell::Text(person.to_string())]))?;
+    let mut writer = parquet::ParquetWriter::new(HashedFile::of(to), vec![PERSON])?;
+    people.try_for_each(|person| writer.put(vec![FileCell::Text(person.to_string())]))?;
     writer.finish()?.finish().map(drop)
 }
 
@@ -110,7 +110,7 @@ pub struct Manifest {
     /// Form of the tables: [`SCHEMA`].
     pub schema: u32,
     /// Form of the files.
-    pub form: Form,
+    pub form: ExportFormat,
     /// When it was made.
     pub made_ms: Millis,
     /// How often the store came back from a backup, or an export: versions of later ones are above.
@@ -144,7 +144,7 @@ pub struct Job<'a> {
     /// A new or empty folder.
     pub to: &'a Path,
     /// Form of the files.
-    pub form: Form,
+    pub form: ExportFormat,
     /// One tenant alone.
     pub tenant: Option<&'a str>,
     /// From which weight on evidence links, by tenant.
@@ -170,7 +170,7 @@ pub fn run(conn: &mut Connection, job: Job<'_>, progress: &mut dyn FnMut(&str, u
     if fs::read_dir(job.to).map_err(failed(job.to))?.next().is_some() {
         return Err(ExportError::NotEmpty(job.to.to_owned()));
     }
-    let restore_epoch = Counters::load(&tx)?.version().restore;
+    let restore_epoch = StoreCounters::load(&tx)?.version().restore;
     let tables = TABLES.iter().map(|table| one(&tx, &job, table, &tenants, progress)).collect::<Result<_, _>>()?;
     let tenants: Vec<String> = tenants.into_iter().map(|(name, _)| name).collect();
     let link_thresholds = job.thresholds.clone().into_iter().filter(|(name, _)| tenants.contains(name)).collect();
@@ -197,19 +197,19 @@ fn tenants(conn: &Connection, only: Option<&str>) -> Result<Vec<(String, TenantN
 fn one(
     conn: &Connection,
     job: &Job<'_>,
-    table: &Table,
+    table: &ExportTable,
     tenants: &[(String, TenantNo)],
     progress: &mut dyn FnMut(&str, u64),
 ) -> Result<Entry, ExportError> {
     let file = job.form.name(table.name);
     let path = job.to.join(&file);
     let part = partial(&path);
-    let mut sink = Sink::create(job.form, &part, table).map_err(failed(&part))?;
+    let mut sink = TableSink::create(job.form, &part, table).map_err(failed(&part))?;
     let mut count = 0;
     progress(table.name, 0);
     for (name, tenant) in tenants {
         rows::read(conn, table, *tenant, &mut |mut row| {
-            row.insert(0, Cell::Text(name.clone()));
+            row.insert(0, FileCell::Text(name.clone()));
             sink.put(row).map_err(failed(&part))?;
             count += 1;
             if count % 10_000 == 0 {

@@ -1,13 +1,13 @@
 //! Takes names of events back that nothing uses.
 
-use crate::base::attribution::Said;
+use crate::base::attribution::Attribution;
 use crate::base::metrics::Metrics;
 use crate::campaigns::catalogue;
 use crate::maintenance::name_uses::NameUses;
 use crate::privacy::audit;
 use crate::store::names::events::{EventNameError, bounded, changed, source};
-use crate::store::tenants::Known;
-use crate::store::write_txn::{Given, Rules};
+use crate::store::tenants::TenantContext;
+use crate::store::write_txn::{TxnInputs, TxnRules};
 use crate::store::{StoreError, TenantNo};
 use rusqlite::Connection;
 use serde_json::Value as Json;
@@ -18,7 +18,11 @@ use std::collections::BTreeSet;
 ///
 /// # Errors
 /// [`EventNameError`].
-pub fn plan_forget(conn: &Connection, tenant: &Known, names: &BTreeSet<String>) -> Result<Vec<Json>, EventNameError> {
+pub fn plan_forget(
+    conn: &Connection,
+    tenant: &TenantContext,
+    names: &BTreeSet<String>,
+) -> Result<Vec<Json>, EventNameError> {
     bounded(names)?;
     let mut all = Vec::new();
     for name in names {
@@ -37,11 +41,11 @@ pub fn plan_forget(conn: &Connection, tenant: &Known, names: &BTreeSet<String>) 
 /// [`EventNameError`]; then nothing was changed.
 pub fn forget(
     conn: &mut Connection,
-    rules: &Rules,
-    given: Given,
-    tenant: &Known,
+    rules: &TxnRules,
+    given: TxnInputs,
+    tenant: &TenantContext,
     names: &BTreeSet<String>,
-    said: &Said,
+    said: &Attribution,
 ) -> Result<(), EventNameError> {
     const FORGET: &str = "DELETE FROM event_names WHERE tenant = ?1 AND name = ?2";
     crate::store::write_txn::within(conn, rules, &Metrics::default(), given, |group| {

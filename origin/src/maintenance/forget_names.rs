@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::attributes::{Dictionary, ForgottenName, Kind, Token};
+use causeway_shared::attributes::{ForgottenName, NameDictionary, NameToken, ValueKind};
 use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::wire::profile;
@@ -12,35 +12,35 @@ use rusqlite::{Connection, OptionalExtension as _};
 use serde_json::{Value as Json, json};
 
 use crate::audience::{self, rhythm};
-use crate::base::attribution::Said;
+use crate::base::attribution::Attribution;
 use crate::base::integers::signed;
 use crate::base::metrics::Metrics;
-use crate::identity::changes::Linked;
-use crate::kv::publish::{self, Rank};
+use crate::identity::changes::LinkChanges;
+use crate::kv::publish::{self, Priority};
 use crate::maintenance::name_uses::NameUses;
 use crate::maintenance::retype_attribute::{names_it, page, stored_attributes};
-use crate::outbox::kv_key::Subject;
+use crate::outbox::kv_key::KvKey;
 use crate::privacy::audit;
 use crate::profiles::fold::Changed;
 use crate::store::names::{load, page_of, pending_name};
-use crate::store::tenants::Known;
-use crate::store::write_txn::{Given, Group, Rules};
+use crate::store::tenants::TenantContext;
+use crate::store::write_txn::{TxnInputs, TxnRules, WriteTxn};
 use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo};
 
 /// What taking names back comes to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Plan {
+pub struct ForgetPlan {
     /// The names, with the kind of each and the number of visitors who have a value.
-    pub names: BTreeMap<String, (Kind, u64)>,
+    pub names: BTreeMap<String, (ValueKind, u64)>,
     /// Visitors whose stored attributes cannot be read: until they can, the tokens stay in use.
     pub unreadable: u64,
 }
 
-impl Plan {
+impl ForgetPlan {
     /// As the command line and the admin side show it.
     #[must_use]
     pub fn to_json(&self, done: bool) -> Json {
-        let name = |(name, (kind, visitors)): (&String, &(Kind, u64))| json!({ "attribute": name, "type": kind.name(), "visitors": visitors });
+        let name = |(name, (kind, visitors)): (&String, &(ValueKind, u64))| json!({ "attribute": name, "type": kind.name(), "visitors": visitors });
         let names: Vec<Json> = self.names.iter().map(name).collect();
         json!({ "names": names, "unreadable": self.unreadable, "done": done })
     }
@@ -78,10 +78,10 @@ impl From<rusqlite::Error> for ForgetError {
 ///
 /// # Errors
 /// [`ForgetError`].
-pub fn plan(conn: &Connection, tenant: &Known, names: &BTreeSet<String>) -> Result<Plan, ForgetError> {
+pub fn plan(conn: &Connection, tenant: &TenantContext, names: &BTreeSet<String>) -> Result<ForgetPlan, ForgetError> {
     let tokens = unused(conn, tenant, names, &load(conn, tenant.no)?)?;
-    let mut holders: BTreeMap<Token, u64> = BTreeMap::new();
-    let (mut plan, mut after) = (Plan::default(), 0);
+    let mut holders: BTreeMap<NameToken, u64> = BTreeMap::new();
+    let (mut plan, mut after) = (ForgetPlan::default(), 0);
     while let Some((last, rows)) = page(conn, tenant.no, after)? {
         after = last;
         for (_, attributes) in rows {
@@ -92,7 +92,9 @@ pub fn plan(conn: &Connection, tenant: &Known, names: &BTreeSet<String>) -> Resu
             map.iter().for_each(|(token, _)| *holders.entry(token).or_default() += 1);
         }
     }
-    let of = |(name, (token, kind)): (String, (Token, Kind))| (name, (kind, holders.get(&token).copied().unwrap_or(0)));
+    let of = |(name, (token, kind)): (String, (NameToken, ValueKind))| {
+        (name, (kind, holders.get(&token).copied().unwrap_or(0)))
+    };
     plan.names = tokens.into_iter().map(of).collect();
     Ok(plan)
 }
@@ -104,11 +106,11 @@ pub fn plan(conn: &Connection, tenant: &Known, names: &BTreeSet<String>) -> Resu
 /// [`ForgetError`]; then nothing was changed.
 pub fn mark(
     conn: &mut Connection,
-    rules: &Rules,
-    given: Given,
-    tenant: &Known,
+    rules: &TxnRules,
+    given: TxnInputs,
+    tenant: &TenantContext,
     names: &BTreeSet<String>,
-    said: &Said,
+    said: &Attribution,
 ) -> Result<(), ForgetError> {
     crate::store::write_txn::within(conn, rules, &Metrics::default(), given, |group| {
         let tokens = unused(group.tx, tenant, names, &load(group.tx, tenant.no)?)?;
@@ -123,10 +125,10 @@ pub fn mark(
 /// The names' tokens and kinds, if nothing uses one of them.
 fn unused(
     conn: &Connection,
-    tenant: &Known,
+    tenant: &TenantContext,
     names: &BTreeSet<String>,
-    dictionary: &Dictionary,
-) -> Result<BTreeMap<String, (Token, Kind)>, ForgetError> {
+    dictionary: &NameDictionary,
+) -> Result<BTreeMap<String, (NameToken, ValueKind)>, ForgetError> {
     if !(1..=limits::ATTRIBUTE_NAMES_FORGOTTEN).contains(&names.len()) {
         return Err(ForgetError::Number);
     }
@@ -146,7 +148,7 @@ fn uses<'n>(
     conn: &Connection,
     tenant: TenantNo,
     names: &'n BTreeSet<String>,
-    dictionary: &Dictionary,
+    dictionary: &NameDictionary,
 ) -> Result<NameUses<'n>, StoreError> {
     const CATALOGUES: &str = "SELECT version, document FROM catalogues WHERE tenant = ?1 ORDER BY version DESC";
     let mut uses = NameUses::new(names);
@@ -164,20 +166,20 @@ fn uses<'n>(
     Ok(uses)
 }
 
-fn rename(group: &Group<'_>, tenant: TenantNo, token: Token, state: ForgottenName) -> Result<(), StoreError> {
+fn rename(group: &WriteTxn<'_>, tenant: TenantNo, token: NameToken, state: ForgottenName) -> Result<(), StoreError> {
     const RENAME: &str = "UPDATE attribute_names SET name = ?3 WHERE tenant = ?1 AND token = ?2";
     group.tx.prepare_cached(RENAME)?.execute((tenant.0, token.0, state.name(token)))?;
-    crate::outbox::queue::put(group, tenant, Subject::Names(page_of(token)), group.now)
+    crate::outbox::queue::put(group, tenant, KvKey::Names(page_of(token)), group.now)
 }
 
 /// The tokens whose name was taken back, with the state of each.
-fn forgotten(conn: &Connection) -> Result<BTreeMap<TenantNo, Vec<(Token, ForgottenName)>>, StoreError> {
+fn forgotten(conn: &Connection) -> Result<BTreeMap<TenantNo, Vec<(NameToken, ForgottenName)>>, StoreError> {
     const READ: &str = "SELECT tenant, token, name FROM attribute_names WHERE name GLOB '_forgotten.*'";
     let mut statement = conn.prepare_cached(READ)?;
     let mut rows = statement.query([])?;
     let mut all: BTreeMap<TenantNo, Vec<_>> = BTreeMap::new();
     while let Some(row) = rows.next()? {
-        let (tenant, token) = (TenantNo(row.get(0)?), Token(row.get(1)?));
+        let (tenant, token) = (TenantNo(row.get(0)?), NameToken(row.get(1)?));
         let state = ForgottenName::parse(row.get_ref(2)?.as_str().map_err(rusqlite::Error::from)?);
         all.entry(tenant).or_default().extend(state.map(|state| (token, state)));
     }
@@ -191,15 +193,15 @@ fn forgotten(conn: &Connection) -> Result<BTreeMap<TenantNo, Vec<(Token, Forgott
 /// [`StoreError`], that of `step` too; then running it again does the rest.
 pub fn sweep(
     conn: &mut Connection,
-    rules: &Rules,
+    rules: &TxnRules,
     metrics: &Metrics,
-    given: &dyn Fn() -> Result<Given, StoreError>,
+    given: &dyn Fn() -> Result<TxnInputs, StoreError>,
     step: &dyn Fn() -> Result<(), StoreError>,
 ) -> Result<u64, StoreError> {
     let mut rest = 0;
     for (tenant, tokens) in forgotten(conn)? {
         let leaving = tokens.into_iter().filter(|(_, state)| *state == ForgottenName::Leaving);
-        let leaving: BTreeSet<Token> = leaving.map(|(token, _)| token).collect();
+        let leaving: BTreeSet<NameToken> = leaving.map(|(token, _)| token).collect();
         let (mut after, mut unreadable) = (0, 0_u64);
         while !leaving.is_empty()
             && let Some((last, rows)) = page(conn, tenant, after)?
@@ -234,15 +236,15 @@ pub fn sweep(
 
 /// Removes the values of some tokens from some visitors, and has their snapshots and rows of audiences written again.
 fn remove(
-    group: &mut Group<'_>,
+    group: &mut WriteTxn<'_>,
     tenant: TenantNo,
-    tokens: &BTreeSet<Token>,
+    tokens: &BTreeSet<NameToken>,
     holders: &[VisitorId],
 ) -> Result<(), StoreError> {
     const READ: &str = "SELECT v.row, v.attributes, v.person, p.devices, v.withdrawn IS NOT NULL FROM visitors v
         JOIN people p ON p.person = v.person WHERE v.tenant = ?1 AND v.visitor = ?2";
     const WRITE: &str = "UPDATE visitors SET attributes = ?2, version = ?3, restore = ?4 WHERE row = ?1";
-    group.rank = Rank::Bulk;
+    group.rank = Priority::Bulk;
     let mut changed = Vec::new();
     for visitor in holders.iter().copied() {
         let of = |row: &rusqlite::Row<'_>| {
@@ -264,8 +266,8 @@ fn remove(
         ))?;
         changed.push(change);
     }
-    publish::note(group, &changed, &Linked::default())?;
-    audience::note(group, &changed, &Linked::default())
+    publish::note(group, &changed, &LinkChanges::default())?;
+    audience::note(group, &changed, &LinkChanges::default())
 }
 
 /// Frees the tokens that rested long enough, once the outbox has written all that was due when the last value left; gives how
@@ -273,7 +275,12 @@ fn remove(
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn release(conn: &mut Connection, rules: &Rules, metrics: &Metrics, given: Given) -> Result<u64, StoreError> {
+pub fn release(
+    conn: &mut Connection,
+    rules: &TxnRules,
+    metrics: &Metrics,
+    given: TxnInputs,
+) -> Result<u64, StoreError> {
     const WAITS: &str = "SELECT EXISTS (SELECT 1 FROM outbox WHERE tenant = ?1 AND due <= ?2)";
     let all = forgotten(conn)?;
     let rested = |state: ForgottenName| match state {

@@ -20,17 +20,17 @@ use causeway_shared::ids::{FactId, Millis, VisitorId};
 use causeway_shared::limits;
 use rusqlite::{Connection, OptionalExtension as _};
 
-use crate::base::attribution::Said;
+use crate::base::attribution::Attribution;
 use crate::base::clock;
 use crate::base::integers::{signed, unsigned};
 use crate::base::metrics::Metrics;
 use crate::identity::connections;
-use crate::ingest::intake::{Checked, Record};
+use crate::ingest::intake::{CheckedFact, LogRecord};
 use crate::pipeline::group;
-use crate::store::write_txn::Rules;
+use crate::store::write_txn::TxnRules;
 use crate::store::{StoreError, TenantNo};
-use file::{Chunk, File, FileError};
-use rows::{BadLine, Columns, Placed};
+use file::{FileError, ImportFile, LineChunk};
+use rows::{BadLine, LineLayout, Placed};
 
 /// Bytes of text whose facts are folded in one transaction.
 const TRANSACTION_BYTES: u64 = 8 * 1_024 * 1_024;
@@ -43,7 +43,7 @@ const PAUSE: Duration = Duration::from_millis(120);
 
 /// What the lines say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ImportKind {
     /// Which segments visitors are in.
     Segments,
     /// What visitors did.
@@ -54,24 +54,24 @@ pub enum Kind {
 
 /// What is to be imported, and how.
 #[expect(missing_debug_implementations, reason = "it holds a function")]
-pub struct Job<'a> {
+pub struct ImportRequest<'a> {
     /// The store's rules.
-    pub rules: &'a Rules,
+    pub rules: &'a TxnRules,
     /// Whose visitors.
     pub tenant: TenantNo,
     /// What the lines say.
-    pub kind: Kind,
+    pub kind: ImportKind,
     /// Threads that read lines.
     pub workers: usize,
     /// Who imports, and why.
-    pub said: Said,
+    pub said: Attribution,
     /// Whether another process serves from the store, and is let in between two transactions; it may have begun meanwhile.
     pub served: &'a (dyn Fn() -> bool + Sync),
 }
 
 /// How far an import is, or what came of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Progress {
+pub struct ImportProgress {
     /// Bytes of the file that are read, of the packed ones if it is packed.
     pub bytes: u64,
     /// Lines done, of earlier runs too.
@@ -105,7 +105,7 @@ pub enum ImportError {
 }
 
 /// What a worker made of a chunk.
-struct Read {
+struct ReadChunk {
     chunk: u64,
     /// Lines up to its end.
     lines: u64,
@@ -121,23 +121,23 @@ struct Read {
 /// [`ImportError`].
 pub fn run(
     conn: &mut Connection,
-    job: &Job<'_>,
+    job: &ImportRequest<'_>,
     path: &Path,
-    mut tell: impl FnMut(&Progress, &[BadLine]) -> bool,
-) -> Result<Progress, ImportError> {
-    let file = File::open(path)?;
+    mut tell: impl FnMut(&ImportProgress, &[BadLine]) -> bool,
+) -> Result<ImportProgress, ImportError> {
+    let file = ImportFile::open(path)?;
     file.check_types(job.kind)?;
-    let columns = Columns::of(job.kind, file.form(), file.header()).map_err(FileError::Header)?;
+    let columns = LineLayout::of(job.kind, file.form(), file.header()).map_err(FileError::Header)?;
     // The same file may say something to another tenant, or be read as something else.
     let name = format!("{} {} {:?}", file.name(), job.tenant.0, job.kind);
     let now = clock::now();
     let FileProgress { lines: done, bad: bad_before, .. } = done(conn, &name, now)?;
-    let rows = rows::Reader { tenant: job.rules.tenants.by_no(job.tenant)?, columns, file: name, now };
+    let rows = rows::RowReader { tenant: job.rules.tenants.by_no(job.tenant)?, columns, file: name, now };
     // One row of the trail a run, however many transactions it takes.
     let run = FactId::of_message(VisitorId::NOBODY, &format!("import {} {now}", rows.file));
-    let said = Said { run: Some(run.receipt()), ..job.said.clone() };
-    let (to_workers, chunks) = sync_channel::<Chunk>(WAITING * job.workers);
-    let (to_writer, read) = sync_channel::<Read>(WAITING * job.workers);
+    let said = Attribution { run: Some(run.receipt()), ..job.said.clone() };
+    let (to_workers, chunks) = sync_channel::<LineChunk>(WAITING * job.workers);
+    let (to_writer, read) = sync_channel::<ReadChunk>(WAITING * job.workers);
     // The workers alone hold it: with the last of them the reader ends too.
     let chunks = Arc::new(Mutex::new(chunks));
     std::thread::scope(|scope| {
@@ -151,7 +151,7 @@ pub fn run(
             });
         }
         drop((to_writer, chunks));
-        let progress = Progress { lines: done, before: done, bad_before, ..Progress::default() };
+        let progress = ImportProgress { lines: done, before: done, bad_before, ..ImportProgress::default() };
         let written = write(conn, job, &rows.file, &said, progress, &read, &mut tell);
         // Those who still send are let go: the channel ends with this.
         drop(read);
@@ -162,30 +162,30 @@ pub fn run(
     })
 }
 
-fn next(chunks: &Mutex<Receiver<Chunk>>) -> Option<Chunk> {
+fn next(chunks: &Mutex<Receiver<LineChunk>>) -> Option<LineChunk> {
     chunks.lock().ok()?.recv().ok()
 }
 
-fn work(rows: &rows::Reader<'_>, chunk: &Chunk) -> Read {
+fn work(rows: &rows::RowReader<'_>, chunk: &LineChunk) -> ReadChunk {
     let (facts, bad) = rows.read(chunk);
-    let Chunk { number, first_line, lines, bytes, .. } = *chunk;
-    Read { chunk: number, lines: first_line + lines, bytes, size: chunk.text.len() as u64, facts, bad }
+    let LineChunk { number, first_line, lines, bytes, .. } = *chunk;
+    ReadChunk { chunk: number, lines: first_line + lines, bytes, size: chunk.text.len() as u64, facts, bad }
 }
 
 /// Folds what the workers made, in the file's order.
 fn write(
     conn: &mut Connection,
-    job: &Job<'_>,
+    job: &ImportRequest<'_>,
     file: &str,
-    said: &Said,
-    mut progress: Progress,
-    read: &Receiver<Read>,
-    tell: &mut impl FnMut(&Progress, &[BadLine]) -> bool,
-) -> Result<Progress, ImportError> {
+    said: &Attribution,
+    mut progress: ImportProgress,
+    read: &Receiver<ReadChunk>,
+    tell: &mut impl FnMut(&ImportProgress, &[BadLine]) -> bool,
+) -> Result<ImportProgress, ImportError> {
     let metrics = Metrics::default();
-    let mut early: BTreeMap<u64, Read> = BTreeMap::new();
+    let mut early: BTreeMap<u64, ReadChunk> = BTreeMap::new();
     let (mut next, mut size) = (0, 0);
-    let fresh = || Record::bulk(Vec::new(), said.clone());
+    let fresh = || LogRecord::bulk(Vec::new(), said.clone());
     let mut record = fresh();
     let mut bad = Vec::new();
     let most_of = |served: bool| if served { SERVED_FACTS } else { usize::MAX };
@@ -198,7 +198,7 @@ fn write(
         {
             next += 1;
             size += read.size;
-            let known = if job.kind == Kind::Links { known(conn, read.facts, &mut bad)? } else { read.facts };
+            let known = if job.kind == ImportKind::Links { known(conn, read.facts, &mut bad)? } else { read.facts };
             record.facts.extend(known.into_iter().map(|(_, checked)| checked));
             bad.extend(read.bad);
             (progress.lines, progress.bytes) = (read.lines, read.bytes);
@@ -243,9 +243,11 @@ fn known(conn: &Connection, facts: Vec<Placed>, bad: &mut Vec<BadLine>) -> Resul
     for line in facts.chunk_by(|(one, _), (next, _)| one == next) {
         let mut unknown = None;
         let mut said = Vec::with_capacity(line.len());
-        for (number, Checked { tenant, fact }) in line {
+        for (number, CheckedFact { tenant, fact }) in line {
             match connections::said(conn, *tenant, vec![fact.clone()])? {
-                Ok(facts) => said.extend(facts.into_iter().map(|fact| (*number, Checked { tenant: *tenant, fact }))),
+                Ok(facts) => {
+                    said.extend(facts.into_iter().map(|fact| (*number, CheckedFact { tenant: *tenant, fact })))
+                }
                 Err(visitor) => {
                     let message = format!("the tenant's store does not have the visitor {visitor}");
                     unknown = Some(BadLine { line: *number, code: "unknown_visitor", message });
@@ -304,7 +306,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use causeway_shared::fact::{Fact, What};
+    use causeway_shared::fact::{Fact, FactKind};
     use causeway_shared::random::Random;
 
     use crate::testing::{NOW, Origin, page, visitor};
@@ -317,11 +319,11 @@ mod tests {
             .unwrap();
         let lines = || {
             let mut lines = 0;
-            let count = |chunk: Chunk| {
+            let count = |chunk: LineChunk| {
                 lines += chunk.lines;
                 lines <= 100
             };
-            File::open(&path)?.chunks(0, count)?;
+            ImportFile::open(&path)?.chunks(0, count)?;
             Ok::<_, FileError>(lines)
         };
         assert_eq!(lines().unwrap(), 50);
@@ -348,8 +350,15 @@ mod tests {
         origin.send("demo", &[page(visitor(1), 1, NOW)]);
         let tenant = origin.tenant("demo").no;
         let run = |origin: &mut Origin| {
-            let said = Said::cli(None, None);
-            let job = Job { rules: &origin.rules, tenant, kind: Kind::Links, workers: 1, said, served: &|| false };
+            let said = Attribution::cli(None, None);
+            let job = ImportRequest {
+                rules: &origin.rules,
+                tenant,
+                kind: ImportKind::Links,
+                workers: 1,
+                said,
+                served: &|| false,
+            };
             let done = super::run(&mut origin.conn, &job, &path, |_, _| true).unwrap();
             (done.facts, done.repeats, done.bad)
         };
@@ -381,8 +390,8 @@ mod tests {
             let mut text = String::from("visitor,kind,value,weight,source\n");
             (0..40_000).for_each(|n| text.push_str(&format!("{},partner,{name}-{n},0.4,match\n", visitor(n % 5))));
             std::fs::write(&path, text).unwrap();
-            let said = Said::cli(None, None);
-            let job = Job { rules: &origin.rules, tenant, kind: Kind::Links, workers: 2, said, served };
+            let said = Attribution::cli(None, None);
+            let job = ImportRequest { rules: &origin.rules, tenant, kind: ImportKind::Links, workers: 2, said, served };
             let (mut lines, mut each) = (0, Vec::new());
             let done = super::run(&mut origin.conn, &job, &path, |told, _| {
                 each.push(told.lines - lines);
@@ -409,8 +418,15 @@ mod tests {
         let (of, at) = (visitor(1), clock::now());
         let text = format!("visitor,type,at_ms,name\n{of},track,{at},\"my\nevent\"\n{of},track,{at},\"a, b\"\n");
         std::fs::write(&path, text).unwrap();
-        let (tenant, said) = (origin.tenant("demo").no, Said::cli(None, None));
-        let job = Job { rules: &origin.rules, tenant, kind: Kind::Events, workers: 1, said, served: &|| false };
+        let (tenant, said) = (origin.tenant("demo").no, Attribution::cli(None, None));
+        let job = ImportRequest {
+            rules: &origin.rules,
+            tenant,
+            kind: ImportKind::Events,
+            workers: 1,
+            said,
+            served: &|| false,
+        };
         let mut refused = Vec::new();
         let done = super::run(&mut origin.conn, &job, &path, |_, bad| {
             refused.extend(bad.iter().map(|bad| (bad.line, bad.message.contains("quote"))));
@@ -420,13 +436,18 @@ mod tests {
     }
 
     /// The facts of some lines, and the messages of those that were refused.
-    fn read_lines(kind: Kind, form: file::Form, head: &[u8], lines: &[String]) -> (Vec<Fact>, Vec<String>) {
+    fn read_lines(
+        kind: ImportKind,
+        form: file::ImportFormat,
+        head: &[u8],
+        lines: &[String],
+    ) -> (Vec<Fact>, Vec<String>) {
         let origin = Origin::new();
         let tenant = origin.tenant("demo").clone();
-        let columns = rows::Columns::of(kind, form, head).unwrap();
-        let reader = rows::Reader { tenant: &tenant, columns, file: "a file".to_owned(), now: NOW };
+        let columns = rows::LineLayout::of(kind, form, head).unwrap();
+        let reader = rows::RowReader { tenant: &tenant, columns, file: "a file".to_owned(), now: NOW };
         let text = lines.iter().flat_map(|line| format!("{line}\n").into_bytes()).collect();
-        let chunk = file::Chunk { number: 0, first_line: 0, lines: 1, bytes: 0, text };
+        let chunk = file::LineChunk { number: 0, first_line: 0, lines: 1, bytes: 0, text };
         let (facts, bad) = reader.read(&chunk);
         (facts.into_iter().map(|(_, of)| of.fact).collect(), bad.into_iter().map(|bad| bad.message).collect())
     }
@@ -440,24 +461,26 @@ mod tests {
             )
         };
         let at = NOW.to_string();
-        let whole = read_lines(Kind::Events, file::Form::Ndjson, b"", &[line(&at, "49900000")]);
+        let whole = read_lines(ImportKind::Events, file::ImportFormat::Ndjson, b"", &[line(&at, "49900000")]);
         for (at, value) in [(format!("{at}.0"), "49900000.0"), (at.clone(), "4.99e7")] {
-            let float = read_lines(Kind::Events, file::Form::Ndjson, b"", &[line(&at, value)]);
+            let float = read_lines(ImportKind::Events, file::ImportFormat::Ndjson, b"", &[line(&at, value)]);
             assert_eq!((float, whole.1.len()), (whole.clone(), 0), "{value}");
         }
         let head = b"visitor,type,name,id,at_ms,value_micros";
         let cells = |at: &str, value: &str| format!("{of},track,purchase,e,{at},{value}");
         for (at, value) in [(at.clone(), "49900000"), (format!("{at}.0"), "49900000.0")] {
-            assert_eq!(read_lines(Kind::Events, file::Form::Csv, head, &[cells(&at, value)]), whole);
+            assert_eq!(read_lines(ImportKind::Events, file::ImportFormat::Csv, head, &[cells(&at, value)]), whole);
         }
         for bad in ["49900000.5", "9007199254740994.0", "1e300"] {
-            for (form, text) in [(file::Form::Ndjson, line(&at, bad)), (file::Form::Csv, cells(&at, bad))] {
-                let (facts, refused) = read_lines(Kind::Events, form, head, &[text]);
+            for (form, text) in
+                [(file::ImportFormat::Ndjson, line(&at, bad)), (file::ImportFormat::Csv, cells(&at, bad))]
+            {
+                let (facts, refused) = read_lines(ImportKind::Events, form, head, &[text]);
                 assert_eq!((facts.len(), refused.len()), (0, 1), "{bad}");
             }
         }
         let segment = format!(r#"{{"visitor":"{of}","segment":7.0,"expires_ms":{}.0}}"#, NOW + 86_400_000);
-        assert_eq!(read_lines(Kind::Segments, file::Form::Ndjson, b"", &[segment]).0.len(), 1);
+        assert_eq!(read_lines(ImportKind::Segments, file::ImportFormat::Ndjson, b"", &[segment]).0.len(), 1);
     }
 
     #[test]
@@ -468,15 +491,15 @@ mod tests {
         };
         let values = [r#"{"value":8.2}"#, r#"{"value_micros":8200000}"#, r#"{"value":1,"value_micros":8200000.0}"#];
         for properties in values {
-            let (facts, refused) = read_lines(Kind::Events, file::Form::Ndjson, b"", &[line(properties)]);
+            let (facts, refused) = read_lines(ImportKind::Events, file::ImportFormat::Ndjson, b"", &[line(properties)]);
             let value = facts.first().map(|fact| match &fact.what {
-                What::Track { value, .. } => *value,
+                FactKind::Track { value, .. } => *value,
                 _ => None,
             });
             assert_eq!((value, refused), (Some(Some(8_200_000)), Vec::new()), "{properties}");
         }
         for properties in [r#"{"value":"8"}"#, r#"{"value":-1}"#, "{}"] {
-            let (facts, refused) = read_lines(Kind::Events, file::Form::Ndjson, b"", &[line(properties)]);
+            let (facts, refused) = read_lines(ImportKind::Events, file::ImportFormat::Ndjson, b"", &[line(properties)]);
             assert_eq!((facts.len(), refused.len()), (0, 1), "{properties}");
         }
     }
@@ -485,25 +508,25 @@ mod tests {
     fn a_line_with_a_field_that_no_import_reads_is_refused_with_its_name() {
         let of = visitor(1);
         let lines = [
-            (Kind::Events, format!(r#"{{"visitor":"{of}","type":"page","id":"e","at":{NOW}}}"#), "at"),
-            (Kind::Segments, format!(r#"{{"visitor":"{of}","remove":[4242],"removes":[4242]}}"#), "removes"),
+            (ImportKind::Events, format!(r#"{{"visitor":"{of}","type":"page","id":"e","at":{NOW}}}"#), "at"),
+            (ImportKind::Segments, format!(r#"{{"visitor":"{of}","remove":[4242],"removes":[4242]}}"#), "removes"),
             (
-                Kind::Segments,
+                ImportKind::Segments,
                 format!(r#"{{"visitor":"{of}","set":[{{"segment":1,"expires_ms":{NOW},"expiry":1}}]}}"#),
                 "expiry",
             ),
             (
-                Kind::Links,
+                ImportKind::Links,
                 format!(r#"{{"visitor":"{of}","other":"{}","weight":0.5,"source":"match","why":"x"}}"#, visitor(2)),
                 "why",
             ),
         ];
         for (kind, line, field) in lines {
-            let (facts, refused) = read_lines(kind, file::Form::Ndjson, b"", std::slice::from_ref(&line));
+            let (facts, refused) = read_lines(kind, file::ImportFormat::Ndjson, b"", std::slice::from_ref(&line));
             assert_eq!((facts.len(), refused.len()), (0, 1), "{line}");
             assert!(refused.concat().contains(&format!("`{field}`")), "{refused:?}");
             // A file of Parquet may have columns that are not read, but for those within a list.
-            let of_parquet = read_lines(kind, file::Form::Parquet, b"", &[line]);
+            let of_parquet = read_lines(kind, file::ImportFormat::Parquet, b"", &[line]);
             assert_eq!(of_parquet.1.len(), usize::from(field == "expiry"), "{of_parquet:?}");
         }
     }
@@ -517,9 +540,9 @@ mod tests {
         let mut counted = Vec::new();
         for day in 0..3 {
             origin.now = NOW + day * 86_400_000;
-            let columns = rows::Columns::of(Kind::Events, file::Form::Csv, head).unwrap();
-            let reader = rows::Reader { tenant: &tenant, columns, file: format!("file {day}"), now: origin.now };
-            let chunk = file::Chunk { number: 0, first_line: 1, lines: 1, bytes: 0, text: text.clone() };
+            let columns = rows::LineLayout::of(ImportKind::Events, file::ImportFormat::Csv, head).unwrap();
+            let reader = rows::RowReader { tenant: &tenant, columns, file: format!("file {day}"), now: origin.now };
+            let chunk = file::LineChunk { number: 0, first_line: 1, lines: 1, bytes: 0, text: text.clone() };
             let (facts, bad) = reader.read(&chunk);
             assert_eq!((facts.len(), bad.len()), (1, 0));
             origin.admin("demo", &facts.into_iter().map(|(_, checked)| checked.fact).collect::<Vec<_>>());
@@ -540,8 +563,15 @@ mod tests {
         std::fs::write(&path, text).unwrap();
         let tenant = origin.tenant("demo").no;
         let mut run = |most: u32| {
-            let said = Said::cli(None, None);
-            let job = Job { rules: &origin.rules, tenant, kind: Kind::Segments, workers: 2, said, served: &|| false };
+            let said = Attribution::cli(None, None);
+            let job = ImportRequest {
+                rules: &origin.rules,
+                tenant,
+                kind: ImportKind::Segments,
+                workers: 2,
+                said,
+                served: &|| false,
+            };
             let mut told = 0;
             super::run(&mut origin.conn, &job, &path, |_, bad| {
                 assert!(bad.is_empty());

@@ -17,10 +17,10 @@ use causeway_shared::person::decide;
 use rusqlite::Connection;
 
 use crate::base::metrics::Metrics;
-use crate::identity::link::Wrong;
+use crate::identity::link::SuspectPeople;
 use crate::pipeline::mend;
 use crate::store::tenants::Tenants;
-use crate::store::write_txn::{Given, Rules};
+use crate::store::write_txn::{TxnInputs, TxnRules};
 use crate::store::{PersonNo, StoreError, TenantNo};
 
 /// Visitors of people that are mended in one transaction, but for a single larger person or row.
@@ -135,7 +135,7 @@ impl Plan {
 /// # Errors
 /// [`StoreError`].
 pub fn plan(conn: &Connection, tenants: &Tenants, progress: Progress<'_>) -> Result<Plan, StoreError> {
-    let gather::Gathered { visitors, mut claims, mut unsure, classes, flagged } =
+    let gather::GatheredEvidence { visitors, mut claims, mut unsure, classes, flagged } =
         gather::gather(conn, tenants, progress)?;
     let count = gather::short(visitors.len())?;
     let class = |id: u32| classes.get(id as usize).copied().unwrap_or_default();
@@ -153,9 +153,9 @@ pub fn plan(conn: &Connection, tenants: &Tenants, progress: Progress<'_>) -> Res
 /// [`StoreError`]; transactions before it are kept.
 pub fn mend(
     conn: &mut Connection,
-    rules: &Rules,
+    rules: &TxnRules,
     metrics: &Metrics,
-    mut given: impl FnMut() -> Result<Given, StoreError>,
+    mut given: impl FnMut() -> Result<TxnInputs, StoreError>,
     plan: &Plan,
     progress: Progress<'_>,
 ) -> Result<u64, StoreError> {
@@ -171,8 +171,10 @@ pub fn mend(
             visitors <= AT_ONCE
         });
         let (now, later) = left.split_at(some.count().max(1));
-        let mut wrong =
-            Wrong { empty: now.iter().filter_map(|difference| difference.row).collect(), ..Wrong::default() };
+        let mut wrong = SuspectPeople {
+            empty: now.iter().filter_map(|difference| difference.row).collect(),
+            ..SuspectPeople::default()
+        };
         let of_people = now.iter().filter(|difference| difference.row.is_none());
         wrong.visitors.extend(of_people.map(|difference| (difference.tenant, difference.start)));
         // Of all: who is looked at may be in a row with visitors of another.

@@ -8,10 +8,12 @@
 
 use std::sync::Arc;
 
-use causeway_shared::attributes::{AttributeMap, Dictionary, DictionaryError, Kind, Token, Value};
-use causeway_shared::fact::{Fact, What};
+use causeway_shared::attributes::{
+    AttributeMap, AttributeValue, DictionaryError, NameDictionary, NameToken, ValueKind,
+};
+use causeway_shared::fact::{Fact, FactKind};
 use causeway_shared::ids::{FactId, Millis, VisitorId};
-use causeway_shared::segments::Stamp;
+use causeway_shared::segments::WriteStamp;
 use causeway_shared::wire::profile;
 use rusqlite::Connection;
 use serde_json::{Value as Json, json};
@@ -19,13 +21,13 @@ use serde_json::{Value as Json, json};
 use crate::base::integers::{signed, unsigned};
 use crate::base::metrics::Metrics;
 use crate::campaigns::catalogue::{self, ApplyError};
-use crate::ingest::intake::{Checked, Record};
+use crate::ingest::intake::{CheckedFact, LogRecord};
 use crate::kv::publish;
-use crate::outbox::kv_key::Subject;
+use crate::outbox::kv_key::KvKey;
 use crate::pipeline::group;
 use crate::store::names::{load, page_of, pending_name, put, reserved_name};
-use crate::store::tenants::Known;
-use crate::store::write_txn::{Given, Group, Rules};
+use crate::store::tenants::TenantContext;
+use crate::store::write_txn::{TxnInputs, TxnRules, WriteTxn};
 use crate::store::{CheckedBytes, StoreError, TenantNo, visitor_at};
 
 /// Rows of visitors read and written in one transaction.
@@ -33,9 +35,9 @@ const BATCH: usize = if cfg!(test) { 2 } else { 2_000 };
 
 /// What a change of kind comes to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Plan {
+pub struct RetypePlan {
     /// The kind before; `None` where the name is new.
-    pub from: Option<Kind>,
+    pub from: Option<ValueKind>,
     /// Visitors that have a value of another kind.
     pub visitors: u64,
     /// Of them those whose value the new kind can say.
@@ -46,12 +48,12 @@ pub struct Plan {
     pub in_catalogue: bool,
 }
 
-impl Plan {
+impl RetypePlan {
     /// As the command line shows it.
     #[must_use]
-    pub fn to_json(&self, name: &str, to: Kind, done: bool) -> Json {
+    pub fn to_json(&self, name: &str, to: ValueKind, done: bool) -> Json {
         json!({
-            "attribute": name, "from": self.from.map(Kind::name), "to": to.name(), "visitors": self.visitors,
+            "attribute": name, "from": self.from.map(ValueKind::name), "to": to.name(), "visitors": self.visitors,
             "converted": self.converted, "removed": self.visitors - self.converted, "unreadable": self.unreadable,
             "publishes_catalogue": self.in_catalogue, "done": done,
         })
@@ -94,9 +96,14 @@ impl From<rusqlite::Error> for RetypeError {
 ///
 /// # Errors
 /// [`RetypeError`].
-pub fn plan(conn: &mut Connection, tenant: &Known, name: &str, to: Kind) -> Result<Plan, RetypeError> {
+pub fn plan(
+    conn: &mut Connection,
+    tenant: &TenantContext,
+    name: &str,
+    to: ValueKind,
+) -> Result<RetypePlan, RetypeError> {
     let (before, current) = (load(conn, tenant.no)?, catalogue::kept(conn, tenant.no, None)?);
-    let mut plan = Plan { from: before.find(name).map(|(_, kind)| kind), ..Plan::default() };
+    let mut plan = RetypePlan { from: before.find(name).map(|(_, kind)| kind), ..RetypePlan::default() };
     plan.in_catalogue = current.is_some_and(|current| names_it(&current.document, name));
     let retired = {
         // Rolled back at once: who folds waits for no look at all visitors.
@@ -113,7 +120,7 @@ pub fn plan(conn: &mut Connection, tenant: &Known, name: &str, to: Kind) -> Resu
                 plan.unreadable += 1;
                 continue;
             };
-            let values: Vec<&Value> = retired.iter().filter_map(|(token, _)| map.get(*token)).collect();
+            let values: Vec<&AttributeValue> = retired.iter().filter_map(|(token, _)| map.get(*token)).collect();
             plan.visitors += u64::from(!values.is_empty());
             plan.converted += u64::from(values.into_iter().any(|value| value.clone().convert(to).is_some()));
         }
@@ -128,17 +135,17 @@ pub fn plan(conn: &mut Connection, tenant: &Known, name: &str, to: Kind) -> Resu
 /// [`RetypeError`]; then what was written stays, the name has its previous kind, and running it again does the rest.
 pub fn apply(
     conn: &mut Connection,
-    rules: &Rules,
-    given: impl Fn() -> Result<Given, StoreError>,
-    tenant: &Known,
+    rules: &TxnRules,
+    given: impl Fn() -> Result<TxnInputs, StoreError>,
+    tenant: &TenantContext,
     name: &str,
-    to: Kind,
+    to: ValueKind,
     wait: impl Fn(u64) -> bool,
 ) -> Result<(), RetypeError> {
-    let run = Run { rules, given: &given, tenant, name, to };
+    let run = RetypeRun { rules, given: &given, tenant, name, to };
     if let Some(old) = run.prepare(conn)? {
         run.convert(conn, old)?;
-        let mut published = Published::after(given()?.now, rules);
+        let mut published = PublishState::after(given()?.now, rules);
         while run.is_in_catalogue(conn)?
             && let Some(snapshots) = published.waits_for(conn, tenant.no, given()?.now, rules)?
         {
@@ -152,19 +159,19 @@ pub fn apply(
 }
 
 /// One change of a kind.
-struct Run<'a> {
-    rules: &'a Rules,
-    given: &'a dyn Fn() -> Result<Given, StoreError>,
-    tenant: &'a Known,
+struct RetypeRun<'a> {
+    rules: &'a TxnRules,
+    given: &'a dyn Fn() -> Result<TxnInputs, StoreError>,
+    tenant: &'a TenantContext,
     name: &'a str,
-    to: Kind,
+    to: ValueKind,
 }
 
-impl Run<'_> {
+impl RetypeRun<'_> {
     fn within<T>(
         &self,
         conn: &mut Connection,
-        run: impl FnOnce(&mut Group<'_>) -> Result<T, RetypeError>,
+        run: impl FnOnce(&mut WriteTxn<'_>) -> Result<T, RetypeError>,
     ) -> Result<T, RetypeError> {
         crate::store::write_txn::within(conn, self.rules, &Metrics::default(), (self.given)()?, run)
     }
@@ -176,7 +183,7 @@ impl Run<'_> {
 
     /// Gives the name's token a pending one of the new kind; the name's token, or `None` where nothing is to be converted: a
     /// name of that kind, and a new one, which is declared.
-    fn prepare(&self, conn: &mut Connection) -> Result<Option<Token>, RetypeError> {
+    fn prepare(&self, conn: &mut Connection) -> Result<Option<NameToken>, RetypeError> {
         let Self { tenant, name, to, .. } = *self;
         {
             // A catalogue that does not fit the new kind is found before anything is written.
@@ -208,14 +215,14 @@ impl Run<'_> {
         })
     }
 
-    fn publish(&self, group: &Group<'_>, tokens: Vec<Token>) -> Result<(), StoreError> {
+    fn publish(&self, group: &WriteTxn<'_>, tokens: Vec<NameToken>) -> Result<(), StoreError> {
         tokens
             .into_iter()
-            .try_for_each(|token| publish::put(group, self.tenant.no, Subject::Names(page_of(token)), group.now))
+            .try_for_each(|token| publish::put(group, self.tenant.no, KvKey::Names(page_of(token)), group.now))
     }
 
     /// Writes every stored value of a token again, under its own stamp: so the pending token gets it converted.
-    fn convert(&self, conn: &mut Connection, old: Token) -> Result<(), RetypeError> {
+    fn convert(&self, conn: &mut Connection, old: NameToken) -> Result<(), RetypeError> {
         let pending = load(conn, self.tenant.no)?.find(&pending_name(old, self.name)).map(|(token, _)| token);
         let mut unreadable = 0;
         self.each_page(conn, |visitor, attributes, id| {
@@ -223,7 +230,7 @@ impl Run<'_> {
                 unreadable += 1;
                 return None;
             };
-            let written = |of: Token| map.writes().find(|(token, ..)| *token == of);
+            let written = |of: NameToken| map.writes().find(|(token, ..)| *token == of);
             let (_, stamp, value) = written(old)?;
             let converted = pending.and_then(written);
             let is_due = converted.map_or(value.is_some(), |(_, converted, _)| converted < stamp);
@@ -276,11 +283,11 @@ impl Run<'_> {
                 let id = FactId::from_bytes(given.random.first_chunk().copied()?);
                 let fact = make(visitor, &attributes, id)?;
                 given.random = causeway_shared::random::Random::new(given.random).draw();
-                Some(Checked { tenant: self.tenant.no, fact })
+                Some(CheckedFact { tenant: self.tenant.no, fact })
             });
             let facts: Vec<_> = facts.collect();
             if !facts.is_empty() {
-                let record = Arc::new(Record { admin: true, ..Record::of(facts) });
+                let record = Arc::new(LogRecord { admin: true, ..LogRecord::of(facts) });
                 group::commit(conn, self.rules, &Metrics::default(), given, &[record], &[])?;
             }
         }
@@ -289,16 +296,16 @@ impl Run<'_> {
 }
 
 /// Whether the KV has what was stored up to a time.
-struct Published {
+struct PublishState {
     /// What became due by then is waited for.
     until: Millis,
     /// When all of it was written.
     since: Option<Millis>,
 }
 
-impl Published {
+impl PublishState {
     /// Of what is stored now: a person's other snapshots become due later.
-    fn after(now: Millis, rules: &Rules) -> Self {
+    fn after(now: Millis, rules: &TxnRules) -> Self {
         Self { until: now.saturating_add(rules.sibling_publish_ms), since: None }
     }
 
@@ -309,7 +316,7 @@ impl Published {
         conn: &Connection,
         tenant: TenantNo,
         now: Millis,
-        rules: &Rules,
+        rules: &TxnRules,
     ) -> Result<Option<u64>, StoreError> {
         const DUE: &str = "SELECT count(*) FROM outbox WHERE tenant = ?1 AND kind = 0 AND (due <= ?2 OR late > ?3)";
         const SIBLINGS: &str = "SELECT count(*) FROM people WHERE tenant = ?1 AND siblings_due <= ?2";
@@ -332,7 +339,7 @@ impl Published {
 }
 
 /// A value of a name as it was written: the same write, under another id.
-fn rewrite(visitor: VisitorId, stamp: Stamp, name: &str, value: Option<Value>, id: FactId) -> Fact {
+fn rewrite(visitor: VisitorId, stamp: WriteStamp, name: &str, value: Option<AttributeValue>, id: FactId) -> Fact {
     let (received, position) = stamp.receipt();
     Fact {
         position,
@@ -340,13 +347,13 @@ fn rewrite(visitor: VisitorId, stamp: Stamp, name: &str, value: Option<Value>, i
         visitor,
         received,
         at: stamp.at,
-        what: What::Attributes { writes: vec![(name.to_owned(), value)] },
+        what: FactKind::Attributes { writes: vec![(name.to_owned(), value)] },
     }
 }
 
 /// Gives the name a token of the kind, and the token before a name of its own; gives the tokens that are others now,
 /// none where the name has that kind already.
-fn rename(conn: &Connection, tenant: TenantNo, name: &str, to: Kind) -> Result<Vec<Token>, RetypeError> {
+fn rename(conn: &Connection, tenant: TenantNo, name: &str, to: ValueKind) -> Result<Vec<NameToken>, RetypeError> {
     let names = load(conn, tenant)?;
     let mut changed = Vec::new();
     match names.find(name) {
@@ -363,26 +370,26 @@ fn rename(conn: &Connection, tenant: TenantNo, name: &str, to: Kind) -> Result<V
     Ok(changed)
 }
 
-fn rename_token(conn: &Connection, tenant: TenantNo, token: Token, name: &str) -> Result<(), StoreError> {
+fn rename_token(conn: &Connection, tenant: TenantNo, token: NameToken, name: &str) -> Result<(), StoreError> {
     const RENAME: &str = "UPDATE attribute_names SET name = ?3 WHERE tenant = ?1 AND token = ?2";
     conn.prepare_cached(RENAME)?.execute((tenant.0, token.0, name))?;
     Ok(())
 }
 
 /// The name of a token whose name has another one now.
-fn retired_name(token: Token, name: &str) -> String {
+fn retired_name(token: NameToken, name: &str) -> String {
     reserved_name("_retired", token, name)
 }
 
 /// The tokens that a name had before, each with its name of now.
-fn retired(names: &Dictionary, name: &str) -> Vec<(Token, String)> {
-    let all = (0..u16::try_from(names.len()).unwrap_or(u16::MAX)).map(Token);
-    let is_its = |token: &Token| names.get(*token).is_some_and(|(of, _)| of == retired_name(*token, name));
+fn retired(names: &NameDictionary, name: &str) -> Vec<(NameToken, String)> {
+    let all = (0..u16::try_from(names.len()).unwrap_or(u16::MAX)).map(NameToken);
+    let is_its = |token: &NameToken| names.get(*token).is_some_and(|(of, _)| of == retired_name(*token, name));
     all.filter(is_its).map(|token| (token, retired_name(token, name))).collect()
 }
 
 /// Whether the current catalogue fits the names as they are now.
-fn check(conn: &Connection, tenant: &Known, is_named: bool) -> Result<(), RetypeError> {
+fn check(conn: &Connection, tenant: &TenantContext, is_named: bool) -> Result<(), RetypeError> {
     let Some(current) = catalogue::kept(conn, tenant.no, None)?.filter(|_| is_named) else { return Ok(()) };
     let document =
         serde_json::from_str(&current.document).map_err(|_| StoreError::Corrupt { what: "document of a catalogue" })?;
@@ -395,14 +402,14 @@ pub(super) fn names_it(document: &str, name: &str) -> bool {
 }
 
 /// The removal of a visitor's values of retired tokens; `None` where it has none.
-fn removal(visitor: VisitorId, attributes: &[u8], retired: &[(Token, String)], id: FactId) -> Option<Fact> {
+fn removal(visitor: VisitorId, attributes: &[u8], retired: &[(NameToken, String)], id: FactId) -> Option<Fact> {
     let map = stored_attributes(attributes)?;
     let there = retired.iter().filter(|(token, _)| map.get(*token).is_some());
-    let there: Vec<&(Token, String)> = there.collect();
+    let there: Vec<&(NameToken, String)> = there.collect();
     // The removal comes after what it removes.
     let at = there.iter().filter_map(|(token, _)| map.written(*token)).max()? + 1;
     let writes = there.iter().map(|(_, retired)| (retired.clone(), None)).collect();
-    Some(Fact { position: 0, id, visitor, received: at, at, what: What::Attributes { writes } })
+    Some(Fact { position: 0, id, visitor, received: at, at, what: FactKind::Attributes { writes } })
 }
 
 /// A visitor's attributes from their column; `None` where they cannot be read.
@@ -429,31 +436,31 @@ pub(super) fn page(conn: &Connection, tenant: TenantNo, after: i64) -> Result<Op
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use causeway_shared::attributes::{Finite, Value};
-    use causeway_shared::decision::Described;
-    use causeway_shared::filter::Subject;
-    use causeway_shared::view::View;
+    use causeway_shared::attributes::{AttributeValue, FiniteNumber};
+    use causeway_shared::decision::DescribedPerson;
+    use causeway_shared::filter::FilterSubject;
+    use causeway_shared::view::JoinedView;
     use causeway_shared::wire::kv;
     use std::collections::BTreeMap;
 
     use super::*;
     use crate::testing::{NOW, Origin, fact, snapshot, visitor};
 
-    fn said(of: VisitorId, n: u32, name: &str, value: Value) -> Fact {
-        fact(of, n, NOW + u64::from(n), What::Attributes { writes: vec![(name.to_owned(), Some(value))] })
+    fn said(of: VisitorId, n: u32, name: &str, value: AttributeValue) -> Fact {
+        fact(of, n, NOW + u64::from(n), FactKind::Attributes { writes: vec![(name.to_owned(), Some(value))] })
     }
 
     fn has(origin: &Origin, n: u32) -> Json {
-        let view = crate::views::read::View::folded(&origin.conn);
+        let view = crate::views::read::StoreView::folded(&origin.conn);
         crate::views::attributes::describe(&view, &origin.row("demo", visitor(n))).unwrap()["own"].clone()
     }
 
     #[test]
     fn a_change_of_an_attributes_kind_shows_what_it_does_and_then_converts_every_stored_value() {
         let mut origin = Origin::new();
-        let text = |text: &str| Value::String(text.to_owned());
+        let text = |text: &str| AttributeValue::String(text.to_owned());
         for n in 1..=5 {
-            origin.send("demo", &[said(visitor(n), n, "coupon", Value::Bool(true))]);
+            origin.send("demo", &[said(visitor(n), n, "coupon", AttributeValue::Bool(true))]);
         }
         let tenant = origin.tenant("demo").clone();
         assert_eq!(origin.send("demo", &[said(visitor(6), 6, "coupon", text("SPRING"))]).accepted, 1);
@@ -464,17 +471,17 @@ mod tests {
         let refused = catalogue::apply(&mut origin.conn, &origin.rules, given, &tenant, document.clone(), "tests");
         assert!(refused.is_err(), "a bool is no text");
 
-        let plan = plan(&mut origin.conn, &tenant, "coupon", Kind::String).unwrap();
-        let expected = Plan { from: Some(Kind::Bool), visitors: 5, converted: 5, ..Plan::default() };
+        let plan = plan(&mut origin.conn, &tenant, "coupon", ValueKind::String).unwrap();
+        let expected = RetypePlan { from: Some(ValueKind::Bool), visitors: 5, converted: 5, ..RetypePlan::default() };
         assert_eq!((plan, has(&origin, 1)), (expected, json!({ "coupon": true })), "it changes nothing");
         // As each transaction is given other random bits.
         let drawn = std::cell::Cell::new(0);
         let given = || {
             drawn.set(drawn.get() + 1);
-            Ok(Given { now: NOW + 10, random: [drawn.get(); 32] })
+            Ok(TxnInputs { now: NOW + 10, random: [drawn.get(); 32] })
         };
         for _ in 0..2 {
-            apply(&mut origin.conn, &origin.rules, given, &tenant, "coupon", Kind::String, |_| false).unwrap();
+            apply(&mut origin.conn, &origin.rules, given, &tenant, "coupon", ValueKind::String, |_| false).unwrap();
             assert_eq!((1..=5).map(|n| has(&origin, n)).collect::<Vec<_>>(), vec![json!({ "coupon": "true" }); 5]);
         }
         origin.now = NOW + 60_000;
@@ -483,26 +490,26 @@ mod tests {
         let applied = catalogue::apply(&mut origin.conn, &origin.rules, given().unwrap(), &tenant, document, "tests");
         assert_eq!(applied.unwrap().version, 1);
 
-        let misfit = super::plan(&mut origin.conn, &tenant, "coupon", Kind::Date).unwrap_err();
+        let misfit = super::plan(&mut origin.conn, &tenant, "coupon", ValueKind::Date).unwrap_err();
         assert!(matches!(misfit, RetypeError::Catalogue(_)));
-        retype_while_published(&mut origin, "coupon", Kind::Strings);
+        retype_while_published(&mut origin, "coupon", ValueKind::Strings);
         assert_eq!(has(&origin, 1), json!({ "coupon": ["true"] }));
         assert_eq!(catalogue::kept(&origin.conn, tenant.no, None).unwrap().unwrap().version, 2, "edges read it again");
         let mut values = BTreeMap::new();
         origin.settle(&mut values);
         let names = kv::decode_names("c:demo:attributes:0", values["c:demo:attributes:0"].as_bytes()).unwrap();
-        assert_eq!(names.last().unwrap(), &("coupon".to_owned(), Kind::Strings));
+        assert_eq!(names.last().unwrap(), &("coupon".to_owned(), ValueKind::Strings));
     }
 
     /// Runs the command until nothing is left to be published, with a consumer between its runs.
-    fn retype_while_published(origin: &mut Origin, name: &str, to: Kind) {
+    fn retype_while_published(origin: &mut Origin, name: &str, to: ValueKind) {
         let tenant = origin.tenant("demo").clone();
         for _ in 0..5 {
             let now = std::cell::Cell::new(origin.now);
             let drawn = std::cell::Cell::new(100);
             let given = || {
                 drawn.set(drawn.get() + 1);
-                Ok(Given { now: now.get(), random: [drawn.get(); 32] })
+                Ok(TxnInputs { now: now.get(), random: [drawn.get(); 32] })
             };
             let wait = |keys: u64| {
                 now.set(now.get() + 10_000);
@@ -524,10 +531,10 @@ mod tests {
         let filter = crate::audience::query::filter(&origin.conn, tenant, document).unwrap().unwrap();
         let (mut published, mut stored) = (Vec::new(), Vec::new());
         for n in 1..=5 {
-            let mut view = View::default();
+            let mut view = JoinedView::default();
             view.add_snapshot(snapshot(kv, visitor(n)));
-            let described = Described::of(&view.of(visitor(n)), NOW);
-            let subject = Subject { person: Some(described.person()), ..Subject::default() };
+            let described = DescribedPerson::of(&view.of(visitor(n)), NOW);
+            let subject = FilterSubject { person: Some(described.person()), ..FilterSubject::default() };
             published.extend(filter.matches(&subject).then_some(n));
             let person = origin.row("demo", visitor(n)).person.unwrap();
             let someone = crate::audience::person_row::read(&origin.conn, person).unwrap().unwrap();
@@ -540,7 +547,7 @@ mod tests {
     fn who_opted_out_matches_no_filter_that_excludes_them_at_any_moment_of_a_change_of_kind() {
         let (mut origin, mut kv) = (Origin::new(), BTreeMap::new());
         for n in 1..=5 {
-            origin.send("demo", &[said(visitor(n), n, "optout", Value::Bool(true))]);
+            origin.send("demo", &[said(visitor(n), n, "optout", AttributeValue::Bool(true))]);
         }
         let tenant = origin.tenant("demo").clone();
         let document = json!({ "advertiser": [{ "id": "a" }], "campaign": [{ "id": "c", "advertiser": "a" }],
@@ -559,13 +566,13 @@ mod tests {
             let drawn = std::cell::Cell::new(0_u8);
             let given = || {
                 drawn.set(drawn.get() + 1);
-                Ok(Given { now: now.get(), random: random.map(|byte| byte ^ drawn.get()) })
+                Ok(TxnInputs { now: now.get(), random: random.map(|byte| byte ^ drawn.get()) })
             };
             let wait = |keys: u64| {
                 now.set(now.get() + 10_000);
                 keys == 0
             };
-            let done = apply(&mut origin.conn, &origin.rules, given, &tenant, "optout", Kind::String, wait);
+            let done = apply(&mut origin.conn, &origin.rules, given, &tenant, "optout", ValueKind::String, wait);
             origin.now = now.get();
             assert_eq!(matching(&origin, &kv, &excluding), none, "round {round}");
             kinds.push(load(&origin.conn, tenant.no).unwrap().find("optout").unwrap().1);
@@ -573,12 +580,12 @@ mod tests {
                 break;
             }
             // A page says it again meanwhile.
-            let again = said(visitor(2), 1_000 + round, "optout", Value::Bool(true));
+            let again = said(visitor(2), 1_000 + round, "optout", AttributeValue::Bool(true));
             origin.now += 5_000;
             origin.send("demo", &[again]);
             origin.settle(&mut kv);
         }
-        assert_eq!((kinds.first(), kinds.last()), (Some(&Kind::Bool), Some(&Kind::String)));
+        assert_eq!((kinds.first(), kinds.last()), (Some(&ValueKind::Bool), Some(&ValueKind::String)));
         origin.settle(&mut kv);
         assert_eq!(matching(&origin, &kv, &excluding), none);
         assert_eq!((1..=5).map(|n| has(&origin, n)).collect::<Vec<_>>(), vec![json!({ "optout": "true" }); 5]);
@@ -588,24 +595,28 @@ mod tests {
     fn a_write_during_a_change_of_kind_is_converted_and_a_removal_stays_one() {
         let mut origin = Origin::new();
         for n in 1..=3 {
-            origin.send("demo", &[said(visitor(n), n, "age", Value::Float(Finite::new(30.0).unwrap()))]);
+            origin.send("demo", &[said(visitor(n), n, "age", AttributeValue::Float(FiniteNumber::new(30.0).unwrap()))]);
         }
         let tenant = origin.tenant("demo").clone();
         let given = origin.given();
         let given = || Ok(given);
-        let run = Run { rules: &origin.rules, given: &given, tenant: &tenant, name: "age", to: Kind::String };
+        let run =
+            RetypeRun { rules: &origin.rules, given: &given, tenant: &tenant, name: "age", to: ValueKind::String };
         let old = run.prepare(&mut origin.conn).unwrap().unwrap();
         run.convert(&mut origin.conn, old).unwrap();
         origin.now = NOW + 60_000;
-        let removed = fact(visitor(2), 60, NOW + 60, What::Attributes { writes: vec![("age".to_owned(), None)] });
-        origin.send("demo", &[said(visitor(1), 50, "age", Value::Float(Finite::new(31.0).unwrap())), removed]);
+        let removed = fact(visitor(2), 60, NOW + 60, FactKind::Attributes { writes: vec![("age".to_owned(), None)] });
+        origin.send(
+            "demo",
+            &[said(visitor(1), 50, "age", AttributeValue::Float(FiniteNumber::new(31.0).unwrap())), removed],
+        );
         assert_eq!(
             [has(&origin, 1), has(&origin, 2)],
             [json!({ "age": 31 }), json!({})],
             "its kind is the previous one"
         );
         let given = origin.given();
-        apply(&mut origin.conn, &origin.rules, || Ok(given), &tenant, "age", Kind::String, |_| false).unwrap();
+        apply(&mut origin.conn, &origin.rules, || Ok(given), &tenant, "age", ValueKind::String, |_| false).unwrap();
         assert_eq!([1, 2, 3].map(|n| has(&origin, n)), [json!({ "age": "31" }), json!({}), json!({ "age": "30" })]);
     }
 
@@ -613,13 +624,13 @@ mod tests {
     fn a_name_that_nobody_used_is_declared() {
         let mut origin = Origin::new();
         let tenant = origin.tenant("demo").clone();
-        let given = || Ok(Given { now: NOW, random: [9; 32] });
-        apply(&mut origin.conn, &origin.rules, given, &tenant, "born", Kind::Date, |_| false).unwrap();
-        let facts = ["2001-02-03", "soon"].map(|text| Value::String(text.to_owned()));
+        let given = || Ok(TxnInputs { now: NOW, random: [9; 32] });
+        apply(&mut origin.conn, &origin.rules, given, &tenant, "born", ValueKind::Date, |_| false).unwrap();
+        let facts = ["2001-02-03", "soon"].map(|text| AttributeValue::String(text.to_owned()));
         let facts: Vec<Fact> = (1..).zip(facts).map(|(n, value)| said(visitor(n), n, "born", value)).collect();
         origin.send("demo", &facts);
         assert_eq!([has(&origin, 1), has(&origin, 2)], [json!({ "born": "2001-02-03" }), json!({})]);
-        let bad = plan(&mut origin.conn, &tenant, "9born", Kind::Date).unwrap_err();
+        let bad = plan(&mut origin.conn, &tenant, "9born", ValueKind::Date).unwrap_err();
         assert!(matches!(bad, RetypeError::Name(DictionaryError::BadName)));
     }
 }

@@ -10,7 +10,7 @@ use crate::campaigns::{catalogue, train};
 use crate::pipeline::mend;
 use crate::profiles::check::check_visitor;
 use crate::profiles::quarantine;
-use crate::store::write_txn::Group;
+use crate::store::write_txn::WriteTxn;
 use crate::store::{CheckedBytes, StoreError, TenantNo};
 use crate::views::read::lookup;
 
@@ -19,7 +19,7 @@ const NAMED: usize = 20;
 
 /// What was read, and what of it is damaged.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Scrubbed {
+pub struct ScrubReport {
     /// Visitors read.
     pub visitors: u64,
     /// Lookups read.
@@ -67,7 +67,7 @@ pub struct DamagedRow {
     pub why: String,
 }
 
-impl Scrubbed {
+impl ScrubReport {
     /// Whether anything is damaged that no job mends.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
@@ -105,7 +105,7 @@ pub fn check_visitors(
     conn: &Connection,
     after: i64,
     most: u32,
-    scrubbed: &mut Scrubbed,
+    scrubbed: &mut ScrubReport,
 ) -> Result<Option<CheckedPage<i64, DamagedVisitor>>, StoreError> {
     let rows: Vec<i64> = {
         let mut read =
@@ -143,7 +143,7 @@ pub fn check_lookups(
     conn: &Connection,
     after: Option<LookupPlace>,
     most: u32,
-    scrubbed: &mut Scrubbed,
+    scrubbed: &mut ScrubReport,
 ) -> Result<Option<CheckedPage<LookupPlace, LookupPlace>>, StoreError> {
     const READ: &str = "SELECT tenant, kind, hash FROM lookups WHERE (tenant, kind, hash) > (?1, ?2, ?3)
         ORDER BY tenant, kind, hash LIMIT ?4";
@@ -173,7 +173,7 @@ pub fn check_lookups(
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
-pub fn mend_lookups(group: &mut Group<'_>, damaged: &[LookupPlace]) -> Result<(), StoreError> {
+pub fn mend_lookups(group: &mut WriteTxn<'_>, damaged: &[LookupPlace]) -> Result<(), StoreError> {
     let configured = damaged.iter().filter(|(tenant, _)| group.rules.tenants.by_no(*tenant).is_ok()).copied().collect();
     mend::write_lookups(group, configured)
 }
@@ -186,7 +186,7 @@ pub fn check_experiment_people(
     conn: &Connection,
     after: (i64, u32),
     most: u32,
-    scrubbed: &mut Scrubbed,
+    scrubbed: &mut ScrubReport,
 ) -> Result<Option<(i64, u32)>, StoreError> {
     const READ: &str = "SELECT person, experiment, hours FROM experiment_people WHERE (person, experiment) > (?1, ?2)
         ORDER BY person, experiment LIMIT ?3";
@@ -209,7 +209,7 @@ pub fn check_experiment_people(
 ///
 /// # Errors
 /// [`StoreError`], but not of a value.
-pub fn check_tenant_values(conn: &Connection, scrubbed: &mut Scrubbed) -> Result<(), StoreError> {
+pub fn check_tenant_values(conn: &Connection, scrubbed: &mut ScrubReport) -> Result<(), StoreError> {
     const VERSIONS: &str = "SELECT tenant, version FROM catalogues ORDER BY tenant, version";
     const TENANTS: &str = "SELECT tenant FROM tenants";
     let versions: Vec<(i64, u32)> = {

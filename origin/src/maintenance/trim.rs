@@ -15,13 +15,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::integers::signed;
 use crate::campaigns::experiment;
-use crate::profiles::dedup::Seen;
+use crate::profiles::dedup::FactIdRows;
 use crate::profiles::{buckets, purchases};
-use crate::store::{CheckedBytes, Counters, StoreError};
+use crate::store::{CheckedBytes, StoreCounters, StoreError};
 
 /// What went, so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Trimmed {
+pub struct TrimReport {
     /// Visitors looked at.
     pub visitors: u64,
     /// Visitors of whom something went.
@@ -56,14 +56,14 @@ pub fn some(
     after: i64,
     most: u32,
     now: Millis,
-    trimmed: &mut Trimmed,
+    trimmed: &mut TrimReport,
 ) -> Result<Option<(i64, Vec<i64>)>, StoreError> {
     let rows: Vec<i64> = {
         let mut read = tx.prepare_cached("SELECT row FROM visitors WHERE row > ?1 ORDER BY row LIMIT ?2")?;
         let rows = read.query_map((after, most), |row| row.get(0))?;
         rows.collect::<Result<_, _>>()?
     };
-    let (mut counters, mut unforgotten) = (Counters::load(tx)?, Vec::new());
+    let (mut counters, mut unforgotten) = (StoreCounters::load(tx)?, Vec::new());
     for row in &rows {
         tx.execute_batch("SAVEPOINT visitor")?;
         match visitor(tx, &mut counters, *row, now, trimmed) {
@@ -75,7 +75,7 @@ pub fn some(
             done => done?,
         }
         tx.execute_batch("RELEASE visitor")?;
-        if Seen::forget(tx, *row, now)? {
+        if FactIdRows::forget(tx, *row, now)? {
             unforgotten.push(*row);
         }
     }
@@ -95,7 +95,7 @@ pub fn forget(
     step: &dyn Fn() -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     for visitor in visitors {
-        while Seen::forget(conn, *visitor, now)? {
+        while FactIdRows::forget(conn, *visitor, now)? {
             step()?;
         }
     }
@@ -106,9 +106,9 @@ pub fn forget(
 ///
 /// # Errors
 /// [`StoreError`]; then nothing was kept, or all but that some FactIds were not forgotten.
-pub fn one(conn: &mut Connection, row: i64, now: Millis) -> Result<Trimmed, StoreError> {
+pub fn one(conn: &mut Connection, row: i64, now: Millis) -> Result<TrimReport, StoreError> {
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let (mut counters, mut trimmed) = (Counters::load(&tx)?, Trimmed::default());
+    let (mut counters, mut trimmed) = (StoreCounters::load(&tx)?, TrimReport::default());
     visitor(&tx, &mut counters, row, now, &mut trimmed)?;
     counters.save(&tx)?;
     tx.commit()?;
@@ -118,10 +118,10 @@ pub fn one(conn: &mut Connection, row: i64, now: Millis) -> Result<Trimmed, Stor
 
 fn visitor(
     tx: &Connection,
-    counters: &mut Counters,
+    counters: &mut StoreCounters,
     row: i64,
     now: Millis,
-    trimmed: &mut Trimmed,
+    trimmed: &mut TrimReport,
 ) -> Result<(), StoreError> {
     const READ: &str = "SELECT segments, actions FROM visitors WHERE row = ?1";
     // A new version, as what it says is another now; the KV gets it with the next news of the visitor.
@@ -181,15 +181,15 @@ fn siblings(tx: &Connection, row: i64, now: Millis) -> Result<Option<BTreeSet<Se
 mod tests {
     use super::*;
     use crate::testing::{NOW, Origin, fact, page, visitor};
-    use causeway_shared::fact::What;
-    use causeway_shared::segments::State;
+    use causeway_shared::fact::FactKind;
+    use causeway_shared::segments::SegmentState;
 
     #[test]
     fn s2_04_what_is_over_of_two_linked_visitors_goes_from_both() {
         let mut origin = Origin::new();
-        let over = State::held(HourStamp(HourStamp::at(NOW).0 + 24), []);
+        let over = SegmentState::held(HourStamp(HourStamp::at(NOW).0 + 24), []);
         for v in [1, 2] {
-            let what = What::Segments { writes: vec![(SegmentId(7), over.clone())] };
+            let what = FactKind::Segments { writes: vec![(SegmentId(7), over.clone())] };
             let login = origin.login(visitor(v), 2, NOW, "ann");
             origin.send("demo", &[page(visitor(v), 1, NOW), login, fact(visitor(v), 3, NOW, what)]);
         }
@@ -203,16 +203,16 @@ mod tests {
     #[test]
     fn s2_04_trimming_all_drops_what_is_over_and_brings_nothing_back() {
         let mut origin = Origin::new();
-        let held = |expiry| State::held(HourStamp(expiry), []);
+        let held = |expiry| SegmentState::held(HourStamp(expiry), []);
         let hour = HourStamp::at(NOW).0;
         let write =
-            |v, n, at, id, state| fact(visitor(v), n, at, What::Segments { writes: vec![(SegmentId(id), state)] });
+            |v, n, at, id, state| fact(visitor(v), n, at, FactKind::Segments { writes: vec![(SegmentId(id), state)] });
         let facts = [
             page(visitor(1), 1, NOW - 3),
             write(1, 2, NOW - 2, 7, held(hour + 9_000)),
-            write(2, 3, NOW - 1, 7, State::Removed),
+            write(2, 3, NOW - 1, 7, SegmentState::Removed),
             write(2, 4, NOW - 1, 8, held(hour + 1)),
-            write(3, 5, NOW - 1, 7, State::Removed),
+            write(3, 5, NOW - 1, 7, SegmentState::Removed),
             write(4, 8, NOW - 1, 9, held(hour + 9_000)),
             write(4, 9, NOW - 1, 10, held(hour + 1)),
             origin.login(visitor(1), 6, NOW, "ann"),
@@ -226,13 +226,13 @@ mod tests {
         };
         assert_eq!(person(&origin), [SegmentId(8)]);
         let run = |origin: &mut Origin, now| {
-            let (mut trimmed, mut row) = (Trimmed::default(), 0);
+            let (mut trimmed, mut row) = (TrimReport::default(), 0);
             while let Some((last, _)) = some(&origin.conn, row, 2, now, &mut trimmed).unwrap() {
                 row = last;
             }
             trimmed
         };
-        assert_eq!(run(&mut origin, NOW + DAY_MS), Trimmed { visitors: 4, ..Trimmed::default() });
+        assert_eq!(run(&mut origin, NOW + DAY_MS), TrimReport { visitors: 4, ..TrimReport::default() });
         let later = run(&mut origin, NOW + 90 * DAY_MS);
         assert_eq!((later.visitors, later.changed, later.segments), (4, 3, 3), "the expired, and the lone removal");
         let alone: Vec<SegmentId> = origin.profile("demo", visitor(4)).segments().ids().collect();

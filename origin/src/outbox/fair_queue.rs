@@ -1,6 +1,6 @@
 //! Whose turn it is: rank by rank, and within each its tenants in turn, so that nobody waits behind what is new of another.
 
-use crate::store::priority::Rank;
+use crate::store::priority::Priority;
 use std::collections::VecDeque;
 
 use causeway_shared::ids::Millis;
@@ -8,10 +8,10 @@ use causeway_shared::planted::{self, PlantedBug};
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::base::integers::{signed, unsigned};
-use crate::outbox::kv_key::{CATALOGUE, Subject};
+use crate::outbox::kv_key::{CATALOGUE, KvKey};
 use crate::outbox::queue::KEY_PAUSE_MS;
 use crate::outbox::unconfigured_tenants;
-use crate::store::write_txn::Group;
+use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo};
 
 /// Waiting keys are counted up to here.
@@ -20,15 +20,15 @@ const COUNTED: u64 = 10_000;
 const LOWER_PART: usize = 10;
 
 /// A row that is due.
-pub(crate) struct Due {
+pub(crate) struct DueRow {
     pub(crate) row: i64,
     pub(crate) tenant: TenantNo,
-    pub(crate) subject: Subject,
+    pub(crate) subject: KvKey,
     pub(crate) due: Millis,
 }
 
 /// Who has rows of a rank that are not settled.
-fn tenants(conn: &Connection, rank: Rank) -> Result<Vec<TenantNo>, StoreError> {
+fn tenants(conn: &Connection, rank: Priority) -> Result<Vec<TenantNo>, StoreError> {
     // One step of the index a tenant, however many rows each has.
     const NEXT: &str =
         "SELECT tenant FROM outbox WHERE due IS NOT NULL AND rank = ?1 AND tenant > ?2 ORDER BY tenant LIMIT 1";
@@ -44,7 +44,7 @@ fn tenants(conn: &Connection, rank: Rank) -> Result<Vec<TenantNo>, StoreError> {
 /// Each tenant's part of each rank that is not settled.
 fn parts(conn: &Connection) -> Result<Vec<(u8, i64)>, StoreError> {
     let mut all = Vec::new();
-    for rank in Rank::ALL {
+    for rank in Priority::ALL {
         all.extend(tenants(conn, rank)?.into_iter().map(|tenant| (rank as u8, tenant.0)));
     }
     Ok(all)
@@ -52,10 +52,10 @@ fn parts(conn: &Connection) -> Result<Vec<(u8, i64)>, StoreError> {
 
 /// Up to `wanted` keys that are due, of configured tenants alone: what comes due of another waits from now on, and takes
 /// nobody's place.
-pub(crate) fn due(group: &mut Group<'_>, wanted: usize) -> Result<Vec<Due>, StoreError> {
+pub(crate) fn due(group: &mut WriteTxn<'_>, wanted: usize) -> Result<Vec<DueRow>, StoreError> {
     loop {
         let all = ranked(group, wanted)?;
-        let is_known = |due: &Due| group.rules.tenants.by_no(due.tenant).is_ok();
+        let is_known = |due: &DueRow| group.rules.tenants.by_no(due.tenant).is_ok();
         let (known, absent): (Vec<_>, Vec<_>) = all.into_iter().partition(is_known);
         if absent.is_empty() {
             return Ok(known);
@@ -67,10 +67,10 @@ pub(crate) fn due(group: &mut Group<'_>, wanted: usize) -> Result<Vec<Due>, Stor
 }
 
 /// What is due, the most urgent first; of each lower rank a part all the same.
-fn ranked(group: &mut Group<'_>, wanted: usize) -> Result<Vec<Due>, StoreError> {
+fn ranked(group: &mut WriteTxn<'_>, wanted: usize) -> Result<Vec<DueRow>, StoreError> {
     let mut all = Vec::new();
     let mut ranks =
-        Rank::ALL.into_iter().map(|rank| in_turn(group, rank, wanted)).collect::<Result<VecDeque<_>, _>>()?;
+        Priority::ALL.into_iter().map(|rank| in_turn(group, rank, wanted)).collect::<Result<VecDeque<_>, _>>()?;
     while let Some(mut of_rank) = ranks.pop_front() {
         let lower: usize = ranks.iter().map(|of_rank| of_rank.len().min(wanted / LOWER_PART)).sum();
         of_rank.truncate(wanted - all.len() - lower);
@@ -81,7 +81,7 @@ fn ranked(group: &mut Group<'_>, wanted: usize) -> Result<Vec<Due>, StoreError> 
 
 /// Up to `wanted` rows of a rank that are due: of each tenant as many, as long as it has them. Who begins is drawn, as there may be
 /// more tenants than rows are wanted.
-fn in_turn(group: &mut Group<'_>, rank: Rank, wanted: usize) -> Result<Vec<Due>, StoreError> {
+fn in_turn(group: &mut WriteTxn<'_>, rank: Priority, wanted: usize) -> Result<Vec<DueRow>, StoreError> {
     const NEXT: &str = "SELECT row, kind, subject, due FROM outbox WHERE rank = ?1 AND tenant = ?2 AND due <= ?3
         AND leased_until <= ?3 AND handed <= ?4 ORDER BY due, kind, row LIMIT ?5 OFFSET ?6";
     const LEASED: &str = "SELECT row, kind, subject, due FROM outbox WHERE rank = ?1 AND tenant = ?2 AND due <= ?3
@@ -94,11 +94,11 @@ fn in_turn(group: &mut Group<'_>, rank: Rank, wanted: usize) -> Result<Vec<Due>,
     }
     let pause_over = signed(group.now.saturating_sub(KEY_PAUSE_MS));
     let mut statement = group.tx.prepare_cached(next)?;
-    let mut read = |tenant: TenantNo, most: usize, after: usize| -> Result<Vec<Due>, StoreError> {
+    let mut read = |tenant: TenantNo, most: usize, after: usize| -> Result<Vec<DueRow>, StoreError> {
         let place = (rank as u8, tenant.0, signed(group.now), pause_over, signed(most as u64), signed(after as u64));
         let rows = statement.query_map(place, |row| {
-            let subject = Subject::of_columns(row.get(1)?, row, 2)?;
-            Ok(Due { row: row.get(0)?, tenant, subject, due: unsigned(row.get(3)?) })
+            let subject = KvKey::of_columns(row.get(1)?, row, 2)?;
+            Ok(DueRow { row: row.get(0)?, tenant, subject, due: unsigned(row.get(3)?) })
         })?;
         Ok(rows.collect::<Result<_, _>>()?)
     };
@@ -120,7 +120,7 @@ fn in_turn(group: &mut Group<'_>, rank: Rank, wanted: usize) -> Result<Vec<Due>,
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn pending(group: &Group<'_>) -> Result<u64, StoreError> {
+pub fn pending(group: &WriteTxn<'_>) -> Result<u64, StoreError> {
     const PEOPLE: &str = "SELECT (SELECT count(*) FROM (SELECT 1 FROM people WHERE siblings_due <= ?1 LIMIT ?2))
       + (SELECT count(*) FROM (SELECT 1 FROM sweeps LIMIT ?2))";
     const KEYS: &str = "SELECT count(*) FROM (SELECT 1 FROM outbox
@@ -175,7 +175,7 @@ pub(super) fn is_due_after(conn: &Connection, after: i64) -> Result<bool, StoreE
 }
 
 /// Has a row wait until then.
-pub(crate) fn put_off(group: &Group<'_>, due: &Due, until: i64) -> Result<(), StoreError> {
+pub(crate) fn put_off(group: &WriteTxn<'_>, due: &DueRow, until: i64) -> Result<(), StoreError> {
     group.tx.prepare_cached("UPDATE outbox SET due = ?2 WHERE row = ?1")?.execute((due.row, until))?;
     Ok(())
 }
@@ -185,11 +185,11 @@ pub(crate) fn put_off(group: &Group<'_>, due: &Due, until: i64) -> Result<(), St
 mod tests {
     use std::collections::BTreeMap;
 
-    use causeway_shared::fact::Scope;
+    use causeway_shared::fact::ErasureScope;
     use causeway_shared::ids::KindCode;
 
     use crate::outbox::queue::KEY_PAUSE_MS;
-    use crate::privacy::erase::Whom;
+    use crate::privacy::erase::ErasureTarget;
     use crate::testing::{NOW, Origin, page, visitor, withdrawal};
 
     /// A page of each of so many visitors.
@@ -252,7 +252,10 @@ mod tests {
         flood(&mut origin, "demo", 1_000, 1_000);
         origin.now += 60_000;
         let id = origin.id("demo", KindCode(1), "ann");
-        origin.admin("demo", &[Whom::Id(KindCode(1), vec![id.hash]).fact(Scope::Person, origin.now, [9; 16])]);
+        origin.admin(
+            "demo",
+            &[ErasureTarget::Id(KindCode(1), vec![id.hash]).fact(ErasureScope::Person, origin.now, [9; 16])],
+        );
         origin.send("demo", &[withdrawal(visitor(3), origin.now)]);
         let keys = handed(&mut origin, 100);
         let gone: Vec<_> = (1..=3).map(|v| format!("v:demo:{}", visitor(v))).collect();

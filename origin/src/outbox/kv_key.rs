@@ -28,7 +28,7 @@ pub fn names_subject(page: u16) -> (u16, [u8; 16]) {
 
 /// A KV key by what it is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Subject {
+pub enum KvKey {
     /// A visitor's snapshot or tombstone.
     Snapshot(VisitorId),
     /// A lookup, under one of the id's hashes.
@@ -45,7 +45,7 @@ pub enum Subject {
     Steering,
 }
 
-impl Subject {
+impl KvKey {
     pub(crate) fn columns(&self) -> (u16, [u8; 16]) {
         match self {
             Self::Snapshot(visitor) => (SNAPSHOT, *visitor.as_bytes()),
@@ -77,7 +77,7 @@ impl Subject {
     }
 }
 
-impl Subject {
+impl KvKey {
     /// A key of a tenant as a whole: the number is that of a page of names, or of a catalogue.
     pub(crate) fn of_tenant(kind: u16, number: u32) -> Option<Self> {
         match kind {

@@ -3,9 +3,9 @@
 //! A row is leased to one publish consumer, and stays until the write is acknowledged (invariant 5).
 
 use crate::base::integers::{signed, unsigned};
-use crate::outbox::kv_key::Subject;
-use crate::store::priority::Rank;
-use crate::store::write_txn::Group;
+use crate::outbox::kv_key::KvKey;
+use crate::store::priority::Priority;
+use crate::store::write_txn::WriteTxn;
 use crate::store::{PersonNo, StoreError, TenantNo, visitor_at};
 use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::limits;
@@ -28,22 +28,22 @@ pub const STEP_MS: Millis = LATE_MS;
 pub(crate) const TIMERS: u32 = 64;
 
 /// Has a key written by `due` at the latest, in its turn.
-pub(crate) fn put(group: &Group<'_>, tenant: TenantNo, subject: Subject, due: Millis) -> Result<(), StoreError> {
+pub(crate) fn put(group: &WriteTxn<'_>, tenant: TenantNo, subject: KvKey, due: Millis) -> Result<(), StoreError> {
     put_as(group, tenant, subject, due, group.rank)
 }
 
 /// The same, at once, of what may name who left: it waits behind no news, but where it is one of very many.
-pub(crate) fn put_leaving(group: &Group<'_>, tenant: TenantNo, subject: Subject) -> Result<(), StoreError> {
-    let rank = if group.rank == Rank::Bulk { Rank::Bulk } else { Rank::Leaving };
+pub(crate) fn put_leaving(group: &WriteTxn<'_>, tenant: TenantNo, subject: KvKey) -> Result<(), StoreError> {
+    let rank = if group.rank == Priority::Bulk { Priority::Bulk } else { Priority::Leaving };
     put_as(group, tenant, subject, group.now, rank)
 }
 
 pub(crate) fn put_as(
-    group: &Group<'_>,
+    group: &WriteTxn<'_>,
     tenant: TenantNo,
-    subject: Subject,
+    subject: KvKey,
     due: Millis,
-    rank: Rank,
+    rank: Priority,
 ) -> Result<(), StoreError> {
     const PUT: &str =
         "INSERT INTO outbox (tenant, kind, subject, changed, due, lease_change, leased_until, handed, rank)
@@ -71,24 +71,24 @@ pub(crate) fn put_as(
 }
 
 /// Has all snapshots of a tenant that left something out written again, behind news.
-pub(crate) fn put_truncated(group: &Group<'_>, tenant: TenantNo) -> Result<(), StoreError> {
+pub(crate) fn put_truncated(group: &WriteTxn<'_>, tenant: TenantNo) -> Result<(), StoreError> {
     const READ: &str = "SELECT visitor FROM visitors INDEXED BY visitors_truncated WHERE tenant = ?1 AND truncated";
     let mut statement = group.tx.prepare_cached(READ)?;
     for visitor in statement.query_map([tenant.0], |row| visitor_at(row, 0))? {
-        put_as(group, tenant, Subject::Snapshot(visitor?), group.now, Rank::Bulk)?;
+        put_as(group, tenant, KvKey::Snapshot(visitor?), group.now, Priority::Bulk)?;
     }
     Ok(())
 }
 
 /// Whether a key is to be written, now or later.
-pub(crate) fn waits(group: &Group<'_>, tenant: TenantNo, subject: Subject) -> Result<bool, StoreError> {
+pub(crate) fn waits(group: &WriteTxn<'_>, tenant: TenantNo, subject: KvKey) -> Result<bool, StoreError> {
     const READ: &str = "SELECT 1 FROM outbox WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND due IS NOT NULL";
     let (kind, subject) = subject.columns();
     Ok(group.tx.prepare_cached(READ)?.exists((tenant.0, kind, subject))?)
 }
 
 /// Has a person's siblings published when the pause is over, unless that is planned already.
-pub(crate) fn later(group: &Group<'_>, person: PersonNo) -> Result<(), StoreError> {
+pub(crate) fn later(group: &WriteTxn<'_>, person: PersonNo) -> Result<(), StoreError> {
     const LATER: &str = "UPDATE people SET changed = ?2, siblings_due = ifnull(siblings_due, ?3)
         WHERE person = ?1 AND devices > 1";
     let due = group.now.saturating_add(group.rules.sibling_publish_ms);
@@ -98,7 +98,7 @@ pub(crate) fn later(group: &Group<'_>, person: PersonNo) -> Result<(), StoreErro
 }
 
 /// Settled rows are kept for the key's pause only.
-pub(crate) fn forget_settled(group: &Group<'_>) -> Result<(), StoreError> {
+pub(crate) fn forget_settled(group: &WriteTxn<'_>) -> Result<(), StoreError> {
     const FORGET: &str = "DELETE FROM outbox WHERE due IS NULL AND handed <= ?1";
     let pause_over = signed(group.now.saturating_sub(KEY_PAUSE_MS));
     group.tx.prepare_cached(FORGET)?.execute([pause_over])?;
@@ -119,7 +119,7 @@ pub fn waiting(conn: &rusqlite::Connection) -> Result<u64, StoreError> {
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
-pub fn fire_timers(group: &Group<'_>, until: Millis, most: u32) -> Result<(u64, u64), StoreError> {
+pub fn fire_timers(group: &WriteTxn<'_>, until: Millis, most: u32) -> Result<(u64, u64), StoreError> {
     const READ: &str = "SELECT person, tenant FROM people WHERE siblings_due <= ?1
         ORDER BY siblings_due LIMIT ?2";
     // Bound, the limit has SQLite plan the statement anew each time.
@@ -145,7 +145,7 @@ pub fn fire_timers(group: &Group<'_>, until: Millis, most: u32) -> Result<(u64, 
             if planted::is_active(PlantedBug::ForgetTheSiblings) {
                 continue;
             }
-            put(group, TenantNo(tenant), Subject::Snapshot(visitor), group.now)?;
+            put(group, TenantNo(tenant), KvKey::Snapshot(visitor), group.now)?;
         }
         group.tx.prepare_cached(DONE)?.execute([person])?;
     }

@@ -1,19 +1,19 @@
 //! The campaigns' part of a transaction: what new facts cost, which offer codes they give out, and which conversions they are.
 
-use causeway_shared::fact::{Fact, What};
+use causeway_shared::fact::{Fact, FactKind};
 
 use crate::campaigns::rules::CampaignRules;
-use crate::campaigns::spend::Bills;
+use crate::campaigns::spend::GroupBills;
 use crate::campaigns::{experiment, offers};
 use crate::profiles::fold::{Folded, FoldedVisitor};
 use crate::store::StoreError;
-use crate::store::write_txn::Group;
+use crate::store::write_txn::WriteTxn;
 
 /// What new facts came to for campaigns.
 #[derive(Debug, Default)]
 pub(crate) struct CampaignChanges {
     /// What campaigns with budgets pay.
-    pub(crate) bills: Bills,
+    pub(crate) bills: GroupBills,
     /// Rows of visitors that were exposed to an arm, or converted.
     pub(crate) tested: Vec<i64>,
 }
@@ -23,7 +23,7 @@ pub(crate) struct CampaignChanges {
 /// # Errors
 /// [`StoreError`]; then nothing of the transaction may be kept.
 pub(crate) fn record_campaigns(
-    group: &Group<'_>,
+    group: &WriteTxn<'_>,
     campaigns: &CampaignRules,
     folded: &mut Folded<'_>,
 ) -> Result<CampaignChanges, StoreError> {
@@ -43,7 +43,7 @@ pub(crate) fn record_campaigns(
 }
 
 fn record_visitor(
-    group: &Group<'_>,
+    group: &WriteTxn<'_>,
     campaigns: &CampaignRules,
     visitor: &FoldedVisitor<'_>,
     changes: &mut CampaignChanges,
@@ -56,7 +56,7 @@ fn record_visitor(
     let names = &campaigns.counted.of(*tenant).names;
     let dated = facts.iter().map(|placed| (placed.converted(), placed.fact));
     let has_converted = experiment::keep_conversions(group.tx, names, vocabulary, *row, dated)?;
-    let is_exposure = |fact: &Fact| matches!(fact.what, What::Exposure { .. });
+    let is_exposure = |fact: &Fact| matches!(fact.what, FactKind::Exposure { .. });
     if has_converted || facts.iter().any(|placed| is_exposure(placed.fact)) {
         changes.tested.push(*row);
     }

@@ -3,21 +3,21 @@
 use crate::campaigns::rules::CampaignRules;
 use crate::identity::lookups;
 use crate::pipeline::campaign_step::{CampaignChanges, record_campaigns};
-use crate::pipeline::group::link::{Linked, Touched};
+use crate::pipeline::group::link::{LinkChanges, TouchedEvidence};
 use crate::privacy::erasure;
 use crate::profiles::fold::Folded;
-use crate::store::write_txn::{Given, Group, Rules};
+use crate::store::write_txn::{TxnInputs, TxnRules, WriteTxn};
 
 use causeway_shared::planted::{self, PlantedBug};
-use causeway_shared::wire::sync::{Publish, Verify};
+use causeway_shared::wire::sync::{KvWrite, VerifyRequest};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use crate::audience;
 use crate::base::metrics::Metrics;
 use crate::campaigns::{catalogue, experiment, steering};
 use crate::identity::link;
-use crate::ingest::intake::{Outbox, Record};
-use crate::kv::publish::{self, Rank};
+use crate::ingest::intake::{LogRecord, OutboxRequest};
+use crate::kv::publish::{self, Priority};
 use crate::kv::verify;
 use crate::privacy::audit;
 use crate::profiles::{fold, quarantine};
@@ -25,16 +25,16 @@ use crate::store::StoreError;
 
 /// What a call of the outbox is handed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Handed {
+pub struct OutboxBatch {
     /// Keys to write.
-    pub publish: Vec<Publish>,
+    pub publish: Vec<KvWrite>,
     /// Keys to read back.
-    pub verify: Vec<Verify>,
+    pub verify: Vec<VerifyRequest>,
 }
 
 /// What a transaction came to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Done {
+pub struct CommitSummary {
     /// Facts of each record that were never counted before.
     pub new: Vec<u64>,
     /// Facts refused because their visitor is erased.
@@ -44,7 +44,7 @@ pub struct Done {
     /// Attributes refused, by the code of the reason.
     pub refused: Vec<&'static str>,
     /// What each call of the outbox is handed.
-    pub handed: Vec<Handed>,
+    pub handed: Vec<OutboxBatch>,
     /// Outbox entries that are due and not leased, up to a bound, and keys to read back.
     pub pending: u64,
     /// The catalogue that was put in force last.
@@ -57,12 +57,12 @@ pub struct Done {
 /// [`StoreError`]; then nothing at all was kept.
 pub fn commit(
     conn: &mut Connection,
-    rules: &Rules,
+    rules: &TxnRules,
     metrics: &Metrics,
-    given: Given,
-    records: &[impl AsRef<Record>],
-    calls: &[Outbox],
-) -> Result<Done, StoreError> {
+    given: TxnInputs,
+    records: &[impl AsRef<LogRecord>],
+    calls: &[OutboxRequest],
+) -> Result<CommitSummary, StoreError> {
     commit_with(conn, rules, metrics, given, |_| Ok(records), calls, |_| Ok(()))
 }
 
@@ -70,15 +70,15 @@ pub fn commit(
 ///
 /// # Errors
 /// [`StoreError`]; then nothing at all was kept.
-pub fn commit_with<T: AsRef<[R]>, R: AsRef<Record>>(
+pub fn commit_with<T: AsRef<[R]>, R: AsRef<LogRecord>>(
     conn: &mut Connection,
-    rules: &Rules,
+    rules: &TxnRules,
     metrics: &Metrics,
-    given: Given,
+    given: TxnInputs,
     records: impl FnOnce(&Connection) -> Result<T, StoreError>,
-    calls: &[Outbox],
+    calls: &[OutboxRequest],
     more: impl FnOnce(&Connection) -> Result<(), StoreError>,
-) -> Result<Done, StoreError> {
+) -> Result<CommitSummary, StoreError> {
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let done = records(&tx).and_then(|records| committed(tx, rules, metrics, given, records.as_ref(), calls, more));
     if let Err(StoreError::Visitor { row, source }) = &done {
@@ -89,16 +89,16 @@ pub fn commit_with<T: AsRef<[R]>, R: AsRef<Record>>(
 
 fn committed(
     tx: Transaction<'_>,
-    rules: &Rules,
+    rules: &TxnRules,
     metrics: &Metrics,
-    given: Given,
-    records: &[impl AsRef<Record>],
-    calls: &[Outbox],
+    given: TxnInputs,
+    records: &[impl AsRef<LogRecord>],
+    calls: &[OutboxRequest],
     more: impl FnOnce(&Connection) -> Result<(), StoreError>,
-) -> Result<Done, StoreError> {
-    let mut group = Group::new(&tx, rules, metrics, given)?;
+) -> Result<CommitSummary, StoreError> {
+    let mut group = WriteTxn::new(&tx, rules, metrics, given)?;
     if records.iter().any(|record| record.as_ref().bulk) {
-        group.rank = Rank::Bulk;
+        group.rank = Priority::Bulk;
     }
     let campaigns = CampaignRules::load(&group)?;
     let mut folded = fold::fold(&mut group, records, &campaigns.held)?;
@@ -115,13 +115,13 @@ fn committed(
     }
     let refused = std::mem::take(&mut group.names.refused);
     let (new, erased, set_aside) = (folded.new, folded.erased, folded.set_aside);
-    let mut done = Done { new, refused, erased, set_aside, ..Done::default() };
+    let mut done = CommitSummary { new, refused, erased, set_aside, ..CommitSummary::default() };
     let mut applied = 0;
     for call in calls {
         applied += publish::acknowledge(&group, &call.applied)?;
         verify::answer(&group, &call.read)?;
         let publish = publish::hand_out(&mut group, call.drain)?;
-        done.handed.push(Handed { publish, verify: verify::hand_out(&group, call.drain)? });
+        done.handed.push(OutboxBatch { publish, verify: verify::hand_out(&group, call.drain)? });
     }
     done.pending = publish::pending(&group)? + verify::pending(&group)?;
     done.catalogue = catalogue::in_force(&tx, &rules.tenants)?;
@@ -155,8 +155,8 @@ fn committed(
 }
 
 /// Links what was folded, takes out who is erased, and writes the lookups that follow.
-fn link_facts(group: &mut Group<'_>, folded: &Folded<'_>) -> Result<Linked, StoreError> {
-    let (mut linked, mut touched) = (Linked::default(), Touched::default());
+fn link_facts(group: &mut WriteTxn<'_>, folded: &Folded<'_>) -> Result<LinkChanges, StoreError> {
+    let (mut linked, mut touched) = (LinkChanges::default(), TouchedEvidence::default());
     let sightings = link::link(group, &folded.linking, &mut linked, &mut touched)?;
     erasure::apply(group, &folded.erasing, sightings, &mut linked, &mut touched)?;
     lookups::recompute(group, &touched, &mut linked)?;
@@ -170,7 +170,7 @@ mod tests {
 
     use super::*;
     use crate::ingest::intake;
-    use crate::store::Counters;
+    use crate::store::StoreCounters;
     use crate::testing::{NOW, Origin, page, visitor};
     use causeway_shared::wire::sync::SyncRequest;
 
@@ -185,7 +185,7 @@ mod tests {
         let facts: Vec<_> = (0..=most).map(seen).collect();
         let request = SyncRequest { facts: vec![origin.batch("demo", &facts)], ..SyncRequest::default() };
         let records =
-            [Arc::new(Record { seq: 7, ..Record::of(intake::read(request, &origin.rules.tenants, NOW).facts) })];
+            [Arc::new(LogRecord { seq: 7, ..LogRecord::of(intake::read(request, &origin.rules.tenants, NOW).facts) })];
         for (fails, counted) in [(true, 0), (true, 0), (false, 1)] {
             let given = origin.given();
             let more = |_: &Connection| if fails { Err(StoreError::Stopped) } else { Ok(()) };
@@ -201,7 +201,7 @@ mod tests {
         let facts: Vec<_> = (0..2_000).map(|n| page(visitor(n), n, NOW)).collect();
         let request = SyncRequest { facts: vec![origin.batch("demo", &facts)], ..SyncRequest::default() };
         let records =
-            [Arc::new(Record { seq: 7, ..Record::of(intake::read(request, &origin.rules.tenants, NOW).facts) })];
+            [Arc::new(LogRecord { seq: 7, ..LogRecord::of(intake::read(request, &origin.rules.tenants, NOW).facts) })];
         let pages: i64 = origin.conn.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
         let limit = |conn: &Connection, most: i64| {
             conn.pragma_update_and_check(None, "max_page_count", most, |_| Ok(())).unwrap();
@@ -215,9 +215,9 @@ mod tests {
         assert_eq!(origin.conn.query_row(kept, [], |row| row.get::<_, i64>(0)).unwrap(), 0);
 
         limit(&origin.conn, i64::from(u32::MAX / 2));
-        assert_eq!(Counters::load(&origin.conn).unwrap().folded(), 0);
+        assert_eq!(StoreCounters::load(&origin.conn).unwrap().folded(), 0);
         let done = commit(&mut origin.conn, &origin.rules, &origin.metrics, given, &records, &[]).unwrap();
-        assert_eq!((done.new, Counters::load(&origin.conn).unwrap().folded()), (vec![2_000], 7));
+        assert_eq!((done.new, StoreCounters::load(&origin.conn).unwrap().folded()), (vec![2_000], 7));
         let again = commit(&mut origin.conn, &origin.rules, &origin.metrics, given, &records, &[]).unwrap();
         assert_eq!(again.new, [0], "a record that is folded twice counts once");
     }

@@ -1,18 +1,18 @@
 //! Replays the journal of erasures into a store that does not know all of them, because it came from a backup or because the
 //! process ended between the two.
 
-use crate::base::attribution::Said;
+use crate::base::attribution::Attribution;
 use crate::base::integers::{signed, unsigned};
 use crate::base::metrics::Metrics;
 use crate::erasures::registry::{id_erased, is_erased, is_known};
-use crate::ingest::intake::{Checked, Record};
+use crate::ingest::intake::{CheckedFact, LogRecord};
 use crate::outbox::queue::LATE_MS;
 use crate::pipeline::group;
 use crate::privacy::audit;
-use crate::store::priority::Rank;
-use crate::store::write_txn::{Given, Rules};
-use crate::store::{Counters, StoreError, TenantNo, journal, visitor_at};
-use causeway_shared::fact::{Fact, What};
+use crate::store::priority::Priority;
+use crate::store::write_txn::{TxnInputs, TxnRules};
+use crate::store::{StoreCounters, StoreError, TenantNo, journal, visitor_at};
+use causeway_shared::fact::{Fact, FactKind};
 use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, Millis, VisitorId};
 use rusqlite::{Connection, TransactionBehavior};
 use std::sync::Arc;
@@ -23,13 +23,13 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn replay(conn: &mut Connection, rules: &Rules, given: Given, in_log: u64) -> Result<usize, StoreError> {
+pub fn replay(conn: &mut Connection, rules: &TxnRules, given: TxnInputs, in_log: u64) -> Result<usize, StoreError> {
     adopt(conn, rules)?;
     let (mut unknown, mut of_nobody) = (Vec::new(), 0_u64);
     rules.journal.each(|name, fact| {
         match rules.tenants.by_name(&name) {
             Some(tenant) if is_applied(conn, tenant.no, &fact)? => {}
-            Some(tenant) => unknown.push(Checked { tenant: tenant.no, fact }),
+            Some(tenant) => unknown.push(CheckedFact { tenant: tenant.no, fact }),
             None => of_nobody += 1,
         }
         Ok(())
@@ -48,7 +48,7 @@ pub fn replay(conn: &mut Connection, rules: &Rules, given: Given, in_log: u64) -
             }
         }
         tx.commit()?;
-        let record = Record { in_log, ..Record::said(unknown, Said::by(journal::BY)) };
+        let record = LogRecord { in_log, ..LogRecord::said(unknown, Attribution::by(journal::BY)) };
         group::commit(conn, rules, &Metrics::default(), given, &[Arc::new(record)], &[])?;
     }
     put_open(conn, rules, given.now)?;
@@ -57,22 +57,22 @@ pub fn replay(conn: &mut Connection, rules: &Rules, given: Given, in_log: u64) -
 
 /// Has the KV keys written that an erasure waits for and the outbox lacks: under a release before this one it let go of them
 /// while their tenant was not configured. Somebody may still write what was handed out before that.
-pub(crate) fn put_open(conn: &mut Connection, rules: &Rules, now: Millis) -> Result<(), StoreError> {
+pub(crate) fn put_open(conn: &mut Connection, rules: &TxnRules, now: Millis) -> Result<(), StoreError> {
     const PUT: &str = "INSERT OR IGNORE INTO outbox
             (tenant, kind, subject, changed, due, lease_change, leased_until, handed, late, rank)
         SELECT DISTINCT tenant, kind, subject, ?2, ?3, 0, 0, 0, ?4, ?5
         FROM erasure_keys INDEXED BY erasure_keys_open WHERE tenant = ?1 AND written IS NULL";
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let changed = signed(Counters::load(&tx)?.version().counter);
+    let changed = signed(StoreCounters::load(&tx)?.version().counter);
     for tenant in rules.tenants.iter() {
         let late = signed(now.saturating_add(LATE_MS));
-        tx.execute(PUT, (tenant.no.0, changed, signed(now), late, Rank::Leaving as u8))?;
+        tx.execute(PUT, (tenant.no.0, changed, signed(now), late, Priority::Leaving as u8))?;
     }
     Ok(tx.commit()?)
 }
 
 pub(crate) fn is_applied(conn: &Connection, tenant: TenantNo, fact: &Fact) -> Result<bool, StoreError> {
-    let What::Erasure { id, .. } = &fact.what else { return Ok(true) };
+    let FactKind::Erasure { id, .. } = &fact.what else { return Ok(true) };
     if !is_known(conn, tenant, fact.id)? {
         return Ok(false);
     }
@@ -88,7 +88,7 @@ pub(crate) fn is_applied(conn: &Connection, tenant: TenantNo, fact: &Fact) -> Re
 pub(crate) const ADOPTED: usize = 10_000;
 
 /// Writes into the journal what the store knows and the journal does not: it was lost, or is of another machine.
-pub(crate) fn adopt(conn: &Connection, rules: &Rules) -> Result<(), StoreError> {
+pub(crate) fn adopt(conn: &Connection, rules: &TxnRules) -> Result<(), StoreError> {
     const VISITORS: &str = "SELECT t.name, e.receipt, e.at, e.visitor FROM erased e JOIN tenants t USING (tenant)";
     const IDS: &str = "SELECT t.name, e.receipt, e.at, e.kind, e.hash FROM erased_ids e JOIN tenants t USING (tenant)";
     let mut known = Vec::new();

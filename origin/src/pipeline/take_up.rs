@@ -8,7 +8,7 @@ use crate::pipeline::group::commit_with;
 use crate::profiles::check::check_visitor;
 use crate::profiles::quarantine;
 use crate::store::StoreError;
-use crate::store::write_txn::{Given, Rules};
+use crate::store::write_txn::{TxnInputs, TxnRules};
 
 /// Folds what was set aside of visitors whose rows can be read by now, each visitor's facts in a transaction of their own.
 ///
@@ -16,8 +16,8 @@ use crate::store::write_txn::{Given, Rules};
 /// [`StoreError`], but not of a row that still cannot be read.
 pub fn take_up(
     conn: &mut Connection,
-    rules: &Rules,
-    given: impl Fn() -> Result<Given, StoreError>,
+    rules: &TxnRules,
+    given: impl Fn() -> Result<TxnInputs, StoreError>,
 ) -> Result<(), StoreError> {
     let held = held_tenants(conn)?;
     for row in quarantine::rows(conn)? {

@@ -20,13 +20,13 @@ use crate::base::clock;
 use crate::base::metrics::Metrics;
 use crate::campaigns::catalogue;
 use crate::ingest::backlog::Backlog;
-use crate::ingest::intake::{Incoming, Outbox};
-use crate::ingest::log::Log;
-use crate::pipeline::group::Handed;
-use crate::store::write_txn::Rules;
-use crate::store::{Counters, StoreError};
+use crate::ingest::intake::{IncomingSync, OutboxRequest};
+use crate::ingest::log::FactLog;
+use crate::pipeline::group::OutboxBatch;
+use crate::store::write_txn::TxnRules;
+use crate::store::{StoreCounters, StoreError};
 use checkpointer::Checkpointer;
-use steps::{Folding, TakeError, Taking};
+use steps::{FoldSteps, IntakeSteps, TakeError};
 
 /// Calls that may wait; more are told to come back.
 const WAITING: usize = 64;
@@ -54,36 +54,36 @@ pub enum WriteError {
 
 type Reply<T> = oneshot::Sender<Result<T, WriteError>>;
 
-struct Append {
-    incoming: Incoming,
+struct AppendCall {
+    incoming: IncomingSync,
     reply: Reply<()>,
 }
 
-enum Wake {
+enum FolderWake {
     /// The backlog has grown.
     Facts,
     /// The outbox is asked for something.
-    Outbox(Call),
+    Outbox(OutboxCall),
 }
 
-struct Call {
-    outbox: Outbox,
+struct OutboxCall {
+    outbox: OutboxRequest,
     /// It is answered once the records up to here are folded.
     after: u64,
-    reply: Reply<Handed>,
+    reply: Reply<OutboxBatch>,
 }
 
 /// The way to the threads. They end when the last handle is dropped and all that waited is done.
 #[derive(Debug, Clone)]
 pub struct Writer {
-    appends: SyncSender<Append>,
-    wakes: SyncSender<Wake>,
+    appends: SyncSender<AppendCall>,
+    wakes: SyncSender<FolderWake>,
     backlog: Backlog,
-    shared: Arc<Shared>,
+    shared: Arc<WriterState>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct WriterState {
     metrics: Arc<Metrics>,
     /// The other thread was told that there are facts, and has not looked yet: once is enough.
     told: AtomicBool,
@@ -99,7 +99,7 @@ struct Shared {
     catalogue: Mutex<Option<String>>,
 }
 
-impl Shared {
+impl WriterState {
     fn new(metrics: Arc<Metrics>, folded: u64, in_force: Option<String>) -> Self {
         Self {
             metrics,
@@ -128,26 +128,27 @@ impl Writer {
     pub fn start(
         mut conn: Connection,
         data: &Path,
-        rules: Arc<Rules>,
+        rules: Arc<TxnRules>,
         metrics: Arc<Metrics>,
         most_waiting: usize,
     ) -> Result<(Self, Backlog, [JoinHandle<()>; 2]), StoreError> {
-        let folded = Counters::settled(&mut conn)?.folded();
+        let folded = StoreCounters::settled(&mut conn)?.folded();
         let in_force = catalogue::in_force(&conn, &rules.tenants)?;
-        let log = Log::open(data, folded)?;
+        let log = FactLog::open(data, folded)?;
         let backlog = Backlog::of(folded, log.unfolded(folded, &rules.tenants)?);
         let (appends, to_append) = sync_channel(WAITING);
         let (wakes, to_fold) = sync_channel(WAITING);
-        let taking = Taking::of(log, backlog.clone(), most_waiting);
+        let taking = IntakeSteps::of(log, backlog.clone(), most_waiting);
         let checkpointer = Checkpointer::start(&conn, data)?;
-        let folding = Folding::of(conn, backlog.clone(), rules, Arc::clone(&metrics));
-        let shared = Arc::new(Shared::new(metrics, folded, in_force));
+        let folding = FoldSteps::of(conn, backlog.clone(), rules, Arc::clone(&metrics));
+        let shared = Arc::new(WriterState::new(metrics, folded, in_force));
         let thread = |name: &str, run: Box<dyn FnOnce() + Send>| {
             let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(run);
             spawned.map_err(|source| StoreError::Directory { path: data.to_owned(), source })
         };
-        let mut appender = Appender { taking, shared: Arc::clone(&shared), wakes: wakes.clone(), wiped: None };
-        let folder = Folder { folding, shared: Arc::clone(&shared), checkpointer, calls: Vec::new(), in_vain: None };
+        let mut appender = AppendThread { taking, shared: Arc::clone(&shared), wakes: wakes.clone(), wiped: None };
+        let folder =
+            FoldThread { folding, shared: Arc::clone(&shared), checkpointer, calls: Vec::new(), in_vain: None };
         let appending = thread("log", Box::new(move || appender.run(&to_append)))?;
         let folding = thread("store", Box::new(move || folder.run(&to_fold)))?;
         Ok((Self { appends, wakes, backlog: backlog.clone(), shared }, backlog, [appending, folding]))
@@ -163,15 +164,15 @@ impl Writer {
     ///
     /// # Errors
     /// [`WriteError`]; then the caller must not acknowledge anything.
-    pub async fn sync(&self, mut incoming: Incoming) -> Result<SyncResponse, WriteError> {
+    pub async fn sync(&self, mut incoming: IncomingSync) -> Result<SyncResponse, WriteError> {
         let metrics = &self.shared.metrics;
         let (outbox, admin) = (std::mem::take(&mut incoming.outbox), incoming.admin);
-        let told = Told::of(metrics, &incoming);
+        let told = SyncCounters::of(metrics, &incoming);
         let mut answer = incoming.answer();
         let is_durable = !incoming.facts.is_empty();
         if is_durable {
             let (reply, appended) = oneshot::channel();
-            send(&self.appends, Append { incoming, reply })?;
+            send(&self.appends, AppendCall { incoming, reply })?;
             appended.await.unwrap_or(Err(WriteError::Stopping))?;
         }
         if !outbox.is_empty() {
@@ -179,13 +180,13 @@ impl Writer {
             // The admin side reads what it said right after; an edge's drain waits for no backlog.
             let after = if admin { self.backlog.newest() } else { 0 };
             let handed = async {
-                send(&self.wakes, Wake::Outbox(Call { outbox, after, reply }))?;
+                send(&self.wakes, FolderWake::Outbox(OutboxCall { outbox, after, reply }))?;
                 handed.await.unwrap_or(Err(WriteError::Stopping))
             }
             .await;
             // An edge sends facts again that are there already; people do not do the same twice.
             let handed = handed.map_err(|e| if admin && is_durable { WriteError::Unfolded } else { e });
-            Handed { publish: answer.publish, verify: answer.verify } = handed?;
+            OutboxBatch { publish: answer.publish, verify: answer.verify } = handed?;
             metrics.handed_out.add(answer.publish.len() as u64);
         }
         told.count(metrics);
@@ -209,15 +210,15 @@ fn send<T>(to: &SyncSender<T>, call: T) -> Result<(), WriteError> {
 }
 
 /// What a call tells beside its facts. It counts once the call is taken: until then the edge tells it again.
-struct Told {
+struct SyncCounters {
     refused: Vec<String>,
     lost: u64,
     dead: u64,
     filtered: [u64; FilterReason::ALL.len()],
 }
 
-impl Told {
-    fn of(metrics: &Metrics, call: &Incoming) -> Self {
+impl SyncCounters {
+    fn of(metrics: &Metrics, call: &IncomingSync) -> Self {
         // What the admin side says comes through no queue.
         if let Some(oldest) = call.facts.iter().map(|c| c.fact.received).min().filter(|_| !call.admin) {
             metrics.queue_age_ms.set(call.taken.saturating_sub(oldest));
@@ -260,18 +261,18 @@ fn gather<T>(first: T, waiting: &Receiver<T>, more: impl Fn(&[T]) -> bool) -> Ve
 }
 
 /// The thread that appends to the log.
-struct Appender {
-    taking: Taking,
-    shared: Arc<Shared>,
-    wakes: SyncSender<Wake>,
+struct AppendThread {
+    taking: IntakeSteps,
+    shared: Arc<WriterState>,
+    wakes: SyncSender<FolderWake>,
     /// When it was overwritten last, or was to be.
     wiped: Option<Instant>,
 }
 
-impl Appender {
-    fn run(&mut self, waiting: &Receiver<Append>) {
+impl AppendThread {
+    fn run(&mut self, waiting: &Receiver<AppendCall>) {
         loop {
-            let facts = |calls: &[Append]| calls.iter().map(|call| call.incoming.facts.len()).sum::<usize>();
+            let facts = |calls: &[AppendCall]| calls.iter().map(|call| call.incoming.facts.len()).sum::<usize>();
             match waiting.recv_timeout(IDLE) {
                 Ok(first) => self.append(gather(first, waiting, |calls| facts(calls) < APPEND_FACTS)),
                 Err(RecvTimeoutError::Timeout) => self.look_around(),
@@ -283,9 +284,9 @@ impl Appender {
         }
     }
 
-    fn append(&mut self, calls: Vec<Append>) {
-        let (syncs, replies): (Vec<Incoming>, Vec<Reply<()>>) =
-            calls.into_iter().map(|Append { incoming, reply }| (incoming, reply)).unzip();
+    fn append(&mut self, calls: Vec<AppendCall>) {
+        let (syncs, replies): (Vec<IncomingSync>, Vec<Reply<()>>) =
+            calls.into_iter().map(|AppendCall { incoming, reply }| (incoming, reply)).unzip();
         let begun = Instant::now();
         let taken = self.taking.append(syncs);
         let (healthy, metrics) = (&self.shared.log_healthy, &self.shared.metrics);
@@ -307,7 +308,7 @@ impl Appender {
         replies.into_iter().for_each(|reply| drop(reply.send(answer.clone())));
         if answer.is_ok() && !self.shared.told.swap(true, Ordering::AcqRel) {
             // A full channel wakes the other thread too.
-            drop(self.wakes.try_send(Wake::Facts));
+            drop(self.wakes.try_send(FolderWake::Facts));
         }
         self.wipe();
     }
@@ -344,18 +345,18 @@ impl Appender {
 }
 
 /// The thread that folds.
-struct Folder {
-    folding: Folding,
-    shared: Arc<Shared>,
+struct FoldThread {
+    folding: FoldSteps,
+    shared: Arc<WriterState>,
     checkpointer: Checkpointer,
     /// Those that wait for records that are not folded yet.
-    calls: Vec<Call>,
+    calls: Vec<OutboxCall>,
     /// When the store's write-ahead log was to be emptied last and somebody read an older state.
     in_vain: Option<Instant>,
 }
 
-impl Folder {
-    fn run(mut self, waiting: &Receiver<Wake>) {
+impl FoldThread {
+    fn run(mut self, waiting: &Receiver<FolderWake>) {
         // What the log held when the process began waits for nobody.
         self.fold(Vec::new());
         loop {
@@ -380,14 +381,15 @@ impl Folder {
         self.shared.store_healthy.load(Ordering::Relaxed) && self.folding.is_behind()
     }
 
-    fn fold(&mut self, wakes: Vec<Wake>) {
+    fn fold(&mut self, wakes: Vec<FolderWake>) {
         self.calls.extend(wakes.into_iter().filter_map(|wake| match wake {
-            Wake::Facts => None,
-            Wake::Outbox(call) => Some(call),
+            FolderWake::Facts => None,
+            FolderWake::Outbox(call) => Some(call),
         }));
         let reach = self.folding.reach();
         let due = self.calls.extract_if(.., |call| call.after <= reach);
-        let (calls, replies): (Vec<Outbox>, Vec<Reply<Handed>>) = due.map(|call| (call.outbox, call.reply)).unzip();
+        let (calls, replies): (Vec<OutboxRequest>, Vec<Reply<OutboxBatch>>) =
+            due.map(|call| (call.outbox, call.reply)).unzip();
         let (shared, begun) = (&self.shared, Instant::now());
         shared.told.store(false, Ordering::Release);
         let done = crate::store::write_txn::given().and_then(|given| self.folding.fold(given, &calls));

@@ -4,26 +4,26 @@
 //! A row names visitors and alternate ids by what the store knows of them, never by a raw value, and none that is erased.
 //! What visitors say of themselves is no part of it, but for their erasures: logins and withdrawals are evidence.
 
-use crate::base::attribution::Said;
-use crate::store::journal::Asked;
+use crate::base::attribution::Attribution;
+use crate::store::journal::RequestedErasure;
 use std::collections::BTreeMap;
 
-use causeway_shared::fact::{Fact, What};
+use causeway_shared::fact::{Fact, FactKind};
 use causeway_shared::ids::{AlternateId, FactId, KindCode, Millis, VisitorId};
 use rusqlite::{Connection, Row, named_params};
 use serde_json::{Value, json};
 
 use crate::base::integers::{signed, unsigned};
-use crate::identity::changes::Linked;
-use crate::ingest::intake::{Checked, Record};
-use crate::store::tenants::Known;
-use crate::store::write_txn::Group;
+use crate::identity::changes::LinkChanges;
+use crate::ingest::intake::{CheckedFact, LogRecord};
+use crate::store::tenants::TenantContext;
+use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo, hash_at, visitor_at};
 use crate::views::describe;
 
 /// A change that is to get its row.
 #[derive(Debug)]
-struct Change {
+struct AuditEntry {
     what: &'static str,
     id: FactId,
     at: Millis,
@@ -32,12 +32,12 @@ struct Change {
     alternate: Option<AlternateId>,
 }
 
-impl Change {
-    fn of(what: &'static str, fact: &Fact, said: &Said) -> Self {
+impl AuditEntry {
+    fn of(what: &'static str, fact: &Fact, said: &Attribution) -> Self {
         let mut change = Self { what, id: fact.id, at: fact.received, visitor: None, other: None, alternate: None };
         if let Some(run) = said.run.as_deref().and_then(|run| FactId::from_receipt(run).ok()) {
             change.id = run;
-        } else if let What::Evidence { id, .. } | What::Cancellation { id } = &fact.what {
+        } else if let FactKind::Evidence { id, .. } | FactKind::Cancellation { id } = &fact.what {
             change.visitor = Some(fact.visitor);
             change.other = said.other.as_deref().and_then(|other| other.parse().ok());
             // What a pair has in common is made of the two, who are named.
@@ -51,25 +51,25 @@ impl Change {
         if self.visitor.is_some_and(|visitor| visitor != fact.visitor) {
             self.other = self.other.or(Some(fact.visitor));
         }
-        if let What::Evidence { id, .. } | What::Cancellation { id } = &fact.what {
+        if let FactKind::Evidence { id, .. } | FactKind::Cancellation { id } = &fact.what {
             self.alternate = self.alternate.filter(|alternate| alternate == id);
         }
     }
 }
 
 /// The changes of a record: one for all that it links, one for all that it ends, one for each erasure.
-fn changes(record: &Record, said: &Said) -> BTreeMap<(TenantNo, &'static str, Option<FactId>), Change> {
+fn changes(record: &LogRecord, said: &Attribution) -> BTreeMap<(TenantNo, &'static str, Option<FactId>), AuditEntry> {
     let mut changes = BTreeMap::new();
-    for Checked { tenant, fact } in &record.facts {
+    for CheckedFact { tenant, fact } in &record.facts {
         let what = match &fact.what {
-            What::Evidence { .. } => "link",
-            What::Cancellation { .. } => "unlink",
-            What::Erasure { .. } => "erase",
+            FactKind::Evidence { .. } => "link",
+            FactKind::Cancellation { .. } => "unlink",
+            FactKind::Erasure { .. } => "erase",
             _ => continue,
         };
         let receipt = (what == "erase").then_some(fact.id);
-        let change = changes.entry((*tenant, what, receipt)).and_modify(|change: &mut Change| change.add(fact));
-        change.or_insert_with(|| Change::of(what, fact, said));
+        let change = changes.entry((*tenant, what, receipt)).and_modify(|change: &mut AuditEntry| change.add(fact));
+        change.or_insert_with(|| AuditEntry::of(what, fact, said));
     }
     changes
 }
@@ -80,24 +80,24 @@ fn changes(record: &Record, said: &Said) -> BTreeMap<(TenantNo, &'static str, Op
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
 pub(crate) fn keep(
-    group: &Group<'_>,
-    records: &[impl AsRef<Record>],
+    group: &WriteTxn<'_>,
+    records: &[impl AsRef<LogRecord>],
     new: &[u64],
-    linked: &Linked,
-) -> Result<Vec<Asked>, StoreError> {
+    linked: &LinkChanges,
+) -> Result<Vec<RequestedErasure>, StoreError> {
     let mut erased: BTreeMap<(&str, FactId), u64> = BTreeMap::new();
     for (tenant, fact) in linked.erased.iter().filter(|(_, fact)| fact.visitor != VisitorId::NOBODY) {
         *erased.entry((tenant.as_str(), fact.id)).or_default() += 1;
     }
     let mut asked = Vec::new();
     for (record, new) in records.iter().map(AsRef::as_ref).zip(new) {
-        let said = Said::of(record.said.as_ref(), record.admin);
+        let said = Attribution::of(record.said.as_ref(), record.admin);
         for ((tenant, ..), change) in changes(record, &said) {
             if change.what == "erase" {
                 let name = group.rules.tenants.by_no(tenant)?.id.to_string();
                 let count = erased.get(&(name.as_str(), change.id)).copied().unwrap_or(0);
                 put(group.tx, tenant, &change, &said, count)?;
-                asked.push(Asked { tenant: name, receipt: change.id, at: change.at, said: said.clone() });
+                asked.push(RequestedErasure { tenant: name, receipt: change.id, at: change.at, said: said.clone() });
             } else if *new > 0 {
                 put(group.tx, tenant, &without_erased(group.tx, tenant, change)?, &said, *new)?;
             }
@@ -108,7 +108,7 @@ pub(crate) fn keep(
 }
 
 /// The change, with nobody in it who is erased by now.
-fn without_erased(conn: &Connection, tenant: TenantNo, change: Change) -> Result<Change, StoreError> {
+fn without_erased(conn: &Connection, tenant: TenantNo, change: AuditEntry) -> Result<AuditEntry, StoreError> {
     let named = [change.visitor, change.other];
     let mut left = change;
     for erased in named.into_iter().flatten() {
@@ -126,7 +126,13 @@ fn without_erased(conn: &Connection, tenant: TenantNo, change: Change) -> Result
 }
 
 /// What comes again adds nothing, but for the next piece of an import.
-fn put(conn: &Connection, tenant: TenantNo, change: &Change, said: &Said, count: u64) -> Result<(), StoreError> {
+fn put(
+    conn: &Connection,
+    tenant: TenantNo,
+    change: &AuditEntry,
+    said: &Attribution,
+    count: u64,
+) -> Result<(), StoreError> {
     const PUT: &str = "INSERT INTO audit
             (tenant, id, at, what, by, name, role, reason, visitor, other, kind, hash, count)
         VALUES (:tenant, :id, :at, :what, :by, :name, :role, :reason, :visitor, :other, :kind, :hash, :count)
@@ -155,11 +161,11 @@ fn put(conn: &Connection, tenant: TenantNo, change: &Change, said: &Said, count:
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
 pub(crate) fn keep_name(
-    group: &mut Group<'_>,
+    group: &mut WriteTxn<'_>,
     tenant: TenantNo,
     what: &str,
     name: &str,
-    said: &Said,
+    said: &Attribution,
 ) -> Result<(), StoreError> {
     const PUT: &str = "INSERT INTO audit (tenant, id, at, what, by, name, role, reason, object, count)
         VALUES (:tenant, :id, :at, :what, :by, :name, :role, :reason, :object, 1)";
@@ -179,7 +185,7 @@ pub(crate) fn keep_name(
 }
 
 /// Who, when, what and why stay; whom this group erased is named no more.
-fn forget(group: &Group<'_>, linked: &Linked) -> Result<(), StoreError> {
+fn forget(group: &WriteTxn<'_>, linked: &LinkChanges) -> Result<(), StoreError> {
     const VISITOR: &str =
         "UPDATE audit SET visitor = NULL, kind = NULL, hash = NULL WHERE tenant = ?1 AND visitor = ?2";
     const OTHER: &str = "UPDATE audit SET other = NULL, kind = NULL, hash = NULL WHERE tenant = ?1 AND other = ?2";
@@ -190,7 +196,7 @@ fn forget(group: &Group<'_>, linked: &Linked) -> Result<(), StoreError> {
     }
     for (name, fact) in &linked.erased {
         let Some(tenant) = group.rules.tenants.by_name(name) else { continue };
-        if let What::Erasure { id: Some(id), .. } = &fact.what {
+        if let FactKind::Erasure { id: Some(id), .. } = &fact.what {
             let place = (tenant.no.0, id.kind.0, id.hash.0, signed(fact.received));
             group.tx.prepare_cached(ID)?.execute(place)?;
         } else {
@@ -207,9 +213,9 @@ fn forget(group: &Group<'_>, linked: &Linked) -> Result<(), StoreError> {
 ///
 /// # Errors
 /// [`StoreError`].
-pub(crate) fn bring(conn: &Connection, tenant: TenantNo, asked: &Asked) -> Result<(), StoreError> {
-    let Asked { receipt, at, said, .. } = asked;
-    let change = Change { what: "erase", id: *receipt, at: *at, visitor: None, other: None, alternate: None };
+pub(crate) fn bring(conn: &Connection, tenant: TenantNo, asked: &RequestedErasure) -> Result<(), StoreError> {
+    let RequestedErasure { receipt, at, said, .. } = asked;
+    let change = AuditEntry { what: "erase", id: *receipt, at: *at, visitor: None, other: None, alternate: None };
     put(conn, tenant, &change, said, 0)
 }
 
@@ -217,15 +223,20 @@ pub(crate) fn bring(conn: &Connection, tenant: TenantNo, asked: &Asked) -> Resul
 ///
 /// # Errors
 /// [`StoreError`].
-pub(crate) fn erasures(conn: &Connection) -> Result<Vec<Asked>, StoreError> {
+pub(crate) fn erasures(conn: &Connection) -> Result<Vec<RequestedErasure>, StoreError> {
     const READ: &str = "SELECT t.name, a.id, a.at, a.by, a.name, a.role, a.reason FROM audit a
         JOIN tenants t USING (tenant) WHERE a.what = 'erase'";
     let mut statement = conn.prepare(READ)?;
     let rows = statement.query_map([], |row| {
         let (receipt, at) = (FactId::from_bytes(row.get(1)?), unsigned(row.get(2)?));
-        let said =
-            Said { by: row.get(3)?, name: row.get(4)?, role: row.get(5)?, reason: row.get(6)?, ..Said::default() };
-        Ok(Asked { tenant: row.get(0)?, receipt, at, said })
+        let said = Attribution {
+            by: row.get(3)?,
+            name: row.get(4)?,
+            role: row.get(5)?,
+            reason: row.get(6)?,
+            ..Attribution::default()
+        };
+        Ok(RequestedErasure { tenant: row.get(0)?, receipt, at, said })
     })?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
@@ -237,7 +248,7 @@ pub(crate) fn erasures(conn: &Connection) -> Result<Vec<Asked>, StoreError> {
 /// [`StoreError`].
 pub fn list(
     conn: &Connection,
-    tenant: &Known,
+    tenant: &TenantContext,
     visitor: Option<VisitorId>,
     after: Option<i64>,
     most: usize,
@@ -257,7 +268,7 @@ pub fn list(
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-fn described(tenant: &Known, row: &Row<'_>) -> rusqlite::Result<Value> {
+fn described(tenant: &TenantContext, row: &Row<'_>) -> rusqlite::Result<Value> {
     let what: String = row.get(2)?;
     let text = |column| row.get::<_, Option<String>>(column);
     let named = |column| match row.get_ref(column)? {

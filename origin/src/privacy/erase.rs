@@ -7,40 +7,40 @@ use crate::erasures::registry::is_erased;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use causeway_shared::fact::{Fact, Scope, What};
+use causeway_shared::fact::{ErasureScope, Fact, FactKind};
 use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, Millis, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::wire::facts;
 use causeway_shared::wire::sync::decode_kept;
 use rusqlite::Connection;
 
-use crate::base::attribution::Said;
+use crate::base::attribution::Attribution;
 use crate::base::integers::signed;
 use crate::identity::link;
 use crate::store::StoreError;
-use crate::store::journal::{Asked, Journal};
-use crate::store::tenants::Known;
+use crate::store::journal::{ErasureJournal, RequestedErasure};
+use crate::store::tenants::TenantContext;
 
 /// Whom an erasure is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Whom {
+pub enum ErasureTarget {
     /// A visitor.
     Visitor(VisitorId),
     /// An alternate id: its hash under each readable key, the written one first.
     Id(KindCode, Vec<AltHash>),
 }
 
-impl Whom {
+impl ErasureTarget {
     /// The erasure as a fact; `random` names that of an alternate id, as each ends another part of its history.
     #[must_use]
-    pub fn fact(&self, scope: Scope, now: Millis, random: [u8; 16]) -> Fact {
+    pub fn fact(&self, scope: ErasureScope, now: Millis, random: [u8; 16]) -> Fact {
         let fact = |id, visitor, named: Option<AlternateId>, also| Fact {
             position: 0,
             id,
             visitor,
             received: now,
             at: now,
-            what: What::Erasure { scope, id: named, also },
+            what: FactKind::Erasure { scope, id: named, also },
         };
         match self {
             Self::Visitor(visitor) => fact(FactId::of_erasure(*visitor), *visitor, None, Vec::new()),
@@ -58,28 +58,39 @@ impl Whom {
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn moment(conn: &Connection, tenant: &Known, whom: &Whom, scope: Scope, now: Millis) -> Result<Millis, StoreError> {
+pub fn moment(
+    conn: &Connection,
+    tenant: &TenantContext,
+    whom: &ErasureTarget,
+    scope: ErasureScope,
+    now: Millis,
+) -> Result<Millis, StoreError> {
     let ahead = now.saturating_add(limits::FACT_AHEAD_MS);
     let mut last = now;
-    if let Whom::Id(kind, hashes) = whom {
+    if let ErasureTarget::Id(kind, hashes) = whom {
         for hash in hashes {
             if let Some(id) = link::canonical(conn, tenant.no, AlternateId { kind: *kind, hash: *hash })? {
                 last = last.max(crate::privacy::reach::last_seen(conn, tenant.no, id)?);
             }
         }
     }
-    if scope == Scope::Person {
+    if scope == ErasureScope::Person {
         last = last.max(crate::privacy::reach::surely(conn, tenant.no, named(conn, tenant, whom, ahead)?, ahead)?.1);
     }
     Ok(last.min(ahead))
 }
 
 /// The visitors that an erasure names.
-fn named(conn: &Connection, tenant: &Known, whom: &Whom, until: Millis) -> Result<BTreeSet<VisitorId>, StoreError> {
+fn named(
+    conn: &Connection,
+    tenant: &TenantContext,
+    whom: &ErasureTarget,
+    until: Millis,
+) -> Result<BTreeSet<VisitorId>, StoreError> {
     let mut found = BTreeSet::new();
     match whom {
-        Whom::Visitor(visitor) => drop(found.insert(*visitor)),
-        Whom::Id(kind, hashes) => {
+        ErasureTarget::Visitor(visitor) => drop(found.insert(*visitor)),
+        ErasureTarget::Id(kind, hashes) => {
             for hash in hashes {
                 if let Some(id) = link::canonical(conn, tenant.no, AlternateId { kind: *kind, hash: *hash })? {
                     found.extend(crate::privacy::reach::seen_until(conn, tenant, id, until)?);
@@ -96,16 +107,16 @@ fn named(conn: &Connection, tenant: &Known, whom: &Whom, until: Millis) -> Resul
 /// [`StoreError`].
 pub fn reach(
     conn: &Connection,
-    tenant: &Known,
-    whom: &Whom,
-    scope: Scope,
+    tenant: &TenantContext,
+    whom: &ErasureTarget,
+    scope: ErasureScope,
     now: Millis,
 ) -> Result<BTreeSet<VisitorId>, StoreError> {
     let mut found = named(conn, tenant, whom, now)?;
-    if scope == Scope::Person {
+    if scope == ErasureScope::Person {
         let id = match whom {
-            Whom::Visitor(_) => None,
-            Whom::Id(kind, hashes) => link::canonical_of(conn, tenant.no, *kind, hashes.iter().copied())?,
+            ErasureTarget::Visitor(_) => None,
+            ErasureTarget::Id(kind, hashes) => link::canonical_of(conn, tenant.no, *kind, hashes.iter().copied())?,
         };
         let (members, held) = crate::privacy::reach::person(conn, tenant, &found, id, now)?;
         found.extend(members);
@@ -155,21 +166,21 @@ pub fn keep_unfolded(data: &Path, folded: u64) -> Result<(), StoreError> {
             // What cannot be read was refused when it came.
             let Ok((tenant, facts)) = facts::decode_each(&batch) else { continue };
             let admin = request.edge == crate::ingest::log::ADMIN;
-            let erases = |fact: &Fact| matches!(fact.what, What::Erasure { .. }) && (admin || !fact.is_admins());
+            let erases = |fact: &Fact| matches!(fact.what, FactKind::Erasure { .. }) && (admin || !fact.is_admins());
             for mut fact in facts.into_iter().flatten().filter(erases) {
                 // With a hash beside its own an entry is still to reach whom it names.
                 match &mut fact.what {
-                    What::Erasure { id: Some(id), also, .. } if also.is_empty() => also.push(id.hash),
+                    FactKind::Erasure { id: Some(id), also, .. } if also.is_empty() => also.push(id.hash),
                     _ => {}
                 }
-                let said = Said::of(said.as_ref(), admin);
-                asked.push(Asked { tenant: tenant.to_string(), receipt: fact.id, at: fact.received, said });
+                let said = Attribution::of(said.as_ref(), admin);
+                asked.push(RequestedErasure { tenant: tenant.to_string(), receipt: fact.id, at: fact.received, said });
                 erased.push((tenant.to_string(), fact));
             }
         }
     }
     if !erased.is_empty() {
-        Journal::open(data)?.keep(&erased, &asked)?;
+        ErasureJournal::open(data)?.keep(&erased, &asked)?;
     }
     unread
 }

@@ -1,12 +1,12 @@
 //! Erasure (invariant 12): who goes, and everything of them out of the store. What was linked is computed anew as when
 //! somebody withdraws, so that every sibling's membership cuts them; then their rows are emptied.
 
-use crate::identity::link::{Sighting, canonical};
+use crate::identity::link::{VisitorSighting, canonical};
 use crate::privacy::reach::{person, seen_until};
 use causeway_shared::config::ProofPolicy;
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::fact::{Fact, Scope, What};
+use causeway_shared::fact::{ErasureScope, Fact, FactKind};
 use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, Millis, VisitorId};
 use causeway_shared::profile::Profile;
 use causeway_shared::wire::profile;
@@ -15,32 +15,32 @@ use crate::audience::{materialized, send};
 use crate::base::integers::signed;
 use crate::campaigns::{experiment, offers};
 use crate::erasures::sweep::{self, PersonChange};
-use crate::identity::changes::{Linked, Touched};
+use crate::identity::changes::{LinkChanges, TouchedEvidence};
 use crate::identity::evidence::{self, of_visitor};
 use crate::identity::link::{family, held_unique};
 use crate::identity::{alternates, people};
-use crate::outbox::kv_key::Subject;
+use crate::outbox::kv_key::KvKey;
 use crate::profiles::fold::{self, Erasing};
-use crate::store::write_txn::Group;
+use crate::store::write_txn::WriteTxn;
 use crate::store::{PersonNo, StoreError, TenantNo, find_visitor, journal, names};
 
 /// By which erasure a visitor goes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct By {
+pub(crate) struct ErasureCause {
     pub(crate) at: Millis,
     pub(crate) receipt: FactId,
 }
 
 /// Visitors that go, with the erasure of each.
-pub(crate) type Going = BTreeMap<(TenantNo, VisitorId), By>;
+pub(crate) type Going = BTreeMap<(TenantNo, VisitorId), ErasureCause>;
 
 /// Erases whom the facts name, and who is there already because of an earlier one.
 pub(crate) fn apply(
-    group: &mut Group<'_>,
+    group: &mut WriteTxn<'_>,
     asked: &[Erasing<'_>],
-    sightings: Vec<Sighting>,
-    linked: &mut Linked,
-    touched: &mut Touched,
+    sightings: Vec<VisitorSighting>,
+    linked: &mut LinkChanges,
+    touched: &mut TouchedEvidence,
 ) -> Result<(), StoreError> {
     // Whose browser each is, is known now: of two members on one it may be another's than before.
     let mut going = BTreeMap::new();
@@ -50,7 +50,7 @@ pub(crate) fn apply(
     if asked.is_empty() && going.is_empty() && linked.ended.is_empty() {
         return Ok(());
     }
-    let mut erased = Touched::default();
+    let mut erased = TouchedEvidence::default();
     carry_out(group, asked, going, linked, &mut erased)?;
     touched.ids.extend(erased.ids);
     touched.renamed.extend(erased.renamed);
@@ -59,15 +59,15 @@ pub(crate) fn apply(
 
 /// Carries out the erasures that were asked for, and those of visitors that earlier ones take along.
 fn carry_out(
-    group: &mut Group<'_>,
+    group: &mut WriteTxn<'_>,
     asked: &[Erasing<'_>],
     mut going: Going,
-    linked: &mut Linked,
-    touched: &mut Touched,
+    linked: &mut LinkChanges,
+    touched: &mut TouchedEvidence,
 ) -> Result<(), StoreError> {
     let mut fresh = BTreeSet::new();
     for Erasing { tenant, fact, log_seq, replayed } in asked {
-        let by = By { at: fact.received, receipt: fact.id };
+        let by = ErasureCause { at: fact.received, receipt: fact.id };
         if note(group, *tenant, by, *log_seq)? {
             fresh.insert((*tenant, by.receipt));
         }
@@ -85,7 +85,7 @@ fn carry_out(
         }
     }
     // One pass over the keys of each erasure, however many visitors it takes.
-    let mut keys: BTreeMap<(TenantNo, FactId), BTreeSet<Subject>> = BTreeMap::new();
+    let mut keys: BTreeMap<(TenantNo, FactId), BTreeSet<KvKey>> = BTreeMap::new();
     for ((tenant, visitor), by) in &going {
         let keys = keys.entry((*tenant, by.receipt)).or_default();
         leave(group, *tenant, *visitor, *by, linked, touched, keys)?;
@@ -120,19 +120,19 @@ fn carry_out(
 /// Whom an earlier erasure of the id takes along, now that a visitor was seen with it at `received`: that visitor, if the
 /// sighting is of before and came late; and who was seen with a hash that is only now known to be the same id's.
 fn find_erased_before(
-    group: &Group<'_>,
-    Sighting { seen, hashes: also, received }: &Sighting,
+    group: &WriteTxn<'_>,
+    VisitorSighting { seen, hashes: also, received }: &VisitorSighting,
     going: &mut Going,
-    linked: &mut Linked,
+    linked: &mut LinkChanges,
 ) -> Result<(), StoreError> {
     let received = *received;
-    let evidence::Seen { tenant, visitor, id, by } = *seen;
-    let proven = by == evidence::By::Page { proven: true };
+    let evidence::EvidenceSighting { tenant, visitor, id, by } = *seen;
+    let proven = by == evidence::SightingSource::Page { proven: true };
     let hashes = || also.iter().copied().chain([id.hash]);
     let Some((at, receipt)) = crate::erasures::registry::id_erased(group.tx, tenant, id.kind, hashes())? else {
         return Ok(());
     };
-    let by = By { at, receipt };
+    let by = ErasureCause { at, receipt };
     let id = canonical(group.tx, tenant, id)?.unwrap_or(id);
     for hash in hashes() {
         if crate::erasures::registry::id_erased(group.tx, tenant, id.kind, [hash])? != Some((at, receipt)) {
@@ -160,7 +160,7 @@ fn find_erased_before(
     Ok(())
 }
 
-fn behind(linked: &mut Linked, tenant: TenantNo, receipt: FactId, earlier: FactId) {
+fn behind(linked: &mut LinkChanges, tenant: TenantNo, receipt: FactId, earlier: FactId) {
     let pair = (tenant, receipt, earlier);
     if receipt != earlier && !linked.behind.contains(&pair) {
         linked.behind.push(pair);
@@ -168,7 +168,7 @@ fn behind(linked: &mut Linked, tenant: TenantNo, receipt: FactId, earlier: FactI
 }
 
 /// Whether the erasure was not known. One that was, and comes in a later record, waits for that one to leave the log too.
-fn note(group: &Group<'_>, tenant: TenantNo, by: By, log_seq: u64) -> Result<bool, StoreError> {
+fn note(group: &WriteTxn<'_>, tenant: TenantNo, by: ErasureCause, log_seq: u64) -> Result<bool, StoreError> {
     const PUT: &str = "INSERT INTO erasures (tenant, receipt, asked, stored, log_seq, log)
         VALUES (?1, ?2, ?3, ?4, ?5, iif(?5 = 0, ?4, NULL))
         ON CONFLICT DO UPDATE SET log_seq = excluded.log_seq, log = NULL WHERE excluded.log_seq > log_seq";
@@ -180,14 +180,14 @@ fn note(group: &Group<'_>, tenant: TenantNo, by: By, log_seq: u64) -> Result<boo
 
 /// The visitors that an erasure names; ids that end with it are noted.
 fn reached(
-    group: &Group<'_>,
+    group: &WriteTxn<'_>,
     tenant: TenantNo,
     fact: &Fact,
-    linked: &mut Linked,
-    touched: &mut Touched,
+    linked: &mut LinkChanges,
+    touched: &mut TouchedEvidence,
 ) -> Result<BTreeSet<VisitorId>, StoreError> {
-    let What::Erasure { scope, id, also } = &fact.what else { return Ok(BTreeSet::new()) };
-    let by = By { at: fact.received, receipt: fact.id };
+    let FactKind::Erasure { scope, id, also } = &fact.what else { return Ok(BTreeSet::new()) };
+    let by = ErasureCause { at: fact.received, receipt: fact.id };
     let known = group.rules.tenants.by_no(tenant)?;
     let (mut found, mut named) = (BTreeSet::new(), None);
     if fact.visitor != VisitorId::NOBODY {
@@ -198,7 +198,7 @@ fn reached(
         named = Some(canonical);
         found.extend(end_id(group, tenant, canonical, also.iter().copied().chain([id.hash]), by, linked)?);
     }
-    if *scope == Scope::Visitor {
+    if *scope == ErasureScope::Visitor {
         return Ok(found);
     }
     let (members, held) = person(group.tx, known, &found, named, by.at)?;
@@ -212,12 +212,12 @@ fn reached(
 
 /// Ends an id's history, under every hash it is known by; gives who was seen with it until then.
 pub(crate) fn end_id(
-    group: &Group<'_>,
+    group: &WriteTxn<'_>,
     tenant: TenantNo,
     id: AlternateId,
     hashes: impl IntoIterator<Item = AltHash>,
-    by: By,
-    linked: &mut Linked,
+    by: ErasureCause,
+    linked: &mut LinkChanges,
 ) -> Result<Vec<VisitorId>, StoreError> {
     const PUT: &str = "INSERT INTO erased_ids (tenant, kind, hash, at, receipt) VALUES (?1, ?2, ?3, ?4, ?5)
         ON CONFLICT DO UPDATE SET at = excluded.at, receipt = excluded.receipt WHERE excluded.at > at";
@@ -239,13 +239,13 @@ pub(crate) fn end_id(
 /// Takes a visitor out of everything that links it, and adds the KV keys that may name it. Those of its person are found as
 /// that is told.
 fn leave(
-    group: &mut Group<'_>,
+    group: &mut WriteTxn<'_>,
     tenant: TenantNo,
     visitor: VisitorId,
-    by: By,
-    linked: &mut Linked,
-    touched: &mut Touched,
-    keys: &mut BTreeSet<Subject>,
+    by: ErasureCause,
+    linked: &mut LinkChanges,
+    touched: &mut TouchedEvidence,
+    keys: &mut BTreeSet<KvKey>,
 ) -> Result<(), StoreError> {
     const MARK: &str = "UPDATE visitors SET withdrawn = ifnull(withdrawn, ?3) WHERE tenant = ?1 AND visitor = ?2";
     if find_visitor(group.tx, tenant, visitor)?.is_none() {
@@ -254,11 +254,11 @@ fn leave(
     if let Some((person, ..)) = crate::identity::directory::place(group.tx, tenant, visitor)? {
         reach(group, tenant, by.receipt, person, linked)?;
     }
-    keys.insert(Subject::Snapshot(visitor));
+    keys.insert(KvKey::Snapshot(visitor));
     for row in of_visitor(group.tx, tenant, visitor)?.iter().filter(|row| row.evidence.id.kind != KindCode::PAIR) {
         let id = row.evidence.id;
         // Under keys that are no longer read too: what was written with them is still there.
-        keys.extend(family(group.tx, tenant, id)?.into_iter().map(|hash| Subject::Lookup(id.kind, hash)));
+        keys.extend(family(group.tx, tenant, id)?.into_iter().map(|hash| KvKey::Lookup(id.kind, hash)));
     }
     group.tx.prepare_cached(MARK)?.execute((tenant.0, visitor.as_bytes(), signed(by.at)))?;
     evidence::end(group, tenant, visitor, touched)?;
@@ -267,7 +267,7 @@ fn leave(
 }
 
 /// Leaves nothing of a visitor but its tombstone.
-fn empty(group: &mut Group<'_>, tenant: TenantNo, visitor: VisitorId, by: By) -> Result<(), StoreError> {
+fn empty(group: &mut WriteTxn<'_>, tenant: TenantNo, visitor: VisitorId, by: ErasureCause) -> Result<(), StoreError> {
     const EMPTY: &str =
         "UPDATE visitors SET last_seen = 0, profile = ?2, actions = 0, segments = x'', attributes = x'', events = x'',
         version = ?3, restore = ?4 WHERE row = ?1";
@@ -281,7 +281,7 @@ fn empty(group: &mut Group<'_>, tenant: TenantNo, visitor: VisitorId, by: By) ->
     crate::profiles::purchases::drop_all(group.tx, row)?;
     experiment::drop_all(group.tx, row)?;
     offers::drop_all(group.tx, row)?;
-    crate::profiles::dedup::Seen::drop_all(group.tx, row)?;
+    crate::profiles::dedup::FactIdRows::drop_all(group.tx, row)?;
     let by_id = [("evidence", "evidence_of_id", "weight > 0"), ("cancellations", "cancellations_by_id", "true")];
     for (table, index, of_index) in by_id {
         // What a pair is called names both of its visitors.
@@ -306,11 +306,11 @@ fn empty(group: &mut Group<'_>, tenant: TenantNo, visitor: VisitorId, by: By) ->
 /// Has all of a person's snapshots written anew, as any may name who is erased: that is told as a cut is, once however many of
 /// its visitors go.
 fn reach(
-    group: &Group<'_>,
+    group: &WriteTxn<'_>,
     tenant: TenantNo,
     receipt: FactId,
     person: PersonNo,
-    linked: &mut Linked,
+    linked: &mut LinkChanges,
 ) -> Result<(), StoreError> {
     if sweep::await_person(group, tenant, receipt, person)? {
         linked.people.push(PersonChange { person, cut: true });
@@ -320,10 +320,10 @@ fn reach(
 
 /// Has the keys of who is erased written anew, and waits for that.
 fn write_anew(
-    group: &mut Group<'_>,
+    group: &mut WriteTxn<'_>,
     tenant: TenantNo,
     receipt: FactId,
-    keys: &BTreeSet<Subject>,
+    keys: &BTreeSet<KvKey>,
 ) -> Result<(), StoreError> {
     // Above what is being written now.
     group.next_version();

@@ -1,11 +1,11 @@
 //! The visitors that an erasure reaches: by ids that they were surely seen with.
 
-use crate::identity::evidence::{self, Row, of_visitor};
+use crate::identity::evidence::{self, EvidenceRow, of_visitor};
 use crate::identity::link::held_unique;
-use crate::store::tenants::Known;
+use crate::store::tenants::TenantContext;
 use crate::store::{StoreError, TenantNo, visitor_at};
 use causeway_shared::ids::{AlternateId, Millis, VisitorId};
-use causeway_shared::person::{Reason, Weight};
+use causeway_shared::person::{EvidenceWeight, FlagReason};
 use rusqlite::Connection;
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 /// [`StoreError`].
 pub fn person(
     conn: &Connection,
-    tenant: &Known,
+    tenant: &TenantContext,
     found: &BTreeSet<VisitorId>,
     named: Option<AlternateId>,
     until: Millis,
@@ -45,7 +45,7 @@ pub fn person(
 /// [`StoreError`].
 pub fn seen_until(
     conn: &Connection,
-    tenant: &Known,
+    tenant: &TenantContext,
     id: AlternateId,
     until: Millis,
 ) -> Result<Vec<VisitorId>, StoreError> {
@@ -57,8 +57,8 @@ pub fn seen_until(
             // That of a withdrawal ends for another reason.
             evidence.cancelled = evidence::cancelled(conn, tenant.no, evidence.visitor, id)?;
         }
-        let is_sure = row.evidence.weight >= Weight::LOGIN || row.is_page_claim();
-        let own = is_sure && (!unique || row.flag != Some(Reason::SecondUnique));
+        let is_sure = row.evidence.weight >= EvidenceWeight::LOGIN || row.is_page_claim();
+        let own = is_sure && (!unique || row.flag != Some(FlagReason::SecondUnique));
         if own && evidence.stands() && evidence.since() <= until {
             found.push(row.evidence.visitor);
         }
@@ -78,7 +78,7 @@ pub fn surely(
     visitors: impl IntoIterator<Item = VisitorId>,
     until: Millis,
 ) -> Result<(BTreeSet<VisitorId>, Millis), StoreError> {
-    let links = |row: &Row| row.claims() && row.flag.is_none() && row.evidence.since() <= until;
+    let links = |row: &EvidenceRow| row.claims() && row.flag.is_none() && row.evidence.since() <= until;
     let mut found: BTreeSet<VisitorId> = visitors.into_iter().collect();
     let (mut members, mut ids, mut newest) = (BTreeSet::new(), BTreeSet::new(), 0);
     let mut open: Vec<VisitorId> = found.iter().copied().collect();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::actions::{Actions, Bucket, PackedActions};
+use causeway_shared::actions::{ActionBucket, ActionList, PackedActions};
 use causeway_shared::limits;
 use causeway_shared::time::{DAY_MINUTES, Day, Minute};
 use rusqlite::{Connection, OptionalExtension as _};
@@ -10,12 +10,12 @@ use rusqlite::{Connection, OptionalExtension as _};
 use crate::store::{CheckedBytes, StoreError};
 
 /// Joins new actions with a visitor's `had`, and gives how many it has now: the newest [`limits::ACTIONS`] of
-/// [`limits::ACTION_DAYS`] days, as [`Actions`] keeps them.
+/// [`limits::ACTION_DAYS`] days, as [`ActionList`] keeps them.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn add(conn: &Connection, visitor: i64, had: u32, new: Actions) -> Result<u32, StoreError> {
-    let mut days: BTreeMap<Day, Actions> = BTreeMap::new();
+pub fn add(conn: &Connection, visitor: i64, had: u32, new: ActionList) -> Result<u32, StoreError> {
+    let mut days: BTreeMap<Day, ActionList> = BTreeMap::new();
     new.iter().for_each(|action| days.entry(action.minute.day()).or_default().insert(action));
     let mut count = had;
     for (day, new) in days {
@@ -47,11 +47,16 @@ pub fn packed_actions(bytes: &[u8]) -> Result<PackedActions<'_>, StoreError> {
 }
 
 /// Rewrites one day's buckets, those that are others now, and gives by how many actions it grew.
-fn change(conn: &Connection, visitor: i64, day: Day, with: impl FnOnce(Actions) -> Actions) -> Result<i32, StoreError> {
+fn change(
+    conn: &Connection,
+    visitor: i64,
+    day: Day,
+    with: impl FnOnce(ActionList) -> ActionList,
+) -> Result<i32, StoreError> {
     const DROP: &str = "DELETE FROM actions WHERE place = ?1";
     const PUT: &str = "INSERT OR REPLACE INTO actions (place, minutes, count, body) VALUES (?1, ?2, ?3, ?4)";
     let mut there: BTreeMap<Minute, (u32, Vec<u8>)> = BTreeMap::new();
-    let mut actions = Actions::default();
+    let mut actions = ActionList::default();
     each(conn, visitor, day.start(), Minute(day.start().0 + DAY_MINUTES), |start, minutes, body| {
         packed_actions(&body)?.iter().for_each(|action| actions.insert(action));
         there.insert(start, (minutes, body));
@@ -59,7 +64,7 @@ fn change(conn: &Connection, visitor: i64, day: Day, with: impl FnOnce(Actions) 
     })?;
     let had = i32::try_from(actions.len()).unwrap_or(i32::MAX);
     let actions = with(actions);
-    for Bucket { start, span, count, packed } in actions.buckets() {
+    for ActionBucket { start, span, count, packed } in actions.buckets() {
         let same = there.remove(&start) == Some((span.minutes(), packed.clone()));
         if !same {
             conn.prepare_cached(PUT)?.execute((place(visitor, start), span.minutes(), count, CheckedBytes(packed)))?;
@@ -156,22 +161,22 @@ fn start(place: i64) -> Minute {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use causeway_shared::actions::{Action, Entity, InsertionHash, Verb, ViewType};
+    use causeway_shared::actions::{ActionType, AdAction, AdEntity, InsertionHash, ViewType};
 
     use super::*;
     use crate::store;
     use crate::testing::Numbers;
 
-    fn action(numbers: &mut Numbers, insertions: u32, minutes: u32) -> Action {
+    fn action(numbers: &mut Numbers, insertions: u32, minutes: u32) -> AdAction {
         let [a, b, c, d] = numbers.below(insertions).to_be_bytes();
         let ad = numbers.below(20);
         let minute = Minute(Day(2_900).start().0 + numbers.below(minutes));
-        let entity = Entity { ad, ad_group: ad / 2, campaign: ad / 4, advertiser: ad / 8 };
+        let entity = AdEntity { ad, ad_group: ad / 2, campaign: ad / 4, advertiser: ad / 8 };
         let insertion = InsertionHash([0, 0, a, b, c, d]);
-        Action { insertion, verb: Verb(1 + u8::from(ad == 3)), view_type: ViewType(1), entity, minute }
+        AdAction { insertion, verb: ActionType(1 + u8::from(ad == 3)), view_type: ViewType(1), entity, minute }
     }
 
-    fn read(conn: &Connection, from: Minute, to: Minute) -> Vec<Action> {
+    fn read(conn: &Connection, from: Minute, to: Minute) -> Vec<AdAction> {
         let parts = within(conn, 1, from, to).unwrap();
         parts.iter().flat_map(|body| PackedActions::read(body).unwrap().iter().collect::<Vec<_>>()).collect()
     }
@@ -184,22 +189,22 @@ mod tests {
         let mut numbers = Numbers(88_172_645_463_325_252);
         // A crowded afternoon, a few days, and four months, of which the oldest go.
         for (insertions, minutes, batches) in [(100_000, 300, 40), (3_000, 5_000, 60), (2_000_000, 170_000, 300)] {
-            let mut all = Actions::default();
+            let mut all = ActionList::default();
             let mut count = 0;
             for _ in 0..batches {
                 let size = numbers.below(90);
-                let new: Actions = (0..size).map(|_| action(&mut numbers, insertions, minutes)).collect();
+                let new: ActionList = (0..size).map(|_| action(&mut numbers, insertions, minutes)).collect();
                 all = all.join(new.clone());
                 count = add(&conn, 1, count, new).unwrap();
             }
             assert_eq!(usize::try_from(count).unwrap(), all.len());
-            let stored: Actions = read(&conn, Minute(0), Minute(u32::MAX)).into_iter().collect();
+            let stored: ActionList = read(&conn, Minute(0), Minute(u32::MAX)).into_iter().collect();
             assert_eq!(stored, all);
             for _ in 0..50 {
                 let from = Minute(Day(2_900).start().0 + numbers.below(minutes));
                 let to = Minute(from.0 + numbers.below(3_000));
                 let found = read(&conn, from, to);
-                let inside = |a: &&Action| (from..to).contains(&a.minute);
+                let inside = |a: &&AdAction| (from..to).contains(&a.minute);
                 assert_eq!(found.iter().filter(inside).count(), all.iter().filter(|a| inside(&a)).count());
                 // Nothing of a day that the range does not touch.
                 let days = from.day().start()..Minute(to.0 + DAY_MINUTES);
@@ -213,11 +218,11 @@ mod tests {
     fn s3_08_a_full_day_lies_in_hours_and_a_full_hour_in_minutes() {
         let folder = tempfile::tempdir().unwrap();
         let conn = store::open(folder.path()).unwrap();
-        let at = |n: u32, minute: u32| Action {
+        let at = |n: u32, minute: u32| AdAction {
             insertion: InsertionHash([0, 0, 0, 0, n.to_be_bytes()[2], n.to_be_bytes()[3]]),
-            verb: Verb(1),
+            verb: ActionType(1),
             view_type: ViewType(1),
-            entity: Entity::default(),
+            entity: AdEntity::default(),
             minute: Minute(Day(2_900).start().0 + minute),
         };
         let spans = |conn: &Connection| -> Vec<(u32, u32)> {

@@ -7,7 +7,7 @@ use rusqlite::Connection;
 
 use crate::base::integers::unsigned;
 use crate::profiles::buckets::{self, packed_actions};
-use crate::profiles::dedup::Seen;
+use crate::profiles::dedup::FactIdRows;
 use crate::profiles::fold::stored_events;
 use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo, visitor_at};
 
@@ -31,7 +31,7 @@ pub fn check_visitor(conn: &Connection, row: i64) -> Result<(), StoreError> {
     for body in buckets::within(conn, row, Minute(0), Minute(u32::MAX))? {
         packed_actions(&body)?;
     }
-    Seen::load(conn, row)?;
+    FactIdRows::load(conn, row)?;
     Ok(())
 }
 

@@ -27,26 +27,26 @@ const EVERY_DAY: u32 = 1 << u16::BITS;
 
 /// The packed rows of one visitor.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct FactIdRows {
     pub(crate) visitor: i64,
-    parts: Vec<Part>,
+    parts: Vec<FactIdPart>,
 }
 
 /// A row of a day's. Stores of before may have more of them than [`PARTS`].
 #[derive(Debug)]
-struct Part {
+struct FactIdPart {
     day: u16,
     part: u32,
     ids: CheckedBytes,
 }
 
-impl Part {
+impl FactIdPart {
     fn is_full(&self) -> bool {
         self.ids.0.len() >= PART * ID
     }
 }
 
-impl Seen {
+impl FactIdRows {
     /// A visitor's.
     ///
     /// # Errors
@@ -54,8 +54,8 @@ impl Seen {
     pub fn load(conn: &Connection, visitor: i64) -> Result<Self, StoreError> {
         const READ: &str = "SELECT day, part, ids FROM fact_ids WHERE visitor = ?1";
         let mut statement = conn.prepare_cached(READ)?;
-        let rows =
-            statement.query_map([visitor], |row| Ok(Part { day: row.get(0)?, part: row.get(1)?, ids: row.get(2)? }))?;
+        let rows = statement
+            .query_map([visitor], |row| Ok(FactIdPart { day: row.get(0)?, part: row.get(1)?, ids: row.get(2)? }))?;
         Ok(Self { visitor, parts: rows.collect::<Result<_, _>>()? })
     }
 
@@ -81,7 +81,7 @@ impl Seen {
             }
         }
         let mut has = conn.prepare_cached(HAS)?;
-        let full = |part: &&Part| part.part + 1 >= PARTS && part.is_full();
+        let full = |part: &&FactIdPart| part.part + 1 >= PARTS && part.is_full();
         for day in self.parts.iter().filter(full).map(|part| part.day).collect::<BTreeSet<_>>() {
             for id in wanted.clone() {
                 if has.exists((self.visitor, day, id.cast_signed()))? {
@@ -126,14 +126,14 @@ impl Seen {
     }
 
     /// A day's row that has room; `None` where all there may be are full.
-    fn open(&mut self, day: u16) -> Option<&mut Part> {
+    fn open(&mut self, day: u16) -> Option<&mut FactIdPart> {
         let last = self.parts.iter().rposition(|part| part.day == day);
         let of_last = last.and_then(|place| self.parts.get(place)).map(|part| (part.part, part.is_full()));
         let place = match of_last {
             Some((_, false)) => last?,
             Some((part, true)) if part + 1 >= PARTS => return None,
             of_last => {
-                self.parts.push(Part {
+                self.parts.push(FactIdPart {
                     day,
                     part: of_last.map_or(0, |(part, _)| part + 1),
                     ids: CheckedBytes::default(),
@@ -208,7 +208,7 @@ mod tests {
         let old = page(visitor(1), 1, NOW - limits::FACT_AGE_MS);
         assert_eq!(origin.send("demo", std::slice::from_ref(&old)).accepted, 1);
         let row = origin.row("demo", visitor(1)).row.unwrap();
-        let days = |origin: &Origin| Seen::load(&origin.conn, row).unwrap().parts.len();
+        let days = |origin: &Origin| FactIdRows::load(&origin.conn, row).unwrap().parts.len();
         for (later, kept) in [(5 * DAY_MS, 2), (6 * DAY_MS, 2)] {
             origin.now = NOW + later;
             origin.send("demo", &[page(visitor(1), 2 + u32::try_from(later / DAY_MS).unwrap(), origin.now)]);
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(over(&origin), 20_000 - i64::try_from(packed).unwrap());
         assert_eq!(origin.profile("demo", visitor(1)).totals().pages, 20_000);
         // Nothing of a fold is as long as all that was ever sent.
-        let read: usize = Seen::load(&origin.conn, row).unwrap().parts.iter().map(|part| part.ids.0.len()).sum();
+        let read: usize = FactIdRows::load(&origin.conn, row).unwrap().parts.iter().map(|part| part.ids.0.len()).sum();
         assert_eq!(read, packed * ID);
     }
 
@@ -260,7 +260,7 @@ mod tests {
         for (n, left) in [(1, 3_616), (2, 0), (3, 0)] {
             origin.send("demo", &[page(visitor(1), 40_000 + n, origin.now)]);
             assert_eq!(over(&origin), left);
-            let days = Seen::load(&origin.conn, row).unwrap().parts.len();
+            let days = FactIdRows::load(&origin.conn, row).unwrap().parts.len();
             assert_eq!(days, if left > 0 { 5 } else { 1 }, "the day's own rows go last");
         }
     }

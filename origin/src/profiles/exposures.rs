@@ -2,7 +2,7 @@
 
 use crate::base::integers::{signed, unsigned};
 use crate::store::StoreError;
-use causeway_shared::experiment::{Exposure, Exposures};
+use causeway_shared::experiment::{Exposures, FirstExposure};
 use rusqlite::{Connection, Row};
 
 /// Joins new exposures with those of a visitor's row.
@@ -14,7 +14,7 @@ pub fn expose(conn: &Connection, visitor: i64, new: Exposures) -> Result<(), Sto
         "INSERT OR REPLACE INTO exposures (visitor, experiment, arm, at, mixed) VALUES (?1, ?2, ?3, ?4, ?5)";
     const DROP: &str = "DELETE FROM exposures WHERE visitor = ?1 AND experiment < ?2";
     let joined = exposures(conn, visitor)?.join(new);
-    for (experiment, Exposure { arm, at, mixed }) in joined.iter() {
+    for (experiment, FirstExposure { arm, at, mixed }) in joined.iter() {
         conn.prepare_cached(PUT)?.execute((visitor, experiment, arm, signed(at), mixed))?;
     }
     if let Some((oldest, _)) = joined.iter().next() {
@@ -23,8 +23,8 @@ pub fn expose(conn: &Connection, visitor: i64, new: Exposures) -> Result<(), Sto
     Ok(())
 }
 
-pub(crate) fn exposure(row: &Row<'_>) -> rusqlite::Result<(u32, Exposure)> {
-    Ok((row.get(0)?, Exposure { arm: row.get(1)?, at: unsigned(row.get(2)?), mixed: row.get(3)? }))
+pub(crate) fn exposure(row: &Row<'_>) -> rusqlite::Result<(u32, FirstExposure)> {
+    Ok((row.get(0)?, FirstExposure { arm: row.get(1)?, at: unsigned(row.get(2)?), mixed: row.get(3)? }))
 }
 
 /// The exposures of a visitor's row.

@@ -7,26 +7,26 @@
 #[cfg(test)]
 mod tests;
 
-use crate::profiles::placed::Placed;
+use crate::profiles::placed::PlacedFact;
 use crate::profiles::{buckets, purchases, quarantine};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::events::Events;
-use causeway_shared::fact::{Fact, What};
+use causeway_shared::events::VisitorEvents;
+use causeway_shared::fact::{Fact, FactKind};
 use causeway_shared::ids::{AlternateId, KindCode, Millis, VisitorId};
 use causeway_shared::planted::{self, PlantedBug};
-use causeway_shared::profile::{Parts, Profile};
+use causeway_shared::profile::{Profile, ProfileParts};
 use causeway_shared::time::{HOUR_MS, Minute};
 use causeway_shared::wire::profile;
 use rusqlite::OptionalExtension as _;
 
 use crate::base::integers::{signed, unsigned};
 use crate::erasures::registry;
-use crate::ingest::intake::{Checked, Record};
-use crate::profiles::dedup::Seen;
+use crate::ingest::intake::{CheckedFact, LogRecord};
+use crate::profiles::dedup::FactIdRows;
 pub(crate) use crate::profiles::parts::{write_attributes, write_segments};
-use crate::store::write_txn::Group;
+use crate::store::write_txn::WriteTxn;
 use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo};
 
 /// A visitor whose profile changed.
@@ -86,7 +86,7 @@ pub struct FoldedVisitor<'r> {
     /// The visitor's row.
     pub row: i64,
     /// Its new facts.
-    pub(crate) facts: Vec<Placed<'r>>,
+    pub(crate) facts: Vec<PlacedFact<'r>>,
 }
 
 /// An erasure asked for, and up to where the log may hold what it erases.
@@ -119,8 +119,8 @@ struct Stored {
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
 pub fn fold<'r>(
-    group: &mut Group<'_>,
-    records: &'r [impl AsRef<Record>],
+    group: &mut WriteTxn<'_>,
+    records: &'r [impl AsRef<LogRecord>],
     held: &BTreeSet<TenantNo>,
 ) -> Result<Folded<'r>, StoreError> {
     let mut folded = Folded { new: vec![0; records.len()], ..Folded::default() };
@@ -144,7 +144,8 @@ pub fn fold<'r>(
         };
         if let Some(row) = row.filter(|_| waits) {
             // Who leaves waits for nothing.
-            let leaves: Vec<_> = facts.iter().map(|of| of.fact).filter(|fact| fact.what == What::Withdrawal).collect();
+            let leaves: Vec<_> =
+                facts.iter().map(|of| of.fact).filter(|fact| fact.what == FactKind::Withdrawal).collect();
             folded.linking.extend((!leaves.is_empty()).then_some(Linking { tenant, visitor, facts: leaves }));
             folded.set_aside += quarantine::keep(group.tx, row, facts, records, group.now)?;
             continue;
@@ -161,16 +162,16 @@ pub fn fold<'r>(
 
 /// Folds one visitor's facts.
 fn fold_visitor<'r>(
-    group: &mut Group<'_>,
+    group: &mut WriteTxn<'_>,
     folded: &mut Folded<'r>,
     (tenant, visitor): (TenantNo, VisitorId),
     stored: Option<Stored>,
-    mut facts: Vec<Placed<'r>>,
+    mut facts: Vec<PlacedFact<'r>>,
     with_erased: &mut BTreeSet<(TenantNo, AlternateId)>,
 ) -> Result<(), StoreError> {
     let seen = match &stored {
-        Some(stored) => Seen::load(group.tx, stored.row)?,
-        None => Seen::default(),
+        Some(stored) => FactIdRows::load(group.tx, stored.row)?,
+        None => FactIdRows::default(),
     };
     let withdrawn = stored.as_ref().is_some_and(|stored| stored.changed.withdrawn);
     let erased = withdrawn && !planted::is_active(PlantedBug::ErasedComesBack);
@@ -193,14 +194,17 @@ fn fold_visitor<'r>(
         Some(stored) => update(group, stored, &facts)?,
         None => insert(group, tenant, visitor, &facts)?,
     };
-    let dated = facts.iter().map(Placed::dated).max().unwrap_or(0).min(group.now);
+    let dated = facts.iter().map(PlacedFact::dated).max().unwrap_or(0).min(group.now);
     if seen.is_stale(dated) {
-        Seen::forget(group.tx, row, dated)?;
+        FactIdRows::forget(group.tx, row, dated)?;
     }
     seen.keep(group.tx, row, facts.iter().map(|placed| placed.fact))?;
     folded.changed.push(changed);
     let links = |fact: &&Fact| {
-        matches!(fact.what, What::Alias { .. } | What::Withdrawal | What::Cancellation { .. } | What::Evidence { .. })
+        matches!(
+            fact.what,
+            FactKind::Alias { .. } | FactKind::Withdrawal | FactKind::Cancellation { .. } | FactKind::Evidence { .. }
+        )
     };
     let linking: Vec<&Fact> = facts.iter().map(|placed| placed.fact).filter(links).collect();
     if !linking.is_empty() {
@@ -213,23 +217,23 @@ fn fold_visitor<'r>(
 /// What a fact calls the pair that it is evidence of.
 fn pair(fact: &Fact) -> Option<AlternateId> {
     match fact.what {
-        What::Evidence { id, .. } | What::Cancellation { id } if id.kind == KindCode::PAIR => Some(id),
+        FactKind::Evidence { id, .. } | FactKind::Cancellation { id } if id.kind == KindCode::PAIR => Some(id),
         _ => None,
     }
 }
 
 /// Erasures are no part of any profile.
 fn find_erasures<'r>(
-    group: &Group<'_>,
-    records: &'r [impl AsRef<Record>],
+    group: &WriteTxn<'_>,
+    records: &'r [impl AsRef<LogRecord>],
     folded: &mut Folded<'r>,
 ) -> Result<(), StoreError> {
     let log_seq = records.iter().map(|record| record.as_ref().seq.max(record.as_ref().in_log)).max().unwrap_or(0);
     let mut seen = BTreeSet::new();
     for (record, new) in records.iter().zip(&mut folded.new) {
         let replayed = record.as_ref().said.as_ref().is_some_and(|said| said.by == crate::store::journal::BY);
-        for Checked { tenant, fact } in &record.as_ref().facts {
-            if matches!(fact.what, What::Erasure { .. }) {
+        for CheckedFact { tenant, fact } in &record.as_ref().facts {
+            if matches!(fact.what, FactKind::Erasure { .. }) {
                 let known = crate::erasures::registry::progress(group.tx, *tenant, fact.id)?.is_some();
                 *new += u64::from(!known && seen.insert((*tenant, fact.id)));
                 folded.erasing.push(Erasing { tenant: *tenant, fact, log_seq, replayed });
@@ -241,17 +245,18 @@ fn find_erasures<'r>(
 
 /// Facts of no visitor are no part of any profile either.
 fn find_anonymous<'r>(
-    group: &Group<'_>,
-    records: &'r [impl AsRef<Record>],
+    group: &WriteTxn<'_>,
+    records: &'r [impl AsRef<LogRecord>],
     held: &BTreeSet<TenantNo>,
     folded: &mut Folded<'r>,
 ) -> Result<(), StoreError> {
     for (record, of) in records.iter().enumerate() {
-        let Record { facts, admin, .. } = of.as_ref();
-        for Checked { tenant, fact } in facts.iter().filter(|checked| crate::ingest::intake::is_nobodys(&checked.fact))
+        let LogRecord { facts, admin, .. } = of.as_ref();
+        for CheckedFact { tenant, fact } in
+            facts.iter().filter(|checked| crate::ingest::intake::is_nobodys(&checked.fact))
         {
             if held.contains(tenant) {
-                let placed = vec![Placed { record, fact, admin: *admin }];
+                let placed = vec![PlacedFact { record, fact, admin: *admin }];
                 folded.set_aside +=
                     quarantine::keep(group.tx, quarantine::row_of_nobody(*tenant), placed, records, group.now)?;
             } else {
@@ -265,12 +270,12 @@ fn find_anonymous<'r>(
 /// Names of attributes get their tokens and kinds, and names of events their places, in the order of the log, before its facts
 /// are sorted by visitor. A fact that comes again brings at most a name that was taken back since; a fact of an erased visitor
 /// brings none.
-fn bring_names(group: &mut Group<'_>, records: &[impl AsRef<Record>]) -> Result<(), StoreError> {
+fn bring_names(group: &mut WriteTxn<'_>, records: &[impl AsRef<LogRecord>]) -> Result<(), StoreError> {
     let mut erased: BTreeMap<(TenantNo, VisitorId), bool> = BTreeMap::new();
     for record in records {
-        let Record { facts, admin, .. } = record.as_ref();
-        for Checked { tenant, fact } in facts {
-            if !matches!(fact.what, What::Attributes { .. } | What::Track { .. }) {
+        let LogRecord { facts, admin, .. } = record.as_ref();
+        for CheckedFact { tenant, fact } in facts {
+            if !matches!(fact.what, FactKind::Attributes { .. } | FactKind::Track { .. }) {
                 continue;
             }
             let is_erased = match erased.entry((*tenant, fact.visitor)) {
@@ -280,7 +285,7 @@ fn bring_names(group: &mut Group<'_>, records: &[impl AsRef<Record>]) -> Result<
             if is_erased {
                 continue;
             }
-            if matches!(fact.what, What::Attributes { .. }) {
+            if matches!(fact.what, FactKind::Attributes { .. }) {
                 let policy = group.rules.tenants.by_no(*tenant)?.config.attribute_names;
                 group.names.bring(group.tx, *tenant, fact, (!*admin).then_some(policy), group.now)?;
             }
@@ -291,15 +296,15 @@ fn bring_names(group: &mut Group<'_>, records: &[impl AsRef<Record>]) -> Result<
 }
 
 /// The records' facts, visitor by visitor, each visitor's in the order they came.
-fn by_visitor<'r>(records: &'r [impl AsRef<Record>]) -> Vec<(TenantNo, VisitorId, Vec<Placed<'r>>)> {
+fn by_visitor<'r>(records: &'r [impl AsRef<LogRecord>]) -> Vec<(TenantNo, VisitorId, Vec<PlacedFact<'r>>)> {
     let facts = records.iter().enumerate().flat_map(|(record, of)| {
-        let placed = move |checked: &'r Checked| {
-            let Checked { tenant, fact } = checked;
-            ((*tenant, fact.visitor), Placed { record, fact, admin: of.as_ref().admin })
+        let placed = move |checked: &'r CheckedFact| {
+            let CheckedFact { tenant, fact } = checked;
+            ((*tenant, fact.visitor), PlacedFact { record, fact, admin: of.as_ref().admin })
         };
         let facts = of.as_ref().facts.iter();
         let is_anybodys =
-            |fact: &Fact| !matches!(fact.what, What::Erasure { .. }) && !crate::ingest::intake::is_nobodys(fact);
+            |fact: &Fact| !matches!(fact.what, FactKind::Erasure { .. }) && !crate::ingest::intake::is_nobodys(fact);
         facts.filter(move |checked| is_anybodys(&checked.fact)).map(placed)
     });
     let mut facts: Vec<_> = facts.collect();
@@ -313,7 +318,7 @@ fn by_visitor<'r>(records: &'r [impl AsRef<Record>]) -> Vec<(TenantNo, VisitorId
         .collect()
 }
 
-fn load(group: &Group<'_>, tenant: TenantNo, visitor: VisitorId) -> Result<Option<Stored>, StoreError> {
+fn load(group: &WriteTxn<'_>, tenant: TenantNo, visitor: VisitorId) -> Result<Option<Stored>, StoreError> {
     const READ: &str =
         "SELECT v.row, v.profile, v.last_seen, v.actions, v.withdrawn IS NOT NULL, v.person, p.devices, v.events
         FROM visitors v JOIN people p ON p.person = v.person WHERE v.tenant = ?1 AND v.visitor = ?2";
@@ -329,7 +334,7 @@ fn load(group: &Group<'_>, tenant: TenantNo, visitor: VisitorId) -> Result<Optio
     Ok(found)
 }
 
-fn update(group: &mut Group<'_>, stored: Stored, facts: &[Placed<'_>]) -> Result<(i64, Changed), StoreError> {
+fn update(group: &mut WriteTxn<'_>, stored: Stored, facts: &[PlacedFact<'_>]) -> Result<(i64, Changed), StoreError> {
     const WRITE: &str =
         "UPDATE visitors SET profile = ?2, version = ?3, restore = ?4, actions = ?5, events = ?6 WHERE row = ?1";
     const SEEN: &str = "UPDATE visitors SET last_seen = ?2 WHERE row = ?1";
@@ -354,10 +359,10 @@ fn update(group: &mut Group<'_>, stored: Stored, facts: &[Placed<'_>]) -> Result
 
 /// A row for a visitor that has none, and a person of its own.
 pub(crate) fn insert(
-    group: &mut Group<'_>,
+    group: &mut WriteTxn<'_>,
     tenant: TenantNo,
     visitor: VisitorId,
-    facts: &[Placed<'_>],
+    facts: &[PlacedFact<'_>],
 ) -> Result<(i64, Changed), StoreError> {
     const PERSON: &str = "INSERT INTO people (tenant, master, devices, epoch, changed, random)
         VALUES (?1, ?2, 1, ?3, ?4, ?5)";
@@ -368,7 +373,7 @@ pub(crate) fn insert(
     add(group, tenant, &mut core, facts)?;
     // Of whom nothing else is known it is when that was said.
     let last_seen = hour_of_newest(facts.iter());
-    let Parts { actions, segments, attributes, exposures, units, events } = core.take_parts();
+    let ProfileParts { actions, segments, attributes, exposures, units, events } = core.take_parts();
     let (version, epoch) = (group.next_version(), group.next_epoch());
     group.tx.prepare_cached(PERSON)?.execute((
         tenant.0,
@@ -404,8 +409,8 @@ pub(crate) fn insert(
 }
 
 /// Moves what is new of all but events to where the store keeps them; gives how many actions there are now.
-fn keep_parts(group: &Group<'_>, row: i64, had: u32, parts: Parts) -> Result<u32, StoreError> {
-    let Parts { actions, segments, attributes, exposures, units, events: _ } = parts;
+fn keep_parts(group: &WriteTxn<'_>, row: i64, had: u32, parts: ProfileParts) -> Result<u32, StoreError> {
+    let ProfileParts { actions, segments, attributes, exposures, units, events: _ } = parts;
     if !segments.is_empty() {
         write_segments(group.tx, row, segments)?;
     }
@@ -423,22 +428,22 @@ fn keep_parts(group: &Group<'_>, row: i64, had: u32, parts: Parts) -> Result<u32
 
 /// A visitor's events as its row has them. Without bytes those of up to its last receipt, which is known to the hour, were
 /// folded before the store kept any.
-pub(crate) fn stored_events(bytes: &[u8], last_seen: Millis) -> Result<Events, StoreError> {
+pub(crate) fn stored_events(bytes: &[u8], last_seen: Millis) -> Result<VisitorEvents, StoreError> {
     if bytes.is_empty() {
-        return Ok(Events::since(Minute::at(last_seen.saturating_add(HOUR_MS))));
+        return Ok(VisitorEvents::since(Minute::at(last_seen.saturating_add(HOUR_MS))));
     }
     Ok(profile::events(bytes)?)
 }
 
 /// Adds some of an export to those of a visitor's row; [`StoreError::Corrupt`] where they are not those of any facts.
-pub(crate) fn write_events(conn: &rusqlite::Connection, row: i64, new: Events) -> Result<(), StoreError> {
+pub(crate) fn write_events(conn: &rusqlite::Connection, row: i64, new: VisitorEvents) -> Result<(), StoreError> {
     const READ: &str = "SELECT events, last_seen FROM visitors WHERE row = ?1";
     const WRITE: &str = "UPDATE visitors SET events = ?2 WHERE row = ?1";
     let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, unsigned(row.get(1)?)));
     let (CheckedBytes(there), last_seen): (CheckedBytes, Millis) = conn.prepare_cached(READ)?.query_row([row], read)?;
     let joined = stored_events(&there, last_seen)?.plus(new);
     let packed = joined.pack();
-    if Events::read(&packed) != Some(joined) {
+    if VisitorEvents::read(&packed) != Some(joined) {
         return Err(StoreError::Corrupt { what: "visitor's events" });
     }
     conn.prepare_cached(WRITE)?.execute((row, CheckedBytes(packed)))?;
@@ -448,16 +453,19 @@ pub(crate) fn write_events(conn: &rusqlite::Connection, row: i64, new: Events) -
 /// Adds the facts and gives the hour of the newest receipt among them: a finer time would move the visitor's place among
 /// its person's, which is an index, with every page it views.
 fn add(
-    group: &mut Group<'_>,
+    group: &mut WriteTxn<'_>,
     tenant: TenantNo,
     profile: &mut Profile,
-    facts: &[Placed<'_>],
+    facts: &[PlacedFact<'_>],
 ) -> Result<Millis, StoreError> {
     for placed in facts {
         let allowed = without_materialised(group, tenant, placed);
         let fact = allowed.as_ref().unwrap_or(placed.fact);
-        let writes =
-            if matches!(fact.what, What::Attributes { .. }) { group.names.tokens(tenant, fact) } else { Vec::new() };
+        let writes = if matches!(fact.what, FactKind::Attributes { .. }) {
+            group.names.tokens(tenant, fact)
+        } else {
+            Vec::new()
+        };
         if placed.is_told() {
             profile.told(|profile| profile.assign(fact, writes));
         } else {
@@ -469,19 +477,19 @@ fn add(
 
 /// A page's fact without its writes of segments that audiences fill, which the edge refuses as far as it knows; `None`
 /// where it has none of them.
-fn without_materialised(group: &Group<'_>, tenant: TenantNo, placed: &Placed<'_>) -> Option<Fact> {
-    let What::Segments { writes } = &placed.fact.what else { return None };
+fn without_materialised(group: &WriteTxn<'_>, tenant: TenantNo, placed: &PlacedFact<'_>) -> Option<Fact> {
+    let FactKind::Segments { writes } = &placed.fact.what else { return None };
     let materialised = group.materialised_of(tenant);
     if placed.admin || !writes.iter().any(|(segment, _)| materialised.contains(segment)) {
         return None;
     }
     let writes = writes.iter().filter(|(segment, _)| !materialised.contains(segment)).cloned().collect();
-    Some(Fact { what: What::Segments { writes }, ..placed.fact.clone() })
+    Some(Fact { what: FactKind::Segments { writes }, ..placed.fact.clone() })
 }
 
-fn hour_of_newest<'p>(facts: impl Iterator<Item = &'p Placed<'p>>) -> Millis {
+fn hour_of_newest<'p>(facts: impl Iterator<Item = &'p PlacedFact<'p>>) -> Millis {
     let received =
-        facts.filter(|placed| !matches!(placed.fact.what, What::Cancellation { .. } | What::Evidence { .. }));
+        facts.filter(|placed| !matches!(placed.fact.what, FactKind::Cancellation { .. } | FactKind::Evidence { .. }));
     let newest = received.map(|placed| placed.fact.received).max().unwrap_or(0);
     newest - newest % HOUR_MS
 }

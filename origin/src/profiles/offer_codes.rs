@@ -2,18 +2,18 @@
 
 use crate::base::integers::{signed, unsigned};
 use crate::store::StoreError;
-use causeway_shared::units::{Unit, Units};
+use causeway_shared::units::{HeldSlot, HeldSlots};
 use rusqlite::{Connection, Row};
 
 /// Joins new units with those of a visitor's row.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn keep(conn: &Connection, visitor: i64, new: &Units) -> Result<(), StoreError> {
+pub fn keep(conn: &Connection, visitor: i64, new: &HeldSlots) -> Result<(), StoreError> {
     const PUT: &str = "INSERT OR REPLACE INTO units (visitor, campaign, number, at) VALUES (?1, ?2, ?3, ?4)";
     const DROP: &str = "DELETE FROM units WHERE visitor = ?1 AND campaign < ?2";
     let joined = of_visitor(conn, visitor)?.join(new.clone());
-    for (campaign, Unit { number, at }) in joined.iter() {
+    for (campaign, HeldSlot { number, at }) in joined.iter() {
         conn.prepare_cached(PUT)?.execute((visitor, campaign, number, signed(at)))?;
     }
     if let Some((oldest, _)) = joined.iter().next() {
@@ -22,15 +22,15 @@ pub fn keep(conn: &Connection, visitor: i64, new: &Units) -> Result<(), StoreErr
     Ok(())
 }
 
-pub(crate) fn unit(row: &Row<'_>) -> rusqlite::Result<(u32, Unit)> {
-    Ok((row.get(0)?, Unit { number: row.get(1)?, at: unsigned(row.get(2)?) }))
+pub(crate) fn unit(row: &Row<'_>) -> rusqlite::Result<(u32, HeldSlot)> {
+    Ok((row.get(0)?, HeldSlot { number: row.get(1)?, at: unsigned(row.get(2)?) }))
 }
 
 /// The units of a visitor's row.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn of_visitor(conn: &Connection, visitor: i64) -> Result<Units, StoreError> {
+pub fn of_visitor(conn: &Connection, visitor: i64) -> Result<HeldSlots, StoreError> {
     const READ: &str = "SELECT campaign, number, at FROM units WHERE visitor = ?1";
     let mut statement = conn.prepare_cached(READ)?;
     Ok(statement.query_map([visitor], unit)?.collect::<Result<_, _>>()?)

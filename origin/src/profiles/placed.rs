@@ -1,23 +1,24 @@
 //! A fact with the record of the log that brought it.
 
-use causeway_shared::fact::{Fact, What};
+use causeway_shared::fact::{Fact, FactKind};
 use causeway_shared::ids::Millis;
 use causeway_shared::time::DAY_MS;
 
 /// A fact at its place in the log: which record brought it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Placed<'r> {
+pub(crate) struct PlacedFact<'r> {
     pub(crate) record: usize,
     pub(crate) fact: &'r Fact,
     /// Whether the admin side says it: an administrator, an import, or a job for as long as it runs.
     pub(crate) admin: bool,
 }
 
-impl Placed<'_> {
+impl PlacedFact<'_> {
     /// Whether it is written of the visitor, which is not seen by that.
     pub(crate) fn is_told(&self) -> bool {
         let what = &self.fact.what;
-        self.admin && matches!(what, What::Segments { .. } | What::Attributes { .. } | What::Exposure { .. })
+        self.admin
+            && matches!(what, FactKind::Segments { .. } | FactKind::Attributes { .. } | FactKind::Exposure { .. })
     }
 
     /// When it happened, as far as anybody is believed: the admin side, which tells of it later, by its own word.
@@ -40,6 +41,6 @@ impl Placed<'_> {
     /// Whether a campaign pays for it: what is imported was paid for where it was placed, and history is no news.
     pub(crate) fn is_billed(&self) -> bool {
         let Fact { what, at, received, .. } = self.fact;
-        !self.admin || !matches!(what, What::Action { .. }) && received.saturating_sub(*at) <= DAY_MS
+        !self.admin || !matches!(what, FactKind::Action { .. }) && received.saturating_sub(*at) <= DAY_MS
     }
 }

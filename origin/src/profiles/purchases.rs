@@ -1,7 +1,7 @@
 //! When a visitor bought and for how much, kept as long as its actions: what a model learns conversions and prices from.
 //! A purchase that no click pays for is kept by itself for a day: its click may come late.
 
-use causeway_shared::fact::{Fact, PURCHASE, What};
+use causeway_shared::fact::{Fact, FactKind, PURCHASE};
 use causeway_shared::ids::{Micros, Millis, OrderHash};
 use causeway_shared::limits;
 use causeway_shared::time::{DAY_MINUTES, Day, Minute};
@@ -17,7 +17,7 @@ const WAITING: u32 = 100;
 
 /// The purchases of one minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Purchases {
+pub struct MinutePurchases {
     /// When.
     pub minute: Minute,
     /// How many.
@@ -62,7 +62,7 @@ pub fn add<'f>(conn: &Connection, visitor: i64, facts: impl IntoIterator<Item = 
     const PUT: &str = "INSERT INTO purchases (place, count, value) VALUES (?1, 1, ?2) ON CONFLICT (place) DO UPDATE
         SET count = count + 1, value = min(value, 4611686018427387903) + min(excluded.value, 4611686018427387903)";
     for fact in facts {
-        if let What::Track { name, value, .. } = &fact.what
+        if let FactKind::Track { name, value, .. } = &fact.what
             && name == PURCHASE
         {
             conn.prepare_cached(PUT)?.execute((place(visitor, Minute::at(fact.at)), value.unwrap_or(0)))?;
@@ -75,12 +75,12 @@ pub fn add<'f>(conn: &Connection, visitor: i64, facts: impl IntoIterator<Item = 
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn of(conn: &Connection, visitor: i64) -> Result<Vec<Purchases>, StoreError> {
+pub fn of(conn: &Connection, visitor: i64) -> Result<Vec<MinutePurchases>, StoreError> {
     const READ: &str = "SELECT place, count, value FROM purchases WHERE place >= ?1 AND place < ?2";
     let mut statement = conn.prepare_cached(READ)?;
     let rows = statement.query_map([place(visitor, Minute(0)), place(visitor + 1, Minute(0))], |row| {
         let minute = u32::try_from(row.get::<_, i64>(0)? & i64::from(u32::MAX)).unwrap_or_default();
-        Ok(Purchases { minute: Minute(minute), count: row.get(1)?, value: row.get(2)? })
+        Ok(MinutePurchases { minute: Minute(minute), count: row.get(1)?, value: row.get(2)? })
     })?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
@@ -236,7 +236,7 @@ mod tests {
         }
         let row = origin.row("demo", visitor(1)).row.unwrap();
         let minute = Minute::at(NOW);
-        let today = Purchases { minute, count: 2, value: 12 };
+        let today = MinutePurchases { minute, count: 2, value: 12 };
         assert_eq!(of(&origin.conn, row).unwrap().last(), Some(&today));
         trim::one(&mut origin.conn, row, NOW + 89 * day + 1_000).unwrap();
         assert_eq!(of(&origin.conn, row).unwrap(), [today]);

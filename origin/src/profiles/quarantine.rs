@@ -8,12 +8,12 @@ use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::wire::facts;
 use rusqlite::Connection;
 
-use crate::base::attribution::Said;
+use crate::base::attribution::Attribution;
 use crate::base::integers::signed;
-use crate::ingest::intake::{Checked, Record};
-use crate::profiles::dedup::Seen;
-use crate::profiles::placed::Placed;
-use crate::store::write_txn::Rules;
+use crate::ingest::intake::{CheckedFact, LogRecord};
+use crate::profiles::dedup::FactIdRows;
+use crate::profiles::placed::PlacedFact;
+use crate::store::write_txn::TxnRules;
 use crate::store::{CheckedBytes, StoreError, TenantNo};
 
 /// Notes that a visitor's row cannot be read: whoever folds again sets its facts aside.
@@ -55,13 +55,13 @@ pub(super) fn row_of_nobody(tenant: TenantNo) -> i64 {
 pub(super) fn keep(
     conn: &Connection,
     row: i64,
-    mut facts: Vec<Placed<'_>>,
-    records: &[impl AsRef<Record>],
+    mut facts: Vec<PlacedFact<'_>>,
+    records: &[impl AsRef<LogRecord>],
     now: Millis,
 ) -> Result<u64, StoreError> {
     const WAITS: &str = "INSERT OR IGNORE INTO unreadable (row, since) VALUES (?1, ?2)";
     const PUT: &str = "INSERT OR IGNORE INTO set_aside (row, id, fact, admin, said) VALUES (?1, ?2, ?3, ?4, ?5)";
-    match Seen::load(conn, row) {
+    match FactIdRows::load(conn, row) {
         Ok(seen) => seen.retain_new(conn, &mut facts, |placed| placed.fact)?,
         Err(e) if e.is_of_a_value() => {}
         Err(e) => return Err(e),
@@ -69,7 +69,7 @@ pub(super) fn keep(
     conn.prepare_cached(WAITS)?.execute((row, signed(now)))?;
     let mut put = conn.prepare_cached(PUT)?;
     let mut new = 0;
-    for Placed { fact, admin, record } in facts {
+    for PlacedFact { fact, admin, record } in facts {
         let said = records.get(record).and_then(|record| record.as_ref().said.as_ref());
         let said = said.map(|said| serde_json::json!(said).to_string());
         new += put.execute((row, fact.id.as_bytes(), CheckedBytes(facts::encode_one(fact)), admin, said))? as u64;
@@ -101,26 +101,26 @@ pub fn count(conn: &Connection) -> Result<u64, StoreError> {
 /// configured, or its catalogue cannot be read.
 pub(crate) fn records_of(
     conn: &Connection,
-    rules: &Rules,
+    rules: &TxnRules,
     held: &BTreeSet<TenantNo>,
     row: i64,
-) -> Result<Vec<Arc<Record>>, StoreError> {
+) -> Result<Vec<Arc<LogRecord>>, StoreError> {
     const READ: &str = "SELECT ifnull(v.tenant, -a.row), a.fact, a.admin, a.said
         FROM set_aside a LEFT JOIN visitors v USING (row) WHERE a.row = ?1 ORDER BY a.rowid";
     let mut statement = conn.prepare_cached(READ)?;
     let mut found = statement.query([row])?;
-    let mut records: Vec<Record> = Vec::new();
+    let mut records: Vec<LogRecord> = Vec::new();
     while let Some(one) = found.next()? {
         let (tenant, fact, admin) = (TenantNo(one.get(0)?), one.get::<_, CheckedBytes>(1)?, one.get(2)?);
         if rules.tenants.by_no(tenant).is_err() || held.contains(&tenant) {
             break;
         }
         let said: Option<String> = one.get(3)?;
-        let said: Option<Said> = said.and_then(|said| serde_json::from_str(&said).ok());
-        let checked = Checked { tenant, fact: facts::decode_one(&fact.0)? };
+        let said: Option<Attribution> = said.and_then(|said| serde_json::from_str(&said).ok());
+        let checked = CheckedFact { tenant, fact: facts::decode_one(&fact.0)? };
         match records.last_mut().filter(|record| record.admin == admin && record.said == said) {
             Some(record) => record.facts.push(checked),
-            None => records.push(Record { admin, said, ..Record::of(vec![checked]) }),
+            None => records.push(LogRecord { admin, said, ..LogRecord::of(vec![checked]) }),
         }
     }
     Ok(records.into_iter().map(Arc::new).collect())

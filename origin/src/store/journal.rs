@@ -1,12 +1,12 @@
 //! The journal of erasures: a SQLite file of its own beside the store. No backup copies it and no restore replaces it, so
 //! that a store which comes back from before an erasure learns of it again.
 
-use crate::base::attribution::Said;
+use crate::base::attribution::Attribution;
 use crate::store::data_fault::JOURNAL;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use causeway_shared::fact::{Fact, Scope, What};
+use causeway_shared::fact::{ErasureScope, Fact, FactKind};
 use causeway_shared::ids::{AlternateId, FactId, Millis, VisitorId};
 use causeway_shared::wire::facts;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, TransactionBehavior};
@@ -24,13 +24,13 @@ pub const BY: &str = "journal";
 
 /// The open journal. One transaction of the store that erases writes here before it commits.
 #[derive(Debug)]
-pub struct Journal(Mutex<Connection>);
+pub struct ErasureJournal(Mutex<Connection>);
 
-impl Journal {
+impl ErasureJournal {
     /// Opens the journal in the data directory, made if need be.
     ///
     /// # Errors
-    /// [`StoreError::Journal`]: it is there and cannot be read.
+    /// [`StoreError::ErasureJournal`]: it is there and cannot be read.
     pub fn open(data: &Path) -> Result<Self, StoreError> {
         opened(data, Self::new)
     }
@@ -38,7 +38,7 @@ impl Journal {
     /// The journal of a store that another process serves, which has read it whole.
     ///
     /// # Errors
-    /// [`StoreError::Journal`]: it cannot be opened.
+    /// [`StoreError::ErasureJournal`]: it cannot be opened.
     pub fn beside(data: &Path) -> Result<Self, StoreError> {
         opened(data, |conn| settings(&conn).map(|()| Self(Mutex::new(conn))))
     }
@@ -80,7 +80,7 @@ impl Journal {
     ///
     /// # Errors
     /// [`StoreError`]; then none was added.
-    pub fn keep(&self, entries: &[(String, Fact)], asked: &[Asked]) -> Result<(), StoreError> {
+    pub fn keep(&self, entries: &[(String, Fact)], asked: &[RequestedErasure]) -> Result<(), StoreError> {
         if entries.is_empty() && asked.is_empty() {
             return Ok(());
         }
@@ -90,7 +90,7 @@ impl Journal {
             let put = "INSERT OR IGNORE INTO erasures (tenant, fact) VALUES (?1, ?2)";
             tx.prepare_cached(put)?.execute((tenant, facts::encode_one(fact)))?;
         }
-        for Asked { tenant, receipt, at, said } in asked {
+        for RequestedErasure { tenant, receipt, at, said } in asked {
             let put = "INSERT OR IGNORE INTO asked (tenant, receipt, at, said) VALUES (?1, ?2, ?3, ?4)";
             let said = crate::store::journal::written(said)?;
             tx.prepare_cached(put)?.execute((tenant, receipt.as_bytes(), signed(*at), said))?;
@@ -102,13 +102,13 @@ impl Journal {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn asked(&self) -> Result<Vec<Asked>, StoreError> {
+    pub fn asked(&self) -> Result<Vec<RequestedErasure>, StoreError> {
         let conn = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut statement = conn.prepare("SELECT tenant, receipt, at, said FROM asked ORDER BY tenant, at, receipt")?;
         let rows = statement.query_map([], |row| {
             let (receipt, at) = (FactId::from_bytes(row.get(1)?), unsigned(row.get(2)?));
             let said = crate::store::journal::said_at(row, 3)?.unwrap_or_default();
-            Ok(Asked { tenant: row.get(0)?, receipt, at, said })
+            Ok(RequestedErasure { tenant: row.get(0)?, receipt, at, said })
         })?;
         Ok(rows.collect::<Result<_, _>>()?)
     }
@@ -146,7 +146,7 @@ fn open_existing(data: &Path) -> Result<Option<Connection>, StoreError> {
 /// The identity of the store that the journal belongs to, if both are there.
 ///
 /// # Errors
-/// [`StoreError::Journal`].
+/// [`StoreError::ErasureJournal`].
 pub fn store_of(data: &Path) -> Result<Option<StoreIdentity>, StoreError> {
     let Some(conn) = open_existing(data)? else { return Ok(None) };
     let read = conn.query_row("SELECT identity FROM identity", [], |row| row.get(0)).optional()?;
@@ -156,18 +156,21 @@ pub fn store_of(data: &Path) -> Result<Option<StoreIdentity>, StoreError> {
 /// Makes the journal the one of a store; it is made if need be.
 ///
 /// # Errors
-/// [`StoreError::Journal`].
+/// [`StoreError::ErasureJournal`].
 pub fn bind(data: &Path, store: StoreIdentity) -> Result<(), StoreError> {
     const BIND: &str = "INSERT INTO identity (id, identity) VALUES (1, ?1)
         ON CONFLICT DO UPDATE SET identity = excluded.identity WHERE identity <> excluded.identity";
-    let Journal(conn) = Journal::beside(data)?;
+    let ErasureJournal(conn) = ErasureJournal::beside(data)?;
     let conn = conn.into_inner().unwrap_or_else(PoisonError::into_inner);
     conn.execute_batch(IDENTITY)?;
     conn.execute(BIND, [store.as_bytes()])?;
     Ok(())
 }
 
-fn opened(data: &Path, by: impl FnOnce(Connection) -> Result<Journal, StoreError>) -> Result<Journal, StoreError> {
+fn opened(
+    data: &Path,
+    by: impl FnOnce(Connection) -> Result<ErasureJournal, StoreError>,
+) -> Result<ErasureJournal, StoreError> {
     let path = data.join(JOURNAL);
     let opened = Connection::open(&path).map_err(StoreError::from).and_then(by);
     opened.map_err(|e| StoreError::Journal { path, why: crate::base::chain(&e) })
@@ -182,26 +185,26 @@ fn settings(conn: &Connection) -> Result<(), StoreError> {
 /// The entry of a visitor that was erased.
 #[must_use]
 pub fn visitor(receipt: FactId, visitor: VisitorId, at: Millis) -> Fact {
-    let what = What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() };
+    let what = FactKind::Erasure { scope: ErasureScope::Visitor, id: None, also: Vec::new() };
     Fact { position: 0, id: receipt, visitor, received: at, at, what }
 }
 
 /// The entry of an alternate id that was erased, under one of its hashes.
 #[must_use]
 pub fn id(receipt: FactId, id: AlternateId, at: Millis) -> Fact {
-    let what = What::Erasure { scope: Scope::Visitor, id: Some(id), also: Vec::new() };
+    let what = FactKind::Erasure { scope: ErasureScope::Visitor, id: Some(id), also: Vec::new() };
     Fact { position: 0, id: receipt, visitor: VisitorId::NOBODY, received: at, at, what }
 }
 
 /// Whether an entry says no more than that an id's history ended: whoever went with it has one of their own.
 #[must_use]
 pub fn is_end(fact: &Fact) -> bool {
-    matches!(&fact.what, What::Erasure { scope: Scope::Visitor, id: Some(_), also } if also.is_empty())
+    matches!(&fact.what, FactKind::Erasure { scope: ErasureScope::Visitor, id: Some(_), also } if also.is_empty())
 }
 
 /// An erasure that somebody asked for, as the journal keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct RequestedErasure {
     /// The tenant's name.
     pub tenant: String,
     /// The erasure's.
@@ -209,22 +212,22 @@ pub struct Asked {
     /// When it was asked for.
     pub at: Millis,
     /// By whom, and why.
-    pub said: Said,
+    pub said: Attribution,
 }
 
 /// Who said a record, from a row. What cannot be read takes no record with it.
-pub(crate) fn said_at(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Option<Said>> {
+pub(crate) fn said_at(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Option<Attribution>> {
     let text: Option<String> = row.get(column)?;
     Ok(text.and_then(|text| read_said(&text)))
 }
 
 /// Who said it, as text.
-pub(crate) fn written(said: &Said) -> Result<String, StoreError> {
+pub(crate) fn written(said: &Attribution) -> Result<String, StoreError> {
     serde_json::to_string(said).map_err(|_| StoreError::Corrupt { what: "name of who said it" })
 }
 
 /// Who said it, from that text.
-pub(crate) fn read_said(text: &str) -> Option<Said> {
+pub(crate) fn read_said(text: &str) -> Option<Attribution> {
     let said = serde_json::from_str(text);
     said.inspect_err(|e| tracing::error!(error = %e, "who said a record of the log cannot be read")).ok()
 }

@@ -19,13 +19,13 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// A lock that is held; let go with it.
 #[derive(Debug)]
-pub struct Lock(#[expect(dead_code, reason = "the open file is the lock")] std::fs::File);
+pub struct StoreLock(#[expect(dead_code, reason = "the open file is the lock")] std::fs::File);
 
 /// Takes the data directory for writing beside others that write, or for a restore alone.
 ///
 /// # Errors
 /// [`StoreError::Writing`] where one goes on that the other cannot be beside, [`StoreError::Directory`].
-pub fn writing(data: &Path, alone: bool) -> Result<Lock, StoreError> {
+pub fn writing(data: &Path, alone: bool) -> Result<StoreLock, StoreError> {
     locked(data, "causeway.writing", alone, StoreError::Writing)
 }
 
@@ -33,7 +33,7 @@ pub fn writing(data: &Path, alone: bool) -> Result<Lock, StoreError> {
 ///
 /// # Errors
 /// [`StoreError::Job`] where there is one already, [`StoreError::Directory`].
-pub fn job(data: &Path) -> Result<Lock, StoreError> {
+pub fn job(data: &Path) -> Result<StoreLock, StoreError> {
     locked(data, "causeway.job", true, StoreError::Job)
 }
 
@@ -41,12 +41,12 @@ pub fn job(data: &Path) -> Result<Lock, StoreError> {
 ///
 /// # Errors
 /// [`StoreError::Writing`] where that takes too long, [`StoreError::Directory`].
-pub fn extending(data: &Path, alone: bool) -> Result<Lock, StoreError> {
+pub fn extending(data: &Path, alone: bool) -> Result<StoreLock, StoreError> {
     tried(EXTENDED, || locked(data, "causeway.extending", alone, StoreError::Writing))
 }
 
 /// A lock that others have for no longer than a time.
-fn tried(most: Duration, lock: impl Fn() -> Result<Lock, StoreError>) -> Result<Lock, StoreError> {
+fn tried(most: Duration, lock: impl Fn() -> Result<StoreLock, StoreError>) -> Result<StoreLock, StoreError> {
     let begun = Instant::now();
     loop {
         match lock() {
@@ -60,7 +60,7 @@ fn tried(most: Duration, lock: impl Fn() -> Result<Lock, StoreError>) -> Result<
 ///
 /// # Errors
 /// [`StoreError::Directory`].
-pub fn ready(data: &Path) -> Result<Lock, StoreError> {
+pub fn ready(data: &Path) -> Result<StoreLock, StoreError> {
     waited(data, READY)
 }
 
@@ -82,18 +82,18 @@ fn is_held(data: &Path, name: &str) -> bool {
 }
 
 /// Waits for a file's lock.
-fn waited(data: &Path, name: &str) -> Result<Lock, StoreError> {
+fn waited(data: &Path, name: &str) -> Result<StoreLock, StoreError> {
     let failed = |source| StoreError::Directory { path: data.to_owned(), source };
     let file = open_lock(data, name).map_err(failed)?;
     file.lock().map_err(failed)?;
-    Ok(Lock(file))
+    Ok(StoreLock(file))
 }
 
 /// Takes the data directory for this process alone; who only looks whether one has it ([`is_served`]) is waited for.
 ///
 /// # Errors
 /// [`StoreError::InUse`], [`StoreError::Directory`].
-pub fn lock(data: &Path) -> Result<Lock, StoreError> {
+pub fn lock(data: &Path) -> Result<StoreLock, StoreError> {
     tried(LOOKED_AT, || locked(data, SERVED, true, StoreError::InUse))
 }
 
@@ -105,13 +105,13 @@ fn open_lock(data: &Path, name: &str) -> std::io::Result<std::fs::File> {
     options.open(data.join(name))
 }
 
-fn locked(data: &Path, name: &str, alone: bool, taken: fn(PathBuf) -> StoreError) -> Result<Lock, StoreError> {
+fn locked(data: &Path, name: &str, alone: bool, taken: fn(PathBuf) -> StoreError) -> Result<StoreLock, StoreError> {
     let failed = |source| StoreError::Directory { path: data.to_owned(), source };
     make_folder(data).map_err(failed)?;
     let file = open_lock(data, name).map_err(failed)?;
     let locked = if alone { file.try_lock() } else { file.try_lock_shared() };
     match locked {
-        Ok(()) => Ok(Lock(file)),
+        Ok(()) => Ok(StoreLock(file)),
         Err(std::fs::TryLockError::WouldBlock) => Err(taken(data.to_owned())),
         Err(std::fs::TryLockError::Error(source)) => Err(failed(source)),
     }

@@ -6,9 +6,11 @@ pub mod events;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::attributes::{AttributeError, Dictionary, DictionaryError, Kind, Token, Value};
+use causeway_shared::attributes::{
+    AttributeError, AttributeValue, DictionaryError, NameDictionary, NameToken, ValueKind,
+};
 use causeway_shared::config::NamePolicy;
-use causeway_shared::fact::{Fact, What};
+use causeway_shared::fact::{Fact, FactKind};
 use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::time::DAY_MS;
@@ -21,30 +23,30 @@ use crate::store::{StoreError, TenantNo};
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn load(conn: &Connection, tenant: TenantNo) -> Result<Dictionary, StoreError> {
+pub fn load(conn: &Connection, tenant: TenantNo) -> Result<NameDictionary, StoreError> {
     const READ: &str = "SELECT name, kind, token FROM attribute_names WHERE tenant = ?1 ORDER BY token";
     let corrupt = || StoreError::Corrupt { what: "name of an attribute" };
     let mut statement = conn.prepare_cached(READ)?;
     let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, u8>(1)?, row.get::<_, u16>(2)?));
     let entries = statement.query_map([tenant.0], read)?.enumerate().map(|(place, row)| {
         let (name, kind, token) = row?;
-        Ok((name, Kind::from_code(kind).filter(|_| usize::from(token) == place).ok_or_else(corrupt)?))
+        Ok((name, ValueKind::from_code(kind).filter(|_| usize::from(token) == place).ok_or_else(corrupt)?))
     });
-    let entries: Vec<(String, Kind)> = entries.collect::<Result<_, StoreError>>()?;
-    Dictionary::from_entries(entries).ok_or_else(corrupt)
+    let entries: Vec<(String, ValueKind)> = entries.collect::<Result<_, StoreError>>()?;
+    NameDictionary::from_entries(entries).ok_or_else(corrupt)
 }
 
 /// The names that a group's facts use, loaded when the first of a tenant comes.
 #[derive(Debug, Default)]
-pub struct Names {
-    of_tenant: BTreeMap<TenantNo, Dictionary>,
+pub struct GroupNames {
+    of_tenant: BTreeMap<TenantNo, NameDictionary>,
     /// Pages with new names.
     pub changed: BTreeSet<(TenantNo, u16)>,
     /// Attributes refused, by the code of the reason.
     pub refused: Vec<&'static str>,
 }
 
-impl Names {
+impl GroupNames {
     /// Keeps the new names that a fact brings. One that cannot be taken is left out, and its neighbours stay. A page
     /// brings as many as its policy and the day's quotas say; the admin side (`None`) as many as there is room for.
     ///
@@ -62,18 +64,18 @@ impl Names {
             place.insert(load(conn, tenant)?);
         }
         let Some(names) = self.of_tenant.get_mut(&tenant) else { return Ok(()) };
-        let What::Attributes { writes } = &fact.what else { return Ok(()) };
-        let is_new = |(name, value): &&(String, Option<Value>)| value.is_some() && names.find(name).is_none();
+        let FactKind::Attributes { writes } = &fact.what else { return Ok(()) };
+        let is_new = |(name, value): &&(String, Option<AttributeValue>)| value.is_some() && names.find(name).is_none();
         let new: BTreeSet<&String> = writes.iter().filter(is_new).map(|(name, _)| name).collect();
         let used = names.used();
         let left = match page {
-            Some(_) if !new.is_empty() => quota(conn, tenant, fact.visitor, Quota::ATTRIBUTES, now)?,
+            Some(_) if !new.is_empty() => quota(conn, tenant, fact.visitor, NameQuota::ATTRIBUTES, now)?,
             _ => usize::MAX,
         };
         let lets = |names: usize| page.is_none_or(|policy| policy.lets_pages(names) && names - used < left);
         let (_, refused) = resolve(names, fact, lets);
         if page.is_some() && names.used() > used {
-            brought(conn, tenant, fact.visitor, Quota::ATTRIBUTES, names.used() - used, now)?;
+            brought(conn, tenant, fact.visitor, NameQuota::ATTRIBUTES, names.used() - used, now)?;
         }
         self.refused.extend(refused.iter().map(AttributeError::code));
         for name in new {
@@ -85,13 +87,19 @@ impl Names {
     }
 
     /// What a fact writes, by token, once its names were brought.
-    pub fn tokens(&mut self, tenant: TenantNo, fact: &Fact) -> Vec<(Token, Option<Value>)> {
+    pub fn tokens(&mut self, tenant: TenantNo, fact: &Fact) -> Vec<(NameToken, Option<AttributeValue>)> {
         self.of_tenant.get_mut(&tenant).map(|names| resolve(names, fact, |_| false).0).unwrap_or_default()
     }
 }
 
 /// Gives a token its name and kind: a new token, or one that had a name before.
-pub(crate) fn put(conn: &Connection, tenant: TenantNo, token: Token, name: &str, kind: Kind) -> Result<(), StoreError> {
+pub(crate) fn put(
+    conn: &Connection,
+    tenant: TenantNo,
+    token: NameToken,
+    name: &str,
+    kind: ValueKind,
+) -> Result<(), StoreError> {
     const PUT: &str = "INSERT INTO attribute_names (tenant, token, name, kind) VALUES (?1, ?2, ?3, ?4)
         ON CONFLICT (tenant, token) DO UPDATE SET name = excluded.name, kind = excluded.kind";
     conn.prepare_cached(PUT)?.execute((tenant.0, token.0, name, kind.code()))?;
@@ -99,13 +107,13 @@ pub(crate) fn put(conn: &Connection, tenant: TenantNo, token: Token, name: &str,
 }
 
 /// The page of the dictionary that holds a token.
-pub(crate) fn page_of(token: Token) -> u16 {
+pub(crate) fn page_of(token: NameToken) -> u16 {
     u16::try_from(usize::from(token.0) / limits::ATTRIBUTE_PAGE).unwrap_or(u16::MAX)
 }
 
 /// What pages bring names of, and how many new ones on one day.
 #[derive(Debug, Clone, Copy)]
-struct Quota {
+struct NameQuota {
     /// In `names_brought.what`.
     code: u8,
     /// Of one visitor.
@@ -114,7 +122,7 @@ struct Quota {
     of_tenant: usize,
 }
 
-impl Quota {
+impl NameQuota {
     const ATTRIBUTES: Self =
         Self { code: 0, of_visitor: limits::ATTRIBUTE_NAMES_A_VISITOR, of_tenant: limits::ATTRIBUTE_NAMES_A_DAY };
     const EVENTS: Self =
@@ -122,7 +130,13 @@ impl Quota {
 }
 
 /// How many names pages of a visitor may still bring today.
-fn quota(conn: &Connection, tenant: TenantNo, visitor: VisitorId, of: Quota, now: Millis) -> Result<usize, StoreError> {
+fn quota(
+    conn: &Connection,
+    tenant: TenantNo,
+    visitor: VisitorId,
+    of: NameQuota,
+    now: Millis,
+) -> Result<usize, StoreError> {
     const READ: &str = "SELECT ifnull(sum(names), 0), ifnull(sum(names) FILTER (WHERE visitor = ?4), 0)
         FROM names_brought WHERE tenant = ?1 AND what = ?2 AND day = ?3";
     let place = (tenant.0, of.code, signed(now / DAY_MS), visitor.as_bytes());
@@ -136,7 +150,7 @@ fn brought(
     conn: &Connection,
     tenant: TenantNo,
     visitor: VisitorId,
-    of: Quota,
+    of: NameQuota,
     names: usize,
     now: Millis,
 ) -> Result<(), StoreError> {
@@ -168,11 +182,11 @@ pub fn forget(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result
 /// says whether one more name may come to so many. While the kind of a name is being changed, each write is also one of the
 /// pending token, as the new kind says it: no value is then left to be converted after the change.
 pub fn resolve(
-    names: &mut Dictionary,
+    names: &mut NameDictionary,
     fact: &Fact,
     lets: impl Fn(usize) -> bool,
-) -> (Vec<(Token, Option<Value>)>, Vec<AttributeError>) {
-    let What::Attributes { writes } = &fact.what else { return Default::default() };
+) -> (Vec<(NameToken, Option<AttributeValue>)>, Vec<AttributeError>) {
+    let FactKind::Attributes { writes } = &fact.what else { return Default::default() };
     let (mut tokens, mut refused) = (Vec::new(), Vec::new());
     for (name, value) in writes {
         let resolved = match value {
@@ -199,12 +213,12 @@ pub fn resolve(
 }
 
 /// The name of the token that will replace a name's token, once all values are converted.
-pub(crate) fn pending_name(token: Token, name: &str) -> String {
+pub(crate) fn pending_name(token: NameToken, name: &str) -> String {
     reserved_name("_pending", token, name)
 }
 
 /// A name that no page can bring: the state of the token that holds it, and the name it had or will have.
-pub(crate) fn reserved_name(state: &str, token: Token, name: &str) -> String {
+pub(crate) fn reserved_name(state: &str, token: NameToken, name: &str) -> String {
     let mut reserved = format!("{state}.{}.{name}", token.0);
     reserved.truncate(limits::ATTRIBUTE_NAME_BYTES);
     reserved
@@ -216,17 +230,22 @@ mod tests {
     use super::*;
     use crate::outbox::kv_key::names_subject;
     use crate::testing::{NOW, Origin, fact, visitor};
-    use causeway_shared::fact::Scope;
+    use causeway_shared::fact::ErasureScope;
     use causeway_shared::wire::kv;
     use serde_json::{Value as Json, json};
 
     fn said(of: VisitorId, n: u32, set: &Json) -> Fact {
-        let one = |(name, value): (&String, &Json)| (name.clone(), Value::from_json(value).ok());
-        fact(of, n, NOW + u64::from(n), What::Attributes { writes: set.as_object().unwrap().iter().map(one).collect() })
+        let one = |(name, value): (&String, &Json)| (name.clone(), AttributeValue::from_json(value).ok());
+        fact(
+            of,
+            n,
+            NOW + u64::from(n),
+            FactKind::Attributes { writes: set.as_object().unwrap().iter().map(one).collect() },
+        )
     }
 
     fn has(origin: &Origin, of: VisitorId) -> Json {
-        let view = crate::views::read::View::folded(&origin.conn);
+        let view = crate::views::read::StoreView::folded(&origin.conn);
         crate::views::attributes::describe(&view, &origin.row("demo", of)).unwrap()["own"].clone()
     }
 
@@ -236,14 +255,15 @@ mod tests {
         let logins = [1, 2].map(|v| origin.login(visitor(v), 9, NOW, "ann"));
         let ahead = said(visitor(1), 300_000, &json!({ "tier": "gold" }));
         origin.send("demo", &[logins.to_vec(), vec![ahead]].concat());
-        let write: crate::views::attributes::Write =
+        let write: crate::views::attributes::AttributeWrite =
             serde_json::from_value(json!({ "set": { "tier": "silver" } })).unwrap();
         let of = origin.row("demo", visitor(2));
-        let at = crate::views::attributes::after(&crate::views::read::View::folded(&origin.conn), &of, &write).unwrap();
+        let at =
+            crate::views::attributes::after(&crate::views::read::StoreView::folded(&origin.conn), &of, &write).unwrap();
         origin.now = NOW + 60_000;
         let silver = said(visitor(2), u32::try_from(at - NOW).unwrap(), &json!({ "tier": "silver" }));
         origin.admin("demo", &[silver]);
-        let view = crate::views::read::View::folded(&origin.conn);
+        let view = crate::views::read::StoreView::folded(&origin.conn);
         let shown = crate::views::attributes::describe(&view, &origin.row("demo", visitor(1))).unwrap();
         assert_eq!(shown["view"], json!({ "tier": "silver" }));
     }
@@ -299,10 +319,10 @@ mod tests {
 
     #[test]
     fn s4_09_pages_leave_names_to_the_admin_side() {
-        let mut names = Dictionary::default();
+        let mut names = NameDictionary::default();
         let most = limits::ATTRIBUTE_NAMES - limits::ATTRIBUTE_NAMES_RESERVED;
         for n in 0..most {
-            names.record(&format!("n{n}"), Kind::Bool).unwrap();
+            names.record(&format!("n{n}"), ValueKind::Bool).unwrap();
         }
         let one = said(visitor(1), 1, &json!({ "one": true, "n7": false }));
         let pages = |names: usize| NamePolicy::Pages.lets_pages(names);
@@ -345,7 +365,11 @@ mod tests {
         let visitors = u32::try_from(limits::ATTRIBUTE_NAMES_A_DAY.div_ceil(32)).unwrap();
         for n in 0..visitors + 2 {
             origin.send("demo", &[call(visitor(n), n)]);
-            let gone = crate::privacy::erase::Whom::Visitor(visitor(n)).fact(Scope::Visitor, origin.now, [9; 16]);
+            let gone = crate::privacy::erase::ErasureTarget::Visitor(visitor(n)).fact(
+                ErasureScope::Visitor,
+                origin.now,
+                [9; 16],
+            );
             origin.admin("demo", &[gone]);
         }
         assert_eq!(names(&origin), limits::ATTRIBUTE_NAMES_A_DAY);

@@ -3,7 +3,7 @@
 /// How urgent a row of the outbox is, as its column has it: the most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 #[repr(u8)]
-pub enum Rank {
+pub enum Priority {
     /// What every request of a tenant goes by, as catalogues and steering.
     OfTenant = 0,
     /// What may name who left, or is erased.
@@ -15,7 +15,7 @@ pub enum Rank {
     Bulk = 3,
 }
 
-impl Rank {
+impl Priority {
     pub(crate) const ALL: [Self; 4] = [Self::OfTenant, Self::Leaving, Self::News, Self::Bulk];
 
     /// As its column says.

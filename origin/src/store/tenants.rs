@@ -3,9 +3,9 @@
 use crate::store::id_error::IdError;
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::config::{EdgeConfig, Tenant};
+use causeway_shared::config::{EdgeConfig, TenantConfig};
 use causeway_shared::ids::{AltHash, KindCode, TenantId};
-use causeway_shared::keys::{Keys, TenantKeys};
+use causeway_shared::keys::{KeySet, TenantKeys};
 use causeway_shared::limits;
 use causeway_shared::placeholder::is_placeholder;
 
@@ -13,18 +13,18 @@ use crate::store::{StoreError, TenantNo, find_tenant, tenant_no};
 
 /// One tenant.
 #[derive(Debug, Clone)]
-pub struct Known {
+pub struct TenantContext {
     /// Its number in the store.
     pub no: TenantNo,
     /// Its name.
     pub id: TenantId,
     /// Its configuration.
-    pub config: Tenant,
+    pub config: TenantConfig,
     /// Its keys.
     pub keys: TenantKeys,
 }
 
-impl Known {
+impl TenantContext {
     /// The kind of an alternate id that comes raw, and its hashes: under the key that is written, then under all others that
     /// are read.
     ///
@@ -58,7 +58,7 @@ pub fn no_word(table: &str) -> String {
 /// All tenants of the configuration.
 #[derive(Debug, Clone, Default)]
 pub struct Tenants {
-    by_name: BTreeMap<String, Known>,
+    by_name: BTreeMap<String, TenantContext>,
     names: BTreeMap<TenantNo, String>,
     /// All that the store ever had, configured now or not.
     ever: BTreeSet<String>,
@@ -68,7 +68,7 @@ impl Tenants {
     /// The configured tenants that `number` has a number for.
     fn build(
         edge: &EdgeConfig,
-        keys: &Keys,
+        keys: &KeySet,
         number: impl Fn(&str) -> Result<Option<TenantNo>, StoreError>,
     ) -> Result<Self, StoreError> {
         let mut tenants = Self::default();
@@ -78,7 +78,7 @@ impl Tenants {
             };
             let keys = keys.tenants.get(&config.name).cloned().unwrap_or_default();
             tenants.names.insert(no, config.name.clone());
-            let known = Known { no, id, config: config.clone(), keys };
+            let known = TenantContext { no, id, config: config.clone(), keys };
             tenants.by_name.insert(config.name.clone(), known);
         }
         Ok(tenants)
@@ -88,7 +88,7 @@ impl Tenants {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub fn open(conn: &rusqlite::Connection, edge: &EdgeConfig, keys: &Keys) -> Result<Self, StoreError> {
+    pub fn open(conn: &rusqlite::Connection, edge: &EdgeConfig, keys: &KeySet) -> Result<Self, StoreError> {
         let mut tenants = Self::build(edge, keys, |name| tenant_no(conn, name).map(Some))?;
         let mut all = conn.prepare("SELECT name FROM tenants")?;
         tenants.ever = all.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
@@ -99,13 +99,13 @@ impl Tenants {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub fn find(conn: &rusqlite::Connection, edge: &EdgeConfig, keys: &Keys) -> Result<Self, StoreError> {
+    pub fn find(conn: &rusqlite::Connection, edge: &EdgeConfig, keys: &KeySet) -> Result<Self, StoreError> {
         Self::build(edge, keys, |name| find_tenant(conn, name))
     }
 
     /// The tenant of that name, or the only one there is when none is named.
     #[must_use]
-    pub fn named(&self, name: Option<&str>) -> Option<&Known> {
+    pub fn named(&self, name: Option<&str>) -> Option<&TenantContext> {
         match name {
             Some(name) => self.by_name(name),
             None if self.by_name.len() == 1 => self.by_name.values().next(),
@@ -115,7 +115,7 @@ impl Tenants {
 
     /// The tenant of that name.
     #[must_use]
-    pub fn by_name(&self, name: &str) -> Option<&Known> {
+    pub fn by_name(&self, name: &str) -> Option<&TenantContext> {
         self.by_name.get(name)
     }
 
@@ -126,7 +126,7 @@ impl Tenants {
     }
 
     /// All of them, by name.
-    pub fn iter(&self) -> impl Iterator<Item = &Known> {
+    pub fn iter(&self) -> impl Iterator<Item = &TenantContext> {
         self.by_name.values()
     }
 
@@ -134,7 +134,7 @@ impl Tenants {
     ///
     /// # Errors
     /// [`StoreError::Corrupt`]: it is no longer configured.
-    pub fn by_no(&self, no: TenantNo) -> Result<&Known, StoreError> {
+    pub fn by_no(&self, no: TenantNo) -> Result<&TenantContext, StoreError> {
         let known = self.names.get(&no).and_then(|name| self.by_name.get(name));
         known.ok_or(StoreError::Corrupt { what: "tenant's number" })
     }

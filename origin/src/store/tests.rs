@@ -33,11 +33,11 @@ fn a_tenant_keeps_its_number() {
 fn counters_survive_and_only_grow() {
     let folder = tempfile::tempdir().unwrap();
     let conn = open(folder.path()).unwrap();
-    let mut counters = Counters::load(&conn).unwrap();
-    assert_eq!(counters.next_version(), Version { restore: 0, counter: 1 });
+    let mut counters = StoreCounters::load(&conn).unwrap();
+    assert_eq!(counters.next_version(), SnapshotVersion { restore: 0, counter: 1 });
     assert_eq!(counters.next_epoch(), Epoch(1));
     counters.save(&conn).unwrap();
-    assert_eq!(Counters::load(&conn).unwrap(), counters);
+    assert_eq!(StoreCounters::load(&conn).unwrap(), counters);
 }
 
 #[test]

@@ -5,9 +5,9 @@ use rusqlite::{Connection, Params, Row};
 
 /// Parts of a replaced store that could not be read whole, each once, with the first reason.
 #[derive(Debug, Default)]
-pub struct Unread(Vec<(&'static str, StoreError)>);
+pub struct UnreadParts(Vec<(&'static str, StoreError)>);
 
-impl Unread {
+impl UnreadParts {
     /// The first part that could not be read.
     #[must_use]
     pub fn into_first(self) -> Option<StoreError> {

@@ -3,22 +3,22 @@
 use crate::base::clock::{now, random};
 use crate::base::config::Config;
 use crate::base::metrics::{Counter, Metrics};
-use crate::store::journal::Journal;
-use crate::store::names::Names;
+use crate::store::journal::ErasureJournal;
+use crate::store::names::GroupNames;
 use crate::store::names::events::EventNames;
-use crate::store::priority::Rank;
+use crate::store::priority::Priority;
 use crate::store::tenants::Tenants;
-use crate::store::{Counters, StoreError, TenantNo};
+use crate::store::{StoreCounters, StoreError, TenantNo};
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::ids::{Epoch, Millis, Version};
+use causeway_shared::ids::{Epoch, Millis, SnapshotVersion};
 use causeway_shared::random::Random;
 use causeway_shared::segments::SegmentId;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 /// What all groups of one process have in common.
 #[derive(Debug)]
-pub struct Rules {
+pub struct TxnRules {
     /// The tenants served.
     pub tenants: Tenants,
     /// How long a person's siblings wait for news of one another.
@@ -26,13 +26,13 @@ pub struct Rules {
     /// Until every location of the edge shows what the KV took, in milliseconds.
     pub kv_settled_ms: Millis,
     /// What was erased, outside the store.
-    pub journal: Journal,
+    pub journal: ErasureJournal,
 }
 
-impl Rules {
+impl TxnRules {
     /// As a configuration says.
     #[must_use]
-    pub fn of(config: &Config, tenants: Tenants, journal: Journal) -> Self {
+    pub fn of(config: &Config, tenants: Tenants, journal: ErasureJournal) -> Self {
         let Config { sibling_publish_ms, kv_settled_ms, .. } = *config;
         Self { tenants, sibling_publish_ms, kv_settled_ms, journal }
     }
@@ -40,7 +40,7 @@ impl Rules {
 
 /// What a transaction does not find by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Given {
+pub struct TxnInputs {
     /// The time of all that it does.
     pub now: Millis,
     /// The seed of its random bits, never given to another.
@@ -49,11 +49,11 @@ pub struct Given {
 
 /// The transaction under way, and what its steps need.
 #[derive(Debug)]
-pub struct Group<'a> {
+pub struct WriteTxn<'a> {
     /// The transaction.
     pub tx: &'a Transaction<'a>,
     /// What all groups have in common.
-    pub rules: &'a Rules,
+    pub rules: &'a TxnRules,
     /// What is counted. Only things that stay true should the transaction fail are counted within it.
     pub metrics: &'a Metrics,
     /// The time of the whole group.
@@ -61,33 +61,33 @@ pub struct Group<'a> {
     /// Its random bits.
     pub random: Random,
     /// Names of attributes that its facts use.
-    pub names: Names,
+    pub names: GroupNames,
     /// Names of events that its facts use.
     pub event_names: EventNames,
     /// Segments that audiences fill, by tenant: pages cannot write them.
     materialised: BTreeMap<TenantNo, BTreeSet<SegmentId>>,
     /// How urgent the keys are that it puts in the outbox.
-    pub rank: Rank,
+    pub rank: Priority,
     /// Ids that were one too many for their visitor; as below for the metrics, once the transaction is durable.
     pub ids_over: Counter,
     /// People that are too large to be linked at once.
     pub people_too_large: Counter,
-    pub(crate) counters: Counters,
+    pub(crate) counters: StoreCounters,
 }
 
-impl<'a> Group<'a> {
+impl<'a> WriteTxn<'a> {
     /// Begins the steps of a transaction.
     ///
     /// # Errors
     /// [`StoreError`].
     pub(crate) fn new(
         tx: &'a Transaction<'a>,
-        rules: &'a Rules,
+        rules: &'a TxnRules,
         metrics: &'a Metrics,
-        given: Given,
+        given: TxnInputs,
     ) -> Result<Self, StoreError> {
-        let Given { now, random } = given;
-        let (random, names, counters) = (Random::new(random), Names::default(), Counters::load(tx)?);
+        let TxnInputs { now, random } = given;
+        let (random, names, counters) = (Random::new(random), GroupNames::default(), StoreCounters::load(tx)?);
         let (ids_over, people_too_large, rank) = Default::default();
         Ok(Self {
             tx,
@@ -113,13 +113,13 @@ impl<'a> Group<'a> {
     }
 
     /// A version that was never issued.
-    pub fn next_version(&mut self) -> Version {
+    pub fn next_version(&mut self) -> SnapshotVersion {
         self.counters.next_version()
     }
 
     /// The version issued last.
     #[must_use]
-    pub fn version(&self) -> Version {
+    pub fn version(&self) -> SnapshotVersion {
         self.counters.version()
     }
 
@@ -135,13 +135,13 @@ impl<'a> Group<'a> {
 /// What `run` gives, and [`StoreError`]; then nothing at all was kept.
 pub fn within<T, E: From<StoreError>>(
     conn: &mut Connection,
-    rules: &Rules,
+    rules: &TxnRules,
     metrics: &Metrics,
-    given: Given,
-    run: impl FnOnce(&mut Group<'_>) -> Result<T, E>,
+    given: TxnInputs,
+    run: impl FnOnce(&mut WriteTxn<'_>) -> Result<T, E>,
 ) -> Result<T, E> {
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(StoreError::from)?;
-    let mut group = Group::new(&tx, rules, metrics, given)?;
+    let mut group = WriteTxn::new(&tx, rules, metrics, given)?;
     let done = run(&mut group)?;
     group.counters.save(&tx)?;
     tx.commit().map_err(StoreError::from)?;
@@ -166,6 +166,6 @@ pub(crate) fn materialized_segments(conn: &Connection) -> Result<BTreeMap<Tenant
 ///
 /// # Errors
 /// [`StoreError::Random`].
-pub fn given() -> Result<Given, StoreError> {
-    Ok(Given { now: now(), random: random()? })
+pub fn given() -> Result<TxnInputs, StoreError> {
+    Ok(TxnInputs { now: now(), random: random()? })
 }

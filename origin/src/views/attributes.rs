@@ -3,23 +3,25 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::attributes::{AttributeMap, Dictionary, DictionaryError, Value, name_is_good, name_is_reserved};
-use causeway_shared::fact::{Fact, What};
+use causeway_shared::attributes::{
+    AttributeMap, AttributeValue, DictionaryError, NameDictionary, name_is_good, name_is_reserved,
+};
+use causeway_shared::fact::{Fact, FactKind};
 use causeway_shared::ids::{FactId, Millis, VisitorId};
 use causeway_shared::limits;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
 use crate::store::{StoreError, names};
-use crate::views::read::{self, View, Visitor};
+use crate::views::read::{self, StoreView, VisitorView};
 use crate::views::segments;
 
-pub use segments::Whose;
+pub use segments::SegmentOwner;
 
 /// What is written.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Write {
+pub struct AttributeWrite {
     /// Attributes that the visitor has from now on.
     #[serde(default)]
     pub set: BTreeMap<String, Json>,
@@ -30,7 +32,7 @@ pub struct Write {
 
 /// An attribute that was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Refused {
+pub struct RefusedAttribute {
     /// Its name.
     pub name: String,
     /// A stable name of the reason.
@@ -42,17 +44,17 @@ pub struct Refused {
 /// The write's good attributes as facts, and the others. `id` is 16 random bytes.
 #[must_use]
 pub fn facts(
-    names: &Dictionary,
+    names: &NameDictionary,
     visitor: VisitorId,
-    write: &Write,
+    write: &AttributeWrite,
     now: Millis,
     id: [u8; 16],
-) -> (Vec<Fact>, Vec<Refused>) {
+) -> (Vec<Fact>, Vec<RefusedAttribute>) {
     let (mut good, mut refused) = (Vec::new(), Vec::new());
     for (name, json) in &write.set {
         match checked(names, name, json) {
             Ok(value) => good.push((name.clone(), Some(value))),
-            Err((code, message)) => refused.push(Refused { name: name.clone(), code, message }),
+            Err((code, message)) => refused.push(RefusedAttribute { name: name.clone(), code, message }),
         }
     }
     for name in &write.remove {
@@ -60,19 +62,19 @@ pub fn facts(
             good.push((name.clone(), None));
         } else {
             let message = DictionaryError::BadName.to_string();
-            refused.push(Refused { name: name.clone(), code: "bad_name", message });
+            refused.push(RefusedAttribute { name: name.clone(), code: "bad_name", message });
         }
     }
-    let fact = |(n, writes): (u128, &[(String, Option<Value>)])| {
+    let fact = |(n, writes): (u128, &[(String, Option<AttributeValue>)])| {
         let id = FactId::from_bytes((u128::from_be_bytes(id) ^ n << 64).to_be_bytes());
-        let what = What::Attributes { writes: writes.to_vec() };
+        let what = FactKind::Attributes { writes: writes.to_vec() };
         Fact { position: 0, id, visitor, received: now, at: now, what }
     };
     ((0u128..).zip(good.chunks(limits::ATTRIBUTE_WRITES)).map(fact).collect(), refused)
 }
 
-fn checked(names: &Dictionary, name: &str, json: &Json) -> Result<Value, (&'static str, String)> {
-    let value = Value::from_json(json).map_err(|e| (e.code(), e.to_string()))?;
+fn checked(names: &NameDictionary, name: &str, json: &Json) -> Result<AttributeValue, (&'static str, String)> {
+    let value = AttributeValue::from_json(json).map_err(|e| (e.code(), e.to_string()))?;
     names.check(name, &value).map_err(|e| (e.code(), e.to_string()))?;
     Ok(value)
 }
@@ -82,7 +84,7 @@ fn checked(names: &Dictionary, name: &str, json: &Json) -> Result<Value, (&'stat
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn after(view: &View<'_>, visitor: &Visitor, write: &Write) -> Result<Millis, StoreError> {
+pub fn after(view: &StoreView<'_>, visitor: &VisitorView, write: &AttributeWrite) -> Result<Millis, StoreError> {
     let mut dictionary = names::load(view.conn, visitor.tenant)?;
     // Whoever put a write into the future was seen just now.
     let map = of_person(view, visitor, limits::SNAPSHOT_VISITORS, &mut dictionary)?;
@@ -94,7 +96,7 @@ pub fn after(view: &View<'_>, visitor: &Visitor, write: &Write) -> Result<Millis
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn describe(view: &View<'_>, visitor: &Visitor) -> Result<Json, StoreError> {
+pub fn describe(view: &StoreView<'_>, visitor: &VisitorView) -> Result<Json, StoreError> {
     let mut dictionary = names::load(view.conn, visitor.tenant)?;
     let own = read::attribute_map(view, visitor, &mut dictionary)?;
     let person = of_person(view, visitor, limits::PERSON_VISITORS, &mut dictionary)?;
@@ -106,10 +108,10 @@ pub fn describe(view: &View<'_>, visitor: &Visitor) -> Result<Json, StoreError> 
 }
 
 fn of_person(
-    view: &View<'_>,
-    visitor: &Visitor,
+    view: &StoreView<'_>,
+    visitor: &VisitorView,
     most: usize,
-    dictionary: &mut Dictionary,
+    dictionary: &mut NameDictionary,
 ) -> Result<AttributeMap, StoreError> {
     let mut person = AttributeMap::default();
     for member in read::members(view, visitor, most)? {
@@ -120,7 +122,7 @@ fn of_person(
 
 /// Attributes by their names, as JSON values, without those whose name was taken back or only the origin uses.
 #[must_use]
-pub fn by_name(map: &AttributeMap, dictionary: &Dictionary) -> BTreeMap<String, Json> {
+pub fn by_name(map: &AttributeMap, dictionary: &NameDictionary) -> BTreeMap<String, Json> {
     let named = map.iter().filter_map(|(token, value)| Some((dictionary.get(token)?.0, value)));
     let named = named.filter(|(name, _)| !name_is_reserved(name));
     named.map(|(name, value)| (name.to_owned(), value.to_json())).collect()
@@ -128,8 +130,8 @@ pub fn by_name(map: &AttributeMap, dictionary: &Dictionary) -> BTreeMap<String, 
 
 /// A page of the tenant's names, with the kind of each.
 #[must_use]
-pub fn page(dictionary: &Dictionary, page: usize) -> Json {
-    let entry = |(place, (name, kind)): (usize, &(String, causeway_shared::attributes::Kind))| json!({ "token": page * limits::ATTRIBUTE_PAGE + place, "name": name, "type": kind.name() });
+pub fn page(dictionary: &NameDictionary, page: usize) -> Json {
+    let entry = |(place, (name, kind)): (usize, &(String, causeway_shared::attributes::ValueKind))| json!({ "token": page * limits::ATTRIBUTE_PAGE + place, "name": name, "type": kind.name() });
     let names: Vec<Json> = dictionary.page(page).iter().enumerate().map(entry).collect();
     json!({ "names": names, "pages": dictionary.pages() })
 }

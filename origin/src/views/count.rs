@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::actions::{
-    self, Counter, Entity, Filter, Level, Question, Unit, Verb, ViewType, ViewTypes, Window, group,
+    self, ActionCounter, ActionQuestion, ActionType, AdEntity, AdLevel, DimensionFilter, TimeWindow, ViewType,
+    ViewTypes, WindowUnit, group,
 };
 use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::limits;
@@ -15,8 +16,8 @@ use serde_json::Value;
 use crate::campaigns::catalogue;
 use crate::profiles::buckets::packed_actions;
 use crate::store::StoreError;
-use crate::store::tenants::{Known, no_word};
-use crate::views::read::{self, ActionParts, View};
+use crate::store::tenants::{TenantContext, no_word};
+use crate::views::read::{self, ActionParts, StoreView};
 
 /// Ids asked for at once.
 const IDS: usize = 10_000;
@@ -24,7 +25,7 @@ const IDS: usize = 10_000;
 /// What is asked, as the admin side takes it.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Ask {
+pub struct CountRequest {
     /// Whose actions.
     pub visitor: String,
     /// Verbs, by name.
@@ -32,7 +33,7 @@ pub struct Ask {
     /// View types, by name; all when left out.
     pub view_types: Option<Vec<String>>,
     /// Over which time.
-    pub last: Last,
+    pub last: CountWindow,
     /// Of which level the ids are.
     pub level: LevelName,
     /// Ads, ad groups, campaigns or advertisers.
@@ -55,7 +56,7 @@ pub enum EntityName {
 /// A window, or two times in milliseconds since the Unix epoch, counted in whole minutes.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields, untagged)]
-pub enum Last {
+pub enum CountWindow {
     /// The last buckets of a unit, the running one among them.
     Window {
         /// How many, 1 or more.
@@ -117,9 +118,9 @@ pub enum CountError {
 /// # Errors
 /// [`CountError`].
 pub fn counts(
-    view: &View<'_>,
-    tenant: &Known,
-    ask: &Ask,
+    view: &StoreView<'_>,
+    tenant: &TenantContext,
+    ask: &CountRequest,
     now: Millis,
 ) -> Result<BTreeMap<EntityName, u32>, CountError> {
     let visitor = visitor_of(&ask.visitor)?;
@@ -127,7 +128,7 @@ pub fn counts(
         return Err(field("ids", &format!("{IDS} ids at most")));
     }
     let words = &tenant.config.vocabulary;
-    let verbs: Option<Vec<Verb>> = ask.actions.iter().map(|name| words.verb(name)).collect();
+    let verbs: Option<Vec<ActionType>> = ask.actions.iter().map(|name| words.verb(name)).collect();
     let verbs = verbs.ok_or_else(|| field("actions", &no_word("verb")))?;
     let types: Option<Vec<ViewType>> = ask.view_types.iter().flatten().map(|name| words.view_type(name)).collect();
     let types = types.ok_or_else(|| field("view_types", &no_word("view_type")))?;
@@ -135,11 +136,11 @@ pub fn counts(
     let actions = actions_of(view, tenant, visitor, ask.own, from, to)?;
     let read = actions.parts.iter().map(|bytes| packed_actions(bytes)).collect::<Result<Vec<_>, _>>()?;
     let view_types = if ask.view_types.is_some() { ViewTypes::Only(&types) } else { ViewTypes::All };
-    let question = Question { verbs: &verbs, view_types, from, to };
+    let question = ActionQuestion { verbs: &verbs, view_types, from, to };
     let level = ask.level.level();
     let codes = codes_of(view, tenant, ask.level, &ask.ids)?;
-    let candidate = |id: &u32| Entity { ad: *id, ad_group: *id, campaign: *id, advertiser: *id };
-    let counter = Counter::new(codes.iter().map(candidate));
+    let candidate = |id: &u32| AdEntity { ad: *id, ad_group: *id, campaign: *id, advertiser: *id };
+    let counter = ActionCounter::new(codes.iter().map(candidate));
     let at = |counts: actions::Counts| counts.get(level as usize).copied().unwrap_or_default();
     let counted: Vec<u32> = if actions.disjoint {
         counter.count_disjoint(&read, &question).map(at).collect()
@@ -151,8 +152,8 @@ pub fn counts(
 
 /// The codes of entities of a level.
 fn codes_of<'a>(
-    view: &View<'_>,
-    tenant: &Known,
+    view: &StoreView<'_>,
+    tenant: &TenantContext,
     level: LevelName,
     names: impl IntoIterator<Item = &'a EntityName>,
 ) -> Result<Vec<u32>, CountError> {
@@ -179,9 +180,9 @@ pub struct AskGroups {
     pub ids: BTreeMap<LevelName, BTreeSet<EntityName>>,
     /// What groups are told apart by; nothing gives one sum.
     #[serde(default)]
-    pub by: Vec<Dimension>,
+    pub by: Vec<DimensionName>,
     /// Over which time.
-    pub last: Last,
+    pub last: CountWindow,
     /// Whether the visitor alone is counted, not its person.
     #[serde(default)]
     pub own: bool,
@@ -190,7 +191,7 @@ pub struct AskGroups {
 /// Names of dimensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Dimension {
+pub enum DimensionName {
     /// The verb.
     Action,
     /// The view type.
@@ -204,23 +205,28 @@ pub enum Dimension {
 ///
 /// # Errors
 /// [`CountError`].
-pub fn groups(view: &View<'_>, tenant: &Known, ask: &AskGroups, now: Millis) -> Result<Vec<Value>, CountError> {
+pub fn groups(
+    view: &StoreView<'_>,
+    tenant: &TenantContext,
+    ask: &AskGroups,
+    now: Millis,
+) -> Result<Vec<Value>, CountError> {
     let visitor = visitor_of(&ask.visitor)?;
     let words = &tenant.config.vocabulary;
-    let mut filter = Filter::default();
+    let mut filter = DimensionFilter::default();
     if let Some(names) = &ask.actions {
         let codes = codes(names, ("actions", "verb"), |name| words.verb(name).map(|verb| verb.0))?;
-        filter.0.push((actions::Dimension::Verb, codes));
+        filter.0.push((actions::ActionDimension::Verb, codes));
     }
     if let Some(names) = &ask.view_types {
         let codes = codes(names, ("view_types", "view_type"), |name| words.view_type(name).map(|of| of.0))?;
-        filter.0.push((actions::Dimension::ViewType, codes));
+        filter.0.push((actions::ActionDimension::ViewType, codes));
     }
     for (level, names) in &ask.ids {
         let codes = codes_of(view, tenant, *level, names)?.into_iter().collect();
-        filter.0.push((actions::Dimension::Entity(level.level()), codes));
+        filter.0.push((actions::ActionDimension::Entity(level.level()), codes));
     }
-    let by: Vec<actions::Dimension> = ask.by.iter().map(|dimension| dimension.dimension()).collect();
+    let by: Vec<actions::ActionDimension> = ask.by.iter().map(|dimension| dimension.dimension()).collect();
     if by.len() > DIMENSIONS {
         return Err(CountError::Field("by", format!("{DIMENSIONS} dimensions at most")));
     }
@@ -234,12 +240,12 @@ pub fn groups(view: &View<'_>, tenant: &Known, ask: &AskGroups, now: Millis) -> 
 /// Dimensions there are: the verb, the view type and four levels.
 const DIMENSIONS: usize = 6;
 
-fn row(tenant: &Known, by: &[Dimension], codes: &[u32], count: u64) -> Value {
+fn row(tenant: &TenantContext, by: &[DimensionName], codes: &[u32], count: u64) -> Value {
     let mut row = serde_json::Map::new();
     for (dimension, code) in by.iter().zip(codes) {
-        let verb = u8::try_from(*code).ok().and_then(|code| tenant.config.vocabulary.name_of(Verb(code)));
+        let verb = u8::try_from(*code).ok().and_then(|code| tenant.config.vocabulary.name_of(ActionType(code)));
         let value = match (dimension, verb) {
-            (Dimension::Action, Some(name)) => name.into(),
+            (DimensionName::Action, Some(name)) => name.into(),
             _ => Value::from(*code),
         };
         row.insert(dimension.name().to_owned(), value);
@@ -265,12 +271,12 @@ fn visitor_of(text: &str) -> Result<VisitorId, CountError> {
     text.parse().map_err(|_| field("visitor", "a visitor id is a UUID of version 7"))
 }
 
-impl Dimension {
-    fn dimension(self) -> actions::Dimension {
+impl DimensionName {
+    fn dimension(self) -> actions::ActionDimension {
         match self {
-            Self::Action => actions::Dimension::Verb,
-            Self::ViewType => actions::Dimension::ViewType,
-            Self::Level(level) => actions::Dimension::Entity(level.level()),
+            Self::Action => actions::ActionDimension::Verb,
+            Self::ViewType => actions::ActionDimension::ViewType,
+            Self::Level(level) => actions::ActionDimension::Entity(level.level()),
         }
     }
 
@@ -285,8 +291,8 @@ impl Dimension {
 
 /// The actions of the visitor, or of all its person's, from one minute to before another.
 fn actions_of(
-    view: &View<'_>,
-    tenant: &Known,
+    view: &StoreView<'_>,
+    tenant: &TenantContext,
     visitor: VisitorId,
     own: bool,
     from: Minute,
@@ -307,22 +313,22 @@ fn actions_of(
     Ok(all)
 }
 
-impl Last {
+impl CountWindow {
     fn range(self, now: Millis) -> Option<(Minute, Minute)> {
         match self {
             Self::Window { interval: 0, .. } => None,
-            Self::Window { interval, unit } => Some(Window { interval, unit: unit.unit() }.range(Minute::at(now))),
+            Self::Window { interval, unit } => Some(TimeWindow { interval, unit: unit.unit() }.range(Minute::at(now))),
             Self::Range { from_ms, to_ms } => Some((Minute::at(from_ms), Minute::at(to_ms))),
         }
     }
 }
 
 impl UnitName {
-    fn unit(self) -> Unit {
+    fn unit(self) -> WindowUnit {
         match self {
-            Self::Minutes => Unit::Minutes,
-            Self::Hours => Unit::Hours,
-            Self::Days => Unit::Days,
+            Self::Minutes => WindowUnit::Minutes,
+            Self::Hours => WindowUnit::Hours,
+            Self::Days => WindowUnit::Days,
         }
     }
 }
@@ -337,12 +343,12 @@ impl LevelName {
         }
     }
 
-    fn level(self) -> Level {
+    fn level(self) -> AdLevel {
         match self {
-            Self::Ad => Level::Ad,
-            Self::AdGroup => Level::AdGroup,
-            Self::Campaign => Level::Campaign,
-            Self::Advertiser => Level::Advertiser,
+            Self::Ad => AdLevel::Ad,
+            Self::AdGroup => AdLevel::AdGroup,
+            Self::Campaign => AdLevel::Campaign,
+            Self::Advertiser => AdLevel::Advertiser,
         }
     }
 }
@@ -353,7 +359,7 @@ mod tests {
     use super::*;
     use crate::testing::{NOW, Origin, impression, visitor};
 
-    fn ask(of: VisitorId, more: &str) -> Ask {
+    fn ask(of: VisitorId, more: &str) -> CountRequest {
         let text = format!(
             r#"{{"visitor": "{of}", "actions": ["impression"], "last": {{"interval": 7, "unit": "days"}}, "level": "campaign", "ids": [2, 9]{more}}}"#
         );
@@ -374,7 +380,7 @@ mod tests {
         assert_eq!(origin.send("demo", &facts).accepted, 5);
         let known = origin.rules.tenants.by_name("demo").unwrap().clone();
         let of = |counts: [(u32, u32); 2]| BTreeMap::from(counts.map(|(code, count)| (EntityName::Code(code), count)));
-        let count = |more: &str| counts(&View::folded(&origin.conn), &known, &ask(a, more), NOW).unwrap();
+        let count = |more: &str| counts(&StoreView::folded(&origin.conn), &known, &ask(a, more), NOW).unwrap();
         assert_eq!(count(""), of([(2, 3), (9, 0)]));
         assert_eq!(count(r#", "own": true"#), of([(2, 2), (9, 0)]));
         assert_eq!(count(r#", "view_types": []"#), of([(2, 0), (9, 0)]));
@@ -392,7 +398,8 @@ mod tests {
         let known = origin.tenant("demo").clone();
         let ask = |more: &str| -> Result<Value, CountError> {
             let text = format!(r#"{{"visitor": "{}", "last": {{"interval": 2, "unit": "days"}}{more}}}"#, visitor(1));
-            groups(&View::folded(&origin.conn), &known, &serde_json::from_str(&text).unwrap(), NOW).map(Value::from)
+            groups(&StoreView::folded(&origin.conn), &known, &serde_json::from_str(&text).unwrap(), NOW)
+                .map(Value::from)
         };
         assert_eq!(ask("").unwrap(), serde_json::json!([{ "count": 3 }]));
         let by = ask(r#", "by": ["campaign", "action", "view_type"]"#).unwrap();
@@ -407,7 +414,7 @@ mod tests {
         origin.conn.execute(code, [known.no.0]).unwrap();
         let named = |more: &str| {
             let text = format!(r#"{{"visitor": "{}", "last": {{"interval": 2, "unit": "days"}}, {more}}}"#, visitor(1));
-            let view = View::folded(&origin.conn);
+            let view = StoreView::folded(&origin.conn);
             counts(&view, &known, &serde_json::from_str(&text).unwrap(), NOW)
                 .map(|counts| serde_json::to_value(counts).unwrap())
         };
@@ -426,17 +433,20 @@ mod tests {
     fn what_is_not_of_its_form_is_named() {
         let origin = Origin::new();
         let known = origin.rules.tenants.by_name("demo").unwrap().clone();
-        let field = |ask: Ask| match counts(&View::folded(&origin.conn), &known, &ask, NOW) {
+        let field = |ask: CountRequest| match counts(&StoreView::folded(&origin.conn), &known, &ask, NOW) {
             Err(CountError::Field(name, _)) => name,
             Err(CountError::Unknown) => "unknown",
             _ => "none",
         };
         let good = || ask(visitor(1), "");
         assert_eq!(field(good()), "unknown");
-        assert_eq!(field(Ask { visitor: "x".to_owned(), ..good() }), "visitor");
-        assert_eq!(field(Ask { actions: vec!["seen".to_owned()], ..good() }), "actions");
-        assert_eq!(field(Ask { view_types: Some(vec!["x".to_owned()]), ..good() }), "view_types");
-        assert_eq!(field(Ask { last: Last::Window { interval: 0, unit: UnitName::Days }, ..good() }), "last");
-        assert_eq!(field(Ask { ids: vec![EntityName::Code(1); IDS + 1], ..good() }), "ids");
+        assert_eq!(field(CountRequest { visitor: "x".to_owned(), ..good() }), "visitor");
+        assert_eq!(field(CountRequest { actions: vec!["seen".to_owned()], ..good() }), "actions");
+        assert_eq!(field(CountRequest { view_types: Some(vec!["x".to_owned()]), ..good() }), "view_types");
+        assert_eq!(
+            field(CountRequest { last: CountWindow::Window { interval: 0, unit: UnitName::Days }, ..good() }),
+            "last"
+        );
+        assert_eq!(field(CountRequest { ids: vec![EntityName::Code(1); IDS + 1], ..good() }), "ids");
     }
 }

@@ -1,23 +1,23 @@
 //! What the admin side and `causeway inspect` say of a visitor or a lookup, as JSON.
 
-use causeway_shared::bucket::Purpose;
-use causeway_shared::experiment::{Experiment, Exposure, Exposures};
+use causeway_shared::bucket::BucketPurpose;
+use causeway_shared::experiment::{Experiment, Exposures, FirstExposure};
 use causeway_shared::ids::{AlternateId, KindCode, VisitorId};
 use causeway_shared::limits;
-use causeway_shared::person::Weight;
-use causeway_shared::profile::Totals;
-use causeway_shared::units::{Unit, Units};
+use causeway_shared::person::EvidenceWeight;
+use causeway_shared::profile::ProfileTotals;
+use causeway_shared::units::{HeldSlot, HeldSlots};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use crate::campaigns::catalogue;
-use crate::campaigns::offers::Limited;
-use crate::identity::connections::Checked;
+use crate::campaigns::offers::LimitedOffer;
+use crate::identity::connections::PairCheck;
 use crate::identity::link::{self, canonical};
 use crate::store::StoreError;
 use crate::store::id_error::IdError;
-use crate::store::tenants::Known;
-use crate::views::read::{self, View};
+use crate::store::tenants::TenantContext;
+use crate::views::read::{self, StoreView};
 
 /// Members of a person that are named; all that are read are summed up.
 const MEMBERS: usize = 1_000;
@@ -26,12 +26,17 @@ const MEMBERS: usize = 1_000;
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn visitor(view: &View<'_>, tenant: &Known, id: VisitorId) -> Result<Option<Value>, StoreError> {
+pub fn visitor(view: &StoreView<'_>, tenant: &TenantContext, id: VisitorId) -> Result<Option<Value>, StoreError> {
     visitor_of(view, tenant, id, limits::PERSON_VISITORS)
 }
 
 /// The same, with a bound on the members of its person that are read.
-fn visitor_of(view: &View<'_>, tenant: &Known, id: VisitorId, most: usize) -> Result<Option<Value>, StoreError> {
+fn visitor_of(
+    view: &StoreView<'_>,
+    tenant: &TenantContext,
+    id: VisitorId,
+    most: usize,
+) -> Result<Option<Value>, StoreError> {
     let Some(own) = read::visitor(view, tenant.no, id)? else {
         return Ok(None);
     };
@@ -57,7 +62,7 @@ fn visitor_of(view: &View<'_>, tenant: &Known, id: VisitorId, most: usize) -> Re
         "lookups": lookups.iter().map(|id| named(tenant, *id)).collect::<Vec<_>>(),
         "experiments": exposures(catalogue::experiments(view.conn)?.of(tenant.no), &person.exposures),
         "units": units(&limited, &person.units),
-        "buckets": {"sampling": person.random.map(|random| random.bucket(Purpose::Sampling))},
+        "buckets": {"sampling": person.random.map(|random| random.bucket(BucketPurpose::Sampling))},
         "first_seen_ms": seen.map(|(first, _)| first),
         "last_seen_ms": seen.map(|(_, last)| last),
         "version": own.version.to_string(),
@@ -68,13 +73,13 @@ fn visitor_of(view: &View<'_>, tenant: &Known, id: VisitorId, most: usize) -> Re
 
 /// The sums, as `/v1/me` names them.
 #[must_use]
-pub fn totals(t: Totals) -> Value {
+pub fn totals(t: ProfileTotals) -> Value {
     json!({"pages": t.pages, "sessions": t.sessions, "purchases": t.purchases, "revenue_micros": t.revenue})
 }
 
 /// The arms that a person was exposed to, by name; an experiment or an arm that is no longer configured is its code.
 fn exposures(tested: &[Experiment], exposures: &Exposures) -> Vec<Value> {
-    let named = |(code, Exposure { arm, at, mixed }): (u32, Exposure)| {
+    let named = |(code, FirstExposure { arm, at, mixed }): (u32, FirstExposure)| {
         let experiment = tested.iter().find(|experiment| experiment.code == code);
         let of_arm = experiment.and_then(|experiment| experiment.arm_of(arm));
         json!({
@@ -88,8 +93,8 @@ fn exposures(tested: &[Experiment], exposures: &Exposures) -> Vec<Value> {
 }
 
 /// The units of limited offers that a person got, by the campaign's id; one that is no longer there is its code.
-fn units(limited: &[Limited], units: &Units) -> Vec<Value> {
-    let named = |(code, Unit { number, at }): (u32, Unit)| {
+fn units(limited: &[LimitedOffer], units: &HeldSlots) -> Vec<Value> {
+    let named = |(code, HeldSlot { number, at }): (u32, HeldSlot)| {
         let of = limited.iter().find(|of| of.campaign == code);
         json!({
             "campaign": of.map_or_else(|| code.to_string(), |of| of.id.clone()), "unit": number, "since_ms": at,
@@ -100,7 +105,7 @@ fn units(limited: &[Limited], units: &Units) -> Vec<Value> {
 
 /// An alternate id by its kind's name; a kind that is no longer configured is its number.
 #[must_use]
-pub fn named(tenant: &Known, id: AlternateId) -> Value {
+pub fn named(tenant: &TenantContext, id: AlternateId) -> Value {
     if id.kind == KindCode::PAIR {
         return json!({ "kind": "pair", "hash": id.hash.to_string() });
     }
@@ -108,9 +113,9 @@ pub fn named(tenant: &Known, id: AlternateId) -> Value {
     json!({"kind": kind.unwrap_or_else(|| id.kind.0.to_string()), "hash": id.hash.to_string()})
 }
 
-fn links(conn: &Connection, tenant: &Known, visitor: VisitorId) -> Result<Vec<Value>, StoreError> {
+fn links(conn: &Connection, tenant: &TenantContext, visitor: VisitorId) -> Result<Vec<Value>, StoreError> {
     let rows = link::of_visitor(conn, tenant.no, visitor)?;
-    let describe = |row: &link::Row| {
+    let describe = |row: &link::EvidenceRow| {
         let mut link = if row.evidence.id.kind == KindCode::PAIR {
             let other = link::other(conn, tenant.no, row.evidence.id, visitor)?;
             json!({ "visitor": other.map(|other| other.to_string()) })
@@ -152,7 +157,7 @@ pub enum LookupError {
 ///
 /// # Errors
 /// [`LookupError`].
-pub fn lookup(conn: &Connection, tenant: &Known, kind: &str, value: &str) -> Result<Value, LookupError> {
+pub fn lookup(conn: &Connection, tenant: &TenantContext, kind: &str, value: &str) -> Result<Value, LookupError> {
     let (code, hashes) = tenant.alternate(kind, value)?;
     for hash in hashes {
         let Some(id) = canonical(conn, tenant.no, AlternateId { kind: code, hash })? else {
@@ -178,9 +183,9 @@ pub fn lookup(conn: &Connection, tenant: &Known, kind: &str, value: &str) -> Res
 
 /// A checked connection, as JSON.
 #[must_use]
-pub fn checked(found: Checked) -> Value {
-    let Checked { connected, weight, path, reads } = found;
-    json!({ "connected": connected, "weight": weight.map(Weight::as_f64), "path": path, "reads": reads })
+pub fn checked(found: PairCheck) -> Value {
+    let PairCheck { connected, weight, path, reads } = found;
+    json!({ "connected": connected, "weight": weight.map(EvidenceWeight::as_f64), "path": path, "reads": reads })
 }
 
 #[cfg(test)]
@@ -198,7 +203,7 @@ mod tests {
             let login = origin.login(visitor(v), 9, at, "ann");
             origin.send("demo", &[page(visitor(v), 1, at), login]);
         }
-        let view = View::folded(&origin.conn);
+        let view = StoreView::folded(&origin.conn);
         let told = |of, most| {
             let told = visitor_of(&view, origin.tenant("demo"), visitor(of), most).unwrap().unwrap();
             let person = &told["person"];

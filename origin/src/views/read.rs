@@ -1,38 +1,38 @@
 //! What is read from the store: a visitor, its person, its lookups. Shared by the KV's values, the admin
 //! side and `causeway inspect`.
 
-use causeway_shared::actions::Actions;
-use causeway_shared::attributes::{AttributeMap, Dictionary};
+use causeway_shared::actions::ActionList;
+use causeway_shared::attributes::{AttributeMap, NameDictionary};
 use causeway_shared::bucket::PersonRandom;
-use causeway_shared::events::Events;
+use causeway_shared::events::VisitorEvents;
 use causeway_shared::experiment::Exposures;
-use causeway_shared::fact::{Fact, What};
-use causeway_shared::ids::{AlternateId, KindCode, Millis, Version, VisitorId};
+use causeway_shared::fact::{Fact, FactKind};
+use causeway_shared::ids::{AlternateId, KindCode, Millis, SnapshotVersion, VisitorId};
 use causeway_shared::orders::find_repeats;
-use causeway_shared::person::Weight;
-use causeway_shared::profile::{Parts, Profile, Totals};
+use causeway_shared::person::EvidenceWeight;
+use causeway_shared::profile::{Profile, ProfileParts, ProfileTotals};
 use causeway_shared::segments::SegmentMap;
 use causeway_shared::time::{Day, Minute};
-use causeway_shared::units::Units;
+use causeway_shared::units::HeldSlots;
 use causeway_shared::wire::profile;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use crate::base::integers::unsigned;
 use crate::campaigns::{experiment, offers};
-use crate::ingest::backlog::Reader;
-use crate::profiles::dedup::Seen;
+use crate::ingest::backlog::BacklogReader;
+use crate::profiles::dedup::FactIdRows;
 use crate::profiles::{buckets, fold};
-use crate::store::{CheckedBytes, Counters, PersonNo, StoreError, TenantNo, hash_at, names, visitor_at};
+use crate::store::{CheckedBytes, PersonNo, StoreCounters, StoreError, TenantNo, hash_at, names, visitor_at};
 
 /// What is read from: one snapshot of the store, and the facts that were not folded into it yet.
 #[derive(Debug, Clone, Copy)]
-pub struct View<'a> {
+pub struct StoreView<'a> {
     /// The store.
     pub conn: &'a Connection,
-    unfolded: Option<(&'a Reader, u64)>,
+    unfolded: Option<(&'a BacklogReader, u64)>,
 }
 
-impl<'a> View<'a> {
+impl<'a> StoreView<'a> {
     /// The store alone, as the one thread sees it that folds.
     #[must_use]
     pub fn folded(conn: &'a Connection) -> Self {
@@ -43,8 +43,8 @@ impl<'a> View<'a> {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub fn whole(conn: &'a Connection, reader: &'a Reader) -> Result<Self, StoreError> {
-        let folded = Counters::load(conn)?.folded();
+    pub fn whole(conn: &'a Connection, reader: &'a BacklogReader) -> Result<Self, StoreError> {
+        let folded = StoreCounters::load(conn)?.folded();
         Ok(Self { conn, unfolded: Some((reader, folded)) })
     }
 
@@ -59,11 +59,11 @@ impl<'a> View<'a> {
         if crate::erasures::registry::is_erased(self.conn, tenant, visitor)? {
             return Ok(Vec::new());
         }
-        if facts.iter().any(|fact| matches!(fact.what, What::Erasure { .. })) {
-            facts.retain(|fact| matches!(fact.what, What::Erasure { .. }));
+        if facts.iter().any(|fact| matches!(fact.what, FactKind::Erasure { .. })) {
+            facts.retain(|fact| matches!(fact.what, FactKind::Erasure { .. }));
             facts.truncate(1);
         } else {
-            let seen = row.map(|row| Seen::load(self.conn, row)).transpose()?.unwrap_or_default();
+            let seen = row.map(|row| FactIdRows::load(self.conn, row)).transpose()?.unwrap_or_default();
             seen.retain_new(self.conn, &mut facts, |fact| fact)?;
         }
         Ok(facts)
@@ -72,7 +72,7 @@ impl<'a> View<'a> {
 
 /// One visitor.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Visitor {
+pub struct VisitorView {
     /// Whose identity space it belongs to.
     pub tenant: TenantNo,
     /// The visitor.
@@ -82,11 +82,11 @@ pub struct Visitor {
     /// Its person, if it has a row.
     pub person: Option<PersonNo>,
     /// How surely it belongs to its person.
-    pub weight: Weight,
+    pub weight: EvidenceWeight,
     /// What its facts add up to; of its parts only what is not folded yet, see [`actions`], [`segments`], [`events`].
     pub profile: Profile,
     /// The version of what is folded.
-    pub version: Version,
+    pub version: SnapshotVersion,
     /// Counter of the version its snapshot was handed out under last; 0: never.
     pub published: u64,
     /// When it withdrew its permission.
@@ -95,16 +95,16 @@ pub struct Visitor {
 
 const COLUMNS: &str = "row, visitor, tenant, person, profile, restore, version, published, withdrawn, weight";
 
-fn raw(row: &Row<'_>) -> rusqlite::Result<(Visitor, Vec<u8>)> {
+fn raw(row: &Row<'_>) -> rusqlite::Result<(VisitorView, Vec<u8>)> {
     let withdrawn: Option<i64> = row.get(8)?;
-    let visitor = Visitor {
+    let visitor = VisitorView {
         row: row.get(0)?,
         visitor: visitor_at(row, 1)?,
         tenant: TenantNo(row.get(2)?),
         person: Some(PersonNo(row.get(3)?)),
-        weight: Weight(row.get(9)?),
+        weight: EvidenceWeight(row.get(9)?),
         profile: Profile::default(),
-        version: Version { restore: row.get(5)?, counter: unsigned(row.get(6)?) },
+        version: SnapshotVersion { restore: row.get(5)?, counter: unsigned(row.get(6)?) },
         published: unsigned(row.get(7)?),
         withdrawn: withdrawn.map(unsigned),
     };
@@ -112,20 +112,20 @@ fn raw(row: &Row<'_>) -> rusqlite::Result<(Visitor, Vec<u8>)> {
 }
 
 /// With what is not folded yet.
-fn current(view: &View<'_>, (mut visitor, bytes): (Visitor, Vec<u8>)) -> Result<Visitor, StoreError> {
+fn current(view: &StoreView<'_>, (mut visitor, bytes): (VisitorView, Vec<u8>)) -> Result<VisitorView, StoreError> {
     visitor.profile = profile::decode(visitor.visitor, &bytes)?;
     visitor.fold(&view.facts(visitor.tenant, visitor.visitor, visitor.row)?);
     Ok(visitor)
 }
 
-impl Visitor {
+impl VisitorView {
     fn fold(&mut self, facts: &[Fact]) {
         for fact in facts {
             self.profile.fold(fact);
-            if fact.what == What::Withdrawal {
+            if fact.what == FactKind::Withdrawal {
                 self.withdrawn.get_or_insert(fact.received);
             }
-            if matches!(fact.what, What::Erasure { .. }) {
+            if matches!(fact.what, FactKind::Erasure { .. }) {
                 // As if it had no row: what the store still holds of it is not read.
                 (self.row, self.person, self.profile) = (None, None, Profile::default());
                 self.withdrawn = Some(fact.received);
@@ -138,21 +138,21 @@ impl Visitor {
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn visitor(view: &View<'_>, tenant: TenantNo, visitor: VisitorId) -> Result<Option<Visitor>, StoreError> {
+pub fn visitor(view: &StoreView<'_>, tenant: TenantNo, visitor: VisitorId) -> Result<Option<VisitorView>, StoreError> {
     let read = format!("SELECT {COLUMNS} FROM visitors WHERE tenant = ?1 AND visitor = ?2");
     let found = view.conn.prepare_cached(&read)?.query_row((tenant.0, visitor.as_bytes()), raw).optional()?;
     if let Some(found) = found {
         return current(view, found).map(Some);
     }
     let facts = view.facts(tenant, visitor, None)?;
-    let mut unfolded = Visitor {
+    let mut unfolded = VisitorView {
         tenant,
         visitor,
         row: None,
         person: None,
-        weight: Weight::LOGIN,
+        weight: EvidenceWeight::LOGIN,
         profile: Profile::default(),
-        version: Version::default(),
+        version: SnapshotVersion::default(),
         published: 0,
         withdrawn: None,
     };
@@ -164,12 +164,12 @@ pub fn visitor(view: &View<'_>, tenant: TenantNo, visitor: VisitorId) -> Result<
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn members(view: &View<'_>, of: &Visitor, most: usize) -> Result<Vec<Visitor>, StoreError> {
+pub fn members(view: &StoreView<'_>, of: &VisitorView, most: usize) -> Result<Vec<VisitorView>, StoreError> {
     let Some(person) = of.person else { return Ok(vec![of.clone()]) };
     // Bound, a limit has SQLite plan the statement anew each time.
     let read = format!("SELECT {COLUMNS} FROM visitors WHERE person = ?1 ORDER BY last_seen DESC LIMIT {most}");
     let mut statement = view.conn.prepare_cached(&read)?;
-    let rows: Vec<(Visitor, Vec<u8>)> = statement.query_map([person.0], raw)?.collect::<Result<_, _>>()?;
+    let rows: Vec<(VisitorView, Vec<u8>)> = statement.query_map([person.0], raw)?.collect::<Result<_, _>>()?;
     rows.into_iter().map(|row| current(view, row)).collect()
 }
 
@@ -177,18 +177,18 @@ pub fn members(view: &View<'_>, of: &Visitor, most: usize) -> Result<Vec<Visitor
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn segments(view: &View<'_>, of: &Visitor) -> Result<SegmentMap, StoreError> {
+pub fn segments(view: &StoreView<'_>, of: &VisitorView) -> Result<SegmentMap, StoreError> {
     Ok(stored_segments(view, of)?.join(of.profile.segments().clone()))
 }
 
-fn stored_segments(view: &View<'_>, of: &Visitor) -> Result<SegmentMap, StoreError> {
+fn stored_segments(view: &StoreView<'_>, of: &VisitorView) -> Result<SegmentMap, StoreError> {
     const READ: &str = "SELECT segments FROM visitors WHERE row = ?1";
     let Some(row) = of.row else { return Ok(SegmentMap::default()) };
     let CheckedBytes(bytes) = view.conn.prepare_cached(READ)?.query_row([row], |row| row.get(0))?;
     Ok(profile::segments(&bytes)?)
 }
 
-fn stored_attributes(view: &View<'_>, of: &Visitor) -> Result<AttributeMap, StoreError> {
+fn stored_attributes(view: &StoreView<'_>, of: &VisitorView) -> Result<AttributeMap, StoreError> {
     const READ: &str = "SELECT attributes FROM visitors WHERE row = ?1";
     let Some(row) = of.row else { return Ok(AttributeMap::default()) };
     let CheckedBytes(bytes) = view.conn.prepare_cached(READ)?.query_row([row], |row| row.get(0))?;
@@ -200,7 +200,11 @@ fn stored_attributes(view: &View<'_>, of: &Visitor) -> Result<AttributeMap, Stor
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn attribute_map(view: &View<'_>, of: &Visitor, names: &mut Dictionary) -> Result<AttributeMap, StoreError> {
+pub fn attribute_map(
+    view: &StoreView<'_>,
+    of: &VisitorView,
+    names: &mut NameDictionary,
+) -> Result<AttributeMap, StoreError> {
     let mut map = stored_attributes(view, of)?;
     for fact in view.facts(of.tenant, of.visitor, of.row)? {
         let (writes, _) = names::resolve(names, &fact, |_| true);
@@ -213,13 +217,13 @@ pub fn attribute_map(view: &View<'_>, of: &Visitor, names: &mut Dictionary) -> R
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn events(view: &View<'_>, of: &Visitor) -> Result<Events, StoreError> {
+pub fn events(view: &StoreView<'_>, of: &VisitorView) -> Result<VisitorEvents, StoreError> {
     Ok(stored_events(view, of)?.plus(of.profile.events().clone()))
 }
 
-fn stored_events(view: &View<'_>, of: &Visitor) -> Result<Events, StoreError> {
+fn stored_events(view: &StoreView<'_>, of: &VisitorView) -> Result<VisitorEvents, StoreError> {
     const READ: &str = "SELECT events, last_seen FROM visitors WHERE row = ?1";
-    let Some(row) = of.row else { return Ok(Events::default()) };
+    let Some(row) = of.row else { return Ok(VisitorEvents::default()) };
     let read = |row: &Row<'_>| Ok((row.get(0)?, unsigned(row.get(1)?)));
     let (CheckedBytes(bytes), last_seen): (CheckedBytes, Millis) =
         view.conn.prepare_cached(READ)?.query_row([row], read)?;
@@ -239,7 +243,7 @@ pub struct ActionParts {
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn actions(view: &View<'_>, of: &Visitor, from: Minute, to: Minute) -> Result<ActionParts, StoreError> {
+pub fn actions(view: &StoreView<'_>, of: &VisitorView, from: Minute, to: Minute) -> Result<ActionParts, StoreError> {
     let mut parts = match of.row {
         Some(row) => buckets::within(view.conn, row, from, to)?,
         None => Vec::new(),
@@ -255,13 +259,13 @@ pub fn actions(view: &View<'_>, of: &Visitor, from: Minute, to: Minute) -> Resul
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn whole(view: &View<'_>, of: &Visitor, since: Day) -> Result<Profile, StoreError> {
+pub fn whole(view: &StoreView<'_>, of: &VisitorView, since: Day) -> Result<Profile, StoreError> {
     let parts = actions(view, of, since.start(), Minute(u32::MAX))?.parts;
-    let mut stored = Actions::default();
+    let mut stored = ActionList::default();
     for part in &parts {
         buckets::packed_actions(part)?.iter().for_each(|action| stored.insert(action));
     }
-    Ok(of.profile.clone().with_parts(Parts {
+    Ok(of.profile.clone().with_parts(ProfileParts {
         actions: stored,
         segments: stored_segments(view, of)?,
         attributes: stored_attributes(view, of)?,
@@ -281,7 +285,7 @@ pub fn whole(view: &View<'_>, of: &Visitor, since: Day) -> Result<Profile, Store
 
 /// A person, with the sums over all its visitors.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Person {
+pub struct PersonSums {
     /// The oldest visitor.
     pub master: VisitorId,
     /// How many visitors it has.
@@ -291,17 +295,17 @@ pub struct Person {
     /// Whether it has more of them than were to be read.
     pub truncated: bool,
     /// The sums over those that were read; an order counts once.
-    pub view: Totals,
+    pub view: ProfileTotals,
     /// The first exposure of any of them, by experiment.
     pub exposures: Exposures,
     /// The first unit that any of them got, by campaign.
-    pub units: Units,
+    pub units: HeldSlots,
     /// What its buckets come from; `None` for one that is not folded yet.
     pub random: Option<PersonRandom>,
 }
 
-impl Person {
-    fn add(&mut self, member: &Visitor) {
+impl PersonSums {
+    fn add(&mut self, member: &VisitorView) {
         self.view = self.view.plus(member.profile.totals());
         self.exposures = std::mem::take(&mut self.exposures).join(member.profile.exposures().clone());
         self.units = std::mem::take(&mut self.units).join(member.profile.units().clone());
@@ -313,9 +317,9 @@ impl Person {
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn person(view: &View<'_>, of: &Visitor, most: usize) -> Result<Person, StoreError> {
+pub fn person(view: &StoreView<'_>, of: &VisitorView, most: usize) -> Result<PersonSums, StoreError> {
     const READ: &str = "SELECT master, devices, random FROM people WHERE person = ?1";
-    let alone = Person {
+    let alone = PersonSums {
         master: of.visitor,
         devices: 1,
         members: vec![of.visitor],
@@ -330,9 +334,9 @@ pub fn person(view: &View<'_>, of: &Visitor, most: usize) -> Result<Person, Stor
     let row = statement.query_row([person.0], |row| Ok((visitor_at(row, 0)?, row.get(1)?, row.get(2)?))).optional()?;
     let (master, devices, random): (_, u32, _) = row.ok_or(StoreError::Corrupt { what: "visitor without a person" })?;
     let (exposures, units) = (experiment::of_person(view.conn, person)?, offers::of_person(view.conn, person)?);
-    let (members, view_of, random) = (Vec::new(), Totals::default(), Some(PersonRandom(random)));
+    let (members, view_of, random) = (Vec::new(), ProfileTotals::default(), Some(PersonRandom(random)));
     let truncated = devices as usize > most;
-    let mut found = Person { master, devices, members, truncated, view: view_of, exposures, units, random };
+    let mut found = PersonSums { master, devices, members, truncated, view: view_of, exposures, units, random };
     let read = format!("SELECT {COLUMNS} FROM visitors WHERE person = ?1 ORDER BY last_seen DESC LIMIT {most}");
     let mut statement = view.conn.prepare_cached(&read)?;
     let mut rows = statement.query([person.0])?;
@@ -354,7 +358,7 @@ pub fn person(view: &View<'_>, of: &Visitor, most: usize) -> Result<Person, Stor
 
 /// One lookup.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lookup {
+pub struct LookupView {
     /// The id, canonical.
     pub id: AlternateId,
     /// The visitors last seen with it, the newest first.
@@ -367,7 +371,7 @@ pub struct Lookup {
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn lookup(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result<Option<Lookup>, StoreError> {
+pub fn lookup(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result<Option<LookupView>, StoreError> {
     const HAS: &str = "SELECT 1 FROM visitors WHERE tenant = ?1 AND visitor = ?2";
     const READ: &str = "SELECT visitors, since FROM lookups WHERE tenant = ?1 AND kind = ?2 AND hash = ?3";
     let KindCode(kind) = id.kind;
@@ -387,7 +391,7 @@ pub fn lookup(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result<Op
             return Err(StoreError::Corrupt { what: "lookup: it names a visitor that the store does not have" });
         }
     }
-    Ok(Some(Lookup { id, visitors, since: unsigned(since) }))
+    Ok(Some(LookupView { id, visitors, since: unsigned(since) }))
 }
 
 /// The ids whose lookup names this visitor first.
@@ -414,7 +418,7 @@ mod tests {
 
     use rusqlite::trace::{TraceEvent, TraceEventCodes};
 
-    use causeway_shared::fact::Scope;
+    use causeway_shared::fact::ErasureScope;
 
     use super::*;
     use crate::testing::{NOW, Origin, fact, impression, page, visitor};
@@ -450,10 +454,14 @@ mod tests {
     #[test]
     fn s2_06_no_read_and_no_write_of_a_visitor_goes_through_a_table() {
         let mut origin = Origin::new();
-        let writes = vec![("vip".to_owned(), Some(causeway_shared::attributes::Value::Bool(true)))];
+        let writes = vec![("vip".to_owned(), Some(causeway_shared::attributes::AttributeValue::Bool(true)))];
         let facts = |v: u32| {
             let of = visitor(v);
-            [page(of, 1, NOW), impression(of, 2, NOW), fact(of, 3, NOW, What::Attributes { writes: writes.clone() })]
+            [
+                page(of, 1, NOW),
+                impression(of, 2, NOW),
+                fact(of, 3, NOW, FactKind::Attributes { writes: writes.clone() }),
+            ]
         };
         origin.send("demo", &facts(1));
         origin.conn.trace_v2(TraceEventCodes::SQLITE_TRACE_STMT, Some(note));
@@ -462,13 +470,13 @@ mod tests {
         origin.send("demo", &second);
         let writes = origin.drain(100);
         origin.acknowledge(&writes);
-        let view = View::folded(&origin.conn);
+        let view = StoreView::folded(&origin.conn);
         let own = super::visitor(&view, origin.tenant("demo").no, visitor(1)).unwrap().unwrap();
         assert_eq!(members(&view, &own, 10).unwrap().len(), 2);
         whole(&view, &own, Day(0)).unwrap();
         person(&view, &own, 10).unwrap();
         crate::views::describe::visitor(&view, origin.tenant("demo"), visitor(1)).unwrap().unwrap();
-        let gone = What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() };
+        let gone = FactKind::Erasure { scope: ErasureScope::Visitor, id: None, also: Vec::new() };
         origin.admin("demo", &[fact(visitor(2), 10, NOW, gone)]);
         let writes = origin.drain(100);
         origin.acknowledge(&writes);

@@ -9,7 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::ingest::backlog::Backlog;
 use crate::store::{StoreError, open_readonly};
-use crate::views::read::View;
+use crate::views::read::StoreView;
 
 /// How long a read may wait for a connection: whoever asks has given up by then, and others wait behind it.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -26,7 +26,7 @@ const STEPS: i32 = 10_000;
 
 /// The connections. Cloning gives another handle to the same ones.
 #[derive(Debug, Clone)]
-pub struct Readers {
+pub struct ReaderPool {
     data: PathBuf,
     backlog: Backlog,
     idle: Arc<Mutex<Vec<Connection>>>,
@@ -68,7 +68,7 @@ pub enum ReadError {
     Stopping,
 }
 
-impl Readers {
+impl ReaderPool {
     /// At most `places` connections to the store in `data`, opened when first needed; facts of the backlog are joined
     /// with what it holds.
     #[must_use]
@@ -98,7 +98,7 @@ impl Readers {
     /// [`ReadError`].
     pub async fn read<T: Send + 'static>(
         &self,
-        read: impl FnOnce(&View<'_>) -> Result<T, StoreError> + Send + 'static,
+        read: impl FnOnce(&StoreView<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, ReadError> {
         let place = self.wait(&self.places).await?;
         self.read_at(vec![place], ReadClass::Cheap, read).await
@@ -111,7 +111,7 @@ impl Readers {
     /// [`ReadError`].
     pub async fn read_heavy<T: Send + 'static>(
         &self,
-        read: impl FnOnce(&View<'_>) -> Result<T, StoreError> + Send + 'static,
+        read: impl FnOnce(&StoreView<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, ReadError> {
         let places = vec![self.wait(&self.heavy).await?, self.wait(&self.places).await?];
         self.read_at(places, ReadClass::Heavy, read).await
@@ -123,7 +123,7 @@ impl Readers {
     /// [`ReadError`].
     pub async fn read_on<T: Send + 'static>(
         &self,
-        read: impl FnOnce(&View<'_>) -> Result<T, StoreError> + Send + 'static,
+        read: impl FnOnce(&StoreView<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, ReadError> {
         let stopping = |_| ReadError::Stopping;
         let heavy = Arc::clone(&self.heavy).acquire_owned().await.map_err(stopping)?;
@@ -148,7 +148,7 @@ impl Readers {
         &self,
         places: Vec<OwnedSemaphorePermit>,
         class: ReadClass,
-        read: impl FnOnce(&View<'_>) -> Result<T, StoreError> + Send + 'static,
+        read: impl FnOnce(&StoreView<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, ReadError> {
         let readers = self.clone();
         let [cheap, heavy] = self.longest;
@@ -162,7 +162,7 @@ impl Readers {
             let reader = readers.backlog.reader();
             // One transaction, so that all statements of the read see the same state.
             let snapshot = conn.transaction()?;
-            let found = read(&View::whole(&snapshot, &reader)?)?;
+            let found = read(&StoreView::whole(&snapshot, &reader)?)?;
             snapshot.commit()?;
             readers.take_back(conn);
             Ok(found)
@@ -192,8 +192,8 @@ mod tests {
     #[test]
     fn a_read_waits_for_a_connection_for_a_while_and_no_longer() {
         let origin = Origin::new();
-        let readers = Readers::new(origin.data(), Backlog::default(), 1);
-        let readers = Readers { patience: Duration::from_millis(20), ..readers };
+        let readers = ReaderPool::new(origin.data(), Backlog::default(), 1);
+        let readers = ReaderPool { patience: Duration::from_millis(20), ..readers };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
             let place = Arc::clone(&readers.places).acquire_owned().await.unwrap();
@@ -206,8 +206,8 @@ mod tests {
     #[test]
     fn heavy_reads_leave_connections_to_cheap_ones() {
         let origin = Origin::new();
-        let readers = Readers::new(origin.data(), Backlog::default(), 4);
-        let readers = Readers { patience: Duration::from_millis(20), ..readers };
+        let readers = ReaderPool::new(origin.data(), Backlog::default(), 4);
+        let readers = ReaderPool { patience: Duration::from_millis(20), ..readers };
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_time().build().unwrap();
         runtime.block_on(async {
             let (begun, mut begins) = tokio::sync::mpsc::unbounded_channel();
@@ -217,7 +217,7 @@ mod tests {
                 .map(|_| {
                     let (readers, begun, ends) = (readers.clone(), begun.clone(), Arc::clone(&ends));
                     tokio::spawn(async move {
-                        let wait = move |_: &View<'_>| {
+                        let wait = move |_: &StoreView<'_>| {
                             begun.send(()).unwrap();
                             ends.lock().unwrap().recv().unwrap();
                             Ok(())
@@ -241,12 +241,12 @@ mod tests {
     #[test]
     fn a_read_that_takes_too_long_is_ended_so_that_the_write_ahead_log_is_not_held() {
         let origin = Origin::new();
-        let readers = Readers::new(origin.data(), Backlog::default(), 1);
-        let readers = Readers { longest: [Duration::from_millis(20); 2], ..readers };
+        let readers = ReaderPool::new(origin.data(), Backlog::default(), 1);
+        let readers = ReaderPool { longest: [Duration::from_millis(20); 2], ..readers };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
             let endless = "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n) SELECT count(*) FROM n";
-            let count = |view: &View<'_>| Ok(view.conn.query_row(endless, [], |row| row.get::<_, i64>(0))?);
+            let count = |view: &StoreView<'_>| Ok(view.conn.query_row(endless, [], |row| row.get::<_, i64>(0))?);
             assert!(matches!(readers.read(count).await, Err(ReadError::TooLong)));
             assert!(readers.read(|_| Ok(())).await.is_ok());
         });

@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::fact::{Fact, FactError, What};
+use causeway_shared::fact::{Fact, FactError, FactKind};
 use causeway_shared::ids::{AlternateId, FactId, Millis, VisitorId};
 use causeway_shared::limits;
-use causeway_shared::segments::{SegmentId, SegmentMap, State};
+use causeway_shared::segments::{SegmentId, SegmentMap, SegmentState};
 use causeway_shared::time::HourStamp;
 use rusqlite::Connection;
 use serde::Deserialize;
@@ -14,12 +14,12 @@ use serde_json::{Value, json};
 
 use crate::identity::link::canonical;
 use crate::store::StoreError;
-use crate::store::tenants::Known;
-use crate::views::read::{self, View};
+use crate::store::tenants::TenantContext;
+use crate::views::read::{self, StoreView};
 
 /// Whose segments are meant.
 #[derive(Debug, Clone)]
-pub enum Whose {
+pub enum SegmentOwner {
     /// A visitor's.
     Visitor(VisitorId),
     /// The visitor's last seen with an alternate id: its kind's name and its raw value.
@@ -29,10 +29,10 @@ pub enum Whose {
 /// What is written.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Write {
+pub struct SegmentWrite {
     /// Segments the visitor is in from now on.
     #[serde(default)]
-    pub set: Vec<Set>,
+    pub set: Vec<HeldSegment>,
     /// Segments it is no longer in.
     #[serde(default)]
     pub remove: Vec<u32>,
@@ -41,7 +41,7 @@ pub struct Write {
 /// A segment the visitor is in.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Set {
+pub struct HeldSegment {
     /// The segment.
     pub segment: u32,
     /// Until when; to the end of that hour.
@@ -54,24 +54,28 @@ pub struct Set {
 /// What is asked of the segments: one of these.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
-    expiring: Option<Span>,
-    not_expiring: Option<Span>,
+struct SegmentQuery {
+    expiring: Option<HourSpan>,
+    not_expiring: Option<HourSpan>,
     newest: Option<usize>,
-    count: Option<Ids>,
+    count: Option<IdRange>,
 }
 
-impl TryFrom<Asked> for Query {
+impl TryFrom<SegmentQuery> for SegmentTest {
     type Error = &'static str;
 
-    fn try_from(asked: Asked) -> Result<Self, Self::Error> {
+    fn try_from(asked: SegmentQuery) -> Result<Self, Self::Error> {
         match asked {
-            Asked { expiring: Some(span), not_expiring: None, newest: None, count: None } => Ok(Self::Expiring(span)),
-            Asked { expiring: None, not_expiring: Some(span), newest: None, count: None } => {
+            SegmentQuery { expiring: Some(span), not_expiring: None, newest: None, count: None } => {
+                Ok(Self::Expiring(span))
+            }
+            SegmentQuery { expiring: None, not_expiring: Some(span), newest: None, count: None } => {
                 Ok(Self::NotExpiring(span))
             }
-            Asked { expiring: None, not_expiring: None, newest: Some(count), count: None } => Ok(Self::Newest(count)),
-            Asked { expiring: None, not_expiring: None, newest: None, count: Some(ids) } => Ok(Self::Count(ids)),
+            SegmentQuery { expiring: None, not_expiring: None, newest: Some(count), count: None } => {
+                Ok(Self::Newest(count))
+            }
+            SegmentQuery { expiring: None, not_expiring: None, newest: None, count: Some(ids) } => Ok(Self::Count(ids)),
             _ => Err("one of `expiring`, `not_expiring`, `newest` and `count` is needed"),
         }
     }
@@ -79,22 +83,22 @@ impl TryFrom<Asked> for Query {
 
 /// What is asked of the segments.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(try_from = "Asked")]
-pub enum Query {
+#[serde(try_from = "SegmentQuery")]
+pub enum SegmentTest {
     /// Those that expire from a time to before another.
-    Expiring(Span),
+    Expiring(HourSpan),
     /// Those that do not.
-    NotExpiring(Span),
+    NotExpiring(HourSpan),
     /// Those written last.
     Newest(usize),
     /// How many there are of a range of ids, both ends among them.
-    Count(Ids),
+    Count(IdRange),
 }
 
 /// Two times in milliseconds since the Unix epoch, counted in whole hours.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Span {
+pub struct HourSpan {
     /// From.
     pub from_ms: Millis,
     /// To, not itself counted.
@@ -104,7 +108,7 @@ pub struct Span {
 /// A range of ids.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Ids {
+pub struct IdRange {
     /// The first.
     pub from: u32,
     /// The last.
@@ -115,16 +119,25 @@ pub struct Ids {
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn find(view: &View<'_>, tenant: &Known, whose: &Whose) -> Result<Option<read::Visitor>, StoreError> {
+pub fn find(
+    view: &StoreView<'_>,
+    tenant: &TenantContext,
+    whose: &SegmentOwner,
+) -> Result<Option<read::VisitorView>, StoreError> {
     let id = match whose {
-        Whose::Visitor(id) => Some(*id),
-        Whose::Lookup(kind, value) => by_alternate(view.conn, tenant, kind, value)?,
+        SegmentOwner::Visitor(id) => Some(*id),
+        SegmentOwner::Lookup(kind, value) => by_alternate(view.conn, tenant, kind, value)?,
     };
     let found = id.map(|id| read::visitor(view, tenant.no, id)).transpose()?.flatten();
     Ok(found.filter(|visitor| visitor.withdrawn.is_none()))
 }
 
-fn by_alternate(conn: &Connection, tenant: &Known, kind: &str, value: &str) -> Result<Option<VisitorId>, StoreError> {
+fn by_alternate(
+    conn: &Connection,
+    tenant: &TenantContext,
+    kind: &str,
+    value: &str,
+) -> Result<Option<VisitorId>, StoreError> {
     // Nobody is known by what is no id.
     let Ok((kind, hashes)) = tenant.alternate(kind, value) else { return Ok(None) };
     for hash in hashes {
@@ -137,12 +150,12 @@ fn by_alternate(conn: &Connection, tenant: &Known, kind: &str, value: &str) -> R
     Ok(None)
 }
 
-impl Whose {
+impl SegmentOwner {
     /// The segments meant: a visitor's own, or by an alternate id its person's.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn segments(&self, view: &View<'_>, visitor: &read::Visitor) -> Result<SegmentMap, StoreError> {
+    pub fn segments(&self, view: &StoreView<'_>, visitor: &read::VisitorView) -> Result<SegmentMap, StoreError> {
         match self {
             Self::Visitor(_) => read::segments(view, visitor),
             // Those that a snapshot holds: what it does not have decides nothing.
@@ -151,7 +164,11 @@ impl Whose {
     }
 }
 
-pub(crate) fn of_person(view: &View<'_>, visitor: &read::Visitor, most: usize) -> Result<SegmentMap, StoreError> {
+pub(crate) fn of_person(
+    view: &StoreView<'_>,
+    visitor: &read::VisitorView,
+    most: usize,
+) -> Result<SegmentMap, StoreError> {
     let mut person = SegmentMap::default();
     for member in read::members(view, visitor, most)? {
         person = person.join(read::segments(view, &member)?);
@@ -163,7 +180,7 @@ pub(crate) fn of_person(view: &View<'_>, visitor: &read::Visitor, most: usize) -
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn describe(view: &View<'_>, visitor: &read::Visitor, now: Millis) -> Result<Value, StoreError> {
+pub fn describe(view: &StoreView<'_>, visitor: &read::VisitorView, now: Millis) -> Result<Value, StoreError> {
     Ok(json!({
         "visitor": visitor.visitor.to_string(),
         "own": list(&read::segments(view, visitor)?, now),
@@ -188,21 +205,21 @@ fn one(map: &SegmentMap, id: SegmentId, expiry: HourStamp) -> Value {
 
 /// Answers a query: about hours as they were written, about the newest and how many of what has not expired.
 #[must_use]
-pub fn answer(map: &SegmentMap, query: &Query, now: Millis) -> Value {
-    let hours = |span: &Span| HourStamp::at(span.from_ms)..HourStamp::at(span.to_ms);
+pub fn answer(map: &SegmentMap, query: &SegmentTest, now: Millis) -> Value {
+    let hours = |span: &HourSpan| HourStamp::at(span.from_ms)..HourStamp::at(span.to_ms);
     match query {
-        Query::Expiring(span) => {
+        SegmentTest::Expiring(span) => {
             json!({ "segments": map.expiring(hours(span)).map(|(id, e)| one(map, id, e)).collect::<Vec<_>>() })
         }
-        Query::NotExpiring(span) => {
+        SegmentTest::NotExpiring(span) => {
             json!({ "segments": map.not_expiring(hours(span)).map(|(id, e)| one(map, id, e)).collect::<Vec<_>>() })
         }
-        Query::Newest(count) => {
+        SegmentTest::Newest(count) => {
             let held: BTreeSet<SegmentId> = live(map, now).map(|(id, _)| id).collect();
             let newest = map.newest(usize::MAX).into_iter().filter(|id| held.contains(id)).take(*count);
             json!({ "segments": newest.map(|id| id.0).collect::<Vec<_>>() })
         }
-        Query::Count(ids) => {
+        SegmentTest::Count(ids) => {
             let within = |id: SegmentId| (ids.from..=ids.to).contains(&id.0);
             json!({ "count": live(map, now).filter(|(id, _)| within(*id)).count() })
         }
@@ -213,21 +230,21 @@ pub fn answer(map: &SegmentMap, query: &Query, now: Millis) -> Value {
 ///
 /// # Errors
 /// An expiry or attributes beyond their bounds.
-pub fn writes(write: &Write) -> Result<Vec<(SegmentId, State)>, FactError> {
-    let set = |set: &Set| {
+pub fn writes(write: &SegmentWrite) -> Result<Vec<(SegmentId, SegmentState)>, FactError> {
+    let set = |set: &HeldSegment| {
         let expiry = HourStamp::at(set.expires_ms.saturating_add(3_599_999));
         let bounded = set.attributes.len() <= limits::SEGMENT_ATTRIBUTES && expiry.0 <= limits::EXPIRY_HOURS;
         let attributes = set.attributes.iter().map(|(token, value)| (*token, *value));
-        bounded.then(|| (SegmentId(set.segment), State::held(expiry, attributes))).ok_or(FactError::Expiry)
+        bounded.then(|| (SegmentId(set.segment), SegmentState::held(expiry, attributes))).ok_or(FactError::Expiry)
     };
-    let removed = write.remove.iter().map(|id| Ok((SegmentId(*id), State::Removed)));
+    let removed = write.remove.iter().map(|id| Ok((SegmentId(*id), SegmentState::Removed)));
     write.set.iter().map(set).chain(removed).collect()
 }
 
 /// The earliest time that a write may have to come after what it is about, where an edge's clock that runs ahead has put that
 /// after now.
 #[must_use]
-pub fn after(segments: &SegmentMap, write: &Write) -> Millis {
+pub fn after(segments: &SegmentMap, write: &SegmentWrite) -> Millis {
     let touched = write.set.iter().map(|set| set.segment).chain(write.remove.iter().copied());
     touched.filter_map(|segment| segments.written(SegmentId(segment))).max().map_or(0, |at| at + 1)
 }
@@ -236,8 +253,8 @@ pub fn after(segments: &SegmentMap, write: &Write) -> Millis {
 ///
 /// # Errors
 /// The bound that it breaks.
-pub fn fact(visitor: VisitorId, write: &Write, now: Millis, id: [u8; 16]) -> Result<Fact, FactError> {
-    let what = What::Segments { writes: writes(write)? };
+pub fn fact(visitor: VisitorId, write: &SegmentWrite, now: Millis, id: [u8; 16]) -> Result<Fact, FactError> {
+    let what = FactKind::Segments { writes: writes(write)? };
     let fact = Fact { position: 0, id: FactId::from_bytes(id), visitor, received: now, at: now, what };
     fact.check(now)?;
     Ok(fact)
@@ -247,12 +264,12 @@ pub fn fact(visitor: VisitorId, write: &Write, now: Millis, id: [u8; 16]) -> Res
 /// to depends on what is there: until the fact is acknowledged nobody else may extend. With it the earliest time that the
 /// fact may have, which comes after the write that it goes on from: two within a millisecond add up too.
 #[must_use]
-pub fn extended(segments: &SegmentMap, segment: SegmentId, hours: u32, now: Millis) -> Option<(Write, Millis)> {
+pub fn extended(segments: &SegmentMap, segment: SegmentId, hours: u32, now: Millis) -> Option<(SegmentWrite, Millis)> {
     let (expiry, attributes) = segments.get(segment).filter(|(expiry, _)| *expiry > HourStamp::at(now))?;
     let expiry = HourStamp(expiry.0.saturating_add(hours).min(limits::EXPIRY_HOURS));
     let attributes = attributes.iter().copied().collect();
-    let set = Set { segment: segment.0, expires_ms: expiry.start_ms(), attributes };
-    let write = Write { set: vec![set], remove: Vec::new() };
+    let set = HeldSegment { segment: segment.0, expires_ms: expiry.start_ms(), attributes };
+    let write = SegmentWrite { set: vec![set], remove: Vec::new() };
     let after = after(segments, &write);
     Some((write, after))
 }
@@ -265,7 +282,7 @@ mod tests {
 
     const HOUR: u64 = 3_600_000;
 
-    fn write(text: &str) -> Write {
+    fn write(text: &str) -> SegmentWrite {
         serde_json::from_str(text).unwrap()
     }
 
@@ -280,13 +297,14 @@ mod tests {
             format!(r#"{{"set": [{{"segment": 8457, "expires_ms": {}, "attributes": {{"3": 9}}}}]}}"#, NOW + HOUR);
         let fact = fact(a, &write(&set), NOW, [1; 16]).unwrap();
         assert_eq!(origin.send("demo", &[fact]).accepted, 1);
-        let view = View::folded(&origin.conn);
-        let by_member = find(&view, &known, &Whose::Lookup("member".to_owned(), "ann".to_owned())).unwrap().unwrap();
+        let view = StoreView::folded(&origin.conn);
+        let by_member =
+            find(&view, &known, &SegmentOwner::Lookup("member".to_owned(), "ann".to_owned())).unwrap().unwrap();
         assert_eq!(by_member.visitor, b);
         let shown = describe(&view, &by_member, NOW).unwrap();
         assert_eq!((shown["own"].as_array().unwrap().len(), shown["view"][0]["segment"].clone()), (0, json!(8457)));
         assert_eq!(shown["view"][0]["attributes"], json!({ "3": 9 }));
-        let own = find(&view, &known, &Whose::Visitor(a)).unwrap().unwrap();
+        let own = find(&view, &known, &SegmentOwner::Visitor(a)).unwrap().unwrap();
         let own = read::segments(&view, &own).unwrap();
         let ask = |text: &str| answer(&own, &serde_json::from_str(text).unwrap(), NOW);
         assert_eq!(ask(r#"{"count": {"from": 8000, "to": 9000}}"#), json!({ "count": 1 }));
@@ -304,20 +322,20 @@ mod tests {
         let held = fact(a, &set, NOW - 9, [1; 16]).unwrap();
         origin.send("demo", &[held, origin.login(a, 1, NOW - 2, "ann"), origin.login(b, 2, NOW - 1, "ann")]);
         let known = origin.tenant("demo").clone();
-        let member = Whose::Lookup("member".to_owned(), "ann".to_owned());
-        let count: Query = serde_json::from_str(r#"{"count": {"from": 8000, "to": 9000}}"#).unwrap();
+        let member = SegmentOwner::Lookup("member".to_owned(), "ann".to_owned());
+        let count: SegmentTest = serde_json::from_str(r#"{"count": {"from": 8000, "to": 9000}}"#).unwrap();
         let (more, after) = {
-            let view = View::folded(&origin.conn);
+            let view = StoreView::folded(&origin.conn);
             let newest = find(&view, &known, &member).unwrap().unwrap();
             assert_eq!(newest.visitor, b);
-            let [own, person] = [Whose::Visitor(b), member].map(|whose| whose.segments(&view, &newest).unwrap());
+            let [own, person] = [SegmentOwner::Visitor(b), member].map(|whose| whose.segments(&view, &newest).unwrap());
             assert_eq!([&own, &person].map(|map| answer(map, &count, NOW)["count"].clone()), [json!(0), json!(1)]);
             assert!(extended(&own, SegmentId(8457), 24, NOW).is_none());
             extended(&person, SegmentId(8457), 24, NOW).unwrap()
         };
         origin.send("demo", &[fact(b, &more, NOW.max(after), [2; 16]).unwrap()]);
-        let view = View::folded(&origin.conn);
-        let shown = describe(&view, &find(&view, &known, &Whose::Visitor(a)).unwrap().unwrap(), NOW).unwrap();
+        let view = StoreView::folded(&origin.conn);
+        let shown = describe(&view, &find(&view, &known, &SegmentOwner::Visitor(a)).unwrap().unwrap(), NOW).unwrap();
         assert_eq!(shown["view"][0]["expires_ms"], HourStamp::at(NOW + 26 * HOUR - 1).start_ms(), "the person's own");
     }
 
@@ -330,7 +348,7 @@ mod tests {
             NOW + 5 * HOUR
         ));
         origin.send("demo", &[fact(visitor(1), &set, NOW, [1; 16]).unwrap()]);
-        let view = View::folded(&origin.conn);
+        let view = StoreView::folded(&origin.conn);
         let of = read::visitor(&view, origin.tenant("demo").no, visitor(1)).unwrap().unwrap();
         let map = read::segments(&view, &of).unwrap();
         let ask = |text: &str, now| answer(&map, &serde_json::from_str(text).unwrap(), now);
@@ -387,8 +405,8 @@ mod tests {
         assert_eq!(refused("{}"), FactError::Segments);
         assert_eq!(refused(r#"{"set": [{"segment": 1, "expires_ms": 5}]}"#), FactError::Expiry);
         assert_eq!(refused(r#"{"set": [{"segment": 1, "expires_ms": 18446744073709551615}]}"#), FactError::Expiry);
-        let view = View::folded(&origin.conn);
-        assert!(find(&view, known, &Whose::Visitor(visitor(9))).unwrap().is_none());
-        assert!(find(&view, known, &Whose::Lookup("shoe".to_owned(), "x".to_owned())).unwrap().is_none());
+        let view = StoreView::folded(&origin.conn);
+        assert!(find(&view, known, &SegmentOwner::Visitor(visitor(9))).unwrap().is_none());
+        assert!(find(&view, known, &SegmentOwner::Lookup("shoe".to_owned(), "x".to_owned())).unwrap().is_none());
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use causeway_shared::attributes::Value as Attribute;
-use causeway_shared::fact::{Fact, What};
+use causeway_shared::attributes::AttributeValue as Attribute;
+use causeway_shared::fact::{Fact, FactKind};
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use parquet::record::RowAccessor as _;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::support::{Answer, Origin, Place, SOON, TENANTS, fact, now, once, page, purchase, visitor, within};
 
 fn says(n: u32, name: &str, value: Attribute) -> Fact {
-    fact(visitor(n), 9, What::Attributes { writes: vec![(name.to_owned(), Some(value))] })
+    fact(visitor(n), 9, FactKind::Attributes { writes: vec![(name.to_owned(), Some(value))] })
 }
 
 fn ask(origin: &Origin, token: &str, what: &str, accept: &str, body: &Value) -> Answer {

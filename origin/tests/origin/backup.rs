@@ -2,14 +2,14 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use causeway_shared::ids::Version;
+use causeway_shared::ids::SnapshotVersion;
 use causeway_shared::wire::sync::SyncRequest;
 
 use crate::support::{Origin, Place, SOON, hold, once, page, purchase, visitor, within};
 
 /// Takes what is to be published until nothing is; gives the highest version.
-fn publish(origin: &Origin) -> (Vec<String>, Version) {
-    let (mut keys, mut highest, mut applied) = (Vec::new(), Version::default(), Vec::new());
+fn publish(origin: &Origin) -> (Vec<String>, SnapshotVersion) {
+    let (mut keys, mut highest, mut applied) = (Vec::new(), SnapshotVersion::default(), Vec::new());
     loop {
         let request = SyncRequest { drain: 100, applied: std::mem::take(&mut applied), ..SyncRequest::default() };
         let writes = origin.sync(&request).publish;

@@ -76,7 +76,7 @@ fn the_reference_and_the_edges_part_are_printed() {
     let what = |config| serde_json::to_value(config).unwrap();
     assert_eq!(what(&config), what(&loaded), "what is the default is not printed, and means the same");
     assert!(!printed.contains("tcf_purposes") && !printed.contains("null"), "{printed}");
-    let keys: causeway_shared::keys::Keys = serde_json::from_str(edge["CAUSEWAY_KEYS"].as_str().unwrap()).unwrap();
+    let keys: causeway_shared::keys::KeySet = serde_json::from_str(edge["CAUSEWAY_KEYS"].as_str().unwrap()).unwrap();
     assert_eq!(keys, place.keys());
     // Without --output json it is the same: a program reads it.
     let plain = place.run(&["config", "edge"]).stdout;

@@ -54,7 +54,7 @@ fn expected<'a>(facts: impl Iterator<Item = &'a Fact>) -> BTreeMap<String, (u64,
     let mut totals = BTreeMap::new();
     for fact in facts {
         let entry: &mut (u64, u64) = totals.entry(fact.visitor.to_string()).or_default();
-        if matches!(fact.what, causeway_shared::fact::What::Page { .. }) { entry.0 += 1 } else { entry.1 += 1 }
+        if matches!(fact.what, causeway_shared::fact::FactKind::Page { .. }) { entry.0 += 1 } else { entry.1 += 1 }
     }
     totals
 }

@@ -1,6 +1,6 @@
 //! Erasure and undone links, over HTTP and by the command.
 
-use causeway_shared::fact::{Fact, Scope, What};
+use causeway_shared::fact::{ErasureScope, Fact, FactKind};
 use causeway_shared::ids::{FactId, VisitorId};
 use causeway_shared::wire::sync::SyncRequest;
 use serde_json::{Value, json};
@@ -12,8 +12,8 @@ fn ask(origin: &Origin, token: &str, method: &str, path: &str, body: &Value) -> 
     origin.call(method, &format!("/admin/v1/{path}"), &headers, body.to_string().as_bytes())
 }
 
-fn erasure(v: u32, scope: Scope) -> Fact {
-    let what = What::Erasure { scope, id: None, also: Vec::new() };
+fn erasure(v: u32, scope: ErasureScope) -> Fact {
+    let what = FactKind::Erasure { scope, id: None, also: Vec::new() };
     Fact { id: FactId::of_erasure(visitor(v)), received: now(), at: now(), ..fact(visitor(v), 0, what) }
 }
 
@@ -110,10 +110,10 @@ fn field_23_a_restore_brings_nobody_back_who_was_erased() {
     let to = to.to_str().unwrap();
     place.json(&["backup", "--to", to]);
     assert!(!std::path::Path::new(to).join("erasures.db").exists());
-    origin.send(&[erasure(1, Scope::Person), erasure(3, Scope::Visitor)]);
+    origin.send(&[erasure(1, ErasureScope::Person), erasure(3, ErasureScope::Visitor)]);
     // Acknowledged, and in the log alone when the disk is lost.
     let held = hold(&place, "causeway.db");
-    origin.sync(&request(&[erasure(4, Scope::Visitor)]));
+    origin.sync(&request(&[erasure(4, ErasureScope::Visitor)]));
     origin.kill();
     drop(held);
     place.json(&["restore", "--from", to, "--yes"]);

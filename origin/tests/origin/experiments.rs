@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use causeway_shared::fact::{Fact, What};
+use causeway_shared::fact::{Fact, FactKind};
 use serde_json::{Value, json};
 
 use crate::support::{Place, SOON, once, page, purchase, visitor, within};
@@ -25,7 +25,7 @@ fn apply(place: &Place, text: &str) -> Output {
 }
 
 fn exposure(n: u32, arm: u8) -> Fact {
-    Fact { what: What::Exposure { experiment: 1, arm }, ..page(visitor(n), 1) }
+    Fact { what: FactKind::Exposure { experiment: 1, arm }, ..page(visitor(n), 1) }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use causeway_shared::fact::{Fact, What};
+use causeway_shared::fact::{Fact, FactKind};
 use causeway_shared::ids::KindCode;
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ fn logins(origin: &Origin) -> Vec<Fact> {
         causeway_shared::ids::AlternateId { kind: KindCode(2), hash: keys.hash_alternate(KindCode(2), value)[0] }
     };
     let link = |v: u32, n: u32, value: String| {
-        fact(visitor(v), n, What::Alias { id: partner(&value), also: Vec::new(), proven: true })
+        fact(visitor(v), n, FactKind::Alias { id: partner(&value), also: Vec::new(), proven: true })
     };
     let mut facts: Vec<Fact> = (1..=40).map(|v| page(visitor(v), 1)).collect();
     facts.extend((1..=20).map(|v| origin.login(visitor(v), 2, &format!("m{}", v % 7))));

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use causeway_shared::fact::{Fact, What};
+use causeway_shared::fact::{Fact, FactKind};
 use causeway_shared::ids::OrderHash;
 use causeway_shared::ids::{FactId, VisitorId};
 use serde_json::{Value, json};
@@ -235,10 +235,10 @@ fn an_imported_order_counts_once_for_a_person_as_a_number_and_as_a_text() {
     let page_sent = {
         let order = OrderHash::of("1001");
         let bought = crate::support::purchase(ann, 7, 5);
-        let What::Track { name, value, properties, .. } = bought.what else { unreachable!() };
+        let FactKind::Track { name, value, properties, .. } = bought.what else { unreachable!() };
         Fact {
             id: FactId::of_order(ann, order),
-            what: What::Track { name, value, properties, order: Some(order) },
+            what: FactKind::Track { name, value, properties, order: Some(order) },
             ..bought
         }
     };

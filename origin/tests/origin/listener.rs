@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use causeway_shared::keys::Key;
+use causeway_shared::keys::RingKey;
 use causeway_shared::limits;
 use causeway_shared::sync_auth::{self, KEY_HEADER, MAC_HEADER, TIME_HEADER};
 use causeway_shared::wire::sync::{SyncRequest, encode_request};
@@ -271,7 +271,7 @@ fn long_bodies_under_a_wrong_mac_are_refused_unread_and_hold_up_no_sync() {
     let place = Place::new();
     let origin = place.serve();
     let active = origin.keys.sync.active().unwrap();
-    let other = Key { secret: [7; 32].into(), ..active.clone() };
+    let other = RingKey { secret: [7; 32].into(), ..active.clone() };
     let time = now();
     let forged = [
         (KEY_HEADER, active.id.to_string()),

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use causeway_shared::attributes::Value as Attribute;
-use causeway_shared::fact::{Fact, What};
+use causeway_shared::attributes::AttributeValue as Attribute;
+use causeway_shared::fact::{Fact, FactKind};
 use causeway_shared::wire::sync::SyncRequest;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -87,7 +87,7 @@ fn hmac(secret: &[u8; 32], message: &[u8]) -> Vec<u8> {
 
 fn lives_in(n: u32, city: &str) -> Fact {
     let writes = vec![("city".to_owned(), Some(Attribute::String(city.to_owned())))];
-    fact(visitor(n), 9, What::Attributes { writes })
+    fact(visitor(n), 9, FactKind::Attributes { writes })
 }
 
 fn bonn() -> Value {

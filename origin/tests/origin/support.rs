@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use causeway_shared::actions::{Entity, Verb, ViewType};
-use causeway_shared::fact::{Fact, PURCHASE, What};
+use causeway_shared::actions::{ActionType, AdEntity, ViewType};
+use causeway_shared::fact::{Fact, FactKind, PURCHASE};
 use causeway_shared::ids::{AltHash, AlternateId, FactId, InsertionId, KindCode, Micros, Millis, SessionId, VisitorId};
-use causeway_shared::keys::{Keys, Stage};
+use causeway_shared::keys::{KeySet, KeyStage};
 use causeway_shared::sync_auth::{self, KEY_HEADER, MAC_HEADER, TIME_HEADER};
 use causeway_shared::wire::facts::{self, FactBatch};
 use causeway_shared::wire::sync::{SyncRequest, SyncResponse, decode_response, encode_request};
@@ -80,7 +80,7 @@ impl Place {
         self.path().join("causeway.toml")
     }
 
-    pub(crate) fn keys(&self) -> Keys {
+    pub(crate) fn keys(&self) -> KeySet {
         serde_json::from_slice(&std::fs::read(self.path().join("keys.json")).unwrap()).unwrap()
     }
 
@@ -168,7 +168,7 @@ impl Place {
 pub(crate) struct Origin {
     child: Child,
     pub(crate) address: String,
-    pub(crate) keys: Keys,
+    pub(crate) keys: KeySet,
 }
 
 /// What an origin answered.
@@ -260,7 +260,7 @@ impl Origin {
 
     /// The three headers that sign a body.
     pub(crate) fn signed(&self, time: Millis, body: &[u8]) -> Vec<(&'static str, String)> {
-        let key = self.keys.sync.0.iter().find(|k| k.stage == Stage::Active).unwrap();
+        let key = self.keys.sync.0.iter().find(|k| k.stage == KeyStage::Active).unwrap();
         let mac = sync_auth::sign(key, time, body);
         vec![(KEY_HEADER, key.id.to_string()), (TIME_HEADER, time.to_string()), (MAC_HEADER, mac)]
     }
@@ -292,7 +292,7 @@ impl Origin {
 
     pub(crate) fn login(&self, visitor: VisitorId, n: u32, member: &str) -> Fact {
         let id = self.member(member);
-        fact(visitor, n, What::Alias { id, also: Vec::new(), proven: true })
+        fact(visitor, n, FactKind::Alias { id, also: Vec::new(), proven: true })
     }
 
     /// One value of `/metrics`.
@@ -378,25 +378,25 @@ pub(crate) fn visitor(n: u32) -> VisitorId {
 }
 
 /// A fact received a second ago; the same visitor and number name the same fact.
-pub(crate) fn fact(visitor: VisitorId, n: u32, what: What) -> Fact {
+pub(crate) fn fact(visitor: VisitorId, n: u32, what: FactKind) -> Fact {
     let received = now() - 1_000;
     Fact { position: 0, id: FactId::of_message(visitor, &n.to_string()), visitor, received, at: received, what }
 }
 
 pub(crate) fn page(visitor: VisitorId, n: u32) -> Fact {
-    fact(visitor, n, What::Page { session: SessionId(7) })
+    fact(visitor, n, FactKind::Page { session: SessionId(7) })
 }
 
 pub(crate) fn purchase(visitor: VisitorId, n: u32, value: Micros) -> Fact {
-    let what = What::Track { name: PURCHASE.to_owned(), value: Some(value), properties: None, order: None };
+    let what = FactKind::Track { name: PURCHASE.to_owned(), value: Some(value), properties: None, order: None };
     fact(visitor, n, what)
 }
 
 /// An impression of the `n`th insertion, of ad 4.
 pub(crate) fn impression(visitor: VisitorId, n: u32) -> Fact {
     let insertion = InsertionId(u128::from(n).to_be_bytes());
-    let entity = Entity { ad: 4, ad_group: 3, campaign: 2, advertiser: 1 };
-    let what = What::Action { insertion, verb: Verb::IMPRESSION, view_type: ViewType(1), entity };
+    let entity = AdEntity { ad: 4, ad_group: 3, campaign: 2, advertiser: 1 };
+    let what = FactKind::Action { insertion, verb: ActionType::IMPRESSION, view_type: ViewType(1), entity };
     Fact { id: FactId::of_message(visitor, &format!("impression {n}")), ..fact(visitor, n, what) }
 }
 

@@ -1,7 +1,7 @@
 //! What a sync does, seen from outside.
 
-use causeway_shared::ids::Version;
-use causeway_shared::view::Stored;
+use causeway_shared::ids::SnapshotVersion;
+use causeway_shared::view::StoredValue;
 use causeway_shared::wire::sync::SyncRequest;
 use causeway_shared::wire::{kv, sync};
 use serde_json::json;
@@ -68,7 +68,7 @@ fn s1_11_the_sample_flow() {
     let key = format!("v:demo:{def}");
     let write = writes.iter().find(|w| w.key == key).unwrap();
     let value = write.value.as_ref().unwrap();
-    let Stored::Snapshot(snapshot) = kv::decode_stored(&key, def, value.as_bytes()).unwrap() else {
+    let StoredValue::Snapshot(snapshot) = kv::decode_stored(&key, def, value.as_bytes()).unwrap() else {
         unreachable!("a tombstone");
     };
     assert_eq!(snapshot.profiles[&abc].totals().purchases, 1);
@@ -87,7 +87,7 @@ fn versions_grow_over_a_restart() {
     let origin = place.serve();
     origin.send(&[page(visitor(2), 1)]);
     let second = origin.sync(&drain).publish.remove(0);
-    assert!(second.version > first.version && first.version > Version::default());
+    assert!(second.version > first.version && first.version > SnapshotVersion::default());
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! pays one row a day.
 
 use super::packed::pack;
-use super::{Action, Actions};
+use super::{ActionList, AdAction};
 use crate::time::{DAY_MINUTES, Minute};
 
 /// Actions in one bucket before it is cut; a minute is never cut.
@@ -14,7 +14,7 @@ const HOUR_MINUTES: u32 = 60;
 
 /// What time a bucket stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Span {
+pub enum BucketSpan {
     /// One minute.
     Minute,
     /// One hour of UTC.
@@ -23,7 +23,7 @@ pub enum Span {
     Day,
 }
 
-impl Span {
+impl BucketSpan {
     /// How many minutes.
     #[must_use]
     pub fn minutes(self) -> u32 {
@@ -45,35 +45,35 @@ impl Span {
 
 /// The actions of one span of time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Bucket {
+pub struct ActionBucket {
     /// Its first minute.
     pub start: Minute,
     /// Its length.
-    pub span: Span,
+    pub span: BucketSpan,
     /// How many actions there are.
     pub count: u32,
     /// The actions.
     pub packed: Vec<u8>,
 }
 
-impl Actions {
+impl ActionList {
     /// All actions in buckets, by time: equal actions give equal buckets.
     #[must_use]
-    pub fn buckets(&self) -> Vec<Bucket> {
+    pub fn buckets(&self) -> Vec<ActionBucket> {
         let mut buckets = Vec::new();
-        cut(self.iter().collect(), Span::Day, &mut buckets);
+        cut(self.iter().collect(), BucketSpan::Day, &mut buckets);
         buckets
     }
 }
 
 /// Splits actions by a span, and what is too full of it by the next shorter one.
-fn cut(mut actions: Vec<Action>, span: Span, to: &mut Vec<Bucket>) {
-    let start = |action: &Action| action.minute.0 - action.minute.0 % span.minutes();
+fn cut(mut actions: Vec<AdAction>, span: BucketSpan, to: &mut Vec<ActionBucket>) {
+    let start = |action: &AdAction| action.minute.0 - action.minute.0 % span.minutes();
     actions.sort_unstable_by_key(|action| action.minute);
     for part in actions.chunk_by(|a, b| start(a) == start(b)) {
         match span.shorter() {
             Some(shorter) if part.len() > FULL => cut(part.to_vec(), shorter, to),
-            _ => to.extend(part.first().map(|first| Bucket {
+            _ => to.extend(part.first().map(|first| ActionBucket {
                 start: Minute(start(first)),
                 span,
                 count: u32::try_from(part.len()).unwrap_or(u32::MAX),

@@ -2,7 +2,7 @@
 //! candidates at all four levels. Nothing is counted in advance; a count is of actions, each once.
 
 use super::packed::PackedActions;
-use super::{Entity, Level, Verb, ViewType};
+use super::{ActionType, AdEntity, AdLevel, ViewType};
 use crate::time::Minute;
 
 /// Which view types count.
@@ -17,9 +17,9 @@ pub enum ViewTypes<'a> {
 
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Question<'a> {
+pub struct ActionQuestion<'a> {
     /// These actions.
-    pub verbs: &'a [Verb],
+    pub verbs: &'a [ActionType],
     /// On these kinds of placements.
     pub view_types: ViewTypes<'a>,
     /// From this minute on.
@@ -28,8 +28,8 @@ pub struct Question<'a> {
     pub to: Minute,
 }
 
-impl Question<'_> {
-    fn counts(&self, verb: Verb, view_type: ViewType) -> bool {
+impl ActionQuestion<'_> {
+    fn counts(&self, verb: ActionType, view_type: ViewType) -> bool {
         let seen = match self.view_types {
             ViewTypes::All => true,
             ViewTypes::Only(types) => types.contains(&view_type),
@@ -46,7 +46,7 @@ pub type Counts = [u32; 4];
 /// What is counted for is numbered: an ad, ad group, campaign or advertiser of any candidate has one place, however many
 /// candidates it has.
 #[derive(Debug, Clone)]
-pub struct Counter {
+pub struct ActionCounter {
     /// The places of each candidate's entities.
     candidates: Vec<[u32; 4]>,
     /// Open addressing over (level, code), which come from the catalogue and from nobody's request; with the place.
@@ -55,16 +55,16 @@ pub struct Counter {
     shift: u32,
 }
 
-impl Default for Counter {
+impl Default for ActionCounter {
     fn default() -> Self {
         Self::new(std::iter::empty())
     }
 }
 
-impl Counter {
+impl ActionCounter {
     /// For these candidates, in this order.
     #[must_use]
-    pub fn new(candidates: impl ExactSizeIterator<Item = Entity>) -> Self {
+    pub fn new(candidates: impl ExactSizeIterator<Item = AdEntity>) -> Self {
         let mut counter = Self::with_room(candidates.len());
         for entity in candidates {
             counter.add(entity);
@@ -81,8 +81,8 @@ impl Counter {
     }
 
     /// Adds the next candidate, and gives the places of its entities.
-    pub fn add(&mut self, entity: Entity) -> [u32; 4] {
-        let places = Level::ALL.map(|level| self.claim(key(level, entity.at(level))));
+    pub fn add(&mut self, entity: AdEntity) -> [u32; 4] {
+        let places = AdLevel::ALL.map(|level| self.claim(key(level, entity.at(level))));
         self.candidates.push(places);
         places
     }
@@ -95,13 +95,17 @@ impl Counter {
 
     /// How often each candidate's entities were acted on, over all visitors of a person; the same insertion under
     /// several of them counts once.
-    pub fn count(&self, visitors: &[PackedActions<'_>], question: &Question<'_>) -> impl Iterator<Item = Counts> + '_ {
+    pub fn count(
+        &self,
+        visitors: &[PackedActions<'_>],
+        question: &ActionQuestion<'_>,
+    ) -> impl Iterator<Item = Counts> + '_ {
         self.counted(self.tally(visitors, question))
     }
 
     /// The same, by place.
     #[must_use]
-    pub fn tally(&self, visitors: &[PackedActions<'_>], question: &Question<'_>) -> Vec<u32> {
+    pub fn tally(&self, visitors: &[PackedActions<'_>], question: &ActionQuestion<'_>) -> Vec<u32> {
         let mut counts = vec![0; self.places as usize];
         by_kind(visitors, question.from, question.to, |actions, counted| {
             self.add_kinds(&mut counts, actions, question, counted);
@@ -113,7 +117,7 @@ impl Counter {
     pub fn count_disjoint(
         &self,
         parts: &[PackedActions<'_>],
-        question: &Question<'_>,
+        question: &ActionQuestion<'_>,
     ) -> impl Iterator<Item = Counts> + '_ {
         let mut counts = vec![0; self.places as usize];
         for part in parts {
@@ -128,7 +132,13 @@ impl Counter {
         self.candidates.iter().map(move |places| places.map(&at))
     }
 
-    fn add_kinds(&self, counts: &mut [u32], actions: &PackedActions<'_>, question: &Question<'_>, by_kind: &[u32]) {
+    fn add_kinds(
+        &self,
+        counts: &mut [u32],
+        actions: &PackedActions<'_>,
+        question: &ActionQuestion<'_>,
+        by_kind: &[u32],
+    ) {
         let mut by_entity = vec![0u32; actions.entities().len()];
         for (kind, count) in actions.kinds().zip(by_kind) {
             if *count > 0
@@ -139,7 +149,7 @@ impl Counter {
             }
         }
         for (entity, by) in actions.entities().zip(by_entity).filter(|(_, by)| *by > 0) {
-            for level in Level::ALL {
+            for level in AdLevel::ALL {
                 if let Some(count) = self.place(key(level, entity.at(level))).and_then(|at| counts.get_mut(at as usize))
                 {
                     *count += by;
@@ -194,7 +204,7 @@ fn by_kind<'a>(
     if let [one] = visitors {
         return each(one, &kinds_within(one, from, to));
     }
-    let mut seen = Seen::for_rows(visitors.iter().map(|actions| actions.within(from, to).len()).sum());
+    let mut seen = CountedRows::for_rows(visitors.iter().map(|actions| actions.within(from, to).len()).sum());
     for actions in visitors {
         each(actions, &kinds_once(actions, from, to, &mut seen));
     }
@@ -212,7 +222,7 @@ fn kinds_within(actions: &PackedActions<'_>, from: Minute, to: Minute) -> Vec<u3
 }
 
 /// Those of one of several visitors: each row is looked up among those already counted.
-fn kinds_once(actions: &PackedActions<'_>, from: Minute, to: Minute, seen: &mut Seen) -> Vec<u32> {
+fn kinds_once(actions: &PackedActions<'_>, from: Minute, to: Minute, seen: &mut CountedRows) -> Vec<u32> {
     let kinds: Vec<_> = actions.kinds().collect();
     let ads: Vec<u32> = actions.entities().map(|entity| entity.ad).collect();
     let mut counted = vec![0u32; kinds.len()];
@@ -230,9 +240,14 @@ fn kinds_once(actions: &PackedActions<'_>, from: Minute, to: Minute, seen: &mut 
 
 /// What a person did within a window, and how often: each verb with each ad, an insertion under several visitors once.
 /// The same verb and ad may come more than once.
-pub(crate) fn tally(visitors: &[PackedActions<'_>], from: Minute, to: Minute, mut tell: impl FnMut(Verb, Entity, u32)) {
+pub(crate) fn tally(
+    visitors: &[PackedActions<'_>],
+    from: Minute,
+    to: Minute,
+    mut tell: impl FnMut(ActionType, AdEntity, u32),
+) {
     by_kind(visitors, from, to, |actions, counted| {
-        let entities: Vec<Entity> = actions.entities().collect();
+        let entities: Vec<AdEntity> = actions.entities().collect();
         for (kind, count) in actions.kinds().zip(counted).filter(|(_, count)| **count > 0) {
             let entity = entities.get(usize::from(kind.entity)).copied().unwrap_or_default();
             tell(kind.verb, entity, *count);
@@ -241,7 +256,7 @@ pub(crate) fn tally(visitors: &[PackedActions<'_>], from: Minute, to: Minute, mu
 }
 
 /// Never 0, which marks a free place.
-fn key(level: Level, code: u32) -> u64 {
+fn key(level: AdLevel, code: u32) -> u64 {
     (level as u64 + 1) << 32 | u64::from(code)
 }
 
@@ -251,12 +266,12 @@ fn scatter(key: u64, shift: u32) -> usize {
 }
 
 /// Rows already counted, each by 64 bits of what makes it one: as sure as the insertion's own 48.
-struct Seen {
+struct CountedRows {
     places: Vec<u64>,
     shift: u32,
 }
 
-impl Seen {
+impl CountedRows {
     fn for_rows(rows: usize) -> Self {
         let places = (rows * 2).next_power_of_two().max(16);
         Self { places: vec![0; places], shift: 64 - places.trailing_zeros() }

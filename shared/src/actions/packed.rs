@@ -7,9 +7,9 @@
 
 use std::ops::Range;
 
-use super::{Action, Actions, Entity, InsertionHash, Verb, ViewType};
+use super::{ActionList, ActionType, AdAction, AdEntity, InsertionHash, ViewType};
 use crate::limits;
-use crate::packed::{self, Packed};
+use crate::packed::{self, PackedReader};
 use crate::time::{DAY_MINUTES, Day, Minute};
 
 const DAY: usize = 6;
@@ -19,10 +19,10 @@ const ENTITY: usize = 16;
 
 /// What a row is about, but for its insertion and time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Kind {
+pub(super) struct RowKind {
     /// The place of its entity.
     pub(super) entity: u16,
-    pub(super) verb: Verb,
+    pub(super) verb: ActionType,
     pub(super) view_type: ViewType,
 }
 
@@ -38,7 +38,7 @@ pub struct PackedActions<'a> {
     entities: &'a [u8],
 }
 
-impl Actions {
+impl ActionList {
     /// The packed form: equal actions give equal bytes.
     #[must_use]
     pub fn pack(&self) -> Vec<u8> {
@@ -53,12 +53,12 @@ impl Actions {
 }
 
 /// The packed form of these actions, each of which is there once.
-pub(super) fn pack(mut actions: Vec<Action>) -> Vec<u8> {
+pub(super) fn pack(mut actions: Vec<AdAction>) -> Vec<u8> {
     actions.sort_unstable_by_key(|a| (a.minute, a.insertion, a.entity, a.verb, a.view_type));
-    let mut entities: Vec<Entity> = actions.iter().map(|action| action.entity).collect();
+    let mut entities: Vec<AdEntity> = actions.iter().map(|action| action.entity).collect();
     sort_once(&mut entities);
-    let kind = |a: &Action| Kind { entity: place(&entities, &a.entity), verb: a.verb, view_type: a.view_type };
-    let mut kinds: Vec<Kind> = actions.iter().map(kind).collect();
+    let kind = |a: &AdAction| RowKind { entity: place(&entities, &a.entity), verb: a.verb, view_type: a.view_type };
+    let mut kinds: Vec<RowKind> = actions.iter().map(kind).collect();
     sort_once(&mut kinds);
     let mut days: Vec<(Day, u32)> = Vec::new();
     for (end, action) in (1u32..).zip(&actions) {
@@ -83,11 +83,11 @@ pub(super) fn pack(mut actions: Vec<Action>) -> Vec<u8> {
         to.extend(wide.then_some(high));
     }
     actions.iter().for_each(|a| to.extend(a.insertion.0));
-    for Kind { entity, verb, view_type } in kinds {
+    for RowKind { entity, verb, view_type } in kinds {
         to.extend(entity.to_le_bytes());
         to.extend([verb.0, view_type.0]);
     }
-    for Entity { ad, ad_group, campaign, advertiser } in entities {
+    for AdEntity { ad, ad_group, campaign, advertiser } in entities {
         [ad, ad_group, campaign, advertiser].into_iter().for_each(|code| to.extend(code.to_le_bytes()));
     }
     to
@@ -127,7 +127,7 @@ impl<'a> PackedActions<'a> {
                 entities: &[],
             });
         }
-        let mut from = Packed(bytes);
+        let mut from = PackedReader(bytes);
         let days = from.count(limits::ACTIONS)?;
         let rows = from.count(limits::ACTIONS)?;
         let kinds = from.count(rows)?;
@@ -145,11 +145,11 @@ impl<'a> PackedActions<'a> {
         from.is_empty().then_some(read)
     }
 
-    /// Whether these are the bytes that [`Actions::pack`] gives: each row within its columns, all in order, nothing twice.
+    /// Whether these are the bytes that [`ActionList::pack`] gives: each row within its columns, all in order, nothing twice.
     #[must_use]
     pub fn is_whole(bytes: &'a [u8]) -> bool {
         let Some(read) = Self::read(bytes) else { return false };
-        let actions: Actions = read.iter().collect();
+        let actions: ActionList = read.iter().collect();
         bytes.is_empty() || (actions.len() == read.len() && actions.pack() == bytes)
     }
 
@@ -166,7 +166,7 @@ impl<'a> PackedActions<'a> {
     }
 
     /// The actions, by time. What lies outside its column is left out.
-    pub fn iter(&self) -> impl Iterator<Item = Action> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = AdAction> + '_ {
         self.rows(0..self.len())
     }
 
@@ -178,7 +178,7 @@ impl<'a> PackedActions<'a> {
     }
 
     /// The actions of these rows.
-    pub(super) fn rows(&self, rows: Range<usize>) -> impl Iterator<Item = Action> + '_ {
+    pub(super) fn rows(&self, rows: Range<usize>) -> impl Iterator<Item = AdAction> + '_ {
         let mut days = self.days().peekable();
         let kinds = self.kinds_of(rows.clone());
         let hashes = chunks::<HASH>(self.hashes).get(rows.clone()).unwrap_or_default();
@@ -186,9 +186,9 @@ impl<'a> PackedActions<'a> {
             while days.next_if(|(_, end)| *end <= row).is_some() {}
             let (day, _) = days.peek()?;
             let minute = Minute(day.start().0.checked_add(u32::from(self.minute_of_day(row)?))?);
-            let Kind { entity, verb, view_type } = self.kind(kind)?;
+            let RowKind { entity, verb, view_type } = self.kind(kind)?;
             let entity = self.entity(entity.into())?;
-            Some(Action { insertion: InsertionHash(*hash), verb, view_type, entity, minute })
+            Some(AdAction { insertion: InsertionHash(*hash), verb, view_type, entity, minute })
         })
     }
 
@@ -252,35 +252,35 @@ impl<'a> PackedActions<'a> {
         chunks::<HASH>(self.hashes).get(rows).unwrap_or_default()
     }
 
-    fn kind(&self, place: usize) -> Option<Kind> {
-        chunks(self.kinds).get(place).map(Kind::from_bytes)
+    fn kind(&self, place: usize) -> Option<RowKind> {
+        chunks(self.kinds).get(place).map(RowKind::from_bytes)
     }
 
     /// All kinds.
-    pub(super) fn kinds(&self) -> impl ExactSizeIterator<Item = Kind> + 'a {
-        chunks(self.kinds).iter().map(Kind::from_bytes)
+    pub(super) fn kinds(&self) -> impl ExactSizeIterator<Item = RowKind> + 'a {
+        chunks(self.kinds).iter().map(RowKind::from_bytes)
     }
 
     /// All entities.
-    pub(super) fn entities(&self) -> impl ExactSizeIterator<Item = Entity> + 'a {
+    pub(super) fn entities(&self) -> impl ExactSizeIterator<Item = AdEntity> + 'a {
         chunks(self.entities).iter().map(entity)
     }
 
-    fn entity(&self, place: usize) -> Option<Entity> {
+    fn entity(&self, place: usize) -> Option<AdEntity> {
         chunks(self.entities).get(place).map(entity)
     }
 }
 
-impl Kind {
+impl RowKind {
     fn from_bytes([low, high, verb, view_type]: &[u8; KIND]) -> Self {
         let entity = u16::from_le_bytes([*low, *high]);
-        Self { entity, verb: Verb(*verb), view_type: ViewType(*view_type) }
+        Self { entity, verb: ActionType(*verb), view_type: ViewType(*view_type) }
     }
 }
 
-fn entity(codes: &[u8; ENTITY]) -> Entity {
+fn entity(codes: &[u8; ENTITY]) -> AdEntity {
     let [ad, ad_group, campaign, advertiser] = [0, 1, 2, 3].map(|i| code(codes, i));
-    Entity { ad, ad_group, campaign, advertiser }
+    AdEntity { ad, ad_group, campaign, advertiser }
 }
 
 fn code(codes: &[u8; ENTITY], i: usize) -> u32 {

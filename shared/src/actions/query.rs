@@ -2,23 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Action, Level, PackedActions};
+use super::{AdAction, AdLevel, PackedActions};
 use crate::limits;
 use crate::time::Minute;
 
 /// What actions are told apart by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Dimension {
+pub enum ActionDimension {
     /// What was done.
     Verb,
     /// On which kind of placement.
     ViewType,
     /// With an ad, or one of a larger thing.
-    Entity(Level),
+    Entity(AdLevel),
 }
 
-impl Dimension {
-    fn of(self, action: &Action) -> u32 {
+impl ActionDimension {
+    fn of(self, action: &AdAction) -> u32 {
         match self {
             Self::Verb => action.verb.0.into(),
             Self::ViewType => action.view_type.0.into(),
@@ -29,10 +29,10 @@ impl Dimension {
 
 /// Which actions count: of each dimension named, one of these codes. All that are named must hold.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Filter(pub Vec<(Dimension, BTreeSet<u32>)>);
+pub struct DimensionFilter(pub Vec<(ActionDimension, BTreeSet<u32>)>);
 
-impl Filter {
-    fn holds(&self, action: &Action) -> bool {
+impl DimensionFilter {
+    fn holds(&self, action: &AdAction) -> bool {
         self.0.iter().all(|(dimension, codes)| codes.contains(&dimension.of(action)))
     }
 }
@@ -54,8 +54,8 @@ pub enum GroupError {
 /// [`GroupError::TooMany`].
 pub fn group(
     visitors: &[PackedActions<'_>],
-    filter: &Filter,
-    by: &[Dimension],
+    filter: &DimensionFilter,
+    by: &[ActionDimension],
     from: Minute,
     to: Minute,
 ) -> Result<Vec<Group>, GroupError> {

@@ -2,13 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Verb;
+use super::ActionType;
 use crate::time::{DAY_MINUTES, Minute};
 
 /// The size of a window's buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Unit {
+pub enum WindowUnit {
     /// Minutes.
     Minutes,
     /// Hours of UTC.
@@ -17,7 +17,7 @@ pub enum Unit {
     Days,
 }
 
-impl Unit {
+impl WindowUnit {
     /// All of them, in the order that forms number them by.
     pub const ALL: [Self; 3] = [Self::Minutes, Self::Hours, Self::Days];
 
@@ -33,14 +33,14 @@ impl Unit {
 /// The last `interval` buckets of a unit, the running one among them: the last 7 days are today and the 6 before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Window {
+pub struct TimeWindow {
     /// How many buckets, 1 or more.
     pub interval: u32,
     /// Their size.
-    pub unit: Unit,
+    pub unit: WindowUnit,
 }
 
-impl Window {
+impl TimeWindow {
     /// How many minutes it spans, the running bucket whole.
     #[must_use]
     pub fn minutes(self) -> u32 {
@@ -59,16 +59,16 @@ impl Window {
 
 /// A frequency cap: at most `limit` of an action within a window (S3.5). All caps of an entity must hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Cap {
+pub struct FrequencyCap {
     /// The action counted.
-    pub verb: Verb,
+    pub verb: ActionType,
     /// How many there may be, the one to come not among them.
     pub limit: u32,
     /// Over which time.
-    pub window: Window,
+    pub window: TimeWindow,
 }
 
-impl Cap {
+impl FrequencyCap {
     /// Whether one more may come after so many.
     #[must_use]
     pub fn admits(&self, counted: u32) -> bool {
@@ -84,17 +84,21 @@ mod tests {
     #[test]
     fn s3_02_windows_are_whole_buckets_with_the_running_one() {
         let now = Minute(Day(100).start().0 + 125);
-        let range = |interval, unit| Window { interval, unit }.range(now);
-        assert_eq!(range(7, Unit::Days), (Day(94).start(), Day(101).start()));
-        assert_eq!(range(1, Unit::Days), (Day(100).start(), Day(101).start()));
-        assert_eq!(range(1, Unit::Hours), (Minute(now.0 - 5), Minute(now.0 + 55)));
-        assert_eq!(range(3, Unit::Minutes), (Minute(now.0 - 2), Minute(now.0 + 1)));
-        assert_eq!(range(u32::MAX, Unit::Days), (Minute(0), Day(101).start()));
+        let range = |interval, unit| TimeWindow { interval, unit }.range(now);
+        assert_eq!(range(7, WindowUnit::Days), (Day(94).start(), Day(101).start()));
+        assert_eq!(range(1, WindowUnit::Days), (Day(100).start(), Day(101).start()));
+        assert_eq!(range(1, WindowUnit::Hours), (Minute(now.0 - 5), Minute(now.0 + 55)));
+        assert_eq!(range(3, WindowUnit::Minutes), (Minute(now.0 - 2), Minute(now.0 + 1)));
+        assert_eq!(range(u32::MAX, WindowUnit::Days), (Minute(0), Day(101).start()));
     }
 
     #[test]
     fn s3_05_a_cap_binds_at_its_limit() {
-        let cap = Cap { verb: Verb::IMPRESSION, limit: 3, window: Window { interval: 1, unit: Unit::Days } };
+        let cap = FrequencyCap {
+            verb: ActionType::IMPRESSION,
+            limit: 3,
+            window: TimeWindow { interval: 1, unit: WindowUnit::Days },
+        };
         assert!(cap.admits(2) && !cap.admits(3));
     }
 }

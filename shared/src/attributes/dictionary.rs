@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{ForgottenName, Kind, Token, Value, name_is_good, name_is_reserved};
+use super::{AttributeValue, ForgottenName, NameToken, ValueKind, name_is_good, name_is_reserved};
 use crate::limits;
-use crate::packed::{self, Packed};
+use crate::packed::{self, PackedReader};
 
 /// Why a name is not recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -33,9 +33,9 @@ pub enum AttributeError {
         /// The attribute's name.
         name: String,
         /// Its kind, as recorded at its first use.
-        expected: Kind,
+        expected: ValueKind,
         /// The value's.
-        found: Kind,
+        found: ValueKind,
     },
     /// A whole number that the attribute's kind cannot keep exactly.
     #[error("attribute `{name}` is a float: a whole number above 2^53 is not kept exactly, write it as a string")]
@@ -64,17 +64,17 @@ impl AttributeError {
 
 /// Names and kinds in the order of their first use, at most [`limits::ATTRIBUTE_NAMES`]. A token is the place in it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Dictionary {
-    entries: Vec<(String, Kind)>,
-    tokens: BTreeMap<String, Token>,
+pub struct NameDictionary {
+    entries: Vec<(String, ValueKind)>,
+    tokens: BTreeMap<String, NameToken>,
     /// Tokens without a name, in order: new names get them.
-    free: BTreeSet<Token>,
+    free: BTreeSet<NameToken>,
 }
 
-impl Dictionary {
+impl NameDictionary {
     /// The dictionary of these entries in order; `None` when a name is bad or there twice, or there are too many.
     #[must_use]
-    pub fn from_entries(entries: impl IntoIterator<Item = (String, Kind)>) -> Option<Self> {
+    pub fn from_entries(entries: impl IntoIterator<Item = (String, ValueKind)>) -> Option<Self> {
         let mut all = Self::default();
         for (name, kind) in entries {
             let token = all.last().ok().filter(|_| name_is_good(&name))?;
@@ -110,13 +110,13 @@ impl Dictionary {
 
     /// The name and kind of a token.
     #[must_use]
-    pub fn get(&self, token: Token) -> Option<(&str, Kind)> {
+    pub fn get(&self, token: NameToken) -> Option<(&str, ValueKind)> {
         self.entries.get(usize::from(token.0)).map(|(name, kind)| (name.as_str(), *kind))
     }
 
     /// The token and kind of a name.
     #[must_use]
-    pub fn find(&self, name: &str) -> Option<(Token, Kind)> {
+    pub fn find(&self, name: &str) -> Option<(NameToken, ValueKind)> {
         let token = *self.tokens.get(name)?;
         self.get(token).map(|(_, kind)| (token, kind))
     }
@@ -125,7 +125,7 @@ impl Dictionary {
     ///
     /// # Errors
     /// For a new name that is bad, or when there is no room for it.
-    pub fn record(&mut self, name: &str, kind: Kind) -> Result<Token, DictionaryError> {
+    pub fn record(&mut self, name: &str, kind: ValueKind) -> Result<NameToken, DictionaryError> {
         if let Some((token, _)) = self.find(name) {
             return Ok(token);
         }
@@ -143,7 +143,7 @@ impl Dictionary {
     ///
     /// # Errors
     /// For a name that is bad or that only the origin gives, or when there is no room for it.
-    pub fn next(&self, name: &str) -> Result<Token, DictionaryError> {
+    pub fn next(&self, name: &str) -> Result<NameToken, DictionaryError> {
         if !name_is_good(name) || name_is_reserved(name) {
             return Err(DictionaryError::BadName);
         }
@@ -151,17 +151,17 @@ impl Dictionary {
     }
 
     /// The token after all others.
-    fn last(&self) -> Result<Token, DictionaryError> {
+    fn last(&self) -> Result<NameToken, DictionaryError> {
         let room = u16::try_from(self.len()).ok().filter(|_| self.len() < limits::ATTRIBUTE_NAMES);
-        room.map(Token).ok_or(DictionaryError::Full)
+        room.map(NameToken).ok_or(DictionaryError::Full)
     }
 
     /// An attribute as it is written: its token, and its value as the recorded kind takes it. The first use of a name
     /// records it with the kind of its value, a number's always as a float.
     ///
     /// # Errors
-    /// When the value is of another kind, or as in [`Dictionary::record`]; then nothing is recorded.
-    pub fn accept(&mut self, name: &str, value: Value) -> Result<(Token, Value), AttributeError> {
+    /// When the value is of another kind, or as in [`NameDictionary::record`]; then nothing is recorded.
+    pub fn accept(&mut self, name: &str, value: AttributeValue) -> Result<(NameToken, AttributeValue), AttributeError> {
         match self.find(name) {
             Some(_) if name_is_reserved(name) => Err(DictionaryError::BadName.into()),
             Some((token, kind)) => Ok((token, fitted(name, value, kind)?)),
@@ -174,11 +174,11 @@ impl Dictionary {
         }
     }
 
-    /// Whether [`Dictionary::accept`] would take it, without recording.
+    /// Whether [`NameDictionary::accept`] would take it, without recording.
     ///
     /// # Errors
-    /// Those of [`Dictionary::accept`].
-    pub fn check(&self, name: &str, value: &Value) -> Result<(), AttributeError> {
+    /// Those of [`NameDictionary::accept`].
+    pub fn check(&self, name: &str, value: &AttributeValue) -> Result<(), AttributeError> {
         match self.find(name) {
             Some(_) if name_is_reserved(name) => Err(DictionaryError::BadName.into()),
             Some((_, kind)) => fitted(name, value.clone(), kind).map(drop),
@@ -197,16 +197,16 @@ impl Dictionary {
 
     /// The `n`th page from 0 on, of up to [`limits::ATTRIBUTE_PAGE`] entries; empty beyond the last.
     #[must_use]
-    pub fn page(&self, n: usize) -> &[(String, Kind)] {
+    pub fn page(&self, n: usize) -> &[(String, ValueKind)] {
         self.entries.chunks(limits::ATTRIBUTE_PAGE).nth(n).unwrap_or_default()
     }
 }
 
-fn fitted(name: &str, value: Value, kind: Kind) -> Result<Value, AttributeError> {
+fn fitted(name: &str, value: AttributeValue, kind: ValueKind) -> Result<AttributeValue, AttributeError> {
     value.fit(kind).map_err(|value| {
         let name = name.to_owned();
         match (value, kind) {
-            (Value::Integer(_), Kind::Float) => AttributeError::Inexact { name },
+            (AttributeValue::Integer(_), ValueKind::Float) => AttributeError::Inexact { name },
             (value, expected) => AttributeError::Type { name, expected, found: value.kind() },
         }
     })
@@ -214,7 +214,7 @@ fn fitted(name: &str, value: Value, kind: Kind) -> Result<Value, AttributeError>
 
 /// A page packed: how many entries; of each the name behind its length and the code of its kind.
 #[must_use]
-pub fn encode_page(entries: &[(String, Kind)]) -> Vec<u8> {
+pub fn encode_page(entries: &[(String, ValueKind)]) -> Vec<u8> {
     let mut to = Vec::new();
     packed::put(&mut to, entries.len() as u64);
     for (name, kind) in entries {
@@ -227,13 +227,13 @@ pub fn encode_page(entries: &[(String, Kind)]) -> Vec<u8> {
 /// The entries of a packed page, each name good and there once; `None` when the bytes are not what [`encode_page`]
 /// gives of a page.
 #[must_use]
-pub fn decode_page(bytes: &[u8]) -> Option<Vec<(String, Kind)>> {
-    let mut from = Packed(bytes);
+pub fn decode_page(bytes: &[u8]) -> Option<Vec<(String, ValueKind)>> {
+    let mut from = PackedReader(bytes);
     let mut names = BTreeSet::new();
     let entries = (0..from.count(limits::ATTRIBUTE_PAGE)?).map(|_| {
         let name = std::str::from_utf8(from.row()?).ok().filter(|name| name_is_good(name) && names.insert(*name))?;
         let [code] = from.take(1)? else { return None };
-        Some((name.to_owned(), Kind::from_code(*code)?))
+        Some((name.to_owned(), ValueKind::from_code(*code)?))
     });
     let entries: Vec<_> = entries.collect::<Option<_>>()?;
     from.is_empty().then_some(entries)

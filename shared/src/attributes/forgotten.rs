@@ -1,6 +1,6 @@
 //! Names that the origin gives to tokens whose own name was taken back. No page, file or administrator can write under one.
 
-use super::Token;
+use super::NameToken;
 use crate::ids::Millis;
 
 /// Start of the names of tokens that `forget` took back.
@@ -24,7 +24,7 @@ pub enum ForgottenName {
 impl ForgottenName {
     /// The name that a token has in this state.
     #[must_use]
-    pub fn name(self, token: Token) -> String {
+    pub fn name(self, token: NameToken) -> String {
         match self {
             Self::Leaving => format!("{FORGOTTEN}leaving.{}", token.0),
             Self::Resting(since) => format!("{FORGOTTEN}{since}.{}", token.0),
@@ -59,7 +59,7 @@ mod tests {
     fn each_state_has_a_name_of_its_own_that_can_be_stored_and_read_again() {
         let states = [ForgottenName::Leaving, ForgottenName::Resting(Millis::MAX), ForgottenName::Free];
         for state in states {
-            let name = state.name(Token(u16::MAX));
+            let name = state.name(NameToken(u16::MAX));
             assert!(name_is_good(&name) && name_is_reserved(&name), "{name}");
             assert_eq!(ForgottenName::parse(&name), Some(state), "{name}");
         }

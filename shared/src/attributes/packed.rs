@@ -9,10 +9,10 @@
 
 use std::collections::BTreeSet;
 
-use super::{AttributeMap, Finite, Kind, Token, Value};
+use super::{AttributeMap, AttributeValue, FiniteNumber, NameToken, ValueKind};
 use crate::limits;
-use crate::packed::{self, Packed};
-use crate::segments::Stamp;
+use crate::packed::{self, PackedReader};
+use crate::segments::WriteStamp;
 
 /// Bytes at most of what stands before rows and stamps: the two counts (of 256 at most), and the rows' length.
 pub(super) const FRAME: usize = 2 + 10 + 2;
@@ -21,7 +21,7 @@ pub(super) const ROW: usize = 3 + 3 + 2;
 /// Bytes at most of a stamp.
 pub(super) const STAMP: usize = 10 + 5;
 
-impl Value {
+impl AttributeValue {
     /// The packed form: equal values give equal bytes.
     #[must_use]
     pub fn pack(&self) -> Vec<u8> {
@@ -37,25 +37,25 @@ impl Value {
         to
     }
 
-    /// Reads a packed value; `None` when the bytes are not what [`Value::pack`] gives of a value within the bounds.
+    /// Reads a packed value; `None` when the bytes are not what [`AttributeValue::pack`] gives of a value within the bounds.
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let (code, rest) = bytes.split_first()?;
-        let mut from = Packed(rest);
-        let value = match Kind::from_code(*code)? {
-            Kind::Bool => Self::Bool(from.count(1)? == 1),
-            Kind::Integer => Self::Integer(from.signed()?),
-            Kind::Float => Self::Float(float(from.eight()?)?),
-            Kind::String => Self::String(text(from.take(rest.len())?)?),
-            Kind::Date => Self::Date(i32::try_from(from.signed()?).ok()?),
-            Kind::Strings => Self::Strings(strings(&mut from)?),
+        let mut from = PackedReader(rest);
+        let value = match ValueKind::from_code(*code)? {
+            ValueKind::Bool => Self::Bool(from.count(1)? == 1),
+            ValueKind::Integer => Self::Integer(from.signed()?),
+            ValueKind::Float => Self::Float(float(from.eight()?)?),
+            ValueKind::String => Self::String(text(from.take(rest.len())?)?),
+            ValueKind::Date => Self::Date(i32::try_from(from.signed()?).ok()?),
+            ValueKind::Strings => Self::Strings(strings(&mut from)?),
         };
         (from.is_empty() && value.check().is_ok()).then_some(value)
     }
 }
 
-fn float(bits: u64) -> Option<Finite> {
-    Finite::new(f64::from_bits(bits)).filter(|finite| finite.get().to_bits() == bits)
+fn float(bits: u64) -> Option<FiniteNumber> {
+    FiniteNumber::new(f64::from_bits(bits)).filter(|finite| finite.get().to_bits() == bits)
 }
 
 fn text(bytes: &[u8]) -> Option<String> {
@@ -63,7 +63,7 @@ fn text(bytes: &[u8]) -> Option<String> {
     (text.len() <= limits::ATTRIBUTE_BYTES).then(|| text.to_owned())
 }
 
-fn strings(from: &mut Packed<'_>) -> Option<BTreeSet<String>> {
+fn strings(from: &mut PackedReader<'_>) -> Option<BTreeSet<String>> {
     let mut all = BTreeSet::new();
     while !from.is_empty() {
         let text = text(from.row()?)?;
@@ -88,7 +88,7 @@ impl AttributeMap {
         for (token, (_, value)) in &self.0 {
             let token = u64::from(token.0);
             packed::put(&mut rows, token - next);
-            packed::put_row(&mut rows, &value.as_ref().map(Value::pack).unwrap_or_default());
+            packed::put_row(&mut rows, &value.as_ref().map(AttributeValue::pack).unwrap_or_default());
             next = token + 1;
         }
         packed::put(&mut to, self.0.len() as u64);
@@ -98,7 +98,7 @@ impl AttributeMap {
     }
 
     fn put_stamps(&self, to: &mut Vec<u8>) {
-        let mut stamps: Vec<Stamp> = self.0.values().map(|(stamp, _)| *stamp).collect();
+        let mut stamps: Vec<WriteStamp> = self.0.values().map(|(stamp, _)| *stamp).collect();
         stamps.sort_unstable();
         stamps.dedup();
         packed::put(to, stamps.len() as u64);
@@ -121,7 +121,7 @@ impl AttributeMap {
 pub struct PackedAttributes<'a> {
     count: usize,
     rows: &'a [u8],
-    stamps: Packed<'a>,
+    stamps: PackedReader<'a>,
 }
 
 impl<'a> PackedAttributes<'a> {
@@ -129,7 +129,7 @@ impl<'a> PackedAttributes<'a> {
     /// read.
     #[must_use]
     pub fn read(bytes: &'a [u8]) -> Option<Self> {
-        let mut from = Packed(bytes);
+        let mut from = PackedReader(bytes);
         if from.is_empty() {
             return Some(Self { count: 0, rows: bytes, stamps: from });
         }
@@ -140,24 +140,24 @@ impl<'a> PackedAttributes<'a> {
 
     /// The value of an attribute that the visitor has; only this one is decoded.
     #[must_use]
-    pub fn get(&self, token: Token) -> Option<Value> {
+    pub fn get(&self, token: NameToken) -> Option<AttributeValue> {
         let (at, value) = self.rows().find(|(at, _)| *at >= token)?;
-        if at == token { Value::read(value) } else { None }
+        if at == token { AttributeValue::read(value) } else { None }
     }
 
     /// The attributes that the visitor has, in order of their tokens; without what cannot be read.
-    pub fn iter(self) -> impl Iterator<Item = (Token, Value)> + 'a {
-        self.rows().filter_map(|(token, value)| Some((token, Value::read(value)?)))
+    pub fn iter(self) -> impl Iterator<Item = (NameToken, AttributeValue)> + 'a {
+        self.rows().filter_map(|(token, value)| Some((token, AttributeValue::read(value)?)))
     }
 
     /// All attributes that were ever written, removed ones among them, in order.
-    pub fn tokens(self) -> impl Iterator<Item = Token> + 'a {
+    pub fn tokens(self) -> impl Iterator<Item = NameToken> + 'a {
         self.rows().map(|(token, _)| token)
     }
 
     /// Tokens and packed values, up to the first that is not of the form.
-    fn rows(self) -> impl Iterator<Item = (Token, &'a [u8])> + 'a {
-        let mut from = Packed(self.rows);
+    fn rows(self) -> impl Iterator<Item = (NameToken, &'a [u8])> + 'a {
+        let mut from = PackedReader(self.rows);
         let mut next = 0;
         (0..self.count).map_while(move |_| row(&mut from, &mut next))
     }
@@ -165,20 +165,20 @@ impl<'a> PackedAttributes<'a> {
     /// The map, with stamps and removed ones; `None` when the bytes are not what [`AttributeMap::pack`] gives.
     #[must_use]
     pub fn to_map(&self) -> Option<AttributeMap> {
-        let mut from = Packed(self.rows);
+        let mut from = PackedReader(self.rows);
         let mut next = 0;
         let stamps = self.read_stamps()?;
         let mut map = AttributeMap::default();
         for stamp in stamps {
             let (token, value) = row(&mut from, &mut next)?;
-            let value = if value.is_empty() { None } else { Some(Value::read(value)?) };
+            let value = if value.is_empty() { None } else { Some(AttributeValue::read(value)?) };
             map.0.insert(token, (stamp, value));
         }
         from.is_empty().then_some(map)
     }
 
     /// The stamp of each row.
-    fn read_stamps(&self) -> Option<Vec<Stamp>> {
+    fn read_stamps(&self) -> Option<Vec<WriteStamp>> {
         let mut from = self.stamps;
         if self.count == 0 {
             return Some(Vec::new());
@@ -186,21 +186,21 @@ impl<'a> PackedAttributes<'a> {
         let mut at = 0u64;
         let stamps = (0..from.count(self.count)?).map(|_| {
             at = at.checked_add(from.number()?)?;
-            Some(Stamp { at, order: from.number()? })
+            Some(WriteStamp { at, order: from.number()? })
         });
-        let stamps: Vec<Stamp> = stamps.collect::<Option<_>>()?;
+        let stamps: Vec<WriteStamp> = stamps.collect::<Option<_>>()?;
         let mut place = || if stamps.len() == 1 { Some(0) } else { from.count(self.count) };
         let of_rows = (0..self.count).map(|_| stamps.get(place()?).copied());
-        let of_rows: Vec<Stamp> = of_rows.collect::<Option<_>>()?;
+        let of_rows: Vec<WriteStamp> = of_rows.collect::<Option<_>>()?;
         // Each stamp once, in order, and none without a row.
-        let used: BTreeSet<Stamp> = of_rows.iter().copied().collect();
+        let used: BTreeSet<WriteStamp> = of_rows.iter().copied().collect();
         (used.iter().eq(&stamps) && from.is_empty()).then_some(of_rows)
     }
 }
 
 /// The next token and its packed value.
-fn row<'a>(from: &mut Packed<'a>, next: &mut usize) -> Option<(Token, &'a [u8])> {
+fn row<'a>(from: &mut PackedReader<'a>, next: &mut usize) -> Option<(NameToken, &'a [u8])> {
     let token = u16::try_from(from.count(u16::MAX.into())? + *next).ok()?;
     *next = usize::from(token) + 1;
-    Some((Token(token), from.row()?))
+    Some((NameToken(token), from.row()?))
 }

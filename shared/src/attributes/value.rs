@@ -12,7 +12,7 @@ const EXACT: u64 = 1 << 53;
 
 /// What an attribute's values are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum ValueKind {
     /// Yes or no.
     Bool,
     /// A whole number of 64 bits.
@@ -27,7 +27,7 @@ pub enum Kind {
     Strings,
 }
 
-impl Kind {
+impl ValueKind {
     const ALL: [Self; 6] = [Self::Bool, Self::Integer, Self::Float, Self::String, Self::Date, Self::Strings];
 
     /// Its name in answers and reports.
@@ -83,9 +83,9 @@ impl Kind {
 
 /// A finite number; there is one zero. Equal and in order as numbers are.
 #[derive(Debug, Clone, Copy)]
-pub struct Finite(f64);
+pub struct FiniteNumber(f64);
 
-impl Finite {
+impl FiniteNumber {
     /// Takes a number; `None` for an infinite one and for what is none.
     #[must_use]
     pub fn new(number: f64) -> Option<Self> {
@@ -116,21 +116,21 @@ impl Finite {
     }
 }
 
-impl PartialEq for Finite {
+impl PartialEq for FiniteNumber {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Finite {}
+impl Eq for FiniteNumber {}
 
-impl PartialOrd for Finite {
+impl PartialOrd for FiniteNumber {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Finite {
+impl Ord for FiniteNumber {
     fn cmp(&self, other: &Self) -> Ordering {
         self.0.total_cmp(&other.0)
     }
@@ -170,13 +170,13 @@ impl ValueError {
 
 /// A value of an attribute. Ordered, so that two writes under one stamp have one outcome.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Value {
+pub enum AttributeValue {
     /// Yes or no.
     Bool(bool),
     /// A whole number.
     Integer(i64),
     /// A finite number.
-    Float(Finite),
+    Float(FiniteNumber),
     /// Up to [`limits::ATTRIBUTE_BYTES`].
     String(String),
     /// Days since 1970-01-01, in [`limits::DATE_DAYS`].
@@ -185,17 +185,17 @@ pub enum Value {
     Strings(BTreeSet<String>),
 }
 
-impl Value {
+impl AttributeValue {
     /// Its kind.
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ValueKind {
         match self {
-            Self::Bool(_) => Kind::Bool,
-            Self::Integer(_) => Kind::Integer,
-            Self::Float(_) => Kind::Float,
-            Self::String(_) => Kind::String,
-            Self::Date(_) => Kind::Date,
-            Self::Strings(_) => Kind::Strings,
+            Self::Bool(_) => ValueKind::Bool,
+            Self::Integer(_) => ValueKind::Integer,
+            Self::Float(_) => ValueKind::Float,
+            Self::String(_) => ValueKind::String,
+            Self::Date(_) => ValueKind::Date,
+            Self::Strings(_) => ValueKind::Strings,
         }
     }
 
@@ -215,11 +215,11 @@ impl Value {
         }
     }
 
-    /// The value of a JSON text, as [`Value::from_json`] reads it. Of a whole number outside of 64 bits only the text says
+    /// The value of a JSON text, as [`AttributeValue::from_json`] reads it. Of a whole number outside of 64 bits only the text says
     /// that it is one: read as JSON it is a float, rounded.
     ///
     /// # Errors
-    /// The outer one where the text is no JSON, the inner ones of [`Value::from_json`].
+    /// The outer one where the text is no JSON, the inner ones of [`AttributeValue::from_json`].
     pub fn from_text(text: &str) -> serde_json::Result<Result<Self, ValueError>> {
         let json: Json = serde_json::from_str(text)?;
         let is_whole = text.trim().bytes().all(|byte| byte == b'-' || byte.is_ascii_digit());
@@ -229,7 +229,7 @@ impl Value {
     }
 
     /// The value that JSON says. A number is an integer when it is written as one and fits 64 bits. A string is a
-    /// string, whatever its form: only an attribute of dates takes it for one ([`Value::fit`]). A string may be
+    /// string, whatever its form: only an attribute of dates takes it for one ([`AttributeValue::fit`]). A string may be
     /// repeated in an array, and counts each time.
     ///
     /// # Errors
@@ -237,7 +237,7 @@ impl Value {
     pub fn from_json(json: &Json) -> Result<Self, ValueError> {
         match json {
             Json::Bool(yes) => Ok(Self::Bool(*yes)),
-            Json::Number(number) => match (number.as_i64(), number.as_f64().and_then(Finite::new)) {
+            Json::Number(number) => match (number.as_i64(), number.as_f64().and_then(FiniteNumber::new)) {
                 (Some(whole), _) => Ok(Self::Integer(whole)),
                 _ if number.is_u64() => Err(ValueError::Inexact),
                 (None, Some(finite)) => Ok(Self::Float(finite)),
@@ -250,7 +250,7 @@ impl Value {
         }
     }
 
-    /// As JSON. [`Value::from_json`] and [`Value::fit`] give it again. A float that is a whole number is written as
+    /// As JSON. [`AttributeValue::from_json`] and [`AttributeValue::fit`] give it again. A float that is a whole number is written as
     /// one.
     #[must_use]
     pub fn to_json(&self) -> Json {
@@ -267,8 +267,8 @@ impl Value {
     /// The kind that a name gets which this value uses first. Numbers are one kind, so that 20 does not refuse 19.99
     /// later.
     #[must_use]
-    pub fn first_kind(&self) -> Kind {
-        if matches!(self, Self::Integer(_)) { Kind::Float } else { self.kind() }
+    pub fn first_kind(&self) -> ValueKind {
+        if matches!(self, Self::Integer(_)) { ValueKind::Float } else { self.kind() }
     }
 
     /// The value as an attribute of this kind takes it: an integer that a float says exactly is one, a float that is a
@@ -276,15 +276,15 @@ impl Value {
     ///
     /// # Errors
     /// The value itself, when it does not match.
-    pub fn fit(self, kind: Kind) -> Result<Self, Self> {
+    pub fn fit(self, kind: ValueKind) -> Result<Self, Self> {
         match (self, kind) {
             (value, kind) if value.kind() == kind => Ok(value),
-            (Self::Integer(whole), Kind::Float) if whole.unsigned_abs() <= EXACT => {
-                Ok(Self::Float(Finite(whole as f64)))
+            (Self::Integer(whole), ValueKind::Float) if whole.unsigned_abs() <= EXACT => {
+                Ok(Self::Float(FiniteNumber(whole as f64)))
             }
-            (Self::Float(finite), Kind::Integer) => finite.whole().map(Self::Integer).ok_or(Self::Float(finite)),
-            (Self::String(text), Kind::Date) => date_of(&text).map(Self::Date).ok_or(Self::String(text)),
-            (Self::Date(days), Kind::String) => Ok(Self::String(date_text(days))),
+            (Self::Float(finite), ValueKind::Integer) => finite.whole().map(Self::Integer).ok_or(Self::Float(finite)),
+            (Self::String(text), ValueKind::Date) => date_of(&text).map(Self::Date).ok_or(Self::String(text)),
+            (Self::Date(days), ValueKind::String) => Ok(Self::String(date_text(days))),
             (value, _) => Err(value),
         }
     }
@@ -292,20 +292,22 @@ impl Value {
     /// The value that a change of its attribute's kind makes of it, as near as the new kind comes: a text that says a
     /// number is one, a number becomes its text, a string a set of one. `None` where the new kind has nothing for it.
     #[must_use]
-    pub fn convert(self, kind: Kind) -> Option<Self> {
+    pub fn convert(self, kind: ValueKind) -> Option<Self> {
         let value = match (self.fit(kind), kind) {
             (Ok(value), _) => value,
-            (Err(Self::Integer(whole)), Kind::Float) => Self::Float(Finite::new(whole as f64)?),
-            (Err(Self::Bool(yes)), Kind::Integer | Kind::Float) => Self::Integer(yes.into()).fit(kind).ok()?,
-            (Err(Self::String(text)), Kind::Integer | Kind::Float) => {
+            (Err(Self::Integer(whole)), ValueKind::Float) => Self::Float(FiniteNumber::new(whole as f64)?),
+            (Err(Self::Bool(yes)), ValueKind::Integer | ValueKind::Float) => {
+                Self::Integer(yes.into()).fit(kind).ok()?
+            }
+            (Err(Self::String(text)), ValueKind::Integer | ValueKind::Float) => {
                 let number: serde_json::Number = serde_json::from_str(text.trim()).ok()?;
-                let nearest = || number.as_f64().and_then(Finite::new).map(Self::Float);
+                let nearest = || number.as_f64().and_then(FiniteNumber::new).map(Self::Float);
                 number.as_i64().map(Self::Integer).or_else(nearest)?.fit(kind).ok()?
             }
-            (Err(Self::String(text)), Kind::Bool) => Self::Bool(text.trim().parse().ok()?),
-            (Err(Self::String(text)), Kind::Strings) => Self::Strings(BTreeSet::from([text])),
-            (Err(Self::Strings(all)), Kind::String) if all.len() == 1 => Self::String(all.into_iter().next()?),
-            (Err(value @ (Self::Bool(_) | Self::Integer(_) | Self::Float(_))), Kind::String) => {
+            (Err(Self::String(text)), ValueKind::Bool) => Self::Bool(text.trim().parse().ok()?),
+            (Err(Self::String(text)), ValueKind::Strings) => Self::Strings(BTreeSet::from([text])),
+            (Err(Self::Strings(all)), ValueKind::String) if all.len() == 1 => Self::String(all.into_iter().next()?),
+            (Err(value @ (Self::Bool(_) | Self::Integer(_) | Self::Float(_))), ValueKind::String) => {
                 Self::String(value.to_json().to_string())
             }
             _ => return None,
@@ -322,7 +324,7 @@ fn check_count(count: usize) -> Result<(), ValueError> {
     if count > limits::ATTRIBUTE_STRINGS { Err(ValueError::TooMany(count)) } else { Ok(()) }
 }
 
-fn strings_of(entries: &[Json]) -> Result<Value, ValueError> {
+fn strings_of(entries: &[Json]) -> Result<AttributeValue, ValueError> {
     check_count(entries.len())?;
     let mut all = BTreeSet::new();
     for entry in entries {
@@ -330,7 +332,7 @@ fn strings_of(entries: &[Json]) -> Result<Value, ValueError> {
         check_text(text)?;
         all.insert(text.to_owned());
     }
-    Ok(Value::Strings(all))
+    Ok(AttributeValue::Strings(all))
 }
 
 /// The day of a text YYYY-MM-DD.

@@ -5,19 +5,19 @@ use crate::random;
 /// Draws one after the other from a list, each of those left alike, and none twice (Fisher and Yates, as far as it is
 /// asked for). The list is moved about.
 #[derive(Debug)]
-pub struct Draw<'a, T> {
+pub struct RandomDraw<'a, T> {
     left: &'a mut [T],
     state: u64,
 }
 
-impl<'a, T> Draw<'a, T> {
+impl<'a, T> RandomDraw<'a, T> {
     /// From a list; the same list, in the same order, and the same number give the same draws.
     pub fn new(from: &'a mut [T], random: u64) -> Self {
         Self { left: from, state: random }
     }
 }
 
-impl<T: Copy> Iterator for Draw<'_, T> {
+impl<T: Copy> Iterator for RandomDraw<'_, T> {
     type Item = T;
 
     fn next(&mut self) -> Option<T> {
@@ -64,14 +64,14 @@ pub fn quotas(shares: &[u32], count: u32) -> Vec<u32> {
 /// Deals arms to people one after the other, each arm as often as its quota says and spread evenly: however many were dealt,
 /// no arm is ahead of its part by one or more.
 #[derive(Debug)]
-pub struct Deal {
+pub struct ArmDealer {
     quotas: Vec<u32>,
     dealt: Vec<u32>,
     all: u64,
     so_far: u64,
 }
 
-impl Deal {
+impl ArmDealer {
     /// Of [`quotas`].
     #[must_use]
     pub fn new(quotas: Vec<u32>) -> Self {
@@ -80,7 +80,7 @@ impl Deal {
     }
 }
 
-impl Iterator for Deal {
+impl Iterator for ArmDealer {
     type Item = usize;
 
     /// Of the arms that would not be ahead, the one that must come first so as not to fall behind (Baruah and others 1996,
@@ -108,18 +108,18 @@ mod tests {
     #[test]
     fn s4_07_a_draw_gives_each_once_and_stops_behind_the_last() {
         let mut people: Vec<u32> = (0..1_000).collect();
-        let drawn: Vec<u32> = Draw::new(&mut people, 7).collect();
+        let drawn: Vec<u32> = RandomDraw::new(&mut people, 7).collect();
         assert_eq!((drawn.len(), drawn.iter().collect::<BTreeSet<_>>().len()), (1_000, 1_000));
         let mut again: Vec<u32> = (0..1_000).collect();
         assert_eq!(
-            Draw::new(&mut again, 7).take(50).collect::<Vec<_>>(),
+            RandomDraw::new(&mut again, 7).take(50).collect::<Vec<_>>(),
             drawn.iter().copied().take(50).collect::<Vec<_>>()
         );
         assert_ne!(
-            Draw::new(&mut again, 8).take(50).collect::<Vec<_>>(),
+            RandomDraw::new(&mut again, 8).take(50).collect::<Vec<_>>(),
             drawn.iter().copied().take(50).collect::<Vec<_>>()
         );
-        assert_eq!(Draw::new(&mut [0_u8; 0], 7).next(), None);
+        assert_eq!(RandomDraw::new(&mut [0_u8; 0], 7).next(), None);
     }
 
     #[test]
@@ -128,7 +128,7 @@ mod tests {
         let (mut singles, mut pairs) = (BTreeMap::<u8, u64>::new(), BTreeMap::<(u8, u8), u64>::new());
         for seed in 0..TIMES {
             let mut people = [0_u8, 1, 2, 3, 4, 5];
-            let mut drawn: Vec<u8> = Draw::new(&mut people, random::finish(seed)).take(2).collect();
+            let mut drawn: Vec<u8> = RandomDraw::new(&mut people, random::finish(seed)).take(2).collect();
             drawn.sort_unstable();
             drawn.iter().for_each(|one| *singles.entry(*one).or_default() += 1);
             if let [a, b] = drawn[..] {
@@ -160,7 +160,7 @@ mod tests {
             let all: u32 = quotas.iter().sum();
             assert!(all == count || shares.iter().all(|share| *share == 0));
             let mut dealt = vec![0_u32; arms];
-            for (so_far, arm) in (1_u64..).zip(Deal::new(quotas.clone())) {
+            for (so_far, arm) in (1_u64..).zip(ArmDealer::new(quotas.clone())) {
                 *dealt.get_mut(arm).unwrap() += 1;
                 for (quota, dealt) in quotas.iter().zip(&dealt) {
                     let exact = u64::from(*quota) * so_far;

@@ -3,33 +3,33 @@
 use bytestring::ByteString;
 
 use super::Bid;
-use super::flat::{Flat, FlatAd, FlatAdvertiser, FlatArm, FlatCampaign, FlatGroup};
-use crate::actions::{Cap, Counter, Entity, Level, Verb, Window};
+use super::flat::{FlatAd, FlatAdvertiser, FlatArm, FlatCampaign, FlatCatalogue, FlatGroup};
+use crate::actions::{ActionCounter, ActionType, AdEntity, AdLevel, FrequencyCap, TimeWindow};
 use crate::experiment::Experiment;
-use crate::filter::{Index, Matches};
+use crate::filter::{FilterIndex, FilterMatches};
 use crate::ids::Millis;
-use crate::units::Recipients;
+use crate::units::RecipientLimit;
 
 /// A catalogue without problems, compiled. Made once, read by every decision.
 #[derive(Debug, Clone, Default)]
-pub struct Compiled {
+pub struct CompiledCatalogue {
     /// The ads by weight, the heaviest first, then by code.
-    pub offers: Vec<Offer>,
+    pub offers: Vec<CandidateAd>,
     /// What their campaigns agreed on, in the order of the catalogue's.
-    pub terms: Vec<Terms>,
+    pub terms: Vec<CampaignTerms>,
     /// Their ad groups that have ads.
-    pub groups: Vec<Group>,
+    pub groups: Vec<AdSet>,
     /// The different filters of campaigns and ad groups, each once.
-    pub targets: Index,
+    pub targets: FilterIndex,
     /// What the caps ask of a person's actions, each pair once.
-    pub questions: Vec<(Verb, Window)>,
+    pub questions: Vec<(ActionType, TimeWindow)>,
     /// Counts for all ads, in their order.
-    pub counter: Counter,
+    pub counter: ActionCounter,
     /// What is tested.
     pub experiments: Vec<Experiment>,
     /// The campaigns that have only so many recipients.
-    pub limited: Vec<Limited>,
-    caps: Vec<Vec<(Cap, usize)>>,
+    pub limited: Vec<OfferLimit>,
+    caps: Vec<Vec<(FrequencyCap, usize)>>,
     sizes: Vec<Vec<[u32; 2]>>,
     /// The ads' codes in order, and the place of each.
     by_code: Vec<(u32, u32)>,
@@ -38,46 +38,46 @@ pub struct Compiled {
 
 /// An ad that may be placed.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Offer {
+pub struct CandidateAd {
     /// Its code, and those of what it belongs to.
-    pub entity: Entity,
-    /// The ids at [`Level::ALL`].
+    pub entity: AdEntity,
+    /// The ids at [`AdLevel::ALL`].
     pub ids: [ByteString; 4],
     /// What the page shows, as JSON.
     pub creative: ByteString,
     /// Where a click leads.
     pub landing: ByteString,
-    /// The place of its campaign's in [`Compiled::terms`].
+    /// The place of its campaign's in [`CompiledCatalogue::terms`].
     pub terms: usize,
-    /// The place of its ad group in [`Compiled::groups`].
+    /// The place of its ad group in [`CompiledCatalogue::groups`].
     pub group: usize,
     /// Whether its campaign's caps are strict, and there is one on impressions, which alone can be.
     pub strict: bool,
     sizes: Option<u32>,
-    /// Its caps at [`Level::ALL`].
+    /// Its caps at [`AdLevel::ALL`].
     caps: [Option<u32>; 4],
-    /// The places in [`Compiled::counter`] of its entities at [`Level::ALL`].
+    /// The places in [`CompiledCatalogue::counter`] of its entities at [`AdLevel::ALL`].
     places: [u32; 4],
 }
 
 /// The ads of one ad group, and of one arm: what they share is asked once for all of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Group {
-    /// The place of its campaign's in [`Compiled::terms`].
+pub struct AdSet {
+    /// The place of its campaign's in [`CompiledCatalogue::terms`].
     pub terms: usize,
-    /// The places in [`Compiled::targets`] of its campaign's filter and of its own, which must match. They lie here and not
+    /// The places in [`CompiledCatalogue::targets`] of its campaign's filter and of its own, which must match. They lie here and not
     /// behind a pointer: a decision asks this of all groups.
     pub targets: [Option<u32>; 2],
     /// The arms that a person must all be in.
     pub arms: Vec<FlatArm>,
-    /// The places of its ads in [`Compiled::offers`].
+    /// The places of its ads in [`CompiledCatalogue::offers`].
     pub offers: Vec<u32>,
 }
 
-impl Group {
+impl AdSet {
     /// Whether its filters are among those that match.
     #[must_use]
-    pub fn is_for(&self, matches: &Matches) -> bool {
+    pub fn is_for(&self, matches: &FilterMatches) -> bool {
         self.targets.iter().flatten().all(|target| matches.contains(*target as usize))
     }
 
@@ -91,7 +91,7 @@ impl Group {
 
 /// What a campaign's advertiser agreed on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Terms {
+pub struct CampaignTerms {
     /// The campaign's code.
     pub campaign: u32,
     /// From when on its ads are placed, and from when on not any more.
@@ -112,46 +112,46 @@ pub struct Terms {
 
 /// A campaign that has only so many recipients.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limited {
+pub struct OfferLimit {
     /// Its code.
     pub campaign: u32,
     /// Its id, by which people are drawn.
     pub id: String,
     /// How many.
-    pub recipients: Recipients,
+    pub recipients: RecipientLimit,
 }
 
 /// A cap at one of an ad's levels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bound {
+pub struct BoundCap {
     /// Of what.
-    pub level: Level,
+    pub level: AdLevel,
     /// How much.
-    pub cap: Cap,
-    /// The place of its verb and window in [`Compiled::questions`].
+    pub cap: FrequencyCap,
+    /// The place of its verb and window in [`CompiledCatalogue::questions`].
     pub question: usize,
-    /// The place in [`Compiled::counter`] of what is counted.
+    /// The place in [`CompiledCatalogue::counter`] of what is counted.
     pub place: u32,
 }
 
-impl Compiled {
+impl CompiledCatalogue {
     /// Compiles a catalogue as it travels.
     #[must_use]
-    pub fn of(flat: Flat) -> Self {
-        let Flat { questions, filters, caps, sizes, advertisers, campaigns, groups, ads, experiments } = flat;
-        let targets = Index::new(&filters.into_iter().map(Some).collect::<Vec<_>>());
+    pub fn of(flat: FlatCatalogue) -> Self {
+        let FlatCatalogue { questions, filters, caps, sizes, advertisers, campaigns, groups, ads, experiments } = flat;
+        let targets = FilterIndex::new(&filters.into_iter().map(Some).collect::<Vec<_>>());
         let terms = campaigns.iter().map(|campaign| terms(campaign, &advertisers)).collect();
-        let limited = campaigns.iter().filter_map(Limited::of).collect();
+        let limited = campaigns.iter().filter_map(OfferLimit::of).collect();
         let cap = |&(question, limit): &(u32, u32)| {
             let (verb, window) = *questions.get(question as usize)?;
-            Some((Cap { verb, limit, window }, question as usize))
+            Some((FrequencyCap { verb, limit, window }, question as usize))
         };
         let caps = caps.iter().map(|caps| caps.iter().filter_map(cap).collect()).collect();
         let mut compiled = Self { terms, targets, questions, experiments, limited, caps, sizes, ..Self::default() };
-        let mut families: Vec<Option<Family>> =
-            groups.iter().map(|group| Family::of(group, &campaigns, &advertisers)).collect();
+        let mut families: Vec<Option<AdFamily>> =
+            groups.iter().map(|group| AdFamily::of(group, &campaigns, &advertisers)).collect();
         compiled.offers.reserve(ads.len());
-        compiled.counter = Counter::with_room(ads.len());
+        compiled.counter = ActionCounter::with_room(ads.len());
         for ad in ads {
             let Some(Some(family)) = families.get_mut(ad.group as usize) else { continue };
             let group = family.group_of(ad.head.arm, &mut compiled.groups);
@@ -167,24 +167,24 @@ impl Compiled {
     }
 
     /// All caps that bind an ad, from the ad up.
-    pub fn bounds(&self, offer: &Offer) -> impl Iterator<Item = Bound> {
-        let levels = Level::ALL.into_iter().zip(offer.caps).zip(offer.places);
+    pub fn bounds(&self, offer: &CandidateAd) -> impl Iterator<Item = BoundCap> {
+        let levels = AdLevel::ALL.into_iter().zip(offer.caps).zip(offer.places);
         levels.flat_map(|((level, caps), place)| {
             let caps = listed(&self.caps, caps).iter();
-            caps.map(move |&(cap, question)| Bound { level, cap, question, place })
+            caps.map(move |&(cap, question)| BoundCap { level, cap, question, place })
         })
     }
 
     /// Whether an ad fits one of these sizes, or either names none.
     #[must_use]
-    pub fn fits(&self, offer: &Offer, sizes: &[[u32; 2]]) -> bool {
+    pub fn fits(&self, offer: &CandidateAd, sizes: &[[u32; 2]]) -> bool {
         let Some(comes_in) = offer.sizes else { return true };
         sizes.is_empty() || listed(&self.sizes, Some(comes_in)).iter().any(|size| sizes.contains(size))
     }
 
     /// The ad of a code.
     #[must_use]
-    pub fn ad(&self, code: u32) -> Option<&Offer> {
+    pub fn ad(&self, code: u32) -> Option<&CandidateAd> {
         self.offers.get(self.place_of(code)?)
     }
 
@@ -202,7 +202,7 @@ impl Compiled {
     }
 }
 
-impl Limited {
+impl OfferLimit {
     fn of(campaign: &FlatCampaign) -> Option<Self> {
         let FlatCampaign { head, recipients, .. } = campaign;
         Some(Self { campaign: head.code, id: head.id.to_string(), recipients: (*recipients)? })
@@ -210,7 +210,7 @@ impl Limited {
 }
 
 /// What all ads of a group have from it and from what it belongs to.
-struct Family {
+struct AdFamily {
     ids: [ByteString; 3],
     codes: [u32; 3],
     caps: [Option<u32>; 3],
@@ -218,11 +218,11 @@ struct Family {
     targets: [Option<u32>; 2],
     arms: Vec<FlatArm>,
     strict: bool,
-    /// The places in [`Compiled::groups`] of those of its ads, by their arm.
+    /// The places in [`CompiledCatalogue::groups`] of those of its ads, by their arm.
     groups: Vec<(Option<FlatArm>, usize)>,
 }
 
-impl Family {
+impl AdFamily {
     fn of(group: &FlatGroup, campaigns: &[FlatCampaign], advertisers: &[FlatAdvertiser]) -> Option<Self> {
         let campaign = campaigns.get(group.campaign as usize)?;
         let advertiser = advertisers.get(campaign.advertiser as usize)?;
@@ -240,7 +240,7 @@ impl Family {
     }
 
     /// The place of its ads of an arm, which is made where it is not there.
-    fn group_of(&mut self, arm: Option<FlatArm>, groups: &mut Vec<Group>) -> usize {
+    fn group_of(&mut self, arm: Option<FlatArm>, groups: &mut Vec<AdSet>) -> usize {
         if let Some((_, place)) = self.groups.iter().find(|(of, _)| *of == arm) {
             return *place;
         }
@@ -250,20 +250,26 @@ impl Family {
         arms.sort_unstable();
         arms.dedup();
         self.groups.push((arm, groups.len()));
-        groups.push(Group { terms: self.terms, targets: self.targets, arms, offers: Vec::new() });
+        groups.push(AdSet { terms: self.terms, targets: self.targets, arms, offers: Vec::new() });
         groups.len() - 1
     }
 
-    fn offer(&self, ad: FlatAd, group: usize, caps: &[Vec<(Cap, usize)>], counter: &mut Counter) -> Offer {
+    fn offer(
+        &self,
+        ad: FlatAd,
+        group: usize,
+        caps: &[Vec<(FrequencyCap, usize)>],
+        counter: &mut ActionCounter,
+    ) -> CandidateAd {
         let FlatAd { head, sizes, creative, landing, .. } = ad;
         let [ad_group, campaign, advertiser] = self.codes;
         let [of_group, of_campaign, of_advertiser] = self.ids.clone();
         let [by_group, by_campaign, by_advertiser] = self.caps;
-        let entity = Entity { ad: head.code, ad_group, campaign, advertiser };
+        let entity = AdEntity { ad: head.code, ad_group, campaign, advertiser };
         let all = [head.caps, by_group, by_campaign, by_advertiser];
         let limits_impressions =
-            |list: Option<u32>| listed(caps, list).iter().any(|(cap, _)| cap.verb == Verb::IMPRESSION);
-        Offer {
+            |list: Option<u32>| listed(caps, list).iter().any(|(cap, _)| cap.verb == ActionType::IMPRESSION);
+        CandidateAd {
             entity,
             ids: [head.id, of_group, of_campaign, of_advertiser],
             creative,
@@ -283,8 +289,8 @@ fn listed<T>(lists: &[Vec<T>], place: Option<u32>) -> &[T] {
     place.and_then(|place| lists.get(place as usize)).map_or(&[], Vec::as_slice)
 }
 
-fn terms(campaign: &FlatCampaign, advertisers: &[FlatAdvertiser]) -> Terms {
-    Terms {
+fn terms(campaign: &FlatCampaign, advertisers: &[FlatAdvertiser]) -> CampaignTerms {
+    CampaignTerms {
         campaign: campaign.head.code,
         runs: campaign.runs.clone(),
         bid: campaign.bid,
@@ -296,10 +302,10 @@ fn terms(campaign: &FlatCampaign, advertisers: &[FlatAdvertiser]) -> Terms {
     }
 }
 
-impl Offer {
+impl CandidateAd {
     /// The levels at which caps bind it.
-    pub fn capped_at(&self) -> impl Iterator<Item = Level> {
-        Level::ALL.into_iter().zip(self.caps).filter_map(|(level, caps)| caps.map(|_| level))
+    pub fn capped_at(&self) -> impl Iterator<Item = AdLevel> {
+        AdLevel::ALL.into_iter().zip(self.caps).filter_map(|(level, caps)| caps.map(|_| level))
     }
 
     /// Whether any cap binds it.

@@ -7,21 +7,21 @@ use std::ops::Range;
 use bytestring::ByteString;
 
 use super::{Bid, CapMode, CapRule, Catalogue, Targets};
-use crate::actions::{Verb, Window};
-use crate::budget::Budget;
+use crate::actions::{ActionType, TimeWindow};
+use crate::budget::CampaignBudget;
 use crate::experiment::{self, Experiment};
 use crate::filter::Filter;
 use crate::ids::Millis;
-use crate::units::Recipients;
+use crate::units::RecipientLimit;
 use crate::vocabulary::Vocabulary;
 
 /// All of a catalogue. Places count from 0.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Flat {
+pub struct FlatCatalogue {
     /// What is tested.
     pub experiments: Vec<Experiment>,
     /// What the caps ask of a person's actions, each pair once.
-    pub questions: Vec<(Verb, Window)>,
+    pub questions: Vec<(ActionType, TimeWindow)>,
     /// The different filters of campaigns and ad groups, each once.
     pub filters: Vec<Filter>,
     /// The different lists of caps, each once: the place of what is asked in [`Self::questions`], and how many there may be.
@@ -40,7 +40,7 @@ pub struct Flat {
 
 /// What rows of all sorts have.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Head {
+pub struct RowHead {
     /// Its name.
     pub id: ByteString,
     /// Its code.
@@ -58,7 +58,7 @@ pub type FlatArm = (u32, u8);
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FlatAdvertiser {
     /// What all rows have.
-    pub head: Head,
+    pub head: RowHead,
     /// Whether one page may show several of its ads.
     pub repeats: bool,
 }
@@ -67,7 +67,7 @@ pub struct FlatAdvertiser {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlatCampaign {
     /// What all rows have.
-    pub head: Head,
+    pub head: RowHead,
     /// The place of its advertiser.
     pub advertiser: u32,
     /// The place of its filter.
@@ -83,7 +83,7 @@ pub struct FlatCampaign {
     /// Whether it has a budget: it takes part in calls as its pace says.
     pub paced: bool,
     /// How many people may get its ads.
-    pub recipients: Option<Recipients>,
+    pub recipients: Option<RecipientLimit>,
     /// What it competes in, by numbers that stand for the names.
     pub categories: Vec<u32>,
 }
@@ -92,7 +92,7 @@ pub struct FlatCampaign {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FlatGroup {
     /// What all rows have.
-    pub head: Head,
+    pub head: RowHead,
     /// The place of its campaign.
     pub campaign: u32,
     /// The place of its filter.
@@ -103,7 +103,7 @@ pub struct FlatGroup {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FlatAd {
     /// What all rows have.
-    pub head: Head,
+    pub head: RowHead,
     /// The place of its ad group.
     pub group: u32,
     /// The place of the sizes it comes in; `None` for any.
@@ -114,13 +114,13 @@ pub struct FlatAd {
     pub landing: ByteString,
 }
 
-impl Flat {
+impl FlatCatalogue {
     /// Of a catalogue whose filters are parsed. A row whose parent or whose words are not there, which
     /// [`Catalogue::problems`] refuses, is left out with all that belongs to it.
     #[must_use]
     pub fn of(catalogue: &Catalogue, words: &Vocabulary, targets: &Targets) -> Self {
         let tested = &catalogue.experiments;
-        let mut making = Making::of(words, tested);
+        let mut making = FlatBuilder::of(words, tested);
         let mut flat = Self { experiments: catalogue.experiments.clone(), ..Self::default() };
         let (mut advertisers, mut campaigns, mut groups) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         for advertiser in &catalogue.advertisers {
@@ -128,7 +128,7 @@ impl Flat {
             advertisers.insert(advertiser.id.as_str(), place(&flat.advertisers));
             flat.advertisers.push(FlatAdvertiser { head, repeats: advertiser.repeats });
         }
-        let mut categories = Places::default();
+        let mut categories = ValueTable::default();
         for (campaign, target) in catalogue.campaigns.iter().zip(&targets.campaigns) {
             let parent = advertisers.get(campaign.advertiser.as_str());
             let head = making.head(&campaign.id, campaign.code, &campaign.caps, campaign.arm.as_ref());
@@ -142,7 +142,7 @@ impl Flat {
                 bid: campaign.bid.unwrap_or(Bid::CpmMicros(0)),
                 roadblock: campaign.roadblock,
                 strict: campaign.cap_mode == CapMode::Strict,
-                paced: Budget::of(campaign).is_some(),
+                paced: CampaignBudget::of(campaign).is_some(),
                 recipients: campaign.recipients,
                 categories: campaign.categories.iter().map(|name| categories.of(name.as_str())).collect(),
             });
@@ -174,22 +174,22 @@ fn place<T>(rows: &[T]) -> u32 {
     u32::try_from(rows.len()).unwrap_or(u32::MAX)
 }
 
-struct Making<'a> {
+struct FlatBuilder<'a> {
     words: &'a Vocabulary,
     tested: &'a [Experiment],
-    questions: Places<(Verb, Window)>,
-    filters: Places<Filter>,
-    caps: Places<Vec<(u32, u32)>>,
-    sizes: Places<Vec<[u32; 2]>>,
+    questions: ValueTable<(ActionType, TimeWindow)>,
+    filters: ValueTable<Filter>,
+    caps: ValueTable<Vec<(u32, u32)>>,
+    sizes: ValueTable<Vec<[u32; 2]>>,
 }
 
-impl<'a> Making<'a> {
+impl<'a> FlatBuilder<'a> {
     fn of(words: &'a Vocabulary, tested: &'a [Experiment]) -> Self {
         let (questions, filters, caps, sizes) = Default::default();
         Self { words, tested, questions, filters, caps, sizes }
     }
 
-    fn head(&mut self, id: &str, code: u32, caps: &[CapRule], arm: Option<&String>) -> Option<Head> {
+    fn head(&mut self, id: &str, code: u32, caps: &[CapRule], arm: Option<&String>) -> Option<RowHead> {
         let caps = caps.iter().map(|cap| {
             let verb = self.words.verb(&cap.action)?;
             Some((self.questions.of((verb, cap.window)), cap.limit))
@@ -203,7 +203,7 @@ impl<'a> Making<'a> {
             }
             None => None,
         };
-        Some(Head { id: id.into(), code, caps, arm })
+        Some(RowHead { id: id.into(), code, caps, arm })
     }
 
     fn target(&mut self, target: &Option<Filter>) -> Option<u32> {
@@ -213,18 +213,18 @@ impl<'a> Making<'a> {
 
 /// Values, each once, and where each is.
 #[derive(Debug)]
-struct Places<T> {
+struct ValueTable<T> {
     all: Vec<T>,
     of: BTreeMap<T, u32>,
 }
 
-impl<T> Default for Places<T> {
+impl<T> Default for ValueTable<T> {
     fn default() -> Self {
         Self { all: Vec::new(), of: BTreeMap::new() }
     }
 }
 
-impl<T: Ord + Clone> Places<T> {
+impl<T: Ord + Clone> ValueTable<T> {
     fn of(&mut self, value: T) -> u32 {
         if let Some(place) = self.of.get(&value) {
             return *place;
@@ -236,7 +236,7 @@ impl<T: Ord + Clone> Places<T> {
     }
 }
 
-impl<T: Ord + Clone> Places<Vec<T>> {
+impl<T: Ord + Clone> ValueTable<Vec<T>> {
     /// `None` for an empty list, which nobody needs to look up.
     fn of_list(&mut self, list: Vec<T>) -> Option<u32> {
         (!list.is_empty()).then(|| self.of(list))

@@ -12,7 +12,7 @@ pub(crate) const NEEDED: &str =
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Written {
+enum WrittenMoment {
     Text(String),
     Whole(u64),
 }
@@ -25,10 +25,10 @@ pub(crate) fn parse(text: &str) -> Option<Millis> {
 
 /// Reads a moment as a text, whichever form it has; [`parse`] says whether it is one.
 pub(crate) fn text<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
-    let written: Option<Written> = Option::deserialize(from)?;
+    let written: Option<WrittenMoment> = Option::deserialize(from)?;
     Ok(written.map(|written| match written {
-        Written::Text(text) => text,
-        Written::Whole(millis) => millis.to_string(),
+        WrittenMoment::Text(text) => text,
+        WrittenMoment::Whole(millis) => millis.to_string(),
     }))
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{Ad, Campaign, CapMode, CapRule, Row, moment};
 use crate::config::{LANDING, is_landing};
 use crate::limits;
-use crate::problems::Problems;
+use crate::problems::ProblemList;
 use crate::time::DAY_MINUTES;
 use crate::vocabulary::Vocabulary;
 
@@ -15,7 +15,7 @@ pub(super) fn rows_problems<'a>(
     parents: &BTreeSet<&'a str>,
     at: &str,
     words: &Vocabulary,
-    found: &mut Problems,
+    found: &mut ProblemList,
 ) -> BTreeSet<&'a str> {
     let (mut ids, mut codes) = (BTreeSet::new(), BTreeSet::new());
     for (i, row) in rows.iter().enumerate() {
@@ -45,7 +45,7 @@ pub(super) fn rows_problems<'a>(
 }
 
 impl Campaign {
-    pub(super) fn problems(&self, at: &str, found: &mut Problems) {
+    pub(super) fn problems(&self, at: &str, found: &mut ProblemList) {
         let mut read = |field: &str, text: Option<&String>| {
             let parsed = text.map(|text| moment::parse(text));
             if parsed == Some(None) {
@@ -88,7 +88,7 @@ impl Campaign {
 }
 
 impl CapRule {
-    fn problems(&self, at: &str, words: &Vocabulary, found: &mut Problems) {
+    fn problems(&self, at: &str, words: &Vocabulary, found: &mut ProblemList) {
         if words.verb(&self.action).is_none() {
             found.say(format!("{at}.action"), format!("there is no verb `{}`", self.action));
         }
@@ -102,7 +102,7 @@ impl CapRule {
 }
 
 impl Ad {
-    pub(super) fn problems(&self, at: &str, found: &mut Problems) {
+    pub(super) fn problems(&self, at: &str, found: &mut ProblemList) {
         if self.creative.to_string().len() > limits::CREATIVE_BYTES {
             found.say(format!("{at}.creative"), format!("{} bytes of JSON at most", limits::CREATIVE_BYTES));
         }

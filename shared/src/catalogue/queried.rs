@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::flat::{Flat, Head};
-use crate::actions::Level;
-use crate::filter::Field;
+use super::flat::{FlatCatalogue, RowHead};
+use crate::actions::AdLevel;
+use crate::filter::FilterField;
 use crate::limits;
 use crate::profile::QueriedNames;
 
-impl Flat {
+impl FlatCatalogue {
     /// The attributes and segments that its filters name, those that they negate first where there are more segments than
     /// [`limits::SNAPSHOT_QUERIED`], and the actions that its caps count.
     #[must_use]
@@ -17,9 +17,9 @@ impl Flat {
         let mut positive = BTreeSet::new();
         for filter in &self.filters {
             filter.each_field(|field, is_negated, segments| match field {
-                Field::Attribute(token, _) => _ = queried.attributes.insert(token.0),
-                Field::Segments if is_negated => queried.segments.extend(segments),
-                Field::Segments => positive.extend(segments),
+                FilterField::Attribute(token, _) => _ = queried.attributes.insert(token.0),
+                FilterField::Segments if is_negated => queried.segments.extend(segments),
+                FilterField::Segments => positive.extend(segments),
                 _ => {}
             });
         }
@@ -29,15 +29,15 @@ impl Flat {
             }
             queried.segments.insert(id);
         }
-        let heads = |level| -> Box<dyn Iterator<Item = &Head> + '_> {
+        let heads = |level| -> Box<dyn Iterator<Item = &RowHead> + '_> {
             match level {
-                Level::Ad => Box::new(self.ads.iter().map(|ad| &ad.head)),
-                Level::AdGroup => Box::new(self.groups.iter().map(|group| &group.head)),
-                Level::Campaign => Box::new(self.campaigns.iter().map(|campaign| &campaign.head)),
-                Level::Advertiser => Box::new(self.advertisers.iter().map(|advertiser| &advertiser.head)),
+                AdLevel::Ad => Box::new(self.ads.iter().map(|ad| &ad.head)),
+                AdLevel::AdGroup => Box::new(self.groups.iter().map(|group| &group.head)),
+                AdLevel::Campaign => Box::new(self.campaigns.iter().map(|campaign| &campaign.head)),
+                AdLevel::Advertiser => Box::new(self.advertisers.iter().map(|advertiser| &advertiser.head)),
             }
         };
-        for level in Level::ALL {
+        for level in AdLevel::ALL {
             for head in heads(level) {
                 let caps = head.caps.and_then(|place| self.caps.get(place as usize));
                 for (question, _) in caps.into_iter().flatten() {

@@ -3,18 +3,18 @@
 use serde_json::json;
 
 use super::*;
-use crate::vocabulary::Word;
+use crate::vocabulary::VocabularyWord;
 
 fn words() -> Vocabulary {
-    Vocabulary { verbs: vec![Word { name: "hide".to_owned(), code: 3 }], view_types: Vec::new() }
+    Vocabulary { verbs: vec![VocabularyWord { name: "hide".to_owned(), code: 3 }], view_types: Vec::new() }
 }
 
 fn catalogue(value: Value) -> Catalogue {
     serde_json::from_value(value).unwrap()
 }
 
-fn compiled(catalogue: &Catalogue) -> Compiled {
-    Compiled::of(catalogue.flat(&Dictionary::default(), &words()).unwrap())
+fn compiled(catalogue: &Catalogue) -> CompiledCatalogue {
+    CompiledCatalogue::of(catalogue.flat(&NameDictionary::default(), &words()).unwrap())
 }
 
 fn small() -> Value {
@@ -122,7 +122,7 @@ fn a_campaigns_terms_are_checked_with_their_paths() {
     let mut all = small();
     all["campaign"][0]["targeting"] = json!({ "attributes.age": 3, "devices": "two" });
     all["ad_group"][0]["targeting"] = json!({ "actions.hide": { "$count": { "$lt": 1 }, "campaign": ["winter"], "within": { "interval": 1, "unit": "days" } } });
-    let found = catalogue(all).targets("c", &Dictionary::default(), &words()).unwrap_err();
+    let found = catalogue(all).targets("c", &NameDictionary::default(), &words()).unwrap_err();
     let paths: Vec<String> = found.into_iter().map(|problem| problem.path).collect();
     assert!(
         paths
@@ -175,7 +175,7 @@ fn targetings_count_so_many_things_in_so_many_windows() {
             "ad_group": (0..windows).map(group).collect::<Vec<_>>(),
         }))
         .unwrap();
-        let found = catalogue.targets("c", &Dictionary::default(), &words()).err().unwrap_or_default();
+        let found = catalogue.targets("c", &NameDictionary::default(), &words()).err().unwrap_or_default();
         found.into_iter().map(|problem| (problem.path, problem.message)).collect::<Vec<_>>()
     };
     assert_eq!(counting("actions.click", 32, 128), []);
@@ -203,6 +203,6 @@ fn s4_07_recipients_are_within_their_bounds() {
         assert_eq!(told(good), [""; 0]);
     }
     for bad in [json!({}), json!({ "limit": -1 }), json!({ "limit": 1.5 }), json!({ "limit": 1, "of": 2 })] {
-        assert!(serde_json::from_value::<crate::units::Recipients>(bad.clone()).is_err(), "{bad}");
+        assert!(serde_json::from_value::<crate::units::RecipientLimit>(bad.clone()).is_err(), "{bad}");
     }
 }

@@ -3,11 +3,14 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use super::numbers::Numbers;
-use super::partition::Partition;
-use super::{Key, Measure, People, is_always_counted};
+use super::numbers::NumberColumn;
+use super::partition::IndexPartition;
+use super::{AudienceIndex, ColumnKey, PeopleMeasure, is_always_counted};
 use crate::audience::estimate::Moments;
-use crate::filter::{Condition, CountQuestion, Counted, Field, Filter, Join, Node, Read, Test, read_value};
+use crate::filter::{
+    CountQuestion, CountSource, FieldCondition, FieldReading, FieldTest, Filter, FilterField, FilterNode,
+    GroupOperator, read_value,
+};
 use crate::ids::VisitorId;
 use crate::limits;
 use crate::segments::SegmentId;
@@ -20,14 +23,14 @@ const UNSURE: u8 = 2;
 
 /// A filter, ready to be asked of partitions.
 #[derive(Debug)]
-pub struct Asked<'p> {
-    people: &'p People,
-    plan: Plan<'p>,
+pub struct IndexQuery<'p> {
+    people: &'p AudienceIndex,
+    plan: QueryPlan<'p>,
 }
 
 /// People of some partitions and buckets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Found {
+pub struct MatchedRows {
     /// How many there are.
     pub people: u64,
     /// How many of them are found for sure.
@@ -39,7 +42,7 @@ pub struct Found {
 }
 
 #[derive(Debug)]
-enum Plan<'p> {
+enum QueryPlan<'p> {
     /// Every row says the same.
     All(u8),
     /// Whether the number lies in a range, or what is said where there is none; turned round where negated.
@@ -80,89 +83,97 @@ enum Plan<'p> {
         column: usize,
         then: Box<Self>,
     },
-    Group(Join, Vec<Self>),
+    Group(GroupOperator, Vec<Self>),
 }
 
 /// What each row of a partition says. `maybe` holds where `sure` does, and where a row is unsure.
 #[derive(Debug, Default)]
-struct Said {
+struct RowMasks {
     sure: Vec<u8>,
     /// Empty where no row is unsure.
     maybe: Vec<u8>,
 }
 
-impl People {
+impl AudienceIndex {
     /// Makes a filter ready, for a time.
     #[must_use]
-    pub fn ask<'p>(&'p self, filter: &'p Filter, now: Minute) -> Asked<'p> {
-        Asked { people: self, plan: self.plan(&filter.root, &filter.counts, now) }
+    pub fn ask<'p>(&'p self, filter: &'p Filter, now: Minute) -> IndexQuery<'p> {
+        IndexQuery { people: self, plan: self.plan(&filter.root, &filter.counts, now) }
     }
 
-    fn plan<'p>(&'p self, node: &'p Node, counts: &'p [CountQuestion], now: Minute) -> Plan<'p> {
+    fn plan<'p>(&'p self, node: &'p FilterNode, counts: &'p [CountQuestion], now: Minute) -> QueryPlan<'p> {
         match node {
-            Node::Leaf(condition) => self.leaf(condition, counts, now),
-            Node::Group(join, nodes) => {
-                Plan::Group(*join, nodes.iter().map(|node| self.plan(node, counts, now)).collect())
+            FilterNode::Leaf(condition) => self.leaf(condition, counts, now),
+            FilterNode::Group(join, nodes) => {
+                QueryPlan::Group(*join, nodes.iter().map(|node| self.plan(node, counts, now)).collect())
             }
         }
     }
 
     /// A condition; unsure where a row lacks data that it asks for.
-    fn leaf<'p>(&'p self, condition: &'p Condition, counts: &'p [CountQuestion], now: Minute) -> Plan<'p> {
-        let lacking: &[Key] = match condition.field {
-            Field::Attribute(..) => &[Key::LacksAttributes, Key::LacksMembers],
-            Field::Segments => &[Key::LacksSegments, Key::LacksMembers],
-            Field::Devices | Field::FirstSeen | Field::LastSeen | Field::Count(_) => &[Key::LacksMembers],
+    fn leaf<'p>(&'p self, condition: &'p FieldCondition, counts: &'p [CountQuestion], now: Minute) -> QueryPlan<'p> {
+        let lacking: &[ColumnKey] = match condition.field {
+            FilterField::Attribute(..) => &[ColumnKey::LacksAttributes, ColumnKey::LacksMembers],
+            FilterField::Segments => &[ColumnKey::LacksSegments, ColumnKey::LacksMembers],
+            FilterField::Devices | FilterField::FirstSeen | FilterField::LastSeen | FilterField::Count(_) => {
+                &[ColumnKey::LacksMembers]
+            }
             _ => &[],
         };
         let columns = lacking.iter().filter_map(|key| self.columns.get(key).copied());
         let plan = self.settled_leaf(condition, counts, now);
-        columns.fold(plan, |plan, column| Plan::Unless { column, then: Box::new(plan) })
+        columns.fold(plan, |plan, column| QueryPlan::Unless { column, then: Box::new(plan) })
     }
 
     /// A condition, of a row that lacks no data.
-    fn settled_leaf<'p>(&'p self, condition: &'p Condition, counts: &'p [CountQuestion], now: Minute) -> Plan<'p> {
-        let Condition { field, negated, test } = condition;
+    fn settled_leaf<'p>(
+        &'p self,
+        condition: &'p FieldCondition,
+        counts: &'p [CountQuestion],
+        now: Minute,
+    ) -> QueryPlan<'p> {
+        let FieldCondition { field, negated, test } = condition;
         match (*field, test) {
-            (Field::Attribute(token, _), _) if field.is_text() => self.coded(token, test, *negated),
-            (Field::Attribute(token, _), _) => self.number(Key::Attribute(token), test, false, *negated),
-            (Field::Segments, Test::Numbers(all)) => {
+            (FilterField::Attribute(token, _), _) if field.is_text() => self.coded(token, test, *negated),
+            (FilterField::Attribute(token, _), _) => self.number(ColumnKey::Attribute(token), test, false, *negated),
+            (FilterField::Segments, FieldTest::Numbers(all)) => {
                 let id = |id: &i64| u32::try_from(*id).ok().map(SegmentId);
-                Plan::In { segments: all.iter().filter_map(id).collect(), negated: *negated }
+                QueryPlan::In { segments: all.iter().filter_map(id).collect(), negated: *negated }
             }
-            (Field::Segments, _) => self.number(Key::Segments, test, false, *negated),
-            (Field::Devices, _) => self.number(Key::Devices, test, false, *negated),
-            (Field::FirstSeen, _) => self.number(Key::FirstSeen, test, false, *negated),
-            (Field::LastSeen, _) => self.number(Key::LastSeen, test, false, *negated),
-            (Field::Count(at), _) => match counts.get(at as usize) {
+            (FilterField::Segments, _) => self.number(ColumnKey::Segments, test, false, *negated),
+            (FilterField::Devices, _) => self.number(ColumnKey::Devices, test, false, *negated),
+            (FilterField::FirstSeen, _) => self.number(ColumnKey::FirstSeen, test, false, *negated),
+            (FilterField::LastSeen, _) => self.number(ColumnKey::LastSeen, test, false, *negated),
+            (FilterField::Count(at), _) => match counts.get(at as usize) {
                 Some(question) => self.count(question, test, *negated, now),
-                None => Plan::All(NO),
+                None => QueryPlan::All(NO),
             },
             // Of a page, a place or a device: an audience has none.
-            _ => Plan::All((*negated).into()),
+            _ => QueryPlan::All((*negated).into()),
         }
     }
 
     /// A number; `absent` where a row without one counts as 0.
-    fn number<'p>(&'p self, key: Key, test: &'p Test, absent: bool, negated: bool) -> Plan<'p> {
-        let absent = absent && test.holds(Read::Number(0));
-        let Some(column) = self.columns.get(&key).copied() else { return Plan::All((absent != negated).into()) };
+    fn number<'p>(&'p self, key: ColumnKey, test: &'p FieldTest, absent: bool, negated: bool) -> QueryPlan<'p> {
+        let absent = absent && test.holds(FieldReading::Number(0));
+        let Some(column) = self.columns.get(&key).copied() else { return QueryPlan::All((absent != negated).into()) };
         let range = match test {
-            Test::Exists => i64::MIN..=i64::MAX,
-            Test::AtLeast(least) => *least..=i64::MAX,
-            Test::AtMost(most) => i64::MIN..=*most,
-            Test::Numbers(all) => match all.as_slice() {
+            FieldTest::Exists => i64::MIN..=i64::MAX,
+            FieldTest::AtLeast(least) => *least..=i64::MAX,
+            FieldTest::AtMost(most) => i64::MIN..=*most,
+            FieldTest::Numbers(all) => match all.as_slice() {
                 [one] => *one..=*one,
-                all => return Plan::Listed { column, all, absent, negated },
+                all => return QueryPlan::Listed { column, all, absent, negated },
             },
-            Test::Texts(_) | Test::Text(..) => return Plan::All((absent != negated).into()),
+            FieldTest::Texts(_) | FieldTest::Text(..) => return QueryPlan::All((absent != negated).into()),
         };
-        Plan::Within { column, range, absent, negated }
+        QueryPlan::Within { column, range, absent, negated }
     }
 
-    fn coded(&self, token: crate::attributes::Token, test: &Test, negated: bool) -> Plan<'_> {
-        let (Some(column), Some(texts)) = (self.columns.get(&Key::Attribute(token)), self.texts.get(&token)) else {
-            return Plan::All(negated.into());
+    fn coded(&self, token: crate::attributes::NameToken, test: &FieldTest, negated: bool) -> QueryPlan<'_> {
+        let (Some(column), Some(texts)) = (self.columns.get(&ColumnKey::Attribute(token)), self.texts.get(&token))
+        else {
+            return QueryPlan::All(negated.into());
         };
         let says = |value| u8::from(test.holds(read_value(value)) != negated);
         let mut says: Vec<u8> = texts.values.iter().map(says).collect();
@@ -171,74 +182,80 @@ impl People {
         if let (Some(one), None, false) =
             (yes.next(), yes.next(), negated || texts.values.len() >= limits::AUDIENCE_TEXTS)
         {
-            return Plan::Within { column: *column, range: one..=one, absent: false, negated };
+            return QueryPlan::Within { column: *column, range: one..=one, absent: false, negated };
         }
         says.resize(limits::AUDIENCE_TEXTS + 1, UNSURE);
-        Plan::Coded { column: *column, says, absent: negated.into() }
+        QueryPlan::Coded { column: *column, says, absent: negated.into() }
     }
 
-    fn count<'p>(&'p self, question: &'p CountQuestion, test: &'p Test, negated: bool, now: Minute) -> Plan<'p> {
+    fn count<'p>(
+        &'p self,
+        question: &'p CountQuestion,
+        test: &'p FieldTest,
+        negated: bool,
+        now: Minute,
+    ) -> QueryPlan<'p> {
         let name = match (&question.what, question.within) {
-            (Counted::Pages, None) => return self.number(Key::Pages, test, true, negated),
-            (Counted::Purchases, None) => return self.number(Key::Purchases, test, true, negated),
-            (Counted::Action { verb, of }, within) => {
+            (CountSource::Pages, None) => return self.number(ColumnKey::Pages, test, true, negated),
+            (CountSource::Purchases, None) => return self.number(ColumnKey::Purchases, test, true, negated),
+            (CountSource::Action { verb, of }, within) => {
                 let from = within.map_or(0, |within| within.range(now).0.0);
                 // How many, of which ads, and whether the oldest were trimmed meanwhile, the store knows.
                 let some = if of.is_none() && within.is_some() { some(test, negated) } else { UNSURE };
                 let to = within.map_or(0, |within| within.range(now).1.0);
-                return self.last(Key::Acted(*verb), from, to, test, negated, some);
+                return self.last(ColumnKey::Acted(*verb), from, to, test, negated, some);
             }
-            (Counted::Pages, Some(_)) => "page",
-            (Counted::Purchases, Some(_)) => crate::fact::PURCHASE,
-            (Counted::Event(name), _) => name,
+            (CountSource::Pages, Some(_)) => "page",
+            (CountSource::Purchases, Some(_)) => crate::fact::PURCHASE,
+            (CountSource::Event(name), _) => name,
         };
         let plan = match (self.events.get(name), question.within) {
-            (None, _) => Plan::All(never(test, negated)),
-            (Some(place), None) => self.number(Key::Count(*place), test, true, negated),
+            (None, _) => QueryPlan::All(never(test, negated)),
+            (Some(place), None) => self.number(ColumnKey::Count(*place), test, true, negated),
             (Some(place), Some(within)) => {
                 let (from, to) = within.range(now);
-                self.last(Key::Last(*place), from.0, to.0, test, negated, some(test, negated))
+                self.last(ColumnKey::Last(*place), from.0, to.0, test, negated, some(test, negated))
             }
         };
         let is_counted = self.events.contains_key(name) && !self.unsettled.contains(name);
         // Nobody's first page or purchase makes a row of uncounted events unsure.
-        let in_doubt = (!is_counted && !is_always_counted(name)).then_some(Key::UncountedEvents);
-        let columns = [Some(Key::MoreEvents), in_doubt].into_iter().flatten();
+        let in_doubt = (!is_counted && !is_always_counted(name)).then_some(ColumnKey::UncountedEvents);
+        let columns = [Some(ColumnKey::MoreEvents), in_doubt].into_iter().flatten();
         let columns = columns.filter_map(|key| self.columns.get(&key).copied());
-        columns.fold(plan, |plan, column| Plan::Unless { column, then: Box::new(plan) })
+        columns.fold(plan, |plan, column| QueryPlan::Unless { column, then: Box::new(plan) })
     }
 
-    fn last(&self, key: Key, from: u32, to: u32, test: &Test, negated: bool, happened: u8) -> Plan<'_> {
+    fn last(&self, key: ColumnKey, from: u32, to: u32, test: &FieldTest, negated: bool, happened: u8) -> QueryPlan<'_> {
         let never = never(test, negated);
         match self.columns.get(&key) {
-            Some(column) => Plan::Last { column: *column, from: from.into(), to: to.into(), never, happened },
-            None => Plan::All(never),
+            Some(column) => QueryPlan::Last { column: *column, from: from.into(), to: to.into(), never, happened },
+            None => QueryPlan::All(never),
         }
     }
 }
 
 /// What is said of who never did it.
-fn never(test: &Test, negated: bool) -> u8 {
-    u8::from(test.holds(Read::Number(0)) != negated)
+fn never(test: &FieldTest, negated: bool) -> u8 {
+    u8::from(test.holds(FieldReading::Number(0)) != negated)
 }
 
 /// What is said of who did it once or more, who knows how often.
-fn some(test: &Test, negated: bool) -> u8 {
+fn some(test: &FieldTest, negated: bool) -> u8 {
     let holds = match test {
-        Test::Exists => true,
-        Test::AtLeast(least) if *least <= 1 => true,
-        Test::AtMost(most) if *most < 1 => false,
-        Test::Numbers(all) if all.iter().all(|number| *number < 1) => false,
+        FieldTest::Exists => true,
+        FieldTest::AtLeast(least) if *least <= 1 => true,
+        FieldTest::AtMost(most) if *most < 1 => false,
+        FieldTest::Numbers(all) if all.iter().all(|number| *number < 1) => false,
         _ => return UNSURE,
     };
     u8::from(holds != negated)
 }
 
-impl Asked<'_> {
+impl IndexQuery<'_> {
     /// The people of some buckets in some partitions, who of them is found, and the moments of a measure over them.
     #[must_use]
-    pub fn count(&self, partitions: Range<usize>, buckets: &Range<u16>, measure: Option<Measure>) -> Found {
-        let mut found = Found::default();
+    pub fn count(&self, partitions: Range<usize>, buckets: &Range<u16>, measure: Option<PeopleMeasure>) -> MatchedRows {
+        let mut found = MatchedRows::default();
         let column = measure.and_then(|measure| self.people.columns.get(&measure.key()));
         self.each_partition(partitions, buckets, |partition, said, people| {
             found.people += people;
@@ -271,7 +288,7 @@ impl Asked<'_> {
         &self,
         partitions: Range<usize>,
         buckets: &Range<u16>,
-        mut tell: impl FnMut(&Partition, &Said, u64),
+        mut tell: impl FnMut(&IndexPartition, &RowMasks, u64),
     ) {
         let (mut pool, mut there) = (Vec::new(), Vec::new());
         for partition in self.people.partitions.get(partitions).unwrap_or_default() {
@@ -291,26 +308,26 @@ impl Asked<'_> {
     }
 }
 
-fn said_by(plan: &Plan<'_>, partition: &Partition, pool: &mut Vec<Said>) -> Said {
+fn said_by(plan: &QueryPlan<'_>, partition: &IndexPartition, pool: &mut Vec<RowMasks>) -> RowMasks {
     let mut said = pool.pop().unwrap_or_default();
     said.maybe.clear();
     said.sure.resize(partition.rows(), NO);
     let column = |place: &usize| partition.column(*place).unwrap_or(&EMPTY);
     match plan {
-        Plan::All(says) => said.sure.fill(*says),
-        Plan::Within { column: place, range, absent, negated } => {
+        QueryPlan::All(says) => said.sure.fill(*says),
+        QueryPlan::Within { column: place, range, absent, negated } => {
             column(place).within(range, *absent, &mut said.sure);
             turn(&mut said.sure, *negated);
         }
-        Plan::Listed { column: place, all, absent, negated } => {
+        QueryPlan::Listed { column: place, all, absent, negated } => {
             let holds = |number: Option<i64>| number.map_or(*absent, |number| all.binary_search(&number).is_ok());
             column(place).each(|number| u8::from(holds(number) != *negated), &mut said.sure);
         }
-        Plan::Coded { column: place, says, absent } => {
+        QueryPlan::Coded { column: place, says, absent } => {
             let of = |code: i64| usize::try_from(code).ok().and_then(|code| says.get(code)).copied();
             column(place).each(|code| code.map_or(*absent, |code| of(code).unwrap_or(UNSURE)), &mut said.sure);
         }
-        Plan::Last { column: place, from, to, never, happened } => {
+        QueryPlan::Last { column: place, from, to, never, happened } => {
             // Two looks without branches: 1 from `from` on, and 1 from `to` on.
             column(place).within(&(*from..=i64::MAX), false, &mut said.sure);
             said.maybe.resize(partition.rows(), NO);
@@ -323,12 +340,12 @@ fn said_by(plan: &Plan<'_>, partition: &Partition, pool: &mut Vec<Said>) -> Said
             }
             said.maybe.clear();
         }
-        Plan::In { segments, negated } => {
+        QueryPlan::In { segments, negated } => {
             said.sure.fill(NO);
             segments.iter().filter_map(|id| partition.segment(*id)).for_each(|rows| rows.mark(&mut said.sure));
             turn(&mut said.sure, *negated);
         }
-        Plan::Unless { column: place, then } => {
+        QueryPlan::Unless { column: place, then } => {
             pool.push(said);
             said = said_by(then, partition, pool);
             said.open();
@@ -340,8 +357,8 @@ fn said_by(plan: &Plan<'_>, partition: &Partition, pool: &mut Vec<Said>) -> Said
             }
             return said;
         }
-        Plan::Group(join, plans) => {
-            said.sure.fill((*join == Join::All).into());
+        QueryPlan::Group(join, plans) => {
+            said.sure.fill((*join == GroupOperator::All).into());
             for plan in plans {
                 let one = said_by(plan, partition, pool);
                 said.join(*join, &one);
@@ -350,15 +367,15 @@ fn said_by(plan: &Plan<'_>, partition: &Partition, pool: &mut Vec<Said>) -> Said
             return said;
         }
     }
-    if matches!(plan, Plan::Coded { .. } | Plan::Last { .. }) {
+    if matches!(plan, QueryPlan::Coded { .. } | QueryPlan::Last { .. }) {
         said.part();
     }
     said
 }
 
-static EMPTY: Numbers = Numbers::NONE;
+static EMPTY: NumberColumn = NumberColumn::NONE;
 
-impl Said {
+impl RowMasks {
     /// Splits what is unsure off.
     fn part(&mut self) {
         if self.sure.contains(&UNSURE) {
@@ -375,11 +392,11 @@ impl Said {
         }
     }
 
-    fn join(&mut self, join: Join, other: &Self) {
+    fn join(&mut self, join: GroupOperator, other: &Self) {
         if !other.maybe.is_empty() {
             self.open();
         }
-        let with = if join == Join::All { and } else { or };
+        let with = if join == GroupOperator::All { and } else { or };
         if !self.maybe.is_empty() {
             with(&mut self.maybe, if other.maybe.is_empty() { &other.sure } else { &other.maybe });
         }
@@ -387,7 +404,7 @@ impl Said {
     }
 }
 
-fn unsure(said: &Said) -> impl Iterator<Item = usize> + '_ {
+fn unsure(said: &RowMasks) -> impl Iterator<Item = usize> + '_ {
     let rows = said.sure.iter().zip(&said.maybe).enumerate();
     rows.filter(|(_, (sure, maybe))| **sure == NO && **maybe == YES).map(|(slot, _)| slot)
 }

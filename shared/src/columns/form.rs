@@ -8,27 +8,27 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::numbers::{Codes, Numbers};
-use super::partition::Partition;
-use super::rows::Rows;
-use super::{Key, People, Places, Texts};
-use crate::actions::Verb;
-use crate::attributes::{Token, Value};
+use super::numbers::{CodeColumn, NumberColumn};
+use super::partition::IndexPartition;
+use super::rows::RowSet;
+use super::{AudienceIndex, ColumnKey, RowPlaces, TextTable};
+use crate::actions::ActionType;
+use crate::attributes::{AttributeValue, NameToken};
 use crate::bucket::BUCKETS;
 use crate::ids::VisitorId;
-use crate::packed::{self, Packed};
+use crate::packed::{self, PackedReader};
 use crate::segments::SegmentId;
 
 /// Names that lie in columns at most, and bytes of a name at most: more was never written.
 const MOST: usize = 1 << 20;
 
-impl People {
+impl AudienceIndex {
     /// A partition's bytes; notes which texts its people have.
     #[must_use]
-    pub fn pack_partition(&self, at: usize, used: &mut Used) -> Vec<u8> {
+    pub fn pack_partition(&self, at: usize, used: &mut UsedTexts) -> Vec<u8> {
         let Some(partition) = self.partitions.get(at) else { return Vec::new() };
         for (token, texts) in &self.texts {
-            let Some(column) = self.columns.get(&Key::Attribute(*token)) else { continue };
+            let Some(column) = self.columns.get(&ColumnKey::Attribute(*token)) else { continue };
             let places = used.0.entry(*token).or_default();
             places.resize(texts.values.len().max(places.len()), false);
             for place in partition.numbers_of(*column) {
@@ -43,9 +43,9 @@ impl People {
     /// What stands for all partitions, without an unsettled name; to be written after the last of them, with the texts that their people have. Another
     /// may be of somebody who is erased: its place is empty.
     #[must_use]
-    pub fn pack_names(&self, Used(used): &Used) -> Vec<u8> {
+    pub fn pack_names(&self, UsedTexts(used): &UsedTexts) -> Vec<u8> {
         let mut to = Vec::new();
-        let mut keys: Vec<(usize, Key)> = self.columns.iter().map(|(key, place)| (*place, *key)).collect();
+        let mut keys: Vec<(usize, ColumnKey)> = self.columns.iter().map(|(key, place)| (*place, *key)).collect();
         keys.sort_unstable();
         packed::put(&mut to, keys.len() as u64);
         keys.iter().for_each(|(_, key)| key.put(&mut to));
@@ -73,7 +73,7 @@ impl People {
     /// Where everybody lies; of one that lies at two places only the last is alive.
     fn find_places(&mut self) {
         for at in 0..self.partitions.len() {
-            let living: Vec<(usize, u64)> = self.partitions.get(at).map(Partition::living).unwrap_or_default();
+            let living: Vec<(usize, u64)> = self.partitions.get(at).map(IndexPartition::living).unwrap_or_default();
             for (slot, person) in living {
                 if let Some((other, slot)) = self.places.get(person) {
                     self.partitions.iter_mut().skip(other).take(1).for_each(|other| other.kill(slot));
@@ -86,34 +86,34 @@ impl People {
 
 /// Which texts the people of some partitions have, by attribute and place.
 #[derive(Debug, Default)]
-pub struct Used(BTreeMap<Token, Vec<bool>>);
+pub struct UsedTexts(BTreeMap<NameToken, Vec<bool>>);
 
 /// People that are read again, first the partitions in order and then what stands for them. Who was moved from one partition
 /// to another while they were written is in the last only, or in none: it is to be written anew.
 #[derive(Debug, Default)]
-pub struct Unpacking(Vec<Partition>);
+pub struct IndexReader(Vec<IndexPartition>);
 
-impl Unpacking {
+impl IndexReader {
     /// One partition; `None` where the bytes are none's.
     #[must_use]
     pub fn partition(&mut self, bytes: &[u8]) -> Option<()> {
-        self.0.push(Partition::from_bytes(bytes)?);
+        self.0.push(IndexPartition::from_bytes(bytes)?);
         Some(())
     }
 
     /// What stands for them, which makes them whole; `None` where they are not.
     #[must_use]
-    pub fn names(self, bytes: &[u8]) -> Option<People> {
-        let mut from = Packed(bytes);
+    pub fn names(self, bytes: &[u8]) -> Option<AudienceIndex> {
+        let mut from = PackedReader(bytes);
         let columns =
-            (0..from.count(MOST)?).map(|place| Some((Key::take(&mut from)?, place))).collect::<Option<_>>()?;
-        let mut texts: BTreeMap<Token, Texts> = BTreeMap::new();
+            (0..from.count(MOST)?).map(|place| Some((ColumnKey::take(&mut from)?, place))).collect::<Option<_>>()?;
+        let mut texts: BTreeMap<NameToken, TextTable> = BTreeMap::new();
         for _ in 0..from.count(MOST)? {
-            let of_token = texts.entry(Token(u16::try_from(from.number()?).ok()?)).or_default();
+            let of_token = texts.entry(NameToken(u16::try_from(from.number()?).ok()?)).or_default();
             for _ in 0..from.count(MOST)? {
                 match from.row()? {
-                    [] => of_token.values.push(Value::String(String::new())),
-                    packed => drop(of_token.code(&Value::read(packed)?)),
+                    [] => of_token.values.push(AttributeValue::String(String::new())),
+                    packed => drop(of_token.code(&AttributeValue::read(packed)?)),
                 }
             }
         }
@@ -126,15 +126,22 @@ impl Unpacking {
         let unsettled = BTreeSet::new();
         let width = usize::from(BUCKETS).checked_div(self.0.len())?;
         let starts = (0..usize::from(BUCKETS)).step_by(width.max(1));
-        let is_laid_out = self.0.iter().map(Partition::first_bucket).eq(starts);
-        let mut people =
-            People { partitions: self.0, columns, texts, events, event_numbers, unsettled, places: Places::default() };
+        let is_laid_out = self.0.iter().map(IndexPartition::first_bucket).eq(starts);
+        let mut people = AudienceIndex {
+            partitions: self.0,
+            columns,
+            texts,
+            events,
+            event_numbers,
+            unsettled,
+            places: RowPlaces::default(),
+        };
         people.find_places();
         (from.is_empty() && is_laid_out).then_some(people)
     }
 }
 
-impl Key {
+impl ColumnKey {
     fn put(self, to: &mut Vec<u8>) {
         let (code, of) = match self {
             Self::Devices => (0, 0),
@@ -160,7 +167,7 @@ impl Key {
         packed::put(to, of.into());
     }
 
-    fn take(from: &mut Packed<'_>) -> Option<Self> {
+    fn take(from: &mut PackedReader<'_>) -> Option<Self> {
         let [code] = *from.take(1)? else { return None };
         let of = u16::try_from(from.number()?).ok()?;
         Some(match code {
@@ -174,10 +181,10 @@ impl Key {
             7 => Self::Segments,
             8 => Self::Expires,
             9 => Self::MoreEvents,
-            10 => Self::Attribute(Token(of)),
+            10 => Self::Attribute(NameToken(of)),
             11 => Self::Count(of),
             12 => Self::Last(of),
-            13 => Self::Acted(Verb(u8::try_from(of).ok()?)),
+            13 => Self::Acted(ActionType(u8::try_from(of).ok()?)),
             14 => Self::UncountedEvents,
             15 => Self::LacksAttributes,
             16 => Self::LacksSegments,
@@ -187,7 +194,7 @@ impl Key {
     }
 }
 
-impl Partition {
+impl IndexPartition {
     fn to_bytes(&self) -> Vec<u8> {
         let mut to = Vec::with_capacity(self.bytes() + self.bytes() / 8);
         self.of.start.put(&mut to);
@@ -202,11 +209,11 @@ impl Partition {
         for (id, rows) in &self.segments {
             packed::put(&mut to, id.0.into());
             match rows {
-                Rows::Few(rows) => {
+                RowSet::Few(rows) => {
                     to.push(0);
                     put_all(&mut to, rows);
                 }
-                Rows::Many(bits) => {
+                RowSet::Many(bits) => {
                     to.push(1);
                     packed::put_row(&mut to, bits);
                 }
@@ -216,19 +223,19 @@ impl Partition {
     }
 
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let mut from = Packed(bytes);
+        let mut from = PackedReader(bytes);
         let of = take_one(&mut from)?..take_one(&mut from)?;
         let people: Vec<u64> = take_all(&mut from)?;
         let (masters, buckets, prints) = (take_all(&mut from)?, take_all(&mut from)?, take_all(&mut from)?);
         let rows = people.len();
-        let columns = (0..from.count(MOST)?).map(|_| Numbers::take_from(&mut from)).collect::<Option<Vec<_>>>()?;
+        let columns = (0..from.count(MOST)?).map(|_| NumberColumn::take_from(&mut from)).collect::<Option<Vec<_>>>()?;
         let mut segments = HashMap::new();
         for _ in 0..from.count(bytes.len())? {
             let id = SegmentId(u32::try_from(from.number()?).ok()?);
             let [form] = *from.take(1)? else { return None };
             let rows = match form {
-                0 => Rows::Few(take_all(&mut from)?),
-                1 => Rows::Many(from.row()?.to_vec()),
+                0 => RowSet::Few(take_all(&mut from)?),
+                1 => RowSet::Many(from.row()?.to_vec()),
                 _ => return None,
             };
             segments.insert(id, rows);
@@ -244,24 +251,24 @@ impl Partition {
     }
 }
 
-impl Numbers {
+impl NumberColumn {
     fn put_to(&self, to: &mut Vec<u8>) {
         self.base.put(to);
         match &self.codes {
-            Codes::Nothing => to.push(0),
-            Codes::One(codes) => {
+            CodeColumn::Nothing => to.push(0),
+            CodeColumn::One(codes) => {
                 to.push(1);
                 packed::put_row(to, codes);
             }
-            Codes::Two(codes) => {
+            CodeColumn::Two(codes) => {
                 to.push(2);
                 put_all(to, codes);
             }
-            Codes::Four(codes) => {
+            CodeColumn::Four(codes) => {
                 to.push(4);
                 put_all(to, codes);
             }
-            Codes::Eight(numbers, there) => {
+            CodeColumn::Eight(numbers, there) => {
                 to.push(8);
                 put_all(to, numbers);
                 packed::put_row(to, there);
@@ -269,15 +276,15 @@ impl Numbers {
         }
     }
 
-    fn take_from(from: &mut Packed<'_>) -> Option<Self> {
+    fn take_from(from: &mut PackedReader<'_>) -> Option<Self> {
         let base = take_one(from)?;
         let [width] = *from.take(1)? else { return None };
         let codes = match width {
-            0 => Codes::Nothing,
-            1 => Codes::One(from.row()?.to_vec()),
-            2 => Codes::Two(take_all(from)?),
-            4 => Codes::Four(take_all(from)?),
-            8 => Codes::Eight(take_all(from)?, from.row()?.to_vec()),
+            0 => CodeColumn::Nothing,
+            1 => CodeColumn::One(from.row()?.to_vec()),
+            2 => CodeColumn::Two(take_all(from)?),
+            4 => CodeColumn::Four(take_all(from)?),
+            8 => CodeColumn::Eight(take_all(from)?, from.row()?.to_vec()),
             _ => return None,
         };
         Some(Self { base, codes })
@@ -285,7 +292,7 @@ impl Numbers {
 }
 
 /// A number of a fixed width.
-trait Fixed: Sized {
+trait FixedWidth: Sized {
     fn put(&self, to: &mut Vec<u8>);
     /// One from the front, and the rest.
     fn split(from: &[u8]) -> Option<(Self, &[u8])>;
@@ -294,7 +301,7 @@ trait Fixed: Sized {
 
 macro_rules! fixed {
     ($($number:ty),*) => {$(
-        impl Fixed for $number {
+        impl FixedWidth for $number {
             fn put(&self, to: &mut Vec<u8>) {
                 to.extend_from_slice(&self.to_le_bytes());
             }
@@ -309,7 +316,7 @@ macro_rules! fixed {
 
 fixed!(u16, u32, u64, i64);
 
-impl Fixed for VisitorId {
+impl FixedWidth for VisitorId {
     fn put(&self, to: &mut Vec<u8>) {
         to.extend_from_slice(self.as_bytes());
     }
@@ -320,16 +327,16 @@ impl Fixed for VisitorId {
     }
 }
 
-fn put_all<T: Fixed>(to: &mut Vec<u8>, all: &[T]) {
+fn put_all<T: FixedWidth>(to: &mut Vec<u8>, all: &[T]) {
     packed::put(to, all.len() as u64);
     all.iter().for_each(|one| one.put(to));
 }
 
-fn take_one<T: Fixed>(from: &mut Packed<'_>) -> Option<T> {
+fn take_one<T: FixedWidth>(from: &mut PackedReader<'_>) -> Option<T> {
     T::split(from.take(T::WIDTH)?).map(|(one, _)| one)
 }
 
-fn take_all<T: Fixed>(from: &mut Packed<'_>) -> Option<Vec<T>> {
+fn take_all<T: FixedWidth>(from: &mut PackedReader<'_>) -> Option<Vec<T>> {
     let length = from.count(MOST)?;
     let bytes = from.take(length * T::WIDTH)?;
     bytes.chunks_exact(T::WIDTH).map(|one| T::split(one).map(|(one, _)| one)).collect()

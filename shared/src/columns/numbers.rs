@@ -2,16 +2,16 @@
 
 use std::ops::RangeInclusive;
 
-/// A column. A row without a number has none ([`Numbers::get`]).
+/// A column. A row without a number has none ([`NumberColumn::get`]).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Numbers {
+pub(super) struct NumberColumn {
     /// Stands for code 1; code 0 for no number.
     pub(super) base: i64,
-    pub(super) codes: Codes,
+    pub(super) codes: CodeColumn,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) enum Codes {
+pub(super) enum CodeColumn {
     /// No row has a number.
     #[default]
     Nothing,
@@ -23,35 +23,35 @@ pub(super) enum Codes {
 }
 
 /// A code of some width.
-trait Code: Copy + Ord + Default + TryFrom<u64> + Into<u64> {
+trait CodeWidth: Copy + Ord + Default + TryFrom<u64> + Into<u64> {
     const MOST: u64;
 }
 
-impl Code for u8 {
+impl CodeWidth for u8 {
     const MOST: u64 = u8::MAX as u64;
 }
 
-impl Code for u16 {
+impl CodeWidth for u16 {
     const MOST: u64 = u16::MAX as u64;
 }
 
-impl Code for u32 {
+impl CodeWidth for u32 {
     const MOST: u64 = u32::MAX as u64;
 }
 
-impl Numbers {
+impl NumberColumn {
     /// No row has a number.
-    pub(super) const NONE: Self = Self { base: 0, codes: Codes::Nothing };
+    pub(super) const NONE: Self = Self { base: 0, codes: CodeColumn::Nothing };
 
     /// The number of a row.
     pub(super) fn get(&self, row: usize) -> Option<i64> {
         let number = |code: u64| (code > 0).then(|| self.number(code));
         match &self.codes {
-            Codes::Nothing => None,
-            Codes::One(codes) => number((*codes.get(row)?).into()),
-            Codes::Two(codes) => number((*codes.get(row)?).into()),
-            Codes::Four(codes) => number((*codes.get(row)?).into()),
-            Codes::Eight(numbers, there) => numbers.get(row).copied().filter(|_| there.get(row) == Some(&1)),
+            CodeColumn::Nothing => None,
+            CodeColumn::One(codes) => number((*codes.get(row)?).into()),
+            CodeColumn::Two(codes) => number((*codes.get(row)?).into()),
+            CodeColumn::Four(codes) => number((*codes.get(row)?).into()),
+            CodeColumn::Eight(numbers, there) => numbers.get(row).copied().filter(|_| there.get(row) == Some(&1)),
         }
     }
 
@@ -73,11 +73,11 @@ impl Numbers {
             None => Some(0),
         };
         match &mut self.codes {
-            Codes::Nothing => number.is_none(),
-            Codes::One(codes) => put_code(codes, row, code),
-            Codes::Two(codes) => put_code(codes, row, code),
-            Codes::Four(codes) => put_code(codes, row, code),
-            Codes::Eight(numbers, there) => {
+            CodeColumn::Nothing => number.is_none(),
+            CodeColumn::One(codes) => put_code(codes, row, code),
+            CodeColumn::Two(codes) => put_code(codes, row, code),
+            CodeColumn::Four(codes) => put_code(codes, row, code),
+            CodeColumn::Eight(numbers, there) => {
                 put_at(numbers, row, number.unwrap_or_default());
                 put_at(there, row, number.is_some().into());
                 true
@@ -95,10 +95,10 @@ impl Numbers {
         let slack = width.map_or(0, |codes| (codes - 1 - span) / 2);
         self.base = least.saturating_sub_unsigned(slack);
         self.codes = match width {
-            Some(u8::MOST) => Codes::One(Vec::new()),
-            Some(u16::MOST) => Codes::Two(Vec::new()),
-            Some(_) => Codes::Four(Vec::new()),
-            None => Codes::Eight(Vec::new(), Vec::new()),
+            Some(u8::MOST) => CodeColumn::One(Vec::new()),
+            Some(u16::MOST) => CodeColumn::Two(Vec::new()),
+            Some(_) => CodeColumn::Four(Vec::new()),
+            None => CodeColumn::Eight(Vec::new(), Vec::new()),
         };
         for (row, number) in old.into_iter().enumerate() {
             self.try_put(row, number);
@@ -107,33 +107,33 @@ impl Numbers {
 
     fn len(&self) -> usize {
         match &self.codes {
-            Codes::Nothing => 0,
-            Codes::One(codes) => codes.len(),
-            Codes::Two(codes) => codes.len(),
-            Codes::Four(codes) => codes.len(),
-            Codes::Eight(numbers, _) => numbers.len(),
+            CodeColumn::Nothing => 0,
+            CodeColumn::One(codes) => codes.len(),
+            CodeColumn::Two(codes) => codes.len(),
+            CodeColumn::Four(codes) => codes.len(),
+            CodeColumn::Eight(numbers, _) => numbers.len(),
         }
     }
 
     /// Bytes that it takes.
     pub(super) fn bytes(&self) -> usize {
         match &self.codes {
-            Codes::Nothing => 0,
-            Codes::One(codes) => codes.capacity(),
-            Codes::Two(codes) => codes.capacity() * 2,
-            Codes::Four(codes) => codes.capacity() * 4,
-            Codes::Eight(numbers, there) => numbers.capacity() * 8 + there.capacity(),
+            CodeColumn::Nothing => 0,
+            CodeColumn::One(codes) => codes.capacity(),
+            CodeColumn::Two(codes) => codes.capacity() * 2,
+            CodeColumn::Four(codes) => codes.capacity() * 4,
+            CodeColumn::Eight(numbers, there) => numbers.capacity() * 8 + there.capacity(),
         }
     }
 
     /// Leaves out rows: those that stay move together.
     pub(super) fn retain(&mut self, stays: &[bool]) {
         match &mut self.codes {
-            Codes::Nothing => {}
-            Codes::One(codes) => retain(codes, stays),
-            Codes::Two(codes) => retain(codes, stays),
-            Codes::Four(codes) => retain(codes, stays),
-            Codes::Eight(numbers, there) => {
+            CodeColumn::Nothing => {}
+            CodeColumn::One(codes) => retain(codes, stays),
+            CodeColumn::Two(codes) => retain(codes, stays),
+            CodeColumn::Four(codes) => retain(codes, stays),
+            CodeColumn::Eight(numbers, there) => {
                 retain(numbers, stays);
                 retain(there, stays);
             }
@@ -145,11 +145,11 @@ impl Numbers {
         let code = |number: i64| i128::from(number) - i128::from(self.base) + 1;
         let (least, most) = (code(*range.start()), code(*range.end()));
         let rest = match &self.codes {
-            Codes::Nothing => 0,
-            Codes::One(codes) => within(codes, least, most, absent, out),
-            Codes::Two(codes) => within(codes, least, most, absent, out),
-            Codes::Four(codes) => within(codes, least, most, absent, out),
-            Codes::Eight(numbers, there) => {
+            CodeColumn::Nothing => 0,
+            CodeColumn::One(codes) => within(codes, least, most, absent, out),
+            CodeColumn::Two(codes) => within(codes, least, most, absent, out),
+            CodeColumn::Four(codes) => within(codes, least, most, absent, out),
+            CodeColumn::Eight(numbers, there) => {
                 let (least, most, absent) = (*range.start(), *range.end(), u8::from(absent));
                 for ((out, number), there) in out.iter_mut().zip(numbers).zip(there) {
                     let inside = u8::from(*number >= least) & u8::from(*number <= most);
@@ -165,16 +165,16 @@ impl Numbers {
     pub(super) fn each(&self, of: impl Fn(Option<i64>) -> u8, out: &mut [u8]) {
         let said = |code: u64| of((code > 0).then(|| self.number(code)));
         let rest = match &self.codes {
-            Codes::Nothing => 0,
-            Codes::One(codes) => {
+            CodeColumn::Nothing => 0,
+            CodeColumn::One(codes) => {
                 let table: [u8; 256] = std::array::from_fn(|code| said(code as u64));
                 // As long as all codes: no bound is checked.
                 let at = |code: u64| table.get(usize::from(code as u8)).copied().unwrap_or_default();
                 told(codes, at, out)
             }
-            Codes::Two(codes) => told(codes, said, out),
-            Codes::Four(codes) => told(codes, said, out),
-            Codes::Eight(numbers, there) => {
+            CodeColumn::Two(codes) => told(codes, said, out),
+            CodeColumn::Four(codes) => told(codes, said, out),
+            CodeColumn::Eight(numbers, there) => {
                 for ((out, number), there) in out.iter_mut().zip(numbers).zip(there) {
                     *out = of((*there == 1).then_some(*number));
                 }
@@ -190,7 +190,7 @@ impl Numbers {
     }
 }
 
-fn put_code<C: Code>(codes: &mut Vec<C>, row: usize, code: Option<u64>) -> bool {
+fn put_code<C: CodeWidth>(codes: &mut Vec<C>, row: usize, code: Option<u64>) -> bool {
     let Some(code) = code.and_then(|code| C::try_from(code).ok()) else { return false };
     put_at(codes, row, code);
     true
@@ -216,7 +216,7 @@ pub(super) fn retain<T>(all: &mut Vec<T>, stays: &[bool]) {
     all.retain(|_| stays.next().is_some_and(|stays| *stays));
 }
 
-fn within<C: Code>(codes: &[C], least: i128, most: i128, absent: bool, out: &mut [u8]) -> usize {
+fn within<C: CodeWidth>(codes: &[C], least: i128, most: i128, absent: bool, out: &mut [u8]) -> usize {
     let clamped = |code: i128| u64::try_from(code.clamp(0, C::MOST.into())).unwrap_or_default();
     let is_empty = most < 1 || least > i128::from(C::MOST) || least > most;
     // Code 0 stands for no number: it lies beside the range, or is one end of it.
@@ -237,7 +237,7 @@ fn within<C: Code>(codes: &[C], least: i128, most: i128, absent: bool, out: &mut
     codes.len()
 }
 
-fn told<C: Code>(codes: &[C], said: impl Fn(u64) -> u8, out: &mut [u8]) -> usize {
+fn told<C: CodeWidth>(codes: &[C], said: impl Fn(u64) -> u8, out: &mut [u8]) -> usize {
     out.iter_mut().zip(codes).for_each(|(out, code)| *out = said((*code).into()));
     codes.len()
 }
@@ -264,7 +264,7 @@ mod tests {
             (a, b, absent) in (number(), number(), any::<bool>()),
             kept in prop::collection::vec(any::<bool>(), 40),
         ) {
-            let (mut column, mut plain) = (Numbers::default(), [None; 40]);
+            let (mut column, mut plain) = (NumberColumn::default(), [None; 40]);
             for (row, number) in puts {
                 column.put(row, number);
                 plain[row] = number;

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::numbers::{self, Numbers, room};
-use super::rows::Rows;
+use super::numbers::{self, NumberColumn, room};
+use super::rows::RowSet;
 use crate::ids::VisitorId;
 use crate::random;
 use crate::segments::SegmentId;
@@ -14,15 +14,15 @@ const DEAD: u16 = u16::MAX;
 
 /// At most 65,536 rows.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Partition {
+pub(super) struct IndexPartition {
     pub(super) people: Vec<u64>,
     pub(super) masters: Vec<VisitorId>,
     pub(super) buckets: Vec<u16>,
     /// Of each row's segments.
     pub(super) prints: Vec<u64>,
-    pub(super) columns: Vec<Numbers>,
+    pub(super) columns: Vec<NumberColumn>,
     /// The rows in each segment.
-    pub(super) segments: HashMap<SegmentId, Rows>,
+    pub(super) segments: HashMap<SegmentId, RowSet>,
     pub(super) dead: usize,
     /// The buckets of its rows.
     pub(super) of: Range<u16>,
@@ -34,7 +34,7 @@ fn print(segments: &[SegmentId]) -> u64 {
     segments.iter().fold(length, |sum, id| random::finish(sum.wrapping_add(random::GAMMA) ^ u64::from(id.0)))
 }
 
-impl Partition {
+impl IndexPartition {
     pub(super) fn of(buckets: Range<u16>) -> Self {
         Self { of: buckets, ..Self::default() }
     }
@@ -67,12 +67,12 @@ impl Partition {
         &self.buckets
     }
 
-    pub(super) fn column(&self, place: usize) -> Option<&Numbers> {
+    pub(super) fn column(&self, place: usize) -> Option<&NumberColumn> {
         self.columns.get(place)
     }
 
     /// The rows in a segment; `None` where there are none.
-    pub(super) fn segment(&self, id: SegmentId) -> Option<&Rows> {
+    pub(super) fn segment(&self, id: SegmentId) -> Option<&RowSet> {
         self.segments.get(&id)
     }
 
@@ -102,7 +102,7 @@ impl Partition {
         room(&mut self.prints);
         self.prints.push(print(segments));
         for id in segments {
-            self.segments.entry(*id).or_insert(Rows::NONE).push(slot as u16);
+            self.segments.entry(*id).or_insert(RowSet::NONE).push(slot as u16);
         }
         slot
     }
@@ -113,7 +113,7 @@ impl Partition {
         if let Some((last, _)) = says.last()
             && self.columns.len() <= *last
         {
-            self.columns.resize(*last + 1, Numbers::default());
+            self.columns.resize(*last + 1, NumberColumn::default());
         }
         let mut says = says.iter().peekable();
         for (place, column) in self.columns.iter_mut().enumerate() {
@@ -147,11 +147,11 @@ impl Partition {
             return;
         }
         if self.columns.len() <= uncounted {
-            self.columns.resize(uncounted + 1, Numbers::default());
+            self.columns.resize(uncounted + 1, NumberColumn::default());
         }
         for (place, column) in self.columns.iter_mut().enumerate() {
             if place == count || place == last {
-                *column = Numbers::default();
+                *column = NumberColumn::default();
             } else if place == uncounted {
                 slots.iter().for_each(|slot| column.put(*slot, Some(1)));
             }
@@ -170,10 +170,10 @@ impl Partition {
         let mut slots = 0..=u16::MAX;
         let moved: Vec<Option<u16>> = stays.into_iter().map(|stays| stays.then(|| slots.next()).flatten()).collect();
         self.segments.retain(|_, rows| {
-            let mut packed = Rows::NONE;
+            let mut packed = RowSet::NONE;
             rows.iter().filter_map(|row| *moved.get(usize::from(row))?).for_each(|row| packed.push(row));
             *rows = packed;
-            *rows != Rows::NONE
+            *rows != RowSet::NONE
         });
     }
 
@@ -189,8 +189,8 @@ impl Partition {
 
     pub(super) fn bytes(&self) -> usize {
         let a_row = size_of::<u64>() * 2 + size_of::<VisitorId>() + size_of::<u16>();
-        let segments = self.segments.capacity() * size_of::<(SegmentId, Rows)>()
-            + self.segments.values().map(Rows::bytes).sum::<usize>();
-        self.people.capacity() * a_row + self.columns.iter().map(Numbers::bytes).sum::<usize>() + segments
+        let segments = self.segments.capacity() * size_of::<(SegmentId, RowSet)>()
+            + self.segments.values().map(RowSet::bytes).sum::<usize>();
+        self.people.capacity() * a_row + self.columns.iter().map(NumberColumn::bytes).sum::<usize>() + segments
     }
 }

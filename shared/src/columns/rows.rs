@@ -8,12 +8,12 @@ const FEW: usize = 1_024;
 
 /// In order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Rows {
+pub(super) enum RowSet {
     Few(Vec<u16>),
     Many(Vec<u8>),
 }
 
-impl Rows {
+impl RowSet {
     pub(super) const NONE: Self = Self::Few(Vec::new());
 
     /// One more, behind all others.
@@ -105,7 +105,7 @@ mod tests {
     proptest! {
         #[test]
         fn rows_are_those_that_were_pushed(gaps in prop::collection::vec(1..40_u16, 0..1_600), length in 0..70_000_usize) {
-            let (mut rows, mut plain, mut next) = (Rows::NONE, Vec::new(), 0_u16);
+            let (mut rows, mut plain, mut next) = (RowSet::NONE, Vec::new(), 0_u16);
             for gap in gaps {
                 rows.push(next);
                 plain.push(next);

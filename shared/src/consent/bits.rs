@@ -5,13 +5,13 @@
 
 /// A position in a text of six-bit characters. Copying it marks the place.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bits<'a> {
+pub(super) struct BitReader<'a> {
     text: &'a [u8],
     /// In bits from the start.
     at: usize,
 }
 
-impl<'a> Bits<'a> {
+impl<'a> BitReader<'a> {
     /// Starts at the first bit; `None` if the text is empty or has a character of another alphabet.
     pub(super) fn new(text: &'a str) -> Option<Self> {
         let text = text.as_bytes();

@@ -2,9 +2,9 @@
 //!
 //! Source: IAB Tech Lab, "Global Privacy Platform String", version 1, and its section list.
 
-use super::bits::Bits;
+use super::bits::BitReader;
 use super::{Word, tcf, us};
-use crate::config::Tenant;
+use crate::config::TenantConfig;
 
 /// Sections that one string holds or one list names. The specification knows 27; more than these are refused.
 pub(super) const SECTIONS: usize = 32;
@@ -18,7 +18,7 @@ const VERSION: u32 = 1;
 /// What a string says of the sections that apply, or of all it holds when it is not known which apply.
 /// A section that applies and is missing or undecodable makes the string unreadable; one that this release does not know
 /// makes it unknown, also where it is missing.
-pub(super) fn word(text: &str, applicable: Option<&[i32]>, tenant: &Tenant) -> Word {
+pub(super) fn word(text: &str, applicable: Option<&[i32]>, tenant: &TenantConfig) -> Word {
     let Some(sections) = sections(text) else {
         return Word::Unreadable;
     };
@@ -62,7 +62,7 @@ fn together(one: Word, other: Word) -> Word {
     }
 }
 
-fn section_word(id: u32, text: &str, tenant: &Tenant) -> Word {
+fn section_word(id: u32, text: &str, tenant: &TenantConfig) -> Word {
     match id {
         2 => tcf::european(text, tenant).into(),
         5 => tcf::canadian(text, tenant).into(),
@@ -78,7 +78,7 @@ fn section_word(id: u32, text: &str, tenant: &Tenant) -> Word {
 /// last id seen; a group adds its length. So ids only grow, and none comes twice.
 fn sections(text: &str) -> Option<Vec<(u32, &str)>> {
     let mut parts = text.split('~');
-    let mut header = Bits::new(parts.next()?)?;
+    let mut header = BitReader::new(parts.next()?)?;
     if header.take(6)? != TYPE || header.take(6)? != VERSION {
         return None;
     }

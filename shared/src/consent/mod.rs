@@ -23,7 +23,7 @@ use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 
-use crate::config::{NoSignal, Tenant};
+use crate::config::{NoSignal, TenantConfig};
 use crate::limits;
 
 /// What a request said about consent, as gathered; every text as it was sent.
@@ -154,7 +154,7 @@ impl From<Option<bool>> for Word {
 ///
 /// Every signal that is there must permit. Without any, `tenant.no_signal` decides.
 #[must_use]
-pub fn permission(signals: &Signals<'_>, tenant: &Tenant) -> Permission {
+pub fn permission(signals: &Signals<'_>, tenant: &TenantConfig) -> Permission {
     if signals.gpc {
         return Permission::None(Refusal::Gpc);
     }
@@ -180,7 +180,7 @@ pub fn permission(signals: &Signals<'_>, tenant: &Tenant) -> Permission {
 
 /// What the GPP string says of the sections that apply. Sections that apply without a string that holds
 /// them cannot be read, or are unknown; a string of which no section applies is not looked at.
-fn gpp_word(signals: &Signals<'_>, tenant: &Tenant) -> Option<Word> {
+fn gpp_word(signals: &Signals<'_>, tenant: &TenantConfig) -> Option<Word> {
     let applicable = match signals.gpp_sid {
         // As a page's stub tells it before it knows: all sections are asked.
         None | Some([]) => None,

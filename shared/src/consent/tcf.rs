@@ -8,8 +8,8 @@
 use iab_gpp::sections::tcfcav1::TcfCaV1;
 use iab_gpp::sections::tcfeuv2::TcfEuV2;
 
-use super::bits::{Bits, prefix};
-use crate::config::Tenant;
+use super::bits::{BitReader, prefix};
+use crate::config::TenantConfig;
 
 /// Bits of the European core before its first vendor section: Version to PublisherCC.
 const EUROPEAN_HEAD: usize = 213;
@@ -30,10 +30,10 @@ const UNUSED_IN_CANADA: u8 = 1;
 /// Reads a TC string of version 2: every purpose of the tenant has *consent* (legitimate interest does not
 /// do), and with `tcf_vendor` that vendor has consent, was disclosed, and is not kept from those purposes by
 /// the publisher.
-pub(super) fn european(text: &str, tenant: &Tenant) -> Option<bool> {
+pub(super) fn european(text: &str, tenant: &TenantConfig) -> Option<bool> {
     let mut segments = text.split('.');
     let core = segments.next()?;
-    let mut bits = Bits::new(core)?;
+    let mut bits = BitReader::new(core)?;
     let head: TcfEuV2 = prefix(core, EUROPEAN_HEAD, EMPTY_TAIL)?.parse().ok()?;
     // "When a Vendor encounters a TC String with IsServiceSpecific=0 then it is considered invalid."
     if !head.core.is_service_specific {
@@ -65,10 +65,10 @@ pub(super) fn european(text: &str, tenant: &Tenant) -> Option<bool> {
 /// Vendor sections are read in the form that IAB's own libraries write (the European one; the
 /// specification's table says another). Publisher restrictions have no such practice: with `tcf_vendor` a
 /// string that carries any cannot be decoded.
-pub(super) fn canadian(text: &str, tenant: &Tenant) -> Option<bool> {
+pub(super) fn canadian(text: &str, tenant: &TenantConfig) -> Option<bool> {
     let core = text.split('.').next()?;
-    let mut bits = Bits::new(core)?;
-    if !text.split('.').all(|segment| Bits::new(segment).is_some()) {
+    let mut bits = BitReader::new(core)?;
+    if !text.split('.').all(|segment| BitReader::new(segment).is_some()) {
         return None;
     }
     let head: TcfCaV1 = prefix(core, CANADIAN_HEAD, EMPTY_TAIL)?.parse().ok()?;
@@ -89,7 +89,7 @@ pub(super) fn canadian(text: &str, tenant: &Tenant) -> Option<bool> {
 
 /// Passes over one vendor section – MaxVendorId, IsRangeEncoding, then a bit field or ranges – and says
 /// whether it names the vendor.
-fn vendors(bits: &mut Bits<'_>, vendor: Option<u16>) -> Option<bool> {
+fn vendors(bits: &mut BitReader<'_>, vendor: Option<u16>) -> Option<bool> {
     let greatest = u16::try_from(bits.take(16)?).ok()?;
     if bits.flag()? {
         return ranges(bits, vendor);
@@ -108,7 +108,7 @@ fn vendors(bits: &mut Bits<'_>, vendor: Option<u16>) -> Option<bool> {
 /// Passes over a list of ranges – NumEntries, then IsARange, StartOrOnlyVendorId and maybe EndVendorId each –
 /// and says whether one of them names the vendor. They may come in any order; an inverted one or a vendor 0
 /// cannot be decoded.
-fn ranges(bits: &mut Bits<'_>, vendor: Option<u16>) -> Option<bool> {
+fn ranges(bits: &mut BitReader<'_>, vendor: Option<u16>) -> Option<bool> {
     let mut named = false;
     for _ in 0..bits.take(12)? {
         let is_range = bits.flag()?;
@@ -124,7 +124,7 @@ fn ranges(bits: &mut Bits<'_>, vendor: Option<u16>) -> Option<bool> {
 
 /// Passes over the publisher restrictions and says whether one keeps the vendor from consent to a purpose of
 /// the tenant: the purpose is not allowed, or on another basis only, or by a type that is not defined.
-fn restrictions(bits: &mut Bits<'_>, tenant: &Tenant) -> Option<bool> {
+fn restrictions(bits: &mut BitReader<'_>, tenant: &TenantConfig) -> Option<bool> {
     let mut kept_away = false;
     for _ in 0..bits.take(12)? {
         let purpose = bits.take(6)?;
@@ -142,7 +142,7 @@ fn disclosed<'a>(segments: impl Iterator<Item = &'a str>, vendor: Option<u16>) -
     let mut disclosed = None;
     let mut seen = 0u8;
     for segment in segments {
-        let mut bits = Bits::new(segment)?;
+        let mut bits = BitReader::new(segment)?;
         let kind = bits.take(3)?;
         if seen & 1 << kind != 0 {
             return None;

@@ -8,11 +8,11 @@ mod gpp;
 mod tcf;
 
 use super::{Permission, Refusal, Signals, permission, section_ids};
-use crate::config::Tenant;
+use crate::config::TenantConfig;
 use build::Tcf;
 
 /// A tenant that asks for purposes 1, 3 and 4, refuses without a signal, and has the fields given as JSON.
-fn tenant(more: &str) -> Tenant {
+fn tenant(more: &str) -> TenantConfig {
     serde_json::from_str(&format!(
         r#"{{"name":"pub","hosts":["pub.example"]{}{more}}}"#,
         if more.is_empty() { "" } else { "," }
@@ -20,20 +20,20 @@ fn tenant(more: &str) -> Tenant {
     .unwrap()
 }
 
-fn allowing() -> Tenant {
+fn allowing() -> TenantConfig {
     tenant(r#""no_signal":"allow""#)
 }
 
-fn vendor() -> Tenant {
+fn vendor() -> TenantConfig {
     tenant(r#""tcf_vendor":755"#)
 }
 
-fn with_tcf(text: &str, tenant: &Tenant) -> Permission {
+fn with_tcf(text: &str, tenant: &TenantConfig) -> Permission {
     let signals = Signals { tcf: Some(text), ..Signals::default() };
     permission(&signals, tenant)
 }
 
-fn with_gpp(text: &str, sid: Option<&[i32]>, tenant: &Tenant) -> Permission {
+fn with_gpp(text: &str, sid: Option<&[i32]>, tenant: &TenantConfig) -> Permission {
     let signals = Signals { gpp: Some(text), gpp_sid: sid, ..Signals::default() };
     permission(&signals, tenant)
 }
@@ -81,7 +81,7 @@ fn field_12_every_signal_must_permit() {
 
 #[test]
 fn the_older_us_string_opts_out_by_its_third_character() {
-    let ask = |text, tenant: &Tenant| {
+    let ask = |text, tenant: &TenantConfig| {
         let signals = Signals { us_privacy: Some(text), ..Signals::default() };
         permission(&signals, tenant)
     };

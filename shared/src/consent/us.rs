@@ -15,7 +15,7 @@ use iab_gpp::sections::{
 };
 
 use super::Word;
-use super::bits::Bits;
+use super::bits::BitReader;
 
 /// Decodes a section and says whether neither sale nor the second field opts out, and GPC is not set. Every
 /// state has a type of its own in `iab_gpp`, with the same field names.
@@ -44,7 +44,7 @@ macro_rules! permits_without_gpc {
 
 /// Reads the national section (7) or a state's (8 to 27); `None` for any other id.
 pub(super) fn section(id: u32, text: &str) -> Option<bool> {
-    if !text.split('.').all(|segment| Bits::new(segment).is_some()) {
+    if !text.split('.').all(|segment| BitReader::new(segment).is_some()) {
         return None;
     }
     let (version, fields) = core(text)?;
@@ -92,7 +92,7 @@ fn permits_targeting(version: u32, fields: &[u32], text: &str) -> Option<bool> {
 /// Reads Maryland, whose second segment is of the type 1 and says GPC.
 fn maryland(version: u32, fields: &[u32], text: &str) -> Option<bool> {
     let mut segments = text.split('.').skip(1);
-    let gpc = match segments.next().map(Bits::new) {
+    let gpc = match segments.next().map(BitReader::new) {
         None => false,
         Some(bits) => {
             let mut bits = bits.filter(|_| segments.next().is_none())?;
@@ -123,7 +123,7 @@ fn national(text: &str) -> Option<bool> {
 /// The version of a section's core, and its fields: after the version each has two bits and stands for "not applicable",
 /// "yes" or "no".
 fn core(text: &str) -> Option<(u32, Vec<u32>)> {
-    let mut bits = Bits::new(text.split('.').next()?)?;
+    let mut bits = BitReader::new(text.split('.').next()?)?;
     let version = bits.take(6)?;
     Some((version, std::iter::from_fn(|| bits.take(2)).collect()))
 }

@@ -1,16 +1,16 @@
 //! What filters and models may ask of a person, read from its view once a call.
 
-use crate::attributes::{Token, Value};
+use crate::attributes::{AttributeValue, NameToken};
 use crate::filter::{self, PersonGaps};
 use crate::ids::Millis;
 use crate::profile::MissingParts;
 use crate::segments::SegmentId;
-use crate::view::Counted;
+use crate::view::PersonView;
 
 /// What filters may ask of a person, read from its view.
 #[derive(Debug, Clone, Default)]
-pub struct Described {
-    attributes: Vec<(Token, Value)>,
+pub struct DescribedPerson {
+    attributes: Vec<(NameToken, AttributeValue)>,
     segments: Vec<SegmentId>,
     devices: u32,
     seen: Option<(Millis, Millis)>,
@@ -21,15 +21,15 @@ pub struct Described {
 /// What is certain of a person of whom something is missing, as [`filter::PersonGaps`].
 #[derive(Debug, Clone, Default)]
 struct KnownDespiteGaps {
-    attributes: Option<Vec<Token>>,
+    attributes: Option<Vec<NameToken>>,
     segments: Option<Vec<SegmentId>>,
     members: bool,
 }
 
-impl Described {
+impl DescribedPerson {
     /// Of the person that counts, at a time.
     #[must_use]
-    pub fn of(counted: &Counted<'_>, now: Millis) -> Self {
+    pub fn of(counted: &PersonView<'_>, now: Millis) -> Self {
         let (attributes, missing) = (counted.attributes(), counted.missing());
         let gaps = (!missing.is_empty()).then(|| KnownDespiteGaps {
             attributes: counted.certain_attributes(missing),
@@ -48,13 +48,13 @@ impl Described {
 
     /// The same, to be asked.
     #[must_use]
-    pub fn person(&self) -> filter::Person<'_> {
+    pub fn person(&self) -> filter::SubjectPerson<'_> {
         let Self { attributes, segments, devices, seen, best_now, gaps } = self;
         let gaps = gaps.as_ref().map(|KnownDespiteGaps { attributes, segments, members }| PersonGaps {
             attributes: attributes.as_deref(),
             segments: segments.as_deref(),
             members: *members,
         });
-        filter::Person { attributes, segments, devices: *devices, seen: *seen, best_now: *best_now, gaps }
+        filter::SubjectPerson { attributes, segments, devices: *devices, seen: *seen, best_now: *best_now, gaps }
     }
 }

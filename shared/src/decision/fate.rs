@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use super::{OnPage, Placement, Question, of_placement};
-use crate::catalogue::{Bound, Offer};
-use crate::filter::Field;
+use crate::catalogue::{BoundCap, CandidateAd};
+use crate::filter::FilterField;
 
 /// What became of one ad for one placement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum AdOutcome {
     /// It is placed.
     Won,
     /// It could have been: another is worth more, or comes before it in the catalogue's order.
@@ -46,10 +46,10 @@ pub enum Fate {
     /// It has caps, actions that count for them may be missing, and the tenant holds such ads back.
     CountUnknown,
     /// A cap binds, at so many of its action; the first from the ad up.
-    Capped(Bound, u32),
+    Capped(BoundCap, u32),
 }
 
-impl Fate {
+impl AdOutcome {
     /// A stable name for traces.
     #[must_use]
     pub fn code(self) -> &'static str {
@@ -104,7 +104,7 @@ impl NoAd {
 impl Question<'_> {
     /// What became of each of [`Compiled::offers`], in their order, for each placement.
     #[must_use]
-    pub fn fates(&self, granted: Option<&[Option<usize>]>) -> Vec<Vec<Fate>> {
+    pub fn fates(&self, granted: Option<&[Option<usize>]>) -> Vec<Vec<AdOutcome>> {
         let (decided, barred) = self.walk(granted, false);
         let mut page = OnPage { barred, ..self.shown_page() };
         let each = self.placements.iter().zip(decided).enumerate().map(|(number, (placement, decided))| {
@@ -121,45 +121,52 @@ impl Question<'_> {
         page: &OnPage<'_>,
         granted: Option<Option<usize>>,
         won: Option<usize>,
-    ) -> Vec<Fate> {
+    ) -> Vec<AdOutcome> {
         let worths: Vec<u64> = self.worths_on(placement).into_iter().map(Option::unwrap_or_default).collect();
         let rank = |place: usize| (std::cmp::Reverse(worths.get(place).copied().unwrap_or(0)), place);
-        let fate =
-            |(place, (offer, worth)): (usize, (&Offer, &u64))| match self.hindrance(placement, offer, *worth, page) {
-                Some(fate) => fate,
-                None if won == Some(place) => Fate::Won,
-                None if won.is_some_and(|won| rank(won) < rank(place)) => Fate::Outbid,
-                None if granted.is_none() || self.awaits_unit(offer) => Fate::Unconfirmed,
-                None => Fate::Refused,
-            };
+        let fate = |(place, (offer, worth)): (usize, (&CandidateAd, &u64))| match self
+            .hindrance(placement, offer, *worth, page)
+        {
+            Some(fate) => fate,
+            None if won == Some(place) => AdOutcome::Won,
+            None if won.is_some_and(|won| rank(won) < rank(place)) => AdOutcome::Outbid,
+            None if granted.is_none() || self.awaits_unit(offer) => AdOutcome::Unconfirmed,
+            None => AdOutcome::Refused,
+        };
         self.catalogue.offers.iter().zip(&worths).enumerate().map(fate).collect()
     }
 
     /// Why an ad cannot be placed.
-    fn hindrance(&self, placement: &Placement<'_>, offer: &Offer, worth: u64, page: &OnPage<'_>) -> Option<Fate> {
+    fn hindrance(
+        &self,
+        placement: &Placement<'_>,
+        offer: &CandidateAd,
+        worth: u64,
+        page: &OnPage<'_>,
+    ) -> Option<AdOutcome> {
         if !self.catalogue.fits(offer, placement.sizes) {
-            return Some(Fate::Size);
+            return Some(AdOutcome::Size);
         }
         let terms = self.terms(offer)?;
         if !terms.runs.contains(&self.given.now) {
-            return Some(Fate::Dates);
+            return Some(AdOutcome::Dates);
         }
         let group = self.catalogue.groups.get(offer.group)?;
-        let Some(kind) = self.kind(placement) else { return Some(Fate::Targeting) };
+        let Some(kind) = self.kind(placement) else { return Some(AdOutcome::Targeting) };
         if !group.is_for(&kind.matches) {
-            return Some(if kind.is_unknown(group) { Fate::Unknown } else { Fate::Targeting });
+            return Some(if kind.is_unknown(group) { AdOutcome::Unknown } else { AdOutcome::Targeting });
         }
         if let Some(experiment) = group.outside(&self.arms) {
             return Some(self.not_in_arm(experiment));
         }
         if !self.given.lets(terms) {
-            return Some(Fate::Pace);
+            return Some(AdOutcome::Pace);
         }
         if terms.limited && self.holding(terms.campaign).is_none() {
-            return Some(if self.units.is_some() { Fate::Recipients } else { Fate::Nobody });
+            return Some(if self.units.is_some() { AdOutcome::Recipients } else { AdOutcome::Nobody });
         }
         if worth < placement.floor_micros {
-            return Some(Fate::Floor);
+            return Some(AdOutcome::Floor);
         }
         self.on_page(offer, terms, page).or_else(|| self.capped(offer, page))
     }
@@ -167,18 +174,18 @@ impl Question<'_> {
     /// The fields that leave it unknown whether an ad is meant for the person, on a placement; none where [`Given::explains`]
     /// was not set.
     #[must_use]
-    pub fn unknown_fields(&self, number: usize, offer: &Offer) -> BTreeSet<Field> {
+    pub fn unknown_fields(&self, number: usize, offer: &CandidateAd) -> BTreeSet<FilterField> {
         let kind = self.placements.get(number).and_then(|placement| self.kind(placement));
         let group = self.catalogue.groups.get(offer.group);
         kind.zip(group).map(|(kind, group)| kind.unknown_fields(group)).unwrap_or_default()
     }
 
-    fn not_in_arm(&self, experiment: usize) -> Fate {
+    fn not_in_arm(&self, experiment: usize) -> AdOutcome {
         let of = |arm: u8| self.catalogue.experiments.get(experiment)?.arm_of(arm);
         match self.arms.get(experiment) {
-            None => Fate::Nobody,
-            Some(arm) if arm.and_then(of).is_some_and(|arm| arm.control) => Fate::Holdout,
-            Some(_) => Fate::Arm,
+            None => AdOutcome::Nobody,
+            Some(arm) if arm.and_then(of).is_some_and(|arm| arm.control) => AdOutcome::Holdout,
+            Some(_) => AdOutcome::Arm,
         }
     }
 }

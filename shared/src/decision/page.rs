@@ -1,14 +1,14 @@
 //! The rules of a page: what may stand beside what it shows already.
 
-use super::{Fate, Question};
-use crate::catalogue::{Offer, Terms};
+use super::{AdOutcome, Question};
+use crate::catalogue::{CampaignTerms, CandidateAd};
 
 /// What is on a page so far.
 #[derive(Debug, Clone, Default)]
 pub(super) struct OnPage<'a> {
     /// What earlier calls have placed.
-    pub(super) shown: Vec<&'a Offer>,
-    pub(super) placed: Vec<&'a Offer>,
+    pub(super) shown: Vec<&'a CandidateAd>,
+    pub(super) placed: Vec<&'a CandidateAd>,
     /// Campaigns that would fill the page and cannot, in order.
     pub(super) barred: Vec<usize>,
 }
@@ -29,28 +29,28 @@ impl<'a> Question<'a> {
     }
 
     /// Why an ad cannot be placed beside what is on the page.
-    pub(super) fn on_page(&self, offer: &Offer, terms: &Terms, page: &OnPage<'_>) -> Option<Fate> {
+    pub(super) fn on_page(&self, offer: &CandidateAd, terms: &CampaignTerms, page: &OnPage<'_>) -> Option<AdOutcome> {
         if page.barred.binary_search(&offer.terms).is_ok() {
-            return Some(Fate::Roadblock);
+            return Some(AdOutcome::Roadblock);
         }
         let mut on_page = page.shown.iter().chain(&page.placed);
         let first = on_page.clone().next()?;
         let same = first.terms == offer.terms;
         if (terms.roadblock || self.fills(first)) && !same {
-            return Some(Fate::Roadblock);
+            return Some(AdOutcome::Roadblock);
         }
         let entity = offer.entity;
-        let shown = |placed: &&Offer| {
+        let shown = |placed: &&CandidateAd| {
             let again = placed.entity.ad == entity.ad;
             again || (placed.entity.advertiser == entity.advertiser && !terms.repeats && !terms.roadblock)
         };
-        let competes = |placed: &&Offer| {
+        let competes = |placed: &&CandidateAd| {
             let others = self.terms(placed).filter(|_| placed.terms != offer.terms);
             others.is_some_and(|others| others.categories.iter().any(|category| terms.categories.contains(category)))
         };
         if on_page.clone().any(shown) {
-            return Some(Fate::OnPage);
+            return Some(AdOutcome::OnPage);
         }
-        on_page.any(competes).then_some(Fate::Competes)
+        on_page.any(competes).then_some(AdOutcome::Competes)
     }
 }

@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::actions::{Action, Actions, InsertionHash, Level, ViewType};
-use crate::attributes::Dictionary;
-use crate::fact::{Fact, What};
-use crate::ids::{FactId, InsertionId, SessionId, Version, VisitorId};
-use crate::model::features::Feature;
+use crate::actions::{ActionList, AdAction, AdLevel, InsertionHash, ViewType};
+use crate::attributes::NameDictionary;
+use crate::fact::{Fact, FactKind};
+use crate::ids::{FactId, InsertionId, SessionId, SnapshotVersion, VisitorId};
+use crate::model::features::ModelFeature;
 use crate::model::{FRACTION, Model, Part};
 use crate::profile::{Profile, QueriedNames, SnapshotRoom};
 use crate::segments::SegmentId;
@@ -26,7 +26,7 @@ fn cap(action: &str, limit: u32, interval: u32, unit: &str) -> Value {
 }
 
 /// Two advertisers; the first has two campaigns of two groups of one ad each. Every ad's id is its code.
-fn catalogue(change: impl FnOnce(&mut Value)) -> Compiled {
+fn catalogue(change: impl FnOnce(&mut Value)) -> CompiledCatalogue {
     let ad = |code: u32, group: &str| json!({ "id": code.to_string(), "code": code, "ad_group": group, "creative": {}, "landing": "https://a.example/" });
     let group = |code: u32, campaign: &str| json!({ "id": format!("g{code}"), "code": code, "campaign": campaign });
     let campaign = |code: u32, of: &str| json!({ "id": format!("c{code}"), "code": code, "advertiser": of });
@@ -38,14 +38,20 @@ fn catalogue(change: impl FnOnce(&mut Value)) -> Compiled {
     });
     change(&mut all);
     let catalogue: crate::catalogue::Catalogue = serde_json::from_value(all).unwrap();
-    assert_eq!(catalogue.targets("c", &Dictionary::default(), &Vocabulary::default()).err(), None);
+    assert_eq!(catalogue.targets("c", &NameDictionary::default(), &Vocabulary::default()).err(), None);
     assert_eq!(catalogue.problems("c", &Vocabulary::default()), []);
-    Compiled::of(catalogue.flat(&Dictionary::default(), &Vocabulary::default()).unwrap())
+    CompiledCatalogue::of(catalogue.flat(&NameDictionary::default(), &Vocabulary::default()).unwrap())
 }
 
-fn seen(catalogue: &Compiled, ad: u32, insertion: u8, minute: Minute) -> Action {
+fn seen(catalogue: &CompiledCatalogue, ad: u32, insertion: u8, minute: Minute) -> AdAction {
     let entity = catalogue.ad(ad).unwrap().entity;
-    Action { insertion: InsertionHash([insertion; 6]), verb: Verb::IMPRESSION, view_type: ViewType(1), entity, minute }
+    AdAction {
+        insertion: InsertionHash([insertion; 6]),
+        verb: ActionType::IMPRESSION,
+        view_type: ViewType(1),
+        entity,
+        minute,
+    }
 }
 
 fn at_noon() -> Millis {
@@ -66,16 +72,20 @@ fn sized<'a>(sizes: &[&'a [[u32; 2]]]) -> Vec<Placement<'a>> {
 }
 
 /// The ads placed in front of somebody without a history, by code, or why there is none.
-fn chosen(catalogue: &Compiled, subject: &Subject<'_>, placements: &[Placement<'_>]) -> Vec<Result<u32, NoAd>> {
+fn chosen(
+    catalogue: &CompiledCatalogue,
+    subject: &FilterSubject<'_>,
+    placements: &[Placement<'_>],
+) -> Vec<Result<u32, NoAd>> {
     let question = Question::new(catalogue, Some(&Person::default()), subject, placements.to_vec(), noon());
     question.decide(None).into_iter().map(|one| one.map(|place| catalogue.offers[place].entity.ad)).collect()
 }
 
 /// The ads placed, by code, or why there is none.
-fn placed(catalogue: &Compiled, held: &[Vec<Action>], placements: &[&[[u32; 2]]]) -> Vec<Result<u32, NoAd>> {
-    let packed: Vec<Vec<u8>> = held.iter().map(|one| one.iter().copied().collect::<Actions>().pack()).collect();
+fn placed(catalogue: &CompiledCatalogue, held: &[Vec<AdAction>], placements: &[&[[u32; 2]]]) -> Vec<Result<u32, NoAd>> {
+    let packed: Vec<Vec<u8>> = held.iter().map(|one| one.iter().copied().collect::<ActionList>().pack()).collect();
     let actions = packed.iter().map(|bytes| PackedActions::read(bytes).unwrap()).collect();
-    let (person, nobody) = (Person { actions, ..Person::default() }, Subject::default());
+    let (person, nobody) = (Person { actions, ..Person::default() }, FilterSubject::default());
     let decided = Question::new(catalogue, Some(&person), &nobody, sized(placements), noon()).decide(None);
     decided.into_iter().map(|one| one.map(|place| catalogue.offers[place].entity.ad)).collect()
 }
@@ -108,19 +118,21 @@ fn s3_05_the_trace_says_which_cap_bound_and_at_how_many() {
         all["campaign"][0]["caps"] = cap("impression", 2, 7, "days");
         all["ad"][1]["sizes"] = json!([[300, 250]]);
     });
-    let bytes: Vec<u8> = (1..=3).map(|n| seen(&catalogue, 1, n, now())).collect::<Actions>().pack();
+    let bytes: Vec<u8> = (1..=3).map(|n| seen(&catalogue, 1, n, now())).collect::<ActionList>().pack();
     let person = Person { actions: vec![PackedActions::read(&bytes).unwrap()], ..Person::default() };
-    let question = Question::new(&catalogue, Some(&person), &Subject::default(), sized(&[TOP]), noon());
+    let question = Question::new(&catalogue, Some(&person), &FilterSubject::default(), sized(&[TOP]), noon());
     let fates = question.fates(None).remove(0);
-    let [Fate::Capped(bound, 3), Fate::Size, Fate::Won, Fate::Outbid] = fates[..] else { unreachable!("{fates:?}") };
-    assert_eq!((bound.level, bound.cap.limit), (Level::Campaign, 2));
+    let [AdOutcome::Capped(bound, 3), AdOutcome::Size, AdOutcome::Won, AdOutcome::Outbid] = fates[..] else {
+        unreachable!("{fates:?}")
+    };
+    assert_eq!((bound.level, bound.cap.limit), (AdLevel::Campaign, 2));
 }
 
 #[test]
 fn s3_05_a_cap_counts_its_own_action() {
     let catalogue = catalogue(|all| all["ad"][0]["caps"] = cap("click", 1, 1, "days"));
     let impression = seen(&catalogue, 1, 1, now());
-    let click = Action { verb: Verb::CLICK, ..impression };
+    let click = AdAction { verb: ActionType::CLICK, ..impression };
     assert_eq!(placed(&catalogue, &[vec![impression]], &[&[]]), [Ok(1)]);
     assert_eq!(placed(&catalogue, &[vec![impression, click]], &[&[]]), [Ok(2)]);
 }
@@ -145,8 +157,8 @@ fn field_13_an_insertion_that_two_hold_counts_once_and_reservations_count() {
 #[test]
 fn field_13_with_nobody_to_count_for_only_ads_without_caps_are_placed() {
     let catalogue = catalogue(|all| all["advertiser"][0]["caps"] = cap("impression", 9, 1, "days"));
-    let question = Question::new(&catalogue, None, &Subject::default(), sized(&[&[], &[]]), noon());
-    assert_eq!(question.fates(None)[0], [Fate::Nobody, Fate::Nobody, Fate::Nobody, Fate::Won]);
+    let question = Question::new(&catalogue, None, &FilterSubject::default(), sized(&[&[], &[]]), noon());
+    assert_eq!(question.fates(None)[0], [AdOutcome::Nobody, AdOutcome::Nobody, AdOutcome::Nobody, AdOutcome::Won]);
     assert_eq!(question.decide(None)[1], Err(NoAd::AllCapped));
     assert_eq!(placed(&catalogue, &[], &[&[]]), [Ok(1)], "a visitor minted now is somebody");
 }
@@ -159,11 +171,11 @@ fn why_there_is_none() {
         }
     });
     assert_eq!(placed(&catalogue, &[], &[TOP, &[[1, 1]], &[]]), [Err(NoAd::NoSize), Ok(1), Ok(2)]);
-    assert_eq!(placed(&Compiled::default(), &[], &[TOP]), [Err(NoAd::NoCatalogue)]);
+    assert_eq!(placed(&CompiledCatalogue::default(), &[], &[TOP]), [Err(NoAd::NoCatalogue)]);
 }
 
 /// Fates of the first placement, of any size, in front of somebody without a history.
-fn fates(catalogue: &Compiled, subject: &Subject<'_>) -> Vec<Fate> {
+fn fates(catalogue: &CompiledCatalogue, subject: &FilterSubject<'_>) -> Vec<AdOutcome> {
     let any = vec![Placement::default()];
     Question::new(catalogue, Some(&Person::default()), subject, any, noon()).fates(None).remove(0)
 }
@@ -175,7 +187,7 @@ fn the_ad_worth_most_is_placed_and_of_equals_the_first() {
         all["campaign"][1]["bid"] = json!({ "cpc_micros": 3_000_000 });
         all["campaign"][2]["bid"] = json!({ "cpa_micros": 200_000_000 });
     });
-    let (nobody, any) = (Subject::default(), Placement::default());
+    let (nobody, any) = (FilterSubject::default(), Placement::default());
     assert_eq!(chosen(&catalogue, &nobody, &[any; 5]), [Ok(3), Ok(4), Ok(1), Ok(2), Err(NoAd::AllCapped)]);
     let floor = Placement { floor_micros: 2_000_001, ..any };
     assert_eq!(chosen(&catalogue, &nobody, &[floor, floor]), [Ok(3), Err(NoAd::AllCapped)]);
@@ -201,8 +213,8 @@ fn a_campaign_runs_from_its_start_to_before_its_end() {
                 }
             }
         });
-        let expected = if runs { Fate::Won } else { Fate::Dates };
-        assert_eq!(fates(&catalogue, &Subject::default())[0], expected, "{starts:?} {ends:?}");
+        let expected = if runs { AdOutcome::Won } else { AdOutcome::Dates };
+        assert_eq!(fates(&catalogue, &FilterSubject::default())[0], expected, "{starts:?} {ends:?}");
     }
 }
 
@@ -216,22 +228,22 @@ fn s4_05_an_ad_is_for_whom_its_campaign_and_its_group_are() {
             "actions.impression": { "$count": { "$gte": 1 }, "within": { "interval": 1, "unit": "days" } },
         });
     });
-    let person = |segments| Some(filter::Person { segments, ..filter::Person::default() });
+    let person = |segments| Some(filter::SubjectPerson { segments, ..filter::SubjectPerson::default() });
     let (held, hotel) = ([SegmentId(8)], ["hotel"]);
-    let both = Subject { person: person(&held), keywords: &hotel, ..Subject::default() };
-    assert_eq!(fates(&catalogue, &both)[..3], [Fate::Won, Fate::Targeting, Fate::Outbid]);
-    let page = Subject { person: person(&[]), ..both };
-    assert_eq!(fates(&catalogue, &page)[..3], [Fate::Targeting, Fate::Targeting, Fate::Won]);
+    let both = FilterSubject { person: person(&held), keywords: &hotel, ..FilterSubject::default() };
+    assert_eq!(fates(&catalogue, &both)[..3], [AdOutcome::Won, AdOutcome::Targeting, AdOutcome::Outbid]);
+    let page = FilterSubject { person: person(&[]), ..both };
+    assert_eq!(fates(&catalogue, &page)[..3], [AdOutcome::Targeting, AdOutcome::Targeting, AdOutcome::Won]);
     // Who has seen an ad is counted from the actions.
-    let bytes: Vec<u8> = [seen(&catalogue, 4, 1, now())].into_iter().collect::<Actions>().pack();
+    let bytes: Vec<u8> = [seen(&catalogue, 4, 1, now())].into_iter().collect::<ActionList>().pack();
     let known = Person { actions: vec![PackedActions::read(&bytes).unwrap()], ..Person::default() };
     let question = Question::new(&catalogue, Some(&known), &both, vec![Placement::default()], noon());
-    assert_eq!(question.fates(None)[0][..3], [Fate::Won, Fate::Outbid, Fate::Outbid]);
+    assert_eq!(question.fates(None)[0][..3], [AdOutcome::Won, AdOutcome::Outbid, AdOutcome::Outbid]);
 }
 
 #[test]
 fn one_page_shows_an_advertiser_once_and_no_two_that_compete() {
-    let (nobody, any) = (Subject::default(), Placement::default());
+    let (nobody, any) = (FilterSubject::default(), Placement::default());
     let once = catalogue(|all| all["advertiser"][0]["repeats"] = json!(false));
     assert_eq!(chosen(&once, &nobody, &[any; 3]), [Ok(1), Ok(4), Err(NoAd::AllCapped)]);
     let cars = catalogue(|all| {
@@ -244,7 +256,7 @@ fn one_page_shows_an_advertiser_once_and_no_two_that_compete() {
 
 #[test]
 fn a_roadblock_fills_the_page_or_is_not_there() {
-    let (nobody, any) = (Subject::default(), Placement::default());
+    let (nobody, any) = (FilterSubject::default(), Placement::default());
     let catalogue = catalogue(|all| {
         all["advertiser"][0]["repeats"] = json!(false);
         all["campaign"][0]["roadblock"] = json!(true);
@@ -255,16 +267,24 @@ fn a_roadblock_fills_the_page_or_is_not_there() {
     let small = Placement { sizes: &[[300, 250]], ..any };
     assert_eq!(chosen(&catalogue, &nobody, &[any, small]), [Ok(3), Ok(4)]);
     let question = Question::new(&catalogue, None, &nobody, vec![any, small], noon());
-    assert_eq!(question.fates(None)[0], [Fate::Roadblock, Fate::Roadblock, Fate::Won, Fate::Outbid]);
+    assert_eq!(
+        question.fates(None)[0],
+        [AdOutcome::Roadblock, AdOutcome::Roadblock, AdOutcome::Won, AdOutcome::Outbid]
+    );
 }
 
 /// The ads placed one call after another, each call with what the earlier ones have placed.
-fn one_by_one(catalogue: &Compiled, count: usize) -> Vec<Result<u32, NoAd>> {
+fn one_by_one(catalogue: &CompiledCatalogue, count: usize) -> Vec<Result<u32, NoAd>> {
     let (mut shown, mut all) = (Vec::new(), Vec::new());
     for _ in 0..count {
         let given = Given { shown: &shown, ..noon() };
-        let question =
-            Question::new(catalogue, Some(&Person::default()), &Subject::default(), vec![Placement::default()], given);
+        let question = Question::new(
+            catalogue,
+            Some(&Person::default()),
+            &FilterSubject::default(),
+            vec![Placement::default()],
+            given,
+        );
         let placed = question.decide(None)[0].map(|place| catalogue.offers[place].entity.ad);
         all.push(placed);
         shown.extend(placed.ok());
@@ -274,7 +294,7 @@ fn one_by_one(catalogue: &Compiled, count: usize) -> Vec<Result<u32, NoAd>> {
 
 #[test]
 fn the_rules_of_a_page_hold_over_its_calls_as_within_one() {
-    let (nobody, any) = (Subject::default(), Placement::default());
+    let (nobody, any) = (FilterSubject::default(), Placement::default());
     let once = catalogue(|all| all["advertiser"][0]["repeats"] = json!(false));
     let cars = catalogue(|all| {
         all["campaign"][0]["categories"] = json!(["cars"]);
@@ -288,7 +308,7 @@ fn the_rules_of_a_page_hold_over_its_calls_as_within_one() {
 #[test]
 fn a_roadblock_keeps_the_page_that_it_fills_and_comes_to_no_other() {
     let catalogue = catalogue(|all| all["campaign"][0]["roadblock"] = json!(true));
-    let (nobody, any) = (Subject::default(), Placement::default());
+    let (nobody, any) = (FilterSubject::default(), Placement::default());
     let place = |shown: &[u32], count| {
         let given = Given { shown, ..noon() };
         let question = Question::new(&catalogue, Some(&Person::default()), &nobody, vec![any; count], given);
@@ -299,10 +319,16 @@ fn a_roadblock_keeps_the_page_that_it_fills_and_comes_to_no_other() {
     };
     // Its two ads fill a page of two placements. A third placement stays with the page.
     assert_eq!(place(&[], 2).0, [Some(1), Some(2)]);
-    assert_eq!(place(&[1, 2], 1), (vec![None], vec![Fate::OnPage, Fate::OnPage, Fate::Roadblock, Fate::Roadblock]));
+    assert_eq!(
+        place(&[1, 2], 1),
+        (vec![None], vec![AdOutcome::OnPage, AdOutcome::OnPage, AdOutcome::Roadblock, AdOutcome::Roadblock])
+    );
     assert_eq!(place(&[1], 2).0, [Some(2), None]);
     // Beside another ad it does not come.
-    assert_eq!(place(&[4], 1), (vec![Some(3)], vec![Fate::Roadblock, Fate::Roadblock, Fate::Won, Fate::OnPage]));
+    assert_eq!(
+        place(&[4], 1),
+        (vec![Some(3)], vec![AdOutcome::Roadblock, AdOutcome::Roadblock, AdOutcome::Won, AdOutcome::OnPage])
+    );
     assert_eq!(place(&[77], 1).0, [Some(1)], "of an ad that the catalogue no longer has nothing is known");
 }
 
@@ -315,13 +341,13 @@ fn roadblocks_that_cannot_fill_the_page_are_not_tried_one_by_one() {
         }
         all["ad"][1]["sizes"] = json!([[728, 90]]);
     });
-    let (nobody, any) = (Subject::default(), Placement::default());
+    let (nobody, any) = (FilterSubject::default(), Placement::default());
     let small = Placement { sizes: &[[300, 250]], ..any };
     let question = Question::new(&catalogue, None, &nobody, vec![any, small], noon());
     let tried = std::cell::Cell::new(0);
     let (_, barred) = question.filled(|page| {
         tried.set(tried.get() + 1);
-        let best = question.best(&any, page, |_, _| true).map(Candidate::place);
+        let best = question.best(&any, page, |_, _| true).map(PlacementCandidate::place);
         page.placed.extend(best.map(|place| &catalogue.offers[place]));
     });
     assert_eq!((tried.get(), barred.len()), (2, 3), "the first of two ads, one of them too large, and two of one each");
@@ -333,10 +359,10 @@ fn taste(of: &[(u32, i16)], tired: i16) -> Model {
         |intercept: i32| Part { intercept: intercept << FRACTION, scale: 8, weights: vec![0; 1 << 12], quality: None };
     let (mut click, conversion) = (part(-7), part(-3));
     for (ad, weight) in of {
-        click.weights[usize::from(Feature::Entity(Level::Ad, *ad).place(12))] = *weight << 8;
+        click.weights[usize::from(ModelFeature::Entity(AdLevel::Ad, *ad).place(12))] = *weight << 8;
     }
     for bucket in 1..16 {
-        let feature = Feature::Impressions { window: 0, level: Level::Ad, bucket };
+        let feature = ModelFeature::Impressions { window: 0, level: AdLevel::Ad, bucket };
         click.weights[usize::from(feature.place(12))] = tired << 8;
     }
     // 2^24 micros, about 17 of the currency.
@@ -356,18 +382,18 @@ fn s1_09_s3_06_what_is_paid_for_clicks_is_worth_what_the_model_expects_of_this_p
             all["campaign"][campaign]["bid"] = bid;
         }
     });
-    let worths = |scores: Option<&Scores>, actions: &[Action], now: Millis| {
-        let packed = actions.iter().copied().collect::<Actions>().pack();
+    let worths = |scores: Option<&ModelScores>, actions: &[AdAction], now: Millis| {
+        let packed = actions.iter().copied().collect::<ActionList>().pack();
         let person = Person { actions: vec![PackedActions::read(&packed).unwrap()], ..Person::default() };
         let any = vec![Placement::default()];
         let question =
-            Question::new(&catalogue, Some(&person), &Subject::default(), any, Given { scores, ..given(now) });
+            Question::new(&catalogue, Some(&person), &FilterSubject::default(), any, Given { scores, ..given(now) });
         let won = catalogue.offers[question.decide(None)[0].unwrap()].entity.ad;
         (won, [1, 2, 3, 4].map(|ad| question.worth(0, catalogue.place_of(ad).unwrap())))
     };
     // Without a model: a click in a thousand, a conversion in a hundred clicks, ten of the currency each.
     assert_eq!(worths(None, &[], at_noon()), (1, [200_000, 200_000, 50_000, 10_000]));
-    let scores = Scores::new(&taste(&[(2, 2), (3, 1)], -3), &catalogue).unwrap();
+    let scores = ModelScores::new(&taste(&[(2, 2), (3, 1)], -3), &catalogue).unwrap();
     let (won, [first, second, third, fourth]) = worths(Some(&scores), &[], at_noon());
     // Of -7, -5 and -6 the logistic function is 0.000911, 0.006693 and 0.002473; of -3 it is 0.047426.
     let near = |worth: u64, expected: f64| assert!((worth as f64 / expected - 1.0).abs() < 0.005, "{worth} {expected}");
@@ -391,33 +417,33 @@ fn s1_08_how_many_browsers_a_person_has_decides_as_its_segments_and_its_last_act
         all["campaign"][0]["bid"] = json!({ "cpc_micros": 200_000 });
         all["campaign"][2]["bid"] = json!({ "cpm_micros": 500_000 });
     });
-    let won = |feature: Option<Feature>, devices: u32, segments: &[SegmentId], seen_before: Option<u32>| {
+    let won = |feature: Option<ModelFeature>, devices: u32, segments: &[SegmentId], seen_before: Option<u32>| {
         let mut model = taste(&[], 0);
         model.segments = vec![SegmentId(7)];
         if let Some(feature) = feature {
             model.click.weights[usize::from(feature.place(12))] = 2 << 8;
         }
-        let scores = Scores::new(&model, &catalogue).unwrap();
+        let scores = ModelScores::new(&model, &catalogue).unwrap();
         let action = seen_before.map(|minutes| seen(&catalogue, 4, 1, Minute(now().0 - minutes)));
-        let packed = action.into_iter().collect::<Actions>().pack();
+        let packed = action.into_iter().collect::<ActionList>().pack();
         let person = Person { actions: vec![PackedActions::read(&packed).unwrap()], ..Person::default() };
-        let of = crate::filter::Person { devices, segments, ..crate::filter::Person::default() };
-        let subject = Subject { person: Some(of), ..Subject::default() };
+        let of = crate::filter::SubjectPerson { devices, segments, ..crate::filter::SubjectPerson::default() };
+        let subject = FilterSubject { person: Some(of), ..FilterSubject::default() };
         let given = Given { scores: Some(&scores), ..noon() };
         let decided = Question::new(&catalogue, Some(&person), &subject, sized(&[&[]]), given).decide(None);
         catalogue.offers[decided[0].unwrap()].entity.ad
     };
-    let recency = Feature::Recency(crate::model::features::bucket(60));
+    let recency = ModelFeature::Recency(crate::model::features::bucket(60));
     // What is paid for clicks is worth 182,210 a thousand, and with two more in the logit 1,338,570.
     assert_eq!(won(None, 3, &[SegmentId(7)], Some(60)), 4);
     for (feature, [with, without]) in [
         (
-            Feature::Devices(3),
-            [won(Some(Feature::Devices(3)), 3, &[], None), won(Some(Feature::Devices(3)), 1, &[], None)],
+            ModelFeature::Devices(3),
+            [won(Some(ModelFeature::Devices(3)), 3, &[], None), won(Some(ModelFeature::Devices(3)), 1, &[], None)],
         ),
         (
-            Feature::Segment(SegmentId(7)),
-            [&[SegmentId(7)][..], &[]].map(|held| won(Some(Feature::Segment(SegmentId(7))), 1, held, None)),
+            ModelFeature::Segment(SegmentId(7)),
+            [&[SegmentId(7)][..], &[]].map(|held| won(Some(ModelFeature::Segment(SegmentId(7))), 1, held, None)),
         ),
         (recency, [Some(60), None].map(|last| won(Some(recency), 1, &[], last))),
     ] {
@@ -426,7 +452,7 @@ fn s1_08_how_many_browsers_a_person_has_decides_as_its_segments_and_its_last_act
 }
 
 /// Ads 1 and 2 of the two arms of an experiment with a control of no ad; 3 of an arm of another; 4 is everybody's.
-fn tested() -> Compiled {
+fn tested() -> CompiledCatalogue {
     catalogue(|all| {
         let arm = |id: &str, code: u8| json!({ "id": id, "code": code, "share": 3_000 });
         let none = json!({ "id": "none", "code": 3, "share": 3_000, "control": true });
@@ -441,9 +467,13 @@ fn tested() -> Compiled {
     })
 }
 
-fn codes(catalogue: &Compiled, person: Option<&Person<'_>>, sizes: &[[u32; 2]]) -> (Decided, Vec<&'static str>) {
-    let question = Question::new(catalogue, person, &Subject::default(), sized(&[sizes]), noon());
-    let codes = question.fates(None).remove(0).into_iter().map(Fate::code).collect();
+fn codes(
+    catalogue: &CompiledCatalogue,
+    person: Option<&Person<'_>>,
+    sizes: &[[u32; 2]],
+) -> (Decided, Vec<&'static str>) {
+    let question = Question::new(catalogue, person, &FilterSubject::default(), sized(&[sizes]), noon());
+    let codes = question.fates(None).remove(0).into_iter().map(AdOutcome::code).collect();
     (question.decide(None).remove(0), codes)
 }
 
@@ -462,13 +492,13 @@ fn s4_06_people_see_their_arms_ads_the_control_none_of_them_and_nobody_none() {
 #[test]
 fn s4_06_a_page_is_part_of_an_experiment_whichever_arm_its_person_is_in() {
     let catalogue = tested();
-    let met = |arms: Option<u8>, subject: &Subject<'_>, sizes: &[[u32; 2]], now| {
+    let met = |arms: Option<u8>, subject: &FilterSubject<'_>, sizes: &[[u32; 2]], now| {
         let person = Person { arms: vec![arms, None], ..Person::default() };
         Question::new(&catalogue, Some(&person), subject, sized(&[sizes]), given(now)).met()
     };
     for arms in [Some(1), Some(2), Some(3), None] {
-        assert_eq!(met(arms, &Subject::default(), TOP, at_noon()), [0].into(), "{arms:?}");
-        assert_eq!(met(arms, &Subject::default(), &[[300, 250]], at_noon()), [0, 1].into(), "{arms:?}");
+        assert_eq!(met(arms, &FilterSubject::default(), TOP, at_noon()), [0].into(), "{arms:?}");
+        assert_eq!(met(arms, &FilterSubject::default(), &[[300, 250]], at_noon()), [0, 1].into(), "{arms:?}");
     }
     let over = self::catalogue(|all| {
         all["experiment"] =
@@ -479,7 +509,7 @@ fn s4_06_a_page_is_part_of_an_experiment_whichever_arm_its_person_is_in() {
         all["campaign"][1]["arm"] = json!("e/a");
     });
     let asked = |keywords: &[&str]| {
-        let subject = Subject { keywords, ..Subject::default() };
+        let subject = FilterSubject { keywords, ..FilterSubject::default() };
         Question::new(&over, Some(&Person::default()), &subject, sized(&[TOP]), noon()).met()
     };
     assert_eq!((asked(&[]), asked(&["shoes"])), ([].into(), [0].into()), "in its time, and for who looks at what");
@@ -493,13 +523,13 @@ fn s4_07_only_recipients_see_a_limited_offer_and_one_that_would_be_placed_is_ask
             change(all);
         })
     };
-    let with = |catalogue: &Compiled, holding: Option<Holding>, placements: &[&[[u32; 2]]]| {
+    let with = |catalogue: &CompiledCatalogue, holding: Option<Holding>, placements: &[&[[u32; 2]]]| {
         let units = holding.map(|holding| (1, holding)).into_iter().collect();
         let person = Person { units, ..Person::default() };
-        let question = Question::new(catalogue, Some(&person), &Subject::default(), sized(placements), noon());
+        let question = Question::new(catalogue, Some(&person), &FilterSubject::default(), sized(placements), noon());
         let shown = question.decide(None).remove(0).map(|place| &catalogue.offers[place]);
         let unit = shown.ok().and_then(|offer| question.unit(offer));
-        let codes: Vec<&str> = question.fates(None).remove(0).into_iter().map(Fate::code).collect();
+        let codes: Vec<&str> = question.fates(None).remove(0).into_iter().map(AdOutcome::code).collect();
         (shown.map(|offer| offer.entity.ad), unit, question.wants_unit(None), codes)
     };
     let plain = limited(&|_| ());
@@ -516,7 +546,7 @@ fn s4_07_only_recipients_see_a_limited_offer_and_one_that_would_be_placed_is_ask
     });
     let asked = |holding| {
         let person = Person { units: [(1, holding)].into_iter().collect(), ..Person::default() };
-        Question::new(&strict, Some(&person), &Subject::default(), sized(&[TOP]), noon()).strict(|_| false)
+        Question::new(&strict, Some(&person), &FilterSubject::default(), sized(&[TOP]), noon()).strict(|_| false)
     };
     assert_eq!([Holding::May, Holding::Has(3)].map(asked), [vec![vec![2]], vec![vec![]]]);
     // One of which no unit is left is asked for where no other gets the place.
@@ -528,7 +558,7 @@ fn s4_07_only_recipients_see_a_limited_offer_and_one_that_would_be_placed_is_ask
         }
     });
     let person = Person { units: [(1, Holding::May)].into_iter().collect(), ..Person::default() };
-    let question = Question::new(&both, Some(&person), &Subject::default(), sized(&[TOP]), noon());
+    let question = Question::new(&both, Some(&person), &FilterSubject::default(), sized(&[TOP]), noon());
     let ads = |empty| {
         let [choices] = &question.strict(|campaign| empty && campaign == 1)[..] else { return Vec::new() };
         choices.iter().map(|place| both.offers[*place].entity.ad).collect()
@@ -551,9 +581,14 @@ fn a_cap_of_so_many_hours_needs_what_a_snapshot_holds() {
     let then = noon().now - 715 * 3_600_000;
     let visitor = VisitorId::mint(then - 1_000, [1; 10]);
     let entity = catalogue.ad(1).unwrap().entity;
-    let what = What::Action { insertion: InsertionId([7; 16]), verb: Verb::IMPRESSION, view_type: ViewType(0), entity };
+    let what = FactKind::Action {
+        insertion: InsertionId([7; 16]),
+        verb: ActionType::IMPRESSION,
+        view_type: ViewType(0),
+        entity,
+    };
     let old = Fact { position: 0, id: FactId::from_bytes([1; 16]), visitor, received: then, at: then, what };
-    let page = What::Page { session: SessionId(1) };
+    let page = FactKind::Page { session: SessionId(1) };
     let page = Fact {
         position: 0,
         id: FactId::from_bytes([2; 16]),
@@ -565,9 +600,10 @@ fn a_cap_of_so_many_hours_needs_what_a_snapshot_holds() {
     let profile = Profile::of([&old, &page]);
     let since = Day(Minute::at(noon().now).day().0 - (limits::SNAPSHOT_WINDOWS[0] - 1));
     let queried = QueriedNames::default();
-    let sub = profile.sub_profile_within(Version::default(), true, &SnapshotRoom::whole(since, &queried));
+    let sub = profile.sub_profile_within(SnapshotVersion::default(), true, &SnapshotRoom::whole(since, &queried));
     let person = Person { actions: sub.actions().into_iter().collect(), ..Person::default() };
-    let decided = Question::new(&catalogue, Some(&person), &Subject::default(), sized(&[&[]]), noon()).decide(None);
+    let decided =
+        Question::new(&catalogue, Some(&person), &FilterSubject::default(), sized(&[&[]]), noon()).decide(None);
     let ad = catalogue.offers[decided[0].unwrap()].entity.ad;
     assert_eq!(ad, 3, "the impression of 715 hours ago is at the cap");
 }
@@ -585,7 +621,7 @@ fn a_campaign_that_cannot_fill_the_page_keeps_no_strict_ad_from_being_asked_for(
             all["campaign"][strict]["bid"] = json!({ "cpm_micros": 5 });
         }
     });
-    let (person, nobody, any) = (Person::default(), Subject::default(), Placement::default());
+    let (person, nobody, any) = (Person::default(), FilterSubject::default(), Placement::default());
     let question = Question::new(&catalogue, Some(&person), &nobody, vec![any, any], noon());
     let choices = question.strict(|_| false);
     assert!(choices.iter().all(|choices| choices.len() > 1), "{choices:?}");

@@ -1,9 +1,9 @@
 //! What an ad is worth in front of a person: what its advertiser pays for a thousand impressions, or a model's expectation
 //! of it where the advertiser pays for clicks or conversions (S1.9).
 
-use crate::actions::{Question, Verb, ViewType, ViewTypes};
-use crate::catalogue::{Bid, Compiled};
-use crate::filter::Subject;
+use crate::actions::{ActionQuestion, ActionType, ViewType, ViewTypes};
+use crate::catalogue::{Bid, CompiledCatalogue};
+use crate::filter::FilterSubject;
 use crate::ids::{Micros, Millis};
 use crate::model::features::{self, IMPRESSIONS};
 use crate::model::{AdScore, Fatigue, Model, PersonFeatures, PersonScore, Score, Scorer};
@@ -20,17 +20,17 @@ pub const PRICE_MICROS: Micros = 10_000_000;
 
 /// A model made ready for the ads of one catalogue. Made once, when either is loaded.
 #[derive(Debug, Clone)]
-pub struct Scores {
+pub struct ModelScores {
     scorer: Scorer,
-    /// In the order of [`Compiled::offers`].
+    /// In the order of [`CompiledCatalogue::offers`].
     ads: Vec<AdScore>,
     used: std::ops::Range<Millis>,
 }
 
-impl Scores {
+impl ModelScores {
     /// `None` for a model that is not sound.
     #[must_use]
-    pub fn new(model: &Model, catalogue: &Compiled) -> Option<Self> {
+    pub fn new(model: &Model, catalogue: &CompiledCatalogue) -> Option<Self> {
         let scorer = Scorer::new(model)?;
         let ads = catalogue.offers.iter().map(|offer| scorer.ad(offer.entity)).collect();
         Some(Self { scorer, ads, used: model.used() })
@@ -38,29 +38,29 @@ impl Scores {
 }
 
 /// What ads are worth in one call.
-pub(super) struct Worth<'a> {
-    catalogue: &'a Compiled,
-    predicting: Option<Predicting<'a>>,
+pub(super) struct AdWorth<'a> {
+    catalogue: &'a CompiledCatalogue,
+    predicting: Option<CallPredictor<'a>>,
 }
 
-struct Predicting<'a> {
-    scores: &'a Scores,
+struct CallPredictor<'a> {
+    scores: &'a ModelScores,
     person: PersonScore,
     /// By window, then place of the catalogue's counter; clicks last. Nothing without a person.
     counts: Vec<Vec<u32>>,
 }
 
-impl<'a> Worth<'a> {
+impl<'a> AdWorth<'a> {
     pub(super) fn new(
-        catalogue: &'a Compiled,
-        scores: Option<&'a Scores>,
+        catalogue: &'a CompiledCatalogue,
+        scores: Option<&'a ModelScores>,
         person: Option<&Person<'_>>,
-        subject: &Subject<'_>,
+        subject: &FilterSubject<'_>,
         now: Millis,
     ) -> Self {
         let asked = catalogue.terms.iter().any(|terms| !matches!(terms.bid, Bid::CpmMicros(_)));
         let scores = scores.filter(|scores| asked && scores.used.contains(&now));
-        Self { catalogue, predicting: scores.map(|scores| Predicting::new(catalogue, scores, person, subject, now)) }
+        Self { catalogue, predicting: scores.map(|scores| CallPredictor::new(catalogue, scores, person, subject, now)) }
     }
 
     /// What a thousand impressions of an ad are worth, in micros.
@@ -94,12 +94,12 @@ fn part(of: i64, times: i64, by: i64) -> i64 {
     i64::try_from(i128::from(of) * i128::from(times) / i128::from(by)).unwrap_or(i64::MAX)
 }
 
-impl<'a> Predicting<'a> {
+impl<'a> CallPredictor<'a> {
     fn new(
-        catalogue: &Compiled,
-        scores: &'a Scores,
+        catalogue: &CompiledCatalogue,
+        scores: &'a ModelScores,
         person: Option<&Person<'_>>,
-        subject: &Subject<'_>,
+        subject: &FilterSubject<'_>,
         now: Millis,
     ) -> Self {
         let minute = Minute::at(now);
@@ -112,17 +112,17 @@ impl<'a> Predicting<'a> {
         };
         let windows = features::windows(minute);
         let longest = windows.iter().copied().last();
-        let asked = windows.map(|window| (Verb::IMPRESSION, window)).into_iter();
-        let asked = asked.chain(longest.map(|window| (Verb::CLICK, window)));
-        let tally = |(verb, (from, to)): (Verb, (Minute, Minute))| {
-            let question = Question { verbs: &[verb], view_types: ViewTypes::All, from, to };
+        let asked = windows.map(|window| (ActionType::IMPRESSION, window)).into_iter();
+        let asked = asked.chain(longest.map(|window| (ActionType::CLICK, window)));
+        let tally = |(verb, (from, to)): (ActionType, (Minute, Minute))| {
+            let question = ActionQuestion { verbs: &[verb], view_types: ViewTypes::All, from, to };
             catalogue.counter.tally(actions, &question)
         };
         let counts = if actions.is_empty() { Vec::new() } else { asked.map(tally).collect() };
         Self { scores, person: scores.scorer.person(&features), counts }
     }
 
-    fn score(&self, catalogue: &Compiled, place: usize, view_type: ViewType) -> Score {
+    fn score(&self, catalogue: &CompiledCatalogue, place: usize, view_type: ViewType) -> Score {
         let places = catalogue.counter.places(place).unwrap_or_default();
         let counts = |which: usize| match self.counts.get(which) {
             Some(counts) => places.map(|place| counts.get(place as usize).copied().unwrap_or(0)),

@@ -9,19 +9,19 @@
 
 use std::collections::BTreeMap;
 
-use super::{Events, Newest, Times, rank};
+use super::{EventTimes, NewestTimes, VisitorEvents, rank};
 use crate::limits;
-use crate::packed::{self, Packed};
+use crate::packed::{self, PackedReader};
 use crate::time::{DAY_MINUTES, Minute};
 
-impl Events {
+impl VisitorEvents {
     /// The packed form: equal events give equal bytes. There are always some.
     #[must_use]
     pub fn pack(&self) -> Vec<u8> {
         let mut to = Vec::with_capacity(64);
         packed::put(&mut to, self.since.0.into());
         packed::put(&mut to, (self.names.len() as u64) << 1 | u64::from(self.left_out));
-        let lowest = Times::since(self.since);
+        let lowest = EventTimes::since(self.since);
         for (name, times) in &self.names {
             packed::put_row(&mut to, name.as_bytes());
             times.minutes.put(&mut to, lowest.minutes.floor);
@@ -33,10 +33,10 @@ impl Events {
         to
     }
 
-    /// Reads the packed form; `None` when the bytes are not what [`Events::pack`] gives.
+    /// Reads the packed form; `None` when the bytes are not what [`VisitorEvents::pack`] gives.
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Self> {
-        let mut from = Packed(bytes);
+        let mut from = PackedReader(bytes);
         let since = Minute(u32::try_from(from.number()?).ok()?);
         let names = from.count(limits::EVENT_NAMES << 1 | 1)?;
         let mut events = Self::since(since).leaving_out(names & 1 == 1);
@@ -44,21 +44,21 @@ impl Events {
             let name = std::str::from_utf8(from.row()?).ok()?;
             let fits = !name.is_empty() && name.len() <= limits::NAME_BYTES;
             let follows = events.names.last().is_none_or(|(before, _)| rank(before) < rank(name));
-            let times = Times::read(&mut from, since).filter(|_| fits && follows)?;
+            let times = EventTimes::read(&mut from, since).filter(|_| fits && follows)?;
             events.names.push((name.to_owned(), times));
         }
         from.is_empty().then_some(events)
     }
 }
 
-impl Times {
-    fn read(from: &mut Packed<'_>, since: Minute) -> Option<Self> {
+impl EventTimes {
+    fn read(from: &mut PackedReader<'_>, since: Minute) -> Option<Self> {
         let mut times = Self::since(since);
         let lowest = since.0;
-        times.minutes = Newest::read(from, lowest, limits::EVENT_MINUTES)?;
+        times.minutes = NewestTimes::read(from, lowest, limits::EVENT_MINUTES)?;
         if times.minutes.floor > lowest {
             times.earlier = from.number().filter(|earlier| (*earlier > 0) == (lowest == 0))?;
-            times.days = Newest::read(from, times.days.floor, limits::EVENT_DAYS)?;
+            times.days = NewestTimes::read(from, times.days.floor, limits::EVENT_DAYS)?;
         } else {
             for (at, count) in times.minutes.iter() {
                 times.days.add(at / DAY_MINUTES, count, limits::EVENT_DAYS);
@@ -69,7 +69,7 @@ impl Times {
     }
 }
 
-impl Newest {
+impl NewestTimes {
     pub(super) fn put(&self, to: &mut Vec<u8>, lowest: u32) {
         packed::put(to, (self.floor - lowest).into());
         packed::put(to, self.counts.len() as u64);
@@ -84,7 +84,7 @@ impl Newest {
     }
 
     /// All of them are there once some were left out.
-    fn read(from: &mut Packed<'_>, lowest: u32, most: usize) -> Option<Self> {
+    fn read(from: &mut PackedReader<'_>, lowest: u32, most: usize) -> Option<Self> {
         let floor = u32::try_from(from.number()?.checked_add(lowest.into())?).ok()?;
         let length = from.count(most).filter(|length| floor == lowest || *length == most)?;
         let (mut counts, mut next) = (BTreeMap::new(), u64::from(floor));
@@ -98,7 +98,7 @@ impl Newest {
 }
 
 /// The next minute or day, which lies at `next` or behind, and how often it was there.
-pub(super) fn entry(from: &mut Packed<'_>, next: u64) -> Option<(u64, u64)> {
+pub(super) fn entry(from: &mut PackedReader<'_>, next: u64) -> Option<(u64, u64)> {
     let gap = from.number()?;
     let count = if gap & 1 == 0 { 1 } else { from.number()?.checked_add(2)? };
     Some((next.checked_add(gap >> 1)?, count))

@@ -4,16 +4,16 @@
 //! that the store has them in ([`super::packed`]).
 
 use super::packed::entry;
-use super::{Events, Held, Newest, Often};
+use super::{EventCount, HeldEvents, NewestTimes, VisitorEvents};
 use crate::fact::{PAGE, PURCHASE};
 use crate::limits;
-use crate::packed::{self, Packed};
+use crate::packed::{self, PackedReader};
 use crate::time::Minute;
 
 /// The events that a snapshot says it of, in their order.
 const SAID: [&str; 2] = [PAGE, PURCHASE];
 
-impl Events {
+impl VisitorEvents {
     /// What a snapshot says of them, of a minute and of later ones: the newest [`limits::SNAPSHOT_EVENT_MINUTES`].
     #[must_use]
     pub fn pack_recent(&self, since: Minute) -> Vec<u8> {
@@ -22,9 +22,9 @@ impl Events {
         packed::put(&mut to, since.0.into());
         for name in SAID {
             let mut minutes = match self.held(name) {
-                Held::Times(times) => times.minutes.clone(),
-                Held::Never => Newest::default(),
-                Held::LeftOut => Newest { floor: u32::MAX, ..Newest::default() },
+                HeldEvents::Times(times) => times.minutes.clone(),
+                HeldEvents::Never => NewestTimes::default(),
+                HeldEvents::LeftOut => NewestTimes { floor: u32::MAX, ..NewestTimes::default() },
             };
             minutes.raise(since.0);
             if let Some(over) = minutes.counts.len().checked_sub(limits::SNAPSHOT_EVENT_MINUTES + 1) {
@@ -40,14 +40,14 @@ impl Events {
 /// How often an event was, from one minute to before another, by what a snapshot says of its visitor; `None` of an event that none
 /// says anything of. No bytes, or bytes not of the form, say nothing: the snapshot is of a release that did not know.
 #[must_use]
-pub fn within(recent: &[u8], name: &str, from: Minute, to: Minute) -> Option<Often> {
+pub fn within(recent: &[u8], name: &str, from: Minute, to: Minute) -> Option<EventCount> {
     let place = SAID.iter().position(|said| *said == name)?;
-    Some(read(Packed(recent), place, from.0, to.0).unwrap_or(Often::AtLeast(0)))
+    Some(read(PackedReader(recent), place, from.0, to.0).unwrap_or(EventCount::AtLeast(0)))
 }
 
-fn read(mut recent: Packed<'_>, place: usize, from: u32, to: u32) -> Option<Often> {
+fn read(mut recent: PackedReader<'_>, place: usize, from: u32, to: u32) -> Option<EventCount> {
     let since = recent.number()?;
-    let mut often = Often::AtLeast(0);
+    let mut often = EventCount::AtLeast(0);
     for _ in 0..=place {
         let floor = since.checked_add(recent.number()?)?;
         let (mut next, mut sum) = (floor, 0_u64);
@@ -58,7 +58,7 @@ fn read(mut recent: Packed<'_>, place: usize, from: u32, to: u32) -> Option<Ofte
             }
             next = at.checked_add(1)?;
         }
-        often = if u64::from(from) >= floor { Often::Exactly(sum) } else { Often::AtLeast(sum) };
+        often = if u64::from(from) >= floor { EventCount::Exactly(sum) } else { EventCount::AtLeast(sum) };
     }
     Some(often)
 }

@@ -1,13 +1,13 @@
 //! Which arms a visitor, or a person, was exposed to: of each experiment the arm that was seen first.
 
-use crate::first::{First, Firsts};
+use crate::first::{FirstRecord, FirstRecords};
 use crate::ids::Millis;
 use crate::limits;
-use crate::packed::{self, Packed};
+use crate::packed::{self, PackedReader};
 
 /// The arm of one experiment that was seen first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Exposure {
+pub struct FirstExposure {
     /// The arm's code.
     pub arm: u8,
     /// When the edge received the first exposure.
@@ -16,7 +16,7 @@ pub struct Exposure {
     pub mixed: bool,
 }
 
-impl First for Exposure {
+impl FirstRecord for FirstExposure {
     const MOST: usize = limits::EXPERIMENTS;
 
     /// The earlier of the two, at the same time the one of the smaller arm; mixed where the arms differ. Of a set of
@@ -32,7 +32,7 @@ impl First for Exposure {
         packed::put(to, self.at);
     }
 
-    fn read(from: &mut Packed<'_>) -> Option<Self> {
+    fn read(from: &mut PackedReader<'_>) -> Option<Self> {
         let arm = from.number()?;
         Some(Self { arm: u8::try_from(arm >> 1).ok()?, at: from.number()?, mixed: arm & 1 == 1 })
     }
@@ -40,4 +40,4 @@ impl First for Exposure {
 
 /// Exposures by the experiment's code. Of one that is forgotten the visitor would be drawn anew, and its person no longer
 /// counts in that experiment's results.
-pub type Exposures = Firsts<Exposure>;
+pub type Exposures = FirstRecords<FirstExposure>;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::first::First as _;
+use crate::first::FirstRecord as _;
 use crate::ids::VisitorId;
 
 const FILE: &str = r#"{"id":"e-1","code":3,"starts":100,"ends":200,"arm":[
@@ -63,7 +63,7 @@ fn s4_03_an_experiment_s_arms_say_nothing_of_the_sampling_bucket() {
     let experiment = experiment();
     let mut by_half = [[0_u32; 2]; 2];
     for person in people() {
-        let half = usize::from(person.bucket(Purpose::Sampling) < 5_000);
+        let half = usize::from(person.bucket(BucketPurpose::Sampling) < 5_000);
         by_half[half][usize::from(experiment.arm(&person, &[]).is_some_and(|arm| arm.id == "a"))] += 1;
     }
     let rate = |[not, is]: [u32; 2]| f64::from(is) / f64::from(not + is);
@@ -82,7 +82,7 @@ fn everything_wrong_with_an_experiment_is_said_with_its_path() {
     let wrong = |change: fn(&mut Experiment)| {
         let mut changed = experiment();
         change(&mut changed);
-        let mut found = Problems::default();
+        let mut found = ProblemList::default();
         problems(&[experiment(), changed], "experiment", &Vocabulary::default(), &mut found);
         let of_second = found.0.into_iter().map(|problem| problem.path);
         of_second
@@ -111,13 +111,13 @@ fn everything_wrong_with_an_experiment_is_said_with_its_path() {
         let mut changed = experiment();
         other(&mut changed);
         change(&mut changed);
-        let mut found = Problems::default();
+        let mut found = ProblemList::default();
         problems(&[changed], "experiment", &Vocabulary::default(), &mut found);
         assert_eq!(found.0.iter().map(|p| p.path.as_str()).collect::<Vec<_>>(), [format!("experiment[0].{path}")]);
     }
     let conversion = |name: &str| {
         let changed = Experiment { conversion: name.to_owned(), ..experiment() };
-        let mut found = Problems::default();
+        let mut found = ProblemList::default();
         problems(&[changed], "experiment", &Vocabulary::default(), &mut found);
         found.0.len()
     };
@@ -129,23 +129,23 @@ fn everything_wrong_with_an_experiment_is_said_with_its_path() {
 #[test]
 fn more_than_the_bound_of_experiments_are_too_many() {
     let many = (1..34).map(|code| Experiment { id: format!("e-{code}"), code, ..experiment() });
-    let mut found = Problems::default();
+    let mut found = ProblemList::default();
     problems(&many.collect::<Vec<_>>(), "experiment", &Vocabulary::default(), &mut found);
     assert_eq!(found.0.iter().map(|p| p.path.as_str()).collect::<Vec<_>>(), ["experiment"]);
 }
 
 #[test]
 fn field_14_the_arm_seen_first_wins_and_a_second_one_is_flagged() {
-    let exposure = |arm, at| Exposure { arm, at, mixed: false };
+    let exposure = |arm, at| FirstExposure { arm, at, mixed: false };
     assert_eq!(exposure(2, 5).join(exposure(2, 3)), exposure(2, 3));
-    assert_eq!(exposure(2, 5).join(exposure(1, 7)), Exposure { arm: 2, at: 5, mixed: true });
-    assert_eq!(exposure(2, 5).join(exposure(1, 5)), Exposure { arm: 1, at: 5, mixed: true });
+    assert_eq!(exposure(2, 5).join(exposure(1, 7)), FirstExposure { arm: 2, at: 5, mixed: true });
+    assert_eq!(exposure(2, 5).join(exposure(1, 5)), FirstExposure { arm: 1, at: 5, mixed: true });
 }
 
 #[test]
 fn exposures_beyond_the_bound_are_those_of_the_oldest_experiments_whatever_came_first() {
-    let all: Vec<(u32, Exposure)> =
-        (1..=40).map(|code| (code, Exposure { arm: 1, at: 1_000 - u64::from(code), mixed: false })).collect();
+    let all: Vec<(u32, FirstExposure)> =
+        (1..=40).map(|code| (code, FirstExposure { arm: 1, at: 1_000 - u64::from(code), mixed: false })).collect();
     let forward: Exposures = all.iter().copied().collect();
     let backward: Exposures = all.iter().rev().copied().collect();
     assert_eq!(forward, backward);
@@ -168,10 +168,10 @@ fn s4_06_the_arm_seen_first_wins_over_the_draw_and_nobody_is_in_an_experiment_th
     let (none, no_shares) = (Exposures::default(), Shares::new());
     assert_eq!(of(&none, &no_shares, 100), [None, Some(1), Some(2), Some(3)].map(|arm| vec![arm]).into());
     assert_eq!(of(&none, &no_shares, 200), [vec![None]].into());
-    let seen = Exposures::from_iter([(3, Exposure { arm: 3, at: 50, mixed: false })]);
+    let seen = Exposures::from_iter([(3, FirstExposure { arm: 3, at: 50, mixed: false })]);
     assert_eq!(of(&seen, &no_shares, 150), [vec![Some(3)]].into());
     assert_eq!(of(&none, &Shares::from([(3, vec![0, 10_000, 0])]), 100), [vec![Some(2)]].into());
-    let gone = Exposures::from_iter([(3, Exposure { arm: 9, at: 50, mixed: true })]);
+    let gone = Exposures::from_iter([(3, FirstExposure { arm: 9, at: 50, mixed: true })]);
     assert_eq!(of(&gone, &no_shares, 150), [vec![Some(9)]].into(), "an arm that is no more keeps its people");
 }
 

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::actions::{Level, PackedActions, Verb, Window, tally};
-use crate::events::{self, Events, Often};
+use crate::actions::{ActionType, AdLevel, PackedActions, TimeWindow, tally};
+use crate::events::{self, EventCount, VisitorEvents};
 use crate::fact::{PAGE, PURCHASE};
-use crate::profile::{MissingParts, Totals};
+use crate::profile::{MissingParts, ProfileTotals};
 use crate::time::Minute;
 use crate::{limits, view};
 
@@ -15,14 +15,14 @@ use super::Filter;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CountQuestion {
     /// What.
-    pub what: Counted,
+    pub what: CountSource,
     /// Within which time; `None` for ever, of actions for as long as they are kept.
-    pub within: Option<Window>,
+    pub within: Option<TimeWindow>,
 }
 
 /// What is counted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Counted {
+pub enum CountSource {
     /// Pages viewed: `events.page`.
     Pages,
     /// Purchases: `events.purchase`.
@@ -32,41 +32,41 @@ pub enum Counted {
     /// An action, each insertion once a UTC day.
     Action {
         /// What was done.
-        verb: Verb,
+        verb: ActionType,
         /// With which ads: at a level, one of these codes, in order, each once. `None` for all ads.
-        of: Option<(Level, Vec<u32>)>,
+        of: Option<(AdLevel, Vec<u32>)>,
     },
 }
 
 /// What is kept of a person's history.
 #[derive(Debug, Clone, Copy)]
-pub struct History<'a> {
+pub struct PersonHistory<'a> {
     /// The sums over all time.
-    pub totals: Totals,
+    pub totals: ProfileTotals,
     /// The actions of each visitor that counts; an insertion that several hold counts once.
     pub actions: &'a [PackedActions<'a>],
     /// When which events were.
-    pub events: Told<'a>,
+    pub events: EventEvidence<'a>,
     /// What of all this may be missing: counts of it are lower bounds.
     pub missing: MissingParts,
 }
 
 /// What tells when events were.
 #[derive(Debug, Clone, Copy)]
-pub enum Told<'a> {
+pub enum EventEvidence<'a> {
     /// Nothing does.
     Nothing,
     /// The events by name of each visitor that counts, as the origin keeps them.
-    Events(&'a [&'a Events]),
+    Events(&'a [&'a VisitorEvents]),
     /// What snapshots say, of pages and purchases alone.
-    Snapshots(&'a view::Counted<'a>),
+    Snapshots(&'a view::PersonView<'a>),
 }
 
 impl Filter {
     /// The answers to [`Self::counts`], in their order, as [`super::Subject::counts`] wants them; `None` where nothing tells
     /// of an event.
     #[must_use]
-    pub fn answers(&self, history: &History<'_>, now: Minute) -> Vec<Option<Often>> {
+    pub fn answers(&self, history: &PersonHistory<'_>, now: Minute) -> Vec<Option<EventCount>> {
         ByAction::of(&self.counts).answers(&self.counts, history, now)
     }
 }
@@ -76,7 +76,7 @@ impl Filter {
 #[must_use]
 pub fn counts_problem<'f>(filters: impl IntoIterator<Item = &'f Filter>) -> Option<String> {
     let asked: BTreeSet<&CountQuestion> = filters.into_iter().flat_map(Filter::counts).collect();
-    let is_event = |question: &&&CountQuestion| !matches!(question.what, Counted::Action { .. });
+    let is_event = |question: &&&CountQuestion| !matches!(question.what, CountSource::Action { .. });
     let events = asked.iter().filter(is_event).filter(|question| question.within.is_some()).count();
     let ByAction(windows) = ByAction::of(asked);
     let keys: usize = windows.iter().map(|(_, keys)| keys.len()).sum();
@@ -95,15 +95,15 @@ pub fn counts_problem<'f>(filters: impl IntoIterator<Item = &'f Filter>) -> Opti
 /// Questions about actions by what they count, so that an action finds those it answers without asking each: by window a
 /// verb with a level and a code, or with neither for all ads, and the question's place.
 #[derive(Debug, Clone, Default)]
-pub(super) struct ByAction(Vec<(Option<Window>, Keys)>);
+pub(super) struct ByAction(Vec<(Option<TimeWindow>, Keys)>);
 
-type Keys = Vec<((Verb, Option<(Level, u32)>), usize)>;
+type Keys = Vec<((ActionType, Option<(AdLevel, u32)>), usize)>;
 
 impl ByAction {
     pub(super) fn of<'q>(questions: impl IntoIterator<Item = &'q CountQuestion>) -> Self {
-        let mut windows: BTreeMap<Option<Window>, Keys> = BTreeMap::new();
+        let mut windows: BTreeMap<Option<TimeWindow>, Keys> = BTreeMap::new();
         for (place, question) in questions.into_iter().enumerate() {
-            let Counted::Action { verb, of } = &question.what else { continue };
+            let CountSource::Action { verb, of } = &question.what else { continue };
             let keys = windows.entry(question.within).or_default();
             match of {
                 None => keys.push(((*verb, None), place)),
@@ -119,21 +119,21 @@ impl ByAction {
     pub(super) fn answers(
         &self,
         questions: &[CountQuestion],
-        history: &History<'_>,
+        history: &PersonHistory<'_>,
         now: Minute,
-    ) -> Vec<Option<Often>> {
-        let mut answers: Vec<Option<Often>> =
+    ) -> Vec<Option<EventCount>> {
+        let mut answers: Vec<Option<EventCount>> =
             questions.iter().map(|question| at_once(question, history, now)).collect();
         for (within, keys) in &self.0 {
             let (from, to) = within.map_or((Minute(0), Minute(u32::MAX)), |window| window.range(now));
             tally(history.actions, from, to, |verb, entity, count| {
-                let at_levels = Level::ALL.into_iter().map(|level| Some((level, entity.at(level))));
+                let at_levels = AdLevel::ALL.into_iter().map(|level| Some((level, entity.at(level))));
                 for of in at_levels.chain([None]) {
                     let first = keys.partition_point(|(key, _)| *key < (verb, of));
                     let same = keys.get(first..).into_iter().flatten().take_while(|(key, _)| *key == (verb, of));
                     for (_, place) in same {
                         let answer = answers.iter_mut().skip(*place).take(1).flatten();
-                        answer.for_each(|sum| *sum = sum.plus(Often::Exactly(count.into())));
+                        answer.for_each(|sum| *sum = sum.plus(EventCount::Exactly(count.into())));
                     }
                 }
             });
@@ -143,24 +143,24 @@ impl ByAction {
 }
 
 /// The answer, of actions before any is counted.
-fn at_once(question: &CountQuestion, history: &History<'_>, now: Minute) -> Option<Often> {
+fn at_once(question: &CountQuestion, history: &PersonHistory<'_>, now: Minute) -> Option<EventCount> {
     let all_but = |missing: MissingParts, count| {
-        Some(if history.missing.overlaps(missing) { Often::AtLeast(count) } else { Often::Exactly(count) })
+        Some(if history.missing.overlaps(missing) { EventCount::AtLeast(count) } else { EventCount::Exactly(count) })
     };
     let name = match (&question.what, question.within) {
-        (Counted::Action { .. }, _) => return all_but(MissingParts::ACTIONS.union(MissingParts::MEMBERS), 0),
-        (Counted::Pages, None) => return all_but(MissingParts::MEMBERS, history.totals.pages),
-        (Counted::Purchases, None) => return all_but(MissingParts::MEMBERS, history.totals.purchases),
-        (Counted::Pages, Some(_)) => PAGE,
-        (Counted::Purchases, Some(_)) => PURCHASE,
-        (Counted::Event(name), _) => name,
+        (CountSource::Action { .. }, _) => return all_but(MissingParts::ACTIONS.union(MissingParts::MEMBERS), 0),
+        (CountSource::Pages, None) => return all_but(MissingParts::MEMBERS, history.totals.pages),
+        (CountSource::Purchases, None) => return all_but(MissingParts::MEMBERS, history.totals.purchases),
+        (CountSource::Pages, Some(_)) => PAGE,
+        (CountSource::Purchases, Some(_)) => PURCHASE,
+        (CountSource::Event(name), _) => name,
     };
     let range = question.within.map(|window| window.range(now));
     match (history.events, range) {
-        (Told::Events(visitors), None) => Some(events::total(visitors, name)),
-        (Told::Events(visitors), Some((from, to))) => Some(events::within(visitors, name, from, to)),
-        (Told::Snapshots(counted), Some((from, to))) => counted.within(name, from, to),
-        (Told::Snapshots(_), None) | (Told::Nothing, _) => None,
+        (EventEvidence::Events(visitors), None) => Some(events::total(visitors, name)),
+        (EventEvidence::Events(visitors), Some((from, to))) => Some(events::within(visitors, name, from, to)),
+        (EventEvidence::Snapshots(counted), Some((from, to))) => counted.within(name, from, to),
+        (EventEvidence::Snapshots(_), None) | (EventEvidence::Nothing, _) => None,
     }
 }
 

@@ -1,14 +1,14 @@
 //! What a condition looks at, and what its values are.
 
-use super::count::{CountQuestion, Counted};
-use crate::attributes::{Dictionary, Kind, Token};
+use super::count::{CountQuestion, CountSource};
+use crate::attributes::{NameDictionary, NameToken, ValueKind};
 use crate::limits;
 
 /// What a condition looks at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Field {
+pub enum FilterField {
     /// An attribute, and its kind as recorded: a yes is 1, a float its place in the order of floats, a date its days.
-    Attribute(Token, Kind),
+    Attribute(NameToken, ValueKind),
     /// The person's segments that have not expired, by their ids.
     Segments,
     /// The answer to one of [`super::Filter::counts`].
@@ -39,7 +39,7 @@ pub enum Field {
     Browser,
 }
 
-impl Field {
+impl FilterField {
     /// All that every tenant has, by their names in a document.
     pub(super) const NAMED: [(&'static str, Self); 13] = [
         ("segments", Self::Segments),
@@ -60,17 +60,17 @@ impl Field {
     /// Its name in a document, for traces. `names` are the tenant's attributes as far as they are known, `counts` the
     /// questions that [`Self::Count`] refers to.
     #[must_use]
-    pub fn label(self, names: &Dictionary, counts: &[CountQuestion]) -> String {
+    pub fn label(self, names: &NameDictionary, counts: &[CountQuestion]) -> String {
         match self {
             Self::Attribute(token, _) => match names.get(token) {
                 Some((name, _)) => format!("attributes.{name}"),
                 None => format!("attributes.#{}", token.0),
             },
             Self::Count(at) => match counts.get(at as usize).map(|question| &question.what) {
-                Some(Counted::Pages) => "events.page".to_owned(),
-                Some(Counted::Purchases) => "events.purchase".to_owned(),
-                Some(Counted::Event(name)) => format!("events.{name}"),
-                Some(Counted::Action { .. }) | None => "actions".to_owned(),
+                Some(CountSource::Pages) => "events.page".to_owned(),
+                Some(CountSource::Purchases) => "events.purchase".to_owned(),
+                Some(CountSource::Event(name)) => format!("events.{name}"),
+                Some(CountSource::Action { .. }) | None => "actions".to_owned(),
             },
             named => Self::NAMED
                 .iter()
@@ -92,7 +92,7 @@ impl Field {
     /// Whether its values are texts; else they are numbers.
     pub(crate) fn is_text(self) -> bool {
         match self {
-            Self::Attribute(_, kind) => matches!(kind, Kind::String | Kind::Strings),
+            Self::Attribute(_, kind) => matches!(kind, ValueKind::String | ValueKind::Strings),
             Self::Url | Self::Keywords | Self::Country | Self::Region => true,
             Self::Class | Self::Os | Self::Browser => true,
             Self::Segments | Self::Count(_) | Self::Devices | Self::FirstSeen | Self::LastSeen => false,
@@ -103,7 +103,7 @@ impl Field {
     /// Whether one value comes before another.
     pub(crate) fn is_ordered(self) -> bool {
         match self {
-            Self::Attribute(_, kind) => kind != Kind::Bool,
+            Self::Attribute(_, kind) => kind != ValueKind::Bool,
             Self::Count(_) | Self::Devices | Self::FirstSeen | Self::LastSeen => true,
             _ => false,
         }

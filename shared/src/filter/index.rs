@@ -14,17 +14,17 @@ mod postings;
 
 use std::collections::BTreeSet;
 
-use self::postings::{Bounds, Postings, SegmentPostings};
-use super::count::{ByAction, CountQuestion, History};
-use super::field::Field;
-use super::subject::{PersonGaps, Read, Subject};
-use super::{Condition, Filter, Node};
-use crate::events::Often;
+use self::postings::{BoundList, PostingLists, SegmentPostings};
+use super::count::{ByAction, CountQuestion, PersonHistory};
+use super::field::FilterField;
+use super::subject::{FieldReading, FilterSubject, PersonGaps};
+use super::{FieldCondition, Filter, FilterNode};
+use crate::events::EventCount;
 use crate::time::Minute;
 
 /// An index over a list of filters.
 #[derive(Debug, Clone)]
-pub struct Index {
+pub struct FilterIndex {
     counts: Vec<CountQuestion>,
     by_action: ByAction,
     /// Of each conjunction how many conditions must hold; behind them ones, to a multiple of eight.
@@ -35,20 +35,20 @@ pub struct Index {
     repeated: Vec<Entry>,
     /// To places in `repeated`.
     segments: SegmentPostings,
-    numbers: Postings<(Field, i64)>,
+    numbers: PostingLists<(FilterField, i64)>,
     /// Of fields of several texts to places in `repeated`.
-    texts: Postings<(Field, String)>,
-    compared: Vec<(Field, Compared)>,
+    texts: PostingLists<(FilterField, String)>,
+    compared: Vec<(FilterField, FieldComparisons)>,
     /// What must not hold of a person's fields, but its counts and segments: it does not where the field is uncertain.
-    negated: Vec<(Field, Entry)>,
+    negated: Vec<(FilterField, Entry)>,
     /// What must not hold of a person's segments.
     negated_segments: Vec<NegatedSegments>,
     /// What must not hold of a page's address and keywords: it does not where some were left out.
-    negated_of_page: Vec<(Field, Entry)>,
+    negated_of_page: Vec<(FilterField, Entry)>,
     /// What is evaluated on the subject itself.
-    others: Vec<(Condition, Entry)>,
+    others: Vec<(FieldCondition, Entry)>,
     /// All filters, with the places of the counts here; `None` means everybody.
-    roots: Vec<Option<Node>>,
+    roots: Vec<Option<FilterNode>>,
     /// Places in `roots` of the filters that are evaluated by themselves.
     whole: Vec<u32>,
 }
@@ -66,19 +66,19 @@ type Entry = u32;
 
 /// The conditions of a field that are not a list's.
 #[derive(Debug, Clone, Default)]
-struct Compared {
+struct FieldComparisons {
     exists: Vec<Entry>,
-    at_least: Bounds,
-    at_most: Bounds,
+    at_least: BoundList,
+    at_most: BoundList,
     /// All that must not hold, where only a lower bound of a field may be known, by the last number that each may hold for.
-    negated: Bounds,
+    negated: BoundList,
 }
 
 /// The filters that match a subject.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Matches(Vec<u64>);
+pub struct FilterMatches(Vec<u64>);
 
-impl Matches {
+impl FilterMatches {
     /// Whether the filter of this place does.
     #[must_use]
     pub fn contains(&self, filter: usize) -> bool {
@@ -91,13 +91,13 @@ impl Matches {
     }
 }
 
-impl Default for Index {
+impl Default for FilterIndex {
     fn default() -> Self {
         Self::new(&[])
     }
 }
 
-impl Index {
+impl FilterIndex {
     /// Builds the index of filters; `None` means everybody. Equal filters are best given once.
     #[must_use]
     pub fn new(filters: &[Option<Filter>]) -> Self {
@@ -112,7 +112,7 @@ impl Index {
 
     /// The answers to them, in their order; `None` where nothing tells of an event.
     #[must_use]
-    pub fn answers(&self, history: &History<'_>, now: Minute) -> Vec<Option<Often>> {
+    pub fn answers(&self, history: &PersonHistory<'_>, now: Minute) -> Vec<Option<EventCount>> {
         self.by_action.answers(&self.counts, history, now)
     }
 
@@ -130,16 +130,16 @@ impl Index {
 
     /// The filters that match: those whose [`Filter::matches`] does. The subject's counts are [`Self::answers`].
     #[must_use]
-    pub fn matching(&self, subject: &Subject<'_>) -> Matches {
+    pub fn matching(&self, subject: &FilterSubject<'_>) -> FilterMatches {
         if self.is_empty() {
-            return Matches(Vec::new());
+            return FilterMatches(Vec::new());
         }
         let seen = vec![0; self.repeated.len().div_ceil(64)];
-        let mut asked = Asked { index: self, left: self.needed.clone(), seen };
+        let mut asked = SubjectLookup { index: self, left: self.needed.clone(), seen };
         subject.each(|field, read| asked.add(field, read));
-        for (field, compared) in self.compared.iter().filter(|(field, _)| matches!(field, Field::Count(_))) {
+        for (field, compared) in self.compared.iter().filter(|(field, _)| matches!(field, FilterField::Count(_))) {
             match subject.read(*field) {
-                Read::Unknown => count(&mut asked.left, compared.negated.from(i64::MIN)),
+                FieldReading::Unknown => count(&mut asked.left, compared.negated.from(i64::MIN)),
                 read => asked.add(*field, read),
             }
         }
@@ -158,7 +158,7 @@ impl Index {
     /// The fields that leave it unknown whether a filter matches, in order; none where it surely does or surely does not.
     /// The subject's counts are [`Self::answers`]. It evaluates the filter by itself: it is for traces.
     #[must_use]
-    pub fn unknown_fields(&self, filter: usize, subject: &Subject<'_>) -> Vec<Field> {
+    pub fn unknown_fields(&self, filter: usize, subject: &FilterSubject<'_>) -> Vec<FilterField> {
         let mut fields = BTreeSet::new();
         if let Some(Some(root)) = self.roots.get(filter) {
             root.add_unknown_fields(subject, &mut fields);
@@ -168,52 +168,52 @@ impl Index {
 }
 
 /// One subject, while it is looked up.
-struct Asked<'a> {
-    index: &'a Index,
+struct SubjectLookup<'a> {
+    index: &'a FilterIndex,
     /// Of each conjunction how many conditions are left.
     left: Vec<u8>,
     /// Which of the repeated conditions hold, as bits.
     seen: Vec<u64>,
 }
 
-impl Asked<'_> {
-    fn add(&mut self, field: Field, read: Read<'_>) {
-        let Index { segments, numbers, texts, .. } = self.index;
+impl SubjectLookup<'_> {
+    fn add(&mut self, field: FilterField, read: FieldReading<'_>) {
+        let FilterIndex { segments, numbers, texts, .. } = self.index;
         let text = |text: &str| texts.find(|(of, known)| of.cmp(&field).then_with(|| known.as_str().cmp(text)));
         match read {
-            Read::Number(number) => count(&mut self.left, numbers.find(|key| key.cmp(&(field, number)))),
-            Read::Text(one) => count(&mut self.left, text(one)),
-            Read::Segments(held) => held.iter().for_each(|id| self.once(segments.find(id.0))),
-            Read::Strings(all) => all.iter().for_each(|one| self.once(text(one))),
-            Read::Keywords(all) => all.iter().for_each(|one| self.once(text(one))),
-            Read::Unknown | Read::AtLeast(_) | Read::AtMost(_) | Read::Absent => {}
+            FieldReading::Number(number) => count(&mut self.left, numbers.find(|key| key.cmp(&(field, number)))),
+            FieldReading::Text(one) => count(&mut self.left, text(one)),
+            FieldReading::Segments(held) => held.iter().for_each(|id| self.once(segments.find(id.0))),
+            FieldReading::Strings(all) => all.iter().for_each(|one| self.once(text(one))),
+            FieldReading::Keywords(all) => all.iter().for_each(|one| self.once(text(one))),
+            FieldReading::Unknown | FieldReading::AtLeast(_) | FieldReading::AtMost(_) | FieldReading::Absent => {}
         }
         self.compare(field, read);
     }
 
-    fn compare(&mut self, field: Field, read: Read<'_>) {
+    fn compare(&mut self, field: FilterField, read: FieldReading<'_>) {
         let Ok(place) = self.index.compared.binary_search_by(|(of, _)| of.cmp(&field)) else { return };
         let Some((_, compared)) = self.index.compared.get(place) else { return };
         count(&mut self.left, &compared.exists);
         match read {
-            Read::Number(number) => {
+            FieldReading::Number(number) => {
                 count(&mut self.left, compared.at_least.up_to(number));
                 count(&mut self.left, compared.at_most.from(number));
             }
-            Read::AtLeast(least) => {
+            FieldReading::AtLeast(least) => {
                 count(&mut self.left, compared.at_least.up_to(least));
                 count(&mut self.left, compared.negated.from(least));
             }
-            Read::AtMost(most) => count(&mut self.left, compared.at_most.from(most)),
+            FieldReading::AtMost(most) => count(&mut self.left, compared.at_most.from(most)),
             _ => {}
         }
     }
 
     /// Counts what must not hold as if it held where missing data may make it hold. What holds already counts twice, which
     /// is still not nought.
-    fn refuse_uncertain(&mut self, subject: &Subject<'_>, gaps: &PersonGaps<'_>) {
+    fn refuse_uncertain(&mut self, subject: &FilterSubject<'_>, gaps: &PersonGaps<'_>) {
         for (field, entry) in &self.index.negated {
-            let is_bounded = matches!(subject.read(*field), Read::AtLeast(_));
+            let is_bounded = matches!(subject.read(*field), FieldReading::AtLeast(_));
             if !is_bounded && !gaps.is_certain(*field) {
                 count(&mut self.left, &[*entry]);
             }
@@ -233,7 +233,7 @@ impl Asked<'_> {
     }
 
     /// The same for what must not hold of the page where data of it was left out.
-    fn refuse_cut(&mut self, subject: &Subject<'_>) {
+    fn refuse_cut(&mut self, subject: &FilterSubject<'_>) {
         for (_, entry) in self.index.negated_of_page.iter().filter(|(field, _)| subject.has_page_gap(*field)) {
             count(&mut self.left, &[*entry]);
         }
@@ -249,7 +249,7 @@ impl Asked<'_> {
         }
     }
 
-    fn matches(&self, subject: &Subject<'_>) -> Matches {
+    fn matches(&self, subject: &FilterSubject<'_>) -> FilterMatches {
         let mut matches = vec![0; self.index.roots.len().div_ceil(64)];
         let (eights, _) = self.left.as_chunks::<8>();
         for (place, eight) in eights.iter().enumerate().filter(|(_, eight)| has_nought(**eight)) {
@@ -266,7 +266,7 @@ impl Asked<'_> {
                 set_bit(&mut matches, *filter);
             }
         }
-        Matches(matches)
+        FilterMatches(matches)
     }
 }
 

@@ -9,15 +9,15 @@ use serde::Deserialize as _;
 use serde_json::{Map, Value as Json};
 
 pub(crate) use self::operand::rfc3339;
-use self::operand::{Operand, Sort};
-use super::count::{CountQuestion, Counted};
-use super::field::Field;
-use super::{Condition, Filter, Join, Node, Order, Test};
-use crate::actions::{Level, Window};
-use crate::attributes::Dictionary;
+use self::operand::{FieldOperand, ValueSort};
+use super::count::{CountQuestion, CountSource};
+use super::field::FilterField;
+use super::{FieldCondition, FieldTest, Filter, FilterNode, GroupOperator, TextOrder};
+use crate::actions::{AdLevel, TimeWindow};
+use crate::attributes::NameDictionary;
 use crate::fact::{PAGE, PURCHASE};
 use crate::limits;
-use crate::problems::{Problem, Problems};
+use crate::problems::{ConfigProblem, ProblemList};
 use crate::time::DAY_MINUTES;
 use crate::vocabulary::Vocabulary;
 
@@ -28,23 +28,23 @@ const SHOWN: usize = 64;
 
 /// The tenant's words, as a filter may use them.
 #[derive(Debug, Clone, Copy)]
-pub struct Words<'a> {
+pub struct FilterWords<'a> {
     /// Names of attributes, and their kinds.
-    pub attributes: &'a Dictionary,
+    pub attributes: &'a NameDictionary,
     /// Verbs and view types.
     pub vocabulary: &'a Vocabulary,
     /// The ids of what actions belong to.
     pub entities: &'a Entities<'a>,
     /// Who answers what it asks of a person's history.
-    pub answers: Answers,
+    pub answers: CountAnswerer,
 }
 
-/// Codes by id, of the levels in the order of [`Level::ALL`].
+/// Codes by id, of the levels in the order of [`AdLevel::ALL`].
 pub type Entities<'a> = [BTreeMap<&'a str, u32>; 4];
 
 /// Who answers counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answers {
+pub enum CountAnswerer {
     /// A snapshot: pages and purchases, of all time or of up to [`limits::CAP_DAYS`] days, actions of as many. Anything else is
     /// refused.
     Snapshot,
@@ -58,8 +58,8 @@ pub enum Answers {
 ///
 /// # Errors
 /// Everything that is wrong with it.
-pub fn parse(value: &Json, at: &str, words: &Words<'_>) -> Result<Filter, Vec<Problem>> {
-    let mut parser = Parser::new(at, words);
+pub fn parse(value: &Json, at: &str, words: &FilterWords<'_>) -> Result<Filter, Vec<ConfigProblem>> {
+    let mut parser = FilterParser::new(at, words);
     let nodes = parser.document(at, value, 1);
     if !parser.found.0.is_empty() {
         return Err(parser.found.0);
@@ -67,23 +67,23 @@ pub fn parse(value: &Json, at: &str, words: &Words<'_>) -> Result<Filter, Vec<Pr
     let asked = parser.counts;
     let counts: Vec<CountQuestion> = asked.iter().cloned().collect::<BTreeSet<_>>().into_iter().collect();
     let place = |at| super::count::place(&counts, asked.get(at as usize));
-    let root = Node::group(Join::All, nodes).with_counts(&place);
+    let root = FilterNode::group(GroupOperator::All, nodes).with_counts(&place);
     Ok(Filter { counts, root })
 }
 
-struct Parser<'a> {
+struct FilterParser<'a> {
     at: &'a str,
-    words: &'a Words<'a>,
-    found: Problems,
+    words: &'a FilterWords<'a>,
+    found: ProblemList,
     counts: Vec<CountQuestion>,
     conditions: usize,
     documents: usize,
     text_bytes: usize,
 }
 
-impl<'a> Parser<'a> {
-    fn new(at: &'a str, words: &'a Words<'a>) -> Self {
-        let found = Problems::default();
+impl<'a> FilterParser<'a> {
+    fn new(at: &'a str, words: &'a FilterWords<'a>) -> Self {
+        let found = ProblemList::default();
         Self { at, words, found, counts: Vec::new(), conditions: 0, documents: 0, text_bytes: 0 }
     }
 
@@ -128,7 +128,7 @@ impl<'a> Parser<'a> {
         object
     }
 
-    fn document(&mut self, at: &str, value: &Json, depth: usize) -> Vec<Node> {
+    fn document(&mut self, at: &str, value: &Json, depth: usize) -> Vec<FilterNode> {
         let mut nodes = Vec::new();
         let Some(object) = self.object(at, value, depth) else { return nodes };
         for (key, value) in object {
@@ -137,10 +137,10 @@ impl<'a> Parser<'a> {
             }
             let here = format!("{at}.{}", shown(key));
             match key.as_str() {
-                "$and" => nodes.push(self.documents(&here, value, depth, Join::All)),
-                "$or" => nodes.push(self.documents(&here, value, depth, Join::Any)),
+                "$and" => nodes.push(self.documents(&here, value, depth, GroupOperator::All)),
+                "$or" => nodes.push(self.documents(&here, value, depth, GroupOperator::Any)),
                 "$not" => {
-                    nodes.push(Node::group(Join::All, self.document(&here, value, depth + 1)).negated());
+                    nodes.push(FilterNode::group(GroupOperator::All, self.document(&here, value, depth + 1)).negated());
                 }
                 key => nodes.extend(self.field(&here, key, value, depth)),
             }
@@ -148,22 +148,22 @@ impl<'a> Parser<'a> {
         nodes
     }
 
-    fn documents(&mut self, at: &str, value: &Json, depth: usize, join: Join) -> Node {
+    fn documents(&mut self, at: &str, value: &Json, depth: usize, join: GroupOperator) -> FilterNode {
         let entries = value.as_array().map(Vec::as_slice).unwrap_or_default();
         if entries.is_empty() || entries.len() > limits::FILTER_CONDITIONS {
             self.say(at, format!("an array of 1 to {} documents is needed", limits::FILTER_CONDITIONS));
-            return Node::Group(join, Vec::new());
+            return FilterNode::Group(join, Vec::new());
         }
         let mut nodes = Vec::with_capacity(entries.len());
         for (i, entry) in entries.iter().enumerate() {
             let inner = self.document(&format!("{at}[{i}]"), entry, depth + 1);
-            nodes.push(Node::group(Join::All, inner));
+            nodes.push(FilterNode::group(GroupOperator::All, inner));
         }
-        Node::group(join, nodes)
+        FilterNode::group(join, nodes)
     }
 
     /// A field and what it is to be; nothing where something is wrong.
-    fn field(&mut self, at: &str, name: &str, value: &Json, depth: usize) -> Vec<Node> {
+    fn field(&mut self, at: &str, name: &str, value: &Json, depth: usize) -> Vec<FilterNode> {
         if let Some(event) = name.strip_prefix("events.") {
             let what = self.event(at, event);
             return self.counted(at, what, value, depth);
@@ -172,7 +172,7 @@ impl<'a> Parser<'a> {
             let what = self.action(at, verb, value);
             return self.counted(at, what, value, depth);
         }
-        match Operand::of(name, self.words) {
+        match FieldOperand::of(name, self.words) {
             Ok(operand) => self.operators(at, &operand, value, depth),
             Err(message) => {
                 if self.takes_one() {
@@ -184,7 +184,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Operators, or the bare value that is `$eq`.
-    fn operators(&mut self, at: &str, operand: &Operand<'_>, value: &Json, depth: usize) -> Vec<Node> {
+    fn operators(&mut self, at: &str, operand: &FieldOperand<'_>, value: &Json, depth: usize) -> Vec<FilterNode> {
         if !value.is_object() {
             return self.operator(at, operand, "$eq", value, depth).into_iter().collect();
         }
@@ -195,7 +195,13 @@ impl<'a> Parser<'a> {
         self.each(at, operand, object, depth)
     }
 
-    fn each(&mut self, at: &str, operand: &Operand<'_>, object: &Map<String, Json>, depth: usize) -> Vec<Node> {
+    fn each(
+        &mut self,
+        at: &str,
+        operand: &FieldOperand<'_>,
+        object: &Map<String, Json>,
+        depth: usize,
+    ) -> Vec<FilterNode> {
         let mut nodes = Vec::new();
         for (key, value) in object {
             if self.is_full() {
@@ -206,10 +212,17 @@ impl<'a> Parser<'a> {
         nodes
     }
 
-    fn operator(&mut self, at: &str, operand: &Operand<'_>, key: &str, value: &Json, depth: usize) -> Option<Node> {
+    fn operator(
+        &mut self,
+        at: &str,
+        operand: &FieldOperand<'_>,
+        key: &str,
+        value: &Json,
+        depth: usize,
+    ) -> Option<FilterNode> {
         if key == "$not" {
             let object = self.object(at, value, depth + 1).filter(|object| !object.is_empty())?;
-            return Some(Node::group(Join::All, self.each(at, operand, object, depth + 1)).negated());
+            return Some(FilterNode::group(GroupOperator::All, self.each(at, operand, object, depth + 1)).negated());
         }
         if !self.takes_one() {
             return None;
@@ -218,8 +231,8 @@ impl<'a> Parser<'a> {
             "$eq" | "$ne" => (key == "$ne", self.one(at, operand, value)?.into()),
             "$in" | "$nin" => (key == "$nin", self.list(at, operand, value)?),
             "$gt" | "$gte" | "$lt" | "$lte" => (false, self.order(at, operand, key, value)?),
-            "$exists" if !matches!(operand.field, Field::Count(_)) => match value.as_bool() {
-                Some(exists) => (!exists, Test::Exists),
+            "$exists" if !matches!(operand.field, FilterField::Count(_)) => match value.as_bool() {
+                Some(exists) => (!exists, FieldTest::Exists),
                 None => {
                     self.say(at, format!("{} was given: true or false is needed", kind_of(value)));
                     return None;
@@ -230,13 +243,13 @@ impl<'a> Parser<'a> {
                 return None;
             }
         };
-        Some(Node::Leaf(Condition { field: operand.field, negated, test }))
+        Some(FilterNode::Leaf(FieldCondition { field: operand.field, negated, test }))
     }
 
-    fn one(&mut self, at: &str, operand: &Operand<'_>, value: &Json) -> Option<One> {
+    fn one(&mut self, at: &str, operand: &FieldOperand<'_>, value: &Json) -> Option<FieldValue> {
         match operand.one(value, self.words) {
             Ok(one) => {
-                if let One::Text(text) = &one {
+                if let FieldValue::Text(text) = &one {
                     self.text_bytes += text.len();
                     if self.text_bytes > limits::FILTER_TEXT_BYTES {
                         self.say(at, format!("{} bytes of texts at most in one filter", limits::FILTER_TEXT_BYTES));
@@ -254,7 +267,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn list(&mut self, at: &str, operand: &Operand<'_>, value: &Json) -> Option<Test> {
+    fn list(&mut self, at: &str, operand: &FieldOperand<'_>, value: &Json) -> Option<FieldTest> {
         let entries = value.as_array().map(Vec::as_slice).unwrap_or_default();
         if entries.is_empty() || entries.len() > limits::FILTER_LIST {
             self.say(at, format!("an array of 1 to {} values is needed", limits::FILTER_LIST));
@@ -263,8 +276,8 @@ impl<'a> Parser<'a> {
         let (mut numbers, mut texts) = (Vec::new(), Vec::new());
         for (i, entry) in entries.iter().enumerate() {
             match self.one(&format!("{at}[{i}]"), operand, entry) {
-                Some(One::Number(number)) => numbers.push(number),
-                Some(One::Text(text)) => texts.push(text),
+                Some(FieldValue::Number(number)) => numbers.push(number),
+                Some(FieldValue::Text(text)) => texts.push(text),
                 None if self.is_full() => return None,
                 None => {}
             }
@@ -273,26 +286,26 @@ impl<'a> Parser<'a> {
         numbers.dedup();
         texts.sort_unstable();
         texts.dedup();
-        Some(if operand.field.is_text() { Test::Texts(texts) } else { Test::Numbers(numbers) })
+        Some(if operand.field.is_text() { FieldTest::Texts(texts) } else { FieldTest::Numbers(numbers) })
     }
 
-    fn order(&mut self, at: &str, operand: &Operand<'_>, key: &str, value: &Json) -> Option<Test> {
+    fn order(&mut self, at: &str, operand: &FieldOperand<'_>, key: &str, value: &Json) -> Option<FieldTest> {
         if !operand.field.is_ordered() {
             self.say(at, format!("`{}` has no order: use $eq, $ne, $in or $nin", operand.name));
             return None;
         }
         let test = match self.one(at, operand, value)? {
-            One::Number(number) => match key {
-                "$gt" => number.checked_add(1).map(Test::AtLeast),
-                "$gte" => Some(Test::AtLeast(number)),
-                "$lt" => number.checked_sub(1).map(Test::AtMost),
-                _ => Some(Test::AtMost(number)),
+            FieldValue::Number(number) => match key {
+                "$gt" => number.checked_add(1).map(FieldTest::AtLeast),
+                "$gte" => Some(FieldTest::AtLeast(number)),
+                "$lt" => number.checked_sub(1).map(FieldTest::AtMost),
+                _ => Some(FieldTest::AtMost(number)),
             },
-            One::Text(text) => Some(match key {
-                "$gt" => Test::Text(Order::After, text),
-                "$gte" => Test::Text(Order::AtOrAfter, text),
-                "$lt" => Test::Text(Order::Before, text),
-                _ => Test::Text(Order::AtOrBefore, text),
+            FieldValue::Text(text) => Some(match key {
+                "$gt" => FieldTest::Text(TextOrder::After, text),
+                "$gte" => FieldTest::Text(TextOrder::AtOrAfter, text),
+                "$lt" => FieldTest::Text(TextOrder::Before, text),
+                _ => FieldTest::Text(TextOrder::AtOrBefore, text),
             }),
         };
         if test.is_none() {
@@ -303,30 +316,30 @@ impl<'a> Parser<'a> {
 }
 
 /// Counts.
-impl Parser<'_> {
-    fn event(&mut self, at: &str, name: &str) -> Option<Counted> {
+impl FilterParser<'_> {
+    fn event(&mut self, at: &str, name: &str) -> Option<CountSource> {
         let what = match name {
-            PAGE => Counted::Pages,
-            PURCHASE => Counted::Purchases,
+            PAGE => CountSource::Pages,
+            PURCHASE => CountSource::Purchases,
             _ if name.is_empty() || name.len() > limits::NAME_BYTES => {
                 self.say(at, format!("an event's name has 1 to {} bytes", limits::NAME_BYTES));
                 return None;
             }
-            _ => Counted::Event(name.to_owned()),
+            _ => CountSource::Event(name.to_owned()),
         };
-        if self.words.answers == Answers::Snapshot && matches!(what, Counted::Event(_)) {
+        if self.words.answers == CountAnswerer::Snapshot && matches!(what, CountSource::Event(_)) {
             self.say(at, "a snapshot counts no other events than `page` and `purchase`: use an audience's segment");
         }
         Some(what)
     }
 
-    fn action(&mut self, at: &str, verb: &str, value: &Json) -> Option<Counted> {
+    fn action(&mut self, at: &str, verb: &str, value: &Json) -> Option<CountSource> {
         let Some(verb) = self.words.vocabulary.verb(verb) else {
             self.say(at, format!("there is no verb `{}`", shown(verb)));
             return None;
         };
         let mut of = None;
-        for (level, codes) in Level::ALL.into_iter().zip(self.words.entities) {
+        for (level, codes) in AdLevel::ALL.into_iter().zip(self.words.entities) {
             let Some(ids) = value.get(level.name()) else { continue };
             let at = format!("{at}.{}", level.name());
             if of.is_some() {
@@ -334,11 +347,11 @@ impl Parser<'_> {
             }
             of = Some((level, self.codes(&at, level, codes, ids)));
         }
-        Some(Counted::Action { verb, of })
+        Some(CountSource::Action { verb, of })
     }
 
     /// The codes of one id, or of a list of them.
-    fn codes(&mut self, at: &str, level: Level, codes: &BTreeMap<&str, u32>, ids: &Json) -> Vec<u32> {
+    fn codes(&mut self, at: &str, level: AdLevel, codes: &BTreeMap<&str, u32>, ids: &Json) -> Vec<u32> {
         let ids = ids.as_array().map_or(std::slice::from_ref(ids), Vec::as_slice);
         if ids.is_empty() || ids.len() > limits::FILTER_LIST {
             self.say(at, format!("an array of 1 to {} ids is needed", limits::FILTER_LIST));
@@ -358,14 +371,15 @@ impl Parser<'_> {
     }
 
     /// `{"$count": …, "within": …}`, of actions also at most one level with its ids.
-    fn counted(&mut self, at: &str, what: Option<Counted>, value: &Json, depth: usize) -> Vec<Node> {
+    fn counted(&mut self, at: &str, what: Option<CountSource>, value: &Json, depth: usize) -> Vec<FilterNode> {
         let Some(object) = value.as_object() else {
             if self.takes_one() {
                 self.say(at, format!("{} was given: an object with $count is needed", kind_of(value)));
             }
             return Vec::new();
         };
-        let levels = if matches!(what, Some(Counted::Action { .. })) { Level::ALL.map(Level::name) } else { [""; 4] };
+        let levels =
+            if matches!(what, Some(CountSource::Action { .. })) { AdLevel::ALL.map(AdLevel::name) } else { [""; 4] };
         for key in object.keys().filter(|key| !matches!(key.as_str(), "$count" | "within")) {
             // What is unknown is of no known sort: its levels are not looked at.
             if what.is_some() && !levels.contains(&key.as_str()) {
@@ -384,17 +398,17 @@ impl Parser<'_> {
         if let Some(what) = what {
             self.counts.push(CountQuestion { what, within });
         }
-        let operand = Operand { field: Field::Count(place), name: "$count", sort: Sort::Count };
+        let operand = FieldOperand { field: FilterField::Count(place), name: "$count", sort: ValueSort::Count };
         self.operators(&format!("{at}.$count"), &operand, count, depth)
     }
 
-    fn window(&mut self, at: &str, what: Option<&Counted>, value: Option<&Json>) -> Option<Window> {
+    fn window(&mut self, at: &str, what: Option<&CountSource>, value: Option<&Json>) -> Option<TimeWindow> {
         let at = format!("{at}.within");
-        let of_snapshot = self.words.answers == Answers::Snapshot;
-        let is_action = matches!(what, Some(Counted::Action { .. }));
+        let of_snapshot = self.words.answers == CountAnswerer::Snapshot;
+        let is_action = matches!(what, Some(CountSource::Action { .. }));
         let days = if of_snapshot { limits::CAP_DAYS } else { limits::ACTION_DAYS };
         let needed = format!("1 or more minutes, hours or days, {days} days at most, are needed");
-        match value.map(Window::deserialize) {
+        match value.map(TimeWindow::deserialize) {
             Some(Ok(window)) if window.interval == 0 || window.minutes() > u32::from(days) * DAY_MINUTES => {
                 self.say(&at, needed);
             }
@@ -408,16 +422,16 @@ impl Parser<'_> {
 }
 
 /// One value of a field.
-enum One {
+enum FieldValue {
     Number(i64),
     Text(String),
 }
 
-impl From<One> for Test {
-    fn from(one: One) -> Self {
+impl From<FieldValue> for FieldTest {
+    fn from(one: FieldValue) -> Self {
         match one {
-            One::Number(number) => Self::Numbers(vec![number]),
-            One::Text(text) => Self::Texts(vec![text]),
+            FieldValue::Number(number) => Self::Numbers(vec![number]),
+            FieldValue::Text(text) => Self::Texts(vec![text]),
         }
     }
 }

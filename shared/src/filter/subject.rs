@@ -2,18 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use super::field::Field;
+use super::field::FilterField;
 use crate::actions::ViewType;
-use crate::attributes::{Token, Value};
-use crate::events::Often;
+use crate::attributes::{AttributeValue, NameToken};
+use crate::events::EventCount;
 use crate::ids::Millis;
 use crate::segments::SegmentId;
 
 /// Whom a filter is asked of: a person, the page it looks at, and from where. What is not known is `None` or empty.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Subject<'a> {
+pub struct FilterSubject<'a> {
     /// The person; `None` for an answer that is contextual alone: then nothing of a person is there.
-    pub person: Option<Person<'a>>,
+    pub person: Option<SubjectPerson<'a>>,
     /// The page's address.
     pub url: Option<&'a str>,
     /// The page's keywords.
@@ -34,7 +34,7 @@ pub struct Subject<'a> {
     pub page_gaps: PageGaps,
     /// The answers to [`super::Filter::counts`], or to [`super::Index::counts`] where an index is asked: `None`, or not
     /// there, for what cannot be said. Without a person none is looked at.
-    pub counts: &'a [Option<Often>],
+    pub counts: &'a [Option<EventCount>],
 }
 
 /// Which data of a page was left out, because a call has bounds. It is unknown, not absent.
@@ -42,15 +42,15 @@ pub struct Subject<'a> {
 pub struct PageGaps {
     /// Whether the page has an address that was left out.
     pub url: bool,
-    /// Whether the page has keywords that are not in [`Subject::keywords`].
+    /// Whether the page has keywords that are not in [`FilterSubject::keywords`].
     pub keywords: bool,
 }
 
 /// What is known of a person.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Person<'a> {
+pub struct SubjectPerson<'a> {
     /// Its attributes, by token, each once.
-    pub attributes: &'a [(Token, Value)],
+    pub attributes: &'a [(NameToken, AttributeValue)],
     /// The segments it is in now, in order, each once.
     pub segments: &'a [SegmentId],
     /// How many browsers it has.
@@ -68,8 +68,8 @@ pub struct Person<'a> {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PersonGaps<'a> {
     /// The attributes whose value, or whose absence, is certain, in order; `None` for all.
-    pub attributes: Option<&'a [Token]>,
-    /// The segments that the person is certainly not in, in order; `None` for all that [`Person::segments`] lacks.
+    pub attributes: Option<&'a [NameToken]>,
+    /// The segments that the person is certainly not in, in order; `None` for all that [`SubjectPerson::segments`] lacks.
     pub segments: Option<&'a [SegmentId]>,
     /// Whether visitors of the person may be missing. The number of browsers, and when it was first and last seen, are
     /// bounds then, and nothing else of it is certain.
@@ -78,7 +78,7 @@ pub struct PersonGaps<'a> {
 
 /// What a field of a subject says.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Read<'a> {
+pub(crate) enum FieldReading<'a> {
     /// It cannot be said.
     Unknown,
     /// It is not there.
@@ -97,7 +97,7 @@ pub(crate) enum Read<'a> {
     Segments(&'a [SegmentId]),
 }
 
-impl Read<'_> {
+impl FieldReading<'_> {
     /// Whether any of its texts is one that is looked for.
     pub(super) fn any_text(self, mut holds: impl FnMut(&str) -> bool) -> bool {
         match self {
@@ -109,38 +109,38 @@ impl Read<'_> {
     }
 }
 
-impl<'a> Subject<'a> {
+impl<'a> FilterSubject<'a> {
     /// What a field says.
-    pub(super) fn read(&self, field: Field) -> Read<'a> {
-        let text = |text: Option<&'a str>| text.map_or(Read::Absent, Read::Text);
+    pub(super) fn read(&self, field: FilterField) -> FieldReading<'a> {
+        let text = |text: Option<&'a str>| text.map_or(FieldReading::Absent, FieldReading::Text);
         match field {
-            Field::Url if self.page_gaps.url => Read::Unknown,
-            Field::Url => text(self.url),
-            Field::Country => text(self.country),
-            Field::Region => text(self.region),
-            Field::Class => text(self.class),
-            Field::Os => text(self.os),
-            Field::Browser => text(self.browser),
-            Field::Keywords if self.keywords.is_empty() => {
+            FilterField::Url if self.page_gaps.url => FieldReading::Unknown,
+            FilterField::Url => text(self.url),
+            FilterField::Country => text(self.country),
+            FilterField::Region => text(self.region),
+            FilterField::Class => text(self.class),
+            FilterField::Os => text(self.os),
+            FilterField::Browser => text(self.browser),
+            FilterField::Keywords if self.keywords.is_empty() => {
                 if self.page_gaps.keywords {
-                    Read::Unknown
+                    FieldReading::Unknown
                 } else {
-                    Read::Absent
+                    FieldReading::Absent
                 }
             }
-            Field::Keywords => Read::Keywords(self.keywords),
-            Field::ViewType if self.view_type == ViewType(0) => Read::Absent,
-            Field::ViewType => Read::Number(self.view_type.0.into()),
-            Field::Count(at) => self.count(at),
-            _ => self.person.map_or(Read::Absent, |person| person.read(field)),
+            FilterField::Keywords => FieldReading::Keywords(self.keywords),
+            FilterField::ViewType if self.view_type == ViewType(0) => FieldReading::Absent,
+            FilterField::ViewType => FieldReading::Number(self.view_type.0.into()),
+            FilterField::Count(at) => self.count(at),
+            _ => self.person.map_or(FieldReading::Absent, |person| person.read(field)),
         }
     }
 
     /// Whether further values of a field of the page may have been left out.
-    pub(super) fn has_page_gap(&self, field: Field) -> bool {
+    pub(super) fn has_page_gap(&self, field: FilterField) -> bool {
         match field {
-            Field::Url => self.page_gaps.url,
-            Field::Keywords => self.page_gaps.keywords,
+            FilterField::Url => self.page_gaps.url,
+            FilterField::Keywords => self.page_gaps.keywords,
             _ => false,
         }
     }
@@ -150,25 +150,25 @@ impl<'a> Subject<'a> {
         self.person?.gaps
     }
 
-    fn count(&self, at: u32) -> Read<'a> {
+    fn count(&self, at: u32) -> FieldReading<'a> {
         let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         match self.person.and_then(|_| *self.counts.get(usize::try_from(at).ok()?)?) {
-            None => Read::Unknown,
-            Some(Often::Exactly(count)) => Read::Number(number(count)),
-            Some(Often::AtLeast(count)) => Read::AtLeast(number(count)),
+            None => FieldReading::Unknown,
+            Some(EventCount::Exactly(count)) => FieldReading::Number(number(count)),
+            Some(EventCount::AtLeast(count)) => FieldReading::AtLeast(number(count)),
         }
     }
 
     /// Tells all that it has but counts, attributes first.
-    pub(super) fn each(&self, mut tell: impl FnMut(Field, Read<'a>)) {
+    pub(super) fn each(&self, mut tell: impl FnMut(FilterField, FieldReading<'a>)) {
         let mut tell_there = |field, read| match read {
-            Read::Absent | Read::Unknown => {}
+            FieldReading::Absent | FieldReading::Unknown => {}
             read => tell(field, read),
         };
         for (token, value) in self.person.map(|person| person.attributes).unwrap_or_default() {
-            tell_there(Field::Attribute(*token, value.kind()), read_value(value));
+            tell_there(FilterField::Attribute(*token, value.kind()), read_value(value));
         }
-        for (_, field) in Field::NAMED {
+        for (_, field) in FilterField::NAMED {
             tell_there(field, self.read(field));
         }
     }
@@ -176,19 +176,21 @@ impl<'a> Subject<'a> {
 
 impl PersonGaps<'_> {
     /// Whether it is certain what a field of single values says, whether it was read or not.
-    pub(super) fn is_certain(&self, field: Field) -> bool {
+    pub(super) fn is_certain(&self, field: FilterField) -> bool {
         match field {
-            Field::Attribute(token, _) => self.attributes.is_none_or(|known| known.binary_search(&token).is_ok()),
-            Field::Segments => self.segments.is_none(),
-            Field::Devices | Field::FirstSeen | Field::LastSeen | Field::BestTime => !self.members,
+            FilterField::Attribute(token, _) => self.attributes.is_none_or(|known| known.binary_search(&token).is_ok()),
+            FilterField::Segments => self.segments.is_none(),
+            FilterField::Devices | FilterField::FirstSeen | FilterField::LastSeen | FilterField::BestTime => {
+                !self.members
+            }
             _ => true,
         }
     }
 }
 
-impl<'a> Person<'a> {
+impl<'a> SubjectPerson<'a> {
     /// A person of whom nothing was read.
-    pub const UNREAD: Person<'static> = Person {
+    pub const UNREAD: SubjectPerson<'static> = SubjectPerson {
         attributes: &[],
         segments: &[],
         devices: 1,
@@ -198,57 +200,61 @@ impl<'a> Person<'a> {
     };
 
     /// What a field says.
-    fn read(&self, field: Field) -> Read<'a> {
+    fn read(&self, field: FilterField) -> FieldReading<'a> {
         match (self.known(field), self.gaps) {
             (read, None) => read,
             (read, Some(gaps)) if gaps.is_certain(field) => read,
-            (Read::Absent, Some(_)) => Read::Unknown,
-            (Read::Number(least), Some(_)) if matches!(field, Field::Devices | Field::LastSeen) => Read::AtLeast(least),
-            (Read::Number(most), Some(_)) if field == Field::FirstSeen => Read::AtMost(most),
+            (FieldReading::Absent, Some(_)) => FieldReading::Unknown,
+            (FieldReading::Number(least), Some(_)) if matches!(field, FilterField::Devices | FilterField::LastSeen) => {
+                FieldReading::AtLeast(least)
+            }
+            (FieldReading::Number(most), Some(_)) if field == FilterField::FirstSeen => FieldReading::AtMost(most),
             (read, Some(_)) => read,
         }
     }
 
     /// What was read of a field.
-    fn known(&self, field: Field) -> Read<'a> {
+    fn known(&self, field: FilterField) -> FieldReading<'a> {
         let time = |time: Option<Millis>| match time.map(i64::try_from) {
-            Some(Ok(time)) => Read::Number(time),
-            _ => Read::Absent,
+            Some(Ok(time)) => FieldReading::Number(time),
+            _ => FieldReading::Absent,
         };
         match field {
-            Field::Attribute(token, kind) => match self.attributes.binary_search_by_key(&token, |(token, _)| *token) {
-                Ok(at) => self.attributes.get(at).map_or(Read::Absent, |(_, value)| {
-                    if value.kind() == kind { read_value(value) } else { Read::Absent }
-                }),
-                Err(_) => Read::Absent,
-            },
-            Field::Segments if self.segments.is_empty() => Read::Absent,
-            Field::Segments => Read::Segments(self.segments),
-            Field::Devices => Read::Number(self.devices.into()),
-            Field::FirstSeen => time(self.seen.map(|(first, _)| first)),
-            Field::BestTime => self.best_now.map_or(Read::Absent, |now| Read::Number(now.into())),
-            Field::LastSeen => time(self.seen.map(|(_, last)| last)),
-            _ => Read::Absent,
+            FilterField::Attribute(token, kind) => {
+                match self.attributes.binary_search_by_key(&token, |(token, _)| *token) {
+                    Ok(at) => self.attributes.get(at).map_or(FieldReading::Absent, |(_, value)| {
+                        if value.kind() == kind { read_value(value) } else { FieldReading::Absent }
+                    }),
+                    Err(_) => FieldReading::Absent,
+                }
+            }
+            FilterField::Segments if self.segments.is_empty() => FieldReading::Absent,
+            FilterField::Segments => FieldReading::Segments(self.segments),
+            FilterField::Devices => FieldReading::Number(self.devices.into()),
+            FilterField::FirstSeen => time(self.seen.map(|(first, _)| first)),
+            FilterField::BestTime => self.best_now.map_or(FieldReading::Absent, |now| FieldReading::Number(now.into())),
+            FilterField::LastSeen => time(self.seen.map(|(_, last)| last)),
+            _ => FieldReading::Absent,
         }
     }
 }
 
-pub(crate) fn read_value(value: &Value) -> Read<'_> {
+pub(crate) fn read_value(value: &AttributeValue) -> FieldReading<'_> {
     match value {
-        Value::String(text) => Read::Text(text),
-        Value::Strings(all) if all.is_empty() => Read::Absent,
-        Value::Strings(all) => Read::Strings(all),
-        value => number_of(value).map_or(Read::Absent, Read::Number),
+        AttributeValue::String(text) => FieldReading::Text(text),
+        AttributeValue::Strings(all) if all.is_empty() => FieldReading::Absent,
+        AttributeValue::Strings(all) => FieldReading::Strings(all),
+        value => number_of(value).map_or(FieldReading::Absent, FieldReading::Number),
     }
 }
 
 /// A value as a number that is in the order of its kind; `None` for texts.
-pub(crate) fn number_of(value: &Value) -> Option<i64> {
+pub(crate) fn number_of(value: &AttributeValue) -> Option<i64> {
     match value {
-        Value::Bool(yes) => Some((*yes).into()),
-        Value::Integer(whole) => Some(*whole),
-        Value::Float(finite) => Some(finite.key()),
-        Value::Date(days) => Some((*days).into()),
-        Value::String(_) | Value::Strings(_) => None,
+        AttributeValue::Bool(yes) => Some((*yes).into()),
+        AttributeValue::Integer(whole) => Some(*whole),
+        AttributeValue::Float(finite) => Some(finite.key()),
+        AttributeValue::Date(days) => Some((*days).into()),
+        AttributeValue::String(_) | AttributeValue::Strings(_) => None,
     }
 }

@@ -5,7 +5,7 @@ use crate::ids::{AltHash, AlternateId};
 
 /// An alternate id that a request brings; one of a unique kind only with its proof, or where the tenant trusts its pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Claim {
+pub struct IdClaim {
     /// The id under the written key.
     pub id: AlternateId,
     /// The same under the other readable keys.
@@ -16,7 +16,7 @@ pub struct Claim {
     pub proven: bool,
 }
 
-impl Claim {
+impl IdClaim {
     /// Whether a hash is of this id: `None` when they share no key, so that nothing is known.
     #[must_use]
     pub fn is(&self, hash: AltHash) -> Option<bool> {

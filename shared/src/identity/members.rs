@@ -2,22 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Claim;
-use crate::ids::{AltHash, Version, VisitorId};
+use super::IdClaim;
+use crate::ids::{AltHash, SnapshotVersion, VisitorId};
 use crate::membership::Membership;
 use crate::profile::MissingParts;
-use crate::view::{Snapshot, Stored, View};
+use crate::view::{JoinedView, Snapshot, StoredValue};
 
 /// Which siblings' snapshots may join: those whose holder has our unique id, or none. Where ours is not known yet (it is
 /// empty), the first one met becomes ours. The rest say who is another member's.
 pub(super) fn may_join<'a>(
     mut ours: &'a [AltHash],
     siblings: &[VisitorId],
-    stored: &'a BTreeMap<VisitorId, Stored>,
+    stored: &'a BTreeMap<VisitorId, StoredValue>,
 ) -> (BTreeSet<VisitorId>, OtherMembers) {
     let (mut joining, mut others) = (BTreeSet::new(), OtherMembers::default());
     for sibling in siblings {
-        let Some(Stored::Snapshot(snapshot)) = stored.get(sibling) else { continue };
+        let Some(StoredValue::Snapshot(snapshot)) = stored.get(sibling) else { continue };
         if ours.is_empty() {
             ours = &snapshot.unique;
         }
@@ -31,7 +31,7 @@ pub(super) fn may_join<'a>(
     }
     // The visitor that the browser was switched away from is no sibling, and its snapshot says who is with it.
     for (visitor, stored) in stored {
-        if let Stored::Snapshot(snapshot) = stored
+        if let StoredValue::Snapshot(snapshot) = stored
             && !siblings.contains(visitor)
             && same(ours, &snapshot.unique) == Some(false)
         {
@@ -39,7 +39,7 @@ pub(super) fn may_join<'a>(
         }
     }
     // A visitor's own older snapshot may not know yet what a sibling's newer one says.
-    joining.retain(|v| !matches!(stored.get(v), Some(Stored::Snapshot(s)) if others.hold(*v, s.version)));
+    joining.retain(|v| !matches!(stored.get(v), Some(StoredValue::Snapshot(s)) if others.hold(*v, s.version)));
     (joining, others)
 }
 
@@ -58,9 +58,9 @@ pub(super) fn first_of(visitors: Vec<VisitorId>, named: &[VisitorId]) -> Vec<Vis
 
 /// Of snapshots older than the newest met only the visitor's own facts are left: whom such a one admits may have been
 /// taken away since.
-pub(super) fn keep_own(stored: &mut BTreeMap<VisitorId, Stored>, newest: &BTreeMap<VisitorId, Version>) {
+pub(super) fn keep_own(stored: &mut BTreeMap<VisitorId, StoredValue>, newest: &BTreeMap<VisitorId, SnapshotVersion>) {
     for (visitor, newest) in newest {
-        if let Some(Stored::Snapshot(snapshot)) = stored.get_mut(visitor)
+        if let Some(StoredValue::Snapshot(snapshot)) = stored.get_mut(visitor)
             && snapshot.version < *newest
         {
             snapshot.keep_own();
@@ -70,7 +70,7 @@ pub(super) fn keep_own(stored: &mut BTreeMap<VisitorId, Stored>, newest: &BTreeM
 
 /// Visitors of other members' persons, as snapshots say that did not join, and how new the word of each is.
 #[derive(Debug, Default)]
-pub(super) struct OtherMembers(BTreeMap<VisitorId, Version>);
+pub(super) struct OtherMembers(BTreeMap<VisitorId, SnapshotVersion>);
 
 impl OtherMembers {
     /// Adds the visitors that surely belong to the person of a snapshot, and the snapshot's own visitor however sure it is:
@@ -84,7 +84,7 @@ impl OtherMembers {
     }
 
     /// Whether a visitor is another member's, by newer word than `version`.
-    pub(super) fn hold(&self, visitor: VisitorId, version: Version) -> bool {
+    pub(super) fn hold(&self, visitor: VisitorId, version: SnapshotVersion) -> bool {
         self.0.get(&visitor).is_some_and(|newest| *newest > version)
     }
 
@@ -111,7 +111,7 @@ pub(super) struct SiblingReads {
 impl SiblingReads {
     /// Adds the snapshot of a sibling. `newest`: the newest version met of it; of an older one only the visitor's own facts
     /// are left.
-    pub(super) fn add(&mut self, sibling: VisitorId, snapshot: Snapshot, newest: Option<&Version>) {
+    pub(super) fn add(&mut self, sibling: VisitorId, snapshot: Snapshot, newest: Option<&SnapshotVersion>) {
         if newest.is_some_and(|newest| snapshot.version < *newest) {
             self.unread.push(sibling);
         }
@@ -119,7 +119,7 @@ impl SiblingReads {
     }
 
     /// Joins them into the view of `own`, which lacks members where a sibling that counts could not be read.
-    pub(super) fn join_into(self, view: &mut View, own: VisitorId) {
+    pub(super) fn join_into(self, view: &mut JoinedView, own: VisitorId) {
         view.add_siblings(own, self.joined);
         let lacks_sibling = self.unread.iter().any(|sibling| view.memberships().counts(own, *sibling));
         view.note_missing(MissingParts::MEMBERS.when(lacks_sibling));
@@ -136,8 +136,8 @@ pub(super) struct ProvenMembers {
 }
 
 impl ProvenMembers {
-    pub(super) fn of(claims: &[Claim]) -> Self {
-        let member = claims.iter().find(|claim| claim.unique && claim.proven).map(Claim::hashes).unwrap_or_default();
+    pub(super) fn of(claims: &[IdClaim]) -> Self {
+        let member = claims.iter().find(|claim| claim.unique && claim.proven).map(IdClaim::hashes).unwrap_or_default();
         Self { member, ..Self::default() }
     }
 
@@ -184,11 +184,11 @@ mod tests {
     }
 
     /// The snapshot of a visitor of a member, or of none, whose person these are.
-    fn snapshot(of: u8, version: u64, unique: Option<AltHash>, admits: &[u8]) -> Stored {
+    fn snapshot(of: u8, version: u64, unique: Option<AltHash>, admits: &[u8]) -> StoredValue {
         let admits: BTreeSet<VisitorId> = admits.iter().copied().map(visitor).collect();
         let devices = u32::try_from(admits.len()).unwrap_or(u32::MAX);
-        Stored::Snapshot(Box::new(Snapshot {
-            version: Version { restore: 0, counter: version },
+        StoredValue::Snapshot(Box::new(Snapshot {
+            version: SnapshotVersion { restore: 0, counter: version },
             visitor: visitor(of),
             unique: unique.into_iter().collect(),
             membership: Membership { devices, admits, ..Membership::default() },
@@ -197,7 +197,7 @@ mod tests {
         }))
     }
 
-    fn joining(of: &[(u8, Stored)], siblings: &[u8]) -> Vec<VisitorId> {
+    fn joining(of: &[(u8, StoredValue)], siblings: &[u8]) -> Vec<VisitorId> {
         let stored = of.iter().map(|(n, stored)| (visitor(*n), stored.clone())).collect();
         let siblings: Vec<VisitorId> = siblings.iter().copied().map(visitor).collect();
         may_join(&[ANN], &siblings, &stored).0.into_iter().collect()
@@ -217,10 +217,10 @@ mod tests {
 
     #[test]
     fn an_older_snapshot_does_not_bring_a_sibling_that_an_unproven_id_tied_to_another_member_since() {
-        let Stored::Snapshot(own) = snapshot(1, 5, Some(ANN), &[1, 2]) else { unreachable!() };
-        let Stored::Snapshot(mut berts) = snapshot(2, 6, Some(BERT), &[2, 3]) else { unreachable!() };
+        let StoredValue::Snapshot(own) = snapshot(1, 5, Some(ANN), &[1, 2]) else { unreachable!() };
+        let StoredValue::Snapshot(mut berts) = snapshot(2, 6, Some(BERT), &[2, 3]) else { unreachable!() };
         berts.membership.unsure.insert(visitor(2));
-        let stored = [(visitor(2), Stored::Snapshot(berts))].into();
+        let stored = [(visitor(2), StoredValue::Snapshot(berts))].into();
         let (joining, others) = may_join(&[ANN], &[visitor(2)], &stored);
         assert!(joining.is_empty());
         assert_eq!(others.keep_out_of(*own).membership.admits, [visitor(1)].into());

@@ -2,23 +2,23 @@
 
 use std::collections::BTreeSet;
 
-use super::{Claim, IdentityCookie, Origin};
-use crate::fact::{Fact, What};
+use super::{IdClaim, IdentityCookie, VisitorOrigin};
+use crate::fact::{Fact, FactKind};
 use crate::ids::{AltHash, FactId, Millis, VisitorId};
 use crate::ledger::Ledger;
-use crate::profile::Beyond;
+use crate::profile::LaterPage;
 use crate::random::Random;
-use crate::view::{Counted, View};
+use crate::view::{JoinedView, PersonView};
 
 /// The recognised visitor of a request, and all that is known of its person.
 #[derive(Debug, Clone)]
-pub struct Recognised {
+pub struct RecognisedVisitor {
     /// The visitor.
     pub visitor: VisitorId,
     /// How it came to its id.
-    pub origin: Origin,
+    pub origin: VisitorOrigin,
     /// All that is known of it and of its person.
-    pub view: View,
+    pub view: JoinedView,
     /// The cookie to write.
     pub cookie: IdentityCookie,
     /// Whether the cookie differs from the one of the request, or is due to be written again.
@@ -31,24 +31,24 @@ pub struct Recognised {
     pub lacks_lookups: bool,
     /// Visitors that snapshots surely tie to the member that this request proves.
     pub(super) proven: BTreeSet<VisitorId>,
-    pub(super) claims: Vec<Claim>,
+    pub(super) claims: Vec<IdClaim>,
     pub(super) now: Millis,
 }
 
-impl Recognised {
+impl RecognisedVisitor {
     /// The facts of this request: an alias for each claim and, when `page` is set, the page view, which the
     /// view and the ledger count at once.
     pub fn observe(&mut self, page: bool, random: &mut Random) -> Vec<Fact> {
         let (now, visitor) = (self.now, self.visitor);
         let session = page.then(|| self.ledger.session_at(now, random.draw()));
-        let aliases = self.claims.iter().map(|c| What::Alias { id: c.id, also: c.also.clone(), proven: c.proven });
-        let observed = aliases.chain(session.map(|session| What::Page { session }));
+        let aliases = self.claims.iter().map(|c| FactKind::Alias { id: c.id, also: c.also.clone(), proven: c.proven });
+        let observed = aliases.chain(session.map(|session| FactKind::Page { session }));
         let fact =
             |what| Fact { position: 0, id: FactId::from_bytes(random.draw()), visitor, received: now, at: now, what };
         let facts: Vec<Fact> = observed.map(fact).collect();
         self.name_login(&facts);
         if let (Some(session), Some(seen)) = (session, facts.last()) {
-            self.ledger.remember(Beyond { received: now, short: seen.id.short(), session });
+            self.ledger.remember(LaterPage { received: now, short: seen.id.short(), session });
             self.view.add_known(visitor, self.ledger.known());
         }
         facts
@@ -57,7 +57,7 @@ impl Recognised {
     /// Keeps which login the pending siblings come from; after an hour a newer one, as the first may have been lost.
     fn name_login(&mut self, facts: &[Fact]) {
         const LOST_MS: Millis = 3_600_000;
-        let login = facts.iter().find(|fact| matches!(fact.what, What::Alias { .. }));
+        let login = facts.iter().find(|fact| matches!(fact.what, FactKind::Alias { .. }));
         let stands = self.cookie.login.is_some_and(|(received, _)| self.now.saturating_sub(received) < LOST_MS);
         if let Some(login) = login.filter(|_| !stands && !self.cookie.pending.is_empty()) {
             self.cookie.login = Some((login.received, login.id.short()));
@@ -67,13 +67,13 @@ impl Recognised {
 
     /// What the proof in the request gives access to: the visitor, and those surely tied to the member that it proves.
     #[must_use]
-    pub fn proven_view(&self) -> Counted<'_> {
+    pub fn proven_view(&self) -> PersonView<'_> {
         self.view.of_these(self.visitor, &self.proven)
     }
 
     /// What counts for the visitor.
     #[must_use]
-    pub fn counted(&self) -> Counted<'_> {
+    pub fn counted(&self) -> PersonView<'_> {
         self.view.of(self.visitor)
     }
 }

@@ -3,85 +3,91 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::ids::{Millis, TenantId, Version, VisitorId};
+use crate::ids::{Millis, SnapshotVersion, TenantId, VisitorId};
 use crate::limits;
 use crate::planted::{self, PlantedBug};
-use crate::view::Stored;
-use crate::wire::kv::Opened;
+use crate::view::StoredValue;
+use crate::wire::kv::OpenedValue;
 
-type Key = (TenantId, VisitorId);
+type VisitorKey = (TenantId, VisitorId);
 
 /// What one reader (an isolate of the edge) met of the visitors it read last, [`limits::SEEN_VISITORS`] of them. In a
 /// tree: its keys come from outside, and no choice of them makes it slow.
 #[derive(Debug, Clone, Default)]
-pub struct Seen {
-    newest: BTreeMap<Key, Newest>,
+pub struct NewestVersions {
+    newest: BTreeMap<VisitorKey, NewestVersion>,
     /// The same keys as they came; the oldest makes room.
-    came: VecDeque<Key>,
+    came: VecDeque<VisitorKey>,
     /// The last of which the values are kept, as they were met.
-    kept: VecDeque<Key>,
+    kept: VecDeque<VisitorKey>,
 }
 
 #[derive(Debug, Clone)]
-enum Newest {
+enum NewestVersion {
     /// The newest version, and the value itself while it is kept.
-    At(Version, Option<Kept>),
+    At(SnapshotVersion, Option<KeptValue>),
     /// A tombstone is for ever.
     Gone,
 }
 
 #[derive(Debug, Clone)]
-struct Kept {
-    value: Opened,
+struct KeptValue {
+    value: OpenedValue,
     /// When it was met last.
     met: Millis,
 }
 
 /// What a value just read is to this reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Met {
+pub enum SnapshotVerdict {
     /// As new as any met before, or newer; or there is none.
-    AsRead(Option<Stored>),
+    AsRead(Option<StoredValue>),
     /// The one to use instead of what was read, which is older or missing: it was met within [`limits::SEEN_KEEP_MS`].
-    Instead(Stored),
+    Instead(StoredValue),
     /// A snapshot older than the version given, which was met before.
-    Older(Stored, Version),
+    Older(StoredValue, SnapshotVersion),
     /// The visitor's tombstone was met before, whatever was read now.
     Gone,
 }
 
-impl Seen {
+impl NewestVersions {
     /// Judges what was read of a visitor, and from what, by what was met before, and remembers it. `None`: nothing was
     /// there, or nothing of use.
-    pub fn meet(&mut self, tenant: &TenantId, visitor: VisitorId, read: Option<(Stored, Opened)>, now: Millis) -> Met {
+    pub fn meet(
+        &mut self,
+        tenant: &TenantId,
+        visitor: VisitorId,
+        read: Option<(StoredValue, OpenedValue)>,
+        now: Millis,
+    ) -> SnapshotVerdict {
         let key = (tenant.clone(), visitor);
         let (newest, kept) = match self.newest.get(&key) {
-            Some(Newest::Gone) => return Met::Gone,
-            Some(Newest::At(version, kept)) => (*version, kept.as_ref()),
-            None => (Version::default(), None),
+            Some(NewestVersion::Gone) => return SnapshotVerdict::Gone,
+            Some(NewestVersion::At(version, kept)) => (*version, kept.as_ref()),
+            None => (SnapshotVersion::default(), None),
         };
         let as_new = match &read {
-            Some((Stored::Tombstone, _)) => Some(Newest::Gone),
-            Some((Stored::Snapshot(snapshot), value))
+            Some((StoredValue::Tombstone, _)) => Some(NewestVersion::Gone),
+            Some((StoredValue::Snapshot(snapshot), value))
                 if snapshot.version >= newest || planted::is_active(PlantedBug::AcceptAnOlderVersion) =>
             {
-                Some(Newest::At(snapshot.version, Some(Kept { value: value.clone(), met: now })))
+                Some(NewestVersion::At(snapshot.version, Some(KeptValue { value: value.clone(), met: now })))
             }
             _ => None,
         };
         if let Some(as_new) = as_new {
             self.remember(key, as_new);
-            return Met::AsRead(read.map(|(stored, _)| stored));
+            return SnapshotVerdict::AsRead(read.map(|(stored, _)| stored));
         }
         let fresh = kept.filter(|kept| now.saturating_sub(kept.met) <= limits::SEEN_KEEP_MS);
         match (fresh.and_then(|kept| kept.value.read(visitor).ok()), read) {
-            (Some(kept), _) => Met::Instead(kept),
-            (None, Some((stored, _))) => Met::Older(stored, newest),
-            (None, None) => Met::AsRead(None),
+            (Some(kept), _) => SnapshotVerdict::Instead(kept),
+            (None, Some((stored, _))) => SnapshotVerdict::Older(stored, newest),
+            (None, None) => SnapshotVerdict::AsRead(None),
         }
     }
 
-    fn remember(&mut self, key: Key, newest: Newest) {
+    fn remember(&mut self, key: VisitorKey, newest: NewestVersion) {
         if self.newest.insert(key.clone(), newest).is_none() {
             self.came.push_back(key.clone());
         }
@@ -89,7 +95,7 @@ impl Seen {
         if self.kept.len() > limits::SEEN_SNAPSHOTS
             && let Some(oldest) = self.kept.pop_front()
             && !self.kept.contains(&oldest)
-            && let Some(Newest::At(_, kept)) = self.newest.get_mut(&oldest)
+            && let Some(NewestVersion::At(_, kept)) = self.newest.get_mut(&oldest)
         {
             *kept = None;
         }
@@ -106,18 +112,24 @@ impl Seen {
 mod tests {
     use super::*;
     use crate::membership::Membership;
-    use crate::profile::{Content, SubProfile};
+    use crate::profile::{SubContent, SubProfile};
     use crate::view::Snapshot;
     use crate::{kv, wire};
 
     const NOW: Millis = 1_800_000_000_000;
 
-    impl Seen {
-        fn meet_now(&mut self, tenant: &TenantId, visitor: VisitorId, stored: Option<Stored>) -> Met {
+    impl NewestVersions {
+        fn meet_now(&mut self, tenant: &TenantId, visitor: VisitorId, stored: Option<StoredValue>) -> SnapshotVerdict {
             self.meet_at(tenant, visitor, stored, NOW)
         }
 
-        fn meet_at(&mut self, tenant: &TenantId, visitor: VisitorId, stored: Option<Stored>, now: Millis) -> Met {
+        fn meet_at(
+            &mut self,
+            tenant: &TenantId,
+            visitor: VisitorId,
+            stored: Option<StoredValue>,
+            now: Millis,
+        ) -> SnapshotVerdict {
             let key = kv::snapshot_key(tenant, visitor);
             let read = stored.map(|stored| {
                 let value = wire::kv::encode_stored(&key, &stored).unwrap();
@@ -131,49 +143,56 @@ mod tests {
         VisitorId::mint(1_800_000_000_000 + n as u64, [0; 10])
     }
 
-    fn at(visitor: VisitorId, counter: u64) -> Option<Stored> {
-        let version = Version { restore: 0, counter };
+    fn at(visitor: VisitorId, counter: u64) -> Option<StoredValue> {
+        let version = SnapshotVersion { restore: 0, counter };
         let membership = Membership { admits: [visitor].into(), ..Membership::default() };
-        let profiles = [(visitor, SubProfile::pack(version, &Content::default()))].into_iter().collect();
+        let profiles = [(visitor, SubProfile::pack(version, &SubContent::default()))].into_iter().collect();
         let unique = Vec::new();
         let snapshot = Snapshot { version, visitor, unique, membership, profiles, best: None };
-        Some(Stored::Snapshot(Box::new(snapshot)))
+        Some(StoredValue::Snapshot(Box::new(snapshot)))
     }
 
     #[test]
     fn field_20_an_older_snapshot_is_known_by_the_newest_one_met() {
         let (demo, other): (TenantId, TenantId) = ("demo".parse().unwrap(), "other".parse().unwrap());
-        let (mut seen, a) = (Seen::default(), visitor(1));
-        assert_eq!(seen.meet_now(&demo, a, at(a, 5)), Met::AsRead(at(a, 5)));
-        assert_eq!(seen.meet_now(&demo, a, at(a, 9)), Met::AsRead(at(a, 9)));
+        let (mut seen, a) = (NewestVersions::default(), visitor(1));
+        assert_eq!(seen.meet_now(&demo, a, at(a, 5)), SnapshotVerdict::AsRead(at(a, 5)));
+        assert_eq!(seen.meet_now(&demo, a, at(a, 9)), SnapshotVerdict::AsRead(at(a, 9)));
         let newest = at(a, 9).unwrap();
-        assert_eq!(seen.meet_now(&demo, a, at(a, 5)), Met::Instead(newest.clone()));
-        assert_eq!(seen.meet_now(&demo, a, None), Met::Instead(newest));
+        assert_eq!(seen.meet_now(&demo, a, at(a, 5)), SnapshotVerdict::Instead(newest.clone()));
+        assert_eq!(seen.meet_now(&demo, a, None), SnapshotVerdict::Instead(newest));
         let late = NOW + limits::SEEN_KEEP_MS + 1;
-        let version = Version { restore: 0, counter: 9 };
-        assert_eq!(seen.clone().meet_at(&demo, a, at(a, 5), late), Met::Older(at(a, 5).unwrap(), version));
-        assert_eq!(seen.clone().meet_at(&demo, a, None, late), Met::AsRead(None));
-        assert_eq!(seen.meet_now(&demo, a, at(a, 9)), Met::AsRead(at(a, 9)), "the older one was not remembered");
-        assert_eq!(seen.meet_now(&other, a, at(a, 5)), Met::AsRead(at(a, 5)), "another tenant's");
+        let version = SnapshotVersion { restore: 0, counter: 9 };
+        assert_eq!(seen.clone().meet_at(&demo, a, at(a, 5), late), SnapshotVerdict::Older(at(a, 5).unwrap(), version));
+        assert_eq!(seen.clone().meet_at(&demo, a, None, late), SnapshotVerdict::AsRead(None));
+        assert_eq!(
+            seen.meet_now(&demo, a, at(a, 9)),
+            SnapshotVerdict::AsRead(at(a, 9)),
+            "the older one was not remembered"
+        );
+        assert_eq!(seen.meet_now(&other, a, at(a, 5)), SnapshotVerdict::AsRead(at(a, 5)), "another tenant's");
     }
 
     #[test]
     fn field_20_a_tombstone_met_is_for_ever() {
-        let (demo, mut seen, a) = ("demo".parse().unwrap(), Seen::default(), visitor(1));
-        assert_eq!(seen.meet_now(&demo, a, Some(Stored::Tombstone)), Met::AsRead(Some(Stored::Tombstone)));
-        for read in [at(a, u64::MAX), None, Some(Stored::Tombstone)] {
-            assert_eq!(seen.meet_now(&demo, a, read), Met::Gone);
+        let (demo, mut seen, a) = ("demo".parse().unwrap(), NewestVersions::default(), visitor(1));
+        assert_eq!(
+            seen.meet_now(&demo, a, Some(StoredValue::Tombstone)),
+            SnapshotVerdict::AsRead(Some(StoredValue::Tombstone))
+        );
+        for read in [at(a, u64::MAX), None, Some(StoredValue::Tombstone)] {
+            assert_eq!(seen.meet_now(&demo, a, read), SnapshotVerdict::Gone);
         }
     }
 
     #[test]
     fn the_visitors_remembered_are_bounded_and_the_first_met_makes_room() {
-        let (demo, mut seen) = ("demo".parse().unwrap(), Seen::default());
+        let (demo, mut seen) = ("demo".parse().unwrap(), NewestVersions::default());
         for n in 0..=limits::SEEN_VISITORS {
             seen.meet_now(&demo, visitor(n), at(visitor(n), 9));
         }
         assert_eq!((seen.newest.len(), seen.came.len()), (limits::SEEN_VISITORS, limits::SEEN_VISITORS));
-        assert!(matches!(seen.meet_now(&demo, visitor(1), at(visitor(1), 5)), Met::Older(..)));
-        assert_eq!(seen.meet_now(&demo, visitor(0), at(visitor(0), 5)), Met::AsRead(at(visitor(0), 5)));
+        assert!(matches!(seen.meet_now(&demo, visitor(1), at(visitor(1), 5)), SnapshotVerdict::Older(..)));
+        assert_eq!(seen.meet_now(&demo, visitor(0), at(visitor(0), 5)), SnapshotVerdict::AsRead(at(visitor(0), 5)));
     }
 }

@@ -5,10 +5,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::actions::{Action, Entity, InsertionHash, Verb, ViewType};
+use crate::actions::{ActionType, AdAction, AdEntity, InsertionHash, ViewType};
 use crate::ids::Millis;
 use crate::limits;
-use crate::packed::{self, Packed};
+use crate::packed::{self, PackedReader};
 use crate::time::Minute;
 use crate::token::AdToken;
 
@@ -20,30 +20,30 @@ const ROW: usize = HASH + 3;
 
 /// An insertion that `decide` placed: it counts as its impression while the snapshot may not hold that yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Reservation {
+pub struct PlacedInsertion {
     /// The placing.
     pub insertion: InsertionHash,
     /// The ad, and what it belongs to.
-    pub entity: Entity,
+    pub entity: AdEntity,
     /// On which kind of placement.
     pub view_type: ViewType,
     /// When it was placed.
     pub minute: Minute,
 }
 
-impl From<&AdToken> for Reservation {
+impl From<&AdToken> for PlacedInsertion {
     fn from(token: &AdToken) -> Self {
         let AdToken { insertion, entity, view_type, placed, .. } = *token;
         Self { insertion: InsertionHash::of(insertion), entity, view_type, minute: Minute::at(placed) }
     }
 }
 
-impl Reservation {
+impl PlacedInsertion {
     /// The impression it stands for.
     #[must_use]
-    pub fn impression(&self) -> Action {
+    pub fn impression(&self) -> AdAction {
         let Self { insertion, entity, view_type, minute } = *self;
-        Action { insertion, verb: Verb::IMPRESSION, view_type, entity, minute }
+        AdAction { insertion, verb: ActionType::IMPRESSION, view_type, entity, minute }
     }
 
     /// Whether it still counts, by whole minutes.
@@ -53,10 +53,10 @@ impl Reservation {
 }
 
 /// How many of the newest fit into [`limits::RESERVATION_BYTES`]; they are in the order of their placing.
-pub(super) fn fitting(reserved: &[Reservation]) -> usize {
+pub(super) fn fitting(reserved: &[PlacedInsertion]) -> usize {
     let mut entities = BTreeSet::new();
     let mut bytes = HEAD;
-    let fits = |reservation: &&Reservation| {
+    let fits = |reservation: &&PlacedInsertion| {
         let new = entities.insert(reservation.entity);
         bytes += ROW + if new { codes(reservation.entity).len() } else { 0 };
         bytes <= limits::RESERVATION_BYTES
@@ -65,11 +65,11 @@ pub(super) fn fitting(reserved: &[Reservation]) -> usize {
 }
 
 /// The packed form; empty for none. What is more than 255 minutes older than the newest is said to be 255.
-pub(crate) fn pack(reserved: &[Reservation]) -> Vec<u8> {
+pub(crate) fn pack(reserved: &[PlacedInsertion]) -> Vec<u8> {
     let Some(newest) = reserved.iter().map(|r| r.minute).max() else { return Vec::new() };
-    let mut entities: Vec<Entity> = Vec::new();
+    let mut entities: Vec<AdEntity> = Vec::new();
     let mut rows = Vec::with_capacity(reserved.len() * ROW);
-    for Reservation { insertion, entity, view_type, minute } in reserved {
+    for PlacedInsertion { insertion, entity, view_type, minute } in reserved {
         let place = entities.iter().position(|e| e == entity).unwrap_or_else(|| {
             entities.push(*entity);
             entities.len() - 1
@@ -88,8 +88,8 @@ pub(crate) fn pack(reserved: &[Reservation]) -> Vec<u8> {
 }
 
 /// Reads the packed form. `None` when it is not of it.
-pub(crate) fn read(bytes: &[u8]) -> Option<Vec<Reservation>> {
-    let mut from = Packed(bytes);
+pub(crate) fn read(bytes: &[u8]) -> Option<Vec<PlacedInsertion>> {
+    let mut from = PackedReader(bytes);
     if from.is_empty() {
         return Some(Vec::new());
     }
@@ -97,30 +97,30 @@ pub(crate) fn read(bytes: &[u8]) -> Option<Vec<Reservation>> {
     let entities = (0..from.count(bytes.len())?).map(|_| {
         let [ad, ad_group, campaign, advertiser] =
             [code(&mut from)?, code(&mut from)?, code(&mut from)?, code(&mut from)?];
-        Some(Entity { ad, ad_group, campaign, advertiser })
+        Some(AdEntity { ad, ad_group, campaign, advertiser })
     });
-    let entities: Vec<Entity> = entities.collect::<Option<_>>()?;
+    let entities: Vec<AdEntity> = entities.collect::<Option<_>>()?;
     let mut reserved = Vec::new();
     while !from.is_empty() {
         let insertion = InsertionHash(from.take(HASH)?.try_into().ok()?);
         let view_type = ViewType(byte(&mut from)?);
         let entity = *entities.get(usize::try_from(from.number()?).ok()?)?;
         let minute = Minute(newest.checked_sub(byte(&mut from)?.into())?);
-        reserved.push(Reservation { insertion, entity, view_type, minute });
+        reserved.push(PlacedInsertion { insertion, entity, view_type, minute });
     }
     Some(reserved)
 }
 
-fn codes(Entity { ad, ad_group, campaign, advertiser }: Entity) -> Vec<u8> {
+fn codes(AdEntity { ad, ad_group, campaign, advertiser }: AdEntity) -> Vec<u8> {
     let mut to = Vec::with_capacity(20);
     [ad, ad_group, campaign, advertiser].into_iter().for_each(|code| packed::put(&mut to, code.into()));
     to
 }
 
-fn code(from: &mut Packed<'_>) -> Option<u32> {
+fn code(from: &mut PackedReader<'_>) -> Option<u32> {
     u32::try_from(from.number()?).ok()
 }
 
-fn byte(from: &mut Packed<'_>) -> Option<u8> {
+fn byte(from: &mut PackedReader<'_>) -> Option<u8> {
     from.take(1)?.first().copied()
 }

@@ -4,7 +4,7 @@
 //! campaign – share the places behind them by hashing (Weinberger et al., "Feature hashing for large scale multitask
 //! learning", 2009).
 
-use crate::actions::{Entity, Level, Unit, ViewType, Window};
+use crate::actions::{AdEntity, AdLevel, TimeWindow, ViewType, WindowUnit};
 use crate::random;
 use crate::rhythm::{self, hour_of_week};
 use crate::segments::SegmentId;
@@ -23,7 +23,7 @@ const DEVICES: u32 = 5;
 
 /// What may be there in front of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Feature {
+pub enum ModelFeature {
     /// The hour of the week in UTC, from Monday's first: 0 to 167.
     HourOfWeek(u8),
     /// The hour of the day in UTC: 0 to 23.
@@ -39,19 +39,19 @@ pub enum Feature {
         /// In which of [`windows`].
         window: u8,
         /// At which level.
-        level: Level,
+        level: AdLevel,
         /// How often.
         bucket: u8,
     },
     /// The [`bucket`] of how often it clicked them.
     Clicks {
         /// At which level.
-        level: Level,
+        level: AdLevel,
         /// How often.
         bucket: u8,
     },
     /// The ad, or what it belongs to, by its code.
-    Entity(Level, u32),
+    Entity(AdLevel, u32),
     /// A segment the person is in.
     Segment(SegmentId),
     /// A campaign on a kind of placement.
@@ -70,12 +70,12 @@ const CLICK: u16 = IMPRESSION + (IMPRESSIONS * 4 * BUCKETS) as u16;
 const HASHED: u16 = 1_024;
 const _: () = assert!(CLICK as usize + 4 * BUCKETS <= HASHED as usize);
 
-impl Feature {
+impl ModelFeature {
     /// The place of its weight among two to the power of `bits`, which is one of [`super::BITS`].
     #[must_use]
     pub fn place(self, bits: u8) -> u16 {
         let at = |start: u16, number: u8| start + u16::from(number);
-        let of_level = |level: Level, bucket: u8| level as u16 * BUCKETS as u16 + u16::from(bucket);
+        let of_level = |level: AdLevel, bucket: u8| level as u16 * BUCKETS as u16 + u16::from(bucket);
         match self {
             Self::HourOfWeek(hour) => at(HOUR_OF_WEEK, hour),
             Self::HourOfDay(hour) => at(HOUR_OF_DAY, hour),
@@ -112,37 +112,37 @@ pub fn bucket(count: u32) -> u8 {
 /// since the order within a minute is not stored.
 #[must_use]
 pub fn windows(now: Minute) -> [(Minute, Minute); IMPRESSIONS] {
-    DAYS.map(|interval| (Window { interval, unit: Unit::Days }.range(now).0, now))
+    DAYS.map(|interval| (TimeWindow { interval, unit: WindowUnit::Days }.range(now).0, now))
 }
 
 /// Features of the moment.
-pub(super) fn of_moment(now: Minute) -> [Feature; 2] {
+pub(super) fn of_moment(now: Minute) -> [ModelFeature; 2] {
     let hour = hour_of_week(EPOCH_MS + u64::from(now.0) * 60_000);
     let of_week = u8::try_from(hour).unwrap_or_default();
-    [Feature::HourOfWeek(of_week), Feature::HourOfDay(of_week % 24)]
+    [ModelFeature::HourOfWeek(of_week), ModelFeature::HourOfDay(of_week % 24)]
 }
 
 /// Features of the person, but for its segments.
-pub(super) fn of_person(now: Minute, devices: u32, last: Option<Minute>) -> [Feature; 2] {
+pub(super) fn of_person(now: Minute, devices: u32, last: Option<Minute>) -> [ModelFeature; 2] {
     let (from, to) = windows(now)[CLICKED];
     let last = last.filter(|last| (from..to).contains(last));
     let devices = u8::try_from(devices.clamp(1, DEVICES)).unwrap_or(1);
-    [Feature::Devices(devices), Feature::Recency(last.map_or(0, |last| bucket(now.0 - last.0)))]
+    [ModelFeature::Devices(devices), ModelFeature::Recency(last.map_or(0, |last| bucket(now.0 - last.0)))]
 }
 
 /// Features of the ad.
-pub(super) fn of_ad(entity: Entity) -> [Feature; 4] {
-    Level::ALL.map(|level| Feature::Entity(level, entity.at(level)))
+pub(super) fn of_ad(entity: AdEntity) -> [ModelFeature; 4] {
+    AdLevel::ALL.map(|level| ModelFeature::Entity(level, entity.at(level)))
 }
 
 /// Features of where the ad would be.
-pub(super) fn of_placement(view_type: ViewType, campaign: u32) -> [Feature; 2] {
-    [Feature::ViewType(view_type), Feature::Cross(view_type, campaign)]
+pub(super) fn of_placement(view_type: ViewType, campaign: u32) -> [ModelFeature; 2] {
+    [ModelFeature::ViewType(view_type), ModelFeature::Cross(view_type, campaign)]
 }
 
 /// What one impression's features are, as small as they can be kept: for a trainer that holds millions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Moment {
+pub struct ImpressionFeatures {
     /// When.
     pub minute: Minute,
     /// On which kind of placement.
@@ -155,15 +155,15 @@ pub struct Moment {
     pub fatigue: [u8; (IMPRESSIONS + 1) * 2],
 }
 
-impl Moment {
+impl ImpressionFeatures {
     /// Packs what a [`super::Scorer`] would be asked.
     #[must_use]
     pub fn new(person: &super::PersonFeatures<'_>, view_type: ViewType, fatigue: &super::Fatigue) -> Self {
         let mut moment = Self { minute: person.now, view_type, ..Self::default() };
         for feature in of_person(person.now, person.devices, person.last) {
             match feature {
-                Feature::Devices(devices) => moment.devices = devices,
-                Feature::Recency(recency) => moment.recency = recency,
+                ModelFeature::Devices(devices) => moment.devices = devices,
+                ModelFeature::Recency(recency) => moment.recency = recency,
                 _ => {}
             }
         }
@@ -174,11 +174,11 @@ impl Moment {
     }
 
     /// Adds the places of all its features, with the ad's, but for segments.
-    pub fn places(&self, entity: Entity, bits: u8, to: &mut Vec<u16>) {
+    pub fn places(&self, entity: AdEntity, bits: u8, to: &mut Vec<u16>) {
         let Self { minute, view_type, devices, recency, fatigue } = *self;
-        let mut put = |feature: Feature| to.push(feature.place(bits));
+        let mut put = |feature: ModelFeature| to.push(feature.place(bits));
         of_moment(minute).into_iter().for_each(&mut put);
-        [Feature::Devices(devices), Feature::Recency(recency)].into_iter().for_each(&mut put);
+        [ModelFeature::Devices(devices), ModelFeature::Recency(recency)].into_iter().for_each(&mut put);
         of_ad(entity).into_iter().for_each(&mut put);
         of_placement(view_type, entity.campaign).into_iter().for_each(&mut put);
         let halves = fatigue.iter().flat_map(|pair| [pair & 15, pair >> 4]);
@@ -187,22 +187,22 @@ impl Moment {
 }
 
 /// All features of counts: by window, then level, then bucket; the clicks' behind the impressions'.
-pub(super) fn fatigue() -> impl Iterator<Item = Feature> {
+pub(super) fn fatigue() -> impl Iterator<Item = ModelFeature> {
     (0..(IMPRESSIONS + 1) * 4).flat_map(|number| (0..16).map(move |bucket| of_count(number, bucket)))
 }
 
 /// A count's feature, by the place of its window and level.
-fn of_count(number: usize, bucket: u8) -> Feature {
+fn of_count(number: usize, bucket: u8) -> ModelFeature {
     let level = match number % 4 {
-        0 => Level::Ad,
-        1 => Level::AdGroup,
-        2 => Level::Campaign,
-        _ => Level::Advertiser,
+        0 => AdLevel::Ad,
+        1 => AdLevel::AdGroup,
+        2 => AdLevel::Campaign,
+        _ => AdLevel::Advertiser,
     };
     match number / 4 {
         window @ ..IMPRESSIONS => {
-            Feature::Impressions { window: u8::try_from(window).unwrap_or_default(), level, bucket }
+            ModelFeature::Impressions { window: u8::try_from(window).unwrap_or_default(), level, bucket }
         }
-        _ => Feature::Clicks { level, bucket },
+        _ => ModelFeature::Clicks { level, bucket },
     }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::features::{BUCKETS, CLICKED, Moment, bucket, windows};
+use super::features::{BUCKETS, CLICKED, ImpressionFeatures, bucket, windows};
 use super::*;
-use crate::actions::Level;
+use crate::actions::AdLevel;
 use crate::time::Day;
 use crate::wire::{WireError, model as wire};
 
@@ -40,17 +40,17 @@ fn model(numbers: &mut Numbers) -> Model {
     Model { bits: 12, trained_ms: 1, expires_ms: 2, segments, click, conversion, price, spread: 20_000 }
 }
 
-fn features() -> Vec<Feature> {
+fn features() -> Vec<ModelFeature> {
     let small = 0..u8::try_from(BUCKETS).unwrap();
-    let mut all: Vec<Feature> = (0..168).map(Feature::HourOfWeek).collect();
-    all.extend((0..24).map(Feature::HourOfDay));
-    all.extend((1..=5).map(Feature::Devices));
-    all.extend(small.clone().map(Feature::Recency));
-    all.extend((0..=255).map(|code| Feature::ViewType(ViewType(code))));
-    for level in Level::ALL {
+    let mut all: Vec<ModelFeature> = (0..168).map(ModelFeature::HourOfWeek).collect();
+    all.extend((0..24).map(ModelFeature::HourOfDay));
+    all.extend((1..=5).map(ModelFeature::Devices));
+    all.extend(small.clone().map(ModelFeature::Recency));
+    all.extend((0..=255).map(|code| ModelFeature::ViewType(ViewType(code))));
+    for level in AdLevel::ALL {
         for bucket in small.clone() {
-            all.extend((0..3).map(|window| Feature::Impressions { window, level, bucket }));
-            all.push(Feature::Clicks { level, bucket });
+            all.extend((0..3).map(|window| ModelFeature::Impressions { window, level, bucket }));
+            all.push(ModelFeature::Clicks { level, bucket });
         }
     }
     all
@@ -61,7 +61,7 @@ fn features_of_few_values_have_places_of_their_own_and_the_others_spread_behind_
     let places: BTreeSet<u16> = features().into_iter().map(|feature| feature.place(11)).collect();
     assert_eq!(places.len(), features().len());
     for bits in BITS {
-        let hashed: Vec<u16> = (0..20_000).map(|code| Feature::Entity(Level::Ad, code).place(bits)).collect();
+        let hashed: Vec<u16> = (0..20_000).map(|code| ModelFeature::Entity(AdLevel::Ad, code).place(bits)).collect();
         let behind = (1usize << bits) - 1_024;
         assert!(hashed.iter().all(|place| (1_024..1u32 << bits).contains(&u32::from(*place))));
         assert!(hashed.iter().all(|place| !places.contains(place)));
@@ -83,7 +83,7 @@ fn s1_09_ten_thousand_scores_by_parts_are_those_by_places() {
         let last = Some(Minute(now.0 - numbers.below(50_000))).filter(|_| numbers.below(3) > 0);
         let person = PersonFeatures { now, devices: numbers.below(8), segments: &segments, last };
         let [ad, ad_group, campaign, advertiser] = [10_000, 3_000, 1_000, 300].map(|most| numbers.below(most));
-        let entity = Entity { ad, ad_group, campaign, advertiser };
+        let entity = AdEntity { ad, ad_group, campaign, advertiser };
         let view_type = ViewType(u8::try_from(numbers.below(256)).unwrap());
         let fatigue = match numbers.below(4) {
             0 => Fatigue::default(),
@@ -92,9 +92,9 @@ fn s1_09_ten_thousand_scores_by_parts_are_those_by_places() {
         let score = scorer.score(scorer.person(&person), &scorer.ad(entity), view_type, &fatigue);
 
         let mut places = Vec::new();
-        Moment::new(&person, view_type, &fatigue).places(entity, model.bits, &mut places);
+        ImpressionFeatures::new(&person, view_type, &fatigue).places(entity, model.bits, &mut places);
         let known = held.iter().filter(|id| model.segments.contains(id));
-        places.extend(known.map(|id| Feature::Segment(*id).place(model.bits)));
+        places.extend(known.map(|id| ModelFeature::Segment(*id).place(model.bits)));
         assert_eq!(score, scorer.score_places(&places));
         seen.insert((score.ctr_ppb(), score.cvr_ppb(), score.price_micros()));
     }
@@ -184,7 +184,7 @@ fn the_largest_model_has_room_and_its_sums_do_not_overflow() {
     assert!(bytes.len() < limits::MODEL_BYTES && wire::decode(&bytes).is_ok(), "{}", bytes.len());
     let scorer = Scorer::new(&model).unwrap();
     let person = PersonFeatures { now: Minute(9), devices: 9, segments: &segments, last: None };
-    let score = scorer.score(scorer.person(&person), &scorer.ad(Entity::default()), ViewType(1), &Fatigue::default());
+    let score = scorer.score(scorer.person(&person), &scorer.ad(AdEntity::default()), ViewType(1), &Fatigue::default());
     assert_eq!([score.ctr_ppb(), score.cvr_ppb()], [0; 2], "far below, not wrapped to above");
     assert_eq!(score.price_micros(), 0);
 }

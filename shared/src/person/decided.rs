@@ -4,14 +4,14 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::{Forest, Reason, Weight};
+use super::{EvidenceWeight, FlagReason, Forest};
 use crate::ids::Millis;
 use crate::planted::{self, PlantedBug};
 
 /// Evidence that stands and is heavy enough: a visitor was seen with an id. Visitors are numbered in their order, ids in
 /// that of their hashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Claim {
+pub struct SightingClaim {
     /// Since when it counts.
     pub since: Millis,
     /// The visitor's number.
@@ -22,7 +22,7 @@ pub struct Claim {
 
 /// How an id links the visitors that were seen with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Class {
+pub enum LinkClass {
     /// All of them: they are one person's, and who holds another unique id is nobody's of these.
     Unique,
     /// All of them, as long as that brings no two unique ids together.
@@ -37,21 +37,21 @@ pub const NONE: u32 = u32::MAX;
 
 /// What claims come to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Decided {
+pub struct DecidedClaims {
     /// The master of every visitor: the smallest number among those it is connected with.
     pub masters: Vec<u32>,
     /// The unique id that every visitor effectively holds; [`NONE`] for none.
     pub held: Vec<u32>,
     /// Claims that link nothing, and why: the visitor, the id. One may be there twice.
-    pub flags: Vec<(u32, u32, Reason)>,
+    pub flags: Vec<(u32, u32, FlagReason)>,
     /// Visitors that belong to their person less surely than by a login, and how surely: as the weakest link is on the way
     /// to who holds the person's unique id, or to its master where nobody does.
-    pub weights: Vec<(u32, Weight)>,
+    pub weights: Vec<(u32, EvidenceWeight)>,
 }
 
 /// The claims of one id, by their places in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Group {
+struct ClaimGroup {
     /// Those of unique ids come first: `false` is before `true`.
     shared: bool,
     since: Millis,
@@ -69,34 +69,34 @@ struct Group {
 #[must_use]
 pub fn decide(
     visitors: u32,
-    claims: &mut [Claim],
-    unsure: &mut [(Weight, Claim)],
-    class: impl Fn(u32) -> Class,
-) -> Decided {
+    claims: &mut [SightingClaim],
+    unsure: &mut [(EvidenceWeight, SightingClaim)],
+    class: impl Fn(u32) -> LinkClass,
+) -> DecidedClaims {
     claims.sort_unstable_by_key(|claim| (claim.id, claim.since, claim.visitor));
-    let unique = |id: u32| class(id) == Class::Unique;
+    let unique = |id: u32| class(id) == LinkClass::Unique;
     let held = held(visitors, claims, unique);
     let mut flags = Vec::new();
-    let second = |claim: &&Claim| unique(claim.id) && held.get(claim.visitor as usize) != Some(&claim.id);
-    flags.extend(claims.iter().filter(second).map(|claim| (claim.visitor, claim.id, Reason::SecondUnique)));
-    let crowded = claims.iter().filter(|claim| class(claim.id) == Class::Crowded);
-    flags.extend(crowded.map(|claim| (claim.visitor, claim.id, Reason::Crowded)));
-    let mut groups: Vec<Group> = Vec::new();
+    let second = |claim: &&SightingClaim| unique(claim.id) && held.get(claim.visitor as usize) != Some(&claim.id);
+    flags.extend(claims.iter().filter(second).map(|claim| (claim.visitor, claim.id, FlagReason::SecondUnique)));
+    let crowded = claims.iter().filter(|claim| class(claim.id) == LinkClass::Crowded);
+    flags.extend(crowded.map(|claim| (claim.visitor, claim.id, FlagReason::Crowded)));
+    let mut groups: Vec<ClaimGroup> = Vec::new();
     let mut start = 0_u32;
     for same in claims.chunk_by(|one, next| one.id == next.id) {
         let end = u32::try_from(same.len()).map_or(NONE, |length| start.saturating_add(length));
-        let ranked = same.iter().find(|claim| !second(claim) && class(claim.id) != Class::Crowded);
+        let ranked = same.iter().find(|claim| !second(claim) && class(claim.id) != LinkClass::Crowded);
         groups.extend(ranked.map(|claim| {
-            let Claim { since, id, .. } = *claim;
-            Group { shared: !unique(id), since, id, start, end }
+            let SightingClaim { since, id, .. } = *claim;
+            ClaimGroup { shared: !unique(id), since, id, start, end }
         }));
         start = end;
     }
     groups.sort_unstable();
-    let ids = Ids::of(visitors, unsure);
-    let mut joining = Joining { forest: Forest::new(ids.end()), holders: held.clone() };
+    let ids = IdVertices::of(visitors, unsure);
+    let mut joining = HolderForest { forest: Forest::new(ids.end()), holders: held.clone() };
     joining.holders.extend(ids.all.iter().map(|id| if unique(*id) { *id } else { NONE }));
-    for Group { id, start, end, .. } in groups {
+    for ClaimGroup { id, start, end, .. } in groups {
         let mut members =
             claims.get(start as usize..end as usize).unwrap_or_default().iter().filter(|claim| !second(claim));
         let Some(first) = members.next() else { continue };
@@ -105,24 +105,24 @@ pub fn decide(
         }
         for claim in members {
             if !joining.join(first.visitor, claim.visitor) {
-                flags.push((claim.visitor, claim.id, Reason::JoinsTwoPeople));
+                flags.push((claim.visitor, claim.id, FlagReason::JoinsTwoPeople));
             }
         }
     }
     let weights = unsurely(&mut joining, visitors, unsure, &ids, &class, &mut flags);
     let mut masters = joining.forest.labels();
     masters.truncate(visitors as usize);
-    Decided { masters, held, flags, weights }
+    DecidedClaims { masters, held, flags, weights }
 }
 
 /// Ids of unsure claims are vertices behind the visitors.
-struct Ids {
+struct IdVertices {
     visitors: u32,
     all: Vec<u32>,
 }
 
-impl Ids {
-    fn of(visitors: u32, unsure: &[(Weight, Claim)]) -> Self {
+impl IdVertices {
+    fn of(visitors: u32, unsure: &[(EvidenceWeight, SightingClaim)]) -> Self {
         let mut all: Vec<u32> = unsure.iter().map(|(_, claim)| claim.id).collect();
         all.sort_unstable();
         all.dedup();
@@ -141,13 +141,13 @@ impl Ids {
 
 /// Joins by unsure claims what logins left apart; gives how surely visitors belong to their people.
 fn unsurely(
-    joining: &mut Joining,
+    joining: &mut HolderForest,
     visitors: u32,
-    unsure: &mut [(Weight, Claim)],
-    ids: &Ids,
-    class: impl Fn(u32) -> Class,
-    flags: &mut Vec<(u32, u32, Reason)>,
-) -> Vec<(u32, Weight)> {
+    unsure: &mut [(EvidenceWeight, SightingClaim)],
+    ids: &IdVertices,
+    class: impl Fn(u32) -> LinkClass,
+    flags: &mut Vec<(u32, u32, FlagReason)>,
+) -> Vec<(u32, EvidenceWeight)> {
     if unsure.is_empty() {
         return Vec::new();
     }
@@ -158,11 +158,11 @@ fn unsurely(
         unsure.reverse();
     }
     // Between trees that logins made: a forest of trees.
-    let mut links: BTreeMap<u32, Vec<(u32, Weight)>> = BTreeMap::new();
-    for (weight, Claim { visitor, id, .. }) in unsure.iter() {
+    let mut links: BTreeMap<u32, Vec<(u32, EvidenceWeight)>> = BTreeMap::new();
+    for (weight, SightingClaim { visitor, id, .. }) in unsure.iter() {
         let Some(vertex) = ids.vertex(*id).filter(|_| *visitor < visitors) else { continue };
-        if class(*id) == Class::Crowded {
-            flags.push((*visitor, *id, Reason::Crowded));
+        if class(*id) == LinkClass::Crowded {
+            flags.push((*visitor, *id, FlagReason::Crowded));
         } else if joining.forest.root(*visitor) == joining.forest.root(vertex) {
             // A way that is as sure is there.
         } else if joining.join(*visitor, vertex) {
@@ -170,7 +170,7 @@ fn unsurely(
             links.entry(a).or_default().push((b, *weight));
             links.entry(b).or_default().push((a, *weight));
         } else {
-            flags.push((*visitor, *id, Reason::JoinsTwoPeople));
+            flags.push((*visitor, *id, FlagReason::JoinsTwoPeople));
         }
     }
     let holds = |tree: u32| holders.get(tree as usize).is_some_and(|held| *held != NONE);
@@ -182,8 +182,9 @@ fn unsurely(
             *centre = *tree;
         }
     }
-    let mut weights: BTreeMap<u32, Weight> = centres.values().map(|centre| (*centre, Weight::LOGIN)).collect();
-    let mut waiting: Vec<(u32, Weight)> = weights.iter().map(|(tree, weight)| (*tree, *weight)).collect();
+    let mut weights: BTreeMap<u32, EvidenceWeight> =
+        centres.values().map(|centre| (*centre, EvidenceWeight::LOGIN)).collect();
+    let mut waiting: Vec<(u32, EvidenceWeight)> = weights.iter().map(|(tree, weight)| (*tree, *weight)).collect();
     while let Some((tree, weight)) = waiting.pop() {
         for (next, link) in links.get(&tree).into_iter().flatten() {
             if !weights.contains_key(next) {
@@ -192,13 +193,14 @@ fn unsurely(
             }
         }
     }
-    let mut weight = |visitor| weights.get(&sure.root(visitor)).copied().filter(|weight| *weight < Weight::LOGIN);
+    let mut weight =
+        |visitor| weights.get(&sure.root(visitor)).copied().filter(|weight| *weight < EvidenceWeight::LOGIN);
     (0..visitors).map(&mut weight).zip(0..).filter_map(|(weight, visitor)| Some((visitor, weight?))).collect()
 }
 
 /// The id of each visitor's first claim of a unique one.
-fn held(visitors: u32, claims: &[Claim], unique: impl Fn(u32) -> bool) -> Vec<u32> {
-    let rank = |claim: &Claim| (claim.since, claim.id);
+fn held(visitors: u32, claims: &[SightingClaim], unique: impl Fn(u32) -> bool) -> Vec<u32> {
+    let rank = |claim: &SightingClaim| (claim.since, claim.id);
     let mut first = vec![NONE; visitors as usize];
     for (place, claim) in (0..).zip(claims).filter(|(_, claim)| unique(claim.id)) {
         if let Some(slot) = first.get_mut(claim.visitor as usize)
@@ -214,12 +216,12 @@ fn held(visitors: u32, claims: &[Claim], unique: impl Fn(u32) -> bool) -> Vec<u3
 }
 
 /// A forest whose trees have one holder of a unique id at most, at the root.
-struct Joining {
+struct HolderForest {
     forest: Forest,
     holders: Vec<u32>,
 }
 
-impl Joining {
+impl HolderForest {
     /// Whether the two are in one tree now, or were.
     fn join(&mut self, a: u32, b: u32) -> bool {
         let (a, b) = (self.forest.root(a), self.forest.root(b));

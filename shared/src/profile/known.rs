@@ -3,21 +3,21 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{MissingParts, SubProfile, Totals};
-use crate::actions::{Action, Actions, PackedActions};
+use super::{MissingParts, ProfileTotals, SubProfile};
+use crate::actions::{ActionList, AdAction, PackedActions};
 use crate::attributes::PackedAttributes;
-use crate::events::Often;
+use crate::events::EventCount;
 use crate::experiment::Exposures;
 use crate::fact::PAGE;
 use crate::ids::{Millis, SessionId};
-use crate::orders::Orders;
+use crate::orders::VisitorOrders;
 use crate::segments::PackedSegments;
 use crate::time::Minute;
-use crate::units::Units;
+use crate::units::HeldSlots;
 
 /// A page view that a reader knows of itself, beyond what a sub-profile holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Beyond {
+pub struct LaterPage {
     /// When the edge received it.
     pub received: Millis,
     /// The FactId's first eight bytes.
@@ -30,25 +30,25 @@ pub struct Beyond {
 /// what it knows beside them. Kept side by side, so that the join is a product of joins; what is held already is sorted out
 /// when the sums are read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Known {
+pub struct KnownVisitor {
     unnamed: Option<SubProfile>,
     named: Option<SubProfile>,
     /// Of most visitors nothing; never there and empty.
-    beside: Option<Box<Beside>>,
+    beside: Option<Box<UnsureFacts>>,
     /// Whether the visitor was minted by the reader's own request, so that there is nothing else to know.
     is_new: bool,
 }
 
 /// Pages, impressions, exposures and units of which it cannot be sure that a sub-profile holds them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Beside {
+struct UnsureFacts {
     beyond: BTreeMap<(Millis, u64), SessionId>,
-    reserved: Actions,
+    reserved: ActionList,
     exposed: Exposures,
-    got: Units,
+    got: HeldSlots,
 }
 
-impl Beside {
+impl UnsureFacts {
     fn is_empty(&self) -> bool {
         let Self { beyond, reserved, exposed, got } = self;
         beyond.is_empty() && reserved.is_empty() && exposed.is_empty() && got.is_empty()
@@ -62,7 +62,7 @@ impl Beside {
     }
 }
 
-impl Known {
+impl KnownVisitor {
     /// From a sub-profile alone.
     #[must_use]
     pub fn from_sub(sub: SubProfile) -> Self {
@@ -75,7 +75,7 @@ impl Known {
 
     /// From pages alone.
     #[must_use]
-    pub fn from_beyond(pages: impl IntoIterator<Item = Beyond>) -> Self {
+    pub fn from_beyond(pages: impl IntoIterator<Item = LaterPage>) -> Self {
         let beyond = pages.into_iter().map(|p| ((p.received, p.short), p.session)).collect();
         Self::default().with(|beside| beside.beyond = beyond)
     }
@@ -88,7 +88,7 @@ impl Known {
 
     /// The same with impressions that are to come, of insertions placed.
     #[must_use]
-    pub fn reserving(self, impressions: impl IntoIterator<Item = Action>) -> Self {
+    pub fn reserving(self, impressions: impl IntoIterator<Item = AdAction>) -> Self {
         self.with(|beside| impressions.into_iter().for_each(|action| beside.reserved.insert(action)))
     }
 
@@ -100,11 +100,11 @@ impl Known {
 
     /// The same with units.
     #[must_use]
-    pub fn getting(self, units: &Units) -> Self {
+    pub fn getting(self, units: &HeldSlots) -> Self {
         self.with(|beside| units.iter().for_each(|(code, unit)| beside.got.insert(code, unit)))
     }
 
-    fn with(mut self, add: impl FnOnce(&mut Beside)) -> Self {
+    fn with(mut self, add: impl FnOnce(&mut UnsureFacts)) -> Self {
         let mut beside = self.beside.take().unwrap_or_default();
         add(&mut beside);
         self.beside = Some(beside).filter(|beside| !beside.is_empty());
@@ -125,7 +125,7 @@ impl Known {
 
     /// Impressions that are to come, or have come.
     #[must_use]
-    pub fn reserved(&self) -> Actions {
+    pub fn reserved(&self) -> ActionList {
         self.beside.as_ref().map(|beside| beside.reserved.clone()).unwrap_or_default()
     }
 
@@ -156,14 +156,14 @@ impl Known {
 
     /// The units of the newest sub-profile met, none where they are not of the form, and those beyond it.
     #[must_use]
-    pub fn units(&self) -> Units {
+    pub fn units(&self) -> HeldSlots {
         let held = self.newest().map(SubProfile::units).unwrap_or_default();
         self.beside.iter().fold(held, |held, beside| held.join(beside.got.clone()))
     }
 
     /// The orders of the newest sub-profile met, none where they are not of the form.
     #[must_use]
-    pub fn orders(&self) -> Orders {
+    pub fn orders(&self) -> VisitorOrders {
         self.newest().map(SubProfile::orders).unwrap_or_default()
     }
 
@@ -196,25 +196,29 @@ impl Known {
     /// whichever is more. Both are sums over facts of this visitor, so that neither is ever too much. One of
     /// before a restore says nothing beside one of after it.
     #[must_use]
-    pub fn totals(&self) -> Totals {
+    pub fn totals(&self) -> ProfileTotals {
         let [named, unnamed] = self.latest();
         let [base, unnamed] = [named, unnamed].map(|sub| sub.map(SubProfile::totals).unwrap_or_default());
-        let Some(Beside { beyond, .. }) = self.beside.as_deref() else { return base.most(unnamed) };
+        let Some(UnsureFacts { beyond, .. }) = self.beside.as_deref() else { return base.most(unnamed) };
         let names = named.and_then(SubProfile::names);
         let unheld =
             || beyond.iter().filter(|((at, short), _)| !names.as_ref().is_some_and(|n| n.newest.holds(*at, *short)));
         let counted = |s: &SessionId| names.as_ref().is_some_and(|n| n.hold_session(*s, base.sessions));
         let sessions: BTreeSet<SessionId> = unheld().map(|(_, session)| *session).filter(|s| !counted(s)).collect();
-        let beyond = Totals { pages: unheld().count() as u64, sessions: sessions.len() as u64, ..Totals::default() };
+        let beyond = ProfileTotals {
+            pages: unheld().count() as u64,
+            sessions: sessions.len() as u64,
+            ..ProfileTotals::default()
+        };
         base.plus(beyond).most(unnamed)
     }
 
     /// How often an event was, from one minute to before another, by the same rule; `None` of an event that no snapshot says it
     /// of. It is known exactly where the newest says it so, and no page is known beside it that it may hold or not.
     #[must_use]
-    pub fn within(&self, name: &str, from: Minute, to: Minute) -> Option<Often> {
+    pub fn within(&self, name: &str, from: Minute, to: Minute) -> Option<EventCount> {
         let [named, unnamed] = self.latest();
-        let of = |sub: Option<&SubProfile>| sub.map_or(Some(Often::Exactly(0)), |sub| sub.within(name, from, to));
+        let of = |sub: Option<&SubProfile>| sub.map_or(Some(EventCount::Exactly(0)), |sub| sub.within(name, from, to));
         let (base, other) = (of(named)?, of(unnamed)?);
         let beyond = self.beside.iter().filter(|_| name == PAGE).flat_map(|beside| beside.beyond.iter());
         let mut pages: Vec<_> = beyond.filter(|((at, _), _)| (from..to).contains(&Minute::at(*at))).collect();
@@ -222,11 +226,11 @@ impl Known {
             let names = named.and_then(SubProfile::names).unwrap_or_default();
             pages.retain(|((at, short), _)| !names.newest.holds(*at, *short));
         }
-        let base = base.plus(Often::Exactly(pages.len() as u64));
+        let base = base.plus(EventCount::Exactly(pages.len() as u64));
         let is_newest = unnamed.map(SubProfile::version) <= named.map(SubProfile::version);
         let exact = if is_newest { base.exact() } else { other.exact().filter(|_| pages.is_empty()) };
         let least = base.least().max(other.least());
-        Some(if exact.is_some() { Often::Exactly(least) } else { Often::AtLeast(least) })
+        Some(if exact.is_some() { EventCount::Exactly(least) } else { EventCount::AtLeast(least) })
     }
 
     /// The newest sub-profile that names its facts and the newest that does not, without one of before a restore beside one of

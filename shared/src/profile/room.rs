@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{MissingParts, Profile};
-use crate::actions::{Action, Actions, Level, Verb};
-use crate::attributes::Token;
+use crate::actions::{ActionList, ActionType, AdAction, AdLevel};
+use crate::attributes::NameToken;
 use crate::limits;
 use crate::segments::SegmentId;
 use crate::time::Day;
@@ -27,7 +27,7 @@ pub struct QueriedNames {
 pub struct QueriedActions {
     /// The action type's code.
     pub verb: u8,
-    /// The place of the level in [`Level::ALL`].
+    /// The place of the level in [`AdLevel::ALL`].
     pub level: usize,
     /// The codes at that level.
     pub codes: BTreeSet<u32>,
@@ -48,8 +48,8 @@ impl QueriedNames {
     }
 
     /// Adds a cap.
-    pub fn add_cap(&mut self, verb: Verb, level: Level, code: u32) {
-        let level = Level::ALL.iter().position(|one| *one == level).unwrap_or_default();
+    pub fn add_cap(&mut self, verb: ActionType, level: AdLevel, code: u32) {
+        let level = AdLevel::ALL.iter().position(|one| *one == level).unwrap_or_default();
         match self.caps.iter_mut().find(|cap| (cap.verb, cap.level) == (verb.0, level)) {
             Some(cap) => _ = cap.codes.insert(code),
             None => self.caps.push(QueriedActions { verb: verb.0, level, codes: [code].into() }),
@@ -106,7 +106,7 @@ impl HeldParts {
         let (actions, lacks_actions) = held_actions(&profile.actions, room);
         let segments =
             profile.segments.kept_within(room.segments, room.queried.segments.iter().map(|id| SegmentId(*id)));
-        let first: BTreeSet<Token> = room.queried.attributes.iter().map(|token| Token(*token)).collect();
+        let first: BTreeSet<NameToken> = room.queried.attributes.iter().map(|token| NameToken(*token)).collect();
         let attributes = profile.attributes.kept_within(room.attributes, &first);
         let missing = MissingParts::ACTIONS
             .when(lacks_actions)
@@ -125,22 +125,22 @@ impl HeldParts {
 }
 
 /// The actions that there is room for, packed, and whether there are more that a reader asks for.
-fn held_actions(actions: &Actions, room: &SnapshotRoom<'_>) -> (Vec<u8>, bool) {
+fn held_actions(actions: &ActionList, room: &SnapshotRoom<'_>) -> (Vec<u8>, bool) {
     if [room.actions, room.capped] == [Some(room.since); 2] {
         return (actions.pack_from(room.since), false);
     }
     let counted = room.queried.counted();
-    let is_counted = |action: &Action| {
-        let at = |(place, level): (usize, Level)| {
+    let is_counted = |action: &AdAction| {
+        let at = |(place, level): (usize, AdLevel)| {
             counted.get(&(action.verb.0, place)).is_some_and(|codes| codes.contains(&action.entity.at(level)))
         };
-        Level::ALL.into_iter().enumerate().any(at)
+        AdLevel::ALL.into_iter().enumerate().any(at)
     };
     let asked = || actions.iter().filter(|action| action.minute.day() >= room.since);
-    let fits = |action: &Action| {
+    let fits = |action: &AdAction| {
         let from = if is_counted(action) { room.capped } else { room.actions };
         from.is_some_and(|from| action.minute.day() >= from)
     };
-    let held: Actions = asked().filter(fits).collect();
+    let held: ActionList = asked().filter(fits).collect();
     (if held.is_empty() { Vec::new() } else { held.pack() }, held.len() < asked().count())
 }

@@ -2,19 +2,19 @@
 
 use std::cmp::Reverse;
 
-use super::{MissingParts, Newest, SESSIONS, Totals};
+use super::{MissingParts, NewestFacts, ProfileTotals, SESSIONS};
 use crate::actions::PackedActions;
 use crate::attributes::PackedAttributes;
-use crate::events::{self, Often};
+use crate::events::{self, EventCount};
 use crate::experiment::Exposures;
-use crate::ids::{Millis, SessionId, Version};
+use crate::ids::{Millis, SessionId, SnapshotVersion};
 use crate::limits;
-use crate::orders::Orders;
-use crate::packed::{self, Packed, Shared};
+use crate::orders::VisitorOrders;
+use crate::packed::{self, PackedReader, SharedBytes};
 use crate::planted::{self, PlantedBug};
 use crate::segments::PackedSegments;
 use crate::time::Minute;
-use crate::units::Units;
+use crate::units::HeldSlots;
 
 const SEEN: u64 = 1;
 const NAMED: u64 = 2;
@@ -31,19 +31,19 @@ const MISSING_SHIFT: u32 = 9;
 /// One visitor's profile at one version. Two of the same version hold the same, but for what a snapshot had no room for.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SubProfile {
-    version: Version,
-    packed: Shared,
+    version: SnapshotVersion,
+    packed: SharedBytes,
 }
 
 /// What a sub-profile says.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Content {
+pub struct SubContent {
     /// The sums.
-    pub totals: Totals,
+    pub totals: ProfileTotals,
     /// When the first and last fact happened.
     pub seen: Option<(Millis, Millis)>,
     /// The facts' names; only in the visitor's own snapshot, whose ledger needs them.
-    pub names: Option<Names>,
+    pub names: Option<NewestNames>,
     /// The actions, packed; empty for none.
     pub actions: Vec<u8>,
     /// The segments, packed; empty for none.
@@ -64,19 +64,30 @@ pub struct Content {
 
 /// What the newest facts are called.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Names {
+pub struct NewestNames {
     /// The newest sessions, oldest first.
     pub sessions: Vec<SessionId>,
     /// The newest facts.
-    pub newest: Newest,
+    pub newest: NewestFacts,
 }
 
 impl SubProfile {
     /// Packs what it is to say.
     #[must_use]
-    pub fn pack(version: Version, content: &Content) -> Self {
-        let Content { totals, seen, names, actions, segments, attributes, exposures, units, recent, orders, missing } =
-            content;
+    pub fn pack(version: SnapshotVersion, content: &SubContent) -> Self {
+        let SubContent {
+            totals,
+            seen,
+            names,
+            actions,
+            segments,
+            attributes,
+            exposures,
+            units,
+            recent,
+            orders,
+            missing,
+        } = content;
         let mut to = Vec::new();
         let flag = |set, flag| if set { flag } else { 0 };
         let parts = flag(!actions.is_empty(), ACTED)
@@ -110,7 +121,7 @@ impl SubProfile {
 
     /// From a snapshot's bytes, as they are: what they do not say is zero, or not there.
     #[must_use]
-    pub fn from_packed(version: Version, packed: Shared) -> Self {
+    pub fn from_packed(version: SnapshotVersion, packed: SharedBytes) -> Self {
         Self { version, packed }
     }
 
@@ -122,26 +133,26 @@ impl SubProfile {
 
     /// The origin's version of this visitor.
     #[must_use]
-    pub fn version(&self) -> Version {
+    pub fn version(&self) -> SnapshotVersion {
         self.version
     }
 
     /// What the snapshot that it comes from had no room for.
     #[must_use]
     pub fn missing(&self) -> MissingParts {
-        missing_in(Packed(&self.packed).number().unwrap_or_default())
+        missing_in(PackedReader(&self.packed).number().unwrap_or_default())
     }
 
     /// The sums.
     #[must_use]
-    pub fn totals(&self) -> Totals {
+    pub fn totals(&self) -> ProfileTotals {
         self.parts().and_then(|mut parts| read_totals(&mut parts.rest)).unwrap_or_default()
     }
 
     /// When the first and the last of its facts happened.
     #[must_use]
     pub fn seen(&self) -> Option<(Millis, Millis)> {
-        let Parts { flags, mut rest, .. } = self.parts()?;
+        let SubParts { flags, mut rest, .. } = self.parts()?;
         read_totals(&mut rest)?;
         read_seen(flags, &mut rest)?
     }
@@ -172,31 +183,31 @@ impl SubProfile {
 
     /// The units of limited offers; none where they are not of the form.
     #[must_use]
-    pub fn units(&self) -> Units {
-        self.behind(UNITS).and_then(Units::read).unwrap_or_default()
+    pub fn units(&self) -> HeldSlots {
+        self.behind(UNITS).and_then(HeldSlots::read).unwrap_or_default()
     }
 
     /// How often an event was, from one minute to before another; `None` of one that no snapshot says it of.
     #[must_use]
-    pub fn within(&self, name: &str, from: Minute, to: Minute) -> Option<Often> {
+    pub fn within(&self, name: &str, from: Minute, to: Minute) -> Option<EventCount> {
         events::recent_within(self.behind(RECENT).unwrap_or_default(), name, from, to)
     }
 
     /// The orders; none where they are not of the form.
     #[must_use]
-    pub fn orders(&self) -> Orders {
-        self.behind(ORDERED).and_then(Orders::read).unwrap_or_default()
+    pub fn orders(&self) -> VisitorOrders {
+        self.behind(ORDERED).and_then(VisitorOrders::read).unwrap_or_default()
     }
 
     /// Whether it names its newest facts.
     #[must_use]
     pub fn is_named(&self) -> bool {
-        Packed(&self.packed).number().unwrap_or_default() & NAMED != 0
+        PackedReader(&self.packed).number().unwrap_or_default() & NAMED != 0
     }
 
     /// The newest facts' names, if it carries them.
     #[must_use]
-    pub fn names(&self) -> Option<Names> {
+    pub fn names(&self) -> Option<NewestNames> {
         self.content()?.names
     }
 
@@ -208,8 +219,8 @@ impl SubProfile {
 
     /// All that it says; `None` when the bytes are not of the form.
     #[must_use]
-    pub fn content(&self) -> Option<Content> {
-        let Parts { flags, actions, segments, mut rest } = self.parts()?;
+    pub fn content(&self) -> Option<SubContent> {
+        let SubParts { flags, actions, segments, mut rest } = self.parts()?;
         let (totals, seen, names) = read_sums(flags, &mut rest)?;
         let attributes = read_part(flags, ATTRIBUTED, &mut rest)?;
         let (exposures, units) = (read_part(flags, EXPOSED, &mut rest)?, read_part(flags, UNITS, &mut rest)?);
@@ -217,12 +228,24 @@ impl SubProfile {
         let [actions, segments, attributes, exposures, units, recent, orders] =
             [actions, segments, attributes, exposures, units, recent, orders].map(<[u8]>::to_vec);
         let missing = missing_in(flags);
-        Some(Content { totals, seen, names, actions, segments, attributes, exposures, units, recent, orders, missing })
+        Some(SubContent {
+            totals,
+            seen,
+            names,
+            actions,
+            segments,
+            attributes,
+            exposures,
+            units,
+            recent,
+            orders,
+            missing,
+        })
     }
 
     /// One of the parts behind the sums; `None` where it is not there.
     fn behind(&self, part: u64) -> Option<&[u8]> {
-        let Parts { flags, mut rest, .. } = self.parts()?;
+        let SubParts { flags, mut rest, .. } = self.parts()?;
         if flags & part == 0 {
             return None;
         }
@@ -233,12 +256,12 @@ impl SubProfile {
         rest.row()
     }
 
-    fn parts(&self) -> Option<Parts<'_>> {
-        let mut rest = Packed(&self.packed);
+    fn parts(&self) -> Option<SubParts<'_>> {
+        let mut rest = PackedReader(&self.packed);
         let flags = rest.number()?;
         let actions = if flags & ACTED == 0 { &[] } else { rest.row()? };
         let segments = if flags & SEGMENTED == 0 { &[] } else { rest.row()? };
-        Some(Parts { flags, actions, segments, rest })
+        Some(SubParts { flags, actions, segments, rest })
     }
 
     /// The newer of the two; of the same version the one that names its newest facts, then the one that misses less, then the
@@ -254,16 +277,16 @@ impl SubProfile {
     }
 
     /// What decides between two: total, so that the join does not ask who came first.
-    fn rank(&self) -> (Version, bool, Reverse<u32>, usize, &[u8]) {
+    fn rank(&self) -> (SnapshotVersion, bool, Reverse<u32>, usize, &[u8]) {
         (self.version, self.is_named(), Reverse(self.missing().count()), self.packed.len(), &self.packed)
     }
 }
 
-struct Parts<'a> {
+struct SubParts<'a> {
     flags: u64,
     actions: &'a [u8],
     segments: &'a [u8],
-    rest: Packed<'a>,
+    rest: PackedReader<'a>,
 }
 
 impl std::fmt::Debug for SubProfile {
@@ -277,17 +300,17 @@ fn missing_in(flags: u64) -> MissingParts {
     MissingParts::from_bits(bits)
 }
 
-type Sums = (Totals, Option<(Millis, Millis)>, Option<Names>);
+type Sums = (ProfileTotals, Option<(Millis, Millis)>, Option<NewestNames>);
 
-fn read_sums(flags: u64, from: &mut Packed<'_>) -> Option<Sums> {
+fn read_sums(flags: u64, from: &mut PackedReader<'_>) -> Option<Sums> {
     let totals = read_totals(from)?;
     let seen = read_seen(flags, from)?;
-    let names = if flags & NAMED == 0 { None } else { Some(Names::read(from)?) };
+    let names = if flags & NAMED == 0 { None } else { Some(NewestNames::read(from)?) };
     Some((totals, seen, names))
 }
 
 /// `None` when the bytes are not of the form.
-fn read_seen(flags: u64, from: &mut Packed<'_>) -> Option<Option<(Millis, Millis)>> {
+fn read_seen(flags: u64, from: &mut PackedReader<'_>) -> Option<Option<(Millis, Millis)>> {
     if flags & SEEN == 0 {
         return Some(None);
     }
@@ -296,16 +319,16 @@ fn read_seen(flags: u64, from: &mut Packed<'_>) -> Option<Option<(Millis, Millis
 }
 
 /// The next part of those behind the sums, where its flag is set.
-fn read_part<'a>(flags: u64, flag: u64, from: &mut Packed<'a>) -> Option<&'a [u8]> {
+fn read_part<'a>(flags: u64, flag: u64, from: &mut PackedReader<'a>) -> Option<&'a [u8]> {
     if flags & flag == 0 { Some(&[]) } else { from.row() }
 }
 
-fn read_totals(packed: &mut Packed<'_>) -> Option<Totals> {
+fn read_totals(packed: &mut PackedReader<'_>) -> Option<ProfileTotals> {
     let (pages, sessions, purchases) = (packed.number()?, packed.number()?, packed.number()?);
-    Some(Totals { pages, sessions, purchases, revenue: packed.signed()? })
+    Some(ProfileTotals { pages, sessions, purchases, revenue: packed.signed()? })
 }
 
-impl Names {
+impl NewestNames {
     /// Whether the session is counted in sums of this many sessions.
     pub(super) fn hold_session(&self, session: SessionId, counted: u64) -> bool {
         let older =
@@ -324,11 +347,11 @@ impl Names {
         }
     }
 
-    fn read(packed: &mut Packed<'_>) -> Option<Self> {
+    fn read(packed: &mut PackedReader<'_>) -> Option<Self> {
         let sessions = (0..packed.count(limits::NEWEST_SESSIONS)?).map(|_| packed.eight().map(SessionId));
         let sessions = sessions.collect::<Option<_>>()?;
         let floor = packed.number()?;
         let ids = (0..packed.count(limits::NEWEST_FACTS)?).map(|_| Some((packed.number()?, packed.eight()?)));
-        Some(Self { sessions, newest: Newest::from_parts(ids.collect::<Option<Vec<_>>>()?, floor) })
+        Some(Self { sessions, newest: NewestFacts::from_parts(ids.collect::<Option<Vec<_>>>()?, floor) })
     }
 }

@@ -34,7 +34,7 @@ fn tenant() -> TenantId {
     "pub".parse().unwrap()
 }
 
-fn ask(token: &str) -> Result<Claims, ProofError> {
+fn ask(token: &str) -> Result<ProofClaims, ProofError> {
     verify(token, &keys(), &tenant(), NOW)
 }
 
@@ -59,7 +59,7 @@ fn claims(more: &str) -> String {
 #[test]
 fn a_publishers_word_is_taken() {
     let token = sign_hs256(&secret(), "m-123", &tenant(), NOW_S, NOW_S + 3600).unwrap();
-    let expected = Claims { sub: "m-123".to_owned(), iat: NOW_S, exp: NOW_S + 3600 };
+    let expected = ProofClaims { sub: "m-123".to_owned(), iat: NOW_S, exp: NOW_S + 3600 };
     assert_eq!(ask(&token), Ok(expected.clone()));
     let eddsa = r#"{"alg":"EdDSA","kid":"k-2"}"#;
     assert_eq!(ask(&signed_by_pair(eddsa, &claims(""))), Ok(expected));

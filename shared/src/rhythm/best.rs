@@ -25,8 +25,8 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use super::offset::{Offset, Offsets, WEEK_MS};
-use super::{HOURS, Rhythm};
+use super::offset::{UtcOffset, WEEK_MS, ZoneOffsets};
+use super::{ActivityHistogram, HOURS};
 use crate::ids::Millis;
 use crate::time::{HOUR_MS, MINUTE_MS};
 
@@ -44,23 +44,23 @@ const DAY: usize = 24;
 
 /// What all people of a tenant did, by the hour of the week that their clocks showed, in sixtieths of a fact.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Population([u64; HOURS]);
+pub struct PopulationActivity([u64; HOURS]);
 
-impl Default for Population {
+impl Default for PopulationActivity {
     fn default() -> Self {
         Self([0; HOURS])
     }
 }
 
-impl Population {
-    /// From what [`Population::hours`] gave.
+impl PopulationActivity {
+    /// From what [`PopulationActivity::hours`] gave.
     #[must_use]
     pub fn new(hours: [u64; HOURS]) -> Self {
         Self(hours)
     }
 
-    /// Adds a person, by the offset that its facts were recorded at ([`Offsets::usual`]).
-    pub fn add(&mut self, rhythm: &Rhythm, offset: Offset) {
+    /// Adds a person, by the offset that its facts were recorded at ([`ZoneOffsets::usual`]).
+    pub fn add(&mut self, rhythm: &ActivityHistogram, offset: UtcOffset) {
         let (ahead, past) = offset.parts();
         let (first, second) = (turned(rhythm.counts(), ahead), turned(rhythm.counts(), ahead + 1));
         for ((hour, first), second) in self.0.iter_mut().zip(first).zip(second) {
@@ -82,7 +82,7 @@ impl Population {
 
     /// What is expected of a person at an offset of whom nothing is known. One for each offset serves all people.
     #[must_use]
-    pub fn prior(&self, offset: Offset) -> Prior {
+    pub fn prior(&self, offset: UtcOffset) -> PriorActivity {
         let past = f64::from(offset.parts().1);
         let mut week = [0.0; HOURS];
         for ((to, hour), next) in week.iter_mut().zip(self.0).zip(turned(&self.0, -1)) {
@@ -90,25 +90,25 @@ impl Population {
         }
         let whole = week.iter().sum::<f64>();
         let share = |part: f64| if whole > 0.0 { part / whole } else { 1.0 / HOURS as f64 };
-        Prior { offset, week: week.map(|part| EVERYBODY * share(part) as f32) }
+        PriorActivity { offset, week: week.map(|part| EVERYBODY * share(part) as f32) }
     }
 }
 
 /// What everybody does, as a person at one offset is expected to.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Prior {
-    offset: Offset,
+pub struct PriorActivity {
+    offset: UtcOffset,
     week: [f32; HOURS],
 }
 
-impl Prior {
+impl PriorActivity {
     /// What this says of a person with this rhythm, the sum of its visitors'. The prior's offset is to be the one that its
     /// facts were recorded at.
     #[must_use]
-    pub fn habits(&self, rhythm: &Rhythm) -> Habits {
+    pub fn habits(&self, rhythm: &ActivityHistogram) -> PersonHabits {
         let (ahead, past) = self.offset.parts();
         let facts = rhythm.counts().iter().map(|count| u32::from(*count)).sum::<u32>();
-        let mut habits = Habits { past, source: Source::Population, week: self.week, day: [0.0; DAY] };
+        let mut habits = PersonHabits { past, source: BestTimeSource::Population, week: self.week, day: [0.0; DAY] };
         if facts < LEAST_FACTS {
             return habits;
         }
@@ -117,7 +117,7 @@ impl Prior {
             habits.day.iter_mut().zip(day).for_each(|(sum, root)| *sum += root);
         }
         let own = OWN / (7.0 * habits.day.iter().sum::<f32>());
-        habits.source = Source::Person;
+        habits.source = BestTimeSource::Person;
         habits.day = smoothed(&habits.day);
         habits.week = smoothed(&roots);
         for (day, everybody) in habits.week.as_chunks_mut::<DAY>().0.iter_mut().zip(self.week.as_chunks::<DAY>().0) {
@@ -131,10 +131,10 @@ impl Prior {
 
 /// A person's week, scored.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Habits {
+pub struct PersonHabits {
     /// Minutes past the hour at which its hours begin, by the person's clock.
     past: u16,
-    source: Source,
+    source: BestTimeSource,
     /// The hours' scores, Monday's first hour first.
     week: [f32; HOURS],
     /// Roots of the person's own facts at each hour of the day, smoothed.
@@ -144,7 +144,7 @@ pub struct Habits {
 /// Whose best hour it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Source {
+pub enum BestTimeSource {
     /// Everybody's: of the person too little is known.
     Population,
     /// The person's own.
@@ -153,11 +153,11 @@ pub enum Source {
 
 /// The best hour of a person's week, by its own clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Best {
+pub struct BestHour {
     /// The minute of the week in which the hour begins: 0 is Monday 00:00.
     pub minute: u16,
     /// Whose it is.
-    pub source: Source,
+    pub source: BestTimeSource,
     /// Per cent, 1 to 99, that the person is at no other time of the day more active; 0 where the hour is the population's.
     pub confidence: u8,
 }
@@ -167,14 +167,14 @@ pub struct Best {
 pub struct BestTime {
     /// The hour of the week in UTC: 0 is Monday's first.
     pub utc_hour_of_week: u8,
-    /// As [`Best::confidence`].
+    /// As [`BestHour::confidence`].
     pub confidence: u8,
 }
 
-impl Habits {
+impl PersonHabits {
     /// The best hour; of equal ones the week's first.
     #[must_use]
-    pub fn best(&self) -> Best {
+    pub fn best(&self) -> BestHour {
         let (mut hour, mut most) = (0, f32::MIN);
         for (at, score) in (0_u16..).zip(self.week) {
             if score > most {
@@ -182,10 +182,10 @@ impl Habits {
             }
         }
         let confidence = match self.source {
-            Source::Population => 0,
-            Source::Person => self.confidence(usize::from(hour) % DAY),
+            BestTimeSource::Population => 0,
+            BestTimeSource::Person => self.confidence(usize::from(hour) % DAY),
         };
-        Best { minute: hour * 60 + self.past, source: self.source, confidence }
+        BestHour { minute: hour * 60 + self.past, source: self.source, confidence }
     }
 
     fn confidence(&self, found: usize) -> u8 {
@@ -204,7 +204,7 @@ impl Habits {
     /// The best moment from now on within a window: the first at which the best hour begins, or in which it is; or, where
     /// the window holds none of it, the first of the hour with the highest score that it holds. `None` when it is over.
     #[must_use]
-    pub fn next(&self, now: Millis, window: Range<Millis>, offsets: &Offsets) -> Option<Millis> {
+    pub fn next(&self, now: Millis, window: Range<Millis>, offsets: &ZoneOffsets) -> Option<Millis> {
         let ahead = window.start.max(now)..window.end;
         let best = self.best();
         let within = offsets.pieces(ahead.clone()).find_map(|(piece, offset)| {
@@ -216,7 +216,7 @@ impl Habits {
         within.or_else(|| self.second_best(offsets.pieces(ahead)))
     }
 
-    fn second_best(&self, pieces: impl Iterator<Item = (Range<Millis>, Offset)>) -> Option<Millis> {
+    fn second_best(&self, pieces: impl Iterator<Item = (Range<Millis>, UtcOffset)>) -> Option<Millis> {
         let (mut found, mut most) = (None, f32::MIN);
         for (piece, offset) in pieces {
             let mut at = piece.start;
@@ -233,24 +233,24 @@ impl Habits {
     }
 }
 
-impl Best {
+impl BestHour {
     /// Whether a time lies in the best hour, by a clock at the offset of that time.
     #[must_use]
-    pub fn is_now(&self, now: Millis, offset: Offset) -> bool {
+    pub fn is_now(&self, now: Millis, offset: UtcOffset) -> bool {
         self.gone(now, offset) < HOUR_MS
     }
 
     /// For the edge, as long as the person's clock is at this offset. Where a clock went half an hour on since the facts
     /// were recorded (only Lord Howe's does) it is the hour that begins half an hour later.
     #[must_use]
-    pub fn edge(&self, offset: Offset) -> BestTime {
+    pub fn edge(&self, offset: UtcOffset) -> BestTime {
         let minute = WEEK_MS - self.gone(0, offset) + 72 * HOUR_MS;
         let hour = (minute + HOUR_MS / 2) / HOUR_MS % HOURS as u64;
         BestTime { utc_hour_of_week: u8::try_from(hour).unwrap_or_default(), confidence: self.confidence }
     }
 
     /// Milliseconds since the hour last began.
-    fn gone(&self, time: Millis, offset: Offset) -> Millis {
+    fn gone(&self, time: Millis, offset: UtcOffset) -> Millis {
         since(time, offset, self.minute)
     }
 }
@@ -278,7 +278,7 @@ impl BestTime {
 }
 
 /// Milliseconds since a clock at this offset last showed this minute of the week.
-fn since(time: Millis, offset: Offset, minute: u16) -> Millis {
+fn since(time: Millis, offset: UtcOffset, minute: u16) -> Millis {
     (offset.into_week(time) + WEEK_MS - Millis::from(minute) * MINUTE_MS % WEEK_MS) % WEEK_MS
 }
 

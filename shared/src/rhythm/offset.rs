@@ -11,9 +11,9 @@ pub(super) const WEEK_MS: Millis = 168 * HOUR_MS;
 
 /// How many minutes a clock is ahead of UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Offset(i16);
+pub struct UtcOffset(i16);
 
-impl Offset {
+impl UtcOffset {
     /// UTC itself.
     pub const UTC: Self = Self(0);
 
@@ -38,28 +38,28 @@ impl Offset {
 
 /// A place's offset at any time: one, and what it changes to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Offsets {
-    first: Offset,
-    changes: Vec<(Millis, Offset)>,
+pub struct ZoneOffsets {
+    first: UtcOffset,
+    changes: Vec<(Millis, UtcOffset)>,
 }
 
-impl From<Offset> for Offsets {
-    fn from(offset: Offset) -> Self {
+impl From<UtcOffset> for ZoneOffsets {
+    fn from(offset: UtcOffset) -> Self {
         Self::new(offset, Vec::new())
     }
 }
 
-impl Offsets {
+impl ZoneOffsets {
     /// The offset before any change, and each change: from when on, to what. Their order is no matter.
     #[must_use]
-    pub fn new(first: Offset, mut changes: Vec<(Millis, Offset)>) -> Self {
+    pub fn new(first: UtcOffset, mut changes: Vec<(Millis, UtcOffset)>) -> Self {
         changes.sort_unstable();
         Self { first, changes }
     }
 
     /// At a time.
     #[must_use]
-    pub fn at(&self, time: Millis) -> Offset {
+    pub fn at(&self, time: Millis) -> UtcOffset {
         let past = self.changes.partition_point(|(from, _)| *from <= time);
         past.checked_sub(1).and_then(|last| self.changes.get(last)).map_or(self.first, |(_, offset)| *offset)
     }
@@ -68,7 +68,7 @@ impl Offsets {
     /// its rhythm with. The rhythm counts hours in UTC, and no longer knows on which side of a change a fact lay. The
     /// offset of today would move every habit by an hour on the day that the clocks change.
     #[must_use]
-    pub fn usual(&self, recorded: Range<Millis>) -> Offset {
+    pub fn usual(&self, recorded: Range<Millis>) -> UtcOffset {
         let mut longest = (self.at(recorded.start), 0);
         for (_, offset) in self.pieces(recorded.clone()) {
             let same = self.pieces(recorded.clone()).filter(|(_, other)| *other == offset);
@@ -81,11 +81,12 @@ impl Offsets {
     }
 
     /// A time in pieces, in order, none empty, each with its offset.
-    pub(super) fn pieces(&self, whole: Range<Millis>) -> impl Iterator<Item = (Range<Millis>, Offset)> + '_ {
+    pub(super) fn pieces(&self, whole: Range<Millis>) -> impl Iterator<Item = (Range<Millis>, UtcOffset)> + '_ {
         let starts = std::iter::once((0, self.first)).chain(self.changes.iter().copied());
         let ends = self.changes.iter().map(|(from, _)| *from).chain([Millis::MAX]);
-        let clipped =
-            move |((from, offset), to): ((Millis, Offset), Millis)| (from.max(whole.start)..to.min(whole.end), offset);
+        let clipped = move |((from, offset), to): ((Millis, UtcOffset), Millis)| {
+            (from.max(whole.start)..to.min(whole.end), offset)
+        };
         starts.zip(ends).map(clipped).filter(|(piece, _)| !piece.is_empty())
     }
 }

@@ -6,9 +6,9 @@
 //! them: an import gives all its segments one stamp. Last, where the bits have [`EVICTED`] added, from which hour on no evicted
 //! write holds.
 
-use super::{Attribute, SegmentId, SegmentMap, Stamp, State};
+use super::{Attribute, SegmentId, SegmentMap, SegmentState, WriteStamp};
 use crate::limits;
-use crate::packed::{self, Packed};
+use crate::packed::{self, PackedReader};
 use crate::time::HourStamp;
 
 /// Expiries lie before 2101, which takes 20 bits.
@@ -20,9 +20,9 @@ const PADDING: usize = 8;
 
 /// What a visitor's last write of a segment says, without attributes. In order: of two of one segment the greater stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Write {
+struct SegmentWrite {
     id: SegmentId,
-    stamp: Stamp,
+    stamp: WriteStamp,
     /// `None` for a removed one.
     expiry: Option<HourStamp>,
 }
@@ -41,7 +41,7 @@ pub fn live(visitors: &[PackedSegments<'_>], hour: HourStamp) -> Vec<SegmentId> 
 }
 
 /// Two lists in the order of their ids; of two of one segment the greater.
-fn merge(all: Vec<Write>, more: impl Iterator<Item = Write>) -> Vec<Write> {
+fn merge(all: Vec<SegmentWrite>, more: impl Iterator<Item = SegmentWrite>) -> Vec<SegmentWrite> {
     let mut merged = Vec::with_capacity(all.len() + more.size_hint().1.unwrap_or_default());
     let mut all = all.into_iter().peekable();
     for write in more {
@@ -64,7 +64,7 @@ pub struct PackedSegments<'a> {
     least: u32,
     width: u32,
     expiries: &'a [u8],
-    attributes: Packed<'a>,
+    attributes: PackedReader<'a>,
     evicted: bool,
 }
 
@@ -73,7 +73,7 @@ impl SegmentMap {
     #[must_use]
     pub fn pack(&self) -> Vec<u8> {
         let least = self.writes.values().filter_map(|(_, state)| state.expiry()).min().unwrap_or_default().0;
-        let above = |state: &State| state.expiry().map_or(0, |expiry| (expiry.0 - least).saturating_add(1));
+        let above = |state: &SegmentState| state.expiry().map_or(0, |expiry| (expiry.0 - least).saturating_add(1));
         let most = self.writes.values().map(|(_, state)| above(state)).max().unwrap_or(0);
         let width = u32::BITS - most.leading_zeros();
         let mut ids = Vec::new();
@@ -101,7 +101,7 @@ impl SegmentMap {
         let mut rows = Vec::new();
         let (mut count, mut before) = (0u64, 0);
         for (place, (_, state)) in (0u64..).zip(self.writes.values()) {
-            let State::Held { attributes, .. } = state else { continue };
+            let SegmentState::Held { attributes, .. } = state else { continue };
             if attributes.is_empty() {
                 continue;
             }
@@ -118,7 +118,7 @@ impl SegmentMap {
     }
 
     fn put_stamps(&self, to: &mut Vec<u8>) {
-        let mut stamps: Vec<Stamp> = self.writes.values().map(|(stamp, _)| *stamp).collect();
+        let mut stamps: Vec<WriteStamp> = self.writes.values().map(|(stamp, _)| *stamp).collect();
         stamps.sort_unstable();
         stamps.dedup();
         packed::put(to, stamps.len() as u64);
@@ -163,9 +163,9 @@ fn put_bits(to: &mut Vec<u8>, values: impl Iterator<Item = u32>, width: u32) {
 }
 
 /// The columns side by side. Written out, as WebAssembly has no time for what a chain of closures leaves of it.
-struct Entries<'a> {
+struct SegmentEntries<'a> {
     left: usize,
-    ids: Packed<'a>,
+    ids: PackedReader<'a>,
     id: u32,
     expiries: &'a [u8],
     bit: usize,
@@ -173,7 +173,7 @@ struct Entries<'a> {
     width: u32,
 }
 
-impl Iterator for Entries<'_> {
+impl Iterator for SegmentEntries<'_> {
     type Item = (SegmentId, Option<HourStamp>);
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -209,7 +209,7 @@ impl<'a> PackedSegments<'a> {
     /// read.
     #[must_use]
     pub fn read(bytes: &'a [u8]) -> Option<Self> {
-        let mut from = Packed(bytes);
+        let mut from = PackedReader(bytes);
         let count = from.count(limits::SEGMENTS)?;
         let id_bytes = from.count(5 * limits::SEGMENTS)?;
         let least = u32::try_from(from.number()?).ok()?;
@@ -244,18 +244,18 @@ impl<'a> PackedSegments<'a> {
     }
 
     /// All, `None` for a removed one.
-    fn all(self) -> Entries<'a> {
+    fn all(self) -> SegmentEntries<'a> {
         let Self { count, ids, least, width, expiries, .. } = self;
-        Entries { left: count, ids: Packed(ids), id: 0, expiries, bit: 0, least, width }
+        SegmentEntries { left: count, ids: PackedReader(ids), id: 0, expiries, bit: 0, least, width }
     }
 
     /// All, with the stamp of each one's last write; `None` when those are not what [`SegmentMap::pack`] gives.
-    fn writes(self) -> Option<impl Iterator<Item = Write> + 'a> {
+    fn writes(self) -> Option<impl Iterator<Item = SegmentWrite> + 'a> {
         let mut from = self.attributes;
         from.count(self.count)?;
         from.row()?;
         let stamps = self.read_stamps(&mut from)?;
-        Some(self.all().zip(stamps).map(|((id, expiry), stamp)| Write { id, stamp, expiry }))
+        Some(self.all().zip(stamps).map(|((id, expiry), stamp)| SegmentWrite { id, stamp, expiry }))
     }
 
     /// The map, with stamps and attributes; `None` when the bytes are not what [`SegmentMap::pack`] gives.
@@ -269,8 +269,8 @@ impl<'a> PackedSegments<'a> {
         for (place, ((id, expiry), stamp)) in self.all().zip(stamps).enumerate() {
             let of = attributes.next_if(|(at, _)| *at == place).map(|(_, of)| of).unwrap_or_default();
             let state = match expiry {
-                Some(expiry) => State::Held { expiry, attributes: of },
-                None => State::Removed,
+                Some(expiry) => SegmentState::Held { expiry, attributes: of },
+                None => SegmentState::Removed,
             };
             map.writes.insert(id, (stamp, state));
         }
@@ -282,9 +282,9 @@ impl<'a> PackedSegments<'a> {
         (map.writes.len() == self.count && from.is_empty() && map.pack() == self.whole).then_some(map)
     }
 
-    fn read_attributes(&self, from: &mut Packed<'a>) -> Option<Vec<(usize, Vec<Attribute>)>> {
+    fn read_attributes(&self, from: &mut PackedReader<'a>) -> Option<Vec<(usize, Vec<Attribute>)>> {
         let count = from.count(self.count)?;
-        let mut rows = Packed(from.row()?);
+        let mut rows = PackedReader(from.row()?);
         let mut place = 0;
         let read = (0..count).map(|_| {
             place += rows.count(self.count)?;
@@ -296,13 +296,13 @@ impl<'a> PackedSegments<'a> {
         rows.is_empty().then_some(read)
     }
 
-    fn read_stamps(&self, from: &mut Packed<'a>) -> Option<Vec<Stamp>> {
+    fn read_stamps(&self, from: &mut PackedReader<'a>) -> Option<Vec<WriteStamp>> {
         let mut at = 0u64;
         let stamps = (0..from.count(self.count)?).map(|_| {
             at = at.checked_add(from.number()?)?;
-            Some(Stamp { at, order: from.number()? })
+            Some(WriteStamp { at, order: from.number()? })
         });
-        let stamps: Vec<Stamp> = stamps.collect::<Option<_>>()?;
+        let stamps: Vec<WriteStamp> = stamps.collect::<Option<_>>()?;
         let mut all = Vec::with_capacity(self.count);
         while all.len() < self.count {
             let stamp = *stamps.get(from.count(self.count)?)?;

@@ -6,11 +6,11 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::actions::Unit;
+use crate::actions::WindowUnit;
 use crate::time::Day;
 use crate::wire::strict as wire;
 
-const DAY: Window = Window { interval: 1, unit: Unit::Days };
+const DAY: TimeWindow = TimeWindow { interval: 1, unit: WindowUnit::Days };
 
 fn noon() -> Minute {
     Minute(Day(100).start().0 + 720)
@@ -20,8 +20,8 @@ fn visitor(n: usize) -> VisitorId {
     VisitorId::mint(1_800_000_000_000 + n as u64, [1; 10])
 }
 
-fn ad(code: u32) -> Entity {
-    Entity { ad: code, ad_group: 1, campaign: 1, advertiser: 1 }
+fn ad(code: u32) -> AdEntity {
+    AdEntity { ad: code, ad_group: 1, campaign: 1, advertiser: 1 }
 }
 
 fn insertion(n: u32) -> InsertionHash {
@@ -30,7 +30,7 @@ fn insertion(n: u32) -> InsertionHash {
 }
 
 fn claim(limit: u32, insertions: &[u32], seen: &[u32]) -> Claim {
-    let caps = vec![StrictCap { level: Level::Campaign, limit, window: DAY }];
+    let caps = vec![StrictCap { level: AdLevel::Campaign, limit, window: DAY }];
     let seen = seen.iter().map(|n| Seen { insertion: insertion(*n), entity: ad(9), minute: noon() });
     Claim {
         candidates: vec![Candidate { entity: ad(1), caps: caps.clone() }, Candidate { entity: ad(2), caps }],

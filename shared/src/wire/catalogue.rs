@@ -13,10 +13,10 @@ use super::cbor::{self, FormBounds};
 use super::kv::{open_within, seal};
 use super::parts::{self, VersionForm};
 use super::{WireError, model};
-use crate::ids::Version;
+use crate::ids::SnapshotVersion;
 use crate::limits;
 use crate::model::Model;
-use crate::steering::{Pace, Steering};
+use crate::steering::{CampaignPace, TrafficAllocation};
 
 const FORM: u8 = 1;
 const DOCUMENT: &str = "k1";
@@ -37,16 +37,16 @@ pub type Digest = [u8; 16];
 
 /// Which version of a catalogue is current.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pointer {
+pub struct CataloguePointer {
     /// Of the publication: it grows with each, back to an older version too. One that is lower is older news.
-    pub published: Version,
+    pub published: SnapshotVersion,
     /// The version, from 1 on.
     pub version: u32,
     /// Of its document: a version of this number with another one is not the one that is meant.
     pub digest: Digest,
 }
 
-/// [`Pointer`].
+/// [`CataloguePointer`].
 #[derive(Serialize, Deserialize)]
 struct PointerForm {
     #[serde(rename = "f")]
@@ -70,7 +70,7 @@ struct PublishedModelForm {
     model: ByteBuf,
 }
 
-/// [`Steering`], and when it was published.
+/// [`TrafficAllocation`], and when it was published.
 #[derive(Serialize, Deserialize)]
 struct SteeringForm {
     #[serde(rename = "f")]
@@ -98,7 +98,7 @@ struct SharesForm {
     shares: Vec<u32>,
 }
 
-/// The [`Pace`] of a campaign.
+/// The [`CampaignPace`] of a campaign.
 #[derive(Serialize, Deserialize)]
 struct PaceForm {
     #[serde(rename = "c")]
@@ -124,8 +124,8 @@ struct DocumentForm {
 
 /// The value of the pointer's key.
 #[must_use]
-pub fn encode_pointer(key: &str, pointer: &Pointer) -> String {
-    let Pointer { published, version, digest } = *pointer;
+pub fn encode_pointer(key: &str, pointer: &CataloguePointer) -> String {
+    let CataloguePointer { published, version, digest } = *pointer;
     let form = PointerForm { form: FORM, published: published.into(), version, digest: ByteArray::new(digest) };
     seal(POINTER, key, &cbor::encode(&form))
 }
@@ -134,15 +134,15 @@ pub fn encode_pointer(key: &str, pointer: &Pointer) -> String {
 ///
 /// # Errors
 /// [`WireError`].
-pub fn decode_pointer(key: &str, value: &[u8]) -> Result<Pointer, WireError> {
+pub fn decode_pointer(key: &str, value: &[u8]) -> Result<CataloguePointer, WireError> {
     let bytes = open_within(limits::KV_VALUE_CHARS, POINTER, key, value)?;
     let form: PointerForm = cbor::decode(&bytes, FORM, ENVELOPE)?;
-    Ok(Pointer { published: form.published.into(), version: form.version, digest: form.digest.into_array() })
+    Ok(CataloguePointer { published: form.published.into(), version: form.version, digest: form.digest.into_array() })
 }
 
 /// The value of the model's key: a model in its own form ([`super::model`]), published under this version.
 #[must_use]
-pub fn encode_model(key: &str, published: Version, model: &[u8]) -> String {
+pub fn encode_model(key: &str, published: SnapshotVersion, model: &[u8]) -> String {
     let form = PublishedModelForm { form: FORM, published: published.into(), model: ByteBuf::from(model) };
     seal(MODEL, key, &cbor::encode(&form))
 }
@@ -151,7 +151,7 @@ pub fn encode_model(key: &str, published: Version, model: &[u8]) -> String {
 ///
 /// # Errors
 /// [`WireError`].
-pub fn decode_model(key: &str, value: &[u8]) -> Result<(Version, Model), WireError> {
+pub fn decode_model(key: &str, value: &[u8]) -> Result<(SnapshotVersion, Model), WireError> {
     let bytes = open_within(limits::MODEL_CHARS, MODEL, key, value)?;
     let form: PublishedModelForm = cbor::decode(&bytes, FORM, ENVELOPE)?;
     Ok((form.published.into(), model::decode(&form.model)?))
@@ -161,12 +161,19 @@ pub fn decode_model(key: &str, value: &[u8]) -> Result<(Version, Model), WireErr
 ///
 /// # Errors
 /// [`WireError::TooLong`] over [`limits::STEERING_CHARS`].
-pub fn encode_steering(key: &str, published: Version, steering: &Steering) -> Result<String, WireError> {
-    let Steering { at, shares, paces, given_out, materialised } = steering;
+pub fn encode_steering(
+    key: &str,
+    published: SnapshotVersion,
+    steering: &TrafficAllocation,
+) -> Result<String, WireError> {
+    let TrafficAllocation { at, shares, paces, given_out, materialised } = steering;
     let shares =
         shares.iter().map(|(experiment, shares)| SharesForm { experiment: *experiment, shares: shares.clone() });
-    let paces =
-        paces.iter().map(|(campaign, Pace { from, to })| PaceForm { campaign: *campaign, from: *from, to: *to });
+    let paces = paces.iter().map(|(campaign, CampaignPace { from, to })| PaceForm {
+        campaign: *campaign,
+        from: *from,
+        to: *to,
+    });
     let bytes = cbor::encode(&SteeringForm {
         form: FORM,
         published: published.into(),
@@ -184,18 +191,18 @@ pub fn encode_steering(key: &str, published: Version, steering: &Steering) -> Re
 ///
 /// # Errors
 /// [`WireError`].
-pub fn decode_steering(key: &str, value: &[u8]) -> Result<(Version, Steering), WireError> {
+pub fn decode_steering(key: &str, value: &[u8]) -> Result<(SnapshotVersion, TrafficAllocation), WireError> {
     let bytes = open_within(limits::STEERING_CHARS, STEERING, key, value)?;
     let form: SteeringForm = cbor::decode(&bytes, FORM, SHARES)?;
     let shares = parts::list(form.shares, limits::EXPERIMENTS, |SharesForm { experiment, shares }| {
         Ok((experiment, parts::list(shares, limits::EXPERIMENT_ARMS, Ok)?))
     })?;
     let paces = parts::list(form.paces, limits::CATALOGUE_ROWS, |PaceForm { campaign, from, to }| {
-        Ok((campaign, Pace { from, to }))
+        Ok((campaign, CampaignPace { from, to }))
     })?;
     let given_out = parts::list(form.given_out, limits::CATALOGUE_ROWS, Ok)?;
     let materialised = parts::list(form.materialised, limits::AUDIENCES, Ok)?;
-    let steering = Steering {
+    let steering = TrafficAllocation {
         at: form.at,
         shares: shares.into_iter().collect(),
         paces: paces.into_iter().collect(),
@@ -262,11 +269,11 @@ mod tests {
 
     #[test]
     fn a_steering_has_these_bytes_and_comes_back() {
-        let published = Version { restore: 1, counter: 2 };
+        let published = SnapshotVersion { restore: 1, counter: 2 };
         let shares = [(3, vec![4, 5])].into();
         let given_out = [24, 25].into();
-        let paces = [(7, Pace { from: 8, to: 9 })].into();
-        let steering = Steering { at: 6, shares, paces, given_out, materialised: [10].into() };
+        let paces = [(7, CampaignPace { from: 8, to: 9 })].into();
+        let steering = TrafficAllocation { at: 6, shares, paces, given_out, materialised: [10].into() };
         let value = encode_steering(KEY, published, &steering).unwrap();
         let bytes = b"\xa7\x61f\x01\x61p\xa2\x61r\x01\x61c\x02\x61a\x06\x61s\x81\xa2\x61x\x03\x61s\x82\x04\x05\x61c\x81\xa3\x61c\x07\x61f\x08\x61t\x09\x61g\x82\x18\x18\x18\x19\x61m\x81\x0a";
         assert_eq!(value, seal(STEERING, KEY, bytes));
@@ -274,8 +281,8 @@ mod tests {
         assert_eq!(decode_steering("c:pub:8", value.as_bytes()), Err(WireError::Checksum));
         // All that there may be has room.
         let shares = |n| (u32::MAX - n, vec![10_000; limits::EXPERIMENT_ARMS]);
-        let pace = |n| (u32::MAX - n, Pace { from: 999_999, to: 1_000_000 });
-        let steering = Steering {
+        let pace = |n| (u32::MAX - n, CampaignPace { from: 999_999, to: 1_000_000 });
+        let steering = TrafficAllocation {
             at: u64::MAX,
             shares: (0..u32::try_from(limits::EXPERIMENTS).unwrap()).map(shares).collect(),
             paces: (0..u32::try_from(limits::CATALOGUE_ROWS).unwrap()).map(pace).collect(),

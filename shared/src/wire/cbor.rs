@@ -65,9 +65,9 @@ fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, WireError> {
 
 /// The number that a form's first key gives.
 fn form_number(bytes: &[u8]) -> Result<u64, WireError> {
-    let mut heads = Heads(bytes);
+    let mut heads = ItemReader(bytes);
     match (heads.next()?, heads.next()?, heads.next()?) {
-        (Head::Nested(_), Head::Text(NUMBER_KEY), Head::Number(number)) => Ok(number),
+        (ItemHead::Nested(_), ItemHead::Text(NUMBER_KEY), ItemHead::Number(number)) => Ok(number),
         _ => Err(WireError::Malformed),
     }
 }
@@ -77,7 +77,7 @@ fn check(bytes: &[u8], bounds: FormBounds) -> Result<(), WireError> {
     if bytes.len() > bounds.bytes {
         return Err(WireError::TooLong);
     }
-    let mut heads = Heads(bytes);
+    let mut heads = ItemReader(bytes);
     // Of each open list or map the items that are still to come; the first entry is the value itself.
     let mut awaited = [0_u64; MOST_LEVELS + 1];
     let (mut level, mut items) = (0, 0);
@@ -92,7 +92,7 @@ fn check(bytes: &[u8], bounds: FormBounds) -> Result<(), WireError> {
             if items > bounds.items {
                 return Err(WireError::Range);
             }
-            if let Head::Nested(count) = heads.next()? {
+            if let ItemHead::Nested(count) = heads.next()? {
                 level += 1;
                 let inner = awaited.get_mut(level).filter(|_| level <= bounds.levels);
                 *inner.ok_or(WireError::Range)? = count;
@@ -106,7 +106,7 @@ fn check(bytes: &[u8], bounds: FormBounds) -> Result<(), WireError> {
 }
 
 /// What one item begins with.
-enum Head<'a> {
+enum ItemHead<'a> {
     /// An integer of 0 or more.
     Number(u64),
     /// A text, which is passed over.
@@ -118,10 +118,10 @@ enum Head<'a> {
 }
 
 /// Items, read from the front.
-struct Heads<'a>(&'a [u8]);
+struct ItemReader<'a>(&'a [u8]);
 
-impl<'a> Heads<'a> {
-    fn next(&mut self) -> Result<Head<'a>, WireError> {
+impl<'a> ItemReader<'a> {
+    fn next(&mut self) -> Result<ItemHead<'a>, WireError> {
         let [first] = self.take()?;
         let argument = match first & 0x1f {
             small @ 0..24 => u64::from(small),
@@ -133,22 +133,22 @@ impl<'a> Heads<'a> {
             _ => return Err(WireError::Malformed),
         };
         match (first >> 5, first & 0x1f) {
-            (0, _) => Ok(Head::Number(argument)),
-            (1, _) => Ok(Head::Other),
-            (2, _) => self.pass(argument).map(|_| Head::Other),
-            (3, _) => self.pass(argument).map(Head::Text),
+            (0, _) => Ok(ItemHead::Number(argument)),
+            (1, _) => Ok(ItemHead::Other),
+            (2, _) => self.pass(argument).map(|_| ItemHead::Other),
+            (3, _) => self.pass(argument).map(ItemHead::Text),
             (4, _) => self.nested(argument),
             (5, _) => self.nested(argument.checked_mul(2).ok_or(WireError::Malformed)?),
             // False, true, null; numbers with a fraction, which a later release may write.
-            (7, 20..=22 | 25..=27) => Ok(Head::Other),
+            (7, 20..=22 | 25..=27) => Ok(ItemHead::Other),
             // Tags, and simple values that no form has.
             _ => Err(WireError::Malformed),
         }
     }
 
     /// A list's items, each of which takes a byte at least.
-    fn nested(&self, count: u64) -> Result<Head<'a>, WireError> {
-        if count <= self.0.len() as u64 { Ok(Head::Nested(count)) } else { Err(WireError::Malformed) }
+    fn nested(&self, count: u64) -> Result<ItemHead<'a>, WireError> {
+        if count <= self.0.len() as u64 { Ok(ItemHead::Nested(count)) } else { Err(WireError::Malformed) }
     }
 
     fn take<const N: usize>(&mut self) -> Result<[u8; N], WireError> {

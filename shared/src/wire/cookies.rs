@@ -7,14 +7,14 @@ use super::WireError;
 use super::cbor::{self, FormBounds};
 use super::parts::{self, SixteenBytes, VersionForm};
 use crate::experiment::Exposures;
-use crate::first::{First, Firsts};
+use crate::first::{FirstRecord, FirstRecords};
 use crate::identity::IdentityCookie;
 use crate::ids::SessionId;
-use crate::ledger::{Ledger, Reservation, RunningSession, reserved};
+use crate::ledger::{Ledger, PlacedInsertion, RunningSession, reserved};
 use crate::limits;
-use crate::packed::{Packed, put};
-use crate::profile::Beyond;
-use crate::units::Units;
+use crate::packed::{PackedReader, put};
+use crate::profile::LaterPage;
+use crate::units::HeldSlots;
 
 const FORM: u8 = 1;
 const COOKIE: FormBounds = FormBounds { bytes: limits::COOKIE_BYTES, items: 128, levels: 8 };
@@ -84,10 +84,10 @@ struct LedgerForm {
     /// Column, as [`reserved`] describes.
     #[serde(rename = "r", default, skip_serializing_if = "<[u8]>::is_empty")]
     reserved: ByteBuf,
-    /// Column, as [`Firsts::pack`] describes.
+    /// Column, as [`FirstRecords::pack`] describes.
     #[serde(rename = "x", default, skip_serializing_if = "<[u8]>::is_empty")]
     exposed: ByteBuf,
-    /// Column, as [`Firsts::pack`] describes.
+    /// Column, as [`FirstRecords::pack`] describes.
     #[serde(rename = "u", default, skip_serializing_if = "<[u8]>::is_empty")]
     units: ByteBuf,
 }
@@ -169,19 +169,19 @@ pub fn decode_ledger(bytes: &[u8]) -> Result<Ledger, WireError> {
     let at = |ago: u64| form.newest.checked_sub(ago).ok_or(WireError::Range);
     let sessions = sessions(&form.sessions)?;
     let mut pages = Vec::new();
-    let mut left = Packed(&form.pages);
+    let mut left = PackedReader(&form.pages);
     while !left.is_empty() {
         let short = left.eight().ok_or(WireError::Malformed)?;
         let received = at(parts::number(&mut left)?)?;
         let place = usize::try_from(parts::number(&mut left)?).map_err(|_| WireError::Range)?;
-        pages.push(Beyond { received, short, session: *sessions.get(place).ok_or(WireError::Range)? });
+        pages.push(LaterPage { received, short, session: *sessions.get(place).ok_or(WireError::Range)? });
         if pages.len() > limits::LEDGER_ENTRIES {
             return Err(WireError::Range);
         }
     }
     let last = form.last.map(at).transpose()?;
     let exposed: Exposures = firsts(&form.exposed, limits::LEDGER_EXPOSURES)?;
-    let units: Units = firsts(&form.units, limits::LEDGER_UNITS)?;
+    let units: HeldSlots = firsts(&form.units, limits::LEDGER_UNITS)?;
     Ok(Ledger {
         visitor: parts::visitor(form.visitor)?,
         highest: form.highest.into(),
@@ -235,15 +235,15 @@ fn sessions(column: &[u8]) -> Result<Vec<SessionId>, WireError> {
     Ok(sessions.iter().map(|session| SessionId(u64::from_be_bytes(*session))).collect())
 }
 
-fn reservations(bytes: &[u8]) -> Result<Vec<Reservation>, WireError> {
+fn reservations(bytes: &[u8]) -> Result<Vec<PlacedInsertion>, WireError> {
     if bytes.len() > limits::RESERVATION_BYTES {
         return Err(WireError::TooLong);
     }
     reserved::read(bytes).ok_or(WireError::Malformed)
 }
 
-fn firsts<T: First>(bytes: &[u8], most: usize) -> Result<Firsts<T>, WireError> {
-    let mut firsts = Firsts::read(bytes).ok_or(WireError::Malformed)?;
+fn firsts<T: FirstRecord>(bytes: &[u8], most: usize) -> Result<FirstRecords<T>, WireError> {
+    let mut firsts = FirstRecords::read(bytes).ok_or(WireError::Malformed)?;
     firsts.keep_newest(most);
     Ok(firsts)
 }

@@ -10,13 +10,13 @@ use serde_bytes::{ByteArray, ByteBuf};
 use super::WireError;
 use super::cbor::{self, FormBounds};
 use super::parts::{self, EntityForm, SixteenBytes, is_zero};
-use crate::actions::{Verb, ViewType};
-use crate::attributes::Value;
-use crate::fact::{Fact, Scope, What};
+use crate::actions::{ActionType, ViewType};
+use crate::attributes::AttributeValue;
+use crate::fact::{ErasureScope, Fact, FactKind};
 use crate::ids::{AltHash, AlternateId, FactId, InsertionId, KindCode, OrderHash, SessionId, TenantId};
 use crate::limits;
-use crate::person::{Source, Weight};
-use crate::segments::{SegmentId, State};
+use crate::person::{EvidenceSource, EvidenceWeight};
+use crate::segments::{SegmentId, SegmentState};
 use crate::time::HourStamp;
 
 const FORM: u8 = 1;
@@ -177,12 +177,12 @@ struct SegmentAttributeForm {
 #[derive(Serialize, Deserialize)]
 struct AttributesForm {
     #[serde(rename = "w")]
-    writes: Vec<AttributeForm>,
+    writes: Vec<AttributeWriteForm>,
 }
 
 /// One attribute; without a value, which is packed as a snapshot has it, it is removed.
 #[derive(Serialize, Deserialize)]
-struct AttributeForm {
+struct AttributeWriteForm {
     #[serde(rename = "n")]
     name: String,
     #[serde(rename = "v", skip_serializing_if = "Option::is_none")]
@@ -313,94 +313,99 @@ impl TryFrom<FactForm> for Fact {
     }
 }
 
-fn put_what(what: &What) -> (u8, Vec<u8>) {
+fn put_what(what: &FactKind) -> (u8, Vec<u8>) {
     match what {
-        What::Page { session } => (kind::PAGE, cbor::encode(&PageForm { session: session.0 })),
-        What::Alias { id, also, proven } => {
+        FactKind::Page { session } => (kind::PAGE, cbor::encode(&PageForm { session: session.0 })),
+        FactKind::Alias { id, also, proven } => {
             let form = AliasForm { id: (*id).into(), also: parts::put_hashes(also), proven: *proven };
             (kind::ALIAS, cbor::encode(&form))
         }
-        What::Track { name, value, properties, order } => {
+        FactKind::Track { name, value, properties, order } => {
             let order = order.map(|order| order.0);
             let form = TrackForm { name: name.clone(), value: *value, properties: properties.clone(), order };
             (kind::TRACK, cbor::encode(&form))
         }
-        What::Withdrawal => (kind::WITHDRAWAL, Vec::new()),
-        What::Action { insertion, verb, view_type, entity } => {
+        FactKind::Withdrawal => (kind::WITHDRAWAL, Vec::new()),
+        FactKind::Action { insertion, verb, view_type, entity } => {
             let insertion = ByteArray::new(insertion.0);
             let form = ActionForm { insertion, verb: verb.0, view_type: view_type.0, entity: (*entity).into() };
             (kind::ACTION, cbor::encode(&form))
         }
-        What::Segments { writes } => {
+        FactKind::Segments { writes } => {
             let writes = writes.iter().map(|(id, state)| put_segment(*id, state)).collect();
             (kind::SEGMENTS, cbor::encode(&SegmentsForm { writes }))
         }
-        What::Attributes { writes } => {
-            let put = |(name, value): &(String, Option<Value>)| AttributeForm {
+        FactKind::Attributes { writes } => {
+            let put = |(name, value): &(String, Option<AttributeValue>)| AttributeWriteForm {
                 name: name.clone(),
                 value: value.as_ref().map(|value| ByteBuf::from(value.pack())),
             };
             (kind::ATTRIBUTES, cbor::encode(&AttributesForm { writes: writes.iter().map(put).collect() }))
         }
-        What::Cancellation { id } => (kind::CANCELLATION, cbor::encode(&CancellationForm { id: (*id).into() })),
-        What::Erasure { scope, id, also } => {
+        FactKind::Cancellation { id } => (kind::CANCELLATION, cbor::encode(&CancellationForm { id: (*id).into() })),
+        FactKind::Erasure { scope, id, also } => {
             let form = ErasureForm {
-                person: *scope == Scope::Person,
+                person: *scope == ErasureScope::Person,
                 id: id.map(AlternateForm::from),
                 // Without an id there is nothing that they could be other hashes of.
                 also: if id.is_some() { parts::put_hashes(also) } else { Vec::new() },
             };
             (kind::ERASURE, cbor::encode(&form))
         }
-        What::Exposure { experiment, arm } => {
+        FactKind::Exposure { experiment, arm } => {
             (kind::EXPOSURE, cbor::encode(&ExposureForm { experiment: *experiment, arm: *arm }))
         }
-        What::Unit { campaign, number } => {
+        FactKind::Unit { campaign, number } => {
             (kind::UNIT, cbor::encode(&UnitForm { campaign: *campaign, number: *number }))
         }
-        What::Evidence { id, also, weight, source } => {
+        FactKind::Evidence { id, also, weight, source } => {
             let (id, also) = ((*id).into(), parts::put_hashes(also));
             (kind::EVIDENCE, cbor::encode(&EvidenceForm { id, also, weight: weight.0, source: source.code() }))
         }
     }
 }
 
-fn what(kind: u8, body: &[u8]) -> Result<What, WireError> {
+fn what(kind: u8, body: &[u8]) -> Result<FactKind, WireError> {
     Ok(match kind {
-        kind::PAGE => What::Page { session: SessionId(read::<PageForm>(body)?.session) },
+        kind::PAGE => FactKind::Page { session: SessionId(read::<PageForm>(body)?.session) },
         kind::ALIAS => {
             let AliasForm { id, also, proven } = read(body)?;
-            What::Alias { id: id.into(), also: others(also)?, proven }
+            FactKind::Alias { id: id.into(), also: others(also)?, proven }
         }
         kind::TRACK => {
             let TrackForm { name, value, properties, order } = read(body)?;
             let properties = properties.map(|text| parts::text(text, limits::PROPERTIES_BYTES)).transpose()?;
             let name = parts::text(name, limits::NAME_BYTES)?;
-            What::Track { name, value, properties, order: order.map(OrderHash) }
+            FactKind::Track { name, value, properties, order: order.map(OrderHash) }
         }
-        kind::WITHDRAWAL => What::Withdrawal,
+        kind::WITHDRAWAL => FactKind::Withdrawal,
         kind::ACTION => {
             let ActionForm { insertion, verb, view_type, entity } = read(body)?;
             let insertion = InsertionId(insertion.into_array());
-            What::Action { insertion, verb: Verb(verb), view_type: ViewType(view_type), entity: entity.into() }
+            FactKind::Action {
+                insertion,
+                verb: ActionType(verb),
+                view_type: ViewType(view_type),
+                entity: entity.into(),
+            }
         }
         kind::SEGMENTS => {
             let SegmentsForm { writes } = read(body)?;
-            What::Segments { writes: parts::list(writes, limits::SEGMENT_WRITES, segment)? }
+            FactKind::Segments { writes: parts::list(writes, limits::SEGMENT_WRITES, segment)? }
         }
         kind::ATTRIBUTES => {
             let AttributesForm { writes } = read(body)?;
-            What::Attributes { writes: parts::list(writes, limits::ATTRIBUTE_WRITES, attribute)? }
+            FactKind::Attributes { writes: parts::list(writes, limits::ATTRIBUTE_WRITES, attribute)? }
         }
-        kind::CANCELLATION => What::Cancellation { id: read::<CancellationForm>(body)?.id.into() },
+        kind::CANCELLATION => FactKind::Cancellation { id: read::<CancellationForm>(body)?.id.into() },
         kind::ERASURE => erasure(read(body)?)?,
         kind::EXPOSURE => {
             let ExposureForm { experiment, arm } = read(body)?;
-            What::Exposure { experiment, arm }
+            FactKind::Exposure { experiment, arm }
         }
         kind::UNIT => {
             let UnitForm { campaign, number } = read(body)?;
-            What::Unit { campaign, number }
+            FactKind::Unit { campaign, number }
         }
         kind::EVIDENCE => evidence(read(body)?)?,
         _ => return Err(WireError::UnknownForm),
@@ -427,42 +432,42 @@ impl From<AlternateForm> for AlternateId {
     }
 }
 
-fn put_segment(id: SegmentId, state: &State) -> SegmentForm {
-    let State::Held { expiry, attributes } = state else {
+fn put_segment(id: SegmentId, state: &SegmentState) -> SegmentForm {
+    let SegmentState::Held { expiry, attributes } = state else {
         return SegmentForm { id: id.0, expiry: None, attributes: Vec::new() };
     };
     let attributes = attributes.iter().map(|(token, value)| SegmentAttributeForm { token: *token, value: *value });
     SegmentForm { id: id.0, expiry: Some(expiry.0), attributes: attributes.collect() }
 }
 
-fn segment(form: SegmentForm) -> Result<(SegmentId, State), WireError> {
+fn segment(form: SegmentForm) -> Result<(SegmentId, SegmentState), WireError> {
     let id = SegmentId(form.id);
     let attributes: Vec<_> = form.attributes.into_iter().map(|pair| (pair.token, pair.value)).collect();
     let Some(expiry) = form.expiry.map(HourStamp) else {
-        return if attributes.is_empty() { Ok((id, State::Removed)) } else { Err(WireError::Malformed) };
+        return if attributes.is_empty() { Ok((id, SegmentState::Removed)) } else { Err(WireError::Malformed) };
     };
-    let state = State::held(expiry, attributes.iter().copied());
+    let state = SegmentState::held(expiry, attributes.iter().copied());
     // What is out of order or over its bound is not ours.
-    if state == (State::Held { expiry, attributes }) { Ok((id, state)) } else { Err(WireError::Range) }
+    if state == (SegmentState::Held { expiry, attributes }) { Ok((id, state)) } else { Err(WireError::Range) }
 }
 
-fn attribute(form: AttributeForm) -> Result<(String, Option<Value>), WireError> {
-    let value = form.value.map(|packed| Value::read(&packed).ok_or(WireError::Range)).transpose()?;
+fn attribute(form: AttributeWriteForm) -> Result<(String, Option<AttributeValue>), WireError> {
+    let value = form.value.map(|packed| AttributeValue::read(&packed).ok_or(WireError::Range)).transpose()?;
     Ok((parts::text(form.name, limits::ATTRIBUTE_NAME_BYTES)?, value))
 }
 
-fn erasure(form: ErasureForm) -> Result<What, WireError> {
-    let scope = if form.person { Scope::Person } else { Scope::Visitor };
+fn erasure(form: ErasureForm) -> Result<FactKind, WireError> {
+    let scope = if form.person { ErasureScope::Person } else { ErasureScope::Visitor };
     if form.id.is_none() && !form.also.is_empty() {
         return Err(WireError::Malformed);
     }
-    Ok(What::Erasure { scope, id: form.id.map(AlternateId::from), also: others(form.also)? })
+    Ok(FactKind::Erasure { scope, id: form.id.map(AlternateId::from), also: others(form.also)? })
 }
 
-fn evidence(form: EvidenceForm) -> Result<What, WireError> {
-    let (weight, source) = (Weight(form.weight), Source::of_code(form.source).ok_or(WireError::Range)?);
-    if !(Weight(1)..=Weight::UNSURE).contains(&weight) {
+fn evidence(form: EvidenceForm) -> Result<FactKind, WireError> {
+    let (weight, source) = (EvidenceWeight(form.weight), EvidenceSource::of_code(form.source).ok_or(WireError::Range)?);
+    if !(EvidenceWeight(1)..=EvidenceWeight::UNSURE).contains(&weight) {
         return Err(WireError::Range);
     }
-    Ok(What::Evidence { id: form.id.into(), also: others(form.also)?, weight, source })
+    Ok(FactKind::Evidence { id: form.id.into(), also: others(form.also)?, weight, source })
 }

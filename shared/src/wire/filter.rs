@@ -7,9 +7,11 @@ use serde::{Deserialize, Serialize};
 use super::WireError;
 use super::cbor::{self, FormBounds};
 use super::parts::WindowForm;
-use crate::actions::{Level, Verb, Window};
-use crate::attributes::{Kind, Token};
-use crate::filter::{Condition, CountQuestion, Counted, Field, Filter, Join, Node, Order, Test};
+use crate::actions::{ActionType, AdLevel, TimeWindow};
+use crate::attributes::{NameToken, ValueKind};
+use crate::filter::{
+    CountQuestion, CountSource, FieldCondition, FieldTest, Filter, FilterField, FilterNode, GroupOperator, TextOrder,
+};
 use crate::limits;
 
 const FORM: u8 = 1;
@@ -30,7 +32,7 @@ struct FilterForm {
     #[serde(rename = "f")]
     form: u8,
     #[serde(rename = "q", default, skip_serializing_if = "Vec::is_empty")]
-    questions: Vec<QuestionForm>,
+    questions: Vec<CountQuestionForm>,
     #[serde(rename = "r")]
     root: NodeForm,
 }
@@ -38,14 +40,14 @@ struct FilterForm {
 /// [`CountQuestion`]; without a window it is about all time.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct QuestionForm {
+struct CountQuestionForm {
     #[serde(rename = "c")]
     counted: CountedForm,
     #[serde(rename = "w", skip_serializing_if = "Option::is_none")]
     within: Option<WindowForm>,
 }
 
-/// [`Counted`].
+/// [`CountSource`].
 #[derive(Serialize, Deserialize)]
 enum CountedForm {
     #[serde(rename = "p")]
@@ -72,14 +74,14 @@ struct ActionCountForm {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CodesForm {
-    /// The place in [`Level::ALL`].
+    /// The place in [`AdLevel::ALL`].
     #[serde(rename = "l")]
     level: u8,
     #[serde(rename = "c")]
     codes: Vec<u32>,
 }
 
-/// [`Node`].
+/// [`FilterNode`].
 #[derive(Serialize, Deserialize)]
 enum NodeForm {
     #[serde(rename = "c")]
@@ -90,7 +92,7 @@ enum NodeForm {
     Any(Vec<NodeForm>),
 }
 
-/// [`Condition`].
+/// [`FieldCondition`].
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ConditionForm {
@@ -102,11 +104,11 @@ struct ConditionForm {
     test: TestForm,
 }
 
-/// [`Field`].
+/// [`FilterField`].
 #[derive(Serialize, Deserialize)]
 enum FieldForm {
     #[serde(rename = "a")]
-    Attribute(AttributeForm),
+    Attribute(AttributeTestForm),
     #[serde(rename = "s")]
     Segments,
     /// The place of a question.
@@ -141,14 +143,14 @@ enum FieldForm {
 /// An attribute, and its kind by its code.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct AttributeForm {
+struct AttributeTestForm {
     #[serde(rename = "t")]
     token: u16,
     #[serde(rename = "k")]
     kind: u8,
 }
 
-/// [`Test`].
+/// [`FieldTest`].
 #[derive(Serialize, Deserialize)]
 enum TestForm {
     #[serde(rename = "e")]
@@ -174,7 +176,7 @@ enum TestForm {
 /// A filter's bytes.
 #[must_use]
 pub fn encode(filter: &Filter) -> Vec<u8> {
-    let questions = filter.counts.iter().map(QuestionForm::from).collect();
+    let questions = filter.counts.iter().map(CountQuestionForm::from).collect();
     cbor::encode(&FilterForm { form: FORM, questions, root: (&filter.root).into() })
 }
 
@@ -184,17 +186,17 @@ pub fn encode(filter: &Filter) -> Vec<u8> {
 /// [`WireError`]: what [`encode`] does not write of any filter within its bounds is refused.
 pub fn decode(bytes: &[u8]) -> Result<Filter, WireError> {
     let form: FilterForm = cbor::decode(bytes, FORM, FILTER)?;
-    let mut reader = Reader { conditions: 0, questions: form.questions.len(), text_bytes: 0 };
+    let mut reader = FilterReader { conditions: 0, questions: form.questions.len(), text_bytes: 0 };
     reader.filter(form).ok_or(WireError::Range)
 }
 
-impl From<&CountQuestion> for QuestionForm {
+impl From<&CountQuestion> for CountQuestionForm {
     fn from(question: &CountQuestion) -> Self {
         let counted = match &question.what {
-            Counted::Pages => CountedForm::Pages,
-            Counted::Purchases => CountedForm::Purchases,
-            Counted::Event(name) => CountedForm::Event(name.clone()),
-            Counted::Action { verb, of } => {
+            CountSource::Pages => CountedForm::Pages,
+            CountSource::Purchases => CountedForm::Purchases,
+            CountSource::Event(name) => CountedForm::Event(name.clone()),
+            CountSource::Action { verb, of } => {
                 let of = of.as_ref().map(|(level, codes)| CodesForm { level: *level as u8, codes: codes.clone() });
                 CountedForm::Action(ActionCountForm { verb: verb.0, of })
             }
@@ -203,64 +205,66 @@ impl From<&CountQuestion> for QuestionForm {
     }
 }
 
-impl From<&Node> for NodeForm {
-    fn from(node: &Node) -> Self {
+impl From<&FilterNode> for NodeForm {
+    fn from(node: &FilterNode) -> Self {
         match node {
-            Node::Leaf(Condition { field, negated, test }) => {
+            FilterNode::Leaf(FieldCondition { field, negated, test }) => {
                 Self::Condition(ConditionForm { field: (*field).into(), negated: *negated, test: test.into() })
             }
-            Node::Group(Join::All, nodes) => Self::All(nodes.iter().map(Self::from).collect()),
-            Node::Group(Join::Any, nodes) => Self::Any(nodes.iter().map(Self::from).collect()),
+            FilterNode::Group(GroupOperator::All, nodes) => Self::All(nodes.iter().map(Self::from).collect()),
+            FilterNode::Group(GroupOperator::Any, nodes) => Self::Any(nodes.iter().map(Self::from).collect()),
         }
     }
 }
 
-impl From<Field> for FieldForm {
-    fn from(field: Field) -> Self {
+impl From<FilterField> for FieldForm {
+    fn from(field: FilterField) -> Self {
         match field {
-            Field::Attribute(token, kind) => Self::Attribute(AttributeForm { token: token.0, kind: kind.code() }),
-            Field::Segments => Self::Segments,
-            Field::Count(place) => Self::Count(place),
-            Field::Devices => Self::Devices,
-            Field::FirstSeen => Self::FirstSeen,
-            Field::LastSeen => Self::LastSeen,
-            Field::BestTime => Self::BestTime,
-            Field::Url => Self::Url,
-            Field::Keywords => Self::Keywords,
-            Field::ViewType => Self::ViewType,
-            Field::Country => Self::Country,
-            Field::Region => Self::Region,
-            Field::Class => Self::Class,
-            Field::Os => Self::Os,
-            Field::Browser => Self::Browser,
+            FilterField::Attribute(token, kind) => {
+                Self::Attribute(AttributeTestForm { token: token.0, kind: kind.code() })
+            }
+            FilterField::Segments => Self::Segments,
+            FilterField::Count(place) => Self::Count(place),
+            FilterField::Devices => Self::Devices,
+            FilterField::FirstSeen => Self::FirstSeen,
+            FilterField::LastSeen => Self::LastSeen,
+            FilterField::BestTime => Self::BestTime,
+            FilterField::Url => Self::Url,
+            FilterField::Keywords => Self::Keywords,
+            FilterField::ViewType => Self::ViewType,
+            FilterField::Country => Self::Country,
+            FilterField::Region => Self::Region,
+            FilterField::Class => Self::Class,
+            FilterField::Os => Self::Os,
+            FilterField::Browser => Self::Browser,
         }
     }
 }
 
-impl From<&Test> for TestForm {
-    fn from(test: &Test) -> Self {
+impl From<&FieldTest> for TestForm {
+    fn from(test: &FieldTest) -> Self {
         match test {
-            Test::Exists => Self::Exists,
-            Test::Numbers(all) => Self::Numbers(all.clone()),
-            Test::Texts(all) => Self::Texts(all.clone()),
-            Test::AtLeast(number) => Self::AtLeast(*number),
-            Test::AtMost(number) => Self::AtMost(*number),
-            Test::Text(Order::After, text) => Self::After(text.clone()),
-            Test::Text(Order::AtOrAfter, text) => Self::AtOrAfter(text.clone()),
-            Test::Text(Order::Before, text) => Self::Before(text.clone()),
-            Test::Text(Order::AtOrBefore, text) => Self::AtOrBefore(text.clone()),
+            FieldTest::Exists => Self::Exists,
+            FieldTest::Numbers(all) => Self::Numbers(all.clone()),
+            FieldTest::Texts(all) => Self::Texts(all.clone()),
+            FieldTest::AtLeast(number) => Self::AtLeast(*number),
+            FieldTest::AtMost(number) => Self::AtMost(*number),
+            FieldTest::Text(TextOrder::After, text) => Self::After(text.clone()),
+            FieldTest::Text(TextOrder::AtOrAfter, text) => Self::AtOrAfter(text.clone()),
+            FieldTest::Text(TextOrder::Before, text) => Self::Before(text.clone()),
+            FieldTest::Text(TextOrder::AtOrBefore, text) => Self::AtOrBefore(text.clone()),
         }
     }
 }
 
 /// What was read of a filter has taken of its bounds. Every part is `None` where it is out of its bounds or its order.
-struct Reader {
+struct FilterReader {
     conditions: usize,
     questions: usize,
     text_bytes: usize,
 }
 
-impl Reader {
+impl FilterReader {
     fn filter(&mut self, form: FilterForm) -> Option<Filter> {
         if form.questions.len() > limits::FILTER_CONDITIONS {
             return None;
@@ -270,21 +274,21 @@ impl Reader {
         ascend(&counts).then_some(Filter { counts, root })
     }
 
-    fn question(&mut self, form: QuestionForm) -> Option<CountQuestion> {
+    fn question(&mut self, form: CountQuestionForm) -> Option<CountQuestion> {
         let what = match form.counted {
-            CountedForm::Pages => Counted::Pages,
-            CountedForm::Purchases => Counted::Purchases,
-            CountedForm::Event(name) => Counted::Event(self.text(name, limits::NAME_BYTES)?),
+            CountedForm::Pages => CountSource::Pages,
+            CountedForm::Purchases => CountSource::Purchases,
+            CountedForm::Event(name) => CountSource::Event(self.text(name, limits::NAME_BYTES)?),
             CountedForm::Action(ActionCountForm { verb, of }) => {
                 let of = match of {
                     Some(form) => Some(codes(form)?),
                     None => None,
                 };
-                Counted::Action { verb: Verb(verb), of }
+                CountSource::Action { verb: ActionType(verb), of }
             }
         };
         let Some(within) = form.within else { return Some(CountQuestion { what, within: None }) };
-        let window = Window::try_from(within).ok()?;
+        let window = TimeWindow::try_from(within).ok()?;
         (window.interval > 0).then_some(CountQuestion { what, within: Some(window) })
     }
 
@@ -294,81 +298,82 @@ impl Reader {
     }
 
     /// One node in a group of so many more levels; `around` is how the group around it goes together.
-    fn node(&mut self, form: NodeForm, depth: usize, around: Option<Join>) -> Option<Node> {
+    fn node(&mut self, form: NodeForm, depth: usize, around: Option<GroupOperator>) -> Option<FilterNode> {
         let (join, forms) = match form {
-            NodeForm::Condition(form) => return self.condition(form).map(Node::Leaf),
-            NodeForm::All(forms) => (Join::All, forms),
-            NodeForm::Any(forms) => (Join::Any, forms),
+            NodeForm::Condition(form) => return self.condition(form).map(FilterNode::Leaf),
+            NodeForm::All(forms) => (GroupOperator::All, forms),
+            NodeForm::Any(forms) => (GroupOperator::Any, forms),
         };
         if forms.is_empty() {
             // The filter that means everybody.
-            return (join == Join::All && around.is_none()).then(|| Node::Group(join, Vec::new()));
+            return (join == GroupOperator::All && around.is_none()).then(|| FilterNode::Group(join, Vec::new()));
         }
         let depth = depth.checked_sub(1)?;
         let nodes = forms.into_iter().map(|form| self.node(form, depth, Some(join))).collect::<Option<Vec<_>>>()?;
-        (nodes.len() > 1 && around != Some(join) && ascend(&nodes)).then_some(Node::Group(join, nodes))
+        (nodes.len() > 1 && around != Some(join) && ascend(&nodes)).then_some(FilterNode::Group(join, nodes))
     }
 
-    fn condition(&mut self, form: ConditionForm) -> Option<Condition> {
+    fn condition(&mut self, form: ConditionForm) -> Option<FieldCondition> {
         self.conditions += 1;
         let field = self.field(form.field)?;
         let test = self.test(form.test, field)?;
         let is_fit = match &test {
-            Test::Exists => !matches!(field, Field::Count(_)),
-            Test::Numbers(_) => !field.is_text(),
-            Test::Texts(_) => field.is_text(),
-            Test::AtLeast(_) | Test::AtMost(_) => !field.is_text() && field.is_ordered(),
-            Test::Text(..) => field.is_text() && field.is_ordered(),
+            FieldTest::Exists => !matches!(field, FilterField::Count(_)),
+            FieldTest::Numbers(_) => !field.is_text(),
+            FieldTest::Texts(_) => field.is_text(),
+            FieldTest::AtLeast(_) | FieldTest::AtMost(_) => !field.is_text() && field.is_ordered(),
+            FieldTest::Text(..) => field.is_text() && field.is_ordered(),
         };
         let negated = form.negated;
-        (is_fit && self.conditions <= limits::FILTER_CONDITIONS).then_some(Condition { field, negated, test })
+        (is_fit && self.conditions <= limits::FILTER_CONDITIONS).then_some(FieldCondition { field, negated, test })
     }
 
-    fn field(&self, form: FieldForm) -> Option<Field> {
+    fn field(&self, form: FieldForm) -> Option<FilterField> {
         Some(match form {
-            FieldForm::Attribute(AttributeForm { token, kind }) => {
-                let kind = Kind::from_code(kind)?;
-                return (usize::from(token) <= limits::ATTRIBUTE_NAMES).then_some(Field::Attribute(Token(token), kind));
+            FieldForm::Attribute(AttributeTestForm { token, kind }) => {
+                let kind = ValueKind::from_code(kind)?;
+                return (usize::from(token) <= limits::ATTRIBUTE_NAMES)
+                    .then_some(FilterField::Attribute(NameToken(token), kind));
             }
-            FieldForm::Count(place) => return ((place as usize) < self.questions).then_some(Field::Count(place)),
-            FieldForm::Segments => Field::Segments,
-            FieldForm::Devices => Field::Devices,
-            FieldForm::FirstSeen => Field::FirstSeen,
-            FieldForm::LastSeen => Field::LastSeen,
-            FieldForm::BestTime => Field::BestTime,
-            FieldForm::Url => Field::Url,
-            FieldForm::Keywords => Field::Keywords,
-            FieldForm::ViewType => Field::ViewType,
-            FieldForm::Country => Field::Country,
-            FieldForm::Region => Field::Region,
-            FieldForm::Class => Field::Class,
-            FieldForm::Os => Field::Os,
-            FieldForm::Browser => Field::Browser,
+            FieldForm::Count(place) => return ((place as usize) < self.questions).then_some(FilterField::Count(place)),
+            FieldForm::Segments => FilterField::Segments,
+            FieldForm::Devices => FilterField::Devices,
+            FieldForm::FirstSeen => FilterField::FirstSeen,
+            FieldForm::LastSeen => FilterField::LastSeen,
+            FieldForm::BestTime => FilterField::BestTime,
+            FieldForm::Url => FilterField::Url,
+            FieldForm::Keywords => FilterField::Keywords,
+            FieldForm::ViewType => FilterField::ViewType,
+            FieldForm::Country => FilterField::Country,
+            FieldForm::Region => FilterField::Region,
+            FieldForm::Class => FilterField::Class,
+            FieldForm::Os => FilterField::Os,
+            FieldForm::Browser => FilterField::Browser,
         })
     }
 
-    fn test(&mut self, form: TestForm, field: Field) -> Option<Test> {
+    fn test(&mut self, form: TestForm, field: FilterField) -> Option<FieldTest> {
         let most = field.text_bytes();
         let (order, text) = match form {
-            TestForm::Exists => return Some(Test::Exists),
-            TestForm::Numbers(all) => return is_list(&all).then_some(Test::Numbers(all)),
+            TestForm::Exists => return Some(FieldTest::Exists),
+            TestForm::Numbers(all) => return is_list(&all).then_some(FieldTest::Numbers(all)),
             TestForm::Texts(all) => {
                 let all = all.into_iter().map(|text| self.text(text, most)).collect::<Option<Vec<_>>>()?;
-                return is_list(&all).then_some(Test::Texts(all));
+                return is_list(&all).then_some(FieldTest::Texts(all));
             }
-            TestForm::AtLeast(number) => return Some(Test::AtLeast(number)),
-            TestForm::AtMost(number) => return Some(Test::AtMost(number)),
-            TestForm::After(text) => (Order::After, text),
-            TestForm::AtOrAfter(text) => (Order::AtOrAfter, text),
-            TestForm::Before(text) => (Order::Before, text),
-            TestForm::AtOrBefore(text) => (Order::AtOrBefore, text),
+            TestForm::AtLeast(number) => return Some(FieldTest::AtLeast(number)),
+            TestForm::AtMost(number) => return Some(FieldTest::AtMost(number)),
+            TestForm::After(text) => (TextOrder::After, text),
+            TestForm::AtOrAfter(text) => (TextOrder::AtOrAfter, text),
+            TestForm::Before(text) => (TextOrder::Before, text),
+            TestForm::AtOrBefore(text) => (TextOrder::AtOrBefore, text),
         };
-        Some(Test::Text(order, self.text(text, most)?))
+        Some(FieldTest::Text(order, self.text(text, most)?))
     }
 }
 
-fn codes(CodesForm { level, codes }: CodesForm) -> Option<(Level, Vec<u32>)> {
-    let level = *Level::ALL.get(usize::from(level))?;
+fn codes(CodesForm { level, codes }: CodesForm) -> Option<(AdLevel, Vec<u32>)> {
+    let level = *AdLevel::ALL.get(usize::from(level))?;
     is_list(&codes).then_some((level, codes))
 }
 

@@ -8,17 +8,17 @@ use serde_bytes::ByteBuf;
 use super::cbor::{self, FormBounds};
 use super::parts::{self, WindowForm};
 use super::{WireError, filter};
-use crate::actions::{Verb, Window};
-use crate::catalogue::{Bid, Flat, FlatAd, FlatAdvertiser, FlatCampaign, FlatGroup, Head};
+use crate::actions::{ActionType, TimeWindow};
+use crate::catalogue::{Bid, FlatAd, FlatAdvertiser, FlatCampaign, FlatCatalogue, FlatGroup, RowHead};
 use crate::experiment::Experiment;
 use crate::limits;
-use crate::units::Recipients;
+use crate::units::RecipientLimit;
 
 const FORM: u8 = 1;
 /// Its bytes are bounded where they are unpacked; an item has one at least.
 const FLAT: FormBounds = FormBounds { bytes: limits::CATALOGUE_BYTES, items: limits::CATALOGUE_BYTES, levels: 12 };
 
-/// [`Flat`].
+/// [`FlatCatalogue`].
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FlatForm {
@@ -28,7 +28,7 @@ struct FlatForm {
     #[serde(rename = "x", default, skip_serializing_if = "Vec::is_empty")]
     experiments: Vec<Experiment>,
     #[serde(rename = "q", default, skip_serializing_if = "Vec::is_empty")]
-    questions: Vec<QuestionForm>,
+    questions: Vec<CapQuestionForm>,
     /// Each of the form of [`filter`], with bounds of its own.
     #[serde(rename = "t", default, skip_serializing_if = "Vec::is_empty")]
     filters: Vec<ByteBuf>,
@@ -49,7 +49,7 @@ struct FlatForm {
 /// What caps ask of a person's actions.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct QuestionForm {
+struct CapQuestionForm {
     #[serde(rename = "v")]
     verb: u8,
     #[serde(rename = "w")]
@@ -76,7 +76,7 @@ struct SizeForm {
     height: u32,
 }
 
-/// [`Head`].
+/// [`RowHead`].
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct HeadForm {
@@ -151,7 +151,7 @@ enum BidForm {
     SharePpm(i64),
 }
 
-/// [`Recipients`].
+/// [`RecipientLimit`].
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RecipientsForm {
@@ -191,7 +191,7 @@ struct AdForm {
 
 /// A catalogue's bytes.
 #[must_use]
-pub fn encode(flat: &Flat) -> Vec<u8> {
+pub fn encode(flat: &FlatCatalogue) -> Vec<u8> {
     cbor::encode(&FlatForm::from(flat))
 }
 
@@ -199,14 +199,15 @@ pub fn encode(flat: &Flat) -> Vec<u8> {
 ///
 /// # Errors
 /// [`WireError`].
-pub fn decode(bytes: &[u8]) -> Result<Flat, WireError> {
+pub fn decode(bytes: &[u8]) -> Result<FlatCatalogue, WireError> {
     cbor::decode::<FlatForm>(bytes, FORM, FLAT)?.try_into()
 }
 
-impl From<&Flat> for FlatForm {
-    fn from(flat: &Flat) -> Self {
-        let Flat { experiments, questions, filters, caps, sizes, advertisers, campaigns, groups, ads } = flat;
-        let question = |(verb, window): &(Verb, Window)| QuestionForm { verb: verb.0, window: (*window).into() };
+impl From<&FlatCatalogue> for FlatForm {
+    fn from(flat: &FlatCatalogue) -> Self {
+        let FlatCatalogue { experiments, questions, filters, caps, sizes, advertisers, campaigns, groups, ads } = flat;
+        let question =
+            |(verb, window): &(ActionType, TimeWindow)| CapQuestionForm { verb: verb.0, window: (*window).into() };
         let cap = |(question, limit): &(u32, u32)| CapForm { question: *question, limit: *limit };
         let size = |[width, height]: &[u32; 2]| SizeForm { width: *width, height: *height };
         Self {
@@ -224,13 +225,13 @@ impl From<&Flat> for FlatForm {
     }
 }
 
-impl TryFrom<FlatForm> for Flat {
+impl TryFrom<FlatForm> for FlatCatalogue {
     type Error = WireError;
 
     fn try_from(form: FlatForm) -> Result<Self, WireError> {
         const ROWS: usize = limits::CATALOGUE_ROWS;
         let questions = parts::list(form.questions, limits::CAP_QUESTIONS, |form| {
-            Ok((Verb(form.verb), Window::try_from(form.window)?))
+            Ok((ActionType(form.verb), TimeWindow::try_from(form.window)?))
         })?;
         let filters = parts::list(form.filters, 2 * ROWS, |bytes| filter::decode(&bytes))?;
         let caps = parts::list(form.caps, 4 * ROWS, |caps| {
@@ -257,8 +258,8 @@ impl TryFrom<FlatForm> for Flat {
     }
 }
 
-impl From<&Head> for HeadForm {
-    fn from(Head { id, code, caps, arm }: &Head) -> Self {
+impl From<&RowHead> for HeadForm {
+    fn from(RowHead { id, code, caps, arm }: &RowHead) -> Self {
         let arm = arm.map(|(experiment, arm)| ArmForm { experiment, arm });
         Self { id: id.clone(), code: *code, caps: *caps, arm }
     }
@@ -282,7 +283,7 @@ impl From<&FlatCampaign> for CampaignForm {
             roadblock: campaign.roadblock,
             strict: campaign.strict,
             paced: campaign.paced,
-            recipients: campaign.recipients.map(|Recipients { limit, share }| RecipientsForm { limit, share }),
+            recipients: campaign.recipients.map(|RecipientLimit { limit, share }| RecipientsForm { limit, share }),
             categories: campaign.categories.clone(),
         }
     }
@@ -313,7 +314,7 @@ impl TryFrom<BidForm> for Bid {
     }
 }
 
-impl TryFrom<RecipientsForm> for Recipients {
+impl TryFrom<RecipientsForm> for RecipientLimit {
     type Error = WireError;
 
     fn try_from(RecipientsForm { limit, share }: RecipientsForm) -> Result<Self, WireError> {
@@ -344,9 +345,9 @@ struct RowCounts {
 }
 
 impl RowCounts {
-    fn head(self, form: HeadForm) -> Result<Head, WireError> {
+    fn head(self, form: HeadForm) -> Result<RowHead, WireError> {
         let arm = form.arm.map(|arm| Ok((place(arm.experiment, self.experiments)?, arm.arm))).transpose()?;
-        Ok(Head { id: form.id, code: form.code, caps: maybe_place(form.caps, self.caps)?, arm })
+        Ok(RowHead { id: form.id, code: form.code, caps: maybe_place(form.caps, self.caps)?, arm })
     }
 
     fn campaign(self, form: CampaignForm, advertisers: usize) -> Result<FlatCampaign, WireError> {
@@ -359,7 +360,7 @@ impl RowCounts {
             roadblock: form.roadblock,
             strict: form.strict,
             paced: form.paced,
-            recipients: form.recipients.map(Recipients::try_from).transpose()?,
+            recipients: form.recipients.map(RecipientLimit::try_from).transpose()?,
             categories: parts::list(form.categories, limits::CATEGORIES, Ok)?,
         })
     }

@@ -10,14 +10,14 @@ use serde_bytes::ByteBuf;
 use super::WireError;
 use super::cbor::{self, FormBounds};
 use super::parts::{self, SixteenBytes, VersionForm};
-use crate::attributes::{self, Kind};
-use crate::ids::{Epoch, Version, VisitorId};
+use crate::attributes::{self, ValueKind};
+use crate::ids::{Epoch, SnapshotVersion, VisitorId};
 use crate::limits;
-use crate::membership::{Cut, Membership};
-use crate::packed::{self, Packed, Shared};
+use crate::membership::{Membership, VisitorCut};
+use crate::packed::{self, PackedReader, SharedBytes};
 use crate::profile::SubProfile;
 use crate::rhythm::BestTime;
-use crate::view::{Snapshot, Stored};
+use crate::view::{Snapshot, StoredValue};
 
 const FORM: u8 = 1;
 const SNAPSHOT: &str = "s1";
@@ -92,8 +92,8 @@ struct NamesForm {
 /// # Errors
 /// [`WireError::TooLong`] when it is over [`limits::SNAPSHOT_BYTES`]: leave visitors out. [`WireError::Range`] when
 /// a list is over its bound, or the visitor itself is not in it: no reader would take it.
-pub fn encode_stored(key: &str, stored: &Stored) -> Result<String, WireError> {
-    let Stored::Snapshot(snapshot) = stored else { return Ok(seal(TOMBSTONE, key, &[])) };
+pub fn encode_stored(key: &str, stored: &StoredValue) -> Result<String, WireError> {
+    let StoredValue::Snapshot(snapshot) = stored else { return Ok(seal(TOMBSTONE, key, &[])) };
     if !is_whole(snapshot) {
         return Err(WireError::Range);
     }
@@ -115,15 +115,15 @@ fn is_whole(snapshot: &Snapshot) -> bool {
 ///
 /// # Errors
 /// [`WireError`]; a value that is not whole, not ours or not this key's is an error, never a guess.
-pub fn decode_stored(key: &str, visitor: VisitorId, value: &[u8]) -> Result<Stored, WireError> {
+pub fn decode_stored(key: &str, visitor: VisitorId, value: &[u8]) -> Result<StoredValue, WireError> {
     open_stored(key, value)?.read(visitor)
 }
 
 /// A visitor's value, known to be whole and its key's: what is kept of one that may be read again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Opened {
+pub enum OpenedValue {
     /// A snapshot's CBOR.
-    Snapshot(Shared),
+    Snapshot(SharedBytes),
     /// A tombstone.
     Tombstone,
 }
@@ -132,24 +132,24 @@ pub enum Opened {
 ///
 /// # Errors
 /// [`WireError`], as [`decode_stored`].
-pub fn open_stored(key: &str, value: &[u8]) -> Result<Opened, WireError> {
+pub fn open_stored(key: &str, value: &[u8]) -> Result<OpenedValue, WireError> {
     if value.starts_with(TOMBSTONE.as_bytes()) {
-        return open(TOMBSTONE, key, value).map(|_| Opened::Tombstone);
+        return open(TOMBSTONE, key, value).map(|_| OpenedValue::Tombstone);
     }
-    open(SNAPSHOT, key, value).map(Opened::Snapshot)
+    open(SNAPSHOT, key, value).map(OpenedValue::Snapshot)
 }
 
-impl Opened {
+impl OpenedValue {
     /// Reads it.
     ///
     /// # Errors
     /// [`WireError`], as [`decode_stored`].
-    pub fn read(&self, visitor: VisitorId) -> Result<Stored, WireError> {
-        let Self::Snapshot(bytes) = self else { return Ok(Stored::Tombstone) };
+    pub fn read(&self, visitor: VisitorId) -> Result<StoredValue, WireError> {
+        let Self::Snapshot(bytes) = self else { return Ok(StoredValue::Tombstone) };
         let snapshot = Snapshot::try_from(cbor::decode::<SnapshotForm>(bytes, FORM, STORED)?)?;
         // All else that makes it whole holds of all that is read.
         let whole = snapshot.visitor == visitor && snapshot.profiles.contains_key(&visitor);
-        if whole { Ok(Stored::Snapshot(Box::new(snapshot))) } else { Err(WireError::Range) }
+        if whole { Ok(StoredValue::Snapshot(Box::new(snapshot))) } else { Err(WireError::Range) }
     }
 }
 
@@ -178,7 +178,7 @@ pub fn decode_lookup(key: &str, value: &[u8]) -> Result<Vec<VisitorId>, WireErro
 ///
 /// # Errors
 /// [`WireError::Range`] for more than [`limits::ATTRIBUTE_PAGE`], for a name that is bad and for one that is there twice.
-pub fn encode_names(key: &str, page: &[(String, Kind)]) -> Result<String, WireError> {
+pub fn encode_names(key: &str, page: &[(String, ValueKind)]) -> Result<String, WireError> {
     let page = attributes::encode_page(page);
     if attributes::decode_page(&page).is_none() {
         return Err(WireError::Range);
@@ -190,7 +190,7 @@ pub fn encode_names(key: &str, page: &[(String, Kind)]) -> Result<String, WireEr
 ///
 /// # Errors
 /// [`WireError`].
-pub fn decode_names(key: &str, value: &[u8]) -> Result<Vec<(String, Kind)>, WireError> {
+pub fn decode_names(key: &str, value: &[u8]) -> Result<Vec<(String, ValueKind)>, WireError> {
     let form: NamesForm = cbor::decode(&open(NAMES, key, value)?, FORM, PAGE)?;
     attributes::decode_page(&form.page).ok_or(WireError::Malformed)
 }
@@ -221,10 +221,10 @@ impl TryFrom<SnapshotForm> for Snapshot {
 
     fn try_from(form: SnapshotForm) -> Result<Self, WireError> {
         let mut membership = Membership::try_from(form.membership)?;
-        let column = Shared::from(form.profiles.into_vec());
+        let column = SharedBytes::from(form.profiles.into_vec());
         let profiles = rows(&column, limits::SNAPSHOT_VISITORS, |rows| {
             let visitor = rows.visitor()?;
-            let version = Version { restore: rows.number()?.try_into().ok()?, counter: rows.number()? };
+            let version = SnapshotVersion { restore: rows.number()?.try_into().ok()?, counter: rows.number()? };
             Some((visitor, SubProfile::from_packed(version, column.part(rows.row()?))))
         })?;
         membership.admits = profiles.keys().copied().collect();
@@ -265,7 +265,7 @@ impl TryFrom<MembershipForm> for Membership {
 
     fn try_from(form: MembershipForm) -> Result<Self, WireError> {
         let cuts = rows(&form.cuts, limits::CUTS, |rows| {
-            Some((rows.visitor()?, Cut { at: rows.number()?, gone: rows.count(1)? == 1 }))
+            Some((rows.visitor()?, VisitorCut { at: rows.number()?, gone: rows.count(1)? == 1 }))
         })?;
         let unsure = rows(&form.unsure, limits::SNAPSHOT_VISITORS, |rows| Some((rows.visitor()?, ())))?;
         let unsure = unsure.into_keys().collect();
@@ -277,9 +277,9 @@ impl TryFrom<MembershipForm> for Membership {
 fn rows<T>(
     bytes: &[u8],
     most: usize,
-    mut read: impl FnMut(&mut Packed<'_>) -> Option<(VisitorId, T)>,
+    mut read: impl FnMut(&mut PackedReader<'_>) -> Option<(VisitorId, T)>,
 ) -> Result<BTreeMap<VisitorId, T>, WireError> {
-    let mut left = Packed(bytes);
+    let mut left = PackedReader(bytes);
     let mut all = Vec::with_capacity(if bytes.is_empty() { 0 } else { most });
     while !left.is_empty() {
         let (visitor, row) = read(&mut left).ok_or(WireError::Malformed)?;
@@ -303,17 +303,17 @@ pub(super) fn seal(tag: &str, key: &str, bytes: &[u8]) -> String {
     text
 }
 
-fn open(tag: &str, key: &str, value: &[u8]) -> Result<Shared, WireError> {
+fn open(tag: &str, key: &str, value: &[u8]) -> Result<SharedBytes, WireError> {
     open_within(limits::KV_VALUE_CHARS, tag, key, value)
 }
 
 /// Opens a value of at most `most` characters.
-pub(super) fn open_within(most: usize, tag: &str, key: &str, value: &[u8]) -> Result<Shared, WireError> {
+pub(super) fn open_within(most: usize, tag: &str, key: &str, value: &[u8]) -> Result<SharedBytes, WireError> {
     if value.len() > most {
         return Err(WireError::TooLong);
     }
     let text = value.strip_prefix(tag.as_bytes()).ok_or(WireError::UnknownForm)?;
-    let framed = Shared::from(STANDARD_NO_PAD.decode_to_vec(text).map_err(|_| WireError::Malformed)?);
+    let framed = SharedBytes::from(STANDARD_NO_PAD.decode_to_vec(text).map_err(|_| WireError::Malformed)?);
     let (sum, bytes) = framed.split_first_chunk::<4>().ok_or(WireError::Malformed)?;
     if u32::from_be_bytes(*sum) != checksum(tag, key, bytes) {
         return Err(WireError::Checksum);

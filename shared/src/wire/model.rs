@@ -9,7 +9,7 @@ use super::cbor::{self, FormBounds};
 use super::parts::number;
 use crate::limits;
 use crate::model::{BITS, FRACTION, Model, Part, Quality};
-use crate::packed::{Packed, put, put_signed};
+use crate::packed::{PackedReader, put, put_signed};
 use crate::segments::SegmentId;
 
 const FORM: u8 = 1;
@@ -171,7 +171,7 @@ fn weights(column: &[u8], places: usize) -> Result<Vec<i16>, WireError> {
     if column.is_empty() {
         return Ok(Vec::new());
     }
-    let mut from = Packed(column);
+    let mut from = PackedReader(column);
     let weights = match number(&mut from)? {
         ALL => (0..places).map(|_| weight(&mut from)).collect::<Result<_, _>>()?,
         SOME => sparse(&mut from, places)?,
@@ -180,11 +180,11 @@ fn weights(column: &[u8], places: usize) -> Result<Vec<i16>, WireError> {
     if from.is_empty() { Ok(weights) } else { Err(WireError::Malformed) }
 }
 
-fn weight(from: &mut Packed<'_>) -> Result<i16, WireError> {
+fn weight(from: &mut PackedReader<'_>) -> Result<i16, WireError> {
     i16::try_from(from.signed().ok_or(WireError::Malformed)?).map_err(|_| WireError::Range)
 }
 
-fn sparse(from: &mut Packed<'_>, places: usize) -> Result<Vec<i16>, WireError> {
+fn sparse(from: &mut PackedReader<'_>, places: usize) -> Result<Vec<i16>, WireError> {
     let count = from.count(places).ok_or(WireError::Range)?;
     let mut weights = vec![0; places];
     let mut rest = weights.iter_mut();

@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteArray;
 
 use super::WireError;
-use crate::actions::{Entity, Unit, Window};
-use crate::ids::{AltHash, Version, VisitorId};
-use crate::packed::Packed;
+use crate::actions::{AdEntity, TimeWindow, WindowUnit};
+use crate::ids::{AltHash, SnapshotVersion, VisitorId};
+use crate::packed::PackedReader;
 
 /// An id or a hash of 16 bytes.
 pub(super) type SixteenBytes = ByteArray<16>;
@@ -20,13 +20,13 @@ pub(super) struct VersionForm {
     counter: u64,
 }
 
-impl From<Version> for VersionForm {
-    fn from(Version { restore, counter }: Version) -> Self {
+impl From<SnapshotVersion> for VersionForm {
+    fn from(SnapshotVersion { restore, counter }: SnapshotVersion) -> Self {
         Self { restore, counter }
     }
 }
 
-impl From<VersionForm> for Version {
+impl From<VersionForm> for SnapshotVersion {
     fn from(VersionForm { restore, counter }: VersionForm) -> Self {
         Self { restore, counter }
     }
@@ -45,13 +45,13 @@ pub(super) struct EntityForm {
     advertiser: u32,
 }
 
-impl From<Entity> for EntityForm {
-    fn from(Entity { ad, ad_group, campaign, advertiser }: Entity) -> Self {
+impl From<AdEntity> for EntityForm {
+    fn from(AdEntity { ad, ad_group, campaign, advertiser }: AdEntity) -> Self {
         Self { ad, ad_group, campaign, advertiser }
     }
 }
 
-impl From<EntityForm> for Entity {
+impl From<EntityForm> for AdEntity {
     fn from(EntityForm { ad, ad_group, campaign, advertiser }: EntityForm) -> Self {
         Self { ad, ad_group, campaign, advertiser }
     }
@@ -61,25 +61,25 @@ impl From<EntityForm> for Entity {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WindowForm {
-    /// The place in [`Unit::ALL`].
+    /// The place in [`WindowUnit::ALL`].
     #[serde(rename = "u")]
     unit: u8,
     #[serde(rename = "i")]
     interval: u32,
 }
 
-impl From<Window> for WindowForm {
-    fn from(Window { interval, unit }: Window) -> Self {
-        let place = Unit::ALL.iter().position(|one| *one == unit).unwrap_or_default();
+impl From<TimeWindow> for WindowForm {
+    fn from(TimeWindow { interval, unit }: TimeWindow) -> Self {
+        let place = WindowUnit::ALL.iter().position(|one| *one == unit).unwrap_or_default();
         Self { unit: u8::try_from(place).unwrap_or_default(), interval }
     }
 }
 
-impl TryFrom<WindowForm> for Window {
+impl TryFrom<WindowForm> for TimeWindow {
     type Error = WireError;
 
     fn try_from(WindowForm { unit, interval }: WindowForm) -> Result<Self, WireError> {
-        Ok(Self { interval, unit: *Unit::ALL.get(usize::from(unit)).ok_or(WireError::Range)? })
+        Ok(Self { interval, unit: *WindowUnit::ALL.get(usize::from(unit)).ok_or(WireError::Range)? })
     }
 }
 
@@ -131,6 +131,6 @@ pub(super) fn is_zero(number: &u64) -> bool {
 }
 
 /// A packed number.
-pub(super) fn number(from: &mut Packed<'_>) -> Result<u64, WireError> {
+pub(super) fn number(from: &mut PackedReader<'_>) -> Result<u64, WireError> {
     from.number().ok_or(WireError::Malformed)
 }

@@ -7,13 +7,13 @@ use super::cbor::{self, FormBounds};
 use super::{WireError, parts};
 use crate::actions::PackedActions;
 use crate::attributes::{AttributeMap, PackedAttributes};
-use crate::events::Events;
+use crate::events::VisitorEvents;
 use crate::ids::{Millis, SessionId, VisitorId};
 use crate::limits;
-use crate::orders::Orders;
-use crate::packed::{Packed, put};
-use crate::profile::{Newest, Profile};
-use crate::rhythm::Rhythm;
+use crate::orders::VisitorOrders;
+use crate::packed::{PackedReader, put};
+use crate::profile::{NewestFacts, Profile};
+use crate::rhythm::ActivityHistogram;
 use crate::segments::{PackedSegments, SegmentMap};
 
 const FORM: u8 = 1;
@@ -37,7 +37,7 @@ struct ProfileForm {
     #[serde(rename = "s", default, skip_serializing_if = "<[u8]>::is_empty")]
     sessions: ByteBuf,
     #[serde(rename = "t", skip_serializing_if = "Option::is_none")]
-    seen: Option<SeenForm>,
+    seen: Option<NewestForm>,
     /// Facts received before this time are all held.
     #[serde(rename = "o", default, skip_serializing_if = "parts::is_zero")]
     floor: u64,
@@ -51,17 +51,17 @@ struct ProfileForm {
     /// Column, as [`SegmentMap::pack`] describes. The store keeps segments apart, and has none here.
     #[serde(rename = "g", default, skip_serializing_if = "<[u8]>::is_empty")]
     segments: ByteBuf,
-    /// Column, as [`Rhythm::pack`] describes.
+    /// Column, as [`ActivityHistogram::pack`] describes.
     #[serde(rename = "y", default, skip_serializing_if = "<[u8]>::is_empty")]
     rhythm: ByteBuf,
-    /// Column, as [`Orders::pack`] describes.
+    /// Column, as [`VisitorOrders::pack`] describes.
     #[serde(rename = "d", default, skip_serializing_if = "<[u8]>::is_empty")]
     orders: ByteBuf,
 }
 
 /// When a visitor's first and last fact happened.
 #[derive(Serialize, Deserialize)]
-struct SeenForm {
+struct NewestForm {
     #[serde(rename = "a")]
     first: u64,
     #[serde(rename = "z")]
@@ -85,7 +85,7 @@ pub fn encode(visitor: VisitorId, profile: &Profile) -> Vec<u8> {
         purchases: profile.purchases,
         revenue: profile.revenue,
         sessions: ByteBuf::from(sessions),
-        seen: profile.seen.map(|(first, last)| SeenForm { first, last }),
+        seen: profile.seen.map(|(first, last)| NewestForm { first, last }),
         floor: profile.newest.floor(),
         newest: ByteBuf::from(put_newest(&profile.newest)),
         actions: ByteBuf::from(actions),
@@ -131,8 +131,8 @@ pub fn decode(visitor: VisitorId, bytes: &[u8]) -> Result<Profile, WireError> {
         newest: newest(&form.newest, form.floor)?,
         actions,
         segments: segments(&form.segments)?,
-        rhythm: Rhythm::read(&form.rhythm).ok_or(WireError::Malformed)?,
-        orders: Orders::read(&form.orders).ok_or(WireError::Malformed)?,
+        rhythm: ActivityHistogram::read(&form.rhythm).ok_or(WireError::Malformed)?,
+        orders: VisitorOrders::read(&form.orders).ok_or(WireError::Malformed)?,
         ..Profile::default()
     })
 }
@@ -156,15 +156,15 @@ pub fn attributes(bytes: &[u8]) -> Result<AttributeMap, WireError> {
     PackedAttributes::read(bytes).and_then(|packed| packed.to_map()).ok_or(WireError::Malformed)
 }
 
-/// Reads events as the store keeps them, which is [`Events::pack`].
+/// Reads events as the store keeps them, which is [`VisitorEvents::pack`].
 ///
 /// # Errors
 /// [`WireError::Malformed`].
-pub fn events(bytes: &[u8]) -> Result<Events, WireError> {
-    Events::read(bytes).ok_or(WireError::Malformed)
+pub fn events(bytes: &[u8]) -> Result<VisitorEvents, WireError> {
+    VisitorEvents::read(bytes).ok_or(WireError::Malformed)
 }
 
-fn put_newest(newest: &Newest) -> Vec<u8> {
+fn put_newest(newest: &NewestFacts) -> Vec<u8> {
     let (mut column, mut before) = (Vec::new(), 0);
     for (received, short) in newest.iter() {
         put(&mut column, received.saturating_sub(before));
@@ -174,8 +174,8 @@ fn put_newest(newest: &Newest) -> Vec<u8> {
     column
 }
 
-fn newest(column: &[u8], floor: Millis) -> Result<Newest, WireError> {
-    let (mut left, mut received) = (Packed(column), 0_u64);
+fn newest(column: &[u8], floor: Millis) -> Result<NewestFacts, WireError> {
+    let (mut left, mut received) = (PackedReader(column), 0_u64);
     let mut facts = Vec::new();
     while !left.is_empty() {
         received = received.checked_add(parts::number(&mut left)?).ok_or(WireError::Range)?;
@@ -184,5 +184,5 @@ fn newest(column: &[u8], floor: Millis) -> Result<Newest, WireError> {
             return Err(WireError::Range);
         }
     }
-    Ok(Newest::from_parts(facts, floor))
+    Ok(NewestFacts::from_parts(facts, floor))
 }

@@ -6,7 +6,7 @@ use serde_bytes::ByteArray;
 use super::WireError;
 use super::cbor::{self, FormBounds};
 use super::parts::{self, EntityForm, SixteenBytes, WindowForm};
-use crate::actions::{InsertionHash, Level};
+use crate::actions::{AdLevel, InsertionHash};
 use crate::ids::{Epoch, TenantId};
 use crate::limits;
 use crate::strict::{Answer, Ask, Call, Candidate, Claim, Entries, Entry, Links, Object, Seen, StrictCap, Wanted};
@@ -54,7 +54,7 @@ struct EntryForm {
 
 /// [`Call`], and whose tenant's object it goes to.
 #[derive(Serialize, Deserialize)]
-struct CallForm {
+struct CapCallForm {
     #[serde(rename = "f")]
     form: u8,
     #[serde(rename = "t")]
@@ -95,7 +95,7 @@ struct ClaimForm {
     #[serde(rename = "w", default, skip_serializing_if = "Vec::is_empty")]
     wanted: Vec<WantedForm>,
     #[serde(rename = "s", default, skip_serializing_if = "Vec::is_empty")]
-    seen: Vec<SeenForm>,
+    seen: Vec<SeenRowsForm>,
 }
 
 /// [`Candidate`].
@@ -104,13 +104,13 @@ struct CandidateForm {
     #[serde(rename = "e")]
     entity: EntityForm,
     #[serde(rename = "c", default)]
-    caps: Vec<CapForm>,
+    caps: Vec<StrictCapForm>,
 }
 
 /// [`StrictCap`].
 #[derive(Serialize, Deserialize)]
-struct CapForm {
-    /// The place in [`Level::ALL`].
+struct StrictCapForm {
+    /// The place in [`AdLevel::ALL`].
     #[serde(rename = "l")]
     level: u8,
     #[serde(rename = "m")]
@@ -130,7 +130,7 @@ struct WantedForm {
 
 /// [`Seen`].
 #[derive(Serialize, Deserialize)]
-struct SeenForm {
+struct SeenRowsForm {
     #[serde(rename = "i")]
     insertion: ByteArray<6>,
     #[serde(rename = "e")]
@@ -141,7 +141,7 @@ struct SeenForm {
 
 /// [`Answer`].
 #[derive(Serialize, Deserialize)]
-struct AnswerForm {
+struct CapAnswerForm {
     #[serde(rename = "f")]
     form: u8,
     #[serde(rename = "g", default, skip_serializing_if = "Vec::is_empty")]
@@ -179,7 +179,7 @@ pub fn encode_call(tenant: &TenantId, call: &Call) -> Vec<u8> {
         .links
         .as_ref()
         .map(|Links { epoch, members }| LinksForm { epoch: epoch.0, members: parts::put_visitors(members) });
-    cbor::encode(&CallForm {
+    cbor::encode(&CapCallForm {
         form: FORM,
         tenant: tenant.to_string(),
         to: parts::put_visitor(call.to),
@@ -195,7 +195,7 @@ pub fn encode_call(tenant: &TenantId, call: &Call) -> Vec<u8> {
 /// Reads a call.
 #[must_use]
 pub fn decode_call(bytes: &[u8]) -> Option<(TenantId, Call)> {
-    let form: CallForm = cbor::decode(bytes, FORM, OBJECT).ok()?;
+    let form: CapCallForm = cbor::decode(bytes, FORM, OBJECT).ok()?;
     let tenant = form.tenant.parse().ok()?;
     let links = form.links.map(|links| {
         let members = parts::visitors(links.members, limits::STRICT_MEMBERS)?;
@@ -212,13 +212,13 @@ pub fn decode_call(bytes: &[u8]) -> Option<(TenantId, Call)> {
 /// An answer.
 #[must_use]
 pub fn encode_answer(answer: &Answer) -> Vec<u8> {
-    cbor::encode(&AnswerForm { form: FORM, granted: put_entries(&answer.granted) })
+    cbor::encode(&CapAnswerForm { form: FORM, granted: put_entries(&answer.granted) })
 }
 
 /// Reads an answer.
 #[must_use]
 pub fn decode_answer(bytes: &[u8]) -> Option<Answer> {
-    let form: AnswerForm = cbor::decode(bytes, FORM, OBJECT).ok()?;
+    let form: CapAnswerForm = cbor::decode(bytes, FORM, OBJECT).ok()?;
     Some(Answer { granted: entries(form.granted).ok()? })
 }
 
@@ -260,14 +260,14 @@ impl From<&Claim> for ClaimForm {
     fn from(Claim { candidates, wanted, seen }: &Claim) -> Self {
         let candidates = candidates.iter().map(|Candidate { entity, caps }| CandidateForm {
             entity: (*entity).into(),
-            caps: caps.iter().map(CapForm::from).collect(),
+            caps: caps.iter().map(StrictCapForm::from).collect(),
         });
         let place = |place: &usize| u32::try_from(*place).unwrap_or(u32::MAX);
         let wanted = wanted.iter().map(|Wanted { insertion, choices }| WantedForm {
             insertion: ByteArray::new(insertion.0),
             choices: choices.iter().map(place).collect(),
         });
-        let seen = seen.iter().map(|Seen { insertion, entity, minute }| SeenForm {
+        let seen = seen.iter().map(|Seen { insertion, entity, minute }| SeenRowsForm {
             insertion: ByteArray::new(insertion.0),
             entity: (*entity).into(),
             minute: minute.0,
@@ -281,7 +281,7 @@ impl TryFrom<ClaimForm> for Claim {
 
     fn try_from(form: ClaimForm) -> Result<Self, WireError> {
         let candidate = |CandidateForm { entity, caps }| {
-            let caps = parts::list(caps, limits::CAPS * Level::ALL.len(), StrictCap::try_from)?;
+            let caps = parts::list(caps, limits::CAPS * AdLevel::ALL.len(), StrictCap::try_from)?;
             Ok(Candidate { entity: EntityForm::into(entity), caps })
         };
         let wanted = |WantedForm { insertion, choices }| {
@@ -290,7 +290,7 @@ impl TryFrom<ClaimForm> for Claim {
             })?;
             Ok(Wanted { insertion: InsertionHash(ByteArray::into_array(insertion)), choices })
         };
-        let seen = |SeenForm { insertion, entity, minute }| {
+        let seen = |SeenRowsForm { insertion, entity, minute }| {
             let insertion = InsertionHash(ByteArray::into_array(insertion));
             Ok(Seen { insertion, entity: EntityForm::into(entity), minute: Minute(minute) })
         };
@@ -302,17 +302,17 @@ impl TryFrom<ClaimForm> for Claim {
     }
 }
 
-impl From<&StrictCap> for CapForm {
+impl From<&StrictCap> for StrictCapForm {
     fn from(StrictCap { level, limit, window }: &StrictCap) -> Self {
         Self { level: *level as u8, limit: *limit, window: (*window).into() }
     }
 }
 
-impl TryFrom<CapForm> for StrictCap {
+impl TryFrom<StrictCapForm> for StrictCap {
     type Error = WireError;
 
-    fn try_from(form: CapForm) -> Result<Self, WireError> {
-        let level = *Level::ALL.get(usize::from(form.level)).ok_or(WireError::Range)?;
+    fn try_from(form: StrictCapForm) -> Result<Self, WireError> {
+        let level = *AdLevel::ALL.get(usize::from(form.level)).ok_or(WireError::Range)?;
         Ok(Self { level, limit: form.limit, window: form.window.try_into()? })
     }
 }

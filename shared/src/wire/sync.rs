@@ -7,7 +7,7 @@ use serde_bytes::{ByteArray, ByteBuf};
 use super::WireError;
 use super::cbor::{self, FormBounds};
 use super::parts::{self, VersionForm, is_zero};
-use crate::ids::{Millis, Version};
+use crate::ids::{Millis, SnapshotVersion};
 use crate::limits;
 
 const FORM: u8 = 1;
@@ -74,12 +74,12 @@ pub struct SyncRequest {
     /// Requests that this edge answered and did not count since its last sync, by reason as [`FilterReason::ALL`].
     pub filtered: [u64; FilterReason::ALL.len()],
     /// What the KV had of the keys that were to be read back.
-    pub read: Vec<Read>,
+    pub read: Vec<ReadResult>,
 }
 
 /// What a read of the KV gave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Read {
+pub struct ReadResult {
     /// Which key, by its number.
     pub entry: u64,
     /// SHA-256 of the value; `None`: there is none.
@@ -94,20 +94,20 @@ pub struct SyncResponse {
     /// Facts that were there already.
     pub duplicate: u64,
     /// Facts that were refused.
-    pub rejected: Vec<Rejected>,
+    pub rejected: Vec<RejectedFact>,
     /// KV writes to do, leased to this caller for a minute.
-    pub publish: Vec<Publish>,
+    pub publish: Vec<KvWrite>,
     /// Outbox entries that are due and not leased.
     pub pending: u64,
     /// The catalogue in force, if there is one.
     pub catalogue: Option<String>,
     /// KV keys to read back, in one bulk read.
-    pub verify: Vec<Verify>,
+    pub verify: Vec<VerifyRequest>,
 }
 
 /// A key to read back from the KV.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verify {
+pub struct VerifyRequest {
     /// Its number, for the answer.
     pub entry: u64,
     /// The KV key.
@@ -116,7 +116,7 @@ pub struct Verify {
 
 /// A fact or batch that was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rejected {
+pub struct RejectedFact {
     /// Which of the request's `facts`.
     pub batch: u32,
     /// Which fact of that batch; `None`: the batch as a whole could not be read.
@@ -129,13 +129,13 @@ pub struct Rejected {
 
 /// One write to the KV.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Publish {
+pub struct KvWrite {
     /// The outbox entry, to be acknowledged.
     pub entry: u64,
     /// The KV key.
     pub key: String,
     /// The version written.
-    pub version: Version,
+    pub version: SnapshotVersion,
     /// The value; `None` deletes the key.
     pub value: Option<String>,
     /// When the key became due, in milliseconds since the epoch.
@@ -188,7 +188,7 @@ impl FilteredForm {
     }
 }
 
-/// [`Read`].
+/// [`ReadResult`].
 #[derive(Serialize, Deserialize)]
 struct ReadForm {
     #[serde(rename = "e")]
@@ -218,7 +218,7 @@ struct SyncResponseForm {
     verify: Vec<VerifyForm>,
 }
 
-/// [`Rejected`].
+/// [`RejectedFact`].
 #[derive(Serialize, Deserialize)]
 struct RejectedForm {
     #[serde(rename = "b")]
@@ -231,7 +231,7 @@ struct RejectedForm {
     message: String,
 }
 
-/// [`Publish`].
+/// [`KvWrite`].
 #[derive(Serialize, Deserialize)]
 struct PublishForm {
     #[serde(rename = "e")]
@@ -246,7 +246,7 @@ struct PublishForm {
     due: u64,
 }
 
-/// [`Verify`].
+/// [`VerifyRequest`].
 #[derive(Serialize, Deserialize)]
 struct VerifyForm {
     #[serde(rename = "e")]
@@ -350,49 +350,49 @@ impl TryFrom<SyncResponseForm> for SyncResponse {
     }
 }
 
-impl From<&Read> for ReadForm {
-    fn from(Read { entry, sha256 }: &Read) -> Self {
+impl From<&ReadResult> for ReadForm {
+    fn from(ReadResult { entry, sha256 }: &ReadResult) -> Self {
         Self { entry: *entry, sha256: sha256.map(ByteArray::new) }
     }
 }
 
-impl From<ReadForm> for Read {
+impl From<ReadForm> for ReadResult {
     fn from(ReadForm { entry, sha256 }: ReadForm) -> Self {
         Self { entry, sha256: sha256.map(ByteArray::into_array) }
     }
 }
 
-impl From<&Rejected> for RejectedForm {
-    fn from(Rejected { batch, index, code, message }: &Rejected) -> Self {
+impl From<&RejectedFact> for RejectedForm {
+    fn from(RejectedFact { batch, index, code, message }: &RejectedFact) -> Self {
         Self { batch: *batch, index: *index, code: code.clone(), message: message.clone() }
     }
 }
 
-impl From<RejectedForm> for Rejected {
+impl From<RejectedForm> for RejectedFact {
     fn from(RejectedForm { batch, index, code, message }: RejectedForm) -> Self {
         Self { batch, index, code, message }
     }
 }
 
-impl From<&Publish> for PublishForm {
-    fn from(Publish { entry, key, version, value, due }: &Publish) -> Self {
+impl From<&KvWrite> for PublishForm {
+    fn from(KvWrite { entry, key, version, value, due }: &KvWrite) -> Self {
         Self { entry: *entry, key: key.clone(), version: (*version).into(), value: value.clone(), due: *due }
     }
 }
 
-impl From<PublishForm> for Publish {
+impl From<PublishForm> for KvWrite {
     fn from(PublishForm { entry, key, version, value, due }: PublishForm) -> Self {
         Self { entry, key, version: version.into(), value, due }
     }
 }
 
-impl From<&Verify> for VerifyForm {
-    fn from(Verify { entry, key }: &Verify) -> Self {
+impl From<&VerifyRequest> for VerifyForm {
+    fn from(VerifyRequest { entry, key }: &VerifyRequest) -> Self {
         Self { entry: *entry, key: key.clone() }
     }
 }
 
-impl From<VerifyForm> for Verify {
+impl From<VerifyForm> for VerifyRequest {
     fn from(VerifyForm { entry, key }: VerifyForm) -> Self {
         Self { entry, key }
     }

@@ -9,16 +9,16 @@ use super::cbor::{self, FormBounds};
 use super::parts::{self, SixteenBytes};
 use crate::ids::VisitorId;
 use crate::limits;
-use crate::units::{Call, Given, RANGES, Row, Rows, Stock, Writes};
+use crate::units::{GivenSlot, OfferCall, RANGES, SlotRows, SlotStock, SlotWrites, VisitorSlots};
 
 const FORM: u8 = 1;
 const STOCK: &str = "stock";
 /// A call has [`limits::STRICT_MEMBERS`] visitors of 17 bytes.
 const CALL: FormBounds = FormBounds { bytes: 4_096, items: limits::STRICT_MEMBERS + 64, levels: 8 };
 
-/// [`Call`].
+/// [`OfferCall`].
 #[derive(Serialize, Deserialize)]
-struct CallForm {
+struct OfferCallForm {
     #[serde(rename = "f")]
     form: u8,
     #[serde(rename = "t")]
@@ -41,14 +41,14 @@ struct CallForm {
 
 /// An answer: a unit, or none.
 #[derive(Serialize, Deserialize)]
-struct AnswerForm {
+struct OfferAnswerForm {
     #[serde(rename = "f")]
     form: u8,
     #[serde(rename = "u", skip_serializing_if = "Option::is_none")]
     given: Option<GivenForm>,
 }
 
-/// [`Given`].
+/// [`GivenSlot`].
 #[derive(Serialize, Deserialize)]
 struct GivenForm {
     #[serde(rename = "n")]
@@ -57,7 +57,7 @@ struct GivenForm {
     holder: SixteenBytes,
 }
 
-/// [`Stock`].
+/// [`SlotStock`].
 #[derive(Serialize, Deserialize)]
 struct StockForm {
     #[serde(rename = "f")]
@@ -68,7 +68,7 @@ struct StockForm {
     empty: u32,
 }
 
-/// [`Row`]: a unit, or without one that another object was asked for it.
+/// [`VisitorSlots`]: a unit, or without one that another object was asked for it.
 #[derive(Serialize, Deserialize)]
 struct RowForm {
     #[serde(rename = "f")]
@@ -79,9 +79,9 @@ struct RowForm {
 
 /// A call.
 #[must_use]
-pub fn encode_call(call: &Call) -> Vec<u8> {
-    let Call { tenant, campaign, limit, range, asked, again, own, members } = call;
-    cbor::encode(&CallForm {
+pub fn encode_call(call: &OfferCall) -> Vec<u8> {
+    let OfferCall { tenant, campaign, limit, range, asked, again, own, members } = call;
+    cbor::encode(&OfferCallForm {
         form: FORM,
         tenant: tenant.to_string(),
         campaign: *campaign,
@@ -96,35 +96,35 @@ pub fn encode_call(call: &Call) -> Vec<u8> {
 
 /// Reads a call.
 #[must_use]
-pub fn decode_call(bytes: &[u8]) -> Option<Call> {
-    cbor::decode::<CallForm>(bytes, FORM, CALL).ok()?.try_into().ok()
+pub fn decode_call(bytes: &[u8]) -> Option<OfferCall> {
+    cbor::decode::<OfferCallForm>(bytes, FORM, CALL).ok()?.try_into().ok()
 }
 
 /// An answer: a unit, or none.
 #[must_use]
-pub fn encode_answer(answer: Option<Given>) -> Vec<u8> {
-    cbor::encode(&AnswerForm { form: FORM, given: answer.map(GivenForm::from) })
+pub fn encode_answer(answer: Option<GivenSlot>) -> Vec<u8> {
+    cbor::encode(&OfferAnswerForm { form: FORM, given: answer.map(GivenForm::from) })
 }
 
 /// Reads an answer.
 #[must_use]
-pub fn decode_answer(bytes: &[u8]) -> Option<Option<Given>> {
-    let form: AnswerForm = cbor::decode(bytes, FORM, CALL).ok()?;
-    form.given.map(Given::try_from).transpose().ok()
+pub fn decode_answer(bytes: &[u8]) -> Option<Option<GivenSlot>> {
+    let form: OfferAnswerForm = cbor::decode(bytes, FORM, CALL).ok()?;
+    form.given.map(GivenSlot::try_from).transpose().ok()
 }
 
 /// The keys of the rows that a call needs: the stock's, then its members'.
 #[must_use]
-pub fn keys(call: &Call) -> Vec<String> {
+pub fn keys(call: &OfferCall) -> Vec<String> {
     [STOCK.to_owned()].into_iter().chain(call.members.iter().map(ToString::to_string)).collect()
 }
 
 /// Reads the rows of these keys, a line each in base64, empty for one that is not there; `None` when one is not of its form.
 #[must_use]
-pub fn decode_rows(call: &Call, lines: &[u8]) -> Option<(Stock, Rows)> {
+pub fn decode_rows(call: &OfferCall, lines: &[u8]) -> Option<(SlotStock, SlotRows)> {
     let mut lines = lines.split(|byte| *byte == b'\n');
     let stock = match lines.next().unwrap_or_default() {
-        [] => Stock::default(),
+        [] => SlotStock::default(),
         text => stock(text)?,
     };
     let there = call.members.iter().zip(lines).filter(|(_, text)| !text.is_empty());
@@ -134,31 +134,31 @@ pub fn decode_rows(call: &Call, lines: &[u8]) -> Option<(Stock, Rows)> {
 
 /// The rows to write: a key and its row in base64 a line, no text for a row to drop.
 #[must_use]
-pub fn encode_rows(stock: Stock, writes: &Writes) -> String {
-    let Stock { given, empty } = stock;
+pub fn encode_rows(stock: SlotStock, writes: &SlotWrites) -> String {
+    let SlotStock { given, empty } = stock;
     let stock = STANDARD_NO_PAD.encode_to_string(cbor::encode(&StockForm { form: FORM, given, empty }));
-    let line = |(visitor, row): (&VisitorId, &Option<Row>)| {
+    let line = |(visitor, row): (&VisitorId, &Option<VisitorSlots>)| {
         let text = row.map(|row| STANDARD_NO_PAD.encode_to_string(cbor::encode(&RowForm::from(row))));
         format!("\n{visitor} {}", text.unwrap_or_default())
     };
     format!("{STOCK} {stock}") + &writes.iter().map(line).collect::<String>()
 }
 
-fn stock(text: &[u8]) -> Option<Stock> {
+fn stock(text: &[u8]) -> Option<SlotStock> {
     let form: StockForm = cbor::decode(&STANDARD_NO_PAD.decode_to_vec(text).ok()?, FORM, CALL).ok()?;
-    Some(Stock { given: form.given, empty: form.empty })
+    Some(SlotStock { given: form.given, empty: form.empty })
 }
 
-fn row(text: &[u8]) -> Option<Row> {
+fn row(text: &[u8]) -> Option<VisitorSlots> {
     let form: RowForm = cbor::decode(&STANDARD_NO_PAD.decode_to_vec(text).ok()?, FORM, CALL).ok()?;
-    let given = form.given.map(Given::try_from).transpose().ok()?;
-    Some(given.map_or(Row::Asked, Row::Given))
+    let given = form.given.map(GivenSlot::try_from).transpose().ok()?;
+    Some(given.map_or(VisitorSlots::Asked, VisitorSlots::Given))
 }
 
-impl TryFrom<CallForm> for Call {
+impl TryFrom<OfferCallForm> for OfferCall {
     type Error = WireError;
 
-    fn try_from(form: CallForm) -> Result<Self, WireError> {
+    fn try_from(form: OfferCallForm) -> Result<Self, WireError> {
         if form.range >= RANGES || form.asked >= RANGES {
             return Err(WireError::Range);
         }
@@ -175,13 +175,13 @@ impl TryFrom<CallForm> for Call {
     }
 }
 
-impl From<Given> for GivenForm {
-    fn from(Given { number, holder }: Given) -> Self {
+impl From<GivenSlot> for GivenForm {
+    fn from(GivenSlot { number, holder }: GivenSlot) -> Self {
         Self { number, holder: parts::put_visitor(holder) }
     }
 }
 
-impl TryFrom<GivenForm> for Given {
+impl TryFrom<GivenForm> for GivenSlot {
     type Error = WireError;
 
     fn try_from(form: GivenForm) -> Result<Self, WireError> {
@@ -189,11 +189,11 @@ impl TryFrom<GivenForm> for Given {
     }
 }
 
-impl From<Row> for RowForm {
-    fn from(row: Row) -> Self {
+impl From<VisitorSlots> for RowForm {
+    fn from(row: VisitorSlots) -> Self {
         let given = match row {
-            Row::Given(given) => Some(given.into()),
-            Row::Asked => None,
+            VisitorSlots::Given(given) => Some(given.into()),
+            VisitorSlots::Asked => None,
         };
         Self { form: FORM, given }
     }

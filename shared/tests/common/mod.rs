@@ -2,17 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use causeway_shared::actions::{Action, Entity, InsertionHash, Verb, ViewType};
-use causeway_shared::attributes::{Token, Value};
-use causeway_shared::fact::{Fact, PURCHASE, What};
+use causeway_shared::actions::{ActionType, AdAction, AdEntity, InsertionHash, ViewType};
+use causeway_shared::attributes::{AttributeValue, NameToken};
+use causeway_shared::fact::{Fact, FactKind, PURCHASE};
 use causeway_shared::ids::OrderHash;
 use causeway_shared::ids::{
-    AltHash, AlternateId, Epoch, FactId, InsertionId, KindCode, Millis, SessionId, Version, VisitorId,
+    AltHash, AlternateId, Epoch, FactId, InsertionId, KindCode, Millis, SessionId, SnapshotVersion, VisitorId,
 };
-use causeway_shared::membership::{Cut, Membership};
-use causeway_shared::profile::{Beyond, Known, Profile, QueriedNames, SnapshotRoom, SubProfile, Totals};
+use causeway_shared::membership::{Membership, VisitorCut};
+use causeway_shared::profile::{
+    KnownVisitor, LaterPage, Profile, ProfileTotals, QueriedNames, SnapshotRoom, SubProfile,
+};
 use causeway_shared::rhythm::BestTime;
-use causeway_shared::segments::{SegmentId, State};
+use causeway_shared::segments::{SegmentId, SegmentState};
 use causeway_shared::time::{Day, HourStamp, Minute};
 use causeway_shared::view::Snapshot;
 use proptest::collection::vec;
@@ -51,8 +53,8 @@ pub(crate) fn alternate(kind: KindCode, n: u8) -> AlternateId {
 }
 
 /// The `counter`th version.
-pub(crate) fn version(counter: u64) -> Version {
-    Version { restore: 0, counter }
+pub(crate) fn version(counter: u64) -> SnapshotVersion {
+    SnapshotVersion { restore: 0, counter }
 }
 
 /// A decision about who belongs together.
@@ -66,7 +68,7 @@ pub(crate) fn membership(
         epoch: Epoch(epoch),
         devices: u32::try_from(admits.len()).unwrap_or(u32::MAX),
         admits,
-        cuts: cuts.into_iter().map(|v| (v, Cut { at: NOW, gone: false })).collect(),
+        cuts: cuts.into_iter().map(|v| (v, VisitorCut { at: NOW, gone: false })).collect(),
         ..Membership::default()
     }
 }
@@ -119,7 +121,7 @@ impl History {
 /// Adds a fact; of attributes what they say too.
 pub(crate) fn fold(profile: &mut Profile, fact: &Fact) {
     match &fact.what {
-        What::Attributes { writes } => profile.assign(fact, tokens(writes)),
+        FactKind::Attributes { writes } => profile.assign(fact, tokens(writes)),
         _ => profile.fold(fact),
     }
 }
@@ -132,20 +134,22 @@ pub(crate) fn profile_of<'a>(facts: impl IntoIterator<Item = &'a Fact>) -> Profi
 }
 
 /// The writes under the tokens that these tests' names stand for.
-pub(crate) fn tokens(writes: &[(String, Option<Value>)]) -> impl Iterator<Item = (Token, Option<Value>)> + '_ {
-    writes.iter().map(|(name, value)| (Token(name.bytes().map(u16::from).sum()), value.clone()))
+pub(crate) fn tokens(
+    writes: &[(String, Option<AttributeValue>)],
+) -> impl Iterator<Item = (NameToken, Option<AttributeValue>)> + '_ {
+    writes.iter().map(|(name, value)| (NameToken(name.bytes().map(u16::from).sum()), value.clone()))
 }
 
 /// One of six attributes set to one of few values, or removed.
-fn attribute(bits: u64) -> (String, Option<Value>) {
-    let value = (bits & 3 != 0).then(|| Value::Integer((bits >> 2 & 1).cast_signed()));
+fn attribute(bits: u64) -> (String, Option<AttributeValue>) {
+    let value = (bits & 3 != 0).then(|| AttributeValue::Integer((bits >> 2 & 1).cast_signed()));
     (["a", "b", "c", "d", "e", "f"][(bits >> 8) as usize % 6].to_owned(), value)
 }
 
 /// A fact of a page, as a ledger remembers it.
-pub(crate) fn beyond(fact: &Fact) -> Option<Beyond> {
+pub(crate) fn beyond(fact: &Fact) -> Option<LaterPage> {
     match fact.what {
-        What::Page { session } => Some(Beyond { received: fact.received, short: fact.id.short(), session }),
+        FactKind::Page { session } => Some(LaterPage { received: fact.received, short: fact.id.short(), session }),
         _ => None,
     }
 }
@@ -164,47 +168,47 @@ fn facts_of(owner: u8, specs: &[Spec]) -> Vec<Fact> {
         }
         let mut id = [owner; 16];
         id[..8].copy_from_slice(&scramble(i as u64 + 1_000 * u64::from(owner)).to_be_bytes());
-        let track = |name: &str, value| What::Track { name: name.to_owned(), value, properties: None, order: None };
+        let track = |name: &str, value| FactKind::Track { name: name.to_owned(), value, properties: None, order: None };
         let what = match what {
-            0..=5 => What::Page { session },
+            0..=5 => FactKind::Page { session },
             6 => track(PURCHASE, Some(i64::from(*gap) * 1_000_000)),
             // Few orders, so that visitors of a person send the same one; it is worth the same from each. One visitor sends it
             // once: a repeat is the same fact.
             7 => {
                 let (order, name) = (OrderHash(u64::from(*gap % 4)), PURCHASE.to_owned());
                 let value = Some(1_000_000 + i64::from(*gap % 4));
-                What::Track { name, value, properties: None, order: orders.insert(order).then_some(order) }
+                FactKind::Track { name, value, properties: None, order: orders.insert(order).then_some(order) }
             }
             8 => track("signup", Some(5)),
             10 => {
                 let bits = scramble(i as u64 ^ u64::from(*gap) << 8);
-                What::Attributes { writes: (0..1 + bits % 3).map(|n| attribute(scramble(bits ^ n))).collect() }
+                FactKind::Attributes { writes: (0..1 + bits % 3).map(|n| attribute(scramble(bits ^ n))).collect() }
             }
             // Few insertions, ads and segments, so that visitors' actions and writes meet.
             11 | 12 => {
                 let bits = scramble(i as u64 ^ u64::from(*gap) << 8);
                 let code = (bits % 3) as u32;
-                let entity = Entity { ad: code, ad_group: code / 2, campaign: 1, advertiser: 1 };
+                let entity = AdEntity { ad: code, ad_group: code / 2, campaign: 1, advertiser: 1 };
                 let insertion = InsertionId([(bits >> 8) as u8 % 12; 16]);
-                let (verb, view_type) = (Verb(1 + (bits >> 16) as u8 % 2), ViewType((bits >> 24) as u8 % 2));
-                What::Action { insertion, verb, view_type, entity }
+                let (verb, view_type) = (ActionType(1 + (bits >> 16) as u8 % 2), ViewType((bits >> 24) as u8 % 2));
+                FactKind::Action { insertion, verb, view_type, entity }
             }
             13 => {
                 let bits = scramble(i as u64 ^ u64::from(*gap) << 8);
                 let state = |n: u64| match (bits >> n) % 3 {
-                    0 => State::Removed,
-                    1 => State::held(HourStamp(71_000 + (bits >> n) as u32 % 5), []),
-                    _ => State::held(HourStamp(71_002), [(1, (bits >> n) as i32 % 3)]),
+                    0 => SegmentState::Removed,
+                    1 => SegmentState::held(HourStamp(71_000 + (bits >> n) as u32 % 5), []),
+                    _ => SegmentState::held(HourStamp(71_002), [(1, (bits >> n) as i32 % 3)]),
                 };
                 let write = |n: u64| (SegmentId((bits >> (2 * n)) as u32 % 6), state(n));
-                What::Segments { writes: (0..1 + bits % 4).map(write).collect() }
+                FactKind::Segments { writes: (0..1 + bits % 4).map(write).collect() }
             }
             // Few experiments and arms, so that a person meets one in two arms.
             14 => {
                 let bits = scramble(i as u64 ^ u64::from(*gap) << 8 ^ u64::from(owner) << 16);
-                What::Exposure { experiment: 1 + (bits % 3) as u32, arm: 1 + (bits >> 8) as u8 % 2 }
+                FactKind::Exposure { experiment: 1 + (bits % 3) as u32, arm: 1 + (bits >> 8) as u8 % 2 }
             }
-            _ => What::Alias { id: alternate(MEMBER, owner), also: Vec::new(), proven: true },
+            _ => FactKind::Alias { id: alternate(MEMBER, owner), also: Vec::new(), proven: true },
         };
         let at = received - u64::from(*gap);
         facts.push(Fact { position: 0, id: FactId::from_bytes(id), visitor: visitor(owner), received, at, what });
@@ -242,7 +246,7 @@ pub(crate) fn picked() -> impl Strategy<Value = Picked> {
 }
 
 /// The state of a reader that picked this up.
-pub(crate) fn known(history: &History, (named, unnamed, pages): Picked) -> Known {
+pub(crate) fn known(history: &History, (named, unnamed, pages): Picked) -> KnownVisitor {
     let versions = 0..history.published.len();
     let met = |bits: u8, i: usize| bits >> i & 1 == 1;
     let own = versions.clone().filter(|i| met(named, *i)).map(|i| history.sub(i, true));
@@ -254,37 +258,43 @@ pub(crate) fn known(history: &History, (named, unnamed, pages): Picked) -> Known
     let subs: Vec<SubProfile> = own.chain(others).chain(cut).chain(restored).collect();
     let remembered = history.facts.iter().enumerate().filter(|(i, _)| scramble(pages ^ *i as u64) & 1 == 1);
     let placed = (0..3u32).filter(|n| scramble(pages ^ u64::from(*n)) & 2 == 2).map(impression);
-    let ledger = Known::from_beyond(remembered.filter_map(|(_, f)| beyond(f))).reserving(placed);
-    subs.into_iter().map(Known::from_sub).fold(ledger, Known::join)
+    let ledger = KnownVisitor::from_beyond(remembered.filter_map(|(_, f)| beyond(f))).reserving(placed);
+    subs.into_iter().map(KnownVisitor::from_sub).fold(ledger, KnownVisitor::join)
 }
 
 /// The `n`th insertion's impression, an hour after the one before.
-fn impression(n: u32) -> Action {
-    let entity = Entity { ad: n, ..Entity::default() };
+fn impression(n: u32) -> AdAction {
+    let entity = AdEntity { ad: n, ..AdEntity::default() };
     let minute = Minute(Minute::at(NOW).0 + n * 60);
-    Action { insertion: InsertionHash::default(), verb: Verb::IMPRESSION, view_type: ViewType(1), entity, minute }
+    AdAction {
+        insertion: InsertionHash::default(),
+        verb: ActionType::IMPRESSION,
+        view_type: ViewType(1),
+        entity,
+        minute,
+    }
 }
 
 /// The same after the store was restored from a backup.
 pub(crate) fn restored(sub: &SubProfile) -> SubProfile {
-    SubProfile::pack(Version { restore: 1, counter: 1 }, &sub.content().unwrap_or_default())
+    SubProfile::pack(SnapshotVersion { restore: 1, counter: 1 }, &sub.content().unwrap_or_default())
 }
 
 /// Sums over a list of facts, each id once: the model that everything is measured against.
-pub(crate) fn naive(facts: &[&Fact]) -> Totals {
+pub(crate) fn naive(facts: &[&Fact]) -> ProfileTotals {
     let mut seen = BTreeSet::new();
     let mut sessions = BTreeSet::new();
     let mut orders = BTreeSet::new();
-    let mut totals = Totals::default();
+    let mut totals = ProfileTotals::default();
     for fact in facts.iter().filter(|f| seen.insert(f.id)) {
         match &fact.what {
-            What::Page { session } => {
+            FactKind::Page { session } => {
                 totals.pages += 1;
                 sessions.insert((fact.visitor, *session));
             }
             // A person buys an order once.
-            What::Track { order: Some(order), .. } if !orders.insert(*order) => {}
-            What::Track { name, value, .. } if name == PURCHASE => {
+            FactKind::Track { order: Some(order), .. } if !orders.insert(*order) => {}
+            FactKind::Track { name, value, .. } if name == PURCHASE => {
                 totals.purchases += 1;
                 totals.revenue += value.unwrap_or(0);
             }

@@ -5,19 +5,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::cookie;
-use causeway_shared::fact::{Fact, PURCHASE, What};
+use causeway_shared::fact::{Fact, FactKind, PURCHASE};
 use causeway_shared::identity::{
-    Arrival, Claim, Found, IdentityCookie, Origin as Came, Reads, Recognised, Stays, Step, begin,
+    BulkRead, BulkResult, IdClaim, IdentityCookie, IdentityRequest, IdentityStep, RecognisedVisitor, SurvivingCookie,
+    VisitorOrigin as Came, begin,
 };
-use causeway_shared::ids::{AltHash, AlternateId, Epoch, FactId, Millis, TenantId, Version, VisitorId};
-use causeway_shared::keys::{Key, KeyRing, Stage};
+use causeway_shared::ids::{AltHash, AlternateId, Epoch, FactId, Millis, SnapshotVersion, TenantId, VisitorId};
+use causeway_shared::keys::{KeyRing, KeyStage, RingKey};
 use causeway_shared::kv::{lookup_key, snapshot_key};
 use causeway_shared::limits;
-use causeway_shared::membership::{Cut, Membership};
-use causeway_shared::person::{Class, Evidence, Weight, people};
-use causeway_shared::profile::{Profile, Totals};
+use causeway_shared::membership::{Membership, VisitorCut};
+use causeway_shared::person::{Evidence, EvidenceWeight, LinkClass, people};
+use causeway_shared::profile::{Profile, ProfileTotals};
 use causeway_shared::random::Random;
-use causeway_shared::view::{Snapshot, Stored, View};
+use causeway_shared::view::{JoinedView, Snapshot, StoredValue};
 use causeway_shared::wire;
 
 use crate::common::{MEMBER, NOW, PARTNER, alternate};
@@ -60,8 +61,8 @@ impl Visit {
         Self { member: Some(n), ..Self::default() }
     }
 
-    fn claims(&self) -> Vec<Claim> {
-        let claim = |kind, n: u8| Claim {
+    fn claims(&self) -> Vec<IdClaim> {
+        let claim = |kind, n: u8| IdClaim {
             id: alternate(kind, n),
             also: Vec::new(),
             unique: kind == MEMBER,
@@ -78,7 +79,7 @@ pub(crate) struct Answer {
     pub(crate) visitor: VisitorId,
     pub(crate) came: Came,
     pub(crate) reads: usize,
-    pub(crate) view: View,
+    pub(crate) view: JoinedView,
     pub(crate) unique: Option<AltHash>,
     pub(crate) bridged: bool,
     /// The snapshots that this request read.
@@ -86,7 +87,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    pub(crate) fn totals(&self) -> Totals {
+    pub(crate) fn totals(&self) -> ProfileTotals {
         self.view.of(self.visitor).totals()
     }
 
@@ -114,18 +115,18 @@ pub(crate) struct Origin {
     unique: BTreeMap<VisitorId, AlternateId>,
     counter: u64,
     /// Which unique id each visitor held when a version was made.
-    pub(crate) held: BTreeMap<(Version, VisitorId), AltHash>,
+    pub(crate) held: BTreeMap<(SnapshotVersion, VisitorId), AltHash>,
 }
 
 impl Origin {
     fn take(&mut self, fact: Fact) {
-        if let What::Alias { id, .. } = fact.what {
+        if let FactKind::Alias { id, .. } = fact.what {
             let (visitor, at) = (fact.visitor, fact.received);
             let row = self.evidence.entry((visitor, id)).or_insert(Evidence {
                 visitor,
                 id,
                 source: 1,
-                weight: Weight::LOGIN,
+                weight: EvidenceWeight::LOGIN,
                 first: at,
                 last: at,
                 cancelled: None,
@@ -136,7 +137,7 @@ impl Origin {
         self.facts.entry(fact.id).or_insert(fact);
     }
 
-    pub(crate) fn own(&self, visitor: VisitorId) -> Totals {
+    pub(crate) fn own(&self, visitor: VisitorId) -> ProfileTotals {
         Profile::of(self.facts.values().filter(|f| f.visitor == visitor)).totals()
     }
 
@@ -152,7 +153,7 @@ impl Origin {
     }
 
     fn withdrawn(&self) -> BTreeSet<VisitorId> {
-        self.facts.values().filter(|f| f.what == What::Withdrawal).map(|f| f.visitor).collect()
+        self.facts.values().filter(|f| f.what == FactKind::Withdrawal).map(|f| f.visitor).collect()
     }
 
     /// Ends what ties a visitor to an alternate id.
@@ -166,8 +167,8 @@ impl Origin {
     fn decide(&mut self) {
         let gone = self.withdrawn();
         let evidence: Vec<Evidence> = self.evidence.values().filter(|e| !gone.contains(&e.visitor)).copied().collect();
-        let class = |id: AlternateId| if id.kind == MEMBER { Class::Unique } else { Class::Shared };
-        let found = people(&evidence, class, Weight::LOGIN);
+        let class = |id: AlternateId| if id.kind == MEMBER { LinkClass::Unique } else { LinkClass::Shared };
+        let found = people(&evidence, class, EvidenceWeight::LOGIN);
         let mut persons: Vec<BTreeSet<VisitorId>> = found.people.into_iter().map(|p| p.members).collect();
         let linked: BTreeSet<VisitorId> = persons.iter().flatten().copied().collect();
         let everybody: BTreeSet<VisitorId> = self.facts.values().map(|f| f.visitor).collect();
@@ -181,8 +182,10 @@ impl Origin {
             }
             let admits = person.clone();
             let named = before.iter().flat_map(|m| m.admits.iter().chain(m.cuts.keys()));
-            let cuts =
-                named.filter(|v| !person.contains(v)).map(|v| (*v, Cut { at: NOW, gone: gone.contains(v) })).collect();
+            let cuts = named
+                .filter(|v| !person.contains(v))
+                .map(|v| (*v, VisitorCut { at: NOW, gone: gone.contains(v) }))
+                .collect();
             self.counter += 1;
             let devices = u32::try_from(person.len()).unwrap_or(u32::MAX);
             let decision = Membership { epoch: Epoch(self.counter), devices, admits, cuts, ..Membership::default() };
@@ -196,7 +199,7 @@ impl Origin {
     fn snapshot(&mut self, visitor: VisitorId) -> Option<Snapshot> {
         let membership = self.decisions.get(&visitor)?.clone();
         self.counter += 1;
-        let version = Version { restore: 0, counter: self.counter };
+        let version = SnapshotVersion { restore: 0, counter: self.counter };
         let sub = |v: &VisitorId| {
             let facts = self.facts.values().filter(|f| f.visitor == *v);
             (*v, Profile::of(facts).sub_profile(version, *v == visitor))
@@ -241,7 +244,7 @@ impl World {
             minted: 0,
             random: Random::new([7; 32]),
             tenant: "pub".parse().unwrap(),
-            keys: KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: [3; 32].into() }]),
+            keys: KeyRing(vec![RingKey { id: 1, stage: KeyStage::Active, secret: [3; 32].into() }]),
             queue: Vec::new(),
             kv: BTreeMap::new(),
         }
@@ -250,7 +253,7 @@ impl World {
     /// One call of decide, as the edge drives it. `None`: the visitor was forgotten, and so was its jar.
     pub(crate) fn visit(&mut self, browser: &mut Browser, visit: &Visit) -> Option<Answer> {
         self.now += 1_000;
-        let arrival = Arrival {
+        let arrival = IdentityRequest {
             now: self.now,
             cookie: self.open(cookie::IDENTITY, browser.identity.as_ref(), wire::cookies::decode_identity),
             others: Vec::new(),
@@ -263,8 +266,8 @@ impl World {
         let first = self.read(begun.reads(), visit.fail_first, visit.stale, &mut read);
         let mut reads = usize::from(!begun.reads().is_empty());
         let second = match begun.after_first(first, &mut self.random) {
-            Step::Second(second) => second,
-            Step::Forgotten(stays) => return self.forget(browser, stays),
+            IdentityStep::Second(second) => second,
+            IdentityStep::Forgotten(stays) => return self.forget(browser, stays),
         };
         reads += usize::from(!second.reads().is_empty());
         assert!(second.reads().lookups.is_empty(), "a third read would be needed");
@@ -281,7 +284,7 @@ impl World {
             self.store(browser, &who);
         }
         let bridged = who.counted().is_bridged();
-        let Recognised { visitor, origin: came, view, unique, .. } = who;
+        let RecognisedVisitor { visitor, origin: came, view, unique, .. } = who;
         Some(Answer { visitor, came, reads, view, unique, bridged, read })
     }
 
@@ -295,7 +298,7 @@ impl World {
         Some(read(&opened.payload).unwrap())
     }
 
-    fn store(&self, browser: &mut Browser, who: &Recognised) {
+    fn store(&self, browser: &mut Browser, who: &RecognisedVisitor) {
         if who.cookie_changed {
             browser.identity = Some(self.seal(cookie::IDENTITY, &wire::cookies::encode_identity(&who.cookie)));
         }
@@ -309,7 +312,7 @@ impl World {
     }
 
     /// Who is gone takes its own cookies alone.
-    fn forget(&self, browser: &mut Browser, stays: Stays) -> Option<Answer> {
+    fn forget(&self, browser: &mut Browser, stays: SurvivingCookie) -> Option<Answer> {
         match stays {
             Some(cookie) => {
                 browser.identity = Some(self.seal(cookie::IDENTITY, &wire::cookies::encode_identity(&cookie)));
@@ -319,9 +322,9 @@ impl World {
         None
     }
 
-    fn read(&self, reads: &Reads, failed: bool, stale: usize, read: &mut Vec<Snapshot>) -> Found {
+    fn read(&self, reads: &BulkRead, failed: bool, stale: usize, read: &mut Vec<Snapshot>) -> BulkResult {
         assert!(reads.snapshots.len() + reads.lookups.len() <= limits::KV_KEYS);
-        let mut found = Found { failed, ..Found::default() };
+        let mut found = BulkResult { failed, ..BulkResult::default() };
         if failed {
             return found;
         }
@@ -333,7 +336,7 @@ impl World {
             let key = snapshot_key(&self.tenant, *visitor);
             let Some(text) = value(&key) else { continue };
             let stored = wire::kv::decode_stored(&key, *visitor, text.as_bytes()).unwrap();
-            if let Stored::Snapshot(snapshot) = &stored {
+            if let StoredValue::Snapshot(snapshot) = &stored {
                 read.push((**snapshot).clone());
             }
             found.stored.insert(*visitor, stored);
@@ -348,20 +351,20 @@ impl World {
 
     /// An event of the browser's visitor: a purchase.
     pub(crate) fn purchase(&mut self, browser: &Browser, micros: i64) {
-        let what = What::Track { name: PURCHASE.to_owned(), value: Some(micros), properties: None, order: None };
+        let what = FactKind::Track { name: PURCHASE.to_owned(), value: Some(micros), properties: None, order: None };
         self.event(browser, what);
     }
 
     /// The visitor takes its permission back.
     pub(crate) fn withdraw(&mut self, browser: &mut Browser) {
-        self.event(browser, What::Withdrawal);
+        self.event(browser, FactKind::Withdrawal);
         *browser = Browser::default();
     }
 
-    fn event(&mut self, browser: &Browser, what: What) {
+    fn event(&mut self, browser: &Browser, what: FactKind) {
         let Some(visitor) = self.visitor_of(browser) else { return };
         let id = match what {
-            What::Withdrawal => FactId::of_withdrawal(visitor),
+            FactKind::Withdrawal => FactId::of_withdrawal(visitor),
             _ => FactId::from_bytes(self.random.draw()),
         };
         self.queue.push(Fact { position: 0, id, visitor, received: self.now, at: self.now, what });
@@ -403,9 +406,9 @@ impl World {
     fn put(&mut self, visitor: VisitorId) {
         let key = snapshot_key(&self.tenant, visitor);
         let stored = if self.origin.withdrawn().contains(&visitor) {
-            Some(Stored::Tombstone)
+            Some(StoredValue::Tombstone)
         } else {
-            self.origin.snapshot(visitor).map(|s| Stored::Snapshot(Box::new(s)))
+            self.origin.snapshot(visitor).map(|s| StoredValue::Snapshot(Box::new(s)))
         };
         if let Some(stored) = stored {
             let value = wire::kv::encode_stored(&key, &stored).unwrap();

@@ -1,10 +1,10 @@
 //! The ads of the market: 50 advertisers of two campaigns of two ads each, paid for by click, by purchase and by impression.
 
-use causeway_shared::attributes::Dictionary;
+use causeway_shared::attributes::NameDictionary;
 use causeway_shared::catalogue::Catalogue;
-use causeway_shared::ids::{TenantId, Version};
+use causeway_shared::ids::{SnapshotVersion, TenantId};
 use causeway_shared::vocabulary::Vocabulary;
-use causeway_shared::wire::catalogue::{self as wire, Pointer};
+use causeway_shared::wire::catalogue::{self as wire, CataloguePointer};
 use causeway_shared::{kv, wire::flat};
 use serde_json::{Value, json};
 
@@ -101,10 +101,10 @@ pub fn catalogue(ads: &[Ad], mut shuffle: Option<&mut Dice>) -> Value {
 /// Why it cannot be.
 pub fn in_force(tenant: &TenantId, document: Value) -> Result<[(String, String); 2], String> {
     let catalogue: Catalogue = serde_json::from_value(document).map_err(|e| e.to_string())?;
-    let flat = catalogue.flat(&Dictionary::default(), &Vocabulary::default()).map_err(|all| format!("{all:?}"))?;
+    let flat = catalogue.flat(&NameDictionary::default(), &Vocabulary::default()).map_err(|all| format!("{all:?}"))?;
     let (pointer, version, digest) = (kv::pointer_key(tenant), kv::catalogue_key(tenant, 1), [7; 16]);
-    let published = Version { restore: 0, counter: 1 };
+    let published = SnapshotVersion { restore: 0, counter: 1 };
     let value = wire::encode_document(&version, &digest, &flat::encode(&flat)).map_err(|e| e.to_string())?;
-    let pointed = wire::encode_pointer(&pointer, &Pointer { published, version: 1, digest });
+    let pointed = wire::encode_pointer(&pointer, &CataloguePointer { published, version: 1, digest });
     Ok([(pointer, pointed), (version, value)])
 }

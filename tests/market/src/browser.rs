@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 
-use causeway_edge::{Answer, Engine, Step};
+use causeway_edge::{Engine, EngineStep, HttpAnswer};
 use causeway_shared::ids::Millis;
 use serde_json::Value;
 
@@ -48,7 +48,7 @@ impl Browser {
         (method, path, body): (&str, &str, &str),
         now: Millis,
         dice: &mut Dice,
-    ) -> Result<Answer, Failed> {
+    ) -> Result<HttpAnswer, Failed> {
         let cookies: Vec<String> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let gpc = if self.gpc { "1" } else { "" };
         let head =
@@ -56,16 +56,18 @@ impl Browser {
         let mut step = engine.begin(&head, body.as_bytes(), now, dice.seed());
         let answer = loop {
             step = match step {
-                Step::Read(read) => {
+                EngineStep::Read(read) => {
                     let values = read.keys.iter().map(|key| kv.read(key).map(String::into_bytes)).collect();
                     engine.resume_read(read.pending, &Ok(values))
                 }
-                Step::Call(pending, _) => engine.resume_call(pending, None),
-                Step::Answer(answer) => break answer,
-                Step::Unserved(reason) => {
+                EngineStep::Call(pending, _) => engine.resume_call(pending, None),
+                EngineStep::Answer(answer) => break answer,
+                EngineStep::Unserved(reason) => {
                     return Err(format!("{method} {path} is not served: {}", reason.name()).into());
                 }
-                Step::Page(page) => return Err(format!("{method} {path} is a page of the worker: {page:?}").into()),
+                EngineStep::Page(page) => {
+                    return Err(format!("{method} {path} is a page of the worker: {page:?}").into());
+                }
             };
         };
         if answer.status >= 400 {
@@ -85,7 +87,7 @@ impl Browser {
 
 /// The decisions of an answer.
 #[must_use]
-pub fn decisions(answer: &Answer) -> Vec<Value> {
+pub fn decisions(answer: &HttpAnswer) -> Vec<Value> {
     let mut body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     match body.get_mut("decisions").map(Value::take) {
         Some(Value::Array(all)) => all,

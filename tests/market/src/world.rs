@@ -9,16 +9,16 @@ use causeway_origin::campaigns::catalogue;
 use causeway_origin::campaigns::train;
 use causeway_origin::campaigns::train::Options;
 use causeway_origin::campaigns::train::Outcome;
-use causeway_origin::ingest::intake::{self, Outbox, Record};
+use causeway_origin::ingest::intake::{self, LogRecord, OutboxRequest};
 use causeway_origin::pipeline::group;
 use causeway_origin::store;
-use causeway_origin::store::journal::Journal;
-use causeway_origin::store::tenants::{Known, Tenants};
-use causeway_origin::store::write_txn::Given;
-use causeway_origin::store::write_txn::Rules;
+use causeway_origin::store::journal::ErasureJournal;
+use causeway_origin::store::tenants::{TenantContext, Tenants};
+use causeway_origin::store::write_txn::TxnInputs;
+use causeway_origin::store::write_txn::TxnRules;
 use causeway_shared::config::EdgeConfig;
 use causeway_shared::ids::{Millis, TenantId};
-use causeway_shared::keys::{Key, KeyRing, Keys, Stage, TenantKeys};
+use causeway_shared::keys::{KeyRing, KeySet, KeyStage, RingKey, TenantKeys};
 use causeway_shared::limits;
 use causeway_shared::wire::sync::SyncRequest;
 use rusqlite::Connection;
@@ -47,13 +47,13 @@ pub fn config() -> Value {
 
 /// The keys of both sides.
 #[must_use]
-pub fn keys() -> Keys {
+pub fn keys() -> KeySet {
     let ring = |seed: u8| {
         let secret = std::array::from_fn::<u8, 32, _>(|i| u8::try_from(i * 7 % 256).unwrap_or_default() ^ seed);
-        KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret.into() }])
+        KeyRing(vec![RingKey { id: 1, stage: KeyStage::Active, secret: secret.into() }])
     };
     let tenant = TenantKeys { cookie: ring(1), alternate: ring(2), proof: Vec::new(), ..TenantKeys::default() };
-    Keys { sync: ring(3), explain: None, tenants: [(TENANT.to_owned(), tenant)].into() }
+    KeySet { sync: ring(3), explain: None, tenants: [(TENANT.to_owned(), tenant)].into() }
 }
 
 /// An edge that has just begun.
@@ -71,8 +71,8 @@ pub struct World {
     /// Keys of the KV with their values.
     pub kv: HashMap<String, String>,
     conn: Connection,
-    rules: Rules,
-    tenant: Known,
+    rules: TxnRules,
+    tenant: TenantContext,
     metrics: Metrics,
     dice: Dice,
     queued: Vec<Vec<u8>>,
@@ -98,11 +98,11 @@ impl World {
         conn.pragma_update(None, "synchronous", "OFF")?;
         let tenants = Tenants::open(&conn, &edge, &keys())?;
         let tenant = tenants.by_name(TENANT).ok_or("the tenant is configured")?.clone();
-        let rules = Rules {
+        let rules = TxnRules {
             tenants,
             sibling_publish_ms: 60_000,
             kv_settled_ms: 120_000,
-            journal: Journal::open(folder.path())?,
+            journal: ErasureJournal::open(folder.path())?,
         };
         let (metrics, dice, now) = (Metrics::default(), Dice::new(seed), BEGIN);
         Ok(Self { now, kv: HashMap::new(), conn, rules, tenant, metrics, dice, queued: Vec::new(), folder })
@@ -116,12 +116,12 @@ impl World {
 
     /// The store.
     #[must_use]
-    pub fn store(&self) -> (&Connection, &Known) {
+    pub fn store(&self) -> (&Connection, &TenantContext) {
         (&self.conn, &self.tenant)
     }
 
-    fn given(&mut self) -> Given {
-        Given { now: self.now, random: self.dice.seed() }
+    fn given(&mut self) -> TxnInputs {
+        TxnInputs { now: self.now, random: self.dice.seed() }
     }
 
     /// Puts a catalogue in force.
@@ -151,7 +151,7 @@ impl World {
             if let Some(refused) = incoming.rejected.first() {
                 return Err(format!("the origin refuses a fact: {refused:?}").into());
             }
-            let records = [Arc::new(Record { admin: incoming.admin, ..Record::of(incoming.facts) })];
+            let records = [Arc::new(LogRecord { admin: incoming.admin, ..LogRecord::of(incoming.facts) })];
             let given = self.given();
             group::commit(&mut self.conn, &self.rules, &self.metrics, given, &records, &[])?;
         }
@@ -163,11 +163,11 @@ impl World {
     /// # Errors
     /// [`Failed`].
     pub fn publish(&mut self) -> Result<(), Failed> {
-        let none: [Arc<Record>; 0] = [];
+        let none: [Arc<LogRecord>; 0] = [];
         let mut applied = Vec::new();
         loop {
             let drain = u16::try_from(limits::SYNC_PUBLISH)?;
-            let (given, call) = (self.given(), Outbox { applied, drain, ..Outbox::default() });
+            let (given, call) = (self.given(), OutboxRequest { applied, drain, ..OutboxRequest::default() });
             let done = group::commit(&mut self.conn, &self.rules, &self.metrics, given, &none, &[call])?;
             let writes = done.handed.into_iter().next().unwrap_or_default().publish;
             if writes.is_empty() {

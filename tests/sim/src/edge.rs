@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 
 use causeway_edge::{
-    Answer, Engine, KvRead, KvValues, PendingCall, PendingRead, ReadFault, RequestTarget, Step, UnservedReason,
-    answer_unserved,
+    Engine, EngineStep, HttpAnswer, KvRead, KvValues, PendingCall, PendingRead, ReadFault, RequestTarget,
+    UnservedReason, answer_unserved,
 };
 use causeway_shared::delivery::KV_DEADLINE_MS;
-use causeway_shared::ids::{Millis, Version, VisitorId};
-use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::ids::{Millis, SnapshotVersion, VisitorId};
+use causeway_shared::view::{Snapshot, StoredValue};
 use causeway_shared::wire::kv as form;
 
 use crate::browser::{Asked, Browser, Jar, Kind};
@@ -88,12 +88,12 @@ pub struct Call {
     /// The snapshots on their way from the KV.
     pub coming: Vec<Snapshot>,
     /// The newest versions that the location had read before this call did, by visitor.
-    pub floor: BTreeMap<VisitorId, Version>,
+    pub floor: BTreeMap<VisitorId, SnapshotVersion>,
     /// Its number among all calls.
     pub asked_as: u64,
     /// The publication of the catalogue that its location used last when this call asked an object first: what it goes by was
     /// settled then.
-    pub settled: Option<Version>,
+    pub settled: Option<SnapshotVersion>,
 }
 
 impl Call {
@@ -112,7 +112,7 @@ const AGAIN: &str = "?again";
 #[derive(Debug)]
 pub struct HeldAnswer {
     call: Box<Call>,
-    answer: Answer,
+    answer: HttpAnswer,
 }
 
 impl Call {
@@ -220,17 +220,17 @@ pub fn arrive(world: &mut World, mut call: Call) {
 }
 
 /// Does what the engine asks for.
-fn step(world: &mut World, mut call: Call, next: Step) {
+fn step(world: &mut World, mut call: Call, next: EngineStep) {
     match next {
-        Step::Read(read) => begin_read(world, call, *read),
-        Step::Call(pending, object_call) => {
+        EngineStep::Read(read) => begin_read(world, call, *read),
+        EngineStep::Call(pending, object_call) => {
             // The catalogue was fixed before the first of two objects is called.
             call.settled.get_or_insert(world.check.versions.published_to(&call));
             objects::ask(world, call, pending, object_call);
         }
-        Step::Answer(answer) => deliver(world, call, answer),
-        Step::Unserved(reason) => unserved(world, call, reason),
-        Step::Page(page) => world.check.fail("pages", format!("{:?} is answered with {page:?}", call.asked.kind)),
+        EngineStep::Answer(answer) => deliver(world, call, answer),
+        EngineStep::Unserved(reason) => unserved(world, call, reason),
+        EngineStep::Page(page) => world.check.fail("pages", format!("{:?} is answered with {page:?}", call.asked.kind)),
     }
 }
 
@@ -261,7 +261,7 @@ fn begin_read(world: &mut World, mut call: Call, read: KvRead) {
 /// The snapshot in a value of the KV, if it is one and whole.
 fn snapshot(key: &str, value: &str) -> Option<Snapshot> {
     match form::decode_stored(key, subject(key)?.1, value.as_bytes()) {
-        Ok(Stored::Snapshot(snapshot)) => Some(*snapshot),
+        Ok(StoredValue::Snapshot(snapshot)) => Some(*snapshot),
         _ => None,
     }
 }
@@ -283,7 +283,7 @@ pub fn resume_call(world: &mut World, call: Call, pending: PendingCall, answer: 
 }
 
 /// Continues a call in its isolate. Requests end with their isolate: their browsers get no answer.
-fn resume(world: &mut World, call: Call, resume: impl FnOnce(&mut Engine) -> Step) {
+fn resume(world: &mut World, call: Call, resume: impl FnOnce(&mut Engine) -> EngineStep) {
     let Some(at) = world.locations.get_mut(call.location) else { return };
     if at.life != call.life {
         return world.say(|| "a call ends with its isolate".to_owned());
@@ -293,7 +293,7 @@ fn resume(world: &mut World, call: Call, resume: impl FnOnce(&mut Engine) -> Ste
 }
 
 /// Sends the facts of an answer to the queue. The answer leaves after they were accepted, or without waiting for that.
-fn deliver(world: &mut World, call: Call, answer: Answer) {
+fn deliver(world: &mut World, call: Call, answer: HttpAnswer) {
     world.check.emitted(&call, &answer);
     let Some(message) = &answer.facts else { return leave(world, call, answer) };
     let Some((tenant, facts)) = sync::facts_of(&message.bytes) else { return };
@@ -345,24 +345,24 @@ pub fn delivered_directly(world: &mut World, held: Option<Box<HeldAnswer>>, take
 }
 
 /// The answer leaves for its browser.
-fn leave(world: &mut World, call: Call, answer: Answer) {
+fn leave(world: &mut World, call: Call, answer: HttpAnswer) {
     let after = if world.dice.chance(200) { world.dice.between(5, 3_000) } else { world.dice.between(5, 200) };
     world.later(after, Event::Answer(Box::new(call), answer.status, answer.headers, answer.body));
 }
 
 /// The answer that an engine gives with the KV as it is at the centre, where writes arrive; no object answers. `None` if the
 /// request is not served.
-pub fn answer_at_centre(engine: &mut Engine, kv: &Kv, head: &str, body: &[u8], now: Millis) -> Option<Answer> {
+pub fn answer_at_centre(engine: &mut Engine, kv: &Kv, head: &str, body: &[u8], now: Millis) -> Option<HttpAnswer> {
     let mut next = engine.begin(head, body, now, [7; 32]);
     loop {
         next = match next {
-            Step::Read(read) => {
+            EngineStep::Read(read) => {
                 let values = read.keys.iter().map(|key| Some(kv.value(key)?.as_bytes().to_vec())).collect();
                 engine.resume_read(read.pending, &Ok(values))
             }
-            Step::Call(pending, _) => engine.resume_call(pending, None),
-            Step::Answer(answer) => return Some(answer),
-            Step::Page(_) | Step::Unserved(_) => return None,
+            EngineStep::Call(pending, _) => engine.resume_call(pending, None),
+            EngineStep::Answer(answer) => return Some(answer),
+            EngineStep::Page(_) | EngineStep::Unserved(_) => return None,
         };
     }
 }

@@ -4,10 +4,10 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::fact::{Fact, PURCHASE, What};
+use causeway_shared::fact::{Fact, FactKind, PURCHASE};
 use causeway_shared::ids::{AlternateId, FactId, KindCode, Millis, TenantId, VisitorId};
-use causeway_shared::person::Weight;
-use causeway_shared::segments::State;
+use causeway_shared::person::EvidenceWeight;
+use causeway_shared::segments::SegmentState;
 
 use crate::setup::THRESHOLD;
 
@@ -72,7 +72,7 @@ pub struct Sums {
     /// Actions: insertion, verb, view type and UTC day.
     pub actions: BTreeSet<([u8; 16], u8, u8, u64)>,
     /// Segments held or removed, by the last write; `None` where either of two writes may be the last.
-    pub segments: BTreeMap<u32, Option<State>>,
+    pub segments: BTreeMap<u32, Option<SegmentState>>,
     /// Events by name: how many, and between which times the last was.
     pub events: BTreeMap<String, (u64, [Millis; 2])>,
 }
@@ -92,7 +92,7 @@ struct Tie {
     visitor: VisitorId,
     id: AlternateId,
     first: Millis,
-    weight: Weight,
+    weight: EvidenceWeight,
 }
 
 impl Model {
@@ -131,7 +131,7 @@ impl Model {
     pub fn restore(&mut self) {
         // Erasures are in a journal, which no backup replaces.
         let lost =
-            |told: &&mut Told| told.at_origin && !told.in_backup && !matches!(told.fact.what, What::Erasure { .. });
+            |told: &&mut Told| told.at_origin && !told.in_backup && !matches!(told.fact.what, FactKind::Erasure { .. });
         for told in self.facts.values_mut().filter(lost) {
             (told.acknowledged, told.at_origin) = (false, false);
         }
@@ -142,7 +142,7 @@ impl Model {
         let lost = &mut self.lost_logins;
         self.facts.retain(|(tenant, visitor, _), told| {
             let there = told.acknowledged || holds(tenant, &told.fact);
-            if !there && matches!(told.fact.what, What::Alias { .. }) {
+            if !there && matches!(told.fact.what, FactKind::Alias { .. }) {
                 lost.insert((tenant.clone(), *visitor));
             }
             there
@@ -162,22 +162,22 @@ impl Model {
 
     /// The segments that a visitor's last writes leave in such a state.
     #[must_use]
-    pub fn held_segments(&self, owner: &Owner, is_held: impl Fn(&State) -> bool) -> BTreeSet<u32> {
+    pub fn held_segments(&self, owner: &Owner, is_held: impl Fn(&SegmentState) -> bool) -> BTreeSet<u32> {
         let last = self.last_segments(owner).into_iter();
         last.filter(|(_, state)| state.as_ref().is_some_and(&is_held)).map(|(segment, _)| segment).collect()
     }
 
     /// What the last write of each segment says: the one that happened last, of one time the one received last, of one receipt
     /// the one later in its call. `None` where a write was told with several receipts or times, so that either may be the last.
-    fn last_segments(&self, owner: &Owner) -> BTreeMap<u32, Option<State>> {
-        let mut written: BTreeMap<u32, Vec<(&Told, &State)>> = BTreeMap::new();
+    fn last_segments(&self, owner: &Owner) -> BTreeMap<u32, Option<SegmentState>> {
+        let mut written: BTreeMap<u32, Vec<(&Told, &SegmentState)>> = BTreeMap::new();
         for told in self.told_of(owner) {
-            let What::Segments { writes } = &told.fact.what else { continue };
+            let FactKind::Segments { writes } = &told.fact.what else { continue };
             for (segment, state) in writes {
                 written.entry(segment.0).or_default().push((told, state));
             }
         }
-        let last = |writes: Vec<(&Told, &State)>| {
+        let last = |writes: Vec<(&Told, &SegmentState)>| {
             let is_known = writes.len() == 1 || writes.iter().all(|(told, _)| told.is_dated());
             let last = writes.into_iter().max_by_key(|(told, _)| (told.fact.at, told.fact.received, told.place));
             last.filter(|_| is_known).map(|(_, state)| state.clone())
@@ -208,7 +208,7 @@ impl Model {
     #[must_use]
     pub fn knows_purchases(&self, tenant: &TenantId) -> bool {
         let again = |told: &Told| told.last != told.fact.received;
-        !self.facts().any(|(of, told)| of == tenant && again(told) && matches!(told.fact.what, What::Track { .. }))
+        !self.facts().any(|(of, told)| of == tenant && again(told) && matches!(told.fact.what, FactKind::Track { .. }))
     }
 
     /// Every visitor that a fact is of, and that is not erased.
@@ -221,12 +221,12 @@ impl Model {
     /// Whether a visitor is another member's, or may be: what it was seen with first may have been cancelled.
     fn holds_another(&self, owner: &Owner, id: AlternateId, same: &BTreeMap<AlternateId, AlternateId>) -> bool {
         let proven = self.of(owner).filter_map(|fact| match &fact.what {
-            What::Alias { id, proven: true, .. } if id.kind == MEMBER => {
+            FactKind::Alias { id, proven: true, .. } if id.kind == MEMBER => {
                 Some((fact.received, same.get(id).copied().unwrap_or(*id)))
             }
             _ => None,
         });
-        let cancelled = self.of(owner).any(|fact| matches!(fact.what, What::Cancellation { .. }));
+        let cancelled = self.of(owner).any(|fact| matches!(fact.what, FactKind::Cancellation { .. }));
         cancelled || proven.min().is_some_and(|(_, first)| first != id)
     }
 
@@ -235,17 +235,17 @@ impl Model {
     pub fn named_by_erasures(&self) -> BTreeSet<Owner> {
         let mut named = BTreeSet::new();
         for (tenant, told) in self.facts() {
-            let What::Erasure { id: Some(erased), .. } = &told.fact.what else { continue };
+            let FactKind::Erasure { id: Some(erased), .. } = &told.fact.what else { continue };
             if !told.at_origin {
                 continue;
             }
             let same = self.same_ids(tenant);
             let one = |id: &AlternateId| same.get(id).copied().unwrap_or(*id);
             for (_, seen) in self.facts().filter(|(of, seen)| *of == tenant && seen.acknowledged) {
-                let What::Alias { id, proven: true, .. } = &seen.fact.what else { continue };
+                let FactKind::Alias { id, proven: true, .. } = &seen.fact.what else { continue };
                 let owner = (tenant.clone(), seen.fact.visitor);
                 // What was cancelled ties nobody to the id any more.
-                let ends = |fact: &Fact| matches!(&fact.what, What::Cancellation { id } if one(id) == one(erased));
+                let ends = |fact: &Fact| matches!(&fact.what, FactKind::Cancellation { id } if one(id) == one(erased));
                 if self.of(&owner).any(ends) || self.holds_another(&owner, one(erased), &same) {
                     continue;
                 }
@@ -264,8 +264,8 @@ impl Model {
         let mut sessions = BTreeSet::new();
         for Told { fact, at, .. } in self.told_of(owner) {
             let event = match &fact.what {
-                What::Page { .. } => Some("page"),
-                What::Track { name, .. } => Some(name.as_str()),
+                FactKind::Page { .. } => Some("page"),
+                FactKind::Track { name, .. } => Some(name.as_str()),
                 _ => None,
             };
             if let Some(name) = event {
@@ -273,15 +273,15 @@ impl Model {
                 (*count, *last) = (*count + 1, [last[0].max(at[0]), last[1].max(at[1])]);
             }
             match &fact.what {
-                What::Page { session } => {
+                FactKind::Page { session } => {
                     sums.pages += 1;
                     sessions.insert(format!("{session:?}"));
                 }
-                What::Track { name, value, .. } if name == PURCHASE => {
+                FactKind::Track { name, value, .. } if name == PURCHASE => {
                     sums.purchases += 1;
                     sums.revenue += value.unwrap_or(0);
                 }
-                What::Action { insertion, verb, view_type, .. } => {
+                FactKind::Action { insertion, verb, view_type, .. } => {
                     sums.actions.insert((insertion.0, verb.0, view_type.0, fact.received / 86_400_000));
                 }
                 _ => {}
@@ -295,7 +295,7 @@ impl Model {
     /// Whether a visitor took its permission back, or was erased.
     #[must_use]
     pub fn is_gone(&self, owner: &Owner) -> bool {
-        self.of(owner).any(|fact| fact.what == What::Withdrawal)
+        self.of(owner).any(|fact| fact.what == FactKind::Withdrawal)
     }
 
     /// The people of a tenant: whom logins make one, no two of whom are two members. `same` says which hashes are one id.
@@ -307,11 +307,16 @@ impl Model {
     /// The people of a tenant by sure ties alone: over them a member is shown its data.
     #[must_use]
     pub fn sure_people(&self, tenant: &TenantId, same: &BTreeMap<AlternateId, AlternateId>) -> Vec<Person> {
-        self.connected(tenant, same, Weight::LOGIN)
+        self.connected(tenant, same, EvidenceWeight::LOGIN)
     }
 
     /// The people by ties of this weight at least.
-    fn connected(&self, tenant: &TenantId, same: &BTreeMap<AlternateId, AlternateId>, least: Weight) -> Vec<Person> {
+    fn connected(
+        &self,
+        tenant: &TenantId,
+        same: &BTreeMap<AlternateId, AlternateId>,
+        least: EvidenceWeight,
+    ) -> Vec<Person> {
         let visitors: Vec<VisitorId> = self.owners().into_iter().filter(|(t, _)| t == tenant).map(|(_, v)| v).collect();
         let ties = self.ties(tenant, &visitors, same);
         let mut holds: BTreeMap<VisitorId, (Millis, AlternateId)> = BTreeMap::new();
@@ -326,7 +331,8 @@ impl Model {
         let mut held: Vec<&Tie> =
             ties.iter().filter(|t| t.id.kind == MEMBER && holds.get(&t.visitor).map(|h| h.1) == Some(t.id)).collect();
         held.sort_by_key(|t| (t.id, t.first, t.visitor));
-        let mut free: Vec<&Tie> = ties.iter().filter(|t| t.id.kind != MEMBER && t.weight == Weight::LOGIN).collect();
+        let mut free: Vec<&Tie> =
+            ties.iter().filter(|t| t.id.kind != MEMBER && t.weight == EvidenceWeight::LOGIN).collect();
         let begins = |id: AlternateId| ties.iter().filter(|t| t.id == id).map(|t| t.first).min();
         free.sort_by_key(|t| (begins(t.id), t.id, t.first, t.visitor));
         for ties in [held, free] {
@@ -336,7 +342,8 @@ impl Model {
             }
         }
         // The surest matches first: of a chain between two members the weakest stays out.
-        let mut matches: Vec<&Tie> = ties.iter().filter(|t| t.weight < Weight::LOGIN && t.weight >= least).collect();
+        let mut matches: Vec<&Tie> =
+            ties.iter().filter(|t| t.weight < EvidenceWeight::LOGIN && t.weight >= least).collect();
         matches.sort_by_key(|t| (Reverse(t.weight), t.first, t.id, t.visitor));
         let mut one: BTreeMap<AlternateId, VisitorId> = BTreeMap::new();
         for tie in matches {
@@ -355,8 +362,8 @@ impl Model {
                 continue;
             }
             let one = |id: &AlternateId| same.get(id).copied().unwrap_or(*id);
-            let mut seen: BTreeMap<AlternateId, (Millis, Millis, Weight)> = BTreeMap::new();
-            let mut see = |id, at: Millis, weight: Weight| {
+            let mut seen: BTreeMap<AlternateId, (Millis, Millis, EvidenceWeight)> = BTreeMap::new();
+            let mut see = |id, at: Millis, weight: EvidenceWeight| {
                 let (first, last, surest) = seen.entry(id).or_insert((at, at, weight));
                 (*first, *last, *surest) = (at.min(*first), at.max(*last), weight.max(*surest));
             };
@@ -367,11 +374,15 @@ impl Model {
             }
             for fact in self.of(&owner) {
                 match &fact.what {
-                    What::Alias { id, proven, .. } if *proven || id.kind != MEMBER => {
-                        see(one(id), fact.received, if *proven { Weight::LOGIN } else { Weight::CLAIM });
+                    FactKind::Alias { id, proven, .. } if *proven || id.kind != MEMBER => {
+                        see(
+                            one(id),
+                            fact.received,
+                            if *proven { EvidenceWeight::LOGIN } else { EvidenceWeight::CLAIM },
+                        );
                     }
-                    What::Evidence { id, weight, .. } => see(one(id), fact.received, *weight),
-                    What::Cancellation { id } => {
+                    FactKind::Evidence { id, weight, .. } => see(one(id), fact.received, *weight),
+                    FactKind::Cancellation { id } => {
                         let at = ended.entry(one(id)).or_insert(fact.received);
                         *at = fact.received.max(*at);
                     }
@@ -393,7 +404,7 @@ impl Model {
     pub fn same_ids(&self, tenant: &TenantId) -> BTreeMap<AlternateId, AlternateId> {
         let mut groups: Vec<BTreeSet<AlternateId>> = Vec::new();
         for (_, told) in self.facts().filter(|(t, _)| *t == tenant) {
-            if let What::Alias { id, also, .. } = &told.fact.what {
+            if let FactKind::Alias { id, also, .. } = &told.fact.what {
                 let mut all: BTreeSet<AlternateId> =
                     also.iter().map(|hash| AlternateId { hash: *hash, ..*id }).collect();
                 all.insert(*id);

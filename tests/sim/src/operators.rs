@@ -1,10 +1,10 @@
 //! Operators and accidents: what happens to the origin's process, its disk and its clock, and what people do with its
 //! commands in the middle of everything.
 
-use causeway_origin::kv::verify::Next;
-use causeway_shared::fact::{Fact, Scope, What};
+use causeway_origin::kv::verify::VerifyStep;
+use causeway_shared::fact::{ErasureScope, Fact, FactKind};
 use causeway_shared::ids::{AlternateId, FactId, Millis, TenantId, VisitorId};
-use causeway_shared::person::{Source, Weight};
+use causeway_shared::person::{EvidenceSource, EvidenceWeight};
 
 use crate::model::{MEMBER, Owner};
 use crate::origin::NoAnswer;
@@ -184,7 +184,7 @@ fn operate(world: &mut World, deed: Deed) {
 /// The job `verify` does a step; half an hour after its end it begins anew, once all faults are over never again.
 pub fn verify(world: &mut World) {
     let after = match world.origin.verify(world.now) {
-        Ok(Next::Over) => {
+        Ok(VerifyStep::Over) => {
             let came_to = world.origin.verified();
             world.say(|| format!("verified: {came_to:?}"));
             if world.phase == Phase::Calm {
@@ -193,8 +193,8 @@ pub fn verify(world: &mut World) {
             }
             1_800_000
         }
-        Ok(Next::Waits(_)) => 20_000,
-        Ok(Next::Looked | Next::Asked) => 100,
+        Ok(VerifyStep::Waits(_)) => 20_000,
+        Ok(VerifyStep::Looked | VerifyStep::Asked) => 100,
         Err(NoAnswer::Died(why)) => {
             died(world, &why);
             60_000
@@ -210,12 +210,14 @@ fn cancel(world: &mut World) {
         .model
         .facts()
         .filter_map(|(tenant, told)| match &told.fact.what {
-            What::Alias { id, .. } | What::Evidence { id, .. } => Some((tenant.clone(), told.fact.visitor, *id)),
+            FactKind::Alias { id, .. } | FactKind::Evidence { id, .. } => {
+                Some((tenant.clone(), told.fact.visitor, *id))
+            }
             _ => None,
         })
         .collect();
     let Some((tenant, visitor, id)) = world.dice.pick(&ties).cloned() else { return };
-    say(world, &tenant, visitor, What::Cancellation { id });
+    say(world, &tenant, visitor, FactKind::Cancellation { id });
 }
 
 /// Somebody finds that two browsers are one person's, more or less surely: a fact of each, and the second may get lost.
@@ -224,8 +226,13 @@ fn tie(world: &mut World) {
     let Some((tenant, one)) = world.dice.pick(&there).cloned() else { return };
     let others: Vec<VisitorId> = there.into_iter().filter(|(t, v)| *t == tenant && *v != one).map(|(_, v)| v).collect();
     let Some(other) = world.dice.pick(&others).copied() else { return };
-    let weight = u16::try_from(world.dice.between(300, 999)).map_or(Weight::UNSURE, Weight);
-    let what = What::Evidence { id: AlternateId::pair(one, other), also: Vec::new(), weight, source: Source::Match };
+    let weight = u16::try_from(world.dice.between(300, 999)).map_or(EvidenceWeight::UNSURE, EvidenceWeight);
+    let what = FactKind::Evidence {
+        id: AlternateId::pair(one, other),
+        also: Vec::new(),
+        weight,
+        source: EvidenceSource::Match,
+    };
     [one, other].into_iter().for_each(|visitor| say(world, &tenant, visitor, what.clone()));
 }
 
@@ -238,8 +245,8 @@ fn erase_member(world: &mut World) {
     let mut hashes = keys.alternate.hash_alternate(MEMBER, &member).into_iter();
     let Some(hash) = hashes.next() else { return };
     let id = Some(AlternateId { kind: MEMBER, hash });
-    let scope = if world.dice.chance(500) { Scope::Person } else { Scope::Visitor };
-    say(world, &setup::tenant(place), VisitorId::NOBODY, What::Erasure { scope, id, also: hashes.collect() });
+    let scope = if world.dice.chance(500) { ErasureScope::Person } else { ErasureScope::Visitor };
+    say(world, &setup::tenant(place), VisitorId::NOBODY, FactKind::Erasure { scope, id, also: hashes.collect() });
 }
 
 /// An operator applies another catalogue, or goes back to the one before.
@@ -260,7 +267,7 @@ fn publish(world: &mut World) {
 }
 
 /// The admin side says something, as a fact of its own.
-fn say(world: &mut World, tenant: &TenantId, visitor: VisitorId, what: What) {
+fn say(world: &mut World, tenant: &TenantId, visitor: VisitorId, what: FactKind) {
     let received = world.now.saturating_sub(world.origin.behind_ms);
     let fact = Fact { position: 0, id: FactId::from_bytes(world.dice.bytes()), visitor, received, at: received, what };
     match world.origin.admin(world.now, tenant, &fact) {

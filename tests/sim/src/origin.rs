@@ -6,20 +6,20 @@ use std::sync::Arc;
 use causeway_origin::base::metrics::Metrics;
 use causeway_origin::campaigns::catalogue;
 use causeway_origin::ingest::backlog::Backlog;
-use causeway_origin::ingest::intake::{self, Outbox};
-use causeway_origin::ingest::log::Log;
-use causeway_origin::kv::verify::{self, Next, Verified, Walk};
-use causeway_origin::maintenance::backup::{self, Before};
-use causeway_origin::maintenance::trim::{self, Trimmed};
-use causeway_origin::pipeline::group::Handed;
-use causeway_origin::pipeline::writer::steps::{Folding, Taking};
+use causeway_origin::ingest::intake::{self, OutboxRequest};
+use causeway_origin::ingest::log::FactLog;
+use causeway_origin::kv::verify::{self, VerifyPosition, VerifyReport, VerifyStep};
+use causeway_origin::maintenance::backup::{self, ReplacedStore};
+use causeway_origin::maintenance::trim::{self, TrimReport};
+use causeway_origin::pipeline::group::OutboxBatch;
+use causeway_origin::pipeline::writer::steps::{FoldSteps, IntakeSteps};
 use causeway_origin::store;
-use causeway_origin::store::Counters;
+use causeway_origin::store::StoreCounters;
 use causeway_origin::store::StoreError;
-use causeway_origin::store::journal::Journal;
+use causeway_origin::store::journal::ErasureJournal;
 use causeway_origin::store::tenants::Tenants;
-use causeway_origin::store::write_txn::Given;
-use causeway_origin::store::write_txn::Rules;
+use causeway_origin::store::write_txn::TxnInputs;
+use causeway_origin::store::write_txn::TxnRules;
 use causeway_shared::fact::Fact;
 use causeway_shared::ids::{Millis, TenantId};
 use causeway_shared::keys::KeyRing;
@@ -58,9 +58,9 @@ pub enum NoAnswer {
 /// A process that runs.
 #[derive(Debug)]
 struct Life {
-    taking: Taking,
-    folding: Folding,
-    rules: Arc<Rules>,
+    taking: IntakeSteps,
+    folding: FoldSteps,
+    rules: Arc<TxnRules>,
     sync_keys: KeyRing,
     pending: u64,
 }
@@ -74,7 +74,7 @@ pub struct Origin {
     life: Option<Life>,
     backup: Option<Disk>,
     /// Where a verification is, and what it came to so far.
-    walk: Walk,
+    walk: VerifyPosition,
     dice: Dice,
     /// How far its clock is behind.
     pub behind_ms: Millis,
@@ -90,7 +90,7 @@ fn template() -> Disk {
     static FRESH: std::sync::OnceLock<Disk> = std::sync::OnceLock::new();
     let fresh = FRESH.get_or_init(|| {
         let disk = Disk::new();
-        let given = Given { now: setup::BEGIN, random: [0; 32] };
+        let given = TxnInputs { now: setup::BEGIN, random: [0; 32] };
         if let Err(error) = open(&disk, &Disk::new(), 0, given) {
             unreachable!("an empty disk takes a store: {error}");
         }
@@ -108,7 +108,7 @@ impl Origin {
             journal: Disk::new(),
             life: None,
             backup: None,
-            walk: Walk::default(),
+            walk: VerifyPosition::default(),
             dice,
             behind_ms: 0,
             stage: 0,
@@ -154,7 +154,7 @@ impl Origin {
         }
         self.life = None;
         // A run that is cut goes on from its row.
-        self.walk = Walk::from(self.walk.cursor, self.verified());
+        self.walk = VerifyPosition::from(self.walk.cursor, self.verified());
         let dice = &mut self.dice;
         let mut random = |n| dice.below(n);
         for disk in [&self.disk, &self.journal] {
@@ -182,8 +182,8 @@ impl Origin {
         now.saturating_sub(self.behind_ms)
     }
 
-    fn given(&mut self, now: Millis) -> Given {
-        Given { now: self.clock(now), random: self.dice.bytes() }
+    fn given(&mut self, now: Millis) -> TxnInputs {
+        TxnInputs { now: self.clock(now), random: self.dice.bytes() }
     }
 
     fn failed(&self, error: &dyn std::error::Error) -> NoAnswer {
@@ -264,7 +264,7 @@ impl Origin {
         applied.map(drop).map_err(|error| self.failed(&error))
     }
 
-    fn fold_with(&mut self, given: Given, calls: &[Outbox]) -> Result<Vec<Handed>, NoAnswer> {
+    fn fold_with(&mut self, given: TxnInputs, calls: &[OutboxRequest]) -> Result<Vec<OutboxBatch>, NoAnswer> {
         let Some(life) = &mut self.life else { return Err(NoAnswer::Down) };
         match life.folding.fold(given, calls) {
             Ok(None) => Ok(Vec::new()),
@@ -306,7 +306,7 @@ impl Origin {
     /// [`NoAnswer`].
     pub fn trim(&mut self, now: Millis) -> Result<(), NoAnswer> {
         let now = self.clock(now);
-        let (mut after, mut trimmed) = (Some(0), Trimmed::default());
+        let (mut after, mut trimmed) = (Some(0), TrimReport::default());
         while let Some(row) = after {
             let Some(life) = &mut self.life else { return Err(NoAnswer::Down) };
             let some = life.folding.store().transaction().map_err(StoreError::from).and_then(|tx| {
@@ -323,19 +323,19 @@ impl Origin {
     ///
     /// # Errors
     /// [`NoAnswer`].
-    pub fn verify(&mut self, now: Millis) -> Result<Next, NoAnswer> {
+    pub fn verify(&mut self, now: Millis) -> Result<VerifyStep, NoAnswer> {
         let given = self.given(now);
         let Some(life) = &mut self.life else { return Err(NoAnswer::Down) };
         let store = life.folding.store();
-        let begun = if self.walk == Walk::default() { verify::forget(store) } else { Ok(()) };
+        let begun = if self.walk == VerifyPosition::default() { verify::forget(store) } else { Ok(()) };
         let metrics = Metrics::default();
-        let keep = |_: &Connection, _: &Walk| Ok(());
+        let keep = |_: &Connection, _: &VerifyPosition| Ok(());
         let next = begun.and_then(|()| verify::step(store, &life.rules, &metrics, given, &mut self.walk, false, &keep));
         next.map_err(|error| self.failed(&error))
     }
 
     /// Ends a verification: what it came to.
-    pub fn verified(&mut self) -> Verified {
+    pub fn verified(&mut self) -> VerifyReport {
         std::mem::take(&mut self.walk).verified
     }
 
@@ -355,10 +355,10 @@ impl Origin {
         self.life = None;
         let before = {
             let conn = self.disk.open(causeway_origin::store::data_fault::STORE).map_err(|e| text(&e))?;
-            Before::of_conn(&conn).map_err(|e| text(&e))?
+            ReplacedStore::of_conn(&conn).map_err(|e| text(&e))?
         };
         self.disk = copy;
-        self.walk = Walk::default();
+        self.walk = VerifyPosition::default();
         let mut conn = self.disk.open(causeway_origin::store::data_fault::STORE).map_err(|e| text(&e))?;
         store::prepare(&mut conn).map_err(|e| text(&e))?;
         backup::renew(&mut conn, &before, self.clock(now)).map_err(|e| text(&e))?;
@@ -368,28 +368,28 @@ impl Origin {
     }
 
     /// The store, with everything that waited folded into it.
-    pub fn store(&mut self) -> Option<(&Connection, &Rules)> {
+    pub fn store(&mut self) -> Option<(&Connection, &TxnRules)> {
         let life = self.life.as_mut()?;
         Some((life.folding.store(), &life.rules))
     }
 }
 
 /// Opens both files with the product's own code, as `causeway serve` does.
-fn open(disk: &Disk, journal: &Disk, stage: usize, given: Given) -> Result<Life, StoreError> {
+fn open(disk: &Disk, journal: &Disk, stage: usize, given: TxnInputs) -> Result<Life, StoreError> {
     let (edge, keys) = (setup::config(), setup::keys(stage));
     let mut conn = disk.open(causeway_origin::store::data_fault::STORE)?;
     store::prepare(&mut conn)?;
     let tenants = Tenants::open(&conn, &edge, keys)?;
-    let journal = Journal::new(journal.open(causeway_origin::store::data_fault::JOURNAL)?)?;
-    let rules = Arc::new(Rules { tenants, sibling_publish_ms: 60_000, kv_settled_ms: 120_000, journal });
-    let folded = Counters::load(&conn)?.folded();
-    let log = Log::of(disk.open(causeway_origin::store::data_fault::LOG)?, folded)?;
+    let journal = ErasureJournal::new(journal.open(causeway_origin::store::data_fault::JOURNAL)?)?;
+    let rules = Arc::new(TxnRules { tenants, sibling_publish_ms: 60_000, kv_settled_ms: 120_000, journal });
+    let folded = StoreCounters::load(&conn)?.folded();
+    let log = FactLog::of(disk.open(causeway_origin::store::data_fault::LOG)?, folded)?;
     let unfolded = log.unfolded(folded, &rules.tenants)?;
     let in_log = unfolded.last().map_or(folded, |record| record.seq);
     causeway_origin::pipeline::replay::replay(&mut conn, &rules, given, in_log)?;
-    let folded = Counters::settled(&mut conn)?.folded();
+    let folded = StoreCounters::settled(&mut conn)?.folded();
     let backlog = Backlog::of(folded, unfolded);
-    let taking = Taking::of(log, backlog.clone(), MOST_WAITING);
-    let folding = Folding::of(conn, backlog, Arc::clone(&rules), Arc::new(Metrics::default()));
+    let taking = IntakeSteps::of(log, backlog.clone(), MOST_WAITING);
+    let folding = FoldSteps::of(conn, backlog, Arc::clone(&rules), Arc::new(Metrics::default()));
     Ok(Life { taking, folding, rules, sync_keys: keys.sync.clone(), pending: 0 })
 }

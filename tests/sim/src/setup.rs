@@ -6,8 +6,8 @@ use std::sync::LazyLock;
 use causeway_shared::actions::InsertionHash;
 use causeway_shared::config::EdgeConfig;
 use causeway_shared::ids::{AltHash, Millis, TenantId};
-use causeway_shared::keys::{Key, KeyRing, Keys, ProofAlg, ProofKey, Stage, TenantKeys};
-use causeway_shared::person::Weight;
+use causeway_shared::keys::{KeyRing, KeySet, KeyStage, ProofAlg, ProofKey, RingKey, TenantKeys};
+use causeway_shared::person::EvidenceWeight;
 use serde_json::json;
 
 use crate::dice::Dice;
@@ -46,7 +46,7 @@ pub fn config() -> EdgeConfig {
 }
 
 /// From which weight on links join.
-pub const THRESHOLD: Weight = Weight(600);
+pub const THRESHOLD: EvidenceWeight = EvidenceWeight(600);
 
 /// How often the ads `red` (by the ledger) and `green` (strict) may be seen by one person.
 pub const LIMITS: [(&str, u32, usize); 2] = [("red", 1, 3), ("green", 2, 2)];
@@ -105,8 +105,8 @@ pub fn ads(edition: u64) -> serde_json::Value {
 
 /// All keys at a stage of the rotation.
 #[must_use]
-pub fn keys(stage: usize) -> &'static Keys {
-    static ALL: LazyLock<[Keys; STAGES]> = LazyLock::new(|| std::array::from_fn(keys_of));
+pub fn keys(stage: usize) -> &'static KeySet {
+    static ALL: LazyLock<[KeySet; STAGES]> = LazyLock::new(|| std::array::from_fn(keys_of));
     let [.., last] = &*ALL;
     ALL.get(stage).unwrap_or(last)
 }
@@ -124,17 +124,17 @@ pub fn reads(stage: usize, cookie: &str) -> bool {
     stage + 1 < STAGES || !cookie.starts_with("v1.1.")
 }
 
-fn keys_of(stage: usize) -> Keys {
+fn keys_of(stage: usize) -> KeySet {
     let key = |purpose: u8, id: u8, stage| {
         let secret = Dice::new(u64::from(purpose) << 8 | u64::from(id)).bytes();
-        Key { id, stage, secret: secret.into() }
+        RingKey { id, stage, secret: secret.into() }
     };
     let ring = |purpose| {
         let keys = match stage {
-            0 => vec![key(purpose, 1, Stage::Active)],
-            1 => vec![key(purpose, 1, Stage::Active), key(purpose, 2, Stage::Next)],
-            2 => vec![key(purpose, 1, Stage::Old), key(purpose, 2, Stage::Active)],
-            _ => vec![key(purpose, 2, Stage::Active)],
+            0 => vec![key(purpose, 1, KeyStage::Active)],
+            1 => vec![key(purpose, 1, KeyStage::Active), key(purpose, 2, KeyStage::Next)],
+            2 => vec![key(purpose, 1, KeyStage::Old), key(purpose, 2, KeyStage::Active)],
+            _ => vec![key(purpose, 2, KeyStage::Active)],
         };
         KeyRing(keys)
     };
@@ -145,7 +145,7 @@ fn keys_of(stage: usize) -> Keys {
         ..TenantKeys::default()
     };
     let tenants: BTreeMap<String, TenantKeys> = TENANTS.iter().map(ToString::to_string).zip((1..).map(of)).collect();
-    Keys { sync: ring(30), explain: Some(EXPLAIN.to_owned()), tenants }
+    KeySet { sync: ring(30), explain: Some(EXPLAIN.to_owned()), tenants }
 }
 
 /// The key that publishers sign proofs with.

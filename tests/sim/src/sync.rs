@@ -1,12 +1,12 @@
 //! Between edge and origin: the facts consumers, the publish consumer, and every way in which what they say gets lost.
 //! The rules are the product's (`causeway_shared::delivery`); here is what the platform does to them.
 
-use causeway_edge::{Answer, SignedSync};
-use causeway_shared::delivery::{self, Next, ORIGIN_TIMEOUT_MS, SYNC_MESSAGES};
+use causeway_edge::{HttpAnswer, SignedSync};
+use causeway_shared::delivery::{self, DrainStep, ORIGIN_TIMEOUT_MS, SYNC_MESSAGES};
 use causeway_shared::fact::Fact;
 use causeway_shared::ids::TenantId;
 use causeway_shared::wire::facts;
-use causeway_shared::wire::sync::{Publish, Read, SyncRequest, SyncResponse, Verify, decode_request};
+use causeway_shared::wire::sync::{KvWrite, ReadResult, SyncRequest, SyncResponse, VerifyRequest, decode_request};
 use sha2::{Digest as _, Sha256};
 
 use crate::origin::{NoAnswer, SyncCall};
@@ -35,15 +35,15 @@ enum Who {
 /// One drain, by one invocation of the publish consumer.
 #[derive(Debug)]
 pub struct Drain {
-    rules: delivery::Drain,
+    rules: delivery::OutboxDrain,
     /// What is to be written before the next sync.
-    rest: Vec<Publish>,
+    rest: Vec<KvWrite>,
     /// What was written since the last one.
     applied: Vec<u64>,
     /// What is to be read back before it.
-    verify: Vec<Verify>,
+    verify: Vec<VerifyRequest>,
     /// What was read back since the last one.
-    read: Vec<Read>,
+    read: Vec<ReadResult>,
     location: usize,
     /// Nobody waits for its writes any more.
     forgotten: bool,
@@ -53,7 +53,7 @@ pub struct Drain {
 #[derive(Default)]
 struct Said<'a> {
     applied: &'a [u64],
-    read: &'a [Read],
+    read: &'a [ReadResult],
     drain: u16,
 }
 
@@ -187,7 +187,7 @@ pub fn wake(world: &mut World) {
     }
     world.drains.0 += 1;
     let location = world.dice.place(world.locations.len());
-    let rules = delivery::Drain::new(world.edge_clock(location));
+    let rules = delivery::OutboxDrain::new(world.edge_clock(location));
     let (rest, applied, verify, read) = <_>::default();
     next_sync(world, Drain { rules, rest, applied, verify, read, location, forgotten: false });
 }
@@ -205,13 +205,13 @@ fn drained(world: &mut World, mut drain: Drain, answer: Option<SyncResponse>) {
     let Some(SyncResponse { publish, verify, pending, .. }) = answer else { return end_drain(world) };
     publish.iter().for_each(|write| world.check.issued(write));
     match delivery::next(publish.len() + verify.len(), pending) {
-        Next::Write => {
+        DrainStep::Write => {
             drain.rules.operations += publish.len() + usize::from(!verify.is_empty()) + 1;
             (drain.rest, drain.verify) = (publish, verify);
             return next_put(world, drain);
         }
-        Next::WakeAgain => world.drains.1 = true,
-        Next::Done => {}
+        DrainStep::WakeAgain => world.drains.1 = true,
+        DrainStep::Done => {}
     }
     end_drain(world);
 }
@@ -277,7 +277,7 @@ fn read_back(world: &mut World, drain: &mut Drain) {
     let found = world.kv.read(world.now, drain.location, &keys).unwrap_or_default();
     let digest = |value: String| Sha256::digest(value).into();
     let read = verify.iter().zip(found);
-    drain.read = read.map(|(one, value)| Read { entry: one.entry, sha256: value.map(digest) }).collect();
+    drain.read = read.map(|(one, value)| ReadResult { entry: one.entry, sha256: value.map(digest) }).collect();
 }
 
 /// The facts of a batch that can be read, and whose they are.
@@ -289,7 +289,7 @@ pub fn facts_of(batch: &[u8]) -> Option<(TenantId, Vec<Fact>)> {
 
 /// The facts that leave with an answer.
 #[must_use]
-pub fn facts_of_answer(answer: &Answer) -> Vec<Fact> {
+pub fn facts_of_answer(answer: &HttpAnswer) -> Vec<Fact> {
     let batch = answer.facts.as_ref().and_then(|message| facts_of(&message.bytes));
     batch.map(|(_, facts)| facts).unwrap_or_default()
 }

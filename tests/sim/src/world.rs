@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use causeway_edge::{KvValues, PendingRead};
-use causeway_origin::kv::verify::Verified;
+use causeway_origin::kv::verify::VerifyReport;
 use causeway_shared::ids::Millis;
 
 use crate::browser::Browser;
@@ -99,7 +99,7 @@ pub struct World {
     /// The stage of the rotation that everybody has.
     pub stage: usize,
     /// What the last verification came to, after the end of all faults.
-    pub verified: Option<Verified>,
+    pub verified: Option<VerifyReport>,
     /// Events so far.
     pub count: u64,
     events: BinaryHeap<Reverse<(Millis, u64)>>,

@@ -1,6 +1,6 @@
 //! One browser at which thousands of members log in, one after the other.
 
-use causeway_shared::fact::What;
+use causeway_shared::fact::FactKind;
 use causeway_sim::dice::Dice;
 use causeway_sim::model::MEMBER;
 use causeway_sim::setup::Plan;
@@ -22,7 +22,7 @@ fn field_01_a_kiosk_of_five_thousand_logins_makes_no_two_of_its_members_one() {
     if let Err(failure) = world.run(125_000) {
         unreachable!("{}: {}", failure.checker, failure.what);
     }
-    let is_login = |what: &What| matches!(what, What::Alias { id, .. } if id.kind == MEMBER);
+    let is_login = |what: &FactKind| matches!(what, FactKind::Alias { id, .. } if id.kind == MEMBER);
     let logins = world.model.facts().filter(|(_, told)| is_login(&told.fact.what)).count();
     assert!(logins >= LOGINS, "{logins} logins");
 }

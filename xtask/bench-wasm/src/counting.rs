@@ -3,8 +3,8 @@
 use std::hint::black_box;
 
 use causeway_shared::actions::{
-    Action, Actions, Counter, Counts, Entity, InsertionHash, PackedActions, Question, Unit, Verb, ViewType, ViewTypes,
-    Window,
+    ActionCounter, ActionList, ActionQuestion, ActionType, AdAction, AdEntity, Counts, InsertionHash, PackedActions,
+    TimeWindow, ViewType, ViewTypes, WindowUnit,
 };
 use causeway_shared::ids::InsertionId;
 use causeway_shared::time::{DAY_MINUTES, Day, Minute};
@@ -16,45 +16,45 @@ use crate::scramble;
 pub const TODAY: Day = Day(2_880);
 /// Ads that one person meets, of a catalogue ten times as large.
 const MET: u64 = 200;
-const VERBS: [Verb; 1] = [Verb::IMPRESSION];
+const VERBS: [ActionType; 1] = [ActionType::IMPRESSION];
 
 /// Impressions of the last days, today among them.
 #[must_use]
-pub fn question(days: u32) -> Question<'static> {
-    let (from, to) = Window { interval: days, unit: Unit::Days }.range(Minute(TODAY.start().0 + 1_000));
-    Question { verbs: &VERBS, view_types: ViewTypes::All, from, to }
+pub fn question(days: u32) -> ActionQuestion<'static> {
+    let (from, to) = TimeWindow { interval: days, unit: WindowUnit::Days }.range(Minute(TODAY.start().0 + 1_000));
+    ActionQuestion { verbs: &VERBS, view_types: ViewTypes::All, from, to }
 }
 
 /// Four ads a group, five groups a campaign, five campaigns an advertiser.
 #[must_use]
-pub fn entity(ad: u64) -> Entity {
+pub fn entity(ad: u64) -> AdEntity {
     let ad = ad as u32;
-    Entity { ad: 1 + ad, ad_group: 1 + ad / 4, campaign: 1 + ad / 20, advertiser: 1 + ad / 100 }
+    AdEntity { ad: 1 + ad, ad_group: 1 + ad / 4, campaign: 1 + ad / 20, advertiser: 1 + ad / 100 }
 }
 
 /// A request's candidates, of which a visitor met a part.
 #[must_use]
-pub fn candidates(count: u64) -> Vec<Entity> {
+pub fn candidates(count: u64) -> Vec<AdEntity> {
     (0..count).map(|n| entity(n * 7 % (10 * MET))).collect()
 }
 
 /// So many actions of 30 days, each once.
 #[must_use]
-pub fn visitor(actions: u64, seed: u64) -> Actions {
+pub fn visitor(actions: u64, seed: u64) -> ActionList {
     events(actions, seed).into_iter().collect()
 }
 
 /// So many actions of 30 days, a tenth of them repeats, four fifths of them impressions.
 #[must_use]
-pub fn events(actions: u64, seed: u64) -> Vec<Action> {
-    let mut made: Vec<Action> = Vec::new();
+pub fn events(actions: u64, seed: u64) -> Vec<AdAction> {
+    let mut made: Vec<AdAction> = Vec::new();
     for n in 0..actions {
         let bits = scramble(seed << 32 | n);
         let earlier = (bits >> 8) % (made.len() as u64).max(1);
         let again = made.get(earlier as usize).filter(|_| bits.is_multiple_of(10));
-        let fresh = Action {
+        let fresh = AdAction {
             insertion: InsertionHash::of(InsertionId(u128::from(seed << 32 | n).to_be_bytes())),
-            verb: if (bits / 10).is_multiple_of(5) { Verb::CLICK } else { Verb::IMPRESSION },
+            verb: if (bits / 10).is_multiple_of(5) { ActionType::CLICK } else { ActionType::IMPRESSION },
             view_type: ViewType((bits / 50 % 3) as u8),
             entity: entity(scramble(bits) % MET * 7 % (10 * MET)),
             minute: Minute(TODAY.start().0 + DAY_MINUTES - 1 - (bits / 150 % u64::from(30 * DAY_MINUTES)) as u32),
@@ -69,7 +69,7 @@ pub fn events(actions: u64, seed: u64) -> Vec<Action> {
 #[wasm_bindgen]
 pub struct Counting {
     packed: Vec<u8>,
-    candidates: Vec<Entity>,
+    candidates: Vec<AdEntity>,
 }
 
 #[wasm_bindgen]
@@ -89,7 +89,7 @@ impl Counting {
         for _ in 0..times {
             counts.clear();
             if let Some(read) = PackedActions::read(black_box(&self.packed)) {
-                counts.extend(Counter::new(self.candidates.iter().copied()).count(&[read], &question));
+                counts.extend(ActionCounter::new(self.candidates.iter().copied()).count(&[read], &question));
             }
             black_box(&counts);
         }

@@ -2,17 +2,17 @@
 
 use std::hint::black_box;
 
-use causeway_shared::actions::{Action, Actions, InsertionHash, Verb, ViewType};
+use causeway_shared::actions::{ActionList, ActionType, AdAction, InsertionHash, ViewType};
 use causeway_shared::attributes::AttributeMap;
-use causeway_shared::catalogue::{Catalogue, Compiled, Flat};
-use causeway_shared::decision::{Described, Given, Person, Placement, Question, Scores};
-use causeway_shared::filter::Subject;
-use causeway_shared::ids::{Millis, Version, VisitorId};
+use causeway_shared::catalogue::{Catalogue, CompiledCatalogue, FlatCatalogue};
+use causeway_shared::decision::{DescribedPerson, Given, ModelScores, Person, Placement, Question};
+use causeway_shared::filter::FilterSubject;
+use causeway_shared::ids::{Millis, SnapshotVersion, VisitorId};
 use causeway_shared::model::{FRACTION, Model, Part};
-use causeway_shared::profile::{Content, SubProfile};
-use causeway_shared::segments::Stamp;
+use causeway_shared::profile::{SubContent, SubProfile};
+use causeway_shared::segments::WriteStamp;
 use causeway_shared::time::{DAY_MINUTES, EPOCH_MS, Minute};
-use causeway_shared::view::{Snapshot, View};
+use causeway_shared::view::{JoinedView, Snapshot};
 use causeway_shared::wire::catalogue::{Digest, decode_document, encode_document};
 use causeway_shared::wire::flat;
 use serde_json::{Value as Json, json};
@@ -71,11 +71,11 @@ pub fn document(ads: u64) -> Json {
 /// # Panics
 /// Never: the document is of the form, and without problems.
 #[must_use]
-pub fn compiled(document: &Json) -> Compiled {
-    Compiled::of(flat(document))
+pub fn compiled(document: &Json) -> CompiledCatalogue {
+    CompiledCatalogue::of(flat(document))
 }
 
-fn flat(document: &Json) -> Flat {
+fn flat(document: &Json) -> FlatCatalogue {
     let read: Result<Catalogue, _> = serde_json::from_value(document.clone());
     let flat = read.map(|catalogue| catalogue.flat(&filters::names(), &filters::words()));
     let Ok(Ok(flat)) = flat else { unreachable!("{flat:?}") };
@@ -95,15 +95,15 @@ pub fn model() -> Model {
 
 /// The person's actions, on a part of the ads.
 #[must_use]
-pub fn actions(catalogue: &Compiled) -> Actions {
+pub fn actions(catalogue: &CompiledCatalogue) -> ActionList {
     let ads = catalogue.offers.len() as u64;
     let action = |n: u64| {
         let bits = scramble(9 << 32 | n);
         let offer = catalogue.offers.get((scramble(bits % MET) % ads) as usize);
         let [a, b, c, d, e, f, ..] = scramble(bits).to_be_bytes();
-        Some(Action {
+        Some(AdAction {
             insertion: InsertionHash([a, b, c, d, e, f]),
-            verb: if bits.is_multiple_of(40) { Verb::CLICK } else { Verb::IMPRESSION },
+            verb: if bits.is_multiple_of(40) { ActionType::CLICK } else { ActionType::IMPRESSION },
             view_type: ViewType((bits / 40 % 3) as u8),
             entity: offer?.entity,
             minute: Minute(TODAY.start().0 + 700 - (bits / 150 % u64::from(29 * DAY_MINUTES)) as u32),
@@ -116,16 +116,16 @@ pub fn actions(catalogue: &Compiled) -> Actions {
 #[derive(Debug)]
 #[wasm_bindgen]
 pub struct Deciding {
-    compiled: Compiled,
-    scores: Option<Scores>,
-    view: View,
+    compiled: CompiledCatalogue,
+    scores: Option<ModelScores>,
+    view: JoinedView,
     visitor: VisitorId,
 }
 
 impl Deciding {
     /// The catalogue.
     #[must_use]
-    pub fn catalogue(&self) -> &Compiled {
+    pub fn catalogue(&self) -> &CompiledCatalogue {
         &self.compiled
     }
 
@@ -139,28 +139,28 @@ impl Deciding {
 
     /// Who looks at what.
     #[must_use]
-    pub fn subject(described: &Described) -> Subject<'_> {
-        Subject {
+    pub fn subject(described: &DescribedPerson) -> FilterSubject<'_> {
+        FilterSubject {
             person: Some(described.person()),
             url: Some("https://pub.example/hotels"),
             keywords: &["hotel", "beach"],
             country: Some("DE"),
             class: Some("mobile"),
-            ..Subject::default()
+            ..FilterSubject::default()
         }
     }
 
     /// What is known of the person.
     #[must_use]
-    pub fn described(&self) -> Described {
-        Described::of(&self.view.of(self.visitor), now())
+    pub fn described(&self) -> DescribedPerson {
+        DescribedPerson::of(&self.view.of(self.visitor), now())
     }
 
     /// Decides once: the places of the ads and what they are worth.
     #[must_use]
     pub fn decide(&self) -> Vec<Option<(usize, u64)>> {
         let counted = self.view.of(self.visitor);
-        let described = Described::of(&counted, now());
+        let described = DescribedPerson::of(&counted, now());
         let person = Person { actions: counted.actions(), totals: counted.totals(), ..Person::default() };
         let (subject, placements) = (Self::subject(&described), Self::placements().to_vec());
         let given = Given { now: now(), scores: self.scores.as_ref(), ..Given::default() };
@@ -177,30 +177,30 @@ impl Deciding {
     #[wasm_bindgen(constructor)]
     pub fn new(ads: u32) -> Self {
         let compiled = compiled(&document(ads.into()));
-        let scores = Scores::new(&model(), &compiled);
+        let scores = ModelScores::new(&model(), &compiled);
         let mut attributes = AttributeMap::default();
         for (token, value) in filters::attributes() {
-            attributes.write(token, Stamp { at: 1, order: 1 }, Some(value));
+            attributes.write(token, WriteStamp { at: 1, order: 1 }, Some(value));
         }
         let (seen, [own_segments, segments]) = (Some((now() - 1_000, now() - 1)), segments::halves());
-        let content = Content {
+        let content = SubContent {
             seen,
             actions: actions(&compiled).pack(),
             segments: own_segments,
             attributes: attributes.pack(),
-            ..Content::default()
+            ..SubContent::default()
         };
-        let sibling = Content { seen, segments, ..Content::default() };
+        let sibling = SubContent { seen, segments, ..SubContent::default() };
         let [visitor, other] = [1, 2].map(|n| VisitorId::mint(now() - 1_000, [n; 10]));
         let profiles = [(visitor, content), (other, sibling)];
-        let mut view = View::default();
+        let mut view = JoinedView::default();
         view.add_snapshot(Snapshot {
-            version: Version::default(),
+            version: SnapshotVersion::default(),
             visitor,
             unique: Vec::new(),
             membership: Default::default(),
             profiles: profiles
-                .map(|(of, content)| (of, SubProfile::pack(Version::default(), &content)))
+                .map(|(of, content)| (of, SubProfile::pack(SnapshotVersion::default(), &content)))
                 .into_iter()
                 .collect(),
             best: None,
@@ -251,7 +251,7 @@ impl Loading {
         let mut offers = 0;
         for _ in 0..times {
             let read = decode_document(KEY, &DIGEST, black_box(self.value.as_bytes())).ok();
-            let made = read.and_then(|bytes| flat::decode(&bytes).ok()).map(Compiled::of);
+            let made = read.and_then(|bytes| flat::decode(&bytes).ok()).map(CompiledCatalogue::of);
             offers = made.map_or(0, |made| made.offers.len() as u32);
         }
         offers

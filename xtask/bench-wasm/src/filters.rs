@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hint::black_box;
 
 use causeway_shared::actions::ViewType;
-use causeway_shared::attributes::{Dictionary, Kind, Token, Value};
-use causeway_shared::filter::{Answers, Entities, Filter, Index, Person, Subject, Words, parse};
+use causeway_shared::attributes::{AttributeValue, NameDictionary, NameToken, ValueKind};
+use causeway_shared::filter::{
+    CountAnswerer, Entities, Filter, FilterIndex, FilterSubject, FilterWords, SubjectPerson, parse,
+};
 use causeway_shared::segments::SegmentId;
-use causeway_shared::vocabulary::{Vocabulary, Word};
+use causeway_shared::vocabulary::{Vocabulary, VocabularyWord};
 use serde_json::{Map, Value as Json, json};
 use wasm_bindgen::prelude::wasm_bindgen;
 
@@ -35,8 +37,12 @@ pub enum Market {
 pub fn filters(market: Market, count: usize) -> Vec<Option<Filter>> {
     let (attributes, vocabulary) = (names(), words());
     let entities: Entities<'_> = [const { BTreeMap::new() }; 4];
-    let words =
-        Words { attributes: &attributes, vocabulary: &vocabulary, entities: &entities, answers: Answers::Snapshot };
+    let words = FilterWords {
+        attributes: &attributes,
+        vocabulary: &vocabulary,
+        entities: &entities,
+        answers: CountAnswerer::Snapshot,
+    };
     let mut all = BTreeSet::new();
     for seed in 0.. {
         if all.len() == count {
@@ -54,21 +60,21 @@ pub fn filters(market: Market, count: usize) -> Vec<Option<Filter>> {
 
 /// The names of attributes that filters use.
 #[must_use]
-pub fn names() -> Dictionary {
-    let kinds = (0..ATTRIBUTES).map(|i| (format!("a{i}"), Kind::Integer));
-    Dictionary::from_entries(kinds).unwrap_or_default()
+pub fn names() -> NameDictionary {
+    let kinds = (0..ATTRIBUTES).map(|i| (format!("a{i}"), ValueKind::Integer));
+    NameDictionary::from_entries(kinds).unwrap_or_default()
 }
 
 /// The words that filters use.
 #[must_use]
 pub fn words() -> Vocabulary {
-    let word = |(code, name): (u8, &&str)| Word { name: (*name).to_owned(), code };
+    let word = |(code, name): (u8, &&str)| VocabularyWord { name: (*name).to_owned(), code };
     Vocabulary { verbs: Vec::new(), view_types: (1..).zip(&VIEW_TYPES).map(word).collect() }
 }
 
 /// Somebody's attributes.
-pub fn attributes() -> impl Iterator<Item = (Token, Value)> {
-    let number = |token: u16| (Token(token), Value::Integer((scramble(token.into()) % 100).cast_signed()));
+pub fn attributes() -> impl Iterator<Item = (NameToken, AttributeValue)> {
+    let number = |token: u16| (NameToken(token), AttributeValue::Integer((scramble(token.into()) % 100).cast_signed()));
     (0..).take(ATTRIBUTES as usize).map(number)
 }
 
@@ -128,7 +134,7 @@ fn condition(market: Market, dice: &mut Dice) -> (String, Json) {
 /// Somebody whom they are asked of.
 #[derive(Debug)]
 pub struct Somebody {
-    attributes: Vec<(Token, Value)>,
+    attributes: Vec<(NameToken, AttributeValue)>,
     segments: Vec<SegmentId>,
 }
 
@@ -141,16 +147,23 @@ impl Default for Somebody {
 impl Somebody {
     /// The subject.
     #[must_use]
-    pub fn subject(&self) -> Subject<'_> {
+    pub fn subject(&self) -> FilterSubject<'_> {
         let Self { attributes, segments } = self;
-        Subject {
-            person: Some(Person { attributes, segments, devices: 2, seen: Some((1, 2)), best_now: None, gaps: None }),
+        FilterSubject {
+            person: Some(SubjectPerson {
+                attributes,
+                segments,
+                devices: 2,
+                seen: Some((1, 2)),
+                best_now: None,
+                gaps: None,
+            }),
             url: Some("https://pub.example/hotels"),
             keywords: &["hotel", "beach"],
             view_type: ViewType(2),
             country: Some("DE"),
             class: Some("mobile"),
-            ..Subject::default()
+            ..FilterSubject::default()
         }
     }
 }
@@ -159,7 +172,7 @@ impl Somebody {
 #[derive(Debug)]
 #[wasm_bindgen]
 pub struct Filters {
-    index: Index,
+    index: FilterIndex,
     somebody: Somebody,
 }
 
@@ -169,7 +182,7 @@ impl Filters {
     #[must_use]
     #[wasm_bindgen(constructor)]
     pub fn new(count: u32) -> Self {
-        Self { index: Index::new(&filters(Market::Mixed, count as usize)), somebody: Somebody::default() }
+        Self { index: FilterIndex::new(&filters(Market::Mixed, count as usize)), somebody: Somebody::default() }
     }
 
     /// Asks so many times, and gives the sum of the places that match.

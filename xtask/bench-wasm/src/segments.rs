@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::ops::Range;
 
-use causeway_shared::segments::{PackedSegments, SegmentId, SegmentMap, Stamp, State};
+use causeway_shared::segments::{PackedSegments, SegmentId, SegmentMap, SegmentState, WriteStamp};
 use causeway_shared::time::HourStamp;
 use wasm_bindgen::prelude::wasm_bindgen;
 
@@ -43,7 +43,11 @@ pub fn halves() -> [Vec<u8>; 2] {
 pub fn pack(held: impl IntoIterator<Item = (u32, u32)>) -> Vec<u8> {
     let mut map = SegmentMap::default();
     for (id, expiry) in held {
-        map.write(SegmentId(id), Stamp { at: 1_795_000_000_000, order: 1 }, State::held(HourStamp(expiry), []));
+        map.write(
+            SegmentId(id),
+            WriteStamp { at: 1_795_000_000_000, order: 1 },
+            SegmentState::held(HourStamp(expiry), []),
+        );
     }
     map.pack()
 }

@@ -11,12 +11,12 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use causeway_origin::audience::query::Lines;
-use causeway_shared::attributes::{Dictionary, Finite, Kind, Token, Value};
-use causeway_shared::columns::{Asked, Found, People, Row, Used};
-use causeway_shared::filter::{Answers, Entities, Filter, Words, parse};
+use causeway_origin::audience::query::MemberFormat;
+use causeway_shared::attributes::{AttributeValue, FiniteNumber, NameDictionary, NameToken, ValueKind};
+use causeway_shared::columns::{AudienceIndex, IndexQuery, IndexRow, MatchedRows, UsedTexts};
+use causeway_shared::filter::{CountAnswerer, Entities, Filter, FilterWords, parse};
 use causeway_shared::ids::VisitorId;
-use causeway_shared::profile::{MissingParts, Totals};
+use causeway_shared::profile::{MissingParts, ProfileTotals};
 use causeway_shared::segments::SegmentId;
 use causeway_shared::time::{DAY_MINUTES, HourStamp, Minute};
 use causeway_shared::vocabulary::Vocabulary;
@@ -33,8 +33,8 @@ const BUCKETS: u16 = 10_000;
 const NOW: Minute = Minute(2_800 * DAY_MINUTES);
 /// The segment that is asked for: one person of ten is in it.
 const SEGMENT: u32 = 7;
-const KINDS: [Kind; 20] = {
-    use Kind::{Bool, Date, Float, Integer, String, Strings};
+const KINDS: [ValueKind; 20] = {
+    use ValueKind::{Bool, Date, Float, Integer, String, Strings};
     [
         String, Integer, Bool, Integer, Integer, String, String, Bool, Float, Date, Integer, String, Bool, Integer,
         Date, String, Strings, Float, Bool, Integer,
@@ -104,33 +104,39 @@ impl Someone {
             && self.bought.is_none_or(|last| last.0 < week)
     }
 
-    fn attributes(&mut self) -> Vec<(Token, Value)> {
+    fn attributes(&mut self) -> Vec<(NameToken, AttributeValue)> {
         let (city, age, vip, random) = (self.city, self.age, self.vip, &mut self.random);
-        let text = |number: u64| Value::String(format!("text {number}"));
-        let value = |(place, kind): (usize, Kind)| match (place, kind) {
-            (0, _) => Value::String(format!("city {city}")),
-            (1, _) => Value::Integer(age),
-            (2, _) => Value::Bool(vip),
-            (_, Kind::Bool) => Value::Bool(random.below(2) == 0),
-            (_, Kind::Integer) => Value::Integer(random.below(1 << (place % 5 * 8).max(4)) as i64),
-            (_, Kind::Float) => Value::Float(Finite::new(random.unit()).unwrap_or_else(|| unreachable!())),
-            (_, Kind::Date) => Value::Date(random.below(20_000) as i32),
-            (_, Kind::String) => text(random.below(10 << place)),
-            (_, Kind::Strings) => Value::Strings([format!("tag {}", random.below(40))].into()),
+        let text = |number: u64| AttributeValue::String(format!("text {number}"));
+        let value = |(place, kind): (usize, ValueKind)| match (place, kind) {
+            (0, _) => AttributeValue::String(format!("city {city}")),
+            (1, _) => AttributeValue::Integer(age),
+            (2, _) => AttributeValue::Bool(vip),
+            (_, ValueKind::Bool) => AttributeValue::Bool(random.below(2) == 0),
+            (_, ValueKind::Integer) => AttributeValue::Integer(random.below(1 << (place % 5 * 8).max(4)) as i64),
+            (_, ValueKind::Float) => {
+                AttributeValue::Float(FiniteNumber::new(random.unit()).unwrap_or_else(|| unreachable!()))
+            }
+            (_, ValueKind::Date) => AttributeValue::Date(random.below(20_000) as i32),
+            (_, ValueKind::String) => text(random.below(10 << place)),
+            (_, ValueKind::Strings) => AttributeValue::Strings([format!("tag {}", random.below(40))].into()),
         };
-        (0..).map(Token).zip(KINDS.into_iter().enumerate().map(value)).collect()
+        (0..).map(NameToken).zip(KINDS.into_iter().enumerate().map(value)).collect()
     }
 
-    fn put(mut self, person: u32, people: &mut People) -> Result<()> {
+    fn put(mut self, person: u32, people: &mut AudienceIndex) -> Result<()> {
         let attributes = self.attributes();
         let events: Vec<(&str, u64, Minute)> = self.bought.map(|last| ("purchase", 1, last)).into_iter().collect();
-        let row = Row {
+        let row = IndexRow {
             person: person.into(),
             master: VisitorId::mint(person.into(), [7; 10]),
             bucket: self.bucket,
             devices: 1 + self.random.below(3) as u32,
             seen: Some((1_700_000_000_000 + u64::from(person), 1_780_000_000_000 + u64::from(person))),
-            totals: Totals { pages: self.random.below(500), purchases: events.len() as u64, ..Totals::default() },
+            totals: ProfileTotals {
+                pages: self.random.below(500),
+                purchases: events.len() as u64,
+                ..ProfileTotals::default()
+            },
             attributes: &attributes,
             segments: &self.segments,
             expires: Some(HourStamp(NOW.0 / 60 + 1 + self.random.below(700) as u32)),
@@ -153,12 +159,12 @@ fn filter() -> Result<Filter> {
 
 fn parsed(document: &serde_json::Value) -> Result<Filter> {
     let names = KINDS.iter().enumerate().map(|(n, kind)| (format!("a{n}"), *kind));
-    let attributes = Dictionary::from_entries(names.collect::<Vec<_>>()).context("no dictionary")?;
-    let words = Words {
+    let attributes = NameDictionary::from_entries(names.collect::<Vec<_>>()).context("no dictionary")?;
+    let words = FilterWords {
         attributes: &attributes,
         vocabulary: &Vocabulary::default(),
         entities: &Entities::default(),
-        answers: Answers::Audience,
+        answers: CountAnswerer::Audience,
     };
     parse(document, "filter", &words).map_err(|found| anyhow::anyhow!("{found:?}"))
 }
@@ -187,7 +193,7 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
 
 fn columns(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     let before = memory()?;
-    let (mut people, mut expected) = (People::laid_out_for(options.people.into()), 0);
+    let (mut people, mut expected) = (AudienceIndex::laid_out_for(options.people.into()), 0);
     let mut expected_of_sample = 0;
     let sample = 2_500..2_600_u16;
     let start = Instant::now();
@@ -242,33 +248,33 @@ fn columns(options: &Options, json: bool, stop: &Stop) -> Result<()> {
 }
 
 /// Who is found, by so many threads.
-fn ask(people: &People, filter: &Filter, buckets: &Range<u16>, threads: usize) -> Result<Found> {
+fn ask(people: &AudienceIndex, filter: &Filter, buckets: &Range<u16>, threads: usize) -> Result<MatchedRows> {
     let asked = people.ask(filter, NOW);
     let partitions = people.partitions_of(buckets);
     let share = partitions.len().div_ceil(threads).max(1);
     let parts = partitions.clone().step_by(share).map(|from| from..(from + share).min(partitions.end));
-    let count = |asked: &Asked<'_>, part| asked.count(part, buckets, None);
+    let count = |asked: &IndexQuery<'_>, part| asked.count(part, buckets, None);
     if threads == 1 {
         return Ok(count(&asked, partitions));
     }
     let asked = &asked;
-    let found: Vec<Found> = std::thread::scope(|scope| {
+    let found: Vec<MatchedRows> = std::thread::scope(|scope| {
         let threads: Vec<_> = parts.map(|part| scope.spawn(move || count(asked, part))).collect();
         threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
     });
-    let sum = |of: fn(&Found) -> u64| found.iter().map(of).sum();
-    Ok(Found { people: sum(|one| one.people), sure: sum(|one| one.sure), ..Found::default() })
+    let sum = |of: fn(&MatchedRows) -> u64| found.iter().map(of).sum();
+    Ok(MatchedRows { people: sum(|one| one.people), sure: sum(|one| one.sure), ..MatchedRows::default() })
 }
 
 /// Members a second that are found and written as lines: half of everybody.
-fn stream(people: &People) -> Result<f64> {
+fn stream(people: &AudienceIndex) -> Result<f64> {
     let filter = parsed(&json!({"attributes.a12": true}))?;
     let mut file = tempfile::tempfile()?;
     let start = Instant::now();
     let mut members = Vec::new();
     people.ask(&filter, NOW).each(0..people.partitions(), &(0..BUCKETS), |_, master, _| members.push(master));
     for some in members.chunks(2_000) {
-        let text = some.iter().fold(String::new(), |text, member| Lines::Ndjson.one(text, *member));
+        let text = some.iter().fold(String::new(), |text, member| MemberFormat::Ndjson.one(text, *member));
         file.write_all(text.as_bytes())?;
     }
     let seconds = start.elapsed().as_secs_f64();
@@ -278,13 +284,13 @@ fn stream(people: &People) -> Result<f64> {
     Ok(lines as f64 / seconds)
 }
 
-fn file_bytes(people: &People) -> usize {
-    let mut used = Used::default();
+fn file_bytes(people: &AudienceIndex) -> usize {
+    let mut used = UsedTexts::default();
     let partitions: usize = (0..people.partitions()).map(|at| people.pack_partition(at, &mut used).len()).sum();
     partitions + people.pack_names(&used).len()
 }
 
-fn timed(ask: impl Fn() -> Result<Found>, expected: u64) -> Result<f64> {
+fn timed(ask: impl Fn() -> Result<MatchedRows>, expected: u64) -> Result<f64> {
     let start = Instant::now();
     let found = ask()?;
     let seconds = start.elapsed().as_secs_f64();

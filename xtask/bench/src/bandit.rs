@@ -7,8 +7,8 @@
 //! all been shown the best arm.
 
 use anyhow::{Result, ensure};
-use causeway_origin::campaigns::experiment::bandit::{ArmState, Due, Options as Selection, shares};
-use causeway_origin::campaigns::experiment::statistics::Rate;
+use causeway_origin::campaigns::experiment::bandit::{ArmState, BanditOptions as Selection, ConversionDelays, shares};
+use causeway_origin::campaigns::experiment::statistics::ObservedRate;
 use clap::Args;
 
 use crate::random::Random;
@@ -105,7 +105,7 @@ impl World {
     fn play(mut self, policy: Policy) -> Outcome {
         let best = self.rates.iter().copied().fold(0.0, f64::max);
         let (mut lost, mut people) = (0.0, 0.0);
-        let mut due = Due::new(&[]);
+        let mut due = ConversionDelays::new(&[]);
         for minute in 0..MINUTES {
             self.convert(minute);
             if minute % HOUR == 0 {
@@ -134,13 +134,13 @@ impl World {
         }
     }
 
-    fn due(&self, hour: usize) -> Due {
+    fn due(&self, hour: usize) -> ConversionDelays {
         let delay =
             |((exposed, delay), people): (&(usize, usize), &u64)| ((hour - exposed) as u64, *delay as u64, *people);
-        Due::new(&self.delays.iter().map(delay).collect::<Vec<_>>())
+        ConversionDelays::new(&self.delays.iter().map(delay).collect::<Vec<_>>())
     }
 
-    fn state(&self, due: &Due, hour: usize) -> Vec<ArmState> {
+    fn state(&self, due: &ConversionDelays, hour: usize) -> Vec<ArmState> {
         let rate = |cohorts: &Vec<(u64, u64)>| {
             let so_far = cohorts.iter().enumerate().take(hour + 1);
             due.effective(so_far.map(|(exposed, (people, did))| ((hour - exposed) as u64, *people, *did)))
@@ -153,7 +153,7 @@ impl World {
         let only = |arm: usize, rest: u32| -> Vec<u32> {
             (0..ARMS).map(|i| rest / ARMS as u32 + if i == arm { 10_000 - rest } else { 0 }).collect()
         };
-        let greatest = |value: &dyn Fn(Rate) -> f64| {
+        let greatest = |value: &dyn Fn(ObservedRate) -> f64| {
             let value = |arm: &usize| value(state[*arm].rate);
             (0..ARMS).max_by(|a, b| value(a).total_cmp(&value(b)).then(b.cmp(a))).unwrap_or_default()
         };
@@ -161,11 +161,11 @@ impl World {
             Policy::Thompson => shares(state, &Selection::default()),
             Policy::Even => only(0, 10_000),
             // Auer, Cesa-Bianchi, Fischer 2002, "Finite-time Analysis of the Multiarmed Bandit Problem": one in ten explores.
-            Policy::EpsilonGreedy => only(greatest(&Rate::value), 1_000),
+            Policy::EpsilonGreedy => only(greatest(&ObservedRate::value), 1_000),
             // The same paper's UCB1; an arm that nobody saw comes first.
             Policy::Ucb1 => {
                 let all: f64 = state.iter().map(|arm| arm.rate.of).sum();
-                let bound = |rate: Rate| {
+                let bound = |rate: ObservedRate| {
                     if rate.of < 1.0 {
                         f64::INFINITY
                     } else {

@@ -10,7 +10,8 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, ensure};
 use causeway_bench_wasm::counting::{candidates, question, visitor};
 use causeway_shared::actions::{
-    Action, Actions, Counter, Counts, Entity, InsertionHash, Level, PackedActions, Question, ViewType,
+    ActionCounter, ActionList, ActionQuestion, AdAction, AdEntity, AdLevel, Counts, InsertionHash, PackedActions,
+    ViewType,
 };
 use causeway_shared::time::Day;
 use clap::Args;
@@ -60,9 +61,9 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
 
 /// Three visitors of a person; a fifth of each one's insertions is known under the others too, as imports may be.
 fn join(options: &Options, json: bool, stop: &Stop) -> Result<()> {
-    let shared: Vec<Action> = visitor(300, 9).iter().take(200).collect();
-    let with_shared = |seed| visitor(900, seed).iter().take(800).chain(shared.iter().copied()).collect::<Actions>();
-    let visitors: Vec<Actions> = [1, 2, 3].map(with_shared).into();
+    let shared: Vec<AdAction> = visitor(300, 9).iter().take(200).collect();
+    let with_shared = |seed| visitor(900, seed).iter().take(800).chain(shared.iter().copied()).collect::<ActionList>();
+    let visitors: Vec<ActionList> = [1, 2, 3].map(with_shared).into();
     for days in [7, 30] {
         let case = Case { visitors: visitors.clone(), candidates: candidates(1_000), question: question(days) };
         case.check()?;
@@ -91,9 +92,9 @@ fn tell(case: &str, value: f64, peer: Option<(&str, f64)>, bar: Option<Bar>, jso
 }
 
 struct Case {
-    visitors: Vec<Actions>,
-    candidates: Vec<Entity>,
-    question: Question<'static>,
+    visitors: Vec<ActionList>,
+    candidates: Vec<AdEntity>,
+    question: ActionQuestion<'static>,
 }
 
 impl Case {
@@ -104,11 +105,13 @@ impl Case {
             .iter()
             .map(|bytes| PackedActions::read(bytes).context("packed actions"))
             .collect::<Result<Vec<_>>>()?;
-        let counted: Vec<Counts> = Counter::new(self.candidates.iter().copied()).count(&read, &self.question).collect();
+        let counted: Vec<Counts> =
+            ActionCounter::new(self.candidates.iter().copied()).count(&read, &self.question).collect();
         let held: BTreeSet<_> =
-            self.visitors.iter().flat_map(Actions::iter).filter(|a| self.holds(a)).map(name).collect();
-        let naive = |entity: &Entity| {
-            Level::ALL.map(|level| held.iter().filter(|(_, _, of, _)| of.at(level) == entity.at(level)).count() as u32)
+            self.visitors.iter().flat_map(ActionList::iter).filter(|a| self.holds(a)).map(name).collect();
+        let naive = |entity: &AdEntity| {
+            AdLevel::ALL
+                .map(|level| held.iter().filter(|(_, _, of, _)| of.at(level) == entity.at(level)).count() as u32)
         };
         let expected: Vec<Counts> = self.candidates.iter().map(naive).collect();
         ensure!(counted == expected, "the counts are not those of the reference");
@@ -116,13 +119,13 @@ impl Case {
         Ok(counted)
     }
 
-    fn holds(&self, action: &Action) -> bool {
-        let Question { verbs, from, to, .. } = self.question;
+    fn holds(&self, action: &AdAction) -> bool {
+        let ActionQuestion { verbs, from, to, .. } = self.question;
         verbs.contains(&action.verb) && (from..to).contains(&action.minute)
     }
 
     fn packed(&self) -> Vec<Vec<u8>> {
-        self.visitors.iter().map(Actions::pack).collect()
+        self.visitors.iter().map(ActionList::pack).collect()
     }
 
     /// Microseconds for one request, all that it takes from the packed bytes on.
@@ -133,7 +136,7 @@ impl Case {
         for _ in 0..times {
             let read: Vec<PackedActions<'_>> = packed.iter().filter_map(|bytes| PackedActions::read(bytes)).collect();
             counts.clear();
-            counts.extend(Counter::new(self.candidates.iter().copied()).count(&read, &self.question));
+            counts.extend(ActionCounter::new(self.candidates.iter().copied()).count(&read, &self.question));
             black_box(&counts);
         }
         start.elapsed().as_secs_f64() * 1e6 / f64::from(times)
@@ -141,6 +144,6 @@ impl Case {
 }
 
 /// What makes an action one, in a form to put into a set.
-fn name(action: Action) -> (InsertionHash, ViewType, Entity, Day) {
+fn name(action: AdAction) -> (InsertionHash, ViewType, AdEntity, Day) {
     (action.insertion, action.view_type, action.entity, action.minute.day())
 }

@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use causeway_bench_wasm::counting::{candidates, question, visitor};
 use causeway_bench_wasm::scramble;
 use causeway_origin::base::clock;
-use causeway_shared::actions::{Actions, Counts, PackedActions, Question, Verb, ViewTypes};
+use causeway_shared::actions::{ActionList, ActionQuestion, ActionType, Counts, PackedActions, ViewTypes};
 use causeway_shared::ids::Millis;
 use causeway_shared::time::{Day, Minute};
 use clap::Args;
@@ -28,7 +28,7 @@ use crate::report::{self, Bar, Line, median};
 use crate::stop::Stop;
 
 const BENCH: &str = "counting-api";
-const VERBS: [Verb; 1] = [Verb::IMPRESSION];
+const VERBS: [ActionType; 1] = [ActionType::IMPRESSION];
 /// Seed 3's promise, in milliseconds.
 const P99: f64 = 8.0;
 /// What it promises it at, without HTTP.
@@ -65,7 +65,7 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     let (from, to) = (Day(day.0 - 6).start(), Day(day.0 + 1).start());
     let asked = Asked {
         candidates: candidates(100),
-        question: Question { verbs: &VERBS, view_types: ViewTypes::All, from, to },
+        question: ActionQuestion { verbs: &VERBS, view_types: ViewTypes::All, from, to },
     };
     let name = format!("in memory, {} visitors x 20 actions", people.count);
     in_memory(&name, &asked, people.count, |n| people.actions(n), json, stop)?;
@@ -90,7 +90,7 @@ fn in_memory(
     name: &str,
     asked: &Asked,
     visitors: u32,
-    actions: impl Fn(u32) -> Actions,
+    actions: impl Fn(u32) -> ActionList,
     json: bool,
     stop: &Stop,
 ) -> Result<()> {

@@ -14,7 +14,7 @@ use causeway_bench_wasm::counting::{candidates, question, visitor};
 use causeway_bench_wasm::scramble;
 use causeway_origin::profiles::buckets;
 use causeway_origin::store;
-use causeway_shared::actions::{Counts, PackedActions, Question};
+use causeway_shared::actions::{ActionQuestion, Counts, PackedActions};
 use clap::Args;
 use rusqlite::Connection;
 
@@ -131,7 +131,7 @@ fn fill(folder: &Path, visitors: u64, stop: &Stop) -> Result<()> {
 }
 
 fn from_buckets<'a>(conn: &'a Connection, asked: &'a Asked) -> Vec<Case<'a>> {
-    let Question { from, to, .. } = asked.question;
+    let ActionQuestion { from, to, .. } = asked.question;
     let count = |bodies: &[Vec<u8>], counts: &mut Vec<Counts>| {
         let read: Vec<PackedActions<'_>> = bodies.iter().filter_map(|body| PackedActions::read(body)).collect();
         counts.extend(asked.counter().count_disjoint(&read, &asked.question));

@@ -8,10 +8,10 @@ use std::hint::black_box;
 use anyhow::{Context as _, Result, ensure};
 use causeway_bench_wasm::decide::{self, Deciding, Loading};
 use causeway_bench_wasm::filters;
-use causeway_shared::actions::{Action, Level, Verb};
-use causeway_shared::catalogue::{Bid, Catalogue, Compiled, Offer, Targets};
+use causeway_shared::actions::{ActionType, AdAction, AdLevel};
+use causeway_shared::catalogue::{Bid, CandidateAd, Catalogue, CompiledCatalogue, Targets};
 use causeway_shared::decision::Placement;
-use causeway_shared::filter::Subject;
+use causeway_shared::filter::FilterSubject;
 use causeway_shared::model::features::windows;
 use causeway_shared::model::{Fatigue, PersonFeatures, Scorer};
 use causeway_shared::time::Minute;
@@ -107,7 +107,7 @@ struct Naive<'a> {
     deciding: &'a Deciding,
     catalogue: Catalogue,
     targets: Targets,
-    actions: Vec<Action>,
+    actions: Vec<AdAction>,
     scorer: Scorer,
     groups: BTreeMap<String, usize>,
     campaigns: BTreeMap<String, usize>,
@@ -127,8 +127,8 @@ impl<'a> Naive<'a> {
     }
 
     fn decide(&self) -> Vec<Option<(usize, u64)>> {
-        let Compiled { offers, .. } = self.deciding.catalogue();
-        let mut page: Vec<&Offer> = Vec::new();
+        let CompiledCatalogue { offers, .. } = self.deciding.catalogue();
+        let mut page: Vec<&CandidateAd> = Vec::new();
         let each = Deciding::placements().map(|placement| {
             let may = offers.iter().enumerate().filter(|(_, offer)| self.may(offer, &placement, &page));
             let worth = may.map(|(place, offer)| (place, self.worth(offer, &placement)));
@@ -141,20 +141,20 @@ impl<'a> Naive<'a> {
         each.to_vec()
     }
 
-    fn may(&self, offer: &Offer, placement: &Placement<'_>, page: &[&Offer]) -> bool {
+    fn may(&self, offer: &CandidateAd, placement: &Placement<'_>, page: &[&CandidateAd]) -> bool {
         let compiled = self.deciding.catalogue();
         let [_, group, campaign, advertiser] = &offer.ids;
         let categories = |id: &str| {
             let campaign = self.campaigns.get(id).and_then(|place| self.catalogue.campaigns.get(*place));
             campaign.map(|campaign| campaign.categories.as_slice()).unwrap_or_default()
         };
-        let beside = |placed: &&Offer| {
+        let beside = |placed: &&CandidateAd| {
             let competes = placed.ids[2] != *campaign
                 && categories(&placed.ids[2]).iter().any(|category| categories(campaign).contains(category));
             placed.ids[3] == *advertiser || competes
         };
         let described = self.deciding.described();
-        let subject = Subject { view_type: placement.view_type, ..Deciding::subject(&described) };
+        let subject = FilterSubject { view_type: placement.view_type, ..Deciding::subject(&described) };
         let target = self.groups.get(&**group).and_then(|place| self.targets.groups.get(*place)?.as_ref());
         compiled.fits(offer, placement.sizes)
             && !page.iter().any(beside)
@@ -165,8 +165,8 @@ impl<'a> Naive<'a> {
             })
     }
 
-    fn count(&self, offer: &Offer, level: Level, verb: Verb, from: Minute, to: Minute) -> u32 {
-        let counts = |action: &&Action| {
+    fn count(&self, offer: &CandidateAd, level: AdLevel, verb: ActionType, from: Minute, to: Minute) -> u32 {
+        let counts = |action: &&AdAction| {
             action.verb == verb
                 && (from..to).contains(&action.minute)
                 && action.entity.at(level) == offer.entity.at(level)
@@ -174,16 +174,16 @@ impl<'a> Naive<'a> {
         self.actions.iter().filter(counts).count() as u32
     }
 
-    fn worth(&self, offer: &Offer, placement: &Placement<'_>) -> u64 {
+    fn worth(&self, offer: &CandidateAd, placement: &Placement<'_>) -> u64 {
         let now = Minute::at(decide::now());
         let described = self.deciding.described();
         let person = described.person();
         let last = self.actions.iter().map(|action| action.minute).filter(|minute| *minute < now).max();
         let person = PersonFeatures { now, devices: person.devices, segments: person.segments, last };
-        let of = |verb, (from, to)| Level::ALL.map(|level| self.count(offer, level, verb, from, to));
+        let of = |verb, (from, to)| AdLevel::ALL.map(|level| self.count(offer, level, verb, from, to));
         let windows = windows(now);
-        let impressions = windows.map(|window| of(Verb::IMPRESSION, window));
-        let fatigue = Fatigue { impressions, clicks: of(Verb::CLICK, windows[2]) };
+        let impressions = windows.map(|window| of(ActionType::IMPRESSION, window));
+        let fatigue = Fatigue { impressions, clicks: of(ActionType::CLICK, windows[2]) };
         let (person, ad) = (self.scorer.person(&person), self.scorer.ad(offer.entity));
         let score = self.scorer.score(person, &ad, placement.view_type, &fatigue);
         let [ctr, cvr] = [score.ctr_ppb(), score.cvr_ppb()].map(u128::from);

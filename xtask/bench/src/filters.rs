@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use anyhow::{Result, ensure};
 use causeway_bench_wasm::filters::{Market, Somebody, filters};
-use causeway_shared::filter::{Filter, Index, Subject};
+use causeway_shared::filter::{Filter, FilterIndex, FilterSubject};
 use causeway_shared::wire;
 use clap::Args;
 
@@ -45,7 +45,7 @@ fn matched(
     json: bool,
     stop: &Stop,
 ) -> Result<()> {
-    let (index, somebody) = (Index::new(filters), Somebody::default());
+    let (index, somebody) = (FilterIndex::new(filters), Somebody::default());
     let subject = somebody.subject();
     let expected = one_by_one(filters, &subject);
     ensure!(index.matching(&subject).iter().eq(expected.iter().copied()), "the index gives others than the filters");
@@ -64,7 +64,7 @@ fn matched(
     Ok(())
 }
 
-fn one_by_one(filters: &[Option<Filter>], subject: &Subject<'_>) -> Vec<usize> {
+fn one_by_one(filters: &[Option<Filter>], subject: &FilterSubject<'_>) -> Vec<usize> {
     let all = filters.iter().enumerate();
     all.filter(|(_, filter)| filter.as_ref().is_none_or(|filter| filter.matches(subject)))
         .map(|(place, _)| place)
@@ -80,7 +80,7 @@ fn load(options: &Options, filters: &[Option<Filter>], json: bool, stop: &Stop) 
         let read = || bytes.iter().map(|bytes| wire::filter::decode(bytes).ok()).collect::<Vec<_>>();
         ensure!(read() == filters, "other filters are read than were written");
         reads.push(time(1, || drop(black_box(read()))) / 1e3);
-        builds.push(time(1, || drop(black_box(Index::new(filters)))) / 1e3);
+        builds.push(time(1, || drop(black_box(FilterIndex::new(filters)))) / 1e3);
     }
     let count = filters.len();
     let line = |case: String, value, unit| Line { bench: BENCH, case, value, unit, peer: None, bar: None };

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use causeway_shared::actions::{Entity, Verb, ViewType};
-use causeway_shared::fact::{Fact, PURCHASE, What};
+use causeway_shared::actions::{ActionType, AdEntity, ViewType};
+use causeway_shared::fact::{Fact, FactKind, PURCHASE};
 use causeway_shared::ids::{FactId, InsertionId, Millis, SessionId, VisitorId};
 use causeway_shared::wire::facts::{self, FactBatch};
 use causeway_shared::wire::sync::{SyncRequest, encode_request};
@@ -163,8 +163,8 @@ impl Load {
                 if newcomer.is_none() && checked.contains(visitor) {
                     let sums = load.expected.entry(*visitor).or_default();
                     match fact.what {
-                        What::Page { .. } => sums.0 += 1,
-                        What::Track { .. } => sums.1 += 1,
+                        FactKind::Page { .. } => sums.0 += 1,
+                        FactKind::Track { .. } => sums.1 += 1,
                         _ => {}
                     }
                 }
@@ -194,14 +194,14 @@ fn fact(random: &mut Random, visitor: VisitorId, now: Millis) -> Fact {
     let received = now - random.below(600_000);
     let id = FactId::from_bytes(random.sixteen());
     let what = match random.below(100) {
-        0..70 => What::Page { session: SessionId(received / 1_800_000) },
+        0..70 => FactKind::Page { session: SessionId(received / 1_800_000) },
         70..95 => {
             let ad = u32::try_from(random.below(1_000)).unwrap_or_default();
-            let entity = Entity { ad, ad_group: ad / 4, campaign: ad / 16, advertiser: ad / 64 };
+            let entity = AdEntity { ad, ad_group: ad / 4, campaign: ad / 16, advertiser: ad / 64 };
             let insertion = InsertionId(random.sixteen());
-            What::Action { insertion, verb: Verb::IMPRESSION, view_type: ViewType(1), entity }
+            FactKind::Action { insertion, verb: ActionType::IMPRESSION, view_type: ViewType(1), entity }
         }
-        _ => What::Track { name: PURCHASE.to_owned(), value: Some(1_000_000), properties: None, order: None },
+        _ => FactKind::Track { name: PURCHASE.to_owned(), value: Some(1_000_000), properties: None, order: None },
     };
     Fact { position: 0, id, visitor, received, at: received, what }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, ensure};
 use causeway_shared::ids::{Millis, TenantId};
-use causeway_shared::keys::{Key, Keys, Stage};
+use causeway_shared::keys::{KeySet, KeyStage, RingKey};
 use causeway_shared::sync_auth::{self, KEY_HEADER, MAC_HEADER, TIME_HEADER};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -25,7 +25,7 @@ pub(crate) struct Origin {
     serving: Child,
     url: String,
     address: SocketAddr,
-    key: Key,
+    key: RingKey,
     tenant: TenantId,
     token: String,
     agent: ureq::Agent,
@@ -66,8 +66,8 @@ impl Origin {
         let config = prepare(folder.path(), settings)?;
         let token = said(&config, &["token", "create", "--role", "operator"])?;
         let token = token.get("token").and_then(Value::as_str).context("no token")?.to_owned();
-        let keys: Keys = serde_json::from_slice(&std::fs::read(folder.path().join("keys.json"))?)?;
-        let key = keys.sync.0.into_iter().find(|key| key.stage == Stage::Active).context("no key to sync with")?;
+        let keys: KeySet = serde_json::from_slice(&std::fs::read(folder.path().join("keys.json"))?)?;
+        let key = keys.sync.0.into_iter().find(|key| key.stage == KeyStage::Active).context("no key to sync with")?;
         fill(&config)?;
         let ready = folder.path().join("ready.json");
         let mut serve = Command::new(&program);

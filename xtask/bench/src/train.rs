@@ -7,15 +7,15 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 use causeway_origin::campaigns::train;
-use causeway_origin::campaigns::train::Kind;
+use causeway_origin::campaigns::train::ModelKind;
 use causeway_origin::campaigns::train::Outcome;
 use causeway_origin::profiles::buckets;
 use causeway_origin::store;
 use causeway_origin::store::CheckedBytes;
 use causeway_origin::store::TenantNo;
-use causeway_shared::actions::{Action, Actions, Entity, InsertionHash, Verb, ViewType};
+use causeway_shared::actions::{ActionList, ActionType, AdAction, AdEntity, InsertionHash, ViewType};
 use causeway_shared::ids::{Millis, VisitorId};
-use causeway_shared::segments::{SegmentId, SegmentMap, Stamp, State};
+use causeway_shared::segments::{SegmentId, SegmentMap, SegmentState, WriteStamp};
 use causeway_shared::time::{Day, HourStamp, Minute};
 use clap::Args;
 use rusqlite::Connection;
@@ -66,9 +66,9 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     report::print(&line("model", bytes.len() as f64 / 1e3, "KB", None, None), json);
     for part in &report.parts {
         let name = match part.part {
-            Kind::Click => "click",
-            Kind::Conversion => "conversion",
-            Kind::Price => "price",
+            ModelKind::Click => "click",
+            ModelKind::Conversion => "conversion",
+            ModelKind::Price => "price",
         };
         let base = Some(("base rate".to_owned(), part.base_loss));
         report::print(&line(&format!("{name}: loss"), part.loss, "", base, Some(Bar::AtMost(1.0))), json);
@@ -133,18 +133,18 @@ fn segments(random: &mut Random) -> (SegmentMap, bool) {
     let loyal = ids.contains(&0);
     let mut map = SegmentMap::default();
     let held = |id: u64| {
-        let state = State::held(HourStamp::at(NOW + 90 * 86_400_000), []);
+        let state = SegmentState::held(HourStamp::at(NOW + 90 * 86_400_000), []);
         (SegmentId(u32::try_from(id).unwrap_or_default()), state)
     };
-    map.write_all(Stamp { at: NOW - DAYS * 86_400_000, order: 1 }, ids.into_iter().map(held));
+    map.write_all(WriteStamp { at: NOW - DAYS * 86_400_000, order: 1 }, ids.into_iter().map(held));
     (map, loyal)
 }
 
 /// Impressions on a few days; clicks and purchases by campaign, by segment, and fewer the more often an ad was seen.
-fn actions(random: &mut Random, count: u64, loyal: bool) -> (Actions, Vec<(Minute, i64)>) {
+fn actions(random: &mut Random, count: u64, loyal: bool) -> (ActionList, Vec<(Minute, i64)>) {
     let first = u64::from(Minute::at(NOW).day().0) - DAYS;
     let days: Vec<u64> = (0..VISITS).map(|_| first + random.below(DAYS)).collect();
-    let (mut made, mut actions, mut bought) = (0, Actions::default(), Vec::new());
+    let (mut made, mut actions, mut bought) = (0, ActionList::default(), Vec::new());
     let mut seen: BTreeMap<u32, i32> = BTreeMap::new();
     while made < count {
         let place = usize::try_from(random.below(VISITS)).unwrap_or_default();
@@ -152,17 +152,17 @@ fn actions(random: &mut Random, count: u64, loyal: bool) -> (Actions, Vec<(Minut
         let minute = Minute(Day(u16::try_from(day).unwrap_or_default()).start().0 + small(random.below(1_440)));
         // A few ads are seen by everybody, most by few.
         let ad = small((random.unit() * random.unit() * ADS as f64) as u64);
-        let entity = Entity { ad: 1 + ad, ad_group: ad / 3, campaign: ad / 10, advertiser: ad / 40 };
+        let entity = AdEntity { ad: 1 + ad, ad_group: ad / 3, campaign: ad / 10, advertiser: ad / 40 };
         let view_type = ViewType(u8::try_from(ad % 4).unwrap_or_default());
         let [a, b, c, d, e, f, ..] = random.next().to_le_bytes();
         let insertion = InsertionHash([a, b, c, d, e, f]);
-        actions.insert(Action { insertion, verb: Verb::IMPRESSION, view_type, entity, minute });
+        actions.insert(AdAction { insertion, verb: ActionType::IMPRESSION, view_type, entity, minute });
         let times = seen.entry(entity.campaign).or_default();
         let taste = 0.01 + 0.06 * f64::from(entity.campaign % 7) / 7.0 * if loyal { 2.0 } else { 1.0 };
         let clicked = random.unit() < taste * 0.8f64.powi(*times);
         (made, *times) = (made + 1, *times + 1);
         if clicked {
-            actions.insert(Action { insertion, verb: Verb::CLICK, view_type, entity, minute });
+            actions.insert(AdAction { insertion, verb: ActionType::CLICK, view_type, entity, minute });
             made += 1;
             if random.unit() < 0.05 + 0.02 * f64::from(entity.campaign % 5) {
                 bought.push((minute, 10_000_000 * i64::from(1 + entity.campaign % 3)));

@@ -1,15 +1,15 @@
 //! People whose habits are known, over weeks in which the clocks change, through the store.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use causeway_shared::fact::{Fact, What};
-use causeway_shared::ids::{Version, VisitorId};
+use causeway_shared::fact::{Fact, FactKind};
+use causeway_shared::ids::{SnapshotVersion, VisitorId};
 use causeway_shared::time::{DAY_MS, HOUR_MS};
 use jiff::civil;
 
 use super::*;
-use crate::audience::schedule::{Moment, moments};
+use crate::audience::schedule::{SendMoment, moments};
 use crate::kv::value;
-use crate::outbox::kv_key::Subject;
+use crate::outbox::kv_key::KvKey;
 use crate::testing::{NOW, Origin, fact, page, snapshot, visitor};
 
 const WEEK_MS: Millis = 7 * DAY_MS;
@@ -38,8 +38,8 @@ const OTHERS: std::ops::Range<u32> = 100..180;
 const DAYS: i64 = 49;
 
 fn says(of: u32, at: Millis, zone: &str) -> Fact {
-    let writes = vec![(ZONE.to_owned(), Some(Value::String(zone.to_owned())))];
-    fact(visitor(of), 1, at, What::Attributes { writes })
+    let writes = vec![(ZONE.to_owned(), Some(AttributeValue::String(zone.to_owned())))];
+    fact(visitor(of), 1, at, FactKind::Attributes { writes })
 }
 
 /// What all of them do on one day.
@@ -99,17 +99,17 @@ fn world() -> Origin {
     origin
 }
 
-fn sum(origin: &Origin, most: u32) -> Population {
-    let (mut sums, mut cursor) = (Sums::default(), 0);
+fn sum(origin: &Origin, most: u32) -> PopulationActivity {
+    let (mut sums, mut cursor) = (ActivitySums::default(), 0);
     while let Some(last) = sums.add(&origin.conn, &origin.rules.tenants, cursor, most).unwrap() {
         cursor = last;
     }
     assert_eq!(sums.people, 6 + u64::try_from(OTHERS.len()).unwrap());
     sums.keep(&origin.conn, origin.now).unwrap();
-    Everybody::load(&origin.conn, origin.tenant("demo")).unwrap().population
+    TenantHabits::load(&origin.conn, origin.tenant("demo")).unwrap().population
 }
 
-fn next(origin: &Origin, of: u32, window: Range<Millis>) -> Moment {
+fn next(origin: &Origin, of: u32, window: Range<Millis>) -> SendMoment {
     let mut all = moments(&origin.conn, origin.tenant("demo"), &[visitor(of)], &window, origin.now).unwrap();
     assert_eq!(all.len(), 1);
     all.remove(0)
@@ -125,13 +125,13 @@ fn s4_13_people_with_habits_are_reached_at_their_hour_by_their_clock() {
     let week = now..now + WEEK_MS;
     let ann = next(&origin, ANN, week.clone());
     assert_eq!((&ann.local[11..], ann.time_zone.as_str()), ("20:00", "Europe/Berlin"));
-    assert!(ann.best && ann.source == Source::Person && ann.confidence >= 80, "{ann:?}");
+    assert!(ann.best && ann.source == BestTimeSource::Person && ann.confidence >= 80, "{ann:?}");
     assert_eq!(ann.at_ms % DAY_MS, 18 * HOUR_MS, "summer time");
     let ben = next(&origin, BEN, week.clone());
     assert_eq!((ben.at_ms, ben.local.as_str(), ben.best), (berlin(DAYS + 6, 10, 0), "2027-04-18T10:00", true));
     let cai = next(&origin, CAI, week.clone());
     assert_eq!((&cai.local[11..], cai.time_zone.as_str()), ("07:00", "America/New_York"));
-    assert!(cai.best && cai.at_ms % DAY_MS == 11 * HOUR_MS && cai.source == Source::Person, "{cai:?}");
+    assert!(cai.best && cai.at_ms % DAY_MS == 11 * HOUR_MS && cai.source == BestTimeSource::Person, "{cai:?}");
     let dee = next(&origin, DEE[0], week.clone());
     assert_eq!((&dee.local[11..], dee.best, dee.person), ("13:00", true, visitor(DEE[0])), "of both browsers");
     // The second browser is nobody's oldest.
@@ -151,19 +151,19 @@ fn s4_13_of_whom_little_is_known_everybodys_hour_is_told() {
     let origin = world();
     let week = origin.now..origin.now + WEEK_MS;
     let unknown = next(&origin, EVE, week.clone());
-    assert_eq!((unknown.source, unknown.confidence), (Source::Population, 0));
+    assert_eq!((unknown.source, unknown.confidence), (BestTimeSource::Population, 0));
     let population = sum(&origin, 1_000);
     assert_eq!(population, sum(&origin, 7), "in parts as in one");
     let best = population.hours().iter().enumerate().max_by_key(|(_, most)| **most).unwrap();
     assert_eq!(best.0, 24 + 18, "Tuesdays at 18 by their clocks");
     for few in [EVE, OTHERS.start, OTHERS.end - 1] {
         let moment = next(&origin, few, week.clone());
-        assert_eq!((moment.source, moment.confidence, moment.best), (Source::Population, 0, true));
+        assert_eq!((moment.source, moment.confidence, moment.best), (BestTimeSource::Population, 0, true));
         assert_eq!((moment.at_ms, moment.time_zone.as_str()), (berlin(DAYS + 1, 18, 0), "Europe/Berlin"), "{few}");
     }
     // Another tenant's people are none of these.
-    let other = Everybody::load(&origin.conn, origin.tenant("other")).unwrap();
-    assert_eq!(other.population, Population::default());
+    let other = TenantHabits::load(&origin.conn, origin.tenant("other")).unwrap();
+    assert_eq!(other.population, PopulationActivity::default());
 }
 
 #[test]
@@ -200,12 +200,12 @@ fn s4_13_a_snapshot_says_the_best_time_of_its_person_and_keeps_to_it() {
 
     // What everybody does is another by now, but no value that stands is.
     let built = |origin: &Origin| {
-        let (of, subject) = (origin.row("demo", visitor(BEN)), Subject::Snapshot(visitor(BEN)));
-        let version = Version { restore: of.version.restore, counter: of.published };
+        let (of, subject) = (origin.row("demo", visitor(BEN)), KvKey::Snapshot(visitor(BEN)));
+        let version = SnapshotVersion { restore: of.version.restore, counter: of.published };
         value::build(&origin.conn, origin.tenant("demo"), subject, version, origin.now).unwrap().value
     };
     let before = built(&origin);
-    assert_eq!(before.as_ref(), kv.get(&value::key(origin.tenant("demo"), Subject::Snapshot(visitor(BEN)))));
+    assert_eq!(before.as_ref(), kv.get(&value::key(origin.tenant("demo"), KvKey::Snapshot(visitor(BEN)))));
     origin.now += 30 * WEEK_MS;
     origin.conn.execute("DELETE FROM rhythms", []).unwrap();
     assert_eq!(built(&origin), before);
@@ -219,5 +219,9 @@ fn s4_13_before_anybody_did_anything_nobody_is_reached() {
     assert_eq!(moments(&origin.conn, origin.tenant("demo"), &[nobody], &window, origin.now).unwrap(), []);
     origin.send("demo", &[page(nobody, 1, NOW)]);
     let one = next(&origin, 1, window);
-    assert_eq!((one.local.as_str(), one.source), ("2027-01-18T00:00", Source::Population), "the week's first hour");
+    assert_eq!(
+        (one.local.as_str(), one.source),
+        ("2027-01-18T00:00", BestTimeSource::Population),
+        "the week's first hour"
+    );
 }

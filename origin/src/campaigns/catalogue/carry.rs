@@ -8,15 +8,15 @@ use rusqlite::Connection;
 use rusqlite::types::Value;
 
 use crate::base::integers::signed;
-use crate::outbox::kv_key::Subject;
+use crate::outbox::kv_key::KvKey;
 use crate::store::StoreError;
-use crate::store::unread::Unread;
+use crate::store::unread::UnreadParts;
 
 /// The numbers that tenants have in a store, by those that they have in the one it replaces.
 #[derive(Debug, Default)]
-pub struct Numbers(pub BTreeMap<i64, i64>);
+pub struct TenantNumbers(pub BTreeMap<i64, i64>);
 
-impl Numbers {
+impl TenantNumbers {
     /// Of one that has none here its own.
     #[must_use]
     pub fn of(&self, tenant: i64) -> i64 {
@@ -34,7 +34,7 @@ const UNITS: &str = "units";
 pub const OF_TENANTS: [&str; 3] = [CATALOGUE, SPEND, UNITS];
 
 /// One table of which rows are taken over.
-struct Table {
+struct CarriedTable {
     part: &'static str,
     name: &'static str,
     /// The tenant's first, where it has one.
@@ -44,50 +44,50 @@ struct Table {
     both: &'static str,
 }
 
-const TABLES: [Table; 6] = [
+const TABLES: [CarriedTable; 6] = [
     // Numbers stay whose they are in the audit trail, and what was revoked stays revoked.
-    Table {
+    CarriedTable {
         part: TOKENS,
         name: "tokens",
         columns: "token, hash, role, name, created, revoked, tenant, expires, used",
         count: 9,
         both: "ON CONFLICT (token) DO UPDATE SET revoked = ifnull(revoked, excluded.revoked) WHERE hash = excluded.hash",
     },
-    Table {
+    CarriedTable {
         part: CATALOGUE,
         name: "catalogues",
         columns: "tenant, version, document, sha256, experiments, budgets, limited, applied, by, replaced, handed, published",
         count: 12,
         both: OWN,
     },
-    Table { part: CATALOGUE, name: "catalogue_current", columns: "tenant, version, since", count: 3, both: OWN },
-    Table {
+    CarriedTable { part: CATALOGUE, name: "catalogue_current", columns: "tenant, version, since", count: 3, both: OWN },
+    CarriedTable {
         part: CATALOGUE,
         name: "catalogue_codes",
         columns: "tenant, sort, id, code, conversion, conversion_until",
         count: 6,
         both: OWN,
     },
-    Table {
+    CarriedTable {
         part: SPEND,
         name: "spend",
         columns: "tenant, campaign, day, nanos",
         count: 4,
         both: "ON CONFLICT DO UPDATE SET nanos = max(nanos, excluded.nanos)",
     },
-    Table { part: UNITS, name: "units_given", columns: "tenant, campaign, number", count: 3, both: OWN },
+    CarriedTable { part: UNITS, name: "units_given", columns: "tenant, campaign, number", count: 3, both: OWN },
 ];
 /// That of the store that comes back stays.
 const OWN: &str = "ON CONFLICT DO NOTHING";
 
 /// The rows of the store that is replaced, by table.
 #[derive(Debug, Clone, Default)]
-pub struct Before(Vec<(usize, Vec<Value>)>);
+pub struct ReplacedRows(Vec<(usize, Vec<Value>)>);
 
-impl Before {
+impl ReplacedRows {
     /// As far as the store has them, and they can be read: a release before this one's has none.
     #[must_use]
-    pub fn of(conn: &Connection, unread: &mut Unread) -> Self {
+    pub fn of(conn: &Connection, unread: &mut UnreadParts) -> Self {
         let mut before = Self::default();
         for (number, table) in TABLES.iter().enumerate() {
             if let Err(why) = before.read(conn, number, table) {
@@ -101,7 +101,7 @@ impl Before {
         before
     }
 
-    fn read(&mut self, conn: &Connection, number: usize, table: &Table) -> Result<(), StoreError> {
+    fn read(&mut self, conn: &Connection, number: usize, table: &CarriedTable) -> Result<(), StoreError> {
         if !conn.table_exists(None, table.name)? {
             return Ok(());
         }
@@ -132,9 +132,9 @@ impl Before {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub fn bring(&self, conn: &Connection, numbers: &Numbers) -> Result<(), StoreError> {
+    pub fn bring(&self, conn: &Connection, numbers: &TenantNumbers) -> Result<(), StoreError> {
         for (number, row) in &self.0 {
-            let Some(Table { name, columns, count, both, .. }) = TABLES.get(*number) else { continue };
+            let Some(CarriedTable { name, columns, count, both, .. }) = TABLES.get(*number) else { continue };
             let mut row = row.clone();
             if columns.starts_with("tenant,")
                 && let Some(Value::Integer(tenant)) = row.first_mut()
@@ -167,7 +167,7 @@ pub fn renew(conn: &Connection, now: Millis) -> Result<Vec<(i64, u16, [u8; 16])>
     let mut subjects = Vec::new();
     while let Some(row) = rows.next()? {
         // The pointer waits for the value; it is there already so that a late write of before is followed by another.
-        for (kind, subject) in [Subject::Catalogue(row.get(1)?), Subject::Pointer].map(|subject| subject.columns()) {
+        for (kind, subject) in [KvKey::Catalogue(row.get(1)?), KvKey::Pointer].map(|subject| subject.columns()) {
             subjects.push((row.get(0)?, kind, subject));
         }
     }
@@ -181,7 +181,7 @@ pub fn renew(conn: &Connection, now: Millis) -> Result<Vec<(i64, u16, [u8; 16])>
 /// [`StoreError::Sqlite`].
 pub fn standing(conn: &Connection) -> Result<Vec<(i64, u16, [u8; 16])>, StoreError> {
     let mut subjects = Vec::new();
-    for (table, of) in [("models", Subject::Model), ("steering", Subject::Steering)] {
+    for (table, of) in [("models", KvKey::Model), ("steering", KvKey::Steering)] {
         if conn.table_exists(None, table)? {
             let (kind, subject) = of.columns();
             let mut statement = conn.prepare(&format!("SELECT DISTINCT tenant FROM {table}"))?;

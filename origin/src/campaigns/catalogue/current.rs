@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::budget::Budget;
+use causeway_shared::budget::CampaignBudget;
 use causeway_shared::catalogue::Catalogue;
 use causeway_shared::experiment::Experiment;
 use causeway_shared::ids::Millis;
@@ -13,18 +13,18 @@ use rusqlite::{Connection, OptionalExtension as _};
 use serde::de::DeserializeOwned;
 
 use crate::base::integers::signed;
-use crate::campaigns::offers::Limited;
-use crate::store::tenants::Known;
+use crate::campaigns::offers::LimitedOffer;
+use crate::store::tenants::TenantContext;
 use crate::store::{StoreError, TenantNo, names};
 
 /// The experiments of each tenant's current version.
 #[derive(Debug, Clone, Default)]
-pub struct Experiments {
+pub struct CurrentExperiments {
     of: BTreeMap<TenantNo, Vec<Experiment>>,
     unreadable: BTreeSet<TenantNo>,
 }
 
-impl Experiments {
+impl CurrentExperiments {
     /// A tenant's experiments; none where they cannot be read.
     #[must_use]
     pub fn of(&self, tenant: TenantNo) -> &[Experiment] {
@@ -41,25 +41,25 @@ impl Experiments {
 /// What experiments count as conversions. One that is out of the catalogue goes on for as long as conversions are kept: its
 /// people convert later.
 #[derive(Debug, Clone, Default)]
-pub struct Counted {
-    of: BTreeMap<TenantNo, Conversions>,
+pub struct CountedConversions {
+    of: BTreeMap<TenantNo, TenantConversions>,
     unreadable: BTreeSet<TenantNo>,
 }
 
 /// A tenant's.
 #[derive(Debug, Clone, Default)]
-pub struct Conversions {
+pub struct TenantConversions {
     /// By the experiment's code.
     pub of: BTreeMap<u32, String>,
     /// All of them.
     pub names: BTreeSet<String>,
 }
 
-impl Counted {
+impl CountedConversions {
     /// A tenant's.
     #[must_use]
-    pub fn of(&self, tenant: TenantNo) -> &Conversions {
-        static NONE: Conversions = Conversions { of: BTreeMap::new(), names: BTreeSet::new() };
+    pub fn of(&self, tenant: TenantNo) -> &TenantConversions {
+        static NONE: TenantConversions = TenantConversions { of: BTreeMap::new(), names: BTreeSet::new() };
         self.of.get(&tenant).unwrap_or(&NONE)
     }
 
@@ -78,16 +78,16 @@ impl Counted {
 
 /// The budgets of each tenant's current version, by the campaign's code.
 #[derive(Debug, Clone, Default)]
-pub struct Budgets {
-    of: BTreeMap<TenantNo, BTreeMap<u32, Budget>>,
+pub struct CurrentBudgets {
+    of: BTreeMap<TenantNo, BTreeMap<u32, CampaignBudget>>,
     unreadable: BTreeSet<TenantNo>,
 }
 
-impl Budgets {
+impl CurrentBudgets {
     /// A tenant's.
     #[must_use]
-    pub fn of(&self, tenant: TenantNo) -> &BTreeMap<u32, Budget> {
-        static NONE: BTreeMap<u32, Budget> = BTreeMap::new();
+    pub fn of(&self, tenant: TenantNo) -> &BTreeMap<u32, CampaignBudget> {
+        static NONE: BTreeMap<u32, CampaignBudget> = BTreeMap::new();
         self.of.get(&tenant).unwrap_or(&NONE)
     }
 
@@ -99,13 +99,13 @@ impl Budgets {
 }
 
 /// Reads the experiments of all current versions. A tenant whose experiments cannot be read is named in
-/// [`Experiments::unreadable`]; it holds no other tenant up.
+/// [`CurrentExperiments::unreadable`]; it holds no other tenant up.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn experiments(conn: &Connection) -> Result<Experiments, StoreError> {
+pub fn experiments(conn: &Connection) -> Result<CurrentExperiments, StoreError> {
     let (of, unreadable) = of_current(conn, "experiments")?;
-    Ok(Experiments { of, unreadable })
+    Ok(CurrentExperiments { of, unreadable })
 }
 
 /// Reads the experiments of one tenant's current version.
@@ -120,10 +120,10 @@ pub fn experiments_of_tenant(conn: &Connection, tenant: TenantNo) -> Result<Vec<
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn counted(conn: &Connection, current: &Experiments, now: Millis) -> Result<Counted, StoreError> {
+pub fn counted(conn: &Connection, current: &CurrentExperiments, now: Millis) -> Result<CountedConversions, StoreError> {
     const READ: &str = "SELECT tenant, code, conversion FROM catalogue_codes
         WHERE conversion IS NOT NULL AND ifnull(conversion_until, ?1) >= ?1";
-    let mut counted = Counted { unreadable: current.unreadable.clone(), ..Counted::default() };
+    let mut counted = CountedConversions { unreadable: current.unreadable.clone(), ..CountedConversions::default() };
     let mut statement = conn.prepare_cached(READ)?;
     let mut rows = statement.query([signed(now.saturating_sub(limits::CONVERSION_DAYS * DAY_MS))])?;
     while let Some(row) = rows.next()? {
@@ -136,21 +136,21 @@ pub fn counted(conn: &Connection, current: &Experiments, now: Millis) -> Result<
 }
 
 /// Reads the budgets of all current versions. A tenant whose budgets cannot be read is named in
-/// [`Budgets::unreadable`]; it holds no other tenant up.
+/// [`CurrentBudgets::unreadable`]; it holds no other tenant up.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn budgets(conn: &Connection) -> Result<Budgets, StoreError> {
-    let (all, unreadable): (BTreeMap<TenantNo, Vec<Budget>>, _) = of_current(conn, "budgets")?;
+pub fn budgets(conn: &Connection) -> Result<CurrentBudgets, StoreError> {
+    let (all, unreadable): (BTreeMap<TenantNo, Vec<CampaignBudget>>, _) = of_current(conn, "budgets")?;
     let of = all.into_iter().map(|(tenant, budgets)| (tenant, by_campaign(budgets))).collect();
-    Ok(Budgets { of, unreadable })
+    Ok(CurrentBudgets { of, unreadable })
 }
 
 /// Reads the budgets of one tenant's current version, by the campaign's code.
 ///
 /// # Errors
 /// [`StoreError`]; [`StoreError::Corrupt`] where they cannot be read.
-pub fn budgets_of_tenant(conn: &Connection, tenant: TenantNo) -> Result<BTreeMap<u32, Budget>, StoreError> {
+pub fn budgets_of_tenant(conn: &Connection, tenant: TenantNo) -> Result<BTreeMap<u32, CampaignBudget>, StoreError> {
     Ok(by_campaign(of_tenant(conn, tenant, "budgets")?))
 }
 
@@ -159,7 +159,7 @@ pub fn budgets_of_tenant(conn: &Connection, tenant: TenantNo) -> Result<BTreeMap
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn queried(conn: &Connection, tenant: &Known) -> Result<QueriedNames, StoreError> {
+pub fn queried(conn: &Connection, tenant: &TenantContext) -> Result<QueriedNames, StoreError> {
     const READ: &str =
         "SELECT queried FROM catalogue_current CROSS JOIN catalogues USING (tenant, version) WHERE tenant = ?1";
     let found =
@@ -178,7 +178,7 @@ pub fn queried(conn: &Connection, tenant: &Known) -> Result<QueriedNames, StoreE
     }
 }
 
-fn by_campaign(budgets: Vec<Budget>) -> BTreeMap<u32, Budget> {
+fn by_campaign(budgets: Vec<CampaignBudget>) -> BTreeMap<u32, CampaignBudget> {
     budgets.into_iter().map(|budget| (budget.campaign, budget)).collect()
 }
 
@@ -186,7 +186,7 @@ fn by_campaign(budgets: Vec<Budget>) -> BTreeMap<u32, Budget> {
 ///
 /// # Errors
 /// [`StoreError`]; [`StoreError::Corrupt`] where they cannot be read.
-pub fn limited_of_tenant(conn: &Connection, tenant: TenantNo) -> Result<Vec<Limited>, StoreError> {
+pub fn limited_of_tenant(conn: &Connection, tenant: TenantNo) -> Result<Vec<LimitedOffer>, StoreError> {
     of_tenant(conn, tenant, "limited")
 }
 

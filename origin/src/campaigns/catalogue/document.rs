@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::attributes::Dictionary;
-use causeway_shared::budget::Budget;
+use causeway_shared::attributes::NameDictionary;
+use causeway_shared::budget::CampaignBudget;
 use causeway_shared::catalogue::Catalogue;
-use causeway_shared::problems::Problem;
+use causeway_shared::problems::ConfigProblem;
 use causeway_shared::profile::QueriedNames;
-use causeway_shared::vocabulary::{Vocabulary, Word};
+use causeway_shared::vocabulary::{Vocabulary, VocabularyWord};
 use causeway_shared::wire::catalogue::encode_document;
 use causeway_shared::wire::{WireError, flat};
 use causeway_shared::{json, limits};
@@ -17,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::Kept;
 use crate::base::time_zones;
-use crate::campaigns::offers::Limited;
+use crate::campaigns::offers::LimitedOffer;
 
 /// Whose rows have an id and a code each.
 pub const SORTS: [&str; 5] = ["advertiser", "campaign", "ad_group", "ad", "experiment"];
@@ -32,12 +32,12 @@ pub enum CheckError {
     Form(String),
     /// It can be read and cannot be used.
     #[error("{} problems in the catalogue", .0.len())]
-    Problems(Vec<Problem>),
+    Problems(Vec<ConfigProblem>),
 }
 
 /// A document without problems.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Checked {
+pub struct CheckedDocument {
     /// As JSON, every row with its code.
     pub document: String,
     /// The SHA-256 of it.
@@ -90,11 +90,11 @@ fn write_dates(value: &mut Value) {
 
 /// What a tenant has for ever.
 #[derive(Debug, Clone, Copy)]
-pub struct Known<'a> {
+pub struct LastingRows<'a> {
     /// Its words of actions and placements.
     pub words: &'a Vocabulary,
     /// Its names of attributes.
-    pub names: &'a Dictionary,
+    pub names: &'a NameDictionary,
     /// Its codes given so far.
     pub codes: &'a Codes,
     /// The arms there ever were.
@@ -108,8 +108,8 @@ pub type Arms = BTreeSet<(u32, u8, String)>;
 ///
 /// # Errors
 /// [`CheckError`].
-pub fn check(known: &Known<'_>, before: Option<&Kept>, document: Value) -> Result<Checked, CheckError> {
-    let Known { words, names, codes: given, arms } = *known;
+pub fn check(known: &LastingRows<'_>, before: Option<&Kept>, document: Value) -> Result<CheckedDocument, CheckError> {
+    let LastingRows { words, names, codes: given, arms } = *known;
     let Value::Object(mut document) = document else {
         return Err(CheckError::Form("it is not an object".to_owned()));
     };
@@ -124,8 +124,8 @@ pub fn check(known: &Known<'_>, before: Option<&Kept>, document: Value) -> Resul
             let targets = catalogue.targets("", names, words);
             problems.extend(zone_problems(&catalogue));
             problems.extend(arm_problems(&catalogue, arms));
-            budgets = catalogue.campaigns.iter().filter_map(Budget::of).collect();
-            limited = catalogue.campaigns.iter().filter_map(Limited::of).collect();
+            budgets = catalogue.campaigns.iter().filter_map(CampaignBudget::of).collect();
+            limited = catalogue.campaigns.iter().filter_map(LimitedOffer::of).collect();
             // One that cannot be packed has other problems.
             let packed = catalogue.flat(names, words).map(|flat| {
                 queried = flat.queried();
@@ -133,7 +133,7 @@ pub fn check(known: &Known<'_>, before: Option<&Kept>, document: Value) -> Resul
             });
             fits = packed.ok() != Some(Err(WireError::TooLong));
             let found = catalogue.problems("", words).into_iter().chain(targets.err().into_iter().flatten());
-            problems.extend(found.map(|problem| Problem {
+            problems.extend(found.map(|problem| ConfigProblem {
                 path: problem.path.trim_start_matches('.').to_owned(),
                 message: problem.message,
             }));
@@ -142,13 +142,13 @@ pub fn check(known: &Known<'_>, before: Option<&Kept>, document: Value) -> Resul
     let text = document.to_string();
     if text.len() > limits::CATALOGUE_BYTES {
         let message = format!("{} bytes of JSON at most, it has {}", limits::CATALOGUE_BYTES, text.len());
-        problems.push(Problem { path: String::new(), message });
+        problems.push(ConfigProblem { path: String::new(), message });
     } else if !fits {
         let message = format!(
             "packed for the KV it has over {} characters: what does not compress, such as a picture, belongs at an address",
             limits::CATALOGUE_CHARS
         );
-        problems.push(Problem { path: String::new(), message });
+        problems.push(ConfigProblem { path: String::new(), message });
     }
     if !problems.is_empty() {
         // A row may be wrong in both ways at once.
@@ -163,17 +163,17 @@ pub fn check(known: &Known<'_>, before: Option<&Kept>, document: Value) -> Resul
     let limited = serde_json::to_string(&limited).unwrap_or_default();
     let queried = serde_json::to_string(&queried).unwrap_or_default();
     let sha256 = Sha256::digest(&text).into();
-    Ok(Checked { sha256, document: text, experiments, budgets, limited, queried, codes, plan })
+    Ok(CheckedDocument { sha256, document: text, experiments, budgets, limited, queried, codes, plan })
 }
 
 /// The arms that have another's code, or another code than they had: who saw one, and what came of it, is kept by the code.
-fn arm_problems(catalogue: &Catalogue, known: &Arms) -> Vec<Problem> {
+fn arm_problems(catalogue: &Catalogue, known: &Arms) -> Vec<ConfigProblem> {
     let mut problems = Vec::new();
     for (i, experiment) in catalogue.experiments.iter().enumerate() {
         for (j, arm) in experiment.arms.iter().enumerate() {
             let before = known.iter().filter(|(of, ..)| *of == experiment.code);
             let other = { before }.find(|(_, code, id)| (*code == arm.code) != (*id == arm.id));
-            problems.extend(other.map(|(_, code, id)| Problem {
+            problems.extend(other.map(|(_, code, id)| ConfigProblem {
                 path: format!("experiment[{i}].arm[{j}].code"),
                 message: format!("codes are for ever: {code} is the arm `{id}`"),
             }));
@@ -183,29 +183,29 @@ fn arm_problems(catalogue: &Catalogue, known: &Arms) -> Vec<Problem> {
 }
 
 /// The time zones that are none.
-fn zone_problems(catalogue: &Catalogue) -> impl Iterator<Item = Problem> {
+fn zone_problems(catalogue: &Catalogue) -> impl Iterator<Item = ConfigProblem> {
     let named =
         catalogue.campaigns.iter().enumerate().filter_map(|(i, campaign)| Some((i, campaign.time_zone.as_ref()?)));
-    named.filter(|(_, zone)| time_zones::named(zone).is_none()).map(|(i, _)| Problem {
+    named.filter(|(_, zone)| time_zones::named(zone).is_none()).map(|(i, _)| ConfigProblem {
         path: format!("campaign[{i}].time_zone"),
         message: "a name of the time zone database is needed, such as Europe/Berlin".to_owned(),
     })
 }
 
 /// Takes the words out of a document: edges know them from their configuration, so what it says of them must agree.
-fn words_problems(document: &mut Map<String, Value>, words: &Vocabulary) -> Vec<Problem> {
+fn words_problems(document: &mut Map<String, Value>, words: &Vocabulary) -> Vec<ConfigProblem> {
     let mut problems = Vec::new();
     for (sort, known) in [("verb", &words.verbs), ("view_type", &words.view_types)] {
         let Some(said) = document.remove(sort) else { continue };
         let Value::Array(said) = said else {
-            problems.push(Problem { path: sort.to_owned(), message: "a list is needed".to_owned() });
+            problems.push(ConfigProblem { path: sort.to_owned(), message: "a list is needed".to_owned() });
             continue;
         };
         for (i, word) in said.into_iter().enumerate() {
-            let same = serde_json::from_value::<Word>(word).is_ok_and(|word| known.contains(&word));
+            let same = serde_json::from_value::<VocabularyWord>(word).is_ok_and(|word| known.contains(&word));
             if !same {
                 let message = "it is not what the tenant's configuration says; edges know words from there alone";
-                problems.push(Problem { path: format!("{sort}[{i}]"), message: message.to_owned() });
+                problems.push(ConfigProblem { path: format!("{sort}[{i}]"), message: message.to_owned() });
             }
         }
     }
@@ -213,12 +213,17 @@ fn words_problems(document: &mut Map<String, Value>, words: &Vocabulary) -> Vec<
 }
 
 /// Gives each row its code: the one its id was given before, the one it names, or the next that nobody ever had.
-fn assign(document: &mut Map<String, Value>, given: &Codes, problems: &mut Vec<Problem>) -> Vec<(String, String, u32)> {
+fn assign(
+    document: &mut Map<String, Value>,
+    given: &Codes,
+    problems: &mut Vec<ConfigProblem>,
+) -> Vec<(String, String, u32)> {
     let mut new = Vec::new();
     for sort in SORTS {
         let Some(Value::Array(rows)) = document.get_mut(sort) else { continue };
         if rows.len() > limits::CATALOGUE_ROWS {
-            problems.push(Problem { path: sort.to_owned(), message: format!("{} at most", limits::CATALOGUE_ROWS) });
+            problems
+                .push(ConfigProblem { path: sort.to_owned(), message: format!("{} at most", limits::CATALOGUE_ROWS) });
             continue;
         }
         let mut owners: BTreeMap<u32, String> =
@@ -228,7 +233,7 @@ fn assign(document: &mut Map<String, Value>, given: &Codes, problems: &mut Vec<P
         for (i, row) in rows.iter_mut().enumerate() {
             let Some(fields) = row.as_object_mut() else { continue };
             let Some(id) = fields.get("id").and_then(Value::as_str).map(str::to_owned) else { continue };
-            let mut say = |message| problems.push(Problem { path: format!("{sort}[{i}].code"), message });
+            let mut say = |message| problems.push(ConfigProblem { path: format!("{sort}[{i}].code"), message });
             let before = given.get(&(sort.to_owned(), id.clone())).copied();
             let said = fields.get("code").map(|code| code.as_u64().and_then(|code| u32::try_from(code).ok()));
             let code = match (before, said) {
@@ -261,11 +266,11 @@ fn assign(document: &mut Map<String, Value>, given: &Codes, problems: &mut Vec<P
 }
 
 /// What is not of the form, row by row: each is read alone, so that one does not hide the others.
-fn form_problems(document: &Value) -> Vec<Problem> {
+fn form_problems(document: &Value) -> Vec<ConfigProblem> {
     let mut problems = Vec::new();
     let mut read = |path: String, key: &str, value: Value| {
         let read = serde_json::from_value::<Catalogue>(json!({ key: value }));
-        read.map_err(|e| problems.push(Problem { path, message: e.to_string() })).is_ok()
+        read.map_err(|e| problems.push(ConfigProblem { path, message: e.to_string() })).is_ok()
     };
     for (key, value) in document.as_object().into_iter().flatten() {
         match value {

@@ -10,7 +10,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use causeway_shared::catalogue::Catalogue;
-    use causeway_shared::vocabulary::Word;
+    use causeway_shared::vocabulary::VocabularyWord;
     use serde::de::DeserializeOwned;
     use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ mod tests {
         assert_eq!(described(&schema, "/$defs/cap"), cap);
         let window = fields::<Catalogue>(json!({ "advertiser": [{ "caps": [{ "window": unknown }] }] }));
         assert_eq!(described(&schema, "/$defs/window"), window);
-        assert_eq!(described(&schema, "/$defs/word"), fields::<Word>(unknown.clone()));
+        assert_eq!(described(&schema, "/$defs/word"), fields::<VocabularyWord>(unknown.clone()));
         let mut all = fields::<Catalogue>(unknown);
         all.extend(["verb", "view_type"].map(str::to_owned));
         assert_eq!(described(&schema, ""), all);

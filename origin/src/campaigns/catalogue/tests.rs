@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::attributes::Dictionary;
-use causeway_shared::catalogue::{Catalogue, Compiled};
-use causeway_shared::fact::What;
+use causeway_shared::attributes::NameDictionary;
+use causeway_shared::catalogue::{Catalogue, CompiledCatalogue};
+use causeway_shared::fact::FactKind;
 use causeway_shared::limits;
 use causeway_shared::model::Model;
 use causeway_shared::vocabulary::Vocabulary;
@@ -51,7 +51,7 @@ fn problems(refused: Result<Applied, ApplyError>) -> Vec<String> {
     problems.into_iter().map(|problem| problem.path).collect()
 }
 
-fn pointed(kv: &BTreeMap<String, String>) -> wire::Pointer {
+fn pointed(kv: &BTreeMap<String, String>) -> wire::CataloguePointer {
     wire::decode_pointer("c:demo:current", kv["c:demo:current"].as_bytes()).unwrap()
 }
 
@@ -298,7 +298,7 @@ fn a_restored_store_points_above_all_that_was_published_and_forgets_no_number() 
     origin.apply(document(&[("b", 1)])).unwrap();
     origin.settle(&mut kv);
     let newest = pointed(&kv);
-    let before = crate::maintenance::backup::Before::of_conn(&origin.conn).unwrap();
+    let before = crate::maintenance::backup::ReplacedStore::of_conn(&origin.conn).unwrap();
     origin.conn = rusqlite::Connection::open(&path).unwrap();
     crate::maintenance::backup::renew(&mut origin.conn, &before, origin.now).unwrap();
     assert_eq!(origin.keys(), ["c:demo:1"], "nobody knows whether the KV still has it");
@@ -329,12 +329,12 @@ fn the_documented_catalogue_is_taken() {
         "verb": read(text)["verb"], "view_type": read(text)["view_type"],
     }))
     .unwrap();
-    let (names, codes) = (Dictionary::default(), BTreeMap::new());
+    let (names, codes) = (NameDictionary::default(), BTreeMap::new());
     let arms = document::Arms::new();
-    let known = document::Known { words: &words, names: &names, codes: &codes, arms: &arms };
+    let known = document::LastingRows { words: &words, names: &names, codes: &codes, arms: &arms };
     let checked = document::check(&known, None, read(text)).unwrap();
     let catalogue: Catalogue = serde_json::from_str(&checked.document).unwrap();
-    let compiled = Compiled::of(catalogue.flat(&names, &words).unwrap());
+    let compiled = CompiledCatalogue::of(catalogue.flat(&names, &words).unwrap());
     assert_eq!((compiled.offers.len(), compiled.targets.len(), compiled.experiments.len()), (3, 2, 1));
     assert_eq!(compiled.limited.iter().map(|of| of.recipients.limit).collect::<Vec<_>>(), [50_000]);
     assert_eq!(compiled.groups.iter().map(|group| group.arms.len()).collect::<Vec<_>>(), [0, 1, 0]);
@@ -382,7 +382,7 @@ fn s1_09_a_model_is_published_and_a_restore_brings_the_backups_back() {
     origin.settle(&mut kv);
     let second = trained(&kv);
     assert!((first.0, second.0) == (100, 200) && second.1 > first.1);
-    let before = crate::maintenance::backup::Before::of_conn(&origin.conn).unwrap();
+    let before = crate::maintenance::backup::ReplacedStore::of_conn(&origin.conn).unwrap();
     origin.conn = rusqlite::Connection::open(&path).unwrap();
     crate::maintenance::backup::renew(&mut origin.conn, &before, origin.now).unwrap();
     origin.now += LEASE_MS;
@@ -397,8 +397,8 @@ fn s4_08_an_ad_asks_for_an_attribute_once_somebody_has_it() {
     let mut wanted = document(&[("a", 1)]);
     wanted["campaign"][0]["targeting"] = json!({ "attributes.vip": true });
     assert_eq!(problems(origin.apply(wanted.clone())), ["campaign[0].targeting.attributes.vip"]);
-    let writes = vec![("vip".to_owned(), Some(causeway_shared::attributes::Value::Bool(true)))];
-    origin.send("demo", &[fact(visitor(1), 1, NOW, What::Attributes { writes })]);
+    let writes = vec![("vip".to_owned(), Some(causeway_shared::attributes::AttributeValue::Bool(true)))];
+    origin.send("demo", &[fact(visitor(1), 1, NOW, FactKind::Attributes { writes })]);
     origin.apply(wanted).unwrap();
     origin.settle(&mut kv);
     let bytes = wire::decode_document("c:demo:1", &pointed(&kv).digest, kv["c:demo:1"].as_bytes()).unwrap();

@@ -3,7 +3,7 @@
 //! floor.
 //!
 //! A conversion comes later than its exposure. Who was exposed a short while ago and has not converted says little, and
-//! counts only in part: by the share of conversions that are due at that age, as observed ([`Due`]). Otherwise the arm that
+//! counts only in part: by the share of conversions that are due at that age, as observed ([`ConversionDelays`]). Otherwise the arm that
 //! was given more traffic last would look the worst.
 //!
 //! Counts in, shares out: the same counts give the same shares. No random bits are needed, as the probabilities are
@@ -12,7 +12,7 @@
 use causeway_shared::bucket::BUCKETS;
 
 use super::people::DELAY_HOURS;
-use super::statistics::Rate;
+use super::statistics::ObservedRate;
 
 /// What is known of one arm.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -21,18 +21,18 @@ pub struct ArmState {
     pub share: u32,
     /// Whether it is the control: its share is not touched.
     pub control: bool,
-    /// People exposed, the recent ones in part ([`Due::effective`]), and those of them who converted.
-    pub rate: Rate,
+    /// People exposed, the recent ones in part ([`ConversionDelays::effective`]), and those of them who converted.
+    pub rate: ObservedRate,
 }
 
 /// How shares are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
+pub struct BanditOptions {
     /// The least that an arm gets of what the arms without the control have together, in parts of 10,000.
     pub floor: u32,
 }
 
-impl Default for Options {
+impl Default for BanditOptions {
     /// A floor of one per cent: an arm that came out badly by chance is found again.
     fn default() -> Self {
         Self { floor: 100 }
@@ -42,9 +42,9 @@ impl Default for Options {
 /// The shares from now on, one an arm in their order, of 10,000. The control's is that of the file, and so is the sum of
 /// the others. An arm whose share in the file is 0 is out of the test and gets nothing.
 #[must_use]
-pub fn shares(arms: &[ArmState], options: &Options) -> Vec<u32> {
+pub fn shares(arms: &[ArmState], options: &BanditOptions) -> Vec<u32> {
     let plays = |arm: &&ArmState| !arm.control && arm.share > 0;
-    let playing: Vec<Rate> = arms.iter().filter(plays).map(|arm| arm.rate).collect();
+    let playing: Vec<ObservedRate> = arms.iter().filter(plays).map(|arm| arm.rate).collect();
     let total: u32 = arms.iter().filter(plays).fold(0, |sum, arm| sum.saturating_add(arm.share));
     let total = total.min(BUCKETS.into());
     let floor = (f64::from(options.floor) / f64::from(BUCKETS)).min(1.0 / playing.len().max(1) as f64);
@@ -79,9 +79,9 @@ const REACH: f64 = 6.0;
 /// It is taken over the union of points around each arm's mean (trapezoids), so that wide and narrow posteriors are both
 /// met. Densities are normalised on these points.
 #[must_use]
-pub fn best(arms: &[Rate]) -> Vec<f64> {
+pub fn best(arms: &[ObservedRate]) -> Vec<f64> {
     let points = points(arms);
-    let curves: Vec<Curve> = arms.iter().map(|arm| Curve::of(*arm, &points)).collect();
+    let curves: Vec<PosteriorCurve> = arms.iter().map(|arm| PosteriorCurve::of(*arm, &points)).collect();
     let mut found: Vec<f64> = Vec::with_capacity(arms.len());
     for (own, curve) in curves.iter().enumerate() {
         let others = || curves.iter().enumerate().filter(|(i, _)| *i != own).map(|(_, curve)| curve);
@@ -94,11 +94,11 @@ pub fn best(arms: &[Rate]) -> Vec<f64> {
     found.iter().map(|p| if sum > 0.0 { p / sum } else { 1.0 / found.len() as f64 }).collect()
 }
 
-fn beta(rate: Rate) -> (f64, f64) {
+fn beta(rate: ObservedRate) -> (f64, f64) {
     (1.0 + rate.did, 1.0 + (rate.of - rate.did).max(0.0))
 }
 
-fn points(arms: &[Rate]) -> Vec<f64> {
+fn points(arms: &[ObservedRate]) -> Vec<f64> {
     let mut points = Vec::with_capacity(arms.len() * POINTS as usize);
     for (a, b) in arms.iter().map(|arm| beta(*arm)) {
         let (mean, sum) = (a / (a + b), a + b);
@@ -114,10 +114,10 @@ fn points(arms: &[Rate]) -> Vec<f64> {
 }
 
 /// A posterior on the points: how much of it lies below each.
-struct Curve(Vec<f64>);
+struct PosteriorCurve(Vec<f64>);
 
-impl Curve {
-    fn of(arm: Rate, points: &[f64]) -> Self {
+impl PosteriorCurve {
+    fn of(arm: ObservedRate, points: &[f64]) -> Self {
         let (a, b) = beta(arm);
         let log = |x: &f64| (a - 1.0) * x.ln() + (b - 1.0) * (-x).ln_1p();
         let logs: Vec<f64> = points.iter().map(log).collect();
@@ -153,12 +153,12 @@ impl Curve {
 /// longer than the oldest exposure's age is unknown to it, and to anybody; of a delay that fewer than [`ASKED`] could have
 /// shown nothing is known either: by the first alone, who had it, nobody would convert sooner.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Due(Vec<f64>);
+pub struct ConversionDelays(Vec<f64>);
 
 /// So many say how frequent a delay is.
 const ASKED: u64 = 20;
 
-impl Due {
+impl ConversionDelays {
     /// From people who converted: hours since their exposure, hours from it to the conversion, how many people. Delays are
     /// [`DELAY_HOURS`] at most.
     #[must_use]
@@ -203,10 +203,10 @@ impl Due {
     /// How many recipients the exposed of these ages count for: hours since the exposure, people, and how many of them
     /// converted. Who converted counts whole.
     #[must_use]
-    pub fn effective(&self, cohorts: impl IntoIterator<Item = (u64, u64, u64)>) -> Rate {
-        cohorts.into_iter().fold(Rate { did: 0.0, of: 0.0 }, |sum, (age, people, converted)| {
+    pub fn effective(&self, cohorts: impl IntoIterator<Item = (u64, u64, u64)>) -> ObservedRate {
+        cohorts.into_iter().fold(ObservedRate { did: 0.0, of: 0.0 }, |sum, (age, people, converted)| {
             let did = converted.min(people) as f64;
-            Rate { did: sum.did + did, of: sum.of + did + (people as f64 - did) * self.at(age) }
+            ObservedRate { did: sum.did + did, of: sum.of + did + (people as f64 - did) * self.at(age) }
         })
     }
 }

@@ -4,20 +4,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::experiment::Exposure;
+use causeway_shared::experiment::FirstExposure;
 use causeway_shared::fact::PURCHASE;
 use causeway_shared::ids::{Micros, Millis};
 use causeway_shared::limits;
-use causeway_shared::packed::{self, Packed};
+use causeway_shared::packed::{self, PackedReader};
 use causeway_shared::planted::{self, PlantedBug};
 use causeway_shared::time::{DAY_MS, HOUR_MS, HourStamp};
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::of_person;
 use crate::base::integers::{signed, unsigned};
-use crate::campaigns::catalogue::Counted;
-use crate::identity::changes::Linked;
-use crate::store::write_txn::Group;
+use crate::campaigns::catalogue::CountedConversions;
+use crate::identity::changes::LinkChanges;
+use crate::store::write_txn::WriteTxn;
 use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo};
 
 /// In the place of an arm's code: people seen in several arms, who are left out of the results, by the arm that they saw
@@ -38,7 +38,7 @@ pub const DELAY_HOURS: u64 = 720;
 
 /// What a person comes to in one experiment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Row {
+pub(super) struct PersonResult {
     arm: i64,
     exposed: Millis,
     converted: Option<Millis>,
@@ -50,7 +50,12 @@ pub(super) struct Row {
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
-pub fn refresh(group: &Group<'_>, counted: &Counted, tested: &[i64], linked: &Linked) -> Result<(), StoreError> {
+pub fn refresh(
+    group: &WriteTxn<'_>,
+    counted: &CountedConversions,
+    tested: &[i64],
+    linked: &LinkChanges,
+) -> Result<(), StoreError> {
     const OF_ROW: &str = "SELECT person FROM visitors WHERE row = ?1";
     const OF_VISITOR: &str = "SELECT person FROM visitors WHERE tenant = ?1 AND visitor = ?2";
     let merged = planted::is_active(PlantedBug::AMergeKeepsTwoRecipients);
@@ -67,7 +72,11 @@ pub fn refresh(group: &Group<'_>, counted: &Counted, tested: &[i64], linked: &Li
 }
 
 /// Whether a person comes to something else now.
-pub(super) fn person_changed(conn: &Connection, counted: &Counted, person: PersonNo) -> Result<bool, StoreError> {
+pub(super) fn person_changed(
+    conn: &Connection,
+    counted: &CountedConversions,
+    person: PersonNo,
+) -> Result<bool, StoreError> {
     const TENANT: &str = "SELECT tenant, devices FROM people WHERE person = ?1";
     const DROP: &str = "DELETE FROM experiment_people WHERE person = ?1 AND experiment = ?2";
     const PUT: &str = "INSERT OR REPLACE INTO experiment_people
@@ -92,12 +101,12 @@ pub(super) fn person_changed(conn: &Connection, counted: &Counted, person: Perso
         }
     }
     let Some(tenant) = tenant else { return Ok(!before.is_empty()) };
-    let same = |(experiment, row): &(&u32, &Row)| before.get(&(tenant, **experiment)) == Some(row);
+    let same = |(experiment, row): &(&u32, &PersonResult)| before.get(&(tenant, **experiment)) == Some(row);
     let is_changed = before.len() != after.len() || !after.iter().all(|of| same(&of));
     for (experiment, row) in &after {
         if !same(&(experiment, row)) {
             add(conn, tenant, *experiment, row, 1)?;
-            let Row { arm, exposed, converted, hours } = row;
+            let PersonResult { arm, exposed, converted, hours } = row;
             let converted = converted.map(signed);
             let values = (person.0, experiment, tenant.0, arm, signed(*exposed), converted, CheckedBytes(pack(hours)));
             conn.prepare_cached(PUT)?.execute(values)?;
@@ -107,7 +116,10 @@ pub(super) fn person_changed(conn: &Connection, counted: &Counted, person: Perso
 }
 
 /// What a person came to, by tenant and experiment.
-pub(super) fn stored(conn: &Connection, person: PersonNo) -> Result<BTreeMap<(TenantNo, u32), Row>, StoreError> {
+pub(super) fn stored(
+    conn: &Connection,
+    person: PersonNo,
+) -> Result<BTreeMap<(TenantNo, u32), PersonResult>, StoreError> {
     const READ: &str =
         "SELECT tenant, experiment, arm, exposed, converted, hours FROM experiment_people WHERE person = ?1";
     let mut statement = conn.prepare_cached(READ)?;
@@ -123,7 +135,7 @@ pub(super) fn stored(conn: &Connection, person: PersonNo) -> Result<BTreeMap<(Te
 /// Shows all people's rows.
 pub(super) fn each(
     conn: &Connection,
-    mut each: impl FnMut((TenantNo, u32), &Row) -> Result<(), StoreError>,
+    mut each: impl FnMut((TenantNo, u32), &PersonResult) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     const READ: &str = "SELECT tenant, experiment, arm, exposed, converted, hours FROM experiment_people";
     let mut statement = conn.prepare(READ)?;
@@ -135,7 +147,7 @@ pub(super) fn each(
     Ok(())
 }
 
-fn row_of(row: &rusqlite::Row<'_>) -> Result<((TenantNo, u32), Row), StoreError> {
+fn row_of(row: &rusqlite::Row<'_>) -> Result<((TenantNo, u32), PersonResult), StoreError> {
     // They are computed anew as its person's facts come; a `rollup` puts the sums right.
     let hours = CheckedBytes::open_column(row.get_ref(5)?).ok().and_then(unpack).unwrap_or_else(|| {
         tracing::error!("a person's conversions cannot be read, and are counted anew");
@@ -143,7 +155,7 @@ fn row_of(row: &rusqlite::Row<'_>) -> Result<((TenantNo, u32), Row), StoreError>
     });
     let converted: Option<i64> = row.get(4)?;
     let exposed = unsigned(row.get(3)?);
-    let of = Row { arm: row.get(2)?, exposed, converted: converted.map(unsigned), hours };
+    let of = PersonResult { arm: row.get(2)?, exposed, converted: converted.map(unsigned), hours };
     Ok(((TenantNo(row.get(0)?), row.get(1)?), of))
 }
 
@@ -153,20 +165,21 @@ fn computed(
     conn: &Connection,
     counted: &BTreeMap<u32, String>,
     person: PersonNo,
-) -> Result<BTreeMap<u32, Row>, StoreError> {
-    let row = |Exposure { arm, at, mixed: is_in_several }| Row {
+) -> Result<BTreeMap<u32, PersonResult>, StoreError> {
+    let row = |FirstExposure { arm, at, mixed: is_in_several }| PersonResult {
         arm: if is_in_several { mixed(arm) } else { i64::from(arm) },
         exposed: at,
         converted: None,
         hours: BTreeMap::new(),
     };
     let exposures = of_person(conn, person)?;
-    let mut found: BTreeMap<u32, Row> = exposures.iter().map(|(code, exposure)| (code, row(exposure))).collect();
+    let mut found: BTreeMap<u32, PersonResult> =
+        exposures.iter().map(|(code, exposure)| (code, row(exposure))).collect();
     if found.is_empty() {
         return Ok(found);
     }
     for Conversion { received, name, value } in conversions_of(conn, person)? {
-        let counts = |code: &u32, row: &Row| {
+        let counts = |code: &u32, row: &PersonResult| {
             counted.get(code).is_some_and(|of| *of == name) && !is_mixed(row.arm) && received >= row.exposed
         };
         for (_, row) in found.iter_mut().filter(|(code, row)| counts(code, row)) {
@@ -207,7 +220,7 @@ fn conversions_of(conn: &Connection, person: PersonNo) -> Result<Vec<Conversion>
 
 /// What is added up by hour, in the order of the columns of `experiment_hours`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Sums {
+pub struct HourSums {
     /// People exposed first in the hour: its cohort.
     pub exposed: i64,
     /// Of the cohort those who converted, whenever.
@@ -224,7 +237,7 @@ pub struct Sums {
     pub revenue: Micros,
 }
 
-impl Sums {
+impl HourSums {
     /// With another's added, or, with a sign of -1, taken out. Wraps rather than ends at the bound: what went in comes out,
     /// also where revenues are absurd.
     #[must_use]
@@ -243,7 +256,7 @@ impl Sums {
 }
 
 /// Puts a person's row into the sums, or takes it out.
-fn add(conn: &Connection, tenant: TenantNo, experiment: u32, row: &Row, sign: i64) -> Result<(), StoreError> {
+fn add(conn: &Connection, tenant: TenantNo, experiment: u32, row: &PersonResult, sign: i64) -> Result<(), StoreError> {
     let (hours, delay) = row.adds(tenant, experiment);
     hours.into_iter().try_for_each(|(place, sums)| add_hour(conn, place, sums, sign))?;
     delay.map_or(Ok(()), |delay| add_delay(conn, delay, sign))
@@ -254,12 +267,16 @@ pub(super) type Place = (i64, u32, i64, u32);
 /// Where people are counted by how long they took: tenant, experiment, hour of the first exposure, hours.
 pub(super) type Delay = (i64, u32, u32, i64);
 
-impl Row {
+impl PersonResult {
     /// What a person adds to the sums.
-    pub(super) fn adds(&self, TenantNo(tenant): TenantNo, experiment: u32) -> (BTreeMap<Place, Sums>, Option<Delay>) {
-        let mut hours: BTreeMap<HourStamp, Sums> = BTreeMap::new();
+    pub(super) fn adds(
+        &self,
+        TenantNo(tenant): TenantNo,
+        experiment: u32,
+    ) -> (BTreeMap<Place, HourSums>, Option<Delay>) {
+        let mut hours: BTreeMap<HourStamp, HourSums> = BTreeMap::new();
         for (hour, (conversions, revenue)) in &self.hours {
-            hours.insert(*hour, Sums { conversions: *conversions, revenue: *revenue, ..Sums::default() });
+            hours.insert(*hour, HourSums { conversions: *conversions, revenue: *revenue, ..HourSums::default() });
         }
         let exposed = HourStamp::at(self.exposed);
         let cohort = hours.entry(exposed).or_default();
@@ -278,7 +295,7 @@ impl Row {
 }
 
 /// Adds to the sums of an hour; one that nobody adds to any more goes.
-pub(super) fn add_hour(conn: &Connection, place: Place, sums: Sums, sign: i64) -> Result<(), StoreError> {
+pub(super) fn add_hour(conn: &Connection, place: Place, sums: HourSums, sign: i64) -> Result<(), StoreError> {
     const READ: &str = "SELECT exposed, cohort_converted, cohort_conversions, cohort_revenue, converted, conversions,
         revenue FROM experiment_hours WHERE tenant = ?1 AND experiment = ?2 AND arm = ?3 AND hour = ?4";
     const PUT: &str =
@@ -288,7 +305,7 @@ pub(super) fn add_hour(conn: &Connection, place: Place, sums: Sums, sign: i64) -
     const DROP: &str = "DELETE FROM experiment_hours WHERE tenant = ?1 AND experiment = ?2 AND arm = ?3 AND hour = ?4";
     let before = conn.prepare_cached(READ)?.query_row(place, sums_of).optional()?.unwrap_or_default();
     let after = before.plus(sign, sums);
-    if after == Sums::default() {
+    if after == HourSums::default() {
         conn.prepare_cached(DROP)?.execute(place)?;
         return Ok(());
     }
@@ -309,8 +326,8 @@ pub(super) fn add_hour(conn: &Connection, place: Place, sums: Sums, sign: i64) -
     Ok(())
 }
 
-fn sums_of(row: &rusqlite::Row<'_>) -> rusqlite::Result<Sums> {
-    Ok(Sums {
+fn sums_of(row: &rusqlite::Row<'_>) -> rusqlite::Result<HourSums> {
+    Ok(HourSums {
         exposed: row.get(0)?,
         cohort_converted: row.get(1)?,
         cohort_conversions: row.get(2)?,
@@ -329,12 +346,12 @@ pub fn sums(
     conn: &Connection,
     tenant: TenantNo,
     experiment: u32,
-) -> Result<BTreeMap<i64, BTreeMap<HourStamp, Sums>>, StoreError> {
+) -> Result<BTreeMap<i64, BTreeMap<HourStamp, HourSums>>, StoreError> {
     const READ: &str = "SELECT exposed, cohort_converted, cohort_conversions, cohort_revenue, converted, conversions,
         revenue, arm, hour FROM experiment_hours WHERE tenant = ?1 AND experiment = ?2";
     let mut statement = conn.prepare_cached(READ)?;
     let mut rows = statement.query((tenant.0, experiment))?;
-    let mut found: BTreeMap<i64, BTreeMap<HourStamp, Sums>> = BTreeMap::new();
+    let mut found: BTreeMap<i64, BTreeMap<HourStamp, HourSums>> = BTreeMap::new();
     while let Some(row) = rows.next()? {
         found.entry(row.get(7)?).or_default().insert(HourStamp(row.get(8)?), sums_of(row)?);
     }
@@ -342,7 +359,7 @@ pub fn sums(
 }
 
 /// Shows all sums.
-pub(super) fn each_sum(conn: &Connection, mut each: impl FnMut(Place, Sums)) -> Result<(), StoreError> {
+pub(super) fn each_sum(conn: &Connection, mut each: impl FnMut(Place, HourSums)) -> Result<(), StoreError> {
     const READ: &str = "SELECT exposed, cohort_converted, cohort_conversions, cohort_revenue, converted, conversions,
         revenue, tenant, experiment, arm, hour FROM experiment_hours";
     let mut statement = conn.prepare(READ)?;
@@ -390,7 +407,7 @@ fn pack(hours: &BTreeMap<HourStamp, (i64, Micros)>) -> Vec<u8> {
 }
 
 fn unpack(bytes: &[u8]) -> Option<BTreeMap<HourStamp, (i64, Micros)>> {
-    let mut from = Packed(bytes);
+    let mut from = PackedReader(bytes);
     let mut hours = BTreeMap::new();
     let mut hour = 0_u32;
     while !from.is_empty() {

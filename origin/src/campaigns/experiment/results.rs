@@ -9,12 +9,12 @@ use rusqlite::Connection;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::bandit::{self, ArmState, Due};
-use super::people::{self, Sums};
-use super::statistics::{self, Rate};
+use super::bandit::{self, ArmState, ConversionDelays};
+use super::people::{self, HourSums};
+use super::statistics::{self, ObservedRate};
 use crate::base::integers::{signed, unsigned};
 use crate::campaigns::catalogue;
-use crate::store::tenants::Known;
+use crate::store::tenants::TenantContext;
 use crate::store::{StoreError, TenantNo};
 
 /// Hours shown one by one, the newest; days are all shown.
@@ -25,9 +25,9 @@ const HOURS: u32 = 168;
 const ASKED_HOURS: u64 = 3 * people::DELAY_HOURS;
 
 /// What is read of one experiment: the sums of each arm by hour.
-struct Read {
-    arms: BTreeMap<i64, BTreeMap<HourStamp, Sums>>,
-    due: Due,
+struct ArmHours {
+    arms: BTreeMap<i64, BTreeMap<HourStamp, HourSums>>,
+    due: ConversionDelays,
     now: HourStamp,
 }
 
@@ -36,13 +36,13 @@ struct Read {
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn show(conn: &Connection, tenant: &Known, id: &str, now: Millis) -> Result<Option<Value>, StoreError> {
+pub fn show(conn: &Connection, tenant: &TenantContext, id: &str, now: Millis) -> Result<Option<Value>, StoreError> {
     let Some((experiment, dropped)) = find(conn, tenant.no, id)? else { return Ok(None) };
     let experiment = &experiment;
-    let read = Read::of(conn, tenant.no, experiment, now)?;
+    let read = ArmHours::of(conn, tenant.no, experiment, now)?;
     let control = experiment.arms.iter().find(|arm| arm.control).map(|arm| read.rate(arm.code));
     let states = read.states(experiment);
-    let playing: Vec<Rate> = states.iter().filter(|s| !s.control && s.share > 0).map(|s| s.rate).collect();
+    let playing: Vec<ObservedRate> = states.iter().filter(|s| !s.control && s.share > 0).map(|s| s.rate).collect();
     let mut best = bandit::best(&playing).into_iter();
     let shares = read.shares(experiment);
     let arms = experiment.arms.iter().zip(&states).zip(&shares).map(|((arm, state), share)| {
@@ -106,7 +106,7 @@ pub fn shares(
     of: &Experiment,
     now: Millis,
 ) -> Result<BTreeMap<u8, u32>, StoreError> {
-    let shares = Read::of(conn, tenant, of, now)?.shares(of);
+    let shares = ArmHours::of(conn, tenant, of, now)?.shares(of);
     Ok(of.arms.iter().map(|arm| arm.code).zip(shares).collect())
 }
 
@@ -142,7 +142,7 @@ fn shares_since(conn: &Connection, tenant: TenantNo, of: &Experiment) -> Result<
 
 /// One arm in one hour or day.
 #[derive(Serialize)]
-struct Period<'a> {
+struct ArmPeriod<'a> {
     start_ms: Millis,
     arm: &'a str,
     /// People exposed first in it, and what they came to, whenever.
@@ -156,7 +156,7 @@ struct Period<'a> {
     revenue_micros: Micros,
 }
 
-impl Read {
+impl ArmHours {
     fn of(conn: &Connection, tenant: TenantNo, experiment: &Experiment, now: Millis) -> Result<Self, StoreError> {
         const DELAYS: &str = "SELECT hour, delay, people FROM experiment_delays
             WHERE tenant = ?1 AND experiment = ?2 AND hour > ?3";
@@ -168,14 +168,14 @@ impl Read {
             let hour: u32 = row.get(0)?;
             Ok((u64::from(now.0.saturating_sub(hour)), unsigned(row.get(1)?), unsigned(row.get(2)?)))
         })?;
-        Ok(Self { arms, due: Due::new(&delays.collect::<Result<Vec<_>, _>>()?), now })
+        Ok(Self { arms, due: ConversionDelays::new(&delays.collect::<Result<Vec<_>, _>>()?), now })
     }
 
-    fn of_arm(&self, arm: i64) -> Sums {
-        self.arms.get(&arm).into_iter().flatten().fold(Sums::default(), |sum, (_, sums)| sum.plus(1, *sums))
+    fn of_arm(&self, arm: i64) -> HourSums {
+        self.arms.get(&arm).into_iter().flatten().fold(HourSums::default(), |sum, (_, sums)| sum.plus(1, *sums))
     }
 
-    fn total(&self, arm: u8) -> Sums {
+    fn total(&self, arm: u8) -> HourSums {
         self.of_arm(arm.into())
     }
 
@@ -185,15 +185,15 @@ impl Read {
         arms.map(|arm| self.of_arm(*arm).exposed).sum()
     }
 
-    fn rate(&self, arm: u8) -> Rate {
+    fn rate(&self, arm: u8) -> ObservedRate {
         let sums = self.total(arm);
-        Rate::new(unsigned(sums.cohort_converted), unsigned(sums.exposed))
+        ObservedRate::new(unsigned(sums.cohort_converted), unsigned(sums.exposed))
     }
 
     fn states(&self, experiment: &Experiment) -> Vec<ArmState> {
         let state = |arm: &causeway_shared::experiment::Arm| {
             let hours = self.arms.get(&i64::from(arm.code)).into_iter().flatten();
-            let cohort = |(hour, sums): (&HourStamp, &Sums)| {
+            let cohort = |(hour, sums): (&HourStamp, &HourSums)| {
                 let age = u64::from(self.now.0.saturating_sub(hour.0));
                 (age, unsigned(sums.exposed), unsigned(sums.cohort_converted))
             };
@@ -204,14 +204,14 @@ impl Read {
 
     fn shares(&self, experiment: &Experiment) -> Vec<u32> {
         if experiment.selection {
-            return bandit::shares(&self.states(experiment), &bandit::Options::default());
+            return bandit::shares(&self.states(experiment), &bandit::BanditOptions::default());
         }
         experiment.arms.iter().map(|arm| arm.share).collect()
     }
 
     /// Of those exposed since an hour, by the arm that they saw first, mixed people too: before it traffic was dealt by other shares. Where selection moves it between the arms,
     /// what the control got is compared with what the others got together.
-    fn sample_ratio(&self, experiment: &Experiment, since: HourStamp) -> Option<statistics::Ratio> {
+    fn sample_ratio(&self, experiment: &Experiment, since: HourStamp) -> Option<statistics::SampleRatio> {
         let exposed = |arm: u8| {
             let arms = [i64::from(arm), people::mixed(arm)].into_iter().filter_map(|arm| self.arms.get(&arm));
             let hours = arms.flatten().filter(|(hour, _)| **hour >= since);
@@ -231,16 +231,16 @@ impl Read {
     }
 
     /// The arms' sums by so many hours, the newest `most` of those hours, in order.
-    fn periods<'a>(&self, experiment: &'a Experiment, hours: u32, most: u32) -> Vec<Period<'a>> {
+    fn periods<'a>(&self, experiment: &'a Experiment, hours: u32, most: u32) -> Vec<ArmPeriod<'a>> {
         let from = self.now.0.saturating_add(1).saturating_sub(most);
-        let mut found: BTreeMap<(u32, u8), (&str, Sums)> = BTreeMap::new();
+        let mut found: BTreeMap<(u32, u8), (&str, HourSums)> = BTreeMap::new();
         for arm in &experiment.arms {
             for (hour, sums) in self.arms.get(&i64::from(arm.code)).into_iter().flatten().filter(|(h, _)| h.0 >= from) {
-                let there = found.entry((hour.0 - hour.0 % hours, arm.code)).or_insert((&arm.id, Sums::default()));
+                let there = found.entry((hour.0 - hour.0 % hours, arm.code)).or_insert((&arm.id, HourSums::default()));
                 there.1 = there.1.plus(1, *sums);
             }
         }
-        let period = |((start, _), (arm, of)): ((u32, u8), (&'a str, Sums))| Period {
+        let period = |((start, _), (arm, of)): ((u32, u8), (&'a str, HourSums))| ArmPeriod {
             start_ms: HourStamp(start).start_ms(),
             arm,
             exposed: of.exposed,

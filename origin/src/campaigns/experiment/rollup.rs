@@ -9,7 +9,7 @@ use causeway_shared::time::{DAY_MS, HourStamp};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
-use super::people::{self, Delay, Place, Sums};
+use super::people::{self, Delay, HourSums, Place};
 use crate::campaigns::catalogue;
 use crate::store::{PersonNo, StoreError};
 
@@ -18,7 +18,7 @@ const STEP: u64 = 10_000;
 
 /// What was counted anew, so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Rolled {
+pub struct RollupReport {
     /// People looked at.
     pub people: u64,
     /// Of them those whose rows were others.
@@ -37,7 +37,7 @@ pub fn people(
     after: i64,
     most: u32,
     now: Millis,
-    rolled: &mut Rolled,
+    rolled: &mut RollupReport,
 ) -> Result<Option<i64>, StoreError> {
     // Of a row that nobody points to any more too.
     const NEXT: &str = "SELECT person FROM people WHERE person > ?1
@@ -60,8 +60,8 @@ pub fn people(
 
 /// Sums that are not what the people come to, each with what must be added to it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Wrong {
-    hours: BTreeMap<Place, Sums>,
+pub struct SumCorrections {
+    hours: BTreeMap<Place, HourSums>,
     delays: BTreeMap<Delay, i64>,
 }
 
@@ -69,8 +69,8 @@ pub struct Wrong {
 ///
 /// # Errors
 /// [`StoreError`], that of `step` too.
-pub fn wrong(snapshot: &Connection, step: &dyn Fn() -> Result<(), StoreError>) -> Result<Wrong, StoreError> {
-    let (mut wrong, mut seen) = (Wrong::default(), 0_u64);
+pub fn wrong(snapshot: &Connection, step: &dyn Fn() -> Result<(), StoreError>) -> Result<SumCorrections, StoreError> {
+    let (mut wrong, mut seen) = (SumCorrections::default(), 0_u64);
     people::each(snapshot, |(tenant, experiment), row| {
         seen += 1;
         if seen.is_multiple_of(STEP) {
@@ -91,12 +91,12 @@ pub fn wrong(snapshot: &Connection, step: &dyn Fn() -> Result<(), StoreError>) -
         *sum = sum.plus(-1, stored);
     })?;
     people::each_delay(snapshot, |delay, stored| *wrong.delays.entry(delay).or_default() -= stored)?;
-    wrong.hours.retain(|_, sums| *sums != Sums::default());
+    wrong.hours.retain(|_, sums| *sums != HourSums::default());
     wrong.delays.retain(|_, people| *people != 0);
     Ok(wrong)
 }
 
-impl Wrong {
+impl SumCorrections {
     /// How many they are.
     #[must_use]
     pub fn len(&self) -> usize {

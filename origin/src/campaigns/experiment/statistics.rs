@@ -11,14 +11,14 @@ const Z95: f64 = 1.959_963_984_540_054;
 
 /// Who did of how many; `of` is not less than `did`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Rate {
+pub struct ObservedRate {
     /// People who converted.
     pub did: f64,
     /// People.
     pub of: f64,
 }
 
-impl Rate {
+impl ObservedRate {
     /// From counts.
     #[must_use]
     pub fn new(did: u64, of: u64) -> Self {
@@ -34,7 +34,7 @@ impl Rate {
 
 /// A value with its interval of 95 %.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
-pub struct Estimate {
+pub struct IntervalEstimate {
     /// The value.
     pub value: f64,
     /// The lower end.
@@ -47,7 +47,7 @@ pub struct Estimate {
 
 /// A rate with Wilson's score interval (1927); `None` of nobody.
 #[must_use]
-pub fn wilson(rate: Rate) -> Option<Estimate> {
+pub fn wilson(rate: ObservedRate) -> Option<IntervalEstimate> {
     if rate.of <= 0.0 {
         return None;
     }
@@ -55,25 +55,25 @@ pub fn wilson(rate: Rate) -> Option<Estimate> {
     let centre = p + z2 / (2.0 * n);
     let reach = Z95 * (p * (1.0 - p) / n + z2 / (4.0 * n * n)).sqrt();
     let end = |x: f64| (x / (1.0 + z2 / n)).clamp(0.0, 1.0);
-    Some(Estimate { value: p, low: end(centre - reach), high: end(centre + reach), method: "Wilson" })
+    Some(IntervalEstimate { value: p, low: end(centre - reach), high: end(centre + reach), method: "Wilson" })
 }
 
 /// By how much one rate is above another, with the interval of both rates' Wilson intervals (Newcombe 1998, Statistics in
 /// Medicine 17:873–890, method 10); `None` where either is of nobody.
 #[must_use]
-pub fn difference(rate: Rate, control: Rate) -> Option<Estimate> {
+pub fn difference(rate: ObservedRate, control: ObservedRate) -> Option<IntervalEstimate> {
     let (a, b) = (wilson(rate)?, wilson(control)?);
     let value = a.value - b.value;
     let low = value - (a.value - a.low).hypot(b.high - b.value);
     let high = value + (a.high - a.value).hypot(b.value - b.low);
-    Some(Estimate { value, low, high, method: "Newcombe" })
+    Some(IntervalEstimate { value, low, high, method: "Newcombe" })
 }
 
 /// By which part one rate is above another – 0.1 is ten per cent more – with the score interval of their ratio (Koopman
 /// 1984, Biometrics 40:513–517): the ratios that a score test at 5 % does not reject. It is valid for few people too, and
 /// where nobody or everybody converted. `None` where nobody in the control converted: no ratio is too high then.
 #[must_use]
-pub fn relative(rate: Rate, control: Rate) -> Option<Estimate> {
+pub fn relative(rate: ObservedRate, control: ObservedRate) -> Option<IntervalEstimate> {
     if rate.of <= 0.0 || control.did <= 0.0 {
         return None;
     }
@@ -83,12 +83,12 @@ pub fn relative(rate: Rate, control: Rate) -> Option<Estimate> {
     // Any start will do where nobody converted: as if one in twice as many had.
     let start = if rate.did > 0.0 { found } else { 0.5 / rate.of / control.value() };
     let high = last_kept(start, 2.0, is_rejected)?;
-    Some(Estimate { value: found - 1.0, low: low - 1.0, high: high - 1.0, method: "Koopman" })
+    Some(IntervalEstimate { value: found - 1.0, low: low - 1.0, high: high - 1.0, method: "Koopman" })
 }
 
 /// The score statistic of a ratio of two rates: the squared distance from it over its variance, with the rates that are
 /// likeliest under it (Miettinen and Nurminen 1985, Statistics in Medicine 4:213–226, equation 10).
-fn ratio_score(rate: Rate, control: Rate, ratio: f64) -> f64 {
+fn ratio_score(rate: ObservedRate, control: ObservedRate, ratio: f64) -> f64 {
     let (x, m, y, n) = (rate.did, rate.of, control.did, control.of);
     // The smaller root of (m + n) r p^2 - (u + v) p + x + y, whose discriminant is a sum of what is not negative.
     let (u, v) = (ratio * (m + y), x + n);
@@ -119,7 +119,7 @@ fn last_kept(start: f64, factor: f64, is_rejected: impl Fn(f64) -> bool) -> Opti
 
 /// A sample ratio: what came against what was to come.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
-pub struct Ratio {
+pub struct SampleRatio {
     /// Pearson's statistic.
     pub chi_square: f64,
     /// How probable a split at least as uneven is.
@@ -141,11 +141,11 @@ pub struct Ratio {
 /// Pearson's test assumes, if the order of a person's browsers does not depend on the arms. This is the rule to count units
 /// as they were assigned, whatever they saw later (Fabijan et al. 2019, as above).
 #[must_use]
-pub fn sample_ratio(groups: &[(u64, u32)]) -> Option<Ratio> {
+pub fn sample_ratio(groups: &[(u64, u32)]) -> Option<SampleRatio> {
     let (people, shares) = groups.iter().fold((0, 0), |sum, (n, share)| (sum.0 + n, sum.1 + u64::from(*share)));
     let wanted = groups.iter().filter(|(_, share)| *share > 0).count();
     if groups.iter().any(|(n, share)| *n > 0 && *share == 0) {
-        return Some(Ratio { chi_square: f64::INFINITY, p: 0.0, mismatch: true });
+        return Some(SampleRatio { chi_square: f64::INFINITY, p: 0.0, mismatch: true });
     }
     if people == 0 || wanted < 2 {
         return None;
@@ -156,15 +156,15 @@ pub fn sample_ratio(groups: &[(u64, u32)]) -> Option<Ratio> {
     };
     let chi_square: f64 = groups.iter().filter(|(_, share)| *share > 0).map(part).sum();
     let p = ChiSquared::new(wanted as f64 - 1.0).ok()?.sf(chi_square);
-    Some(Ratio { chi_square, p, mismatch: p < MISMATCH })
+    Some(SampleRatio { chi_square, p, mismatch: p < MISMATCH })
 }
 
 /// The posterior of a rate, from one conversion and one refusal assumed beforehand: its mean, and the middle 95 % of it.
 #[must_use]
-pub fn posterior(rate: Rate) -> Option<Estimate> {
+pub fn posterior(rate: ObservedRate) -> Option<IntervalEstimate> {
     let (a, b) = (1.0 + rate.did, 1.0 + (rate.of - rate.did).max(0.0));
     let [low, high] = [0.025, 0.975].map(|p| quantile(a, b, p));
-    Some(Estimate { value: a / (a + b), low: low?, high: high?, method: "beta" })
+    Some(IntervalEstimate { value: a / (a + b), low: low?, high: high?, method: "beta" })
 }
 
 /// Of so many people on a beta distribution is as good as what it comes to.
@@ -192,7 +192,7 @@ fn quantile(a: f64, b: f64, p: f64) -> Option<f64> {
 
 /// What an experiment is to be able to show.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Wanted {
+pub struct PowerRequest {
     /// The control's rate, between 0 and 1.
     pub base: f64,
     /// The least difference to be seen, as a part of the base: 0.1 is ten per cent more.
@@ -225,8 +225,8 @@ pub enum PlanError {
 ///
 /// # Errors
 /// [`PlanError`].
-pub fn people_an_arm(wanted: Wanted) -> Result<u64, PlanError> {
-    let Wanted { base, uplift, alpha, power, arms } = wanted;
+pub fn people_an_arm(wanted: PowerRequest) -> Result<u64, PlanError> {
+    let PowerRequest { base, uplift, alpha, power, arms } = wanted;
     let other = base * (1.0 + uplift);
     let is_rate = |p: f64| p > 0.0 && p < 1.0;
     if !is_rate(base) || !is_rate(other) || (other - base).abs() < 1e-12 {
@@ -252,7 +252,7 @@ pub fn people_an_arm(wanted: Wanted) -> Result<u64, PlanError> {
 mod tests {
     use super::*;
 
-    fn near(found: Estimate, [value, low, high]: [f64; 3], within: f64) {
+    fn near(found: IntervalEstimate, [value, low, high]: [f64; 3], within: f64) {
         for (found, published) in [(found.value, value), (found.low, low), (found.high, high)] {
             assert!((found - published).abs() <= within, "{found} for {published}");
         }
@@ -261,14 +261,14 @@ mod tests {
     #[test]
     fn s4_12_a_rate_of_many_millions_has_its_interval_too() {
         // Without a conversion the quantile is 1 - (1 - p)^(1 / b).
-        let none = posterior(Rate::new(0, 8_000_000)).unwrap();
+        let none = posterior(ObservedRate::new(0, 8_000_000)).unwrap();
         let exact = |p: f64| 1.0 - (1.0 - p).powf(1.0 / 8_000_001.0);
         near(none, [1.25e-7, exact(0.025), exact(0.975)], 1e-12);
-        let all = posterior(Rate::new(8_000_000, 8_000_000)).unwrap();
+        let all = posterior(ObservedRate::new(8_000_000, 8_000_000)).unwrap();
         near(all, [1.0 - 1.25e-7, 1.0 - exact(0.975), 1.0 - exact(0.025)], 1e-12);
         // What is taken for the distribution begins where it ends; the library's quantile is right within 0.0005 of probability.
         for did in [0_u64, 3, 50, 300, 990, 1_100, 40_000, 900_000] {
-            let ends = |of: u64| posterior(Rate::new(did, of)).map(|of| [of.low, of.high]).unwrap();
+            let ends = |of: u64| posterior(ObservedRate::new(did, of)).map(|of| [of.low, of.high]).unwrap();
             let (below, above) = (ends(1_999_990), ends(2_000_010));
             let width = below[1] - below[0];
             for (below, above) in below.into_iter().zip(above) {
@@ -276,7 +276,7 @@ mod tests {
             }
         }
         for (did, of) in [(3, 8_000_000), (300, 90_000_000), (50_000_000, 100_000_000)] {
-            let found = posterior(Rate::new(did, of)).unwrap();
+            let found = posterior(ObservedRate::new(did, of)).unwrap();
             assert!(found.low < found.value && found.value < found.high && found.low > 0.0, "{found:?}");
         }
     }
@@ -284,17 +284,17 @@ mod tests {
     #[test]
     fn the_wilson_interval_is_that_of_newcombe_s_table() {
         // Newcombe 1998, Statistics in Medicine 17:857-872, table I, method 3.
-        near(wilson(Rate::new(81, 263)).unwrap(), [81.0 / 263.0, 0.2553, 0.3662], 5e-5);
-        near(wilson(Rate::new(15, 148)).unwrap(), [15.0 / 148.0, 0.0624, 0.1605], 5e-5);
-        near(wilson(Rate::new(0, 20)).unwrap(), [0.0, 0.0, 0.1611], 5e-5);
-        near(wilson(Rate::new(1, 29)).unwrap(), [1.0 / 29.0, 0.0061, 0.1718], 5e-5);
-        assert_eq!(wilson(Rate::new(0, 0)), None);
+        near(wilson(ObservedRate::new(81, 263)).unwrap(), [81.0 / 263.0, 0.2553, 0.3662], 5e-5);
+        near(wilson(ObservedRate::new(15, 148)).unwrap(), [15.0 / 148.0, 0.0624, 0.1605], 5e-5);
+        near(wilson(ObservedRate::new(0, 20)).unwrap(), [0.0, 0.0, 0.1611], 5e-5);
+        near(wilson(ObservedRate::new(1, 29)).unwrap(), [1.0 / 29.0, 0.0061, 0.1718], 5e-5);
+        assert_eq!(wilson(ObservedRate::new(0, 0)), None);
     }
 
     #[test]
     fn s4_06_the_difference_s_interval_is_that_of_newcombe_s_table() {
         // Newcombe 1998, Statistics in Medicine 17:873-890, table II, method 10.
-        let of = |a, m, b, n| difference(Rate::new(a, m), Rate::new(b, n)).unwrap();
+        let of = |a, m, b, n| difference(ObservedRate::new(a, m), ObservedRate::new(b, n)).unwrap();
         near(of(56, 70, 48, 80), [0.2, 0.0524, 0.3339], 5e-5);
         near(of(9, 10, 3, 10), [0.6, 0.1705, 0.8090], 5e-5);
         near(of(6, 7, 2, 7), [4.0 / 7.0, 0.0582, 0.8062], 5e-5);
@@ -306,10 +306,10 @@ mod tests {
     #[test]
     fn s4_06_the_relative_uplift_is_that_of_the_literature() {
         // Agresti, "Categorical Data Analysis", 2nd edition, 3.1.2: 189 of 11,034 against 104 of 11,037; 1.82 (1.43, 2.30).
-        let found = relative(Rate::new(189, 11_034), Rate::new(104, 11_037)).unwrap();
+        let found = relative(ObservedRate::new(189, 11_034), ObservedRate::new(104, 11_037)).unwrap();
         near(found, [0.82, 0.43, 1.30], 1e-2);
         // Koopman 1984: 36 of 40 against 16 of 80; 4.5 (2.94, 7.15).
-        near(relative(Rate::new(36, 40), Rate::new(16, 80)).unwrap(), [3.5, 1.94, 6.15], 5e-3);
+        near(relative(ObservedRate::new(36, 40), ObservedRate::new(16, 80)).unwrap(), [3.5, 1.94, 6.15], 5e-3);
         assert_eq!(found.method, "Koopman");
     }
 
@@ -318,22 +318,22 @@ mod tests {
         // Where all convert, the statistic is m (1 - r) / r below 1, and n (r - 1) above.
         let z2 = Z95 * Z95;
         for (m, n) in [(1_u64, 5_u64), (5, 1), (1, 1), (40, 90_000_000)] {
-            let found = relative(Rate::new(m, m), Rate::new(n, n)).unwrap();
+            let found = relative(ObservedRate::new(m, m), ObservedRate::new(n, n)).unwrap();
             let (m, n) = (m as f64, n as f64);
             near(found, [0.0, m / (m + z2) - 1.0, z2 / n], 1e-9);
         }
-        let one_sided = relative(Rate::new(5, 5), Rate::new(2, 5)).unwrap();
+        let one_sided = relative(ObservedRate::new(5, 5), ObservedRate::new(2, 5)).unwrap();
         assert!(one_sided.low > 0.0 && one_sided.high > one_sided.value, "{one_sided:?}");
     }
 
     #[test]
     fn the_uplift_has_an_interval_where_nobody_converts_and_none_where_nobody_of_the_control_does() {
-        let found = relative(Rate::new(0, 10), Rate::new(5, 10)).unwrap();
+        let found = relative(ObservedRate::new(0, 10), ObservedRate::new(5, 10)).unwrap();
         assert!(found.value == -1.0 && found.low == -1.0 && found.high > -0.7 && found.high < 0.1, "{found:?}");
-        let many = relative(Rate::new(0, 1_000_000), Rate::new(5_000, 1_000_000)).unwrap();
+        let many = relative(ObservedRate::new(0, 1_000_000), ObservedRate::new(5_000, 1_000_000)).unwrap();
         assert!(many.high > -1.0 && many.high < -0.99, "{many:?}");
         for (rate, control) in [((1, 10), (0, 10)), ((0, 10), (0, 10)), ((0, 0), (1, 10)), ((1, 10), (0, 0))] {
-            assert_eq!(relative(Rate::new(rate.0, rate.1), Rate::new(control.0, control.1)), None);
+            assert_eq!(relative(ObservedRate::new(rate.0, rate.1), ObservedRate::new(control.0, control.1)), None);
         }
     }
 
@@ -355,7 +355,9 @@ mod tests {
             let (mut held, mut shown) = (0.0, 0.0);
             for (x, chance) in chances(m, p).into_iter().enumerate() {
                 for (y, other) in chances(n, q).into_iter().enumerate() {
-                    let Some(found) = relative(Rate::new(x as u64, m), Rate::new(y as u64, n)) else { continue };
+                    let Some(found) = relative(ObservedRate::new(x as u64, m), ObservedRate::new(y as u64, n)) else {
+                        continue;
+                    };
                     shown += chance * other;
                     held += if found.low <= p / q - 1.0 && p / q - 1.0 <= found.high { chance * other } else { 0.0 };
                 }
@@ -381,16 +383,16 @@ mod tests {
     #[test]
     fn the_posterior_is_the_beta_distribution_s() {
         // Beta(2, 2): F(x) = 3x^2 - 2x^3, whose 2.5th percentile is 0.09430.
-        near(posterior(Rate::new(1, 2)).unwrap(), [0.5, 0.094_30, 0.905_70], 1e-5);
+        near(posterior(ObservedRate::new(1, 2)).unwrap(), [0.5, 0.094_30, 0.905_70], 1e-5);
         // Beta(1, 4): 1 - (1 - x)^4.
         let end = |p: f64| 1.0 - (1.0 - p).powf(0.25);
-        near(posterior(Rate::new(0, 3)).unwrap(), [0.2, end(0.025), end(0.975)], 1e-8);
+        near(posterior(ObservedRate::new(0, 3)).unwrap(), [0.2, end(0.025), end(0.975)], 1e-8);
     }
 
     #[test]
     fn s4_06_the_plan_is_that_of_power_prop_test() {
         let plan = |base, other: f64, power, arms| {
-            people_an_arm(Wanted { base, uplift: other / base - 1.0, alpha: 0.05, power, arms })
+            people_an_arm(PowerRequest { base, uplift: other / base - 1.0, alpha: 0.05, power, arms })
         };
         // R, stats::power.prop.test, its own examples: n = 76.7 for 0.50 against 0.75 at power 0.90.
         assert_eq!(plan(0.5, 0.75, 0.9, 2), Ok(77));

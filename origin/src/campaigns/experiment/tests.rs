@@ -1,10 +1,10 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
-use causeway_shared::experiment::Exposure;
+use causeway_shared::experiment::FirstExposure;
 use rusqlite::Row;
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::fact::Scope;
+use causeway_shared::fact::ErasureScope;
 use causeway_shared::ids::{FactId, VisitorId};
 use causeway_shared::time::HourStamp;
 use serde_json::json;
@@ -51,7 +51,7 @@ fn expected(origin: &Origin, facts: &BTreeMap<FactId, Fact>, gone: &BTreeSet<Vis
     for facts in people.values() {
         for (experiment, conversion) in [(1, "purchase"), (2, "click")] {
             let seen = facts.iter().filter_map(|fact| match fact.what {
-                What::Exposure { experiment: e, arm } if e == experiment => Some((fact.received, arm)),
+                FactKind::Exposure { experiment: e, arm } if e == experiment => Some((fact.received, arm)),
                 _ => None,
             });
             let seen: BTreeSet<(Millis, u8)> = seen.collect();
@@ -67,8 +67,8 @@ fn expected(origin: &Origin, facts: &BTreeMap<FactId, Fact>, gone: &BTreeSet<Vis
             let mut first = None;
             for fact in facts.iter().filter(|fact| fact.received >= exposed) {
                 let value = match &fact.what {
-                    What::Track { name, value, .. } if name == conversion => value.unwrap(),
-                    What::Action { verb, .. } if verb.0 == 2 && conversion == "click" => 0,
+                    FactKind::Track { name, value, .. } if name == conversion => value.unwrap(),
+                    FactKind::Action { verb, .. } if verb.0 == 2 && conversion == "click" => 0,
                     _ => continue,
                 };
                 let hour = HourStamp::at(fact.received).0;
@@ -139,7 +139,7 @@ fn an_order_of_two_browsers_converts_its_person_once_also_over_midnight_and_arou
 
 fn click(visitor: VisitorId, n: u32, received: Millis) -> Fact {
     let mut fact = impression(visitor, n, received);
-    if let What::Action { verb, .. } = &mut fact.what {
+    if let FactKind::Action { verb, .. } = &mut fact.what {
         verb.0 = 2;
     }
     fact
@@ -156,12 +156,12 @@ fn anything(origin: &Origin, numbers: &mut Numbers, n: u32) -> Fact {
         12 => impression(v, n, received),
         13..=14 => page(v, n, received),
         15..=17 => origin.login(v, n, received, member),
-        18 => fact(v, n, received, What::Cancellation { id: origin.member("demo", member) }),
+        18 => fact(v, n, received, FactKind::Cancellation { id: origin.member("demo", member) }),
         _ if !n.is_multiple_of(3) => page(v, n, received),
         _ if n.is_multiple_of(2) => withdrawal(v, received),
         _ => Fact {
             id: FactId::of_erasure(v),
-            ..fact(v, n, received, What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() })
+            ..fact(v, n, received, FactKind::Erasure { scope: ErasureScope::Visitor, id: None, also: Vec::new() })
         },
     }
 }
@@ -179,8 +179,8 @@ fn s4_12_after_any_facts_merges_unlinks_and_erasures_the_sums_are_those_from_scr
             origin.admin("demo", &batch);
             for fact in batch {
                 match fact.what {
-                    What::Withdrawal | What::Erasure { .. } => drop(gone.insert(fact.visitor)),
-                    What::Exposure { .. } | What::Track { .. } | What::Action { .. } => {
+                    FactKind::Withdrawal | FactKind::Erasure { .. } => drop(gone.insert(fact.visitor)),
+                    FactKind::Exposure { .. } | FactKind::Track { .. } | FactKind::Action { .. } => {
                         drop(facts.insert(fact.id, fact))
                     }
                     _ => {}
@@ -206,7 +206,7 @@ fn s4_12_the_order_in_which_facts_come_changes_no_sum() {
         let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed));
         let mut forward = Origin::tested();
         let facts: Vec<Fact> = (0..120).map(|n| anything(&forward, &mut numbers, n)).collect();
-        let lasting = |fact: &&Fact| !matches!(fact.what, What::Erasure { .. } | What::Withdrawal);
+        let lasting = |fact: &&Fact| !matches!(fact.what, FactKind::Erasure { .. } | FactKind::Withdrawal);
         let facts: Vec<Fact> = facts.iter().filter(lasting).cloned().collect();
         forward.admin("demo", &facts);
         let mut backward = Origin::tested();
@@ -235,7 +235,7 @@ fn field_14_an_arm_sticks_over_a_login_and_who_saw_two_is_not_counted_until_unli
         "demo",
         &[origin.login(visitor(2), 2, NOW - 4 * HOUR, "ann"), purchase(visitor(1), 3, NOW - 3 * HOUR, 7)],
     );
-    let phones = Exposure { arm: 2, at: NOW - 5 * HOUR, mixed: false };
+    let phones = FirstExposure { arm: 2, at: NOW - 5 * HOUR, mixed: false };
     let person = |origin: &Origin, v| origin.person("demo", visitor(v)).exposures.get(1);
     assert_eq!([1, 2].map(|v| person(&origin, v)), [Some(phones); 2]);
     assert_eq!(recipients(&origin), [(2, 1, 1)], "the older browser's purchase is the person's");
@@ -243,7 +243,7 @@ fn field_14_an_arm_sticks_over_a_login_and_who_saw_two_is_not_counted_until_unli
     origin.send("demo", &[Fact { at: NOW - 99 * HOUR, ..exposure(visitor(1), 4, NOW - 2 * HOUR, 1, 2) }]);
     assert_eq!(person(&origin, 1), Some(phones));
     origin.settle(&mut kv);
-    let mut view = causeway_shared::view::View::default();
+    let mut view = causeway_shared::view::JoinedView::default();
     view.add_snapshot(snapshot(&kv, visitor(1)));
     assert_eq!(
         view.of(visitor(1)).exposures().get(1),
@@ -255,11 +255,11 @@ fn field_14_an_arm_sticks_over_a_login_and_who_saw_two_is_not_counted_until_unli
     origin.send("demo", &[exposure(visitor(3), 1, NOW - 6 * HOUR, 1, 1)]);
     assert_eq!(recipients(&origin), [(1, 1, 0), (2, 1, 1)]);
     origin.send("demo", &[origin.login(visitor(3), 2, NOW - HOUR, "ann")]);
-    let mixed = Exposure { arm: 1, at: NOW - 6 * HOUR, mixed: true };
+    let mixed = FirstExposure { arm: 1, at: NOW - 6 * HOUR, mixed: true };
     assert_eq!([1, 2, 3].map(|v| person(&origin, v)), [Some(mixed); 3]);
     assert_eq!(recipients(&origin), [(people::mixed(1), 1, 0)]);
     let told = crate::views::describe::visitor(
-        &crate::views::read::View::folded(&origin.conn),
+        &crate::views::read::StoreView::folded(&origin.conn),
         origin.tenant("demo"),
         visitor(2),
     );
@@ -268,7 +268,7 @@ fn field_14_an_arm_sticks_over_a_login_and_who_saw_two_is_not_counted_until_unli
     assert_eq!(told, serde_json::json!([{"experiment": "e-1", "arm": "none", "since_ms": since, "mixed": true}]));
 
     let id = origin.member("demo", "ann");
-    origin.admin("demo", &[fact(visitor(3), 9, NOW, What::Cancellation { id })]);
+    origin.admin("demo", &[fact(visitor(3), 9, NOW, FactKind::Cancellation { id })]);
     assert_eq!(recipients(&origin), [(1, 1, 0), (2, 1, 1)], "unlinked, both count again");
     assert_eq!(person(&origin, 1), Some(phones));
 }
@@ -308,12 +308,12 @@ fn a_revenue_beyond_all_bounds_goes_in_and_comes_out_again() {
 fn s4_12_whatever_was_done_to_rows_and_sums_a_rollup_counts_them_anew() {
     let mut origin = Origin::tested();
     let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
-    let lasting = |fact: &Fact| !matches!(fact.what, What::Erasure { .. } | What::Withdrawal);
+    let lasting = |fact: &Fact| !matches!(fact.what, FactKind::Erasure { .. } | FactKind::Withdrawal);
     let facts: Vec<Fact> = (0..300).map(|n| anything(&origin, &mut numbers, n)).filter(lasting).collect();
     origin.admin("demo", &facts);
     let right = sums(&origin);
     let roll = |origin: &mut Origin, now| {
-        let (mut rolled, mut after) = (rollup::Rolled::default(), 0);
+        let (mut rolled, mut after) = (rollup::RollupReport::default(), 0);
         while let Some(last) = rollup::people(&origin.conn, after, 2, now, &mut rolled).unwrap() {
             after = last;
         }
@@ -395,7 +395,7 @@ fn s4_12_an_experiment_that_is_out_of_the_catalogue_goes_on_counting_what_it_cou
             visitor(1),
             n,
             NOW + u64::from(n),
-            What::Track { name: "saved".to_owned(), value: None, properties: None, order: None },
+            FactKind::Track { name: "saved".to_owned(), value: None, properties: None, order: None },
         )
     };
     origin.send("demo", &[exposure(visitor(1), 1, NOW, 1, 2), saved(2)]);
@@ -453,7 +453,7 @@ fn s4_12_what_another_experiment_counts_pushes_no_conversion_out() {
     let words: causeway_shared::vocabulary::Vocabulary =
         serde_json::from_value(json!({ "verb": [{ "name": "save", "code": 3 }] })).unwrap();
     let (clicked, mut saved) = (click(visitor(2), 2, NOW), impression(visitor(2), 2, NOW));
-    if let What::Action { verb, .. } = &mut saved.what {
+    if let FactKind::Action { verb, .. } = &mut saved.what {
         verb.0 = 3;
     }
     let row = 77;

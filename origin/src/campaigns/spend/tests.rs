@@ -31,17 +31,17 @@ fn origin(change: impl FnOnce(&mut Value)) -> Origin {
     origin
 }
 
-fn action(visitor: VisitorId, n: u32, received: Millis, verb: Verb, campaign: u32) -> Fact {
+fn action(visitor: VisitorId, n: u32, received: Millis, verb: ActionType, campaign: u32) -> Fact {
     let insertion = InsertionId(u128::from(n).to_be_bytes());
-    let entity = Entity { ad: 1, ad_group: 1, campaign, advertiser: 1 };
+    let entity = AdEntity { ad: 1, ad_group: 1, campaign, advertiser: 1 };
     let id = FactId::of_action(visitor, insertion, verb.0, 0, received);
-    let what = What::Action { insertion, verb, view_type: ViewType(0), entity };
+    let what = FactKind::Action { insertion, verb, view_type: ViewType(0), entity };
     Fact { position: 0, id, visitor, received, at: received, what }
 }
 
 fn of(origin: &Origin, campaign: u32, now: Millis) -> (Nanos, Nanos) {
     let (day, _) = day("Europe/Berlin", now);
-    let Spent { today, ever } = spent(&origin.conn, origin.tenant("demo").no, campaign, day).unwrap();
+    let CampaignSpend { today, ever } = spent(&origin.conn, origin.tenant("demo").no, campaign, day).unwrap();
     (today, ever)
 }
 
@@ -53,13 +53,13 @@ fn what_is_counted_once_is_paid_for_once_on_the_day_of_the_campaigns_zone() {
     assert_eq!(day("Europe/Berlin", midnight - 1).1, midnight);
     let (a, b) = (visitor(1), visitor(2));
     let facts = [
-        action(a, 1, midnight - 1, Verb::IMPRESSION, 1),
-        action(a, 2, midnight, Verb::IMPRESSION, 1),
-        action(b, 3, NOW, Verb::IMPRESSION, 1),
-        action(b, 3, NOW, Verb::CLICK, 1),
-        action(b, 4, NOW, Verb::IMPRESSION, 2),
-        action(b, 4, NOW, Verb::CLICK, 2),
-        action(b, 5, NOW, Verb::IMPRESSION, 5),
+        action(a, 1, midnight - 1, ActionType::IMPRESSION, 1),
+        action(a, 2, midnight, ActionType::IMPRESSION, 1),
+        action(b, 3, NOW, ActionType::IMPRESSION, 1),
+        action(b, 3, NOW, ActionType::CLICK, 1),
+        action(b, 4, NOW, ActionType::IMPRESSION, 2),
+        action(b, 4, NOW, ActionType::CLICK, 2),
+        action(b, 5, NOW, ActionType::IMPRESSION, 5),
     ];
     for part in [&facts[..3], &facts, &facts] {
         origin.send("demo", part);
@@ -79,9 +79,9 @@ fn a_catalogue_part_that_cannot_be_read_holds_up_its_tenant_alone_until_the_file
     for (n, part) in [(10, "budgets"), (20, "experiments")] {
         origin.conn.execute(&format!("UPDATE catalogues SET {part} = '[{{'"), []).unwrap();
         let facts = [
-            action(visitor(1), n, NOW, Verb::IMPRESSION, 1),
+            action(visitor(1), n, NOW, ActionType::IMPRESSION, 1),
             page(visitor(n), n + 1, NOW),
-            action(VisitorId::NOBODY, n + 2, NOW, Verb::IMPRESSION, 1),
+            action(VisitorId::NOBODY, n + 2, NOW, ActionType::IMPRESSION, 1),
         ];
         let there = of(&origin, 1, NOW).1;
         assert_eq!(origin.send("demo", &facts).accepted, 0, "they wait");
@@ -90,7 +90,7 @@ fn a_catalogue_part_that_cannot_be_read_holds_up_its_tenant_alone_until_the_file
         let renewed = origin.drain(10).into_iter().any(|write| write.key.ends_with("steering"));
         assert!(!renewed, "nothing of a tenant that waits is renewed");
         let rules = &origin.rules;
-        let given = || Ok(crate::store::write_txn::Given { now: NOW, random: [u8::try_from(n).unwrap(); 32] });
+        let given = || Ok(crate::store::write_txn::TxnInputs { now: NOW, random: [u8::try_from(n).unwrap(); 32] });
         crate::pipeline::take_up::take_up(&mut origin.conn, rules, given).unwrap();
         assert_eq!((quarantine::count(&origin.conn).unwrap(), origin.metrics.held_tenants.get()), (3, 1));
 
@@ -123,8 +123,8 @@ fn a_purchase_is_paid_for_by_the_last_click_of_the_whole_person_within_a_day() {
     origin.send(
         "demo",
         &[
-            action(phone, 10, NOW - 120_000, Verb::CLICK, 4),
-            action(laptop, 11, NOW - 60_000, Verb::CLICK, 3),
+            action(phone, 10, NOW - 120_000, ActionType::CLICK, 4),
+            action(laptop, 11, NOW - 60_000, ActionType::CLICK, 3),
             purchase(phone, 12, NOW, 20_000_000),
             purchase(other, 13, NOW, 20_000_000),
         ],
@@ -135,9 +135,9 @@ fn a_purchase_is_paid_for_by_the_last_click_of_the_whole_person_within_a_day() {
     origin.send(
         "demo",
         &[
-            action(phone, 14, NOW + 60_000, Verb::CLICK, 4),
+            action(phone, 14, NOW + 60_000, ActionType::CLICK, 4),
             purchase(laptop, 15, NOW + 60_000, 20_000_000),
-            action(phone, 16, NOW + 120_000, Verb::CLICK, 3),
+            action(phone, 16, NOW + 120_000, ActionType::CLICK, 3),
         ],
     );
     assert_eq!(of(&origin, 4, NOW).1, 2_000_000_000);
@@ -153,9 +153,9 @@ fn purchases_of_one_day_are_each_paid_for_by_the_click_before_them() {
     origin.send("demo", &[origin.login(phone, 1, NOW - DAY_MS, "ann"), origin.login(laptop, 2, NOW - DAY_MS, "ann")]);
     let facts = [
         purchase(phone, 3, NOW - 900_000, 20_000_000),
-        action(laptop, 4, NOW - 600_000, Verb::CLICK, 3),
+        action(laptop, 4, NOW - 600_000, ActionType::CLICK, 3),
         purchase(phone, 5, NOW - 600_000, 20_000_000),
-        action(phone, 6, NOW - 120_000, Verb::CLICK, 4),
+        action(phone, 6, NOW - 120_000, ActionType::CLICK, 4),
         purchase(phone, 7, NOW, 20_000_000),
         purchase(laptop, 8, NOW - 180_000, 20_000_000),
     ];
@@ -174,12 +174,12 @@ fn a_purchase_that_comes_before_its_click_is_paid_for_once_by_it() {
     let (phone, laptop) = (visitor(1), visitor(2));
     let bought = purchase(laptop, 1, NOW, 20_000_000);
     // One that is paid by the click pays for no purchase.
-    origin.send("demo", &[action(laptop, 2, NOW - 600_000, Verb::CLICK, 2), bought.clone()]);
+    origin.send("demo", &[action(laptop, 2, NOW - 600_000, ActionType::CLICK, 2), bought.clone()]);
     let logins = [origin.login(phone, 3, NOW, "ann"), origin.login(laptop, 4, NOW, "ann")];
     origin.send("demo", &logins);
-    let late = |n, ago, campaign| action(phone, n, NOW - ago, Verb::CLICK, campaign);
+    let late = |n, ago, campaign| action(phone, n, NOW - ago, ActionType::CLICK, campaign);
     for (click, why) in [
-        (action(phone, 5, NOW + 60_000, Verb::CLICK, 4), "it came after the purchase"),
+        (action(phone, 5, NOW + 60_000, ActionType::CLICK, 4), "it came after the purchase"),
         (late(6, DAY_MS + 60_000, 4), "more than a day before"),
         (late(7, 900_000, 4), "another click came after it"),
     ] {
@@ -199,7 +199,7 @@ fn a_purchase_that_comes_before_its_click_is_paid_for_once_by_it() {
 fn a_purchase_is_paid_for_once_whether_its_click_or_its_login_comes_last() {
     let (phone, laptop) = (visitor(1), visitor(2));
     let bought = purchase(phone, 1, NOW, 20_000_000);
-    let click = action(laptop, 2, NOW - 600_000, Verb::CLICK, 3);
+    let click = action(laptop, 2, NOW - 600_000, ActionType::CLICK, 3);
     for apart in [false, true] {
         let mut origin = origin(|_| {});
         let logins = [origin.login(phone, 3, NOW, "ann"), origin.login(laptop, 4, NOW, "ann")];
@@ -213,7 +213,7 @@ fn a_purchase_is_paid_for_once_whether_its_click_or_its_login_comes_last() {
     let mut origin = origin(|_| {});
     let logins = [origin.login(phone, 3, NOW, "ann"), origin.login(laptop, 4, NOW, "ann")];
     origin.now += 60_000;
-    origin.send("demo", &[action(laptop, 2, NOW + 60_000, Verb::CLICK, 3), bought]);
+    origin.send("demo", &[action(laptop, 2, NOW + 60_000, ActionType::CLICK, 3), bought]);
     origin.send("demo", &logins);
     assert_eq!((of(&origin, 3, NOW).1, unpaid(&origin)), (0, 1));
 }
@@ -222,7 +222,7 @@ fn a_purchase_is_paid_for_once_whether_its_click_or_its_login_comes_last() {
 fn e15_an_order_from_two_devices_of_a_person_is_paid_for_once_in_any_order() {
     let (phone, laptop) = (visitor(1), visitor(2));
     let [one, two] = [phone, laptop].map(|v| ordered(v, "A-100", NOW, 20_000_000));
-    let click = action(phone, 2, NOW - 600_000, Verb::CLICK, 3);
+    let click = action(phone, 2, NOW - 600_000, ActionType::CLICK, 3);
     for facts in [[&click, &one, &two], [&one, &click, &two], [&one, &two, &click], [&two, &one, &click]] {
         for together in [false, true] {
             let mut origin = origin(|_| {});
@@ -232,7 +232,7 @@ fn e15_an_order_from_two_devices_of_a_person_is_paid_for_once_in_any_order() {
             assert_eq!((of(&origin, 3, NOW).1, unpaid(&origin)), (5_000_000_000, 0), "{together} {facts:?}");
             // Another order is another purchase, and one of somebody else too.
             origin.send("demo", &[ordered(laptop, "A-101", NOW, 20_000_000)]);
-            let other = action(visitor(9), 5, NOW - 600_000, Verb::CLICK, 3);
+            let other = action(visitor(9), 5, NOW - 600_000, ActionType::CLICK, 3);
             origin.send("demo", &[other, ordered(visitor(9), "A-100", NOW, 20_000_000)]);
             assert_eq!(of(&origin, 3, NOW).1, 3 * 5_000_000_000);
         }
@@ -246,7 +246,7 @@ fn an_order_that_was_paid_for_is_forgotten_with_its_visitor_and_with_age() {
         origin.conn.query_row("SELECT count(*) FROM orders_paid", [], |row| row.get(0)).unwrap()
     };
     for v in [1, 2] {
-        let click = action(visitor(v), 2, NOW - 600_000, Verb::CLICK, 3);
+        let click = action(visitor(v), 2, NOW - 600_000, ActionType::CLICK, 3);
         origin.send("demo", &[click, ordered(visitor(v), "A-100", NOW, 20_000_000)]);
     }
     assert_eq!(paid(&origin), 2);
@@ -268,7 +268,7 @@ fn of_a_visitors_purchases_few_wait_and_those_that_nobody_pays_for_do_not() {
     assert_eq!(unpaid(&origin), 0, "a share of nothing");
     origin.send("demo", &bought(2, 10_000_000));
     assert_eq!(unpaid(&origin), 100);
-    origin.send("demo", &[action(visitor(2), 200, NOW, Verb::CLICK, 4)]);
+    origin.send("demo", &[action(visitor(2), 200, NOW, ActionType::CLICK, 4)]);
     assert_eq!((unpaid(&origin), of(&origin, 4, NOW).1), (0, 100 * 1_000_000_000));
     origin.send("demo", &[purchase(visitor(2), 201, NOW, 10_000_000)]);
     assert_eq!((unpaid(&origin), of(&origin, 4, NOW).1), (0, 101 * 1_000_000_000), "its click is there");
@@ -281,7 +281,7 @@ fn a_purchase_waits_a_day_for_its_click_and_not_beyond_its_visitor() {
         origin.now = NOW;
         origin.send("demo", &[purchase(visitor(v), 1, NOW, 20_000_000)]);
         origin.now = NOW + later;
-        origin.send("demo", &[action(visitor(v), v, NOW - 30_000, Verb::CLICK, 3)]);
+        origin.send("demo", &[action(visitor(v), v, NOW - 30_000, ActionType::CLICK, 3)]);
         assert_eq!(of(&origin, 3, NOW).1, paid * 5_000_000_000, "{later}");
     }
     assert_eq!(unpaid(&origin), 1);
@@ -304,7 +304,7 @@ fn a_last_click_that_pays_for_no_purchase_is_the_last_one_all_the_same() {
     let logins = [origin.login(phone, 1, NOW, "ann"), origin.login(laptop, 2, NOW, "ann")];
     origin.send(
         "demo",
-        &[action(laptop, 3, NOW - 600_000, Verb::CLICK, 3), action(phone, 4, NOW - 60_000, Verb::CLICK, 2)],
+        &[action(laptop, 3, NOW - 600_000, ActionType::CLICK, 3), action(phone, 4, NOW - 60_000, ActionType::CLICK, 2)],
     );
     let [phone_is, laptop_is] = logins;
     origin.send("demo", &[phone_is, laptop_is, purchase(laptop, 5, NOW, 20_000_000)]);
@@ -320,25 +320,25 @@ fn a_purchase_that_waits_is_paid_for_once_its_person_is_mended() {
     let apart = "INSERT INTO people SELECT 77, tenant, master, 1, 0, 0, NULL, random, 1000 FROM people";
     origin.conn.execute(apart, []).unwrap();
     origin.conn.execute("UPDATE visitors SET person = 77 WHERE visitor = ?1", [laptop.as_bytes()]).unwrap();
-    origin.send("demo", &[action(phone, 3, NOW - 60_000, Verb::CLICK, 3), purchase(laptop, 4, NOW, 20_000_000)]);
+    origin.send("demo", &[action(phone, 3, NOW - 60_000, ActionType::CLICK, 3), purchase(laptop, 4, NOW, 20_000_000)]);
     assert_eq!((of(&origin, 3, NOW).1, unpaid(&origin)), (0, 1));
     let Origin { conn, rules, metrics, now, .. } = &mut origin;
     let quiet = |_: u64, _: u64| Ok(());
     let plan = reconcile::plan(conn, &rules.tenants, &quiet).unwrap();
-    let given = || Ok(crate::store::write_txn::Given { now: *now, random: [1; 32] });
+    let given = || Ok(crate::store::write_txn::TxnInputs { now: *now, random: [1; 32] });
     reconcile::mend(conn, rules, metrics, given, &plan, &quiet).unwrap();
     assert_eq!((of(&origin, 3, NOW).1, unpaid(&origin)), (5_000_000_000, 0));
 }
 
 fn erasure(v: VisitorId) -> Fact {
-    let what = What::Erasure { scope: causeway_shared::fact::Scope::Visitor, id: None, also: Vec::new() };
+    let what = FactKind::Erasure { scope: causeway_shared::fact::ErasureScope::Visitor, id: None, also: Vec::new() };
     Fact { position: 0, id: FactId::of_erasure(v), visitor: v, received: NOW, at: NOW, what }
 }
 
 #[test]
 fn what_a_click_pays_for_is_billed_though_an_erasure_or_an_unlink_comes_with_it() {
     let (phone, laptop) = (visitor(1), visitor(2));
-    let click = action(phone, 1, NOW - 60_000, Verb::CLICK, 3);
+    let click = action(phone, 1, NOW - 60_000, ActionType::CLICK, 3);
     for together in [false, true] {
         let size = if together { 2 } else { 1 };
         let mut origin = origin(|_| {});
@@ -359,7 +359,7 @@ fn what_a_click_pays_for_is_billed_though_an_erasure_or_an_unlink_comes_with_it(
         origin.send("demo", &logins);
         origin.send("demo", std::slice::from_ref(&click));
         let id = origin.member("demo", "ann");
-        let unlink = crate::testing::fact(laptop, 5, NOW, What::Cancellation { id });
+        let unlink = crate::testing::fact(laptop, 5, NOW, FactKind::Cancellation { id });
         let facts = [purchase(laptop, 6, NOW, 20_000_000), unlink];
         for some in facts.chunks(size) {
             origin.admin("demo", some);
@@ -372,10 +372,10 @@ fn what_a_click_pays_for_is_billed_though_an_erasure_or_an_unlink_comes_with_it(
 fn a_purchase_is_paid_for_by_when_it_was_received_whatever_the_browsers_clock_says() {
     let mut origin = origin(|_| {});
     let slow = Fact { at: NOW - 120_000, ..purchase(visitor(1), 1, NOW, 20_000_000) };
-    origin.send("demo", &[action(visitor(1), 2, NOW - 60_000, Verb::CLICK, 3), slow.clone()]);
+    origin.send("demo", &[action(visitor(1), 2, NOW - 60_000, ActionType::CLICK, 3), slow.clone()]);
     assert_eq!(of(&origin, 3, NOW).1, 5_000_000_000);
     // The admin side tells of it later, by its own word.
-    origin.send("demo", &[action(visitor(2), 3, NOW - 60_000, Verb::CLICK, 3)]);
+    origin.send("demo", &[action(visitor(2), 3, NOW - 60_000, ActionType::CLICK, 3)]);
     origin.admin("demo", &[Fact { visitor: visitor(2), ..slow }]);
     assert_eq!(of(&origin, 3, NOW).1, 5_000_000_000);
 }
@@ -383,7 +383,7 @@ fn a_purchase_is_paid_for_by_when_it_was_received_whatever_the_browsers_clock_sa
 #[test]
 fn what_nobody_saw_is_paid_for_once_and_is_nobodys_history() {
     let mut origin = origin(|_| {});
-    let seen = |n, campaign| action(VisitorId::NOBODY, n, NOW, Verb::IMPRESSION, campaign);
+    let seen = |n, campaign| action(VisitorId::NOBODY, n, NOW, ActionType::IMPRESSION, campaign);
     for (facts, new) in [(vec![seen(1, 1), seen(2, 1), seen(1, 1)], 2), (vec![seen(2, 1), seen(3, 5)], 1)] {
         assert_eq!(origin.send("demo", &facts).accepted, new);
     }
@@ -404,9 +404,10 @@ fn what_nobody_saw_is_paid_for_once_and_is_nobodys_history() {
 fn what_is_imported_was_paid_for_where_it_was_placed() {
     let mut origin = origin(|_| {});
     let seen = |v, verb| action(visitor(v), v, NOW, verb, 1);
-    origin.admin("demo", &[seen(1, Verb::IMPRESSION), seen(2, Verb::IMPRESSION), seen(3, Verb::CLICK)]);
+    origin
+        .admin("demo", &[seen(1, ActionType::IMPRESSION), seen(2, ActionType::IMPRESSION), seen(3, ActionType::CLICK)]);
     assert_eq!(of(&origin, 1, NOW), (0, 0));
-    origin.send("demo", &[seen(4, Verb::IMPRESSION)]);
+    origin.send("demo", &[seen(4, ActionType::IMPRESSION)]);
     assert_eq!(of(&origin, 1, NOW), (2_000_000, 2_000_000));
 }
 
@@ -416,7 +417,7 @@ fn a_purchase_that_is_imported_more_than_a_day_later_is_nobodys_to_pay() {
     for (v, ago, paid) in [(1, DAY_MS + 1, 0), (2, DAY_MS, 1)] {
         let at = NOW - ago;
         origin.now = at;
-        origin.send("demo", &[action(visitor(v), v, at - 60_000, Verb::CLICK, 3)]);
+        origin.send("demo", &[action(visitor(v), v, at - 60_000, ActionType::CLICK, 3)]);
         origin.now = NOW;
         origin.admin("demo", &[Fact { at, ..purchase(visitor(v), 10, NOW, 20_000_000) }]);
         assert_eq!(of(&origin, 3, NOW).1, paid * 5_000_000_000, "{ago}");
@@ -441,7 +442,7 @@ fn each_minute_the_paces_are_published_and_follow_what_was_spent() {
     let second = minute(&mut origin).unwrap();
     assert!(second.0 == NOW + limits::STEERING_MS && second.1.to > first.1.to, "{second:?}");
     // 500 impressions are paid for on a day, and they came at once.
-    let facts: Vec<Fact> = (0..500).map(|n| action(visitor(n), n, origin.now, Verb::IMPRESSION, 1)).collect();
+    let facts: Vec<Fact> = (0..500).map(|n| action(visitor(n), n, origin.now, ActionType::IMPRESSION, 1)).collect();
     origin.send("demo", &facts);
     assert_eq!(minute(&mut origin).unwrap().1.to, 0, "it is spent");
     let report = steering::report(&origin.conn, origin.tenant("demo").no, origin.now).unwrap();
@@ -460,16 +461,16 @@ fn each_minute_the_paces_are_published_and_follow_what_was_spent() {
 #[test]
 fn what_was_spent_since_a_backup_stays_spent() {
     let mut origin = origin(|_| {});
-    let facts: Vec<Fact> = (0..4).map(|n| action(visitor(n), n, NOW, Verb::IMPRESSION, 1)).collect();
+    let facts: Vec<Fact> = (0..4).map(|n| action(visitor(n), n, NOW, ActionType::IMPRESSION, 1)).collect();
     origin.send("demo", &facts);
-    let before = catalogue::Before::of(&origin.conn, &mut crate::maintenance::backup::Unread::default());
+    let before = catalogue::ReplacedRows::of(&origin.conn, &mut crate::maintenance::backup::UnreadParts::default());
     for (change, after) in [("nanos = 1", 8_000_000), ("nanos = 9000000", 9_000_000)] {
         origin.conn.execute(&format!("UPDATE spend SET {change}"), []).unwrap();
-        before.bring(&origin.conn, &catalogue::Numbers::default()).unwrap();
+        before.bring(&origin.conn, &catalogue::TenantNumbers::default()).unwrap();
         assert_eq!(of(&origin, 1, NOW), (after, after), "{change}");
     }
     origin.conn.execute("DELETE FROM spend WHERE day = -1", []).unwrap();
-    before.bring(&origin.conn, &catalogue::Numbers::default()).unwrap();
+    before.bring(&origin.conn, &catalogue::TenantNumbers::default()).unwrap();
     assert_eq!(of(&origin, 1, NOW), (9_000_000, 8_000_000));
 }
 

@@ -3,10 +3,10 @@
 
 use std::collections::HashMap;
 
-use causeway_shared::actions::Entity;
+use causeway_shared::actions::AdEntity;
 use causeway_shared::decision::PRICE_MICROS;
 use causeway_shared::ids::Micros;
-use causeway_shared::model::features::Moment;
+use causeway_shared::model::features::ImpressionFeatures;
 use causeway_shared::time::{DAY_MINUTES, Minute};
 
 /// A purchase is learned from as one of so many times what is usual at most.
@@ -17,26 +17,26 @@ const CLICK_MINUTES: u32 = 60;
 
 /// What came of an impression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Came {
+pub(super) struct ImpressionResult {
     pub(super) clicked: bool,
     pub(super) converted: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Example {
-    moment: Moment,
+struct TrainingExample {
+    moment: ImpressionFeatures,
     entity: u32,
     set: u32,
-    came: Came,
+    came: ImpressionResult,
 }
 
 /// One thread's share of the examples.
 #[derive(Debug, Default)]
-pub(super) struct Shard {
+pub(super) struct ExampleShard {
     bits: u8,
-    examples: Vec<Example>,
-    entities: Vec<Entity>,
-    numbers: HashMap<Entity, u32>,
+    examples: Vec<TrainingExample>,
+    entities: Vec<AdEntity>,
+    numbers: HashMap<AdEntity, u32>,
     /// Places of segments; a set of them is an end, and begins where the one before ends.
     places: Vec<u16>,
     ends: Vec<u32>,
@@ -44,7 +44,7 @@ pub(super) struct Shard {
     values: Vec<(u32, Micros)>,
 }
 
-impl Shard {
+impl ExampleShard {
     /// With room for so many examples: memory that is not used costs nothing.
     pub(super) fn new(bits: u8, room: usize) -> Self {
         Self { bits, examples: Vec::with_capacity(room), ..Self::default() }
@@ -55,7 +55,14 @@ impl Shard {
     }
 
     /// Adds an impression in front of a person that is in segments of these places.
-    pub(super) fn push(&mut self, moment: Moment, entity: Entity, segments: &[u16], came: Came, value: Option<Micros>) {
+    pub(super) fn push(
+        &mut self,
+        moment: ImpressionFeatures,
+        entity: AdEntity,
+        segments: &[u16],
+        came: ImpressionResult,
+        value: Option<Micros>,
+    ) {
         let next = u32::try_from(self.entities.len()).unwrap_or(u32::MAX);
         let number = *self.numbers.entry(entity).or_insert(next);
         if number == next {
@@ -68,7 +75,7 @@ impl Shard {
         let set = u32::try_from(self.ends.len() - 1).unwrap_or(u32::MAX);
         let place = u32::try_from(self.examples.len()).unwrap_or(u32::MAX);
         self.values.extend(value.map(|value| (place, value)));
-        self.examples.push(Example { moment, entity: number, set, came });
+        self.examples.push(TrainingExample { moment, entity: number, set, came });
     }
 
     fn set(&self, number: usize) -> &[u16] {
@@ -81,12 +88,12 @@ impl Shard {
 /// All examples, numbered from 0.
 #[derive(Debug)]
 pub(super) struct Examples {
-    shards: Vec<Shard>,
+    shards: Vec<ExampleShard>,
     values: HashMap<u32, Micros>,
 }
 
 impl Examples {
-    pub(super) fn new(mut shards: Vec<Shard>) -> Self {
+    pub(super) fn new(mut shards: Vec<ExampleShard>) -> Self {
         let (mut first, mut values) = (0, HashMap::new());
         for shard in &mut shards {
             values.extend(std::mem::take(&mut shard.values).into_iter().map(|(place, value)| (first + place, value)));
@@ -98,7 +105,7 @@ impl Examples {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.shards.iter().map(Shard::len).sum()
+        self.shards.iter().map(ExampleShard::len).sum()
     }
 
     /// The places of an example's features.
@@ -114,7 +121,7 @@ impl Examples {
         self.find(number).map(|(_, example)| example.moment.minute).unwrap_or_default()
     }
 
-    pub(super) fn came(&self, number: u32) -> Came {
+    pub(super) fn came(&self, number: u32) -> ImpressionResult {
         self.find(number).map(|(_, example)| example.came).unwrap_or_default()
     }
 
@@ -134,12 +141,12 @@ impl Examples {
         settled.filter(|(_, example)| example.came.clicked).map(|(number, _)| number).collect()
     }
 
-    fn old_enough(&self, now: Minute, minutes: u32) -> impl Iterator<Item = (u32, &Example)> + '_ {
+    fn old_enough(&self, now: Minute, minutes: u32) -> impl Iterator<Item = (u32, &TrainingExample)> + '_ {
         let examples = self.shards.iter().flat_map(|shard| &shard.examples);
         (0..).zip(examples).filter(move |(_, example)| example.moment.minute.0.saturating_add(minutes) <= now.0)
     }
 
-    fn find(&self, number: u32) -> Option<(&Shard, &Example)> {
+    fn find(&self, number: u32) -> Option<(&ExampleShard, &TrainingExample)> {
         let mut place = number as usize;
         for shard in &self.shards {
             match shard.examples.get(place) {

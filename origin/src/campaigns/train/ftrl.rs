@@ -3,7 +3,7 @@
 
 /// What the sum of weights stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Link {
+pub(super) enum LinkFunction {
     /// A logit; the loss is the log loss.
     Logistic,
     /// The value itself; the loss is half the squared error.
@@ -12,7 +12,7 @@ pub(super) enum Link {
 
 /// How it learns: the paper's names.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Rates {
+pub(super) struct LearningRates {
     pub(super) alpha: f64,
     pub(super) beta: f64,
     pub(super) l1: f64,
@@ -29,16 +29,16 @@ struct Coordinate {
 
 /// A model that is learning. Every feature is there or not: its value is 1.
 #[derive(Debug)]
-pub(super) struct Ftrl {
-    link: Link,
-    rates: Rates,
+pub(super) struct FtrlModel {
+    link: LinkFunction,
+    rates: LearningRates,
     intercept: f64,
     coordinates: Vec<Coordinate>,
 }
 
-impl Ftrl {
+impl FtrlModel {
     /// Begins with nothing but an intercept, which stays as it is.
-    pub(super) fn new(link: Link, rates: Rates, intercept: f64, places: usize) -> Self {
+    pub(super) fn new(link: LinkFunction, rates: LearningRates, intercept: f64, places: usize) -> Self {
         Self { link, rates, intercept, coordinates: vec![Coordinate::default(); places] }
     }
 
@@ -46,8 +46,8 @@ impl Ftrl {
         let weight = |place: &u16| self.coordinates.get(usize::from(*place)).map_or(0.0, |one| one.weight);
         let sum = self.intercept + places.iter().map(weight).sum::<f64>();
         match self.link {
-            Link::Logistic => 1.0 / (1.0 + (-sum).exp()),
-            Link::Identity => sum,
+            LinkFunction::Logistic => 1.0 / (1.0 + (-sum).exp()),
+            LinkFunction::Identity => sum,
         }
     }
 
@@ -66,7 +66,7 @@ impl Ftrl {
 }
 
 impl Coordinate {
-    fn learn(&mut self, gradient: f64, rates: &Rates) {
+    fn learn(&mut self, gradient: f64, rates: &LearningRates) {
         let n = self.n + gradient * gradient;
         let root = n.sqrt();
         self.z += gradient - (root - self.root) / rates.alpha * self.weight;
@@ -84,10 +84,10 @@ mod tests {
     use super::*;
 
     /// The algorithm as the paper prints it: a loop over vectors, weights from z and n when they are needed.
-    fn printed(examples: &[(Vec<u16>, f64)], rates: Rates, intercept: f64, places: u16) -> Vec<f64> {
+    fn printed(examples: &[(Vec<u16>, f64)], rates: LearningRates, intercept: f64, places: u16) -> Vec<f64> {
         let (mut z, mut n) = (vec![0.0f64; places.into()], vec![0.0f64; places.into()]);
         let weight = |z: f64, n: f64| {
-            let Rates { alpha, beta, l1, l2 } = rates;
+            let LearningRates { alpha, beta, l1, l2 } = rates;
             if z.abs() <= l1 { 0.0 } else { -((beta + n.sqrt()) / alpha + l2).recip() * (z - z.signum() * l1) }
         };
         for (there, target) in examples {
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn it_learns_what_the_printed_algorithm_learns() {
-        let rates = Rates { alpha: 0.1, beta: 1.0, l1: 3.0, l2: 0.5 };
+        let rates = LearningRates { alpha: 0.1, beta: 1.0, l1: 3.0, l2: 0.5 };
         let mut state = 88_172_645_463_325_252u64;
         let mut examples = Vec::new();
         for _ in 0..3_000 {
@@ -118,7 +118,7 @@ mod tests {
             let places = vec![u16::from(a % 10), 10 + u16::from(b % 10), 20 + u16::from(c % 40)];
             examples.push((places, f64::from(u8::from(d < 40 + 10 * (a % 10)))));
         }
-        let mut learner = Ftrl::new(Link::Logistic, rates, -1.0, 60);
+        let mut learner = FtrlModel::new(LinkFunction::Logistic, rates, -1.0, 60);
         examples.iter().for_each(|(places, target)| learner.learn(places, *target));
         let found: Vec<f64> = learner.weights().collect();
         let expected = printed(&examples, rates, -1.0, 60);

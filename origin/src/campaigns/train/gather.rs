@@ -5,16 +5,16 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use causeway_shared::actions::Verb;
+use causeway_shared::actions::ActionType;
 use causeway_shared::limits;
-use causeway_shared::model::features::Feature;
+use causeway_shared::model::features::ModelFeature;
 use causeway_shared::segments::{PackedSegments, SegmentId, SegmentMap};
 use causeway_shared::time::Minute;
 use causeway_shared::wire::profile;
 use rusqlite::Connection;
 
-use super::examples::{Examples, Shard};
-use super::person::{Held, Person, Walk};
+use super::examples::{ExampleShard, Examples};
+use super::person::{HistoryReplay, PersonHistory, SegmentStay};
 use crate::profiles::buckets::{self, packed_actions};
 use crate::profiles::purchases;
 use crate::store::{self, CheckedBytes, StoreError, TenantNo, visitor_at};
@@ -28,44 +28,44 @@ const COMMON: usize = 200;
 
 /// What is gathered.
 #[derive(Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct GatherRequest<'a> {
     pub(super) data: &'a Path,
     pub(super) tenant: TenantNo,
     pub(super) bits: u8,
     /// Actions looked at, at most; of more a share of the people is drawn.
     pub(super) most: u64,
-    pub(super) conversions: &'a [Verb],
+    pub(super) conversions: &'a [ActionType],
 }
 
 /// What was found.
 #[derive(Debug)]
-pub(super) struct Gathered {
+pub(super) struct GatheredExamples {
     pub(super) people: u64,
     pub(super) segments: Vec<SegmentId>,
     pub(super) examples: Examples,
 }
 
 /// Reads everything; `progress` hears of people done and of all, from several threads.
-pub(super) fn gather(asked: &Asked<'_>, progress: super::Progress<'_>) -> Result<Gathered, StoreError> {
+pub(super) fn gather(asked: &GatherRequest<'_>, progress: super::Progress<'_>) -> Result<GatheredExamples, StoreError> {
     let conn = open(asked.data)?;
     let count = "SELECT count(*) FROM people WHERE tenant = ?1";
     let people = conn.query_row(count, [asked.tenant.0], |row| row.get(0).map(crate::base::integers::unsigned))?;
-    let Sample { actions, segments } = sample(&conn, asked.tenant)?;
+    let VisitorSample { actions, segments } = sample(&conn, asked.tenant)?;
     // In parts of 2^32.
     let share = if actions > asked.most { (asked.most << 32) / actions } else { 1 << 32 };
     let room = usize::try_from(actions.min(asked.most) / SHARDS).unwrap_or_default() * 5 / 4;
     let done = AtomicU64::new(0);
     let read = |number: u64| {
-        let mut shard = Shard::new(asked.bits, room);
+        let mut shard = ExampleShard::new(asked.bits, room);
         let step = || progress(done.fetch_add(1, Ordering::Relaxed) + 1, people);
         read_shard(asked, &segments, number, share, &mut shard, &step)?;
         Ok(shard)
     };
-    let shards: Result<Vec<Shard>, StoreError> = std::thread::scope(|scope| {
+    let shards: Result<Vec<ExampleShard>, StoreError> = std::thread::scope(|scope| {
         let started: Vec<_> = (0..SHARDS).map(|number| scope.spawn(move || read(number))).collect();
         started.into_iter().map(|thread| thread.join().unwrap_or(Err(StoreError::Corrupt { what: "person" }))).collect()
     });
-    Ok(Gathered { people, segments, examples: Examples::new(shards?) })
+    Ok(GatheredExamples { people, segments, examples: Examples::new(shards?) })
 }
 
 /// Numbers of people in one page.
@@ -80,11 +80,11 @@ fn open(data: &Path) -> Result<Connection, StoreError> {
 }
 
 fn read_shard(
-    asked: &Asked<'_>,
+    asked: &GatherRequest<'_>,
     segments: &[SegmentId],
     number: u64,
     share: u64,
-    shard: &mut Shard,
+    shard: &mut ExampleShard,
     step: &dyn Fn() -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     // Of withdrawn visitors nothing is learned: the snapshots of others do not hold them either.
@@ -94,7 +94,7 @@ fn read_shard(
         ORDER BY p.person, v.last_seen DESC";
     let conn = open(asked.data)?;
     let last: i64 = conn.query_row("SELECT ifnull(max(person), 0) FROM people", [], |row| row.get(0))?;
-    let mut walk = Walk::default();
+    let mut walk = HistoryReplay::default();
     let mut statement = conn.prepare(PEOPLE)?;
     // No page's moment lasts beyond it: what is written meanwhile would stay in the log of the store.
     for from in (1..=last).step_by(PAGE) {
@@ -127,12 +127,12 @@ fn is_drawn(person: i64, share: u64) -> bool {
 /// Everything of a person that was in front of ads; `None` for one that was not.
 fn person(
     conn: &Connection,
-    asked: &Asked<'_>,
+    asked: &GatherRequest<'_>,
     segments: &[SegmentId],
     rows: &[i64],
-) -> Result<Option<Person>, StoreError> {
+) -> Result<Option<PersonHistory>, StoreError> {
     const READ: &str = "SELECT visitor, segments FROM visitors WHERE row = ?1";
-    let mut person = Person::default();
+    let mut person = PersonHistory::default();
     for row in rows {
         for body in buckets::within(conn, *row, Minute(0), Minute(u32::MAX))? {
             person.actions.extend(packed_actions(&body)?.iter());
@@ -163,20 +163,20 @@ fn modelled(packed: &[u8], segments: &[SegmentId]) -> Result<SegmentMap, StoreEr
     if some { Ok(profile::segments(packed)?) } else { Ok(SegmentMap::default()) }
 }
 
-fn held(map: &SegmentMap, id: SegmentId, bits: u8) -> Option<Held> {
+fn held(map: &SegmentMap, id: SegmentId, bits: u8) -> Option<SegmentStay> {
     let (until, _) = map.get(id)?;
-    Some(Held { place: Feature::Segment(id).place(bits), from: Minute::at(map.written(id)?), until })
+    Some(SegmentStay { place: ModelFeature::Segment(id).place(bits), from: Minute::at(map.written(id)?), until })
 }
 
 /// What a sample of the visitors, spread over all, says of them all.
-struct Sample {
+struct VisitorSample {
     /// How many actions there are, roughly.
     actions: u64,
     /// The segments that most visitors are in.
     segments: Vec<SegmentId>,
 }
 
-fn sample(conn: &Connection, tenant: TenantNo) -> Result<Sample, StoreError> {
+fn sample(conn: &Connection, tenant: TenantNo) -> Result<VisitorSample, StoreError> {
     const LAST: &str = "SELECT ifnull(max(row), 0) FROM visitors";
     const READ: &str = "SELECT tenant, segments, actions FROM visitors WHERE row >= ?1 ORDER BY row LIMIT 1";
     let last: i64 = conn.query_row(LAST, [], |row| row.get(0))?;
@@ -196,5 +196,5 @@ fn sample(conn: &Connection, tenant: TenantNo) -> Result<Sample, StoreError> {
     common.sort_unstable_by_key(|(count, id)| (Reverse(*count), *id));
     let mut segments: Vec<SegmentId> = common.into_iter().take(limits::MODEL_SEGMENTS).map(|(_, id)| id).collect();
     segments.sort_unstable();
-    Ok(Sample { actions: actions * step as u64, segments })
+    Ok(VisitorSample { actions: actions * step as u64, segments })
 }

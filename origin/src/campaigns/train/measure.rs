@@ -12,14 +12,14 @@ const LEAST: f64 = 1e-9;
 
 /// How good, and whether that is more than chance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Measured {
+pub(super) struct ModelQuality {
     pub(super) quality: Quality,
     pub(super) better: bool,
 }
 
 /// Mean losses of two predictions of the same, and whether the first is surely less.
 #[derive(Debug, Default)]
-struct Losses {
+struct LossComparison {
     count: f64,
     own: f64,
     base: f64,
@@ -27,7 +27,7 @@ struct Losses {
     squares: f64,
 }
 
-impl Losses {
+impl LossComparison {
     fn add(&mut self, own: f64, base: f64) {
         self.count += 1.0;
         self.own += own;
@@ -43,8 +43,8 @@ impl Losses {
 }
 
 /// Of probabilities in parts of 1,000,000,000, each with whether it came.
-pub(super) fn probabilities(mut scored: Vec<(u32, bool)>, base: f64) -> Measured {
-    let mut losses = Losses::default();
+pub(super) fn probabilities(mut scored: Vec<(u32, bool)>, base: f64) -> ModelQuality {
+    let mut losses = LossComparison::default();
     for (ppb, came) in &scored {
         losses.add(log_loss(f64::from(*ppb) / 1e9, *came), log_loss(base, *came));
     }
@@ -58,13 +58,13 @@ pub(super) fn probabilities(mut scored: Vec<(u32, bool)>, base: f64) -> Measured
         auc_ppm: ppm(auc(&scored, positives)).min(1_000_000),
         calibration_error_ppm: ppm(calibration_error(&scored)),
     };
-    Measured { quality, better: losses.better() }
+    ModelQuality { quality, better: losses.better() }
 }
 
 /// Of values in micros: what is expected, that one's logarithm's mean, and the value that came. `base` is the
 /// logarithm's mean of before.
-pub(super) fn prices(scored: &[(Micros, f64, Micros)], base: f64) -> Measured {
-    let mut losses = Losses::default();
+pub(super) fn prices(scored: &[(Micros, f64, Micros)], base: f64) -> ModelQuality {
+    let mut losses = LossComparison::default();
     let (mut expected, mut came) = (0.0, 0.0);
     for (price, mean, value) in scored {
         let log = (*value as f64).max(1.0).ln();
@@ -80,7 +80,7 @@ pub(super) fn prices(scored: &[(Micros, f64, Micros)], base: f64) -> Measured {
         auc_ppm: 0,
         calibration_error_ppm: ppm((expected - came).abs() / came),
     };
-    Measured { quality, better: losses.better() }
+    ModelQuality { quality, better: losses.better() }
 }
 
 fn log_loss(probability: f64, came: bool) -> f64 {
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn figures_of_a_few_predictions_are_those_by_hand() {
         let scored = vec![(100_000_000, false), (400_000_000, true), (350_000_000, false), (800_000_000, true)];
-        let Measured { quality, .. } = probabilities(scored, 0.5);
+        let ModelQuality { quality, .. } = probabilities(scored, 0.5);
         // -(ln 0.9 + ln 0.4 + ln 0.65 + ln 0.8) / 4, and ln 2.
         assert_eq!((quality.examples, quality.positives), (4, 2));
         assert_eq!((quality.loss_ppm, quality.base_loss_ppm), (418_894, 693_147));

@@ -8,8 +8,8 @@ use causeway_shared::time::Minute;
 use serde::Serialize;
 
 use super::examples::Examples;
-use super::ftrl::{Ftrl, Link, Rates};
-use super::measure::{self, Measured};
+use super::ftrl::{FtrlModel, LearningRates, LinkFunction};
+use super::measure::{self, ModelQuality};
 
 /// Bits behind the point of a stored weight: a thousandth of a logit.
 const SCALE: u8 = 10;
@@ -21,12 +21,12 @@ const LEARNED: usize = 100;
 const MEASURED: usize = 25;
 /// How often it goes through all examples.
 const ROUNDS: usize = 2;
-const RATES: Rates = Rates { alpha: 0.05, beta: 1.0, l1: 1.0, l2: 2.0 };
+const RATES: LearningRates = LearningRates { alpha: 0.05, beta: 1.0, l1: 1.0, l2: 2.0 };
 
 /// Which of the three.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum ModelKind {
     /// A click after an impression.
     Click,
     /// A conversion after a click.
@@ -38,7 +38,7 @@ pub enum Kind {
 /// What became of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum PartVerdict {
     /// It is surely better than the base rate.
     Trained,
     /// It is not: the base rate stands in its place.
@@ -51,9 +51,9 @@ pub enum Verdict {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PartReport {
     /// Which part.
-    pub part: Kind,
+    pub part: ModelKind,
     /// What became of it.
-    pub outcome: Verdict,
+    pub outcome: PartVerdict,
     /// Examples it learned from.
     pub learned_from: usize,
     /// How many of them had what is predicted.
@@ -77,32 +77,32 @@ pub struct PartReport {
 }
 
 /// A part, of the price what its mean is above the mean of its logarithm, and its report.
-pub(super) struct Trained {
+pub(super) struct TrainedPart {
     pub(super) part: Part,
     pub(super) spread: i32,
     pub(super) report: PartReport,
 }
 
 /// Examples for one part, in the order they are learned in, and those held out.
-struct Split {
+struct ExampleSplit {
     learn: Vec<u32>,
     held_out: Vec<u32>,
 }
 
 /// Trains one part from these examples.
-pub(super) fn train(kind: Kind, examples: &Examples, numbers: Vec<u32>, bits: u8) -> Trained {
+pub(super) fn train(kind: ModelKind, examples: &Examples, numbers: Vec<u32>, bits: u8) -> TrainedPart {
     let split = split(examples, numbers);
     let target = |number: u32| target(kind, examples, number);
-    let positive = |number: &&u32| kind == Kind::Price || target(**number) > 0.0;
+    let positive = |number: &&u32| kind == ModelKind::Price || target(**number) > 0.0;
     let positives = split.learn.iter().filter(positive).count();
     let held_out_positives = split.held_out.iter().filter(positive).count();
     let mean = mean(split.learn.iter().map(|number| target(*number)));
     let expected = expected(kind, mean, split.learn.len());
     let few = Part { intercept: fixed(expected, INTERCEPT), scale: SCALE, ..Part::default() };
-    let base = if kind == Kind::Price { mean } else { logit(mean) };
+    let base = if kind == ModelKind::Price { mean } else { logit(mean) };
     let mut report = PartReport {
         part: kind,
-        outcome: Verdict::TooFew,
+        outcome: PartVerdict::TooFew,
         learned_from: split.learn.len(),
         positives,
         held_out: u32::try_from(split.held_out.len()).unwrap_or(u32::MAX),
@@ -117,9 +117,9 @@ pub(super) fn train(kind: Kind, examples: &Examples, numbers: Vec<u32>, bits: u8
     let alone = Part { intercept: fixed(base, INTERCEPT), scale: SCALE, ..Part::default() };
     let above = |from: f64| split.learn.iter().map(move |number| target(*number) - from);
     let others = split.learn.len() - positives;
-    if positives < LEARNED || held_out_positives < MEASURED || (kind != Kind::Price && others < LEARNED) {
-        let assumed = std::iter::repeat_n(without(Kind::Price) - expected, ASSUMED as usize);
-        return Trained { part: few, spread: spread(kind, above(expected).chain(assumed)), report };
+    if positives < LEARNED || held_out_positives < MEASURED || (kind != ModelKind::Price && others < LEARNED) {
+        let assumed = std::iter::repeat_n(without(ModelKind::Price) - expected, ASSUMED as usize);
+        return TrainedPart { part: few, spread: spread(kind, above(expected).chain(assumed)), report };
     }
     let learner = learn(kind, examples, &split.learn, base, bits);
     let part = Part { weights: rounded(&learner), ..alone.clone() };
@@ -133,31 +133,31 @@ pub(super) fn train(kind: Kind, examples: &Examples, numbers: Vec<u32>, bits: u8
     report.calibration_error = from_ppm(quality.calibration_error_ppm);
     report.weights = part.weights.iter().filter(|weight| **weight != 0).count();
     if measured.better {
-        report.outcome = Verdict::Trained;
-        Trained { part: Part { quality: Some(quality), ..part }, spread: rounded_spread, report }
+        report.outcome = PartVerdict::Trained;
+        TrainedPart { part: Part { quality: Some(quality), ..part }, spread: rounded_spread, report }
     } else {
-        report.outcome = Verdict::NotBetter;
-        Trained { part: alone, spread: spread(kind, above(base)), report }
+        report.outcome = PartVerdict::NotBetter;
+        TrainedPart { part: alone, spread: spread(kind, above(base)), report }
     }
 }
 
 /// What is added to a logarithm that is predicted to expect the value: of what came above or below the predictions, as
 /// logarithms, the mean of the factors (Duan 1983, the smearing estimate). By the variance alone, as of log-normal values, a
 /// few purchases of next to nothing would make all others worth millions.
-fn spread(kind: Kind, above: impl Iterator<Item = f64>) -> i32 {
-    if kind == Kind::Price { fixed(mean(above.map(f64::exp)).ln(), WEIGHT).max(0) } else { 0 }
+fn spread(kind: ModelKind, above: impl Iterator<Item = f64>) -> i32 {
+    if kind == ModelKind::Price { fixed(mean(above.map(f64::exp)).ln(), WEIGHT).max(0) } else { 0 }
 }
 
-fn target(kind: Kind, examples: &Examples, number: u32) -> f64 {
+fn target(kind: ModelKind, examples: &Examples, number: u32) -> f64 {
     match kind {
-        Kind::Click => f64::from(u8::from(examples.came(number).clicked)),
-        Kind::Conversion => f64::from(u8::from(examples.came(number).converted)),
-        Kind::Price => examples.value(number).map_or(0.0, |value| (value as f64).max(1.0).ln()),
+        ModelKind::Click => f64::from(u8::from(examples.came(number).clicked)),
+        ModelKind::Conversion => f64::from(u8::from(examples.came(number).converted)),
+        ModelKind::Price => examples.value(number).map_or(0.0, |value| (value as f64).max(1.0).ln()),
     }
 }
 
 /// The newest are held out, whole minutes of them; the others are shuffled, with the same numbers every time.
-fn split(examples: &Examples, numbers: Vec<u32>) -> Split {
+fn split(examples: &Examples, numbers: Vec<u32>) -> ExampleSplit {
     let mut minutes: Vec<Minute> = numbers.iter().map(|number| examples.minute(*number)).collect();
     let place = minutes.len() - minutes.len() * HELD_OUT / 100;
     let border = if place < minutes.len() { *minutes.select_nth_unstable(place).1 } else { Minute(u32::MAX) };
@@ -172,12 +172,12 @@ fn split(examples: &Examples, numbers: Vec<u32>) -> Split {
         let other = usize::try_from(state % (last as u64 + 1)).unwrap_or_default();
         learn.swap(last, other);
     }
-    Split { learn, held_out }
+    ExampleSplit { learn, held_out }
 }
 
-fn learn(kind: Kind, examples: &Examples, numbers: &[u32], base: f64, bits: u8) -> Ftrl {
-    let link = if kind == Kind::Price { Link::Identity } else { Link::Logistic };
-    let mut learner = Ftrl::new(link, RATES, base, 1 << bits);
+fn learn(kind: ModelKind, examples: &Examples, numbers: &[u32], base: f64, bits: u8) -> FtrlModel {
+    let link = if kind == ModelKind::Price { LinkFunction::Identity } else { LinkFunction::Logistic };
+    let mut learner = FtrlModel::new(link, RATES, base, 1 << bits);
     let mut places = Vec::new();
     for _ in 0..ROUNDS {
         for number in numbers {
@@ -189,7 +189,7 @@ fn learn(kind: Kind, examples: &Examples, numbers: &[u32], base: f64, bits: u8) 
 }
 
 fn residuals<'a>(
-    learner: &'a Ftrl,
+    learner: &'a FtrlModel,
     examples: &'a Examples,
     numbers: &'a [u32],
     target: &'a impl Fn(u32) -> f64,
@@ -201,8 +201,14 @@ fn residuals<'a>(
     })
 }
 
-fn unrounded(kind: Kind, learner: &Ftrl, examples: &Examples, held_out: &[u32], target: &impl Fn(u32) -> f64) -> f64 {
-    if kind == Kind::Price {
+fn unrounded(
+    kind: ModelKind,
+    learner: &FtrlModel,
+    examples: &Examples,
+    held_out: &[u32],
+    target: &impl Fn(u32) -> f64,
+) -> f64 {
+    if kind == ModelKind::Price {
         return mean(residuals(learner, examples, held_out, target).map(|above| above.powi(2)));
     }
     let mut places = Vec::new();
@@ -215,14 +221,14 @@ fn unrounded(kind: Kind, learner: &Ftrl, examples: &Examples, held_out: &[u32], 
 
 /// What the scorer of both sides makes of the examples held out.
 fn measure(
-    kind: Kind,
+    kind: ModelKind,
     examples: &Examples,
     held_out: &[u32],
     part: &Part,
     spread: i32,
     base: f64,
     bits: u8,
-) -> Measured {
+) -> ModelQuality {
     let mut model = Model { bits, expires_ms: 1, spread, ..Model::default() };
     *of(&mut model, kind) = part.clone();
     let nothing = || measure::probabilities(Vec::new(), 0.5);
@@ -234,16 +240,16 @@ fn measure(
     };
     let above = f64::from(spread) / f64::from(1 << FRACTION);
     match kind {
-        Kind::Click | Kind::Conversion => {
+        ModelKind::Click | ModelKind::Conversion => {
             let rate = 1.0 / (1.0 + (-base).exp());
             let scored = held_out.iter().map(|number| {
                 let scores = score(*number);
-                let ppb = if kind == Kind::Click { scores.ctr_ppb() } else { scores.cvr_ppb() };
+                let ppb = if kind == ModelKind::Click { scores.ctr_ppb() } else { scores.cvr_ppb() };
                 (ppb, target(kind, examples, *number) > 0.0)
             });
             measure::probabilities(scored.collect(), rate)
         }
-        Kind::Price => {
+        ModelKind::Price => {
             let scored = held_out.iter().map(|number| {
                 let price = score(*number).price_micros();
                 (price, (price as f64).max(1.0).ln() - above, examples.value(*number).unwrap_or_default())
@@ -254,15 +260,15 @@ fn measure(
 }
 
 /// A kind's place in a model.
-pub(super) fn of(model: &mut Model, kind: Kind) -> &mut Part {
+pub(super) fn of(model: &mut Model, kind: ModelKind) -> &mut Part {
     match kind {
-        Kind::Click => &mut model.click,
-        Kind::Conversion => &mut model.conversion,
-        Kind::Price => &mut model.price,
+        ModelKind::Click => &mut model.click,
+        ModelKind::Conversion => &mut model.conversion,
+        ModelKind::Price => &mut model.price,
     }
 }
 
-fn rounded(learner: &Ftrl) -> Vec<i16> {
+fn rounded(learner: &FtrlModel) -> Vec<i16> {
     let most = f64::from(WEIGHT >> (FRACTION - SCALE)).min(f64::from(i16::MAX));
     learner.weights().map(|weight| (weight * f64::from(1 << SCALE)).round().clamp(-most, most) as i16).collect()
 }
@@ -270,20 +276,20 @@ fn rounded(learner: &Ftrl) -> Vec<i16> {
 /// What is expected, as an intercept says it, where there are too few examples to tell by them alone: what is decided by without
 /// a model counts as [`ASSUMED`] of them. A campaign that pays for what nobody had yet would else be worth nothing, never be
 /// shown, and nobody ever have it.
-fn expected(kind: Kind, mean: f64, examples: usize) -> f64 {
+fn expected(kind: ModelKind, mean: f64, examples: usize) -> f64 {
     let without = without(kind);
     let seen = examples as f64;
     let sum = if examples == 0 { 0.0 } else { mean * seen };
     let both = (sum + without * ASSUMED) / (seen + ASSUMED);
-    if kind == Kind::Price { both } else { logit(both) }
+    if kind == ModelKind::Price { both } else { logit(both) }
 }
 
 /// What is decided by without a model: a rate, or a price's logarithm.
-fn without(kind: Kind) -> f64 {
+fn without(kind: ModelKind) -> f64 {
     match kind {
-        Kind::Click => f64::from(CTR_PPB) / 1e9,
-        Kind::Conversion => f64::from(CVR_PPB) / 1e9,
-        Kind::Price => (PRICE_MICROS as f64).ln(),
+        ModelKind::Click => f64::from(CTR_PPB) / 1e9,
+        ModelKind::Conversion => f64::from(CVR_PPB) / 1e9,
+        ModelKind::Price => (PRICE_MICROS as f64).ln(),
     }
 }
 

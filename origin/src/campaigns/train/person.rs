@@ -2,18 +2,18 @@
 
 use std::collections::HashMap;
 
-use causeway_shared::actions::{Action, Entity, InsertionHash, Level, Verb};
+use causeway_shared::actions::{ActionType, AdAction, AdEntity, AdLevel, InsertionHash};
 use causeway_shared::ids::Micros;
-use causeway_shared::model::features::{CLICKED, IMPRESSIONS, Moment, windows};
+use causeway_shared::model::features::{CLICKED, IMPRESSIONS, ImpressionFeatures, windows};
 use causeway_shared::model::{Fatigue, PersonFeatures};
 use causeway_shared::time::{DAY_MINUTES, HourStamp, Minute};
 
-use super::examples::{Came, Shard};
-use crate::profiles::purchases::Purchases;
+use super::examples::{ExampleShard, ImpressionResult};
+use crate::profiles::purchases::MinutePurchases;
 
 /// A segment that a person is in: from when, and the first hour it is not.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Held {
+pub(super) struct SegmentStay {
     pub(super) place: u16,
     pub(super) from: Minute,
     pub(super) until: HourStamp,
@@ -21,18 +21,18 @@ pub(super) struct Held {
 
 /// What the store holds of a person, its visitors together.
 #[derive(Debug, Default)]
-pub(super) struct Person {
-    pub(super) actions: Vec<Action>,
+pub(super) struct PersonHistory {
+    pub(super) actions: Vec<AdAction>,
     /// When each of its visitors was minted.
     pub(super) minted: Vec<Minute>,
-    pub(super) purchases: Vec<Purchases>,
-    pub(super) segments: Vec<Held>,
+    pub(super) purchases: Vec<MinutePurchases>,
+    pub(super) segments: Vec<SegmentStay>,
 }
 
 /// What came of one insertion.
 #[derive(Debug, Clone, Copy, Default)]
-struct Outcome {
-    came: Came,
+struct InsertionOutcome {
+    came: ImpressionResult,
     /// Purchases and their values together.
     bought: Option<(u32, Micros)>,
 }
@@ -41,14 +41,14 @@ type Insertion = (InsertionHash, u32);
 
 /// When an entity was seen, and clicked; of each the first that the windows' starts have not passed.
 #[derive(Debug, Default)]
-struct Track {
+struct EntityTrack {
     seen: Vec<Minute>,
     from: [usize; IMPRESSIONS],
     clicks: Vec<Minute>,
     clicks_from: usize,
 }
 
-impl Track {
+impl EntityTrack {
     fn clear(&mut self) {
         self.seen.clear();
         self.clicks.clear();
@@ -58,18 +58,18 @@ impl Track {
 
 /// Goes through a person's past. One is used for many people, so that its memory is.
 #[derive(Debug, Default)]
-pub(super) struct Walk {
-    entities: HashMap<Entity, [u32; 4]>,
-    levels: HashMap<(Level, u32), u32>,
-    tracks: Vec<Track>,
+pub(super) struct HistoryReplay {
+    entities: HashMap<AdEntity, [u32; 4]>,
+    levels: HashMap<(AdLevel, u32), u32>,
+    tracks: Vec<EntityTrack>,
     used: usize,
-    outcomes: HashMap<Insertion, Outcome>,
+    outcomes: HashMap<Insertion, InsertionOutcome>,
     set: Vec<u16>,
 }
 
-impl Walk {
+impl HistoryReplay {
     /// Adds the person's examples. Conversions are purchases within a day after a click, and actions with one of `verbs`.
-    pub(super) fn walk(&mut self, mut person: Person, verbs: &[Verb], to: &mut Shard) {
+    pub(super) fn walk(&mut self, mut person: PersonHistory, verbs: &[ActionType], to: &mut ExampleShard) {
         if person.minted.len() > 1 {
             once(&mut person.actions);
         }
@@ -80,18 +80,18 @@ impl Walk {
         self.find_outcomes(&person, verbs);
         let (actions, mut last) = (std::mem::take(&mut person.actions), None);
         for of_minute in actions.chunk_by(|a, b| a.minute == b.minute) {
-            let Some(Action { minute: now, .. }) = of_minute.first().copied() else { continue };
+            let Some(AdAction { minute: now, .. }) = of_minute.first().copied() else { continue };
             self.live(&person.segments, now);
             let devices = person.minted.iter().filter(|minted| **minted <= now).count();
             let devices = u32::try_from(devices).unwrap_or(u32::MAX);
             let features = PersonFeatures { now, devices, segments: &[], last };
             // The house ad stands where nothing was to be chosen.
-            let chosen = |action: &&Action| action.verb == Verb::IMPRESSION && action.entity.ad != 0;
+            let chosen = |action: &&AdAction| action.verb == ActionType::IMPRESSION && action.entity.ad != 0;
             for action in of_minute.iter().filter(chosen) {
                 let fatigue = self.fatigue(action.entity, now);
                 let outcome = self.outcomes.get(&insertion(action)).copied().unwrap_or_default();
                 let value = outcome.bought.map(|(count, value)| value / i64::from(count.max(1)));
-                let moment = Moment::new(&features, action.view_type, &fatigue);
+                let moment = ImpressionFeatures::new(&features, action.view_type, &fatigue);
                 to.push(moment, action.entity, &self.set, outcome.came, value.filter(|value| *value > 0));
             }
             of_minute.iter().for_each(|action| self.note(action));
@@ -100,18 +100,18 @@ impl Walk {
     }
 
     /// The places of the segments that the person is in at a time.
-    fn live(&mut self, segments: &[Held], now: Minute) {
+    fn live(&mut self, segments: &[SegmentStay], now: Minute) {
         let hour = HourStamp(now.0 / 60);
         let live = segments.iter().filter(|held| held.from <= now && hour < held.until);
         self.set.clear();
         self.set.extend(live.map(|held| held.place));
     }
 
-    fn find_outcomes(&mut self, person: &Person, verbs: &[Verb]) {
+    fn find_outcomes(&mut self, person: &PersonHistory, verbs: &[ActionType]) {
         self.outcomes.clear();
         let mut clicks = Vec::new();
         for action in &person.actions {
-            let (click, conversion) = (action.verb == Verb::CLICK, verbs.contains(&action.verb));
+            let (click, conversion) = (action.verb == ActionType::CLICK, verbs.contains(&action.verb));
             if click || conversion {
                 let came = &mut self.outcomes.entry(insertion(action)).or_default().came;
                 came.clicked |= click;
@@ -136,7 +136,7 @@ impl Walk {
     }
 
     /// How often the person saw and clicked before this minute.
-    fn fatigue(&mut self, entity: Entity, now: Minute) -> Fatigue {
+    fn fatigue(&mut self, entity: AdEntity, now: Minute) -> Fatigue {
         let starts = windows(now).map(|(from, _)| from);
         let mut fatigue = Fatigue::default();
         for (level, number) in self.tracks_of(entity).into_iter().enumerate() {
@@ -151,29 +151,29 @@ impl Walk {
         fatigue
     }
 
-    fn note(&mut self, action: &Action) {
-        if action.verb != Verb::IMPRESSION && action.verb != Verb::CLICK {
+    fn note(&mut self, action: &AdAction) {
+        if action.verb != ActionType::IMPRESSION && action.verb != ActionType::CLICK {
             return;
         }
         for number in self.tracks_of(action.entity) {
             let Some(track) = self.tracks.get_mut(number as usize) else { continue };
-            let minutes = if action.verb == Verb::CLICK { &mut track.clicks } else { &mut track.seen };
+            let minutes = if action.verb == ActionType::CLICK { &mut track.clicks } else { &mut track.seen };
             minutes.push(action.minute);
         }
     }
 
     /// The tracks of an entity's four levels.
-    fn tracks_of(&mut self, entity: Entity) -> [u32; 4] {
+    fn tracks_of(&mut self, entity: AdEntity) -> [u32; 4] {
         if let Some(numbers) = self.entities.get(&entity) {
             return *numbers;
         }
-        let numbers = Level::ALL.map(|level| {
+        let numbers = AdLevel::ALL.map(|level| {
             let next = u32::try_from(self.used).unwrap_or(u32::MAX);
             let number = *self.levels.entry((level, entity.at(level))).or_insert(next);
             if number == next {
                 match self.tracks.get_mut(self.used) {
                     Some(track) => track.clear(),
-                    None => self.tracks.push(Track::default()),
+                    None => self.tracks.push(EntityTrack::default()),
                 }
                 self.used += 1;
             }
@@ -184,7 +184,7 @@ impl Walk {
     }
 }
 
-fn insertion(action: &Action) -> Insertion {
+fn insertion(action: &AdAction) -> Insertion {
     (action.insertion, action.entity.ad)
 }
 
@@ -202,7 +202,7 @@ fn put(counts: &mut [u32; 4], level: usize, count: usize) {
 }
 
 /// Of an action that several visitors hold the earliest counts.
-fn once(actions: &mut Vec<Action>) {
+fn once(actions: &mut Vec<AdAction>) {
     actions.sort_unstable_by_key(|a| (a.minute.day(), a.insertion, a.entity.ad, a.verb, a.view_type, a.minute));
     actions.dedup_by(|a, b| a.repeats(b));
 }

@@ -3,33 +3,33 @@
 use std::collections::BTreeMap;
 
 use causeway_shared::actions::{
-    Action, Actions, Counter, Entity, InsertionHash, PackedActions, Question, ViewType, ViewTypes,
+    ActionCounter, ActionList, ActionQuestion, AdAction, AdEntity, InsertionHash, PackedActions, ViewType, ViewTypes,
 };
-use causeway_shared::model::features::{CLICKED, Moment, windows};
+use causeway_shared::model::features::{CLICKED, ImpressionFeatures, windows};
 use causeway_shared::model::{AdScore, Fatigue, PersonFeatures, Score, Scorer};
-use causeway_shared::segments::{SegmentId, State};
+use causeway_shared::segments::{SegmentId, SegmentState};
 use causeway_shared::time::{Day, HourStamp};
 
-use super::examples::{Examples, Shard};
-use super::person::{Person, Walk};
+use super::examples::{ExampleShard, Examples};
+use super::person::{HistoryReplay, PersonHistory};
 use super::*;
 use crate::profiles::buckets;
-use crate::profiles::purchases::Purchases;
+use crate::profiles::purchases::MinutePurchases;
 use crate::testing::{NOW, Numbers, Origin, fact, impression, purchase, visitor};
-use causeway_shared::fact::What;
+use causeway_shared::fact::FactKind;
 use causeway_shared::limits;
 
 const DAY: u64 = 86_400_000;
 
 /// Of the ads of a market, the first of which is 0. Codes begin with 1.
-fn entity(ad: u32) -> Entity {
-    Entity { ad: 1 + ad, ad_group: 100 + ad / 2, campaign: 200 + ad / 4, advertiser: 300 + ad / 8 }
+fn entity(ad: u32) -> AdEntity {
+    AdEntity { ad: 1 + ad, ad_group: 100 + ad / 2, campaign: 200 + ad / 4, advertiser: 300 + ad / 8 }
 }
 
-fn action(n: u64, verb: Verb, ad: u32, minute: u32) -> Action {
+fn action(n: u64, verb: ActionType, ad: u32, minute: u32) -> AdAction {
     let [.., a, b, c, d, e, f] = n.to_be_bytes();
     let insertion = InsertionHash([a, b, c, d, e, f]);
-    Action {
+    AdAction {
         insertion,
         verb,
         view_type: ViewType(u8::try_from(ad % 3).unwrap()),
@@ -59,7 +59,7 @@ fn market(people: u32, impressions: u32, shuffled: bool) -> Market {
         let mut minutes: Vec<u32> =
             (0..impressions).map(|_| Day(first).start().0 + numbers.below(40 * 1_440)).collect();
         minutes.sort_unstable();
-        let mut actions = Actions::default();
+        let mut actions = ActionList::default();
         for minute in minutes {
             let (ad, day) = (numbers.below(16), Minute(minute).day().0);
             let times = seen.entry((ad, day)).or_default();
@@ -67,10 +67,10 @@ fn market(people: u32, impressions: u32, shuffled: bool) -> Market {
             let tired = if shuffled { 1.0 } else { 0.4f64.powi(i32::try_from(*times).unwrap()) };
             *times += 1;
             let n = numbers.next();
-            actions.insert(action(n, Verb::IMPRESSION, ad, minute));
+            actions.insert(action(n, ActionType::IMPRESSION, ad, minute));
             if numbers.unit() < taste * tired {
                 clicks += 1;
-                actions.insert(action(n, Verb::CLICK, ad, minute + 1));
+                actions.insert(action(n, ActionType::CLICK, ad, minute + 1));
                 let sells = if shuffled { 0.3 } else { 0.1 + 0.2 * f64::from(ad / 4) };
                 if numbers.unit() < sells {
                     let price = if shuffled { 20e6 } else { 5e6 * f64::from(1 + ad / 4) };
@@ -108,7 +108,7 @@ fn s1_09_s3_06_a_market_with_fatigue_is_learned_and_beats_the_base_rate() {
     let Outcome::Trained(bytes, report) = train(&market) else { unreachable!("not trained") };
     let [click, conversion, price] = &report.parts[..] else { unreachable!("three parts") };
     for part in [click, conversion, price] {
-        assert_eq!(part.outcome, Verdict::Trained, "{part:?}");
+        assert_eq!(part.outcome, PartVerdict::Trained, "{part:?}");
         assert!((part.loss - part.unrounded_loss).abs() < 0.001 * part.base_loss, "rounding costs nothing: {part:?}");
     }
     assert!(click.loss < 0.93 * click.base_loss && click.auc > 0.7, "{click:?}");
@@ -131,7 +131,7 @@ fn s1_09_s3_06_a_market_with_fatigue_is_learned_and_beats_the_base_rate() {
     assert_eq!(train(&market), Outcome::Trained(bytes.clone(), report.clone()), "the same store, the same model");
     let mut conn = crate::store::open(market.folder.path()).unwrap();
     assert_eq!(newest(&conn, market.tenant).unwrap(), None);
-    let (origin, given) = (Origin::new(), Given { now: NOW, random: [0; 32] });
+    let (origin, given) = (Origin::new(), TxnInputs { now: NOW, random: [0; 32] });
     let mut keep = || keep(&mut conn, &origin.rules, given, market.tenant, &bytes, &report).unwrap();
     assert_eq!((1..=12).map(|_| keep()).last(), Some(12));
     let (kept, told) = newest(&conn, market.tenant).unwrap().unwrap();
@@ -143,7 +143,7 @@ fn s1_09_s3_06_a_market_with_fatigue_is_learned_and_beats_the_base_rate() {
 fn a_model_no_better_than_the_base_rate_is_not_published() {
     let market = market(1_000, 60, true);
     let Outcome::NotBetter(report) = train(&market) else { unreachable!("published") };
-    assert_eq!(report.parts[0].outcome, Verdict::NotBetter);
+    assert_eq!(report.parts[0].outcome, PartVerdict::NotBetter);
     assert!(report.parts[0].held_out_positives > 500, "{report:?}");
 }
 
@@ -152,7 +152,7 @@ fn s1_09_what_nobody_had_yet_is_still_worth_something() {
     let market = market(1_500, 60, false);
     crate::store::open(market.folder.path()).unwrap().execute("DELETE FROM purchases", []).unwrap();
     let (score, report) = scored(&market);
-    assert_eq!(report.parts[1].outcome, Verdict::TooFew);
+    assert_eq!(report.parts[1].outcome, PartVerdict::TooFew);
     // Of thousands of clicks nothing came: not one in a hundred, as without a model, but not nothing.
     assert!((10_000..1_000_000).contains(&score.cvr_ppb()), "{}", score.cvr_ppb());
     assert!((9_990_000..10_010_000).contains(&score.price_micros()), "{}", score.price_micros());
@@ -213,41 +213,45 @@ fn of_too_little_nothing_is_learned() {
 fn what_is_learned_from_is_what_a_request_would_have_seen() {
     let mut numbers = Numbers(88_172_645_463_325_252 ^ 3 << 32);
     let first = Day(2_900).start().0;
-    let mut actions: Vec<Action> = Vec::new();
+    let mut actions: Vec<AdAction> = Vec::new();
     for n in 0..400 {
         let minute = first + numbers.below(60 * 1_440);
         let ad = numbers.below(12);
-        actions.push(action(n, Verb::IMPRESSION, ad, minute));
+        actions.push(action(n, ActionType::IMPRESSION, ad, minute));
         // Pages have several placements, seen in the same minute.
-        actions.push(action(n + 1_000, Verb::IMPRESSION, numbers.below(12), minute));
+        actions.push(action(n + 1_000, ActionType::IMPRESSION, numbers.below(12), minute));
         if numbers.below(4) == 0 {
-            actions.push(action(n, Verb::CLICK, ad, minute + numbers.below(3)));
+            actions.push(action(n, ActionType::CLICK, ad, minute + numbers.below(3)));
         }
     }
-    let all: Actions = actions.iter().copied().collect();
-    let person = Person { actions, minted: vec![Minute(0), Minute(first + 5_000)], ..Person::default() };
-    let mut shard = Shard::new(12, 10);
-    Walk::default().walk(person, &[], &mut shard);
+    let all: ActionList = actions.iter().copied().collect();
+    let person = PersonHistory { actions, minted: vec![Minute(0), Minute(first + 5_000)], ..PersonHistory::default() };
+    let mut shard = ExampleShard::new(12, 10);
+    HistoryReplay::default().walk(person, &[], &mut shard);
     let examples = Examples::new(vec![shard]);
     assert_eq!(examples.len(), 800);
 
     let packed = all.pack();
     let packed = [PackedActions::read(&packed).unwrap()];
     let mut expected: Vec<Vec<u16>> = Vec::new();
-    for seen in all.iter().filter(|action| action.verb == Verb::IMPRESSION) {
+    for seen in all.iter().filter(|action| action.verb == ActionType::IMPRESSION) {
         let now = seen.minute;
-        let counter = Counter::new([seen.entity].into_iter());
+        let counter = ActionCounter::new([seen.entity].into_iter());
         let count = |verb, (from, to)| {
-            let question = Question { verbs: &[verb], view_types: ViewTypes::All, from, to };
+            let question = ActionQuestion { verbs: &[verb], view_types: ViewTypes::All, from, to };
             counter.count(&packed, &question).next().unwrap()
         };
-        let impressions = windows(now).map(|window| count(Verb::IMPRESSION, window));
-        let clicks = count(Verb::CLICK, windows(now)[CLICKED]);
+        let impressions = windows(now).map(|window| count(ActionType::IMPRESSION, window));
+        let clicks = count(ActionType::CLICK, windows(now)[CLICKED]);
         let last = all.iter().map(|action| action.minute).filter(|minute| *minute < now).max();
         let devices = 1 + u32::from(now.0 >= first + 5_000);
         let features = PersonFeatures { now, devices, segments: &[], last };
         let mut places = Vec::new();
-        Moment::new(&features, seen.view_type, &Fatigue { impressions, clicks }).places(seen.entity, 12, &mut places);
+        ImpressionFeatures::new(&features, seen.view_type, &Fatigue { impressions, clicks }).places(
+            seen.entity,
+            12,
+            &mut places,
+        );
         expected.push(places);
     }
     let mut found = Vec::new();
@@ -264,28 +268,28 @@ fn what_is_learned_from_is_what_a_request_would_have_seen() {
 #[test]
 fn clicks_conversions_and_purchases_are_of_the_insertion_they_came_from() {
     let at = |day: u32, minute: u32| Day(2_900).start().0 + day * 1_440 + minute;
-    let verb = Verb(7);
+    let verb = ActionType(7);
     let actions = vec![
-        action(1, Verb::IMPRESSION, 1, at(0, 0)),
-        action(1, Verb::CLICK, 1, at(0, 1)),
-        action(2, Verb::IMPRESSION, 2, at(1, 0)),
-        action(2, Verb::CLICK, 2, at(1, 3)),
+        action(1, ActionType::IMPRESSION, 1, at(0, 0)),
+        action(1, ActionType::CLICK, 1, at(0, 1)),
+        action(2, ActionType::IMPRESSION, 2, at(1, 0)),
+        action(2, ActionType::CLICK, 2, at(1, 3)),
         action(2, verb, 2, at(1, 9)),
-        action(3, Verb::IMPRESSION, 1, at(5, 0)),
+        action(3, ActionType::IMPRESSION, 1, at(5, 0)),
         // The same under another visitor: counts once.
-        action(3, Verb::IMPRESSION, 1, at(5, 1)),
+        action(3, ActionType::IMPRESSION, 1, at(5, 1)),
     ];
-    let bought = |minute, count, value| Purchases { minute: Minute(minute), count, value };
+    let bought = |minute, count, value| MinutePurchases { minute: Minute(minute), count, value };
     let purchases = vec![bought(at(0, 0), 1, 99), bought(at(1, 1), 2, 600), bought(at(2, 900), 1, 7)];
-    let came = |verbs: &[Verb]| {
-        let person = Person {
+    let came = |verbs: &[ActionType]| {
+        let person = PersonHistory {
             actions: actions.clone(),
             minted: vec![Minute(0); 2],
             purchases: purchases.clone(),
-            ..Person::default()
+            ..PersonHistory::default()
         };
-        let mut shard = Shard::new(12, 10);
-        Walk::default().walk(person, verbs, &mut shard);
+        let mut shard = ExampleShard::new(12, 10);
+        HistoryReplay::default().walk(person, verbs, &mut shard);
         let examples = Examples::new(vec![shard]);
         assert_eq!(examples.clicked(Minute(at(9, 0))), [0, 1]);
         assert_eq!(examples.clicked(Minute(at(1, 70))), [0], "its conversion may still come");
@@ -302,13 +306,18 @@ fn clicks_conversions_and_purchases_are_of_the_insertion_they_came_from() {
 
 #[test]
 fn the_house_ads_impressions_are_no_examples() {
-    let house = Action {
-        entity: Entity { ad: 0, ad_group: 0, campaign: 0, advertiser: 0 },
-        ..action(2, Verb::IMPRESSION, 1, 4_000_000)
+    let house = AdAction {
+        entity: AdEntity { ad: 0, ad_group: 0, campaign: 0, advertiser: 0 },
+        ..action(2, ActionType::IMPRESSION, 1, 4_000_000)
     };
-    let actions = vec![action(1, Verb::IMPRESSION, 1, 4_000_000), house, Action { verb: Verb::CLICK, ..house }];
-    let mut shard = Shard::new(12, 10);
-    Walk::default().walk(Person { actions, minted: vec![Minute(0)], ..Person::default() }, &[], &mut shard);
+    let actions =
+        vec![action(1, ActionType::IMPRESSION, 1, 4_000_000), house, AdAction { verb: ActionType::CLICK, ..house }];
+    let mut shard = ExampleShard::new(12, 10);
+    HistoryReplay::default().walk(
+        PersonHistory { actions, minted: vec![Minute(0)], ..PersonHistory::default() },
+        &[],
+        &mut shard,
+    );
     let examples = Examples::new(vec![shard]);
     assert_eq!((examples.len(), examples.came(0).clicked), (1, false));
 }
@@ -318,8 +327,8 @@ fn segments_are_features_from_their_writing_on_and_people_are_joined() {
     let mut origin = Origin::new();
     let hour = HourStamp::at(NOW).0;
     let write = |v, n, at, expiry| {
-        let state = State::held(HourStamp(expiry), []);
-        fact(visitor(v), n, at, What::Segments { writes: vec![(SegmentId(7), state)] })
+        let state = SegmentState::held(HourStamp(expiry), []);
+        fact(visitor(v), n, at, FactKind::Segments { writes: vec![(SegmentId(7), state)] })
     };
     let mut facts = Vec::new();
     for v in 0..6 {
@@ -335,11 +344,11 @@ fn segments_are_features_from_their_writing_on_and_people_are_joined() {
     let tenant = origin.tenant("demo").no;
     let path = origin.conn.path().unwrap().to_owned();
     let data = Path::new(&path).parent().unwrap();
-    let asked = Asked { data, tenant, bits: 12, most: 1_000, conversions: &[] };
+    let asked = GatherRequest { data, tenant, bits: 12, most: 1_000, conversions: &[] };
     let gathered = gather::gather(&asked, &|_, _| Ok(())).unwrap();
     assert_eq!(gathered.segments, [SegmentId(7)]);
     assert_eq!(gathered.examples.len(), 10, "nothing of who withdrew");
-    let place = causeway_shared::model::features::Feature::Segment(SegmentId(7)).place(12);
+    let place = causeway_shared::model::features::ModelFeature::Segment(SegmentId(7)).place(12);
     let mut by_time = BTreeMap::new();
     let mut places = Vec::new();
     for number in 0..10 {
@@ -349,6 +358,6 @@ fn segments_are_features_from_their_writing_on_and_people_are_joined() {
     }
     let [early, late] = [NOW - 2 * DAY, NOW - 3_600_000].map(Minute::at);
     assert_eq!(by_time, BTreeMap::from([((early, false), 5), ((late, true), 5)]));
-    let few = Asked { most: 1, ..asked };
+    let few = GatherRequest { most: 1, ..asked };
     assert!(gather::gather(&few, &|_, _| Ok(())).unwrap().examples.len() < 10, "a share of the people is drawn");
 }

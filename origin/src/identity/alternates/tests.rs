@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::fact::{Fact, What};
+use causeway_shared::fact::{Fact, FactKind};
 use causeway_shared::ids::{AltHash, AlternateId, KindCode};
-use causeway_shared::keys::Key;
+use causeway_shared::keys::RingKey;
 use causeway_shared::{kv, wire};
 
 use crate::testing::{NOW, Origin, fact, visitor};
@@ -16,14 +16,14 @@ fn id(hash: u8) -> AlternateId {
 }
 
 fn seen(v: u32, n: u32, id: AlternateId, also: &[AltHash]) -> Fact {
-    fact(visitor(v), n, NOW + u64::from(n), What::Alias { id, also: also.to_vec(), proven: true })
+    fact(visitor(v), n, NOW + u64::from(n), FactKind::Alias { id, also: also.to_vec(), proven: true })
 }
 
 #[test]
 fn a_hash_under_a_new_key_is_looked_up_as_the_one_before_also_where_the_visitors_stay() {
     let (mut origin, mut kv) = (Origin::new(), BTreeMap::new());
     let first = origin.tenant("demo").keys.alternate.0[0].clone();
-    origin.change_keys("demo", |keys| keys.push(Key { id: first.id + 1, ..first.clone() }));
+    origin.change_keys("demo", |keys| keys.push(RingKey { id: first.id + 1, ..first.clone() }));
     let (old, new) = (id(first.id), id(first.id + 1));
     let held = |kv: &BTreeMap<String, String>, id: AlternateId| {
         let key = kv::lookup_key(&"demo".parse().unwrap(), id);

@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::events::Often;
-use causeway_shared::fact::{Fact, PURCHASE, Scope, What};
+use causeway_shared::events::EventCount;
+use causeway_shared::fact::{ErasureScope, Fact, FactKind, PURCHASE};
 use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, VisitorId};
-use causeway_shared::keys::Stage;
-use causeway_shared::person::{Source, Weight};
+use causeway_shared::keys::KeyStage;
+use causeway_shared::person::{EvidenceSource, EvidenceWeight};
 use causeway_shared::time::Minute;
-use causeway_shared::view::{Stored, View};
+use causeway_shared::view::{JoinedView, StoredValue};
 
-use crate::identity::connections::{self, Tie};
+use crate::identity::connections::{self, VisitorLink};
 use crate::identity::link::of_visitor;
 use crate::testing::{NOW, Origin, alias, fact, ordered, page, purchase, snapshot, stored, visitor, withdrawal};
 
@@ -71,7 +71,7 @@ fn field_01_a_snapshot_names_the_member_of_whom_it_holds() {
     assert_eq!(b.membership.admits.len(), 2);
     assert_eq!((a.unique.len(), &b.unique), (1, &a.unique), "whose history it shows");
     // What tied it is taken back: it is nobody's again.
-    origin.admin("demo", &[fact(visitor(B), 9, NOW + 2, What::Cancellation { id: home })]);
+    origin.admin("demo", &[fact(visitor(B), 9, NOW + 2, FactKind::Cancellation { id: home })]);
     origin.settle(&mut kv);
     assert_eq!(snapshot(&kv, visitor(B)).unique, []);
 }
@@ -90,11 +90,11 @@ fn an_order_of_two_browsers_counts_once_for_their_person_and_undoing_the_merge_r
     let sums =
         |origin: &Origin, v| (origin.view("demo", visitor(v)).purchases, origin.view("demo", visitor(v)).revenue);
     let of_edge = |kv: &BTreeMap<_, _>, v| {
-        let mut view = View::default();
+        let mut view = JoinedView::default();
         view.add_snapshot(snapshot(kv, visitor(v)));
         let counted = view.of(visitor(v));
         let bought = counted.within(PURCHASE, Minute(Minute::at(NOW).0 - 60), Minute(Minute::at(NOW).0 + 60));
-        ((counted.totals().purchases, counted.totals().revenue), bought.map(Often::least))
+        ((counted.totals().purchases, counted.totals().revenue), bought.map(EventCount::least))
     };
     assert_eq!([A, B].map(|v| sums(&origin, v)), [(3, 12), (1, 8)]);
     origin.send("demo", &[origin.login(visitor(A), 5, later, "anna"), origin.login(visitor(B), 5, later, "anna")]);
@@ -105,7 +105,7 @@ fn an_order_of_two_browsers_counts_once_for_their_person_and_undoing_the_merge_r
     assert_eq!([A, B].map(|v| sums(&origin, v)), [(3, 11), (3, 11)]);
     assert_eq!([A, B].map(|v| of_edge(&kv, v)), [((3, 11), Some(3)), ((3, 11), Some(3))]);
     let member = origin.member("demo", "anna");
-    origin.admin("demo", &[fact(visitor(B), 9, later + 2, What::Cancellation { id: member })]);
+    origin.admin("demo", &[fact(visitor(B), 9, later + 2, FactKind::Cancellation { id: member })]);
     origin.settle(&mut kv);
     assert_eq!([A, B].map(|v| sums(&origin, v)), [(3, 12), (1, 8)]);
     assert_eq!([A, B].map(|v| of_edge(&kv, v)), [((3, 12), Some(3)), ((1, 8), Some(1))]);
@@ -211,7 +211,7 @@ fn in_any_order(facts: impl Fn(&Origin) -> Vec<Fact>, expected: &World) {
 
 /// The visitor was not this member: what was received of the two until then does not count.
 fn cancellation(v: u32, n: u32, at: u64, id: AlternateId) -> Fact {
-    fact(visitor(v), n, at, What::Cancellation { id })
+    fact(visitor(v), n, at, FactKind::Cancellation { id })
 }
 
 /// The tangle, with cancellations: of what is there, of what comes late, of what is renewed, of what never was.
@@ -300,7 +300,12 @@ fn field_02_a_cancelled_link_gives_the_views_of_a_world_that_never_linked() {
 fn field_02_what_was_cancelled_does_not_come_back_with_less_sure_evidence_of_its_source() {
     let id = AlternateId::pair(visitor(A), visitor(B));
     let tie = |n, at, weight| {
-        let what = || What::Evidence { id, also: Vec::new(), weight: Weight(weight), source: Source::Match };
+        let what = || FactKind::Evidence {
+            id,
+            also: Vec::new(),
+            weight: EvidenceWeight(weight),
+            source: EvidenceSource::Match,
+        };
         [A, B].map(|of| fact(visitor(of), n, at, what()))
     };
     let ended = cancellation(A, 9, NOW + 5, id);
@@ -322,7 +327,12 @@ fn field_01_an_id_is_crowded_by_visitors_and_not_by_what_is_said_of_them_again()
     let mut origin = Origin::of_threshold(2, 0.5);
     let id = origin.id("demo", KindCode(2), "home");
     let tie = |n: u32, weight| {
-        let what = || What::Evidence { id, also: Vec::new(), weight: Weight(weight), source: Source::Model };
+        let what = || FactKind::Evidence {
+            id,
+            also: Vec::new(),
+            weight: EvidenceWeight(weight),
+            source: EvidenceSource::Model,
+        };
         [A, B].map(|of| fact(visitor(of), n, NOW + u64::from(n), what()))
     };
     for (n, weight) in [(1, 800), (2, 810), (3, 820)] {
@@ -335,7 +345,7 @@ fn field_01_an_id_is_crowded_by_visitors_and_not_by_what_is_said_of_them_again()
             visitor(C),
             4,
             NOW + 4,
-            What::Evidence { id, also: Vec::new(), weight: Weight(800), source: Source::Model },
+            FactKind::Evidence { id, also: Vec::new(), weight: EvidenceWeight(800), source: EvidenceSource::Model },
         )],
     );
     assert_eq!(members(&origin, A), visitors(&[A]), "three are a crowd");
@@ -344,7 +354,7 @@ fn field_01_an_id_is_crowded_by_visitors_and_not_by_what_is_said_of_them_again()
 /// A link of a visitor by a raw partner id, as an operator says it.
 fn said_by_hand(origin: &mut Origin, of: u32, n: u32, at: causeway_shared::ids::Millis) {
     let [kind, value, source] = ["partner", "p", "match"].map(|text| Some(text.to_owned()));
-    let tie = Tie { other: None, kind, value, weight: Some(0.9), source };
+    let tie = VisitorLink { other: None, kind, value, weight: Some(0.9), source };
     let tenant = origin.tenant("demo").clone();
     let [Some((visitor, what)), None] = connections::tie(&tenant, visitor(of), &tie).unwrap() else { unreachable!() };
     let facts = connections::said(&origin.conn, tenant.no, vec![fact(visitor, n, at, what)]).unwrap().unwrap();
@@ -363,7 +373,7 @@ fn s5_03_a_link_by_an_id_that_was_seen_before_the_keys_were_rotated_finds_it() {
     origin.send("demo", &[page(visitor(A), 1, NOW), alias(visitor(A), 2, NOW, id), page(visitor(B), 1, NOW)]);
     origin.change_keys("demo", |ring| {
         let mut new = ring[0].clone();
-        (ring[0].stage, new.stage, new.id) = (Stage::Old, Stage::Active, ring[0].id + 1);
+        (ring[0].stage, new.stage, new.id) = (KeyStage::Old, KeyStage::Active, ring[0].id + 1);
         ring.push(new);
     });
     assert_ne!(origin.tenant("demo").keys.alternate.hash_alternate(KindCode(2), "p")[0], id.hash);
@@ -376,8 +386,8 @@ fn s5_03_a_link_said_after_its_id_was_erased_counts_though_a_clock_ahead_was_bef
     let mut origin = Origin::of_threshold(100, 0.6);
     let id = origin.id("demo", KindCode(2), "p");
     origin.send("demo", &[page(visitor(A), 1, NOW), page(visitor(B), 1, NOW), alias(visitor(C), 1, NOW + 180_000, id)]);
-    let whom = crate::privacy::erase::Whom::Id(id.kind, vec![id.hash]);
-    let scope = causeway_shared::fact::Scope::Visitor;
+    let whom = crate::privacy::erase::ErasureTarget::Id(id.kind, vec![id.hash]);
+    let scope = causeway_shared::fact::ErasureScope::Visitor;
     let at = crate::privacy::erase::moment(&origin.conn, origin.tenant("demo"), &whom, scope, NOW).unwrap();
     assert_eq!(at, NOW + 180_000);
     origin.admin("demo", &[whom.fact(scope, at, [1; 16])]);
@@ -398,13 +408,13 @@ fn s5_03_a_link_said_anew_counts_though_a_clock_ahead_had_ended_it() {
     said_by_hand(&mut origin, A, 9, NOW + 30_000);
     assert!(together(&origin, A, B));
     // Of who is erased nothing is said.
-    let erasure = crate::privacy::erase::Whom::Visitor(visitor(A)).fact(
-        causeway_shared::fact::Scope::Visitor,
+    let erasure = crate::privacy::erase::ErasureTarget::Visitor(visitor(A)).fact(
+        causeway_shared::fact::ErasureScope::Visitor,
         NOW + 40_000,
         [0; 16],
     );
     origin.admin("demo", &[erasure]);
-    let what = What::Evidence { id, also: Vec::new(), weight: Weight(900), source: Source::Match };
+    let what = FactKind::Evidence { id, also: Vec::new(), weight: EvidenceWeight(900), source: EvidenceSource::Match };
     let facts = vec![fact(visitor(A), 10, NOW + 50_000, what)];
     assert_eq!(connections::said(&origin.conn, origin.tenant("demo").no, facts).unwrap(), Err(visitor(A)));
 }
@@ -440,7 +450,7 @@ fn a_cancellation_under_one_hash_ends_evidence_under_another_of_the_same_id() {
     let (one, two) = (AltHash([1; 16]), AltHash([2; 16]));
     let id = |hash| AlternateId { kind: KindCode(1), hash };
     let seen = |v: u32, n, hash, also: &[AltHash], at| {
-        fact(visitor(v), n, at, What::Alias { id: id(hash), also: also.to_vec(), proven: true })
+        fact(visitor(v), n, at, FactKind::Alias { id: id(hash), also: also.to_vec(), proven: true })
     };
     let mut facts = [
         seen(A, 1, one, &[], NOW),
@@ -474,7 +484,7 @@ fn without_proof_a_unique_id_links_nothing_and_moves_no_lookup() {
     let mut origin = Origin::new();
     let unproven = |origin: &Origin, v, n| {
         let id = origin.member("demo", "m");
-        fact(visitor(v), n, NOW + 9, What::Alias { id, also: Vec::new(), proven: false })
+        fact(visitor(v), n, NOW + 9, FactKind::Alias { id, also: Vec::new(), proven: false })
     };
     origin.send("demo", &[origin.login(visitor(A), 1, NOW, "m"), unproven(&origin, B, 1)]);
     assert_eq!(members(&origin, B), visitors(&[B]));
@@ -497,7 +507,7 @@ fn both_hashes_of_a_rotation_are_one_id_whichever_comes_first() {
     let (one, two) = (AltHash([1; 16]), AltHash([2; 16]));
     let seen = |v: u32, n, hash, also: &[AltHash]| {
         let id = AlternateId { kind: KindCode(1), hash };
-        fact(visitor(v), n, NOW + u64::from(v), What::Alias { id, also: also.to_vec(), proven: true })
+        fact(visitor(v), n, NOW + u64::from(v), FactKind::Alias { id, also: also.to_vec(), proven: true })
     };
     let orders = [
         vec![seen(A, 1, one, &[]), seen(B, 1, one, &[two]), seen(C, 1, two, &[])],
@@ -521,13 +531,13 @@ fn a_snapshot_names_its_member_first_by_the_key_that_is_written() {
     let (mut origin, mut kv) = (Origin::new(), BTreeMap::new());
     origin.change_keys("demo", |ring| {
         let mut next = ring[0].clone();
-        (ring[0].stage, next.stage, next.id) = (Stage::Old, Stage::Active, ring[0].id + 1);
+        (ring[0].stage, next.stage, next.id) = (KeyStage::Old, KeyStage::Active, ring[0].id + 1);
         ring.push(next);
     });
     let (old, written) = (AltHash([1; 16]), AltHash([2; 16]));
     let seen = |n, hash, also: &[AltHash]| {
         let id = AlternateId { kind: KindCode(1), hash };
-        fact(visitor(A), n, NOW + u64::from(n), What::Alias { id, also: also.to_vec(), proven: true })
+        fact(visitor(A), n, NOW + u64::from(n), FactKind::Alias { id, also: also.to_vec(), proven: true })
     };
     origin.send("demo", &[page(visitor(A), 1, NOW), seen(2, old, &[])]);
     origin.send("demo", &[seen(3, written, &[old])]);
@@ -573,7 +583,7 @@ fn who_withdraws_is_cut_from_every_view_and_stays_out() {
     assert_eq!(members(&origin, A), visitors(&[A, C]));
     origin.settle(&mut kv);
 
-    assert_eq!(stored(&kv, visitor(B)), Stored::Tombstone);
+    assert_eq!(stored(&kv, visitor(B)), StoredValue::Tombstone);
     for v in [A, C] {
         let snapshot = snapshot(&kv, visitor(v));
         assert!(!snapshot.profiles.contains_key(&visitor(B)));
@@ -619,7 +629,7 @@ fn hashes_found_to_be_one_id_link_those_seen_before_with_either() {
     let (one, two) = (AltHash([1; 16]), AltHash([2; 16]));
     let seen = |v: u32, hash, also: &[AltHash], proven| {
         let id = AlternateId { kind: KindCode(1), hash };
-        fact(visitor(v), 1, NOW, What::Alias { id, also: also.to_vec(), proven })
+        fact(visitor(v), 1, NOW, FactKind::Alias { id, also: also.to_vec(), proven })
     };
     origin.send("demo", &[seen(A, one, &[], true), seen(B, two, &[], true)]);
     assert_eq!(members(&origin, A), visitors(&[A]));
@@ -668,7 +678,7 @@ fn s4_03_a_persons_random_bytes_are_drawn_once_and_the_earlier_persons_stay() {
 
 /// A page that names an id without a proof.
 fn claim(v: u32, n: u32, at: u64, id: AlternateId) -> Fact {
-    fact(visitor(v), n, at, What::Alias { id, also: Vec::new(), proven: false })
+    fact(visitor(v), n, at, FactKind::Alias { id, also: Vec::new(), proven: false })
 }
 
 #[test]
@@ -683,17 +693,17 @@ fn an_id_without_a_proof_links_less_surely_than_a_login_and_only_by_the_threshol
         assert_eq!(members(&origin, attacker).len(), devices, "{threshold}");
         let rows = of_visitor(&origin.conn, origin.tenant("demo").no, visitor(victim)).unwrap();
         let said = rows.iter().map(|row| (row.source_name(), row.proven, row.evidence.weight)).collect::<Vec<_>>();
-        assert_eq!(said, [("page", false, Weight::CLAIM)], "the admin side says what the evidence was");
+        assert_eq!(said, [("page", false, EvidenceWeight::CLAIM)], "the admin side says what the evidence was");
         let snapshots = [victim, attacker].map(|v| snapshot(&kv, visitor(v)));
         let unsure = if devices == 2 { BTreeSet::from([visitor(victim)]) } else { BTreeSet::new() };
         assert_eq!(snapshots.map(|snapshot| snapshot.membership.unsure), [unsure.clone(), unsure]);
         assert_eq!(!kv.keys().any(|key| key.starts_with("a:demo:2:")), devices == 1, "no lookup where it links nobody");
         // The erasure of the member's person does not reach the other.
         let id = origin.member("demo", "m");
-        let what = What::Erasure { scope: Scope::Person, id: Some(id), also: Vec::new() };
+        let what = FactKind::Erasure { scope: ErasureScope::Person, id: Some(id), also: Vec::new() };
         origin.send("demo", &[fact(visitor(attacker), 9, origin.now, what)]);
         origin.settle(&mut kv);
-        assert_eq!(stored(&kv, visitor(attacker)), Stored::Tombstone);
+        assert_eq!(stored(&kv, visitor(attacker)), StoredValue::Tombstone);
         assert_eq!(origin.row("demo", visitor(victim)).withdrawn, None);
         assert_eq!(origin.view("demo", visitor(victim)).pages, 1);
     }
@@ -704,13 +714,13 @@ fn an_imported_match_of_full_weight_is_as_sure_as_a_login() {
     let (mut origin, mut kv) = (Origin::of_threshold(1_000, 0.5), BTreeMap::new());
     let pair = AlternateId { kind: KindCode::PAIR, hash: AltHash([9; 16]) };
     let tied = |v: u32, id, weight| {
-        let what = What::Evidence { id, also: Vec::new(), weight, source: Source::Match };
+        let what = FactKind::Evidence { id, also: Vec::new(), weight, source: EvidenceSource::Match };
         fact(visitor(v), 7 + v, NOW + 2, what)
     };
     origin.send("demo", &[origin.login(visitor(A), 1, NOW, "m"), page(visitor(B), 1, NOW), page(visitor(C), 1, NOW)]);
     let other = AlternateId { kind: KindCode::PAIR, hash: AltHash([8; 16]) };
-    let certain = [tied(A, pair, Weight::LOGIN), tied(B, pair, Weight::LOGIN)];
-    let likely = [A, C].map(|v| Fact { id: FactId::from_bytes([v as u8; 16]), ..tied(v, other, Weight(800)) });
+    let certain = [tied(A, pair, EvidenceWeight::LOGIN), tied(B, pair, EvidenceWeight::LOGIN)];
+    let likely = [A, C].map(|v| Fact { id: FactId::from_bytes([v as u8; 16]), ..tied(v, other, EvidenceWeight(800)) });
     origin.admin("demo", &certain);
     origin.admin("demo", &likely);
     origin.settle(&mut kv);

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use causeway_shared::fact::{Fact, Scope, What};
+use causeway_shared::fact::{ErasureScope, Fact, FactKind};
 use causeway_shared::ids::{AlternateId, FactId, KindCode, VisitorId};
 use causeway_shared::limits;
-use causeway_shared::person::{Source, Weight};
+use causeway_shared::person::{EvidenceSource, EvidenceWeight};
 use causeway_shared::time::HOUR_MS;
-use causeway_shared::view::Stored;
-use causeway_shared::wire::sync::{Publish, SyncRequest};
+use causeway_shared::view::StoredValue;
+use causeway_shared::wire::sync::{KvWrite, SyncRequest};
 
 use crate::identity::connections;
 use crate::maintenance::export::tables::TABLES;
@@ -106,7 +106,7 @@ fn s5_08_who_leaves_a_large_person_is_cut_from_every_snapshot_bit_by_bit() {
     assert!(before > 40, "{before}");
     let id = origin.member("demo", "shop");
     let (steps, rows) = cost(&mut origin, |origin| {
-        origin.admin("demo", &[fact(visitor(10), 901, NOW + 2, What::Cancellation { id })]);
+        origin.admin("demo", &[fact(visitor(10), 901, NOW + 2, FactKind::Cancellation { id })]);
     });
     assert!(rows < 3 * u64::from(limits::CROWD), "{steps} instructions, {rows} rows");
     is_right(&origin);
@@ -131,12 +131,13 @@ fn s5_08_who_leaves_a_large_person_is_cut_from_every_snapshot_bit_by_bit() {
 
 /// Of how many visitors of the large person the snapshot in a KV holds somebody.
 fn named(kv: &BTreeMap<String, String>, who: VisitorId) -> usize {
-    let holds = |v: &u32| matches!(stored(kv, visitor(10 * v)), Stored::Snapshot(of) if of.profiles.contains_key(&who));
+    let holds =
+        |v: &u32| matches!(stored(kv, visitor(10 * v)), StoredValue::Snapshot(of) if of.profiles.contains_key(&who));
     (1..=MANY).filter(holds).count()
 }
 
 fn erased(v: u32) -> Fact {
-    crate::privacy::erase::Whom::Visitor(visitor(v)).fact(Scope::Visitor, NOW + 2, [0; 16])
+    crate::privacy::erase::ErasureTarget::Visitor(visitor(v)).fact(ErasureScope::Visitor, NOW + 2, [0; 16])
 }
 
 fn is_done(origin: &Origin, receipt: FactId) -> bool {
@@ -146,7 +147,7 @@ fn is_done(origin: &Origin, receipt: FactId) -> bool {
 }
 
 /// One call of the consumer, a second after the one before: what it wrote, but for what it is still about to.
-fn written(origin: &mut Origin, kv: &mut BTreeMap<String, String>, is_held: impl Fn(&Publish) -> bool) -> Vec<Publish> {
+fn written(origin: &mut Origin, kv: &mut BTreeMap<String, String>, is_held: impl Fn(&KvWrite) -> bool) -> Vec<KvWrite> {
     origin.now += 1_000;
     let (held, writes): (Vec<_>, Vec<_>) = origin.drain(100).into_iter().partition(is_held);
     kv.extend(writes.iter().filter_map(|write| Some((write.key.clone(), write.value.clone()?))));
@@ -167,7 +168,7 @@ fn written_beside_others(origin: &mut Origin, kv: &mut BTreeMap<String, String>,
 #[test]
 fn s5_08_who_is_erased_from_a_large_person_costs_what_one_who_leaves_does() {
     let (mut origin, mut kv) = with_a_household();
-    let holds = |kv: &_| matches!(stored(kv, visitor(77_777)), Stored::Snapshot(of) if of.profiles.len() > 1);
+    let holds = |kv: &_| matches!(stored(kv, visitor(77_777)), StoredValue::Snapshot(of) if of.profiles.len() > 1);
     assert!(named(&kv, visitor(10)) > 40 && holds(&kv));
     let receipt = erased(10).id;
     let (steps, rows) = cost(&mut origin, |origin| origin.admin("demo", &[erased(10)]));
@@ -243,7 +244,7 @@ fn s5_08_field_20_who_moves_while_the_others_are_gone_through_is_waited_for_too(
     let id = origin.member("demo", "shop");
     let [active, leaves, joins] = [0, 1, 2].map(|n| visitor(10 * (MANY - n)));
     origin.send("demo", &[page(active, 9_000, NOW + 2 * HOUR_MS)]);
-    origin.admin("demo", &[leaves, joins].map(|v| fact(v, 9_001, NOW + 3, What::Cancellation { id })));
+    origin.admin("demo", &[leaves, joins].map(|v| fact(v, 9_001, NOW + 3, FactKind::Cancellation { id })));
     origin.send("demo", &[origin.login(visitor(7), 1, NOW + 4, "other"), origin.login(joins, 9_002, NOW + 5, "other")]);
     assert_eq!(origin.person("demo", joins).devices, 2);
     is_right(&origin);
@@ -320,7 +321,7 @@ fn s5_08_a_large_person_is_mended_by_its_few_wrong_visitors() {
         let mut seed = 0;
         let given = || {
             seed += 1;
-            Ok(crate::store::write_txn::Given { now: *now, random: [seed; 32] })
+            Ok(crate::store::write_txn::TxnInputs { now: *now, random: [seed; 32] })
         };
         reconcile::mend(conn, rules, metrics, given, &plan, &quiet).unwrap();
         is_right(&origin);
@@ -371,8 +372,13 @@ fn s5_08_an_id_that_thousands_are_tied_to_too_weakly_keeps_nobody_from_being_lin
     let pages: Vec<Fact> = (1..=most).map(|v| page(visitor(v), 1, NOW)).collect();
     pages.chunks(5_000).for_each(|some| drop(origin.send("demo", some)));
     let tie = |v| {
-        let weight = Weight(400);
-        fact(visitor(v), 2, NOW + u64::from(v), What::Evidence { id, also: Vec::new(), weight, source: Source::Match })
+        let weight = EvidenceWeight(400);
+        fact(
+            visitor(v),
+            2,
+            NOW + u64::from(v),
+            FactKind::Evidence { id, also: Vec::new(), weight, source: EvidenceSource::Match },
+        )
     };
     let ties: Vec<Fact> = (1..=most).map(tie).collect();
     ties.chunks(5_000).for_each(|some| origin.admin("demo", some));
@@ -437,7 +443,7 @@ fn s5_08_who_is_tied_unsurely_speaks_for_nobody() {
             visitor(v),
             n,
             NOW + u64::from(n),
-            What::Evidence { id, also: Vec::new(), weight: Weight(weight), source: Source::Match },
+            FactKind::Evidence { id, also: Vec::new(), weight: EvidenceWeight(weight), source: EvidenceSource::Match },
         )
     };
     origin.send("demo", &[origin.login(visitor(1), 1, NOW, "shop"), origin.login(visitor(2), 1, NOW, "shop")]);
@@ -466,7 +472,7 @@ fn field_05_field_20_all_who_withdraw_at_once_leave_a_chain_too_long_to_be_looke
     };
     let leave = |v: u32, how: u32| match how {
         0 => crate::testing::withdrawal(visitor(v), NOW + 9),
-        _ => crate::privacy::erase::Whom::Visitor(visitor(v)).fact(Scope::Visitor, NOW + 9, [0; 16]),
+        _ => crate::privacy::erase::ErasureTarget::Visitor(visitor(v)).fact(ErasureScope::Visitor, NOW + 9, [0; 16]),
     };
     let mut origin = Origin::new();
     // The last ones come one by one, so that all before are one person.
@@ -497,7 +503,11 @@ fn field_05_s5_08_thousands_who_are_erased_at_once_are_looked_around_once() {
     logins.chunks(5_000).for_each(|logins| origin.admin("demo", logins));
     let shop = origin.member("demo", "shop");
     let before = origin.metrics.people_too_large.get();
-    let erasure = crate::privacy::erase::Whom::Id(shop.kind, vec![shop.hash]).fact(Scope::Visitor, NOW + 10, [7; 16]);
+    let erasure = crate::privacy::erase::ErasureTarget::Id(shop.kind, vec![shop.hash]).fact(
+        ErasureScope::Visitor,
+        NOW + 10,
+        [7; 16],
+    );
     origin.now = NOW + 20;
     origin.admin("demo", &[erasure]);
     assert!(origin.metrics.people_too_large.get() - before <= 1, "each way around takes as long as all do together");
@@ -513,7 +523,7 @@ fn s5_08_what_thousands_claim_without_proof_costs_those_who_have_it_nothing() {
         origin.send("demo", &logins);
         let claim = |origin: &Origin, v| {
             let id = origin.member("demo", "ann");
-            fact(visitor(v), 1, NOW + 5, What::Alias { id, also: Vec::new(), proven: false })
+            fact(visitor(v), 1, NOW + 5, FactKind::Alias { id, also: Vec::new(), proven: false })
         };
         let claims: Vec<Fact> = (0..claims).map(|v| claim(&origin, 100 + v)).collect();
         claims.chunks(1_000).for_each(|claims| origin.admin("demo", claims));
@@ -546,7 +556,7 @@ fn s5_08_of_two_large_people_that_somebody_leaves_all_the_time_every_snapshot_is
         left += 1;
         assert!(left < 60, "{} are left after {written} writes", old(&origin));
         let leaves = |(id, offset): (AlternateId, u32)| {
-            fact(visitor(10 * left + offset), 9_000, NOW + 2, What::Cancellation { id })
+            fact(visitor(10 * left + offset), 9_000, NOW + 2, FactKind::Cancellation { id })
         };
         origin.admin("demo", &ids.into_iter().zip([0, 5]).map(leaves).collect::<Vec<_>>());
         for _ in 0..4 {

@@ -7,7 +7,7 @@ use crate::store::data_fault::LOG_TAIL;
 use crate::testing::{NOW, Origin, page, visitor};
 use causeway_shared::wire::sync::SyncRequest;
 
-fn append(origin: &Origin, log: &mut log::Log, n: u32, folded: u64) {
+fn append(origin: &Origin, log: &mut log::FactLog, n: u32, folded: u64) {
     let facts = vec![origin.batch("demo", &[page(visitor(1), n, NOW)])];
     let sync = intake::read(SyncRequest { facts, ..SyncRequest::default() }, &origin.rules.tenants, NOW);
     log.append([&sync], folded).unwrap();
@@ -31,7 +31,7 @@ fn a_directory_is_tied_once_and_found_whole_again() {
 fn each_fault_is_found_and_those_that_the_right_file_alone_mends_are_not_accepted() {
     let origin = Origin::new();
     tie(origin.data(), &origin.conn).unwrap();
-    let mut log = log::Log::open(origin.data(), 0).unwrap();
+    let mut log = log::FactLog::open(origin.data(), 0).unwrap();
     append(&origin, &mut log, 1, 0);
     append(&origin, &mut log, 2, 1);
     drop(log);
@@ -86,7 +86,7 @@ fn an_empty_store_file_is_a_missing_store_whichever_file_is_left_of_the_others()
 fn the_tail_says_the_highest_acknowledged_record_and_nothing_once_it_is_damaged() {
     let origin = Origin::new();
     assert_eq!(LogTail::read(origin.data()), None);
-    let mut log = log::Log::open(origin.data(), 0).unwrap();
+    let mut log = log::FactLog::open(origin.data(), 0).unwrap();
     for n in 1..=3 {
         append(&origin, &mut log, n, 0);
     }

@@ -1,8 +1,8 @@
 //! The job `columns`: has the audience index built again, by whoever serves it.
 
-use crate::base::job_kinds::Job;
-use crate::jobs::context::{BackgroundJob, Ended, Place};
-use crate::jobs::runs::Run;
+use crate::base::job_kinds::JobKind;
+use crate::jobs::context::{BackgroundJob, JobContext, JobReport};
+use crate::jobs::runs::JobRun;
 use crate::store::StoreError;
 use serde_json::json;
 
@@ -11,17 +11,17 @@ use serde_json::json;
 pub(crate) struct ColumnsJob;
 
 impl BackgroundJob for ColumnsJob {
-    fn kind(&self) -> Job {
-        Job::Columns
+    fn kind(&self) -> JobKind {
+        JobKind::Columns
     }
 
-    fn run(&self, place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
         columns(place, run)
     }
 }
 
 /// Whoever keeps people in columns finds that they are to be built anew.
-fn columns(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+fn columns(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
     const ANEW: &str = "UPDATE meta SET columns_epoch = columns_epoch + 1";
     let people: u64 = place
         .conn

@@ -1,8 +1,8 @@
 //! The job `compact`: publishes what the visitors of a person do not know of one another yet.
 
-use crate::base::job_kinds::Job;
-use crate::jobs::context::{BackgroundJob, Ended, PEOPLE, Place, so_far};
-use crate::jobs::runs::{self, Run};
+use crate::base::job_kinds::JobKind;
+use crate::jobs::context::{BackgroundJob, JobContext, JobReport, PEOPLE, so_far};
+use crate::jobs::runs::{self, JobRun};
 use crate::store::StoreError;
 use causeway_shared::ids::Millis;
 use serde::{Deserialize, Serialize};
@@ -13,19 +13,19 @@ use serde_json::json;
 pub(crate) struct CompactJob;
 
 impl BackgroundJob for CompactJob {
-    fn kind(&self) -> Job {
-        Job::Compact
+    fn kind(&self) -> JobKind {
+        JobKind::Compact
     }
 
-    fn run(&self, place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
         compact(place, run)
     }
 }
 
 /// The people that wait are those of whom something is new, and no others are looked at: whatever waited when it began is put in
 /// the outbox, before the pause of each is over.
-fn compact(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
-    let mut compacted: Compacted = so_far(run);
+fn compact(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+    let mut compacted: CompactReport = so_far(run);
     let all = compacted.people + crate::outbox::queue::waiting(place.conn)?;
     if run.asked.dry_run {
         return Ok(json!({"people": all}).into());
@@ -50,7 +50,7 @@ fn compact(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
 
 /// What `compact` put in the outbox.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-pub(crate) struct Compacted {
+pub(crate) struct CompactReport {
     people: u64,
     snapshots: u64,
 }

@@ -1,9 +1,9 @@
 //! The job `send`: sends that are due are drawn, and their people told, in their order and no faster than is said
 //! ([`crate::jobs::tasks::dispatch`]). Tenants are told beside each other, so that a receiver that says nothing holds up its own tenant alone.
 
-use crate::base::job_kinds::Job;
+use crate::base::job_kinds::JobKind;
 use crate::jobs::context::BackgroundJob;
-use crate::jobs::tasks::dispatch::{AGAIN_MS, Stuck};
+use crate::jobs::tasks::dispatch::{AGAIN_MS, StalledReason};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -15,11 +15,11 @@ use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use crate::audience::send::{self, Send};
-use crate::audience::webhook::{Answer, PATIENCE};
+use crate::audience::webhook::{PATIENCE, WebhookAnswer};
 use crate::base::integers::signed;
-use crate::jobs::context::{Ended, PAUSE, Place, apart};
-use crate::jobs::runs::Run;
-use crate::jobs::tasks::dispatch::{Batch, Begun, Sending};
+use crate::jobs::context::{JobContext, JobReport, PAUSE, apart};
+use crate::jobs::runs::JobRun;
+use crate::jobs::tasks::dispatch::{DispatchContext, ExaminedBatch, StartedCall};
 use crate::store::StoreError;
 use crate::store::tenants::Tenants;
 
@@ -37,11 +37,11 @@ const TOLD: usize = 100;
 pub(crate) struct SendJob;
 
 impl BackgroundJob for SendJob {
-    fn kind(&self) -> Job {
-        Job::Send
+    fn kind(&self) -> JobKind {
+        JobKind::Send
     }
 
-    fn run(&self, place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
         deliver(place, run)
     }
 }
@@ -51,7 +51,7 @@ impl BackgroundJob for SendJob {
 /// # Errors
 /// [`StoreError`]. A send that cannot go on, as the store cannot give what it needs too, lets the others go on, and fails the
 /// run.
-fn deliver(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+fn deliver(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
     let due = send::due(place.conn, (place.given)()?.now)?;
     let failed = if run.asked.dry_run { None } else { beside_each_other(place)? };
     let mut told = Vec::new();
@@ -59,7 +59,7 @@ fn deliver(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
         let now = send::find(place.conn, send.tenant, &send.name)?;
         told.extend(now.map(|send| report(&send, &place.rules.tenants)));
     }
-    Ok(Ended { report: json!({ "sends": due.len(), "told": told }), failed })
+    Ok(JobReport { report: json!({ "sends": due.len(), "told": told }), failed })
 }
 
 /// A send as a run's report tells it, without its filter: a hundred of those would be too long.
@@ -69,7 +69,7 @@ fn report(send: &Send, tenants: &Tenants) -> Value {
     told
 }
 
-/// Has a send wait whose receiver takes no more for now, which is no error; as [`Stuck::keep`] has it.
+/// Has a send wait whose receiver takes no more for now, which is no error; as [`StalledReason::keep`] has it.
 fn hold(conn: &Connection, send: &Send, after: Option<Millis>, now: Millis) -> Result<(), StoreError> {
     const HOLD: &str = "UPDATE sends SET error = NULL, due = ?2 + ifnull(?3, min(?4, 1000 << min(tries, 12))),
         tries = tries + 1 WHERE send = ?1 AND due IS NOT NULL";
@@ -80,12 +80,12 @@ fn hold(conn: &Connection, send: &Send, after: Option<Millis>, now: Millis) -> R
 
 /// Tells the people of all sends that are due for a time, some of one after some of another; gives why the first that cannot go on
 /// does not.
-fn beside_each_other(place: &mut Place<'_>) -> Result<Option<String>, StoreError> {
+fn beside_each_other(place: &mut JobContext<'_>) -> Result<Option<String>, StoreError> {
     let (answer, answers) = channel();
     std::thread::scope(|scope| {
         let begun = (place.elapsed)();
         let (open, posted) = Default::default();
-        let mut round = Round { scope, open, posted, answer, begun, looks: begun, failed: None };
+        let mut round = DeliveryRound { scope, open, posted, answer, begun, looks: begun, failed: None };
         let cut = round.go_on(place, &answers).err();
         // Whoever was told already: it is waited for, and kept.
         while !round.posted.is_empty() {
@@ -96,41 +96,45 @@ fn beside_each_other(place: &mut Place<'_>) -> Result<Option<String>, StoreError
 }
 
 /// A send that is not over.
-struct Open<'a> {
+struct OpenSend<'a> {
     send: Send,
     /// Made when its turn comes.
-    sending: Option<Sending<'a>>,
+    sending: Option<DispatchContext<'a>>,
     /// When it may be told next, by the run's clock.
     ready: Duration,
 }
 
 /// Some that its receiver is being told of.
-struct Posted {
-    batch: Batch,
+struct PostedBatch {
+    batch: ExaminedBatch,
     begun: Duration,
 }
 
-struct Round<'a, 'scope, 'env> {
+struct DeliveryRound<'a, 'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
     /// By the sends' numbers.
-    open: BTreeMap<i64, Open<'a>>,
-    posted: BTreeMap<i64, Posted>,
-    answer: Sender<(i64, Answer)>,
+    open: BTreeMap<i64, OpenSend<'a>>,
+    posted: BTreeMap<i64, PostedBatch>,
+    answer: Sender<(i64, WebhookAnswer)>,
     begun: Duration,
     /// When it looks next for what is due.
     looks: Duration,
     failed: Option<String>,
 }
 
-impl<'a> Round<'a, '_, '_> {
-    fn go_on(&mut self, place: &mut Place<'a>, answers: &Receiver<(i64, Answer)>) -> Result<(), StoreError> {
+impl<'a> DeliveryRound<'a, '_, '_> {
+    fn go_on(
+        &mut self,
+        place: &mut JobContext<'a>,
+        answers: &Receiver<(i64, WebhookAnswer)>,
+    ) -> Result<(), StoreError> {
         loop {
             let now = (place.elapsed)();
             let (mut kept, mut wait) = (false, Duration::ZERO);
             if self.looks <= now {
                 self.looks = now + LOOK;
                 for send in send::due(place.conn, (place.given)()?.now)? {
-                    self.open.entry(send.no).or_insert(Open { send, sending: None, ready: now });
+                    self.open.entry(send.no).or_insert(OpenSend { send, sending: None, ready: now });
                 }
             }
             match self.next(now - self.begun) {
@@ -164,38 +168,40 @@ impl<'a> Round<'a, '_, '_> {
         let until = if is_waited_for { SLICE + PATIENCE } else { SLICE };
         let tenants: Vec<_> = self.posted.keys().filter_map(|of| Some(self.open.get(of)?.send.tenant)).collect();
         let is_full = self.posted.len() >= RECEIVERS;
-        let may = |open: &Open<'_>| !(tenants.contains(&open.send.tenant) || is_full && open.send.terms.webhook);
+        let may = |open: &OpenSend<'_>| !(tenants.contains(&open.send.tenant) || is_full && open.send.terms.webhook);
         let all = self.open.iter().filter(|(_, open)| may(open)).map(|(of, open)| (*of, open.ready));
         all.min_by_key(|(of, ready)| (*ready, *of)).filter(|_| since <= until)
     }
 
     /// Tells some of a send; gives whether anything was kept.
-    fn tell(&mut self, place: &mut Place<'a>, of: i64) -> Result<bool, StoreError> {
+    fn tell(&mut self, place: &mut JobContext<'a>, of: i64) -> Result<bool, StoreError> {
         let Some(open) = self.open.get_mut(&of) else { return Ok(false) };
         let begun = (place.elapsed)();
         match apart(open.begin(place))? {
-            Err(why) => self.stuck(place, of, &Stuck { why, again: Some(None) }),
+            Err(why) => self.stuck(place, of, &StalledReason { why, again: Some(None) }),
             Ok(Err(stuck)) => self.stuck(place, of, &stuck),
             Ok(Ok(None)) => {
                 self.open.remove(&of);
                 Ok(false)
             }
-            Ok(Ok(Some(Begun { batch, post: None }))) => self.taken(place, of, Posted { batch, begun }),
-            Ok(Ok(Some(Begun { batch, post: Some(post) }))) => {
+            Ok(Ok(Some(StartedCall { batch, post: None }))) => self.taken(place, of, PostedBatch { batch, begun }),
+            Ok(Ok(Some(StartedCall { batch, post: Some(post) }))) => {
                 let answer = self.answer.clone();
                 let told = move || {
                     let said = catch_unwind(AssertUnwindSafe(post));
-                    let broken =
-                        |_| Answer::Later { why: "the call ended by a fault of the program".to_owned(), after: None };
+                    let broken = |_| WebhookAnswer::Later {
+                        why: "the call ended by a fault of the program".to_owned(),
+                        after: None,
+                    };
                     // Who would hear it waits for it.
                     answer.send((of, said.unwrap_or_else(broken))).unwrap_or_default();
                 };
                 match Builder::new().name("webhook".to_owned()).spawn_scoped(self.scope, told) {
                     Ok(_) => {
-                        self.posted.insert(of, Posted { batch, begun });
+                        self.posted.insert(of, PostedBatch { batch, begun });
                         Ok(false)
                     }
-                    Err(e) => self.stuck(place, of, &Stuck { why: e.to_string(), again: Some(None) }),
+                    Err(e) => self.stuck(place, of, &StalledReason { why: e.to_string(), again: Some(None) }),
                 }
             }
         }
@@ -204,59 +210,64 @@ impl<'a> Round<'a, '_, '_> {
     /// Hears what a receiver answers, for so long at most; gives whether anything was kept.
     fn hear(
         &mut self,
-        place: &mut Place<'a>,
-        answers: &Receiver<(i64, Answer)>,
+        place: &mut JobContext<'a>,
+        answers: &Receiver<(i64, WebhookAnswer)>,
         wait: Duration,
     ) -> Result<bool, StoreError> {
         let Ok((of, answer)) = answers.recv_timeout(wait) else { return Ok(false) };
         let Some(posted) = self.posted.remove(&of) else { return Ok(false) };
         match answer {
-            Answer::Taken => self.taken(place, of, posted),
-            Answer::Refused(why) => self.stuck(place, of, &Stuck::for_good(why)),
-            Answer::Busy { after } => self.busy(place, of, after),
-            Answer::Later { why, after } => self.stuck(place, of, &Stuck { why, again: Some(after) }),
+            WebhookAnswer::Taken => self.taken(place, of, posted),
+            WebhookAnswer::Refused(why) => self.stuck(place, of, &StalledReason::for_good(why)),
+            WebhookAnswer::Busy { after } => self.busy(place, of, after),
+            WebhookAnswer::Later { why, after } => self.stuck(place, of, &StalledReason { why, again: Some(after) }),
         }
     }
 
-    fn taken(&mut self, place: &mut Place<'a>, of: i64, Posted { batch, begun }: Posted) -> Result<bool, StoreError> {
+    fn taken(
+        &mut self,
+        place: &mut JobContext<'a>,
+        of: i64,
+        PostedBatch { batch, begun }: PostedBatch,
+    ) -> Result<bool, StoreError> {
         let Some(open) = self.open.get_mut(&of) else { return Ok(false) };
         let kept = apart(open.keep(place, &batch))?;
         let each = Duration::from_secs(1).checked_div(open.send.terms.per_second).unwrap_or_default();
         open.ready = (begun + each.saturating_mul(batch.told())).max((place.elapsed)());
         match kept {
             Ok(()) => Ok(true),
-            Err(why) => self.stuck(place, of, &Stuck { why, again: Some(None) }),
+            Err(why) => self.stuck(place, of, &StalledReason { why, again: Some(None) }),
         }
     }
 
     /// Has a send wait for its receiver, which asked for it.
-    fn busy(&mut self, place: &Place<'_>, of: i64, after: Option<Millis>) -> Result<bool, StoreError> {
-        let Some(Open { send, .. }) = self.open.remove(&of) else { return Ok(false) };
+    fn busy(&mut self, place: &JobContext<'_>, of: i64, after: Option<Millis>) -> Result<bool, StoreError> {
+        let Some(OpenSend { send, .. }) = self.open.remove(&of) else { return Ok(false) };
         hold(place.conn, &send, after, (place.given)()?.now)?;
         tracing::info!(send = send.name, after_ms = after, "the webhook takes no more for now: the send waits");
         Ok(true)
     }
 
     /// Has a send wait.
-    fn stuck(&mut self, place: &Place<'_>, of: i64, stuck: &Stuck) -> Result<bool, StoreError> {
-        let Some(Open { send, .. }) = self.open.remove(&of) else { return Ok(false) };
+    fn stuck(&mut self, place: &JobContext<'_>, of: i64, stuck: &StalledReason) -> Result<bool, StoreError> {
+        let Some(OpenSend { send, .. }) = self.open.remove(&of) else { return Ok(false) };
         stuck.keep(place.conn, &send, (place.given)()?.now)?;
         self.failed.get_or_insert_with(|| format!("send {}: {}", send.name, stuck.why));
         Ok(true)
     }
 
-    fn told(&self, place: &Place<'_>) -> Result<(), StoreError> {
+    fn told(&self, place: &JobContext<'_>) -> Result<(), StoreError> {
         let sum = |of: fn(&Send) -> u32| self.open.values().map(|open| u64::from(of(&open.send))).sum();
         (place.told)(sum(|send| send.next), sum(|send| send.chosen.unwrap_or_default()))
     }
 }
 
-impl<'a> Open<'a> {
+impl<'a> OpenSend<'a> {
     /// What is to be told of some, and by which call; `None` when all are told, or it was stopped.
-    fn begin(&mut self, place: &mut Place<'a>) -> Result<Result<Option<Begun>, Stuck>, StoreError> {
+    fn begin(&mut self, place: &mut JobContext<'a>) -> Result<Result<Option<StartedCall>, StalledReason>, StoreError> {
         let sending = match &self.sending {
             Some(sending) => sending,
-            None => match Sending::of(place, &mut self.send)? {
+            None => match DispatchContext::of(place, &mut self.send)? {
                 Ok(sending) => self.sending.insert(sending),
                 Err(stuck) => return Ok(Err(stuck)),
             },
@@ -264,7 +275,7 @@ impl<'a> Open<'a> {
         sending.begin(place, &self.send)
     }
 
-    fn keep(&mut self, place: &mut Place<'a>, batch: &Batch) -> Result<(), StoreError> {
+    fn keep(&mut self, place: &mut JobContext<'a>, batch: &ExaminedBatch) -> Result<(), StoreError> {
         match &self.sending {
             Some(sending) => sending.keep(place, &mut self.send, batch),
             None => Ok(()),
@@ -276,7 +287,7 @@ impl<'a> Open<'a> {
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
-    use crate::audience::send::Terms;
+    use crate::audience::send::SendTerms;
     use crate::testing::{NOW, Origin};
 
     #[test]
@@ -284,10 +295,10 @@ mod tests {
         let mut origin = Origin::new();
         let known = origin.tenant("demo").clone();
         let filter = "{}".to_owned();
-        let terms = Terms { filter, count: 9, experiment: None, webhook: false, per_second: 0 };
+        let terms = SendTerms { filter, count: 9, experiment: None, webhook: false, per_second: 0 };
         let send = Send::begin(&mut origin.conn, &known, "may", &terms, 7, NOW).unwrap();
         let wait = |again| {
-            Stuck { why: "busy".to_owned(), again }.keep(&origin.conn, &send, NOW).unwrap();
+            StalledReason { why: "busy".to_owned(), again }.keep(&origin.conn, &send, NOW).unwrap();
             send::find(&origin.conn, send.tenant, "may").unwrap().unwrap().due.map(|due| due - NOW)
         };
         let again = Some(None);
@@ -306,10 +317,10 @@ mod tests {
     fn one_whose_receiver_takes_no_more_for_now_waits_as_it_is_asked_and_has_no_error() {
         let mut origin = Origin::new();
         let known = origin.tenant("demo").clone();
-        let terms = Terms { filter: "{}".to_owned(), count: 9, experiment: None, webhook: false, per_second: 0 };
+        let terms = SendTerms { filter: "{}".to_owned(), count: 9, experiment: None, webhook: false, per_second: 0 };
         let send = Send::begin(&mut origin.conn, &known, "may", &terms, 7, NOW).unwrap();
         let found = |origin: &Origin| send::find(&origin.conn, send.tenant, "may").unwrap().unwrap();
-        Stuck { why: "down".to_owned(), again: Some(None) }.keep(&origin.conn, &send, NOW).unwrap();
+        StalledReason { why: "down".to_owned(), again: Some(None) }.keep(&origin.conn, &send, NOW).unwrap();
         let mut waits = Vec::new();
         for after in [Some(77_000), Some(0), None] {
             hold(&origin.conn, &send, after, NOW).unwrap();

@@ -7,9 +7,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use causeway_shared::audience::send::{Deal, Draw, quotas};
+use causeway_shared::audience::send::{ArmDealer, RandomDraw, quotas};
 use causeway_shared::experiment::Experiment;
-use causeway_shared::fact::{Fact, What};
+use causeway_shared::fact::{Fact, FactKind};
 use causeway_shared::filter::Filter;
 use causeway_shared::ids::{FactId, Millis, VisitorId};
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
@@ -17,17 +17,17 @@ use serde_json::{Value, json};
 
 use super::refresh;
 use crate::audience::person_row;
-use crate::audience::query::{self, Everyone};
-use crate::audience::send::{self, Arms, Outcome, Send, Sums};
-use crate::audience::webhook::{Answer, Webhook};
-use crate::base::attribution::Said;
+use crate::audience::query::{self, AllMembers};
+use crate::audience::send::{self, ArmNames, Send, SendOutcome, SendTotals};
+use crate::audience::webhook::{Webhook, WebhookAnswer};
+use crate::base::attribution::Attribution;
 use crate::base::chain;
 use crate::base::integers::signed;
 use crate::campaigns::experiment::{self, results};
-use crate::ingest::intake::{Checked, Record};
-use crate::jobs::context::Place;
+use crate::ingest::intake::{CheckedFact, LogRecord};
+use crate::jobs::context::JobContext;
 use crate::pipeline::group;
-use crate::store::tenants::Known;
+use crate::store::tenants::TenantContext;
 use crate::store::{PersonNo, StoreError, visitor_at};
 
 /// People told at once: one POST, and one transaction.
@@ -36,15 +36,15 @@ const BATCH: u32 = 100;
 const PIECE: usize = 2_000;
 
 /// A call that tells a receiver.
-pub(super) type Post = Box<dyn FnOnce() -> Answer + std::marker::Send>;
+pub(super) type Post = Box<dyn FnOnce() -> WebhookAnswer + std::marker::Send>;
 
 /// Some that were looked at.
-pub(crate) struct Batch {
-    looked: Vec<Looked>,
+pub(crate) struct ExaminedBatch {
+    looked: Vec<ExaminedPerson>,
     next: u32,
 }
 
-impl Batch {
+impl ExaminedBatch {
     /// How many they are.
     pub(crate) fn told(&self) -> u32 {
         self.looked.len() as u32
@@ -52,14 +52,14 @@ impl Batch {
 }
 
 /// Some that are to be told, and how; by no call where nobody is called.
-pub(crate) struct Begun {
-    pub(crate) batch: Batch,
+pub(crate) struct StartedCall {
+    pub(crate) batch: ExaminedBatch,
     pub(crate) post: Option<Post>,
 }
 
 /// What the telling of a send's people needs.
-pub(crate) struct Sending<'a> {
-    known: &'a Known,
+pub(crate) struct DispatchContext<'a> {
+    known: &'a TenantContext,
     filter: Filter,
     tested: Option<Experiment>,
     webhook: Option<Webhook>,
@@ -67,47 +67,53 @@ pub(crate) struct Sending<'a> {
 
 /// A person that was looked at.
 #[derive(Debug, Clone, Copy)]
-struct Looked {
+struct ExaminedPerson {
     place: u32,
     visitor: VisitorId,
     arm: Option<u8>,
-    outcome: Outcome,
+    outcome: SendOutcome,
 }
 
-impl<'a> Sending<'a> {
+impl<'a> DispatchContext<'a> {
     /// What a send needs; its people are drawn where they were not.
-    pub(crate) fn of(place: &mut Place<'a>, send: &mut Send) -> Result<Result<Self, Stuck>, StoreError> {
+    pub(crate) fn of(place: &mut JobContext<'a>, send: &mut Send) -> Result<Result<Self, StalledReason>, StoreError> {
         let rules = place.rules;
         let Ok(known) = rules.tenants.by_no(send.tenant) else {
             let why = "its tenant is not configured now".to_owned();
-            return Ok(Err(Stuck { why, again: Some(Some(AGAIN_MS)) }));
+            return Ok(Err(StalledReason { why, again: Some(Some(AGAIN_MS)) }));
         };
         let filter = match query::stored(place.conn, known, &send.terms.filter)? {
             Ok(filter) => filter,
-            Err(why) => return Ok(Err(Stuck::for_good(why))),
+            Err(why) => return Ok(Err(StalledReason::for_good(why))),
         };
         let tested = match &send.terms.experiment {
             None => None,
             Some(id) => match send::experiment(place.conn, known.no, id)? {
                 Some(tested) => Some(tested),
-                None => return Ok(Err(Stuck::for_good(format!("the current catalogue has no experiment `{id}`")))),
+                None => {
+                    return Ok(Err(StalledReason::for_good(format!("the current catalogue has no experiment `{id}`"))));
+                }
             },
         };
         let webhook = send.terms.webhook.then(|| Webhook::of(known));
         if let Some(None) = webhook {
-            return Ok(Err(Stuck::for_good("the tenant has no webhook, or no key for it")));
+            return Ok(Err(StalledReason::for_good("the tenant has no webhook, or no key for it")));
         }
         if send.chosen.is_none() {
             match choose(place, send, &filter, tested.as_ref())? {
                 Ok(chosen) => send.chosen = Some(chosen),
-                Err(why) => return Ok(Err(Stuck::for_good(why))),
+                Err(why) => return Ok(Err(StalledReason::for_good(why))),
             }
         }
         Ok(Ok(Self { known, filter, tested, webhook: webhook.flatten() }))
     }
 
     /// The next ones, looked at; `None` when all are told, or nobody is to be any more.
-    pub(crate) fn begin(&self, place: &Place<'_>, send: &Send) -> Result<Result<Option<Begun>, Stuck>, StoreError> {
+    pub(crate) fn begin(
+        &self,
+        place: &JobContext<'_>,
+        send: &Send,
+    ) -> Result<Result<Option<StartedCall>, StalledReason>, StoreError> {
         const OVER: &str = "UPDATE sends SET due = NULL WHERE send = ?1";
         let chosen = send.chosen.unwrap_or_default();
         if send.next >= chosen {
@@ -127,17 +133,22 @@ impl<'a> Sending<'a> {
             Err(stuck) => return Ok(Err(stuck)),
         };
         let post = self.post(place, send, &looked)?;
-        Ok(Ok(Some(Begun { batch: Batch { looked, next }, post })))
+        Ok(Ok(Some(StartedCall { batch: ExaminedBatch { looked, next }, post })))
     }
 
     /// Why nobody is told any more: who is told after the end of its experiment would be exposed after it.
-    fn is_over(&self, now: Millis) -> Option<Stuck> {
+    fn is_over(&self, now: Millis) -> Option<StalledReason> {
         let over = self.tested.as_ref().filter(|tested| !tested.runs(now))?;
-        Some(Stuck::for_good(format!("the experiment `{}` does not run now", over.id)))
+        Some(StalledReason::for_good(format!("the experiment `{}` does not run now", over.id)))
     }
 
     /// What is to become of those from `send.next` to before `next`. Who was erased is not among them.
-    fn look(&self, place: &Place<'_>, send: &Send, next: u32) -> Result<Result<Vec<Looked>, Stuck>, StoreError> {
+    fn look(
+        &self,
+        place: &JobContext<'_>,
+        send: &Send,
+        next: u32,
+    ) -> Result<Result<Vec<ExaminedPerson>, StalledReason>, StoreError> {
         const READ: &str = "SELECT place, visitor, arm FROM send_people
             WHERE send = ?1 AND place >= ?2 AND place < ?3 ORDER BY place";
         let now = (place.given)()?.now;
@@ -149,7 +160,7 @@ impl<'a> Sending<'a> {
         for row in rows {
             let (place_no, visitor, arm) = row?;
             match self.outcome(place.conn, send, (visitor, arm), &mut people, now)? {
-                Ok((outcome, arm)) => looked.push(Looked { place: place_no, visitor, arm, outcome }),
+                Ok((outcome, arm)) => looked.push(ExaminedPerson { place: place_no, visitor, arm, outcome }),
                 Err(stuck) => return Ok(Err(stuck)),
             }
         }
@@ -163,45 +174,46 @@ impl<'a> Sending<'a> {
         (visitor, arm): (VisitorId, Option<u8>),
         people: &mut BTreeSet<PersonNo>,
         now: Millis,
-    ) -> Result<Result<(Outcome, Option<u8>), Stuck>, StoreError> {
+    ) -> Result<Result<(SendOutcome, Option<u8>), StalledReason>, StoreError> {
         // Those who were told, and the control: of one that came to nothing another may be told.
         const BEFORE: &str = "SELECT 1 FROM visitors v
             CROSS JOIN send_people s INDEXED BY send_people_visitor ON s.visitor = v.visitor AND s.send = ?1
             WHERE v.person = ?2 AND s.outcome IN (1, 2) LIMIT 1";
-        let Some(person) = person_of(conn, send, visitor)? else { return Ok(Ok((Outcome::Gone, arm))) };
+        let Some(person) = person_of(conn, send, visitor)? else { return Ok(Ok((SendOutcome::Gone, arm))) };
         if people.contains(&person) || conn.prepare_cached(BEFORE)?.exists((send.no, person.0))? {
-            return Ok(Ok((Outcome::Merged, arm)));
+            return Ok(Ok((SendOutcome::Merged, arm)));
         }
         let someone = match person_row::read(conn, person) {
             // Nobody can say whether it is meant; all others are told.
             Err(e) if e.is_of_a_value() => {
                 tracing::error!(person = person.0, error = %chain(&e), "a person cannot be read");
-                return Ok(Ok((Outcome::Left, arm)));
+                return Ok(Ok((SendOutcome::Left, arm)));
             }
             someone => someone?,
         };
-        let Some(someone) = someone else { return Ok(Ok((Outcome::Gone, arm))) };
+        let Some(someone) = someone else { return Ok(Ok((SendOutcome::Gone, arm))) };
         if !someone.is_meant(&self.filter, now) {
-            return Ok(Ok((Outcome::Left, arm)));
+            return Ok(Ok((SendOutcome::Left, arm)));
         }
         people.insert(person);
-        let Some(tested) = &self.tested else { return Ok(Ok((Outcome::Delivered, arm))) };
+        let Some(tested) = &self.tested else { return Ok(Ok((SendOutcome::Delivered, arm))) };
         // Who saw one arm meanwhile stays in it.
-        let Some(code) = exposed(conn, person, tested)?.or(arm) else { return Ok(Ok((Outcome::Delivered, None))) };
+        let Some(code) = exposed(conn, person, tested)?.or(arm) else { return Ok(Ok((SendOutcome::Delivered, None))) };
         let Some(arm) = tested.arm_of(code) else {
             // Nobody knows any more whether it was the control.
             let why = format!("people are in the arm of code {code}, which `{}` has no more", tested.id);
-            return Ok(Err(Stuck::for_good(why)));
+            return Ok(Err(StalledReason::for_good(why)));
         };
-        Ok(Ok((if arm.control { Outcome::Control } else { Outcome::Delivered }, Some(code))))
+        Ok(Ok((if arm.control { SendOutcome::Control } else { SendOutcome::Delivered }, Some(code))))
     }
 
-    fn post(&self, place: &Place<'_>, send: &Send, looked: &[Looked]) -> Result<Option<Post>, StoreError> {
+    fn post(&self, place: &JobContext<'_>, send: &Send, looked: &[ExaminedPerson]) -> Result<Option<Post>, StoreError> {
         let Some(webhook) = &self.webhook else { return Ok(None) };
-        let (tenant, arms) = (&self.known.config.name, self.tested.as_ref().map_or_else(Arms::default, Arms::named));
-        let told = looked.iter().filter(|one| one.outcome == Outcome::Delivered);
+        let (tenant, arms) =
+            (&self.known.config.name, self.tested.as_ref().map_or_else(ArmNames::default, ArmNames::named));
+        let told = looked.iter().filter(|one| one.outcome == SendOutcome::Delivered);
         let people: Vec<Value> = told
-            .map(|Looked { place, visitor, arm, .. }| {
+            .map(|ExaminedPerson { place, visitor, arm, .. }| {
                 let arm = arm.map(|arm| arms.name(arm));
                 json!({ "person": visitor.to_string(), "arm": arm, "key": send.key(tenant, *place) })
             })
@@ -218,9 +230,9 @@ impl<'a> Sending<'a> {
     /// Keeps what became of some, and exposes them to their arms.
     pub(crate) fn keep(
         &self,
-        place: &mut Place<'_>,
+        place: &mut JobContext<'_>,
         send: &mut Send,
-        Batch { looked, next }: &Batch,
+        ExaminedBatch { looked, next }: &ExaminedBatch,
     ) -> Result<(), StoreError> {
         const DONE: &str = "UPDATE send_people SET outcome = ?3, arm = ?4, at = ?5 WHERE send = ?1 AND place = ?2";
         // Of several that are due the one that waits longest goes first, and of jobs too.
@@ -234,27 +246,30 @@ impl<'a> Sending<'a> {
         let next = *next;
         sums.gone += (next - send.next).saturating_sub(looked.len() as u32);
         let note = |tx: &Connection| {
-            for Looked { place, arm, outcome, .. } in looked {
+            for ExaminedPerson { place, arm, outcome, .. } in looked {
                 tx.prepare_cached(DONE)?.execute((send.no, place, *outcome as u8, arm, signed(now)))?;
             }
-            let Sums { delivered, control, gone, merged, left } = sums;
+            let SendTotals { delivered, control, gone, merged, left } = sums;
             tx.prepare_cached(SUMS)?.execute((send.no, next, delivered, control, gone, merged, left, signed(now)))?;
             Ok(())
         };
-        let facts: Vec<Checked> = looked.iter().filter_map(|one| self.exposure(send, one, now)).collect();
-        let records: Vec<Arc<Record>> =
-            if facts.is_empty() { Vec::new() } else { vec![Arc::new(Record::bulk(facts, Said::by("job:send")))] };
+        let facts: Vec<CheckedFact> = looked.iter().filter_map(|one| self.exposure(send, one, now)).collect();
+        let records: Vec<Arc<LogRecord>> = if facts.is_empty() {
+            Vec::new()
+        } else {
+            vec![Arc::new(LogRecord::bulk(facts, Attribution::by("job:send")))]
+        };
         group::commit_with(place.conn, place.rules, place.metrics, given, |_| Ok(records), &[], note)?;
         (send.next, send.sums) = (next, sums);
         Ok(())
     }
 
-    fn exposure(&self, send: &Send, one: &Looked, now: Millis) -> Option<Checked> {
+    fn exposure(&self, send: &Send, one: &ExaminedPerson, now: Millis) -> Option<CheckedFact> {
         let (experiment, arm) = (self.tested.as_ref()?.code, one.arm?);
-        matches!(one.outcome, Outcome::Delivered | Outcome::Control).then(|| {
+        matches!(one.outcome, SendOutcome::Delivered | SendOutcome::Control).then(|| {
             let id = FactId::of_job(one.visitor, &format!("send {}", send.name));
-            let what = What::Exposure { experiment, arm };
-            Checked {
+            let what = FactKind::Exposure { experiment, arm };
+            CheckedFact {
                 tenant: send.tenant,
                 fact: Fact { position: 0, id, visitor: one.visitor, received: now, at: now, what },
             }
@@ -265,7 +280,7 @@ impl<'a> Sending<'a> {
 /// Draws a send's people and deals them their arms. Who was exposed to the experiment before is not drawn. Gives how many
 /// there are; or why they cannot be drawn. With nobody to draw the send is over, and has the reason.
 fn choose(
-    place: &mut Place<'_>,
+    place: &mut JobContext<'_>,
     send: &Send,
     filter: &Filter,
     tested: Option<&Experiment>,
@@ -277,13 +292,13 @@ fn choose(
         SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS (SELECT 1 FROM erased WHERE tenant = ?5 AND visitor = ?3)";
     const CHOSEN: &str = "UPDATE sends SET chosen = ?2, error = ifnull(?3, error), due = iif(?2 = 0, NULL, due)
         WHERE send = ?1";
-    let Everyone { mut members, unreadable, .. } = match refresh::members(place, send.tenant, filter)? {
+    let AllMembers { mut members, unreadable, .. } = match refresh::members(place, send.tenant, filter)? {
         Ok(everyone) => everyone,
         Err(why) => return Ok(Err(why)),
     };
     let (mut drawn, all) = (Vec::new(), u64::from(send.terms.count));
     let mut left_out = LeftOut { matching: members.len(), exposed: 0, unreadable };
-    for (looked, visitor) in Draw::new(&mut members, send.random).enumerate() {
+    for (looked, visitor) in RandomDraw::new(&mut members, send.random).enumerate() {
         // Of very many nearly all may be left out.
         if looked % PIECE == PIECE - 1 {
             (place.told)(0, all)?;
@@ -303,7 +318,7 @@ fn choose(
     let (chosen, now) = (drawn.len() as u32, (place.given)()?.now);
     let shares = tested.map(|tested| results::shares(place.conn, send.tenant, tested, now)).transpose()?;
     let (codes, shares): (Vec<u8>, Vec<u32>) = shares.unwrap_or_default().into_iter().unzip();
-    let mut arms = Deal::new(quotas(&shares, chosen)).map(|arm| codes.get(arm).copied());
+    let mut arms = ArmDealer::new(quotas(&shares, chosen)).map(|arm| codes.get(arm).copied());
     // What a run that was cut had written of them.
     while place.conn.prepare_cached(CLEAR)?.execute((send.no, signed(PIECE as u64)))? == PIECE {
         (place.told)(0, chosen.into())?;
@@ -381,13 +396,13 @@ pub(crate) const AGAIN_MS: Millis = 3_600_000;
 
 /// Why a send does not go on now.
 #[derive(Debug)]
-pub(crate) struct Stuck {
+pub(crate) struct StalledReason {
     pub(crate) why: String,
     /// Whether it is tried again by itself, and after how long the receiver wants to be asked.
     pub(crate) again: Option<Option<Millis>>,
 }
 
-impl Stuck {
+impl StalledReason {
     pub(crate) fn for_good(why: impl Into<String>) -> Self {
         Self { why: why.into(), again: None }
     }

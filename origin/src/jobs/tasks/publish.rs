@@ -1,13 +1,13 @@
 //! The job `publish`: writes every key of the KV again.
 
-use crate::base::job_kinds::Job;
+use crate::base::job_kinds::JobKind;
 use crate::campaigns::catalogue;
-use crate::jobs::context::{BackgroundJob, Ended, Place, SOME, so_far, visitors};
-use crate::jobs::runs::{self, Run};
+use crate::jobs::context::{BackgroundJob, JobContext, JobReport, SOME, so_far, visitors};
+use crate::jobs::runs::{self, JobRun};
 use crate::kv::publish;
-use crate::kv::republish::Put;
-use crate::outbox::kv_key::Subject;
-use crate::store::priority::Rank;
+use crate::kv::republish::RepublishCounts;
+use crate::outbox::kv_key::KvKey;
+use crate::store::priority::Priority;
 use crate::store::tenants::Tenants;
 use crate::store::{StoreError, TenantNo};
 use rusqlite::Connection;
@@ -18,19 +18,19 @@ use serde_json::json;
 pub(crate) struct PublishJob;
 
 impl BackgroundJob for PublishJob {
-    fn kind(&self) -> Job {
-        Job::Publish
+    fn kind(&self) -> JobKind {
+        JobKind::Publish
     }
 
-    fn run(&self, place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
         publish(place, run)
     }
 }
 
 /// The outbox takes them all; snapshots and lookups it gives out behind what is due already.
-fn publish(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+fn publish(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
     let all = visitors(place.conn)?;
-    let (mut put, mut cursor): (Put, i64) = (so_far(run), run.cursor);
+    let (mut put, mut cursor): (RepublishCounts, i64) = (so_far(run), run.cursor);
     loop {
         let next = publish::some(place.conn, cursor, SOME)?;
         let Some((last, ..)) = next.last() else { break };
@@ -46,7 +46,7 @@ fn publish(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
             crate::store::write_txn::within(place.conn, place.rules, place.metrics, given, |group| {
                 // Above what is being written now.
                 group.next_version();
-                group.rank = Rank::Bulk;
+                group.rank = Priority::Bulk;
                 subjects
                     .into_iter()
                     .try_for_each(|(tenant, subject)| crate::outbox::queue::put(group, tenant, subject, group.now))?;
@@ -64,7 +64,7 @@ fn publish(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
             let all = of_tenants(group.tx, &group.rules.tenants)?;
             for (tenant, subject) in &all {
                 // The pointer waits for the value that it names.
-                if let Subject::Catalogue(version) = subject {
+                if let KvKey::Catalogue(version) = subject {
                     catalogue::handed(group, *tenant, *version, None)?;
                 }
                 crate::outbox::queue::put(group, *tenant, *subject, group.now)?;
@@ -76,10 +76,11 @@ fn publish(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
 }
 
 /// The keys of whole tenants but of catalogues that leave: when they do is in the outbox.
-pub(crate) fn of_tenants(conn: &Connection, tenants: &Tenants) -> Result<Vec<(TenantNo, Subject)>, StoreError> {
+pub(crate) fn of_tenants(conn: &Connection, tenants: &Tenants) -> Result<Vec<(TenantNo, KvKey)>, StoreError> {
     let mut all = Vec::new();
     for (tenant, subject) in publish::of_tenants(conn, tenants)? {
-        let leaves = matches!(subject, Subject::Catalogue(version) if catalogue::outdated_since(conn, tenant, version)?.is_some());
+        let leaves =
+            matches!(subject, KvKey::Catalogue(version) if catalogue::outdated_since(conn, tenant, version)?.is_some());
         all.extend((!leaves).then_some((tenant, subject)));
     }
     Ok(all)

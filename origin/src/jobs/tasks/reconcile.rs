@@ -1,8 +1,8 @@
 //! The job `reconcile`: computes all people again from all evidence and mends what differs.
 
-use crate::base::job_kinds::Job;
-use crate::jobs::context::{BackgroundJob, Ended, Place};
-use crate::jobs::runs::Run;
+use crate::base::job_kinds::JobKind;
+use crate::jobs::context::{BackgroundJob, JobContext, JobReport};
+use crate::jobs::runs::JobRun;
 use crate::maintenance::reconcile::{self, Difference, Plan};
 use crate::store::StoreError;
 use crate::store::tenants::Tenants;
@@ -17,18 +17,18 @@ pub(crate) const NAMED: usize = 20;
 pub(crate) struct ReconcileJob;
 
 impl BackgroundJob for ReconcileJob {
-    fn kind(&self) -> Job {
-        Job::Reconcile
+    fn kind(&self) -> JobKind {
+        JobKind::Reconcile
     }
 
-    fn run(&self, place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
         reconcile(place, run)
     }
 }
 
 /// One that goes on plans anew: what was mended before does not differ any more. What is left although it should be mended
 /// is a failure: somebody has to look.
-fn reconcile(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+fn reconcile(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
     let plan = planned(place)?;
     let tenants = &place.rules.tenants;
     let mut report = told(&plan, tenants);
@@ -51,10 +51,10 @@ fn reconcile(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
         let left = small.len();
         format!("{left} differences are left that should not be: run it again, and look at what `first` names")
     });
-    Ok(Ended { report, failed })
+    Ok(JobReport { report, failed })
 }
 
-pub(crate) fn planned(place: &mut Place<'_>) -> Result<Plan, StoreError> {
+pub(crate) fn planned(place: &mut JobContext<'_>) -> Result<Plan, StoreError> {
     // It reads everything once: pages that were mapped would stay in this process's memory.
     place.conn.pragma_update(None, "mmap_size", 0)?;
     place.conn.pragma_update(None, "cache_size", -64 * 1_024)?; // KiB

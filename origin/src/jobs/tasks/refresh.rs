@@ -1,7 +1,7 @@
 //! The job `materialise`: audiences that are kept as segments are made what their filters mean now ([`crate::audience::materialized`]). A run that
 //! was cut finds what it wrote before to be as it should.
 
-use crate::base::job_kinds::Job;
+use crate::base::job_kinds::JobKind;
 use crate::jobs::context::BackgroundJob;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use rusqlite::Connection;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::audience::materialized::{self, Kept, Page, People};
-use crate::audience::query::{self, AnswerError, Everyone};
-use crate::base::attribution::Said;
-use crate::ingest::intake::{Checked, Record};
-use crate::jobs::context::{Ended, Place, apart};
-use crate::jobs::runs::Run;
+use crate::audience::materialized::{self, AudiencePeople, ComparedPage, MaterializedAudience};
+use crate::audience::query::{self, AllMembers, AnswerError};
+use crate::base::attribution::Attribution;
+use crate::ingest::intake::{CheckedFact, LogRecord};
+use crate::jobs::context::{JobContext, JobReport, apart};
+use crate::jobs::runs::JobRun;
 use crate::pipeline::group;
-use crate::store::tenants::Known;
+use crate::store::tenants::TenantContext;
 use crate::store::{StoreError, TenantNo};
 
 /// Audiences told in a report.
@@ -28,7 +28,7 @@ const TOLD: usize = 100;
 
 /// What a refresh came to, or would.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct Refreshed {
+pub struct RefreshReport {
     /// Whose.
     pub tenant: String,
     /// The segment.
@@ -53,11 +53,11 @@ pub struct Refreshed {
 pub(crate) struct MaterialiseJob;
 
 impl BackgroundJob for MaterialiseJob {
-    fn kind(&self) -> Job {
-        Job::Materialise
+    fn kind(&self) -> JobKind {
+        JobKind::Materialise
     }
 
-    fn run(&self, place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
         refresh(place, run)
     }
 }
@@ -67,7 +67,7 @@ impl BackgroundJob for MaterialiseJob {
 /// # Errors
 /// [`StoreError`]. An audience that cannot be refreshed, as the store cannot give what it needs too, lets the others go on, and
 /// fails the run; it is tried again in an hour.
-fn refresh(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+fn refresh(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
     let (mut done, mut all, mut failed) = (BTreeSet::new(), Vec::new(), None);
     loop {
         let now = (place.given)()?.now;
@@ -79,7 +79,7 @@ fn refresh(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
             continue;
         };
         let mut refreshed =
-            Refreshed { tenant: known.config.name.clone(), segment: kept.segment.0, ..Refreshed::default() };
+            RefreshReport { tenant: known.config.name.clone(), segment: kept.segment.0, ..RefreshReport::default() };
         if let Err(why) = apart(anew(place, run, known, &kept, &mut refreshed))?.flatten() {
             later(place, run, &kept)?;
             failed.get_or_insert_with(|| format!("segment {} of {}: {why}", kept.segment.0, refreshed.tenant));
@@ -89,21 +89,21 @@ fn refresh(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
             all.push(refreshed);
         }
     }
-    Ok(Ended { report: json!({ "audiences": done.len(), "refreshed": all }), failed })
+    Ok(JobReport { report: json!({ "audiences": done.len(), "refreshed": all }), failed })
 }
 
 /// Refreshes one; or why that cannot be.
 fn anew(
-    place: &mut Place<'_>,
-    run: &Run,
-    known: &Known,
-    kept: &Kept,
-    refreshed: &mut Refreshed,
+    place: &mut JobContext<'_>,
+    run: &JobRun,
+    known: &TenantContext,
+    kept: &MaterializedAudience,
+    refreshed: &mut RefreshReport,
 ) -> Result<Result<(), String>, StoreError> {
     let filter = kept.filter.as_ref().map(|text| query::stored(place.conn, known, text)).transpose()?.transpose();
     let matching = match filter {
         Ok(Some(filter)) => members(place, kept.tenant, &filter)?,
-        Ok(None) => Ok(Everyone::default()),
+        Ok(None) => Ok(AllMembers::default()),
         Err(why) => Err(why),
     };
     let matching = match matching {
@@ -114,7 +114,7 @@ fn anew(
     match holders {
         Ok(holders) => {
             refreshed.unreadable = holders.unreadable.max(matching.unreadable);
-            one(place, run, kept, &People::new(matching.members, holders.members), refreshed).map(Ok)
+            one(place, run, kept, &AudiencePeople::new(matching.members, holders.members), refreshed).map(Ok)
         }
         Err(why) => Ok(Err(why)),
     }
@@ -124,21 +124,21 @@ fn anew(
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn holding(conn: &Connection, known: &Known, segment: SegmentId) -> Result<Filter, StoreError> {
+pub fn holding(conn: &Connection, known: &TenantContext, segment: SegmentId) -> Result<Filter, StoreError> {
     let filter = query::filter(conn, known, &json!({ "segments": segment.0 }))?;
     filter.map_err(|_| StoreError::Corrupt { what: "filter of a segment" })
 }
 
-fn later(place: &Place<'_>, run: &Run, kept: &Kept) -> Result<(), StoreError> {
+fn later(place: &JobContext<'_>, run: &JobRun, kept: &MaterializedAudience) -> Result<(), StoreError> {
     if run.asked.dry_run { Ok(()) } else { materialized::later(place.conn, kept, (place.given)()?.now) }
 }
 
 /// Who is meant, in order; or why that cannot be said.
 pub(crate) fn members(
-    place: &mut Place<'_>,
+    place: &mut JobContext<'_>,
     tenant: TenantNo,
     filter: &Filter,
-) -> Result<Result<Everyone, String>, StoreError> {
+) -> Result<Result<AllMembers, String>, StoreError> {
     let audience = (place.audience)()?;
     loop {
         let now = (place.given)()?.now;
@@ -158,11 +158,11 @@ pub(crate) fn members(
 }
 
 fn one(
-    place: &mut Place<'_>,
-    run: &Run,
-    kept: &Kept,
-    people: &People,
-    refreshed: &mut Refreshed,
+    place: &mut JobContext<'_>,
+    run: &JobRun,
+    kept: &MaterializedAudience,
+    people: &AudiencePeople,
+    refreshed: &mut RefreshReport,
 ) -> Result<(), StoreError> {
     let began = (place.given)()?.now;
     let (rules, metrics, all) = (place.rules, place.metrics, people.members());
@@ -171,8 +171,8 @@ fn one(
         if !run.asked.dry_run && !page.changes.is_empty() {
             let given = given()?;
             let facts = materialized::facts(kept, &page.changes, given.now);
-            let facts = facts.into_iter().map(|fact| Checked { tenant: kept.tenant, fact }).collect();
-            let record = Arc::new(Record::bulk(facts, Said::by("job:materialise")));
+            let facts = facts.into_iter().map(|fact| CheckedFact { tenant: kept.tenant, fact }).collect();
+            let record = Arc::new(LogRecord::bulk(facts, Attribution::by("job:materialise")));
             let note = |tx: &Connection| materialized::note(tx, kept, &page.changes);
             group::commit_with(conn, rules, metrics, given, |_| Ok([record]), &[], note)?;
             pause();
@@ -194,11 +194,11 @@ fn one(
 /// [`StoreError`].
 pub fn compare(
     conn: &mut Connection,
-    kept: &Kept,
-    people: &People,
+    kept: &MaterializedAudience,
+    people: &AudiencePeople,
     now: Millis,
-    sums: &mut Refreshed,
-    mut each: impl FnMut(&mut Connection, &Page, u64) -> Result<(), StoreError>,
+    sums: &mut RefreshReport,
+    mut each: impl FnMut(&mut Connection, &ComparedPage, u64) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let mut after = None;
     loop {

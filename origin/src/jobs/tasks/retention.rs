@@ -3,31 +3,31 @@
 //! The visitor alone: a sibling that was seen stays, and so do alternate ids, under which the person may come back. The
 //! tombstone stays for good, so that a browser which comes back after all begins anew.
 
-use crate::base::job_kinds::Job;
-use crate::jobs::context::{BackgroundJob, Ended, Place, ahead, so_far, visitors};
-use crate::jobs::runs::{self, Run};
+use crate::base::job_kinds::JobKind;
+use crate::jobs::context::{BackgroundJob, JobContext, JobReport, ahead, so_far, visitors};
+use crate::jobs::runs::{self, JobRun};
 use serde_json::json;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use causeway_shared::fact::{Fact, Scope, What};
+use causeway_shared::fact::{ErasureScope, Fact, FactKind};
 use causeway_shared::ids::{FactId, Millis, VisitorId};
 use causeway_shared::time::DAY_MS;
 use rusqlite::{Connection, OptionalExtension as _};
 use serde::{Deserialize, Serialize};
 
-use crate::base::attribution::{RETENTION, Said};
+use crate::base::attribution::{Attribution, RETENTION};
 use crate::base::integers::{signed, unsigned};
 use crate::base::metrics::Metrics;
 use crate::identity::link;
-use crate::ingest::backlog::Reader;
-use crate::ingest::intake::{Checked, Record};
+use crate::ingest::backlog::BacklogReader;
+use crate::ingest::intake::{CheckedFact, LogRecord};
 use crate::pipeline::group;
 use crate::profiles::quarantine;
 use crate::store::tenants::Tenants;
-use crate::store::write_txn::{Given, Rules};
-use crate::store::{Counters, StoreError, TenantNo, visitor_at};
+use crate::store::write_txn::{TxnInputs, TxnRules};
+use crate::store::{StoreCounters, StoreError, TenantNo, visitor_at};
 
 /// Visitors looked at in one read.
 const LOOKED_AT: u64 = 20_000;
@@ -36,7 +36,7 @@ const AT_ONCE: usize = 250;
 
 /// What a run came to so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Forgotten {
+pub struct RetentionReport {
     /// Visitors looked at.
     pub visitors: u64,
     /// Those that were not seen for too long.
@@ -55,7 +55,7 @@ pub fn policy(tenants: &Tenants, now: Millis) -> Policy {
 
 /// Some visitors that were not seen for too long.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unseen {
+pub struct UnseenVisitors {
     /// The last row looked at.
     pub last: i64,
     /// How many were.
@@ -69,11 +69,16 @@ pub struct Unseen {
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn unseen(conn: &Connection, log: &Reader, policy: &Policy, after: i64) -> Result<Option<Unseen>, StoreError> {
+pub fn unseen(
+    conn: &Connection,
+    log: &BacklogReader,
+    policy: &Policy,
+    after: i64,
+) -> Result<Option<UnseenVisitors>, StoreError> {
     const READ: &str = "SELECT row, tenant, visitor, last_seen FROM visitors WHERE row > ?1 ORDER BY row LIMIT ?2";
     let mut statement = conn.prepare_cached(READ)?;
     let mut rows = statement.query([after, signed(LOOKED_AT)])?;
-    let mut found = Unseen { last: after, looked_at: 0, visitors: Vec::new() };
+    let mut found = UnseenVisitors { last: after, looked_at: 0, visitors: Vec::new() };
     while let Some(row) = rows.next()? {
         let (of, seen) = ((TenantNo(row.get(1)?), visitor_at(row, 2)?), unsigned(row.get(3)?));
         found.last = row.get(0)?;
@@ -91,7 +96,7 @@ pub fn unseen(conn: &Connection, log: &Reader, policy: &Policy, after: i64) -> R
 /// Whether a visitor was not seen for too long, nor told of where it never was; `seen` as its row says.
 fn is_unseen(
     conn: &Connection,
-    log: &Reader,
+    log: &BacklogReader,
     policy: &Policy,
     (tenant, visitor): (TenantNo, VisitorId),
     seen: Millis,
@@ -127,7 +132,7 @@ pub fn receipt(run: i64, started: Millis, last: i64) -> FactId {
 /// [`StoreError::Sqlite`].
 pub fn still(
     tx: &Connection,
-    log: &Reader,
+    log: &BacklogReader,
     policy: &Policy,
     visitors: &[(TenantNo, VisitorId)],
 ) -> Result<Vec<(TenantNo, VisitorId)>, StoreError> {
@@ -151,26 +156,26 @@ pub fn still(
 /// [`StoreError`]; then nothing was kept.
 pub fn forget(
     conn: &mut Connection,
-    rules: &Rules,
+    rules: &TxnRules,
     metrics: &Metrics,
-    given: Given,
+    given: TxnInputs,
     receipt: FactId,
     visitors: impl FnOnce(&Connection) -> Result<Vec<(TenantNo, VisitorId)>, StoreError>,
     more: impl FnOnce(&Connection, u64) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let count = Cell::new(0);
     let erasure = |(tenant, visitor): &(TenantNo, VisitorId)| {
-        let what = What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() };
+        let what = FactKind::Erasure { scope: ErasureScope::Visitor, id: None, also: Vec::new() };
         let fact = Fact { position: 0, id: receipt, visitor: *visitor, received: given.now, at: given.now, what };
-        Checked { tenant: *tenant, fact }
+        CheckedFact { tenant: *tenant, fact }
     };
     let records = |tx: &Connection| {
         let visitors = visitors(tx)?;
         count.set(visitors.len() as u64);
         // Nothing of them waits in the log; what is folded may still lie there.
-        let in_log = Counters::load(tx)?.folded();
-        let record = Record::bulk(visitors.iter().map(erasure).collect(), Said::by(RETENTION));
-        Ok([Arc::new(Record { in_log, ..record })])
+        let in_log = StoreCounters::load(tx)?.folded();
+        let record = LogRecord::bulk(visitors.iter().map(erasure).collect(), Attribution::by(RETENTION));
+        Ok([Arc::new(LogRecord { in_log, ..record })])
     };
     group::commit_with(conn, rules, metrics, given, records, &[], |tx| more(tx, count.get())).map(drop)
 }
@@ -180,19 +185,19 @@ pub fn forget(
 pub(crate) struct RetentionJob;
 
 impl BackgroundJob for RetentionJob {
-    fn kind(&self) -> Job {
-        Job::Retention
+    fn kind(&self) -> JobKind {
+        JobKind::Retention
     }
 
-    fn run(&self, place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
         retention(place, run)
     }
 }
 
-fn retention(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+fn retention(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
     let policy = policy(&place.rules.tenants, run.since());
     let all = visitors(place.conn)?;
-    let (mut forgotten, mut cursor): (Forgotten, i64) = (so_far(run), run.cursor);
+    let (mut forgotten, mut cursor): (RetentionReport, i64) = (so_far(run), run.cursor);
     while !policy.is_empty() {
         let log = (place.backlog)()?.reader();
         let Some(unseen) = unseen(place.conn, &log, &policy, cursor)? else { break };
@@ -204,7 +209,7 @@ fn retention(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
             let receipt = receipt(run.no, run.since(), cursor);
             let (given, backlog) = ((place.given)()?, place.backlog);
             if let failed @ Some(_) = ahead(run, given.now) {
-                return Ok(Ended { report: json!(forgotten), failed });
+                return Ok(JobReport { report: json!(forgotten), failed });
             }
             let still = |tx: &Connection| still(tx, &backlog()?.reader(), &policy, &unseen.visitors);
             let keep = |tx: &Connection, erased| {

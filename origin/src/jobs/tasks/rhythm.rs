@@ -1,9 +1,9 @@
 //! The job `rhythm`: sums up in which hours of the week people are active.
 
-use crate::audience::rhythm::Sums;
-use crate::base::job_kinds::Job;
-use crate::jobs::context::{BackgroundJob, Ended, PEOPLE, Place};
-use crate::jobs::runs::Run;
+use crate::audience::rhythm::ActivitySums;
+use crate::base::job_kinds::JobKind;
+use crate::jobs::context::{BackgroundJob, JobContext, JobReport, PEOPLE};
+use crate::jobs::runs::JobRun;
 use crate::store::StoreError;
 use rusqlite::TransactionBehavior;
 
@@ -12,21 +12,21 @@ use rusqlite::TransactionBehavior;
 pub(crate) struct RhythmJob;
 
 impl BackgroundJob for RhythmJob {
-    fn kind(&self) -> Job {
-        Job::Rhythm
+    fn kind(&self) -> JobKind {
+        JobKind::Rhythm
     }
 
-    fn run(&self, place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
         rhythm(place, run)
     }
 }
 
 /// Nobody waits for what only reads; a run that was cut begins anew. A dry run keeps nothing.
-fn rhythm(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+fn rhythm(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
     let all: u64 = place
         .conn
         .query_row("SELECT count(*) FROM people", [], |row| row.get(0).map(crate::base::integers::unsigned))?;
-    let (mut sums, mut cursor) = (Sums::default(), 0);
+    let (mut sums, mut cursor) = (ActivitySums::default(), 0);
     loop {
         let snapshot = place.conn.transaction()?;
         let Some(last) = sums.add(&snapshot, &place.rules.tenants, cursor, PEOPLE)? else { break };

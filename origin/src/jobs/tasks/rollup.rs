@@ -1,9 +1,9 @@
 //! The job `rollup`: counts the sums of experiments again from what they add up.
 
-use crate::base::job_kinds::Job;
-use crate::campaigns::experiment::rollup::{self, Rolled};
-use crate::jobs::context::{BackgroundJob, Ended, Place, SOME, so_far};
-use crate::jobs::runs::{self, Run};
+use crate::base::job_kinds::JobKind;
+use crate::campaigns::experiment::rollup::{self, RollupReport};
+use crate::jobs::context::{BackgroundJob, JobContext, JobReport, SOME, so_far};
+use crate::jobs::runs::{self, JobRun};
 use crate::store::StoreError;
 use rusqlite::TransactionBehavior;
 use serde_json::json;
@@ -14,23 +14,23 @@ use std::sync::atomic::Ordering;
 pub(crate) struct RollupJob;
 
 impl BackgroundJob for RollupJob {
-    fn kind(&self) -> Job {
-        Job::Rollup
+    fn kind(&self) -> JobKind {
+        JobKind::Rollup
     }
 
-    fn run(&self, place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
         rollup(place, run)
     }
 }
 
 /// A dry run does the same in transactions that are taken back.
-fn rollup(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+fn rollup(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
     // Where nobody ever saw an experiment, nobody is looked at.
     const ALL: &str = "SELECT ifnull(max(person), 0)
         FROM (SELECT max(person) AS person FROM people UNION ALL SELECT max(person) FROM experiment_people)
         WHERE EXISTS (SELECT 1 FROM exposures) OR EXISTS (SELECT 1 FROM experiment_people)";
     let all: i64 = place.conn.query_row(ALL, [], |row| row.get(0))?;
-    let (mut rolled, mut cursor): (Rolled, i64) = (so_far(run), run.cursor);
+    let (mut rolled, mut cursor): (RollupReport, i64) = (so_far(run), run.cursor);
     while cursor < all {
         // By the time that it is: what `trim` took since the run began is not looked for.
         let now = (place.given)()?.now;

@@ -1,12 +1,12 @@
 //! The job `scrub`: searches the whole store for damage, in pages, and goes on from where it was cut.
 
 use crate::base::integers::unsigned;
-use crate::base::job_kinds::Job;
-use crate::jobs::context::{BackgroundJob, Ended, Place};
-use crate::jobs::runs::{self, Run};
+use crate::base::job_kinds::JobKind;
+use crate::jobs::context::{BackgroundJob, JobContext, JobReport};
+use crate::jobs::runs::{self, JobRun};
 use crate::maintenance::scrub::{
-    CheckedPage, Scrubbed, check_experiment_people, check_lookups, check_tenant_values, check_visitors, mend_lookups,
-    quarantine,
+    CheckedPage, ScrubReport, check_experiment_people, check_lookups, check_tenant_values, check_visitors,
+    mend_lookups, quarantine,
 };
 use crate::store::StoreError;
 use rusqlite::{Connection, TransactionBehavior};
@@ -18,11 +18,11 @@ use serde_json::json;
 pub(crate) struct ScrubJob;
 
 impl BackgroundJob for ScrubJob {
-    fn kind(&self) -> Job {
-        Job::Scrub
+    fn kind(&self) -> JobKind {
+        JobKind::Scrub
     }
 
-    fn run(&self, place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
         scrub(place, run)
     }
 }
@@ -32,10 +32,10 @@ impl BackgroundJob for ScrubJob {
 ///
 /// # Errors
 /// [`StoreError`], but not of a value.
-fn scrub(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+fn scrub(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
     const COUNT: &str = "SELECT count(*) FROM visitors";
     let all: u64 = place.conn.query_row(COUNT, [], |row| row.get(0).map(unsigned))?;
-    let mut scrubbed: Scrubbed = Scrubbed::deserialize(&run.report).unwrap_or_default();
+    let mut scrubbed: ScrubReport = ScrubReport::deserialize(&run.report).unwrap_or_default();
     let mut cursor = run.cursor;
     while let Some(CheckedPage { last, damaged }) = read(place, |tx| check_visitors(tx, cursor, SOME, &mut scrubbed))? {
         cursor = last;
@@ -57,21 +57,21 @@ fn scrub(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
     }
     read(place, |tx| check_tenant_values(tx, &mut scrubbed))?;
     let failed = scrubbed.failure();
-    Ok(Ended { report: json!(scrubbed), failed })
+    Ok(JobReport { report: json!(scrubbed), failed })
 }
 
 /// Reads in one transaction, which ends before anything is written.
 pub(crate) fn read<T>(
-    place: &mut Place<'_>,
+    place: &mut JobContext<'_>,
     check: impl FnOnce(&Connection) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
     check(&*place.conn.transaction()?)
 }
 
 pub(crate) fn scrub_lookups(
-    place: &mut Place<'_>,
-    run: &Run,
-    scrubbed: &mut Scrubbed,
+    place: &mut JobContext<'_>,
+    run: &JobRun,
+    scrubbed: &mut ScrubReport,
     all: u64,
 ) -> Result<(), StoreError> {
     let mut after = None;

@@ -1,9 +1,9 @@
 //! The job `train`: learns the model of a tenant again and publishes it if it is better.
 
-use crate::base::job_kinds::Job;
+use crate::base::job_kinds::JobKind;
 use crate::campaigns::train::{self, Outcome, keep};
-use crate::jobs::context::{BackgroundJob, Ended, Place};
-use crate::jobs::runs::Run;
+use crate::jobs::context::{BackgroundJob, JobContext, JobReport};
+use crate::jobs::runs::JobRun;
 use crate::store::StoreError;
 use causeway_shared::ids::Millis;
 use serde_json::json;
@@ -13,11 +13,11 @@ use serde_json::json;
 pub(crate) struct TrainJob;
 
 impl BackgroundJob for TrainJob {
-    fn kind(&self) -> Job {
-        Job::Train
+    fn kind(&self) -> JobKind {
+        JobKind::Train
     }
 
-    fn run(&self, place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
         learn(place, run)
     }
 }
@@ -26,7 +26,7 @@ impl BackgroundJob for TrainJob {
 ///
 /// # Errors
 /// [`StoreError`].
-fn learn(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+fn learn(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
     let tenant = run.asked.tenant.ok_or(StoreError::Corrupt { what: "run of a training without its tenant" })?;
     place.rules.tenants.by_no(tenant)?;
     let now: Millis = (place.given)()?.now;

@@ -1,13 +1,13 @@
 //! The job `trim`: drops what is no longer needed of visitors.
 
-use crate::base::job_kinds::Job;
+use crate::base::job_kinds::JobKind;
 use crate::campaigns::spend;
-use crate::jobs::context::{BackgroundJob, Ended, Place, SOME, ahead, so_far, visitors};
-use crate::jobs::runs::{self, Run};
+use crate::jobs::context::{BackgroundJob, JobContext, JobReport, SOME, ahead, so_far, visitors};
+use crate::jobs::runs::{self, JobRun};
 use crate::maintenance::forget_names;
-use crate::maintenance::trim::{self, Trimmed, lookups};
+use crate::maintenance::trim::{self, TrimReport, lookups};
 use crate::store::StoreError;
-use crate::store::priority::Rank;
+use crate::store::priority::Priority;
 use rusqlite::TransactionBehavior;
 use serde_json::json;
 use std::sync::atomic::Ordering;
@@ -17,23 +17,23 @@ use std::sync::atomic::Ordering;
 pub(crate) struct TrimJob;
 
 impl BackgroundJob for TrimJob {
-    fn kind(&self) -> Job {
-        Job::Trim
+    fn kind(&self) -> JobKind {
+        JobKind::Trim
     }
 
-    fn run(&self, place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
         trim(place, run)
     }
 }
 
 /// A dry run does the same in transactions that are taken back. What a sibling would have lost in one before, it still has.
-fn trim(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+fn trim(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
     let (all, now) = (visitors(place.conn)?, run.since());
-    let (mut trimmed, mut cursor): (Trimmed, i64) = (so_far(run), run.cursor);
-    let step = |trimmed: &Trimmed| (place.told)(trimmed.visitors, all).map(|()| (place.pause)());
+    let (mut trimmed, mut cursor): (TrimReport, i64) = (so_far(run), run.cursor);
+    let step = |trimmed: &TrimReport| (place.told)(trimmed.visitors, all).map(|()| (place.pause)());
     loop {
         if let failed @ Some(_) = ahead(run, (place.given)()?.now) {
-            return Ok(Ended { report: json!(trimmed), failed });
+            return Ok(JobReport { report: json!(trimmed), failed });
         }
         let tx = place.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let Some((last, unforgotten)) = trim::some(&tx, cursor, SOME, now, &mut trimmed)? else { break };
@@ -67,10 +67,10 @@ fn trim(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
 
 /// Those of a key are counted when all of them are in the outbox: what a run that was cut put there is put there again.
 pub(crate) fn old_lookups(
-    place: &mut Place<'_>,
-    run: &Run,
+    place: &mut JobContext<'_>,
+    run: &JobRun,
     cursor: i64,
-    trimmed: &mut Trimmed,
+    trimmed: &mut TrimReport,
 ) -> Result<(), StoreError> {
     let restored = lookups::restored(place.conn, &place.rules.tenants)?;
     for retired in restored.into_iter().chain(lookups::retired(place.conn, &place.rules.tenants)?) {
@@ -83,7 +83,7 @@ pub(crate) fn old_lookups(
             trimmed.lookups += if is_over && !retired.again { count } else { 0 };
             if !run.asked.dry_run {
                 crate::store::write_txn::within(place.conn, place.rules, place.metrics, (place.given)()?, |group| {
-                    group.rank = Rank::Bulk;
+                    group.rank = Priority::Bulk;
                     retired.write(group, &hashes)?;
                     if is_over {
                         retired.done(group)?;

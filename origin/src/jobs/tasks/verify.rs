@@ -1,9 +1,9 @@
 //! The job `verify`: reads every key of the KV back and mends what differs.
 
-use crate::base::job_kinds::Job;
-use crate::jobs::context::{BackgroundJob, Ended, Place, so_far};
-use crate::jobs::runs::{self, Run};
-use crate::kv::verify::{self, Next, Walk};
+use crate::base::job_kinds::JobKind;
+use crate::jobs::context::{BackgroundJob, JobContext, JobReport, so_far};
+use crate::jobs::runs::{self, JobRun};
+use crate::kv::verify::{self, VerifyPosition, VerifyStep};
 use crate::store::StoreError;
 use causeway_shared::ids::Millis;
 use rusqlite::Connection;
@@ -17,44 +17,44 @@ pub(crate) const SILENT_MS: Millis = 10 * 60_000;
 pub(crate) struct VerifyJob;
 
 impl BackgroundJob for VerifyJob {
-    fn kind(&self) -> Job {
-        Job::Verify
+    fn kind(&self) -> JobKind {
+        JobKind::Verify
     }
 
-    fn run(&self, place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+    fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
         verify(place, run)
     }
 }
 
 /// What was asked for and not answered is still there for a run that goes on.
-fn verify(place: &mut Place<'_>, run: &Run) -> Result<Ended, StoreError> {
+fn verify(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
     const SILENT: &str = "for ten minutes no edge said what the KV has: does the publish consumer run? \
         `causeway_last_sync_age_seconds`, and `sync_failed` and `kv_read_failed` in the worker's log, say more; an edge of \
         a release before this one reads nothing back";
     let all = verify::all(place.conn)?;
-    let mut walk = Walk::from(run.cursor, so_far(run));
+    let mut walk = VerifyPosition::from(run.cursor, so_far(run));
     // Another run, if only a dry one, forgot what this one had asked for.
     if runs::is_behind(place.conn, run)? {
-        walk = Walk::default();
+        walk = VerifyPosition::default();
     }
-    if walk == Walk::default() {
+    if walk == VerifyPosition::default() {
         verify::forget(place.conn)?;
     }
-    let keep = |tx: &Connection, walk: &Walk| runs::keep(tx, run.no, walk.cursor, &json!(walk.verified));
+    let keep = |tx: &Connection, walk: &VerifyPosition| runs::keep(tx, run.no, walk.cursor, &json!(walk.verified));
     let mut heard = (place.given)()?.now;
     loop {
         let given = (place.given)()?;
         heard = heard.min(given.now);
         let next = verify::step(place.conn, place.rules, place.metrics, given, &mut walk, run.asked.dry_run, &keep)?;
         match next {
-            Next::Looked => heard = given.now,
-            Next::Asked => {}
-            Next::Waits(due) if given.now <= heard.max(due).saturating_add(SILENT_MS) => {}
-            Next::Waits(_) => {
+            VerifyStep::Looked => heard = given.now,
+            VerifyStep::Asked => {}
+            VerifyStep::Waits(due) if given.now <= heard.max(due).saturating_add(SILENT_MS) => {}
+            VerifyStep::Waits(_) => {
                 verify::forget(place.conn)?;
-                return Ok(Ended { report: json!(walk.verified), failed: Some(SILENT.to_owned()) });
+                return Ok(JobReport { report: json!(walk.verified), failed: Some(SILENT.to_owned()) });
             }
-            Next::Over => return Ok(json!(walk.verified).into()),
+            VerifyStep::Over => return Ok(json!(walk.verified).into()),
         }
         (place.told)(walk.verified.keys, all)?;
         (place.pause)();

@@ -6,22 +6,22 @@ use crate::store::StoreError;
 /// Runs it with connections that wait for nobody.
 fn run_with(
     world: &mut World,
-    run: &Run,
-    given: &dyn Fn() -> Result<Given, StoreError>,
+    run: &JobRun,
+    given: &dyn Fn() -> Result<TxnInputs, StoreError>,
     pause: &dyn Fn(),
     told: &(dyn Fn(u64, u64) -> Result<(), StoreError> + Sync),
-) -> Run {
+) -> JobRun {
     let data = world.origin.data().to_owned();
     for conn in [&world.origin.conn, &*world.notes.lock().unwrap()] {
         conn.busy_timeout(Duration::ZERO).unwrap();
     }
     let Origin { conn, rules, metrics, .. } = &mut world.origin;
-    let place = Place { told, ..testing::place(&data, conn, rules, metrics, given, pause) };
-    Runner { place, notes: &world.notes, stop: &|| false }.run(run).unwrap()
+    let place = JobContext { told, ..testing::place(&data, conn, rules, metrics, given, pause) };
+    JobRunner { place, notes: &world.notes, stop: &|| false }.run(run).unwrap()
 }
 
 /// Runs it while, from its first pause on, another connection writes until its second transaction has failed.
-fn beside_a_writer(world: &mut World, run: &Run) -> Run {
+fn beside_a_writer(world: &mut World, run: &JobRun) -> JobRun {
     let other = store::open(world.origin.data()).unwrap();
     let now = world.origin.now;
     // How often the time was asked for since it began to write.
@@ -40,7 +40,7 @@ fn beside_a_writer(world: &mut World, run: &Run) -> Run {
                 other.execute_batch("ROLLBACK").unwrap();
             }
         }
-        Ok(Given { now, random: [9; 32] })
+        Ok(TxnInputs { now, random: [9; 32] })
     };
     run_with(world, run, &given, &pause, &|_, _| Ok(()))
 }
@@ -52,23 +52,23 @@ fn a_job_beside_one_that_writes_for_too_long_goes_on_later_where_it_was() {
         old(&mut world, 1_500);
         world
     });
-    let run = world.begin(Job::Trim, false);
+    let run = world.begin(JobKind::Trim, false);
     let cut = beside_a_writer(&mut world, &run);
-    assert_eq!(cut.outcome, Some(Outcome::Interrupted));
+    assert_eq!(cut.outcome, Some(RunOutcome::Interrupted));
     assert!(cut.cursor > 0, "what it had done stays done");
     let again = runs::begin_waiting(&mut world.origin.conn, world.origin.now, Some(true)).unwrap().unwrap();
     let done = world.run(&again, u64::MAX);
-    assert_eq!((done.no, done.outcome), (run.no, Some(Outcome::Done)));
-    assert_eq!(done.report, whole.all(Job::Trim, false).report);
+    assert_eq!((done.no, done.outcome), (run.no, Some(RunOutcome::Done)));
+    assert_eq!(done.report, whole.all(JobKind::Trim, false).report);
     assert_eq!(world.dump(), whole.dump());
 }
 
 #[test]
 fn what_begins_anew_fails_beside_one_that_writes_for_too_long_and_says_why() {
     for (job, dry_run, outcome) in [
-        (Job::Trim, false, Outcome::Interrupted),
-        (Job::Trim, true, Outcome::Failed),
-        (Job::Rhythm, false, Outcome::Failed),
+        (JobKind::Trim, false, RunOutcome::Interrupted),
+        (JobKind::Trim, true, RunOutcome::Failed),
+        (JobKind::Rhythm, false, RunOutcome::Failed),
     ] {
         let mut world = World::with(0);
         old(&mut world, 10);
@@ -77,8 +77,8 @@ fn what_begins_anew_fails_beside_one_that_writes_for_too_long_and_says_why() {
             let busy = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
             Err(StoreError::Sqlite(rusqlite::Error::SqliteFailure(busy, None)))
         };
-        let ended = run_with(&mut world, &run, &|| Ok(Given { now, random: [9; 32] }), &|| {}, &busy);
+        let ended = run_with(&mut world, &run, &|| Ok(TxnInputs { now, random: [9; 32] }), &|| {}, &busy);
         assert_eq!(ended.outcome, Some(outcome), "{} {dry_run}", job.name());
-        assert_eq!(ended.report.get("error").is_some(), outcome == Outcome::Failed, "{}", ended.report);
+        assert_eq!(ended.report.get("error").is_some(), outcome == RunOutcome::Failed, "{}", ended.report);
     }
 }

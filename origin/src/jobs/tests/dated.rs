@@ -5,17 +5,17 @@ use crate::base::metrics::{BACK_MS, VOUCHED_MS};
 use crate::testing::{Origin, page, visitor};
 
 /// A thread of jobs over an origin's store; nothing runs until it is made to look.
-fn thread(origin: &Origin) -> Thread {
+fn thread(origin: &Origin) -> JobThread {
     let data = origin.data().to_owned();
     let (wake, _) = sync_channel(1);
     let notes = Mutex::new(store::open(&data).unwrap());
-    let jobs = Jobs(Arc::new(Shared { notes, stopping: AtomicBool::new(false), wake }));
-    let rules = Rules {
+    let jobs = JobScheduler(Arc::new(SchedulerState { notes, stopping: AtomicBool::new(false), wake }));
+    let rules = TxnRules {
         tenants: origin.rules.tenants.clone(),
-        journal: crate::store::journal::Journal::open(&data).unwrap(),
+        journal: crate::store::journal::ErasureJournal::open(&data).unwrap(),
         ..origin.rules
     };
-    Thread {
+    JobThread {
         conn: store::open(&data).unwrap(),
         data,
         jobs,
@@ -23,13 +23,13 @@ fn thread(origin: &Origin) -> Thread {
         metrics: Arc::default(),
         backlog: Backlog::default(),
         audience: Audience::default(),
-        every: Every::default(),
+        every: JobIntervals::default(),
         turn: TURN,
         held: false,
     }
 }
 
-fn ran(thread: &Thread, job: Job) -> Vec<(Woken, Option<Outcome>)> {
+fn ran(thread: &JobThread, job: JobKind) -> Vec<(Trigger, Option<RunOutcome>)> {
     let runs = runs::list(&thread.conn, Some(job), 10).unwrap();
     runs.iter().map(|run| (run.asked.woken, run.outcome)).collect()
 }
@@ -38,24 +38,25 @@ fn ran(thread: &Thread, job: Job) -> Vec<(Woken, Option<Outcome>)> {
 fn a_timer_begins_nothing_that_goes_by_age_on_a_date_that_no_sync_vouches_for() {
     let mut thread = thread(&Origin::new());
     // Asked for before the clock went wrong, or cut by a stop: it waits too.
-    let cut = Asked { job: Job::Trim, tenant: None, woken: Woken::Timer, dry_run: false };
+    let cut = RunRequest { job: JobKind::Trim, tenant: None, woken: Trigger::Timer, dry_run: false };
     runs::ask(&mut thread.conn, cut, clock::now()).unwrap().unwrap();
     for last in [0, clock::now() - VOUCHED_MS - 60_000, clock::now() + BACK_MS + 60_000] {
         thread.metrics.dated_ms.set(last);
         assert!(thread.look().unwrap() <= LOOK);
-        assert_eq!(ran(&thread, Job::Trim), [(Woken::Timer, None)]);
-        assert_eq!([Job::Retention, Job::Rollup].map(|job| ran(&thread, job)), [[], []]);
-        assert_eq!(ran(&thread, Job::Rhythm), [(Woken::Timer, Some(Outcome::Done))], "others run");
+        assert_eq!(ran(&thread, JobKind::Trim), [(Trigger::Timer, None)]);
+        assert_eq!([JobKind::Retention, JobKind::Rollup].map(|job| ran(&thread, job)), [[], []]);
+        assert_eq!(ran(&thread, JobKind::Rhythm), [(Trigger::Timer, Some(RunOutcome::Done))], "others run");
     }
-    let by_call = Asked { job: Job::Retention, tenant: None, woken: Woken::Signal, dry_run: false };
-    let cut = runs::ask(&mut thread.conn, Asked { woken: Woken::Timer, ..by_call }, clock::now()).unwrap().unwrap();
+    let by_call = RunRequest { job: JobKind::Retention, tenant: None, woken: Trigger::Signal, dry_run: false };
+    let cut =
+        runs::ask(&mut thread.conn, RunRequest { woken: Trigger::Timer, ..by_call }, clock::now()).unwrap().unwrap();
     let asked = runs::ask(&mut thread.conn, by_call, clock::now()).unwrap().unwrap();
-    assert_eq!((asked.no, asked.asked.woken), (cut.no, Woken::Signal), "the one that waits");
+    assert_eq!((asked.no, asked.asked.woken), (cut.no, Trigger::Signal), "the one that waits");
     thread.look().unwrap();
-    assert_eq!(ran(&thread, Job::Retention), [(Woken::Signal, Some(Outcome::Done))], "who asks goes ahead");
+    assert_eq!(ran(&thread, JobKind::Retention), [(Trigger::Signal, Some(RunOutcome::Done))], "who asks goes ahead");
     thread.metrics.dated_ms.set(clock::now() - VOUCHED_MS + 60_000);
     thread.look().unwrap();
-    assert_eq!(ran(&thread, Job::Trim), [(Woken::Timer, Some(Outcome::Done))]);
+    assert_eq!(ran(&thread, JobKind::Trim), [(Trigger::Timer, Some(RunOutcome::Done))]);
 }
 
 /// A send that cannot go on, and is told so once.
@@ -71,12 +72,12 @@ fn s4_07_nobody_is_told_nor_exposed_by_a_timer_on_a_date_that_is_known_to_be_wro
     for wrong in [clock::now() - VOUCHED_MS - 60_000, clock::now() + BACK_MS + 60_000] {
         thread.metrics.dated_ms.set(wrong);
         thread.look().unwrap();
-        assert_eq!(ran(&thread, Job::Send), []);
+        assert_eq!(ran(&thread, JobKind::Send), []);
     }
     // Where no edge ever synced nothing says that it is.
     thread.metrics.dated_ms.set(0);
     thread.look().unwrap();
-    assert_eq!(ran(&thread, Job::Send), [(Woken::Timer, Some(Outcome::Failed))]);
+    assert_eq!(ran(&thread, JobKind::Send), [(Trigger::Timer, Some(RunOutcome::Failed))]);
 }
 
 #[test]
@@ -89,23 +90,23 @@ fn what_takes_long_gives_way_to_a_send_that_is_due_and_goes_on_behind_it() {
         let mut thread = thread(&origin);
         thread.turn = turn;
         thread.metrics.dated_ms.set(clock::now());
-        let trim = Asked { job: Job::Trim, tenant: None, woken: Woken::Signal, dry_run: false };
+        let trim = RunRequest { job: JobKind::Trim, tenant: None, woken: Trigger::Signal, dry_run: false };
         let trim = runs::ask(&mut thread.conn, trim, clock::now()).unwrap().unwrap();
         let trim =
             runs::begin_waiting(&mut thread.conn, clock::now(), Some(true)).unwrap().filter(|run| run.no == trim.no);
         // It comes while the other is under way.
         thread.conn.execute(SEND, (no, store::signed(clock::now()))).unwrap();
         thread.run(&trim.unwrap()).unwrap();
-        let cut = ran(&thread, Job::Trim) == [(Woken::Signal, Some(Outcome::Interrupted))];
-        assert_eq!(ran(&thread, Job::Send), if cut { vec![(Woken::Timer, None)] } else { vec![] });
+        let cut = ran(&thread, JobKind::Trim) == [(Trigger::Signal, Some(RunOutcome::Interrupted))];
+        assert_eq!(ran(&thread, JobKind::Send), if cut { vec![(Trigger::Timer, None)] } else { vec![] });
         thread.look().unwrap();
         let ended = |job| runs::list(&thread.conn, Some(job), 10).unwrap().pop().unwrap();
-        assert_eq!(ended(Job::Send).outcome, Some(Outcome::Failed));
+        assert_eq!(ended(JobKind::Send).outcome, Some(RunOutcome::Failed));
         assert_eq!(
-            (ended(Job::Trim).outcome, &ended(Job::Trim).report["visitors"]),
-            (Some(Outcome::Done), &1_200.into())
+            (ended(JobKind::Trim).outcome, &ended(JobKind::Trim).report["visitors"]),
+            (Some(RunOutcome::Done), &1_200.into())
         );
-        cut.then(|| ended(Job::Send).ended <= ended(Job::Trim).ended)
+        cut.then(|| ended(JobKind::Send).ended <= ended(JobKind::Trim).ended)
     };
     assert_eq!(gave_way(Duration::ZERO), Some(true));
     assert_eq!(gave_way(TURN), None, "each has a turn");

@@ -1,12 +1,12 @@
 //! Audiences that are kept as segments.
 
-use causeway_shared::attributes::Value;
+use causeway_shared::attributes::AttributeValue;
 use causeway_shared::ids::VisitorId;
 use serde_json::Value as Json;
 
 use super::*;
-use crate::audience::follow::Follower;
-use crate::audience::materialized::{self, KeepError, Kept};
+use crate::audience::follow::StoreFollower;
+use crate::audience::materialized::{self, KeepError, MaterializedAudience};
 use crate::audience::query;
 
 const SEGMENT: SegmentId = SegmentId(9);
@@ -15,22 +15,22 @@ impl World {
     /// The columns as the store is now.
     pub(super) fn follow(&mut self) {
         self.audience = Audience::default();
-        let mut follower = Follower::new(self.origin.data(), self.audience.clone()).unwrap();
+        let mut follower = StoreFollower::new(self.origin.data(), self.audience.clone()).unwrap();
         while follower.step(self.origin.now).unwrap() {}
     }
 
     fn keep(&self, segment: SegmentId, document: &Json, hours: u32, every: u32) -> Result<(), KeepError> {
         let known = self.origin.tenant("demo");
         let filter = query::filter(&self.origin.conn, known, document).unwrap().unwrap();
-        Kept::new((known.no, segment), (&filter, document), (hours, every), self.origin.now)?
+        MaterializedAudience::new((known.no, segment), (&filter, document), (hours, every), self.origin.now)?
             .keep(&self.origin.conn, known)
     }
 
     /// Refreshes what is due; members, added, removed and renewed of the first that was.
     fn refresh(&mut self) -> [u64; 4] {
         self.follow();
-        let ended = self.all(Job::Materialise, false);
-        assert_eq!(ended.outcome, Some(Outcome::Done), "{}", ended.report);
+        let ended = self.all(JobKind::Materialise, false);
+        assert_eq!(ended.outcome, Some(RunOutcome::Done), "{}", ended.report);
         sums(&ended.report)
     }
 
@@ -57,8 +57,8 @@ fn sums(report: &Json) -> [u64; 4] {
 }
 
 pub(super) fn lives_in(v: u32, n: u32, at: u64, city: &str) -> Fact {
-    let writes = vec![("city".to_owned(), Some(Value::String(city.to_owned())))];
-    fact(visitor(v), n, at, What::Attributes { writes })
+    let writes = vec![("city".to_owned(), Some(AttributeValue::String(city.to_owned())))];
+    fact(visitor(v), n, at, FactKind::Attributes { writes })
 }
 
 /// People of whom the first live in Bonn, the others in Ulm.
@@ -79,14 +79,14 @@ fn s4_04_an_audience_is_a_segment_and_only_who_comes_or_goes_is_written() {
     let mut world = of_two_cities(700, 1_300);
     world.keep(SEGMENT, &bonn(), 72, 24).unwrap();
     world.follow();
-    let dry = world.all(Job::Materialise, true);
+    let dry = world.all(JobKind::Materialise, true);
     assert_eq!((sums(&dry.report), world.held(SEGMENT, 1_300).len()), ([700, 700, 0, 0], 0));
     world.published();
     assert_eq!(world.refresh(), [700, 700, 0, 0]);
     assert_eq!(world.held(SEGMENT, 1_300), (0..700).collect::<Vec<_>>());
     assert_eq!(world.published(), 700);
     // Not due, and nothing is looked at.
-    assert_eq!(world.all(Job::Materialise, false).report["audiences"], 0);
+    assert_eq!(world.all(JobKind::Materialise, false).report["audiences"], 0);
 
     world.origin.now += 24 * HOUR_MS;
     let at = world.origin.now;
@@ -106,10 +106,10 @@ fn s4_04_an_audience_is_a_segment_and_only_who_comes_or_goes_is_written() {
         world.refresh();
     }
     let no = world.origin.tenant("demo").no;
-    assert!(Kept::drop(&world.origin.conn, no, SEGMENT, world.origin.now).unwrap());
+    assert!(MaterializedAudience::drop(&world.origin.conn, no, SEGMENT, world.origin.now).unwrap());
     assert_eq!(world.refresh(), [0, 0, 701, 0]);
     assert_eq!((world.held(SEGMENT, 1_300), materialized::list(&world.origin.conn, None).unwrap()), (vec![], vec![]));
-    assert!(!Kept::drop(&world.origin.conn, no, SEGMENT, world.origin.now).unwrap());
+    assert!(!MaterializedAudience::drop(&world.origin.conn, no, SEGMENT, world.origin.now).unwrap());
 }
 
 #[test]
@@ -117,8 +117,8 @@ fn after_a_refresh_exactly_the_people_who_match_are_in_the_segment_whatever_othe
     let mut world = of_two_cities(3, 6);
     let write = |v: u32, n: u32, at: u64, is_in: bool| {
         let until = HourStamp::at(at + 500 * HOUR_MS);
-        let state = if is_in { State::held(until, []) } else { State::Removed };
-        fact(visitor(v), n, at, What::Segments { writes: vec![(SEGMENT, state)] })
+        let state = if is_in { SegmentState::held(until, []) } else { SegmentState::Removed };
+        fact(visitor(v), n, at, FactKind::Segments { writes: vec![(SEGMENT, state)] })
     };
     // A stranger's page, before the segment is an audience's.
     world.origin.send("demo", &[write(5, 50, NOW, true)]);
@@ -145,7 +145,7 @@ fn after_a_refresh_exactly_the_people_who_match_are_in_the_segment_whatever_othe
     world.origin.admin("demo", &[write(4, 55, at, true)]);
     world.origin.now += 1_000;
     let no = world.origin.tenant("demo").no;
-    assert!(Kept::drop(&world.origin.conn, no, SEGMENT, world.origin.now).unwrap());
+    assert!(MaterializedAudience::drop(&world.origin.conn, no, SEGMENT, world.origin.now).unwrap());
     world.refresh();
     assert_eq!(world.held(SEGMENT, 6), [0_u32; 0]);
 }
@@ -155,8 +155,8 @@ fn a_refresh_that_was_cut_goes_on_and_one_that_is_changed_meanwhile_stays_due() 
     let mut world = of_two_cities(1_600, 1_600);
     world.keep(SEGMENT, &bonn(), 10, 5).unwrap();
     world.follow();
-    let run = world.begin(Job::Materialise, false);
-    assert_eq!(world.run(&run, 2).outcome, Some(Outcome::Interrupted));
+    let run = world.begin(JobKind::Materialise, false);
+    assert_eq!(world.run(&run, 2).outcome, Some(RunOutcome::Interrupted));
     let some = world.held(SEGMENT, 1_600).len();
     assert!(some > 0 && some < 1_600, "{some}");
     let again = runs::begin_waiting(&mut world.origin.conn, world.origin.now, Some(true)).unwrap().unwrap();
@@ -190,7 +190,7 @@ fn field_18_who_becomes_one_person_is_in_once_and_an_erasure_leaves_nothing() {
     world.origin.now += 24 * HOUR_MS;
     assert_eq!((world.refresh(), is_in(&world)), ([2, 0, 0, 3], true));
     let id = world.origin.member("demo", "ann");
-    world.origin.admin("demo", &[fact(visitor(2), 3, world.origin.now, What::Cancellation { id })]);
+    world.origin.admin("demo", &[fact(visitor(2), 3, world.origin.now, FactKind::Cancellation { id })]);
     world.origin.now += HOUR_MS;
     assert_eq!(world.refresh(), [3, 0, 0, 0]);
     let rows = |world: &World, of: VisitorId| -> i64 {
@@ -198,7 +198,7 @@ fn field_18_who_becomes_one_person_is_in_once_and_an_erasure_leaves_nothing() {
         world.origin.conn.query_row(count, [of.as_bytes()], |row| row.get(0)).unwrap()
     };
     assert_eq!(rows(&world, visitor(3)), 1);
-    let what = What::Erasure { scope: causeway_shared::fact::Scope::Visitor, id: None, also: Vec::new() };
+    let what = FactKind::Erasure { scope: causeway_shared::fact::ErasureScope::Visitor, id: None, also: Vec::new() };
     world.origin.admin("demo", &[fact(visitor(3), 4, world.origin.now, what)]);
     assert_eq!(rows(&world, visitor(3)), 0);
     world.origin.now += HOUR_MS;
@@ -235,8 +235,8 @@ fn an_audience_that_cannot_be_kept_says_why_and_one_that_fails_lets_others_go_on
     let broken = "UPDATE audiences SET filter = '{\"attributes.gone\": 1}' WHERE segment = 8";
     world.origin.conn.execute(broken, []).unwrap();
     world.follow();
-    let ended = world.all(Job::Materialise, false);
-    assert_eq!((ended.outcome, &ended.report["audiences"]), (Some(Outcome::Failed), &json!(100)));
+    let ended = world.all(JobKind::Materialise, false);
+    assert_eq!((ended.outcome, &ended.report["audiences"]), (Some(RunOutcome::Failed), &json!(100)));
     assert!(
         ended.report["error"].as_str().unwrap().contains("segment 8 of demo: filter.attributes.gone"),
         "{}",
@@ -245,12 +245,12 @@ fn an_audience_that_cannot_be_kept_says_why_and_one_that_fails_lets_others_go_on
     let again = NOW + HOUR_MS;
     let due = |world: &World| materialized::next_due(&world.origin.conn, world.origin.now).unwrap();
     assert_eq!(due(&world), Some(again), "it is tried again by itself");
-    assert_eq!(world.all(Job::Materialise, false).report["audiences"], 0);
+    assert_eq!(world.all(JobKind::Materialise, false).report["audiences"], 0);
     world.origin.now = again;
-    assert_eq!(world.all(Job::Materialise, true).outcome, Some(Outcome::Failed));
+    assert_eq!(world.all(JobKind::Materialise, true).outcome, Some(RunOutcome::Failed));
     assert_eq!(due(&world), Some(again), "a dry run changes nothing");
     world.origin.conn.execute("UPDATE audiences SET filter = '{\"devices\": 3}' WHERE segment = 8", []).unwrap();
-    assert_eq!(world.all(Job::Materialise, false).outcome, Some(Outcome::Done));
+    assert_eq!(world.all(JobKind::Materialise, false).outcome, Some(RunOutcome::Done));
     assert_eq!(due(&world), None);
 }
 
@@ -271,7 +271,7 @@ fn an_audience_is_no_sign_of_life_of_who_is_in_it() {
     world.origin.now += 2 * DAY_MS;
     world.refresh();
     assert_eq!((world.held(SEGMENT, 3), world.held(quiet, 3)), (vec![0, 1], vec![0, 2]));
-    assert_eq!(world.all(Job::Retention, false).report["forgotten"], 2);
+    assert_eq!(world.all(JobKind::Retention, false).report["forgotten"], 2);
     world.refresh();
     assert_eq!((world.held(SEGMENT, 3), world.held(quiet, 3)), (vec![1], vec![]));
 }
@@ -342,8 +342,8 @@ fn one_that_is_due_takes_its_turn_beside_a_send_that_goes_on() {
     assert_eq!(due, Some(NOW));
     let at = |job, at| Timer { job, tenant: None, when: When::At(at), last: None };
     assert_eq!(
-        next(&[at(Job::Send, Some(now - 120)), at(Job::Materialise, due)], now),
-        Next::Due(Job::Materialise, None)
+        next(&[at(JobKind::Send, Some(now - 120)), at(JobKind::Materialise, due)], now),
+        Next::Due(JobKind::Materialise, None)
     );
 }
 
@@ -354,7 +354,7 @@ fn two_callers_at_once_keep_no_circle() {
     let kept = |conn: &rusqlite::Connection, segment, asks: u32| {
         let document = json!({ "segments": asks });
         let filter = query::filter(conn, &known, &document).unwrap().unwrap();
-        Kept::new((known.no, SegmentId(segment)), (&filter, &document), (48, 0), NOW).unwrap()
+        MaterializedAudience::new((known.no, SegmentId(segment)), (&filter, &document), (48, 0), NOW).unwrap()
     };
     let path = world.origin.data().to_owned();
     let first = kept(&world.origin.conn, 1, 2);
@@ -395,9 +395,9 @@ fn what_the_store_cannot_give_of_one_audience_holds_no_other_up() {
     world.follow();
     let damage = "UPDATE visitors SET segments = x'ffff' WHERE visitor = ?1";
     world.origin.conn.execute(damage, [visitor(3).as_bytes()]).unwrap();
-    let run = world.begin(Job::Materialise, false);
+    let run = world.begin(JobKind::Materialise, false);
     let ended = world.run(&run, u64::MAX);
-    assert_eq!(ended.outcome, Some(Outcome::Failed));
+    assert_eq!(ended.outcome, Some(RunOutcome::Failed));
     assert!((10..20).all(|v| world.is_held(SegmentId(10), v)), "{}", ended.report);
     let error = ended.report["refreshed"][0]["error"].as_str().unwrap();
     assert!(error.contains("read") && ended.report["refreshed"][1]["error"].is_null(), "{}", ended.report);

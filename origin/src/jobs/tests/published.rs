@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use causeway_shared::ids::{AltHash, AlternateId};
-use causeway_shared::keys::Key;
+use causeway_shared::keys::RingKey;
 use causeway_shared::kv::{catalogue_key, pointer_key};
-use causeway_shared::wire::sync::Publish;
+use causeway_shared::wire::sync::KvWrite;
 
 use super::*;
 use crate::campaigns::catalogue;
@@ -26,11 +26,11 @@ fn what_the_kv_lost_is_published_anew_and_a_run_that_was_cut_goes_on() {
         world.origin.settle(&mut kv);
     }
     let before = world.dump();
-    let dry = world.all(Job::Publish, true);
+    let dry = world.all(JobKind::Publish, true);
     assert_eq!(dry.report, json!({ "snapshots": 2_300, "lookups": 1, "of_tenants": 5 }));
     assert_eq!(world.dump(), before, "a dry run changes nothing");
-    let run = world.begin(Job::Publish, false);
-    assert_eq!(world.run(&run, 1).outcome, Some(Outcome::Interrupted));
+    let run = world.begin(JobKind::Publish, false);
+    assert_eq!(world.run(&run, 1).outcome, Some(RunOutcome::Interrupted));
     let again = runs::begin_waiting(&mut world.origin.conn, world.origin.now, Some(true)).unwrap().unwrap();
     assert_eq!((again.no, again.cursor), (run.no, 500));
     assert_eq!(world.run(&again, u64::MAX).report, dry.report);
@@ -49,8 +49,8 @@ fn what_the_kv_lost_is_published_anew_and_a_run_that_was_cut_goes_on() {
     let is_wanted = |key: &&String| !leave.contains(key);
     assert_eq!(lost.keys().collect::<Vec<_>>(), kv.keys().filter(is_wanted).collect::<Vec<_>>());
     let of = |kv: &BTreeMap<String, String>| match stored(kv, visitor(900)) {
-        Stored::Snapshot(snapshot) => (snapshot.membership.devices, snapshot.profiles.len()),
-        Stored::Tombstone => (0, 0),
+        StoredValue::Snapshot(snapshot) => (snapshot.membership.devices, snapshot.profiles.len()),
+        StoredValue::Tombstone => (0, 0),
     };
     assert_eq!((of(&lost), of(&kv)), ((3, 3), (3, 3)));
 }
@@ -72,7 +72,7 @@ fn a_catalogue_on_its_way_when_all_is_written_anew_is_pointed_to_all_the_same() 
     apply(&mut world, 1);
     for _ in 0..3 {
         let on_its_way = world.origin.drain(10);
-        world.all(Job::Publish, false);
+        world.all(JobKind::Publish, false);
         world.origin.acknowledge(&on_its_way);
     }
     world.origin.settle(&mut kv);
@@ -87,8 +87,8 @@ fn field_17_who_left_and_what_is_new_does_not_wait_behind_all_that_is_written_an
     let pages: Vec<_> = (0..2_300).map(|v| page(visitor(v), 1, NOW)).collect();
     world.origin.send("demo", &pages);
     world.origin.settle(&mut BTreeMap::new());
-    world.all(Job::Publish, false);
-    let keys = |writes: &[Publish]| writes.iter().map(|write| write.key.clone()).collect::<BTreeSet<_>>();
+    world.all(JobKind::Publish, false);
+    let keys = |writes: &[KvWrite]| writes.iter().map(|write| write.key.clone()).collect::<BTreeSet<_>>();
     let key = |v| format!("v:demo:{}", visitor(v));
     let pages: Vec<_> = (0..85).map(|v| page(visitor(1_000 + v), 2, NOW)).collect();
     world.origin.now += 5_000;
@@ -117,8 +117,9 @@ fn s5_07_new_segments_of_any_visitor_reach_its_siblings_snapshots_and_nobody_els
     world.origin.send("demo", &all);
     let mut kv = BTreeMap::new();
     world.origin.settle(&mut kv);
-    let held = State::held(HourStamp::at(world.origin.now + 9 * HOUR_MS), []);
-    let write = |v, id| fact(visitor(v), id, NOW + 5, What::Segments { writes: vec![(SegmentId(id), held.clone())] });
+    let held = SegmentState::held(HourStamp::at(world.origin.now + 9 * HOUR_MS), []);
+    let write =
+        |v, id| fact(visitor(v), id, NOW + 5, FactKind::Segments { writes: vec![(SegmentId(id), held.clone())] });
     let new: Vec<_> = (0..1_100).flat_map(|v| [write(3 * v, 7), write(3 * v + 1, 8)]).collect();
     world.origin.send("demo", &new);
     let written = |world: &mut World, kv: &mut BTreeMap<String, String>| {
@@ -135,10 +136,10 @@ fn s5_07_new_segments_of_any_visitor_reach_its_siblings_snapshots_and_nobody_els
     };
     assert_eq!(written(&mut world, &mut kv), 2_200, "their own, at once");
     let before = world.dump();
-    assert_eq!(world.all(Job::Compact, true).report, json!({ "people": 1_100 }));
+    assert_eq!(world.all(JobKind::Compact, true).report, json!({ "people": 1_100 }));
     assert_eq!(world.dump(), before, "a dry run changes nothing");
-    let run = world.begin(Job::Compact, false);
-    assert_eq!(world.run(&run, 1).outcome, Some(Outcome::Interrupted));
+    let run = world.begin(JobKind::Compact, false);
+    assert_eq!(world.run(&run, 1).outcome, Some(RunOutcome::Interrupted));
     let again = runs::begin_waiting(&mut world.origin.conn, world.origin.now, Some(true)).unwrap().unwrap();
     let run = world.run(&again, u64::MAX);
     assert_eq!(run.report, json!({ "people": 1_100, "snapshots": 1_100 }));
@@ -160,7 +161,7 @@ fn s5_07_new_segments_of_any_visitor_reach_its_siblings_snapshots_and_nobody_els
         let expected: &[SegmentId] = if v < 3_300 { &[SegmentId(7), SegmentId(8)] } else { &[] };
         assert_eq!(union, expected, "{v}");
     }
-    assert_eq!(world.all(Job::Compact, false).report, json!({ "people": 0, "snapshots": 0 }));
+    assert_eq!(world.all(JobKind::Compact, false).report, json!({ "people": 0, "snapshots": 0 }));
 }
 
 #[test]
@@ -169,8 +170,8 @@ fn s2_04_lookups_under_a_key_that_is_no_longer_read_leave_the_kv_once() {
     let old = world.origin.member("demo", "ann");
     let [first, ..] = old.hash.0;
     let new = AltHash([first + 1; 16]);
-    world.origin.change_keys("demo", |keys| keys.push(Key { id: first + 1, ..keys[0].clone() }));
-    let seen = fact(visitor(1), 1, NOW, What::Alias { id: old, also: vec![new], proven: true });
+    world.origin.change_keys("demo", |keys| keys.push(RingKey { id: first + 1, ..keys[0].clone() }));
+    let seen = fact(visitor(1), 1, NOW, FactKind::Alias { id: old, also: vec![new], proven: true });
     let logins = (2..700).map(|v| world.origin.login(visitor(v), 1, NOW, &format!("m{v}")));
     let all: Vec<Fact> = std::iter::once(seen).chain(logins).collect();
     world.origin.send("demo", &all);
@@ -178,36 +179,42 @@ fn s2_04_lookups_under_a_key_that_is_no_longer_read_leave_the_kv_once() {
     world.origin.settle(&mut kv);
     let lookups = |kv: &BTreeMap<String, String>| kv.keys().filter(|key| key.starts_with("a:")).count();
     assert_eq!(lookups(&kv), 700, "under both keys where both are known");
-    assert_eq!(world.all(Job::Trim, false).report["lookups"], 0);
+    assert_eq!(world.all(JobKind::Trim, false).report["lookups"], 0);
     world.origin.change_keys("demo", |keys| keys.retain(|key| key.id != first));
     let before = world.dump();
-    assert_eq!(world.all(Job::Trim, true).report["lookups"], 699);
+    assert_eq!(world.all(JobKind::Trim, true).report["lookups"], 699);
     assert_eq!(world.dump(), before, "a dry run changes nothing");
     world.beside = true;
-    assert_eq!(world.all(Job::Trim, false).report["lookups"], 0, "an origin that has the key still would write them");
+    assert_eq!(
+        world.all(JobKind::Trim, false).report["lookups"],
+        0,
+        "an origin that has the key still would write them"
+    );
     world.beside = false;
-    let run = world.begin(Job::Trim, false);
-    assert_eq!(world.run(&run, 4).outcome, Some(Outcome::Interrupted), "between two of its transactions");
+    let run = world.begin(JobKind::Trim, false);
+    assert_eq!(world.run(&run, 4).outcome, Some(RunOutcome::Interrupted), "between two of its transactions");
     let again = runs::begin_waiting(&mut world.origin.conn, world.origin.now, Some(true)).unwrap().unwrap();
     assert_eq!(world.run(&again, u64::MAX).report["lookups"], 699);
     world.origin.settle(&mut kv);
     assert_eq!(lookups(&kv), 1);
-    assert_eq!(world.all(Job::Trim, false).report["lookups"], 0, "once");
+    assert_eq!(world.all(JobKind::Trim, false).report["lookups"], 0, "once");
     // A login under the new key finds the same member.
     let id = AlternateId { hash: new, ..old };
-    world.origin.send("demo", &[fact(visitor(9_000), 1, NOW + 5, What::Alias { id, also: Vec::new(), proven: true })]);
+    world
+        .origin
+        .send("demo", &[fact(visitor(9_000), 1, NOW + 5, FactKind::Alias { id, also: Vec::new(), proven: true })]);
     world.origin.settle(&mut kv);
     assert_eq!((world.origin.person("demo", visitor(9_000)).devices, lookups(&kv)), (2, 1));
     // Somebody puts the key back: what was deleted under it is there again.
-    world.origin.change_keys("demo", |keys| keys.push(Key { id: first, ..keys[0].clone() }));
-    assert_eq!(world.all(Job::Trim, true).report["lookups"], 0);
+    world.origin.change_keys("demo", |keys| keys.push(RingKey { id: first, ..keys[0].clone() }));
+    assert_eq!(world.all(JobKind::Trim, true).report["lookups"], 0);
     world.origin.settle(&mut kv);
     assert_eq!(lookups(&kv), 1, "a dry run changes nothing");
     for _ in 0..2 {
-        assert_eq!(world.all(Job::Trim, false).report["lookups"], 0);
+        assert_eq!(world.all(JobKind::Trim, false).report["lookups"], 0);
         world.origin.settle(&mut kv);
         assert_eq!(lookups(&kv), 700);
     }
     world.origin.change_keys("demo", |keys| keys.retain(|key| key.id != first));
-    assert_eq!(world.all(Job::Trim, false).report["lookups"], 699, "and may be taken away once more");
+    assert_eq!(world.all(JobKind::Trim, false).report["lookups"], 699, "and may be taken away once more");
 }

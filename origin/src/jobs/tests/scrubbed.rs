@@ -1,6 +1,6 @@
 //! Damage of the store: a bit that flipped on the disk.
 
-use causeway_shared::attributes::Value;
+use causeway_shared::attributes::AttributeValue;
 
 use super::*;
 use crate::campaigns::catalogue;
@@ -20,17 +20,17 @@ fn lived() -> World {
     let mut world = World::with(0);
     let login = world.origin.login(visitor(1), 9, NOW, "ann");
     for v in 1..=2 {
-        let named = What::Track { name: "signup".to_owned(), value: None, properties: None, order: None };
-        let city = vec![("city".to_owned(), Some(Value::String("Ulm".to_owned())))];
-        let state = State::held(HourStamp(HourStamp::at(NOW).0 + 24), []);
+        let named = FactKind::Track { name: "signup".to_owned(), value: None, properties: None, order: None };
+        let city = vec![("city".to_owned(), Some(AttributeValue::String("Ulm".to_owned())))];
+        let state = SegmentState::held(HourStamp(HourStamp::at(NOW).0 + 24), []);
         world.origin.send(
             "demo",
             &[
                 page(visitor(v), 1, NOW),
                 impression(visitor(v), 2, NOW),
                 fact(visitor(v), 3, NOW, named),
-                fact(visitor(v), 4, NOW, What::Attributes { writes: city }),
-                fact(visitor(v), 5, NOW, What::Segments { writes: vec![(SegmentId(7), state)] }),
+                fact(visitor(v), 4, NOW, FactKind::Attributes { writes: city }),
+                fact(visitor(v), 5, NOW, FactKind::Segments { writes: vec![(SegmentId(7), state)] }),
             ],
         );
     }
@@ -57,19 +57,19 @@ fn set_aside(world: &World) -> Vec<i64> {
 #[test]
 fn a_flipped_bit_of_every_stored_form_of_a_visitor_is_found_and_the_visitor_set_aside() {
     let mut world = lived();
-    let whole = world.all(Job::Scrub, false);
-    assert_eq!(whole.outcome, Some(Outcome::Done), "{}", whole.report);
+    let whole = world.all(JobKind::Scrub, false);
+    assert_eq!(whole.outcome, Some(RunOutcome::Done), "{}", whole.report);
     let read = ["visitors", "lookups", "damaged_visitors", "damaged_lookups", "damaged_tenant_values"];
     assert_eq!(read.map(|name| whole.report[name].as_u64()), [2, 1, 0, 0, 0].map(Some));
     let row = world.origin.row("demo", visitor(1)).row.unwrap();
     for form in FORMS {
         for bit in [0, 9, 40, 77, 131, usize::MAX] {
             let was = flip(&world.origin.conn, form, visitor(1).as_bytes(), bit);
-            let dry = world.all(Job::Scrub, true);
+            let dry = world.all(JobKind::Scrub, true);
             assert_eq!(dry.report["damaged_visitors"], 1, "{form:?}, bit {bit}: {}", dry.report);
             assert_eq!(set_aside(&world), Vec::<i64>::new(), "a dry run changes nothing");
-            let run = world.all(Job::Scrub, false);
-            assert_eq!((run.outcome, &run.report["first"][0]["row"]), (Some(Outcome::Failed), &json!(row)));
+            let run = world.all(JobKind::Scrub, false);
+            assert_eq!((run.outcome, &run.report["first"][0]["row"]), (Some(RunOutcome::Failed), &json!(row)));
             assert_eq!(set_aside(&world), [row]);
             let (table, column, rows) = form;
             let mend = format!("UPDATE {table} SET {column} = ?2 WHERE {rows}");
@@ -98,7 +98,7 @@ fn a_new_fact_of_a_visitor_with_flipped_fact_ids_waits() {
     let mut world = lived();
     let row = world.origin.row("demo", visitor(1)).row.unwrap();
     flip(&world.origin.conn, FORMS[5], visitor(1).as_bytes(), 50);
-    assert_eq!(world.all(Job::Scrub, false).outcome, Some(Outcome::Failed));
+    assert_eq!(world.all(JobKind::Scrub, false).outcome, Some(RunOutcome::Failed));
     // Counted once more, it would be two pages of the other as well.
     world.origin.send("demo", &[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW)]);
     let pages = [1, 2].map(|v| world.origin.profile("demo", visitor(v)).totals().pages);
@@ -115,8 +115,13 @@ fn a_lookup_with_a_flipped_bit_names_nobody_and_is_written_again_from_its_eviden
         flip(&world.origin.conn, ("lookups", "visitors", "hash = ?1"), &member.hash.0, bit);
         let read = crate::views::read::lookup(&world.origin.conn, world.origin.tenant("demo").no, member);
         assert!(read.is_err_and(|why| why.is_of_a_value()), "bit {bit}");
-        let run = world.all(Job::Scrub, false);
-        assert_eq!((run.outcome, &run.report["damaged_lookups"]), (Some(Outcome::Done), &json!(1)), "{}", run.report);
+        let run = world.all(JobKind::Scrub, false);
+        assert_eq!(
+            (run.outcome, &run.report["damaged_lookups"]),
+            (Some(RunOutcome::Done), &json!(1)),
+            "{}",
+            run.report
+        );
         assert_eq!(world.origin.lookup("demo", "ann"), [visitor(1)]);
     }
 }
@@ -129,7 +134,7 @@ fn a_damaged_catalogue_is_found_and_never_handed_out() {
         VALUES (?1, 7, ?2, 'cli', zeroblob(32), '[]', '{}')";
     conn.execute(put, (tenant.0, NOW.cast_signed())).unwrap();
     assert!(catalogue::kept(conn, tenant, Some(7)).is_err_and(|why| why.is_of_a_value()));
-    let run = world.all(Job::Scrub, false);
-    assert_eq!((run.outcome, &run.report["damaged_tenant_values"]), (Some(Outcome::Failed), &json!(1)));
+    let run = world.all(JobKind::Scrub, false);
+    assert_eq!((run.outcome, &run.report["damaged_tenant_values"]), (Some(RunOutcome::Failed), &json!(1)));
     assert_eq!(run.report["first"][0]["table"], "catalogues");
 }

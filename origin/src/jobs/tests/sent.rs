@@ -7,13 +7,13 @@ use serde_json::Value as Json;
 
 use super::materialised::{bonn, lives_in};
 use super::*;
-use crate::audience::send::{self, Send, SendError, Sums, Terms};
+use crate::audience::send::{self, Send, SendError, SendTerms, SendTotals};
 use crate::campaigns::experiment::results;
 use crate::testing::withdrawal;
 
-fn terms(count: u32, experiment: Option<&str>) -> Terms {
+fn terms(count: u32, experiment: Option<&str>) -> SendTerms {
     let experiment = experiment.map(str::to_owned);
-    Terms { filter: bonn().to_string(), count, experiment, webhook: false, per_second: 0 }
+    SendTerms { filter: bonn().to_string(), count, experiment, webhook: false, per_second: 0 }
 }
 
 impl World {
@@ -26,7 +26,7 @@ impl World {
         world
     }
 
-    fn start(&mut self, name: &str, terms: &Terms) -> Result<Send, SendError> {
+    fn start(&mut self, name: &str, terms: &SendTerms) -> Result<Send, SendError> {
         let known = self.origin.tenant("demo").clone();
         Send::begin(&mut self.origin.conn, &known, name, terms, 7, self.origin.now)
     }
@@ -36,14 +36,14 @@ impl World {
         self.follow();
         let run = self.next_run();
         let ended = self.run(&run, u64::MAX);
-        assert_eq!(ended.outcome, Some(Outcome::Done), "{}", ended.report);
+        assert_eq!(ended.outcome, Some(RunOutcome::Done), "{}", ended.report);
         self.sent(name)
     }
 
     /// The run that was cut, or another.
-    fn next_run(&mut self) -> Run {
+    fn next_run(&mut self) -> JobRun {
         let waiting = runs::begin_waiting(&mut self.origin.conn, self.origin.now, Some(true)).unwrap();
-        waiting.unwrap_or_else(|| self.begin(Job::Send, false))
+        waiting.unwrap_or_else(|| self.begin(JobKind::Send, false))
     }
 
     fn sent(&self, name: &str) -> Send {
@@ -70,8 +70,8 @@ fn a_send_that_a_clock_put_far_off_goes_on_by_itself_and_when_it_is_started_agai
         let mut world = World::of_bonn(500);
         world.origin.now = NOW + 300 * DAY_MS;
         world.start("may", &terms(500, None)).unwrap();
-        let run = world.begin(Job::Send, false);
-        assert_eq!(world.run(&run, 3).outcome, Some(Outcome::Interrupted));
+        let run = world.begin(JobKind::Send, false);
+        assert_eq!(world.run(&run, 3).outcome, Some(RunOutcome::Interrupted));
         world.origin.now = NOW + HOUR_MS;
         assert_eq!(send::next_due(&world.origin.conn, world.origin.now).unwrap(), Some(world.origin.now));
         if again {
@@ -91,7 +91,7 @@ fn s4_07_nobody_is_exposed_by_a_send_after_its_experiment_is_over() {
     let run = world.next_run();
     world.run(&run, u64::MAX);
     let send = world.sent("may");
-    assert_eq!((send.due, send.sums), (None, Sums::default()));
+    assert_eq!((send.due, send.sums), (None, SendTotals::default()));
     assert!(send.error.unwrap().contains("does not run now"));
 }
 
@@ -99,8 +99,8 @@ fn s4_07_nobody_is_exposed_by_a_send_after_its_experiment_is_over() {
 fn s4_07_a_send_whose_dealt_arms_the_experiment_has_no_more_tells_nobody_of_its_control() {
     let mut world = World::of_bonn(500);
     world.start("may", &terms(500, Some("e-1"))).unwrap();
-    let run = world.begin(Job::Send, false);
-    assert_eq!(world.run(&run, 3).outcome, Some(Outcome::Interrupted));
+    let run = world.begin(JobKind::Send, false);
+    assert_eq!(world.run(&run, 3).outcome, Some(RunOutcome::Interrupted));
     let before = world.sent("may");
     assert!(before.chosen == Some(500) && before.next < 500);
     // The control is out of the file.
@@ -132,7 +132,7 @@ fn a_send_that_can_draw_nobody_is_over_and_says_why() {
     let mut world = World::of_bonn(20);
     world.start("may", &terms(20, Some("e-1"))).unwrap();
     assert_eq!(world.tell("may").chosen, Some(20));
-    let others = Terms { filter: json!({ "attributes.city": "Rome" }).to_string(), ..terms(5, None) };
+    let others = SendTerms { filter: json!({ "attributes.city": "Rome" }).to_string(), ..terms(5, None) };
     for (name, terms, why) in [
         (
             "june",
@@ -158,7 +158,7 @@ fn s4_07_a_send_tells_exactly_so_many_once_each_in_arms_that_its_experiment_coun
     let send = world.tell("may");
     // One half is the control.
     assert_eq!((send.chosen, send.due, send.error.clone()), (Some(1_000), None, None));
-    assert_eq!(send.sums, Sums { delivered: 500, control: 500, ..Sums::default() });
+    assert_eq!(send.sums, SendTotals { delivered: 500, control: 500, ..SendTotals::default() });
     let drawn = world.drawn(&send);
     assert_eq!((drawn.len(), visitors(&drawn).len()), (1_000, 1_000));
     let of_arm = |code| drawn.iter().filter(|(_, arm, _)| *arm == Some(code)).count();
@@ -190,7 +190,7 @@ fn s4_07_a_send_that_is_cut_anywhere_tells_the_same_people_once_each() {
     let mut whole = World::of_bonn(2_700);
     whole.start("may", &terms(2_500, None)).unwrap();
     let whole_send = whole.tell("may");
-    assert_eq!(whole_send.sums, Sums { delivered: 2_500, ..Sums::default() });
+    assert_eq!(whole_send.sums, SendTotals { delivered: 2_500, ..SendTotals::default() });
     let mut world = World::of_bonn(2_700);
     world.start("may", &terms(2_500, None)).unwrap();
     let (mut told, mut runs) = (Vec::new(), 0);
@@ -210,10 +210,10 @@ fn s4_07_a_send_that_is_cut_anywhere_tells_the_same_people_once_each() {
 #[test]
 fn field_18_nobody_is_told_twice_whatever_became_of_them_since_they_were_drawn() {
     let mut world = World::of_bonn(12);
-    world.start("may", &Terms { per_second: 2, ..terms(12, Some("e-1")) }).unwrap();
-    let run = world.begin(Job::Send, false);
+    world.start("may", &SendTerms { per_second: 2, ..terms(12, Some("e-1")) }).unwrap();
+    let run = world.begin(JobKind::Send, false);
     // It ends when all are drawn and two of them told.
-    assert_eq!(world.run(&run, 2).outcome, Some(Outcome::Interrupted));
+    assert_eq!(world.run(&run, 2).outcome, Some(RunOutcome::Interrupted));
     let send = world.sent("may");
     assert_eq!((send.chosen, send.next), (Some(12), 2));
     let drawn = world.drawn(&send);
@@ -235,14 +235,14 @@ fn field_18_nobody_is_told_twice_whatever_became_of_them_since_they_were_drawn()
         world.origin.login(v4, 2, at, "ben"),
         withdrawal(v7, at),
         fact(v8, 2, at, lives_in(0, 0, at, "Ulm").what),
-        fact(v9, 3, at, What::Exposure { experiment: 1, arm: other }),
+        fact(v9, 3, at, FactKind::Exposure { experiment: 1, arm: other }),
     ];
     world.origin.send("demo", &facts);
-    let erase = |of| fact(of, 4, at, What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() });
+    let erase = |of| fact(of, 4, at, FactKind::Erasure { scope: ErasureScope::Visitor, id: None, also: Vec::new() });
     world.origin.admin("demo", &[erase(v5), erase(v6)]);
     let send = world.tell("may");
     assert_eq!(send.chosen, Some(12));
-    let Sums { delivered, control, gone, merged, left } = send.sums;
+    let SendTotals { delivered, control, gone, merged, left } = send.sums;
     assert_eq!((delivered + control, gone, merged, left), (6, 3, 2, 1), "{:?}", world.drawn(&send));
     assert_eq!(arm_of(&world, v9), other, "who saw an arm meanwhile stays in it");
     let drawn = world.drawn(&send);
@@ -252,7 +252,7 @@ fn field_18_nobody_is_told_twice_whatever_became_of_them_since_they_were_drawn()
 
     // Undone, they are two again, but nobody is told more often.
     let id = world.origin.member("demo", "ann");
-    world.origin.admin("demo", &[v0, v2].map(|of| fact(of, 5, at + 1, What::Cancellation { id })));
+    world.origin.admin("demo", &[v0, v2].map(|of| fact(of, 5, at + 1, FactKind::Cancellation { id })));
     assert_eq!(world.tell("may"), send);
 }
 
@@ -295,7 +295,7 @@ fn what_a_client_calls_its_events_is_in_no_sends_way() {
 fn s4_07_a_send_is_no_faster_than_it_is_told() {
     let mut world = World::of_bonn(2_825);
     let begun = std::time::Instant::now();
-    world.start("slow", &Terms { per_second: 113, ..terms(2_825, None) }).unwrap();
+    world.start("slow", &SendTerms { per_second: 113, ..terms(2_825, None) }).unwrap();
     // In two runs: other jobs have their turn between them.
     assert!(world.tell("slow").sums.delivered < 2_825);
     assert_eq!(world.tell("slow").sums.delivered, 2_825);
@@ -309,7 +309,7 @@ fn s4_07_sends_that_are_paced_are_told_beside_each_other_each_at_its_own_pace() 
     let mut world = World::of_bonn(700);
     let begun = std::time::Instant::now();
     for (name, per_second, count) in [("slow", 20, 160), ("slower", 10, 80), ("fast", 0, 700)] {
-        world.start(name, &Terms { per_second, ..terms(count, None) }).unwrap();
+        world.start(name, &SendTerms { per_second, ..terms(count, None) }).unwrap();
     }
     let send = world.tell("slower");
     let told = ["slow", "slower", "fast"].map(|name| world.sent(name).sums.delivered);
@@ -323,21 +323,21 @@ fn s4_07_sends_that_are_paced_are_told_beside_each_other_each_at_its_own_pace() 
 fn a_send_that_cannot_be_says_why_and_one_that_was_stopped_goes_on_where_it_was() {
     let mut world = World::of_bonn(300);
     let ok = terms(300, None);
-    let mut said = |name: &str, terms: &Terms| world.start(name, terms).unwrap_err().to_string();
+    let mut said = |name: &str, terms: &SendTerms| world.start(name, terms).unwrap_err().to_string();
     assert!(said("May", &ok).contains("1 to 64 of a-z"));
     assert!(said(&"m".repeat(65), &ok).contains("1 to 64"));
     for count in [0, 1_000_001] {
-        assert!(said("may", &Terms { count, ..ok.clone() }).contains("1 to 1000000 people"));
+        assert!(said("may", &SendTerms { count, ..ok.clone() }).contains("1 to 1000000 people"));
     }
-    assert!(said("may", &Terms { per_second: 100_001, ..ok.clone() }).contains("100000 people a second"));
-    assert!(said("may", &Terms { webhook: true, ..ok.clone() }).contains("no `webhook`"));
+    assert!(said("may", &SendTerms { per_second: 100_001, ..ok.clone() }).contains("100000 people a second"));
+    assert!(said("may", &SendTerms { webhook: true, ..ok.clone() }).contains("no `webhook`"));
     assert!(said("may", &terms(300, Some("e-9"))).contains("no experiment `e-9`"));
     world.start("may", &ok).unwrap();
     assert!(world.start("may", &terms(299, None)).unwrap_err().to_string().contains("other terms"));
 
     let no = world.origin.tenant("demo").no;
     world.origin.now += 7;
-    let run = world.begin(Job::Send, false);
+    let run = world.begin(JobKind::Send, false);
     world.run(&run, 3);
     let cut = world.sent("may").next;
     assert_eq!(world.sent("may").due, Some(NOW + 7), "who waits for longer goes first");
@@ -355,34 +355,34 @@ fn a_send_that_cannot_be_says_why_and_one_that_was_stopped_goes_on_where_it_was(
     world.start("june", &ok).unwrap();
     world.start("july", &terms(10, None)).unwrap();
     world.origin.conn.execute("UPDATE sends SET filter = '{\"attributes.gone\": 1}' WHERE name = 'june'", []).unwrap();
-    let ended = world.all(Job::Send, false);
-    assert_eq!(ended.outcome, Some(Outcome::Failed));
+    let ended = world.all(JobKind::Send, false);
+    assert_eq!(ended.outcome, Some(RunOutcome::Failed));
     assert!(ended.report["error"].as_str().unwrap().contains("send june: filter.attributes.gone"));
     assert_eq!((world.sent("june").due, world.sent("july").sums.delivered), (None, 10));
 
     // Of a tenant that is not configured nobody is told, and it is asked after now and then.
     world.start("august", &ok).unwrap();
     world.origin.conn.execute("UPDATE sends SET tenant = 77 WHERE name = 'august'", []).unwrap();
-    assert_eq!(world.all(Job::Send, false).outcome, Some(Outcome::Failed));
+    assert_eq!(world.all(JobKind::Send, false).outcome, Some(RunOutcome::Failed));
     assert_eq!(send::next_due(&world.origin.conn, world.origin.now).unwrap(), Some(world.origin.now + HOUR_MS));
 }
 
 #[test]
 fn a_job_that_runs_when_its_work_is_due_waits_a_little_after_it_failed() {
     let timer = |at, outcome, ended| Timer {
-        job: Job::Send,
+        job: JobKind::Send,
         tenant: None,
         when: When::At(at),
         last: Some(Last { started: NOW - 99, ended, outcome: Some(outcome) }),
     };
     let at = |timer: Timer| next(&[timer], NOW);
-    let due = Next::Due(Job::Send, None);
-    assert_eq!(at(timer(None, Outcome::Done, NOW)), Next::Never);
-    assert_eq!(at(timer(Some(NOW), Outcome::Done, NOW)), due);
-    assert_eq!(at(timer(Some(NOW + 3), Outcome::Done, NOW)), Next::At(NOW + 3));
-    assert_eq!(at(timer(Some(NOW - 50), Outcome::Failed, NOW - 10)), Next::At(NOW - 10 + AGAIN_MS));
-    assert_eq!(at(timer(Some(NOW - 50), Outcome::Failed, NOW - AGAIN_MS)), due);
-    assert_eq!(at(timer(Some(NOW - 50), Outcome::Failed, NOW + 9)), due, "the clock went back");
+    let due = Next::Due(JobKind::Send, None);
+    assert_eq!(at(timer(None, RunOutcome::Done, NOW)), Next::Never);
+    assert_eq!(at(timer(Some(NOW), RunOutcome::Done, NOW)), due);
+    assert_eq!(at(timer(Some(NOW + 3), RunOutcome::Done, NOW)), Next::At(NOW + 3));
+    assert_eq!(at(timer(Some(NOW - 50), RunOutcome::Failed, NOW - 10)), Next::At(NOW - 10 + AGAIN_MS));
+    assert_eq!(at(timer(Some(NOW - 50), RunOutcome::Failed, NOW - AGAIN_MS)), due);
+    assert_eq!(at(timer(Some(NOW - 50), RunOutcome::Failed, NOW + 9)), due, "the clock went back");
 }
 
 #[test]
@@ -391,7 +391,7 @@ fn what_the_store_cannot_give_of_one_send_holds_no_other_up() {
     let ulm: Vec<Fact> = (20..30).map(|v| lives_in(v, 1, NOW, "Ulm")).collect();
     world.origin.send("demo", &ulm);
     world.follow();
-    let of_ulm = Terms { filter: json!({ "attributes.city": "Ulm" }).to_string(), ..terms(10, None) };
+    let of_ulm = SendTerms { filter: json!({ "attributes.city": "Ulm" }).to_string(), ..terms(10, None) };
     world.start("bonn", &terms(20, None)).unwrap();
     world.start("ulm", &of_ulm).unwrap();
     let attributes = |world: &World, to: &[u8]| {
@@ -403,8 +403,8 @@ fn what_the_store_cannot_give_of_one_send_holds_no_other_up() {
     attributes(&world, &[0xff, 0xff]);
     // Of a person that cannot be read nobody can say whether it is meant.
     let run = world.next_run();
-    assert_eq!(world.run(&run, u64::MAX).outcome, Some(Outcome::Done));
-    assert_eq!(world.sent("bonn").sums, Sums { delivered: 19, left: 1, ..Sums::default() });
+    assert_eq!(world.run(&run, u64::MAX).outcome, Some(RunOutcome::Done));
+    assert_eq!(world.sent("bonn").sums, SendTotals { delivered: 19, left: 1, ..SendTotals::default() });
     assert_eq!(world.sent("ulm").sums.delivered, 10);
 
     // Columns that are built anew leave out that person alone.
@@ -413,13 +413,13 @@ fn what_the_store_cannot_give_of_one_send_holds_no_other_up() {
     world.follow();
     let run = world.next_run();
     world.run(&run, u64::MAX);
-    assert_eq!(world.sent("june").sums, Sums { delivered: 19, ..Sums::default() });
+    assert_eq!(world.sent("june").sums, SendTotals { delivered: 19, ..SendTotals::default() });
 
     attributes(&world, &before);
     world.follow();
-    world.start("may", &Terms { per_second: 5, ..terms(20, None) }).unwrap();
-    let run = world.begin(Job::Send, false);
-    assert_eq!(world.run(&run, 2).outcome, Some(Outcome::Interrupted));
+    world.start("may", &SendTerms { per_second: 5, ..terms(20, None) }).unwrap();
+    let run = world.begin(JobKind::Send, false);
+    assert_eq!(world.run(&run, 2).outcome, Some(RunOutcome::Interrupted));
     let drawn = world.sent("may");
     assert_eq!((drawn.chosen, drawn.next), (Some(20), 5));
     let damaged = world.drawn(&drawn)[7].0;
@@ -428,7 +428,7 @@ fn what_the_store_cannot_give_of_one_send_holds_no_other_up() {
     world.start("august", &of_ulm).unwrap();
     let run = world.next_run();
     let ended = world.run(&run, u64::MAX);
-    assert_eq!((ended.outcome, world.sent("august").sums.delivered), (Some(Outcome::Failed), 10));
+    assert_eq!((ended.outcome, world.sent("august").sums.delivered), (Some(RunOutcome::Failed), 10));
     let stuck = world.sent("may");
     assert_eq!((stuck.due, stuck.next), (Some(NOW + 1_000), 5));
     assert!(stuck.error.is_some() && ended.report.to_string().contains("may"), "{}", ended.report);

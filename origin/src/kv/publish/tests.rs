@@ -2,19 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::events::Often;
-use causeway_shared::fact::{Fact, PAGE, PURCHASE, What};
+use causeway_shared::events::EventCount;
+use causeway_shared::fact::{Fact, FactKind, PAGE, PURCHASE};
 use causeway_shared::limits;
-use causeway_shared::segments::{SegmentId, State};
+use causeway_shared::segments::{SegmentId, SegmentState};
 use causeway_shared::time::{HourStamp, Minute};
 use causeway_shared::wire::kv;
-use causeway_shared::wire::sync::Publish;
+use causeway_shared::wire::sync::KvWrite;
 
 use crate::outbox::fair_queue::depth;
 use crate::outbox::queue::{KEY_PAUSE_MS, LATE_MS, LEASE_MS};
 use crate::testing::{NOW, Origin, fact, impression, page, snapshot, visitor, withdrawal};
 
-fn keys(writes: &[Publish]) -> Vec<&str> {
+fn keys(writes: &[KvWrite]) -> Vec<&str> {
     writes.iter().map(|w| w.key.as_str()).collect()
 }
 
@@ -45,7 +45,7 @@ fn s4_05_a_snapshot_says_when_its_visitors_pages_and_purchases_of_a_month_were()
     let mut kv = BTreeMap::new();
     let day = |ago: u64| NOW - ago * 86_400_000;
     let bought = |v: u32, n: u32, at: u64| {
-        let what = What::Track { name: PURCHASE.to_owned(), value: None, properties: None, order: None };
+        let what = FactKind::Track { name: PURCHASE.to_owned(), value: None, properties: None, order: None };
         Fact { at, ..fact(visitor(v), n, NOW, what) }
     };
     let logins = [1, 2].map(|v| origin.login(visitor(v), 1, NOW, "ann"));
@@ -57,12 +57,12 @@ fn s4_05_a_snapshot_says_when_its_visitors_pages_and_purchases_of_a_month_were()
         let often = |name: &str, days: u64| {
             let (from, to) = (Minute::at(day(days)), Minute::at(NOW + 60_000));
             let each = snapshot.profiles.values().map(|sub| sub.within(name, from, to).unwrap());
-            each.fold(Often::Exactly(0), Often::plus)
+            each.fold(EventCount::Exactly(0), EventCount::plus)
         };
         let purchases = [0, 1, 7, 30].map(|days| often(PURCHASE, days));
-        assert_eq!(purchases, [0, 1, 2, 3].map(Often::Exactly));
-        assert_eq!(often(PURCHASE, 35), Often::AtLeast(3), "what is older is counted in all alone");
-        assert_eq!((often(PAGE, 0), often(PAGE, 30)), (Often::Exactly(1), Often::Exactly(1)));
+        assert_eq!(purchases, [0, 1, 2, 3].map(EventCount::Exactly));
+        assert_eq!(often(PURCHASE, 35), EventCount::AtLeast(3), "what is older is counted in all alone");
+        assert_eq!((often(PAGE, 0), often(PAGE, 30)), (EventCount::Exactly(1), EventCount::Exactly(1)));
     }
 }
 
@@ -305,12 +305,12 @@ fn s2_01_a_visitor_of_more_segments_than_a_snapshot_holds_is_published_with_the_
     let mut kv = BTreeMap::new();
     let held = |id: u32| {
         let attributes = (0..4).map(|token| (token, i32::MAX - i32::from(token)));
-        (SegmentId(id * 4_000), State::held(HourStamp(184_104), attributes))
+        (SegmentId(id * 4_000), SegmentState::held(HourStamp(184_104), attributes))
     };
     let facts: Vec<_> = (0..10)
         .map(|n| {
             let writes = (0..1_000).map(|i| held(n * 1_000 + i)).collect();
-            fact(visitor(1), n, NOW + u64::from(n), What::Segments { writes })
+            fact(visitor(1), n, NOW + u64::from(n), FactKind::Segments { writes })
         })
         .collect();
     origin.send("demo", &facts);
@@ -349,8 +349,8 @@ fn s1_06_a_snapshot_that_segments_make_too_long_has_its_actions_all_the_same() {
     for n in 0..1_000 {
         // Written one by one, each at another time: as long as segments get.
         let write = |v: u32| {
-            let state = State::held(HourStamp(hour + 100 + (n * 7 + v) % 5_000), []);
-            let what = What::Segments { writes: vec![(SegmentId(n * 1_000 + v), state)] };
+            let state = SegmentState::held(HourStamp(hour + 100 + (n * 7 + v) % 5_000), []);
+            let what = FactKind::Segments { writes: vec![(SegmentId(n * 1_000 + v), state)] };
             fact(visitor(v), 10 + n, NOW + u64::from(n) * 1_700 + u64::from(v), what)
         };
         origin.now = NOW + u64::from(n) * 1_700 + 100;

@@ -3,21 +3,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::attributes::{Token, Value as Attribute};
-use causeway_shared::decision::Described;
-use causeway_shared::fact::What;
-use causeway_shared::filter::{Answers, Entities, Filter, History, Subject, Told, Words, parse};
+use causeway_shared::attributes::{AttributeValue as Attribute, NameToken};
+use causeway_shared::decision::DescribedPerson;
+use causeway_shared::fact::FactKind;
+use causeway_shared::filter::{
+    CountAnswerer, Entities, EventEvidence, Filter, FilterSubject, FilterWords, PersonHistory, parse,
+};
 use causeway_shared::ids::VisitorId;
 use causeway_shared::profile::MissingParts;
 use causeway_shared::random::Random;
-use causeway_shared::segments::{SegmentId, State};
+use causeway_shared::segments::{SegmentId, SegmentState};
 use causeway_shared::time::{HourStamp, Minute};
-use causeway_shared::view::{Counted, Snapshot, View};
+use causeway_shared::view::{JoinedView, PersonView, Snapshot};
 use serde_json::{Value, json};
 
 use crate::audience::person_row;
 use crate::campaigns::catalogue;
-use crate::kv::explain::{Ask, explain};
+use crate::kv::explain::{ExplainRequest, explain};
 use crate::store::names;
 use crate::testing::{NOW, Origin, fact, page, snapshot, visitor};
 
@@ -25,22 +27,22 @@ use crate::testing::{NOW, Origin, fact, page, snapshot, visitor};
 fn crowded(origin: &mut Origin, of: VisitorId, is_suppressed: bool) {
     let held = |id: u32| {
         let attributes = (0..4).map(|token| (token, i32::MAX - i32::from(token)));
-        (SegmentId(id), State::held(HourStamp(184_104), attributes))
+        (SegmentId(id), SegmentState::held(HourStamp(184_104), attributes))
     };
     let text = |n: u32| Attribute::String(format!("{n:0>200}"));
     let mut facts = Vec::new();
     if is_suppressed {
-        facts.push(fact(of, 1, NOW, What::Segments { writes: vec![held(4_242)] }));
-        facts.push(fact(of, 2, NOW, What::Attributes { writes: vec![("X".to_owned(), Some(text(0)))] }));
+        facts.push(fact(of, 1, NOW, FactKind::Segments { writes: vec![held(4_242)] }));
+        facts.push(fact(of, 2, NOW, FactKind::Attributes { writes: vec![("X".to_owned(), Some(text(0)))] }));
     }
     for n in 0..9 {
         let writes = (0..1_000).map(|i| held(100_000 + (n * 1_000 + i) * 4_000)).collect();
-        facts.push(fact(of, 10 + n, NOW + 10 + u64::from(n), What::Segments { writes }));
+        facts.push(fact(of, 10 + n, NOW + 10 + u64::from(n), FactKind::Segments { writes }));
     }
     for n in 0..3 {
         let name = |i: u32| (format!("a{}", n * 30 + i), Some(text(i)));
         let writes = (0..30).map(name).collect();
-        facts.push(fact(of, 50 + n, NOW + 50 + u64::from(n), What::Attributes { writes }));
+        facts.push(fact(of, 50 + n, NOW + 50 + u64::from(n), FactKind::Attributes { writes }));
     }
     for fact in facts {
         origin.send("demo", &[fact]);
@@ -67,7 +69,7 @@ fn apply(origin: &mut Origin, targets: &[(&str, Value)]) {
 fn outcomes(origin: &Origin, of: VisitorId, ads: usize) -> BTreeMap<String, String> {
     let placements: Value = (0..ads).map(|n| json!({ "id": format!("p{n}") })).collect();
     let (place, agent) = (String::new(), "Mozilla/5.0".to_owned());
-    let ask = Ask { visitor: of, body: json!({ "placements": placements }), place, agent, now: origin.now };
+    let ask = ExplainRequest { visitor: of, body: json!({ "placements": placements }), place, agent, now: origin.now };
     let answer = explain(&origin.conn, &origin.edge, &origin.keys, origin.tenant("demo"), &ask).unwrap();
     let first = answer["trace"]["placements"][0]["candidates"].as_array().unwrap();
     let outcome = |one: &Value| {
@@ -90,7 +92,7 @@ fn a_suppression_never_fails_open_and_what_a_catalogue_newly_names_is_published_
         let snapshot = snapshot(kv, visitor(of));
         let own = &snapshot.profiles[&visitor(of)];
         let segments: BTreeSet<SegmentId> = own.segments().unwrap().ids().collect();
-        let attributes: BTreeSet<Token> = own.attributes().unwrap().tokens().collect();
+        let attributes: BTreeSet<NameToken> = own.attributes().unwrap().tokens().collect();
         (snapshot.missing(), segments.contains(&SegmentId(4_242)), attributes.len())
     };
     let both = MissingParts::ATTRIBUTES.union(MissingParts::SEGMENTS);
@@ -143,13 +145,14 @@ fn person_of(origin: &mut Origin, first: u32, visitors: u32, random: &mut Random
         let names: BTreeSet<u32> = (0..draw(60)).map(|_| draw(60)).collect();
         let writes = names.into_iter().map(|n| (format!("b{n}"), Some(text(n)))).collect::<Vec<_>>();
         if !writes.is_empty() {
-            facts.push(fact(of, 3, NOW, What::Attributes { writes }));
+            facts.push(fact(of, 3, NOW, FactKind::Attributes { writes }));
         }
         let held: BTreeSet<u32> = (0..draw(6)).map(|_| draw(12)).collect();
-        let state = |id: u32| State::held(HourStamp::at(NOW + 400 * 3_600_000), [(1, i32::try_from(id).unwrap())]);
+        let state =
+            |id: u32| SegmentState::held(HourStamp::at(NOW + 400 * 3_600_000), [(1, i32::try_from(id).unwrap())]);
         let writes = held.into_iter().map(|id| (SegmentId(id), state(id))).collect::<Vec<_>>();
         if !writes.is_empty() {
-            facts.push(fact(of, 4, NOW, What::Segments { writes }));
+            facts.push(fact(of, 4, NOW, FactKind::Segments { writes }));
         }
         origin.send("demo", &facts);
     }
@@ -180,16 +183,16 @@ fn random_filter(random: &mut Random) -> Value {
     }
 }
 
-fn is_meant(filter: &Filter, counted: &Counted<'_>) -> bool {
-    let described = Described::of(counted, NOW);
+fn is_meant(filter: &Filter, counted: &PersonView<'_>) -> bool {
+    let described = DescribedPerson::of(counted, NOW);
     let actions = counted.actions();
-    let (totals, events, missing) = (counted.totals(), Told::Snapshots(counted), counted.missing());
-    let counts = filter.answers(&History { totals, actions: &actions, events, missing }, Minute::at(NOW));
-    filter.matches(&Subject { person: Some(described.person()), counts: &counts, ..Subject::default() })
+    let (totals, events, missing) = (counted.totals(), EventEvidence::Snapshots(counted), counted.missing());
+    let counts = filter.answers(&PersonHistory { totals, actions: &actions, events, missing }, Minute::at(NOW));
+    filter.matches(&FilterSubject { person: Some(described.person()), counts: &counts, ..FilterSubject::default() })
 }
 
-fn view(snapshot: Snapshot) -> View {
-    let mut view = View::default();
+fn view(snapshot: Snapshot) -> JoinedView {
+    let mut view = JoinedView::default();
     view.add_snapshot(snapshot);
     view
 }
@@ -207,7 +210,8 @@ fn a_filter_that_does_not_mean_a_person_at_the_origin_means_none_of_its_snapshot
     let attributes = names::load(&origin.conn, tenant.no).unwrap();
     let entities = Entities::default();
     let vocabulary = &tenant.config.vocabulary;
-    let words = Words { attributes: &attributes, vocabulary, entities: &entities, answers: Answers::Snapshot };
+    let words =
+        FilterWords { attributes: &attributes, vocabulary, entities: &entities, answers: CountAnswerer::Snapshot };
     let filters: Vec<Filter> = (0..1_000).map(|_| parse(&random_filter(&mut random), "", &words).unwrap()).collect();
     let (mut truncated, mut matched) = (0, 0);
     for first in (0..200).step_by(20) {

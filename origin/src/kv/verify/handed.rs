@@ -1,14 +1,14 @@
 //! What a sync takes along of a verification: keys for a consumer to read, and what one says that it has read.
 
 use causeway_shared::limits;
-use causeway_shared::wire::sync::{Read, Verify};
+use causeway_shared::wire::sync::{ReadResult, VerifyRequest};
 
 use super::DONE;
 use crate::base::integers::{signed, unsigned};
 use crate::kv::value;
-use crate::outbox::kv_key::Subject;
+use crate::outbox::kv_key::KvKey;
 use crate::outbox::queue::LEASE_MS;
-use crate::store::write_txn::Group;
+use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo};
 
 /// Keys of catalogues, models and the like read at once: they may have megabytes, and a bulk read has 25.
@@ -18,7 +18,7 @@ const LARGE: u16 = 2;
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
-pub fn hand_out(group: &Group<'_>, drain: u16) -> Result<Vec<Verify>, StoreError> {
+pub fn hand_out(group: &WriteTxn<'_>, drain: u16) -> Result<Vec<VerifyRequest>, StoreError> {
     const LARGE_ONES: &str = "SELECT entry, tenant, kind, subject FROM verifications WHERE answered IS NULL
         AND due <= ?1 AND leased_until <= ?1 AND kind > 255 ORDER BY due, entry LIMIT ?2";
     const OTHERS: &str = "SELECT entry, tenant, kind, subject FROM verifications WHERE answered IS NULL
@@ -34,16 +34,16 @@ pub fn hand_out(group: &Group<'_>, drain: u16) -> Result<Vec<Verify>, StoreError
         let mut rows = statement.query((signed(group.now), most))?;
         while let Some(row) = rows.next()? {
             let entry: i64 = row.get(0)?;
-            let subject = Subject::of_columns(row.get(2)?, row, 3)?;
+            let subject = KvKey::of_columns(row.get(2)?, row, 3)?;
             match group.rules.tenants.by_no(TenantNo(row.get(1)?)) {
-                Ok(tenant) => keys.push(Verify { entry: unsigned(entry), key: value::key(tenant, subject) }),
+                Ok(tenant) => keys.push(VerifyRequest { entry: unsigned(entry), key: value::key(tenant, subject) }),
                 // Its tenant is configured no more.
                 Err(_) => drop(group.tx.prepare_cached(DONE)?.execute([entry])?),
             }
         }
     }
     let until = signed(group.now.saturating_add(LEASE_MS));
-    for Verify { entry, .. } in &keys {
+    for VerifyRequest { entry, .. } in &keys {
         group.tx.prepare_cached(LEASE)?.execute((signed(*entry), until, signed(group.now)))?;
     }
     Ok(keys)
@@ -53,10 +53,10 @@ pub fn hand_out(group: &Group<'_>, drain: u16) -> Result<Vec<Verify>, StoreError
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
-pub fn answer(group: &Group<'_>, read: &[Read]) -> Result<(), StoreError> {
+pub fn answer(group: &WriteTxn<'_>, read: &[ReadResult]) -> Result<(), StoreError> {
     const ANSWER: &str = "UPDATE verifications SET answered = ?2, sha256 = ?3
         WHERE entry = ?1 AND asked IS NOT NULL AND answered IS NULL";
-    for Read { entry, sha256 } in read {
+    for ReadResult { entry, sha256 } in read {
         group.tx.prepare_cached(ANSWER)?.execute((signed(*entry), signed(group.now), sha256))?;
     }
     Ok(())
@@ -66,7 +66,7 @@ pub fn answer(group: &Group<'_>, read: &[Read]) -> Result<(), StoreError> {
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn pending(group: &Group<'_>) -> Result<u64, StoreError> {
+pub fn pending(group: &WriteTxn<'_>) -> Result<u64, StoreError> {
     const COUNT: &str = "SELECT count(*) FROM verifications
         WHERE answered IS NULL AND due <= ?1 AND leased_until <= ?1";
     Ok(group.tx.prepare_cached(COUNT)?.query_row([signed(group.now)], |row| row.get(0).map(unsigned))?)

@@ -6,21 +6,21 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use causeway_shared::fact::{Fact, Scope, What};
+use causeway_shared::fact::{ErasureScope, Fact, FactKind};
 use causeway_shared::ids::{FactId, VisitorId};
-use causeway_shared::keys::Key;
+use causeway_shared::keys::RingKey;
 use causeway_shared::kv;
-use causeway_shared::segments::{SegmentId, State as Held};
+use causeway_shared::segments::{SegmentId, SegmentState as Held};
 use causeway_shared::time::HourStamp;
-use causeway_shared::wire::sync::{Publish, Read, SyncRequest, Verify};
+use causeway_shared::wire::sync::{KvWrite, ReadResult, SyncRequest, VerifyRequest};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::base::job_kinds::{Job, Outcome, Woken};
+use crate::base::job_kinds::{JobKind, RunOutcome, Trigger};
 use crate::campaigns::catalogue;
-use crate::ingest::intake::{Outbox, Record};
-use crate::jobs::runner::Runner;
-use crate::jobs::runs::{self, Asked as Run_, Run};
+use crate::ingest::intake::{LogRecord, OutboxRequest};
+use crate::jobs::runner::JobRunner;
+use crate::jobs::runs::{self, JobRun, RunRequest as Run_};
 use crate::outbox::queue::LEASE_MS;
 use crate::store;
 use crate::testing::{self, NOW, Origin, fact, page, stored, visitor};
@@ -75,47 +75,56 @@ impl World {
         self.origin.now += 2 * self.origin.rules.kv_settled_ms;
     }
 
-    fn begin(&mut self, dry_run: bool) -> Run {
-        let asked = Run_ { job: Job::Verify, tenant: None, woken: Woken::Signal, dry_run };
+    fn begin(&mut self, dry_run: bool) -> JobRun {
+        let asked = Run_ { job: JobKind::Verify, tenant: None, woken: Trigger::Signal, dry_run };
         runs::ask(&mut self.origin.conn, asked, self.origin.now).unwrap().unwrap();
         runs::begin_waiting(&mut self.origin.conn, self.origin.now, Some(true)).unwrap().unwrap()
     }
 
     /// Runs on beside the edge, until progress was told so often.
-    fn run(&mut self, run: &Run, most: u64) -> Run {
+    fn run(&mut self, run: &JobRun, most: u64) -> JobRun {
         let data = self.origin.data().to_owned();
         let (edge, notes) = (RefCell::new(store::open(&data).unwrap()), Mutex::new(store::open(&data).unwrap()));
         let Origin { conn, rules, metrics, now, .. } = &mut self.origin;
-        let (rules, metrics): (&Rules, &Metrics) = (rules, metrics);
+        let (rules, metrics): (&TxnRules, &Metrics) = (rules, metrics);
         let (time, told) = (Cell::new(*now), AtomicU64::new(0));
-        let said = RefCell::new(Outbox { drain: 100, ..Outbox::default() });
+        let said = RefCell::new(OutboxRequest { drain: 100, ..OutboxRequest::default() });
         let (kv, written, how) = (RefCell::new(&mut self.kv), RefCell::new(&mut self.written), self.edge);
-        let given = || Ok(Given { now: time.get(), random: [9; 32] });
+        let given = || Ok(TxnInputs { now: time.get(), random: [9; 32] });
         let sync = || {
             time.set(time.get() + TICK_MS);
             if how == Edge::Silent {
                 return;
             }
             let call = said.take();
-            let done =
-                group::commit(&mut edge.borrow_mut(), rules, metrics, given().unwrap(), &[] as &[Arc<Record>], &[call]);
+            let done = group::commit(
+                &mut edge.borrow_mut(),
+                rules,
+                metrics,
+                given().unwrap(),
+                &[] as &[Arc<LogRecord>],
+                &[call],
+            );
             let handed = done.unwrap().handed.remove(0);
             written.borrow_mut().extend(handed.publish.iter().map(|write| write.key.clone()));
             let applied = if how == Edge::Reads { Vec::new() } else { write(&mut kv.borrow_mut(), &handed.publish) };
             let kv = kv.borrow();
             let digest = |key: &String| kv.get(key).map(|value| Sha256::digest(value).into());
-            let read = handed.verify.iter().map(|Verify { entry, key }| Read { entry: *entry, sha256: digest(key) });
+            let read = handed
+                .verify
+                .iter()
+                .map(|VerifyRequest { entry, key }| ReadResult { entry: *entry, sha256: digest(key) });
             let read = if how == Edge::Before { Vec::new() } else { read.collect() };
-            said.replace(Outbox { applied, drain: 100, read });
+            said.replace(OutboxRequest { applied, drain: 100, read });
         };
         let place = testing::place(&data, conn, rules, metrics, &given, &sync);
         let stop = || told.fetch_add(1, Relaxed) + 1 >= most;
-        let ended = Runner { place, notes: &notes, stop: &stop }.run(run);
+        let ended = JobRunner { place, notes: &notes, stop: &stop }.run(run);
         *now = time.get();
         ended.unwrap()
     }
 
-    fn all(&mut self, dry_run: bool) -> Run {
+    fn all(&mut self, dry_run: bool) -> JobRun {
         let run = self.begin(dry_run);
         self.run(&run, u64::MAX)
     }
@@ -123,7 +132,7 @@ impl World {
     /// A run's counts, those of zero left out.
     fn verify(&mut self, dry_run: bool) -> Value {
         let run = self.all(dry_run);
-        assert_eq!(run.outcome, Some(Outcome::Done), "{}", run.report);
+        assert_eq!(run.outcome, Some(RunOutcome::Done), "{}", run.report);
         let mut report = run.report;
         report.as_object_mut().unwrap().retain(|_, count| *count != 0);
         report
@@ -143,7 +152,7 @@ impl World {
     }
 }
 
-fn write(kv: &mut BTreeMap<String, String>, writes: &[Publish]) -> Vec<u64> {
+fn write(kv: &mut BTreeMap<String, String>, writes: &[KvWrite]) -> Vec<u64> {
     for write in writes {
         match &write.value {
             Some(value) => kv.insert(write.key.clone(), value.clone()),
@@ -158,17 +167,17 @@ fn snapshot(v: u32) -> String {
 }
 
 fn erasure(visitor: VisitorId, received: Millis) -> Fact {
-    let what = What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() };
+    let what = FactKind::Erasure { scope: ErasureScope::Visitor, id: None, also: Vec::new() };
     Fact { id: FactId::of_erasure(visitor), ..fact(visitor, 0, received, what) }
 }
 
 #[test]
 fn what_is_right_is_left_alone() {
     let mut world = World::of_people();
-    let (before, version) = (world.kv.clone(), Counters::load(&world.origin.conn).unwrap().version());
+    let (before, version) = (world.kv.clone(), StoreCounters::load(&world.origin.conn).unwrap().version());
     assert_eq!(world.verify(false), json!({ "keys": 5, "right": 5 }), "four snapshots and a lookup");
     assert_eq!((world.kv == before, &world.written, world.count("verifications")), (true, &Vec::new(), 0));
-    assert!(Counters::load(&world.origin.conn).unwrap().version() > version, "each look has a number of its own");
+    assert!(StoreCounters::load(&world.origin.conn).unwrap().version() > version, "each look has a number of its own");
 }
 
 #[test]
@@ -201,7 +210,7 @@ fn field_11_what_the_kv_lost_kept_or_garbled_is_found_and_mended() {
     assert_eq!(world.verify(false), told);
     world.settle();
     assert_eq!(world.kv.keys().collect::<Vec<_>>(), right.keys().collect::<Vec<_>>());
-    assert!(matches!(stored(&world.kv, visitor(6)), causeway_shared::view::Stored::Tombstone));
+    assert!(matches!(stored(&world.kv, visitor(6)), causeway_shared::view::StoredValue::Tombstone));
     assert_eq!(world.verify(false), json!({ "keys": 7, "right": 7 }));
 
     runs::measure(&world.origin.conn, &world.origin.metrics).unwrap();
@@ -218,11 +227,11 @@ fn a_write_that_shows_late_is_no_difference() {
     let run = world.begin(false);
     // Asked for, read, looked at once.
     let cut = world.run(&run, 4);
-    assert_eq!((cut.outcome, world.count("verifications WHERE looks = 1")), (Some(Outcome::Interrupted), 1));
+    assert_eq!((cut.outcome, world.count("verifications WHERE looks = 1")), (Some(RunOutcome::Interrupted), 1));
     world.kv.insert(snapshot(4), lost);
     let again = runs::begin_waiting(&mut world.origin.conn, world.origin.now, Some(true)).unwrap().unwrap();
     let done = world.run(&again, u64::MAX);
-    assert_eq!((done.outcome, done.report["right"].as_u64()), (Some(Outcome::Done), Some(5)), "{}", done.report);
+    assert_eq!((done.outcome, done.report["right"].as_u64()), (Some(RunOutcome::Done), Some(5)), "{}", done.report);
     assert_eq!(world.written, Vec::<String>::new());
 }
 
@@ -242,13 +251,13 @@ fn what_changes_between_two_looks_is_no_difference_and_what_waits_is_passed_over
 fn who_is_trimmed_is_older_by_design_and_rewritten_only_when_it_is_lost() {
     let held = Held::held(HourStamp(HourStamp::at(NOW).0 + 1), []);
     let mut world = World::new(|_| {
-        let segment = |v| fact(visitor(v), 1, NOW, What::Segments { writes: vec![(SegmentId(7), held.clone())] });
+        let segment = |v| fact(visitor(v), 1, NOW, FactKind::Segments { writes: vec![(SegmentId(7), held.clone())] });
         vec![segment(1), segment(2)]
     });
     world.origin.now = NOW + 120 * 86_400_000;
     let now = world.origin.now;
     let tx = world.origin.conn.transaction().unwrap();
-    crate::maintenance::trim::some(&tx, 0, 10, now, &mut crate::maintenance::trim::Trimmed::default()).unwrap();
+    crate::maintenance::trim::some(&tx, 0, 10, now, &mut crate::maintenance::trim::TrimReport::default()).unwrap();
     tx.commit().unwrap();
     world.kv.remove(&snapshot(2));
     assert_eq!(world.verify(false), json!({ "keys": 2, "older": 1, "missing": 1, "put": 1 }));
@@ -260,7 +269,7 @@ fn who_is_trimmed_is_older_by_design_and_rewritten_only_when_it_is_lost() {
 fn field_07_what_an_erasure_waits_for_is_not_older_by_design() {
     let held = Held::held(HourStamp(HourStamp::at(NOW).0 + 1), []);
     let mut world = World::new(|origin| {
-        let segment = |v| fact(visitor(v), 1, NOW, What::Segments { writes: vec![(SegmentId(7), held.clone())] });
+        let segment = |v| fact(visitor(v), 1, NOW, FactKind::Segments { writes: vec![(SegmentId(7), held.clone())] });
         let of_one = |v| [segment(v), origin.login(visitor(v), 2, NOW, "ann")];
         (1..4).flat_map(of_one).collect()
     });
@@ -272,7 +281,7 @@ fn field_07_what_an_erasure_waits_for_is_not_older_by_design() {
     world.origin.now = NOW + 120 * 86_400_000;
     let now = world.origin.now;
     let tx = world.origin.conn.transaction().unwrap();
-    crate::maintenance::trim::some(&tx, 0, 10, now, &mut crate::maintenance::trim::Trimmed::default()).unwrap();
+    crate::maintenance::trim::some(&tx, 0, 10, now, &mut crate::maintenance::trim::TrimReport::default()).unwrap();
     tx.commit().unwrap();
     assert_eq!(world.verify(false), json!({ "keys": 4, "right": 2, "differs": 2, "put": 2 }));
     assert!(world.progress(receipt)["verified_ms"].is_null());
@@ -294,8 +303,8 @@ fn a_run_that_is_cut_goes_on_and_looks_at_every_key_once() {
     lost.iter().for_each(|key| drop(world.kv.remove(key)));
     let mut run = world.begin(false);
     let mut cuts = 0;
-    while run.outcome != Some(Outcome::Done) {
-        assert!(run.outcome.is_none_or(|outcome| outcome == Outcome::Interrupted), "{}", run.report);
+    while run.outcome != Some(RunOutcome::Done) {
+        assert!(run.outcome.is_none_or(|outcome| outcome == RunOutcome::Interrupted), "{}", run.report);
         if run.outcome.is_some() {
             run = runs::begin_waiting(&mut world.origin.conn, world.origin.now, Some(true)).unwrap().unwrap();
         }
@@ -305,7 +314,7 @@ fn a_run_that_is_cut_goes_on_and_looks_at_every_key_once() {
         assert!(cuts < 200, "{}", run.report);
     }
     assert!(cuts > 5, "{cuts} cuts");
-    let Verified { keys, right, missing, put, .. } = serde_json::from_value(run.report).unwrap();
+    let VerifyReport { keys, right, missing, put, .. } = serde_json::from_value(run.report).unwrap();
     assert_eq!((keys, right, missing, put), (5_000, 4_997, 3, 3));
     world.settle();
     assert!(lost.iter().all(|key| world.kv.contains_key(key)));
@@ -315,14 +324,14 @@ fn a_run_that_is_cut_goes_on_and_looks_at_every_key_once() {
 fn a_run_that_was_cut_begins_anew_where_a_dry_one_forgot_what_it_had_asked_for() {
     let mut world = World::of_people();
     world.kv.remove(&snapshot(4));
-    let asked = |dry_run| Run_ { job: Job::Verify, tenant: None, woken: Woken::Command, dry_run };
+    let asked = |dry_run| Run_ { job: JobKind::Verify, tenant: None, woken: Trigger::Command, dry_run };
     let command = |world: &mut World, dry_run, most| {
         let run = runs::begin_asked(&mut world.origin.conn, asked(dry_run), world.origin.now).unwrap();
         world.run(&run, most)
     };
     let cut = command(&mut world, false, 4);
-    assert_eq!((cut.outcome, world.count("verifications WHERE looks = 1")), (Some(Outcome::Interrupted), 1));
-    let came = |run: &Run| ["keys", "right", "missing", "put"].map(|name| run.report[name].as_u64().unwrap());
+    assert_eq!((cut.outcome, world.count("verifications WHERE looks = 1")), (Some(RunOutcome::Interrupted), 1));
+    let came = |run: &JobRun| ["keys", "right", "missing", "put"].map(|name| run.report[name].as_u64().unwrap());
     assert_eq!(came(&command(&mut world, true, u64::MAX)), [5, 4, 1, 0]);
     let done = command(&mut world, false, u64::MAX);
     assert_eq!((done.no, came(&done)), (cut.no, [5, 4, 1, 1]));
@@ -335,7 +344,7 @@ fn where_nobody_answers_the_run_ends_and_says_what_to_look_at() {
         world.edge = edge;
         let begun = world.origin.now;
         let run = world.all(false);
-        assert_eq!(run.outcome, Some(Outcome::Failed), "{edge:?}");
+        assert_eq!(run.outcome, Some(RunOutcome::Failed), "{edge:?}");
         let why = run.report["error"].as_str().unwrap();
         assert!(why.contains("no edge said") && why.contains("causeway_last_sync_age_seconds"), "{why}");
         assert!(world.origin.now > begun + 600_000 && world.origin.now < begun + 700_000);
@@ -391,7 +400,7 @@ fn field_07_a_lookup_under_a_retired_key_is_not_erased_only_if_it_is_of_nobody()
         world.settle();
         // The deletion does not last, and the key is retired before the key is read back.
         world.kv.entry(key.clone()).or_insert(before);
-        let keys = |keys: &mut Vec<Key>| *keys = vec![Key { id: keys[0].id + 1, ..keys[0].clone() }];
+        let keys = |keys: &mut Vec<RingKey>| *keys = vec![RingKey { id: keys[0].id + 1, ..keys[0].clone() }];
         world.origin.change_keys("demo", keys);
         let told = world.verify(false);
         assert_eq!(told.get("not_erased"), found.as_ref(), "{told}");
@@ -439,8 +448,8 @@ fn only_a_consumer_that_drains_is_asked_and_a_key_goes_to_one_at_a_time() {
     let mut world = World::of_people();
     let given = world.origin.given();
     let Origin { conn, rules, metrics, .. } = &mut world.origin;
-    let mut walk = Walk::default();
-    assert_eq!(step(conn, rules, metrics, given, &mut walk, false, &|_, _| Ok(())).unwrap(), Next::Asked);
+    let mut walk = VerifyPosition::default();
+    assert_eq!(step(conn, rules, metrics, given, &mut walk, false, &|_, _| Ok(())).unwrap(), VerifyStep::Asked);
     let origin = &mut world.origin;
     assert_eq!(origin.sync(SyncRequest::default()).verify, Vec::new());
     let first = origin.sync(SyncRequest { drain: 1, ..SyncRequest::default() });
@@ -452,7 +461,7 @@ fn only_a_consumer_that_drains_is_asked_and_a_key_goes_to_one_at_a_time() {
     // What nobody was asked for, and what was said before, changes nothing.
     let entry = first.verify[0].entry;
     for (entry, sha256) in [(entry, Some([1; 32])), (entry, None), (999_999, None)] {
-        origin.sync(SyncRequest { read: vec![Read { entry, sha256 }], ..SyncRequest::default() });
+        origin.sync(SyncRequest { read: vec![ReadResult { entry, sha256 }], ..SyncRequest::default() });
     }
     let answered = "verifications WHERE answered IS NOT NULL AND sha256 IS NOT NULL";
     assert_eq!(world.count(answered), 1);

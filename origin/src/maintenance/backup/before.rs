@@ -1,31 +1,31 @@
 //! What a restored store must know of the one it replaces, part by part: a damaged page costs the part it is of, and what
 //! could not be read is named. Decides nothing, and never fails: a store that cannot be read is no reason to stay without one.
 
-pub(crate) use crate::store::unread::Unread;
+pub(crate) use crate::store::unread::UnreadParts;
 use std::path::Path;
 
-use causeway_shared::ids::Version;
+use causeway_shared::ids::SnapshotVersion;
 use rusqlite::Connection;
 
-use crate::campaigns::catalogue::{self, Numbers};
-use crate::store::{self, Counters, StoreError};
+use crate::campaigns::catalogue::{self, TenantNumbers};
+use crate::store::{self, StoreCounters, StoreError};
 
 /// What a restored store must know of the one it replaces.
 #[derive(Debug, Clone, Default)]
-pub struct Before {
+pub struct ReplacedStore {
     pub(super) restore: u32,
     pub(super) version: u64,
     /// The newest record of the log that is in it.
     pub(super) folded: u64,
     tenants: Vec<(i64, String)>,
     pub(super) names: Vec<(i64, i64, String, i64)>,
-    pub(super) catalogues: catalogue::Before,
-    pub(super) sends: crate::audience::restore::Before,
+    pub(super) catalogues: catalogue::ReplacedRows,
+    pub(super) sends: crate::audience::restore::ReplacedSends,
     /// What the KV may hold a value of: tenant, kind and subject as the outbox has them.
     pub(super) subjects: Vec<(i64, u16, [u8; 16])>,
 }
 
-impl Before {
+impl ReplacedStore {
     /// Of another store: its restore epoch is all that matters here.
     #[must_use]
     pub fn issued(restore: u32) -> Self {
@@ -33,7 +33,7 @@ impl Before {
     }
 
     /// As far as the store in `data` can be read: nothing where there is none.
-    pub(super) fn of(data: &Path, unread: &mut Unread) -> Self {
+    pub(super) fn of(data: &Path, unread: &mut UnreadParts) -> Self {
         match store::open_any(data) {
             Ok(conn) => Self::gather(&conn, unread),
             Err(StoreError::Missing(_)) => Self::default(),
@@ -49,16 +49,16 @@ impl Before {
     /// # Errors
     /// [`StoreError`]: why the first part could not be read.
     pub fn of_conn(conn: &Connection) -> Result<Self, StoreError> {
-        let mut unread = Unread::default();
+        let mut unread = UnreadParts::default();
         let before = Self::gather(conn, &mut unread);
         unread.into_first().map_or(Ok(before), Err)
     }
 
-    fn gather(conn: &Connection, unread: &mut Unread) -> Self {
+    fn gather(conn: &Connection, unread: &mut UnreadParts) -> Self {
         // Tokens are among the first of these.
-        let mut catalogues = catalogue::Before::of(conn, unread);
-        let counters = Counters::load(conn).map(|counters| (counters.folded(), counters.version()));
-        let (folded, Version { restore, counter: version }) = unread.or_none("counters", counters);
+        let mut catalogues = catalogue::ReplacedRows::of(conn, unread);
+        let counters = StoreCounters::load(conn).map(|counters| (counters.folded(), counters.version()));
+        let (folded, SnapshotVersion { restore, counter: version }) = unread.or_none("counters", counters);
         let tenants = unread.or_none("tenants", tenants(conn));
         if unread.has("tenants") {
             // Another tenant may have the number in the store that comes back: what is a tenant's would be another's.
@@ -72,13 +72,13 @@ impl Before {
         let names = unread
             .rows("attribute_names", conn, (read, []), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)));
         // A part of those whom a send drew is worse than none: the others would be told twice.
-        let sends = unread.or_none("sends", crate::audience::restore::Before::of(conn));
+        let sends = unread.or_none("sends", crate::audience::restore::ReplacedSends::of(conn));
         Self { restore, version, folded, tenants, names, catalogues, sends, subjects: subjects(conn, unread) }
     }
 
     /// The tenants' numbers in the copy, which may be of another origin: a name that it does not have gets one.
-    pub(super) fn numbers(&self, conn: &Connection) -> Result<Numbers, StoreError> {
-        let mut numbers = Numbers::default();
+    pub(super) fn numbers(&self, conn: &Connection) -> Result<TenantNumbers, StoreError> {
+        let mut numbers = TenantNumbers::default();
         for (number, name) in &self.tenants {
             conn.execute("INSERT OR IGNORE INTO tenants (tenant, name) VALUES (?1, ?2)", (number, name))?;
             numbers.0.insert(*number, store::tenant_no(conn, name)?.0);
@@ -97,7 +97,7 @@ fn tenants(conn: &Connection) -> Result<Vec<(i64, String)>, StoreError> {
 }
 
 /// What the outbox has is not all in the store: an earlier restore left it what came since its backup.
-fn subjects(conn: &Connection, unread: &mut Unread) -> Vec<(i64, u16, [u8; 16])> {
+fn subjects(conn: &Connection, unread: &mut UnreadParts) -> Vec<(i64, u16, [u8; 16])> {
     const SUBJECTS: [&str; 4] = [
         "SELECT tenant, 0, visitor FROM visitors",
         "SELECT tenant, kind, hash FROM lookups",

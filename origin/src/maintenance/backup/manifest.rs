@@ -17,7 +17,7 @@ pub(super) const FILE: &str = "manifest.json";
 const PIECE: usize = 1 << 20;
 
 #[derive(Debug, Serialize, Deserialize, PartialEq, Eq)]
-struct Manifest {
+struct BackupManifest {
     /// Of each file its length and its SHA-256 in hexadecimal.
     files: BTreeMap<String, (u64, String)>,
 }
@@ -25,7 +25,7 @@ struct Manifest {
 /// Notes the digests of the files of a backup.
 pub(super) fn write(folder: &Path) -> Result<(), BackupError> {
     let path = folder.join(FILE);
-    let text = serde_json::to_string_pretty(&Manifest::of(folder)?).unwrap_or_default();
+    let text = serde_json::to_string_pretty(&BackupManifest::of(folder)?).unwrap_or_default();
     std::fs::write(&path, text).map_err(failed("cannot write", &path))
 }
 
@@ -36,9 +36,9 @@ pub(super) fn check(folder: &Path) -> Result<bool, BackupError> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
         text => text.map_err(failed("cannot read", &path))?,
     };
-    let noted: Manifest =
+    let noted: BackupManifest =
         serde_json::from_slice(&text).map_err(|e| BackupError::Damaged(format!("{}: {e}", path.display())))?;
-    let found = Manifest::of(folder)?;
+    let found = BackupManifest::of(folder)?;
     for (file, digest) in &noted.files {
         if found.files.get(file) != Some(digest) {
             let path = folder.join(file);
@@ -48,7 +48,7 @@ pub(super) fn check(folder: &Path) -> Result<bool, BackupError> {
     Ok(true)
 }
 
-impl Manifest {
+impl BackupManifest {
     fn of(folder: &Path) -> Result<Self, BackupError> {
         let mut files = BTreeMap::new();
         for (file, _) in COPYING {

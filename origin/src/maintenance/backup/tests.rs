@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::attributes::Value;
-use causeway_shared::fact::What;
+use causeway_shared::attributes::AttributeValue;
+use causeway_shared::fact::FactKind;
 
 use super::*;
 use crate::store::names;
@@ -12,8 +12,8 @@ use crate::testing::{NOW, Origin, fact, page, visitor, withdrawal};
 /// Each visitor brings a name of its own.
 fn bring(origin: &mut Origin, all: &[(u32, &str)]) {
     for (v, name) in all {
-        let writes = vec![((*name).to_owned(), Some(Value::Bool(true)))];
-        origin.send("demo", &[fact(visitor(*v), 1, NOW, What::Attributes { writes })]);
+        let writes = vec![((*name).to_owned(), Some(AttributeValue::Bool(true)))];
+        origin.send("demo", &[fact(visitor(*v), 1, NOW, FactKind::Attributes { writes })]);
     }
 }
 
@@ -34,7 +34,7 @@ fn names_of_another_history_are_not_brought_and_leave_none_out() {
     // What is lost then comes back as of the first; its history is another.
     origin.conn = Connection::open(&first).unwrap();
     bring(&mut origin, &[(3, "y"), (4, "x"), (5, "z")]);
-    let before = Before::of_conn(&origin.conn).unwrap();
+    let before = ReplacedStore::of_conn(&origin.conn).unwrap();
     origin.conn = Connection::open(&second).unwrap();
     renew(&mut origin.conn, &before, NOW).unwrap();
     let tenant = origin.tenant("demo").no;
@@ -43,13 +43,13 @@ fn names_of_another_history_are_not_brought_and_leave_none_out() {
     bring(&mut origin, &[(6, "new")]);
     assert_eq!(names(&origin), 3);
     // One that goes on from the copy's is brought.
-    let before = Before::of_conn(&origin.conn).unwrap();
+    let before = ReplacedStore::of_conn(&origin.conn).unwrap();
     origin.conn.execute("DELETE FROM attribute_names WHERE name = 'new'", []).unwrap();
     renew(&mut origin.conn, &before, NOW).unwrap();
     assert_eq!(names(&origin), 3);
     // One that cannot be read in the store that is replaced ends it: none comes in its place.
     bring(&mut origin, &[(7, "newer")]);
-    let mut before = Before::of_conn(&origin.conn).unwrap();
+    let mut before = ReplacedStore::of_conn(&origin.conn).unwrap();
     before.names.retain(|(_, _, name, _)| name != "new");
     origin.conn.execute("DELETE FROM attribute_names WHERE name IN ('new', 'newer')", []).unwrap();
     renew(&mut origin.conn, &before, NOW).unwrap();
@@ -67,7 +67,7 @@ fn what_waited_when_a_backup_was_taken_is_as_urgent_after_its_restore() {
     let restored = |origin: &mut Origin, name| {
         let of = copy(origin, &folder, name);
         origin.conn = Connection::open(&of).unwrap();
-        renew(&mut origin.conn, &Before::default(), NOW).unwrap();
+        renew(&mut origin.conn, &ReplacedStore::default(), NOW).unwrap();
         let ranks = "SELECT group_concat(rank, '') FROM (SELECT rank FROM outbox WHERE kind = 0 ORDER BY subject)";
         origin.conn.query_row(ranks, [], |row| row.get::<_, String>(0)).unwrap()
     };
@@ -84,13 +84,13 @@ fn field_23_what_a_backup_still_had_to_take_out_of_the_kv_goes_after_its_restore
     origin.settle(&mut kv);
     let key = format!("v:demo:{}", visitor(1));
     assert!(kv.contains_key(&key));
-    let before = Before::of_conn(&origin.conn).unwrap();
+    let before = ReplacedStore::of_conn(&origin.conn).unwrap();
     origin.conn = Connection::open(&first).unwrap();
     renew(&mut origin.conn, &before, NOW).unwrap();
     // Before any of it is written another backup is taken, and is all that is left.
     let second = copy(&origin, &folder, "second");
     origin.conn = Connection::open(&second).unwrap();
-    renew(&mut origin.conn, &Before::default(), NOW).unwrap();
+    renew(&mut origin.conn, &ReplacedStore::default(), NOW).unwrap();
     origin.settle(&mut kv);
     assert!(!kv.contains_key(&key));
 }

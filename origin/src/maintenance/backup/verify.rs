@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::{BackupError, COPYING, Held, inspect, manifest, open, open_checked};
-use crate::maintenance::scrub::{self, CheckedPage, Scrubbed};
+use super::{BackupContents, BackupError, COPYING, inspect, manifest, open, open_checked};
+use crate::maintenance::scrub::{self, CheckedPage, ScrubReport};
 
 /// Visitors read at a time.
 const SOME: u32 = 500;
@@ -13,7 +13,7 @@ const SOME: u32 = 500;
 ///
 /// # Errors
 /// [`BackupError`].
-pub fn verify(from: &Path) -> Result<(Held, u64), BackupError> {
+pub fn verify(from: &Path) -> Result<(BackupContents, u64), BackupError> {
     let held = inspect(from)?;
     if !manifest::check(from)? {
         return Err(BackupError::Damaged(format!("{} is missing", from.join(manifest::FILE).display())));
@@ -22,7 +22,7 @@ pub fn verify(from: &Path) -> Result<(Held, u64), BackupError> {
         open_checked(&from.join(file), "PRAGMA integrity_check(1)")?;
     }
     let conn = open(&from.join(crate::store::data_fault::STORE))?;
-    let (mut scrubbed, mut after) = (Scrubbed::default(), 0);
+    let (mut scrubbed, mut after) = (ScrubReport::default(), 0);
     while let Some(CheckedPage { last, .. }) = scrub::check_visitors(&conn, after, SOME, &mut scrubbed)? {
         after = last;
     }

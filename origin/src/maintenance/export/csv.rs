@@ -8,8 +8,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use causeway_shared::limits;
 
-use super::hashed::Hashed;
-use super::tables::{Cell, Column, Kind};
+use super::hashed::HashedFile;
+use super::tables::{ColumnKind, ExportColumn, FileCell};
 
 /// What is put before a text that begins with one of [`ESCAPED`].
 const APOSTROPHE: char = '\'';
@@ -19,26 +19,26 @@ const ESCAPED: [char; 8] = ['=', '+', '-', '@', '\t', '\r', '\n', APOSTROPHE];
 
 /// Writes a table.
 #[derive(Debug)]
-pub(super) struct Writer {
-    to: Hashed,
+pub(super) struct CsvWriter {
+    to: HashedFile,
     line: Vec<u8>,
 }
 
-impl Writer {
-    pub(super) fn new(to: Hashed, columns: &[Column]) -> io::Result<Self> {
+impl CsvWriter {
+    pub(super) fn new(to: HashedFile, columns: &[ExportColumn]) -> io::Result<Self> {
         let mut writer = Self { to, line: Vec::new() };
         writer.record(columns.iter().map(|column| column.name.to_owned()))?;
         Ok(writer)
     }
 
-    pub(super) fn put(&mut self, row: &[Cell]) -> io::Result<()> {
+    pub(super) fn put(&mut self, row: &[FileCell]) -> io::Result<()> {
         self.record(row.iter().map(|cell| match cell {
-            Cell::Null => String::new(),
-            Cell::Int(n) => n.to_string(),
-            Cell::Bool(yes) => yes.to_string(),
-            Cell::Text(text) if text.starts_with(ESCAPED) => format!("{APOSTROPHE}{text}"),
-            Cell::Text(text) => text.clone(),
-            Cell::Bytes(bytes) => STANDARD.encode(bytes),
+            FileCell::Null => String::new(),
+            FileCell::Int(n) => n.to_string(),
+            FileCell::Bool(yes) => yes.to_string(),
+            FileCell::Text(text) if text.starts_with(ESCAPED) => format!("{APOSTROPHE}{text}"),
+            FileCell::Text(text) => text.clone(),
+            FileCell::Bytes(bytes) => STANDARD.encode(bytes),
         }))
     }
 
@@ -50,21 +50,21 @@ impl Writer {
         self.to.write_all(&self.line)
     }
 
-    pub(super) fn finish(self) -> Hashed {
+    pub(super) fn finish(self) -> HashedFile {
         self.to
     }
 }
 
 /// Reads a table.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(super) struct CsvReader {
     from: BufReader<std::fs::File>,
-    columns: Vec<Column>,
+    columns: Vec<ExportColumn>,
     record: Vec<u8>,
 }
 
-impl Reader {
-    pub(super) fn open(path: &Path, columns: Vec<Column>) -> Result<Self, String> {
+impl CsvReader {
+    pub(super) fn open(path: &Path, columns: Vec<ExportColumn>) -> Result<Self, String> {
         let file = std::fs::File::open(path).map_err(|e| e.to_string())?;
         let mut reader = Self { from: BufReader::new(file), columns, record: Vec::new() };
         let names = reader.cells()?.unwrap_or_default();
@@ -78,7 +78,7 @@ impl Reader {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(super) fn next(&mut self) -> Result<Option<Vec<Cell>>, String> {
+    pub(super) fn next(&mut self) -> Result<Option<Vec<FileCell>>, String> {
         let Some(cells) = self.cells()? else { return Ok(None) };
         if cells.len() != self.columns.len() {
             return Err(format!("it has {} cells: {} are needed", cells.len(), self.columns.len()));
@@ -113,17 +113,21 @@ impl Reader {
     }
 }
 
-fn cell(column: &Column, text: String) -> Result<Cell, String> {
+fn cell(column: &ExportColumn, text: String) -> Result<FileCell, String> {
     let name = column.name;
     if text.is_empty() && column.optional {
-        return Ok(Cell::Null);
+        return Ok(FileCell::Null);
     }
     Ok(match column.kind {
-        Kind::Int(..) => Cell::Int(text.parse().map_err(|_| format!("`{name}` is not a whole number of 64 bits"))?),
-        Kind::Bool => Cell::Bool(text.parse().map_err(|_| format!("`{name}` is neither true nor false"))?),
-        Kind::Bytes => Cell::Bytes(STANDARD.decode(text).map_err(|e| format!("`{name}` is not base64: {e}"))?),
-        Kind::Text(_) => Cell::Text(text.strip_prefix(APOSTROPHE).map(str::to_owned).unwrap_or(text)),
-        Kind::Visitor | Kind::Hex(_) => Cell::Text(text),
+        ColumnKind::Int(..) => {
+            FileCell::Int(text.parse().map_err(|_| format!("`{name}` is not a whole number of 64 bits"))?)
+        }
+        ColumnKind::Bool => FileCell::Bool(text.parse().map_err(|_| format!("`{name}` is neither true nor false"))?),
+        ColumnKind::Bytes => {
+            FileCell::Bytes(STANDARD.decode(text).map_err(|e| format!("`{name}` is not base64: {e}"))?)
+        }
+        ColumnKind::Text(_) => FileCell::Text(text.strip_prefix(APOSTROPHE).map(str::to_owned).unwrap_or(text)),
+        ColumnKind::Visitor | ColumnKind::Hex(_) => FileCell::Text(text),
     })
 }
 
@@ -131,11 +135,11 @@ fn cell(column: &Column, text: String) -> Result<Cell, String> {
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
-    use crate::maintenance::export::file::Form;
+    use crate::maintenance::export::file::ExportFormat;
     use crate::maintenance::export::tables::TABLES;
 
     /// The columns of `tenants`-like rows: two texts of which the second may be none.
-    fn columns() -> Vec<Column> {
+    fn columns() -> Vec<ExportColumn> {
         let audit = TABLES.iter().find(|table| table.name == "sends").unwrap();
         let all = audit.file_columns();
         ["name", "filter", "experiment"].iter().map(|name| *all.iter().find(|of| of.name == *name).unwrap()).collect()
@@ -144,7 +148,7 @@ mod tests {
     #[test]
     fn no_text_is_a_formula_of_a_spreadsheet_and_each_is_read_back_as_it_was() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join(Form::Csv.name("some"));
+        let path = folder.path().join(ExportFormat::Csv.name("some"));
         let texts = [
             "=1+1",
             "+1",
@@ -161,10 +165,10 @@ mod tests {
             "",
             "=cmd|'/c x'!A0, \"b\"",
         ];
-        let mut writer = Writer::new(Hashed::create(&path).unwrap(), &columns()).unwrap();
-        let rows: Vec<Vec<Cell>> = texts
+        let mut writer = CsvWriter::new(HashedFile::create(&path).unwrap(), &columns()).unwrap();
+        let rows: Vec<Vec<FileCell>> = texts
             .iter()
-            .map(|text| vec![Cell::Text((*text).to_owned()), Cell::Text(String::new()), Cell::Null])
+            .map(|text| vec![FileCell::Text((*text).to_owned()), FileCell::Text(String::new()), FileCell::Null])
             .collect();
         rows.iter().for_each(|row| writer.put(row).unwrap());
         writer.finish().finish().unwrap();
@@ -173,7 +177,7 @@ mod tests {
             let record = record.unwrap();
             assert!(!record[0].starts_with(['=', '+', '-', '@', '\t', '\r', '\n']), "{record:?}");
         }
-        let mut reader = Reader::open(&path, columns()).unwrap();
+        let mut reader = CsvReader::open(&path, columns()).unwrap();
         let read: Vec<_> = std::iter::from_fn(|| reader.next().unwrap()).collect();
         assert_eq!(read, rows);
     }
@@ -181,22 +185,22 @@ mod tests {
     #[test]
     fn cells_hold_line_breaks_quotes_and_commas_and_what_is_broken_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join(Form::Csv.name("some"));
-        let text = |text: &str| Cell::Text(text.to_owned());
+        let path = folder.path().join(ExportFormat::Csv.name("some"));
+        let text = |text: &str| FileCell::Text(text.to_owned());
         let rows = [
-            vec![text("a\r\nb"), text("\n"), Cell::Null],
+            vec![text("a\r\nb"), text("\n"), FileCell::Null],
             vec![text("\""), text(",\r"), text("e\"\n\"f")],
             vec![text(""), text(" x "), text("\u{fc}")],
         ];
-        let mut writer = Writer::new(Hashed::create(&path).unwrap(), &columns()).unwrap();
+        let mut writer = CsvWriter::new(HashedFile::create(&path).unwrap(), &columns()).unwrap();
         rows.iter().for_each(|row| writer.put(row).unwrap());
         writer.finish().finish().unwrap();
-        let mut reader = Reader::open(&path, columns()).unwrap();
+        let mut reader = CsvReader::open(&path, columns()).unwrap();
         let read: Vec<_> = std::iter::from_fn(|| reader.next().unwrap()).collect();
         assert_eq!(read, rows);
         let refused = |text: &str| {
             std::fs::write(&path, text).unwrap();
-            Reader::open(&path, columns()).and_then(|mut reader| reader.next()).unwrap_err()
+            CsvReader::open(&path, columns()).and_then(|mut reader| reader.next()).unwrap_err()
         };
         assert!(refused("name,filter,experiment\r\na,\"b,c\r\n").contains("a quote is not closed"));
         assert!(refused("name,filter,experiment\r\na,b\r\n").contains("2 cells"));

@@ -1,6 +1,6 @@
 //! One table's file, written with its digest or read, in either form.
 
-pub(crate) use crate::maintenance::export::hashed::Hashed;
+pub(crate) use crate::maintenance::export::hashed::HashedFile;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -8,13 +8,13 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::tables::{Cell, Table, hex};
+use super::tables::{ExportTable, FileCell, hex};
 use super::{csv, ndjson, parquet};
 
 /// Form of the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Form {
+pub enum ExportFormat {
     /// Columns, packed.
     Parquet,
     /// A JSON object a line.
@@ -23,7 +23,7 @@ pub enum Form {
     Csv,
 }
 
-impl Form {
+impl ExportFormat {
     /// The file's name of a table.
     #[must_use]
     pub fn name(self, table: &str) -> String {
@@ -52,23 +52,23 @@ pub(super) fn digest(path: &Path) -> io::Result<(u64, String)> {
 
 /// A table's file that is written.
 #[derive(Debug)]
-pub(super) enum Sink {
-    Parquet(Box<parquet::Writer>),
-    Ndjson(ndjson::Writer),
-    Csv(csv::Writer),
+pub(super) enum TableSink {
+    Parquet(Box<parquet::ParquetWriter>),
+    Ndjson(ndjson::NdjsonWriter),
+    Csv(csv::CsvWriter),
 }
 
-impl Sink {
-    pub(super) fn create(form: Form, path: &Path, table: &Table) -> io::Result<Self> {
-        let (to, columns) = (Hashed::create(path)?, table.file_columns());
+impl TableSink {
+    pub(super) fn create(form: ExportFormat, path: &Path, table: &ExportTable) -> io::Result<Self> {
+        let (to, columns) = (HashedFile::create(path)?, table.file_columns());
         Ok(match form {
-            Form::Parquet => Self::Parquet(Box::new(parquet::Writer::new(to, columns)?)),
-            Form::Ndjson => Self::Ndjson(ndjson::Writer::new(to, columns)),
-            Form::Csv => Self::Csv(csv::Writer::new(to, &columns)?),
+            ExportFormat::Parquet => Self::Parquet(Box::new(parquet::ParquetWriter::new(to, columns)?)),
+            ExportFormat::Ndjson => Self::Ndjson(ndjson::NdjsonWriter::new(to, columns)),
+            ExportFormat::Csv => Self::Csv(csv::CsvWriter::new(to, &columns)?),
         })
     }
 
-    pub(super) fn put(&mut self, row: Vec<Cell>) -> io::Result<()> {
+    pub(super) fn put(&mut self, row: Vec<FileCell>) -> io::Result<()> {
         match self {
             Self::Parquet(to) => to.put(row),
             Self::Ndjson(to) => to.put(&row),
@@ -87,21 +87,21 @@ impl Sink {
 
 /// A table's file that is read.
 #[derive(Debug)]
-pub(super) enum Source {
-    Parquet(Box<parquet::Reader>),
-    Ndjson(ndjson::Reader),
-    Csv(csv::Reader),
+pub(super) enum TableSource {
+    Parquet(Box<parquet::ParquetReader>),
+    Ndjson(ndjson::NdjsonReader),
+    Csv(csv::CsvReader),
 }
 
-impl Source {
+impl TableSource {
     /// # Errors
     /// What is wrong with the file.
-    pub(super) fn open(form: Form, path: &Path, table: &Table) -> Result<Self, String> {
+    pub(super) fn open(form: ExportFormat, path: &Path, table: &ExportTable) -> Result<Self, String> {
         let columns = table.file_columns();
         Ok(match form {
-            Form::Parquet => Self::Parquet(Box::new(parquet::Reader::open(path, columns)?)),
-            Form::Ndjson => Self::Ndjson(ndjson::Reader::open(path, columns).map_err(|e| e.to_string())?),
-            Form::Csv => Self::Csv(csv::Reader::open(path, columns)?),
+            ExportFormat::Parquet => Self::Parquet(Box::new(parquet::ParquetReader::open(path, columns)?)),
+            ExportFormat::Ndjson => Self::Ndjson(ndjson::NdjsonReader::open(path, columns).map_err(|e| e.to_string())?),
+            ExportFormat::Csv => Self::Csv(csv::CsvReader::open(path, columns)?),
         })
     }
 
@@ -109,7 +109,7 @@ impl Source {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(super) fn next(&mut self) -> Result<Option<Vec<Cell>>, String> {
+    pub(super) fn next(&mut self) -> Result<Option<Vec<FileCell>>, String> {
         match self {
             Self::Parquet(from) => from.next(),
             Self::Ndjson(from) => from.next(),

@@ -9,13 +9,13 @@ use std::fs::File;
 
 /// A new file whose digest is made as it is written.
 #[derive(Debug)]
-pub(crate) struct Hashed {
+pub(crate) struct HashedFile {
     file: BufWriter<File>,
     digest: Sha256,
     bytes: u64,
 }
 
-impl Hashed {
+impl HashedFile {
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
         Ok(Self::of(File::options().write(true).create_new(true).open(path)?))
     }
@@ -31,7 +31,7 @@ impl Hashed {
     }
 }
 
-impl Write for Hashed {
+impl Write for HashedFile {
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
         let written = self.file.write(from)?;
         self.digest.update(from.get(..written).unwrap_or_default());

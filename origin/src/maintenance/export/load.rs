@@ -9,19 +9,19 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use causeway_shared::attributes::Dictionary;
+use causeway_shared::attributes::NameDictionary;
 use causeway_shared::ids::Millis;
 use causeway_shared::limits;
 use causeway_shared::wire::profile;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension as _, params_from_iter};
 
-use super::file::{Source, digest};
-use super::rows::{Parts, readable};
-use super::tables::{Cell, Column, Kind, SCHEMA, TABLES, TENANT, Table};
+use super::file::{TableSource, digest};
+use super::rows::{VisitorParts, readable};
+use super::tables::{ColumnKind, ExportColumn, ExportTable, FileCell, SCHEMA, TABLES, TENANT};
 use super::{Entry, MANIFEST, Manifest};
 use crate::ingest::log;
-use crate::maintenance::backup::{self, BackupError, Before};
+use crate::maintenance::backup::{self, BackupError, ReplacedStore};
 use crate::store::{self, StoreError, TenantNo, names, tenant_no};
 
 /// Rows in one transaction.
@@ -126,7 +126,7 @@ pub fn manifest(from: &Path) -> Result<Manifest, LoadError> {
 /// Checks that the files are as the manifest says. `progress` is told the table looked at and how many of its bytes are done.
 ///
 /// # Errors
-/// [`LoadError::File`], [`LoadError::Table`].
+/// [`LoadError::File`], [`LoadError::ExportTable`].
 pub fn check(from: &Path, manifest: &Manifest, progress: &mut dyn FnMut(&str, u64)) -> Result<(), LoadError> {
     for Entry { name, file, bytes, sha256, .. } in &manifest.tables {
         progress(name, 0);
@@ -160,7 +160,7 @@ pub fn check_empty(data: &Path) -> Result<(), LoadError> {
                 return holds(table.name.replace('_', " "));
             }
         }
-        folded = store::Counters::load(&conn)?.folded();
+        folded = store::StoreCounters::load(&conn)?.folded();
     }
     if log::waits(data, folded)? { holds("facts that wait in its log".to_owned()) } else { Ok(()) }
 }
@@ -210,8 +210,8 @@ fn fill(
         progress(table.name, 0);
         let path = from.join(&entry.file);
         let wrong = |why| LoadError::Table { path: path.clone(), why };
-        let source = Source::open(manifest.form, &path, table).map_err(wrong)?;
-        let rows = Loading::new(&conn, table, &tenants, path.clone())?.all(&mut conn, source, progress)?;
+        let source = TableSource::open(manifest.form, &path, table).map_err(wrong)?;
+        let rows = TableLoad::new(&conn, table, &tenants, path.clone())?.all(&mut conn, source, progress)?;
         if rows != entry.rows {
             return Err(wrong(format!("it has {rows} rows, the manifest says {}", entry.rows)));
         }
@@ -220,28 +220,28 @@ fn fill(
     let epochs = "UPDATE meta SET epoch_counter = max(epoch_counter, (SELECT ifnull(max(epoch), 0) FROM people)),
         version_counter = max(version_counter, 1)";
     conn.execute(epochs, [])?;
-    backup::renew(&mut conn, &Before::issued(manifest.restore_epoch), now)?;
+    backup::renew(&mut conn, &ReplacedStore::issued(manifest.restore_epoch), now)?;
     backup::finish(conn, fresh)?;
     Ok(())
 }
 
 /// One table on its way into the store.
-struct Loading<'a> {
-    table: &'a Table,
-    columns: Vec<Column>,
+struct TableLoad<'a> {
+    table: &'a ExportTable,
+    columns: Vec<ExportColumn>,
     tenants: &'a BTreeMap<String, TenantNo>,
-    names: BTreeMap<TenantNo, Dictionary>,
+    names: BTreeMap<TenantNo, NameDictionary>,
     path: PathBuf,
     /// Rows so far.
     row: u64,
     /// The visitor whose rows are gathered, and they.
-    open: Option<((TenantNo, Value), Parts)>,
+    open: Option<((TenantNo, Value), VisitorParts)>,
 }
 
-impl<'a> Loading<'a> {
+impl<'a> TableLoad<'a> {
     fn new(
         conn: &Connection,
-        table: &'a Table,
+        table: &'a ExportTable,
         tenants: &'a BTreeMap<String, TenantNo>,
         path: PathBuf,
     ) -> Result<Self, LoadError> {
@@ -259,7 +259,7 @@ impl<'a> Loading<'a> {
     fn all(
         mut self,
         conn: &mut Connection,
-        mut source: Source,
+        mut source: TableSource,
         progress: &mut dyn FnMut(&str, u64),
     ) -> Result<u64, LoadError> {
         loop {
@@ -283,8 +283,8 @@ impl<'a> Loading<'a> {
         }
     }
 
-    fn one(&mut self, conn: &Connection, cells: &[Cell]) -> Result<(), LoadError> {
-        let Some((Cell::Text(name), cells)) = cells.split_first() else {
+    fn one(&mut self, conn: &Connection, cells: &[FileCell]) -> Result<(), LoadError> {
+        let Some((FileCell::Text(name), cells)) = cells.split_first() else {
             return Err(self.wrong(format!("`{}` is not a name", TENANT.name)));
         };
         let Some(tenant) = self.tenants.get(name).copied() else {
@@ -293,13 +293,19 @@ impl<'a> Loading<'a> {
         let values = self.columns.iter().zip(cells).map(|(column, cell)| column.value(cell));
         let values = values.collect::<Result<Vec<_>, _>>().map_err(|why| self.wrong(why))?;
         match self.table.packed() {
-            Some(packed) => self.gather(conn, tenant, values, || Parts::new(packed)),
+            Some(packed) => self.gather(conn, tenant, values, || VisitorParts::new(packed)),
             None => self.put(conn, tenant, cells, values),
         }
     }
 
     /// Puts a row where it belongs.
-    fn put(&self, conn: &Connection, tenant: TenantNo, cells: &[Cell], values: Vec<Value>) -> Result<(), LoadError> {
+    fn put(
+        &self,
+        conn: &Connection,
+        tenant: TenantNo,
+        cells: &[FileCell],
+        values: Vec<Value>,
+    ) -> Result<(), LoadError> {
         if self.table.name == "visitors" {
             self.check_core(cells)?;
         }
@@ -319,11 +325,11 @@ impl<'a> Loading<'a> {
     }
 
     /// The readable columns of a visitor say what its core does.
-    fn check_core(&self, cells: &[Cell]) -> Result<(), LoadError> {
-        let at = self.columns.iter().position(|column| column.kind == Kind::Bytes).unwrap_or_default();
-        let Some(Cell::Bytes(core)) = cells.get(at) else { return Err(self.wrong("`profile` is not there")) };
+    fn check_core(&self, cells: &[FileCell]) -> Result<(), LoadError> {
+        let at = self.columns.iter().position(|column| column.kind == ColumnKind::Bytes).unwrap_or_default();
+        let Some(FileCell::Bytes(core)) = cells.get(at) else { return Err(self.wrong("`profile` is not there")) };
         let visitor =
-            cells.iter().take(1).find_map(|cell| if let Cell::Text(id) = cell { id.parse().ok() } else { None });
+            cells.iter().take(1).find_map(|cell| if let FileCell::Text(id) = cell { id.parse().ok() } else { None });
         let Some(visitor) = visitor else { return Err(self.wrong("`visitor` is not there")) };
         let core = profile::decode(visitor, core).map_err(|e| self.wrong(format!("`profile` cannot be read: {e}")))?;
         if cells.get(at + 1..) != Some(readable(&core).as_slice()) {
@@ -338,14 +344,14 @@ impl<'a> Loading<'a> {
         conn: &Connection,
         tenant: TenantNo,
         mut values: Vec<Value>,
-        new: impl FnOnce() -> Parts,
+        new: impl FnOnce() -> VisitorParts,
     ) -> Result<(), LoadError> {
         let rest = values.split_off(1);
         let owner = (tenant, values.pop().unwrap_or(Value::Null));
         if self.open.as_ref().is_some_and(|(open, _)| *open != owner) {
             self.close(conn)?;
         }
-        let no_names = Dictionary::default();
+        let no_names = NameDictionary::default();
         let names = self.names.get(&tenant).unwrap_or(&no_names);
         let (_, parts) = self.open.get_or_insert_with(|| (owner, new()));
         let added = parts.add(names, &rest);

@@ -8,55 +8,55 @@ use base64::engine::general_purpose::STANDARD;
 use causeway_shared::limits;
 use serde_json::{Map, Value};
 
-use super::hashed::Hashed;
-use super::tables::{Cell, Column, Kind};
+use super::hashed::HashedFile;
+use super::tables::{ColumnKind, ExportColumn, FileCell};
 
 /// Writes a table.
 #[derive(Debug)]
-pub(super) struct Writer {
-    to: Hashed,
-    columns: Vec<Column>,
+pub(super) struct NdjsonWriter {
+    to: HashedFile,
+    columns: Vec<ExportColumn>,
     line: Vec<u8>,
 }
 
-impl Writer {
-    pub(super) fn new(to: Hashed, columns: Vec<Column>) -> Self {
+impl NdjsonWriter {
+    pub(super) fn new(to: HashedFile, columns: Vec<ExportColumn>) -> Self {
         Self { to, columns, line: Vec::new() }
     }
 
-    pub(super) fn put(&mut self, row: &[Cell]) -> io::Result<()> {
+    pub(super) fn put(&mut self, row: &[FileCell]) -> io::Result<()> {
         self.line.clear();
         for (place, (column, cell)) in self.columns.iter().zip(row).enumerate() {
             self.line.extend(if place == 0 { b"{\"" } else { b",\"" });
             self.line.extend(column.name.as_bytes());
             self.line.extend(b"\":");
             match cell {
-                Cell::Null => self.line.extend(b"null"),
-                Cell::Int(n) => write!(self.line, "{n}")?,
-                Cell::Bool(yes) => write!(self.line, "{yes}")?,
-                Cell::Text(text) => serde_json::to_writer(&mut self.line, text)?,
-                Cell::Bytes(bytes) => write!(self.line, "\"{}\"", STANDARD.encode(bytes))?,
+                FileCell::Null => self.line.extend(b"null"),
+                FileCell::Int(n) => write!(self.line, "{n}")?,
+                FileCell::Bool(yes) => write!(self.line, "{yes}")?,
+                FileCell::Text(text) => serde_json::to_writer(&mut self.line, text)?,
+                FileCell::Bytes(bytes) => write!(self.line, "\"{}\"", STANDARD.encode(bytes))?,
             }
         }
         self.line.extend(b"}\n");
         self.to.write_all(&self.line)
     }
 
-    pub(super) fn finish(self) -> Hashed {
+    pub(super) fn finish(self) -> HashedFile {
         self.to
     }
 }
 
 /// Reads a table.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(super) struct NdjsonReader {
     from: BufReader<std::fs::File>,
-    columns: Vec<Column>,
+    columns: Vec<ExportColumn>,
     line: Vec<u8>,
 }
 
-impl Reader {
-    pub(super) fn open(path: &Path, columns: Vec<Column>) -> io::Result<Self> {
+impl NdjsonReader {
+    pub(super) fn open(path: &Path, columns: Vec<ExportColumn>) -> io::Result<Self> {
         Ok(Self { from: BufReader::new(std::fs::File::open(path)?), columns, line: Vec::new() })
     }
 
@@ -64,7 +64,7 @@ impl Reader {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(super) fn next(&mut self) -> Result<Option<Vec<Cell>>, String> {
+    pub(super) fn next(&mut self) -> Result<Option<Vec<FileCell>>, String> {
         self.line.clear();
         let most = limits::EXPORT_LINE_BYTES as u64;
         let read = self.from.by_ref().take(most + 1).read_until(b'\n', &mut self.line).map_err(|e| e.to_string())?;
@@ -80,18 +80,18 @@ impl Reader {
     }
 }
 
-fn cell(column: &Column, value: Option<&Value>) -> Result<Cell, String> {
+fn cell(column: &ExportColumn, value: Option<&Value>) -> Result<FileCell, String> {
     let name = column.name;
     Ok(match (column.kind, value) {
         (_, None) => return Err(format!("there is no `{name}`")),
-        (_, Some(Value::Null)) => Cell::Null,
-        (_, Some(Value::Bool(yes))) => Cell::Bool(*yes),
-        (Kind::Bytes, Some(Value::String(text))) => {
-            Cell::Bytes(STANDARD.decode(text).map_err(|e| format!("`{name}` is not base64: {e}"))?)
+        (_, Some(Value::Null)) => FileCell::Null,
+        (_, Some(Value::Bool(yes))) => FileCell::Bool(*yes),
+        (ColumnKind::Bytes, Some(Value::String(text))) => {
+            FileCell::Bytes(STANDARD.decode(text).map_err(|e| format!("`{name}` is not base64: {e}"))?)
         }
-        (_, Some(Value::String(text))) => Cell::Text(text.clone()),
+        (_, Some(Value::String(text))) => FileCell::Text(text.clone()),
         (_, Some(Value::Number(number))) => {
-            Cell::Int(number.as_i64().ok_or_else(|| format!("`{name}` is not a whole number of 64 bits"))?)
+            FileCell::Int(number.as_i64().ok_or_else(|| format!("`{name}` is not a whole number of 64 bits"))?)
         }
         (_, Some(Value::Array(_) | Value::Object(_))) => return Err(format!("`{name}` is neither text nor number")),
     })

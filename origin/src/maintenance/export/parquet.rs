@@ -15,8 +15,8 @@ use ::parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use ::parquet::schema::parser::parse_message_type;
 use ::parquet::schema::types::Type;
 
-use super::hashed::Hashed;
-use super::tables::{Cell, Column, Kind};
+use super::hashed::HashedFile;
+use super::tables::{ColumnKind, ExportColumn, FileCell};
 
 /// Rows of a group at most.
 const GROUP_ROWS: usize = 65_536;
@@ -26,8 +26,8 @@ const GROUP_BYTES: usize = 16 * 1_024 * 1_024;
 const BATCH: usize = 256;
 
 /// The file's schema, as the format writes it.
-fn schema(columns: &[Column]) -> Done<Arc<Type>> {
-    let field = |column: &Column| {
+fn schema(columns: &[ExportColumn]) -> Done<Arc<Type>> {
+    let field = |column: &ExportColumn| {
         let need = if column.optional { "optional" } else { "required" };
         let (name, (form, text)) = (column.name, form(column.kind));
         format!("{need} {form} {name}{};", if text { " (UTF8)" } else { "" })
@@ -36,31 +36,31 @@ fn schema(columns: &[Column]) -> Done<Arc<Type>> {
     parse_message_type(&format!("message causeway {{ {fields} }}")).map(Arc::new)
 }
 
-fn form(kind: Kind) -> (Physical, bool) {
+fn form(kind: ColumnKind) -> (Physical, bool) {
     match kind {
-        Kind::Int(..) => (Physical::INT64, false),
-        Kind::Bool => (Physical::BOOLEAN, false),
-        Kind::Text(_) | Kind::Visitor | Kind::Hex(_) => (Physical::BYTE_ARRAY, true),
-        Kind::Bytes => (Physical::BYTE_ARRAY, false),
+        ColumnKind::Int(..) => (Physical::INT64, false),
+        ColumnKind::Bool => (Physical::BOOLEAN, false),
+        ColumnKind::Text(_) | ColumnKind::Visitor | ColumnKind::Hex(_) => (Physical::BYTE_ARRAY, true),
+        ColumnKind::Bytes => (Physical::BYTE_ARRAY, false),
     }
 }
 
 /// Writes a table.
-pub(super) struct Writer {
-    to: SerializedFileWriter<Hashed>,
-    columns: Vec<Column>,
-    group: Vec<Vec<Cell>>,
+pub(super) struct ParquetWriter {
+    to: SerializedFileWriter<HashedFile>,
+    columns: Vec<ExportColumn>,
+    group: Vec<Vec<FileCell>>,
     bytes: usize,
 }
 
-impl fmt::Debug for Writer {
+impl fmt::Debug for ParquetWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Writer")
     }
 }
 
-impl Writer {
-    pub(super) fn new(to: Hashed, columns: Vec<Column>) -> io::Result<Self> {
+impl ParquetWriter {
+    pub(super) fn new(to: HashedFile, columns: Vec<ExportColumn>) -> io::Result<Self> {
         let form = WriterProperties::builder()
             .set_compression(Compression::ZSTD(ZstdLevel::default()))
             .set_created_by("causeway".to_owned())
@@ -69,11 +69,11 @@ impl Writer {
         Ok(Self { to, columns, group: Vec::new(), bytes: 0 })
     }
 
-    pub(super) fn put(&mut self, row: Vec<Cell>) -> io::Result<()> {
-        let length = |cell: &Cell| match cell {
-            Cell::Text(text) => text.len(),
-            Cell::Bytes(bytes) => bytes.len(),
-            Cell::Null | Cell::Int(_) | Cell::Bool(_) => 0,
+    pub(super) fn put(&mut self, row: Vec<FileCell>) -> io::Result<()> {
+        let length = |cell: &FileCell| match cell {
+            FileCell::Text(text) => text.len(),
+            FileCell::Bytes(bytes) => bytes.len(),
+            FileCell::Null | FileCell::Int(_) | FileCell::Bool(_) => 0,
         };
         self.bytes += row.iter().map(length).sum::<usize>();
         self.group.push(row);
@@ -88,16 +88,16 @@ impl Writer {
             let cells = rows.iter().filter_map(|row| row.get(place));
             match form(column.kind).0 {
                 Physical::INT64 => put_column::<Int64Type>(&mut group, cells, |cell| match cell {
-                    Cell::Int(n) => Some(*n),
+                    FileCell::Int(n) => Some(*n),
                     _ => None,
                 }),
                 Physical::BOOLEAN => put_column::<BoolType>(&mut group, cells, |cell| match cell {
-                    Cell::Bool(yes) => Some(*yes),
+                    FileCell::Bool(yes) => Some(*yes),
                     _ => None,
                 }),
                 _ => put_column::<ByteArrayType>(&mut group, cells, |cell| match cell {
-                    Cell::Text(text) => Some(ByteArray::from(text.as_str())),
-                    Cell::Bytes(bytes) => Some(ByteArray::from(bytes.clone())),
+                    FileCell::Text(text) => Some(ByteArray::from(text.as_str())),
+                    FileCell::Bytes(bytes) => Some(ByteArray::from(bytes.clone())),
                     _ => None,
                 }),
             }?;
@@ -105,7 +105,7 @@ impl Writer {
         group.close().map(drop)
     }
 
-    pub(super) fn finish(mut self) -> io::Result<Hashed> {
+    pub(super) fn finish(mut self) -> io::Result<HashedFile> {
         if !self.group.is_empty() {
             self.end_group()?;
         }
@@ -114,9 +114,9 @@ impl Writer {
 }
 
 fn put_column<'c, T: DataType>(
-    group: &mut SerializedRowGroupWriter<'_, Hashed>,
-    cells: impl Iterator<Item = &'c Cell>,
-    value: impl Fn(&Cell) -> Option<T::T>,
+    group: &mut SerializedRowGroupWriter<'_, HashedFile>,
+    cells: impl Iterator<Item = &'c FileCell>,
+    value: impl Fn(&FileCell) -> Option<T::T>,
 ) -> Done<()> {
     let values: Vec<Option<T::T>> = cells.map(value).collect();
     // Where a column needs a value the levels are not looked at.
@@ -130,31 +130,31 @@ fn put_column<'c, T: DataType>(
 }
 
 /// Reads a table.
-pub(super) struct Reader {
+pub(super) struct ParquetReader {
     file: SerializedFileReader<File>,
-    columns: Vec<Column>,
+    columns: Vec<ExportColumn>,
     next_group: usize,
     /// Of the group under way: a reader a column, and rows left.
     group: Vec<ColumnReader>,
     left: usize,
     /// Rows read and not given yet, the next the last.
-    batch: Vec<Vec<Cell>>,
+    batch: Vec<Vec<FileCell>>,
 }
 
-impl fmt::Debug for Reader {
+impl fmt::Debug for ParquetReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Reader")
     }
 }
 
-impl Reader {
+impl ParquetReader {
     /// # Errors
     /// What is wrong with the file.
-    pub(super) fn open(path: &Path, columns: Vec<Column>) -> Result<Self, String> {
+    pub(super) fn open(path: &Path, columns: Vec<ExportColumn>) -> Result<Self, String> {
         guarded(|| Self::open_file(path, columns))
     }
 
-    fn open_file(path: &Path, columns: Vec<Column>) -> Result<Self, String> {
+    fn open_file(path: &Path, columns: Vec<ExportColumn>) -> Result<Self, String> {
         let open = File::open(path).map_err(|e| e.to_string())?;
         let file = SerializedFileReader::new(open).map_err(|e| e.to_string())?;
         let wanted = schema(&columns).map_err(|e| e.to_string())?;
@@ -175,7 +175,7 @@ impl Reader {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(super) fn next(&mut self) -> Result<Option<Vec<Cell>>, String> {
+    pub(super) fn next(&mut self) -> Result<Option<Vec<FileCell>>, String> {
         if self.batch.is_empty() {
             guarded(|| self.read())?;
         }
@@ -203,17 +203,17 @@ impl Reader {
 
     fn fill(&mut self) -> Result<(), String> {
         let count = self.left.min(BATCH);
-        let mut rows: Vec<Vec<Cell>> = vec![Vec::with_capacity(self.columns.len()); count];
+        let mut rows: Vec<Vec<FileCell>> = vec![Vec::with_capacity(self.columns.len()); count];
         for (column, reader) in self.columns.iter().zip(&mut self.group) {
             let cells = match reader {
-                ColumnReader::Int64ColumnReader(reader) => read_column(reader, count, |n| Ok(Cell::Int(n))),
-                ColumnReader::BoolColumnReader(reader) => read_column(reader, count, |yes| Ok(Cell::Bool(yes))),
+                ColumnReader::Int64ColumnReader(reader) => read_column(reader, count, |n| Ok(FileCell::Int(n))),
+                ColumnReader::BoolColumnReader(reader) => read_column(reader, count, |yes| Ok(FileCell::Bool(yes))),
                 ColumnReader::ByteArrayColumnReader(reader) => read_column(reader, count, |bytes| {
                     if !form(column.kind).1 {
-                        return Ok(Cell::Bytes(bytes.data().to_vec()));
+                        return Ok(FileCell::Bytes(bytes.data().to_vec()));
                     }
                     let text = bytes.as_utf8().map_err(|_| format!("`{}` is not UTF-8", column.name))?;
-                    Ok(Cell::Text(text.to_owned()))
+                    Ok(FileCell::Text(text.to_owned()))
                 }),
                 _ => Err("its columns are not those of the table".to_owned()),
             }?;
@@ -235,8 +235,8 @@ pub(crate) fn guarded<T>(read: impl FnOnce() -> Result<T, String>) -> Result<T, 
 fn read_column<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
     count: usize,
-    cell: impl Fn(T::T) -> Result<Cell, String>,
-) -> Result<Vec<Cell>, String> {
+    cell: impl Fn(T::T) -> Result<FileCell, String>,
+) -> Result<Vec<FileCell>, String> {
     let (mut there, mut values) = (Vec::new(), Vec::new());
     let (rows, _, _) = reader.read_records(count, Some(&mut there), None, &mut values).map_err(|e| e.to_string())?;
     if rows != count {
@@ -246,6 +246,7 @@ fn read_column<T: DataType>(
     if there.is_empty() {
         return values.map(cell).collect();
     }
-    let next = |level: &i16| if *level == 0 { Ok(Cell::Null) } else { values.next().map_or(Ok(Cell::Null), &cell) };
+    let next =
+        |level: &i16| if *level == 0 { Ok(FileCell::Null) } else { values.next().map_or(Ok(FileCell::Null), &cell) };
     there.iter().map(next).collect()
 }

@@ -2,19 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::actions::{Action, Actions, Entity, InsertionHash, Verb, ViewType};
-use causeway_shared::attributes::{AttributeMap, Dictionary, Finite, Kind, Token, Value as Attribute};
-use causeway_shared::events::{Events, Newest, Times};
+use causeway_shared::actions::{ActionList, ActionType, AdAction, AdEntity, InsertionHash, ViewType};
+use causeway_shared::attributes::{
+    AttributeMap, AttributeValue as Attribute, FiniteNumber, NameDictionary, NameToken, ValueKind,
+};
+use causeway_shared::events::{EventTimes, NewestTimes, VisitorEvents};
 use causeway_shared::ids::Millis;
 use causeway_shared::limits;
 use causeway_shared::profile::Profile;
-use causeway_shared::segments::{SegmentId, SegmentMap, Stamp, State};
+use causeway_shared::segments::{SegmentId, SegmentMap, SegmentState, WriteStamp};
 use causeway_shared::time::{HourStamp, Minute};
 use causeway_shared::wire::profile;
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
-use super::tables::{Cell, Column, Packed, Table, hex};
+use super::tables::{ExportColumn, ExportTable, FileCell, PackedPart, hex};
 use crate::base::integers::{signed, unsigned};
 use crate::profiles::buckets::{self, packed_actions};
 use crate::profiles::fold;
@@ -26,9 +28,9 @@ use crate::store::{CheckedBytes, StoreError, TenantNo, names, visitor_at};
 /// Those of `give`, and [`StoreError`].
 pub(super) fn read<E: From<StoreError>>(
     conn: &Connection,
-    table: &Table,
+    table: &ExportTable,
     tenant: TenantNo,
-    give: &mut dyn FnMut(Vec<Cell>) -> Result<(), E>,
+    give: &mut dyn FnMut(Vec<FileCell>) -> Result<(), E>,
 ) -> Result<(), E> {
     let Some(read) = table.read() else { return read_packed(conn, table, tenant, give) };
     let columns = table.columns();
@@ -36,12 +38,12 @@ pub(super) fn read<E: From<StoreError>>(
     let stored = statement.column_count();
     let mut rows = statement.query([tenant.0]).map_err(StoreError::from)?;
     while let Some(row) = rows.next().map_err(StoreError::from)? {
-        let cell = |(at, column): (usize, &Column)| {
+        let cell = |(at, column): (usize, &ExportColumn)| {
             column.cell(row.get::<_, Value>(at)?).ok_or(StoreError::Corrupt { what: column.name })
         };
         let mut cells = columns.iter().take(stored).enumerate().map(cell).collect::<Result<Vec<_>, _>>()?;
         if table.name == "visitors"
-            && let Some(Cell::Bytes(core)) = cells.last()
+            && let Some(FileCell::Bytes(core)) = cells.last()
         {
             let visitor = visitor_at(row, 0).map_err(StoreError::from)?;
             cells.extend(readable(&profile::decode(visitor, core).map_err(StoreError::from)?));
@@ -52,26 +54,26 @@ pub(super) fn read<E: From<StoreError>>(
 }
 
 /// What a profile's core says, for those who read files and not the core.
-pub(super) fn readable(core: &Profile) -> [Cell; 6] {
+pub(super) fn readable(core: &Profile) -> [FileCell; 6] {
     let (totals, seen) = (core.totals(), core.seen());
-    let time = |at: Option<Millis>| at.map_or(Cell::Null, |at| Cell::Int(signed(at)));
+    let time = |at: Option<Millis>| at.map_or(FileCell::Null, |at| FileCell::Int(signed(at)));
     let [pages, sessions, purchases] =
-        [totals.pages, totals.sessions, totals.purchases].map(|count| Cell::Int(signed(count)));
+        [totals.pages, totals.sessions, totals.purchases].map(|count| FileCell::Int(signed(count)));
     [
         time(seen.map(|seen| seen.0)),
         time(seen.map(|seen| seen.1)),
         pages,
         sessions,
         purchases,
-        Cell::Int(totals.revenue),
+        FileCell::Int(totals.revenue),
     ]
 }
 
 fn read_packed<E: From<StoreError>>(
     conn: &Connection,
-    table: &Table,
+    table: &ExportTable,
     tenant: TenantNo,
-    give: &mut dyn FnMut(Vec<Cell>) -> Result<(), E>,
+    give: &mut dyn FnMut(Vec<FileCell>) -> Result<(), E>,
 ) -> Result<(), E> {
     const READ: &str = "SELECT row, visitor, segments, attributes, events, last_seen FROM visitors
         WHERE tenant = ?1 ORDER BY visitor";
@@ -82,13 +84,15 @@ fn read_packed<E: From<StoreError>>(
     while let Some(row) = rows.next().map_err(StoreError::from)? {
         let get = |column: usize| -> Result<Vec<u8>, StoreError> { Ok(row.get::<_, CheckedBytes>(column)?.0) };
         let found = match table.packed() {
-            Some(Packed::Segments) => segments(&profile::segments(&get(2)?).map_err(StoreError::from)?),
-            Some(Packed::Attributes) => attributes(&profile::attributes(&get(3)?).map_err(StoreError::from)?, &names)?,
-            Some(Packed::Actions) => actions(conn, row.get(0).map_err(StoreError::from)?)?,
-            Some(of @ (Packed::EventGaps | Packed::Events)) => {
+            Some(PackedPart::Segments) => segments(&profile::segments(&get(2)?).map_err(StoreError::from)?),
+            Some(PackedPart::Attributes) => {
+                attributes(&profile::attributes(&get(3)?).map_err(StoreError::from)?, &names)?
+            }
+            Some(PackedPart::Actions) => actions(conn, row.get(0).map_err(StoreError::from)?)?,
+            Some(of @ (PackedPart::EventGaps | PackedPart::Events)) => {
                 let last_seen = unsigned(row.get(5).map_err(StoreError::from)?);
                 let all = fold::stored_events(&get(4)?, last_seen)?;
-                if of == Packed::Events { events(&all) } else { event_gaps(&all) }
+                if of == PackedPart::Events { events(&all) } else { event_gaps(&all) }
             }
             None => Vec::new(),
         };
@@ -105,65 +109,69 @@ fn read_packed<E: From<StoreError>>(
     Ok(())
 }
 
-fn stamp_cells(stamp: Stamp) -> [Cell; 2] {
-    [Cell::Int(signed(stamp.at)), Cell::Int(signed(stamp.order))]
+fn stamp_cells(stamp: WriteStamp) -> [FileCell; 2] {
+    [FileCell::Int(signed(stamp.at)), FileCell::Int(signed(stamp.order))]
 }
 
-fn segments(map: &SegmentMap) -> Vec<Vec<Cell>> {
-    let row = |(id, stamp, state): (SegmentId, Stamp, &State)| {
+fn segments(map: &SegmentMap) -> Vec<Vec<FileCell>> {
+    let row = |(id, stamp, state): (SegmentId, WriteStamp, &SegmentState)| {
         let (expiry, attributes) = match state {
-            State::Removed => (Cell::Null, BTreeMap::new()),
-            State::Held { expiry, attributes } => {
-                (Cell::Int(expiry.0.into()), attributes.iter().copied().collect::<BTreeMap<u16, i32>>())
+            SegmentState::Removed => (FileCell::Null, BTreeMap::new()),
+            SegmentState::Held { expiry, attributes } => {
+                (FileCell::Int(expiry.0.into()), attributes.iter().copied().collect::<BTreeMap<u16, i32>>())
             }
         };
         let pairs: Vec<String> = attributes.iter().map(|(token, value)| format!("\"{token}\":{value}")).collect();
         let [at, order] = stamp_cells(stamp);
-        vec![Cell::Int(id.0.into()), expiry, Cell::Text(format!("{{{}}}", pairs.join(","))), at, order]
+        vec![FileCell::Int(id.0.into()), expiry, FileCell::Text(format!("{{{}}}", pairs.join(","))), at, order]
     };
     map.writes().map(row).collect()
 }
 
-fn attributes(map: &AttributeMap, names: &Dictionary) -> Result<Vec<Vec<Cell>>, StoreError> {
-    let row = |(token, stamp, value): (Token, Stamp, Option<&Attribute>)| {
+fn attributes(map: &AttributeMap, names: &NameDictionary) -> Result<Vec<Vec<FileCell>>, StoreError> {
+    let row = |(token, stamp, value): (NameToken, WriteStamp, Option<&Attribute>)| {
         let corrupt = StoreError::Corrupt { what: "attribute whose name is not there" };
         let (name, kind) = names.get(token).ok_or(corrupt)?;
         if value.is_some_and(|value| value.kind() != kind) {
             return Err(StoreError::Corrupt { what: "attribute of another kind than its name's" });
         }
-        let value = value.map_or(Cell::Null, |value| Cell::Text(value.to_json().to_string()));
+        let value = value.map_or(FileCell::Null, |value| FileCell::Text(value.to_json().to_string()));
         let [at, order] = stamp_cells(stamp);
-        Ok(vec![Cell::Int(token.0.into()), Cell::Text(name.to_owned()), value, at, order])
+        Ok(vec![FileCell::Int(token.0.into()), FileCell::Text(name.to_owned()), value, at, order])
     };
     map.writes().map(row).collect()
 }
 
-fn actions(conn: &Connection, row: i64) -> Result<Vec<Vec<Cell>>, StoreError> {
+fn actions(conn: &Connection, row: i64) -> Result<Vec<Vec<FileCell>>, StoreError> {
     let mut found = Vec::new();
     for body in buckets::within(conn, row, Minute(0), Minute(u32::MAX))? {
         let packed = packed_actions(&body)?;
-        found.extend(packed.iter().map(|Action { insertion, verb, view_type, entity, minute }| {
-            let Entity { ad, ad_group, campaign, advertiser } = entity;
+        found.extend(packed.iter().map(|AdAction { insertion, verb, view_type, entity, minute }| {
+            let AdEntity { ad, ad_group, campaign, advertiser } = entity;
             let codes = [minute.0, verb.0.into(), view_type.0.into(), ad, ad_group, campaign, advertiser];
-            codes.map(|code| Cell::Int(code.into())).into_iter().chain([Cell::Text(hex(&insertion.0))]).collect()
+            codes
+                .map(|code| FileCell::Int(code.into()))
+                .into_iter()
+                .chain([FileCell::Text(hex(&insertion.0))])
+                .collect()
         }));
     }
     Ok(found)
 }
 
-fn event_gaps(all: &Events) -> Vec<Vec<Cell>> {
+fn event_gaps(all: &VisitorEvents) -> Vec<Vec<FileCell>> {
     let (since, left_out) = all.gaps();
     let any = left_out || since > Minute(0);
-    any.then(|| vec![Cell::Int(since.0.into()), Cell::Bool(left_out)]).into_iter().collect()
+    any.then(|| vec![FileCell::Int(since.0.into()), FileCell::Bool(left_out)]).into_iter().collect()
 }
 
-fn events(all: &Events) -> Vec<Vec<Cell>> {
-    let newest = |of: &Newest| {
+fn events(all: &VisitorEvents) -> Vec<Vec<FileCell>> {
+    let newest = |of: &NewestTimes| {
         let pairs: Vec<String> = of.iter().map(|(at, count)| format!("\"{at}\":{count}")).collect();
-        [Cell::Int(of.floor().into()), Cell::Text(format!("{{{}}}", pairs.join(",")))]
+        [FileCell::Int(of.floor().into()), FileCell::Text(format!("{{{}}}", pairs.join(",")))]
     };
-    let row = |(name, times): (&str, &Times)| {
-        let count = [Cell::Text(name.to_owned()), Cell::Int(signed(times.count()))];
+    let row = |(name, times): (&str, &EventTimes)| {
+        let count = [FileCell::Text(name.to_owned()), FileCell::Int(signed(times.count()))];
         count.into_iter().chain(newest(&times.minutes)).chain(newest(&times.days)).collect()
     };
     all.iter().map(row).collect()
@@ -171,20 +179,20 @@ fn events(all: &Events) -> Vec<Vec<Cell>> {
 
 /// Rows of one visitor on their way into what the store packs them into.
 #[derive(Debug)]
-pub(super) enum Parts {
+pub(super) enum VisitorParts {
     Segments(SegmentMap),
     Attributes(AttributeMap),
-    Actions(Actions),
-    Events(Events),
+    Actions(ActionList),
+    Events(VisitorEvents),
 }
 
-impl Parts {
-    pub(super) fn new(packed: Packed) -> Self {
+impl VisitorParts {
+    pub(super) fn new(packed: PackedPart) -> Self {
         match packed {
-            Packed::Segments => Self::Segments(SegmentMap::default()),
-            Packed::Attributes => Self::Attributes(AttributeMap::default()),
-            Packed::Actions => Self::Actions(Actions::default()),
-            Packed::EventGaps | Packed::Events => Self::Events(Events::default()),
+            PackedPart::Segments => Self::Segments(SegmentMap::default()),
+            PackedPart::Attributes => Self::Attributes(AttributeMap::default()),
+            PackedPart::Actions => Self::Actions(ActionList::default()),
+            PackedPart::EventGaps | PackedPart::Events => Self::Events(VisitorEvents::default()),
         }
     }
 
@@ -192,17 +200,17 @@ impl Parts {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(super) fn add(&mut self, names: &Dictionary, values: &[Value]) -> Result<(), String> {
+    pub(super) fn add(&mut self, names: &NameDictionary, values: &[Value]) -> Result<(), String> {
         match (self, values) {
             (Self::Segments(map), [id, expiry, Value::Text(attributes), at, order]) => {
                 let wrong = |_| "`attributes` is not an object of whole numbers".to_owned();
                 let attributes: BTreeMap<u16, i32> = serde_json::from_str(attributes).map_err(wrong)?;
-                let held = |hour| State::held(HourStamp(hour), attributes);
-                let state = if *expiry == Value::Null { State::Removed } else { held(small(expiry)) };
+                let held = |hour| SegmentState::held(HourStamp(hour), attributes);
+                let state = if *expiry == Value::Null { SegmentState::Removed } else { held(small(expiry)) };
                 map.write(SegmentId(small(id)), stamp(at, order), state);
             }
             (Self::Attributes(map), [token, Value::Text(name), value, at, order]) => {
-                let token = Token(small(token));
+                let token = NameToken(small(token));
                 let known = names.get(token).filter(|(known, _)| known == name);
                 let (_, kind) = known.ok_or("`token` and `name` are not in attribute_names")?;
                 let value = match value {
@@ -215,20 +223,20 @@ impl Parts {
             }
             (Self::Actions(all), [minute, verb, view_type, ad, ad_group, campaign, advertiser, Value::Blob(hash)]) => {
                 let [ad, ad_group, campaign, advertiser] = [ad, ad_group, campaign, advertiser].map(small);
-                all.insert(Action {
+                all.insert(AdAction {
                     insertion: InsertionHash(hash.as_slice().try_into().map_err(|_| "`insertion` is too short")?),
-                    verb: Verb(small(verb)),
+                    verb: ActionType(small(verb)),
                     view_type: ViewType(small(view_type)),
-                    entity: Entity { ad, ad_group, campaign, advertiser },
+                    entity: AdEntity { ad, ad_group, campaign, advertiser },
                     minute: Minute(small(minute)),
                 });
             }
             (Self::Events(all), [since, Value::Integer(left_out)]) => {
-                *all = Events::since(Minute(small(since))).leaving_out(*left_out != 0);
+                *all = VisitorEvents::since(Minute(small(since))).leaving_out(*left_out != 0);
             }
             (Self::Events(all), [Value::Text(name), Value::Integer(count), floor, minutes, from_day, days]) => {
                 let (minutes, days) = (newest("minutes", floor, minutes)?, newest("days", from_day, days)?);
-                let mut times = Times { earlier: 0, minutes, days };
+                let mut times = EventTimes { earlier: 0, minutes, days };
                 let earlier = unsigned(*count).checked_sub(times.count());
                 times.earlier = earlier.ok_or("`count` is less than there are in `minutes`")?;
                 if !(1..=limits::NAME_BYTES).contains(&name.len()) {
@@ -271,21 +279,21 @@ fn small<T: TryFrom<i64> + Default>(value: &Value) -> T {
 }
 
 /// The newest minutes or days, and how often an event was in each.
-fn newest(name: &str, floor: &Value, counts: &Value) -> Result<Newest, String> {
+fn newest(name: &str, floor: &Value, counts: &Value) -> Result<NewestTimes, String> {
     let Value::Text(text) = counts else { return Err(format!("`{name}` is not there")) };
     let wrong = |_| format!("`{name}` is not an object of whole numbers");
     let counts: BTreeMap<u32, u64> = serde_json::from_str(text).map_err(wrong)?;
-    Newest::from_parts(small(floor), counts).ok_or_else(|| format!("`{name}` has one of before, or without any"))
+    NewestTimes::from_parts(small(floor), counts).ok_or_else(|| format!("`{name}` has one of before, or without any"))
 }
 
-fn stamp(at: &Value, order: &Value) -> Stamp {
-    Stamp { at: unsigned(small(at)), order: unsigned(small(order)) }
+fn stamp(at: &Value, order: &Value) -> WriteStamp {
+    WriteStamp { at: unsigned(small(at)), order: unsigned(small(order)) }
 }
 
 /// The value that a text says, exactly as it was.
-fn attribute(kind: Kind, text: &str) -> Option<Attribute> {
-    if kind == Kind::Float {
-        return text.parse().ok().and_then(Finite::new).map(Attribute::Float);
+fn attribute(kind: ValueKind, text: &str) -> Option<Attribute> {
+    if kind == ValueKind::Float {
+        return text.parse().ok().and_then(FiniteNumber::new).map(Attribute::Float);
     }
     Attribute::from_json(&serde_json::from_str(text).ok()?).ok()?.fit(kind).ok()
 }

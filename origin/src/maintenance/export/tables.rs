@@ -15,7 +15,7 @@ pub const SCHEMA: u32 = 9;
 
 /// What a column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ColumnKind {
     /// A whole number of these.
     Int(i64, i64),
     /// Yes or no.
@@ -30,7 +30,7 @@ pub enum Kind {
     Bytes,
 }
 
-impl Kind {
+impl ColumnKind {
     /// By its name in [`TABLES`] and in the document.
     fn of(name: &str) -> Option<Self> {
         Some(match name {
@@ -54,7 +54,7 @@ impl Kind {
 
 /// One value, as files have it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Cell {
+pub enum FileCell {
     /// None.
     Null,
     /// A whole number.
@@ -68,34 +68,34 @@ pub enum Cell {
 }
 
 /// The first column of every file.
-pub const TENANT: Column = Column {
+pub const TENANT: ExportColumn = ExportColumn {
     name: "tenant",
     stored: "tenant",
-    kind: Kind::Text(limits::EXPORT_TEXT_BYTES),
+    kind: ColumnKind::Text(limits::EXPORT_TEXT_BYTES),
     optional: false,
     is_checked: false,
 };
 
 /// The column of a file of people.
-pub(super) const PERSON: Column =
-    Column { name: "person", stored: "person", kind: Kind::Visitor, optional: false, is_checked: false };
+pub(super) const PERSON: ExportColumn =
+    ExportColumn { name: "person", stored: "person", kind: ColumnKind::Visitor, optional: false, is_checked: false };
 
 /// A column of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Column {
+pub struct ExportColumn {
     /// Its name in files.
     pub name: &'static str,
     /// Its name in the store, where that is another.
     stored: &'static str,
     /// What it holds.
-    pub kind: Kind,
+    pub kind: ColumnKind,
     /// Whether it may hold none.
     pub optional: bool,
     /// Whether the store has its bytes as [`CheckedBytes`]: files have them without the checksum.
     is_checked: bool,
 }
 
-impl Column {
+impl ExportColumn {
     /// Of `name kind`, or `name=stored kind`; `kind?` for one that may hold none, `checked bytes` for [`CheckedBytes`].
     fn parse(spec: &'static str) -> Option<Self> {
         let (names, kind) = spec.trim().split_once(' ')?;
@@ -103,25 +103,25 @@ impl Column {
         let optional = kind.ends_with('?');
         let kind = kind.trim_end_matches('?');
         let (kind, is_checked) = kind.strip_prefix("checked ").map_or((kind, false), |kind| (kind, true));
-        Some(Self { name, stored, kind: Kind::of(kind)?, optional, is_checked })
+        Some(Self { name, stored, kind: ColumnKind::of(kind)?, optional, is_checked })
     }
 
     /// A stored value as files have it; `None` for one that is not of this column.
     #[must_use]
-    pub fn cell(&self, value: Value) -> Option<Cell> {
+    pub fn cell(&self, value: Value) -> Option<FileCell> {
         Some(match (self.kind, value) {
-            (_, Value::Null) if self.optional => Cell::Null,
-            (Kind::Int(..), Value::Integer(n)) => Cell::Int(n),
-            (Kind::Bool, Value::Integer(n)) => Cell::Bool(n != 0),
-            (Kind::Text(_), Value::Text(text)) => Cell::Text(text),
-            (Kind::Visitor, Value::Blob(bytes)) => {
-                Cell::Text(VisitorId::from_bytes(bytes.try_into().ok()?).ok()?.to_string())
+            (_, Value::Null) if self.optional => FileCell::Null,
+            (ColumnKind::Int(..), Value::Integer(n)) => FileCell::Int(n),
+            (ColumnKind::Bool, Value::Integer(n)) => FileCell::Bool(n != 0),
+            (ColumnKind::Text(_), Value::Text(text)) => FileCell::Text(text),
+            (ColumnKind::Visitor, Value::Blob(bytes)) => {
+                FileCell::Text(VisitorId::from_bytes(bytes.try_into().ok()?).ok()?.to_string())
             }
-            (Kind::Hex(length), Value::Blob(bytes)) if bytes.len() == length => Cell::Text(hex(&bytes)),
-            (Kind::Bytes, Value::Blob(bytes)) if self.is_checked => {
-                Cell::Bytes(CheckedBytes::open(&bytes).ok()?.to_vec())
+            (ColumnKind::Hex(length), Value::Blob(bytes)) if bytes.len() == length => FileCell::Text(hex(&bytes)),
+            (ColumnKind::Bytes, Value::Blob(bytes)) if self.is_checked => {
+                FileCell::Bytes(CheckedBytes::open(&bytes).ok()?.to_vec())
             }
-            (Kind::Bytes, Value::Blob(bytes)) => Cell::Bytes(bytes),
+            (ColumnKind::Bytes, Value::Blob(bytes)) => FileCell::Bytes(bytes),
             _ => return None,
         })
     }
@@ -130,31 +130,33 @@ impl Column {
     ///
     /// # Errors
     /// What is needed instead.
-    pub fn value(&self, cell: &Cell) -> Result<Value, String> {
+    pub fn value(&self, cell: &FileCell) -> Result<Value, String> {
         let needed = |what: &str| Err(format!("`{}` is not {what}", self.name));
         match (self.kind, cell) {
-            (_, Cell::Null) if self.optional => Ok(Value::Null),
-            (_, Cell::Null) => needed("there"),
-            (Kind::Int(least, most), Cell::Int(n)) if (least..=most).contains(n) => Ok(Value::Integer(*n)),
-            (Kind::Int(least, most), _) => needed(&format!("a whole number from {least} to {most}")),
-            (Kind::Bool, Cell::Bool(yes)) => Ok(Value::Integer((*yes).into())),
-            (Kind::Bool, _) => needed("true or false"),
-            (Kind::Text(most), Cell::Text(text)) if text.len() <= most => Ok(Value::Text(text.clone())),
-            (Kind::Text(most), _) => needed(&format!("a text of {most} bytes at most")),
-            (Kind::Visitor, Cell::Text(text)) => match text.parse::<VisitorId>() {
+            (_, FileCell::Null) if self.optional => Ok(Value::Null),
+            (_, FileCell::Null) => needed("there"),
+            (ColumnKind::Int(least, most), FileCell::Int(n)) if (least..=most).contains(n) => Ok(Value::Integer(*n)),
+            (ColumnKind::Int(least, most), _) => needed(&format!("a whole number from {least} to {most}")),
+            (ColumnKind::Bool, FileCell::Bool(yes)) => Ok(Value::Integer((*yes).into())),
+            (ColumnKind::Bool, _) => needed("true or false"),
+            (ColumnKind::Text(most), FileCell::Text(text)) if text.len() <= most => Ok(Value::Text(text.clone())),
+            (ColumnKind::Text(most), _) => needed(&format!("a text of {most} bytes at most")),
+            (ColumnKind::Visitor, FileCell::Text(text)) => match text.parse::<VisitorId>() {
                 Ok(visitor) => Ok(Value::Blob(visitor.as_bytes().to_vec())),
                 Err(_) => needed("a UUID of version 7"),
             },
-            (Kind::Visitor, _) => needed("a UUID of version 7"),
-            (Kind::Hex(length), Cell::Text(text)) => match unhex(text).filter(|bytes| bytes.len() == length) {
-                Some(bytes) => Ok(Value::Blob(bytes)),
-                None => needed(&format!("{} hexadecimal digits", 2 * length)),
-            },
-            (Kind::Hex(length), _) => needed(&format!("{} hexadecimal digits", 2 * length)),
-            (Kind::Bytes, Cell::Bytes(bytes)) if bytes.len() <= limits::EXPORT_BYTES => {
+            (ColumnKind::Visitor, _) => needed("a UUID of version 7"),
+            (ColumnKind::Hex(length), FileCell::Text(text)) => {
+                match unhex(text).filter(|bytes| bytes.len() == length) {
+                    Some(bytes) => Ok(Value::Blob(bytes)),
+                    None => needed(&format!("{} hexadecimal digits", 2 * length)),
+                }
+            }
+            (ColumnKind::Hex(length), _) => needed(&format!("{} hexadecimal digits", 2 * length)),
+            (ColumnKind::Bytes, FileCell::Bytes(bytes)) if bytes.len() <= limits::EXPORT_BYTES => {
                 Ok(Value::Blob(if self.is_checked { CheckedBytes::seal(bytes) } else { bytes.clone() }))
             }
-            (Kind::Bytes, _) => needed(&format!("{} bytes at most", limits::EXPORT_BYTES)),
+            (ColumnKind::Bytes, _) => needed(&format!("{} bytes at most", limits::EXPORT_BYTES)),
         }
     }
 }
@@ -178,7 +180,7 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 
 /// How a table's rows are found in the store, and put there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum RowSource {
     /// Rows of a tenant, in the order of these columns of the store.
     Tenant(&'static str),
     /// Rows of a row in `visitors`, in the order of these.
@@ -188,12 +190,12 @@ pub enum Place {
     /// By statements of their own. The first is given the tenant; the other too, and then the columns.
     Own(&'static str, &'static str),
     /// Several rows from one value of a visitor's.
-    Packed(Packed),
+    Packed(PackedPart),
 }
 
 /// What of a visitor is packed in the store, and rows in files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Packed {
+pub enum PackedPart {
     /// Its segments.
     Segments,
     /// Its attributes.
@@ -208,31 +210,31 @@ pub enum Packed {
 
 /// A table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Table {
+pub struct ExportTable {
     /// Its name, in the store too.
     pub name: &'static str,
-    /// Its columns but for the tenant, see [`Column::parse`].
+    /// Its columns but for the tenant, see [`ExportColumn::parse`].
     pub(super) columns: &'static str,
     /// Where its rows are.
-    pub place: Place,
+    pub place: RowSource,
 }
 
-impl Table {
+impl ExportTable {
     /// Its columns but for the tenant.
     #[must_use]
-    pub fn columns(&self) -> Vec<Column> {
-        self.columns.split(", ").filter_map(Column::parse).collect()
+    pub fn columns(&self) -> Vec<ExportColumn> {
+        self.columns.split(", ").filter_map(ExportColumn::parse).collect()
     }
 
     /// What of a visitor its rows are packed into.
     #[must_use]
-    pub fn packed(&self) -> Option<Packed> {
-        if let Place::Packed(packed) = self.place { Some(packed) } else { None }
+    pub fn packed(&self) -> Option<PackedPart> {
+        if let RowSource::Packed(packed) = self.place { Some(packed) } else { None }
     }
 
     /// Its columns, as files have them.
     #[must_use]
-    pub fn file_columns(&self) -> Vec<Column> {
+    pub fn file_columns(&self) -> Vec<ExportColumn> {
         std::iter::once(TENANT).chain(self.columns()).collect()
     }
 
@@ -246,23 +248,23 @@ impl Table {
         let order = |keys: &str| keys.split(", ").map(|key| format!("x.{key}")).collect::<Vec<_>>().join(", ");
         let name = self.name;
         Some(match self.place {
-            Place::Tenant(keys) => {
+            RowSource::Tenant(keys) => {
                 format!("SELECT {} FROM {name} WHERE tenant = ?1 ORDER BY {keys}", stored(0, ""))
             }
-            Place::Visitor(keys) => format!(
+            RowSource::Visitor(keys) => format!(
                 "SELECT v.visitor, {} FROM visitors v CROSS JOIN {name} x ON x.visitor = v.row
                  WHERE v.tenant = ?1 ORDER BY v.visitor, {}",
                 stored(1, "x."),
                 order(keys)
             ),
-            Place::Person(keys) => format!(
+            RowSource::Person(keys) => format!(
                 "SELECT p.master, {} FROM people p CROSS JOIN {name} x ON x.person = p.person
                  WHERE p.tenant = ?1 ORDER BY p.master, {}",
                 stored(1, "x."),
                 order(keys)
             ),
-            Place::Own(read, _) => read.to_owned(),
-            Place::Packed(_) => return None,
+            RowSource::Own(read, _) => read.to_owned(),
+            RowSource::Packed(_) => return None,
         })
     }
 
@@ -274,33 +276,33 @@ impl Table {
         let values = |from| (from..columns.len()).map(|n| format!("?{}", n + 2)).collect::<Vec<_>>().join(", ");
         let name = self.name;
         Some(match self.place {
-            Place::Tenant(_) => format!("INSERT INTO {name} (tenant, {}) VALUES (?1, {})", names(0), values(0)),
-            Place::Visitor(_) => format!(
+            RowSource::Tenant(_) => format!("INSERT INTO {name} (tenant, {}) VALUES (?1, {})", names(0), values(0)),
+            RowSource::Visitor(_) => format!(
                 "INSERT INTO {name} (visitor, {}) SELECT row, {} FROM visitors WHERE tenant = ?1 AND visitor = ?2",
                 names(1),
                 values(1)
             ),
-            Place::Person(_) => format!(
+            RowSource::Person(_) => format!(
                 "INSERT INTO {name} (person, {}) SELECT person, {} FROM people WHERE tenant = ?1 AND master = ?2",
                 names(1),
                 values(1)
             ),
-            Place::Own(_, write) => write.to_owned(),
-            Place::Packed(_) => return None,
+            RowSource::Own(_, write) => write.to_owned(),
+            RowSource::Packed(_) => return None,
         })
     }
 }
 
-const fn table(name: &'static str, columns: &'static str, place: Place) -> Table {
-    Table { name, columns, place }
+const fn table(name: &'static str, columns: &'static str, place: RowSource) -> ExportTable {
+    ExportTable { name, columns, place }
 }
 
 /// All tables, in the order in which they are written and read: what is referred to comes first.
-pub const TABLES: [Table; 41] = [
+pub const TABLES: [ExportTable; 41] = [
     table(
         "people",
         "master visitor, devices u32, weight u16, epoch u32, random hex16",
-        Place::Own(
+        RowSource::Own(
             "SELECT master, devices, weight, epoch & 4294967295, random FROM people
              WHERE tenant = ?1 ORDER BY master, person",
             "INSERT INTO people (tenant, master, devices, weight, epoch, changed, random)
@@ -311,7 +313,7 @@ pub const TABLES: [Table; 41] = [
         "visitors",
         "visitor visitor, master visitor, last_seen_ms uint, withdrawn_ms uint?, weight u16, profile bytes, first_ms uint?, \
          last_ms uint?, pages uint, sessions uint, purchases uint, revenue_micros int",
-        Place::Own(
+        RowSource::Own(
             "SELECT v.visitor, p.master, v.last_seen, v.withdrawn, v.weight, v.profile FROM visitors v
              LEFT JOIN people p ON p.person = v.person WHERE v.tenant = ?1 ORDER BY v.visitor",
             "INSERT INTO visitors (tenant, visitor, last_seen, version, restore, published, withdrawn, weight, person, profile,
@@ -319,35 +321,35 @@ pub const TABLES: [Table; 41] = [
              SELECT ?1, ?2, ?4, 1, 0, 0, ?5, ?6, person, ?7, x'41d912ff0000' FROM people WHERE tenant = ?1 AND master = ?3",
         ),
     ),
-    table("attribute_names", "token u16, name text, kind u8", Place::Tenant("token")),
-    table("event_names", "name text, source u8, since_ms=since uint", Place::Tenant("name")),
+    table("attribute_names", "token u16, name text, kind u8", RowSource::Tenant("token")),
+    table("event_names", "name text, source u8, since_ms=since uint", RowSource::Tenant("name")),
     table(
         "segments",
         "visitor visitor, segment u32, expiry_hour u32?, attributes text, written_ms uint, write_order uint",
-        Place::Packed(Packed::Segments),
+        RowSource::Packed(PackedPart::Segments),
     ),
     table(
         "attributes",
         "visitor visitor, token u16, name text, value json?, written_ms uint, write_order uint",
-        Place::Packed(Packed::Attributes),
+        RowSource::Packed(PackedPart::Attributes),
     ),
     table(
         "actions",
         "visitor visitor, minute u32, verb u8, view_type u8, ad u32, ad_group u32, campaign u32, advertiser u32, \
          insertion hex6",
-        Place::Packed(Packed::Actions),
+        RowSource::Packed(PackedPart::Actions),
     ),
     // Where neither has a row there are no events: so `visitors` are written.
-    table("event_gaps", "visitor visitor, since_minute u32, left_out bool", Place::Packed(Packed::EventGaps)),
+    table("event_gaps", "visitor visitor, since_minute u32, left_out bool", RowSource::Packed(PackedPart::EventGaps)),
     table(
         "events",
         "visitor visitor, name text, count uint, minutes_from u32, minutes text, days_from u32, days text",
-        Place::Packed(Packed::Events),
+        RowSource::Packed(PackedPart::Events),
     ),
     table(
         "purchases",
         "visitor visitor, minute u32, count u32, value_micros int",
-        Place::Own(
+        RowSource::Own(
             "SELECT v.visitor, x.place & 4294967295, x.count, x.value FROM visitors v
          CROSS JOIN purchases x ON x.place >= v.row << 32 AND x.place < (v.row + 1) << 32
          WHERE v.tenant = ?1 ORDER BY v.visitor, x.place",
@@ -359,48 +361,48 @@ pub const TABLES: [Table; 41] = [
         "purchases_unpaid",
         "visitor visitor, id int, minute u32, received_ms=received uint, value_micros=value int, until_ms=until uint, \
          order_hash int?",
-        Place::Visitor("id"),
+        RowSource::Visitor("id"),
     ),
-    table("orders_paid", "visitor visitor, order_hash int, minute u32", Place::Visitor("order_hash")),
+    table("orders_paid", "visitor visitor, order_hash int, minute u32", RowSource::Visitor("order_hash")),
     table(
         "exposures",
         "visitor visitor, experiment u32, arm u8, at_ms=at uint, mixed bool",
-        Place::Visitor("experiment"),
+        RowSource::Visitor("experiment"),
     ),
-    table("units", "visitor visitor, campaign u32, number u32, at_ms=at uint", Place::Visitor("campaign")),
+    table("units", "visitor visitor, campaign u32, number u32, at_ms=at uint", RowSource::Visitor("campaign")),
     table(
         "conversions",
         "visitor visitor, received_ms=received uint, id int, name text, value_micros=value int",
-        Place::Visitor("received, id"),
+        RowSource::Visitor("received, id"),
     ),
-    table("fact_ids", "visitor visitor, day u16, part u32, ids checked bytes", Place::Visitor("day, part")),
-    table("fact_ids_over", "visitor visitor, day u16, id int", Place::Visitor("day, id")),
+    table("fact_ids", "visitor visitor, day u16, part u32, ids checked bytes", RowSource::Visitor("day, part")),
+    table("fact_ids_over", "visitor visitor, day u16, id int", RowSource::Visitor("day, id")),
     table(
         "evidence",
         "visitor visitor, kind u8, hash hex16, source u8, weight u16, first_ms=first uint, last_ms=last uint, \
          cancelled_ms=cancelled uint?, flag u8?",
-        Place::Tenant("visitor, kind, hash, source, weight"),
+        RowSource::Tenant("visitor, kind, hash, source, weight"),
     ),
-    table("cancellations", "visitor visitor, kind u8, hash hex16, at_ms=at uint", Place::Tenant("visitor, kind, hash")),
-    table("alternates", "kind u8, hash hex16, canonical hex16", Place::Tenant("kind, hash")),
+    table("cancellations", "visitor visitor, kind u8, hash hex16, at_ms=at uint", RowSource::Tenant("visitor, kind, hash")),
+    table("alternates", "kind u8, hash hex16, canonical hex16", RowSource::Tenant("kind, hash")),
     table(
         "lookups",
         "kind u8, hash hex16, visitor visitor?, second visitor?, third visitor?, since_ms uint",
-        Place::Own(
+        RowSource::Own(
             "SELECT kind, hash, nullif(substr(visitors, 1, 16), x''), nullif(substr(visitors, 17, 16), x''),
          nullif(substr(visitors, 33, 16), x''), since FROM lookups WHERE tenant = ?1 ORDER BY kind, hash",
             "INSERT INTO lookups (tenant, kind, hash, visitors, since, version)
          VALUES (?1, ?2, ?3, CAST(ifnull(?4, x'') || ifnull(?5, x'') || ifnull(?6, x'') AS BLOB), ?7, 1)",
         ),
     ),
-    table("cuts", "master visitor, visitor visitor, at_ms=at uint", Place::Person("visitor")),
-    table("erased", "visitor visitor, at_ms=at uint, receipt hex16", Place::Tenant("visitor")),
-    table("erased_ids", "kind u8, hash hex16, at_ms=at uint, receipt hex16", Place::Tenant("kind, hash")),
+    table("cuts", "master visitor, visitor visitor, at_ms=at uint", RowSource::Person("visitor")),
+    table("erased", "visitor visitor, at_ms=at uint, receipt hex16", RowSource::Tenant("visitor")),
+    table("erased_ids", "kind u8, hash hex16, at_ms=at uint, receipt hex16", RowSource::Tenant("kind, hash")),
     // Here no record of the log holds anything of them.
     table(
         "erasures",
         "receipt hex16, asked_ms uint, stored_ms uint, log_ms uint?",
-        Place::Own(
+        RowSource::Own(
             "SELECT receipt, asked, stored, log FROM erasures WHERE tenant = ?1 ORDER BY receipt",
             "INSERT INTO erasures (tenant, receipt, asked, stored, log_seq, log) VALUES (?1, ?2, ?3, ?4, 0, ?5)",
         ),
@@ -409,7 +411,7 @@ pub const TABLES: [Table; 41] = [
     table(
         "erasure_keys",
         "receipt hex16, kind u16, subject hex16, written_ms uint?",
-        Place::Own(
+        RowSource::Own(
             "SELECT receipt, kind, subject, written FROM erasure_keys k WHERE tenant = ?1 AND NOT EXISTS
                 (SELECT 1 FROM visitors v CROSS JOIN erasure_sweeps s ON s.person = v.person
                 WHERE k.kind = 0 AND v.tenant = ?1 AND v.visitor = k.subject AND s.tenant = ?1 AND s.receipt = k.receipt)
@@ -422,26 +424,26 @@ pub const TABLES: [Table; 41] = [
         "audit",
         "row uint, id hex16, at_ms=at uint, what text, by text, name text?, role text?, reason text?, visitor visitor?, \
          other visitor?, kind u8?, hash hex16?, object text?, count uint",
-        Place::Tenant("row"),
+        RowSource::Tenant("row"),
     ),
     table(
         "catalogues",
         "version u32, document json, sha256 hex32, experiments json, budgets json, limited json, \
          applied_ms=applied uint, by text, replaced_ms=replaced uint?",
-        Place::Tenant("version"),
+        RowSource::Tenant("version"),
     ),
-    table("catalogue_current", "version u32, since_ms=since uint", Place::Tenant("version")),
+    table("catalogue_current", "version u32, since_ms=since uint", RowSource::Tenant("version")),
     table("catalogue_codes", "sort text, id text, code u32, conversion text?, conversion_until_ms=conversion_until uint?",
-        Place::Tenant("sort, id"),
+        RowSource::Tenant("sort, id"),
     ),
-    table("models", "version u32, at_ms=at uint, bytes checked bytes, report json", Place::Tenant("version")),
-    table("spend", "campaign u32, day int, nanos int", Place::Tenant("campaign, day")),
-    table("nobodys_facts", "day int, id int", Place::Tenant("day, id")),
-    table("units_given", "campaign u32, number u32", Place::Tenant("campaign, number")),
+    table("models", "version u32, at_ms=at uint, bytes checked bytes, report json", RowSource::Tenant("version")),
+    table("spend", "campaign u32, day int, nanos int", RowSource::Tenant("campaign, day")),
+    table("nobodys_facts", "day int, id int", RowSource::Tenant("day, id")),
+    table("units_given", "campaign u32, number u32", RowSource::Tenant("campaign, number")),
     table(
         "experiment_people",
         "master visitor, experiment u32, arm int, exposed_ms uint, converted_ms uint?, hours checked bytes",
-        Place::Own(
+        RowSource::Own(
             "SELECT p.master, x.experiment, x.arm, x.exposed, x.converted, x.hours FROM people p
              CROSS JOIN experiment_people x ON x.person = p.person
              WHERE p.tenant = ?1 ORDER BY p.master, x.experiment",
@@ -453,29 +455,29 @@ pub const TABLES: [Table; 41] = [
         "experiment_hours",
         "experiment u32, arm int, hour u32, exposed int, cohort_converted int, cohort_conversions int, \
          cohort_revenue_micros=cohort_revenue int, converted int, conversions int, revenue_micros=revenue int",
-        Place::Tenant("experiment, arm, hour"),
+        RowSource::Tenant("experiment, arm, hour"),
     ),
     table(
         "experiment_delays",
         "experiment u32, hour u32, delay uint, people int",
-        Place::Tenant("experiment, hour, delay"),
+        RowSource::Tenant("experiment, hour, delay"),
     ),
     table(
         "audiences",
         "segment u32, filter json?, hours u32, every_hours u32, due_ms=due uint?, refreshed_ms=refreshed uint?, members uint",
-        Place::Tenant("segment"),
+        RowSource::Tenant("segment"),
     ),
     table(
         "audience_members",
         "segment u32, visitor visitor, until_hour=until u32",
-        Place::Tenant("segment, visitor"),
+        RowSource::Tenant("segment, visitor"),
     ),
     // One that is not over is told by the installation that it comes from.
     table(
         "sends",
         "name text, filter json, count u32, experiment text?, webhook bool, per_second u32, random int, asked_ms uint, \
          chosen u32?, next u32, delivered u32, control u32, gone u32, merged u32, left u32, is_over bool",
-        Place::Own(
+        RowSource::Own(
             "SELECT name, filter, count, experiment, webhook, per_second, random, asked, chosen, next, delivered, control, gone,
                  merged, \"left\", due IS NULL AND error IS NULL FROM sends WHERE tenant = ?1 ORDER BY name",
             "INSERT INTO sends (tenant, name, filter, count, experiment, webhook, per_second, random, asked, chosen, next,
@@ -486,7 +488,7 @@ pub const TABLES: [Table; 41] = [
     table(
         "send_people",
         "send text, place u32, visitor visitor, arm u8?, outcome u8?, at_ms uint?",
-        Place::Own(
+        RowSource::Own(
             "SELECT s.name, p.place, p.visitor, p.arm, p.outcome, p.at FROM sends s CROSS JOIN send_people p USING (send)
              WHERE s.tenant = ?1 ORDER BY s.name, p.place",
             "INSERT INTO send_people (send, place, visitor, arm, outcome, at)

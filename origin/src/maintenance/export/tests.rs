@@ -4,26 +4,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::sync::Arc;
 
-use causeway_shared::actions::{Entity, Verb, ViewType};
-use causeway_shared::attributes::{Finite, Value as Attribute};
-use causeway_shared::events::Events;
-use causeway_shared::fact::{Fact, Scope, What};
-use causeway_shared::ids::{AltHash, AlternateId, FactId, InsertionId, KindCode, Version};
-use causeway_shared::person::{self, Weight};
+use causeway_shared::actions::{ActionType, AdEntity, ViewType};
+use causeway_shared::attributes::{AttributeValue as Attribute, FiniteNumber};
+use causeway_shared::events::VisitorEvents;
+use causeway_shared::fact::{ErasureScope, Fact, FactKind};
+use causeway_shared::ids::{AltHash, AlternateId, FactId, InsertionId, KindCode, SnapshotVersion};
+use causeway_shared::person::{self, EvidenceWeight};
 use causeway_shared::random::Random;
-use causeway_shared::segments::{SegmentId, State};
+use causeway_shared::segments::{SegmentId, SegmentState};
 use causeway_shared::time::{DAY_MS, HourStamp, Minute};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::file::Source;
+use super::file::TableSource;
 use super::*;
-use crate::base::attribution::Said;
-use crate::ingest::intake::{Checked, Record};
+use crate::base::attribution::Attribution;
+use crate::ingest::intake::{CheckedFact, LogRecord};
 use crate::kv::value;
-use crate::maintenance::backup::{self, Before};
+use crate::maintenance::backup::{self, ReplacedStore};
 use crate::maintenance::{reconcile, trim};
-use crate::outbox::kv_key::Subject;
+use crate::outbox::kv_key::KvKey;
 use crate::pipeline::group;
 use crate::profiles::fold;
 use crate::store::{self, visitor_at};
@@ -36,7 +36,7 @@ fn attribute(n: u32) -> (String, Option<Attribute>) {
     let value = match n % 6 {
         0 => Attribute::Bool(n.is_multiple_of(4)),
         1 => Attribute::Integer(i64::MIN + i64::from(n)),
-        2 => Attribute::Float(Finite::new(0.1 + f64::from(n) * 1e-17 + 5.4e-300).unwrap()),
+        2 => Attribute::Float(FiniteNumber::new(0.1 + f64::from(n) * 1e-17 + 5.4e-300).unwrap()),
         3 => Attribute::String(if n.is_multiple_of(2) { "2020-02-29".to_owned() } else { format!("\u{fc}\"\\\n{n}") }),
         4 => Attribute::Date(18_321 + i32::try_from(n).unwrap()),
         _ => Attribute::Strings([format!("a{n}"), "2020-01-01".to_owned()].into()),
@@ -55,55 +55,55 @@ fn any(origin: &Origin, tenant: &str, n: u32, some: &mut impl FnMut(u32) -> u32)
     let also = if some(4) == 0 { vec![AltHash(other)] } else { Vec::new() };
     match some(20) {
         0 => withdrawal(who, at),
-        1 => fact(who, n, at, What::Cancellation { id }),
-        2 => fact(who, n, at, What::Alias { id, also, proven: false }),
+        1 => fact(who, n, at, FactKind::Cancellation { id }),
+        2 => fact(who, n, at, FactKind::Alias { id, also, proven: false }),
         3 => {
             let id = if some(2) == 0 { id } else { AlternateId::pair(who, visitor(1 + some(30))) };
             fact(
                 who,
                 n,
                 at,
-                What::Evidence {
+                FactKind::Evidence {
                     id,
                     also: Vec::new(),
-                    weight: Weight(1 + some(999) as u16),
-                    source: person::Source::Household,
+                    weight: EvidenceWeight(1 + some(999) as u16),
+                    source: person::EvidenceSource::Household,
                 },
             )
         }
-        4..6 => fact(who, n, at, What::Alias { id, also, proven: true }),
+        4..6 => fact(who, n, at, FactKind::Alias { id, also, proven: true }),
         6 => purchase(who, n, at, i64::from(some(1_000_000))),
         7 => exposure(who, n, at, 1 + some(2), 1 + u8::try_from(some(2)).unwrap()),
-        8 => fact(who, n, at, What::Unit { campaign: 1 + some(4), number: n }),
+        8 => fact(who, n, at, FactKind::Unit { campaign: 1 + some(4), number: n }),
         9 | 10 => {
             let state = |n: u32| match n % 3 {
-                0 => State::Removed,
-                pairs => State::held(HourStamp(HOUR + n), (0..pairs).map(|t| (t as u16 * 9, -1 - n as i32))),
+                0 => SegmentState::Removed,
+                pairs => SegmentState::held(HourStamp(HOUR + n), (0..pairs).map(|t| (t as u16 * 9, -1 - n as i32))),
             };
             fact(
                 who,
                 n,
                 at,
-                What::Segments { writes: (0..some(9)).map(|_| (SegmentId(some(50)), state(some(99)))).collect() },
+                FactKind::Segments { writes: (0..some(9)).map(|_| (SegmentId(some(50)), state(some(99)))).collect() },
             )
         }
         11 | 12 => {
             let writes: BTreeMap<_, _> = (0..1 + some(5)).map(|_| attribute(some(60))).collect();
-            fact(who, n, at, What::Attributes { writes: writes.into_iter().collect() })
+            fact(who, n, at, FactKind::Attributes { writes: writes.into_iter().collect() })
         }
         13 if some(6) == 0 => {
-            let scope = if some(2) == 0 { Scope::Visitor } else { Scope::Person };
-            Fact { id: FactId::of_erasure(who), ..fact(who, n, at, What::Erasure { scope, id: Some(id), also }) }
+            let scope = if some(2) == 0 { ErasureScope::Visitor } else { ErasureScope::Person };
+            Fact { id: FactId::of_erasure(who), ..fact(who, n, at, FactKind::Erasure { scope, id: Some(id), also }) }
         }
         13..18 => {
-            let entity = Entity { ad: some(9), ad_group: 3, campaign: 2, advertiser: u32::MAX };
+            let entity = AdEntity { ad: some(9), ad_group: 3, campaign: 2, advertiser: u32::MAX };
             let insertion = InsertionId((u128::from(n) << 96 | 7).to_be_bytes());
-            let verb = Verb(1 + u8::try_from(some(2)).unwrap());
+            let verb = ActionType(1 + u8::try_from(some(2)).unwrap());
             fact(
                 who,
                 n,
                 at,
-                What::Action { insertion, verb, view_type: ViewType(u8::try_from(some(3)).unwrap()), entity },
+                FactKind::Action { insertion, verb, view_type: ViewType(u8::try_from(some(3)).unwrap()), entity },
             )
         }
         _ => page(who, n, at),
@@ -113,7 +113,7 @@ fn any(origin: &Origin, tenant: &str, n: u32, some: &mut impl FnMut(u32) -> u32)
 /// A write that an edge received later than it was made, by up to a day, as one of several of its call.
 fn written_before_receipt(fact: Fact, n: u32) -> Fact {
     match fact.what {
-        What::Segments { .. } | What::Attributes { .. } => {
+        FactKind::Segments { .. } | FactKind::Attributes { .. } => {
             Fact { at: fact.at - u64::from(n % 5) * 20_000_003, position: n % 3, ..fact }
         }
         _ => fact,
@@ -130,7 +130,7 @@ fn life(origin: &mut Origin, seed: u8) -> Vec<(&'static str, Fact)> {
         let tenant = if n / 8 % 5 == 0 { "other" } else { "demo" };
         sent.push((tenant, written_before_receipt(any(origin, tenant, n, &mut some), n)));
     }
-    let is_admins = |fact: &Fact| matches!(fact.what, What::Cancellation { .. });
+    let is_admins = |fact: &Fact| matches!(fact.what, FactKind::Cancellation { .. });
     for some in sent.chunk_by(|a, b| a.0 == b.0 && is_admins(&a.1) == is_admins(&b.1)) {
         let facts: Vec<Fact> = some.iter().map(|(_, fact)| fact.clone()).collect();
         if facts.iter().any(is_admins) { origin.admin(some[0].0, &facts) } else { drop(origin.send(some[0].0, &facts)) }
@@ -139,16 +139,16 @@ fn life(origin: &mut Origin, seed: u8) -> Vec<(&'static str, Fact)> {
     crate::store::names::events::declare(&mut origin.conn, demo, &["signup".to_owned()].into(), NOW).unwrap();
     // A change that says who and why.
     let [one, two] = [visitor(28), visitor(29)];
-    let what = What::Evidence {
+    let what = FactKind::Evidence {
         id: AlternateId::pair(one, two),
         also: Vec::new(),
-        weight: Weight(1),
-        source: person::Source::Match,
+        weight: EvidenceWeight(1),
+        source: person::EvidenceSource::Match,
     };
     let tie = fact(one, 999, NOW, what);
-    let record = Record::said(
-        vec![Checked { tenant: origin.tenant("demo").no, fact: tie.clone() }],
-        Said::cli(Some("ann"), Some("a \"reason\", \u{fc}".to_owned())),
+    let record = LogRecord::said(
+        vec![CheckedFact { tenant: origin.tenant("demo").no, fact: tie.clone() }],
+        Attribution::cli(Some("ann"), Some("a \"reason\", \u{fc}".to_owned())),
     );
     let given = origin.given();
     group::commit(&mut origin.conn, &origin.rules, &origin.metrics, given, &[Arc::new(record)], &[]).unwrap();
@@ -158,9 +158,9 @@ fn life(origin: &mut Origin, seed: u8) -> Vec<(&'static str, Fact)> {
         (0..300).map(|n| impression(visitor(2), 5_000 + n, NOW - DAY_MS + u64::from(n % 90) * 60_000)).collect();
     origin.send("demo", &crowd);
     sent.extend(crowd.into_iter().map(|fact| ("demo", fact)));
-    trim::some(&origin.conn, 0, 1_000, NOW + 2 * DAY_MS, &mut trim::Trimmed::default()).unwrap();
+    trim::some(&origin.conn, 0, 1_000, NOW + 2 * DAY_MS, &mut trim::TrimReport::default()).unwrap();
     // Of one visitor more than is kept, of another not all was kept.
-    let mut many = Events::default();
+    let mut many = VisitorEvents::default();
     for n in 0..300 {
         many.add("page", Minute(4_000_000 - n * 777));
         many.add(&format!("view_{n}"), Minute(4_000_000 - n / 200));
@@ -188,7 +188,7 @@ fn life(origin: &mut Origin, seed: u8) -> Vec<(&'static str, Fact)> {
 
 fn quiet(_: &str, _: u64) {}
 
-fn export(conn: &mut Connection, form: Form) -> (TempDir, Manifest) {
+fn export(conn: &mut Connection, form: ExportFormat) -> (TempDir, Manifest) {
     let folder = tempfile::tempdir().unwrap();
     let manifest =
         run(conn, Job { to: folder.path(), form, tenant: None, thresholds: &BTreeMap::new(), now: NOW }, &mut quiet)
@@ -212,8 +212,8 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     named.filter(|(name, _)| name != MANIFEST).collect()
 }
 
-fn rows_of(folder: &Path, form: Form, table: &Table) -> Vec<Vec<Cell>> {
-    let mut source = Source::open(form, &folder.join(form.name(table.name)), table).unwrap();
+fn rows_of(folder: &Path, form: ExportFormat, table: &ExportTable) -> Vec<Vec<FileCell>> {
+    let mut source = TableSource::open(form, &folder.join(form.name(table.name)), table).unwrap();
     std::iter::from_fn(|| source.next().unwrap()).collect()
 }
 
@@ -223,18 +223,20 @@ fn s5_09_the_round_trip_is_exact_in_every_form() {
     for seed in 0..4 {
         let mut origin = Origin::tested();
         life(&mut origin, seed);
-        let (lines, manifest) = export(&mut origin.conn, Form::Ndjson);
-        let (columns, _) = export(&mut origin.conn, Form::Parquet);
-        let (cells, _) = export(&mut origin.conn, Form::Csv);
+        let (lines, manifest) = export(&mut origin.conn, ExportFormat::Ndjson);
+        let (columns, _) = export(&mut origin.conn, ExportFormat::Parquet);
+        let (cells, _) = export(&mut origin.conn, ExportFormat::Csv);
         for (table, entry) in TABLES.iter().zip(&manifest.tables) {
-            let rows = rows_of(lines.path(), Form::Ndjson, table);
-            for (form, folder) in [(Form::Parquet, &columns), (Form::Csv, &cells)] {
+            let rows = rows_of(lines.path(), ExportFormat::Ndjson, table);
+            for (form, folder) in [(ExportFormat::Parquet, &columns), (ExportFormat::Csv, &cells)] {
                 assert_eq!(rows, rows_of(folder.path(), form, table), "{}, {form:?}, seed {seed}", table.name);
             }
             assert_eq!(rows.len() as u64, entry.rows);
             met.extend((!rows.is_empty()).then_some(table.name));
         }
-        for (form, folder) in [(Form::Ndjson, &lines), (Form::Parquet, &columns), (Form::Csv, &cells)] {
+        for (form, folder) in
+            [(ExportFormat::Ndjson, &lines), (ExportFormat::Parquet, &columns), (ExportFormat::Csv, &cells)]
+        {
             let data = tempfile::tempdir().unwrap();
             let mut conn = loaded(folder.path(), data.path()).unwrap();
             let (again, after) = export(&mut conn, form);
@@ -256,8 +258,8 @@ fn s5_09_the_round_trip_is_exact_in_every_form() {
 fn writes_that_were_received_after_they_were_made_come_back_as_they_were() {
     let mut origin = Origin::tested();
     let writes = [
-        What::Segments { writes: vec![(SegmentId(7), State::held(HourStamp(HOUR), []))] },
-        What::Attributes { writes: vec![attribute(6)] },
+        FactKind::Segments { writes: vec![(SegmentId(7), SegmentState::held(HourStamp(HOUR), []))] },
+        FactKind::Attributes { writes: vec![attribute(6)] },
     ];
     // From no delay to the longest that a stamp can say.
     let delays = [0, 1, 2, 1_000, 35 * DAY_MS, u64::from(u32::MAX)];
@@ -266,7 +268,7 @@ fn writes_that_were_received_after_they_were_made_come_back_as_they_were() {
         let facts = facts.into_iter().map(|fact| Fact { at: NOW - delay, position: u32::MAX, ..fact });
         origin.admin("demo", &facts.collect::<Vec<_>>());
     }
-    for form in [Form::Ndjson, Form::Csv, Form::Parquet] {
+    for form in [ExportFormat::Ndjson, ExportFormat::Csv, ExportFormat::Parquet] {
         let (folder, manifest) = export(&mut origin.conn, form);
         let rows = |table: &str| manifest.tables.iter().find(|entry| entry.name == table).map(|entry| entry.rows);
         assert_eq!([rows("segments"), rows("attributes")], [Some(delays.len() as u64); 2]);
@@ -284,13 +286,13 @@ fn published(conn: &Connection, origin: &Origin) -> BTreeMap<String, Option<Stri
         .unwrap();
     let rows = read.query_map([], |row| {
         let subject = match row.get(1)? {
-            0 => Subject::Snapshot(visitor_at(row, 2)?),
-            kind => Subject::Lookup(KindCode(kind), AltHash(row.get(2)?)),
+            0 => KvKey::Snapshot(visitor_at(row, 2)?),
+            kind => KvKey::Lookup(KindCode(kind), AltHash(row.get(2)?)),
         };
         Ok((row.get::<_, String>(0)?, subject))
     });
-    let version = Version { restore: u32::MAX, counter: 1 };
-    let build = |(tenant, subject): (String, Subject)| {
+    let version = SnapshotVersion { restore: u32::MAX, counter: 1 };
+    let build = |(tenant, subject): (String, KvKey)| {
         let built = value::build(conn, origin.tenant(&tenant), subject, version, NOW).unwrap();
         (built.key, built.value)
     };
@@ -302,11 +304,11 @@ fn s5_09_a_loaded_store_publishes_what_the_exported_one_would_and_counts_nothing
     for seed in 20..22 {
         let mut origin = Origin::tested();
         let sent = life(&mut origin, seed);
-        let (folder, _) = export(&mut origin.conn, Form::Parquet);
+        let (folder, _) = export(&mut origin.conn, ExportFormat::Parquet);
         let data = tempfile::tempdir().unwrap();
         let conn = loaded(folder.path(), data.path()).unwrap();
         // As after a restore: then nothing but versions of visitors is another.
-        backup::renew(&mut origin.conn, &Before::default(), NOW).unwrap();
+        backup::renew(&mut origin.conn, &ReplacedStore::default(), NOW).unwrap();
         origin.conn.execute("UPDATE visitors SET version = 1", []).unwrap();
         let expected = published(&origin.conn, &origin);
         assert!(expected.len() > 40, "seed {seed}: {}", expected.len());
@@ -315,7 +317,7 @@ fn s5_09_a_loaded_store_publishes_what_the_exported_one_would_and_counts_nothing
         drop(exported);
         for tenant in ["demo", "other"] {
             let again =
-                sent.iter().filter(|(of, fact)| *of == tenant && !matches!(fact.what, What::Cancellation { .. }));
+                sent.iter().filter(|(of, fact)| *of == tenant && !matches!(fact.what, FactKind::Cancellation { .. }));
             let again: Vec<Fact> = again.map(|(_, fact)| fact.clone()).collect();
             assert_eq!(origin.send(tenant, &again).accepted, 0, "seed {seed}");
         }
@@ -327,7 +329,7 @@ fn what_belongs_to_the_empty_store_stays_and_versions_go_on_above_both() {
     let mut origin = Origin::tested();
     life(&mut origin, 1);
     origin.conn.execute("UPDATE meta SET restore_epoch = 2000000000", []).unwrap();
-    let (folder, _) = export(&mut origin.conn, Form::Ndjson);
+    let (folder, _) = export(&mut origin.conn, ExportFormat::Ndjson);
     let data = tempfile::tempdir().unwrap();
     let empty = store::open(data.path()).unwrap();
     store::tenant_no(&empty, "zebra").unwrap();
@@ -345,7 +347,7 @@ fn what_belongs_to_the_empty_store_stays_and_versions_go_on_above_both() {
         )
         .unwrap();
     assert_eq!(kept, ("kept".to_owned(), 1, 5));
-    let counters = Counters::load(&conn).unwrap();
+    let counters = StoreCounters::load(&conn).unwrap();
     assert_eq!((counters.version().restore, counters.epoch().0 >> 32), (2_000_000_001, 2_000_000_001));
     let lower =
         "SELECT count(*) FROM people WHERE epoch >> 32 <> 2000000001 OR epoch > (SELECT epoch_counter FROM meta)";
@@ -354,7 +356,7 @@ fn what_belongs_to_the_empty_store_stays_and_versions_go_on_above_both() {
         (SELECT 1 FROM outbox o WHERE o.kind = 0 AND o.tenant = v.tenant AND o.subject = v.visitor AND o.due IS NOT NULL)";
     assert_eq!(conn.query_row(undue, [], |row| row.get::<_, i64>(0)).unwrap(), 0);
     // Tenants with other numbers are the same tenants.
-    let (again, _) = export(&mut conn, Form::Ndjson);
+    let (again, _) = export(&mut conn, ExportFormat::Ndjson);
     assert!(files(folder.path()) == files(again.path()));
 }
 
@@ -363,19 +365,24 @@ fn one_tenant_alone_can_be_exported() {
     let mut origin = Origin::tested();
     life(&mut origin, 2);
     let folder = tempfile::tempdir().unwrap();
-    let job =
-        Job { to: folder.path(), form: Form::Ndjson, tenant: Some("other"), thresholds: &BTreeMap::new(), now: NOW };
+    let job = Job {
+        to: folder.path(),
+        form: ExportFormat::Ndjson,
+        tenant: Some("other"),
+        thresholds: &BTreeMap::new(),
+        now: NOW,
+    };
     let manifest = run(&mut origin.conn, job, &mut quiet).unwrap();
     assert_eq!(manifest.tenants, ["other"]);
-    let visitors = rows_of(folder.path(), Form::Ndjson, &TABLES[1]);
-    assert!(visitors.len() > 5 && visitors.iter().all(|row| row[0] == Cell::Text("other".to_owned())));
+    let visitors = rows_of(folder.path(), ExportFormat::Ndjson, &TABLES[1]);
+    assert!(visitors.len() > 5 && visitors.iter().all(|row| row[0] == FileCell::Text("other".to_owned())));
     let nobody = Job { tenant: Some("nobody"), ..job };
     assert!(matches!(run(&mut origin.conn, nobody, &mut quiet), Err(ExportError::Tenant(_))));
     assert!(matches!(run(&mut origin.conn, job, &mut quiet), Err(ExportError::NotEmpty(_))));
 }
 
 /// Puts another file in a table's place, and has the manifest say so.
-fn replace(folder: &Path, form: Form, table: &str, bytes: &[u8]) {
+fn replace(folder: &Path, form: ExportFormat, table: &str, bytes: &[u8]) {
     fs::write(folder.join(form.name(table)), bytes).unwrap();
     let mut manifest = load::manifest(folder).unwrap();
     let entry = manifest.tables.iter_mut().find(|entry| entry.name == table).unwrap();
@@ -385,13 +392,13 @@ fn replace(folder: &Path, form: Form, table: &str, bytes: &[u8]) {
 
 /// Changes one row of a table of lines; gives what loading says then.
 fn broken(folder: &Path, table: &str, row: usize, change: impl FnOnce(&mut Value)) -> String {
-    let path = folder.join(Form::Ndjson.name(table));
+    let path = folder.join(ExportFormat::Ndjson.name(table));
     let (before, manifest) = (fs::read(&path).unwrap(), fs::read(folder.join(MANIFEST)).unwrap());
     let mut lines: Vec<Value> =
         before.split(|b| *b == b'\n').filter(|l| !l.is_empty()).map(|l| serde_json::from_slice(l).unwrap()).collect();
     change(&mut lines[row - 1]);
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    replace(folder, Form::Ndjson, table, text.as_bytes());
+    replace(folder, ExportFormat::Ndjson, table, text.as_bytes());
     let data = tempfile::tempdir().unwrap();
     let said = loaded(folder, data.path()).unwrap_err();
     let left: Vec<_> = fs::read_dir(data.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -408,7 +415,7 @@ fn broken(folder: &Path, table: &str, row: usize, change: impl FnOnce(&mut Value
 fn broken_rows_are_refused_with_file_row_and_reason() {
     let mut origin = Origin::tested();
     life(&mut origin, 3);
-    let (folder, _) = export(&mut origin.conn, Form::Ndjson);
+    let (folder, _) = export(&mut origin.conn, ExportFormat::Ndjson);
     let set = |field: &'static str, value: Value| move |row: &mut Value| row[field] = value;
     let unknown = visitor(999).to_string();
     type Change = Box<dyn FnOnce(&mut Value)>;
@@ -445,7 +452,7 @@ fn broken_rows_are_refused_with_file_row_and_reason() {
     let said = broken(folder.path(), "events", row, |row| row["count"] = json!(row["count"].as_u64().unwrap() + 1));
     assert!(said.contains("events.ndjson, row") && said.contains("no facts add up to the visitor's events"), "{said}");
     let twice = fs::read(folder.path().join("evidence.ndjson")).unwrap();
-    replace(folder.path(), Form::Ndjson, "evidence", &[twice.clone(), twice].concat());
+    replace(folder.path(), ExportFormat::Ndjson, "evidence", &[twice.clone(), twice].concat());
     let data = tempfile::tempdir().unwrap();
     let said = crate::base::chain(&loaded(folder.path(), data.path()).unwrap_err());
     assert!(said.contains("evidence.ndjson, row") && said.contains("UNIQUE"), "{said}");
@@ -455,7 +462,7 @@ fn broken_rows_are_refused_with_file_row_and_reason() {
 fn broken_files_and_manifests_are_refused_before_anything_is_written() {
     let mut origin = Origin::tested();
     life(&mut origin, 4);
-    for form in [Form::Parquet, Form::Ndjson, Form::Csv] {
+    for form in [ExportFormat::Parquet, ExportFormat::Ndjson, ExportFormat::Csv] {
         let refused = |change: &dyn Fn(&Path), why: &str| {
             let (folder, _) = export(&mut Connection::open(origin.conn.path().unwrap()).unwrap(), form);
             change(folder.path());
@@ -519,22 +526,22 @@ fn broken_files_and_manifests_are_refused_before_anything_is_written() {
 fn a_flipped_byte_of_a_parquet_file_never_ends_the_process() {
     let mut origin = Origin::tested();
     life(&mut origin, 5);
-    let (folder, _) = export(&mut origin.conn, Form::Parquet);
+    let (folder, _) = export(&mut origin.conn, ExportFormat::Parquet);
     let (table, path) = (&TABLES[0], folder.path().join("people.parquet"));
-    let (whole, rows) = (fs::read(&path).unwrap(), rows_of(folder.path(), Form::Parquet, table));
+    let (whole, rows) = (fs::read(&path).unwrap(), rows_of(folder.path(), ExportFormat::Parquet, table));
     let mut refused = 0;
     for at in (0..whole.len()).step_by(3) {
         let mut bytes = whole.clone();
         bytes[at] ^= 1 << (at % 8);
         fs::write(&path, bytes).unwrap();
-        let read = |mut source: Source| -> Result<usize, String> {
+        let read = |mut source: TableSource| -> Result<usize, String> {
             let mut count = 0;
             while count <= 2 * rows.len() && source.next()?.is_some() {
                 count += 1;
             }
             Ok(count)
         };
-        refused += usize::from(Source::open(Form::Parquet, &path, table).and_then(read).is_err());
+        refused += usize::from(TableSource::open(ExportFormat::Parquet, &path, table).and_then(read).is_err());
     }
     assert!(refused > whole.len() / 12, "{refused} of {}", whole.len());
 }
@@ -543,7 +550,7 @@ fn a_flipped_byte_of_a_parquet_file_never_ends_the_process() {
 fn a_store_that_knows_something_is_not_replaced() {
     let mut origin = Origin::new();
     origin.send("demo", &[page(visitor(1), 1, NOW)]);
-    let (folder, _) = export(&mut origin.conn, Form::Ndjson);
+    let (folder, _) = export(&mut origin.conn, ExportFormat::Ndjson);
     let data = tempfile::tempdir().unwrap();
     drop(loaded(folder.path(), data.path()).unwrap());
     let again = loaded(folder.path(), data.path()).unwrap_err();
@@ -551,7 +558,7 @@ fn a_store_that_knows_something_is_not_replaced() {
     // Facts that are acknowledged and not folded yet.
     let data = tempfile::tempdir().unwrap();
     let log = Connection::open(data.path().join(crate::store::data_fault::LOG)).unwrap();
-    drop(crate::ingest::log::Log::of(log, 0).unwrap());
+    drop(crate::ingest::log::FactLog::of(log, 0).unwrap());
     let log = Connection::open(data.path().join(crate::store::data_fault::LOG)).unwrap();
     log.execute("INSERT INTO log (seq, taken, body) VALUES (3, 1, x'00')", []).unwrap();
     let waiting = loaded(folder.path(), data.path()).unwrap_err();
@@ -566,7 +573,7 @@ fn a_store_that_knows_something_is_not_replaced() {
 fn an_interrupted_load_leaves_a_store_that_nobody_serves_and_begins_again() {
     let mut origin = Origin::tested();
     life(&mut origin, 6);
-    let (folder, _) = export(&mut origin.conn, Form::Parquet);
+    let (folder, _) = export(&mut origin.conn, ExportFormat::Parquet);
     let data = tempfile::tempdir().unwrap();
     let manifest = load::manifest(folder.path()).unwrap();
     let ended = std::panic::catch_unwind(|| {
@@ -576,7 +583,7 @@ fn an_interrupted_load_leaves_a_store_that_nobody_serves_and_begins_again() {
     assert!(ended.is_err() && data.path().join(store::RESTORING).exists());
     assert!(matches!(store::open(data.path()), Err(StoreError::HalfRestored(_))));
     let mut conn = loaded(folder.path(), data.path()).unwrap();
-    let (again, _) = export(&mut conn, Form::Parquet);
+    let (again, _) = export(&mut conn, ExportFormat::Parquet);
     assert!(files(folder.path()) == files(again.path()));
 }
 
@@ -618,9 +625,9 @@ fn s5_09_components_found_in_the_files_are_the_people() {
     for seed in 30..34 {
         let mut origin = Origin::tested();
         life(&mut origin, seed);
-        let (folder, _) = export(&mut origin.conn, Form::Ndjson);
+        let (folder, _) = export(&mut origin.conn, ExportFormat::Ndjson);
         let lines = |table: &str| -> Vec<Value> {
-            let text = fs::read_to_string(folder.path().join(Form::Ndjson.name(table))).unwrap();
+            let text = fs::read_to_string(folder.path().join(ExportFormat::Ndjson.name(table))).unwrap();
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
         };
         let name = |row: &Value, column: &str| format!("{}/{}", row["tenant"], row[column]);

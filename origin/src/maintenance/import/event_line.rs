@@ -1,8 +1,8 @@
 //! One event of an imported file.
 
-use causeway_shared::actions::{Entity, Verb, ViewType};
-use causeway_shared::config::Tenant;
-use causeway_shared::fact::{Fact, FactError, PURCHASE, What};
+use causeway_shared::actions::{ActionType, AdEntity, ViewType};
+use causeway_shared::config::TenantConfig;
+use causeway_shared::fact::{Fact, FactError, FactKind, PURCHASE};
 use causeway_shared::ids::{FactId, InsertionId, Micros, Millis, OrderHash, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::number;
@@ -109,7 +109,7 @@ impl EventLine {
     }
 
     /// The tracked event. Its value is the line's own, or that of its properties, which are read as the edge reads them.
-    pub(super) fn into_track(self, order: Option<OrderHash>) -> Result<What, Refusal> {
+    pub(super) fn into_track(self, order: Option<OrderHash>) -> Result<FactKind, Refusal> {
         let name = self.name.ok_or_else(|| malformed("a track event has a `name`"))?;
         let mut properties = self.properties.unwrap_or_default();
         let micros = properties.remove("value_micros").filter(|value| !value.is_null());
@@ -123,11 +123,11 @@ impl EventLine {
             return Err(malformed("a purchase has a `value_micros`, or properties.value in units of the currency"));
         }
         let properties = (!properties.is_empty()).then(|| Value::Object(properties).to_string());
-        Ok(What::Track { name, value, properties, order })
+        Ok(FactKind::Track { name, value, properties, order })
     }
 
     /// An action's verb, and the type of its placement.
-    pub(super) fn words(&self, tenant: &Tenant) -> Result<(Verb, ViewType), Refusal> {
+    pub(super) fn words(&self, tenant: &TenantConfig) -> Result<(ActionType, ViewType), Refusal> {
         let name = self.action.as_deref().ok_or_else(|| malformed("an action names its `action`"))?;
         let verb = tenant.vocabulary.verb(name);
         let verb = verb.ok_or_else(|| ("unknown_action", no_word("verb")))?;
@@ -146,7 +146,7 @@ impl EventLine {
         visitor: VisitorId,
         received: Millis,
         at: Millis,
-        verb: Verb,
+        verb: ActionType,
         view_type: ViewType,
     ) -> Result<Fact, Refusal> {
         let text = self.insertion.as_deref().filter(|text| (1..=limits::MESSAGE_ID_BYTES).contains(&text.len()));
@@ -155,8 +155,15 @@ impl EventLine {
         let mut insertion = InsertionId([0; 16]);
         insertion.0.iter_mut().zip(Sha256::digest(text)).for_each(|(to, from)| *to = from);
         let EventLine { ad, ad_group, campaign, advertiser, .. } = *self;
-        let entity = Entity { ad, ad_group, campaign, advertiser };
+        let entity = AdEntity { ad, ad_group, campaign, advertiser };
         let id = FactId::of_action(visitor, insertion, verb.0, view_type.0, at);
-        Ok(Fact { position: 0, id, visitor, received, at, what: What::Action { insertion, verb, view_type, entity } })
+        Ok(Fact {
+            position: 0,
+            id,
+            visitor,
+            received,
+            at,
+            what: FactKind::Action { insertion, verb, view_type, entity },
+        })
     }
 }

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ::parquet::schema::types::TypePtr;
 use sha2::{Digest as _, Sha256};
 
-use super::Kind;
-use super::parquet::Rows;
+use super::ImportKind;
+use super::parquet::ParquetRows;
 use super::parquet_columns::{WrongType, wrong_type};
 
 /// Bytes of one chunk; its last line goes over.
@@ -20,7 +20,7 @@ pub const LINE_BYTES: usize = 1_024 * 1_024;
 
 /// Form of the lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum ImportFormat {
     /// Values between commas, their names in the first line.
     Csv,
     /// A JSON object a line.
@@ -67,7 +67,7 @@ pub enum FileError {
 
 /// Whole lines of a file.
 #[derive(Debug)]
-pub struct Chunk {
+pub struct LineChunk {
     /// Its number, from 0.
     pub number: u64,
     /// Lines before its first.
@@ -82,18 +82,18 @@ pub struct Chunk {
 
 /// An open file.
 #[derive(Debug)]
-pub struct File {
+pub struct ImportFile {
     path: PathBuf,
-    form: Form,
+    form: ImportFormat,
     name: String,
     header: Vec<u8>,
-    lines: Lines,
+    lines: LineReader,
     /// Of Parquet.
     schema: Option<TypePtr>,
     read: Arc<AtomicU64>,
 }
 
-impl File {
+impl ImportFile {
     /// Opens a file, whose name says its form, and reads the first line of a CSV.
     ///
     /// # Errors
@@ -104,25 +104,25 @@ impl File {
         let file = fs::File::open(path).map_err(failed)?;
         let name = name(path, &file.metadata().map_err(failed)?).map_err(failed)?;
         let read = Arc::new(AtomicU64::new(0));
-        let counted = |file| Counted { file, read: Arc::clone(&read) };
+        let counted = |file| CountedReader { file, read: Arc::clone(&read) };
         let mut schema = None;
         let unpacked: Box<dyn Read + Send> = match packing {
-            Packing::None => Box::new(counted(file)),
-            Packing::Gzip => Box::new(flate2::read::MultiGzDecoder::new(counted(file))),
-            Packing::Zstd => Box::new(zstd::stream::read::Decoder::new(counted(file)).map_err(failed)?),
-            Packing::Parquet => {
-                let rows = Rows::open(file, Arc::clone(&read)).map_err(failed)?;
+            CompressionKind::None => Box::new(counted(file)),
+            CompressionKind::Gzip => Box::new(flate2::read::MultiGzDecoder::new(counted(file))),
+            CompressionKind::Zstd => Box::new(zstd::stream::read::Decoder::new(counted(file)).map_err(failed)?),
+            CompressionKind::Parquet => {
+                let rows = ParquetRows::open(file, Arc::clone(&read)).map_err(failed)?;
                 schema = Some(rows.schema());
                 Box::new(rows)
             }
         };
-        let mut lines = Lines(BufReader::with_capacity(CHUNK_BYTES, unpacked));
+        let mut lines = LineReader(BufReader::with_capacity(CHUNK_BYTES, unpacked));
         // Spreadsheets begin a file with the mark of its encoding.
         if lines.0.fill_buf().map_err(failed)?.starts_with("\u{feff}".as_bytes()) {
             lines.0.consume("\u{feff}".len());
         }
         let mut header = Vec::new();
-        if form == Form::Csv {
+        if form == ImportFormat::Csv {
             lines.one(&mut header).map_err(failed)?;
         }
         Ok(Self { path: path.to_owned(), form, name, header, lines, schema, read })
@@ -132,14 +132,14 @@ impl File {
     ///
     /// # Errors
     /// [`FileError::Type`].
-    pub fn check_types(&self, kind: Kind) -> Result<(), FileError> {
+    pub fn check_types(&self, kind: ImportKind) -> Result<(), FileError> {
         let wrong = self.schema.as_ref().and_then(|schema| wrong_type(kind, schema));
         wrong.map_or(Ok(()), |WrongType { column, declared, wanted }| Err(FileError::Type { column, declared, wanted }))
     }
 
     /// Form of its lines.
     #[must_use]
-    pub fn form(&self) -> Form {
+    pub fn form(&self) -> ImportFormat {
         self.form
     }
 
@@ -159,9 +159,9 @@ impl File {
     ///
     /// # Errors
     /// [`FileError::Read`].
-    pub fn chunks(mut self, skip: u64, mut give: impl FnMut(Chunk) -> bool) -> Result<(), FileError> {
+    pub fn chunks(mut self, skip: u64, mut give: impl FnMut(LineChunk) -> bool) -> Result<(), FileError> {
         let failed = |source| FileError::Read { path: self.path.clone(), source };
-        let mut line = u64::from(self.form == Form::Csv);
+        let mut line = u64::from(self.form == ImportFormat::Csv);
         let mut text = Vec::new();
         while line < skip {
             text.clear();
@@ -171,7 +171,7 @@ impl File {
             line += 1;
         }
         for number in 0.. {
-            let mut chunk = Chunk { number, first_line: line, lines: 0, bytes: 0, text: Vec::new() };
+            let mut chunk = LineChunk { number, first_line: line, lines: 0, bytes: 0, text: Vec::new() };
             while chunk.text.len() < CHUNK_BYTES && self.lines.one(&mut chunk.text).map_err(failed)? > 0 {
                 chunk.lines += 1;
             }
@@ -185,24 +185,24 @@ impl File {
     }
 }
 
-enum Packing {
+enum CompressionKind {
     None,
     Gzip,
     Zstd,
     Parquet,
 }
 
-fn kind(path: &Path) -> Option<(Form, Packing)> {
+fn kind(path: &Path) -> Option<(ImportFormat, CompressionKind)> {
     let name = path.file_name()?.to_str()?.to_ascii_lowercase();
     let (name, packing) = match name.rsplit_once('.')? {
-        (_, "parquet") => return Some((Form::Parquet, Packing::Parquet)),
-        (name, "gz") => (name.to_owned(), Packing::Gzip),
-        (name, "zst") => (name.to_owned(), Packing::Zstd),
-        _ => (name, Packing::None),
+        (_, "parquet") => return Some((ImportFormat::Parquet, CompressionKind::Parquet)),
+        (name, "gz") => (name.to_owned(), CompressionKind::Gzip),
+        (name, "zst") => (name.to_owned(), CompressionKind::Zstd),
+        _ => (name, CompressionKind::None),
     };
     match name.rsplit_once('.')?.1 {
-        "csv" => Some((Form::Csv, packing)),
-        "ndjson" | "jsonl" => Some((Form::Ndjson, packing)),
+        "csv" => Some((ImportFormat::Csv, packing)),
+        "ndjson" | "jsonl" => Some((ImportFormat::Ndjson, packing)),
         _ => None,
     }
 }
@@ -214,15 +214,15 @@ fn name(path: &Path, of: &fs::Metadata) -> io::Result<String> {
     Ok(Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect())
 }
 
-struct Lines(BufReader<Box<dyn Read + Send>>);
+struct LineReader(BufReader<Box<dyn Read + Send>>);
 
-impl std::fmt::Debug for Lines {
+impl std::fmt::Debug for LineReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Lines")
     }
 }
 
-impl Lines {
+impl LineReader {
     /// Appends the next line with its end; of one over [`LINE_BYTES`] the rest is left out. Gives how many bytes were
     /// read, 0 at the end.
     fn one(&mut self, to: &mut Vec<u8>) -> io::Result<usize> {
@@ -251,12 +251,12 @@ impl Lines {
     }
 }
 
-struct Counted {
+struct CountedReader {
     file: fs::File,
     read: Arc<AtomicU64>,
 }
 
-impl Read for Counted {
+impl Read for CountedReader {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let read = self.file.read(to)?;
         self.read.fetch_add(read as u64, Ordering::Relaxed);

@@ -20,7 +20,7 @@ const NULL_SAYS: &str = "expires_ms";
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// The lines, as bytes to read.
-pub(super) struct Rows {
+pub(super) struct ParquetRows {
     /// None after an error.
     rows: Option<RowIter<'static>>,
     schema: TypePtr,
@@ -32,7 +32,7 @@ pub(super) struct Rows {
     read: Arc<AtomicU64>,
 }
 
-impl Rows {
+impl ParquetRows {
     /// Reads the file's end, which says what it holds.
     pub(super) fn open(file: File, read: Arc<AtomicU64>) -> io::Result<Self> {
         let bytes = file.metadata()?.len();
@@ -64,7 +64,7 @@ fn projection(schema: &Type) -> Result<Option<Type>, String> {
     of.build().map(Some).map_err(|e| e.to_string())
 }
 
-impl Read for Rows {
+impl Read for ParquetRows {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let read = self.line.read(to)?;
         if read > 0 || to.is_empty() {

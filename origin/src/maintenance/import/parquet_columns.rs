@@ -4,14 +4,14 @@ use ::parquet::basic::{ConvertedType, LogicalType, Repetition, TimeUnit, Type as
 use ::parquet::schema::printer::print_schema;
 use ::parquet::schema::types::Type;
 
-use super::Kind;
+use super::ImportKind;
 
 /// Longest part of a column's declaration that an error quotes, in characters.
 const QUOTED: usize = 160;
 
 /// The values that a column is read as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Values {
+enum ParquetValues {
     Text,
     /// A text, or a whole number that is taken as its digits.
     TextOrWhole,
@@ -33,7 +33,7 @@ pub(super) struct WrongType {
     pub(super) wanted: &'static str,
 }
 
-impl Values {
+impl ParquetValues {
     fn wanted(self) -> &'static str {
         match self {
             Self::Text => "text or a UUID",
@@ -82,10 +82,10 @@ impl Values {
 }
 
 /// The columns that an import of this kind reads.
-fn columns_read(kind: Kind) -> &'static [(&'static str, Values)] {
-    use Values::{List, Number, Object, Text, TextOrWhole, Time, Whole};
+fn columns_read(kind: ImportKind) -> &'static [(&'static str, ParquetValues)] {
+    use ParquetValues::{List, Number, Object, Text, TextOrWhole, Time, Whole};
     match kind {
-        Kind::Segments => &[
+        ImportKind::Segments => &[
             ("visitor", Text),
             ("set", List),
             ("remove", List),
@@ -93,7 +93,7 @@ fn columns_read(kind: Kind) -> &'static [(&'static str, Values)] {
             ("expires_ms", Time),
             ("segments", Text),
         ],
-        Kind::Events => &[
+        ImportKind::Events => &[
             ("visitor", Text),
             ("type", Text),
             ("id", Text),
@@ -111,19 +111,19 @@ fn columns_read(kind: Kind) -> &'static [(&'static str, Values)] {
             ("campaign", Whole),
             ("advertiser", Whole),
         ],
-        Kind::Links => {
+        ImportKind::Links => {
             &[("visitor", Text), ("other", Text), ("kind", Text), ("value", Text), ("weight", Number), ("source", Text)]
         }
     }
 }
 
 /// Whether an import of this kind reads a column of this name.
-pub(super) fn is_read(kind: Kind, name: &str) -> bool {
+pub(super) fn is_read(kind: ImportKind, name: &str) -> bool {
     columns_read(kind).iter().any(|(column, _)| *column == name)
 }
 
 /// The first column that an import of this kind reads and that has a type of other values.
-pub(super) fn wrong_type(kind: Kind, schema: &Type) -> Option<WrongType> {
+pub(super) fn wrong_type(kind: ImportKind, schema: &Type) -> Option<WrongType> {
     schema.get_fields().iter().find_map(|column| {
         let (_, values) = columns_read(kind).iter().find(|(name, _)| *name == column.name())?;
         (!values.are_of(column)).then(|| WrongType {

@@ -5,25 +5,25 @@ pub(crate) use crate::maintenance::import::refusal::VisitorText;
 pub(crate) use crate::maintenance::import::refusal::malformed;
 use std::collections::BTreeMap;
 
-use causeway_shared::fact::{Fact, What};
+use causeway_shared::fact::{Fact, FactKind};
 use causeway_shared::ids::{FactId, Millis, SessionId, VisitorId};
 use causeway_shared::limits;
-use causeway_shared::segments::{SegmentId, State};
+use causeway_shared::segments::{SegmentId, SegmentState};
 use causeway_shared::time::HourStamp;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::Kind;
+use super::ImportKind;
 use super::cells::split;
 use super::event_line::{EventLine, read_optional_whole, whole_of};
-use super::file::{Chunk, Form};
+use super::file::{ImportFormat, LineChunk};
 use super::parquet_columns::is_read;
-use crate::identity::connections::{self, Tie};
-use crate::ingest::intake::Checked;
-use crate::store::tenants::Known;
-use crate::views::segments::{self, Set, Write};
+use crate::identity::connections::{self, VisitorLink};
+use crate::ingest::intake::CheckedFact;
+use crate::store::tenants::TenantContext;
+use crate::views::segments::{self, HeldSegment, SegmentWrite};
 
 /// A line that was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,19 +38,19 @@ pub struct BadLine {
 
 /// How lines are read.
 #[derive(Debug)]
-pub enum Columns {
+pub enum LineLayout {
     /// A JSON object a line, of known fields alone.
-    Json(Kind),
+    Json(ImportKind),
     /// A row of Parquet as a JSON object; its other columns are not read.
-    Parquet(Kind),
+    Parquet(ImportKind),
     /// The names of the columns, all of them known.
-    Csv(Kind, Vec<Column>),
+    Csv(ImportKind, Vec<CsvColumn>),
 }
 
 /// A column of a CSV.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Column {
+pub enum CsvColumn {
     /// The visitor.
     Visitor,
     /// Another one, that it belongs with.
@@ -99,8 +99,8 @@ pub enum Column {
     Advertiser,
 }
 
-impl Columns {
-    fn kind(&self) -> Kind {
+impl LineLayout {
+    fn kind(&self) -> ImportKind {
         let (Self::Json(kind) | Self::Parquet(kind) | Self::Csv(kind, _)) = self;
         *kind
     }
@@ -109,11 +109,11 @@ impl Columns {
     ///
     /// # Errors
     /// What is wrong with its first line.
-    pub fn of(kind: Kind, form: Form, header: &[u8]) -> Result<Self, String> {
+    pub fn of(kind: ImportKind, form: ImportFormat, header: &[u8]) -> Result<Self, String> {
         match form {
-            Form::Ndjson => return Ok(Self::Json(kind)),
-            Form::Parquet => return Ok(Self::Parquet(kind)),
-            Form::Csv => {}
+            ImportFormat::Ndjson => return Ok(Self::Json(kind)),
+            ImportFormat::Parquet => return Ok(Self::Parquet(kind)),
+            ImportFormat::Csv => {}
         }
         let text = std::str::from_utf8(header).map_err(|_| "it is not UTF-8".to_owned())?;
         let column = |name: &str| {
@@ -121,22 +121,24 @@ impl Columns {
             known.map_err(|_| format!("there is no column `{}`", name.trim()))
         };
         let names = split(text.trim())?;
-        let columns: Vec<Column> = names.iter().map(|name| column(name)).collect::<Result<_, _>>()?;
-        let has = |wanted: &Column| columns.contains(wanted);
+        let columns: Vec<CsvColumn> = names.iter().map(|name| column(name)).collect::<Result<_, _>>()?;
+        let has = |wanted: &CsvColumn| columns.contains(wanted);
         let twice =
             (1..columns.len()).find(|at| columns.iter().take(*at).any(|column| columns.get(*at) == Some(column)));
         if let Some(name) = twice.and_then(|at| names.get(at)) {
             return Err(format!("the column `{name}` is there twice"));
         }
-        let segments = has(&Column::Segments) || [Column::Segment, Column::ExpiresMs].iter().all(has);
+        let segments = has(&CsvColumn::Segments) || [CsvColumn::Segment, CsvColumn::ExpiresMs].iter().all(has);
         match kind {
-            _ if !has(&Column::Visitor) => Err("a column `visitor` is needed".to_owned()),
-            Kind::Segments if !segments => Err("`segments`, or `segment` and `expires_ms`, are needed".to_owned()),
-            Kind::Events if !has(&Column::Type) => Err("a column `type` is needed".to_owned()),
-            Kind::Links if !has(&Column::Weight) || !has(&Column::Source) => {
+            _ if !has(&CsvColumn::Visitor) => Err("a column `visitor` is needed".to_owned()),
+            ImportKind::Segments if !segments => {
+                Err("`segments`, or `segment` and `expires_ms`, are needed".to_owned())
+            }
+            ImportKind::Events if !has(&CsvColumn::Type) => Err("a column `type` is needed".to_owned()),
+            ImportKind::Links if !has(&CsvColumn::Weight) || !has(&CsvColumn::Source) => {
                 Err("`weight` and `source` are needed".to_owned())
             }
-            Kind::Links if !has(&Column::Other) && ![Column::Kind, Column::Value].iter().all(has) => {
+            ImportKind::Links if !has(&CsvColumn::Other) && ![CsvColumn::Kind, CsvColumn::Value].iter().all(has) => {
                 Err("`other`, or `kind` and `value`, are needed".to_owned())
             }
             _ => Ok(Self::Csv(kind, columns)),
@@ -145,15 +147,15 @@ impl Columns {
 }
 
 /// A fact, and the line that says it.
-pub type Placed = (u64, Checked);
+pub type Placed = (u64, CheckedFact);
 
 /// Reads the lines of one file.
 #[derive(Debug)]
-pub struct Reader<'a> {
+pub struct RowReader<'a> {
     /// Whose visitors.
-    pub tenant: &'a Known,
+    pub tenant: &'a TenantContext,
     /// How lines are read.
-    pub columns: Columns,
+    pub columns: LineLayout,
     /// What names the file.
     pub file: String,
     /// The time of this run.
@@ -166,7 +168,7 @@ pub struct Reader<'a> {
 struct SegmentsLine {
     visitor: VisitorText,
     #[serde(default)]
-    set: Option<Vec<Set>>,
+    set: Option<Vec<HeldSegment>>,
     #[serde(default)]
     remove: Option<Vec<u32>>,
     #[serde(default, deserialize_with = "read_optional_whole")]
@@ -184,18 +186,18 @@ fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Option<Mi
 }
 
 impl SegmentsLine {
-    fn writes(self) -> Result<(VisitorId, Vec<(SegmentId, State)>), Refusal> {
+    fn writes(self) -> Result<(VisitorId, Vec<(SegmentId, SegmentState)>), Refusal> {
         let (mut set, mut remove) = (self.set.unwrap_or_default(), self.remove.unwrap_or_default());
         if let Some(segment) = self.segment {
             let expiry = self.expires_ms.ok_or_else(|| malformed("a `segment` has its `expires_ms`"))?;
             match expiry {
-                Some(expires_ms) => set.push(Set { segment, expires_ms, attributes: BTreeMap::new() }),
+                Some(expires_ms) => set.push(HeldSegment { segment, expires_ms, attributes: BTreeMap::new() }),
                 None => remove.push(segment),
             }
         }
         let listed = self.segments.iter().flat_map(|list| list.split_ascii_whitespace()).map(one_segment);
         let listed = listed.collect::<Result<Vec<_>, _>>()?;
-        let mut writes = segments::writes(&Write { set, remove }).map_err(|e| (e.code(), e.to_string()))?;
+        let mut writes = segments::writes(&SegmentWrite { set, remove }).map_err(|e| (e.code(), e.to_string()))?;
         writes.extend(listed);
         Ok((self.visitor.id()?, writes))
     }
@@ -214,28 +216,30 @@ struct LinkLine {
 }
 
 impl LinkLine {
-    fn into_tie(self) -> Result<(VisitorId, Tie), Refusal> {
+    fn into_tie(self) -> Result<(VisitorId, VisitorLink), Refusal> {
         let Self { visitor, other, kind, value, weight, source } = self;
-        Ok((visitor.id()?, Tie { other, kind, value, weight, source }))
+        Ok((visitor.id()?, VisitorLink { other, kind, value, weight, source }))
     }
 }
 
 /// Reads a line of JSON.
-fn read_line<T: DeserializeOwned>(columns: &Columns, text: &[u8]) -> Result<T, Refusal> {
+fn read_line<T: DeserializeOwned>(columns: &LineLayout, text: &[u8]) -> Result<T, Refusal> {
     let line = match columns {
-        Columns::Parquet(kind) => serde_json::from_slice(text).and_then(|mut row: serde_json::Map<String, Value>| {
-            row.retain(|name, _| is_read(*kind, name));
-            serde_json::from_value(Value::Object(row))
-        }),
-        Columns::Json(_) | Columns::Csv(..) => serde_json::from_slice(text),
+        LineLayout::Parquet(kind) => {
+            serde_json::from_slice(text).and_then(|mut row: serde_json::Map<String, Value>| {
+                row.retain(|name, _| is_read(*kind, name));
+                serde_json::from_value(Value::Object(row))
+            })
+        }
+        LineLayout::Json(_) | LineLayout::Csv(..) => serde_json::from_slice(text),
     };
     line.map_err(|e| malformed(e.to_string()))
 }
 
-impl Reader<'_> {
+impl RowReader<'_> {
     /// The facts of a chunk's lines, and the lines that give none. Empty lines are passed over.
     #[must_use]
-    pub fn read(&self, chunk: &Chunk) -> (Vec<Placed>, Vec<BadLine>) {
+    pub fn read(&self, chunk: &LineChunk) -> (Vec<Placed>, Vec<BadLine>) {
         let (mut facts, mut bad) = (Vec::new(), Vec::new());
         let lines = chunk.text.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
         for (line, text) in (chunk.first_line + 1..).zip(lines) {
@@ -243,7 +247,7 @@ impl Reader<'_> {
                 continue;
             }
             match self.facts(line, text) {
-                Ok(of) => facts.extend(of.map(|fact| (line, Checked { tenant: self.tenant.no, fact }))),
+                Ok(of) => facts.extend(of.map(|fact| (line, CheckedFact { tenant: self.tenant.no, fact }))),
                 Err((code, message)) => bad.push(BadLine { line, code, message }),
             }
         }
@@ -252,12 +256,12 @@ impl Reader<'_> {
 
     /// Of a link of two visitors, a fact of each.
     fn facts(&self, line: u64, text: &[u8]) -> Result<impl Iterator<Item = Fact>, Refusal> {
-        if self.columns.kind() != Kind::Links {
+        if self.columns.kind() != ImportKind::Links {
             return Ok([Some(self.fact(line, text)?), None].into_iter().flatten());
         }
         let link: LinkLine = match &self.columns {
-            Columns::Json(_) | Columns::Parquet(_) => read_line(&self.columns, text)?,
-            Columns::Csv(_, columns) => {
+            LineLayout::Json(_) | LineLayout::Parquet(_) => read_line(&self.columns, text)?,
+            LineLayout::Csv(_, columns) => {
                 let text = std::str::from_utf8(text).map_err(|_| malformed("it is not UTF-8"))?;
                 link_cells(cells(columns, text)?)?
             }
@@ -278,14 +282,14 @@ impl Reader<'_> {
 
     fn fact(&self, line: u64, text: &[u8]) -> Result<Fact, Refusal> {
         let fact = match &self.columns {
-            Columns::Json(Kind::Segments) | Columns::Parquet(Kind::Segments) => {
+            LineLayout::Json(ImportKind::Segments) | LineLayout::Parquet(ImportKind::Segments) => {
                 let (visitor, writes) = read_line::<SegmentsLine>(&self.columns, text)?.writes()?;
                 self.segments(line, visitor, writes)
             }
-            Columns::Json(_) | Columns::Parquet(_) => self.event(text, read_line(&self.columns, text)?)?,
-            Columns::Csv(kind, columns) => {
+            LineLayout::Json(_) | LineLayout::Parquet(_) => self.event(text, read_line(&self.columns, text)?)?,
+            LineLayout::Csv(kind, columns) => {
                 let text = std::str::from_utf8(text).map_err(|_| malformed("it is not UTF-8"))?;
-                if *kind == Kind::Segments {
+                if *kind == ImportKind::Segments {
                     let (visitor, writes) = segments_cells(cells(columns, text)?)?;
                     self.segments(line, visitor, writes)
                 } else {
@@ -299,9 +303,9 @@ impl Reader<'_> {
         Ok(fact)
     }
 
-    fn segments(&self, line: u64, visitor: VisitorId, writes: Vec<(SegmentId, State)>) -> Fact {
+    fn segments(&self, line: u64, visitor: VisitorId, writes: Vec<(SegmentId, SegmentState)>) -> Fact {
         let (id, at) = (self.line_id(visitor, line), self.now);
-        Fact { position: 0, id, visitor, received: at, at, what: What::Segments { writes } }
+        Fact { position: 0, id, visitor, received: at, at, what: FactKind::Segments { writes } }
     }
 
     /// The same line of the same file is the same write.
@@ -332,7 +336,7 @@ impl Reader<'_> {
             return Ok(if event.at_ms.is_some() { action } else { Fact { id, ..action } });
         }
         let what = match event.kind.as_str() {
-            "page" => What::Page { session: event.session.map_or_else(|| session(visitor, at), SessionId) },
+            "page" => FactKind::Page { session: event.session.map_or_else(|| session(visitor, at), SessionId) },
             "track" => event.into_track(order)?,
             _ => return Err(("unknown_type", "the types are page, track and action".to_owned())),
         };
@@ -351,10 +355,10 @@ fn session(visitor: VisitorId, at: Millis) -> SessionId {
     SessionId::mint(at - at % limits::SESSION_IDLE_MS, [a, b, c, d])
 }
 
-type Cells<'t> = Vec<(Column, std::borrow::Cow<'t, str>)>;
+type Cells<'t> = Vec<(CsvColumn, std::borrow::Cow<'t, str>)>;
 
 /// A line's cells with their columns, empty ones left out.
-fn cells<'t>(columns: &[Column], text: &'t str) -> Result<Cells<'t>, Refusal> {
+fn cells<'t>(columns: &[CsvColumn], text: &'t str) -> Result<Cells<'t>, Refusal> {
     let cells = split(text).map_err(malformed)?;
     if cells.len() != columns.len() {
         return Err(malformed(format!("{} cells where the first line names {}", cells.len(), columns.len())));
@@ -376,22 +380,22 @@ fn no_number(cell: &str, what: &str) -> Refusal {
     malformed(format!("{what} is a whole number, not `{cell:.40}`"))
 }
 
-fn segments_cells(cells: Cells<'_>) -> Result<(VisitorId, Vec<(SegmentId, State)>), Refusal> {
+fn segments_cells(cells: Cells<'_>) -> Result<(VisitorId, Vec<(SegmentId, SegmentState)>), Refusal> {
     let (mut visitor, mut segment, mut expiry, mut writes) = (VisitorText::default(), None, None, Vec::new());
     for (column, cell) in cells {
         match column {
-            Column::Visitor => visitor.0 = cell.into_owned(),
-            Column::Segment => segment = Some(SegmentId(whole(&cell, "segment")?)),
-            Column::ExpiresMs => expiry = Some(whole::<Millis>(&cell, "expires_ms")?),
-            Column::Segments => writes = cell.split_ascii_whitespace().map(one_segment).collect::<Result<_, _>>()?,
+            CsvColumn::Visitor => visitor.0 = cell.into_owned(),
+            CsvColumn::Segment => segment = Some(SegmentId(whole(&cell, "segment")?)),
+            CsvColumn::ExpiresMs => expiry = Some(whole::<Millis>(&cell, "expires_ms")?),
+            CsvColumn::Segments => writes = cell.split_ascii_whitespace().map(one_segment).collect::<Result<_, _>>()?,
             _ => {}
         }
     }
     if let Some(id) = segment {
         // As it is: one beyond 2100 is refused with its line.
         let expiry_of = |ms: Millis| HourStamp::at(ms.saturating_add(3_599_999));
-        let held = |ms| State::Held { expiry: expiry_of(ms), attributes: Vec::new() };
-        writes.push((id, expiry.map_or(State::Removed, held)));
+        let held = |ms| SegmentState::Held { expiry: expiry_of(ms), attributes: Vec::new() };
+        writes.push((id, expiry.map_or(SegmentState::Removed, held)));
     }
     Ok((visitor.id()?, writes))
 }
@@ -400,29 +404,29 @@ fn link_cells(cells: Cells<'_>) -> Result<LinkLine, Refusal> {
     let mut link = LinkLine::default();
     for (column, cell) in cells {
         match column {
-            Column::Visitor => link.visitor.0 = cell.into_owned(),
-            Column::Other => link.other = Some(cell.into_owned()),
-            Column::Kind => link.kind = Some(cell.into_owned()),
-            Column::Value => link.value = Some(cell.into_owned()),
-            Column::Weight => {
+            CsvColumn::Visitor => link.visitor.0 = cell.into_owned(),
+            CsvColumn::Other => link.other = Some(cell.into_owned()),
+            CsvColumn::Kind => link.kind = Some(cell.into_owned()),
+            CsvColumn::Value => link.value = Some(cell.into_owned()),
+            CsvColumn::Weight => {
                 let wrong = |_| malformed(format!("weight is a number, not `{cell:.40}`"));
                 link.weight = Some(cell.trim().parse().map_err(wrong)?);
             }
-            Column::Source => link.source = Some(cell.into_owned()),
+            CsvColumn::Source => link.source = Some(cell.into_owned()),
             _ => {}
         }
     }
     Ok(link)
 }
 
-fn one_segment(text: &str) -> Result<(SegmentId, State), Refusal> {
+fn one_segment(text: &str) -> Result<(SegmentId, SegmentState), Refusal> {
     if let Some(id) = text.strip_prefix('-') {
-        return Ok((SegmentId(number(id, "a segment")?), State::Removed));
+        return Ok((SegmentId(number(id, "a segment")?), SegmentState::Removed));
     }
     let (id, hour) =
         text.split_once(':').ok_or_else(|| malformed(format!("`{text:.40}` is not of the form id:hour")))?;
     // As it is: one beyond 2100 is refused with its line.
-    let state = State::Held { expiry: HourStamp(number(hour, "an hour")?), attributes: Vec::new() };
+    let state = SegmentState::Held { expiry: HourStamp(number(hour, "an hour")?), attributes: Vec::new() };
     Ok((SegmentId(number(id, "a segment")?), state))
 }
 
@@ -430,21 +434,21 @@ fn event_cells(cells: Cells<'_>) -> Result<EventLine, Refusal> {
     let mut event = EventLine::default();
     for (column, cell) in cells {
         match column {
-            Column::Visitor => event.visitor.0 = cell.into_owned(),
-            Column::Type => event.kind = cell.into_owned(),
-            Column::Id => event.id = Some(cell.into_owned()),
-            Column::AtMs => event.at_ms = Some(whole(&cell, "at_ms")?),
-            Column::Session => event.session = Some(whole(&cell, "session")?),
-            Column::Name => event.name = Some(cell.into_owned()),
-            Column::OrderId => event.order_id = Some(cell.into_owned()),
-            Column::ValueMicros => event.value_micros = Some(whole(&cell, "value_micros")?),
-            Column::Action => event.action = Some(cell.into_owned()),
-            Column::Insertion => event.insertion = Some(cell.into_owned()),
-            Column::ViewType => event.view_type = Some(cell.into_owned()),
-            Column::Ad => event.ad = whole(&cell, "ad")?,
-            Column::AdGroup => event.ad_group = whole(&cell, "ad_group")?,
-            Column::Campaign => event.campaign = whole(&cell, "campaign")?,
-            Column::Advertiser => event.advertiser = whole(&cell, "advertiser")?,
+            CsvColumn::Visitor => event.visitor.0 = cell.into_owned(),
+            CsvColumn::Type => event.kind = cell.into_owned(),
+            CsvColumn::Id => event.id = Some(cell.into_owned()),
+            CsvColumn::AtMs => event.at_ms = Some(whole(&cell, "at_ms")?),
+            CsvColumn::Session => event.session = Some(whole(&cell, "session")?),
+            CsvColumn::Name => event.name = Some(cell.into_owned()),
+            CsvColumn::OrderId => event.order_id = Some(cell.into_owned()),
+            CsvColumn::ValueMicros => event.value_micros = Some(whole(&cell, "value_micros")?),
+            CsvColumn::Action => event.action = Some(cell.into_owned()),
+            CsvColumn::Insertion => event.insertion = Some(cell.into_owned()),
+            CsvColumn::ViewType => event.view_type = Some(cell.into_owned()),
+            CsvColumn::Ad => event.ad = whole(&cell, "ad")?,
+            CsvColumn::AdGroup => event.ad_group = whole(&cell, "ad_group")?,
+            CsvColumn::Campaign => event.campaign = whole(&cell, "campaign")?,
+            CsvColumn::Advertiser => event.advertiser = whole(&cell, "advertiser")?,
             _ => {}
         }
     }

@@ -4,22 +4,22 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::ids::VisitorId;
 use causeway_shared::limits;
-use causeway_shared::person::{Decided, NONE, Reason, Weight};
+use causeway_shared::person::{DecidedClaims, EvidenceWeight, FlagReason, NONE};
 use rusqlite::Connection;
 
-use super::gather::At;
+use super::gather::VisitorPosition;
 use super::{Cause, Difference, Plan, Speaking};
 use crate::store::tenants::Tenants;
 use crate::store::{PersonNo, StoreError, TenantNo, visitor_at};
 
 /// Both sides, by the visitors' numbers.
-struct Sides<'a> {
-    visitors: &'a [At],
-    decided: Decided,
+struct ComparedSides<'a> {
+    visitors: &'a [VisitorPosition],
+    decided: DecidedClaims,
     /// Of masters, how many visitors they have.
     sizes: Vec<u32>,
     /// People with more visitors than are looked at together, by their masters.
-    large: BTreeMap<u32, Large>,
+    large: BTreeMap<u32, LargePerson>,
     /// Whose row each of theirs is.
     homes: BTreeMap<u32, u32>,
     found: Found,
@@ -27,7 +27,7 @@ struct Sides<'a> {
 
 /// A person of whom only the visitors that are wrong are looked at.
 #[derive(Debug, Clone, Copy, Default)]
-struct Large {
+struct LargePerson {
     /// The row that most of its visitors are in, unless that is another large one's.
     home: Option<u32>,
     /// A visitor in it that holds its unique id; of no row, any.
@@ -35,12 +35,12 @@ struct Large {
 }
 
 /// A row of `people`.
-struct Stored {
+struct StoredRow {
     person: i64,
     tenant: TenantNo,
     master: VisitorId,
     devices: i64,
-    weight: Weight,
+    weight: EvidenceWeight,
 }
 
 /// What is wrong with people: their masters' numbers, where to look, and why; and how many visitors the rows have where
@@ -51,9 +51,9 @@ type Found = BTreeMap<(u32, u32, Cause), usize>;
 pub(super) fn compare(
     conn: &Connection,
     tenants: &Tenants,
-    visitors: &[At],
-    mut decided: Decided,
-    stored: Vec<(u32, u32, Reason)>,
+    visitors: &[VisitorPosition],
+    mut decided: DecidedClaims,
+    stored: Vec<(u32, u32, FlagReason)>,
 ) -> Result<Plan, StoreError> {
     let flags = std::mem::take(&mut decided.flags);
     let mut sizes = vec![0_u32; decided.masters.len()];
@@ -61,7 +61,7 @@ pub(super) fn compare(
         sizes.iter_mut().skip(*master as usize).take(1).for_each(|size| *size += 1);
     }
     let mut sides =
-        Sides { visitors, decided, sizes, large: BTreeMap::new(), homes: BTreeMap::new(), found: Found::new() };
+        ComparedSides { visitors, decided, sizes, large: BTreeMap::new(), homes: BTreeMap::new(), found: Found::new() };
     let mut of_row: Vec<(u32, u32)> = visitors.iter().map(|at| at.person).zip(0..).collect();
     of_row.sort_unstable();
     sides.find_large(tenants, &of_row);
@@ -76,7 +76,7 @@ pub(super) fn compare(
         match groups.next_if(|group| person(group) == row.person) {
             Some(group) => sides.row(group, &row),
             None if tenants.by_no(row.tenant).is_ok() => {
-                let Stored { person, tenant, master, .. } = row;
+                let StoredRow { person, tenant, master, .. } = row;
                 let row = Some(PersonNo(person));
                 let (cause, start) = (Cause::Empty, master);
                 empty.push(Difference {
@@ -102,7 +102,7 @@ pub(super) fn compare(
     Ok(Plan { people, differences, speakers, ..Plan::default() })
 }
 
-impl Sides<'_> {
+impl ComparedSides<'_> {
     fn master(&self, visitor: u32) -> u32 {
         self.decided.masters.get(visitor as usize).copied().unwrap_or(visitor)
     }
@@ -112,7 +112,7 @@ impl Sides<'_> {
     }
 
     fn tenant(&self, visitor: u32) -> Option<TenantNo> {
-        self.visitors.get(visitor as usize).map(At::tenant)
+        self.visitors.get(visitor as usize).map(VisitorPosition::tenant)
     }
 
     fn id(&self, visitor: u32) -> Option<VisitorId> {
@@ -126,7 +126,7 @@ impl Sides<'_> {
             known.map_or(limits::CROWD, |known| known.config.largest_crowd())
         };
         let large = (0..).zip(&self.sizes).filter(|(master, size)| **size > 1 && **size > crowd(*master));
-        let mut large: BTreeMap<u32, Large> = large.map(|(master, _)| (master, Large::default())).collect();
+        let mut large: BTreeMap<u32, LargePerson> = large.map(|(master, _)| (master, LargePerson::default())).collect();
         if large.is_empty() {
             return;
         }
@@ -183,7 +183,7 @@ impl Sides<'_> {
     }
 
     /// What is wrong with a row that has these visitors.
-    fn row(&mut self, group: &[(u32, u32)], row: &Stored) {
+    fn row(&mut self, group: &[(u32, u32)], row: &StoredRow) {
         // Visitors lie in order: the first is the master, if these are one person.
         let Some((number, first)) = group.first().copied() else { return };
         let master = self.master(first);
@@ -223,14 +223,14 @@ impl Sides<'_> {
         let mut decided = weights.iter().peekable();
         for (visitor, at) in (0..).zip(self.visitors) {
             let unsure = decided.next_if(|(of, _)| *of == visitor);
-            if at.weight != unsure.map_or(Weight::LOGIN, |(_, weight)| *weight) {
+            if at.weight != unsure.map_or(EvidenceWeight::LOGIN, |(_, weight)| *weight) {
                 self.wrong(visitor, Cause::Weight, 0);
             }
         }
     }
 
     /// Flags that only one side has.
-    fn flags(&mut self, decided: Vec<(u32, u32, Reason)>, stored: Vec<(u32, u32, Reason)>) {
+    fn flags(&mut self, decided: Vec<(u32, u32, FlagReason)>, stored: Vec<(u32, u32, FlagReason)>) {
         let decided: BTreeSet<_> = decided.into_iter().collect();
         let stored: BTreeSet<_> = stored.into_iter().collect();
         for (visitor, ..) in decided.symmetric_difference(&stored) {
@@ -251,7 +251,7 @@ impl Sides<'_> {
     }
 
     fn speaking(&self, master: u32) -> Option<Speaking> {
-        let Large { home, speaker } = self.large.get(&master)?;
+        let LargePerson { home, speaker } = self.large.get(&master)?;
         let at = self.visitors.get(master as usize)?;
         let visitor = self.id((*speaker)?)?;
         Some(Speaking { tenant: at.tenant(), master: at.visitor, visitor, keeps_row: home.is_some() })
@@ -262,16 +262,16 @@ fn person(group: &[(u32, u32)]) -> i64 {
     group.first().map_or(i64::MAX, |(person, _)| i64::from(*person))
 }
 
-fn each_row(conn: &Connection, mut each: impl FnMut(Stored)) -> Result<(), StoreError> {
+fn each_row(conn: &Connection, mut each: impl FnMut(StoredRow)) -> Result<(), StoreError> {
     let mut statement = conn.prepare("SELECT person, tenant, master, devices, weight FROM people ORDER BY person")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        each(Stored {
+        each(StoredRow {
             person: row.get(0)?,
             tenant: TenantNo(row.get(1)?),
             master: visitor_at(row, 2)?,
             devices: row.get(3)?,
-            weight: Weight(row.get(4)?),
+            weight: EvidenceWeight(row.get(4)?),
         });
     }
     Ok(())

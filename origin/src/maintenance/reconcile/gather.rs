@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use causeway_shared::ids::{AltHash, AlternateId, KindCode, VisitorId};
-use causeway_shared::person::{Claim, Class, NONE, Reason, Weight, combined};
+use causeway_shared::person::{EvidenceWeight, FlagReason, LinkClass, NONE, SightingClaim, combined};
 use rusqlite::Connection;
 
-use crate::identity::link::Row;
-use crate::store::tenants::{Known, Tenants};
+use crate::identity::link::EvidenceRow;
+use crate::store::tenants::{TenantContext, Tenants};
 use crate::store::{StoreError, TenantNo, visitor_at};
 
 /// How often progress is told, in rows.
@@ -15,14 +15,14 @@ const TOLD: u64 = 100_000;
 
 /// A visitor, and the row of its person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct At {
+pub(super) struct VisitorPosition {
     pub(super) tenant: u32,
     pub(super) visitor: VisitorId,
     pub(super) person: u32,
-    pub(super) weight: Weight,
+    pub(super) weight: EvidenceWeight,
 }
 
-impl At {
+impl VisitorPosition {
     pub(super) fn tenant(&self) -> TenantNo {
         TenantNo(self.tenant.into())
     }
@@ -30,17 +30,17 @@ impl At {
 
 /// What decides who belongs together, and what was decided.
 #[derive(Debug, Default)]
-pub(super) struct Gathered {
+pub(super) struct GatheredEvidence {
     /// In order of tenant and id; the place of one is its number.
-    pub(super) visitors: Vec<At>,
+    pub(super) visitors: Vec<VisitorPosition>,
     /// What is as sure as a login, of each visitor and id.
-    pub(super) claims: Vec<Claim>,
+    pub(super) claims: Vec<SightingClaim>,
     /// What is sure enough.
-    pub(super) unsure: Vec<(Weight, Claim)>,
+    pub(super) unsure: Vec<(EvidenceWeight, SightingClaim)>,
     /// How ids link, by their numbers.
-    pub(super) classes: Vec<Class>,
+    pub(super) classes: Vec<LinkClass>,
     /// Evidence that is flagged: the visitor, the id ([`NONE`] for one that no claim names), and why.
-    pub(super) flagged: Vec<(u32, u32, Reason)>,
+    pub(super) flagged: Vec<(u32, u32, FlagReason)>,
 }
 
 /// In a claim's place: among the unsure ones.
@@ -54,16 +54,17 @@ pub(super) fn gather(
     conn: &Connection,
     tenants: &Tenants,
     progress: super::Progress<'_>,
-) -> Result<Gathered, StoreError> {
-    let of = |known: &Known| Ok((known.no.0, (small(known.no.0)?, known.config.threshold())));
-    let known: BTreeMap<i64, (u32, Weight)> = tenants.iter().map(of).collect::<Result<_, StoreError>>()?;
+) -> Result<GatheredEvidence, StoreError> {
+    let of = |known: &TenantContext| Ok((known.no.0, (small(known.no.0)?, known.config.threshold())));
+    let known: BTreeMap<i64, (u32, EvidenceWeight)> = tenants.iter().map(of).collect::<Result<_, StoreError>>()?;
     // The highest rows: counting them would read them all.
     let all = conn.query_row("SELECT ifnull(max(row), 0) FROM visitors", [], |row| row.get::<_, i64>(0))?;
     let all = all.unsigned_abs();
-    let mut gathered = Gathered { visitors: visitors(conn, &known, all, progress)?, ..Gathered::default() };
+    let mut gathered =
+        GatheredEvidence { visitors: visitors(conn, &known, all, progress)?, ..GatheredEvidence::default() };
     let class = |(tenant, _, kind): &Id, rows: usize| {
         let config = tenants.by_no(TenantNo(i64::from(*tenant))).map(|known| &known.config);
-        config.map_or(Class::Shared, |config| config.class(*kind, rows > config.crowd(*kind) as usize))
+        config.map_or(LinkClass::Shared, |config| config.class(*kind, rows > config.crowd(*kind) as usize))
     };
     evidence(conn, &known, &mut gathered, class, || progress(all, all))?;
     Ok(gathered)
@@ -83,10 +84,10 @@ pub(super) fn short(length: usize) -> Result<u32, StoreError> {
 
 fn visitors(
     conn: &Connection,
-    known: &BTreeMap<i64, (u32, Weight)>,
+    known: &BTreeMap<i64, (u32, EvidenceWeight)>,
     all: u64,
     progress: super::Progress<'_>,
-) -> Result<Vec<At>, StoreError> {
+) -> Result<Vec<VisitorPosition>, StoreError> {
     let mut found = Vec::new();
     const READ: &str =
         "SELECT tenant, visitor, person, weight FROM visitors INDEXED BY visitors_by_id ORDER BY tenant, visitor";
@@ -101,7 +102,12 @@ fn visitors(
         if let Some((tenant, _)) = known.get(&row.get(0)?) {
             // No row has the last number: whatever does not fit is not there either.
             let person = u32::try_from(row.get::<_, i64>(2)?).unwrap_or(u32::MAX);
-            found.push(At { tenant: *tenant, visitor: visitor_at(row, 1)?, person, weight: Weight(row.get(3)?) });
+            found.push(VisitorPosition {
+                tenant: *tenant,
+                visitor: visitor_at(row, 1)?,
+                person,
+                weight: EvidenceWeight(row.get(3)?),
+            });
         }
     }
     Ok(found)
@@ -110,15 +116,15 @@ fn visitors(
 /// Evidence lies in the order of visitors: one walk over both.
 fn evidence(
     conn: &Connection,
-    known: &BTreeMap<i64, (u32, Weight)>,
-    gathered: &mut Gathered,
-    class: impl Fn(&Id, usize) -> Class,
+    known: &BTreeMap<i64, (u32, EvidenceWeight)>,
+    gathered: &mut GatheredEvidence,
+    class: impl Fn(&Id, usize) -> LinkClass,
     told: impl Fn() -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
-    let (mut ids, mut number) = (Ids::default(), 0_usize);
-    let mut tie: Vec<Row> = Vec::new();
+    let (mut ids, mut number) = (IdTable::default(), 0_usize);
+    let mut tie: Vec<EvidenceRow> = Vec::new();
     let mut of = None;
-    let mut note = |of: Option<(TenantNo, VisitorId, AlternateId)>, rows: &[Row]| {
+    let mut note = |of: Option<(TenantNo, VisitorId, AlternateId)>, rows: &[EvidenceRow]| {
         let Some((tenant, visitor, id)) = of else { return Ok(()) };
         let Some(&(tenant, threshold)) = known.get(&tenant.0) else { return Ok(()) };
         while gathered.visitors.get(number).is_some_and(|at| (at.tenant, at.visitor) < (tenant, visitor)) {
@@ -128,7 +134,7 @@ fn evidence(
         let visitor = if is_there { Some(short(number)?) } else { None };
         gathered.tie((tenant, id.hash, id.kind), visitor, rows, threshold, &mut ids)
     };
-    Row::each(conn, |tenant, row| {
+    EvidenceRow::each(conn, |tenant, row| {
         let next = Some((tenant, row.evidence.visitor, row.evidence.id));
         if next != of {
             note(of, &tie)?;
@@ -144,14 +150,14 @@ fn evidence(
 
 /// Where ids are said.
 #[derive(Default)]
-struct Ids {
+struct IdTable {
     /// With the places of what ties visitors to them; [`NONE`] of what ties nobody.
     all: Vec<(Id, u32)>,
-    flagged: Vec<(u32, Id, Reason)>,
+    flagged: Vec<(u32, Id, FlagReason)>,
 }
 
-impl Gathered {
-    fn claim(&mut self, place: u32) -> Option<&mut Claim> {
+impl GatheredEvidence {
+    fn claim(&mut self, place: u32) -> Option<&mut SightingClaim> {
         match place & UNSURE {
             0 => self.claims.get_mut(place as usize),
             _ => self.unsure.get_mut((place & !UNSURE) as usize).map(|(_, claim)| claim),
@@ -163,19 +169,19 @@ impl Gathered {
         &mut self,
         id: Id,
         visitor: Option<u32>,
-        rows: &[Row],
-        threshold: Weight,
-        ids: &mut Ids,
+        rows: &[EvidenceRow],
+        threshold: EvidenceWeight,
+        ids: &mut IdTable,
     ) -> Result<(), StoreError> {
-        let said = || rows.iter().filter(|row| row.evidence.weight > Weight::NOTHING);
+        let said = || rows.iter().filter(|row| row.evidence.weight > EvidenceWeight::NOTHING);
         // Who is linked by none of it is one of those that the id was seen with all the same, but for what anyone may say.
         let mut is_other = said().any(|row| row.evidence.stands());
         if let Some(visitor) = visitor {
             ids.flagged.extend(said().filter_map(|row| Some((visitor, id, row.flag?))));
             let sure = combined(rows.iter().map(|row| row.evidence)).filter(|(weight, _)| *weight >= threshold);
             if let Some((weight, since)) = sure {
-                let claim = Claim { since, visitor, id: NONE };
-                if weight >= Weight::LOGIN {
+                let claim = SightingClaim { since, visitor, id: NONE };
+                if weight >= EvidenceWeight::LOGIN {
                     ids.all.push((id, short(self.claims.len())?));
                     self.claims.push(claim);
                 } else {
@@ -192,8 +198,8 @@ impl Gathered {
     /// Gives ids their numbers, and their class by how much was said of each.
     fn number(
         &mut self,
-        Ids { all: mut ids, flagged }: Ids,
-        class: impl Fn(&Id, usize) -> Class,
+        IdTable { all: mut ids, flagged }: IdTable,
+        class: impl Fn(&Id, usize) -> LinkClass,
     ) -> Result<(), StoreError> {
         ids.sort_unstable();
         for same in ids.chunk_by(|one, next| one.0 == next.0) {

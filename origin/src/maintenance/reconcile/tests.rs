@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::fact::{Fact, Scope, What};
+use causeway_shared::fact::{ErasureScope, Fact, FactKind};
 use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, VisitorId};
-use causeway_shared::person::{Source, Weight};
+use causeway_shared::person::{EvidenceSource, EvidenceWeight};
 use causeway_shared::random::Random;
-use causeway_shared::view::Stored;
+use causeway_shared::view::StoredValue;
 use causeway_shared::wire::kv::decode_stored;
 use rusqlite::Connection;
 
@@ -29,13 +29,13 @@ fn mended(origin: &mut Origin, plan: &Plan) -> u64 {
     let mut seed = 0;
     let given = || {
         seed += 1;
-        Ok(Given { now: *now, random: [seed; 32] })
+        Ok(TxnInputs { now: *now, random: [seed; 32] })
     };
     mend(conn, rules, metrics, given, plan, &quiet).unwrap()
 }
 
-fn said(id: AlternateId, weight: Weight, source: Source) -> What {
-    What::Evidence { id, also: Vec::new(), weight, source }
+fn said(id: AlternateId, weight: EvidenceWeight, source: EvidenceSource) -> FactKind {
+    FactKind::Evidence { id, also: Vec::new(), weight, source }
 }
 
 /// Logins on shared devices, households that chain them, cancellations and withdrawals, over forty visitors of two tenants.
@@ -55,11 +55,11 @@ fn life(origin: &mut Origin, seed: u8) {
         let other = AltHash([u8::try_from(100 + value).unwrap(); 16]);
         let fact: Fact = match some(24) {
             20 => alias(who, n, at, AlternateId { hash: other, ..id }),
-            21 => fact(who, n, at, What::Alias { id, also: vec![other], proven: true }),
+            21 => fact(who, n, at, FactKind::Alias { id, also: vec![other], proven: true }),
             22 | 23 if seed.is_multiple_of(3) => {
-                let scope = if some(2) == 0 { Scope::Person } else { Scope::Visitor };
+                let scope = if some(2) == 0 { ErasureScope::Person } else { ErasureScope::Visitor };
                 let (who, id) = if some(2) == 0 { (who, None) } else { (VisitorId::NOBODY, Some(id)) };
-                let what = What::Erasure { scope, id, also: Vec::new() };
+                let what = FactKind::Erasure { scope, id, also: Vec::new() };
                 origin.admin(
                     tenant,
                     &[Fact { id: FactId::from_bytes([u8::try_from(n).unwrap(); 16]), ..fact(who, n, at, what) }],
@@ -67,26 +67,26 @@ fn life(origin: &mut Origin, seed: u8) {
                 continue;
             }
             0 => withdrawal(who, at),
-            1..4 => fact(who, n, at, What::Cancellation { id }),
+            1..4 => fact(who, n, at, FactKind::Cancellation { id }),
             4..7 => page(who, n, at),
-            7 => fact(who, n, at, What::Alias { id, also: Vec::new(), proven: false }),
-            8 => fact(who, n, at, said(id, Weight(300 + some(700) as u16), Source::Model)),
+            7 => fact(who, n, at, FactKind::Alias { id, also: Vec::new(), proven: false }),
+            8 => fact(who, n, at, said(id, EvidenceWeight(300 + some(700) as u16), EvidenceSource::Model)),
             9 | 10 => {
                 // Two visitors, each with a fact of its own; the second one comes later, or never.
                 let id = AlternateId::pair(who, visitor(1 + some(VISITORS)));
-                fact(who, n, at, said(id, Weight(300 + some(700) as u16), Source::Match))
+                fact(who, n, at, said(id, EvidenceWeight(300 + some(700) as u16), EvidenceSource::Match))
             }
             11 | 12 => {
                 let other = visitor(1 + some(VISITORS));
-                let (id, weight) = (AlternateId::pair(who, other), Weight(300 + some(700) as u16));
-                let tie = |of| fact(of, n, at, said(id, weight, Source::Household));
+                let (id, weight) = (AlternateId::pair(who, other), EvidenceWeight(300 + some(700) as u16));
+                let tie = |of| fact(of, n, at, said(id, weight, EvidenceSource::Household));
                 origin.admin(tenant, &[tie(who), tie(other)]);
                 continue;
             }
             _ => alias(who, n, at, id),
         };
         match &fact.what {
-            What::Cancellation { .. } | What::Evidence { .. } => origin.admin(tenant, &[fact]),
+            FactKind::Cancellation { .. } | FactKind::Evidence { .. } => origin.admin(tenant, &[fact]),
             _ => {
                 let facts = together.entry(tenant).or_default();
                 facts.push(fact);
@@ -222,7 +222,7 @@ fn s5_06_mending_that_is_ended_between_any_two_transactions_is_mended_by_the_nex
                 if left < 0 {
                     Err(StoreError::Corrupt { what: "power" })
                 } else {
-                    Ok(Given { now: *now, random: [1; 32] })
+                    Ok(TxnInputs { now: *now, random: [1; 32] })
                 }
             };
             mend(conn, rules, metrics, given, one, &quiet).is_ok()
@@ -297,25 +297,25 @@ fn ties(origin: &Origin, some: &mut impl FnMut(u32) -> u32) -> Vec<(Tie, Vec<Fac
         let (who, at) = (visitor(1 + some(VISITORS)), NOW + u64::from(some(1_000)));
         let (kind, value) = (KindCode(if some(3) == 0 { 2 } else { 1 }), some(12));
         let id = origin.id("demo", kind, &format!("{kind:?}-{value}"));
-        let weight = Weight(300 + u16::try_from(some(700)).unwrap());
+        let weight = EvidenceWeight(300 + u16::try_from(some(700)).unwrap());
         match some(6) {
             0 => {
                 let other = visitor(1 + some(VISITORS));
                 let id = AlternateId::pair(who, other);
                 for of in [who, other] {
-                    let what = What::Evidence { id, also: Vec::new(), weight, source: Source::Match };
+                    let what = FactKind::Evidence { id, also: Vec::new(), weight, source: EvidenceSource::Match };
                     ties.entry((of, id)).or_default().push(fact(of, n, at, what));
                 }
             }
             1 => {
-                let what = What::Evidence { id, also: Vec::new(), weight, source: Source::Device };
+                let what = FactKind::Evidence { id, also: Vec::new(), weight, source: EvidenceSource::Device };
                 ties.entry((who, id)).or_default().push(fact(who, n, at, what));
             }
             2 => ties.entry((who, id)).or_default().push(fact(
                 who,
                 n,
                 at,
-                What::Alias { id, also: Vec::new(), proven: false },
+                FactKind::Alias { id, also: Vec::new(), proven: false },
             )),
             _ => ties.entry((who, id)).or_default().push(alias(who, n, at, id)),
         }
@@ -331,7 +331,7 @@ fn told(origin: &mut Origin) -> BTreeMap<String, String> {
         let Some(of) = key.rsplit(':').next().and_then(|of| of.parse().ok()).filter(|_| key.starts_with("v:")) else {
             return (key, value);
         };
-        let Stored::Snapshot(of) = decode_stored(&key, of, value.as_bytes()).unwrap() else { return (key, value) };
+        let StoredValue::Snapshot(of) = decode_stored(&key, of, value.as_bytes()).unwrap() else { return (key, value) };
         let visitors = of.profiles.iter().map(|(visitor, of)| (*visitor, of.totals())).collect::<Vec<_>>();
         (key, format!("{:?} {:?} {} {}", of.unique, visitors, of.membership.devices, !of.missing().is_empty()))
     };
@@ -357,7 +357,7 @@ fn field_02_whatever_ties_were_undone_the_world_is_the_one_that_never_had_them()
             if !is_wrong(of) {
                 never.admin("demo", facts);
             } else if n % 2 == 0 {
-                let what = What::Cancellation { id: of.1 };
+                let what = FactKind::Cancellation { id: of.1 };
                 undone.admin("demo", &[fact(of.0, 500 + n, NOW + 2_000, what)]);
             }
         }
@@ -366,7 +366,7 @@ fn field_02_whatever_ties_were_undone_the_world_is_the_one_that_never_had_them()
         }
         let between = world(&undone.conn);
         for ((of, _), n) in ties.iter().zip(0..).filter(|((of, _), n)| is_wrong(of) && n % 2 == 1) {
-            undone.admin("demo", &[fact(of.0, 500 + n, NOW + 2_000, What::Cancellation { id: of.1 })]);
+            undone.admin("demo", &[fact(of.0, 500 + n, NOW + 2_000, FactKind::Cancellation { id: of.1 })]);
         }
         for origin in [&mut undone, &mut never] {
             origin.send("demo", &pages(4_000).collect::<Vec<_>>());

@@ -5,14 +5,14 @@
 use causeway_shared::ids::{AltHash, KindCode};
 use rusqlite::Connection;
 
-use crate::outbox::kv_key::Subject;
+use crate::outbox::kv_key::KvKey;
 use crate::store::tenants::Tenants;
-use crate::store::write_txn::Group;
+use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo, hash_at};
 
 /// Ids of one kind under one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Retired {
+pub struct RetiredKeys {
     tenant: TenantNo,
     kind: KindCode,
     key: u8,
@@ -24,13 +24,13 @@ pub struct Retired {
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn retired(conn: &Connection, tenants: &Tenants) -> Result<Vec<Retired>, StoreError> {
+pub fn retired(conn: &Connection, tenants: &Tenants) -> Result<Vec<RetiredKeys>, StoreError> {
     const DONE: &str = "SELECT 1 FROM retired_keys WHERE tenant = ?1 AND kind = ?2 AND key = ?3";
     let mut found = Vec::new();
     for known in tenants.iter().filter(|known| !known.keys.alternate.0.is_empty()) {
         for kind in known.config.kinds.iter().map(|kind| kind.code()) {
             for key in 0..=u8::MAX {
-                let retired = Retired { tenant: known.no, kind, key, again: false };
+                let retired = RetiredKeys { tenant: known.no, kind, key, again: false };
                 let is_read = known.keys.alternate.by_id(key).is_some();
                 if !is_read
                     && !conn.prepare_cached(DONE)?.exists((known.no.0, kind.0, key))?
@@ -44,7 +44,7 @@ pub fn retired(conn: &Connection, tenants: &Tenants) -> Result<Vec<Retired>, Sto
     Ok(found)
 }
 
-impl Retired {
+impl RetiredKeys {
     /// The next ones after a hash.
     ///
     /// # Errors
@@ -65,10 +65,10 @@ impl Retired {
     ///
     /// # Errors
     /// [`StoreError`]; then nothing of the group may be kept.
-    pub fn write(&self, group: &mut Group<'_>, hashes: &[AltHash]) -> Result<(), StoreError> {
+    pub fn write(&self, group: &mut WriteTxn<'_>, hashes: &[AltHash]) -> Result<(), StoreError> {
         // Above what is being written now.
         group.next_version();
-        let lookup = |hash: &AltHash| Subject::Lookup(self.kind, *hash);
+        let lookup = |hash: &AltHash| KvKey::Lookup(self.kind, *hash);
         hashes.iter().try_for_each(|hash| crate::outbox::queue::put(group, self.tenant, lookup(hash), group.now))
     }
 
@@ -76,7 +76,7 @@ impl Retired {
     ///
     /// # Errors
     /// [`StoreError`]; then nothing of the group may be kept.
-    pub fn done(&self, group: &Group<'_>) -> Result<(), StoreError> {
+    pub fn done(&self, group: &WriteTxn<'_>) -> Result<(), StoreError> {
         const PUT: &str = "INSERT OR IGNORE INTO retired_keys (tenant, kind, key) VALUES (?1, ?2, ?3)";
         const FORGET: &str = "DELETE FROM retired_keys WHERE tenant = ?1 AND kind = ?2 AND key = ?3";
         let note = if self.again { FORGET } else { PUT };
@@ -89,16 +89,16 @@ impl Retired {
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn restored(conn: &Connection, tenants: &Tenants) -> Result<Vec<Retired>, StoreError> {
+pub fn restored(conn: &Connection, tenants: &Tenants) -> Result<Vec<RetiredKeys>, StoreError> {
     const READ: &str = "SELECT tenant, kind, key FROM retired_keys";
     let mut statement = conn.prepare_cached(READ)?;
     let rows = statement.query_map([], |row| {
         let (tenant, kind) = (TenantNo(row.get(0)?), KindCode(row.get(1)?));
-        Ok(Retired { tenant, kind, key: row.get(2)?, again: true })
+        Ok(RetiredKeys { tenant, kind, key: row.get(2)?, again: true })
     })?;
     let mut all = rows.collect::<Result<Vec<_>, _>>()?;
     let is_read =
-        |one: &Retired| tenants.by_no(one.tenant).is_ok_and(|known| known.keys.alternate.by_id(one.key).is_some());
+        |one: &RetiredKeys| tenants.by_no(one.tenant).is_ok_and(|known| known.keys.alternate.by_id(one.key).is_some());
     all.retain(is_read);
     Ok(all)
 }

@@ -71,8 +71,8 @@ fn run(conn: &Connection, asked: &Receiver<()>) {
     while asked.recv().is_ok() {
         let done = checkpoint(conn, not_before.is_none_or(|at| Instant::now() >= at));
         match done {
-            Ok(Checkpoint::Busy) => not_before = Instant::now().checked_add(RESTART_PAUSE),
-            Ok(Checkpoint::Moved | Checkpoint::Restarted) => {}
+            Ok(CheckpointResult::Busy) => not_before = Instant::now().checked_add(RESTART_PAUSE),
+            Ok(CheckpointResult::Moved | CheckpointResult::Restarted) => {}
             Err(e) => tracing::warn!(error = %crate::base::chain(&e), "a checkpoint failed; the next one does it"),
         }
     }
@@ -80,7 +80,7 @@ fn run(conn: &Connection, asked: &Receiver<()>) {
 
 /// What a checkpoint came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Checkpoint {
+enum CheckpointResult {
     /// What was there is in the file.
     Moved,
     /// The log begins from the start with the next write.
@@ -90,15 +90,15 @@ enum Checkpoint {
 }
 
 /// Moves what is in the write-ahead log, and has a long one begun from the start.
-fn checkpoint(conn: &Connection, may_restart: bool) -> Result<Checkpoint, StoreError> {
+fn checkpoint(conn: &Connection, may_restart: bool) -> Result<CheckpointResult, StoreError> {
     let pages = conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get::<_, i64>(1))?;
     if pages < RESTART || !may_restart {
-        return Ok(Checkpoint::Moved);
+        return Ok(CheckpointResult::Moved);
     }
     conn.busy_timeout(RESTART_WAIT)?;
     let busy = conn.query_row("PRAGMA wal_checkpoint(RESTART)", [], |row| row.get::<_, bool>(0));
     conn.busy_timeout(store::LOCKED)?;
-    Ok(if busy? { Checkpoint::Busy } else { Checkpoint::Restarted })
+    Ok(if busy? { CheckpointResult::Busy } else { CheckpointResult::Restarted })
 }
 
 #[cfg(test)]
@@ -147,10 +147,10 @@ mod tests {
             writing.execute_batch("INSERT INTO filled VALUES (randomblob(60000))").unwrap();
             // Each begins before the one before it ends.
             drop(std::mem::replace(&mut reading, read()));
-            assert_eq!(checkpoint(&moving, true).unwrap(), Checkpoint::Busy, "it reads from the log");
-            assert_eq!(checkpoint(&moving, false).unwrap(), Checkpoint::Moved);
+            assert_eq!(checkpoint(&moving, true).unwrap(), CheckpointResult::Busy, "it reads from the log");
+            assert_eq!(checkpoint(&moving, false).unwrap(), CheckpointResult::Moved);
             drop(std::mem::replace(&mut reading, read()));
-            assert_eq!(checkpoint(&moving, true).unwrap(), Checkpoint::Restarted);
+            assert_eq!(checkpoint(&moving, true).unwrap(), CheckpointResult::Restarted);
             longest = longest.max(store::wal_bytes(folder.path()));
         }
         assert!((40_000..1 << 20).contains(&longest), "{longest}");

@@ -9,12 +9,12 @@ use rusqlite::{Connection, TransactionBehavior};
 
 use crate::base::metrics::Metrics;
 use crate::ingest::backlog::Backlog;
-use crate::ingest::intake::{Incoming, Outbox, Record};
-use crate::ingest::log::Log;
+use crate::ingest::intake::{IncomingSync, LogRecord, OutboxRequest};
+use crate::ingest::log::FactLog;
 use crate::kv::publish;
-use crate::pipeline::group::{self, Done};
-use crate::store::write_txn::{Given, Rules};
-use crate::store::{self, Counters, StoreError};
+use crate::pipeline::group::{self, CommitSummary};
+use crate::store::write_txn::{TxnInputs, TxnRules};
+use crate::store::{self, StoreCounters, StoreError};
 
 /// Facts folded in one transaction; the record that goes over it waits for the next. An edge's drain waits for the one under
 /// way and its own: two seconds each, of new visitors on two cores. Few in tests, which wait for several.
@@ -36,17 +36,17 @@ pub enum TakeError {
 
 /// Takes facts: appends syncs to the log, after which they are acknowledged and readers see them.
 #[derive(Debug)]
-pub struct Taking {
-    log: Log,
+pub struct IntakeSteps {
+    log: FactLog,
     backlog: Backlog,
     most_waiting: usize,
     truncated: u64,
 }
 
-impl Taking {
+impl IntakeSteps {
     /// On an open log, with what it holds beyond the store. No more than `most_waiting` facts may wait to be folded.
     #[must_use]
-    pub fn of(log: Log, backlog: Backlog, most_waiting: usize) -> Self {
+    pub fn of(log: FactLog, backlog: Backlog, most_waiting: usize) -> Self {
         let truncated = backlog.folded();
         Self { log, backlog, most_waiting, truncated }
     }
@@ -55,16 +55,16 @@ impl Taking {
     ///
     /// # Errors
     /// [`TakeError`]; then nothing was taken, and nothing may be acknowledged.
-    pub fn append(&mut self, syncs: Vec<Incoming>) -> Result<(), TakeError> {
+    pub fn append(&mut self, syncs: Vec<IncomingSync>) -> Result<(), TakeError> {
         if self.backlog.weight() >= self.most_waiting {
             return Err(TakeError::Busy);
         }
         let folded = self.backlog.folded();
         let first = self.log.append(&syncs, folded)?;
         self.truncated = folded;
-        for (seq, Incoming { facts, batches, admin, said, .. }) in (first..).zip(syncs) {
+        for (seq, IncomingSync { facts, batches, admin, said, .. }) in (first..).zip(syncs) {
             let bytes = batches.iter().map(Vec::len).sum();
-            self.backlog.push(Record { seq, facts, admin, said, bytes, in_log: 0, bulk: false });
+            self.backlog.push(LogRecord { seq, facts, admin, said, bytes, in_log: 0, bulk: false });
         }
         Ok(())
     }
@@ -111,19 +111,19 @@ impl Taking {
 
 /// Folds the backlog into the store and serves the outbox.
 #[derive(Debug)]
-pub struct Folding {
+pub struct FoldSteps {
     conn: Connection,
     backlog: Backlog,
-    rules: Arc<Rules>,
+    rules: Arc<TxnRules>,
     metrics: Arc<Metrics>,
     /// The latest time of a transaction.
     latest: Millis,
 }
 
-impl Folding {
+impl FoldSteps {
     /// On an open store, with what the log holds beyond it.
     #[must_use]
-    pub fn of(conn: Connection, backlog: Backlog, rules: Arc<Rules>, metrics: Arc<Metrics>) -> Self {
+    pub fn of(conn: Connection, backlog: Backlog, rules: Arc<TxnRules>, metrics: Arc<Metrics>) -> Self {
         // Nobody knows what the clock said before.
         let latest = Millis::MAX;
         Self { conn, backlog, rules, metrics, latest }
@@ -135,7 +135,7 @@ impl Folding {
         !self.backlog.is_empty()
     }
 
-    /// The newest record that the store has after the next [`Folding::fold`], if not a newer one.
+    /// The newest record that the store has after the next [`FoldSteps::fold`], if not a newer one.
     #[must_use]
     pub fn reach(&self) -> u64 {
         self.backlog.next(FOLD_FACTS).last().map_or_else(|| self.backlog.folded(), |record| record.seq)
@@ -146,12 +146,12 @@ impl Folding {
     ///
     /// # Errors
     /// [`StoreError`]; then nothing was kept, and the records wait on.
-    pub fn fold(&mut self, given: Given, calls: &[Outbox]) -> Result<Option<Done>, StoreError> {
+    pub fn fold(&mut self, given: TxnInputs, calls: &[OutboxRequest]) -> Result<Option<CommitSummary>, StoreError> {
         let records = self.backlog.next(FOLD_FACTS);
         if records.is_empty() && calls.is_empty() {
             return Ok(None);
         }
-        let Rules { sibling_publish_ms, kv_settled_ms, .. } = *self.rules;
+        let TxnRules { sibling_publish_ms, kv_settled_ms, .. } = *self.rules;
         if self.latest > given.now.saturating_add(crate::outbox::queue::STEP_MS)
             || publish::is_ahead(&self.conn, given.now, sibling_publish_ms, kv_settled_ms)?
         {
@@ -208,7 +208,7 @@ impl Folding {
     /// [`StoreError`].
     pub fn probe(&mut self) -> Result<(), StoreError> {
         let tx = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        Counters::load(&tx)?.save(&tx)?;
+        StoreCounters::load(&tx)?.save(&tx)?;
         Ok(tx.commit()?)
     }
 
@@ -234,20 +234,20 @@ mod tests {
     use crate::profiles::quarantine;
     use crate::store;
     use crate::testing::{NOW, Origin, fact, page, visitor, withdrawal};
-    use crate::views::read::{self, View};
-    use causeway_shared::fact::{Scope, What};
-    use causeway_shared::segments::{SegmentId, State};
+    use crate::views::read::{self, StoreView};
+    use causeway_shared::fact::{ErasureScope, FactKind};
+    use causeway_shared::segments::{SegmentId, SegmentState};
     use causeway_shared::wire::sync::SyncRequest;
     use std::collections::BTreeMap;
     use std::path::Path;
 
-    fn open(data: &Path, rules: &Arc<Rules>, most_waiting: usize) -> (Taking, Folding, Backlog) {
+    fn open(data: &Path, rules: &Arc<TxnRules>, most_waiting: usize) -> (IntakeSteps, FoldSteps, Backlog) {
         let conn = store::open(data).unwrap();
-        let folded = Counters::load(&conn).unwrap().folded();
-        let log = Log::open(data, folded).unwrap();
+        let folded = StoreCounters::load(&conn).unwrap().folded();
+        let log = FactLog::open(data, folded).unwrap();
         let backlog = Backlog::of(folded, log.unfolded(folded, &rules.tenants).unwrap());
-        let folding = Folding::of(conn, backlog.clone(), Arc::clone(rules), Arc::default());
-        (Taking::of(log, backlog.clone(), most_waiting), folding, backlog)
+        let folding = FoldSteps::of(conn, backlog.clone(), Arc::clone(rules), Arc::default());
+        (IntakeSteps::of(log, backlog.clone(), most_waiting), folding, backlog)
     }
 
     #[test]
@@ -257,25 +257,25 @@ mod tests {
         let [first, second, third, last] = [1, 2, 3, 4].map(|n| origin.batch("demo", &facts(n)));
         let [more, gone] =
             [page(visitor(1), 9, NOW), withdrawal(visitor(1), NOW)].map(|one| origin.batch("demo", &[one]));
-        let what = What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() };
+        let what = FactKind::Erasure { scope: ErasureScope::Visitor, id: None, also: Vec::new() };
         let erasure = origin.batch("demo", &[fact(visitor(1), 77, NOW + 1, what)]);
         let tenant = origin.tenant("demo").no;
         let rules = Arc::new(origin.rules);
         let folder = tempfile::tempdir().unwrap();
-        let given = || Ok(Given { now: NOW + 1, random: [5; 32] });
+        let given = || Ok(TxnInputs { now: NOW + 1, random: [5; 32] });
         let (mut taking, mut folding, _) = open(folder.path(), &rules, 1_000);
-        let mut take = |folding: &mut Folding, batch: &Vec<u8>| {
+        let mut take = |folding: &mut FoldSteps, batch: &Vec<u8>| {
             let request = SyncRequest { facts: vec![batch.clone()], ..SyncRequest::default() };
             taking.append(vec![intake::read(request, &rules.tenants, NOW)]).unwrap();
             let done = folding.fold(given().unwrap(), &[]).unwrap().unwrap();
             (done.new.iter().sum::<u64>(), done.set_aside)
         };
-        let pages = |folding: &Folding, v| {
-            let view = View::folded(&folding.conn);
+        let pages = |folding: &FoldSteps, v| {
+            let view = StoreView::folded(&folding.conn);
             let row = read::visitor(&view, tenant, visitor(v)).unwrap().unwrap();
             read::whole(&view, &row, Default::default()).unwrap().totals().pages
         };
-        let profile = |folding: &Folding, to: Option<Vec<u8>>| -> Vec<u8> {
+        let profile = |folding: &FoldSteps, to: Option<Vec<u8>>| -> Vec<u8> {
             let read = "SELECT profile FROM visitors WHERE visitor = ?1";
             let there = folding.conn.query_row(read, [visitor(1).as_bytes()], |row| row.get(0)).unwrap();
             if let Some(to) = to {
@@ -301,8 +301,8 @@ mod tests {
         profile(&folding, Some(vec![0xff]));
         assert_eq!(take(&mut folding, &more), (0, 1));
         assert_eq!(take(&mut folding, &gone), (0, 1));
-        let given = Given { now: NOW + 900_000, random: [6; 32] };
-        let drain = Outbox { drain: 10, ..Outbox::default() };
+        let given = TxnInputs { now: NOW + 900_000, random: [6; 32] };
+        let drain = OutboxRequest { drain: 10, ..OutboxRequest::default() };
         let handed = folding.fold(given, &[drain]).unwrap().unwrap().handed.remove(0).publish;
         let of_it = handed.iter().find(|write| write.key == format!("v:demo:{}", visitor(1)));
         assert!(of_it.unwrap().value.as_ref().unwrap().starts_with("t1"), "its tombstone");
@@ -322,7 +322,7 @@ mod tests {
             let request = SyncRequest { facts: vec![batch.clone()], drain: 10, ..SyncRequest::default() };
             intake::read(request, &rules.tenants, NOW)
         };
-        let given = |n| Given { now: NOW + 1, random: [n; 32] };
+        let given = |n| TxnInputs { now: NOW + 1, random: [n; 32] };
         {
             let (mut taking, ..) = open(folder.path(), &rules, 2);
             taking.append(vec![sync()]).unwrap();
@@ -334,7 +334,7 @@ mod tests {
         assert_eq!((done.new, done.handed[0].publish.len()), (vec![2], 1));
         assert_eq!(folding.fold(given(2), &[]).unwrap(), None);
         let tenant = rules.tenants.by_name("demo").unwrap().no;
-        let found = read::visitor(&View::folded(folding.store()), tenant, visitor(1)).unwrap();
+        let found = read::visitor(&StoreView::folded(folding.store()), tenant, visitor(1)).unwrap();
         assert!(found.is_some() && taking.is_due());
         taking.truncate().unwrap();
         drop((taking, folding));
@@ -344,8 +344,8 @@ mod tests {
 
     #[test]
     fn what_another_connection_notes_by_a_clock_that_runs_ahead_is_handed_out_once_that_is_set_back() {
-        let segment = What::Segments { writes: vec![(SegmentId(7), State::Removed)] };
-        let erasure = What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() };
+        let segment = FactKind::Segments { writes: vec![(SegmentId(7), SegmentState::Removed)] };
+        let erasure = FactKind::Erasure { scope: ErasureScope::Visitor, id: None, also: Vec::new() };
         for what in [segment, erasure] {
             let mut origin = Origin::new();
             let logins = [1, 2].map(|v| origin.login(visitor(v), 1, NOW, "ann"));
@@ -353,13 +353,13 @@ mod tests {
             origin.settle(&mut BTreeMap::new());
             let (data, now) = (origin.data().to_owned(), origin.now);
             let ahead = now + 60 * 86_400_000;
-            let said = intake::Checked { tenant: origin.tenant("demo").no, fact: fact(visitor(1), 2, ahead, what) };
+            let said = intake::CheckedFact { tenant: origin.tenant("demo").no, fact: fact(visitor(1), 2, ahead, what) };
             let rules = Arc::new(origin.rules);
             let (_, mut folding, _) = open(&data, &rules, 10);
-            let drain = [Outbox { drain: 100, ..Outbox::default() }];
-            let given = |now| Given { now, random: [1; 32] };
+            let drain = [OutboxRequest { drain: 100, ..OutboxRequest::default() }];
+            let given = |now| TxnInputs { now, random: [1; 32] };
             folding.fold(given(now), &drain).unwrap();
-            let record = Arc::new(Record::of(vec![said]));
+            let record = Arc::new(LogRecord::of(vec![said]));
             group::commit(&mut origin.conn, &rules, &origin.metrics, given(ahead), &[record], &[]).unwrap();
             let done = folding.fold(given(now + 1_000), &drain).unwrap().unwrap();
             let handed: BTreeSet<String> = done.handed[0].publish.iter().map(|write| write.key.clone()).collect();
@@ -374,8 +374,8 @@ mod tests {
             let mut origin = Origin::new();
             let login = origin.login(visitor(1), 1, NOW, "ann");
             let request = SyncRequest { facts: vec![origin.batch("demo", &[login])], ..SyncRequest::default() };
-            let records = [Arc::new(Record::of(intake::read(request, &origin.rules.tenants, NOW).facts))];
-            let given = Given { now: NOW, random: [seed; 32] };
+            let records = [Arc::new(LogRecord::of(intake::read(request, &origin.rules.tenants, NOW).facts))];
+            let given = TxnInputs { now: NOW, random: [seed; 32] };
             group::commit(&mut origin.conn, &origin.rules, &origin.metrics, given, &records, &[]).unwrap();
             origin.conn.query_row("SELECT random FROM people", [], |row| row.get::<_, [u8; 16]>(0)).unwrap()
         };

@@ -4,22 +4,22 @@ use super::*;
 use crate::ingest::intake;
 use crate::store;
 use crate::testing::{NOW, Origin, fact, page, visitor};
-use causeway_shared::fact::{Fact, Scope, What};
+use causeway_shared::fact::{ErasureScope, Fact, FactKind};
 use causeway_shared::ids::FactId;
 use causeway_shared::wire::sync::SyncRequest;
 
-fn threads(data: &Path, rules: Rules) -> (Appender, Folder) {
+fn threads(data: &Path, rules: TxnRules) -> (AppendThread, FoldThread) {
     let backlog = Backlog::of(0, Vec::new());
     let conn = store::open(data).unwrap();
-    let taking = Taking::of(Log::open(data, 0).unwrap(), backlog.clone(), 10_000);
+    let taking = IntakeSteps::of(FactLog::open(data, 0).unwrap(), backlog.clone(), 10_000);
     let checkpointer = Checkpointer::start(&conn, data).unwrap();
-    let shared = Arc::new(Shared::new(Arc::default(), 0, None));
-    let folding = Folding::of(conn, backlog, Arc::new(rules), Arc::default());
-    let appender = Appender { taking, shared: Arc::clone(&shared), wakes: sync_channel(1).0, wiped: None };
-    (appender, Folder { folding, shared, checkpointer, calls: Vec::new(), in_vain: None })
+    let shared = Arc::new(WriterState::new(Arc::default(), 0, None));
+    let folding = FoldSteps::of(conn, backlog, Arc::new(rules), Arc::default());
+    let appender = AppendThread { taking, shared: Arc::clone(&shared), wakes: sync_channel(1).0, wiped: None };
+    (appender, FoldThread { folding, shared, checkpointer, calls: Vec::new(), in_vain: None })
 }
 
-fn read(origin: &Origin, facts: &[Fact]) -> Incoming {
+fn read(origin: &Origin, facts: &[Fact]) -> IncomingSync {
     let request = SyncRequest { facts: vec![origin.batch("demo", facts)], ..SyncRequest::default() };
     intake::read(request, &origin.rules.tenants, NOW)
 }
@@ -33,7 +33,14 @@ fn the_admin_side_is_answered_when_all_before_it_is_folded_and_an_edge_at_once()
     appender.taking.append(syncs).unwrap();
     let call = |after| {
         let (reply, handed) = oneshot::channel();
-        (Wake::Outbox(Call { outbox: Outbox { applied: vec![0], ..Outbox::default() }, after, reply }), handed)
+        (
+            FolderWake::Outbox(OutboxCall {
+                outbox: OutboxRequest { applied: vec![0], ..OutboxRequest::default() },
+                after,
+                reply,
+            }),
+            handed,
+        )
     };
     let ((admins, mut to_admin), (edges, mut to_edge)) = (call(3), call(0));
     folder.fold(vec![admins, edges]);
@@ -47,14 +54,14 @@ fn the_admin_side_is_answered_when_all_before_it_is_folded_and_an_edge_at_once()
 #[test]
 fn an_erasure_has_left_the_log_once_no_byte_of_the_visitor_is_there() {
     let (origin, data) = (Origin::new(), tempfile::tempdir().unwrap());
-    let what = What::Erasure { scope: Scope::Visitor, id: None, also: Vec::new() };
+    let what = FactKind::Erasure { scope: ErasureScope::Visitor, id: None, also: Vec::new() };
     let erasure = Fact { id: FactId::of_erasure(visitor(1)), ..fact(visitor(1), 9, NOW, what) };
     let said = [vec![page(visitor(1), 1, NOW)], vec![erasure], vec![page(visitor(2), 1, NOW)]];
     let [page, erasure, other] = said.map(|facts| read(&origin, &facts));
     let (mut appender, mut folder) = threads(data.path(), origin.rules);
     let files = || ["log.db", "log.db-wal"].map(|name| std::fs::read(data.path().join(name)).unwrap()).concat();
     let holds = |n| files().windows(16).any(|bytes| bytes == visitor(n).as_bytes());
-    let waits = |folder: &mut Folder| {
+    let waits = |folder: &mut FoldThread| {
         folder.note_wiped();
         folder.folding.in_log().unwrap() > 0
     };

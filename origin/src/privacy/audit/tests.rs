@@ -4,28 +4,33 @@ use crate::base::attribution::{BadReason, reason};
 use causeway_shared::limits;
 use std::sync::Arc;
 
-use causeway_shared::fact::Scope;
-use causeway_shared::person::{Source, Weight};
+use causeway_shared::fact::ErasureScope;
+use causeway_shared::person::{EvidenceSource, EvidenceWeight};
 use causeway_shared::wire::sync::SyncRequest;
 
 use super::*;
 use crate::base::metrics::Metrics;
 use crate::ingest::backlog::Backlog;
-use crate::ingest::intake::{self, Incoming};
-use crate::ingest::log::{self, Log};
+use crate::ingest::intake::{self, IncomingSync};
+use crate::ingest::log::{self, FactLog};
 use crate::jobs::tasks::retention;
 use crate::pipeline::group;
-use crate::pipeline::writer::steps::{Folding, Taking};
-use crate::privacy::erase::Whom;
-use crate::store::journal::Journal;
-use crate::store::write_txn::Given;
-use crate::store::{self, Counters};
+use crate::pipeline::writer::steps::{FoldSteps, IntakeSteps};
+use crate::privacy::erase::ErasureTarget;
+use crate::store::journal::ErasureJournal;
+use crate::store::write_txn::TxnInputs;
+use crate::store::{self, StoreCounters};
 use crate::testing::{NOW, Origin, fact, page, visitor};
 
-const GIVEN: Given = Given { now: NOW, random: [3; 32] };
+const GIVEN: TxnInputs = TxnInputs { now: NOW, random: [3; 32] };
 
 fn tie(v: u32, n: u32, at: Millis, id: AlternateId) -> Fact {
-    fact(visitor(v), n, at, What::Evidence { id, also: Vec::new(), weight: Weight(700), source: Source::Match })
+    fact(
+        visitor(v),
+        n,
+        at,
+        FactKind::Evidence { id, also: Vec::new(), weight: EvidenceWeight(700), source: EvidenceSource::Match },
+    )
 }
 
 fn pair(a: u32, b: u32, n: u32, at: Millis) -> Vec<Fact> {
@@ -34,24 +39,24 @@ fn pair(a: u32, b: u32, n: u32, at: Millis) -> Vec<Fact> {
 }
 
 fn erasure(v: u32, at: Millis) -> Fact {
-    Whom::Visitor(visitor(v)).fact(Scope::Visitor, at, [0; 16])
+    ErasureTarget::Visitor(visitor(v)).fact(ErasureScope::Visitor, at, [0; 16])
 }
 
-fn why(text: &str) -> Said {
-    Said::cli(Some("ann"), Some(text.to_owned()))
+fn why(text: &str) -> Attribution {
+    Attribution::cli(Some("ann"), Some(text.to_owned()))
 }
 
-fn record(origin: &Origin, said: Said, facts: Vec<Fact>) -> Arc<Record> {
+fn record(origin: &Origin, said: Attribution, facts: Vec<Fact>) -> Arc<LogRecord> {
     let tenant = origin.tenant("demo").no;
-    Arc::new(Record::said(facts.into_iter().map(|fact| Checked { tenant, fact }).collect(), said))
+    Arc::new(LogRecord::said(facts.into_iter().map(|fact| CheckedFact { tenant, fact }).collect(), said))
 }
 
-fn commit(origin: &mut Origin, records: &[Arc<Record>]) {
+fn commit(origin: &mut Origin, records: &[Arc<LogRecord>]) {
     let given = origin.given();
     group::commit(&mut origin.conn, &origin.rules, &origin.metrics, given, records, &[]).unwrap();
 }
 
-fn say(origin: &mut Origin, said: Said, facts: Vec<Fact>) {
+fn say(origin: &mut Origin, said: Attribution, facts: Vec<Fact>) {
     let record = record(origin, said, facts);
     commit(origin, &[record]);
 }
@@ -112,7 +117,7 @@ fn a_reason_is_one_bounded_line() {
     }
     let said = BadReason.to_string();
     assert!(said.contains("1 to 200 characters") && said.contains("shorten it"), "{said}");
-    assert_eq!(Said::cli(Some("a\nb\u{1b}"), None).name.as_deref(), Some("ab"));
+    assert_eq!(Attribution::cli(Some("a\nb\u{1b}"), None).name.as_deref(), Some("ab"));
 }
 
 #[test]
@@ -122,9 +127,9 @@ fn s5_03_a_row_says_which_visitors_were_tied_and_by_what() {
     let partner = origin.id("demo", KindCode(2), "p");
     say(&mut origin, why("a pair"), pair(1, 2, 2, NOW + 1));
     say(&mut origin, why("an id"), vec![tie(3, 2, NOW + 2, partner)]);
-    let unlink = fact(visitor(3), 3, NOW + 3, What::Cancellation { id: partner });
+    let unlink = fact(visitor(3), 3, NOW + 3, FactKind::Cancellation { id: partner });
     let other = Some(visitor(4).to_string());
-    say(&mut origin, Said { other, ..why("apart") }, vec![unlink.clone()]);
+    say(&mut origin, Attribution { other, ..why("apart") }, vec![unlink.clone()]);
     say(&mut origin, why("again"), vec![unlink]);
     let rows = trail(&origin);
     let expected = [row("link", "cli", "a pair", 2), row("link", "cli", "an id", 1), row("unlink", "cli", "apart", 1)];
@@ -149,7 +154,7 @@ fn s5_03_a_row_says_which_visitors_were_tied_and_by_what() {
 fn s5_03_an_import_of_many_transactions_is_one_row_a_run() {
     let mut origin = Origin::new();
     origin.send("demo", &(1..=6).map(|v| page(visitor(v), 1, NOW)).collect::<Vec<_>>());
-    let run = |n: u8| Said { run: Some(FactId::from_bytes([n; 16]).receipt()), ..why("matches") };
+    let run = |n: u8| Attribution { run: Some(FactId::from_bytes([n; 16]).receipt()), ..why("matches") };
     say(&mut origin, run(1), [pair(1, 2, 2, NOW), pair(2, 3, 3, NOW)].concat());
     say(&mut origin, run(1), pair(3, 4, 4, NOW));
     say(&mut origin, run(1), pair(3, 4, 4, NOW));
@@ -169,18 +174,18 @@ fn s5_03_a_log_that_is_replayed_gives_each_row_once() {
         let batch = causeway_shared::wire::facts::FactBatch { tenant, facts: facts.to_vec() };
         SyncRequest { facts: vec![causeway_shared::wire::facts::encode(&batch)], ..SyncRequest::default() }
     };
-    let admin = |facts: &[Fact], said: Said| Incoming {
+    let admin = |facts: &[Fact], said: Attribution| IncomingSync {
         said: Some(said),
         ..intake::read_admins(batch(facts), &rules.tenants, NOW)
     };
     let open = || {
         let conn = store::open(folder.path()).unwrap();
         store::tenant_no(&conn, "demo").unwrap();
-        let folded = Counters::load(&conn).unwrap().folded();
-        let log = Log::open(folder.path(), folded).unwrap();
+        let folded = StoreCounters::load(&conn).unwrap().folded();
+        let log = FactLog::open(folder.path(), folded).unwrap();
         let backlog = Backlog::of(folded, log.unfolded(folded, &rules.tenants).unwrap());
-        let folding = Folding::of(conn, backlog.clone(), Arc::clone(&rules), Arc::default());
-        (Taking::of(log, backlog.clone(), 1_000), folding, backlog)
+        let folding = FoldSteps::of(conn, backlog.clone(), Arc::clone(&rules), Arc::default());
+        (IntakeSteps::of(log, backlog.clone(), 1_000), folding, backlog)
     };
     let rows = |conn: &Connection| told(&list(conn, rules.tenants.by_name("demo").unwrap(), None, None, 99).unwrap());
     let syncs = vec![
@@ -223,7 +228,7 @@ fn a_record_of_the_admin_side_that_names_nobody_is_read_and_its_row_says_so() {
         facts: vec![origin.batch("demo", &pair(1, 2, 2, NOW))],
         ..SyncRequest::default()
     };
-    let mut log = Log::open(folder.path(), 0).unwrap();
+    let mut log = FactLog::open(folder.path(), 0).unwrap();
     log.append([&intake::read_admins(request, &origin.rules.tenants, NOW)], 0).unwrap();
     let beside = log::unfolded(folder.path(), 0, &origin.rules.tenants).unwrap();
     let opened = log.unfolded(0, &origin.rules.tenants).unwrap();
@@ -240,11 +245,11 @@ fn field_07_nobody_who_is_erased_is_named() {
     let ann = origin.member("demo", "ann");
     origin.send("demo", &[origin.login(visitor(5), 2, NOW, "ann")]);
     let hash = ann.hash.to_string();
-    let unlink = |v: u32, n| fact(visitor(v), n, NOW + 2, What::Cancellation { id: ann });
+    let unlink = |v: u32, n| fact(visitor(v), n, NOW + 2, FactKind::Cancellation { id: ann });
     say(&mut origin, why("one"), pair(1, 2, 2, NOW + 1));
     say(&mut origin, why("two"), pair(2, 1, 3, NOW + 1));
     say(&mut origin, why("three"), vec![tie(3, 2, NOW + 1, ann)]);
-    say(&mut origin, Said { other: Some(visitor(1).to_string()), ..why("four") }, vec![unlink(4, 2)]);
+    say(&mut origin, Attribution { other: Some(visitor(1).to_string()), ..why("four") }, vec![unlink(4, 2)]);
     assert!([1, 2, 3, 4].map(|v| names(&origin, v)).iter().all(|named| *named) && bytes(&origin).contains(&hash));
     let before = told(&trail(&origin));
     // Gone with the visitor, also where it was the other one.
@@ -252,11 +257,11 @@ fn field_07_nobody_who_is_erased_is_named() {
     assert!(!names(&origin, 1) && names(&origin, 2) && names(&origin, 4));
     assert_eq!(told(&trail(&origin)), [&before[..], &[row("erase", "cli", "request 1", 1)]].concat());
     // Gone with the alternate id, under whatever visitor; who else is named stays.
-    let member = Whom::Id(ann.kind, vec![ann.hash]).fact(Scope::Visitor, NOW + 4, [9; 16]);
+    let member = ErasureTarget::Id(ann.kind, vec![ann.hash]).fact(ErasureScope::Visitor, NOW + 4, [9; 16]);
     say(&mut origin, why("request 2"), vec![member]);
     assert!(!bytes(&origin).contains(&hash) && names(&origin, 3) && !names(&origin, 5));
     // What waited in the log behind the erasure, and what comes in one transaction with it.
-    let late = [Said { other: Some(visitor(1).to_string()), ..why("five") }, why("six"), why("seven")];
+    let late = [Attribution { other: Some(visitor(1).to_string()), ..why("five") }, why("six"), why("seven")];
     let facts = [vec![unlink(6, 2)], pair(1, 6, 4, NOW + 5), vec![tie(6, 5, NOW + 3, ann)]];
     let together: Vec<_> = late.into_iter().zip(facts).map(|(said, facts)| record(&origin, said, facts)).collect();
     let two = record(&origin, why("request 3"), vec![erasure(2, NOW + 6)]);
@@ -286,7 +291,11 @@ fn field_07_an_erasure_said_twice_is_one_row_and_one_asked_again_another() {
     assert_eq!(told(&trail(&origin)), [row("erase", "visitor", "-", 1)]);
     // Under the same receipt, and it reaches further now.
     origin.send("demo", &[origin.login(visitor(3), 1, NOW, "bob")]);
-    say(&mut origin, why("all of it"), vec![Whom::Visitor(visitor(1)).fact(Scope::Visitor, NOW + 2, [0; 16])]);
+    say(
+        &mut origin,
+        why("all of it"),
+        vec![ErasureTarget::Visitor(visitor(1)).fact(ErasureScope::Visitor, NOW + 2, [0; 16])],
+    );
     let expected = [row("erase", "visitor", "-", 1), row("erase", "cli", "all of it", 0)];
     assert_eq!(told(&trail(&origin)), expected);
     assert_eq!(trail(&origin)[0]["receipt"], trail(&origin)[1]["receipt"]);
@@ -314,7 +323,7 @@ fn field_23_a_store_of_before_an_erasure_learns_who_asked_for_it() {
     // A journal that was lost learns it from the store.
     let empty = tempfile::tempdir().unwrap();
     let before = old.rules.journal.asked().unwrap();
-    old.rules.journal = Journal::open(empty.path()).unwrap();
+    old.rules.journal = ErasureJournal::open(empty.path()).unwrap();
     old.replay(GIVEN).unwrap();
     assert_eq!((old.rules.journal.asked().unwrap(), before.len()), (before, 2));
 }

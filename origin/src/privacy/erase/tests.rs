@@ -1,7 +1,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use crate::erasures::registry::{id_erased, in_log, left_log, progress};
-use crate::ingest::intake::{Checked, Record};
+use crate::ingest::intake::{CheckedFact, LogRecord};
 use crate::pipeline::group;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -9,28 +9,28 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use causeway_shared::actions::InsertionHash;
-use causeway_shared::fact::Scope;
-use causeway_shared::person::{Source, Weight};
-use causeway_shared::profile::Totals;
-use causeway_shared::view::Stored;
+use causeway_shared::fact::ErasureScope;
+use causeway_shared::person::{EvidenceSource, EvidenceWeight};
+use causeway_shared::profile::ProfileTotals;
+use causeway_shared::view::StoredValue;
 
 use super::*;
-use crate::store::write_txn::Given;
+use crate::store::write_txn::TxnInputs;
 use crate::testing::{
     NOW, Origin, alias, exposure, fact, impression, page, purchase, snapshot, stored, visitor, withdrawal,
 };
-use crate::views::read::{self, View};
+use crate::views::read::{self, StoreView};
 
 type Kv = BTreeMap<String, String>;
 
-fn of_visitor(v: u32, scope: Scope, at: Millis) -> Fact {
-    let what = What::Erasure { scope, id: None, also: Vec::new() };
+fn of_visitor(v: u32, scope: ErasureScope, at: Millis) -> Fact {
+    let what = FactKind::Erasure { scope, id: None, also: Vec::new() };
     Fact { id: FactId::of_erasure(visitor(v)), ..fact(visitor(v), 0, at, what) }
 }
 
 fn of_member(origin: &Origin, member: &str, at: Millis) -> Fact {
     let id = origin.member("demo", member);
-    Whom::Id(id.kind, vec![id.hash]).fact(Scope::Visitor, at, [7; 16])
+    ErasureTarget::Id(id.kind, vec![id.hash]).fact(ErasureScope::Visitor, at, [7; 16])
 }
 
 /// Three browsers of one member, with a page and a purchase each.
@@ -41,7 +41,7 @@ fn person(origin: &mut Origin, kv: &mut Kv) {
             purchase(visitor(v), 2, NOW, 5),
             impression(visitor(v), 3, NOW),
             exposure(visitor(v), 5, NOW, 1, 2),
-            fact(visitor(v), 6, NOW, What::Unit { campaign: 1, number: v }),
+            fact(visitor(v), 6, NOW, FactKind::Unit { campaign: 1, number: v }),
             origin.login(visitor(v), 4, NOW, "ann"),
         ];
         origin.send("demo", &facts);
@@ -81,12 +81,12 @@ fn traces(origin: &Origin, v: u32) -> Vec<(&'static str, i64)> {
 
 fn assert_gone(origin: &Origin, kv: &Kv, v: u32) {
     assert_eq!(traces(origin, v), []);
-    assert_eq!(origin.profile("demo", visitor(v)).totals(), Totals::default());
-    assert_eq!(stored(kv, visitor(v)), Stored::Tombstone);
+    assert_eq!(origin.profile("demo", visitor(v)).totals(), ProfileTotals::default());
+    assert_eq!(stored(kv, visitor(v)), StoredValue::Tombstone);
     assert!(is_erased(&origin.conn, origin.tenant("demo").no, visitor(v)).unwrap());
 }
 
-const GIVEN: Given = Given { now: NOW, random: [9; 32] };
+const GIVEN: TxnInputs = TxnInputs { now: NOW, random: [9; 32] };
 
 #[test]
 fn field_20_an_erased_visitor_leaves_nothing_but_its_tombstone_and_no_sibling_shows_it() {
@@ -94,7 +94,7 @@ fn field_20_an_erased_visitor_leaves_nothing_but_its_tombstone_and_no_sibling_sh
     person(&mut origin, &mut kv);
     let before = snapshot(&kv, visitor(1)).membership.epoch;
     let now = origin.now;
-    assert_eq!(origin.send("demo", &[of_visitor(2, Scope::Visitor, now)]).accepted, 1);
+    assert_eq!(origin.send("demo", &[of_visitor(2, ErasureScope::Visitor, now)]).accepted, 1);
     origin.settle(&mut kv);
     assert_gone(&origin, &kv, 2);
     for v in [1, 3] {
@@ -111,7 +111,7 @@ fn field_20_an_erased_visitor_leaves_nothing_but_its_tombstone_and_no_sibling_sh
 fn field_07_what_comes_of_an_erased_visitor_is_refused_in_whatever_order_it_comes() {
     for order in 0..6 {
         let (mut origin, mut kv) = (Origin::new(), Kv::new());
-        let erasure = of_visitor(1, Scope::Visitor, NOW);
+        let erasure = of_visitor(1, ErasureScope::Visitor, NOW);
         let login = origin.login(visitor(1), 2, NOW - 5, "ann");
         let late = [page(visitor(1), 1, NOW - 5), login, impression(visitor(1), 3, NOW + 5)];
         let other = [origin.login(visitor(2), 1, NOW - 9, "ann"), page(visitor(2), 2, NOW)];
@@ -141,7 +141,7 @@ fn field_07_a_person_goes_as_a_whole_and_the_member_may_come_back_as_somebody_ne
     let (mut origin, mut kv) = (Origin::new(), Kv::new());
     person(&mut origin, &mut kv);
     let at = origin.now;
-    origin.send("demo", &[page(visitor(9), 1, NOW), of_visitor(2, Scope::Person, at)]);
+    origin.send("demo", &[page(visitor(9), 1, NOW), of_visitor(2, ErasureScope::Person, at)]);
     origin.settle(&mut kv);
     (1..=3).for_each(|v| assert_gone(&origin, &kv, v));
     assert_eq!(origin.lookup("demo", "ann"), []);
@@ -151,7 +151,7 @@ fn field_07_a_person_goes_as_a_whole_and_the_member_may_come_back_as_somebody_ne
     origin.send("demo", &[page(visitor(5), 1, at + 1), after]);
     origin.settle(&mut kv);
     assert_gone(&origin, &kv, 4);
-    assert_eq!(origin.view("demo", visitor(5)), Totals { pages: 1, sessions: 1, ..Totals::default() });
+    assert_eq!(origin.view("demo", visitor(5)), ProfileTotals { pages: 1, sessions: 1, ..ProfileTotals::default() });
     assert_eq!(origin.lookup("demo", "ann"), [visitor(5)]);
     assert_eq!(origin.row("demo", visitor(9)).withdrawn, None);
 }
@@ -160,7 +160,7 @@ fn field_07_a_person_goes_as_a_whole_and_the_member_may_come_back_as_somebody_ne
 fn field_07_an_alternate_id_s_erasure_takes_who_was_seen_with_it_before_and_nobody_by_mistake() {
     let (mut origin, mut kv) = (Origin::new(), Kv::new());
     let ann = origin.member("demo", "ann");
-    let claimed = What::Alias { id: ann, also: Vec::new(), proven: false };
+    let claimed = FactKind::Alias { id: ann, also: Vec::new(), proven: false };
     let facts = [
         origin.login(visitor(1), 1, NOW, "ann"),
         origin.login(visitor(2), 1, NOW + 20, "ann"),
@@ -169,10 +169,15 @@ fn field_07_an_alternate_id_s_erasure_takes_who_was_seen_with_it_before_and_nobo
         origin.login(visitor(5), 1, NOW, "bert"),
     ];
     origin.send("demo", &facts);
-    origin.admin("demo", &[fact(visitor(4), 2, NOW + 1, What::Cancellation { id: ann })]);
+    origin.admin("demo", &[fact(visitor(4), 2, NOW + 1, FactKind::Cancellation { id: ann })]);
     let erasure = of_member(&origin, "ann", NOW + 10);
-    let reached =
-        reach(&origin.conn, origin.tenant("demo"), &Whom::Id(ann.kind, vec![ann.hash]), Scope::Visitor, NOW + 10);
+    let reached = reach(
+        &origin.conn,
+        origin.tenant("demo"),
+        &ErasureTarget::Id(ann.kind, vec![ann.hash]),
+        ErasureScope::Visitor,
+        NOW + 10,
+    );
     assert_eq!(reached.unwrap().into_iter().collect::<Vec<_>>(), [visitor(1)]);
     origin.admin("demo", std::slice::from_ref(&erasure));
     origin.settle(&mut kv);
@@ -197,7 +202,7 @@ fn a_household_s_id_does_not_take_the_others_of_the_house_along() {
     ];
     origin.send("demo", &facts);
     let at = origin.now;
-    origin.send("demo", &[of_visitor(1, Scope::Person, at)]);
+    origin.send("demo", &[of_visitor(1, ErasureScope::Person, at)]);
     origin.settle(&mut kv);
     assert_gone(&origin, &kv, 1);
     assert_eq!(origin.row("demo", visitor(2)).withdrawn, None);
@@ -211,7 +216,7 @@ fn field_20_a_receipt_is_done_once_every_key_that_named_the_visitor_was_written(
     origin.send("demo", &[page(visitor(2), 9, NOW + 1)]);
     let under_way = origin.drain(100);
     assert!(!under_way.is_empty());
-    let erasure = of_visitor(2, Scope::Visitor, NOW);
+    let erasure = of_visitor(2, ErasureScope::Visitor, NOW);
     let tenant = origin.tenant("demo").no;
     origin.send("demo", std::slice::from_ref(&erasure));
     let said = |origin: &Origin| {
@@ -239,7 +244,7 @@ fn field_20_a_receipt_is_done_once_every_key_that_named_the_visitor_was_written(
 fn field_20_what_an_erasure_waits_for_is_written_once_its_tenant_is_configured_again() {
     let (mut origin, mut kv) = (Origin::new(), Kv::new());
     person(&mut origin, &mut kv);
-    let erasure = of_visitor(2, Scope::Visitor, NOW);
+    let erasure = of_visitor(2, ErasureScope::Visitor, NOW);
     origin.send("demo", std::slice::from_ref(&erasure));
     let tenant = origin.tenant("demo").no;
     origin.start_with(&["other"]);
@@ -263,12 +268,12 @@ fn field_07_hashes_found_to_be_an_erased_id_s_take_along_who_was_seen_with_them_
     let (one, two) = (AltHash([1; 16]), AltHash([2; 16]));
     let seen = |v: u32, at, hash, also: &[AltHash]| {
         let id = AlternateId { kind: KindCode(1), hash };
-        fact(visitor(v), 1, at, What::Alias { id, also: also.to_vec(), proven: true })
+        fact(visitor(v), 1, at, FactKind::Alias { id, also: also.to_vec(), proven: true })
     };
     for (erased, other) in [(one, two), (two, one)] {
         let (mut origin, mut kv) = (Origin::new(), Kv::new());
         origin.send("demo", &[seen(1, NOW, other, &[]), seen(2, NOW + 20, other, &[])]);
-        let erasure = Whom::Id(KindCode(1), vec![erased]).fact(Scope::Visitor, NOW + 10, [7; 16]);
+        let erasure = ErasureTarget::Id(KindCode(1), vec![erased]).fact(ErasureScope::Visitor, NOW + 10, [7; 16]);
         origin.admin("demo", &[erasure]);
         assert_eq!(origin.row("demo", visitor(1)).withdrawn, None);
         origin.send("demo", &[seen(3, NOW + 30, erased, &[other])]);
@@ -281,8 +286,8 @@ fn field_07_hashes_found_to_be_an_erased_id_s_take_along_who_was_seen_with_them_
 #[test]
 fn the_log_is_waited_for() {
     let mut origin = Origin::new();
-    let facts = vec![Checked { tenant: origin.tenant("demo").no, fact: of_visitor(1, Scope::Visitor, NOW) }];
-    let record = Arc::new(Record { seq: 7, ..Record::of(facts) });
+    let facts = vec![CheckedFact { tenant: origin.tenant("demo").no, fact: of_visitor(1, ErasureScope::Visitor, NOW) }];
+    let record = Arc::new(LogRecord { seq: 7, ..LogRecord::of(facts) });
     group::commit(&mut origin.conn, &origin.rules, &origin.metrics, GIVEN, &[record], &[]).unwrap();
     let log = |origin: &Origin| {
         let receipt = FactId::of_erasure(visitor(1));
@@ -302,7 +307,7 @@ fn field_23_a_store_of_before_the_erasure_learns_of_it_from_the_journal() {
     let [first, second] = [1, 2].map(|v| origin.login(visitor(v), 2, NOW, "ann"));
     origin.send("demo", &[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW), first]);
     origin.copy_to(folder.path());
-    origin.send("demo", &[second, of_visitor(1, Scope::Person, NOW)]);
+    origin.send("demo", &[second, of_visitor(1, ErasureScope::Person, NOW)]);
     assert_eq!(origin.erasures(), 3, "two visitors and the member");
     assert_eq!(origin.replay(GIVEN).unwrap(), 0);
 
@@ -321,7 +326,7 @@ fn field_23_a_store_of_before_the_erasure_learns_of_it_from_the_journal() {
     assert!(id_erased(&old.conn, late, id.kind, [id.hash]).unwrap().is_some());
     // A journal that was lost is written anew from the store.
     let empty = tempfile::tempdir().unwrap();
-    old.rules.journal = Journal::open(empty.path()).unwrap();
+    old.rules.journal = ErasureJournal::open(empty.path()).unwrap();
     assert_eq!(old.replay(GIVEN).unwrap(), 0);
     assert_eq!(old.erasures(), 3);
 }
@@ -335,7 +340,7 @@ fn field_23_a_restored_store_erases_nobody_whom_the_erasure_left() {
     origin.copy_to(folder.path());
     // The second was never hers, which only the store that is lost has heard.
     let id = origin.member("demo", "ann");
-    origin.admin("demo", &[fact(visitor(2), 5, NOW + 1, What::Cancellation { id })]);
+    origin.admin("demo", &[fact(visitor(2), 5, NOW + 1, FactKind::Cancellation { id })]);
     let erasure = of_member(&origin, "ann", NOW + 2);
     origin.admin("demo", &[erasure]);
     let gone = |origin: &Origin| [1, 2].map(|v| is_erased(&origin.conn, origin.tenant("demo").no, visitor(v)).unwrap());
@@ -355,7 +360,7 @@ fn append(origin: &Origin, fact: &Fact) {
     let facts = vec![origin.batch("demo", std::slice::from_ref(fact))];
     let request = causeway_shared::wire::sync::SyncRequest { facts, ..Default::default() };
     let incoming = crate::ingest::intake::read_admins(request, &origin.rules.tenants, NOW + 2);
-    crate::ingest::log::Log::open(origin.data(), 0).unwrap().append(&[incoming], 0).unwrap();
+    crate::ingest::log::FactLog::open(origin.data(), 0).unwrap().append(&[incoming], 0).unwrap();
 }
 
 #[test]
@@ -366,7 +371,7 @@ fn field_23_what_the_old_log_holds_of_a_folded_erasure_takes_nobody_whom_it_left
     origin.send("demo", &logins);
     origin.copy_to(folder.path());
     let id = origin.member("demo", "ann");
-    origin.admin("demo", &[fact(visitor(2), 5, NOW + 1, What::Cancellation { id })]);
+    origin.admin("demo", &[fact(visitor(2), 5, NOW + 1, FactKind::Cancellation { id })]);
     let erasure = of_member(&origin, "ann", NOW + 2);
     // Appended, folded, and not let go yet when the origin ends.
     append(&origin, &erasure);
@@ -402,11 +407,11 @@ fn a_journal_that_cannot_be_read_is_no_empty_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(crate::store::data_fault::JOURNAL);
     std::fs::write(&path, vec![0x55; 9_000]).unwrap();
-    assert!(matches!(Journal::open(folder.path()), Err(StoreError::Journal { .. })));
+    assert!(matches!(ErasureJournal::open(folder.path()), Err(StoreError::Journal { .. })));
     std::fs::remove_file(&path).unwrap();
-    Journal::open(folder.path()).unwrap();
+    ErasureJournal::open(folder.path()).unwrap();
     Connection::open(&path).unwrap().execute("INSERT INTO erasures VALUES ('demo', x'00')", []).unwrap();
-    assert!(matches!(Journal::open(folder.path()), Err(StoreError::Journal { .. })));
+    assert!(matches!(ErasureJournal::open(folder.path()), Err(StoreError::Journal { .. })));
 }
 
 #[test]
@@ -414,7 +419,7 @@ fn each_start_commits_to_the_journal_once() {
     let folder = tempfile::tempdir().unwrap();
     // SQLite's file change counter.
     let commits = || {
-        Journal::open(folder.path()).unwrap();
+        ErasureJournal::open(folder.path()).unwrap();
         u32::from_be_bytes(
             std::fs::read(folder.path().join(crate::store::data_fault::JOURNAL)).unwrap()[24..28].try_into().unwrap(),
         )
@@ -429,12 +434,12 @@ fn what_waits_to_be_folded_of_who_is_to_be_erased_is_not_shown() {
     origin.send("demo", &[page(visitor(1), 1, NOW), impression(visitor(1), 2, NOW)]);
     let tenant = origin.tenant("demo").no;
     let backlog = crate::ingest::backlog::Backlog::default();
-    let waiting = [page(visitor(1), 3, NOW), of_visitor(1, Scope::Visitor, NOW), page(visitor(1), 4, NOW)];
-    let facts = waiting.into_iter().map(|fact| Checked { tenant, fact }).collect();
-    let record = Record { seq: 1, ..Record::of(facts) };
+    let waiting = [page(visitor(1), 3, NOW), of_visitor(1, ErasureScope::Visitor, NOW), page(visitor(1), 4, NOW)];
+    let facts = waiting.into_iter().map(|fact| CheckedFact { tenant, fact }).collect();
+    let record = LogRecord { seq: 1, ..LogRecord::of(facts) };
     let shown = |origin: &Origin, backlog: &crate::ingest::backlog::Backlog| {
         let reader = backlog.reader();
-        let view = View::whole(&origin.conn, &reader).unwrap();
+        let view = StoreView::whole(&origin.conn, &reader).unwrap();
         let found = read::visitor(&view, tenant, visitor(1)).unwrap().unwrap();
         let actions = read::whole(&view, &found, causeway_shared::time::Day(0)).unwrap();
         let actions: Vec<InsertionHash> = actions.actions().iter().map(|action| action.insertion).collect();
@@ -447,7 +452,7 @@ fn what_waits_to_be_folded_of_who_is_to_be_erased_is_not_shown() {
         group::commit(&mut origin.conn, &origin.rules, &origin.metrics, GIVEN, &[Arc::new(record)], &[]).unwrap();
     assert_eq!(done.erased, 0, "what came with the erasure is folded, and goes with the rest");
     backlog.fold_to(1);
-    let late = Record { seq: 2, ..Record::of(vec![Checked { tenant, fact: page(visitor(1), 5, NOW) }]) };
+    let late = LogRecord { seq: 2, ..LogRecord::of(vec![CheckedFact { tenant, fact: page(visitor(1), 5, NOW) }]) };
     backlog.push(late.clone());
     assert_eq!(shown(&origin, &backlog), (0, 0, true));
     let done = group::commit(&mut origin.conn, &origin.rules, &origin.metrics, GIVEN, &[Arc::new(late)], &[]).unwrap();
@@ -463,8 +468,8 @@ fn field_01_who_shared_a_browser_erases_nobody_else() {
     origin.send("demo", &bert);
     origin.settle(&mut kv);
     let id = origin.member("demo", "bert");
-    let erasure = Whom::Id(id.kind, vec![id.hash]).fact(Scope::Person, origin.now, [8; 16]);
-    let record = Record::of(vec![Checked { tenant: origin.tenant("demo").no, fact: erasure }]);
+    let erasure = ErasureTarget::Id(id.kind, vec![id.hash]).fact(ErasureScope::Person, origin.now, [8; 16]);
+    let record = LogRecord::of(vec![CheckedFact { tenant: origin.tenant("demo").no, fact: erasure }]);
     let given = origin.given();
     group::commit(&mut origin.conn, &origin.rules, &origin.metrics, given, &[Arc::new(record)], &[]).unwrap();
     origin.settle(&mut kv);
@@ -491,13 +496,14 @@ fn field_03_an_erased_members_first_login_that_comes_late_takes_the_browser_from
 fn field_20_what_a_pair_is_called_goes_with_either_of_the_two() {
     let mut origin = Origin::new();
     origin.send("demo", &[1, 2, 3].map(|v| page(visitor(v), 1, NOW)));
-    let what = |id| What::Evidence { id, also: Vec::new(), weight: Weight::UNSURE, source: Source::Match };
+    let what =
+        |id| FactKind::Evidence { id, also: Vec::new(), weight: EvidenceWeight::UNSURE, source: EvidenceSource::Match };
     for (a, b) in [(1, 2), (2, 3)] {
         let id = AlternateId::pair(visitor(a), visitor(b));
         origin.admin("demo", &[a, b].map(|v| fact(visitor(v), 10 + a, NOW, what(id))));
-        origin.admin("demo", &[a, b].map(|v| fact(visitor(v), 20 + a, NOW + 1, What::Cancellation { id })));
+        origin.admin("demo", &[a, b].map(|v| fact(visitor(v), 20 + a, NOW + 1, FactKind::Cancellation { id })));
     }
-    origin.admin("demo", &[of_visitor(1, Scope::Visitor, NOW + 9)]);
+    origin.admin("demo", &[of_visitor(1, ErasureScope::Visitor, NOW + 9)]);
     for table in ["evidence", "cancellations"] {
         let read = format!("SELECT count(*) FROM {table} WHERE hash = ?1");
         let left = |a, b| {
@@ -523,7 +529,7 @@ fn what_a_lookup_said_is_overwritten_in_the_file() {
     let first = *origin.lookup("demo", "ann")[0].as_bytes();
     let said = [origin.member("demo", "ann").hash.0.as_slice(), &first].concat();
     assert!(holds(&origin, &said));
-    origin.send("demo", &[of_visitor(1, Scope::Person, NOW)]);
+    origin.send("demo", &[of_visitor(1, ErasureScope::Person, NOW)]);
     origin.settle(&mut Kv::new());
     assert!(!holds(&origin, &said));
 }
@@ -532,16 +538,16 @@ fn what_a_lookup_said_is_overwritten_in_the_file() {
 fn what_a_visitor_once_said_is_overwritten_in_the_file_too() {
     let mut origin = Origin::new();
     let said = |n: u32, at: Millis, text: &str| {
-        let value = causeway_shared::attributes::Value::String(text.to_owned());
+        let value = causeway_shared::attributes::AttributeValue::String(text.to_owned());
         let writes = (0..40).map(|name| (format!("name{name}"), Some(value.clone()))).collect();
-        fact(visitor(1), n, at, What::Attributes { writes })
+        fact(visitor(1), n, at, FactKind::Attributes { writes })
     };
     // Over a page together, and then less: what is let go is not only what an erasure takes.
     let earlier = "earlier-words-".repeat(16);
     origin.send("demo", &[said(1, NOW, &earlier), page(visitor(2), 1, NOW)]);
     assert!(holds(&origin, earlier.as_bytes()));
     origin.send("demo", &[said(2, NOW + 1, "short")]);
-    origin.send("demo", &[of_visitor(1, Scope::Visitor, NOW + 2)]);
+    origin.send("demo", &[of_visitor(1, ErasureScope::Visitor, NOW + 2)]);
     origin.settle(&mut Kv::new());
     assert!(!holds(&origin, b"earlier-words-"));
 }
@@ -556,7 +562,7 @@ fn a_report_of_a_job_names_nobody_who_is_erased() {
         let put = "INSERT INTO runs (job, woken, dry_run, asked, report) VALUES ('reconcile', 'timer', 0, ?2, ?1)";
         origin.conn.execute(put, row).unwrap();
     }
-    origin.send("demo", &[of_visitor(1, Scope::Visitor, NOW)]);
+    origin.send("demo", &[of_visitor(1, ErasureScope::Visitor, NOW)]);
     let read = "SELECT report FROM runs ORDER BY run";
     let mut statement = origin.conn.prepare(read).unwrap();
     let left: Vec<String> = statement.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
@@ -565,7 +571,8 @@ fn a_report_of_a_job_names_nobody_who_is_erased() {
 }
 
 fn by_member(origin: &Origin, v: u32, member: &str, at: Millis) -> Fact {
-    let what = What::Erasure { scope: Scope::Person, id: Some(origin.member("demo", member)), also: Vec::new() };
+    let what =
+        FactKind::Erasure { scope: ErasureScope::Person, id: Some(origin.member("demo", member)), also: Vec::new() };
     Fact { id: FactId::of_erasure(visitor(v)), ..fact(visitor(v), 0, at, what) }
 }
 
@@ -578,7 +585,12 @@ fn what_is_not_sure_widens_no_erasure() {
         origin.send("demo", &logins);
         let pair = AlternateId::pair(visitor(1), visitor(2));
         let household = |v: u32| {
-            let what = What::Evidence { id: pair, also: Vec::new(), weight: Weight(900), source: Source::Household };
+            let what = FactKind::Evidence {
+                id: pair,
+                also: Vec::new(),
+                weight: EvidenceWeight(900),
+                source: EvidenceSource::Household,
+            };
             fact(visitor(v), 10, NOW + 1, what)
         };
         origin.admin("demo", &[household(1), household(2)]);
@@ -586,10 +598,10 @@ fn what_is_not_sure_widens_no_erasure() {
         origin.now = NOW + 10;
         if by_admin {
             let ann = origin.member("demo", "ann");
-            let whom = Whom::Id(ann.kind, vec![ann.hash]);
-            let reached = reach(&origin.conn, origin.tenant("demo"), &whom, Scope::Person, origin.now).unwrap();
+            let whom = ErasureTarget::Id(ann.kind, vec![ann.hash]);
+            let reached = reach(&origin.conn, origin.tenant("demo"), &whom, ErasureScope::Person, origin.now).unwrap();
             assert_eq!(reached, [visitor(1), visitor(3)].into());
-            origin.admin("demo", &[whom.fact(Scope::Person, origin.now, [9; 16])]);
+            origin.admin("demo", &[whom.fact(ErasureScope::Person, origin.now, [9; 16])]);
         } else {
             let erasure = by_member(&origin, 1, "ann", NOW + 10);
             origin.send("demo", &[erasure]);
@@ -626,10 +638,11 @@ fn an_erasure_by_an_id_reaches_whom_a_clock_that_runs_ahead_saw_with_it() {
     origin.send("demo", &[page(visitor(1), 1, ahead), origin.login(visitor(1), 2, ahead, "ann")]);
     origin.now = NOW + 60_000;
     let ann = origin.member("demo", "ann");
-    let whom = Whom::Id(ann.kind, vec![ann.hash]);
-    let at = |origin: &Origin, now| moment(&origin.conn, origin.tenant("demo"), &whom, Scope::Visitor, now).unwrap();
+    let whom = ErasureTarget::Id(ann.kind, vec![ann.hash]);
+    let at =
+        |origin: &Origin, now| moment(&origin.conn, origin.tenant("demo"), &whom, ErasureScope::Visitor, now).unwrap();
     assert_eq!(at(&origin, origin.now), ahead);
-    origin.admin("demo", &[whom.fact(Scope::Visitor, ahead, [9; 16])]);
+    origin.admin("demo", &[whom.fact(ErasureScope::Visitor, ahead, [9; 16])]);
     assert!(origin.row("demo", visitor(1)).withdrawn.is_some());
     assert_eq!(at(&origin, NOW), NOW, "nobody is seen with it now");
 }
@@ -641,12 +654,12 @@ fn an_erasure_of_a_person_reaches_whom_a_clock_that_runs_ahead_tied_to_it() {
     origin.send("demo", &[page(visitor(1), 1, NOW), origin.login(visitor(1), 2, NOW, "ann")]);
     origin.send("demo", &[page(visitor(2), 1, ahead), origin.login(visitor(2), 2, ahead, "ann")]);
     origin.now = NOW + 60_000;
-    let whom = Whom::Visitor(visitor(1));
-    let at = moment(&origin.conn, origin.tenant("demo"), &whom, Scope::Person, origin.now).unwrap();
+    let whom = ErasureTarget::Visitor(visitor(1));
+    let at = moment(&origin.conn, origin.tenant("demo"), &whom, ErasureScope::Person, origin.now).unwrap();
     assert_eq!(at, ahead);
-    let reached = reach(&origin.conn, origin.tenant("demo"), &whom, Scope::Person, at).unwrap();
+    let reached = reach(&origin.conn, origin.tenant("demo"), &whom, ErasureScope::Person, at).unwrap();
     assert_eq!(reached, [visitor(1), visitor(2)].into());
-    origin.admin("demo", &[whom.fact(Scope::Person, at, [9; 16])]);
+    origin.admin("demo", &[whom.fact(ErasureScope::Person, at, [9; 16])]);
     assert!(origin.row("demo", visitor(2)).withdrawn.is_some());
 }
 
@@ -656,16 +669,16 @@ fn field_05_a_person_of_thousands_is_erased_by_one_walk() {
     let logins: Vec<Fact> = (1..=4_000).map(|v| origin.login(visitor(v), v, NOW, "shop")).collect();
     origin.admin("demo", &logins);
     let shop = origin.member("demo", "shop");
-    let whom = Whom::Id(shop.kind, vec![shop.hash]);
+    let whom = ErasureTarget::Id(shop.kind, vec![shop.hash]);
     origin.now = NOW + 20;
     // SQLite tells of each thousand steps of its machine: of one walk some hundred for each visitor.
     let steps = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&steps);
     let count = move || counted.fetch_add(1, Ordering::Relaxed) == u64::MAX;
     origin.conn.progress_handler(1_000, Some(count)).unwrap();
-    let reached = reach(&origin.conn, origin.tenant("demo"), &whom, Scope::Person, NOW + 20).unwrap();
+    let reached = reach(&origin.conn, origin.tenant("demo"), &whom, ErasureScope::Person, NOW + 20).unwrap();
     let walked = steps.swap(0, Ordering::Relaxed);
-    origin.admin("demo", &[whom.fact(Scope::Person, NOW + 20, [7; 16])]);
+    origin.admin("demo", &[whom.fact(ErasureScope::Person, NOW + 20, [7; 16])]);
     let erased = steps.load(Ordering::Relaxed);
     assert!(reached.len() == 4_000 && walked < 4_000 && erased < 200_000, "{walked} and {erased} thousand steps");
     assert!([1, 2_000, 4_000].iter().all(|v| origin.row("demo", visitor(*v)).withdrawn.is_some()));
@@ -675,12 +688,12 @@ fn field_05_a_person_of_thousands_is_erased_by_one_walk() {
 fn an_erasure_that_the_journal_told_of_first_waits_for_the_log_too() {
     let mut origin = Origin::new();
     origin.send("demo", &[page(visitor(1), 1, NOW)]);
-    let erasure = of_visitor(1, Scope::Visitor, NOW);
+    let erasure = of_visitor(1, ErasureScope::Visitor, NOW);
     origin.rules.journal.keep(&[("demo".to_owned(), erasure.clone())], &[]).unwrap();
     assert_eq!(origin.replay(GIVEN).unwrap(), 1);
     // The process had ended between the two: the log's record is folded now.
-    let facts = vec![Checked { tenant: origin.tenant("demo").no, fact: erasure }];
-    let record = Arc::new(Record { seq: 7, ..Record::of(facts) });
+    let facts = vec![CheckedFact { tenant: origin.tenant("demo").no, fact: erasure }];
+    let record = Arc::new(LogRecord { seq: 7, ..LogRecord::of(facts) });
     group::commit(&mut origin.conn, &origin.rules, &origin.metrics, GIVEN, &[record], &[]).unwrap();
     let receipt = FactId::of_erasure(visitor(1));
     let log = progress(&origin.conn, origin.tenant("demo").no, receipt).unwrap().unwrap()["log_ms"].clone();
@@ -727,7 +740,12 @@ fn field_07_what_tied_others_to_an_erased_id_leads_nobody_back_to_them() {
     for order in 0..3 {
         let mut origin = Origin::of_threshold(1_000, 0.8);
         let ann = origin.member("demo", "ann");
-        let what = What::Evidence { id: ann, also: Vec::new(), weight: Weight(900), source: Source::Match };
+        let what = FactKind::Evidence {
+            id: ann,
+            also: Vec::new(),
+            weight: EvidenceWeight(900),
+            source: EvidenceSource::Match,
+        };
         let tie = fact(visitor(1), 9, NOW, what);
         origin.send("demo", &[page(visitor(1), 1, NOW), origin.login(visitor(2), 1, NOW, "ann")]);
         // Bob's browser, at which Ann was too; his own login was a mistake, as it turns out.
@@ -744,7 +762,7 @@ fn field_07_what_tied_others_to_an_erased_id_leads_nobody_back_to_them() {
         origin.admin("demo", &[erasure]);
         origin.admin("demo", &[again]);
         let bob = origin.member("demo", "bob");
-        origin.admin("demo", &[fact(visitor(4), 3, NOW + 30, What::Cancellation { id: bob })]);
+        origin.admin("demo", &[fact(visitor(4), 3, NOW + 30, FactKind::Cancellation { id: bob })]);
         assert_eq!(origin.person("demo", visitor(3)).members, [visitor(3)], "order {order}");
         assert_eq!([1, 2, 4].map(|v| origin.row("demo", visitor(v)).withdrawn.is_some()), [false, true, false]);
         // What is said anew of after it counts again.
@@ -759,10 +777,11 @@ fn the_plan_of_a_person_s_erasure_names_who_withdrew_too() {
     person(&mut origin, &mut kv);
     origin.send("demo", &[withdrawal(visitor(1), NOW + 1)]);
     let plan = |origin: &Origin| {
-        reach(&origin.conn, origin.tenant("demo"), &Whom::Visitor(visitor(2)), Scope::Person, NOW + 2).unwrap()
+        reach(&origin.conn, origin.tenant("demo"), &ErasureTarget::Visitor(visitor(2)), ErasureScope::Person, NOW + 2)
+            .unwrap()
     };
     assert_eq!(plan(&origin), (1..=3).map(visitor).collect());
-    origin.send("demo", &[of_visitor(2, Scope::Person, NOW + 2)]);
+    origin.send("demo", &[of_visitor(2, ErasureScope::Person, NOW + 2)]);
     let no = origin.tenant("demo").no;
     assert_eq!([1, 2, 3].map(|v| is_erased(&origin.conn, no, visitor(v)).unwrap()), [true; 3]);
     assert!(plan(&origin).is_empty());
@@ -774,12 +793,13 @@ fn what_comes_after_an_erasure_says_no_more_than_what_came_before_it() {
         let mut origin = Origin::new();
         origin.send("demo", &[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW)]);
         let id = AlternateId::pair(visitor(1), visitor(2));
-        let what = What::Evidence { id, also: Vec::new(), weight: Weight::UNSURE, source: Source::Match };
+        let what =
+            FactKind::Evidence { id, also: Vec::new(), weight: EvidenceWeight::UNSURE, source: EvidenceSource::Match };
         let told = || {
-            let unit = fact(visitor(1), 3, NOW, What::Unit { campaign: 1, number: 0 });
+            let unit = fact(visitor(1), 3, NOW, FactKind::Unit { campaign: 1, number: 0 });
             [fact(visitor(1), 2, NOW, what.clone()), fact(visitor(2), 2, NOW, what.clone()), unit]
         };
-        let erasure = || [of_visitor(1, Scope::Visitor, NOW + 9)];
+        let erasure = || [of_visitor(1, ErasureScope::Visitor, NOW + 9)];
         match erased_first {
             false => [told().to_vec(), erasure().to_vec()].iter().for_each(|facts| origin.admin("demo", facts)),
             true => [erasure().to_vec(), told().to_vec()].iter().for_each(|facts| origin.admin("demo", facts)),
@@ -794,13 +814,13 @@ fn what_comes_after_an_erasure_says_no_more_than_what_came_before_it() {
 #[test]
 fn field_20_an_erasure_of_the_journal_waits_for_what_the_log_holds_of_whom_it_takes() {
     let mut origin = Origin::new();
-    let erasure = of_visitor(1, Scope::Visitor, NOW);
+    let erasure = of_visitor(1, ErasureScope::Visitor, NOW);
     origin.rules.journal.keep(&[("demo".to_owned(), erasure.clone())], &[]).unwrap();
     // Of before the restore that the journal outlived.
     let batches = vec![origin.batch("demo", &[page(visitor(1), 1, NOW - 9)])];
     let request = causeway_shared::wire::sync::SyncRequest { facts: batches, ..Default::default() };
     let incoming = crate::ingest::intake::read(request, &origin.rules.tenants, NOW);
-    let mut log = crate::ingest::log::Log::open(origin.data(), 0).unwrap();
+    let mut log = crate::ingest::log::FactLog::open(origin.data(), 0).unwrap();
     let seq = log.append(&[incoming], 0).unwrap();
     assert_eq!(origin.replay(GIVEN).unwrap(), 1);
     let said = progress(&origin.conn, origin.tenant("demo").no, erasure.id).unwrap().unwrap();

@@ -4,24 +4,24 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use causeway_shared::actions::PackedActions;
-use causeway_shared::attributes::{AttributeMap, Token, Value};
-use causeway_shared::events::Events;
-use causeway_shared::events::Often::{self, AtLeast, Exactly};
-use causeway_shared::fact::{Fact, What};
-use causeway_shared::filter::{self, Answers, Filter, History, Subject, Told, Words};
+use causeway_shared::attributes::{AttributeMap, AttributeValue, NameToken};
+use causeway_shared::events::EventCount::{self, AtLeast, Exactly};
+use causeway_shared::events::VisitorEvents;
+use causeway_shared::fact::{Fact, FactKind};
+use causeway_shared::filter::{self, CountAnswerer, EventEvidence, Filter, FilterSubject, FilterWords, PersonHistory};
 use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::limits;
-use causeway_shared::profile::{MissingParts, Profile, Totals};
-use causeway_shared::segments::{SegmentId, State};
+use causeway_shared::profile::{MissingParts, Profile, ProfileTotals};
+use causeway_shared::segments::{SegmentId, SegmentState};
 use causeway_shared::time::{DAY_MS, Day, Minute};
 use serde_json::{Value as Json, json};
 
 use crate::ingest::backlog::Backlog;
-use crate::ingest::intake::{Checked, Record};
+use crate::ingest::intake::{CheckedFact, LogRecord};
 use crate::pipeline::group;
 use crate::store::names;
 use crate::testing::{NOW, Origin, fact, page, purchase, tracked, visitor};
-use crate::views::read::{self, View};
+use crate::views::read::{self, StoreView};
 
 #[test]
 fn field_04_repeats_and_order_change_nothing() {
@@ -50,7 +50,7 @@ fn field_22_a_purchase_sent_twice_counts_once_everywhere() {
     let buy = purchase(visitor(1), 1, NOW, 19_990_000);
     origin.send("demo", std::slice::from_ref(&buy));
     origin.send("demo", &[buy.clone(), buy]);
-    let expected = Totals { purchases: 1, revenue: 19_990_000, ..Totals::default() };
+    let expected = ProfileTotals { purchases: 1, revenue: 19_990_000, ..ProfileTotals::default() };
     assert_eq!(origin.profile("demo", visitor(1)).totals(), expected);
     assert_eq!(origin.view("demo", visitor(1)), expected);
 }
@@ -61,7 +61,7 @@ fn field_22_a_purchase_counts_once_where_the_clock_ran_ahead_before_it_came_agai
     let buy = purchase(visitor(1), 1, NOW, 19_990_000);
     origin.send("demo", std::slice::from_ref(&buy));
     origin.now = NOW + 60 * DAY_MS;
-    let segment = What::Segments { writes: vec![(SegmentId(7), State::Removed)] };
+    let segment = FactKind::Segments { writes: vec![(SegmentId(7), SegmentState::Removed)] };
     origin.admin("demo", &[fact(visitor(1), 2, origin.now, segment)]);
     origin.now = NOW + 1;
     assert_eq!(origin.send("demo", &[buy]).accepted, 0);
@@ -78,7 +78,7 @@ fn of_a_profile_that_cannot_be_read_the_row_is_named() {
     let row: i64 = origin.conn.query_row(of, [visitor(2).as_bytes()], |row| row.get(0)).unwrap();
     let facts = [page(visitor(1), 3, NOW), page(visitor(2), 4, NOW)];
     let no = origin.tenant("demo").no;
-    let record = Record::of(facts.into_iter().map(|fact| Checked { tenant: no, fact }).collect());
+    let record = LogRecord::of(facts.into_iter().map(|fact| CheckedFact { tenant: no, fact }).collect());
     let given = origin.given();
     let committed = group::commit(&mut origin.conn, &origin.rules, &origin.metrics, given, &[Arc::new(record)], &[]);
     let error = committed.err().unwrap();
@@ -86,17 +86,17 @@ fn of_a_profile_that_cannot_be_read_the_row_is_named() {
 }
 
 fn said(of: VisitorId, n: u32, name: &str, value: &str) -> Fact {
-    let writes = vec![(name.to_owned(), Some(Value::String(value.to_owned())))];
-    fact(of, n, NOW - 20 * DAY_MS, What::Attributes { writes })
+    let writes = vec![(name.to_owned(), Some(AttributeValue::String(value.to_owned())))];
+    fact(of, n, NOW - 20 * DAY_MS, FactKind::Attributes { writes })
 }
 
 /// An audience's filter over a visitor's person, as the store knows it, and what it asked of its history.
-fn asked(origin: &Origin, document: &Json, of: VisitorId, now: Millis) -> (bool, Vec<Often>) {
-    let (view, tenant) = (View::folded(&origin.conn), origin.tenant("demo"));
+fn asked(origin: &Origin, document: &Json, of: VisitorId, now: Millis) -> (bool, Vec<EventCount>) {
+    let (view, tenant) = (StoreView::folded(&origin.conn), origin.tenant("demo"));
     let mut names = names::load(view.conn, tenant.no).unwrap();
     let entities = Default::default();
     let vocabulary = &tenant.config.vocabulary;
-    let words = Words { attributes: &names, vocabulary, entities: &entities, answers: Answers::Origin };
+    let words = FilterWords { attributes: &names, vocabulary, entities: &entities, answers: CountAnswerer::Origin };
     let filter: Filter = filter::parse(document, "audience", &words).unwrap();
     let members = read::members(&view, &origin.row("demo", of), limits::PERSON_VISITORS).unwrap();
     let (mut map, mut wholes) = (AttributeMap::default(), Vec::<Profile>::new());
@@ -106,16 +106,22 @@ fn asked(origin: &Origin, document: &Json, of: VisitorId, now: Millis) -> (bool,
     }
     let actions: Vec<Vec<u8>> = wholes.iter().map(|whole| whole.actions().pack()).collect();
     let actions: Vec<PackedActions<'_>> = actions.iter().filter_map(|bytes| PackedActions::read(bytes)).collect();
-    let events: Vec<&Events> = wholes.iter().map(Profile::events).collect();
-    let totals = wholes.iter().fold(Totals::default(), |sum, whole| sum.plus(whole.totals()));
+    let events: Vec<&VisitorEvents> = wholes.iter().map(Profile::events).collect();
+    let totals = wholes.iter().fold(ProfileTotals::default(), |sum, whole| sum.plus(whole.totals()));
     let counts = filter.answers(
-        &History { totals, actions: &actions, events: Told::Events(&events), missing: MissingParts::NONE },
+        &PersonHistory {
+            totals,
+            actions: &actions,
+            events: EventEvidence::Events(&events),
+            missing: MissingParts::NONE,
+        },
         Minute::at(now),
     );
-    let attributes: Vec<(Token, Value)> = map.iter().map(|(token, value)| (token, value.clone())).collect();
+    let attributes: Vec<(NameToken, AttributeValue)> =
+        map.iter().map(|(token, value)| (token, value.clone())).collect();
     let devices = u32::try_from(members.len()).unwrap();
-    let person = filter::Person { attributes: &attributes, devices, ..filter::Person::default() };
-    let is_meant = filter.matches(&Subject { person: Some(person), counts: &counts, ..Subject::default() });
+    let person = filter::SubjectPerson { attributes: &attributes, devices, ..filter::SubjectPerson::default() };
+    let is_meant = filter.matches(&FilterSubject { person: Some(person), counts: &counts, ..FilterSubject::default() });
     (is_meant, counts.into_iter().flatten().collect())
 }
 
@@ -149,7 +155,7 @@ fn s4_05_ios_8_1_bought_shoes_no_favourite_within_a_week() {
     assert_eq!(asked(&origin, &filter, laptop, NOW + 6 * DAY_MS), (true, vec![Exactly(1), Exactly(0)]));
     // It was a mistake.
     let id = origin.member("demo", "ann");
-    origin.admin("demo", &[fact(laptop, 10, NOW, What::Cancellation { id })]);
+    origin.admin("demo", &[fact(laptop, 10, NOW, FactKind::Cancellation { id })]);
     assert_eq!([1, 2].map(|of| is_meant(&origin, &filter, of)), [true, false]);
     // What comes again counts no second time, and what comes late counts when it was.
     origin.send("demo", &facts);
@@ -176,7 +182,7 @@ fn s4_05_spanish_speaking_users_who_have_not_beaten_level_2() {
     origin.send("demo", &logins);
     assert_eq!([1, 2, 3].map(|of| is_meant(&origin, &filter, of)), [false; 3]);
     let id = origin.member("demo", "ann");
-    origin.admin("demo", &[fact(visitor(3), 10, NOW, What::Cancellation { id })]);
+    origin.admin("demo", &[fact(visitor(3), 10, NOW, FactKind::Cancellation { id })]);
     assert_eq!([1, 2, 3].map(|of| is_meant(&origin, &filter, of)), [true, false, false]);
 }
 
@@ -250,19 +256,19 @@ fn what_is_not_folded_yet_counts_and_what_is_erased_does_not() {
     origin.send("demo", std::slice::from_ref(&old));
     let tenant = origin.tenant("demo").no;
     // The first comes again.
-    let facts = [old, new].map(|fact| Checked { tenant, fact }).to_vec();
-    let reader = Backlog::of(0, vec![Record { seq: 1, ..Record::of(facts) }]).reader();
-    let view = View::whole(&origin.conn, &reader).unwrap();
+    let facts = [old, new].map(|fact| CheckedFact { tenant, fact }).to_vec();
+    let reader = Backlog::of(0, vec![LogRecord { seq: 1, ..LogRecord::of(facts) }]).reader();
+    let view = StoreView::whole(&origin.conn, &reader).unwrap();
     let row = read::visitor(&view, tenant, of).unwrap().unwrap();
     let events = read::events(&view, &row).unwrap();
     assert_eq!((events.total("saved"), events.last("saved")), (Exactly(2), Some(Minute::at(NOW))));
     assert_eq!(read::whole(&view, &row, Day(0)).unwrap().events(), &events);
-    let folded = read::events(&View::folded(&origin.conn), &row).unwrap();
+    let folded = read::events(&StoreView::folded(&origin.conn), &row).unwrap();
     assert_eq!(folded.last("saved"), Some(Minute::at(NOW)), "of the row as it was read");
     let folded = origin.profile("demo", of);
     assert_eq!((folded.events().total("saved"), folded.events().total("other")), (Exactly(1), Exactly(0)));
     drop(reader);
-    let erasure = What::Erasure { scope: causeway_shared::fact::Scope::Visitor, id: None, also: Vec::new() };
+    let erasure = FactKind::Erasure { scope: causeway_shared::fact::ErasureScope::Visitor, id: None, also: Vec::new() };
     origin.send("demo", &[fact(of, 3, NOW, erasure)]);
     assert!(crate::erasures::registry::is_erased(&origin.conn, tenant, of).unwrap());
     assert!(origin.profile("demo", of).events().is_empty());

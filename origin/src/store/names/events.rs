@@ -6,21 +6,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::experiment::Experiment;
-use causeway_shared::fact::{Fact, PAGE, PURCHASE, What};
+use causeway_shared::fact::{Fact, FactKind, PAGE, PURCHASE};
 use causeway_shared::filter::Filter;
 use causeway_shared::ids::Millis;
 use causeway_shared::limits;
 use rusqlite::{Connection, OptionalExtension as _};
 use serde_json::{Value as Json, json};
 
-use super::{Quota, brought, quota};
+use super::{NameQuota, brought, quota};
 use crate::base::integers::{signed, unsigned};
-use crate::store::tenants::Known;
+use crate::store::tenants::TenantContext;
 use crate::store::{StoreError, TenantNo};
 
 /// Who brought a name. A greater one takes the place of a lesser one where all places are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Source {
+pub enum NameSource {
     /// A page, within the quota.
     Page,
     /// An event that the admin side or a file wrote.
@@ -29,7 +29,7 @@ pub enum Source {
     Declared,
 }
 
-impl Source {
+impl NameSource {
     const ALL: [Self; 3] = [Self::Page, Self::Admin, Self::Declared];
 
     /// Its name.
@@ -70,7 +70,7 @@ impl EventNames {
         admin: bool,
         now: Millis,
     ) -> Result<(), StoreError> {
-        let What::Track { name, .. } = &fact.what else { return Ok(()) };
+        let FactKind::Track { name, .. } = &fact.what else { return Ok(()) };
         let counted = self.counted.entry(tenant).or_default();
         if is_no_name(name) || counted.contains(name.as_str()) {
             return Ok(());
@@ -78,11 +78,11 @@ impl EventNames {
         let is_counted = if source(conn, tenant, name)?.is_some() {
             true
         } else if admin {
-            add(conn, tenant, name, Source::Admin, now)?
-        } else if quota(conn, tenant, fact.visitor, Quota::EVENTS, now)? > 0
-            && add(conn, tenant, name, Source::Page, now)?
+            add(conn, tenant, name, NameSource::Admin, now)?
+        } else if quota(conn, tenant, fact.visitor, NameQuota::EVENTS, now)? > 0
+            && add(conn, tenant, name, NameSource::Page, now)?
         {
-            brought(conn, tenant, fact.visitor, Quota::EVENTS, 1, now)?;
+            brought(conn, tenant, fact.visitor, NameQuota::EVENTS, 1, now)?;
             true
         } else {
             false
@@ -101,14 +101,14 @@ fn is_no_name(name: &str) -> bool {
     name == PAGE || name == PURCHASE
 }
 
-pub(crate) fn source(conn: &Connection, tenant: TenantNo, name: &str) -> Result<Option<Source>, StoreError> {
+pub(crate) fn source(conn: &Connection, tenant: TenantNo, name: &str) -> Result<Option<NameSource>, StoreError> {
     const READ: &str = "SELECT source FROM event_names WHERE tenant = ?1 AND name = ?2";
     let code = conn.prepare_cached(READ)?.query_row((tenant.0, name), |row| row.get::<_, u8>(0)).optional()?;
-    code.map(Source::of_code).transpose()
+    code.map(NameSource::of_code).transpose()
 }
 
 /// Has a name counted, in the place of the newest name of a lesser source where no place is left; whether it is counted.
-fn add(conn: &Connection, tenant: TenantNo, name: &str, from: Source, now: Millis) -> Result<bool, StoreError> {
+fn add(conn: &Connection, tenant: TenantNo, name: &str, from: NameSource, now: Millis) -> Result<bool, StoreError> {
     const COUNT: &str = "SELECT count(*) FROM event_names WHERE tenant = ?1";
     const MAKE_ROOM: &str = "DELETE FROM event_names WHERE tenant = ?1 AND name = (SELECT name FROM event_names
         WHERE tenant = ?1 AND source < ?2 ORDER BY source, since DESC, name DESC LIMIT 1)";
@@ -168,7 +168,9 @@ pub fn list(conn: &Connection, tenant: TenantNo) -> Result<Vec<Json>, StoreError
     let mut all = Vec::new();
     while let Some(row) = rows.next()? {
         let (name, since): (String, i64) = (row.get(0)?, row.get(2)?);
-        all.push(json!({ "name": name, "source": Source::of_code(row.get(1)?)?.name(), "since_ms": unsigned(since) }));
+        all.push(
+            json!({ "name": name, "source": NameSource::of_code(row.get(1)?)?.name(), "since_ms": unsigned(since) }),
+        );
     }
     Ok(all)
 }
@@ -220,7 +222,7 @@ pub fn declare_of(conn: &Connection, tenant: TenantNo, filter: &Filter, now: Mil
 }
 
 fn declare_one(conn: &Connection, tenant: TenantNo, name: &str, now: Millis) -> Result<(), EventNameError> {
-    let is_counted = add(conn, tenant, name, Source::Declared, now)?;
+    let is_counted = add(conn, tenant, name, NameSource::Declared, now)?;
     if is_counted { Ok(()) } else { Err(EventNameError::Full(name.to_owned())) }
 }
 
@@ -230,13 +232,13 @@ fn declare_one(conn: &Connection, tenant: TenantNo, name: &str, now: Millis) -> 
 /// [`StoreError`].
 pub(crate) fn declare_conversions(
     conn: &Connection,
-    tenant: &Known,
+    tenant: &TenantContext,
     experiments: &[Experiment],
     now: Millis,
 ) -> Result<(), StoreError> {
     let names = experiments.iter().map(|one| one.conversion.as_str());
     for name in names.filter(|name| !is_no_name(name) && tenant.config.vocabulary.verb(name).is_none()) {
-        if !add(conn, tenant.no, name, Source::Declared, now)? {
+        if !add(conn, tenant.no, name, NameSource::Declared, now)? {
             tracing::warn!(tenant = tenant.no.0, "audiences do not count what an experiment counts: no place is left");
         }
     }

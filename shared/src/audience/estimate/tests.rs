@@ -3,7 +3,7 @@
 use std::f64::consts::TAU;
 
 use super::*;
-use crate::bucket::{PersonRandom, Purpose};
+use crate::bucket::{BucketPurpose, PersonRandom};
 use crate::random;
 
 const CASES: u32 = 10_000;
@@ -392,7 +392,7 @@ fn student_is_as_in_the_tables() {
 
 /// One of ten buys; a message, sent to one of twenty by `purpose`'s buckets, makes it two of ten. How often the interval
 /// from each of ten tenths of the sampling buckets holds the true number of buyers.
-fn tenths_that_hold(purpose: Purpose<'_>) -> usize {
+fn tenths_that_hold(purpose: BucketPurpose<'_>) -> usize {
     let mut draw = Draw(17);
     let (all, mut buyers) = (100_000, 0);
     let mut tenths = [(0, 0); 10];
@@ -400,18 +400,18 @@ fn tenths_that_hold(purpose: Purpose<'_>) -> usize {
         let person = PersonRandom(u128::from(n).to_be_bytes());
         let sent = person.bucket(purpose) < 500;
         let buys = u64::from(draw.unit() < if sent { 0.2 } else { 0.1 });
-        let tenth = &mut tenths[usize::from(person.bucket(Purpose::Sampling)) / 1_000];
+        let tenth = &mut tenths[usize::from(person.bucket(BucketPurpose::Sampling)) / 1_000];
         *tenth = (tenth.0 + 1, tenth.1 + buys);
         buyers += buys;
     }
     let held = tenths.map(|(sampled, found)| holds(&look(all, sampled, found).size(), buyers));
     // Those to whom it was sent are all in the first tenth.
-    assert_eq!(held[0], purpose != Purpose::Sampling);
+    assert_eq!(held[0], purpose != BucketPurpose::Sampling);
     held.into_iter().filter(|held| *held).count()
 }
 
 #[test]
 fn s4_03_a_sampling_value_used_for_sends_too_misleads_every_estimate() {
-    assert!(tenths_that_hold(Purpose::Send("e-1")) >= 9);
-    assert!(tenths_that_hold(Purpose::Sampling) <= 7);
+    assert!(tenths_that_hold(BucketPurpose::Send("e-1")) >= 9);
+    assert!(tenths_that_hold(BucketPurpose::Sampling) <= 7);
 }

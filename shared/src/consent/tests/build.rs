@@ -1,6 +1,6 @@
 //! An encoder for consent strings.
 
-use crate::consent::bits::{Bits, prefix};
+use crate::consent::bits::{BitReader, prefix};
 
 /// Bits in the order in which they were put.
 #[derive(Default, Clone)]
@@ -189,7 +189,7 @@ fn what_is_written_is_read() {
     }
     writer.put(0xfeed_beef, 32).put(5, 3);
     let text = writer.text();
-    let mut bits = Bits::new(&text).unwrap();
+    let mut bits = BitReader::new(&text).unwrap();
     for value in 1..2_000 {
         assert_eq!(bits.fibonacci(), Some(value));
     }

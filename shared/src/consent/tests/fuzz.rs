@@ -151,7 +151,7 @@ impl Drawing {
 }
 
 /// The rule, over the whole string as `iab_gpp` expands it.
-fn by_the_book(text: &str, tenant: &Tenant) -> Option<bool> {
+fn by_the_book(text: &str, tenant: &TenantConfig) -> Option<bool> {
     let tcf: TcfEuV2 = text.parse().ok()?;
     let needs_disclosure = tcf.core.policy_version >= 5 || tcf.core.created >= 1_772_323_200;
     if needs_disclosure && tcf.disclosed_vendors.is_none() {

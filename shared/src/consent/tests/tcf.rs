@@ -181,7 +181,7 @@ fn examples_with_every_segment_are_read() {
 
 #[test]
 fn canada_asks_for_express_or_implied_consent() {
-    let ask = |text: &str, tenant: &Tenant| with_gpp(&gpp(&[(5, text)]), Some(&[5]), tenant);
+    let ask = |text: &str, tenant: &TenantConfig| with_gpp(&gpp(&[(5, text)]), Some(&[5]), tenant);
     // Purpose 1 is not used in Canada.
     let mixed = canadian(&[3], &[4], [&[755], &[]]);
     assert_eq!(ask(&mixed, &tenant("")), Permission::Full);
@@ -205,7 +205,7 @@ fn canada_asks_for_express_or_implied_consent() {
 fn an_example_from_canada_is_read() {
     let example = "DBABDA~BQMC4oAQMC4oAPoABABGB0CYAf8AAf8AAAqdA-AAUABwAFQALQAaABLACgAF0ANoAdwA_QCCAIQARQAnwBWgC3AGUANMAc4A7gCAQElASYAnYBPwDFAGaAM6AZ8A14B_AEngJyAT-Ao8BUQCpQFvALhAXQAvcBf4DBwGYANNAbUA3EBxoDxAHmgPkAgIBCQCNwEpYJgAmCBNUCa4E5gJ-AUmApYBU4FToHwACgAOAAqABaADQAJYAUAAugBtADuAH6AQQBCACKAE-AK0AW4AygBpgDnAHcAQCAkoCTAE7AJ-AYoAzQBnQDPgGvAP4Ak8BOQCfwFHgKiAVKAt4BcIC6AF7gL_AYOAzABpoDagG4gONAeIA80B8gEBAISARuAlLBMAEwQJqgTXAnMBPwCkwFLAKnAAAA.YAAAAAAAAAA";
     let asks = |purposes: &str, vendor: u16| tenant(&format!(r#""tcf_purposes":{purposes},"tcf_vendor":{vendor}"#));
-    let ask = |tenant: &Tenant| with_gpp(example, None, tenant);
+    let ask = |tenant: &TenantConfig| with_gpp(example, None, tenant);
     assert_eq!(ask(&asks("[1,3,4,9]", 1_358)), Permission::Full);
     assert_eq!(ask(&asks("[1,3,4,10]", 1_358)), no(Refusal::Gpp));
     assert_eq!(ask(&asks("[1,3,4,9]", 1_357)), no(Refusal::Gpp));

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::postings::{Bounds, Postings, SegmentPostings, short};
-use super::{Compared, Entry, Index, NegatedSegments};
-use crate::attributes::Kind;
+use super::postings::{BoundList, PostingLists, SegmentPostings, short};
+use super::{Entry, FieldComparisons, FilterIndex, NegatedSegments};
+use crate::attributes::ValueKind;
 use crate::filter::count::{self, ByAction, CountQuestion};
-use crate::filter::field::Field;
-use crate::filter::{Condition, Filter, Join, Node, Test};
+use crate::filter::field::FilterField;
+use crate::filter::{FieldCondition, FieldTest, Filter, FilterNode, GroupOperator};
 
 /// Conjunctions of one filter; one of more is evaluated by itself.
 const CONJUNCTIONS: usize = 16;
@@ -15,10 +15,10 @@ const CONJUNCTIONS: usize = 16;
 /// each, and a catalogue of such filters would take more memory than an isolate has.
 const VALUES: usize = 1_024;
 
-pub(super) fn build(filters: &[Option<Filter>]) -> Index {
+pub(super) fn build(filters: &[Option<Filter>]) -> FilterIndex {
     let asked: BTreeSet<&CountQuestion> = filters.iter().flatten().flat_map(|filter| &filter.counts).collect();
     let counts: Vec<CountQuestion> = asked.into_iter().cloned().collect();
-    let mut builder = Builder::default();
+    let mut builder = IndexBuilder::default();
     for (place, filter) in (0..).zip(filters) {
         let place_of = |filter: &Filter, at: u32| count::place(&counts, filter.counts.get(at as usize));
         match filter.as_ref().map(|filter| (filter, conjunctions(&filter.root))) {
@@ -34,16 +34,16 @@ pub(super) fn build(filters: &[Option<Filter>]) -> Index {
     builder.built(counts)
 }
 
-type Conjunction<'a> = Vec<&'a Condition>;
+type Conjunction<'a> = Vec<&'a FieldCondition>;
 
 /// Conjunctions any of which makes a node hold, each condition of one once; `None` for too many.
-fn conjunctions(node: &Node) -> Option<Vec<Conjunction<'_>>> {
+fn conjunctions(node: &FilterNode) -> Option<Vec<Conjunction<'_>>> {
     let all = match node {
-        Node::Leaf(condition) => vec![vec![condition]],
-        Node::Group(Join::Any, nodes) => {
+        FilterNode::Leaf(condition) => vec![vec![condition]],
+        FilterNode::Group(GroupOperator::Any, nodes) => {
             nodes.iter().map(conjunctions).collect::<Option<Vec<_>>>()?.into_iter().flatten().collect()
         }
-        Node::Group(Join::All, nodes) => {
+        FilterNode::Group(GroupOperator::All, nodes) => {
             let mut all = vec![Vec::with_capacity(nodes.len())];
             for node in nodes {
                 all = joined(all, node)?;
@@ -55,8 +55,8 @@ fn conjunctions(node: &Node) -> Option<Vec<Conjunction<'_>>> {
     (all.len() == 1 || all.len() <= CONJUNCTIONS && values() <= VALUES).then_some(all)
 }
 
-fn joined<'a>(mut all: Vec<Conjunction<'a>>, node: &'a Node) -> Option<Vec<Conjunction<'a>>> {
-    if let Node::Leaf(condition) = node {
+fn joined<'a>(mut all: Vec<Conjunction<'a>>, node: &'a FilterNode) -> Option<Vec<Conjunction<'a>>> {
+    if let FilterNode::Leaf(condition) = node {
         all.iter_mut().filter(|one| !one.contains(&condition)).for_each(|one| one.push(condition));
         return Some(all);
     }
@@ -73,37 +73,37 @@ fn joined<'a>(mut all: Vec<Conjunction<'a>>, node: &'a Node) -> Option<Vec<Conju
 
 /// Entries as they come, in no order.
 #[derive(Default)]
-struct Builder<'a> {
+struct IndexBuilder<'a> {
     needed: Vec<u8>,
     filter_of: Vec<u32>,
     repeated: Vec<Entry>,
     segments: Vec<(u32, u32)>,
-    numbers: Vec<((Field, i64), u32)>,
-    texts: Vec<((Field, &'a str), u32)>,
-    compared: BTreeMap<Field, Unsorted>,
-    others: Vec<(Condition, Entry)>,
-    negated: Vec<(Field, Entry)>,
+    numbers: Vec<((FilterField, i64), u32)>,
+    texts: Vec<((FilterField, &'a str), u32)>,
+    compared: BTreeMap<FilterField, UnsortedPostings>,
+    others: Vec<(FieldCondition, Entry)>,
+    negated: Vec<(FilterField, Entry)>,
     negated_segments: Vec<NegatedSegments>,
-    negated_of_page: Vec<(Field, Entry)>,
-    roots: Vec<Option<Node>>,
+    negated_of_page: Vec<(FilterField, Entry)>,
+    roots: Vec<Option<FilterNode>>,
     whole: Vec<u32>,
 }
 
 #[derive(Default)]
-struct Unsorted {
+struct UnsortedPostings {
     exists: Vec<Entry>,
     at_least: Vec<(i64, Entry)>,
     at_most: Vec<(i64, Entry)>,
     negated: Vec<(i64, Entry)>,
 }
 
-impl<'a> Builder<'a> {
+impl<'a> IndexBuilder<'a> {
     /// Adds a conjunction of a filter, whose counts have other places in the index.
-    fn conjunction(&mut self, filter: u32, conditions: &[&'a Condition], place: impl Fn(u32) -> u32) {
+    fn conjunction(&mut self, filter: u32, conditions: &[&'a FieldCondition], place: impl Fn(u32) -> u32) {
         let conjunction = short(self.needed.len());
         for condition in conditions {
             let field = match condition.field {
-                Field::Count(at) => Field::Count(place(at)),
+                FilterField::Count(at) => FilterField::Count(place(at)),
                 field => field,
             };
             self.condition(field, condition, conjunction << 1 | u32::from(condition.negated));
@@ -113,9 +113,9 @@ impl<'a> Builder<'a> {
         self.filter_of.push(filter);
     }
 
-    fn condition(&mut self, field: Field, condition: &'a Condition, entry: Entry) {
+    fn condition(&mut self, field: FilterField, condition: &'a FieldCondition, entry: Entry) {
         let target = match &condition.test {
-            Test::Numbers(_) | Test::Texts(_) if has_several(field) => {
+            FieldTest::Numbers(_) | FieldTest::Texts(_) if has_several(field) => {
                 self.repeated.push(entry);
                 short(self.repeated.len() - 1)
             }
@@ -125,56 +125,58 @@ impl<'a> Builder<'a> {
             self.negated(field, condition, entry, target);
         }
         match &condition.test {
-            Test::Numbers(all) if field == Field::Segments => {
+            FieldTest::Numbers(all) if field == FilterField::Segments => {
                 self.segments.extend(all.iter().filter_map(|id| Some((u32::try_from(*id).ok()?, target))));
             }
-            Test::Numbers(all) => {
+            FieldTest::Numbers(all) => {
                 self.numbers.extend(all.iter().map(|number| ((field, *number), target)));
-                if matches!(field, Field::Count(_)) {
+                if matches!(field, FilterField::Count(_)) {
                     // Its answer is looked up because it is here.
                     self.compared.entry(field).or_default();
                 }
             }
-            Test::Texts(all) => self.texts.extend(all.iter().map(|text| ((field, text.as_str()), target))),
-            Test::Exists => self.compared.entry(field).or_default().exists.push(entry),
-            Test::AtLeast(least) => self.compared.entry(field).or_default().at_least.push((*least, entry)),
-            Test::AtMost(most) => self.compared.entry(field).or_default().at_most.push((*most, entry)),
-            Test::Text(..) => self.others.push((Condition { field, ..condition.clone() }, entry)),
+            FieldTest::Texts(all) => self.texts.extend(all.iter().map(|text| ((field, text.as_str()), target))),
+            FieldTest::Exists => self.compared.entry(field).or_default().exists.push(entry),
+            FieldTest::AtLeast(least) => self.compared.entry(field).or_default().at_least.push((*least, entry)),
+            FieldTest::AtMost(most) => self.compared.entry(field).or_default().at_most.push((*most, entry)),
+            FieldTest::Text(..) => self.others.push((FieldCondition { field, ..condition.clone() }, entry)),
         }
     }
 
     /// A condition that must not hold; `target` as [`Self::condition`] has it.
-    fn negated(&mut self, field: Field, condition: &Condition, entry: Entry, target: u32) {
-        if matches!(field, Field::Count(_) | Field::Devices | Field::LastSeen) {
+    fn negated(&mut self, field: FilterField, condition: &FieldCondition, entry: Entry, target: u32) {
+        if matches!(field, FilterField::Count(_) | FilterField::Devices | FilterField::LastSeen) {
             self.compared.entry(field).or_default().negated.push((condition.test.last(), entry));
         }
         match field {
-            Field::Count(_) => {}
-            Field::Segments => {
-                let listed = matches!(condition.test, Test::Numbers(_)).then(|| (target, short(condition.values())));
+            FilterField::Count(_) => {}
+            FilterField::Segments => {
+                let listed =
+                    matches!(condition.test, FieldTest::Numbers(_)).then(|| (target, short(condition.values())));
                 self.negated_segments.push(NegatedSegments { entry, listed });
             }
-            Field::Url | Field::Keywords => self.negated_of_page.push((field, entry)),
-            field if field.is_of_person() || field == Field::BestTime => self.negated.push((field, entry)),
+            FilterField::Url | FilterField::Keywords => self.negated_of_page.push((field, entry)),
+            field if field.is_of_person() || field == FilterField::BestTime => self.negated.push((field, entry)),
             _ => {}
         }
     }
 
-    fn built(mut self, counts: Vec<CountQuestion>) -> Index {
+    fn built(mut self, counts: Vec<CountQuestion>) -> FilterIndex {
         self.needed.resize(self.needed.len().next_multiple_of(8), 1);
-        let compared = self.compared.into_iter().map(|(field, Unsorted { exists, at_least, at_most, negated })| {
-            let [at_least, at_most, negated] = [at_least, at_most, negated].map(Bounds::new);
-            (field, Compared { exists, at_least, at_most, negated })
-        });
-        Index {
+        let compared =
+            self.compared.into_iter().map(|(field, UnsortedPostings { exists, at_least, at_most, negated })| {
+                let [at_least, at_most, negated] = [at_least, at_most, negated].map(BoundList::new);
+                (field, FieldComparisons { exists, at_least, at_most, negated })
+            });
+        FilterIndex {
             by_action: ByAction::of(&counts),
             counts,
             needed: self.needed,
             filter_of: self.filter_of,
             repeated: self.repeated,
             segments: SegmentPostings::new(self.segments),
-            numbers: Postings::new(self.numbers, |key| key),
-            texts: Postings::new(self.texts, |(field, text)| (field, text.to_owned())),
+            numbers: PostingLists::new(self.numbers, |key| key),
+            texts: PostingLists::new(self.texts, |(field, text)| (field, text.to_owned())),
             compared: compared.collect(),
             others: self.others,
             negated: self.negated,
@@ -187,8 +189,8 @@ impl<'a> Builder<'a> {
 }
 
 /// Whether a subject may have several values there.
-fn has_several(field: Field) -> bool {
-    matches!(field, Field::Segments | Field::Keywords | Field::Attribute(_, Kind::Strings))
+fn has_several(field: FilterField) -> bool {
+    matches!(field, FilterField::Segments | FilterField::Keywords | FilterField::Attribute(_, ValueKind::Strings))
 }
 
 #[cfg(test)]
@@ -197,11 +199,16 @@ mod tests {
 
     /// A list of so many numbers, beside so many alternatives.
     fn filter(values: i64, alternatives: i64) -> Filter {
-        let leaf = |field, test| Node::Leaf(Condition { field, negated: false, test });
-        let any = (0..alternatives).map(|n| leaf(Field::Devices, Test::AtLeast(n))).collect();
-        let list =
-            leaf(Field::Attribute(crate::attributes::Token(1), Kind::Integer), Test::Numbers((0..values).collect()));
-        Filter { root: Node::Group(Join::All, vec![list, Node::Group(Join::Any, any)]), counts: Vec::new() }
+        let leaf = |field, test| FilterNode::Leaf(FieldCondition { field, negated: false, test });
+        let any = (0..alternatives).map(|n| leaf(FilterField::Devices, FieldTest::AtLeast(n))).collect();
+        let list = leaf(
+            FilterField::Attribute(crate::attributes::NameToken(1), ValueKind::Integer),
+            FieldTest::Numbers((0..values).collect()),
+        );
+        Filter {
+            root: FilterNode::Group(GroupOperator::All, vec![list, FilterNode::Group(GroupOperator::Any, any)]),
+            counts: Vec::new(),
+        }
     }
 
     #[test]

@@ -9,13 +9,13 @@ pub(super) fn short(place: usize) -> u32 {
 
 /// From keys, which are in order, to lists.
 #[derive(Debug, Clone)]
-pub(super) struct Postings<K> {
+pub(super) struct PostingLists<K> {
     keys: Vec<K>,
     ends: Vec<u32>,
     all: Vec<u32>,
 }
 
-impl<K> Postings<K> {
+impl<K> PostingLists<K> {
     /// From pairs of a key and an entry of its list.
     pub(super) fn new<T: Ord + Copy>(mut pairs: Vec<(T, u32)>, own: impl Fn(T) -> K) -> Self {
         pairs.sort_unstable();
@@ -44,7 +44,7 @@ impl<K> Postings<K> {
 /// From segments to lists. A request looks up a thousand, so that the upper bits of an id say where to look for it.
 #[derive(Debug, Clone)]
 pub(super) struct SegmentPostings {
-    postings: Postings<u32>,
+    postings: PostingLists<u32>,
     shift: u32,
     /// Of each value of the upper bits the first key; and behind the last.
     starts: Vec<u32>,
@@ -52,7 +52,7 @@ pub(super) struct SegmentPostings {
 
 impl SegmentPostings {
     pub(super) fn new(pairs: Vec<(u32, u32)>) -> Self {
-        let postings = Postings::new(pairs, |id| id);
+        let postings = PostingLists::new(pairs, |id| id);
         let keys = &postings.keys;
         let last = keys.last().copied().unwrap_or(0);
         let wanted = (keys.len() * 2).next_power_of_two().trailing_zeros();
@@ -76,12 +76,12 @@ impl SegmentPostings {
 
 /// Entries in the order of their bounds.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Bounds {
+pub(super) struct BoundList {
     bounds: Vec<i64>,
     entries: Vec<u32>,
 }
 
-impl Bounds {
+impl BoundList {
     pub(super) fn new(mut pairs: Vec<(i64, u32)>) -> Self {
         pairs.sort_unstable();
         let (bounds, entries) = pairs.into_iter().unzip();

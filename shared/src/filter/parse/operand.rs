@@ -2,22 +2,22 @@
 
 use serde_json::Value as Json;
 
-use super::{Answers, One, Words, kind_of, shown};
-use crate::attributes::{AttributeError, Kind, Value, date_of};
-use crate::filter::field::Field;
+use super::{CountAnswerer, FieldValue, FilterWords, kind_of, shown};
+use crate::attributes::{AttributeError, AttributeValue, ValueKind, date_of};
+use crate::filter::field::FilterField;
 use crate::filter::subject::number_of;
 
 /// A field, its name, and its sort of values.
-pub(super) struct Operand<'a> {
-    pub(super) field: Field,
+pub(super) struct FieldOperand<'a> {
+    pub(super) field: FilterField,
     pub(super) name: &'a str,
-    pub(super) sort: Sort,
+    pub(super) sort: ValueSort,
 }
 
 /// What values a field takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sort {
-    Attribute(Kind),
+pub(super) enum ValueSort {
+    Attribute(ValueKind),
     Segment,
     Count,
     Time,
@@ -28,83 +28,89 @@ pub(super) enum Sort {
     Text,
 }
 
-impl<'a> Operand<'a> {
+impl<'a> FieldOperand<'a> {
     /// The field of a name, or why there is none.
-    pub(super) fn of(name: &'a str, words: &Words<'_>) -> Result<Self, String> {
+    pub(super) fn of(name: &'a str, words: &FilterWords<'_>) -> Result<Self, String> {
         if let Some(attribute) = name.strip_prefix("attributes.") {
             let (token, kind) = words
                 .attributes
                 .find(attribute)
                 .ok_or_else(|| format!("there is no attribute `{}`", shown(attribute)))?;
-            return Ok(Self { field: Field::Attribute(token, kind), name: attribute, sort: Sort::Attribute(kind) });
+            return Ok(Self {
+                field: FilterField::Attribute(token, kind),
+                name: attribute,
+                sort: ValueSort::Attribute(kind),
+            });
         }
-        let known = Field::NAMED.into_iter().find(|(known, _)| *known == name);
+        let known = FilterField::NAMED.into_iter().find(|(known, _)| *known == name);
         let (_, field) = known.ok_or_else(|| format!("there is no field `{}`", shown(name)))?;
-        if words.answers == Answers::Audience && !field.is_of_person() {
+        if words.answers == CountAnswerer::Audience && !field.is_of_person() {
             return Err("an audience is of people: there is no page, place, device or time of asking".to_owned());
         }
         let sort = match field {
-            Field::Segments => Sort::Segment,
-            Field::Devices => Sort::Count,
-            Field::FirstSeen | Field::LastSeen => Sort::Time,
-            Field::ViewType => Sort::ViewType,
-            Field::Country => Sort::Country,
-            Field::BestTime => Sort::Yes,
-            _ => Sort::Text,
+            FilterField::Segments => ValueSort::Segment,
+            FilterField::Devices => ValueSort::Count,
+            FilterField::FirstSeen | FilterField::LastSeen => ValueSort::Time,
+            FilterField::ViewType => ValueSort::ViewType,
+            FilterField::Country => ValueSort::Country,
+            FilterField::BestTime => ValueSort::Yes,
+            _ => ValueSort::Text,
         };
         Ok(Self { field, name, sort })
     }
 
     /// One value, or why it is none of this field.
-    pub(super) fn one(&self, json: &Json, words: &Words<'_>) -> Result<One, String> {
+    pub(super) fn one(&self, json: &Json, words: &FilterWords<'_>) -> Result<FieldValue, String> {
         match self.sort {
-            Sort::Attribute(kind) => self.attribute(json, kind),
-            Sort::Segment => whole(json, u32::MAX.into()).ok_or_else(|| needed(json, "a segment's id")),
-            Sort::Count => whole(json, u64::MAX).ok_or_else(|| needed(json, "a whole number of 0 or more")),
-            Sort::Time => time(json).ok_or_else(|| needed(json, "an RFC 3339 time or whole milliseconds since 1970")),
-            Sort::ViewType => {
+            ValueSort::Attribute(kind) => self.attribute(json, kind),
+            ValueSort::Segment => whole(json, u32::MAX.into()).ok_or_else(|| needed(json, "a segment's id")),
+            ValueSort::Count => whole(json, u64::MAX).ok_or_else(|| needed(json, "a whole number of 0 or more")),
+            ValueSort::Time => {
+                time(json).ok_or_else(|| needed(json, "an RFC 3339 time or whole milliseconds since 1970"))
+            }
+            ValueSort::ViewType => {
                 let name = json.as_str().ok_or_else(|| needed(json, "a view type's name"))?;
                 let code = words.vocabulary.view_type(name);
                 let code = code.ok_or_else(|| format!("there is no view type `{}`", shown(name)))?;
-                Ok(One::Number(code.0.into()))
+                Ok(FieldValue::Number(code.0.into()))
             }
-            Sort::Country => match json.as_str() {
-                Some(text) if is_country(text) => Ok(One::Text(text.to_owned())),
+            ValueSort::Country => match json.as_str() {
+                Some(text) if is_country(text) => Ok(FieldValue::Text(text.to_owned())),
                 _ => Err(needed(json, "a country as two capitals of ISO 3166-1")),
             },
-            Sort::Yes => match json.as_bool() {
-                Some(yes) => Ok(One::Number(yes.into())),
+            ValueSort::Yes => match json.as_bool() {
+                Some(yes) => Ok(FieldValue::Number(yes.into())),
                 None => Err(needed(json, "true or false")),
             },
-            Sort::Text => self.text(json),
+            ValueSort::Text => self.text(json),
         }
     }
 
-    fn text(&self, json: &Json) -> Result<One, String> {
+    fn text(&self, json: &Json) -> Result<FieldValue, String> {
         let most = self.field.text_bytes();
         let text = json.as_str().ok_or_else(|| needed(json, "a string"))?;
         if text.is_empty() || text.len() > most {
             return Err(format!("a string of {} bytes was given: 1 to {most} are needed", text.len()));
         }
-        Ok(One::Text(text.to_owned()))
+        Ok(FieldValue::Text(text.to_owned()))
     }
 
     /// A value as the attribute's recorded kind takes it; of an attribute of strings one of them.
-    fn attribute(&self, json: &Json, kind: Kind) -> Result<One, String> {
-        let of_list = kind == Kind::Strings;
+    fn attribute(&self, json: &Json, kind: ValueKind) -> Result<FieldValue, String> {
+        let of_list = kind == ValueKind::Strings;
         if json.is_array() {
             let all = if of_list { ", and matches when any of them is" } else { "" };
             return Err(format!("an array was given: `{}` takes one value{all}; use $in for several", self.name));
         }
-        let expected = if of_list { Kind::String } else { kind };
-        let value = Value::from_json(json).map_err(|error| error.to_string())?;
+        let expected = if of_list { ValueKind::String } else { kind };
+        let value = AttributeValue::from_json(json).map_err(|error| error.to_string())?;
         let value = value.fit(expected).map_err(|value| {
             let (name, found) = (self.name.to_owned(), value.kind());
             AttributeError::Type { name, expected, found }.to_string()
         })?;
         match (number_of(&value), value) {
-            (Some(number), _) => Ok(One::Number(number)),
-            (None, Value::String(text)) => Ok(One::Text(text)),
+            (Some(number), _) => Ok(FieldValue::Number(number)),
+            (None, AttributeValue::String(text)) => Ok(FieldValue::Text(text)),
             (None, _) => Err(needed(json, "one value")),
         }
     }
@@ -117,18 +123,18 @@ fn needed(json: &Json, what: &str) -> String {
     }
 }
 
-fn whole(json: &Json, most: u64) -> Option<One> {
+fn whole(json: &Json, most: u64) -> Option<FieldValue> {
     let number = json.as_u64().filter(|number| *number <= most)?;
-    i64::try_from(number).ok().map(One::Number)
+    i64::try_from(number).ok().map(FieldValue::Number)
 }
 
 fn is_country(text: &str) -> bool {
     text.len() == 2 && text.bytes().all(|b| b.is_ascii_uppercase())
 }
 
-fn time(json: &Json) -> Option<One> {
+fn time(json: &Json) -> Option<FieldValue> {
     let number = json.as_i64().or_else(|| json.as_str().and_then(rfc3339))?;
-    Some(One::Number(number))
+    Some(FieldValue::Number(number))
 }
 
 /// Milliseconds since 1970 of a date and time with its offset (RFC 3339, 5.6); what is below a millisecond is left out,

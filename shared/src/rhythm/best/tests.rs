@@ -17,8 +17,8 @@ fn uniform(state: &mut u64) -> f64 {
     (random::next(state) >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-fn offset(minutes: i32) -> Offset {
-    Offset::minutes(minutes).unwrap()
+fn offset(minutes: i32) -> UtcOffset {
+    UtcOffset::minutes(minutes).unwrap()
 }
 
 /// How a person divides its activity among the hours of its week.
@@ -67,8 +67,8 @@ impl Known {
     }
 
     /// Facts by a clock at an offset, in visits of so many on average.
-    fn facts(&self, facts: usize, visit: f64, offset: Offset, state: &mut u64) -> Rhythm {
-        let mut rhythm = Rhythm::default();
+    fn facts(&self, facts: usize, visit: f64, offset: UtcOffset, state: &mut u64) -> ActivityHistogram {
+        let mut rhythm = ActivityHistogram::default();
         let mut left = facts;
         while left > 0 {
             let mut part = uniform(state);
@@ -92,11 +92,11 @@ impl Known {
 }
 
 /// Everybody, as a tenant with some thousand people would know them.
-fn everybody() -> Population {
-    let (mut state, mut all) = (1, Population::default());
+fn everybody() -> PopulationActivity {
+    let (mut state, mut all) = (1, PopulationActivity::default());
     for kind in 0..2_000 {
         let person = Known::any(kind, 0.3, &mut state);
-        all.add(&person.facts(30, 2.0, Offset::UTC, &mut state), Offset::UTC);
+        all.add(&person.facts(30, 2.0, UtcOffset::UTC, &mut state), UtcOffset::UTC);
     }
     all
 }
@@ -108,7 +108,7 @@ fn found(habits: &[(Range<usize>, f64, f64)], visit: f64, theirs: impl Fn(u16) -
     let right = |zone: i32| {
         let rhythm = known.facts(50, visit, offset(zone * 60), &mut state);
         let best = population.prior(offset(zone * 60)).habits(&rhythm).best();
-        best.source == Source::Person && theirs(best.minute / 60)
+        best.source == BestTimeSource::Person && theirs(best.minute / 60)
     };
     (0..400).map(|person| person % 25 - 11).map(right).filter(|right| *right).count()
 }
@@ -131,10 +131,10 @@ fn s4_13_the_hours_of_people_with_habits_are_found_among_noise() {
 /// Of their most active hour's activity: what the hours found of 1,600 people have, over the week and on one day of it, by
 /// the score and by a plain posterior mean, which knows the counts and the population's shares alone.
 fn captured(facts: usize, visit: f64) -> [f64; 4] {
-    let (prior, mut state, mut sums) = (everybody().prior(Offset::UTC), 3, [0.0; 4]);
+    let (prior, mut state, mut sums) = (everybody().prior(UtcOffset::UTC), 3, [0.0; 4]);
     for kind in 0..1_600 {
         let known = Known::any(kind, 0.3, &mut state);
-        let rhythm = known.facts(facts, visit, Offset::UTC, &mut state);
+        let rhythm = known.facts(facts, visit, UtcOffset::UTC, &mut state);
         let counts = rhythm.counts().map(f32::from);
         let plain: Vec<f32> = counts.iter().zip(prior.week).map(|(count, everybody)| count + everybody).collect();
         let day = random::next(&mut state) as usize % 7 * DAY;
@@ -163,29 +163,29 @@ fn s4_13_own_days_and_roots_find_more_than_counts() {
 #[test]
 fn s4_13_of_whom_little_is_known_the_populations_hour_is_said() {
     let population = everybody();
-    let (prior, nobody) = (population.prior(Offset::UTC), Rhythm::default());
+    let (prior, nobody) = (population.prior(UtcOffset::UTC), ActivityHistogram::default());
     let most = population.hours().iter().max().unwrap();
     let best = prior.habits(&nobody).best();
     assert_eq!(population.hours()[usize::from(best.minute / 60)], *most);
-    assert_eq!((best.source, best.confidence), (Source::Population, 0));
+    assert_eq!((best.source, best.confidence), (BestTimeSource::Population, 0));
     let mut rhythm = nobody.clone();
     for fact in 0..LEAST_FACTS {
         assert_eq!(prior.habits(&rhythm).best(), best, "{fact} facts");
         rhythm.add(MONDAY + 3 * HOUR_MS);
     }
     let own = prior.habits(&rhythm).best();
-    assert_eq!((own.minute, own.source), (180, Source::Person));
+    assert_eq!((own.minute, own.source), (180, BestTimeSource::Person));
     // Where nobody did anything the week's first hour is as good as any.
-    let empty = Population::default().prior(Offset::UTC).habits(&nobody).best();
-    assert_eq!((empty.minute, empty.source), (0, Source::Population));
+    let empty = PopulationActivity::default().prior(UtcOffset::UTC).habits(&nobody).best();
+    assert_eq!((empty.minute, empty.source), (0, BestTimeSource::Population));
 }
 
 #[test]
 fn s4_13_more_facts_lead_from_the_population_to_the_person() {
-    let prior = everybody().prior(Offset::UTC);
-    let (here, popular) = (3 * DAY + 4, usize::from(prior.habits(&Rhythm::default()).best().minute / 60));
-    let mut rhythm = Rhythm::default();
-    let lead = |rhythm: &Rhythm| {
+    let prior = everybody().prior(UtcOffset::UTC);
+    let (here, popular) = (3 * DAY + 4, usize::from(prior.habits(&ActivityHistogram::default()).best().minute / 60));
+    let mut rhythm = ActivityHistogram::default();
+    let lead = |rhythm: &ActivityHistogram| {
         let week = prior.habits(rhythm).week;
         let all: f32 = week.iter().sum();
         (week[here] - week[popular]) / all
@@ -203,7 +203,7 @@ fn s4_13_more_facts_lead_from_the_population_to_the_person() {
 
 #[test]
 fn s4_13_a_stated_confidence_is_kept() {
-    let (prior, mut state) = (everybody().prior(Offset::UTC), 4);
+    let (prior, mut state) = (everybody().prior(UtcOffset::UTC), 4);
     // By amount of data and tenth: how many said so, of how many the hour is at least half as active as the best, and the
     // sum of what they said.
     let amounts = [5, 8, 15, 30, 60, 150];
@@ -212,7 +212,7 @@ fn s4_13_a_stated_confidence_is_kept() {
         let amount = person / 8 % 6;
         let visit = [1.0, 2.0, 3.0][person / 48 % 3];
         let known = Known::any(person, [0.2, 0.3, 0.5][person / 144 % 3], &mut state);
-        let best = prior.habits(&known.facts(amounts[amount], visit, Offset::UTC, &mut state)).best();
+        let best = prior.habits(&known.facts(amounts[amount], visit, UtcOffset::UTC, &mut state)).best();
         let (people, right, sum) = &mut said[amount][usize::from(best.confidence) / 10];
         *people += 1;
         *right += u32::from(known.part_of_best(best.minute, 0..HOURS) >= 0.5);
@@ -238,9 +238,9 @@ fn s4_13_a_stated_confidence_is_kept() {
 
 #[test]
 fn s4_13_confidence_grows_with_the_same_again() {
-    let (prior, mut state) = (everybody().prior(Offset::UTC), 5);
+    let (prior, mut state) = (everybody().prior(UtcOffset::UTC), 5);
     for kind in 0..400 {
-        let once = Known::any(kind, 0.3, &mut state).facts(20, 2.0, Offset::UTC, &mut state);
+        let once = Known::any(kind, 0.3, &mut state).facts(20, 2.0, UtcOffset::UTC, &mut state);
         let found = prior.habits(&once).best();
         let hour = usize::from(found.minute) / 60 % DAY;
         let mut rhythm = once.clone();
@@ -265,15 +265,15 @@ fn s4_13_confidence_grows_with_the_same_again() {
 
 #[test]
 fn s4_13_a_person_on_two_browsers_has_the_best_hour_of_both() {
-    let prior = everybody().prior(Offset::UTC);
+    let prior = everybody().prior(UtcOffset::UTC);
     let visitor = |facts: &[(u64, usize)]| {
-        let mut rhythm = Rhythm::default();
+        let mut rhythm = ActivityHistogram::default();
         facts.iter().for_each(|(hour, times)| (0..*times).for_each(|_| rhythm.add(MONDAY + hour * HOUR_MS)));
         rhythm
     };
     // At work mostly at nine, on the phone mostly at 23, on both at 13.
     let (work, phone) = (visitor(&[(9, 16), (13, 12)]), visitor(&[(23, 16), (13, 12)]));
-    let hour = |rhythm: &Rhythm| prior.habits(rhythm).best().minute / 60;
+    let hour = |rhythm: &ActivityHistogram| prior.habits(rhythm).best().minute / 60;
     assert_eq!([hour(&work), hour(&phone), hour(&work.plus(&phone))], [9, 23, 13]);
     assert_eq!(prior.habits(&work.plus(&phone)), prior.habits(&phone.plus(&work)));
 }
@@ -282,16 +282,16 @@ fn s4_13_a_person_on_two_browsers_has_the_best_hour_of_both() {
 const SPRING: Millis = 1_806_195_600_000;
 const AUTUMN: Millis = 1_824_944_400_000;
 
-fn berlin() -> Offsets {
-    Offsets::new(offset(60), vec![(AUTUMN, offset(60)), (SPRING, offset(120))])
+fn berlin() -> ZoneOffsets {
+    ZoneOffsets::new(offset(60), vec![(AUTUMN, offset(60)), (SPRING, offset(120))])
 }
 
 /// A person who does everything in one hour of the week, by its clock.
-fn only(hour: u64, offset: Offset) -> Habits {
-    let mut rhythm = Rhythm::default();
+fn only(hour: u64, offset: UtcOffset) -> PersonHabits {
+    let mut rhythm = ActivityHistogram::default();
     let at = MONDAY + WEEK_MS + hour * HOUR_MS - offset.into_week(0) + 72 * HOUR_MS;
     (0..50).for_each(|_| rhythm.add(at));
-    Population::default().prior(offset).habits(&rhythm)
+    PopulationActivity::default().prior(offset).habits(&rhythm)
 }
 
 #[test]
@@ -337,7 +337,7 @@ fn s4_13_a_rhythm_is_read_with_the_offset_it_was_recorded_at() {
 
 #[test]
 fn s4_13_a_moment_within_a_window_is_found() {
-    let (habits, utc) = (only(50, Offset::UTC), Offsets::default());
+    let (habits, utc) = (only(50, UtcOffset::UTC), ZoneOffsets::default());
     let best = MONDAY + 50 * HOUR_MS;
     let next = |now: Millis, window: Range<Millis>| habits.next(now, window, &utc);
     assert_eq!(next(MONDAY, MONDAY..MONDAY + WEEK_MS), Some(best));
@@ -352,7 +352,7 @@ fn s4_13_a_moment_within_a_window_is_found() {
     assert_eq!(next(best, best - 9..best), None);
     assert_eq!(next(best, Range { start: best + 9, end: best }), None);
     // Of whom nothing is known, the most popular hour of the window.
-    let nobody = everybody().prior(Offset::UTC).habits(&Rhythm::default());
+    let nobody = everybody().prior(UtcOffset::UTC).habits(&ActivityHistogram::default());
     let at = nobody.next(MONDAY, MONDAY + 6 * HOUR_MS..MONDAY + 12 * HOUR_MS, &utc).unwrap();
     let score = |hour: usize| nobody.week[hour];
     let hour = offset(0).into_week(at) / HOUR_MS;
@@ -366,35 +366,35 @@ fn s4_13_hours_of_half_hour_zones_begin_at_half_past() {
         for hour in [0, 1, 50, 161, 167] {
             // In the middle of an hour of UTC's.
             let at = MONDAY + hour * HOUR_MS;
-            let mut rhythm = Rhythm::default();
+            let mut rhythm = ActivityHistogram::default();
             (0..9).for_each(|_| rhythm.add(at + HOUR_MS / 2));
             let best = everybody().prior(zone).habits(&rhythm).best();
             assert_eq!((u64::from(best.minute) * MINUTE_MS, best.minute % 60), (zone.into_week(at), past));
             assert!(best.is_now(at, zone) && best.is_now(at + HOUR_MS - 1, zone) && !best.is_now(at + HOUR_MS, zone));
             assert_eq!(u64::from(best.edge(zone).utc_hour_of_week), hour);
             // The population has half of it, or a quarter, in each of the clock's hours.
-            let mut all = Population::default();
+            let mut all = PopulationActivity::default();
             all.add(&rhythm, zone);
             let first = usize::from(best.minute / 60);
             let parts = [u64::from(60 - past) * 9, u64::from(past) * 9];
             assert_eq!([all.hours()[first], all.hours()[(first + 1) % HOURS]], parts);
             assert_eq!(all.hours().iter().sum::<u64>(), 540);
-            assert_eq!(all.prior(zone).habits(&Rhythm::default()).best().minute, best.minute, "and back");
+            assert_eq!(all.prior(zone).habits(&ActivityHistogram::default()).best().minute, best.minute, "and back");
         }
     }
     // What everybody does from 20 to 21 is what is best from 19:30 on, and from 20:30 on: the week's first.
-    let mut all = Population::default();
-    all.add(&only_rhythm(20), Offset::UTC);
-    assert_eq!(all.prior(india).habits(&Rhythm::default()).best().minute, 19 * 60 + 30);
+    let mut all = PopulationActivity::default();
+    all.add(&only_rhythm(20), UtcOffset::UTC);
+    assert_eq!(all.prior(india).habits(&ActivityHistogram::default()).best().minute, 19 * 60 + 30);
     // Lord Howe's clock goes on by half an hour: the edge's hour then is the later of the two that it falls into.
     let best = only(20, offset(600)).best();
     assert_eq!((best.edge(offset(600)).utc_hour_of_week, best.edge(offset(630)).utc_hour_of_week), (10, 10));
-    assert_eq!(Offset::minutes(1_440), None);
-    assert_eq!(Offset::minutes(-1_440), None);
+    assert_eq!(UtcOffset::minutes(1_440), None);
+    assert_eq!(UtcOffset::minutes(-1_440), None);
 }
 
-fn only_rhythm(hour: u64) -> Rhythm {
-    let mut rhythm = Rhythm::default();
+fn only_rhythm(hour: u64) -> ActivityHistogram {
+    let mut rhythm = ActivityHistogram::default();
     (0..9).for_each(|_| rhythm.add(MONDAY + hour * HOUR_MS));
     rhythm
 }
@@ -404,17 +404,17 @@ fn s4_13_habits_are_the_same_in_every_zone() {
     let mut state = 6;
     let known = Known::any(2, 0.3, &mut state);
     for zone in -12..=14 {
-        let (zone, mut all, mut same) = (offset(zone * 60), Population::default(), 7);
+        let (zone, mut all, mut same) = (offset(zone * 60), PopulationActivity::default(), 7);
         let rhythm = known.facts(40, 2.0, zone, &mut same);
         all.add(&rhythm, zone);
-        let (mut utc, mut again) = (Population::default(), 7);
-        let in_utc = known.facts(40, 2.0, Offset::UTC, &mut again);
-        utc.add(&in_utc, Offset::UTC);
+        let (mut utc, mut again) = (PopulationActivity::default(), 7);
+        let in_utc = known.facts(40, 2.0, UtcOffset::UTC, &mut again);
+        utc.add(&in_utc, UtcOffset::UTC);
         assert_eq!(all, utc);
-        assert_eq!(all.prior(zone).habits(&rhythm), utc.prior(Offset::UTC).habits(&in_utc));
+        assert_eq!(all.prior(zone).habits(&rhythm), utc.prior(UtcOffset::UTC).habits(&in_utc));
         let mut twice = all.clone();
         twice.join(&utc);
         assert_eq!(twice.prior(zone), all.prior(zone), "twice as many of the same");
-        assert_eq!(Population::new(*twice.hours()), twice);
+        assert_eq!(PopulationActivity::new(*twice.hours()), twice);
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_edge::Answer;
+use causeway_edge::HttpAnswer;
 use causeway_shared::ids::{Epoch, VisitorId};
 use causeway_shared::membership::Membership;
 use causeway_shared::view::Snapshot;
@@ -16,7 +16,7 @@ use crate::setup;
 use crate::world::World;
 
 /// Somebody counts whom the highest epoch that a call was given cuts.
-pub fn emitted(call: &Call, answer: &Answer) -> Vec<String> {
+pub fn emitted(call: &Call, answer: &HttpAnswer) -> Vec<String> {
     if call.asked.kind != Kind::Decide {
         return Vec::new();
     }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use causeway_origin::campaigns::spend;
-use causeway_shared::actions::Verb;
-use causeway_shared::fact::What;
+use causeway_shared::actions::ActionType;
+use causeway_shared::fact::FactKind;
 use causeway_shared::ids::TenantId;
 
 use crate::setup::PAID;
@@ -17,7 +17,7 @@ pub fn converged(world: &mut World) -> Vec<String> {
     let (campaign, price) = PAID;
     let mut counted: BTreeMap<&TenantId, u64> = BTreeMap::new();
     for (tenant, told) in model.facts() {
-        let counts = matches!(told.fact.what, What::Action { verb: Verb::IMPRESSION, entity, .. } if entity.campaign == campaign);
+        let counts = matches!(told.fact.what, FactKind::Action { verb: ActionType::IMPRESSION, entity, .. } if entity.campaign == campaign);
         let erased = model.erased.contains(&(tenant.clone(), told.fact.visitor));
         *counted.entry(tenant).or_default() += u64::from(counts && !erased);
     }

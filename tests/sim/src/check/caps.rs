@@ -5,9 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_edge::Answer;
-use causeway_shared::actions::{InsertionHash, Verb};
-use causeway_shared::fact::What;
+use causeway_edge::HttpAnswer;
+use causeway_shared::actions::{ActionType, InsertionHash};
+use causeway_shared::fact::FactKind;
 use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::profile::SubProfile;
 use serde_json::Value;
@@ -75,12 +75,12 @@ impl Caps {
     }
 
     /// Looks at an answer, and remembers it.
-    pub fn emitted(&mut self, call: &Call, answer: &Answer) -> Vec<String> {
+    pub fn emitted(&mut self, call: &Call, answer: &HttpAnswer) -> Vec<String> {
         for fact in facts_of_answer(answer) {
-            if let What::Action { insertion, verb: Verb::IMPRESSION, entity, .. } = fact.what {
+            if let FactKind::Action { insertion, verb: ActionType::IMPRESSION, entity, .. } = fact.what {
                 self.seen.entry(entity.ad).or_default().insert(InsertionHash::of(insertion), fact.visitor);
             }
-            if let What::Alias { id, .. } = fact.what
+            if let FactKind::Alias { id, .. } = fact.what
                 && id.kind != MEMBER
             {
                 self.loose.insert(fact.visitor);
@@ -140,7 +140,9 @@ impl Caps {
                 snapshots.iter().filter_map(|s| s.profiles.get(&snapshot.visitor)).map(SubProfile::version).max();
             if newest == Some(own.version()) {
                 let actions = own.actions().into_iter().flat_map(|actions| actions.iter().collect::<Vec<_>>());
-                known.extend(actions.filter(|a| a.entity.ad == ad && a.verb == Verb::IMPRESSION).map(|a| a.insertion));
+                known.extend(
+                    actions.filter(|a| a.entity.ad == ad && a.verb == ActionType::IMPRESSION).map(|a| a.insertion),
+                );
             }
         }
         known

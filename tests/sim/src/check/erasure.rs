@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_origin::store::TenantNo;
 use causeway_origin::store::visitor_at;
-use causeway_shared::fact::What;
+use causeway_shared::fact::FactKind;
 use causeway_shared::ids::{AltHash, AlternateId, KindCode, Millis, TenantId, VisitorId};
-use causeway_shared::view::Stored;
+use causeway_shared::view::StoredValue;
 use causeway_shared::wire::kv as form;
 use rusqlite::Connection;
 
@@ -100,12 +100,12 @@ fn published(world: &World, tenant: &TenantId, gone: &BTreeSet<VisitorId>) -> Ve
     for (key, value) in world.kv.values() {
         if let Some((of, visitor)) = subject(key).filter(|(of, _)| of == tenant) {
             match form::decode_stored(key, visitor, value.as_bytes()) {
-                Ok(Stored::Snapshot(snapshot)) => {
+                Ok(StoredValue::Snapshot(snapshot)) => {
                     let named = snapshot.profiles.keys().chain(snapshot.membership.admits.iter());
                     let named = named.filter(|v| gone.contains(v)).map(|v| format!("{key} of {of:?} still holds {v}"));
                     seen.extend(named.take(1));
                 }
-                Ok(Stored::Tombstone) | Err(_) => {}
+                Ok(StoredValue::Tombstone) | Err(_) => {}
             }
         } else if key.starts_with(&format!("a:{tenant}:")) {
             let visitors = form::decode_lookup(key, value.as_bytes()).unwrap_or_default();
@@ -115,7 +115,7 @@ fn published(world: &World, tenant: &TenantId, gone: &BTreeSet<VisitorId>) -> Ve
     for visitor in gone {
         let key = causeway_shared::kv::snapshot_key(tenant, *visitor);
         let value = world.kv.value(&key).map(|value| form::decode_stored(&key, *visitor, value.as_bytes()));
-        if !matches!(value, Some(Ok(Stored::Tombstone))) {
+        if !matches!(value, Some(Ok(StoredValue::Tombstone))) {
             seen.push(format!("{key} holds no tombstone, and the erasure is done"));
         }
     }
@@ -127,7 +127,7 @@ pub fn converged(world: &mut World) -> Vec<String> {
     let gone = owners(world);
     let mut seen = done(world);
     for (tenant, told) in world.model.facts() {
-        let named = matches!(told.fact.what, What::Erasure { .. }) && told.fact.visitor != VisitorId::NOBODY;
+        let named = matches!(told.fact.what, FactKind::Erasure { .. }) && told.fact.visitor != VisitorId::NOBODY;
         if named && told.at_origin && !gone.contains(&(tenant.clone(), told.fact.visitor)) {
             seen.push(format!("{} of {tenant:?} asked to be erased and is not", told.fact.visitor));
         }

@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_edge::Answer;
+use causeway_edge::HttpAnswer;
 use causeway_origin::campaigns::experiment::people::{self, mixed};
 use causeway_shared::experiment::Exposures;
-use causeway_shared::fact::{PURCHASE, What};
+use causeway_shared::fact::{FactKind, PURCHASE};
 use causeway_shared::ids::{Millis, TenantId, VisitorId};
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ use crate::world::World;
 
 /// Looks at an answer: what the request's own ledger and snapshot say of the experiment holds.
 #[must_use]
-pub fn emitted(call: &Call, answer: &Answer) -> Vec<String> {
+pub fn emitted(call: &Call, answer: &HttpAnswer) -> Vec<String> {
     if call.asked.kind != Kind::Decide {
         return Vec::new();
     }
@@ -32,7 +32,7 @@ pub fn emitted(call: &Call, answer: &Answer) -> Vec<String> {
     let Some(known) = known(call, visitor).get(EXPERIMENT).filter(|_| !instead) else { return Vec::new() };
     let mut found = Vec::new();
     for fact in facts_of_answer(answer) {
-        if fact.what == (What::Exposure { experiment: EXPERIMENT, arm: known.arm }) && fact.visitor == visitor {
+        if fact.what == (FactKind::Exposure { experiment: EXPERIMENT, arm: known.arm }) && fact.visitor == visitor {
             found.push(format!("{visitor} tells again that it saw the arm {}", known.arm));
         }
     }
@@ -72,8 +72,8 @@ pub fn converged(world: &mut World) -> Vec<String> {
     for tenant in (0..setup::TENANTS.len()).map(setup::tenant) {
         let Some(known) = rules.tenants.by_name(tenant.as_str()) else { continue };
         let read = people::sums(conn, known.no, EXPERIMENT).unwrap_or_default();
-        let sum = |hours: &BTreeMap<_, people::Sums>| {
-            let all = hours.values().fold(people::Sums::default(), |sum, hour| sum.plus(1, *hour));
+        let sum = |hours: &BTreeMap<_, people::HourSums>| {
+            let all = hours.values().fold(people::HourSums::default(), |sum, hour| sum.plus(1, *hour));
             [all.exposed, all.cohort_converted, all.cohort_conversions, all.cohort_revenue]
         };
         // Of an event that was sent again it is not known whether it came before the exposure.
@@ -94,7 +94,7 @@ fn expected(model: &Model, tenant: &TenantId) -> Sums {
     for person in model.people(tenant, &model.same_ids(tenant)) {
         let facts = model.of_person(tenant, &person);
         let exposures = facts.iter().filter_map(|fact| match fact.what {
-            What::Exposure { experiment: EXPERIMENT, arm } => Some((fact.received, arm)),
+            FactKind::Exposure { experiment: EXPERIMENT, arm } => Some((fact.received, arm)),
             _ => None,
         });
         let seen: BTreeSet<(Millis, u8)> = exposures.collect();
@@ -105,7 +105,7 @@ fn expected(model: &Model, tenant: &TenantId) -> Sums {
         }
         // Only what happened after the exposure is a conversion.
         let bought = facts.iter().filter(|fact| fact.at.min(fact.received) >= at).filter_map(|fact| match &fact.what {
-            What::Track { name, value, .. } if name == PURCHASE => Some(value.unwrap_or(0)),
+            FactKind::Track { name, value, .. } if name == PURCHASE => Some(value.unwrap_or(0)),
             _ => None,
         });
         let bought: Vec<i64> = bought.collect();

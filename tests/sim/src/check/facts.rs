@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 
 use causeway_origin::store;
-use causeway_origin::views::read::{self, View};
+use causeway_origin::views::read::{self, StoreView};
 use causeway_shared::fact::Fact;
 use causeway_shared::ids::{TenantId, VisitorId};
-use causeway_shared::profile::{Profile, Totals};
-use causeway_shared::segments::State;
+use causeway_shared::profile::{Profile, ProfileTotals};
+use causeway_shared::segments::SegmentState;
 use causeway_shared::time::{Day, Minute};
-use causeway_shared::view::Stored;
+use causeway_shared::view::StoredValue;
 use causeway_shared::wire::kv as form;
 use rusqlite::Connection;
 
@@ -55,7 +55,7 @@ pub fn converged(world: &mut World) -> Vec<String> {
     for owner in model.owners() {
         let mut sums = model.sums(&owner);
         let Some(known) = rules.tenants.by_name(owner.0.as_str()) else { continue };
-        let view = View::folded(conn);
+        let view = StoreView::folded(conn);
         let found = read::visitor(&view, known.no, owner.1).ok().flatten();
         match found.and_then(|row| read::whole(&view, &row, Day(0)).ok()) {
             Some(profile) => {
@@ -75,8 +75,9 @@ pub fn converged(world: &mut World) -> Vec<String> {
 }
 
 fn compare(place: &str, owner: &Owner, expected: &Sums, profile: &Profile) -> Option<String> {
-    let segments: BTreeMap<u32, &State> = profile.segments().writes().map(|(id, _, state)| (id.0, state)).collect();
-    let said = |(id, last): (&u32, &Option<State>)| {
+    let segments: BTreeMap<u32, &SegmentState> =
+        profile.segments().writes().map(|(id, _, state)| (id.0, state)).collect();
+    let said = |(id, last): (&u32, &Option<SegmentState>)| {
         segments.get(id).is_some_and(|state| last.as_ref().is_none_or(|last| last == *state))
     };
     let actions = profile.actions().len();
@@ -97,17 +98,17 @@ fn compare(place: &str, owner: &Owner, expected: &Sums, profile: &Profile) -> Op
     })
 }
 
-fn totals(sums: &Sums) -> Totals {
+fn totals(sums: &Sums) -> ProfileTotals {
     let Sums { pages, sessions, purchases, revenue, .. } = sums;
-    Totals { pages: *pages, sessions: *sessions, purchases: *purchases, revenue: *revenue }
+    ProfileTotals { pages: *pages, sessions: *sessions, purchases: *purchases, revenue: *revenue }
 }
 
 /// What a snapshot says of each visitor is what the model says.
 fn snapshot(key: &str, value: &str, expected: &BTreeMap<Owner, Sums>) -> Vec<String> {
     let Some((tenant, visitor)) = subject(key) else { return Vec::new() };
     let snapshot = match form::decode_stored(key, visitor, value.as_bytes()) {
-        Ok(Stored::Snapshot(snapshot)) => snapshot,
-        Ok(Stored::Tombstone) => return Vec::new(),
+        Ok(StoredValue::Snapshot(snapshot)) => snapshot,
+        Ok(StoredValue::Tombstone) => return Vec::new(),
         Err(error) => return vec![format!("{key} cannot be read: {error}")],
     };
     let of = |(visitor, sub): (&VisitorId, &causeway_shared::profile::SubProfile)| {

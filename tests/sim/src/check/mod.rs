@@ -17,10 +17,10 @@ pub mod verified;
 pub mod versions;
 pub mod views;
 
-use causeway_edge::Answer;
+use causeway_edge::HttpAnswer;
 use causeway_shared::fact::Fact;
 use causeway_shared::ids::{Millis, TenantId};
-use causeway_shared::wire::sync::Publish;
+use causeway_shared::wire::sync::KvWrite;
 
 use crate::edge::Call;
 use crate::world::World;
@@ -72,7 +72,7 @@ impl Check {
     }
 
     /// The engine has made an answer.
-    pub fn emitted(&mut self, call: &Call, answer: &Answer) {
+    pub fn emitted(&mut self, call: &Call, answer: &HttpAnswer) {
         self.all("consent", consent::emitted(call, answer));
         self.all("people", people::emitted(call, answer));
         self.all("people", people::shown(call, answer));
@@ -101,13 +101,13 @@ impl Check {
     }
 
     /// The origin handed out a write.
-    pub fn issued(&mut self, write: &Publish) {
+    pub fn issued(&mut self, write: &KvWrite) {
         let older = self.versions.issued(write);
         self.all("versions", older);
     }
 
     /// The origin took what a sync says is written, and handed out more; `now` is its own clock.
-    pub fn handed_out(&mut self, now: Millis, applied: &[u64], publish: &[Publish]) {
+    pub fn handed_out(&mut self, now: Millis, applied: &[u64], publish: &[KvWrite]) {
         let twice = self.versions.handed_out(now, applied, publish);
         self.all("versions", twice);
     }

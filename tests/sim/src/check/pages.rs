@@ -1,6 +1,6 @@
 //! The publisher's page never breaks: every call has an answer, after two KV reads at most, and no answer is an error.
 
-use causeway_edge::Answer;
+use causeway_edge::HttpAnswer;
 use serde_json::Value;
 
 use crate::browser::Kind;
@@ -21,7 +21,7 @@ pub fn reads(call: &Call, keys: &[String]) -> Vec<String> {
 }
 
 /// An answer that no page should get.
-pub fn emitted(call: &Call, answer: &Answer) -> Vec<String> {
+pub fn emitted(call: &Call, answer: &HttpAnswer) -> Vec<String> {
     let status = answer.status;
     let fits = match call.asked.kind {
         Kind::Decide | Kind::Me => status == 200,

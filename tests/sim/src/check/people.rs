@@ -3,14 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_edge::Answer;
+use causeway_edge::HttpAnswer;
 use causeway_origin::maintenance::reconcile;
-use causeway_origin::views::read::{self, View};
-use causeway_shared::cookie::{self, IDENTITY, LEDGER, Opened};
-use causeway_shared::fact::{Scope, What};
-use causeway_shared::ids::{AltHash, TenantId, Version, VisitorId};
+use causeway_origin::views::read::{self, StoreView};
+use causeway_shared::cookie::{self, IDENTITY, LEDGER, OpenedCookie};
+use causeway_shared::fact::{ErasureScope, FactKind};
+use causeway_shared::ids::{AltHash, SnapshotVersion, TenantId, VisitorId};
 use causeway_shared::ledger::Ledger;
-use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::view::{Snapshot, StoredValue};
 use causeway_shared::wire::{cookies, kv as form};
 use serde_json::Value;
 
@@ -36,7 +36,7 @@ pub fn hashes(tenant: usize, member: u64) -> BTreeSet<AltHash> {
 
 /// A proven member's facts never go to a visitor that the cookie, or its own snapshot as this call read it, says is
 /// another member's.
-pub fn emitted(call: &Call, answer: &Answer) -> Vec<String> {
+pub fn emitted(call: &Call, answer: &HttpAnswer) -> Vec<String> {
     let Some(member) = call.asked.member else { return Vec::new() };
     let facts = facts_of_answer(answer);
     let own = hashes(call.tenant, member);
@@ -50,9 +50,9 @@ pub fn emitted(call: &Call, answer: &Answer) -> Vec<String> {
         // Under a key that is gone nobody can tell whose the visitor is: it is erased as by anybody who holds its cookie.
         let unknown = unique.iter().all(|hash| !setup::knows(call.stage, hash));
         // What an object gave a visitor is that one's, whoever hears of it.
-        let owed = |what: &What| match what {
-            What::Withdrawal | What::Unit { .. } => true,
-            What::Erasure { scope, .. } => unknown && *scope == Scope::Visitor,
+        let owed = |what: &FactKind| match what {
+            FactKind::Withdrawal | FactKind::Unit { .. } => true,
+            FactKind::Erasure { scope, .. } => unknown && *scope == ErasureScope::Visitor,
             _ => false,
         };
         let told = facts.iter().find(|fact| fact.visitor == *visitor && !owed(&fact.what));
@@ -65,7 +65,7 @@ pub fn emitted(call: &Call, answer: &Answer) -> Vec<String> {
 
 /// A proven member's answer is for nobody, and counts nobody, of whom what the call was given says that it is another
 /// member's.
-pub fn shown(call: &Call, answer: &Answer) -> Vec<String> {
+pub fn shown(call: &Call, answer: &HttpAnswer) -> Vec<String> {
     let Some(member) = call.asked.member.filter(|_| matches!(call.asked.kind, Kind::Decide | Kind::Me)) else {
         return Vec::new();
     };
@@ -97,7 +97,7 @@ pub fn tagged(tenant: usize, value: &str) -> Option<(VisitorId, Option<AltHash>)
 
 /// The newest version that the browser of a call has seen, as its ledger cookie says.
 #[must_use]
-pub fn highest(call: &Call) -> Option<Version> {
+pub fn highest(call: &Call) -> Option<SnapshotVersion> {
     Some(ledger(call)?.highest)
 }
 
@@ -109,7 +109,7 @@ pub fn ledger(call: &Call) -> Option<Ledger> {
 }
 
 /// A cookie of a tenant, opened with the keys of any stage.
-fn open(tenant: usize, name: &str, value: &str) -> Option<Opened> {
+fn open(tenant: usize, name: &str, value: &str) -> Option<OpenedCookie> {
     let of = setup::TENANTS.get(tenant)?;
     (0..setup::STAGES).find_map(|stage| {
         let ring = &setup::keys(stage).tenants.get(*of)?.cookie;
@@ -148,7 +148,7 @@ pub fn converged(world: &mut World) -> Vec<String> {
 fn stored(world: &mut World, tenant: &TenantId, expected: &[Person]) -> Vec<String> {
     let Some((conn, rules)) = world.origin.store() else { return Vec::new() };
     let Some(known) = rules.tenants.by_name(tenant.as_str()) else { return Vec::new() };
-    let view = View::folded(conn);
+    let view = StoreView::folded(conn);
     let mut seen = Vec::new();
     for person in expected {
         let Some(first) = person.members.first() else { continue };
@@ -176,7 +176,7 @@ fn published(world: &World, tenant: &TenantId, expected: &[Person]) -> Vec<Strin
             seen.push(format!("{key} is of nobody"));
             continue;
         };
-        let Ok(Stored::Snapshot(snapshot)) = form::decode_stored(key, visitor, value.as_bytes()) else { continue };
+        let Ok(StoredValue::Snapshot(snapshot)) = form::decode_stored(key, visitor, value.as_bytes()) else { continue };
         let admits = &snapshot.membership.admits;
         if !admits.is_subset(&person.members) || (snapshot.missing().is_empty() && *admits != person.members) {
             seen.push(format!("{key} admits {admits:?}; the model {:?}", person.members));

@@ -1,8 +1,8 @@
 //! Nobody in a segment that a campaign excludes is served that campaign: also not where the edge cannot read who is in it.
 //! Asked once the world has converged, for every visitor in an excluded segment, of an edge whose KV has lost all snapshots.
 
-use causeway_edge::{Engine, Step};
-use causeway_shared::segments::State;
+use causeway_edge::{Engine, EngineStep};
+use causeway_shared::segments::SegmentState;
 use causeway_shared::time::HourStamp;
 use serde_json::{Value, json};
 
@@ -19,7 +19,8 @@ pub fn converged(world: &mut World) -> Vec<String> {
         let Some((visitor, _)) = super::people::tagged(browser.tenant, cookie) else { continue };
         let owner = (setup::tenant(browser.tenant), visitor);
         let now = world.now;
-        let is_held = |state: &State| matches!(state, State::Held { expiry, .. } if *expiry > HourStamp::at(now));
+        let is_held =
+            |state: &SegmentState| matches!(state, SegmentState::Held { expiry, .. } if *expiry > HourStamp::at(now));
         let held = world.model.held_segments(&owner, is_held);
         if !held.iter().any(|id| setup::EXCLUDED.contains(id)) {
             continue;
@@ -42,16 +43,16 @@ fn page_without_snapshots(kv: &Kv, engine: &mut Engine, tenant: usize, cookie: &
     let mut next = engine.begin(&head, call.to_string().as_bytes(), now, [7; 32]);
     loop {
         next = match next {
-            Step::Read(read) => {
+            EngineStep::Read(read) => {
                 let is_of_people = |key: &str| key.starts_with("v:") || key.starts_with("a:");
                 let value =
                     |key: &String| kv.value(key).filter(|_| !is_of_people(key)).map(|value| value.as_bytes().to_vec());
                 let values = read.keys.iter().map(value).collect();
                 engine.resume_read(read.pending, &Ok(values))
             }
-            Step::Call(pending, _) => engine.resume_call(pending, None),
-            Step::Answer(answer) => return serde_json::from_slice(&answer.body).unwrap_or_default(),
-            Step::Page(_) | Step::Unserved(_) => return Value::Null,
+            EngineStep::Call(pending, _) => engine.resume_call(pending, None),
+            EngineStep::Answer(answer) => return serde_json::from_slice(&answer.body).unwrap_or_default(),
+            EngineStep::Page(_) | EngineStep::Unserved(_) => return Value::Null,
         };
     }
 }

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_edge::Answer;
+use causeway_edge::HttpAnswer;
 use causeway_origin::campaigns::offers;
-use causeway_shared::fact::What;
+use causeway_shared::fact::FactKind;
 use causeway_shared::ids::{TenantId, VisitorId};
 use serde_json::Value;
 
@@ -24,11 +24,11 @@ pub struct Units {
 
 impl Units {
     /// Looks at an answer, and remembers it.
-    pub fn emitted(&mut self, call: &Call, answer: &Answer) -> Vec<String> {
+    pub fn emitted(&mut self, call: &Call, answer: &HttpAnswer) -> Vec<String> {
         let (campaign, recipients) = OFFER;
         let mut found = Vec::new();
         for fact in facts_of_answer(answer) {
-            let What::Unit { campaign: of, number } = fact.what else { continue };
+            let FactKind::Unit { campaign: of, number } = fact.what else { continue };
             let holder = *self.holders.entry((call.tenant, number)).or_insert(fact.visitor);
             if of != campaign || number >= recipients {
                 found.push(format!("{} got the number {number} of campaign {of}: there is none", fact.visitor));
@@ -85,7 +85,7 @@ fn people_of(model: &Model, tenant: &TenantId) -> Vec<BTreeSet<u32>> {
     let people = model.people(tenant, &model.same_ids(tenant)).into_iter();
     let numbers = people.map(|person| {
         let numbers = model.of_person(tenant, &person).into_iter().filter_map(|fact| match fact.what {
-            What::Unit { number, .. } => Some(number),
+            FactKind::Unit { number, .. } => Some(number),
             _ => None,
         });
         numbers.collect::<BTreeSet<u32>>()

@@ -1,7 +1,7 @@
 //! Once all is calm, the job `verify` comes to an end; read back through a location, the KV holds what the store would have
 //! it hold; and every erasure is proven.
 
-use causeway_origin::kv::verify::Verified;
+use causeway_origin::kv::verify::VerifyReport;
 
 use crate::setup;
 use crate::world::World;
@@ -14,7 +14,7 @@ pub fn converged(world: &mut World) -> Option<String> {
     let retires = world.plan.rotation;
     // Written anew, it is proven by the next verification, which repairs nothing.
     let put = match &world.verified {
-        Some(Verified { missing: 0, not_erased: 0, keys: 1.., differs, waiting, put, .. })
+        Some(VerifyReport { missing: 0, not_erased: 0, keys: 1.., differs, waiting, put, .. })
             if (*differs == 0 || retires) && *waiting <= paces =>
         {
             *put

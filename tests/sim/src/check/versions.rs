@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use causeway_edge::Answer;
+use causeway_edge::HttpAnswer;
 use causeway_origin::outbox::queue::LEASE_MS;
-use causeway_shared::ids::{Millis, Version, VisitorId};
+use causeway_shared::ids::{Millis, SnapshotVersion, VisitorId};
 use causeway_shared::limits;
-use causeway_shared::wire::catalogue::{self, Pointer};
-use causeway_shared::wire::sync::Publish;
+use causeway_shared::wire::catalogue::{self, CataloguePointer};
+use causeway_shared::wire::sync::KvWrite;
 use serde_json::Value;
 
 use super::facts::subject;
@@ -20,19 +20,19 @@ use crate::world::World;
 /// What was issued, and what was served.
 #[derive(Debug, Default)]
 pub struct Versions {
-    issued: BTreeMap<String, (Version, Option<String>)>,
-    read: BTreeMap<(usize, VisitorId), Version>,
+    issued: BTreeMap<String, (SnapshotVersion, Option<String>)>,
+    read: BTreeMap<(usize, VisitorId), SnapshotVersion>,
     /// By key, the hand-out that is not acknowledged, and until when on the origin's clock nobody else has the key.
     leased: BTreeMap<String, (u64, Millis)>,
     /// Versions of a tenant's catalogue by the publication that made them current.
-    catalogues: BTreeMap<String, BTreeMap<Version, u32>>,
+    catalogues: BTreeMap<String, BTreeMap<SnapshotVersion, u32>>,
     /// The earliest publication that each location may have used last, by tenant.
-    used: BTreeMap<(usize, usize), Version>,
+    used: BTreeMap<(usize, usize), SnapshotVersion>,
 }
 
 impl Versions {
     /// A write was handed out: its version is above all before it.
-    pub fn issued(&mut self, write: &Publish) -> Vec<String> {
+    pub fn issued(&mut self, write: &KvWrite) -> Vec<String> {
         let place = self.issued.entry(write.key.clone()).or_insert((write.version, None));
         if let Some((tenant, pointer)) = pointer(write) {
             self.catalogues.entry(tenant).or_default().insert(pointer.published, pointer.version);
@@ -44,7 +44,7 @@ impl Versions {
     }
 
     /// The origin took what a sync says is written, and handed out more.
-    pub fn handed_out(&mut self, now: Millis, applied: &[u64], publish: &[Publish]) -> Vec<String> {
+    pub fn handed_out(&mut self, now: Millis, applied: &[u64], publish: &[KvWrite]) -> Vec<String> {
         self.leased.retain(|_, (entry, until)| !applied.contains(entry) && *until > now);
         let each = publish.iter().filter_map(|write| {
             let before = self.leased.insert(write.key.clone(), (write.entry, now + LEASE_MS));
@@ -70,7 +70,7 @@ impl Versions {
     }
 
     /// A decision names the snapshots it used.
-    pub fn used(&mut self, call: &Call, answer: &Answer) -> Vec<String> {
+    pub fn used(&mut self, call: &Call, answer: &HttpAnswer) -> Vec<String> {
         if call.asked.kind != Kind::Decide {
             return Vec::new();
         }
@@ -79,7 +79,7 @@ impl Versions {
         for (visitor, version) in body["trace"]["person"]["snapshots"].as_object().into_iter().flatten() {
             let text = version.as_str().unwrap_or_default();
             let Some((restore, counter)) = text.split_once('.') else { continue };
-            let used = Version { restore: restore.parse().unwrap_or(0), counter: counter.parse().unwrap_or(0) };
+            let used = SnapshotVersion { restore: restore.parse().unwrap_or(0), counter: counter.parse().unwrap_or(0) };
             let floor = visitor.parse().ok().and_then(|visitor| call.floor.get(&visitor));
             if floor.is_none_or(|floor| used < *floor) {
                 seen.push(format!("location {} uses {visitor} at {used:?} after {floor:?}", call.location));
@@ -89,12 +89,12 @@ impl Versions {
     }
 
     /// The publication that a call's location used last.
-    pub fn published_to(&self, call: &Call) -> Version {
+    pub fn published_to(&self, call: &Call) -> SnapshotVersion {
         self.used.get(&(call.location, call.tenant)).copied().unwrap_or_default()
     }
 
     /// A decision names its catalogue: that of the same publication as the location used last, or of a later one.
-    pub fn decided(&mut self, call: &Call, answer: &Answer) -> Vec<String> {
+    pub fn decided(&mut self, call: &Call, answer: &HttpAnswer) -> Vec<String> {
         if call.asked.kind != Kind::Decide {
             return Vec::new();
         }
@@ -103,7 +103,7 @@ impl Versions {
         let last = self.published_to(call);
         let from = call.settled.unwrap_or(last);
         let Some(number) = name.and_then(|name| name.strip_prefix("c-")?.parse::<u32>().ok()) else {
-            let lost = from > Version::default() && name.is_none();
+            let lost = from > SnapshotVersion::default() && name.is_none();
             return if lost {
                 vec![format!("location {} has no catalogue after {from:?}", call.location)]
             } else {
@@ -129,7 +129,7 @@ impl Versions {
 }
 
 /// What a write of the pointer says.
-fn pointer(write: &Publish) -> Option<(String, Pointer)> {
+fn pointer(write: &KvWrite) -> Option<(String, CataloguePointer)> {
     let tenant = write.key.strip_prefix("c:")?.strip_suffix(":current")?;
     let pointer = catalogue::decode_pointer(&write.key, write.value.as_ref()?.as_bytes()).ok()?;
     Some((tenant.to_owned(), pointer))

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use causeway_shared::ids::{TenantId, VisitorId};
-use causeway_shared::profile::Totals;
-use causeway_shared::view::{Snapshot, Stored, View};
+use causeway_shared::profile::ProfileTotals;
+use causeway_shared::view::{JoinedView, Snapshot, StoredValue};
 use causeway_shared::wire::kv as form;
 
 use super::facts::subject;
@@ -18,7 +18,7 @@ pub fn converged(world: &mut World) -> Vec<String> {
     let mut all = Snapshots::new();
     for (key, value) in world.kv.values() {
         let Some((tenant, visitor)) = subject(key) else { continue };
-        if let Ok(Stored::Snapshot(snapshot)) = form::decode_stored(key, visitor, value.as_bytes()) {
+        if let Ok(StoredValue::Snapshot(snapshot)) = form::decode_stored(key, visitor, value.as_bytes()) {
             all.insert((tenant, visitor), *snapshot);
         }
     }
@@ -30,7 +30,7 @@ pub fn converged(world: &mut World) -> Vec<String> {
 
 fn joined(all: &Snapshots, tenant: &TenantId, own: &Snapshot) -> Option<String> {
     let of = |visitor: &VisitorId| all.get(&(tenant.clone(), *visitor));
-    let mut view = View::default();
+    let mut view = JoinedView::default();
     view.add_snapshot(own.clone());
     own.membership.admits.iter().filter_map(of).for_each(|other| view.add_snapshot(other.clone()));
     // Of those who were cut a reader may still hold what they did; whom they belong with now is another person's.
@@ -42,7 +42,7 @@ fn joined(all: &Snapshots, tenant: &TenantId, own: &Snapshot) -> Option<String> 
     let each = admits.iter().filter_map(|v| Some(of(v)?.profiles.get(v)?.totals()));
     let counted = view.of(own.visitor);
     let (members, sums) = (counted.members(), counted.totals());
-    let expected = each.fold(Totals::default(), Totals::plus);
+    let expected = each.fold(ProfileTotals::default(), ProfileTotals::plus);
     (!members.iter().eq(admits) || sums != expected).then(|| {
         format!(
             "{} joined counts {members:?} of {admits:?}, and {sums:?} where they add up to {expected:?}",

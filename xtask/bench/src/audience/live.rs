@@ -7,8 +7,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use causeway_shared::attributes::Value;
-use causeway_shared::fact::{Fact, What};
+use causeway_shared::attributes::AttributeValue;
+use causeway_shared::fact::{Fact, FactKind};
 use causeway_shared::ids::FactId;
 use causeway_shared::wire::facts::{self, FactBatch};
 use causeway_shared::wire::sync::{SyncRequest, encode_request};
@@ -82,7 +82,7 @@ fn probe(origin: &Origin, over: &AtomicBool) -> Result<Vec<f64>> {
     while !over.load(Ordering::Relaxed) {
         number += 1;
         let now = origin.now();
-        let what = What::Attributes { writes: vec![("probe".to_owned(), Some(Value::Integer(number)))] };
+        let what = FactKind::Attributes { writes: vec![("probe".to_owned(), Some(AttributeValue::Integer(number)))] };
         let id = FactId::from_bytes((u128::from(now) << 64 | 1).to_be_bytes());
         let fact = Fact {
             position: 0,

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use causeway_shared::actions::{Action, Counts, Entity, Level, Question, Verb};
+use causeway_shared::actions::{ActionQuestion, ActionType, AdAction, AdEntity, AdLevel, Counts};
 use tempfile::TempDir;
 
 /// How long it may take to answer for the first time.
@@ -65,11 +65,11 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// One sorted set an entity: its impressions by minute.
-    pub(crate) fn fill(&mut self, actions: &[Action]) -> Result<()> {
-        let impressions = || actions.iter().filter(|action| action.verb == Verb::IMPRESSION);
+    pub(crate) fn fill(&mut self, actions: &[AdAction]) -> Result<()> {
+        let impressions = || actions.iter().filter(|action| action.verb == ActionType::IMPRESSION);
         let mut text = Vec::new();
         for action in impressions() {
-            for level in Level::ALL {
+            for level in AdLevel::ALL {
                 let member = (action.insertion, action.view_type, action.minute.day());
                 let key = key(level, action.entity.at(level));
                 // Debug's blanks would end the word.
@@ -77,18 +77,18 @@ impl Connection {
                 write!(text, "ZADD {key} {} {member}\r\n", action.minute.0)?;
             }
         }
-        self.ask(&text, impressions().count() * Level::ALL.len()).map(drop)
+        self.ask(&text, impressions().count() * AdLevel::ALL.len()).map(drop)
     }
 
     /// One pipeline of ZCOUNTs, four a candidate.
-    pub(crate) fn count(&mut self, candidates: &[Entity], question: &Question<'_>) -> Result<Vec<Counts>> {
+    pub(crate) fn count(&mut self, candidates: &[AdEntity], question: &ActionQuestion<'_>) -> Result<Vec<Counts>> {
         let mut text = Vec::new();
         for entity in candidates {
-            for level in Level::ALL {
+            for level in AdLevel::ALL {
                 write!(text, "ZCOUNT {} {} ({}\r\n", key(level, entity.at(level)), question.from.0, question.to.0)?;
             }
         }
-        let counts = self.ask(&text, candidates.len() * Level::ALL.len())?;
+        let counts = self.ask(&text, candidates.len() * AdLevel::ALL.len())?;
         Ok(counts.as_chunks::<4>().0.to_vec())
     }
 
@@ -110,6 +110,6 @@ impl Connection {
     }
 }
 
-fn key(level: Level, code: u32) -> String {
+fn key(level: AdLevel, code: u32) -> String {
     format!("{level:?}:{code}")
 }

@@ -7,12 +7,12 @@ use anyhow::{Context as _, Result};
 use causeway_origin::base::config::Config;
 use causeway_origin::base::key_file;
 use causeway_origin::base::metrics::Metrics;
-use causeway_origin::ingest::intake::{Checked, Record};
+use causeway_origin::ingest::intake::{CheckedFact, LogRecord};
 use causeway_origin::pipeline::group;
 use causeway_origin::store;
 use causeway_origin::store::tenants::Tenants;
-use causeway_origin::store::write_txn::Given;
-use causeway_origin::store::write_txn::Rules;
+use causeway_origin::store::write_txn::TxnInputs;
+use causeway_origin::store::write_txn::TxnRules;
 
 use super::people::People;
 use crate::origin::TENANT;
@@ -28,20 +28,20 @@ pub(super) fn fill(config: &Path, people: People, stop: &Stop) -> Result<()> {
     let mut conn = store::open(&config.data)?;
     let tenants = Tenants::open(&conn, &config.edge, &keys)?;
     let tenant = tenants.by_name(TENANT).context("no tenant")?.no;
-    let journal = causeway_origin::store::journal::Journal::open(&config.data)?;
-    let rules = Rules::of(&config, tenants, journal);
+    let journal = causeway_origin::store::journal::ErasureJournal::open(&config.data)?;
+    let rules = TxnRules::of(&config, tenants, journal);
     let metrics = Metrics::default();
     eprintln!("storing {} visitors", people.count);
     for first in (0..people.count).step_by(GROUP) {
         stop.check()?;
         let visitors = (first..people.count).take(GROUP);
-        let facts = visitors.flat_map(|n| people.facts(n)).map(|fact| Checked { tenant, fact }).collect();
-        let records = [Arc::new(Record::of(facts))];
+        let facts = visitors.flat_map(|n| people.facts(n)).map(|fact| CheckedFact { tenant, fact }).collect();
+        let records = [Arc::new(LogRecord::of(facts))];
         group::commit(
             &mut conn,
             &rules,
             &metrics,
-            Given { now: people.now, ..causeway_origin::store::write_txn::given()? },
+            TxnInputs { now: people.now, ..causeway_origin::store::write_txn::given()? },
             &records,
             &[],
         )?;

@@ -3,8 +3,8 @@
 
 use causeway_bench_wasm::counting::entity;
 use causeway_bench_wasm::scramble;
-use causeway_shared::actions::{Action, Actions, InsertionHash, Verb, ViewType};
-use causeway_shared::fact::{Fact, What};
+use causeway_shared::actions::{ActionList, ActionType, AdAction, InsertionHash, ViewType};
+use causeway_shared::fact::{Fact, FactKind};
 use causeway_shared::ids::{FactId, InsertionId, Millis, VisitorId};
 use causeway_shared::time::Minute;
 
@@ -34,9 +34,9 @@ impl People {
             let visit = scramble(!(u64::from(n) << 32 | (i / ACTIONS)));
             let bits = scramble(u64::from(n) << 32 | i);
             let at = self.now - visit % (30 * DAY_MS) - (ACTIONS - i % ACTIONS) * MINUTE_MS;
-            let what = What::Action {
+            let what = FactKind::Action {
                 insertion: InsertionId((u128::from(n) << 64 | u128::from(i)).to_be_bytes()),
-                verb: if bits.is_multiple_of(5) { Verb::CLICK } else { Verb::IMPRESSION },
+                verb: if bits.is_multiple_of(5) { ActionType::CLICK } else { ActionType::IMPRESSION },
                 view_type: ViewType((bits / 5 % 3) as u8),
                 entity: entity(bits / 15 % 2_000),
             };
@@ -44,11 +44,11 @@ impl People {
         })
     }
 
-    pub(super) fn actions(self, n: u32) -> Actions {
+    pub(super) fn actions(self, n: u32) -> ActionList {
         let action = |fact: Fact| match fact.what {
-            What::Action { insertion, verb, view_type, entity } => {
+            FactKind::Action { insertion, verb, view_type, entity } => {
                 let insertion = InsertionHash::of(insertion);
-                Some(Action { insertion, verb, view_type, entity, minute: Minute::at(fact.at) })
+                Some(AdAction { insertion, verb, view_type, entity, minute: Minute::at(fact.at) })
             }
             _ => None,
         };

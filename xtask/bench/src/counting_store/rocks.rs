@@ -9,7 +9,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use causeway_bench_wasm::counting::events;
-use causeway_shared::actions::{Action, Counts, Level, Question};
+use causeway_shared::actions::{ActionQuestion, AdAction, AdLevel, Counts};
 use causeway_shared::time::Day;
 use rocksdb::{BlockBasedOptions, Cache, DB, Options, ReadOptions};
 
@@ -55,7 +55,7 @@ impl Rocks {
         let mut counts: HashMap<u64, u32, BuildHasherDefault<Scatter>> =
             HashMap::with_capacity_and_hasher(asked.candidates.len() * 8, BuildHasherDefault::default());
         for entity in &asked.candidates {
-            for level in Level::ALL {
+            for level in AdLevel::ALL {
                 counts.insert(place(level, entity.at(level)), 0);
             }
         }
@@ -68,14 +68,14 @@ impl Rocks {
             for event in &events {
                 let (what, levels) = event.split_at(8);
                 if what.get(6).is_some_and(|verb| verbs.iter().any(|of| of.0 == *verb)) {
-                    for (level, code) in Level::ALL.into_iter().zip(levels.as_chunks().0) {
+                    for (level, code) in AdLevel::ALL.into_iter().zip(levels.as_chunks().0) {
                         counts.entry(place(level, u32::from_le_bytes(*code))).and_modify(|count| *count += 1);
                     }
                 }
             }
         })?;
         let at = |level, code| counts.get(&place(level, code)).copied().unwrap_or_default();
-        to.extend(asked.candidates.iter().map(|entity| Level::ALL.map(|level| at(level, entity.at(level)))));
+        to.extend(asked.candidates.iter().map(|entity| AdLevel::ALL.map(|level| at(level, entity.at(level)))));
         Ok(())
     }
 
@@ -88,7 +88,7 @@ impl Rocks {
 
     /// The buckets of the range asked for, where RocksDB has them.
     fn each(&self, visitor: i64, asked: &Asked, mut found: impl FnMut(&[u8])) -> Result<()> {
-        let Question { from, to, .. } = asked.question;
+        let ActionQuestion { from, to, .. } = asked.question;
         let mut read = ReadOptions::default();
         read.set_iterate_upper_bound(key(visitor, to.day()));
         let mut buckets = self.0.raw_iterator_opt(read);
@@ -108,13 +108,13 @@ fn key(visitor: i64, day: Day) -> [u8; KEY] {
     key
 }
 
-fn event(action: &Action) -> impl Iterator<Item = u8> {
-    let levels = Level::ALL.map(|level| action.entity.at(level).to_le_bytes());
+fn event(action: &AdAction) -> impl Iterator<Item = u8> {
+    let levels = AdLevel::ALL.map(|level| action.entity.at(level).to_le_bytes());
     let what = [action.verb.0, action.view_type.0];
     action.insertion.0.into_iter().chain(what).chain(levels.into_iter().flatten())
 }
 
-fn place(level: Level, code: u32) -> u64 {
+fn place(level: AdLevel, code: u32) -> u64 {
     (level as u64 + 1) << 32 | u64::from(code)
 }
 

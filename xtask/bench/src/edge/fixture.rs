@@ -4,15 +4,15 @@ use std::collections::HashMap;
 
 use anyhow::{Context as _, Result, ensure};
 use causeway_shared::cookie::{self, IDENTITY, LEDGER};
-use causeway_shared::fact::{Fact, What};
+use causeway_shared::fact::{Fact, FactKind};
 use causeway_shared::identity::IdentityCookie;
-use causeway_shared::ids::{AltHash, Epoch, FactId, Millis, SessionId, TenantId, Version, VisitorId};
-use causeway_shared::keys::{Key, KeyRing, Keys, Stage, TenantKeys};
+use causeway_shared::ids::{AltHash, Epoch, FactId, Millis, SessionId, SnapshotVersion, TenantId, VisitorId};
+use causeway_shared::keys::{KeyRing, KeySet, KeyStage, RingKey, TenantKeys};
 use causeway_shared::ledger::Ledger;
-use causeway_shared::membership::{Cut, Membership};
-use causeway_shared::profile::{Beyond, Content, Names, Newest, SubProfile, Totals};
+use causeway_shared::membership::{Membership, VisitorCut};
+use causeway_shared::profile::{LaterPage, NewestFacts, NewestNames, ProfileTotals, SubContent, SubProfile};
 use causeway_shared::token;
-use causeway_shared::view::{Snapshot, Stored};
+use causeway_shared::view::{Snapshot, StoredValue};
 use causeway_shared::wire::facts::FactBatch;
 use causeway_shared::{kv, limits, random, wire};
 use serde_json::{Value, json};
@@ -81,7 +81,7 @@ impl Fixture {
         }
         let version = snapshot.version;
         let key = kv::snapshot_key(&tenant, own);
-        let value = wire::kv::encode_stored(&key, &Stored::Snapshot(Box::new(snapshot)))?;
+        let value = wire::kv::encode_stored(&key, &StoredValue::Snapshot(Box::new(snapshot)))?;
         ensure!(ads > 0 || (9_500..=10_500).contains(&value.len()), "the value has {} bytes, not 10 KB", value.len());
         let keys = keys();
         let ring = &keys.tenants.get(TENANT).context("the tenant's keys")?.cookie;
@@ -188,30 +188,30 @@ fn config() -> Value {
     }] })
 }
 
-fn keys() -> Keys {
+fn keys() -> KeySet {
     // Fixed and public: they sign nothing but this bench's own cookies.
     let ring = |first: u8| {
         let mut secret = [0; 32];
         secret.iter_mut().zip(0_u8..).for_each(|(byte, i)| *byte = first.wrapping_add(i.wrapping_mul(37)));
-        KeyRing(vec![Key { id: 1, stage: Stage::Active, secret: secret.into() }])
+        KeyRing(vec![RingKey { id: 1, stage: KeyStage::Active, secret: secret.into() }])
     };
     let tenant = TenantKeys { cookie: ring(2), alternate: ring(3), proof: Vec::new(), ..TenantKeys::default() };
-    Keys { sync: ring(1), explain: None, tenants: [(TENANT.to_owned(), tenant)].into() }
+    KeySet { sync: ring(1), explain: None, tenants: [(TENANT.to_owned(), tenant)].into() }
 }
 
-fn snapshot(own: VisitorId, unique: AltHash, now: Millis, more: impl Fn(Content) -> Content) -> Result<Snapshot> {
+fn snapshot(own: VisitorId, unique: AltHash, now: Millis, more: impl Fn(SubContent) -> SubContent) -> Result<Snapshot> {
     let newest =
-        Newest::from_parts((0..limits::NEWEST_FACTS as u64).map(|i| (now - 700_000 - i * 60_000, short(i))), 0);
+        NewestFacts::from_parts((0..limits::NEWEST_FACTS as u64).map(|i| (now - 700_000 - i * 60_000, short(i))), 0);
     let mut profiles = (1..=SIBLINGS).map(|n| (other(n), sub(n, now, None, |content| content))).collect::<Vec<_>>();
     profiles.push((own, sub(0, now, Some(newest), more)));
     let membership = Membership {
         epoch: Epoch(812_345),
         devices: u32::try_from(profiles.len())?,
         admits: profiles.iter().map(|(visitor, _)| *visitor).collect(),
-        cuts: (1..=CUTS).map(|n| (other(1_000 + n), Cut { at: now - n * 86_400_000, gone: false })).collect(),
+        cuts: (1..=CUTS).map(|n| (other(1_000 + n), VisitorCut { at: now - n * 86_400_000, gone: false })).collect(),
         ..Membership::default()
     };
-    let version = Version { restore: 0, counter: 4_812_345 };
+    let version = SnapshotVersion { restore: 0, counter: 4_812_345 };
     let profiles = profiles.into_iter().collect();
     Ok(Snapshot { version, visitor: own, unique: vec![unique], membership, profiles, best: None })
 }
@@ -219,9 +219,9 @@ fn snapshot(own: VisitorId, unique: AltHash, now: Millis, more: impl Fn(Content)
 /// The snapshot in JSON, without what a market adds to it.
 fn as_json(snapshot: &Snapshot) -> Result<Value> {
     let Snapshot { version, visitor, unique, membership, profiles, .. } = snapshot;
-    let cut = |(visitor, cut): (&VisitorId, &Cut)| json!({ "visitor": visitor.to_string(), "at": cut.at });
+    let cut = |(visitor, cut): (&VisitorId, &VisitorCut)| json!({ "visitor": visitor.to_string(), "at": cut.at });
     let profile = |(visitor, sub): (&VisitorId, &SubProfile)| {
-        let Content { totals, seen, names, .. } = sub.content().context("a sub-profile that cannot be read")?;
+        let SubContent { totals, seen, names, .. } = sub.content().context("a sub-profile that cannot be read")?;
         let mut profile = json!({
             "visitor": visitor.to_string(), "version": sub.version().counter, "pages": totals.pages, "sessions": totals.sessions,
             "purchases": totals.purchases, "revenue": totals.revenue, "seen": seen,
@@ -240,16 +240,16 @@ fn as_json(snapshot: &Snapshot) -> Result<Value> {
     }))
 }
 
-fn sub(n: u64, now: Millis, newest: Option<Newest>, more: impl Fn(Content) -> Content) -> SubProfile {
+fn sub(n: u64, now: Millis, newest: Option<NewestFacts>, more: impl Fn(SubContent) -> SubContent) -> SubProfile {
     let session = |i: u64| SessionId((now / 60_000 - i * 600) << 32 | (short(i) & 0xffff_ffff));
     let sessions = (0..limits::NEWEST_SESSIONS as u64).rev().map(session).collect();
-    let content = Content {
-        totals: Totals { pages: 340 + n, sessions: 60 + n, purchases: 3, revenue: 129_990_000 },
+    let content = SubContent {
+        totals: ProfileTotals { pages: 340 + n, sessions: 60 + n, purchases: 3, revenue: 129_990_000 },
         seen: Some((now - 90 * 86_400_000, now - n * 3_600_000)),
-        names: newest.map(|newest| Names { sessions, newest }),
-        ..Content::default()
+        names: newest.map(|newest| NewestNames { sessions, newest }),
+        ..SubContent::default()
     };
-    SubProfile::pack(Version { restore: 0, counter: 4_800_000 + n }, &more(content))
+    SubProfile::pack(SnapshotVersion { restore: 0, counter: 4_800_000 + n }, &more(content))
 }
 
 /// Other visitors, younger than the own one.
@@ -275,18 +275,18 @@ fn identity(own: VisitorId, unique: AltHash, now: Millis) -> IdentityCookie {
     }
 }
 
-fn ledger(own: VisitorId, version: Version, now: Millis) -> Ledger {
+fn ledger(own: VisitorId, version: SnapshotVersion, now: Millis) -> Ledger {
     let mut ledger = Ledger { highest: version, ..Ledger::new(own) };
     let session = SessionId::mint(now, [7; 4]);
     for i in (0..LEDGER_PAGES).rev() {
-        ledger.remember(Beyond { received: now - i * 20_000, short: short(900 + i), session });
+        ledger.remember(LaterPage { received: now - i * 20_000, short: short(900 + i), session });
     }
     ledger
 }
 
 /// The batch that one page view is.
 fn message(tenant: TenantId, visitor: VisitorId, now: Millis) -> Vec<u8> {
-    let what = What::Page { session: SessionId::mint(now, [7; 4]) };
+    let what = FactKind::Page { session: SessionId::mint(now, [7; 4]) };
     let fact = Fact { position: 0, id: FactId::from_bytes([1; 16]), visitor, received: now, at: now, what };
     wire::facts::encode(&FactBatch { tenant, facts: vec![fact] })
 }
@@ -309,7 +309,7 @@ mod tests {
         let fixture = Fixture::new(causeway_bench_wasm::decide::now(), 0).unwrap();
         let own: VisitorId = VISITOR.parse().unwrap();
         let stored = wire::kv::decode_stored(&fixture.key, own, fixture.value.as_bytes()).unwrap();
-        let Stored::Snapshot(snapshot) = stored else { panic!("a tombstone") };
+        let StoredValue::Snapshot(snapshot) = stored else { panic!("a tombstone") };
         assert_eq!(snapshot.profiles.len() as u64, SIBLINGS + 1);
         let ring = &keys().tenants[TENANT].cookie;
         let opens = |name, value: &str| cookie::open(ring, name, &TENANT.parse().unwrap(), value).is_ok();

@@ -4,18 +4,18 @@ use std::collections::HashMap;
 
 use anyhow::{Context as _, Result, ensure};
 use causeway_bench_wasm::{decide, filters, segments};
-use causeway_shared::actions::{Actions, ViewType};
+use causeway_shared::actions::{ActionList, ViewType};
 use causeway_shared::attributes::AttributeMap;
-use causeway_shared::catalogue::{Catalogue, Compiled};
-use causeway_shared::decision::{Described, Given, Person, Placement, Question};
-use causeway_shared::filter::Subject;
-use causeway_shared::ids::{Millis, TenantId, Version, VisitorId};
+use causeway_shared::catalogue::{Catalogue, CompiledCatalogue};
+use causeway_shared::decision::{DescribedPerson, Given, Person, Placement, Question};
+use causeway_shared::filter::FilterSubject;
+use causeway_shared::ids::{Millis, SnapshotVersion, TenantId, VisitorId};
 use causeway_shared::kv;
-use causeway_shared::profile::Content;
-use causeway_shared::segments::Stamp;
+use causeway_shared::profile::SubContent;
+use causeway_shared::segments::WriteStamp;
 use causeway_shared::time::{EPOCH_MS, HourStamp, Minute};
-use causeway_shared::view::{Snapshot, View};
-use causeway_shared::wire::catalogue::{Pointer, encode_document, encode_pointer};
+use causeway_shared::view::{JoinedView, Snapshot};
+use causeway_shared::wire::catalogue::{CataloguePointer, encode_document, encode_pointer};
 use causeway_shared::wire::flat;
 use serde_json::{Value, json};
 
@@ -23,8 +23,8 @@ use serde_json::{Value, json};
 #[derive(Debug)]
 pub(crate) struct Market {
     document: Value,
-    compiled: Compiled,
-    actions: Actions,
+    compiled: CompiledCatalogue,
+    actions: ActionList,
 }
 
 impl Market {
@@ -33,7 +33,7 @@ impl Market {
         let document = decide::document(ads);
         let compiled = decide::compiled(&document);
         let later = Minute::at(now).0 - Minute::at(decide::now()).0;
-        let shift = |mut action: causeway_shared::actions::Action| {
+        let shift = |mut action: causeway_shared::actions::AdAction| {
             action.minute = Minute(action.minute.0 + later);
             action
         };
@@ -42,19 +42,19 @@ impl Market {
     }
 
     /// What the person's own profile holds: one in so many of its actions and segments, and all its attributes.
-    pub(crate) fn content(&self, content: Content, one_in: usize) -> Content {
+    pub(crate) fn content(&self, content: SubContent, one_in: usize) -> SubContent {
         let mut attributes = AttributeMap::default();
         for (token, value) in filters::attributes() {
-            attributes.write(token, Stamp { at: 1, order: 1 }, Some(value));
+            attributes.write(token, WriteStamp { at: 1, order: 1 }, Some(value));
         }
-        let actions: Actions = self.actions.iter().step_by(one_in).collect();
+        let actions: ActionList = self.actions.iter().step_by(one_in).collect();
         let segments = segments::pack(segments::held().into_iter().step_by(one_in));
-        Content { actions: actions.pack(), segments, attributes: attributes.pack(), ..content }
+        SubContent { actions: actions.pack(), segments, attributes: attributes.pack(), ..content }
     }
 
     /// The same as a JavaScript programmer would have stored it.
     pub(crate) fn as_json(&self) -> Value {
-        let action = |action: causeway_shared::actions::Action| {
+        let action = |action: causeway_shared::actions::AdAction| {
             let insertion: String = action.insertion.0.iter().map(|byte| format!("{byte:02x}")).collect();
             json!([insertion, action.verb.0, action.entity.ad, EPOCH_MS + u64::from(action.minute.0) * 60_000])
         };
@@ -74,7 +74,7 @@ impl Market {
         let catalogue: Catalogue = serde_json::from_value(self.document.clone())?;
         let flat = catalogue.flat(&filters::names(), &filters::words());
         let flat = flat.map_err(|problems| anyhow::anyhow!("{problems:?}"))?;
-        let pointer = Pointer { published: Version::default(), version: 1, digest };
+        let pointer = CataloguePointer { published: SnapshotVersion::default(), version: 1, digest };
         let current = kv::pointer_key(tenant);
         Ok(HashMap::from([
             (key.clone(), encode_document(&key, &digest, &flat::encode(&flat))?),
@@ -96,17 +96,17 @@ impl Market {
     /// The ads that everybody must place, by id.
     pub(crate) fn expected(&self, snapshot: &Snapshot, page: &Value, now: Millis) -> Result<Vec<String>> {
         let own: VisitorId = snapshot.visitor;
-        let mut view = View::default();
+        let mut view = JoinedView::default();
         view.add_snapshot(snapshot.clone());
         let counted = view.of(own);
-        let described = Described::of(&counted, now);
+        let described = DescribedPerson::of(&counted, now);
         let person = Person { actions: counted.actions(), totals: counted.totals(), ..Person::default() };
         let keywords: Vec<&str> = page["keywords"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        let subject = Subject {
+        let subject = FilterSubject {
             person: Some(described.person()),
             url: page["url"].as_str(),
             keywords: &keywords,
-            ..Subject::default()
+            ..FilterSubject::default()
         };
         let placements = decide::Deciding::placements().to_vec();
         let given = Given { now, ..Given::default() };

@@ -6,15 +6,15 @@ use std::net::TcpStream;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use causeway_shared::fact::{Fact, What};
+use causeway_shared::fact::{Fact, FactKind};
 use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, SessionId, VisitorId};
 use causeway_shared::kv::snapshot_key;
-use causeway_shared::segments::{SegmentId, State};
+use causeway_shared::segments::{SegmentId, SegmentState};
 use causeway_shared::time::HourStamp;
-use causeway_shared::view::Stored;
+use causeway_shared::view::StoredValue;
 use causeway_shared::wire::facts::{self, FactBatch};
 use causeway_shared::wire::kv::decode_stored;
-use causeway_shared::wire::sync::{Publish, SyncRequest, SyncResponse, decode_response, encode_request};
+use causeway_shared::wire::sync::{KvWrite, SyncRequest, SyncResponse, decode_response, encode_request};
 use serde_json::Value;
 
 use super::stored::{SUPER, hash, id, member};
@@ -133,7 +133,7 @@ impl<'o> Edge<'o> {
     }
 
     /// Takes what is to be written until nothing is.
-    fn drain(&mut self, stop: &Stop) -> Result<Vec<Publish>> {
+    fn drain(&mut self, stop: &Stop) -> Result<Vec<KvWrite>> {
         let mut all = Vec::new();
         loop {
             stop.check()?;
@@ -168,7 +168,8 @@ impl<'o> Edge<'o> {
                 what,
             };
             let id = AlternateId { kind: KindCode(1), hash: AltHash(hash(member)) };
-            let whats = [What::Page { session: SessionId(1) }, What::Alias { id, also: Vec::new(), proven: true }];
+            let whats =
+                [FactKind::Page { session: SessionId(1) }, FactKind::Alias { id, also: Vec::new(), proven: true }];
             let facts = whats.map(fact);
             let key = snapshot_key(&self.origin.tenant(), visitor);
             let start = Instant::now();
@@ -181,7 +182,7 @@ impl<'o> Edge<'o> {
                 ensure!(start.elapsed().as_secs() < 30, "{key} is not handed out");
             };
             all.push(Took { taken, published: start.elapsed().as_secs_f64() * 1e3 });
-            let Stored::Snapshot(snapshot) = decode_stored(&key, visitor, value.as_bytes())? else {
+            let StoredValue::Snapshot(snapshot) = decode_stored(&key, visitor, value.as_bytes())? else {
                 anyhow::bail!("{key} is a tombstone");
             };
             ensure!(snapshot.membership.devices > 1, "{key} is linked to nobody");
@@ -204,14 +205,14 @@ fn compact(edge: &mut Edge<'_>, options: &Options, json: bool, stop: &Stop) -> R
         chosen.insert(u32::try_from(random.below(options.visitors.into()))?);
     }
     let now = edge.origin.now();
-    let state = State::held(HourStamp::at(now + 86_400_000), []);
+    let state = SegmentState::held(HourStamp::at(now + 86_400_000), []);
     let fact = |visitor: &u32| Fact {
         position: 0,
         id: FactId::from_bytes(random.sixteen()),
         visitor: id(*visitor),
         received: now,
         at: now,
-        what: What::Segments { writes: vec![(NEW, state.clone())] },
+        what: FactKind::Segments { writes: vec![(NEW, state.clone())] },
     };
     let facts: Vec<Fact> = chosen.iter().map(fact).collect();
     for some in facts.chunks(BATCH) {
@@ -247,7 +248,7 @@ fn compact(edge: &mut Edge<'_>, options: &Options, json: bool, stop: &Stop) -> R
     for write in &writes {
         let visitor: VisitorId = write.key.rsplit(':').next().context("a key without a visitor")?.parse()?;
         let value = write.value.as_deref().context("a snapshot without a value")?;
-        let Stored::Snapshot(snapshot) = decode_stored(&write.key, visitor, value.as_bytes())? else { continue };
+        let StoredValue::Snapshot(snapshot) = decode_stored(&write.key, visitor, value.as_bytes())? else { continue };
         let holds =
             snapshot.profiles.values().filter_map(|of| of.segments()).any(|of| of.iter().any(|(id, _)| id == NEW));
         ensure!(holds || !snapshot.missing().is_empty(), "{} does not hold what is new of a sibling", write.key);

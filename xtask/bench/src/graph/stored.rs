@@ -13,7 +13,7 @@ use causeway_origin::store::CheckedBytes;
 use causeway_origin::store::TenantNo;
 use causeway_shared::ids::VisitorId;
 use causeway_shared::profile::Profile;
-use causeway_shared::segments::{SegmentId, SegmentMap, Stamp, State};
+use causeway_shared::segments::{SegmentId, SegmentMap, SegmentState, WriteStamp};
 use causeway_shared::time::HourStamp;
 use causeway_shared::wire::profile::encode;
 use rusqlite::Connection;
@@ -144,8 +144,8 @@ fn fill(data: &Path, visitors: u32, stop: &Stop) -> Result<(TenantNo, u32)> {
 /// The segments that every visitor is in.
 fn segments() -> Vec<u8> {
     let mut segments = SegmentMap::default();
-    let stamp = Stamp { at: 1, order: 1 };
-    (0..20).for_each(|n| segments.write(SegmentId(n), stamp, State::held(HourStamp(200_000), [])));
+    let stamp = WriteStamp { at: 1, order: 1 };
+    (0..20).for_each(|n| segments.write(SegmentId(n), stamp, SegmentState::held(HourStamp(200_000), [])));
     segments.pack()
 }
 

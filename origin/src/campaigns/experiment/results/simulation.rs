@@ -55,7 +55,7 @@ impl UniformDraws {
 }
 
 /// What an experiment comes to with so many people, dealt by these shares of 10,000; the rest of them is outside.
-fn experiment(people: u64, shares: [f64; 2], numbers: &mut UniformDraws) -> Read {
+fn experiment(people: u64, shares: [f64; 2], numbers: &mut UniformDraws) -> ArmHours {
     let [a, b] = shares.map(|share| share / 10_000.0);
     let chances = [a, b, 1.0 - a - b];
     let two = numbers.binomial(people, TWO_BROWSERS);
@@ -74,9 +74,9 @@ fn experiment(people: u64, shares: [f64; 2], numbers: &mut UniformDraws) -> Read
             (first, _) => count(people::mixed(first as u8), people),
         }
     }
-    let hour = |exposed| BTreeMap::from([(HourStamp(9), Sums { exposed, ..Sums::default() })]);
+    let hour = |exposed| BTreeMap::from([(HourStamp(9), HourSums { exposed, ..HourSums::default() })]);
     let arms = counts.into_iter().map(|(arm, exposed)| (arm, hour(exposed))).collect();
-    Read { arms, due: Due::new(&[]), now: HourStamp(99) }
+    ArmHours { arms, due: ConversionDelays::new(&[]), now: HourStamp(99) }
 }
 
 /// In which part of the runs the traffic is said not to be split by `shares`, when it was by `dealt`.

@@ -8,14 +8,14 @@ use ::parquet::data_type::{ByteArray, Decimal, FixedLenByteArray, Int96};
 use ::parquet::file::properties::WriterProperties;
 use ::parquet::file::writer::SerializedFileWriter;
 use ::parquet::schema::parser::parse_message_type;
-use causeway_shared::fact::What;
+use causeway_shared::fact::FactKind;
 use causeway_shared::ids::{Millis, OrderHash};
 use serde_json::json;
 
 use super::*;
-use crate::base::attribution::Said;
+use crate::base::attribution::Attribution;
 use crate::base::clock;
-use crate::maintenance::import::{ImportError, Job, Kind, Progress, file, rows};
+use crate::maintenance::import::{ImportError, ImportKind, ImportProgress, ImportRequest, file, rows};
 use crate::testing::{NOW, Origin, page, visitor};
 
 #[test]
@@ -108,9 +108,9 @@ fn write(path: &Path, schema: &str, codec: Compression, columns: Vec<ColumnValue
     std::fs::write(path, writer.into_inner().unwrap()).unwrap();
 }
 
-fn import(origin: &mut Origin, kind: Kind, path: &Path) -> Result<(Progress, Vec<String>), ImportError> {
-    let (tenant, said) = (origin.tenant("demo").no, Said::cli(None, None));
-    let job = Job { rules: &origin.rules, tenant, kind, workers: 1, said, served: &|| false };
+fn import(origin: &mut Origin, kind: ImportKind, path: &Path) -> Result<(ImportProgress, Vec<String>), ImportError> {
+    let (tenant, said) = (origin.tenant("demo").no, Attribution::cli(None, None));
+    let job = ImportRequest { rules: &origin.rules, tenant, kind, workers: 1, said, served: &|| false };
     let mut refused = Vec::new();
     let done = crate::maintenance::import::run(&mut origin.conn, &job, path, |_, bad| {
         refused.extend(bad.iter().map(|bad| bad.message.clone()));
@@ -120,15 +120,15 @@ fn import(origin: &mut Origin, kind: Kind, path: &Path) -> Result<(Progress, Vec
 }
 
 /// The facts of a file of events.
-fn events(path: &Path, now: Millis) -> Vec<(Millis, What)> {
+fn events(path: &Path, now: Millis) -> Vec<(Millis, FactKind)> {
     let origin = Origin::new();
     let tenant = origin.tenant("demo").clone();
-    let file = file::File::open(path).unwrap();
-    file.check_types(Kind::Events).unwrap();
-    let columns = rows::Columns::of(Kind::Events, file.form(), &[]).unwrap();
-    let reader = rows::Reader { tenant: &tenant, columns, file: "a file".to_owned(), now };
+    let file = file::ImportFile::open(path).unwrap();
+    file.check_types(ImportKind::Events).unwrap();
+    let columns = rows::LineLayout::of(ImportKind::Events, file.form(), &[]).unwrap();
+    let reader = rows::RowReader { tenant: &tenant, columns, file: "a file".to_owned(), now };
     let mut facts = Vec::new();
-    let read = |chunk: file::Chunk| {
+    let read = |chunk: file::LineChunk| {
         let (of, bad) = reader.read(&chunk);
         assert_eq!(bad, []);
         facts.extend(of.into_iter().map(|(_, checked)| (checked.fact.at, checked.fact.what)));
@@ -172,7 +172,7 @@ fn flat_rows_are_read_in_every_codec_that_other_tools_write() {
         let (_folder, path) = folder();
         write(&path, FLAT, codec, flat(40));
         let mut origin = Origin::new();
-        let (done, refused) = import(&mut origin, Kind::Segments, &path).unwrap();
+        let (done, refused) = import(&mut origin, ImportKind::Segments, &path).unwrap();
         assert_eq!((done.facts, refused), (120, Vec::new()), "{codec}");
         assert_eq!(origin.profile("demo", visitor(39)).segments().len(), 3, "{codec}");
     }
@@ -187,7 +187,7 @@ fn flat_rows_of_ndjson_are_those_of_parquet_and_one_without_an_expiry_is_refused
     let lines = [row(1, (clock::now() + 86_400_000).into()), row(2, Value::Null), bare].map(|line| line.to_string());
     std::fs::write(&path, lines.join("\n")).unwrap();
     let mut origin = Origin::new();
-    let (done, refused) = import(&mut origin, Kind::Segments, &path).unwrap();
+    let (done, refused) = import(&mut origin, ImportKind::Segments, &path).unwrap();
     assert_eq!(done.facts, 2);
     assert!(matches!(&refused[..], [one] if one.contains("expires_ms")), "{refused:?}");
 }
@@ -246,18 +246,18 @@ fn columns_of_uuids_and_json_are_read_and_columns_nobody_asks_for_may_have_any_t
     ];
     write(&path, schema, Compression::SNAPPY, columns);
     let found = events(&path, NOW);
-    let [(_, What::Track { name, properties, .. })] = &found[..] else { unreachable!("{found:?}") };
+    let [(_, FactKind::Track { name, properties, .. })] = &found[..] else { unreachable!("{found:?}") };
     assert_eq!((name.as_str(), properties.as_deref()), ("seen", Some("{\"size\":4}")));
     let mut origin = Origin::new();
     origin.send("demo", &[page(visitor(7), 1, NOW)]);
-    assert_eq!(import(&mut origin, Kind::Events, &path).unwrap().0.facts, 1);
+    assert_eq!(import(&mut origin, ImportKind::Events, &path).unwrap().0.facts, 1);
     assert_eq!(uuid(visitor(7).as_bytes()).unwrap(), visitor(7).to_string());
 }
 
 #[test]
 fn numbers_and_texts_of_every_form_of_file_name_one_order() {
     let order_of = |path: &Path| match &events(path, NOW)[..] {
-        [(_, What::Track { order: Some(order), .. })] => *order,
+        [(_, FactKind::Track { order: Some(order), .. })] => *order,
         found => unreachable!("{found:?}"),
     };
     let folder = tempfile::tempdir().unwrap();
@@ -284,7 +284,7 @@ fn numbers_and_texts_of_every_form_of_file_name_one_order() {
 
 #[test]
 fn a_column_of_a_type_that_is_not_read_is_named_with_its_type() {
-    let refused = |kind: Kind, columns: &str, all: Vec<ColumnValues>| {
+    let refused = |kind: ImportKind, columns: &str, all: Vec<ColumnValues>| {
         let (_folder, path) = folder();
         write(&path, &format!("message rows {{ {columns} }}"), Compression::SNAPPY, all);
         match import(&mut Origin::new(), kind, &path) {
@@ -295,25 +295,25 @@ fn a_column_of_a_type_that_is_not_read_is_named_with_its_type() {
     let text = |text: &str| ColumnValues::Text(vec![text.to_owned()]);
     let bytes = |bytes: usize| ColumnValues::Fixed(vec![vec![0; bytes]]);
     let days = refused(
-        Kind::Events,
+        ImportKind::Events,
         "required binary visitor (UTF8); required binary type (UTF8); required int32 at_ms (DATE);",
         vec![text("x"), text("page"), ColumnValues::Int(vec![20_000])],
     );
     assert!(days.contains("the column `at_ms` has the type `REQUIRED INT32 at_ms (DATE)`: a timestamp"), "{days}");
     let money = refused(
-        Kind::Events,
+        ImportKind::Events,
         "required binary visitor (UTF8); required binary type (UTF8); required int64 value_micros (DECIMAL(18,2));",
         vec![text("x"), text("page"), ColumnValues::Long(vec![Some(1)])],
     );
     assert!(money.contains("`value_micros`") && money.contains("DECIMAL(18,2)"), "{money}");
     let hour = refused(
-        Kind::Segments,
+        ImportKind::Segments,
         "required binary visitor (UTF8); required int32 segment; optional int64 expires_ms (TIME(NANOS,true));",
         vec![text("x"), ColumnValues::Int(vec![1]), ColumnValues::Long(vec![Some(1)])],
     );
     assert!(hour.contains("`expires_ms`") && hour.contains("TIME(NANOS"), "{hour}");
-    let raw = refused(Kind::Links, "required fixed_len_byte_array(16) visitor;", vec![bytes(16)]);
+    let raw = refused(ImportKind::Links, "required fixed_len_byte_array(16) visitor;", vec![bytes(16)]);
     assert!(raw.contains("`visitor`") && raw.contains("text or a UUID"), "{raw}");
-    let number = refused(Kind::Links, "required int64 other;", vec![ColumnValues::Long(vec![Some(1)])]);
+    let number = refused(ImportKind::Links, "required int64 other;", vec![ColumnValues::Long(vec![Some(1)])]);
     assert!(number.contains("`other`") && number.contains("INT64"), "{number}");
 }

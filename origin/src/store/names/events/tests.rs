@@ -1,6 +1,6 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use crate::base::attribution::Said;
+use crate::base::attribution::Attribution;
 use crate::campaigns::catalogue;
 use crate::maintenance::forget_event_names::forget;
 use crate::privacy::audit;
@@ -24,7 +24,7 @@ fn counted(origin: &Origin) -> BTreeSet<String> {
     load(&origin.conn).unwrap().remove(&no(origin)).unwrap_or_default()
 }
 
-fn source_of(origin: &Origin, name: &str) -> Option<Source> {
+fn source_of(origin: &Origin, name: &str) -> Option<NameSource> {
     source(&origin.conn, no(origin), name).unwrap()
 }
 
@@ -45,14 +45,15 @@ fn full(origin: &mut Origin) {
 
 fn forgotten(origin: &mut Origin, all: &[&str]) -> Result<(), EventNameError> {
     let (given, tenant) = (origin.given(), origin.tenant("demo").clone());
-    forget(&mut origin.conn, &origin.rules, given, &tenant, &names(all), &Said::by("cli"))
+    forget(&mut origin.conn, &origin.rules, given, &tenant, &names(all), &Attribution::by("cli"))
 }
 
 fn kept_audience(origin: &Origin, event: &str) {
     let tenant = origin.tenant("demo");
     let document = json!({ format!("events.{event}"): { "$count": { "$gte": 1 } } });
     let filter = query::filter(&origin.conn, tenant, &document).unwrap().unwrap();
-    let audience = materialized::Kept::new((tenant.no, SegmentId(7)), (&filter, &document), (48, 0), NOW).unwrap();
+    let audience =
+        materialized::MaterializedAudience::new((tenant.no, SegmentId(7)), (&filter, &document), (48, 0), NOW).unwrap();
     audience.keep(&origin.conn, tenant).unwrap();
 }
 
@@ -72,7 +73,7 @@ fn seventeen_visitors_with_64_names_each_bring_their_share_of_one_day() {
     let known = ["page", "purchase", "junk_1_0"].map(|name| tracked(visitor(2), 1, one.now, name));
     let other = tracked(visitor(2), 2, one.now, "signup");
     one.send("demo", &[known.to_vec(), vec![other]].concat());
-    assert_eq!(source_of(&one, "signup"), Some(Source::Page));
+    assert_eq!(source_of(&one, "signup"), Some(NameSource::Page));
     assert_eq!(counted(&one).len(), limits::AUDIENCE_EVENTS_A_VISITOR + 1);
     one.now += DAY_MS;
     sends_64(&mut one, visitor(1), 2);
@@ -94,15 +95,15 @@ fn what_is_declared_or_in_use_is_counted_whatever_pages_brought() {
     let (given, of) = (origin.given(), origin.tenant("demo").clone());
     catalogue::apply(&mut origin.conn, &origin.rules, given, &of, document, "tests").unwrap();
     let found = ["signup", "junk_0_0", "bought_twice", "subscribed"].map(|name| source_of(&origin, name));
-    assert_eq!(found, [Some(Source::Declared); 4]);
-    assert_eq!(source_of(&origin, "from_a_file"), Some(Source::Admin));
+    assert_eq!(found, [Some(NameSource::Declared); 4]);
+    assert_eq!(source_of(&origin, "from_a_file"), Some(NameSource::Admin));
     assert_eq!(counted(&origin).len(), limits::AUDIENCE_EVENTS);
     // Where all are declared, the next one is refused by name, and none goes.
     let many: BTreeSet<String> = (0..limits::AUDIENCE_EVENTS - 4).map(|n| format!("own_{n}")).collect();
     declare(&mut origin.conn, tenant, &many, now).unwrap();
     let refused = declare(&mut origin.conn, tenant, &names(&["one_more"]), now).unwrap_err();
     assert!(matches!(&refused, EventNameError::Full(name) if name == "one_more"), "{refused}");
-    assert_eq!(source_of(&origin, "signup"), Some(Source::Declared));
+    assert_eq!(source_of(&origin, "signup"), Some(NameSource::Declared));
     let long = "n".repeat(limits::NAME_BYTES + 1);
     for bad in ["", "page", &long] {
         let refused = declare(&mut origin.conn, tenant, &names(&[bad]), now).unwrap_err();
@@ -136,5 +137,5 @@ fn a_name_is_taken_back_unless_something_uses_it() {
     assert_eq!([&told[1]["what"], &told[1]["object"]], [&json!("forget_event"), &json!("junk_0_0")]);
     origin.now += DAY_MS;
     origin.send("demo", &[tracked(visitor(500), 1, origin.now, "late")]);
-    assert_eq!(source_of(&origin, "late"), Some(Source::Page), "there is room again");
+    assert_eq!(source_of(&origin, "late"), Some(NameSource::Page), "there is room again");
 }
