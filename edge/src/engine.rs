@@ -173,7 +173,7 @@ impl Engine {
                 None,
             ));
         };
-        let cors = match cors::headers(request, &site) {
+        let cors = match cors::cors_headers(request, &site) {
             Ok(cors) => cors,
             Err(refused) => return EngineStep::Answer(*refused),
         };
@@ -298,7 +298,7 @@ impl Engine {
         route: Box<dyn VisitorRoute>,
         arrival: IdentityRequest,
     ) -> EngineStep {
-        let begun = identity::begin(arrival, &mut state.random);
+        let begun = identity::begin_identity(arrival, &mut state.random);
         let (reads_history, minted) = (!begun.reads().is_empty(), begun.minted());
         if minted && !route.mints_visitors() {
             return self.answer_unidentified(state, route, "another_member");
@@ -382,7 +382,7 @@ impl Engine {
         survivor: SurvivingCookie,
     ) -> EngineStep {
         let headers: Vec<_> = match survivor {
-            None => cookies::expire(&state.site, state.secure).into(),
+            None => cookies::expire_cookies(&state.site, state.secure).into(),
             Some(cookie) if route.mints_visitors() => {
                 cookies::write_identity(&state.site, state.secure, &cookie).into_iter().collect()
             }

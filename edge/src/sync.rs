@@ -35,7 +35,7 @@ impl Engine {
         let headers = [
             (sync_auth::KEY_HEADER, key.id.to_string()),
             (sync_auth::TIME_HEADER, now.to_string()),
-            (sync_auth::MAC_HEADER, sync_auth::sign(key, now, &body)),
+            (sync_auth::MAC_HEADER, sync_auth::sign_sync(key, now, &body)),
         ];
         Some(SignedSync { headers, body })
     }

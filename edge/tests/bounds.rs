@@ -116,7 +116,7 @@ fn an_action_without_a_visitor_or_of_another_one_spares_a_visitors_events_no_lim
             placed: browser.now,
             strict: false,
         };
-        let token = token::seal(&browser.cookie_ring, &"demo".parse().unwrap(), &token).unwrap();
+        let token = token::seal_token(&browser.cookie_ring, &"demo".parse().unwrap(), &token).unwrap();
         let action = json!({ "type": "action", "action": "click", "insertion": token });
         let answer = browser.send("POST", "/v1/events", json!([action]).to_string());
         assert_eq!((fact_count(&answer), facts_limit(&answer).cloned()), (1, alone));
@@ -187,7 +187,7 @@ fn a_waiting_object_call_takes_a_place_and_its_answer_frees_it() {
         placed: browser.now,
         strict: true,
     };
-    let token = token::seal(&browser.cookie_ring, &"demo".parse().unwrap(), &token).unwrap();
+    let token = token::seal_token(&browser.cookie_ring, &"demo".parse().unwrap(), &token).unwrap();
     let (impression, placed) = (format!("/v1/i/{token}"), browser.now);
     let begin = |browser: &mut Browser| {
         browser.now = placed;

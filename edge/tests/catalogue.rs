@@ -75,7 +75,7 @@ impl Isolate {
     fn publish(&mut self, counter: u64, version: u32, ads: &Value) {
         let catalogue: Catalogue = serde_json::from_value(ads.clone()).unwrap();
         let flat = catalogue.flat(&NameDictionary::default(), &Vocabulary::default()).unwrap();
-        self.publish_bytes(counter, version, &flat::encode(&flat));
+        self.publish_bytes(counter, version, &flat::encode_catalogue(&flat));
     }
 
     fn publish_bytes(&mut self, counter: u64, version: u32, bytes: &[u8]) {
@@ -130,7 +130,7 @@ impl Isolate {
         let (covered, earlier, pending) = (Vec::new(), Vec::new(), Vec::new());
         let cookie = IdentityCookie { visitor, written: NOW, tag: None, covered, earlier, pending, login: None };
         let payload = wire::cookies::encode_identity(&cookie);
-        format!("__Host-{IDENTITY}={}", cookie::seal(&self.ring, IDENTITY, &tenant(), &payload).unwrap())
+        format!("__Host-{IDENTITY}={}", cookie::seal_cookie(&self.ring, IDENTITY, &tenant(), &payload).unwrap())
     }
 
     fn health(&mut self) -> Value {
@@ -340,7 +340,7 @@ fn an_invalid_value_counts_as_absent_and_the_cached_catalogue_stays_in_use() {
         assert_eq!((used(&page), &page["degraded"]), ((&json!("c-1"), &json!("red")), &json!([note])));
     }
     // A form of a later release may contain a bound on an ad that this release does not know.
-    let mut newer = flat::encode(&FlatCatalogue::default());
+    let mut newer = flat::encode_catalogue(&FlatCatalogue::default());
     newer[0] += 1;
     isolate.publish_bytes(9, 2, &newer);
     isolate.now += limits::CATALOGUE_FRESH_MS;
@@ -457,7 +457,7 @@ fn the_model_comes_with_the_pointer_and_an_older_one_is_not_adopted() {
     let put = |isolate: &mut Isolate, counter: u64, favourite: u32| {
         let key = kv::model_key(&tenant());
         let published = SnapshotVersion { restore: 0, counter };
-        isolate.kv.insert(key.clone(), encode_model(&key, published, &wire::model::encode(&model(favourite))));
+        isolate.kv.insert(key.clone(), encode_model(&key, published, &wire::model::encode_model(&model(favourite))));
         isolate.now += limits::CATALOGUE_FRESH_MS;
     };
     let mut two = ads(X, false);

@@ -110,7 +110,7 @@ fn an_invalid_ledger_cookie_keeps_the_visitor_and_starts_an_empty_ledger() {
     let [identity, ledger] = [IDENTITY, LEDGER]
         .map(|name| browser.cookies.iter().find_map(|c| c.strip_prefix(&format!("{name}="))).unwrap().to_owned());
     let tenant: TenantId = "demo".parse().unwrap();
-    let seal = |name, tenant, payload: &[u8]| cookie::seal(&browser.cookie_ring, name, tenant, payload).unwrap();
+    let seal = |name, tenant, payload: &[u8]| cookie::seal_cookie(&browser.cookie_ring, name, tenant, payload).unwrap();
     let (rest, mac) = ledger.rsplit_once('.').unwrap();
     let changed = if mac.starts_with('A') { 'B' } else { 'A' };
     let bad = [

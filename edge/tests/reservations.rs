@@ -111,7 +111,7 @@ impl Page {
         let (key, digest) = (kv::catalogue_key(&self.tenant, version), [7; 16]);
         let catalogue: Catalogue = serde_json::from_value(ads.clone()).unwrap();
         let flat = catalogue.flat(&NameDictionary::default(), &Vocabulary::default()).unwrap();
-        let value = wire::catalogue::encode_document(&key, &digest, &wire::flat::encode(&flat)).unwrap();
+        let value = wire::catalogue::encode_document(&key, &digest, &wire::flat::encode_catalogue(&flat)).unwrap();
         self.kv.insert(key, value);
         let published = SnapshotVersion { restore: 0, counter: version.into() };
         let pointer = wire::catalogue::CataloguePointer { published, version, digest };
@@ -206,7 +206,7 @@ impl Page {
                 admits: [own, sibling].into(),
                 ..Membership::default()
             },
-            profiles: [(own, profile(Vec::new())), (sibling, profile(seen.pack()))].into_iter().collect(),
+            profiles: [(own, profile(Vec::new())), (sibling, profile(seen.pack_actions()))].into_iter().collect(),
             best: None,
         };
         let key = kv::snapshot_key(&self.tenant, own);

@@ -51,7 +51,7 @@ impl Isolate {
         let (covered, earlier) = (Vec::new(), Vec::new());
         let cookie = IdentityCookie { visitor, written: NOW, tag: None, covered, earlier, pending, login: None };
         let payload = wire::cookies::encode_identity(&cookie);
-        let sealed = cookie::seal(&self.ring, IDENTITY, &tenant(), &payload).unwrap();
+        let sealed = cookie::seal_cookie(&self.ring, IDENTITY, &tenant(), &payload).unwrap();
         let head = format!("POST\nhttp://localhost/v1/decide\n__Host-{IDENTITY}={sealed}\n\n\n\nFirefox/140.0\n\n");
         let step = self.engine.begin(&head, b"{}", NOW, [7; 32]);
         let answer = answer(complete(&mut self.engine, step, |keys| read_kv(&self.kv, self.fault, keys)));

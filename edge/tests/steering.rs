@@ -89,7 +89,8 @@ impl Page {
         let flat = catalogue.flat(&NameDictionary::default(), &Vocabulary::default()).unwrap();
         let (document, current) = (kv::catalogue_key(&tenant, 1), kv::pointer_key(&tenant));
         let pointer = wire::catalogue::CataloguePointer { published: version(1), version: 1, digest: [7; 16] };
-        let value = wire::catalogue::encode_document(&document, &[7; 16], &wire::flat::encode(&flat)).unwrap();
+        let value =
+            wire::catalogue::encode_document(&document, &[7; 16], &wire::flat::encode_catalogue(&flat)).unwrap();
         let pointed = wire::catalogue::encode_pointer(&current, &pointer);
         let kv = [(document, value), (current, pointed)].into();
         let (cookies, objects) = (BTreeMap::new(), BTreeMap::new());

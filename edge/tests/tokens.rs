@@ -41,7 +41,7 @@ fn placed(ring: &KeyRing, tenant: &str, ad: u32, ago: Millis) -> String {
         strict: false,
     };
     let tenant: TenantId = tenant.parse().unwrap();
-    token::seal(ring, &tenant, &token).unwrap()
+    token::seal_token(ring, &tenant, &token).unwrap()
 }
 
 /// The number of facts that a token makes at a tenant: by its impression, its click, and the events of both.

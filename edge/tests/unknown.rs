@@ -102,7 +102,7 @@ impl World {
         let names = NameDictionary::from_entries(names).unwrap();
         let flat = catalogue.flat(&names, &Vocabulary::default()).unwrap();
         let (key, digest) = (kv::catalogue_key(&tenant(), 1), [1; 16]);
-        self.kv.insert(key.clone(), encode_document(&key, &digest, &flat::encode(&flat)).unwrap());
+        self.kv.insert(key.clone(), encode_document(&key, &digest, &flat::encode_catalogue(&flat)).unwrap());
         let key = kv::pointer_key(&tenant());
         let pointer = CataloguePointer { published: SnapshotVersion { restore: 0, counter: 1 }, version: 1, digest };
         self.kv.insert(key.clone(), encode_pointer(&key, &pointer));
@@ -319,7 +319,7 @@ fn caps_count_what_is_known_unless_the_tenant_holds_such_ads_back() {
         let entity = AdEntity { ad: 1, ad_group: 1, campaign: 1, advertiser: 1 };
         let (verb, view_type, minute) = (ActionType::IMPRESSION, ViewType(0), Minute::at(NOW));
         let action = |n: u8| actions::AdAction { insertion: InsertionHash([n; 6]), verb, view_type, entity, minute };
-        (0..count).map(action).collect::<ActionList>().pack()
+        (0..count).map(action).collect::<ActionList>().pack_actions()
     };
     for (mode, missing, count, serves) in [
         ("count", MissingParts::ACTIONS, 1, true),

@@ -205,10 +205,10 @@ impl ApiState {
         let (Some(live), Some(writer)) = (self.live(), self.writer()) else {
             return Err(ApiError::unavailable("not_ready", self.not_ready().unwrap_or("not ready")));
         };
-        let batch = facts::encode(&FactBatch { tenant: tenant.id.clone(), facts });
+        let batch = facts::encode_batch(&FactBatch { tenant: tenant.id.clone(), facts });
         let request = SyncRequest { facts: vec![batch], applied: applied.to_vec(), ..SyncRequest::default() };
         let read = intake::read_admins(request, &live.rules.tenants, clock::now());
-        let answer = writer.sync(IncomingSync { said, ..read }).await.map_err(|e| unavailable(&e))?;
+        let answer = writer.sync(IncomingSync { said, ..read }).await.map_err(|e| unavailable_error(&e))?;
         match answer.rejected.into_iter().next() {
             Some(refused) => Err(ApiError::new(StatusCode::BAD_REQUEST, "refused", refused.message)),
             None => Ok(()),
@@ -270,8 +270,8 @@ fn routes(app: Arc<ApiState>) -> Router {
     Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
-        .route("/metrics", get(metrics))
-        .route("/v1/sync", post(sync::sync))
+        .route("/metrics", get(show_metrics))
+        .route("/v1/sync", post(sync::answer_sync))
         .merge(dashboard::routes())
         .merge(admin::routes())
         .merge(segments::routes())
@@ -294,7 +294,7 @@ fn routes(app: Arc<ApiState>) -> Router {
 }
 
 /// Why facts were not taken, as every route says it.
-fn unavailable(e: &WriteError) -> ApiError {
+fn unavailable_error(e: &WriteError) -> ApiError {
     let code = match e {
         WriteError::Busy => "busy",
         WriteError::Failed => "store",
@@ -305,14 +305,14 @@ fn unavailable(e: &WriteError) -> ApiError {
 }
 
 /// Random bytes, for a fact's id and the like.
-fn random<const N: usize>() -> Result<[u8; N], ApiError> {
-    clock::random().map_err(|e| ApiError::unavailable("random", e.to_string()))
+fn random_bytes<const N: usize>() -> Result<[u8; N], ApiError> {
+    clock::random_bytes().map_err(|e| ApiError::unavailable("random", e.to_string()))
 }
 
 /// The process answers: nothing is said of the store.
 async fn healthz(State(app): State<Arc<ApiState>>) -> Response {
     let last = app.metrics.last_sync_ms.get();
-    let age = (last > 0).then(|| clock::steady().saturating_sub(last));
+    let age = (last > 0).then(|| clock::steady_now().saturating_sub(last));
     let body = json!({"status": "ok", "version": env!("CARGO_PKG_VERSION"), "last_sync_age_ms": age});
     axum::Json(body).into_response()
 }
@@ -328,23 +328,23 @@ async fn readyz(State(app): State<Arc<ApiState>>) -> Response {
     }
 }
 
-async fn metrics(State(app): State<Arc<ApiState>>) -> Response {
-    measure(&app).await;
-    let page = app.metrics.render(clock::now(), clock::steady(), app.not_ready().is_none());
+async fn show_metrics(State(app): State<Arc<ApiState>>) -> Response {
+    measure_process(&app).await;
+    let page = app.metrics.render(clock::now(), clock::steady_now(), app.not_ready().is_none());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response()
 }
 
 /// Counts what is told and changes by itself: what waits for being folded and for the KV, and the jobs' runs.
-pub async fn measure(app: &ApiState) {
+pub async fn measure_process(app: &ApiState) {
     if let Some(live) = app.live() {
         app.metrics.unfolded.set(live.readers.unfolded() as u64);
         app.metrics.wal_bytes.set(store::wal_bytes(&app.config.data));
         let metrics = Arc::clone(&app.metrics);
         let counted = live.measuring.read(move |view| {
-            let (depth, oldest) = publish::depth(view.conn)?;
+            let (depth, oldest) = publish::queue_depth(view.conn)?;
             metrics.set_outbox(depth, oldest);
-            metrics.set_aside.set(quarantine::count(view.conn)?);
-            runs::measure(view.conn, &metrics)
+            metrics.set_aside.set(quarantine::count_visitors(view.conn)?);
+            runs::measure_runs(view.conn, &metrics)
         });
         if let Err(e) = counted.await {
             tracing::warn!(error = %e, "the outbox and the jobs' runs cannot be counted");

@@ -14,7 +14,7 @@ pub mod time_zones;
 
 /// An error with its causes, on one line.
 #[must_use]
-pub fn chain(error: &dyn std::error::Error) -> String {
+pub fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {

@@ -43,7 +43,7 @@ use causeway_origin::identity::connections::LinkError;
 use causeway_origin::ingest::{log, marker};
 use causeway_origin::kv::explain::ExplainError;
 use causeway_origin::maintenance::import::{ImportError, file::FileError};
-use causeway_origin::pipeline::replay::replay;
+use causeway_origin::pipeline::replay::replay_journal;
 use causeway_origin::store::id_error::IdError;
 use causeway_origin::store::journal::ErasureJournal;
 use causeway_origin::store::tenants::{TenantContext, Tenants};
@@ -59,7 +59,7 @@ use clap::{Args, Parser, Subcommand};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use self::output::{Format, say};
+use self::output::{Format, print_line};
 
 /// How long a serving origin has to store what it took before, and how often that is looked at.
 const FOLD: Duration = Duration::from_secs(10);
@@ -102,14 +102,14 @@ impl WritableStore {
     /// The store that is there: a mistaken folder is not to look like one of which nobody is known.
     fn new(common: &CommonOptions) -> anyhow::Result<Self> {
         let config = common.load()?;
-        store::existing(&config.data)?;
+        store::existing_file(&config.data)?;
         Self::or_made(config)
     }
 
     /// The same, made where there is none.
     fn or_made(config: Config) -> anyhow::Result<Self> {
         let keys = key_file::load_checked(&config.keys, &config.edge)?;
-        let writing = store::writing(&config.data, false)?;
+        let writing = store::lock_writing(&config.data, false)?;
         let mut conn = store::open(&config.data)?;
         let tenants = Tenants::open(&conn, &config.edge, &keys)?;
         // Who serves has read the journal whole, and keeps store and journal together.
@@ -117,9 +117,9 @@ impl WritableStore {
         let journal = if ready { ErasureJournal::beside(&config.data) } else { ErasureJournal::open(&config.data) }?;
         let rules = TxnRules::of(&config, tenants, journal);
         if !ready {
-            marker::tie(&config.data, &conn)?;
-            let in_log = log::newest(&config.data, &conn)?;
-            replay(&mut conn, &rules, causeway_origin::store::write_txn::given()?, in_log)?;
+            marker::tie_files(&config.data, &conn)?;
+            let in_log = log::newest_record(&config.data, &conn)?;
+            replay_journal(&mut conn, &rules, causeway_origin::store::write_txn::draw_inputs()?, in_log)?;
         }
         Ok(Self { _writing: writing, config, conn, rules })
     }
@@ -160,7 +160,7 @@ impl ReadableStore {
 }
 
 /// The tenant of that name; with one configured it need not be said.
-fn named<'t>(tenants: &'t Tenants, name: Option<&str>) -> anyhow::Result<&'t TenantContext> {
+fn named_tenant<'t>(tenants: &'t Tenants, name: Option<&str>) -> anyhow::Result<&'t TenantContext> {
     tenants.named(name).ok_or_else(|| match name {
         Some(name) => anyhow::anyhow!("the store has no tenant `{name}`"),
         None if tenants.iter().next().is_none() => {
@@ -176,24 +176,24 @@ fn named<'t>(tenants: &'t Tenants, name: Option<&str>) -> anyhow::Result<&'t Ten
 struct UsageError(String);
 
 /// A visitor's id, as an argument says it.
-fn visitor(text: &str) -> anyhow::Result<VisitorId> {
+fn parse_visitor(text: &str) -> anyhow::Result<VisitorId> {
     text.parse().map_err(|_| UsageError(format!("`{text}` is no visitor id: one is a UUID of version 7")).into())
 }
 
 /// An argument that is JSON.
-fn argument<T: DeserializeOwned>(text: &str, what: &str) -> anyhow::Result<T> {
+fn parse_argument<T: DeserializeOwned>(text: &str, what: &str) -> anyhow::Result<T> {
     json::read(text.as_bytes()).map_err(|e| UsageError(format!("{what} is not understood: {e}")).into())
 }
 
 /// Whether a plan is to be carried out: as said, or as answered on a terminal, where it is shown. Else it is what is printed.
-fn confirmed(yes: bool, plan: &serde_json::Value, common: &CommonOptions) -> anyhow::Result<bool> {
+fn confirm_plan(yes: bool, plan: &serde_json::Value, common: &CommonOptions) -> anyhow::Result<bool> {
     if yes {
         return Ok(true);
     }
     if std::io::stdin().is_terminal() {
         // What is printed may go to a file: who answers is to see what is asked.
-        say(&output::lines(plan));
-        say("do it? [y/N]");
+        print_line(&output::object_lines(plan));
+        print_line("do it? [y/N]");
         let mut answer = String::new();
         std::io::stdin().read_line(&mut answer)?;
         if matches!(answer.trim(), "y" | "yes") {
@@ -202,7 +202,7 @@ fn confirmed(yes: bool, plan: &serde_json::Value, common: &CommonOptions) -> any
     }
     common.output.one(plan)?;
     if common.output == Format::Table {
-        say("nothing was changed: add --yes to do it");
+        print_line("nothing was changed: add --yes to do it");
     }
     Ok(false)
 }
@@ -215,8 +215,9 @@ fn is_served(config: &Config) -> bool {
 /// Waits until an origin that serves has stored what it acknowledged before: what a command ends or ties may be of that.
 fn fold_before(config: &Config, conn: &rusqlite::Connection) -> anyhow::Result<()> {
     let (newest, first, began) =
-        (log::newest(&config.data, conn)?, StoreCounters::load(conn)?.folded(), Instant::now());
-    let bar = output::bar(newest.saturating_sub(first), "{pos} of {len} syncs stored that the origin took before");
+        (log::newest_record(&config.data, conn)?, StoreCounters::load(conn)?.folded(), Instant::now());
+    let bar =
+        output::progress_bar(newest.saturating_sub(first), "{pos} of {len} syncs stored that the origin took before");
     while is_served(config) {
         let folded = StoreCounters::load(conn)?.folded();
         if folded >= newest {
@@ -224,7 +225,7 @@ fn fold_before(config: &Config, conn: &rusqlite::Connection) -> anyhow::Result<(
         }
         bar.set_position(folded.saturating_sub(first));
         if began.elapsed() > FOLD {
-            say("the origin does not store what it took before: of that this command does not know");
+            print_line("the origin does not store what it took before: of that this command does not know");
             break;
         }
         std::thread::sleep(FOLD_LOOK);
@@ -330,7 +331,7 @@ pub(crate) fn main() -> ExitCode {
         Err(e) if is_closed_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
             match cli.common.output {
-                Format::Table => say(&format!("causeway: {e:#}")),
+                Format::Table => print_line(&format!("causeway: {e:#}")),
                 Format::Json => say_json(&format!("{e:#}")),
             }
             ExitCode::from(if is_usage(&e) { 2 } else { 1 })
@@ -355,7 +356,7 @@ fn is_usage(e: &anyhow::Error) -> bool {
 }
 
 fn say_json(message: &str) {
-    say(&json!({ "error": { "message": message } }).to_string());
+    print_line(&json!({ "error": { "message": message } }).to_string());
 }
 
 /// Whether arguments that are not understood ask for JSON.
@@ -402,10 +403,10 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         OriginCommand::Experiment(command) => experiment::run(command, common),
         OriginCommand::Explain(command) => explain::run(command, common),
         OriginCommand::Backup { command: Some(backup::BackupCommand::Verify { from }), .. } => {
-            backup::verify(from, common)
+            backup::verify_backup(from, common)
         }
-        OriginCommand::Backup { to, .. } => backup::take(to.as_deref().unwrap_or(Path::new("")), common),
-        OriginCommand::Restore { from, yes } => backup::restore(from, *yes, common),
+        OriginCommand::Backup { to, .. } => backup::take_backup(to.as_deref().unwrap_or(Path::new("")), common),
+        OriginCommand::Restore { from, yes } => backup::restore_backup(from, *yes, common),
         OriginCommand::Data(command) => command.run(common),
         OriginCommand::Token(command) => token::run(command, common),
         OriginCommand::Keys(command) => keys::run(command, common),
@@ -417,7 +418,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
 fn start_log(config: &Config) -> anyhow::Result<LogOutput> {
     let filter = tracing_subscriber::EnvFilter::try_new(&config.log)
         .with_context(|| format!("`log` is not understood: {}", config.log))?;
-    let (lines, guard) = log_output::start();
+    let (lines, guard) = log_output::start_output();
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(lines);
     match config.log_format {
         LogFormat::Text => log.with_ansi(false).init(),

@@ -32,7 +32,9 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, TransactionBe
 use rusqlite_migration::{M, Migrations};
 
 pub use self::checked::CheckedBytes;
-pub use self::locks::{StoreLock, extending, is_ready, is_served, job, lock, ready, writing};
+pub use self::locks::{
+    StoreLock, is_ready, is_served, lock_extension, lock_folder, lock_job, lock_ready, lock_writing,
+};
 
 /// How long a lock is waited for.
 pub const LOCKED: Duration = Duration::from_secs(5);
@@ -51,7 +53,7 @@ static MIGRATIONS: LazyLock<Migrations<'static>> =
 
 /// The store's file in a data directory.
 #[must_use]
-pub fn file(data: &Path) -> PathBuf {
+pub fn store_file(data: &Path) -> PathBuf {
     data.join(data_fault::STORE)
 }
 
@@ -65,7 +67,7 @@ pub fn open(data: &Path) -> Result<Connection, StoreError> {
     if data.join(RESTORING).exists() {
         return Err(StoreError::HalfRestored(data.to_owned()));
     }
-    let path = file(data);
+    let path = store_file(data);
     if !holds_bytes(&path)? {
         crate::store::files::check_new(data)?;
     }
@@ -78,7 +80,7 @@ pub fn open(data: &Path) -> Result<Connection, StoreError> {
         if MIGRATIONS.pending_migrations(&conn)? > 0 && is_ready(data) {
             return Err(StoreError::Earlier(data.to_owned()));
         }
-        prepare(&mut conn)?;
+        prepare_store(&mut conn)?;
         Ok(conn)
     };
     opened().map_err(|e: StoreError| e.of_file(&path))
@@ -88,8 +90,8 @@ pub fn open(data: &Path) -> Result<Connection, StoreError> {
 ///
 /// # Errors
 /// [`StoreError::Missing`]; [`StoreError::Directory`], where that cannot be told.
-pub fn existing(data: &Path) -> Result<PathBuf, StoreError> {
-    let path = file(data);
+pub fn existing_file(data: &Path) -> Result<PathBuf, StoreError> {
+    let path = store_file(data);
     if holds_bytes(&path)? { Ok(path) } else { Err(StoreError::Missing(path)) }
 }
 
@@ -107,7 +109,7 @@ pub(crate) fn holds_bytes(path: &Path) -> Result<bool, StoreError> {
 ///
 /// # Errors
 /// [`StoreError::Foreign`], [`StoreError::Sqlite`], [`StoreError::Migration`].
-pub fn prepare(conn: &mut Connection) -> Result<(), StoreError> {
+pub fn prepare_store(conn: &mut Connection) -> Result<(), StoreError> {
     conn.busy_timeout(LOCKED)?;
     const FOREIGN: &str = "SELECT user_version = 0 AND EXISTS (SELECT 1 FROM sqlite_schema) FROM pragma_user_version";
     if conn.query_row(FOREIGN, [], |row| row.get(0))? {
@@ -142,7 +144,7 @@ pub fn empty_wal(conn: &Connection) -> Result<bool, StoreError> {
 /// The length of the store's write-ahead log, in bytes; 0 where there is none.
 #[must_use]
 pub fn wal_bytes(data: &Path) -> u64 {
-    let log = file(data).with_extension("db-wal");
+    let log = store_file(data).with_extension("db-wal");
     std::fs::metadata(log).map_or(0, |file| file.len())
 }
 
@@ -160,7 +162,7 @@ pub fn is_later(conn: &Connection) -> Result<bool, StoreError> {
 /// [`StoreError::Missing`], [`StoreError::File`], [`StoreError::Later`].
 pub fn open_readonly(data: &Path) -> Result<Connection, StoreError> {
     let conn = open_any(data)?;
-    let path = file(data);
+    let path = store_file(data);
     if is_later(&conn).map_err(|e| e.of_file(&path))? { Err(StoreError::Later(path)) } else { Ok(conn) }
 }
 
@@ -169,7 +171,7 @@ pub fn open_readonly(data: &Path) -> Result<Connection, StoreError> {
 /// # Errors
 /// [`StoreError::Missing`], [`StoreError::Sqlite`].
 pub(crate) fn open_any(data: &Path) -> Result<Connection, StoreError> {
-    let path = existing(data)?;
+    let path = existing_file(data)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags)?;
     conn.busy_timeout(LOCKED)?;

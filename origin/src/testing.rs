@@ -129,7 +129,7 @@ impl Origin {
         );
         let edge: EdgeConfig = serde_json::from_str(&json).unwrap();
         let mut keys = KeySet::default();
-        key_file::complete(&mut keys, &edge).unwrap();
+        key_file::complete_keys(&mut keys, &edge).unwrap();
         let conn = store::open(folder.path()).unwrap();
         // Stores are compared byte for byte.
         conn.execute("UPDATE meta SET identity = zeroblob(16)", []).unwrap();
@@ -173,7 +173,7 @@ impl Origin {
             (one.name, one.hosts) = (format!("t{n}"), vec![format!("t{n}.example")]);
             self.edge.tenants.push(one);
         }
-        key_file::complete(&mut self.keys, &self.edge).unwrap();
+        key_file::complete_keys(&mut self.keys, &self.edge).unwrap();
         self.rules.tenants = Tenants::open(&self.conn, &self.edge, &self.keys).unwrap();
     }
 
@@ -192,7 +192,7 @@ impl Origin {
         self.rules.tenants = Tenants::open(&self.conn, &edge, &self.keys).unwrap();
         let given = self.given();
         assert_eq!(self.replay(given).unwrap(), 0);
-        unconfigured_tenants::sort(&self.conn, &self.rules.tenants, self.now).unwrap();
+        unconfigured_tenants::sort_tenants(&self.conn, &self.rules.tenants, self.now).unwrap();
     }
 
     /// Changes a tenant's keys for alternate ids.
@@ -207,7 +207,7 @@ impl Origin {
     }
 
     pub(crate) fn batch(&self, tenant: &str, facts: &[Fact]) -> Vec<u8> {
-        facts::encode(&FactBatch { tenant: tenant.parse().unwrap(), facts: facts.to_vec() })
+        facts::encode_batch(&FactBatch { tenant: tenant.parse().unwrap(), facts: facts.to_vec() })
     }
 
     pub(crate) fn sync(&mut self, request: SyncRequest) -> SyncResponse {
@@ -223,7 +223,7 @@ impl Origin {
         let records: Vec<Arc<LogRecord>> = calls.iter().map(record).collect();
         let outbox: Vec<OutboxRequest> = calls.iter().map(|call| call.outbox.clone()).collect();
         let given = self.given();
-        let done = group::commit(&mut self.conn, &self.rules, &self.metrics, given, &records, &outbox).unwrap();
+        let done = group::commit_group(&mut self.conn, &self.rules, &self.metrics, given, &records, &outbox).unwrap();
         let answers = calls.into_iter().zip(done.new).zip(done.handed);
         let answer = |((call, new), handed): ((IncomingSync, u64), group::OutboxBatch)| SyncResponse {
             accepted: new,
@@ -247,7 +247,7 @@ impl Origin {
         let no = self.tenant(tenant).no;
         let record = LogRecord::of(facts.iter().map(|fact| CheckedFact { tenant: no, fact: fact.clone() }).collect());
         let given = self.given();
-        group::commit(&mut self.conn, &self.rules, &self.metrics, given, &[Arc::new(record)], &[]).unwrap();
+        group::commit_group(&mut self.conn, &self.rules, &self.metrics, given, &[Arc::new(record)], &[]).unwrap();
     }
 
     /// What the publish consumer is handed now.
@@ -284,7 +284,7 @@ impl Origin {
     }
 
     pub(crate) fn row(&self, tenant: &str, visitor: VisitorId) -> read::VisitorView {
-        read::visitor(&StoreView::folded(&self.conn), self.tenant(tenant).no, visitor).unwrap().unwrap()
+        read::load_visitor(&StoreView::folded(&self.conn), self.tenant(tenant).no, visitor).unwrap().unwrap()
     }
 
     pub(crate) fn profile(&self, tenant: &str, visitor: VisitorId) -> Profile {
@@ -294,7 +294,7 @@ impl Origin {
 
     pub(crate) fn person(&self, tenant: &str, visitor: VisitorId) -> read::PersonSums {
         let row = self.row(tenant, visitor);
-        read::person(&StoreView::folded(&self.conn), &row, 1_000).unwrap()
+        read::load_person(&StoreView::folded(&self.conn), &row, 1_000).unwrap()
     }
 
     pub(crate) fn view(&self, tenant: &str, visitor: VisitorId) -> ProfileTotals {
@@ -304,7 +304,7 @@ impl Origin {
     /// The visitors that the lookup of a member names.
     pub(crate) fn lookup(&self, tenant: &str, member: &str) -> Vec<VisitorId> {
         let id = self.member(tenant, member);
-        let found = read::lookup(&self.conn, self.tenant(tenant).no, id).unwrap();
+        let found = read::load_lookup(&self.conn, self.tenant(tenant).no, id).unwrap();
         found.map(|l| l.visitors).unwrap_or_default()
     }
 
@@ -319,8 +319,8 @@ impl Origin {
 
     /// Applies the journal, as a start does.
     pub(crate) fn replay(&mut self, given: TxnInputs) -> Result<usize, StoreError> {
-        let in_log = crate::ingest::log::newest(self.data(), &self.conn)?;
-        crate::pipeline::replay::replay(&mut self.conn, &self.rules, given, in_log)
+        let in_log = crate::ingest::log::newest_record(self.data(), &self.conn)?;
+        crate::pipeline::replay::replay_journal(&mut self.conn, &self.rules, given, in_log)
     }
 
     /// Copies the store into a folder, as a backup does.

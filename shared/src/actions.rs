@@ -20,7 +20,7 @@ pub use buckets::{ActionBucket, BucketSpan};
 pub(crate) use count::tally;
 pub use count::{ActionCounter, ActionQuestion, Counts, ViewTypes};
 pub use packed::PackedActions;
-pub use query::{ActionDimension, DimensionFilter, Group, GroupError, group};
+pub use query::{ActionDimension, DimensionFilter, Group, GroupError, group_actions};
 pub use window::{FrequencyCap, TimeWindow, WindowUnit};
 
 /// What was done, by its code in the catalogue's vocabulary.

@@ -88,14 +88,14 @@ pub struct OpenedCookie {
 
 /// Signs a payload. `None` only for a ring without an active key.
 #[must_use]
-pub fn seal(ring: &KeyRing, name: &str, tenant: &TenantId, payload: &[u8]) -> Option<String> {
+pub fn seal_cookie(ring: &KeyRing, name: &str, tenant: &TenantId, payload: &[u8]) -> Option<String> {
     let key = ring.active()?;
     let id = key.id.to_string();
     let mut text = String::with_capacity(5 + id.len() + payload.len().div_ceil(3) * 4 + MAC_CHARS);
     text.extend(["v1.", &id, "."]);
     URL_SAFE_NO_PAD.encode_append(payload, &mut text);
     text.push('.');
-    URL_SAFE_NO_PAD.encode_append(mac(key, name, tenant, payload), &mut text);
+    URL_SAFE_NO_PAD.encode_append(cookie_mac(key, name, tenant, payload), &mut text);
     Some(text)
 }
 
@@ -118,14 +118,14 @@ pub fn open(ring: &KeyRing, name: &str, tenant: &TenantId, value: &str) -> Resul
     let key = ring.by_id(kid).ok_or(CookieError::UnknownKey)?;
     // A signature has one written form: it is compared as it came.
     let mut right = [0; MAC_CHARS];
-    let right = URL_SAFE_NO_PAD.encode(&mac(key, name, tenant, &payload), Out::from_slice(&mut right));
+    let right = URL_SAFE_NO_PAD.encode(&cookie_mac(key, name, tenant, &payload), Out::from_slice(&mut right));
     if !bool::from(right.ct_eq(given.as_bytes())) {
         return Err(CookieError::Signature);
     }
     Ok(OpenedCookie { payload, kid, stale_key: key.stage != KeyStage::Active })
 }
 
-fn mac(key: &RingKey, name: &str, tenant: &TenantId, payload: &[u8]) -> [u8; MAC_BYTES] {
+fn cookie_mac(key: &RingKey, name: &str, tenant: &TenantId, payload: &[u8]) -> [u8; MAC_BYTES] {
     let full = key.mac(&[b"cookie", name.as_bytes(), tenant.as_str().as_bytes(), payload]);
     let mut short = [0; MAC_BYTES];
     for (to, from) in short.iter_mut().zip(full) {
@@ -148,7 +148,7 @@ mod tests {
         let ring = ring(&[(1, KeyStage::Active)]);
         let pub_a: TenantId = "a".parse().unwrap();
         let pub_b: TenantId = "b".parse().unwrap();
-        let value = seal(&ring, IDENTITY, &pub_a, b"payload").unwrap();
+        let value = seal_cookie(&ring, IDENTITY, &pub_a, b"payload").unwrap();
         let opened = open(&ring, IDENTITY, &pub_a, &value).unwrap();
         assert_eq!(opened, OpenedCookie { payload: b"payload".to_vec(), kid: 1, stale_key: false });
         assert_eq!(open(&ring, IDENTITY, &pub_b, &value), Err(CookieError::Signature));
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn a_rotation_reads_old_and_next_and_writes_active() {
         let tenant: TenantId = "a".parse().unwrap();
-        let value = seal(&ring(&[(1, KeyStage::Active)]), IDENTITY, &tenant, b"x").unwrap();
+        let value = seal_cookie(&ring(&[(1, KeyStage::Active)]), IDENTITY, &tenant, b"x").unwrap();
         let later = ring(&[(1, KeyStage::Old), (2, KeyStage::Active)]);
         assert!(open(&later, IDENTITY, &tenant, &value).unwrap().stale_key);
         let retired = ring(&[(2, KeyStage::Active)]);
@@ -169,7 +169,7 @@ mod tests {
     fn every_flipped_bit_and_every_cut_is_refused() {
         let ring = ring(&[(1, KeyStage::Active)]);
         let tenant: TenantId = "a".parse().unwrap();
-        let value = seal(&ring, IDENTITY, &tenant, &[0xa5; 40]).unwrap();
+        let value = seal_cookie(&ring, IDENTITY, &tenant, &[0xa5; 40]).unwrap();
         for i in 0..value.len() {
             assert!(open(&ring, IDENTITY, &tenant, &value[..i]).is_err(), "cut at {i}");
             for bit in 0..7 {

@@ -434,7 +434,7 @@ fn counts(catalogue: &CompiledCatalogue, person: &Person<'_>, now: Minute) -> Ve
     let count = |(verb, window): &(ActionType, actions::TimeWindow)| {
         let (from, to) = window.range(now);
         let question = actions::ActionQuestion { verbs: &[*verb], view_types: ViewTypes::All, from, to };
-        catalogue.counter.tally(&person.actions, &question)
+        catalogue.counter.tally_rows(&person.actions, &question)
     };
     catalogue.questions.iter().map(count).collect()
 }

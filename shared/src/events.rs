@@ -103,7 +103,7 @@ enum HeldEvents<'a> {
 }
 
 /// Which names are kept first.
-fn rank(name: &str) -> (bool, usize, &str) {
+fn name_rank(name: &str) -> (bool, usize, &str) {
     (name != PAGE && name != PURCHASE, name.len(), name)
 }
 
@@ -159,7 +159,7 @@ impl VisitorEvents {
     }
 
     fn find(&self, name: &str) -> Result<usize, usize> {
-        self.names.binary_search_by(|(there, _)| rank(there).cmp(&rank(name)))
+        self.names.binary_search_by(|(there, _)| name_rank(there).cmp(&name_rank(name)))
     }
 
     /// The events of both, which must be of different facts. Commutative and associative.
@@ -204,7 +204,7 @@ impl VisitorEvents {
 
     /// How often an event ever was.
     #[must_use]
-    pub fn total(&self, name: &str) -> EventCount {
+    pub fn total_events(&self, name: &str) -> EventCount {
         match self.held(name) {
             HeldEvents::Times(times) if self.since == Minute(0) => EventCount::Exactly(times.count()),
             HeldEvents::Times(times) => EventCount::AtLeast(times.count()),
@@ -215,7 +215,7 @@ impl VisitorEvents {
 
     /// How often an event was, from one minute to before another.
     #[must_use]
-    pub fn within(&self, name: &str, from: Minute, to: Minute) -> EventCount {
+    pub fn events_within(&self, name: &str, from: Minute, to: Minute) -> EventCount {
         match self.held(name) {
             HeldEvents::Times(times) => times.within(from, to),
             HeldEvents::Never if from >= self.since => EventCount::Exactly(0),
@@ -236,13 +236,13 @@ impl VisitorEvents {
 /// How often an event ever was, over different visitors.
 #[must_use]
 pub fn total(visitors: &[&VisitorEvents], name: &str) -> EventCount {
-    visitors.iter().fold(EventCount::Exactly(0), |sum, of| sum.plus(of.total(name)))
+    visitors.iter().fold(EventCount::Exactly(0), |sum, of| sum.plus(of.total_events(name)))
 }
 
 /// How often an event was, from one minute to before another, over different visitors.
 #[must_use]
 pub fn within(visitors: &[&VisitorEvents], name: &str, from: Minute, to: Minute) -> EventCount {
-    visitors.iter().fold(EventCount::Exactly(0), |sum, of| sum.plus(of.within(name, from, to)))
+    visitors.iter().fold(EventCount::Exactly(0), |sum, of| sum.plus(of.events_within(name, from, to)))
 }
 
 impl EventTimes {

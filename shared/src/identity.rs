@@ -16,7 +16,7 @@ use std::slice;
 
 pub use self::claim::IdClaim;
 pub use self::identity_cookie::IdentityCookie;
-use self::members::{ProvenMembers, SiblingReads, are_of_two_keys, each_once, first_of, keep_own, may_join, same};
+use self::members::{ProvenMembers, SiblingReads, are_of_two_keys, each_once, first_of, keep_own, may_join, same_id};
 pub use self::observe::RecognisedVisitor;
 pub use self::seen::{NewestVersions, SnapshotVerdict};
 use crate::ids::{AltHash, AlternateId, Millis, SnapshotVersion, VisitorId};
@@ -143,7 +143,7 @@ struct IdentityState {
 
 /// Steps 2 and 3: the visitor of the cookie, an earlier one of this browser, or a new one.
 #[must_use]
-pub fn begin(arrival: IdentityRequest, random: &mut Random) -> BegunIdentity {
+pub fn begin_identity(arrival: IdentityRequest, random: &mut Random) -> BegunIdentity {
     let IdentityRequest { now, cookie, others, ledger, claims, publish_delay_ms } = arrival;
     let mut who = match cookie {
         Some(cookie) => IdentityState::returning(now, cookie, ledger, claims),
@@ -379,7 +379,7 @@ impl IdentityState {
     fn other_holder(&self, held: &[AltHash]) -> Option<AltHash> {
         let here = self.unique()?;
         let first = *held.first()?;
-        (same(held, &here) == Some(false)).then_some(first)
+        (same_id(held, &here) == Some(false)).then_some(first)
     }
 
     /// Claims whose lookups this browser has not read yet.
@@ -430,7 +430,7 @@ impl IdentityState {
         self.ledger.highest = snapshot.version;
         // A tag is of a proof at this browser, and is renewed under the key that is written: what else ties a member may end.
         let said = snapshot.unique.first().filter(|_| self.holder().is_none());
-        let renew = |tag| said.filter(|_| same(&snapshot.unique, &[tag]) != Some(false)).copied().unwrap_or(tag);
+        let renew = |tag| said.filter(|_| same_id(&snapshot.unique, &[tag]) != Some(false)).copied().unwrap_or(tag);
         self.cookie.tag = self.cookie.tag.map(renew);
         view.add_snapshot(snapshot);
     }

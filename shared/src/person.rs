@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{AlternateId, Millis, VisitorId};
 
-pub use decided::{DecidedClaims, LinkClass, NONE, SightingClaim, decide};
+pub use decided::{DecidedClaims, LinkClass, NONE, SightingClaim, decide_claims};
 pub use forest::Forest;
 
 /// A weight of evidence in thousandths: 1 to 1,000; 1,000 is a login.
@@ -128,7 +128,7 @@ impl Evidence {
 /// else as independent sources are together (noisy-or: the chance that not all of them are wrong), which is never sure. Of
 /// one source the surest counts. `None`: nothing of it counts.
 #[must_use]
-pub fn combined(evidence: impl IntoIterator<Item = Evidence>) -> Option<(EvidenceWeight, Millis)> {
+pub fn combine_evidence(evidence: impl IntoIterator<Item = Evidence>) -> Option<(EvidenceWeight, Millis)> {
     let mut counting: Vec<Evidence> =
         evidence.into_iter().filter(|e| e.stands() && e.weight > EvidenceWeight::NOTHING).collect();
     if counting.iter().any(|e| e.weight >= EvidenceWeight::LOGIN) {
@@ -223,7 +223,7 @@ pub struct LinkedPeople {
 /// Computes the people ([`decide`]). `class` says how each id links; where all evidence of a visitor and an id comes to less
 /// than `threshold`, it links nothing.
 #[must_use]
-pub fn people(
+pub fn link_people(
     evidence: &[Evidence],
     class: impl Fn(AlternateId) -> LinkClass,
     threshold: EvidenceWeight,
@@ -237,13 +237,15 @@ pub fn people(
     }
     let (mut claims, mut unsure) = (Vec::new(), Vec::new());
     for ((visitor, id), evidence) in pairs {
-        let Some((weight, since)) = combined(evidence).filter(|(weight, _)| *weight >= threshold) else { continue };
+        let Some((weight, since)) = combine_evidence(evidence).filter(|(weight, _)| *weight >= threshold) else {
+            continue;
+        };
         let claim = SightingClaim { since, visitor, id };
         if weight >= EvidenceWeight::LOGIN { claims.push(claim) } else { unsure.push((weight, claim)) }
     }
     let id_of = |number: u32| ids.get(number as usize).map(|&(hash, kind)| AlternateId { kind, hash });
     let class = |number: u32| id_of(number).map(&class).unwrap_or_default();
-    let decided = decide(u32::try_from(visitors.len()).unwrap_or(u32::MAX), &mut claims, &mut unsure, class);
+    let decided = decide_claims(u32::try_from(visitors.len()).unwrap_or(u32::MAX), &mut claims, &mut unsure, class);
     let mut found = LinkedPeople::default();
     let mut people: BTreeMap<u32, BTreeSet<VisitorId>> = BTreeMap::new();
     for ((visitor, master), held) in visitors.iter().zip(decided.masters).zip(decided.held) {

@@ -95,7 +95,7 @@ impl ProofError {
 ///
 /// # Errors
 /// The first reason not to believe it: form, then algorithm and key, then signature, then claims.
-pub fn verify(token: &str, keys: &[ProofKey], tenant: &TenantId, now: Millis) -> Result<ProofClaims, ProofError> {
+pub fn verify_proof(token: &str, keys: &[ProofKey], tenant: &TenantId, now: Millis) -> Result<ProofClaims, ProofError> {
     let payload = open(token, keys)?;
     let payload: ClaimPayload = json(&payload)?;
     if !payload.is_for(tenant) {
@@ -224,7 +224,7 @@ fn open(token: &str, keys: &[ProofKey]) -> Result<Vec<u8>, ProofError> {
     if candidates.peek().is_none() {
         return Err(ProofError::Algorithm);
     }
-    if candidates.any(|key| holds(key, signed.as_bytes(), &signature)) {
+    if candidates.any(|key| signature_holds(key, signed.as_bytes(), &signature)) {
         Ok(payload)
     } else {
         Err(ProofError::Signature)
@@ -237,7 +237,7 @@ fn decode(part: &str) -> Result<Vec<u8>, ProofError> {
 
 /// Whether the signature is the key's over what was signed; both checks take the same time for any signature
 /// that does not hold by its bytes alone.
-fn holds(key: &ProofKey, signed: &[u8], signature: &[u8]) -> bool {
+fn signature_holds(key: &ProofKey, signed: &[u8], signature: &[u8]) -> bool {
     let bytes = key.bytes();
     match key.alg {
         ProofAlg::HS256 => hs256(&bytes).is_some_and(|mac| mac.chain_update(signed).verify_slice(signature).is_ok()),

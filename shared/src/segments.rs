@@ -11,7 +11,7 @@ use crate::limits;
 use crate::planted::{self, PlantedBug};
 use crate::time::HourStamp;
 
-pub use packed::{PackedSegments, live};
+pub use packed::{PackedSegments, live_segments};
 
 /// An audience.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

@@ -55,7 +55,7 @@ impl SignedHead {
 
 /// The MAC header's value for a body sent at `time`.
 #[must_use]
-pub fn sign(key: &RingKey, time: Millis, body: &[u8]) -> String {
+pub fn sign_sync(key: &RingKey, time: Millis, body: &[u8]) -> String {
     let digest = Sha256::digest(body).into();
     let [digest, mac] = [digest, head_mac(key, time, &digest)].map(|bytes| URL_SAFE_NO_PAD.encode_to_string(bytes));
     format!("{digest}.{mac}")
@@ -88,7 +88,7 @@ pub fn verify_head(
 ///
 /// # Errors
 /// As [`verify_head`] and [`SignedHead::verify_body`].
-pub fn verify(
+pub fn verify_sync(
     ring: &KeyRing,
     now: Millis,
     body: &[u8],
@@ -119,8 +119,8 @@ mod tests {
         let key = RingKey { id: 4, stage: KeyStage::Active, secret: [9; 32].into() };
         let ring = KeyRing(vec![key.clone()]);
         let now = 1_800_000_000_000;
-        let mac = sign(&key, now, b"body");
-        let check = |body: &[u8], key: &str, time: &str, mac: &str| verify(&ring, now, body, key, time, mac);
+        let mac = sign_sync(&key, now, b"body");
+        let check = |body: &[u8], key: &str, time: &str, mac: &str| verify_sync(&ring, now, body, key, time, mac);
         assert_eq!(check(b"body", "4", "1800000000000", &mac), Ok(()));
         assert_eq!(check(b"bodY", "4", "1800000000000", &mac), Err(SyncAuthError::Signature));
         assert_eq!(check(b"body", "4", "1800000000001", &mac), Err(SyncAuthError::Signature));
@@ -138,13 +138,13 @@ mod tests {
         let key = RingKey { id: 4, stage: KeyStage::Active, secret: [9; 32].into() };
         let ring = KeyRing(vec![key.clone()]);
         let (now, time) = (1_800_000_000_000, "1800000000000");
-        let value = sign(&key, now, b"body");
+        let value = sign_sync(&key, now, b"body");
         let head = verify_head(&ring, now, "4", time, &value).expect("it is signed");
         assert_eq!(head.verify_body(b"body"), Ok(()));
         assert_eq!(head.verify_body(b"bodY"), Err(SyncAuthError::Signature));
         // The digest of another body under this MAC, and the MAC of another key over this digest.
         let other = RingKey { secret: [8; 32].into(), ..key.clone() };
-        let parts = [sign(&key, now, b"bodY"), sign(&other, now, b"body")];
+        let parts = [sign_sync(&key, now, b"bodY"), sign_sync(&other, now, b"body")];
         let [(digest, _), (_, mac)] = parts.each_ref().map(|text| text.split_once('.').expect("two parts"));
         let (own_digest, own_mac) = value.split_once('.').expect("two parts");
         for forged in [format!("{digest}.{own_mac}"), format!("{own_digest}.{mac}")] {

@@ -57,11 +57,11 @@ impl TokenError {
 
 /// Signs a token: letters, digits, `-`, `_` and `.`. `None` only for a ring without an active key.
 #[must_use]
-pub fn seal(ring: &KeyRing, tenant: &TenantId, token: &AdToken) -> Option<String> {
+pub fn seal_token(ring: &KeyRing, tenant: &TenantId, token: &AdToken) -> Option<String> {
     let AdToken { visitor, insertion, entity, view_type, placed, strict } = token;
     let mut bytes = Vec::with_capacity(64);
     packed::put(&mut bytes, FORM);
-    bytes.extend(masked(ring.active()?, tenant, *insertion, *visitor.as_bytes()));
+    bytes.extend(mask_bytes(ring.active()?, tenant, *insertion, *visitor.as_bytes()));
     bytes.extend_from_slice(&insertion.0);
     let AdEntity { ad, ad_group, campaign, advertiser } = *entity;
     [ad, ad_group, campaign, advertiser].into_iter().for_each(|code| packed::put(&mut bytes, code.into()));
@@ -71,7 +71,7 @@ pub fn seal(ring: &KeyRing, tenant: &TenantId, token: &AdToken) -> Option<String
     if *strict {
         packed::put(&mut bytes, 1);
     }
-    cookie::seal(ring, NAME, tenant, &bytes)
+    cookie::seal_cookie(ring, NAME, tenant, &bytes)
 }
 
 /// Checks a token from an address.
@@ -80,13 +80,13 @@ pub fn seal(ring: &KeyRing, tenant: &TenantId, token: &AdToken) -> Option<String
 /// [`TokenError`].
 pub fn open(ring: &KeyRing, tenant: &TenantId, text: &str, now: Millis) -> Result<AdToken, TokenError> {
     let opened = cookie::open(ring, NAME, tenant, text).map_err(|_| TokenError::Forged)?;
-    let unmask = |insertion, bytes| Some(masked(ring.by_id(opened.kid)?, tenant, insertion, bytes));
+    let unmask = |insertion, bytes| Some(mask_bytes(ring.by_id(opened.kid)?, tenant, insertion, bytes));
     let token = read(&mut PackedReader(&opened.payload), unmask).ok_or(TokenError::Forged)?;
     if token.placed.saturating_add(limits::TOKEN_LIFE_MS) < now { Err(TokenError::Late(token)) } else { Ok(token) }
 }
 
 /// The visitor's bytes with the mask of an insertion, or without it.
-fn masked(key: &RingKey, tenant: &TenantId, insertion: InsertionId, mut bytes: [u8; 16]) -> [u8; 16] {
+fn mask_bytes(key: &RingKey, tenant: &TenantId, insertion: InsertionId, mut bytes: [u8; 16]) -> [u8; 16] {
     let mask = key.mac(&[b"ad visitor", tenant.as_str().as_bytes(), &insertion.0]);
     bytes.iter_mut().zip(mask).for_each(|(byte, mask)| *byte ^= mask);
     bytes
@@ -135,14 +135,14 @@ mod tests {
     #[test]
     fn a_token_opens_for_its_tenant_within_its_life() {
         let [own, other]: [TenantId; 2] = ["a", "b"].map(|name| name.parse().unwrap());
-        let text = seal(&ring(1), &own, &token()).unwrap();
+        let text = seal_token(&ring(1), &own, &token()).unwrap();
         assert!(text.len() < 120, "{text}");
         assert_eq!(open(&ring(1), &own, &text, NOW + limits::TOKEN_LIFE_MS), Ok(token()));
         assert_eq!(open(&ring(1), &own, &text, NOW + limits::TOKEN_LIFE_MS + 1), Err(TokenError::Late(token())));
         assert_eq!(open(&ring(1), &other, &text, NOW), Err(TokenError::Forged));
         assert_eq!(open(&ring(2), &own, &text, NOW), Err(TokenError::Forged));
         let strict = AdToken { strict: true, ..token() };
-        assert_eq!(open(&ring(1), &own, &seal(&ring(1), &own, &strict).unwrap(), NOW), Ok(strict));
+        assert_eq!(open(&ring(1), &own, &seal_token(&ring(1), &own, &strict).unwrap(), NOW), Ok(strict));
     }
 
     #[test]
@@ -151,7 +151,7 @@ mod tests {
         let visitor = token().visitor.as_bytes().to_owned();
         let payloads = [2, 3].map(|insertion| {
             let token = AdToken { insertion: InsertionId([insertion; 16]), ..token() };
-            let text = seal(&ring(1), &tenant, &token).unwrap();
+            let text = seal_token(&ring(1), &tenant, &token).unwrap();
             assert_eq!(open(&ring(1), &tenant, &text, NOW), Ok(token));
             cookie::open(&ring(1), NAME, &tenant, &text).unwrap().payload
         });
@@ -165,12 +165,12 @@ mod tests {
     #[test]
     fn a_token_of_the_release_before_opens_too() {
         let tenant: TenantId = "a".parse().unwrap();
-        let text = seal(&ring(1), &tenant, &token()).unwrap();
+        let text = seal_token(&ring(1), &tenant, &token()).unwrap();
         let mut payload = cookie::open(&ring(1), NAME, &tenant, &text).unwrap().payload;
         payload.splice(..17, [&[1][..], token().visitor.as_bytes()].concat());
         let clear = |form| {
             let payload = [&[form], payload.get(1..).unwrap()].concat();
-            open(&ring(1), &tenant, &cookie::seal(&ring(1), NAME, &tenant, &payload).unwrap(), NOW)
+            open(&ring(1), &tenant, &cookie::seal_cookie(&ring(1), NAME, &tenant, &payload).unwrap(), NOW)
         };
         assert_eq!([clear(1), clear(3)], [Ok(token()), Err(TokenError::Forged)]);
     }
@@ -178,9 +178,9 @@ mod tests {
     #[test]
     fn a_cookie_is_no_token_and_no_changed_character_passes() {
         let tenant: TenantId = "a".parse().unwrap();
-        let text = seal(&ring(1), &tenant, &token()).unwrap();
+        let text = seal_token(&ring(1), &tenant, &token()).unwrap();
         let opened = cookie::open(&ring(1), NAME, &tenant, &text).unwrap();
-        let cookie = cookie::seal(&ring(1), cookie::IDENTITY, &tenant, &opened.payload).unwrap();
+        let cookie = cookie::seal_cookie(&ring(1), cookie::IDENTITY, &tenant, &opened.payload).unwrap();
         assert_eq!(open(&ring(1), &tenant, &cookie, NOW), Err(TokenError::Forged));
         for place in 0..text.len() {
             let changed: String = text

@@ -231,14 +231,14 @@ impl<'a> PersonView<'a> {
         self.actions().iter().for_each(|held| reserved.leave_out(held));
         // The impression may come at any time from the placing on: each window holds it.
         let seen_now: ActionList = reserved.iter().map(|action| AdAction { minute: now, ..action }).collect();
-        (!seen_now.is_empty()).then(|| seen_now.pack())
+        (!seen_now.is_empty()).then(|| seen_now.pack_actions())
     }
 
     /// The segments that the person is in at a time, in order: of each the last write of any visitor counts.
     #[must_use]
     pub fn segments(&self, now: Millis) -> Vec<SegmentId> {
         let each: Vec<_> = self.known.iter().filter_map(|known| known.segments()).collect();
-        segments::live(&each, HourStamp::at(now))
+        segments::live_segments(&each, HourStamp::at(now))
     }
 
     /// Their attributes: of each the last write of any visitor.

@@ -41,7 +41,7 @@ pub fn seal_visitor(ring: &KeyRing, tenant: &TenantId, visitor: VisitorId, now: 
     packed::put(&mut bytes, FORM);
     bytes.extend_from_slice(visitor.as_bytes());
     packed::put(&mut bytes, now);
-    cookie::seal(ring, NAME, tenant, &bytes)
+    cookie::seal_cookie(ring, NAME, tenant, &bytes)
 }
 
 /// The visitor that a token names.
@@ -98,11 +98,11 @@ mod tests {
         let text = seal_visitor(&ring(1), &tenant, visitor, NOW).unwrap();
         let payload = cookie::open(&ring(1), NAME, &tenant, &text).unwrap().payload;
         for name in [cookie::IDENTITY, cookie::LEDGER, "ad"] {
-            let other = cookie::seal(&ring(1), name, &tenant, &payload).unwrap();
+            let other = cookie::seal_cookie(&ring(1), name, &tenant, &payload).unwrap();
             assert_eq!(open_visitor(&ring(1), &tenant, &other, NOW), Err(VisitorTokenError::Forged), "{name}");
         }
         for short in 0..payload.len() {
-            let cut = cookie::seal(&ring(1), NAME, &tenant, payload.get(..short).unwrap()).unwrap();
+            let cut = cookie::seal_cookie(&ring(1), NAME, &tenant, payload.get(..short).unwrap()).unwrap();
             assert_eq!(open_visitor(&ring(1), &tenant, &cut, NOW), Err(VisitorTokenError::Forged), "{short} bytes");
         }
     }

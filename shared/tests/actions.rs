@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::actions::{
     ActionCounter, ActionDimension, ActionList, ActionQuestion, ActionType, AdAction, AdEntity, AdLevel,
-    DimensionFilter, FrequencyCap, InsertionHash, PackedActions, TimeWindow, ViewType, ViewTypes, WindowUnit, group,
+    DimensionFilter, FrequencyCap, InsertionHash, PackedActions, TimeWindow, ViewType, ViewTypes, WindowUnit,
+    group_actions,
 };
 use causeway_shared::ids::InsertionId;
 use causeway_shared::limits;
@@ -110,7 +111,7 @@ fn naive(visitors: &[Vec<AdAction>], asked: &Asked, level: AdLevel, code: u32) -
 }
 
 fn counts(visitors: &[Vec<AdAction>], asked: &Asked, candidates: &[AdEntity]) -> Vec<[u32; 4]> {
-    let packed: Vec<Vec<u8>> = visitors.iter().map(|actions| set(actions).pack()).collect();
+    let packed: Vec<Vec<u8>> = visitors.iter().map(|actions| set(actions).pack_actions()).collect();
     let read: Vec<PackedActions<'_>> = packed.iter().map(|bytes| PackedActions::read(bytes).unwrap()).collect();
     ActionCounter::new(candidates.iter().copied()).count(&read, &asked.question()).collect()
 }
@@ -137,10 +138,10 @@ proptest! {
     #[test]
     fn what_is_packed_is_read_again_and_equal_sets_pack_to_equal_bytes(all in actions()) {
         let actions = set(&all);
-        let bytes = actions.pack();
+        let bytes = actions.pack_actions();
         let back: ActionList = PackedActions::read(&bytes).unwrap().iter().collect();
         prop_assert_eq!(&back, &actions);
-        prop_assert_eq!(back.pack(), bytes.clone());
+        prop_assert_eq!(back.pack_actions(), bytes.clone());
         prop_assert!(PackedActions::is_whole(&bytes));
     }
 
@@ -159,7 +160,7 @@ proptest! {
 
     #[test]
     fn s3_09_groups_equal_the_naive_reference(visitors in vec(actions(), 0..4), asked in asked(), level in 0usize..4) {
-        let packed: Vec<Vec<u8>> = visitors.iter().map(|actions| set(actions).pack()).collect();
+        let packed: Vec<Vec<u8>> = visitors.iter().map(|actions| set(actions).pack_actions()).collect();
         let read: Vec<PackedActions<'_>> = packed.iter().map(|bytes| PackedActions::read(bytes).unwrap()).collect();
         let codes = |verbs: &[ActionType]| verbs.iter().map(|v| u32::from(v.0)).collect::<BTreeSet<_>>();
         let mut filter = DimensionFilter(vec![(ActionDimension::Verb, codes(&asked.verbs))]);
@@ -167,7 +168,7 @@ proptest! {
             filter.0.push((ActionDimension::ViewType, types.iter().map(|t| u32::from(t.0)).collect()));
         }
         let level = AdLevel::ALL[level];
-        let groups = group(&read, &filter, &[ActionDimension::Entity(level)], asked.from, asked.to).unwrap();
+        let groups = group_actions(&read, &filter, &[ActionDimension::Entity(level)], asked.from, asked.to).unwrap();
         let codes: BTreeSet<u32> = visitors.iter().flatten().map(|a| a.entity.at(level)).collect();
         let expected: BTreeMap<Vec<u32>, u64> = codes
             .into_iter()
@@ -179,7 +180,7 @@ proptest! {
 
     #[test]
     fn bytes_that_are_not_ours_are_refused_or_harmless(all in actions(), flip in any::<prop::sample::Index>(), bit in 0u8..8, cut in any::<prop::sample::Index>()) {
-        let bytes = set(&all).pack();
+        let bytes = set(&all).pack_actions();
         let mut flipped = bytes.clone();
         let at = flip.index(flipped.len());
         flipped[at] ^= 1 << bit;
@@ -302,7 +303,7 @@ fn only_the_newest_are_kept_and_leaving_out_commutes_with_the_join() {
         set(&old).join(set(&moved)).join(set(&new)),
         set(&old.iter().chain(&moved).chain(&new).copied().collect::<Vec<_>>())
     );
-    assert!(PackedActions::is_whole(&at_once.pack()));
+    assert!(PackedActions::is_whole(&at_once.pack_actions()));
 }
 
 #[test]
@@ -319,10 +320,16 @@ fn more_groups_than_the_bound_are_refused() {
         .collect();
     let other: Vec<AdAction> =
         actions.iter().map(|a| AdAction { entity: AdEntity { ad: a.entity.ad + 20_000, ..a.entity }, ..*a }).collect();
-    let packed = [set(&actions).pack(), set(&other).pack()];
+    let packed = [set(&actions).pack_actions(), set(&other).pack_actions()];
     let read: Vec<_> = packed.iter().map(|bytes| PackedActions::read(bytes).unwrap()).collect();
     let grouped = |read: &[PackedActions<'_>]| {
-        group(read, &DimensionFilter::default(), &[ActionDimension::Entity(AdLevel::Ad)], Minute(0), Minute(u32::MAX))
+        group_actions(
+            read,
+            &DimensionFilter::default(),
+            &[ActionDimension::Entity(AdLevel::Ad)],
+            Minute(0),
+            Minute(u32::MAX),
+        )
     };
     assert_eq!(grouped(&read[..1]).unwrap().len(), limits::GROUPS);
     assert!(grouped(&read).is_err());

@@ -122,18 +122,18 @@ proptest! {
     fn s4_05_what_is_said_of_events_is_what_a_list_of_them_says(all in some_events(), name in "[a-d]{1,4}|page|saved|zz", (from, to) in range()) {
         let events = of(&all);
         let (exact, total, within, last) = naive(&all, &name, from, to);
-        let said = events.within(&name, Minute(from), Minute(to));
-        prop_assert_eq!(events.total(&name).exact(), total);
+        let said = events.events_within(&name, Minute(from), Minute(to));
+        prop_assert_eq!(events.total_events(&name).exact(), total);
         prop_assert_eq!(said.exact(), within);
         prop_assert_eq!(events.last(&name), last);
         prop_assert!(least(said) <= exact && (said.exact().is_none() || least(said) == exact), "{said:?} of {exact}");
         // Over several visitors it is the sum, exact where each is.
         let half = of(&all[..all.len() / 2]);
-        let (other, both) = (half.within(&name, Minute(from), Minute(to)), [&events, &half]);
+        let (other, both) = (half.events_within(&name, Minute(from), Minute(to)), [&events, &half]);
         let sum = events::within(&both, &name, Minute(from), Minute(to));
         prop_assert_eq!(least(sum), least(said) + least(other));
         prop_assert_eq!(sum.exact(), said.exact().zip(other.exact()).map(|(a, b)| a + b));
-        let sum = events.total(&name).exact().zip(half.total(&name).exact()).map(|(a, b)| a + b);
+        let sum = events.total_events(&name).exact().zip(half.total_events(&name).exact()).map(|(a, b)| a + b);
         prop_assert_eq!(events::total(&both, &name).exact(), sum);
     }
 
@@ -145,7 +145,7 @@ proptest! {
         minutes.sort_unstable();
         minutes.dedup();
         let oldest = minutes.iter().rev().nth(limits::EVENT_MINUTES - 1).copied().unwrap_or_default();
-        let said = least(of(&all).within(name, Minute(from), Minute(to)));
+        let said = least(of(&all).events_within(name, Minute(from), Minute(to)));
         prop_assert!(said >= of_it(from.max(oldest), to));
         if minutes.iter().map(|minute| minute / DAY).collect::<BTreeSet<_>>().len() <= limits::EVENT_DAYS {
             prop_assert!(said >= of_it(from.div_ceil(DAY) * DAY, to / DAY * DAY));
@@ -157,7 +157,7 @@ proptest! {
         let events = of(&all);
         let (from, to) = TimeWindow { interval, unit: WindowUnit::Days }.range(Minute(NOW + 200));
         for name in kept(&all).0 {
-            prop_assert!(events.within(name, from, to).exact().is_some(), "{}", name);
+            prop_assert!(events.events_within(name, from, to).exact().is_some(), "{}", name);
         }
     }
 
@@ -212,13 +212,13 @@ proptest! {
         all.iter().for_each(|(name, at)| one_by_one.add(name, Minute(*at)));
         prop_assert_eq!(&one_by_one, &at_once);
         for name in [PAGE, "saved", "never"] {
-            prop_assert_eq!(at_once.total(name).exact(), None);
+            prop_assert_eq!(at_once.total_events(name).exact(), None);
             let (_, _, said, _) = naive(&all, name, from, to);
             let whole_days = from % DAY == 0 && to % DAY == 0;
             if from >= since {
-                prop_assert_eq!(at_once.within(name, Minute(from), Minute(to)).exact(), said);
+                prop_assert_eq!(at_once.events_within(name, Minute(from), Minute(to)).exact(), said);
             } else if !whole_days || from / DAY < since / DAY {
-                prop_assert_eq!(at_once.within(name, Minute(from), Minute(to)).exact(), None);
+                prop_assert_eq!(at_once.events_within(name, Minute(from), Minute(to)).exact(), None);
             }
         }
     }
@@ -238,7 +238,7 @@ fn s4_05_a_hostile_page_pushes_no_page_and_no_purchase_out() {
     for facts in [facts.iter().collect::<Vec<_>>(), facts.iter().rev().collect()] {
         let events = Profile::of(facts).events().clone();
         assert_eq!(events.iter().count(), limits::EVENT_NAMES);
-        let total = |name: &str| events.total(name).exact();
+        let total = |name: &str| events.total_events(name).exact();
         assert_eq!((total(PURCHASE), total(PAGE), total("00")), (Some(1), Some(0), Some(1)));
         // Names before the last that is held were not left out.
         assert_eq!((total("a"), total("62"), total("63")), (Some(0), Some(1), None));
@@ -268,7 +268,7 @@ fn the_longest_events_have_a_bound() {
 fn what_a_page_tracks_as_a_page_is_no_page_view() {
     let now = Day(3_000).start();
     let profile = Profile::of(&[tracked(1, PAGE, now), tracked(2, "saved", now)]);
-    let [page, saved] = [PAGE, "saved"].map(|name| profile.events().total(name).exact());
+    let [page, saved] = [PAGE, "saved"].map(|name| profile.events().total_events(name).exact());
     assert_eq!((page, saved, profile.totals().pages), (Some(0), Some(1), 0));
 }
 

@@ -336,7 +336,7 @@ fn s4_05_actions_are_counted_in_their_window_and_of_their_ads() {
             .collect();
     let two: ActionList =
         [action(1, ActionType::CLICK, 1, 0), action(4, ActionType::CLICK, 1, 20)].into_iter().collect();
-    let packed = [one.pack(), two.pack()];
+    let packed = [one.pack_actions(), two.pack_actions()];
     let actions: Vec<PackedActions<'_>> = packed.iter().map(|bytes| PackedActions::read(bytes).unwrap()).collect();
     let history = PersonHistory {
         totals: ProfileTotals { pages: 4, purchases: 1, ..ProfileTotals::default() },
@@ -381,7 +381,7 @@ fn s3_07_many_questions_are_answered_as_each_by_itself() {
                     minute: Minute(now.0 - draw(30 * 1_440)),
                 }
             });
-            actions.collect::<ActionList>().pack()
+            actions.collect::<ActionList>().pack_actions()
         })
         .collect();
     let actions: Vec<PackedActions<'_>> = parts.iter().map(|bytes| PackedActions::read(bytes).unwrap()).collect();
@@ -991,8 +991,8 @@ proptest! {
     #[test]
     fn the_wire_gives_every_filter_again(document in document()) {
         if let Some(filter) = filter_of(&document) {
-            let bytes = wire::filter::encode(&filter);
-            prop_assert_eq!(wire::filter::decode(&bytes), Ok(filter));
+            let bytes = wire::filter::encode_filter(&filter);
+            prop_assert_eq!(wire::filter::decode_filter(&bytes), Ok(filter));
         }
     }
 
@@ -1002,13 +1002,13 @@ proptest! {
         changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
         let Some(filter) = filter_of(&document) else { return Ok(()) };
-        let mut bytes = wire::filter::encode(&filter);
+        let mut bytes = wire::filter::encode_filter(&filter);
         for (at, byte) in changes {
             let at = at.index(bytes.len());
             bytes[at] = byte;
         }
-        if let Ok(filter) = wire::filter::decode(&bytes) {
-            prop_assert_eq!(wire::filter::decode(&wire::filter::encode(&filter)), Ok(filter));
+        if let Ok(filter) = wire::filter::decode_filter(&bytes) {
+            prop_assert_eq!(wire::filter::decode_filter(&wire::filter::encode_filter(&filter)), Ok(filter));
         }
     }
 }
@@ -1346,17 +1346,17 @@ fn filter_form(root: &[u8]) -> Vec<u8> {
 
 #[test]
 fn another_form_of_a_filter_is_refused_by_its_name() {
-    let bytes = wire::filter::encode(&tenant().parse(&json!({"devices": 1})));
+    let bytes = wire::filter::encode_filter(&tenant().parse(&json!({"devices": 1})));
     assert_eq!(bytes[..4], *b"\xa2\x61f\x01");
-    assert_eq!(wire::filter::decode(&[&bytes[..3], &[2], &bytes[4..]].concat()), Err(WireError::UnknownForm));
-    assert_eq!(wire::filter::decode(&[&bytes[..], &[0]].concat()), Err(WireError::Malformed));
-    assert_eq!(wire::filter::decode(&[]), Err(WireError::Malformed));
+    assert_eq!(wire::filter::decode_filter(&[&bytes[..3], &[2], &bytes[4..]].concat()), Err(WireError::UnknownForm));
+    assert_eq!(wire::filter::decode_filter(&[&bytes[..], &[0]].concat()), Err(WireError::Malformed));
+    assert_eq!(wire::filter::decode_filter(&[]), Err(WireError::Malformed));
 }
 
 #[test]
 fn a_part_of_a_filter_that_is_not_known_is_not_passed_over() {
     let known = filter_form(b"\xa1\x61c\xa2\x61f\x61d\x61t\xa1\x61n\x81\x01");
-    assert_eq!(wire::filter::decode(&known), Ok(tenant().parse(&json!({"devices": 1}))));
+    assert_eq!(wire::filter::decode_filter(&known), Ok(tenant().parse(&json!({"devices": 1}))));
     // A key of the condition, of the filter; a field, a test, a kind of group.
     for later in [
         filter_form(b"\xa1\x61c\xa3\x61f\x61d\x61t\xa1\x61n\x81\x01\x61z\x01"),
@@ -1365,7 +1365,7 @@ fn a_part_of_a_filter_that_is_not_known_is_not_passed_over() {
         filter_form(b"\xa1\x61c\xa2\x61f\x61d\x61t\xa1\x61z\x81\x01"),
         filter_form(b"\xa1\x61z\x80"),
     ] {
-        assert_eq!(wire::filter::decode(&later), Err(WireError::Malformed), "{later:x?}");
+        assert_eq!(wire::filter::decode_filter(&later), Err(WireError::Malformed), "{later:x?}");
     }
 }
 
@@ -1379,16 +1379,16 @@ fn hostile_bytes_are_refused_before_they_cost_anything() {
             [head, &leaf(1), &inner].concat()
         })
     };
-    assert!(wire::filter::decode(&filter_form(&nested(2 * limits::FILTER_DEPTH))).is_ok());
+    assert!(wire::filter::decode_filter(&filter_form(&nested(2 * limits::FILTER_DEPTH))).is_ok());
     for levels in [2 * limits::FILTER_DEPTH + 1, 1_000] {
-        assert_eq!(wire::filter::decode(&filter_form(&nested(levels))), Err(WireError::Range), "{levels}");
+        assert_eq!(wire::filter::decode_filter(&filter_form(&nested(levels))), Err(WireError::Range), "{levels}");
     }
     // A list that claims to be longer than all there is.
     let claims = filter_form(&[b"\xa1\x61l\x9b".as_slice(), &[0x7f; 8]].concat());
-    assert_eq!(wire::filter::decode(&claims), Err(WireError::Malformed));
+    assert_eq!(wire::filter::decode_filter(&claims), Err(WireError::Malformed));
     let questions =
         [b"\xa3\x61f\x01\x61q\x98\x41".as_slice(), &b"\xa1\x61c\x61p".repeat(65), b"\x61r\xa1\x61l\x80"].concat();
-    assert_eq!(wire::filter::decode(&questions), Err(WireError::Range));
+    assert_eq!(wire::filter::decode_filter(&questions), Err(WireError::Range));
 }
 
 #[test]
@@ -1439,12 +1439,12 @@ fn golden_bytes_of_filters() {
         (json!({"best_time.now": true}), "a26166016172a16163a2616661626174a1616e8101"),
     ] {
         let filter = tenant().parse(&document);
-        let bytes = wire::filter::encode(&filter);
+        let bytes = wire::filter::encode_filter(&filter);
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, golden, "{document}");
-        assert_eq!(wire::filter::decode(&bytes), Ok(filter));
+        assert_eq!(wire::filter::decode_filter(&bytes), Ok(filter));
         for end in 0..bytes.len() {
-            assert!(wire::filter::decode(&bytes[..end]).is_err(), "{document} cut at {end}");
+            assert!(wire::filter::decode_filter(&bytes[..end]).is_err(), "{document} cut at {end}");
         }
     }
 }

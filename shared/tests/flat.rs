@@ -45,7 +45,7 @@ fn made(document: Value) -> FlatCatalogue {
 }
 
 fn read(bytes: &[u8]) -> Result<FlatCatalogue, WireError> {
-    flat::decode(bytes)
+    flat::decode_catalogue(bytes)
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -57,7 +57,7 @@ fn hex(bytes: &[u8]) -> String {
 fn a_catalogue_has_these_bytes() {
     let flat = made(document());
     // The filter has golden bytes of its own.
-    let filter = wire::filter::encode(&flat.filters[0]);
+    let filter = wire::filter::encode_filter(&flat.filters[0]);
     let golden = [
         "a9616601617182a26176036177a2617502616902a26176016177a2617501616902617481",
         &format!("58{:02x}{}", filter.len(), hex(&filter)),
@@ -67,8 +67,8 @@ fn a_catalogue_has_these_bytes() {
          73006163677b2274223a317d616c7268747470733a2f2f622e6578616d706c652fa46168a26169656c69676874616306\
          6167006163627b7d616c7268747470733a2f2f612e6578616d706c652f",
     ];
-    assert_eq!(hex(&flat::encode(&flat)), golden.concat());
-    assert_eq!(read(&flat::encode(&flat)).unwrap(), flat);
+    assert_eq!(hex(&flat::encode_catalogue(&flat)), golden.concat());
+    assert_eq!(read(&flat::encode_catalogue(&flat)).unwrap(), flat);
 }
 
 fn tested() -> Value {
@@ -86,7 +86,7 @@ fn tested() -> Value {
 #[test]
 fn s4_06_an_arm_travels_as_its_experiments_place_and_its_code() {
     let (with, without) = (made(tested()), made(document()));
-    let bytes = flat::encode(&with);
+    let bytes = flat::encode_catalogue(&with);
     assert_eq!(read(&bytes).unwrap(), with);
     assert_eq!(
         (with.campaigns[0].head.arm, with.ads[1].head.arm, with.ads[0].head.arm),
@@ -94,7 +94,7 @@ fn s4_06_an_arm_travels_as_its_experiments_place_and_its_code() {
     );
     let arms = |arm: [u8; 2]| [b"\x61x\xa2\x61x", &arm[..1], b"\x61a", &arm[1..]].concat();
     let has = |bytes: &[u8], arm| bytes.windows(9).any(|part| part == arms(arm));
-    assert!(has(&bytes, [0, 1]) && has(&bytes, [1, 9]) && !has(&flat::encode(&without), [0, 1]));
+    assert!(has(&bytes, [0, 1]) && has(&bytes, [1, 9]) && !has(&flat::encode_catalogue(&without), [0, 1]));
     let compiled = CompiledCatalogue::of(with);
     let groups: Vec<_> = compiled.groups.iter().map(|group| (group.arms.clone(), group.offers.clone())).collect();
     assert_eq!(groups, [(vec![(0, 1)], vec![0]), (vec![(0, 1), (1, 9)], vec![1])], "one ad group, two arms");
@@ -111,7 +111,7 @@ fn s4_06_an_arm_travels_as_its_experiments_place_and_its_code() {
 
 #[test]
 fn s4_08_what_is_compiled_of_it_is_the_catalogue() {
-    let bytes = flat::encode(&made(document()));
+    let bytes = flat::encode_catalogue(&made(document()));
     let compiled = CompiledCatalogue::of(read(&bytes).unwrap());
     let [first, second] = &compiled.offers[..] else { unreachable!("two ads") };
     assert_eq!((&*first.ids[0], &*second.ids[0], &*first.ids[3]), ("a", "light", "v"));
@@ -124,7 +124,7 @@ fn s4_08_what_is_compiled_of_it_is_the_catalogue() {
 
 #[test]
 fn cut_anywhere_it_is_refused_and_another_form_is_unknown() {
-    let bytes = flat::encode(&made(document()));
+    let bytes = flat::encode_catalogue(&made(document()));
     for end in 0..bytes.len() {
         assert!(read(&bytes[..end]).is_err(), "{end}");
     }
@@ -148,7 +148,7 @@ proptest! {
     /// Whatever is in it, a reader ends, and what it takes compiles.
     #[test]
     fn field_17_no_bytes_break_a_reader(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4)) {
-        let mut bytes = flat::encode(&made(document()));
+        let mut bytes = flat::encode_catalogue(&made(document()));
         for (at, byte) in changes {
             let at = at.index(bytes.len());
             bytes[at] = byte;

@@ -3,7 +3,7 @@
 
 use causeway_shared::actions::{
     ActionCounter, ActionDimension, ActionQuestion, ActionType, AdAction, AdEntity, DimensionFilter, InsertionHash,
-    ViewType, ViewTypes, group,
+    ViewType, ViewTypes, group_actions,
 };
 use causeway_shared::attributes::{AttributeValue, NameToken};
 use causeway_shared::fact::{Fact, FactKind};
@@ -77,7 +77,7 @@ fn read(sub: &SubProfile) {
         let most = u32::try_from(actions.len()).unwrap();
         assert!(counter.count(&[actions], &question).flatten().all(|count| count <= most));
         assert!(counter.count(&[actions, actions], &question).flatten().all(|count| count <= most));
-        let _ = group(
+        let _ = group_actions(
             &[actions],
             &DimensionFilter::default(),
             &[ActionDimension::Verb, ActionDimension::ViewType],

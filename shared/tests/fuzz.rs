@@ -118,7 +118,7 @@ fn tenant() -> TenantId {
 }
 
 fn batch() -> Vec<u8> {
-    facts::encode(&FactBatch { tenant: tenant(), facts: all_facts() })
+    facts::encode_batch(&FactBatch { tenant: tenant(), facts: all_facts() })
 }
 
 fn snapshot_value() -> (String, String) {
@@ -220,7 +220,7 @@ fn facts_and_batches() {
     let seeds = [vec![batch()], seeds.to_vec()].concat();
     check!().with_iterations(ITERATIONS).with_test_time(TIME).with_type::<Hostile>().for_each(|hostile| {
         let bytes = hostile.bytes(&seeds);
-        steady(facts::decode(&bytes), |b| facts::decode(&facts::encode(b)));
+        steady(facts::decode_batch(&bytes), |b| facts::decode_batch(&facts::encode_batch(b)));
         steady(facts::decode_one(&bytes), |f| facts::decode_one(&facts::encode_one(f)));
         if let Ok(fact) = facts::decode_one(&bytes) {
             let _ = fact.check(NOW);
@@ -229,7 +229,7 @@ fn facts_and_batches() {
             if let FactKind::Attributes { writes } = &fact.what {
                 let writes = writes.iter().map(|(name, value)| (NameToken(name.len() as u16), value.clone()));
                 profile.assign(&fact, writes);
-                let stored = profile::attributes(&profile.attributes().pack());
+                let stored = profile::decode_attributes(&profile.attributes().pack());
                 assert_eq!(stored.as_ref(), Ok(profile.attributes()));
             }
         }
@@ -238,13 +238,13 @@ fn facts_and_batches() {
 
 #[test]
 fn stored_profiles() {
-    let seeds = [profile::encode(visitor(1), &Profile::of(&all_facts()))];
+    let seeds = [profile::encode_profile(visitor(1), &Profile::of(&all_facts()))];
     check!().with_iterations(ITERATIONS).with_test_time(TIME).with_type::<Hostile>().for_each(|hostile| {
-        let read = profile::decode(visitor(1), &hostile.bytes(&seeds));
+        let read = profile::decode_profile(visitor(1), &hostile.bytes(&seeds));
         steady(read, |p| {
             let mut more = p.clone();
             all_facts().iter().for_each(|f| more.fold(f));
-            profile::decode(visitor(1), &profile::encode(visitor(1), p))
+            profile::decode_profile(visitor(1), &profile::encode_profile(visitor(1), p))
         });
     });
 }
@@ -257,7 +257,7 @@ fn stored_attributes() {
     }
     let seeds = [map.pack()];
     check!().with_iterations(ITERATIONS).with_test_time(TIME).with_type::<Hostile>().for_each(|hostile| {
-        steady(profile::attributes(&hostile.bytes(&seeds)), |map| profile::attributes(&map.pack()));
+        steady(profile::decode_attributes(&hostile.bytes(&seeds)), |map| profile::decode_attributes(&map.pack()));
     });
 }
 
@@ -267,7 +267,7 @@ fn stored_events() {
     (0..200).for_each(|n| busy.add("page", Minute(4_000_000 + n * 1_000)));
     let seeds = [Profile::of(&all_facts()).events().pack(), busy.pack()];
     check!().with_iterations(ITERATIONS).with_test_time(TIME).with_type::<Hostile>().for_each(|hostile| {
-        steady(profile::events(&hostile.bytes(&seeds)), |events| profile::events(&events.pack()));
+        steady(profile::decode_events(&hostile.bytes(&seeds)), |events| profile::decode_events(&events.pack()));
     });
 }
 
@@ -332,17 +332,17 @@ fn cookie_payloads() {
 fn sealed_cookies_and_sync_headers() {
     let key = RingKey { id: 7, stage: KeyStage::Active, secret: [9; 32].into() };
     let ring = KeyRing(vec![key.clone()]);
-    let sealed = cookie::seal(&ring, IDENTITY, &tenant(), &identity_payload()).unwrap();
-    let mac = sync_auth::sign(&key, NOW, b"body");
+    let sealed = cookie::seal_cookie(&ring, IDENTITY, &tenant(), &identity_payload()).unwrap();
+    let mac = sync_auth::sign_sync(&key, NOW, b"body");
     let seeds = [sealed.clone().into_bytes(), mac.clone().into_bytes(), NOW.to_string().into_bytes(), b"7".to_vec()];
     check!().with_iterations(ITERATIONS).with_test_time(TIME).with_type::<Hostile>().for_each(|hostile| {
         let bytes = hostile.bytes(&seeds);
         let text = String::from_utf8_lossy(&bytes);
         assert_eq!(cookie::open(&ring, IDENTITY, &tenant(), &text).is_ok(), text == sealed, "{text}");
         let time = NOW.to_string();
-        assert_eq!(sync_auth::verify(&ring, NOW, b"body", "7", &time, &text).is_ok(), text == mac);
-        assert_eq!(sync_auth::verify(&ring, NOW, b"body", &text, &time, &mac).is_ok(), text == "7");
-        let _ = sync_auth::verify(&ring, NOW, b"body", "7", &text, &mac);
+        assert_eq!(sync_auth::verify_sync(&ring, NOW, b"body", "7", &time, &text).is_ok(), text == mac);
+        assert_eq!(sync_auth::verify_sync(&ring, NOW, b"body", &text, &time, &mac).is_ok(), text == "7");
+        let _ = sync_auth::verify_sync(&ring, NOW, b"body", "7", &text, &mac);
     });
 }
 
@@ -386,16 +386,18 @@ fn filters_in_json_and_on_the_wire() {
     let mut seeds = FILTERS.map(|text| text.as_bytes().to_vec()).to_vec();
     seeds.extend(FILTERS.map(|text| {
         let document = serde_json::from_str(text).unwrap();
-        wire::filter::encode(&read(&document, CountAnswerer::Origin).unwrap())
+        wire::filter::encode_filter(&read(&document, CountAnswerer::Origin).unwrap())
     }));
     check!().with_iterations(ITERATIONS).with_test_time(TIME).with_type::<Hostile>().for_each(|hostile| {
         let bytes = hostile.bytes(&seeds);
-        steady(wire::filter::decode(&bytes), |filter| wire::filter::decode(&wire::filter::encode(filter)));
+        steady(wire::filter::decode_filter(&bytes), |filter| {
+            wire::filter::decode_filter(&wire::filter::encode_filter(filter))
+        });
         let Ok(document) = serde_json::from_slice::<Json>(&bytes) else { return };
         for answers in [CountAnswerer::Snapshot, CountAnswerer::Origin, CountAnswerer::Audience] {
             match read(&document, answers) {
                 Ok(filter) => {
-                    assert_eq!(wire::filter::decode(&wire::filter::encode(&filter)), Ok(filter));
+                    assert_eq!(wire::filter::decode_filter(&wire::filter::encode_filter(&filter)), Ok(filter));
                 }
                 Err(found) => {
                     assert!(
@@ -473,7 +475,7 @@ fn lists_over_their_bounds_are_refused_although_whole() {
         }),
         (limits::SYNC_FACTS, |n| {
             let facts = vec![all_facts()[4].clone(); n];
-            facts::decode(&facts::encode(&FactBatch { tenant: tenant(), facts })).is_ok()
+            facts::decode_batch(&facts::encode_batch(&FactBatch { tenant: tenant(), facts })).is_ok()
         }),
         (limits::SYNC_FACTS, |n| {
             let request = SyncRequest { facts: vec![Vec::new(); n], ..SyncRequest::default() };
@@ -525,7 +527,7 @@ fn texts_over_their_bounds_are_refused() {
     assert_eq!(attribute(limits::ATTRIBUTE_NAME_BYTES + 1, 0), Some(WireError::TooLong));
     assert_eq!(attribute(1, limits::ATTRIBUTE_BYTES + 1), Some(WireError::Range));
     let huge = vec![0u8; limits::SYNC_BYTES + 1];
-    assert_eq!(facts::decode(&huge).unwrap_err(), WireError::TooLong);
+    assert_eq!(facts::decode_batch(&huge).unwrap_err(), WireError::TooLong);
     assert_eq!(sync::decode_request(&huge).unwrap_err(), WireError::TooLong);
     assert_eq!(kv::decode_lookup("k", &vec![b'l'; limits::KV_VALUE_CHARS + 1]), Err(WireError::TooLong));
 }
@@ -547,9 +549,12 @@ fn unsummed(mut stored: Vec<u8>) -> Vec<u8> {
 
 fn decoders() -> Vec<(Decoder, Vec<u8>)> {
     vec![
-        (|b| facts::decode(b).err(), batch()),
+        (|b| facts::decode_batch(b).err(), batch()),
         (|b| facts::decode_one(b).err(), facts::encode_one(&all_facts()[0])),
-        (|b| profile::decode(visitor(1), &summed(b)).err(), unsummed(profile::encode(visitor(1), &Profile::default()))),
+        (
+            |b| profile::decode_profile(visitor(1), &summed(b)).err(),
+            unsummed(profile::encode_profile(visitor(1), &Profile::default())),
+        ),
         (|b| sync::decode_request(b).err(), request()),
         (|b| sync::decode_response(b).err(), response()),
         (|b| cookies::decode_identity(b).err(), identity_payload()),

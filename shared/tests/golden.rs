@@ -358,7 +358,7 @@ fn request() -> SyncRequest {
     SyncRequest {
         edge: "edge-1".to_owned(),
         batch: [0xee; 16],
-        facts: vec![facts::encode(&batch())],
+        facts: vec![facts::encode_batch(&batch())],
         applied: vec![17, 18],
         drain: 100,
         lost: 2,
@@ -462,29 +462,29 @@ fn one_fact_of_each_kind() {
 
 #[test]
 fn a_batch_of_facts() {
-    assert_eq!(to_hex(&facts::encode(&batch())), BATCH);
-    assert_eq!(facts::decode(&hex(BATCH)).unwrap(), batch());
-    assert_eq!(facts::decode(&later(&hex(BATCH))).unwrap(), batch());
+    assert_eq!(to_hex(&facts::encode_batch(&batch())), BATCH);
+    assert_eq!(facts::decode_batch(&hex(BATCH)).unwrap(), batch());
+    assert_eq!(facts::decode_batch(&later(&hex(BATCH))).unwrap(), batch());
 }
 
 #[test]
 fn a_stored_profile() {
     let mut expected = counted();
-    assert_eq!(profile::encode(one(), &expected), summed(&hex(PROFILE)));
+    assert_eq!(profile::encode_profile(one(), &expected), summed(&hex(PROFILE)));
     let parts = expected.take_parts();
     assert_eq!(to_hex(&parts.events.pack()), EVENTS);
-    assert_eq!(profile::events(&hex(EVENTS)).unwrap(), parts.events);
+    assert_eq!(profile::decode_events(&hex(EVENTS)).unwrap(), parts.events);
     let expected = expected.with_parts(ProfileParts { events: VisitorEvents::default(), ..parts });
-    assert_eq!(profile::decode(one(), &summed(&hex(PROFILE))).unwrap(), expected);
-    assert_eq!(profile::decode(one(), &summed(&later(&hex(PROFILE)))).unwrap(), expected);
+    assert_eq!(profile::decode_profile(one(), &summed(&hex(PROFILE))).unwrap(), expected);
+    assert_eq!(profile::decode_profile(one(), &summed(&later(&hex(PROFILE)))).unwrap(), expected);
     // Bytes in which a bit flipped are never a profile with other sums, nor are they another visitor's.
     let other = VisitorId::mint(NOW, [9; 10]);
-    assert_eq!(profile::decode(other, &summed(&hex(PROFILE))).err(), Some(WireError::Checksum));
+    assert_eq!(profile::decode_profile(other, &summed(&hex(PROFILE))).err(), Some(WireError::Checksum));
     let whole = summed(&hex(PROFILE));
     for bit in 0..whole.len() * 8 {
         let mut flipped = whole.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);
-        assert_eq!(profile::decode(one(), &flipped).err(), Some(WireError::Checksum), "bit {bit}");
+        assert_eq!(profile::decode_profile(one(), &flipped).err(), Some(WireError::Checksum), "bit {bit}");
     }
 }
 
@@ -550,8 +550,8 @@ fn s1_09_a_model() {
         spread: 7,
     };
     let golden = MODEL.join(&"02".repeat(2_048));
-    assert_eq!(to_hex(&wire_model::encode(&model)), golden);
-    assert_eq!(wire_model::decode(&hex(&golden)), Ok(model));
+    assert_eq!(to_hex(&wire_model::encode_model(&model)), golden);
+    assert_eq!(wire_model::decode_model(&hex(&golden)), Ok(model));
 }
 
 #[test]
@@ -559,7 +559,7 @@ fn s1_09_a_models_value_in_the_kv() {
     let (key, published) = (model_key(&"pub".parse().unwrap()), SnapshotVersion { restore: 2, counter: 7 });
     let model = Model { bits: 11, trained_ms: 300, expires_ms: 1_000, ..Model::default() };
     let golden = MODEL_VALUE;
-    assert_eq!(catalogue::encode_model(&key, published, &wire_model::encode(&model)), golden);
+    assert_eq!(catalogue::encode_model(&key, published, &wire_model::encode_model(&model)), golden);
     for value in [golden.to_owned(), later_value(&key, golden)] {
         assert_eq!(catalogue::decode_model(&key, value.as_bytes()), Ok((published, model.clone())));
     }
@@ -678,7 +678,7 @@ fn s4_07_what_an_object_of_a_limited_offer_stores_is_asked_and_answers() {
         assert_eq!(wire_units::decode_answer(&later(&hex(golden))), Some(answer));
     }
     let (one, two) = (one(), two());
-    assert_eq!(wire_units::keys(&call), ["stock".to_owned(), one.to_string(), two.to_string()]);
+    assert_eq!(wire_units::stock_keys(&call), ["stock".to_owned(), one.to_string(), two.to_string()]);
     let (stock, rows) = (
         SlotStock { given: 7, empty: 100 },
         SlotRows::from_iter([(one, VisitorSlots::Asked), (two, VisitorSlots::Given(given))]),
@@ -816,7 +816,7 @@ fn a_sync_and_its_answer() {
     for bytes in [hex(REQUEST), later(&hex(REQUEST))] {
         // A batch is a form of its own, with keys of its own.
         let read = sync::decode_request(&bytes).unwrap();
-        let batches: Vec<_> = read.facts.iter().map(|batch| facts::decode(batch).unwrap()).collect();
+        let batches: Vec<_> = read.facts.iter().map(|batch| facts::decode_batch(batch).unwrap()).collect();
         assert_eq!(batches, [batch()]);
         assert_eq!(SyncRequest { facts: request().facts, ..read }, request());
     }
@@ -859,7 +859,7 @@ fn all_cookies() {
         assert_eq!(cookies::decode_session(&bytes).unwrap(), running);
     }
     let ring = KeyRing(vec![key()]);
-    assert_eq!(cookie::seal(&ring, IDENTITY, &tenant(), &hex(IDENTITY_WITHOUT_LOGIN)).unwrap(), SEALED);
+    assert_eq!(cookie::seal_cookie(&ring, IDENTITY, &tenant(), &hex(IDENTITY_WITHOUT_LOGIN)).unwrap(), SEALED);
     let opened = cookie::open(&ring, IDENTITY, &tenant(), SEALED).unwrap();
     assert_eq!((opened.payload, opened.stale_key), (hex(IDENTITY_WITHOUT_LOGIN), false));
 }
@@ -868,7 +868,7 @@ fn all_cookies() {
 fn hashes_and_macs() {
     let hashes = KeyRing(vec![key()]).hash_alternate(MEMBER, "123");
     assert_eq!(hashes.iter().map(AltHash::to_string).collect::<Vec<_>>(), [ALT123]);
-    assert_eq!(sync_auth::sign(&key(), NOW, b"body"), SYNC_MAC);
+    assert_eq!(sync_auth::sign_sync(&key(), NOW, b"body"), SYNC_MAC);
     assert_eq!(FactId::of_message(one(), "m-1").to_string(), MESSAGE);
     assert_eq!(FactId::of_withdrawal(one()).to_string(), WITHDRAWAL_ID);
     assert_eq!(FactId::of_erasure(one()).to_string(), ERASURE_ID);
@@ -882,7 +882,7 @@ type Reads = fn(&[u8]) -> Option<WireError>;
 /// Every form in CBOR with its decoder.
 fn forms() -> [(&'static str, Reads); 16] {
     [
-        (BATCH, |b| facts::decode(b).err()),
+        (BATCH, |b| facts::decode_batch(b).err()),
         (ALIAS, |b| facts::decode_one(b).err()),
         (ATTRIBUTES, |b| facts::decode_one(b).err()),
         (CANCELLATION, |b| facts::decode_one(b).err()),
@@ -890,7 +890,7 @@ fn forms() -> [(&'static str, Reads); 16] {
         (EXPOSURE, |b| facts::decode_one(b).err()),
         (UNIT, |b| facts::decode_one(b).err()),
         (EVIDENCE, |b| facts::decode_one(b).err()),
-        (PROFILE, |b| profile::decode(one(), &summed(b)).err()),
+        (PROFILE, |b| profile::decode_profile(one(), &summed(b)).err()),
         (REQUEST, |b| sync::decode_request(b).err()),
         (RESPONSE, |b| sync::decode_response(b).err()),
         (IDENTITY_PAYLOAD, |b| cookies::decode_identity(b).err()),

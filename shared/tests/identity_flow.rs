@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use causeway_shared::fact::{Fact, FactKind};
 use causeway_shared::identity::{
     BulkRead, BulkResult, IdClaim, IdentityCookie, IdentityRequest, IdentityStep, RecognisedVisitor, SurvivingCookie,
-    VisitorOrigin as Came, begin,
+    VisitorOrigin as Came, begin_identity,
 };
 use causeway_shared::ids::{AltHash, AlternateId, FactId, SnapshotVersion, VisitorId};
 use causeway_shared::membership::Membership;
@@ -471,7 +471,7 @@ fn steps(
         claims,
         publish_delay_ms: 10_000,
     };
-    let begun = begin(arrival, &mut random);
+    let begun = begin_identity(arrival, &mut random);
     let (own, first) = (begun.reads().snapshots.first().copied(), found(begun.reads()));
     let forgotten = own.is_some_and(|own| kv.get(&own) == Some(&StoredValue::Tombstone));
     let second = match begun.after_first(first, &mut random) {

@@ -92,11 +92,11 @@ fn with_ledger(history: &History, extra: u64) -> KnownVisitor {
 /// A profile as it comes back from the store.
 fn stored(mut profile: Profile) -> Profile {
     let visitor = VisitorId::mint(NOW, [1; 10]);
-    let core = wire::profile::decode(visitor, &wire::profile::encode(visitor, &profile)).unwrap();
+    let core = wire::profile::decode_profile(visitor, &wire::profile::encode_profile(visitor, &profile)).unwrap();
     let ProfileParts { attributes, exposures, events, .. } = profile.take_parts();
-    let attributes = wire::profile::attributes(&attributes.pack()).unwrap();
+    let attributes = wire::profile::decode_attributes(&attributes.pack()).unwrap();
     let exposures = Exposures::read(&exposures.pack()).unwrap();
-    let events = wire::profile::events(&events.pack()).unwrap();
+    let events = wire::profile::decode_events(&events.pack()).unwrap();
     core.with_parts(ProfileParts { attributes, exposures, events, ..ProfileParts::default() })
 }
 

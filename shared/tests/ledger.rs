@@ -10,7 +10,9 @@ use causeway_shared::actions::{
 use causeway_shared::cookie::{self, LEDGER};
 use causeway_shared::experiment::{Exposures, FirstExposure};
 use causeway_shared::fact::{Fact, FactKind};
-use causeway_shared::identity::{BulkResult, IdentityCookie, IdentityRequest, IdentityStep, RecognisedVisitor, begin};
+use causeway_shared::identity::{
+    BulkResult, IdentityCookie, IdentityRequest, IdentityStep, RecognisedVisitor, begin_identity,
+};
 use causeway_shared::ids::{FactId, InsertionId, Millis, SessionId, SnapshotVersion, VisitorId};
 use causeway_shared::keys::{KeyRing, KeyStage, RingKey};
 use causeway_shared::ledger::{Ledger, PlacedInsertion};
@@ -99,7 +101,8 @@ fn recognised(visitor: VisitorId, ledger: &Ledger, now: Millis) -> RecognisedVis
         publish_delay_ms: 0,
     };
     let mut random = Random::new([1; 32]);
-    let IdentityStep::Second(second) = begin(arrival, &mut random).after_first(BulkResult::default(), &mut random)
+    let IdentityStep::Second(second) =
+        begin_identity(arrival, &mut random).after_first(BulkResult::default(), &mut random)
     else {
         unreachable!()
     };
@@ -287,7 +290,7 @@ fn field_13_the_cookie_filled_to_the_brim_stays_small() {
         let (exposed, units) = (ledger.exposed.iter().count(), ledger.units.iter().count());
         assert_eq!((exposed, units), (limits::LEDGER_EXPOSURES, limits::LEDGER_UNITS));
         let payload = wire::cookies::encode_ledger(&ledger);
-        let value = cookie::seal(&ring, LEDGER, &tenant, &payload).unwrap();
+        let value = cookie::seal_cookie(&ring, LEDGER, &tenant, &payload).unwrap();
         let text = format!("{LEDGER}={value}");
         assert!(text.len() <= limits::LEDGER_COOKIE_BYTES, "{} bytes", text.len());
         let opened = cookie::open(&ring, LEDGER, &tenant, &value).unwrap();

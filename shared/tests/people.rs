@@ -7,7 +7,9 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::ids::{AlternateId, KindCode, Millis, VisitorId};
-use causeway_shared::person::{Evidence, EvidenceWeight, FlagReason, LinkClass, LinkedPeople, combined, people};
+use causeway_shared::person::{
+    Evidence, EvidenceWeight, FlagReason, LinkClass, LinkedPeople, combine_evidence, link_people,
+};
 use common::{MEMBER, PARTNER, alternate, law, scramble, visitor};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -23,7 +25,7 @@ fn class(id: AlternateId) -> LinkClass {
 }
 
 fn found(evidence: &[Evidence]) -> LinkedPeople {
-    people(evidence, class, EvidenceWeight::LOGIN)
+    link_people(evidence, class, EvidenceWeight::LOGIN)
 }
 
 /// Evidence about nine visitors, three members, and ids of two other kinds: one row a visitor and id, as the
@@ -237,8 +239,8 @@ proptest! {
     fn evidence_under_the_threshold_links_nothing(rows in evidence(), threshold in 1u16..=1_000) {
         let strong: Vec<Evidence> = rows.iter().filter(|e| e.weight >= EvidenceWeight(threshold)).copied().collect();
         prop_assert_eq!(
-            linked(&people(&rows, class, EvidenceWeight(threshold))),
-            linked(&people(&strong, class, EvidenceWeight(threshold)))
+            linked(&link_people(&rows, class, EvidenceWeight(threshold))),
+            linked(&link_people(&strong, class, EvidenceWeight(threshold)))
         );
     }
 }
@@ -323,7 +325,7 @@ fn surest(
     let flagged: BTreeSet<(VisitorId, AlternateId)> = found.flags.iter().map(|f| (f.visitor, f.id)).collect();
     let ties = ties.into_iter().filter(|(tie, _)| !flagged.contains(tie));
     let ties: Vec<((VisitorId, AlternateId), EvidenceWeight)> = ties
-        .filter_map(|(tie, rows)| Some((tie, combined(rows)?.0)))
+        .filter_map(|(tie, rows)| Some((tie, combine_evidence(rows)?.0)))
         .filter(|(_, weight)| *weight >= threshold)
         .collect();
     let mut known: BTreeMap<VisitorId, EvidenceWeight> = [(from, EvidenceWeight::LOGIN)].into();
@@ -348,7 +350,7 @@ proptest! {
     fn s5_03_unsure_links_join_nobody_who_holds_another_unique_id_in_any_order(
         rows in unsure(), by in any::<u64>(), threshold in 100u16..=1_000,
     ) {
-        let people_of = |rows: &[Evidence]| people(rows, class, EvidenceWeight(threshold));
+        let people_of = |rows: &[Evidence]| link_people(rows, class, EvidenceWeight(threshold));
         let found = people_of(&rows);
         prop_assert_eq!(people_of(&shuffled(&rows, by)), found.clone());
         for person in &found.people {
@@ -358,7 +360,7 @@ proptest! {
             let ties = rows.iter().filter(|e| person.members.contains(&e.visitor) && unique(e.id.kind));
             let sure = ties.filter(|e| {
                 let all = rows.iter().filter(|other| (other.visitor, other.id) == (e.visitor, e.id)).copied();
-                combined(all).is_some_and(|(weight, _)| weight >= EvidenceWeight(threshold))
+                combine_evidence(all).is_some_and(|(weight, _)| weight >= EvidenceWeight(threshold))
                     && !found.flags.iter().any(|flag| (flag.visitor, flag.id) == (e.visitor, e.id))
             });
             prop_assert!(sure.map(|e| e.id).collect::<BTreeSet<_>>().len() <= 1);
@@ -373,7 +375,7 @@ proptest! {
 
     #[test]
     fn s5_03_a_visitor_is_as_sure_as_the_weakest_link_of_the_surest_way(rows in unsure(), threshold in 100u16..=1_000) {
-        let found = people(&rows, class, EvidenceWeight(threshold));
+        let found = link_people(&rows, class, EvidenceWeight(threshold));
         for person in &found.people {
             let holder = person.members.iter().find(|v| found.unique.contains_key(v));
             let Some(centre) = holder else { continue };
@@ -390,7 +392,7 @@ proptest! {
     ) {
         let of = |weights: &[u16]| {
             let row = |(w, source): (&u16, u8)| Evidence { source, weight: EvidenceWeight(*w), ..login(1, PARTNER, 1, 5) };
-            combined(weights.iter().zip(0..).map(row)).map_or(EvidenceWeight::NOTHING, |(weight, _)| weight)
+            combine_evidence(weights.iter().zip(0..).map(row)).map_or(EvidenceWeight::NOTHING, |(weight, _)| weight)
         };
         let all = of(&weights);
         let wrong: f64 = weights.iter().map(|w| 1.0 - f64::from(*w) / 1_000.0).product();
@@ -410,7 +412,7 @@ proptest! {
 #[test]
 fn s5_03_of_one_source_the_surest_counts_and_not_all_of_it() {
     let row = |source, weight| Evidence { source, weight: EvidenceWeight(weight), ..login(1, PARTNER, 1, 5) };
-    let weight = |rows: &[Evidence]| combined(rows.iter().copied()).map(|(weight, _)| weight);
+    let weight = |rows: &[Evidence]| combine_evidence(rows.iter().copied()).map(|(weight, _)| weight);
     assert_eq!(weight(&[row(3, 500), row(3, 400), row(3, 100)]), Some(EvidenceWeight(500)));
     assert_eq!(weight(&[row(3, 500), row(4, 500), row(3, 100)]), Some(EvidenceWeight(750)));
 }
@@ -433,7 +435,7 @@ fn s5_03_the_weakest_link_of_a_chain_between_two_members_stays_out() {
     let logins = [row(1, alternate(MEMBER, 1), 1_000, 1), row(5, alternate(MEMBER, 2), 1_000, 1)];
     let chain = [pair(1, 2, 900, 1), pair(2, 3, 600, 2), pair(3, 4, 700, 3), pair(4, 5, 950, 4)].concat();
     let rows = [logins.to_vec(), chain].concat();
-    let found = people(&rows, class, EvidenceWeight(500));
+    let found = link_people(&rows, class, EvidenceWeight(500));
     let parts: Vec<Vec<VisitorId>> = found.people.iter().map(|p| p.members.iter().copied().collect()).collect();
     assert_eq!(parts, [vec![visitor(1), visitor(2)], vec![visitor(3), visitor(4), visitor(5)]]);
     let weak = AlternateId::pair(visitor(2), visitor(3));
@@ -449,7 +451,7 @@ fn s5_03_the_weakest_link_of_a_chain_between_two_members_stays_out() {
             .into()
     );
     // Under a higher threshold the weaker links are only reported.
-    let found = people(&rows, class, EvidenceWeight(800));
+    let found = link_people(&rows, class, EvidenceWeight(800));
     assert_eq!(found.people.len(), 3);
     assert_eq!(found.flags.len(), 0);
 }

@@ -77,7 +77,7 @@ proptest! {
         let packed: Vec<_> = bytes.iter().map(|bytes| PackedSegments::read(bytes).unwrap()).collect();
         let all = maps.into_iter().fold(SegmentMap::default(), SegmentMap::join);
         let live = all.ids().filter(|id| all.get(*id).is_some_and(|(expiry, _)| expiry > HourStamp(hour)));
-        prop_assert_eq!(segments::live(&packed, HourStamp(hour)), live.collect::<Vec<_>>());
+        prop_assert_eq!(segments::live_segments(&packed, HourStamp(hour)), live.collect::<Vec<_>>());
     }
 
     #[test]
@@ -230,7 +230,7 @@ fn of_two_full_visitors_all_segments_are_live() {
     let bytes = maps.each_ref().map(SegmentMap::pack);
     let packed = bytes.each_ref().map(|bytes| PackedSegments::read(bytes).unwrap());
     let all: Vec<SegmentId> = (0..4_000 + limits::SEGMENTS as u32).map(SegmentId).collect();
-    assert_eq!(segments::live(&packed, HourStamp(59_999)), all);
+    assert_eq!(segments::live_segments(&packed, HourStamp(59_999)), all);
 }
 
 /// A map with this many segments from an id on, all written at a time and held to an hour.

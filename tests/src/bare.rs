@@ -206,7 +206,8 @@ impl Bare {
         };
         let ring = &self.keys.tenants["demo"].cookie;
         let payload = wire::cookies::encode_identity(&cookie);
-        browser.set_cookie(cookie::IDENTITY, &cookie::seal(ring, cookie::IDENTITY, &tenant(), &payload).unwrap());
+        browser
+            .set_cookie(cookie::IDENTITY, &cookie::seal_cookie(ring, cookie::IDENTITY, &tenant(), &payload).unwrap());
         (browser, visitor)
     }
 
@@ -258,7 +259,7 @@ pub fn catalogue(version: u32, ads: &serde_json::Value) -> [(String, String); 2]
     let [at, current] = [kv::catalogue_key(&tenant, version), kv::pointer_key(&tenant)];
     let catalogue: Catalogue = serde_json::from_value(ads.clone()).unwrap();
     let flat = catalogue.flat(&NameDictionary::default(), &Vocabulary::default()).unwrap();
-    let value = wire::catalogue::encode_document(&at, &digest, &wire::flat::encode(&flat)).unwrap();
+    let value = wire::catalogue::encode_document(&at, &digest, &wire::flat::encode_catalogue(&flat)).unwrap();
     let pointer = wire::catalogue::encode_pointer(&current, &pointer);
     [(at, value), (current, pointer)]
 }

@@ -279,7 +279,7 @@ fn take_messages(shared: &(Mutex<Held>, Condvar), bodies: impl Iterator<Item = V
         return (503, Vec::new());
     }
     for body in bodies {
-        if let Ok(batch) = facts::decode(&body) {
+        if let Ok(batch) = facts::decode_batch(&body) {
             held.queued.push(batch);
             held.messages.push(body);
         } else {

@@ -460,7 +460,7 @@ fn straight_to_origin(bare: &Bare) {
     browser.buy("direct", 5);
     // A page view of the test before may still be on its way: the sync waited for is this visitor's.
     let of_visitor = |request: &SyncRequest| {
-        let batch = wire::facts::decode(&request.facts[0]).unwrap();
+        let batch = wire::facts::decode_batch(&request.facts[0]).unwrap();
         batch.facts.len() == 1 && batch.facts[0].visitor == visitor
     };
     let (request, headers) = bare
@@ -470,7 +470,7 @@ fn straight_to_origin(bare: &Bare) {
     let (key, time, mac) =
         (header(sync_auth::KEY_HEADER), header(sync_auth::TIME_HEADER), header(sync_auth::MAC_HEADER));
     let body = wire::sync::encode_request(&request);
-    assert_eq!(sync_auth::verify(&bare.keys.sync, now(), &body, key, time, mac), Ok(()));
+    assert_eq!(sync_auth::verify_sync(&bare.keys.sync, now(), &body, key, time, mac), Ok(()));
 }
 
 fn dead_letters(bare: &Bare) {

@@ -182,7 +182,7 @@ fn late_elsewhere(bare: &Bare) {
         placed: now(),
         strict: false,
     };
-    let sealed = token::seal(&bare.keys.tenants["demo"].cookie, &tenant(), &token).unwrap();
+    let sealed = token::seal_token(&bare.keys.tenants["demo"].cookie, &tenant(), &token).unwrap();
     let [click, pixel] = [format!("/v1/c/{sealed}?again"), format!("/v1/i/{sealed}")];
     bare.standin.held().reads = Reads::Late(Duration::from_secs(1));
     let attributes = json!([{ "type": "attributes", "set": { "late": 1 } }]);

@@ -174,7 +174,7 @@ fn snapshot(dice: &mut Dice, visitor: VisitorId, entities: &[AdEntity]) -> Snaps
         events.add(dice.of(&["page", "purchase"]), Minute(Minute::at(NOW).0 - dice.small(29 * 1_440)));
     }
     let recent = events.pack_recent(Minute::at(NOW - 25 * 86_400_000));
-    let (actions, segments) = (actions.pack(), segments.pack());
+    let (actions, segments) = (actions.pack_actions(), segments.pack());
     let content = SubContent { totals, seen, actions, segments, recent, ..SubContent::default() };
     let version = SnapshotVersion { restore: 0, counter: 5 };
     let membership = Membership { epoch: Epoch(1), devices: 1, admits: [visitor].into(), ..Membership::default() };
@@ -205,8 +205,8 @@ fn world(seed: u64) -> Value {
         [kv::pointer_key(&tenant), kv::catalogue_key(&tenant, 1), kv::model_key(&tenant)];
     let mut kv = BTreeMap::from([
         (pointer.clone(), encode_pointer(&pointer, &CataloguePointer { published, version: 1, digest })),
-        (document.clone(), encode_document(&document, &digest, &wire::flat::encode(&flat)).unwrap()),
-        (model_key.clone(), encode_model(&model_key, published, &wire::model::encode(&model(&mut dice)))),
+        (document.clone(), encode_document(&document, &digest, &wire::flat::encode_catalogue(&flat)).unwrap()),
+        (model_key.clone(), encode_model(&model_key, published, &wire::model::encode_model(&model(&mut dice)))),
     ]);
     let mut cookies = vec![String::new()];
     for number in 0..VISITORS {
@@ -217,7 +217,8 @@ fn world(seed: u64) -> Value {
         kv.insert(key.clone(), wire::kv::encode_stored(&key, &stored).unwrap());
         let (covered, earlier, pending) = (Vec::new(), Vec::new(), Vec::new());
         let cookie = IdentityCookie { visitor, written: NOW, tag: None, covered, earlier, pending, login: None };
-        let sealed = cookie::seal(&ring(1), IDENTITY, &tenant, &wire::cookies::encode_identity(&cookie)).unwrap();
+        let sealed =
+            cookie::seal_cookie(&ring(1), IDENTITY, &tenant, &wire::cookies::encode_identity(&cookie)).unwrap();
         cookies.push(format!("__Host-{IDENTITY}={sealed}"));
     }
     let request = |number: u64| {

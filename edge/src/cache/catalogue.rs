@@ -243,7 +243,7 @@ impl CachedCatalogue {
     fn read(&self, site: &Site, pointer: &CataloguePointer, value: &[u8]) -> Option<LoadedCatalogue> {
         let key = kv::catalogue_key(&site.id, pointer.version);
         let bytes = wire::decode_document(&key, &pointer.digest, value).ok()?;
-        let compiled = Rc::new(CompiledCatalogue::of(flat::decode(&bytes).ok()?));
+        let compiled = Rc::new(CompiledCatalogue::of(flat::decode_catalogue(&bytes).ok()?));
         let scores = self.model.as_ref().and_then(|(_, model)| ModelScores::new(model, &compiled)).map(Rc::new);
         let steering = Rc::clone(&self.loaded.steering);
         Some(LoadedCatalogue {

@@ -102,7 +102,7 @@ impl FactsMessage {
             return None;
         }
         let count = u16::try_from(facts.len()).unwrap_or(u16::MAX);
-        let bytes = facts::encode(&FactBatch { tenant: site.id.clone(), facts });
+        let bytes = facts::encode_batch(&FactBatch { tenant: site.id.clone(), facts });
         Some(Self { bytes, count, is_awaited: false, limit: None })
     }
 }

@@ -21,8 +21,8 @@ fn mend_surrogates(text: Cow<'_, str>) -> Cow<'_, str> {
             at += 1;
             continue;
         }
-        match escaped(bytes, at) {
-            Some(0xD800..0xDC00) if matches!(escaped(bytes, at + 6), Some(0xDC00..0xE000)) => at += 12,
+        match read_escape(bytes, at) {
+            Some(0xD800..0xDC00) if matches!(read_escape(bytes, at + 6), Some(0xDC00..0xE000)) => at += 12,
             Some(0xD800..0xE000) => {
                 lone.push(at);
                 at += 6;
@@ -45,7 +45,7 @@ pub(crate) fn shown_name(name: &str) -> String {
 }
 
 /// The code unit of an escape `\uXXXX` at this place.
-fn escaped(bytes: &[u8], at: usize) -> Option<u32> {
+fn read_escape(bytes: &[u8], at: usize) -> Option<u32> {
     let digits = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
     let digits = std::str::from_utf8(digits).ok().filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()))?;
     u32::from_str_radix(digits, 16).ok()

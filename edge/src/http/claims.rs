@@ -45,7 +45,7 @@ pub(crate) struct RequestClaims {
 
 /// Reads the ids of a body, with their proofs from the body, the tenant's header or its session cookie. An id that is empty,
 /// over its bound or a placeholder is refused, and costs no other.
-pub(crate) fn take(incoming: &TenantRequest<'_>, user: &UserBody<'_>) -> RequestClaims {
+pub(crate) fn take_claims(incoming: &TenantRequest<'_>, user: &UserBody<'_>) -> RequestClaims {
     let site = &incoming.site;
     let mut claims = RequestClaims::default();
     // Proven ids first: their visitors are read before those of other ids.
@@ -124,7 +124,7 @@ type VerifiedProof = Result<proof::ProofClaims, &'static str>;
 
 fn verify_proof(incoming: &TenantRequest<'_>, token: &str) -> VerifiedProof {
     let site = &incoming.site;
-    proof::verify(token, &site.keys.proof, &site.id, incoming.now).map_err(ProofError::code)
+    proof::verify_proof(token, &site.keys.proof, &site.id, incoming.now).map_err(ProofError::code)
 }
 
 /// The proof in the tenant's own header or session cookie. One valid cookie value counts although others are not valid, such

@@ -123,29 +123,29 @@ fn open_identity(site: &Site, value: &str, now: Millis) -> Result<(IdentityCooki
 
 /// The header that writes the identity cookie; `None` only for a tenant without keys.
 pub(crate) fn write_identity(site: &Site, secure: bool, cookie: &IdentityCookie) -> Option<(&'static str, String)> {
-    let value = cookie::seal(&site.keys.cookie, IDENTITY, &site.id, &wire::encode_identity(cookie))?;
-    Some(set(CookieNames::of(&site.tenant).identity, &value, limits::IDENTITY_LIFE_MS / 1000, secure))
+    let value = cookie::seal_cookie(&site.keys.cookie, IDENTITY, &site.id, &wire::encode_identity(cookie))?;
+    Some(set_cookie(CookieNames::of(&site.tenant).identity, &value, limits::IDENTITY_LIFE_MS / 1000, secure))
 }
 
 /// The header that writes the ledger cookie; `None` only for a tenant without keys.
 pub(crate) fn write_ledger(site: &Site, secure: bool, ledger: &Ledger) -> Option<(&'static str, String)> {
-    let value = cookie::seal(&site.keys.cookie, LEDGER, &site.id, &wire::encode_ledger(ledger))?;
-    Some(set(CookieNames::of(&site.tenant).ledger, &value, limits::LEDGER_LIFE_MS / 1000, secure))
+    let value = cookie::seal_cookie(&site.keys.cookie, LEDGER, &site.id, &wire::encode_ledger(ledger))?;
+    Some(set_cookie(CookieNames::of(&site.tenant).ledger, &value, limits::LEDGER_LIFE_MS / 1000, secure))
 }
 
 /// The header that writes the session cookie; `None` only for a tenant without keys.
 pub(crate) fn write_session(site: &Site, secure: bool, running: &RunningSession) -> Option<(&'static str, String)> {
-    let value = cookie::seal(&site.keys.cookie, SESSION, &site.id, &wire::encode_session(running))?;
-    Some(set(CookieNames::of(&site.tenant).session, &value, limits::SESSION_IDLE_MS / 1000, secure))
+    let value = cookie::seal_cookie(&site.keys.cookie, SESSION, &site.id, &wire::encode_session(running))?;
+    Some(set_cookie(CookieNames::of(&site.tenant).session, &value, limits::SESSION_IDLE_MS / 1000, secure))
 }
 
 /// The headers that expire all cookies.
-pub(crate) fn expire(site: &Site, secure: bool) -> [(&'static str, String); 3] {
+pub(crate) fn expire_cookies(site: &Site, secure: bool) -> [(&'static str, String); 3] {
     let CookieNames { identity, ledger, session } = CookieNames::of(&site.tenant);
-    [identity, ledger, session].map(|name| set(name, "", 0, secure))
+    [identity, ledger, session].map(|name| set_cookie(name, "", 0, secure))
 }
 
-fn set(name: &str, value: &str, seconds: u64, secure: bool) -> (&'static str, String) {
+fn set_cookie(name: &str, value: &str, seconds: u64, secure: bool) -> (&'static str, String) {
     let secure = if secure { "; Secure" } else { "" };
     let parts = [name, "=", value, "; Max-Age=", &seconds.to_string(), "; Path=/", secure, "; HttpOnly; SameSite=Lax"];
     (SET_COOKIE, parts.concat())

@@ -6,7 +6,10 @@ use crate::site::Site;
 
 /// The headers that let a page read the answer. A page of an origin that is not configured is refused, so that no other
 /// site acts in a visitor's name.
-pub(crate) fn headers(request: HttpRequest<'_>, site: &Site) -> Result<Vec<(&'static str, String)>, Box<HttpAnswer>> {
+pub(crate) fn cors_headers(
+    request: HttpRequest<'_>,
+    site: &Site,
+) -> Result<Vec<(&'static str, String)>, Box<HttpAnswer>> {
     match request.origin() {
         None => Ok(Vec::new()),
         Some(origin) if request.admits(origin, &site.tenant) => Ok(vec![

@@ -73,7 +73,7 @@ fn consent_cookies(request: HttpRequest<'_>) -> [[Option<Cow<'_, str>>; COOKIES.
 
 /// The permission of a call whose body has no consent: any signal decides; without one, a permission `given` before
 /// stands.
-pub(crate) fn standing(request: HttpRequest<'_>, given: bool, site: &Site) -> Permission {
+pub(crate) fn standing_permission(request: HttpRequest<'_>, given: bool, site: &Site) -> Permission {
     match of_call(request, &ConsentBody::default(), site) {
         Permission::None(Refusal::Policy) if given => Permission::Full,
         said => said,
@@ -83,7 +83,7 @@ pub(crate) fn standing(request: HttpRequest<'_>, given: bool, site: &Site) -> Pe
 /// Completes the answer to a visitor without `permission`. The cookies are read once more, only to expire them and to
 /// send one withdrawal to the origin; `facts` are those without a visitor, which leave in the same message. Where it is not
 /// known what the visitor permits, the cookies stay and nothing is withdrawn.
-pub(crate) fn withdraw(
+pub(crate) fn withdraw_permission(
     answer: HttpAnswer,
     permission: Permission,
     mut facts: Vec<Fact>,
@@ -92,7 +92,7 @@ pub(crate) fn withdraw(
     now: Millis,
 ) -> HttpAnswer {
     let is_withdrawal = permission.is_withdrawal();
-    let expired = if jar.any && is_withdrawal { cookies::expire(site, jar.secure).into() } else { Vec::new() };
+    let expired = if jar.any && is_withdrawal { cookies::expire_cookies(site, jar.secure).into() } else { Vec::new() };
     for cookie in jar.identity.iter().chain(&jar.others).filter(|_| is_withdrawal) {
         let visitor = cookie.visitor;
         let id = FactId::of_withdrawal(visitor);

@@ -52,7 +52,7 @@ pub fn answer_unserved(target: &RequestTarget<'_>, reason: UnservedReason) -> Ht
                 ("access-control-allow-methods", ALLOWED_METHODS.to_owned()),
                 ("access-control-allow-headers", allowed),
             ];
-            HttpAnswer::empty(204).with_headers(readable(target)).with_headers(headers)
+            HttpAnswer::empty(204).with_headers(readable_headers(target)).with_headers(headers)
         }
         (_, "/healthz") => {
             HttpAnswer::error(503, "misconfigured", "the configuration cannot be used: see the worker's log", None)
@@ -74,7 +74,7 @@ pub fn answer_unserved(target: &RequestTarget<'_>, reason: UnservedReason) -> Ht
                 "visitor": null, "person": null, "decisions": [], "catalogue": null, "kv_reads": 0, "consent": "none",
                 "reason": reason.name(),
             });
-            HttpAnswer::json(200, &nothing).with_headers(readable(target))
+            HttpAnswer::json(200, &nothing).with_headers(readable_headers(target))
         }
     }
 }
@@ -83,23 +83,29 @@ pub fn answer_unserved(target: &RequestTarget<'_>, reason: UnservedReason) -> Ht
 #[must_use]
 pub fn answer_retry(target: &RequestTarget<'_>) -> HttpAnswer {
     let message = "the call was not served: send it again, events with the same ids";
-    refuse(target, 503, "retry", message, "1")
+    refuse_target(target, 503, "retry", message, "1")
 }
 
 /// Answers a call over its visitor's rate limit. Limits count 10 or 60 seconds.
 #[must_use]
 pub fn answer_rate_limited(target: &RequestTarget<'_>) -> HttpAnswer {
     let message = "too many calls of this visitor: send the call again later, events with the same ids";
-    refuse(target, 429, "rate_limited", message, "10")
+    refuse_target(target, 429, "rate_limited", message, "10")
 }
 
-fn refuse(target: &RequestTarget<'_>, status: u16, code: &str, message: &str, retry_after_s: &str) -> HttpAnswer {
-    let headers = readable(target).into_iter().chain([("retry-after", retry_after_s.to_owned())]);
+fn refuse_target(
+    target: &RequestTarget<'_>,
+    status: u16,
+    code: &str,
+    message: &str,
+    retry_after_s: &str,
+) -> HttpAnswer {
+    let headers = readable_headers(target).into_iter().chain([("retry-after", retry_after_s.to_owned())]);
     HttpAnswer::error(status, code, message, None).with_headers(headers)
 }
 
 /// Headers that let a page of any origin read the answer: it contains nothing about a visitor.
-fn readable(target: &RequestTarget<'_>) -> Vec<(&'static str, String)> {
+fn readable_headers(target: &RequestTarget<'_>) -> Vec<(&'static str, String)> {
     let headers = target.origin.map(|origin| {
         [
             ("access-control-allow-origin", origin.to_owned()),

@@ -62,10 +62,10 @@ pub struct InvalidObjectCall;
 /// The visitors of a person that an object learns, ascending, [`limits::STRICT_MEMBERS`] at most. The smallest one, by
 /// which all browsers of the person find the same object, and the request's own visitor are among them.
 pub(crate) fn select_members(recognised: &RecognisedVisitor) -> Vec<VisitorId> {
-    select(recognised.counted().members(), recognised.visitor)
+    select_smallest(recognised.counted().members(), recognised.visitor)
 }
 
-fn select(members: &[VisitorId], own: VisitorId) -> Vec<VisitorId> {
+fn select_smallest(members: &[VisitorId], own: VisitorId) -> Vec<VisitorId> {
     let others = members.iter().copied().filter(|member| *member != own);
     let mut selected: Vec<VisitorId> = others.take(limits::STRICT_MEMBERS - 1).collect();
     selected.insert(selected.partition_point(|member| *member < own), own);
@@ -81,11 +81,11 @@ mod tests {
         let all: Vec<VisitorId> = (0..80).map(|n| VisitorId::mint(n, [0; 10])).collect();
         for own in [0, 5, 63, 64, 79] {
             let own = all.iter().copied().nth(own).unwrap_or(VisitorId::NOBODY);
-            let some = select(&all, own);
+            let some = select_smallest(&all, own);
             assert_eq!((some.len(), some.first()), (limits::STRICT_MEMBERS, all.first()));
             assert!(some.is_sorted() && some.contains(&own));
         }
         let few: Vec<VisitorId> = all.into_iter().take(3).collect();
-        assert!(few.iter().all(|own| select(&few, *own) == few));
+        assert!(few.iter().all(|own| select_smallest(&few, *own) == few));
     }
 }

@@ -109,7 +109,7 @@ pub struct RowWrite {
 /// # Errors
 /// [`InvalidObjectCall`].
 pub fn offer_row_keys(call: &[u8]) -> Result<Vec<String>, InvalidObjectCall> {
-    wire::decode_call(call).map(|call| wire::keys(&call)).ok_or(InvalidObjectCall)
+    wire::decode_call(call).map(|call| wire::stock_keys(&call)).ok_or(InvalidObjectCall)
 }
 
 /// Handles a call of an offer object. `rows` are the values of [`offer_row_keys`] in their order.

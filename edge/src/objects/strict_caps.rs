@@ -53,7 +53,7 @@ pub(crate) fn ask_grants(
     let claim = Claim {
         wanted: wanted.filter(|wanted| !wanted.choices.is_empty()).collect(),
         seen: seen_impressions(recognised, &offers),
-        candidates: offers.into_iter().map(|offer| candidate(catalogue, offer)).collect(),
+        candidates: offers.into_iter().map(|offer| cap_candidate(catalogue, offer)).collect(),
     };
     let members = object_call::select_members(recognised);
     let links = Some(Links { epoch: recognised.view.epoch_of(recognised.visitor), members });
@@ -63,7 +63,7 @@ pub(crate) fn ask_grants(
     )
 }
 
-fn candidate(catalogue: &CompiledCatalogue, offer: &CandidateAd) -> Candidate {
+fn cap_candidate(catalogue: &CompiledCatalogue, offer: &CandidateAd) -> Candidate {
     let caps = catalogue.bounds(offer).filter(|bound| bound.cap.verb == ActionType::IMPRESSION);
     let caps = caps.map(|bound| StrictCap { level: bound.level, limit: bound.cap.limit, window: bound.cap.window });
     Candidate { entity: offer.entity, caps: caps.collect() }

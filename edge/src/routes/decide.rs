@@ -23,7 +23,7 @@ use crate::objects::object_call::ObjectCall;
 use crate::objects::offers::{self, OfferAnswer, OfferHoldings, SoldOutOffers};
 use crate::objects::strict_caps;
 use crate::routes::decide_body::{DecideBody, PlacementBody, read_exact};
-use crate::routes::decide_repair::{BodyNotes, FieldNote, repair};
+use crate::routes::decide_repair::{BodyNotes, FieldNote, repair_body};
 use crate::routes::placing::{self, DecideRoute, PageContext, PlacementAnswer, PlacementRequest};
 use crate::routes::{
     AnonymousRoute, CatalogueNeed, NamesNeed, ObjectWait, Route, RouteOutcome, RouteProgress, VisitorRoute,
@@ -79,7 +79,7 @@ struct PersonSummary {
 }
 
 /// Reads the call, its consent and its ids.
-pub(crate) fn begin(incoming: TenantRequest<'_>) -> RouteOutcome {
+pub(crate) fn begin_decide(incoming: TenantRequest<'_>) -> RouteOutcome {
     if incoming.body.len() > limits::BODY_BYTES {
         return RouteOutcome::Answer(HttpAnswer::too_large().with_headers(incoming.cors));
     }
@@ -87,7 +87,7 @@ pub(crate) fn begin(incoming: TenantRequest<'_>) -> RouteOutcome {
     if let Some(body) = read_exact(&text) {
         return begin_call(&incoming, body, BodyNotes::default());
     }
-    match repair(&text) {
+    match repair_body(&text) {
         Ok((mended, notes)) => match read_exact(&mended) {
             Some(body) => begin_call(&incoming, body, notes),
             None => {
@@ -104,10 +104,11 @@ fn begin_call(incoming: &TenantRequest<'_>, body: DecideBody<'_>, mut notes_of_b
     let permission = permission::of_call(*request, &body.consent.0, site);
     let jar = cookies::read(*request, site, *now);
     let uncounted = incoming.uncounted();
-    let claims = claims::take(incoming, &body.user.0);
+    let claims = claims::take_claims(incoming, &body.user.0);
     let vocabulary = &site.tenant.vocabulary;
     let anonymous = if !permission.is_full() {
-        let withdrawal = permission::withdraw(HttpAnswer::default(), permission, Vec::new(), &jar, site, *now);
+        let withdrawal =
+            permission::withdraw_permission(HttpAnswer::default(), permission, Vec::new(), &jar, site, *now);
         Some((permission.code(), withdrawal))
     } else if uncounted.is_some() && jar.identity.as_ref().is_none_or(|own| is_other_member(own, &claims.taken)) {
         Some(("not_counted", HttpAnswer::default()))

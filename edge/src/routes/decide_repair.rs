@@ -64,7 +64,7 @@ impl BodyNotes {
 ///
 /// # Errors
 /// The answer to a body that is not a JSON object.
-pub(super) fn repair(text: &str) -> Result<(String, BodyNotes), Box<HttpAnswer>> {
+pub(super) fn repair_body(text: &str) -> Result<(String, BodyNotes), Box<HttpAnswer>> {
     let refuse = |message: String| Box::new(HttpAnswer::error(400, "malformed", &message, None));
     let not_json = |error: serde_json::Error| refuse(format!("the body is not JSON: {error}"));
     let whole: &RawValue = serde_json::from_str(text).map_err(not_json)?;

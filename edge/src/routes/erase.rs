@@ -48,11 +48,11 @@ struct ErasureRoute {
 }
 
 /// Begins an erasure, which needs no permission, because it takes back everything.
-pub(crate) fn begin(incoming: &TenantRequest<'_>) -> RouteOutcome {
+pub(crate) fn begin_erasure(incoming: &TenantRequest<'_>) -> RouteOutcome {
     let (site, now) = (&incoming.site, incoming.now);
     let jar = cookies::read(incoming.request, site, now);
-    let claims = claims::take(incoming, &UserBody::default());
-    let is_permitted = permission::standing(incoming.request, true, site).is_full();
+    let claims = claims::take_claims(incoming, &UserBody::default());
+    let is_permitted = permission::standing_permission(incoming.request, true, site).is_full();
     let named = if jar.others.is_empty() { Vec::new() } else { jar.published_visitors(site, now) };
     let state = RequestState::begin(incoming, &jar, claims.fault.into_iter().collect());
     RouteOutcome::Anonymous(state, Box::new(ErasureRoute { jar, claims, is_permitted, named }))
@@ -80,7 +80,7 @@ impl AnonymousRoute for ErasureRoute {
         let Some((cookie, (visitor, member))) = found else {
             let message = "there is no visitor of yours to erase: its cookie is needed";
             let is_useless = self.jar.any && self.jar.identity.is_none();
-            let expired = cookies::expire(site, self.jar.secure).into_iter().filter(|_| is_useless);
+            let expired = cookies::expire_cookies(site, self.jar.secure).into_iter().filter(|_| is_useless);
             let answer = HttpAnswer::error(404, "no_visitor", message, None).with_headers(expired);
             return RouteProgress::Answer(state.complete(answer));
         };
@@ -111,7 +111,7 @@ impl ErasureRoute {
         site: &Site,
     ) -> Vec<(&'static str, String)> {
         let Some(cookie) = cookie.clone().without(erased) else {
-            return cookies::expire(site, self.jar.secure).into();
+            return cookies::expire_cookies(site, self.jar.secure).into();
         };
         let written = self.is_permitted.then(|| cookies::write_identity(site, self.jar.secure, &cookie));
         written.flatten().into_iter().collect()

@@ -193,7 +193,7 @@ impl EventReader<'_> {
             let fact = Fact { position, ..self.action(&event)? };
             return Ok(ReadEvent { fact, writes: None, adjusted: None, warnings });
         }
-        let writes = if event.kind == "attributes" { Some(attributes(&event)?) } else { None };
+        let writes = if event.kind == "attributes" { Some(read_attributes(&event)?) } else { None };
         let (at, adjusted) = self.happened(event.at_ms.as_ref());
         let visitor = self.owner(event.visitor_token.as_deref())?;
         let id = match (message_id.as_deref(), &visitor) {
@@ -267,8 +267,8 @@ impl EventReader<'_> {
     fn what(&self, event: EventBody<'_>, order: Option<OrderHash>, visitor: VisitorId) -> Result<FactKind, Refusal> {
         match event.kind.as_ref() {
             "page" => Ok(FactKind::Page { session: self.session(visitor) }),
-            "track" => track(event, order, self.site.tenant.most_value_micros.unwrap_or(limits::VALUE_MICROS)),
-            "segments" => segments(&event),
+            "track" => read_track(event, order, self.site.tenant.most_value_micros.unwrap_or(limits::VALUE_MICROS)),
+            "segments" => read_segments(&event),
             "attributes" => Ok(FactKind::Attributes { writes: Vec::new() }),
             _ => Err(("unknown_type", "the types are page, track, action, attributes, segments".to_owned())),
         }
@@ -313,7 +313,7 @@ fn read_part<T: Default + DeserializeOwned>(raw: Option<&RawValue>) -> Result<T,
     Ok(read.map_err(|error| ("malformed", error.to_string()))?.unwrap_or_default())
 }
 
-fn attributes(event: &EventBody<'_>) -> Result<AttributeWrites, Refusal> {
+fn read_attributes(event: &EventBody<'_>) -> Result<AttributeWrites, Refusal> {
     let given = AttributeWrites::read(event.set, event.remove);
     if given.writes.is_empty() && given.refused.is_empty() {
         return Err((FactError::Attributes.code(), FactError::Attributes.to_string()));
@@ -321,7 +321,7 @@ fn attributes(event: &EventBody<'_>) -> Result<AttributeWrites, Refusal> {
     Ok(given)
 }
 
-fn segments(event: &EventBody<'_>) -> Result<FactKind, Refusal> {
+fn read_segments(event: &EventBody<'_>) -> Result<FactKind, Refusal> {
     let (set, remove): (Vec<SegmentBody>, Vec<WholeNumber<u32>>) = (read_part(event.set)?, read_part(event.remove)?);
     let written = set.len() + remove.len();
     if written == 0 || written > limits::SEGMENT_WRITES {
@@ -344,14 +344,14 @@ fn segments(event: &EventBody<'_>) -> Result<FactKind, Refusal> {
     Ok(FactKind::Segments { writes: set.iter().map(held).chain(removed).collect::<Result<_, _>>()? })
 }
 
-fn track(event: EventBody<'_>, order: Option<OrderHash>, most: Micros) -> Result<FactKind, Refusal> {
+fn read_track(event: EventBody<'_>, order: Option<OrderHash>, most: Micros) -> Result<FactKind, Refusal> {
     let name = event.name.ok_or_else(|| ("malformed", "a track event has a name".to_owned()))?.into_owned();
     let mut properties = event.properties.unwrap_or_default();
     let micros = properties.remove("value_micros").filter(|value| !value.is_null());
     let value = match (micros, properties.get("value")) {
-        (Some(micros), _) => Some(amount(&micros, 1.0, most)?),
+        (Some(micros), _) => Some(read_amount(&micros, 1.0, most)?),
         // As the ecosystem writes it: a decimal of the currency.
-        (None, Some(value)) if name == PURCHASE => Some(amount(value, 1e6, most)?),
+        (None, Some(value)) if name == PURCHASE => Some(read_amount(value, 1e6, most)?),
         (None, _) => None,
     };
     if name == PURCHASE && value.is_none() {
@@ -363,7 +363,7 @@ fn track(event: EventBody<'_>, order: Option<OrderHash>, most: Micros) -> Result
 }
 
 /// An amount in micros, from a number in units of `micros` each.
-fn amount(value: &Value, micros: f64, most: Micros) -> Result<Micros, Refusal> {
+fn read_amount(value: &Value, micros: f64, most: Micros) -> Result<Micros, Refusal> {
     let refusal = || (FactError::Value.code(), format!("a value is a number from 0 to {most} micros"));
     number::amount_of(value, micros, most).ok_or_else(refusal)
 }

@@ -114,7 +114,7 @@ fn shown_ad(fact: &Fact) -> Option<u32> {
 }
 
 /// Reads the call.
-pub(crate) fn begin(incoming: TenantRequest<'_>) -> RouteOutcome {
+pub(crate) fn begin_events(incoming: TenantRequest<'_>) -> RouteOutcome {
     match read_call(&incoming) {
         Ok((state, route)) => RouteOutcome::Anonymous(state, Box::new(route)),
         Err(answer) => RouteOutcome::Answer(answer.with_headers(incoming.cors)),
@@ -130,16 +130,16 @@ fn read_call(incoming: &TenantRequest<'_>) -> Result<(RequestState, EventsRoute)
     let (site, now) = (&incoming.site, incoming.now);
     let jar = cookies::read(incoming.request, site, now);
     // A permission given before stands: to the cookie, or to the decision that placed an action's ad.
-    let permission = permission::standing(incoming.request, true, site);
+    let permission = permission::standing_permission(incoming.request, true, site);
     let is_counted = incoming.uncounted().is_none();
     if !permission.is_full() {
         let reader = EventReader { site, visitor: None, ledger: None, now, random: incoming.random.clone() };
         let (facts, body) = read_without_visitor(&texts, reader, is_counted);
         let answer = EventsAnswer { consent: Some(permission.code()), ..body }.into_answer();
-        return Err(Box::new(permission::withdraw(answer, permission, facts, &jar, site, now)));
+        return Err(Box::new(permission::withdraw_permission(answer, permission, facts, &jar, site, now)));
     }
     if !is_counted {
-        let refuse = |index| rejected(index, "not_counted", "bots and prefetches are not counted");
+        let refuse = |index| rejection_note(index, "not_counted", "bots and prefetches are not counted");
         let body = EventsAnswer { rejected: (0..texts.len()).map(refuse).collect(), ..EventsAnswer::default() };
         return Err(Box::new(body.into_answer()));
     }
@@ -215,7 +215,7 @@ impl AnonymousRoute for EventsRoute {
     fn answer_anonymous(self: Box<Self>, state: RequestState) -> RouteProgress {
         let reading = self.into_living(&state);
         // The cookies of a visitor that was erased expire, as those of a decide call do.
-        let expired = reading.is_erased(&state).then(|| cookies::expire(&state.site, state.secure));
+        let expired = reading.is_erased(&state).then(|| cookies::expire_cookies(&state.site, state.secure));
         let mut accepted = AcceptedEvents::new();
         for (index, event) in reading.events.into_iter().enumerate() {
             accepted.add(&state, index, event.and_then(|event| refuse_erased(&state, event)));
@@ -359,14 +359,14 @@ fn read_without_visitor(texts: &[&str], mut reader: EventReader<'_>, is_counted:
             }
             _ => {
                 let message = "there is no permission to count this visitor";
-                answer.rejected.push(rejected(index, "no_consent", message));
+                answer.rejected.push(rejection_note(index, "no_consent", message));
             }
         }
     }
     (facts, answer)
 }
 
-fn rejected(index: usize, code: &'static str, message: &str) -> EventNote {
+fn rejection_note(index: usize, code: &'static str, message: &str) -> EventNote {
     EventNote { index, code, message: message.to_owned() }
 }
 

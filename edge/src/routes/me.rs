@@ -1,6 +1,6 @@
 //! `GET /v1/me`: what is stored about the request's visitor. The call changes nothing.
 
-use causeway_shared::actions::{ActionDimension, ActionType, DimensionFilter, group};
+use causeway_shared::actions::{ActionDimension, ActionType, DimensionFilter, group_actions};
 use causeway_shared::experiment::FirstExposure;
 use causeway_shared::identity::{RecognisedVisitor, VisitorOrigin};
 use causeway_shared::profile::{MissingParts, ProfileTotals};
@@ -101,11 +101,11 @@ struct DevicesAnswer {
 }
 
 /// Reads the cookies and the proof, if the request has one.
-pub(crate) fn begin(incoming: TenantRequest<'_>) -> RouteOutcome {
+pub(crate) fn begin_me(incoming: TenantRequest<'_>) -> RouteOutcome {
     let jar = cookies::read(incoming.request, &incoming.site, incoming.now);
-    let permission = permission::standing(incoming.request, jar.identity.is_some(), &incoming.site);
+    let permission = permission::standing_permission(incoming.request, jar.identity.is_some(), &incoming.site);
     // Ids and proofs of a GET come in headers and cookies only; the bounds of a body do not apply to them.
-    let claims = claims::take(&incoming, &UserBody::default());
+    let claims = claims::take_claims(&incoming, &UserBody::default());
     // A request that proves another member than the cookie's shows that member's visitor of this browser, if there is
     // one.
     let member = claims.proven_member().cloned();
@@ -115,7 +115,7 @@ pub(crate) fn begin(incoming: TenantRequest<'_>) -> RouteOutcome {
     let state = RequestState::begin(&incoming, &jar, notes);
     if !permission.is_full() {
         let answer = answer_nothing(&state);
-        return RouteOutcome::Answer(permission::withdraw(
+        return RouteOutcome::Answer(permission::withdraw_permission(
             answer,
             permission,
             Vec::new(),
@@ -170,7 +170,7 @@ impl VisitorRoute for MeRoute {
             missing: if proven { who.proven_view().missing() } else { who.view.missing_of(who.visitor) },
         };
         let visitor = Some(who.visitor.to_string());
-        RouteProgress::Answer(answer(&state, visitor, Some(person), who.view.own(who.visitor), view, stored))
+        RouteProgress::Answer(answer_me(&state, visitor, Some(person), who.view.own(who.visitor), view, stored))
     }
 
     fn answer_unidentified(self: Box<Self>, state: RequestState, _: &'static str) -> HttpAnswer {
@@ -180,7 +180,7 @@ impl VisitorRoute for MeRoute {
 
 /// The answer where nothing is stored.
 fn answer_nothing(state: &RequestState) -> HttpAnswer {
-    answer(state, None, None, ProfileTotals::default(), None, StoredData::default())
+    answer_me(state, None, None, ProfileTotals::default(), None, StoredData::default())
 }
 
 /// What is stored in addition to the sums. Attributes, exposures and offer codes are the person's where they may be
@@ -241,8 +241,9 @@ fn list_segments(state: &RequestState, who: &RecognisedVisitor) -> Vec<SegmentAn
 /// The visitor's actions by type, as its snapshot contains them.
 fn count_actions<'a>(state: &'a RequestState, who: &RecognisedVisitor) -> Vec<ActionCount<'a>> {
     let own: Vec<_> = who.view.actions_of(who.visitor).into_iter().collect();
-    let groups = group(&own, &DimensionFilter::default(), &[ActionDimension::Verb], Minute(0), Minute(u32::MAX))
-        .unwrap_or_default();
+    let groups =
+        group_actions(&own, &DimensionFilter::default(), &[ActionDimension::Verb], Minute(0), Minute(u32::MAX))
+            .unwrap_or_default();
     let name = |code: &u32| state.site.tenant.vocabulary.name_of(ActionType(u8::try_from(*code).unwrap_or_default()));
     let shown = |(codes, count): (Vec<u32>, u64)| ActionCount {
         action: codes.first().and_then(name).unwrap_or("other"),
@@ -251,7 +252,7 @@ fn count_actions<'a>(state: &'a RequestState, who: &RecognisedVisitor) -> Vec<Ac
     groups.into_iter().map(shown).collect()
 }
 
-fn answer(
+fn answer_me(
     state: &RequestState,
     visitor: Option<String>,
     person: Option<DevicesAnswer>,

@@ -47,11 +47,11 @@ struct ClickRoute {
 pub(crate) fn begin_impression(incoming: &TenantRequest<'_>, text: &str) -> RouteOutcome {
     match open_token(incoming, text) {
         Ok(token) => {
-            let is_counted = counts(incoming, &token);
+            let is_counted = counts_token(incoming, &token);
             RouteOutcome::Anonymous(begin_state(incoming), Box::new(ImpressionRoute { token, is_counted }))
         }
         Err(error) => {
-            let answer = picture().with_headers(incoming.cors.iter().cloned());
+            let answer = picture_answer().with_headers(incoming.cors.iter().cloned());
             RouteOutcome::Answer(HttpAnswer { notes: vec![error.code()], ..answer })
         }
     }
@@ -74,7 +74,7 @@ pub(crate) fn begin_click(incoming: &TenantRequest<'_>, text: &str) -> RouteOutc
             return RouteOutcome::Answer(unknown_token().with_headers(incoming.cors.iter().cloned()));
         }
     };
-    let is_counted = late.is_none() && incoming.is_navigation() && counts(incoming, &token);
+    let is_counted = late.is_none() && incoming.is_navigation() && counts_token(incoming, &token);
     let route = ClickRoute { token, is_counted, late, is_again: incoming.request.is_again };
     RouteOutcome::Anonymous(begin_state(incoming), Box::new(route))
 }
@@ -98,10 +98,10 @@ impl AnonymousRoute for ImpressionRoute {
             return RouteProgress::Answer(self.answer_counted(&state));
         }
         if placed.saturating_add(limits::SERVE_WINDOW_MS + CONFIRM_GRACE_MS) < state.now {
-            return RouteProgress::Answer(noted(state.complete(picture()), "strict_late"));
+            return RouteProgress::Answer(with_note(state.complete(picture_answer()), "strict_late"));
         }
         if !self.is_counted {
-            return RouteProgress::Answer(state.complete(picture()));
+            return RouteProgress::Answer(state.complete(picture_answer()));
         }
         let call = strict_caps::ask_confirmation(&state.site, visitor, insertion);
         RouteProgress::Call(call, Box::new(ConfirmationWait { route: *self, state }))
@@ -112,7 +112,7 @@ impl ImpressionRoute {
     /// The picture, with the impression if it counts.
     fn answer_counted(&self, state: &RequestState) -> HttpAnswer {
         let facts = self.is_counted.then(|| action_fact(&self.token, ActionType::IMPRESSION, state.now));
-        state.complete(picture()).with_facts(&state.site, facts.into_iter().collect())
+        state.complete(picture_answer()).with_facts(&state.site, facts.into_iter().collect())
     }
 }
 
@@ -133,8 +133,8 @@ impl ObjectWait for ConfirmationWait {
         let insertion = InsertionHash::of(route.token.insertion);
         RouteProgress::Answer(match strict_caps::read_grants(answer) {
             Some(granted) if granted.contains_key(&insertion) => route.answer_counted(&state),
-            Some(_) => noted(state.complete(picture()), "strict_refused"),
-            None => noted(state.complete(picture()), "strict_unanswered"),
+            Some(_) => with_note(state.complete(picture_answer()), "strict_refused"),
+            None => with_note(state.complete(picture_answer()), "strict_unanswered"),
         })
     }
 }
@@ -172,12 +172,12 @@ fn unknown_token() -> HttpAnswer {
     HttpAnswer::error(404, "unknown_token", "this address names no ad of this publisher", None)
 }
 
-fn picture() -> HttpAnswer {
+fn picture_answer() -> HttpAnswer {
     let headers = [("content-type", "image/gif".to_owned()), (NO_STORE.0, NO_STORE.1.to_owned())];
     HttpAnswer { body: PIXEL.to_vec(), ..HttpAnswer::empty(200) }.with_headers(headers)
 }
 
-fn noted(mut answer: HttpAnswer, note: &'static str) -> HttpAnswer {
+fn with_note(mut answer: HttpAnswer, note: &'static str) -> HttpAnswer {
     answer.notes.push(note);
     answer
 }
@@ -186,11 +186,11 @@ fn open_token(incoming: &TenantRequest<'_>, text: &str) -> Result<AdToken, Token
     token::open(&incoming.site.keys.cookie, &incoming.site.id, text, incoming.now)
 }
 
-fn counts(incoming: &TenantRequest<'_>, token: &AdToken) -> bool {
+fn counts_token(incoming: &TenantRequest<'_>, token: &AdToken) -> bool {
     let is_counted = incoming.uncounted().is_none();
     // Without a visitor the action counts for its campaign alone (invariant 10). With one, permission was given when
     // the ad was placed, whichever cookies the browser sends with pictures.
-    let is_permitted = || permission::standing(incoming.request, true, &incoming.site).is_full();
+    let is_permitted = || permission::standing_permission(incoming.request, true, &incoming.site).is_full();
     is_counted && (token.visitor == VisitorId::NOBODY || is_permitted())
 }
 

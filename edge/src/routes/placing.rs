@@ -138,7 +138,7 @@ pub(crate) struct PlacedAd {
 
 /// The arms of a person, one per experiment; empty where the call is not counted. If the history was not read, only the
 /// exposures that the browser itself knows are certain: another arm would make the person `mixed`.
-fn arms(state: &RequestState, route: &DecideRoute, counted: &PersonView<'_>) -> Vec<Option<u8>> {
+fn choose_arms(state: &RequestState, route: &DecideRoute, counted: &PersonView<'_>) -> Vec<Option<u8>> {
     let LoadedCatalogue { compiled, steering, .. } = &*state.catalogue;
     if compiled.experiments.is_empty() || !route.is_counted {
         return Vec::new();
@@ -206,7 +206,7 @@ pub(crate) fn build_question<'a>(
             totals,
             missing: counted.missing(),
             counted: Some(counted),
-            arms: arms(state, route, counted),
+            arms: choose_arms(state, route, counted),
             units: route.holdings.clone(),
         }
     });
@@ -271,16 +271,16 @@ pub(crate) fn answer_placements<'a>(
         Ok(place) => match state.catalogue.compiled.offers.get(place) {
             Some(offer) => {
                 let (worth, unit) = (question.worth(number, place), question.unit(offer));
-                shown(state, asked, offer, worth, unit, visitor)
+                show_ad(state, asked, offer, worth, unit, visitor)
             }
-            None => house(state, asked, "no_catalogue", visitor),
+            None => house_ad(state, asked, "no_catalogue", visitor),
         },
-        Err(why) => house(state, asked, why.code(), visitor),
+        Err(why) => house_ad(state, asked, why.code(), visitor),
     })
     .collect()
 }
 
-fn shown<'a>(
+fn show_ad<'a>(
     state: &'a RequestState,
     asked: &'a PlacementRequest,
     offer: &'a CandidateAd,
@@ -294,16 +294,16 @@ fn shown<'a>(
         ad_group,
         campaign,
         advertiser,
-        creative: creative(offer, unit),
+        creative: fill_creative(offer, unit),
         unit,
-        experiment: tested(state, offer),
+        experiment: shown_arm(state, offer),
     });
-    let placed = place(state, asked, offer.entity, visitor.unwrap_or(VisitorId::NOBODY));
+    let placed = record_placement(state, asked, offer.entity, visitor.unwrap_or(VisitorId::NOBODY));
     PlacementAnswer { placement: &asked.id, ad, price_micros: Some(worth), reason: None, placed }
 }
 
 /// The creative as the page shows it, with `{unit}` replaced by the offer code.
-fn creative(offer: &CandidateAd, unit: Option<u32>) -> Cow<'_, RawValue> {
+fn fill_creative(offer: &CandidateAd, unit: Option<u32>) -> Cow<'_, RawValue> {
     const UNIT: &str = "{unit}";
     let text = &offer.creative;
     let json = match unit.filter(|_| text.contains(UNIT)) {
@@ -315,7 +315,7 @@ fn creative(offer: &CandidateAd, unit: Option<u32>) -> Cow<'_, RawValue> {
 }
 
 /// The first experiment that an ad belongs to.
-fn tested<'a>(state: &'a RequestState, offer: &CandidateAd) -> Option<ShownArm<'a>> {
+fn shown_arm<'a>(state: &'a RequestState, offer: &CandidateAd) -> Option<ShownArm<'a>> {
     let compiled = &state.catalogue.compiled;
     let (place, arm) = compiled.groups.get(offer.group)?.arms.first()?;
     let experiment = compiled.experiments.get(*place as usize)?;
@@ -323,7 +323,7 @@ fn tested<'a>(state: &'a RequestState, offer: &CandidateAd) -> Option<ShownArm<'
 }
 
 /// The house ad; without one, no ad and the reason.
-fn house<'a>(
+fn house_ad<'a>(
     state: &'a RequestState,
     asked: &'a PlacementRequest,
     why: &'static str,
@@ -331,7 +331,7 @@ fn house<'a>(
 ) -> PlacementAnswer<'a> {
     let ad = state.site.house_ad.as_deref();
     // The house ad belongs to no campaign: its codes are 0.
-    let placed = ad.and(visitor).and_then(|visitor| place(state, asked, AdEntity::default(), visitor));
+    let placed = ad.and(visitor).and_then(|visitor| record_placement(state, asked, AdEntity::default(), visitor));
     PlacementAnswer {
         placement: &asked.id,
         ad: ad.map(ShownAd::House),
@@ -342,11 +342,16 @@ fn house<'a>(
 }
 
 /// Places an ad. `None` only for a tenant without keys.
-fn place(state: &RequestState, asked: &PlacementRequest, entity: AdEntity, visitor: VisitorId) -> Option<PlacedAd> {
+fn record_placement(
+    state: &RequestState,
+    asked: &PlacementRequest,
+    entity: AdEntity,
+    visitor: VisitorId,
+) -> Option<PlacedAd> {
     let strict = state.catalogue.is_strict(entity.ad);
     let (insertion, view_type, placed) = (asked.insertion, asked.view_type, state.now);
     let token = AdToken { visitor, insertion, entity, view_type, placed, strict };
-    let sealed = token::seal(&state.site.keys.cookie, &state.site.id, &token)?;
+    let sealed = token::seal_token(&state.site.keys.cookie, &state.site.id, &token)?;
     let address = |route: &str| ["/v1/", route, "/", &sealed].concat();
     let reserved = is_capped(state, entity).then(|| PlacedInsertion::from(&token));
     let click_url = find_landing(state, entity).map(|_| address("c"));

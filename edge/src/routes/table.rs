@@ -15,10 +15,10 @@ pub(crate) fn begin_route(incoming: TenantRequest<'_>) -> RouteOutcome {
     let TenantRequest { request, site, .. } = &incoming;
     let reason = incoming.uncounted();
     let answer = match (request.method, request.path) {
-        ("POST", "/v1/decide") => return note_filtered(decide::begin(incoming), reason),
-        ("GET", "/v1/me") => return me::begin(incoming),
-        ("POST", "/v1/events") => return note_filtered(events::begin(incoming), reason),
-        ("DELETE", "/v1/me") => return erase::begin(&incoming),
+        ("POST", "/v1/decide") => return note_filtered(decide::begin_decide(incoming), reason),
+        ("GET", "/v1/me") => return me::begin_me(incoming),
+        ("POST", "/v1/events") => return note_filtered(events::begin_events(incoming), reason),
+        ("DELETE", "/v1/me") => return erase::begin_erasure(&incoming),
         ("GET" | "HEAD", path) if path.starts_with(IMPRESSION_PATH) => {
             let route = pixel::begin_impression(&incoming, path.trim_start_matches(IMPRESSION_PATH));
             return note_filtered(route, reason);

@@ -22,11 +22,11 @@ const DEAD_FIRST_PAUSE_S: u32 = 300;
 const DEAD_FIRST_TRIES: u32 = 12;
 
 /// Handles a batch of the queue that it came from.
-pub(super) async fn consume(batch: &MessageBatch, env: &Env, scope: &EventScope) {
+pub(super) async fn consume_batch(batch: &MessageBatch, env: &Env, scope: &EventScope) {
     let queue = batch.queue().map(String::from).unwrap_or_default();
     let messages = messages_of(batch);
     if queue.ends_with("dead") {
-        return redrive(messages, env, scope).await;
+        return redrive_messages(messages, env, scope).await;
     }
     match isolate(env) {
         Err(message) => {
@@ -46,7 +46,7 @@ async fn consume_facts(messages: Vec<Message>, env: &Env, scope: &EventScope, is
     let mut pending = 0;
     for some in messages.chunks(delivery::SYNC_MESSAGES) {
         let call = SyncCall { messages: some.iter().map(body_of).collect(), ..SyncCall::default() };
-        let outcome = origin::sync(env, scope, isolate, call).await;
+        let outcome = origin::sync_facts(env, scope, isolate, call).await;
         for (index, message) in (0..).zip(some) {
             match &outcome {
                 Some(outcome) if !outcome.redeliver.contains(&index) => acknowledge(message),
@@ -61,7 +61,7 @@ async fn consume_facts(messages: Vec<Message>, env: &Env, scope: &EventScope, is
 }
 
 /// Sends each dead letter to the facts queue again, with all its tries before it. The origin refuses what is too old.
-async fn redrive(messages: Vec<Message>, env: &Env, scope: &EventScope) {
+async fn redrive_messages(messages: Vec<Message>, env: &Env, scope: &EventScope) {
     join_all(messages.into_iter().map(|message| async move {
         match facts_delivery::send_to_queue(env, scope, std::iter::once(body_of(&message).as_slice())).await {
             Ok(()) => acknowledge(&message),

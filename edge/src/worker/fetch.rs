@@ -170,7 +170,7 @@ impl RequestContext<'_> {
             None => (reading.await, true),
             Some(limit) => {
                 let key = format!("{} {}", limit.key, reads::client_network(self.request));
-                let admission = reads::admits(self.env, self.scope, &limit.binding, &key, ms);
+                let admission = reads::admits_read(self.env, self.scope, &limit.binding, &key, ms);
                 futures_util::future::join(reading, admission).await
             }
         };
@@ -195,7 +195,7 @@ impl RequestContext<'_> {
         if let Some(limit) = &facts.limit {
             #[expect(clippy::cast_precision_loss, reason = "a deadline of milliseconds")]
             let ms = delivery::KV_DEADLINE_MS as f64;
-            if !reads::admits(self.env, self.scope, &limit.binding, &limit.key, ms).await {
+            if !reads::admits_read(self.env, self.scope, &limit.binding, &limit.key, ms).await {
                 return self.with_target(|target| respond(answer_rate_limited(target)));
             }
         }

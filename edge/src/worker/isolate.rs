@@ -52,7 +52,7 @@ pub(super) fn now() -> Millis {
 }
 
 /// The text of a variable or a secret; empty if it is not set.
-pub(super) fn variable(env: &Env, name: &str) -> String {
+pub(super) fn read_variable(env: &Env, name: &str) -> String {
     env.var(name).map(|value| value.to_string()).unwrap_or_default()
 }
 
@@ -64,7 +64,7 @@ pub(super) fn isolate(env: &Env) -> Result<&'static Isolate, String> {
     if let Some(isolate) = ISOLATE.with_borrow(|isolate| *isolate) {
         return Ok(isolate);
     }
-    let engine = Engine::configure(&variable(env, "CAUSEWAY_CONFIG"), &variable(env, "CAUSEWAY_KEYS"))
+    let engine = Engine::configure(&read_variable(env, "CAUSEWAY_CONFIG"), &read_variable(env, "CAUSEWAY_KEYS"))
         .map_err(|error| format!("the configuration cannot be used: {error}"))?;
     // The worker takes the last one off (`fetch::RequestHead`).
     set_header_names(&[engine.header_names(), vec!["content-length".to_owned()]].concat().join("\n"));

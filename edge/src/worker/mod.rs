@@ -42,7 +42,7 @@ pub fn answer_restarted(request: &Request) -> Response {
 /// None: a message that is not acknowledged is delivered again.
 #[wasm_bindgen]
 pub async fn queue(batch: worker::worker_sys::MessageBatch, env: Env, context: JsValue) -> Result<(), JsValue> {
-    consumers::consume(&batch, &env, &EventScope::of_raw(&context)).await;
+    consumers::consume_batch(&batch, &env, &EventScope::of_raw(&context)).await;
     Ok(())
 }
 

@@ -66,7 +66,7 @@ async fn read_answer(mut response: Response) -> Result<Vec<u8>> {
 }
 
 /// Calls another object and waits as long as the caller does.
-async fn forward(env: &Env, call: &ObjectCall) -> Result<Vec<u8>> {
+async fn forward_call(env: &Env, call: &ObjectCall) -> Result<Vec<u8>> {
     read_answer(stub_of(env, call)?.fetch_with_request(request_of(call)?).await?).await
 }
 
@@ -74,7 +74,7 @@ fn respond_bytes(bytes: Vec<u8>) -> Result<Response> {
     Response::from_bytes(bytes)
 }
 
-fn refuse(_: InvalidObjectCall) -> Result<Response> {
+fn refuse_call(_: InvalidObjectCall) -> Result<Response> {
     Ok(Response::empty()?.with_status(400))
 }
 
@@ -100,17 +100,17 @@ impl DurableObject for StrictCapObject {
         let call = request.bytes().await?;
         let step = match strict_caps::call_strict_caps(&self.load()?, &call, now()) {
             Ok(step) => step,
-            Err(invalid) => return refuse(invalid),
+            Err(invalid) => return refuse_call(invalid),
         };
         self.store(&step.store)?;
         let forwarded = match step.next {
             ObjectNext::Answer(answer) => return respond_bytes(answer),
             ObjectNext::Forward(call) => call,
         };
-        let answer = forward(&self.env, &forwarded).await?;
+        let answer = forward_call(&self.env, &forwarded).await?;
         match strict_caps::receive_strict_caps(&self.load()?, &forwarded.body, &answer, now()) {
             Ok(stored) => self.store(&stored)?,
-            Err(invalid) => return refuse(invalid),
+            Err(invalid) => return refuse_call(invalid),
         }
         respond_bytes(answer)
     }
@@ -175,11 +175,11 @@ impl DurableObject for OfferObject {
         let call = request.bytes().await?;
         let keys = match offers::offer_row_keys(&call) {
             Ok(keys) => keys,
-            Err(invalid) => return refuse(invalid),
+            Err(invalid) => return refuse_call(invalid),
         };
         let step = match offers::call_offers(&self.load(&keys)?, &call) {
             Ok(step) => step,
-            Err(invalid) => return refuse(invalid),
+            Err(invalid) => return refuse_call(invalid),
         };
         self.store(&step.store)?;
         let storage = self.state.storage();
@@ -190,11 +190,11 @@ impl DurableObject for OfferObject {
             ObjectNext::Answer(answer) => return respond_bytes(answer),
             ObjectNext::Forward(call) => call,
         };
-        let answer = forward(&self.env, &forwarded).await?;
+        let answer = forward_call(&self.env, &forwarded).await?;
         // The forwarded call is about the same visitors as the call: it needs the same rows.
         match offers::receive_offers(&self.load(&keys)?, &forwarded.body, &answer) {
             Ok(rows) => self.store(&rows)?,
-            Err(invalid) => return refuse(invalid),
+            Err(invalid) => return refuse_call(invalid),
         }
         respond_bytes(answer)
     }

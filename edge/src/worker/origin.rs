@@ -9,7 +9,7 @@ use web_sys::{AbortSignal, Headers, RequestInit, Response};
 use worker::Env;
 
 use super::bindings::{bytes_of, fetch_url};
-use super::isolate::{Isolate, now, variable};
+use super::isolate::{Isolate, now, read_variable};
 use super::log::{CounterReport, LAST_SYNC, LOST, ReportedCounter, add, count, has_unreported_filtered, log_event};
 use super::scope::{EventScope, WaitError};
 use crate::sync::{SignedSync, SyncOutcome, read_sync_response};
@@ -33,10 +33,15 @@ pub(super) struct SyncCall {
 }
 
 /// Calls the origin. The outcome means that everything in the call is durable, except for the messages to deliver again.
-pub(super) async fn sync(env: &Env, scope: &EventScope, isolate: &Isolate, call: SyncCall) -> Option<SyncOutcome> {
+pub(super) async fn sync_facts(
+    env: &Env,
+    scope: &EventScope,
+    isolate: &Isolate,
+    call: SyncCall,
+) -> Option<SyncOutcome> {
     let report = CounterReport::begin();
     let messages = call.messages.len();
-    let synced = try_sync(env, scope, isolate, call, &report).await;
+    let synced = try_sync_facts(env, scope, isolate, call, &report).await;
     report.end(synced.is_ok());
     match synced {
         Ok(outcome) => {
@@ -56,7 +61,7 @@ pub(super) async fn sync(env: &Env, scope: &EventScope, isolate: &Isolate, call:
     }
 }
 
-async fn try_sync(
+async fn try_sync_facts(
     env: &Env,
     scope: &EventScope,
     isolate: &Isolate,
@@ -64,7 +69,7 @@ async fn try_sync(
     report: &CounterReport,
 ) -> Result<SyncOutcome, WaitError> {
     let failed = |message: &str| WaitError::Failed(message.to_owned());
-    let edge = variable(env, "EDGE_NAME");
+    let edge = read_variable(env, "EDGE_NAME");
     let request = SyncRequest {
         edge: if edge.is_empty() { "edge".to_owned() } else { edge },
         batch: isolate.draw().map_err(|error| failed(&error.to_string()))?,
@@ -77,7 +82,7 @@ async fn try_sync(
         read: call.read,
     };
     let signed = isolate.engine.borrow().sign_sync(&request, now()).ok_or_else(|| failed("no sync key is active"))?;
-    let response = post(env, scope, &signed).await?;
+    let response = post_sync(env, scope, &signed).await?;
     if response.status() != 200 {
         return Err(failed(&format!("the origin answered {}", response.status())));
     }
@@ -90,7 +95,7 @@ fn timeout_ms() -> f64 {
     ORIGIN_TIMEOUT_MS as f64
 }
 
-async fn post(env: &Env, scope: &EventScope, signed: &SignedSync) -> Result<Response, WaitError> {
+async fn post_sync(env: &Env, scope: &EventScope, signed: &SignedSync) -> Result<Response, WaitError> {
     let headers = Headers::new()?;
     headers.append("content-type", "application/cbor")?;
     signed.headers.iter().try_for_each(|(name, value)| headers.append(name, value))?;
@@ -98,12 +103,17 @@ async fn post(env: &Env, scope: &EventScope, signed: &SignedSync) -> Result<Resp
     init.set_method("POST");
     init.set_headers(&headers);
     init.set_body(&Uint8Array::from(signed.body.as_slice()));
-    send(env, scope, "/v1/sync", init).await
+    send_request(env, scope, "/v1/sync", init).await
 }
 
 /// Calls the origin at a path, within its deadline.
-pub(super) async fn send(env: &Env, scope: &EventScope, path: &str, init: RequestInit) -> Result<Response, WaitError> {
-    let url = format!("{}{path}", variable(env, "ORIGIN_URL").trim_end_matches('/'));
+pub(super) async fn send_request(
+    env: &Env,
+    scope: &EventScope,
+    path: &str,
+    init: RequestInit,
+) -> Result<Response, WaitError> {
+    let url = format!("{}{path}", read_variable(env, "ORIGIN_URL").trim_end_matches('/'));
     init.set_signal(Some(&AbortSignal::timeout_with_f64(timeout_ms())));
     Ok(scope.within(&fetch_url(&url, &init)?, timeout_ms()).await?.unchecked_into())
 }
@@ -124,6 +134,6 @@ pub(super) fn report_counters(env: &Env, scope: &EventScope, isolate: &'static I
     isolate.counters_reported.set(now);
     let (env, own) = (env.clone(), scope.clone());
     scope.wait_until(async move {
-        sync(&env, &own, isolate, SyncCall::default()).await;
+        sync_facts(&env, &own, isolate, SyncCall::default()).await;
     });
 }

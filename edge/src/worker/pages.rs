@@ -7,7 +7,7 @@ use web_sys::{Headers, Request, RequestInit, Response, Url};
 use worker::Env;
 
 use super::bindings::{bytes_of, read_demo_page, read_page_tag};
-use super::isolate::{Isolate, now, variable};
+use super::isolate::{Isolate, now, read_variable};
 use super::log::{DEAD_LETTERS, FACTS_LOST, LAST_SYNC, RESTARTS, count, list_notes, log_event};
 use super::origin;
 use super::respond::{make_response, respond, respond_unserved};
@@ -149,11 +149,11 @@ async fn read_state(
 async fn read_stored(env: &Env, scope: &EventScope, tenant: &str, path: &str, name: &str) -> Result<Value, WaitError> {
     let encode = |text: &str| String::from(js_sys::encode_uri_component(text));
     let headers = Headers::new()?;
-    headers.append("authorization", &format!("Bearer {}", variable(env, "CAUSEWAY_ADMIN_TOKEN")))?;
+    headers.append("authorization", &format!("Bearer {}", read_variable(env, "CAUSEWAY_ADMIN_TOKEN")))?;
     let init = RequestInit::new();
     init.set_headers(&headers);
     let path = format!("/admin/v1/{path}/{}?tenant={}", encode(name), encode(tenant));
-    let response = origin::send(env, scope, &path, init).await?;
+    let response = origin::send_request(env, scope, &path, init).await?;
     match response.status() {
         200 => {
             let body = scope.within(&response.array_buffer()?, super::delivery::SEND_MS).await?;

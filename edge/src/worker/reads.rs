@@ -92,7 +92,7 @@ fn read_text(value: &JsValue) -> Option<Vec<u8>> {
 }
 
 /// Whether a rate limit admits a key. A limit that is not bound, fails or is late admits every key.
-pub(super) async fn admits(env: &Env, scope: &EventScope, binding: &str, key: &str, ms: f64) -> bool {
+pub(super) async fn admits_read(env: &Env, scope: &EventScope, binding: &str, key: &str, ms: f64) -> bool {
     let limiter = property(env, binding);
     if limiter.is_undefined() {
         count_notes(&["limit_unbound"]);

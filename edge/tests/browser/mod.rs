@@ -219,7 +219,7 @@ pub(crate) fn keep_cookies(cookies: &mut Vec<String>, answer: &HttpAnswer) {
 /// The facts of an answer; their number is what the message says.
 pub(crate) fn facts(answer: &HttpAnswer) -> Vec<Fact> {
     let Some(message) = &answer.facts else { return Vec::new() };
-    let facts = wire::facts::decode(&message.bytes).unwrap().facts;
+    let facts = wire::facts::decode_batch(&message.bytes).unwrap().facts;
     assert_eq!(facts.len(), usize::from(message.count));
     facts
 }

@@ -15,8 +15,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::asked::{
-    Answer, ById, ByLookup, PathParts, admit, admit_to, admitted, allowed, bearer, read, read_body, read_json,
-    require_tenant, tenant, visitor_id,
+    Answer, ById, ByLookup, PathParts, admit, admit_to, admit_token, bearer_token, check_role, named_tenant, read,
+    read_body, read_json, require_tenant, visitor_id,
 };
 use super::listener::{RequestProof, record_proof};
 use super::{ApiError, ApiState, OpenStore};
@@ -33,27 +33,27 @@ const DEFAULT_PROOF_LIFE_S: u64 = 3_600;
 
 pub(super) fn routes() -> Router<Arc<ApiState>> {
     Router::new()
-        .route("/admin/v1/visitors/{id}", get(visitor))
-        .route("/admin/v1/lookups/{kind}/{value}", get(lookup))
-        .route("/admin/v1/counts", post(counts))
-        .route("/admin/v1/counts/groups", post(groups))
+        .route("/admin/v1/visitors/{id}", get(show_visitor))
+        .route("/admin/v1/lookups/{kind}/{value}", get(show_lookup))
+        .route("/admin/v1/counts", post(count_actions))
+        .route("/admin/v1/counts/groups", post(group_actions))
         .route("/admin/v1/proofs", post(sign_proof))
-        .route("/admin/v1/openapi.json", get(openapi))
+        .route("/admin/v1/openapi.json", get(show_openapi))
 }
 
-async fn visitor(State(app): State<Arc<ApiState>>, PathParts(id): ById, request: Request) -> Answer {
+async fn show_visitor(State(app): State<Arc<ApiState>>, PathParts(id): ById, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
-    let (live, token) = admitted(&app, &parts, TokenRole::Viewer).await?;
-    let (id, tenant) = (visitor_id("id", &id)?, tenant(&live.rules.tenants, &token, &parts.uri)?);
-    let found = live.readers.read(move |view| describe::visitor(view, &tenant, id)).await?;
+    let (live, token) = admit_token(&app, &parts, TokenRole::Viewer).await?;
+    let (id, tenant) = (visitor_id("id", &id)?, named_tenant(&live.rules.tenants, &token, &parts.uri)?);
+    let found = live.readers.read(move |view| describe::describe_visitor(view, &tenant, id)).await?;
     let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_visitor", "no fact of that visitor ever came");
     Ok(axum::Json(found.ok_or_else(unknown)?).into_response())
 }
 
-async fn lookup(State(app): State<Arc<ApiState>>, PathParts((kind, value)): ByLookup, request: Request) -> Answer {
+async fn show_lookup(State(app): State<Arc<ApiState>>, PathParts((kind, value)): ByLookup, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
     let (live, tenant) = admit_to(&app, &parts, TokenRole::Viewer).await?;
-    let found = live.readers.read(move |view| match describe::lookup(view.conn, &tenant, &kind, &value) {
+    let found = live.readers.read(move |view| match describe::describe_lookup(view.conn, &tenant, &kind, &value) {
         Err(LookupError::Store(e)) => Err(e),
         found => Ok(found),
     });
@@ -69,36 +69,36 @@ async fn lookup(State(app): State<Arc<ApiState>>, PathParts((kind, value)): ByLo
     }
 }
 
-async fn counts(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
-    counted(&app, request, |view, tenant, ask, now| {
-        count::counts(view, tenant, ask, now).map(|counts| json!({ "counts": counts }))
+async fn count_actions(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
+    answer_count(&app, request, |view, tenant, ask, now| {
+        count::count_actions(view, tenant, ask, now).map(|counts| json!({ "counts": counts }))
     })
     .await
 }
 
-async fn groups(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
-    counted(&app, request, |view, tenant, ask, now| {
-        count::groups(view, tenant, ask, now).map(|groups| json!({ "groups": groups }))
+async fn group_actions(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
+    answer_count(&app, request, |view, tenant, ask, now| {
+        count::list_groups(view, tenant, ask, now).map(|groups| json!({ "groups": groups }))
     })
     .await
 }
 
 /// Reads a question and lets it be answered from the store. The token is checked by the same read: a count takes less
 /// time than to begin another one.
-async fn counted<T: DeserializeOwned + Send + 'static>(
+async fn answer_count<T: DeserializeOwned + Send + 'static>(
     app: &ApiState,
     request: Request,
     answer: impl Fn(&StoreView<'_>, &TenantContext, &T, Millis) -> Result<Value, CountError> + Send + 'static,
 ) -> Answer {
     let (parts, body) = request.into_parts();
-    let (live, token) = bearer(app, &parts.headers)?;
+    let (live, token) = bearer_token(app, &parts.headers)?;
     let bytes = read_body(body).await?;
     let now = clock::now();
     let rules = Arc::clone(&live.rules);
     let found = live.readers.read(move |view| {
-        let token = tokens::find(view.conn, &token, now)?;
-        let token = allowed(token, TokenRole::Viewer).inspect(|_| record_proof(&parts, RequestProof::Token));
-        let tenant = token.and_then(|token| tenant(&rules.tenants, &token, &parts.uri));
+        let token = tokens::find_token(view.conn, &token, now)?;
+        let token = check_role(token, TokenRole::Viewer).inspect(|_| record_proof(&parts, RequestProof::Token));
+        let tenant = token.and_then(|token| named_tenant(&rules.tenants, &token, &parts.uri));
         let admitted = tenant.and_then(|tenant| Ok((tenant, read(&bytes)?)));
         let (tenant, ask) = match admitted {
             Ok(admitted) => admitted,
@@ -126,7 +126,7 @@ struct ProofRequest {
 /// Signs a member proof for tests, as the publisher of a dev tenant would.
 async fn sign_proof(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let (live, token) = admitted(&app, &parts, TokenRole::Operator).await?;
+    let (live, token) = admit_token(&app, &parts, TokenRole::Operator).await?;
     let wanted: ProofRequest = read_json(body).await?;
     require_tenant(&token, &wanted.tenant)?;
     proof_for(live, &wanted).map(|answer| axum::Json(answer).into_response())
@@ -159,7 +159,7 @@ fn proof_for(live: &OpenStore, wanted: &ProofRequest) -> Result<Value, ApiError>
     })
 }
 
-async fn openapi(State(app): State<Arc<ApiState>>, parts: Parts) -> Answer {
+async fn show_openapi(State(app): State<Arc<ApiState>>, parts: Parts) -> Answer {
     admit(&app, &parts, TokenRole::Viewer).await?;
     let document = include_str!("openapi.json");
     Ok(([(header::CONTENT_TYPE, "application/json")], document).into_response())

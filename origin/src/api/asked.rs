@@ -77,8 +77,8 @@ pub(super) async fn admit_as<'a>(
     parts: &Parts,
     needed: TokenRole,
 ) -> Result<(&'a OpenStore, TenantContext, AdminToken), ApiError> {
-    let (live, token) = admitted(app, parts, needed).await?;
-    Ok((live, tenant(&live.rules.tenants, &token, &parts.uri)?, token))
+    let (live, token) = admit_token(app, parts, needed).await?;
+    Ok((live, named_tenant(&live.rules.tenants, &token, &parts.uri)?, token))
 }
 
 /// Lets a caller in for what concerns all tenants.
@@ -87,7 +87,7 @@ pub(super) async fn admit_to_all<'a>(
     parts: &Parts,
     needed: TokenRole,
 ) -> Result<&'a OpenStore, ApiError> {
-    let (live, token) = admitted(app, parts, needed).await?;
+    let (live, token) = admit_token(app, parts, needed).await?;
     require_all_tenants(&live.rules.tenants, &token)?;
     Ok(live)
 }
@@ -116,18 +116,18 @@ pub(super) fn require_tenant(token: &AdminToken, tenant: &str) -> Result<(), Api
 
 /// Lets a caller in before it is known which tenant is meant.
 pub(super) async fn admit<'a>(app: &'a ApiState, parts: &Parts, needed: TokenRole) -> Result<&'a OpenStore, ApiError> {
-    Ok(admitted(app, parts, needed).await?.0)
+    Ok(admit_token(app, parts, needed).await?.0)
 }
 
-pub(super) async fn admitted<'a>(
+pub(super) async fn admit_token<'a>(
     app: &'a ApiState,
     parts: &Parts,
     needed: TokenRole,
 ) -> Result<(&'a OpenStore, AdminToken), ApiError> {
-    let (live, token) = bearer(app, &parts.headers)?;
+    let (live, token) = bearer_token(app, &parts.headers)?;
     let now = clock::now();
-    let found = live.readers.read(move |view| tokens::find(view.conn, &token, now)).await?;
-    let token = allowed(found, needed)?;
+    let found = live.readers.read(move |view| tokens::find_token(view.conn, &token, now)).await?;
+    let token = check_role(found, needed)?;
     record_proof(parts, RequestProof::Token);
     note_use(app, &token, now);
     Ok((live, token))
@@ -140,25 +140,25 @@ pub(super) fn note_use(app: &ApiState, token: &AdminToken, now: Millis) {
         tokio::task::spawn_blocking(move || {
             let noted = store::open(&data).and_then(|conn| tokens::note_use(&conn, id, now));
             if let Err(e) = noted {
-                tracing::warn!(error = %crate::base::chain(&e), "the use of a token is not noted");
+                tracing::warn!(error = %crate::base::error_chain(&e), "the use of a token is not noted");
             }
         });
     }
 }
 
 /// The store, and the token as it came.
-pub(super) fn bearer<'a>(app: &'a ApiState, headers: &HeaderMap) -> Result<(&'a OpenStore, String), ApiError> {
+pub(super) fn bearer_token<'a>(app: &'a ApiState, headers: &HeaderMap) -> Result<(&'a OpenStore, String), ApiError> {
     let live = app.opened()?;
     let header = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok());
     // The scheme is the same in any case (RFC 9110 §11.1).
     let token = header.and_then(|v| v.split_once(' ')).filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-    let (_, token) = token.ok_or_else(unauthorized)?;
+    let (_, token) = token.ok_or_else(unauthorized_error)?;
     Ok((live, token.to_owned()))
 }
 
 /// The token, if it may.
-pub(super) fn allowed(token: Option<AdminToken>, needed: TokenRole) -> Result<AdminToken, ApiError> {
-    let token = token.ok_or_else(unauthorized)?;
+pub(super) fn check_role(token: Option<AdminToken>, needed: TokenRole) -> Result<AdminToken, ApiError> {
+    let token = token.ok_or_else(unauthorized_error)?;
     if token.role.may(needed) {
         return Ok(token);
     }
@@ -166,7 +166,7 @@ pub(super) fn allowed(token: Option<AdminToken>, needed: TokenRole) -> Result<Ad
     Err(ApiError::new(StatusCode::FORBIDDEN, "forbidden", message))
 }
 
-fn unauthorized() -> ApiError {
+fn unauthorized_error() -> ApiError {
     ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized", "a valid bearer token is needed")
 }
 
@@ -177,7 +177,7 @@ struct TenantQuery {
 }
 
 /// The tenant that a query names; without a name that of the token, or the only one there is.
-pub(super) fn tenant(tenants: &Tenants, token: &AdminToken, uri: &Uri) -> Result<TenantContext, ApiError> {
+pub(super) fn named_tenant(tenants: &Tenants, token: &AdminToken, uri: &Uri) -> Result<TenantContext, ApiError> {
     let bad = |_| ApiError::field("tenant", "bad_query", "the query is not understood");
     let Query(TenantQuery { tenant }) = Query::try_from_uri(uri).map_err(bad)?;
     if let Some(name) = &tenant {
@@ -202,8 +202,8 @@ pub(super) fn segment_id(text: &str) -> Result<SegmentId, ApiError> {
 }
 
 /// Why a change is asked for, as it came.
-pub(super) fn reason(text: Option<String>) -> Result<Option<String>, ApiError> {
-    let reason = text.as_deref().map(crate::base::attribution::reason).transpose();
+pub(super) fn checked_reason(text: Option<String>) -> Result<Option<String>, ApiError> {
+    let reason = text.as_deref().map(crate::base::attribution::checked_reason).transpose();
     reason.map_err(|e| ApiError::field("reason", "bad_reason", e.to_string()))
 }
 

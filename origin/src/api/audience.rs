@@ -34,11 +34,11 @@ const PIECE: usize = 2_000;
 
 pub(super) fn routes() -> Router<Arc<ApiState>> {
     Router::new()
-        .route("/admin/v1/audience/estimate", post(estimate))
-        .route("/admin/v1/audience/members", post(members))
-        .route("/admin/v1/audiences", get(list))
-        .route("/admin/v1/audiences/{segment}", get(show).put(keep).delete(let_go))
-        .route("/admin/v1/audience/schedule", post(schedule))
+        .route("/admin/v1/audience/estimate", post(estimate_audience))
+        .route("/admin/v1/audience/members", post(list_members))
+        .route("/admin/v1/audiences", get(list_audiences))
+        .route("/admin/v1/audiences/{segment}", get(show_audience).put(materialise_audience).delete(let_go))
+        .route("/admin/v1/audience/schedule", post(show_schedule))
 }
 
 #[derive(Debug, Deserialize)]
@@ -60,38 +60,38 @@ struct MembersRequest {
 struct ScheduleRequest {
     filter: Value,
     from_ms: Option<Millis>,
-    #[serde(default = "week")]
+    #[serde(default = "week_hours")]
     hours: u32,
 }
 
-fn week() -> u32 {
+fn week_hours() -> u32 {
     168
 }
 
 /// Looks at a sample until it is precise enough. Each look is a line where the caller takes NDJSON, else the last one alone
 /// is told.
-async fn estimate(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
+async fn estimate_audience(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let started = Instant::now();
     let (parts, body) = request.into_parts();
     let (live, known) = admit_to(&app, &parts, TokenRole::Viewer).await?;
     let asked: EstimateRequest = read_json(body).await?;
-    let filter = filter(live, &known, asked.filter).await?;
+    let filter = read_filter(live, &known, asked.filter).await?;
     let measure = match &asked.measure {
-        Some(name) => Some(measure(live, &known, name).await?),
+        Some(name) => Some(read_measure(live, &known, name).await?),
         None => None,
     };
-    let random = u64::from_be_bytes(super::random()?);
+    let random = u64::from_be_bytes(super::random_bytes()?);
     let sampling = SampleRequest { precision: asked.precision.unwrap_or(query::PRECISION), measure, random };
     let (audience, now) = (live.audience.clone(), clock::now());
     let (told, mut reports) = mpsc::unbounded_channel();
     let mut looking = Box::pin(live.readers.read_heavy(move |view| {
         let tell = |report| told.send(report).unwrap_or_default();
-        Ok(query::estimate(&audience, view.conn, known.no, &filter, &sampling, now, tell))
+        Ok(query::estimate_count(&audience, view.conn, known.no, &filter, &sampling, now, tell))
     }));
-    let (name, takes_lines) = (asked.measure, takes(&parts.headers) == Some(MemberFormat::Ndjson));
+    let (name, takes_lines) = (asked.measure, accepted_format(&parts.headers) == Some(MemberFormat::Ndjson));
     let said = move |report: &query::SampleReport| report.to_json(name.as_deref(), started.elapsed());
     if !takes_lines {
-        looking.await?.map_err(refused)?;
+        looking.await?.map_err(query_error)?;
         let mut last = None;
         while let Ok(report) = reports.try_recv() {
             last = Some(said(&report));
@@ -103,7 +103,7 @@ async fn estimate(State(app): State<Arc<ApiState>>, request: Request) -> Answer 
         biased;
         Some(first) = reports.recv() => Some(first),
         ended = &mut looking => {
-            ended?.map_err(refused)?;
+            ended?.map_err(query_error)?;
             None
         }
     };
@@ -119,21 +119,23 @@ async fn estimate(State(app): State<Arc<ApiState>>, request: Request) -> Answer 
 }
 
 /// Counts who is meant, or streams them where the caller takes NDJSON or CSV.
-async fn members(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
+async fn list_members(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let started = Instant::now();
     let (parts, body) = request.into_parts();
     let (live, known) = admit_to(&app, &parts, TokenRole::Viewer).await?;
     let MembersRequest { filter: document } = read_json(body).await?;
-    let filter = filter(live, &known, document).await?;
-    let (audience, now, lines) = (live.audience.clone(), clock::now(), takes(&parts.headers));
+    let filter = read_filter(live, &known, document).await?;
+    let (audience, now, lines) = (live.audience.clone(), clock::now(), accepted_format(&parts.headers));
     let Some(lines) = lines else {
-        let count = live.readers.read_heavy(move |view| Ok(query::exact(&audience, view.conn, known.no, &filter, now)));
-        let exact = count.await?.map_err(refused)?;
+        let count =
+            live.readers.read_heavy(move |view| Ok(query::count_exactly(&audience, view.conn, known.no, &filter, now)));
+        let exact = count.await?.map_err(query_error)?;
         return Ok(axum::Json(exact.to_json(started.elapsed())).into_response());
     };
     let permit = live.readers.open_stream().await?;
-    let all = live.readers.read_heavy(move |view| Ok(query::everyone(&audience, view.conn, known.no, &filter, now)));
-    let AllMembers { members, unreadable, as_of } = all.await?.map_err(refused)?;
+    let all =
+        live.readers.read_heavy(move |view| Ok(query::list_members(&audience, view.conn, known.no, &filter, now)));
+    let AllMembers { members, unreadable, as_of } = all.await?.map_err(query_error)?;
     let head = std::iter::once(lines.head().to_owned());
     let pieces = (0..members.len().div_ceil(PIECE)).map(move |piece| {
         let some = members.iter().skip(piece * PIECE).take(PIECE);
@@ -143,7 +145,7 @@ async fn members(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
         let _held_until_written = &permit;
         Ok::<_, Infallible>(Bytes::from(text))
     });
-    Ok((headed(lines, as_of, unreadable), Body::from_stream(stream::iter(pieces))).into_response())
+    Ok((answer_headers(lines, as_of, unreadable), Body::from_stream(stream::iter(pieces))).into_response())
 }
 
 #[derive(Debug, Deserialize)]
@@ -155,39 +157,42 @@ struct AudienceRequest {
     every_hours: u32,
 }
 
-async fn list(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
+async fn list_audiences(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
     let (live, known) = admit_to(&app, &parts, TokenRole::Viewer).await?;
-    let found = live.readers.read(move |view| materialized::list(view.conn, Some(known.no))).await?;
+    let found = live.readers.read(move |view| materialized::list_audiences(view.conn, Some(known.no))).await?;
     let told: Vec<Value> = found.iter().map(|kept| kept.told(&live.rules.tenants)).collect();
     Ok(axum::Json(json!({ "audiences": told })).into_response())
 }
 
-async fn show(State(app): State<Arc<ApiState>>, PathParts(segment): ById, request: Request) -> Answer {
+async fn show_audience(State(app): State<Arc<ApiState>>, PathParts(segment): ById, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
     let (live, known) = admit_to(&app, &parts, TokenRole::Viewer).await?;
     let segment = segment_id(&segment)?;
-    let found = live.readers.read(move |view| materialized::list(view.conn, Some(known.no))).await?;
-    let kept = found.iter().find(|kept| kept.segment == segment).ok_or_else(unknown)?;
+    let found = live.readers.read(move |view| materialized::list_audiences(view.conn, Some(known.no))).await?;
+    let kept = found.iter().find(|kept| kept.segment == segment).ok_or_else(unknown_audience)?;
     Ok(axum::Json(kept.told(&live.rules.tenants)).into_response())
 }
 
-fn unknown() -> ApiError {
+fn unknown_audience() -> ApiError {
     ApiError::new(StatusCode::NOT_FOUND, "unknown_audience", "no audience is kept as that segment")
 }
 
 /// Keeps an audience as a segment from now on; the job writes it.
-async fn keep(State(app): State<Arc<ApiState>>, PathParts(segment): ById, request: Request) -> Answer {
+async fn materialise_audience(State(app): State<Arc<ApiState>>, PathParts(segment): ById, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     let (live, known) = admit_to(&app, &parts, TokenRole::Operator).await?;
     let segment = segment_id(&segment)?;
     let AudienceRequest { filter: document, hours, every_hours } = read_json(body).await?;
-    let filter = filter(live, &known, document.clone()).await?;
+    let filter = read_filter(live, &known, document.clone()).await?;
     let kept = MaterializedAudience::new((known.no, segment), (&filter, &document), (hours, every_hours), clock::now());
-    let kept = kept.map_err(|e| unkept(&e))?;
+    let kept = kept.map_err(|e| materialise_error(&e))?;
     let told = kept.told(&live.rules.tenants);
-    write(&app, move |conn| kept.keep(conn, &known)).await?.map_err(|e| unkept(&e))?;
-    Ok((StatusCode::ACCEPTED, axum::Json(json!({ "audience": told, "run": begun(live, JobKind::Materialise).await? })))
+    write(&app, move |conn| kept.keep(conn, &known)).await?.map_err(|e| materialise_error(&e))?;
+    Ok((
+        StatusCode::ACCEPTED,
+        axum::Json(json!({ "audience": told, "run": start_run(live, JobKind::Materialise).await? })),
+    )
         .into_response())
 }
 
@@ -198,13 +203,14 @@ async fn let_go(State(app): State<Arc<ApiState>>, PathParts(segment): ById, requ
     let segment = segment_id(&segment)?;
     let dropped =
         write(&app, move |conn| Ok(MaterializedAudience::drop(conn, known.no, segment, clock::now())?)).await?;
-    if !dropped.map_err(|e| unkept(&e))? {
-        return Err(unknown());
+    if !dropped.map_err(|e| materialise_error(&e))? {
+        return Err(unknown_audience());
     }
-    Ok((StatusCode::ACCEPTED, axum::Json(json!({ "run": begun(live, JobKind::Materialise).await? }))).into_response())
+    Ok((StatusCode::ACCEPTED, axum::Json(json!({ "run": start_run(live, JobKind::Materialise).await? })))
+        .into_response())
 }
 
-fn unkept(e: &KeepError) -> ApiError {
+fn materialise_error(e: &KeepError) -> ApiError {
     match e {
         KeepError::Hours => ApiError::field("hours", "bad_hours", e.to_string()),
         KeepError::Every(_) => ApiError::field("every_hours", "bad_hours", e.to_string()),
@@ -215,7 +221,7 @@ fn unkept(e: &KeepError) -> ApiError {
 }
 
 /// The run of a job that does what is due: one that waits or is under way takes it along.
-pub(super) async fn begun(live: &OpenStore, job: JobKind) -> Result<Value, ApiError> {
+pub(super) async fn start_run(live: &OpenStore, job: JobKind) -> Result<Value, ApiError> {
     let asked = RunRequest { job, tenant: None, woken: Trigger::Signal, dry_run: false };
     let jobs = live.jobs.clone();
     let run = tokio::task::spawn_blocking(move || jobs.ask(asked, clock::now())).await;
@@ -225,19 +231,19 @@ pub(super) async fn begun(live: &OpenStore, job: JobKind) -> Result<Value, ApiEr
 }
 
 /// Streams the next best moment of each who is meant. Each piece is read by itself: nobody waits for a reader meanwhile.
-async fn schedule(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
+async fn show_schedule(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     let (live, known) = admit_to(&app, &parts, TokenRole::Viewer).await?;
     let asked: ScheduleRequest = read_json(body).await?;
-    let filter = filter(live, &known, asked.filter).await?;
+    let filter = read_filter(live, &known, asked.filter).await?;
     let now = clock::now();
-    let window = schedule::window(asked.from_ms.unwrap_or(now), asked.hours, now)
+    let window = schedule::checked_window(asked.from_ms.unwrap_or(now), asked.hours, now)
         .map_err(|message| ApiError::field("hours", "bad_window", message))?;
     let (audience, no) = (live.audience.clone(), known.no);
     let permit = live.readers.open_stream().await?;
-    let all = live.readers.read_heavy(move |view| Ok(query::everyone(&audience, view.conn, no, &filter, now)));
-    let AllMembers { members, unreadable, as_of } = all.await?.map_err(refused)?;
-    let lines = takes(&parts.headers).unwrap_or(MemberFormat::Ndjson);
+    let all = live.readers.read_heavy(move |view| Ok(query::list_members(&audience, view.conn, no, &filter, now)));
+    let AllMembers { members, unreadable, as_of } = all.await?.map_err(query_error)?;
+    let lines = accepted_format(&parts.headers).unwrap_or(MemberFormat::Ndjson);
     let given = (live.readers.clone(), Arc::new((known, members, window, permit)));
     let pieces = stream::try_unfold((given, 0), move |((readers, asked), from)| async move {
         let read = Arc::clone(&asked);
@@ -247,40 +253,40 @@ async fn schedule(State(app): State<Arc<ApiState>>, request: Request) -> Answer 
         let piece = readers.read_on(move |view| {
             let (known, members, window, _) = &*read;
             let some = members.get(from..members.len().min(from + PIECE)).unwrap_or_default();
-            schedule::moments(view.conn, known, some, window, now)
+            schedule::send_moments(view.conn, known, some, window, now)
         });
-        let text = schedule::text(lines, &piece.await.map_err(std::io::Error::other)?);
+        let text = schedule::format_moments(lines, &piece.await.map_err(std::io::Error::other)?);
         Ok::<_, std::io::Error>(Some((Bytes::from(text), ((readers, asked), from + PIECE))))
     });
-    let pieces = stream::iter([Ok(Bytes::from(schedule::head(lines)))]).chain(pieces);
-    Ok((headed(lines, as_of, unreadable), Body::from_stream(pieces)).into_response())
+    let pieces = stream::iter([Ok(Bytes::from(schedule::format_head(lines)))]).chain(pieces);
+    Ok((answer_headers(lines, as_of, unreadable), Body::from_stream(pieces)).into_response())
 }
 
-fn headed(lines: MemberFormat, as_of: Millis, unreadable: u64) -> [(header::HeaderName, String); 3] {
+fn answer_headers(lines: MemberFormat, as_of: Millis, unreadable: u64) -> [(header::HeaderName, String); 3] {
     let as_of = (header::HeaderName::from_static("x-as-of-ms"), as_of.to_string());
     let unreadable = (header::HeaderName::from_static("x-unreadable"), unreadable.to_string());
     [(header::CONTENT_TYPE, lines.media_type().to_owned()), as_of, unreadable]
 }
 
 /// In which form a caller takes many; `None` for a caller that takes one answer.
-pub(super) fn takes(headers: &HeaderMap) -> Option<MemberFormat> {
+pub(super) fn accepted_format(headers: &HeaderMap) -> Option<MemberFormat> {
     let accept = headers.get(header::ACCEPT)?.to_str().ok()?;
     [MemberFormat::Ndjson, MemberFormat::Csv].into_iter().find(|lines| accept.contains(lines.media_type()))
 }
 
-pub(super) async fn filter(live: &OpenStore, known: &TenantContext, document: Value) -> Result<Filter, ApiError> {
+pub(super) async fn read_filter(live: &OpenStore, known: &TenantContext, document: Value) -> Result<Filter, ApiError> {
     let tenant = known.clone();
-    let read = live.readers.read(move |view| query::filter(view.conn, &tenant, &document)).await?;
+    let read = live.readers.read(move |view| query::parse_filter(view.conn, &tenant, &document)).await?;
     read.map_err(|found| ApiError::field("filter", "bad_filter", query::all_wrong(&found)))
 }
 
-async fn measure(live: &OpenStore, known: &TenantContext, name: &str) -> Result<PeopleMeasure, ApiError> {
+async fn read_measure(live: &OpenStore, known: &TenantContext, name: &str) -> Result<PeopleMeasure, ApiError> {
     let (no, named) = (known.no, name.to_owned());
-    let found = live.readers.read(move |view| query::measure(view.conn, no, &named)).await?;
+    let found = live.readers.read(move |view| query::find_measure(view.conn, no, &named)).await?;
     found.ok_or_else(|| ApiError::field("measure", "bad_measure", query::MEASURES))
 }
 
-fn refused(e: AnswerError) -> ApiError {
+fn query_error(e: AnswerError) -> ApiError {
     let message = e.to_string();
     match e {
         AnswerError::Building { .. } => ApiError::unavailable("building", message),

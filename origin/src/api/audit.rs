@@ -18,7 +18,7 @@ use crate::privacy::audit;
 const PAGE: usize = 1_000;
 
 pub(super) fn routes() -> Router<Arc<ApiState>> {
-    Router::new().route("/admin/v1/audit", get(list))
+    Router::new().route("/admin/v1/audit", get(list_audit))
 }
 
 /// Whose, from where on, and how many.
@@ -29,7 +29,7 @@ struct AuditQuery {
     limit: Option<String>,
 }
 
-async fn list(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
+async fn list_audit(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
     let (live, tenant) = admit_to(&app, &parts, TokenRole::Privacy).await?;
     let bad = |what| ApiError::field(what, "bad_query", format!("`after` is a row's number, `limit` 1 to {PAGE}"));
@@ -38,7 +38,7 @@ async fn list(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let of = visitor.map(|visitor| visitor_id("visitor", &visitor)).transpose()?;
     let limit = limit.map_or(Ok(PAGE), |limit| limit.parse()).ok().filter(|limit| (1..=PAGE).contains(limit));
     let limit = limit.ok_or_else(|| bad("limit"))?;
-    let mut rows = live.readers.read(move |view| audit::list(view.conn, &tenant, of, after, limit + 1)).await?;
+    let mut rows = live.readers.read(move |view| audit::list_rows(view.conn, &tenant, of, after, limit + 1)).await?;
     let is_last = rows.len() <= limit;
     rows.truncate(limit);
     let next = rows.last().filter(|_| !is_last).map(|last| last["row"].clone());

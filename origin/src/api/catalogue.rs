@@ -24,12 +24,12 @@ use crate::campaigns::{offers, steering};
 
 pub(super) fn routes() -> Router<Arc<ApiState>> {
     Router::new()
-        .route("/admin/v1/catalogue", get(show).put(apply))
-        .route("/admin/v1/catalogue/budgets", get(budgets))
-        .route("/admin/v1/catalogue/check", post(check))
-        .route("/admin/v1/catalogue/recipients", get(recipients))
-        .route("/admin/v1/catalogue/rollback", post(rollback))
-        .route("/admin/v1/catalogue/versions", get(list))
+        .route("/admin/v1/catalogue", get(show_catalogue).put(apply_catalogue))
+        .route("/admin/v1/catalogue/budgets", get(list_budgets))
+        .route("/admin/v1/catalogue/check", post(check_catalogue))
+        .route("/admin/v1/catalogue/recipients", get(list_offers))
+        .route("/admin/v1/catalogue/rollback", post(roll_back))
+        .route("/admin/v1/catalogue/versions", get(list_versions))
 }
 
 #[derive(Deserialize)]
@@ -37,7 +37,7 @@ struct VersionQuery {
     version: Option<u32>,
 }
 
-async fn show(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
+async fn show_catalogue(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
     let (live, known) = admit_to(&app, &parts, TokenRole::Viewer).await?;
     let bad = |_| ApiError::field("version", "bad_query", "a version is a number from 1 on");
@@ -48,28 +48,28 @@ async fn show(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     Ok(axum::Json(json!({ "version": kept.version, "catalogue": document })).into_response())
 }
 
-async fn list(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
+async fn list_versions(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
     let (live, known) = admit_to(&app, &parts, TokenRole::Viewer).await?;
     let versions = live.readers.read(move |view| catalogue::list(view.conn, known.no)).await?;
     Ok(axum::Json(json!({ "versions": versions })).into_response())
 }
 
-async fn budgets(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
+async fn list_budgets(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
     let (live, known) = admit_to(&app, &parts, TokenRole::Viewer).await?;
-    let budgets = live.readers.read(move |view| steering::report(view.conn, known.no, clock::now())).await?;
+    let budgets = live.readers.read(move |view| steering::report_budgets(view.conn, known.no, clock::now())).await?;
     Ok(axum::Json(json!({ "budgets": budgets })).into_response())
 }
 
-async fn recipients(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
+async fn list_offers(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
     let (live, known) = admit_to(&app, &parts, TokenRole::Viewer).await?;
-    let recipients = live.readers.read(move |view| offers::report(view.conn, known.no)).await?;
+    let recipients = live.readers.read(move |view| offers::report_offers(view.conn, known.no)).await?;
     Ok(axum::Json(json!({ "recipients": recipients })).into_response())
 }
 
-async fn check(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
+async fn check_catalogue(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     let (live, known) = admit_to(&app, &parts, TokenRole::Viewer).await?;
     let document = read(body).await?;
@@ -79,7 +79,7 @@ async fn check(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     });
     match checked.await? {
         Ok(checked) => Ok(axum::Json(json!({ "problems": [], "plan": checked.plan })).into_response()),
-        Err(e) => refused(e),
+        Err(e) => refused_answer(e),
     }
 }
 
@@ -90,7 +90,7 @@ struct ReplaceQuery {
     empty: bool,
 }
 
-async fn apply(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
+async fn apply_catalogue(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     let (live, known, token) = admit_as(&app, &parts, TokenRole::Operator).await?;
     let by = if token.name.is_empty() { "token".to_owned() } else { token.name };
@@ -102,9 +102,9 @@ async fn apply(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
         if !empty {
             catalogue::refuse_empty(conn, known.no, &document)?;
         }
-        catalogue::apply(conn, &rules, crate::store::write_txn::given()?, &known, document, &by)
+        catalogue::apply(conn, &rules, crate::store::write_txn::draw_inputs()?, &known, document, &by)
     };
-    applied(write(&app, run).await?)
+    applied_answer(write(&app, run).await?)
 }
 
 /// The version that becomes the current one.
@@ -114,21 +114,21 @@ struct RollbackRequest {
     version: u32,
 }
 
-async fn rollback(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
+async fn roll_back(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     let (live, known) = admit_to(&app, &parts, TokenRole::Operator).await?;
     let RollbackRequest { version } = read_json(body).await?;
     let rules = Arc::clone(&live.rules);
     let run = move |conn: &mut Connection| {
-        catalogue::rollback(conn, &rules, crate::store::write_txn::given()?, &known, version)
+        catalogue::rollback(conn, &rules, crate::store::write_txn::draw_inputs()?, &known, version)
     };
-    applied(write(&app, run).await?)
+    applied_answer(write(&app, run).await?)
 }
 
-fn applied(done: Result<Applied, ApplyError>) -> Answer {
+fn applied_answer(done: Result<Applied, ApplyError>) -> Answer {
     match done {
         Ok(applied) => Ok(axum::Json(applied.to_json()).into_response()),
-        Err(e) => refused(e),
+        Err(e) => refused_answer(e),
     }
 }
 
@@ -140,20 +140,20 @@ async fn read(body: Body) -> Result<Value, ApiError> {
     })
 }
 
-fn refused(e: ApplyError) -> Answer {
+fn refused_answer(e: ApplyError) -> Answer {
     match e {
         ApplyError::NoVersion(_) => Err(no_version()),
         ApplyError::Empties(_) => Err(ApiError::field("empty", "empty_catalogue", format!("{e} with ?empty=true"))),
         ApplyError::Check(CheckError::Form(_)) => {
             Err(ApiError::new(StatusCode::BAD_REQUEST, "bad_json", e.to_string()))
         }
-        ApplyError::Check(CheckError::Problems(problems)) => Ok(listed(&problems)),
+        ApplyError::Check(CheckError::Problems(problems)) => Ok(list_problems(&problems)),
         ApplyError::Store(e) => Err(ApiError::unwritten(&e)),
     }
 }
 
 /// All problems at once, the first one's path as the field.
-fn listed(problems: &[causeway_shared::problems::ConfigProblem]) -> Response {
+fn list_problems(problems: &[causeway_shared::problems::ConfigProblem]) -> Response {
     let all: Vec<Value> = problems.iter().map(|p| json!({ "path": p.path, "message": p.message })).collect();
     let message = format!("{} problems in the catalogue", problems.len());
     let field = problems.first().map(|problem| &problem.path);

@@ -16,12 +16,18 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
 
 pub(super) fn routes() -> Router<Arc<ApiState>> {
     Router::new()
-        .route("/", get(|| file("text/html; charset=utf-8", include_str!("dashboard/dashboard.html"))))
-        .route("/dashboard.css", get(|| file("text/css; charset=utf-8", include_str!("dashboard/dashboard.css"))))
-        .route("/dashboard.js", get(|| file("text/javascript; charset=utf-8", include_str!("dashboard/dashboard.js"))))
+        .route("/", get(|| static_file("text/html; charset=utf-8", include_str!("dashboard/dashboard.html"))))
+        .route(
+            "/dashboard.css",
+            get(|| static_file("text/css; charset=utf-8", include_str!("dashboard/dashboard.css"))),
+        )
+        .route(
+            "/dashboard.js",
+            get(|| static_file("text/javascript; charset=utf-8", include_str!("dashboard/dashboard.js"))),
+        )
 }
 
-async fn file(kind: &'static str, text: &'static str) -> impl IntoResponse {
+async fn static_file(kind: &'static str, text: &'static str) -> impl IntoResponse {
     let headers = [
         (header::CONTENT_TYPE, kind),
         (header::CONTENT_SECURITY_POLICY, POLICY),

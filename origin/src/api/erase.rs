@@ -12,15 +12,15 @@ use causeway_shared::ids::FactId;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::asked::{Answer, ById, PathParts, admit_as, admit_to, read_json, reason, visitor_id};
-use super::{ApiError, ApiState, random};
+use super::asked::{Answer, ById, PathParts, admit_as, admit_to, checked_reason, read_json, visitor_id};
+use super::{ApiError, ApiState, random_bytes};
 use crate::api::tokens::TokenRole;
 use crate::privacy::erase::{self, ErasureTarget};
 use crate::store::id_error::IdError;
 use crate::store::tenants::TenantContext;
 
 pub(super) fn routes() -> Router<Arc<ApiState>> {
-    Router::new().route("/admin/v1/erase", post(ask)).route("/admin/v1/erase/{receipt}", get(progress))
+    Router::new().route("/admin/v1/erase", post(request_erasure)).route("/admin/v1/erase/{receipt}", get(show_progress))
 }
 
 /// A visitor, or an alternate id.
@@ -52,18 +52,18 @@ impl ErasureRequest {
 }
 
 /// Takes an erasure, durably, and answers once it is folded: who reads next sees nothing of whom it names.
-async fn ask(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
+async fn request_erasure(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     let (live, tenant, token) = admit_as(&app, &parts, TokenRole::Privacy).await?;
     let mut asked: ErasureRequest = read_json(body).await?;
-    let said = token.attribution(reason(asked.reason.take())?);
+    let said = token.attribution(checked_reason(asked.reason.take())?);
     let scope = if asked.person { ErasureScope::Person } else { ErasureScope::Visitor };
     let whom = asked.whom(&tenant)?;
     let (known, of, now) = (tenant.clone(), whom.clone(), app.dated()?);
     // What ties whom it names may be acknowledged and not stored yet.
     app.fold_before(&tenant).await;
-    let now = live.readers.read(move |view| erase::moment(view.conn, &known, &of, scope, now)).await?;
-    let fact = whom.fact(scope, now, random()?);
+    let now = live.readers.read(move |view| erase::erasure_moment(view.conn, &known, &of, scope, now)).await?;
+    let fact = whom.fact(scope, now, random_bytes()?);
     let answer = json!({"receipt": fact.id.receipt(), "scope": scope.name()});
     match app.take_folded(&tenant, vec![fact], said).await {
         // It is durable, and the receipt says when it is done.
@@ -73,13 +73,15 @@ async fn ask(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     Ok((StatusCode::ACCEPTED, axum::Json(answer)).into_response())
 }
 
-async fn progress(State(app): State<Arc<ApiState>>, PathParts(receipt): ById, request: Request) -> Answer {
+async fn show_progress(State(app): State<Arc<ApiState>>, PathParts(receipt): ById, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
     let (live, tenant) = admit_to(&app, &parts, TokenRole::Viewer).await?;
     let bad = |_| ApiError::field("receipt", "bad_id", "a receipt is a UUID");
     let receipt = FactId::from_receipt(&receipt).map_err(bad)?;
-    let found =
-        live.readers.read(move |view| crate::erasures::registry::progress(view.conn, tenant.no, receipt)).await?;
+    let found = live
+        .readers
+        .read(move |view| crate::erasures::registry::erasure_progress(view.conn, tenant.no, receipt))
+        .await?;
     let unknown = || {
         let message = "no erasure of that receipt has come; one asked for at the edge may still be in its queue";
         ApiError::new(StatusCode::NOT_FOUND, "unknown_receipt", message)

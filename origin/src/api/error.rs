@@ -75,13 +75,13 @@ impl ApiError {
 
     /// A 503: the store did not take what was to be written. Why is logged, and not told.
     pub fn unwritten(why: &dyn Error) -> Self {
-        tracing::error!(error = %crate::base::chain(why), "a write failed");
+        tracing::error!(error = %crate::base::error_chain(why), "a write failed");
         Self::unavailable("store", "the store cannot be written now: try again")
     }
 
     /// The same of what was to be read.
     pub fn unread(why: &dyn Error) -> Self {
-        tracing::error!(error = %crate::base::chain(why), "a read failed");
+        tracing::error!(error = %crate::base::error_chain(why), "a read failed");
         Self::unavailable("store", "the store cannot be read now: try again")
     }
 

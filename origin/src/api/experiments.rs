@@ -15,14 +15,14 @@ use crate::base::clock;
 use crate::campaigns::experiment::results;
 
 pub(super) fn routes() -> Router<Arc<ApiState>> {
-    Router::new().route("/admin/v1/experiments/{id}", get(show))
+    Router::new().route("/admin/v1/experiments/{id}", get(show_experiment))
 }
 
-async fn show(State(app): State<Arc<ApiState>>, PathParts(id): ById, request: Request) -> Answer {
+async fn show_experiment(State(app): State<Arc<ApiState>>, PathParts(id): ById, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
     let (live, tenant) = admit_to(&app, &parts, TokenRole::Viewer).await?;
     let now = clock::now();
-    let found = live.readers.read(move |view| results::show(view.conn, &tenant, &id, now)).await?;
+    let found = live.readers.read(move |view| results::describe_experiment(view.conn, &tenant, &id, now)).await?;
     let unknown = || {
         ApiError::new(
             StatusCode::NOT_FOUND,

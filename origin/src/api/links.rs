@@ -12,8 +12,8 @@ use causeway_shared::ids::FactId;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::asked::{Answer, ByLookup, PathParts, admit_as, admit_to, read_json, reason, visitor_id};
-use super::{ApiError, ApiState, random};
+use super::asked::{Answer, ByLookup, PathParts, admit_as, admit_to, checked_reason, read_json, visitor_id};
+use super::{ApiError, ApiState, random_bytes};
 use crate::api::tokens::TokenRole;
 use crate::base::attribution::Attribution;
 use crate::identity::connections::{self, LinkError, VisitorLink};
@@ -24,7 +24,7 @@ pub(super) fn routes() -> Router<Arc<ApiState>> {
     Router::new()
         .route("/admin/v1/links", post(add))
         .route("/admin/v1/links/{a}/{b}", delete(unlink))
-        .route("/admin/v1/links/check", get(check))
+        .route("/admin/v1/links/check", get(check_link))
 }
 
 /// The two of a check.
@@ -34,15 +34,15 @@ struct LinkPair {
     b: String,
 }
 
-async fn check(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
+async fn check_link(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
     let (live, TenantContext { no, .. }) = admit_to(&app, &parts, TokenRole::Viewer).await?;
     let bad = || ApiError::field("a", "bad_query", "two visitors are needed: ?a=ID&b=ID");
     let Query(LinkPair { a, b }) = Query::try_from_uri(&parts.uri).map_err(|_| bad())?;
     let (a, b) = (visitor_id("a", &a)?, visitor_id("b", &b)?);
-    let found = live.readers.read(move |view| connections::check(view.conn, no, a, b)).await?;
+    let found = live.readers.read(move |view| connections::check_pair(view.conn, no, a, b)).await?;
     let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_visitor", "the store does not have both visitors");
-    Ok(axum::Json(describe::checked(found.ok_or_else(unknown)?)).into_response())
+    Ok(axum::Json(describe::describe_check(found.ok_or_else(unknown)?)).into_response())
 }
 
 /// A link: the visitor, and what it is tied to.
@@ -70,18 +70,25 @@ async fn add(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (live, tenant, token) = admit_as(&app, &parts, TokenRole::Operator).await?;
     let LinkRequest { visitor: of, reason: why, other, kind, value, weight, source } = read_json(body).await?;
     let tie = VisitorLink { other, kind, value, weight, source };
-    let said = token.attribution(reason(why)?);
+    let said = token.attribution(checked_reason(why)?);
     let bad = |e: LinkError| ApiError::field(e.field(), e.code(), e.to_string());
-    let of = connections::tie(&tenant, visitor_id("visitor", &of)?, &tie).map_err(bad)?;
+    let of = connections::parse_link(&tenant, visitor_id("visitor", &of)?, &tie).map_err(bad)?;
     let now = app.dated()?;
     let mut facts = Vec::new();
     for (visitor, what) in of.into_iter().flatten() {
-        facts.push(Fact { position: 0, id: FactId::from_bytes(random()?), visitor, received: now, at: now, what });
+        facts.push(Fact {
+            position: 0,
+            id: FactId::from_bytes(random_bytes()?),
+            visitor,
+            received: now,
+            at: now,
+            what,
+        });
     }
     let no = tenant.no;
     // Whom it names, and what ended the tie, may be acknowledged and not stored yet.
     app.fold_before(&tenant).await;
-    let facts = live.readers.read(move |view| connections::said(view.conn, no, facts)).await?;
+    let facts = live.readers.read(move |view| connections::describe_evidence(view.conn, no, facts)).await?;
     let unknown = |visitor| {
         let message = format!("the tenant's store does not have the visitor {visitor}");
         ApiError::new(StatusCode::NOT_FOUND, "unknown_visitor", message)
@@ -98,12 +105,12 @@ async fn unlink(State(app): State<Arc<ApiState>>, PathParts((a, b)): ByLookup, r
     let (live, tenant, token) = admit_as(&app, &parts, TokenRole::Operator).await?;
     let bad = |_| ApiError::field("reason", "bad_query", "the query is not understood");
     let Query(UnlinkQuery { reason: why }) = Query::try_from_uri(&parts.uri).map_err(bad)?;
-    let said = Attribution { other: Some(b.clone()), ..token.attribution(reason(why)?) };
+    let said = Attribution { other: Some(b.clone()), ..token.attribution(checked_reason(why)?) };
     let (a, b) = (visitor_id("a", &a)?, visitor_id("b", &b)?);
     let known = tenant.clone();
     // What it ends may be acknowledged, and not stored yet.
     app.fold_before(&tenant).await;
-    let shared = live.readers.read(move |view| connections::connecting(view.conn, &known, a, b)).await?;
+    let shared = live.readers.read(move |view| connections::connecting_evidence(view.conn, &known, a, b)).await?;
     if a == b || shared.is_empty() {
         let message = "the two visitors were not seen with the same id; look at `links` of each";
         return Err(ApiError::new(StatusCode::NOT_FOUND, "not_linked", message));
@@ -111,13 +118,13 @@ async fn unlink(State(app): State<Arc<ApiState>>, PathParts((a, b)): ByLookup, r
     let now = app.dated()?;
     let mut facts = Vec::with_capacity(shared.len());
     for (id, last) in &shared {
-        facts.push(connections::cancellation(a, *id, *last, now, random()?));
+        facts.push(connections::cancellation_fact(a, *id, *last, now, random_bytes()?));
     }
     app.take_folded(&tenant, facts, said).await?;
-    let cancelled: Vec<_> = shared.keys().map(|id| describe::named(&tenant, *id)).collect();
+    let cancelled: Vec<_> = shared.keys().map(|id| describe::describe_id(&tenant, *id)).collect();
     // By evidence of others they may be one person still.
     let no = tenant.no;
-    let now = live.readers.read(move |view| connections::check(view.conn, no, a, b)).await?;
+    let now = live.readers.read(move |view| connections::check_pair(view.conn, no, a, b)).await?;
     let connected = now.is_some_and(|checked| checked.connected);
     let told = json!({"visitor": a.to_string(), "from": b.to_string(), "cancelled": cancelled, "connected": connected});
     Ok(axum::Json(told).into_response())

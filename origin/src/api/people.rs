@@ -24,7 +24,7 @@ use crate::views::read::StoreView;
 const PAGE: usize = 1_000;
 
 pub(super) fn routes() -> Router<Arc<ApiState>> {
-    Router::new().route("/admin/v1/people", get(all)).route("/admin/v1/people/{id}", get(one))
+    Router::new().route("/admin/v1/people", get(list_people)).route("/admin/v1/people/{id}", get(show_person))
 }
 
 /// From where on, and how many.
@@ -54,21 +54,21 @@ impl PeopleQuery {
     }
 }
 
-async fn all(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
+async fn list_people(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
     let (live, TenantContext { no, .. }) = admit_to(&app, &parts, TokenRole::Viewer).await?;
     let (after, limit) = PeopleQuery::of::<VisitorId>(&parts.uri)?;
-    let read = move |view: &StoreView<'_>| directory::all(view.conn, no, after, limit, directory::LOOKED);
+    let read = move |view: &StoreView<'_>| directory::list_people(view.conn, no, after, limit, directory::LOOKED);
     let (people, next) = live.readers.read(read).await?;
     Ok(axum::Json(json!({ "people": people, "next": next })).into_response())
 }
 
-async fn one(State(app): State<Arc<ApiState>>, PathParts(id): ById, request: Request) -> Answer {
+async fn show_person(State(app): State<Arc<ApiState>>, PathParts(id): ById, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
     let (live, TenantContext { no, .. }) = admit_to(&app, &parts, TokenRole::Viewer).await?;
     let (after, limit) = PeopleQuery::of(&parts.uri)?;
     let of = visitor_id("id", &id)?;
-    let found = live.readers.read(move |view| directory::members(view.conn, no, of, after, limit)).await?;
+    let found = live.readers.read(move |view| directory::list_visitors(view.conn, no, of, after, limit)).await?;
     let unknown = || {
         ApiError::new(
             StatusCode::NOT_FOUND,

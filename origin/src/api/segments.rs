@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::asked::{Answer, ById, ByLookup, PathParts, admit, admit_to, read_json, segment_id, visitor_id};
-use super::{ApiError, ApiState, random};
+use super::{ApiError, ApiState, random_bytes};
 use crate::api::tokens::TokenRole;
 use crate::base::clock;
 use crate::store::tenants::TenantContext;
@@ -41,20 +41,20 @@ struct SegmentRequest {
 /// Whom a path means. What is wrong with it is told to who was let in.
 pub(super) type Meant = Result<SegmentOwner, ApiError>;
 
-pub(super) fn visitor(id: &str) -> Meant {
+pub(super) fn visitor_owner(id: &str) -> Meant {
     visitor_id("id", id).map(SegmentOwner::Visitor)
 }
 
 async fn show_visitor(State(app): State<Arc<ApiState>>, PathParts(id): ById, request: Request) -> Answer {
-    show(&app, visitor(&id), request).await
+    show_segments(&app, visitor_owner(&id), request).await
 }
 
 async fn show_lookup(State(app): State<Arc<ApiState>>, PathParts((kind, value)): ByLookup, request: Request) -> Answer {
-    show(&app, Ok(SegmentOwner::Lookup(kind, value)), request).await
+    show_segments(&app, Ok(SegmentOwner::Lookup(kind, value)), request).await
 }
 
 async fn write_visitor(State(app): State<Arc<ApiState>>, PathParts(id): ById, request: Request) -> Answer {
-    write(&app, visitor(&id), request).await
+    write(&app, visitor_owner(&id), request).await
 }
 
 async fn write_lookup(
@@ -66,7 +66,7 @@ async fn write_lookup(
 }
 
 async fn query_visitor(State(app): State<Arc<ApiState>>, PathParts(id): ById, request: Request) -> Answer {
-    query(&app, visitor(&id), request).await
+    query_segments(&app, visitor_owner(&id), request).await
 }
 
 async fn query_lookup(
@@ -74,7 +74,7 @@ async fn query_lookup(
     PathParts((kind, value)): ByLookup,
     request: Request,
 ) -> Answer {
-    query(&app, Ok(SegmentOwner::Lookup(kind, value)), request).await
+    query_segments(&app, Ok(SegmentOwner::Lookup(kind, value)), request).await
 }
 
 async fn extend_visitor(
@@ -82,7 +82,7 @@ async fn extend_visitor(
     PathParts((id, segment)): ByLookup,
     request: Request,
 ) -> Answer {
-    extend(&app, visitor(&id), &segment, request).await
+    extend_segment(&app, visitor_owner(&id), &segment, request).await
 }
 
 async fn extend_lookup(
@@ -90,22 +90,22 @@ async fn extend_lookup(
     PathParts((kind, value, segment)): PathParts<(String, String, String)>,
     request: Request,
 ) -> Answer {
-    extend(&app, Ok(SegmentOwner::Lookup(kind, value)), &segment, request).await
+    extend_segment(&app, Ok(SegmentOwner::Lookup(kind, value)), &segment, request).await
 }
 
-async fn show(app: &ApiState, whose: Meant, request: Request) -> Answer {
+async fn show_segments(app: &ApiState, whose: Meant, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
     let now = clock::now();
-    let describe = move |view: &StoreView<'_>, visitor: &VisitorView| segments::describe(view, visitor, now);
-    let (_, _, answer) = found(app, &parts, TokenRole::Viewer, whose, describe).await?;
+    let describe = move |view: &StoreView<'_>, visitor: &VisitorView| segments::describe_segments(view, visitor, now);
+    let (_, _, answer) = read_owner(app, &parts, TokenRole::Viewer, whose, describe).await?;
     Ok(axum::Json(answer).into_response())
 }
 
-async fn query(app: &ApiState, whose: Meant, request: Request) -> Answer {
+async fn query_segments(app: &ApiState, whose: Meant, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let (_, _, map) = meant(app, &parts, TokenRole::Viewer, whose).await?;
+    let (_, _, map) = find_owner(app, &parts, TokenRole::Viewer, whose).await?;
     let query: SegmentTest = read_json(body).await?;
-    Ok(axum::Json(segments::answer(&map, &query, clock::now())).into_response())
+    Ok(axum::Json(segments::answer_query(&map, &query, clock::now())).into_response())
 }
 
 async fn write(app: &ApiState, whose: Meant, request: Request) -> Answer {
@@ -113,36 +113,36 @@ async fn write(app: &ApiState, whose: Meant, request: Request) -> Answer {
     admit(app, &parts, TokenRole::Operator).await?;
     let write: SegmentWrite = read_json(body).await?;
     // An extension that began before, a command's too, does not write what it read over this.
-    let (_many, _beside) = (app.extending.read().await, extending(app, false).await?);
-    let (tenant, visitor, map) = meant(app, &parts, TokenRole::Operator, whose).await?;
-    taken(app, &tenant, visitor, &write, app.dated()?.max(segments::after(&map, &write))).await?;
+    let (_many, _beside) = (app.extending.read().await, extension_lock(app, false).await?);
+    let (tenant, visitor, map) = find_owner(app, &parts, TokenRole::Operator, whose).await?;
+    take_write(app, &tenant, visitor, &write, app.dated()?.max(segments::stamp_after(&map, &write))).await?;
     let written = write.set.len() + write.remove.len();
     Ok(axum::Json(json!({ "visitor": visitor.to_string(), "written": written })).into_response())
 }
 
-async fn extend(app: &ApiState, whose: Meant, segment: &str, request: Request) -> Answer {
+async fn extend_segment(app: &ApiState, whose: Meant, segment: &str, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     admit(app, &parts, TokenRole::Operator).await?;
     let segment = segment_id(segment)?;
     let SegmentRequest { hours } = read_json(body).await?;
     // From reading the expiry until the new one is acknowledged: two extensions add up, by the command too.
-    let (_one, _alone) = (app.extending.write().await, extending(app, true).await?);
-    let (tenant, visitor, map) = meant(app, &parts, TokenRole::Operator, whose).await?;
+    let (_one, _alone) = (app.extending.write().await, extension_lock(app, true).await?);
+    let (tenant, visitor, map) = find_owner(app, &parts, TokenRole::Operator, whose).await?;
     let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_segment", "the visitor is not in that segment");
     let now = app.dated()?;
-    let (write, after) = segments::extended(&map, segment, hours, now).ok_or_else(unknown)?;
-    taken(app, &tenant, visitor, &write, now.max(after)).await?;
+    let (write, after) = segments::extended_expiry(&map, segment, hours, now).ok_or_else(unknown)?;
+    take_write(app, &tenant, visitor, &write, now.max(after)).await?;
     Ok(axum::Json(json!({ "visitor": visitor.to_string(), "extended": segment.0 })).into_response())
 }
 
-async fn extending(app: &ApiState, alone: bool) -> Result<StoreLock, ApiError> {
+async fn extension_lock(app: &ApiState, alone: bool) -> Result<StoreLock, ApiError> {
     let data = app.config.data.clone();
-    let lock = tokio::task::spawn_blocking(move || store::extending(&data, alone)).await;
+    let lock = tokio::task::spawn_blocking(move || store::lock_extension(&data, alone)).await;
     lock.map_err(|e| ApiError::unwritten(&e))?.map_err(|e| ApiError::unwritten(&e))
 }
 
 /// The caller let in, and the segments meant.
-async fn meant(
+async fn find_owner(
     app: &ApiState,
     parts: &Parts,
     role: TokenRole,
@@ -152,11 +152,11 @@ async fn meant(
     let read = move |view: &StoreView<'_>, visitor: &VisitorView| {
         by.as_ref().map(|whose| whose.segments(view, visitor)).transpose().map(Option::unwrap_or_default)
     };
-    found(app, parts, role, whose, read).await
+    read_owner(app, parts, role, whose, read).await
 }
 
 /// The caller let in: the tenant, the visitor meant, and what is read of it.
-pub(super) async fn found<T: Send + 'static>(
+pub(super) async fn read_owner<T: Send + 'static>(
     app: &ApiState,
     parts: &Parts,
     role: TokenRole,
@@ -166,7 +166,7 @@ pub(super) async fn found<T: Send + 'static>(
     let (live, tenant) = admit_to(app, parts, role).await?;
     let (known, whose) = (tenant.clone(), whose?);
     let found = live.readers.read(move |view| {
-        let found = segments::find(view, &known, &whose)?;
+        let found = segments::find_visitor(view, &known, &whose)?;
         found.map(|visitor| Ok((visitor.visitor, of(view, &visitor)?))).transpose()
     });
     let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_visitor", "no visitor is known by that id");
@@ -175,14 +175,14 @@ pub(super) async fn found<T: Send + 'static>(
 }
 
 /// Takes the write as a fact of its own, durably.
-async fn taken(
+async fn take_write(
     app: &ApiState,
     tenant: &TenantContext,
     visitor: VisitorId,
     write: &SegmentWrite,
     at: Millis,
 ) -> Result<(), ApiError> {
-    let fact =
-        segments::fact(visitor, write, at, random()?).map_err(|e| ApiError::field("set", e.code(), e.to_string()))?;
+    let fact = segments::segment_fact(visitor, write, at, random_bytes()?)
+        .map_err(|e| ApiError::field("set", e.code(), e.to_string()))?;
     app.take(tenant, fact).await
 }

@@ -81,7 +81,7 @@ pub async fn serve(config: Config, ready_file: Option<&Path>) -> Result<(), Serv
     if key_file::is_exposed(&config.keys) {
         tracing::warn!(file = %config.keys.display(), "others than the owner can read the key file: chmod 600 it");
     }
-    let _lock = store::lock(&config.data)?;
+    let _lock = store::lock_folder(&config.data)?;
     // A file at the size limit of the process is a failed write like any other, not the end.
     let _limited = signal(SignalKind::from_raw(SIGXFSZ))?;
     let listen = |source| ServeError::Listen { address: config.listen.clone(), source };
@@ -101,8 +101,8 @@ pub async fn serve(config: Config, ready_file: Option<&Path>) -> Result<(), Serv
             return Err(e);
         }
     };
-    let _ready = store::ready(&app.config.data)?;
-    announce(&url, ready_file)?;
+    let _ready = store::lock_ready(&app.config.data)?;
+    announce_url(&url, ready_file)?;
     let ages = tokio::spawn(tell_ages(Arc::clone(&app)));
     let ended = tokio::select! {
         asked = wait_for_signal() => asked.map(|()| None)?,
@@ -177,7 +177,7 @@ async fn tell_ages(app: Arc<ApiState>) {
     let mut minutes = tokio::time::interval(Duration::from_secs(60));
     loop {
         minutes.tick().await;
-        api::measure(&app).await;
+        api::measure_process(&app).await;
         app.metrics.tell_ages(clock::now());
     }
 }
@@ -188,14 +188,14 @@ pub(crate) async fn open(app: &Arc<ApiState>) -> Result<[JoinHandle<()>; 4], Ser
     let opened = tokio::task::spawn_blocking(move || {
         let config = &app.config;
         let mut conn = store::open(&config.data)?;
-        crate::ingest::marker::tie(&config.data, &conn)?;
+        crate::ingest::marker::tie_files(&config.data, &conn)?;
         let tenants = Tenants::open(&conn, &config.edge, &app.keys)?;
         let journal = ErasureJournal::open(&config.data)?;
         let rules = Arc::new(TxnRules::of(config, tenants, journal));
-        let in_log = crate::ingest::log::newest(&config.data, &conn)?;
-        crate::pipeline::replay::replay(&mut conn, &rules, crate::store::write_txn::given()?, in_log)?;
-        unconfigured_tenants::sort(&conn, &rules.tenants, clock::now())?;
-        crate::pipeline::take_up::take_up(&mut conn, &rules, crate::store::write_txn::given)?;
+        let in_log = crate::ingest::log::newest_record(&config.data, &conn)?;
+        crate::pipeline::replay::replay_journal(&mut conn, &rules, crate::store::write_txn::draw_inputs()?, in_log)?;
+        unconfigured_tenants::sort_tenants(&conn, &rules.tenants, clock::now())?;
+        crate::pipeline::take_up::take_up(&mut conn, &rules, crate::store::write_txn::draw_inputs)?;
         let metrics = Arc::clone(&app.metrics);
         let (writer, backlog, [log, store]) =
             Writer::start(conn, &config.data, Arc::clone(&rules), Arc::clone(&metrics), config.most_unfolded)?;
@@ -208,10 +208,10 @@ pub(crate) async fn open(app: &Arc<ApiState>) -> Result<[JoinHandle<()>; 4], Ser
             audience.clone(),
             config.jobs,
         )?;
-        let following = follow::start(&config.data, audience.clone())?;
+        let following = follow::start_follower(&config.data, audience.clone())?;
         let [readers, measuring] =
             [config.readers, 1].map(|places| ReaderPool::new(&config.data, backlog.clone(), places));
-        app.metrics.serving_ms.set(clock::steady());
+        app.metrics.serving_ms.set(clock::steady_now());
         app.go_live(OpenStore { rules, readers, measuring, jobs, audience }, writer);
         Ok::<_, ServeError>([log, store, working, following])
     });
@@ -219,7 +219,7 @@ pub(crate) async fn open(app: &Arc<ApiState>) -> Result<[JoinHandle<()>; 4], Ser
 }
 
 /// Says where the origin is: in the log, and for scripts in a file.
-fn announce(url: &str, ready_file: Option<&Path>) -> Result<(), ServeError> {
+fn announce_url(url: &str, ready_file: Option<&Path>) -> Result<(), ServeError> {
     tracing::info!(url, "ready");
     let Some(path) = ready_file else {
         return Ok(());

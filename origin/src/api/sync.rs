@@ -14,7 +14,7 @@ use causeway_shared::wire::sync as wire;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::listener::{RequestProof, record_proof};
-use super::{ApiError, ApiState, unavailable};
+use super::{ApiError, ApiState, unavailable_error};
 use crate::base::clock;
 use crate::ingest::intake;
 
@@ -25,8 +25,8 @@ const PLACE_TIME: Duration = Duration::from_secs(2);
 /// A body of no more bytes is short, as that of a sync without facts: its entries are a few kilobytes.
 const SHORT_BYTES: u64 = 64 * 1024;
 
-pub(super) async fn sync(State(app): State<Arc<ApiState>>, request: Request) -> Response {
-    match take(&app, request).await {
+pub(super) async fn answer_sync(State(app): State<Arc<ApiState>>, request: Request) -> Response {
+    match take_sync(&app, request).await {
         Ok(answer) => ([(header::CONTENT_TYPE, "application/cbor")], answer).into_response(),
         Err(refused) => {
             app.metrics.refuse(refused.status().as_u16());
@@ -35,7 +35,7 @@ pub(super) async fn sync(State(app): State<Arc<ApiState>>, request: Request) -> 
     }
 }
 
-async fn take(app: &ApiState, request: Request) -> Result<Vec<u8>, ApiError> {
+async fn take_sync(app: &ApiState, request: Request) -> Result<Vec<u8>, ApiError> {
     let (Some(live), Some(writer)) = (app.live(), app.writer()) else {
         return Err(ApiError::unavailable("not_ready", app.not_ready().unwrap_or("not ready")));
     };
@@ -45,17 +45,17 @@ async fn take(app: &ApiState, request: Request) -> Result<Vec<u8>, ApiError> {
         Ok(_) => record_proof(&parts, RequestProof::Sync),
         Err(e) => {
             if e == SyncAuthError::Time && app.metrics.dated_ms.get() == 0 {
-                contradict(app, &parts.headers, body).await;
+                contradict_length(app, &parts.headers, body).await;
             }
-            return Err(refuse(e));
+            return Err(auth_error(e));
         }
     }
     let (now, body) = {
-        let _place = place(&app.long_bodies, announced(&parts.headers), PLACE_TIME).await?;
+        let _place = place_facts(&app.long_bodies, announced_length(&parts.headers), PLACE_TIME).await?;
         let body = read_body(&parts.headers, body).await?;
         // The head again: the body may have taken a while, and from here on this time counts.
         let now = clock::now();
-        verify_head(app, now, &parts.headers).and_then(|head| head.verify_body(&body)).map_err(refuse)?;
+        verify_head(app, now, &parts.headers).and_then(|head| head.verify_body(&body)).map_err(auth_error)?;
         let is_first = app.metrics.dated_ms.get() == 0;
         app.metrics.dated_ms.set(now);
         app.metrics.contradicted_ms.set(0);
@@ -69,15 +69,15 @@ async fn take(app: &ApiState, request: Request) -> Result<Vec<u8>, ApiError> {
     drop(body);
     tracing::debug!(batches = request.facts.len(), applied = request.applied.len(), drain = request.drain, "sync");
     let incoming = intake::read(request, &live.rules.tenants, now);
-    let answer = writer.sync(incoming).await.map_err(|e| unavailable(&e))?;
+    let answer = writer.sync(incoming).await.map_err(|e| unavailable_error(&e))?;
     Ok(wire::encode_response(&answer))
 }
 
 /// Until a sync has vouched for this clock one that an edge signed at another time says that it is wrong: nothing is dated by it
 /// then. One that was heard and comes again says it no longer than until the next.
-async fn contradict(app: &ApiState, headers: &HeaderMap, body: axum::body::Body) {
+async fn contradict_length(app: &ApiState, headers: &HeaderMap, body: axum::body::Body) {
     let time = headers.get(sync_auth::TIME_HEADER).and_then(|v| v.to_str().ok()?.parse().ok());
-    let is_short = announced(headers).is_some_and(|length| length <= SHORT_BYTES);
+    let is_short = announced_length(headers).is_some_and(|length| length <= SHORT_BYTES);
     let (Some(time), true) = (time, is_short) else { return };
     let Ok(head) = verify_head(app, time, headers) else { return };
     let Ok(body) = read_body(headers, body).await else { return };
@@ -95,17 +95,17 @@ fn verify_head(app: &ApiState, now: Millis, headers: &HeaderMap) -> Result<Signe
     sync_auth::verify_head(&app.keys.sync, now, key, time, text(sync_auth::MAC_HEADER)?)
 }
 
-fn refuse(e: SyncAuthError) -> ApiError {
+fn auth_error(e: SyncAuthError) -> ApiError {
     ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized", e.to_string())
 }
 
 /// How long the body says it is.
-fn announced(headers: &HeaderMap) -> Option<u64> {
+fn announced_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok())
 }
 
 /// A place for a body that may be long. Short ones need none, so that the outbox is drained whoever holds all places.
-async fn place(
+async fn place_facts(
     places: &Semaphore,
     announced: Option<u64>,
     wait: Duration,
@@ -120,7 +120,7 @@ async fn place(
 }
 
 async fn read_body(headers: &HeaderMap, body: axum::body::Body) -> Result<Bytes, ApiError> {
-    if announced(headers).is_some_and(|length| length > limits::SYNC_BYTES as u64) {
+    if announced_length(headers).is_some_and(|length| length > limits::SYNC_BYTES as u64) {
         return Err(ApiError::too_large("a sync", limits::SYNC_BYTES));
     }
     super::read_body(body, "a sync", limits::SYNC_BYTES).await
@@ -134,12 +134,12 @@ mod tests {
     #[tokio::test]
     async fn of_long_bodies_a_few_are_read_at_a_time_and_short_ones_always() {
         let places = Semaphore::new(1);
-        let held = place(&places, None, Duration::ZERO).await.unwrap();
+        let held = place_facts(&places, None, Duration::ZERO).await.unwrap();
         assert!(held.is_some(), "one that says nothing may be long");
-        let refused = place(&places, Some(SHORT_BYTES + 1), Duration::ZERO).await.unwrap_err();
+        let refused = place_facts(&places, Some(SHORT_BYTES + 1), Duration::ZERO).await.unwrap_err();
         assert!(refused.is("busy") && refused.status() == StatusCode::SERVICE_UNAVAILABLE);
-        assert!(place(&places, Some(SHORT_BYTES), Duration::ZERO).await.unwrap().is_none());
+        assert!(place_facts(&places, Some(SHORT_BYTES), Duration::ZERO).await.unwrap().is_none());
         drop(held);
-        assert!(place(&places, Some(SHORT_BYTES + 1), Duration::ZERO).await.unwrap().is_some());
+        assert!(place_facts(&places, Some(SHORT_BYTES + 1), Duration::ZERO).await.unwrap().is_some());
     }
 }

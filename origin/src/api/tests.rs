@@ -60,7 +60,7 @@ async fn a_link_that_a_clock_put_far_off_can_be_ended() {
     let logins = [1, 2].map(|v| origin.login(visitor(v), 1, ahead, "ann"));
     origin.admin("demo", &logins);
     let app = app(&origin);
-    let token = tokens::create(&origin.conn, grant(TokenRole::Operator), origin.now).unwrap().1;
+    let token = tokens::create_token(&origin.conn, grant(TokenRole::Operator), origin.now).unwrap().1;
     let threads = serve::open(&app).await.unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let to = listener.local_addr().unwrap();
@@ -94,7 +94,7 @@ async fn a_body_with_a_field_that_its_route_does_not_have_is_refused_and_the_fie
     let page = crate::testing::page(visitor(1), 1, origin.now);
     origin.send("demo", &[page]);
     let app = app(&origin);
-    let token_of = |role| tokens::create(&origin.conn, grant(role), origin.now).unwrap().1;
+    let token_of = |role| tokens::create_token(&origin.conn, grant(role), origin.now).unwrap().1;
     let (operator, privacy) = (token_of(TokenRole::Operator), token_of(TokenRole::Privacy));
     let threads = serve::open(&app).await.unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -153,7 +153,7 @@ async fn invariant_12_nothing_is_erased_or_cut_up_to_a_date_that_no_sync_vouches
     origin.now = clock::now();
     let logins = [1, 2].map(|v| origin.login(visitor(v), 1, origin.now, "ann"));
     origin.send("demo", &logins);
-    let token = |role| tokens::create(&origin.conn, grant(role), origin.now).unwrap().1;
+    let token = |role| tokens::create_token(&origin.conn, grant(role), origin.now).unwrap().1;
     let app = app(&origin);
     let threads = serve::open(&app).await.unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -212,7 +212,7 @@ async fn what_is_measured_waits_for_no_slow_read() {
     for _ in &slow {
         beginning.recv().await.unwrap();
     }
-    tokio::time::timeout(Duration::from_secs(5), measure(&app)).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(5), measure_process(&app)).await.unwrap();
     assert!(app.metrics.outbox_depth.get() > 0);
     for (end, reading) in slow {
         drop(end);

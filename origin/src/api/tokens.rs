@@ -117,11 +117,11 @@ pub enum TokenError {
 ///
 /// # Errors
 /// [`TokenError`].
-pub fn create(conn: &Connection, grant: TokenGrant<'_>, now: Millis) -> Result<(AdminToken, String), TokenError> {
+pub fn create_token(conn: &Connection, grant: TokenGrant<'_>, now: Millis) -> Result<(AdminToken, String), TokenError> {
     const INSERT: &str =
         "INSERT INTO tokens (hash, role, name, created, tenant, expires) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
     let TokenGrant { role, name, tenant, expires_ms } = grant;
-    let text = format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(key_file::random::<32>()?));
+    let text = format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(key_file::random_bytes::<32>()?));
     let values = (hash(&text), role.as_str(), name, signed(now), tenant, expires_ms.map(signed));
     conn.execute(INSERT, values).map_err(StoreError::from)?;
     let (id, name, tenant) = (conn.last_insert_rowid(), name.to_owned(), tenant.map(str::to_owned));
@@ -148,7 +148,7 @@ fn read(row: &Row<'_>) -> Result<AdminToken, StoreError> {
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn find(conn: &Connection, text: &str, now: Millis) -> Result<Option<AdminToken>, StoreError> {
+pub fn find_token(conn: &Connection, text: &str, now: Millis) -> Result<Option<AdminToken>, StoreError> {
     if text.len() != LENGTH {
         return Ok(None);
     }
@@ -163,7 +163,7 @@ pub fn find(conn: &Connection, text: &str, now: Millis) -> Result<Option<AdminTo
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn list(conn: &Connection) -> Result<Vec<AdminToken>, StoreError> {
+pub fn list_tokens(conn: &Connection) -> Result<Vec<AdminToken>, StoreError> {
     let mut statement = conn.prepare(&format!("SELECT {COLUMNS} FROM tokens ORDER BY token"))?;
     let mut rows = statement.query([])?;
     let mut tokens = Vec::new();
@@ -176,7 +176,7 @@ pub fn list(conn: &Connection) -> Result<Vec<AdminToken>, StoreError> {
 /// Whether the use of a token at a time is to be noted: once an hour is enough to say whether anybody still has it.
 #[must_use]
 pub fn is_use_due(token: &AdminToken, now: Millis) -> bool {
-    token.used_ms.is_none_or(|used| hour(now) > used)
+    token.used_ms.is_none_or(|used| whole_hour(now) > used)
 }
 
 /// Notes that a token was used, to the hour.
@@ -185,11 +185,11 @@ pub fn is_use_due(token: &AdminToken, now: Millis) -> bool {
 /// [`StoreError::Sqlite`].
 pub fn note_use(conn: &Connection, id: i64, now: Millis) -> Result<(), StoreError> {
     const NOTE: &str = "UPDATE tokens SET used = ?2 WHERE token = ?1 AND ifnull(used, 0) < ?2";
-    conn.execute(NOTE, (id, signed(hour(now))))?;
+    conn.execute(NOTE, (id, signed(whole_hour(now))))?;
     Ok(())
 }
 
-fn hour(now: Millis) -> Millis {
+fn whole_hour(now: Millis) -> Millis {
     now - now % HOUR_MS
 }
 
@@ -197,7 +197,7 @@ fn hour(now: Millis) -> Millis {
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn revoke(conn: &Connection, id: i64, now: Millis) -> Result<bool, StoreError> {
+pub fn revoke_token(conn: &Connection, id: i64, now: Millis) -> Result<bool, StoreError> {
     const REVOKE: &str = "UPDATE tokens SET revoked = ?2 WHERE token = ?1 AND revoked IS NULL";
     Ok(conn.execute(REVOKE, (id, signed(now)))? == 1)
 }
@@ -217,18 +217,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let conn = store::open(folder.path()).unwrap();
         let grant = TokenGrant { role: TokenRole::Operator, name: "ci", tenant: None, expires_ms: None };
-        let (token, text) = create(&conn, grant, 7).unwrap();
+        let (token, text) = create_token(&conn, grant, 7).unwrap();
         assert_eq!(text.len(), LENGTH);
-        let role_of = |text: &str| find(&conn, text, 7).unwrap().map(|token| token.role);
+        let role_of = |text: &str| find_token(&conn, text, 7).unwrap().map(|token| token.role);
         assert_eq!(role_of(&text), Some(TokenRole::Operator));
         assert_eq!(role_of(&text.to_uppercase()), None);
         assert_eq!(role_of(""), None);
-        assert!(revoke(&conn, token.id, 8).unwrap());
-        assert!(!revoke(&conn, token.id, 9).unwrap());
+        assert!(revoke_token(&conn, token.id, 8).unwrap());
+        assert!(!revoke_token(&conn, token.id, 9).unwrap());
         assert_eq!(role_of(&text), None);
-        assert_eq!(list(&conn).unwrap()[0].revoked_ms, Some(8));
+        assert_eq!(list_tokens(&conn).unwrap()[0].revoked_ms, Some(8));
         drop(conn);
-        let file = std::fs::read(store::file(folder.path())).unwrap();
+        let file = std::fs::read(store::store_file(folder.path())).unwrap();
         let inside = |needle: &str| file.windows(needle.len()).any(|w| w == needle.as_bytes());
         assert!(inside("operator"));
         assert!(!inside(&text[PREFIX.len()..]));
@@ -240,9 +240,9 @@ mod tests {
         let conn = store::open(folder.path()).unwrap();
         let grant =
             TokenGrant { role: TokenRole::Viewer, name: "ci", tenant: Some("pub"), expires_ms: Some(9 * HOUR_MS) };
-        let (token, text) = create(&conn, grant, 7).unwrap();
+        let (token, text) = create_token(&conn, grant, 7).unwrap();
         assert!(token.is_for("pub") && !token.is_for("demo"));
-        let found = |now| find(&conn, &text, now).unwrap();
+        let found = |now| find_token(&conn, &text, now).unwrap();
         assert_eq!((found(9 * HOUR_MS - 1).is_some(), found(9 * HOUR_MS).is_none()), (true, true));
         assert!(is_use_due(&found(5).unwrap(), 5 * HOUR_MS + 1));
         note_use(&conn, token.id, 5 * HOUR_MS + 1).unwrap();

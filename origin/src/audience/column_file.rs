@@ -124,19 +124,19 @@ pub(super) fn read(
 ) -> Option<ColumnFile> {
     let path = data.join(NAME);
     let mut file = BufReader::with_capacity(1 << 20, File::open(&path).ok()?);
-    let read = whole(&mut file, is_wanted, &stop);
+    let read = read_file(&mut file, is_wanted, &stop);
     if read.is_none() && !stop() {
         tracing::warn!(file = %path.display(), "the file of columns is damaged or of another state: they are built anew");
     }
     read
 }
 
-fn whole(
+fn read_file(
     file: &mut impl io::Read,
     is_wanted: impl Fn(&FileOrigin) -> bool,
     stop: impl Fn() -> bool,
 ) -> Option<ColumnFile> {
-    let head = block(file)?;
+    let head = read_block(file)?;
     let mut from = PackedReader(head.strip_prefix(FORM)?);
     let (restore, epoch, seq) = (from.signed()?, from.signed()?, from.signed()?);
     let of = FileOrigin { restore, epoch, seq, hour: HourStamp(u32::try_from(from.number()?).ok()?) };
@@ -151,9 +151,9 @@ fn whole(
             if stop() {
                 return None;
             }
-            unpacking.partition(&block(file)?)?;
+            unpacking.partition(&read_block(file)?)?;
         }
-        all.insert(tenant, unpacking.names(&block(file)?)?);
+        all.insert(tenant, unpacking.names(&read_block(file)?)?);
     }
     let mut unreadable = BTreeMap::new();
     for _ in 0..from.number()? {
@@ -162,7 +162,7 @@ fn whole(
     from.is_empty().then_some((all, unreadable, of))
 }
 
-fn block(file: &mut impl io::Read) -> Option<Vec<u8>> {
+fn read_block(file: &mut impl io::Read) -> Option<Vec<u8>> {
     let mut number = || {
         let mut bytes = [0; 4];
         file.read_exact(&mut bytes).ok().map(|()| u32::from_le_bytes(bytes))

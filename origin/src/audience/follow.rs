@@ -102,12 +102,12 @@ impl StoreFollower {
     /// Counts the names of events that the store says; whether there are more rows to be written again for that.
     fn follow_event_names(&mut self, now: Millis) -> Result<bool, StoreError> {
         let tx = self.conn.transaction()?;
-        let revision = events::revision(&tx)?;
+        let revision = events::names_revision(&tx)?;
         if self.event_names == Some(revision) && self.recounting.is_empty() {
             return Ok(false);
         }
         if self.event_names != Some(revision) {
-            let names = events::load(&tx)?;
+            let names = events::load_names(&tx)?;
             let mut columns = self.audience.write();
             let changed = count_events(&mut columns, names);
             let uncounted = columns.of_tenant.values().flat_map(AudienceIndex::uncounted);
@@ -123,7 +123,7 @@ impl StoreFollower {
         tx.commit()?;
         self.recounting.truncate(from);
         let mut columns = self.audience.write();
-        put(&mut columns, &read, now);
+        put_person(&mut columns, &read, now);
         if self.recounting.is_empty() {
             columns.of_tenant.values_mut().for_each(AudienceIndex::settle);
         }
@@ -132,7 +132,7 @@ impl StoreFollower {
 
     /// From the file, if it is of this store and the store still has the changes since.
     fn load(&mut self, now: Millis) -> Result<(), StoreError> {
-        let (of, oldest) = (state(&self.conn)?, oldest(&self.conn)?);
+        let (of, oldest) = (file_origin(&self.conn)?, oldest_change(&self.conn)?);
         let is_wanted = |it: &FileOrigin| {
             (it.restore, it.epoch) == (of.restore, of.epoch) && it.seq <= of.seq && oldest <= it.seq + 1
         };
@@ -151,7 +151,7 @@ impl StoreFollower {
     /// Begins anew: all people are read, and what changes meanwhile after them.
     fn begin(&mut self, now: Millis) -> Result<(), StoreError> {
         let tx = self.conn.transaction()?;
-        self.of = FileOrigin { hour: HourStamp::at(now), ..state(&tx)? };
+        self.of = FileOrigin { hour: HourStamp::at(now), ..file_origin(&tx)? };
         let mut columns = Columns { building: (0, 0), ..Columns::default() };
         let mut statement = tx.prepare("SELECT tenant, count(*) FROM people GROUP BY tenant")?;
         for row in statement.query_map([], |row| Ok((TenantNo(row.get(0)?), row.get::<_, u32>(1)?)))? {
@@ -159,9 +159,9 @@ impl StoreFollower {
             columns.building.1 += u64::from(people);
             columns.of_tenant.insert(tenant, AudienceIndex::laid_out_for(people.into()));
         }
-        count_events(&mut columns, events::load(&tx)?);
+        count_events(&mut columns, events::load_names(&tx)?);
         columns.of_tenant.values_mut().for_each(AudienceIndex::settle);
-        (self.event_names, self.recounting) = (Some(events::revision(&tx)?), Vec::new());
+        (self.event_names, self.recounting) = (Some(events::names_revision(&tx)?), Vec::new());
         *self.audience.write() = columns;
         self.expiring = (HourStamp(0), Vec::new());
         // What is not in the file is all of them.
@@ -179,7 +179,7 @@ impl StoreFollower {
         drop(statement);
         tx.commit()?;
         let mut columns = self.audience.write();
-        let full = put(&mut columns, &read, now);
+        let full = put_person(&mut columns, &read, now);
         columns.building.0 += people.len() as u64;
         drop(columns);
         self.doing = people.last().map_or(FollowerState::Following, |last| FollowerState::Building(last.0));
@@ -201,7 +201,7 @@ impl StoreFollower {
         let tx = self.conn.transaction()?;
         let read = read(&tx, people.get(from..).unwrap_or_default())?;
         tx.commit()?;
-        put(&mut self.audience.write(), &read, until.start_ms());
+        put_person(&mut self.audience.write(), &read, until.start_ms());
         people.truncate(from);
         if people.is_empty() {
             self.of.hour = self.of.hour.max(*until);
@@ -212,7 +212,7 @@ impl StoreFollower {
     fn catch_up(&mut self, now: Millis) -> Result<bool, StoreError> {
         const READ: &str = "SELECT seq, person FROM people_changed WHERE seq > ?1 ORDER BY seq LIMIT ?2";
         let tx = self.conn.transaction()?;
-        let (state, oldest) = (state(&tx)?, oldest(&tx)?);
+        let (state, oldest) = (file_origin(&tx)?, oldest_change(&tx)?);
         self.erased = tx.query_row("SELECT columns_erased FROM meta", [], |row| row.get(0))?;
         // Somebody forgot changes that were not followed yet, the store is another one, or they were asked to.
         if oldest > self.of.seq + 1
@@ -234,7 +234,7 @@ impl StoreFollower {
         tx.commit()?;
         let is_last = rows.len() < CHANGES as usize;
         let mut columns = self.audience.write();
-        let full = put(&mut columns, &read, now);
+        let full = put_person(&mut columns, &read, now);
         self.of.seq = rows.last().map_or(self.of.seq, |(seq, _)| *seq);
         if is_last && self.of.hour >= HourStamp::at(now) {
             columns.as_of = Some(now);
@@ -295,7 +295,7 @@ impl StoreFollower {
             let due = due && self.failed.is_none_or(|at| at.elapsed() > KEEP);
             let mut wait = LOOK;
             let mut more = self.step(clock::now()).unwrap_or_else(|e| {
-                tracing::error!(error = %crate::base::chain(&e), "the columns of audiences cannot follow the store");
+                tracing::error!(error = %crate::base::error_chain(&e), "the columns of audiences cannot follow the store");
                 wait = AGAIN;
                 false
             });
@@ -318,7 +318,7 @@ impl StoreFollower {
 
     pub(super) fn keep_or_say(&mut self) -> bool {
         self.keep().unwrap_or_else(|e| {
-            tracing::error!(error = %crate::base::chain(&e), "the columns of audiences cannot be written to their file");
+            tracing::error!(error = %crate::base::error_chain(&e), "the columns of audiences cannot be written to their file");
             self.failed = Some(Instant::now());
             false
         })
@@ -329,14 +329,14 @@ impl StoreFollower {
 ///
 /// # Errors
 /// [`StoreError`], or when the operating system gives no thread.
-pub fn start(data: &Path, audience: Audience) -> Result<JoinHandle<()>, StoreError> {
+pub fn start_follower(data: &Path, audience: Audience) -> Result<JoinHandle<()>, StoreError> {
     let follower = StoreFollower::new(data, audience)?;
     let spawned = std::thread::Builder::new().name("audience".to_owned()).spawn(move || follower.live());
     spawned.map_err(|source| StoreError::Directory { path: data.to_owned(), source })
 }
 
 /// What the store is now.
-fn state(conn: &Connection) -> Result<FileOrigin, StoreError> {
+fn file_origin(conn: &Connection) -> Result<FileOrigin, StoreError> {
     // The number also when all changes were forgotten: they go on.
     const STATE: &str = "SELECT restore_epoch, columns_epoch,
         ifnull((SELECT seq FROM sqlite_sequence WHERE name = 'people_changed'), 0) FROM meta";
@@ -347,7 +347,7 @@ fn state(conn: &Connection) -> Result<FileOrigin, StoreError> {
 }
 
 /// The oldest change that the store has; 0 where it has none.
-fn oldest(conn: &Connection) -> Result<i64, StoreError> {
+fn oldest_change(conn: &Connection) -> Result<i64, StoreError> {
     const OLDEST: &str = "SELECT ifnull(min(seq), 0) FROM people_changed";
     Ok(conn.prepare_cached(OLDEST)?.query_row([], |row| row.get(0))?)
 }
@@ -392,7 +392,7 @@ fn count_events(columns: &mut Columns, names: BTreeMap<TenantNo, BTreeSet<String
 }
 
 /// Writes rows anew; whether there was no room for one.
-fn put(columns: &mut Columns, read: &Read, now: Millis) -> bool {
+fn put_person(columns: &mut Columns, read: &Read, now: Millis) -> bool {
     let mut full = false;
     for (person, found) in read {
         let number = crate::base::integers::unsigned(person.0);

@@ -141,7 +141,7 @@ impl MaterializedAudience {
             return Err(KeepError::TooMany);
         }
         self.refuse_circle(&tx, tenant)?;
-        let filter = self.filter.as_ref().map(|text| query::stored(&tx, tenant, text)).transpose()?;
+        let filter = self.filter.as_ref().map(|text| query::parse_stored(&tx, tenant, text)).transpose()?;
         if let (Some(Ok(filter)), Some(now)) = (filter, self.due) {
             events::declare_of(&tx, self.tenant, &filter, now)?;
         }
@@ -152,10 +152,11 @@ impl MaterializedAudience {
     }
 
     fn refuse_circle(&self, conn: &Connection, tenant: &TenantContext) -> Result<(), KeepError> {
-        let others = list(conn, Some(self.tenant))?;
+        let others = list_audiences(conn, Some(self.tenant))?;
         let (mut reached, mut next) = (BTreeSet::new(), vec![self]);
         while let Some(kept) = next.pop() {
-            let Some(Ok(filter)) = kept.filter.as_ref().map(|text| query::stored(conn, tenant, text)).transpose()?
+            let Some(Ok(filter)) =
+                kept.filter.as_ref().map(|text| query::parse_stored(conn, tenant, text)).transpose()?
             else {
                 continue;
             };
@@ -213,7 +214,7 @@ impl MaterializedAudience {
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn list(conn: &Connection, tenant: Option<TenantNo>) -> Result<Vec<MaterializedAudience>, StoreError> {
+pub fn list_audiences(conn: &Connection, tenant: Option<TenantNo>) -> Result<Vec<MaterializedAudience>, StoreError> {
     const READ: &str = "SELECT tenant, segment, filter, hours, every_hours, due, refreshed, members FROM audiences
         WHERE ?1 IS NULL OR tenant = ?1 ORDER BY tenant, segment";
     let mut statement = conn.prepare_cached(READ)?;
@@ -260,7 +261,7 @@ fn is_held(
     now: Millis,
 ) -> Result<bool, StoreError> {
     let view = StoreView::folded(conn);
-    let Some(own) = read::visitor(&view, kept.tenant, visitor)? else { return Ok(false) };
+    let Some(own) = read::load_visitor(&view, kept.tenant, visitor)? else { return Ok(false) };
     let segments = segments::of_person(&view, &own, limits::PERSON_VISITORS)?;
     Ok(segments.get(kept.segment).is_some_and(|(expiry, _)| expiry > HourStamp::at(now)))
 }
@@ -294,7 +295,7 @@ pub struct ComparedPage {
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn page(
+pub fn compare_page(
     conn: &Connection,
     kept: &MaterializedAudience,
     people: &AudiencePeople,
@@ -380,7 +381,7 @@ fn member_of(
 
 /// The facts that changes come to. They are later than any of the refresh before, whatever the clock says.
 #[must_use]
-pub fn facts(kept: &MaterializedAudience, changes: &[MemberChange], now: Millis) -> Vec<Fact> {
+pub fn change_facts(kept: &MaterializedAudience, changes: &[MemberChange], now: Millis) -> Vec<Fact> {
     let at = kept.moment(now);
     let name = format!("audience {} {at}", kept.segment.0);
     let fact = |change: &MemberChange| {
@@ -402,7 +403,7 @@ pub fn facts(kept: &MaterializedAudience, changes: &[MemberChange], now: Millis)
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn note(tx: &Connection, kept: &MaterializedAudience, changes: &[MemberChange]) -> Result<(), StoreError> {
+pub fn note_changes(tx: &Connection, kept: &MaterializedAudience, changes: &[MemberChange]) -> Result<(), StoreError> {
     const HOLD: &str = "INSERT OR REPLACE INTO audience_members (tenant, segment, visitor, until)
         SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS (SELECT 1 FROM erased WHERE tenant = ?1 AND visitor = ?3)";
     const LEAVE: &str = "DELETE FROM audience_members WHERE tenant = ?1 AND segment = ?2 AND visitor = ?3";
@@ -422,7 +423,7 @@ pub fn note(tx: &Connection, kept: &MaterializedAudience, changes: &[MemberChang
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn refreshed(
+pub fn note_refreshed(
     conn: &Connection,
     kept: &MaterializedAudience,
     members: u64,
@@ -445,7 +446,7 @@ pub fn refreshed(
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn later(conn: &Connection, kept: &MaterializedAudience, now: Millis) -> Result<(), StoreError> {
+pub fn postpone_refresh(conn: &Connection, kept: &MaterializedAudience, now: Millis) -> Result<(), StoreError> {
     let at = Some(signed(now.saturating_add(HOUR_MS)));
     conn.prepare_cached(DUE)?.execute((kept.tenant.0, kept.segment.0, at, &kept.filter, kept.due.map(signed)))?;
     Ok(())
@@ -458,14 +459,14 @@ pub fn later(conn: &Connection, kept: &MaterializedAudience, now: Millis) -> Res
 pub fn next_due(conn: &Connection, now: Millis) -> Result<Option<Millis>, StoreError> {
     // One that is due has waited since then: of jobs that are due the one that waits longest goes first.
     let due = |kept: MaterializedAudience| if kept.is_due(now) { kept.due.map(|due| due.min(now)) } else { kept.due };
-    Ok(list(conn, None)?.into_iter().filter_map(due).min())
+    Ok(list_audiences(conn, None)?.into_iter().filter_map(due).min())
 }
 
 /// Forgets who was in which audience of a tenant, of a visitor that is erased.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn forget(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<(), StoreError> {
+pub fn forget_visitor(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<(), StoreError> {
     const FORGET: &str = "DELETE FROM audience_members WHERE tenant = ?1
         AND segment IN (SELECT segment FROM audiences WHERE tenant = ?1) AND visitor = ?2";
     conn.prepare_cached(FORGET)?.execute((tenant.0, visitor.as_bytes()))?;

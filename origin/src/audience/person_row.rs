@@ -58,7 +58,7 @@ pub fn read(conn: &Connection, person: PersonNo) -> Result<Option<PersonRow>, St
         "SELECT row, profile, segments, attributes, actions, events, last_seen, visitor FROM visitors
         WHERE person = ?1 AND withdrawn IS NULL ORDER BY last_seen DESC LIMIT {VISITORS}"
     );
-    let Some((tenant, master, devices, random)) = find(conn, person)? else { return Ok(None) };
+    let Some((tenant, master, devices, random)) = find_person(conn, person)? else { return Ok(None) };
     let (mut totals, mut seen, mut attributes) =
         (ProfileTotals::default(), None::<(Millis, Millis)>, AttributeMap::default());
     let (mut segments, mut actions, mut events, mut orders) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -69,7 +69,7 @@ pub fn read(conn: &Connection, person: PersonNo) -> Result<Option<PersonRow>, St
     while let Some(row) = rows.next()? {
         is_empty = false;
         let core = row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?;
-        let profile = profile::decode(visitor_at(row, 7)?, core)?;
+        let profile = profile::decode_profile(visitor_at(row, 7)?, core)?;
         totals = totals.plus(profile.totals());
         orders.push(profile.orders().clone());
         let both = |(first, last): (Millis, Millis)| {
@@ -77,13 +77,13 @@ pub fn read(conn: &Connection, person: PersonNo) -> Result<Option<PersonRow>, St
         };
         seen = profile.seen().map(both).or(seen);
         segments.push(row.get::<_, CheckedBytes>(2)?.0);
-        let own = profile::attributes(CheckedBytes::open_column(row.get_ref(3)?)?)?;
-        certain = common(certain, own.is_full().then(|| own.writes().map(|(token, ..)| token).collect()));
+        let own = profile::decode_attributes(CheckedBytes::open_column(row.get_ref(3)?)?)?;
+        certain = intersect_sets(certain, own.is_full().then(|| own.writes().map(|(token, ..)| token).collect()));
         attributes = attributes.join(own);
         let bytes = CheckedBytes::open_column(row.get_ref(5)?)?;
         events.push(fold::stored_events(bytes, unsigned(row.get(6)?))?);
         if row.get::<_, i64>(4)? > 0 {
-            actions.extend(buckets::within(conn, row.get(0)?, Minute(0), Minute(u32::MAX))?);
+            actions.extend(buckets::actions_within(conn, row.get(0)?, Minute(0), Minute(u32::MAX))?);
         }
     }
     if is_empty {
@@ -95,7 +95,8 @@ pub fn read(conn: &Connection, person: PersonNo) -> Result<Option<PersonRow>, St
         events.iter_mut().skip(place).take(1).for_each(|events| events.remove(PURCHASE, repeat.at));
     }
     // Joined, they may be more than a map holds.
-    certain = common(certain, attributes.is_full().then(|| attributes.writes().map(|(token, ..)| token).collect()));
+    certain =
+        intersect_sets(certain, attributes.is_full().then(|| attributes.writes().map(|(token, ..)| token).collect()));
     let missing = missing_parts(&segments, certain.is_some(), devices);
     let certain_attributes = certain.map(|certain| certain.into_iter().collect());
     let attributes = attributes.iter().map(|(token, value)| (token, value.clone())).collect();
@@ -117,7 +118,10 @@ pub fn read(conn: &Connection, person: PersonNo) -> Result<Option<PersonRow>, St
 }
 
 /// The tenant of a person, its oldest visitor, how many it has, and what was drawn for it.
-fn find(conn: &Connection, person: PersonNo) -> Result<Option<(TenantNo, VisitorId, u32, PersonRandom)>, StoreError> {
+fn find_person(
+    conn: &Connection,
+    person: PersonNo,
+) -> Result<Option<(TenantNo, VisitorId, u32, PersonRandom)>, StoreError> {
     const PERSON: &str = "SELECT tenant, master, devices, random FROM people WHERE person = ?1";
     let one = |row: &rusqlite::Row<'_>| {
         let (tenant, master) = (TenantNo(row.get(0)?), visitor_at(row, 1)?);
@@ -138,7 +142,7 @@ pub fn read_if_whole(
 ) -> Result<Option<PersonRow>, StoreError> {
     match read(conn, person) {
         Err(e) if e.is_of_a_value() => {
-            tracing::error!(person = person.0, error = %crate::base::chain(&e), "a person cannot be read, and is in no audience");
+            tracing::error!(person = person.0, error = %crate::base::error_chain(&e), "a person cannot be read, and is in no audience");
             *unreadable += 1;
             Ok(None)
         }
@@ -155,7 +159,7 @@ fn missing_parts(segments: &[Vec<u8>], is_full: bool, devices: u32) -> MissingPa
 }
 
 /// What two sets have in common, where `None` stands for everything.
-fn common<T: Ord>(one: Option<BTreeSet<T>>, other: Option<BTreeSet<T>>) -> Option<BTreeSet<T>> {
+fn intersect_sets<T: Ord>(one: Option<BTreeSet<T>>, other: Option<BTreeSet<T>>) -> Option<BTreeSet<T>> {
     match (one, other) {
         (Some(one), Some(mut other)) => {
             other.retain(|name| one.contains(name));
@@ -178,7 +182,7 @@ impl PersonRow {
     pub fn row<T>(&self, now: Millis, put: impl FnOnce(&IndexRow<'_>) -> T) -> T {
         let hour = HourStamp::at(now);
         let packed: Vec<PackedSegments<'_>> = self.packed_segments();
-        let segments = segments::live(&packed, hour);
+        let segments = segments::live_segments(&packed, hour);
         let ends = packed.iter().flat_map(|one| one.iter()).filter(|(_, expiry)| *expiry > hour);
         let mut acted: BTreeMap<ActionType, Minute> = BTreeMap::new();
         for action in self
@@ -225,7 +229,7 @@ impl PersonRow {
     /// Whether a filter means it.
     #[must_use]
     pub fn is_meant(&self, filter: &Filter, now: Millis) -> bool {
-        let segments = segments::live(&self.packed_segments(), HourStamp::at(now));
+        let segments = segments::live_segments(&self.packed_segments(), HourStamp::at(now));
         let actions: Vec<PackedActions<'_>> =
             self.actions.iter().filter_map(|bytes| PackedActions::read(bytes)).collect();
         let events: Vec<&VisitorEvents> = self.events.iter().collect();
@@ -285,7 +289,7 @@ impl PersonRow {
         }
         let packed = self.packed_segments();
         let full = packed.iter().filter(|one| one.len() >= limits::SEGMENTS);
-        let certain = full.fold(None, |certain, one| common(certain, Some(one.ids().collect::<BTreeSet<_>>())));
+        let certain = full.fold(None, |certain, one| intersect_sets(certain, Some(one.ids().collect::<BTreeSet<_>>())));
         // Together they have too many, and none says which were left out.
         let certain = certain.unwrap_or_default();
         Some(certain.into_iter().filter(|id| held.binary_search(id).is_err()).collect())

@@ -69,12 +69,12 @@ pub enum AnswerError {
 ///
 /// # Errors
 /// Everything that is wrong with it, or the store.
-pub fn filter(
+pub fn parse_filter(
     conn: &Connection,
     tenant: &TenantContext,
     document: &Value,
 ) -> Result<Result<Filter, Vec<ConfigProblem>>, StoreError> {
-    let (attributes, codes) = (names::load(conn, tenant.no)?, catalogue::codes(conn, tenant.no)?);
+    let (attributes, codes) = (names::load_dictionary(conn, tenant.no)?, catalogue::codes(conn, tenant.no)?);
     let entities = AdLevel::ALL.map(|level| {
         let of_level = codes.iter().filter(|((sort, _), _)| sort == level.name());
         of_level.map(|((_, id), code)| (id.as_str(), *code)).collect::<BTreeMap<&str, u32>>()
@@ -89,9 +89,13 @@ pub fn filter(
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn stored(conn: &Connection, tenant: &TenantContext, text: &str) -> Result<Result<Filter, String>, StoreError> {
+pub fn parse_stored(
+    conn: &Connection,
+    tenant: &TenantContext,
+    text: &str,
+) -> Result<Result<Filter, String>, StoreError> {
     let document = serde_json::from_str(text).unwrap_or_default();
-    Ok(filter(conn, tenant, &document)?.map_err(|found| all_wrong(&found)))
+    Ok(parse_filter(conn, tenant, &document)?.map_err(|found| all_wrong(&found)))
 }
 
 /// What is wrong with a filter, in one line.
@@ -133,7 +137,7 @@ pub struct AudienceCount {
 ///
 /// # Errors
 /// [`AnswerError`].
-pub fn count(
+pub fn count_people(
     audience: &Audience,
     tenant: TenantNo,
     filter: &Filter,
@@ -157,7 +161,7 @@ pub fn count(
 ///
 /// # Errors
 /// [`AnswerError`].
-pub fn members(
+pub fn match_people(
     audience: &Audience,
     tenant: TenantNo,
     filter: &Filter,
@@ -239,7 +243,7 @@ pub struct StoreVerdicts {
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn decided(
+pub fn decide_unsure(
     conn: &Connection,
     filter: &Filter,
     people: &[PersonNo],
@@ -288,7 +292,7 @@ pub struct SampleReport {
 ///
 /// # Errors
 /// [`AnswerError`].
-pub fn estimate(
+pub fn estimate_count(
     audience: &Audience,
     conn: &Connection,
     tenant: TenantNo,
@@ -306,7 +310,7 @@ pub fn estimate(
         from = from.min(BUCKETS - wanted);
         let buckets = from..from + wanted;
         let AudienceCount { population, people, sure, unsure, mut moments, as_of } =
-            count(audience, tenant, filter, &buckets, sampling.measure, now)?;
+            count_people(audience, tenant, filter, &buckets, sampling.measure, now)?;
         let (mut found, mut unreadable) = (sure, audience.read().unreadable_of(tenant));
         for person in &unsure {
             let someone = person_row::read_if_whole(conn, *person, &mut unreadable)?;
@@ -353,7 +357,7 @@ impl ExactCount {
 ///
 /// # Errors
 /// [`AnswerError`].
-pub fn exact(
+pub fn count_exactly(
     audience: &Audience,
     conn: &Connection,
     tenant: TenantNo,
@@ -361,8 +365,8 @@ pub fn exact(
     now: Millis,
 ) -> Result<ExactCount, AnswerError> {
     let AudienceCount { population, sure, unsure, as_of, .. } =
-        count(audience, tenant, filter, &(0..BUCKETS), None, now)?;
-    let StoreVerdicts { members, unreadable } = decided(conn, filter, &unsure, now)?;
+        count_people(audience, tenant, filter, &(0..BUCKETS), None, now)?;
+    let StoreVerdicts { members, unreadable } = decide_unsure(conn, filter, &unsure, now)?;
     let unreadable = unreadable + audience.read().unreadable_of(tenant);
     Ok(ExactCount { count: sure + members.len() as u64, population, unreadable, as_of })
 }
@@ -382,15 +386,16 @@ pub struct AllMembers {
 ///
 /// # Errors
 /// [`AnswerError`].
-pub fn everyone(
+pub fn list_members(
     audience: &Audience,
     conn: &Connection,
     tenant: TenantNo,
     filter: &Filter,
     now: Millis,
 ) -> Result<AllMembers, AnswerError> {
-    let MatchedPeople { sure: mut members, unsure, as_of } = members(audience, tenant, filter, &(0..BUCKETS), now)?;
-    let decided = decided(conn, filter, &unsure, now)?;
+    let MatchedPeople { sure: mut members, unsure, as_of } =
+        match_people(audience, tenant, filter, &(0..BUCKETS), now)?;
+    let decided = decide_unsure(conn, filter, &unsure, now)?;
     members.extend(decided.members);
     let unreadable = decided.unreadable + audience.read().unreadable_of(tenant);
     Ok(AllMembers { members, unreadable, as_of })
@@ -422,7 +427,7 @@ impl SampleReport {
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn measure(conn: &Connection, tenant: TenantNo, name: &str) -> Result<Option<PeopleMeasure>, StoreError> {
+pub fn find_measure(conn: &Connection, tenant: TenantNo, name: &str) -> Result<Option<PeopleMeasure>, StoreError> {
     Ok(match name {
         "revenue_micros" => Some(PeopleMeasure::Revenue),
         "purchases" => Some(PeopleMeasure::Purchases),
@@ -430,7 +435,7 @@ pub fn measure(conn: &Connection, tenant: TenantNo, name: &str) -> Result<Option
         "sessions" => Some(PeopleMeasure::Sessions),
         "devices" => Some(PeopleMeasure::Devices),
         _ => {
-            let names = names::load(conn, tenant)?;
+            let names = names::load_dictionary(conn, tenant)?;
             match name.strip_prefix("attributes.").and_then(|name| names.find(name)) {
                 Some((token, ValueKind::Bool | ValueKind::Integer | ValueKind::Float)) => {
                     Some(PeopleMeasure::Attribute(token))

@@ -125,7 +125,7 @@ mod tests {
         send(&restored.conn, known, "april", 10, 1, Some(5));
         send(&restored.conn, known, "may", 60, 0, Some(5));
         let of = backup::ReplacedStore::of_conn(&before.conn).unwrap();
-        backup::renew(&mut restored.conn, &of, NOW).unwrap();
+        backup::renew_store(&mut restored.conn, &of, NOW).unwrap();
         let found = all(&restored.conn);
         let row = |name: &str, random: i64, next, goes_on, first: u8| {
             (name.to_owned(), random, next, goes_on, vec![first, first + 1, first + 2])
@@ -159,7 +159,7 @@ mod tests {
         restored.conn.execute(name, (a, "of_a")).unwrap();
         send(&fresh.conn, b, "may", 50, 3, None);
         let of = backup::ReplacedStore::of_conn(&fresh.conn).unwrap();
-        backup::renew(&mut restored.conn, &of, NOW).unwrap();
+        backup::renew_store(&mut restored.conn, &of, NOW).unwrap();
         let list = |sql: &str| {
             let mut read = restored.conn.prepare(sql).unwrap();
             let rows = read.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))).unwrap();

@@ -69,8 +69,8 @@ pub fn read(
     let mut found = None;
     while let Some(row) = rows.next()? {
         let core = row.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?;
-        let profile = profile::decode(visitor_at(row, 2)?, core)?;
-        let attributes = profile::attributes(CheckedBytes::open_column(row.get_ref(1)?)?)?;
+        let profile = profile::decode_profile(visitor_at(row, 2)?, core)?;
+        let attributes = profile::decode_attributes(CheckedBytes::open_column(row.get_ref(1)?)?)?;
         found.get_or_insert_with(PersonActivity::default).add(&profile, &attributes, everybody.zone);
     }
     Ok(found)
@@ -97,13 +97,13 @@ impl TenantHabits {
         let hours = conn.prepare_cached(HOURS_OF)?.query_row([tenant.no.0], |row| row.get(0));
         let population = match hours.optional()? {
             Some(CheckedBytes(bytes)) => {
-                population(&bytes).ok_or(StoreError::Corrupt { what: "rhythm of all people" })?
+                decode_population(&bytes).ok_or(StoreError::Corrupt { what: "rhythm of all people" })?
             }
             None => PopulationActivity::default(),
         };
         let place = (tenant.no.0, ZONE, ValueKind::String.code());
         let zone = conn.prepare_cached(TOKEN)?.query_row(place, |row| row.get(0).map(NameToken)).optional()?;
-        let of_tenant = time_zones::named(&tenant.config.time_zone).unwrap_or(TimeZone::UTC);
+        let of_tenant = time_zones::find_zone(&tenant.config.time_zone).unwrap_or(TimeZone::UTC);
         Ok(Self { zone, of_tenant, population, priors: BTreeMap::new() })
     }
 
@@ -111,7 +111,7 @@ impl TenantHabits {
     #[must_use]
     pub fn zone_of(&self, of: &PersonActivity) -> TimeZone {
         let said = match &of.zone {
-            Some((_, Some(AttributeValue::String(name)))) => time_zones::named(name),
+            Some((_, Some(AttributeValue::String(name)))) => time_zones::find_zone(name),
             _ => None,
         };
         said.unwrap_or_else(|| self.of_tenant.clone())
@@ -126,7 +126,7 @@ impl TenantHabits {
         until: Millis,
     ) -> (PersonHabits, ZoneOffsets) {
         let recorded = of.recorded(now);
-        let offsets = time_zones::offsets(zone, recorded.start.min(now)..recorded.end.max(until));
+        let offsets = time_zones::zone_offsets(zone, recorded.start.min(now)..recorded.end.max(until));
         let usual = offsets.usual(recorded);
         let prior = self.priors.entry(usual).or_insert_with(|| self.population.prior(usual));
         (prior.habits(&of.rhythm), offsets)
@@ -184,7 +184,7 @@ impl BestTimeCache {
     }
 }
 
-fn population(bytes: &[u8]) -> Option<PopulationActivity> {
+fn decode_population(bytes: &[u8]) -> Option<PopulationActivity> {
     let (hours, rest) = bytes.as_chunks::<8>();
     let hours: Vec<u64> = hours.iter().map(|eight| u64::from_be_bytes(*eight)).collect();
     let hours: [u64; HOURS] = hours.try_into().ok()?;
@@ -238,7 +238,7 @@ impl ActivitySums {
             self.people += 1;
             let of = match read(conn, person, &sum.everybody) {
                 Err(e) if e.is_of_a_value() => {
-                    tracing::error!(person = person.0, error = %crate::base::chain(&e), "a person cannot be read");
+                    tracing::error!(person = person.0, error = %crate::base::error_chain(&e), "a person cannot be read");
                     self.unreadable += 1;
                     continue;
                 }
@@ -246,7 +246,7 @@ impl ActivitySums {
             };
             if let Some(of) = of.filter(|of| of.seen.is_some()) {
                 let recorded = of.recorded(0);
-                let offsets = time_zones::offsets(&sum.everybody.zone_of(&of), recorded.clone());
+                let offsets = time_zones::zone_offsets(&sum.everybody.zone_of(&of), recorded.clone());
                 sum.population.add(&of.rhythm, offsets.usual(recorded));
                 sum.people += 1;
             }

@@ -37,7 +37,7 @@ pub struct SendMoment {
 ///
 /// # Errors
 /// Text for whoever asked.
-pub fn window(from: Millis, hours: u32, now: Millis) -> Result<Range<Millis>, String> {
+pub fn checked_window(from: Millis, hours: u32, now: Millis) -> Result<Range<Millis>, String> {
     let until = from.saturating_add(Millis::from(hours) * HOUR_MS);
     if !(1..=limits::SCHEDULE_HOURS).contains(&hours) {
         return Err(format!("a window has 1 to {} hours", limits::SCHEDULE_HOURS));
@@ -55,7 +55,7 @@ pub fn window(from: Millis, hours: u32, now: Millis) -> Result<Range<Millis>, St
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn moments(
+pub fn send_moments(
     conn: &Connection,
     tenant: &TenantContext,
     members: &[VisitorId],
@@ -72,7 +72,7 @@ pub fn moments(
         let Some(person) = person else { continue };
         let activity = match rhythm::read(conn, person, &everybody) {
             Err(e) if e.is_of_a_value() => {
-                tracing::error!(person = person.0, error = %crate::base::chain(&e), "a person cannot be read: it gets no moment");
+                tracing::error!(person = person.0, error = %crate::base::error_chain(&e), "a person cannot be read: it gets no moment");
                 continue;
             }
             activity => activity?,
@@ -85,7 +85,7 @@ pub fn moments(
         all.push(SendMoment {
             person: *master,
             at_ms,
-            local: time_zones::local(&zone, at_ms),
+            local: time_zones::local_time(&zone, at_ms),
             time_zone: zone.iana_name().unwrap_or("UTC").to_owned(),
             best: found.is_now(at_ms, offsets.at(at_ms)),
             source: found.source,
@@ -97,13 +97,13 @@ pub fn moments(
 
 /// What stands before the first line.
 #[must_use]
-pub fn head(lines: MemberFormat) -> &'static str {
+pub fn format_head(lines: MemberFormat) -> &'static str {
     if lines == MemberFormat::Csv { "person,at_ms,local,time_zone,best,source,confidence\n" } else { "" }
 }
 
 /// Some of them, a line each; nothing in them has to be escaped.
 #[must_use]
-pub fn text(lines: MemberFormat, moments: &[SendMoment]) -> String {
+pub fn format_moments(lines: MemberFormat, moments: &[SendMoment]) -> String {
     let mut text = String::with_capacity(moments.len() * 180);
     for SendMoment { person, at_ms, local, time_zone, best, source, confidence } in moments {
         let source = if *source == BestTimeSource::Person { "person" } else { "population" };

@@ -174,7 +174,7 @@ impl Send {
         const ON: &str = "UPDATE sends SET due = ?2, tries = 0, error = NULL
             WHERE send = ?1 AND (error IS NOT NULL OR due > ?2)";
         let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-        let there = find(&tx, tenant.no, name)?;
+        let there = find_send(&tx, tenant.no, name)?;
         // Whoever asks again may do so after the end of what it needed.
         if let Some(over) = &there
             && over.terms == *terms
@@ -182,7 +182,7 @@ impl Send {
         {
             return Ok(over.clone());
         }
-        check(&tx, tenant, name, terms, now)?;
+        check_terms(&tx, tenant, name, terms, now)?;
         if let Some(there) = there {
             if there.terms != *terms {
                 return Err(SendError::Other(name.to_owned()));
@@ -194,13 +194,13 @@ impl Send {
                 return Err(SendError::TooMany);
             }
             let SendTerms { filter, count, experiment, webhook, per_second } = terms;
-            if let Ok(filter) = query::stored(&tx, tenant, filter)? {
+            if let Ok(filter) = query::parse_stored(&tx, tenant, filter)? {
                 events::declare_of(&tx, tenant.no, &filter, now)?;
             }
             let (no, random, now) = (tenant.no.0, random.cast_signed(), signed(now));
             tx.execute(PUT, (no, name, filter, count, experiment, webhook, per_second, random, now))?;
         }
-        let begun = find(&tx, tenant.no, name)?;
+        let begun = find_send(&tx, tenant.no, name)?;
         tx.commit()?;
         begun.ok_or_else(|| StoreError::Corrupt { what: "send" }.into())
     }
@@ -264,7 +264,7 @@ impl Send {
     }
 }
 
-fn check(
+fn check_terms(
     conn: &Connection,
     tenant: &TenantContext,
     name: &str,
@@ -285,7 +285,7 @@ fn check(
         return Err(SendError::Webhook);
     }
     if let Some(id) = &terms.experiment {
-        let tested = experiment(conn, tenant.no, id)?.filter(|experiment| experiment.runs(now));
+        let tested = find_experiment(conn, tenant.no, id)?.filter(|experiment| experiment.runs(now));
         tested.ok_or_else(|| SendError::Experiment(id.clone()))?;
     }
     Ok(())
@@ -295,7 +295,7 @@ fn check(
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn experiment(conn: &Connection, tenant: TenantNo, id: &str) -> Result<Option<Experiment>, StoreError> {
+pub fn find_experiment(conn: &Connection, tenant: TenantNo, id: &str) -> Result<Option<Experiment>, StoreError> {
     Ok(catalogue::experiments_of_tenant(conn, tenant)?.into_iter().find(|experiment| experiment.id == id))
 }
 
@@ -303,7 +303,7 @@ pub fn experiment(conn: &Connection, tenant: TenantNo, id: &str) -> Result<Optio
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn find(conn: &Connection, tenant: TenantNo, name: &str) -> Result<Option<Send>, StoreError> {
+pub fn find_send(conn: &Connection, tenant: TenantNo, name: &str) -> Result<Option<Send>, StoreError> {
     let read = format!("SELECT {COLUMNS} FROM sends WHERE tenant = ?1 AND name = ?2");
     Ok(conn.prepare_cached(&read)?.query_row((tenant.0, name), Send::read).optional()?)
 }
@@ -312,7 +312,7 @@ pub fn find(conn: &Connection, tenant: TenantNo, name: &str) -> Result<Option<Se
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn list(conn: &Connection, tenant: Option<TenantNo>) -> Result<Vec<Send>, StoreError> {
+pub fn list_sends(conn: &Connection, tenant: Option<TenantNo>) -> Result<Vec<Send>, StoreError> {
     let read = format!("SELECT {COLUMNS} FROM sends WHERE ?1 IS NULL OR tenant = ?1 ORDER BY send");
     let mut statement = conn.prepare_cached(&read)?;
     Ok(statement.query_map([tenant.map(|no| no.0)], Send::read)?.collect::<Result<_, _>>()?)
@@ -325,7 +325,7 @@ const FAR_MS: Millis = 86_400_000;
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn due(conn: &Connection, now: Millis) -> Result<Vec<Send>, StoreError> {
+pub fn due_sends(conn: &Connection, now: Millis) -> Result<Vec<Send>, StoreError> {
     let read = format!("SELECT {COLUMNS} FROM sends WHERE due <= ?1 OR due > ?1 + ?2 ORDER BY due, send");
     let mut statement = conn.prepare_cached(&read)?;
     Ok(statement.query_map([signed(now), signed(FAR_MS)], Send::read)?.collect::<Result<_, _>>()?)
@@ -346,7 +346,7 @@ pub fn next_due(conn: &Connection, now: Millis) -> Result<Option<Millis>, StoreE
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn stop(conn: &Connection, tenant: TenantNo, name: &str) -> Result<bool, StoreError> {
+pub fn stop_send(conn: &Connection, tenant: TenantNo, name: &str) -> Result<bool, StoreError> {
     const STOP: &str =
         "UPDATE sends SET due = NULL, error = 'stopped' WHERE tenant = ?1 AND name = ?2 AND due IS NOT NULL";
     Ok(conn.prepare_cached(STOP)?.execute((tenant.0, name))? > 0)
@@ -369,7 +369,7 @@ pub struct Recipient {
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn recipients(
+pub fn list_recipients(
     conn: &Connection,
     send: &Send,
     from: u32,
@@ -401,7 +401,7 @@ impl ArmNames {
     /// [`StoreError`].
     pub fn of(conn: &Connection, send: &Send) -> Result<Self, StoreError> {
         let Some(id) = &send.terms.experiment else { return Ok(Self::default()) };
-        let found = results::find(conn, send.tenant, id)?;
+        let found = results::find_experiment(conn, send.tenant, id)?;
         Ok(found.map_or_else(Self::default, |(experiment, _)| Self::named(&experiment)))
     }
 
@@ -420,13 +420,19 @@ impl ArmNames {
 
 /// What stands before the first line of recipients.
 #[must_use]
-pub fn head(lines: MemberFormat) -> &'static str {
+pub fn format_head(lines: MemberFormat) -> &'static str {
     if lines == MemberFormat::Csv { "place,person,arm,at_ms,key\n" } else { "" }
 }
 
 /// Recipients, a line each; nothing in them has to be escaped.
 #[must_use]
-pub fn text(lines: MemberFormat, tenant: &str, send: &Send, arms: &ArmNames, recipients: &[Recipient]) -> String {
+pub fn format_recipients(
+    lines: MemberFormat,
+    tenant: &str,
+    send: &Send,
+    arms: &ArmNames,
+    recipients: &[Recipient],
+) -> String {
     let mut text = String::with_capacity(recipients.len() * 160);
     for Recipient { place, person, arm, at } in recipients {
         let (key, arm) = (send.key(tenant, *place), arm.map(|arm| arms.name(arm)));
@@ -445,7 +451,7 @@ pub fn text(lines: MemberFormat, tenant: &str, send: &Send, arms: &ArmNames, rec
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn forget(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<(), StoreError> {
+pub fn forget_visitor(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<(), StoreError> {
     const FORGET: &str =
         "DELETE FROM send_people WHERE visitor = ?2 AND send IN (SELECT send FROM sends WHERE tenant = ?1)";
     conn.prepare_cached(FORGET)?.execute((tenant.0, visitor.as_bytes()))?;

@@ -47,9 +47,9 @@ impl World {
     /// The masters of whom a filter means in `demo`, as the columns have it, and where they are unsure the store.
     fn members(&self, document: &Json) -> Vec<VisitorId> {
         let tenant = self.origin.tenant("demo");
-        let filter = query::filter(&self.origin.conn, tenant, document).unwrap().unwrap();
-        let found = query::members(&self.audience, tenant.no, &filter, &(0..BUCKETS), self.origin.now).unwrap();
-        let unsure = query::decided(&self.origin.conn, &filter, &found.unsure, self.origin.now).unwrap();
+        let filter = query::parse_filter(&self.origin.conn, tenant, document).unwrap().unwrap();
+        let found = query::match_people(&self.audience, tenant.no, &filter, &(0..BUCKETS), self.origin.now).unwrap();
+        let unsure = query::decide_unsure(&self.origin.conn, &filter, &found.unsure, self.origin.now).unwrap();
         let mut all: Vec<VisitorId> = found.sure.into_iter().chain(unsure.members).collect();
         all.sort_unstable();
         all
@@ -58,7 +58,7 @@ impl World {
     /// The same from the store alone.
     fn asked(&self, document: &Json) -> Vec<VisitorId> {
         let tenant = self.origin.tenant("demo");
-        let filter = query::filter(&self.origin.conn, tenant, document).unwrap().unwrap();
+        let filter = query::parse_filter(&self.origin.conn, tenant, document).unwrap().unwrap();
         let mut statement = self.origin.conn.prepare("SELECT person FROM people WHERE tenant = ?1").unwrap();
         let people = statement.query_map([tenant.no.0], |row| row.get(0).map(PersonNo)).unwrap();
         let someone = |no: PersonNo| person_row::read(&self.origin.conn, no).unwrap();
@@ -150,15 +150,15 @@ fn field_18_an_estimate_looks_at_some_keeps_whom_it_had_and_its_interval_holds_t
     let (conn, audience, now) = (&world.origin.conn, &world.audience, world.origin.now);
     let bought = json!({"events.purchase": {"$count": {"$gte": 2}, "within": {"interval": 10, "unit": "hours"}}});
     let document = json!({"$or": [{"segments": 7}, bought]});
-    let filter = query::filter(conn, tenant, &document).unwrap().unwrap();
-    let exact = query::exact(audience, conn, tenant.no, &filter, now).unwrap();
+    let filter = query::parse_filter(conn, tenant, &document).unwrap().unwrap();
+    let exact = query::count_exactly(audience, conn, tenant.no, &filter, now).unwrap();
     assert_eq!(exact, ExactCount { count: 1_500, population: 3_000, unreadable: 0, as_of: now });
-    let whole = query::count(audience, tenant.no, &filter, &(0..BUCKETS), None, now).unwrap();
+    let whole = query::count_people(audience, tenant.no, &filter, &(0..BUCKETS), None, now).unwrap();
     assert_eq!((whole.sure, whole.unsure.len() >= 500), (1_000, true), "{}", whole.unsure.len());
     for random in [0, 5_000, 123_456_789, u64::MAX] {
         let (sampling, mut looks) =
             (SampleRequest { precision: 0.03, measure: Some(PeopleMeasure::Pages), random }, Vec::new());
-        query::estimate(audience, conn, tenant.no, &filter, &sampling, now, |look| looks.push(look)).unwrap();
+        query::estimate_count(audience, conn, tenant.no, &filter, &sampling, now, |look| looks.push(look)).unwrap();
         let [.., last] = looks.as_slice() else { unreachable!() };
         assert!(looks.len() > 1 && last.look.sampled() < 3_000, "{random}: {looks:?}");
         assert!(looks.iter().rev().skip(1).all(|look| !look.is_last) && last.is_last, "{random}: {looks:?}");
@@ -327,7 +327,7 @@ fn s4_05_columns_that_follow_say_what_the_store_and_columns_built_anew_say() {
         // The names of attributes come with their first use.
         let known: Vec<&Json> = filters
             .iter()
-            .filter(|one| query::filter(&world.origin.conn, world.origin.tenant("demo"), one).unwrap().is_ok())
+            .filter(|one| query::parse_filter(&world.origin.conn, world.origin.tenant("demo"), one).unwrap().is_ok())
             .collect();
         assert!(known.len() >= 6, "{}", known.len());
         let followed: Vec<usize> = known.iter().map(|filter| world.count(filter)).collect();
@@ -466,14 +466,14 @@ fn strangers_who_use_up_the_names_of_events_keep_no_audience_from_its_answer() {
     assert_eq!((world.count(&asked("signup")), world.count(&asked("junk_16_63"))), (30, 1));
     let unsure = |world: &World, name: &str| {
         let tenant = world.origin.tenant("demo");
-        let filter = query::filter(&world.origin.conn, tenant, &asked(name)).unwrap().unwrap();
-        query::members(&world.audience, tenant.no, &filter, &(0..BUCKETS), world.origin.now).unwrap().unsure.len()
+        let filter = query::parse_filter(&world.origin.conn, tenant, &asked(name)).unwrap().unwrap();
+        query::match_people(&world.audience, tenant.no, &filter, &(0..BUCKETS), world.origin.now).unwrap().unsure.len()
     };
     assert_eq!(unsure(&world, "signup"), 17 + 30, "the store is asked of those with uncounted events alone");
 
     // Declared, it is counted for those too who did it before, and a file of columns says the same.
     let (tenant, now) = (world.origin.tenant("demo").no, world.origin.now);
-    events::declare(&mut world.origin.conn, tenant, &["signup".to_owned()].into(), now).unwrap();
+    events::declare_names(&mut world.origin.conn, tenant, &["signup".to_owned()].into(), now).unwrap();
     world.follow();
     assert_eq!((world.count(&asked("signup")), unsure(&world, "signup")), (30, 0));
     world.keep();
@@ -485,7 +485,7 @@ fn strangers_who_use_up_the_names_of_events_keep_no_audience_from_its_answer() {
     assert!(again.follower.keep().unwrap());
     let (given, of) = (again.origin.given(), again.origin.tenant("demo").clone());
     let said = crate::base::attribution::Attribution::by("cli");
-    crate::maintenance::forget_event_names::forget(
+    crate::maintenance::forget_event_names::forget_names(
         &mut again.origin.conn,
         &again.origin.rules,
         given,
@@ -578,14 +578,14 @@ fn a_visitor_that_cannot_be_read_is_left_out_and_counted_and_all_others_are_in()
     let lately = json!({"events.purchase": {"$count": {"$gte": 2}, "within": {"interval": 10, "unit": "hours"}}});
     let (tenant, now) = (world.origin.tenant("demo").no, world.origin.now);
     let both = |world: &World| {
-        let filter = query::filter(&world.origin.conn, world.origin.tenant("demo"), &lately).unwrap().unwrap();
+        let filter = query::parse_filter(&world.origin.conn, world.origin.tenant("demo"), &lately).unwrap().unwrap();
         let (audience, conn) = (&world.audience, &world.origin.conn);
-        let mut everyone = query::everyone(audience, conn, tenant, &filter, now).unwrap();
+        let mut everyone = query::list_members(audience, conn, tenant, &filter, now).unwrap();
         everyone.members.sort_unstable();
-        let exact = query::exact(audience, conn, tenant, &filter, now).unwrap();
+        let exact = query::count_exactly(audience, conn, tenant, &filter, now).unwrap();
         let sampling = SampleRequest { precision: 0.1, measure: Some(PeopleMeasure::Purchases), random: 0 };
         let mut last = None;
-        query::estimate(audience, conn, tenant, &filter, &sampling, now, |report| last = Some(report)).unwrap();
+        query::estimate_count(audience, conn, tenant, &filter, &sampling, now, |report| last = Some(report)).unwrap();
         let last = last.unwrap();
         (everyone.members, everyone.unreadable, exact.count, exact.unreadable, last.look.found(), last.unreadable)
     };

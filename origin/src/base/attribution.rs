@@ -29,13 +29,13 @@ impl Attribution {
     #[must_use]
     pub fn token(id: i64, name: &str, role: &str, reason: Option<String>) -> Self {
         let role = Some(role.to_owned());
-        Self { by: format!("token:{id}"), name: bounded(name), role, reason, ..Self::default() }
+        Self { by: format!("token:{id}"), name: bounded_name(name), role, reason, ..Self::default() }
     }
 
     /// By the command line, as the operating system's user of that name.
     #[must_use]
     pub fn cli(user: Option<&str>, reason: Option<String>) -> Self {
-        Self { name: user.and_then(bounded), reason, ..Self::by("cli") }
+        Self { name: user.and_then(bounded_name), reason, ..Self::by("cli") }
     }
 
     /// By somebody who gives no reason.
@@ -52,12 +52,12 @@ impl Attribution {
 }
 
 /// A name without what does not belong into a line.
-pub(crate) fn bounded(name: &str) -> Option<String> {
-    let name: String = name.chars().filter(|c| !breaks(*c)).take(limits::REASON_CHARS).collect();
+pub(crate) fn bounded_name(name: &str) -> Option<String> {
+    let name: String = name.chars().filter(|c| !breaks_line(*c)).take(limits::REASON_CHARS).collect();
     Some(name).filter(|name| !name.is_empty())
 }
 
-pub(crate) fn breaks(c: char) -> bool {
+pub(crate) fn breaks_line(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
@@ -73,8 +73,8 @@ pub struct BadReason;
 ///
 /// # Errors
 /// [`BadReason`].
-pub fn reason(text: &str) -> Result<String, BadReason> {
+pub fn checked_reason(text: &str) -> Result<String, BadReason> {
     let text = text.trim_matches(' ');
-    let fits = !text.is_empty() && text.chars().count() <= limits::REASON_CHARS && !text.contains(breaks);
+    let fits = !text.is_empty() && text.chars().count() <= limits::REASON_CHARS && !text.contains(breaks_line);
     if fits { Ok(text.to_owned()) } else { Err(BadReason) }
 }

@@ -16,7 +16,7 @@ static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// Milliseconds by a clock that never goes back and begins with 1 in this process: for ages within it.
 #[must_use]
-pub fn steady() -> Millis {
+pub fn steady_now() -> Millis {
     Millis::try_from(BEGAN.elapsed().as_millis()).map_or(Millis::MAX, |ms| ms.saturating_add(1))
 }
 
@@ -24,7 +24,7 @@ pub fn steady() -> Millis {
 ///
 /// # Errors
 /// As the operating system says.
-pub fn random<const N: usize>() -> Result<[u8; N], getrandom::Error> {
+pub fn random_bytes<const N: usize>() -> Result<[u8; N], getrandom::Error> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes)?;
     Ok(bytes)

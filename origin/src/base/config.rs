@@ -100,13 +100,13 @@ pub enum ConfigError {
         expected: &'static str,
     },
     /// It can be read and cannot be used.
-    #[error("{} problems in the configuration:\n{}", .0.len(), lines(.0))]
+    #[error("{} problems in the configuration:\n{}", .0.len(), problem_lines(.0))]
     Problems(Vec<ConfigProblem>),
 }
 
 /// One problem a line: path, then what is wrong.
 #[must_use]
-pub fn lines(problems: &[ConfigProblem]) -> String {
+pub fn problem_lines(problems: &[ConfigProblem]) -> String {
     let line = |p: &ConfigProblem| format!("  {}: {}", p.path, p.message);
     problems.iter().map(line).collect::<Vec<_>>().join("\n")
 }
@@ -235,11 +235,11 @@ impl Config {
                 *relative = base.join(&*relative).to_string_lossy().into_owned();
             }
         }
-        overlay(&mut table, env)?;
+        overlay_variables(&mut table, env)?;
         let mut document: ConfigFile = table.try_into().map_err(not_understood)?;
         for tenant in &mut document.tenant {
             if let Some(file) = &tenant.catalogue {
-                tenant.vocabulary = words(&base.join(file))?;
+                tenant.vocabulary = load_vocabulary(&base.join(file))?;
             }
         }
         document.checked()
@@ -261,14 +261,14 @@ fn is_webhook(url: &str) -> bool {
 }
 
 /// The words of a tenant's file.
-fn words(path: &Path) -> Result<Vocabulary, ConfigError> {
+fn load_vocabulary(path: &Path) -> Result<Vocabulary, ConfigError> {
     let unread = |source| ConfigError::Words { path: path.to_owned(), source };
     let text = std::fs::read_to_string(path).map_err(unread)?;
     toml::from_str(&text).map_err(|source| ConfigError::Parse { path: path.to_owned(), source: Box::new(source) })
 }
 
 /// Puts the environment's values in the place of the file's.
-fn overlay(table: &mut toml::Table, env: impl Fn(&str) -> Option<OsString>) -> Result<(), ConfigError> {
+fn overlay_variables(table: &mut toml::Table, env: impl Fn(&str) -> Option<OsString>) -> Result<(), ConfigError> {
     for setting in SETTINGS {
         let Some(text) = env(setting.env) else {
             continue;
@@ -339,7 +339,7 @@ impl ConfigFile {
                 let message = "an https: URL is needed, or one of http: whose host is localhost or a loopback address";
                 say(&format!("tenant[{i}].webhook"), message);
             }
-            if time_zones::named(&tenant.time_zone).is_none() {
+            if time_zones::find_zone(&tenant.time_zone).is_none() {
                 let shown = tenant.time_zone.get(..tenant.time_zone.floor_char_boundary(64)).unwrap_or_default();
                 let message =
                     format!("`{shown}` is none: a name of the time zone database is needed, such as Europe/Berlin");

@@ -16,7 +16,7 @@ use causeway_shared::limits;
 use causeway_shared::problems::ConfigProblem;
 use serde::{Deserialize, Serialize};
 
-use crate::base::config::lines;
+use crate::base::config::problem_lines;
 use crate::base::folders::make_folder;
 
 /// The `kid` of the proof key that a dev tenant signs its own proofs with.
@@ -26,7 +26,7 @@ pub const DEV_PROOF: &str = "dev-1";
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The file could not be read.
-    #[error("cannot read the key file {}{}", path.display(), advice(source))]
+    #[error("cannot read the key file {}{}", path.display(), error_advice(source))]
     Read {
         /// The file.
         path: PathBuf,
@@ -62,7 +62,7 @@ pub enum KeyError {
         source: std::io::Error,
     },
     /// Keys are missing or weak.
-    #[error("{} problems in the key file {}:\n{}", problems.len(), path.display(), lines(problems))]
+    #[error("{} problems in the key file {}:\n{}", problems.len(), path.display(), problem_lines(problems))]
     Problems {
         /// The file.
         path: PathBuf,
@@ -89,7 +89,7 @@ pub enum KeyError {
     Full,
 }
 
-fn advice(source: &std::io::Error) -> &'static str {
+fn error_advice(source: &std::io::Error) -> &'static str {
     if source.kind() == std::io::ErrorKind::NotFound { ": `causeway keys init` makes one" } else { "" }
 }
 
@@ -154,7 +154,7 @@ impl From<KeyFile> for KeyDocument {
 /// # Errors
 /// [`KeyError::Read`], [`KeyError::Parse`], [`KeyError::Problems`].
 pub fn load_checked(path: &Path, edge: &EdgeConfig) -> Result<KeySet, KeyError> {
-    let keys = load(path)?;
+    let keys = load_keys(path)?;
     let problems = keys.problems(edge.tenants.iter().map(|t| t.name.as_str()));
     if problems.is_empty() { Ok(keys) } else { Err(KeyError::Problems { path: path.to_owned(), problems }) }
 }
@@ -163,7 +163,7 @@ pub fn load_checked(path: &Path, edge: &EdgeConfig) -> Result<KeySet, KeyError> 
 ///
 /// # Errors
 /// [`KeyError::Read`], [`KeyError::Parse`].
-pub fn load(path: &Path) -> Result<KeySet, KeyError> {
+pub fn load_keys(path: &Path) -> Result<KeySet, KeyError> {
     Ok(load_file(path)?.keys)
 }
 
@@ -187,8 +187,8 @@ pub struct KeyFileLock(#[expect(dead_code, reason = "the open folder is the lock
 ///
 /// # Errors
 /// [`KeyError::Write`].
-pub fn lock(path: &Path) -> Result<KeyFileLock, KeyError> {
-    let folder = folder(path);
+pub fn lock_file(path: &Path) -> Result<KeyFileLock, KeyError> {
+    let folder = parent_folder(path);
     let locked = make_folder(folder).and_then(|()| std::fs::File::open(folder)).and_then(|folder| {
         folder.lock()?;
         Ok(KeyFileLock(folder))
@@ -196,7 +196,7 @@ pub fn lock(path: &Path) -> Result<KeyFileLock, KeyError> {
     locked.map_err(|source| KeyError::Write { path: path.to_owned(), source })
 }
 
-fn folder(path: &Path) -> &Path {
+fn parent_folder(path: &Path) -> &Path {
     path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."))
 }
 
@@ -210,7 +210,7 @@ pub fn is_exposed(path: &Path) -> bool {
 ///
 /// # Errors
 /// [`KeyError::Write`]; the file before is then still whole.
-pub fn save(path: &Path, file: &KeyFile) -> Result<(), KeyError> {
+pub fn save_file(path: &Path, file: &KeyFile) -> Result<(), KeyError> {
     let failed = |source| KeyError::Write { path: path.to_owned(), source };
     // A link goes on to point at the keys that are used.
     let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -219,7 +219,7 @@ pub fn save(path: &Path, file: &KeyFile) -> Result<(), KeyError> {
 }
 
 fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let folder = folder(path);
+    let folder = parent_folder(path);
     make_folder(folder)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let beside = folder.join(format!(".{name}.{}", std::process::id()));
@@ -249,11 +249,11 @@ fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 ///
 /// # Errors
 /// [`KeyError::Random`].
-pub fn complete(keys: &mut KeySet, edge: &EdgeConfig) -> Result<Vec<String>, KeyError> {
+pub fn complete_keys(keys: &mut KeySet, edge: &EdgeConfig) -> Result<Vec<String>, KeyError> {
     let mut made = Vec::new();
     first_key(&mut keys.sync, "sync", &mut made)?;
     if keys.explain.is_none() {
-        keys.explain = Some(random::<16>()?.iter().map(|b| format!("{b:02x}")).collect());
+        keys.explain = Some(random_bytes::<16>()?.iter().map(|b| format!("{b:02x}")).collect());
         made.push("explain".to_owned());
     }
     for tenant in &edge.tenants {
@@ -265,7 +265,7 @@ pub fn complete(keys: &mut KeySet, edge: &EdgeConfig) -> Result<Vec<String>, Key
             own.proof.push(ProofKey {
                 kid: DEV_PROOF.to_owned(),
                 alg: ProofAlg::HS256,
-                key: STANDARD.encode(random::<32>()?),
+                key: STANDARD.encode(random_bytes::<32>()?),
             });
             made.push(format!("{at}.proof.{DEV_PROOF}"));
         }
@@ -275,7 +275,7 @@ pub fn complete(keys: &mut KeySet, edge: &EdgeConfig) -> Result<Vec<String>, Key
 
 fn first_key(ring: &mut KeyRing, name: &str, made: &mut Vec<String>) -> Result<(), KeyError> {
     if ring.0.is_empty() {
-        rotate(ring, 0)?;
+        rotate_ring(ring, 0)?;
         made.push(name.to_owned());
     }
     Ok(())
@@ -286,7 +286,7 @@ fn first_key(ring: &mut KeyRing, name: &str, made: &mut Vec<String>) -> Result<(
 ///
 /// # Errors
 /// [`KeyError::OldStays`] when an old key was not retired yet, [`KeyError::Random`], [`KeyError::Full`].
-pub fn rotate(ring: &mut KeyRing, dropped: u8) -> Result<RotationResult, KeyError> {
+pub fn rotate_ring(ring: &mut KeyRing, dropped: u8) -> Result<RotationResult, KeyError> {
     let of = |ring: &KeyRing, stage| ring.0.iter().find(|k| k.stage == stage).map(|k| k.id);
     let Some(active) = of(ring, KeyStage::Active) else {
         return add(ring, KeyStage::Active, dropped).map(RotationResult::First);
@@ -312,7 +312,7 @@ pub fn rotate(ring: &mut KeyRing, dropped: u8) -> Result<RotationResult, KeyErro
 ///
 /// # Errors
 /// [`KeyError::Active`], [`KeyError::NothingOld`], [`KeyError::Unknown`].
-pub fn retire(ring: &mut KeyRing, id: Option<u8>, dropped: &mut u8) -> Result<u8, KeyError> {
+pub fn retire_key(ring: &mut KeyRing, id: Option<u8>, dropped: &mut u8) -> Result<u8, KeyError> {
     let place = match id {
         Some(id) => ring.0.iter().position(|k| k.id == id).ok_or(KeyError::Unknown(id))?,
         None => {
@@ -344,7 +344,7 @@ fn add(ring: &mut KeyRing, stage: KeyStage, dropped: u8) -> Result<u8, KeyError>
         .find(|id| !used(id))
         .filter(|_| ring.0.len() < limits::KEYS_A_PURPOSE)
         .ok_or(KeyError::Full)?;
-    ring.0.push(RingKey { id, stage, secret: random::<32>()?.into() });
+    ring.0.push(RingKey { id, stage, secret: random_bytes::<32>()?.into() });
     Ok(id)
 }
 
@@ -352,7 +352,7 @@ fn add(ring: &mut KeyRing, stage: KeyStage, dropped: u8) -> Result<u8, KeyError>
 ///
 /// # Errors
 /// [`KeyError::Random`].
-pub fn random<const N: usize>() -> Result<[u8; N], KeyError> {
+pub fn random_bytes<const N: usize>() -> Result<[u8; N], KeyError> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(KeyError::Random)?;
     Ok(bytes)
@@ -371,57 +371,57 @@ mod tests {
     #[test]
     fn what_is_missing_is_made_once_and_is_good() {
         let mut keys = KeySet::default();
-        let made = complete(&mut keys, &edge()).unwrap();
+        let made = complete_keys(&mut keys, &edge()).unwrap();
         assert_eq!(made.len(), 7);
         assert!(made.contains(&"tenants.demo.proof.dev-1".to_owned()));
         assert_eq!(keys.problems(["pub", "demo"]), vec![]);
         assert_eq!(keys.explain.as_ref().unwrap().len(), 32);
         let before = keys.clone();
-        assert!(complete(&mut keys, &edge()).unwrap().is_empty());
+        assert!(complete_keys(&mut keys, &edge()).unwrap().is_empty());
         assert_eq!(keys, before);
     }
 
     #[test]
     fn a_rotation_has_three_steps() {
         let (mut ring, mut dropped) = (KeyRing::default(), 0);
-        assert_eq!(rotate(&mut ring, dropped).unwrap(), RotationResult::First(1));
-        assert!(matches!(retire(&mut ring, None, &mut dropped), Err(KeyError::NothingOld)));
-        assert!(matches!(retire(&mut ring, Some(1), &mut dropped), Err(KeyError::Active(1))));
-        assert_eq!(rotate(&mut ring, dropped).unwrap(), RotationResult::Staged(2));
+        assert_eq!(rotate_ring(&mut ring, dropped).unwrap(), RotationResult::First(1));
+        assert!(matches!(retire_key(&mut ring, None, &mut dropped), Err(KeyError::NothingOld)));
+        assert!(matches!(retire_key(&mut ring, Some(1), &mut dropped), Err(KeyError::Active(1))));
+        assert_eq!(rotate_ring(&mut ring, dropped).unwrap(), RotationResult::Staged(2));
         assert_eq!(ring.active().unwrap().id, 1);
-        assert_eq!(rotate(&mut ring, dropped).unwrap(), RotationResult::Promoted { active: 2, old: 1 });
+        assert_eq!(rotate_ring(&mut ring, dropped).unwrap(), RotationResult::Promoted { active: 2, old: 1 });
         assert_eq!(ring.active().unwrap().id, 2);
-        assert_eq!(rotate(&mut ring, dropped).unwrap(), RotationResult::Staged(3));
-        assert!(matches!(rotate(&mut ring, dropped), Err(KeyError::OldStays(1))));
-        assert_eq!((retire(&mut ring, None, &mut dropped).unwrap(), dropped), (1, 0));
+        assert_eq!(rotate_ring(&mut ring, dropped).unwrap(), RotationResult::Staged(3));
+        assert!(matches!(rotate_ring(&mut ring, dropped), Err(KeyError::OldStays(1))));
+        assert_eq!((retire_key(&mut ring, None, &mut dropped).unwrap(), dropped), (1, 0));
         assert_eq!(ring.0.len(), 2);
-        assert!(matches!(retire(&mut ring, Some(9), &mut dropped), Err(KeyError::Unknown(9))));
+        assert!(matches!(retire_key(&mut ring, Some(9), &mut dropped), Err(KeyError::Unknown(9))));
         // Ids were hashed with it while it was next: its number is never another's.
-        assert_eq!((retire(&mut ring, Some(3), &mut dropped).unwrap(), dropped), (3, 3));
-        assert_eq!(rotate(&mut ring, dropped).unwrap(), RotationResult::Staged(4));
+        assert_eq!((retire_key(&mut ring, Some(3), &mut dropped).unwrap(), dropped), (3, 3));
+        assert_eq!(rotate_ring(&mut ring, dropped).unwrap(), RotationResult::Staged(4));
     }
 
     #[test]
     fn of_two_active_keys_one_can_go() {
         let mut ring = KeyRing::default();
-        rotate(&mut ring, 0).unwrap();
+        rotate_ring(&mut ring, 0).unwrap();
         add(&mut ring, KeyStage::Active, 0).unwrap();
         let mut found = KeySet { sync: ring.clone(), ..KeySet::default() }.problems([]);
         assert_eq!(found.pop().unwrap().message, "2 keys are active, one is to be: run `causeway keys retire --id`");
         let mut dropped = 0;
-        assert_eq!(retire(&mut ring, Some(2), &mut dropped).unwrap(), 2);
-        assert!(matches!(retire(&mut ring, Some(1), &mut dropped), Err(KeyError::Active(1))));
+        assert_eq!(retire_key(&mut ring, Some(2), &mut dropped).unwrap(), 2);
+        assert!(matches!(retire_key(&mut ring, Some(1), &mut dropped), Err(KeyError::Active(1))));
     }
 
     #[test]
     fn a_link_to_the_file_stays_one() {
         let folder = tempfile::tempdir().unwrap();
         let [link, real] = ["keys.json", "real.json"].map(|name| folder.path().join(name));
-        save(&real, &KeyFile::default()).unwrap();
+        save_file(&real, &KeyFile::default()).unwrap();
         std::os::unix::fs::symlink(&real, &link).unwrap();
         let mut keys = KeySet::default();
-        complete(&mut keys, &edge()).unwrap();
-        save(&link, &KeyFile { keys: keys.clone(), dropped: 3 }).unwrap();
+        complete_keys(&mut keys, &edge()).unwrap();
+        save_file(&link, &KeyFile { keys: keys.clone(), dropped: 3 }).unwrap();
         assert!(link.is_symlink());
         assert_eq!(load_file(&real).unwrap(), KeyFile { keys, dropped: 3 });
     }
@@ -431,10 +431,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("deep/keys.json");
         let mut keys = KeySet::default();
-        complete(&mut keys, &edge()).unwrap();
+        complete_keys(&mut keys, &edge()).unwrap();
         let file = KeyFile { keys: keys.clone(), dropped: 0 };
-        save(&path, &file).unwrap();
-        save(&path, &file).unwrap();
+        save_file(&path, &file).unwrap();
+        save_file(&path, &file).unwrap();
         assert!(!is_exposed(&path));
         assert_eq!(load_checked(&path, &edge()).unwrap(), keys);
         let left: Vec<_> = std::fs::read_dir(path.parent().unwrap()).unwrap().collect();
@@ -445,14 +445,14 @@ mod tests {
     fn the_file_stays_with_who_has_it_and_a_missing_one_alone_is_to_be_made() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("keys.json");
-        assert!(load(&path).unwrap_err().to_string().ends_with("`causeway keys init` makes one"));
-        assert!(!load(folder.path()).unwrap_err().to_string().contains("init"), "a folder is no missing file");
-        save(&path, &KeyFile::default()).unwrap();
+        assert!(load_keys(&path).unwrap_err().to_string().ends_with("`causeway keys init` makes one"));
+        assert!(!load_keys(folder.path()).unwrap_err().to_string().contains("init"), "a folder is no missing file");
+        save_file(&path, &KeyFile::default()).unwrap();
         // Only root may give a file away.
         drop(std::os::unix::fs::chown(&path, Some(12_345), Some(12_345)));
         let owner = || std::fs::metadata(&path).map(|file| (file.uid(), file.gid())).unwrap();
         let before = owner();
-        save(&path, &KeyFile::default()).unwrap();
+        save_file(&path, &KeyFile::default()).unwrap();
         assert_eq!(owner(), before);
     }
 
@@ -461,9 +461,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("keys.json");
         let mut keys = KeySet::default();
-        complete(&mut keys, &edge()).unwrap();
+        complete_keys(&mut keys, &edge()).unwrap();
         keys.sync.0[0].secret = [7; 32].into();
-        save(&path, &KeyFile { keys, dropped: 0 }).unwrap();
+        save_file(&path, &KeyFile { keys, dropped: 0 }).unwrap();
         let text = load_checked(&path, &edge()).unwrap_err().to_string();
         assert!(text.contains("sync: key 1 is weak"), "{text}");
         assert!(!text.contains("BwcH"));

@@ -37,7 +37,7 @@ impl Drop for LogOutput {
 }
 
 /// Starts the thread that writes.
-pub fn start() -> (NonBlocking, LogOutput) {
+pub fn start_output() -> (NonBlocking, LogOutput) {
     let builder =
         NonBlockingBuilder::default().lossy(true).buffered_lines_limit(WAITING_LINES).thread_name("log-output");
     let (lines, guard) = builder.finish(CountedOutput(std::io::stderr()));

@@ -336,14 +336,14 @@ const TENANT: &[(&str, &str, &str)] = &[
 
 /// The reference as text: a commented configuration file.
 #[must_use]
-pub fn text() -> String {
+pub fn reference_text() -> String {
     let mut out = String::from(
         "# Configuration of Causeway: every key, its default and its meaning.\n\
          # `causeway --config FILE` or CAUSEWAY_CONFIG_FILE names the file (default: causeway.toml).\n\
          # A variable of the environment wins over the file.\n",
     );
     for s in SETTINGS {
-        out.push_str(&format!("\n{}# Environment: {}\n{} = {}\n", comment(s.meaning), s.env, s.key, s.default));
+        out.push_str(&format!("\n{}# Environment: {}\n{} = {}\n", comment_lines(s.meaning), s.env, s.key, s.default));
     }
     out.push_str("\n# One table for each publisher; the edge gets these through `causeway config edge`.\n[[tenant]]\n");
     for (key, default, meaning) in TENANT {
@@ -351,13 +351,13 @@ pub fn text() -> String {
             "needed" | "none" => format!("# {key} = …   ({default})"),
             value => format!("{key} = {value}"),
         };
-        out.push_str(&format!("\n{}{line}\n", comment(meaning)));
+        out.push_str(&format!("\n{}{line}\n", comment_lines(meaning)));
     }
     out
 }
 
 /// The text as comment lines of 100 characters at most.
-fn comment(text: &str) -> String {
+fn comment_lines(text: &str) -> String {
     let mut out = String::new();
     let mut line = String::from("#");
     for word in text.split_whitespace() {
@@ -376,7 +376,7 @@ fn comment(text: &str) -> String {
 
 /// The reference as JSON, for `--output json`.
 #[must_use]
-pub fn json() -> serde_json::Value {
+pub fn reference_json() -> serde_json::Value {
     let settings = SETTINGS
         .iter()
         .map(|s| serde_json::json!({"key": s.key, "env": s.env, "default": s.default, "meaning": s.meaning}));
@@ -422,7 +422,7 @@ mod tests {
 
     #[test]
     fn what_the_reference_prints_is_a_configuration() {
-        let text = text()
+        let text = reference_text()
             .replace("# name = …   (needed)", "name = \"pub\"")
             .replace("# hosts = …   (needed)", "hosts = [\"ads.pub.example\"]");
         let folder = tempfile::tempdir().unwrap();
@@ -435,7 +435,7 @@ mod tests {
 
     #[test]
     fn the_risk_of_trusting_pages_is_said() {
-        let text = text().replace("\n#", "");
+        let text = reference_text().replace("\n#", "");
         assert!(text.contains("The risk of `trusted`: anyone who knows"));
     }
 }

@@ -12,38 +12,38 @@ use crate::base::integers::{signed, unsigned};
 
 /// The zone of a name; `None` where there is none.
 #[must_use]
-pub fn named(name: &str) -> Option<TimeZone> {
+pub fn find_zone(name: &str) -> Option<TimeZone> {
     if name.len() <= limits::TIME_ZONE_BYTES { TimeZone::get(name).ok() } else { None }
 }
 
 /// How far a zone's clocks are from UTC in a span of time, and when that changes; before and after it as at its ends.
 #[must_use]
-pub fn offsets(zone: &TimeZone, span: Range<Millis>) -> ZoneOffsets {
-    let first = timestamp(span.start);
+pub fn zone_offsets(zone: &TimeZone, span: Range<Millis>) -> ZoneOffsets {
+    let first = to_timestamp(span.start);
     let changes = zone.following(first).map(|change| (unsigned(change.timestamp().as_millisecond()), change.offset()));
-    let changes = changes.take_while(|(at, _)| *at < span.end).map(|(at, to)| (at, minutes(to)));
-    ZoneOffsets::new(minutes(zone.to_offset(first)), changes.collect())
+    let changes = changes.take_while(|(at, _)| *at < span.end).map(|(at, to)| (at, offset_minutes(to)));
+    ZoneOffsets::new(offset_minutes(zone.to_offset(first)), changes.collect())
 }
 
 /// What a zone's clocks show at a time, without seconds.
 #[must_use]
-pub fn local(zone: &TimeZone, at: Millis) -> String {
-    zone.to_datetime(timestamp(at)).strftime("%Y-%m-%dT%H:%M").to_string()
+pub fn local_time(zone: &TimeZone, at: Millis) -> String {
+    zone.to_datetime(to_timestamp(at)).strftime("%Y-%m-%dT%H:%M").to_string()
 }
 
 /// A time from text: RFC 3339, or whole milliseconds since 1970.
 #[must_use]
-pub fn time(text: &str) -> Option<Millis> {
+pub fn parse_time(text: &str) -> Option<Millis> {
     let rfc3339 = || Millis::try_from(text.parse::<Timestamp>().ok()?.as_millisecond()).ok();
     text.parse().ok().or_else(rfc3339)
 }
 
-fn timestamp(at: Millis) -> Timestamp {
+fn to_timestamp(at: Millis) -> Timestamp {
     Timestamp::from_millisecond(signed(at)).unwrap_or(Timestamp::MAX)
 }
 
 /// Seconds are left out: since 1972 no clock differs by any.
-fn minutes(offset: tz::Offset) -> UtcOffset {
+fn offset_minutes(offset: tz::Offset) -> UtcOffset {
     UtcOffset::minutes(offset.seconds().div_euclid(60)).unwrap_or_default()
 }
 
@@ -59,19 +59,19 @@ mod tests {
     #[test]
     fn s4_13_offsets_are_those_of_the_zone_and_change_with_its_clocks() {
         let offset = |minutes| UtcOffset::minutes(minutes).unwrap();
-        let berlin = named("Europe/Berlin").unwrap();
-        let year = offsets(&berlin, SPRING - 1..AUTUMN + 1);
+        let berlin = find_zone("Europe/Berlin").unwrap();
+        let year = zone_offsets(&berlin, SPRING - 1..AUTUMN + 1);
         assert_eq!(year, ZoneOffsets::new(offset(60), vec![(SPRING, offset(120)), (AUTUMN, offset(60))]));
-        assert_eq!(offsets(&berlin, SPRING..AUTUMN), ZoneOffsets::from(offset(120)));
-        assert_eq!(offsets(&named("Asia/Kolkata").unwrap(), 0..SPRING), ZoneOffsets::from(offset(330)));
-        let far = offsets(&named("America/New_York").unwrap(), SPRING..SPRING + 20 * 365 * 86_400_000);
+        assert_eq!(zone_offsets(&berlin, SPRING..AUTUMN), ZoneOffsets::from(offset(120)));
+        assert_eq!(zone_offsets(&find_zone("Asia/Kolkata").unwrap(), 0..SPRING), ZoneOffsets::from(offset(330)));
+        let far = zone_offsets(&find_zone("America/New_York").unwrap(), SPRING..SPRING + 20 * 365 * 86_400_000);
         assert_eq!(far.at(SPRING + 3 * 365 * 86_400_000), offset(-240));
         assert_eq!(
-            (local(&berlin, SPRING - 60_000), local(&berlin, SPRING)),
+            (local_time(&berlin, SPRING - 60_000), local_time(&berlin, SPRING)),
             ("2027-03-28T01:59".into(), "2027-03-28T03:00".into())
         );
         assert_eq!(
-            offsets(&berlin, Millis::MAX - 1..Millis::MAX),
+            zone_offsets(&berlin, Millis::MAX - 1..Millis::MAX),
             ZoneOffsets::from(offset(60)),
             "beyond all calendars"
         );
@@ -79,9 +79,12 @@ mod tests {
 
     #[test]
     fn names_and_times_that_are_none_are_refused() {
-        assert!(named("UTC").is_some() && named("Mars/Olympus").is_none());
-        assert!(named("").is_none() && named(&"x".repeat(1_000)).is_none());
-        assert_eq!(time("2027-03-28T03:00:00+02:00"), Some(SPRING));
-        assert_eq!((time("1806195600000"), time("tomorrow"), time("1900-01-01T00:00:00Z")), (Some(SPRING), None, None));
+        assert!(find_zone("UTC").is_some() && find_zone("Mars/Olympus").is_none());
+        assert!(find_zone("").is_none() && find_zone(&"x".repeat(1_000)).is_none());
+        assert_eq!(parse_time("2027-03-28T03:00:00+02:00"), Some(SPRING));
+        assert_eq!(
+            (parse_time("1806195600000"), parse_time("tomorrow"), parse_time("1900-01-01T00:00:00Z")),
+            (Some(SPRING), None, None)
+        );
     }
 }

@@ -28,10 +28,10 @@ use crate::store::tenants::{TenantContext, Tenants};
 use crate::store::write_txn::{TxnInputs, TxnRules, WriteTxn};
 use crate::store::{StoreError, TenantNo};
 
-pub use carry::{OF_TENANTS, ReplacedRows, TenantNumbers, renew, standing};
+pub use carry::{OF_TENANTS, ReplacedRows, TenantNumbers, renew_pointers, standing_pointers};
 pub use current::{
-    CountedConversions, CurrentBudgets, CurrentExperiments, TenantConversions, budgets, budgets_of_tenant, counted,
-    experiments, experiments_of_tenant, limited_of_tenant, queried,
+    CountedConversions, CurrentBudgets, CurrentExperiments, TenantConversions, budgets_of_tenant,
+    experiments_of_tenant, limited_of_tenant, load_budgets, load_conversions, load_experiments, load_queried,
 };
 pub use document::{CheckError, CheckedDocument};
 
@@ -207,11 +207,11 @@ pub fn check(conn: &Connection, tenant: &TenantContext, document: Value) -> Resu
     let before = kept(conn, tenant.no, None)?;
     let known = document::LastingRows {
         words: &tenant.config.vocabulary,
-        names: &names::load(conn, tenant.no)?,
+        names: &names::load_dictionary(conn, tenant.no)?,
         codes: &codes(conn, tenant.no)?,
         arms: &arms(conn, tenant.no)?,
     };
-    Ok(document::check(&known, before.as_ref(), document)?)
+    Ok(document::check_document(&known, before.as_ref(), document)?)
 }
 
 /// Refuses a document without any row where the current version has some: it is rather a mistake than a wish.
@@ -267,7 +267,7 @@ pub fn apply(
     const DERIVED: &str = "UPDATE catalogues SET experiments = ?3, budgets = ?4, limited = ?5, queried = ?6
         WHERE tenant = ?1 AND version = ?2";
     const CODE: &str = "INSERT INTO catalogue_codes (tenant, sort, id, code) VALUES (?1, ?2, ?3, ?4)";
-    crate::store::write_txn::within(conn, rules, &Metrics::default(), given, |group| {
+    crate::store::write_txn::within_txn(conn, rules, &Metrics::default(), given, |group| {
         let CheckedDocument { document, sha256, experiments, budgets, limited, queried, codes, plan } =
             check(group.tx, tenant, document)?;
         if let Some(before) = kept(group.tx, tenant.no, None)?.filter(|before| before.sha256 == sha256) {
@@ -295,10 +295,10 @@ pub fn rollback(
     tenant: &TenantContext,
     version: u32,
 ) -> Result<Applied, ApplyError> {
-    crate::store::write_txn::within(conn, rules, &Metrics::default(), given, |group| {
+    crate::store::write_txn::within_txn(conn, rules, &Metrics::default(), given, |group| {
         let wanted = kept(group.tx, tenant.no, Some(version))?.ok_or(ApplyError::NoVersion(version))?;
         let before = kept(group.tx, tenant.no, None)?;
-        let plan = document::plan(before.as_ref(), &wanted.document, &[]);
+        let plan = document::plan_changes(before.as_ref(), &wanted.document, &[]);
         if before.is_some_and(|before| before.version == version) {
             return Ok(Applied { version, changed: false, plan });
         }
@@ -334,7 +334,7 @@ fn make_current(group: &mut WriteTxn<'_>, known: &TenantContext, version: u32) -
             AND catalogue_codes.tenant = ?1 AND sort = 'experiment' AND code = e.value ->> '$.code'";
     const EXPERIMENTS: &str = "SELECT experiments FROM catalogues WHERE tenant = ?1 AND version = ?2";
     let tenant = known.no;
-    let asked_before = queried(group.tx, known)?;
+    let asked_before = load_queried(group.tx, known)?;
     // What is handed out from now on is above what was before.
     group.next_version();
     let now = signed(group.now);
@@ -348,9 +348,9 @@ fn make_current(group: &mut WriteTxn<'_>, known: &TenantContext, version: u32) -
     announce(group, tenant, version)?;
     for old in outdated(group.tx, tenant)?.into_iter().filter(|old| old.there) {
         let due = old.replaced.saturating_add(limits::CATALOGUE_KEEP_MS).max(group.now);
-        crate::outbox::queue::put(group, tenant, KvKey::Catalogue(old.version), due)?;
+        crate::outbox::queue::put_key(group, tenant, KvKey::Catalogue(old.version), due)?;
     }
-    if queried(group.tx, known)?.exceeds(&asked_before) {
+    if load_queried(group.tx, known)?.exceeds(&asked_before) {
         crate::outbox::queue::put_truncated(group, tenant)?;
     }
     Ok(())
@@ -361,10 +361,10 @@ fn make_current(group: &mut WriteTxn<'_>, known: &TenantContext, version: u32) -
 fn announce(group: &WriteTxn<'_>, tenant: TenantNo, version: u32) -> Result<(), StoreError> {
     let value = KvKey::Catalogue(version);
     let is_there = is_there(group.tx, tenant, version)?;
-    if !is_there || crate::outbox::queue::waits(group, tenant, value)? {
-        crate::outbox::queue::put(group, tenant, value, group.now)?;
+    if !is_there || crate::outbox::queue::is_waiting(group, tenant, value)? {
+        crate::outbox::queue::put_key(group, tenant, value, group.now)?;
     }
-    if is_there { crate::outbox::queue::put(group, tenant, KvKey::Pointer, group.now) } else { Ok(()) }
+    if is_there { crate::outbox::queue::put_key(group, tenant, KvKey::Pointer, group.now) } else { Ok(()) }
 }
 
 /// A version that is neither current nor among the newest.
@@ -481,7 +481,7 @@ pub(crate) fn written(group: &WriteTxn<'_>, applied: &[u64]) -> Result<(), Store
             .query_row((signed(*entry), signed(group.now)), |row| Ok((TenantNo(row.get(0)?), row.get::<_, u32>(1)?)));
         let Some((tenant, version)) = done.optional()? else { continue };
         if current(group.tx, tenant)? == Some(version) {
-            crate::outbox::queue::put(group, tenant, KvKey::Pointer, group.now)?;
+            crate::outbox::queue::put_key(group, tenant, KvKey::Pointer, group.now)?;
         }
     }
     Ok(())

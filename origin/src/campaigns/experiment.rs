@@ -9,7 +9,7 @@ pub mod results;
 pub mod rollup;
 pub mod statistics;
 
-use crate::profiles::exposures::exposure;
+use crate::profiles::exposures::read_exposure;
 use std::collections::BTreeSet;
 
 use causeway_shared::experiment::Exposures;
@@ -30,7 +30,7 @@ pub fn of_person(conn: &Connection, person: PersonNo) -> Result<Exposures, Store
     const READ: &str = "SELECT e.experiment, e.arm, e.at, e.mixed FROM visitors v
         JOIN exposures e ON e.visitor = v.row WHERE v.person = ?1 AND v.withdrawn IS NULL";
     let mut statement = conn.prepare_cached(READ)?;
-    Ok(statement.query_map([person.0], exposure)?.collect::<Result<_, _>>()?)
+    Ok(statement.query_map([person.0], read_exposure)?.collect::<Result<_, _>>()?)
 }
 
 /// Keeps those of a visitor's new facts that are one of the names which its tenant's experiments count; gives whether there
@@ -56,7 +56,7 @@ pub fn keep_conversions<'f>(
     }
     let mut came: BTreeSet<&str> = BTreeSet::new();
     for (at, fact) in facts {
-        let Some((id, name, value)) = conversion(words, fact).filter(|(_, name, _)| names.contains(*name)) else {
+        let Some((id, name, value)) = find_conversion(words, fact).filter(|(_, name, _)| names.contains(*name)) else {
             continue;
         };
         conn.prepare_cached(PUT)?.execute((visitor, signed(at), id.cast_signed(), name, value))?;
@@ -70,7 +70,7 @@ pub fn keep_conversions<'f>(
 
 /// By which number and name a fact could be a conversion, and what it is worth. The same done with one placed ad, or one order
 /// bought, under two of a person's visitors has one number.
-fn conversion<'f>(words: &'f Vocabulary, fact: &'f Fact) -> Option<(u64, &'f str, Micros)> {
+fn find_conversion<'f>(words: &'f Vocabulary, fact: &'f Fact) -> Option<(u64, &'f str, Micros)> {
     match &fact.what {
         FactKind::Track { name, value, order, .. } => {
             let number = order.map_or_else(|| fact.id.short(), |order| order.0);
@@ -87,7 +87,7 @@ fn conversion<'f>(words: &'f Vocabulary, fact: &'f Fact) -> Option<(u64, &'f str
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn trim(conn: &Connection, visitor: i64, before: Millis) -> Result<(), StoreError> {
+pub fn trim_visitor(conn: &Connection, visitor: i64, before: Millis) -> Result<(), StoreError> {
     const DROP: &str = "DELETE FROM conversions WHERE visitor = ?1 AND received < ?2";
     conn.prepare_cached(DROP)?.execute((visitor, signed(before)))?;
     Ok(())

@@ -2,7 +2,7 @@
 //! that are. Units are given at the edge; what is kept here decides nothing but that nobody asks for one any more once
 //! each is somebody's.
 
-use crate::profiles::offer_codes::unit;
+use crate::profiles::offer_codes::read_code;
 use std::collections::BTreeSet;
 
 use causeway_shared::catalogue::Campaign;
@@ -66,7 +66,7 @@ pub fn of_person(conn: &Connection, person: PersonNo) -> Result<HeldSlots, Store
     const READ: &str = "SELECT u.campaign, u.number, u.at FROM visitors v
         JOIN units u ON u.visitor = v.row WHERE v.person = ?1 AND v.withdrawn IS NULL";
     let mut statement = conn.prepare_cached(READ)?;
-    Ok(statement.query_map([person.0], unit)?.collect::<Result<_, _>>()?)
+    Ok(statement.query_map([person.0], read_code)?.collect::<Result<_, _>>()?)
 }
 
 /// Drops those of a visitor. What it got stays given.
@@ -79,7 +79,7 @@ pub fn drop_all(conn: &Connection, visitor: i64) -> Result<(), StoreError> {
 }
 
 /// How many units of a campaign are somebody's, of those that its limit allows.
-fn given(conn: &Connection, tenant: TenantNo, of: &LimitedOffer) -> Result<u32, StoreError> {
+fn count_given(conn: &Connection, tenant: TenantNo, of: &LimitedOffer) -> Result<u32, StoreError> {
     const READ: &str = "SELECT count(*) FROM units_given WHERE tenant = ?1 AND campaign = ?2 AND number < ?3";
     Ok(conn.prepare_cached(READ)?.query_row((tenant.0, of.campaign, of.limit), |row| row.get(0))?)
 }
@@ -102,7 +102,7 @@ pub fn given_out(
         return Ok(codes);
     }
     for of in limited {
-        if given(conn, tenant, of)? >= of.limit {
+        if count_given(conn, tenant, of)? >= of.limit {
             codes.insert(of.campaign);
         }
     }
@@ -115,13 +115,13 @@ pub fn given_out(
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn report(conn: &Connection, tenant: TenantNo) -> Result<Vec<Value>, StoreError> {
+pub fn report_offers(conn: &Connection, tenant: TenantNo) -> Result<Vec<Value>, StoreError> {
     const PEOPLE: &str =
         "SELECT count(*), coalesce(sum(numbers > 1), 0) FROM (SELECT count(DISTINCT u.number) AS numbers
         FROM units u CROSS JOIN visitors v ON v.row = u.visitor
         WHERE v.tenant = ?1 AND u.campaign = ?2 AND v.withdrawn IS NULL GROUP BY v.person)";
     let row = |of: &LimitedOffer| {
-        let given = given(conn, tenant, of)?;
+        let given = count_given(conn, tenant, of)?;
         let mut statement = conn.prepare_cached(PEOPLE)?;
         let (people, several): (i64, i64) =
             statement.query_row((tenant.0, of.campaign), |row| Ok((row.get(0)?, row.get(1)?)))?;
@@ -167,7 +167,7 @@ mod tests {
 
     /// Units given, people who have one, people who have several.
     fn counts(origin: &Origin) -> [i64; 3] {
-        let report = report(&origin.conn, origin.tenant("demo").no).unwrap();
+        let report = report_offers(&origin.conn, origin.tenant("demo").no).unwrap();
         let [of] = &report[..] else { unreachable!("{report:?}") };
         assert_eq!((of["campaign"].as_str(), of["recipients"].as_i64()), (Some("codes"), Some(3)));
         assert_eq!(of["left"].as_i64().unwrap(), 3 - of["given"].as_i64().unwrap());
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(steered(&mut origin, &mut written), Some(vec![CODES]));
         let before = crate::maintenance::backup::ReplacedStore::of_conn(&origin.conn).unwrap();
         origin.conn = Connection::open(&path).unwrap();
-        crate::maintenance::backup::renew(&mut origin.conn, &before, origin.now).unwrap();
+        crate::maintenance::backup::renew_store(&mut origin.conn, &before, origin.now).unwrap();
         let restored = origin.now;
         origin.now += limits::STEERING_MS;
         assert_eq!(steered(&mut origin, &mut written).unwrap_or_default(), Vec::<u32>::new());

@@ -28,8 +28,8 @@ impl CampaignRules {
     /// # Errors
     /// [`StoreError`].
     pub fn load(group: &WriteTxn<'_>) -> Result<Self, StoreError> {
-        let (experiments, budgets) = (catalogue::experiments(group.tx)?, catalogue::budgets(group.tx)?);
-        let counted = catalogue::counted(group.tx, &experiments, group.now)?;
+        let (experiments, budgets) = (catalogue::load_experiments(group.tx)?, catalogue::load_budgets(group.tx)?);
+        let counted = catalogue::load_conversions(group.tx, &experiments, group.now)?;
         let held = experiments.unreadable().union(budgets.unreadable()).copied().collect();
         report_held(group.metrics, group.rules, &held);
         Ok(Self { experiments, counted, budgets, held })
@@ -41,7 +41,7 @@ impl CampaignRules {
 /// # Errors
 /// [`StoreError`].
 pub fn held_tenants(conn: &Connection) -> Result<BTreeSet<TenantNo>, StoreError> {
-    let (experiments, budgets) = (catalogue::experiments(conn)?, catalogue::budgets(conn)?);
+    let (experiments, budgets) = (catalogue::load_experiments(conn)?, catalogue::load_budgets(conn)?);
     Ok(experiments.unreadable().union(budgets.unreadable()).copied().collect())
 }
 

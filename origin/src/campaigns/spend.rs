@@ -102,7 +102,7 @@ impl GroupBills {
     fn bill(&mut self, tenant: TenantNo, budget: &CampaignBudget, billed: BillingEvent, received: Millis) {
         let price = budget.price(billed);
         if price > 0 {
-            for day in [day(&budget.time_zone, received).0, EVER] {
+            for day in [billing_day(&budget.time_zone, received).0, EVER] {
                 let sum = self.spent.entry((tenant, budget.campaign, day)).or_default();
                 *sum = sum.saturating_add(price);
             }
@@ -127,7 +127,7 @@ impl GroupBills {
             // There is nothing to count it for.
             return Ok(true);
         }
-        let row = (tenant.0, dedup::day(fact.received), fact.id.short().cast_signed());
+        let row = (tenant.0, dedup::receipt_day(fact.received), fact.id.short().cast_signed());
         let again = planted::is_active(PlantedBug::NobodysImpressionsCountAgain);
         let new = group.tx.prepare_cached(PUT)?.execute(row)? > 0 || again;
         if new {
@@ -149,7 +149,7 @@ impl GroupBills {
         // Those of the group see its clicks anyway.
         for (tenant, visitor, at) in std::mem::take(&mut self.clicked) {
             for row in person_of(group.tx, visitor)? {
-                for waiting in purchases::unpaid(group.tx, row, at, group.now)? {
+                for waiting in purchases::unpaid_purchases(group.tx, row, at, group.now)? {
                     let click = self.last_click(group, &waiting)?;
                     self.waiting.insert((waiting.visitor, waiting.id), (tenant, waiting, click));
                 }
@@ -187,7 +187,7 @@ impl GroupBills {
         }
         for (tenant, bought, before) in std::mem::take(&mut self.bought) {
             if !self.pay(group, budgets, tenant, &bought, before)? {
-                purchases::wait(group.tx, &bought, group.now)?;
+                purchases::await_payment(group.tx, &bought, group.now)?;
             }
         }
         let mut put = group.tx.prepare_cached(PUT)?;
@@ -206,7 +206,11 @@ impl GroupBills {
         waiting: &Purchase,
         before: Option<Click>,
     ) -> Result<(), StoreError> {
-        if self.pay(group, budgets, tenant, waiting, before)? { purchases::paid(group.tx, waiting) } else { Ok(()) }
+        if self.pay(group, budgets, tenant, waiting, before)? {
+            purchases::mark_paid(group.tx, waiting)
+        } else {
+            Ok(())
+        }
     }
 
     /// Bills a purchase to the campaign that pays for it, of the last click as people are now or were `before`; gives whether
@@ -239,7 +243,7 @@ impl GroupBills {
         let day = bought.at.day();
         let clicks = match self.clicks.entry((bought.visitor, day)) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(clicks(group.tx, bought.visitor, day)?),
+            Entry::Vacant(new) => new.insert(load_clicks(group.tx, bought.visitor, day)?),
         };
         let within = Minute(bought.at.0.saturating_sub(DAY_MINUTES))..=bought.at;
         Ok(clicks.range(within).next_back().map(|(minute, campaign)| (*minute, *campaign)))
@@ -255,7 +259,7 @@ fn person_of(conn: &Connection, visitor: i64) -> Result<BTreeSet<i64>, StoreErro
     Ok(rows.chain([Ok(visitor)]).collect::<Result<_, _>>()?)
 }
 
-fn clicks(conn: &Connection, visitor: i64, day: Day) -> Result<BTreeMap<Minute, u32>, StoreError> {
+fn load_clicks(conn: &Connection, visitor: i64, day: Day) -> Result<BTreeMap<Minute, u32>, StoreError> {
     let from = Minute(day.start().0.saturating_sub(DAY_MINUTES));
     let to = Minute(day.start().0.saturating_add(DAY_MINUTES));
     let mut last: BTreeMap<Minute, AdAction> = BTreeMap::new();
@@ -263,7 +267,7 @@ fn clicks(conn: &Connection, visitor: i64, day: Day) -> Result<BTreeMap<Minute, 
         // Of another of its person's, perhaps: whoever bought something waits for no row of theirs.
         let found = match clicks_of(conn, row, from, to) {
             Err(e) if e.is_of_a_value() => {
-                tracing::error!(row, error = %crate::base::chain(&e), "actions of a visitor cannot be read, and pay for no purchase");
+                tracing::error!(row, error = %crate::base::error_chain(&e), "actions of a visitor cannot be read, and pay for no purchase");
                 continue;
             }
             found => found?,
@@ -278,7 +282,7 @@ fn clicks(conn: &Connection, visitor: i64, day: Day) -> Result<BTreeMap<Minute, 
 
 fn clicks_of(conn: &Connection, row: i64, from: Minute, to: Minute) -> Result<Vec<AdAction>, StoreError> {
     let mut clicks = Vec::new();
-    for body in buckets::within(conn, row, from, to)? {
+    for body in buckets::actions_within(conn, row, from, to)? {
         clicks.extend(packed_actions(&body)?.iter().filter(|action| action.verb == ActionType::CLICK));
     }
     Ok(clicks)
@@ -286,8 +290,8 @@ fn clicks_of(conn: &Connection, row: i64, from: Minute, to: Minute) -> Result<Ve
 
 /// A day where a zone's clocks are, in days since 1970, and when it ends.
 #[must_use]
-pub fn day(time_zone: &str, now: Millis) -> (i64, Millis) {
-    let zone = time_zones::named(time_zone).unwrap_or(TimeZone::UTC);
+pub fn billing_day(time_zone: &str, now: Millis) -> (i64, Millis) {
+    let zone = time_zones::find_zone(time_zone).unwrap_or(TimeZone::UTC);
     let now = Timestamp::from_millisecond(signed(now)).unwrap_or(Timestamp::MAX).to_zoned(zone);
     let since = civil::date(1970, 1, 1).until(now.date()).map_or(0, |span| i64::from(span.get_days()));
     let ends = now.tomorrow().and_then(|next| next.start_of_day());
@@ -298,7 +302,7 @@ pub fn day(time_zone: &str, now: Millis) -> (i64, Millis) {
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn spent(conn: &Connection, tenant: TenantNo, campaign: u32, day: i64) -> Result<CampaignSpend, StoreError> {
+pub fn load_spend(conn: &Connection, tenant: TenantNo, campaign: u32, day: i64) -> Result<CampaignSpend, StoreError> {
     const READ: &str = "SELECT day, nanos FROM spend WHERE tenant = ?1 AND campaign = ?2 AND day IN (?3, -1)";
     let mut spent = CampaignSpend::default();
     let mut statement = conn.prepare_cached(READ)?;
@@ -314,10 +318,10 @@ pub fn spent(conn: &Connection, tenant: TenantNo, campaign: u32, day: i64) -> Re
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn forget(conn: &Connection, tenant: TenantNo, now: Millis) -> Result<usize, StoreError> {
+pub fn forget_days(conn: &Connection, tenant: TenantNo, now: Millis) -> Result<usize, StoreError> {
     const DROP: &str = "DELETE FROM nobodys_facts WHERE (tenant, day, id) IN
         (SELECT tenant, day, id FROM nobodys_facts WHERE tenant = ?1 AND day < ?2 LIMIT 10000)";
-    Ok(conn.prepare_cached(DROP)?.execute((tenant.0, dedup::oldest(now)))?)
+    Ok(conn.prepare_cached(DROP)?.execute((tenant.0, dedup::oldest_day(now)))?)
 }
 
 #[cfg(test)]

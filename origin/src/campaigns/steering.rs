@@ -65,14 +65,14 @@ const DUE_MS: Millis = limits::STEERING_MS * 9 / 10;
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
-pub fn refresh(group: &mut WriteTxn<'_>, campaigns: &CampaignRules) -> Result<(), StoreError> {
+pub fn refresh_allocation(group: &mut WriteTxn<'_>, campaigns: &CampaignRules) -> Result<(), StoreError> {
     for known in group.rules.tenants.iter() {
         if campaigns.held.contains(&known.no) {
             continue;
         }
         match refresh_tenant(group, campaigns, known.no) {
             Err(e) if e.is_of_a_value() => {
-                let (tenant, error) = (&known.config.name, crate::base::chain(&e));
+                let (tenant, error) = (&known.config.name, crate::base::error_chain(&e));
                 tracing::error!(tenant, error, "shares and paces of a tenant cannot be renewed: the last ones stay");
             }
             done => done?,
@@ -83,10 +83,10 @@ pub fn refresh(group: &mut WriteTxn<'_>, campaigns: &CampaignRules) -> Result<()
 
 /// Renews one tenant's, where it is due. All that may be unreadable is read before anything is written.
 fn refresh_tenant(group: &mut WriteTxn<'_>, campaigns: &CampaignRules, tenant: TenantNo) -> Result<(), StoreError> {
-    let before = match newest(group.tx, tenant) {
+    let before = match load_newest(group.tx, tenant) {
         Err(e) if e.is_of_a_value() => {
             tracing::error!(
-                error = crate::base::chain(&e),
+                error = crate::base::error_chain(&e),
                 "stored paces cannot be read: they are made from the start"
             );
             None
@@ -98,8 +98,8 @@ fn refresh_tenant(group: &mut WriteTxn<'_>, campaigns: &CampaignRules, tenant: T
     if before.as_ref().is_some_and(|before| fresh(before.at)) {
         return Ok(());
     }
-    let shares = shares(group, campaigns, tenant)?;
-    let paces = paces(group, campaigns, tenant, before.as_ref())?;
+    let shares = compute_shares(group, campaigns, tenant)?;
+    let paces = compute_paces(group, campaigns, tenant, before.as_ref())?;
     let limited = catalogue::limited_of_tenant(group.tx, tenant)?;
     let given_out = offers::given_out(group.tx, tenant, &limited, group.now)?;
     let materialised = group.materialised_of(tenant).iter().map(|segment| segment.0).collect();
@@ -107,28 +107,28 @@ fn refresh_tenant(group: &mut WriteTxn<'_>, campaigns: &CampaignRules, tenant: T
     if before.is_none() && made == (BuiltSteering { at: group.now, ..BuiltSteering::default() }) {
         return Ok(());
     }
-    spend::forget(group.tx, tenant, group.now)?;
+    spend::forget_days(group.tx, tenant, group.now)?;
     // Edges do not go by paces that are old, so these are news also where they are the same.
     let same = before.is_some_and(|before| BuiltSteering { at: made.at, ..before } == made);
     let news = !same || !made.paces.is_empty();
-    keep(group.tx, tenant, made)?;
+    store_allocation(group.tx, tenant, made)?;
     if news {
         // What is handed out from now on is above what was before.
         group.next_version();
-        crate::outbox::queue::put(group, tenant, KvKey::Steering, group.now)?;
+        crate::outbox::queue::put_key(group, tenant, KvKey::Steering, group.now)?;
     }
     Ok(())
 }
 
-fn paces(
+fn compute_paces(
     group: &WriteTxn<'_>,
     campaigns: &CampaignRules,
     tenant: TenantNo,
     before: Option<&BuiltSteering>,
 ) -> Result<BTreeMap<u32, BudgetPacer>, StoreError> {
     let made = |(campaign, budget): (&u32, &CampaignBudget)| {
-        let (day, day_ends) = spend::day(&budget.time_zone, group.now);
-        let spent = spend::spent(group.tx, tenant, *campaign, day)?;
+        let (day, day_ends) = spend::billing_day(&budget.time_zone, group.now);
+        let spent = spend::load_spend(group.tx, tenant, *campaign, day)?;
         let pacer = before.and_then(|before| before.paces.get(campaign)).copied().unwrap_or_default();
         Ok((*campaign, pacer.next(budget, spent, group.now, day_ends)))
     };
@@ -139,16 +139,16 @@ fn paces(
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn report(conn: &Connection, tenant: TenantNo, now: Millis) -> Result<Vec<Value>, StoreError> {
-    let made = newest(conn, tenant)?;
+pub fn report_budgets(conn: &Connection, tenant: TenantNo, now: Millis) -> Result<Vec<Value>, StoreError> {
+    let made = load_newest(conn, tenant)?;
     let budgets = catalogue::budgets_of_tenant(conn, tenant)?;
     let ids: BTreeMap<u32, String> = catalogue::codes(conn, tenant)?
         .into_iter()
         .filter_map(|((sort, id), code)| (sort == "campaign").then_some((code, id)))
         .collect();
     let row = |(campaign, budget): (&u32, &CampaignBudget)| {
-        let (day, day_ends) = spend::day(&budget.time_zone, now);
-        let spent = spend::spent(conn, tenant, *campaign, day)?;
+        let (day, day_ends) = spend::billing_day(&budget.time_zone, now);
+        let spent = spend::load_spend(conn, tenant, *campaign, day)?;
         let pace = made.as_ref().and_then(|made| Some(made.paces.get(campaign)?.pace.at(made.at, now)));
         Ok(json!({
             "campaign": ids.get(campaign), "budget_micros": budget.total, "daily_budget_micros": budget.daily,
@@ -159,18 +159,19 @@ pub fn report(conn: &Connection, tenant: TenantNo, now: Millis) -> Result<Vec<Va
     budgets.iter().map(row).collect()
 }
 
-fn shares(group: &WriteTxn<'_>, campaigns: &CampaignRules, tenant: TenantNo) -> Result<Shares, StoreError> {
+fn compute_shares(group: &WriteTxn<'_>, campaigns: &CampaignRules, tenant: TenantNo) -> Result<Shares, StoreError> {
     let selecting = |experiment: &&_| {
         let experiment: &causeway_shared::experiment::Experiment = experiment;
         experiment.selection && experiment.runs(group.now)
     };
     let tested = campaigns.experiments.of(tenant).iter().filter(selecting);
     // Edges know the order of the codes.
-    let shares = |of| Ok::<_, StoreError>(results::shares(group.tx, tenant, of, group.now)?.into_values().collect());
+    let shares =
+        |of| Ok::<_, StoreError>(results::shares_report(group.tx, tenant, of, group.now)?.into_values().collect());
     tested.map(|of| Ok((of.code, shares(of)?))).collect()
 }
 
-fn keep(conn: &Connection, tenant: TenantNo, made: BuiltSteering) -> Result<(), StoreError> {
+fn store_allocation(conn: &Connection, tenant: TenantNo, made: BuiltSteering) -> Result<(), StoreError> {
     const PUT: &str = "INSERT OR REPLACE INTO steering (tenant, at, value) VALUES (?1, ?2, ?3)";
     let BuiltSteering { at, shares, paces, given_out, materialised } = made;
     let value = serde_json::to_string(&StoredSteering { shares, paces, given_out, materialised }).unwrap_or_default();
@@ -182,7 +183,7 @@ fn keep(conn: &Connection, tenant: TenantNo, made: BuiltSteering) -> Result<(), 
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn newest(conn: &Connection, tenant: TenantNo) -> Result<Option<BuiltSteering>, StoreError> {
+pub fn load_newest(conn: &Connection, tenant: TenantNo) -> Result<Option<BuiltSteering>, StoreError> {
     const READ: &str = "SELECT at, value FROM steering WHERE tenant = ?1";
     let mut statement = conn.prepare_cached(READ)?;
     let found =
@@ -266,7 +267,7 @@ mod tests {
         let (mut origin, mut kv) = (Origin::new(), BTreeMap::new());
         apply(&mut origin, true);
         shares(&mut origin, &mut kv);
-        let made = |origin: &Origin| newest(&origin.conn, origin.tenant("demo").no).unwrap().unwrap().at;
+        let made = |origin: &Origin| load_newest(&origin.conn, origin.tenant("demo").no).unwrap().unwrap().at;
         let first = made(&origin);
         origin.now = first + DUE_MS - 1;
         assert_eq!((origin.drain(10).len(), made(&origin)), (0, first));

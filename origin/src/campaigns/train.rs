@@ -125,7 +125,7 @@ pub fn run(
 ) -> Result<Outcome, StoreError> {
     let Options { bits, most, life_ms, conversions } = options;
     let asked = GatherRequest { data, tenant, bits: *bits, most: *most, conversions };
-    let GatheredExamples { people, segments, examples } = gather::gather(&asked, progress)?;
+    let GatheredExamples { people, segments, examples } = gather::gather_examples(&asked, progress)?;
     let minute = Minute::at(now);
     let clicked = examples.clicked(minute);
     let priced = clicked.iter().copied().filter(|number| examples.value(*number).is_some()).collect();
@@ -142,17 +142,17 @@ pub fn run(
     };
     let mut model = Model { bits: *bits, trained_ms: now, expires_ms: report.expires_ms, segments, ..Model::default() };
     for (kind, numbers) in sources {
-        let trained = part::train(kind, &examples, numbers, *bits);
-        *part::of(&mut model, kind) = trained.part;
+        let trained = part::train_part(kind, &examples, numbers, *bits);
+        *part::model_part(&mut model, kind) = trained.part;
         model.spread = model.spread.max(trained.spread);
         report.parts.push(trained.report);
     }
     let any = |verdict| report.parts.iter().any(|part| part.outcome == verdict);
     if any(PartVerdict::Trained) {
-        let bytes = model::encode(&model);
+        let bytes = model::encode_model(&model);
         report.bytes = bytes.len();
         // Checked before it is published, as it is after it is read.
-        let whole = model::decode(&bytes)? == model;
+        let whole = model::decode_model(&bytes)? == model;
         return if whole { Ok(Outcome::Trained(bytes, report)) } else { Err(StoreError::Corrupt { what: "model" }) };
     }
     Ok(if any(PartVerdict::NotBetter) { Outcome::NotBetter(report) } else { Outcome::TooFew(report) })
@@ -173,14 +173,14 @@ pub fn keep(
     const NEXT: &str = "SELECT ifnull(max(version), 0) + 1 FROM models WHERE tenant = ?1";
     const PUT: &str = "INSERT INTO models (tenant, version, at, bytes, report) VALUES (?1, ?2, ?3, ?4, ?5)";
     const OLD: &str = "DELETE FROM models WHERE tenant = ?1 AND version <= ?2";
-    crate::store::write_txn::within(conn, rules, &Metrics::default(), given, |group| {
+    crate::store::write_txn::within_txn(conn, rules, &Metrics::default(), given, |group| {
         let version: i64 = group.tx.query_row(NEXT, [tenant.0], |row| row.get(0))?;
         let told = serde_json::to_string(report).unwrap_or_default();
         group.tx.execute(PUT, (tenant.0, version, signed(report.trained_ms), CheckedBytes::seal(bytes), told))?;
         group.tx.execute(OLD, (tenant.0, version - KEPT))?;
         // What is handed out from now on is above what was before.
         group.next_version();
-        crate::outbox::queue::put(group, tenant, KvKey::Model, group.now)?;
+        crate::outbox::queue::put_key(group, tenant, KvKey::Model, group.now)?;
         Ok(version.unsigned_abs())
     })
 }

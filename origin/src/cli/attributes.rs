@@ -17,9 +17,10 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::audit::ReasonOptions;
-use super::segments::{WhoseArgs, put_facts, reading};
+use super::segments::{WhoseArgs, put_facts, read_owner};
 use super::{
-    CommonOptions, ReadableStore, UsageError, WritableStore, argument, confirmed, fold_before, is_served, named,
+    CommonOptions, ReadableStore, UsageError, WritableStore, confirm_plan, fold_before, is_served, named_tenant,
+    parse_argument,
 };
 
 /// How long a change of type waits before it looks again at what is published.
@@ -46,7 +47,7 @@ pub(super) enum AttributesCommand {
         /// The attribute's name.
         name: String,
         /// The type: bool, integer, float, string, date or strings.
-        #[arg(long = "type", value_name = "TYPE", value_parser = kind)]
+        #[arg(long = "type", value_name = "TYPE", value_parser = parse_kind)]
         to: ValueKind,
         /// Whose attribute. With one tenant configured it need not be said.
         #[arg(long)]
@@ -78,7 +79,7 @@ pub(super) enum AttributesCommand {
     },
 }
 
-fn kind(text: &str) -> Result<ValueKind, String> {
+fn parse_kind(text: &str) -> Result<ValueKind, String> {
     ValueKind::from_name(text).ok_or_else(|| "one of bool, integer, float, string, date, strings is needed".to_owned())
 }
 
@@ -86,24 +87,25 @@ pub(super) fn run(command: &AttributesCommand, common: &CommonOptions) -> anyhow
     match command {
         AttributesCommand::Get { whose } => {
             let mut opened = ReadableStore::new(common)?;
-            let tenant = named(&opened.tenants, whose.tenant())?.clone();
-            let found = reading(opened.place(), &tenant, whose, of::describe)?;
+            let tenant = named_tenant(&opened.tenants, whose.tenant())?.clone();
+            let found = read_owner(opened.place(), &tenant, whose, of::describe_attributes)?;
             common.output.one(&found)
         }
         AttributesCommand::Put { whose, write } => {
             let mut opened = WritableStore::new(common)?;
-            let tenant = named(&opened.rules.tenants, whose.tenant())?.clone();
-            let write: AttributeWrite = argument(write, "the write")?;
-            let read =
-                |view: &StoreView<'_>, visitor: &VisitorView| Ok((visitor.visitor, of::after(view, visitor, &write)?));
-            let (visitor, after) = reading(opened.place(), &tenant, whose, read)?;
-            let (now, id) = (clock::now().max(after), clock::random()?);
-            let checked = |names: &NameDictionary| of::facts(names, visitor, &write, now, id);
-            let (facts, mut refused) = checked(&names::load(&opened.conn, tenant.no)?);
+            let tenant = named_tenant(&opened.rules.tenants, whose.tenant())?.clone();
+            let write: AttributeWrite = parse_argument(write, "the write")?;
+            let read = |view: &StoreView<'_>, visitor: &VisitorView| {
+                Ok((visitor.visitor, of::stamp_after(view, visitor, &write)?))
+            };
+            let (visitor, after) = read_owner(opened.place(), &tenant, whose, read)?;
+            let (now, id) = (clock::now().max(after), clock::random_bytes()?);
+            let checked = |names: &NameDictionary| of::attribute_facts(names, visitor, &write, now, id);
+            let (facts, mut refused) = checked(&names::load_dictionary(&opened.conn, tenant.no)?);
             if !facts.is_empty() {
                 // By what the names are once it is folded, as over HTTP.
                 put_facts(&mut opened, &tenant, facts, None)?;
-                refused = checked(&names::load(&opened.conn, tenant.no)?).1;
+                refused = checked(&names::load_dictionary(&opened.conn, tenant.no)?).1;
             }
             let written = write.set.len() + write.remove.len() - refused.len();
             if written == 0 {
@@ -114,16 +116,24 @@ pub(super) fn run(command: &AttributesCommand, common: &CommonOptions) -> anyhow
         }
         AttributesCommand::Retype { name, to, tenant, yes } => {
             let mut opened = WritableStore::new(common)?;
-            let tenant = named(&opened.rules.tenants, tenant.as_deref())?.clone();
+            let tenant = named_tenant(&opened.rules.tenants, tenant.as_deref())?.clone();
             // Values may be acknowledged, and not stored yet.
             fold_before(&opened.config, &opened.conn)?;
-            let plan = retype_attribute::plan(&mut opened.conn, &tenant, name, *to)?;
-            if !confirmed(*yes, &plan.to_json(name, *to, false), common)? {
+            let plan = retype_attribute::plan_retype(&mut opened.conn, &tenant, name, *to)?;
+            if !confirm_plan(*yes, &plan.to_json(name, *to, false), common)? {
                 return Ok(());
             }
             let WritableStore { config, conn, rules, .. } = &mut opened;
             let wait = |keys| wait_for_publishing(config, keys);
-            retype_attribute::apply(conn, rules, causeway_origin::store::write_txn::given, &tenant, name, *to, wait)?;
+            retype_attribute::apply_retype(
+                conn,
+                rules,
+                causeway_origin::store::write_txn::draw_inputs,
+                &tenant,
+                name,
+                *to,
+                wait,
+            )?;
             common.output.one(&plan.to_json(name, *to, true))
         }
         AttributesCommand::Forget { names, why, tenant, yes } => {
@@ -131,9 +141,10 @@ pub(super) fn run(command: &AttributesCommand, common: &CommonOptions) -> anyhow
         }
         AttributesCommand::Names { tenant } => {
             let ReadableStore { conn, tenants, .. } = ReadableStore::new(common)?;
-            let tenant = named(&tenants, tenant.as_deref())?;
-            let names = names::load(&conn, tenant.no)?;
-            let page = |n| of::page(&names, n).get("names").and_then(Value::as_array).cloned().unwrap_or_default();
+            let tenant = named_tenant(&tenants, tenant.as_deref())?;
+            let names = names::load_dictionary(&conn, tenant.no)?;
+            let page =
+                |n| of::names_page(&names, n).get("names").and_then(Value::as_array).cloned().unwrap_or_default();
             let rows: Vec<Value> = (0..names.pages()).flat_map(page).collect();
             common.output.list(&["token", "name", "type"], &rows)
         }
@@ -157,7 +168,7 @@ fn forget_names(
     common: &CommonOptions,
 ) -> anyhow::Result<()> {
     let mut opened = WritableStore::new(common)?;
-    let tenant = named(&opened.rules.tenants, tenant)?.clone();
+    let tenant = named_tenant(&opened.rules.tenants, tenant)?.clone();
     let names: BTreeSet<String> = names.iter().cloned().collect();
     // Values may be acknowledged, and not stored yet: with them the names would come back.
     fold_before(&opened.config, &opened.conn)?;
@@ -165,13 +176,26 @@ fn forget_names(
         ForgetError::Store(e) => anyhow::Error::from(e),
         e => UsageError(e.to_string()).into(),
     };
-    let plan = forget_names::plan(&opened.conn, &tenant, &names).map_err(usage)?;
-    if !confirmed(yes, &plan.to_json(false), common)? {
+    let plan = forget_names::plan_forgetting(&opened.conn, &tenant, &names).map_err(usage)?;
+    if !confirm_plan(yes, &plan.to_json(false), common)? {
         return Ok(());
     }
     let WritableStore { conn, rules, .. } = &mut opened;
-    forget_names::mark(conn, rules, causeway_origin::store::write_txn::given()?, &tenant, &names, &why.said())
-        .map_err(usage)?;
-    forget_names::sweep(conn, rules, &Metrics::default(), &causeway_origin::store::write_txn::given, &|| Ok(()))?;
+    forget_names::mark_names(
+        conn,
+        rules,
+        causeway_origin::store::write_txn::draw_inputs()?,
+        &tenant,
+        &names,
+        &why.said(),
+    )
+    .map_err(usage)?;
+    forget_names::sweep_names(
+        conn,
+        rules,
+        &Metrics::default(),
+        &causeway_origin::store::write_txn::draw_inputs,
+        &|| Ok(()),
+    )?;
     common.output.one(&plan.to_json(true))
 }

@@ -21,9 +21,9 @@ use clap::Subcommand;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-use super::audience_parts::{FilterOptions, OutputFormat, OutputTarget, PEOPLE, everybody, parsed};
-use super::output::{bar, say};
-use super::{CommonOptions, ReadableStore, UsageError, WritableStore, job, named, send};
+use super::audience_parts::{FilterOptions, OutputFormat, OutputTarget, PEOPLE, load_columns, parse_filter};
+use super::output::{print_line, progress_bar};
+use super::{CommonOptions, ReadableStore, UsageError, WritableStore, job, named_tenant, send};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum AudienceCommand {
@@ -101,14 +101,14 @@ pub(super) fn run(command: &AudienceCommand, common: &CommonOptions) -> anyhow::
         AudienceCommand::Estimate { of, .. }
         | AudienceCommand::Members(of)
         | AudienceCommand::Export { of, .. }
-        | AudienceCommand::Schedule { of, .. } => ask(command, of, common),
+        | AudienceCommand::Schedule { of, .. } => ask_audience(command, of, common),
         AudienceCommand::Materialise { of, segment, hours, every, dry_run } => {
-            materialise(of, SegmentId(*segment), (*hours, *every), *dry_run, common)
+            materialise_audience(of, SegmentId(*segment), (*hours, *every), *dry_run, common)
         }
         AudienceCommand::Send(command) => send::run(command, common),
         AudienceCommand::List { tenant } => {
             let ReadableStore { conn, tenants, .. } = ReadableStore::new(common)?;
-            let found = materialized::list(&conn, Some(named(&tenants, tenant.as_deref())?.no))?;
+            let found = materialized::list_audiences(&conn, Some(named_tenant(&tenants, tenant.as_deref())?.no))?;
             let told: Vec<Value> = found.iter().map(|kept| kept.told(&tenants)).collect();
             common
                 .output
@@ -116,7 +116,7 @@ pub(super) fn run(command: &AudienceCommand, common: &CommonOptions) -> anyhow::
         }
         AudienceCommand::Drop { segment, tenant } => {
             let mut opened = WritableStore::new(common)?;
-            let no = named(&opened.rules.tenants, tenant.as_deref())?.no;
+            let no = named_tenant(&opened.rules.tenants, tenant.as_deref())?.no;
             carry_out(&mut opened, common, |conn| {
                 let there = MaterializedAudience::drop(conn, no, SegmentId(*segment), clock::now())?;
                 ensure!(there, "no audience is kept as segment {segment}: `causeway audience list` names them");
@@ -126,7 +126,7 @@ pub(super) fn run(command: &AudienceCommand, common: &CommonOptions) -> anyhow::
     }
 }
 
-fn materialise(
+fn materialise_audience(
     of: &FilterOptions,
     segment: SegmentId,
     hours: (u32, u32),
@@ -136,24 +136,24 @@ fn materialise(
     let now = clock::now();
     if dry_run {
         let ReadableStore { config, mut conn, tenants, .. } = ReadableStore::new(common)?;
-        let tenant = named(&tenants, of.tenant.as_deref())?;
-        let (filter, document) = parsed(of, &conn, tenant)?;
+        let tenant = named_tenant(&tenants, of.tenant.as_deref())?;
+        let (filter, document) = parse_filter(of, &conn, tenant)?;
         let kept = MaterializedAudience::new((tenant.no, segment), (&filter, &document), hours, now)?;
-        let columns = everybody(&config.data, now)?;
-        let matching = query::everyone(&columns, &conn, tenant.no, &filter, now)?;
-        let holding = refresh::holding(&conn, tenant, segment)?;
-        let holders = query::everyone(&columns, &conn, tenant.no, &holding, now)?;
+        let columns = load_columns(&config.data, now)?;
+        let matching = query::list_members(&columns, &conn, tenant.no, &filter, now)?;
+        let holding = refresh::count_holders(&conn, tenant, segment)?;
+        let holders = query::list_members(&columns, &conn, tenant.no, &holding, now)?;
         let unreadable = matching.unreadable.max(holders.unreadable);
         let people = AudiencePeople::new(matching.members, holders.members);
         let tenant_name = tenant.config.name.clone();
         let mut plan =
             RefreshReport { tenant: tenant_name, segment: segment.0, unreadable, ..RefreshReport::default() };
-        refresh::compare(&mut conn, &kept, &people, now, &mut plan, |_, _, _| Ok(()))?;
+        refresh::compare_members(&mut conn, &kept, &people, now, &mut plan, |_, _, _| Ok(()))?;
         return common.output.one(&serde_json::to_value(plan)?);
     }
     let mut opened = WritableStore::new(common)?;
-    let tenant = named(&opened.rules.tenants, of.tenant.as_deref())?.clone();
-    let (filter, document) = parsed(of, &opened.conn, &tenant)?;
+    let tenant = named_tenant(&opened.rules.tenants, of.tenant.as_deref())?.clone();
+    let (filter, document) = parse_filter(of, &opened.conn, &tenant)?;
     let kept = MaterializedAudience::new((tenant.no, segment), (&filter, &document), hours, now)?;
     carry_out(&mut opened, common, |conn| Ok(kept.keep(conn, &tenant)?))
 }
@@ -165,45 +165,45 @@ fn carry_out(
     change: impl FnOnce(&Connection) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let asked = RunRequest { job: JobKind::Materialise, tenant: None, woken: Trigger::Command, dry_run: false };
-    job::report(&job::carry_out(opened, asked, &Options::default(), change)?, common)
+    job::report_run(&job::carry_out(opened, asked, &Options::default(), change)?, common)
 }
 
-fn ask(command: &AudienceCommand, of: &FilterOptions, common: &CommonOptions) -> anyhow::Result<()> {
+fn ask_audience(command: &AudienceCommand, of: &FilterOptions, common: &CommonOptions) -> anyhow::Result<()> {
     let ReadableStore { config, conn, tenants, .. } = ReadableStore::new(common)?;
-    let tenant = named(&tenants, of.tenant.as_deref())?;
-    let (filter, _) = parsed(of, &conn, tenant)?;
+    let tenant = named_tenant(&tenants, of.tenant.as_deref())?;
+    let (filter, _) = parse_filter(of, &conn, tenant)?;
     let (now, started) = (clock::now(), Instant::now());
     // Before everybody is read, which may take a while.
     let window = match command {
-        AudienceCommand::Schedule { from, hours, .. } => window(from.as_deref(), *hours, now)?,
+        AudienceCommand::Schedule { from, hours, .. } => parse_window(from.as_deref(), *hours, now)?,
         _ => now..now,
     };
-    let columns = everybody(&config.data, now)?;
+    let columns = load_columns(&config.data, now)?;
     match command {
         AudienceCommand::Estimate { precision, measure, .. } => {
-            let of = measure.as_deref().map(|name| query::measure(&conn, tenant.no, name)).transpose()?;
+            let of = measure.as_deref().map(|name| query::find_measure(&conn, tenant.no, name)).transpose()?;
             let of = of
                 .map(|of| of.ok_or_else(|| UsageError(format!("--measure takes {}", query::MEASURES))))
                 .transpose()?;
-            let random = u64::from_be_bytes(clock::random()?);
+            let random = u64::from_be_bytes(clock::random_bytes()?);
             let sampling = SampleRequest { precision: *precision, measure: of, random };
             let mut last = None;
-            query::estimate(&columns, &conn, tenant.no, &filter, &sampling, now, |report| last = Some(report))?;
+            query::estimate_count(&columns, &conn, tenant.no, &filter, &sampling, now, |report| last = Some(report))?;
             let last = last.context("nobody was looked at")?;
             common.output.one(&last.to_json(measure.as_deref(), started.elapsed()))
         }
         AudienceCommand::Members(_) => {
-            let exact = query::exact(&columns, &conn, tenant.no, &filter, now)?;
+            let exact = query::count_exactly(&columns, &conn, tenant.no, &filter, now)?;
             common.output.one(&exact.to_json(started.elapsed()))
         }
         AudienceCommand::Export { to, .. } => {
             let AllMembers { members, .. } =
-                note_unreadable(query::everyone(&columns, &conn, tenant.no, &filter, now)?);
+                note_unreadable(query::list_members(&columns, &conn, tenant.no, &filter, now)?);
             if to.form == OutputFormat::Parquet {
                 let file =
                     to.to.as_ref().ok_or_else(|| UsageError("Parquet is written into a file: --to FILE".to_owned()))?;
                 let rows = members.len();
-                let progress = bar(rows as u64, PEOPLE);
+                let progress = progress_bar(rows as u64, PEOPLE);
                 let people = progress.wrap_iter(members.into_iter());
                 let written = export::whole(file, |to| export::people(to.try_clone()?, people));
                 progress.finish_and_clear();
@@ -219,12 +219,12 @@ fn ask(command: &AudienceCommand, of: &FilterOptions, common: &CommonOptions) ->
         }
         AudienceCommand::Schedule { to, .. } => {
             let AllMembers { members, .. } =
-                note_unreadable(query::everyone(&columns, &conn, tenant.no, &filter, now)?);
+                note_unreadable(query::list_members(&columns, &conn, tenant.no, &filter, now)?);
             let mut some = members.chunks(1_000);
-            to.write(members.len(), common.output, schedule::head, |lines| {
+            to.write(members.len(), common.output, schedule::format_head, |lines| {
                 let Some(some) = some.next() else { return Ok(None) };
-                let moments = schedule::moments(&conn, tenant, some, &window, now)?;
-                Ok(Some((some.len(), schedule::text(lines, &moments))))
+                let moments = schedule::send_moments(&conn, tenant, some, &window, now)?;
+                Ok(Some((some.len(), schedule::format_moments(lines, &moments))))
             })
         }
         AudienceCommand::Materialise { .. }
@@ -238,18 +238,20 @@ fn ask(command: &AudienceCommand, of: &FilterOptions, common: &CommonOptions) ->
 fn note_unreadable(everyone: AllMembers) -> AllMembers {
     if everyone.unreadable > 0 {
         let unreadable = everyone.unreadable;
-        say(&format!("{unreadable} people cannot be read and are left out: `causeway job run scrub` names them"));
+        print_line(&format!(
+            "{unreadable} people cannot be read and are left out: `causeway job run scrub` names them"
+        ));
     }
     everyone
 }
 
-fn window(from: Option<&str>, hours: u32, now: Millis) -> anyhow::Result<Range<Millis>> {
+fn parse_window(from: Option<&str>, hours: u32, now: Millis) -> anyhow::Result<Range<Millis>> {
     let time = |text: &str| {
-        time_zones::time(text).ok_or_else(|| {
+        time_zones::parse_time(text).ok_or_else(|| {
             UsageError(format!(
                 "--from takes a time such as 2027-03-28T20:00:00+01:00, or milliseconds since 1970: `{text}` is none"
             ))
         })
     };
-    schedule::window(from.map_or(Ok(now), time)?, hours, now).map_err(|wrong| UsageError(wrong).into())
+    schedule::checked_window(from.map_or(Ok(now), time)?, hours, now).map_err(|wrong| UsageError(wrong).into())
 }

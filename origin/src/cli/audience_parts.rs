@@ -1,7 +1,7 @@
 //! Arguments and steps that the commands of audiences, sends and jobs share.
 
-use super::output::{Format, bar, shown};
-use super::{UsageError, argument};
+use super::output::{Format, progress_bar, show_progress};
+use super::{UsageError, parse_argument};
 use anyhow::{Context as _, bail};
 use causeway_origin::audience::Audience as Columns;
 use causeway_origin::audience::follow::StoreFollower;
@@ -69,7 +69,7 @@ impl OutputTarget {
             // The lines themselves show how far it is.
             None => all(&mut std::io::stdout().lock(), &|_| ()).map(drop),
             Some(path) => {
-                let progress = bar(people as u64, PEOPLE);
+                let progress = progress_bar(people as u64, PEOPLE);
                 let done = export::whole(path, |mut file| all(&mut file, &|some| progress.inc(some as u64)));
                 progress.finish_and_clear();
                 let rows = done.with_context(|| format!("{}", path.display()))?;
@@ -88,20 +88,24 @@ pub(super) struct FilterOptions {
     pub(super) tenant: Option<String>,
 }
 
-pub(super) fn parsed(of: &FilterOptions, conn: &Connection, tenant: &TenantContext) -> anyhow::Result<(Filter, Value)> {
-    let document: Value = argument(&of.filter, "the filter")?;
-    match query::filter(conn, tenant, &document)? {
+pub(super) fn parse_filter(
+    of: &FilterOptions,
+    conn: &Connection,
+    tenant: &TenantContext,
+) -> anyhow::Result<(Filter, Value)> {
+    let document: Value = parse_argument(&of.filter, "the filter")?;
+    match query::parse_filter(conn, tenant, &document)? {
         Ok(filter) => Ok((filter, document)),
         Err(found) => bail!(UsageError(query::all_wrong(&found))),
     }
 }
 
 /// Everybody that the store holds, in columns.
-pub(super) fn everybody(data: &std::path::Path, now: u64) -> Result<Columns, StoreError> {
+pub(super) fn load_columns(data: &std::path::Path, now: u64) -> Result<Columns, StoreError> {
     let columns = Columns::default();
     let mut follower = StoreFollower::new(data, columns.clone())?;
-    let progress = bar(0, PEOPLE);
-    let shown = shown(&progress);
+    let progress = progress_bar(0, PEOPLE);
+    let shown = show_progress(&progress);
     while follower.step(now)? {
         let (done, all) = columns.read().building;
         shown(done, all);

@@ -4,13 +4,13 @@ use causeway_origin::base::attribution::{self, Attribution};
 use causeway_origin::privacy::audit as of;
 use clap::Args;
 
-use super::{CommonOptions, ReadableStore, named};
+use super::{CommonOptions, ReadableStore, named_tenant};
 
 /// Why a change is made, for the trail.
 #[derive(Debug, Clone, Args)]
 pub(super) struct ReasonOptions {
     /// Why: one line, which the audit trail keeps for ever. Name a ticket, nobody's name and no id.
-    #[arg(long, value_name = "TEXT", value_parser = attribution::reason)]
+    #[arg(long, value_name = "TEXT", value_parser = attribution::checked_reason)]
     reason: Option<String>,
 }
 
@@ -43,8 +43,8 @@ const COLUMNS: [&str; 13] =
 
 pub(super) fn run(command: &AuditOptions, common: &CommonOptions) -> anyhow::Result<()> {
     let ReadableStore { conn, tenants, .. } = ReadableStore::new(common)?;
-    let tenant = named(&tenants, command.tenant.as_deref())?;
-    let visitor = command.visitor.as_deref().map(super::visitor).transpose()?;
-    let rows = of::list(&conn, tenant, visitor, command.after, command.limit.into())?;
+    let tenant = named_tenant(&tenants, command.tenant.as_deref())?;
+    let visitor = command.visitor.as_deref().map(super::parse_visitor).transpose()?;
+    let rows = of::list_rows(&conn, tenant, visitor, command.after, command.limit.into())?;
     common.output.list(&COLUMNS, &rows)
 }

@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
-use causeway_origin::base::{chain, clock};
+use causeway_origin::base::{clock, error_chain};
 use causeway_origin::maintenance::backup::{self, BackupContents};
 use clap::Subcommand;
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
-use super::output::{say, steps};
-use super::{CommonOptions, WritableStore, confirmed, is_served};
+use super::output::{print_line, step_bar};
+use super::{CommonOptions, WritableStore, confirm_plan, is_served};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum BackupCommand {
@@ -23,21 +23,21 @@ pub(super) enum BackupCommand {
     },
 }
 
-pub(super) fn take(to: &Path, common: &CommonOptions) -> anyhow::Result<()> {
+pub(super) fn take_backup(to: &Path, common: &CommonOptions) -> anyhow::Result<()> {
     let config = common.load()?;
-    let held = shown(&steps(backup::STEPS_OF_BACKUP), |step| backup::take(&config.data, to, step))?;
-    let mut said = told(&held);
+    let held = show_steps(&step_bar(backup::STEPS_OF_BACKUP), |step| backup::take_backup(&config.data, to, step))?;
+    let mut said = describe_contents(&held);
     said["folder"] = to.display().to_string().into();
     common.output.one(&said)
 }
 
 /// Checks a backup, and fails where something in it cannot be read.
-pub(super) fn verify(from: &Path, common: &CommonOptions) -> anyhow::Result<()> {
-    let (held, unreadable) = shown(&steps(1), |step| {
+pub(super) fn verify_backup(from: &Path, common: &CommonOptions) -> anyhow::Result<()> {
+    let (held, unreadable) = show_steps(&step_bar(1), |step| {
         step("checking");
-        backup::verify(from)
+        backup::verify_backup(from)
     })?;
-    let mut said = told(&held);
+    let mut said = describe_contents(&held);
     said["folder"] = from.display().to_string().into();
     said["unreadable_visitors"] = unreadable.into();
     common.output.one(&said)?;
@@ -45,14 +45,14 @@ pub(super) fn verify(from: &Path, common: &CommonOptions) -> anyhow::Result<()> 
     Ok(())
 }
 
-fn told(held: &BackupContents) -> Value {
+fn describe_contents(held: &BackupContents) -> Value {
     json!({
         "visitors": held.visitors, "people": held.people, "unfolded_records": held.records, "newest_ms": held.newest,
     })
 }
 
 /// Shows which step goes on, and how many are over: how long the others take nobody can say.
-fn shown<T>(bar: &ProgressBar, work: impl FnOnce(&mut dyn FnMut(&'static str)) -> T) -> T {
+fn show_steps<T>(bar: &ProgressBar, work: impl FnOnce(&mut dyn FnMut(&'static str)) -> T) -> T {
     let mut begun = 0;
     let done = work(&mut |step| {
         bar.set_message(step);
@@ -63,47 +63,48 @@ fn shown<T>(bar: &ProgressBar, work: impl FnOnce(&mut dyn FnMut(&'static str)) -
     done
 }
 
-pub(super) fn restore(from: &Path, yes: bool, common: &CommonOptions) -> anyhow::Result<()> {
+pub(super) fn restore_backup(from: &Path, yes: bool, common: &CommonOptions) -> anyhow::Result<()> {
     let config = common.load()?;
-    let held = shown(&steps(1), |step| {
+    let held = show_steps(&step_bar(1), |step| {
         step("checking");
-        backup::inspect(from)
+        backup::inspect_backup(from)
     })?;
-    let replaces = match backup::replaced(&config.data) {
-        Ok(replaces) => replaces.as_ref().map(told).into(),
+    let replaces = match backup::replaced_contents(&config.data) {
+        Ok(replaces) => replaces.as_ref().map(describe_contents).into(),
         Err(e) => {
-            say(&format!("what is there cannot be read: {}", chain(&e)));
+            print_line(&format!("what is there cannot be read: {}", error_chain(&e)));
             "cannot be read".into()
         }
     };
-    let mut plan = told(&held);
+    let mut plan = describe_contents(&held);
     plan["from"] = from.display().to_string().into();
     plan["into"] = config.data.display().to_string().into();
     plan["replaces"] = replaces;
     plan["done"] = false.into();
     if !yes {
         if is_served(&config) {
-            say("the origin serves from that folder: stop it first");
+            print_line("the origin serves from that folder: stop it first");
         }
-        say("what is there now is kept beside it");
+        print_line("what is there now is kept beside it");
     }
-    if !confirmed(yes, &plan, common)? {
+    if !confirm_plan(yes, &plan, common)? {
         return Ok(());
     }
-    let replaced =
-        shown(&steps(backup::STEPS_OF_RESTORE), |step| backup::restore(&config.data, from, clock::now(), step))?;
+    let replaced = show_steps(&step_bar(backup::STEPS_OF_RESTORE), |step| {
+        backup::restore_backup(&config.data, from, clock::now(), step)
+    })?;
     plan["done"] = true.into();
     plan["kept"] = replaced.kept.map(|kept| kept.display().to_string()).into();
     plan["unread"] = replaced.unread.iter().map(|(part, _)| part).collect();
     for (part, why) in replaced.unread.iter() {
-        say(&format!(
+        print_line(&format!(
             "`{part}` of what was replaced cannot be read whole ({}): what the backup lacks of it may be lost",
-            chain(why)
+            error_chain(why)
         ));
     }
     // Who was erased since the backup is erased again, before anybody reads.
     if let Err(e) = WritableStore::new(common) {
-        say(&format!("erasures of after the backup are applied when `causeway serve` starts: {e:#}"));
+        print_line(&format!("erasures of after the backup are applied when `causeway serve` starts: {e:#}"));
     }
     common.output.one(&plan)
 }
@@ -116,7 +117,7 @@ mod tests {
     fn a_step_counts_once_it_is_over() {
         let bar = ProgressBar::hidden();
         let mut seen = Vec::new();
-        shown(&bar, |step| {
+        show_steps(&bar, |step| {
             for name in ["copying", "checking", "renewing"] {
                 step(name);
                 seen.push((bar.position(), bar.message()));

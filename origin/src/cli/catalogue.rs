@@ -13,7 +13,7 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::output::Format;
-use super::{CommonOptions, ReadableStore, UsageError, WritableStore, named};
+use super::{CommonOptions, ReadableStore, UsageError, WritableStore, named_tenant};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum CatalogueCommand {
@@ -80,34 +80,40 @@ pub(super) enum CatalogueCommand {
 pub(super) fn run(command: &CatalogueCommand, common: &CommonOptions) -> anyhow::Result<()> {
     let looked_at = |tenant: &Option<String>| {
         let ReadableStore { conn, tenants, .. } = ReadableStore::new(common)?;
-        let tenant = named(&tenants, tenant.as_deref())?.clone();
+        let tenant = named_tenant(&tenants, tenant.as_deref())?.clone();
         anyhow::Ok((conn, tenant))
     };
     match command {
         CatalogueCommand::Schema => common.output.text(schema::SCHEMA, &serde_json::from_str(schema::SCHEMA)?),
         CatalogueCommand::Check { file, tenant } | CatalogueCommand::Apply { file, tenant, dry_run: true, .. } => {
-            check(file, tenant.as_deref(), common)
+            check_file(file, tenant.as_deref(), common)
         }
         CatalogueCommand::Apply { file, tenant, empty, .. } => {
             let document = read(file)?;
             // A catalogue may be there before its visitors.
             let WritableStore { mut conn, rules, .. } = WritableStore::or_made(common.load()?)?;
-            let tenant = named(&rules.tenants, tenant.as_deref())?;
+            let tenant = named_tenant(&rules.tenants, tenant.as_deref())?;
             if !empty {
                 of::refuse_empty(&conn, tenant.no, &document).map_err(|e| match e {
                     ApplyError::Empties(_) => anyhow!(UsageError(format!("{e} with --empty"))),
                     e => e.into(),
                 })?;
             }
-            let applied =
-                of::apply(&mut conn, &rules, causeway_origin::store::write_txn::given()?, tenant, document, "cli");
-            common.output.one(&applied.map_err(|e| said(e, common))?.to_json())
+            let applied = of::apply(
+                &mut conn,
+                &rules,
+                causeway_origin::store::write_txn::draw_inputs()?,
+                tenant,
+                document,
+                "cli",
+            );
+            common.output.one(&applied.map_err(|e| apply_error(e, common))?.to_json())
         }
         CatalogueCommand::Rollback { version, tenant } => {
             let WritableStore { mut conn, rules, .. } = WritableStore::new(common)?;
-            let tenant = named(&rules.tenants, tenant.as_deref())?;
+            let tenant = named_tenant(&rules.tenants, tenant.as_deref())?;
             let applied: Applied =
-                of::rollback(&mut conn, &rules, causeway_origin::store::write_txn::given()?, tenant, *version)?;
+                of::rollback(&mut conn, &rules, causeway_origin::store::write_txn::draw_inputs()?, tenant, *version)?;
             common.output.one(&applied.to_json())
         }
         CatalogueCommand::List { tenant } => {
@@ -127,22 +133,22 @@ pub(super) fn run(command: &CatalogueCommand, common: &CommonOptions) -> anyhow:
                 "pace_ppm",
                 "day_ends_ms",
             ];
-            common.output.list(&columns, &steering::report(&conn, tenant.no, clock::now())?)
+            common.output.list(&columns, &steering::report_budgets(&conn, tenant.no, clock::now())?)
         }
         CatalogueCommand::Recipients { tenant } => {
             let (conn, tenant) = looked_at(tenant)?;
             let columns = ["campaign", "recipients", "given", "left", "people", "with_several"];
-            common.output.list(&columns, &offers::report(&conn, tenant.no)?)
+            common.output.list(&columns, &offers::report_offers(&conn, tenant.no)?)
         }
         CatalogueCommand::Show { version, tenant } => {
             let (conn, tenant) = looked_at(tenant)?;
-            show(&conn, &tenant, *version, common)
+            show_catalogue(&conn, &tenant, *version, common)
         }
     }
 }
 
 /// Checks a catalogue against the store; where that does not know the tenant, or is not there, against one that knows nothing.
-fn check(file: &Path, tenant: Option<&str>, common: &CommonOptions) -> anyhow::Result<()> {
+fn check_file(file: &Path, tenant: Option<&str>, common: &CommonOptions) -> anyhow::Result<()> {
     let there = match ReadableStore::new(common) {
         Err(e) if matches!(e.downcast_ref(), Some(StoreError::Missing(_))) => None,
         there => Some(there?),
@@ -153,16 +159,16 @@ fn check(file: &Path, tenant: Option<&str>, common: &CommonOptions) -> anyhow::R
             let config = common.load()?;
             let keys = key_file::load_checked(&config.keys, &config.edge)?;
             let mut conn = rusqlite::Connection::open_in_memory()?;
-            store::prepare(&mut conn)?;
+            store::prepare_store(&mut conn)?;
             let tenants = Tenants::open(&conn, &config.edge, &keys)?;
             (conn, tenants)
         }
     };
-    let checked = of::check(&conn, named(&tenants, tenant)?, read(file)?).map_err(|e| said(e, common))?;
+    let checked = of::check(&conn, named_tenant(&tenants, tenant)?, read(file)?).map_err(|e| apply_error(e, common))?;
     common.output.one(&json!({ "problems": [], "plan": checked.plan }))
 }
 
-fn show(
+fn show_catalogue(
     conn: &rusqlite::Connection,
     tenant: &TenantContext,
     version: Option<u32>,
@@ -187,7 +193,7 @@ fn read(file: &Path) -> anyhow::Result<Value> {
 }
 
 /// Prints the problems, one a row or as a check's answer, and fails.
-fn said(e: ApplyError, common: &CommonOptions) -> anyhow::Error {
+fn apply_error(e: ApplyError, common: &CommonOptions) -> anyhow::Error {
     let ApplyError::Check(CheckError::Problems(problems)) = &e else { return e.into() };
     let rows: Vec<Value> = problems.iter().map(|p| json!({ "path": p.path, "message": p.message })).collect();
     let printed = match common.output {

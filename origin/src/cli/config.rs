@@ -11,7 +11,7 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::CommonOptions;
-use super::output::{Format, say};
+use super::output::{Format, print_line};
 
 /// Longest variable or secret of a worker, in bytes (the platform's limit).
 const VARIABLE_BYTES: usize = 5 * 1024;
@@ -28,13 +28,15 @@ pub(super) enum ConfigCommand {
 
 pub(super) fn run(command: &ConfigCommand, common: &CommonOptions) -> anyhow::Result<()> {
     match command {
-        ConfigCommand::Check => check(common),
-        ConfigCommand::Reference => common.output.text(&settings_reference::text(), &settings_reference::json()),
-        ConfigCommand::Edge => edge(common),
+        ConfigCommand::Check => check_config(common),
+        ConfigCommand::Reference => {
+            common.output.text(&settings_reference::reference_text(), &settings_reference::reference_json())
+        }
+        ConfigCommand::Edge => print_edge(common),
     }
 }
 
-fn check(common: &CommonOptions) -> anyhow::Result<()> {
+fn check_config(common: &CommonOptions) -> anyhow::Result<()> {
     let checked = common.load().and_then(|config| {
         key_file::load_checked(&config.keys, &config.edge)?;
         Ok(config)
@@ -42,13 +44,15 @@ fn check(common: &CommonOptions) -> anyhow::Result<()> {
     let config = match checked {
         Ok(config) => config,
         Err(e) if common.output == Format::Json => {
-            common.output.one(&json!({ "config": common.config.display().to_string(), "problems": problems(&e) }))?;
+            common
+                .output
+                .one(&json!({ "config": common.config.display().to_string(), "problems": list_problems(&e) }))?;
             return Err(e);
         }
         Err(e) => return Err(e),
     };
     if key_file::is_exposed(&config.keys) {
-        say(&format!("others than its owner may read {}: chmod 600", config.keys.display()));
+        print_line(&format!("others than its owner may read {}: chmod 600", config.keys.display()));
     }
     let names: Vec<&str> = config.edge.tenants.iter().map(|t| t.name.as_str()).collect();
     let object = json!({
@@ -62,7 +66,7 @@ fn check(common: &CommonOptions) -> anyhow::Result<()> {
     common.output.text(&format!("fine: {} tenant(s), keys and configuration can be used", names.len()), &object)
 }
 
-fn problems(e: &anyhow::Error) -> Vec<Value> {
+fn list_problems(e: &anyhow::Error) -> Vec<Value> {
     match (e.downcast_ref(), e.downcast_ref()) {
         (Some(ConfigError::Problems(all)), _) | (_, Some(KeyError::Problems { problems: all, .. })) => {
             all.iter().map(|problem| json!({ "path": problem.path, "message": problem.message })).collect()
@@ -72,14 +76,14 @@ fn problems(e: &anyhow::Error) -> Vec<Value> {
 }
 
 /// Always JSON: a program reads it.
-fn edge(common: &CommonOptions) -> anyhow::Result<()> {
+fn print_edge(common: &CommonOptions) -> anyhow::Result<()> {
     let config = common.load()?;
     let mut keys = key_file::load_checked(&config.keys, &config.edge)?;
     keys.tenants.values_mut().for_each(|own| own.webhook = KeyRing::default());
-    let values = [("CAUSEWAY_CONFIG", compact(&config.edge)?), ("CAUSEWAY_KEYS", serde_json::to_string(&keys)?)];
+    let values = [("CAUSEWAY_CONFIG", compact_json(&config.edge)?), ("CAUSEWAY_KEYS", serde_json::to_string(&keys)?)];
     for (name, value) in values.iter().filter(|(_, value)| value.len() > VARIABLE_BYTES) {
         let length = value.len();
-        say(&format!(
+        print_line(&format!(
             "{name} has {length} bytes, the platform takes {VARIABLE_BYTES}: deploy a second worker for some tenants"
         ));
     }
@@ -88,7 +92,7 @@ fn edge(common: &CommonOptions) -> anyhow::Result<()> {
 }
 
 /// Without what is the default anyway: a variable has little room, and tenants share it.
-fn compact(edge: &EdgeConfig) -> anyhow::Result<String> {
+fn compact_json(edge: &EdgeConfig) -> anyhow::Result<String> {
     let plain: TenantConfig = serde_json::from_value(json!({ "name": "", "hosts": [] }))?;
     let (plain, mut all) = (serde_json::to_value(plain)?, serde_json::to_value(edge)?);
     for tenant in all["tenant"].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {

@@ -7,7 +7,7 @@ use causeway_origin::views::read::StoreView;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::{CommonOptions, ReadableStore, argument, named};
+use super::{CommonOptions, ReadableStore, named_tenant, parse_argument};
 
 #[derive(Debug, Args)]
 pub(super) struct CountOptions {
@@ -21,17 +21,17 @@ pub(super) struct CountOptions {
 
 pub(super) fn run(command: &CountOptions, common: &CommonOptions) -> anyhow::Result<()> {
     let ReadableStore { config, mut conn, tenants, .. } = ReadableStore::new(common)?;
-    let known = named(&tenants, command.tenant.as_deref())?;
-    let question: Value = argument(&command.question, "the question")?;
+    let known = named_tenant(&tenants, command.tenant.as_deref())?;
+    let question: Value = parse_argument(&command.question, "the question")?;
     let reader = Backlog::of_log(&config.data, &conn, &tenants)?.reader();
     let snapshot = conn.transaction()?;
-    let view = StoreView::whole(&snapshot, &reader)?;
+    let view = StoreView::load_profile(&snapshot, &reader)?;
     if question.get("by").is_some() {
-        let ask: AskGroups = argument(&command.question, "the question")?;
-        let groups = count::groups(&view, known, &ask, clock::now())?;
+        let ask: AskGroups = parse_argument(&command.question, "the question")?;
+        let groups = count::list_groups(&view, known, &ask, clock::now())?;
         return common.output.one(&json!({ "groups": groups }));
     }
-    let ask: CountRequest = argument(&command.question, "the question")?;
-    let counts = count::counts(&view, known, &ask, clock::now())?;
+    let ask: CountRequest = parse_argument(&command.question, "the question")?;
+    let counts = count::count_actions(&view, known, &ask, clock::now())?;
     common.output.one(&json!({ "counts": counts }))
 }

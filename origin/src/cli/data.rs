@@ -6,7 +6,7 @@ use causeway_origin::store::data_fault::DataFault;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use super::{CommonOptions, confirmed};
+use super::{CommonOptions, confirm_plan};
 
 /// What to do with the data directory.
 #[derive(Debug, Subcommand)]
@@ -24,10 +24,10 @@ pub(super) enum DataCommand {
 impl DataCommand {
     pub(super) fn run(&self, common: &CommonOptions) -> anyhow::Result<()> {
         let config = common.load()?;
-        let faults = marker::inspect(&config.data)?;
+        let faults = marker::inspect_folder(&config.data)?;
         let mut report = json!({
             "data": config.data.display().to_string(),
-            "faults": faults.iter().map(describe).collect::<Vec<_>>(),
+            "faults": faults.iter().map(describe_fault).collect::<Vec<_>>(),
         });
         match self {
             Self::Check => {
@@ -39,10 +39,10 @@ impl DataCommand {
                 if faults.is_empty() {
                     return common.output.one(&report);
                 }
-                if !confirmed(*yes, &report, common)? {
+                if !confirm_plan(*yes, &report, common)? {
                     return Ok(());
                 }
-                let _lock = store::lock(&config.data)?;
+                let _lock = store::lock_folder(&config.data)?;
                 marker::accept_loss(&config.data)?;
                 report["done"] = true.into();
                 common.output.one(&report)?;
@@ -52,6 +52,6 @@ impl DataCommand {
     }
 }
 
-fn describe(fault: &DataFault) -> Value {
+fn describe_fault(fault: &DataFault) -> Value {
     json!({ "fault": fault.to_string(), "can_be_accepted": fault.is_acceptable() })
 }

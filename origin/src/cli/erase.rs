@@ -18,8 +18,8 @@ use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use super::audit::ReasonOptions;
-use super::output::{bar, say, shown};
-use super::{CommonOptions, WritableStore, confirmed, fold_before, is_served, named, visitor};
+use super::output::{print_line, progress_bar, show_progress};
+use super::{CommonOptions, WritableStore, confirm_plan, fold_before, is_served, named_tenant, parse_visitor};
 
 /// How often a receipt is looked at while it is waited for.
 const LOOK: Duration = Duration::from_millis(500);
@@ -55,7 +55,7 @@ pub(super) struct EraseOptions {
 impl EraseOptions {
     fn whom(&self, tenant: &TenantContext) -> anyhow::Result<ErasureTarget> {
         match (&self.visitor, &self.kind, &self.value) {
-            (Some(whom), ..) => Ok(ErasureTarget::Visitor(visitor(whom)?)),
+            (Some(whom), ..) => Ok(ErasureTarget::Visitor(parse_visitor(whom)?)),
             (None, Some(kind), Some(value)) => {
                 let (kind, hashes) = tenant.alternate(kind, value)?;
                 Ok(ErasureTarget::Id(kind, hashes))
@@ -67,37 +67,41 @@ impl EraseOptions {
 
 pub(super) fn run(command: &EraseOptions, common: &CommonOptions) -> anyhow::Result<()> {
     let mut opened = WritableStore::new(common)?;
-    let tenant = named(&opened.rules.tenants, command.tenant.as_deref())?.clone();
+    let tenant = named_tenant(&opened.rules.tenants, command.tenant.as_deref())?.clone();
     let whom = command.whom(&tenant)?;
     let scope = if command.person { ErasureScope::Person } else { ErasureScope::Visitor };
     // What ties whom it names may be acknowledged, and not stored yet.
     fold_before(&opened.config, &opened.conn)?;
-    let now = of::moment(&opened.conn, &tenant, &whom, scope, clock::now())?;
-    let reached = of::reach(&opened.conn, &tenant, &whom, scope, now)?;
+    let now = of::erasure_moment(&opened.conn, &tenant, &whom, scope, clock::now())?;
+    let reached = of::erasure_reach(&opened.conn, &tenant, &whom, scope, now)?;
     let visitors: Vec<String> = reached.iter().map(ToString::to_string).collect();
     let plan = json!({"scope": scope.name(), "visitors": visitors, "done": false});
-    if !confirmed(command.yes, &plan, common)? {
+    if !confirm_plan(command.yes, &plan, common)? {
         return Ok(());
     }
-    let fact = whom.fact(scope, now, clock::random()?);
+    let fact = whom.fact(scope, now, clock::random_bytes()?);
     let receipt = fact.id;
     let WritableStore { config, conn, rules, .. } = &mut opened;
     let record = LogRecord::said(vec![CheckedFact { tenant: tenant.no, fact }], command.why.said());
     // Beside an origin that serves, whose log may hold what goes; it folds nothing while this is asked.
     let records = |tx: &Connection| {
-        let in_log = log::newest(&config.data, tx)?;
+        let in_log = log::newest_record(&config.data, tx)?;
         Ok([Arc::new(LogRecord { in_log, ..record })])
     };
     group::commit_with(
         conn,
         rules,
         &Metrics::default(),
-        causeway_origin::store::write_txn::given()?,
+        causeway_origin::store::write_txn::draw_inputs()?,
         records,
         &[],
         |_| Ok(()),
     )?;
-    let progress = if command.wait { wait(&opened, &tenant, receipt)? } else { look(&opened, &tenant, receipt)? };
+    let progress = if command.wait {
+        wait_for_erasure(&opened, &tenant, receipt)?
+    } else {
+        read_progress(&opened, &tenant, receipt)?
+    };
     let mut said = json!({"scope": scope.name(), "visitors": visitors, "done": true});
     if let (Some(said), Value::Object(progress)) = (said.as_object_mut(), progress) {
         said.extend(progress);
@@ -105,30 +109,31 @@ pub(super) fn run(command: &EraseOptions, common: &CommonOptions) -> anyhow::Res
     common.output.one(&said)
 }
 
-fn look(
+fn read_progress(
     opened: &WritableStore,
     tenant: &TenantContext,
     receipt: causeway_shared::ids::FactId,
 ) -> anyhow::Result<Value> {
-    causeway_origin::erasures::registry::progress(&opened.conn, tenant.no, receipt)?.context("the erasure was not kept")
+    causeway_origin::erasures::registry::erasure_progress(&opened.conn, tenant.no, receipt)?
+        .context("the erasure was not kept")
 }
 
-fn wait(
+fn wait_for_erasure(
     opened: &WritableStore,
     tenant: &TenantContext,
     receipt: causeway_shared::ids::FactId,
 ) -> anyhow::Result<Value> {
-    let bar = bar(0, "{pos} of {len} keys written");
-    let shown = shown(&bar);
+    let bar = progress_bar(0, "{pos} of {len} keys written");
+    let shown = show_progress(&bar);
     loop {
-        let progress = look(opened, tenant, receipt)?;
+        let progress = read_progress(opened, tenant, receipt)?;
         let keys = |name: &str| progress["keys"][name].as_u64().unwrap_or_default();
         shown(keys("written"), keys("all"));
         let is_done = !progress["done_ms"].is_null();
         if is_done || !is_served(&opened.config) {
             bar.finish_and_clear();
             if !is_done {
-                say("no origin serves from that folder: the KV is written once one does");
+                print_line("no origin serves from that folder: the KV is written once one does");
             }
             return Ok(progress);
         }

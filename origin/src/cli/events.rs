@@ -9,7 +9,7 @@ use clap::Subcommand;
 use serde_json::json;
 
 use super::audit::ReasonOptions;
-use super::{CommonOptions, ReadableStore, UsageError, WritableStore, confirmed, fold_before, named};
+use super::{CommonOptions, ReadableStore, UsageError, WritableStore, confirm_plan, fold_before, named_tenant};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum EventsCommand {
@@ -54,31 +54,31 @@ pub(super) fn run(command: &EventsCommand, common: &CommonOptions) -> anyhow::Re
     match command {
         EventsCommand::Names { tenant } => {
             let ReadableStore { conn, tenants, .. } = ReadableStore::new(common)?;
-            let tenant = named(&tenants, tenant.as_deref())?;
-            common.output.list(&["name", "source", "since_ms"], &of::list(&conn, tenant.no)?)
+            let tenant = named_tenant(&tenants, tenant.as_deref())?;
+            common.output.list(&["name", "source", "since_ms"], &of::list_names(&conn, tenant.no)?)
         }
         EventsCommand::Declare { names, tenant } => {
             let mut opened = WritableStore::new(common)?;
-            let tenant = named(&opened.rules.tenants, tenant.as_deref())?.no;
+            let tenant = named_tenant(&opened.rules.tenants, tenant.as_deref())?.no;
             let names: BTreeSet<String> = names.iter().cloned().collect();
-            of::declare(&mut opened.conn, tenant, &names, clock::now()).map_err(usage)?;
+            of::declare_names(&mut opened.conn, tenant, &names, clock::now()).map_err(usage)?;
             common.output.one(&json!({ "names": names, "done": true }))
         }
         EventsCommand::Forget { names, why, tenant, yes } => {
             let mut opened = WritableStore::new(common)?;
-            let tenant = named(&opened.rules.tenants, tenant.as_deref())?.clone();
+            let tenant = named_tenant(&opened.rules.tenants, tenant.as_deref())?.clone();
             let names: BTreeSet<String> = names.iter().cloned().collect();
             // Events may be acknowledged, and not stored yet: with them the names would come back.
             fold_before(&opened.config, &opened.conn)?;
             let plan = forget_event_names::plan_forget(&opened.conn, &tenant, &names).map_err(usage)?;
-            if !confirmed(*yes, &json!({ "names": plan, "done": false }), common)? {
+            if !confirm_plan(*yes, &json!({ "names": plan, "done": false }), common)? {
                 return Ok(());
             }
             let WritableStore { conn, rules, .. } = &mut opened;
-            forget_event_names::forget(
+            forget_event_names::forget_names(
                 conn,
                 rules,
-                causeway_origin::store::write_txn::given()?,
+                causeway_origin::store::write_txn::draw_inputs()?,
                 &tenant,
                 &names,
                 &why.said(),

@@ -7,7 +7,7 @@ use causeway_origin::campaigns::experiment::statistics::{PowerRequest, people_an
 use clap::Subcommand;
 use serde_json::json;
 
-use super::{CommonOptions, ReadableStore, named};
+use super::{CommonOptions, ReadableStore, named_tenant};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ExperimentCommand {
@@ -56,9 +56,9 @@ pub(super) fn run(command: &ExperimentCommand, common: &CommonOptions) -> anyhow
         }
         ExperimentCommand::Show { id, tenant } => {
             let ReadableStore { mut conn, tenants, .. } = ReadableStore::new(common)?;
-            let known = named(&tenants, tenant.as_deref())?;
+            let known = named_tenant(&tenants, tenant.as_deref())?;
             let snapshot = conn.transaction()?;
-            let found = results::show(&snapshot, known, id, clock::now())?;
+            let found = results::describe_experiment(&snapshot, known, id, clock::now())?;
             common
                 .output
                 .one(&found.with_context(|| format!("no version of the tenant's catalogue has an experiment `{id}`"))?)

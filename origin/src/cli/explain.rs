@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::output::Format;
-use super::{CommonOptions, ReadableStore, UsageError, named, visitor};
+use super::{CommonOptions, ReadableStore, UsageError, named_tenant, parse_visitor};
 
 #[derive(Debug, Args)]
 pub(super) struct ExplainOptions {
@@ -22,7 +22,7 @@ pub(super) struct ExplainOptions {
     #[arg(long)]
     url: Option<String>,
     /// From where, country and region as the platform says them: `DE-BE`. Without it filters know no place.
-    #[arg(long, value_parser = place)]
+    #[arg(long, value_parser = check_place)]
     place: Option<String>,
     /// The browser's `User-Agent`.
     #[arg(long, default_value = "Mozilla/5.0")]
@@ -40,9 +40,10 @@ pub(super) struct ExplainOptions {
 
 pub(super) fn run(command: &ExplainOptions, common: &CommonOptions) -> anyhow::Result<()> {
     let ReadableStore { config, keys, mut conn, tenants } = ReadableStore::new(common)?;
-    let known = named(&tenants, command.tenant.as_deref())?;
-    let visitor = visitor(&command.visitor)?;
-    let placements: Vec<Value> = command.placements.iter().map(|text| placement(text)).collect::<Result<_, _>>()?;
+    let known = named_tenant(&tenants, command.tenant.as_deref())?;
+    let visitor = parse_visitor(&command.visitor)?;
+    let placements: Vec<Value> =
+        command.placements.iter().map(|text| parse_placement(text)).collect::<Result<_, _>>()?;
     let page = json!({ "url": command.url.as_deref().unwrap_or_default(), "keywords": command.keywords });
     let ask = ExplainRequest {
         visitor,
@@ -51,14 +52,14 @@ pub(super) fn run(command: &ExplainOptions, common: &CommonOptions) -> anyhow::R
         agent: command.agent.clone(),
         now: clock::now(),
     };
-    let live = command.live.as_deref().map(answer).transpose()?;
+    let live = command.live.as_deref().map(read_answer).transpose()?;
     let snapshot = conn.transaction()?;
-    let offline = explain::explain(&snapshot, &config.edge, &keys, known, &ask)?;
-    let differences = live.map(|live| explain::differences(&live, &offline));
+    let offline = explain::explain_decision(&snapshot, &config.edge, &keys, known, &ask)?;
+    let differences = live.map(|live| explain::answer_differences(&live, &offline));
     if common.output == Format::Json {
         return common.output.one(&json!({ "answer": offline, "differences": differences }));
     }
-    common.output.list(&["placement", "ad", "outcome", "why"], &rows(&offline))?;
+    common.output.list(&["placement", "ad", "outcome", "why"], &placement_rows(&offline))?;
     match differences.as_deref() {
         None => Ok(()),
         Some([]) => common.output.text("the live answer says the same", &Value::Null),
@@ -70,7 +71,7 @@ pub(super) fn run(command: &ExplainOptions, common: &CommonOptions) -> anyhow::R
 }
 
 /// `DE-BE`, as the edge's shell says it.
-fn place(text: &str) -> Result<String, String> {
+fn check_place(text: &str) -> Result<String, String> {
     let (country, region) = text.split_once('-').unwrap_or((text, ""));
     let is_country = country.len() == 2 && country.bytes().all(|byte| byte.is_ascii_alphabetic());
     if is_country && region.len() <= 3 && region.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
@@ -80,7 +81,7 @@ fn place(text: &str) -> Result<String, String> {
 }
 
 /// `top:728x90/970x250:home:500000`.
-fn placement(text: &str) -> anyhow::Result<Value> {
+fn parse_placement(text: &str) -> anyhow::Result<Value> {
     let mut parts = text.split(':');
     let (id, sizes, view_type) = (parts.next().unwrap_or_default(), parts.next(), parts.next());
     let floor = parts.next().map_or(Ok(0), str::parse::<u64>);
@@ -101,7 +102,7 @@ fn placement(text: &str) -> anyhow::Result<Value> {
     }
 }
 
-fn answer(file: &str) -> anyhow::Result<Value> {
+fn read_answer(file: &str) -> anyhow::Result<Value> {
     let text = match file {
         "-" => std::io::read_to_string(std::io::stdin())?,
         file => std::fs::read_to_string(file).with_context(|| format!("{file} cannot be read"))?,
@@ -114,8 +115,8 @@ fn answer(file: &str) -> anyhow::Result<Value> {
 }
 
 /// A row for each ad of each placement; for a placement without any, why nothing was placed.
-fn rows(answer: &Value) -> Vec<Value> {
-    let mut rows = candidates(answer);
+fn placement_rows(answer: &Value) -> Vec<Value> {
+    let mut rows = candidate_rows(answer);
     for decision in answer["decisions"].as_array().into_iter().flatten() {
         let placement = &decision["placement"];
         if !rows.iter().any(|row| row["placement"] == *placement) {
@@ -125,7 +126,7 @@ fn rows(answer: &Value) -> Vec<Value> {
     rows
 }
 
-fn candidates(answer: &Value) -> Vec<Value> {
+fn candidate_rows(answer: &Value) -> Vec<Value> {
     let placements = answer["trace"]["placements"].as_array().into_iter().flatten();
     let each = placements.flat_map(|placement| {
         let candidates = placement["candidates"].as_array().into_iter().flatten();

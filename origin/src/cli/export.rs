@@ -9,8 +9,8 @@ use causeway_origin::store;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use super::output::{bar, say, steps};
-use super::{CommonOptions, confirmed};
+use super::output::{print_line, progress_bar, step_bar};
+use super::{CommonOptions, confirm_plan};
 
 #[derive(Debug, Args)]
 pub(super) struct ExportOptions {
@@ -46,29 +46,29 @@ pub(super) fn run(command: &ExportOptions, common: &CommonOptions) -> anyhow::Re
     let thresholds = export::thresholds(&config.edge);
     let (tenant, now) = (command.tenant.as_deref(), clock::now());
     let job = export::Job { to: &command.to, form, tenant, thresholds: &thresholds, now };
-    let waits = log::waits(&config.data, store::StoreCounters::load(&conn)?.folded())?;
+    let waits = log::has_unfolded(&config.data, store::StoreCounters::load(&conn)?.folded())?;
     if waits {
-        say("facts that the origin has not folded yet are not in it");
+        print_line("facts that the origin has not folded yet are not in it");
     }
-    let manifest = export::run(&mut conn, job, &mut written())?;
-    common.output.one(&told(&command.to, &manifest))
+    let manifest = export::run(&mut conn, job, &mut show_written())?;
+    common.output.one(&describe_export(&command.to, &manifest))
 }
 
 /// Loads an export into the empty store, once its plan is confirmed.
-pub(super) fn import(from: &Path, yes: bool, common: &CommonOptions) -> anyhow::Result<()> {
+pub(super) fn import_folder(from: &Path, yes: bool, common: &CommonOptions) -> anyhow::Result<()> {
     let config = common.load()?;
-    let manifest = load::manifest(from)?;
+    let manifest = load::read_manifest(from)?;
     load::check_empty(&config.data)?;
     let unknown = |name: &&String| !config.edge.tenants.iter().any(|tenant| tenant.name == **name);
     let unknown: Vec<&String> = manifest.tenants.iter().filter(unknown).collect();
-    let mut plan = told(from, &manifest);
+    let mut plan = describe_export(from, &manifest);
     plan["into"] = config.data.display().to_string().into();
     plan["not_configured"] = json!(unknown);
-    if !confirmed(yes, &plan, common)? {
+    if !confirm_plan(yes, &plan, common)? {
         return Ok(());
     }
     let mut checked = read(&manifest, |entry| entry.bytes, "{bytes} of {total_bytes} checked, {msg}");
-    load::check(from, &manifest, &mut checked)?;
+    load::check_files(from, &manifest, &mut checked)?;
     drop(checked);
     let mut loaded = read(&manifest, |entry| entry.rows, "{pos} of {len} rows, {msg}");
     load::run(&config.data, from, &manifest, clock::now(), &mut loaded)?;
@@ -77,7 +77,7 @@ pub(super) fn import(from: &Path, yes: bool, common: &CommonOptions) -> anyhow::
     common.output.one(&plan)
 }
 
-fn told(folder: &Path, manifest: &Manifest) -> Value {
+fn describe_export(folder: &Path, manifest: &Manifest) -> Value {
     let rows: serde_json::Map<String, Value> = manifest
         .tables
         .iter()
@@ -92,8 +92,8 @@ fn told(folder: &Path, manifest: &Manifest) -> Value {
 }
 
 /// Shows which table is at work, and its rows so far: how many it will have nobody counts before.
-fn written() -> impl FnMut(&str, u64) {
-    let bar = steps(export::tables::TABLES.len() as u64);
+fn show_written() -> impl FnMut(&str, u64) {
+    let bar = step_bar(export::tables::TABLES.len() as u64);
     move |table, rows| {
         bar.set_message(format!("{table}: {rows} rows"));
         bar.set_position(export::tables::TABLES.iter().take_while(|known| known.name != table).count() as u64);
@@ -102,7 +102,7 @@ fn written() -> impl FnMut(&str, u64) {
 
 /// Shows how much is done of what the manifest says, and the table at work.
 fn read<'m>(manifest: &'m Manifest, size: fn(&Entry) -> u64, form: &str) -> impl FnMut(&str, u64) + 'm {
-    let bar = bar(manifest.tables.iter().map(size).sum(), form);
+    let bar = progress_bar(manifest.tables.iter().map(size).sum(), form);
     move |table, done| {
         let before: u64 = manifest.tables.iter().take_while(|entry| entry.name != table).map(size).sum();
         bar.set_message(table.to_owned());

@@ -11,8 +11,8 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use super::audit::ReasonOptions;
-use super::output::{Format, bar, say};
-use super::{CommonOptions, WritableStore, fold_before, is_served, named};
+use super::output::{Format, print_line, progress_bar};
+use super::{CommonOptions, WritableStore, fold_before, is_served, named_tenant};
 
 /// Exit code of who was interrupted by Ctrl-C, as shells have it.
 const INTERRUPTED: i32 = 130;
@@ -84,13 +84,13 @@ pub(super) fn run(command: &ImportOptions, common: &CommonOptions) -> anyhow::Re
         KindArg::Segments => ImportKind::Segments,
         KindArg::Events => ImportKind::Events,
         KindArg::Links => ImportKind::Links,
-        KindArg::Everything => return super::export::import(&command.file, command.yes, common),
+        KindArg::Everything => return super::export::import_folder(&command.file, command.yes, common),
     };
     // Before a store is made for it.
     let file = std::fs::metadata(&command.file);
     let size = file.with_context(|| format!("cannot read {}", command.file.display()))?.len();
     let WritableStore { _writing, config, mut conn, rules } = WritableStore::or_made(common.load()?)?;
-    let tenant = named(&rules.tenants, command.tenant.as_deref())?.no;
+    let tenant = named_tenant(&rules.tenants, command.tenant.as_deref())?.no;
     if matches!(kind, ImportKind::Links) {
         // Whom a line names, and what ended a tie, may be acknowledged and not stored yet.
         fold_before(&config, &conn)?;
@@ -109,7 +109,7 @@ pub(super) fn run(command: &ImportOptions, common: &CommonOptions) -> anyhow::Re
             std::process::exit(INTERRUPTED);
         }
     });
-    let bar = bar(size, "{bytes} of {total_bytes}, {msg}");
+    let bar = progress_bar(size, "{bytes} of {total_bytes}, {msg}");
     let mut told = 0;
     let tell = |progress: &ImportProgress, bad: &[BadLine]| {
         bar.set_position(progress.bytes);
@@ -119,7 +119,7 @@ pub(super) fn run(command: &ImportOptions, common: &CommonOptions) -> anyhow::Re
                 Format::Table => format!("line {line}: {code}: {message}"),
                 Format::Json => json!({ "line": line, "code": code, "message": message }).to_string(),
             };
-            bar.suspend(|| say(&text));
+            bar.suspend(|| print_line(&text));
         }
         told += bad.len();
         !stopped.load(Ordering::Relaxed)
@@ -128,7 +128,7 @@ pub(super) fn run(command: &ImportOptions, common: &CommonOptions) -> anyhow::Re
     bar.finish_and_clear();
     let done = done.with_context(|| format!("importing {}", command.file.display()))?;
     if told > TOLD && common.output == Format::Table {
-        say(&format!("{} more lines are bad", told - TOLD));
+        print_line(&format!("{} more lines are bad", told - TOLD));
     }
     common.output.one(&json!({
         "lines": done.lines, "lines_before": done.before, "facts": done.facts, "repeats": done.repeats, "erased": done.erased,

@@ -8,7 +8,7 @@ use causeway_origin::views::read::StoreView;
 use clap::Subcommand;
 use serde_json::Value;
 
-use super::{CommonOptions, ReadableStore, UsageError, named, visitor};
+use super::{CommonOptions, ReadableStore, UsageError, named_tenant, parse_visitor};
 
 /// Visitors on one page.
 const PAGE: usize = 1_000;
@@ -51,21 +51,21 @@ pub(super) fn run(command: &InspectCommand, common: &CommonOptions) -> anyhow::R
     | InspectCommand::Person { tenant, .. }
     | InspectCommand::Lookup { tenant, .. }) = command;
     let ReadableStore { config, mut conn, tenants, .. } = ReadableStore::new(common)?;
-    let known = named(&tenants, tenant.as_deref())?;
+    let known = named_tenant(&tenants, tenant.as_deref())?;
     let reader = Backlog::of_log(&config.data, &conn, &tenants)?.reader();
     let snapshot = conn.transaction()?;
     let found: Value = match command {
         InspectCommand::Visitor { id, .. } => {
-            describe::visitor(&StoreView::whole(&snapshot, &reader)?, known, visitor(id)?)?
+            describe::describe_visitor(&StoreView::load_profile(&snapshot, &reader)?, known, parse_visitor(id)?)?
                 .context("no fact of that visitor ever came")?
         }
         InspectCommand::Person { id, after, .. } => {
             let usage = |()| UsageError("--after is `next` of the page before, or a visitor's id".to_owned());
             let after = after.as_deref().map(str::parse).transpose().map_err(usage)?;
-            let found = directory::members(&snapshot, known.no, visitor(id)?, after, PAGE)?;
+            let found = directory::list_visitors(&snapshot, known.no, parse_visitor(id)?, after, PAGE)?;
             serde_json::to_value(found.context("the store has no such visitor, or --after is another person's")?)?
         }
-        InspectCommand::Lookup { kind, value, .. } => describe::lookup(&snapshot, known, kind, value)?,
+        InspectCommand::Lookup { kind, value, .. } => describe::describe_lookup(&snapshot, known, kind, value)?,
     };
     common.output.one(&found)
 }

@@ -20,9 +20,9 @@ use clap::{Args, Subcommand};
 use rusqlite::Connection;
 use serde_json::Value;
 
-use super::audience_parts::everybody;
-use super::output::{bar, say, shown};
-use super::{CommonOptions, Config, ReadableStore, UsageError, WritableStore, is_served, named};
+use super::audience_parts::load_columns;
+use super::output::{print_line, progress_bar, show_progress};
+use super::{CommonOptions, Config, ReadableStore, UsageError, WritableStore, is_served, named_tenant};
 
 /// How long a command waits for another run to end: those of a small store take no longer.
 const WAIT: Duration = Duration::from_secs(5);
@@ -107,13 +107,13 @@ pub(super) fn run(command: &JobCommand, common: &CommonOptions) -> anyhow::Resul
     match command {
         JobCommand::Run(name) => {
             let mut opened = WritableStore::new(common)?;
-            let (asked, training) = asked(name, &opened)?;
-            report(&carry_out(&mut opened, asked, &training, |_| Ok(()))?, common)
+            let (asked, training) = read_request(name, &opened)?;
+            report_run(&carry_out(&mut opened, asked, &training, |_| Ok(()))?, common)
         }
         JobCommand::List { job, limit } => {
             let opened = ReadableStore::new(common)?;
             let job = job.as_deref().and_then(causeway_origin::base::job_kinds::JobKind::named);
-            let found = runs::list(&opened.conn, job, usize::from(*limit))?;
+            let found = runs::list_runs(&opened.conn, job, usize::from(*limit))?;
             let told: Vec<Value> = found.iter().map(|run| run.told(&opened.tenants)).collect();
             let columns =
                 ["run", "job", "tenant", "woken", "dry_run", "started_ms", "ended_ms", "done", "all", "outcome"];
@@ -121,7 +121,7 @@ pub(super) fn run(command: &JobCommand, common: &CommonOptions) -> anyhow::Resul
         }
         JobCommand::Show { run } => {
             let opened = ReadableStore::new(common)?;
-            let found = runs::find(&opened.conn, *run)?;
+            let found = runs::find_run(&opened.conn, *run)?;
             let found =
                 found.with_context(|| format!("there is no run {run}: `causeway job list` shows those kept"))?;
             common.output.one(&found.told(&opened.tenants))
@@ -129,7 +129,7 @@ pub(super) fn run(command: &JobCommand, common: &CommonOptions) -> anyhow::Resul
     }
 }
 
-fn asked(name: &JobName, opened: &WritableStore) -> anyhow::Result<(RunRequest, Options)> {
+fn read_request(name: &JobName, opened: &WritableStore) -> anyhow::Result<(RunRequest, Options)> {
     let of = |job, dry: &RunOptions| RunRequest { job, tenant: None, woken: Trigger::Command, dry_run: dry.dry_run };
     Ok(match name {
         JobName::Trim(dry) => (of(causeway_origin::base::job_kinds::JobKind::Trim, dry), Options::default()),
@@ -147,7 +147,7 @@ fn asked(name: &JobName, opened: &WritableStore) -> anyhow::Result<(RunRequest, 
         JobName::Send(dry) => (of(causeway_origin::base::job_kinds::JobKind::Send, dry), Options::default()),
         JobName::Scrub(dry) => (of(causeway_origin::base::job_kinds::JobKind::Scrub, dry), Options::default()),
         JobName::Train(train) => {
-            let tenant = named(&opened.rules.tenants, train.tenant.as_deref())?;
+            let tenant = named_tenant(&opened.rules.tenants, train.tenant.as_deref())?;
             let words = &tenant.config.vocabulary;
             let verb =
                 |name: &String| words.verb(name).ok_or_else(|| UsageError(format!("{name}: {}", no_word("verb"))));
@@ -166,7 +166,7 @@ pub(super) fn carry_out(
     training: &Options,
     before: impl FnOnce(&Connection) -> anyhow::Result<()>,
 ) -> anyhow::Result<JobRun> {
-    let _alone = alone(&opened.config).with_context(|| under_way(opened))?;
+    let _alone = lock_jobs(&opened.config).with_context(|| under_way(opened))?;
     before(&opened.conn)?;
     run_alone(opened, asked, training)
 }
@@ -177,7 +177,7 @@ pub(super) fn try_carry_out(
     asked: RunRequest,
     training: &Options,
 ) -> anyhow::Result<Option<JobRun>> {
-    match store::job(&opened.config.data) {
+    match store::lock_job(&opened.config.data) {
         Ok(_alone) => run_alone(opened, asked, training).map(Some),
         Err(StoreError::Job(_)) => Ok(None),
         Err(e) => Err(e.into()),
@@ -190,7 +190,7 @@ fn run_alone(opened: &mut WritableStore, asked: RunRequest, training: &Options) 
     ensure!(can, "no origin serves from that folder: the KV is read back by the edge that syncs with it");
     let notes = Mutex::new(store::open(&opened.config.data)?);
     let run = runs::begin_asked(&mut opened.conn, asked, clock::now())?;
-    let bar = bar(0, "{pos} of {len}");
+    let bar = progress_bar(0, "{pos} of {len}");
     let pause = || {
         // One that serves may have begun meanwhile.
         if is_served(&opened.config) {
@@ -202,7 +202,7 @@ fn run_alone(opened: &mut WritableStore, asked: RunRequest, training: &Options) 
         Backlog::of_log(&opened.config.data, &store, &opened.rules.tenants)
     };
     let data = opened.config.data.clone();
-    let shown = shown(&bar);
+    let shown = show_progress(&bar);
     let begun = Instant::now();
     let place = JobContext {
         data: &opened.config.data,
@@ -211,9 +211,9 @@ fn run_alone(opened: &mut WritableStore, asked: RunRequest, training: &Options) 
         rules: &opened.rules,
         metrics: &Metrics::default(),
         backlog: &backlog,
-        audience: &|| everybody(&data, clock::now()),
+        audience: &|| load_columns(&data, clock::now()),
         training,
-        given: &causeway_origin::store::write_txn::given,
+        given: &causeway_origin::store::write_txn::draw_inputs,
         pause: &pause,
         wait: &std::thread::sleep,
         elapsed: &|| begun.elapsed(),
@@ -229,10 +229,10 @@ fn run_alone(opened: &mut WritableStore, asked: RunRequest, training: &Options) 
 }
 
 /// The lock of all runs, waited for a little.
-fn alone(config: &Config) -> Result<StoreLock, StoreError> {
+fn lock_jobs(config: &Config) -> Result<StoreLock, StoreError> {
     let begun = Instant::now();
     loop {
-        match store::job(&config.data) {
+        match store::lock_job(&config.data) {
             Err(StoreError::Job(_)) if begun.elapsed() < WAIT => std::thread::sleep(LOOK),
             lock => return lock,
         }
@@ -241,7 +241,7 @@ fn alone(config: &Config) -> Result<StoreLock, StoreError> {
 
 /// Which run it is that another cannot be beside.
 fn under_way(opened: &WritableStore) -> String {
-    let newest = runs::list(&opened.conn, None, runs::PAGE).unwrap_or_default();
+    let newest = runs::list_runs(&opened.conn, None, runs::PAGE).unwrap_or_default();
     let run = newest.into_iter().find(|run| run.outcome.is_none() && run.started.is_some());
     run.map_or_else(
         || "a job is under way".to_owned(),
@@ -252,11 +252,11 @@ fn under_way(opened: &WritableStore) -> String {
 }
 
 /// Prints what a run came to. One that failed is told as an error.
-pub(super) fn report(run: &JobRun, common: &CommonOptions) -> anyhow::Result<()> {
+pub(super) fn report_run(run: &JobRun, common: &CommonOptions) -> anyhow::Result<()> {
     common.output.one(&run.report)?;
     let large = run.report.get("too_large").and_then(Value::as_u64).unwrap_or(0);
     if large > 0 {
-        say(&format!(
+        print_line(&format!(
             "{large} people of more than {} visitors that share ids differ and are not mended",
             limits::AROUND_VISITORS
         ));

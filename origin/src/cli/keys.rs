@@ -59,23 +59,23 @@ impl KeyPurpose {
 
 pub(super) fn run(command: &KeysCommand, common: &CommonOptions) -> anyhow::Result<()> {
     match command {
-        KeysCommand::Init => init(common),
-        KeysCommand::List => list(common),
-        KeysCommand::Rotate(which) => rotate(common, which),
-        KeysCommand::Retire { which, id } => retire(common, which, *id),
+        KeysCommand::Init => create_keys(common),
+        KeysCommand::List => list_keys(common),
+        KeysCommand::Rotate(which) => rotate_key(common, which),
+        KeysCommand::Retire { which, id } => retire_key(common, which, *id),
     }
 }
 
-fn init(common: &CommonOptions) -> anyhow::Result<()> {
+fn create_keys(common: &CommonOptions) -> anyhow::Result<()> {
     let config = common.load()?;
-    let _alone = key_file::lock(&config.keys)?;
+    let _alone = key_file::lock_file(&config.keys)?;
     let mut file = match key_file::load_file(&config.keys) {
         Err(KeyError::Read { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => KeyFile::default(),
         other => other?,
     };
-    let made = key_file::complete(&mut file.keys, &config.edge)?;
+    let made = key_file::complete_keys(&mut file.keys, &config.edge)?;
     if !made.is_empty() {
-        key_file::save(&config.keys, &file)?;
+        key_file::save_file(&config.keys, &file)?;
     }
     let file = config.keys.display().to_string();
     let text = match made.len() {
@@ -85,9 +85,9 @@ fn init(common: &CommonOptions) -> anyhow::Result<()> {
     common.output.text(&text, &json!({"file": file, "made": made}))
 }
 
-fn list(common: &CommonOptions) -> anyhow::Result<()> {
+fn list_keys(common: &CommonOptions) -> anyhow::Result<()> {
     let config = common.load()?;
-    let keys = key_file::load(&config.keys)?;
+    let keys = key_file::load_keys(&config.keys)?;
     let mut rows = Vec::new();
     add_ring(&mut rows, "sync", None, &keys.sync);
     for (tenant, own) in &keys.tenants {
@@ -117,9 +117,9 @@ fn add_ring(rows: &mut Vec<Value>, purpose: &str, tenant: Option<&str>, ring: &K
     }
 }
 
-fn rotate(common: &CommonOptions, which: &KeyOptions) -> anyhow::Result<()> {
+fn rotate_key(common: &CommonOptions, which: &KeyOptions) -> anyhow::Result<()> {
     let ((done, tenant), readers) =
-        (change(common, which, |ring, dropped| key_file::rotate(ring, *dropped))?, which.purpose.readers());
+        (change_keys(common, which, |ring, dropped| key_file::rotate_ring(ring, *dropped))?, which.purpose.readers());
     let (text, object) = match done {
         RotationResult::First(id) => {
             (format!("key {id} is active: give it to {readers}, and restart the origin"), json!({"active": id}))
@@ -136,23 +136,23 @@ fn rotate(common: &CommonOptions, which: &KeyOptions) -> anyhow::Result<()> {
             json!({"active": active, "old": old}),
         ),
     };
-    say(common, which, tenant, &text, object)
+    report_key(common, which, tenant, &text, object)
 }
 
-fn retire(common: &CommonOptions, which: &KeyOptions, id: Option<u8>) -> anyhow::Result<()> {
-    let (gone, tenant) = change(common, which, |ring, dropped| key_file::retire(ring, id, dropped))?;
+fn retire_key(common: &CommonOptions, which: &KeyOptions, id: Option<u8>) -> anyhow::Result<()> {
+    let (gone, tenant) = change_keys(common, which, |ring, dropped| key_file::retire_key(ring, id, dropped))?;
     let text = format!("key {gone} is gone: give the rest to {}, and restart the origin", which.purpose.readers());
-    say(common, which, tenant, &text, json!({"retired": gone}))
+    report_key(common, which, tenant, &text, json!({"retired": gone}))
 }
 
 /// Changes one ring and writes the file.
-fn change<T>(
+fn change_keys<T>(
     common: &CommonOptions,
     which: &KeyOptions,
     step: impl FnOnce(&mut KeyRing, &mut u8) -> Result<T, KeyError>,
 ) -> anyhow::Result<(T, Option<String>)> {
     let config = common.load()?;
-    let _alone = key_file::lock(&config.keys)?;
+    let _alone = key_file::lock_file(&config.keys)?;
     let key_file::KeyFile { mut keys, mut dropped } = key_file::load_file(&config.keys)?;
     let tenant = match (which.purpose, &which.tenant, config.edge.tenants.as_slice()) {
         (KeyPurpose::Sync, None, _) => None,
@@ -178,11 +178,11 @@ fn change<T>(
         }
     };
     let done = step(ring, &mut dropped)?;
-    key_file::save(&config.keys, &KeyFile { keys, dropped })?;
+    key_file::save_file(&config.keys, &KeyFile { keys, dropped })?;
     Ok((done, tenant))
 }
 
-fn say(
+fn report_key(
     common: &CommonOptions,
     which: &KeyOptions,
     tenant: Option<String>,

@@ -13,7 +13,9 @@ use serde_json::json;
 use super::audit::ReasonOptions;
 use super::import::{self, ImportOptions, LinkFile};
 use super::segments::put_facts;
-use super::{CommonOptions, ReadableStore, UsageError, WritableStore, confirmed, fold_before, named, visitor};
+use super::{
+    CommonOptions, ReadableStore, UsageError, WritableStore, confirm_plan, fold_before, named_tenant, parse_visitor,
+};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum LinksCommand {
@@ -102,45 +104,47 @@ pub(super) enum EndOptions {
 
 pub(super) fn run(command: &LinksCommand, common: &CommonOptions) -> anyhow::Result<()> {
     match command {
-        LinksCommand::Check { a, b, tenant } => check(a, b, tenant.as_deref(), common),
+        LinksCommand::Check { a, b, tenant } => check_link(a, b, tenant.as_deref(), common),
         LinksCommand::Add(command) => add(command, common),
         LinksCommand::Import(file) => import::run(&ImportOptions::links(file.clone()), common),
-        LinksCommand::End(command) => end(command, common),
+        LinksCommand::End(command) => end_evidence(command, common),
     }
 }
 
-fn end(command: &EndOptions, common: &CommonOptions) -> anyhow::Result<()> {
+fn end_evidence(command: &EndOptions, common: &CommonOptions) -> anyhow::Result<()> {
     let mut opened = WritableStore::new(common)?;
     let (EndOptions::Remove { tenant, yes, why, .. } | EndOptions::Cancel { tenant, yes, why, .. }) = command;
-    let tenant = named(&opened.rules.tenants, tenant.as_deref())?.clone();
+    let tenant = named_tenant(&opened.rules.tenants, tenant.as_deref())?.clone();
     // What it ends may be acknowledged, and not stored yet.
     fold_before(&opened.config, &opened.conn)?;
     let conn = &opened.conn;
     let (whose, ids): (VisitorId, Vec<(AlternateId, Millis)>) = match command {
         EndOptions::Remove { a, b, .. } => {
-            let (a, b) = (visitor(a)?, visitor(b)?);
+            let (a, b) = (parse_visitor(a)?, parse_visitor(b)?);
             if a == b {
                 bail!(UsageError("a visitor is not linked to itself".to_owned()));
             }
-            let shared = of::connecting(conn, &tenant, a, b)?;
+            let shared = of::connecting_evidence(conn, &tenant, a, b)?;
             ensure!(!shared.is_empty(), "the two visitors were not seen with the same id");
             (a, shared.into_iter().collect())
         }
         EndOptions::Cancel { visitor: whose, kind, value, .. } => {
-            let whose = visitor(whose)?;
+            let whose = parse_visitor(whose)?;
             let (kind, hashes) = tenant.alternate(kind, value)?;
             let id = of::id_of(conn, &tenant, kind, &hashes)?.context("the tenant has no key for alternate ids")?;
             (whose, vec![(id, of::last_seen(conn, &tenant, whose, id)?)])
         }
     };
-    let cancelled: Vec<_> = ids.iter().map(|(id, _)| describe::named(&tenant, *id)).collect();
+    let cancelled: Vec<_> = ids.iter().map(|(id, _)| describe::describe_id(&tenant, *id)).collect();
     let plan = json!({"visitor": whose.to_string(), "cancelled": cancelled, "done": false});
-    if !confirmed(*yes, &plan, common)? {
+    if !confirm_plan(*yes, &plan, common)? {
         return Ok(());
     }
     let now = clock::now();
-    let facts: anyhow::Result<Vec<Fact>> =
-        ids.iter().map(|(id, last)| Ok(of::cancellation(whose, *id, *last, now, clock::random()?))).collect();
+    let facts: anyhow::Result<Vec<Fact>> = ids
+        .iter()
+        .map(|(id, last)| Ok(of::cancellation_fact(whose, *id, *last, now, clock::random_bytes()?)))
+        .collect();
     let other = if let EndOptions::Remove { b, .. } = command { Some(b.clone()) } else { None };
     put_facts(&mut opened, &tenant, facts?, Some(Attribution { other, ..why.said() }))?;
     common.output.one(&json!({"visitor": whose.to_string(), "cancelled": cancelled, "done": true}))
@@ -148,16 +152,16 @@ fn end(command: &EndOptions, common: &CommonOptions) -> anyhow::Result<()> {
 
 fn add(command: &AddOptions, common: &CommonOptions) -> anyhow::Result<()> {
     let mut opened = WritableStore::new(common)?;
-    let tenant = named(&opened.rules.tenants, command.tenant.as_deref())?.clone();
+    let tenant = named_tenant(&opened.rules.tenants, command.tenant.as_deref())?.clone();
     let AddOptions { other, kind, value, weight, source, .. } = command;
     let (other, kind, value) = (other.clone(), kind.clone(), value.clone());
     let tie = VisitorLink { other, kind, value, weight: Some(*weight), source: Some(source.clone()) };
     let now = clock::now();
     let mut facts = Vec::new();
-    for (visitor, what) in of::tie(&tenant, visitor(&command.visitor)?, &tie)?.into_iter().flatten() {
+    for (visitor, what) in of::parse_link(&tenant, parse_visitor(&command.visitor)?, &tie)?.into_iter().flatten() {
         facts.push(Fact {
             position: 0,
-            id: FactId::from_bytes(clock::random()?),
+            id: FactId::from_bytes(clock::random_bytes()?),
             visitor,
             received: now,
             at: now,
@@ -166,20 +170,21 @@ fn add(command: &AddOptions, common: &CommonOptions) -> anyhow::Result<()> {
     }
     fold_before(&opened.config, &opened.conn)?;
     let unknown = |visitor| anyhow::anyhow!("the tenant's store does not have the visitor {visitor}");
-    let facts = of::said(&opened.conn, tenant.no, facts)?.map_err(unknown)?;
+    let facts = of::describe_evidence(&opened.conn, tenant.no, facts)?.map_err(unknown)?;
     put_facts(&mut opened, &tenant, facts, Some(command.why.said()))?;
     let pair = |other: &String| {
-        of::check(&opened.conn, tenant.no, visitor(&command.visitor).ok()?, visitor(other).ok()?).ok()?
+        of::check_pair(&opened.conn, tenant.no, parse_visitor(&command.visitor).ok()?, parse_visitor(other).ok()?)
+            .ok()?
     };
     match tie.other.as_ref().and_then(pair) {
-        Some(checked) => common.output.one(&describe::checked(checked)),
+        Some(checked) => common.output.one(&describe::describe_check(checked)),
         None => common.output.one(&json!({"visitor": command.visitor, "added": true})),
     }
 }
 
-fn check(a: &str, b: &str, tenant: Option<&str>, common: &CommonOptions) -> anyhow::Result<()> {
+fn check_link(a: &str, b: &str, tenant: Option<&str>, common: &CommonOptions) -> anyhow::Result<()> {
     let opened = ReadableStore::new(common)?;
-    let tenant = named(&opened.tenants, tenant)?.no;
-    let found = of::check(&opened.conn, tenant, visitor(a)?, visitor(b)?)?;
-    common.output.one(&describe::checked(found.context("the store does not have both visitors")?))
+    let tenant = named_tenant(&opened.tenants, tenant)?.no;
+    let found = of::check_pair(&opened.conn, tenant, parse_visitor(a)?, parse_visitor(b)?)?;
+    common.output.one(&describe::describe_check(found.context("the store does not have both visitors")?))
 }

@@ -27,9 +27,9 @@ impl Format {
                 table.load_style(presets::NOTHING);
                 table.set_header(columns.iter().map(|c| c.to_uppercase()));
                 for row in rows {
-                    table.add_row(columns.iter().map(|c| row.get(c).map_or_else(String::new, cell)));
+                    table.add_row(columns.iter().map(|c| row.get(c).map_or_else(String::new, format_cell)));
                 }
-                print(&table.to_string())
+                print_text(&table.to_string())
             }
         }
     }
@@ -38,7 +38,7 @@ impl Format {
     pub(super) fn one(self, object: &Value) -> anyhow::Result<()> {
         match self {
             Self::Json => self.json(object),
-            Self::Table => print(&lines(object)),
+            Self::Table => print_text(&object_lines(object)),
         }
     }
 
@@ -46,44 +46,44 @@ impl Format {
     pub(super) fn text(self, text: &str, json: &Value) -> anyhow::Result<()> {
         match self {
             Self::Json => self.json(json),
-            Self::Table => print(text),
+            Self::Table => print_text(text),
         }
     }
 
     fn json(self, value: &Value) -> anyhow::Result<()> {
-        print(&serde_json::to_string_pretty(value)?)
+        print_text(&serde_json::to_string_pretty(value)?)
     }
 }
 
 /// One object for people: a line a field.
-pub(super) fn lines(object: &Value) -> String {
+pub(super) fn object_lines(object: &Value) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    for (path, value) in flat(object) {
+    for (path, value) in flatten_value(object) {
         table.add_row([path, value]);
     }
     table.to_string()
 }
 
 /// Tells on standard error what is no result. Nobody need read it: what a command does goes on.
-pub(super) fn say(text: &str) {
+pub(super) fn print_line(text: &str) {
     drop(writeln!(std::io::stderr().lock(), "{text}"));
 }
 
 /// A bar on standard error, where that is a terminal, once what is done takes over a second.
-pub(super) fn bar(length: u64, form: &str) -> ProgressBar {
-    styled(length, &format!("{{bar:30}} {{percent}} %, {form}, {{eta}} left"))
+pub(super) fn progress_bar(length: u64, form: &str) -> ProgressBar {
+    styled_bar(length, &format!("{{bar:30}} {{percent}} %, {form}, {{eta}} left"))
 }
 
 /// The same over steps of which one may take much longer than another: it foretells nothing.
-pub(super) fn steps(length: u64) -> ProgressBar {
-    let bar = styled(length, "{bar:30} {pos} of {len} done, {msg}, since {elapsed}");
+pub(super) fn step_bar(length: u64) -> ProgressBar {
+    let bar = styled_bar(length, "{bar:30} {pos} of {len} done, {msg}, since {elapsed}");
     // A long step says nothing by itself.
     bar.enable_steady_tick(Duration::from_secs(1));
     bar
 }
 
-fn styled(length: u64, form: &str) -> ProgressBar {
+fn styled_bar(length: u64, form: &str) -> ProgressBar {
     let target = indicatif::ProgressDrawTarget::stderr_with_hz(1);
     let bar = ProgressBar::with_draw_target(Some(length), target);
     let form = indicatif::ProgressStyle::with_template(form);
@@ -92,14 +92,14 @@ fn styled(length: u64, form: &str) -> ProgressBar {
 }
 
 /// Shows on a bar what is done, of how much.
-pub(super) fn shown(bar: &ProgressBar) -> impl Fn(u64, u64) + Sync + '_ {
+pub(super) fn show_progress(bar: &ProgressBar) -> impl Fn(u64, u64) + Sync + '_ {
     |done, all| {
         bar.set_length(all);
         bar.set_position(done);
     }
 }
 
-fn print(text: &str) -> anyhow::Result<()> {
+fn print_text(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     for line in text.lines() {
         writeln!(out, "{}", line.trim_end())?;
@@ -107,7 +107,7 @@ fn print(text: &str) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-fn cell(value: &Value) -> String {
+fn format_cell(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Null => "-".to_owned(),
@@ -116,7 +116,7 @@ fn cell(value: &Value) -> String {
 }
 
 /// Every leaf with its path, such as `own.pages`.
-fn flat(value: &Value) -> Vec<(String, String)> {
+fn flatten_value(value: &Value) -> Vec<(String, String)> {
     let join = |key: &str, inner: Vec<(String, String)>| -> Vec<(String, String)> {
         let with = |(path, value): (String, String)| {
             let path = if path.is_empty() { key.to_owned() } else { format!("{key}.{path}") };
@@ -125,12 +125,12 @@ fn flat(value: &Value) -> Vec<(String, String)> {
         inner.into_iter().map(with).collect()
     };
     match value {
-        Value::Object(fields) => fields.iter().flat_map(|(key, inner)| join(key, flat(inner))).collect(),
+        Value::Object(fields) => fields.iter().flat_map(|(key, inner)| join(key, flatten_value(inner))).collect(),
         Value::Array(items) if !items.is_empty() => {
-            items.iter().enumerate().flat_map(|(i, inner)| join(&i.to_string(), flat(inner))).collect()
+            items.iter().enumerate().flat_map(|(i, inner)| join(&i.to_string(), flatten_value(inner))).collect()
         }
         Value::Array(_) => vec![(String::new(), "-".to_owned())],
-        leaf => vec![(String::new(), cell(leaf))],
+        leaf => vec![(String::new(), format_cell(leaf))],
     }
 }
 
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn an_object_becomes_a_line_a_leaf() {
         let object = json!({"own": {"pages": 2}, "members": ["a", "b"], "links": [], "flag": null});
-        let lines: Vec<String> = flat(&object).into_iter().map(|(p, v)| format!("{p}={v}")).collect();
+        let lines: Vec<String> = flatten_value(&object).into_iter().map(|(p, v)| format!("{p}={v}")).collect();
         assert_eq!(lines, ["flag=-", "links=-", "members.0=a", "members.1=b", "own.pages=2"]);
     }
 }

@@ -20,7 +20,7 @@ use causeway_shared::segments::{SegmentId, SegmentMap};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::{CommonOptions, ReadSource, ReadableStore, WritableStore, argument, named, visitor};
+use super::{CommonOptions, ReadSource, ReadableStore, WritableStore, named_tenant, parse_argument, parse_visitor};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum SegmentsCommand {
@@ -73,7 +73,7 @@ impl WhoseArgs {
     fn whose(&self) -> anyhow::Result<SegmentOwner> {
         Ok(match self.of.split_once(':') {
             Some((kind, value)) => SegmentOwner::Lookup(kind.to_owned(), value.to_owned()),
-            None => SegmentOwner::Visitor(visitor(&self.of)?),
+            None => SegmentOwner::Visitor(parse_visitor(&self.of)?),
         })
     }
 }
@@ -81,66 +81,66 @@ impl WhoseArgs {
 pub(super) fn run(command: &SegmentsCommand, common: &CommonOptions) -> anyhow::Result<()> {
     let opened = |whose: &WhoseArgs| {
         let opened = WritableStore::new(common)?;
-        let tenant = named(&opened.rules.tenants, whose.tenant())?.clone();
+        let tenant = named_tenant(&opened.rules.tenants, whose.tenant())?.clone();
         anyhow::Ok((opened, tenant))
     };
     match command {
         SegmentsCommand::Get { whose, query } => get(query.as_deref(), whose, common),
         SegmentsCommand::Put { whose, write } => {
             let (mut opened, tenant) = opened(whose)?;
-            let write: SegmentWrite = argument(write, "the write")?;
+            let write: SegmentWrite = parse_argument(write, "the write")?;
             // An extension that began before does not write what it read over this.
-            let _many = store::extending(&opened.config.data, false)?;
-            let (visitor, map) = meant(&mut opened, &tenant, whose)?;
-            let at = clock::now().max(of::after(&map, &write));
-            let written = put(&mut opened, &tenant, &visitor, &write, at)?;
+            let _many = store::lock_extension(&opened.config.data, false)?;
+            let (visitor, map) = find_owner(&mut opened, &tenant, whose)?;
+            let at = clock::now().max(of::stamp_after(&map, &write));
+            let written = put_segment(&mut opened, &tenant, &visitor, &write, at)?;
             common.output.one(&json!({ "visitor": visitor.visitor.to_string(), "written": written }))
         }
         SegmentsCommand::Extend { whose, segment, hours } => {
             let (mut opened, tenant) = opened(whose)?;
             // From reading the expiry until the new one is kept: two extensions add up.
-            let _one = store::extending(&opened.config.data, true)?;
-            let (visitor, map) = meant(&mut opened, &tenant, whose)?;
-            let write = of::extended(&map, SegmentId(*segment), *hours, clock::now());
+            let _one = store::lock_extension(&opened.config.data, true)?;
+            let (visitor, map) = find_owner(&mut opened, &tenant, whose)?;
+            let write = of::extended_expiry(&map, SegmentId(*segment), *hours, clock::now());
             let (write, after) = write.context("the visitor is not in that segment")?;
-            put(&mut opened, &tenant, &visitor, &write, clock::now().max(after))?;
+            put_segment(&mut opened, &tenant, &visitor, &write, clock::now().max(after))?;
             let until = write.set.first().map(|set| set.expires_ms);
             let visitor = visitor.visitor.to_string();
             common.output.one(&json!({ "visitor": visitor, "extended": segment, "expires_ms": until }))
         }
         SegmentsCommand::Trim { whose } => {
             let (mut opened, tenant) = opened(whose)?;
-            let visitor = reading(opened.place(), &tenant, whose, |_, visitor| Ok(visitor.clone()))?;
+            let visitor = read_owner(opened.place(), &tenant, whose, |_, visitor| Ok(visitor.clone()))?;
             let row = visitor.row.context("the visitor's facts are not folded yet: try again")?;
-            common.output.one(&json!(trim::one(&mut opened.conn, row, clock::now())?))
+            common.output.one(&json!(trim::trim_visitor(&mut opened.conn, row, clock::now())?))
         }
     }
 }
 
 fn get(query: Option<&str>, whose: &WhoseArgs, common: &CommonOptions) -> anyhow::Result<()> {
-    let query: Option<SegmentTest> = query.map(|query| argument(query, "the query")).transpose()?;
+    let query: Option<SegmentTest> = query.map(|query| parse_argument(query, "the query")).transpose()?;
     let mut opened = ReadableStore::new(common)?;
-    let tenant = named(&opened.tenants, whose.tenant.as_deref())?.clone();
+    let tenant = named_tenant(&opened.tenants, whose.tenant.as_deref())?.clone();
     let by = whose.whose()?;
-    let found = reading(opened.place(), &tenant, whose, |view, visitor| match &query {
-        None => of::describe(view, visitor, clock::now()),
-        Some(query) => Ok(of::answer(&by.segments(view, visitor)?, query, clock::now())),
+    let found = read_owner(opened.place(), &tenant, whose, |view, visitor| match &query {
+        None => of::describe_segments(view, visitor, clock::now()),
+        Some(query) => Ok(of::answer_query(&by.segments(view, visitor)?, query, clock::now())),
     })?;
     common.output.one(&found)
 }
 
 /// The visitor, and the segments meant.
-fn meant(
+fn find_owner(
     opened: &mut WritableStore,
     tenant: &TenantContext,
     whose: &WhoseArgs,
 ) -> anyhow::Result<(VisitorView, SegmentMap)> {
     let by = whose.whose()?;
-    reading(opened.place(), tenant, whose, |view, visitor| Ok((visitor.clone(), by.segments(view, visitor)?)))
+    read_owner(opened.place(), tenant, whose, |view, visitor| Ok((visitor.clone(), by.segments(view, visitor)?)))
 }
 
 /// Finds the visitor and reads of it, store and log together.
-pub(super) fn reading<T>(
+pub(super) fn read_owner<T>(
     ReadSource { data, conn, tenants }: ReadSource<'_>,
     tenant: &TenantContext,
     whose: &WhoseArgs,
@@ -148,19 +148,19 @@ pub(super) fn reading<T>(
 ) -> anyhow::Result<T> {
     let reader = Backlog::of_log(data, conn, tenants)?.reader();
     let snapshot = conn.transaction()?;
-    let view = StoreView::whole(&snapshot, &reader)?;
-    let found = of::find(&view, tenant, &whose.whose()?)?;
+    let view = StoreView::load_profile(&snapshot, &reader)?;
+    let found = of::find_visitor(&view, tenant, &whose.whose()?)?;
     Ok(read(&view, &found.context("no visitor is known by that id")?)?)
 }
 
-fn put(
+fn put_segment(
     opened: &mut WritableStore,
     tenant: &TenantContext,
     visitor: &VisitorView,
     write: &SegmentWrite,
     at: Millis,
 ) -> anyhow::Result<usize> {
-    put_facts(opened, tenant, vec![of::fact(visitor.visitor, write, at, clock::random()?)?], None)?;
+    put_facts(opened, tenant, vec![of::segment_fact(visitor.visitor, write, at, clock::random_bytes()?)?], None)?;
     Ok(write.set.len() + write.remove.len())
 }
 
@@ -175,8 +175,14 @@ pub(super) fn put_facts(
     let facts = facts.into_iter().map(|fact| CheckedFact { tenant: tenant.no, fact }).collect();
     let record = Arc::new(LogRecord { said, ..LogRecord::of(facts) });
     let WritableStore { conn, rules, .. } = opened;
-    let done =
-        group::commit(conn, rules, &Metrics::default(), causeway_origin::store::write_txn::given()?, &[record], &[])?;
+    let done = group::commit_group(
+        conn,
+        rules,
+        &Metrics::default(),
+        causeway_origin::store::write_txn::draw_inputs()?,
+        &[record],
+        &[],
+    )?;
     ensure!(done.new == [all], "the write was not kept");
     Ok(())
 }

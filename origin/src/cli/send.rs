@@ -12,9 +12,9 @@ use causeway_origin::jobs::thread::BUSY;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
-use super::audience_parts::{FilterOptions, OutputTarget, PEOPLE, parsed};
-use super::output::bar;
-use super::{CommonOptions, ReadableStore, WritableStore, is_served, job, named};
+use super::audience_parts::{FilterOptions, OutputTarget, PEOPLE, parse_filter};
+use super::output::progress_bar;
+use super::{CommonOptions, ReadableStore, WritableStore, is_served, job, named_tenant};
 
 /// Recipients read at once.
 const PAGE: u32 = 1_000;
@@ -80,8 +80,8 @@ pub(super) fn run(command: &SendCommand, common: &CommonOptions) -> anyhow::Resu
     match command {
         SendCommand::Start { name, of, count, experiment, webhook, per_second, no_wait } => {
             let mut opened = WritableStore::new(common)?;
-            let known = named(&opened.rules.tenants, of.tenant.as_deref())?.clone();
-            let (_, document) = parsed(of, &opened.conn, &known)?;
+            let known = named_tenant(&opened.rules.tenants, of.tenant.as_deref())?.clone();
+            let (_, document) = parse_filter(of, &opened.conn, &known)?;
             let terms = SendTerms {
                 filter: document.to_string(),
                 count: *count,
@@ -89,16 +89,16 @@ pub(super) fn run(command: &SendCommand, common: &CommonOptions) -> anyhow::Resu
                 webhook: *webhook,
                 per_second: *per_second,
             };
-            let random = u64::from_be_bytes(clock::random()?);
+            let random = u64::from_be_bytes(clock::random_bytes()?);
             let begun = Row::begin(&mut opened.conn, &known, name, &terms, random, clock::now())?;
-            let ended = if *no_wait { begun } else { follow(&mut opened, begun)? };
+            let ended = if *no_wait { begun } else { follow_run(&mut opened, begun)? };
             common.output.one(&ended.told(&opened.rules.tenants))?;
             ensure!(ended.is_done() || *no_wait, "send {name} is not done: {}", ended.error.unwrap_or_default());
             Ok(())
         }
         SendCommand::List(whose) => {
             let ReadableStore { conn, tenants, .. } = ReadableStore::new(common)?;
-            let found = send::list(&conn, Some(named(&tenants, whose.tenant.as_deref())?.no))?;
+            let found = send::list_sends(&conn, Some(named_tenant(&tenants, whose.tenant.as_deref())?.no))?;
             let told: Vec<Value> = found.iter().map(|send| send.told(&tenants)).collect();
             let columns = [
                 "name",
@@ -117,40 +117,45 @@ pub(super) fn run(command: &SendCommand, common: &CommonOptions) -> anyhow::Resu
         }
         SendCommand::Recipients { name, from, whose, to } => {
             let ReadableStore { conn, tenants, .. } = ReadableStore::new(common)?;
-            let known = named(&tenants, whose.tenant.as_deref())?;
-            let send = send::find(&conn, known.no, name)?.with_context(|| unknown(name))?;
+            let known = named_tenant(&tenants, whose.tenant.as_deref())?;
+            let send = send::find_send(&conn, known.no, name)?.with_context(|| unknown_send(name))?;
             let (arms, mut next) = (ArmNames::of(&conn, &send)?, Some(*from));
             // Places are people; of some nothing is told.
             let left = send.next.saturating_sub(*from);
-            to.write(usize::try_from(left)?, common.output, send::head, |lines| {
+            to.write(usize::try_from(left)?, common.output, send::format_head, |lines| {
                 let Some(from) = next else { return Ok(None) };
-                let (some, behind) = send::recipients(&conn, &send, from, PAGE)?;
+                let (some, behind) = send::list_recipients(&conn, &send, from, PAGE)?;
                 next = behind;
                 let places = behind.unwrap_or(send.next).saturating_sub(from);
-                Ok(Some((usize::try_from(places)?, send::text(lines, &known.config.name, &send, &arms, &some))))
+                Ok(Some((
+                    usize::try_from(places)?,
+                    send::format_recipients(lines, &known.config.name, &send, &arms, &some),
+                )))
             })
         }
         SendCommand::Stop { name, whose } => {
             let opened = WritableStore::new(common)?;
-            let known = named(&opened.rules.tenants, whose.tenant.as_deref())?;
-            let stopped = send::stop(&opened.conn, known.no, name)?;
-            let send = send::find(&opened.conn, known.no, name)?.with_context(|| unknown(name))?;
+            let known = named_tenant(&opened.rules.tenants, whose.tenant.as_deref())?;
+            let stopped = send::stop_send(&opened.conn, known.no, name)?;
+            let send = send::find_send(&opened.conn, known.no, name)?.with_context(|| unknown_send(name))?;
             ensure!(stopped, "send {name} is over already");
             common.output.one(&send.told(&opened.rules.tenants))
         }
     }
 }
 
-fn unknown(name: &str) -> String {
+fn unknown_send(name: &str) -> String {
     format!("there is no send `{name}`: `causeway audience send list` names them")
 }
 
 /// Tells its people here, or looks on while another process does, until it is over or something is in the way.
-fn follow(opened: &mut WritableStore, begun: Row) -> anyhow::Result<Row> {
+fn follow_run(opened: &mut WritableStore, begun: Row) -> anyhow::Result<Row> {
     let asked = RunRequest { job: JobKind::Send, tenant: None, woken: Trigger::Command, dry_run: false };
-    let bar = bar(u64::from(begun.terms.count), PEOPLE);
+    let bar = progress_bar(u64::from(begun.terms.count), PEOPLE);
     loop {
-        let Some(send) = send::find(&opened.conn, begun.tenant, &begun.name)? else { bail!(unknown(&begun.name)) };
+        let Some(send) = send::find_send(&opened.conn, begun.tenant, &begun.name)? else {
+            bail!(unknown_send(&begun.name))
+        };
         bar.set_length(u64::from(send.chosen.unwrap_or(send.terms.count)));
         bar.set_position(send.next.into());
         if send.due.is_none() || send.error.is_some() {

@@ -69,7 +69,7 @@ pub(super) fn run(command: &TokenCommand, common: &CommonOptions) -> anyhow::Res
         TokenCommand::Create { .. } => store::open(&config.data)?,
         TokenCommand::List => store::open_readonly(&config.data)?,
         TokenCommand::Revoke { .. } => {
-            store::existing(&config.data)?;
+            store::existing_file(&config.data)?;
             store::open(&config.data)?
         }
     };
@@ -78,7 +78,8 @@ pub(super) fn run(command: &TokenCommand, common: &CommonOptions) -> anyhow::Res
             let tenant = if *all_tenants { None } else { Some(tenant_name(&config, tenant.as_deref())?) };
             let now = clock::now();
             let expires_ms = Some(now.saturating_add(u64::from(*days) * DAY_MS));
-            let (token, text) = tokens::create(&conn, TokenGrant { role: role.role(), name, tenant, expires_ms }, now)?;
+            let (token, text) =
+                tokens::create_token(&conn, TokenGrant { role: role.role(), name, tenant, expires_ms }, now)?;
             let object = json!({
                 "token": text, "id": token.id, "role": token.role, "name": token.name, "tenant": token.tenant,
                 "expires_ms": token.expires_ms,
@@ -86,12 +87,13 @@ pub(super) fn run(command: &TokenCommand, common: &CommonOptions) -> anyhow::Res
             common.output.text(&text, &object)
         }
         TokenCommand::List => {
-            let rows: Vec<Value> = tokens::list(&conn)?.iter().map(serde_json::to_value).collect::<Result<_, _>>()?;
+            let rows: Vec<Value> =
+                tokens::list_tokens(&conn)?.iter().map(serde_json::to_value).collect::<Result<_, _>>()?;
             let columns = ["id", "role", "name", "tenant", "created_ms", "expires_ms", "used_ms", "revoked_ms"];
             common.output.list(&columns, &rows)
         }
         TokenCommand::Revoke { id } => {
-            if !tokens::revoke(&conn, *id, clock::now())? {
+            if !tokens::revoke_token(&conn, *id, clock::now())? {
                 bail!("there is no token {id} that is not revoked yet: see `causeway token list`");
             }
             common.output.text(&format!("token {id} is revoked"), &json!({"revoked": id}))

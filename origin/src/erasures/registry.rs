@@ -55,7 +55,7 @@ pub fn id_erased(
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
-pub fn written(group: &WriteTxn<'_>, applied: &[u64]) -> Result<(), StoreError> {
+pub fn note_written(group: &WriteTxn<'_>, applied: &[u64]) -> Result<(), StoreError> {
     // The indices are named here: of a table without statistics SQLite takes the tenant to have ten rows.
     const OPEN: &str = "SELECT EXISTS (SELECT 1 FROM erasure_keys INDEXED BY erasure_keys_open WHERE written IS NULL)";
     const KEY: &str = "SELECT tenant, kind, subject FROM outbox WHERE lease = ?1 AND late <= ?2";
@@ -113,7 +113,7 @@ pub(crate) fn wait_for(
 ///
 /// # Errors
 /// [`StoreError::Sqlite`]; then nothing of the group may be kept.
-pub fn verified(group: &WriteTxn<'_>, tenant: TenantNo, key: KvKey, asked: Millis) -> Result<(), StoreError> {
+pub fn note_verified(group: &WriteTxn<'_>, tenant: TenantNo, key: KvKey, asked: Millis) -> Result<(), StoreError> {
     const PROVEN: &str = "UPDATE erasure_keys INDEXED BY erasure_keys_unverified SET verified = ?4
         WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND verified IS NULL AND written <= ?5";
     let (kind, subject) = key.columns();
@@ -126,7 +126,7 @@ pub fn verified(group: &WriteTxn<'_>, tenant: TenantNo, key: KvKey, asked: Milli
 ///
 /// # Errors
 /// [`StoreError::Sqlite`]; then nothing of the group may be kept.
-pub fn unwritten(group: &WriteTxn<'_>, tenant: TenantNo, key: KvKey) -> Result<(), StoreError> {
+pub fn note_unwritten(group: &WriteTxn<'_>, tenant: TenantNo, key: KvKey) -> Result<(), StoreError> {
     const AGAIN: &str = "UPDATE erasure_keys INDEXED BY erasure_keys_unverified SET written = NULL, after = ?4
         WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND verified IS NULL";
     let (kind, subject) = key.columns();
@@ -178,7 +178,7 @@ pub fn in_log(conn: &Connection) -> Result<u64, StoreError> {
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn progress(conn: &Connection, tenant: TenantNo, receipt: FactId) -> Result<Option<Value>, StoreError> {
+pub fn erasure_progress(conn: &Connection, tenant: TenantNo, receipt: FactId) -> Result<Option<Value>, StoreError> {
     const READ: &str = "SELECT asked, stored, log, EXISTS
             (SELECT 1 FROM erasure_sweeps s WHERE s.tenant = e.tenant AND s.receipt = e.receipt)
         FROM erasures e WHERE tenant = ?1 AND receipt = ?2";

@@ -10,25 +10,25 @@ use rusqlite::OptionalExtension as _;
 
 use crate::base::integers::signed;
 use crate::outbox::kv_key::KvKey;
-use crate::outbox::queue::{later, put_leaving};
+use crate::outbox::queue::{put_later, put_leaving};
 use crate::store::write_txn::WriteTxn;
 use crate::store::{PersonNo, StoreError, TenantNo, visitor_at};
 
 /// A membership changed: who joined waits as any news of a sibling does; a cut does not wait, and reaches
 /// every visitor of the person, as any snapshot may hold the one that left. Of many the last active are put now, and a sweep
 /// puts the others; one that goes on goes round once more, and needs the room.
-pub(crate) fn announce(group: &WriteTxn<'_>, change: PersonChange) -> Result<(), StoreError> {
+pub(crate) fn announce_change(group: &WriteTxn<'_>, change: PersonChange) -> Result<(), StoreError> {
     const BEGIN: &str = "INSERT INTO sweeps (person, before, last_seen, visitor, put) VALUES (?1, ?2, ?3, ?4, ?5)
         ON CONFLICT DO UPDATE SET before = excluded.before, again = 1";
     if !change.cut {
-        return later(group, change.person);
+        return put_later(group, change.person);
     }
     let before = signed(group.version().counter);
-    let goes_on = !swept(group, &[change.person].into())?.is_empty();
+    let goes_on = !swept_people(group, &[change.person].into())?.is_empty();
     // Those that come while a sweep goes on have their keys noted in its next round.
-    let erasures = if goes_on { Vec::new() } else { awaiting(group, change.person)? };
+    let erasures = if goes_on { Vec::new() } else { awaiting_erasures(group, change.person)? };
     let now = if goes_on { limits::SNAPSHOT_VISITORS as u64 } else { a_bit(&erasures) };
-    match sweep(group, change.person, before, START, now, &erasures)? {
+    match sweep_people(group, change.person, before, START, now, &erasures)? {
         Some((last_seen, visitor)) => {
             let values = (change.person.0, before, last_seen, visitor, signed(group.now));
             group.tx.prepare_cached(BEGIN)?.execute(values)?;
@@ -74,7 +74,7 @@ pub(crate) fn await_with(group: &WriteTxn<'_>, from: &BTreeSet<PersonNo>, to: Pe
 }
 
 /// The erasures whose keys this round notes.
-fn awaiting(group: &WriteTxn<'_>, person: PersonNo) -> Result<Vec<Erasure>, StoreError> {
+fn awaiting_erasures(group: &WriteTxn<'_>, person: PersonNo) -> Result<Vec<Erasure>, StoreError> {
     const READ: &str = "SELECT tenant, receipt FROM erasure_sweeps WHERE person = ?1 AND rounds = 1";
     let mut statement = group.tx.prepare_cached(READ)?;
     let erasure = |row: &rusqlite::Row<'_>| Ok((TenantNo(row.get(0)?), FactId::from_bytes(row.get(1)?)));
@@ -98,7 +98,7 @@ fn end_round(group: &WriteTxn<'_>, person: PersonNo) -> Result<bool, StoreError>
 }
 
 /// Who becomes active moves to where a sweep may have been already: what erasures wait for is noted now.
-pub(crate) fn moved(
+pub(crate) fn note_moved(
     group: &WriteTxn<'_>,
     changed: impl Iterator<Item = (TenantNo, VisitorId)>,
 ) -> Result<(), StoreError> {
@@ -121,7 +121,7 @@ pub(crate) fn moved(
 }
 
 /// Those of these rows whose visitors' snapshots are not all put yet: who goes on as another row takes that along.
-pub(crate) fn swept(group: &WriteTxn<'_>, rows: &BTreeSet<PersonNo>) -> Result<BTreeSet<PersonNo>, StoreError> {
+pub(crate) fn swept_people(group: &WriteTxn<'_>, rows: &BTreeSet<PersonNo>) -> Result<BTreeSet<PersonNo>, StoreError> {
     let mut statement = group.tx.prepare_cached("SELECT 1 FROM sweeps WHERE person = ?1")?;
     let mut found = BTreeSet::new();
     for row in rows {
@@ -139,7 +139,7 @@ const START: At = (i64::MAX, 0);
 
 /// Puts the next visitors of a person, whose snapshots are older than a version, in the outbox; gives where it has come to,
 /// unless that is the end. Erasures wait for each.
-fn sweep(
+fn sweep_people(
     group: &WriteTxn<'_>,
     person: PersonNo,
     before: i64,
@@ -185,8 +185,8 @@ pub(crate) fn go_on(group: &WriteTxn<'_>) -> Result<(), StoreError> {
     let at = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, (row.get(2)?, row.get(3)?), row.get(4)?));
     let next: Option<(i64, i64, At, bool)> = group.tx.prepare_cached(NEXT)?.query_row([], at).optional()?;
     let Some((person, before, at, again)) = next else { return Ok(()) };
-    let erasures = awaiting(group, PersonNo(person))?;
-    let (at, again) = match sweep(group, PersonNo(person), before, at, a_bit(&erasures), &erasures)? {
+    let erasures = awaiting_erasures(group, PersonNo(person))?;
+    let (at, again) = match sweep_people(group, PersonNo(person), before, at, a_bit(&erasures), &erasures)? {
         Some(at) => (at, again),
         None if end_round(group, PersonNo(person))? || again => (START, false),
         None => {

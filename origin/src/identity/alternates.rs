@@ -1,7 +1,7 @@
 //! One alternate id has one hash for each key that was readable when it was seen. All of them stand for the
 //! canonical one, which evidence and lookups are kept under.
 
-use crate::identity::canonical::canonical;
+use crate::identity::canonical::canonical_id;
 use std::collections::BTreeSet;
 
 use causeway_shared::ids::{AltHash, AlternateId, KindCode};
@@ -14,7 +14,7 @@ use crate::store::{StoreError, TenantNo};
 /// The canonical form of an id that was just seen, with the same id under the other keys of a rotation.
 ///
 /// Hashes that were taken for different ids until now, and are one, become one.
-pub(crate) fn resolve(
+pub(crate) fn resolve_ids(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
     id: AlternateId,
@@ -24,18 +24,18 @@ pub(crate) fn resolve(
     let hashes: BTreeSet<AltHash> = also.iter().copied().chain([id.hash]).collect();
     let mut known = BTreeSet::new();
     for hash in &hashes {
-        known.extend(canonical(group.tx, tenant, AlternateId { hash: *hash, ..id })?.map(|id| id.hash));
+        known.extend(canonical_id(group.tx, tenant, AlternateId { hash: *hash, ..id })?.map(|id| id.hash));
     }
     let canonical = AlternateId { hash: known.first().copied().unwrap_or(id.hash), ..id };
     if known.is_empty() {
-        create(group, tenant, canonical)?;
+        create_id(group, tenant, canonical)?;
     }
     for other in known.iter().filter(|hash| **hash != canonical.hash) {
-        unite(group, tenant, canonical, *other, touched)?;
+        unite_ids(group, tenant, canonical, *other, touched)?;
     }
     let mut is_renamed = false;
     for hash in hashes.union(&known).filter(|hash| **hash != canonical.hash) {
-        is_renamed |= name(group, tenant, canonical, *hash)?;
+        is_renamed |= name_id(group, tenant, canonical, *hash)?;
     }
     if is_renamed && !known.is_empty() {
         touched.ids.insert((tenant, canonical));
@@ -45,7 +45,7 @@ pub(crate) fn resolve(
 }
 
 /// A lookup without visitors yet: from now on the hash is known.
-fn create(group: &WriteTxn<'_>, tenant: TenantNo, id: AlternateId) -> Result<(), StoreError> {
+fn create_id(group: &WriteTxn<'_>, tenant: TenantNo, id: AlternateId) -> Result<(), StoreError> {
     const CREATE: &str = "INSERT INTO lookups (tenant, kind, hash, visitors, since, version)
         VALUES (?1, ?2, ?3, x'', 0, 0)";
     group.tx.prepare_cached(CREATE)?.execute((tenant.0, id.kind.0, &id.hash.0))?;
@@ -53,7 +53,7 @@ fn create(group: &WriteTxn<'_>, tenant: TenantNo, id: AlternateId) -> Result<(),
 }
 
 /// Whether the hash was not known to stand for anything.
-fn name(group: &WriteTxn<'_>, tenant: TenantNo, canonical: AlternateId, hash: AltHash) -> Result<bool, StoreError> {
+fn name_id(group: &WriteTxn<'_>, tenant: TenantNo, canonical: AlternateId, hash: AltHash) -> Result<bool, StoreError> {
     const NAME: &str = "INSERT OR IGNORE INTO alternates (tenant, kind, hash, canonical)
         VALUES (?1, ?2, ?3, ?4)";
     let KindCode(kind) = canonical.kind;
@@ -62,7 +62,7 @@ fn name(group: &WriteTxn<'_>, tenant: TenantNo, canonical: AlternateId, hash: Al
 }
 
 /// Everything kept under `other` is kept under the canonical hash from now on.
-fn unite(
+fn unite_ids(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
     canonical: AlternateId,
@@ -72,7 +72,7 @@ fn unite(
     const FORGET: &str = "DELETE FROM lookups WHERE tenant = ?1 AND kind = ?2 AND hash = ?3";
     const REPOINT: &str = "UPDATE alternates SET canonical = ?4 WHERE tenant = ?1 AND kind = ?2 AND canonical = ?3";
     let KindCode(kind) = canonical.kind;
-    evidence::rename(group, tenant, AlternateId { hash: other, ..canonical }, canonical, touched)?;
+    evidence::rename_id(group, tenant, AlternateId { hash: other, ..canonical }, canonical, touched)?;
     group.tx.prepare_cached(FORGET)?.execute((tenant.0, kind, &other.0))?;
     group.tx.prepare_cached(REPOINT)?.execute((tenant.0, kind, &other.0, &canonical.hash.0))?;
     Ok(())

@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn family(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result<Vec<AltHash>, StoreError> {
+pub fn id_family(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result<Vec<AltHash>, StoreError> {
     const READ: &str = "SELECT hash FROM alternates WHERE tenant = ?1 AND kind = ?2 AND canonical = ?3 ORDER BY hash";
     let mut statement = conn.prepare_cached(READ)?;
     let others = statement.query_map((tenant.0, id.kind.0, &id.hash.0), |row| hash_at(row, 0))?;
@@ -23,7 +23,7 @@ pub fn family(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result<Ve
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn canonical(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result<Option<AlternateId>, StoreError> {
+pub fn canonical_id(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result<Option<AlternateId>, StoreError> {
     const READ: &str = "SELECT canonical FROM alternates WHERE tenant = ?1 AND kind = ?2 AND hash = ?3
         UNION ALL SELECT hash FROM lookups WHERE tenant = ?1 AND kind = ?2 AND hash = ?3 LIMIT 1";
     let mut statement = conn.prepare_cached(READ)?;
@@ -42,7 +42,7 @@ pub fn canonical_of(
     hashes: impl IntoIterator<Item = AltHash>,
 ) -> Result<Option<AlternateId>, StoreError> {
     for hash in hashes {
-        if let Some(id) = canonical(conn, tenant, AlternateId { kind, hash })? {
+        if let Some(id) = canonical_id(conn, tenant, AlternateId { kind, hash })? {
             return Ok(Some(id));
         }
     }

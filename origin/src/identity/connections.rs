@@ -32,7 +32,12 @@ pub struct PairCheck {
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn check(conn: &Connection, tenant: TenantNo, a: VisitorId, b: VisitorId) -> Result<Option<PairCheck>, StoreError> {
+pub fn check_pair(
+    conn: &Connection,
+    tenant: TenantNo,
+    a: VisitorId,
+    b: VisitorId,
+) -> Result<Option<PairCheck>, StoreError> {
     // The second half, which has no master, is not read before its row is asked for.
     const READ: &str =
         "SELECT v.person, v.weight, p.master, p.weight FROM visitors v INDEXED BY visitors_by_id JOIN people p USING (person)
@@ -63,20 +68,20 @@ pub fn check(conn: &Connection, tenant: TenantNo, a: VisitorId, b: VisitorId) ->
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn connecting(
+pub fn connecting_evidence(
     conn: &Connection,
     tenant: &TenantContext,
     a: VisitorId,
     b: VisitorId,
 ) -> Result<BTreeMap<AlternateId, Millis>, StoreError> {
-    let mut shared = standing(conn, tenant, a)?;
-    let others = standing(conn, tenant, b)?;
+    let mut shared = standing_evidence(conn, tenant, a)?;
+    let others = standing_evidence(conn, tenant, b)?;
     shared.retain(|id, _| others.contains_key(id));
     Ok(shared)
 }
 
 /// The ids that a visitor is tied to, and when it was last seen with each.
-fn standing(
+fn standing_evidence(
     conn: &Connection,
     tenant: &TenantContext,
     of: VisitorId,
@@ -178,7 +183,7 @@ impl LinkError {
 ///
 /// # Errors
 /// [`LinkError`].
-pub fn tie(
+pub fn parse_link(
     tenant: &TenantContext,
     visitor: VisitorId,
     tie: &VisitorLink,
@@ -217,14 +222,14 @@ pub fn last_seen(
     of: VisitorId,
     id: AlternateId,
 ) -> Result<Millis, StoreError> {
-    Ok(standing(conn, tenant, of)?.get(&id).copied().unwrap_or(0))
+    Ok(standing_evidence(conn, tenant, of)?.get(&id).copied().unwrap_or(0))
 }
 
 /// Evidence that is said now, each fact with its moment; or the first of whom the store has nothing.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn said(
+pub fn describe_evidence(
     conn: &Connection,
     tenant: TenantNo,
     mut facts: Vec<Fact>,
@@ -233,7 +238,7 @@ pub fn said(
         if !is_there(conn, tenant, fact.visitor)? {
             return Ok(Err(fact.visitor));
         }
-        fact.received = moment(conn, tenant, fact)?;
+        fact.received = cancellation_moment(conn, tenant, fact)?;
         fact.at = fact.received;
     }
     Ok(Ok(facts))
@@ -247,23 +252,22 @@ fn is_there(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<b
 
 /// The moment that a fact of evidence counts from when it is said now: after what ended the tie, or all of the id's, last,
 /// whatever clock that was by.
-fn moment(conn: &Connection, tenant: TenantNo, fact: &Fact) -> Result<Millis, StoreError> {
+fn cancellation_moment(conn: &Connection, tenant: TenantNo, fact: &Fact) -> Result<Millis, StoreError> {
     let FactKind::Evidence { id, also, .. } = &fact.what else { return Ok(fact.received) };
     let id = canonical_of(conn, tenant, id.kind, [id.hash].into_iter().chain(also.iter().copied()))?.unwrap_or(*id);
     let erased = match id.kind {
         KindCode::PAIR => None,
-        kind => {
-            crate::erasures::registry::id_erased(conn, tenant, kind, link::family(conn, tenant, id)?)?.map(|(at, _)| at)
-        }
+        kind => crate::erasures::registry::id_erased(conn, tenant, kind, link::id_family(conn, tenant, id)?)?
+            .map(|(at, _)| at),
     };
-    let ended = link::cancelled(conn, tenant, fact.visitor, id)?.max(erased);
+    let ended = link::cancelled_until(conn, tenant, fact.visitor, id)?.max(erased);
     Ok(ended.map_or(fact.received, |at| fact.received.max(at.saturating_add(1))))
 }
 
 /// The fact that ends what ties a visitor to an id. It counts from the last sighting on, where an edge's clock that runs
 /// ahead has put that after now.
 #[must_use]
-pub fn cancellation(visitor: VisitorId, id: AlternateId, last: Millis, now: Millis, random: [u8; 16]) -> Fact {
+pub fn cancellation_fact(visitor: VisitorId, id: AlternateId, last: Millis, now: Millis, random: [u8; 16]) -> Fact {
     let received = now.max(last);
     let id_of_fact = FactId::from_bytes(random);
     Fact { position: 0, id: id_of_fact, visitor, received, at: received, what: FactKind::Cancellation { id } }

@@ -10,7 +10,7 @@ use rusqlite::Connection;
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn cuts(conn: &Connection, person: PersonNo) -> Result<Vec<(VisitorId, VisitorCut)>, StoreError> {
+pub fn load_cuts(conn: &Connection, person: PersonNo) -> Result<Vec<(VisitorId, VisitorCut)>, StoreError> {
     const READ: &str = "SELECT c.visitor, c.at, v.withdrawn IS NOT NULL FROM cuts c
         JOIN people p ON p.person = c.person
         JOIN visitors v ON v.tenant = p.tenant AND v.visitor = c.visitor WHERE c.person = ?1";

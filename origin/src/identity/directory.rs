@@ -56,7 +56,7 @@ pub const LOOKED: usize = 20_000;
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn all(
+pub fn list_people(
     conn: &Connection,
     tenant: TenantNo,
     after: Option<VisitorId>,
@@ -96,7 +96,7 @@ const PAGE: &str = "SELECT visitor, last_seen FROM visitors
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn members(
+pub fn list_visitors(
     conn: &Connection,
     tenant: TenantNo,
     of: VisitorId,
@@ -104,10 +104,10 @@ pub fn members(
     most: usize,
 ) -> Result<Option<PersonVisitors>, StoreError> {
     const PERSON: &str = "SELECT master, devices FROM people WHERE person = ?1";
-    let Some((person, ..)) = place(conn, tenant, of)? else { return Ok(None) };
+    let Some((person, ..)) = page_start(conn, tenant, of)? else { return Ok(None) };
     let (last_seen, row) = match after {
         None => (i64::MIN, 0),
-        Some(after) => match place(conn, tenant, after.visitor)?.filter(|(other, ..)| *other == person) {
+        Some(after) => match page_start(conn, tenant, after.visitor)?.filter(|(other, ..)| *other == person) {
             Some((_, last_seen, row)) => (after.last_seen.unwrap_or(last_seen), row),
             None => return Ok(None),
         },
@@ -127,7 +127,7 @@ pub fn members(
 }
 
 /// A visitor's person, when it was active last, and its row.
-pub(crate) fn place(
+pub(crate) fn page_start(
     conn: &Connection,
     tenant: TenantNo,
     visitor: VisitorId,
@@ -143,7 +143,7 @@ pub(crate) fn place(
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
-    use crate::identity::connections::{PairCheck, check};
+    use crate::identity::connections::{PairCheck, check_pair};
     use crate::privacy::erase::ErasureTarget;
     use crate::testing::{NOW, Origin, page, visitor};
     use causeway_shared::fact::ErasureScope;
@@ -163,12 +163,12 @@ mod tests {
         let conn = &origin.conn;
         let name = |v: u32| visitor(v).to_string();
         let listed = |v: u32, devices| ListedPerson { master: name(v), devices };
-        let all = |after, most| all(conn, tenant, after, most, LOOKED).unwrap().0;
+        let all = |after, most| list_people(conn, tenant, after, most, LOOKED).unwrap().0;
         assert_eq!(all(None, 2), [listed(1, 7), listed(8, 1)]);
         assert_eq!(all(Some(visitor(8)), 2), [listed(9, 1)]);
         let (mut seen, mut after, mut pages) = (Vec::new(), None, 0);
         loop {
-            let found = members(conn, tenant, visitor(4), after, 2).unwrap().unwrap();
+            let found = list_visitors(conn, tenant, visitor(4), after, 2).unwrap().unwrap();
             assert_eq!(found.person, listed(1, 7));
             seen.extend(found.members);
             pages += 1;
@@ -181,8 +181,8 @@ mod tests {
         let mut steps = conn.prepare(&format!("EXPLAIN QUERY PLAN {PAGE}")).unwrap();
         let steps: Vec<String> = steps.query_map([1, 2, 3, 4], |row| row.get(3)).unwrap().map(Result::unwrap).collect();
         assert!(steps.len() == 1 && steps[0].contains("visitors_by_person"), "nothing is sorted: {steps:?}");
-        assert_eq!(members(conn, tenant, visitor(77), None, 2).unwrap(), None);
-        assert_eq!(members(conn, tenant, visitor(1), name(9).parse().ok(), 2).unwrap(), None, "another's");
+        assert_eq!(list_visitors(conn, tenant, visitor(77), None, 2).unwrap(), None);
+        assert_eq!(list_visitors(conn, tenant, visitor(1), name(9).parse().ok(), 2).unwrap(), None, "another's");
         assert_eq!(["x", "", ".", "9.x"].map(|text| text.parse::<PageEnd>()), [Err(()); 4]);
     }
 
@@ -198,7 +198,7 @@ mod tests {
         for busy in 1..=6 {
             let (mut seen, mut after) = (std::collections::BTreeSet::new(), None);
             loop {
-                let found = members(&origin.conn, tenant, visitor(1), after, 2).unwrap().unwrap();
+                let found = list_visitors(&origin.conn, tenant, visitor(1), after, 2).unwrap().unwrap();
                 seen.extend(found.members);
                 let Some(next) = found.next else { break };
                 after = next.parse().ok();
@@ -222,7 +222,7 @@ mod tests {
         let gone = [1, 3, 4, 5, 6, 9].map(erasure);
         origin.send("demo", &gone);
         let paged = |tenant: &str, after, most, looked| -> (Vec<String>, Option<String>) {
-            let (found, next) = all(&origin.conn, origin.tenant(tenant).no, after, most, looked).unwrap();
+            let (found, next) = list_people(&origin.conn, origin.tenant(tenant).no, after, most, looked).unwrap();
             (found.into_iter().map(|person| person.master).collect(), next)
         };
         let people = |tenant: &str, after, most| paged(tenant, after, most, LOOKED).0;
@@ -249,7 +249,7 @@ mod tests {
         origin.send("demo", &[page(visitor(4), 1, NOW)]);
         origin.send("other", &[page(visitor(5), 1, NOW)]);
         let tenant = origin.tenant("demo").no;
-        let checked = |a, b| check(&origin.conn, tenant, visitor(a), visitor(b)).unwrap();
+        let checked = |a, b| check_pair(&origin.conn, tenant, visitor(a), visitor(b)).unwrap();
         let is = |path, reads| {
             Some(PairCheck { connected: true, weight: Some(EvidenceWeight::LOGIN), path: Some(path), reads })
         };

@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::base::integers::{signed, unsigned};
 use crate::erasures::registry::id_erased;
-use crate::identity::canonical::family;
+use crate::identity::canonical::id_family;
 use crate::identity::changes::{TouchedEvidence, has_withdrawn};
 use crate::store::tenants::Tenants;
 use crate::store::write_txn::WriteTxn;
@@ -81,7 +81,7 @@ impl EvidenceRow {
     ///
     /// # Errors
     /// [`StoreError`], or what `each` gives.
-    pub fn each(
+    pub fn for_each_row(
         conn: &Connection,
         mut each: impl FnMut(TenantNo, &Self) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
@@ -90,7 +90,7 @@ impl EvidenceRow {
         ))?;
         let mut rows = statement.query([])?;
         while let Some(found) = rows.next()? {
-            each(TenantNo(found.get(9)?), &row(found)?)?;
+            each(TenantNo(found.get(9)?), &read_row(found)?)?;
         }
         Ok(())
     }
@@ -125,7 +125,7 @@ impl EvidenceRow {
 }
 
 /// Adds to or extends the row of a sighting at `received`.
-pub(super) fn note(
+pub(super) fn record_sighting(
     group: &WriteTxn<'_>,
     seen: EvidenceSighting,
     received: Millis,
@@ -151,7 +151,7 @@ pub(super) fn note(
     // pair is called is nobody's id.
     let ended = match seen.by {
         SightingSource::Other(..) if id.kind != KindCode::PAIR => {
-            id_erased(group.tx, seen.tenant, id.kind, family(group.tx, seen.tenant, id)?)?.map(|(at, _)| at)
+            id_erased(group.tx, seen.tenant, id.kind, id_family(group.tx, seen.tenant, id)?)?.map(|(at, _)| at)
         }
         SightingSource::Page { .. } | SightingSource::Other(..) => None,
     };
@@ -163,14 +163,14 @@ pub(super) fn note(
         }
         None => {
             let gone = has_withdrawn(group.tx, seen.tenant, seen.visitor)?;
-            let cancelled = cancelled(group.tx, seen.tenant, seen.visitor, seen.id)?;
+            let cancelled = cancelled_until(group.tx, seen.tenant, seen.visitor, seen.id)?;
             evidence(received, received, if gone { Some(FOR_EVER) } else { cancelled.max(ended) })
         }
     };
     if before == Some(after) {
         return Ok(());
     }
-    put(group, seen.tenant, &after, None)?;
+    put_row(group, seen.tenant, &after, None)?;
     if after.weight == EvidenceWeight::NOTHING {
         // What anyone may say changes nothing, and costs no more however often it is said.
         return Ok(());
@@ -203,7 +203,7 @@ pub(super) fn is_over(
     Ok(statement.exists((tenant.0, visitor.as_bytes(), signed(limits::VISITOR_IDS as u64 - 1)))?)
 }
 
-fn put(group: &WriteTxn<'_>, tenant: TenantNo, e: &Evidence, flag: Option<u8>) -> Result<(), StoreError> {
+fn put_row(group: &WriteTxn<'_>, tenant: TenantNo, e: &Evidence, flag: Option<u8>) -> Result<(), StoreError> {
     const PUT: &str = "INSERT INTO evidence
             (tenant, visitor, kind, hash, source, weight, first, last, cancelled, flag)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
@@ -226,7 +226,7 @@ fn put(group: &WriteTxn<'_>, tenant: TenantNo, e: &Evidence, flag: Option<u8>) -
 }
 
 /// Ends what ties a visitor to an id until newer evidence comes, and keeps that for evidence which comes late.
-pub(super) fn cancel(
+pub(super) fn cancel_evidence(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
     visitor: VisitorId,
@@ -271,7 +271,7 @@ pub(crate) fn end_until(
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn cancelled(
+pub fn cancelled_until(
     conn: &Connection,
     tenant: TenantNo,
     visitor: VisitorId,
@@ -304,7 +304,7 @@ fn rename_cancelled(
             rows.collect::<Result<_, _>>()?
         };
         for (visitor, at) in known {
-            cancel(group, tenant, visitor, to, at, touched)?;
+            cancel_evidence(group, tenant, visitor, to, at, touched)?;
         }
     }
     group.tx.prepare_cached(DROP)?.execute((tenant.0, from.kind.0, &from.hash.0))?;
@@ -312,7 +312,7 @@ fn rename_cancelled(
 }
 
 /// Ends all evidence of a visitor for ever.
-pub(crate) fn end(
+pub(crate) fn end_evidence(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
     visitor: VisitorId,
@@ -329,7 +329,7 @@ pub(crate) fn end(
 }
 
 /// Keeps evidence of one id under another, which is the same.
-pub(super) fn rename(
+pub(super) fn rename_id(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
     from: AlternateId,
@@ -344,7 +344,7 @@ pub(super) fn rename(
     })?;
     for row in all {
         let visitor = row.evidence.visitor;
-        put(group, tenant, &Evidence { id: to, ..row.evidence }, row.flag.map(FlagReason::number))?;
+        put_row(group, tenant, &Evidence { id: to, ..row.evidence }, row.flag.map(FlagReason::number))?;
         if row.evidence.weight > EvidenceWeight::NOTHING {
             touched.visitors.insert((tenant, visitor));
         }
@@ -356,7 +356,7 @@ pub(super) fn rename(
 }
 
 /// Keeps what was decided about a visitor's evidence.
-pub(super) fn flag(
+pub(super) fn flag_row(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
     visitor: VisitorId,
@@ -380,7 +380,7 @@ const COLUMNS: &str = "visitor, kind, hash, source, weight, first, last, cancell
 pub fn of_visitor(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<Vec<EvidenceRow>, StoreError> {
     let read = format!("SELECT {COLUMNS} FROM evidence WHERE tenant = ?1 AND visitor = ?2");
     let mut statement = conn.prepare_cached(&read)?;
-    let rows = statement.query_map((tenant.0, visitor.as_bytes()), row)?;
+    let rows = statement.query_map((tenant.0, visitor.as_bytes()), read_row)?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
@@ -408,7 +408,7 @@ pub(crate) fn of_id(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Res
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn other(
+pub fn other_unique(
     conn: &Connection,
     tenant: TenantNo,
     pair: AlternateId,
@@ -438,7 +438,7 @@ fn each(
 ) -> Result<(), StoreError> {
     let mut statement = conn.prepare_cached(read)?;
     let KindCode(kind) = id.kind;
-    for found in statement.query_map((tenant.0, kind, &id.hash.0), row)? {
+    for found in statement.query_map((tenant.0, kind, &id.hash.0), read_row)? {
         if !more(&found?) {
             break;
         }
@@ -481,7 +481,7 @@ pub(crate) fn first_unique(
     Ok(claims.min_by_key(|claim| (claim.since(), claim.id.hash)).map(|claim| claim.id))
 }
 
-fn row(row: &rusqlite::Row<'_>) -> rusqlite::Result<EvidenceRow> {
+fn read_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<EvidenceRow> {
     let hash: AltHash = hash_at(row, 2)?;
     let source: u8 = row.get(3)?;
     let cancelled: Option<i64> = row.get(7)?;

@@ -14,11 +14,11 @@ use causeway_shared::fact::FactKind;
 use causeway_shared::ids::{AltHash, AlternateId, KindCode, Millis, VisitorId};
 use causeway_shared::planted::{self, PlantedBug};
 
-pub use crate::identity::canonical::canonical;
+pub use crate::identity::canonical::canonical_id;
 pub use crate::identity::canonical::canonical_of;
-pub use crate::identity::canonical::family;
+pub use crate::identity::canonical::id_family;
 use crate::identity::evidence::SightingSource;
-pub use crate::identity::evidence::{EvidenceRow, cancelled, held_unique, of_visitor, other};
+pub use crate::identity::evidence::{EvidenceRow, cancelled_until, held_unique, of_visitor, other_unique};
 
 use crate::base::integers::signed;
 use crate::profiles::fold::Linking;
@@ -41,7 +41,7 @@ pub struct VisitorSighting {
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
-pub(crate) fn link(
+pub(crate) fn link_visitors(
     group: &mut WriteTxn<'_>,
     fresh: &[Linking<'_>],
     linked: &mut LinkChanges,
@@ -49,20 +49,20 @@ pub(crate) fn link(
 ) -> Result<Vec<VisitorSighting>, StoreError> {
     let mut seen_now = Vec::new();
     // Withdrawals first: evidence that comes in the same group must not outlive them.
-    withdraw(group, fresh, linked, touched)?;
+    withdraw_visitors(group, fresh, linked, touched)?;
     for Linking { tenant, visitor, facts } in fresh {
         for fact in facts {
             if let FactKind::Cancellation { id } = &fact.what
                 && !planted::is_active(PlantedBug::CancellationForgotten)
             {
-                let id = known(group, *tenant, *id, &[], touched)?;
-                evidence::cancel(group, *tenant, *visitor, id, fact.received, touched)?;
+                let id = known_visitors(group, *tenant, *id, &[], touched)?;
+                evidence::cancel_evidence(group, *tenant, *visitor, id, fact.received, touched)?;
             }
             if let FactKind::Evidence { id, also, weight, source } = &fact.what {
-                let id = known(group, *tenant, *id, also, touched)?;
+                let id = known_visitors(group, *tenant, *id, also, touched)?;
                 let by = SightingSource::Other(*source, *weight);
                 let seen = evidence::EvidenceSighting { tenant: *tenant, visitor: *visitor, id, by };
-                evidence::note(group, seen, fact.received, touched)?;
+                evidence::record_sighting(group, seen, fact.received, touched)?;
             }
             if let FactKind::Alias { id, also, proven } = &fact.what {
                 let said = &id.hash;
@@ -75,9 +75,9 @@ pub(crate) fn link(
                     group.ids_over.add(1);
                     continue;
                 }
-                let id = alternates::resolve(group, *tenant, *id, also, touched)?;
+                let id = alternates::resolve_ids(group, *tenant, *id, also, touched)?;
                 let seen = evidence::EvidenceSighting { tenant: *tenant, visitor: *visitor, id, by };
-                evidence::note(group, seen, fact.received, touched)?;
+                evidence::record_sighting(group, seen, fact.received, touched)?;
                 let hashes: Vec<AltHash> = also.iter().copied().chain([*said]).collect();
                 seen_now.push(VisitorSighting { seen, hashes, received: fact.received });
             }
@@ -88,7 +88,7 @@ pub(crate) fn link(
 }
 
 /// An id as it is kept.
-fn known(
+fn known_visitors(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
     id: AlternateId,
@@ -96,7 +96,7 @@ fn known(
     touched: &mut TouchedEvidence,
 ) -> Result<AlternateId, StoreError> {
     // What two visitors have in common has one name, and nobody looks it up.
-    if id.kind == KindCode::PAIR { Ok(id) } else { alternates::resolve(group, tenant, id, also, touched) }
+    if id.kind == KindCode::PAIR { Ok(id) } else { alternates::resolve_ids(group, tenant, id, also, touched) }
 }
 
 /// What may be wrong with people.
@@ -111,7 +111,7 @@ pub struct SuspectPeople {
 }
 
 /// Marks visitors that withdrew and ends their evidence for ever (invariant 10).
-fn withdraw(
+fn withdraw_visitors(
     group: &mut WriteTxn<'_>,
     fresh: &[Linking<'_>],
     linked: &mut LinkChanges,
@@ -125,17 +125,17 @@ fn withdraw(
         let place = (tenant.0, visitor.as_bytes(), signed(fact.received));
         if group.tx.prepare_cached(MARK)?.execute(place)? == 1 {
             if !planted::is_active(PlantedBug::WithdrawalKeepsItsLinks) {
-                evidence::end(group, *tenant, *visitor, touched)?;
+                evidence::end_evidence(group, *tenant, *visitor, touched)?;
             }
             linked.withdrawn.insert((*tenant, *visitor));
-            linked.people.extend(former(group, *tenant, *visitor)?);
+            linked.people.extend(former_people(group, *tenant, *visitor)?);
         }
     }
     Ok(())
 }
 
 /// The people that a visitor was cut from before: their snapshots say that it is another's, and not yet that it is gone.
-pub(crate) fn former(
+pub(crate) fn former_people(
     group: &mut WriteTxn<'_>,
     tenant: TenantNo,
     visitor: VisitorId,

@@ -12,13 +12,13 @@ use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo};
 
 /// Writes the lookups of ids anew where they are others now, or go by another hash too.
-pub(crate) fn recompute(
+pub(crate) fn recompute_lookups(
     group: &mut WriteTxn<'_>,
     touched: &TouchedEvidence,
     linked: &mut LinkChanges,
 ) -> Result<(), StoreError> {
     for (tenant, id) in touched.ids.iter().filter(|(_, id)| id.kind != KindCode::PAIR) {
-        let (visitors, last) = newest(group, *tenant, *id)?;
+        let (visitors, last) = newest_visitors(group, *tenant, *id)?;
         let is_renamed =
             touched.renamed.contains(&(*tenant, *id)) && !planted::is_active(PlantedBug::LeaveTheNewHashUnwritten);
         if write(group, *tenant, *id, &visitors, last)? || is_renamed {
@@ -30,7 +30,11 @@ pub(crate) fn recompute(
 
 /// The visitors last seen with an id, ties by visitor, and when the first of them was. A unique id holds only where it is
 /// the one the visitor effectively has; an id without a proof only where the tenant's threshold lets it link.
-fn newest(group: &WriteTxn<'_>, tenant: TenantNo, id: AlternateId) -> Result<(Vec<VisitorId>, Millis), StoreError> {
+fn newest_visitors(
+    group: &WriteTxn<'_>,
+    tenant: TenantNo,
+    id: AlternateId,
+) -> Result<(Vec<VisitorId>, Millis), StoreError> {
     let config = &group.rules.tenants.by_no(tenant)?.config;
     let threshold = config.threshold();
     if !config.is_unique(id.kind) && evidence::is_crowd(group.tx, tenant, id, config.crowd(id.kind))? {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use causeway_shared::config::TenantConfig;
 use causeway_shared::ids::{AlternateId, Millis, VisitorId};
 use causeway_shared::limits;
-use causeway_shared::person::{Evidence, EvidenceWeight, FlagReason, LinkClass, combined};
+use causeway_shared::person::{Evidence, EvidenceWeight, FlagReason, LinkClass, combine_evidence};
 use rusqlite::OptionalExtension as _;
 
 use crate::base::integers::unsigned;
@@ -65,7 +65,7 @@ impl ComputedPeople {
 /// Of visitors whose evidence changed, all of it is followed, so that both the old person and the new one
 /// are found whole; of others, what links them. Where rows may be wrong nothing that was decided is believed: what links is
 /// found from the evidence, and the old person from who points to its row. A large id leads to its speaker alone.
-pub(super) fn gather(
+pub(super) fn gather_evidence(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
     start: VisitorId,
@@ -82,9 +82,11 @@ pub(super) fn gather(
         around.stored.values().for_each(|stored| *seen.entry(stored.person).or_default() += 1);
         for (row, seen) in seen {
             let there = match touched.of_rows {
-                true if large_rows.contains(&row) => pointing(group, tenant, row)?,
+                true if large_rows.contains(&row) => pointing_visitors(group, tenant, row)?,
                 true => 0,
-                false => crate::identity::stored_person::known(group, tenant, row)?.map_or(0, |known| known.devices),
+                false => {
+                    crate::identity::stored_person::load_person(group, tenant, row)?.map_or(0, |known| known.devices)
+                }
             };
             if there > seen {
                 around.unseen.insert(row, there - seen);
@@ -113,7 +115,7 @@ impl NeighbourhoodWalk<'_, '_> {
             if self.around.stored.contains_key(&visitor) {
                 continue;
             }
-            let stored = match stored(self.group, self.tenant, visitor)? {
+            let stored = match stored_visitor(self.group, self.tenant, visitor)? {
                 Some(stored) => stored,
                 // Evidence of a visitor that is not there links nobody.
                 None if self.touched.of_rows => continue,
@@ -155,7 +157,7 @@ impl NeighbourhoodWalk<'_, '_> {
         let mut ties: BTreeMap<AlternateId, Vec<&EvidenceRow>> = BTreeMap::new();
         rows.iter().for_each(|row| ties.entry(row.evidence.id).or_default().push(row));
         let ties = ties.into_iter().filter_map(|(id, rows)| {
-            Some((id, self.sure(rows.iter().map(|row| row.evidence))?, rows.iter().all(|row| links(row))))
+            Some((id, self.sure(rows.iter().map(|row| row.evidence))?, rows.iter().all(|row| links_visitors(row))))
         });
         let ties: Vec<(AlternateId, (EvidenceWeight, Millis), bool)> = ties.collect();
         if !self.touched.of_rows {
@@ -170,7 +172,7 @@ impl NeighbourhoodWalk<'_, '_> {
 
     /// How surely evidence of one visitor and one id ties them, and since when; `None` where that is too weak to link.
     fn sure(&self, evidence: impl IntoIterator<Item = Evidence>) -> Option<(EvidenceWeight, Millis)> {
-        combined(evidence).filter(|(weight, _)| *weight >= self.config.threshold())
+        combine_evidence(evidence).filter(|(weight, _)| *weight >= self.config.threshold())
     }
 
     /// The visitors that an id leads to.
@@ -235,14 +237,14 @@ impl NeighbourhoodWalk<'_, '_> {
                 return true;
             }
             looked_at += 1;
-            if row.counts() && links(row) {
+            if row.counts() && links_visitors(row) {
                 others.entry(visitor).or_default().push(row.evidence);
                 if row.evidence.weight < self.config.threshold() {
                     unsure.insert(visitor);
                 }
             }
             // What is too weak to link is told nothing: where that alone is a crowd, those behind it were told before.
-            (!row.counts() || links(row)) && unsure.len() <= most && looked_at < limits::AROUND_VISITORS
+            (!row.counts() || links_visitors(row)) && unsure.len() <= most && looked_at < limits::AROUND_VISITORS
         })?;
         Ok(others.into_iter().filter_map(|(visitor, rows)| self.sure(rows).map(|_| visitor)).collect())
     }
@@ -279,7 +281,7 @@ impl NeighbourhoodWalk<'_, '_> {
 }
 
 /// Whether a row that stands links, as it was decided last.
-fn links(row: &EvidenceRow) -> bool {
+fn links_visitors(row: &EvidenceRow) -> bool {
     !matches!(row.flag, Some(FlagReason::SecondUnique | FlagReason::Crowded))
 }
 
@@ -301,12 +303,12 @@ fn some_pointing(
 }
 
 /// How many visitors point to a row.
-fn pointing(group: &WriteTxn<'_>, tenant: TenantNo, person: PersonNo) -> Result<u64, StoreError> {
+fn pointing_visitors(group: &WriteTxn<'_>, tenant: TenantNo, person: PersonNo) -> Result<u64, StoreError> {
     const READ: &str = "SELECT count(*) FROM visitors INDEXED BY visitors_by_person WHERE person = ?1 AND tenant = ?2";
     Ok(group.tx.prepare_cached(READ)?.query_row((person.0, tenant.0), |row| row.get(0).map(unsigned))?)
 }
 
-pub(super) fn stored(
+pub(super) fn stored_visitor(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
     visitor: VisitorId,
@@ -324,7 +326,7 @@ pub(super) fn stored(
 }
 
 /// The oldest visitor of a row's that is younger than another and is not among these; of about so many.
-pub(super) fn oldest(
+pub(super) fn oldest_visitors(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
     person: PersonNo,
@@ -350,7 +352,11 @@ pub(super) fn oldest(
 }
 
 /// The visitors of a row that were active last.
-pub(super) fn newest(group: &WriteTxn<'_>, person: PersonNo, most: usize) -> Result<Vec<VisitorId>, StoreError> {
+pub(super) fn newest_visitors(
+    group: &WriteTxn<'_>,
+    person: PersonNo,
+    most: usize,
+) -> Result<Vec<VisitorId>, StoreError> {
     // Bound, a limit has SQLite plan the statement anew each time.
     let read = format!("SELECT visitor FROM visitors WHERE person = ?1 ORDER BY last_seen DESC LIMIT {most}");
     let mut statement = group.tx.prepare_cached(&read)?;

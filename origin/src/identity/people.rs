@@ -5,19 +5,21 @@
 #[cfg(test)]
 mod tests;
 
-use crate::identity::stored_person::{StoredPerson, known};
+use crate::identity::stored_person::{StoredPerson, load_person};
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::ids::{AlternateId, Millis, VisitorId};
 use causeway_shared::limits;
-use causeway_shared::person::{Evidence, EvidenceWeight, FlagReason, LinkedPeople, LinkedPerson, people};
+use causeway_shared::person::{Evidence, EvidenceWeight, FlagReason, LinkedPeople, LinkedPerson, link_people};
 
 use crate::base::integers::signed;
 use crate::erasures::sweep::{self, PersonChange};
 use crate::identity::changes::{GroupRepresentative, LinkChanges, TouchedEvidence};
 use crate::identity::evidence;
-use crate::identity::neighbourhood::{ComputedPeople, EvidenceNeighbourhood, StoredVisitor, gather, oldest, stored};
-use crate::identity::planned::{LeftRow, PlannedPerson, plan};
+use crate::identity::neighbourhood::{
+    ComputedPeople, EvidenceNeighbourhood, StoredVisitor, gather_evidence, oldest_visitors, stored_visitor,
+};
+use crate::identity::planned::{LeftRow, PlannedPerson, plan_people};
 use crate::store::write_txn::WriteTxn;
 use crate::store::{PersonNo, StoreError, TenantNo};
 
@@ -36,12 +38,12 @@ pub(crate) fn recompute(
         // Of a person that is known to be too large who withdrew goes at once: nothing ties it any more, and the way around
         // each would be as long.
         if linked.withdrawn.contains(&(tenant, visitor))
-            && stored(group, tenant, visitor)?.is_some_and(|stored| large_rows.contains(&stored.person))
+            && stored_visitor(group, tenant, visitor)?.is_some_and(|stored| large_rows.contains(&stored.person))
         {
             separate(group, tenant, visitor, linked)?;
             continue;
         }
-        let around = gather(group, tenant, visitor, touched, &mut course)?;
+        let around = gather_evidence(group, tenant, visitor, touched, &mut course)?;
         if around.is_too_large {
             // It stays as it is, and `reconcile` tells of it; what withdrew must go now, also where it is first found here.
             group.people_too_large.add(1);
@@ -64,7 +66,7 @@ pub(crate) fn recompute(
             speaker.keeps_row = true;
         }
         keep_flags(group, tenant, &around, &found, touched)?;
-        let (planned, left) = plan(group, tenant, &around, &found, touched.of_rows)?;
+        let (planned, left) = plan_people(group, tenant, &around, &found, touched.of_rows)?;
         for planned in planned {
             linked.rows.extend(&planned.from);
             let change = apply(group, tenant, planned)?;
@@ -83,7 +85,7 @@ fn decide(group: &WriteTxn<'_>, tenant: TenantNo, around: &EvidenceNeighbourhood
     let config = &group.rules.tenants.by_no(tenant)?.config;
     let evidence: Vec<Evidence> = around.rows.values().flatten().map(|row| row.evidence).collect();
     let class = |id: AlternateId| config.class(id.kind, around.crowded.contains(&id));
-    let mut found = people(&evidence, class, config.threshold());
+    let mut found = link_people(&evidence, class, config.threshold());
     let known: BTreeSet<VisitorId> = evidence.iter().map(|evidence| evidence.visitor).collect();
     let without = around.stored.keys().filter(|visitor| !known.contains(visitor));
     found.people.extend(without.map(|visitor| LinkedPerson { master: *visitor, members: [*visitor].into() }));
@@ -102,7 +104,7 @@ fn keep_flags(
     for ((visitor, id), rows) in &around.rows {
         let reason = reasons.get(&(*visitor, *id)).copied();
         if rows.iter().any(|row| row.flag != reason) {
-            evidence::flag(group, tenant, *visitor, *id, reason)?;
+            evidence::flag_row(group, tenant, *visitor, *id, reason)?;
             touched.ids.insert((tenant, *id));
         }
     }
@@ -117,7 +119,7 @@ fn apply(group: &mut WriteTxn<'_>, tenant: TenantNo, planned: PlannedPerson) -> 
         WHERE people.person = ?1 AND v.tenant = ?2 AND v.visitor = people.master AND people.weight <> v.weight";
     let members = &planned.person.members;
     let cuts = cuts(group, &planned.from, &planned.left, |visitor| members.contains(visitor))?;
-    let swept = sweep::swept(group, &planned.from)?;
+    let swept = sweep::swept_people(group, &planned.from)?;
     let person = write_row(group, tenant, &planned)?;
     for visitor in members {
         let weight = planned.weights.get(visitor).copied().unwrap_or(EvidenceWeight::LOGIN);
@@ -180,7 +182,7 @@ fn cuts(
 ) -> Result<Vec<(VisitorId, Millis)>, StoreError> {
     let mut all: BTreeMap<VisitorId, Millis> = BTreeMap::new();
     for row in from {
-        for (visitor, cut) in crate::identity::cuts::cuts(group.tx, *row)? {
+        for (visitor, cut) in crate::identity::cuts::load_cuts(group.tx, *row)? {
             let known = all.entry(visitor).or_insert(cut.at);
             *known = cut.at.max(*known);
         }
@@ -218,8 +220,8 @@ fn separate(
     visitor: VisitorId,
     linked: &mut LinkChanges,
 ) -> Result<(), StoreError> {
-    let Some(StoredVisitor { person: row, .. }) = stored(group, tenant, visitor)? else { return Ok(()) };
-    let Some(StoredPerson { master, devices, .. }) = known(group, tenant, row)?.filter(|known| known.devices > 1)
+    let Some(StoredVisitor { person: row, .. }) = stored_visitor(group, tenant, visitor)? else { return Ok(()) };
+    let Some(StoredPerson { master, devices, .. }) = load_person(group, tenant, row)?.filter(|known| known.devices > 1)
     else {
         return Ok(());
     };
@@ -231,8 +233,11 @@ fn separate(
     alone.cut |= sweep::await_with(group, &[row].into(), alone.person)?;
     linked.rows.extend([alone.person, row]);
     linked.people.push(alone);
-    let master =
-        if master == visitor { oldest(group, tenant, row, Some(visitor), devices, |_| false)? } else { Some(master) };
+    let master = if master == visitor {
+        oldest_visitors(group, tenant, row, Some(visitor), devices, |_| false)?
+    } else {
+        Some(master)
+    };
     if let Some(master) = master {
         let left = LeftRow { master, devices: devices.saturating_sub(1), gone: vec![visitor] };
         linked.people.push(shrink(group, row, &left)?);

@@ -6,8 +6,8 @@ use causeway_shared::ids::VisitorId;
 use causeway_shared::limits;
 use causeway_shared::person::{EvidenceWeight, LinkedPeople, LinkedPerson};
 
-use crate::identity::neighbourhood::{EvidenceNeighbourhood, newest, oldest, stored};
-use crate::identity::stored_person::{StoredPerson, known};
+use crate::identity::neighbourhood::{EvidenceNeighbourhood, newest_visitors, oldest_visitors, stored_visitor};
+use crate::identity::stored_person::{StoredPerson, load_person};
 use crate::store::write_txn::WriteTxn;
 use crate::store::{PersonNo, StoreError, TenantNo};
 
@@ -43,7 +43,7 @@ pub(super) type Plan = (Vec<PlannedPerson>, BTreeMap<PersonNo, LeftRow>);
 
 /// The people that differ from the store, each with the row it takes over: the one with its master first,
 /// else any that its visitors point to and nobody took.
-pub(super) fn plan(
+pub(super) fn plan_people(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
     around: &EvidenceNeighbourhood,
@@ -107,7 +107,7 @@ impl PeoplePlanner<'_, '_> {
             let oldest = self.oldest_unseen(row, &person.members)?;
             person.master = oldest.map_or(person.master, |oldest| oldest.min(person.master));
         }
-        let weight = match stored(self.group, self.tenant, person.master)? {
+        let weight = match stored_visitor(self.group, self.tenant, person.master)? {
             Some(stored) if !person.members.contains(&person.master) => stored.weight,
             _ => weights.get(&person.master).copied().unwrap_or(EvidenceWeight::LOGIN),
         };
@@ -116,7 +116,7 @@ impl PeoplePlanner<'_, '_> {
             && (stays.is_some() || self.unseen(*row) == 0)
             && self.seen(*row).all(|visitor| person.members.contains(visitor))
             && person.members.iter().all(|v| self.weight(v) == weights.get(v).copied().unwrap_or(EvidenceWeight::LOGIN))
-            && known(self.group, self.tenant, *row)? == Some(right)
+            && load_person(self.group, self.tenant, *row)? == Some(right)
         {
             return Ok(None);
         }
@@ -126,7 +126,7 @@ impl PeoplePlanner<'_, '_> {
             let others: Vec<VisitorId> = if stays == Some(*row) || self.unseen(*row) == 0 {
                 self.seen(*row).copied().collect()
             } else {
-                newest(self.group, *row, limits::CUTS + person.members.len())?
+                newest_visitors(self.group, *row, limits::CUTS + person.members.len())?
             };
             left.extend(others.into_iter().filter(|v| !person.members.contains(v)).take(limits::CUTS));
         }
@@ -138,14 +138,14 @@ impl PeoplePlanner<'_, '_> {
     /// The oldest of a row's visitors that are not here; nobody, where one of these who stay is older.
     fn oldest_unseen(&self, row: PersonNo, stay: &BTreeSet<VisitorId>) -> Result<Option<VisitorId>, StoreError> {
         let is_seen = |visitor: &VisitorId| self.around.stored.contains_key(visitor);
-        let known = if self.of_rows { None } else { known(self.group, self.tenant, row)? };
+        let known = if self.of_rows { None } else { load_person(self.group, self.tenant, row)? };
         match known {
             Some(StoredPerson { master, .. }) if !is_seen(&master) => Ok(Some(master)),
             Some(StoredPerson { master, .. }) if stay.contains(&master) => Ok(None),
             known => {
                 let seen = self.seen(row).count() as u64;
                 let master = known.map(|known| known.master);
-                oldest(self.group, self.tenant, row, master, self.unseen(row) + seen, is_seen)
+                oldest_visitors(self.group, self.tenant, row, master, self.unseen(row) + seen, is_seen)
             }
         }
     }
@@ -156,7 +156,7 @@ impl PeoplePlanner<'_, '_> {
         for (row, unseen) in &self.around.unseen {
             // A row that is another tenant's, or nobody's, is not theirs to stay in.
             if self.taken.insert(*row)
-                && known(self.group, self.tenant, *row)?.is_some()
+                && load_person(self.group, self.tenant, *row)?.is_some()
                 && let Some(master) = self.oldest_unseen(*row, &BTreeSet::new())?
             {
                 let gone = self.seen(*row).copied().collect();
@@ -171,7 +171,7 @@ impl PeoplePlanner<'_, '_> {
         for with_master in [true, false] {
             for p in planned.iter_mut().filter(|p| p.row.is_none()) {
                 for row in &p.from {
-                    let fits = known(group, tenant, *row)?
+                    let fits = load_person(group, tenant, *row)?
                         .is_some_and(|known| !with_master || known.master == p.person.master);
                     if fits && self.taken.insert(*row) {
                         p.row = Some(*row);
@@ -184,7 +184,7 @@ impl PeoplePlanner<'_, '_> {
         // never those of a row that goes on as somebody else.
         for p in planned {
             for row in &p.from {
-                let is_there = known(group, tenant, *row)?.is_some();
+                let is_there = load_person(group, tenant, *row)?.is_some();
                 if is_there && (p.row == Some(*row) || self.taken.insert(*row)) {
                     p.heir_of = Some(*row);
                     break;

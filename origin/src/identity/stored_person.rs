@@ -16,7 +16,7 @@ pub(crate) struct StoredPerson {
     pub(crate) weight: EvidenceWeight,
 }
 
-pub(crate) fn known(
+pub(crate) fn load_person(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
     person: PersonNo,

@@ -2,7 +2,7 @@
 //! for folding them. A record goes once the store holds what it says.
 
 use crate::store::data_fault::{LOG, LOG_TAIL};
-use crate::store::journal::{said_at, written};
+use crate::store::journal::{attribution_text, said_at};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -126,7 +126,7 @@ impl FactLog {
             last += 1;
             let edge = if sync.admin { ADMIN } else { "" }.to_owned();
             let body = encode_request(&SyncRequest { edge, facts: sync.batches.clone(), ..SyncRequest::default() });
-            let said = sync.said.as_ref().map(written).transpose()?;
+            let said = sync.said.as_ref().map(attribution_text).transpose()?;
             tx.prepare_cached(PUT)?.execute((signed(last), signed(sync.taken), body, said))?;
         }
         const STATE: &str = "UPDATE state SET highest = max(highest, ?1), let_go = max(let_go, ?2)";
@@ -164,8 +164,8 @@ impl FactLog {
     ///
     /// # Errors
     /// [`StoreError`], [`StoreError::NoTenant`] among them.
-    pub fn unfolded(&self, folded: u64, tenants: &Tenants) -> Result<Vec<LogRecord>, StoreError> {
-        records(&self.conn, folded, tenants, |missing| {
+    pub fn unfolded_records(&self, folded: u64, tenants: &Tenants) -> Result<Vec<LogRecord>, StoreError> {
+        read_records(&self.conn, folded, tenants, |missing| {
             if tenants.had(missing.as_str()) {
                 return Err(StoreError::NoTenant(missing));
             }
@@ -238,14 +238,14 @@ impl LogTail {
 /// # Errors
 /// [`StoreError`].
 pub fn unfolded(data: &Path, folded: u64, tenants: &Tenants) -> Result<Vec<LogRecord>, StoreError> {
-    open_existing(data)?.map_or(Ok(Vec::new()), |conn| records(&conn, folded, tenants, |_| Ok(())))
+    open_existing(data)?.map_or(Ok(Vec::new()), |conn| read_records(&conn, folded, tenants, |_| Ok(())))
 }
 
 /// Whether there are any such records.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn waits(data: &Path, folded: u64) -> Result<bool, StoreError> {
+pub fn has_unfolded(data: &Path, folded: u64) -> Result<bool, StoreError> {
     let any = "SELECT EXISTS (SELECT 1 FROM log WHERE seq > ?1)";
     let Some(conn) = open_existing(data)? else { return Ok(false) };
     Ok(conn.query_row(any, [signed(folded)], |row| row.get(0))?)
@@ -255,7 +255,7 @@ pub fn waits(data: &Path, folded: u64) -> Result<bool, StoreError> {
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn newest(data: &Path, store: &Connection) -> Result<u64, StoreError> {
+pub fn newest_record(data: &Path, store: &Connection) -> Result<u64, StoreError> {
     let folded = StoreCounters::load(store)?.folded();
     let Some(conn) = open_existing(data)? else { return Ok(folded) };
     let newest = conn.query_row("SELECT ifnull(max(seq), 0) FROM log", [], |row| row.get(0).map(unsigned))?;
@@ -276,7 +276,7 @@ pub fn open_existing(data: &Path) -> Result<Option<Connection>, StoreError> {
     Ok(conn.table_exists(None, "log")?.then_some(conn))
 }
 
-fn records(
+fn read_records(
     conn: &Connection,
     folded: u64,
     tenants: &Tenants,
@@ -288,14 +288,14 @@ fn records(
     })?;
     rows.map(|row| {
         let (seq, taken, body, said) = row?;
-        Ok(LogRecord { said, ..record(seq, taken, &body, tenants, &missing)? })
+        Ok(LogRecord { said, ..decode_record(seq, taken, &body, tenants, &missing)? })
     })
     .collect()
 }
 
 /// Facts that were refused when they came are refused again: the record has their time. Batches of tenants that were not known
 /// then are not in it.
-fn record(
+fn decode_record(
     seq: u64,
     taken: Millis,
     body: &[u8],
@@ -339,18 +339,18 @@ mod tests {
         let sync = taken(&origin, vec![of("demo"), of("nobody"), of("other")]);
         let mut log = FactLog::open(origin.data(), 0).unwrap();
         log.append([&sync], 0).unwrap();
-        let held = log.unfolded(0, &origin.rules.tenants).unwrap();
+        let held = log.unfolded_records(0, &origin.rules.tenants).unwrap();
         assert_eq!(held.iter().map(|record| record.facts.len()).collect::<Vec<_>>(), [2], "nobody's was refused");
         origin.edge.tenants.retain(|tenant| tenant.name != "other");
         let without = Tenants::open(&origin.conn, &origin.edge, &origin.keys).unwrap();
-        let refused = log.unfolded(0, &without).unwrap_err();
+        let refused = log.unfolded_records(0, &without).unwrap_err();
         assert!(matches!(&refused, StoreError::NoTenant(name) if name.as_str() == "other"), "{refused}");
         // Whoever only reads asks for tenants that it knows.
         assert_eq!(unfolded(origin.data(), 0, &without).unwrap().first().map(|record| record.facts.len()), Some(1));
-        assert_eq!(log.unfolded(0, &origin.rules.tenants).unwrap().len(), 1, "it waits for its tenant");
+        assert_eq!(log.unfolded_records(0, &origin.rules.tenants).unwrap().len(), 1, "it waits for its tenant");
         origin.conn.execute("DELETE FROM tenants WHERE name = 'other'", []).unwrap();
         let never = Tenants::open(&origin.conn, &origin.edge, &origin.keys).unwrap();
-        assert_eq!(log.unfolded(0, &never).unwrap().first().map(|record| record.facts.len()), Some(1));
+        assert_eq!(log.unfolded_records(0, &never).unwrap().first().map(|record| record.facts.len()), Some(1));
     }
 
     #[test]
@@ -371,7 +371,7 @@ mod tests {
         let sync = intake::read(decode_request(&body).unwrap(), &origin.rules.tenants, NOW);
         let mut log = FactLog::open(origin.data(), 0).unwrap();
         log.append([&sync], 0).unwrap();
-        let held = log.unfolded(0, &origin.rules.tenants).unwrap();
+        let held = log.unfolded_records(0, &origin.rules.tenants).unwrap();
         assert_eq!(held.iter().map(|record| record.facts.len()).collect::<Vec<_>>(), [many as usize + 1]);
     }
 }

@@ -6,7 +6,7 @@
 //! acknowledged. A missing or older journal is no fault, because the origin completes it from the store when it starts.
 
 use crate::store::data_fault::{DataFault, MARKER};
-use crate::store::files::{check_new, fault};
+use crate::store::files::{check_new, data_fault};
 use crate::store::identity::StoreIdentity;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::integers::unsigned;
 use crate::ingest::log::{self, LogTail};
 use crate::store::data_fault::{JOURNAL, LOG, STORE};
-use crate::store::{StoreError, file, journal};
+use crate::store::{StoreError, journal, store_file};
 
 /// The marker's document.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -66,10 +66,10 @@ impl LogState {
 ///
 /// # Errors
 /// [`StoreError::Data`]: one of them is missing, cut, older or foreign. Nothing was changed then.
-pub fn tie(data: &Path, store: &Connection) -> Result<(), StoreError> {
+pub fn tie_files(data: &Path, store: &Connection) -> Result<(), StoreError> {
     match find_faults(data, store)?.into_iter().next() {
-        Some(found) => Err(fault(data, found)),
-        None => bind(data, store),
+        Some(found) => Err(data_fault(data, found)),
+        None => bind_log(data, store),
     }
 }
 
@@ -77,8 +77,8 @@ pub fn tie(data: &Path, store: &Connection) -> Result<(), StoreError> {
 ///
 /// # Errors
 /// [`StoreError`]: a file cannot be read.
-pub fn inspect(data: &Path) -> Result<Vec<DataFault>, StoreError> {
-    if !crate::store::holds_bytes(&file(data))? {
+pub fn inspect_folder(data: &Path) -> Result<Vec<DataFault>, StoreError> {
+    if !crate::store::holds_bytes(&store_file(data))? {
         let had_one = check_new(data).is_err();
         return Ok(had_one.then_some(DataFault::StoreMissing).into_iter().collect());
     }
@@ -90,12 +90,12 @@ pub fn inspect(data: &Path) -> Result<Vec<DataFault>, StoreError> {
 /// # Errors
 /// [`StoreError::Data`] for a fault that only the right file mends.
 pub fn accept_loss(data: &Path) -> Result<Vec<DataFault>, StoreError> {
-    let found = inspect(data)?;
+    let found = inspect_folder(data)?;
     if let Some(other) = found.iter().find(|found| !found.is_acceptable()) {
-        return Err(fault(data, other.clone()));
+        return Err(data_fault(data, other.clone()));
     }
     let store = crate::store::open(data)?;
-    bind(data, &store)?;
+    bind_log(data, &store)?;
     Ok(found)
 }
 
@@ -135,10 +135,10 @@ fn find_faults(data: &Path, store: &Connection) -> Result<Vec<DataFault>, StoreE
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn bind(data: &Path, store: &Connection) -> Result<(), StoreError> {
+pub fn bind_log(data: &Path, store: &Connection) -> Result<(), StoreError> {
     let StoreState { identity, folded } = StoreState::load(store)?;
     log::FactLog::open(data, folded)?.bind(identity, folded)?;
-    journal::bind(data, identity)?;
+    journal::bind_journal(data, identity)?;
     let files = [STORE, LOG, JOURNAL].map(str::to_owned).to_vec();
     write_marker(data, &MarkerDocument { identity: identity.to_string(), files })
         .map_err(|source| StoreError::Directory { path: data.join(MARKER), source })

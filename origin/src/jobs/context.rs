@@ -1,7 +1,7 @@
 //! What a run of a job works with and what it comes to, and the trait of a job.
 
 use crate::audience::Audience;
-use crate::base::chain;
+use crate::base::error_chain;
 use crate::base::job_kinds::JobKind;
 use crate::base::metrics::Metrics;
 use crate::campaigns::train;
@@ -69,9 +69,9 @@ impl From<Value> for JobReport {
 ///
 /// # Errors
 /// [`StoreError::Stopped`].
-pub fn apart<T>(done: Result<T, StoreError>) -> Result<Result<T, String>, StoreError> {
+pub fn isolate_failure<T>(done: Result<T, StoreError>) -> Result<Result<T, String>, StoreError> {
     match done {
-        Err(e) if !matches!(e, StoreError::Stopped) => Ok(Err(chain(&e))),
+        Err(e) if !matches!(e, StoreError::Stopped) => Ok(Err(error_chain(&e))),
         done => done.map(Ok),
     }
 }
@@ -80,7 +80,7 @@ pub fn apart<T>(done: Result<T, StoreError>) -> Result<Result<T, String>, StoreE
 /// 100 ms at most). With [`SOME`] it is the jobs' rate limit.
 pub const PAUSE: Duration = Duration::from_millis(120);
 
-pub(crate) fn visitors(conn: &Connection) -> Result<u64, StoreError> {
+pub(crate) fn count_visitors(conn: &Connection) -> Result<u64, StoreError> {
     Ok(conn.query_row("SELECT count(*) FROM visitors", [], |row| row.get(0).map(crate::base::integers::unsigned))?)
 }
 
@@ -99,7 +99,7 @@ pub(crate) const PEOPLE: u32 = 1_000;
 pub(crate) const AHEAD_MS: Millis = 10 * 60_000;
 
 /// Why a run that goes by the age that things had when it began does not go on: that time is still to come.
-pub(crate) fn ahead(run: &JobRun, now: Millis) -> Option<String> {
+pub(crate) fn clock_warning(run: &JobRun, now: Millis) -> Option<String> {
     const WHY: &str = "the clock was set back since the run began, and what is old was told by its time of then: nothing more \
         is dropped by it; look at the clock, and at what the run came to until now";
     (run.since() > now.saturating_add(AHEAD_MS)).then(|| WHY.to_owned())

@@ -43,7 +43,8 @@ impl JobRunner<'_> {
             let due = before == 0 || u128::from(now - before.min(now)) >= NOTED.as_millis();
             // Of several threads one notes it.
             if due && noted.compare_exchange(before, now.max(1), Relaxed, Relaxed).is_ok() {
-                let noted = runs::note(&notes.lock().unwrap_or_else(PoisonError::into_inner), run.no, done, all);
+                let noted =
+                    runs::note_progress(&notes.lock().unwrap_or_else(PoisonError::into_inner), run.no, done, all);
                 // It is only told.
                 noted.or_else(|e| if e.is_busy() { Ok(()) } else { Err(e) })?;
             }
@@ -65,13 +66,13 @@ impl JobRunner<'_> {
                 );
                 (RunOutcome::Interrupted, None)
             }
-            Err(e) => (RunOutcome::Failed, Some(json!({ "error": crate::base::chain(&e) }))),
+            Err(e) => (RunOutcome::Failed, Some(json!({ "error": crate::base::error_chain(&e) }))),
         };
         let now = (self.place.given)()?.now;
         let mut tries = 0;
         let ended = loop {
             let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
-            match runs::end(&mut notes, run.no, outcome, report.as_ref(), now) {
+            match runs::end_run(&mut notes, run.no, outcome, report.as_ref(), now) {
                 Err(e) if e.is_busy() && tries < ENDS => tries += 1,
                 ended => break ended?,
             }

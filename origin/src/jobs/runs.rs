@@ -127,19 +127,19 @@ fn read(conn: &Connection, rest: &str, values: impl rusqlite::Params) -> Result<
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn find(conn: &Connection, no: i64) -> Result<Option<JobRun>, StoreError> {
+pub fn find_run(conn: &Connection, no: i64) -> Result<Option<JobRun>, StoreError> {
     Ok(read(conn, "WHERE run = ?1", [no])?.pop())
 }
 
-fn found(conn: &Connection, no: i64) -> Result<JobRun, StoreError> {
-    find(conn, no)?.ok_or(StoreError::Corrupt { what: "run" })
+fn load_run(conn: &Connection, no: i64) -> Result<JobRun, StoreError> {
+    find_run(conn, no)?.ok_or(StoreError::Corrupt { what: "run" })
 }
 
 /// The newest runs, of one job or of all, up to [`PAGE`].
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn list(conn: &Connection, job: Option<JobKind>, limit: usize) -> Result<Vec<JobRun>, StoreError> {
+pub fn list_runs(conn: &Connection, job: Option<JobKind>, limit: usize) -> Result<Vec<JobRun>, StoreError> {
     let limit = signed(limit.min(PAGE) as u64);
     match job {
         Some(job) => read(conn, "WHERE job = ?1 ORDER BY run DESC LIMIT ?2", (job.name(), limit)),
@@ -153,7 +153,11 @@ pub fn list(conn: &Connection, job: Option<JobKind>, limit: usize) -> Result<Vec
 ///
 /// # Errors
 /// [`StoreError::Sqlite`]; then nothing was kept.
-pub fn ask(conn: &mut Connection, asked: RunRequest, now: Millis) -> Result<Result<JobRun, JobRun>, StoreError> {
+pub fn request_run(
+    conn: &mut Connection,
+    asked: RunRequest,
+    now: Millis,
+) -> Result<Result<JobRun, JobRun>, StoreError> {
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let open = format!(
         "WHERE job = ?1 AND tenant IS ?2 AND dry_run <= ?3 AND (outcome IS NULL OR {WAITS}) ORDER BY run DESC LIMIT 1"
@@ -163,13 +167,13 @@ pub fn ask(conn: &mut Connection, asked: RunRequest, now: Millis) -> Result<Resu
         let takes = format!("UPDATE runs SET woken = ?2 WHERE run = ?1 AND woken = 'timer' AND {WAITS}");
         let by_hand = !asked.dry_run && asked.woken != Trigger::Timer;
         if by_hand && tx.execute(&takes, (open.no, asked.woken.name()))? == 1 {
-            let run = found(&tx, open.no)?;
+            let run = load_run(&tx, open.no)?;
             tx.commit()?;
             return Ok(Ok(run));
         }
         return Ok(Err(open));
     }
-    let run = found(&tx, insert(&tx, asked, now)?)?;
+    let run = load_run(&tx, insert(&tx, asked, now)?)?;
     tx.commit()?;
     Ok(Ok(run))
 }
@@ -189,12 +193,12 @@ pub fn begin_asked(conn: &mut Connection, asked: RunRequest, now: Millis) -> Res
     // One that another came behind does not go on: what it had done is not as it left it.
     const CUT: &str = "WHERE outcome = 'interrupted' AND ?3 = 0 AND job <> 'train' AND run = (SELECT max(run) FROM runs
         WHERE job = ?1 AND tenant IS ?2 AND dry_run = 0 AND started IS NOT NULL)";
-    settle(conn, now)?;
+    settle_runs(conn, now)?;
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let cut = read(&tx, CUT, (asked.job.name(), asked.tenant.map(|no| no.0), asked.dry_run))?.pop();
     let no = cut.map_or_else(|| insert(&tx, asked, now), |cut| Ok(cut.no))?;
-    begin(&tx, no, now)?;
-    let run = found(&tx, no)?;
+    begin_run(&tx, no, now)?;
+    let run = load_run(&tx, no)?;
     tx.commit()?;
     Ok(run)
 }
@@ -205,19 +209,19 @@ pub fn begin_asked(conn: &mut Connection, asked: RunRequest, now: Millis) -> Res
 /// # Errors
 /// [`StoreError::Sqlite`]; then nothing was kept.
 pub fn begin_waiting(conn: &mut Connection, now: Millis, vouched: Option<bool>) -> Result<Option<JobRun>, StoreError> {
-    settle(conn, now)?;
+    settle_runs(conn, now)?;
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let waits = read(&tx, &format!("WHERE {WAITS}"), [])?;
     let is_held = |run: &JobRun| run.asked.woken == Trigger::Timer && run.asked.job.is_held(vouched);
     let first = waits.iter().filter(|run| !is_held(run)).min_by_key(|run| (!run.asked.job.is_on_time(), run.no));
     let Some(no) = first.map(|run| run.no) else { return Ok(None) };
-    begin(&tx, no, now)?;
-    let run = found(&tx, no)?;
+    begin_run(&tx, no, now)?;
+    let run = load_run(&tx, no)?;
     tx.commit()?;
     Ok(Some(run))
 }
 
-fn begin(conn: &Connection, no: i64, now: Millis) -> Result<(), StoreError> {
+fn begin_run(conn: &Connection, no: i64, now: Millis) -> Result<(), StoreError> {
     const BEGIN: &str =
         "UPDATE runs SET started = ifnull(started, ?2), starts = starts + 1, ended = NULL, outcome = NULL
         WHERE run = ?1";
@@ -227,7 +231,7 @@ fn begin(conn: &Connection, no: i64, now: Millis) -> Result<(), StoreError> {
 
 /// Nobody runs what has no outcome while the caller holds the job's lock: its process ended. What was begun too often is
 /// given up.
-fn settle(conn: &Connection, now: Millis) -> Result<(), StoreError> {
+fn settle_runs(conn: &Connection, now: Millis) -> Result<(), StoreError> {
     const CUT: &str = "UPDATE runs SET ended = ?1, outcome = iif(starts >= ?2, 'failed', 'interrupted'),
             report = iif(starts >= ?2, json_set(report, '$.error', ?3), report)
         WHERE outcome IS NULL AND started IS NOT NULL";
@@ -250,7 +254,7 @@ pub fn is_behind(conn: &Connection, run: &JobRun) -> Result<bool, StoreError> {
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn keep(tx: &Connection, no: i64, cursor: i64, report: &Value) -> Result<(), StoreError> {
+pub fn save_cursor(tx: &Connection, no: i64, cursor: i64, report: &Value) -> Result<(), StoreError> {
     const KEEP: &str = "UPDATE runs SET cursor = ?2, report = ?3 WHERE run = ?1";
     tx.prepare_cached(KEEP)?.execute((no, cursor, report.to_string()))?;
     Ok(())
@@ -260,7 +264,7 @@ pub fn keep(tx: &Connection, no: i64, cursor: i64, report: &Value) -> Result<(),
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn note(conn: &Connection, no: i64, done: u64, all: u64) -> Result<(), StoreError> {
+pub fn note_progress(conn: &Connection, no: i64, done: u64, all: u64) -> Result<(), StoreError> {
     const NOTE: &str = "UPDATE runs SET done = ?2, total = ?3 WHERE run = ?1";
     conn.prepare_cached(NOTE)?.execute([no, signed(done), signed(all)])?;
     Ok(())
@@ -270,7 +274,7 @@ pub fn note(conn: &Connection, no: i64, done: u64, all: u64) -> Result<(), Store
 ///
 /// # Errors
 /// [`StoreError::Sqlite`]; then nothing was kept.
-pub fn end(
+pub fn end_run(
     conn: &mut Connection,
     no: i64,
     outcome: RunOutcome,
@@ -290,7 +294,7 @@ pub fn end(
     });
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     tx.execute(END, (no, signed(now), outcome.name(), text))?;
-    let run = found(&tx, no)?;
+    let run = load_run(&tx, no)?;
     let RunRequest { job, tenant, dry_run, .. } = run.asked;
     tx.execute(OLD, (job.name(), tenant.map(|no| no.0), dry_run, KEPT))?;
     tx.commit()?;
@@ -301,7 +305,7 @@ pub fn end(
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn last(conn: &Connection, job: JobKind, tenant: Option<TenantNo>) -> Result<Option<Last>, StoreError> {
+pub fn last_run(conn: &Connection, job: JobKind, tenant: Option<TenantNo>) -> Result<Option<Last>, StoreError> {
     const LAST: &str =
         "WHERE job = ?1 AND tenant IS ?2 AND dry_run = 0 AND started IS NOT NULL ORDER BY run DESC LIMIT 1";
     let last = read(conn, LAST, (job.name(), tenant.map(|no| no.0)))?.pop();
@@ -313,7 +317,7 @@ pub fn last(conn: &Connection, job: JobKind, tenant: Option<TenantNo>) -> Result
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn measure(conn: &Connection, metrics: &Metrics) -> Result<(), StoreError> {
+pub fn measure_runs(conn: &Connection, metrics: &Metrics) -> Result<(), StoreError> {
     const ENDED: &str = "SELECT ended - started FROM runs
         WHERE job = ?1 AND dry_run = 0 AND outcome IS NOT NULL AND started IS NOT NULL ORDER BY run DESC LIMIT 1";
     // The newest, not the latest: one of a clock that was ahead would stay that for long.

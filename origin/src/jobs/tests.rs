@@ -121,7 +121,7 @@ impl World {
 
     fn begin(&mut self, job: JobKind, dry_run: bool) -> JobRun {
         let asked = RunRequest { job, tenant: None, woken: Trigger::Signal, dry_run };
-        runs::ask(&mut self.origin.conn, asked, self.origin.now).unwrap().unwrap();
+        runs::request_run(&mut self.origin.conn, asked, self.origin.now).unwrap().unwrap();
         runs::begin_waiting(&mut self.origin.conn, self.origin.now, Some(true)).unwrap().unwrap()
     }
 
@@ -137,7 +137,8 @@ impl World {
             (0, facts) => {
                 let checked = facts.into_iter().map(|fact| CheckedFact { tenant: no, fact }).collect();
                 let (mut conn, records) = (self.notes.lock().unwrap(), [Arc::new(LogRecord::of(checked))]);
-                group::commit(&mut conn, rules, metrics, TxnInputs { now, random: [8; 32] }, &records, &[]).unwrap();
+                group::commit_group(&mut conn, rules, metrics, TxnInputs { now, random: [8; 32] }, &records, &[])
+                    .unwrap();
             }
             (moments, facts) => self.meanwhile.set((moments - 1, facts)),
         };
@@ -370,16 +371,19 @@ fn whom_a_transaction_that_failed_was_to_forget_no_later_start_forgets() {
         CREATE TABLE children (parent INTEGER REFERENCES parents (no) DEFERRABLE INITIALLY DEFERRED)";
     origin.conn.execute_batch(tables).unwrap();
     let (no, given) = (origin.tenant("demo").no, origin.given());
-    let (receipt, visitors) = (retention::receipt(1, NOW, 1), |_: &Connection| Ok(vec![(no, visitor(1))]));
+    let (receipt, visitors) = (retention::erasure_receipt(1, NOW, 1), |_: &Connection| Ok(vec![(no, visitor(1))]));
     // What is asked for last is seen to be wrong by the commit.
     let fails = |tx: &Connection, _| Ok(tx.execute("INSERT INTO children VALUES (1)", []).map(|_| ())?);
-    retention::forget(&mut origin.conn, &origin.rules, &origin.metrics, given, receipt, visitors, fails).unwrap_err();
+    retention::forget_visitors(&mut origin.conn, &origin.rules, &origin.metrics, given, receipt, visitors, fails)
+        .unwrap_err();
     assert_eq!(origin.erasures(), 0, "the journal");
     origin.send("demo", &[page(visitor(1), 2, NOW + 1)]);
     assert_eq!(origin.replay(given).unwrap(), 0);
     assert_eq!(origin.profile("demo", visitor(1)).totals().pages, 2);
-    retention::forget(&mut origin.conn, &origin.rules, &origin.metrics, given, receipt, visitors, |_, _| Ok(()))
-        .unwrap();
+    retention::forget_visitors(&mut origin.conn, &origin.rules, &origin.metrics, given, receipt, visitors, |_, _| {
+        Ok(())
+    })
+    .unwrap();
     assert_eq!((origin.erasures(), origin.replay(given).unwrap()), (1, 0));
 }
 
@@ -394,9 +398,9 @@ fn who_was_told_of_and_never_seen_is_forgotten_too() {
     world.origin.now = NOW + 40 * DAY_MS;
     // Who is told of between the look and the erasure stays.
     let (origin, log) = (&world.origin, Backlog::default());
-    let policy = retention::policy(&origin.rules.tenants, origin.now);
+    let policy = retention::retention_policy(&origin.rules.tenants, origin.now);
     let both = [1, 2].map(|v| (origin.tenant("demo").no, visitor(v)));
-    let still = retention::still(&origin.conn, &log.reader(), &policy, &both).unwrap();
+    let still = retention::still_unseen(&origin.conn, &log.reader(), &policy, &both).unwrap();
     assert_eq!(still, both[..1]);
     assert_eq!(world.all(JobKind::Retention, false).report, json!({ "visitors": 2, "forgotten": 1 }));
     assert_eq!(
@@ -500,10 +504,10 @@ fn a_job_that_fails_says_why_and_is_counted() {
     let rhythm = JobKind::ALL.iter().position(|job| *job == JobKind::Rhythm).unwrap();
     let runs = &world.origin.metrics.jobs[rhythm].runs;
     assert_eq!(runs.each_ref().map(|counter| counter.get()), [0, 1, 0]);
-    runs::measure(&world.origin.conn, &world.origin.metrics).unwrap();
+    runs::measure_runs(&world.origin.conn, &world.origin.metrics).unwrap();
     assert_eq!(world.origin.metrics.jobs[rhythm].well_ms.get(), 0);
     assert_eq!(world.all(JobKind::Retention, false).outcome, Some(RunOutcome::Done));
-    runs::measure(&world.origin.conn, &world.origin.metrics).unwrap();
+    runs::measure_runs(&world.origin.conn, &world.origin.metrics).unwrap();
     assert_eq!(world.origin.metrics.jobs[1].well_ms.get(), NOW);
     let page = world.origin.metrics.render(NOW, NOW, true);
     for line in [
@@ -522,7 +526,7 @@ fn asked(job: JobKind, woken: Trigger, dry_run: bool) -> RunRequest {
 fn the_same_job_waits_once_and_another_beside_it() {
     let Origin { mut conn, .. } = Origin::new();
     let ask = |conn: &mut Connection, job, dry_run| {
-        let run = runs::ask(conn, asked(job, Trigger::Signal, dry_run), NOW).unwrap();
+        let run = runs::request_run(conn, asked(job, Trigger::Signal, dry_run), NOW).unwrap();
         run.map(|run| run.no).map_err(|run| run.no)
     };
     let first = ask(&mut conn, JobKind::Trim, false).unwrap();
@@ -531,7 +535,7 @@ fn the_same_job_waits_once_and_another_beside_it() {
     let begun = runs::begin_waiting(&mut conn, NOW + 1, Some(true)).unwrap().unwrap();
     assert_eq!((begun.no, begun.started), (first, Some(NOW + 1)));
     assert_eq!(ask(&mut conn, JobKind::Trim, false), Err(first), "it is under way");
-    runs::end(&mut conn, first, RunOutcome::Done, None, NOW + 2).unwrap();
+    runs::end_run(&mut conn, first, RunOutcome::Done, None, NOW + 2).unwrap();
     let dry = ask(&mut conn, JobKind::Trim, true).unwrap();
     assert!(dry > first);
     assert_eq!(ask(&mut conn, JobKind::Trim, true), Err(dry));
@@ -544,12 +548,12 @@ fn the_same_job_waits_once_and_another_beside_it() {
 #[test]
 fn what_ended_with_its_process_goes_on_but_not_for_ever() {
     let Origin { mut conn, .. } = Origin::new();
-    let no = runs::ask(&mut conn, asked(JobKind::Trim, Trigger::Timer, false), NOW).unwrap().unwrap().no;
+    let no = runs::request_run(&mut conn, asked(JobKind::Trim, Trigger::Timer, false), NOW).unwrap().unwrap().no;
     for _ in 0..3 {
         assert_eq!(runs::begin_waiting(&mut conn, NOW, Some(true)).unwrap().unwrap().no, no);
     }
     assert_eq!(runs::begin_waiting(&mut conn, NOW, Some(true)).unwrap(), None);
-    let given_up = runs::find(&conn, no).unwrap().unwrap();
+    let given_up = runs::find_run(&conn, no).unwrap().unwrap();
     assert_eq!(given_up.outcome, Some(RunOutcome::Failed));
     assert!(given_up.report["error"].as_str().unwrap().contains("its process ended"));
 }
@@ -557,19 +561,20 @@ fn what_ended_with_its_process_goes_on_but_not_for_ever() {
 #[test]
 fn a_dry_run_and_a_command_that_were_cut_do_not_go_on_by_themselves() {
     let Origin { mut conn, .. } = Origin::new();
-    let dry = runs::ask(&mut conn, asked(JobKind::Trim, Trigger::Signal, true), NOW).unwrap().unwrap().no;
+    let dry = runs::request_run(&mut conn, asked(JobKind::Trim, Trigger::Signal, true), NOW).unwrap().unwrap().no;
     assert_eq!(runs::begin_waiting(&mut conn, NOW, Some(true)).unwrap().unwrap().no, dry);
     let command = asked(JobKind::Retention, Trigger::Command, false);
     let by_hand = runs::begin_asked(&mut conn, command, NOW).unwrap().no;
     assert_eq!(runs::begin_waiting(&mut conn, NOW, Some(true)).unwrap(), None);
-    let outcome = |conn: &Connection, no| runs::find(conn, no).unwrap().unwrap().outcome;
+    let outcome = |conn: &Connection, no| runs::find_run(conn, no).unwrap().unwrap().outcome;
     assert_eq!([dry, by_hand].map(|no| outcome(&conn, no)), [Some(RunOutcome::Interrupted); 2]);
     let given = |conn: &mut Connection| runs::begin_asked(conn, command, NOW).unwrap();
     assert_eq!(given(&mut conn).no, by_hand, "given again it goes on");
     assert_eq!(runs::begin_waiting(&mut conn, NOW, Some(true)).unwrap(), None);
-    let newer = runs::ask(&mut conn, asked(JobKind::Retention, Trigger::Timer, false), NOW).unwrap().unwrap().no;
+    let newer =
+        runs::request_run(&mut conn, asked(JobKind::Retention, Trigger::Timer, false), NOW).unwrap().unwrap().no;
     assert_eq!(runs::begin_waiting(&mut conn, NOW, Some(true)).unwrap().unwrap().no, newer);
-    runs::end(&mut conn, newer, RunOutcome::Done, None, NOW).unwrap();
+    runs::end_run(&mut conn, newer, RunOutcome::Done, None, NOW).unwrap();
     assert!(given(&mut conn).no > newer, "not after another that did it all");
 }
 
@@ -577,19 +582,19 @@ fn a_dry_run_and_a_command_that_were_cut_do_not_go_on_by_themselves() {
 fn of_each_job_the_newest_runs_are_kept() {
     let Origin { mut conn, .. } = Origin::new();
     let mut end = |job, dry_run| {
-        let run = runs::ask(&mut conn, asked(job, Trigger::Signal, dry_run), NOW).unwrap().unwrap();
-        runs::end(&mut conn, run.no, RunOutcome::Done, None, NOW).unwrap().no
+        let run = runs::request_run(&mut conn, asked(job, Trigger::Signal, dry_run), NOW).unwrap().unwrap();
+        runs::end_run(&mut conn, run.no, RunOutcome::Done, None, NOW).unwrap().no
     };
     let real = end(JobKind::Trim, false);
     let other = end(JobKind::Reconcile, false);
     let dry: Vec<i64> = (0..130).map(|_| end(JobKind::Trim, true)).collect();
-    let kept: Vec<i64> = runs::list(&conn, Some(JobKind::Trim), 1_000).unwrap().iter().map(|run| run.no).collect();
+    let kept: Vec<i64> = runs::list_runs(&conn, Some(JobKind::Trim), 1_000).unwrap().iter().map(|run| run.no).collect();
     let mut newest = dry[30..].to_vec();
     newest.reverse();
     newest.push(real);
     assert_eq!(kept, newest, "dry ones take no other's place");
-    assert!(runs::find(&conn, other).unwrap().is_some());
-    assert_eq!(runs::list(&conn, None, 7).unwrap().len(), 7);
+    assert!(runs::find_run(&conn, other).unwrap().is_some());
+    assert_eq!(runs::list_runs(&conn, None, 7).unwrap().len(), 7);
 }
 
 #[test]
@@ -604,7 +609,7 @@ fn of_whom_facts_are_set_aside_nothing_is_forgotten() {
     let tries = [(); 2].map(|()| {
         let (records, given) = ([Arc::new(LogRecord::of(facts.to_vec()))], world.origin.given());
         let Origin { conn, rules, metrics, .. } = &mut world.origin;
-        group::commit(conn, rules, metrics, given, &records, &[]).map(|done| (done.new, done.set_aside))
+        group::commit_group(conn, rules, metrics, given, &records, &[]).map(|done| (done.new, done.set_aside))
     });
     assert!(
         matches!(&tries, [Err(StoreError::Visitor { row: of, .. }), Ok((new, 1))] if (*of, &new[..]) == (row, &[1]))
@@ -641,7 +646,7 @@ fn a_run_that_a_clock_put_far_off_is_not_the_last_that_ended_well_for_long() {
     world.all(JobKind::Rhythm, false);
     world.origin.now = NOW;
     world.all(JobKind::Rhythm, false);
-    runs::measure(&world.origin.conn, &world.origin.metrics).unwrap();
+    runs::measure_runs(&world.origin.conn, &world.origin.metrics).unwrap();
     let place = JobKind::ALL.iter().position(|job| *job == JobKind::Rhythm).unwrap();
     assert_eq!(world.origin.metrics.jobs[place].well_ms.get(), NOW);
 }
@@ -649,8 +654,8 @@ fn a_run_that_a_clock_put_far_off_is_not_the_last_that_ended_well_for_long() {
 #[test]
 fn a_report_that_is_too_long_is_not_kept() {
     let Origin { mut conn, .. } = Origin::new();
-    let run = runs::ask(&mut conn, asked(JobKind::Trim, Trigger::Signal, false), NOW).unwrap().unwrap();
+    let run = runs::request_run(&mut conn, asked(JobKind::Trim, Trigger::Signal, false), NOW).unwrap().unwrap();
     let long = json!({ "first": "x".repeat(70_000) });
-    let kept = runs::end(&mut conn, run.no, RunOutcome::Done, Some(&long), NOW).unwrap();
+    let kept = runs::end_run(&mut conn, run.no, RunOutcome::Done, Some(&long), NOW).unwrap();
     assert_eq!(kept.report["error"], "the report is too long");
 }

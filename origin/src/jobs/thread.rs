@@ -86,7 +86,7 @@ impl JobScheduler {
     /// # Errors
     /// [`StoreError`]; then nothing was asked for.
     pub fn ask(&self, asked: RunRequest, now: Millis) -> Result<Result<JobRun, JobRun>, StoreError> {
-        let answer = runs::ask(&mut self.0.notes.lock().unwrap_or_else(PoisonError::into_inner), asked, now);
+        let answer = runs::request_run(&mut self.0.notes.lock().unwrap_or_else(PoisonError::into_inner), asked, now);
         self.wake();
         answer
     }
@@ -132,7 +132,7 @@ impl JobThread {
         }
         while !self.jobs.is_stopping() {
             let sleep = self.look().unwrap_or_else(|e| {
-                tracing::error!(error = %crate::base::chain(&e), "the jobs' runs cannot be kept");
+                tracing::error!(error = %crate::base::error_chain(&e), "the jobs' runs cannot be kept");
                 LOOK
             });
             wakes.recv_timeout(sleep).unwrap_or_default();
@@ -141,7 +141,7 @@ impl JobThread {
 
     /// Runs all that waits or is due; gives how long nothing else will be.
     fn look(&mut self) -> Result<Duration, StoreError> {
-        let _alone = match store::job(&self.data) {
+        let _alone = match store::lock_job(&self.data) {
             Ok(lock) => lock,
             Err(StoreError::Job(_)) => return Ok(BUSY),
             Err(e) => return Err(e),
@@ -159,7 +159,7 @@ impl JobThread {
                 Next::Due(job, tenant) => {
                     let asked = RunRequest { job, tenant, woken: Trigger::Timer, dry_run: false };
                     // One that waits already is begun next.
-                    drop(runs::ask(&mut self.conn, asked, now)?);
+                    drop(runs::request_run(&mut self.conn, asked, now)?);
                 }
                 Next::At(at) => return Ok(LOOK.min(Duration::from_millis(at - now))),
                 Next::Never => break,
@@ -188,7 +188,7 @@ impl JobThread {
         for job in JobKind::ALL.into_iter().filter(|job| !job.is_on_time() && !job.is_held(vouched)) {
             let all = job.is_by_tenant().then(|| self.rules.tenants.iter().map(|known| Some(known.no)).collect());
             for tenant in all.unwrap_or_else(|| vec![None]) {
-                let last = runs::last(&self.conn, job, tenant)?;
+                let last = runs::last_run(&self.conn, job, tenant)?;
                 timers.push(Timer { job, tenant, when: When::Every(self.every.of(job)), last });
             }
         }
@@ -213,7 +213,7 @@ impl JobThread {
             backlog: &|| Ok(self.backlog.clone()),
             audience: &|| Ok(self.audience.clone()),
             training: &train::Options::default(),
-            given: &crate::store::write_txn::given,
+            given: &crate::store::write_txn::draw_inputs,
             pause: &|| std::thread::sleep(crate::jobs::context::PAUSE),
             wait: &std::thread::sleep,
             elapsed: &|| turn.begun.elapsed(),
@@ -229,7 +229,7 @@ impl JobThread {
             (Some(RunOutcome::Interrupted), Some(first)) => {
                 tracing::info!(run = run.no, job, to = first.name(), "a job gives way");
                 let asked = RunRequest { job: *first, tenant: None, woken: Trigger::Timer, dry_run: false };
-                drop(runs::ask(&mut self.conn, asked, clock::now())?);
+                drop(runs::request_run(&mut self.conn, asked, clock::now())?);
             }
             _ => tracing::info!(run = run.no, job, outcome, "a job ended"),
         }
@@ -240,7 +240,7 @@ impl JobThread {
 
 /// The timers of what is due when somebody set it.
 fn on_time(conn: &Connection, vouched: Option<bool>, now: Millis) -> Result<Vec<Timer>, StoreError> {
-    let timer = |job, due| Ok(Timer { job, tenant: None, when: When::At(due), last: runs::last(conn, job, None)? });
+    let timer = |job, due| Ok(Timer { job, tenant: None, when: When::At(due), last: runs::last_run(conn, job, None)? });
     [(JobKind::Materialise, materialized::next_due(conn, now)?), (JobKind::Send, send::next_due(conn, now)?)]
         .into_iter()
         .filter(|(job, _)| !job.is_held(vouched))

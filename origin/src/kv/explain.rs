@@ -60,7 +60,7 @@ pub enum ExplainError {
 ///
 /// # Errors
 /// [`ExplainError`].
-pub fn explain(
+pub fn explain_decision(
     conn: &Connection,
     edge: &EdgeConfig,
     keys: &KeySet,
@@ -82,7 +82,8 @@ pub fn explain(
     }
     // Lines of their own.
     let [place, agent] = [&ask.place, &ask.agent].map(|text| text.replace(char::is_control, " "));
-    let head = format!("POST {place}\nhttps://{host}/v1/decide\n{}\n\n\n\n{agent}\n{EXPLAIN}\n", cookie(tenant, ask));
+    let head =
+        format!("POST {place}\nhttps://{host}/v1/decide\n{}\n\n\n\n{agent}\n{EXPLAIN}\n", visitor_cookie(tenant, ask));
     let step = engine.begin(&head, body.to_string().as_bytes(), ask.now, [0; 32]);
     let answer = answer_from_store(conn, tenant, ask, &mut engine, step)?;
     match serde_json::from_slice(&answer.body) {
@@ -116,7 +117,7 @@ fn answer_from_store(
 }
 
 /// The identity cookie of a browser that came an hour ago.
-fn cookie(tenant: &TenantContext, ExplainRequest { visitor, now, .. }: &ExplainRequest) -> String {
+fn visitor_cookie(tenant: &TenantContext, ExplainRequest { visitor, now, .. }: &ExplainRequest) -> String {
     let cookie = IdentityCookie {
         visitor: *visitor,
         written: now.saturating_sub(3_600_000),
@@ -127,7 +128,7 @@ fn cookie(tenant: &TenantContext, ExplainRequest { visitor, now, .. }: &ExplainR
         login: None,
     };
     let payload = wire::cookies::encode_identity(&cookie);
-    let sealed = cookie::seal(&tenant.keys.cookie, IDENTITY, &tenant.id, &payload).unwrap_or_default();
+    let sealed = cookie::seal_cookie(&tenant.keys.cookie, IDENTITY, &tenant.id, &payload).unwrap_or_default();
     format!("{}={sealed}", CookieNames::of(&tenant.config).identity)
 }
 
@@ -138,7 +139,7 @@ fn build_value(
     key: &str,
     ask: &ExplainRequest,
 ) -> Result<Option<Vec<u8>>, ExplainError> {
-    let Some(subject) = subject(tenant, key) else { return Ok(None) };
+    let Some(subject) = parse_key(tenant, key) else { return Ok(None) };
     let version = StoreCounters::load(conn)?.version();
     let value = if subject == KvKey::Pointer {
         // The KV may not have the catalogue that it points to yet.
@@ -152,7 +153,7 @@ fn build_value(
 }
 
 /// What a key is about.
-fn subject(tenant: &TenantContext, key: &str) -> Option<KvKey> {
+fn parse_key(tenant: &TenantContext, key: &str) -> Option<KvKey> {
     let id = &tenant.id;
     let [current, model, steering] = kv::standing_keys(id);
     let fixed = [(current, KvKey::Pointer), (model, KvKey::Model), (steering, KvKey::Steering)];
@@ -175,7 +176,7 @@ fn subject(tenant: &TenantContext, key: &str) -> Option<KvKey> {
 /// Where a live answer says something else than the one explained: placement, ad (none for the placement as a whole), and
 /// the two outcomes.
 #[must_use]
-pub fn differences(live: &Value, offline: &Value) -> Vec<Value> {
+pub fn answer_differences(live: &Value, offline: &Value) -> Vec<Value> {
     let mut found = Vec::new();
     let mut say = |placement: &str, ad: &str, live: &Value, offline: &Value| {
         if live != offline {
@@ -184,7 +185,7 @@ pub fn differences(live: &Value, offline: &Value) -> Vec<Value> {
     };
     say("-", "catalogue", &live["catalogue"], &offline["catalogue"]);
     say("-", "visitors", &live["trace"]["person"]["visitors"], &offline["trace"]["person"]["visitors"]);
-    let (here, there) = (outcomes(live), outcomes(offline));
+    let (here, there) = (answer_outcomes(live), answer_outcomes(offline));
     let places: std::collections::BTreeSet<_> = here.keys().chain(there.keys()).collect();
     for place @ (placement, ad) in places {
         let outcome = |of: &BTreeMap<_, Value>| of.get(place).cloned().unwrap_or_default();
@@ -194,7 +195,7 @@ pub fn differences(live: &Value, offline: &Value) -> Vec<Value> {
 }
 
 /// What became of each ad of each placement, in a trace.
-fn outcomes(answer: &Value) -> BTreeMap<(String, String), Value> {
+fn answer_outcomes(answer: &Value) -> BTreeMap<(String, String), Value> {
     let placements = answer["trace"]["placements"].as_array().into_iter().flatten();
     let each = placements.flat_map(|placement| {
         let name = placement["placement"].as_str().unwrap_or_default().to_owned();
@@ -223,7 +224,7 @@ mod tests {
     fn asked_from(origin: &Origin, visitor: VisitorId, body: Value, place: &str) -> Result<Value, ExplainError> {
         let (place, agent) = (place.to_owned(), "Mozilla/5.0".to_owned());
         let ask = ExplainRequest { visitor, body, place, agent, now: NOW + 3_600_000 };
-        explain(&origin.conn, &origin.edge, &origin.keys, origin.tenant("demo"), &ask)
+        explain_decision(&origin.conn, &origin.edge, &origin.keys, origin.tenant("demo"), &ask)
     }
 
     /// A sibling's impression binds a cap, its exposure an arm; and a strict ad nobody was asked for.
@@ -259,15 +260,15 @@ mod tests {
         origin.send("demo", &[logins.as_slice(), &facts].concat());
         origin.settle(&mut BTreeMap::new());
         let answer = asked(&origin, visitor(1), json!({ "placements": [{ "id": "top" }] })).unwrap();
-        let outcome = |ad: &str| outcomes(&answer)[&("top".to_owned(), ad.to_owned())].clone();
+        let outcome = |ad: &str| answer_outcomes(&answer)[&("top".to_owned(), ad.to_owned())].clone();
         assert_eq!(["once", "sure", "tested"].map(outcome), ["capped", "unconfirmed", "won"]);
         assert_eq!(answer["decisions"][0]["ad"]["experiment"]["arm"], "b");
         assert_eq!((&answer["person"]["devices"], &answer["catalogue"]), (&json!(2), &json!("c-1")));
-        assert_eq!(differences(&answer, &answer), [] as [Value; 0]);
+        assert_eq!(answer_differences(&answer, &answer), [] as [Value; 0]);
         let mut live = answer.clone();
         live["trace"]["placements"][0]["candidates"][0]["outcome"] = json!("won");
         live["catalogue"] = json!("c-9");
-        let told = differences(&live, &answer);
+        let told = answer_differences(&live, &answer);
         assert_eq!(told[0], json!({ "placement": "-", "ad": "catalogue", "live": "c-9", "offline": "c-1" }));
         assert_eq!(told[1], json!({ "placement": "top", "ad": "once", "live": "won", "offline": "capped" }));
         assert_eq!(told.len(), 2);
@@ -289,7 +290,7 @@ mod tests {
         let outcome = |floor: u64, place: &str| {
             let body = json!({ "placements": [{ "id": "top", "floor_micros": floor }] });
             let answer = asked_from(&origin, visitor(1), body, place).unwrap();
-            outcomes(&answer)[&("top".to_owned(), "here".to_owned())].clone()
+            answer_outcomes(&answer)[&("top".to_owned(), "here".to_owned())].clone()
         };
         let asked = [(0, ""), (0, "DE BY"), (5_000_000, "DE BE"), (5_000_001, "DE BE")];
         assert_eq!(asked.map(|(floor, place)| outcome(floor, place)), ["targeting", "targeting", "won", "floor"]);

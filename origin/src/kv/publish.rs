@@ -8,9 +8,9 @@ use crate::erasures::sweep;
 use crate::kv::value;
 use crate::outbox::fair_queue::{self, put_off};
 use crate::outbox::kv_key::KvKey;
-pub(crate) use crate::outbox::queue::put;
+pub(crate) use crate::outbox::queue::put_key;
 use crate::outbox::queue::put_leaving;
-use crate::outbox::queue::{LATE_MS, LEASE_MS, TIMERS, fire_timers, forget_settled, later};
+use crate::outbox::queue::{LATE_MS, LEASE_MS, TIMERS, fire_timers, forget_settled, put_later};
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::ids::{Millis, VisitorId};
@@ -19,19 +19,19 @@ use causeway_shared::planted::{self, PlantedBug};
 use causeway_shared::wire::sync::KvWrite;
 
 use crate::audience::rhythm::BestTimeCache;
-use crate::base::chain;
+use crate::base::error_chain;
 use crate::base::integers::signed;
 use crate::campaigns::catalogue;
 use crate::erasures::sweep::PersonChange;
 use crate::identity::changes::LinkChanges;
-use crate::identity::link::{family, of_visitor};
-pub use crate::kv::republish::{RepublishCounts, of_tenants, some, subjects};
+use crate::identity::link::{id_family, of_visitor};
+pub use crate::kv::republish::{RepublishCounts, of_tenants, other_keys, visitor_page};
 use crate::kv::value::KvValue;
 use crate::kv::value_error::ValueError;
 pub use crate::outbox::clock_rollback::{is_ahead, set_back};
 use crate::outbox::fair_queue::DueRow;
-pub use crate::outbox::fair_queue::depth;
-pub use crate::outbox::fair_queue::pending;
+pub use crate::outbox::fair_queue::pending_rows;
+pub use crate::outbox::fair_queue::queue_depth;
 use crate::profiles::fold::Changed;
 pub use crate::store::priority::Priority;
 use crate::store::write_txn::WriteTxn;
@@ -45,38 +45,38 @@ const RETRY_MS: Millis = 60_000;
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
-pub fn note(group: &mut WriteTxn<'_>, changed: &[Changed], linked: &LinkChanges) -> Result<(), StoreError> {
+pub fn note_changes(group: &mut WriteTxn<'_>, changed: &[Changed], linked: &LinkChanges) -> Result<(), StoreError> {
     let now = group.now;
     for (tenant, page) in std::mem::take(&mut group.names.changed) {
-        put(group, tenant, KvKey::Names(page), now)?;
+        put_key(group, tenant, KvKey::Names(page), now)?;
     }
     for (tenant, visitor) in &linked.withdrawn {
         put_leaving(group, *tenant, KvKey::Snapshot(*visitor))?;
     }
     for c in changed.iter().filter(|c| !c.withdrawn) {
-        put(group, c.tenant, KvKey::Snapshot(c.visitor), now)?;
+        put_key(group, c.tenant, KvKey::Snapshot(c.visitor), now)?;
         if c.devices > 1 {
-            later(group, c.person)?;
+            put_later(group, c.person)?;
         }
     }
     // Of all who leave a person in this group its snapshots are told once.
     let mut people: BTreeMap<PersonNo, bool> = BTreeMap::new();
     linked.people.iter().for_each(|change| *people.entry(change.person).or_default() |= change.cut);
     for (person, cut) in people {
-        sweep::announce(group, PersonChange { person, cut })?;
+        sweep::announce_change(group, PersonChange { person, cut })?;
     }
-    sweep::moved(group, changed.iter().map(|of| (of.tenant, of.visitor)))?;
+    sweep::note_moved(group, changed.iter().map(|of| (of.tenant, of.visitor)))?;
     let mut leaves = BTreeSet::new();
     for (tenant, visitor) in &linked.withdrawn {
         leaves.extend(of_visitor(group.tx, *tenant, *visitor)?.into_iter().map(|row| (*tenant, row.evidence.id)));
     }
     for (tenant, id) in &linked.lookups {
         let known = group.rules.tenants.by_no(*tenant)?;
-        for hash in family(group.tx, *tenant, *id)? {
+        for hash in id_family(group.tx, *tenant, *id)? {
             let key = KvKey::Lookup(id.kind, hash);
             match known.is_readable(hash) {
                 true if leaves.contains(&(*tenant, *id)) => put_leaving(group, *tenant, key)?,
-                true => put(group, *tenant, key, now)?,
+                true => put_key(group, *tenant, key, now)?,
                 false => {}
             }
         }
@@ -92,13 +92,13 @@ pub fn note(group: &mut WriteTxn<'_>, changed: &[Changed], linked: &LinkChanges)
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
-pub fn acknowledge(group: &WriteTxn<'_>, applied: &[u64]) -> Result<u64, StoreError> {
+pub fn acknowledge_rows(group: &WriteTxn<'_>, applied: &[u64]) -> Result<u64, StoreError> {
     const SETTLE: &str = "UPDATE outbox SET lease = NULL, leased_until = 0, handed = ?2,
             due = iif(changed = lease_change, iif(late > ?2, late, NULL), max(due, handed)) WHERE lease = ?1";
     const SETTLE_ALL: &str = "UPDATE outbox SET lease = NULL, leased_until = 0, handed = ?2,
             due = iif(late > ?2, late, NULL) WHERE lease = ?1";
     let settle = if planted::is_active(PlantedBug::LoseAcknowledgedOutboxChange) { SETTLE_ALL } else { SETTLE };
-    crate::erasures::registry::written(group, applied)?;
+    crate::erasures::registry::note_written(group, applied)?;
     catalogue::written(group, applied)?;
     let mut settled = 0;
     for entry in applied {
@@ -119,17 +119,17 @@ pub fn hand_out(group: &mut WriteTxn<'_>, wanted: u16) -> Result<Vec<KvWrite>, S
     fire_timers(group, group.now, TIMERS)?;
     let wanted = usize::from(wanted).min(limits::SYNC_PUBLISH);
     let mut writes = Vec::new();
-    let mut all = fair_queue::due(group, wanted)?;
+    let mut all = fair_queue::due_rows(group, wanted)?;
     if all.len() < wanted || sweep::is_overdue(group)? {
         sweep::go_on(group)?;
-        all = fair_queue::due(group, wanted)?;
+        all = fair_queue::due_rows(group, wanted)?;
     }
     let (mut best, mut bytes) = (BestTimeCache::default(), 0);
     for due in all {
         if bytes > limits::PUBLISH_BYTES {
             break;
         }
-        if let Some(write) = lease(group, &due, &mut best)? {
+        if let Some(write) = lease_row(group, &due, &mut best)? {
             bytes += write.value.as_ref().map_or(0, String::len);
             writes.push((matches!(due.subject, KvKey::Lookup(..)), write));
         }
@@ -140,7 +140,7 @@ pub fn hand_out(group: &mut WriteTxn<'_>, wanted: u16) -> Result<Vec<KvWrite>, S
 
 /// Builds a row's value and leases the row under the value's version. `None` when there is nothing to write: the value
 /// could not be built.
-fn lease(group: &mut WriteTxn<'_>, due: &DueRow, best: &mut BestTimeCache) -> Result<Option<KvWrite>, StoreError> {
+fn lease_row(group: &mut WriteTxn<'_>, due: &DueRow, best: &mut BestTimeCache) -> Result<Option<KvWrite>, StoreError> {
     const LEASE: &str = "UPDATE outbox SET lease = ?2, lease_change = changed, leased_until = ?3,
         handed = ?4, late = iif(lease IS NULL, late, ?5) WHERE row = ?1";
     let rules = group.rules;
@@ -163,7 +163,7 @@ fn lease(group: &mut WriteTxn<'_>, due: &DueRow, best: &mut BestTimeCache) -> Re
         Err(ValueError::Store(e)) if !e.is_of_a_value() => return Err(e),
         Err(e) => {
             group.metrics.bad_values.add(1);
-            tracing::error!(error = %chain(&e), "a KV value cannot be made, or failed its check, and is put off");
+            tracing::error!(error = %error_chain(&e), "a KV value cannot be made, or failed its check, and is put off");
             put_off(group, due, retry)?;
             return Ok(None);
         }
@@ -173,18 +173,18 @@ fn lease(group: &mut WriteTxn<'_>, due: &DueRow, best: &mut BestTimeCache) -> Re
     let row = (due.row, signed(version.counter), until, signed(group.now), late);
     group.tx.prepare_cached(LEASE)?.execute(row)?;
     match due.subject {
-        KvKey::Snapshot(visitor) => published(group, due.tenant, visitor, version.counter, is_truncated)?,
+        KvKey::Snapshot(visitor) => note_published(group, due.tenant, visitor, version.counter, is_truncated)?,
         KvKey::Catalogue(number) => {
             let entry = value.is_some().then_some(version.counter);
             catalogue::handed(group, due.tenant, number, entry)?;
         }
-        KvKey::Pointer | KvKey::Model | KvKey::Steering => stands(group, due, version.counter)?,
+        KvKey::Pointer | KvKey::Model | KvKey::Steering => note_unchanged(group, due, version.counter)?,
         KvKey::Lookup(..) | KvKey::Names(_) => {}
     }
     Ok(Some(KvWrite { entry: version.counter, key, version, value, due: due.due }))
 }
 
-fn published(
+fn note_published(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
     visitor: VisitorId,
@@ -197,7 +197,7 @@ fn published(
 }
 
 /// Notes the version that such a value was handed out under: it is part of the value.
-fn stands(group: &WriteTxn<'_>, due: &DueRow, counter: u64) -> Result<(), StoreError> {
+fn note_unchanged(group: &WriteTxn<'_>, due: &DueRow, counter: u64) -> Result<(), StoreError> {
     const PUT: &str = "INSERT INTO standing (tenant, kind, published) VALUES (?1, ?2, ?3)
         ON CONFLICT DO UPDATE SET published = excluded.published";
     let (kind, _) = due.subject.columns();

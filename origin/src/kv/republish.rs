@@ -6,7 +6,7 @@ use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
 use crate::base::integers::signed;
-use crate::identity::link::family;
+use crate::identity::link::id_family;
 use crate::outbox::kv_key::KvKey;
 use crate::store::tenants::Tenants;
 use crate::store::{StoreError, TenantNo, visitor_at};
@@ -45,7 +45,7 @@ pub fn of_tenants(conn: &Connection, tenants: &Tenants) -> Result<Vec<(TenantNo,
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn some(conn: &Connection, after: i64, most: u32) -> Result<Vec<(i64, TenantNo, VisitorId)>, StoreError> {
+pub fn visitor_page(conn: &Connection, after: i64, most: u32) -> Result<Vec<(i64, TenantNo, VisitorId)>, StoreError> {
     const READ: &str = "SELECT row, tenant, visitor FROM visitors WHERE row > ?1 ORDER BY row LIMIT ?2";
     let mut statement = conn.prepare_cached(READ)?;
     let rows =
@@ -57,7 +57,7 @@ pub fn some(conn: &Connection, after: i64, most: u32) -> Result<Vec<(i64, Tenant
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn subjects(
+pub fn other_keys(
     conn: &Connection,
     tenants: &Tenants,
     tenant: TenantNo,
@@ -66,7 +66,7 @@ pub fn subjects(
     let Ok(known) = tenants.by_no(tenant) else { return Ok(Vec::new()) };
     let mut subjects = vec![KvKey::Snapshot(visitor)];
     for id in read::lookups_of(conn, tenant, visitor)? {
-        let hashes = family(conn, tenant, id)?.into_iter().filter(|hash| known.is_readable(*hash));
+        let hashes = id_family(conn, tenant, id)?.into_iter().filter(|hash| known.is_readable(*hash));
         subjects.extend(hashes.map(|hash| KvKey::Lookup(id.kind, hash)));
     }
     Ok(subjects)

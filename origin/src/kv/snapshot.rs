@@ -16,14 +16,14 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::campaigns::catalogue;
 use crate::identity::changes::has_withdrawn;
-use crate::identity::link::{family, held_unique};
+use crate::identity::link::{held_unique, id_family};
 use crate::kv::value_error::ValueError;
 use crate::store::tenants::TenantContext;
 use crate::store::{StoreError, visitor_at};
 use crate::views::read::{self, StoreView};
 
 /// A visitor's snapshot and whether something was left out of it; its tombstone if it withdrew; nothing if it is not there.
-pub(super) fn stored(
+pub(super) fn build_stored(
     conn: &Connection,
     tenant: &TenantContext,
     visitor: VisitorId,
@@ -32,14 +32,14 @@ pub(super) fn stored(
 ) -> Result<Option<(String, bool)>, ValueError> {
     // Before anything of it is read: who left goes, whatever its row holds.
     if has_withdrawn(conn, tenant.no, visitor)? && !planted::is_active(PlantedBug::SkipTheTombstone) {
-        return checked(key, visitor, &StoredValue::Tombstone).map(|value| Some((value, false)));
+        return encode_checked(key, visitor, &StoredValue::Tombstone).map(|value| Some((value, false)));
     }
-    let Some(own) = read::visitor(&StoreView::folded(conn), tenant.no, visitor)? else {
+    let Some(own) = read::load_visitor(&StoreView::folded(conn), tenant.no, visitor)? else {
         return Ok(None);
     };
-    let siblings = siblings(conn, &own)?;
+    let siblings = load_siblings(conn, &own)?;
     // Also where the sibling that holds it finds no room.
-    let unique = unique(conn, tenant, [&own].into_iter().chain(&siblings))?;
+    let unique = unique_ids(conn, tenant, [&own].into_iter().chain(&siblings))?;
     let mut building = SnapshotBuilder { conn, own, siblings, unique, version, queried: QueriedNames::default() };
     let [whole, ..] = limits::SNAPSHOT_WINDOWS;
     let room = RoomLimits { uncapped: whole, capped: whole, events: true, segments: limits::SEGMENTS };
@@ -50,7 +50,7 @@ pub(super) fn stored(
         return Ok(Some((value, false)));
     }
     // What the catalogue asks for matters only where something is left out.
-    building.queried = catalogue::queried(conn, tenant)?;
+    building.queried = catalogue::load_queried(conn, tenant)?;
     building.truncated(key, room).map(|value| Some((value, true)))
 }
 
@@ -121,7 +121,7 @@ impl SnapshotBuilder<'_> {
 
     /// The value of a snapshot; `None` where it is too long.
     fn fit(&self, key: &str, snapshot: Snapshot) -> Result<Option<String>, ValueError> {
-        match checked(key, self.own.visitor, &StoredValue::Snapshot(Box::new(snapshot))) {
+        match encode_checked(key, self.own.visitor, &StoredValue::Snapshot(Box::new(snapshot))) {
             Err(ValueError::Check(code)) if code == WireError::TooLong.code() => Ok(None),
             done => done.map(Some),
         }
@@ -151,7 +151,8 @@ impl SnapshotBuilder<'_> {
             // The master, which is there by its name alone, shows nothing.
             None => false,
         };
-        let cuts = own.person.map(|person| crate::identity::cuts::cuts(conn, person)).transpose()?.unwrap_or_default();
+        let cuts =
+            own.person.map(|person| crate::identity::cuts::load_cuts(conn, person)).transpose()?.unwrap_or_default();
         let unsure = admits.iter().copied().filter(is_unsure).collect();
         let (epoch, cuts) = (Epoch(crate::base::integers::unsigned(epoch)), cuts.into_iter().collect());
         Ok(Snapshot {
@@ -172,7 +173,7 @@ impl SnapshotBuilder<'_> {
     ) -> Result<BTreeMap<VisitorId, SubProfile>, StoreError> {
         let all = || siblings.iter().map(|sibling| (sibling, false)).chain([(&self.own, true)]);
         // One window for all, so that a count over the person misses nothing that one of its parts would hold.
-        let first = |days: u16| all().map(|(of, _)| since(of, days)).max().unwrap_or_default();
+        let first = |days: u16| all().map(|(of, _)| first_day(of, days)).max().unwrap_or_default();
         let [whole, ..] = limits::SNAPSHOT_WINDOWS;
         let of_days = |days: u16| (days > 0).then(|| first(days));
         let room = SnapshotRoom {
@@ -191,12 +192,12 @@ impl SnapshotBuilder<'_> {
 }
 
 /// The first day of a window of this number of days, whose last day is the visitor's last one.
-fn since(visitor: &read::VisitorView, days: u16) -> Day {
+fn first_day(visitor: &read::VisitorView, days: u16) -> Day {
     let last = visitor.profile.seen().map_or(0, |(_, last)| last);
     Day(Minute::at(last).day().0.saturating_sub(days.saturating_sub(1)))
 }
 
-fn checked(key: &str, visitor: VisitorId, stored: &StoredValue) -> Result<String, ValueError> {
+fn encode_checked(key: &str, visitor: VisitorId, stored: &StoredValue) -> Result<String, ValueError> {
     let bad = |e: WireError| ValueError::Check(e.code());
     let value = form::encode_stored(key, stored).map_err(bad)?;
     let back = form::decode_stored(key, visitor, value.as_bytes()).map_err(bad)?;
@@ -204,8 +205,8 @@ fn checked(key: &str, visitor: VisitorId, stored: &StoredValue) -> Result<String
 }
 
 /// The person's other visitors, the last active first, as many as a snapshot holds beside its own.
-fn siblings(conn: &Connection, own: &read::VisitorView) -> Result<Vec<read::VisitorView>, ValueError> {
-    let mut members = read::members(&StoreView::folded(conn), own, limits::SNAPSHOT_VISITORS)?;
+fn load_siblings(conn: &Connection, own: &read::VisitorView) -> Result<Vec<read::VisitorView>, ValueError> {
+    let mut members = read::load_members(&StoreView::folded(conn), own, limits::SNAPSHOT_VISITORS)?;
     members.retain(|m| m.visitor != own.visitor);
     members.truncate(limits::SNAPSHOT_VISITORS - 1);
     Ok(members)
@@ -214,7 +215,7 @@ fn siblings(conn: &Connection, own: &read::VisitorView) -> Result<Vec<read::Visi
 /// The unique id that the person of these visitors holds, the first of them that has any: one that is tied to a member by
 /// other ids alone shows the member's history, and so is the member's. Under every key that is still readable, first under
 /// the one that is written, which is read the longest from now on: that one a browser keeps.
-fn unique<'a>(
+fn unique_ids<'a>(
     conn: &Connection,
     tenant: &TenantContext,
     visitors: impl IntoIterator<Item = &'a read::VisitorView>,
@@ -225,7 +226,7 @@ fn unique<'a>(
     let Some(id) = visitors.into_iter().find_map(held).transpose()? else {
         return Ok(Vec::new());
     };
-    let mut hashes = family(conn, tenant.no, id)?;
+    let mut hashes = id_family(conn, tenant.no, id)?;
     let written = tenant.keys.alternate.active().map(|key| key.id);
     hashes.retain(|hash| tenant.is_readable(*hash));
     hashes.sort_by_key(|AltHash([key, ..])| Some(*key) != written);

@@ -11,7 +11,7 @@ use rusqlite::Connection;
 
 use crate::campaigns::catalogue::{self, Kept};
 use crate::campaigns::{steering, train};
-use crate::identity::link::canonical;
+use crate::identity::link::canonical_id;
 use crate::kv::snapshot;
 use crate::outbox::kv_key::KvKey;
 use crate::store::tenants::TenantContext;
@@ -20,7 +20,7 @@ use crate::views::read;
 
 /// The key of a subject.
 #[must_use]
-pub fn key(tenant: &TenantContext, subject: KvKey) -> String {
+pub fn key_text(tenant: &TenantContext, subject: KvKey) -> String {
     let id = &tenant.id;
     match subject {
         KvKey::Snapshot(visitor) => kv::snapshot_key(id, visitor),
@@ -55,21 +55,21 @@ pub fn build(
     version: SnapshotVersion,
     now: Millis,
 ) -> Result<KvValue, ValueError> {
-    let key = key(tenant, subject);
+    let key = key_text(tenant, subject);
     let mut is_truncated = false;
     let value = match subject {
         KvKey::Snapshot(visitor) => {
-            let stored = snapshot::stored(conn, tenant, visitor, version, &key)?;
+            let stored = snapshot::build_stored(conn, tenant, visitor, version, &key)?;
             is_truncated = stored.as_ref().is_some_and(|(_, is_truncated)| *is_truncated);
             stored.map(|(value, _)| value)
         }
         KvKey::Names(page) => {
-            let names = names::load(conn, tenant.no)?;
+            let names = names::load_dictionary(conn, tenant.no)?;
             Some(names_page(&key, names.page(page.into()))?)
         }
         KvKey::Catalogue(number) => {
             let kept = catalogue::to_publish(conn, tenant.no, number, now)?;
-            kept.map(|kept| document(conn, tenant, &key, &kept)).transpose()?
+            kept.map(|kept| catalogue_value(conn, tenant, &key, &kept)).transpose()?
         }
         KvKey::Pointer => {
             let pointer = catalogue::pointer(conn, tenant.no, version)?.ok_or(ValueError::NotYet)?;
@@ -79,25 +79,27 @@ pub fn build(
                 _ => return Err(ValueError::Check("differs")),
             }
         }
-        KvKey::Model => train::newest(conn, tenant.no)?.map(|(bytes, _)| model(&key, version, &bytes)).transpose()?,
-        KvKey::Steering => {
-            let made = steering::newest(conn, tenant.no)?;
-            made.map(|made| steered(&key, version, &made.steering())).transpose()?
+        KvKey::Model => {
+            train::newest(conn, tenant.no)?.map(|(bytes, _)| model_value(&key, version, &bytes)).transpose()?
         }
-        KvKey::Lookup(kind, hash) => lookup(conn, tenant, AlternateId { kind, hash }, &key)?,
+        KvKey::Steering => {
+            let made = steering::load_newest(conn, tenant.no)?;
+            made.map(|made| allocation_value(&key, version, &made.steering())).transpose()?
+        }
+        KvKey::Lookup(kind, hash) => lookup_value(conn, tenant, AlternateId { kind, hash }, &key)?,
     };
     Ok(KvValue { key, value, is_truncated })
 }
 
 /// A model is published only if an edge can score with it.
-fn model(key: &str, version: SnapshotVersion, bytes: &[u8]) -> Result<String, ValueError> {
+fn model_value(key: &str, version: SnapshotVersion, bytes: &[u8]) -> Result<String, ValueError> {
     let value = forms::encode_model(key, version, bytes);
     let (published, back) = forms::decode_model(key, value.as_bytes()).map_err(|e| ValueError::Check(e.code()))?;
-    let same = published == version && causeway_shared::wire::model::encode(&back) == bytes;
+    let same = published == version && causeway_shared::wire::model::encode_model(&back) == bytes;
     if same { Ok(value) } else { Err(ValueError::Check("differs")) }
 }
 
-fn steered(key: &str, version: SnapshotVersion, steering: &TrafficAllocation) -> Result<String, ValueError> {
+fn allocation_value(key: &str, version: SnapshotVersion, steering: &TrafficAllocation) -> Result<String, ValueError> {
     let bad = |e: WireError| ValueError::Check(e.code());
     let value = forms::encode_steering(key, version, steering).map_err(bad)?;
     let back = forms::decode_steering(key, value.as_bytes()).map_err(bad)?;
@@ -114,19 +116,24 @@ fn names_page(key: &str, page: &[(String, ValueKind)]) -> Result<String, ValueEr
 }
 
 /// A catalogue is published only if an edge can read it back.
-fn document(conn: &Connection, tenant: &TenantContext, key: &str, kept: &Kept) -> Result<String, ValueError> {
+fn catalogue_value(conn: &Connection, tenant: &TenantContext, key: &str, kept: &Kept) -> Result<String, ValueError> {
     let bad = |e: WireError| ValueError::Check(e.code());
     let read: Result<Catalogue, _> = serde_json::from_str(&kept.document);
     let catalogue = read.map_err(|_| StoreError::Corrupt { what: "document of a catalogue" })?;
-    let names = names::load(conn, tenant.no)?;
+    let names = names::load_dictionary(conn, tenant.no)?;
     // Names and words are for ever: what was checked with them still holds.
     let flat = catalogue.flat(&names, &tenant.config.vocabulary).map_err(|_| ValueError::Check("targeting"))?;
-    let value = forms::encode_document(key, &kept.digest(), &flat::encode(&flat)).map_err(bad)?;
+    let value = forms::encode_document(key, &kept.digest(), &flat::encode_catalogue(&flat)).map_err(bad)?;
     let bytes = forms::decode_document(key, &kept.digest(), value.as_bytes()).map_err(bad)?;
-    if flat::decode(&bytes).map_err(bad)? == flat { Ok(value) } else { Err(ValueError::Check("differs")) }
+    if flat::decode_catalogue(&bytes).map_err(bad)? == flat { Ok(value) } else { Err(ValueError::Check("differs")) }
 }
 
-fn lookup(conn: &Connection, tenant: &TenantContext, id: AlternateId, key: &str) -> Result<Option<String>, ValueError> {
+fn lookup_value(
+    conn: &Connection,
+    tenant: &TenantContext,
+    id: AlternateId,
+    key: &str,
+) -> Result<Option<String>, ValueError> {
     let visitors = seen_with(conn, tenant.no, id)?;
     // What nobody reads any more goes.
     if visitors.is_empty() || !tenant.is_readable(id.hash) {
@@ -145,6 +152,6 @@ fn lookup(conn: &Connection, tenant: &TenantContext, id: AlternateId, key: &str)
 /// # Errors
 /// [`StoreError`].
 pub fn seen_with(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result<Vec<VisitorId>, StoreError> {
-    let Some(canonical) = canonical(conn, tenant, id)? else { return Ok(Vec::new()) };
-    Ok(read::lookup(conn, tenant, canonical)?.map(|found| found.visitors).unwrap_or_default())
+    let Some(canonical) = canonical_id(conn, tenant, id)? else { return Ok(Vec::new()) };
+    Ok(read::load_lookup(conn, tenant, canonical)?.map(|found| found.visitors).unwrap_or_default())
 }

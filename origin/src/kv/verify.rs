@@ -14,7 +14,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-pub use handed::{answer, hand_out, pending};
+pub use handed::{hand_out, note_reads, pending_reads};
 
 use crate::base::integers::{signed, unsigned};
 use crate::base::metrics::Metrics;
@@ -117,7 +117,7 @@ pub enum VerifyStep {
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn forget(conn: &Connection) -> Result<(), StoreError> {
+pub fn forget_reads(conn: &Connection) -> Result<(), StoreError> {
     conn.execute("DELETE FROM verifications", [])?;
     Ok(())
 }
@@ -126,7 +126,7 @@ pub fn forget(conn: &Connection) -> Result<(), StoreError> {
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn all(conn: &Connection) -> Result<u64, StoreError> {
+pub fn count_keys(conn: &Connection) -> Result<u64, StoreError> {
     const COUNT: &str = "SELECT (SELECT count(*) FROM visitors) + (SELECT count(*) FROM lookups)
         + (SELECT count(*) FROM alternates) + (SELECT count(*) FROM erased_ids)";
     Ok(conn.query_row(COUNT, [], |row| row.get(0).map(unsigned))?)
@@ -137,7 +137,7 @@ pub fn all(conn: &Connection) -> Result<u64, StoreError> {
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the step was kept.
-pub fn step(
+pub fn verify_step(
     conn: &mut Connection,
     rules: &TxnRules,
     metrics: &Metrics,
@@ -151,15 +151,15 @@ pub fn step(
     let looked = {
         // What is compared is of one moment, and nobody waits for it.
         let tx = conn.transaction()?;
-        answered(&tx)?
+        answered_reads(&tx)?
             .into_iter()
-            .map(|asked| look(&tx, rules, &asked, given.now).map(|looked| (asked, looked)))
+            .map(|asked| compare_key(&tx, rules, &asked, given.now).map(|looked| (asked, looked)))
             .collect::<Result<Vec<_>, _>>()?
     };
     let mut next = walk.clone();
     if !looked.is_empty() {
-        crate::store::write_txn::within(conn, rules, metrics, given, |group| {
-            settle(group, &looked, dry_run, &mut next.verified)?;
+        crate::store::write_txn::within_txn(conn, rules, metrics, given, |group| {
+            settle_reads(group, &looked, dry_run, &mut next.verified)?;
             keep(group.tx, &next)
         })?;
         *walk = next;
@@ -168,7 +168,7 @@ pub fn step(
     let (all, fresh, due): (i64, i64, Option<i64>) =
         conn.prepare_cached(OPEN)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
     if walk.cursor != ALL_ASKED && fresh < AHEAD && all < MOST {
-        crate::store::write_txn::within(conn, rules, metrics, given, |group| {
+        crate::store::write_txn::within_txn(conn, rules, metrics, given, |group| {
             ask_more(group, &mut next)?;
             keep(group.tx, &next)
         })?;
@@ -190,7 +190,7 @@ struct ReadKey {
     expected: Option<Vec<u8>>,
 }
 
-fn answered(conn: &Connection) -> Result<Vec<ReadKey>, StoreError> {
+fn answered_reads(conn: &Connection) -> Result<Vec<ReadKey>, StoreError> {
     const READ: &str = "SELECT entry, tenant, kind, subject, asked, sha256, looks, expected FROM verifications
         WHERE answered IS NOT NULL ORDER BY entry LIMIT ?1";
     let mut statement = conn.prepare_cached(READ)?;
@@ -216,7 +216,7 @@ enum KeyComparison {
     Again(Option<Vec<u8>>),
 }
 
-fn look(conn: &Connection, rules: &TxnRules, asked: &ReadKey, now: Millis) -> Result<KeyComparison, StoreError> {
+fn compare_key(conn: &Connection, rules: &TxnRules, asked: &ReadKey, now: Millis) -> Result<KeyComparison, StoreError> {
     let again = |expected| match asked.looks + 1 {
         LOOKS.. => KeyComparison::Found(KeyFinding::Waiting),
         _ => KeyComparison::Again(expected),
@@ -314,7 +314,7 @@ impl StoredState {
 }
 
 /// Keeps what was found: what is to be looked at again, what is proven, what must be written anew.
-fn settle(
+fn settle_reads(
     group: &mut WriteTxn<'_>,
     looked: &[(ReadKey, KeyComparison)],
     dry_run: bool,
@@ -328,7 +328,7 @@ fn settle(
             KeyComparison::Found(found) => *found,
             KeyComparison::Again(expected) => {
                 let due = group.now.saturating_add(group.rules.kv_settled_ms);
-                ask(group, asked.tenant, asked.subject, due, asked.looks + 1, expected.as_deref())?;
+                ask_reads(group, asked.tenant, asked.subject, due, asked.looks + 1, expected.as_deref())?;
                 continue;
             }
         };
@@ -336,10 +336,12 @@ fn settle(
         *verified.of(found) += 1;
         match found {
             _ if dry_run => {}
-            KeyFinding::Right => crate::erasures::registry::verified(group, asked.tenant, asked.subject, asked.asked)?,
+            KeyFinding::Right => {
+                crate::erasures::registry::note_verified(group, asked.tenant, asked.subject, asked.asked)?
+            }
             KeyFinding::Missing | KeyFinding::Differs | KeyFinding::NotErased => {
-                crate::outbox::queue::put(group, asked.tenant, asked.subject, group.now)?;
-                crate::erasures::registry::unwritten(group, asked.tenant, asked.subject)?;
+                crate::outbox::queue::put_key(group, asked.tenant, asked.subject, group.now)?;
+                crate::erasures::registry::note_unwritten(group, asked.tenant, asked.subject)?;
                 verified.put += 1;
             }
             KeyFinding::Waiting | KeyFinding::Older => {}
@@ -367,7 +369,7 @@ impl VerifyReport {
     }
 }
 
-fn ask(
+fn ask_reads(
     group: &mut WriteTxn<'_>,
     tenant: TenantNo,
     subject: KvKey,
@@ -387,11 +389,11 @@ fn ask(
 fn ask_more(group: &mut WriteTxn<'_>, walk: &mut VerifyPosition) -> Result<(), StoreError> {
     let mut subjects = Vec::new();
     if walk.cursor >= 0 {
-        let visitors = publish::some(group.tx, walk.cursor, SOME)?;
+        let visitors = publish::visitor_page(group.tx, walk.cursor, SOME)?;
         walk.cursor = visitors.last().map_or(-1, |(row, ..)| *row);
         subjects.extend(visitors.into_iter().map(|(_, tenant, visitor)| (tenant, KvKey::Snapshot(visitor))));
     } else {
-        let ids = ids(group.tx, walk)?;
+        let ids = page_ids(group.tx, walk)?;
         walk.id = ids.last().copied();
         walk.cursor -= signed(ids.len() as u64);
         if ids.is_empty() {
@@ -412,14 +414,14 @@ fn ask_more(group: &mut WriteTxn<'_>, walk: &mut VerifyPosition) -> Result<(), S
             _ => true,
         };
         if is_used {
-            ask(group, tenant, subject, group.now, 0, None)?;
+            ask_reads(group, tenant, subject, group.now, 0, None)?;
         }
     }
     Ok(())
 }
 
 /// The next ids that the KV may have a lookup of, under each hash; erased ones too. None of them ever goes.
-fn ids(conn: &Connection, walk: &VerifyPosition) -> Result<Vec<Id>, StoreError> {
+fn page_ids(conn: &Connection, walk: &VerifyPosition) -> Result<Vec<Id>, StoreError> {
     // Merged in the order of their primary keys: a page costs as much at the end as at the beginning.
     const READ: &str = "SELECT tenant, kind, hash FROM lookups WHERE (tenant, kind, hash) > (?1, ?2, ?3)
         UNION SELECT tenant, kind, hash FROM alternates WHERE (tenant, kind, hash) > (?1, ?2, ?3)

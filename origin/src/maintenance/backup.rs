@@ -29,8 +29,8 @@ use crate::store::{self, EPOCHS_OF_A_RESTORE, StoreCounters, StoreError};
 
 pub use self::before::ReplacedStore;
 pub use self::error::BackupError;
-use self::error::failed;
-pub use self::verify::verify;
+use self::error::io_failure;
+pub use self::verify::verify_backup;
 pub use crate::store::unread::UnreadParts;
 
 /// What a backup and a restore do, as it is named while it goes on.
@@ -52,25 +52,25 @@ const ASIDE: &str = "before-restore-";
 ///
 /// # Errors
 /// [`BackupError`], and [`StoreError::Missing`] where there is nothing to copy. Nothing is left in the folder then.
-pub fn take(data: &Path, to: &Path, mut step: impl FnMut(&'static str)) -> Result<BackupContents, BackupError> {
+pub fn take_backup(data: &Path, to: &Path, mut step: impl FnMut(&'static str)) -> Result<BackupContents, BackupError> {
     drop(store::open_readonly(data)?);
     // Not while a restore puts another store in its place, or was cut while it did.
-    let _beside = store::writing(data, false)?;
+    let _beside = store::lock_writing(data, false)?;
     if data.join(store::RESTORING).exists() {
         return Err(StoreError::HalfRestored(data.to_owned()).into());
     }
-    part::whole(to, |part| {
+    part::fill_part(to, |part| {
         // The log first: a record folded in between is in the store's copy too, and goes when the log's is opened.
         for (file, name) in COPYING {
             let from = data.join(file);
             step(name);
             if from.exists() {
-                copy(&from, &part.join(file))?;
+                copy_store(&from, &part.join(file))?;
             }
         }
         empty_log(part)?;
         step(CHECKING);
-        let held = inspect(part)?;
+        let held = inspect_backup(part)?;
         manifest::write(part)?;
         Ok(held)
     })
@@ -83,7 +83,7 @@ fn empty_log(folder: &Path) -> Result<(), BackupError> {
         drop(log::FactLog::open(folder, 0)?);
         // As the copies are: who looks into it makes no files beside it.
         Connection::open(&path)?.pragma_update(None, "journal_mode", "DELETE")?;
-        fs::File::open(&path).and_then(|file| file.sync_all()).map_err(failed("cannot write", &path))?;
+        fs::File::open(&path).and_then(|file| file.sync_all()).map_err(io_failure("cannot write", &path))?;
     }
     Ok(())
 }
@@ -92,12 +92,12 @@ fn empty_log(folder: &Path) -> Result<(), BackupError> {
 ///
 /// # Errors
 /// [`BackupError`].
-pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), BackupError> {
+pub(crate) fn copy_store(from: &Path, to: &Path) -> Result<(), BackupError> {
     let conn = Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     conn.busy_timeout(store::LOCKED)?;
     let copied = conn.execute("VACUUM INTO ?1", [to.to_string_lossy()]);
     copied.map_err(|source| BackupError::Copy { from: from.to_owned(), to: to.to_owned(), source })?;
-    fs::File::open(to).and_then(|file| file.sync_all()).map_err(failed("cannot write", to))
+    fs::File::open(to).and_then(|file| file.sync_all()).map_err(io_failure("cannot write", to))
 }
 
 /// What a backup holds.
@@ -117,23 +117,23 @@ pub struct BackupContents {
 ///
 /// # Errors
 /// [`BackupError`].
-pub fn inspect(from: &Path) -> Result<BackupContents, BackupError> {
+pub fn inspect_backup(from: &Path) -> Result<BackupContents, BackupError> {
     let path = from.join(crate::store::data_fault::STORE);
-    if !path.try_exists().map_err(failed("cannot read", &path))? {
+    if !path.try_exists().map_err(io_failure("cannot read", &path))? {
         return Err(BackupError::None(from.to_owned()));
     }
     if !from.join(crate::store::data_fault::LOG).exists() {
         return Err(BackupError::Damaged(format!("{} is missing", from.join(crate::store::data_fault::LOG).display())));
     }
-    manifest::check(from)?;
+    manifest::check_folder(from)?;
     let conn = open(&path)?;
     if store::is_later(&conn)? {
         return Err(BackupError::Later(from.to_owned()));
     }
-    held(&conn, Some(&open(&from.join(crate::store::data_fault::LOG))?))
+    backup_contents(&conn, Some(&open(&from.join(crate::store::data_fault::LOG))?))
 }
 
-fn held(store: &Connection, log: Option<&Connection>) -> Result<BackupContents, BackupError> {
+fn backup_contents(store: &Connection, log: Option<&Connection>) -> Result<BackupContents, BackupError> {
     let read = "SELECT (SELECT count(*) FROM visitors), (SELECT count(*) FROM people),
         (SELECT ifnull(max(last_seen), 0) FROM visitors), (SELECT folded FROM meta)";
     let [visitors, people, newest, folded] =
@@ -147,8 +147,8 @@ fn held(store: &Connection, log: Option<&Connection>) -> Result<BackupContents, 
 ///
 /// # Errors
 /// [`BackupError`], where it cannot be read.
-pub fn replaced(data: &Path) -> Result<Option<BackupContents>, BackupError> {
-    let cut = cut(data)?;
+pub fn replaced_contents(data: &Path) -> Result<Option<BackupContents>, BackupError> {
+    let cut = cut_folder(data)?;
     let there = cut.as_deref().unwrap_or(data);
     let store = match store::open_any(there) {
         Err(StoreError::Missing(_)) => return Ok(None),
@@ -158,7 +158,7 @@ pub fn replaced(data: &Path) -> Result<Option<BackupContents>, BackupError> {
     let log =
         [there, data].map(|folder| folder.join(crate::store::data_fault::LOG)).into_iter().find(|log| log.exists());
     let log = log.map(|log| Connection::open_with_flags(log, OpenFlags::SQLITE_OPEN_READ_ONLY)).transpose()?;
-    held(&store, log.as_ref()).map(Some)
+    backup_contents(&store, log.as_ref()).map(Some)
 }
 
 fn open(path: &Path) -> Result<Connection, BackupError> {
@@ -187,35 +187,35 @@ pub struct RestoreReport {
 ///
 /// # Errors
 /// [`BackupError`], and [`StoreError::InUse`] while a process serves from `data`.
-pub fn restore(
+pub fn restore_backup(
     data: &Path,
     from: &Path,
     now: Millis,
     mut step: impl FnMut(&'static str),
 ) -> Result<RestoreReport, BackupError> {
     step(CHECKING);
-    inspect(from)?;
-    let _lock = store::lock(data)?;
-    let _alone = store::writing(data, true)?;
-    let cut = cut(data)?;
+    inspect_backup(from)?;
+    let _lock = store::lock_folder(data)?;
+    let _alone = store::lock_writing(data, true)?;
+    let cut = cut_folder(data)?;
     if let Some(aside) = &cut {
         put_aside(data, aside)?;
     }
     let mut unread = UnreadParts::default();
     let before = ReplacedStore::of(cut.as_deref().unwrap_or(data), &mut unread);
-    let fresh = make(data, |fresh| {
+    let fresh = make_store(data, |fresh| {
         for (file, name) in COPYING {
             step(name);
-            copy(&from.join(file), &fresh.join(file))?;
+            copy_store(&from.join(file), &fresh.join(file))?;
         }
         step(RENEWING);
         let mut conn = store::open(fresh)?;
-        renew(&mut conn, &before, now)?;
+        renew_store(&mut conn, &before, now)?;
         crate::ingest::marker::renew_identity(&conn)?;
         if let Err(why) = take_over_log(cut.as_deref().unwrap_or(data), fresh, &conn, before.folded) {
             unread.add("log", why);
         }
-        finish(conn, fresh)
+        finish_store(conn, fresh)
     })?;
     // A log that cannot be read any more is no reason to stay without one.
     if let Err(why) = erase::keep_unfolded(data, before.folded) {
@@ -239,28 +239,31 @@ fn take_over_log(replaced: &Path, fresh: &Path, restored: &Connection, folded: u
 }
 
 /// Where a restore that was cut had put the store, or at least its file: the newest such folder that has one.
-fn cut(data: &Path) -> Result<Option<PathBuf>, BackupError> {
-    if store::file(data).exists() || !data.join(store::RESTORING).exists() {
+fn cut_folder(data: &Path) -> Result<Option<PathBuf>, BackupError> {
+    if store::store_file(data).exists() || !data.join(store::RESTORING).exists() {
         return Ok(None);
     }
-    let folders = fs::read_dir(data).map_err(failed("cannot read", data))?;
+    let folders = fs::read_dir(data).map_err(io_failure("cannot read", data))?;
     let aside = folders.flatten().filter_map(|folder| {
         let at: Millis = folder.file_name().to_str()?.strip_prefix(ASIDE)?.parse().ok()?;
-        store::file(&folder.path()).exists().then(|| (at, folder.path()))
+        store::store_file(&folder.path()).exists().then(|| (at, folder.path()))
     });
     Ok(aside.max().map(|(_, path)| path))
 }
 
 /// Makes a whole store in a folder of its own, before it takes another's place. While the folder is there nobody serves:
 /// another run finishes the work. Where `fill` fails it goes again, unless a run before was cut while it took the place.
-pub(crate) fn make<E: From<BackupError>>(data: &Path, fill: impl FnOnce(&Path) -> Result<(), E>) -> Result<PathBuf, E> {
+pub(crate) fn make_store<E: From<BackupError>>(
+    data: &Path,
+    fill: impl FnOnce(&Path) -> Result<(), E>,
+) -> Result<PathBuf, E> {
     let fresh = data.join(store::RESTORING);
     let was_there = fresh.exists();
-    let is_moved = was_there && (!store::file(data).exists() || !store::file(&fresh).exists());
+    let is_moved = was_there && (!store::store_file(data).exists() || !store::store_file(&fresh).exists());
     if was_there {
         give_up(&fresh)?;
     }
-    crate::base::folders::make_folder(&fresh).map_err(failed("cannot make", &fresh))?;
+    crate::base::folders::make_folder(&fresh).map_err(io_failure("cannot make", &fresh))?;
     let filled = fill(&fresh);
     if filled.is_err() && !is_moved {
         give_up(&fresh)?;
@@ -269,15 +272,15 @@ pub(crate) fn make<E: From<BackupError>>(data: &Path, fill: impl FnOnce(&Path) -
 }
 
 fn give_up(fresh: &Path) -> Result<(), BackupError> {
-    fs::remove_dir_all(fresh).map_err(failed("cannot remove", fresh))
+    fs::remove_dir_all(fresh).map_err(io_failure("cannot remove", fresh))
 }
 
 /// Closes the store in that folder: all of it is in its file, durably.
-pub(crate) fn finish(conn: Connection, fresh: &Path) -> Result<(), BackupError> {
+pub(crate) fn finish_store(conn: Connection, fresh: &Path) -> Result<(), BackupError> {
     conn.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")?;
     drop(conn);
-    let file = store::file(fresh);
-    fs::File::open(&file).and_then(|file| file.sync_all()).map_err(failed("cannot write", &file))
+    let file = store::store_file(fresh);
+    fs::File::open(&file).and_then(|file| file.sync_all()).map_err(io_failure("cannot write", &file))
 }
 
 /// Moves the folder's files to where they belong: the store comes last, so that a run that was cut before finds what was
@@ -288,16 +291,16 @@ pub(crate) fn take_place(data: &Path, fresh: &Path) -> Result<(), BackupError> {
             for end in ["-wal", "-shm"] {
                 let old = data.join(format!("{file}{end}"));
                 if old.exists() {
-                    fs::remove_file(&old).map_err(failed("cannot remove", &old))?;
+                    fs::remove_file(&old).map_err(io_failure("cannot remove", &old))?;
                 }
             }
-            fs::rename(fresh.join(file), data.join(file)).map_err(failed("cannot move", fresh))?;
+            fs::rename(fresh.join(file), data.join(file)).map_err(io_failure("cannot move", fresh))?;
         }
     }
     // While the folder is there nobody serves: log, journal and marker are the new store's before it goes.
-    crate::ingest::marker::bind(data, &Connection::open(store::file(data))?)?;
+    crate::ingest::marker::bind_log(data, &Connection::open(store::store_file(data))?)?;
     give_up(fresh)?;
-    fs::File::open(data).and_then(|folder| folder.sync_all()).map_err(failed("cannot write", data))
+    fs::File::open(data).and_then(|folder| folder.sync_all()).map_err(io_failure("cannot write", data))
 }
 
 /// Lifts an opened copy above all versions and epochs that were issued since it was taken, and has everything published.
@@ -305,7 +308,7 @@ pub(crate) fn take_place(data: &Path, fresh: &Path) -> Result<(), BackupError> {
 ///
 /// # Errors
 /// [`BackupError::Store`]; then the copy is as it was.
-pub fn renew(conn: &mut Connection, before: &ReplacedStore, now: Millis) -> Result<(), BackupError> {
+pub fn renew_store(conn: &mut Connection, before: &ReplacedStore, now: Millis) -> Result<(), BackupError> {
     const AGAIN: &str = "INSERT INTO outbox
             (tenant, kind, subject, changed, due, lease_change, leased_until, handed, late, rank)
         SELECT tenant, 0, visitor, ?1, ?2, 0, 0, 0, ?3, 3 FROM visitors
@@ -333,7 +336,7 @@ pub fn renew(conn: &mut Connection, before: &ReplacedStore, now: Millis) -> Resu
     bring_names(&tx, before, &numbers)?;
     before.catalogues.bring(&tx, &numbers)?;
     before.sends.bring(&tx, &numbers)?;
-    let waiting = waiting(&tx)?;
+    let waiting = waiting_keys(&tx)?;
     tx.execute("DELETE FROM outbox", [])?;
     // What was handed out before the restore may still be written after it.
     let times = [counters.version().counter, now, now.saturating_add(LATE_MS)].map(signed);
@@ -341,14 +344,14 @@ pub fn renew(conn: &mut Connection, before: &ReplacedStore, now: Millis) -> Resu
     // What the KV has of those who came since the backup goes: nobody would ever write it again.
     let orphans = if planted::is_active(PlantedBug::RestoreKeepsOrphans) { &[][..] } else { &before.subjects[..] };
     for (tenant, kind, subject) in orphans {
-        publish(&tx, numbers.of(*tenant), *kind, subject, Priority::News, times)?;
+        publish_keys(&tx, numbers.of(*tenant), *kind, subject, Priority::News, times)?;
     }
     // What the copy itself had to take out of the KV, as of those who came before an earlier restore of it.
     for (tenant, kind, subject, rank) in waiting {
-        publish(&tx, tenant, kind, &subject, rank, times)?;
+        publish_keys(&tx, tenant, kind, &subject, rank, times)?;
     }
-    for (tenant, kind, subject) in catalogue::renew(&tx, now)? {
-        publish(&tx, tenant, kind, &subject, Priority::OfTenant, times)?;
+    for (tenant, kind, subject) in catalogue::renew_pointers(&tx, now)? {
+        publish_keys(&tx, tenant, kind, &subject, Priority::OfTenant, times)?;
     }
     publish_names(&tx, times)?;
     publish_erased(&tx, times)?;
@@ -361,7 +364,7 @@ pub fn renew(conn: &mut Connection, before: &ReplacedStore, now: Millis) -> Resu
 type Waiting = (i64, u16, [u8; 16], Priority);
 
 /// What waits in a store's outbox of visitors and ids.
-fn waiting(tx: &Connection) -> Result<Vec<Waiting>, BackupError> {
+fn waiting_keys(tx: &Connection) -> Result<Vec<Waiting>, BackupError> {
     const READ: &str = "SELECT tenant, kind, subject, rank FROM outbox WHERE due IS NOT NULL AND kind <= 255";
     let mut waiting = tx.prepare(READ)?;
     let rows =
@@ -404,7 +407,7 @@ fn publish_names(tx: &Connection, times: [i64; 3]) -> Result<(), BackupError> {
     while let Some(row) = rows.next()? {
         let (tenant, page): (i64, u16) = (row.get(0)?, row.get(1)?);
         let (kind, subject) = names_subject(page);
-        publish(tx, tenant, kind, &subject, Priority::News, times)?;
+        publish_keys(tx, tenant, kind, &subject, Priority::News, times)?;
     }
     Ok(())
 }
@@ -414,13 +417,13 @@ fn publish_erased(tx: &Connection, times: [i64; 3]) -> Result<(), BackupError> {
     let mut open = tx.prepare("SELECT DISTINCT tenant, kind, subject FROM erasure_keys WHERE written IS NULL")?;
     let mut rows = open.query([])?;
     while let Some(row) = rows.next()? {
-        publish(tx, row.get(0)?, row.get(1)?, &row.get(2)?, Priority::Leaving, times)?;
+        publish_keys(tx, row.get(0)?, row.get(1)?, &row.get(2)?, Priority::Leaving, times)?;
     }
     Ok(())
 }
 
 /// Has one key published, by such a rank at least. The times: changed, due, late, as the outbox has them.
-fn publish(
+fn publish_keys(
     tx: &Connection,
     tenant: i64,
     kind: u16,
@@ -446,14 +449,14 @@ fn put_aside(data: &Path, aside: &Path) -> Result<Option<PathBuf>, BackupError> 
         for end in ["", "-wal", "-shm"] {
             let old = data.join(format!("{file}{end}"));
             if old.exists() {
-                crate::base::folders::make_folder(aside).map_err(failed("cannot make", aside))?;
-                fs::rename(&old, aside.join(format!("{file}{end}"))).map_err(failed("cannot move", &old))?;
+                crate::base::folders::make_folder(aside).map_err(io_failure("cannot make", aside))?;
+                fs::rename(&old, aside.join(format!("{file}{end}"))).map_err(io_failure("cannot move", &old))?;
                 moved = Some(aside.to_owned());
             }
         }
     }
     // It may come back as any backup does.
-    if store::file(aside).exists() {
+    if store::store_file(aside).exists() {
         empty_log(aside)?;
     }
     Ok(moved)

@@ -5,7 +5,7 @@ use crate::base::metrics::Metrics;
 use crate::campaigns::catalogue;
 use crate::maintenance::name_uses::NameUses;
 use crate::privacy::audit;
-use crate::store::names::events::{EventNameError, bounded, changed, source};
+use crate::store::names::events::{EventNameError, check_bounds, name_source, note_change};
 use crate::store::tenants::TenantContext;
 use crate::store::write_txn::{TxnInputs, TxnRules};
 use crate::store::{StoreError, TenantNo};
@@ -23,13 +23,13 @@ pub fn plan_forget(
     tenant: &TenantContext,
     names: &BTreeSet<String>,
 ) -> Result<Vec<Json>, EventNameError> {
-    bounded(names)?;
+    check_bounds(names)?;
     let mut all = Vec::new();
     for name in names {
-        let from = source(conn, tenant.no, name)?.ok_or_else(|| EventNameError::Unknown(name.clone()))?;
+        let from = name_source(conn, tenant.no, name)?.ok_or_else(|| EventNameError::Unknown(name.clone()))?;
         all.push(json!({ "name": name, "source": from.name() }));
     }
-    match uses(conn, tenant.no, names)?.first() {
+    match name_uses(conn, tenant.no, names)?.first() {
         None => Ok(all),
         Some((name, places)) => Err(EventNameError::Used { name, places }),
     }
@@ -39,7 +39,7 @@ pub fn plan_forget(
 ///
 /// # Errors
 /// [`EventNameError`]; then nothing was changed.
-pub fn forget(
+pub fn forget_names(
     conn: &mut Connection,
     rules: &TxnRules,
     given: TxnInputs,
@@ -48,19 +48,19 @@ pub fn forget(
     said: &Attribution,
 ) -> Result<(), EventNameError> {
     const FORGET: &str = "DELETE FROM event_names WHERE tenant = ?1 AND name = ?2";
-    crate::store::write_txn::within(conn, rules, &Metrics::default(), given, |group| {
+    crate::store::write_txn::within_txn(conn, rules, &Metrics::default(), given, |group| {
         plan_forget(group.tx, tenant, names)?;
         for name in names {
             group.tx.prepare_cached(FORGET)?.execute((tenant.no.0, name))?;
             audit::keep_name(group, tenant.no, "forget_event", name, said)?;
         }
-        Ok(changed(group.tx)?)
+        Ok(note_change(group.tx)?)
     })
 }
 
 /// What uses each of some names. Experiments of every version of the catalogue count, as a rollback makes it the current one
 /// again.
-pub(crate) fn uses<'n>(
+pub(crate) fn name_uses<'n>(
     conn: &Connection,
     tenant: TenantNo,
     names: &'n BTreeSet<String>,

@@ -18,11 +18,11 @@ use crate::base::metrics::Metrics;
 use crate::identity::changes::LinkChanges;
 use crate::kv::publish::{self, Priority};
 use crate::maintenance::name_uses::NameUses;
-use crate::maintenance::retype_attribute::{names_it, page, stored_attributes};
+use crate::maintenance::retype_attribute::{names_it, stored_attributes, visitor_page};
 use crate::outbox::kv_key::KvKey;
 use crate::privacy::audit;
 use crate::profiles::fold::Changed;
-use crate::store::names::{load, page_of, pending_name};
+use crate::store::names::{load_dictionary, page_of, pending_name};
 use crate::store::tenants::TenantContext;
 use crate::store::write_txn::{TxnInputs, TxnRules, WriteTxn};
 use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo};
@@ -78,11 +78,15 @@ impl From<rusqlite::Error> for ForgetError {
 ///
 /// # Errors
 /// [`ForgetError`].
-pub fn plan(conn: &Connection, tenant: &TenantContext, names: &BTreeSet<String>) -> Result<ForgetPlan, ForgetError> {
-    let tokens = unused(conn, tenant, names, &load(conn, tenant.no)?)?;
+pub fn plan_forgetting(
+    conn: &Connection,
+    tenant: &TenantContext,
+    names: &BTreeSet<String>,
+) -> Result<ForgetPlan, ForgetError> {
+    let tokens = unused_names(conn, tenant, names, &load_dictionary(conn, tenant.no)?)?;
     let mut holders: BTreeMap<NameToken, u64> = BTreeMap::new();
     let (mut plan, mut after) = (ForgetPlan::default(), 0);
-    while let Some((last, rows)) = page(conn, tenant.no, after)? {
+    while let Some((last, rows)) = visitor_page(conn, tenant.no, after)? {
         after = last;
         for (_, attributes) in rows {
             let Some(map) = stored_attributes(&attributes) else {
@@ -104,7 +108,7 @@ pub fn plan(conn: &Connection, tenant: &TenantContext, names: &BTreeSet<String>)
 ///
 /// # Errors
 /// [`ForgetError`]; then nothing was changed.
-pub fn mark(
+pub fn mark_names(
     conn: &mut Connection,
     rules: &TxnRules,
     given: TxnInputs,
@@ -112,10 +116,10 @@ pub fn mark(
     names: &BTreeSet<String>,
     said: &Attribution,
 ) -> Result<(), ForgetError> {
-    crate::store::write_txn::within(conn, rules, &Metrics::default(), given, |group| {
-        let tokens = unused(group.tx, tenant, names, &load(group.tx, tenant.no)?)?;
+    crate::store::write_txn::within_txn(conn, rules, &Metrics::default(), given, |group| {
+        let tokens = unused_names(group.tx, tenant, names, &load_dictionary(group.tx, tenant.no)?)?;
         for (name, (token, _)) in &tokens {
-            rename(group, tenant.no, *token, ForgottenName::Leaving)?;
+            rename_token(group, tenant.no, *token, ForgottenName::Leaving)?;
             audit::keep_name(group, tenant.no, "forget_attribute", name, said)?;
         }
         Ok(())
@@ -123,7 +127,7 @@ pub fn mark(
 }
 
 /// The names' tokens and kinds, if nothing uses one of them.
-fn unused(
+fn unused_names(
     conn: &Connection,
     tenant: &TenantContext,
     names: &BTreeSet<String>,
@@ -137,14 +141,14 @@ fn unused(
         Ok::<_, ForgetError>((name.clone(), found))
     });
     let found: BTreeMap<_, _> = found.collect::<Result<_, _>>()?;
-    match uses(conn, tenant.no, names, dictionary)?.first() {
+    match name_uses(conn, tenant.no, names, dictionary)?.first() {
         None => Ok(found),
         Some((name, places)) => Err(ForgetError::Used { name, places }),
     }
 }
 
 /// What uses each of some names. Every version of the catalogue counts, as a rollback makes it the current one again.
-fn uses<'n>(
+fn name_uses<'n>(
     conn: &Connection,
     tenant: TenantNo,
     names: &'n BTreeSet<String>,
@@ -166,14 +170,19 @@ fn uses<'n>(
     Ok(uses)
 }
 
-fn rename(group: &WriteTxn<'_>, tenant: TenantNo, token: NameToken, state: ForgottenName) -> Result<(), StoreError> {
+fn rename_token(
+    group: &WriteTxn<'_>,
+    tenant: TenantNo,
+    token: NameToken,
+    state: ForgottenName,
+) -> Result<(), StoreError> {
     const RENAME: &str = "UPDATE attribute_names SET name = ?3 WHERE tenant = ?1 AND token = ?2";
     group.tx.prepare_cached(RENAME)?.execute((tenant.0, token.0, state.name(token)))?;
-    crate::outbox::queue::put(group, tenant, KvKey::Names(page_of(token)), group.now)
+    crate::outbox::queue::put_key(group, tenant, KvKey::Names(page_of(token)), group.now)
 }
 
 /// The tokens whose name was taken back, with the state of each.
-fn forgotten(conn: &Connection) -> Result<BTreeMap<TenantNo, Vec<(NameToken, ForgottenName)>>, StoreError> {
+fn forgotten_names(conn: &Connection) -> Result<BTreeMap<TenantNo, Vec<(NameToken, ForgottenName)>>, StoreError> {
     const READ: &str = "SELECT tenant, token, name FROM attribute_names WHERE name GLOB '_forgotten.*'";
     let mut statement = conn.prepare_cached(READ)?;
     let mut rows = statement.query([])?;
@@ -191,7 +200,7 @@ fn forgotten(conn: &Connection) -> Result<BTreeMap<TenantNo, Vec<(NameToken, For
 ///
 /// # Errors
 /// [`StoreError`], that of `step` too; then running it again does the rest.
-pub fn sweep(
+pub fn sweep_names(
     conn: &mut Connection,
     rules: &TxnRules,
     metrics: &Metrics,
@@ -199,12 +208,12 @@ pub fn sweep(
     step: &dyn Fn() -> Result<(), StoreError>,
 ) -> Result<u64, StoreError> {
     let mut rest = 0;
-    for (tenant, tokens) in forgotten(conn)? {
+    for (tenant, tokens) in forgotten_names(conn)? {
         let leaving = tokens.into_iter().filter(|(_, state)| *state == ForgottenName::Leaving);
         let leaving: BTreeSet<NameToken> = leaving.map(|(token, _)| token).collect();
         let (mut after, mut unreadable) = (0, 0_u64);
         while !leaving.is_empty()
-            && let Some((last, rows)) = page(conn, tenant, after)?
+            && let Some((last, rows)) = visitor_page(conn, tenant, after)?
         {
             after = last;
             let mut holders = Vec::new();
@@ -215,7 +224,7 @@ pub fn sweep(
                 }
             }
             if !holders.is_empty() {
-                crate::store::write_txn::within(conn, rules, metrics, given()?, |group| {
+                crate::store::write_txn::within_txn(conn, rules, metrics, given()?, |group| {
                     remove(group, tenant, &leaving, &holders)
                 })?;
             }
@@ -225,9 +234,9 @@ pub fn sweep(
             tracing::error!(tenant = tenant.0, unreadable, "names of attributes stay in use: visitors cannot be read");
         } else if !leaving.is_empty() {
             rest += leaving.len() as u64;
-            crate::store::write_txn::within(conn, rules, metrics, given()?, |group| {
+            crate::store::write_txn::within_txn(conn, rules, metrics, given()?, |group| {
                 let state = ForgottenName::Resting(group.now);
-                leaving.iter().try_for_each(|token| rename(group, tenant, *token, state))
+                leaving.iter().try_for_each(|token| rename_token(group, tenant, *token, state))
             })?;
         }
     }
@@ -255,7 +264,7 @@ fn remove(
         let Some((row, CheckedBytes(attributes), change)): Option<(i64, CheckedBytes, Changed)> = found else {
             continue;
         };
-        let Some(left) = profile::attributes(&attributes)?.without(tokens) else { continue };
+        let Some(left) = profile::decode_attributes(&attributes)?.without(tokens) else { continue };
         let packed = if left.is_empty() { Vec::new() } else { left.pack() };
         let version = group.next_version();
         group.tx.prepare_cached(WRITE)?.execute((
@@ -266,7 +275,7 @@ fn remove(
         ))?;
         changed.push(change);
     }
-    publish::note(group, &changed, &LinkChanges::default())?;
+    publish::note_changes(group, &changed, &LinkChanges::default())?;
     audience::note(group, &changed, &LinkChanges::default())
 }
 
@@ -275,14 +284,14 @@ fn remove(
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn release(
+pub fn release_names(
     conn: &mut Connection,
     rules: &TxnRules,
     metrics: &Metrics,
     given: TxnInputs,
 ) -> Result<u64, StoreError> {
     const WAITS: &str = "SELECT EXISTS (SELECT 1 FROM outbox WHERE tenant = ?1 AND due <= ?2)";
-    let all = forgotten(conn)?;
+    let all = forgotten_names(conn)?;
     let rested = |state: ForgottenName| match state {
         ForgottenName::Resting(since) if since.saturating_add(limits::ATTRIBUTE_REST_MS) <= given.now => Some(since),
         _ => None,
@@ -290,14 +299,14 @@ pub fn release(
     if !all.values().flatten().any(|(_, state)| rested(*state).is_some()) {
         return Ok(0);
     }
-    crate::store::write_txn::within(conn, rules, metrics, given, |group| {
+    crate::store::write_txn::within_txn(conn, rules, metrics, given, |group| {
         let mut freed = 0;
         for (tenant, tokens) in all {
             for (token, since) in tokens.into_iter().filter_map(|(token, state)| Some((token, rested(state)?))) {
                 // Snapshots of siblings are due later than the last value left, and long before the rest is over.
                 let due = signed(since.saturating_add(limits::ATTRIBUTE_REST_MS / 2).min(Millis::MAX / 2));
                 if !group.tx.prepare_cached(WAITS)?.query_row((tenant.0, due), |row| row.get::<_, bool>(0))? {
-                    rename(group, tenant, token, ForgottenName::Free)?;
+                    rename_token(group, tenant, token, ForgottenName::Free)?;
                     freed += 1;
                 }
             }

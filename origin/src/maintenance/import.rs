@@ -129,9 +129,9 @@ pub fn run(
     file.check_types(job.kind)?;
     let columns = LineLayout::of(job.kind, file.form(), file.header()).map_err(FileError::Header)?;
     // The same file may say something to another tenant, or be read as something else.
-    let name = format!("{} {} {:?}", file.name(), job.tenant.0, job.kind);
+    let name = format!("{} {} {:?}", file.file_name(), job.tenant.0, job.kind);
     let now = clock::now();
-    let FileProgress { lines: done, bad: bad_before, .. } = done(conn, &name, now)?;
+    let FileProgress { lines: done, bad: bad_before, .. } = file_progress(conn, &name, now)?;
     let rows = rows::RowReader { tenant: job.rules.tenants.by_no(job.tenant)?, columns, file: name, now };
     // One row of the trail a run, however many transactions it takes.
     let run = FactId::of_message(VisitorId::NOBODY, &format!("import {} {now}", rows.file));
@@ -146,7 +146,7 @@ pub fn run(
             let (to_writer, chunks, rows) = (to_writer.clone(), Arc::clone(&chunks), &rows);
             scope.spawn(move || {
                 while let Some(chunk) = next(&chunks)
-                    && to_writer.send(work(rows, &chunk)).is_ok()
+                    && to_writer.send(read_chunk(rows, &chunk)).is_ok()
                 {}
             });
         }
@@ -166,7 +166,7 @@ fn next(chunks: &Mutex<Receiver<LineChunk>>) -> Option<LineChunk> {
     chunks.lock().ok()?.recv().ok()
 }
 
-fn work(rows: &rows::RowReader<'_>, chunk: &LineChunk) -> ReadChunk {
+fn read_chunk(rows: &rows::RowReader<'_>, chunk: &LineChunk) -> ReadChunk {
     let (facts, bad) = rows.read(chunk);
     let LineChunk { number, first_line, lines, bytes, .. } = *chunk;
     ReadChunk { chunk: number, lines: first_line + lines, bytes, size: chunk.text.len() as u64, facts, bad }
@@ -198,7 +198,8 @@ fn write(
         {
             next += 1;
             size += read.size;
-            let known = if job.kind == ImportKind::Links { known(conn, read.facts, &mut bad)? } else { read.facts };
+            let known =
+                if job.kind == ImportKind::Links { known_facts(conn, read.facts, &mut bad)? } else { read.facts };
             record.facts.extend(known.into_iter().map(|(_, checked)| checked));
             bad.extend(read.bad);
             (progress.lines, progress.bytes) = (read.lines, read.bytes);
@@ -212,10 +213,10 @@ fn write(
         }
         let facts = record.facts.len() as u64;
         let records = [Arc::new(std::mem::replace(&mut record, fresh()))];
-        let given = crate::store::write_txn::given()?;
+        let given = crate::store::write_txn::draw_inputs()?;
         progress.bad += bad.len() as u64;
         let state = FileProgress { lines: progress.lines, bad: progress.bad_before + progress.bad, ended };
-        let noted = |tx: &Connection| note(tx, file, state, given.now);
+        let noted = |tx: &Connection| note_file(tx, file, state, given.now);
         let done = group::commit_with(conn, job.rules, &metrics, given, |_| Ok(&records), &[], noted)?;
         let new: u64 = done.new.iter().sum();
         progress.facts += new;
@@ -238,13 +239,13 @@ fn write(
 }
 
 /// The facts of lines whose visitors are all there: evidence of somebody who never came would wait for nobody.
-fn known(conn: &Connection, facts: Vec<Placed>, bad: &mut Vec<BadLine>) -> Result<Vec<Placed>, StoreError> {
+fn known_facts(conn: &Connection, facts: Vec<Placed>, bad: &mut Vec<BadLine>) -> Result<Vec<Placed>, StoreError> {
     let mut known = Vec::with_capacity(facts.len());
     for line in facts.chunk_by(|(one, _), (next, _)| one == next) {
         let mut unknown = None;
         let mut said = Vec::with_capacity(line.len());
         for (number, CheckedFact { tenant, fact }) in line {
-            match connections::said(conn, *tenant, vec![fact.clone()])? {
+            match connections::describe_evidence(conn, *tenant, vec![fact.clone()])? {
                 Ok(facts) => {
                     said.extend(facts.into_iter().map(|fact| (*number, CheckedFact { tenant: *tenant, fact })))
                 }
@@ -275,7 +276,7 @@ struct FileProgress {
 
 /// How far a file was read. Of one that was read to its end and had lines refused all are read again: what was refused may be
 /// taken once its cause is mended. What went in counts once for as long as its FactIds are known; after that the file is over.
-fn done(conn: &Connection, file: &str, now: Millis) -> Result<FileProgress, StoreError> {
+fn file_progress(conn: &Connection, file: &str, now: Millis) -> Result<FileProgress, StoreError> {
     let read = "SELECT lines, ended, changed FROM imports WHERE file = ?1";
     let found = conn.query_row(read, [file], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()?;
     let Some((lines, state, changed)): Option<(i64, i64, i64)> = found else { return Ok(FileProgress::default()) };
@@ -287,7 +288,7 @@ fn done(conn: &Connection, file: &str, now: Millis) -> Result<FileProgress, Stor
 
 /// `changed` stays what it was first: since then the oldest FactIds are known. `ended` has how many lines were refused above
 /// its lowest bit.
-fn note(
+fn note_file(
     tx: &Connection,
     file: &str,
     FileProgress { lines, bad, ended }: FileProgress,

@@ -39,7 +39,7 @@ impl<'n> NameUses<'n> {
         is_named: impl Fn(&str, &str) -> bool,
     ) -> Result<(), StoreError> {
         const SENDS: &str = "SELECT name, filter FROM sends WHERE tenant = ?1 AND due IS NOT NULL ORDER BY name";
-        for audience in materialized::list(conn, Some(tenant))? {
+        for audience in materialized::list_audiences(conn, Some(tenant))? {
             let filter = audience.filter.unwrap_or_default();
             self.note(&format!("the audience of segment {}", audience.segment.0), |name| is_named(&filter, name));
         }

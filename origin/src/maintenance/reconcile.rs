@@ -13,7 +13,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 use causeway_shared::ids::VisitorId;
-use causeway_shared::person::decide;
+use causeway_shared::person::decide_claims;
 use rusqlite::Connection;
 
 use crate::base::metrics::Metrics;
@@ -136,13 +136,13 @@ impl Plan {
 /// [`StoreError`].
 pub fn plan(conn: &Connection, tenants: &Tenants, progress: Progress<'_>) -> Result<Plan, StoreError> {
     let gather::GatheredEvidence { visitors, mut claims, mut unsure, classes, flagged } =
-        gather::gather(conn, tenants, progress)?;
-    let count = gather::short(visitors.len())?;
+        gather::gather_evidence(conn, tenants, progress)?;
+    let count = gather::short_length(visitors.len())?;
     let class = |id: u32| classes.get(id as usize).copied().unwrap_or_default();
-    let decided = decide(count, &mut claims, &mut unsure, class);
+    let decided = decide_claims(count, &mut claims, &mut unsure, class);
     let links = (claims.len() + unsure.len()) as u64;
     drop((claims, unsure, classes));
-    let plan = compare::compare(conn, tenants, &visitors, decided, flagged)?;
+    let plan = compare::compare_people(conn, tenants, &visitors, decided, flagged)?;
     Ok(Plan { visitors: visitors.len() as u64, links, ..plan })
 }
 
@@ -179,7 +179,9 @@ pub fn mend(
         wrong.visitors.extend(of_people.map(|difference| (difference.tenant, difference.start)));
         // Of all: who is looked at may be in a row with visitors of another.
         wrong.speakers.extend(speakers.values().map(|one| (one.tenant, one.visitor, one.keeps_row)));
-        changed += crate::store::write_txn::within(conn, rules, metrics, given()?, |group| mend::mend(group, &wrong))?;
+        changed += crate::store::write_txn::within_txn(conn, rules, metrics, given()?, |group| {
+            mend::mend_people(group, &wrong)
+        })?;
         // From now on its row is the right one.
         for difference in now {
             let speaking = speakers.get_mut(&(difference.tenant, difference.master));

@@ -25,7 +25,7 @@ use crate::ingest::intake::{CheckedFact, LogRecord};
 use crate::kv::publish;
 use crate::outbox::kv_key::KvKey;
 use crate::pipeline::group;
-use crate::store::names::{load, page_of, pending_name, put, reserved_name};
+use crate::store::names::{load_dictionary, page_of, pending_name, put_name, reserved_name};
 use crate::store::tenants::TenantContext;
 use crate::store::write_txn::{TxnInputs, TxnRules, WriteTxn};
 use crate::store::{CheckedBytes, StoreError, TenantNo, visitor_at};
@@ -96,24 +96,24 @@ impl From<rusqlite::Error> for RetypeError {
 ///
 /// # Errors
 /// [`RetypeError`].
-pub fn plan(
+pub fn plan_retype(
     conn: &mut Connection,
     tenant: &TenantContext,
     name: &str,
     to: ValueKind,
 ) -> Result<RetypePlan, RetypeError> {
-    let (before, current) = (load(conn, tenant.no)?, catalogue::kept(conn, tenant.no, None)?);
+    let (before, current) = (load_dictionary(conn, tenant.no)?, catalogue::kept(conn, tenant.no, None)?);
     let mut plan = RetypePlan { from: before.find(name).map(|(_, kind)| kind), ..RetypePlan::default() };
     plan.in_catalogue = current.is_some_and(|current| names_it(&current.document, name));
     let retired = {
         // Rolled back at once: who folds waits for no look at all visitors.
         let tx = conn.transaction()?;
-        rename(&tx, tenant.no, name, to)?;
-        check(&tx, tenant, plan.in_catalogue)?;
-        retired(&load(&tx, tenant.no)?, name)
+        rename_attribute(&tx, tenant.no, name, to)?;
+        check_tenant(&tx, tenant, plan.in_catalogue)?;
+        retired_names(&load_dictionary(&tx, tenant.no)?, name)
     };
     let mut after = 0;
-    while let Some((last, rows)) = page(conn, tenant.no, after)? {
+    while let Some((last, rows)) = visitor_page(conn, tenant.no, after)? {
         after = last;
         for (_, attributes) in rows {
             let Some(map) = stored_attributes(&attributes) else {
@@ -133,7 +133,7 @@ pub fn plan(
 ///
 /// # Errors
 /// [`RetypeError`]; then what was written stays, the name has its previous kind, and running it again does the rest.
-pub fn apply(
+pub fn apply_retype(
     conn: &mut Connection,
     rules: &TxnRules,
     given: impl Fn() -> Result<TxnInputs, StoreError>,
@@ -173,7 +173,7 @@ impl RetypeRun<'_> {
         conn: &mut Connection,
         run: impl FnOnce(&mut WriteTxn<'_>) -> Result<T, RetypeError>,
     ) -> Result<T, RetypeError> {
-        crate::store::write_txn::within(conn, self.rules, &Metrics::default(), (self.given)()?, run)
+        crate::store::write_txn::within_txn(conn, self.rules, &Metrics::default(), (self.given)()?, run)
     }
 
     fn is_in_catalogue(&self, conn: &Connection) -> Result<bool, StoreError> {
@@ -188,13 +188,13 @@ impl RetypeRun<'_> {
         {
             // A catalogue that does not fit the new kind is found before anything is written.
             let tx = conn.transaction()?;
-            rename(&tx, tenant.no, name, to)?;
-            check(&tx, tenant, self.is_in_catalogue(&tx)?)?;
+            rename_attribute(&tx, tenant.no, name, to)?;
+            check_tenant(&tx, tenant, self.is_in_catalogue(&tx)?)?;
         }
         self.within(conn, |group| {
-            let names = load(group.tx, tenant.no)?;
+            let names = load_dictionary(group.tx, tenant.no)?;
             let Some((token, kind)) = names.find(name) else {
-                self.publish(group, rename(group.tx, tenant.no, name, to)?)?;
+                self.publish(group, rename_attribute(group.tx, tenant.no, name, to)?)?;
                 return Ok(None);
             };
             let pending = names.find(&pending_name(token, name));
@@ -207,8 +207,8 @@ impl RetypeRun<'_> {
                 return Ok(None);
             }
             if pending.is_none_or(|(_, pending)| pending != to) {
-                let pending = load(group.tx, tenant.no)?.next(name)?;
-                put(group.tx, tenant.no, pending, &pending_name(token, name), to)?;
+                let pending = load_dictionary(group.tx, tenant.no)?.next(name)?;
+                put_name(group.tx, tenant.no, pending, &pending_name(token, name), to)?;
                 self.publish(group, vec![pending])?;
             }
             Ok(Some(token))
@@ -218,12 +218,13 @@ impl RetypeRun<'_> {
     fn publish(&self, group: &WriteTxn<'_>, tokens: Vec<NameToken>) -> Result<(), StoreError> {
         tokens
             .into_iter()
-            .try_for_each(|token| publish::put(group, self.tenant.no, KvKey::Names(page_of(token)), group.now))
+            .try_for_each(|token| publish::put_key(group, self.tenant.no, KvKey::Names(page_of(token)), group.now))
     }
 
     /// Writes every stored value of a token again, under its own stamp: so the pending token gets it converted.
     fn convert(&self, conn: &mut Connection, old: NameToken) -> Result<(), RetypeError> {
-        let pending = load(conn, self.tenant.no)?.find(&pending_name(old, self.name)).map(|(token, _)| token);
+        let pending =
+            load_dictionary(conn, self.tenant.no)?.find(&pending_name(old, self.name)).map(|(token, _)| token);
         let mut unreadable = 0;
         self.each_page(conn, |visitor, attributes, id| {
             let Some(map) = stored_attributes(attributes) else {
@@ -234,7 +235,7 @@ impl RetypeRun<'_> {
             let (_, stamp, value) = written(old)?;
             let converted = pending.and_then(written);
             let is_due = converted.map_or(value.is_some(), |(_, converted, _)| converted < stamp);
-            is_due.then(|| rewrite(visitor, stamp, self.name, value.cloned(), id))
+            is_due.then(|| rewrite_fact(visitor, stamp, self.name, value.cloned(), id))
         })?;
         if unreadable > 0 && self.is_in_catalogue(conn)? {
             return Err(RetypeError::Unreadable(unreadable));
@@ -246,7 +247,7 @@ impl RetypeRun<'_> {
     fn switch(&self, conn: &mut Connection) -> Result<(), RetypeError> {
         let Self { tenant, name, to, .. } = *self;
         self.within(conn, |group| {
-            let names = load(group.tx, tenant.no)?;
+            let names = load_dictionary(group.tx, tenant.no)?;
             let old = names.find(name).ok_or(StoreError::Corrupt { what: "name of an attribute" })?.0;
             let pending = names.find(&pending_name(old, name)).filter(|(_, kind)| *kind == to);
             let (pending, _) = pending.ok_or(StoreError::Corrupt { what: "pending name of an attribute" })?;
@@ -255,7 +256,7 @@ impl RetypeRun<'_> {
             self.publish(group, vec![old, pending])?;
             let current = catalogue::kept(group.tx, tenant.no, None)?;
             let current = current.filter(|current| names_it(&current.document, name));
-            check(group.tx, tenant, current.is_some())?;
+            check_tenant(group.tx, tenant, current.is_some())?;
             if let Some(current) = current {
                 catalogue::reissue(group, tenant, current.version)?;
             }
@@ -265,8 +266,8 @@ impl RetypeRun<'_> {
 
     /// Removes the values of all tokens that the name had before.
     fn remove_retired(&self, conn: &mut Connection) -> Result<(), RetypeError> {
-        let retired = retired(&load(conn, self.tenant.no)?, self.name);
-        self.each_page(conn, |visitor, attributes, id| removal(visitor, attributes, &retired, id))
+        let retired = retired_names(&load_dictionary(conn, self.tenant.no)?, self.name);
+        self.each_page(conn, |visitor, attributes, id| removal_fact(visitor, attributes, &retired, id))
     }
 
     /// Folds what is made of each visitor with attributes, in several transactions. Each fact gets an id of its own.
@@ -276,7 +277,7 @@ impl RetypeRun<'_> {
         mut make: impl FnMut(VisitorId, &[u8], FactId) -> Option<Fact>,
     ) -> Result<(), RetypeError> {
         let mut after = 0;
-        while let Some((last, rows)) = page(conn, self.tenant.no, after)? {
+        while let Some((last, rows)) = visitor_page(conn, self.tenant.no, after)? {
             after = last;
             let mut given = (self.given)()?;
             let facts = rows.into_iter().filter_map(|(visitor, attributes)| {
@@ -288,7 +289,7 @@ impl RetypeRun<'_> {
             let facts: Vec<_> = facts.collect();
             if !facts.is_empty() {
                 let record = Arc::new(LogRecord { admin: true, ..LogRecord::of(facts) });
-                group::commit(conn, self.rules, &Metrics::default(), given, &[record], &[])?;
+                group::commit_group(conn, self.rules, &Metrics::default(), given, &[record], &[])?;
             }
         }
         Ok(())
@@ -339,7 +340,7 @@ impl PublishState {
 }
 
 /// A value of a name as it was written: the same write, under another id.
-fn rewrite(visitor: VisitorId, stamp: WriteStamp, name: &str, value: Option<AttributeValue>, id: FactId) -> Fact {
+fn rewrite_fact(visitor: VisitorId, stamp: WriteStamp, name: &str, value: Option<AttributeValue>, id: FactId) -> Fact {
     let (received, position) = stamp.receipt();
     Fact {
         position,
@@ -353,8 +354,13 @@ fn rewrite(visitor: VisitorId, stamp: WriteStamp, name: &str, value: Option<Attr
 
 /// Gives the name a token of the kind, and the token before a name of its own; gives the tokens that are others now,
 /// none where the name has that kind already.
-fn rename(conn: &Connection, tenant: TenantNo, name: &str, to: ValueKind) -> Result<Vec<NameToken>, RetypeError> {
-    let names = load(conn, tenant)?;
+fn rename_attribute(
+    conn: &Connection,
+    tenant: TenantNo,
+    name: &str,
+    to: ValueKind,
+) -> Result<Vec<NameToken>, RetypeError> {
+    let names = load_dictionary(conn, tenant)?;
     let mut changed = Vec::new();
     match names.find(name) {
         Some((_, kind)) if kind == to => return Ok(changed),
@@ -365,7 +371,7 @@ fn rename(conn: &Connection, tenant: TenantNo, name: &str, to: ValueKind) -> Res
         None => {}
     }
     let token = names.next(name)?;
-    put(conn, tenant, token, name, to)?;
+    put_name(conn, tenant, token, name, to)?;
     changed.push(token);
     Ok(changed)
 }
@@ -382,14 +388,14 @@ fn retired_name(token: NameToken, name: &str) -> String {
 }
 
 /// The tokens that a name had before, each with its name of now.
-fn retired(names: &NameDictionary, name: &str) -> Vec<(NameToken, String)> {
+fn retired_names(names: &NameDictionary, name: &str) -> Vec<(NameToken, String)> {
     let all = (0..u16::try_from(names.len()).unwrap_or(u16::MAX)).map(NameToken);
     let is_its = |token: &NameToken| names.get(*token).is_some_and(|(of, _)| of == retired_name(*token, name));
     all.filter(is_its).map(|token| (token, retired_name(token, name))).collect()
 }
 
 /// Whether the current catalogue fits the names as they are now.
-fn check(conn: &Connection, tenant: &TenantContext, is_named: bool) -> Result<(), RetypeError> {
+fn check_tenant(conn: &Connection, tenant: &TenantContext, is_named: bool) -> Result<(), RetypeError> {
     let Some(current) = catalogue::kept(conn, tenant.no, None)?.filter(|_| is_named) else { return Ok(()) };
     let document =
         serde_json::from_str(&current.document).map_err(|_| StoreError::Corrupt { what: "document of a catalogue" })?;
@@ -402,7 +408,7 @@ pub(super) fn names_it(document: &str, name: &str) -> bool {
 }
 
 /// The removal of a visitor's values of retired tokens; `None` where it has none.
-fn removal(visitor: VisitorId, attributes: &[u8], retired: &[(NameToken, String)], id: FactId) -> Option<Fact> {
+fn removal_fact(visitor: VisitorId, attributes: &[u8], retired: &[(NameToken, String)], id: FactId) -> Option<Fact> {
     let map = stored_attributes(attributes)?;
     let there = retired.iter().filter(|(token, _)| map.get(*token).is_some());
     let there: Vec<&(NameToken, String)> = there.collect();
@@ -414,13 +420,13 @@ fn removal(visitor: VisitorId, attributes: &[u8], retired: &[(NameToken, String)
 
 /// A visitor's attributes from their column; `None` where they cannot be read.
 pub(super) fn stored_attributes(column: &[u8]) -> Option<AttributeMap> {
-    profile::attributes(CheckedBytes::open(column).ok()?).ok()
+    profile::decode_attributes(CheckedBytes::open(column).ok()?).ok()
 }
 
 /// A page of a tenant's visitors with attributes, as their column has them.
 pub(super) type Page = Vec<(VisitorId, Vec<u8>)>;
 
-pub(super) fn page(conn: &Connection, tenant: TenantNo, after: i64) -> Result<Option<(i64, Page)>, StoreError> {
+pub(super) fn visitor_page(conn: &Connection, tenant: TenantNo, after: i64) -> Result<Option<(i64, Page)>, StoreError> {
     const NEXT: &str = "SELECT row, visitor, attributes FROM visitors
         WHERE row > ?1 AND tenant = ?2 AND length(attributes) > 0 ORDER BY row LIMIT ?3";
     let mut statement = conn.prepare_cached(NEXT)?;
@@ -452,7 +458,7 @@ mod tests {
 
     fn has(origin: &Origin, n: u32) -> Json {
         let view = crate::views::read::StoreView::folded(&origin.conn);
-        crate::views::attributes::describe(&view, &origin.row("demo", visitor(n))).unwrap()["own"].clone()
+        crate::views::attributes::describe_attributes(&view, &origin.row("demo", visitor(n))).unwrap()["own"].clone()
     }
 
     #[test]
@@ -471,7 +477,7 @@ mod tests {
         let refused = catalogue::apply(&mut origin.conn, &origin.rules, given, &tenant, document.clone(), "tests");
         assert!(refused.is_err(), "a bool is no text");
 
-        let plan = plan(&mut origin.conn, &tenant, "coupon", ValueKind::String).unwrap();
+        let plan = plan_retype(&mut origin.conn, &tenant, "coupon", ValueKind::String).unwrap();
         let expected = RetypePlan { from: Some(ValueKind::Bool), visitors: 5, converted: 5, ..RetypePlan::default() };
         assert_eq!((plan, has(&origin, 1)), (expected, json!({ "coupon": true })), "it changes nothing");
         // As each transaction is given other random bits.
@@ -481,7 +487,8 @@ mod tests {
             Ok(TxnInputs { now: NOW + 10, random: [drawn.get(); 32] })
         };
         for _ in 0..2 {
-            apply(&mut origin.conn, &origin.rules, given, &tenant, "coupon", ValueKind::String, |_| false).unwrap();
+            apply_retype(&mut origin.conn, &origin.rules, given, &tenant, "coupon", ValueKind::String, |_| false)
+                .unwrap();
             assert_eq!((1..=5).map(|n| has(&origin, n)).collect::<Vec<_>>(), vec![json!({ "coupon": "true" }); 5]);
         }
         origin.now = NOW + 60_000;
@@ -490,7 +497,7 @@ mod tests {
         let applied = catalogue::apply(&mut origin.conn, &origin.rules, given().unwrap(), &tenant, document, "tests");
         assert_eq!(applied.unwrap().version, 1);
 
-        let misfit = super::plan(&mut origin.conn, &tenant, "coupon", ValueKind::Date).unwrap_err();
+        let misfit = super::plan_retype(&mut origin.conn, &tenant, "coupon", ValueKind::Date).unwrap_err();
         assert!(matches!(misfit, RetypeError::Catalogue(_)));
         retype_while_published(&mut origin, "coupon", ValueKind::Strings);
         assert_eq!(has(&origin, 1), json!({ "coupon": ["true"] }));
@@ -515,7 +522,7 @@ mod tests {
                 now.set(now.get() + 10_000);
                 keys == 0
             };
-            let done = apply(&mut origin.conn, &origin.rules, given, &tenant, name, to, wait);
+            let done = apply_retype(&mut origin.conn, &origin.rules, given, &tenant, name, to, wait);
             origin.now = now.get();
             match done {
                 Err(RetypeError::Unpublished(_)) => origin.settle(&mut BTreeMap::new()),
@@ -528,7 +535,7 @@ mod tests {
     /// The visitors that match a filter by what is published, and by what the store says.
     fn matching(origin: &Origin, kv: &BTreeMap<String, String>, document: &Json) -> [Vec<u32>; 2] {
         let tenant = origin.tenant("demo");
-        let filter = crate::audience::query::filter(&origin.conn, tenant, document).unwrap().unwrap();
+        let filter = crate::audience::query::parse_filter(&origin.conn, tenant, document).unwrap().unwrap();
         let (mut published, mut stored) = (Vec::new(), Vec::new());
         for n in 1..=5 {
             let mut view = JoinedView::default();
@@ -572,10 +579,10 @@ mod tests {
                 now.set(now.get() + 10_000);
                 keys == 0
             };
-            let done = apply(&mut origin.conn, &origin.rules, given, &tenant, "optout", ValueKind::String, wait);
+            let done = apply_retype(&mut origin.conn, &origin.rules, given, &tenant, "optout", ValueKind::String, wait);
             origin.now = now.get();
             assert_eq!(matching(&origin, &kv, &excluding), none, "round {round}");
-            kinds.push(load(&origin.conn, tenant.no).unwrap().find("optout").unwrap().1);
+            kinds.push(load_dictionary(&origin.conn, tenant.no).unwrap().find("optout").unwrap().1);
             if done.is_ok() {
                 break;
             }
@@ -616,7 +623,8 @@ mod tests {
             "its kind is the previous one"
         );
         let given = origin.given();
-        apply(&mut origin.conn, &origin.rules, || Ok(given), &tenant, "age", ValueKind::String, |_| false).unwrap();
+        apply_retype(&mut origin.conn, &origin.rules, || Ok(given), &tenant, "age", ValueKind::String, |_| false)
+            .unwrap();
         assert_eq!([1, 2, 3].map(|n| has(&origin, n)), [json!({ "age": "31" }), json!({}), json!({ "age": "30" })]);
     }
 
@@ -625,12 +633,12 @@ mod tests {
         let mut origin = Origin::new();
         let tenant = origin.tenant("demo").clone();
         let given = || Ok(TxnInputs { now: NOW, random: [9; 32] });
-        apply(&mut origin.conn, &origin.rules, given, &tenant, "born", ValueKind::Date, |_| false).unwrap();
+        apply_retype(&mut origin.conn, &origin.rules, given, &tenant, "born", ValueKind::Date, |_| false).unwrap();
         let facts = ["2001-02-03", "soon"].map(|text| AttributeValue::String(text.to_owned()));
         let facts: Vec<Fact> = (1..).zip(facts).map(|(n, value)| said(visitor(n), n, "born", value)).collect();
         origin.send("demo", &facts);
         assert_eq!([has(&origin, 1), has(&origin, 2)], [json!({ "born": "2001-02-03" }), json!({})]);
-        let bad = plan(&mut origin.conn, &tenant, "9born", ValueKind::Date).unwrap_err();
+        let bad = plan_retype(&mut origin.conn, &tenant, "9born", ValueKind::Date).unwrap_err();
         assert!(matches!(bad, RetypeError::Name(DictionaryError::BadName)));
     }
 }

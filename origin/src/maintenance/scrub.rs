@@ -12,7 +12,7 @@ use crate::profiles::check::check_visitor;
 use crate::profiles::quarantine;
 use crate::store::write_txn::WriteTxn;
 use crate::store::{CheckedBytes, StoreError, TenantNo};
-use crate::views::read::lookup;
+use crate::views::read::load_lookup;
 
 /// Damaged rows that a report names.
 const NAMED: usize = 20;
@@ -83,7 +83,7 @@ impl ScrubReport {
 
     fn name(&mut self, table: &str, row: i64, why: &StoreError) {
         if self.first.len() < NAMED {
-            self.first.push(DamagedRow { table: table.to_owned(), row, why: crate::base::chain(why) });
+            self.first.push(DamagedRow { table: table.to_owned(), row, why: crate::base::error_chain(why) });
         }
     }
 }
@@ -128,8 +128,8 @@ pub fn check_visitors(
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn quarantine(conn: &Connection, damaged: &[DamagedVisitor], now: Millis) -> Result<(), StoreError> {
-    damaged.iter().try_for_each(|of| quarantine::note(conn, of.row, &of.why, now))
+pub fn quarantine_visitors(conn: &Connection, damaged: &[DamagedVisitor], now: Millis) -> Result<(), StoreError> {
+    damaged.iter().try_for_each(|of| quarantine::quarantine_visitor(conn, of.row, &of.why, now))
 }
 
 /// A place in the lookups: tenant, kind, canonical hash.
@@ -160,7 +160,7 @@ pub fn check_lookups(
     let mut damaged = Vec::new();
     for (tenant, id) in &places {
         scrubbed.lookups += 1;
-        if let Some(why) = damage_of(lookup(conn, *tenant, *id))? {
+        if let Some(why) = damage_of(load_lookup(conn, *tenant, *id))? {
             scrubbed.damaged_lookups += 1;
             scrubbed.name("lookups", tenant.0, &why);
             damaged.push((*tenant, *id));

@@ -51,7 +51,7 @@ fn is_zero(number: &u64) -> bool {
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the transaction may be kept.
-pub fn some(
+pub fn trim_page(
     tx: &Connection,
     after: i64,
     most: u32,
@@ -66,9 +66,9 @@ pub fn some(
     let (mut counters, mut unforgotten) = (StoreCounters::load(tx)?, Vec::new());
     for row in &rows {
         tx.execute_batch("SAVEPOINT visitor")?;
-        match visitor(tx, &mut counters, *row, now, trimmed) {
+        match visitor_row(tx, &mut counters, *row, now, trimmed) {
             Err(e @ (StoreError::Form(_) | StoreError::Corrupt { .. })) => {
-                tracing::error!(row, error = %crate::base::chain(&e), "a visitor cannot be read, and is not trimmed");
+                tracing::error!(row, error = %crate::base::error_chain(&e), "a visitor cannot be read, and is not trimmed");
                 trimmed.unreadable += 1;
                 tx.execute_batch("ROLLBACK TO visitor")?;
             }
@@ -88,7 +88,7 @@ pub fn some(
 ///
 /// # Errors
 /// [`StoreError`], that of `step` too; then some are left for the next run.
-pub fn forget(
+pub fn forget_rows(
     conn: &Connection,
     visitors: &[i64],
     now: Millis,
@@ -106,17 +106,17 @@ pub fn forget(
 ///
 /// # Errors
 /// [`StoreError`]; then nothing was kept, or all but that some FactIds were not forgotten.
-pub fn one(conn: &mut Connection, row: i64, now: Millis) -> Result<TrimReport, StoreError> {
+pub fn trim_visitor(conn: &mut Connection, row: i64, now: Millis) -> Result<TrimReport, StoreError> {
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let (mut counters, mut trimmed) = (StoreCounters::load(&tx)?, TrimReport::default());
-    visitor(&tx, &mut counters, row, now, &mut trimmed)?;
+    visitor_row(&tx, &mut counters, row, now, &mut trimmed)?;
     counters.save(&tx)?;
     tx.commit()?;
-    forget(conn, &[row], now, &|| Ok(()))?;
+    forget_rows(conn, &[row], now, &|| Ok(()))?;
     Ok(trimmed)
 }
 
-fn visitor(
+fn visitor_row(
     tx: &Connection,
     counters: &mut StoreCounters,
     row: i64,
@@ -129,13 +129,13 @@ fn visitor(
     let found = tx.prepare_cached(READ)?.query_row([row], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
     let Some((packed, had)): Option<(Vec<u8>, u32)> = found else { return Ok(()) };
     trimmed.visitors += 1;
-    experiment::trim(tx, row, now.saturating_sub(limits::CONVERSION_DAYS * DAY_MS))?;
+    experiment::trim_visitor(tx, row, now.saturating_sub(limits::CONVERSION_DAYS * DAY_MS))?;
     let before = Day(Minute::at(now).day().0.saturating_sub(limits::ACTION_DAYS - 1));
-    let actions = buckets::trim(tx, row, had, before)?;
-    purchases::trim(tx, row, before, now)?;
-    let mut segments = profile::segments(CheckedBytes::open(&packed)?)?;
+    let actions = buckets::trim_days(tx, row, had, before)?;
+    purchases::trim_purchases(tx, row, before, now)?;
+    let mut segments = profile::decode_segments(CheckedBytes::open(&packed)?)?;
     let (written, was_full) = (segments.len(), segments.is_full());
-    let siblings = siblings(tx, row, now)?;
+    let siblings = expired_siblings(tx, row, now)?;
     if let Some(siblings) = &siblings {
         segments.trim(now, siblings);
     }
@@ -160,7 +160,7 @@ fn visitor(
 
 /// Segments that the visitor's siblings are in; `None` where there are more of them than are looked at, or one cannot be read.
 /// What is over of one cannot stand again.
-fn siblings(tx: &Connection, row: i64, now: Millis) -> Result<Option<BTreeSet<SegmentId>>, StoreError> {
+fn expired_siblings(tx: &Connection, row: i64, now: Millis) -> Result<Option<BTreeSet<SegmentId>>, StoreError> {
     const READ: &str = "SELECT segments FROM visitors
         WHERE person = (SELECT person FROM visitors WHERE row = ?1) AND row <> ?1 LIMIT ?2";
     let mut statement = tx.prepare_cached(READ)?;
@@ -169,7 +169,7 @@ fn siblings(tx: &Connection, row: i64, now: Millis) -> Result<Option<BTreeSet<Se
     while let Some(row) = rows.next()? {
         let Ok(packed) = CheckedBytes::open_column(row.get_ref(0)?) else { return Ok(None) };
         let live = HourStamp(HourStamp::at(now).0.saturating_add(1))..HourStamp(u32::MAX);
-        let Ok(segments) = profile::segments(packed) else { return Ok(None) };
+        let Ok(segments) = profile::decode_segments(packed) else { return Ok(None) };
         ids.extend(segments.expiring(live).map(|(id, _)| id));
         seen += 1;
     }
@@ -195,7 +195,7 @@ mod tests {
         }
         let trimmed = [1, 2].map(|v| {
             let row = origin.row("demo", visitor(v)).row.unwrap();
-            one(&mut origin.conn, row, NOW + 90 * DAY_MS).unwrap().segments
+            trim_visitor(&mut origin.conn, row, NOW + 90 * DAY_MS).unwrap().segments
         });
         assert_eq!(trimmed, [1, 1]);
     }
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(person(&origin), [SegmentId(8)]);
         let run = |origin: &mut Origin, now| {
             let (mut trimmed, mut row) = (TrimReport::default(), 0);
-            while let Some((last, _)) = some(&origin.conn, row, 2, now, &mut trimmed).unwrap() {
+            while let Some((last, _)) = trim_page(&origin.conn, row, 2, now, &mut trimmed).unwrap() {
                 row = last;
             }
             trimmed

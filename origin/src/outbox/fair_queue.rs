@@ -28,7 +28,7 @@ pub(crate) struct DueRow {
 }
 
 /// Who has rows of a rank that are not settled.
-fn tenants(conn: &Connection, rank: Priority) -> Result<Vec<TenantNo>, StoreError> {
+fn due_tenants(conn: &Connection, rank: Priority) -> Result<Vec<TenantNo>, StoreError> {
     // One step of the index a tenant, however many rows each has.
     const NEXT: &str =
         "SELECT tenant FROM outbox WHERE due IS NOT NULL AND rank = ?1 AND tenant > ?2 ORDER BY tenant LIMIT 1";
@@ -42,19 +42,19 @@ fn tenants(conn: &Connection, rank: Priority) -> Result<Vec<TenantNo>, StoreErro
 }
 
 /// Each tenant's part of each rank that is not settled.
-fn parts(conn: &Connection) -> Result<Vec<(u8, i64)>, StoreError> {
+fn priority_counts(conn: &Connection) -> Result<Vec<(u8, i64)>, StoreError> {
     let mut all = Vec::new();
     for rank in Priority::ALL {
-        all.extend(tenants(conn, rank)?.into_iter().map(|tenant| (rank as u8, tenant.0)));
+        all.extend(due_tenants(conn, rank)?.into_iter().map(|tenant| (rank as u8, tenant.0)));
     }
     Ok(all)
 }
 
 /// Up to `wanted` keys that are due, of configured tenants alone: what comes due of another waits from now on, and takes
 /// nobody's place.
-pub(crate) fn due(group: &mut WriteTxn<'_>, wanted: usize) -> Result<Vec<DueRow>, StoreError> {
+pub(crate) fn due_rows(group: &mut WriteTxn<'_>, wanted: usize) -> Result<Vec<DueRow>, StoreError> {
     loop {
-        let all = ranked(group, wanted)?;
+        let all = rows_by_priority(group, wanted)?;
         let is_known = |due: &DueRow| group.rules.tenants.by_no(due.tenant).is_ok();
         let (known, absent): (Vec<_>, Vec<_>) = all.into_iter().partition(is_known);
         if absent.is_empty() {
@@ -67,7 +67,7 @@ pub(crate) fn due(group: &mut WriteTxn<'_>, wanted: usize) -> Result<Vec<DueRow>
 }
 
 /// What is due, the most urgent first; of each lower rank a part all the same.
-fn ranked(group: &mut WriteTxn<'_>, wanted: usize) -> Result<Vec<DueRow>, StoreError> {
+fn rows_by_priority(group: &mut WriteTxn<'_>, wanted: usize) -> Result<Vec<DueRow>, StoreError> {
     let mut all = Vec::new();
     let mut ranks =
         Priority::ALL.into_iter().map(|rank| in_turn(group, rank, wanted)).collect::<Result<VecDeque<_>, _>>()?;
@@ -87,7 +87,7 @@ fn in_turn(group: &mut WriteTxn<'_>, rank: Priority, wanted: usize) -> Result<Ve
     const LEASED: &str = "SELECT row, kind, subject, due FROM outbox WHERE rank = ?1 AND tenant = ?2 AND due <= ?3
         AND handed <= ?4 ORDER BY due, kind, row LIMIT ?5 OFFSET ?6";
     let next = if planted::is_active(PlantedBug::HandOutWhatIsLeased) { LEASED } else { NEXT };
-    let mut tenants = tenants(group.tx, rank)?;
+    let mut tenants = due_tenants(group.tx, rank)?;
     if tenants.len() > 1 {
         let first = u64::from_le_bytes(group.random.draw()) % tenants.len() as u64;
         tenants.rotate_left(usize::try_from(first).unwrap_or_default());
@@ -120,7 +120,7 @@ fn in_turn(group: &mut WriteTxn<'_>, rank: Priority, wanted: usize) -> Result<Ve
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn pending(group: &WriteTxn<'_>) -> Result<u64, StoreError> {
+pub fn pending_rows(group: &WriteTxn<'_>) -> Result<u64, StoreError> {
     const PEOPLE: &str = "SELECT (SELECT count(*) FROM (SELECT 1 FROM people WHERE siblings_due <= ?1 LIMIT ?2))
       + (SELECT count(*) FROM (SELECT 1 FROM sweeps LIMIT ?2))";
     const KEYS: &str = "SELECT count(*) FROM (SELECT 1 FROM outbox
@@ -130,7 +130,7 @@ pub fn pending(group: &WriteTxn<'_>) -> Result<u64, StoreError> {
     let people = statement.query_row((now, signed(COUNTED)), |row| row.get(0).map(unsigned))?;
     let mut statement = group.tx.prepare_cached(KEYS)?;
     let mut keys = 0;
-    for (rank, tenant) in parts(group.tx)? {
+    for (rank, tenant) in priority_counts(group.tx)? {
         if keys < COUNTED {
             let place = (rank, tenant, now, signed(COUNTED));
             keys += statement.query_row(place, |row| row.get(0).map(unsigned))?;
@@ -144,12 +144,12 @@ pub fn pending(group: &WriteTxn<'_>) -> Result<u64, StoreError> {
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn depth(conn: &Connection) -> Result<(u64, Option<Millis>), StoreError> {
+pub fn queue_depth(conn: &Connection) -> Result<(u64, Option<Millis>), StoreError> {
     const KEYS: &str = "SELECT count(*), min(due) FROM (SELECT due FROM outbox
         WHERE rank = ?1 AND tenant = ?2 AND due < ?3 ORDER BY due LIMIT ?4)";
     let mut statement = conn.prepare_cached(KEYS)?;
     let (mut keys, mut oldest) = (0, None);
-    for (rank, tenant) in parts(conn)? {
+    for (rank, tenant) in priority_counts(conn)? {
         // One at least, for how old it is.
         let place = (rank, tenant, unconfigured_tenants::NEVER, signed((COUNTED - keys).max(1)));
         let read = |row: &rusqlite::Row<'_>| Ok((row.get(0).map(unsigned)?, row.get::<_, Option<i64>>(1)?));
@@ -166,7 +166,7 @@ pub(super) fn is_due_after(conn: &Connection, after: i64) -> Result<bool, StoreE
         WHERE rank = ?1 AND tenant = ?2 AND due > ?3 AND due < ?4 AND (kind <> ?5 OR EXISTS (SELECT 1 FROM catalogue_current c
             WHERE c.tenant = outbox.tenant AND printf('%032X', c.version) = hex(subject))))";
     let mut statement = conn.prepare_cached(READ)?;
-    for (rank, tenant) in parts(conn)? {
+    for (rank, tenant) in priority_counts(conn)? {
         if statement.query_row((rank, tenant, after, unconfigured_tenants::NEVER, CATALOGUE), |row| row.get(0))? {
             return Ok(true);
         }

@@ -28,7 +28,7 @@ pub const STEP_MS: Millis = LATE_MS;
 pub(crate) const TIMERS: u32 = 64;
 
 /// Has a key written by `due` at the latest, in its turn.
-pub(crate) fn put(group: &WriteTxn<'_>, tenant: TenantNo, subject: KvKey, due: Millis) -> Result<(), StoreError> {
+pub(crate) fn put_key(group: &WriteTxn<'_>, tenant: TenantNo, subject: KvKey, due: Millis) -> Result<(), StoreError> {
     put_as(group, tenant, subject, due, group.rank)
 }
 
@@ -81,14 +81,14 @@ pub(crate) fn put_truncated(group: &WriteTxn<'_>, tenant: TenantNo) -> Result<()
 }
 
 /// Whether a key is to be written, now or later.
-pub(crate) fn waits(group: &WriteTxn<'_>, tenant: TenantNo, subject: KvKey) -> Result<bool, StoreError> {
+pub(crate) fn is_waiting(group: &WriteTxn<'_>, tenant: TenantNo, subject: KvKey) -> Result<bool, StoreError> {
     const READ: &str = "SELECT 1 FROM outbox WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND due IS NOT NULL";
     let (kind, subject) = subject.columns();
     Ok(group.tx.prepare_cached(READ)?.exists((tenant.0, kind, subject))?)
 }
 
 /// Has a person's siblings published when the pause is over, unless that is planned already.
-pub(crate) fn later(group: &WriteTxn<'_>, person: PersonNo) -> Result<(), StoreError> {
+pub(crate) fn put_later(group: &WriteTxn<'_>, person: PersonNo) -> Result<(), StoreError> {
     const LATER: &str = "UPDATE people SET changed = ?2, siblings_due = ifnull(siblings_due, ?3)
         WHERE person = ?1 AND devices > 1";
     let due = group.now.saturating_add(group.rules.sibling_publish_ms);
@@ -109,7 +109,7 @@ pub(crate) fn forget_settled(group: &WriteTxn<'_>) -> Result<(), StoreError> {
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn waiting(conn: &rusqlite::Connection) -> Result<u64, StoreError> {
+pub fn count_waiting(conn: &rusqlite::Connection) -> Result<u64, StoreError> {
     const COUNT: &str = "SELECT count(*) FROM people WHERE siblings_due IS NOT NULL";
     Ok(conn.query_row(COUNT, [], |row| row.get(0).map(unsigned))?)
 }
@@ -145,7 +145,7 @@ pub fn fire_timers(group: &WriteTxn<'_>, until: Millis, most: u32) -> Result<(u6
             if planted::is_active(PlantedBug::ForgetTheSiblings) {
                 continue;
             }
-            put(group, TenantNo(tenant), KvKey::Snapshot(visitor), group.now)?;
+            put_key(group, TenantNo(tenant), KvKey::Snapshot(visitor), group.now)?;
         }
         group.tx.prepare_cached(DONE)?.execute([person])?;
     }

@@ -55,7 +55,7 @@ pub struct CommitSummary {
 ///
 /// # Errors
 /// [`StoreError`]; then nothing at all was kept.
-pub fn commit(
+pub fn commit_group(
     conn: &mut Connection,
     rules: &TxnRules,
     metrics: &Metrics,
@@ -80,14 +80,15 @@ pub fn commit_with<T: AsRef<[R]>, R: AsRef<LogRecord>>(
     more: impl FnOnce(&Connection) -> Result<(), StoreError>,
 ) -> Result<CommitSummary, StoreError> {
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let done = records(&tx).and_then(|records| committed(tx, rules, metrics, given, records.as_ref(), calls, more));
+    let done =
+        records(&tx).and_then(|records| note_committed(tx, rules, metrics, given, records.as_ref(), calls, more));
     if let Err(StoreError::Visitor { row, source }) = &done {
-        quarantine::note(conn, *row, source, given.now)?;
+        quarantine::quarantine_visitor(conn, *row, source, given.now)?;
     }
     done
 }
 
-fn committed(
+fn note_committed(
     tx: Transaction<'_>,
     rules: &TxnRules,
     metrics: &Metrics,
@@ -105,25 +106,25 @@ fn committed(
     let CampaignChanges { mut bills, tested } = record_campaigns(&group, &campaigns, &mut folded)?;
     bills.before_linking(&group)?;
     let linked = link_facts(&mut group, &folded)?;
-    let asked = audit::keep(&group, records, &folded.new, &linked)?;
+    let asked = audit::keep_rows(&group, records, &folded.new, &linked)?;
     bills.keep(&group, &campaigns.budgets, &linked)?;
-    experiment::people::refresh(&group, &campaigns.counted, &tested, &linked)?;
-    publish::note(&mut group, &folded.changed, &linked)?;
+    experiment::people::refresh_people(&group, &campaigns.counted, &tested, &linked)?;
+    publish::note_changes(&mut group, &folded.changed, &linked)?;
     audience::note(&group, &folded.changed, &linked)?;
     if calls.iter().any(|call| call.drain > 0) {
-        steering::refresh(&mut group, &campaigns)?;
+        steering::refresh_allocation(&mut group, &campaigns)?;
     }
     let refused = std::mem::take(&mut group.names.refused);
     let (new, erased, set_aside) = (folded.new, folded.erased, folded.set_aside);
     let mut done = CommitSummary { new, refused, erased, set_aside, ..CommitSummary::default() };
     let mut applied = 0;
     for call in calls {
-        applied += publish::acknowledge(&group, &call.applied)?;
-        verify::answer(&group, &call.read)?;
+        applied += publish::acknowledge_rows(&group, &call.applied)?;
+        verify::note_reads(&group, &call.read)?;
         let publish = publish::hand_out(&mut group, call.drain)?;
         done.handed.push(OutboxBatch { publish, verify: verify::hand_out(&group, call.drain)? });
     }
-    done.pending = publish::pending(&group)? + verify::pending(&group)?;
+    done.pending = publish::pending_rows(&group)? + verify::pending_reads(&group)?;
     done.catalogue = catalogue::in_force(&tx, &rules.tenants)?;
     let folded = if planted::is_active(PlantedBug::FoldTwiceAfterACrash) { &[] } else { records };
     group.counters.fold_to(folded.iter().map(|record| record.as_ref().seq).max().unwrap_or(0));
@@ -136,7 +137,7 @@ fn committed(
         // Nobody asked for it: of who was not forgotten after all the journal says nothing. What it lacks the next start adds.
         tx.commit()?;
         if let Err(e) = keep() {
-            tracing::warn!(error = %crate::base::chain(&e), "the journal of erasures lacks some until the next start");
+            tracing::warn!(error = %crate::base::error_chain(&e), "the journal of erasures lacks some until the next start");
         }
     } else {
         // First, so that no erasure is in the store alone; one that is in the journal alone is applied at the next start.
@@ -157,9 +158,9 @@ fn committed(
 /// Links what was folded, takes out who is erased, and writes the lookups that follow.
 fn link_facts(group: &mut WriteTxn<'_>, folded: &Folded<'_>) -> Result<LinkChanges, StoreError> {
     let (mut linked, mut touched) = (LinkChanges::default(), TouchedEvidence::default());
-    let sightings = link::link(group, &folded.linking, &mut linked, &mut touched)?;
-    erasure::apply(group, &folded.erasing, sightings, &mut linked, &mut touched)?;
-    lookups::recompute(group, &touched, &mut linked)?;
+    let sightings = link::link_visitors(group, &folded.linking, &mut linked, &mut touched)?;
+    erasure::apply_erasures(group, &folded.erasing, sightings, &mut linked, &mut touched)?;
+    lookups::recompute_lookups(group, &touched, &mut linked)?;
     Ok(linked)
 }
 
@@ -208,17 +209,17 @@ mod tests {
         };
         limit(&origin.conn, pages + 10);
         let given = origin.given();
-        let failed = commit(&mut origin.conn, &origin.rules, &origin.metrics, given, &records, &[]).unwrap_err();
-        assert!(crate::base::chain(&failed).contains("full"), "{failed:?}");
+        let failed = commit_group(&mut origin.conn, &origin.rules, &origin.metrics, given, &records, &[]).unwrap_err();
+        assert!(crate::base::error_chain(&failed).contains("full"), "{failed:?}");
         let kept =
             "SELECT (SELECT count(*) FROM fact_ids) + (SELECT count(*) FROM visitors) + (SELECT count(*) FROM outbox)";
         assert_eq!(origin.conn.query_row(kept, [], |row| row.get::<_, i64>(0)).unwrap(), 0);
 
         limit(&origin.conn, i64::from(u32::MAX / 2));
         assert_eq!(StoreCounters::load(&origin.conn).unwrap().folded(), 0);
-        let done = commit(&mut origin.conn, &origin.rules, &origin.metrics, given, &records, &[]).unwrap();
+        let done = commit_group(&mut origin.conn, &origin.rules, &origin.metrics, given, &records, &[]).unwrap();
         assert_eq!((done.new, StoreCounters::load(&origin.conn).unwrap().folded()), (vec![2_000], 7));
-        let again = commit(&mut origin.conn, &origin.rules, &origin.metrics, given, &records, &[]).unwrap();
+        let again = commit_group(&mut origin.conn, &origin.rules, &origin.metrics, given, &records, &[]).unwrap();
         assert_eq!(again.new, [0], "a record that is folded twice counts once");
     }
 

@@ -19,7 +19,7 @@ use crate::store::{StoreError, TenantNo};
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
-pub fn mend(group: &mut WriteTxn<'_>, wrong: &SuspectPeople) -> Result<u64, StoreError> {
+pub fn mend_people(group: &mut WriteTxn<'_>, wrong: &SuspectPeople) -> Result<u64, StoreError> {
     let SuspectPeople { visitors, empty, speakers } = wrong;
     let mut linked = LinkChanges::default();
     let mut touched = TouchedEvidence { visitors: visitors.clone(), of_rows: true, ..TouchedEvidence::default() };
@@ -35,15 +35,15 @@ pub fn mend(group: &mut WriteTxn<'_>, wrong: &SuspectPeople) -> Result<u64, Stor
     people::recompute(group, &mut touched, &mut linked)?;
     empty.iter().try_for_each(|row| people::remove_if_empty(group, *row))?;
     linked.rows.extend(empty);
-    lookups::recompute(group, &touched, &mut linked)?;
+    lookups::recompute_lookups(group, &touched, &mut linked)?;
     let campaigns = CampaignRules::load(group)?;
     GroupBills::default().keep(group, &campaigns.budgets, &linked)?;
-    experiment::people::refresh(group, &campaigns.counted, &[], &linked)?;
-    publish::note(group, &[], &linked)?;
+    experiment::people::refresh_people(group, &campaigns.counted, &[], &linked)?;
+    publish::note_changes(group, &[], &linked)?;
     audience::note(group, &[], &linked)?;
     // Who is alone has no siblings to wait with.
     for (tenant, visitor) in visitors {
-        crate::outbox::queue::put(group, *tenant, crate::outbox::kv_key::KvKey::Snapshot(*visitor), group.now)?;
+        crate::outbox::queue::put_key(group, *tenant, crate::outbox::kv_key::KvKey::Snapshot(*visitor), group.now)?;
     }
     Ok(linked.people.len() as u64)
 }
@@ -54,6 +54,6 @@ pub fn mend(group: &mut WriteTxn<'_>, wrong: &SuspectPeople) -> Result<u64, Stor
 /// [`StoreError`]; then nothing of the group may be kept.
 pub fn write_lookups(group: &mut WriteTxn<'_>, ids: BTreeSet<(TenantNo, AlternateId)>) -> Result<(), StoreError> {
     let mut linked = LinkChanges::default();
-    lookups::recompute(group, &TouchedEvidence { ids, ..TouchedEvidence::default() }, &mut linked)?;
-    publish::note(group, &[], &linked)
+    lookups::recompute_lookups(group, &TouchedEvidence { ids, ..TouchedEvidence::default() }, &mut linked)?;
+    publish::note_changes(group, &[], &linked)
 }

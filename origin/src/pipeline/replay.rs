@@ -23,8 +23,13 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn replay(conn: &mut Connection, rules: &TxnRules, given: TxnInputs, in_log: u64) -> Result<usize, StoreError> {
-    adopt(conn, rules)?;
+pub fn replay_journal(
+    conn: &mut Connection,
+    rules: &TxnRules,
+    given: TxnInputs,
+    in_log: u64,
+) -> Result<usize, StoreError> {
+    adopt_erasures(conn, rules)?;
     let (mut unknown, mut of_nobody) = (Vec::new(), 0_u64);
     rules.journal.each(|name, fact| {
         match rules.tenants.by_name(&name) {
@@ -44,12 +49,12 @@ pub fn replay(conn: &mut Connection, rules: &TxnRules, given: TxnInputs, in_log:
         let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for asked in rules.journal.asked()? {
             if let Some(tenant) = rules.tenants.by_name(&asked.tenant) {
-                audit::bring(&tx, tenant.no, &asked)?;
+                audit::bring_erasure(&tx, tenant.no, &asked)?;
             }
         }
         tx.commit()?;
         let record = LogRecord { in_log, ..LogRecord::said(unknown, Attribution::by(journal::BY)) };
-        group::commit(conn, rules, &Metrics::default(), given, &[Arc::new(record)], &[])?;
+        group::commit_group(conn, rules, &Metrics::default(), given, &[Arc::new(record)], &[])?;
     }
     put_open(conn, rules, given.now)?;
     Ok(count)
@@ -88,14 +93,14 @@ pub(crate) fn is_applied(conn: &Connection, tenant: TenantNo, fact: &Fact) -> Re
 pub(crate) const ADOPTED: usize = 10_000;
 
 /// Writes into the journal what the store knows and the journal does not: it was lost, or is of another machine.
-pub(crate) fn adopt(conn: &Connection, rules: &TxnRules) -> Result<(), StoreError> {
+pub(crate) fn adopt_erasures(conn: &Connection, rules: &TxnRules) -> Result<(), StoreError> {
     const VISITORS: &str = "SELECT t.name, e.receipt, e.at, e.visitor FROM erased e JOIN tenants t USING (tenant)";
     const IDS: &str = "SELECT t.name, e.receipt, e.at, e.kind, e.hash FROM erased_ids e JOIN tenants t USING (tenant)";
     let mut known = Vec::new();
     let mut visitors = conn.prepare(VISITORS)?;
     let mut rows = visitors.query([])?;
     while let Some(row) = rows.next()? {
-        let entry = journal::visitor(FactId::from_bytes(row.get(1)?), visitor_at(row, 3)?, unsigned(row.get(2)?));
+        let entry = journal::visitor_fact(FactId::from_bytes(row.get(1)?), visitor_at(row, 3)?, unsigned(row.get(2)?));
         known.push((row.get(0)?, entry));
         if known.len() == ADOPTED {
             rules.journal.keep(&known, &[])?;
@@ -106,7 +111,7 @@ pub(crate) fn adopt(conn: &Connection, rules: &TxnRules) -> Result<(), StoreErro
     let mut rows = ids.query([])?;
     while let Some(row) = rows.next()? {
         let id = AlternateId { kind: KindCode(row.get(3)?), hash: AltHash(row.get(4)?) };
-        known.push((row.get(0)?, journal::id(FactId::from_bytes(row.get(1)?), id, unsigned(row.get(2)?))));
+        known.push((row.get(0)?, journal::id_fact(FactId::from_bytes(row.get(1)?), id, unsigned(row.get(2)?))));
     }
-    rules.journal.keep(&known, &audit::erasures(conn)?)
+    rules.journal.keep(&known, &audit::list_erasures(conn)?)
 }

@@ -20,10 +20,10 @@ pub fn take_up(
     given: impl Fn() -> Result<TxnInputs, StoreError>,
 ) -> Result<(), StoreError> {
     let held = held_tenants(conn)?;
-    for row in quarantine::rows(conn)? {
+    for row in quarantine::quarantined_rows(conn)? {
         match check_visitor(conn, row) {
             Err(e) if e.is_of_a_value() => {
-                tracing::error!(row, error = %crate::base::chain(&e), "a visitor's row is damaged: its facts stay set aside");
+                tracing::error!(row, error = %crate::base::error_chain(&e), "a visitor's row is damaged: its facts stay set aside");
                 continue;
             }
             whole => whole?,
@@ -36,7 +36,7 @@ pub fn take_up(
             |tx| {
                 let records = quarantine::records_of(tx, rules, &held, row)?;
                 if !records.is_empty() || !quarantine::has_any(tx, row)? {
-                    quarantine::forget(tx, row)?;
+                    quarantine::forget_visitor(tx, row)?;
                 }
                 Ok(records)
             },
@@ -47,7 +47,7 @@ pub fn take_up(
             Ok(done) if done.new.is_empty() => {}
             Ok(done) => tracing::info!(row, facts = done.new.iter().sum::<u64>(), "what was set aside is folded"),
             Err(e) if e.is_of_a_value() => {
-                tracing::error!(row, error = %crate::base::chain(&e), "a visitor's row cannot be read: its facts stay set aside");
+                tracing::error!(row, error = %crate::base::error_chain(&e), "a visitor's row cannot be read: its facts stay set aside");
             }
             Err(e) => return Err(e),
         }

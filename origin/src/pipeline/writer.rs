@@ -135,7 +135,7 @@ impl Writer {
         let folded = StoreCounters::settled(&mut conn)?.folded();
         let in_force = catalogue::in_force(&conn, &rules.tenants)?;
         let log = FactLog::open(data, folded)?;
-        let backlog = Backlog::of(folded, log.unfolded(folded, &rules.tenants)?);
+        let backlog = Backlog::of(folded, log.unfolded_records(folded, &rules.tenants)?);
         let (appends, to_append) = sync_channel(WAITING);
         let (wakes, to_fold) = sync_channel(WAITING);
         let taking = IntakeSteps::of(log, backlog.clone(), most_waiting);
@@ -172,7 +172,7 @@ impl Writer {
         let is_durable = !incoming.facts.is_empty();
         if is_durable {
             let (reply, appended) = oneshot::channel();
-            send(&self.appends, AppendCall { incoming, reply })?;
+            send_call(&self.appends, AppendCall { incoming, reply })?;
             appended.await.unwrap_or(Err(WriteError::Stopping))?;
         }
         if !outbox.is_empty() {
@@ -180,7 +180,7 @@ impl Writer {
             // The admin side reads what it said right after; an edge's drain waits for no backlog.
             let after = if admin { self.backlog.newest() } else { 0 };
             let handed = async {
-                send(&self.wakes, FolderWake::Outbox(OutboxCall { outbox, after, reply }))?;
+                send_call(&self.wakes, FolderWake::Outbox(OutboxCall { outbox, after, reply }))?;
                 handed.await.unwrap_or(Err(WriteError::Stopping))
             }
             .await;
@@ -192,7 +192,7 @@ impl Writer {
         told.count(metrics);
         if !admin {
             metrics.syncs.add(1);
-            metrics.last_sync_ms.set(clock::steady());
+            metrics.last_sync_ms.set(clock::steady_now());
         }
         // What is not folded yet will have something published.
         let unfolded = u64::from(!self.backlog.is_empty());
@@ -202,7 +202,7 @@ impl Writer {
     }
 }
 
-fn send<T>(to: &SyncSender<T>, call: T) -> Result<(), WriteError> {
+fn send_call<T>(to: &SyncSender<T>, call: T) -> Result<(), WriteError> {
     to.try_send(call).map_err(|e| match e {
         TrySendError::Full(_) => WriteError::Busy,
         TrySendError::Disconnected(_) => WriteError::Stopping,
@@ -243,14 +243,14 @@ impl SyncCounters {
     }
 }
 
-fn failed(healthy: &AtomicBool, metrics: &Metrics, error: &StoreError) {
+fn note_failure(healthy: &AtomicBool, metrics: &Metrics, error: &StoreError) {
     healthy.store(false, Ordering::Relaxed);
     metrics.commit_failures.add(1);
-    tracing::error!(error = %crate::base::chain(error), "a transaction failed and nothing of it was kept");
+    tracing::error!(error = %crate::base::error_chain(error), "a transaction failed and nothing of it was kept");
 }
 
 /// The first call and all others that wait, up to a transaction's size.
-fn gather<T>(first: T, waiting: &Receiver<T>, more: impl Fn(&[T]) -> bool) -> Vec<T> {
+fn gather_calls<T>(first: T, waiting: &Receiver<T>, more: impl Fn(&[T]) -> bool) -> Vec<T> {
     let mut calls = vec![first];
     while more(&calls)
         && let Ok(call) = waiting.try_recv()
@@ -274,13 +274,13 @@ impl AppendThread {
         loop {
             let facts = |calls: &[AppendCall]| calls.iter().map(|call| call.incoming.facts.len()).sum::<usize>();
             match waiting.recv_timeout(IDLE) {
-                Ok(first) => self.append(gather(first, waiting, |calls| facts(calls) < APPEND_FACTS)),
+                Ok(first) => self.append(gather_calls(first, waiting, |calls| facts(calls) < APPEND_FACTS)),
                 Err(RecvTimeoutError::Timeout) => self.look_around(),
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
         if let Err(e) = self.taking.checkpoint() {
-            tracing::warn!(error = %crate::base::chain(&e), "the log's last checkpoint failed; the next start does it");
+            tracing::warn!(error = %crate::base::error_chain(&e), "the log's last checkpoint failed; the next start does it");
         }
     }
 
@@ -300,7 +300,7 @@ impl AppendThread {
             }
             Err(TakeError::Busy) => Err(WriteError::Busy),
             Err(TakeError::Store(e)) => {
-                failed(healthy, metrics, &e);
+                note_failure(healthy, metrics, &e);
                 Err(WriteError::Failed)
             }
         };
@@ -326,7 +326,7 @@ impl AppendThread {
             Ok(true) => wiped.store(truncated, Ordering::Relaxed),
             Ok(false) => {}
             Err(e) => {
-                tracing::warn!(error = %crate::base::chain(&e), "the log is not overwritten yet; erasures wait for it")
+                tracing::warn!(error = %crate::base::error_chain(&e), "the log is not overwritten yet; erasures wait for it")
             }
         }
     }
@@ -337,7 +337,7 @@ impl AppendThread {
         if self.taking.is_due() || !healthy.load(Ordering::Relaxed) {
             match self.taking.truncate() {
                 Ok(()) => healthy.store(true, Ordering::Relaxed),
-                Err(e) => failed(healthy, &self.shared.metrics, &e),
+                Err(e) => note_failure(healthy, &self.shared.metrics, &e),
             }
         }
         self.wipe();
@@ -361,7 +361,7 @@ impl FoldThread {
         self.fold(Vec::new());
         loop {
             match waiting.recv_timeout(if self.is_behind() { Duration::ZERO } else { IDLE }) {
-                Ok(first) => self.fold(gather(first, waiting, |calls| calls.len() < WAITING)),
+                Ok(first) => self.fold(gather_calls(first, waiting, |calls| calls.len() < WAITING)),
                 Err(RecvTimeoutError::Timeout) => self.look_around(),
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -372,7 +372,7 @@ impl FoldThread {
         self.checkpointer.end();
         // What is in the WAL moves into the file, so that a stopped store is one file.
         if let Err(e) = self.folding.checkpoint() {
-            tracing::warn!(error = %crate::base::chain(&e), "the last checkpoint failed; the next start does it");
+            tracing::warn!(error = %crate::base::error_chain(&e), "the last checkpoint failed; the next start does it");
         }
     }
 
@@ -392,7 +392,7 @@ impl FoldThread {
             due.map(|call| (call.outbox, call.reply)).unzip();
         let (shared, begun) = (&self.shared, Instant::now());
         shared.told.store(false, Ordering::Release);
-        let done = crate::store::write_txn::given().and_then(|given| self.folding.fold(given, &calls));
+        let done = crate::store::write_txn::draw_inputs().and_then(|given| self.folding.fold(given, &calls));
         if matches!(done, Ok(None)) {
             return;
         }
@@ -407,7 +407,7 @@ impl FoldThread {
                 replies.into_iter().zip(done.handed).for_each(|(reply, handed)| drop(reply.send(Ok(handed))));
             }
             Err(e) => {
-                failed(&shared.store_healthy, &shared.metrics, &e);
+                note_failure(&shared.store_healthy, &shared.metrics, &e);
                 let waiting = self.calls.drain(..).map(|call| call.reply);
                 replies.into_iter().chain(waiting).for_each(|reply| drop(reply.send(Err(WriteError::Failed))));
             }
@@ -423,7 +423,7 @@ impl FoldThread {
         if !self.shared.store_healthy.load(Ordering::Relaxed) {
             match self.folding.probe() {
                 Ok(()) => self.shared.store_healthy.store(true, Ordering::Relaxed),
-                Err(e) => return failed(&self.shared.store_healthy, &self.shared.metrics, &e),
+                Err(e) => return note_failure(&self.shared.store_healthy, &self.shared.metrics, &e),
             }
         }
         self.note_wiped();
@@ -439,7 +439,7 @@ impl FoldThread {
                 self.in_vain = (!told).then(Instant::now);
                 self.shared.erasing.fetch_max(erasing, Ordering::Relaxed);
             }
-            Err(e) => failed(&self.shared.store_healthy, &self.shared.metrics, &e),
+            Err(e) => note_failure(&self.shared.store_healthy, &self.shared.metrics, &e),
         }
     }
 }

@@ -58,7 +58,10 @@ impl AuditEntry {
 }
 
 /// The changes of a record: one for all that it links, one for all that it ends, one for each erasure.
-fn changes(record: &LogRecord, said: &Attribution) -> BTreeMap<(TenantNo, &'static str, Option<FactId>), AuditEntry> {
+fn record_changes(
+    record: &LogRecord,
+    said: &Attribution,
+) -> BTreeMap<(TenantNo, &'static str, Option<FactId>), AuditEntry> {
     let mut changes = BTreeMap::new();
     for CheckedFact { tenant, fact } in &record.facts {
         let what = match &fact.what {
@@ -79,7 +82,7 @@ fn changes(record: &LogRecord, said: &Attribution) -> BTreeMap<(TenantNo, &'stat
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
-pub(crate) fn keep(
+pub(crate) fn keep_rows(
     group: &WriteTxn<'_>,
     records: &[impl AsRef<LogRecord>],
     new: &[u64],
@@ -92,18 +95,18 @@ pub(crate) fn keep(
     let mut asked = Vec::new();
     for (record, new) in records.iter().map(AsRef::as_ref).zip(new) {
         let said = Attribution::of(record.said.as_ref(), record.admin);
-        for ((tenant, ..), change) in changes(record, &said) {
+        for ((tenant, ..), change) in record_changes(record, &said) {
             if change.what == "erase" {
                 let name = group.rules.tenants.by_no(tenant)?.id.to_string();
                 let count = erased.get(&(name.as_str(), change.id)).copied().unwrap_or(0);
-                put(group.tx, tenant, &change, &said, count)?;
+                put_row(group.tx, tenant, &change, &said, count)?;
                 asked.push(RequestedErasure { tenant: name, receipt: change.id, at: change.at, said: said.clone() });
             } else if *new > 0 {
-                put(group.tx, tenant, &without_erased(group.tx, tenant, change)?, &said, *new)?;
+                put_row(group.tx, tenant, &without_erased(group.tx, tenant, change)?, &said, *new)?;
             }
         }
     }
-    forget(group, linked)?;
+    forget_visitors(group, linked)?;
     Ok(asked)
 }
 
@@ -126,7 +129,7 @@ fn without_erased(conn: &Connection, tenant: TenantNo, change: AuditEntry) -> Re
 }
 
 /// What comes again adds nothing, but for the next piece of an import.
-fn put(
+fn put_row(
     conn: &Connection,
     tenant: TenantNo,
     change: &AuditEntry,
@@ -185,7 +188,7 @@ pub(crate) fn keep_name(
 }
 
 /// Who, when, what and why stay; whom this group erased is named no more.
-fn forget(group: &WriteTxn<'_>, linked: &LinkChanges) -> Result<(), StoreError> {
+fn forget_visitors(group: &WriteTxn<'_>, linked: &LinkChanges) -> Result<(), StoreError> {
     const VISITOR: &str =
         "UPDATE audit SET visitor = NULL, kind = NULL, hash = NULL WHERE tenant = ?1 AND visitor = ?2";
     const OTHER: &str = "UPDATE audit SET other = NULL, kind = NULL, hash = NULL WHERE tenant = ?1 AND other = ?2";
@@ -213,17 +216,17 @@ fn forget(group: &WriteTxn<'_>, linked: &LinkChanges) -> Result<(), StoreError> 
 ///
 /// # Errors
 /// [`StoreError`].
-pub(crate) fn bring(conn: &Connection, tenant: TenantNo, asked: &RequestedErasure) -> Result<(), StoreError> {
+pub(crate) fn bring_erasure(conn: &Connection, tenant: TenantNo, asked: &RequestedErasure) -> Result<(), StoreError> {
     let RequestedErasure { receipt, at, said, .. } = asked;
     let change = AuditEntry { what: "erase", id: *receipt, at: *at, visitor: None, other: None, alternate: None };
-    put(conn, tenant, &change, said, 0)
+    put_row(conn, tenant, &change, said, 0)
 }
 
 /// All erasures of the trail.
 ///
 /// # Errors
 /// [`StoreError`].
-pub(crate) fn erasures(conn: &Connection) -> Result<Vec<RequestedErasure>, StoreError> {
+pub(crate) fn list_erasures(conn: &Connection) -> Result<Vec<RequestedErasure>, StoreError> {
     const READ: &str = "SELECT t.name, a.id, a.at, a.by, a.name, a.role, a.reason FROM audit a
         JOIN tenants t USING (tenant) WHERE a.what = 'erase'";
     let mut statement = conn.prepare(READ)?;
@@ -246,7 +249,7 @@ pub(crate) fn erasures(conn: &Connection) -> Result<Vec<RequestedErasure>, Store
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn list(
+pub fn list_rows(
     conn: &Connection,
     tenant: &TenantContext,
     visitor: Option<VisitorId>,
@@ -264,11 +267,11 @@ pub fn list(
     let mut statement = conn.prepare_cached(&format!("{READ} {of} ORDER BY row DESC LIMIT ?3"))?;
     let visitor = visitor.map(|visitor| visitor.as_bytes().to_vec());
     let place = (tenant.no.0, after.unwrap_or(i64::MAX), signed(most as u64), visitor);
-    let rows = statement.query_map(place, |row| described(tenant, row))?;
+    let rows = statement.query_map(place, |row| describe_row(tenant, row))?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-fn described(tenant: &TenantContext, row: &Row<'_>) -> rusqlite::Result<Value> {
+fn describe_row(tenant: &TenantContext, row: &Row<'_>) -> rusqlite::Result<Value> {
     let what: String = row.get(2)?;
     let text = |column| row.get::<_, Option<String>>(column);
     let named = |column| match row.get_ref(column)? {
@@ -276,7 +279,9 @@ fn described(tenant: &TenantContext, row: &Row<'_>) -> rusqlite::Result<Value> {
         _ => visitor_at(row, column).map(|visitor| Some(visitor.to_string())),
     };
     let id = match row.get::<_, Option<u8>>(11)? {
-        Some(kind) => Some(describe::named(tenant, AlternateId { kind: KindCode(kind), hash: hash_at(row, 12)? })),
+        Some(kind) => {
+            Some(describe::describe_id(tenant, AlternateId { kind: KindCode(kind), hash: hash_at(row, 12)? }))
+        }
         None => None,
     };
     let receipt = FactId::from_bytes(row.get(7)?).receipt();

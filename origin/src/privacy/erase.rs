@@ -58,7 +58,7 @@ impl ErasureTarget {
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn moment(
+pub fn erasure_moment(
     conn: &Connection,
     tenant: &TenantContext,
     whom: &ErasureTarget,
@@ -69,19 +69,21 @@ pub fn moment(
     let mut last = now;
     if let ErasureTarget::Id(kind, hashes) = whom {
         for hash in hashes {
-            if let Some(id) = link::canonical(conn, tenant.no, AlternateId { kind: *kind, hash: *hash })? {
+            if let Some(id) = link::canonical_id(conn, tenant.no, AlternateId { kind: *kind, hash: *hash })? {
                 last = last.max(crate::privacy::reach::last_seen(conn, tenant.no, id)?);
             }
         }
     }
     if scope == ErasureScope::Person {
-        last = last.max(crate::privacy::reach::surely(conn, tenant.no, named(conn, tenant, whom, ahead)?, ahead)?.1);
+        last = last.max(
+            crate::privacy::reach::sure_members(conn, tenant.no, named_visitors(conn, tenant, whom, ahead)?, ahead)?.1,
+        );
     }
     Ok(last.min(ahead))
 }
 
 /// The visitors that an erasure names.
-fn named(
+fn named_visitors(
     conn: &Connection,
     tenant: &TenantContext,
     whom: &ErasureTarget,
@@ -92,7 +94,7 @@ fn named(
         ErasureTarget::Visitor(visitor) => drop(found.insert(*visitor)),
         ErasureTarget::Id(kind, hashes) => {
             for hash in hashes {
-                if let Some(id) = link::canonical(conn, tenant.no, AlternateId { kind: *kind, hash: *hash })? {
+                if let Some(id) = link::canonical_id(conn, tenant.no, AlternateId { kind: *kind, hash: *hash })? {
                     found.extend(crate::privacy::reach::seen_until(conn, tenant, id, until)?);
                 }
             }
@@ -105,20 +107,20 @@ fn named(
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn reach(
+pub fn erasure_reach(
     conn: &Connection,
     tenant: &TenantContext,
     whom: &ErasureTarget,
     scope: ErasureScope,
     now: Millis,
 ) -> Result<BTreeSet<VisitorId>, StoreError> {
-    let mut found = named(conn, tenant, whom, now)?;
+    let mut found = named_visitors(conn, tenant, whom, now)?;
     if scope == ErasureScope::Person {
         let id = match whom {
             ErasureTarget::Visitor(_) => None,
             ErasureTarget::Id(kind, hashes) => link::canonical_of(conn, tenant.no, *kind, hashes.iter().copied())?,
         };
-        let (members, held) = crate::privacy::reach::person(conn, tenant, &found, id, now)?;
+        let (members, held) = crate::privacy::reach::person_reach(conn, tenant, &found, id, now)?;
         found.extend(members);
         for id in held {
             found.extend(crate::privacy::reach::seen_until(conn, tenant, id, now)?);

@@ -1,8 +1,8 @@
 //! Erasure (invariant 12): who goes, and everything of them out of the store. What was linked is computed anew as when
 //! somebody withdraws, so that every sibling's membership cuts them; then their rows are emptied.
 
-use crate::identity::link::{VisitorSighting, canonical};
-use crate::privacy::reach::{person, seen_until};
+use crate::identity::link::{VisitorSighting, canonical_id};
+use crate::privacy::reach::{person_reach, seen_until};
 use causeway_shared::config::ProofPolicy;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::campaigns::{experiment, offers};
 use crate::erasures::sweep::{self, PersonChange};
 use crate::identity::changes::{LinkChanges, TouchedEvidence};
 use crate::identity::evidence::{self, of_visitor};
-use crate::identity::link::{family, held_unique};
+use crate::identity::link::{held_unique, id_family};
 use crate::identity::{alternates, people};
 use crate::outbox::kv_key::KvKey;
 use crate::profiles::fold::{self, Erasing};
@@ -35,7 +35,7 @@ pub(crate) struct ErasureCause {
 pub(crate) type Going = BTreeMap<(TenantNo, VisitorId), ErasureCause>;
 
 /// Erases whom the facts name, and who is there already because of an earlier one.
-pub(crate) fn apply(
+pub(crate) fn apply_erasures(
     group: &mut WriteTxn<'_>,
     asked: &[Erasing<'_>],
     sightings: Vec<VisitorSighting>,
@@ -68,10 +68,10 @@ fn carry_out(
     let mut fresh = BTreeSet::new();
     for Erasing { tenant, fact, log_seq, replayed } in asked {
         let by = ErasureCause { at: fact.received, receipt: fact.id };
-        if note(group, *tenant, by, *log_seq)? {
+        if note_erasure(group, *tenant, by, *log_seq)? {
             fresh.insert((*tenant, by.receipt));
         }
-        let mut reached = reached(group, *tenant, fact, linked, touched)?;
+        let mut reached = reached_visitors(group, *tenant, fact, linked, touched)?;
         if *replayed && journal::is_end(fact) {
             // A store that came back may lack why the erasure left some of them alone.
             reached.clear();
@@ -81,29 +81,29 @@ fn carry_out(
                 Some(earlier) => earlier,
                 None => going.entry((*tenant, visitor)).or_insert(by).receipt,
             };
-            behind(linked, *tenant, by.receipt, earlier);
+            later_erasures(linked, *tenant, by.receipt, earlier);
         }
     }
     // One pass over the keys of each erasure, however many visitors it takes.
     let mut keys: BTreeMap<(TenantNo, FactId), BTreeSet<KvKey>> = BTreeMap::new();
     for ((tenant, visitor), by) in &going {
         let keys = keys.entry((*tenant, by.receipt)).or_default();
-        leave(group, *tenant, *visitor, *by, linked, touched, keys)?;
+        leave_person(group, *tenant, *visitor, *by, linked, touched, keys)?;
     }
     // Whoever was tied to an id by less than a login stays, without what tied it: who comes back with the id is somebody new.
     for (tenant, id, until) in std::mem::take(&mut linked.ended) {
         // It may be one with another by now.
-        let id = crate::identity::canonical::canonical(group.tx, tenant, id)?.unwrap_or(id);
+        let id = crate::identity::canonical::canonical_id(group.tx, tenant, id)?.unwrap_or(id);
         evidence::end_until(group, tenant, id, until, touched)?;
     }
     people::recompute(group, touched, linked)?;
     for ((tenant, visitor), by) in &going {
-        empty(group, *tenant, *visitor, *by)?;
+        empty_visitor(group, *tenant, *visitor, *by)?;
         let name = group.rules.tenants.by_no(*tenant)?.id.to_string();
-        linked.erased.push((name, journal::visitor(by.receipt, *visitor, by.at)));
+        linked.erased.push((name, journal::visitor_fact(by.receipt, *visitor, by.at)));
         // Their snapshots say that it is another's, and may not be written yet.
-        for former in crate::identity::link::former(group, *tenant, *visitor)? {
-            reach(group, *tenant, by.receipt, former.person, linked)?;
+        for former in crate::identity::link::former_people(group, *tenant, *visitor)? {
+            find_reach(group, *tenant, by.receipt, former.person, linked)?;
         }
     }
     for ((tenant, receipt), keys) in &keys {
@@ -133,7 +133,7 @@ fn find_erased_before(
         return Ok(());
     };
     let by = ErasureCause { at, receipt };
-    let id = canonical(group.tx, tenant, id)?.unwrap_or(id);
+    let id = canonical_id(group.tx, tenant, id)?.unwrap_or(id);
     for hash in hashes() {
         if crate::erasures::registry::id_erased(group.tx, tenant, id.kind, [hash])? != Some((at, receipt)) {
             for holder in end_id(group, tenant, id, hashes(), by, linked)? {
@@ -143,7 +143,7 @@ fn find_erased_before(
         }
     }
     let unique = group.rules.tenants.by_no(tenant)?.config.is_unique(id.kind);
-    let cancelled = evidence::cancelled(group.tx, tenant, visitor, id)?;
+    let cancelled = evidence::cancelled_until(group.tx, tenant, visitor, id)?;
     // A browser that is another member's by now only saw the proof.
     let config = &group.rules.tenants.by_no(tenant)?.config;
     let trusted = config.member_proof == ProofPolicy::Trusted;
@@ -160,7 +160,7 @@ fn find_erased_before(
     Ok(())
 }
 
-fn behind(linked: &mut LinkChanges, tenant: TenantNo, receipt: FactId, earlier: FactId) {
+fn later_erasures(linked: &mut LinkChanges, tenant: TenantNo, receipt: FactId, earlier: FactId) {
     let pair = (tenant, receipt, earlier);
     if receipt != earlier && !linked.behind.contains(&pair) {
         linked.behind.push(pair);
@@ -168,7 +168,7 @@ fn behind(linked: &mut LinkChanges, tenant: TenantNo, receipt: FactId, earlier: 
 }
 
 /// Whether the erasure was not known. One that was, and comes in a later record, waits for that one to leave the log too.
-fn note(group: &WriteTxn<'_>, tenant: TenantNo, by: ErasureCause, log_seq: u64) -> Result<bool, StoreError> {
+fn note_erasure(group: &WriteTxn<'_>, tenant: TenantNo, by: ErasureCause, log_seq: u64) -> Result<bool, StoreError> {
     const PUT: &str = "INSERT INTO erasures (tenant, receipt, asked, stored, log_seq, log)
         VALUES (?1, ?2, ?3, ?4, ?5, iif(?5 = 0, ?4, NULL))
         ON CONFLICT DO UPDATE SET log_seq = excluded.log_seq, log = NULL WHERE excluded.log_seq > log_seq";
@@ -179,7 +179,7 @@ fn note(group: &WriteTxn<'_>, tenant: TenantNo, by: ErasureCause, log_seq: u64) 
 }
 
 /// The visitors that an erasure names; ids that end with it are noted.
-fn reached(
+fn reached_visitors(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
     fact: &Fact,
@@ -194,14 +194,14 @@ fn reached(
         found.insert(fact.visitor);
     }
     if let Some(id) = id {
-        let canonical = alternates::resolve(group, tenant, *id, also, touched)?;
+        let canonical = alternates::resolve_ids(group, tenant, *id, also, touched)?;
         named = Some(canonical);
         found.extend(end_id(group, tenant, canonical, also.iter().copied().chain([id.hash]), by, linked)?);
     }
     if *scope == ErasureScope::Visitor {
         return Ok(found);
     }
-    let (members, held) = person(group.tx, known, &found, named, by.at)?;
+    let (members, held) = person_reach(group.tx, known, &found, named, by.at)?;
     found.extend(members);
     // A login of the person's that comes late is erased too. Ids that are not unique may be others' as well.
     for id in held {
@@ -222,23 +222,23 @@ pub(crate) fn end_id(
     const PUT: &str = "INSERT INTO erased_ids (tenant, kind, hash, at, receipt) VALUES (?1, ?2, ?3, ?4, ?5)
         ON CONFLICT DO UPDATE SET at = excluded.at, receipt = excluded.receipt WHERE excluded.at > at";
     let known = group.rules.tenants.by_no(tenant)?;
-    let all: BTreeSet<AltHash> = family(group.tx, tenant, id)?.into_iter().chain(hashes).collect();
+    let all: BTreeSet<AltHash> = id_family(group.tx, tenant, id)?.into_iter().chain(hashes).collect();
     let earlier = crate::erasures::registry::id_erased(group.tx, tenant, id.kind, all.iter().copied())?;
     if let Some((_, earlier)) = earlier {
-        behind(linked, tenant, by.receipt, earlier);
+        later_erasures(linked, tenant, by.receipt, earlier);
     }
     linked.ended.insert((tenant, id, by.at));
     for hash in all {
         let values = (tenant.0, id.kind.0, &hash.0, signed(by.at), by.receipt.as_bytes());
         group.tx.prepare_cached(PUT)?.execute(values)?;
-        linked.erased.push((known.id.to_string(), journal::id(by.receipt, AlternateId { hash, ..id }, by.at)));
+        linked.erased.push((known.id.to_string(), journal::id_fact(by.receipt, AlternateId { hash, ..id }, by.at)));
     }
     seen_until(group.tx, known, id, by.at)
 }
 
 /// Takes a visitor out of everything that links it, and adds the KV keys that may name it. Those of its person are found as
 /// that is told.
-fn leave(
+fn leave_person(
     group: &mut WriteTxn<'_>,
     tenant: TenantNo,
     visitor: VisitorId,
@@ -251,32 +251,37 @@ fn leave(
     if find_visitor(group.tx, tenant, visitor)?.is_none() {
         fold::insert(group, tenant, visitor, &[])?;
     }
-    if let Some((person, ..)) = crate::identity::directory::place(group.tx, tenant, visitor)? {
-        reach(group, tenant, by.receipt, person, linked)?;
+    if let Some((person, ..)) = crate::identity::directory::page_start(group.tx, tenant, visitor)? {
+        find_reach(group, tenant, by.receipt, person, linked)?;
     }
     keys.insert(KvKey::Snapshot(visitor));
     for row in of_visitor(group.tx, tenant, visitor)?.iter().filter(|row| row.evidence.id.kind != KindCode::PAIR) {
         let id = row.evidence.id;
         // Under keys that are no longer read too: what was written with them is still there.
-        keys.extend(family(group.tx, tenant, id)?.into_iter().map(|hash| KvKey::Lookup(id.kind, hash)));
+        keys.extend(id_family(group.tx, tenant, id)?.into_iter().map(|hash| KvKey::Lookup(id.kind, hash)));
     }
     group.tx.prepare_cached(MARK)?.execute((tenant.0, visitor.as_bytes(), signed(by.at)))?;
-    evidence::end(group, tenant, visitor, touched)?;
+    evidence::end_evidence(group, tenant, visitor, touched)?;
     linked.withdrawn.insert((tenant, visitor));
     Ok(())
 }
 
 /// Leaves nothing of a visitor but its tombstone.
-fn empty(group: &mut WriteTxn<'_>, tenant: TenantNo, visitor: VisitorId, by: ErasureCause) -> Result<(), StoreError> {
+fn empty_visitor(
+    group: &mut WriteTxn<'_>,
+    tenant: TenantNo,
+    visitor: VisitorId,
+    by: ErasureCause,
+) -> Result<(), StoreError> {
     const EMPTY: &str =
         "UPDATE visitors SET last_seen = 0, profile = ?2, actions = 0, segments = x'', attributes = x'', events = x'',
         version = ?3, restore = ?4 WHERE row = ?1";
     const ERASED: &str = "INSERT OR IGNORE INTO erased (tenant, visitor, at, receipt) VALUES (?1, ?2, ?3, ?4)";
     let Some(row) = find_visitor(group.tx, tenant, visitor)? else { return Ok(()) };
     let version = group.next_version();
-    let nothing = profile::encode(visitor, &Profile::default());
+    let nothing = profile::encode_profile(visitor, &Profile::default());
     group.tx.prepare_cached(EMPTY)?.execute((row, nothing, signed(version.counter), version.restore))?;
-    crate::profiles::quarantine::forget(group.tx, row)?;
+    crate::profiles::quarantine::forget_visitor(group.tx, row)?;
     crate::profiles::buckets::drop_all(group.tx, row)?;
     crate::profiles::purchases::drop_all(group.tx, row)?;
     experiment::drop_all(group.tx, row)?;
@@ -293,9 +298,9 @@ fn empty(group: &mut WriteTxn<'_>, tenant: TenantNo, visitor: VisitorId, by: Era
         let delete = format!("DELETE FROM {table} WHERE tenant = ?1 AND visitor = ?2");
         group.tx.prepare_cached(&delete)?.execute((tenant.0, visitor.as_bytes()))?;
     }
-    materialized::forget(group.tx, tenant, visitor)?;
-    names::forget(group.tx, tenant, visitor)?;
-    send::forget(group.tx, tenant, visitor)?;
+    materialized::forget_visitor(group.tx, tenant, visitor)?;
+    names::forget_visitor(group.tx, tenant, visitor)?;
+    send::forget_visitor(group.tx, tenant, visitor)?;
     let own_cuts = "DELETE FROM cuts WHERE person = (SELECT person FROM visitors WHERE row = ?1)";
     group.tx.prepare_cached(own_cuts)?.execute([row])?;
     let values = (tenant.0, visitor.as_bytes(), signed(by.at), by.receipt.as_bytes());
@@ -305,7 +310,7 @@ fn empty(group: &mut WriteTxn<'_>, tenant: TenantNo, visitor: VisitorId, by: Era
 
 /// Has all of a person's snapshots written anew, as any may name who is erased: that is told as a cut is, once however many of
 /// its visitors go.
-fn reach(
+fn find_reach(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
     receipt: FactId,

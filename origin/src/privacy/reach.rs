@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn person(
+pub fn person_reach(
     conn: &Connection,
     tenant: &TenantContext,
     found: &BTreeSet<VisitorId>,
@@ -29,7 +29,7 @@ pub fn person(
         let held = held_by(*visitor)?;
         own.extend((named.is_none() || held.is_none() || held == named).then_some(*visitor));
     }
-    let (members, _) = surely(conn, tenant.no, own, until)?;
+    let (members, _) = sure_members(conn, tenant.no, own, until)?;
     let mut held = BTreeSet::new();
     for member in &members {
         held.extend(held_by(*member)?);
@@ -55,7 +55,7 @@ pub fn seen_until(
         let mut evidence = row.evidence;
         if evidence.cancelled == Some(evidence::FOR_EVER) {
             // That of a withdrawal ends for another reason.
-            evidence.cancelled = evidence::cancelled(conn, tenant.no, evidence.visitor, id)?;
+            evidence.cancelled = evidence::cancelled_until(conn, tenant.no, evidence.visitor, id)?;
         }
         let is_sure = row.evidence.weight >= EvidenceWeight::LOGIN || row.is_page_claim();
         let own = is_sure && (!unique || row.flag != Some(FlagReason::SecondUnique));
@@ -72,7 +72,7 @@ pub fn seen_until(
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn surely(
+pub fn sure_members(
     conn: &Connection,
     tenant: TenantNo,
     visitors: impl IntoIterator<Item = VisitorId>,

@@ -19,7 +19,7 @@ pub fn add(conn: &Connection, visitor: i64, had: u32, new: ActionList) -> Result
     new.iter().for_each(|action| days.entry(action.minute.day()).or_default().insert(action));
     let mut count = had;
     for (day, new) in days {
-        count = count.saturating_add_signed(change(conn, visitor, day, |there| there.join(new))?);
+        count = count.saturating_add_signed(change_day(conn, visitor, day, |there| there.join(new))?);
     }
     if let Some((first, last)) = days_of(conn, visitor)? {
         let oldest = Day(last.0.saturating_sub(limits::ACTION_DAYS - 1));
@@ -32,7 +32,7 @@ pub fn add(conn: &Connection, visitor: i64, had: u32, new: ActionList) -> Result
     {
         let over = count as usize - limits::ACTIONS;
         // Of one day the greatest by insertion are kept: the order in which `Actions` gives them.
-        let changed = change(conn, visitor, first, |there| there.iter().skip(over).collect())?;
+        let changed = change_day(conn, visitor, first, |there| there.iter().skip(over).collect())?;
         count = count.saturating_add_signed(changed);
     }
     Ok(count)
@@ -47,7 +47,7 @@ pub fn packed_actions(bytes: &[u8]) -> Result<PackedActions<'_>, StoreError> {
 }
 
 /// Rewrites one day's buckets, those that are others now, and gives by how many actions it grew.
-fn change(
+fn change_day(
     conn: &Connection,
     visitor: i64,
     day: Day,
@@ -57,7 +57,7 @@ fn change(
     const PUT: &str = "INSERT OR REPLACE INTO actions (place, minutes, count, body) VALUES (?1, ?2, ?3, ?4)";
     let mut there: BTreeMap<Minute, (u32, Vec<u8>)> = BTreeMap::new();
     let mut actions = ActionList::default();
-    each(conn, visitor, day.start(), Minute(day.start().0 + DAY_MINUTES), |start, minutes, body| {
+    for_each_bucket(conn, visitor, day.start(), Minute(day.start().0 + DAY_MINUTES), |start, minutes, body| {
         packed_actions(&body)?.iter().for_each(|action| actions.insert(action));
         there.insert(start, (minutes, body));
         Ok(())
@@ -67,11 +67,16 @@ fn change(
     for ActionBucket { start, span, count, packed } in actions.buckets() {
         let same = there.remove(&start) == Some((span.minutes(), packed.clone()));
         if !same {
-            conn.prepare_cached(PUT)?.execute((place(visitor, start), span.minutes(), count, CheckedBytes(packed)))?;
+            conn.prepare_cached(PUT)?.execute((
+                bucket_place(visitor, start),
+                span.minutes(),
+                count,
+                CheckedBytes(packed),
+            ))?;
         }
     }
     for start in there.into_keys() {
-        conn.prepare_cached(DROP)?.execute([place(visitor, start)])?;
+        conn.prepare_cached(DROP)?.execute([bucket_place(visitor, start)])?;
     }
     Ok(i32::try_from(actions.len()).unwrap_or(i32::MAX) - had)
 }
@@ -79,7 +84,7 @@ fn change(
 fn drop_before(conn: &Connection, visitor: i64, day: Day) -> Result<u32, StoreError> {
     const COUNT: &str = "SELECT ifnull(sum(count), 0) FROM actions WHERE place >= ?1 AND place < ?2";
     const DROP: &str = "DELETE FROM actions WHERE place >= ?1 AND place < ?2";
-    let places = [place(visitor, Minute(0)), place(visitor, day.start())];
+    let places = [bucket_place(visitor, Minute(0)), bucket_place(visitor, day.start())];
     let gone = conn.prepare_cached(COUNT)?.query_row(places, |row| row.get(0))?;
     conn.prepare_cached(DROP)?.execute(places)?;
     Ok(gone)
@@ -89,7 +94,7 @@ fn drop_before(conn: &Connection, visitor: i64, day: Day) -> Result<u32, StoreEr
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn trim(conn: &Connection, visitor: i64, had: u32, before: Day) -> Result<u32, StoreError> {
+pub fn trim_days(conn: &Connection, visitor: i64, had: u32, before: Day) -> Result<u32, StoreError> {
     Ok(had.saturating_sub(drop_before(conn, visitor, before)?))
 }
 
@@ -99,7 +104,7 @@ pub fn trim(conn: &Connection, visitor: i64, had: u32, before: Day) -> Result<u3
 /// [`StoreError::Sqlite`].
 pub fn drop_all(conn: &Connection, visitor: i64) -> Result<(), StoreError> {
     const DROP: &str = "DELETE FROM actions WHERE place >= ?1 AND place < ?2";
-    conn.prepare_cached(DROP)?.execute([place(visitor, Minute(0)), place(visitor + 1, Minute(0))])?;
+    conn.prepare_cached(DROP)?.execute([bucket_place(visitor, Minute(0)), bucket_place(visitor + 1, Minute(0))])?;
     Ok(())
 }
 
@@ -107,10 +112,10 @@ pub fn drop_all(conn: &Connection, visitor: i64) -> Result<(), StoreError> {
 fn days_of(conn: &Connection, visitor: i64) -> Result<Option<(Day, Day)>, StoreError> {
     const FIRST: &str = "SELECT place FROM actions WHERE place >= ?1 AND place < ?2 ORDER BY place LIMIT 1";
     const LAST: &str = "SELECT place FROM actions WHERE place >= ?1 AND place < ?2 ORDER BY place DESC LIMIT 1";
-    let places = [place(visitor, Minute(0)), place(visitor + 1, Minute(0))];
+    let places = [bucket_place(visitor, Minute(0)), bucket_place(visitor + 1, Minute(0))];
     let day = |read| -> Result<Option<Day>, StoreError> {
         let found: Option<i64> = conn.prepare_cached(read)?.query_row(places, |row| row.get(0)).optional()?;
-        Ok(found.map(|place| start(place).day()))
+        Ok(found.map(|place| bucket_start(place).day()))
     };
     Ok(day(FIRST)?.zip(day(LAST)?))
 }
@@ -119,16 +124,16 @@ fn days_of(conn: &Connection, visitor: i64) -> Result<Option<(Day, Day)>, StoreE
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn within(conn: &Connection, visitor: i64, from: Minute, to: Minute) -> Result<Vec<Vec<u8>>, StoreError> {
+pub fn actions_within(conn: &Connection, visitor: i64, from: Minute, to: Minute) -> Result<Vec<Vec<u8>>, StoreError> {
     let mut bodies = Vec::new();
-    each(conn, visitor, from, to, |_, _, body| {
+    for_each_bucket(conn, visitor, from, to, |_, _, body| {
         bodies.push(body);
         Ok(())
     })?;
     Ok(bodies)
 }
 
-fn each(
+fn for_each_bucket(
     conn: &Connection,
     visitor: i64,
     from: Minute,
@@ -138,9 +143,9 @@ fn each(
     // The longest bucket that reaches into `from` begins with its day; shorter ones before it are passed over.
     const READ: &str = "SELECT place, minutes, body FROM actions WHERE place >= ?1 AND place < ?2";
     let mut statement = conn.prepare_cached(READ)?;
-    let mut rows = statement.query([place(visitor, from.day().start()), place(visitor, to)])?;
+    let mut rows = statement.query([bucket_place(visitor, from.day().start()), bucket_place(visitor, to)])?;
     while let Some(row) = rows.next()? {
-        let (start, minutes) = (start(row.get(0)?), row.get(1)?);
+        let (start, minutes) = (bucket_start(row.get(0)?), row.get(1)?);
         if start.0 + minutes > from.0 {
             found(start, minutes, row.get::<_, CheckedBytes>(2)?.0)?;
         }
@@ -149,12 +154,12 @@ fn each(
 }
 
 /// A bucket's key in the table.
-fn place(visitor: i64, start: Minute) -> i64 {
+fn bucket_place(visitor: i64, start: Minute) -> i64 {
     visitor << 32 | i64::from(start.0)
 }
 
 /// The first minute of the bucket there.
-fn start(place: i64) -> Minute {
+fn bucket_start(place: i64) -> Minute {
     Minute(u32::try_from(place & i64::from(u32::MAX)).unwrap_or_default())
 }
 
@@ -177,7 +182,7 @@ mod tests {
     }
 
     fn read(conn: &Connection, from: Minute, to: Minute) -> Vec<AdAction> {
-        let parts = within(conn, 1, from, to).unwrap();
+        let parts = actions_within(conn, 1, from, to).unwrap();
         parts.iter().flat_map(|body| PackedActions::read(body).unwrap().iter().collect::<Vec<_>>()).collect()
     }
 

@@ -24,11 +24,11 @@ pub fn check_visitor(conn: &Connection, row: i64) -> Result<(), StoreError> {
     let (tenant, visitor) = (TenantNo(found.get(0)?), visitor_at(found, 1)?);
     let (person, last_seen): (i64, i64) = (found.get(2)?, found.get(3)?);
     check_places(conn, row, (tenant, visitor), (PersonNo(person), last_seen))?;
-    profile::decode(visitor, found.get_ref(4)?.as_blob().map_err(rusqlite::Error::from)?)?;
-    profile::segments(CheckedBytes::open_column(found.get_ref(5)?)?)?;
-    profile::attributes(CheckedBytes::open_column(found.get_ref(6)?)?)?;
+    profile::decode_profile(visitor, found.get_ref(4)?.as_blob().map_err(rusqlite::Error::from)?)?;
+    profile::decode_segments(CheckedBytes::open_column(found.get_ref(5)?)?)?;
+    profile::decode_attributes(CheckedBytes::open_column(found.get_ref(6)?)?)?;
     stored_events(CheckedBytes::open_column(found.get_ref(7)?)?, unsigned(last_seen))?;
-    for body in buckets::within(conn, row, Minute(0), Minute(u32::MAX))? {
+    for body in buckets::actions_within(conn, row, Minute(0), Minute(u32::MAX))? {
         packed_actions(&body)?;
     }
     FactIdRows::load(conn, row)?;

@@ -109,7 +109,7 @@ impl FactIdRows {
         let mut changed = BTreeSet::new();
         let mut put_over = conn.prepare_cached(PUT_OVER)?;
         for fact in facts {
-            let day = day(fact.received);
+            let day = receipt_day(fact.received);
             match self.open(day) {
                 Some(part) => {
                     part.ids.0.extend(fact.id.short().to_be_bytes());
@@ -152,7 +152,7 @@ impl FactIdRows {
     pub fn forget(conn: &Connection, visitor: i64, now: Millis) -> Result<bool, StoreError> {
         const ERASED: &str = "SELECT 1 FROM visitors v CROSS JOIN erased e USING (tenant, visitor) WHERE v.row = ?1";
         let is_erased = conn.prepare_cached(ERASED)?.exists([visitor])?;
-        Self::drop_before(conn, visitor, if is_erased { EVERY_DAY } else { oldest(now) })
+        Self::drop_before(conn, visitor, if is_erased { EVERY_DAY } else { oldest_day(now) })
     }
 
     /// Forgets all of who is erased; of one who brought very many in a day what is left [`Self::forget`] does.
@@ -179,17 +179,17 @@ impl FactIdRows {
     /// Whether some could be forgotten.
     #[must_use]
     pub fn is_stale(&self, now: Millis) -> bool {
-        self.parts.first().is_some_and(|part| u32::from(part.day) < oldest(now))
+        self.parts.first().is_some_and(|part| u32::from(part.day) < oldest_day(now))
     }
 }
 
 /// The day of a fact's receipt.
-pub fn day(received: Millis) -> u16 {
+pub fn receipt_day(received: Millis) -> u16 {
     Minute::at(received).day().0
 }
 
 /// The first day whose FactIds may still come again.
-pub fn oldest(now: Millis) -> u32 {
+pub fn oldest_day(now: Millis) -> u32 {
     let Day(day) = Minute::at(now.saturating_sub(limits::FACT_ID_KEEP_MS).max(EPOCH_MS)).day();
     day.into()
 }
@@ -243,7 +243,7 @@ mod tests {
         let row = origin.row("demo", visitor(1)).row.unwrap();
         let ids: Vec<u8> = facts[16_384..].iter().flat_map(|fact| fact.id.short().to_be_bytes()).collect();
         let further = "INSERT INTO fact_ids (visitor, day, part, ids) VALUES (?1, ?2, 4, ?3)";
-        origin.conn.execute(further, (row, day(NOW), CheckedBytes(ids))).unwrap();
+        origin.conn.execute(further, (row, receipt_day(NOW), CheckedBytes(ids))).unwrap();
         origin.conn.execute("DELETE FROM fact_ids_over", []).unwrap();
         assert_eq!(origin.send("demo", &facts[14_000..]).accepted, 0);
         assert_eq!(origin.send("demo", &[page(visitor(1), 20_000, NOW)]).accepted, 1);

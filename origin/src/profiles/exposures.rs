@@ -9,11 +9,11 @@ use rusqlite::{Connection, Row};
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn expose(conn: &Connection, visitor: i64, new: Exposures) -> Result<(), StoreError> {
+pub fn record_exposures(conn: &Connection, visitor: i64, new: Exposures) -> Result<(), StoreError> {
     const PUT: &str =
         "INSERT OR REPLACE INTO exposures (visitor, experiment, arm, at, mixed) VALUES (?1, ?2, ?3, ?4, ?5)";
     const DROP: &str = "DELETE FROM exposures WHERE visitor = ?1 AND experiment < ?2";
-    let joined = exposures(conn, visitor)?.join(new);
+    let joined = load_exposures(conn, visitor)?.join(new);
     for (experiment, FirstExposure { arm, at, mixed }) in joined.iter() {
         conn.prepare_cached(PUT)?.execute((visitor, experiment, arm, signed(at), mixed))?;
     }
@@ -23,7 +23,7 @@ pub fn expose(conn: &Connection, visitor: i64, new: Exposures) -> Result<(), Sto
     Ok(())
 }
 
-pub(crate) fn exposure(row: &Row<'_>) -> rusqlite::Result<(u32, FirstExposure)> {
+pub(crate) fn read_exposure(row: &Row<'_>) -> rusqlite::Result<(u32, FirstExposure)> {
     Ok((row.get(0)?, FirstExposure { arm: row.get(1)?, at: unsigned(row.get(2)?), mixed: row.get(3)? }))
 }
 
@@ -31,8 +31,8 @@ pub(crate) fn exposure(row: &Row<'_>) -> rusqlite::Result<(u32, FirstExposure)> 
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn exposures(conn: &Connection, visitor: i64) -> Result<Exposures, StoreError> {
+pub fn load_exposures(conn: &Connection, visitor: i64) -> Result<Exposures, StoreError> {
     const READ: &str = "SELECT experiment, arm, at, mixed FROM exposures WHERE visitor = ?1";
     let mut statement = conn.prepare_cached(READ)?;
-    Ok(statement.query_map([visitor], exposure)?.collect::<Result<_, _>>()?)
+    Ok(statement.query_map([visitor], read_exposure)?.collect::<Result<_, _>>()?)
 }

@@ -127,7 +127,7 @@ pub fn fold<'r>(
     bring_names(group, records)?;
     find_erasures(group, records, &mut folded)?;
     find_anonymous(group, records, held, &mut folded)?;
-    let (unreadable, mut with_erased) = (quarantine::rows(group.tx)?, BTreeSet::new());
+    let (unreadable, mut with_erased) = (quarantine::quarantined_rows(group.tx)?, BTreeSet::new());
     for (tenant, visitor, facts) in by_visitor(records) {
         let stored = load(group, tenant, visitor)?;
         let row = match &stored {
@@ -147,7 +147,7 @@ pub fn fold<'r>(
             let leaves: Vec<_> =
                 facts.iter().map(|of| of.fact).filter(|fact| fact.what == FactKind::Withdrawal).collect();
             folded.linking.extend((!leaves.is_empty()).then_some(Linking { tenant, visitor, facts: leaves }));
-            folded.set_aside += quarantine::keep(group.tx, row, facts, records, group.now)?;
+            folded.set_aside += quarantine::keep_facts(group.tx, row, facts, records, group.now)?;
             continue;
         }
         let done = fold_visitor(group, &mut folded, (tenant, visitor), stored, facts, &mut with_erased);
@@ -234,7 +234,7 @@ fn find_erasures<'r>(
         let replayed = record.as_ref().said.as_ref().is_some_and(|said| said.by == crate::store::journal::BY);
         for CheckedFact { tenant, fact } in &record.as_ref().facts {
             if matches!(fact.what, FactKind::Erasure { .. }) {
-                let known = crate::erasures::registry::progress(group.tx, *tenant, fact.id)?.is_some();
+                let known = crate::erasures::registry::erasure_progress(group.tx, *tenant, fact.id)?.is_some();
                 *new += u64::from(!known && seen.insert((*tenant, fact.id)));
                 folded.erasing.push(Erasing { tenant: *tenant, fact, log_seq, replayed });
             }
@@ -258,7 +258,7 @@ fn find_anonymous<'r>(
             if held.contains(tenant) {
                 let placed = vec![PlacedFact { record, fact, admin: *admin }];
                 folded.set_aside +=
-                    quarantine::keep(group.tx, quarantine::row_of_nobody(*tenant), placed, records, group.now)?;
+                    quarantine::keep_facts(group.tx, quarantine::row_of_nobody(*tenant), placed, records, group.now)?;
             } else {
                 folded.anonymous.push((record, *tenant, fact));
             }
@@ -339,7 +339,7 @@ fn update(group: &mut WriteTxn<'_>, stored: Stored, facts: &[PlacedFact<'_>]) ->
         "UPDATE visitors SET profile = ?2, version = ?3, restore = ?4, actions = ?5, events = ?6 WHERE row = ?1";
     const SEEN: &str = "UPDATE visitors SET last_seen = ?2 WHERE row = ?1";
     let Stored { row, profile, last_seen, actions, mut events, changed } = stored;
-    let mut core = profile::decode(changed.visitor, &profile)?;
+    let mut core = profile::decode_profile(changed.visitor, &profile)?;
     let newest = add(group, changed.tenant, &mut core, facts)?;
     let parts = core.take_parts();
     if !parts.events.is_empty() {
@@ -349,7 +349,7 @@ fn update(group: &mut WriteTxn<'_>, stored: Stored, facts: &[PlacedFact<'_>]) ->
     let actions = keep_parts(group, row, actions, parts)?;
     purchases::add(group.tx, row, facts.iter().map(|placed| placed.fact))?;
     let version = group.next_version();
-    let core = profile::encode(changed.visitor, &core);
+    let core = profile::encode_profile(changed.visitor, &core);
     group.tx.prepare_cached(WRITE)?.execute((row, core, signed(version.counter), version.restore, actions, events))?;
     if newest > last_seen {
         group.tx.prepare_cached(SEEN)?.execute((row, signed(newest)))?;
@@ -390,7 +390,7 @@ pub(crate) fn insert(
         signed(version.counter),
         version.restore,
         person.0,
-        profile::encode(visitor, &core),
+        profile::encode_profile(visitor, &core),
         u32::try_from(actions.len()).unwrap_or(u32::MAX),
         CheckedBytes(if segments.is_empty() { Vec::new() } else { segments.pack() }),
         CheckedBytes(attributes.pack()),
@@ -400,10 +400,10 @@ pub(crate) fn insert(
     buckets::add(group.tx, row, 0, actions)?;
     purchases::add(group.tx, row, facts.iter().map(|placed| placed.fact))?;
     if !exposures.is_empty() {
-        crate::profiles::exposures::expose(group.tx, row, exposures)?;
+        crate::profiles::exposures::record_exposures(group.tx, row, exposures)?;
     }
     if !units.is_empty() {
-        crate::profiles::offer_codes::keep(group.tx, row, &units)?;
+        crate::profiles::offer_codes::keep_codes(group.tx, row, &units)?;
     }
     Ok((row, Changed { tenant, visitor, person, devices: 1, withdrawn: false }))
 }
@@ -418,10 +418,10 @@ fn keep_parts(group: &WriteTxn<'_>, row: i64, had: u32, parts: ProfileParts) -> 
         write_attributes(group.tx, row, attributes)?;
     }
     if !exposures.is_empty() {
-        crate::profiles::exposures::expose(group.tx, row, exposures)?;
+        crate::profiles::exposures::record_exposures(group.tx, row, exposures)?;
     }
     if !units.is_empty() {
-        crate::profiles::offer_codes::keep(group.tx, row, &units)?;
+        crate::profiles::offer_codes::keep_codes(group.tx, row, &units)?;
     }
     if actions.is_empty() { Ok(had) } else { buckets::add(group.tx, row, had, actions) }
 }
@@ -432,7 +432,7 @@ pub(crate) fn stored_events(bytes: &[u8], last_seen: Millis) -> Result<VisitorEv
     if bytes.is_empty() {
         return Ok(VisitorEvents::since(Minute::at(last_seen.saturating_add(HOUR_MS))));
     }
-    Ok(profile::events(bytes)?)
+    Ok(profile::decode_events(bytes)?)
 }
 
 /// Adds some of an export to those of a visitor's row; [`StoreError::Corrupt`] where they are not those of any facts.

@@ -9,7 +9,7 @@ use rusqlite::{Connection, Row};
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn keep(conn: &Connection, visitor: i64, new: &HeldSlots) -> Result<(), StoreError> {
+pub fn keep_codes(conn: &Connection, visitor: i64, new: &HeldSlots) -> Result<(), StoreError> {
     const PUT: &str = "INSERT OR REPLACE INTO units (visitor, campaign, number, at) VALUES (?1, ?2, ?3, ?4)";
     const DROP: &str = "DELETE FROM units WHERE visitor = ?1 AND campaign < ?2";
     let joined = of_visitor(conn, visitor)?.join(new.clone());
@@ -22,7 +22,7 @@ pub fn keep(conn: &Connection, visitor: i64, new: &HeldSlots) -> Result<(), Stor
     Ok(())
 }
 
-pub(crate) fn unit(row: &Row<'_>) -> rusqlite::Result<(u32, HeldSlot)> {
+pub(crate) fn read_code(row: &Row<'_>) -> rusqlite::Result<(u32, HeldSlot)> {
     Ok((row.get(0)?, HeldSlot { number: row.get(1)?, at: unsigned(row.get(2)?) }))
 }
 
@@ -33,5 +33,5 @@ pub(crate) fn unit(row: &Row<'_>) -> rusqlite::Result<(u32, HeldSlot)> {
 pub fn of_visitor(conn: &Connection, visitor: i64) -> Result<HeldSlots, StoreError> {
     const READ: &str = "SELECT campaign, number, at FROM units WHERE visitor = ?1";
     let mut statement = conn.prepare_cached(READ)?;
-    Ok(statement.query_map([visitor], unit)?.collect::<Result<_, _>>()?)
+    Ok(statement.query_map([visitor], read_code)?.collect::<Result<_, _>>()?)
 }

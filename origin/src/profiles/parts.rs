@@ -11,7 +11,7 @@ pub(crate) fn write_segments(conn: &rusqlite::Connection, row: i64, new: Segment
     const READ: &str = "SELECT segments FROM visitors WHERE row = ?1";
     const WRITE: &str = "UPDATE visitors SET segments = ?2 WHERE row = ?1";
     let CheckedBytes(there) = conn.prepare_cached(READ)?.query_row([row], |row| row.get(0))?;
-    let joined = profile::segments(&there)?.join(new);
+    let joined = profile::decode_segments(&there)?.join(new);
     conn.prepare_cached(WRITE)?.execute((row, CheckedBytes(joined.pack())))?;
     Ok(())
 }
@@ -21,7 +21,7 @@ pub(crate) fn write_attributes(conn: &rusqlite::Connection, row: i64, new: Attri
     const READ: &str = "SELECT attributes FROM visitors WHERE row = ?1";
     const WRITE: &str = "UPDATE visitors SET attributes = ?2 WHERE row = ?1";
     let CheckedBytes(there) = conn.prepare_cached(READ)?.query_row([row], |row| row.get(0))?;
-    let joined = profile::attributes(&there)?.join(new);
+    let joined = profile::decode_attributes(&there)?.join(new);
     conn.prepare_cached(WRITE)?.execute((row, CheckedBytes(joined.pack())))?;
     Ok(())
 }

@@ -65,7 +65,7 @@ pub fn add<'f>(conn: &Connection, visitor: i64, facts: impl IntoIterator<Item = 
         if let FactKind::Track { name, value, .. } = &fact.what
             && name == PURCHASE
         {
-            conn.prepare_cached(PUT)?.execute((place(visitor, Minute::at(fact.at)), value.unwrap_or(0)))?;
+            conn.prepare_cached(PUT)?.execute((minute_place(visitor, Minute::at(fact.at)), value.unwrap_or(0)))?;
         }
     }
     Ok(())
@@ -75,13 +75,14 @@ pub fn add<'f>(conn: &Connection, visitor: i64, facts: impl IntoIterator<Item = 
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn of(conn: &Connection, visitor: i64) -> Result<Vec<MinutePurchases>, StoreError> {
+pub fn load_purchases(conn: &Connection, visitor: i64) -> Result<Vec<MinutePurchases>, StoreError> {
     const READ: &str = "SELECT place, count, value FROM purchases WHERE place >= ?1 AND place < ?2";
     let mut statement = conn.prepare_cached(READ)?;
-    let rows = statement.query_map([place(visitor, Minute(0)), place(visitor + 1, Minute(0))], |row| {
-        let minute = u32::try_from(row.get::<_, i64>(0)? & i64::from(u32::MAX)).unwrap_or_default();
-        Ok(MinutePurchases { minute: Minute(minute), count: row.get(1)?, value: row.get(2)? })
-    })?;
+    let rows =
+        statement.query_map([minute_place(visitor, Minute(0)), minute_place(visitor + 1, Minute(0))], |row| {
+            let minute = u32::try_from(row.get::<_, i64>(0)? & i64::from(u32::MAX)).unwrap_or_default();
+            Ok(MinutePurchases { minute: Minute(minute), count: row.get(1)?, value: row.get(2)? })
+        })?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
@@ -89,7 +90,7 @@ pub fn of(conn: &Connection, visitor: i64) -> Result<Vec<MinutePurchases>, Store
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn wait(conn: &Connection, bought: &Purchase, now: Millis) -> Result<(), StoreError> {
+pub fn await_payment(conn: &Connection, bought: &Purchase, now: Millis) -> Result<(), StoreError> {
     const PUT: &str = "INSERT OR IGNORE INTO purchases_unpaid (visitor, id, minute, received, value, until, order_hash)
         SELECT v.row, ?2, ?3, ?4, ?5, ?6, ?9 FROM visitors v WHERE v.row = ?1
         AND NOT EXISTS (SELECT 1 FROM erased e WHERE e.tenant = v.tenant AND e.visitor = v.visitor)
@@ -114,7 +115,12 @@ pub fn any_waits(conn: &Connection) -> Result<bool, StoreError> {
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn unpaid(conn: &Connection, visitor: i64, click: Minute, now: Millis) -> Result<Vec<Purchase>, StoreError> {
+pub fn unpaid_purchases(
+    conn: &Connection,
+    visitor: i64,
+    click: Minute,
+    now: Millis,
+) -> Result<Vec<Purchase>, StoreError> {
     const READ: &str = "SELECT visitor, id, minute, received, value, order_hash FROM purchases_unpaid
         WHERE visitor = ?1 AND minute BETWEEN ?2 AND ?3 AND until > ?4";
     let last = click.0.saturating_add(DAY_MINUTES);
@@ -142,7 +148,7 @@ pub fn unpaid_of(conn: &Connection, person: PersonNo, now: Millis) -> Result<Vec
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn paid(conn: &Connection, bought: &Purchase) -> Result<(), StoreError> {
+pub fn mark_paid(conn: &Connection, bought: &Purchase) -> Result<(), StoreError> {
     const DROP: &str = "DELETE FROM purchases_unpaid WHERE visitor = ?1 AND id = ?2";
     conn.prepare_cached(DROP)?.execute((bought.visitor, bought.id))?;
     Ok(())
@@ -185,12 +191,12 @@ pub fn is_paid(
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn trim(conn: &Connection, visitor: i64, before: Day, now: Millis) -> Result<(), StoreError> {
+pub fn trim_purchases(conn: &Connection, visitor: i64, before: Day, now: Millis) -> Result<(), StoreError> {
     const DROP: &str = "DELETE FROM purchases_unpaid WHERE visitor = ?1 AND until <= ?2";
     const DROP_PAID: &str = "DELETE FROM orders_paid WHERE visitor = ?1 AND minute < ?2";
     conn.prepare_cached(DROP)?.execute((visitor, signed(now)))?;
     conn.prepare_cached(DROP_PAID)?.execute((visitor, before.start().0))?;
-    drop_within(conn, place(visitor, Minute(0)), place(visitor, before.start()))
+    drop_within(conn, minute_place(visitor, Minute(0)), minute_place(visitor, before.start()))
 }
 
 /// Drops all of a visitor's.
@@ -200,7 +206,7 @@ pub fn trim(conn: &Connection, visitor: i64, before: Day, now: Millis) -> Result
 pub fn drop_all(conn: &Connection, visitor: i64) -> Result<(), StoreError> {
     conn.prepare_cached("DELETE FROM purchases_unpaid WHERE visitor = ?1")?.execute([visitor])?;
     conn.prepare_cached("DELETE FROM orders_paid WHERE visitor = ?1")?.execute([visitor])?;
-    drop_within(conn, place(visitor, Minute(0)), place(visitor + 1, Minute(0)))
+    drop_within(conn, minute_place(visitor, Minute(0)), minute_place(visitor + 1, Minute(0)))
 }
 
 fn drop_within(conn: &Connection, from: i64, to: i64) -> Result<(), StoreError> {
@@ -209,7 +215,7 @@ fn drop_within(conn: &Connection, from: i64, to: i64) -> Result<(), StoreError> 
 }
 
 /// A minute's key in the table.
-fn place(visitor: i64, minute: Minute) -> i64 {
+fn minute_place(visitor: i64, minute: Minute) -> i64 {
     visitor << 32 | i64::from(minute.0)
 }
 
@@ -237,12 +243,12 @@ mod tests {
         let row = origin.row("demo", visitor(1)).row.unwrap();
         let minute = Minute::at(NOW);
         let today = MinutePurchases { minute, count: 2, value: 12 };
-        assert_eq!(of(&origin.conn, row).unwrap().last(), Some(&today));
-        trim::one(&mut origin.conn, row, NOW + 89 * day + 1_000).unwrap();
-        assert_eq!(of(&origin.conn, row).unwrap(), [today]);
+        assert_eq!(load_purchases(&origin.conn, row).unwrap().last(), Some(&today));
+        trim::trim_visitor(&mut origin.conn, row, NOW + 89 * day + 1_000).unwrap();
+        assert_eq!(load_purchases(&origin.conn, row).unwrap(), [today]);
         drop_all(&origin.conn, row).unwrap();
-        assert_eq!(of(&origin.conn, row).unwrap(), []);
+        assert_eq!(load_purchases(&origin.conn, row).unwrap(), []);
         let other = origin.row("demo", visitor(2)).row.unwrap();
-        assert_eq!(of(&origin.conn, other).unwrap().len(), 1);
+        assert_eq!(load_purchases(&origin.conn, other).unwrap().len(), 1);
     }
 }

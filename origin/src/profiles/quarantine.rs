@@ -20,16 +20,16 @@ use crate::store::{CheckedBytes, StoreError, TenantNo};
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn note(conn: &Connection, row: i64, why: &StoreError, now: Millis) -> Result<(), StoreError> {
+pub fn quarantine_visitor(conn: &Connection, row: i64, why: &StoreError, now: Millis) -> Result<(), StoreError> {
     const PUT: &str = "INSERT OR IGNORE INTO unreadable (row, since) VALUES (?1, ?2)";
     if conn.prepare_cached(PUT)?.execute((row, signed(now)))? == 1 {
-        tracing::error!(row, error = %crate::base::chain(why), "a visitor's row cannot be read: its facts are set aside");
+        tracing::error!(row, error = %crate::base::error_chain(why), "a visitor's row cannot be read: its facts are set aside");
     }
     Ok(())
 }
 
 /// The rows that cannot be read.
-pub(crate) fn rows(conn: &Connection) -> Result<BTreeSet<i64>, StoreError> {
+pub(crate) fn quarantined_rows(conn: &Connection) -> Result<BTreeSet<i64>, StoreError> {
     let mut statement = conn.prepare_cached("SELECT row FROM unreadable")?;
     let rows = statement.query_map([], |row| row.get(0))?;
     Ok(rows.collect::<Result<_, _>>()?)
@@ -39,7 +39,7 @@ pub(crate) fn rows(conn: &Connection) -> Result<BTreeSet<i64>, StoreError> {
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn holds(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<bool, StoreError> {
+pub fn is_quarantined(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<bool, StoreError> {
     const READ: &str = "SELECT 1 FROM visitors v CROSS JOIN set_aside a ON a.row = v.row
         WHERE v.tenant = ?1 AND v.visitor = ?2 LIMIT 1";
     Ok(conn.prepare_cached(READ)?.exists((tenant.0, visitor.as_bytes()))?)
@@ -52,7 +52,7 @@ pub(super) fn row_of_nobody(tenant: TenantNo) -> i64 {
 }
 
 /// Sets facts of a row aside, except those that were counted; gives how many were not there.
-pub(super) fn keep(
+pub(super) fn keep_facts(
     conn: &Connection,
     row: i64,
     mut facts: Vec<PlacedFact<'_>>,
@@ -82,7 +82,7 @@ pub(crate) fn has_any(conn: &Connection, row: i64) -> Result<bool, StoreError> {
 }
 
 /// Whoever is erased needs no row to be read.
-pub(crate) fn forget(conn: &Connection, row: i64) -> Result<(), StoreError> {
+pub(crate) fn forget_visitor(conn: &Connection, row: i64) -> Result<(), StoreError> {
     conn.prepare_cached("DELETE FROM set_aside WHERE row = ?1")?.execute([row])?;
     conn.prepare_cached("DELETE FROM unreadable WHERE row = ?1")?.execute([row])?;
     Ok(())
@@ -92,7 +92,7 @@ pub(crate) fn forget(conn: &Connection, row: i64) -> Result<(), StoreError> {
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn count(conn: &Connection) -> Result<u64, StoreError> {
+pub fn count_visitors(conn: &Connection) -> Result<u64, StoreError> {
     let count = |row: &rusqlite::Row<'_>| row.get(0).map(crate::base::integers::unsigned);
     Ok(conn.prepare_cached("SELECT count(*) FROM set_aside")?.query_row([], count)?)
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::store::error::StoreError;
 
-pub(crate) fn fault(data: &Path, fault: DataFault) -> StoreError {
+pub(crate) fn data_fault(data: &Path, fault: DataFault) -> StoreError {
     StoreError::Data { path: data.to_owned(), fault }
 }
 
@@ -15,5 +15,5 @@ pub(crate) fn fault(data: &Path, fault: DataFault) -> StoreError {
 /// [`StoreError::Data`].
 pub(crate) fn check_new(data: &Path) -> Result<(), StoreError> {
     let had_one = [MARKER, LOG, LOG_TAIL, LOG_WAL, JOURNAL, AUDIENCE_INDEX].iter().any(|name| data.join(name).exists());
-    if had_one { Err(fault(data, DataFault::StoreMissing)) } else { Ok(()) }
+    if had_one { Err(data_fault(data, DataFault::StoreMissing)) } else { Ok(()) }
 }

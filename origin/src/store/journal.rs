@@ -32,7 +32,7 @@ impl ErasureJournal {
     /// # Errors
     /// [`StoreError::ErasureJournal`]: it is there and cannot be read.
     pub fn open(data: &Path) -> Result<Self, StoreError> {
-        opened(data, Self::new)
+        open_with(data, Self::new)
     }
 
     /// The journal of a store that another process serves, which has read it whole.
@@ -40,7 +40,7 @@ impl ErasureJournal {
     /// # Errors
     /// [`StoreError::ErasureJournal`]: it cannot be opened.
     pub fn beside(data: &Path) -> Result<Self, StoreError> {
-        opened(data, |conn| settings(&conn).map(|()| Self(Mutex::new(conn))))
+        open_with(data, |conn| apply_settings(&conn).map(|()| Self(Mutex::new(conn))))
     }
 
     /// The journal in an open connection, read whole.
@@ -48,7 +48,7 @@ impl ErasureJournal {
     /// # Errors
     /// [`StoreError`]: it is damaged, or no journal.
     pub fn new(conn: Connection) -> Result<Self, StoreError> {
-        settings(&conn)?;
+        apply_settings(&conn)?;
         let said: String = conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
         if said != "ok" {
             return Err(StoreError::Corrupt { what: "page" });
@@ -92,7 +92,7 @@ impl ErasureJournal {
         }
         for RequestedErasure { tenant, receipt, at, said } in asked {
             let put = "INSERT OR IGNORE INTO asked (tenant, receipt, at, said) VALUES (?1, ?2, ?3, ?4)";
-            let said = crate::store::journal::written(said)?;
+            let said = crate::store::journal::attribution_text(said)?;
             tx.prepare_cached(put)?.execute((tenant, receipt.as_bytes(), signed(*at), said))?;
         }
         Ok(tx.commit()?)
@@ -140,7 +140,7 @@ fn open_existing(data: &Path) -> Result<Option<Connection>, StoreError> {
         conn.busy_timeout(store::LOCKED)?;
         Ok(conn.table_exists(None, "identity")?.then_some(conn))
     };
-    opened().map_err(|e: StoreError| StoreError::Journal { path: path.clone(), why: crate::base::chain(&e) })
+    opened().map_err(|e: StoreError| StoreError::Journal { path: path.clone(), why: crate::base::error_chain(&e) })
 }
 
 /// The identity of the store that the journal belongs to, if both are there.
@@ -157,7 +157,7 @@ pub fn store_of(data: &Path) -> Result<Option<StoreIdentity>, StoreError> {
 ///
 /// # Errors
 /// [`StoreError::ErasureJournal`].
-pub fn bind(data: &Path, store: StoreIdentity) -> Result<(), StoreError> {
+pub fn bind_journal(data: &Path, store: StoreIdentity) -> Result<(), StoreError> {
     const BIND: &str = "INSERT INTO identity (id, identity) VALUES (1, ?1)
         ON CONFLICT DO UPDATE SET identity = excluded.identity WHERE identity <> excluded.identity";
     let ErasureJournal(conn) = ErasureJournal::beside(data)?;
@@ -167,16 +167,16 @@ pub fn bind(data: &Path, store: StoreIdentity) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn opened(
+fn open_with(
     data: &Path,
     by: impl FnOnce(Connection) -> Result<ErasureJournal, StoreError>,
 ) -> Result<ErasureJournal, StoreError> {
     let path = data.join(JOURNAL);
     let opened = Connection::open(&path).map_err(StoreError::from).and_then(by);
-    opened.map_err(|e| StoreError::Journal { path, why: crate::base::chain(&e) })
+    opened.map_err(|e| StoreError::Journal { path, why: crate::base::error_chain(&e) })
 }
 
-fn settings(conn: &Connection) -> Result<(), StoreError> {
+fn apply_settings(conn: &Connection) -> Result<(), StoreError> {
     conn.busy_timeout(store::LOCKED)?;
     // Durable at every commit, the end of the rollback journal included.
     Ok(conn.pragma_update(None, "synchronous", "EXTRA")?)
@@ -184,14 +184,14 @@ fn settings(conn: &Connection) -> Result<(), StoreError> {
 
 /// The entry of a visitor that was erased.
 #[must_use]
-pub fn visitor(receipt: FactId, visitor: VisitorId, at: Millis) -> Fact {
+pub fn visitor_fact(receipt: FactId, visitor: VisitorId, at: Millis) -> Fact {
     let what = FactKind::Erasure { scope: ErasureScope::Visitor, id: None, also: Vec::new() };
     Fact { position: 0, id: receipt, visitor, received: at, at, what }
 }
 
 /// The entry of an alternate id that was erased, under one of its hashes.
 #[must_use]
-pub fn id(receipt: FactId, id: AlternateId, at: Millis) -> Fact {
+pub fn id_fact(receipt: FactId, id: AlternateId, at: Millis) -> Fact {
     let what = FactKind::Erasure { scope: ErasureScope::Visitor, id: Some(id), also: Vec::new() };
     Fact { position: 0, id: receipt, visitor: VisitorId::NOBODY, received: at, at, what }
 }
@@ -222,7 +222,7 @@ pub(crate) fn said_at(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Resul
 }
 
 /// Who said it, as text.
-pub(crate) fn written(said: &Attribution) -> Result<String, StoreError> {
+pub(crate) fn attribution_text(said: &Attribution) -> Result<String, StoreError> {
     serde_json::to_string(said).map_err(|_| StoreError::Corrupt { what: "name of who said it" })
 }
 

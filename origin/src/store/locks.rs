@@ -25,28 +25,28 @@ pub struct StoreLock(#[expect(dead_code, reason = "the open file is the lock")] 
 ///
 /// # Errors
 /// [`StoreError::Writing`] where one goes on that the other cannot be beside, [`StoreError::Directory`].
-pub fn writing(data: &Path, alone: bool) -> Result<StoreLock, StoreError> {
-    locked(data, "causeway.writing", alone, StoreError::Writing)
+pub fn lock_writing(data: &Path, alone: bool) -> Result<StoreLock, StoreError> {
+    lock_file(data, "causeway.writing", alone, StoreError::Writing)
 }
 
 /// Takes the data directory for one run of a job: there is never a second one, in whatever process.
 ///
 /// # Errors
 /// [`StoreError::Job`] where there is one already, [`StoreError::Directory`].
-pub fn job(data: &Path) -> Result<StoreLock, StoreError> {
-    locked(data, "causeway.job", true, StoreError::Job)
+pub fn lock_job(data: &Path) -> Result<StoreLock, StoreError> {
+    lock_file(data, "causeway.job", true, StoreError::Job)
 }
 
 /// Waits until nobody reads a segment's expiry to write a later one, nor, where this is to be done, writes segments.
 ///
 /// # Errors
 /// [`StoreError::Writing`] where that takes too long, [`StoreError::Directory`].
-pub fn extending(data: &Path, alone: bool) -> Result<StoreLock, StoreError> {
-    tried(EXTENDED, || locked(data, "causeway.extending", alone, StoreError::Writing))
+pub fn lock_extension(data: &Path, alone: bool) -> Result<StoreLock, StoreError> {
+    try_lock(EXTENDED, || lock_file(data, "causeway.extending", alone, StoreError::Writing))
 }
 
 /// A lock that others have for no longer than a time.
-fn tried(most: Duration, lock: impl Fn() -> Result<StoreLock, StoreError>) -> Result<StoreLock, StoreError> {
+fn try_lock(most: Duration, lock: impl Fn() -> Result<StoreLock, StoreError>) -> Result<StoreLock, StoreError> {
     let begun = Instant::now();
     loop {
         match lock() {
@@ -60,8 +60,8 @@ fn tried(most: Duration, lock: impl Fn() -> Result<StoreLock, StoreError>) -> Re
 ///
 /// # Errors
 /// [`StoreError::Directory`].
-pub fn ready(data: &Path) -> Result<StoreLock, StoreError> {
-    waited(data, READY)
+pub fn lock_ready(data: &Path) -> Result<StoreLock, StoreError> {
+    wait_lock(data, READY)
 }
 
 /// Whether a process is [`ready`].
@@ -78,11 +78,11 @@ pub fn is_served(data: &Path) -> bool {
 
 /// Whether a process has a file's lock alone. It is looked at beside others that look: none takes the other for one that has it.
 fn is_held(data: &Path, name: &str) -> bool {
-    data.is_dir() && matches!(locked(data, name, false, StoreError::InUse), Err(StoreError::InUse(_)))
+    data.is_dir() && matches!(lock_file(data, name, false, StoreError::InUse), Err(StoreError::InUse(_)))
 }
 
 /// Waits for a file's lock.
-fn waited(data: &Path, name: &str) -> Result<StoreLock, StoreError> {
+fn wait_lock(data: &Path, name: &str) -> Result<StoreLock, StoreError> {
     let failed = |source| StoreError::Directory { path: data.to_owned(), source };
     let file = open_lock(data, name).map_err(failed)?;
     file.lock().map_err(failed)?;
@@ -93,8 +93,8 @@ fn waited(data: &Path, name: &str) -> Result<StoreLock, StoreError> {
 ///
 /// # Errors
 /// [`StoreError::InUse`], [`StoreError::Directory`].
-pub fn lock(data: &Path) -> Result<StoreLock, StoreError> {
-    tried(LOOKED_AT, || locked(data, SERVED, true, StoreError::InUse))
+pub fn lock_folder(data: &Path) -> Result<StoreLock, StoreError> {
+    try_lock(LOOKED_AT, || lock_file(data, SERVED, true, StoreError::InUse))
 }
 
 /// Takes a file's lock, alone or beside others that share it, or says who has it.
@@ -105,7 +105,7 @@ fn open_lock(data: &Path, name: &str) -> std::io::Result<std::fs::File> {
     options.open(data.join(name))
 }
 
-fn locked(data: &Path, name: &str, alone: bool, taken: fn(PathBuf) -> StoreError) -> Result<StoreLock, StoreError> {
+fn lock_file(data: &Path, name: &str, alone: bool, taken: fn(PathBuf) -> StoreError) -> Result<StoreLock, StoreError> {
     let failed = |source| StoreError::Directory { path: data.to_owned(), source };
     make_folder(data).map_err(failed)?;
     let file = open_lock(data, name).map_err(failed)?;

@@ -23,7 +23,7 @@ use crate::store::{StoreError, TenantNo};
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn load(conn: &Connection, tenant: TenantNo) -> Result<NameDictionary, StoreError> {
+pub fn load_dictionary(conn: &Connection, tenant: TenantNo) -> Result<NameDictionary, StoreError> {
     const READ: &str = "SELECT name, kind, token FROM attribute_names WHERE tenant = ?1 ORDER BY token";
     let corrupt = || StoreError::Corrupt { what: "name of an attribute" };
     let mut statement = conn.prepare_cached(READ)?;
@@ -61,7 +61,7 @@ impl GroupNames {
         now: Millis,
     ) -> Result<(), StoreError> {
         if let std::collections::btree_map::Entry::Vacant(place) = self.of_tenant.entry(tenant) {
-            place.insert(load(conn, tenant)?);
+            place.insert(load_dictionary(conn, tenant)?);
         }
         let Some(names) = self.of_tenant.get_mut(&tenant) else { return Ok(()) };
         let FactKind::Attributes { writes } = &fact.what else { return Ok(()) };
@@ -69,18 +69,18 @@ impl GroupNames {
         let new: BTreeSet<&String> = writes.iter().filter(is_new).map(|(name, _)| name).collect();
         let used = names.used();
         let left = match page {
-            Some(_) if !new.is_empty() => quota(conn, tenant, fact.visitor, NameQuota::ATTRIBUTES, now)?,
+            Some(_) if !new.is_empty() => name_quota(conn, tenant, fact.visitor, NameQuota::ATTRIBUTES, now)?,
             _ => usize::MAX,
         };
         let lets = |names: usize| page.is_none_or(|policy| policy.lets_pages(names) && names - used < left);
-        let (_, refused) = resolve(names, fact, lets);
+        let (_, refused) = resolve_names(names, fact, lets);
         if page.is_some() && names.used() > used {
-            brought(conn, tenant, fact.visitor, NameQuota::ATTRIBUTES, names.used() - used, now)?;
+            note_brought(conn, tenant, fact.visitor, NameQuota::ATTRIBUTES, names.used() - used, now)?;
         }
         self.refused.extend(refused.iter().map(AttributeError::code));
         for name in new {
             let Some((token, kind)) = names.find(name) else { continue };
-            put(conn, tenant, token, name, kind)?;
+            put_name(conn, tenant, token, name, kind)?;
             self.changed.insert((tenant, page_of(token)));
         }
         Ok(())
@@ -88,12 +88,12 @@ impl GroupNames {
 
     /// What a fact writes, by token, once its names were brought.
     pub fn tokens(&mut self, tenant: TenantNo, fact: &Fact) -> Vec<(NameToken, Option<AttributeValue>)> {
-        self.of_tenant.get_mut(&tenant).map(|names| resolve(names, fact, |_| false).0).unwrap_or_default()
+        self.of_tenant.get_mut(&tenant).map(|names| resolve_names(names, fact, |_| false).0).unwrap_or_default()
     }
 }
 
 /// Gives a token its name and kind: a new token, or one that had a name before.
-pub(crate) fn put(
+pub(crate) fn put_name(
     conn: &Connection,
     tenant: TenantNo,
     token: NameToken,
@@ -130,7 +130,7 @@ impl NameQuota {
 }
 
 /// How many names pages of a visitor may still bring today.
-fn quota(
+fn name_quota(
     conn: &Connection,
     tenant: TenantNo,
     visitor: VisitorId,
@@ -146,7 +146,7 @@ fn quota(
 }
 
 /// Notes that pages of a visitor brought names today; those of days before are forgotten.
-fn brought(
+fn note_brought(
     conn: &Connection,
     tenant: TenantNo,
     visitor: VisitorId,
@@ -168,7 +168,7 @@ fn brought(
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn forget(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<(), StoreError> {
+pub fn forget_visitor(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<(), StoreError> {
     const MOVE: &str = "INSERT INTO names_brought (tenant, what, day, visitor, names)
         SELECT tenant, what, day, ?3, names FROM names_brought WHERE tenant = ?1 AND visitor = ?2
         ON CONFLICT DO UPDATE SET names = names + excluded.names";
@@ -181,7 +181,7 @@ pub fn forget(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result
 /// What a fact writes, by token, and what of it is refused. Removing a name that nobody ever used writes nothing. `lets`
 /// says whether one more name may come to so many. While the kind of a name is being changed, each write is also one of the
 /// pending token, as the new kind says it: no value is then left to be converted after the change.
-pub fn resolve(
+pub fn resolve_names(
     names: &mut NameDictionary,
     fact: &Fact,
     lets: impl Fn(usize) -> bool,
@@ -246,7 +246,7 @@ mod tests {
 
     fn has(origin: &Origin, of: VisitorId) -> Json {
         let view = crate::views::read::StoreView::folded(&origin.conn);
-        crate::views::attributes::describe(&view, &origin.row("demo", of)).unwrap()["own"].clone()
+        crate::views::attributes::describe_attributes(&view, &origin.row("demo", of)).unwrap()["own"].clone()
     }
 
     #[test]
@@ -259,12 +259,13 @@ mod tests {
             serde_json::from_value(json!({ "set": { "tier": "silver" } })).unwrap();
         let of = origin.row("demo", visitor(2));
         let at =
-            crate::views::attributes::after(&crate::views::read::StoreView::folded(&origin.conn), &of, &write).unwrap();
+            crate::views::attributes::stamp_after(&crate::views::read::StoreView::folded(&origin.conn), &of, &write)
+                .unwrap();
         origin.now = NOW + 60_000;
         let silver = said(visitor(2), u32::try_from(at - NOW).unwrap(), &json!({ "tier": "silver" }));
         origin.admin("demo", &[silver]);
         let view = crate::views::read::StoreView::folded(&origin.conn);
-        let shown = crate::views::attributes::describe(&view, &origin.row("demo", visitor(1))).unwrap();
+        let shown = crate::views::attributes::describe_attributes(&view, &origin.row("demo", visitor(1))).unwrap();
         assert_eq!(shown["view"], json!({ "tier": "silver" }));
     }
 
@@ -275,7 +276,7 @@ mod tests {
         origin.send("demo", &[said(a, 1, &json!({ "shoe_size": 42, "vip": true }))]);
         origin.send("demo", &[said(b, 2, &json!({ "born": "2001-02-03", "shoe_size": 39 }))]);
         origin.send("other", &[said(a, 3, &json!({ "vip": "yes" }))]);
-        let names = load(&origin.conn, origin.tenant("demo").no).unwrap();
+        let names = load_dictionary(&origin.conn, origin.tenant("demo").no).unwrap();
         let all: Vec<(&str, &str)> = names.page(0).iter().map(|(name, kind)| (name.as_str(), kind.name())).collect();
         assert_eq!(all, [("shoe_size", "float"), ("vip", "bool"), ("born", "string")]);
         assert_eq!(has(&origin, a), json!({ "shoe_size": 42, "vip": true }));
@@ -326,16 +327,16 @@ mod tests {
         }
         let one = said(visitor(1), 1, &json!({ "one": true, "n7": false }));
         let pages = |names: usize| NamePolicy::Pages.lets_pages(names);
-        let (writes, refused) = resolve(&mut names.clone(), &one, pages);
+        let (writes, refused) = resolve_names(&mut names.clone(), &one, pages);
         assert_eq!((writes.len(), refused[0].code()), (1, "unknown_name"));
-        assert_eq!(resolve(&mut names, &one, |_| true).0.len(), 2);
+        assert_eq!(resolve_names(&mut names, &one, |_| true).0.len(), 2);
         assert!(!NamePolicy::Admin.lets_pages(0) && NamePolicy::Pages.lets_pages(most - 1));
     }
 
     #[test]
     fn pages_of_one_visitor_do_not_use_up_the_names_of_a_tenant() {
         let mut origin = Origin::new();
-        let names = |origin: &Origin| load(&origin.conn, origin.tenant("demo").no).unwrap().len();
+        let names = |origin: &Origin| load_dictionary(&origin.conn, origin.tenant("demo").no).unwrap().len();
         let call = |of: VisitorId, n: u32| {
             let set = (0..32).map(|at| (format!("n{n}_{at}"), Json::from(true))).collect();
             said(of, n, &Json::Object(set))
@@ -357,7 +358,7 @@ mod tests {
     #[test]
     fn an_erasure_gives_no_names_back_to_the_quota_and_an_erased_visitor_brings_none() {
         let mut origin = Origin::new();
-        let names = |origin: &Origin| load(&origin.conn, origin.tenant("demo").no).unwrap().len();
+        let names = |origin: &Origin| load_dictionary(&origin.conn, origin.tenant("demo").no).unwrap().len();
         let call = |of: VisitorId, n: u32| {
             let set = (0..32).map(|at| (format!("n{n}_{at}"), Json::from(true))).collect();
             said(of, n, &Json::Object(set))
@@ -388,7 +389,7 @@ mod tests {
             .map(|(n, part)| said(visitor(n), n, &Json::Object(part.iter().cloned().collect())))
             .collect();
         origin.send("demo", &facts);
-        let names = load(&origin.conn, origin.tenant("demo").no).unwrap();
+        let names = load_dictionary(&origin.conn, origin.tenant("demo").no).unwrap();
         assert_eq!((names.len(), names.pages(), names.page(1).len()), (1_020, 2, 20));
         let mut values = BTreeMap::new();
         origin.settle(&mut values);

@@ -50,7 +50,7 @@ fn the_document_is_the_last_column_of_a_catalogue() {
 #[test]
 fn a_store_of_a_later_schema_or_of_another_program_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let write = |sql: &str| Connection::open(file(folder.path())).unwrap().execute_batch(sql).unwrap();
+    let write = |sql: &str| Connection::open(store_file(folder.path())).unwrap().execute_batch(sql).unwrap();
     write("CREATE TABLE notes (note TEXT)");
     let refused = open(folder.path()).unwrap_err();
     assert!(
@@ -69,12 +69,12 @@ fn a_store_of_a_later_schema_or_of_another_program_is_refused() {
 #[test]
 fn one_process_serves_a_directory() {
     let folder = tempfile::tempdir().unwrap();
-    let held = lock(folder.path()).unwrap();
-    assert!(matches!(lock(folder.path()), Err(StoreError::InUse(_))));
+    let held = lock_folder(folder.path()).unwrap();
+    assert!(matches!(lock_folder(folder.path()), Err(StoreError::InUse(_))));
     assert!(is_served(folder.path()));
     drop(held);
     assert!(!is_served(folder.path()));
-    lock(folder.path()).unwrap();
+    lock_folder(folder.path()).unwrap();
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The write transaction of the store, with what every step in it needs: tenants, time, random bits, counters.
 
-use crate::base::clock::{now, random};
+use crate::base::clock::{now, random_bytes};
 use crate::base::config::Config;
 use crate::base::metrics::{Counter, Metrics};
 use crate::store::journal::ErasureJournal;
@@ -133,7 +133,7 @@ impl<'a> WriteTxn<'a> {
 ///
 /// # Errors
 /// What `run` gives, and [`StoreError`]; then nothing at all was kept.
-pub fn within<T, E: From<StoreError>>(
+pub fn within_txn<T, E: From<StoreError>>(
     conn: &mut Connection,
     rules: &TxnRules,
     metrics: &Metrics,
@@ -166,6 +166,6 @@ pub(crate) fn materialized_segments(conn: &Connection) -> Result<BTreeMap<Tenant
 ///
 /// # Errors
 /// [`StoreError::Random`].
-pub fn given() -> Result<TxnInputs, StoreError> {
-    Ok(TxnInputs { now: now(), random: random()? })
+pub fn draw_inputs() -> Result<TxnInputs, StoreError> {
+    Ok(TxnInputs { now: now(), random: random_bytes()? })
 }

@@ -43,7 +43,7 @@ pub struct RefusedAttribute {
 
 /// The write's good attributes as facts, and the others. `id` is 16 random bytes.
 #[must_use]
-pub fn facts(
+pub fn attribute_facts(
     names: &NameDictionary,
     visitor: VisitorId,
     write: &AttributeWrite,
@@ -52,7 +52,7 @@ pub fn facts(
 ) -> (Vec<Fact>, Vec<RefusedAttribute>) {
     let (mut good, mut refused) = (Vec::new(), Vec::new());
     for (name, json) in &write.set {
-        match checked(names, name, json) {
+        match checked_value(names, name, json) {
             Ok(value) => good.push((name.clone(), Some(value))),
             Err((code, message)) => refused.push(RefusedAttribute { name: name.clone(), code, message }),
         }
@@ -73,7 +73,7 @@ pub fn facts(
     ((0u128..).zip(good.chunks(limits::ATTRIBUTE_WRITES)).map(fact).collect(), refused)
 }
 
-fn checked(names: &NameDictionary, name: &str, json: &Json) -> Result<AttributeValue, (&'static str, String)> {
+fn checked_value(names: &NameDictionary, name: &str, json: &Json) -> Result<AttributeValue, (&'static str, String)> {
     let value = AttributeValue::from_json(json).map_err(|e| (e.code(), e.to_string()))?;
     names.check(name, &value).map_err(|e| (e.code(), e.to_string()))?;
     Ok(value)
@@ -84,8 +84,8 @@ fn checked(names: &NameDictionary, name: &str, json: &Json) -> Result<AttributeV
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn after(view: &StoreView<'_>, visitor: &VisitorView, write: &AttributeWrite) -> Result<Millis, StoreError> {
-    let mut dictionary = names::load(view.conn, visitor.tenant)?;
+pub fn stamp_after(view: &StoreView<'_>, visitor: &VisitorView, write: &AttributeWrite) -> Result<Millis, StoreError> {
+    let mut dictionary = names::load_dictionary(view.conn, visitor.tenant)?;
     // Whoever put a write into the future was seen just now.
     let map = of_person(view, visitor, limits::SNAPSHOT_VISITORS, &mut dictionary)?;
     let tokens = write.set.keys().chain(&write.remove).filter_map(|name| dictionary.find(name));
@@ -96,8 +96,8 @@ pub fn after(view: &StoreView<'_>, visitor: &VisitorView, write: &AttributeWrite
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn describe(view: &StoreView<'_>, visitor: &VisitorView) -> Result<Json, StoreError> {
-    let mut dictionary = names::load(view.conn, visitor.tenant)?;
+pub fn describe_attributes(view: &StoreView<'_>, visitor: &VisitorView) -> Result<Json, StoreError> {
+    let mut dictionary = names::load_dictionary(view.conn, visitor.tenant)?;
     let own = read::attribute_map(view, visitor, &mut dictionary)?;
     let person = of_person(view, visitor, limits::PERSON_VISITORS, &mut dictionary)?;
     Ok(json!({
@@ -114,7 +114,7 @@ fn of_person(
     dictionary: &mut NameDictionary,
 ) -> Result<AttributeMap, StoreError> {
     let mut person = AttributeMap::default();
-    for member in read::members(view, visitor, most)? {
+    for member in read::load_members(view, visitor, most)? {
         person = person.join(read::attribute_map(view, &member, dictionary)?);
     }
     Ok(person)
@@ -130,7 +130,7 @@ pub fn by_name(map: &AttributeMap, dictionary: &NameDictionary) -> BTreeMap<Stri
 
 /// A page of the tenant's names, with the kind of each.
 #[must_use]
-pub fn page(dictionary: &NameDictionary, page: usize) -> Json {
+pub fn names_page(dictionary: &NameDictionary, page: usize) -> Json {
     let entry = |(place, (name, kind)): (usize, &(String, causeway_shared::attributes::ValueKind))| json!({ "token": page * limits::ATTRIBUTE_PAGE + place, "name": name, "type": kind.name() });
     let names: Vec<Json> = dictionary.page(page).iter().enumerate().map(entry).collect();
     json!({ "names": names, "pages": dictionary.pages() })

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::actions::{
     self, ActionCounter, ActionQuestion, ActionType, AdEntity, AdLevel, DimensionFilter, TimeWindow, ViewType,
-    ViewTypes, WindowUnit, group,
+    ViewTypes, WindowUnit, group_actions,
 };
 use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::limits;
@@ -117,7 +117,7 @@ pub enum CountError {
 ///
 /// # Errors
 /// [`CountError`].
-pub fn counts(
+pub fn count_actions(
     view: &StoreView<'_>,
     tenant: &TenantContext,
     ask: &CountRequest,
@@ -125,14 +125,14 @@ pub fn counts(
 ) -> Result<BTreeMap<EntityName, u32>, CountError> {
     let visitor = visitor_of(&ask.visitor)?;
     if ask.ids.len() > IDS {
-        return Err(field("ids", &format!("{IDS} ids at most")));
+        return Err(field_error("ids", &format!("{IDS} ids at most")));
     }
     let words = &tenant.config.vocabulary;
     let verbs: Option<Vec<ActionType>> = ask.actions.iter().map(|name| words.verb(name)).collect();
-    let verbs = verbs.ok_or_else(|| field("actions", &no_word("verb")))?;
+    let verbs = verbs.ok_or_else(|| field_error("actions", &no_word("verb")))?;
     let types: Option<Vec<ViewType>> = ask.view_types.iter().flatten().map(|name| words.view_type(name)).collect();
-    let types = types.ok_or_else(|| field("view_types", &no_word("view_type")))?;
-    let (from, to) = ask.last.range(now).ok_or_else(|| field("last", "an interval is 1 or more"))?;
+    let types = types.ok_or_else(|| field_error("view_types", &no_word("view_type")))?;
+    let (from, to) = ask.last.range(now).ok_or_else(|| field_error("last", "an interval is 1 or more"))?;
     let actions = actions_of(view, tenant, visitor, ask.own, from, to)?;
     let read = actions.parts.iter().map(|bytes| packed_actions(bytes)).collect::<Result<Vec<_>, _>>()?;
     let view_types = if ask.view_types.is_some() { ViewTypes::Only(&types) } else { ViewTypes::All };
@@ -157,7 +157,7 @@ fn codes_of<'a>(
     level: LevelName,
     names: impl IntoIterator<Item = &'a EntityName>,
 ) -> Result<Vec<u32>, CountError> {
-    let unknown = || field("ids", "the tenant never had a catalogue with one of these ids at that level");
+    let unknown = || field_error("ids", "the tenant never had a catalogue with one of these ids at that level");
     let code = |name: &EntityName| match name {
         EntityName::Code(code) => Ok(*code),
         EntityName::Id(id) => catalogue::code(view.conn, tenant.no, level.name(), id)?.ok_or_else(unknown),
@@ -205,7 +205,7 @@ pub enum DimensionName {
 ///
 /// # Errors
 /// [`CountError`].
-pub fn groups(
+pub fn list_groups(
     view: &StoreView<'_>,
     tenant: &TenantContext,
     ask: &AskGroups,
@@ -215,11 +215,11 @@ pub fn groups(
     let words = &tenant.config.vocabulary;
     let mut filter = DimensionFilter::default();
     if let Some(names) = &ask.actions {
-        let codes = codes(names, ("actions", "verb"), |name| words.verb(name).map(|verb| verb.0))?;
+        let codes = filter_codes(names, ("actions", "verb"), |name| words.verb(name).map(|verb| verb.0))?;
         filter.0.push((actions::ActionDimension::Verb, codes));
     }
     if let Some(names) = &ask.view_types {
-        let codes = codes(names, ("view_types", "view_type"), |name| words.view_type(name).map(|of| of.0))?;
+        let codes = filter_codes(names, ("view_types", "view_type"), |name| words.view_type(name).map(|of| of.0))?;
         filter.0.push((actions::ActionDimension::ViewType, codes));
     }
     for (level, names) in &ask.ids {
@@ -230,17 +230,17 @@ pub fn groups(
     if by.len() > DIMENSIONS {
         return Err(CountError::Field("by", format!("{DIMENSIONS} dimensions at most")));
     }
-    let (from, to) = ask.last.range(now).ok_or_else(|| field("last", "an interval is 1 or more"))?;
+    let (from, to) = ask.last.range(now).ok_or_else(|| field_error("last", "an interval is 1 or more"))?;
     let actions = actions_of(view, tenant, visitor, ask.own, from, to)?;
     let read = actions.parts.iter().map(|bytes| packed_actions(bytes)).collect::<Result<Vec<_>, _>>()?;
-    let found = group(&read, &filter, &by, from, to).map_err(|e| CountError::Field("by", e.to_string()))?;
-    Ok(found.into_iter().map(|(codes, count)| row(tenant, &ask.by, &codes, count)).collect())
+    let found = group_actions(&read, &filter, &by, from, to).map_err(|e| CountError::Field("by", e.to_string()))?;
+    Ok(found.into_iter().map(|(codes, count)| group_row(tenant, &ask.by, &codes, count)).collect())
 }
 
 /// Dimensions there are: the verb, the view type and four levels.
 const DIMENSIONS: usize = 6;
 
-fn row(tenant: &TenantContext, by: &[DimensionName], codes: &[u32], count: u64) -> Value {
+fn group_row(tenant: &TenantContext, by: &[DimensionName], codes: &[u32], count: u64) -> Value {
     let mut row = serde_json::Map::new();
     for (dimension, code) in by.iter().zip(codes) {
         let verb = u8::try_from(*code).ok().and_then(|code| tenant.config.vocabulary.name_of(ActionType(code)));
@@ -254,21 +254,21 @@ fn row(tenant: &TenantContext, by: &[DimensionName], codes: &[u32], count: u64) 
     Value::Object(row)
 }
 
-fn codes(
+fn filter_codes(
     names: &[String],
     (of, table): (&'static str, &str),
     code: impl Fn(&str) -> Option<u8>,
 ) -> Result<BTreeSet<u32>, CountError> {
-    let unknown = || field(of, &no_word(table));
+    let unknown = || field_error(of, &no_word(table));
     names.iter().map(|name| code(name).map(u32::from).ok_or_else(unknown)).collect()
 }
 
-fn field(name: &'static str, message: &str) -> CountError {
+fn field_error(name: &'static str, message: &str) -> CountError {
     CountError::Field(name, message.to_owned())
 }
 
 fn visitor_of(text: &str) -> Result<VisitorId, CountError> {
-    text.parse().map_err(|_| field("visitor", "a visitor id is a UUID of version 7"))
+    text.parse().map_err(|_| field_error("visitor", "a visitor id is a UUID of version 7"))
 }
 
 impl DimensionName {
@@ -298,14 +298,14 @@ fn actions_of(
     from: Minute,
     to: Minute,
 ) -> Result<ActionParts, CountError> {
-    let found = read::visitor(view, tenant.no, visitor)?.ok_or(CountError::Unknown)?;
+    let found = read::load_visitor(view, tenant.no, visitor)?.ok_or(CountError::Unknown)?;
     if own {
-        return Ok(read::actions(view, &found, from, to)?);
+        return Ok(read::load_actions(view, &found, from, to)?);
     }
     let mut all = ActionParts { parts: Vec::new(), disjoint: true };
-    let members = read::members(view, &found, limits::PERSON_VISITORS)?;
+    let members = read::load_members(view, &found, limits::PERSON_VISITORS)?;
     for member in &members {
-        let of = read::actions(view, member, from, to)?;
+        let of = read::load_actions(view, member, from, to)?;
         // One visitor's buckets never share an action; two visitors may.
         all.disjoint &= of.disjoint && (all.parts.is_empty() || of.parts.is_empty());
         all.parts.extend(of.parts);
@@ -380,7 +380,7 @@ mod tests {
         assert_eq!(origin.send("demo", &facts).accepted, 5);
         let known = origin.rules.tenants.by_name("demo").unwrap().clone();
         let of = |counts: [(u32, u32); 2]| BTreeMap::from(counts.map(|(code, count)| (EntityName::Code(code), count)));
-        let count = |more: &str| counts(&StoreView::folded(&origin.conn), &known, &ask(a, more), NOW).unwrap();
+        let count = |more: &str| count_actions(&StoreView::folded(&origin.conn), &known, &ask(a, more), NOW).unwrap();
         assert_eq!(count(""), of([(2, 3), (9, 0)]));
         assert_eq!(count(r#", "own": true"#), of([(2, 2), (9, 0)]));
         assert_eq!(count(r#", "view_types": []"#), of([(2, 0), (9, 0)]));
@@ -398,7 +398,7 @@ mod tests {
         let known = origin.tenant("demo").clone();
         let ask = |more: &str| -> Result<Value, CountError> {
             let text = format!(r#"{{"visitor": "{}", "last": {{"interval": 2, "unit": "days"}}{more}}}"#, visitor(1));
-            groups(&StoreView::folded(&origin.conn), &known, &serde_json::from_str(&text).unwrap(), NOW)
+            list_groups(&StoreView::folded(&origin.conn), &known, &serde_json::from_str(&text).unwrap(), NOW)
                 .map(Value::from)
         };
         assert_eq!(ask("").unwrap(), serde_json::json!([{ "count": 3 }]));
@@ -415,7 +415,7 @@ mod tests {
         let named = |more: &str| {
             let text = format!(r#"{{"visitor": "{}", "last": {{"interval": 2, "unit": "days"}}, {more}}}"#, visitor(1));
             let view = StoreView::folded(&origin.conn);
-            counts(&view, &known, &serde_json::from_str(&text).unwrap(), NOW)
+            count_actions(&view, &known, &serde_json::from_str(&text).unwrap(), NOW)
                 .map(|counts| serde_json::to_value(counts).unwrap())
         };
         let both = named(r#""actions": ["impression"], "level": "ad", "ids": ["a-17", 4, 5]"#).unwrap();
@@ -433,7 +433,7 @@ mod tests {
     fn what_is_not_of_its_form_is_named() {
         let origin = Origin::new();
         let known = origin.rules.tenants.by_name("demo").unwrap().clone();
-        let field = |ask: CountRequest| match counts(&StoreView::folded(&origin.conn), &known, &ask, NOW) {
+        let field = |ask: CountRequest| match count_actions(&StoreView::folded(&origin.conn), &known, &ask, NOW) {
             Err(CountError::Field(name, _)) => name,
             Err(CountError::Unknown) => "unknown",
             _ => "none",

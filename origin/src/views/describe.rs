@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::campaigns::catalogue;
 use crate::campaigns::offers::LimitedOffer;
 use crate::identity::connections::PairCheck;
-use crate::identity::link::{self, canonical};
+use crate::identity::link::{self, canonical_id};
 use crate::store::StoreError;
 use crate::store::id_error::IdError;
 use crate::store::tenants::TenantContext;
@@ -26,7 +26,11 @@ const MEMBERS: usize = 1_000;
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn visitor(view: &StoreView<'_>, tenant: &TenantContext, id: VisitorId) -> Result<Option<Value>, StoreError> {
+pub fn describe_visitor(
+    view: &StoreView<'_>,
+    tenant: &TenantContext,
+    id: VisitorId,
+) -> Result<Option<Value>, StoreError> {
     visitor_of(view, tenant, id, limits::PERSON_VISITORS)
 }
 
@@ -37,10 +41,10 @@ fn visitor_of(
     id: VisitorId,
     most: usize,
 ) -> Result<Option<Value>, StoreError> {
-    let Some(own) = read::visitor(view, tenant.no, id)? else {
+    let Some(own) = read::load_visitor(view, tenant.no, id)? else {
         return Ok(None);
     };
-    let person = read::person(view, &own, most)?;
+    let person = read::load_person(view, &own, most)?;
     let members: Vec<String> = person.members.iter().take(MEMBERS).map(VisitorId::to_string).collect();
     let lookups = read::lookups_of(view.conn, tenant.no, id)?;
     let seen = own.profile.seen();
@@ -52,16 +56,16 @@ fn visitor_of(
     Ok(Some(json!({
         "tenant": tenant.id.as_str(),
         "visitor": id.to_string(),
-        "own": totals(own.profile.totals()),
-        "view": totals(person.view),
+        "own": describe_totals(own.profile.totals()),
+        "view": describe_totals(person.view),
         "person": {
             "master": person.master.to_string(), "members": members, "devices": person.devices,
             "truncated": person.truncated,
         },
-        "links": links(view.conn, tenant, id)?,
-        "lookups": lookups.iter().map(|id| named(tenant, *id)).collect::<Vec<_>>(),
-        "experiments": exposures(catalogue::experiments(view.conn)?.of(tenant.no), &person.exposures),
-        "units": units(&limited, &person.units),
+        "links": describe_links(view.conn, tenant, id)?,
+        "lookups": lookups.iter().map(|id| describe_id(tenant, *id)).collect::<Vec<_>>(),
+        "experiments": describe_exposures(catalogue::load_experiments(view.conn)?.of(tenant.no), &person.exposures),
+        "units": describe_offers(&limited, &person.units),
         "buckets": {"sampling": person.random.map(|random| random.bucket(BucketPurpose::Sampling))},
         "first_seen_ms": seen.map(|(first, _)| first),
         "last_seen_ms": seen.map(|(_, last)| last),
@@ -73,12 +77,12 @@ fn visitor_of(
 
 /// The sums, as `/v1/me` names them.
 #[must_use]
-pub fn totals(t: ProfileTotals) -> Value {
+pub fn describe_totals(t: ProfileTotals) -> Value {
     json!({"pages": t.pages, "sessions": t.sessions, "purchases": t.purchases, "revenue_micros": t.revenue})
 }
 
 /// The arms that a person was exposed to, by name; an experiment or an arm that is no longer configured is its code.
-fn exposures(tested: &[Experiment], exposures: &Exposures) -> Vec<Value> {
+fn describe_exposures(tested: &[Experiment], exposures: &Exposures) -> Vec<Value> {
     let named = |(code, FirstExposure { arm, at, mixed }): (u32, FirstExposure)| {
         let experiment = tested.iter().find(|experiment| experiment.code == code);
         let of_arm = experiment.and_then(|experiment| experiment.arm_of(arm));
@@ -93,7 +97,7 @@ fn exposures(tested: &[Experiment], exposures: &Exposures) -> Vec<Value> {
 }
 
 /// The units of limited offers that a person got, by the campaign's id; one that is no longer there is its code.
-fn units(limited: &[LimitedOffer], units: &HeldSlots) -> Vec<Value> {
+fn describe_offers(limited: &[LimitedOffer], units: &HeldSlots) -> Vec<Value> {
     let named = |(code, HeldSlot { number, at }): (u32, HeldSlot)| {
         let of = limited.iter().find(|of| of.campaign == code);
         json!({
@@ -105,7 +109,7 @@ fn units(limited: &[LimitedOffer], units: &HeldSlots) -> Vec<Value> {
 
 /// An alternate id by its kind's name; a kind that is no longer configured is its number.
 #[must_use]
-pub fn named(tenant: &TenantContext, id: AlternateId) -> Value {
+pub fn describe_id(tenant: &TenantContext, id: AlternateId) -> Value {
     if id.kind == KindCode::PAIR {
         return json!({ "kind": "pair", "hash": id.hash.to_string() });
     }
@@ -113,14 +117,14 @@ pub fn named(tenant: &TenantContext, id: AlternateId) -> Value {
     json!({"kind": kind.unwrap_or_else(|| id.kind.0.to_string()), "hash": id.hash.to_string()})
 }
 
-fn links(conn: &Connection, tenant: &TenantContext, visitor: VisitorId) -> Result<Vec<Value>, StoreError> {
+fn describe_links(conn: &Connection, tenant: &TenantContext, visitor: VisitorId) -> Result<Vec<Value>, StoreError> {
     let rows = link::of_visitor(conn, tenant.no, visitor)?;
     let describe = |row: &link::EvidenceRow| {
         let mut link = if row.evidence.id.kind == KindCode::PAIR {
-            let other = link::other(conn, tenant.no, row.evidence.id, visitor)?;
+            let other = link::other_unique(conn, tenant.no, row.evidence.id, visitor)?;
             json!({ "visitor": other.map(|other| other.to_string()) })
         } else {
-            named(tenant, row.evidence.id)
+            describe_id(tenant, row.evidence.id)
         };
         let more = json!({
             "weight": row.evidence.weight.as_f64(),
@@ -157,13 +161,18 @@ pub enum LookupError {
 ///
 /// # Errors
 /// [`LookupError`].
-pub fn lookup(conn: &Connection, tenant: &TenantContext, kind: &str, value: &str) -> Result<Value, LookupError> {
+pub fn describe_lookup(
+    conn: &Connection,
+    tenant: &TenantContext,
+    kind: &str,
+    value: &str,
+) -> Result<Value, LookupError> {
     let (code, hashes) = tenant.alternate(kind, value)?;
     for hash in hashes {
-        let Some(id) = canonical(conn, tenant.no, AlternateId { kind: code, hash })? else {
+        let Some(id) = canonical_id(conn, tenant.no, AlternateId { kind: code, hash })? else {
             continue;
         };
-        let Some(found) = read::lookup(conn, tenant.no, id)? else {
+        let Some(found) = read::load_lookup(conn, tenant.no, id)? else {
             continue;
         };
         if let Some(newest) = found.visitors.first() {
@@ -183,7 +192,7 @@ pub fn lookup(conn: &Connection, tenant: &TenantContext, kind: &str, value: &str
 
 /// A checked connection, as JSON.
 #[must_use]
-pub fn checked(found: PairCheck) -> Value {
+pub fn describe_check(found: PairCheck) -> Value {
     let PairCheck { connected, weight, path, reads } = found;
     json!({ "connected": connected, "weight": weight.map(EvidenceWeight::as_f64), "path": path, "reads": reads })
 }

@@ -43,7 +43,7 @@ impl<'a> StoreView<'a> {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub fn whole(conn: &'a Connection, reader: &'a BacklogReader) -> Result<Self, StoreError> {
+    pub fn load_profile(conn: &'a Connection, reader: &'a BacklogReader) -> Result<Self, StoreError> {
         let folded = StoreCounters::load(conn)?.folded();
         Ok(Self { conn, unfolded: Some((reader, folded)) })
     }
@@ -95,7 +95,7 @@ pub struct VisitorView {
 
 const COLUMNS: &str = "row, visitor, tenant, person, profile, restore, version, published, withdrawn, weight";
 
-fn raw(row: &Row<'_>) -> rusqlite::Result<(VisitorView, Vec<u8>)> {
+fn read_raw(row: &Row<'_>) -> rusqlite::Result<(VisitorView, Vec<u8>)> {
     let withdrawn: Option<i64> = row.get(8)?;
     let visitor = VisitorView {
         row: row.get(0)?,
@@ -112,8 +112,8 @@ fn raw(row: &Row<'_>) -> rusqlite::Result<(VisitorView, Vec<u8>)> {
 }
 
 /// With what is not folded yet.
-fn current(view: &StoreView<'_>, (mut visitor, bytes): (VisitorView, Vec<u8>)) -> Result<VisitorView, StoreError> {
-    visitor.profile = profile::decode(visitor.visitor, &bytes)?;
+fn join_backlog(view: &StoreView<'_>, (mut visitor, bytes): (VisitorView, Vec<u8>)) -> Result<VisitorView, StoreError> {
+    visitor.profile = profile::decode_profile(visitor.visitor, &bytes)?;
     visitor.fold(&view.facts(visitor.tenant, visitor.visitor, visitor.row)?);
     Ok(visitor)
 }
@@ -138,11 +138,15 @@ impl VisitorView {
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn visitor(view: &StoreView<'_>, tenant: TenantNo, visitor: VisitorId) -> Result<Option<VisitorView>, StoreError> {
+pub fn load_visitor(
+    view: &StoreView<'_>,
+    tenant: TenantNo,
+    visitor: VisitorId,
+) -> Result<Option<VisitorView>, StoreError> {
     let read = format!("SELECT {COLUMNS} FROM visitors WHERE tenant = ?1 AND visitor = ?2");
-    let found = view.conn.prepare_cached(&read)?.query_row((tenant.0, visitor.as_bytes()), raw).optional()?;
+    let found = view.conn.prepare_cached(&read)?.query_row((tenant.0, visitor.as_bytes()), read_raw).optional()?;
     if let Some(found) = found {
-        return current(view, found).map(Some);
+        return join_backlog(view, found).map(Some);
     }
     let facts = view.facts(tenant, visitor, None)?;
     let mut unfolded = VisitorView {
@@ -164,20 +168,20 @@ pub fn visitor(view: &StoreView<'_>, tenant: TenantNo, visitor: VisitorId) -> Re
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn members(view: &StoreView<'_>, of: &VisitorView, most: usize) -> Result<Vec<VisitorView>, StoreError> {
+pub fn load_members(view: &StoreView<'_>, of: &VisitorView, most: usize) -> Result<Vec<VisitorView>, StoreError> {
     let Some(person) = of.person else { return Ok(vec![of.clone()]) };
     // Bound, a limit has SQLite plan the statement anew each time.
     let read = format!("SELECT {COLUMNS} FROM visitors WHERE person = ?1 ORDER BY last_seen DESC LIMIT {most}");
     let mut statement = view.conn.prepare_cached(&read)?;
-    let rows: Vec<(VisitorView, Vec<u8>)> = statement.query_map([person.0], raw)?.collect::<Result<_, _>>()?;
-    rows.into_iter().map(|row| current(view, row)).collect()
+    let rows: Vec<(VisitorView, Vec<u8>)> = statement.query_map([person.0], read_raw)?.collect::<Result<_, _>>()?;
+    rows.into_iter().map(|row| join_backlog(view, row)).collect()
 }
 
 /// A visitor's segments.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn segments(view: &StoreView<'_>, of: &VisitorView) -> Result<SegmentMap, StoreError> {
+pub fn load_segments(view: &StoreView<'_>, of: &VisitorView) -> Result<SegmentMap, StoreError> {
     Ok(stored_segments(view, of)?.join(of.profile.segments().clone()))
 }
 
@@ -185,14 +189,14 @@ fn stored_segments(view: &StoreView<'_>, of: &VisitorView) -> Result<SegmentMap,
     const READ: &str = "SELECT segments FROM visitors WHERE row = ?1";
     let Some(row) = of.row else { return Ok(SegmentMap::default()) };
     let CheckedBytes(bytes) = view.conn.prepare_cached(READ)?.query_row([row], |row| row.get(0))?;
-    Ok(profile::segments(&bytes)?)
+    Ok(profile::decode_segments(&bytes)?)
 }
 
 fn stored_attributes(view: &StoreView<'_>, of: &VisitorView) -> Result<AttributeMap, StoreError> {
     const READ: &str = "SELECT attributes FROM visitors WHERE row = ?1";
     let Some(row) = of.row else { return Ok(AttributeMap::default()) };
     let CheckedBytes(bytes) = view.conn.prepare_cached(READ)?.query_row([row], |row| row.get(0))?;
-    Ok(profile::attributes(&bytes)?)
+    Ok(profile::decode_attributes(&bytes)?)
 }
 
 /// A visitor's attributes. What is not folded yet may use names that are not recorded yet: they are given the tokens they
@@ -207,7 +211,7 @@ pub fn attribute_map(
 ) -> Result<AttributeMap, StoreError> {
     let mut map = stored_attributes(view, of)?;
     for fact in view.facts(of.tenant, of.visitor, of.row)? {
-        let (writes, _) = names::resolve(names, &fact, |_| true);
+        let (writes, _) = names::resolve_names(names, &fact, |_| true);
         writes.into_iter().for_each(|(token, value)| map.write(token, fact.stamp(), value));
     }
     Ok(map)
@@ -217,7 +221,7 @@ pub fn attribute_map(
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn events(view: &StoreView<'_>, of: &VisitorView) -> Result<VisitorEvents, StoreError> {
+pub fn load_events(view: &StoreView<'_>, of: &VisitorView) -> Result<VisitorEvents, StoreError> {
     Ok(stored_events(view, of)?.plus(of.profile.events().clone()))
 }
 
@@ -243,14 +247,19 @@ pub struct ActionParts {
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn actions(view: &StoreView<'_>, of: &VisitorView, from: Minute, to: Minute) -> Result<ActionParts, StoreError> {
+pub fn load_actions(
+    view: &StoreView<'_>,
+    of: &VisitorView,
+    from: Minute,
+    to: Minute,
+) -> Result<ActionParts, StoreError> {
     let mut parts = match of.row {
-        Some(row) => buckets::within(view.conn, row, from, to)?,
+        Some(row) => buckets::actions_within(view.conn, row, from, to)?,
         None => Vec::new(),
     };
     let disjoint = of.profile.actions().is_empty();
     if !disjoint {
-        parts.push(of.profile.actions().pack());
+        parts.push(of.profile.actions().pack_actions());
     }
     Ok(ActionParts { parts, disjoint })
 }
@@ -260,7 +269,7 @@ pub fn actions(view: &StoreView<'_>, of: &VisitorView, from: Minute, to: Minute)
 /// # Errors
 /// [`StoreError`].
 pub fn whole(view: &StoreView<'_>, of: &VisitorView, since: Day) -> Result<Profile, StoreError> {
-    let parts = actions(view, of, since.start(), Minute(u32::MAX))?.parts;
+    let parts = load_actions(view, of, since.start(), Minute(u32::MAX))?.parts;
     let mut stored = ActionList::default();
     for part in &parts {
         buckets::packed_actions(part)?.iter().for_each(|action| stored.insert(action));
@@ -271,7 +280,7 @@ pub fn whole(view: &StoreView<'_>, of: &VisitorView, since: Day) -> Result<Profi
         attributes: stored_attributes(view, of)?,
         exposures: of
             .row
-            .map(|row| crate::profiles::exposures::exposures(view.conn, row))
+            .map(|row| crate::profiles::exposures::load_exposures(view.conn, row))
             .transpose()?
             .unwrap_or_default(),
         units: of
@@ -317,7 +326,7 @@ impl PersonSums {
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn person(view: &StoreView<'_>, of: &VisitorView, most: usize) -> Result<PersonSums, StoreError> {
+pub fn load_person(view: &StoreView<'_>, of: &VisitorView, most: usize) -> Result<PersonSums, StoreError> {
     const READ: &str = "SELECT master, devices, random FROM people WHERE person = ?1";
     let alone = PersonSums {
         master: of.visitor,
@@ -342,7 +351,7 @@ pub fn person(view: &StoreView<'_>, of: &VisitorView, most: usize) -> Result<Per
     let mut rows = statement.query([person.0])?;
     let mut orders = Vec::new();
     while let Some(row) = rows.next()? {
-        let member = current(view, raw(row)?)?;
+        let member = join_backlog(view, read_raw(row)?)?;
         orders.push(member.profile.orders().clone());
         found.add(&member);
     }
@@ -371,7 +380,7 @@ pub struct LookupView {
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn lookup(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result<Option<LookupView>, StoreError> {
+pub fn load_lookup(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result<Option<LookupView>, StoreError> {
     const HAS: &str = "SELECT 1 FROM visitors WHERE tenant = ?1 AND visitor = ?2";
     const READ: &str = "SELECT visitors, since FROM lookups WHERE tenant = ?1 AND kind = ?2 AND hash = ?3";
     let KindCode(kind) = id.kind;
@@ -471,11 +480,11 @@ mod tests {
         let writes = origin.drain(100);
         origin.acknowledge(&writes);
         let view = StoreView::folded(&origin.conn);
-        let own = super::visitor(&view, origin.tenant("demo").no, visitor(1)).unwrap().unwrap();
-        assert_eq!(members(&view, &own, 10).unwrap().len(), 2);
+        let own = super::load_visitor(&view, origin.tenant("demo").no, visitor(1)).unwrap().unwrap();
+        assert_eq!(load_members(&view, &own, 10).unwrap().len(), 2);
         whole(&view, &own, Day(0)).unwrap();
-        person(&view, &own, 10).unwrap();
-        crate::views::describe::visitor(&view, origin.tenant("demo"), visitor(1)).unwrap().unwrap();
+        load_person(&view, &own, 10).unwrap();
+        crate::views::describe::describe_visitor(&view, origin.tenant("demo"), visitor(1)).unwrap().unwrap();
         let gone = FactKind::Erasure { scope: ErasureScope::Visitor, id: None, also: Vec::new() };
         origin.admin("demo", &[fact(visitor(2), 10, NOW, gone)]);
         let writes = origin.drain(100);

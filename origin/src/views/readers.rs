@@ -162,7 +162,7 @@ impl ReaderPool {
             let reader = readers.backlog.reader();
             // One transaction, so that all statements of the read see the same state.
             let snapshot = conn.transaction()?;
-            let found = read(&StoreView::whole(&snapshot, &reader)?)?;
+            let found = read(&StoreView::load_profile(&snapshot, &reader)?)?;
             snapshot.commit()?;
             readers.take_back(conn);
             Ok(found)

@@ -12,7 +12,7 @@ use rusqlite::Connection;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::identity::link::canonical;
+use crate::identity::link::canonical_id;
 use crate::store::StoreError;
 use crate::store::tenants::TenantContext;
 use crate::views::read::{self, StoreView};
@@ -119,7 +119,7 @@ pub struct IdRange {
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn find(
+pub fn find_visitor(
     view: &StoreView<'_>,
     tenant: &TenantContext,
     whose: &SegmentOwner,
@@ -128,7 +128,7 @@ pub fn find(
         SegmentOwner::Visitor(id) => Some(*id),
         SegmentOwner::Lookup(kind, value) => by_alternate(view.conn, tenant, kind, value)?,
     };
-    let found = id.map(|id| read::visitor(view, tenant.no, id)).transpose()?.flatten();
+    let found = id.map(|id| read::load_visitor(view, tenant.no, id)).transpose()?.flatten();
     Ok(found.filter(|visitor| visitor.withdrawn.is_none()))
 }
 
@@ -141,8 +141,8 @@ fn by_alternate(
     // Nobody is known by what is no id.
     let Ok((kind, hashes)) = tenant.alternate(kind, value) else { return Ok(None) };
     for hash in hashes {
-        let Some(id) = canonical(conn, tenant.no, AlternateId { kind, hash })? else { continue };
-        let newest = read::lookup(conn, tenant.no, id)?.and_then(|found| found.visitors.first().copied());
+        let Some(id) = canonical_id(conn, tenant.no, AlternateId { kind, hash })? else { continue };
+        let newest = read::load_lookup(conn, tenant.no, id)?.and_then(|found| found.visitors.first().copied());
         if newest.is_some() {
             return Ok(newest);
         }
@@ -157,7 +157,7 @@ impl SegmentOwner {
     /// [`StoreError`].
     pub fn segments(&self, view: &StoreView<'_>, visitor: &read::VisitorView) -> Result<SegmentMap, StoreError> {
         match self {
-            Self::Visitor(_) => read::segments(view, visitor),
+            Self::Visitor(_) => read::load_segments(view, visitor),
             // Those that a snapshot holds: what it does not have decides nothing.
             Self::Lookup(..) => of_person(view, visitor, limits::SNAPSHOT_VISITORS),
         }
@@ -170,8 +170,8 @@ pub(crate) fn of_person(
     most: usize,
 ) -> Result<SegmentMap, StoreError> {
     let mut person = SegmentMap::default();
-    for member in read::members(view, visitor, most)? {
-        person = person.join(read::segments(view, &member)?);
+    for member in read::load_members(view, visitor, most)? {
+        person = person.join(read::load_segments(view, &member)?);
     }
     Ok(person)
 }
@@ -180,24 +180,24 @@ pub(crate) fn of_person(
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn describe(view: &StoreView<'_>, visitor: &read::VisitorView, now: Millis) -> Result<Value, StoreError> {
+pub fn describe_segments(view: &StoreView<'_>, visitor: &read::VisitorView, now: Millis) -> Result<Value, StoreError> {
     Ok(json!({
         "visitor": visitor.visitor.to_string(),
-        "own": list(&read::segments(view, visitor)?, now),
-        "view": list(&of_person(view, visitor, limits::PERSON_VISITORS)?, now),
+        "own": list_segments(&read::load_segments(view, visitor)?, now),
+        "view": list_segments(&of_person(view, visitor, limits::PERSON_VISITORS)?, now),
     }))
 }
 
-fn list(map: &SegmentMap, now: Millis) -> Vec<Value> {
-    live(map, now).map(|(id, expiry)| one(map, id, expiry)).collect()
+fn list_segments(map: &SegmentMap, now: Millis) -> Vec<Value> {
+    live_segments(map, now).map(|(id, expiry)| describe_segment(map, id, expiry)).collect()
 }
 
 /// What has not expired: of the rest nobody is a member, though its write is kept for as long as an older one may come.
-fn live(map: &SegmentMap, now: Millis) -> impl Iterator<Item = (SegmentId, HourStamp)> + '_ {
+fn live_segments(map: &SegmentMap, now: Millis) -> impl Iterator<Item = (SegmentId, HourStamp)> + '_ {
     map.expiring(HourStamp(HourStamp::at(now).0 + 1)..HourStamp(u32::MAX))
 }
 
-fn one(map: &SegmentMap, id: SegmentId, expiry: HourStamp) -> Value {
+fn describe_segment(map: &SegmentMap, id: SegmentId, expiry: HourStamp) -> Value {
     let attributes: BTreeMap<String, i32> =
         map.get(id).into_iter().flat_map(|(_, of)| of).map(|(token, value)| (token.to_string(), *value)).collect();
     json!({ "segment": id.0, "expires_ms": expiry.start_ms(), "attributes": attributes })
@@ -205,23 +205,23 @@ fn one(map: &SegmentMap, id: SegmentId, expiry: HourStamp) -> Value {
 
 /// Answers a query: about hours as they were written, about the newest and how many of what has not expired.
 #[must_use]
-pub fn answer(map: &SegmentMap, query: &SegmentTest, now: Millis) -> Value {
+pub fn answer_query(map: &SegmentMap, query: &SegmentTest, now: Millis) -> Value {
     let hours = |span: &HourSpan| HourStamp::at(span.from_ms)..HourStamp::at(span.to_ms);
     match query {
         SegmentTest::Expiring(span) => {
-            json!({ "segments": map.expiring(hours(span)).map(|(id, e)| one(map, id, e)).collect::<Vec<_>>() })
+            json!({ "segments": map.expiring(hours(span)).map(|(id, e)| describe_segment(map, id, e)).collect::<Vec<_>>() })
         }
         SegmentTest::NotExpiring(span) => {
-            json!({ "segments": map.not_expiring(hours(span)).map(|(id, e)| one(map, id, e)).collect::<Vec<_>>() })
+            json!({ "segments": map.not_expiring(hours(span)).map(|(id, e)| describe_segment(map, id, e)).collect::<Vec<_>>() })
         }
         SegmentTest::Newest(count) => {
-            let held: BTreeSet<SegmentId> = live(map, now).map(|(id, _)| id).collect();
+            let held: BTreeSet<SegmentId> = live_segments(map, now).map(|(id, _)| id).collect();
             let newest = map.newest(usize::MAX).into_iter().filter(|id| held.contains(id)).take(*count);
             json!({ "segments": newest.map(|id| id.0).collect::<Vec<_>>() })
         }
         SegmentTest::Count(ids) => {
             let within = |id: SegmentId| (ids.from..=ids.to).contains(&id.0);
-            json!({ "count": live(map, now).filter(|(id, _)| within(*id)).count() })
+            json!({ "count": live_segments(map, now).filter(|(id, _)| within(*id)).count() })
         }
     }
 }
@@ -230,7 +230,7 @@ pub fn answer(map: &SegmentMap, query: &SegmentTest, now: Millis) -> Value {
 ///
 /// # Errors
 /// An expiry or attributes beyond their bounds.
-pub fn writes(write: &SegmentWrite) -> Result<Vec<(SegmentId, SegmentState)>, FactError> {
+pub fn segment_writes(write: &SegmentWrite) -> Result<Vec<(SegmentId, SegmentState)>, FactError> {
     let set = |set: &HeldSegment| {
         let expiry = HourStamp::at(set.expires_ms.saturating_add(3_599_999));
         let bounded = set.attributes.len() <= limits::SEGMENT_ATTRIBUTES && expiry.0 <= limits::EXPIRY_HOURS;
@@ -244,7 +244,7 @@ pub fn writes(write: &SegmentWrite) -> Result<Vec<(SegmentId, SegmentState)>, Fa
 /// The earliest time that a write may have to come after what it is about, where an edge's clock that runs ahead has put that
 /// after now.
 #[must_use]
-pub fn after(segments: &SegmentMap, write: &SegmentWrite) -> Millis {
+pub fn stamp_after(segments: &SegmentMap, write: &SegmentWrite) -> Millis {
     let touched = write.set.iter().map(|set| set.segment).chain(write.remove.iter().copied());
     touched.filter_map(|segment| segments.written(SegmentId(segment))).max().map_or(0, |at| at + 1)
 }
@@ -253,8 +253,8 @@ pub fn after(segments: &SegmentMap, write: &SegmentWrite) -> Millis {
 ///
 /// # Errors
 /// The bound that it breaks.
-pub fn fact(visitor: VisitorId, write: &SegmentWrite, now: Millis, id: [u8; 16]) -> Result<Fact, FactError> {
-    let what = FactKind::Segments { writes: writes(write)? };
+pub fn segment_fact(visitor: VisitorId, write: &SegmentWrite, now: Millis, id: [u8; 16]) -> Result<Fact, FactError> {
+    let what = FactKind::Segments { writes: segment_writes(write)? };
     let fact = Fact { position: 0, id: FactId::from_bytes(id), visitor, received: now, at: now, what };
     fact.check(now)?;
     Ok(fact)
@@ -264,13 +264,18 @@ pub fn fact(visitor: VisitorId, write: &SegmentWrite, now: Millis, id: [u8; 16])
 /// to depends on what is there: until the fact is acknowledged nobody else may extend. With it the earliest time that the
 /// fact may have, which comes after the write that it goes on from: two within a millisecond add up too.
 #[must_use]
-pub fn extended(segments: &SegmentMap, segment: SegmentId, hours: u32, now: Millis) -> Option<(SegmentWrite, Millis)> {
+pub fn extended_expiry(
+    segments: &SegmentMap,
+    segment: SegmentId,
+    hours: u32,
+    now: Millis,
+) -> Option<(SegmentWrite, Millis)> {
     let (expiry, attributes) = segments.get(segment).filter(|(expiry, _)| *expiry > HourStamp::at(now))?;
     let expiry = HourStamp(expiry.0.saturating_add(hours).min(limits::EXPIRY_HOURS));
     let attributes = attributes.iter().copied().collect();
     let set = HeldSegment { segment: segment.0, expires_ms: expiry.start_ms(), attributes };
     let write = SegmentWrite { set: vec![set], remove: Vec::new() };
-    let after = after(segments, &write);
+    let after = stamp_after(segments, &write);
     Some((write, after))
 }
 
@@ -295,18 +300,18 @@ mod tests {
         let known = origin.tenant("demo").clone();
         let set =
             format!(r#"{{"set": [{{"segment": 8457, "expires_ms": {}, "attributes": {{"3": 9}}}}]}}"#, NOW + HOUR);
-        let fact = fact(a, &write(&set), NOW, [1; 16]).unwrap();
+        let fact = segment_fact(a, &write(&set), NOW, [1; 16]).unwrap();
         assert_eq!(origin.send("demo", &[fact]).accepted, 1);
         let view = StoreView::folded(&origin.conn);
         let by_member =
-            find(&view, &known, &SegmentOwner::Lookup("member".to_owned(), "ann".to_owned())).unwrap().unwrap();
+            find_visitor(&view, &known, &SegmentOwner::Lookup("member".to_owned(), "ann".to_owned())).unwrap().unwrap();
         assert_eq!(by_member.visitor, b);
-        let shown = describe(&view, &by_member, NOW).unwrap();
+        let shown = describe_segments(&view, &by_member, NOW).unwrap();
         assert_eq!((shown["own"].as_array().unwrap().len(), shown["view"][0]["segment"].clone()), (0, json!(8457)));
         assert_eq!(shown["view"][0]["attributes"], json!({ "3": 9 }));
-        let own = find(&view, &known, &SegmentOwner::Visitor(a)).unwrap().unwrap();
-        let own = read::segments(&view, &own).unwrap();
-        let ask = |text: &str| answer(&own, &serde_json::from_str(text).unwrap(), NOW);
+        let own = find_visitor(&view, &known, &SegmentOwner::Visitor(a)).unwrap().unwrap();
+        let own = read::load_segments(&view, &own).unwrap();
+        let ask = |text: &str| answer_query(&own, &serde_json::from_str(text).unwrap(), NOW);
         assert_eq!(ask(r#"{"count": {"from": 8000, "to": 9000}}"#), json!({ "count": 1 }));
         assert_eq!(ask(r#"{"newest": 5}"#), json!({ "segments": [8457] }));
         let span = format!(r#"{{"from_ms": {NOW}, "to_ms": {}}}"#, NOW + 3 * HOUR);
@@ -319,23 +324,28 @@ mod tests {
         let mut origin = Origin::new();
         let (a, b) = (visitor(1), visitor(2));
         let set = write(&format!(r#"{{"set": [{{"segment": 8457, "expires_ms": {}}}]}}"#, NOW + HOUR));
-        let held = fact(a, &set, NOW - 9, [1; 16]).unwrap();
+        let held = segment_fact(a, &set, NOW - 9, [1; 16]).unwrap();
         origin.send("demo", &[held, origin.login(a, 1, NOW - 2, "ann"), origin.login(b, 2, NOW - 1, "ann")]);
         let known = origin.tenant("demo").clone();
         let member = SegmentOwner::Lookup("member".to_owned(), "ann".to_owned());
         let count: SegmentTest = serde_json::from_str(r#"{"count": {"from": 8000, "to": 9000}}"#).unwrap();
         let (more, after) = {
             let view = StoreView::folded(&origin.conn);
-            let newest = find(&view, &known, &member).unwrap().unwrap();
+            let newest = find_visitor(&view, &known, &member).unwrap().unwrap();
             assert_eq!(newest.visitor, b);
             let [own, person] = [SegmentOwner::Visitor(b), member].map(|whose| whose.segments(&view, &newest).unwrap());
-            assert_eq!([&own, &person].map(|map| answer(map, &count, NOW)["count"].clone()), [json!(0), json!(1)]);
-            assert!(extended(&own, SegmentId(8457), 24, NOW).is_none());
-            extended(&person, SegmentId(8457), 24, NOW).unwrap()
+            assert_eq!(
+                [&own, &person].map(|map| answer_query(map, &count, NOW)["count"].clone()),
+                [json!(0), json!(1)]
+            );
+            assert!(extended_expiry(&own, SegmentId(8457), 24, NOW).is_none());
+            extended_expiry(&person, SegmentId(8457), 24, NOW).unwrap()
         };
-        origin.send("demo", &[fact(b, &more, NOW.max(after), [2; 16]).unwrap()]);
+        origin.send("demo", &[segment_fact(b, &more, NOW.max(after), [2; 16]).unwrap()]);
         let view = StoreView::folded(&origin.conn);
-        let shown = describe(&view, &find(&view, &known, &SegmentOwner::Visitor(a)).unwrap().unwrap(), NOW).unwrap();
+        let shown =
+            describe_segments(&view, &find_visitor(&view, &known, &SegmentOwner::Visitor(a)).unwrap().unwrap(), NOW)
+                .unwrap();
         assert_eq!(shown["view"][0]["expires_ms"], HourStamp::at(NOW + 26 * HOUR - 1).start_ms(), "the person's own");
     }
 
@@ -347,16 +357,16 @@ mod tests {
             NOW + HOUR,
             NOW + 5 * HOUR
         ));
-        origin.send("demo", &[fact(visitor(1), &set, NOW, [1; 16]).unwrap()]);
+        origin.send("demo", &[segment_fact(visitor(1), &set, NOW, [1; 16]).unwrap()]);
         let view = StoreView::folded(&origin.conn);
-        let of = read::visitor(&view, origin.tenant("demo").no, visitor(1)).unwrap().unwrap();
-        let map = read::segments(&view, &of).unwrap();
-        let ask = |text: &str, now| answer(&map, &serde_json::from_str(text).unwrap(), now);
+        let of = read::load_visitor(&view, origin.tenant("demo").no, visitor(1)).unwrap().unwrap();
+        let map = read::load_segments(&view, &of).unwrap();
+        let ask = |text: &str, now| answer_query(&map, &serde_json::from_str(text).unwrap(), now);
         for (now, ids) in [(NOW, vec![8, 7]), (NOW + 2 * HOUR, vec![8]), (NOW + 6 * HOUR, vec![])] {
             let newest = ask(r#"{"newest": 5}"#, now)["segments"].clone();
             assert_eq!(newest.as_array().unwrap().len(), ids.len());
             assert_eq!(ask(r#"{"count": {"from": 0, "to": 9}}"#, now)["count"], ids.len());
-            let shown = describe(&view, &of, now).unwrap();
+            let shown = describe_segments(&view, &of, now).unwrap();
             assert_eq!((shown["own"].as_array().unwrap().len(), shown["view"] == shown["own"]), (ids.len(), true));
         }
     }
@@ -365,17 +375,17 @@ mod tests {
     fn s2_02_hours_are_added_to_the_expiry_that_is_there() {
         let mut origin = Origin::new();
         let set = format!(r#"{{"set": [{{"segment": 7, "expires_ms": {}, "attributes": {{"3": 9}}}}]}}"#, NOW + HOUR);
-        let first = fact(visitor(1), &write(&set), NOW - 1, [1; 16]).unwrap();
+        let first = segment_fact(visitor(1), &write(&set), NOW - 1, [1; 16]).unwrap();
         origin.send("demo", &[first]);
         let before = origin.profile("demo", visitor(1)).segments().clone();
-        let (more, after) = extended(&before, SegmentId(7), 24, NOW).unwrap();
+        let (more, after) = extended_expiry(&before, SegmentId(7), 24, NOW).unwrap();
         assert_eq!(before.written(SegmentId(7)), Some(after - 1), "it comes after the write that it goes on from");
-        assert!(extended(&before, SegmentId(8), 24, NOW).is_none());
+        assert!(extended_expiry(&before, SegmentId(8), 24, NOW).is_none());
         // What is over is not brought back.
         let expiry = before.get(SegmentId(7)).unwrap().0.start_ms();
-        assert!(extended(&before, SegmentId(7), 24, expiry - 1).is_some());
-        assert!(extended(&before, SegmentId(7), 24, expiry).is_none());
-        let second = fact(visitor(1), &more, after.max(NOW), [2; 16]).unwrap();
+        assert!(extended_expiry(&before, SegmentId(7), 24, expiry - 1).is_some());
+        assert!(extended_expiry(&before, SegmentId(7), 24, expiry).is_none());
+        let second = segment_fact(visitor(1), &more, after.max(NOW), [2; 16]).unwrap();
         origin.send("demo", &[second]);
         let profile = origin.profile("demo", visitor(1));
         let (expiry, attributes) = profile.segments().get(SegmentId(7)).unwrap();
@@ -386,13 +396,14 @@ mod tests {
     #[test]
     fn a_write_comes_after_that_of_a_clock_that_runs_ahead() {
         let mut origin = Origin::new();
-        let ahead = fact(visitor(1), &write(r#"{"set": [{"segment": 7, "expires_ms": 4102444800000}]}"#), NOW, [1; 16]);
+        let ahead =
+            segment_fact(visitor(1), &write(r#"{"set": [{"segment": 7, "expires_ms": 4102444800000}]}"#), NOW, [1; 16]);
         let at = NOW + 180_000;
         origin.send("demo", &[Fact { received: at, at, ..ahead.unwrap() }]);
         let map = origin.profile("demo", visitor(1)).segments().clone();
         let removal = write(r#"{"remove": [7, 9]}"#);
-        assert_eq!((after(&map, &removal), after(&map, &write(r#"{"remove": [9]}"#))), (at + 1, 0));
-        let removal = fact(visitor(1), &removal, NOW.max(after(&map, &removal)), [2; 16]).unwrap();
+        assert_eq!((stamp_after(&map, &removal), stamp_after(&map, &write(r#"{"remove": [9]}"#))), (at + 1, 0));
+        let removal = segment_fact(visitor(1), &removal, NOW.max(stamp_after(&map, &removal)), [2; 16]).unwrap();
         origin.admin("demo", &[removal]);
         assert!(origin.profile("demo", visitor(1)).segments().get(SegmentId(7)).is_none());
     }
@@ -401,12 +412,14 @@ mod tests {
     fn what_is_out_of_bounds_is_refused() {
         let origin = Origin::new();
         let known = origin.tenant("demo");
-        let refused = |text: &str| fact(visitor(1), &write(text), NOW, [1; 16]).map(drop).unwrap_err();
+        let refused = |text: &str| segment_fact(visitor(1), &write(text), NOW, [1; 16]).map(drop).unwrap_err();
         assert_eq!(refused("{}"), FactError::Segments);
         assert_eq!(refused(r#"{"set": [{"segment": 1, "expires_ms": 5}]}"#), FactError::Expiry);
         assert_eq!(refused(r#"{"set": [{"segment": 1, "expires_ms": 18446744073709551615}]}"#), FactError::Expiry);
         let view = StoreView::folded(&origin.conn);
-        assert!(find(&view, known, &SegmentOwner::Visitor(visitor(9))).unwrap().is_none());
-        assert!(find(&view, known, &SegmentOwner::Lookup("shoe".to_owned(), "x".to_owned())).unwrap().is_none());
+        assert!(find_visitor(&view, known, &SegmentOwner::Visitor(visitor(9))).unwrap().is_none());
+        assert!(
+            find_visitor(&view, known, &SegmentOwner::Lookup("shoe".to_owned(), "x".to_owned())).unwrap().is_none()
+        );
     }
 }

@@ -71,7 +71,7 @@ fn a_test_proof_verifies_and_only_operators_of_dev_tenants_get_one() {
     assert_eq!(answer.status, 200);
     let keys = &place.keys().tenants["demo"].proof;
     let token = answer.json()["proof"].as_str().unwrap().to_owned();
-    let claims = proof::verify(&token, keys, &"demo".parse().unwrap(), now()).unwrap();
+    let claims = proof::verify_proof(&token, keys, &"demo".parse().unwrap(), now()).unwrap();
     assert_eq!(claims.sub, "m-1");
 
     for (body, code) in [
@@ -114,7 +114,7 @@ fn s2_02_a_write_waits_for_an_extension_of_another_process_and_is_not_undone_by_
     assert_eq!(origin.asked(&operator, "PUT", &path, &set).status, 200);
     let removed = r#"{"remove":[7]}"#;
     for by_command in [false, true] {
-        let extending = store::extending(&place.path().join("data"), true).unwrap();
+        let extending = store::lock_extension(&place.path().join("data"), true).unwrap();
         let (sender, ended) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
             scope.spawn(|| {

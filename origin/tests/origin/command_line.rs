@@ -118,7 +118,7 @@ fn a_sync_key_in_rotation_is_read_before_it_is_written_and_after() {
     let keys = place.keys();
     let old = keys.sync.by_id(1).unwrap();
     let time = crate::support::now();
-    let mac = causeway_shared::sync_auth::sign(old, time, &body);
+    let mac = causeway_shared::sync_auth::sign_sync(old, time, &body);
     let headers = [("x-causeway-key", "1".to_owned()), ("x-causeway-time", time.to_string()), ("x-causeway-mac", mac)];
     assert_eq!(after.call("POST", "/v1/sync", &headers, &body).status, 200);
 }

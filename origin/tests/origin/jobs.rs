@@ -114,7 +114,7 @@ fn one_run_goes_on_at_a_time() {
     let origin = place.serve();
     origin.send(&[page(visitor(1), 1)]);
     // As if another process ran a job. The origin holds the lock for as long as it looks what is due.
-    let alone = within(SOON, "the lock is free", || causeway_origin::store::job(&place.path().join("data")));
+    let alone = within(SOON, "the lock is free", || causeway_origin::store::lock_job(&place.path().join("data")));
     let waiting = start(&origin, &operator, "trim");
     assert_eq!((waiting.status, &waiting.json()["started_ms"]), (202, &Value::Null));
     let second = start(&origin, &operator, "trim?dry_run=true");

@@ -276,7 +276,7 @@ fn long_bodies_under_a_wrong_mac_are_refused_unread_and_hold_up_no_sync() {
     let forged = [
         (KEY_HEADER, active.id.to_string()),
         (TIME_HEADER, time.to_string()),
-        (MAC_HEADER, sync_auth::sign(&other, time, b"a body")),
+        (MAC_HEADER, sync_auth::sign_sync(&other, time, b"a body")),
     ];
     let head = sync_head(&forged, limits::SYNC_BYTES, "") + "some of it";
     let mut long: Vec<_> = (0..64).map(|_| open(&origin, head.as_bytes())).collect();

@@ -261,7 +261,7 @@ impl Origin {
     /// The three headers that sign a body.
     pub(crate) fn signed(&self, time: Millis, body: &[u8]) -> Vec<(&'static str, String)> {
         let key = self.keys.sync.0.iter().find(|k| k.stage == KeyStage::Active).unwrap();
-        let mac = sync_auth::sign(key, time, body);
+        let mac = sync_auth::sign_sync(key, time, body);
         vec![(KEY_HEADER, key.id.to_string()), (TIME_HEADER, time.to_string()), (MAC_HEADER, mac)]
     }
 
@@ -365,7 +365,7 @@ fn unchunked(mut rest: &[u8]) -> Option<Vec<u8>> {
 }
 
 pub(crate) fn batch(tenant: &str, facts: &[Fact]) -> Vec<u8> {
-    facts::encode(&FactBatch { tenant: tenant.parse().unwrap(), facts: facts.to_vec() })
+    facts::encode_batch(&FactBatch { tenant: tenant.parse().unwrap(), facts: facts.to_vec() })
 }
 
 pub(crate) fn request(facts: &[Fact]) -> SyncRequest {

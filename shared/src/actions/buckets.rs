@@ -61,18 +61,18 @@ impl ActionList {
     #[must_use]
     pub fn buckets(&self) -> Vec<ActionBucket> {
         let mut buckets = Vec::new();
-        cut(self.iter().collect(), BucketSpan::Day, &mut buckets);
+        cut_buckets(self.iter().collect(), BucketSpan::Day, &mut buckets);
         buckets
     }
 }
 
 /// Splits actions by a span, and what is too full of it by the next shorter one.
-fn cut(mut actions: Vec<AdAction>, span: BucketSpan, to: &mut Vec<ActionBucket>) {
+fn cut_buckets(mut actions: Vec<AdAction>, span: BucketSpan, to: &mut Vec<ActionBucket>) {
     let start = |action: &AdAction| action.minute.0 - action.minute.0 % span.minutes();
     actions.sort_unstable_by_key(|action| action.minute);
     for part in actions.chunk_by(|a, b| start(a) == start(b)) {
         match span.shorter() {
-            Some(shorter) if part.len() > FULL => cut(part.to_vec(), shorter, to),
+            Some(shorter) if part.len() > FULL => cut_buckets(part.to_vec(), shorter, to),
             _ => to.extend(part.first().map(|first| ActionBucket {
                 start: Minute(start(first)),
                 span,

@@ -100,12 +100,12 @@ impl ActionCounter {
         visitors: &[PackedActions<'_>],
         question: &ActionQuestion<'_>,
     ) -> impl Iterator<Item = Counts> + '_ {
-        self.counted(self.tally(visitors, question))
+        self.counted(self.tally_rows(visitors, question))
     }
 
     /// The same, by place.
     #[must_use]
-    pub fn tally(&self, visitors: &[PackedActions<'_>], question: &ActionQuestion<'_>) -> Vec<u32> {
+    pub fn tally_rows(&self, visitors: &[PackedActions<'_>], question: &ActionQuestion<'_>) -> Vec<u32> {
         let mut counts = vec![0; self.places as usize];
         by_kind(visitors, question.from, question.to, |actions, counted| {
             self.add_kinds(&mut counts, actions, question, counted);

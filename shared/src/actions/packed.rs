@@ -41,7 +41,7 @@ pub struct PackedActions<'a> {
 impl ActionList {
     /// The packed form: equal actions give equal bytes.
     #[must_use]
-    pub fn pack(&self) -> Vec<u8> {
+    pub fn pack_actions(&self) -> Vec<u8> {
         self.pack_from(Day(0))
     }
 
@@ -150,7 +150,7 @@ impl<'a> PackedActions<'a> {
     pub fn is_whole(bytes: &'a [u8]) -> bool {
         let Some(read) = Self::read(bytes) else { return false };
         let actions: ActionList = read.iter().collect();
-        bytes.is_empty() || (actions.len() == read.len() && actions.pack() == bytes)
+        bytes.is_empty() || (actions.len() == read.len() && actions.pack_actions() == bytes)
     }
 
     /// How many actions there are.

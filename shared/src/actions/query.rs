@@ -52,7 +52,7 @@ pub enum GroupError {
 ///
 /// # Errors
 /// [`GroupError::TooMany`].
-pub fn group(
+pub fn group_actions(
     visitors: &[PackedActions<'_>],
     filter: &DimensionFilter,
     by: &[ActionDimension],

@@ -21,7 +21,7 @@ impl<T: Copy> Iterator for RandomDraw<'_, T> {
     type Item = T;
 
     fn next(&mut self) -> Option<T> {
-        let place = below(&mut self.state, self.left.len() as u64) as usize;
+        let place = draw_below(&mut self.state, self.left.len() as u64) as usize;
         let drawn = *self.left.get(place)?;
         let first = self.left.split_off_first_mut()?;
         // Who was first takes the place of who was drawn.
@@ -33,7 +33,7 @@ impl<T: Copy> Iterator for RandomDraw<'_, T> {
 }
 
 /// A number under `end`, each as likely (Lemire 2019, "Fast random integer generation in an interval"); 0 for 0.
-fn below(state: &mut u64, end: u64) -> u64 {
+fn draw_below(state: &mut u64, end: u64) -> u64 {
     loop {
         let wide = u128::from(random::next(state)) * u128::from(end);
         // Of the numbers that come to one place some places have one more: these are drawn again.
@@ -46,7 +46,7 @@ fn below(state: &mut u64, end: u64) -> u64 {
 /// How many of `count` each arm gets: in proportion to its share, to the next whole number down, and what is left to those
 /// that lost most by that (Hamilton's method); of equal ones to the first. Nobody gets any where all shares are 0.
 #[must_use]
-pub fn quotas(shares: &[u32], count: u32) -> Vec<u32> {
+pub fn arm_quotas(shares: &[u32], count: u32) -> Vec<u32> {
     let whole: u64 = shares.iter().map(|share| u64::from(*share)).sum();
     let part = |share: &u32| u64::from(*share) * u64::from(count);
     let mut quotas: Vec<u32> = shares.iter().map(|share| part(share).checked_div(whole).unwrap_or(0) as u32).collect();
@@ -146,17 +146,20 @@ mod tests {
 
     #[test]
     fn s4_07_arms_get_their_quotas_exactly_and_none_runs_ahead() {
-        assert_eq!(quotas(&[4_000, 4_000, 2_000], 50_000), [20_000, 20_000, 10_000]);
-        assert_eq!(quotas(&[1, 1, 1], 50_000), [16_667, 16_667, 16_666]);
-        assert_eq!((quotas(&[0, 0], 5), quotas(&[], 5), quotas(&[7], 5)), (vec![0, 0], vec![], vec![5]));
-        assert_eq!(quotas(&[0, 3, 10_000], 7), [0, 0, 7]);
-        assert_eq!(quotas(&[u32::MAX; 3], u32::MAX).iter().map(|n| u64::from(*n)).sum::<u64>(), u64::from(u32::MAX));
+        assert_eq!(arm_quotas(&[4_000, 4_000, 2_000], 50_000), [20_000, 20_000, 10_000]);
+        assert_eq!(arm_quotas(&[1, 1, 1], 50_000), [16_667, 16_667, 16_666]);
+        assert_eq!((arm_quotas(&[0, 0], 5), arm_quotas(&[], 5), arm_quotas(&[7], 5)), (vec![0, 0], vec![], vec![5]));
+        assert_eq!(arm_quotas(&[0, 3, 10_000], 7), [0, 0, 7]);
+        assert_eq!(
+            arm_quotas(&[u32::MAX; 3], u32::MAX).iter().map(|n| u64::from(*n)).sum::<u64>(),
+            u64::from(u32::MAX)
+        );
         let mut state = 5;
         for _ in 0..2_000 {
-            let arms = 1 + below(&mut state, 6) as usize;
-            let shares: Vec<u32> = (0..arms).map(|_| below(&mut state, 1_000) as u32).collect();
-            let count = below(&mut state, 300) as u32;
-            let quotas = quotas(&shares, count);
+            let arms = 1 + draw_below(&mut state, 6) as usize;
+            let shares: Vec<u32> = (0..arms).map(|_| draw_below(&mut state, 1_000) as u32).collect();
+            let count = draw_below(&mut state, 300) as u32;
+            let quotas = arm_quotas(&shares, count);
             let all: u32 = quotas.iter().sum();
             assert!(all == count || shares.iter().all(|share| *share == 0));
             let mut dealt = vec![0_u32; arms];

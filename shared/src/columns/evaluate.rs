@@ -201,7 +201,7 @@ impl AudienceIndex {
             (CountSource::Action { verb, of }, within) => {
                 let from = within.map_or(0, |within| within.range(now).0.0);
                 // How many, of which ads, and whether the oldest were trimmed meanwhile, the store knows.
-                let some = if of.is_none() && within.is_some() { some(test, negated) } else { UNSURE };
+                let some = if of.is_none() && within.is_some() { some_hold(test, negated) } else { UNSURE };
                 let to = within.map_or(0, |within| within.range(now).1.0);
                 return self.last(ColumnKey::Acted(*verb), from, to, test, negated, some);
             }
@@ -210,11 +210,11 @@ impl AudienceIndex {
             (CountSource::Event(name), _) => name,
         };
         let plan = match (self.events.get(name), question.within) {
-            (None, _) => QueryPlan::All(never(test, negated)),
+            (None, _) => QueryPlan::All(never_holds(test, negated)),
             (Some(place), None) => self.number(ColumnKey::Count(*place), test, true, negated),
             (Some(place), Some(within)) => {
                 let (from, to) = within.range(now);
-                self.last(ColumnKey::Last(*place), from.0, to.0, test, negated, some(test, negated))
+                self.last(ColumnKey::Last(*place), from.0, to.0, test, negated, some_hold(test, negated))
             }
         };
         let is_counted = self.events.contains_key(name) && !self.unsettled.contains(name);
@@ -226,7 +226,7 @@ impl AudienceIndex {
     }
 
     fn last(&self, key: ColumnKey, from: u32, to: u32, test: &FieldTest, negated: bool, happened: u8) -> QueryPlan<'_> {
-        let never = never(test, negated);
+        let never = never_holds(test, negated);
         match self.columns.get(&key) {
             Some(column) => QueryPlan::Last { column: *column, from: from.into(), to: to.into(), never, happened },
             None => QueryPlan::All(never),
@@ -235,12 +235,12 @@ impl AudienceIndex {
 }
 
 /// What is said of who never did it.
-fn never(test: &FieldTest, negated: bool) -> u8 {
+fn never_holds(test: &FieldTest, negated: bool) -> u8 {
     u8::from(test.holds(FieldReading::Number(0)) != negated)
 }
 
 /// What is said of who did it once or more, who knows how often.
-fn some(test: &FieldTest, negated: bool) -> u8 {
+fn some_hold(test: &FieldTest, negated: bool) -> u8 {
     let holds = match test {
         FieldTest::Exists => true,
         FieldTest::AtLeast(least) if *least <= 1 => true,
@@ -260,7 +260,7 @@ impl IndexQuery<'_> {
         self.each_partition(partitions, buckets, |partition, said, people| {
             found.people += people;
             found.sure += sum(&said.sure);
-            found.unsure.extend(unsure(said).filter_map(|slot| Some(partition.who(slot)?.0)));
+            found.unsure.extend(unsure_rows(said).filter_map(|slot| Some(partition.who(slot)?.0)));
             let Some(measure) = measure else { return };
             let column = column.and_then(|column| partition.column(*column)).unwrap_or(&EMPTY);
             let sure = said.sure.iter().enumerate().filter(|(_, sure)| **sure == YES);
@@ -404,7 +404,7 @@ impl RowMasks {
     }
 }
 
-fn unsure(said: &RowMasks) -> impl Iterator<Item = usize> + '_ {
+fn unsure_rows(said: &RowMasks) -> impl Iterator<Item = usize> + '_ {
     let rows = said.sure.iter().zip(&said.maybe).enumerate();
     rows.filter(|(_, (sure, maybe))| **sure == NO && **maybe == YES).map(|(slot, _)| slot)
 }

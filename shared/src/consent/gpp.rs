@@ -18,8 +18,8 @@ const VERSION: u32 = 1;
 /// What a string says of the sections that apply, or of all it holds when it is not known which apply.
 /// A section that applies and is missing or undecodable makes the string unreadable; one that this release does not know
 /// makes it unknown, also where it is missing.
-pub(super) fn word(text: &str, applicable: Option<&[i32]>, tenant: &TenantConfig) -> Word {
-    let Some(sections) = sections(text) else {
+pub(super) fn gpp_word(text: &str, applicable: Option<&[i32]>, tenant: &TenantConfig) -> Word {
+    let Some(sections) = split_sections(text) else {
         return Word::Unreadable;
     };
     let read = |(id, text): &(u32, &str)| section_word(*id, text, tenant);
@@ -27,7 +27,7 @@ pub(super) fn word(text: &str, applicable: Option<&[i32]>, tenant: &TenantConfig
         Some(ids) => {
             applicable_word(ids, |wanted| sections.iter().find(|(id, _)| i64::from(*id) == i64::from(wanted)).map(read))
         }
-        None => sections.iter().map(read).fold(Word::Silent, together),
+        None => sections.iter().map(read).fold(Word::Silent, combine_words),
     }
 }
 
@@ -42,7 +42,7 @@ fn applicable_word(ids: &[i32], read: impl Fn(i32) -> Option<Word>) -> Word {
         return Word::Unreadable;
     }
     let applicable = ids.iter().copied().filter(|id| *id != NONE_APPLIES);
-    applicable.map(|id| read(id).unwrap_or_else(|| missing_word(id))).fold(Word::Silent, together)
+    applicable.map(|id| read(id).unwrap_or_else(|| missing_word(id))).fold(Word::Silent, combine_words)
 }
 
 /// What an applicable section says that the string lacks. No section has an id below 1.
@@ -52,7 +52,7 @@ fn missing_word(id: i32) -> Word {
 }
 
 /// All must permit: a refusal stays, then what cannot be read, then a permission.
-fn together(one: Word, other: Word) -> Word {
+fn combine_words(one: Word, other: Word) -> Word {
     match (one, other) {
         (Word::No, _) | (_, Word::No) => Word::No,
         (Word::Unreadable, _) | (_, Word::Unreadable) => Word::Unreadable,
@@ -64,10 +64,10 @@ fn together(one: Word, other: Word) -> Word {
 
 fn section_word(id: u32, text: &str, tenant: &TenantConfig) -> Word {
     match id {
-        2 => tcf::european(text, tenant).into(),
-        5 => tcf::canadian(text, tenant).into(),
-        6 => us::privacy(text),
-        7..=27 => us::section(id, text).into(),
+        2 => tcf::european_consent(text, tenant).into(),
+        5 => tcf::canadian_consent(text, tenant).into(),
+        6 => us::us_privacy(text),
+        7..=27 => us::us_section(id, text).into(),
         _ => Word::Unknown,
     }
 }
@@ -76,7 +76,7 @@ fn section_word(id: u32, text: &str, tenant: &TenantConfig) -> Word {
 ///
 /// The ids come as Range(Fibonacci): a count of items, each a single id or a group, by its distance from the
 /// last id seen; a group adds its length. So ids only grow, and none comes twice.
-fn sections(text: &str) -> Option<Vec<(u32, &str)>> {
+fn split_sections(text: &str) -> Option<Vec<(u32, &str)>> {
     let mut parts = text.split('~');
     let mut header = BitReader::new(parts.next()?)?;
     if header.take(6)? != TYPE || header.take(6)? != VERSION {

@@ -158,9 +158,9 @@ pub fn permission(signals: &Signals<'_>, tenant: &TenantConfig) -> Permission {
     if signals.gpc {
         return Permission::None(Refusal::Gpc);
     }
-    let tcf = signals.tcf.map(|text| bounded(text, |text| tcf::european(text, tenant).into()));
+    let tcf = signals.tcf.map(|text| bounded(text, |text| tcf::european_consent(text, tenant).into()));
     let gpp = gpp_word(signals, tenant);
-    let us_privacy = signals.us_privacy.map(|text| bounded(text, us::privacy));
+    let us_privacy = signals.us_privacy.map(|text| bounded(text, us::us_privacy));
     let words = [(tcf, Refusal::Tcf), (gpp, Refusal::Gpp), (us_privacy, Refusal::UsPrivacy)];
     let (mut permitted, mut is_unknown) = (tenant.no_signal == NoSignal::Allow, false);
     for (word, refusal) in words {
@@ -194,7 +194,7 @@ fn gpp_word(signals: &Signals<'_>, tenant: &TenantConfig) -> Option<Word> {
     match (signals.gpp, applicable) {
         (None, None) => None,
         (None, Some(ids)) => Some(gpp::word_without_string(ids)),
-        (Some(text), _) => Some(bounded(text, |text| gpp::word(text, applicable, tenant))),
+        (Some(text), _) => Some(bounded(text, |text| gpp::gpp_word(text, applicable, tenant))),
     }
 }
 

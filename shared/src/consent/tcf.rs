@@ -30,7 +30,7 @@ const UNUSED_IN_CANADA: u8 = 1;
 /// Reads a TC string of version 2: every purpose of the tenant has *consent* (legitimate interest does not
 /// do), and with `tcf_vendor` that vendor has consent, was disclosed, and is not kept from those purposes by
 /// the publisher.
-pub(super) fn european(text: &str, tenant: &TenantConfig) -> Option<bool> {
+pub(super) fn european_consent(text: &str, tenant: &TenantConfig) -> Option<bool> {
     let mut segments = text.split('.');
     let core = segments.next()?;
     let mut bits = BitReader::new(core)?;
@@ -40,10 +40,10 @@ pub(super) fn european(text: &str, tenant: &TenantConfig) -> Option<bool> {
         return None;
     }
     bits.skip(EUROPEAN_HEAD)?;
-    let consented = vendors(&mut bits, tenant.tcf_vendor)?;
-    let _legitimate_interest = vendors(&mut bits, tenant.tcf_vendor)?;
-    let kept_away = restrictions(&mut bits, tenant)?;
-    let disclosed = disclosed(segments, tenant.tcf_vendor)?;
+    let consented = vendor_consent(&mut bits, tenant.tcf_vendor)?;
+    let _legitimate_interest = vendor_consent(&mut bits, tenant.tcf_vendor)?;
+    let kept_away = publisher_restricts(&mut bits, tenant)?;
+    let disclosed = vendor_disclosed(segments, tenant.tcf_vendor)?;
     let must_disclose = head.core.policy_version >= POLICY_DISCLOSES || head.core.created >= DISCLOSED_SINCE;
     let vendor_agrees = match (tenant.tcf_vendor, disclosed) {
         (_, None) if must_disclose => return None,
@@ -65,7 +65,7 @@ pub(super) fn european(text: &str, tenant: &TenantConfig) -> Option<bool> {
 /// Vendor sections are read in the form that IAB's own libraries write (the European one; the
 /// specification's table says another). Publisher restrictions have no such practice: with `tcf_vendor` a
 /// string that carries any cannot be decoded.
-pub(super) fn canadian(text: &str, tenant: &TenantConfig) -> Option<bool> {
+pub(super) fn canadian_consent(text: &str, tenant: &TenantConfig) -> Option<bool> {
     let core = text.split('.').next()?;
     let mut bits = BitReader::new(core)?;
     if !text.split('.').all(|segment| BitReader::new(segment).is_some()) {
@@ -73,8 +73,8 @@ pub(super) fn canadian(text: &str, tenant: &TenantConfig) -> Option<bool> {
     }
     let head: TcfCaV1 = prefix(core, CANADIAN_HEAD, EMPTY_TAIL)?.parse().ok()?;
     bits.skip(CANADIAN_HEAD)?;
-    let express = vendors(&mut bits, tenant.tcf_vendor)?;
-    let implied = vendors(&mut bits, tenant.tcf_vendor)?;
+    let express = vendor_consent(&mut bits, tenant.tcf_vendor)?;
+    let implied = vendor_consent(&mut bits, tenant.tcf_vendor)?;
     let restrictions = bits.take(12).unwrap_or(0);
     if tenant.tcf_vendor.is_some() && restrictions > 0 {
         return None;
@@ -89,10 +89,10 @@ pub(super) fn canadian(text: &str, tenant: &TenantConfig) -> Option<bool> {
 
 /// Passes over one vendor section – MaxVendorId, IsRangeEncoding, then a bit field or ranges – and says
 /// whether it names the vendor.
-fn vendors(bits: &mut BitReader<'_>, vendor: Option<u16>) -> Option<bool> {
+fn vendor_consent(bits: &mut BitReader<'_>, vendor: Option<u16>) -> Option<bool> {
     let greatest = u16::try_from(bits.take(16)?).ok()?;
     if bits.flag()? {
-        return ranges(bits, vendor);
+        return vendor_in_ranges(bits, vendor);
     }
     let mut field = *bits;
     bits.skip(usize::from(greatest))?;
@@ -108,7 +108,7 @@ fn vendors(bits: &mut BitReader<'_>, vendor: Option<u16>) -> Option<bool> {
 /// Passes over a list of ranges – NumEntries, then IsARange, StartOrOnlyVendorId and maybe EndVendorId each –
 /// and says whether one of them names the vendor. They may come in any order; an inverted one or a vendor 0
 /// cannot be decoded.
-fn ranges(bits: &mut BitReader<'_>, vendor: Option<u16>) -> Option<bool> {
+fn vendor_in_ranges(bits: &mut BitReader<'_>, vendor: Option<u16>) -> Option<bool> {
     let mut named = false;
     for _ in 0..bits.take(12)? {
         let is_range = bits.flag()?;
@@ -124,12 +124,12 @@ fn ranges(bits: &mut BitReader<'_>, vendor: Option<u16>) -> Option<bool> {
 
 /// Passes over the publisher restrictions and says whether one keeps the vendor from consent to a purpose of
 /// the tenant: the purpose is not allowed, or on another basis only, or by a type that is not defined.
-fn restrictions(bits: &mut BitReader<'_>, tenant: &TenantConfig) -> Option<bool> {
+fn publisher_restricts(bits: &mut BitReader<'_>, tenant: &TenantConfig) -> Option<bool> {
     let mut kept_away = false;
     for _ in 0..bits.take(12)? {
         let purpose = bits.take(6)?;
         let kind = bits.take(2)?;
-        let named = ranges(bits, tenant.tcf_vendor)?;
+        let named = vendor_in_ranges(bits, tenant.tcf_vendor)?;
         let asked = tenant.tcf_purposes.iter().any(|p| u32::from(*p) == purpose);
         kept_away |= named && asked && kind != REQUIRE_CONSENT;
     }
@@ -138,7 +138,7 @@ fn restrictions(bits: &mut BitReader<'_>, tenant: &TenantConfig) -> Option<bool>
 
 /// Passes over the segments after the core. Inside: whether the vendor was disclosed, `None` without a segment
 /// that says so. Outside: `None` for a segment that is unknown, doubled or cut short.
-fn disclosed<'a>(segments: impl Iterator<Item = &'a str>, vendor: Option<u16>) -> Option<Option<bool>> {
+fn vendor_disclosed<'a>(segments: impl Iterator<Item = &'a str>, vendor: Option<u16>) -> Option<Option<bool>> {
     let mut disclosed = None;
     let mut seen = 0u8;
     for segment in segments {
@@ -149,9 +149,9 @@ fn disclosed<'a>(segments: impl Iterator<Item = &'a str>, vendor: Option<u16>) -
         }
         seen |= 1 << kind;
         match kind {
-            1 => disclosed = Some(vendors(&mut bits, vendor)?),
+            1 => disclosed = Some(vendor_consent(&mut bits, vendor)?),
             // Allowed vendors, out of use since TCF 2.3.
-            2 => drop(vendors(&mut bits, vendor)?),
+            2 => drop(vendor_consent(&mut bits, vendor)?),
             // The publisher's own purposes: 24 consents, 24 legitimate interests, then custom ones.
             3 => {
                 bits.skip(48)?;

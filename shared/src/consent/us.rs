@@ -43,18 +43,18 @@ macro_rules! permits_without_gpc {
 }
 
 /// Reads the national section (7) or a state's (8 to 27); `None` for any other id.
-pub(super) fn section(id: u32, text: &str) -> Option<bool> {
+pub(super) fn us_section(id: u32, text: &str) -> Option<bool> {
     if !text.split('.').all(|segment| BitReader::new(segment).is_some()) {
         return None;
     }
-    let (version, fields) = core(text)?;
+    let (version, fields) = core_fields(text)?;
     // Which no field defines; `iab_gpp` takes it for "not applicable".
     if fields.contains(&3) {
         return None;
     }
-    let withheld = fields.get(children(id, version)).is_some_and(|consents| consents.contains(&1));
+    let withheld = fields.get(child_fields(id, version)).is_some_and(|consents| consents.contains(&1));
     let permits = match id {
-        7 => national(text)?,
+        7 => national_section(text)?,
         8 => permits!(text, UsCa, sharing_opt_out),
         9 => permits_without_gpc!(text, UsVa),
         10 => permits!(text, UsCo),
@@ -71,7 +71,7 @@ pub(super) fn section(id: u32, text: &str) -> Option<bool> {
         21 => permits!(text, UsNj),
         22 => permits!(text, UsTn),
         23 => permits!(text, UsMn),
-        24 => maryland(version, &fields, text)?,
+        24 => maryland_section(version, &fields, text)?,
         25..=27 => permits_targeting(version, &fields, text)?,
         _ => return None,
     };
@@ -90,7 +90,7 @@ fn permits_targeting(version: u32, fields: &[u32], text: &str) -> Option<bool> {
 }
 
 /// Reads Maryland, whose second segment is of the type 1 and says GPC.
-fn maryland(version: u32, fields: &[u32], text: &str) -> Option<bool> {
+fn maryland_section(version: u32, fields: &[u32], text: &str) -> Option<bool> {
     let mut segments = text.split('.').skip(1);
     let gpc = match segments.next().map(BitReader::new) {
         None => false,
@@ -110,7 +110,7 @@ fn permits_opt_outs(fields: &[u32]) -> Option<bool> {
     Some(!fields.get(OPT_OUTS)?.contains(&OPTED_OUT))
 }
 
-fn national(text: &str) -> Option<bool> {
+fn national_section(text: &str) -> Option<bool> {
     let section: UsNat = text.parse().ok()?;
     let opt_outs = match section.core {
         Core::V1(core) => [core.sale_opt_out, core.sharing_opt_out, core.targeted_advertising_opt_out],
@@ -122,14 +122,14 @@ fn national(text: &str) -> Option<bool> {
 
 /// The version of a section's core, and its fields: after the version each has two bits and stands for "not applicable",
 /// "yes" or "no".
-fn core(text: &str) -> Option<(u32, Vec<u32>)> {
+fn core_fields(text: &str) -> Option<(u32, Vec<u32>)> {
     let mut bits = BitReader::new(text.split('.').next()?)?;
     let version = bits.take(6)?;
     Some((version, std::iter::from_fn(|| bits.take(2)).collect()))
 }
 
 /// Which fields of a core are `KnownChildSensitiveDataConsents`.
-fn children(id: u32, version: u32) -> Range<usize> {
+fn child_fields(id: u32, version: u32) -> Range<usize> {
     match (id, version) {
         (7, 1) => 21..23,
         (7, _) => 25..28,
@@ -148,7 +148,7 @@ fn children(id: u32, version: u32) -> Range<usize> {
 
 /// Reads a US Privacy string: version, notice, opt-out of sale, service provider agreement. `1---` says that
 /// the law does not apply.
-pub(super) fn privacy(text: &str) -> Word {
+pub(super) fn us_privacy(text: &str) -> Word {
     // The decoder does not look behind the fourth character.
     if text.len() != 4 {
         return Word::Unreadable;

@@ -83,7 +83,8 @@ fn chosen(
 
 /// The ads placed, by code, or why there is none.
 fn placed(catalogue: &CompiledCatalogue, held: &[Vec<AdAction>], placements: &[&[[u32; 2]]]) -> Vec<Result<u32, NoAd>> {
-    let packed: Vec<Vec<u8>> = held.iter().map(|one| one.iter().copied().collect::<ActionList>().pack()).collect();
+    let packed: Vec<Vec<u8>> =
+        held.iter().map(|one| one.iter().copied().collect::<ActionList>().pack_actions()).collect();
     let actions = packed.iter().map(|bytes| PackedActions::read(bytes).unwrap()).collect();
     let (person, nobody) = (Person { actions, ..Person::default() }, FilterSubject::default());
     let decided = Question::new(catalogue, Some(&person), &nobody, sized(placements), noon()).decide(None);
@@ -118,7 +119,7 @@ fn s3_05_the_trace_says_which_cap_bound_and_at_how_many() {
         all["campaign"][0]["caps"] = cap("impression", 2, 7, "days");
         all["ad"][1]["sizes"] = json!([[300, 250]]);
     });
-    let bytes: Vec<u8> = (1..=3).map(|n| seen(&catalogue, 1, n, now())).collect::<ActionList>().pack();
+    let bytes: Vec<u8> = (1..=3).map(|n| seen(&catalogue, 1, n, now())).collect::<ActionList>().pack_actions();
     let person = Person { actions: vec![PackedActions::read(&bytes).unwrap()], ..Person::default() };
     let question = Question::new(&catalogue, Some(&person), &FilterSubject::default(), sized(&[TOP]), noon());
     let fates = question.fates(None).remove(0);
@@ -235,7 +236,7 @@ fn s4_05_an_ad_is_for_whom_its_campaign_and_its_group_are() {
     let page = FilterSubject { person: person(&[]), ..both };
     assert_eq!(fates(&catalogue, &page)[..3], [AdOutcome::Targeting, AdOutcome::Targeting, AdOutcome::Won]);
     // Who has seen an ad is counted from the actions.
-    let bytes: Vec<u8> = [seen(&catalogue, 4, 1, now())].into_iter().collect::<ActionList>().pack();
+    let bytes: Vec<u8> = [seen(&catalogue, 4, 1, now())].into_iter().collect::<ActionList>().pack_actions();
     let known = Person { actions: vec![PackedActions::read(&bytes).unwrap()], ..Person::default() };
     let question = Question::new(&catalogue, Some(&known), &both, vec![Placement::default()], noon());
     assert_eq!(question.fates(None)[0][..3], [AdOutcome::Won, AdOutcome::Outbid, AdOutcome::Outbid]);
@@ -383,7 +384,7 @@ fn s1_09_s3_06_what_is_paid_for_clicks_is_worth_what_the_model_expects_of_this_p
         }
     });
     let worths = |scores: Option<&ModelScores>, actions: &[AdAction], now: Millis| {
-        let packed = actions.iter().copied().collect::<ActionList>().pack();
+        let packed = actions.iter().copied().collect::<ActionList>().pack_actions();
         let person = Person { actions: vec![PackedActions::read(&packed).unwrap()], ..Person::default() };
         let any = vec![Placement::default()];
         let question =
@@ -425,7 +426,7 @@ fn s1_08_how_many_browsers_a_person_has_decides_as_its_segments_and_its_last_act
         }
         let scores = ModelScores::new(&model, &catalogue).unwrap();
         let action = seen_before.map(|minutes| seen(&catalogue, 4, 1, Minute(now().0 - minutes)));
-        let packed = action.into_iter().collect::<ActionList>().pack();
+        let packed = action.into_iter().collect::<ActionList>().pack_actions();
         let person = Person { actions: vec![PackedActions::read(&packed).unwrap()], ..Person::default() };
         let of = crate::filter::SubjectPerson { devices, segments, ..crate::filter::SubjectPerson::default() };
         let subject = FilterSubject { person: Some(of), ..FilterSubject::default() };

@@ -116,7 +116,7 @@ impl<'a> CallPredictor<'a> {
         let asked = asked.chain(longest.map(|window| (ActionType::CLICK, window)));
         let tally = |(verb, (from, to)): (ActionType, (Minute, Minute))| {
             let question = ActionQuestion { verbs: &[verb], view_types: ViewTypes::All, from, to };
-            catalogue.counter.tally(actions, &question)
+            catalogue.counter.tally_rows(actions, &question)
         };
         let counts = if actions.is_empty() { Vec::new() } else { asked.map(tally).collect() };
         Self { scores, person: scores.scorer.person(&features), counts }

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{EventTimes, NewestTimes, VisitorEvents, rank};
+use super::{EventTimes, NewestTimes, VisitorEvents, name_rank};
 use crate::limits;
 use crate::packed::{self, PackedReader};
 use crate::time::{DAY_MINUTES, Minute};
@@ -43,7 +43,7 @@ impl VisitorEvents {
         for _ in 0..names >> 1 {
             let name = std::str::from_utf8(from.row()?).ok()?;
             let fits = !name.is_empty() && name.len() <= limits::NAME_BYTES;
-            let follows = events.names.last().is_none_or(|(before, _)| rank(before) < rank(name));
+            let follows = events.names.last().is_none_or(|(before, _)| name_rank(before) < name_rank(name));
             let times = EventTimes::read(&mut from, since).filter(|_| fits && follows)?;
             events.names.push((name.to_owned(), times));
         }

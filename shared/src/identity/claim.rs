@@ -1,6 +1,6 @@
 //! An alternate id as one request claims it.
 
-use super::members::same;
+use super::members::same_id;
 use crate::ids::{AltHash, AlternateId};
 
 /// An alternate id that a request brings; one of a unique kind only with its proof, or where the tenant trusts its pages.
@@ -20,7 +20,7 @@ impl IdClaim {
     /// Whether a hash is of this id: `None` when they share no key, so that nothing is known.
     #[must_use]
     pub fn is(&self, hash: AltHash) -> Option<bool> {
-        same(&self.hashes(), &[hash])
+        same_id(&self.hashes(), &[hash])
     }
 
     pub(super) fn hashes(&self) -> Vec<AltHash> {

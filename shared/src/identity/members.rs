@@ -21,7 +21,7 @@ pub(super) fn may_join<'a>(
         if ours.is_empty() {
             ours = &snapshot.unique;
         }
-        match same(ours, &snapshot.unique) {
+        match same_id(ours, &snapshot.unique) {
             _ if snapshot.unique.is_empty() => _ = joining.insert(*sibling),
             Some(true) => _ = joining.insert(*sibling),
             Some(false) => others.learn(snapshot),
@@ -33,7 +33,7 @@ pub(super) fn may_join<'a>(
     for (visitor, stored) in stored {
         if let StoredValue::Snapshot(snapshot) = stored
             && !siblings.contains(visitor)
-            && same(ours, &snapshot.unique) == Some(false)
+            && same_id(ours, &snapshot.unique) == Some(false)
         {
             others.learn(snapshot);
         }
@@ -143,7 +143,7 @@ impl ProvenMembers {
 
     /// Adds what a snapshot says. One of another member, or of a visitor that is not surely the member's, says nothing.
     pub(super) fn learn(&mut self, snapshot: &Snapshot) {
-        if same(&self.member, &snapshot.unique) == Some(true) {
+        if same_id(&self.member, &snapshot.unique) == Some(true) {
             self.sure.extend(snapshot.sure_members());
             self.unsure.extend(&snapshot.membership.unsure);
         }
@@ -157,12 +157,12 @@ impl ProvenMembers {
 
 /// Whether two unique ids are known under no common key, so that nobody can tell whether they are the same.
 pub(super) fn are_of_two_keys(a: &[AltHash], b: &[AltHash]) -> bool {
-    !a.is_empty() && !b.is_empty() && same(a, b).is_none()
+    !a.is_empty() && !b.is_empty() && same_id(a, b).is_none()
 }
 
 /// Whether two unique ids, each under one or more keys, are the same: they are when they share a hash, they are
 /// not when one key's hashes differ, and without a common key nothing is known.
-pub(super) fn same(a: &[AltHash], b: &[AltHash]) -> Option<bool> {
+pub(super) fn same_id(a: &[AltHash], b: &[AltHash]) -> Option<bool> {
     let key = |hash: &AltHash| hash.0.first().copied();
     if a.iter().any(|hash| b.contains(hash)) {
         return Some(true);

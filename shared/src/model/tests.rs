@@ -138,20 +138,20 @@ fn what_is_written_is_read_again_and_what_is_no_model_is_refused() {
     sparse.click.weights.iter_mut().skip(3).step_by(2).for_each(|weight| *weight = 0);
     sparse.price = Part::default();
     for model in [&whole, &sparse] {
-        assert_eq!(wire::decode(&wire::encode(model)).as_ref(), Ok(model));
+        assert_eq!(wire::decode_model(&wire::encode_model(model)).as_ref(), Ok(model));
     }
-    let bytes = wire::encode(&whole);
+    let bytes = wire::encode_model(&whole);
     for cut in (0..bytes.len()).step_by(97).chain([bytes.len() - 1]) {
-        assert!(wire::decode(&bytes[..cut]).is_err());
+        assert!(wire::decode_model(&bytes[..cut]).is_err());
     }
-    assert_eq!(wire::decode(&[&bytes[..], &[0]].concat()), Err(WireError::Malformed));
-    assert_eq!(wire::decode(&vec![1; limits::MODEL_BYTES + 1]), Err(WireError::TooLong));
-    assert_eq!(wire::decode(&[&bytes[..3], &[2], &bytes[4..]].concat()), Err(WireError::UnknownForm));
+    assert_eq!(wire::decode_model(&[&bytes[..], &[0]].concat()), Err(WireError::Malformed));
+    assert_eq!(wire::decode_model(&vec![1; limits::MODEL_BYTES + 1]), Err(WireError::TooLong));
+    assert_eq!(wire::decode_model(&[&bytes[..3], &[2], &bytes[4..]].concat()), Err(WireError::UnknownForm));
     let refused = |change: fn(&mut Model)| {
         let mut model = whole.clone();
         change(&mut model);
         assert!(!model.is_sound() && Scorer::new(&model).is_none());
-        assert_eq!(wire::decode(&wire::encode(&model)), Err(WireError::Range));
+        assert_eq!(wire::decode_model(&wire::encode_model(&model)), Err(WireError::Range));
     };
     refused(|m| m.bits = 10);
     refused(|m| m.bits = 15);
@@ -180,8 +180,8 @@ fn the_largest_model_has_room_and_its_sums_do_not_overflow() {
         price,
         spread: WEIGHT,
     };
-    let bytes = wire::encode(&model);
-    assert!(bytes.len() < limits::MODEL_BYTES && wire::decode(&bytes).is_ok(), "{}", bytes.len());
+    let bytes = wire::encode_model(&model);
+    assert!(bytes.len() < limits::MODEL_BYTES && wire::decode_model(&bytes).is_ok(), "{}", bytes.len());
     let scorer = Scorer::new(&model).unwrap();
     let person = PersonFeatures { now: Minute(9), devices: 9, segments: &segments, last: None };
     let score = scorer.score(scorer.person(&person), &scorer.ad(AdEntity::default()), ViewType(1), &Fatigue::default());

@@ -67,7 +67,7 @@ struct ClaimGroup {
 /// where it would bring holders of two unique ids together. `unsure` claims come last, the surest first: where a chain of them
 /// would join two members, its weakest link stays out. Orders `claims` by id, time and visitor, and `unsure` as they come.
 #[must_use]
-pub fn decide(
+pub fn decide_claims(
     visitors: u32,
     claims: &mut [SightingClaim],
     unsure: &mut [(EvidenceWeight, SightingClaim)],
@@ -75,7 +75,7 @@ pub fn decide(
 ) -> DecidedClaims {
     claims.sort_unstable_by_key(|claim| (claim.id, claim.since, claim.visitor));
     let unique = |id: u32| class(id) == LinkClass::Unique;
-    let held = held(visitors, claims, unique);
+    let held = held_ids(visitors, claims, unique);
     let mut flags = Vec::new();
     let second = |claim: &&SightingClaim| unique(claim.id) && held.get(claim.visitor as usize) != Some(&claim.id);
     flags.extend(claims.iter().filter(second).map(|claim| (claim.visitor, claim.id, FlagReason::SecondUnique)));
@@ -109,7 +109,7 @@ pub fn decide(
             }
         }
     }
-    let weights = unsurely(&mut joining, visitors, unsure, &ids, &class, &mut flags);
+    let weights = join_unsurely(&mut joining, visitors, unsure, &ids, &class, &mut flags);
     let mut masters = joining.forest.labels();
     masters.truncate(visitors as usize);
     DecidedClaims { masters, held, flags, weights }
@@ -140,7 +140,7 @@ impl IdVertices {
 }
 
 /// Joins by unsure claims what logins left apart; gives how surely visitors belong to their people.
-fn unsurely(
+fn join_unsurely(
     joining: &mut HolderForest,
     visitors: u32,
     unsure: &mut [(EvidenceWeight, SightingClaim)],
@@ -199,7 +199,7 @@ fn unsurely(
 }
 
 /// The id of each visitor's first claim of a unique one.
-fn held(visitors: u32, claims: &[SightingClaim], unique: impl Fn(u32) -> bool) -> Vec<u32> {
+fn held_ids(visitors: u32, claims: &[SightingClaim], unique: impl Fn(u32) -> bool) -> Vec<u32> {
     let rank = |claim: &SightingClaim| (claim.since, claim.id);
     let mut first = vec![NONE; visitors as usize];
     for (place, claim) in (0..).zip(claims).filter(|(_, claim)| unique(claim.id)) {

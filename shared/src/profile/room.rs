@@ -142,5 +142,5 @@ fn held_actions(actions: &ActionList, room: &SnapshotRoom<'_>) -> (Vec<u8>, bool
         from.is_some_and(|from| action.minute.day() >= from)
     };
     let held: ActionList = asked().filter(fits).collect();
-    (if held.is_empty() { Vec::new() } else { held.pack() }, held.len() < asked().count())
+    (if held.is_empty() { Vec::new() } else { held.pack_actions() }, held.len() < asked().count())
 }

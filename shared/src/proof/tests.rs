@@ -35,7 +35,7 @@ fn tenant() -> TenantId {
 }
 
 fn ask(token: &str) -> Result<ProofClaims, ProofError> {
-    verify(token, &keys(), &tenant(), NOW)
+    verify_proof(token, &keys(), &tenant(), NOW)
 }
 
 fn signed(header: &str, payload: &str) -> String {
@@ -79,7 +79,7 @@ fn the_standards_example_of_hs256_holds() {
     let payload = open(token, &keys).unwrap();
     assert!(payload.starts_with(br#"{"iss":"joe","#));
     // It has no `sub`, no `aud` and no `iat`.
-    let whole = verify(token, &keys, &tenant(), NOW);
+    let whole = verify_proof(token, &keys, &tenant(), NOW);
     assert_eq!(whole, Err(ProofError::Malformed));
 }
 
@@ -114,7 +114,7 @@ fn field_19_the_header_never_chooses_the_algorithm() {
     assert_eq!(ask(&token), Err(ProofError::Algorithm));
     let only = [public()];
     let without_kid = signed(HS, &claims(""));
-    let answer = verify(&without_kid, &only, &tenant(), NOW);
+    let answer = verify_proof(&without_kid, &only, &tenant(), NOW);
     assert_eq!(answer, Err(ProofError::Algorithm));
     let eddsa = signed_by_pair(r#"{"alg":"EdDSA","kid":"k-1"}"#, &claims(""));
     assert_eq!(ask(&eddsa), Err(ProofError::Algorithm));
@@ -127,7 +127,7 @@ fn field_19_a_key_that_is_not_base64_signs_nothing() {
     let (start, _) = text.rsplit_once('.').unwrap();
     let mac = Hmac::<Sha256>::new_from_slice(b"").unwrap().chain_update(start).finalize();
     let token = format!("{start}.{}", URL_SAFE_NO_PAD.encode_to_string(mac.into_bytes()));
-    let answer = verify(&token, &[broken], &tenant(), NOW);
+    let answer = verify_proof(&token, &[broken], &tenant(), NOW);
     assert_eq!(answer, Err(ProofError::Signature));
 }
 
@@ -135,14 +135,14 @@ fn field_19_a_key_that_is_not_base64_signs_nothing() {
 fn the_key_id_chooses_the_key() {
     let other = key("k-3", ProofAlg::HS256, &[9; 32]);
     let rotating = [other, secret()];
-    let ask = |header: &str| verify(&signed(header, &claims("")), &rotating, &tenant(), NOW);
+    let ask = |header: &str| verify_proof(&signed(header, &claims("")), &rotating, &tenant(), NOW);
     assert!(ask(HS).is_ok());
     assert!(ask(r#"{"alg":"HS256","kid":"k-1"}"#).is_ok());
     let wrong = ask(r#"{"alg":"HS256","kid":"k-3"}"#);
     assert_eq!(wrong, Err(ProofError::Signature));
     let unknown = ask(r#"{"alg":"HS256","kid":"k-9"}"#);
     assert_eq!(unknown, Err(ProofError::UnknownKey));
-    let none = verify(&signed(HS, &claims("")), &[], &tenant(), NOW);
+    let none = verify_proof(&signed(HS, &claims("")), &[], &tenant(), NOW);
     assert_eq!(none, Err(ProofError::UnknownKey));
 }
 

@@ -62,7 +62,7 @@ impl PopulationActivity {
     /// Adds a person, by the offset that its facts were recorded at ([`ZoneOffsets::usual`]).
     pub fn add(&mut self, rhythm: &ActivityHistogram, offset: UtcOffset) {
         let (ahead, past) = offset.parts();
-        let (first, second) = (turned(rhythm.counts(), ahead), turned(rhythm.counts(), ahead + 1));
+        let (first, second) = (turn_week(rhythm.counts(), ahead), turn_week(rhythm.counts(), ahead + 1));
         for ((hour, first), second) in self.0.iter_mut().zip(first).zip(second) {
             let more = u64::from(first) * u64::from(60 - past) + u64::from(second) * u64::from(past);
             *hour = hour.saturating_add(more);
@@ -85,7 +85,7 @@ impl PopulationActivity {
     pub fn prior(&self, offset: UtcOffset) -> PriorActivity {
         let past = f64::from(offset.parts().1);
         let mut week = [0.0; HOURS];
-        for ((to, hour), next) in week.iter_mut().zip(self.0).zip(turned(&self.0, -1)) {
+        for ((to, hour), next) in week.iter_mut().zip(self.0).zip(turn_week(&self.0, -1)) {
             *to = hour as f64 * (60.0 - past) + next as f64 * past;
         }
         let whole = week.iter().sum::<f64>();
@@ -112,14 +112,14 @@ impl PriorActivity {
         if facts < LEAST_FACTS {
             return habits;
         }
-        let roots = turned(rhythm.counts(), ahead).map(|count| f32::from(count).sqrt());
+        let roots = turn_week(rhythm.counts(), ahead).map(|count| f32::from(count).sqrt());
         for day in roots.as_chunks::<DAY>().0 {
             habits.day.iter_mut().zip(day).for_each(|(sum, root)| *sum += root);
         }
         let own = OWN / (7.0 * habits.day.iter().sum::<f32>());
         habits.source = BestTimeSource::Person;
-        habits.day = smoothed(&habits.day);
-        habits.week = smoothed(&roots);
+        habits.day = smooth_week(&habits.day);
+        habits.week = smooth_week(&roots);
         for (day, everybody) in habits.week.as_chunks_mut::<DAY>().0.iter_mut().zip(self.week.as_chunks::<DAY>().0) {
             for ((score, all_days), everybody) in day.iter_mut().zip(habits.day).zip(everybody) {
                 *score += own * all_days + everybody;
@@ -221,7 +221,7 @@ impl PersonHabits {
         for (piece, offset) in pieces {
             let mut at = piece.start;
             while at < piece.end {
-                let gone = since(at, offset, self.past);
+                let gone = since_minute(at, offset, self.past);
                 let score = usize::try_from(gone / HOUR_MS).ok().and_then(|hour| self.week.get(hour));
                 if let Some(score) = score.filter(|score| **score > most) {
                     (found, most) = (Some(at), *score);
@@ -251,7 +251,7 @@ impl BestHour {
 
     /// Milliseconds since the hour last began.
     fn gone(&self, time: Millis, offset: UtcOffset) -> Millis {
-        since(time, offset, self.minute)
+        since_minute(time, offset, self.minute)
     }
 }
 
@@ -278,19 +278,19 @@ impl BestTime {
 }
 
 /// Milliseconds since a clock at this offset last showed this minute of the week.
-fn since(time: Millis, offset: UtcOffset, minute: u16) -> Millis {
+fn since_minute(time: Millis, offset: UtcOffset, minute: u16) -> Millis {
     (offset.into_week(time) + WEEK_MS - Millis::from(minute) * MINUTE_MS % WEEK_MS) % WEEK_MS
 }
 
 /// A week some hours later.
-fn turned<T: Copy>(week: &[T; HOURS], hours: i16) -> [T; HOURS] {
+fn turn_week<T: Copy>(week: &[T; HOURS], hours: i16) -> [T; HOURS] {
     let mut turned = *week;
     turned.rotate_right(usize::from(hours.rem_euclid(HOURS as i16).unsigned_abs()));
     turned
 }
 
 /// Each averaged 1 : 2 : 1 with its neighbours, in a circle.
-fn smoothed<const N: usize>(of: &[f32; N]) -> [f32; N] {
+fn smooth_week<const N: usize>(of: &[f32; N]) -> [f32; N] {
     let (mut before, mut after) = (*of, *of);
     before.rotate_right(1);
     after.rotate_left(1);

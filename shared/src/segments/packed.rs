@@ -31,17 +31,17 @@ struct SegmentWrite {
 /// Unlike [`SegmentMap::join`] it has no bound, so that no segment of a visitor seems absent because the others wrote many
 /// later ones.
 #[must_use]
-pub fn live(visitors: &[PackedSegments<'_>], hour: HourStamp) -> Vec<SegmentId> {
+pub fn live_segments(visitors: &[PackedSegments<'_>], hour: HourStamp) -> Vec<SegmentId> {
     if let [one] = visitors {
         return one.iter().filter(|(_, expiry)| *expiry > hour).map(|(id, _)| id).collect();
     }
-    let writes = visitors.iter().filter_map(|one| one.writes()).fold(Vec::new(), merge);
+    let writes = visitors.iter().filter_map(|one| one.writes()).fold(Vec::new(), merge_writes);
     let held = writes.into_iter().filter(|write| write.expiry.is_some_and(|expiry| expiry > hour));
     held.map(|write| write.id).collect()
 }
 
 /// Two lists in the order of their ids; of two of one segment the greater.
-fn merge(all: Vec<SegmentWrite>, more: impl Iterator<Item = SegmentWrite>) -> Vec<SegmentWrite> {
+fn merge_writes(all: Vec<SegmentWrite>, more: impl Iterator<Item = SegmentWrite>) -> Vec<SegmentWrite> {
     let mut merged = Vec::with_capacity(all.len() + more.size_hint().1.unwrap_or_default());
     let mut all = all.into_iter().peekable();
     for write in more {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::{ByteArray, ByteBuf};
 
 use super::cbor::{self, FormBounds};
-use super::kv::{open_within, seal};
+use super::kv::{open_within, seal_value};
 use super::parts::{self, VersionForm};
 use super::{WireError, model};
 use crate::ids::SnapshotVersion;
@@ -127,7 +127,7 @@ struct DocumentForm {
 pub fn encode_pointer(key: &str, pointer: &CataloguePointer) -> String {
     let CataloguePointer { published, version, digest } = *pointer;
     let form = PointerForm { form: FORM, published: published.into(), version, digest: ByteArray::new(digest) };
-    seal(POINTER, key, &cbor::encode(&form))
+    seal_value(POINTER, key, &cbor::encode(&form))
 }
 
 /// Reads the value of the pointer's key.
@@ -144,7 +144,7 @@ pub fn decode_pointer(key: &str, value: &[u8]) -> Result<CataloguePointer, WireE
 #[must_use]
 pub fn encode_model(key: &str, published: SnapshotVersion, model: &[u8]) -> String {
     let form = PublishedModelForm { form: FORM, published: published.into(), model: ByteBuf::from(model) };
-    seal(MODEL, key, &cbor::encode(&form))
+    seal_value(MODEL, key, &cbor::encode(&form))
 }
 
 /// Reads the value of the model's key. Whether the model may be used now is another question.
@@ -154,7 +154,7 @@ pub fn encode_model(key: &str, published: SnapshotVersion, model: &[u8]) -> Stri
 pub fn decode_model(key: &str, value: &[u8]) -> Result<(SnapshotVersion, Model), WireError> {
     let bytes = open_within(limits::MODEL_CHARS, MODEL, key, value)?;
     let form: PublishedModelForm = cbor::decode(&bytes, FORM, ENVELOPE)?;
-    Ok((form.published.into(), model::decode(&form.model)?))
+    Ok((form.published.into(), model::decode_model(&form.model)?))
 }
 
 /// The value of the steering's key, published under this version.
@@ -183,7 +183,7 @@ pub fn encode_steering(
         given_out: given_out.iter().copied().collect(),
         materialised: materialised.iter().copied().collect(),
     });
-    let value = seal(STEERING, key, &bytes);
+    let value = seal_value(STEERING, key, &bytes);
     if value.len() > limits::STEERING_CHARS { Err(WireError::TooLong) } else { Ok(value) }
 }
 
@@ -194,14 +194,14 @@ pub fn encode_steering(
 pub fn decode_steering(key: &str, value: &[u8]) -> Result<(SnapshotVersion, TrafficAllocation), WireError> {
     let bytes = open_within(limits::STEERING_CHARS, STEERING, key, value)?;
     let form: SteeringForm = cbor::decode(&bytes, FORM, SHARES)?;
-    let shares = parts::list(form.shares, limits::EXPERIMENTS, |SharesForm { experiment, shares }| {
-        Ok((experiment, parts::list(shares, limits::EXPERIMENT_ARMS, Ok)?))
+    let shares = parts::read_list(form.shares, limits::EXPERIMENTS, |SharesForm { experiment, shares }| {
+        Ok((experiment, parts::read_list(shares, limits::EXPERIMENT_ARMS, Ok)?))
     })?;
-    let paces = parts::list(form.paces, limits::CATALOGUE_ROWS, |PaceForm { campaign, from, to }| {
+    let paces = parts::read_list(form.paces, limits::CATALOGUE_ROWS, |PaceForm { campaign, from, to }| {
         Ok((campaign, CampaignPace { from, to }))
     })?;
-    let given_out = parts::list(form.given_out, limits::CATALOGUE_ROWS, Ok)?;
-    let materialised = parts::list(form.materialised, limits::AUDIENCES, Ok)?;
+    let given_out = parts::read_list(form.given_out, limits::CATALOGUE_ROWS, Ok)?;
+    let materialised = parts::read_list(form.materialised, limits::AUDIENCES, Ok)?;
     let steering = TrafficAllocation {
         at: form.at,
         shares: shares.into_iter().collect(),
@@ -223,7 +223,7 @@ pub fn encode_document(key: &str, digest: &Digest, document: &[u8]) -> Result<St
     }
     let packed = lz4_flex::block::compress(document);
     let form = DocumentForm { form: FORM, digest: ByteArray::new(*digest), length, packed: ByteBuf::from(packed) };
-    let value = seal(DOCUMENT, key, &cbor::encode(&form));
+    let value = seal_value(DOCUMENT, key, &cbor::encode(&form));
     if value.len() > limits::CATALOGUE_CHARS { Err(WireError::TooLong) } else { Ok(value) }
 }
 
@@ -253,7 +253,7 @@ mod tests {
     /// A value that is sealed, whatever is in it.
     fn sealed(digest: &Digest, length: u32, packed: &[u8]) -> String {
         let (digest, packed) = (ByteArray::new(*digest), ByteBuf::from(packed));
-        seal(DOCUMENT, KEY, &cbor::encode(&DocumentForm { form: FORM, digest, length, packed }))
+        seal_value(DOCUMENT, KEY, &cbor::encode(&DocumentForm { form: FORM, digest, length, packed }))
     }
 
     #[test]
@@ -276,7 +276,7 @@ mod tests {
         let steering = TrafficAllocation { at: 6, shares, paces, given_out, materialised: [10].into() };
         let value = encode_steering(KEY, published, &steering).unwrap();
         let bytes = b"\xa7\x61f\x01\x61p\xa2\x61r\x01\x61c\x02\x61a\x06\x61s\x81\xa2\x61x\x03\x61s\x82\x04\x05\x61c\x81\xa3\x61c\x07\x61f\x08\x61t\x09\x61g\x82\x18\x18\x18\x19\x61m\x81\x0a";
-        assert_eq!(value, seal(STEERING, KEY, bytes));
+        assert_eq!(value, seal_value(STEERING, KEY, bytes));
         assert_eq!(decode_steering(KEY, value.as_bytes()).unwrap(), (published, steering));
         assert_eq!(decode_steering("c:pub:8", value.as_bytes()), Err(WireError::Checksum));
         // All that there may be has room.

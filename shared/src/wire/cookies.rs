@@ -117,14 +117,14 @@ pub fn encode_identity(cookie: &IdentityCookie) -> Vec<u8> {
 /// [`WireError`].
 pub fn decode_identity(bytes: &[u8]) -> Result<IdentityCookie, WireError> {
     let form: IdentityForm = cbor::decode(bytes, FORM, COOKIE)?;
-    let earlier = |earlier: EarlierForm| Ok((parts::hash(earlier.tag), parts::visitor(earlier.visitor)?));
+    let earlier = |earlier: EarlierForm| Ok((parts::hash(earlier.tag), parts::read_visitor(earlier.visitor)?));
     Ok(IdentityCookie {
-        visitor: parts::visitor(form.visitor)?,
+        visitor: parts::read_visitor(form.visitor)?,
         written: form.written,
         tag: form.tag.map(parts::hash),
-        covered: parts::list(form.covered, limits::COVERED, Ok)?,
-        earlier: parts::list(form.earlier, limits::EARLIER_VISITORS, earlier)?,
-        pending: parts::visitors(form.pending, limits::PENDING_SIBLINGS)?,
+        covered: parts::read_list(form.covered, limits::COVERED, Ok)?,
+        earlier: parts::read_list(form.earlier, limits::EARLIER_VISITORS, earlier)?,
+        pending: parts::read_visitors(form.pending, limits::PENDING_SIBLINGS)?,
         login: form.login.map(|login| (login.received, login.short)),
     })
 }
@@ -172,8 +172,8 @@ pub fn decode_ledger(bytes: &[u8]) -> Result<Ledger, WireError> {
     let mut left = PackedReader(&form.pages);
     while !left.is_empty() {
         let short = left.eight().ok_or(WireError::Malformed)?;
-        let received = at(parts::number(&mut left)?)?;
-        let place = usize::try_from(parts::number(&mut left)?).map_err(|_| WireError::Range)?;
+        let received = at(parts::read_number(&mut left)?)?;
+        let place = usize::try_from(parts::read_number(&mut left)?).map_err(|_| WireError::Range)?;
         pages.push(LaterPage { received, short, session: *sessions.get(place).ok_or(WireError::Range)? });
         if pages.len() > limits::LEDGER_ENTRIES {
             return Err(WireError::Range);
@@ -183,7 +183,7 @@ pub fn decode_ledger(bytes: &[u8]) -> Result<Ledger, WireError> {
     let exposed: Exposures = firsts(&form.exposed, limits::LEDGER_EXPOSURES)?;
     let units: HeldSlots = firsts(&form.units, limits::LEDGER_UNITS)?;
     Ok(Ledger {
-        visitor: parts::visitor(form.visitor)?,
+        visitor: parts::read_visitor(form.visitor)?,
         highest: form.highest.into(),
         session: last.and_then(|last| sessions.first().map(|session| (*session, last))),
         pages,
@@ -220,7 +220,11 @@ pub fn encode_session(running: &RunningSession) -> Vec<u8> {
 /// [`WireError`].
 pub fn decode_session(bytes: &[u8]) -> Result<RunningSession, WireError> {
     let form: SessionForm = cbor::decode(bytes, FORM, COOKIE)?;
-    Ok(RunningSession { visitor: parts::visitor(form.visitor)?, session: SessionId(form.session), last: form.last })
+    Ok(RunningSession {
+        visitor: parts::read_visitor(form.visitor)?,
+        session: SessionId(form.session),
+        last: form.last,
+    })
 }
 
 /// Sessions of the pages, and the running one.

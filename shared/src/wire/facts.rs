@@ -235,7 +235,7 @@ struct EvidenceForm {
 
 /// The batch's bytes.
 #[must_use]
-pub fn encode(batch: &FactBatch) -> Vec<u8> {
+pub fn encode_batch(batch: &FactBatch) -> Vec<u8> {
     let facts = batch.facts.iter().map(|fact| ByteBuf::from(encode_one(fact))).collect();
     cbor::encode(&BatchForm { form: FORM, tenant: batch.tenant.to_string(), facts })
 }
@@ -250,7 +250,7 @@ pub fn bytes_of(fact: &Fact) -> usize {
 ///
 /// # Errors
 /// [`WireError`]; lists and texts over their bounds are refused.
-pub fn decode(bytes: &[u8]) -> Result<FactBatch, WireError> {
+pub fn decode_batch(bytes: &[u8]) -> Result<FactBatch, WireError> {
     let (tenant, facts) = decode_each(bytes)?;
     Ok(FactBatch { tenant, facts: facts.into_iter().collect::<Result<_, _>>()? })
 }
@@ -304,11 +304,11 @@ impl TryFrom<FactForm> for Fact {
     fn try_from(form: FactForm) -> Result<Self, WireError> {
         Ok(Self {
             id: FactId::from_bytes(form.id.into_array()),
-            visitor: parts::visitor(form.visitor)?,
+            visitor: parts::read_visitor(form.visitor)?,
             received: form.received,
             at: form.received.checked_sub(form.delay).ok_or(WireError::Range)?,
             position: form.position,
-            what: what(form.kind, &form.body)?,
+            what: fact_kind(form.kind, &form.body)?,
         })
     }
 }
@@ -365,7 +365,7 @@ fn put_what(what: &FactKind) -> (u8, Vec<u8>) {
     }
 }
 
-fn what(kind: u8, body: &[u8]) -> Result<FactKind, WireError> {
+fn fact_kind(kind: u8, body: &[u8]) -> Result<FactKind, WireError> {
     Ok(match kind {
         kind::PAGE => FactKind::Page { session: SessionId(read::<PageForm>(body)?.session) },
         kind::ALIAS => {
@@ -374,8 +374,8 @@ fn what(kind: u8, body: &[u8]) -> Result<FactKind, WireError> {
         }
         kind::TRACK => {
             let TrackForm { name, value, properties, order } = read(body)?;
-            let properties = properties.map(|text| parts::text(text, limits::PROPERTIES_BYTES)).transpose()?;
-            let name = parts::text(name, limits::NAME_BYTES)?;
+            let properties = properties.map(|text| parts::read_text(text, limits::PROPERTIES_BYTES)).transpose()?;
+            let name = parts::read_text(name, limits::NAME_BYTES)?;
             FactKind::Track { name, value, properties, order: order.map(OrderHash) }
         }
         kind::WITHDRAWAL => FactKind::Withdrawal,
@@ -391,14 +391,14 @@ fn what(kind: u8, body: &[u8]) -> Result<FactKind, WireError> {
         }
         kind::SEGMENTS => {
             let SegmentsForm { writes } = read(body)?;
-            FactKind::Segments { writes: parts::list(writes, limits::SEGMENT_WRITES, segment)? }
+            FactKind::Segments { writes: parts::read_list(writes, limits::SEGMENT_WRITES, segment_write)? }
         }
         kind::ATTRIBUTES => {
             let AttributesForm { writes } = read(body)?;
-            FactKind::Attributes { writes: parts::list(writes, limits::ATTRIBUTE_WRITES, attribute)? }
+            FactKind::Attributes { writes: parts::read_list(writes, limits::ATTRIBUTE_WRITES, attribute_write)? }
         }
         kind::CANCELLATION => FactKind::Cancellation { id: read::<CancellationForm>(body)?.id.into() },
-        kind::ERASURE => erasure(read(body)?)?,
+        kind::ERASURE => erasure_kind(read(body)?)?,
         kind::EXPOSURE => {
             let ExposureForm { experiment, arm } = read(body)?;
             FactKind::Exposure { experiment, arm }
@@ -407,7 +407,7 @@ fn what(kind: u8, body: &[u8]) -> Result<FactKind, WireError> {
             let UnitForm { campaign, number } = read(body)?;
             FactKind::Unit { campaign, number }
         }
-        kind::EVIDENCE => evidence(read(body)?)?,
+        kind::EVIDENCE => evidence_kind(read(body)?)?,
         _ => return Err(WireError::UnknownForm),
     })
 }
@@ -417,7 +417,7 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, WireError> {
 }
 
 fn others(hashes: Vec<SixteenBytes>) -> Result<Vec<AltHash>, WireError> {
-    parts::hashes(hashes, limits::KEYS_A_PURPOSE)
+    parts::read_hashes(hashes, limits::KEYS_A_PURPOSE)
 }
 
 impl From<AlternateId> for AlternateForm {
@@ -440,7 +440,7 @@ fn put_segment(id: SegmentId, state: &SegmentState) -> SegmentForm {
     SegmentForm { id: id.0, expiry: Some(expiry.0), attributes: attributes.collect() }
 }
 
-fn segment(form: SegmentForm) -> Result<(SegmentId, SegmentState), WireError> {
+fn segment_write(form: SegmentForm) -> Result<(SegmentId, SegmentState), WireError> {
     let id = SegmentId(form.id);
     let attributes: Vec<_> = form.attributes.into_iter().map(|pair| (pair.token, pair.value)).collect();
     let Some(expiry) = form.expiry.map(HourStamp) else {
@@ -451,12 +451,12 @@ fn segment(form: SegmentForm) -> Result<(SegmentId, SegmentState), WireError> {
     if state == (SegmentState::Held { expiry, attributes }) { Ok((id, state)) } else { Err(WireError::Range) }
 }
 
-fn attribute(form: AttributeWriteForm) -> Result<(String, Option<AttributeValue>), WireError> {
+fn attribute_write(form: AttributeWriteForm) -> Result<(String, Option<AttributeValue>), WireError> {
     let value = form.value.map(|packed| AttributeValue::read(&packed).ok_or(WireError::Range)).transpose()?;
-    Ok((parts::text(form.name, limits::ATTRIBUTE_NAME_BYTES)?, value))
+    Ok((parts::read_text(form.name, limits::ATTRIBUTE_NAME_BYTES)?, value))
 }
 
-fn erasure(form: ErasureForm) -> Result<FactKind, WireError> {
+fn erasure_kind(form: ErasureForm) -> Result<FactKind, WireError> {
     let scope = if form.person { ErasureScope::Person } else { ErasureScope::Visitor };
     if form.id.is_none() && !form.also.is_empty() {
         return Err(WireError::Malformed);
@@ -464,7 +464,7 @@ fn erasure(form: ErasureForm) -> Result<FactKind, WireError> {
     Ok(FactKind::Erasure { scope, id: form.id.map(AlternateId::from), also: others(form.also)? })
 }
 
-fn evidence(form: EvidenceForm) -> Result<FactKind, WireError> {
+fn evidence_kind(form: EvidenceForm) -> Result<FactKind, WireError> {
     let (weight, source) = (EvidenceWeight(form.weight), EvidenceSource::of_code(form.source).ok_or(WireError::Range)?);
     if !(EvidenceWeight(1)..=EvidenceWeight::UNSURE).contains(&weight) {
         return Err(WireError::Range);

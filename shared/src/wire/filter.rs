@@ -175,7 +175,7 @@ enum TestForm {
 
 /// A filter's bytes.
 #[must_use]
-pub fn encode(filter: &Filter) -> Vec<u8> {
+pub fn encode_filter(filter: &Filter) -> Vec<u8> {
     let questions = filter.counts.iter().map(CountQuestionForm::from).collect();
     cbor::encode(&FilterForm { form: FORM, questions, root: (&filter.root).into() })
 }
@@ -184,7 +184,7 @@ pub fn encode(filter: &Filter) -> Vec<u8> {
 ///
 /// # Errors
 /// [`WireError`]: what [`encode`] does not write of any filter within its bounds is refused.
-pub fn decode(bytes: &[u8]) -> Result<Filter, WireError> {
+pub fn decode_filter(bytes: &[u8]) -> Result<Filter, WireError> {
     let form: FilterForm = cbor::decode(bytes, FORM, FILTER)?;
     let mut reader = FilterReader { conditions: 0, questions: form.questions.len(), text_bytes: 0 };
     reader.filter(form).ok_or(WireError::Range)

@@ -191,7 +191,7 @@ struct AdForm {
 
 /// A catalogue's bytes.
 #[must_use]
-pub fn encode(flat: &FlatCatalogue) -> Vec<u8> {
+pub fn encode_catalogue(flat: &FlatCatalogue) -> Vec<u8> {
     cbor::encode(&FlatForm::from(flat))
 }
 
@@ -199,7 +199,7 @@ pub fn encode(flat: &FlatCatalogue) -> Vec<u8> {
 ///
 /// # Errors
 /// [`WireError`].
-pub fn decode(bytes: &[u8]) -> Result<FlatCatalogue, WireError> {
+pub fn decode_catalogue(bytes: &[u8]) -> Result<FlatCatalogue, WireError> {
     cbor::decode::<FlatForm>(bytes, FORM, FLAT)?.try_into()
 }
 
@@ -214,7 +214,7 @@ impl From<&FlatCatalogue> for FlatForm {
             form: FORM,
             experiments: experiments.clone(),
             questions: questions.iter().map(question).collect(),
-            filters: filters.iter().map(|filter| ByteBuf::from(filter::encode(filter))).collect(),
+            filters: filters.iter().map(|filter| ByteBuf::from(filter::encode_filter(filter))).collect(),
             caps: caps.iter().map(|caps| caps.iter().map(cap).collect()).collect(),
             sizes: sizes.iter().map(|sizes| sizes.iter().map(size).collect()).collect(),
             advertisers: advertisers.iter().map(AdvertiserForm::from).collect(),
@@ -230,25 +230,26 @@ impl TryFrom<FlatForm> for FlatCatalogue {
 
     fn try_from(form: FlatForm) -> Result<Self, WireError> {
         const ROWS: usize = limits::CATALOGUE_ROWS;
-        let questions = parts::list(form.questions, limits::CAP_QUESTIONS, |form| {
+        let questions = parts::read_list(form.questions, limits::CAP_QUESTIONS, |form| {
             Ok((ActionType(form.verb), TimeWindow::try_from(form.window)?))
         })?;
-        let filters = parts::list(form.filters, 2 * ROWS, |bytes| filter::decode(&bytes))?;
-        let caps = parts::list(form.caps, 4 * ROWS, |caps| {
+        let filters = parts::read_list(form.filters, 2 * ROWS, |bytes| filter::decode_filter(&bytes))?;
+        let caps = parts::read_list(form.caps, 4 * ROWS, |caps| {
             some(caps, limits::CAPS, |cap| Ok((place(cap.question, questions.len())?, cap.limit)))
         })?;
-        let sizes =
-            parts::list(form.sizes, ROWS, |sizes| some(sizes, limits::SIZES, |size| Ok([size.width, size.height])))?;
+        let sizes = parts::read_list(form.sizes, ROWS, |sizes| {
+            some(sizes, limits::SIZES, |size| Ok([size.width, size.height]))
+        })?;
         let rows = RowCounts { caps: caps.len(), experiments: form.experiments.len(), filters: filters.len() };
-        let advertisers = parts::list(form.advertisers, ROWS, |form| {
+        let advertisers = parts::read_list(form.advertisers, ROWS, |form| {
             Ok(FlatAdvertiser { head: rows.head(form.head)?, repeats: form.repeats })
         })?;
-        let campaigns = parts::list(form.campaigns, ROWS, |form| rows.campaign(form, advertisers.len()))?;
-        let groups = parts::list(form.groups, ROWS, |form| {
+        let campaigns = parts::read_list(form.campaigns, ROWS, |form| rows.campaign(form, advertisers.len()))?;
+        let groups = parts::read_list(form.groups, ROWS, |form| {
             let (head, campaign) = (rows.head(form.head)?, place(form.campaign, campaigns.len())?);
             Ok(FlatGroup { head, campaign, target: maybe_place(form.target, filters.len())? })
         })?;
-        let ads = parts::list(form.ads, ROWS, |form| {
+        let ads = parts::read_list(form.ads, ROWS, |form| {
             let (head, group) = (rows.head(form.head)?, place(form.group, groups.len())?);
             let sizes = maybe_place(form.sizes, sizes.len())?;
             Ok(FlatAd { head, group, sizes, creative: form.creative, landing: form.landing })
@@ -361,14 +362,14 @@ impl RowCounts {
             strict: form.strict,
             paced: form.paced,
             recipients: form.recipients.map(RecipientLimit::try_from).transpose()?,
-            categories: parts::list(form.categories, limits::CATEGORIES, Ok)?,
+            categories: parts::read_list(form.categories, limits::CATEGORIES, Ok)?,
         })
     }
 }
 
 /// A list of at most so many, with something in it.
 fn some<F, T>(forms: Vec<F>, most: usize, read: impl FnMut(F) -> Result<T, WireError>) -> Result<Vec<T>, WireError> {
-    if forms.is_empty() { Err(WireError::Range) } else { parts::list(forms, most, read) }
+    if forms.is_empty() { Err(WireError::Range) } else { parts::read_list(forms, most, read) }
 }
 
 /// A place in a list of so many.

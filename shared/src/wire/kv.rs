@@ -93,12 +93,12 @@ struct NamesForm {
 /// [`WireError::TooLong`] when it is over [`limits::SNAPSHOT_BYTES`]: leave visitors out. [`WireError::Range`] when
 /// a list is over its bound, or the visitor itself is not in it: no reader would take it.
 pub fn encode_stored(key: &str, stored: &StoredValue) -> Result<String, WireError> {
-    let StoredValue::Snapshot(snapshot) = stored else { return Ok(seal(TOMBSTONE, key, &[])) };
+    let StoredValue::Snapshot(snapshot) = stored else { return Ok(seal_value(TOMBSTONE, key, &[])) };
     if !is_whole(snapshot) {
         return Err(WireError::Range);
     }
     let bytes = cbor::encode(&SnapshotForm::from(snapshot.as_ref()));
-    if bytes.len() > limits::SNAPSHOT_BYTES { Err(WireError::TooLong) } else { Ok(seal(SNAPSHOT, key, &bytes)) }
+    if bytes.len() > limits::SNAPSHOT_BYTES { Err(WireError::TooLong) } else { Ok(seal_value(SNAPSHOT, key, &bytes)) }
 }
 
 fn is_whole(snapshot: &Snapshot) -> bool {
@@ -162,7 +162,7 @@ pub fn encode_lookup(key: &str, visitors: &[VisitorId]) -> Result<String, WireEr
         return Err(WireError::Range);
     }
     let form = LookupForm { form: FORM, visitors: parts::put_visitors(visitors) };
-    Ok(seal(LOOKUP, key, &cbor::encode(&form)))
+    Ok(seal_value(LOOKUP, key, &cbor::encode(&form)))
 }
 
 /// Reads the value of an alternate id's key.
@@ -171,7 +171,7 @@ pub fn encode_lookup(key: &str, visitors: &[VisitorId]) -> Result<String, WireEr
 /// [`WireError`].
 pub fn decode_lookup(key: &str, value: &[u8]) -> Result<Vec<VisitorId>, WireError> {
     let form: LookupForm = cbor::decode(&open(LOOKUP, key, value)?, FORM, VISITORS)?;
-    parts::visitors(form.visitors, limits::LOOKUP_VISITORS)
+    parts::read_visitors(form.visitors, limits::LOOKUP_VISITORS)
 }
 
 /// The value of a page's key: names of attributes, and the kind of each.
@@ -183,7 +183,7 @@ pub fn encode_names(key: &str, page: &[(String, ValueKind)]) -> Result<String, W
     if attributes::decode_page(&page).is_none() {
         return Err(WireError::Range);
     }
-    Ok(seal(NAMES, key, &cbor::encode(&NamesForm { form: FORM, page: ByteBuf::from(page) })))
+    Ok(seal_value(NAMES, key, &cbor::encode(&NamesForm { form: FORM, page: ByteBuf::from(page) })))
 }
 
 /// Reads the value of a page's key.
@@ -222,7 +222,7 @@ impl TryFrom<SnapshotForm> for Snapshot {
     fn try_from(form: SnapshotForm) -> Result<Self, WireError> {
         let mut membership = Membership::try_from(form.membership)?;
         let column = SharedBytes::from(form.profiles.into_vec());
-        let profiles = rows(&column, limits::SNAPSHOT_VISITORS, |rows| {
+        let profiles = read_rows(&column, limits::SNAPSHOT_VISITORS, |rows| {
             let visitor = rows.visitor()?;
             let version = SnapshotVersion { restore: rows.number()?.try_into().ok()?, counter: rows.number()? };
             Some((visitor, SubProfile::from_packed(version, column.part(rows.row()?))))
@@ -233,8 +233,8 @@ impl TryFrom<SnapshotForm> for Snapshot {
         }
         Ok(Self {
             version: form.version.into(),
-            visitor: parts::visitor(form.visitor)?,
-            unique: parts::hashes(form.unique, limits::KEYS_A_PURPOSE)?,
+            visitor: parts::read_visitor(form.visitor)?,
+            unique: parts::read_hashes(form.unique, limits::KEYS_A_PURPOSE)?,
             membership,
             profiles,
             best: form.best.map(|packed| BestTime::read(packed).ok_or(WireError::Range)).transpose()?,
@@ -264,17 +264,17 @@ impl TryFrom<MembershipForm> for Membership {
     type Error = WireError;
 
     fn try_from(form: MembershipForm) -> Result<Self, WireError> {
-        let cuts = rows(&form.cuts, limits::CUTS, |rows| {
+        let cuts = read_rows(&form.cuts, limits::CUTS, |rows| {
             Some((rows.visitor()?, VisitorCut { at: rows.number()?, gone: rows.count(1)? == 1 }))
         })?;
-        let unsure = rows(&form.unsure, limits::SNAPSHOT_VISITORS, |rows| Some((rows.visitor()?, ())))?;
+        let unsure = read_rows(&form.unsure, limits::SNAPSHOT_VISITORS, |rows| Some((rows.visitor()?, ())))?;
         let unsure = unsure.into_keys().collect();
         Ok(Self { epoch: Epoch(form.epoch), devices: form.devices, unsure, cuts, ..Self::default() })
     }
 }
 
 /// Packed rows, at most `most`, written in the order of their visitors, each once.
-fn rows<T>(
+fn read_rows<T>(
     bytes: &[u8],
     most: usize,
     mut read: impl FnMut(&mut PackedReader<'_>) -> Option<(VisitorId, T)>,
@@ -294,8 +294,8 @@ fn rows<T>(
     Ok(all.into_iter().collect())
 }
 
-pub(super) fn seal(tag: &str, key: &str, bytes: &[u8]) -> String {
-    let mut framed = checksum(tag, key, bytes).to_be_bytes().to_vec();
+pub(super) fn seal_value(tag: &str, key: &str, bytes: &[u8]) -> String {
+    let mut framed = value_checksum(tag, key, bytes).to_be_bytes().to_vec();
     framed.extend_from_slice(bytes);
     let mut text = String::with_capacity(tag.len() + framed.len() / 3 * 4 + 4);
     text.push_str(tag);
@@ -315,13 +315,13 @@ pub(super) fn open_within(most: usize, tag: &str, key: &str, value: &[u8]) -> Re
     let text = value.strip_prefix(tag.as_bytes()).ok_or(WireError::UnknownForm)?;
     let framed = SharedBytes::from(STANDARD_NO_PAD.decode_to_vec(text).map_err(|_| WireError::Malformed)?);
     let (sum, bytes) = framed.split_first_chunk::<4>().ok_or(WireError::Malformed)?;
-    if u32::from_be_bytes(*sum) != checksum(tag, key, bytes) {
+    if u32::from_be_bytes(*sum) != value_checksum(tag, key, bytes) {
         return Err(WireError::Checksum);
     }
     Ok(framed.part(bytes))
 }
 
-fn checksum(tag: &str, key: &str, bytes: &[u8]) -> u32 {
+fn value_checksum(tag: &str, key: &str, bytes: &[u8]) -> u32 {
     let mut sum = crc32fast::Hasher::new();
     [tag.as_bytes(), key.as_bytes(), &[0], bytes].into_iter().for_each(|part| sum.update(part));
     sum.finalize()

@@ -6,7 +6,7 @@ use serde_bytes::ByteBuf;
 
 use super::WireError;
 use super::cbor::{self, FormBounds};
-use super::parts::number;
+use super::parts::read_number;
 use crate::limits;
 use crate::model::{BITS, FRACTION, Model, Part, Quality};
 use crate::packed::{PackedReader, put, put_signed};
@@ -74,7 +74,7 @@ struct QualityForm {
 
 /// A model's bytes.
 #[must_use]
-pub fn encode(model: &Model) -> Vec<u8> {
+pub fn encode_model(model: &Model) -> Vec<u8> {
     let Model { bits, trained_ms, expires_ms, segments, click, conversion, price, spread } = model;
     cbor::encode(&ModelForm {
         form: FORM,
@@ -94,7 +94,7 @@ pub fn encode(model: &Model) -> Vec<u8> {
 ///
 /// # Errors
 /// [`WireError`].
-pub fn decode(bytes: &[u8]) -> Result<Model, WireError> {
+pub fn decode_model(bytes: &[u8]) -> Result<Model, WireError> {
     let form: ModelForm = cbor::decode(bytes, FORM, MODEL)?;
     if !BITS.contains(&form.bits) {
         return Err(WireError::Range);
@@ -172,7 +172,7 @@ fn weights(column: &[u8], places: usize) -> Result<Vec<i16>, WireError> {
         return Ok(Vec::new());
     }
     let mut from = PackedReader(column);
-    let weights = match number(&mut from)? {
+    let weights = match read_number(&mut from)? {
         ALL => (0..places).map(|_| weight(&mut from)).collect::<Result<_, _>>()?,
         SOME => sparse(&mut from, places)?,
         _ => return Err(WireError::Malformed),

@@ -87,7 +87,7 @@ pub(super) fn put_visitor(visitor: VisitorId) -> SixteenBytes {
     ByteArray::new(*visitor.as_bytes())
 }
 
-pub(super) fn visitor(bytes: SixteenBytes) -> Result<VisitorId, WireError> {
+pub(super) fn read_visitor(bytes: SixteenBytes) -> Result<VisitorId, WireError> {
     VisitorId::from_bytes(bytes.into_array()).map_err(|_| WireError::Range)
 }
 
@@ -95,8 +95,8 @@ pub(super) fn put_visitors(visitors: &[VisitorId]) -> Vec<SixteenBytes> {
     visitors.iter().map(|visitor| put_visitor(*visitor)).collect()
 }
 
-pub(super) fn visitors(bytes: Vec<SixteenBytes>, most: usize) -> Result<Vec<VisitorId>, WireError> {
-    list(bytes, most, visitor)
+pub(super) fn read_visitors(bytes: Vec<SixteenBytes>, most: usize) -> Result<Vec<VisitorId>, WireError> {
+    read_list(bytes, most, read_visitor)
 }
 
 pub(super) fn put_hashes(hashes: &[AltHash]) -> Vec<SixteenBytes> {
@@ -107,12 +107,12 @@ pub(super) fn hash(bytes: SixteenBytes) -> AltHash {
     AltHash(bytes.into_array())
 }
 
-pub(super) fn hashes(bytes: Vec<SixteenBytes>, most: usize) -> Result<Vec<AltHash>, WireError> {
-    list(bytes, most, |bytes| Ok(hash(bytes)))
+pub(super) fn read_hashes(bytes: Vec<SixteenBytes>, most: usize) -> Result<Vec<AltHash>, WireError> {
+    read_list(bytes, most, |bytes| Ok(hash(bytes)))
 }
 
 /// A list of at most so many.
-pub(super) fn list<F, T>(
+pub(super) fn read_list<F, T>(
     forms: Vec<F>,
     most: usize,
     read: impl FnMut(F) -> Result<T, WireError>,
@@ -121,7 +121,7 @@ pub(super) fn list<F, T>(
 }
 
 /// A text of at most so many bytes.
-pub(super) fn text(text: String, most: usize) -> Result<String, WireError> {
+pub(super) fn read_text(text: String, most: usize) -> Result<String, WireError> {
     if text.len() > most { Err(WireError::TooLong) } else { Ok(text) }
 }
 
@@ -131,6 +131,6 @@ pub(super) fn is_zero(number: &u64) -> bool {
 }
 
 /// A packed number.
-pub(super) fn number(from: &mut PackedReader<'_>) -> Result<u64, WireError> {
+pub(super) fn read_number(from: &mut PackedReader<'_>) -> Result<u64, WireError> {
     from.number().ok_or(WireError::Malformed)
 }

@@ -75,9 +75,9 @@ const SUM: usize = 4;
 /// The bytes of a visitor's stored profile, without its attributes, exposures, units and events: the store keeps them
 /// apart. The CRC-32 follows.
 #[must_use]
-pub fn encode(visitor: VisitorId, profile: &Profile) -> Vec<u8> {
+pub fn encode_profile(visitor: VisitorId, profile: &Profile) -> Vec<u8> {
     let sessions: Vec<u8> = profile.sessions.iter().flat_map(|session| session.0.to_be_bytes()).collect();
-    let actions = if profile.actions.is_empty() { Vec::new() } else { profile.actions.pack() };
+    let actions = if profile.actions.is_empty() { Vec::new() } else { profile.actions.pack_actions() };
     let segments = if profile.segments.is_empty() { Vec::new() } else { profile.segments.pack() };
     let mut bytes = cbor::encode(&ProfileForm {
         form: FORM,
@@ -108,7 +108,7 @@ fn sum_of(visitor: VisitorId, bytes: &[u8]) -> u32 {
 ///
 /// # Errors
 /// [`WireError`]; [`WireError::Checksum`] where the bytes are not what was stored of this visitor.
-pub fn decode(visitor: VisitorId, bytes: &[u8]) -> Result<Profile, WireError> {
+pub fn decode_profile(visitor: VisitorId, bytes: &[u8]) -> Result<Profile, WireError> {
     let (bytes, sum) = bytes.split_last_chunk::<SUM>().ok_or(WireError::Malformed)?;
     if sum_of(visitor, bytes) != u32::from_be_bytes(*sum) {
         return Err(WireError::Checksum);
@@ -130,7 +130,7 @@ pub fn decode(visitor: VisitorId, bytes: &[u8]) -> Result<Profile, WireError> {
         seen: form.seen.map(|seen| (seen.first, seen.last)),
         newest: newest(&form.newest, form.floor)?,
         actions,
-        segments: segments(&form.segments)?,
+        segments: decode_segments(&form.segments)?,
         rhythm: ActivityHistogram::read(&form.rhythm).ok_or(WireError::Malformed)?,
         orders: VisitorOrders::read(&form.orders).ok_or(WireError::Malformed)?,
         ..Profile::default()
@@ -141,7 +141,7 @@ pub fn decode(visitor: VisitorId, bytes: &[u8]) -> Result<Profile, WireError> {
 ///
 /// # Errors
 /// [`WireError::Malformed`].
-pub fn segments(bytes: &[u8]) -> Result<SegmentMap, WireError> {
+pub fn decode_segments(bytes: &[u8]) -> Result<SegmentMap, WireError> {
     if bytes.is_empty() {
         return Ok(SegmentMap::default());
     }
@@ -152,7 +152,7 @@ pub fn segments(bytes: &[u8]) -> Result<SegmentMap, WireError> {
 ///
 /// # Errors
 /// [`WireError::Malformed`].
-pub fn attributes(bytes: &[u8]) -> Result<AttributeMap, WireError> {
+pub fn decode_attributes(bytes: &[u8]) -> Result<AttributeMap, WireError> {
     PackedAttributes::read(bytes).and_then(|packed| packed.to_map()).ok_or(WireError::Malformed)
 }
 
@@ -160,7 +160,7 @@ pub fn attributes(bytes: &[u8]) -> Result<AttributeMap, WireError> {
 ///
 /// # Errors
 /// [`WireError::Malformed`].
-pub fn events(bytes: &[u8]) -> Result<VisitorEvents, WireError> {
+pub fn decode_events(bytes: &[u8]) -> Result<VisitorEvents, WireError> {
     VisitorEvents::read(bytes).ok_or(WireError::Malformed)
 }
 
@@ -178,7 +178,7 @@ fn newest(column: &[u8], floor: Millis) -> Result<NewestFacts, WireError> {
     let (mut left, mut received) = (PackedReader(column), 0_u64);
     let mut facts = Vec::new();
     while !left.is_empty() {
-        received = received.checked_add(parts::number(&mut left)?).ok_or(WireError::Range)?;
+        received = received.checked_add(parts::read_number(&mut left)?).ok_or(WireError::Range)?;
         facts.push((received, left.eight().ok_or(WireError::Malformed)?));
         if facts.len() > limits::NEWEST_FACTS {
             return Err(WireError::Range);

@@ -198,14 +198,14 @@ pub fn decode_call(bytes: &[u8]) -> Option<(TenantId, Call)> {
     let form: CapCallForm = cbor::decode(bytes, FORM, OBJECT).ok()?;
     let tenant = form.tenant.parse().ok()?;
     let links = form.links.map(|links| {
-        let members = parts::visitors(links.members, limits::STRICT_MEMBERS)?;
+        let members = parts::read_visitors(links.members, limits::STRICT_MEMBERS)?;
         Ok::<_, WireError>(Links { epoch: Epoch(links.epoch), members })
     });
     let ask = match form.ask {
         AskForm::Confirm(insertion) => Ask::Confirm(InsertionHash(insertion.into_array())),
         AskForm::Claim(claim) => Ask::Claim(claim.try_into().ok()?),
     };
-    let to = parts::visitor(form.to).ok()?;
+    let to = parts::read_visitor(form.to).ok()?;
     Some((tenant, Call { to, links: links.transpose().ok()?, entries: entries(form.entries).ok()?, ask }))
 }
 
@@ -229,7 +229,7 @@ impl TryFrom<ObjectForm> for Object {
         Ok(Self {
             latest: Minute(form.latest),
             epoch: Epoch(form.epoch),
-            forward: form.forward.map(parts::visitor).transpose()?,
+            forward: form.forward.map(parts::read_visitor).transpose()?,
             told: form.told,
             entries: entries(form.entries)?,
             full_until: Minute(form.full_until),
@@ -253,7 +253,7 @@ fn entries(forms: Vec<EntryForm>) -> Result<Entries, WireError> {
         let entry = Entry { entity: EntityForm::into(entity), minute: Minute(minute), confirmed, keep };
         Ok((InsertionHash(ByteArray::into_array(insertion)), entry))
     };
-    Ok(parts::list(forms, ENTRIES, entry)?.into_iter().collect())
+    Ok(parts::read_list(forms, ENTRIES, entry)?.into_iter().collect())
 }
 
 impl From<&Claim> for ClaimForm {
@@ -281,11 +281,11 @@ impl TryFrom<ClaimForm> for Claim {
 
     fn try_from(form: ClaimForm) -> Result<Self, WireError> {
         let candidate = |CandidateForm { entity, caps }| {
-            let caps = parts::list(caps, limits::CAPS * AdLevel::ALL.len(), StrictCap::try_from)?;
+            let caps = parts::read_list(caps, limits::CAPS * AdLevel::ALL.len(), StrictCap::try_from)?;
             Ok(Candidate { entity: EntityForm::into(entity), caps })
         };
         let wanted = |WantedForm { insertion, choices }| {
-            let choices = parts::list(choices, limits::STRICT_CANDIDATES, |choice| {
+            let choices = parts::read_list(choices, limits::STRICT_CANDIDATES, |choice| {
                 usize::try_from(choice).ok().filter(|at| *at <= limits::STRICT_CANDIDATES).ok_or(WireError::Range)
             })?;
             Ok(Wanted { insertion: InsertionHash(ByteArray::into_array(insertion)), choices })
@@ -295,9 +295,9 @@ impl TryFrom<ClaimForm> for Claim {
             Ok(Seen { insertion, entity: EntityForm::into(entity), minute: Minute(minute) })
         };
         Ok(Self {
-            candidates: parts::list(form.candidates, limits::STRICT_CANDIDATES, candidate)?,
-            wanted: parts::list(form.wanted, limits::PLACEMENTS, wanted)?,
-            seen: parts::list(form.seen, limits::STRICT_SEEN, seen)?,
+            candidates: parts::read_list(form.candidates, limits::STRICT_CANDIDATES, candidate)?,
+            wanted: parts::read_list(form.wanted, limits::PLACEMENTS, wanted)?,
+            seen: parts::read_list(form.seen, limits::STRICT_SEEN, seen)?,
         })
     }
 }

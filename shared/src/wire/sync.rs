@@ -321,15 +321,15 @@ impl TryFrom<SyncRequestForm> for SyncRequest {
 
     fn try_from(form: SyncRequestForm) -> Result<Self, WireError> {
         Ok(Self {
-            edge: parts::text(form.edge, limits::NAME_BYTES)?,
+            edge: parts::read_text(form.edge, limits::NAME_BYTES)?,
             batch: form.batch.into_array(),
-            facts: parts::list(form.facts, limits::SYNC_FACTS, |batch| Ok(batch.into_vec()))?,
-            applied: parts::list(form.applied, limits::SYNC_PUBLISH, Ok)?,
+            facts: parts::read_list(form.facts, limits::SYNC_FACTS, |batch| Ok(batch.into_vec()))?,
+            applied: parts::read_list(form.applied, limits::SYNC_PUBLISH, Ok)?,
             drain: form.drain,
             lost: form.lost,
             dead: form.dead,
             filtered: [form.filtered.bots, form.filtered.prefetches, form.filtered.heads],
-            read: parts::list(form.read, limits::KV_KEYS, |read| Ok(read.into()))?,
+            read: parts::read_list(form.read, limits::KV_KEYS, |read| Ok(read.into()))?,
         })
     }
 }
@@ -341,11 +341,11 @@ impl TryFrom<SyncResponseForm> for SyncResponse {
         Ok(Self {
             accepted: form.accepted,
             duplicate: form.duplicate,
-            rejected: parts::list(form.rejected, limits::SYNC_FACTS, |rejected| Ok(rejected.into()))?,
-            publish: parts::list(form.publish, limits::SYNC_PUBLISH, |publish| Ok(publish.into()))?,
+            rejected: parts::read_list(form.rejected, limits::SYNC_FACTS, |rejected| Ok(rejected.into()))?,
+            publish: parts::read_list(form.publish, limits::SYNC_PUBLISH, |publish| Ok(publish.into()))?,
             pending: form.pending,
-            catalogue: form.catalogue.map(|name| parts::text(name, limits::NAME_BYTES)).transpose()?,
-            verify: parts::list(form.verify, limits::KV_KEYS, |verify| Ok(verify.into()))?,
+            catalogue: form.catalogue.map(|name| parts::read_text(name, limits::NAME_BYTES)).transpose()?,
+            verify: parts::read_list(form.verify, limits::KV_KEYS, |verify| Ok(verify.into()))?,
         })
     }
 }

@@ -115,7 +115,7 @@ pub fn decode_answer(bytes: &[u8]) -> Option<Option<GivenSlot>> {
 
 /// The keys of the rows that a call needs: the stock's, then its members'.
 #[must_use]
-pub fn keys(call: &OfferCall) -> Vec<String> {
+pub fn stock_keys(call: &OfferCall) -> Vec<String> {
     [STOCK.to_owned()].into_iter().chain(call.members.iter().map(ToString::to_string)).collect()
 }
 
@@ -125,10 +125,10 @@ pub fn decode_rows(call: &OfferCall, lines: &[u8]) -> Option<(SlotStock, SlotRow
     let mut lines = lines.split(|byte| *byte == b'\n');
     let stock = match lines.next().unwrap_or_default() {
         [] => SlotStock::default(),
-        text => stock(text)?,
+        text => read_stock(text)?,
     };
     let there = call.members.iter().zip(lines).filter(|(_, text)| !text.is_empty());
-    let rows = there.map(|(member, text)| Some((*member, row(text)?))).collect::<Option<_>>()?;
+    let rows = there.map(|(member, text)| Some((*member, read_slots(text)?))).collect::<Option<_>>()?;
     Some((stock, rows))
 }
 
@@ -144,12 +144,12 @@ pub fn encode_rows(stock: SlotStock, writes: &SlotWrites) -> String {
     format!("{STOCK} {stock}") + &writes.iter().map(line).collect::<String>()
 }
 
-fn stock(text: &[u8]) -> Option<SlotStock> {
+fn read_stock(text: &[u8]) -> Option<SlotStock> {
     let form: StockForm = cbor::decode(&STANDARD_NO_PAD.decode_to_vec(text).ok()?, FORM, CALL).ok()?;
     Some(SlotStock { given: form.given, empty: form.empty })
 }
 
-fn row(text: &[u8]) -> Option<VisitorSlots> {
+fn read_slots(text: &[u8]) -> Option<VisitorSlots> {
     let form: RowForm = cbor::decode(&STANDARD_NO_PAD.decode_to_vec(text).ok()?, FORM, CALL).ok()?;
     let given = form.given.map(GivenSlot::try_from).transpose().ok()?;
     Some(given.map_or(VisitorSlots::Asked, VisitorSlots::Given))
@@ -169,8 +169,8 @@ impl TryFrom<OfferCallForm> for OfferCall {
             range: form.range,
             asked: form.asked,
             again: form.again,
-            own: parts::visitor(form.own)?,
-            members: parts::visitors(form.members, limits::STRICT_MEMBERS)?,
+            own: parts::read_visitor(form.own)?,
+            members: parts::read_visitors(form.members, limits::STRICT_MEMBERS)?,
         })
     }
 }
@@ -185,7 +185,7 @@ impl TryFrom<GivenForm> for GivenSlot {
     type Error = WireError;
 
     fn try_from(form: GivenForm) -> Result<Self, WireError> {
-        Ok(Self { number: form.number, holder: parts::visitor(form.holder)? })
+        Ok(Self { number: form.number, holder: parts::read_visitor(form.holder)? })
     }
 }
 

@@ -8,14 +8,14 @@ use causeway_shared::cookie;
 use causeway_shared::fact::{Fact, FactKind, PURCHASE};
 use causeway_shared::identity::{
     BulkRead, BulkResult, IdClaim, IdentityCookie, IdentityRequest, IdentityStep, RecognisedVisitor, SurvivingCookie,
-    VisitorOrigin as Came, begin,
+    VisitorOrigin as Came, begin_identity,
 };
 use causeway_shared::ids::{AltHash, AlternateId, Epoch, FactId, Millis, SnapshotVersion, TenantId, VisitorId};
 use causeway_shared::keys::{KeyRing, KeyStage, RingKey};
 use causeway_shared::kv::{lookup_key, snapshot_key};
 use causeway_shared::limits;
 use causeway_shared::membership::{Membership, VisitorCut};
-use causeway_shared::person::{Evidence, EvidenceWeight, LinkClass, people};
+use causeway_shared::person::{Evidence, EvidenceWeight, LinkClass, link_people};
 use causeway_shared::profile::{Profile, ProfileTotals};
 use causeway_shared::random::Random;
 use causeway_shared::view::{JoinedView, Snapshot, StoredValue};
@@ -168,7 +168,7 @@ impl Origin {
         let gone = self.withdrawn();
         let evidence: Vec<Evidence> = self.evidence.values().filter(|e| !gone.contains(&e.visitor)).copied().collect();
         let class = |id: AlternateId| if id.kind == MEMBER { LinkClass::Unique } else { LinkClass::Shared };
-        let found = people(&evidence, class, EvidenceWeight::LOGIN);
+        let found = link_people(&evidence, class, EvidenceWeight::LOGIN);
         let mut persons: Vec<BTreeSet<VisitorId>> = found.people.into_iter().map(|p| p.members).collect();
         let linked: BTreeSet<VisitorId> = persons.iter().flatten().copied().collect();
         let everybody: BTreeSet<VisitorId> = self.facts.values().map(|f| f.visitor).collect();
@@ -261,7 +261,7 @@ impl World {
             claims: visit.claims(),
             publish_delay_ms: PUBLISH_DELAY_MS,
         };
-        let begun = begin(arrival, &mut self.random);
+        let begun = begin_identity(arrival, &mut self.random);
         let mut read = Vec::new();
         let first = self.read(begun.reads(), visit.fail_first, visit.stale, &mut read);
         let mut reads = usize::from(!begun.reads().is_empty());
@@ -306,7 +306,7 @@ impl World {
     }
 
     fn seal(&self, name: &str, payload: &[u8]) -> String {
-        let value = cookie::seal(&self.keys, name, &self.tenant, payload).unwrap();
+        let value = cookie::seal_cookie(&self.keys, name, &self.tenant, payload).unwrap();
         assert!(value.len() <= limits::COOKIE_BYTES, "{name} has {} bytes", value.len());
         value
     }

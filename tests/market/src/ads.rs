@@ -104,7 +104,7 @@ pub fn in_force(tenant: &TenantId, document: Value) -> Result<[(String, String);
     let flat = catalogue.flat(&NameDictionary::default(), &Vocabulary::default()).map_err(|all| format!("{all:?}"))?;
     let (pointer, version, digest) = (kv::pointer_key(tenant), kv::catalogue_key(tenant, 1), [7; 16]);
     let published = SnapshotVersion { restore: 0, counter: 1 };
-    let value = wire::encode_document(&version, &digest, &flat::encode(&flat)).map_err(|e| e.to_string())?;
+    let value = wire::encode_document(&version, &digest, &flat::encode_catalogue(&flat)).map_err(|e| e.to_string())?;
     let pointed = wire::encode_pointer(&pointer, &CataloguePointer { published, version: 1, digest });
     Ok([(pointer, pointed), (version, value)])
 }

@@ -166,5 +166,5 @@ fn page(world: &mut World, location: &mut Location, browser: &mut Browser, dice:
 /// Impressions paid for so far.
 fn spent(world: &World) -> Result<u64, Failed> {
     let (conn, tenant) = world.store();
-    Ok(spend::spent(conn, tenant.no, CAMPAIGN, 0)?.ever / PRICE)
+    Ok(spend::load_spend(conn, tenant.no, CAMPAIGN, 0)?.ever / PRICE)
 }

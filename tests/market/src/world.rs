@@ -153,7 +153,7 @@ impl World {
             }
             let records = [Arc::new(LogRecord { admin: incoming.admin, ..LogRecord::of(incoming.facts) })];
             let given = self.given();
-            group::commit(&mut self.conn, &self.rules, &self.metrics, given, &records, &[])?;
+            group::commit_group(&mut self.conn, &self.rules, &self.metrics, given, &records, &[])?;
         }
         Ok(())
     }
@@ -168,7 +168,7 @@ impl World {
         loop {
             let drain = u16::try_from(limits::SYNC_PUBLISH)?;
             let (given, call) = (self.given(), OutboxRequest { applied, drain, ..OutboxRequest::default() });
-            let done = group::commit(&mut self.conn, &self.rules, &self.metrics, given, &none, &[call])?;
+            let done = group::commit_group(&mut self.conn, &self.rules, &self.metrics, given, &none, &[call])?;
             let writes = done.handed.into_iter().next().unwrap_or_default().publish;
             if writes.is_empty() {
                 return Ok(());

@@ -303,7 +303,7 @@ fn start(world: &mut World) {
             world.later(10, Event::Fold);
         }
         Err(error) => {
-            let text = causeway_origin::base::chain(&error);
+            let text = causeway_origin::base::error_chain(&error);
             if world.origin.dying {
                 died(world, &text);
             } else {

@@ -187,7 +187,7 @@ impl Origin {
     }
 
     fn failed(&self, error: &dyn std::error::Error) -> NoAnswer {
-        let text = causeway_origin::base::chain(error);
+        let text = causeway_origin::base::error_chain(error);
         if self.dying { NoAnswer::Died(text) } else { NoAnswer::Refused(text) }
     }
 
@@ -199,7 +199,7 @@ impl Origin {
         let given = self.given(now);
         let Some(life) = &mut self.life else { return Err(NoAnswer::Down) };
         let [key, time, mac] = &call.headers;
-        sync_auth::verify(&life.sync_keys, given.now, &call.body, key, time, mac)
+        sync_auth::verify_sync(&life.sync_keys, given.now, &call.body, key, time, mac)
             .map_err(|error| NoAnswer::Refused(error.to_string()))?;
         let request = wire::decode_request(&call.body).map_err(|error| NoAnswer::Refused(error.to_string()))?;
         let mut incoming = intake::read(request, &life.rules.tenants, given.now);
@@ -227,7 +227,7 @@ impl Origin {
     pub fn admin(&mut self, now: Millis, tenant: &TenantId, fact: &Fact) -> Result<(), NoAnswer> {
         let now = self.clock(now);
         let Some(life) = &mut self.life else { return Err(NoAnswer::Down) };
-        let batch = facts::encode(&FactBatch { tenant: tenant.clone(), facts: vec![fact.clone()] });
+        let batch = facts::encode_batch(&FactBatch { tenant: tenant.clone(), facts: vec![fact.clone()] });
         let request = wire::SyncRequest { facts: vec![batch], ..wire::SyncRequest::default() };
         let incoming = intake::read_admins(request, &life.rules.tenants, now);
         if let Some(refused) = incoming.rejected.first() {
@@ -310,7 +310,7 @@ impl Origin {
         while let Some(row) = after {
             let Some(life) = &mut self.life else { return Err(NoAnswer::Down) };
             let some = life.folding.store().transaction().map_err(StoreError::from).and_then(|tx| {
-                let some = trim::some(&tx, row, 5, now, &mut trimmed)?;
+                let some = trim::trim_page(&tx, row, 5, now, &mut trimmed)?;
                 tx.commit()?;
                 Ok(some.map(|(last, _)| last))
             });
@@ -327,10 +327,11 @@ impl Origin {
         let given = self.given(now);
         let Some(life) = &mut self.life else { return Err(NoAnswer::Down) };
         let store = life.folding.store();
-        let begun = if self.walk == VerifyPosition::default() { verify::forget(store) } else { Ok(()) };
+        let begun = if self.walk == VerifyPosition::default() { verify::forget_reads(store) } else { Ok(()) };
         let metrics = Metrics::default();
         let keep = |_: &Connection, _: &VerifyPosition| Ok(());
-        let next = begun.and_then(|()| verify::step(store, &life.rules, &metrics, given, &mut self.walk, false, &keep));
+        let next =
+            begun.and_then(|()| verify::verify_step(store, &life.rules, &metrics, given, &mut self.walk, false, &keep));
         next.map_err(|error| self.failed(&error))
     }
 
@@ -351,7 +352,7 @@ impl Origin {
     /// What failed, as text.
     pub fn restore(&mut self, now: Millis) -> Result<bool, String> {
         let Some(copy) = self.backup.take() else { return Ok(false) };
-        let text = |error: &dyn std::error::Error| causeway_origin::base::chain(error);
+        let text = |error: &dyn std::error::Error| causeway_origin::base::error_chain(error);
         self.life = None;
         let before = {
             let conn = self.disk.open(causeway_origin::store::data_fault::STORE).map_err(|e| text(&e))?;
@@ -360,8 +361,8 @@ impl Origin {
         self.disk = copy;
         self.walk = VerifyPosition::default();
         let mut conn = self.disk.open(causeway_origin::store::data_fault::STORE).map_err(|e| text(&e))?;
-        store::prepare(&mut conn).map_err(|e| text(&e))?;
-        backup::renew(&mut conn, &before, self.clock(now)).map_err(|e| text(&e))?;
+        store::prepare_store(&mut conn).map_err(|e| text(&e))?;
+        backup::renew_store(&mut conn, &before, self.clock(now)).map_err(|e| text(&e))?;
         drop(conn);
         self.start(now).map_err(|e| text(&e))?;
         Ok(true)
@@ -378,15 +379,15 @@ impl Origin {
 fn open(disk: &Disk, journal: &Disk, stage: usize, given: TxnInputs) -> Result<Life, StoreError> {
     let (edge, keys) = (setup::config(), setup::keys(stage));
     let mut conn = disk.open(causeway_origin::store::data_fault::STORE)?;
-    store::prepare(&mut conn)?;
+    store::prepare_store(&mut conn)?;
     let tenants = Tenants::open(&conn, &edge, keys)?;
     let journal = ErasureJournal::new(journal.open(causeway_origin::store::data_fault::JOURNAL)?)?;
     let rules = Arc::new(TxnRules { tenants, sibling_publish_ms: 60_000, kv_settled_ms: 120_000, journal });
     let folded = StoreCounters::load(&conn)?.folded();
     let log = FactLog::of(disk.open(causeway_origin::store::data_fault::LOG)?, folded)?;
-    let unfolded = log.unfolded(folded, &rules.tenants)?;
+    let unfolded = log.unfolded_records(folded, &rules.tenants)?;
     let in_log = unfolded.last().map_or(folded, |record| record.seq);
-    causeway_origin::pipeline::replay::replay(&mut conn, &rules, given, in_log)?;
+    causeway_origin::pipeline::replay::replay_journal(&mut conn, &rules, given, in_log)?;
     let folded = StoreCounters::settled(&mut conn)?.folded();
     let backlog = Backlog::of(folded, unfolded);
     let taking = IntakeSteps::of(log, backlog.clone(), MOST_WAITING);

@@ -78,7 +78,7 @@ impl Counting {
     #[must_use]
     #[wasm_bindgen(constructor)]
     pub fn new(actions: u32) -> Self {
-        Self { packed: visitor(actions.into(), 1).pack(), candidates: candidates(100) }
+        Self { packed: visitor(actions.into(), 1).pack_actions(), candidates: candidates(100) }
     }
 
     /// Counts so many times, and gives a number that says what was counted.

@@ -185,7 +185,7 @@ impl Deciding {
         let (seen, [own_segments, segments]) = (Some((now() - 1_000, now() - 1)), segments::halves());
         let content = SubContent {
             seen,
-            actions: actions(&compiled).pack(),
+            actions: actions(&compiled).pack_actions(),
             segments: own_segments,
             attributes: attributes.pack(),
             ..SubContent::default()
@@ -235,7 +235,7 @@ impl Loading {
     #[must_use]
     #[wasm_bindgen(constructor)]
     pub fn new(ads: u32) -> Self {
-        let bytes = flat::encode(&flat(&document(ads.into())));
+        let bytes = flat::encode_catalogue(&flat(&document(ads.into())));
         Self { value: encode_document(KEY, &DIGEST, &bytes).unwrap_or_default() }
     }
 
@@ -251,7 +251,7 @@ impl Loading {
         let mut offers = 0;
         for _ in 0..times {
             let read = decode_document(KEY, &DIGEST, black_box(self.value.as_bytes())).ok();
-            let made = read.and_then(|bytes| flat::decode(&bytes).ok()).map(CompiledCatalogue::of);
+            let made = read.and_then(|bytes| flat::decode_catalogue(&bytes).ok()).map(CompiledCatalogue::of);
             offers = made.map_or(0, |made| made.offers.len() as u32);
         }
         offers

@@ -53,7 +53,7 @@ pub fn filters(market: Market, count: usize) -> Vec<Option<Filter>> {
     // Not in their order: nobody's filters are.
     let mut all: Vec<Filter> = all.into_iter().collect();
     all.sort_by_cached_key(|filter| {
-        scramble(causeway_shared::wire::filter::encode(filter).iter().map(|b| u64::from(*b)).sum())
+        scramble(causeway_shared::wire::filter::encode_filter(filter).iter().map(|b| u64::from(*b)).sum())
     });
     all.into_iter().map(Some).collect()
 }

@@ -7,7 +7,9 @@
 //! all been shown the best arm.
 
 use anyhow::{Result, ensure};
-use causeway_origin::campaigns::experiment::bandit::{ArmState, BanditOptions as Selection, ConversionDelays, shares};
+use causeway_origin::campaigns::experiment::bandit::{
+    ArmState, BanditOptions as Selection, ConversionDelays, choose_shares,
+};
 use causeway_origin::campaigns::experiment::statistics::ObservedRate;
 use clap::Args;
 
@@ -158,7 +160,7 @@ impl World {
             (0..ARMS).max_by(|a, b| value(a).total_cmp(&value(b)).then(b.cmp(a))).unwrap_or_default()
         };
         match policy {
-            Policy::Thompson => shares(state, &Selection::default()),
+            Policy::Thompson => choose_shares(state, &Selection::default()),
             Policy::Even => only(0, 10_000),
             // Auer, Cesa-Bianchi, Fischer 2002, "Finite-time Analysis of the Multiarmed Bandit Problem": one in ten explores.
             Policy::EpsilonGreedy => only(greatest(&ObservedRate::value), 1_000),

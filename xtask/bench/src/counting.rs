@@ -125,7 +125,7 @@ impl Case {
     }
 
     fn packed(&self) -> Vec<Vec<u8>> {
-        self.visitors.iter().map(ActionList::pack).collect()
+        self.visitors.iter().map(ActionList::pack_actions).collect()
     }
 
     /// Microseconds for one request, all that it takes from the packed bytes on.

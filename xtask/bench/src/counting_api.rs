@@ -94,7 +94,7 @@ fn in_memory(
     json: bool,
     stop: &Stop,
 ) -> Result<()> {
-    let packed: Vec<Vec<u8>> = (0..visitors).map(|n| actions(n).pack()).collect();
+    let packed: Vec<Vec<u8>> = (0..visitors).map(|n| actions(n).pack_actions()).collect();
     let count = |n: u64, counts: &mut Vec<Counts>| {
         counts.clear();
         let body = usize::try_from(n).ok().and_then(|n| packed.get(n)).map_or(&[][..], Vec::as_slice);

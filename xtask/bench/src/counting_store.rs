@@ -123,7 +123,7 @@ fn fill(folder: &Path, visitors: u64, stop: &Stop) -> Result<()> {
     for seed in 1..=visitors {
         stop.check()?;
         let (row, actions) = (i64::try_from(seed)?, visitor(ACTIONS, seed));
-        conn.prepare_cached("INSERT INTO blobs VALUES (?1, ?2)")?.execute((row, actions.pack()))?;
+        conn.prepare_cached("INSERT INTO blobs VALUES (?1, ?2)")?.execute((row, actions.pack_actions()))?;
         buckets::add(&conn, row, 0, actions)?;
     }
     conn.execute_batch("COMMIT; PRAGMA wal_checkpoint(TRUNCATE)")?;
@@ -142,7 +142,7 @@ fn from_buckets<'a>(conn: &'a Connection, asked: &'a Asked) -> Vec<Case<'a>> {
             name: "buckets",
             bar: Some(23.0),
             run: Box::new(move |visitor, counts| {
-                count(&buckets::within(conn, visitor, from, to)?, counts);
+                count(&buckets::actions_within(conn, visitor, from, to)?, counts);
                 Ok(())
             }),
         },
@@ -150,7 +150,7 @@ fn from_buckets<'a>(conn: &'a Connection, asked: &'a Asked) -> Vec<Case<'a>> {
             name: "buckets: read",
             bar: None,
             run: Box::new(move |visitor, _| {
-                black_box(buckets::within(conn, visitor, from, to)?);
+                black_box(buckets::actions_within(conn, visitor, from, to)?);
                 Ok(())
             }),
         },
@@ -161,7 +161,7 @@ fn from_buckets<'a>(conn: &'a Connection, asked: &'a Asked) -> Vec<Case<'a>> {
                 if let Some(bodies) = bodies.get(&visitor) {
                     count(bodies, counts);
                 } else {
-                    count(bodies.entry(visitor).or_insert(buckets::within(conn, visitor, from, to)?), counts);
+                    count(bodies.entry(visitor).or_insert(buckets::actions_within(conn, visitor, from, to)?), counts);
                 }
                 Ok(())
             }),

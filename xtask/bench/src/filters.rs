@@ -73,11 +73,11 @@ fn one_by_one(filters: &[Option<Filter>], subject: &FilterSubject<'_>) -> Vec<us
 
 /// What an isolate does with a catalogue's filters before the first request.
 fn load(options: &Options, filters: &[Option<Filter>], json: bool, stop: &Stop) -> Result<()> {
-    let bytes: Vec<Vec<u8>> = filters.iter().flatten().map(wire::filter::encode).collect();
+    let bytes: Vec<Vec<u8>> = filters.iter().flatten().map(wire::filter::encode_filter).collect();
     let (mut reads, mut builds) = (Vec::new(), Vec::new());
     for _ in 0..options.rounds {
         stop.check()?;
-        let read = || bytes.iter().map(|bytes| wire::filter::decode(bytes).ok()).collect::<Vec<_>>();
+        let read = || bytes.iter().map(|bytes| wire::filter::decode_filter(bytes).ok()).collect::<Vec<_>>();
         ensure!(read() == filters, "other filters are read than were written");
         reads.push(time(1, || drop(black_box(read()))) / 1e3);
         builds.push(time(1, || drop(black_box(FilterIndex::new(filters)))) / 1e3);

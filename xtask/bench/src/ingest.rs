@@ -173,7 +173,7 @@ impl Load {
                 }
                 facts.push(fact);
             }
-            let batch = facts::encode(&FactBatch { tenant: origin.tenant(), facts });
+            let batch = facts::encode_batch(&FactBatch { tenant: origin.tenant(), facts });
             let body = encode_request(&SyncRequest { facts: vec![batch], ..SyncRequest::default() });
             load.requests.push(origin.signed_sync(&body));
         }

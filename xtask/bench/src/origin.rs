@@ -104,7 +104,7 @@ impl Origin {
     /// A whole request of `/v1/sync`, signed now.
     pub(crate) fn signed_sync(&self, body: &[u8]) -> Vec<u8> {
         let time = self.now();
-        let mac = sync_auth::sign(&self.key, time, body);
+        let mac = sync_auth::sign_sync(&self.key, time, body);
         let head = format!(
             "POST /v1/sync HTTP/1.1\r\nhost: origin\r\n{KEY_HEADER}: {}\r\n{TIME_HEADER}: {time}\r\n{MAC_HEADER}: {mac}\r\ncontent-length: {}\r\n\r\n",
             self.key.id,

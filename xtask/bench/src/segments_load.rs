@@ -70,14 +70,14 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     print("file", size as f64 / 1e6, "MB", None);
     // What the load left to be written must not be in the way of the reads, and the store is to be where the operating
     // system has it: a page that comes from the disk costs some 80 us on any machine, and is no business of ours.
-    let mut stored = File::open(store::file(&data))?;
+    let mut stored = File::open(store::store_file(&data))?;
     stored.sync_all()?;
     std::io::copy(&mut stored, &mut std::io::sink())?;
     let conn = store::open_readonly(&data)?;
     let (packed, squeezed) = check(&conn, options, first_hour)?;
     print("segment", packed / options.segments as f64, "B", None);
     print("segment with zstd", squeezed / options.segments as f64, "B", None);
-    print("disk", std::fs::metadata(store::file(&data))?.len() as f64 / 1e6, "MB", None);
+    print("disk", std::fs::metadata(store::store_file(&data))?.len() as f64 / 1e6, "MB", None);
     let (p50, p99) = read(&conn, options, first_hour, stop)?;
     print("read and filter, p50", p50, "us", Some(Bar::AtMost(12.0)));
     print("read and filter, p99", p99, "us", Some(Bar::AtMost(30.0)));

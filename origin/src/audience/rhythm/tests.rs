@@ -7,7 +7,7 @@ use causeway_shared::time::{DAY_MS, HOUR_MS};
 use jiff::civil;
 
 use super::*;
-use crate::audience::schedule::{SendMoment, moments};
+use crate::audience::schedule::{SendMoment, send_moments};
 use crate::kv::value;
 use crate::outbox::kv_key::KvKey;
 use crate::testing::{NOW, Origin, fact, page, snapshot, visitor};
@@ -18,7 +18,7 @@ const WEEK_MS: Millis = 7 * DAY_MS;
 /// three before New York's.
 fn clock(zone: &str, day: i64, hour: i8, minute: i8) -> Millis {
     let date = civil::date(2027, 2, 22).checked_add(jiff::Span::new().days(day)).unwrap();
-    let at = date.at(hour, minute, 0, 0).to_zoned(time_zones::named(zone).unwrap()).unwrap();
+    let at = date.at(hour, minute, 0, 0).to_zoned(time_zones::find_zone(zone).unwrap()).unwrap();
     at.timestamp().as_millisecond().cast_unsigned()
 }
 
@@ -110,7 +110,7 @@ fn sum(origin: &Origin, most: u32) -> PopulationActivity {
 }
 
 fn next(origin: &Origin, of: u32, window: Range<Millis>) -> SendMoment {
-    let mut all = moments(&origin.conn, origin.tenant("demo"), &[visitor(of)], &window, origin.now).unwrap();
+    let mut all = send_moments(&origin.conn, origin.tenant("demo"), &[visitor(of)], &window, origin.now).unwrap();
     assert_eq!(all.len(), 1);
     all.remove(0)
 }
@@ -136,7 +136,7 @@ fn s4_13_people_with_habits_are_reached_at_their_hour_by_their_clock() {
     assert_eq!((&dee.local[11..], dee.best, dee.person), ("13:00", true, visitor(DEE[0])), "of both browsers");
     // The second browser is nobody's oldest.
     let tenant = origin.tenant("demo");
-    let none = moments(&origin.conn, tenant, &[visitor(DEE[1]), visitor(99)], &week, now).unwrap();
+    let none = send_moments(&origin.conn, tenant, &[visitor(DEE[1]), visitor(99)], &week, now).unwrap();
     assert_eq!(none, []);
     // A window without the best hour: the best it holds, beside the habit.
     let early = next(&origin, BEN, now..now + 3 * HOUR_MS);
@@ -205,7 +205,7 @@ fn s4_13_a_snapshot_says_the_best_time_of_its_person_and_keeps_to_it() {
         value::build(&origin.conn, origin.tenant("demo"), subject, version, origin.now).unwrap().value
     };
     let before = built(&origin);
-    assert_eq!(before.as_ref(), kv.get(&value::key(origin.tenant("demo"), KvKey::Snapshot(visitor(BEN)))));
+    assert_eq!(before.as_ref(), kv.get(&value::key_text(origin.tenant("demo"), KvKey::Snapshot(visitor(BEN)))));
     origin.now += 30 * WEEK_MS;
     origin.conn.execute("DELETE FROM rhythms", []).unwrap();
     assert_eq!(built(&origin), before);
@@ -216,7 +216,7 @@ fn s4_13_before_anybody_did_anything_nobody_is_reached() {
     let mut origin = Origin::new();
     let nobody: VisitorId = visitor(1);
     let window = origin.now..origin.now + WEEK_MS;
-    assert_eq!(moments(&origin.conn, origin.tenant("demo"), &[nobody], &window, origin.now).unwrap(), []);
+    assert_eq!(send_moments(&origin.conn, origin.tenant("demo"), &[nobody], &window, origin.now).unwrap(), []);
     origin.send("demo", &[page(nobody, 1, NOW)]);
     let one = next(&origin, 1, window);
     assert_eq!(

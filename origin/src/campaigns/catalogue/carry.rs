@@ -153,7 +153,7 @@ impl ReplacedRows {
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn renew(conn: &Connection, now: Millis) -> Result<Vec<(i64, u16, [u8; 16])>, StoreError> {
+pub fn renew_pointers(conn: &Connection, now: Millis) -> Result<Vec<(i64, u16, [u8; 16])>, StoreError> {
     // That which was current before the restore is so no more.
     const REPLACED: &str = "UPDATE catalogues SET replaced = ?1
         WHERE replaced IS NULL AND (tenant, version) NOT IN (SELECT tenant, version FROM catalogue_current)";
@@ -171,7 +171,7 @@ pub fn renew(conn: &Connection, now: Millis) -> Result<Vec<(i64, u16, [u8; 16])>
             subjects.push((row.get(0)?, kind, subject));
         }
     }
-    subjects.extend(standing(conn)?);
+    subjects.extend(standing_pointers(conn)?);
     Ok(subjects)
 }
 
@@ -179,7 +179,7 @@ pub fn renew(conn: &Connection, now: Millis) -> Result<Vec<(i64, u16, [u8; 16])>
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn standing(conn: &Connection) -> Result<Vec<(i64, u16, [u8; 16])>, StoreError> {
+pub fn standing_pointers(conn: &Connection) -> Result<Vec<(i64, u16, [u8; 16])>, StoreError> {
     let mut subjects = Vec::new();
     for (table, of) in [("models", KvKey::Model), ("steering", KvKey::Steering)] {
         if conn.table_exists(None, table)? {

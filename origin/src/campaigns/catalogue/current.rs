@@ -103,7 +103,7 @@ impl CurrentBudgets {
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn experiments(conn: &Connection) -> Result<CurrentExperiments, StoreError> {
+pub fn load_experiments(conn: &Connection) -> Result<CurrentExperiments, StoreError> {
     let (of, unreadable) = of_current(conn, "experiments")?;
     Ok(CurrentExperiments { of, unreadable })
 }
@@ -120,7 +120,11 @@ pub fn experiments_of_tenant(conn: &Connection, tenant: TenantNo) -> Result<Vec<
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn counted(conn: &Connection, current: &CurrentExperiments, now: Millis) -> Result<CountedConversions, StoreError> {
+pub fn load_conversions(
+    conn: &Connection,
+    current: &CurrentExperiments,
+    now: Millis,
+) -> Result<CountedConversions, StoreError> {
     const READ: &str = "SELECT tenant, code, conversion FROM catalogue_codes
         WHERE conversion IS NOT NULL AND ifnull(conversion_until, ?1) >= ?1";
     let mut counted = CountedConversions { unreadable: current.unreadable.clone(), ..CountedConversions::default() };
@@ -140,7 +144,7 @@ pub fn counted(conn: &Connection, current: &CurrentExperiments, now: Millis) -> 
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn budgets(conn: &Connection) -> Result<CurrentBudgets, StoreError> {
+pub fn load_budgets(conn: &Connection) -> Result<CurrentBudgets, StoreError> {
     let (all, unreadable): (BTreeMap<TenantNo, Vec<CampaignBudget>>, _) = of_current(conn, "budgets")?;
     let of = all.into_iter().map(|(tenant, budgets)| (tenant, by_campaign(budgets))).collect();
     Ok(CurrentBudgets { of, unreadable })
@@ -159,7 +163,7 @@ pub fn budgets_of_tenant(conn: &Connection, tenant: TenantNo) -> Result<BTreeMap
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn queried(conn: &Connection, tenant: &TenantContext) -> Result<QueriedNames, StoreError> {
+pub fn load_queried(conn: &Connection, tenant: &TenantContext) -> Result<QueriedNames, StoreError> {
     const READ: &str =
         "SELECT queried FROM catalogue_current CROSS JOIN catalogues USING (tenant, version) WHERE tenant = ?1";
     let found =
@@ -172,7 +176,7 @@ pub fn queried(conn: &Connection, tenant: &TenantContext) -> Result<QueriedNames
             let Ok(catalogue) = serde_json::from_str::<Catalogue>(&kept.document) else {
                 return Ok(QueriedNames::default());
             };
-            let flat = catalogue.flat(&names::load(conn, tenant.no)?, &tenant.config.vocabulary);
+            let flat = catalogue.flat(&names::load_dictionary(conn, tenant.no)?, &tenant.config.vocabulary);
             Ok(flat.map(|flat| flat.queried()).unwrap_or_default())
         }
     }

@@ -108,7 +108,11 @@ pub type Arms = BTreeSet<(u32, u8, String)>;
 ///
 /// # Errors
 /// [`CheckError`].
-pub fn check(known: &LastingRows<'_>, before: Option<&Kept>, document: Value) -> Result<CheckedDocument, CheckError> {
+pub fn check_document(
+    known: &LastingRows<'_>,
+    before: Option<&Kept>,
+    document: Value,
+) -> Result<CheckedDocument, CheckError> {
     let LastingRows { words, names, codes: given, arms } = *known;
     let Value::Object(mut document) = document else {
         return Err(CheckError::Form("it is not an object".to_owned()));
@@ -116,7 +120,7 @@ pub fn check(known: &LastingRows<'_>, before: Option<&Kept>, document: Value) ->
     let mut problems = words_problems(&mut document, words);
     let (mut budgets, mut limited, mut fits) = (Vec::new(), Vec::new(), true);
     let mut queried = QueriedNames::default();
-    let codes = assign(&mut document, given, &mut problems);
+    let codes = assign_codes(&mut document, given, &mut problems);
     let document = Value::Object(document);
     match serde_json::from_value::<Catalogue>(document.clone()) {
         Err(_) => problems.extend(form_problems(&document)),
@@ -129,7 +133,7 @@ pub fn check(known: &LastingRows<'_>, before: Option<&Kept>, document: Value) ->
             // One that cannot be packed has other problems.
             let packed = catalogue.flat(names, words).map(|flat| {
                 queried = flat.queried();
-                encode_document("", &[0; 16], &flat::encode(&flat))
+                encode_document("", &[0; 16], &flat::encode_catalogue(&flat))
             });
             fits = packed.ok() != Some(Err(WireError::TooLong));
             let found = catalogue.problems("", words).into_iter().chain(targets.err().into_iter().flatten());
@@ -157,7 +161,7 @@ pub fn check(known: &LastingRows<'_>, before: Option<&Kept>, document: Value) ->
         problems.truncate(PROBLEMS);
         return Err(CheckError::Problems(problems));
     }
-    let plan = plan(before, &text, &codes);
+    let plan = plan_changes(before, &text, &codes);
     let experiments = document.get("experiment").map_or_else(|| "[]".to_owned(), Value::to_string);
     let budgets = serde_json::to_string(&budgets).unwrap_or_default();
     let limited = serde_json::to_string(&limited).unwrap_or_default();
@@ -186,7 +190,7 @@ fn arm_problems(catalogue: &Catalogue, known: &Arms) -> Vec<ConfigProblem> {
 fn zone_problems(catalogue: &Catalogue) -> impl Iterator<Item = ConfigProblem> {
     let named =
         catalogue.campaigns.iter().enumerate().filter_map(|(i, campaign)| Some((i, campaign.time_zone.as_ref()?)));
-    named.filter(|(_, zone)| time_zones::named(zone).is_none()).map(|(i, _)| ConfigProblem {
+    named.filter(|(_, zone)| time_zones::find_zone(zone).is_none()).map(|(i, _)| ConfigProblem {
         path: format!("campaign[{i}].time_zone"),
         message: "a name of the time zone database is needed, such as Europe/Berlin".to_owned(),
     })
@@ -213,7 +217,7 @@ fn words_problems(document: &mut Map<String, Value>, words: &Vocabulary) -> Vec<
 }
 
 /// Gives each row its code: the one its id was given before, the one it names, or the next that nobody ever had.
-fn assign(
+fn assign_codes(
     document: &mut Map<String, Value>,
     given: &Codes,
     problems: &mut Vec<ConfigProblem>,
@@ -292,12 +296,12 @@ fn form_problems(document: &Value) -> Vec<ConfigProblem> {
 
 /// What changes from the current version to a document: rows by sort and id, and the codes given.
 #[must_use]
-pub fn plan(before: Option<&Kept>, document: &str, codes: &[(String, String, u32)]) -> Value {
+pub fn plan_changes(before: Option<&Kept>, document: &str, codes: &[(String, String, u32)]) -> Value {
     let read = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
     let (old, new) = (before.map(|kept| read(&kept.document)).unwrap_or_default(), read(document));
     let mut changes = Map::new();
     for sort in SORTS {
-        let (old, new) = (rows(&old, sort), rows(&new, sort));
+        let (old, new) = (document_rows(&old, sort), document_rows(&new, sort));
         let only = |a: &BTreeMap<&str, &Value>, b: &BTreeMap<&str, &Value>| -> Vec<String> {
             a.keys().filter(|id| !b.contains_key(*id)).map(|id| (*id).to_owned()).collect()
         };
@@ -313,7 +317,7 @@ pub fn plan(before: Option<&Kept>, document: &str, codes: &[(String, String, u32
     json!({ "from": before.map(|kept| kept.version), "changes": changes, "codes": codes })
 }
 
-fn rows<'a>(document: &'a Value, sort: &str) -> BTreeMap<&'a str, &'a Value> {
+fn document_rows<'a>(document: &'a Value, sort: &str) -> BTreeMap<&'a str, &'a Value> {
     let rows = document.get(sort).and_then(Value::as_array).into_iter().flatten();
     rows.filter_map(|row| Some((row.get("id")?.as_str()?, row))).collect()
 }

@@ -70,7 +70,7 @@ fn the_pointer_is_handed_out_once_the_kv_has_what_it_points_to() {
     let value = first[0].value.as_ref().unwrap();
     assert_eq!((pointer.version, pointer.published), (1, second[0].version));
     let read = wire::decode_document("c:demo:1", &pointer.digest, value.as_bytes()).unwrap();
-    assert_eq!(flat::decode(&read).unwrap().ads[0].head.code, 1);
+    assert_eq!(flat::decode_catalogue(&read).unwrap().ads[0].head.code, 1);
 }
 
 #[test]
@@ -300,7 +300,7 @@ fn a_restored_store_points_above_all_that_was_published_and_forgets_no_number() 
     let newest = pointed(&kv);
     let before = crate::maintenance::backup::ReplacedStore::of_conn(&origin.conn).unwrap();
     origin.conn = rusqlite::Connection::open(&path).unwrap();
-    crate::maintenance::backup::renew(&mut origin.conn, &before, origin.now).unwrap();
+    crate::maintenance::backup::renew_store(&mut origin.conn, &before, origin.now).unwrap();
     assert_eq!(origin.keys(), ["c:demo:1"], "nobody knows whether the KV still has it");
     origin.now += LEASE_MS;
     origin.settle(&mut kv);
@@ -332,14 +332,14 @@ fn the_documented_catalogue_is_taken() {
     let (names, codes) = (NameDictionary::default(), BTreeMap::new());
     let arms = document::Arms::new();
     let known = document::LastingRows { words: &words, names: &names, codes: &codes, arms: &arms };
-    let checked = document::check(&known, None, read(text)).unwrap();
+    let checked = document::check_document(&known, None, read(text)).unwrap();
     let catalogue: Catalogue = serde_json::from_str(&checked.document).unwrap();
     let compiled = CompiledCatalogue::of(catalogue.flat(&names, &words).unwrap());
     assert_eq!((compiled.offers.len(), compiled.targets.len(), compiled.experiments.len()), (3, 2, 1));
     assert_eq!(compiled.limited.iter().map(|of| of.recipients.limit).collect::<Vec<_>>(), [50_000]);
     assert_eq!(compiled.groups.iter().map(|group| group.arms.len()).collect::<Vec<_>>(), [0, 1, 0]);
     let wrong = text.replace("{ devices", "{ device");
-    let Err(CheckError::Problems(problems)) = document::check(&known, None, read(&wrong)) else {
+    let Err(CheckError::Problems(problems)) = document::check_document(&known, None, read(&wrong)) else {
         unreachable!("it was taken")
     };
     let paths: Vec<&str> = problems.iter().map(|p| p.path.as_str()).collect();
@@ -360,7 +360,7 @@ impl Origin {
             bytes: 0,
             parts: Vec::new(),
         };
-        let bytes = causeway_shared::wire::model::encode(&model);
+        let bytes = causeway_shared::wire::model::encode_model(&model);
         train::keep(&mut self.conn, &self.rules, given, no, &bytes, &report).unwrap();
     }
 }
@@ -384,7 +384,7 @@ fn s1_09_a_model_is_published_and_a_restore_brings_the_backups_back() {
     assert!((first.0, second.0) == (100, 200) && second.1 > first.1);
     let before = crate::maintenance::backup::ReplacedStore::of_conn(&origin.conn).unwrap();
     origin.conn = rusqlite::Connection::open(&path).unwrap();
-    crate::maintenance::backup::renew(&mut origin.conn, &before, origin.now).unwrap();
+    crate::maintenance::backup::renew_store(&mut origin.conn, &before, origin.now).unwrap();
     origin.now += LEASE_MS;
     origin.settle(&mut kv);
     let third = trained(&kv);
@@ -402,7 +402,7 @@ fn s4_08_an_ad_asks_for_an_attribute_once_somebody_has_it() {
     origin.apply(wanted).unwrap();
     origin.settle(&mut kv);
     let bytes = wire::decode_document("c:demo:1", &pointed(&kv).digest, kv["c:demo:1"].as_bytes()).unwrap();
-    let flat = flat::decode(&bytes).unwrap();
+    let flat = flat::decode_catalogue(&bytes).unwrap();
     assert_eq!((flat.filters.len(), flat.campaigns[0].target), (1, Some(0)));
 }
 
@@ -431,7 +431,7 @@ fn budgets_and_time_zones_that_are_none_are_said() {
         assert!(found.iter().all(|path| path.starts_with("campaign[0]")) && found.len() == 1, "{field} {found:?}");
         ads["campaign"][0] = before;
     }
-    let budgets = budgets(&origin.conn).unwrap();
+    let budgets = load_budgets(&origin.conn).unwrap();
     let budget = budgets.of(origin.tenant("demo").no).values().next().unwrap();
     assert_eq!(
         (budget.total, budget.even, budget.time_zone.as_str()),

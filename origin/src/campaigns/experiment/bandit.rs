@@ -42,21 +42,22 @@ impl Default for BanditOptions {
 /// The shares from now on, one an arm in their order, of 10,000. The control's is that of the file, and so is the sum of
 /// the others. An arm whose share in the file is 0 is out of the test and gets nothing.
 #[must_use]
-pub fn shares(arms: &[ArmState], options: &BanditOptions) -> Vec<u32> {
+pub fn choose_shares(arms: &[ArmState], options: &BanditOptions) -> Vec<u32> {
     let plays = |arm: &&ArmState| !arm.control && arm.share > 0;
     let playing: Vec<ObservedRate> = arms.iter().filter(plays).map(|arm| arm.rate).collect();
     let total: u32 = arms.iter().filter(plays).fold(0, |sum, arm| sum.saturating_add(arm.share));
     let total = total.min(BUCKETS.into());
     let floor = (f64::from(options.floor) / f64::from(BUCKETS)).min(1.0 / playing.len().max(1) as f64);
     let rest = 1.0 - floor * playing.len() as f64;
-    let wanted: Vec<f64> = best(&playing).into_iter().map(|best| f64::from(total) * (floor + rest * best)).collect();
-    let mut chosen = whole(&wanted, total).into_iter();
+    let wanted: Vec<f64> =
+        best_chances(&playing).into_iter().map(|best| f64::from(total) * (floor + rest * best)).collect();
+    let mut chosen = round_shares(&wanted, total).into_iter();
     arms.iter().map(|arm| if plays(&arm) { chosen.next().unwrap_or(0) } else { arm.share }).collect()
 }
 
 /// Whole numbers of this sum, as near as can be: what is left after rounding down goes to the largest remainders, of equal
 /// ones to the first.
-fn whole(wanted: &[f64], total: u32) -> Vec<u32> {
+fn round_shares(wanted: &[f64], total: u32) -> Vec<u32> {
     let mut down: Vec<u32> = wanted.iter().map(|share| share.floor().max(0.0) as u32).collect();
     let left = total.saturating_sub(down.iter().sum());
     let mut order: Vec<usize> = (0..wanted.len()).collect();
@@ -79,8 +80,8 @@ const REACH: f64 = 6.0;
 /// It is taken over the union of points around each arm's mean (trapezoids), so that wide and narrow posteriors are both
 /// met. Densities are normalised on these points.
 #[must_use]
-pub fn best(arms: &[ObservedRate]) -> Vec<f64> {
-    let points = points(arms);
+pub fn best_chances(arms: &[ObservedRate]) -> Vec<f64> {
+    let points = grid_points(arms);
     let curves: Vec<PosteriorCurve> = arms.iter().map(|arm| PosteriorCurve::of(*arm, &points)).collect();
     let mut found: Vec<f64> = Vec::with_capacity(arms.len());
     for (own, curve) in curves.iter().enumerate() {
@@ -94,13 +95,13 @@ pub fn best(arms: &[ObservedRate]) -> Vec<f64> {
     found.iter().map(|p| if sum > 0.0 { p / sum } else { 1.0 / found.len() as f64 }).collect()
 }
 
-fn beta(rate: ObservedRate) -> (f64, f64) {
+fn beta_parameters(rate: ObservedRate) -> (f64, f64) {
     (1.0 + rate.did, 1.0 + (rate.of - rate.did).max(0.0))
 }
 
-fn points(arms: &[ObservedRate]) -> Vec<f64> {
+fn grid_points(arms: &[ObservedRate]) -> Vec<f64> {
     let mut points = Vec::with_capacity(arms.len() * POINTS as usize);
-    for (a, b) in arms.iter().map(|arm| beta(*arm)) {
+    for (a, b) in arms.iter().map(|arm| beta_parameters(*arm)) {
         let (mean, sum) = (a / (a + b), a + b);
         let deviation = (mean * (1.0 - mean) / (sum + 1.0)).sqrt();
         for i in 0..=POINTS {
@@ -118,7 +119,7 @@ struct PosteriorCurve(Vec<f64>);
 
 impl PosteriorCurve {
     fn of(arm: ObservedRate, points: &[f64]) -> Self {
-        let (a, b) = beta(arm);
+        let (a, b) = beta_parameters(arm);
         let log = |x: &f64| (a - 1.0) * x.ln() + (b - 1.0) * (-x).ln_1p();
         let logs: Vec<f64> = points.iter().map(log).collect();
         let top = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);

@@ -23,7 +23,7 @@ use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo};
 /// In the place of an arm's code: people seen in several arms, who are left out of the results, by the arm that they saw
 /// first. The codes of arms are positive, these negative.
 #[must_use]
-pub const fn mixed(first: u8) -> i64 {
+pub const fn mixed_arm(first: u8) -> i64 {
     -1 - first as i64
 }
 
@@ -50,7 +50,7 @@ pub(super) struct PersonResult {
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
-pub fn refresh(
+pub fn refresh_people(
     group: &WriteTxn<'_>,
     counted: &CountedConversions,
     tested: &[i64],
@@ -81,7 +81,7 @@ pub(super) fn person_changed(
     const DROP: &str = "DELETE FROM experiment_people WHERE person = ?1 AND experiment = ?2";
     const PUT: &str = "INSERT OR REPLACE INTO experiment_people
         (person, experiment, tenant, arm, exposed, converted, hours) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-    let before = stored(conn, person)?;
+    let before = stored_results(conn, person)?;
     let row = |row: &rusqlite::Row<'_>| Ok((TenantNo(row.get(0)?), row.get::<_, u32>(1)?));
     let found = conn.prepare_cached(TENANT)?.query_row([person.0], row).optional()?;
     let tenant = found.map(|(tenant, _)| tenant);
@@ -91,7 +91,7 @@ pub(super) fn person_changed(
     }
     let after = match found {
         // So many browsers are nobody's: a shared login, whose arms say nothing about a person.
-        Some((tenant, devices)) if devices <= limits::CROWD => computed(conn, &counted.of(tenant).of, person)?,
+        Some((tenant, devices)) if devices <= limits::CROWD => compute_results(conn, &counted.of(tenant).of, person)?,
         _ => BTreeMap::new(),
     };
     for ((tenant, experiment), row) in &before {
@@ -108,7 +108,8 @@ pub(super) fn person_changed(
             add(conn, tenant, *experiment, row, 1)?;
             let PersonResult { arm, exposed, converted, hours } = row;
             let converted = converted.map(signed);
-            let values = (person.0, experiment, tenant.0, arm, signed(*exposed), converted, CheckedBytes(pack(hours)));
+            let values =
+                (person.0, experiment, tenant.0, arm, signed(*exposed), converted, CheckedBytes(pack_hours(hours)));
             conn.prepare_cached(PUT)?.execute(values)?;
         }
     }
@@ -116,7 +117,7 @@ pub(super) fn person_changed(
 }
 
 /// What a person came to, by tenant and experiment.
-pub(super) fn stored(
+pub(super) fn stored_results(
     conn: &Connection,
     person: PersonNo,
 ) -> Result<BTreeMap<(TenantNo, u32), PersonResult>, StoreError> {
@@ -133,7 +134,7 @@ pub(super) fn stored(
 }
 
 /// Shows all people's rows.
-pub(super) fn each(
+pub(super) fn for_each_person(
     conn: &Connection,
     mut each: impl FnMut((TenantNo, u32), &PersonResult) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
@@ -149,7 +150,7 @@ pub(super) fn each(
 
 fn row_of(row: &rusqlite::Row<'_>) -> Result<((TenantNo, u32), PersonResult), StoreError> {
     // They are computed anew as its person's facts come; a `rollup` puts the sums right.
-    let hours = CheckedBytes::open_column(row.get_ref(5)?).ok().and_then(unpack).unwrap_or_else(|| {
+    let hours = CheckedBytes::open_column(row.get_ref(5)?).ok().and_then(unpack_hours).unwrap_or_else(|| {
         tracing::error!("a person's conversions cannot be read, and are counted anew");
         BTreeMap::new()
     });
@@ -161,13 +162,13 @@ fn row_of(row: &rusqlite::Row<'_>) -> Result<((TenantNo, u32), PersonResult), St
 
 /// A person's totals, by what each experiment counts. A conversion counts once, by its earliest event: see
 /// [`conversions_of`].
-fn computed(
+fn compute_results(
     conn: &Connection,
     counted: &BTreeMap<u32, String>,
     person: PersonNo,
 ) -> Result<BTreeMap<u32, PersonResult>, StoreError> {
     let row = |FirstExposure { arm, at, mixed: is_in_several }| PersonResult {
-        arm: if is_in_several { mixed(arm) } else { i64::from(arm) },
+        arm: if is_in_several { mixed_arm(arm) } else { i64::from(arm) },
         exposed: at,
         converted: None,
         hours: BTreeMap::new(),
@@ -342,7 +343,7 @@ fn sums_of(row: &rusqlite::Row<'_>) -> rusqlite::Result<HourSums> {
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn sums(
+pub fn load_sums(
     conn: &Connection,
     tenant: TenantNo,
     experiment: u32,
@@ -394,7 +395,7 @@ pub(super) fn add_delay(conn: &Connection, place: Delay, people: i64) -> Result<
 }
 
 /// Of each hour its distance from the one before, the conversions, the revenue.
-fn pack(hours: &BTreeMap<HourStamp, (i64, Micros)>) -> Vec<u8> {
+fn pack_hours(hours: &BTreeMap<HourStamp, (i64, Micros)>) -> Vec<u8> {
     let mut to = Vec::new();
     let mut before = 0;
     for (HourStamp(hour), (count, revenue)) in hours {
@@ -406,7 +407,7 @@ fn pack(hours: &BTreeMap<HourStamp, (i64, Micros)>) -> Vec<u8> {
     to
 }
 
-fn unpack(bytes: &[u8]) -> Option<BTreeMap<HourStamp, (i64, Micros)>> {
+fn unpack_hours(bytes: &[u8]) -> Option<BTreeMap<HourStamp, (i64, Micros)>> {
     let mut from = PackedReader(bytes);
     let mut hours = BTreeMap::new();
     let mut hour = 0_u32;

@@ -36,28 +36,33 @@ struct ArmHours {
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn show(conn: &Connection, tenant: &TenantContext, id: &str, now: Millis) -> Result<Option<Value>, StoreError> {
-    let Some((experiment, dropped)) = find(conn, tenant.no, id)? else { return Ok(None) };
+pub fn describe_experiment(
+    conn: &Connection,
+    tenant: &TenantContext,
+    id: &str,
+    now: Millis,
+) -> Result<Option<Value>, StoreError> {
+    let Some((experiment, dropped)) = find_experiment(conn, tenant.no, id)? else { return Ok(None) };
     let experiment = &experiment;
     let read = ArmHours::of(conn, tenant.no, experiment, now)?;
     let control = experiment.arms.iter().find(|arm| arm.control).map(|arm| read.rate(arm.code));
     let states = read.states(experiment);
     let playing: Vec<ObservedRate> = states.iter().filter(|s| !s.control && s.share > 0).map(|s| s.rate).collect();
-    let mut best = bandit::best(&playing).into_iter();
+    let mut best = bandit::best_chances(&playing).into_iter();
     let shares = read.shares(experiment);
     let arms = experiment.arms.iter().zip(&states).zip(&shares).map(|((arm, state), share)| {
         let sums = read.total(arm.code);
         let against = control.filter(|_| !arm.control);
         json!({
             "arm": arm.id, "code": arm.code, "control": arm.control, "share": arm.share,
-            "share_now": if dropped.is_some() { 0 } else { *share }, "mixed": read.of_arm(people::mixed(arm.code)).exposed,
+            "share_now": if dropped.is_some() { 0 } else { *share }, "mixed": read.of_arm(people::mixed_arm(arm.code)).exposed,
             "recipients": sums.exposed, "converted": sums.cohort_converted, "conversions": sums.cohort_conversions,
             "revenue_micros": sums.cohort_revenue,
-            "rate": statistics::wilson(read.rate(arm.code)),
-            "posterior": statistics::posterior(state.rate),
+            "rate": statistics::wilson_interval(read.rate(arm.code)),
+            "posterior": statistics::posterior_interval(state.rate),
             "best": if state.control || state.share == 0 { None } else { best.next() },
-            "difference": against.and_then(|control| statistics::difference(read.rate(arm.code), control)),
-            "uplift": against.and_then(|control| statistics::relative(read.rate(arm.code), control)),
+            "difference": against.and_then(|control| statistics::rate_difference(read.rate(arm.code), control)),
+            "uplift": against.and_then(|control| statistics::relative_difference(read.rate(arm.code), control)),
         })
     });
     Ok(Some(json!({
@@ -78,7 +83,11 @@ pub fn show(conn: &Connection, tenant: &TenantContext, id: &str, now: Millis) ->
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn find(conn: &Connection, tenant: TenantNo, id: &str) -> Result<Option<(Experiment, Option<Millis>)>, StoreError> {
+pub fn find_experiment(
+    conn: &Connection,
+    tenant: TenantNo,
+    id: &str,
+) -> Result<Option<(Experiment, Option<Millis>)>, StoreError> {
     const READ: &str = "SELECT experiments, replaced FROM catalogues WHERE tenant = ?1 AND replaced IS NOT NULL
         ORDER BY replaced DESC, version DESC";
     let has_id = |experiment: &&Experiment| experiment.id == id;
@@ -100,7 +109,7 @@ pub fn find(conn: &Connection, tenant: TenantNo, id: &str) -> Result<Option<(Exp
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn shares(
+pub fn shares_report(
     conn: &Connection,
     tenant: TenantNo,
     of: &Experiment,
@@ -160,7 +169,7 @@ impl ArmHours {
     fn of(conn: &Connection, tenant: TenantNo, experiment: &Experiment, now: Millis) -> Result<Self, StoreError> {
         const DELAYS: &str = "SELECT hour, delay, people FROM experiment_delays
             WHERE tenant = ?1 AND experiment = ?2 AND hour > ?3";
-        let arms = people::sums(conn, tenant, experiment.code)?;
+        let arms = people::load_sums(conn, tenant, experiment.code)?;
         let now = HourStamp::at(now);
         let mut statement = conn.prepare_cached(DELAYS)?;
         let from = signed(u64::from(now.0).saturating_sub(ASKED_HOURS));
@@ -204,7 +213,7 @@ impl ArmHours {
 
     fn shares(&self, experiment: &Experiment) -> Vec<u32> {
         if experiment.selection {
-            return bandit::shares(&self.states(experiment), &bandit::BanditOptions::default());
+            return bandit::choose_shares(&self.states(experiment), &bandit::BanditOptions::default());
         }
         experiment.arms.iter().map(|arm| arm.share).collect()
     }
@@ -213,7 +222,7 @@ impl ArmHours {
     /// what the control got is compared with what the others got together.
     fn sample_ratio(&self, experiment: &Experiment, since: HourStamp) -> Option<statistics::SampleRatio> {
         let exposed = |arm: u8| {
-            let arms = [i64::from(arm), people::mixed(arm)].into_iter().filter_map(|arm| self.arms.get(&arm));
+            let arms = [i64::from(arm), people::mixed_arm(arm)].into_iter().filter_map(|arm| self.arms.get(&arm));
             let hours = arms.flatten().filter(|(hour, _)| **hour >= since);
             hours.map(|(_, sums)| unsigned(sums.exposed)).sum::<u64>()
         };
@@ -286,7 +295,7 @@ mod tests {
     }
 
     fn mismatch(origin: &Origin) -> Value {
-        show(&origin.conn, origin.tenant("demo"), "e", origin.now).unwrap().unwrap()["sample_ratio"]["mismatch"].clone()
+        describe_experiment(&origin.conn, origin.tenant("demo"), "e", origin.now).unwrap().unwrap()["sample_ratio"]["mismatch"].clone()
     }
 
     #[test]
@@ -326,7 +335,9 @@ mod tests {
         apply(&mut origin, [5_000, 5_000]);
         expose(&mut origin, 0..30, 1);
         expose(&mut origin, 30..60, 2);
-        let show = |origin: &Origin, id: &str| show(&origin.conn, origin.tenant("demo"), id, origin.now).unwrap();
+        let show = |origin: &Origin, id: &str| {
+            describe_experiment(&origin.conn, origin.tenant("demo"), id, origin.now).unwrap()
+        };
         let before = show(&origin, "e").unwrap();
         let dropped = NOW + HOUR;
         origin.now = dropped;
@@ -361,7 +372,7 @@ mod tests {
             let both = logins(n, &format!("who-{n}")).map(|(n, who)| origin.login(visitor(n), 9, origin.now, &who));
             origin.send("demo", &both);
         }
-        let shown = show(&origin.conn, origin.tenant("demo"), "e", origin.now).unwrap().unwrap();
+        let shown = describe_experiment(&origin.conn, origin.tenant("demo"), "e", origin.now).unwrap().unwrap();
         assert_eq!(shown["mixed"], json!(20));
         assert_eq!([0, 1].map(|arm| shown["arms"][arm]["recipients"].clone()), [json!(890), json!(90)]);
         assert_eq!([0, 1].map(|arm| shown["arms"][arm]["mixed"].clone()), [json!(18), json!(2)]);

@@ -32,7 +32,7 @@ pub struct RollupReport {
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the transaction may be kept.
-pub fn people(
+pub fn rebuild_people(
     tx: &Connection,
     after: i64,
     most: u32,
@@ -44,11 +44,11 @@ pub fn people(
         UNION SELECT person FROM experiment_people WHERE person > ?1 ORDER BY 1 LIMIT ?2";
     let mut statement = tx.prepare_cached(NEXT)?;
     let next: Vec<i64> = statement.query_map((after, most), |row| row.get(0))?.collect::<Result<_, _>>()?;
-    let counted = catalogue::counted(tx, &catalogue::experiments(tx)?, now)?;
+    let counted = catalogue::load_conversions(tx, &catalogue::load_experiments(tx)?, now)?;
     let kept_from = HourStamp::at(now.saturating_sub(limits::CONVERSION_DAYS * DAY_MS));
     for person in next.iter().copied() {
         rolled.people += 1;
-        let rows = people::stored(tx, PersonNo(person))?;
+        let rows = people::stored_results(tx, PersonNo(person))?;
         if rows.values().flat_map(|row| row.hours.keys()).all(|hour| *hour > kept_from)
             && people::person_changed(tx, &counted, PersonNo(person))?
         {
@@ -69,9 +69,12 @@ pub struct SumCorrections {
 ///
 /// # Errors
 /// [`StoreError`], that of `step` too.
-pub fn wrong(snapshot: &Connection, step: &dyn Fn() -> Result<(), StoreError>) -> Result<SumCorrections, StoreError> {
+pub fn find_corrections(
+    snapshot: &Connection,
+    step: &dyn Fn() -> Result<(), StoreError>,
+) -> Result<SumCorrections, StoreError> {
     let (mut wrong, mut seen) = (SumCorrections::default(), 0_u64);
-    people::each(snapshot, |(tenant, experiment), row| {
+    people::for_each_person(snapshot, |(tenant, experiment), row| {
         seen += 1;
         if seen.is_multiple_of(STEP) {
             step()?;

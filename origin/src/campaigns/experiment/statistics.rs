@@ -47,7 +47,7 @@ pub struct IntervalEstimate {
 
 /// A rate with Wilson's score interval (1927); `None` of nobody.
 #[must_use]
-pub fn wilson(rate: ObservedRate) -> Option<IntervalEstimate> {
+pub fn wilson_interval(rate: ObservedRate) -> Option<IntervalEstimate> {
     if rate.of <= 0.0 {
         return None;
     }
@@ -61,8 +61,8 @@ pub fn wilson(rate: ObservedRate) -> Option<IntervalEstimate> {
 /// By how much one rate is above another, with the interval of both rates' Wilson intervals (Newcombe 1998, Statistics in
 /// Medicine 17:873–890, method 10); `None` where either is of nobody.
 #[must_use]
-pub fn difference(rate: ObservedRate, control: ObservedRate) -> Option<IntervalEstimate> {
-    let (a, b) = (wilson(rate)?, wilson(control)?);
+pub fn rate_difference(rate: ObservedRate, control: ObservedRate) -> Option<IntervalEstimate> {
+    let (a, b) = (wilson_interval(rate)?, wilson_interval(control)?);
     let value = a.value - b.value;
     let low = value - (a.value - a.low).hypot(b.high - b.value);
     let high = value + (a.high - a.value).hypot(b.value - b.low);
@@ -73,7 +73,7 @@ pub fn difference(rate: ObservedRate, control: ObservedRate) -> Option<IntervalE
 /// 1984, Biometrics 40:513–517): the ratios that a score test at 5 % does not reject. It is valid for few people too, and
 /// where nobody or everybody converted. `None` where nobody in the control converted: no ratio is too high then.
 #[must_use]
-pub fn relative(rate: ObservedRate, control: ObservedRate) -> Option<IntervalEstimate> {
+pub fn relative_difference(rate: ObservedRate, control: ObservedRate) -> Option<IntervalEstimate> {
     if rate.of <= 0.0 || control.did <= 0.0 {
         return None;
     }
@@ -161,9 +161,9 @@ pub fn sample_ratio(groups: &[(u64, u32)]) -> Option<SampleRatio> {
 
 /// The posterior of a rate, from one conversion and one refusal assumed beforehand: its mean, and the middle 95 % of it.
 #[must_use]
-pub fn posterior(rate: ObservedRate) -> Option<IntervalEstimate> {
+pub fn posterior_interval(rate: ObservedRate) -> Option<IntervalEstimate> {
     let (a, b) = (1.0 + rate.did, 1.0 + (rate.of - rate.did).max(0.0));
-    let [low, high] = [0.025, 0.975].map(|p| quantile(a, b, p));
+    let [low, high] = [0.025, 0.975].map(|p| beta_quantile(a, b, p));
     Some(IntervalEstimate { value: a / (a + b), low: low?, high: high?, method: "beta" })
 }
 
@@ -173,13 +173,13 @@ const MANY: f64 = 2e6;
 const FEW: f64 = 1e3;
 
 /// The quantile of a beta distribution. That of the library does not end where one of the two is many million times the other.
-fn quantile(a: f64, b: f64, p: f64) -> Option<f64> {
+fn beta_quantile(a: f64, b: f64, p: f64) -> Option<f64> {
     let n = a + b;
     if n < MANY {
         return Some(Beta::new(a, b).ok()?.inverse_cdf(p));
     }
     if b < a {
-        return Some(1.0 - quantile(b, a, 1.0 - p)?);
+        return Some(1.0 - beta_quantile(b, a, 1.0 - p)?);
     }
     if a < FEW {
         return Some(Gamma::new(a, 1.0).ok()?.inverse_cdf(p) / (b + (a - 1.0) / 2.0));
@@ -261,14 +261,14 @@ mod tests {
     #[test]
     fn s4_12_a_rate_of_many_millions_has_its_interval_too() {
         // Without a conversion the quantile is 1 - (1 - p)^(1 / b).
-        let none = posterior(ObservedRate::new(0, 8_000_000)).unwrap();
+        let none = posterior_interval(ObservedRate::new(0, 8_000_000)).unwrap();
         let exact = |p: f64| 1.0 - (1.0 - p).powf(1.0 / 8_000_001.0);
         near(none, [1.25e-7, exact(0.025), exact(0.975)], 1e-12);
-        let all = posterior(ObservedRate::new(8_000_000, 8_000_000)).unwrap();
+        let all = posterior_interval(ObservedRate::new(8_000_000, 8_000_000)).unwrap();
         near(all, [1.0 - 1.25e-7, 1.0 - exact(0.975), 1.0 - exact(0.025)], 1e-12);
         // What is taken for the distribution begins where it ends; the library's quantile is right within 0.0005 of probability.
         for did in [0_u64, 3, 50, 300, 990, 1_100, 40_000, 900_000] {
-            let ends = |of: u64| posterior(ObservedRate::new(did, of)).map(|of| [of.low, of.high]).unwrap();
+            let ends = |of: u64| posterior_interval(ObservedRate::new(did, of)).map(|of| [of.low, of.high]).unwrap();
             let (below, above) = (ends(1_999_990), ends(2_000_010));
             let width = below[1] - below[0];
             for (below, above) in below.into_iter().zip(above) {
@@ -276,7 +276,7 @@ mod tests {
             }
         }
         for (did, of) in [(3, 8_000_000), (300, 90_000_000), (50_000_000, 100_000_000)] {
-            let found = posterior(ObservedRate::new(did, of)).unwrap();
+            let found = posterior_interval(ObservedRate::new(did, of)).unwrap();
             assert!(found.low < found.value && found.value < found.high && found.low > 0.0, "{found:?}");
         }
     }
@@ -284,17 +284,17 @@ mod tests {
     #[test]
     fn the_wilson_interval_is_that_of_newcombe_s_table() {
         // Newcombe 1998, Statistics in Medicine 17:857-872, table I, method 3.
-        near(wilson(ObservedRate::new(81, 263)).unwrap(), [81.0 / 263.0, 0.2553, 0.3662], 5e-5);
-        near(wilson(ObservedRate::new(15, 148)).unwrap(), [15.0 / 148.0, 0.0624, 0.1605], 5e-5);
-        near(wilson(ObservedRate::new(0, 20)).unwrap(), [0.0, 0.0, 0.1611], 5e-5);
-        near(wilson(ObservedRate::new(1, 29)).unwrap(), [1.0 / 29.0, 0.0061, 0.1718], 5e-5);
-        assert_eq!(wilson(ObservedRate::new(0, 0)), None);
+        near(wilson_interval(ObservedRate::new(81, 263)).unwrap(), [81.0 / 263.0, 0.2553, 0.3662], 5e-5);
+        near(wilson_interval(ObservedRate::new(15, 148)).unwrap(), [15.0 / 148.0, 0.0624, 0.1605], 5e-5);
+        near(wilson_interval(ObservedRate::new(0, 20)).unwrap(), [0.0, 0.0, 0.1611], 5e-5);
+        near(wilson_interval(ObservedRate::new(1, 29)).unwrap(), [1.0 / 29.0, 0.0061, 0.1718], 5e-5);
+        assert_eq!(wilson_interval(ObservedRate::new(0, 0)), None);
     }
 
     #[test]
     fn s4_06_the_difference_s_interval_is_that_of_newcombe_s_table() {
         // Newcombe 1998, Statistics in Medicine 17:873-890, table II, method 10.
-        let of = |a, m, b, n| difference(ObservedRate::new(a, m), ObservedRate::new(b, n)).unwrap();
+        let of = |a, m, b, n| rate_difference(ObservedRate::new(a, m), ObservedRate::new(b, n)).unwrap();
         near(of(56, 70, 48, 80), [0.2, 0.0524, 0.3339], 5e-5);
         near(of(9, 10, 3, 10), [0.6, 0.1705, 0.8090], 5e-5);
         near(of(6, 7, 2, 7), [4.0 / 7.0, 0.0582, 0.8062], 5e-5);
@@ -306,10 +306,14 @@ mod tests {
     #[test]
     fn s4_06_the_relative_uplift_is_that_of_the_literature() {
         // Agresti, "Categorical Data Analysis", 2nd edition, 3.1.2: 189 of 11,034 against 104 of 11,037; 1.82 (1.43, 2.30).
-        let found = relative(ObservedRate::new(189, 11_034), ObservedRate::new(104, 11_037)).unwrap();
+        let found = relative_difference(ObservedRate::new(189, 11_034), ObservedRate::new(104, 11_037)).unwrap();
         near(found, [0.82, 0.43, 1.30], 1e-2);
         // Koopman 1984: 36 of 40 against 16 of 80; 4.5 (2.94, 7.15).
-        near(relative(ObservedRate::new(36, 40), ObservedRate::new(16, 80)).unwrap(), [3.5, 1.94, 6.15], 5e-3);
+        near(
+            relative_difference(ObservedRate::new(36, 40), ObservedRate::new(16, 80)).unwrap(),
+            [3.5, 1.94, 6.15],
+            5e-3,
+        );
         assert_eq!(found.method, "Koopman");
     }
 
@@ -318,22 +322,25 @@ mod tests {
         // Where all convert, the statistic is m (1 - r) / r below 1, and n (r - 1) above.
         let z2 = Z95 * Z95;
         for (m, n) in [(1_u64, 5_u64), (5, 1), (1, 1), (40, 90_000_000)] {
-            let found = relative(ObservedRate::new(m, m), ObservedRate::new(n, n)).unwrap();
+            let found = relative_difference(ObservedRate::new(m, m), ObservedRate::new(n, n)).unwrap();
             let (m, n) = (m as f64, n as f64);
             near(found, [0.0, m / (m + z2) - 1.0, z2 / n], 1e-9);
         }
-        let one_sided = relative(ObservedRate::new(5, 5), ObservedRate::new(2, 5)).unwrap();
+        let one_sided = relative_difference(ObservedRate::new(5, 5), ObservedRate::new(2, 5)).unwrap();
         assert!(one_sided.low > 0.0 && one_sided.high > one_sided.value, "{one_sided:?}");
     }
 
     #[test]
     fn the_uplift_has_an_interval_where_nobody_converts_and_none_where_nobody_of_the_control_does() {
-        let found = relative(ObservedRate::new(0, 10), ObservedRate::new(5, 10)).unwrap();
+        let found = relative_difference(ObservedRate::new(0, 10), ObservedRate::new(5, 10)).unwrap();
         assert!(found.value == -1.0 && found.low == -1.0 && found.high > -0.7 && found.high < 0.1, "{found:?}");
-        let many = relative(ObservedRate::new(0, 1_000_000), ObservedRate::new(5_000, 1_000_000)).unwrap();
+        let many = relative_difference(ObservedRate::new(0, 1_000_000), ObservedRate::new(5_000, 1_000_000)).unwrap();
         assert!(many.high > -1.0 && many.high < -0.99, "{many:?}");
         for (rate, control) in [((1, 10), (0, 10)), ((0, 10), (0, 10)), ((0, 0), (1, 10)), ((1, 10), (0, 0))] {
-            assert_eq!(relative(ObservedRate::new(rate.0, rate.1), ObservedRate::new(control.0, control.1)), None);
+            assert_eq!(
+                relative_difference(ObservedRate::new(rate.0, rate.1), ObservedRate::new(control.0, control.1)),
+                None
+            );
         }
     }
 
@@ -355,7 +362,9 @@ mod tests {
             let (mut held, mut shown) = (0.0, 0.0);
             for (x, chance) in chances(m, p).into_iter().enumerate() {
                 for (y, other) in chances(n, q).into_iter().enumerate() {
-                    let Some(found) = relative(ObservedRate::new(x as u64, m), ObservedRate::new(y as u64, n)) else {
+                    let Some(found) =
+                        relative_difference(ObservedRate::new(x as u64, m), ObservedRate::new(y as u64, n))
+                    else {
                         continue;
                     };
                     shown += chance * other;
@@ -383,10 +392,10 @@ mod tests {
     #[test]
     fn the_posterior_is_the_beta_distribution_s() {
         // Beta(2, 2): F(x) = 3x^2 - 2x^3, whose 2.5th percentile is 0.09430.
-        near(posterior(ObservedRate::new(1, 2)).unwrap(), [0.5, 0.094_30, 0.905_70], 1e-5);
+        near(posterior_interval(ObservedRate::new(1, 2)).unwrap(), [0.5, 0.094_30, 0.905_70], 1e-5);
         // Beta(1, 4): 1 - (1 - x)^4.
         let end = |p: f64| 1.0 - (1.0 - p).powf(0.25);
-        near(posterior(ObservedRate::new(0, 3)).unwrap(), [0.2, end(0.025), end(0.975)], 1e-8);
+        near(posterior_interval(ObservedRate::new(0, 3)).unwrap(), [0.2, end(0.025), end(0.975)], 1e-8);
     }
 
     #[test]

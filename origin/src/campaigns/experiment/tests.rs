@@ -58,7 +58,7 @@ fn expected(origin: &Origin, facts: &BTreeMap<FactId, Fact>, gone: &BTreeSet<Vis
             let Some((exposed, arm)) = seen.first().copied() else { continue };
             let cohort = HourStamp::at(exposed).0;
             if seen.iter().any(|(_, other)| *other != arm) {
-                sums.entry((experiment, people::mixed(arm), cohort)).or_default()[0] += 1;
+                sums.entry((experiment, people::mixed_arm(arm), cohort)).or_default()[0] += 1;
                 continue;
             }
             let mut add =
@@ -257,8 +257,8 @@ fn field_14_an_arm_sticks_over_a_login_and_who_saw_two_is_not_counted_until_unli
     origin.send("demo", &[origin.login(visitor(3), 2, NOW - HOUR, "ann")]);
     let mixed = FirstExposure { arm: 1, at: NOW - 6 * HOUR, mixed: true };
     assert_eq!([1, 2, 3].map(|v| person(&origin, v)), [Some(mixed); 3]);
-    assert_eq!(recipients(&origin), [(people::mixed(1), 1, 0)]);
-    let told = crate::views::describe::visitor(
+    assert_eq!(recipients(&origin), [(people::mixed_arm(1), 1, 0)]);
+    let told = crate::views::describe::describe_visitor(
         &crate::views::read::StoreView::folded(&origin.conn),
         origin.tenant("demo"),
         visitor(2),
@@ -288,7 +288,7 @@ fn s4_06_of_a_visitor_s_conversions_the_newest_are_kept_and_old_ones_are_trimmed
     origin.send("other", &[purchase(visitor(1), 1, NOW, 1)]);
     assert_eq!(count(&origin), (most, oldest), "a tenant without experiments keeps none");
     let row = origin.row("demo", visitor(1)).row.unwrap();
-    crate::maintenance::trim::one(&mut origin.conn, row, NOW + limits::CONVERSION_DAYS * 24 * HOUR).unwrap();
+    crate::maintenance::trim::trim_visitor(&mut origin.conn, row, NOW + limits::CONVERSION_DAYS * 24 * HOUR).unwrap();
     assert_eq!(count(&origin), (1, signed(NOW)));
 }
 
@@ -314,10 +314,10 @@ fn s4_12_whatever_was_done_to_rows_and_sums_a_rollup_counts_them_anew() {
     let right = sums(&origin);
     let roll = |origin: &mut Origin, now| {
         let (mut rolled, mut after) = (rollup::RollupReport::default(), 0);
-        while let Some(last) = rollup::people(&origin.conn, after, 2, now, &mut rolled).unwrap() {
+        while let Some(last) = rollup::rebuild_people(&origin.conn, after, 2, now, &mut rolled).unwrap() {
             after = last;
         }
-        let wrong = || rollup::wrong(&origin.conn, &|| Ok(())).unwrap();
+        let wrong = || rollup::find_corrections(&origin.conn, &|| Ok(())).unwrap();
         let (mut found, mut rounds) = (wrong(), 0);
         let all = found.len();
         while !found.is_empty() {
@@ -359,7 +359,7 @@ fn what_was_bought_before_the_exposure_and_imported_after_it_is_no_conversion() 
     origin.now = NOW + 2 * HOUR;
     let converted = |origin: &Origin| {
         let known = origin.tenant("demo").clone();
-        let shown = results::show(&origin.conn, &known, "e-1", origin.now).unwrap().unwrap();
+        let shown = results::describe_experiment(&origin.conn, &known, "e-1", origin.now).unwrap().unwrap();
         shown["arms"][1]["converted"].clone()
     };
     // As `causeway import` makes them: received now, and happened before and after.

@@ -40,8 +40,8 @@ fn action(visitor: VisitorId, n: u32, received: Millis, verb: ActionType, campai
 }
 
 fn of(origin: &Origin, campaign: u32, now: Millis) -> (Nanos, Nanos) {
-    let (day, _) = day("Europe/Berlin", now);
-    let CampaignSpend { today, ever } = spent(&origin.conn, origin.tenant("demo").no, campaign, day).unwrap();
+    let (day, _) = billing_day("Europe/Berlin", now);
+    let CampaignSpend { today, ever } = load_spend(&origin.conn, origin.tenant("demo").no, campaign, day).unwrap();
     (today, ever)
 }
 
@@ -50,7 +50,7 @@ fn what_is_counted_once_is_paid_for_once_on_the_day_of_the_campaigns_zone() {
     let mut origin = origin(|_| {});
     // 2027-01-15 08:00 UTC; Berlin's day began at 23:00 UTC of the day before.
     let midnight = NOW - 9 * 3_600_000;
-    assert_eq!(day("Europe/Berlin", midnight - 1).1, midnight);
+    assert_eq!(billing_day("Europe/Berlin", midnight - 1).1, midnight);
     let (a, b) = (visitor(1), visitor(2));
     let facts = [
         action(a, 1, midnight - 1, ActionType::IMPRESSION, 1),
@@ -92,13 +92,13 @@ fn a_catalogue_part_that_cannot_be_read_holds_up_its_tenant_alone_until_the_file
         let rules = &origin.rules;
         let given = || Ok(crate::store::write_txn::TxnInputs { now: NOW, random: [u8::try_from(n).unwrap(); 32] });
         crate::pipeline::take_up::take_up(&mut origin.conn, rules, given).unwrap();
-        assert_eq!((quarantine::count(&origin.conn).unwrap(), origin.metrics.held_tenants.get()), (3, 1));
+        assert_eq!((quarantine::count_visitors(&origin.conn).unwrap(), origin.metrics.held_tenants.get()), (3, 1));
 
         let again = given().unwrap();
         let read = serde_json::from_str(&document).unwrap();
         catalogue::apply(&mut origin.conn, rules, again, &tenant, read, "tests").unwrap();
         crate::pipeline::take_up::take_up(&mut origin.conn, rules, given).unwrap();
-        assert_eq!(quarantine::count(&origin.conn).unwrap(), 0);
+        assert_eq!(quarantine::count_visitors(&origin.conn).unwrap(), 0);
         assert_eq!(of(&origin, 1, NOW).1, there + 4_000_000, "the visitor's impression and nobody's, each once");
         assert_eq!(origin.profile("demo", visitor(n)).totals().pages, 1);
     }
@@ -111,7 +111,7 @@ fn stored_paces_that_cannot_be_read_are_made_from_the_start() {
     origin.conn.execute("UPDATE steering SET value = '{'", []).unwrap();
     origin.now += 60_000;
     origin.drain(10);
-    assert!(steering::newest(&origin.conn, origin.tenant("demo").no).unwrap().unwrap().paces.contains_key(&1));
+    assert!(steering::load_newest(&origin.conn, origin.tenant("demo").no).unwrap().unwrap().paces.contains_key(&1));
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn an_order_that_was_paid_for_is_forgotten_with_its_visitor_and_with_age() {
     origin.send("demo", &[erasure(visitor(1))]);
     assert_eq!(paid(&origin), 1);
     let row = origin.row("demo", visitor(2)).row.unwrap();
-    crate::maintenance::trim::one(&mut origin.conn, row, NOW + 91 * DAY_MS).unwrap();
+    crate::maintenance::trim::trim_visitor(&mut origin.conn, row, NOW + 91 * DAY_MS).unwrap();
     assert_eq!(paid(&origin), 0);
 }
 
@@ -286,7 +286,7 @@ fn a_purchase_waits_a_day_for_its_click_and_not_beyond_its_visitor() {
     }
     assert_eq!(unpaid(&origin), 1);
     let row = origin.row("demo", visitor(2)).row.unwrap();
-    crate::maintenance::trim::one(&mut origin.conn, row, NOW + DAY_MS).unwrap();
+    crate::maintenance::trim::trim_visitor(&mut origin.conn, row, NOW + DAY_MS).unwrap();
     assert_eq!(unpaid(&origin), 0);
     let bought = |v| purchase(visitor(v), 1, NOW, 20_000_000);
     origin.send("demo", &[bought(3), erasure(visitor(3))]);
@@ -445,8 +445,8 @@ fn each_minute_the_paces_are_published_and_follow_what_was_spent() {
     let facts: Vec<Fact> = (0..500).map(|n| action(visitor(n), n, origin.now, ActionType::IMPRESSION, 1)).collect();
     origin.send("demo", &facts);
     assert_eq!(minute(&mut origin).unwrap().1.to, 0, "it is spent");
-    let report = steering::report(&origin.conn, origin.tenant("demo").no, origin.now).unwrap();
-    let day_ends = day("Europe/Berlin", NOW).1;
+    let report = steering::report_budgets(&origin.conn, origin.tenant("demo").no, origin.now).unwrap();
+    let day_ends = billing_day("Europe/Berlin", NOW).1;
     assert_eq!(
         report.first(),
         Some(&json!({
@@ -478,8 +478,8 @@ fn what_was_spent_since_a_backup_stays_spent() {
 fn a_days_end_is_where_the_clocks_are() {
     // The clocks of Berlin went back on 2026-10-25: that day had 25 hours. Lord Howe goes by half an hour.
     let noon = 1_792_929_600_000;
-    assert_eq!(day("Europe/Berlin", noon), (20_751, noon + 11 * 3_600_000));
-    assert_eq!(day("Europe/Berlin", noon - DAY_MS), (20_750, noon - DAY_MS + 10 * 3_600_000));
-    assert_eq!(day("Australia/Lord_Howe", 0).0, 0);
-    assert_eq!(day("UTC", u64::MAX).0, 2_932_895);
+    assert_eq!(billing_day("Europe/Berlin", noon), (20_751, noon + 11 * 3_600_000));
+    assert_eq!(billing_day("Europe/Berlin", noon - DAY_MS), (20_750, noon - DAY_MS + 10 * 3_600_000));
+    assert_eq!(billing_day("Australia/Lord_Howe", 0).0, 0);
+    assert_eq!(billing_day("UTC", u64::MAX).0, 2_932_895);
 }

@@ -100,7 +100,7 @@ impl Examples {
             shard.numbers = HashMap::new();
             first += u32::try_from(shard.len()).unwrap_or(u32::MAX);
         }
-        bound(&mut values);
+        bound_values(&mut values);
         Self { shards, values }
     }
 
@@ -160,7 +160,7 @@ impl Examples {
 
 /// Values are a page's word: a mistake or a lie of more than so many times the median, the assumed ones among them, would be in
 /// the price of all others.
-fn bound(values: &mut HashMap<u32, Micros>) {
+fn bound_values(values: &mut HashMap<u32, Micros>) {
     let assumed = std::iter::repeat_n(PRICE_MICROS, ASSUMED as usize);
     let mut all: Vec<Micros> = values.values().copied().chain(assumed).collect();
     let middle = all.len() / 2;

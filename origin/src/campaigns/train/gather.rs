@@ -46,11 +46,14 @@ pub(super) struct GatheredExamples {
 }
 
 /// Reads everything; `progress` hears of people done and of all, from several threads.
-pub(super) fn gather(asked: &GatherRequest<'_>, progress: super::Progress<'_>) -> Result<GatheredExamples, StoreError> {
+pub(super) fn gather_examples(
+    asked: &GatherRequest<'_>,
+    progress: super::Progress<'_>,
+) -> Result<GatheredExamples, StoreError> {
     let conn = open(asked.data)?;
     let count = "SELECT count(*) FROM people WHERE tenant = ?1";
     let people = conn.query_row(count, [asked.tenant.0], |row| row.get(0).map(crate::base::integers::unsigned))?;
-    let VisitorSample { actions, segments } = sample(&conn, asked.tenant)?;
+    let VisitorSample { actions, segments } = sample_visitors(&conn, asked.tenant)?;
     // In parts of 2^32.
     let share = if actions > asked.most { (asked.most << 32) / actions } else { 1 << 32 };
     let room = usize::try_from(actions.min(asked.most) / SHARDS).unwrap_or_default() * 5 / 4;
@@ -111,7 +114,7 @@ fn read_shard(
             step()?;
             let drawn = visitors.iter().filter(|(person, _)| is_drawn(*person, share));
             let rows: Vec<i64> = drawn.take(limits::SNAPSHOT_VISITORS).map(|(_, row)| *row).collect();
-            if let Some(person) = person(&conn, asked, segments, &rows)? {
+            if let Some(person) = gather_person(&conn, asked, segments, &rows)? {
                 walk.walk(person, asked.conversions, shard);
             }
         }
@@ -125,7 +128,7 @@ fn is_drawn(person: i64, share: u64) -> bool {
 }
 
 /// Everything of a person that was in front of ads; `None` for one that was not.
-fn person(
+fn gather_person(
     conn: &Connection,
     asked: &GatherRequest<'_>,
     segments: &[SegmentId],
@@ -134,7 +137,7 @@ fn person(
     const READ: &str = "SELECT visitor, segments FROM visitors WHERE row = ?1";
     let mut person = PersonHistory::default();
     for row in rows {
-        for body in buckets::within(conn, *row, Minute(0), Minute(u32::MAX))? {
+        for body in buckets::actions_within(conn, *row, Minute(0), Minute(u32::MAX))? {
             person.actions.extend(packed_actions(&body)?.iter());
         }
     }
@@ -148,22 +151,22 @@ fn person(
         let Some(visitor) = found.next()? else { continue };
         person.minted.push(Minute::at(visitor_at(visitor, 0)?.minted_ms()));
         if !segments.is_empty() {
-            joined = joined.join(modelled(CheckedBytes::open_column(visitor.get_ref(1)?)?, segments)?);
+            joined = joined.join(modelled_segments(CheckedBytes::open_column(visitor.get_ref(1)?)?, segments)?);
         }
-        person.purchases.extend(purchases::of(conn, *row)?);
+        person.purchases.extend(purchases::load_purchases(conn, *row)?);
     }
     person.purchases.sort_unstable_by_key(|bought| bought.minute);
-    person.segments = segments.iter().filter_map(|id| held(&joined, *id, asked.bits)).collect();
+    person.segments = segments.iter().filter_map(|id| segment_stay(&joined, *id, asked.bits)).collect();
     Ok(Some(person))
 }
 
 /// A visitor's segments if it is in one of these.
-fn modelled(packed: &[u8], segments: &[SegmentId]) -> Result<SegmentMap, StoreError> {
+fn modelled_segments(packed: &[u8], segments: &[SegmentId]) -> Result<SegmentMap, StoreError> {
     let some = PackedSegments::read(packed).is_some_and(|all| all.iter().any(|(id, _)| segments.contains(&id)));
-    if some { Ok(profile::segments(packed)?) } else { Ok(SegmentMap::default()) }
+    if some { Ok(profile::decode_segments(packed)?) } else { Ok(SegmentMap::default()) }
 }
 
-fn held(map: &SegmentMap, id: SegmentId, bits: u8) -> Option<SegmentStay> {
+fn segment_stay(map: &SegmentMap, id: SegmentId, bits: u8) -> Option<SegmentStay> {
     let (until, _) = map.get(id)?;
     Some(SegmentStay { place: ModelFeature::Segment(id).place(bits), from: Minute::at(map.written(id)?), until })
 }
@@ -176,7 +179,7 @@ struct VisitorSample {
     segments: Vec<SegmentId>,
 }
 
-fn sample(conn: &Connection, tenant: TenantNo) -> Result<VisitorSample, StoreError> {
+fn sample_visitors(conn: &Connection, tenant: TenantNo) -> Result<VisitorSample, StoreError> {
     const LAST: &str = "SELECT ifnull(max(row), 0) FROM visitors";
     const READ: &str = "SELECT tenant, segments, actions FROM visitors WHERE row >= ?1 ORDER BY row LIMIT 1";
     let last: i64 = conn.query_row(LAST, [], |row| row.get(0))?;

@@ -43,7 +43,7 @@ impl LossComparison {
 }
 
 /// Of probabilities in parts of 1,000,000,000, each with whether it came.
-pub(super) fn probabilities(mut scored: Vec<(u32, bool)>, base: f64) -> ModelQuality {
+pub(super) fn measure_probabilities(mut scored: Vec<(u32, bool)>, base: f64) -> ModelQuality {
     let mut losses = LossComparison::default();
     for (ppb, came) in &scored {
         losses.add(log_loss(f64::from(*ppb) / 1e9, *came), log_loss(base, *came));
@@ -63,7 +63,7 @@ pub(super) fn probabilities(mut scored: Vec<(u32, bool)>, base: f64) -> ModelQua
 
 /// Of values in micros: what is expected, that one's logarithm's mean, and the value that came. `base` is the
 /// logarithm's mean of before.
-pub(super) fn prices(scored: &[(Micros, f64, Micros)], base: f64) -> ModelQuality {
+pub(super) fn measure_prices(scored: &[(Micros, f64, Micros)], base: f64) -> ModelQuality {
     let mut losses = LossComparison::default();
     let (mut expected, mut came) = (0.0, 0.0);
     for (price, mean, value) in scored {
@@ -125,25 +125,25 @@ mod tests {
     #[test]
     fn figures_of_a_few_predictions_are_those_by_hand() {
         let scored = vec![(100_000_000, false), (400_000_000, true), (350_000_000, false), (800_000_000, true)];
-        let ModelQuality { quality, .. } = probabilities(scored, 0.5);
+        let ModelQuality { quality, .. } = measure_probabilities(scored, 0.5);
         // -(ln 0.9 + ln 0.4 + ln 0.65 + ln 0.8) / 4, and ln 2.
         assert_eq!((quality.examples, quality.positives), (4, 2));
         assert_eq!((quality.loss_ppm, quality.base_loss_ppm), (418_894, 693_147));
         assert_eq!(quality.auc_ppm, 1_000_000);
         assert_eq!(quality.calibration_error_ppm, (100_000 + 600_000 + 350_000 + 200_000) / 4);
-        let tied = probabilities(vec![(5, true), (5, false), (5, false), (9, true)], 0.5).quality.auc_ppm;
+        let tied = measure_probabilities(vec![(5, true), (5, false), (5, false), (9, true)], 0.5).quality.auc_ppm;
         assert_eq!(tied, 750_000);
     }
 
     #[test]
     fn better_is_more_than_chance() {
         let scored = |good: u32| (0..1_000u32).map(|n| (400_000_000 + (n % 2) * good, n % 2 == 1)).collect::<Vec<_>>();
-        assert!(probabilities(scored(200_000_000), 0.5).better);
-        assert!(!probabilities(scored(0), 0.5).better);
+        assert!(measure_probabilities(scored(200_000_000), 0.5).better);
+        assert!(!measure_probabilities(scored(0), 0.5).better);
         let base: Vec<(u32, bool)> = (0..1_000).map(|n| (500_000_000, n % 2 == 1)).collect();
-        assert!(!probabilities(base, 0.5).better, "as good is not better");
-        assert!(prices(&[(11, 2.3, 10), (99, 4.6, 100), (10, 2.3, 10), (101, 4.6, 100)], 3.4).better);
-        assert!(!prices(&[(10, 4.6, 10), (100, 2.3, 100), (10, 2.3, 10)], 3.4).better);
-        assert!(!probabilities(Vec::new(), 0.5).better);
+        assert!(!measure_probabilities(base, 0.5).better, "as good is not better");
+        assert!(measure_prices(&[(11, 2.3, 10), (99, 4.6, 100), (10, 2.3, 10), (101, 4.6, 100)], 3.4).better);
+        assert!(!measure_prices(&[(10, 4.6, 10), (100, 2.3, 100), (10, 2.3, 10)], 3.4).better);
+        assert!(!measure_probabilities(Vec::new(), 0.5).better);
     }
 }

@@ -90,15 +90,15 @@ struct ExampleSplit {
 }
 
 /// Trains one part from these examples.
-pub(super) fn train(kind: ModelKind, examples: &Examples, numbers: Vec<u32>, bits: u8) -> TrainedPart {
-    let split = split(examples, numbers);
-    let target = |number: u32| target(kind, examples, number);
+pub(super) fn train_part(kind: ModelKind, examples: &Examples, numbers: Vec<u32>, bits: u8) -> TrainedPart {
+    let split = split_examples(examples, numbers);
+    let target = |number: u32| example_target(kind, examples, number);
     let positive = |number: &&u32| kind == ModelKind::Price || target(**number) > 0.0;
     let positives = split.learn.iter().filter(positive).count();
     let held_out_positives = split.held_out.iter().filter(positive).count();
     let mean = mean(split.learn.iter().map(|number| target(*number)));
     let expected = expected(kind, mean, split.learn.len());
-    let few = Part { intercept: fixed(expected, INTERCEPT), scale: SCALE, ..Part::default() };
+    let few = Part { intercept: to_fixed(expected, INTERCEPT), scale: SCALE, ..Part::default() };
     let base = if kind == ModelKind::Price { mean } else { logit(mean) };
     let mut report = PartReport {
         part: kind,
@@ -114,21 +114,21 @@ pub(super) fn train(kind: ModelKind, examples: &Examples, numbers: Vec<u32>, bit
         calibration_error: 0.0,
         weights: 0,
     };
-    let alone = Part { intercept: fixed(base, INTERCEPT), scale: SCALE, ..Part::default() };
+    let alone = Part { intercept: to_fixed(base, INTERCEPT), scale: SCALE, ..Part::default() };
     let above = |from: f64| split.learn.iter().map(move |number| target(*number) - from);
     let others = split.learn.len() - positives;
     if positives < LEARNED || held_out_positives < MEASURED || (kind != ModelKind::Price && others < LEARNED) {
         let assumed = std::iter::repeat_n(without(ModelKind::Price) - expected, ASSUMED as usize);
         return TrainedPart { part: few, spread: spread(kind, above(expected).chain(assumed)), report };
     }
-    let learner = learn(kind, examples, &split.learn, base, bits);
-    let part = Part { weights: rounded(&learner), ..alone.clone() };
+    let learner = learn_examples(kind, examples, &split.learn, base, bits);
+    let part = Part { weights: rounded_weights(&learner), ..alone.clone() };
     let rounded_spread = spread(kind, residuals(&learner, examples, &split.learn, &target));
-    let measured = measure(kind, examples, &split.held_out, &part, rounded_spread, base, bits);
+    let measured = measure_part(kind, examples, &split.held_out, &part, rounded_spread, base, bits);
     let quality = measured.quality;
     report.loss = from_ppm(quality.loss_ppm);
     report.base_loss = from_ppm(quality.base_loss_ppm);
-    report.unrounded_loss = unrounded(kind, &learner, examples, &split.held_out, &target);
+    report.unrounded_loss = unrounded_quality(kind, &learner, examples, &split.held_out, &target);
     report.auc = from_ppm(quality.auc_ppm);
     report.calibration_error = from_ppm(quality.calibration_error_ppm);
     report.weights = part.weights.iter().filter(|weight| **weight != 0).count();
@@ -145,10 +145,10 @@ pub(super) fn train(kind: ModelKind, examples: &Examples, numbers: Vec<u32>, bit
 /// logarithms, the mean of the factors (Duan 1983, the smearing estimate). By the variance alone, as of log-normal values, a
 /// few purchases of next to nothing would make all others worth millions.
 fn spread(kind: ModelKind, above: impl Iterator<Item = f64>) -> i32 {
-    if kind == ModelKind::Price { fixed(mean(above.map(f64::exp)).ln(), WEIGHT).max(0) } else { 0 }
+    if kind == ModelKind::Price { to_fixed(mean(above.map(f64::exp)).ln(), WEIGHT).max(0) } else { 0 }
 }
 
-fn target(kind: ModelKind, examples: &Examples, number: u32) -> f64 {
+fn example_target(kind: ModelKind, examples: &Examples, number: u32) -> f64 {
     match kind {
         ModelKind::Click => f64::from(u8::from(examples.came(number).clicked)),
         ModelKind::Conversion => f64::from(u8::from(examples.came(number).converted)),
@@ -157,7 +157,7 @@ fn target(kind: ModelKind, examples: &Examples, number: u32) -> f64 {
 }
 
 /// The newest are held out, whole minutes of them; the others are shuffled, with the same numbers every time.
-fn split(examples: &Examples, numbers: Vec<u32>) -> ExampleSplit {
+fn split_examples(examples: &Examples, numbers: Vec<u32>) -> ExampleSplit {
     let mut minutes: Vec<Minute> = numbers.iter().map(|number| examples.minute(*number)).collect();
     let place = minutes.len() - minutes.len() * HELD_OUT / 100;
     let border = if place < minutes.len() { *minutes.select_nth_unstable(place).1 } else { Minute(u32::MAX) };
@@ -175,14 +175,14 @@ fn split(examples: &Examples, numbers: Vec<u32>) -> ExampleSplit {
     ExampleSplit { learn, held_out }
 }
 
-fn learn(kind: ModelKind, examples: &Examples, numbers: &[u32], base: f64, bits: u8) -> FtrlModel {
+fn learn_examples(kind: ModelKind, examples: &Examples, numbers: &[u32], base: f64, bits: u8) -> FtrlModel {
     let link = if kind == ModelKind::Price { LinkFunction::Identity } else { LinkFunction::Logistic };
     let mut learner = FtrlModel::new(link, RATES, base, 1 << bits);
     let mut places = Vec::new();
     for _ in 0..ROUNDS {
         for number in numbers {
             examples.places(*number, &mut places);
-            learner.learn(&places, target(kind, examples, *number));
+            learner.learn(&places, example_target(kind, examples, *number));
         }
     }
     learner
@@ -201,7 +201,7 @@ fn residuals<'a>(
     })
 }
 
-fn unrounded(
+fn unrounded_quality(
     kind: ModelKind,
     learner: &FtrlModel,
     examples: &Examples,
@@ -220,7 +220,7 @@ fn unrounded(
 }
 
 /// What the scorer of both sides makes of the examples held out.
-fn measure(
+fn measure_part(
     kind: ModelKind,
     examples: &Examples,
     held_out: &[u32],
@@ -230,8 +230,8 @@ fn measure(
     bits: u8,
 ) -> ModelQuality {
     let mut model = Model { bits, expires_ms: 1, spread, ..Model::default() };
-    *of(&mut model, kind) = part.clone();
-    let nothing = || measure::probabilities(Vec::new(), 0.5);
+    *model_part(&mut model, kind) = part.clone();
+    let nothing = || measure::measure_probabilities(Vec::new(), 0.5);
     let Some(scorer) = Scorer::new(&model) else { return nothing() };
     let mut places = Vec::new();
     let mut score = |number: u32| {
@@ -245,22 +245,22 @@ fn measure(
             let scored = held_out.iter().map(|number| {
                 let scores = score(*number);
                 let ppb = if kind == ModelKind::Click { scores.ctr_ppb() } else { scores.cvr_ppb() };
-                (ppb, target(kind, examples, *number) > 0.0)
+                (ppb, example_target(kind, examples, *number) > 0.0)
             });
-            measure::probabilities(scored.collect(), rate)
+            measure::measure_probabilities(scored.collect(), rate)
         }
         ModelKind::Price => {
             let scored = held_out.iter().map(|number| {
                 let price = score(*number).price_micros();
                 (price, (price as f64).max(1.0).ln() - above, examples.value(*number).unwrap_or_default())
             });
-            measure::prices(&scored.collect::<Vec<_>>(), base)
+            measure::measure_prices(&scored.collect::<Vec<_>>(), base)
         }
     }
 }
 
 /// A kind's place in a model.
-pub(super) fn of(model: &mut Model, kind: ModelKind) -> &mut Part {
+pub(super) fn model_part(model: &mut Model, kind: ModelKind) -> &mut Part {
     match kind {
         ModelKind::Click => &mut model.click,
         ModelKind::Conversion => &mut model.conversion,
@@ -268,7 +268,7 @@ pub(super) fn of(model: &mut Model, kind: ModelKind) -> &mut Part {
     }
 }
 
-fn rounded(learner: &FtrlModel) -> Vec<i16> {
+fn rounded_weights(learner: &FtrlModel) -> Vec<i16> {
     let most = f64::from(WEIGHT >> (FRACTION - SCALE)).min(f64::from(i16::MAX));
     learner.weights().map(|weight| (weight * f64::from(1 << SCALE)).round().clamp(-most, most) as i16).collect()
 }
@@ -297,7 +297,7 @@ fn logit(rate: f64) -> f64 {
     (rate / (1.0 - rate)).ln()
 }
 
-fn fixed(value: f64, most: i32) -> i32 {
+fn to_fixed(value: f64, most: i32) -> i32 {
     (value * f64::from(1 << FRACTION)).round().clamp(f64::from(-most), f64::from(most)) as i32
 }
 

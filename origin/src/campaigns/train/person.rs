@@ -71,7 +71,7 @@ impl HistoryReplay {
     /// Adds the person's examples. Conversions are purchases within a day after a click, and actions with one of `verbs`.
     pub(super) fn walk(&mut self, mut person: PersonHistory, verbs: &[ActionType], to: &mut ExampleShard) {
         if person.minted.len() > 1 {
-            once(&mut person.actions);
+            keep_first(&mut person.actions);
         }
         person.actions.sort_unstable_by_key(|action| (action.minute, action.insertion, action.entity, action.verb));
         self.entities.clear();
@@ -89,7 +89,7 @@ impl HistoryReplay {
             let chosen = |action: &&AdAction| action.verb == ActionType::IMPRESSION && action.entity.ad != 0;
             for action in of_minute.iter().filter(chosen) {
                 let fatigue = self.fatigue(action.entity, now);
-                let outcome = self.outcomes.get(&insertion(action)).copied().unwrap_or_default();
+                let outcome = self.outcomes.get(&insertion_of(action)).copied().unwrap_or_default();
                 let value = outcome.bought.map(|(count, value)| value / i64::from(count.max(1)));
                 let moment = ImpressionFeatures::new(&features, action.view_type, &fatigue);
                 to.push(moment, action.entity, &self.set, outcome.came, value.filter(|value| *value > 0));
@@ -113,12 +113,12 @@ impl HistoryReplay {
         for action in &person.actions {
             let (click, conversion) = (action.verb == ActionType::CLICK, verbs.contains(&action.verb));
             if click || conversion {
-                let came = &mut self.outcomes.entry(insertion(action)).or_default().came;
+                let came = &mut self.outcomes.entry(insertion_of(action)).or_default().came;
                 came.clicked |= click;
                 came.converted |= conversion;
             }
             if click {
-                clicks.push((action.minute, insertion(action)));
+                clicks.push((action.minute, insertion_of(action)));
             }
         }
         for bought in &person.purchases {
@@ -142,11 +142,11 @@ impl HistoryReplay {
         for (level, number) in self.tracks_of(entity).into_iter().enumerate() {
             let Some(track) = self.tracks.get_mut(number as usize) else { continue };
             for ((start, first), counts) in starts.iter().zip(&mut track.from).zip(&mut fatigue.impressions) {
-                pass(&track.seen, first, *start);
-                put(counts, level, track.seen.len() - *first);
+                pass_minutes(&track.seen, first, *start);
+                put_count(counts, level, track.seen.len() - *first);
             }
-            pass(&track.clicks, &mut track.clicks_from, starts[CLICKED]);
-            put(&mut fatigue.clicks, level, track.clicks.len() - track.clicks_from);
+            pass_minutes(&track.clicks, &mut track.clicks_from, starts[CLICKED]);
+            put_count(&mut fatigue.clicks, level, track.clicks.len() - track.clicks_from);
         }
         fatigue
     }
@@ -184,25 +184,25 @@ impl HistoryReplay {
     }
 }
 
-fn insertion(action: &AdAction) -> Insertion {
+fn insertion_of(action: &AdAction) -> Insertion {
     (action.insertion, action.entity.ad)
 }
 
 /// Moves the first place to where a window starts.
-fn pass(minutes: &[Minute], first: &mut usize, start: Minute) {
+fn pass_minutes(minutes: &[Minute], first: &mut usize, start: Minute) {
     while minutes.get(*first).is_some_and(|minute| *minute < start) {
         *first += 1;
     }
 }
 
-fn put(counts: &mut [u32; 4], level: usize, count: usize) {
+fn put_count(counts: &mut [u32; 4], level: usize, count: usize) {
     if let Some(there) = counts.get_mut(level) {
         *there = u32::try_from(count).unwrap_or(u32::MAX);
     }
 }
 
 /// Of an action that several visitors hold the earliest counts.
-fn once(actions: &mut Vec<AdAction>) {
+fn keep_first(actions: &mut Vec<AdAction>) {
     actions.sort_unstable_by_key(|a| (a.minute.day(), a.insertion, a.entity.ad, a.verb, a.view_type, a.minute));
     actions.dedup_by(|a, b| a.repeats(b));
 }

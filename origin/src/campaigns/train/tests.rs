@@ -115,7 +115,7 @@ fn s1_09_s3_06_a_market_with_fatigue_is_learned_and_beats_the_base_rate() {
     assert!(click.calibration_error < 0.012 && conversion.calibration_error < 0.08, "{report:?}");
     assert!(price.loss < 0.25 * price.base_loss && price.calibration_error < 0.05, "{price:?}");
 
-    let model = causeway_shared::wire::model::decode(&bytes).unwrap();
+    let model = causeway_shared::wire::model::decode_model(&bytes).unwrap();
     let usable = [NOW - DAY, NOW, NOW + 14 * DAY].map(|now| model.used().contains(&now));
     assert_eq!(usable, [false, true, false]);
     let scorer = Scorer::new(&model).unwrap();
@@ -161,7 +161,7 @@ fn s1_09_what_nobody_had_yet_is_still_worth_something() {
 /// What the model that is trained makes of an ad in front of somebody new, and how it was trained.
 fn scored(market: &Market) -> (Score, Report) {
     let Outcome::Trained(bytes, report) = train(market) else { unreachable!("not trained") };
-    let scorer = Scorer::new(&causeway_shared::wire::model::decode(&bytes).unwrap()).unwrap();
+    let scorer = Scorer::new(&causeway_shared::wire::model::decode_model(&bytes).unwrap()).unwrap();
     let person = PersonFeatures { now: Minute::at(NOW), devices: 1, segments: &[], last: None };
     (scorer.score(scorer.person(&person), &scorer.ad(entity(1)), ViewType(0), &Fatigue::default()), report)
 }
@@ -231,7 +231,7 @@ fn what_is_learned_from_is_what_a_request_would_have_seen() {
     let examples = Examples::new(vec![shard]);
     assert_eq!(examples.len(), 800);
 
-    let packed = all.pack();
+    let packed = all.pack_actions();
     let packed = [PackedActions::read(&packed).unwrap()];
     let mut expected: Vec<Vec<u16>> = Vec::new();
     for seen in all.iter().filter(|action| action.verb == ActionType::IMPRESSION) {
@@ -345,7 +345,7 @@ fn segments_are_features_from_their_writing_on_and_people_are_joined() {
     let path = origin.conn.path().unwrap().to_owned();
     let data = Path::new(&path).parent().unwrap();
     let asked = GatherRequest { data, tenant, bits: 12, most: 1_000, conversions: &[] };
-    let gathered = gather::gather(&asked, &|_, _| Ok(())).unwrap();
+    let gathered = gather::gather_examples(&asked, &|_, _| Ok(())).unwrap();
     assert_eq!(gathered.segments, [SegmentId(7)]);
     assert_eq!(gathered.examples.len(), 10, "nothing of who withdrew");
     let place = causeway_shared::model::features::ModelFeature::Segment(SegmentId(7)).place(12);
@@ -359,5 +359,8 @@ fn segments_are_features_from_their_writing_on_and_people_are_joined() {
     let [early, late] = [NOW - 2 * DAY, NOW - 3_600_000].map(Minute::at);
     assert_eq!(by_time, BTreeMap::from([((early, false), 5), ((late, true), 5)]));
     let few = GatherRequest { most: 1, ..asked };
-    assert!(gather::gather(&few, &|_, _| Ok(())).unwrap().examples.len() < 10, "a share of the people is drawn");
+    assert!(
+        gather::gather_examples(&few, &|_, _| Ok(())).unwrap().examples.len() < 10,
+        "a share of the people is drawn"
+    );
 }

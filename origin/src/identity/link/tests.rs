@@ -356,13 +356,16 @@ fn said_by_hand(origin: &mut Origin, of: u32, n: u32, at: causeway_shared::ids::
     let [kind, value, source] = ["partner", "p", "match"].map(|text| Some(text.to_owned()));
     let tie = VisitorLink { other: None, kind, value, weight: Some(0.9), source };
     let tenant = origin.tenant("demo").clone();
-    let [Some((visitor, what)), None] = connections::tie(&tenant, visitor(of), &tie).unwrap() else { unreachable!() };
-    let facts = connections::said(&origin.conn, tenant.no, vec![fact(visitor, n, at, what)]).unwrap().unwrap();
+    let [Some((visitor, what)), None] = connections::parse_link(&tenant, visitor(of), &tie).unwrap() else {
+        unreachable!()
+    };
+    let facts =
+        connections::describe_evidence(&origin.conn, tenant.no, vec![fact(visitor, n, at, what)]).unwrap().unwrap();
     origin.admin("demo", &facts);
 }
 
 fn together(origin: &Origin, a: u32, b: u32) -> bool {
-    let checked = connections::check(&origin.conn, origin.tenant("demo").no, visitor(a), visitor(b)).unwrap();
+    let checked = connections::check_pair(&origin.conn, origin.tenant("demo").no, visitor(a), visitor(b)).unwrap();
     checked.is_some_and(|checked| checked.connected)
 }
 
@@ -388,7 +391,7 @@ fn s5_03_a_link_said_after_its_id_was_erased_counts_though_a_clock_ahead_was_bef
     origin.send("demo", &[page(visitor(A), 1, NOW), page(visitor(B), 1, NOW), alias(visitor(C), 1, NOW + 180_000, id)]);
     let whom = crate::privacy::erase::ErasureTarget::Id(id.kind, vec![id.hash]);
     let scope = causeway_shared::fact::ErasureScope::Visitor;
-    let at = crate::privacy::erase::moment(&origin.conn, origin.tenant("demo"), &whom, scope, NOW).unwrap();
+    let at = crate::privacy::erase::erasure_moment(&origin.conn, origin.tenant("demo"), &whom, scope, NOW).unwrap();
     assert_eq!(at, NOW + 180_000);
     origin.admin("demo", &[whom.fact(scope, at, [1; 16])]);
     for (n, of) in [(9, A), (10, B)] {
@@ -403,7 +406,7 @@ fn s5_03_a_link_said_anew_counts_though_a_clock_ahead_had_ended_it() {
     let id = origin.id("demo", KindCode(2), "p");
     origin.send("demo", &[alias(visitor(A), 1, NOW + 180_000, id), alias(visitor(B), 1, NOW, id)]);
     let last = connections::last_seen(&origin.conn, origin.tenant("demo"), visitor(A), id).unwrap();
-    origin.admin("demo", &[connections::cancellation(visitor(A), id, last, NOW, [1; 16])]);
+    origin.admin("demo", &[connections::cancellation_fact(visitor(A), id, last, NOW, [1; 16])]);
     assert!(!together(&origin, A, B));
     said_by_hand(&mut origin, A, 9, NOW + 30_000);
     assert!(together(&origin, A, B));
@@ -416,7 +419,7 @@ fn s5_03_a_link_said_anew_counts_though_a_clock_ahead_had_ended_it() {
     origin.admin("demo", &[erasure]);
     let what = FactKind::Evidence { id, also: Vec::new(), weight: EvidenceWeight(900), source: EvidenceSource::Match };
     let facts = vec![fact(visitor(A), 10, NOW + 50_000, what)];
-    assert_eq!(connections::said(&origin.conn, origin.tenant("demo").no, facts).unwrap(), Err(visitor(A)));
+    assert_eq!(connections::describe_evidence(&origin.conn, origin.tenant("demo").no, facts).unwrap(), Err(visitor(A)));
 }
 
 #[test]
@@ -427,10 +430,11 @@ fn field_20_an_unlinked_visitor_is_cut_from_its_sibling_s_snapshot_at_once() {
     }
     origin.settle(&mut kv);
     let tenant = origin.tenant("demo").clone();
-    let shared = crate::identity::connections::connecting(&origin.conn, &tenant, visitor(A), visitor(B)).unwrap();
+    let shared =
+        crate::identity::connections::connecting_evidence(&origin.conn, &tenant, visitor(A), visitor(B)).unwrap();
     assert_eq!(shared.keys().copied().collect::<Vec<_>>(), [origin.member("demo", "m")]);
     let id = *shared.keys().next().unwrap();
-    let fact = crate::identity::connections::cancellation(visitor(A), id, shared[&id], NOW - 5, [9; 16]);
+    let fact = crate::identity::connections::cancellation_fact(visitor(A), id, shared[&id], NOW - 5, [9; 16]);
     assert_eq!(fact.received, NOW, "not before what it cancels");
     origin.admin("demo", &[fact]);
     // No pause: both are due now.
@@ -441,7 +445,9 @@ fn field_20_an_unlinked_visitor_is_cut_from_its_sibling_s_snapshot_at_once() {
     assert!(!stale.gone);
     assert_eq!(members(&origin, A), visitors(&[A]));
     assert!(
-        crate::identity::connections::connecting(&origin.conn, &tenant, visitor(A), visitor(B)).unwrap().is_empty()
+        crate::identity::connections::connecting_evidence(&origin.conn, &tenant, visitor(A), visitor(B))
+            .unwrap()
+            .is_empty()
     );
 }
 
@@ -497,7 +503,7 @@ fn an_id_that_is_not_unique_has_a_lookup_and_joins_too() {
     let id = origin.id("demo", KindCode(2), "household");
     origin.send("demo", &[alias(visitor(A), 1, NOW, id), alias(visitor(B), 1, NOW + 1, id)]);
     assert_eq!(members(&origin, A), visitors(&[A, B]));
-    let found = crate::views::read::lookup(&origin.conn, origin.tenant("demo").no, id).unwrap().unwrap();
+    let found = crate::views::read::load_lookup(&origin.conn, origin.tenant("demo").no, id).unwrap().unwrap();
     assert_eq!(found.visitors, visitors(&[B, A]));
     assert_eq!(found.since, NOW + 1);
 }

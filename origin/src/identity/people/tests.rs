@@ -87,7 +87,9 @@ fn s5_08_a_member_with_thousands_of_visitors_costs_what_one_with_three_does() {
         assert_eq!((snapshot.membership.devices, !snapshot.missing().is_empty()), (visitors + 2, visitors > 50));
         let tenant = origin.tenant("demo").no;
         let check = cost(&mut origin, |origin| {
-            assert!(connections::check(&origin.conn, tenant, visitor(20), visitor(33_333)).unwrap().unwrap().connected);
+            assert!(
+                connections::check_pair(&origin.conn, tenant, visitor(20), visitor(33_333)).unwrap().unwrap().connected
+            );
         });
         is_right(&origin);
         [login, master, view, publish, check]
@@ -142,7 +144,7 @@ fn erased(v: u32) -> Fact {
 
 fn is_done(origin: &Origin, receipt: FactId) -> bool {
     let progress =
-        crate::erasures::registry::progress(&origin.conn, origin.tenant("demo").no, receipt).unwrap().unwrap();
+        crate::erasures::registry::erasure_progress(&origin.conn, origin.tenant("demo").no, receipt).unwrap().unwrap();
     !progress["done_ms"].is_null()
 }
 
@@ -272,7 +274,7 @@ fn s5_08_field_20_erasures_that_come_while_others_are_gone_through_are_each_done
         if call % 12 == 0 && n < 4 {
             origin.admin("demo", &[erased(10 * (n + 1))]);
             let exported = TABLES.iter().find(|table| table.name == "erasure_keys").unwrap().read().unwrap();
-            let receipt = crate::maintenance::export::tables::hex(erased(10 * (n + 1)).id.as_bytes());
+            let receipt = crate::maintenance::export::tables::to_hex(erased(10 * (n + 1)).id.as_bytes());
             let count =
                 format!("SELECT count(DISTINCT subject) FROM ({exported}) WHERE kind = 0 AND receipt = x'{receipt}'");
             let keys: u32 = origin.conn.query_row(&count, [origin.tenant("demo").no.0], |row| row.get(0)).unwrap();
@@ -405,7 +407,7 @@ fn s5_08_an_id_that_thousands_bring_at_once_links_those_of_before_no_more() {
 }
 
 fn of(origin: &Origin, id: AlternateId) -> usize {
-    crate::views::read::lookup(&origin.conn, origin.tenant("demo").no, id)
+    crate::views::read::load_lookup(&origin.conn, origin.tenant("demo").no, id)
         .unwrap()
         .map_or(0, |lookup| lookup.visitors.len())
 }

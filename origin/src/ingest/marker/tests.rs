@@ -16,21 +16,21 @@ fn append(origin: &Origin, log: &mut log::FactLog, n: u32, folded: u64) {
 #[test]
 fn a_directory_is_tied_once_and_found_whole_again() {
     let origin = Origin::new();
-    tie(origin.data(), &origin.conn).unwrap();
+    tie_files(origin.data(), &origin.conn).unwrap();
     let marker = fs::read(origin.data().join(MARKER)).unwrap();
-    assert_eq!(inspect(origin.data()).unwrap(), []);
-    tie(origin.data(), &origin.conn).unwrap();
+    assert_eq!(inspect_folder(origin.data()).unwrap(), []);
+    tie_files(origin.data(), &origin.conn).unwrap();
     assert_eq!(fs::read(origin.data().join(MARKER)).unwrap(), marker);
     // Without its marker the files still say that they belong together; it is written again.
     fs::remove_file(origin.data().join(MARKER)).unwrap();
-    tie(origin.data(), &origin.conn).unwrap();
+    tie_files(origin.data(), &origin.conn).unwrap();
     assert_eq!(fs::read(origin.data().join(MARKER)).unwrap(), marker);
 }
 
 #[test]
 fn each_fault_is_found_and_those_that_the_right_file_alone_mends_are_not_accepted() {
     let origin = Origin::new();
-    tie(origin.data(), &origin.conn).unwrap();
+    tie_files(origin.data(), &origin.conn).unwrap();
     let mut log = log::FactLog::open(origin.data(), 0).unwrap();
     append(&origin, &mut log, 1, 0);
     append(&origin, &mut log, 2, 1);
@@ -50,7 +50,7 @@ fn each_fault_is_found_and_those_that_the_right_file_alone_mends_are_not_accepte
     assert_eq!(faults(), []);
     let other = Origin::new();
     renew_identity(&other.conn).unwrap();
-    tie(other.data(), &other.conn).unwrap();
+    tie_files(other.data(), &other.conn).unwrap();
     for name in [MARKER, LOG, JOURNAL] {
         let own = fs::read(origin.data().join(name)).ok();
         fs::copy(other.data().join(name), origin.data().join(name)).unwrap();
@@ -62,7 +62,7 @@ fn each_fault_is_found_and_those_that_the_right_file_alone_mends_are_not_accepte
     fs::write(origin.data().join(MARKER), "{").unwrap();
     assert!(matches!(faults()[..], [DataFault::UnreadableMarker(_)]));
     fs::remove_file(origin.data().join(STORE)).unwrap();
-    assert_eq!(inspect(origin.data()).unwrap(), [DataFault::StoreMissing]);
+    assert_eq!(inspect_folder(origin.data()).unwrap(), [DataFault::StoreMissing]);
     assert!(matches!(store::open(origin.data()), Err(StoreError::Data { fault: DataFault::StoreMissing, .. })));
 }
 
@@ -74,7 +74,7 @@ fn an_empty_store_file_is_a_missing_store_whichever_file_is_left_of_the_others()
         fs::write(folder.path().join(left), "left over").unwrap();
         let opened = store::open(folder.path());
         assert!(matches!(opened, Err(StoreError::Data { fault: DataFault::StoreMissing, .. })), "{left}: {opened:?}");
-        assert_eq!(inspect(folder.path()).unwrap(), [DataFault::StoreMissing], "{left}");
+        assert_eq!(inspect_folder(folder.path()).unwrap(), [DataFault::StoreMissing], "{left}");
         assert!(fs::read(folder.path().join(STORE)).unwrap().is_empty(), "{left}: nothing was written");
     }
     let folder = tempfile::tempdir().unwrap();

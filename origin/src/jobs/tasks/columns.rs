@@ -16,12 +16,12 @@ impl BackgroundJob for ColumnsJob {
     }
 
     fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-        columns(place, run)
+        build_columns(place, run)
     }
 }
 
 /// Whoever keeps people in columns finds that they are to be built anew.
-fn columns(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+fn build_columns(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
     const ANEW: &str = "UPDATE meta SET columns_epoch = columns_epoch + 1";
     let people: u64 = place
         .conn

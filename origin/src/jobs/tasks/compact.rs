@@ -18,25 +18,25 @@ impl BackgroundJob for CompactJob {
     }
 
     fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-        compact(place, run)
+        compact_people(place, run)
     }
 }
 
 /// The people that wait are those of whom something is new, and no others are looked at: whatever waited when it began is put in
 /// the outbox, before the pause of each is over.
-fn compact(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+fn compact_people(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
     let mut compacted: CompactReport = so_far(run);
-    let all = compacted.people + crate::outbox::queue::waiting(place.conn)?;
+    let all = compacted.people + crate::outbox::queue::count_waiting(place.conn)?;
     if run.asked.dry_run {
         return Ok(json!({"people": all}).into());
     }
     loop {
         let given = (place.given)()?;
-        let fired = crate::store::write_txn::within(place.conn, place.rules, place.metrics, given, |group| {
+        let fired = crate::store::write_txn::within_txn(place.conn, place.rules, place.metrics, given, |group| {
             let (people, snapshots) = crate::outbox::queue::fire_timers(group, Millis::MAX, PEOPLE)?;
             compacted.people += people;
             compacted.snapshots += snapshots;
-            runs::keep(group.tx, run.no, run.cursor, &json!(compacted))?;
+            runs::save_cursor(group.tx, run.no, run.cursor, &json!(compacted))?;
             Ok::<_, StoreError>(people)
         })?;
         (place.told)(compacted.people, all)?;

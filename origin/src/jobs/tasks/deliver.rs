@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::audience::send::{self, Send};
 use crate::audience::webhook::{PATIENCE, WebhookAnswer};
 use crate::base::integers::signed;
-use crate::jobs::context::{JobContext, JobReport, PAUSE, apart};
+use crate::jobs::context::{JobContext, JobReport, PAUSE, isolate_failure};
 use crate::jobs::runs::JobRun;
 use crate::jobs::tasks::dispatch::{DispatchContext, ExaminedBatch, StartedCall};
 use crate::store::StoreError;
@@ -42,7 +42,7 @@ impl BackgroundJob for SendJob {
     }
 
     fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-        deliver(place, run)
+        deliver_sends(place, run)
     }
 }
 
@@ -51,26 +51,26 @@ impl BackgroundJob for SendJob {
 /// # Errors
 /// [`StoreError`]. A send that cannot go on, as the store cannot give what it needs too, lets the others go on, and fails the
 /// run.
-fn deliver(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-    let due = send::due(place.conn, (place.given)()?.now)?;
+fn deliver_sends(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+    let due = send::due_sends(place.conn, (place.given)()?.now)?;
     let failed = if run.asked.dry_run { None } else { beside_each_other(place)? };
     let mut told = Vec::new();
     for send in due.iter().take(TOLD) {
-        let now = send::find(place.conn, send.tenant, &send.name)?;
-        told.extend(now.map(|send| report(&send, &place.rules.tenants)));
+        let now = send::find_send(place.conn, send.tenant, &send.name)?;
+        told.extend(now.map(|send| send_report(&send, &place.rules.tenants)));
     }
     Ok(JobReport { report: json!({ "sends": due.len(), "told": told }), failed })
 }
 
 /// A send as a run's report tells it, without its filter: a hundred of those would be too long.
-fn report(send: &Send, tenants: &Tenants) -> Value {
+fn send_report(send: &Send, tenants: &Tenants) -> Value {
     let mut told = send.told(tenants);
     told.as_object_mut().map(|told| told.remove("filter"));
     told
 }
 
 /// Has a send wait whose receiver takes no more for now, which is no error; as [`StalledReason::keep`] has it.
-fn hold(conn: &Connection, send: &Send, after: Option<Millis>, now: Millis) -> Result<(), StoreError> {
+fn hold_send(conn: &Connection, send: &Send, after: Option<Millis>, now: Millis) -> Result<(), StoreError> {
     const HOLD: &str = "UPDATE sends SET error = NULL, due = ?2 + ifnull(?3, min(?4, 1000 << min(tries, 12))),
         tries = tries + 1 WHERE send = ?1 AND due IS NOT NULL";
     let after = after.map(|after| signed(after.max(1_000)));
@@ -133,7 +133,7 @@ impl<'a> DeliveryRound<'a, '_, '_> {
             let (mut kept, mut wait) = (false, Duration::ZERO);
             if self.looks <= now {
                 self.looks = now + LOOK;
-                for send in send::due(place.conn, (place.given)()?.now)? {
+                for send in send::due_sends(place.conn, (place.given)()?.now)? {
                     self.open.entry(send.no).or_insert(OpenSend { send, sending: None, ready: now });
                 }
             }
@@ -177,7 +177,7 @@ impl<'a> DeliveryRound<'a, '_, '_> {
     fn tell(&mut self, place: &mut JobContext<'a>, of: i64) -> Result<bool, StoreError> {
         let Some(open) = self.open.get_mut(&of) else { return Ok(false) };
         let begun = (place.elapsed)();
-        match apart(open.begin(place))? {
+        match isolate_failure(open.begin(place))? {
             Err(why) => self.stuck(place, of, &StalledReason { why, again: Some(None) }),
             Ok(Err(stuck)) => self.stuck(place, of, &stuck),
             Ok(Ok(None)) => {
@@ -231,7 +231,7 @@ impl<'a> DeliveryRound<'a, '_, '_> {
         PostedBatch { batch, begun }: PostedBatch,
     ) -> Result<bool, StoreError> {
         let Some(open) = self.open.get_mut(&of) else { return Ok(false) };
-        let kept = apart(open.keep(place, &batch))?;
+        let kept = isolate_failure(open.keep(place, &batch))?;
         let each = Duration::from_secs(1).checked_div(open.send.terms.per_second).unwrap_or_default();
         open.ready = (begun + each.saturating_mul(batch.told())).max((place.elapsed)());
         match kept {
@@ -243,7 +243,7 @@ impl<'a> DeliveryRound<'a, '_, '_> {
     /// Has a send wait for its receiver, which asked for it.
     fn busy(&mut self, place: &JobContext<'_>, of: i64, after: Option<Millis>) -> Result<bool, StoreError> {
         let Some(OpenSend { send, .. }) = self.open.remove(&of) else { return Ok(false) };
-        hold(place.conn, &send, after, (place.given)()?.now)?;
+        hold_send(place.conn, &send, after, (place.given)()?.now)?;
         tracing::info!(send = send.name, after_ms = after, "the webhook takes no more for now: the send waits");
         Ok(true)
     }
@@ -299,7 +299,7 @@ mod tests {
         let send = Send::begin(&mut origin.conn, &known, "may", &terms, 7, NOW).unwrap();
         let wait = |again| {
             StalledReason { why: "busy".to_owned(), again }.keep(&origin.conn, &send, NOW).unwrap();
-            send::find(&origin.conn, send.tenant, "may").unwrap().unwrap().due.map(|due| due - NOW)
+            send::find_send(&origin.conn, send.tenant, "may").unwrap().unwrap().due.map(|due| due - NOW)
         };
         let again = Some(None);
         assert_eq!([again; 4].map(wait), [1_000, 2_000, 4_000, 8_000].map(Some));
@@ -319,18 +319,18 @@ mod tests {
         let known = origin.tenant("demo").clone();
         let terms = SendTerms { filter: "{}".to_owned(), count: 9, experiment: None, webhook: false, per_second: 0 };
         let send = Send::begin(&mut origin.conn, &known, "may", &terms, 7, NOW).unwrap();
-        let found = |origin: &Origin| send::find(&origin.conn, send.tenant, "may").unwrap().unwrap();
+        let found = |origin: &Origin| send::find_send(&origin.conn, send.tenant, "may").unwrap().unwrap();
         StalledReason { why: "down".to_owned(), again: Some(None) }.keep(&origin.conn, &send, NOW).unwrap();
         let mut waits = Vec::new();
         for after in [Some(77_000), Some(0), None] {
-            hold(&origin.conn, &send, after, NOW).unwrap();
+            hold_send(&origin.conn, &send, after, NOW).unwrap();
             waits.push(found(&origin).due.unwrap() - NOW);
             assert_eq!(found(&origin).error, None);
         }
         assert_eq!(waits, [77_000, 1_000, 8_000]);
         // One that was stopped meanwhile stays so.
-        send::stop(&origin.conn, send.tenant, "may").unwrap();
-        hold(&origin.conn, &send, None, NOW).unwrap();
+        send::stop_send(&origin.conn, send.tenant, "may").unwrap();
+        hold_send(&origin.conn, &send, None, NOW).unwrap();
         assert_eq!((found(&origin).due, found(&origin).error.as_deref()), (None, Some("stopped")));
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use causeway_shared::audience::send::{ArmDealer, RandomDraw, quotas};
+use causeway_shared::audience::send::{ArmDealer, RandomDraw, arm_quotas};
 use causeway_shared::experiment::Experiment;
 use causeway_shared::fact::{Fact, FactKind};
 use causeway_shared::filter::Filter;
@@ -21,7 +21,7 @@ use crate::audience::query::{self, AllMembers};
 use crate::audience::send::{self, ArmNames, Send, SendOutcome, SendTotals};
 use crate::audience::webhook::{Webhook, WebhookAnswer};
 use crate::base::attribution::Attribution;
-use crate::base::chain;
+use crate::base::error_chain;
 use crate::base::integers::signed;
 use crate::campaigns::experiment::{self, results};
 use crate::ingest::intake::{CheckedFact, LogRecord};
@@ -82,13 +82,13 @@ impl<'a> DispatchContext<'a> {
             let why = "its tenant is not configured now".to_owned();
             return Ok(Err(StalledReason { why, again: Some(Some(AGAIN_MS)) }));
         };
-        let filter = match query::stored(place.conn, known, &send.terms.filter)? {
+        let filter = match query::parse_stored(place.conn, known, &send.terms.filter)? {
             Ok(filter) => filter,
             Err(why) => return Ok(Err(StalledReason::for_good(why))),
         };
         let tested = match &send.terms.experiment {
             None => None,
-            Some(id) => match send::experiment(place.conn, known.no, id)? {
+            Some(id) => match send::find_experiment(place.conn, known.no, id)? {
                 Some(tested) => Some(tested),
                 None => {
                     return Ok(Err(StalledReason::for_good(format!("the current catalogue has no experiment `{id}`"))));
@@ -100,7 +100,7 @@ impl<'a> DispatchContext<'a> {
             return Ok(Err(StalledReason::for_good("the tenant has no webhook, or no key for it")));
         }
         if send.chosen.is_none() {
-            match choose(place, send, &filter, tested.as_ref())? {
+            match choose_people(place, send, &filter, tested.as_ref())? {
                 Ok(chosen) => send.chosen = Some(chosen),
                 Err(why) => return Ok(Err(StalledReason::for_good(why))),
             }
@@ -186,7 +186,7 @@ impl<'a> DispatchContext<'a> {
         let someone = match person_row::read(conn, person) {
             // Nobody can say whether it is meant; all others are told.
             Err(e) if e.is_of_a_value() => {
-                tracing::error!(person = person.0, error = %chain(&e), "a person cannot be read");
+                tracing::error!(person = person.0, error = %error_chain(&e), "a person cannot be read");
                 return Ok(Ok((SendOutcome::Left, arm)));
             }
             someone => someone?,
@@ -198,7 +198,9 @@ impl<'a> DispatchContext<'a> {
         people.insert(person);
         let Some(tested) = &self.tested else { return Ok(Ok((SendOutcome::Delivered, arm))) };
         // Who saw one arm meanwhile stays in it.
-        let Some(code) = exposed(conn, person, tested)?.or(arm) else { return Ok(Ok((SendOutcome::Delivered, None))) };
+        let Some(code) = is_exposed(conn, person, tested)?.or(arm) else {
+            return Ok(Ok((SendOutcome::Delivered, None)));
+        };
         let Some(arm) = tested.arm_of(code) else {
             // Nobody knows any more whether it was the control.
             let why = format!("people are in the arm of code {code}, which `{}` has no more", tested.id);
@@ -279,7 +281,7 @@ impl<'a> DispatchContext<'a> {
 
 /// Draws a send's people and deals them their arms. Who was exposed to the experiment before is not drawn. Gives how many
 /// there are; or why they cannot be drawn. With nobody to draw the send is over, and has the reason.
-fn choose(
+fn choose_people(
     place: &mut JobContext<'_>,
     send: &Send,
     filter: &Filter,
@@ -292,7 +294,7 @@ fn choose(
         SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS (SELECT 1 FROM erased WHERE tenant = ?5 AND visitor = ?3)";
     const CHOSEN: &str = "UPDATE sends SET chosen = ?2, error = ifnull(?3, error), due = iif(?2 = 0, NULL, due)
         WHERE send = ?1";
-    let AllMembers { mut members, unreadable, .. } = match refresh::members(place, send.tenant, filter)? {
+    let AllMembers { mut members, unreadable, .. } = match refresh::audience_members(place, send.tenant, filter)? {
         Ok(everyone) => everyone,
         Err(why) => return Ok(Err(why)),
     };
@@ -305,7 +307,7 @@ fn choose(
             (place.pause)();
         }
         let Some(person) = person_of(place.conn, send, visitor)? else { continue };
-        let exposed = tested.map(|tested| exposed(place.conn, person, tested)).transpose()?.flatten();
+        let exposed = tested.map(|tested| is_exposed(place.conn, person, tested)).transpose()?.flatten();
         if exposed.is_none() {
             drawn.push(visitor);
         } else {
@@ -316,9 +318,9 @@ fn choose(
         }
     }
     let (chosen, now) = (drawn.len() as u32, (place.given)()?.now);
-    let shares = tested.map(|tested| results::shares(place.conn, send.tenant, tested, now)).transpose()?;
+    let shares = tested.map(|tested| results::shares_report(place.conn, send.tenant, tested, now)).transpose()?;
     let (codes, shares): (Vec<u8>, Vec<u32>) = shares.unwrap_or_default().into_iter().unzip();
-    let mut arms = ArmDealer::new(quotas(&shares, chosen)).map(|arm| codes.get(arm).copied());
+    let mut arms = ArmDealer::new(arm_quotas(&shares, chosen)).map(|arm| codes.get(arm).copied());
     // What a run that was cut had written of them.
     while place.conn.prepare_cached(CLEAR)?.execute((send.no, signed(PIECE as u64)))? == PIECE {
         (place.told)(0, chosen.into())?;
@@ -382,7 +384,7 @@ fn person_of(conn: &Connection, send: &Send, visitor: VisitorId) -> Result<Optio
 }
 
 /// The arm that a person was exposed to first.
-fn exposed(conn: &Connection, person: PersonNo, tested: &Experiment) -> Result<Option<u8>, StoreError> {
+fn is_exposed(conn: &Connection, person: PersonNo, tested: &Experiment) -> Result<Option<u8>, StoreError> {
     Ok(experiment::of_person(conn, person)?.get(tested.code).map(|exposure| exposure.arm))
 }
 

@@ -2,7 +2,7 @@
 
 use crate::base::job_kinds::JobKind;
 use crate::campaigns::catalogue;
-use crate::jobs::context::{BackgroundJob, JobContext, JobReport, SOME, so_far, visitors};
+use crate::jobs::context::{BackgroundJob, JobContext, JobReport, SOME, count_visitors, so_far};
 use crate::jobs::runs::{self, JobRun};
 use crate::kv::publish;
 use crate::kv::republish::RepublishCounts;
@@ -23,34 +23,34 @@ impl BackgroundJob for PublishJob {
     }
 
     fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-        publish(place, run)
+        publish_keys(place, run)
     }
 }
 
 /// The outbox takes them all; snapshots and lookups it gives out behind what is due already.
-fn publish(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-    let all = visitors(place.conn)?;
+fn publish_keys(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+    let all = count_visitors(place.conn)?;
     let (mut put, mut cursor): (RepublishCounts, i64) = (so_far(run), run.cursor);
     loop {
-        let next = publish::some(place.conn, cursor, SOME)?;
+        let next = publish::visitor_page(place.conn, cursor, SOME)?;
         let Some((last, ..)) = next.last() else { break };
         cursor = *last;
         let mut subjects = Vec::new();
         for (_, tenant, visitor) in &next {
-            let of = publish::subjects(place.conn, &place.rules.tenants, *tenant, *visitor)?;
+            let of = publish::other_keys(place.conn, &place.rules.tenants, *tenant, *visitor)?;
             put.count(&of);
             subjects.extend(of.into_iter().map(|subject| (*tenant, subject)));
         }
         if !run.asked.dry_run {
             let given = (place.given)()?;
-            crate::store::write_txn::within(place.conn, place.rules, place.metrics, given, |group| {
+            crate::store::write_txn::within_txn(place.conn, place.rules, place.metrics, given, |group| {
                 // Above what is being written now.
                 group.next_version();
                 group.rank = Priority::Bulk;
-                subjects
-                    .into_iter()
-                    .try_for_each(|(tenant, subject)| crate::outbox::queue::put(group, tenant, subject, group.now))?;
-                runs::keep(group.tx, run.no, cursor, &json!(put))
+                subjects.into_iter().try_for_each(|(tenant, subject)| {
+                    crate::outbox::queue::put_key(group, tenant, subject, group.now)
+                })?;
+                runs::save_cursor(group.tx, run.no, cursor, &json!(put))
             })?;
         }
         (place.told)(put.snapshots, all)?;
@@ -59,7 +59,7 @@ fn publish(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreE
     put.of_tenants = if run.asked.dry_run {
         of_tenants(place.conn, &place.rules.tenants)?.len() as u64
     } else {
-        crate::store::write_txn::within(place.conn, place.rules, place.metrics, (place.given)()?, |group| {
+        crate::store::write_txn::within_txn(place.conn, place.rules, place.metrics, (place.given)()?, |group| {
             group.next_version();
             let all = of_tenants(group.tx, &group.rules.tenants)?;
             for (tenant, subject) in &all {
@@ -67,7 +67,7 @@ fn publish(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreE
                 if let KvKey::Catalogue(version) = subject {
                     catalogue::handed(group, *tenant, *version, None)?;
                 }
-                crate::outbox::queue::put(group, *tenant, *subject, group.now)?;
+                crate::outbox::queue::put_key(group, *tenant, *subject, group.now)?;
             }
             Ok::<_, StoreError>(all.len() as u64)
         })?

@@ -22,16 +22,16 @@ impl BackgroundJob for ReconcileJob {
     }
 
     fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-        reconcile(place, run)
+        reconcile_people(place, run)
     }
 }
 
 /// One that goes on plans anew: what was mended before does not differ any more. What is left although it should be mended
 /// is a failure: somebody has to look.
-fn reconcile(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-    let plan = planned(place)?;
+fn reconcile_people(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+    let plan = make_plan(place)?;
     let tenants = &place.rules.tenants;
-    let mut report = told(&plan, tenants);
+    let mut report = describe_plan(&plan, tenants);
     if run.asked.dry_run {
         return Ok(report.into());
     }
@@ -40,7 +40,7 @@ fn reconcile(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, Stor
         (place.told)(done, all)
     };
     let mended = reconcile::mend(place.conn, place.rules, place.metrics, || (place.given)(), &plan, &step)?;
-    let left = if plan.differences.is_empty() { plan } else { planned(place)? };
+    let left = if plan.differences.is_empty() { plan } else { make_plan(place)? };
     let (large, small): (Vec<&Difference>, Vec<_>) = left.differences.iter().partition(|one| one.is_too_large);
     if let Some(report) = report.as_object_mut() {
         report.insert("mended".to_owned(), mended.into());
@@ -54,7 +54,7 @@ fn reconcile(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, Stor
     Ok(JobReport { report, failed })
 }
 
-pub(crate) fn planned(place: &mut JobContext<'_>) -> Result<Plan, StoreError> {
+pub(crate) fn make_plan(place: &mut JobContext<'_>) -> Result<Plan, StoreError> {
     // It reads everything once: pages that were mapped would stay in this process's memory.
     place.conn.pragma_update(None, "mmap_size", 0)?;
     place.conn.pragma_update(None, "cache_size", -64 * 1_024)?; // KiB
@@ -62,7 +62,7 @@ pub(crate) fn planned(place: &mut JobContext<'_>) -> Result<Plan, StoreError> {
     reconcile::plan(&snapshot, &place.rules.tenants, place.told)
 }
 
-pub(crate) fn told(plan: &Plan, tenants: &Tenants) -> Value {
+pub(crate) fn describe_plan(plan: &Plan, tenants: &Tenants) -> Value {
     let name = |of: &Difference| tenants.by_no(of.tenant).map(|known| known.config.name.clone()).unwrap_or_default();
     let named = |of: &Difference| json!({"tenant": name(of), "cause": of.cause.code(), "master": of.master.to_string(), "visitors": of.visitors});
     json!({

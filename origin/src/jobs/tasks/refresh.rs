@@ -17,7 +17,7 @@ use crate::audience::materialized::{self, AudiencePeople, ComparedPage, Material
 use crate::audience::query::{self, AllMembers, AnswerError};
 use crate::base::attribution::Attribution;
 use crate::ingest::intake::{CheckedFact, LogRecord};
-use crate::jobs::context::{JobContext, JobReport, apart};
+use crate::jobs::context::{JobContext, JobReport, isolate_failure};
 use crate::jobs::runs::JobRun;
 use crate::pipeline::group;
 use crate::store::tenants::TenantContext;
@@ -58,7 +58,7 @@ impl BackgroundJob for MaterialiseJob {
     }
 
     fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-        refresh(place, run)
+        refresh_audiences(place, run)
     }
 }
 
@@ -67,21 +67,21 @@ impl BackgroundJob for MaterialiseJob {
 /// # Errors
 /// [`StoreError`]. An audience that cannot be refreshed, as the store cannot give what it needs too, lets the others go on, and
 /// fails the run; it is tried again in an hour.
-fn refresh(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+fn refresh_audiences(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
     let (mut done, mut all, mut failed) = (BTreeSet::new(), Vec::new(), None);
     loop {
         let now = (place.given)()?.now;
-        let mut due = materialized::list(place.conn, None)?.into_iter().filter(|kept| kept.is_due(now));
+        let mut due = materialized::list_audiences(place.conn, None)?.into_iter().filter(|kept| kept.is_due(now));
         let Some(kept) = due.find(|kept| done.insert((kept.tenant, kept.segment))) else { break };
         // Of a tenant that is not configured now nothing is said.
         let Ok(known) = place.rules.tenants.by_no(kept.tenant) else {
-            later(place, run, &kept)?;
+            postpone_audience(place, run, &kept)?;
             continue;
         };
         let mut refreshed =
             RefreshReport { tenant: known.config.name.clone(), segment: kept.segment.0, ..RefreshReport::default() };
-        if let Err(why) = apart(anew(place, run, known, &kept, &mut refreshed))?.flatten() {
-            later(place, run, &kept)?;
+        if let Err(why) = isolate_failure(refresh_members(place, run, known, &kept, &mut refreshed))?.flatten() {
+            postpone_audience(place, run, &kept)?;
             failed.get_or_insert_with(|| format!("segment {} of {}: {why}", kept.segment.0, refreshed.tenant));
             refreshed.error = Some(why);
         }
@@ -93,16 +93,16 @@ fn refresh(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreE
 }
 
 /// Refreshes one; or why that cannot be.
-fn anew(
+fn refresh_members(
     place: &mut JobContext<'_>,
     run: &JobRun,
     known: &TenantContext,
     kept: &MaterializedAudience,
     refreshed: &mut RefreshReport,
 ) -> Result<Result<(), String>, StoreError> {
-    let filter = kept.filter.as_ref().map(|text| query::stored(place.conn, known, text)).transpose()?.transpose();
+    let filter = kept.filter.as_ref().map(|text| query::parse_stored(place.conn, known, text)).transpose()?.transpose();
     let matching = match filter {
-        Ok(Some(filter)) => members(place, kept.tenant, &filter)?,
+        Ok(Some(filter)) => audience_members(place, kept.tenant, &filter)?,
         Ok(None) => Ok(AllMembers::default()),
         Err(why) => Err(why),
     };
@@ -110,11 +110,11 @@ fn anew(
         Ok(matching) => matching,
         Err(why) => return Ok(Err(why)),
     };
-    let holders = members(place, kept.tenant, &holding(place.conn, known, kept.segment)?)?;
+    let holders = audience_members(place, kept.tenant, &count_holders(place.conn, known, kept.segment)?)?;
     match holders {
         Ok(holders) => {
             refreshed.unreadable = holders.unreadable.max(matching.unreadable);
-            one(place, run, kept, &AudiencePeople::new(matching.members, holders.members), refreshed).map(Ok)
+            refresh_one(place, run, kept, &AudiencePeople::new(matching.members, holders.members), refreshed).map(Ok)
         }
         Err(why) => Ok(Err(why)),
     }
@@ -124,17 +124,17 @@ fn anew(
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn holding(conn: &Connection, known: &TenantContext, segment: SegmentId) -> Result<Filter, StoreError> {
-    let filter = query::filter(conn, known, &json!({ "segments": segment.0 }))?;
+pub fn count_holders(conn: &Connection, known: &TenantContext, segment: SegmentId) -> Result<Filter, StoreError> {
+    let filter = query::parse_filter(conn, known, &json!({ "segments": segment.0 }))?;
     filter.map_err(|_| StoreError::Corrupt { what: "filter of a segment" })
 }
 
-fn later(place: &JobContext<'_>, run: &JobRun, kept: &MaterializedAudience) -> Result<(), StoreError> {
-    if run.asked.dry_run { Ok(()) } else { materialized::later(place.conn, kept, (place.given)()?.now) }
+fn postpone_audience(place: &JobContext<'_>, run: &JobRun, kept: &MaterializedAudience) -> Result<(), StoreError> {
+    if run.asked.dry_run { Ok(()) } else { materialized::postpone_refresh(place.conn, kept, (place.given)()?.now) }
 }
 
 /// Who is meant, in order; or why that cannot be said.
-pub(crate) fn members(
+pub(crate) fn audience_members(
     place: &mut JobContext<'_>,
     tenant: TenantNo,
     filter: &Filter,
@@ -142,7 +142,7 @@ pub(crate) fn members(
     let audience = (place.audience)()?;
     loop {
         let now = (place.given)()?.now;
-        match query::everyone(&audience, place.conn, tenant, filter, now) {
+        match query::list_members(&audience, place.conn, tenant, filter, now) {
             Ok(mut everyone) => {
                 everyone.members.sort_unstable();
                 return Ok(Ok(everyone));
@@ -157,7 +157,7 @@ pub(crate) fn members(
     }
 }
 
-fn one(
+fn refresh_one(
     place: &mut JobContext<'_>,
     run: &JobRun,
     kept: &MaterializedAudience,
@@ -167,13 +167,13 @@ fn one(
     let began = (place.given)()?.now;
     let (rules, metrics, all) = (place.rules, place.metrics, people.members());
     let (given, pause, told) = (place.given, place.pause, place.told);
-    compare(place.conn, kept, people, began, refreshed, |conn, page, done| {
+    compare_members(place.conn, kept, people, began, refreshed, |conn, page, done| {
         if !run.asked.dry_run && !page.changes.is_empty() {
             let given = given()?;
-            let facts = materialized::facts(kept, &page.changes, given.now);
+            let facts = materialized::change_facts(kept, &page.changes, given.now);
             let facts = facts.into_iter().map(|fact| CheckedFact { tenant: kept.tenant, fact }).collect();
             let record = Arc::new(LogRecord::bulk(facts, Attribution::by("job:materialise")));
-            let note = |tx: &Connection| materialized::note(tx, kept, &page.changes);
+            let note = |tx: &Connection| materialized::note_changes(tx, kept, &page.changes);
             group::commit_with(conn, rules, metrics, given, |_| Ok([record]), &[], note)?;
             pause();
         }
@@ -183,7 +183,7 @@ fn one(
     if run.asked.dry_run {
         Ok(())
     } else {
-        materialized::refreshed(place.conn, kept, refreshed.members, (began, ended))
+        materialized::note_refreshed(place.conn, kept, refreshed.members, (began, ended))
     }
 }
 
@@ -192,7 +192,7 @@ fn one(
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn compare(
+pub fn compare_members(
     conn: &mut Connection,
     kept: &MaterializedAudience,
     people: &AudiencePeople,
@@ -202,7 +202,7 @@ pub fn compare(
 ) -> Result<(), StoreError> {
     let mut after = None;
     loop {
-        let page = materialized::page(conn, kept, people, after, now)?;
+        let page = materialized::compare_page(conn, kept, people, after, now)?;
         sums.members += page.members;
         sums.added += page.added;
         sums.removed += page.removed;

@@ -4,7 +4,7 @@
 //! tombstone stays for good, so that a browser which comes back after all begins anew.
 
 use crate::base::job_kinds::JobKind;
-use crate::jobs::context::{BackgroundJob, JobContext, JobReport, ahead, so_far, visitors};
+use crate::jobs::context::{BackgroundJob, JobContext, JobReport, clock_warning, count_visitors, so_far};
 use crate::jobs::runs::{self, JobRun};
 use serde_json::json;
 use std::cell::Cell;
@@ -48,7 +48,7 @@ pub type Policy = BTreeMap<TenantNo, Millis>;
 
 /// The policy of the configured tenants.
 #[must_use]
-pub fn policy(tenants: &Tenants, now: Millis) -> Policy {
+pub fn retention_policy(tenants: &Tenants, now: Millis) -> Policy {
     let days = tenants.iter().map(|known| (known.no, Millis::from(known.config.forget_after_days)));
     days.filter(|(_, days)| *days > 0).map(|(no, days)| (no, now.saturating_sub(days * DAY_MS))).collect()
 }
@@ -69,7 +69,7 @@ pub struct UnseenVisitors {
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn unseen(
+pub fn unseen_visitors(
     conn: &Connection,
     log: &BacklogReader,
     policy: &Policy,
@@ -107,7 +107,7 @@ fn is_unseen(
     // Who withdrew is not seen by what comes late.
     let is_held = || {
         Ok::<_, StoreError>(
-            quarantine::holds(conn, tenant, visitor)?
+            quarantine::is_quarantined(conn, tenant, visitor)?
                 && !crate::identity::changes::has_withdrawn(conn, tenant, visitor)?,
         )
     };
@@ -121,7 +121,7 @@ fn told_of(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<Op
 
 /// The receipt of one transaction: the same for the same rows of the same run.
 #[must_use]
-pub fn receipt(run: i64, started: Millis, last: i64) -> FactId {
+pub fn erasure_receipt(run: i64, started: Millis, last: i64) -> FactId {
     FactId::of_message(VisitorId::NOBODY, &format!("retention {run} {started} {last}"))
 }
 
@@ -130,7 +130,7 @@ pub fn receipt(run: i64, started: Millis, last: i64) -> FactId {
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn still(
+pub fn still_unseen(
     tx: &Connection,
     log: &BacklogReader,
     policy: &Policy,
@@ -154,7 +154,7 @@ pub fn still(
 ///
 /// # Errors
 /// [`StoreError`]; then nothing was kept.
-pub fn forget(
+pub fn forget_visitors(
     conn: &mut Connection,
     rules: &TxnRules,
     metrics: &Metrics,
@@ -190,36 +190,36 @@ impl BackgroundJob for RetentionJob {
     }
 
     fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-        retention(place, run)
+        enforce_retention(place, run)
     }
 }
 
-fn retention(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-    let policy = policy(&place.rules.tenants, run.since());
-    let all = visitors(place.conn)?;
+fn enforce_retention(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+    let policy = retention_policy(&place.rules.tenants, run.since());
+    let all = count_visitors(place.conn)?;
     let (mut forgotten, mut cursor): (RetentionReport, i64) = (so_far(run), run.cursor);
     while !policy.is_empty() {
         let log = (place.backlog)()?.reader();
-        let Some(unseen) = unseen(place.conn, &log, &policy, cursor)? else { break };
+        let Some(unseen) = unseen_visitors(place.conn, &log, &policy, cursor)? else { break };
         cursor = unseen.last;
         forgotten.visitors += unseen.looked_at;
         if run.asked.dry_run {
             forgotten.forgotten += unseen.visitors.len() as u64;
         } else if !unseen.visitors.is_empty() {
-            let receipt = receipt(run.no, run.since(), cursor);
+            let receipt = erasure_receipt(run.no, run.since(), cursor);
             let (given, backlog) = ((place.given)()?, place.backlog);
-            if let failed @ Some(_) = ahead(run, given.now) {
+            if let failed @ Some(_) = clock_warning(run, given.now) {
                 return Ok(JobReport { report: json!(forgotten), failed });
             }
-            let still = |tx: &Connection| still(tx, &backlog()?.reader(), &policy, &unseen.visitors);
+            let still = |tx: &Connection| still_unseen(tx, &backlog()?.reader(), &policy, &unseen.visitors);
             let keep = |tx: &Connection, erased| {
                 forgotten.forgotten += erased;
-                runs::keep(tx, run.no, cursor, &json!(forgotten))
+                runs::save_cursor(tx, run.no, cursor, &json!(forgotten))
             };
-            forget(place.conn, place.rules, place.metrics, given, receipt, still, keep)?;
+            forget_visitors(place.conn, place.rules, place.metrics, given, receipt, still, keep)?;
             (place.pause)();
         } else {
-            runs::keep(place.conn, run.no, cursor, &json!(forgotten))?;
+            runs::save_cursor(place.conn, run.no, cursor, &json!(forgotten))?;
         }
         (place.told)(forgotten.visitors, all)?;
     }

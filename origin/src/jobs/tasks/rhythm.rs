@@ -17,12 +17,12 @@ impl BackgroundJob for RhythmJob {
     }
 
     fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-        rhythm(place, run)
+        sum_activity(place, run)
     }
 }
 
 /// Nobody waits for what only reads; a run that was cut begins anew. A dry run keeps nothing.
-fn rhythm(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+fn sum_activity(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
     let all: u64 = place
         .conn
         .query_row("SELECT count(*) FROM people", [], |row| row.get(0).map(crate::base::integers::unsigned))?;

@@ -19,12 +19,12 @@ impl BackgroundJob for RollupJob {
     }
 
     fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-        rollup(place, run)
+        rebuild_sums(place, run)
     }
 }
 
 /// A dry run does the same in transactions that are taken back.
-fn rollup(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+fn rebuild_sums(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
     // Where nobody ever saw an experiment, nobody is looked at.
     const ALL: &str = "SELECT ifnull(max(person), 0)
         FROM (SELECT max(person) AS person FROM people UNION ALL SELECT max(person) FROM experiment_people)
@@ -35,11 +35,11 @@ fn rollup(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreEr
         // By the time that it is: what `trim` took since the run began is not looked for.
         let now = (place.given)()?.now;
         let tx = place.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        cursor = rollup::people(&tx, cursor, SOME, now, &mut rolled)?.unwrap_or(all);
+        cursor = rollup::rebuild_people(&tx, cursor, SOME, now, &mut rolled)?.unwrap_or(all);
         if run.asked.dry_run {
             tx.rollback()?;
         } else {
-            runs::keep(&tx, run.no, cursor, &json!(rolled))?;
+            runs::save_cursor(&tx, run.no, cursor, &json!(rolled))?;
             tx.commit()?;
         }
         (place.told)(crate::base::integers::unsigned(cursor), crate::base::integers::unsigned(all))?;
@@ -48,13 +48,13 @@ fn rollup(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreEr
     place.to_the_end.store(true, Ordering::Relaxed);
     let told = || (place.told)(crate::base::integers::unsigned(all), crate::base::integers::unsigned(all));
     let snapshot = place.conn.transaction()?;
-    let mut wrong = rollup::wrong(&snapshot, &told)?;
+    let mut wrong = rollup::find_corrections(&snapshot, &told)?;
     drop(snapshot);
     rolled.sums += if run.asked.dry_run { wrong.len() as u64 } else { 0 };
     while !run.asked.dry_run && !wrong.is_empty() {
         let tx = place.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         rolled.sums += wrong.mend(&tx, SOME as usize)?;
-        runs::keep(&tx, run.no, cursor, &json!(rolled))?;
+        runs::save_cursor(&tx, run.no, cursor, &json!(rolled))?;
         tx.commit()?;
         told()?;
         (place.pause)();

@@ -6,7 +6,7 @@ use crate::jobs::context::{BackgroundJob, JobContext, JobReport};
 use crate::jobs::runs::{self, JobRun};
 use crate::maintenance::scrub::{
     CheckedPage, ScrubReport, check_experiment_people, check_lookups, check_tenant_values, check_visitors,
-    mend_lookups, quarantine,
+    mend_lookups, quarantine_visitors,
 };
 use crate::store::StoreError;
 use rusqlite::{Connection, TransactionBehavior};
@@ -23,7 +23,7 @@ impl BackgroundJob for ScrubJob {
     }
 
     fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-        scrub(place, run)
+        scrub_store(place, run)
     }
 }
 
@@ -32,7 +32,7 @@ impl BackgroundJob for ScrubJob {
 ///
 /// # Errors
 /// [`StoreError`], but not of a value.
-fn scrub(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+fn scrub_store(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
     const COUNT: &str = "SELECT count(*) FROM visitors";
     let all: u64 = place.conn.query_row(COUNT, [], |row| row.get(0).map(unsigned))?;
     let mut scrubbed: ScrubReport = ScrubReport::deserialize(&run.report).unwrap_or_default();
@@ -42,8 +42,8 @@ fn scrub(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreErr
         if !run.asked.dry_run {
             let now = (place.given)()?.now;
             let tx = place.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            quarantine(&tx, &damaged, now)?;
-            runs::keep(&tx, run.no, cursor, &json!(scrubbed))?;
+            quarantine_visitors(&tx, &damaged, now)?;
+            runs::save_cursor(&tx, run.no, cursor, &json!(scrubbed))?;
             tx.commit()?;
         }
         (place.told)(scrubbed.visitors, all)?;
@@ -79,7 +79,7 @@ pub(crate) fn scrub_lookups(
         after = Some(last);
         if !run.asked.dry_run && !damaged.is_empty() {
             let given = (place.given)()?;
-            crate::store::write_txn::within(place.conn, place.rules, place.metrics, given, |group| {
+            crate::store::write_txn::within_txn(place.conn, place.rules, place.metrics, given, |group| {
                 mend_lookups(group, &damaged)
             })?;
         }

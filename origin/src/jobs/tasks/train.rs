@@ -18,7 +18,7 @@ impl BackgroundJob for TrainJob {
     }
 
     fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-        learn(place, run)
+        train_models(place, run)
     }
 }
 
@@ -26,7 +26,7 @@ impl BackgroundJob for TrainJob {
 ///
 /// # Errors
 /// [`StoreError`].
-fn learn(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+fn train_models(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
     let tenant = run.asked.tenant.ok_or(StoreError::Corrupt { what: "run of a training without its tenant" })?;
     place.rules.tenants.by_no(tenant)?;
     let now: Millis = (place.given)()?.now;

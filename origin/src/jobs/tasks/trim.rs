@@ -2,7 +2,7 @@
 
 use crate::base::job_kinds::JobKind;
 use crate::campaigns::spend;
-use crate::jobs::context::{BackgroundJob, JobContext, JobReport, SOME, ahead, so_far, visitors};
+use crate::jobs::context::{BackgroundJob, JobContext, JobReport, SOME, clock_warning, count_visitors, so_far};
 use crate::jobs::runs::{self, JobRun};
 use crate::maintenance::forget_names;
 use crate::maintenance::trim::{self, TrimReport, lookups};
@@ -22,40 +22,41 @@ impl BackgroundJob for TrimJob {
     }
 
     fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-        trim(place, run)
+        trim_store(place, run)
     }
 }
 
 /// A dry run does the same in transactions that are taken back. What a sibling would have lost in one before, it still has.
-fn trim(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-    let (all, now) = (visitors(place.conn)?, run.since());
+fn trim_store(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+    let (all, now) = (count_visitors(place.conn)?, run.since());
     let (mut trimmed, mut cursor): (TrimReport, i64) = (so_far(run), run.cursor);
     let step = |trimmed: &TrimReport| (place.told)(trimmed.visitors, all).map(|()| (place.pause)());
     loop {
-        if let failed @ Some(_) = ahead(run, (place.given)()?.now) {
+        if let failed @ Some(_) = clock_warning(run, (place.given)()?.now) {
             return Ok(JobReport { report: json!(trimmed), failed });
         }
         let tx = place.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let Some((last, unforgotten)) = trim::some(&tx, cursor, SOME, now, &mut trimmed)? else { break };
+        let Some((last, unforgotten)) = trim::trim_page(&tx, cursor, SOME, now, &mut trimmed)? else { break };
         cursor = last;
         if run.asked.dry_run {
             tx.rollback()?;
         } else {
-            runs::keep(&tx, run.no, cursor, &json!(trimmed))?;
+            runs::save_cursor(&tx, run.no, cursor, &json!(trimmed))?;
             tx.commit()?;
-            trim::forget(place.conn, &unforgotten, now, &|| step(&trimmed))?;
+            trim::forget_rows(place.conn, &unforgotten, now, &|| step(&trimmed))?;
         }
         step(&trimmed)?;
     }
     if !run.asked.dry_run {
         // What `steering` forgets some of each minute: of very many impressions without a visitor it leaves most.
         for tenant in place.rules.tenants.iter() {
-            while spend::forget(place.conn, tenant.no, now)? > 0 {
+            while spend::forget_days(place.conn, tenant.no, now)? > 0 {
                 step(&trimmed)?;
             }
         }
-        trimmed.names += forget_names::sweep(place.conn, place.rules, place.metrics, place.given, &|| step(&trimmed))?;
-        forget_names::release(place.conn, place.rules, place.metrics, (place.given)()?)?;
+        trimmed.names +=
+            forget_names::sweep_names(place.conn, place.rules, place.metrics, place.given, &|| step(&trimmed))?;
+        forget_names::release_names(place.conn, place.rules, place.metrics, (place.given)()?)?;
     }
     place.to_the_end.store(true, Ordering::Relaxed);
     // By another's keys they would be written, and be noted as gone.
@@ -72,8 +73,8 @@ pub(crate) fn old_lookups(
     cursor: i64,
     trimmed: &mut TrimReport,
 ) -> Result<(), StoreError> {
-    let restored = lookups::restored(place.conn, &place.rules.tenants)?;
-    for retired in restored.into_iter().chain(lookups::retired(place.conn, &place.rules.tenants)?) {
+    let restored = lookups::restored_keys(place.conn, &place.rules.tenants)?;
+    for retired in restored.into_iter().chain(lookups::retired_keys(place.conn, &place.rules.tenants)?) {
         let (mut after, mut count) = (None, 0);
         loop {
             let hashes = retired.some(place.conn, after, SOME)?;
@@ -82,14 +83,20 @@ pub(crate) fn old_lookups(
             let is_over = hashes.len() < SOME as usize;
             trimmed.lookups += if is_over && !retired.again { count } else { 0 };
             if !run.asked.dry_run {
-                crate::store::write_txn::within(place.conn, place.rules, place.metrics, (place.given)()?, |group| {
-                    group.rank = Priority::Bulk;
-                    retired.write(group, &hashes)?;
-                    if is_over {
-                        retired.done(group)?;
-                    }
-                    runs::keep(group.tx, run.no, cursor, &json!(trimmed))
-                })?;
+                crate::store::write_txn::within_txn(
+                    place.conn,
+                    place.rules,
+                    place.metrics,
+                    (place.given)()?,
+                    |group| {
+                        group.rank = Priority::Bulk;
+                        retired.write(group, &hashes)?;
+                        if is_over {
+                            retired.done(group)?;
+                        }
+                        runs::save_cursor(group.tx, run.no, cursor, &json!(trimmed))
+                    },
+                )?;
             }
             (place.told)(trimmed.visitors, trimmed.visitors)?;
             (place.pause)();

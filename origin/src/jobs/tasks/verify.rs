@@ -22,36 +22,38 @@ impl BackgroundJob for VerifyJob {
     }
 
     fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-        verify(place, run)
+        verify_keys(place, run)
     }
 }
 
 /// What was asked for and not answered is still there for a run that goes on.
-fn verify(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+fn verify_keys(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
     const SILENT: &str = "for ten minutes no edge said what the KV has: does the publish consumer run? \
         `causeway_last_sync_age_seconds`, and `sync_failed` and `kv_read_failed` in the worker's log, say more; an edge of \
         a release before this one reads nothing back";
-    let all = verify::all(place.conn)?;
+    let all = verify::count_keys(place.conn)?;
     let mut walk = VerifyPosition::from(run.cursor, so_far(run));
     // Another run, if only a dry one, forgot what this one had asked for.
     if runs::is_behind(place.conn, run)? {
         walk = VerifyPosition::default();
     }
     if walk == VerifyPosition::default() {
-        verify::forget(place.conn)?;
+        verify::forget_reads(place.conn)?;
     }
-    let keep = |tx: &Connection, walk: &VerifyPosition| runs::keep(tx, run.no, walk.cursor, &json!(walk.verified));
+    let keep =
+        |tx: &Connection, walk: &VerifyPosition| runs::save_cursor(tx, run.no, walk.cursor, &json!(walk.verified));
     let mut heard = (place.given)()?.now;
     loop {
         let given = (place.given)()?;
         heard = heard.min(given.now);
-        let next = verify::step(place.conn, place.rules, place.metrics, given, &mut walk, run.asked.dry_run, &keep)?;
+        let next =
+            verify::verify_step(place.conn, place.rules, place.metrics, given, &mut walk, run.asked.dry_run, &keep)?;
         match next {
             VerifyStep::Looked => heard = given.now,
             VerifyStep::Asked => {}
             VerifyStep::Waits(due) if given.now <= heard.max(due).saturating_add(SILENT_MS) => {}
             VerifyStep::Waits(_) => {
-                verify::forget(place.conn)?;
+                verify::forget_reads(place.conn)?;
                 return Ok(JobReport { report: json!(walk.verified), failed: Some(SILENT.to_owned()) });
             }
             VerifyStep::Over => return Ok(json!(walk.verified).into()),

@@ -30,7 +30,7 @@ fn thread(origin: &Origin) -> JobThread {
 }
 
 fn ran(thread: &JobThread, job: JobKind) -> Vec<(Trigger, Option<RunOutcome>)> {
-    let runs = runs::list(&thread.conn, Some(job), 10).unwrap();
+    let runs = runs::list_runs(&thread.conn, Some(job), 10).unwrap();
     runs.iter().map(|run| (run.asked.woken, run.outcome)).collect()
 }
 
@@ -39,7 +39,7 @@ fn a_timer_begins_nothing_that_goes_by_age_on_a_date_that_no_sync_vouches_for() 
     let mut thread = thread(&Origin::new());
     // Asked for before the clock went wrong, or cut by a stop: it waits too.
     let cut = RunRequest { job: JobKind::Trim, tenant: None, woken: Trigger::Timer, dry_run: false };
-    runs::ask(&mut thread.conn, cut, clock::now()).unwrap().unwrap();
+    runs::request_run(&mut thread.conn, cut, clock::now()).unwrap().unwrap();
     for last in [0, clock::now() - VOUCHED_MS - 60_000, clock::now() + BACK_MS + 60_000] {
         thread.metrics.dated_ms.set(last);
         assert!(thread.look().unwrap() <= LOOK);
@@ -48,9 +48,10 @@ fn a_timer_begins_nothing_that_goes_by_age_on_a_date_that_no_sync_vouches_for() 
         assert_eq!(ran(&thread, JobKind::Rhythm), [(Trigger::Timer, Some(RunOutcome::Done))], "others run");
     }
     let by_call = RunRequest { job: JobKind::Retention, tenant: None, woken: Trigger::Signal, dry_run: false };
-    let cut =
-        runs::ask(&mut thread.conn, RunRequest { woken: Trigger::Timer, ..by_call }, clock::now()).unwrap().unwrap();
-    let asked = runs::ask(&mut thread.conn, by_call, clock::now()).unwrap().unwrap();
+    let cut = runs::request_run(&mut thread.conn, RunRequest { woken: Trigger::Timer, ..by_call }, clock::now())
+        .unwrap()
+        .unwrap();
+    let asked = runs::request_run(&mut thread.conn, by_call, clock::now()).unwrap().unwrap();
     assert_eq!((asked.no, asked.asked.woken), (cut.no, Trigger::Signal), "the one that waits");
     thread.look().unwrap();
     assert_eq!(ran(&thread, JobKind::Retention), [(Trigger::Signal, Some(RunOutcome::Done))], "who asks goes ahead");
@@ -91,7 +92,7 @@ fn what_takes_long_gives_way_to_a_send_that_is_due_and_goes_on_behind_it() {
         thread.turn = turn;
         thread.metrics.dated_ms.set(clock::now());
         let trim = RunRequest { job: JobKind::Trim, tenant: None, woken: Trigger::Signal, dry_run: false };
-        let trim = runs::ask(&mut thread.conn, trim, clock::now()).unwrap().unwrap();
+        let trim = runs::request_run(&mut thread.conn, trim, clock::now()).unwrap().unwrap();
         let trim =
             runs::begin_waiting(&mut thread.conn, clock::now(), Some(true)).unwrap().filter(|run| run.no == trim.no);
         // It comes while the other is under way.
@@ -100,7 +101,7 @@ fn what_takes_long_gives_way_to_a_send_that_is_due_and_goes_on_behind_it() {
         let cut = ran(&thread, JobKind::Trim) == [(Trigger::Signal, Some(RunOutcome::Interrupted))];
         assert_eq!(ran(&thread, JobKind::Send), if cut { vec![(Trigger::Timer, None)] } else { vec![] });
         thread.look().unwrap();
-        let ended = |job| runs::list(&thread.conn, Some(job), 10).unwrap().pop().unwrap();
+        let ended = |job| runs::list_runs(&thread.conn, Some(job), 10).unwrap().pop().unwrap();
         assert_eq!(ended(JobKind::Send).outcome, Some(RunOutcome::Failed));
         assert_eq!(
             (ended(JobKind::Trim).outcome, &ended(JobKind::Trim).report["visitors"]),

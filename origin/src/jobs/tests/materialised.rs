@@ -21,7 +21,7 @@ impl World {
 
     fn keep(&self, segment: SegmentId, document: &Json, hours: u32, every: u32) -> Result<(), KeepError> {
         let known = self.origin.tenant("demo");
-        let filter = query::filter(&self.origin.conn, known, document).unwrap().unwrap();
+        let filter = query::parse_filter(&self.origin.conn, known, document).unwrap().unwrap();
         MaterializedAudience::new((known.no, segment), (&filter, document), (hours, every), self.origin.now)?
             .keep(&self.origin.conn, known)
     }
@@ -108,7 +108,10 @@ fn s4_04_an_audience_is_a_segment_and_only_who_comes_or_goes_is_written() {
     let no = world.origin.tenant("demo").no;
     assert!(MaterializedAudience::drop(&world.origin.conn, no, SEGMENT, world.origin.now).unwrap());
     assert_eq!(world.refresh(), [0, 0, 701, 0]);
-    assert_eq!((world.held(SEGMENT, 1_300), materialized::list(&world.origin.conn, None).unwrap()), (vec![], vec![]));
+    assert_eq!(
+        (world.held(SEGMENT, 1_300), materialized::list_audiences(&world.origin.conn, None).unwrap()),
+        (vec![], vec![])
+    );
     assert!(!MaterializedAudience::drop(&world.origin.conn, no, SEGMENT, world.origin.now).unwrap());
 }
 
@@ -127,7 +130,7 @@ fn after_a_refresh_exactly_the_people_who_match_are_in_the_segment_whatever_othe
     assert_eq!((world.refresh(), world.held(SEGMENT, 6)), ([3, 3, 1, 0], vec![0, 1, 2]));
     world.origin.drain(10);
     let steered =
-        crate::campaigns::steering::newest(&world.origin.conn, world.origin.tenant("demo").no).unwrap().unwrap();
+        crate::campaigns::steering::load_newest(&world.origin.conn, world.origin.tenant("demo").no).unwrap().unwrap();
     assert_eq!(steered.materialised, [SEGMENT.0].into(), "edges are told");
 
     // Pages that did not hear of it write nothing.
@@ -161,13 +164,13 @@ fn a_refresh_that_was_cut_goes_on_and_one_that_is_changed_meanwhile_stays_due() 
     assert!(some > 0 && some < 1_600, "{some}");
     let again = runs::begin_waiting(&mut world.origin.conn, world.origin.now, Some(true)).unwrap().unwrap();
     assert_eq!(sums(&world.run(&again, u64::MAX).report), [1_600, 1_600 - some as u64, 0, 0]);
-    let [one] = materialized::list(&world.origin.conn, None).unwrap().try_into().unwrap();
+    let [one] = materialized::list_audiences(&world.origin.conn, None).unwrap().try_into().unwrap();
     assert_eq!((one.members, one.refreshed, one.due), (1_600, Some(NOW), Some(NOW + 5 * HOUR_MS)));
     // As another connection would, between the two.
     world.origin.now += 1;
     world.keep(SEGMENT, &json!({}), 10, 0).unwrap();
-    materialized::refreshed(&world.origin.conn, &one, 1_600, (NOW, NOW)).unwrap();
-    assert_eq!(materialized::list(&world.origin.conn, None).unwrap()[0].due, Some(NOW + 1));
+    materialized::note_refreshed(&world.origin.conn, &one, 1_600, (NOW, NOW)).unwrap();
+    assert_eq!(materialized::list_audiences(&world.origin.conn, None).unwrap()[0].due, Some(NOW + 1));
 }
 
 #[test]
@@ -353,7 +356,7 @@ fn two_callers_at_once_keep_no_circle() {
     let known = world.origin.tenant("demo").clone();
     let kept = |conn: &rusqlite::Connection, segment, asks: u32| {
         let document = json!({ "segments": asks });
-        let filter = query::filter(conn, &known, &document).unwrap().unwrap();
+        let filter = query::parse_filter(conn, &known, &document).unwrap().unwrap();
         MaterializedAudience::new((known.no, SegmentId(segment)), (&filter, &document), (48, 0), NOW).unwrap()
     };
     let path = world.origin.data().to_owned();
@@ -402,6 +405,6 @@ fn what_the_store_cannot_give_of_one_audience_holds_no_other_up() {
     let error = ended.report["refreshed"][0]["error"].as_str().unwrap();
     assert!(error.contains("read") && ended.report["refreshed"][1]["error"].is_null(), "{}", ended.report);
     let due: Vec<bool> =
-        materialized::list(&world.origin.conn, None).unwrap().iter().map(|one| one.is_due(NOW)).collect();
+        materialized::list_audiences(&world.origin.conn, None).unwrap().iter().map(|one| one.is_due(NOW)).collect();
     assert_eq!(due, [false, false], "tried again later");
 }

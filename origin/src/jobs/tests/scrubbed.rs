@@ -113,7 +113,7 @@ fn a_lookup_with_a_flipped_bit_names_nobody_and_is_written_again_from_its_eviden
     let member = world.origin.member("demo", "ann");
     for bit in [5, 70, 127] {
         flip(&world.origin.conn, ("lookups", "visitors", "hash = ?1"), &member.hash.0, bit);
-        let read = crate::views::read::lookup(&world.origin.conn, world.origin.tenant("demo").no, member);
+        let read = crate::views::read::load_lookup(&world.origin.conn, world.origin.tenant("demo").no, member);
         assert!(read.is_err_and(|why| why.is_of_a_value()), "bit {bit}");
         let run = world.all(JobKind::Scrub, false);
         assert_eq!(

@@ -47,7 +47,7 @@ impl World {
     }
 
     fn sent(&self, name: &str) -> Send {
-        send::find(&self.origin.conn, self.origin.tenant("demo").no, name).unwrap().unwrap()
+        send::find_send(&self.origin.conn, self.origin.tenant("demo").no, name).unwrap().unwrap()
     }
 
     /// Whom a send drew, in order: their visitors, arms and outcomes.
@@ -168,11 +168,11 @@ fn s4_07_a_send_tells_exactly_so_many_once_each_in_arms_that_its_experiment_coun
     assert!(drawn.chunks(100).all(|some| some.iter().filter(|(_, arm, _)| *arm == Some(1)).count() == 50));
 
     let known = world.origin.tenant("demo").clone();
-    let (told, end) = send::recipients(&world.origin.conn, &send, 0, 400).unwrap();
-    let (rest, over) = send::recipients(&world.origin.conn, &send, end.unwrap(), 4_000).unwrap();
+    let (told, end) = send::list_recipients(&world.origin.conn, &send, 0, 400).unwrap();
+    let (rest, over) = send::list_recipients(&world.origin.conn, &send, end.unwrap(), 4_000).unwrap();
     assert_eq!((told.len() + rest.len(), end, over), (500, Some(400), None));
     // All of them were exposed, and the experiment counts each.
-    let shown = results::show(&world.origin.conn, &known, "e-1", world.origin.now).unwrap().unwrap();
+    let shown = results::describe_experiment(&world.origin.conn, &known, "e-1", world.origin.now).unwrap().unwrap();
     let counted: Vec<&Json> = shown["arms"].as_array().unwrap().iter().map(|arm| &arm["recipients"]).collect();
     assert_eq!(counted, [&json!(500), &json!(500)]);
 
@@ -286,7 +286,7 @@ fn what_a_client_calls_its_events_is_in_no_sends_way() {
     world.start("may", &terms(100, Some("e-1"))).unwrap();
     world.tell("may");
     let known = world.origin.tenant("demo").clone();
-    let shown = results::show(&world.origin.conn, &known, "e-1", world.origin.now).unwrap().unwrap();
+    let shown = results::describe_experiment(&world.origin.conn, &known, "e-1", world.origin.now).unwrap().unwrap();
     let counted: Vec<&Json> = shown["arms"].as_array().unwrap().iter().map(|arm| &arm["recipients"]).collect();
     assert_eq!(counted, [&json!(50), &json!(50)]);
 }
@@ -342,8 +342,8 @@ fn a_send_that_cannot_be_says_why_and_one_that_was_stopped_goes_on_where_it_was(
     let cut = world.sent("may").next;
     assert_eq!(world.sent("may").due, Some(NOW + 7), "who waits for longer goes first");
     assert!(cut > 0 && cut < 300, "{cut}");
-    assert!(send::stop(&world.origin.conn, no, "may").unwrap());
-    assert!(!send::stop(&world.origin.conn, no, "may").unwrap());
+    assert!(send::stop_send(&world.origin.conn, no, "may").unwrap());
+    assert!(!send::stop_send(&world.origin.conn, no, "may").unwrap());
     assert_eq!(send::next_due(&world.origin.conn, world.origin.now).unwrap(), None);
     let run = world.next_run();
     assert_eq!(world.run(&run, u64::MAX).report["sends"], 0);

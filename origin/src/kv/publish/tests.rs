@@ -10,7 +10,7 @@ use causeway_shared::time::{HourStamp, Minute};
 use causeway_shared::wire::kv;
 use causeway_shared::wire::sync::KvWrite;
 
-use crate::outbox::fair_queue::depth;
+use crate::outbox::fair_queue::queue_depth;
 use crate::outbox::queue::{KEY_PAUSE_MS, LATE_MS, LEASE_MS};
 use crate::testing::{NOW, Origin, fact, impression, page, snapshot, visitor, withdrawal};
 
@@ -131,7 +131,7 @@ fn what_is_due_of_a_tenant_that_is_not_configured_waits_for_it_and_is_in_nobodys
     let before = kv.clone();
 
     origin.start_with(&["other"]);
-    assert_eq!(depth(&origin.conn).unwrap(), (1, Some(now)));
+    assert_eq!(queue_depth(&origin.conn).unwrap(), (1, Some(now)));
     origin.now += KEY_PAUSE_MS;
     let writes = origin.drain(1);
     assert_eq!(keys(&writes), [format!("v:other:{}", visitor(7))]);
@@ -144,13 +144,13 @@ fn what_is_due_of_a_tenant_that_is_not_configured_waits_for_it_and_is_in_nobodys
     origin.acknowledge(&writes);
     super::set_back(&origin.conn, origin.now, 60_000, 120_000).unwrap();
     origin.settle(&mut kv);
-    assert_eq!(depth(&origin.conn).unwrap(), (0, None));
+    assert_eq!(queue_depth(&origin.conn).unwrap(), (0, None));
     assert_eq!(origin.sync(Default::default()).pending, 0);
     kv.retain(|key, _| !key.starts_with("v:other:"));
     assert!(kv == before, "nothing of it is written");
 
     origin.start_with(&["demo", "other"]);
-    assert_eq!(depth(&origin.conn).unwrap().0, 4);
+    assert_eq!(queue_depth(&origin.conn).unwrap().0, 4);
     let mut writes = BTreeMap::new();
     origin.settle(&mut writes);
     assert_eq!(writes.into_keys().collect::<Vec<_>>(), [key(1), key(2), key(3), key(4)]);
@@ -216,13 +216,13 @@ fn a_key_that_changes_at_every_write_is_not_told_to_wait_since_the_first() {
         origin.send("demo", &[page(visitor(1), 2 * n + 1, origin.now)]);
         origin.acknowledge(&writes);
         origin.now += KEY_PAUSE_MS;
-        let (waiting, oldest) = depth(&origin.conn).unwrap();
+        let (waiting, oldest) = queue_depth(&origin.conn).unwrap();
         assert_eq!(waiting, 1);
         assert!(oldest.unwrap() + 2 * KEY_PAUSE_MS >= origin.now, "{oldest:?}");
     }
     // What nobody writes is told to wait.
     origin.now += 10 * KEY_PAUSE_MS;
-    assert!(depth(&origin.conn).unwrap().1.unwrap() + 10 * KEY_PAUSE_MS < origin.now);
+    assert!(queue_depth(&origin.conn).unwrap().1.unwrap() + 10 * KEY_PAUSE_MS < origin.now);
 }
 
 #[test]

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::audience::person_row;
 use crate::campaigns::catalogue;
-use crate::kv::explain::{ExplainRequest, explain};
+use crate::kv::explain::{ExplainRequest, explain_decision};
 use crate::store::names;
 use crate::testing::{NOW, Origin, fact, page, snapshot, visitor};
 
@@ -70,7 +70,7 @@ fn outcomes(origin: &Origin, of: VisitorId, ads: usize) -> BTreeMap<String, Stri
     let placements: Value = (0..ads).map(|n| json!({ "id": format!("p{n}") })).collect();
     let (place, agent) = (String::new(), "Mozilla/5.0".to_owned());
     let ask = ExplainRequest { visitor: of, body: json!({ "placements": placements }), place, agent, now: origin.now };
-    let answer = explain(&origin.conn, &origin.edge, &origin.keys, origin.tenant("demo"), &ask).unwrap();
+    let answer = explain_decision(&origin.conn, &origin.edge, &origin.keys, origin.tenant("demo"), &ask).unwrap();
     let first = answer["trace"]["placements"][0]["candidates"].as_array().unwrap();
     let outcome = |one: &Value| {
         let text = |field: &str| one[field].as_str().unwrap_or_default().to_owned();
@@ -207,7 +207,7 @@ fn a_filter_that_does_not_mean_a_person_at_the_origin_means_none_of_its_snapshot
     apply(&mut origin, &[("x", json!({ "attributes.b1": { "$exists": false }, "segments": { "$nin": [1] } }))]);
     origin.settle(&mut kv);
     let tenant = origin.tenant("demo");
-    let attributes = names::load(&origin.conn, tenant.no).unwrap();
+    let attributes = names::load_dictionary(&origin.conn, tenant.no).unwrap();
     let entities = Entities::default();
     let vocabulary = &tenant.config.vocabulary;
     let words =

@@ -36,7 +36,9 @@ pub fn hand_out(group: &WriteTxn<'_>, drain: u16) -> Result<Vec<VerifyRequest>, 
             let entry: i64 = row.get(0)?;
             let subject = KvKey::of_columns(row.get(2)?, row, 3)?;
             match group.rules.tenants.by_no(TenantNo(row.get(1)?)) {
-                Ok(tenant) => keys.push(VerifyRequest { entry: unsigned(entry), key: value::key(tenant, subject) }),
+                Ok(tenant) => {
+                    keys.push(VerifyRequest { entry: unsigned(entry), key: value::key_text(tenant, subject) })
+                }
                 // Its tenant is configured no more.
                 Err(_) => drop(group.tx.prepare_cached(DONE)?.execute([entry])?),
             }
@@ -53,7 +55,7 @@ pub fn hand_out(group: &WriteTxn<'_>, drain: u16) -> Result<Vec<VerifyRequest>, 
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
-pub fn answer(group: &WriteTxn<'_>, read: &[ReadResult]) -> Result<(), StoreError> {
+pub fn note_reads(group: &WriteTxn<'_>, read: &[ReadResult]) -> Result<(), StoreError> {
     const ANSWER: &str = "UPDATE verifications SET answered = ?2, sha256 = ?3
         WHERE entry = ?1 AND asked IS NOT NULL AND answered IS NULL";
     for ReadResult { entry, sha256 } in read {
@@ -66,7 +68,7 @@ pub fn answer(group: &WriteTxn<'_>, read: &[ReadResult]) -> Result<(), StoreErro
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn pending(group: &WriteTxn<'_>) -> Result<u64, StoreError> {
+pub fn pending_reads(group: &WriteTxn<'_>) -> Result<u64, StoreError> {
     const COUNT: &str = "SELECT count(*) FROM verifications
         WHERE answered IS NULL AND due <= ?1 AND leased_until <= ?1";
     Ok(group.tx.prepare_cached(COUNT)?.query_row([signed(group.now)], |row| row.get(0).map(unsigned))?)

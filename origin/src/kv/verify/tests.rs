@@ -77,7 +77,7 @@ impl World {
 
     fn begin(&mut self, dry_run: bool) -> JobRun {
         let asked = Run_ { job: JobKind::Verify, tenant: None, woken: Trigger::Signal, dry_run };
-        runs::ask(&mut self.origin.conn, asked, self.origin.now).unwrap().unwrap();
+        runs::request_run(&mut self.origin.conn, asked, self.origin.now).unwrap().unwrap();
         runs::begin_waiting(&mut self.origin.conn, self.origin.now, Some(true)).unwrap().unwrap()
     }
 
@@ -97,7 +97,7 @@ impl World {
                 return;
             }
             let call = said.take();
-            let done = group::commit(
+            let done = group::commit_group(
                 &mut edge.borrow_mut(),
                 rules,
                 metrics,
@@ -148,7 +148,9 @@ impl World {
     }
 
     fn progress(&self, receipt: FactId) -> Value {
-        crate::erasures::registry::progress(&self.origin.conn, self.origin.tenant("demo").no, receipt).unwrap().unwrap()
+        crate::erasures::registry::erasure_progress(&self.origin.conn, self.origin.tenant("demo").no, receipt)
+            .unwrap()
+            .unwrap()
     }
 }
 
@@ -213,7 +215,7 @@ fn field_11_what_the_kv_lost_kept_or_garbled_is_found_and_mended() {
     assert!(matches!(stored(&world.kv, visitor(6)), causeway_shared::view::StoredValue::Tombstone));
     assert_eq!(world.verify(false), json!({ "keys": 7, "right": 7 }));
 
-    runs::measure(&world.origin.conn, &world.origin.metrics).unwrap();
+    runs::measure_runs(&world.origin.conn, &world.origin.metrics).unwrap();
     let page = world.origin.metrics.render(world.origin.now, world.origin.now, true);
     for line in ["causeway_verify_keys{found=\"right\"} 7", "causeway_verify_keys{found=\"differs\"} 0"] {
         assert!(page.lines().any(|one| one == line), "{line} is missing in\n{page}");
@@ -257,7 +259,7 @@ fn who_is_trimmed_is_older_by_design_and_rewritten_only_when_it_is_lost() {
     world.origin.now = NOW + 120 * 86_400_000;
     let now = world.origin.now;
     let tx = world.origin.conn.transaction().unwrap();
-    crate::maintenance::trim::some(&tx, 0, 10, now, &mut crate::maintenance::trim::TrimReport::default()).unwrap();
+    crate::maintenance::trim::trim_page(&tx, 0, 10, now, &mut crate::maintenance::trim::TrimReport::default()).unwrap();
     tx.commit().unwrap();
     world.kv.remove(&snapshot(2));
     assert_eq!(world.verify(false), json!({ "keys": 2, "older": 1, "missing": 1, "put": 1 }));
@@ -281,7 +283,7 @@ fn field_07_what_an_erasure_waits_for_is_not_older_by_design() {
     world.origin.now = NOW + 120 * 86_400_000;
     let now = world.origin.now;
     let tx = world.origin.conn.transaction().unwrap();
-    crate::maintenance::trim::some(&tx, 0, 10, now, &mut crate::maintenance::trim::TrimReport::default()).unwrap();
+    crate::maintenance::trim::trim_page(&tx, 0, 10, now, &mut crate::maintenance::trim::TrimReport::default()).unwrap();
     tx.commit().unwrap();
     assert_eq!(world.verify(false), json!({ "keys": 4, "right": 2, "differs": 2, "put": 2 }));
     assert!(world.progress(receipt)["verified_ms"].is_null());
@@ -449,7 +451,7 @@ fn only_a_consumer_that_drains_is_asked_and_a_key_goes_to_one_at_a_time() {
     let given = world.origin.given();
     let Origin { conn, rules, metrics, .. } = &mut world.origin;
     let mut walk = VerifyPosition::default();
-    assert_eq!(step(conn, rules, metrics, given, &mut walk, false, &|_, _| Ok(())).unwrap(), VerifyStep::Asked);
+    assert_eq!(verify_step(conn, rules, metrics, given, &mut walk, false, &|_, _| Ok(())).unwrap(), VerifyStep::Asked);
     let origin = &mut world.origin;
     assert_eq!(origin.sync(SyncRequest::default()).verify, Vec::new());
     let first = origin.sync(SyncRequest { drain: 1, ..SyncRequest::default() });

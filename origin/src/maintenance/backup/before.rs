@@ -59,7 +59,7 @@ impl ReplacedStore {
         let mut catalogues = catalogue::ReplacedRows::of(conn, unread);
         let counters = StoreCounters::load(conn).map(|counters| (counters.folded(), counters.version()));
         let (folded, SnapshotVersion { restore, counter: version }) = unread.or_none("counters", counters);
-        let tenants = unread.or_none("tenants", tenants(conn));
+        let tenants = unread.or_none("tenants", list_tenants(conn));
         if unread.has("tenants") {
             // Another tenant may have the number in the store that comes back: what is a tenant's would be another's.
             for part in catalogue::OF_TENANTS.into_iter().chain(["attribute_names", "sends", "keys"]) {
@@ -73,7 +73,7 @@ impl ReplacedStore {
             .rows("attribute_names", conn, (read, []), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)));
         // A part of those whom a send drew is worse than none: the others would be told twice.
         let sends = unread.or_none("sends", crate::audience::restore::ReplacedSends::of(conn));
-        Self { restore, version, folded, tenants, names, catalogues, sends, subjects: subjects(conn, unread) }
+        Self { restore, version, folded, tenants, names, catalogues, sends, subjects: list_keys(conn, unread) }
     }
 
     /// The tenants' numbers in the copy, which may be of another origin: a name that it does not have gets one.
@@ -88,7 +88,7 @@ impl ReplacedStore {
 }
 
 /// From the index that holds all of it, or from the table: much hangs on them.
-fn tenants(conn: &Connection) -> Result<Vec<(i64, String)>, StoreError> {
+fn list_tenants(conn: &Connection) -> Result<Vec<(i64, String)>, StoreError> {
     let read = |from: &str| {
         let mut tenants = conn.prepare(&format!("SELECT tenant, name FROM {from}"))?;
         tenants.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<Vec<_>, _>>()
@@ -97,7 +97,7 @@ fn tenants(conn: &Connection) -> Result<Vec<(i64, String)>, StoreError> {
 }
 
 /// What the outbox has is not all in the store: an earlier restore left it what came since its backup.
-fn subjects(conn: &Connection, unread: &mut UnreadParts) -> Vec<(i64, u16, [u8; 16])> {
+fn list_keys(conn: &Connection, unread: &mut UnreadParts) -> Vec<(i64, u16, [u8; 16])> {
     const SUBJECTS: [&str; 4] = [
         "SELECT tenant, 0, visitor FROM visitors",
         "SELECT tenant, kind, hash FROM lookups",
@@ -108,6 +108,6 @@ fn subjects(conn: &Connection, unread: &mut UnreadParts) -> Vec<(i64, u16, [u8; 
     for read in SUBJECTS {
         subjects.extend(unread.rows("keys", conn, (read, []), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))));
     }
-    subjects.extend(unread.or_none("keys", catalogue::standing(conn)));
+    subjects.extend(unread.or_none("keys", catalogue::standing_pointers(conn)));
     subjects
 }

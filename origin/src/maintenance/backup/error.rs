@@ -56,6 +56,6 @@ impl From<rusqlite::Error> for BackupError {
     }
 }
 
-pub(super) fn failed<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> BackupError + 'a {
+pub(super) fn io_failure<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> BackupError + 'a {
     move |source| BackupError::File { what, path: path.to_owned(), source }
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::{BackupError, COPYING, failed};
+use super::{BackupError, COPYING, io_failure};
 
 /// Its file.
 pub(super) const FILE: &str = "manifest.json";
@@ -26,15 +26,15 @@ struct BackupManifest {
 pub(super) fn write(folder: &Path) -> Result<(), BackupError> {
     let path = folder.join(FILE);
     let text = serde_json::to_string_pretty(&BackupManifest::of(folder)?).unwrap_or_default();
-    std::fs::write(&path, text).map_err(failed("cannot write", &path))
+    std::fs::write(&path, text).map_err(io_failure("cannot write", &path))
 }
 
 /// Compares a backup with its digests; `false` where none were taken.
-pub(super) fn check(folder: &Path) -> Result<bool, BackupError> {
+pub(super) fn check_folder(folder: &Path) -> Result<bool, BackupError> {
     let path = folder.join(FILE);
     let text = match std::fs::read(&path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
-        text => text.map_err(failed("cannot read", &path))?,
+        text => text.map_err(io_failure("cannot read", &path))?,
     };
     let noted: BackupManifest =
         serde_json::from_slice(&text).map_err(|e| BackupError::Damaged(format!("{}: {e}", path.display())))?;
@@ -54,14 +54,14 @@ impl BackupManifest {
         for (file, _) in COPYING {
             let path = folder.join(file);
             if path.exists() {
-                files.insert(file.to_owned(), digest(&path).map_err(failed("cannot read", &path))?);
+                files.insert(file.to_owned(), file_digest(&path).map_err(io_failure("cannot read", &path))?);
             }
         }
         Ok(Self { files })
     }
 }
 
-fn digest(path: &Path) -> io::Result<(u64, String)> {
+fn file_digest(path: &Path) -> io::Result<(u64, String)> {
     let (mut file, mut hash, mut length) = (File::open(path)?, Sha256::new(), 0);
     let mut piece = vec![0; PIECE];
     loop {

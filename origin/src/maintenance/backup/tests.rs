@@ -36,26 +36,26 @@ fn names_of_another_history_are_not_brought_and_leave_none_out() {
     bring(&mut origin, &[(3, "y"), (4, "x"), (5, "z")]);
     let before = ReplacedStore::of_conn(&origin.conn).unwrap();
     origin.conn = Connection::open(&second).unwrap();
-    renew(&mut origin.conn, &before, NOW).unwrap();
+    renew_store(&mut origin.conn, &before, NOW).unwrap();
     let tenant = origin.tenant("demo").no;
-    let names = |origin: &Origin| names::load(&origin.conn, tenant).unwrap().len();
+    let names = |origin: &Origin| names::load_dictionary(&origin.conn, tenant).unwrap().len();
     assert_eq!(names(&origin), 2);
     bring(&mut origin, &[(6, "new")]);
     assert_eq!(names(&origin), 3);
     // One that goes on from the copy's is brought.
     let before = ReplacedStore::of_conn(&origin.conn).unwrap();
     origin.conn.execute("DELETE FROM attribute_names WHERE name = 'new'", []).unwrap();
-    renew(&mut origin.conn, &before, NOW).unwrap();
+    renew_store(&mut origin.conn, &before, NOW).unwrap();
     assert_eq!(names(&origin), 3);
     // One that cannot be read in the store that is replaced ends it: none comes in its place.
     bring(&mut origin, &[(7, "newer")]);
     let mut before = ReplacedStore::of_conn(&origin.conn).unwrap();
     before.names.retain(|(_, _, name, _)| name != "new");
     origin.conn.execute("DELETE FROM attribute_names WHERE name IN ('new', 'newer')", []).unwrap();
-    renew(&mut origin.conn, &before, NOW).unwrap();
+    renew_store(&mut origin.conn, &before, NOW).unwrap();
     assert_eq!(names(&origin), 2);
     origin.conn.execute("DELETE FROM attribute_names WHERE name = 'a'", []).unwrap();
-    assert!(names::load(&origin.conn, tenant).is_err(), "a token is its place");
+    assert!(names::load_dictionary(&origin.conn, tenant).is_err(), "a token is its place");
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn what_waited_when_a_backup_was_taken_is_as_urgent_after_its_restore() {
     let restored = |origin: &mut Origin, name| {
         let of = copy(origin, &folder, name);
         origin.conn = Connection::open(&of).unwrap();
-        renew(&mut origin.conn, &ReplacedStore::default(), NOW).unwrap();
+        renew_store(&mut origin.conn, &ReplacedStore::default(), NOW).unwrap();
         let ranks = "SELECT group_concat(rank, '') FROM (SELECT rank FROM outbox WHERE kind = 0 ORDER BY subject)";
         origin.conn.query_row(ranks, [], |row| row.get::<_, String>(0)).unwrap()
     };
@@ -86,11 +86,11 @@ fn field_23_what_a_backup_still_had_to_take_out_of_the_kv_goes_after_its_restore
     assert!(kv.contains_key(&key));
     let before = ReplacedStore::of_conn(&origin.conn).unwrap();
     origin.conn = Connection::open(&first).unwrap();
-    renew(&mut origin.conn, &before, NOW).unwrap();
+    renew_store(&mut origin.conn, &before, NOW).unwrap();
     // Before any of it is written another backup is taken, and is all that is left.
     let second = copy(&origin, &folder, "second");
     origin.conn = Connection::open(&second).unwrap();
-    renew(&mut origin.conn, &ReplacedStore::default(), NOW).unwrap();
+    renew_store(&mut origin.conn, &ReplacedStore::default(), NOW).unwrap();
     origin.settle(&mut kv);
     assert!(!kv.contains_key(&key));
 }

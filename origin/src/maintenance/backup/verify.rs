@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{BackupContents, BackupError, COPYING, inspect, manifest, open, open_checked};
+use super::{BackupContents, BackupError, COPYING, inspect_backup, manifest, open, open_checked};
 use crate::maintenance::scrub::{self, CheckedPage, ScrubReport};
 
 /// Visitors read at a time.
@@ -13,9 +13,9 @@ const SOME: u32 = 500;
 ///
 /// # Errors
 /// [`BackupError`].
-pub fn verify(from: &Path) -> Result<(BackupContents, u64), BackupError> {
-    let held = inspect(from)?;
-    if !manifest::check(from)? {
+pub fn verify_backup(from: &Path) -> Result<(BackupContents, u64), BackupError> {
+    let held = inspect_backup(from)?;
+    if !manifest::check_folder(from)? {
         return Err(BackupError::Damaged(format!("{} is missing", from.join(manifest::FILE).display())));
     }
     for (file, _) in COPYING {

@@ -83,7 +83,7 @@ impl CsvReader {
         if cells.len() != self.columns.len() {
             return Err(format!("it has {} cells: {} are needed", cells.len(), self.columns.len()));
         }
-        self.columns.iter().zip(cells).map(|(column, text)| cell(column, text)).collect::<Result<_, _>>().map(Some)
+        self.columns.iter().zip(cells).map(|(column, text)| read_cell(column, text)).collect::<Result<_, _>>().map(Some)
     }
 
     /// The next record's: one ends at a line break that no quote holds.
@@ -113,7 +113,7 @@ impl CsvReader {
     }
 }
 
-fn cell(column: &ExportColumn, text: String) -> Result<FileCell, String> {
+fn read_cell(column: &ExportColumn, text: String) -> Result<FileCell, String> {
     let name = column.name;
     if text.is_empty() && column.optional {
         return Ok(FileCell::Null);

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::tables::{ExportTable, FileCell, hex};
+use super::tables::{ExportTable, FileCell, to_hex};
 use super::{csv, ndjson, parquet};
 
 /// Form of the files.
@@ -36,14 +36,14 @@ impl ExportFormat {
 }
 
 /// How many bytes a file has, and their digest.
-pub(super) fn digest(path: &Path) -> io::Result<(u64, String)> {
+pub(super) fn file_digest(path: &Path) -> io::Result<(u64, String)> {
     let mut file = File::open(path)?;
     let (mut digest, mut bytes) = (Sha256::new(), 0);
     let mut buffer = vec![0; 256 * 1_024];
     loop {
         let read = file.read(&mut buffer)?;
         if read == 0 {
-            return Ok((bytes, hex(&digest.finalize())));
+            return Ok((bytes, to_hex(&digest.finalize())));
         }
         digest.update(buffer.get(..read).unwrap_or_default());
         bytes += read as u64;

@@ -2,7 +2,7 @@
 
 use crate::maintenance::export::Path;
 use crate::maintenance::export::io::{self, BufWriter, Write};
-use crate::maintenance::export::tables::hex;
+use crate::maintenance::export::tables::to_hex;
 use sha2::Digest as _;
 use sha2::Sha256;
 use std::fs::File;
@@ -27,7 +27,7 @@ impl HashedFile {
     /// Durable; gives how many bytes there are, and their digest.
     pub(crate) fn finish(self) -> io::Result<(u64, String)> {
         self.file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
-        Ok((self.bytes, hex(&self.digest.finalize())))
+        Ok((self.bytes, to_hex(&self.digest.finalize())))
     }
 }
 

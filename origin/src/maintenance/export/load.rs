@@ -16,8 +16,8 @@ use causeway_shared::wire::profile;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension as _, params_from_iter};
 
-use super::file::{TableSource, digest};
-use super::rows::{VisitorParts, readable};
+use super::file::{TableSource, file_digest};
+use super::rows::{VisitorParts, profile_cells};
 use super::tables::{ColumnKind, ExportColumn, ExportTable, FileCell, SCHEMA, TABLES, TENANT};
 use super::{Entry, MANIFEST, Manifest};
 use crate::ingest::log;
@@ -96,7 +96,7 @@ impl From<rusqlite::Error> for LoadError {
 ///
 /// # Errors
 /// [`LoadError::File`], [`LoadError::Manifest`].
-pub fn manifest(from: &Path) -> Result<Manifest, LoadError> {
+pub fn read_manifest(from: &Path) -> Result<Manifest, LoadError> {
     let path = from.join(MANIFEST);
     let failed = |source| LoadError::File { path: path.clone(), source };
     let wrong = |why: String| LoadError::Manifest { path: path.clone(), why };
@@ -127,11 +127,11 @@ pub fn manifest(from: &Path) -> Result<Manifest, LoadError> {
 ///
 /// # Errors
 /// [`LoadError::File`], [`LoadError::ExportTable`].
-pub fn check(from: &Path, manifest: &Manifest, progress: &mut dyn FnMut(&str, u64)) -> Result<(), LoadError> {
+pub fn check_files(from: &Path, manifest: &Manifest, progress: &mut dyn FnMut(&str, u64)) -> Result<(), LoadError> {
     for Entry { name, file, bytes, sha256, .. } in &manifest.tables {
         progress(name, 0);
         let path = from.join(file);
-        let (found, digest) = digest(&path).map_err(|source| LoadError::File { path: path.clone(), source })?;
+        let (found, digest) = file_digest(&path).map_err(|source| LoadError::File { path: path.clone(), source })?;
         if found != *bytes {
             let why = format!("it has {found} bytes, the manifest says {bytes}");
             return Err(LoadError::Table { path, why });
@@ -151,7 +151,7 @@ pub fn check(from: &Path, manifest: &Manifest, progress: &mut dyn FnMut(&str, u6
 pub fn check_empty(data: &Path) -> Result<(), LoadError> {
     let holds = |what: String| Err(LoadError::NotEmpty { path: data.to_owned(), what });
     let mut folded = 0;
-    if store::file(data).exists() {
+    if store::store_file(data).exists() {
         let conn = store::open_readonly(data)?;
         for table in TABLES {
             // An earlier release has fewer tables.
@@ -162,7 +162,7 @@ pub fn check_empty(data: &Path) -> Result<(), LoadError> {
         }
         folded = store::StoreCounters::load(&conn)?.folded();
     }
-    if log::waits(data, folded)? { holds("facts that wait in its log".to_owned()) } else { Ok(()) }
+    if log::has_unfolded(data, folded)? { holds("facts that wait in its log".to_owned()) } else { Ok(()) }
 }
 
 /// Loads an export into the empty store of `data`. `progress` is told the table and rows of it that are loaded.
@@ -176,19 +176,19 @@ pub fn run(
     now: Millis,
     progress: &mut dyn FnMut(&str, u64),
 ) -> Result<(), LoadError> {
-    let _lock = store::lock(data)?;
-    let _alone = store::writing(data, true)?;
+    let _lock = store::lock_folder(data)?;
+    let _alone = store::lock_writing(data, true)?;
     check_empty(data)?;
-    if store::file(data).exists() {
+    if store::store_file(data).exists() {
         // What the empty store has is in its file when it is replaced.
-        Connection::open(store::file(data))?.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")?;
+        Connection::open(store::store_file(data))?.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")?;
     }
-    let fresh = backup::make(data, |fresh| fill(data, fresh, from, manifest, now, progress))?;
+    let fresh = backup::make_store(data, |fresh| fill_store(data, fresh, from, manifest, now, progress))?;
     Ok(backup::take_place(data, &fresh)?)
 }
 
 /// Makes the store in its own folder, from the empty one if there is one: that has tokens, and numbers of tenants.
-fn fill(
+fn fill_store(
     data: &Path,
     fresh: &Path,
     from: &Path,
@@ -196,8 +196,8 @@ fn fill(
     now: Millis,
     progress: &mut dyn FnMut(&str, u64),
 ) -> Result<(), LoadError> {
-    if store::file(data).exists() {
-        backup::copy(&store::file(data), &store::file(fresh))?;
+    if store::store_file(data).exists() {
+        backup::copy_store(&store::store_file(data), &store::store_file(fresh))?;
     }
     let mut conn = store::open(fresh)?;
     // It is nobody's store yet, and synced as a whole before it is.
@@ -220,8 +220,8 @@ fn fill(
     let epochs = "UPDATE meta SET epoch_counter = max(epoch_counter, (SELECT ifnull(max(epoch), 0) FROM people)),
         version_counter = max(version_counter, 1)";
     conn.execute(epochs, [])?;
-    backup::renew(&mut conn, &ReplacedStore::issued(manifest.restore_epoch), now)?;
-    backup::finish(conn, fresh)?;
+    backup::renew_store(&mut conn, &ReplacedStore::issued(manifest.restore_epoch), now)?;
+    backup::finish_store(conn, fresh)?;
     Ok(())
 }
 
@@ -245,7 +245,7 @@ impl<'a> TableLoad<'a> {
         tenants: &'a BTreeMap<String, TenantNo>,
         path: PathBuf,
     ) -> Result<Self, LoadError> {
-        let of = |tenant: &TenantNo| Ok((*tenant, names::load(conn, *tenant)?));
+        let of = |tenant: &TenantNo| Ok((*tenant, names::load_dictionary(conn, *tenant)?));
         let packed = table.packed().is_some();
         let names = tenants.values().filter(|_| packed).map(of).collect::<Result<_, StoreError>>()?;
         Ok(Self { table, columns: table.columns(), tenants, names, path, row: 0, open: None })
@@ -331,8 +331,9 @@ impl<'a> TableLoad<'a> {
         let visitor =
             cells.iter().take(1).find_map(|cell| if let FileCell::Text(id) = cell { id.parse().ok() } else { None });
         let Some(visitor) = visitor else { return Err(self.wrong("`visitor` is not there")) };
-        let core = profile::decode(visitor, core).map_err(|e| self.wrong(format!("`profile` cannot be read: {e}")))?;
-        if cells.get(at + 1..) != Some(readable(&core).as_slice()) {
+        let core =
+            profile::decode_profile(visitor, core).map_err(|e| self.wrong(format!("`profile` cannot be read: {e}")))?;
+        if cells.get(at + 1..) != Some(profile_cells(&core).as_slice()) {
             return Err(self.wrong("the columns behind `profile` do not say what it does"));
         }
         Ok(())

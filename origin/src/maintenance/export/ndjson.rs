@@ -76,11 +76,11 @@ impl NdjsonReader {
         }
         let row: Map<String, Value> =
             serde_json::from_slice(&self.line).map_err(|e| format!("it is no JSON object: {e}"))?;
-        self.columns.iter().map(|column| cell(column, row.get(column.name))).collect::<Result<_, _>>().map(Some)
+        self.columns.iter().map(|column| read_cell(column, row.get(column.name))).collect::<Result<_, _>>().map(Some)
     }
 }
 
-fn cell(column: &ExportColumn, value: Option<&Value>) -> Result<FileCell, String> {
+fn read_cell(column: &ExportColumn, value: Option<&Value>) -> Result<FileCell, String> {
     let name = column.name;
     Ok(match (column.kind, value) {
         (_, None) => return Err(format!("there is no `{name}`")),

@@ -26,17 +26,17 @@ const GROUP_BYTES: usize = 16 * 1_024 * 1_024;
 const BATCH: usize = 256;
 
 /// The file's schema, as the format writes it.
-fn schema(columns: &[ExportColumn]) -> Done<Arc<Type>> {
+fn file_schema(columns: &[ExportColumn]) -> Done<Arc<Type>> {
     let field = |column: &ExportColumn| {
         let need = if column.optional { "optional" } else { "required" };
-        let (name, (form, text)) = (column.name, form(column.kind));
+        let (name, (form, text)) = (column.name, column_form(column.kind));
         format!("{need} {form} {name}{};", if text { " (UTF8)" } else { "" })
     };
     let fields: String = columns.iter().map(field).collect();
     parse_message_type(&format!("message causeway {{ {fields} }}")).map(Arc::new)
 }
 
-fn form(kind: ColumnKind) -> (Physical, bool) {
+fn column_form(kind: ColumnKind) -> (Physical, bool) {
     match kind {
         ColumnKind::Int(..) => (Physical::INT64, false),
         ColumnKind::Bool => (Physical::BOOLEAN, false),
@@ -65,7 +65,7 @@ impl ParquetWriter {
             .set_compression(Compression::ZSTD(ZstdLevel::default()))
             .set_created_by("causeway".to_owned())
             .build();
-        let to = SerializedFileWriter::new(to, schema(&columns)?, Arc::new(form))?;
+        let to = SerializedFileWriter::new(to, file_schema(&columns)?, Arc::new(form))?;
         Ok(Self { to, columns, group: Vec::new(), bytes: 0 })
     }
 
@@ -86,7 +86,7 @@ impl ParquetWriter {
         let mut group = self.to.next_row_group()?;
         for (place, column) in self.columns.iter().enumerate() {
             let cells = rows.iter().filter_map(|row| row.get(place));
-            match form(column.kind).0 {
+            match column_form(column.kind).0 {
                 Physical::INT64 => put_column::<Int64Type>(&mut group, cells, |cell| match cell {
                     FileCell::Int(n) => Some(*n),
                     _ => None,
@@ -151,13 +151,13 @@ impl ParquetReader {
     /// # Errors
     /// What is wrong with the file.
     pub(super) fn open(path: &Path, columns: Vec<ExportColumn>) -> Result<Self, String> {
-        guarded(|| Self::open_file(path, columns))
+        catch_panic(|| Self::open_file(path, columns))
     }
 
     fn open_file(path: &Path, columns: Vec<ExportColumn>) -> Result<Self, String> {
         let open = File::open(path).map_err(|e| e.to_string())?;
         let file = SerializedFileReader::new(open).map_err(|e| e.to_string())?;
-        let wanted = schema(&columns).map_err(|e| e.to_string())?;
+        let wanted = file_schema(&columns).map_err(|e| e.to_string())?;
         let fields = |of: &Type| -> Vec<(String, Option<Physical>, bool)> {
             let of_field = |field: &Arc<Type>| {
                 let physical = field.is_primitive().then(|| field.get_physical_type());
@@ -177,7 +177,7 @@ impl ParquetReader {
     /// What is wrong with it.
     pub(super) fn next(&mut self) -> Result<Option<Vec<FileCell>>, String> {
         if self.batch.is_empty() {
-            guarded(|| self.read())?;
+            catch_panic(|| self.read())?;
         }
         Ok(self.batch.pop())
     }
@@ -209,7 +209,7 @@ impl ParquetReader {
                 ColumnReader::Int64ColumnReader(reader) => read_column(reader, count, |n| Ok(FileCell::Int(n))),
                 ColumnReader::BoolColumnReader(reader) => read_column(reader, count, |yes| Ok(FileCell::Bool(yes))),
                 ColumnReader::ByteArrayColumnReader(reader) => read_column(reader, count, |bytes| {
-                    if !form(column.kind).1 {
+                    if !column_form(column.kind).1 {
                         return Ok(FileCell::Bytes(bytes.data().to_vec()));
                     }
                     let text = bytes.as_utf8().map_err(|_| format!("`{}` is not UTF-8", column.name))?;
@@ -227,7 +227,7 @@ impl ParquetReader {
 }
 
 /// The reader of the format panics on some bytes that are none of it. What is left of it then is not to be used again.
-pub(crate) fn guarded<T>(read: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+pub(crate) fn catch_panic<T>(read: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(read));
     done.unwrap_or_else(|_| Err("it is no Parquet".to_owned()))
 }

@@ -16,7 +16,7 @@ use causeway_shared::wire::profile;
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
-use super::tables::{ExportColumn, ExportTable, FileCell, PackedPart, hex};
+use super::tables::{ExportColumn, ExportTable, FileCell, PackedPart, to_hex};
 use crate::base::integers::{signed, unsigned};
 use crate::profiles::buckets::{self, packed_actions};
 use crate::profiles::fold;
@@ -46,7 +46,7 @@ pub(super) fn read<E: From<StoreError>>(
             && let Some(FileCell::Bytes(core)) = cells.last()
         {
             let visitor = visitor_at(row, 0).map_err(StoreError::from)?;
-            cells.extend(readable(&profile::decode(visitor, core).map_err(StoreError::from)?));
+            cells.extend(profile_cells(&profile::decode_profile(visitor, core).map_err(StoreError::from)?));
         }
         give(cells)?;
     }
@@ -54,7 +54,7 @@ pub(super) fn read<E: From<StoreError>>(
 }
 
 /// What a profile's core says, for those who read files and not the core.
-pub(super) fn readable(core: &Profile) -> [FileCell; 6] {
+pub(super) fn profile_cells(core: &Profile) -> [FileCell; 6] {
     let (totals, seen) = (core.totals(), core.seen());
     let time = |at: Option<Millis>| at.map_or(FileCell::Null, |at| FileCell::Int(signed(at)));
     let [pages, sessions, purchases] =
@@ -77,22 +77,22 @@ fn read_packed<E: From<StoreError>>(
 ) -> Result<(), E> {
     const READ: &str = "SELECT row, visitor, segments, attributes, events, last_seen FROM visitors
         WHERE tenant = ?1 ORDER BY visitor";
-    let names = names::load(conn, tenant)?;
+    let names = names::load_dictionary(conn, tenant)?;
     let visitor_column = table.columns().first().copied();
     let mut statement = conn.prepare(READ).map_err(StoreError::from)?;
     let mut rows = statement.query([tenant.0]).map_err(StoreError::from)?;
     while let Some(row) = rows.next().map_err(StoreError::from)? {
         let get = |column: usize| -> Result<Vec<u8>, StoreError> { Ok(row.get::<_, CheckedBytes>(column)?.0) };
         let found = match table.packed() {
-            Some(PackedPart::Segments) => segments(&profile::segments(&get(2)?).map_err(StoreError::from)?),
+            Some(PackedPart::Segments) => segment_rows(&profile::decode_segments(&get(2)?).map_err(StoreError::from)?),
             Some(PackedPart::Attributes) => {
-                attributes(&profile::attributes(&get(3)?).map_err(StoreError::from)?, &names)?
+                attribute_rows(&profile::decode_attributes(&get(3)?).map_err(StoreError::from)?, &names)?
             }
-            Some(PackedPart::Actions) => actions(conn, row.get(0).map_err(StoreError::from)?)?,
+            Some(PackedPart::Actions) => action_rows(conn, row.get(0).map_err(StoreError::from)?)?,
             Some(of @ (PackedPart::EventGaps | PackedPart::Events)) => {
                 let last_seen = unsigned(row.get(5).map_err(StoreError::from)?);
                 let all = fold::stored_events(&get(4)?, last_seen)?;
-                if of == PackedPart::Events { events(&all) } else { event_gaps(&all) }
+                if of == PackedPart::Events { event_rows(&all) } else { event_gaps(&all) }
             }
             None => Vec::new(),
         };
@@ -113,7 +113,7 @@ fn stamp_cells(stamp: WriteStamp) -> [FileCell; 2] {
     [FileCell::Int(signed(stamp.at)), FileCell::Int(signed(stamp.order))]
 }
 
-fn segments(map: &SegmentMap) -> Vec<Vec<FileCell>> {
+fn segment_rows(map: &SegmentMap) -> Vec<Vec<FileCell>> {
     let row = |(id, stamp, state): (SegmentId, WriteStamp, &SegmentState)| {
         let (expiry, attributes) = match state {
             SegmentState::Removed => (FileCell::Null, BTreeMap::new()),
@@ -128,7 +128,7 @@ fn segments(map: &SegmentMap) -> Vec<Vec<FileCell>> {
     map.writes().map(row).collect()
 }
 
-fn attributes(map: &AttributeMap, names: &NameDictionary) -> Result<Vec<Vec<FileCell>>, StoreError> {
+fn attribute_rows(map: &AttributeMap, names: &NameDictionary) -> Result<Vec<Vec<FileCell>>, StoreError> {
     let row = |(token, stamp, value): (NameToken, WriteStamp, Option<&Attribute>)| {
         let corrupt = StoreError::Corrupt { what: "attribute whose name is not there" };
         let (name, kind) = names.get(token).ok_or(corrupt)?;
@@ -142,9 +142,9 @@ fn attributes(map: &AttributeMap, names: &NameDictionary) -> Result<Vec<Vec<File
     map.writes().map(row).collect()
 }
 
-fn actions(conn: &Connection, row: i64) -> Result<Vec<Vec<FileCell>>, StoreError> {
+fn action_rows(conn: &Connection, row: i64) -> Result<Vec<Vec<FileCell>>, StoreError> {
     let mut found = Vec::new();
-    for body in buckets::within(conn, row, Minute(0), Minute(u32::MAX))? {
+    for body in buckets::actions_within(conn, row, Minute(0), Minute(u32::MAX))? {
         let packed = packed_actions(&body)?;
         found.extend(packed.iter().map(|AdAction { insertion, verb, view_type, entity, minute }| {
             let AdEntity { ad, ad_group, campaign, advertiser } = entity;
@@ -152,7 +152,7 @@ fn actions(conn: &Connection, row: i64) -> Result<Vec<Vec<FileCell>>, StoreError
             codes
                 .map(|code| FileCell::Int(code.into()))
                 .into_iter()
-                .chain([FileCell::Text(hex(&insertion.0))])
+                .chain([FileCell::Text(to_hex(&insertion.0))])
                 .collect()
         }));
     }
@@ -165,7 +165,7 @@ fn event_gaps(all: &VisitorEvents) -> Vec<Vec<FileCell>> {
     any.then(|| vec![FileCell::Int(since.0.into()), FileCell::Bool(left_out)]).into_iter().collect()
 }
 
-fn events(all: &VisitorEvents) -> Vec<Vec<FileCell>> {
+fn event_rows(all: &VisitorEvents) -> Vec<Vec<FileCell>> {
     let newest = |of: &NewestTimes| {
         let pairs: Vec<String> = of.iter().map(|(at, count)| format!("\"{at}\":{count}")).collect();
         [FileCell::Int(of.floor().into()), FileCell::Text(format!("{{{}}}", pairs.join(",")))]
@@ -206,36 +206,36 @@ impl VisitorParts {
                 let wrong = |_| "`attributes` is not an object of whole numbers".to_owned();
                 let attributes: BTreeMap<u16, i32> = serde_json::from_str(attributes).map_err(wrong)?;
                 let held = |hour| SegmentState::held(HourStamp(hour), attributes);
-                let state = if *expiry == Value::Null { SegmentState::Removed } else { held(small(expiry)) };
-                map.write(SegmentId(small(id)), stamp(at, order), state);
+                let state = if *expiry == Value::Null { SegmentState::Removed } else { held(small_number(expiry)) };
+                map.write(SegmentId(small_number(id)), read_stamp(at, order), state);
             }
             (Self::Attributes(map), [token, Value::Text(name), value, at, order]) => {
-                let token = NameToken(small(token));
+                let token = NameToken(small_number(token));
                 let known = names.get(token).filter(|(known, _)| known == name);
                 let (_, kind) = known.ok_or("`token` and `name` are not in attribute_names")?;
                 let value = match value {
                     Value::Text(text) => {
-                        Some(attribute(kind, text).ok_or_else(|| format!("`value` is not {}", kind.name()))?)
+                        Some(read_attribute(kind, text).ok_or_else(|| format!("`value` is not {}", kind.name()))?)
                     }
                     _ => None,
                 };
-                map.write(token, stamp(at, order), value);
+                map.write(token, read_stamp(at, order), value);
             }
             (Self::Actions(all), [minute, verb, view_type, ad, ad_group, campaign, advertiser, Value::Blob(hash)]) => {
-                let [ad, ad_group, campaign, advertiser] = [ad, ad_group, campaign, advertiser].map(small);
+                let [ad, ad_group, campaign, advertiser] = [ad, ad_group, campaign, advertiser].map(small_number);
                 all.insert(AdAction {
                     insertion: InsertionHash(hash.as_slice().try_into().map_err(|_| "`insertion` is too short")?),
-                    verb: ActionType(small(verb)),
-                    view_type: ViewType(small(view_type)),
+                    verb: ActionType(small_number(verb)),
+                    view_type: ViewType(small_number(view_type)),
                     entity: AdEntity { ad, ad_group, campaign, advertiser },
-                    minute: Minute(small(minute)),
+                    minute: Minute(small_number(minute)),
                 });
             }
             (Self::Events(all), [since, Value::Integer(left_out)]) => {
-                *all = VisitorEvents::since(Minute(small(since))).leaving_out(*left_out != 0);
+                *all = VisitorEvents::since(Minute(small_number(since))).leaving_out(*left_out != 0);
             }
             (Self::Events(all), [Value::Text(name), Value::Integer(count), floor, minutes, from_day, days]) => {
-                let (minutes, days) = (newest("minutes", floor, minutes)?, newest("days", from_day, days)?);
+                let (minutes, days) = (read_newest("minutes", floor, minutes)?, read_newest("days", from_day, days)?);
                 let mut times = EventTimes { earlier: 0, minutes, days };
                 let earlier = unsigned(*count).checked_sub(times.count());
                 times.earlier = earlier.ok_or("`count` is less than there are in `minutes`")?;
@@ -271,7 +271,7 @@ impl VisitorParts {
 }
 
 /// A number that its column bounds.
-fn small<T: TryFrom<i64> + Default>(value: &Value) -> T {
+fn small_number<T: TryFrom<i64> + Default>(value: &Value) -> T {
     match value {
         Value::Integer(n) => T::try_from(*n).unwrap_or_default(),
         _ => T::default(),
@@ -279,19 +279,20 @@ fn small<T: TryFrom<i64> + Default>(value: &Value) -> T {
 }
 
 /// The newest minutes or days, and how often an event was in each.
-fn newest(name: &str, floor: &Value, counts: &Value) -> Result<NewestTimes, String> {
+fn read_newest(name: &str, floor: &Value, counts: &Value) -> Result<NewestTimes, String> {
     let Value::Text(text) = counts else { return Err(format!("`{name}` is not there")) };
     let wrong = |_| format!("`{name}` is not an object of whole numbers");
     let counts: BTreeMap<u32, u64> = serde_json::from_str(text).map_err(wrong)?;
-    NewestTimes::from_parts(small(floor), counts).ok_or_else(|| format!("`{name}` has one of before, or without any"))
+    NewestTimes::from_parts(small_number(floor), counts)
+        .ok_or_else(|| format!("`{name}` has one of before, or without any"))
 }
 
-fn stamp(at: &Value, order: &Value) -> WriteStamp {
-    WriteStamp { at: unsigned(small(at)), order: unsigned(small(order)) }
+fn read_stamp(at: &Value, order: &Value) -> WriteStamp {
+    WriteStamp { at: unsigned(small_number(at)), order: unsigned(small_number(order)) }
 }
 
 /// The value that a text says, exactly as it was.
-fn attribute(kind: ValueKind, text: &str) -> Option<Attribute> {
+fn read_attribute(kind: ValueKind, text: &str) -> Option<Attribute> {
     if kind == ValueKind::Float {
         return text.parse().ok().and_then(FiniteNumber::new).map(Attribute::Float);
     }

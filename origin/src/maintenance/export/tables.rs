@@ -117,7 +117,7 @@ impl ExportColumn {
             (ColumnKind::Visitor, Value::Blob(bytes)) => {
                 FileCell::Text(VisitorId::from_bytes(bytes.try_into().ok()?).ok()?.to_string())
             }
-            (ColumnKind::Hex(length), Value::Blob(bytes)) if bytes.len() == length => FileCell::Text(hex(&bytes)),
+            (ColumnKind::Hex(length), Value::Blob(bytes)) if bytes.len() == length => FileCell::Text(to_hex(&bytes)),
             (ColumnKind::Bytes, Value::Blob(bytes)) if self.is_checked => {
                 FileCell::Bytes(CheckedBytes::open(&bytes).ok()?.to_vec())
             }
@@ -147,7 +147,7 @@ impl ExportColumn {
             },
             (ColumnKind::Visitor, _) => needed("a UUID of version 7"),
             (ColumnKind::Hex(length), FileCell::Text(text)) => {
-                match unhex(text).filter(|bytes| bytes.len() == length) {
+                match from_hex(text).filter(|bytes| bytes.len() == length) {
                     Some(bytes) => Ok(Value::Blob(bytes)),
                     None => needed(&format!("{} hexadecimal digits", 2 * length)),
                 }
@@ -163,12 +163,12 @@ impl ExportColumn {
 
 /// Bytes as hexadecimal digits.
 #[must_use]
-pub fn hex(bytes: &[u8]) -> String {
+pub fn to_hex(bytes: &[u8]) -> String {
     let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
     digits.filter_map(|digit| char::from_digit(digit.into(), 16)).collect()
 }
 
-fn unhex(text: &str) -> Option<Vec<u8>> {
+fn from_hex(text: &str) -> Option<Vec<u8>> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
         b'a'..=b'f' => Some(byte - b'a' + 10),
@@ -293,13 +293,13 @@ impl ExportTable {
     }
 }
 
-const fn table(name: &'static str, columns: &'static str, place: RowSource) -> ExportTable {
+const fn define_table(name: &'static str, columns: &'static str, place: RowSource) -> ExportTable {
     ExportTable { name, columns, place }
 }
 
 /// All tables, in the order in which they are written and read: what is referred to comes first.
 pub const TABLES: [ExportTable; 41] = [
-    table(
+    define_table(
         "people",
         "master visitor, devices u32, weight u16, epoch u32, random hex16",
         RowSource::Own(
@@ -309,7 +309,7 @@ pub const TABLES: [ExportTable; 41] = [
              VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6)",
         ),
     ),
-    table(
+    define_table(
         "visitors",
         "visitor visitor, master visitor, last_seen_ms uint, withdrawn_ms uint?, weight u16, profile bytes, first_ms uint?, \
          last_ms uint?, pages uint, sessions uint, purchases uint, revenue_micros int",
@@ -321,32 +321,32 @@ pub const TABLES: [ExportTable; 41] = [
              SELECT ?1, ?2, ?4, 1, 0, 0, ?5, ?6, person, ?7, x'41d912ff0000' FROM people WHERE tenant = ?1 AND master = ?3",
         ),
     ),
-    table("attribute_names", "token u16, name text, kind u8", RowSource::Tenant("token")),
-    table("event_names", "name text, source u8, since_ms=since uint", RowSource::Tenant("name")),
-    table(
+    define_table("attribute_names", "token u16, name text, kind u8", RowSource::Tenant("token")),
+    define_table("event_names", "name text, source u8, since_ms=since uint", RowSource::Tenant("name")),
+    define_table(
         "segments",
         "visitor visitor, segment u32, expiry_hour u32?, attributes text, written_ms uint, write_order uint",
         RowSource::Packed(PackedPart::Segments),
     ),
-    table(
+    define_table(
         "attributes",
         "visitor visitor, token u16, name text, value json?, written_ms uint, write_order uint",
         RowSource::Packed(PackedPart::Attributes),
     ),
-    table(
+    define_table(
         "actions",
         "visitor visitor, minute u32, verb u8, view_type u8, ad u32, ad_group u32, campaign u32, advertiser u32, \
          insertion hex6",
         RowSource::Packed(PackedPart::Actions),
     ),
     // Where neither has a row there are no events: so `visitors` are written.
-    table("event_gaps", "visitor visitor, since_minute u32, left_out bool", RowSource::Packed(PackedPart::EventGaps)),
-    table(
+    define_table("event_gaps", "visitor visitor, since_minute u32, left_out bool", RowSource::Packed(PackedPart::EventGaps)),
+    define_table(
         "events",
         "visitor visitor, name text, count uint, minutes_from u32, minutes text, days_from u32, days text",
         RowSource::Packed(PackedPart::Events),
     ),
-    table(
+    define_table(
         "purchases",
         "visitor visitor, minute u32, count u32, value_micros int",
         RowSource::Own(
@@ -357,35 +357,35 @@ pub const TABLES: [ExportTable; 41] = [
          SELECT row << 32 | ?3, ?4, ?5 FROM visitors WHERE tenant = ?1 AND visitor = ?2",
         ),
     ),
-    table(
+    define_table(
         "purchases_unpaid",
         "visitor visitor, id int, minute u32, received_ms=received uint, value_micros=value int, until_ms=until uint, \
          order_hash int?",
         RowSource::Visitor("id"),
     ),
-    table("orders_paid", "visitor visitor, order_hash int, minute u32", RowSource::Visitor("order_hash")),
-    table(
+    define_table("orders_paid", "visitor visitor, order_hash int, minute u32", RowSource::Visitor("order_hash")),
+    define_table(
         "exposures",
         "visitor visitor, experiment u32, arm u8, at_ms=at uint, mixed bool",
         RowSource::Visitor("experiment"),
     ),
-    table("units", "visitor visitor, campaign u32, number u32, at_ms=at uint", RowSource::Visitor("campaign")),
-    table(
+    define_table("units", "visitor visitor, campaign u32, number u32, at_ms=at uint", RowSource::Visitor("campaign")),
+    define_table(
         "conversions",
         "visitor visitor, received_ms=received uint, id int, name text, value_micros=value int",
         RowSource::Visitor("received, id"),
     ),
-    table("fact_ids", "visitor visitor, day u16, part u32, ids checked bytes", RowSource::Visitor("day, part")),
-    table("fact_ids_over", "visitor visitor, day u16, id int", RowSource::Visitor("day, id")),
-    table(
+    define_table("fact_ids", "visitor visitor, day u16, part u32, ids checked bytes", RowSource::Visitor("day, part")),
+    define_table("fact_ids_over", "visitor visitor, day u16, id int", RowSource::Visitor("day, id")),
+    define_table(
         "evidence",
         "visitor visitor, kind u8, hash hex16, source u8, weight u16, first_ms=first uint, last_ms=last uint, \
          cancelled_ms=cancelled uint?, flag u8?",
         RowSource::Tenant("visitor, kind, hash, source, weight"),
     ),
-    table("cancellations", "visitor visitor, kind u8, hash hex16, at_ms=at uint", RowSource::Tenant("visitor, kind, hash")),
-    table("alternates", "kind u8, hash hex16, canonical hex16", RowSource::Tenant("kind, hash")),
-    table(
+    define_table("cancellations", "visitor visitor, kind u8, hash hex16, at_ms=at uint", RowSource::Tenant("visitor, kind, hash")),
+    define_table("alternates", "kind u8, hash hex16, canonical hex16", RowSource::Tenant("kind, hash")),
+    define_table(
         "lookups",
         "kind u8, hash hex16, visitor visitor?, second visitor?, third visitor?, since_ms uint",
         RowSource::Own(
@@ -395,11 +395,11 @@ pub const TABLES: [ExportTable; 41] = [
          VALUES (?1, ?2, ?3, CAST(ifnull(?4, x'') || ifnull(?5, x'') || ifnull(?6, x'') AS BLOB), ?7, 1)",
         ),
     ),
-    table("cuts", "master visitor, visitor visitor, at_ms=at uint", RowSource::Person("visitor")),
-    table("erased", "visitor visitor, at_ms=at uint, receipt hex16", RowSource::Tenant("visitor")),
-    table("erased_ids", "kind u8, hash hex16, at_ms=at uint, receipt hex16", RowSource::Tenant("kind, hash")),
+    define_table("cuts", "master visitor, visitor visitor, at_ms=at uint", RowSource::Person("visitor")),
+    define_table("erased", "visitor visitor, at_ms=at uint, receipt hex16", RowSource::Tenant("visitor")),
+    define_table("erased_ids", "kind u8, hash hex16, at_ms=at uint, receipt hex16", RowSource::Tenant("kind, hash")),
     // Here no record of the log holds anything of them.
-    table(
+    define_table(
         "erasures",
         "receipt hex16, asked_ms uint, stored_ms uint, log_ms uint?",
         RowSource::Own(
@@ -408,7 +408,7 @@ pub const TABLES: [ExportTable; 41] = [
         ),
     ),
     // Those too that a sweep has not noted yet: it does not travel, as all is published anew.
-    table(
+    define_table(
         "erasure_keys",
         "receipt hex16, kind u16, subject hex16, written_ms uint?",
         RowSource::Own(
@@ -420,27 +420,27 @@ pub const TABLES: [ExportTable; 41] = [
             "INSERT INTO erasure_keys (tenant, receipt, kind, subject, after, written) VALUES (?1, ?2, ?3, ?4, 0, ?5)",
         ),
     ),
-    table(
+    define_table(
         "audit",
         "row uint, id hex16, at_ms=at uint, what text, by text, name text?, role text?, reason text?, visitor visitor?, \
          other visitor?, kind u8?, hash hex16?, object text?, count uint",
         RowSource::Tenant("row"),
     ),
-    table(
+    define_table(
         "catalogues",
         "version u32, document json, sha256 hex32, experiments json, budgets json, limited json, \
          applied_ms=applied uint, by text, replaced_ms=replaced uint?",
         RowSource::Tenant("version"),
     ),
-    table("catalogue_current", "version u32, since_ms=since uint", RowSource::Tenant("version")),
-    table("catalogue_codes", "sort text, id text, code u32, conversion text?, conversion_until_ms=conversion_until uint?",
+    define_table("catalogue_current", "version u32, since_ms=since uint", RowSource::Tenant("version")),
+    define_table("catalogue_codes", "sort text, id text, code u32, conversion text?, conversion_until_ms=conversion_until uint?",
         RowSource::Tenant("sort, id"),
     ),
-    table("models", "version u32, at_ms=at uint, bytes checked bytes, report json", RowSource::Tenant("version")),
-    table("spend", "campaign u32, day int, nanos int", RowSource::Tenant("campaign, day")),
-    table("nobodys_facts", "day int, id int", RowSource::Tenant("day, id")),
-    table("units_given", "campaign u32, number u32", RowSource::Tenant("campaign, number")),
-    table(
+    define_table("models", "version u32, at_ms=at uint, bytes checked bytes, report json", RowSource::Tenant("version")),
+    define_table("spend", "campaign u32, day int, nanos int", RowSource::Tenant("campaign, day")),
+    define_table("nobodys_facts", "day int, id int", RowSource::Tenant("day, id")),
+    define_table("units_given", "campaign u32, number u32", RowSource::Tenant("campaign, number")),
+    define_table(
         "experiment_people",
         "master visitor, experiment u32, arm int, exposed_ms uint, converted_ms uint?, hours checked bytes",
         RowSource::Own(
@@ -451,29 +451,29 @@ pub const TABLES: [ExportTable; 41] = [
              SELECT person, ?3, ?1, ?4, ?5, ?6, ?7 FROM people WHERE tenant = ?1 AND master = ?2",
         ),
     ),
-    table(
+    define_table(
         "experiment_hours",
         "experiment u32, arm int, hour u32, exposed int, cohort_converted int, cohort_conversions int, \
          cohort_revenue_micros=cohort_revenue int, converted int, conversions int, revenue_micros=revenue int",
         RowSource::Tenant("experiment, arm, hour"),
     ),
-    table(
+    define_table(
         "experiment_delays",
         "experiment u32, hour u32, delay uint, people int",
         RowSource::Tenant("experiment, hour, delay"),
     ),
-    table(
+    define_table(
         "audiences",
         "segment u32, filter json?, hours u32, every_hours u32, due_ms=due uint?, refreshed_ms=refreshed uint?, members uint",
         RowSource::Tenant("segment"),
     ),
-    table(
+    define_table(
         "audience_members",
         "segment u32, visitor visitor, until_hour=until u32",
         RowSource::Tenant("segment, visitor"),
     ),
     // One that is not over is told by the installation that it comes from.
-    table(
+    define_table(
         "sends",
         "name text, filter json, count u32, experiment text?, webhook bool, per_second u32, random int, asked_ms uint, \
          chosen u32?, next u32, delivered u32, control u32, gone u32, merged u32, left u32, is_over bool",
@@ -485,7 +485,7 @@ pub const TABLES: [ExportTable; 41] = [
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, iif(?17, NULL, 'stopped'))",
         ),
     ),
-    table(
+    define_table(
         "send_people",
         "send text, place u32, visitor visitor, arm u8?, outcome u8?, at_ms uint?",
         RowSource::Own(

@@ -136,7 +136,7 @@ fn life(origin: &mut Origin, seed: u8) -> Vec<(&'static str, Fact)> {
         if facts.iter().any(is_admins) { origin.admin(some[0].0, &facts) } else { drop(origin.send(some[0].0, &facts)) }
     }
     let demo = origin.tenant("demo").no;
-    crate::store::names::events::declare(&mut origin.conn, demo, &["signup".to_owned()].into(), NOW).unwrap();
+    crate::store::names::events::declare_names(&mut origin.conn, demo, &["signup".to_owned()].into(), NOW).unwrap();
     // A change that says who and why.
     let [one, two] = [visitor(28), visitor(29)];
     let what = FactKind::Evidence {
@@ -151,14 +151,14 @@ fn life(origin: &mut Origin, seed: u8) -> Vec<(&'static str, Fact)> {
         Attribution::cli(Some("ann"), Some("a \"reason\", \u{fc}".to_owned())),
     );
     let given = origin.given();
-    group::commit(&mut origin.conn, &origin.rules, &origin.metrics, given, &[Arc::new(record)], &[]).unwrap();
+    group::commit_group(&mut origin.conn, &origin.rules, &origin.metrics, given, &[Arc::new(record)], &[]).unwrap();
     sent.push(("demo", tie));
     // A crowd of actions on one day lies in hours and minutes.
     let crowd: Vec<Fact> =
         (0..300).map(|n| impression(visitor(2), 5_000 + n, NOW - DAY_MS + u64::from(n % 90) * 60_000)).collect();
     origin.send("demo", &crowd);
     sent.extend(crowd.into_iter().map(|fact| ("demo", fact)));
-    trim::some(&origin.conn, 0, 1_000, NOW + 2 * DAY_MS, &mut trim::TrimReport::default()).unwrap();
+    trim::trim_page(&origin.conn, 0, 1_000, NOW + 2 * DAY_MS, &mut trim::TrimReport::default()).unwrap();
     // Of one visitor more than is kept, of another not all was kept.
     let mut many = VisitorEvents::default();
     for n in 0..300 {
@@ -193,14 +193,14 @@ fn export(conn: &mut Connection, form: ExportFormat) -> (TempDir, Manifest) {
     let manifest =
         run(conn, Job { to: folder.path(), form, tenant: None, thresholds: &BTreeMap::new(), now: NOW }, &mut quiet)
             .unwrap();
-    assert_eq!(load::manifest(folder.path()).unwrap(), manifest);
+    assert_eq!(load::read_manifest(folder.path()).unwrap(), manifest);
     (folder, manifest)
 }
 
 /// Loads an export as the command does.
 fn loaded(from: &Path, data: &Path) -> Result<Connection, load::LoadError> {
-    let manifest = load::manifest(from)?;
-    load::check(from, &manifest, &mut quiet)?;
+    let manifest = load::read_manifest(from)?;
+    load::check_files(from, &manifest, &mut quiet)?;
     load::run(data, from, &manifest, NOW, &mut quiet)?;
     Ok(store::open(data)?)
 }
@@ -308,7 +308,7 @@ fn s5_09_a_loaded_store_publishes_what_the_exported_one_would_and_counts_nothing
         let data = tempfile::tempdir().unwrap();
         let conn = loaded(folder.path(), data.path()).unwrap();
         // As after a restore: then nothing but versions of visitors is another.
-        backup::renew(&mut origin.conn, &ReplacedStore::default(), NOW).unwrap();
+        backup::renew_store(&mut origin.conn, &ReplacedStore::default(), NOW).unwrap();
         origin.conn.execute("UPDATE visitors SET version = 1", []).unwrap();
         let expected = published(&origin.conn, &origin);
         assert!(expected.len() > 40, "seed {seed}: {}", expected.len());
@@ -384,9 +384,9 @@ fn one_tenant_alone_can_be_exported() {
 /// Puts another file in a table's place, and has the manifest say so.
 fn replace(folder: &Path, form: ExportFormat, table: &str, bytes: &[u8]) {
     fs::write(folder.join(form.name(table)), bytes).unwrap();
-    let mut manifest = load::manifest(folder).unwrap();
+    let mut manifest = load::read_manifest(folder).unwrap();
     let entry = manifest.tables.iter_mut().find(|entry| entry.name == table).unwrap();
-    (entry.bytes, entry.sha256) = file::digest(&folder.join(form.name(table))).unwrap();
+    (entry.bytes, entry.sha256) = file::file_digest(&folder.join(form.name(table))).unwrap();
     fs::write(folder.join(MANIFEST), serde_json::to_vec(&manifest).unwrap()).unwrap();
 }
 
@@ -408,7 +408,7 @@ fn broken(folder: &Path, table: &str, row: usize, change: impl FnOnce(&mut Value
     );
     fs::write(path, before).unwrap();
     fs::write(folder.join(MANIFEST), manifest).unwrap();
-    crate::base::chain(&said)
+    crate::base::error_chain(&said)
 }
 
 #[test]
@@ -454,7 +454,7 @@ fn broken_rows_are_refused_with_file_row_and_reason() {
     let twice = fs::read(folder.path().join("evidence.ndjson")).unwrap();
     replace(folder.path(), ExportFormat::Ndjson, "evidence", &[twice.clone(), twice].concat());
     let data = tempfile::tempdir().unwrap();
-    let said = crate::base::chain(&loaded(folder.path(), data.path()).unwrap_err());
+    let said = crate::base::error_chain(&loaded(folder.path(), data.path()).unwrap_err());
     assert!(said.contains("evidence.ndjson, row") && said.contains("UNIQUE"), "{said}");
 }
 
@@ -467,9 +467,9 @@ fn broken_files_and_manifests_are_refused_before_anything_is_written() {
             let (folder, _) = export(&mut Connection::open(origin.conn.path().unwrap()).unwrap(), form);
             change(folder.path());
             let data = tempfile::tempdir().unwrap();
-            let said = crate::base::chain(&loaded(folder.path(), data.path()).unwrap_err());
+            let said = crate::base::error_chain(&loaded(folder.path(), data.path()).unwrap_err());
             assert!(said.contains(why), "{form:?}: {said}");
-            assert!(!store::file(data.path()).exists() && !data.path().join(store::RESTORING).exists());
+            assert!(!store::store_file(data.path()).exists() && !data.path().join(store::RESTORING).exists());
         };
         let visitors = form.name("visitors");
         let change = |with: &dyn Fn(&mut Vec<u8>), folder: &Path| {
@@ -563,7 +563,7 @@ fn a_store_that_knows_something_is_not_replaced() {
     log.execute("INSERT INTO log (seq, taken, body) VALUES (3, 1, x'00')", []).unwrap();
     let waiting = loaded(folder.path(), data.path()).unwrap_err();
     assert!(waiting.to_string().contains("facts that wait in its log"), "{waiting}");
-    let _serving = store::lock(data.path()).unwrap();
+    let _serving = store::lock_folder(data.path()).unwrap();
     log.execute("DELETE FROM log", []).unwrap();
     let served = loaded(folder.path(), data.path()).unwrap_err();
     assert!(matches!(served, load::LoadError::Store(StoreError::InUse(_))), "{served}");
@@ -575,7 +575,7 @@ fn an_interrupted_load_leaves_a_store_that_nobody_serves_and_begins_again() {
     life(&mut origin, 6);
     let (folder, _) = export(&mut origin.conn, ExportFormat::Parquet);
     let data = tempfile::tempdir().unwrap();
-    let manifest = load::manifest(folder.path()).unwrap();
+    let manifest = load::read_manifest(folder.path()).unwrap();
     let ended = std::panic::catch_unwind(|| {
         let mut some = |table: &str, rows: u64| assert!(table != "evidence" || rows == 0, "the power goes");
         load::run(data.path(), folder.path(), &manifest, NOW, &mut some)

@@ -25,11 +25,11 @@ fn call(of: VisitorId, n: u32, at: Millis) -> Fact {
 
 fn has(origin: &Origin, n: u32) -> Json {
     let view = crate::views::read::StoreView::folded(&origin.conn);
-    crate::views::attributes::describe(&view, &origin.row("demo", visitor(n))).unwrap()["own"].clone()
+    crate::views::attributes::describe_attributes(&view, &origin.row("demo", visitor(n))).unwrap()["own"].clone()
 }
 
 fn dictionary(origin: &Origin) -> NameDictionary {
-    load(&origin.conn, origin.tenant("demo").no).unwrap()
+    load_dictionary(&origin.conn, origin.tenant("demo").no).unwrap()
 }
 
 fn names(all: &[&str]) -> BTreeSet<String> {
@@ -39,9 +39,9 @@ fn names(all: &[&str]) -> BTreeSet<String> {
 /// Marks names, and removes their values, as the command does.
 fn forget(origin: &mut Origin, names: &BTreeSet<String>) -> Result<ForgetPlan, ForgetError> {
     let tenant = origin.tenant("demo").clone();
-    let plan = plan(&origin.conn, &tenant, names)?;
+    let plan = plan_forgetting(&origin.conn, &tenant, names)?;
     let (given, said) = (origin.given(), Attribution::by("cli"));
-    mark(&mut origin.conn, &origin.rules, given, &tenant, names, &said)?;
+    mark_names(&mut origin.conn, &origin.rules, given, &tenant, names, &said)?;
     swept(origin);
     Ok(plan)
 }
@@ -49,13 +49,13 @@ fn forget(origin: &mut Origin, names: &BTreeSet<String>) -> Result<ForgetPlan, F
 fn swept(origin: &mut Origin) -> u64 {
     let given = origin.given();
     let Origin { conn, rules, metrics, .. } = origin;
-    sweep(conn, rules, metrics, &|| Ok(given), &|| Ok(())).unwrap()
+    sweep_names(conn, rules, metrics, &|| Ok(given), &|| Ok(())).unwrap()
 }
 
 fn released(origin: &mut Origin) -> u64 {
     let given = origin.given();
     let Origin { conn, rules, metrics, .. } = origin;
-    release(conn, rules, metrics, given).unwrap()
+    release_names(conn, rules, metrics, given).unwrap()
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_token_that_was_taken_back_shows_no_old_value_under_its_new_name() {
     let plan = forget(&mut origin, &names(&["coupon"])).unwrap();
     assert_eq!(plan.names, BTreeMap::from([("coupon".to_owned(), (ValueKind::String, 1))]));
     assert_eq!((has(&origin, 1), dictionary(&origin).find("coupon")), (json!({ "city": "Oslo" }), None));
-    let told = audit::list(&origin.conn, origin.tenant("demo"), None, None, 10).unwrap();
+    let told = audit::list_rows(&origin.conn, origin.tenant("demo"), None, None, 10).unwrap();
     assert_eq!([&told[0]["what"], &told[0]["object"]], [&json!("forget_attribute"), &json!("coupon")]);
 
     // While it rests, the name that comes again gets another token.
@@ -134,7 +134,7 @@ fn names_that_the_catalogue_an_audience_or_a_send_uses_stay() {
         catalogue::apply(&mut origin.conn, &origin.rules, given, &tenant, document, "tests").unwrap();
     }
     let document = json!({ "attributes.in_audience": true });
-    let filter = query::filter(&origin.conn, &tenant, &document).unwrap().unwrap();
+    let filter = query::parse_filter(&origin.conn, &tenant, &document).unwrap().unwrap();
     let of = ((tenant.no, SegmentId(7)), (&filter, &document), (48, 0));
     materialized::MaterializedAudience::new(of.0, of.1, of.2, NOW).unwrap().keep(&origin.conn, &tenant).unwrap();
     let refused = |origin: &mut Origin, name: &str| forget(origin, &names(&["unused", name])).unwrap_err().to_string();

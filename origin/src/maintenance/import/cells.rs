@@ -10,7 +10,7 @@ const BEHIND: &str = "behind the closing quote of a cell there is neither a comm
 ///
 /// # Errors
 /// What is wrong with its quotes.
-pub(super) fn split(text: &str) -> Result<Vec<Cow<'_, str>>, &'static str> {
+pub(super) fn split_cells(text: &str) -> Result<Vec<Cow<'_, str>>, &'static str> {
     // Quotes are rare in ids and numbers.
     if !text.contains('"') {
         return Ok(text.split(',').map(|cell| cell.trim().into()).collect());
@@ -28,7 +28,7 @@ pub(super) fn split(text: &str) -> Result<Vec<Cow<'_, str>>, &'static str> {
             rest = behind;
             continue;
         };
-        let (value, behind) = unquoted(quoted).ok_or(UNCLOSED)?;
+        let (value, behind) = unquote_cell(quoted).ok_or(UNCLOSED)?;
         cells.push(value);
         match behind.trim_start().strip_prefix(',') {
             Some(behind) => rest = behind,
@@ -39,7 +39,7 @@ pub(super) fn split(text: &str) -> Result<Vec<Cow<'_, str>>, &'static str> {
 }
 
 /// The value of a cell behind its opening quote, and what is behind its closing one; `None` where it has none.
-fn unquoted(quoted: &str) -> Option<(Cow<'_, str>, &str)> {
+fn unquote_cell(quoted: &str) -> Option<(Cow<'_, str>, &str)> {
     let mut value = Cow::Borrowed("");
     let mut rest = quoted;
     loop {
@@ -63,24 +63,24 @@ mod tests {
 
     #[test]
     fn a_quoted_cell_keeps_its_blanks_and_one_without_quotes_does_not() {
-        assert_eq!(split(" a ,b,, c").unwrap(), ["a", "b", "", "c"]);
-        assert_eq!(split(" a ,\" b \", c ,\"\"").unwrap(), ["a", " b ", "c", ""]);
-        assert_eq!(split(" \" a, b \" ,\t\" \"").unwrap(), [" a, b ", " "]);
-        assert_eq!(split("\"say \"\"x\"\" \",\"\"\"\",\"\"\"\"\"\"").unwrap(), ["say \"x\" ", "\"", "\"\""]);
-        assert_eq!(split("\"a\",").unwrap(), ["a", ""]);
+        assert_eq!(split_cells(" a ,b,, c").unwrap(), ["a", "b", "", "c"]);
+        assert_eq!(split_cells(" a ,\" b \", c ,\"\"").unwrap(), ["a", " b ", "c", ""]);
+        assert_eq!(split_cells(" \" a, b \" ,\t\" \"").unwrap(), [" a, b ", " "]);
+        assert_eq!(split_cells("\"say \"\"x\"\" \",\"\"\"\",\"\"\"\"\"\"").unwrap(), ["say \"x\" ", "\"", "\"\""]);
+        assert_eq!(split_cells("\"a\",").unwrap(), ["a", ""]);
     }
 
     #[test]
     fn a_quote_within_a_cell_without_quotes_is_text() {
-        assert_eq!(split("a \"b\" c ,\"d\"").unwrap(), ["a \"b\" c", "d"]);
+        assert_eq!(split_cells("a \"b\" c ,\"d\"").unwrap(), ["a \"b\" c", "d"]);
     }
 
     #[test]
     fn a_quote_that_is_not_closed_or_has_text_behind_it_is_refused() {
-        assert_eq!(split("a,\"b,c"), Err(UNCLOSED));
-        assert_eq!(split("a\"b,\"c"), Err(UNCLOSED));
-        assert_eq!(split("a,\"b\"\",\"c"), Err(BEHIND));
-        assert_eq!(split("event\""), Err(UNCLOSED));
-        assert_eq!(split("a,\"b\" c,d"), Err(BEHIND));
+        assert_eq!(split_cells("a,\"b,c"), Err(UNCLOSED));
+        assert_eq!(split_cells("a\"b,\"c"), Err(UNCLOSED));
+        assert_eq!(split_cells("a,\"b\"\",\"c"), Err(BEHIND));
+        assert_eq!(split_cells("event\""), Err(UNCLOSED));
+        assert_eq!(split_cells("a,\"b\" c,d"), Err(BEHIND));
     }
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Number, Value};
 use sha2::{Digest as _, Sha256};
 
-use super::refusal::{Refusal, VisitorText, malformed};
+use super::refusal::{Refusal, VisitorText, malformed_line};
 use crate::store::tenants::no_word;
 
 const NO_WHOLE: &str = "a whole number within its bounds is needed";
@@ -102,7 +102,7 @@ impl EventLine {
             return Ok(property.and_then(to_order_text).and_then(|order| OrderHash::read(&order)));
         };
         if !is_purchase {
-            return Err(malformed("only a purchase has an `order_id`"));
+            return Err(malformed_line("only a purchase has an `order_id`"));
         }
         let too_long = || ("too_long", format!("an `order_id` has 1 to {} bytes", limits::MESSAGE_ID_BYTES));
         OrderHash::read(order).map(Some).ok_or_else(too_long)
@@ -110,7 +110,7 @@ impl EventLine {
 
     /// The tracked event. Its value is the line's own, or that of its properties, which are read as the edge reads them.
     pub(super) fn into_track(self, order: Option<OrderHash>) -> Result<FactKind, Refusal> {
-        let name = self.name.ok_or_else(|| malformed("a track event has a `name`"))?;
+        let name = self.name.ok_or_else(|| malformed_line("a track event has a `name`"))?;
         let mut properties = self.properties.unwrap_or_default();
         let micros = properties.remove("value_micros").filter(|value| !value.is_null());
         let value = match (self.value_micros, micros, properties.get("value")) {
@@ -120,7 +120,9 @@ impl EventLine {
             (None, None, _) => None,
         };
         if name == PURCHASE && value.is_none() {
-            return Err(malformed("a purchase has a `value_micros`, or properties.value in units of the currency"));
+            return Err(malformed_line(
+                "a purchase has a `value_micros`, or properties.value in units of the currency",
+            ));
         }
         let properties = (!properties.is_empty()).then(|| Value::Object(properties).to_string());
         Ok(FactKind::Track { name, value, properties, order })
@@ -128,7 +130,7 @@ impl EventLine {
 
     /// An action's verb, and the type of its placement.
     pub(super) fn words(&self, tenant: &TenantConfig) -> Result<(ActionType, ViewType), Refusal> {
-        let name = self.action.as_deref().ok_or_else(|| malformed("an action names its `action`"))?;
+        let name = self.action.as_deref().ok_or_else(|| malformed_line("an action names its `action`"))?;
         let verb = tenant.vocabulary.verb(name);
         let verb = verb.ok_or_else(|| ("unknown_action", no_word("verb")))?;
         let view_type = match self.view_type.as_deref() {
@@ -151,7 +153,7 @@ impl EventLine {
     ) -> Result<Fact, Refusal> {
         let text = self.insertion.as_deref().filter(|text| (1..=limits::MESSAGE_ID_BYTES).contains(&text.len()));
         let text =
-            text.ok_or_else(|| malformed(format!("an insertion has 1 to {} bytes", limits::MESSAGE_ID_BYTES)))?;
+            text.ok_or_else(|| malformed_line(format!("an insertion has 1 to {} bytes", limits::MESSAGE_ID_BYTES)))?;
         let mut insertion = InsertionId([0; 16]);
         insertion.0.iter_mut().zip(Sha256::digest(text)).for_each(|(to, from)| *to = from);
         let EventLine { ad, ad_group, campaign, advertiser, .. } = *self;

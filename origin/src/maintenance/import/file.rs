@@ -100,7 +100,7 @@ impl ImportFile {
     /// [`FileError`].
     pub fn open(path: &Path) -> Result<Self, FileError> {
         let failed = |source| FileError::Read { path: path.to_owned(), source };
-        let (form, packing) = kind(path).ok_or_else(|| FileError::Name(path.to_owned()))?;
+        let (form, packing) = file_kind(path).ok_or_else(|| FileError::Name(path.to_owned()))?;
         let file = fs::File::open(path).map_err(failed)?;
         let name = name(path, &file.metadata().map_err(failed)?).map_err(failed)?;
         let read = Arc::new(AtomicU64::new(0));
@@ -145,7 +145,7 @@ impl ImportFile {
 
     /// Names this file as it is now: another one when it was written to since.
     #[must_use]
-    pub fn name(&self) -> &str {
+    pub fn file_name(&self) -> &str {
         &self.name
     }
 
@@ -192,7 +192,7 @@ enum CompressionKind {
     Parquet,
 }
 
-fn kind(path: &Path) -> Option<(ImportFormat, CompressionKind)> {
+fn file_kind(path: &Path) -> Option<(ImportFormat, CompressionKind)> {
     let name = path.file_name()?.to_str()?.to_ascii_lowercase();
     let (name, packing) = match name.rsplit_once('.')? {
         (_, "parquet") => return Some((ImportFormat::Parquet, CompressionKind::Parquet)),

@@ -12,7 +12,7 @@ use ::parquet::schema::types::{Type, TypePtr};
 use serde_json::{Map, Value};
 
 use super::parquet_columns::{is_json, is_readable, is_time_of_day, is_uuid, timestamp_per_ms};
-use crate::maintenance::export::parquet::guarded;
+use crate::maintenance::export::parquet::catch_panic;
 
 /// A column in which a missing value says something: see [`super::rows`].
 const NULL_SAYS: &str = "expires_ms";
@@ -40,10 +40,10 @@ impl ParquetRows {
             let reader = SerializedFileReader::new(file).map_err(|e| e.to_string())?;
             let of = reader.metadata().file_metadata();
             let (all, schema) = (u64::try_from(of.num_rows()).unwrap_or_default(), of.schema_descr().root_schema_ptr());
-            let rows = reader.into_iter().project(projection(&schema)?).map_err(|e| e.to_string())?;
+            let rows = reader.into_iter().project(project_schema(&schema)?).map_err(|e| e.to_string())?;
             Ok((rows, schema, all))
         };
-        let (rows, schema, all) = guarded(open).map_err(io::Error::other)?;
+        let (rows, schema, all) = catch_panic(open).map_err(io::Error::other)?;
         let line = io::Cursor::new(Vec::new());
         Ok(Self { rows: Some(rows), schema, line, done: 0, all, bytes, read })
     }
@@ -55,7 +55,7 @@ impl ParquetRows {
 }
 
 /// The columns that the reader of the format has values for; `None` for all of them.
-fn projection(schema: &Type) -> Result<Option<Type>, String> {
+fn project_schema(schema: &Type) -> Result<Option<Type>, String> {
     let (readable, others): (Vec<_>, Vec<_>) = schema.get_fields().iter().cloned().partition(|of| is_readable(of));
     if others.is_empty() {
         return Ok(None);
@@ -72,9 +72,9 @@ impl Read for ParquetRows {
         }
         let Some(mut rows) = self.rows.take() else { return Ok(0) };
         let next = || rows.next().transpose().map_err(|e| e.to_string());
-        let Some(row) = guarded(next).map_err(io::Error::other)? else { return Ok(0) };
+        let Some(row) = catch_panic(next).map_err(io::Error::other)? else { return Ok(0) };
         self.rows = Some(rows);
-        let mut line = serde_json::to_vec(&object(&row, &self.schema))?;
+        let mut line = serde_json::to_vec(&row_object(&row, &self.schema))?;
         line.push(b'\n');
         self.line = io::Cursor::new(line);
         self.done += 1;
@@ -86,13 +86,13 @@ impl Read for ParquetRows {
 
 /// A row's columns that have a value. What JSON has no form for is `false`, which no column of ours takes: the line is refused
 /// where it is needed.
-fn object(row: &Row, schema: &Type) -> Value {
+fn row_object(row: &Row, schema: &Type) -> Value {
     let there = row.get_column_iter().filter(|(name, field)| !matches!(field, Field::Null) || *name == NULL_SAYS);
     let column = |(name, field): (&String, &Field)| {
-        let of = child(Some(schema), name);
+        let of = child_type(Some(schema), name);
         let value = match field {
-            Field::Float(n) => whole(f64::from(*n)),
-            Field::Double(n) => whole(*n),
+            Field::Float(n) => whole_number(f64::from(*n)),
+            Field::Double(n) => whole_number(*n),
             Field::Str(text) if of.is_some_and(is_json) => serde_json::from_str(text).ok(),
             _ => None,
         };
@@ -102,7 +102,7 @@ fn object(row: &Row, schema: &Type) -> Value {
 }
 
 /// A double that is a whole number, as one.
-fn whole(n: f64) -> Option<Value> {
+fn whole_number(n: f64) -> Option<Value> {
     (n.fract() == 0.0 && n.abs() <= EXACT).then(|| (n as i64).into())
 }
 
@@ -127,19 +127,19 @@ fn value_of(field: &Field, of: Option<&Type>) -> Option<Value> {
         Field::Float(n) => (*n).into(),
         Field::Double(n) => (*n).into(),
         Field::Str(text) => text.as_str().into(),
-        Field::Bytes(bytes) if of.is_some_and(is_uuid) => uuid(bytes.data())?.into(),
+        Field::Bytes(bytes) if of.is_some_and(is_uuid) => uuid_text(bytes.data())?.into(),
         // Text that nobody said is text.
         Field::Bytes(bytes) => std::str::from_utf8(bytes.data()).ok()?.into(),
         Field::TimestampMicros(n) => n.div_euclid(1_000).into(),
-        Field::Group(row) => {
-            members(row.get_column_iter().map(|(name, field)| (Some(name.as_str()), field, child(of, name))))?
-        }
+        Field::Group(row) => object_members(
+            row.get_column_iter().map(|(name, field)| (Some(name.as_str()), field, child_type(of, name))),
+        )?,
         Field::MapInternal(map) => {
             let values = of.and_then(|of| of.get_fields().first()?.get_fields().get(1));
-            members(map.entries().iter().map(|(key, field)| (text(key), field, values.map(AsRef::as_ref))))?
+            object_members(map.entries().iter().map(|(key, field)| (key_text(key), field, values.map(AsRef::as_ref))))?
         }
         Field::ListInternal(list) => {
-            let of = of.and_then(element);
+            let of = of.and_then(element_type);
             list.elements().iter().map(|field| value_of(field, of)).collect::<Option<Vec<_>>>()?.into()
         }
         Field::Float16(_) | Field::Decimal(_) | Field::Date(_) | Field::TimeMillis(_) | Field::TimeMicros(_) => {
@@ -149,14 +149,14 @@ fn value_of(field: &Field, of: Option<&Type>) -> Option<Value> {
 }
 
 /// A UUID as text.
-fn uuid(bytes: &[u8]) -> Option<String> {
+fn uuid_text(bytes: &[u8]) -> Option<String> {
     let bytes: [u8; 16] = bytes.try_into().ok()?;
     let digits = format!("{:032x}", u128::from_be_bytes(bytes));
     let part = |range: std::ops::Range<usize>| digits.get(range);
     Some([part(0..8)?, part(8..12)?, part(12..16)?, part(16..20)?, part(20..32)?].join("-"))
 }
 
-fn text(key: &Field) -> Option<&str> {
+fn key_text(key: &Field) -> Option<&str> {
     match key {
         Field::Str(text) => Some(text),
         _ => None,
@@ -164,13 +164,13 @@ fn text(key: &Field) -> Option<&str> {
 }
 
 /// The type of a struct's field.
-fn child<'t>(of: Option<&'t Type>, name: &str) -> Option<&'t Type> {
+fn child_type<'t>(of: Option<&'t Type>, name: &str) -> Option<&'t Type> {
     let of = of.filter(|of| of.is_group())?;
     of.get_fields().iter().find(|field| field.name() == name).map(AsRef::as_ref)
 }
 
 /// The type of a list's elements: in between there is a group of its own, but of lists that are written as they once were.
-fn element(list: &Type) -> Option<&Type> {
+fn element_type(list: &Type) -> Option<&Type> {
     if list.is_primitive() {
         return Some(list);
     }
@@ -182,7 +182,7 @@ fn element(list: &Type) -> Option<&Type> {
 }
 
 /// An object of what has a name and a value; `None` where anything of it has no form.
-fn members<'f>(all: impl Iterator<Item = (Option<&'f str>, &'f Field, Option<&'f Type>)>) -> Option<Value> {
+fn object_members<'f>(all: impl Iterator<Item = (Option<&'f str>, &'f Field, Option<&'f Type>)>) -> Option<Value> {
     let there = all.filter(|(_, field, _)| !matches!(field, Field::Null));
     let member = |(name, field, of): (Option<&str>, _, _)| Some((name?.to_owned(), value_of(field, of)?));
     there.map(member).collect::<Option<Map<_, _>>>().map(Value::Object)

@@ -128,14 +128,14 @@ pub(super) fn wrong_type(kind: ImportKind, schema: &Type) -> Option<WrongType> {
         let (_, values) = columns_read(kind).iter().find(|(name, _)| *name == column.name())?;
         (!values.are_of(column)).then(|| WrongType {
             column: column.name().to_owned(),
-            declared: declared(column),
+            declared: declared_type(column),
             wanted: values.wanted(),
         })
     })
 }
 
 /// A column's type, in one line.
-fn declared(column: &Type) -> String {
+fn declared_type(column: &Type) -> String {
     let mut text = Vec::new();
     print_schema(&mut text, column);
     let text = String::from_utf8_lossy(&text);

@@ -15,6 +15,6 @@ impl VisitorText {
     }
 }
 
-pub(crate) fn malformed(message: impl Into<String>) -> Refusal {
+pub(crate) fn malformed_line(message: impl Into<String>) -> Refusal {
     ("malformed", message.into())
 }

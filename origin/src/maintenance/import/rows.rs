@@ -2,7 +2,7 @@
 
 pub(crate) use crate::maintenance::import::refusal::Refusal;
 pub(crate) use crate::maintenance::import::refusal::VisitorText;
-pub(crate) use crate::maintenance::import::refusal::malformed;
+pub(crate) use crate::maintenance::import::refusal::malformed_line;
 use std::collections::BTreeMap;
 
 use causeway_shared::fact::{Fact, FactKind};
@@ -16,7 +16,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::ImportKind;
-use super::cells::split;
+use super::cells::split_cells;
 use super::event_line::{EventLine, read_optional_whole, whole_of};
 use super::file::{ImportFormat, LineChunk};
 use super::parquet_columns::is_read;
@@ -120,7 +120,7 @@ impl LineLayout {
             let known = serde_json::from_value(Value::from(name.trim().to_ascii_lowercase()));
             known.map_err(|_| format!("there is no column `{}`", name.trim()))
         };
-        let names = split(text.trim())?;
+        let names = split_cells(text.trim())?;
         let columns: Vec<CsvColumn> = names.iter().map(|name| column(name)).collect::<Result<_, _>>()?;
         let has = |wanted: &CsvColumn| columns.contains(wanted);
         let twice =
@@ -189,7 +189,7 @@ impl SegmentsLine {
     fn writes(self) -> Result<(VisitorId, Vec<(SegmentId, SegmentState)>), Refusal> {
         let (mut set, mut remove) = (self.set.unwrap_or_default(), self.remove.unwrap_or_default());
         if let Some(segment) = self.segment {
-            let expiry = self.expires_ms.ok_or_else(|| malformed("a `segment` has its `expires_ms`"))?;
+            let expiry = self.expires_ms.ok_or_else(|| malformed_line("a `segment` has its `expires_ms`"))?;
             match expiry {
                 Some(expires_ms) => set.push(HeldSegment { segment, expires_ms, attributes: BTreeMap::new() }),
                 None => remove.push(segment),
@@ -197,7 +197,8 @@ impl SegmentsLine {
         }
         let listed = self.segments.iter().flat_map(|list| list.split_ascii_whitespace()).map(one_segment);
         let listed = listed.collect::<Result<Vec<_>, _>>()?;
-        let mut writes = segments::writes(&SegmentWrite { set, remove }).map_err(|e| (e.code(), e.to_string()))?;
+        let mut writes =
+            segments::segment_writes(&SegmentWrite { set, remove }).map_err(|e| (e.code(), e.to_string()))?;
         writes.extend(listed);
         Ok((self.visitor.id()?, writes))
     }
@@ -233,7 +234,7 @@ fn read_line<T: DeserializeOwned>(columns: &LineLayout, text: &[u8]) -> Result<T
         }
         LineLayout::Json(_) | LineLayout::Csv(..) => serde_json::from_slice(text),
     };
-    line.map_err(|e| malformed(e.to_string()))
+    line.map_err(|e| malformed_line(e.to_string()))
 }
 
 impl RowReader<'_> {
@@ -262,13 +263,13 @@ impl RowReader<'_> {
         let link: LinkLine = match &self.columns {
             LineLayout::Json(_) | LineLayout::Parquet(_) => read_line(&self.columns, text)?,
             LineLayout::Csv(_, columns) => {
-                let text = std::str::from_utf8(text).map_err(|_| malformed("it is not UTF-8"))?;
-                link_cells(cells(columns, text)?)?
+                let text = std::str::from_utf8(text).map_err(|_| malformed_line("it is not UTF-8"))?;
+                link_cells(named_cells(columns, text)?)?
             }
         };
         let refused = |e: connections::LinkError| (e.code(), e.to_string());
         let (visitor, tie) = link.into_tie()?;
-        let of = connections::tie(self.tenant, visitor, &tie).map_err(refused)?;
+        let of = connections::parse_link(self.tenant, visitor, &tie).map_err(refused)?;
         let fact = |(visitor, what)| Fact {
             position: 0,
             id: self.line_id(visitor, line),
@@ -288,12 +289,12 @@ impl RowReader<'_> {
             }
             LineLayout::Json(_) | LineLayout::Parquet(_) => self.event(text, read_line(&self.columns, text)?)?,
             LineLayout::Csv(kind, columns) => {
-                let text = std::str::from_utf8(text).map_err(|_| malformed("it is not UTF-8"))?;
+                let text = std::str::from_utf8(text).map_err(|_| malformed_line("it is not UTF-8"))?;
                 if *kind == ImportKind::Segments {
-                    let (visitor, writes) = segments_cells(cells(columns, text)?)?;
+                    let (visitor, writes) = segments_cells(named_cells(columns, text)?)?;
                     self.segments(line, visitor, writes)
                 } else {
-                    self.event(text.as_bytes(), event_cells(cells(columns, text)?)?)?
+                    self.event(text.as_bytes(), event_cells(named_cells(columns, text)?)?)?
                 }
             }
         };
@@ -320,9 +321,11 @@ impl RowReader<'_> {
         let id = match event.id.as_deref() {
             _ if let Some(order) = order => FactId::of_order(visitor, order),
             // The same line, in whatever file, is the same event.
-            None if event.at_ms.is_some() => FactId::of_message(visitor, &format!("import {}", hex(text))),
+            None if event.at_ms.is_some() => FactId::of_message(visitor, &format!("import {}", to_hex(text))),
             None => {
-                return Err(malformed("an event has an `id` or an `at_ms`, so that it is known when it comes again"));
+                return Err(malformed_line(
+                    "an event has an `id` or an `at_ms`, so that it is known when it comes again",
+                ));
             }
             Some(id) if (1..=limits::MESSAGE_ID_BYTES).contains(&id.len()) => {
                 FactId::of_event(visitor, &event.kind, event.name.as_deref().unwrap_or_default(), id)
@@ -336,7 +339,9 @@ impl RowReader<'_> {
             return Ok(if event.at_ms.is_some() { action } else { Fact { id, ..action } });
         }
         let what = match event.kind.as_str() {
-            "page" => FactKind::Page { session: event.session.map_or_else(|| session(visitor, at), SessionId) },
+            "page" => {
+                FactKind::Page { session: event.session.map_or_else(|| imported_session(visitor, at), SessionId) }
+            }
             "track" => event.into_track(order)?,
             _ => return Err(("unknown_type", "the types are page, track and action".to_owned())),
         };
@@ -345,12 +350,12 @@ impl RowReader<'_> {
 }
 
 /// What a text hashes to, as text.
-fn hex(text: &[u8]) -> String {
+fn to_hex(text: &[u8]) -> String {
     Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Pages within half an hour of the clock are one session where the file names none.
-fn session(visitor: VisitorId, at: Millis) -> SessionId {
+fn imported_session(visitor: VisitorId, at: Millis) -> SessionId {
     let [a, b, c, d, ..] = *visitor.as_bytes();
     SessionId::mint(at - at % limits::SESSION_IDLE_MS, [a, b, c, d])
 }
@@ -358,26 +363,26 @@ fn session(visitor: VisitorId, at: Millis) -> SessionId {
 type Cells<'t> = Vec<(CsvColumn, std::borrow::Cow<'t, str>)>;
 
 /// A line's cells with their columns, empty ones left out.
-fn cells<'t>(columns: &[CsvColumn], text: &'t str) -> Result<Cells<'t>, Refusal> {
-    let cells = split(text).map_err(malformed)?;
+fn named_cells<'t>(columns: &[CsvColumn], text: &'t str) -> Result<Cells<'t>, Refusal> {
+    let cells = split_cells(text).map_err(malformed_line)?;
     if cells.len() != columns.len() {
-        return Err(malformed(format!("{} cells where the first line names {}", cells.len(), columns.len())));
+        return Err(malformed_line(format!("{} cells where the first line names {}", cells.len(), columns.len())));
     }
     Ok(columns.iter().copied().zip(cells).filter(|(_, cell)| !cell.is_empty()).collect())
 }
 
-fn number<T: std::str::FromStr>(cell: &str, what: &str) -> Result<T, Refusal> {
+fn parse_number<T: std::str::FromStr>(cell: &str, what: &str) -> Result<T, Refusal> {
     cell.trim().parse().map_err(|_| no_number(cell, what))
 }
 
 /// A whole number of a column: 5, 5.0 or 5e0, as tools write it that have one type for all numbers.
-fn whole<T: std::str::FromStr + TryFrom<i128>>(cell: &str, what: &str) -> Result<T, Refusal> {
+fn parse_whole<T: std::str::FromStr + TryFrom<i128>>(cell: &str, what: &str) -> Result<T, Refusal> {
     let float = || T::try_from(whole_of(cell.trim().parse().ok()?)?).ok();
     cell.trim().parse().ok().or_else(float).ok_or_else(|| no_number(cell, what))
 }
 
 fn no_number(cell: &str, what: &str) -> Refusal {
-    malformed(format!("{what} is a whole number, not `{cell:.40}`"))
+    malformed_line(format!("{what} is a whole number, not `{cell:.40}`"))
 }
 
 fn segments_cells(cells: Cells<'_>) -> Result<(VisitorId, Vec<(SegmentId, SegmentState)>), Refusal> {
@@ -385,8 +390,8 @@ fn segments_cells(cells: Cells<'_>) -> Result<(VisitorId, Vec<(SegmentId, Segmen
     for (column, cell) in cells {
         match column {
             CsvColumn::Visitor => visitor.0 = cell.into_owned(),
-            CsvColumn::Segment => segment = Some(SegmentId(whole(&cell, "segment")?)),
-            CsvColumn::ExpiresMs => expiry = Some(whole::<Millis>(&cell, "expires_ms")?),
+            CsvColumn::Segment => segment = Some(SegmentId(parse_whole(&cell, "segment")?)),
+            CsvColumn::ExpiresMs => expiry = Some(parse_whole::<Millis>(&cell, "expires_ms")?),
             CsvColumn::Segments => writes = cell.split_ascii_whitespace().map(one_segment).collect::<Result<_, _>>()?,
             _ => {}
         }
@@ -409,7 +414,7 @@ fn link_cells(cells: Cells<'_>) -> Result<LinkLine, Refusal> {
             CsvColumn::Kind => link.kind = Some(cell.into_owned()),
             CsvColumn::Value => link.value = Some(cell.into_owned()),
             CsvColumn::Weight => {
-                let wrong = |_| malformed(format!("weight is a number, not `{cell:.40}`"));
+                let wrong = |_| malformed_line(format!("weight is a number, not `{cell:.40}`"));
                 link.weight = Some(cell.trim().parse().map_err(wrong)?);
             }
             CsvColumn::Source => link.source = Some(cell.into_owned()),
@@ -421,13 +426,13 @@ fn link_cells(cells: Cells<'_>) -> Result<LinkLine, Refusal> {
 
 fn one_segment(text: &str) -> Result<(SegmentId, SegmentState), Refusal> {
     if let Some(id) = text.strip_prefix('-') {
-        return Ok((SegmentId(number(id, "a segment")?), SegmentState::Removed));
+        return Ok((SegmentId(parse_number(id, "a segment")?), SegmentState::Removed));
     }
     let (id, hour) =
-        text.split_once(':').ok_or_else(|| malformed(format!("`{text:.40}` is not of the form id:hour")))?;
+        text.split_once(':').ok_or_else(|| malformed_line(format!("`{text:.40}` is not of the form id:hour")))?;
     // As it is: one beyond 2100 is refused with its line.
-    let state = SegmentState::Held { expiry: HourStamp(number(hour, "an hour")?), attributes: Vec::new() };
-    Ok((SegmentId(number(id, "a segment")?), state))
+    let state = SegmentState::Held { expiry: HourStamp(parse_number(hour, "an hour")?), attributes: Vec::new() };
+    Ok((SegmentId(parse_number(id, "a segment")?), state))
 }
 
 fn event_cells(cells: Cells<'_>) -> Result<EventLine, Refusal> {
@@ -437,18 +442,18 @@ fn event_cells(cells: Cells<'_>) -> Result<EventLine, Refusal> {
             CsvColumn::Visitor => event.visitor.0 = cell.into_owned(),
             CsvColumn::Type => event.kind = cell.into_owned(),
             CsvColumn::Id => event.id = Some(cell.into_owned()),
-            CsvColumn::AtMs => event.at_ms = Some(whole(&cell, "at_ms")?),
-            CsvColumn::Session => event.session = Some(whole(&cell, "session")?),
+            CsvColumn::AtMs => event.at_ms = Some(parse_whole(&cell, "at_ms")?),
+            CsvColumn::Session => event.session = Some(parse_whole(&cell, "session")?),
             CsvColumn::Name => event.name = Some(cell.into_owned()),
             CsvColumn::OrderId => event.order_id = Some(cell.into_owned()),
-            CsvColumn::ValueMicros => event.value_micros = Some(whole(&cell, "value_micros")?),
+            CsvColumn::ValueMicros => event.value_micros = Some(parse_whole(&cell, "value_micros")?),
             CsvColumn::Action => event.action = Some(cell.into_owned()),
             CsvColumn::Insertion => event.insertion = Some(cell.into_owned()),
             CsvColumn::ViewType => event.view_type = Some(cell.into_owned()),
-            CsvColumn::Ad => event.ad = whole(&cell, "ad")?,
-            CsvColumn::AdGroup => event.ad_group = whole(&cell, "ad_group")?,
-            CsvColumn::Campaign => event.campaign = whole(&cell, "campaign")?,
-            CsvColumn::Advertiser => event.advertiser = whole(&cell, "advertiser")?,
+            CsvColumn::Ad => event.ad = parse_whole(&cell, "ad")?,
+            CsvColumn::AdGroup => event.ad_group = parse_whole(&cell, "ad_group")?,
+            CsvColumn::Campaign => event.campaign = parse_whole(&cell, "campaign")?,
+            CsvColumn::Advertiser => event.advertiser = parse_whole(&cell, "advertiser")?,
             _ => {}
         }
     }

@@ -48,7 +48,7 @@ struct StoredRow {
 type Found = BTreeMap<(u32, u32, Cause), usize>;
 
 /// How many people there should be, and what differs. `stored` is what the store says of evidence that does not link.
-pub(super) fn compare(
+pub(super) fn compare_people(
     conn: &Connection,
     tenants: &Tenants,
     visitors: &[VisitorPosition],
@@ -70,10 +70,10 @@ pub(super) fn compare(
     let mut empty = Vec::new();
     let mut groups = of_row.chunk_by(|one, next| one.0 == next.0).peekable();
     each_row(conn, |row| {
-        while let Some(lost) = groups.next_if(|group| person(group) < row.person) {
+        while let Some(lost) = groups.next_if(|group| smallest_person(group) < row.person) {
             sides.lost(lost);
         }
-        match groups.next_if(|group| person(group) == row.person) {
+        match groups.next_if(|group| smallest_person(group) == row.person) {
             Some(group) => sides.row(group, &row),
             None if tenants.by_no(row.tenant).is_ok() => {
                 let StoredRow { person, tenant, master, .. } = row;
@@ -258,7 +258,7 @@ impl ComparedSides<'_> {
     }
 }
 
-fn person(group: &[(u32, u32)]) -> i64 {
+fn smallest_person(group: &[(u32, u32)]) -> i64 {
     group.first().map_or(i64::MAX, |(person, _)| i64::from(*person))
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use causeway_shared::ids::{AltHash, AlternateId, KindCode, VisitorId};
-use causeway_shared::person::{EvidenceWeight, FlagReason, LinkClass, NONE, SightingClaim, combined};
+use causeway_shared::person::{EvidenceWeight, FlagReason, LinkClass, NONE, SightingClaim, combine_evidence};
 use rusqlite::Connection;
 
 use crate::identity::link::EvidenceRow;
@@ -50,23 +50,23 @@ const UNSURE: u32 = 1 << 31;
 type Id = (u32, AltHash, KindCode);
 
 /// Reads them in the order in which the store has them.
-pub(super) fn gather(
+pub(super) fn gather_evidence(
     conn: &Connection,
     tenants: &Tenants,
     progress: super::Progress<'_>,
 ) -> Result<GatheredEvidence, StoreError> {
-    let of = |known: &TenantContext| Ok((known.no.0, (small(known.no.0)?, known.config.threshold())));
+    let of = |known: &TenantContext| Ok((known.no.0, (small_number(known.no.0)?, known.config.threshold())));
     let known: BTreeMap<i64, (u32, EvidenceWeight)> = tenants.iter().map(of).collect::<Result<_, StoreError>>()?;
     // The highest rows: counting them would read them all.
     let all = conn.query_row("SELECT ifnull(max(row), 0) FROM visitors", [], |row| row.get::<_, i64>(0))?;
     let all = all.unsigned_abs();
     let mut gathered =
-        GatheredEvidence { visitors: visitors(conn, &known, all, progress)?, ..GatheredEvidence::default() };
+        GatheredEvidence { visitors: gather_visitors(conn, &known, all, progress)?, ..GatheredEvidence::default() };
     let class = |(tenant, _, kind): &Id, rows: usize| {
         let config = tenants.by_no(TenantNo(i64::from(*tenant))).map(|known| &known.config);
         config.map_or(LinkClass::Shared, |config| config.class(*kind, rows > config.crowd(*kind) as usize))
     };
-    evidence(conn, &known, &mut gathered, class, || progress(all, all))?;
+    gather_rows(conn, &known, &mut gathered, class, || progress(all, all))?;
     Ok(gathered)
 }
 
@@ -74,15 +74,15 @@ pub(super) fn gather(
 ///
 /// # Errors
 /// [`StoreError::Corrupt`] for one of more than 32 bits.
-fn small(number: i64) -> Result<u32, StoreError> {
+fn small_number(number: i64) -> Result<u32, StoreError> {
     u32::try_from(number).map_err(|_| StoreError::Corrupt { what: "number above 4294967295" })
 }
 
-pub(super) fn short(length: usize) -> Result<u32, StoreError> {
+pub(super) fn short_length(length: usize) -> Result<u32, StoreError> {
     u32::try_from(length).map_err(|_| StoreError::Corrupt { what: "number above 4294967295" })
 }
 
-fn visitors(
+fn gather_visitors(
     conn: &Connection,
     known: &BTreeMap<i64, (u32, EvidenceWeight)>,
     all: u64,
@@ -114,7 +114,7 @@ fn visitors(
 }
 
 /// Evidence lies in the order of visitors: one walk over both.
-fn evidence(
+fn gather_rows(
     conn: &Connection,
     known: &BTreeMap<i64, (u32, EvidenceWeight)>,
     gathered: &mut GatheredEvidence,
@@ -131,10 +131,10 @@ fn evidence(
             number += 1;
         }
         let is_there = gathered.visitors.get(number).is_some_and(|at| (at.tenant, at.visitor) == (tenant, visitor));
-        let visitor = if is_there { Some(short(number)?) } else { None };
+        let visitor = if is_there { Some(short_length(number)?) } else { None };
         gathered.tie((tenant, id.hash, id.kind), visitor, rows, threshold, &mut ids)
     };
-    EvidenceRow::each(conn, |tenant, row| {
+    EvidenceRow::for_each_row(conn, |tenant, row| {
         let next = Some((tenant, row.evidence.visitor, row.evidence.id));
         if next != of {
             note(of, &tie)?;
@@ -178,14 +178,14 @@ impl GatheredEvidence {
         let mut is_other = said().any(|row| row.evidence.stands());
         if let Some(visitor) = visitor {
             ids.flagged.extend(said().filter_map(|row| Some((visitor, id, row.flag?))));
-            let sure = combined(rows.iter().map(|row| row.evidence)).filter(|(weight, _)| *weight >= threshold);
+            let sure = combine_evidence(rows.iter().map(|row| row.evidence)).filter(|(weight, _)| *weight >= threshold);
             if let Some((weight, since)) = sure {
                 let claim = SightingClaim { since, visitor, id: NONE };
                 if weight >= EvidenceWeight::LOGIN {
-                    ids.all.push((id, short(self.claims.len())?));
+                    ids.all.push((id, short_length(self.claims.len())?));
                     self.claims.push(claim);
                 } else {
-                    ids.all.push((id, UNSURE | short(self.unsure.len())?));
+                    ids.all.push((id, UNSURE | short_length(self.unsure.len())?));
                     self.unsure.push((weight, claim));
                 }
                 is_other = false;
@@ -203,7 +203,7 @@ impl GatheredEvidence {
     ) -> Result<(), StoreError> {
         ids.sort_unstable();
         for same in ids.chunk_by(|one, next| one.0 == next.0) {
-            let number = short(self.classes.len())?;
+            let number = short_length(self.classes.len())?;
             self.classes.extend(same.first().map(|(id, _)| class(id, same.len())));
             for (_, claim) in same {
                 if let Some(claim) = self.claim(*claim) {

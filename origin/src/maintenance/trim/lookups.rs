@@ -24,7 +24,7 @@ pub struct RetiredKeys {
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn retired(conn: &Connection, tenants: &Tenants) -> Result<Vec<RetiredKeys>, StoreError> {
+pub fn retired_keys(conn: &Connection, tenants: &Tenants) -> Result<Vec<RetiredKeys>, StoreError> {
     const DONE: &str = "SELECT 1 FROM retired_keys WHERE tenant = ?1 AND kind = ?2 AND key = ?3";
     let mut found = Vec::new();
     for known in tenants.iter().filter(|known| !known.keys.alternate.0.is_empty()) {
@@ -69,7 +69,7 @@ impl RetiredKeys {
         // Above what is being written now.
         group.next_version();
         let lookup = |hash: &AltHash| KvKey::Lookup(self.kind, *hash);
-        hashes.iter().try_for_each(|hash| crate::outbox::queue::put(group, self.tenant, lookup(hash), group.now))
+        hashes.iter().try_for_each(|hash| crate::outbox::queue::put_key(group, self.tenant, lookup(hash), group.now))
     }
 
     /// Notes that all of them are deleted, or that none is as its key is read again.
@@ -89,7 +89,7 @@ impl RetiredKeys {
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn restored(conn: &Connection, tenants: &Tenants) -> Result<Vec<RetiredKeys>, StoreError> {
+pub fn restored_keys(conn: &Connection, tenants: &Tenants) -> Result<Vec<RetiredKeys>, StoreError> {
     const READ: &str = "SELECT tenant, kind, key FROM retired_keys";
     let mut statement = conn.prepare_cached(READ)?;
     let rows = statement.query_map([], |row| {

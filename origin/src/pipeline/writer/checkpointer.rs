@@ -73,7 +73,9 @@ fn run(conn: &Connection, asked: &Receiver<()>) {
         match done {
             Ok(CheckpointResult::Busy) => not_before = Instant::now().checked_add(RESTART_PAUSE),
             Ok(CheckpointResult::Moved | CheckpointResult::Restarted) => {}
-            Err(e) => tracing::warn!(error = %crate::base::chain(&e), "a checkpoint failed; the next one does it"),
+            Err(e) => {
+                tracing::warn!(error = %crate::base::error_chain(&e), "a checkpoint failed; the next one does it")
+            }
         }
     }
 }
@@ -114,8 +116,8 @@ mod tests {
         // The file alone, as if the write-ahead log were lost.
         let in_file = || {
             let copy = tempfile::tempdir().unwrap();
-            std::fs::copy(store::file(folder.path()), store::file(copy.path())).unwrap();
-            Connection::open(store::file(copy.path())).and_then(|conn| {
+            std::fs::copy(store::store_file(folder.path()), store::store_file(copy.path())).unwrap();
+            Connection::open(store::store_file(copy.path())).and_then(|conn| {
                 conn.query_row("SELECT tenant FROM tenants WHERE name = 'demo'", [], |row| row.get(0).map(TenantNo))
             })
         };

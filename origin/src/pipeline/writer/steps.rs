@@ -161,7 +161,7 @@ impl FoldSteps {
         self.latest = self.latest.max(given.now);
         let mut unreadable = BTreeSet::new();
         let done = loop {
-            match group::commit(&mut self.conn, &self.rules, &self.metrics, given, &records, calls) {
+            match group::commit_group(&mut self.conn, &self.rules, &self.metrics, given, &records, calls) {
                 // It is noted: what came of all others is folded.
                 Err(StoreError::Visitor { row, .. }) if unreadable.insert(row) => {}
                 done => break done?,
@@ -245,7 +245,7 @@ mod tests {
         let conn = store::open(data).unwrap();
         let folded = StoreCounters::load(&conn).unwrap().folded();
         let log = FactLog::open(data, folded).unwrap();
-        let backlog = Backlog::of(folded, log.unfolded(folded, &rules.tenants).unwrap());
+        let backlog = Backlog::of(folded, log.unfolded_records(folded, &rules.tenants).unwrap());
         let folding = FoldSteps::of(conn, backlog.clone(), Arc::clone(rules), Arc::default());
         (IntakeSteps::of(log, backlog.clone(), most_waiting), folding, backlog)
     }
@@ -272,7 +272,7 @@ mod tests {
         };
         let pages = |folding: &FoldSteps, v| {
             let view = StoreView::folded(&folding.conn);
-            let row = read::visitor(&view, tenant, visitor(v)).unwrap().unwrap();
+            let row = read::load_visitor(&view, tenant, visitor(v)).unwrap().unwrap();
             read::whole(&view, &row, Default::default()).unwrap().totals().pages
         };
         let profile = |folding: &FoldSteps, to: Option<Vec<u8>>| -> Vec<u8> {
@@ -290,11 +290,14 @@ mod tests {
         assert_eq!([take(&mut folding, &third), take(&mut folding, &third)], [(1, 1), (0, 0)], "each once");
         assert_eq!(pages(&folding, 2), 3);
         crate::pipeline::take_up::take_up(&mut folding.conn, &rules, given).unwrap();
-        assert_eq!(quarantine::count(&folding.conn).unwrap(), 2, "it still cannot be read");
+        assert_eq!(quarantine::count_visitors(&folding.conn).unwrap(), 2, "it still cannot be read");
         profile(&folding, Some(sound));
         assert_eq!(take(&mut folding, &last), (1, 1), "nobody looked at it again");
         crate::pipeline::take_up::take_up(&mut folding.conn, &rules, given).unwrap();
-        assert_eq!((quarantine::count(&folding.conn).unwrap(), pages(&folding, 1), pages(&folding, 2)), (0, 4, 4));
+        assert_eq!(
+            (quarantine::count_visitors(&folding.conn).unwrap(), pages(&folding, 1), pages(&folding, 2)),
+            (0, 4, 4)
+        );
         assert_eq!(take(&mut folding, &last), (0, 0));
 
         // Who leaves waits for nothing, and an erasure needs nothing of it.
@@ -334,7 +337,7 @@ mod tests {
         assert_eq!((done.new, done.handed[0].publish.len()), (vec![2], 1));
         assert_eq!(folding.fold(given(2), &[]).unwrap(), None);
         let tenant = rules.tenants.by_name("demo").unwrap().no;
-        let found = read::visitor(&StoreView::folded(folding.store()), tenant, visitor(1)).unwrap();
+        let found = read::load_visitor(&StoreView::folded(folding.store()), tenant, visitor(1)).unwrap();
         assert!(found.is_some() && taking.is_due());
         taking.truncate().unwrap();
         drop((taking, folding));
@@ -360,7 +363,7 @@ mod tests {
             let given = |now| TxnInputs { now, random: [1; 32] };
             folding.fold(given(now), &drain).unwrap();
             let record = Arc::new(LogRecord::of(vec![said]));
-            group::commit(&mut origin.conn, &rules, &origin.metrics, given(ahead), &[record], &[]).unwrap();
+            group::commit_group(&mut origin.conn, &rules, &origin.metrics, given(ahead), &[record], &[]).unwrap();
             let done = folding.fold(given(now + 1_000), &drain).unwrap().unwrap();
             let handed: BTreeSet<String> = done.handed[0].publish.iter().map(|write| write.key.clone()).collect();
             let keys = [1, 2].map(|v| format!("v:demo:{}", visitor(v)));
@@ -376,7 +379,7 @@ mod tests {
             let request = SyncRequest { facts: vec![origin.batch("demo", &[login])], ..SyncRequest::default() };
             let records = [Arc::new(LogRecord::of(intake::read(request, &origin.rules.tenants, NOW).facts))];
             let given = TxnInputs { now: NOW, random: [seed; 32] };
-            group::commit(&mut origin.conn, &origin.rules, &origin.metrics, given, &records, &[]).unwrap();
+            group::commit_group(&mut origin.conn, &origin.rules, &origin.metrics, given, &records, &[]).unwrap();
             origin.conn.query_row("SELECT random FROM people", [], |row| row.get::<_, [u8; 16]>(0)).unwrap()
         };
         assert_eq!(people(1), people(1));

@@ -1,6 +1,6 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use crate::base::attribution::{BadReason, reason};
+use crate::base::attribution::{BadReason, checked_reason};
 use causeway_shared::limits;
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ fn record(origin: &Origin, said: Attribution, facts: Vec<Fact>) -> Arc<LogRecord
 
 fn commit(origin: &mut Origin, records: &[Arc<LogRecord>]) {
     let given = origin.given();
-    group::commit(&mut origin.conn, &origin.rules, &origin.metrics, given, records, &[]).unwrap();
+    group::commit_group(&mut origin.conn, &origin.rules, &origin.metrics, given, records, &[]).unwrap();
 }
 
 fn say(origin: &mut Origin, said: Attribution, facts: Vec<Fact>) {
@@ -62,7 +62,7 @@ fn say(origin: &mut Origin, said: Attribution, facts: Vec<Fact>) {
 }
 
 fn trail(origin: &Origin) -> Vec<Value> {
-    list(&origin.conn, origin.tenant("demo"), None, None, 1_000).unwrap()
+    list_rows(&origin.conn, origin.tenant("demo"), None, None, 1_000).unwrap()
 }
 
 /// What, who, why and how many, of each row, the oldest first.
@@ -101,8 +101,8 @@ fn names(origin: &Origin, v: u32) -> bool {
 
 #[test]
 fn a_reason_is_one_bounded_line() {
-    assert_eq!(reason(" ticket 4711 ").as_deref(), Ok("ticket 4711"));
-    assert!(reason(&"\u{fc}".repeat(limits::REASON_CHARS)).is_ok());
+    assert_eq!(checked_reason(" ticket 4711 ").as_deref(), Ok("ticket 4711"));
+    assert!(checked_reason(&"\u{fc}".repeat(limits::REASON_CHARS)).is_ok());
     for bad in [
         "",
         "  ",
@@ -113,7 +113,7 @@ fn a_reason_is_one_bounded_line() {
         "bell\u{7}",
         &"x".repeat(limits::REASON_CHARS + 1),
     ] {
-        assert_eq!(reason(bad), Err(BadReason), "{bad:?}");
+        assert_eq!(checked_reason(bad), Err(BadReason), "{bad:?}");
     }
     let said = BadReason.to_string();
     assert!(said.contains("1 to 200 characters") && said.contains("shorten it"), "{said}");
@@ -144,10 +144,10 @@ fn s5_03_a_row_says_which_visitors_were_tied_and_by_what() {
         (&rows[0]["at_ms"], &rows[0]["name"], &rows[0]["receipt"]),
         (&json!(NOW + 3), &json!("ann"), &json!(null))
     );
-    let of = |v: u32| told(&list(&origin.conn, origin.tenant("demo"), Some(visitor(v)), None, 9).unwrap());
+    let of = |v: u32| told(&list_rows(&origin.conn, origin.tenant("demo"), Some(visitor(v)), None, 9).unwrap());
     assert_eq!([of(1), of(2)], [&expected[..1], &expected[..1]]);
     assert_eq!([of(3), of(4)], [&expected[1..], &expected[2..]]);
-    assert_eq!(list(&origin.conn, origin.tenant("other"), Some(visitor(1)), None, 9).unwrap(), [Value::Null; 0]);
+    assert_eq!(list_rows(&origin.conn, origin.tenant("other"), Some(visitor(1)), None, 9).unwrap(), [Value::Null; 0]);
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn s5_03_a_log_that_is_replayed_gives_each_row_once() {
     let batch = |facts: &[Fact]| {
         let tenant = "demo".parse().unwrap();
         let batch = causeway_shared::wire::facts::FactBatch { tenant, facts: facts.to_vec() };
-        SyncRequest { facts: vec![causeway_shared::wire::facts::encode(&batch)], ..SyncRequest::default() }
+        SyncRequest { facts: vec![causeway_shared::wire::facts::encode_batch(&batch)], ..SyncRequest::default() }
     };
     let admin = |facts: &[Fact], said: Attribution| IncomingSync {
         said: Some(said),
@@ -183,11 +183,12 @@ fn s5_03_a_log_that_is_replayed_gives_each_row_once() {
         store::tenant_no(&conn, "demo").unwrap();
         let folded = StoreCounters::load(&conn).unwrap().folded();
         let log = FactLog::open(folder.path(), folded).unwrap();
-        let backlog = Backlog::of(folded, log.unfolded(folded, &rules.tenants).unwrap());
+        let backlog = Backlog::of(folded, log.unfolded_records(folded, &rules.tenants).unwrap());
         let folding = FoldSteps::of(conn, backlog.clone(), Arc::clone(&rules), Arc::default());
         (IntakeSteps::of(log, backlog.clone(), 1_000), folding, backlog)
     };
-    let rows = |conn: &Connection| told(&list(conn, rules.tenants.by_name("demo").unwrap(), None, None, 99).unwrap());
+    let rows =
+        |conn: &Connection| told(&list_rows(conn, rules.tenants.by_name("demo").unwrap(), None, None, 99).unwrap());
     let syncs = vec![
         intake::read(
             batch(&[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW), page(visitor(3), 1, NOW)]),
@@ -214,7 +215,7 @@ fn s5_03_a_log_that_is_replayed_gives_each_row_once() {
     let (_, mut folding, backlog) = open();
     assert!(backlog.is_empty());
     let records: Vec<_> = records.into_iter().map(Arc::new).collect();
-    group::commit(folding.store(), &rules, &Metrics::default(), GIVEN, &records, &[]).unwrap();
+    group::commit_group(folding.store(), &rules, &Metrics::default(), GIVEN, &records, &[]).unwrap();
     assert_eq!(rows(folding.store()), expected);
 }
 
@@ -231,7 +232,7 @@ fn a_record_of_the_admin_side_that_names_nobody_is_read_and_its_row_says_so() {
     let mut log = FactLog::open(folder.path(), 0).unwrap();
     log.append([&intake::read_admins(request, &origin.rules.tenants, NOW)], 0).unwrap();
     let beside = log::unfolded(folder.path(), 0, &origin.rules.tenants).unwrap();
-    let opened = log.unfolded(0, &origin.rules.tenants).unwrap();
+    let opened = log.unfolded_records(0, &origin.rules.tenants).unwrap();
     assert_eq!([beside.len(), opened.len()], [1, 1]);
     let records: Vec<_> = opened.into_iter().map(Arc::new).collect();
     commit(&mut origin, &records);
@@ -276,7 +277,7 @@ fn field_07_nobody_who_is_erased_is_named() {
     say(&mut origin, why("nine"), vec![tie(6, 7, NOW + 9, ann)]);
     assert!(bytes(&origin).contains(&hash));
     // By which erasure somebody went is still told to who asks with the id.
-    let of = |v| told(&list(&origin.conn, origin.tenant("demo"), Some(visitor(v)), None, 9).unwrap());
+    let of = |v| told(&list_rows(&origin.conn, origin.tenant("demo"), Some(visitor(v)), None, 9).unwrap());
     assert_eq!([of(1), of(5)], [[row("erase", "cli", "request 1", 1)], [row("erase", "cli", "request 2", 1)]]);
 }
 
@@ -332,11 +333,12 @@ fn field_23_a_store_of_before_an_erasure_learns_who_asked_for_it() {
 fn who_is_forgotten_went_by_the_job() {
     let mut origin = Origin::new();
     origin.send("demo", &[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW)]);
-    let receipt = retention::receipt(1, NOW, 2);
+    let receipt = retention::erasure_receipt(1, NOW, 2);
     let tenant = origin.tenant("demo").no;
     let visitors = [1, 2].map(|v| (tenant, visitor(v)));
     let (visitors, metrics) = (|_: &_| Ok(visitors.to_vec()), Metrics::default());
-    retention::forget(&mut origin.conn, &origin.rules, &metrics, GIVEN, receipt, visitors, |_, _| Ok(())).unwrap();
+    retention::forget_visitors(&mut origin.conn, &origin.rules, &metrics, GIVEN, receipt, visitors, |_, _| Ok(()))
+        .unwrap();
     assert_eq!(told(&trail(&origin)), [row("erase", "job:retention", "-", 2)]);
     assert_eq!(trail(&origin)[0]["receipt"], receipt.receipt());
 }

@@ -1,6 +1,6 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use crate::erasures::registry::{id_erased, in_log, left_log, progress};
+use crate::erasures::registry::{erasure_progress, id_erased, in_log, left_log};
 use crate::ingest::intake::{CheckedFact, LogRecord};
 use crate::pipeline::group;
 use serde_json::json;
@@ -171,7 +171,7 @@ fn field_07_an_alternate_id_s_erasure_takes_who_was_seen_with_it_before_and_nobo
     origin.send("demo", &facts);
     origin.admin("demo", &[fact(visitor(4), 2, NOW + 1, FactKind::Cancellation { id: ann })]);
     let erasure = of_member(&origin, "ann", NOW + 10);
-    let reached = reach(
+    let reached = erasure_reach(
         &origin.conn,
         origin.tenant("demo"),
         &ErasureTarget::Id(ann.kind, vec![ann.hash]),
@@ -185,7 +185,7 @@ fn field_07_an_alternate_id_s_erasure_takes_who_was_seen_with_it_before_and_nobo
     for v in 2..=5 {
         assert_eq!(origin.row("demo", visitor(v)).withdrawn, None, "{v}");
     }
-    let progress = progress(&origin.conn, origin.tenant("demo").no, erasure.id).unwrap().unwrap();
+    let progress = erasure_progress(&origin.conn, origin.tenant("demo").no, erasure.id).unwrap().unwrap();
     assert_eq!(progress["asked_ms"], NOW + 10);
     assert_eq!(progress["keys"]["all"], progress["keys"]["written"]);
 }
@@ -220,7 +220,7 @@ fn field_20_a_receipt_is_done_once_every_key_that_named_the_visitor_was_written(
     let tenant = origin.tenant("demo").no;
     origin.send("demo", std::slice::from_ref(&erasure));
     let said = |origin: &Origin| {
-        let said = progress(&origin.conn, tenant, erasure.id).unwrap().unwrap();
+        let said = erasure_progress(&origin.conn, tenant, erasure.id).unwrap().unwrap();
         (said["keys"]["all"].as_u64().unwrap(), said["keys"]["written"].as_u64().unwrap(), !said["done_ms"].is_null())
     };
     // Three snapshots and the lookup.
@@ -234,7 +234,7 @@ fn field_20_a_receipt_is_done_once_every_key_that_named_the_visitor_was_written(
     assert_eq!(said(&origin), (4, 3, false));
     origin.acknowledge(&writes[3..]);
     assert_eq!(said(&origin), (4, 4, true));
-    assert_eq!(progress(&origin.conn, tenant, FactId::from_bytes([1; 16])).unwrap(), None);
+    assert_eq!(erasure_progress(&origin.conn, tenant, FactId::from_bytes([1; 16])).unwrap(), None);
     // Said again, the receipt stays as it is.
     assert_eq!(origin.send("demo", std::slice::from_ref(&erasure)).accepted, 0);
     assert_eq!(said(&origin), (4, 4, true));
@@ -251,8 +251,9 @@ fn field_20_what_an_erasure_waits_for_is_written_once_its_tenant_is_configured_a
     origin.settle(&mut kv);
     // As a release of before let go of them.
     origin.conn.execute("DELETE FROM outbox", []).unwrap();
-    let written =
-        |origin: &Origin| progress(&origin.conn, tenant, erasure.id).unwrap().unwrap()["keys"]["written"].clone();
+    let written = |origin: &Origin| {
+        erasure_progress(&origin.conn, tenant, erasure.id).unwrap().unwrap()["keys"]["written"].clone()
+    };
     assert_eq!(written(&origin), 0, "nobody writes them");
     origin.start_with(&["demo", "other"]);
     origin.settle(&mut kv);
@@ -288,10 +289,10 @@ fn the_log_is_waited_for() {
     let mut origin = Origin::new();
     let facts = vec![CheckedFact { tenant: origin.tenant("demo").no, fact: of_visitor(1, ErasureScope::Visitor, NOW) }];
     let record = Arc::new(LogRecord { seq: 7, ..LogRecord::of(facts) });
-    group::commit(&mut origin.conn, &origin.rules, &origin.metrics, GIVEN, &[record], &[]).unwrap();
+    group::commit_group(&mut origin.conn, &origin.rules, &origin.metrics, GIVEN, &[record], &[]).unwrap();
     let log = |origin: &Origin| {
         let receipt = FactId::of_erasure(visitor(1));
-        progress(&origin.conn, origin.tenant("demo").no, receipt).unwrap().unwrap()["log_ms"].clone()
+        erasure_progress(&origin.conn, origin.tenant("demo").no, receipt).unwrap().unwrap()["log_ms"].clone()
     };
     left_log(&origin.conn, 6, NOW + 1).unwrap();
     assert!(log(&origin).is_null());
@@ -439,8 +440,8 @@ fn what_waits_to_be_folded_of_who_is_to_be_erased_is_not_shown() {
     let record = LogRecord { seq: 1, ..LogRecord::of(facts) };
     let shown = |origin: &Origin, backlog: &crate::ingest::backlog::Backlog| {
         let reader = backlog.reader();
-        let view = StoreView::whole(&origin.conn, &reader).unwrap();
-        let found = read::visitor(&view, tenant, visitor(1)).unwrap().unwrap();
+        let view = StoreView::load_profile(&origin.conn, &reader).unwrap();
+        let found = read::load_visitor(&view, tenant, visitor(1)).unwrap().unwrap();
         let actions = read::whole(&view, &found, causeway_shared::time::Day(0)).unwrap();
         let actions: Vec<InsertionHash> = actions.actions().iter().map(|action| action.insertion).collect();
         (found.profile.totals().pages, actions.len(), found.withdrawn.is_some())
@@ -449,13 +450,14 @@ fn what_waits_to_be_folded_of_who_is_to_be_erased_is_not_shown() {
     backlog.push(record.clone());
     assert_eq!(shown(&origin, &backlog), (0, 0, true));
     let done =
-        group::commit(&mut origin.conn, &origin.rules, &origin.metrics, GIVEN, &[Arc::new(record)], &[]).unwrap();
+        group::commit_group(&mut origin.conn, &origin.rules, &origin.metrics, GIVEN, &[Arc::new(record)], &[]).unwrap();
     assert_eq!(done.erased, 0, "what came with the erasure is folded, and goes with the rest");
     backlog.fold_to(1);
     let late = LogRecord { seq: 2, ..LogRecord::of(vec![CheckedFact { tenant, fact: page(visitor(1), 5, NOW) }]) };
     backlog.push(late.clone());
     assert_eq!(shown(&origin, &backlog), (0, 0, true));
-    let done = group::commit(&mut origin.conn, &origin.rules, &origin.metrics, GIVEN, &[Arc::new(late)], &[]).unwrap();
+    let done =
+        group::commit_group(&mut origin.conn, &origin.rules, &origin.metrics, GIVEN, &[Arc::new(late)], &[]).unwrap();
     assert_eq!((done.erased, done.new), (1, vec![0]));
 }
 
@@ -471,7 +473,7 @@ fn field_01_who_shared_a_browser_erases_nobody_else() {
     let erasure = ErasureTarget::Id(id.kind, vec![id.hash]).fact(ErasureScope::Person, origin.now, [8; 16]);
     let record = LogRecord::of(vec![CheckedFact { tenant: origin.tenant("demo").no, fact: erasure }]);
     let given = origin.given();
-    group::commit(&mut origin.conn, &origin.rules, &origin.metrics, given, &[Arc::new(record)], &[]).unwrap();
+    group::commit_group(&mut origin.conn, &origin.rules, &origin.metrics, given, &[Arc::new(record)], &[]).unwrap();
     origin.settle(&mut kv);
     assert_gone(&origin, &kv, 7);
     assert_eq!(origin.person("demo", visitor(1)).members, (1..=3).map(visitor).collect::<Vec<_>>());
@@ -517,7 +519,7 @@ fn field_20_what_a_pair_is_called_goes_with_either_of_the_two() {
 /// Whether the store's file has these bytes anywhere.
 fn holds(origin: &Origin, said: &[u8]) -> bool {
     origin.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
-    let file = std::fs::read(crate::store::file(origin.data())).unwrap();
+    let file = std::fs::read(crate::store::store_file(origin.data())).unwrap();
     file.windows(said.len()).any(|bytes| bytes == said)
 }
 
@@ -599,7 +601,8 @@ fn what_is_not_sure_widens_no_erasure() {
         if by_admin {
             let ann = origin.member("demo", "ann");
             let whom = ErasureTarget::Id(ann.kind, vec![ann.hash]);
-            let reached = reach(&origin.conn, origin.tenant("demo"), &whom, ErasureScope::Person, origin.now).unwrap();
+            let reached =
+                erasure_reach(&origin.conn, origin.tenant("demo"), &whom, ErasureScope::Person, origin.now).unwrap();
             assert_eq!(reached, [visitor(1), visitor(3)].into());
             origin.admin("demo", &[whom.fact(ErasureScope::Person, origin.now, [9; 16])]);
         } else {
@@ -639,8 +642,9 @@ fn an_erasure_by_an_id_reaches_whom_a_clock_that_runs_ahead_saw_with_it() {
     origin.now = NOW + 60_000;
     let ann = origin.member("demo", "ann");
     let whom = ErasureTarget::Id(ann.kind, vec![ann.hash]);
-    let at =
-        |origin: &Origin, now| moment(&origin.conn, origin.tenant("demo"), &whom, ErasureScope::Visitor, now).unwrap();
+    let at = |origin: &Origin, now| {
+        erasure_moment(&origin.conn, origin.tenant("demo"), &whom, ErasureScope::Visitor, now).unwrap()
+    };
     assert_eq!(at(&origin, origin.now), ahead);
     origin.admin("demo", &[whom.fact(ErasureScope::Visitor, ahead, [9; 16])]);
     assert!(origin.row("demo", visitor(1)).withdrawn.is_some());
@@ -655,9 +659,9 @@ fn an_erasure_of_a_person_reaches_whom_a_clock_that_runs_ahead_tied_to_it() {
     origin.send("demo", &[page(visitor(2), 1, ahead), origin.login(visitor(2), 2, ahead, "ann")]);
     origin.now = NOW + 60_000;
     let whom = ErasureTarget::Visitor(visitor(1));
-    let at = moment(&origin.conn, origin.tenant("demo"), &whom, ErasureScope::Person, origin.now).unwrap();
+    let at = erasure_moment(&origin.conn, origin.tenant("demo"), &whom, ErasureScope::Person, origin.now).unwrap();
     assert_eq!(at, ahead);
-    let reached = reach(&origin.conn, origin.tenant("demo"), &whom, ErasureScope::Person, at).unwrap();
+    let reached = erasure_reach(&origin.conn, origin.tenant("demo"), &whom, ErasureScope::Person, at).unwrap();
     assert_eq!(reached, [visitor(1), visitor(2)].into());
     origin.admin("demo", &[whom.fact(ErasureScope::Person, at, [9; 16])]);
     assert!(origin.row("demo", visitor(2)).withdrawn.is_some());
@@ -676,7 +680,7 @@ fn field_05_a_person_of_thousands_is_erased_by_one_walk() {
     let counted = Arc::clone(&steps);
     let count = move || counted.fetch_add(1, Ordering::Relaxed) == u64::MAX;
     origin.conn.progress_handler(1_000, Some(count)).unwrap();
-    let reached = reach(&origin.conn, origin.tenant("demo"), &whom, ErasureScope::Person, NOW + 20).unwrap();
+    let reached = erasure_reach(&origin.conn, origin.tenant("demo"), &whom, ErasureScope::Person, NOW + 20).unwrap();
     let walked = steps.swap(0, Ordering::Relaxed);
     origin.admin("demo", &[whom.fact(ErasureScope::Person, NOW + 20, [7; 16])]);
     let erased = steps.load(Ordering::Relaxed);
@@ -694,16 +698,16 @@ fn an_erasure_that_the_journal_told_of_first_waits_for_the_log_too() {
     // The process had ended between the two: the log's record is folded now.
     let facts = vec![CheckedFact { tenant: origin.tenant("demo").no, fact: erasure }];
     let record = Arc::new(LogRecord { seq: 7, ..LogRecord::of(facts) });
-    group::commit(&mut origin.conn, &origin.rules, &origin.metrics, GIVEN, &[record], &[]).unwrap();
+    group::commit_group(&mut origin.conn, &origin.rules, &origin.metrics, GIVEN, &[record], &[]).unwrap();
     let receipt = FactId::of_erasure(visitor(1));
-    let log = progress(&origin.conn, origin.tenant("demo").no, receipt).unwrap().unwrap()["log_ms"].clone();
+    let log = erasure_progress(&origin.conn, origin.tenant("demo").no, receipt).unwrap().unwrap()["log_ms"].clone();
     assert_eq!((log.is_null(), in_log(&origin.conn).unwrap()), (true, 7));
 }
 
 #[test]
 fn field_20_a_second_receipt_is_not_done_before_the_first() {
     let said = |origin: &Origin, receipt: FactId| {
-        let said = progress(&origin.conn, origin.tenant("demo").no, receipt).unwrap().unwrap();
+        let said = erasure_progress(&origin.conn, origin.tenant("demo").no, receipt).unwrap().unwrap();
         (said["keys"]["all"].as_u64().unwrap(), !said["done_ms"].is_null(), !said["verified_ms"].is_null())
     };
     for together in [false, true] {
@@ -777,8 +781,14 @@ fn the_plan_of_a_person_s_erasure_names_who_withdrew_too() {
     person(&mut origin, &mut kv);
     origin.send("demo", &[withdrawal(visitor(1), NOW + 1)]);
     let plan = |origin: &Origin| {
-        reach(&origin.conn, origin.tenant("demo"), &ErasureTarget::Visitor(visitor(2)), ErasureScope::Person, NOW + 2)
-            .unwrap()
+        erasure_reach(
+            &origin.conn,
+            origin.tenant("demo"),
+            &ErasureTarget::Visitor(visitor(2)),
+            ErasureScope::Person,
+            NOW + 2,
+        )
+        .unwrap()
     };
     assert_eq!(plan(&origin), (1..=3).map(visitor).collect());
     origin.send("demo", &[of_visitor(2, ErasureScope::Person, NOW + 2)]);
@@ -823,6 +833,6 @@ fn field_20_an_erasure_of_the_journal_waits_for_what_the_log_holds_of_whom_it_ta
     let mut log = crate::ingest::log::FactLog::open(origin.data(), 0).unwrap();
     let seq = log.append(&[incoming], 0).unwrap();
     assert_eq!(origin.replay(GIVEN).unwrap(), 1);
-    let said = progress(&origin.conn, origin.tenant("demo").no, erasure.id).unwrap().unwrap();
+    let said = erasure_progress(&origin.conn, origin.tenant("demo").no, erasure.id).unwrap().unwrap();
     assert_eq!((said["log_ms"].is_null(), in_log(&origin.conn).unwrap()), (true, seq));
 }

@@ -80,9 +80,14 @@ fn of_a_profile_that_cannot_be_read_the_row_is_named() {
     let no = origin.tenant("demo").no;
     let record = LogRecord::of(facts.into_iter().map(|fact| CheckedFact { tenant: no, fact }).collect());
     let given = origin.given();
-    let committed = group::commit(&mut origin.conn, &origin.rules, &origin.metrics, given, &[Arc::new(record)], &[]);
+    let committed =
+        group::commit_group(&mut origin.conn, &origin.rules, &origin.metrics, given, &[Arc::new(record)], &[]);
     let error = committed.err().unwrap();
-    assert!(crate::base::chain(&error).contains(&format!("row {row} of `visitors`")), "{}", crate::base::chain(&error));
+    assert!(
+        crate::base::error_chain(&error).contains(&format!("row {row} of `visitors`")),
+        "{}",
+        crate::base::error_chain(&error)
+    );
 }
 
 fn said(of: VisitorId, n: u32, name: &str, value: &str) -> Fact {
@@ -93,18 +98,18 @@ fn said(of: VisitorId, n: u32, name: &str, value: &str) -> Fact {
 /// An audience's filter over a visitor's person, as the store knows it, and what it asked of its history.
 fn asked(origin: &Origin, document: &Json, of: VisitorId, now: Millis) -> (bool, Vec<EventCount>) {
     let (view, tenant) = (StoreView::folded(&origin.conn), origin.tenant("demo"));
-    let mut names = names::load(view.conn, tenant.no).unwrap();
+    let mut names = names::load_dictionary(view.conn, tenant.no).unwrap();
     let entities = Default::default();
     let vocabulary = &tenant.config.vocabulary;
     let words = FilterWords { attributes: &names, vocabulary, entities: &entities, answers: CountAnswerer::Origin };
     let filter: Filter = filter::parse(document, "audience", &words).unwrap();
-    let members = read::members(&view, &origin.row("demo", of), limits::PERSON_VISITORS).unwrap();
+    let members = read::load_members(&view, &origin.row("demo", of), limits::PERSON_VISITORS).unwrap();
     let (mut map, mut wholes) = (AttributeMap::default(), Vec::<Profile>::new());
     for member in &members {
         map = map.join(read::attribute_map(&view, member, &mut names).unwrap());
         wholes.push(read::whole(&view, member, Day(0)).unwrap());
     }
-    let actions: Vec<Vec<u8>> = wholes.iter().map(|whole| whole.actions().pack()).collect();
+    let actions: Vec<Vec<u8>> = wholes.iter().map(|whole| whole.actions().pack_actions()).collect();
     let actions: Vec<PackedActions<'_>> = actions.iter().filter_map(|bytes| PackedActions::read(bytes)).collect();
     let events: Vec<&VisitorEvents> = wholes.iter().map(Profile::events).collect();
     let totals = wholes.iter().fold(ProfileTotals::default(), |sum, whole| sum.plus(whole.totals()));
@@ -258,15 +263,18 @@ fn what_is_not_folded_yet_counts_and_what_is_erased_does_not() {
     // The first comes again.
     let facts = [old, new].map(|fact| CheckedFact { tenant, fact }).to_vec();
     let reader = Backlog::of(0, vec![LogRecord { seq: 1, ..LogRecord::of(facts) }]).reader();
-    let view = StoreView::whole(&origin.conn, &reader).unwrap();
-    let row = read::visitor(&view, tenant, of).unwrap().unwrap();
-    let events = read::events(&view, &row).unwrap();
-    assert_eq!((events.total("saved"), events.last("saved")), (Exactly(2), Some(Minute::at(NOW))));
+    let view = StoreView::load_profile(&origin.conn, &reader).unwrap();
+    let row = read::load_visitor(&view, tenant, of).unwrap().unwrap();
+    let events = read::load_events(&view, &row).unwrap();
+    assert_eq!((events.total_events("saved"), events.last("saved")), (Exactly(2), Some(Minute::at(NOW))));
     assert_eq!(read::whole(&view, &row, Day(0)).unwrap().events(), &events);
-    let folded = read::events(&StoreView::folded(&origin.conn), &row).unwrap();
+    let folded = read::load_events(&StoreView::folded(&origin.conn), &row).unwrap();
     assert_eq!(folded.last("saved"), Some(Minute::at(NOW)), "of the row as it was read");
     let folded = origin.profile("demo", of);
-    assert_eq!((folded.events().total("saved"), folded.events().total("other")), (Exactly(1), Exactly(0)));
+    assert_eq!(
+        (folded.events().total_events("saved"), folded.events().total_events("other")),
+        (Exactly(1), Exactly(0))
+    );
     drop(reader);
     let erasure = FactKind::Erasure { scope: causeway_shared::fact::ErasureScope::Visitor, id: None, also: Vec::new() };
     origin.send("demo", &[fact(of, 3, NOW, erasure)]);

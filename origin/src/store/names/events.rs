@@ -13,7 +13,7 @@ use causeway_shared::limits;
 use rusqlite::{Connection, OptionalExtension as _};
 use serde_json::{Value as Json, json};
 
-use super::{NameQuota, brought, quota};
+use super::{NameQuota, name_quota, note_brought};
 use crate::base::integers::{signed, unsigned};
 use crate::store::tenants::TenantContext;
 use crate::store::{StoreError, TenantNo};
@@ -75,14 +75,14 @@ impl EventNames {
         if is_no_name(name) || counted.contains(name.as_str()) {
             return Ok(());
         }
-        let is_counted = if source(conn, tenant, name)?.is_some() {
+        let is_counted = if name_source(conn, tenant, name)?.is_some() {
             true
         } else if admin {
             add(conn, tenant, name, NameSource::Admin, now)?
-        } else if quota(conn, tenant, fact.visitor, NameQuota::EVENTS, now)? > 0
+        } else if name_quota(conn, tenant, fact.visitor, NameQuota::EVENTS, now)? > 0
             && add(conn, tenant, name, NameSource::Page, now)?
         {
-            brought(conn, tenant, fact.visitor, NameQuota::EVENTS, 1, now)?;
+            note_brought(conn, tenant, fact.visitor, NameQuota::EVENTS, 1, now)?;
             true
         } else {
             false
@@ -101,7 +101,7 @@ fn is_no_name(name: &str) -> bool {
     name == PAGE || name == PURCHASE
 }
 
-pub(crate) fn source(conn: &Connection, tenant: TenantNo, name: &str) -> Result<Option<NameSource>, StoreError> {
+pub(crate) fn name_source(conn: &Connection, tenant: TenantNo, name: &str) -> Result<Option<NameSource>, StoreError> {
     const READ: &str = "SELECT source FROM event_names WHERE tenant = ?1 AND name = ?2";
     let code = conn.prepare_cached(READ)?.query_row((tenant.0, name), |row| row.get::<_, u8>(0)).optional()?;
     code.map(NameSource::of_code).transpose()
@@ -114,7 +114,7 @@ fn add(conn: &Connection, tenant: TenantNo, name: &str, from: NameSource, now: M
         WHERE tenant = ?1 AND source < ?2 ORDER BY source, since DESC, name DESC LIMIT 1)";
     const PUT: &str = "INSERT INTO event_names (tenant, name, source, since) VALUES (?1, ?2, ?3, ?4)
         ON CONFLICT DO UPDATE SET source = max(source, excluded.source)";
-    match source(conn, tenant, name)? {
+    match name_source(conn, tenant, name)? {
         Some(there) if there >= from => return Ok(true),
         Some(_) => {}
         None => {
@@ -126,11 +126,11 @@ fn add(conn: &Connection, tenant: TenantNo, name: &str, from: NameSource, now: M
         }
     }
     conn.prepare_cached(PUT)?.execute((tenant.0, name, from as u8, signed(now)))?;
-    changed(conn).map(|()| true)
+    note_change(conn).map(|()| true)
 }
 
 /// Notes that the names are others now.
-pub(crate) fn changed(conn: &Connection) -> Result<(), StoreError> {
+pub(crate) fn note_change(conn: &Connection) -> Result<(), StoreError> {
     conn.prepare_cached("UPDATE meta SET event_names = event_names + 1")?.execute([])?;
     Ok(())
 }
@@ -139,7 +139,7 @@ pub(crate) fn changed(conn: &Connection) -> Result<(), StoreError> {
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn revision(conn: &Connection) -> Result<i64, StoreError> {
+pub fn names_revision(conn: &Connection) -> Result<i64, StoreError> {
     Ok(conn.prepare_cached("SELECT event_names FROM meta")?.query_row([], |row| row.get(0))?)
 }
 
@@ -147,7 +147,7 @@ pub fn revision(conn: &Connection) -> Result<i64, StoreError> {
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn load(conn: &Connection) -> Result<BTreeMap<TenantNo, BTreeSet<String>>, StoreError> {
+pub fn load_names(conn: &Connection) -> Result<BTreeMap<TenantNo, BTreeSet<String>>, StoreError> {
     let mut statement = conn.prepare_cached("SELECT tenant, name FROM event_names")?;
     let mut rows = statement.query([])?;
     let mut all: BTreeMap<TenantNo, BTreeSet<String>> = BTreeMap::new();
@@ -161,7 +161,7 @@ pub fn load(conn: &Connection) -> Result<BTreeMap<TenantNo, BTreeSet<String>>, S
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn list(conn: &Connection, tenant: TenantNo) -> Result<Vec<Json>, StoreError> {
+pub fn list_names(conn: &Connection, tenant: TenantNo) -> Result<Vec<Json>, StoreError> {
     const READ: &str = "SELECT name, source, since FROM event_names WHERE tenant = ?1 ORDER BY name";
     let mut statement = conn.prepare_cached(READ)?;
     let mut rows = statement.query([tenant.0])?;
@@ -249,13 +249,13 @@ pub(crate) fn declare_conversions(
 ///
 /// # Errors
 /// [`EventNameError`]; then nothing was changed.
-pub fn declare(
+pub fn declare_names(
     conn: &mut Connection,
     tenant: TenantNo,
     names: &BTreeSet<String>,
     now: Millis,
 ) -> Result<(), EventNameError> {
-    bounded(names)?;
+    check_bounds(names)?;
     if names.iter().any(|name| name.is_empty() || name.len() > limits::NAME_BYTES || is_no_name(name)) {
         return Err(EventNameError::BadName);
     }
@@ -264,7 +264,7 @@ pub fn declare(
     Ok(tx.commit()?)
 }
 
-pub(crate) fn bounded(names: &BTreeSet<String>) -> Result<(), EventNameError> {
+pub(crate) fn check_bounds(names: &BTreeSet<String>) -> Result<(), EventNameError> {
     if (1..=limits::AUDIENCE_EVENTS_CHANGED).contains(&names.len()) { Ok(()) } else { Err(EventNameError::Number) }
 }
 

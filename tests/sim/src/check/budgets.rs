@@ -24,7 +24,7 @@ pub fn converged(world: &mut World) -> Vec<String> {
     let mut found = Vec::new();
     for (tenant, counted) in counted {
         let Some(known) = rules.tenants.by_name(tenant.as_str()) else { continue };
-        let spent = spend::spent(conn, known.no, campaign, 0).unwrap_or_default().ever / price;
+        let spent = spend::load_spend(conn, known.no, campaign, 0).unwrap_or_default().ever / price;
         // What was paid for stays so, of whom is erased and of what a restore lost.
         let fits = if plan.erasures || plan.restore { spent >= counted } else { spent == counted };
         if !fits {

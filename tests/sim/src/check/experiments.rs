@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_edge::HttpAnswer;
-use causeway_origin::campaigns::experiment::people::{self, mixed};
+use causeway_origin::campaigns::experiment::people::{self, mixed_arm};
 use causeway_shared::experiment::Exposures;
 use causeway_shared::fact::{FactKind, PURCHASE};
 use causeway_shared::ids::{Millis, TenantId, VisitorId};
@@ -71,7 +71,7 @@ pub fn converged(world: &mut World) -> Vec<String> {
     let mut found = Vec::new();
     for tenant in (0..setup::TENANTS.len()).map(setup::tenant) {
         let Some(known) = rules.tenants.by_name(tenant.as_str()) else { continue };
-        let read = people::sums(conn, known.no, EXPERIMENT).unwrap_or_default();
+        let read = people::load_sums(conn, known.no, EXPERIMENT).unwrap_or_default();
         let sum = |hours: &BTreeMap<_, people::HourSums>| {
             let all = hours.values().fold(people::HourSums::default(), |sum, hour| sum.plus(1, *hour));
             [all.exposed, all.cohort_converted, all.cohort_conversions, all.cohort_revenue]
@@ -100,7 +100,7 @@ fn expected(model: &Model, tenant: &TenantId) -> Sums {
         let seen: BTreeSet<(Millis, u8)> = exposures.collect();
         let Some((at, arm)) = seen.first().copied() else { continue };
         if seen.iter().any(|(_, other)| *other != arm) {
-            sums.entry(mixed(arm)).or_default()[0] += 1;
+            sums.entry(mixed_arm(arm)).or_default()[0] += 1;
             continue;
         }
         // Only what happened after the exposure is a conversion.

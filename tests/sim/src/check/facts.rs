@@ -56,7 +56,7 @@ pub fn converged(world: &mut World) -> Vec<String> {
         let mut sums = model.sums(&owner);
         let Some(known) = rules.tenants.by_name(owner.0.as_str()) else { continue };
         let view = StoreView::folded(conn);
-        let found = read::visitor(&view, known.no, owner.1).ok().flatten();
+        let found = read::load_visitor(&view, known.no, owner.1).ok().flatten();
         match found.and_then(|row| read::whole(&view, &row, Day(0)).ok()) {
             Some(profile) => {
                 if !model.knows_sessions(&owner) {
@@ -86,7 +86,7 @@ fn compare(place: &str, owner: &Owner, expected: &Sums, profile: &Profile) -> Op
     let events = profile.events();
     let held = |(name, (count, last)): (&String, &(u64, [u64; 2]))| {
         let [least, most] = last.map(Minute::at);
-        events.total(name).exact() == Some(*count)
+        events.total_events(name).exact() == Some(*count)
             && events.last(name).is_some_and(|last| (least..=most).contains(&last))
     };
     let fits = fits && events.iter().count() == expected.events.len() && expected.events.iter().all(held);

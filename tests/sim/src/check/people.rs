@@ -129,7 +129,7 @@ pub fn in_store(world: &mut World) -> Vec<String> {
     let plan = reconcile::plan(conn, &rules.tenants, &|_, _| Ok(()));
     let differences = match plan {
         Ok(plan) => plan.differences.iter().map(|difference| format!("{difference:?}")).collect(),
-        Err(error) => vec![causeway_origin::base::chain(&error)],
+        Err(error) => vec![causeway_origin::base::error_chain(&error)],
     };
     two.chain(differences.into_iter().map(|difference| format!("people are not reconciled: {difference}"))).collect()
 }
@@ -152,8 +152,8 @@ fn stored(world: &mut World, tenant: &TenantId, expected: &[Person]) -> Vec<Stri
     let mut seen = Vec::new();
     for person in expected {
         let Some(first) = person.members.first() else { continue };
-        let row = read::visitor(&view, known.no, *first).ok().flatten();
-        let found = row.and_then(|row| read::person(&view, &row, 10_000).ok());
+        let row = read::load_visitor(&view, known.no, *first).ok().flatten();
+        let found = row.and_then(|row| read::load_person(&view, &row, 10_000).ok());
         let members: BTreeSet<VisitorId> = found.map(|found| found.members.into_iter().collect()).unwrap_or_default();
         if members != person.members {
             seen.push(format!("the store has {members:?} as one; the model {:?}", person.members));

@@ -62,7 +62,7 @@ pub fn converged(world: &mut World) -> Vec<String> {
     let mut found = Vec::new();
     for tenant in (0..setup::TENANTS.len()).map(setup::tenant) {
         let Some(known) = rules.tenants.by_name(tenant.as_str()) else { continue };
-        let report = offers::report(conn, known.no).unwrap_or_default();
+        let report = offers::report_offers(conn, known.no).unwrap_or_default();
         // Nobody came to this publisher, or its catalogue was never applied.
         let Some(of) = report.first() else { continue };
         let [given, people, several] = ["given", "people", "with_several"].map(|name| of[name].as_u64().unwrap_or(0));

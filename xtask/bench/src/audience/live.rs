@@ -92,7 +92,7 @@ fn probe(origin: &Origin, over: &AtomicBool) -> Result<Vec<f64>> {
             at: now,
             what,
         };
-        let batch = facts::encode(&FactBatch { tenant: origin.tenant(), facts: vec![fact] });
+        let batch = facts::encode_batch(&FactBatch { tenant: origin.tenant(), facts: vec![fact] });
         let body = encode_request(&SyncRequest { facts: vec![batch], ..SyncRequest::default() });
         let status = connection.exchange(&origin.signed_sync(&body))?.status();
         ensure!(status == Some(200), "a sync was answered with {status:?}");

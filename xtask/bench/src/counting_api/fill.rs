@@ -37,11 +37,11 @@ pub(super) fn fill(config: &Path, people: People, stop: &Stop) -> Result<()> {
         let visitors = (first..people.count).take(GROUP);
         let facts = visitors.flat_map(|n| people.facts(n)).map(|fact| CheckedFact { tenant, fact }).collect();
         let records = [Arc::new(LogRecord::of(facts))];
-        group::commit(
+        group::commit_group(
             &mut conn,
             &rules,
             &metrics,
-            TxnInputs { now: people.now, ..causeway_origin::store::write_txn::given()? },
+            TxnInputs { now: people.now, ..causeway_origin::store::write_txn::draw_inputs()? },
             &records,
             &[],
         )?;

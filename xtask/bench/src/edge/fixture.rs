@@ -87,7 +87,7 @@ impl Fixture {
         let ring = &keys.tenants.get(TENANT).context("the tenant's keys")?.cookie;
         let identity = wire::cookies::encode_identity(&identity(own, unique, now));
         let ledger = wire::cookies::encode_ledger(&ledger(own, version, now));
-        let seal = |name, payload: &[u8]| cookie::seal(ring, name, &tenant, payload).context("no active key");
+        let seal = |name, payload: &[u8]| cookie::seal_cookie(ring, name, &tenant, payload).context("no active key");
         let json = serde_json::to_value(&keys)?;
         let secret = json.pointer("/tenants/bench/cookie/0/secret").and_then(Value::as_str).context("no secret")?;
         let message_bytes = message(tenant.clone(), own, now).len();
@@ -288,7 +288,7 @@ fn ledger(own: VisitorId, version: SnapshotVersion, now: Millis) -> Ledger {
 fn message(tenant: TenantId, visitor: VisitorId, now: Millis) -> Vec<u8> {
     let what = FactKind::Page { session: SessionId::mint(now, [7; 4]) };
     let fact = Fact { position: 0, id: FactId::from_bytes([1; 16]), visitor, received: now, at: now, what };
-    wire::facts::encode(&FactBatch { tenant, facts: vec![fact] })
+    wire::facts::encode_batch(&FactBatch { tenant, facts: vec![fact] })
 }
 
 #[cfg(test)]

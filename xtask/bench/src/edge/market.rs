@@ -49,7 +49,7 @@ impl Market {
         }
         let actions: ActionList = self.actions.iter().step_by(one_in).collect();
         let segments = segments::pack(segments::held().into_iter().step_by(one_in));
-        SubContent { actions: actions.pack(), segments, attributes: attributes.pack(), ..content }
+        SubContent { actions: actions.pack_actions(), segments, attributes: attributes.pack(), ..content }
     }
 
     /// The same as a JavaScript programmer would have stored it.
@@ -77,7 +77,7 @@ impl Market {
         let pointer = CataloguePointer { published: SnapshotVersion::default(), version: 1, digest };
         let current = kv::pointer_key(tenant);
         Ok(HashMap::from([
-            (key.clone(), encode_document(&key, &digest, &flat::encode(&flat))?),
+            (key.clone(), encode_document(&key, &digest, &flat::encode_catalogue(&flat))?),
             (current.clone(), encode_pointer(&current, &pointer)),
             ("json:catalogue".to_owned(), self.document.to_string()),
         ]))

@@ -117,7 +117,8 @@ impl<'o> Edge<'o> {
     }
 
     fn sync(&mut self, facts: Vec<Fact>, drain: u16) -> Result<(SyncResponse, f64)> {
-        let batch = (!facts.is_empty()).then(|| facts::encode(&FactBatch { tenant: self.origin.tenant(), facts }));
+        let batch =
+            (!facts.is_empty()).then(|| facts::encode_batch(&FactBatch { tenant: self.origin.tenant(), facts }));
         // Facts come by another consumer than the one that writes the KV.
         let applied = if drain > 0 { std::mem::take(&mut self.applied) } else { Vec::new() };
         let facts = batch.into_iter().collect();

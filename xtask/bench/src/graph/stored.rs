@@ -15,7 +15,7 @@ use causeway_shared::ids::VisitorId;
 use causeway_shared::profile::Profile;
 use causeway_shared::segments::{SegmentId, SegmentMap, SegmentState, WriteStamp};
 use causeway_shared::time::HourStamp;
-use causeway_shared::wire::profile::encode;
+use causeway_shared::wire::profile::encode_profile;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
@@ -73,7 +73,7 @@ pub(super) fn run(config: &Path, options: &Options, json: bool, stop: &Stop) -> 
     print(format!("plan of reconcile, {of}"), took, "s", 15.0);
     print(format!("memory of it, {of}"), peak, "MB", 500.0);
     // As of a serving origin: where the operating system has it, and asked before.
-    std::io::copy(&mut std::fs::File::open(store::file(&data))?, &mut std::io::sink())?;
+    std::io::copy(&mut std::fs::File::open(store::store_file(&data))?, &mut std::io::sink())?;
     let conn = store::open_readonly(&data)?;
     checks(&conn, tenant, options, false, stop)?;
     let (small, large) = (checks(&conn, tenant, options, false, stop)?, checks(&conn, tenant, options, true, stop)?);
@@ -118,7 +118,7 @@ fn fill(data: &Path, visitors: u32, stop: &Stop) -> Result<(TenantNo, u32)> {
             tenant.0,
             id(visitor).as_bytes(),
             master + 1,
-            encode(id(visitor), &Profile::default()),
+            encode_profile(id(visitor), &Profile::default()),
             &segments,
         ))?;
         if let Some(member) = of {
@@ -193,7 +193,7 @@ fn checks(conn: &Connection, tenant: TenantNo, options: &Options, large: bool, s
         }
         let (whose, others) = (member(a, options.visitors), member(b, options.visitors));
         let start = Instant::now();
-        let found = black_box(connections::check(conn, tenant, id(a), id(b))?);
+        let found = black_box(connections::check_pair(conn, tenant, id(a), id(b))?);
         took.push(start.elapsed().as_secs_f64() * 1e6);
         let connected = found.is_some_and(|found| found.connected);
         ensure!(connected == (a == b || whose.is_some() && whose == others), "{a} and {b}: {found:?}");

@@ -13,17 +13,17 @@ fn near(found: &[f64], expected: &[f64], within: f64) {
 
 #[test]
 fn s4_11_the_probability_of_being_best_is_exact_where_it_is_known() {
-    near(&best(&[ObservedRate::new(5, 100)]), &[1.0], 1e-12);
-    near(&best(&[ObservedRate::new(5, 100); 4]), &[0.25; 4], 1e-9);
+    near(&best_chances(&[ObservedRate::new(5, 100)]), &[1.0], 1e-12);
+    near(&best_chances(&[ObservedRate::new(5, 100); 4]), &[0.25; 4], 1e-9);
     // Beta(2, 1) above Beta(1, 1): the integral of 2x * x from 0 to 1.
-    near(&best(&[ObservedRate::new(1, 1), ObservedRate::new(0, 0)]), &[2.0 / 3.0, 1.0 / 3.0], 2e-3);
+    near(&best_chances(&[ObservedRate::new(1, 1), ObservedRate::new(0, 0)]), &[2.0 / 3.0, 1.0 / 3.0], 2e-3);
     // Closed form for whole parameters (Miller 2015, "Formulas for Bayesian A/B Testing"), of 20 and 30 of 200.
     near(
-        &best(&[ObservedRate::new(20, 200), ObservedRate::new(30, 200)]),
+        &best_chances(&[ObservedRate::new(20, 200), ObservedRate::new(30, 200)]),
         &[1.0 - closed(21.0, 181.0, 31, 171.0), closed(21.0, 181.0, 31, 171.0)],
         2e-3,
     );
-    assert!(best(&[]).is_empty());
+    assert!(best_chances(&[]).is_empty());
 }
 
 /// The probability that Beta(c, d) is above Beta(a, b), for a whole c.
@@ -39,21 +39,24 @@ fn closed(a: f64, b: f64, c: u32, d: f64) -> f64 {
 fn s4_11_shares_keep_the_control_the_total_and_the_floor() {
     let control = ArmState { control: true, ..arm(2_000, 500, 1_000) };
     let arms = [arm(2_500, 10, 1_000), control, arm(2_500, 60, 1_000), arm(0, 9, 10), arm(1_000, 11, 1_000)];
-    let chosen = shares(&arms, &BanditOptions::default());
+    let chosen = choose_shares(&arms, &BanditOptions::default());
     assert_eq!((chosen[1], chosen[3]), (2_000, 0), "{chosen:?}");
     assert_eq!(chosen.iter().sum::<u32>(), 8_000);
     assert_eq!((chosen[0], chosen[2], chosen[4]), (60, 5_880, 60), "one per cent of 6,000 each, the rest to the best");
-    assert_eq!(chosen, shares(&arms, &BanditOptions::default()));
-    let even = shares(&[arm(10, 0, 0), arm(20, 0, 0), arm(4, 0, 0)], &BanditOptions { floor: 9_999 });
+    assert_eq!(chosen, choose_shares(&arms, &BanditOptions::default()));
+    let even = choose_shares(&[arm(10, 0, 0), arm(20, 0, 0), arm(4, 0, 0)], &BanditOptions { floor: 9_999 });
     assert_eq!(even, [12, 11, 11], "a floor above an even share is an even share");
-    assert!(shares(&[], &BanditOptions::default()).is_empty());
-    assert_eq!(shares(&[control], &BanditOptions::default()), [2_000]);
+    assert!(choose_shares(&[], &BanditOptions::default()).is_empty());
+    assert_eq!(choose_shares(&[control], &BanditOptions::default()), [2_000]);
 }
 
 #[test]
 fn s4_11_narrow_and_wide_posteriors_meet() {
-    let chosen =
-        best(&[ObservedRate::new(20_000, 1_000_000), ObservedRate::new(0, 10), ObservedRate::new(19_000, 1_000_000)]);
+    let chosen = best_chances(&[
+        ObservedRate::new(20_000, 1_000_000),
+        ObservedRate::new(0, 10),
+        ObservedRate::new(19_000, 1_000_000),
+    ]);
     // Beta(1, 11) is above 0.02 with probability 0.98^11 = 0.8007.
     near(&chosen, &[1.0 - 0.8007, 0.8007, 0.0], 3e-3);
 }

@@ -71,7 +71,7 @@ fn experiment(people: u64, shares: [f64; 2], numbers: &mut UniformDraws) -> ArmH
             (3, 3) => {}
             (3, arm) | (arm, 3) => count(arm as i64, people),
             (first, second) if first == second => count(first as i64, people),
-            (first, _) => count(people::mixed(first as u8), people),
+            (first, _) => count(people::mixed_arm(first as u8), people),
         }
     }
     let hour = |exposed| BTreeMap::from([(HourStamp(9), HourSums { exposed, ..HourSums::default() })]);

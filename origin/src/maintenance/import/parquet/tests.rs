@@ -24,7 +24,7 @@ fn what_json_has_no_form_for_is_taken_for_nothing_else() {
     let nested = Field::Group(Row::new(vec![("price".to_owned(), decimal())]));
     for field in [decimal(), Field::Date(20_000), Field::TimeMicros(5), Field::Bytes(vec![0xff].into()), nested] {
         let row = Row::new(vec![("at_ms".to_owned(), field), ("id".to_owned(), Field::Null)]);
-        let line = object(&row, &Type::group_type_builder("message").build().unwrap());
+        let line = row_object(&row, &Type::group_type_builder("message").build().unwrap());
         let line = line.as_object().unwrap();
         assert_eq!(line.len(), 1);
         let told = || line["at_ms"].clone();
@@ -58,7 +58,7 @@ fn a_map_with_text_keys_is_an_object() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(&file, writer.into_inner().unwrap()).unwrap();
     let mut rows = SerializedFileReader::new(file.reopen().unwrap()).unwrap().into_iter();
-    assert_eq!(object(&rows.next().unwrap().unwrap(), &schema), json!({ "properties": { "size": 4 } }));
+    assert_eq!(row_object(&rows.next().unwrap().unwrap(), &schema), json!({ "properties": { "size": 4 } }));
 }
 
 /// The values of a column, one a row.
@@ -251,7 +251,7 @@ fn columns_of_uuids_and_json_are_read_and_columns_nobody_asks_for_may_have_any_t
     let mut origin = Origin::new();
     origin.send("demo", &[page(visitor(7), 1, NOW)]);
     assert_eq!(import(&mut origin, ImportKind::Events, &path).unwrap().0.facts, 1);
-    assert_eq!(uuid(visitor(7).as_bytes()).unwrap(), visitor(7).to_string());
+    assert_eq!(uuid_text(visitor(7).as_bytes()).unwrap(), visitor(7).to_string());
 }
 
 #[test]

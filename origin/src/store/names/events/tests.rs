@@ -2,7 +2,7 @@
 
 use crate::base::attribution::Attribution;
 use crate::campaigns::catalogue;
-use crate::maintenance::forget_event_names::forget;
+use crate::maintenance::forget_event_names::forget_names;
 use crate::privacy::audit;
 use causeway_shared::ids::VisitorId;
 use causeway_shared::segments::SegmentId;
@@ -21,11 +21,11 @@ fn names(all: &[&str]) -> BTreeSet<String> {
 }
 
 fn counted(origin: &Origin) -> BTreeSet<String> {
-    load(&origin.conn).unwrap().remove(&no(origin)).unwrap_or_default()
+    load_names(&origin.conn).unwrap().remove(&no(origin)).unwrap_or_default()
 }
 
 fn source_of(origin: &Origin, name: &str) -> Option<NameSource> {
-    source(&origin.conn, no(origin), name).unwrap()
+    name_source(&origin.conn, no(origin), name).unwrap()
 }
 
 /// A visitor sends 64 names that nobody else uses.
@@ -45,13 +45,13 @@ fn full(origin: &mut Origin) {
 
 fn forgotten(origin: &mut Origin, all: &[&str]) -> Result<(), EventNameError> {
     let (given, tenant) = (origin.given(), origin.tenant("demo").clone());
-    forget(&mut origin.conn, &origin.rules, given, &tenant, &names(all), &Attribution::by("cli"))
+    forget_names(&mut origin.conn, &origin.rules, given, &tenant, &names(all), &Attribution::by("cli"))
 }
 
 fn kept_audience(origin: &Origin, event: &str) {
     let tenant = origin.tenant("demo");
     let document = json!({ format!("events.{event}"): { "$count": { "$gte": 1 } } });
-    let filter = query::filter(&origin.conn, tenant, &document).unwrap().unwrap();
+    let filter = query::parse_filter(&origin.conn, tenant, &document).unwrap().unwrap();
     let audience =
         materialized::MaterializedAudience::new((tenant.no, SegmentId(7)), (&filter, &document), (48, 0), NOW).unwrap();
     audience.keep(&origin.conn, tenant).unwrap();
@@ -88,7 +88,7 @@ fn what_is_declared_or_in_use_is_counted_whatever_pages_brought() {
     origin.send("demo", &[tracked(visitor(500), 1, now, "late")]);
     assert_eq!(source_of(&origin, "late"), None, "a page takes no other page's place");
     origin.admin("demo", &[tracked(visitor(500), 2, now, "from_a_file")]);
-    declare(&mut origin.conn, tenant, &names(&["signup", "junk_0_0"]), now).unwrap();
+    declare_names(&mut origin.conn, tenant, &names(&["signup", "junk_0_0"]), now).unwrap();
     kept_audience(&origin, "bought_twice");
     let document = json!({ "experiment": [{ "id": "e", "code": 1, "starts": 0, "conversion": "subscribed",
         "arm": [{ "id": "a", "code": 1, "share": 5_000 }, { "id": "b", "code": 2, "share": 5_000 }] }] });
@@ -100,13 +100,13 @@ fn what_is_declared_or_in_use_is_counted_whatever_pages_brought() {
     assert_eq!(counted(&origin).len(), limits::AUDIENCE_EVENTS);
     // Where all are declared, the next one is refused by name, and none goes.
     let many: BTreeSet<String> = (0..limits::AUDIENCE_EVENTS - 4).map(|n| format!("own_{n}")).collect();
-    declare(&mut origin.conn, tenant, &many, now).unwrap();
-    let refused = declare(&mut origin.conn, tenant, &names(&["one_more"]), now).unwrap_err();
+    declare_names(&mut origin.conn, tenant, &many, now).unwrap();
+    let refused = declare_names(&mut origin.conn, tenant, &names(&["one_more"]), now).unwrap_err();
     assert!(matches!(&refused, EventNameError::Full(name) if name == "one_more"), "{refused}");
     assert_eq!(source_of(&origin, "signup"), Some(NameSource::Declared));
     let long = "n".repeat(limits::NAME_BYTES + 1);
     for bad in ["", "page", &long] {
-        let refused = declare(&mut origin.conn, tenant, &names(&[bad]), now).unwrap_err();
+        let refused = declare_names(&mut origin.conn, tenant, &names(&[bad]), now).unwrap_err();
         assert!(matches!(refused, EventNameError::BadName), "{refused}");
     }
 }
@@ -133,7 +133,7 @@ fn a_name_is_taken_back_unless_something_uses_it() {
     assert!(matches!(forgotten(&mut origin, &[]), Err(EventNameError::Number)));
     assert_eq!(counted(&origin), before, "nothing was changed");
     forgotten(&mut origin, &["junk_0_0", "junk_0_1"]).unwrap();
-    let told = audit::list(&origin.conn, origin.tenant("demo"), None, None, 2).unwrap();
+    let told = audit::list_rows(&origin.conn, origin.tenant("demo"), None, None, 2).unwrap();
     assert_eq!([&told[1]["what"], &told[1]["object"]], [&json!("forget_event"), &json!("junk_0_0")]);
     origin.now += DAY_MS;
     origin.send("demo", &[tracked(visitor(500), 1, origin.now, "late")]);
