@@ -9,14 +9,17 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use causeway_shared::config::{EdgeConfig, TenantConfig};
+use causeway_shared::identity;
 use causeway_shared::identity::{
-    self, BegunIdentity, BulkRead, BulkResult, IdentityRequest, IdentityStep, NewestVersions, RecognisedVisitor,
-    SecondRead, SurvivingCookie,
+    BegunIdentity, BulkRead, BulkResult, IdentityRequest, IdentityStep, NewestVersions, RecognisedVisitor, SecondRead,
+    SurvivingCookie,
 };
 use causeway_shared::ids::{Millis, SnapshotVersion};
-use causeway_shared::json::{self, JsonError};
+use causeway_shared::json;
+use causeway_shared::json::JsonError;
 use causeway_shared::keys::KeySet;
-use causeway_shared::planted::{self, PlantedBug};
+use causeway_shared::planted;
+use causeway_shared::planted::PlantedBug;
 use causeway_shared::proof;
 use causeway_shared::random::Random;
 use serde::de::DeserializeOwned;

@@ -2,7 +2,8 @@
 
 use causeway_shared::config::TenantConfig;
 use causeway_shared::ids::{Millis, TenantId, VisitorId};
-use causeway_shared::keys::{self, TenantKeys};
+use causeway_shared::keys;
+use causeway_shared::keys::TenantKeys;
 use causeway_shared::visitor_token;
 use serde_json::value::{RawValue, to_raw_value};
 

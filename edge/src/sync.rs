@@ -3,7 +3,8 @@
 use causeway_shared::ids::Millis;
 use causeway_shared::sync_auth;
 use causeway_shared::wire::WireError;
-use causeway_shared::wire::sync::{self, RejectedFact, SyncRequest, SyncResponse};
+use causeway_shared::wire::sync;
+use causeway_shared::wire::sync::{RejectedFact, SyncRequest, SyncResponse};
 
 use crate::engine::Engine;
 

@@ -8,7 +8,8 @@ use causeway_edge::{EngineStep, KvRead, ObjectClass, RateLimit, WorkerPage};
 use causeway_shared::actions::{AdEntity, ViewType};
 use causeway_shared::fact::FactKind;
 use causeway_shared::ids::{AlternateId, InsertionId, KindCode, VisitorId};
-use causeway_shared::token::{self, AdToken};
+use causeway_shared::token;
+use causeway_shared::token::AdToken;
 use causeway_shared::{kv, wire};
 use serde_json::{Value, json};
 

@@ -11,7 +11,8 @@ use causeway_edge::{Engine, EngineStep, HttpAnswer, KvRead, ReadFault, WorkerPag
 use causeway_shared::actions::AdLevel;
 use causeway_shared::attributes::NameDictionary;
 use causeway_shared::catalogue::{Catalogue, FlatCatalogue};
-use causeway_shared::cookie::{self, IDENTITY};
+use causeway_shared::cookie;
+use causeway_shared::cookie::IDENTITY;
 use causeway_shared::events::VisitorEvents;
 use causeway_shared::fact::{FactKind, PURCHASE};
 use causeway_shared::identity::IdentityCookie;

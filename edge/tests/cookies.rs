@@ -5,7 +5,8 @@ mod browser;
 
 use browser::{Browser, body, key, set_cookies};
 use causeway_edge::{EngineStep, HttpAnswer, WorkerPage};
-use causeway_shared::cookie::{self, IDENTITY, LEDGER, SESSION};
+use causeway_shared::cookie;
+use causeway_shared::cookie::{IDENTITY, LEDGER, SESSION};
 use causeway_shared::ids::TenantId;
 use causeway_shared::keys::{KeyRing, KeyStage};
 use causeway_shared::limits;

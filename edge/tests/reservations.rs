@@ -13,7 +13,8 @@ use causeway_edge::{
 use causeway_shared::actions::{ActionList, ActionType, AdAction, AdEntity, InsertionHash, ViewType};
 use causeway_shared::attributes::NameDictionary;
 use causeway_shared::catalogue::Catalogue;
-use causeway_shared::cookie::{self, LEDGER};
+use causeway_shared::cookie;
+use causeway_shared::cookie::LEDGER;
 use causeway_shared::ids::{Epoch, Millis, SnapshotVersion, TenantId, VisitorId};
 use causeway_shared::keys::{KeyRing, KeySet, KeyStage, RingKey, TenantKeys};
 use causeway_shared::ledger::Ledger;

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use browser::{answer, body, complete, read_kv};
 use causeway_edge::{Engine, HttpAnswer, ReadFault};
-use causeway_shared::cookie::{self, IDENTITY};
+use causeway_shared::cookie;
+use causeway_shared::cookie::IDENTITY;
 use causeway_shared::identity::IdentityCookie;
 use causeway_shared::ids::{Epoch, Millis, SnapshotVersion, TenantId, VisitorId};
 use causeway_shared::keys::{KeyRing, KeySet, KeyStage, RingKey, TenantKeys};

@@ -9,7 +9,8 @@ use causeway_shared::actions::{AdEntity, ViewType};
 use causeway_shared::ids::{InsertionId, Millis, TenantId, VisitorId};
 use causeway_shared::keys::{KeyRing, KeySet, KeyStage, RingKey, TenantKeys};
 use causeway_shared::limits;
-use causeway_shared::token::{self, AdToken};
+use causeway_shared::token;
+use causeway_shared::token::AdToken;
 use serde_json::json;
 
 const NOW: Millis = 1_800_000_000_000;

@@ -20,8 +20,10 @@ use serde_json::Value;
 
 use crate::actions::TimeWindow;
 use crate::attributes::NameDictionary;
-use crate::experiment::{self, Experiment};
-use crate::filter::{self, CountAnswerer, Entities, Filter, FilterWords};
+use crate::experiment;
+use crate::experiment::Experiment;
+use crate::filter;
+use crate::filter::{CountAnswerer, Entities, Filter, FilterWords};
 use crate::ids::{Micros, Millis};
 use crate::limits;
 use crate::problems::{ConfigProblem, ProblemList};

@@ -8,9 +8,9 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::evidence::{EvidenceWeight, LinkClass};
 use crate::ids::{KindCode, Micros, TenantId};
 use crate::limits;
-use crate::person::{EvidenceWeight, LinkClass};
 use crate::vocabulary::Vocabulary;
 
 /// What an answer of `/v1/decide` says besides what became of each kind of id: no kind has such a name.

@@ -6,7 +6,8 @@ use subtle::ConstantTimeEq;
 
 use crate::config::TenantConfig;
 use crate::ids::TenantId;
-use crate::keys::{self, KeyRing, KeyStage, RingKey};
+use crate::keys;
+use crate::keys::{KeyRing, KeyStage, RingKey};
 use crate::limits;
 
 /// The identity cookie: the name that its signature covers.

@@ -18,7 +18,8 @@ mod worth;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::actions::{self, ActionType, AdEntity, PackedActions, ViewType, ViewTypes};
+use crate::actions;
+use crate::actions::{ActionType, AdEntity, PackedActions, ViewType, ViewTypes};
 use crate::catalogue::{AdSet, BoundCap, CampaignTerms, CandidateAd, CompiledCatalogue};
 use crate::filter::{EventEvidence, FilterSubject, PersonHistory};
 use crate::ids::Millis;

@@ -19,7 +19,8 @@ use crate::catalogue::moment;
 use crate::fact::PURCHASE;
 use crate::ids::Millis;
 use crate::limits;
-use crate::planted::{self, PlantedBug};
+use crate::planted;
+use crate::planted::PlantedBug;
 use crate::problems::ProblemList;
 use crate::vocabulary::Vocabulary;
 

@@ -2,12 +2,13 @@
 //! system knows is a join of facts.
 
 use crate::actions::{ActionType, AdEntity, ViewType};
-use crate::attributes::{self, AttributeValue, DictionaryError, ValueError};
+use crate::attributes;
+use crate::attributes::{AttributeValue, DictionaryError, ValueError};
+use crate::evidence::{EvidenceSource, EvidenceWeight};
 use crate::ids::{
     AltHash, AlternateId, FactId, InsertionId, KindCode, Micros, Millis, OrderHash, SessionId, VisitorId,
 };
 use crate::limits;
-use crate::person::{EvidenceSource, EvidenceWeight};
 use crate::segments::{SegmentId, SegmentState, WriteStamp};
 use crate::time::HourStamp;
 

@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::packed::{self, PackedReader};
+use crate::packed;
+use crate::packed::PackedReader;
 
 /// Something of which a person's first counts.
 pub trait FirstRecord: Copy {

@@ -15,7 +15,8 @@ pub(crate) mod reserved;
 use crate::experiment::{Exposures, FirstExposure};
 use crate::ids::{Millis, SessionId, SnapshotVersion, VisitorId};
 use crate::limits;
-use crate::planted::{self, PlantedBug};
+use crate::planted;
+use crate::planted::PlantedBug;
 use crate::profile::{KnownVisitor, LaterPage, SubProfile};
 use crate::units::{HeldSlot, HeldSlots};
 

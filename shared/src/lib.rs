@@ -20,6 +20,7 @@ pub mod cookie;
 pub mod decision;
 pub mod delivery;
 pub mod events;
+pub mod evidence;
 pub mod experiment;
 pub mod fact;
 pub mod filter;

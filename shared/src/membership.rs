@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{Epoch, Millis, VisitorId};
-use crate::planted::{self, PlantedBug};
+use crate::planted;
+use crate::planted::PlantedBug;
 
 /// One decision about who belongs to a person.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

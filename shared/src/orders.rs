@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 
 use crate::ids::Micros;
 use crate::limits;
-use crate::packed::{self, PackedReader};
+use crate::packed;
+use crate::packed::PackedReader;
 use crate::time::Minute;
 
 /// One purchase of an order. The earlier one is the smaller.

@@ -5,7 +5,8 @@ mod best;
 mod offset;
 
 use crate::ids::Millis;
-use crate::packed::{self, PackedReader};
+use crate::packed;
+use crate::packed::PackedReader;
 use crate::time::HOUR_MS;
 
 pub use best::{BestHour, BestTime, BestTimeSource, LEAST_FACTS, PersonHabits, PopulationActivity, PriorActivity};

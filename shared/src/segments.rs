@@ -8,7 +8,8 @@ use std::ops::{Range, RangeInclusive};
 
 use crate::ids::Millis;
 use crate::limits;
-use crate::planted::{self, PlantedBug};
+use crate::planted;
+use crate::planted::PlantedBug;
 use crate::time::HourStamp;
 
 pub use packed::{PackedSegments, live_segments};

@@ -9,7 +9,8 @@ use subtle::ConstantTimeEq;
 use base64_simd::URL_SAFE_NO_PAD;
 
 use crate::ids::Millis;
-use crate::keys::{self, KeyRing, RingKey};
+use crate::keys;
+use crate::keys::{KeyRing, RingKey};
 use crate::limits;
 
 /// Header with the key's id, decimal.

@@ -8,7 +8,8 @@
 use crate::actions::{AdEntity, ViewType};
 use crate::ids::{InsertionId, Millis, TenantId, VisitorId};
 use crate::keys::{KeyRing, RingKey};
-use crate::packed::{self, PackedReader};
+use crate::packed;
+use crate::packed::PackedReader;
 use crate::{cookie, limits};
 
 const NAME: &str = "ad";

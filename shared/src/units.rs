@@ -17,8 +17,10 @@ use crate::bucket::{BUCKETS, BucketPurpose, PersonRandom};
 use crate::first::{FirstRecord, FirstRecords};
 use crate::ids::{Millis, TenantId, VisitorId};
 use crate::limits;
-use crate::packed::{self, PackedReader};
-use crate::planted::{self, PlantedBug};
+use crate::packed;
+use crate::packed::PackedReader;
+use crate::planted;
+use crate::planted::PlantedBug;
 
 /// How many people may get a campaign's ads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

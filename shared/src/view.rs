@@ -9,11 +9,14 @@ use crate::experiment::Exposures;
 use crate::fact::PURCHASE;
 use crate::ids::{AltHash, Epoch, Millis, SnapshotVersion, VisitorId};
 use crate::membership::{Membership, Memberships};
-use crate::orders::{self, OrderPurchase, VisitorOrders};
-use crate::planted::{self, PlantedBug};
+use crate::orders;
+use crate::orders::{OrderPurchase, VisitorOrders};
+use crate::planted;
+use crate::planted::PlantedBug;
 use crate::profile::{KnownVisitor, MissingParts, ProfileTotals, SubProfile};
 use crate::rhythm::BestTime;
-use crate::segments::{self, PackedSegments, SegmentId};
+use crate::segments;
+use crate::segments::{PackedSegments, SegmentId};
 use crate::time::{HourStamp, Minute};
 use crate::units::HeldSlots;
 

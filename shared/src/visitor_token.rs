@@ -5,7 +5,8 @@
 
 use crate::ids::{Millis, TenantId, VisitorId};
 use crate::keys::KeyRing;
-use crate::packed::{self, PackedReader};
+use crate::packed;
+use crate::packed::PackedReader;
 use crate::{cookie, limits};
 
 /// The name that the signature covers, so that no cookie and no token of an ad is one.

@@ -7,7 +7,8 @@ mod common;
 use std::collections::BTreeSet;
 
 use causeway_shared::actions::{TimeWindow, WindowUnit};
-use causeway_shared::events::{self, EventCount, VisitorEvents};
+use causeway_shared::events;
+use causeway_shared::events::{EventCount, VisitorEvents};
 use causeway_shared::fact::{Fact, FactKind, PAGE, PURCHASE};
 use causeway_shared::ids::FactId;
 use causeway_shared::limits;

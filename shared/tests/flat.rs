@@ -4,7 +4,8 @@
 use causeway_shared::attributes::{NameDictionary, ValueKind};
 use causeway_shared::catalogue::{Catalogue, CompiledCatalogue, FlatCatalogue};
 use causeway_shared::vocabulary::{Vocabulary, VocabularyWord};
-use causeway_shared::wire::{self, WireError, flat};
+use causeway_shared::wire;
+use causeway_shared::wire::{WireError, flat};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

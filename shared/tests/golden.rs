@@ -12,8 +12,10 @@ mod frame;
 
 use causeway_shared::actions::{ActionType, AdEntity, AdLevel, InsertionHash, TimeWindow, ViewType, WindowUnit};
 use causeway_shared::attributes::{AttributeMap, AttributeValue, NameToken, ValueKind};
-use causeway_shared::cookie::{self, IDENTITY};
+use causeway_shared::cookie;
+use causeway_shared::cookie::IDENTITY;
 use causeway_shared::events::{EventCount, VisitorEvents};
+use causeway_shared::evidence::{EvidenceSource, EvidenceWeight};
 use causeway_shared::experiment::{Exposures, FirstExposure};
 use causeway_shared::fact::{ErasureScope, Fact, FactKind, PURCHASE};
 use causeway_shared::identity::IdentityCookie;
@@ -25,7 +27,6 @@ use causeway_shared::kv::{attributes_key, catalogue_key, lookup_key, model_key, 
 use causeway_shared::ledger::{Ledger, PlacedInsertion, RunningSession};
 use causeway_shared::membership::{Membership, VisitorCut};
 use causeway_shared::model::{Model, Part, Quality};
-use causeway_shared::person::{EvidenceSource, EvidenceWeight};
 use causeway_shared::profile::{LaterPage, MissingParts, Profile, ProfileParts, ProfileTotals, SubContent, SubProfile};
 use causeway_shared::rhythm::BestTime;
 use causeway_shared::segments::{SegmentId, SegmentState, WriteStamp};
@@ -33,7 +34,8 @@ use causeway_shared::strict::{
     Answer, Ask, Call, Candidate, Claim, Entries, Entry, Links, Object, Seen, StrictCap, Wanted,
 };
 use causeway_shared::time::{HourStamp, Minute};
-use causeway_shared::units::{self, GivenSlot, HeldSlots, SlotRows, SlotStock, SlotWrites, VisitorSlots};
+use causeway_shared::units;
+use causeway_shared::units::{GivenSlot, HeldSlots, SlotRows, SlotStock, SlotWrites, VisitorSlots};
 use causeway_shared::view::{Snapshot, StoredValue};
 use causeway_shared::wire::facts::FactBatch;
 use causeway_shared::wire::model as wire_model;

@@ -7,7 +7,8 @@ mod common;
 use causeway_shared::actions::{
     ActionCounter, ActionQuestion, ActionType, AdEntity, InsertionHash, PackedActions, ViewType, ViewTypes,
 };
-use causeway_shared::cookie::{self, LEDGER};
+use causeway_shared::cookie;
+use causeway_shared::cookie::LEDGER;
 use causeway_shared::experiment::{Exposures, FirstExposure};
 use causeway_shared::fact::{Fact, FactKind};
 use causeway_shared::identity::{

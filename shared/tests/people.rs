@@ -6,10 +6,9 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use causeway_shared::evidence::{EvidenceWeight, LinkClass};
 use causeway_shared::ids::{AlternateId, KindCode, Millis, VisitorId};
-use causeway_shared::person::{
-    Evidence, EvidenceWeight, FlagReason, LinkClass, LinkedPeople, combine_evidence, link_people,
-};
+use causeway_shared::person::{Evidence, FlagReason, LinkedPeople, combine_evidence, link_people};
 use common::{MEMBER, PARTNER, alternate, law, scramble, visitor};
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use causeway_shared::limits;
-use causeway_shared::segments::{self, PackedSegments, SegmentId, SegmentMap, SegmentState, WriteStamp};
+use causeway_shared::segments;
+use causeway_shared::segments::{PackedSegments, SegmentId, SegmentMap, SegmentState, WriteStamp};
 use causeway_shared::time::HourStamp;
 use common::{NOW, law, scramble};
 use proptest::collection::vec;

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use causeway_shared::actions::{AdEntity, ViewType};
 use causeway_shared::ids::{AlternateId, InsertionId, KindCode, VisitorId};
-use causeway_shared::token::{self, AdToken};
+use causeway_shared::token;
+use causeway_shared::token::AdToken;
 use causeway_shared::{kv, wire};
 use causeway_tests::bare::{Bare, now, tenant};
 use causeway_tests::browser::{Answer, Browser};

@@ -2,7 +2,8 @@
 
 use causeway_shared::fact::Fact;
 use causeway_shared::limits;
-use causeway_shared::wire::facts::{self, FactBatch};
+use causeway_shared::wire::facts;
+use causeway_shared::wire::facts::FactBatch;
 use serde::Serialize;
 
 use crate::site::{RateLimit, Site};

@@ -8,7 +8,8 @@ use causeway_shared::identity::IdClaim;
 use causeway_shared::ids::AlternateId;
 use causeway_shared::limits;
 use causeway_shared::placeholder::is_placeholder;
-use causeway_shared::proof::{self, ProofError};
+use causeway_shared::proof;
+use causeway_shared::proof::ProofError;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use causeway_shared::cookie::{self, CookieNames, IDENTITY, LEDGER, SESSION};
+use causeway_shared::cookie;
+use causeway_shared::cookie::{CookieNames, IDENTITY, LEDGER, SESSION};
 use causeway_shared::identity::{IdClaim, IdentityCookie, IdentityRequest};
 use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::ledger::{Ledger, RunningSession};

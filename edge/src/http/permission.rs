@@ -2,10 +2,12 @@
 
 use std::borrow::Cow;
 
-use causeway_shared::consent::{self, Permission, Refusal, Signals};
+use causeway_shared::consent;
+use causeway_shared::consent::{Permission, Refusal, Signals};
 use causeway_shared::fact::{Fact, FactKind};
 use causeway_shared::ids::{FactId, Millis};
-use causeway_shared::planted::{self, PlantedBug};
+use causeway_shared::planted;
+use causeway_shared::planted::PlantedBug;
 use serde::Deserialize;
 
 use crate::http::answer::HttpAnswer;

@@ -7,7 +7,8 @@ use causeway_shared::actions::{ActionType, InsertionHash};
 use causeway_shared::fact::{Fact, FactKind};
 use causeway_shared::ids::{FactId, VisitorId};
 use causeway_shared::limits;
-use causeway_shared::token::{self, AdToken, TokenError};
+use causeway_shared::token;
+use causeway_shared::token::{AdToken, TokenError};
 use causeway_shared::wire::sync::FilterReason;
 
 use crate::http::answer::HttpAnswer;

@@ -1,7 +1,8 @@
 //! The consumer of the publish queue: the one writer of the KV at the edge. It drains the origin's outbox, and reads back the
 //! keys that the origin verifies.
 
-use causeway_shared::delivery::{self, DrainStep, OutboxDrain};
+use causeway_shared::delivery;
+use causeway_shared::delivery::{DrainStep, OutboxDrain};
 use causeway_shared::wire::sync::{KvWrite, ReadResult, SyncResponse, VerifyRequest};
 use futures_util::future::join_all;
 use js_sys::{JsString, Map};

@@ -11,7 +11,8 @@ use std::io::{self, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use causeway_shared::columns::{AudienceIndex, IndexReader, UsedTexts};
-use causeway_shared::packed::{self, PackedReader};
+use causeway_shared::packed;
+use causeway_shared::packed::PackedReader;
 use causeway_shared::time::HourStamp;
 
 use super::Columns;

@@ -197,9 +197,10 @@ pub fn load_newest(conn: &Connection, tenant: TenantNo) -> Result<Option<BuiltSt
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
+    use causeway_shared::fact::Fact;
+    use causeway_shared::kv;
     use causeway_shared::time::HourStamp;
     use causeway_shared::wire::catalogue::decode_steering;
-    use causeway_shared::{fact::Fact, kv};
 
     use super::*;
     use crate::testing::{NOW, Origin, exposure, purchase, visitor};

@@ -146,8 +146,8 @@ mod tests {
     use crate::identity::connections::{PairCheck, check_pair};
     use crate::privacy::erase::ErasureTarget;
     use crate::testing::{NOW, Origin, page, visitor};
+    use causeway_shared::evidence::EvidenceWeight;
     use causeway_shared::fact::ErasureScope;
-    use causeway_shared::person::EvidenceWeight;
 
     #[test]
     fn s5_05_all_masters_and_all_visitors_of_one_come_in_pages() {

@@ -12,7 +12,8 @@ use std::collections::BTreeSet;
 
 use causeway_shared::fact::FactKind;
 use causeway_shared::ids::{AltHash, AlternateId, KindCode, Millis, VisitorId};
-use causeway_shared::planted::{self, PlantedBug};
+use causeway_shared::planted;
+use causeway_shared::planted::PlantedBug;
 
 pub use crate::identity::canonical::canonical_id;
 pub use crate::identity::canonical::canonical_of;

@@ -3,7 +3,8 @@
 
 use causeway_shared::ids::{AlternateId, KindCode, Millis, VisitorId};
 use causeway_shared::limits;
-use causeway_shared::planted::{self, PlantedBug};
+use causeway_shared::planted;
+use causeway_shared::planted::PlantedBug;
 
 use crate::base::integers::signed;
 use crate::identity::changes::{LinkChanges, TouchedEvidence};

@@ -8,9 +8,10 @@ mod tests;
 use crate::identity::stored_person::{StoredPerson, load_person};
 use std::collections::{BTreeMap, BTreeSet};
 
+use causeway_shared::evidence::EvidenceWeight;
 use causeway_shared::ids::{AlternateId, Millis, VisitorId};
 use causeway_shared::limits;
-use causeway_shared::person::{Evidence, EvidenceWeight, FlagReason, LinkedPeople, LinkedPerson, link_people};
+use causeway_shared::person::{Evidence, FlagReason, LinkedPeople, LinkedPerson, link_people};
 
 use crate::base::integers::signed;
 use crate::erasures::sweep::{self, PersonChange};

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use causeway_shared::evidence::EvidenceWeight;
 use causeway_shared::ids::VisitorId;
 use causeway_shared::limits;
-use causeway_shared::person::{EvidenceWeight, LinkedPeople, LinkedPerson};
+use causeway_shared::person::{LinkedPeople, LinkedPerson};
 
 use crate::identity::neighbourhood::{EvidenceNeighbourhood, newest_visitors, oldest_visitors, stored_visitor};
 use crate::identity::stored_person::{StoredPerson, load_person};

@@ -9,7 +9,8 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use causeway_shared::ids::{FactId, Millis, TenantId};
-use causeway_shared::planted::{self, PlantedBug};
+use causeway_shared::planted;
+use causeway_shared::planted::PlantedBug;
 use causeway_shared::wire::facts;
 use causeway_shared::wire::sync::{SyncRequest, UNKNOWN_TENANT, decode_kept, encode_request};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use causeway_shared::evidence::{EvidenceSource, EvidenceWeight};
 use causeway_shared::fact::{ErasureScope, Fact, FactKind};
 use causeway_shared::ids::{AlternateId, VisitorId};
-use causeway_shared::person::{EvidenceSource, EvidenceWeight};
 use causeway_shared::segments::{SegmentId, SegmentState};
 use causeway_shared::time::{DAY_MS, HourStamp};
 use causeway_shared::view::StoredValue;

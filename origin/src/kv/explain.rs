@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 
 use causeway_edge::{Engine, EngineStep, HttpAnswer};
 use causeway_shared::config::{EdgeConfig, NoSignal};
-use causeway_shared::cookie::{self, CookieNames, IDENTITY};
+use causeway_shared::cookie;
+use causeway_shared::cookie::{CookieNames, IDENTITY};
 use causeway_shared::identity::IdentityCookie;
 use causeway_shared::ids::{AltHash, KindCode, Millis, VisitorId};
 use causeway_shared::keys::KeySet;
 use causeway_shared::kv;
-use causeway_shared::wire::{self, catalogue as forms};
+use causeway_shared::wire;
+use causeway_shared::wire::catalogue as forms;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 

@@ -15,7 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::limits;
-use causeway_shared::planted::{self, PlantedBug};
+use causeway_shared::planted;
+use causeway_shared::planted::PlantedBug;
 use causeway_shared::wire::sync::KvWrite;
 
 use crate::audience::rhythm::BestTimeCache;

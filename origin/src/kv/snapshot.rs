@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use causeway_shared::evidence::EvidenceWeight;
 use causeway_shared::ids::{AltHash, Epoch, SnapshotVersion, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::membership::Membership;
-use causeway_shared::person::EvidenceWeight;
-use causeway_shared::planted::{self, PlantedBug};
+use causeway_shared::planted;
+use causeway_shared::planted::PlantedBug;
 use causeway_shared::profile::{MissingParts, QueriedNames, SnapshotRoom, SubContent, SubProfile};
 use causeway_shared::rhythm::BestTime;
 use causeway_shared::time::{Day, Minute};

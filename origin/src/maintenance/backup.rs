@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 use causeway_shared::attributes::ForgottenName;
 use causeway_shared::ids::Millis;
 use causeway_shared::limits;
-use causeway_shared::planted::{self, PlantedBug};
+use causeway_shared::planted;
+use causeway_shared::planted::PlantedBug;
 use causeway_shared::time::Minute;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 

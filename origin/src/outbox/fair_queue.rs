@@ -4,7 +4,8 @@ use crate::store::priority::Priority;
 use std::collections::VecDeque;
 
 use causeway_shared::ids::Millis;
-use causeway_shared::planted::{self, PlantedBug};
+use causeway_shared::planted;
+use causeway_shared::planted::PlantedBug;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::base::integers::{signed, unsigned};

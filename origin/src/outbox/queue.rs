@@ -9,7 +9,8 @@ use crate::store::write_txn::WriteTxn;
 use crate::store::{PersonNo, StoreError, TenantNo, visitor_at};
 use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::limits;
-use causeway_shared::planted::{self, PlantedBug};
+use causeway_shared::planted;
+use causeway_shared::planted::PlantedBug;
 
 /// How long a consumer may take to acknowledge what it was handed, in milliseconds.
 pub const LEASE_MS: Millis = 60_000;

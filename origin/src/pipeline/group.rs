@@ -8,7 +8,8 @@ use crate::privacy::erasure;
 use crate::profiles::fold::Folded;
 use crate::store::write_txn::{TxnInputs, TxnRules, WriteTxn};
 
-use causeway_shared::planted::{self, PlantedBug};
+use causeway_shared::planted;
+use causeway_shared::planted::PlantedBug;
 use causeway_shared::wire::sync::{KvWrite, VerifyRequest};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 

@@ -9,7 +9,8 @@ use std::collections::{BTreeSet, HashSet};
 use causeway_shared::fact::Fact;
 use causeway_shared::ids::Millis;
 use causeway_shared::limits;
-use causeway_shared::planted::{self, PlantedBug};
+use causeway_shared::planted;
+use causeway_shared::planted::PlantedBug;
 use causeway_shared::time::{Day, EPOCH_MS, Minute};
 use rusqlite::Connection;
 

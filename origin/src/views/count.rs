@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use causeway_shared::actions;
 use causeway_shared::actions::{
-    self, ActionCounter, ActionQuestion, ActionType, AdEntity, AdLevel, DimensionFilter, TimeWindow, ViewType,
-    ViewTypes, WindowUnit, group_actions,
+    ActionCounter, ActionQuestion, ActionType, AdEntity, AdLevel, DimensionFilter, TimeWindow, ViewType, ViewTypes,
+    WindowUnit, group_actions,
 };
 use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::limits;

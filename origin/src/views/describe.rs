@@ -1,10 +1,10 @@
 //! What the admin side and `causeway inspect` say of a visitor or a lookup, as JSON.
 
 use causeway_shared::bucket::BucketPurpose;
+use causeway_shared::evidence::EvidenceWeight;
 use causeway_shared::experiment::{Experiment, Exposures, FirstExposure};
 use causeway_shared::ids::{AlternateId, KindCode, VisitorId};
 use causeway_shared::limits;
-use causeway_shared::person::EvidenceWeight;
 use causeway_shared::profile::ProfileTotals;
 use causeway_shared::units::{HeldSlot, HeldSlots};
 use rusqlite::Connection;

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use causeway_shared::keys::RingKey;
 use causeway_shared::limits;
-use causeway_shared::sync_auth::{self, KEY_HEADER, MAC_HEADER, TIME_HEADER};
+use causeway_shared::sync_auth;
+use causeway_shared::sync_auth::{KEY_HEADER, MAC_HEADER, TIME_HEADER};
 use causeway_shared::wire::sync::{SyncRequest, encode_request};
 use serde_json::json;
 

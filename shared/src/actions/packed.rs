@@ -9,7 +9,8 @@ use std::ops::Range;
 
 use super::{ActionList, ActionType, AdAction, AdEntity, InsertionHash, ViewType};
 use crate::limits;
-use crate::packed::{self, PackedReader};
+use crate::packed;
+use crate::packed::PackedReader;
 use crate::time::{DAY_MINUTES, Day, Minute};
 
 const DAY: usize = 6;

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{AttributeValue, ForgottenName, NameToken, ValueKind, name_is_good, name_is_reserved};
 use crate::limits;
-use crate::packed::{self, PackedReader};
+use crate::packed;
+use crate::packed::PackedReader;
 
 /// Why a name is not recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

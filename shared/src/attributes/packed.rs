@@ -11,7 +11,8 @@ use std::collections::BTreeSet;
 
 use super::{AttributeMap, AttributeValue, FiniteNumber, NameToken, ValueKind};
 use crate::limits;
-use crate::packed::{self, PackedReader};
+use crate::packed;
+use crate::packed::PackedReader;
 use crate::segments::WriteStamp;
 
 /// Bytes at most of what stands before rows and stamps: the two counts (of 256 at most), and the rows' length.

@@ -16,7 +16,8 @@ use crate::actions::ActionType;
 use crate::attributes::{AttributeValue, NameToken};
 use crate::bucket::BUCKETS;
 use crate::ids::VisitorId;
-use crate::packed::{self, PackedReader};
+use crate::packed;
+use crate::packed::PackedReader;
 use crate::segments::SegmentId;
 
 /// Names that lie in columns at most, and bytes of a name at most: more was never written.

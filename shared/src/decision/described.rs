@@ -1,7 +1,8 @@
 //! What filters and models may ask of a person, read from its view once a call.
 
 use crate::attributes::{AttributeValue, NameToken};
-use crate::filter::{self, PersonGaps};
+use crate::filter;
+use crate::filter::PersonGaps;
 use crate::ids::Millis;
 use crate::profile::MissingParts;
 use crate::segments::SegmentId;

@@ -5,7 +5,8 @@ use crate::actions::{ActionQuestion, ActionType, ViewType, ViewTypes};
 use crate::catalogue::{Bid, CompiledCatalogue};
 use crate::filter::FilterSubject;
 use crate::ids::{Micros, Millis};
-use crate::model::features::{self, IMPRESSIONS};
+use crate::model::features;
+use crate::model::features::IMPRESSIONS;
 use crate::model::{AdScore, Fatigue, Model, PersonFeatures, PersonScore, Score, Scorer};
 use crate::time::Minute;
 

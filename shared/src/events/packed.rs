@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 
 use super::{EventTimes, NewestTimes, VisitorEvents, name_rank};
 use crate::limits;
-use crate::packed::{self, PackedReader};
+use crate::packed;
+use crate::packed::PackedReader;
 use crate::time::{DAY_MINUTES, Minute};
 
 impl VisitorEvents {

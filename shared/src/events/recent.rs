@@ -7,7 +7,8 @@ use super::packed::entry;
 use super::{EventCount, HeldEvents, NewestTimes, VisitorEvents};
 use crate::fact::{PAGE, PURCHASE};
 use crate::limits;
-use crate::packed::{self, PackedReader};
+use crate::packed;
+use crate::packed::PackedReader;
 use crate::time::Minute;
 
 /// The events that a snapshot says it of, in their order.

@@ -3,7 +3,8 @@
 use crate::first::{FirstRecord, FirstRecords};
 use crate::ids::Millis;
 use crate::limits;
-use crate::packed::{self, PackedReader};
+use crate::packed;
+use crate::packed::PackedReader;
 
 /// The arm of one experiment that was seen first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

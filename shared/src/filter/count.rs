@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::actions::{ActionType, AdLevel, PackedActions, TimeWindow, tally};
-use crate::events::{self, EventCount, VisitorEvents};
+use crate::events;
+use crate::events::{EventCount, VisitorEvents};
 use crate::fact::{PAGE, PURCHASE};
 use crate::profile::{MissingParts, ProfileTotals};
 use crate::time::Minute;

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::ids::{Millis, SnapshotVersion, TenantId, VisitorId};
 use crate::limits;
-use crate::planted::{self, PlantedBug};
+use crate::planted;
+use crate::planted::PlantedBug;
 use crate::view::StoredValue;
 use crate::wire::kv::OpenedValue;
 

@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use crate::actions::{ActionType, AdAction, AdEntity, InsertionHash, ViewType};
 use crate::ids::Millis;
 use crate::limits;
-use crate::packed::{self, PackedReader};
+use crate::packed;
+use crate::packed::PackedReader;
 use crate::time::Minute;
 use crate::token::AdToken;
 

@@ -6,7 +6,8 @@
 
 use crate::actions::{AdEntity, AdLevel, TimeWindow, ViewType, WindowUnit};
 use crate::random;
-use crate::rhythm::{self, hour_of_week};
+use crate::rhythm;
+use crate::rhythm::hour_of_week;
 use crate::segments::SegmentId;
 use crate::time::{EPOCH_MS, Minute};
 

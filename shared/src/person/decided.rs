@@ -4,9 +4,11 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::{EvidenceWeight, FlagReason, Forest};
+use super::{FlagReason, Forest};
+use crate::evidence::{EvidenceWeight, LinkClass};
 use crate::ids::Millis;
-use crate::planted::{self, PlantedBug};
+use crate::planted;
+use crate::planted::PlantedBug;
 
 /// Evidence that stands and is heavy enough: a visitor was seen with an id. Visitors are numbered in their order, ids in
 /// that of their hashes.
@@ -18,18 +20,6 @@ pub struct SightingClaim {
     pub visitor: u32,
     /// The id's.
     pub id: u32,
-}
-
-/// How an id links the visitors that were seen with it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum LinkClass {
-    /// All of them: they are one person's, and who holds another unique id is nobody's of these.
-    Unique,
-    /// All of them, as long as that brings no two unique ids together.
-    #[default]
-    Shared,
-    /// None: it was seen with more visitors than one person has.
-    Crowded,
 }
 
 /// No id: of millions of visitors four bytes each are fewer than eight.

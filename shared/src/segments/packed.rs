@@ -8,7 +8,8 @@
 
 use super::{Attribute, SegmentId, SegmentMap, SegmentState, WriteStamp};
 use crate::limits;
-use crate::packed::{self, PackedReader};
+use crate::packed;
+use crate::packed::PackedReader;
 use crate::time::HourStamp;
 
 /// Expiries lie before 2101, which takes 20 bits.

@@ -12,10 +12,10 @@ use super::cbor::{self, FormBounds};
 use super::parts::{self, EntityForm, SixteenBytes, is_zero};
 use crate::actions::{ActionType, ViewType};
 use crate::attributes::AttributeValue;
+use crate::evidence::{EvidenceSource, EvidenceWeight};
 use crate::fact::{ErasureScope, Fact, FactKind};
 use crate::ids::{AltHash, AlternateId, FactId, InsertionId, KindCode, OrderHash, SessionId, TenantId};
 use crate::limits;
-use crate::person::{EvidenceSource, EvidenceWeight};
 use crate::segments::{SegmentId, SegmentState};
 use crate::time::HourStamp;
 

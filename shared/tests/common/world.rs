@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::cookie;
+use causeway_shared::evidence::{EvidenceWeight, LinkClass};
 use causeway_shared::fact::{Fact, FactKind, PURCHASE};
 use causeway_shared::identity::{
     BulkRead, BulkResult, IdClaim, IdentityCookie, IdentityRequest, IdentityStep, RecognisedVisitor, SurvivingCookie,
@@ -15,7 +16,7 @@ use causeway_shared::keys::{KeyRing, KeyStage, RingKey};
 use causeway_shared::kv::{lookup_key, snapshot_key};
 use causeway_shared::limits;
 use causeway_shared::membership::{Membership, VisitorCut};
-use causeway_shared::person::{Evidence, EvidenceWeight, LinkClass, link_people};
+use causeway_shared::person::{Evidence, link_people};
 use causeway_shared::profile::{Profile, ProfileTotals};
 use causeway_shared::random::Random;
 use causeway_shared::view::{JoinedView, Snapshot, StoredValue};

@@ -3,9 +3,11 @@
 use causeway_shared::attributes::NameDictionary;
 use causeway_shared::catalogue::Catalogue;
 use causeway_shared::ids::{SnapshotVersion, TenantId};
+use causeway_shared::kv;
 use causeway_shared::vocabulary::Vocabulary;
-use causeway_shared::wire::catalogue::{self as wire, CataloguePointer};
-use causeway_shared::{kv, wire::flat};
+use causeway_shared::wire::catalogue as wire;
+use causeway_shared::wire::catalogue::CataloguePointer;
+use causeway_shared::wire::flat;
 use serde_json::{Value, json};
 
 use crate::dice::Dice;

@@ -4,9 +4,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use causeway_shared::evidence::EvidenceWeight;
 use causeway_shared::fact::{Fact, FactKind, PURCHASE};
 use causeway_shared::ids::{AlternateId, FactId, KindCode, Millis, TenantId, VisitorId};
-use causeway_shared::person::EvidenceWeight;
 use causeway_shared::segments::SegmentState;
 
 use crate::setup::THRESHOLD;

@@ -24,8 +24,10 @@ use causeway_shared::fact::Fact;
 use causeway_shared::ids::{Millis, TenantId};
 use causeway_shared::keys::KeyRing;
 use causeway_shared::sync_auth;
-use causeway_shared::wire::facts::{self, FactBatch};
-use causeway_shared::wire::sync::{self as wire, SyncResponse};
+use causeway_shared::wire::facts;
+use causeway_shared::wire::facts::FactBatch;
+use causeway_shared::wire::sync as wire;
+use causeway_shared::wire::sync::SyncResponse;
 use rusqlite::Connection;
 
 use crate::dice::Dice;

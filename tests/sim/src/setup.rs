@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 
 use causeway_shared::actions::InsertionHash;
 use causeway_shared::config::EdgeConfig;
+use causeway_shared::evidence::EvidenceWeight;
 use causeway_shared::ids::{AltHash, Millis, TenantId};
 use causeway_shared::keys::{KeyRing, KeySet, KeyStage, ProofAlg, ProofKey, RingKey, TenantKeys};
-use causeway_shared::person::EvidenceWeight;
 use serde_json::json;
 
 use crate::dice::Dice;

@@ -2,7 +2,8 @@
 //! The rules are the product's (`causeway_shared::delivery`); here is what the platform does to them.
 
 use causeway_edge::{HttpAnswer, SignedSync};
-use causeway_shared::delivery::{self, DrainStep, ORIGIN_TIMEOUT_MS, SYNC_MESSAGES};
+use causeway_shared::delivery;
+use causeway_shared::delivery::{DrainStep, ORIGIN_TIMEOUT_MS, SYNC_MESSAGES};
 use causeway_shared::fact::Fact;
 use causeway_shared::ids::TenantId;
 use causeway_shared::wire::facts;

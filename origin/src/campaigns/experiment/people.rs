@@ -8,8 +8,10 @@ use causeway_shared::experiment::FirstExposure;
 use causeway_shared::fact::PURCHASE;
 use causeway_shared::ids::{Micros, Millis};
 use causeway_shared::limits;
-use causeway_shared::packed::{self, PackedReader};
-use causeway_shared::planted::{self, PlantedBug};
+use causeway_shared::packed;
+use causeway_shared::packed::PackedReader;
+use causeway_shared::planted;
+use causeway_shared::planted::PlantedBug;
 use causeway_shared::time::{DAY_MS, HOUR_MS, HourStamp};
 use rusqlite::{Connection, OptionalExtension as _};
 

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::events::EventCount;
+use causeway_shared::evidence::{EvidenceSource, EvidenceWeight};
 use causeway_shared::fact::{ErasureScope, Fact, FactKind, PURCHASE};
 use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, VisitorId};
 use causeway_shared::keys::KeyStage;
-use causeway_shared::person::{EvidenceSource, EvidenceWeight};
 use causeway_shared::time::Minute;
 use causeway_shared::view::{JoinedView, StoredValue};
 

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use causeway_shared::evidence::{EvidenceSource, EvidenceWeight};
 use causeway_shared::fact::{ErasureScope, Fact, FactKind};
 use causeway_shared::ids::{AlternateId, FactId, KindCode, VisitorId};
 use causeway_shared::limits;
-use causeway_shared::person::{EvidenceSource, EvidenceWeight};
 use causeway_shared::time::HOUR_MS;
 use causeway_shared::view::StoredValue;
 use causeway_shared::wire::sync::{KvWrite, SyncRequest};

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use causeway_shared::actions::{ActionType, AdEntity, ViewType};
 use causeway_shared::attributes::{AttributeValue as Attribute, FiniteNumber};
 use causeway_shared::events::VisitorEvents;
+use causeway_shared::evidence::EvidenceWeight;
 use causeway_shared::fact::{ErasureScope, Fact, FactKind};
 use causeway_shared::ids::{AltHash, AlternateId, FactId, InsertionId, KindCode, SnapshotVersion};
-use causeway_shared::person::{self, EvidenceWeight};
+use causeway_shared::person;
 use causeway_shared::random::Random;
 use causeway_shared::segments::{SegmentId, SegmentState};
 use causeway_shared::time::{DAY_MS, HourStamp, Minute};
@@ -67,7 +68,7 @@ fn any(origin: &Origin, tenant: &str, n: u32, some: &mut impl FnMut(u32) -> u32)
                     id,
                     also: Vec::new(),
                     weight: EvidenceWeight(1 + some(999) as u16),
-                    source: person::EvidenceSource::Household,
+                    source: causeway_shared::evidence::EvidenceSource::Household,
                 },
             )
         }
@@ -143,7 +144,7 @@ fn life(origin: &mut Origin, seed: u8) -> Vec<(&'static str, Fact)> {
         id: AlternateId::pair(one, two),
         also: Vec::new(),
         weight: EvidenceWeight(1),
-        source: person::EvidenceSource::Match,
+        source: causeway_shared::evidence::EvidenceSource::Match,
     };
     let tie = fact(one, 999, NOW, what);
     let record = LogRecord::said(

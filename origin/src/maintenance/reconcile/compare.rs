@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use causeway_shared::evidence::EvidenceWeight;
 use causeway_shared::ids::VisitorId;
 use causeway_shared::limits;
-use causeway_shared::person::{DecidedClaims, EvidenceWeight, FlagReason, NONE};
+use causeway_shared::person::{DecidedClaims, FlagReason, NONE};
 use rusqlite::Connection;
 
 use super::gather::VisitorPosition;

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use causeway_shared::evidence::{EvidenceWeight, LinkClass};
 use causeway_shared::ids::{AltHash, AlternateId, KindCode, VisitorId};
-use causeway_shared::person::{EvidenceWeight, FlagReason, LinkClass, NONE, SightingClaim, combine_evidence};
+use causeway_shared::person::{FlagReason, NONE, SightingClaim, combine_evidence};
 use rusqlite::Connection;
 
 use crate::identity::link::EvidenceRow;

@@ -4,8 +4,8 @@ use crate::base::attribution::{BadReason, checked_reason};
 use causeway_shared::limits;
 use std::sync::Arc;
 
+use causeway_shared::evidence::{EvidenceSource, EvidenceWeight};
 use causeway_shared::fact::ErasureScope;
-use causeway_shared::person::{EvidenceSource, EvidenceWeight};
 use causeway_shared::wire::sync::SyncRequest;
 
 use super::*;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use causeway_shared::actions::InsertionHash;
+use causeway_shared::evidence::{EvidenceSource, EvidenceWeight};
 use causeway_shared::fact::ErasureScope;
-use causeway_shared::person::{EvidenceSource, EvidenceWeight};
 use causeway_shared::profile::ProfileTotals;
 use causeway_shared::view::StoredValue;
 

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use causeway_shared::actions::PackedActions;
 use causeway_shared::attributes::{AttributeMap, AttributeValue, NameToken};
-use causeway_shared::events::EventCount::{self, AtLeast, Exactly};
+use causeway_shared::events::EventCount;
+use causeway_shared::events::EventCount::{AtLeast, Exactly};
 use causeway_shared::events::VisitorEvents;
 use causeway_shared::fact::{Fact, FactKind};
-use causeway_shared::filter::{self, CountAnswerer, EventEvidence, Filter, FilterSubject, FilterWords, PersonHistory};
+use causeway_shared::filter;
+use causeway_shared::filter::{CountAnswerer, EventEvidence, Filter, FilterSubject, FilterWords, PersonHistory};
 use causeway_shared::ids::{Millis, VisitorId};
 use causeway_shared::limits;
 use causeway_shared::profile::{MissingParts, Profile, ProfileTotals};

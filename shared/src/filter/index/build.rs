@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::postings::{BoundList, PostingLists, SegmentPostings, short};
 use super::{Entry, FieldComparisons, FilterIndex, NegatedSegments};
 use crate::attributes::ValueKind;
-use crate::filter::count::{self, ByAction, CountQuestion};
+use crate::filter::count;
+use crate::filter::count::{ByAction, CountQuestion};
 use crate::filter::field::FilterField;
 use crate::filter::{FieldCondition, FieldTest, Filter, FilterNode, GroupOperator};
 

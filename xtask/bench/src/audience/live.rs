@@ -10,7 +10,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 use causeway_shared::attributes::AttributeValue;
 use causeway_shared::fact::{Fact, FactKind};
 use causeway_shared::ids::FactId;
-use causeway_shared::wire::facts::{self, FactBatch};
+use causeway_shared::wire::facts;
+use causeway_shared::wire::facts::FactBatch;
 use causeway_shared::wire::sync::{SyncRequest, encode_request};
 use serde_json::json;
 

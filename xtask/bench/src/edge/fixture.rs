@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use anyhow::{Context as _, Result, ensure};
-use causeway_shared::cookie::{self, IDENTITY, LEDGER};
+use causeway_shared::cookie;
+use causeway_shared::cookie::{IDENTITY, LEDGER};
 use causeway_shared::fact::{Fact, FactKind};
 use causeway_shared::identity::IdentityCookie;
 use causeway_shared::ids::{AltHash, Epoch, FactId, Millis, SessionId, SnapshotVersion, TenantId, VisitorId};
