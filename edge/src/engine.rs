@@ -8,20 +8,18 @@ pub(crate) mod pending;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use causeway_shared::config::{EdgeConfig, TenantConfig};
-use causeway_shared::identity;
+use causeway_shared::base::ids::{Millis, SnapshotVersion};
+use causeway_shared::base::json::{self, JsonError};
+use causeway_shared::base::planted::{self, PlantedBug};
+use causeway_shared::base::random::Random;
 use causeway_shared::identity::{
-    BegunIdentity, BulkRead, BulkResult, IdentityRequest, IdentityStep, NewestVersions, RecognisedVisitor, SecondRead,
+    self, BegunIdentity, BulkRead, BulkResult, IdentityRequest, IdentityStep, RecognisedVisitor, SecondRead,
     SurvivingCookie,
 };
-use causeway_shared::ids::{Millis, SnapshotVersion};
-use causeway_shared::json;
-use causeway_shared::json::JsonError;
-use causeway_shared::keys::KeySet;
-use causeway_shared::planted;
-use causeway_shared::planted::PlantedBug;
-use causeway_shared::proof;
-use causeway_shared::random::Random;
+use causeway_shared::keys::key_ring::KeySet;
+use causeway_shared::keys::proof;
+use causeway_shared::settings::config::{EdgeConfig, TenantConfig};
+use causeway_shared::wire::newest_versions::NewestVersions;
 use serde::de::DeserializeOwned;
 
 use self::pending::{PendingBudget, PendingCall, PendingRead, ResumePoint};

@@ -1,10 +1,9 @@
 //! One tenant at the edge: its configuration and its keys.
 
-use causeway_shared::config::TenantConfig;
-use causeway_shared::ids::{Millis, TenantId, VisitorId};
-use causeway_shared::keys;
-use causeway_shared::keys::TenantKeys;
-use causeway_shared::visitor_token;
+use causeway_shared::base::ids::{Millis, TenantId, VisitorId};
+use causeway_shared::keys::key_ring::{self, TenantKeys};
+use causeway_shared::keys::visitor_token;
+use causeway_shared::settings::config::TenantConfig;
 use serde_json::value::{RawValue, to_raw_value};
 
 /// One tenant with its keys.
@@ -36,7 +35,7 @@ impl Site {
 
     /// Whether `key` admits explanations.
     pub(crate) fn admits_explain(&self, key: &str) -> bool {
-        self.explain.as_deref().is_some_and(|own| keys::is_same(own, key))
+        self.explain.as_deref().is_some_and(|own| key_ring::is_same(own, key))
     }
 
     /// The signed name of a visitor, for events that a page sends later.

@@ -1,10 +1,9 @@
 //! The edge's side of `/v1/sync`: a signed request to the origin, and what its answer means for the queue's messages.
 
-use causeway_shared::ids::Millis;
-use causeway_shared::sync_auth;
+use causeway_shared::base::ids::Millis;
+use causeway_shared::keys::sync_auth;
 use causeway_shared::wire::WireError;
-use causeway_shared::wire::sync;
-use causeway_shared::wire::sync::{RejectedFact, SyncRequest, SyncResponse};
+use causeway_shared::wire::sync::{self, RejectedFact, SyncRequest, SyncResponse};
 
 use crate::engine::Engine;
 

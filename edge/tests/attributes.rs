@@ -7,15 +7,16 @@ use std::collections::BTreeMap;
 
 use browser::{answer, body, complete, fact_count, facts, keep_cookies, read_kv, seed};
 use causeway_edge::{Engine, HttpAnswer, ReadFault};
-use causeway_shared::attributes::{AttributeValue as Said, NameToken, ValueKind};
-use causeway_shared::fact::{Fact, FactKind};
-use causeway_shared::ids::{AltHash, Epoch, FactId, KindCode, Millis, SnapshotVersion, TenantId, VisitorId};
-use causeway_shared::keys::{KeyRing, KeySet, KeyStage, RingKey, TenantKeys};
-use causeway_shared::kv::{attributes_key, snapshot_key};
-use causeway_shared::membership::Membership;
-use causeway_shared::profile::Profile;
-use causeway_shared::view::{Snapshot, StoredValue};
-use causeway_shared::{kv, limits, wire};
+use causeway_shared::base::ids::{AltHash, Epoch, FactId, KindCode, Millis, SnapshotVersion, TenantId, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::facts::attributes::{AttributeValue as Said, NameToken, ValueKind};
+use causeway_shared::facts::fact::{Fact, FactKind};
+use causeway_shared::keys::key_ring::{KeyRing, KeySet, KeyStage, RingKey, TenantKeys};
+use causeway_shared::profiles::membership::Membership;
+use causeway_shared::profiles::profile::Profile;
+use causeway_shared::profiles::view::{Snapshot, StoredValue};
+use causeway_shared::wire;
+use causeway_shared::wire::kv_keys::{self, attributes_key, snapshot_key};
 use serde_json::{Value, json};
 
 const NOW: Millis = 1_800_000_000_000;
@@ -95,7 +96,7 @@ impl World {
         let step = self.engine.begin(&head, body.as_bytes(), self.now, seed(0, self.now));
         self.reads.clear();
         // The pointer to the catalogue and the model are read now and then in the same bulk.
-        let standing = kv::standing_keys(&self.tenant);
+        let standing = kv_keys::standing_keys(&self.tenant);
         let step = complete(&mut self.engine, step, |keys| {
             let own: Vec<String> = keys.iter().filter(|key| !standing.contains(key)).cloned().collect();
             self.reads.extend((!own.is_empty()).then_some(own));

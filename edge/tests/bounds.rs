@@ -5,12 +5,11 @@ mod browser;
 
 use browser::{Browser, answer, body, fact_count, facts, facts_limit, is_overloaded, object_call, read, seed};
 use causeway_edge::{EngineStep, KvRead, ObjectClass, RateLimit, WorkerPage};
-use causeway_shared::actions::{AdEntity, ViewType};
-use causeway_shared::fact::FactKind;
-use causeway_shared::ids::{AlternateId, InsertionId, KindCode, VisitorId};
-use causeway_shared::token;
-use causeway_shared::token::AdToken;
-use causeway_shared::{kv, wire};
+use causeway_shared::base::ids::{AlternateId, InsertionId, KindCode, VisitorId};
+use causeway_shared::facts::actions::{AdEntity, ViewType};
+use causeway_shared::facts::fact::FactKind;
+use causeway_shared::keys::ad_token::{self, AdToken};
+use causeway_shared::wire::{self, kv_keys};
 use serde_json::{Value, json};
 
 /// Requests that may wait at once.
@@ -75,7 +74,7 @@ fn lookup_of_ann(browser: &Browser) -> String {
     let kind = KindCode(1);
     let id = AlternateId { kind, hash: browser.ring.hash_alternate(kind, "ann")[0] };
     let other = VisitorId::mint(browser.now - 7_200_000, [9; 10]);
-    wire::kv::encode_lookup(&kv::lookup_key(&"demo".parse().unwrap(), id), &[other]).unwrap()
+    wire::kv::encode_lookup(&kv_keys::lookup_key(&"demo".parse().unwrap(), id), &[other]).unwrap()
 }
 
 /// Continues a request of Ann's after its first read, which returns her snapshot and her lookup: the request then reads the
@@ -117,7 +116,7 @@ fn an_action_without_a_visitor_or_of_another_one_spares_a_visitors_events_no_lim
             placed: browser.now,
             strict: false,
         };
-        let token = token::seal_token(&browser.cookie_ring, &"demo".parse().unwrap(), &token).unwrap();
+        let token = ad_token::seal_token(&browser.cookie_ring, &"demo".parse().unwrap(), &token).unwrap();
         let action = json!({ "type": "action", "action": "click", "insertion": token });
         let answer = browser.send("POST", "/v1/events", json!([action]).to_string());
         assert_eq!((fact_count(&answer), facts_limit(&answer).cloned()), (1, alone));
@@ -188,7 +187,7 @@ fn a_waiting_object_call_takes_a_place_and_its_answer_frees_it() {
         placed: browser.now,
         strict: true,
     };
-    let token = token::seal_token(&browser.cookie_ring, &"demo".parse().unwrap(), &token).unwrap();
+    let token = ad_token::seal_token(&browser.cookie_ring, &"demo".parse().unwrap(), &token).unwrap();
     let (impression, placed) = (format!("/v1/i/{token}"), browser.now);
     let begin = |browser: &mut Browser| {
         browser.now = placed;

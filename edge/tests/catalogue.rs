@@ -8,26 +8,26 @@ use std::collections::{BTreeMap, VecDeque};
 
 use browser::{answer, body, complete, fact_count, facts, header, is_overloaded, read, read_kv, seed};
 use causeway_edge::{Engine, EngineStep, HttpAnswer, KvRead, ReadFault, WorkerPage};
-use causeway_shared::actions::AdLevel;
-use causeway_shared::attributes::NameDictionary;
-use causeway_shared::catalogue::{Catalogue, FlatCatalogue};
-use causeway_shared::cookie;
-use causeway_shared::cookie::IDENTITY;
-use causeway_shared::events::VisitorEvents;
-use causeway_shared::fact::{FactKind, PURCHASE};
+use causeway_shared::ads::catalogue::{Catalogue, FlatCatalogue};
+use causeway_shared::ads::model::features::ModelFeature;
+use causeway_shared::ads::model::{FRACTION, Model, Part};
+use causeway_shared::base::ids::{Epoch, Millis, SnapshotVersion, TenantId, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::base::time::Minute;
+use causeway_shared::facts::actions::AdLevel;
+use causeway_shared::facts::attributes::NameDictionary;
+use causeway_shared::facts::events::VisitorEvents;
+use causeway_shared::facts::fact::{FactKind, PURCHASE};
 use causeway_shared::identity::IdentityCookie;
-use causeway_shared::ids::{Epoch, Millis, SnapshotVersion, TenantId, VisitorId};
-use causeway_shared::keys::{KeyRing, KeySet, KeyStage, RingKey, TenantKeys};
-use causeway_shared::membership::Membership;
-use causeway_shared::model::features::ModelFeature;
-use causeway_shared::model::{FRACTION, Model, Part};
-use causeway_shared::profile::{ProfileTotals, SubContent, SubProfile};
-use causeway_shared::time::Minute;
-use causeway_shared::view::{Snapshot, StoredValue};
-use causeway_shared::vocabulary::Vocabulary;
+use causeway_shared::keys::cookie::{self, IDENTITY};
+use causeway_shared::keys::key_ring::{KeyRing, KeySet, KeyStage, RingKey, TenantKeys};
+use causeway_shared::profiles::membership::Membership;
+use causeway_shared::profiles::profile::{ProfileTotals, SubContent, SubProfile};
+use causeway_shared::profiles::view::{Snapshot, StoredValue};
+use causeway_shared::settings::vocabulary::Vocabulary;
 use causeway_shared::wire::catalogue::{CataloguePointer, encode_document, encode_model, encode_pointer};
-use causeway_shared::wire::flat;
-use causeway_shared::{delivery, kv, limits, wire};
+use causeway_shared::wire::{self, flat};
+use causeway_shared::wire::{kv_keys, outbox_drain};
 use serde_json::{Value, json};
 
 const NOW: Millis = 1_800_000_000_000;
@@ -80,7 +80,7 @@ impl Isolate {
     }
 
     fn publish_bytes(&mut self, counter: u64, version: u32, bytes: &[u8]) {
-        let (key, digest) = (kv::catalogue_key(&tenant(), version), [u8::try_from(version).unwrap(); 16]);
+        let (key, digest) = (kv_keys::catalogue_key(&tenant(), version), [u8::try_from(version).unwrap(); 16]);
         self.kv.insert(key.clone(), encode_document(&key, &digest, bytes).unwrap());
         self.point(counter, version);
     }
@@ -88,7 +88,7 @@ impl Isolate {
     fn point(&mut self, counter: u64, version: u32) {
         let published = SnapshotVersion { restore: 0, counter };
         let pointer = CataloguePointer { published, version, digest: [u8::try_from(version).unwrap(); 16] };
-        let key = kv::pointer_key(&tenant());
+        let key = kv_keys::pointer_key(&tenant());
         self.kv.insert(key.clone(), encode_pointer(&key, &pointer));
     }
 
@@ -160,12 +160,12 @@ fn few_concurrent_requests_read_a_catalogue_and_the_others_use_the_cached_one() 
     let cold: Vec<KvRead> = (0..20).map(|_| begin(&mut isolate)).collect();
     assert_eq!(cold.iter().filter(|begun| reads(begun)).count(), 6);
     // No read of them returns.
-    isolate.now += delivery::KV_DEADLINE_MS;
+    isolate.now += outbox_drain::KV_DEADLINE_MS;
     assert_eq!(used(&isolate.page()).0, &json!("c-1"));
     isolate.now += limits::CATALOGUE_FRESH_MS;
     let warm: Vec<KvRead> = (0..20).map(|_| begin(&mut isolate)).collect();
     assert_eq!(warm.iter().filter(|begun| reads(begun)).count(), 1);
-    isolate.now += delivery::KV_DEADLINE_MS;
+    isolate.now += outbox_drain::KV_DEADLINE_MS;
     assert!(reads(&begin(&mut isolate)));
 }
 
@@ -279,7 +279,7 @@ fn a_purchase_is_targeted_as_long_as_it_is_within_the_window() {
             profiles: [(visitor, SubProfile::pack(version, &content))].into_iter().collect(),
             best: None,
         };
-        let key = kv::snapshot_key(&tenant(), visitor);
+        let key = kv_keys::snapshot_key(&tenant(), visitor);
         let value = wire::kv::encode_stored(&key, &StoredValue::Snapshot(Box::new(snapshot))).unwrap();
         isolate.kv.insert(key, value);
         let page = isolate.page();
@@ -456,7 +456,7 @@ fn model(favourite: u32) -> Model {
 fn the_model_comes_with_the_pointer_and_an_older_one_is_not_adopted() {
     let mut isolate = Isolate::new();
     let put = |isolate: &mut Isolate, counter: u64, favourite: u32| {
-        let key = kv::model_key(&tenant());
+        let key = kv_keys::model_key(&tenant());
         let published = SnapshotVersion { restore: 0, counter };
         isolate.kv.insert(key.clone(), encode_model(&key, published, &wire::model::encode_model(&model(favourite))));
         isolate.now += limits::CATALOGUE_FRESH_MS;
@@ -466,7 +466,7 @@ fn the_model_comes_with_the_pointer_and_an_older_one_is_not_adopted() {
     let blue = json!({ "id": "blue", "code": 5, "ad_group": "g", "creative": {}, "landing": X });
     two["ad"].as_array_mut().unwrap().push(blue);
     isolate.publish(5, 1, &two);
-    isolate.kv.insert(kv::model_key(&tenant()), String::new());
+    isolate.kv.insert(kv_keys::model_key(&tenant()), String::new());
     let page = isolate.page();
     assert_eq!(page["degraded"], json!(["model_bad"]), "an empty value is invalid");
     assert_eq!((used(&page).1, &page["decisions"][0]["price_micros"]), (&json!("red"), &json!(1_000_000)));
@@ -478,7 +478,7 @@ fn the_model_comes_with_the_pointer_and_an_older_one_is_not_adopted() {
     put(&mut isolate, 8, 4);
     assert_eq!(used(&isolate.page()).1, "blue", "an older one");
     for value in ["w1something", ""] {
-        isolate.kv.insert(kv::model_key(&tenant()), value.to_owned());
+        isolate.kv.insert(kv_keys::model_key(&tenant()), value.to_owned());
         isolate.now += limits::CATALOGUE_FRESH_MS;
         let page = isolate.page();
         assert_eq!((used(&page).1, &page["degraded"]), (&json!("blue"), &json!(["model_bad"])), "an invalid one");
@@ -488,7 +488,7 @@ fn the_model_comes_with_the_pointer_and_an_older_one_is_not_adopted() {
     // A new catalogue uses the cached model.
     isolate.publish(11, 2, &two);
     put(&mut isolate, 12, 5);
-    isolate.kv.remove(&kv::model_key(&tenant()));
+    isolate.kv.remove(&kv_keys::model_key(&tenant()));
     assert_eq!((used(&isolate.page()).1, used(&isolate.page()).0), (&json!("red"), &json!("c-2")));
     isolate.now += 86_400_000;
     assert_eq!(isolate.page()["decisions"][0]["price_micros"], 1_000_000, "expired");

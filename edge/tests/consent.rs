@@ -4,7 +4,7 @@
 mod browser;
 
 use browser::{Browser, body, fact_count, facts, set_cookies};
-use causeway_shared::fact::FactKind;
+use causeway_shared::facts::fact::FactKind;
 use serde_json::{Value, json};
 
 /// TCF v2: the first consents to no purpose, the second to purposes 1, 3 and 4.

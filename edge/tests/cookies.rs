@@ -5,11 +5,10 @@ mod browser;
 
 use browser::{Browser, body, key, set_cookies};
 use causeway_edge::{EngineStep, HttpAnswer, WorkerPage};
-use causeway_shared::cookie;
-use causeway_shared::cookie::{IDENTITY, LEDGER, SESSION};
-use causeway_shared::ids::TenantId;
-use causeway_shared::keys::{KeyRing, KeyStage};
-use causeway_shared::limits;
+use causeway_shared::base::ids::TenantId;
+use causeway_shared::base::limits;
+use causeway_shared::keys::cookie::{self, IDENTITY, LEDGER, SESSION};
+use causeway_shared::keys::key_ring::{KeyRing, KeyStage};
 use serde_json::json;
 
 const PAGE: &str = r#"{"page":{"url":"https://pub.example/"}}"#;
@@ -166,9 +165,10 @@ fn of_several_valid_cookies_the_one_of_our_path_counts_and_a_living_visitor_befo
         browser.cookies = cookies;
         browser.now += 600_000;
         let begun = browser::read(browser.begin("POST", "/v1/decide", "{}"));
-        let key = causeway_shared::kv::snapshot_key(&"demo".parse().unwrap(), first);
+        let key = causeway_shared::wire::kv_keys::snapshot_key(&"demo".parse().unwrap(), first);
         let tombstone =
-            causeway_shared::wire::kv::encode_stored(&key, &causeway_shared::view::StoredValue::Tombstone).unwrap();
+            causeway_shared::wire::kv::encode_stored(&key, &causeway_shared::profiles::view::StoredValue::Tombstone)
+                .unwrap();
         let mut step = browser.give(begun, |read| (*read == key).then_some(&tombstone));
         while let EngineStep::Read(next) = step {
             step = browser.give(*next, |read| (*read == key).then_some(&tombstone));

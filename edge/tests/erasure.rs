@@ -4,8 +4,8 @@
 mod browser;
 
 use browser::{Browser, awaits_facts, body, fact_count, facts, facts_limit, set_cookies};
-use causeway_shared::fact::{ErasureScope, FactKind};
-use causeway_shared::ids::{AlternateId, FactId, KindCode};
+use causeway_shared::base::ids::{AlternateId, FactId, KindCode};
+use causeway_shared::facts::fact::{ErasureScope, FactKind};
 use serde_json::json;
 
 const MEMBER: KindCode = KindCode(1);

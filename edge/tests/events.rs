@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 
 use browser::{Browser, answer, body, complete, fact_count, facts, values};
 use causeway_edge::{EngineStep, HttpAnswer};
-use causeway_shared::fact::FactKind;
-use causeway_shared::ids::SessionId;
-use causeway_shared::limits;
-use causeway_shared::segments::{SegmentId, SegmentState, WriteStamp};
+use causeway_shared::base::ids::SessionId;
+use causeway_shared::base::limits;
+use causeway_shared::facts::fact::FactKind;
+use causeway_shared::facts::segments::{SegmentId, SegmentState, WriteStamp};
 use serde_json::{Value, json};
 
 const MINUTE_MS: u64 = 60_000;
@@ -203,7 +203,7 @@ fn a_prefetch_that_proves_another_member_is_answered_without_a_visitor() {
 }
 
 /// The facts of one call of events, and what its answer says.
-fn call(browser: &mut Browser, events: &Value) -> (Vec<causeway_shared::fact::Fact>, Value) {
+fn call(browser: &mut Browser, events: &Value) -> (Vec<causeway_shared::facts::fact::Fact>, Value) {
     let answer = browser.send("POST", "/v1/events", events.to_string());
     (facts(&answer), body(&answer))
 }
@@ -218,7 +218,7 @@ fn a_write_later_in_a_call_is_later_and_so_is_a_call_received_later() {
     browser.now += 1;
     let (other, _) =
         call(&mut browser, &json!([set("later", Some(at)), { "type": "attributes", "remove": ["v"], "at_ms": at }]));
-    let all: Vec<WriteStamp> = one.iter().chain(&other).map(causeway_shared::fact::Fact::stamp).collect();
+    let all: Vec<WriteStamp> = one.iter().chain(&other).map(causeway_shared::facts::fact::Fact::stamp).collect();
     assert_eq!(all.len(), 12);
     assert!(all.is_sorted_by(|one, next| one < next), "{all:?}");
 }

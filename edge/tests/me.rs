@@ -5,12 +5,12 @@ mod browser;
 
 use browser::{Browser, answer, body, facts, read, set_cookies};
 use causeway_edge::HttpAnswer;
-use causeway_shared::fact::{ErasureScope, FactKind};
-use causeway_shared::ids::{Epoch, KindCode, SnapshotVersion, VisitorId};
-use causeway_shared::membership::Membership;
-use causeway_shared::profile::{ProfileTotals, SubContent, SubProfile};
-use causeway_shared::view::{Snapshot, StoredValue};
-use causeway_shared::{kv, wire};
+use causeway_shared::base::ids::{Epoch, KindCode, SnapshotVersion, VisitorId};
+use causeway_shared::facts::fact::{ErasureScope, FactKind};
+use causeway_shared::profiles::membership::Membership;
+use causeway_shared::profiles::profile::{ProfileTotals, SubContent, SubProfile};
+use causeway_shared::profiles::view::{Snapshot, StoredValue};
+use causeway_shared::wire::{self, kv_keys};
 use serde_json::{Value, json};
 
 /// What `GET /v1/me` shows: the visitor, and whether it shows the person.
@@ -64,7 +64,7 @@ fn the_snapshot_names_the_member_where_the_cookie_does_not() {
 fn without(browser: &mut Browser, gone: VisitorId, method: &str, path: &str, text: &str) -> (HttpAnswer, Value) {
     browser.now += 600_000;
     let begun = read(browser.begin(method, path, text));
-    let key = kv::snapshot_key(&"demo".parse().unwrap(), gone);
+    let key = kv_keys::snapshot_key(&"demo".parse().unwrap(), gone);
     let tombstone = wire::kv::encode_stored(&key, &StoredValue::Tombstone).unwrap();
     let answer = answer(browser.give(begun, |read| (*read == key).then_some(&tombstone)));
     let told = body(&answer);
@@ -152,7 +152,7 @@ fn stored_pair(browser: &Browser, own: VisitorId, other: VisitorId, unsure: &[Vi
         profiles: [(own, sub(1)), (other, sub(10))].into(),
         best: None,
     };
-    let key = kv::snapshot_key(&"demo".parse().unwrap(), own);
+    let key = kv_keys::snapshot_key(&"demo".parse().unwrap(), own);
     wire::kv::encode_stored(&key, &StoredValue::Snapshot(Box::new(snapshot))).unwrap()
 }
 

@@ -10,20 +10,21 @@ use causeway_edge::{
     Engine, EngineStep, HttpAnswer, ObjectCall, ObjectClass, ObjectNext, ObjectStep, call_strict_caps,
     receive_strict_caps,
 };
-use causeway_shared::actions::{ActionList, ActionType, AdAction, AdEntity, InsertionHash, ViewType};
-use causeway_shared::attributes::NameDictionary;
-use causeway_shared::catalogue::Catalogue;
-use causeway_shared::cookie;
-use causeway_shared::cookie::LEDGER;
-use causeway_shared::ids::{Epoch, Millis, SnapshotVersion, TenantId, VisitorId};
-use causeway_shared::keys::{KeyRing, KeySet, KeyStage, RingKey, TenantKeys};
-use causeway_shared::ledger::Ledger;
-use causeway_shared::membership::Membership;
-use causeway_shared::profile::{SubContent, SubProfile};
-use causeway_shared::time::Minute;
-use causeway_shared::view::{Snapshot, StoredValue};
-use causeway_shared::vocabulary::Vocabulary;
-use causeway_shared::{kv, limits, token, wire};
+use causeway_shared::ads::catalogue::Catalogue;
+use causeway_shared::base::ids::{Epoch, Millis, SnapshotVersion, TenantId, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::base::time::Minute;
+use causeway_shared::facts::actions::{ActionList, ActionType, AdAction, AdEntity, InsertionHash, ViewType};
+use causeway_shared::facts::attributes::NameDictionary;
+use causeway_shared::keys::ad_token;
+use causeway_shared::keys::cookie::{self, LEDGER};
+use causeway_shared::keys::key_ring::{KeyRing, KeySet, KeyStage, RingKey, TenantKeys};
+use causeway_shared::profiles::ledger::Ledger;
+use causeway_shared::profiles::membership::Membership;
+use causeway_shared::profiles::profile::{SubContent, SubProfile};
+use causeway_shared::profiles::view::{Snapshot, StoredValue};
+use causeway_shared::settings::vocabulary::Vocabulary;
+use causeway_shared::wire::{self, kv_keys};
 use serde_json::{Value, json};
 
 const NOW: Millis = 1_800_000_000_000;
@@ -109,14 +110,14 @@ impl Page {
 
     /// Puts a catalogue in the KV as the current one.
     fn put_catalogue(&mut self, version: u32, ads: &Value) {
-        let (key, digest) = (kv::catalogue_key(&self.tenant, version), [7; 16]);
+        let (key, digest) = (kv_keys::catalogue_key(&self.tenant, version), [7; 16]);
         let catalogue: Catalogue = serde_json::from_value(ads.clone()).unwrap();
         let flat = catalogue.flat(&NameDictionary::default(), &Vocabulary::default()).unwrap();
         let value = wire::catalogue::encode_document(&key, &digest, &wire::flat::encode_catalogue(&flat)).unwrap();
         self.kv.insert(key, value);
         let published = SnapshotVersion { restore: 0, counter: version.into() };
         let pointer = wire::catalogue::CataloguePointer { published, version, digest };
-        let key = kv::pointer_key(&self.tenant);
+        let key = kv_keys::pointer_key(&self.tenant);
         let value = wire::catalogue::encode_pointer(&key, &pointer);
         self.kv.insert(key, value);
     }
@@ -210,7 +211,7 @@ impl Page {
             profiles: [(own, profile(Vec::new())), (sibling, profile(seen.pack_actions()))].into_iter().collect(),
             best: None,
         };
-        let key = kv::snapshot_key(&self.tenant, own);
+        let key = kv_keys::snapshot_key(&self.tenant, own);
         let value = wire::kv::encode_stored(&key, &StoredValue::Snapshot(Box::new(snapshot))).unwrap();
         self.kv.insert(key, value);
     }
@@ -227,7 +228,7 @@ impl Page {
 
     fn placed(&self, decisions: &[Value]) -> Vec<InsertionHash> {
         let open =
-            |d: &Value| token::open(&self.ring, &self.tenant, d["insertion"].as_str().unwrap(), self.now).unwrap();
+            |d: &Value| ad_token::open(&self.ring, &self.tenant, d["insertion"].as_str().unwrap(), self.now).unwrap();
         decisions.iter().map(|d| InsertionHash::of(open(d).insertion)).collect()
     }
 }
@@ -393,7 +394,7 @@ fn a_new_visitor_gets_capped_ads_and_a_page_without_a_visitor_does_not() {
     page.gpc = "1";
     let refused = page.decide(2, true);
     assert_eq!((&refused[0]["ad"]["id"], &refused[1]["ad"]["id"]), (&json!("plain"), &json!("house")));
-    let named = |at: usize| token::open(&page.ring, &page.tenant, refused[at]["insertion"].as_str()?, page.now).ok();
+    let named = |at: usize| ad_token::open(&page.ring, &page.tenant, refused[at]["insertion"].as_str()?, page.now).ok();
     assert_eq!(named(0).map(|token| (token.visitor, token.entity.campaign)), Some((VisitorId::NOBODY, 2)));
     assert_eq!(named(1), None, "a house ad without a visitor is not counted");
     page.gpc = "";

@@ -7,15 +7,14 @@ use std::collections::BTreeMap;
 
 use browser::{answer, body, complete, read_kv};
 use causeway_edge::{Engine, HttpAnswer, ReadFault};
-use causeway_shared::cookie;
-use causeway_shared::cookie::IDENTITY;
+use causeway_shared::base::ids::{Epoch, Millis, SnapshotVersion, TenantId, VisitorId};
 use causeway_shared::identity::IdentityCookie;
-use causeway_shared::ids::{Epoch, Millis, SnapshotVersion, TenantId, VisitorId};
-use causeway_shared::keys::{KeyRing, KeySet, KeyStage, RingKey, TenantKeys};
-use causeway_shared::membership::{Membership, VisitorCut};
-use causeway_shared::profile::{NewestNames, ProfileTotals, SubContent, SubProfile};
-use causeway_shared::view::{Snapshot, StoredValue};
-use causeway_shared::{kv, wire};
+use causeway_shared::keys::cookie::{self, IDENTITY};
+use causeway_shared::keys::key_ring::{KeyRing, KeySet, KeyStage, RingKey, TenantKeys};
+use causeway_shared::profiles::membership::{Membership, VisitorCut};
+use causeway_shared::profiles::profile::{NewestNames, ProfileTotals, SubContent, SubProfile};
+use causeway_shared::profiles::view::{Snapshot, StoredValue};
+use causeway_shared::wire::{self, kv_keys};
 use serde_json::{Value, json};
 
 const NOW: Millis = 1_800_000_000_000;
@@ -42,7 +41,7 @@ impl Isolate {
     }
 
     fn put(&mut self, visitor: VisitorId, stored: &StoredValue) {
-        let key = kv::snapshot_key(&tenant(), visitor);
+        let key = kv_keys::snapshot_key(&tenant(), visitor);
         self.kv.insert(key.clone(), wire::kv::encode_stored(&key, stored).unwrap());
     }
 

@@ -11,18 +11,19 @@ use causeway_edge::{
     Engine, EngineStep, HttpAnswer, ObjectCall, ObjectClass, ObjectNext, ObjectStep, ReadFault, RowWrite, call_offers,
     offer_row_keys, receive_offers,
 };
-use causeway_shared::attributes::NameDictionary;
-use causeway_shared::catalogue::Catalogue;
-use causeway_shared::experiment::{Exposures, FirstExposure};
-use causeway_shared::fact::FactKind;
-use causeway_shared::ids::{Epoch, Millis, SnapshotVersion, TenantId, VisitorId};
-use causeway_shared::keys::{KeyRing, KeySet, KeyStage, RingKey, TenantKeys};
-use causeway_shared::membership::Membership;
-use causeway_shared::profile::{NewestNames, SubContent, SubProfile};
-use causeway_shared::steering::{ALL_CALLS, CampaignPace, TrafficAllocation};
-use causeway_shared::view::{Snapshot, StoredValue};
-use causeway_shared::vocabulary::Vocabulary;
-use causeway_shared::{kv, limits, wire};
+use causeway_shared::ads::allocation::{ALL_CALLS, CampaignPace, TrafficAllocation};
+use causeway_shared::ads::catalogue::Catalogue;
+use causeway_shared::base::ids::{Epoch, Millis, SnapshotVersion, TenantId, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::facts::attributes::NameDictionary;
+use causeway_shared::facts::exposures::{Exposures, FirstExposure};
+use causeway_shared::facts::fact::FactKind;
+use causeway_shared::keys::key_ring::{KeyRing, KeySet, KeyStage, RingKey, TenantKeys};
+use causeway_shared::profiles::membership::Membership;
+use causeway_shared::profiles::profile::{NewestNames, SubContent, SubProfile};
+use causeway_shared::profiles::view::{Snapshot, StoredValue};
+use causeway_shared::settings::vocabulary::Vocabulary;
+use causeway_shared::wire::{self, kv_keys};
 use serde_json::{Value, json};
 
 const NOW: Millis = 1_800_000_000_000;
@@ -87,7 +88,7 @@ impl Page {
         let catalogue: Catalogue = serde_json::from_value(catalogue).unwrap();
         assert_eq!(catalogue.problems("c", &Vocabulary::default()), []);
         let flat = catalogue.flat(&NameDictionary::default(), &Vocabulary::default()).unwrap();
-        let (document, current) = (kv::catalogue_key(&tenant, 1), kv::pointer_key(&tenant));
+        let (document, current) = (kv_keys::catalogue_key(&tenant, 1), kv_keys::pointer_key(&tenant));
         let pointer = wire::catalogue::CataloguePointer { published: version(1), version: 1, digest: [7; 16] };
         let value =
             wire::catalogue::encode_document(&document, &[7; 16], &wire::flat::encode_catalogue(&flat)).unwrap();
@@ -117,7 +118,7 @@ impl Page {
     }
 
     fn steer(&mut self, counter: u64, steering: TrafficAllocation) {
-        let key = kv::steering_key(&self.tenant);
+        let key = kv_keys::steering_key(&self.tenant);
         let value = wire::catalogue::encode_steering(&key, version(counter), &steering).unwrap();
         self.kv.insert(key, value);
         self.now += 60_000;
@@ -160,7 +161,7 @@ impl Page {
         let membership = Membership { epoch: Epoch(1), devices: 2, admits, ..Membership::default() };
         let (unique, profiles) = (Vec::new(), profiles.into_iter().collect());
         let snapshot = Snapshot { version: version(counter), visitor, unique, membership, profiles, best: None };
-        let key = kv::snapshot_key(&self.tenant, visitor);
+        let key = kv_keys::snapshot_key(&self.tenant, visitor);
         self.kv.insert(key.clone(), wire::kv::encode_stored(&key, &StoredValue::Snapshot(Box::new(snapshot))).unwrap());
     }
 
@@ -284,7 +285,7 @@ fn new_shares_apply_to_new_people_and_keep_exposed_people_in_their_arm() {
         page.cookies.clear();
         assert_ne!(page.arm(), "low", "an older allocation is not adopted");
     }
-    page.kv.insert(kv::steering_key(&page.tenant), "s1AAAA".to_owned());
+    page.kv.insert(kv_keys::steering_key(&page.tenant), "s1AAAA".to_owned());
     page.now += 60_000;
     let (answer, _) = page.view();
     assert_eq!(answer["degraded"], json!(["steering_bad"]));
@@ -374,7 +375,7 @@ fn no_older_snapshot_puts_a_person_that_may_be_exposed_into_an_arm() {
     // A page without a placement of the experiment reads the snapshot.
     page.send("POST", "/v1/decide", br#"{"placements":[]}"#);
     page.share(6, &[3_000, 6_000, 0]);
-    let (cookies, key) = (page.cookies.clone(), kv::snapshot_key(&page.tenant, own));
+    let (cookies, key) = (page.cookies.clone(), kv_keys::snapshot_key(&page.tenant, own));
     for older in [Some(whole(1, &nothing)), None] {
         let mut cold = Page::new();
         (cold.kv, cold.now) = (page.kv.clone(), page.now);

@@ -5,12 +5,11 @@ mod browser;
 
 use browser::{answer, complete, fact_count, facts, values};
 use causeway_edge::Engine;
-use causeway_shared::actions::{AdEntity, ViewType};
-use causeway_shared::ids::{InsertionId, Millis, TenantId, VisitorId};
-use causeway_shared::keys::{KeyRing, KeySet, KeyStage, RingKey, TenantKeys};
-use causeway_shared::limits;
-use causeway_shared::token;
-use causeway_shared::token::AdToken;
+use causeway_shared::base::ids::{InsertionId, Millis, TenantId, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::facts::actions::{AdEntity, ViewType};
+use causeway_shared::keys::ad_token::{self, AdToken};
+use causeway_shared::keys::key_ring::{KeyRing, KeySet, KeyStage, RingKey, TenantKeys};
 use serde_json::json;
 
 const NOW: Millis = 1_800_000_000_000;
@@ -42,7 +41,7 @@ fn placed(ring: &KeyRing, tenant: &str, ad: u32, ago: Millis) -> String {
         strict: false,
     };
     let tenant: TenantId = tenant.parse().unwrap();
-    token::seal_token(ring, &tenant, &token).unwrap()
+    ad_token::seal_token(ring, &tenant, &token).unwrap()
 }
 
 /// The number of facts that a token makes at a tenant: by its impression, its click, and the events of both.

@@ -8,20 +8,22 @@ use std::collections::BTreeMap;
 
 use browser::{answer, body, complete, keep_cookies, read_kv, seed};
 use causeway_edge::{Engine, ReadFault};
-use causeway_shared::actions::{ActionList, ActionType, AdEntity, InsertionHash, ViewType};
-use causeway_shared::attributes::{AttributeMap, AttributeValue as Attribute, NameDictionary, NameToken, ValueKind};
-use causeway_shared::catalogue::Catalogue;
-use causeway_shared::ids::{AltHash, AlternateId, Epoch, KindCode, Millis, SnapshotVersion, TenantId, VisitorId};
-use causeway_shared::keys::{KeyRing, KeySet, KeyStage, TenantKeys};
-use causeway_shared::membership::Membership;
-use causeway_shared::profile::{MissingParts, ProfileTotals, SubContent, SubProfile};
-use causeway_shared::segments::{SegmentId, SegmentMap, SegmentState, WriteStamp};
-use causeway_shared::time::{HourStamp, Minute};
-use causeway_shared::view::{Snapshot, StoredValue};
-use causeway_shared::vocabulary::Vocabulary;
+use causeway_shared::ads::catalogue::Catalogue;
+use causeway_shared::base::ids::{AltHash, AlternateId, Epoch, KindCode, Millis, SnapshotVersion, TenantId, VisitorId};
+use causeway_shared::base::time::{HourStamp, Minute};
+use causeway_shared::facts::actions::{self, ActionList, ActionType, AdEntity, InsertionHash, ViewType};
+use causeway_shared::facts::attributes::{
+    AttributeMap, AttributeValue as Attribute, NameDictionary, NameToken, ValueKind,
+};
+use causeway_shared::facts::segments::{SegmentId, SegmentMap, SegmentState, WriteStamp};
+use causeway_shared::keys::key_ring::{KeyRing, KeySet, KeyStage, TenantKeys};
+use causeway_shared::profiles::membership::Membership;
+use causeway_shared::profiles::profile::{MissingParts, ProfileTotals, SubContent, SubProfile};
+use causeway_shared::profiles::view::{Snapshot, StoredValue};
+use causeway_shared::settings::vocabulary::Vocabulary;
 use causeway_shared::wire::catalogue::{CataloguePointer, encode_document, encode_pointer};
-use causeway_shared::wire::flat;
-use causeway_shared::{actions, kv, wire};
+use causeway_shared::wire::kv_keys;
+use causeway_shared::wire::{self, flat};
 use serde_json::{Map, Value, json};
 
 const NOW: Millis = 1_800_000_000_000;
@@ -101,12 +103,12 @@ impl World {
         let names = [("X".to_owned(), ValueKind::Integer), ("Y".to_owned(), ValueKind::Integer)];
         let names = NameDictionary::from_entries(names).unwrap();
         let flat = catalogue.flat(&names, &Vocabulary::default()).unwrap();
-        let (key, digest) = (kv::catalogue_key(&tenant(), 1), [1; 16]);
+        let (key, digest) = (kv_keys::catalogue_key(&tenant(), 1), [1; 16]);
         self.kv.insert(key.clone(), encode_document(&key, &digest, &flat::encode_catalogue(&flat)).unwrap());
-        let key = kv::pointer_key(&tenant());
+        let key = kv_keys::pointer_key(&tenant());
         let pointer = CataloguePointer { published: SnapshotVersion { restore: 0, counter: 1 }, version: 1, digest };
         self.kv.insert(key.clone(), encode_pointer(&key, &pointer));
-        let key = kv::attributes_key(&tenant(), 0);
+        let key = kv_keys::attributes_key(&tenant(), 0);
         let page = [("X".to_owned(), ValueKind::Integer), ("Y".to_owned(), ValueKind::Integer)];
         self.kv.insert(key.clone(), wire::kv::encode_names(&key, &page).unwrap());
     }
@@ -149,7 +151,7 @@ impl World {
     }
 
     fn put(&mut self, snapshot: Snapshot) {
-        let key = kv::snapshot_key(&tenant(), snapshot.visitor);
+        let key = kv_keys::snapshot_key(&tenant(), snapshot.visitor);
         let value = wire::kv::encode_stored(&key, &StoredValue::Snapshot(Box::new(snapshot))).unwrap();
         self.kv.insert(key, value);
     }
@@ -160,7 +162,7 @@ impl World {
 
     fn put_lookup(&mut self, member: &str, visitor: VisitorId) {
         let hash: AltHash = self.ring.hash_alternate(KindCode(1), member)[0];
-        let key = kv::lookup_key(&tenant(), AlternateId { kind: KindCode(1), hash });
+        let key = kv_keys::lookup_key(&tenant(), AlternateId { kind: KindCode(1), hash });
         let value = wire::kv::encode_lookup(&key, &[visitor]).unwrap();
         self.kv.insert(key, value);
     }
@@ -239,7 +241,7 @@ fn a_snapshot_that_comes_late_or_fails_or_is_invalid_is_unknown() {
         assert_eq!(world.served(), ["open", "in_segment", "with_x", "few_pages"], "first the engine learns of it");
         let mut world = World::new();
         let own = world.returning();
-        world.kv.insert(kv::snapshot_key(&tenant(), own), "s1garbage".to_owned());
+        world.kv.insert(kv_keys::snapshot_key(&tenant(), own), "s1garbage".to_owned());
         world.fault = fault;
         assert_eq!(world.served(), ["open"], "{fault:?}");
     }

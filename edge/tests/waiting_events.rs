@@ -5,9 +5,11 @@ mod browser;
 
 use browser::{Browser, answer, body, complete, fact_count, facts, facts_limit, read, values};
 use causeway_edge::{HttpAnswer, ReadFault};
-use causeway_shared::ids::VisitorId;
-use causeway_shared::view::StoredValue;
-use causeway_shared::{kv, limits, visitor_token, wire};
+use causeway_shared::base::ids::VisitorId;
+use causeway_shared::base::limits;
+use causeway_shared::keys::visitor_token;
+use causeway_shared::profiles::view::StoredValue;
+use causeway_shared::wire::{self, kv_keys};
 use serde_json::{Value, json};
 
 /// A page view of a member's: its visitor, and the token of its events.
@@ -74,7 +76,7 @@ fn an_event_of_an_erased_visitor_is_dropped_and_named_and_counts_for_nobody() {
     let (ann, token) = visit_as(&mut browser, "ann");
     browser.cookies.clear();
     let (bob, of_bob) = visit_as(&mut browser, "bob");
-    let key = kv::snapshot_key(&"demo".parse().unwrap(), ann);
+    let key = kv_keys::snapshot_key(&"demo".parse().unwrap(), ann);
     let tombstone = wire::kv::encode_stored(&key, &StoredValue::Tombstone).unwrap();
     let call = json!([purchase(&token), purchase(&of_bob)]).to_string();
     let waiting = read(browser.begin("POST", "/v1/events", &call));
@@ -153,7 +155,7 @@ fn send_after_erasure(browser: &mut Browser, gone: &[VisitorId], method: &str, p
     let stored: Vec<(String, String)> = gone
         .iter()
         .map(|visitor| {
-            let key = kv::snapshot_key(&"demo".parse().unwrap(), *visitor);
+            let key = kv_keys::snapshot_key(&"demo".parse().unwrap(), *visitor);
             let tombstone = wire::kv::encode_stored(&key, &StoredValue::Tombstone).unwrap();
             (key, tombstone)
         })

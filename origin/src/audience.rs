@@ -1,4 +1,4 @@
-//! Audiences: all people of each tenant in columns ([`causeway_shared::columns`]), kept beside the store, and what is asked
+//! Audiences: all people of each tenant in columns ([`causeway_shared::audience::index`]), kept beside the store, and what is asked
 //! of them. The columns follow the store: each transaction notes whose row is another now ([`note`]), and a thread writes
 //! these rows anew ([`follow`]). They hold nothing that the store does not: a process reads their file, or builds them.
 
@@ -20,8 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use causeway_shared::columns::AudienceIndex;
-use causeway_shared::ids::Millis;
+use causeway_shared::audience::index::AudienceIndex;
+use causeway_shared::base::ids::Millis;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::identity::changes::LinkChanges;

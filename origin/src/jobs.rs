@@ -15,8 +15,8 @@ mod tests;
 pub mod thread;
 
 use crate::base::job_kinds::{JobKind, RunOutcome};
-use causeway_shared::ids::Millis;
-use causeway_shared::time::HOUR_MS;
+use causeway_shared::base::ids::Millis;
+use causeway_shared::base::time::HOUR_MS;
 
 use crate::store::TenantNo;
 

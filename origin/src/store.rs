@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use causeway_shared::ids::{AltHash, Epoch, SnapshotVersion, VisitorId};
+use causeway_shared::base::ids::{AltHash, Epoch, SnapshotVersion, VisitorId};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, TransactionBehavior};
 use rusqlite_migration::{M, Migrations};
 

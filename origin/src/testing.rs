@@ -7,20 +7,19 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use causeway_shared::actions::{ActionType, AdEntity, ViewType};
-use causeway_shared::config::EdgeConfig;
-use causeway_shared::fact::{Fact, FactKind, PURCHASE};
-use causeway_shared::ids::{
+use causeway_shared::base::ids::{
     AlternateId, FactId, InsertionId, KindCode, Micros, Millis, OrderHash, SessionId, VisitorId,
 };
-use causeway_shared::keys::{KeySet, RingKey};
-use causeway_shared::limits;
-use causeway_shared::profile::{Profile, ProfileTotals};
-use causeway_shared::random::Random;
-use causeway_shared::time::Day;
-use causeway_shared::view::{Snapshot, StoredValue};
-use causeway_shared::wire::facts;
-use causeway_shared::wire::facts::FactBatch;
+use causeway_shared::base::limits;
+use causeway_shared::base::random::Random;
+use causeway_shared::base::time::Day;
+use causeway_shared::facts::actions::{ActionType, AdEntity, ViewType};
+use causeway_shared::facts::fact::{Fact, FactKind, PURCHASE};
+use causeway_shared::keys::key_ring::{KeySet, RingKey};
+use causeway_shared::profiles::profile::{Profile, ProfileTotals};
+use causeway_shared::profiles::view::{Snapshot, StoredValue};
+use causeway_shared::settings::config::EdgeConfig;
+use causeway_shared::wire::facts::{self, FactBatch};
 use causeway_shared::wire::kv;
 use causeway_shared::wire::sync::{KvWrite, SyncRequest, SyncResponse};
 use rusqlite::Connection;

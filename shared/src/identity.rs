@@ -8,7 +8,7 @@ mod claim;
 mod identity_cookie;
 mod members;
 mod observe;
-mod seen;
+pub mod people;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,15 +18,13 @@ pub use self::claim::IdClaim;
 pub use self::identity_cookie::IdentityCookie;
 use self::members::{ProvenMembers, SiblingReads, are_of_two_keys, each_once, first_of, keep_own, may_join, same_id};
 pub use self::observe::RecognisedVisitor;
-pub use self::seen::{NewestVersions, SnapshotVerdict};
-use crate::ids::{AltHash, AlternateId, Millis, SnapshotVersion, VisitorId};
-use crate::ledger::Ledger;
-use crate::limits;
-use crate::planted;
-use crate::planted::PlantedBug;
-use crate::profile::{KnownVisitor, MissingParts};
-use crate::random::Random;
-use crate::view::{JoinedView, Snapshot, StoredValue};
+use crate::base::ids::{AltHash, AlternateId, Millis, SnapshotVersion, VisitorId};
+use crate::base::limits;
+use crate::base::planted::{self, PlantedBug};
+use crate::base::random::Random;
+use crate::profiles::ledger::Ledger;
+use crate::profiles::profile::{KnownVisitor, MissingParts};
+use crate::profiles::view::{JoinedView, Snapshot, StoredValue};
 
 /// How often an unchanged identity cookie is written anew, so that its 400 days begin again.
 const REWRITE_MS: u64 = 86_400_000;

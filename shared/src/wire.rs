@@ -12,7 +12,7 @@
 //! - Bytes are checked before ciborium reads them (`cbor`): their length, the nesting, the number of items, and that each
 //!   declared length is there. Ranges and bounds of values are checked after it, in the conversion to the domain type.
 //! - Columns of numbers that a snapshot, a cookie or a model has dozens or thousands of are byte strings, packed as
-//!   [`crate::packed`] describes; their form names them.
+//!   [`crate::base::packed`] describes; their form names them.
 //!
 //! Keys that are reserved: `n` of a fact, for the position of a write in its call; `w` of a fact, for the owner of an event
 //! that waits, the signed name of the visitor that it belongs to; `o` of a tracked event, for the order id of a purchase;
@@ -26,7 +26,10 @@ pub mod facts;
 pub mod filter;
 pub mod flat;
 pub mod kv;
+pub mod kv_keys;
 pub mod model;
+pub mod newest_versions;
+pub mod outbox_drain;
 mod parts;
 pub mod profile;
 pub mod strict;

@@ -6,14 +6,14 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::actions::{
+use causeway_shared::base::ids::InsertionId;
+use causeway_shared::base::limits;
+use causeway_shared::base::time::{DAY_MINUTES, Day, Minute};
+use causeway_shared::facts::actions::{
     ActionCounter, ActionDimension, ActionList, ActionQuestion, ActionType, AdAction, AdEntity, AdLevel,
     DimensionFilter, FrequencyCap, InsertionHash, PackedActions, TimeWindow, ViewType, ViewTypes, WindowUnit,
     group_actions,
 };
-use causeway_shared::ids::InsertionId;
-use causeway_shared::limits;
-use causeway_shared::time::{DAY_MINUTES, Day, Minute};
 use common::law;
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -6,15 +6,15 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::attributes::{
+use causeway_shared::base::ids::FactId;
+use causeway_shared::base::limits;
+use causeway_shared::facts::attributes::{
     AttributeError, AttributeMap, AttributeValue, DictionaryError, FiniteNumber, ForgottenName, NameDictionary,
     NameToken, PackedAttributes, ValueError, ValueKind, decode_page, encode_page, name_is_good,
 };
-use causeway_shared::fact::{Fact, FactKind};
-use causeway_shared::ids::FactId;
-use causeway_shared::limits;
-use causeway_shared::profile::Profile;
-use causeway_shared::segments::WriteStamp;
+use causeway_shared::facts::fact::{Fact, FactKind};
+use causeway_shared::facts::segments::WriteStamp;
+use causeway_shared::profiles::profile::Profile;
 use common::{NOW, law, scramble, version, visitor};
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;

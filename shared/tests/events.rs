@@ -6,14 +6,13 @@ mod common;
 
 use std::collections::BTreeSet;
 
-use causeway_shared::actions::{TimeWindow, WindowUnit};
-use causeway_shared::events;
-use causeway_shared::events::{EventCount, VisitorEvents};
-use causeway_shared::fact::{Fact, FactKind, PAGE, PURCHASE};
-use causeway_shared::ids::FactId;
-use causeway_shared::limits;
-use causeway_shared::profile::Profile;
-use causeway_shared::time::{Day, EPOCH_MS, Minute};
+use causeway_shared::base::ids::FactId;
+use causeway_shared::base::limits;
+use causeway_shared::base::time::{Day, EPOCH_MS, Minute};
+use causeway_shared::facts::actions::{TimeWindow, WindowUnit};
+use causeway_shared::facts::events::{self, EventCount, VisitorEvents};
+use causeway_shared::facts::fact::{Fact, FactKind, PAGE, PURCHASE};
+use causeway_shared::profiles::profile::Profile;
 use common::{law, scramble, visitor};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};

@@ -5,25 +5,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-use causeway_shared::actions::{
+use causeway_shared::audience::index::{AudienceIndex, IndexReader, IndexRow, UsedTexts};
+use causeway_shared::base::ids::VisitorId;
+use causeway_shared::base::limits;
+use causeway_shared::base::random;
+use causeway_shared::base::time::{DAY_MINUTES, Day, HourStamp, Minute};
+use causeway_shared::facts::actions::{
     ActionList, ActionType, AdAction, AdEntity, AdLevel, InsertionHash, PackedActions, TimeWindow, ViewType, WindowUnit,
 };
-use causeway_shared::attributes::{AttributeValue, FiniteNumber, NameDictionary, NameToken, ValueKind};
-use causeway_shared::columns::{AudienceIndex, IndexReader, IndexRow, UsedTexts};
-use causeway_shared::events::EventCount;
-use causeway_shared::filter::{
+use causeway_shared::facts::attributes::{AttributeValue, FiniteNumber, NameDictionary, NameToken, ValueKind};
+use causeway_shared::facts::events::EventCount;
+use causeway_shared::facts::segments::SegmentId;
+use causeway_shared::profiles::profile::{MissingParts, ProfileTotals};
+use causeway_shared::settings::vocabulary::{Vocabulary, VocabularyWord};
+use causeway_shared::targeting::filter::{
     CountAnswerer, CountQuestion, CountSource, Entities, EventEvidence, Filter, FilterIndex, FilterSubject,
     FilterWords, PageGaps, PersonGaps, PersonHistory, SubjectPerson, parse,
 };
-use causeway_shared::ids::VisitorId;
-use causeway_shared::limits;
-use causeway_shared::profile::{MissingParts, ProfileTotals};
-use causeway_shared::random;
-use causeway_shared::segments::SegmentId;
-use causeway_shared::time::{DAY_MINUTES, Day, HourStamp, Minute};
-use causeway_shared::vocabulary::{Vocabulary, VocabularyWord};
-use causeway_shared::wire;
-use causeway_shared::wire::WireError;
+use causeway_shared::wire::{self, WireError};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -419,10 +418,9 @@ fn s3_07_many_questions_are_answered_as_each_by_itself() {
             let place = index.counts().binary_search(question).unwrap();
             let CountSource::Action { verb, of } = &question.what else { unreachable!("{question:?}") };
             let (from, to) = question.within.map_or((Minute(0), Minute(u32::MAX)), |window| window.range(now));
-            let codes = of.as_ref();
             let mut counted: BTreeSet<(InsertionHash, u32, u32)> = BTreeSet::new();
             for action in actions.iter().flat_map(|packed| packed.iter()) {
-                let of_them = codes.is_none_or(|(level, codes)| codes.contains(&action.entity.at(*level)));
+                let of_them = of.as_ref().is_none_or(|(level, codes)| codes.contains(&action.entity.at(*level)));
                 if action.verb == *verb && of_them && (from..=to).contains(&action.minute) {
                     counted.insert((action.insertion, action.entity.ad, action.minute.0 / 1_440));
                 }

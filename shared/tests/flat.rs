@@ -1,11 +1,10 @@
 //! A catalogue's bytes on their way to the edge.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests end at the first thing that is not so")]
 
-use causeway_shared::attributes::{NameDictionary, ValueKind};
-use causeway_shared::catalogue::{Catalogue, CompiledCatalogue, FlatCatalogue};
-use causeway_shared::vocabulary::{Vocabulary, VocabularyWord};
-use causeway_shared::wire;
-use causeway_shared::wire::{WireError, flat};
+use causeway_shared::ads::catalogue::{Catalogue, CompiledCatalogue, FlatCatalogue};
+use causeway_shared::facts::attributes::{NameDictionary, ValueKind};
+use causeway_shared::settings::vocabulary::{Vocabulary, VocabularyWord};
+use causeway_shared::wire::{self, WireError, flat};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

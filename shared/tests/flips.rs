@@ -1,21 +1,21 @@
 //! A bit flipped in every byte of what a snapshot holds, its checksum made to fit: rejected, or harmless to every reader.
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
-use causeway_shared::actions::{
+use causeway_shared::base::ids::{Epoch, FactId, InsertionId, SessionId, SnapshotVersion, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::base::time::{HourStamp, Minute};
+use causeway_shared::facts::actions::{
     ActionCounter, ActionDimension, ActionQuestion, ActionType, AdAction, AdEntity, DimensionFilter, InsertionHash,
     ViewType, ViewTypes, group_actions,
 };
-use causeway_shared::attributes::{AttributeValue, NameToken};
-use causeway_shared::fact::{Fact, FactKind};
-use causeway_shared::ids::{Epoch, FactId, InsertionId, SessionId, SnapshotVersion, VisitorId};
-use causeway_shared::kv::snapshot_key;
-use causeway_shared::limits;
-use causeway_shared::membership::Membership;
-use causeway_shared::profile::{KnownVisitor, Profile, SubProfile};
-use causeway_shared::segments::{SegmentId, SegmentState};
-use causeway_shared::time::{HourStamp, Minute};
-use causeway_shared::view::{Snapshot, StoredValue};
+use causeway_shared::facts::attributes::{AttributeValue, NameToken};
+use causeway_shared::facts::fact::{Fact, FactKind};
+use causeway_shared::facts::segments::{SegmentId, SegmentState};
+use causeway_shared::profiles::membership::Membership;
+use causeway_shared::profiles::profile::{KnownVisitor, Profile, SubProfile};
+use causeway_shared::profiles::view::{Snapshot, StoredValue};
 use causeway_shared::wire::kv;
+use causeway_shared::wire::kv_keys::snapshot_key;
 
 const NOW: u64 = 1_800_000_000_000;
 

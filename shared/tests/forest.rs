@@ -1,7 +1,7 @@
 //! Connected components, beside petgraph's.
 #![expect(clippy::indexing_slicing, reason = "a test may fail")]
 
-use causeway_shared::person::Forest;
+use causeway_shared::identity::people::Forest;
 use petgraph::unionfind::UnionFind;
 use proptest::collection::vec;
 use proptest::prelude::*;

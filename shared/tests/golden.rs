@@ -10,40 +10,41 @@ mod common;
 #[path = "common/frame.rs"]
 mod frame;
 
-use causeway_shared::actions::{ActionType, AdEntity, AdLevel, InsertionHash, TimeWindow, ViewType, WindowUnit};
-use causeway_shared::attributes::{AttributeMap, AttributeValue, NameToken, ValueKind};
-use causeway_shared::cookie;
-use causeway_shared::cookie::IDENTITY;
-use causeway_shared::events::{EventCount, VisitorEvents};
-use causeway_shared::evidence::{EvidenceSource, EvidenceWeight};
-use causeway_shared::experiment::{Exposures, FirstExposure};
-use causeway_shared::fact::{ErasureScope, Fact, FactKind, PURCHASE};
-use causeway_shared::identity::IdentityCookie;
-use causeway_shared::ids::{
-    AltHash, AlternateId, Epoch, FactId, InsertionId, Millis, SessionId, SnapshotVersion, TenantId, VisitorId,
-};
-use causeway_shared::keys::{KeyRing, KeyStage, RingKey};
-use causeway_shared::kv::{attributes_key, catalogue_key, lookup_key, model_key, pointer_key, snapshot_key};
-use causeway_shared::ledger::{Ledger, PlacedInsertion, RunningSession};
-use causeway_shared::membership::{Membership, VisitorCut};
-use causeway_shared::model::{Model, Part, Quality};
-use causeway_shared::profile::{LaterPage, MissingParts, Profile, ProfileParts, ProfileTotals, SubContent, SubProfile};
-use causeway_shared::rhythm::BestTime;
-use causeway_shared::segments::{SegmentId, SegmentState, WriteStamp};
-use causeway_shared::strict::{
+use causeway_shared::ads::model::{Model, Part, Quality};
+use causeway_shared::ads::strict_caps::{
     Answer, Ask, Call, Candidate, Claim, Entries, Entry, Links, Object, Seen, StrictCap, Wanted,
 };
-use causeway_shared::time::{HourStamp, Minute};
-use causeway_shared::units;
-use causeway_shared::units::{GivenSlot, HeldSlots, SlotRows, SlotStock, SlotWrites, VisitorSlots};
-use causeway_shared::view::{Snapshot, StoredValue};
+use causeway_shared::base::ids::{
+    AltHash, AlternateId, Epoch, FactId, InsertionId, Millis, SessionId, SnapshotVersion, TenantId, VisitorId,
+};
+use causeway_shared::base::limits;
+use causeway_shared::base::time::{HourStamp, Minute};
+use causeway_shared::facts::actions::{ActionType, AdEntity, AdLevel, InsertionHash, TimeWindow, ViewType, WindowUnit};
+use causeway_shared::facts::attributes::{AttributeMap, AttributeValue, NameToken, ValueKind};
+use causeway_shared::facts::events::{EventCount, VisitorEvents};
+use causeway_shared::facts::evidence::{EvidenceSource, EvidenceWeight};
+use causeway_shared::facts::exposures::{Exposures, FirstExposure};
+use causeway_shared::facts::fact::{self, ErasureScope, Fact, FactKind, PURCHASE};
+use causeway_shared::facts::offer_slots::{self, GivenSlot, HeldSlots, SlotRows, SlotStock, SlotWrites, VisitorSlots};
+use causeway_shared::facts::segments::{SegmentId, SegmentState, WriteStamp};
+use causeway_shared::identity::IdentityCookie;
+use causeway_shared::keys::cookie::{self, IDENTITY};
+use causeway_shared::keys::key_ring::{KeyRing, KeyStage, RingKey};
+use causeway_shared::keys::sync_auth;
+use causeway_shared::profiles::activity::BestTime;
+use causeway_shared::profiles::ledger::{Ledger, PlacedInsertion, RunningSession};
+use causeway_shared::profiles::membership::{Membership, VisitorCut};
+use causeway_shared::profiles::profile::{
+    LaterPage, MissingParts, Profile, ProfileParts, ProfileTotals, SubContent, SubProfile,
+};
+use causeway_shared::profiles::view::{Snapshot, StoredValue};
 use causeway_shared::wire::facts::FactBatch;
+use causeway_shared::wire::kv_keys::{attributes_key, catalogue_key, lookup_key, model_key, pointer_key, snapshot_key};
 use causeway_shared::wire::model as wire_model;
 use causeway_shared::wire::strict as wire_strict;
 use causeway_shared::wire::sync::{KvWrite, ReadResult, RejectedFact, SyncRequest, SyncResponse, VerifyRequest};
 use causeway_shared::wire::units as wire_units;
 use causeway_shared::wire::{WireError, catalogue, cookies, facts, kv, profile, sync};
-use causeway_shared::{fact, limits, sync_auth};
 use ciborium::Value as Cbor;
 use common::{MEMBER, NOW};
 
@@ -600,10 +601,12 @@ fn s4_06_exposures_of_a_snapshot() {
 
 #[test]
 fn s4_07_units_of_a_snapshot() {
-    let units: HeldSlots =
-        [(3, units::HeldSlot { number: 5, at: NOW }), (70_000, units::HeldSlot { number: 300, at: NOW + 1 })]
-            .into_iter()
-            .collect();
+    let units: HeldSlots = [
+        (3, offer_slots::HeldSlot { number: 5, at: NOW }),
+        (70_000, offer_slots::HeldSlot { number: 300, at: NOW + 1 }),
+    ]
+    .into_iter()
+    .collect();
     let totals = ProfileTotals { pages: 4, sessions: 2, ..ProfileTotals::default() };
     let content = SubContent { totals, units: units.pack(), ..SubContent::default() };
     let sub = SubProfile::pack(SnapshotVersion::default(), &content);
@@ -644,7 +647,7 @@ fn s4_05_when_events_were_of_a_snapshot() {
     );
     assert_eq!(often(&sub, "saved", 0), None);
     // Behind all others; a snapshot of the release before says nothing of it, and a reader of it passes over it.
-    let units: HeldSlots = [(3, units::HeldSlot { number: 5, at: NOW })].into_iter().collect();
+    let units: HeldSlots = [(3, offer_slots::HeldSlot { number: 5, at: NOW })].into_iter().collect();
     let all = SubContent { attributes: vec![0], units: units.pack(), ..content };
     let all = SubProfile::pack(SnapshotVersion::default(), &all);
     assert_eq!((all.units(), often(&all, fact::PAGE, 3)), (units, Some(EventCount::Exactly(3))));
@@ -660,7 +663,7 @@ fn s4_05_when_events_were_of_a_snapshot() {
 
 #[test]
 fn s4_07_what_an_object_of_a_limited_offer_stores_is_asked_and_answers() {
-    let call = units::OfferCall {
+    let call = offer_slots::OfferCall {
         tenant: tenant(),
         campaign: 300,
         limit: 50_000,
@@ -849,7 +852,7 @@ fn all_cookies() {
     assert_eq!(cookies::decode_ledger(&hex(RESERVING)).unwrap(), reserving());
     let exposed = [(3, FirstExposure { arm: 2, at: NOW, mixed: false })].into_iter().collect();
     let exposing = Ledger { exposed, ..reserving() };
-    let units: HeldSlots = [(3, units::HeldSlot { number: 5, at: NOW })].into_iter().collect();
+    let units: HeldSlots = [(3, offer_slots::HeldSlot { number: 5, at: NOW })].into_iter().collect();
     let getting = Ledger { units, ..exposing.clone() };
     for (ledger, golden) in [(exposing, EXPOSING), (getting, GETTING)] {
         assert_eq!(to_hex(&cookies::encode_ledger(&ledger)), golden);

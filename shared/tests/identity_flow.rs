@@ -9,16 +9,16 @@ mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::fact::{Fact, FactKind};
+use causeway_shared::base::ids::{AltHash, AlternateId, FactId, SnapshotVersion, VisitorId};
+use causeway_shared::base::random::Random;
+use causeway_shared::facts::fact::{Fact, FactKind};
 use causeway_shared::identity::{
     BulkRead, BulkResult, IdClaim, IdentityCookie, IdentityRequest, IdentityStep, RecognisedVisitor, SurvivingCookie,
     VisitorOrigin as Came, begin_identity,
 };
-use causeway_shared::ids::{AltHash, AlternateId, FactId, SnapshotVersion, VisitorId};
-use causeway_shared::membership::Membership;
-use causeway_shared::profile::{MissingParts, Profile};
-use causeway_shared::random::Random;
-use causeway_shared::view::{Snapshot, StoredValue};
+use causeway_shared::profiles::membership::Membership;
+use causeway_shared::profiles::profile::{MissingParts, Profile};
+use causeway_shared::profiles::view::{Snapshot, StoredValue};
 use common::{MEMBER, NOW, PARTNER, alternate, hash, membership, version, visitor};
 use world::{Browser, Visit, World};
 

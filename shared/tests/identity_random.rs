@@ -10,8 +10,8 @@ mod world;
 
 use std::collections::BTreeSet;
 
+use causeway_shared::base::ids::{AltHash, VisitorId};
 use causeway_shared::identity::VisitorOrigin as Came;
-use causeway_shared::ids::{AltHash, VisitorId};
 use common::{MEMBER, alternate, law};
 use proptest::collection::vec;
 use proptest::prelude::*;

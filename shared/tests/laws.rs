@@ -7,19 +7,19 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use causeway_shared::attributes::{AttributeValue, NameToken};
-use causeway_shared::events::EventCount;
-use causeway_shared::experiment::{Exposures, FirstExposure};
-use causeway_shared::fact::{Fact, FactKind, PAGE, PURCHASE};
-use causeway_shared::ids::VisitorId;
-use causeway_shared::ledger::Ledger;
-use causeway_shared::limits;
-use causeway_shared::membership::{Membership, Memberships};
-use causeway_shared::profile::{KnownVisitor, Profile, ProfileParts, ProfileTotals, SubProfile};
-use causeway_shared::segments::WriteStamp;
-use causeway_shared::time::Minute;
-use causeway_shared::view::{JoinedView, Snapshot, StoredValue};
-use causeway_shared::{kv, wire};
+use causeway_shared::base::ids::VisitorId;
+use causeway_shared::base::limits;
+use causeway_shared::base::time::Minute;
+use causeway_shared::facts::attributes::{AttributeValue, NameToken};
+use causeway_shared::facts::events::EventCount;
+use causeway_shared::facts::exposures::{Exposures, FirstExposure};
+use causeway_shared::facts::fact::{Fact, FactKind, PAGE, PURCHASE};
+use causeway_shared::facts::segments::WriteStamp;
+use causeway_shared::profiles::ledger::Ledger;
+use causeway_shared::profiles::membership::{Membership, Memberships};
+use causeway_shared::profiles::profile::{KnownVisitor, Profile, ProfileParts, ProfileTotals, SubProfile};
+use causeway_shared::profiles::view::{JoinedView, Snapshot, StoredValue};
+use causeway_shared::wire::{self, kv_keys};
 use common::{
     History, NOW, Picked, Published, beyond, fold, history, known, law, naive, picked, profile_of, published, restored,
     scramble, tokens, version, visitor,
@@ -217,7 +217,7 @@ proptest! {
         let sub = h.sub(usize::MAX, true);
         // Counted at the next version: a page that came so late that more than 64 newer facts overtook it.
         let floor = sub.names().map_or(0, |n| n.newest.floor());
-        let overtaken = |f: &&causeway_shared::fact::Fact| beyond(f).is_some() && f.received < floor;
+        let overtaken = |f: &&causeway_shared::facts::fact::Fact| beyond(f).is_some() && f.received < floor;
         let late = h.pending().iter().filter(overtaken).count() as u64;
         prop_assert_eq!(read.pages, exact.pages - late);
         prop_assert_eq!((read.purchases, read.revenue), (exact.purchases, exact.revenue));
@@ -387,7 +387,7 @@ proptest! {
         let tenant = "pub".parse().unwrap();
         let mut over_wire = of.clone();
         for snapshot in &mut over_wire.snapshots {
-            let key = kv::snapshot_key(&tenant, snapshot.visitor);
+            let key = kv_keys::snapshot_key(&tenant, snapshot.visitor);
             let text = wire::kv::encode_stored(&key, &StoredValue::Snapshot(Box::new(snapshot.clone()))).unwrap();
             let back = wire::kv::decode_stored(&key, snapshot.visitor, text.as_bytes()).unwrap();
             prop_assert_eq!(&back, &StoredValue::Snapshot(Box::new(snapshot.clone())));

@@ -4,26 +4,26 @@
 #[expect(dead_code, reason = "each file takes its part")]
 mod common;
 
-use causeway_shared::actions::{
+use causeway_shared::base::ids::{FactId, InsertionId, Millis, SessionId, SnapshotVersion, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::base::random::Random;
+use causeway_shared::base::time::{DAY_MINUTES, Day, EPOCH_MS, Minute};
+use causeway_shared::facts::actions::{
     ActionCounter, ActionQuestion, ActionType, AdEntity, InsertionHash, PackedActions, ViewType, ViewTypes,
 };
-use causeway_shared::cookie;
-use causeway_shared::cookie::LEDGER;
-use causeway_shared::experiment::{Exposures, FirstExposure};
-use causeway_shared::fact::{Fact, FactKind};
+use causeway_shared::facts::exposures::{Exposures, FirstExposure};
+use causeway_shared::facts::fact::{Fact, FactKind};
+use causeway_shared::facts::offer_slots::{HeldSlot, HeldSlots};
 use causeway_shared::identity::{
     BulkResult, IdentityCookie, IdentityRequest, IdentityStep, RecognisedVisitor, begin_identity,
 };
-use causeway_shared::ids::{FactId, InsertionId, Millis, SessionId, SnapshotVersion, VisitorId};
-use causeway_shared::keys::{KeyRing, KeyStage, RingKey};
-use causeway_shared::ledger::{Ledger, PlacedInsertion};
-use causeway_shared::profile::{KnownVisitor, LaterPage, Profile};
-use causeway_shared::random::Random;
-use causeway_shared::time::{DAY_MINUTES, Day, EPOCH_MS, Minute};
-use causeway_shared::token::AdToken;
-use causeway_shared::units::{HeldSlot, HeldSlots};
-use causeway_shared::view::{JoinedView, Snapshot};
-use causeway_shared::{limits, wire};
+use causeway_shared::keys::ad_token::AdToken;
+use causeway_shared::keys::cookie::{self, LEDGER};
+use causeway_shared::keys::key_ring::{KeyRing, KeyStage, RingKey};
+use causeway_shared::profiles::ledger::{Ledger, PlacedInsertion};
+use causeway_shared::profiles::profile::{KnownVisitor, LaterPage, Profile};
+use causeway_shared::profiles::view::{JoinedView, Snapshot};
+use causeway_shared::wire;
 use common::{NOW, law, membership, scramble, version, visitor};
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -6,9 +6,9 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::evidence::{EvidenceWeight, LinkClass};
-use causeway_shared::ids::{AlternateId, KindCode, Millis, VisitorId};
-use causeway_shared::person::{Evidence, FlagReason, LinkedPeople, combine_evidence, link_people};
+use causeway_shared::base::ids::{AlternateId, KindCode, Millis, VisitorId};
+use causeway_shared::facts::evidence::{EvidenceWeight, LinkClass};
+use causeway_shared::identity::people::{Evidence, FlagReason, LinkedPeople, combine_evidence, link_people};
 use common::{MEMBER, PARTNER, alternate, law, scramble, visitor};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -284,7 +284,8 @@ fn field_01_a_household_id_does_not_join_two_members() {
 
 #[test]
 fn a_chain_of_a_hundred_thousand_is_one_person_in_a_moment() {
-    let id = |n: u32| AlternateId { kind: PARTNER, hash: causeway_shared::ids::AltHash(u128::from(n).to_be_bytes()) };
+    let id =
+        |n: u32| AlternateId { kind: PARTNER, hash: causeway_shared::base::ids::AltHash(u128::from(n).to_be_bytes()) };
     let at = |n: u32| VisitorId::mint(u64::from(100_000 - n), [0; 10]);
     let link = |n: u32, v: VisitorId| Evidence { visitor: v, id: id(n), ..login(1, PARTNER, 1, u64::from(n)) };
     let rows: Vec<Evidence> = (0..100_000).flat_map(|n| [link(n, at(n)), link(n, at(n + 1))]).collect();

@@ -7,10 +7,9 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use causeway_shared::limits;
-use causeway_shared::segments;
-use causeway_shared::segments::{PackedSegments, SegmentId, SegmentMap, SegmentState, WriteStamp};
-use causeway_shared::time::HourStamp;
+use causeway_shared::base::limits;
+use causeway_shared::base::time::HourStamp;
+use causeway_shared::facts::segments::{self, PackedSegments, SegmentId, SegmentMap, SegmentState, WriteStamp};
 use common::{NOW, law, scramble};
 use proptest::collection::vec;
 use proptest::prelude::*;

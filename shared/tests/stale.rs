@@ -6,13 +6,13 @@ mod common;
 
 use std::collections::BTreeSet;
 
-use causeway_shared::events::EventCount;
-use causeway_shared::fact::PURCHASE;
-use causeway_shared::ids::VisitorId;
-use causeway_shared::membership::{Membership, Memberships};
-use causeway_shared::profile::{KnownVisitor, Profile};
-use causeway_shared::time::Minute;
-use causeway_shared::view::{JoinedView, Snapshot};
+use causeway_shared::base::ids::VisitorId;
+use causeway_shared::base::time::Minute;
+use causeway_shared::facts::events::EventCount;
+use causeway_shared::facts::fact::PURCHASE;
+use causeway_shared::profiles::membership::{Membership, Memberships};
+use causeway_shared::profiles::profile::{KnownVisitor, Profile};
+use causeway_shared::profiles::view::{JoinedView, Snapshot};
 use common::{law, membership, version, visitor};
 use proptest::collection::vec;
 use proptest::prelude::*;

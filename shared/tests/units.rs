@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::bucket::PersonRandom;
-use causeway_shared::ids::VisitorId;
-use causeway_shared::random::Random;
-use causeway_shared::units::{
+use causeway_shared::base::bucket::PersonRandom;
+use causeway_shared::base::ids::VisitorId;
+use causeway_shared::base::random::Random;
+use causeway_shared::facts::offer_slots::{
     GivenSlot, OfferCall, OfferStep, RANGES, RecipientLimit, SlotRows, SlotStock, VisitorSlots,
 };
 use proptest::prelude::*;
@@ -37,7 +37,7 @@ impl Objects {
         !self.lost.is_empty() && self.lost[self.messages % self.lost.len()]
     }
 
-    fn keep(rows: &mut SlotRows, writes: causeway_shared::units::SlotWrites) {
+    fn keep(rows: &mut SlotRows, writes: causeway_shared::facts::offer_slots::SlotWrites) {
         for (visitor, row) in writes {
             match row {
                 Some(row) => drop(rows.insert(visitor, row)),

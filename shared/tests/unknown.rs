@@ -7,20 +7,20 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-use causeway_shared::actions::{ActionType, AdEntity, AdLevel, ViewType};
-use causeway_shared::attributes::{AttributeValue, NameDictionary, NameToken, ValueKind};
-use causeway_shared::decision::DescribedPerson;
-use causeway_shared::fact::{Fact, FactKind, PURCHASE};
-use causeway_shared::filter::{
+use causeway_shared::ads::decision::DescribedPerson;
+use causeway_shared::base::ids::{FactId, InsertionId, SessionId, VisitorId};
+use causeway_shared::base::time::{Day, HourStamp, Minute};
+use causeway_shared::facts::actions::{ActionType, AdEntity, AdLevel, ViewType};
+use causeway_shared::facts::attributes::{AttributeValue, NameDictionary, NameToken, ValueKind};
+use causeway_shared::facts::fact::{Fact, FactKind, PURCHASE};
+use causeway_shared::facts::segments::{SegmentId, SegmentState};
+use causeway_shared::profiles::membership::Membership;
+use causeway_shared::profiles::profile::{KnownVisitor, MissingParts, Profile, QueriedNames, SnapshotRoom};
+use causeway_shared::profiles::view::{JoinedView, PersonView, Snapshot};
+use causeway_shared::settings::vocabulary::Vocabulary;
+use causeway_shared::targeting::filter::{
     CountAnswerer, Entities, EventEvidence, Filter, FilterSubject, FilterWords, PersonHistory, parse,
 };
-use causeway_shared::ids::{FactId, InsertionId, SessionId, VisitorId};
-use causeway_shared::membership::Membership;
-use causeway_shared::profile::{KnownVisitor, MissingParts, Profile, QueriedNames, SnapshotRoom};
-use causeway_shared::segments::{SegmentId, SegmentState};
-use causeway_shared::time::{Day, HourStamp, Minute};
-use causeway_shared::view::{JoinedView, PersonView, Snapshot};
-use causeway_shared::vocabulary::Vocabulary;
 use common::{NOW, law, membership, version, visitor};
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;

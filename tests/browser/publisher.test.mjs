@@ -403,7 +403,7 @@ test("what_is_over_the_edge_s_bounds_in_bytes_costs_itself_alone", async () => {
 test("the_tag_s_bounds_are_the_edge_s", async () => {
   const source = (path) => readFile(new URL(`../../${path}`, import.meta.url), "utf8");
   const bounds = (text) => [...text.matchAll(/^(?:export|pub) const ([A-Z_]+)(?:: \w+)? = ([\d_]+);/gm)].map(([, name, value]) => [name, +value.replaceAll("_", "")]);
-  const limits = Object.fromEntries(bounds(await source("shared/src/limits.rs")));
+  const limits = Object.fromEntries(bounds(await source("shared/src/base/limits.rs")));
   const own = bounds(await source("edge/tag/settings.js"));
   assert.ok(own.length >= 9);
   for (const [name, value] of own) assert.equal(value, limits[name], name);

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use causeway_shared::random::Random;
+use causeway_shared::base::random::Random;
 
 /// Writes of one key that the platform takes: one in this time.
 const KEY_PAUSE: Duration = Duration::from_secs(1);

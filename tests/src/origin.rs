@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 
-use causeway_shared::keys::KeySet;
+use causeway_shared::keys::key_ring::KeySet;
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -11,12 +11,10 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use causeway_shared::fact::Fact;
-use causeway_shared::ids::VisitorId;
-use causeway_shared::wire::facts;
-use causeway_shared::wire::facts::FactBatch;
-use causeway_shared::wire::sync;
-use causeway_shared::wire::sync::{SyncRequest, SyncResponse};
+use causeway_shared::base::ids::VisitorId;
+use causeway_shared::facts::fact::Fact;
+use causeway_shared::wire::facts::{self, FactBatch};
+use causeway_shared::wire::sync::{self, SyncRequest, SyncResponse};
 use serde_json::{Value, json};
 
 use crate::hostile::Hostile;

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use causeway_shared::keys::KeySet;
+use causeway_shared::keys::key_ring::KeySet;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 use rustix::process::{Pid, Signal, kill_process};

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use causeway_shared::view::StoredValue;
-use causeway_shared::{kv, wire};
+use causeway_shared::profiles::view::StoredValue;
+use causeway_shared::wire::{self, kv_keys};
 use causeway_tests::bare::tenant;
 use causeway_tests::browser::{Answer, Browser, CONSENTS};
 use causeway_tests::world::World;
@@ -69,7 +69,7 @@ fn unread(world: &World, body: &Value) -> (Browser, Answer) {
 fn cookie(world: &World) {
     let (browser, answer) = unread(world, &json!({}));
     let body = answer.json();
-    let visitor: causeway_shared::ids::VisitorId = id(&body).parse().unwrap();
+    let visitor: causeway_shared::base::ids::VisitorId = id(&body).parse().unwrap();
     assert_eq!(body["person"], json!({ "devices": 1, "new_visitor": true, "bridged": false }));
     assert_eq!(body["decisions"][0]["ad"]["id"], "house");
     let identity = answer.set_cookies().into_iter().find(|c| c.starts_with("cw_id=")).unwrap().to_owned();
@@ -268,7 +268,7 @@ fn cookie_outlives(world: &World) {
     // This visitor's cookie names a visitor of whom the KV has never heard.
     let browser = world.browser();
     let visitor = id(&browser.decide(&json!({ "page_view": false })).json());
-    let key = kv::snapshot_key(&tenant(), visitor.parse().unwrap());
+    let key = kv_keys::snapshot_key(&tenant(), visitor.parse().unwrap());
     let row = || Some(wire::kv::decode_stored(&key, visitor.parse().unwrap(), &world.kv(&key)?).unwrap());
     aged(&browser);
     assert_eq!(row(), None);

@@ -3,9 +3,10 @@
 
 use std::io::{Read as _, Write as _};
 
-use causeway_shared::ids::VisitorId;
-use causeway_shared::view::StoredValue;
-use causeway_shared::{kv, limits, wire};
+use causeway_shared::base::ids::VisitorId;
+use causeway_shared::base::limits;
+use causeway_shared::profiles::view::StoredValue;
+use causeway_shared::wire::{self, kv_keys};
 use causeway_tests::bare::tenant;
 use causeway_tests::browser::{Browser, CONSENTS, CONSENTS_TO_NOTHING, call};
 use causeway_tests::world::World;
@@ -162,7 +163,7 @@ fn erase(world: &World, browser: &Browser, extra: &[(&str, &str)]) -> Value {
 
 fn is_buried(world: &World, visitor: &str) {
     let id: VisitorId = visitor.parse().unwrap();
-    let key = kv::snapshot_key(&tenant(), id);
+    let key = kv_keys::snapshot_key(&tenant(), id);
     let value = world.kv(&key).unwrap();
     assert_eq!(wire::kv::decode_stored(&key, id, &value).unwrap(), StoredValue::Tombstone);
     assert_eq!(world.visitor(visitor)["own"].get("pages").unwrap_or(&json!(0)), &json!(0), "the origin holds nothing");
@@ -173,7 +174,7 @@ fn loses_values(world: &World) {
     let visitors = [(); 2].map(|()| visitor_of(&world.browser().view()));
     visitors.iter().for_each(|visitor| drop(world.settles(visitor, 1, 0)));
     world.published();
-    let keys = visitors.map(|visitor| kv::snapshot_key(&tenant(), visitor.parse().unwrap()));
+    let keys = visitors.map(|visitor| kv_keys::snapshot_key(&tenant(), visitor.parse().unwrap()));
     let right = keys.each_ref().map(|key| world.kv(key).unwrap());
     world.lose(&keys[0]);
     world.damage(&keys[1]);

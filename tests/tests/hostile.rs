@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use causeway_shared::fact::{Fact, FactKind, PURCHASE};
-use causeway_shared::ids::{AltHash, FactId, Millis, VisitorId};
-use causeway_shared::random::Random;
-use causeway_shared::view::StoredValue;
-use causeway_shared::{kv, wire};
+use causeway_shared::base::ids::{AltHash, FactId, Millis, VisitorId};
+use causeway_shared::base::random::Random;
+use causeway_shared::facts::fact::{Fact, FactKind, PURCHASE};
+use causeway_shared::profiles::view::StoredValue;
+use causeway_shared::wire::{self, kv_keys};
 use causeway_tests::bare::{self, Bare, tenant};
 use causeway_tests::browser::{Answer, Browser};
 use causeway_tests::hostile::{Hostile, below};
@@ -300,7 +300,7 @@ fn differences(world: &World, model: &Model) -> Vec<String> {
     };
     for (visitor, own) in &model.own {
         let held = world.origin.visitor(&visitor.to_string());
-        let key = kv::snapshot_key(&tenant(), *visitor);
+        let key = kv_keys::snapshot_key(&tenant(), *visitor);
         let stored = values.get(&key).map(|value| wire::kv::decode_stored(&key, *visitor, value.as_bytes()));
         if model.gone.contains(visitor) {
             say(held["tombstone"] == true, format!("{visitor} withdrew: {held}"));

@@ -5,13 +5,14 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use causeway_shared::fact::{Fact, FactKind};
-use causeway_shared::ids::{Epoch, SnapshotVersion, VisitorId};
-use causeway_shared::membership::{Membership, VisitorCut};
-use causeway_shared::profile::{NewestNames, ProfileTotals, SubContent, SubProfile};
-use causeway_shared::view::{Snapshot, StoredValue};
+use causeway_shared::base::ids::{Epoch, SnapshotVersion, VisitorId};
+use causeway_shared::facts::fact::{Fact, FactKind};
+use causeway_shared::keys::sync_auth;
+use causeway_shared::profiles::membership::{Membership, VisitorCut};
+use causeway_shared::profiles::profile::{NewestNames, ProfileTotals, SubContent, SubProfile};
+use causeway_shared::profiles::view::{Snapshot, StoredValue};
 use causeway_shared::wire::sync::SyncRequest;
-use causeway_shared::{kv, sync_auth, wire};
+use causeway_shared::wire::{self, kv_keys};
 use causeway_tests::bare::{Bare, now, tenant};
 use causeway_tests::browser::{Browser, CONSENTS, CONSENTS_TO_NOTHING};
 use causeway_tests::run_in_turn;
@@ -82,7 +83,7 @@ fn member_of(epoch: u64, admits: &[VisitorId], cuts: &[VisitorId]) -> Membership
 }
 
 fn put(bare: &Bare, visitor: VisitorId, stored: &StoredValue) {
-    let key = kv::snapshot_key(&tenant(), visitor);
+    let key = kv_keys::snapshot_key(&tenant(), visitor);
     let value = wire::kv::encode_stored(&key, stored).unwrap();
     bare.standin.held().kv.insert(key, value);
 }

@@ -5,11 +5,10 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use causeway_shared::actions::{AdEntity, ViewType};
-use causeway_shared::ids::{AlternateId, InsertionId, KindCode, VisitorId};
-use causeway_shared::token;
-use causeway_shared::token::AdToken;
-use causeway_shared::{kv, wire};
+use causeway_shared::base::ids::{AlternateId, InsertionId, KindCode, VisitorId};
+use causeway_shared::facts::actions::{AdEntity, ViewType};
+use causeway_shared::keys::ad_token::{self, AdToken};
+use causeway_shared::wire::{self, kv_keys};
 use causeway_tests::bare::{Bare, now, tenant};
 use causeway_tests::browser::{Answer, Browser};
 use causeway_tests::run_in_turn;
@@ -121,7 +120,7 @@ fn late_beside(bare: &Bare) {
     bare.standin.reset();
     let ((slow, visitor), (quick, _)) = (bare.returning(), bare.returning());
     quick.view();
-    let key = kv::snapshot_key(&tenant(), visitor);
+    let key = kv_keys::snapshot_key(&tenant(), visitor);
     bare.standin.held().reads = Reads::LateOf(key, Duration::from_secs(1));
     let late = |slow: Browser| {
         let answer = slow.decide(&json!({}));
@@ -183,7 +182,7 @@ fn late_elsewhere(bare: &Bare) {
         placed: now(),
         strict: false,
     };
-    let sealed = token::seal_token(&bare.keys.tenants["demo"].cookie, &tenant(), &token).unwrap();
+    let sealed = ad_token::seal_token(&bare.keys.tenants["demo"].cookie, &tenant(), &token).unwrap();
     let [click, pixel] = [format!("/v1/c/{sealed}?again"), format!("/v1/i/{sealed}")];
     bare.standin.held().reads = Reads::Late(Duration::from_secs(1));
     let attributes = json!([{ "type": "attributes", "set": { "late": 1 } }]);
@@ -213,10 +212,10 @@ fn late_second(bare: &Bare) {
     let proof = bare.proof("second");
     let (_, sibling) = bare.returning();
     let unique = bare.keys.tenants["demo"].alternate.hash_alternate(KindCode(1), "second")[0];
-    let key = kv::lookup_key(&tenant(), AlternateId { kind: KindCode(1), hash: unique });
+    let key = kv_keys::lookup_key(&tenant(), AlternateId { kind: KindCode(1), hash: unique });
     let value = wire::kv::encode_lookup(&key, &[sibling]).unwrap();
     bare.standin.held().kv.insert(key, value);
-    bare.standin.held().reads = Reads::LateOf(kv::snapshot_key(&tenant(), sibling), Duration::from_secs(1));
+    bare.standin.held().reads = Reads::LateOf(kv_keys::snapshot_key(&tenant(), sibling), Duration::from_secs(1));
     let call = || {
         let (browser, visitor) = bare.returning();
         let member = json!({ "ids": { "member": "second" }, "proofs": { "member": proof } });

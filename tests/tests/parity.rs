@@ -12,24 +12,23 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use causeway_edge::{Engine, EngineStep};
-use causeway_shared::actions::{ActionList, ActionType, AdAction, AdEntity, InsertionHash, ViewType};
-use causeway_shared::attributes::NameDictionary;
-use causeway_shared::catalogue::{Catalogue, CompiledCatalogue, FlatCatalogue};
-use causeway_shared::cookie;
-use causeway_shared::cookie::IDENTITY;
-use causeway_shared::events::VisitorEvents;
+use causeway_shared::ads::catalogue::{Catalogue, CompiledCatalogue, FlatCatalogue};
+use causeway_shared::ads::model::{FRACTION, Model, Part};
+use causeway_shared::base::ids::{Epoch, Millis, SnapshotVersion, TenantId, VisitorId};
+use causeway_shared::base::time::{HourStamp, Minute};
+use causeway_shared::facts::actions::{ActionList, ActionType, AdAction, AdEntity, InsertionHash, ViewType};
+use causeway_shared::facts::attributes::NameDictionary;
+use causeway_shared::facts::events::VisitorEvents;
+use causeway_shared::facts::segments::{SegmentId, SegmentMap, SegmentState, WriteStamp};
 use causeway_shared::identity::IdentityCookie;
-use causeway_shared::ids::{Epoch, Millis, SnapshotVersion, TenantId, VisitorId};
-use causeway_shared::keys::{KeyRing, KeySet, KeyStage, RingKey, TenantKeys};
-use causeway_shared::membership::Membership;
-use causeway_shared::model::{FRACTION, Model, Part};
-use causeway_shared::profile::{ProfileTotals, SubContent, SubProfile};
-use causeway_shared::segments::{SegmentId, SegmentMap, SegmentState, WriteStamp};
-use causeway_shared::time::{HourStamp, Minute};
-use causeway_shared::view::{Snapshot, StoredValue};
-use causeway_shared::vocabulary::Vocabulary;
+use causeway_shared::keys::cookie::{self, IDENTITY};
+use causeway_shared::keys::key_ring::{KeyRing, KeySet, KeyStage, RingKey, TenantKeys};
+use causeway_shared::profiles::membership::Membership;
+use causeway_shared::profiles::profile::{ProfileTotals, SubContent, SubProfile};
+use causeway_shared::profiles::view::{Snapshot, StoredValue};
+use causeway_shared::settings::vocabulary::Vocabulary;
 use causeway_shared::wire::catalogue::{CataloguePointer, encode_document, encode_model, encode_pointer};
-use causeway_shared::{kv, wire};
+use causeway_shared::wire::{self, kv_keys};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -46,7 +45,7 @@ struct Dice(u64);
 
 impl Dice {
     fn below(&mut self, most: u64) -> u64 {
-        causeway_shared::random::next(&mut self.0) % most
+        causeway_shared::base::random::next(&mut self.0) % most
     }
 
     fn of<T: Copy>(&mut self, all: &[T]) -> T {
@@ -203,7 +202,7 @@ fn world(seed: u64) -> Value {
     let entities: Vec<AdEntity> = CompiledCatalogue::of(flat.clone()).offers.iter().map(|offer| offer.entity).collect();
     let (published, digest) = (SnapshotVersion { restore: 0, counter: 1 }, [7; 16]);
     let [pointer, document, model_key] =
-        [kv::pointer_key(&tenant), kv::catalogue_key(&tenant, 1), kv::model_key(&tenant)];
+        [kv_keys::pointer_key(&tenant), kv_keys::catalogue_key(&tenant, 1), kv_keys::model_key(&tenant)];
     let mut kv = BTreeMap::from([
         (pointer.clone(), encode_pointer(&pointer, &CataloguePointer { published, version: 1, digest })),
         (document.clone(), encode_document(&document, &digest, &wire::flat::encode_catalogue(&flat)).unwrap()),
@@ -213,7 +212,7 @@ fn world(seed: u64) -> Value {
     for number in 0..VISITORS {
         let [.., a, b] = number.to_be_bytes();
         let visitor = VisitorId::mint(NOW - 86_400_000, [a, b, 0, 0, 0, 0, 0, 0, 0, 0]);
-        let key = kv::snapshot_key(&tenant, visitor);
+        let key = kv_keys::snapshot_key(&tenant, visitor);
         let stored = StoredValue::Snapshot(Box::new(snapshot(&mut dice, visitor, &entities)));
         kv.insert(key.clone(), wire::kv::encode_stored(&key, &stored).unwrap());
         let (covered, earlier, pending) = (Vec::new(), Vec::new(), Vec::new());

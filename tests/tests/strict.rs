@@ -2,8 +2,8 @@
 //! an impression without an object's word counts, and who gets the units that there are.
 #![expect(clippy::unwrap_used, reason = "tests end at the first thing that is not so")]
 
-use causeway_shared::fact::FactKind;
-use causeway_shared::ids::VisitorId;
+use causeway_shared::base::ids::VisitorId;
+use causeway_shared::facts::fact::FactKind;
 use causeway_tests::bare::Bare;
 use causeway_tests::browser::Browser;
 use causeway_tests::run;

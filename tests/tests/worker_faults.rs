@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use causeway_shared::ids::VisitorId;
+use causeway_shared::base::ids::VisitorId;
 use causeway_tests::bare::{Bare, TRAP, catalogue};
 use causeway_tests::browser::{Answer, Browser};
 use causeway_tests::eventually;

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use causeway_shared::attributes::NameDictionary;
-use causeway_shared::ids::{Millis, TenantId};
-use causeway_shared::{kv, limits, wire};
+use causeway_shared::base::ids::{Millis, TenantId};
+use causeway_shared::base::limits;
+use causeway_shared::facts::attributes::NameDictionary;
+use causeway_shared::wire::{self, kv_keys};
 
 /// Time for which cached names are used, in milliseconds.
 const FRESH_MS: Millis = 60_000;
@@ -14,7 +15,7 @@ const CACHED_TENANTS: usize = 8;
 
 /// The KV keys of a tenant's attribute names, one per page.
 pub(crate) fn name_keys(tenant: &TenantId) -> impl Iterator<Item = String> + '_ {
-    (0..limits::ATTRIBUTE_PAGES).map(|page| kv::attributes_key(tenant, page))
+    (0..limits::ATTRIBUTE_PAGES).map(|page| kv_keys::attributes_key(tenant, page))
 }
 
 /// Reads the pages of attribute names, up to the first page that is absent or not full.

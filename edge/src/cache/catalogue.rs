@@ -7,15 +7,16 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use causeway_shared::catalogue::CompiledCatalogue;
-use causeway_shared::decision::ModelScores;
-use causeway_shared::ids::{Millis, SnapshotVersion, TenantId};
-use causeway_shared::model::Model;
-use causeway_shared::steering::TrafficAllocation;
+use causeway_shared::ads::allocation::TrafficAllocation;
+use causeway_shared::ads::catalogue::CompiledCatalogue;
+use causeway_shared::ads::decision::ModelScores;
+use causeway_shared::ads::model::Model;
+use causeway_shared::base::ids::{Millis, SnapshotVersion, TenantId};
+use causeway_shared::base::limits;
 use causeway_shared::wire::catalogue as wire;
 use causeway_shared::wire::catalogue::{CataloguePointer, Digest};
 use causeway_shared::wire::flat;
-use causeway_shared::{delivery, kv, limits};
+use causeway_shared::wire::{kv_keys, outbox_drain};
 use serde_json::{Value, json};
 
 use crate::site::Site;
@@ -101,7 +102,7 @@ impl CatalogueCache {
             return false;
         }
         let (since, many) = held.allowed;
-        let is_over = now < since || now >= since + delivery::KV_DEADLINE_MS;
+        let is_over = now < since || now >= since + outbox_drain::KV_DEADLINE_MS;
         held.allowed = if is_over { (now, 1) } else { (since, many + 1) };
         held.allowed.1 <= if held.loaded.is_loaded() { 1 } else { FIRST }
     }
@@ -122,7 +123,7 @@ impl CatalogueCache {
             }
             return (None, None);
         };
-        let Ok(pointer) = wire::decode_pointer(&kv::pointer_key(tenant), value) else {
+        let Ok(pointer) = wire::decode_pointer(&kv_keys::pointer_key(tenant), value) else {
             held.next = now + limits::CATALOGUE_RETRY_MS;
             return (None, Some("catalogue_bad"));
         };
@@ -149,7 +150,9 @@ impl CatalogueCache {
         if held.marked == mark {
             return None;
         }
-        let Ok((version, model)) = wire::decode_model(&kv::model_key(tenant), value) else { return Some("model_bad") };
+        let Ok((version, model)) = wire::decode_model(&kv_keys::model_key(tenant), value) else {
+            return Some("model_bad");
+        };
         held.marked = mark;
         if held.model.as_ref().is_none_or(|(known, _)| version > *known) {
             let scores = ModelScores::new(&model, &held.loaded.compiled).map(Rc::new);
@@ -164,7 +167,7 @@ impl CatalogueCache {
     pub(crate) fn adopt_steering(&mut self, tenant: &TenantId, value: Option<&[u8]>) -> Option<&'static str> {
         let value = value?;
         let held = self.0.entry(tenant.clone()).or_default();
-        let read = wire::decode_steering(&kv::steering_key(tenant), value);
+        let read = wire::decode_steering(&kv_keys::steering_key(tenant), value);
         let Ok((version, steering)) = read else { return Some("steering_bad") };
         if version > held.steered {
             held.loaded = Rc::new(LoadedCatalogue { steering: Rc::new(steering), ..(*held.loaded).clone() });
@@ -242,7 +245,7 @@ impl CatalogueCache {
 
 impl CachedCatalogue {
     fn read(&self, site: &Site, pointer: &CataloguePointer, value: &[u8]) -> Option<LoadedCatalogue> {
-        let key = kv::catalogue_key(&site.id, pointer.version);
+        let key = kv_keys::catalogue_key(&site.id, pointer.version);
         let bytes = wire::decode_document(&key, &pointer.digest, value).ok()?;
         let compiled = Rc::new(CompiledCatalogue::of(flat::decode_catalogue(&bytes).ok()?));
         let scores = self.model.as_ref().and_then(|(_, model)| ModelScores::new(model, &compiled)).map(Rc::new);

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use causeway_shared::identity::{BegunIdentity, BulkRead, SecondRead};
-use causeway_shared::kv;
+use causeway_shared::wire::kv_keys;
 
 use crate::cache::attribute_names;
 use crate::routes::{AnonymousRoute, ObjectWait, VisitorRoute};
@@ -60,12 +60,12 @@ impl PendingRead {
         let Self { state, extra, resume, .. } = self;
         let (reads, tenant) = (resume.reads(), &state.site.id);
         let mut keys = Vec::with_capacity(reads.snapshots.len() + reads.lookups.len() + extra.count());
-        keys.extend(reads.snapshots.iter().map(|visitor| kv::snapshot_key(tenant, *visitor)));
-        keys.extend(reads.lookups.iter().map(|id| kv::lookup_key(tenant, *id)));
+        keys.extend(reads.snapshots.iter().map(|visitor| kv_keys::snapshot_key(tenant, *visitor)));
+        keys.extend(reads.lookups.iter().map(|id| kv_keys::lookup_key(tenant, *id)));
         if extra.pointer {
-            keys.extend(kv::standing_keys(tenant));
+            keys.extend(kv_keys::standing_keys(tenant));
         }
-        keys.extend(extra.version.map(|pointer| kv::catalogue_key(tenant, pointer.version)));
+        keys.extend(extra.version.map(|pointer| kv_keys::catalogue_key(tenant, pointer.version)));
         if extra.names {
             keys.extend(attribute_names::name_keys(tenant));
         }

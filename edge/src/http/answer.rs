@@ -1,9 +1,8 @@
 //! The answer to a request: status, headers, body, and the facts that leave with it.
 
-use causeway_shared::fact::Fact;
-use causeway_shared::limits;
-use causeway_shared::wire::facts;
-use causeway_shared::wire::facts::FactBatch;
+use causeway_shared::base::limits;
+use causeway_shared::facts::fact::Fact;
+use causeway_shared::wire::facts::{self, FactBatch};
 use serde::Serialize;
 
 use crate::site::{RateLimit, Site};

@@ -4,10 +4,12 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use causeway_shared::attributes::{AttributeError, AttributeValue, DictionaryError, NameDictionary, name_is_good};
-use causeway_shared::config::NamePolicy;
-use causeway_shared::fact::FactError;
-use causeway_shared::limits;
+use causeway_shared::base::limits;
+use causeway_shared::facts::attributes::{
+    AttributeError, AttributeValue, DictionaryError, NameDictionary, name_is_good,
+};
+use causeway_shared::facts::fact::FactError;
+use causeway_shared::settings::config::NamePolicy;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 

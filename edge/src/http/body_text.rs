@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use causeway_shared::limits;
+use causeway_shared::base::limits;
 
 /// The body as text that a JSON reader takes.
 pub(crate) fn read_text(body: &[u8]) -> Cow<'_, str> {

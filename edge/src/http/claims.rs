@@ -3,13 +3,12 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use causeway_shared::config::{IdKind, ProofPolicy};
+use causeway_shared::base::ids::AlternateId;
+use causeway_shared::base::limits;
+use causeway_shared::base::placeholder::is_placeholder;
 use causeway_shared::identity::IdClaim;
-use causeway_shared::ids::AlternateId;
-use causeway_shared::limits;
-use causeway_shared::placeholder::is_placeholder;
-use causeway_shared::proof;
-use causeway_shared::proof::ProofError;
+use causeway_shared::keys::proof::{self, ProofError};
+use causeway_shared::settings::config::{IdKind, ProofPolicy};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 

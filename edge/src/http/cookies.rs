@@ -2,12 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use causeway_shared::cookie;
-use causeway_shared::cookie::{CookieNames, IDENTITY, LEDGER, SESSION};
+use causeway_shared::base::ids::{Millis, VisitorId};
+use causeway_shared::base::limits;
 use causeway_shared::identity::{IdClaim, IdentityCookie, IdentityRequest};
-use causeway_shared::ids::{Millis, VisitorId};
-use causeway_shared::ledger::{Ledger, RunningSession};
-use causeway_shared::limits;
+use causeway_shared::keys::cookie::{self, CookieNames, IDENTITY, LEDGER, SESSION};
+use causeway_shared::profiles::ledger::{Ledger, RunningSession};
 use causeway_shared::wire::cookies as wire;
 
 use crate::http::request::HttpRequest;

@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use causeway_shared::ids::Millis;
-use causeway_shared::random::Random;
+use causeway_shared::base::ids::Millis;
+use causeway_shared::base::random::Random;
 use causeway_shared::wire::sync::FilterReason;
 
 use crate::http::request::{FETCH_DEST, FETCH_MODE, HttpRequest, PURPOSE, is_prefetch};

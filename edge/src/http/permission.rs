@@ -2,12 +2,10 @@
 
 use std::borrow::Cow;
 
-use causeway_shared::consent;
-use causeway_shared::consent::{Permission, Refusal, Signals};
-use causeway_shared::fact::{Fact, FactKind};
-use causeway_shared::ids::{FactId, Millis};
-use causeway_shared::planted;
-use causeway_shared::planted::PlantedBug;
+use causeway_shared::base::ids::{FactId, Millis};
+use causeway_shared::base::planted::{self, PlantedBug};
+use causeway_shared::consent::{self, Permission, Refusal, Signals};
+use causeway_shared::facts::fact::{Fact, FactKind};
 use serde::Deserialize;
 
 use crate::http::answer::HttpAnswer;

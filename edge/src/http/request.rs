@@ -1,7 +1,7 @@
 //! A request as the platform brings it, and the parts that all routes use: tenant, origin, cookies.
 
-use causeway_shared::config::TenantConfig;
-use causeway_shared::limits;
+use causeway_shared::base::limits;
+use causeway_shared::settings::config::TenantConfig;
 use causeway_shared::wire::sync::FilterReason;
 
 use crate::http::bots::is_declared_bot;

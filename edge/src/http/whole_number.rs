@@ -4,7 +4,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use causeway_shared::number::whole_of;
+use causeway_shared::base::number::whole_of;
 use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
 use serde_json::Value;
 

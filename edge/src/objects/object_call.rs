@@ -1,8 +1,8 @@
 //! A call of a Durable Object, and what an object does after a call.
 
+use causeway_shared::base::ids::VisitorId;
+use causeway_shared::base::limits;
 use causeway_shared::identity::RecognisedVisitor;
-use causeway_shared::ids::VisitorId;
-use causeway_shared::limits;
 
 /// The class of an object, as `wrangler.toml` binds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

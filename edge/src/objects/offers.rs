@@ -1,12 +1,12 @@
 //! Limited offers at the edge: which offer codes a request's person may get, what a request asks the object of its
 //! range, and what such an object does with a call.
 
-use causeway_shared::catalogue::OfferLimit;
-use causeway_shared::decision::Holding;
+use causeway_shared::ads::catalogue::OfferLimit;
+use causeway_shared::ads::decision::Holding;
+use causeway_shared::base::ids::TenantId;
+use causeway_shared::base::limits;
+use causeway_shared::facts::offer_slots::{GivenSlot, OfferCall, OfferStep, RecipientLimit, SlotStock, SlotWrites};
 use causeway_shared::identity::RecognisedVisitor;
-use causeway_shared::ids::TenantId;
-use causeway_shared::limits;
-use causeway_shared::units::{GivenSlot, OfferCall, OfferStep, RecipientLimit, SlotStock, SlotWrites};
 use causeway_shared::wire::units as wire;
 
 use crate::objects::object_call::{self, InvalidObjectCall, ObjectCall, ObjectClass, ObjectNext, ObjectStep};

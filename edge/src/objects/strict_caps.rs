@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::actions::{ActionType, AdAction, InsertionHash};
-use causeway_shared::catalogue::{CandidateAd, CompiledCatalogue};
+use causeway_shared::ads::catalogue::{CandidateAd, CompiledCatalogue};
+use causeway_shared::ads::strict_caps::{Ask, Call, Candidate, Claim, Entries, Links, Seen, Step, StrictCap, Wanted};
+use causeway_shared::base::ids::{InsertionId, Millis, TenantId, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::base::time::Minute;
+use causeway_shared::facts::actions::{ActionType, AdAction, InsertionHash};
 use causeway_shared::identity::RecognisedVisitor;
-use causeway_shared::ids::{InsertionId, Millis, TenantId, VisitorId};
-use causeway_shared::limits;
-use causeway_shared::strict::{Ask, Call, Candidate, Claim, Entries, Links, Seen, Step, StrictCap, Wanted};
-use causeway_shared::time::Minute;
 use causeway_shared::wire::strict as wire;
 
 use crate::objects::object_call::{self, InvalidObjectCall, ObjectCall, ObjectClass, ObjectNext, ObjectStep};

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::decision::Holding;
-use causeway_shared::experiment::FirstExposure;
-use causeway_shared::fact::{Fact, FactKind};
+use causeway_shared::ads::decision::Holding;
+use causeway_shared::base::ids::{FactId, InsertionId, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::facts::exposures::FirstExposure;
+use causeway_shared::facts::fact::{Fact, FactKind};
+use causeway_shared::facts::offer_slots::{GivenSlot, HeldSlot};
 use causeway_shared::identity::{IdClaim, IdentityCookie, RecognisedVisitor, VisitorOrigin};
-use causeway_shared::ids::{FactId, InsertionId, VisitorId};
-use causeway_shared::units::{GivenSlot, HeldSlot};
-use causeway_shared::{config, limits};
+use causeway_shared::settings::config;
 use serde::Serialize;
 use serde_json::{Map, Value};
 

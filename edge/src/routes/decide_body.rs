@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use causeway_shared::limits;
+use causeway_shared::base::limits;
 use serde::Deserialize;
 
 use crate::http::claims::UserBody;

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use causeway_shared::filter::PageGaps;
-use causeway_shared::limits;
+use causeway_shared::base::limits;
+use causeway_shared::targeting::filter::PageGaps;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};

@@ -1,8 +1,8 @@
 //! `DELETE /v1/me`: one erasure for the queue, acknowledged once the queue or the origin has accepted it.
 
-use causeway_shared::fact::{ErasureScope, Fact, FactKind};
+use causeway_shared::base::ids::{FactId, VisitorId};
+use causeway_shared::facts::fact::{ErasureScope, Fact, FactKind};
 use causeway_shared::identity::{IdClaim, IdentityCookie};
-use causeway_shared::ids::{FactId, VisitorId};
 use serde::Serialize;
 
 use crate::http::answer::HttpAnswer;

@@ -3,17 +3,17 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::actions::ActionType;
-use causeway_shared::fact::{Fact, FactError, FactKind, PURCHASE};
-use causeway_shared::ids::{FactId, Micros, Millis, OrderHash, SessionId, VisitorId};
-use causeway_shared::ledger::Ledger;
-use causeway_shared::number;
-use causeway_shared::planted;
-use causeway_shared::planted::PlantedBug;
-use causeway_shared::random::Random;
-use causeway_shared::segments::{SegmentId, SegmentState};
-use causeway_shared::time::HourStamp;
-use causeway_shared::{limits, token, visitor_token};
+use causeway_shared::base::ids::{FactId, Micros, Millis, OrderHash, SessionId, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::base::number;
+use causeway_shared::base::planted::{self, PlantedBug};
+use causeway_shared::base::random::Random;
+use causeway_shared::base::time::HourStamp;
+use causeway_shared::facts::actions::ActionType;
+use causeway_shared::facts::fact::{Fact, FactError, FactKind, PURCHASE};
+use causeway_shared::facts::segments::{SegmentId, SegmentState};
+use causeway_shared::keys::{ad_token, visitor_token};
+use causeway_shared::profiles::ledger::Ledger;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -257,7 +257,7 @@ impl EventReader<'_> {
         let (insertion, name) = event.insertion.as_deref().zip(event.action.as_deref()).ok_or_else(missing)?;
         let unknown = || ("unknown_action", "the tenant's words have no such verb".to_owned());
         let verb = self.site.tenant.vocabulary.verb(name).ok_or_else(unknown)?;
-        let token = token::open(&self.site.keys.cookie, &self.site.id, insertion, self.now);
+        let token = ad_token::open(&self.site.keys.cookie, &self.site.id, insertion, self.now);
         let token = token.map_err(|error| (error.code(), error.to_string()))?;
         if token.strict && verb == ActionType::IMPRESSION {
             return Err(strict_refusal());

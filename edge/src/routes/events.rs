@@ -3,12 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use causeway_shared::actions::ActionType;
-use causeway_shared::fact::{Fact, FactKind};
-use causeway_shared::ids::{FactId, VisitorId};
-use causeway_shared::ledger::RunningSession;
-use causeway_shared::segments::SegmentId;
-use causeway_shared::{limits, wire};
+use causeway_shared::base::ids::{FactId, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::facts::actions::ActionType;
+use causeway_shared::facts::fact::{Fact, FactKind};
+use causeway_shared::facts::segments::SegmentId;
+use causeway_shared::profiles::ledger::RunningSession;
+use causeway_shared::wire;
 use serde::Serialize;
 use serde_json::value::RawValue;
 

@@ -1,11 +1,11 @@
 //! `GET /v1/me`: what is stored about the request's visitor. The call changes nothing.
 
-use causeway_shared::actions::{ActionDimension, ActionType, DimensionFilter, group_actions};
-use causeway_shared::experiment::FirstExposure;
+use causeway_shared::base::time::Minute;
+use causeway_shared::facts::actions::{ActionDimension, ActionType, DimensionFilter, group_actions};
+use causeway_shared::facts::exposures::FirstExposure;
+use causeway_shared::facts::offer_slots::HeldSlot;
 use causeway_shared::identity::{RecognisedVisitor, VisitorOrigin};
-use causeway_shared::profile::{MissingParts, ProfileTotals};
-use causeway_shared::time::Minute;
-use causeway_shared::units::HeldSlot;
+use causeway_shared::profiles::profile::{MissingParts, ProfileTotals};
 use serde::Serialize;
 use serde_json::{Map, Value};
 

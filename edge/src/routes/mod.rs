@@ -16,8 +16,8 @@ pub(crate) mod table;
 
 use std::fmt::Debug;
 
+use causeway_shared::base::ids::VisitorId;
 use causeway_shared::identity::{IdentityRequest, RecognisedVisitor};
-use causeway_shared::ids::VisitorId;
 
 use crate::http::answer::HttpAnswer;
 use crate::http::unserved::UnservedReason;

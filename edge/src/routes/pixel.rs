@@ -3,12 +3,11 @@
 //! The signed token names the visitor and the ad. These routes set no cookie, so that parallel slots of a page do not
 //! race. Their facts are not acknowledged; losses are counted (invariant 6).
 
-use causeway_shared::actions::{ActionType, InsertionHash};
-use causeway_shared::fact::{Fact, FactKind};
-use causeway_shared::ids::{FactId, VisitorId};
-use causeway_shared::limits;
-use causeway_shared::token;
-use causeway_shared::token::{AdToken, TokenError};
+use causeway_shared::base::ids::{FactId, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::facts::actions::{ActionType, InsertionHash};
+use causeway_shared::facts::fact::{Fact, FactKind};
+use causeway_shared::keys::ad_token::{self, AdToken, TokenError};
 use causeway_shared::wire::sync::FilterReason;
 
 use crate::http::answer::HttpAnswer;
@@ -184,7 +183,7 @@ fn with_note(mut answer: HttpAnswer, note: &'static str) -> HttpAnswer {
 }
 
 fn open_token(incoming: &TenantRequest<'_>, text: &str) -> Result<AdToken, TokenError> {
-    token::open(&incoming.site.keys.cookie, &incoming.site.id, text, incoming.now)
+    ad_token::open(&incoming.site.keys.cookie, &incoming.site.id, text, incoming.now)
 }
 
 fn counts_token(incoming: &TenantRequest<'_>, token: &AdToken) -> bool {

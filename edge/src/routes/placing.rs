@@ -4,23 +4,21 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use causeway_shared::actions::{AdEntity, InsertionHash, PackedActions, ViewType};
-use causeway_shared::catalogue::{BoundCap, CandidateAd};
-use causeway_shared::config::UnknownCaps;
-use causeway_shared::decision::{AdOutcome, Decided, DescribedPerson, Given, Person, Placement, Question};
-use causeway_shared::experiment;
-use causeway_shared::experiment::{Experiment, FirstExposure};
-use causeway_shared::fact::Fact;
-use causeway_shared::filter;
-use causeway_shared::filter::{FilterSubject, PageGaps};
+use causeway_shared::ads::catalogue::{BoundCap, CandidateAd};
+use causeway_shared::ads::decision::{AdOutcome, Decided, DescribedPerson, Given, Person, Placement, Question};
+use causeway_shared::base::ids::{InsertionId, Millis, VisitorId};
+use causeway_shared::base::time::Minute;
+use causeway_shared::facts::actions::{AdEntity, InsertionHash, PackedActions, ViewType};
+use causeway_shared::facts::exposures::FirstExposure;
+use causeway_shared::facts::fact::Fact;
 use causeway_shared::identity::RecognisedVisitor;
-use causeway_shared::ids::{InsertionId, Millis, VisitorId};
-use causeway_shared::ledger::PlacedInsertion;
-use causeway_shared::profile::ProfileTotals;
-use causeway_shared::time::Minute;
-use causeway_shared::token;
-use causeway_shared::token::{AdToken, TokenError};
-use causeway_shared::view::PersonView;
+use causeway_shared::keys::ad_token::{self, AdToken, TokenError};
+use causeway_shared::profiles::ledger::PlacedInsertion;
+use causeway_shared::profiles::profile::ProfileTotals;
+use causeway_shared::profiles::view::PersonView;
+use causeway_shared::settings::config::UnknownCaps;
+use causeway_shared::targeting::experiment::{self, Experiment};
+use causeway_shared::targeting::filter::{self, FilterSubject, PageGaps};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -176,7 +174,7 @@ pub(crate) fn new_exposures(
 pub(super) fn read_shown(site: &Site, insertions: &[Cow<'_, str>], now: Millis, notes: &mut BodyNotes) -> Vec<u32> {
     let mut shown = Vec::with_capacity(insertions.len());
     for (i, insertion) in insertions.iter().enumerate() {
-        match token::open(&site.keys.cookie, &site.id, insertion, now) {
+        match ad_token::open(&site.keys.cookie, &site.id, insertion, now) {
             Ok(placed) | Err(TokenError::Late(placed)) => shown.push(placed.entity.ad),
             Err(error @ TokenError::Forged) => {
                 let message = "this names no ad that was placed here: send the insertion of an answer as it is";
@@ -354,7 +352,7 @@ fn record_placement(
     let strict = state.catalogue.is_strict(entity.ad);
     let (insertion, view_type, placed) = (asked.insertion, asked.view_type, state.now);
     let token = AdToken { visitor, insertion, entity, view_type, placed, strict };
-    let sealed = token::seal_token(&state.site.keys.cookie, &state.site.id, &token)?;
+    let sealed = ad_token::seal_token(&state.site.keys.cookie, &state.site.id, &token)?;
     let address = |route: &str| ["/v1/", route, "/", &sealed].concat();
     let reserved = is_capped(state, entity).then(|| PlacedInsertion::from(&token));
     let click_url = find_landing(state, entity).map(|_| address("c"));

@@ -1,7 +1,8 @@
 //! Keys that a request reads in addition to its visitor's history.
 
+use causeway_shared::base::limits;
 use causeway_shared::wire::catalogue::CataloguePointer;
-use causeway_shared::{kv, limits};
+use causeway_shared::wire::kv_keys;
 
 /// Keys that are read in the same bulk as the visitor's history.
 #[derive(Debug, Default)]
@@ -18,7 +19,7 @@ impl ExtraReads {
     /// The number of keys.
     pub(crate) fn count(&self) -> usize {
         let names = if self.names { limits::ATTRIBUTE_PAGES } else { 0 };
-        kv::STANDING_KEYS * usize::from(self.pointer) + usize::from(self.version.is_some()) + names
+        kv_keys::STANDING_KEYS * usize::from(self.pointer) + usize::from(self.version.is_some()) + names
     }
 
     pub(crate) fn reads_catalogue(&self) -> bool {

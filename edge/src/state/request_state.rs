@@ -3,15 +3,16 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use causeway_shared::attributes::NameDictionary;
-use causeway_shared::bucket::PersonRandom;
-use causeway_shared::identity::{BulkRead, BulkResult, NewestVersions, SnapshotVerdict};
-use causeway_shared::ids::{Millis, SnapshotVersion, VisitorId};
-use causeway_shared::random::Random;
-use causeway_shared::view::{PersonView, StoredValue};
+use causeway_shared::base::bucket::PersonRandom;
+use causeway_shared::base::ids::{Millis, SnapshotVersion, VisitorId};
+use causeway_shared::base::random::Random;
+use causeway_shared::facts::attributes::NameDictionary;
+use causeway_shared::identity::{BulkRead, BulkResult};
+use causeway_shared::profiles::view::{PersonView, StoredValue};
 use causeway_shared::wire::catalogue::CataloguePointer;
 use causeway_shared::wire::kv::OpenedValue;
-use causeway_shared::{kv, wire};
+use causeway_shared::wire::newest_versions::{NewestVersions, SnapshotVerdict};
+use causeway_shared::wire::{self, kv_keys};
 
 use crate::cache::attribute_names;
 use crate::cache::catalogue::{CatalogueCache, LoadedCatalogue};
@@ -137,7 +138,7 @@ impl RequestState {
         }
         for id in &reads.lookups {
             let Some(value) = values.next().flatten() else { continue };
-            match wire::kv::decode_lookup(&kv::lookup_key(&self.site.id, *id), value) {
+            match wire::kv::decode_lookup(&kv_keys::lookup_key(&self.site.id, *id), value) {
                 Ok(visitors) => found.lookups.extend(visitors),
                 Err(_) => {
                     self.notes.push("lookup_bad");
@@ -195,7 +196,7 @@ impl RequestState {
 
     /// Reads the value of a visitor's key; also returns the opened value, which the isolate may keep.
     fn read_stored(&mut self, visitor: VisitorId, value: &[u8]) -> Option<(StoredValue, OpenedValue)> {
-        let opened = wire::kv::open_stored(&kv::snapshot_key(&self.site.id, visitor), value);
+        let opened = wire::kv::open_stored(&kv_keys::snapshot_key(&self.site.id, visitor), value);
         let read = opened.and_then(|opened| Ok((opened.read(visitor)?, opened)));
         self.notes.extend(read.is_err().then_some("snapshot_bad"));
         read.ok()

@@ -1,6 +1,6 @@
 //! The consumers of the facts queue and of its dead letters.
 
-use causeway_shared::delivery;
+use causeway_shared::wire::outbox_drain;
 use futures_util::future::join_all;
 use serde_json::json;
 use wasm_bindgen::{JsCast as _, JsValue};
@@ -32,7 +32,7 @@ pub(super) async fn consume_batch(batch: &MessageBatch, env: &Env, scope: &Event
         Err(message) => {
             log_event("queue_failed", json!({ "message": message }));
             // Facts wait for a usable configuration as long as they wait for an origin that is down.
-            if batch.retry_all(pause(delivery::RETRY_MOST_S)).is_err() {
+            if batch.retry_all(pause(outbox_drain::RETRY_MOST_S)).is_err() {
                 log_event("retry_failed", json!({}));
             }
         }
@@ -44,7 +44,7 @@ pub(super) async fn consume_batch(batch: &MessageBatch, env: &Env, scope: &Event
 /// Hands facts to the origin. A message is acknowledged once the origin has accepted or refused it for good.
 async fn consume_facts(messages: Vec<Message>, env: &Env, scope: &EventScope, isolate: &Isolate) {
     let mut pending = 0;
-    for some in messages.chunks(delivery::SYNC_MESSAGES) {
+    for some in messages.chunks(outbox_drain::SYNC_MESSAGES) {
         let call = SyncCall { messages: some.iter().map(body_of).collect(), ..SyncCall::default() };
         let outcome = origin::sync_facts(env, scope, isolate, call).await;
         for (index, message) in (0..).zip(some) {
@@ -55,7 +55,7 @@ async fn consume_facts(messages: Vec<Message>, env: &Env, scope: &EventScope, is
         }
         pending += outcome.map_or(0, |outcome| outcome.response.pending);
     }
-    if delivery::wakes(pending) {
+    if outbox_drain::wakes(pending) {
         publisher::wake_publisher(env, scope).await;
     }
 }
@@ -96,11 +96,11 @@ fn acknowledge(message: &Message) {
 
 fn retry(message: &Message) {
     let attempts = attempts_of(message);
-    if delivery::is_dead(attempts) {
+    if outbox_drain::is_dead(attempts) {
         DEAD.with(|counter| counter.add(1));
         log_event("dead_letter", json!({ "attempts": attempts, "dead_total": count(DEAD_LETTERS) }));
     }
-    retry_after(message, delivery::retry_delay_s(attempts));
+    retry_after(message, outbox_drain::retry_delay_s(attempts));
 }
 
 fn retry_after(message: &Message, seconds: u32) {

@@ -1,7 +1,8 @@
 //! One request: gather, let the engine decide, apply.
 
-use causeway_shared::ids::Millis;
-use causeway_shared::{delivery, limits};
+use causeway_shared::base::ids::Millis;
+use causeway_shared::base::limits;
+use causeway_shared::wire::outbox_drain;
 use js_sys::Uint8Array;
 use serde_json::json;
 use wasm_bindgen::JsCast as _;
@@ -104,7 +105,7 @@ impl RequestContext<'_> {
         let seed = isolate.draw().map_err(|error| WaitError::Failed(error.to_string()))?;
         let mut step = isolate.engine.borrow_mut().begin(&self.head.text, &body, began, seed);
         drop(body);
-        let deadline = ReadDeadline { reads: began + delivery::KV_DEADLINE_MS, all: began + DECISION_MS };
+        let deadline = ReadDeadline { reads: began + outbox_drain::KV_DEADLINE_MS, all: began + DECISION_MS };
         loop {
             step = match step {
                 EngineStep::Answer(answer) => return Ok(self.finish(answer).await),
@@ -194,7 +195,7 @@ impl RequestContext<'_> {
     async fn send_before_answer(&self, answer: HttpAnswer, facts: FactsMessage) -> Response {
         if let Some(limit) = &facts.limit {
             #[expect(clippy::cast_precision_loss, reason = "a deadline of milliseconds")]
-            let ms = delivery::KV_DEADLINE_MS as f64;
+            let ms = outbox_drain::KV_DEADLINE_MS as f64;
             if !reads::admits_read(self.env, self.scope, &limit.binding, &limit.key, ms).await {
                 return self.with_target(|target| respond(answer_rate_limited(target)));
             }

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use causeway_shared::ids::Millis;
+use causeway_shared::base::ids::Millis;
 
 use crate::http::answer::FactsMessage;
 

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
-use causeway_shared::ids::Millis;
+use causeway_shared::base::ids::Millis;
 use js_sys::Date;
 use worker::Env;
 

@@ -1,6 +1,6 @@
 //! The Durable Object classes, and calls of their objects. The platform stores; the engine decides.
 
-use causeway_shared::ids::Millis;
+use causeway_shared::base::ids::Millis;
 use js_sys::{Date, Uint8Array};
 use serde_json::json;
 use wasm_bindgen::JsValue;

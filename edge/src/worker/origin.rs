@@ -1,6 +1,6 @@
 //! Calls of the origin's `/v1/sync`.
 
-use causeway_shared::delivery::ORIGIN_TIMEOUT_MS;
+use causeway_shared::wire::outbox_drain::ORIGIN_TIMEOUT_MS;
 use causeway_shared::wire::sync::{ReadResult, SyncRequest};
 use js_sys::Uint8Array;
 use serde_json::json;

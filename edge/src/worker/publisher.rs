@@ -1,8 +1,7 @@
 //! The consumer of the publish queue: the one writer of the KV at the edge. It drains the origin's outbox, and reads back the
 //! keys that the origin verifies.
 
-use causeway_shared::delivery;
-use causeway_shared::delivery::{DrainStep, OutboxDrain};
+use causeway_shared::wire::outbox_drain::{self, DrainStep, OutboxDrain};
 use causeway_shared::wire::sync::{KvWrite, ReadResult, SyncResponse, VerifyRequest};
 use futures_util::future::join_all;
 use js_sys::{JsString, Map};
@@ -43,7 +42,7 @@ pub(super) async fn drain_outbox(env: &Env, scope: &EventScope, isolate: &Isolat
         let call = SyncCall { applied, read, drain: drain.wanted(now()), ..SyncCall::default() };
         let Some(outcome) = origin::sync_facts(env, scope, isolate, call).await else { return };
         let SyncResponse { publish, verify, pending, .. } = outcome.response;
-        match delivery::next(publish.len() + verify.len(), pending) {
+        match outbox_drain::next(publish.len() + verify.len(), pending) {
             DrainStep::Write => {}
             DrainStep::Done => return,
             DrainStep::WakeAgain => return wake_publisher(env, scope).await,
@@ -52,7 +51,7 @@ pub(super) async fn drain_outbox(env: &Env, scope: &EventScope, isolate: &Isolat
         drain.operations += publish.len() + usize::from(!verify.is_empty()) + 1;
         applied = write_entries(env, scope, publish).await;
         read = if verify.is_empty() { Vec::new() } else { read_back(env, scope, verify).await };
-        if !delivery::goes_on(applied.len() + read.len()) {
+        if !outbox_drain::goes_on(applied.len() + read.len()) {
             return;
         }
     }

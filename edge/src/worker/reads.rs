@@ -1,7 +1,7 @@
 //! KV reads and rate limits of a request.
 
-use causeway_shared::ids::Millis;
-use causeway_shared::limits;
+use causeway_shared::base::ids::Millis;
+use causeway_shared::base::limits;
 use js_sys::{JsString, Map, Uint8Array};
 use wasm_bindgen::{JsCast as _, JsValue};
 use web_sys::Request;

@@ -12,13 +12,13 @@ use std::collections::BTreeMap;
 use causeway_edge::{
     Engine, EngineStep, FactsMessage, HttpAnswer, KvRead, KvValues, ObjectCall, RateLimit, ReadFault, UnservedReason,
 };
-use causeway_shared::fact::Fact;
-use causeway_shared::ids::{AltHash, Epoch, KindCode, Millis, SnapshotVersion, VisitorId};
-use causeway_shared::keys::{KeyRing, KeySet, KeyStage, RingKey, TenantKeys};
-use causeway_shared::membership::Membership;
-use causeway_shared::profile::{SubContent, SubProfile};
-use causeway_shared::view::{Snapshot, StoredValue};
-use causeway_shared::{kv, wire};
+use causeway_shared::base::ids::{AltHash, Epoch, KindCode, Millis, SnapshotVersion, VisitorId};
+use causeway_shared::facts::fact::Fact;
+use causeway_shared::keys::key_ring::{KeyRing, KeySet, KeyStage, RingKey, TenantKeys};
+use causeway_shared::profiles::membership::Membership;
+use causeway_shared::profiles::profile::{SubContent, SubProfile};
+use causeway_shared::profiles::view::{Snapshot, StoredValue};
+use causeway_shared::wire::{self, kv_keys};
 use serde_json::{Value, json};
 
 const NOW: Millis = 1_800_000_000_000;
@@ -121,7 +121,7 @@ impl Browser {
             profiles: [(visitor, SubProfile::pack(version, &content))].into_iter().collect(),
             best: None,
         };
-        let key = kv::snapshot_key(&"demo".parse().unwrap(), visitor);
+        let key = kv_keys::snapshot_key(&"demo".parse().unwrap(), visitor);
         wire::kv::encode_stored(&key, &StoredValue::Snapshot(Box::new(snapshot))).unwrap()
     }
 

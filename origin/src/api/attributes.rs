@@ -7,7 +7,7 @@ use axum::extract::{Query, Request, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
-use causeway_shared::attributes::NameDictionary;
+use causeway_shared::facts::attributes::NameDictionary;
 use serde::Deserialize;
 use serde_json::json;
 

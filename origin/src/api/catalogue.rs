@@ -9,9 +9,8 @@ use axum::extract::{Query, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
-use causeway_shared::json;
-use causeway_shared::json::JsonError;
-use causeway_shared::limits;
+use causeway_shared::base::json::{self, JsonError};
+use causeway_shared::base::limits;
 use rusqlite::Connection;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -154,7 +153,7 @@ fn refused_answer(e: ApplyError) -> Answer {
 }
 
 /// All problems at once, the first one's path as the field.
-fn list_problems(problems: &[causeway_shared::problems::ConfigProblem]) -> Response {
+fn list_problems(problems: &[causeway_shared::base::problems::ConfigProblem]) -> Response {
     let all: Vec<Value> = problems.iter().map(|p| json!({ "path": p.path, "message": p.message })).collect();
     let message = format!("{} problems in the catalogue", problems.len());
     let field = problems.first().map(|problem| &problem.path);

@@ -7,8 +7,8 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
 use axum::routing::{get, post};
-use causeway_shared::fact::ErasureScope;
-use causeway_shared::ids::FactId;
+use causeway_shared::base::ids::FactId;
+use causeway_shared::facts::fact::ErasureScope;
 use serde::Deserialize;
 use serde_json::json;
 

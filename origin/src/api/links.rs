@@ -7,8 +7,8 @@ use axum::extract::{Query, Request, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
 use axum::routing::{delete, get, post};
-use causeway_shared::fact::Fact;
-use causeway_shared::ids::FactId;
+use causeway_shared::base::ids::FactId;
+use causeway_shared::facts::fact::Fact;
 use serde::Deserialize;
 use serde_json::json;
 

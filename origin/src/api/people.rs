@@ -9,7 +9,7 @@ use axum::extract::{Query, Request, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::IntoResponse as _;
 use axum::routing::get;
-use causeway_shared::ids::VisitorId;
+use causeway_shared::base::ids::VisitorId;
 use serde::Deserialize;
 use serde_json::json;
 

@@ -8,8 +8,8 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::IntoResponse as _;
 use axum::routing::{get, post};
-use causeway_shared::ids::{Millis, VisitorId};
-use causeway_shared::segments::SegmentMap;
+use causeway_shared::base::ids::{Millis, VisitorId};
+use causeway_shared::facts::segments::SegmentMap;
 use serde::Deserialize;
 use serde_json::json;
 

@@ -7,10 +7,9 @@ use axum::body::Bytes;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use causeway_shared::ids::Millis;
-use causeway_shared::limits;
-use causeway_shared::sync_auth;
-use causeway_shared::sync_auth::{SignedHead, SyncAuthError};
+use causeway_shared::base::ids::Millis;
+use causeway_shared::base::limits;
+use causeway_shared::keys::sync_auth::{self, SignedHead, SyncAuthError};
 use causeway_shared::wire::sync as wire;
 use tokio::sync::{Semaphore, SemaphorePermit};
 

@@ -5,8 +5,8 @@
 use crate::base::attribution::Attribution;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use causeway_shared::ids::Millis;
-use causeway_shared::time::HOUR_MS;
+use causeway_shared::base::ids::Millis;
+use causeway_shared::base::time::HOUR_MS;
 use rusqlite::{Connection, Row};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};

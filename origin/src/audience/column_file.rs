@@ -3,17 +3,16 @@
 //! damaged, of another store or too old is none.
 //!
 //! Blocks: the length and the CRC-32 of each in four bytes, the lowest first, and its bytes. The first says what it is of;
-//! then each tenant's partitions, and what stands for them ([`causeway_shared::columns`]).
+//! then each tenant's partitions, and what stands for them ([`causeway_shared::audience::index`]).
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use causeway_shared::columns::{AudienceIndex, IndexReader, UsedTexts};
-use causeway_shared::packed;
-use causeway_shared::packed::PackedReader;
-use causeway_shared::time::HourStamp;
+use causeway_shared::audience::index::{AudienceIndex, IndexReader, UsedTexts};
+use causeway_shared::base::packed::{self, PackedReader};
+use causeway_shared::base::time::HourStamp;
 
 use super::Columns;
 use crate::base::integers::{signed, unsigned};

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use causeway_shared::columns::AudienceIndex;
-use causeway_shared::ids::Millis;
-use causeway_shared::time::HourStamp;
+use causeway_shared::audience::index::AudienceIndex;
+use causeway_shared::base::ids::Millis;
+use causeway_shared::base::time::HourStamp;
 use rusqlite::Connection;
 
 use super::{Audience, Columns, KEPT};

@@ -7,12 +7,12 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-use causeway_shared::fact::{Fact, FactKind};
-use causeway_shared::filter::Filter;
-use causeway_shared::ids::{FactId, Millis, VisitorId};
-use causeway_shared::limits;
-use causeway_shared::segments::{SegmentId, SegmentState};
-use causeway_shared::time::{HOUR_MS, HourStamp};
+use causeway_shared::base::ids::{FactId, Millis, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::base::time::{HOUR_MS, HourStamp};
+use causeway_shared::facts::fact::{Fact, FactKind};
+use causeway_shared::facts::segments::{SegmentId, SegmentState};
+use causeway_shared::targeting::filter::Filter;
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior};
 use serde_json::{Value, json};
 

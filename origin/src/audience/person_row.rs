@@ -2,21 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::actions::{ActionType, PackedActions};
-use causeway_shared::attributes::{AttributeMap, AttributeValue, NameToken};
-use causeway_shared::bucket::{BucketPurpose, PersonRandom};
-use causeway_shared::columns::{IndexRow, PeopleMeasure};
-use causeway_shared::events;
-use causeway_shared::events::VisitorEvents;
-use causeway_shared::fact::PURCHASE;
-use causeway_shared::filter::{EventEvidence, Filter, FilterSubject, PersonGaps, PersonHistory, SubjectPerson};
-use causeway_shared::ids::{Millis, VisitorId};
-use causeway_shared::limits;
-use causeway_shared::orders::find_repeats;
-use causeway_shared::profile::{MissingParts, ProfileTotals};
-use causeway_shared::segments;
-use causeway_shared::segments::{PackedSegments, SegmentId};
-use causeway_shared::time::{HourStamp, Minute};
+use causeway_shared::audience::index::{IndexRow, PeopleMeasure};
+use causeway_shared::base::bucket::{BucketPurpose, PersonRandom};
+use causeway_shared::base::ids::{Millis, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::base::time::{HourStamp, Minute};
+use causeway_shared::facts::actions::{ActionType, PackedActions};
+use causeway_shared::facts::attributes::{AttributeMap, AttributeValue, NameToken};
+use causeway_shared::facts::events::{self, VisitorEvents};
+use causeway_shared::facts::fact::PURCHASE;
+use causeway_shared::facts::orders::find_repeats;
+use causeway_shared::facts::segments::{self, PackedSegments, SegmentId};
+use causeway_shared::profiles::profile::{MissingParts, ProfileTotals};
+use causeway_shared::targeting::filter::{
+    EventEvidence, Filter, FilterSubject, PersonGaps, PersonHistory, SubjectPerson,
+};
 use causeway_shared::wire::profile;
 use rusqlite::{Connection, OptionalExtension as _};
 

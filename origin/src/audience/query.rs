@@ -5,16 +5,16 @@ use std::num::NonZero;
 use std::ops::Range;
 use std::time::Duration;
 
-use causeway_shared::actions::AdLevel;
-use causeway_shared::attributes::ValueKind;
 use causeway_shared::audience::estimate::{Figure, Look, Moments, Next, Plan};
-use causeway_shared::bucket::BUCKETS;
-use causeway_shared::columns::{AudienceIndex, IndexQuery, MatchedRows, PeopleMeasure};
-use causeway_shared::filter::{CountAnswerer, Filter, FilterWords, parse};
-use causeway_shared::ids::{Millis, VisitorId};
-use causeway_shared::limits;
-use causeway_shared::problems::ConfigProblem;
-use causeway_shared::time::Minute;
+use causeway_shared::audience::index::{AudienceIndex, IndexQuery, MatchedRows, PeopleMeasure};
+use causeway_shared::base::bucket::BUCKETS;
+use causeway_shared::base::ids::{Millis, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::base::problems::ConfigProblem;
+use causeway_shared::base::time::Minute;
+use causeway_shared::facts::actions::AdLevel;
+use causeway_shared::facts::attributes::ValueKind;
+use causeway_shared::targeting::filter::{CountAnswerer, Filter, FilterWords, parse};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 

@@ -1,18 +1,18 @@
 //! When people are active (S4.13): a person's habits from what the store has of it, and everybody's, which the job `rhythm`
-//! sums up. What these say of a time is `causeway_shared::rhythm`'s, and zones are [`crate::base::time_zones`]'.
+//! sums up. What these say of a time is `causeway_shared::profiles::activity`'s, and zones are [`crate::base::time_zones`]'.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::Range;
 
-use causeway_shared::attributes::{AttributeMap, AttributeValue, NameToken, ValueKind};
-use causeway_shared::ids::{Millis, VisitorId};
-use causeway_shared::profile::Profile;
-use causeway_shared::rhythm::{
+use causeway_shared::base::ids::{Millis, VisitorId};
+use causeway_shared::facts::attributes::{AttributeMap, AttributeValue, NameToken, ValueKind};
+use causeway_shared::facts::segments::WriteStamp;
+use causeway_shared::profiles::activity::{
     ActivityHistogram, BestTime, BestTimeSource, HOURS, PersonHabits, PopulationActivity, PriorActivity, UtcOffset,
     ZoneOffsets,
 };
-use causeway_shared::segments::WriteStamp;
+use causeway_shared::profiles::profile::Profile;
 use causeway_shared::wire::profile;
 use jiff::tz::TimeZone;
 use rusqlite::{Connection, OptionalExtension as _, Row};

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use causeway_shared::ids::{Millis, VisitorId};
-use causeway_shared::limits;
-use causeway_shared::rhythm::BestTimeSource;
-use causeway_shared::time::HOUR_MS;
+use causeway_shared::base::ids::{Millis, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::base::time::HOUR_MS;
+use causeway_shared::profiles::activity::BestTimeSource;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::audience::query::MemberFormat;

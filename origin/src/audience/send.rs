@@ -1,9 +1,9 @@
 //! Sends: campaigns to exactly so many people, drawn at random of those that a filter means (S4.7). A send is a row, and a row
 //! for each person drawn. Once drawn, nobody is exchanged; [`crate::jobs::tasks::deliver`] tells them, in their order.
 
-use causeway_shared::experiment::Experiment;
-use causeway_shared::ids::{Millis, VisitorId};
-use causeway_shared::limits;
+use causeway_shared::base::ids::{Millis, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::targeting::experiment::Experiment;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 use serde_json::{Value, json};
 

@@ -1,13 +1,13 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use causeway_shared::attributes::AttributeValue;
-use causeway_shared::bucket::BUCKETS;
-use causeway_shared::columns::PeopleMeasure;
-use causeway_shared::fact::{ErasureScope, Fact, FactKind};
-use causeway_shared::ids::{FactId, Millis, VisitorId};
-use causeway_shared::random::Random;
-use causeway_shared::segments::{SegmentId, SegmentState};
-use causeway_shared::time::{HOUR_MS, HourStamp};
+use causeway_shared::audience::index::PeopleMeasure;
+use causeway_shared::base::bucket::BUCKETS;
+use causeway_shared::base::ids::{FactId, Millis, VisitorId};
+use causeway_shared::base::random::Random;
+use causeway_shared::base::time::{HOUR_MS, HourStamp};
+use causeway_shared::facts::attributes::AttributeValue;
+use causeway_shared::facts::fact::{ErasureScope, Fact, FactKind};
+use causeway_shared::facts::segments::{SegmentId, SegmentState};
 use serde_json::{Value as Json, json};
 
 use super::follow::StoreFollower;
@@ -506,7 +506,7 @@ fn strangers_who_use_up_the_names_of_events_keep_no_audience_from_its_answer() {
 fn says_all(origin: &mut Origin, of: VisitorId, first: u32, at: Millis, names: std::ops::Range<u32>) {
     let writes: Vec<(String, Option<AttributeValue>)> =
         names.map(|n| (format!("n{n}"), Some(AttributeValue::Bool(true)))).collect();
-    let chunks = (first..).zip(writes.chunks(causeway_shared::limits::ATTRIBUTE_WRITES));
+    let chunks = (first..).zip(writes.chunks(causeway_shared::base::limits::ATTRIBUTE_WRITES));
     let facts: Vec<Fact> =
         chunks.map(|(n, writes)| fact(of, n, at, FactKind::Attributes { writes: writes.to_vec() })).collect();
     origin.admin("demo", &facts);
@@ -515,7 +515,7 @@ fn says_all(origin: &mut Origin, of: VisitorId, first: u32, at: Millis, names: s
 #[test]
 fn who_may_have_lost_an_attribute_or_a_segment_is_in_no_audience_that_excludes_it() {
     let mut world = World::new();
-    let most = u32::try_from(causeway_shared::limits::ATTRIBUTES).unwrap();
+    let most = u32::try_from(causeway_shared::base::limits::ATTRIBUTES).unwrap();
     let opted = json!({ "attributes.optout": { "$ne": true } });
     for v in [1, 2] {
         world
@@ -548,13 +548,13 @@ fn who_may_have_lost_an_attribute_or_a_segment_is_in_no_audience_that_excludes_i
     assert_eq!(world.count(&opted), 0);
 
     let mut world = World::new();
-    let segments = u32::try_from(causeway_shared::limits::SEGMENTS).unwrap();
+    let segments = u32::try_from(causeway_shared::base::limits::SEGMENTS).unwrap();
     let state = || SegmentState::held(HourStamp::at(NOW + 9 * HOUR_MS), []);
     let set = |n: u32, at: Millis, ids: std::ops::Range<u32>| {
         fact(visitor(1), n, at, FactKind::Segments { writes: ids.map(|id| (SegmentId(id), state())).collect() })
     };
     world.origin.admin("demo", &[set(1, NOW, 70_000..70_001)]);
-    let some = u32::try_from(causeway_shared::limits::SEGMENT_WRITES).unwrap();
+    let some = u32::try_from(causeway_shared::base::limits::SEGMENT_WRITES).unwrap();
     let full =
         (0..segments).step_by(some as usize).map(|from| set(2 + from, NOW + 1, from..(from + some).min(segments)));
     world.origin.admin("demo", &full.collect::<Vec<_>>());

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use causeway_shared::ids::Millis;
-use causeway_shared::keys::KeyRing;
+use causeway_shared::base::ids::Millis;
+use causeway_shared::keys::key_ring::KeyRing;
 use sha2::{Digest as _, Sha256};
 use ureq::http::StatusCode;
 

@@ -1,6 +1,6 @@
 //! Attribution: who asked for a change, and why.
 
-use causeway_shared::limits;
+use causeway_shared::base::limits;
 use serde::{Deserialize, Serialize};
 
 /// The author of erasures by the job `retention`.

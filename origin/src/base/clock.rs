@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use causeway_shared::ids::Millis;
+use causeway_shared::base::ids::Millis;
 
 /// Milliseconds since the Unix epoch; 0 on a machine whose clock is before it.
 #[must_use]

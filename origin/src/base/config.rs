@@ -5,12 +5,12 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use causeway_shared::config::{EdgeConfig, TenantConfig};
-use causeway_shared::ids::Millis;
-use causeway_shared::limits;
-use causeway_shared::problems::ConfigProblem;
-use causeway_shared::time::DAY_MS;
-use causeway_shared::vocabulary::Vocabulary;
+use causeway_shared::base::ids::Millis;
+use causeway_shared::base::limits;
+use causeway_shared::base::problems::ConfigProblem;
+use causeway_shared::base::time::DAY_MS;
+use causeway_shared::settings::config::{EdgeConfig, TenantConfig};
+use causeway_shared::settings::vocabulary::Vocabulary;
 use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
 use ureq::http::Uri;

@@ -1,6 +1,6 @@
 //! Counts and times as SQLite keeps them: signed integers of 64 bits.
 
-use causeway_shared::ids::Millis;
+use causeway_shared::base::ids::Millis;
 
 /// A count or time as SQLite keeps it; one beyond its range is its largest.
 #[must_use]

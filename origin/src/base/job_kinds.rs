@@ -1,7 +1,7 @@
 //! The jobs by name, how often each runs, what triggers a run and how it ends.
 
-use causeway_shared::ids::Millis;
-use causeway_shared::time::HOUR_MS;
+use causeway_shared::base::ids::Millis;
+use causeway_shared::base::time::HOUR_MS;
 use serde::Deserialize;
 
 /// A job by its name.

@@ -9,12 +9,11 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use causeway_shared::config::EdgeConfig;
-use causeway_shared::json;
-use causeway_shared::json::JsonError;
-use causeway_shared::keys::{KeyRing, KeySet, KeyStage, ProofAlg, ProofKey, RingKey, TenantKeys};
-use causeway_shared::limits;
-use causeway_shared::problems::ConfigProblem;
+use causeway_shared::base::json::{self, JsonError};
+use causeway_shared::base::limits;
+use causeway_shared::base::problems::ConfigProblem;
+use causeway_shared::keys::key_ring::{KeyRing, KeySet, KeyStage, ProofAlg, ProofKey, RingKey, TenantKeys};
+use causeway_shared::settings::config::EdgeConfig;
 use serde::{Deserialize, Serialize};
 
 use crate::base::config::problem_lines;

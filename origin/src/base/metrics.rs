@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use causeway_shared::ids::Millis;
-use causeway_shared::time::{DAY_MS, MINUTE_MS};
+use causeway_shared::base::ids::Millis;
+use causeway_shared::base::time::{DAY_MS, MINUTE_MS};
 use causeway_shared::wire::sync::FilterReason;
 
 use crate::base::job_kinds::{JobKind, RunOutcome};

@@ -390,7 +390,7 @@ pub fn reference_json() -> serde_json::Value {
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
-    use causeway_shared::config::TenantConfig;
+    use causeway_shared::settings::config::TenantConfig;
 
     #[test]
     fn every_key_but_a_tenants_is_described() {

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use causeway_shared::ids::Millis;
-use causeway_shared::limits;
-use causeway_shared::rhythm::{UtcOffset, ZoneOffsets};
+use causeway_shared::base::ids::Millis;
+use causeway_shared::base::limits;
+use causeway_shared::profiles::activity::{UtcOffset, ZoneOffsets};
 use jiff::Timestamp;
 use jiff::tz::{self, TimeZone};
 

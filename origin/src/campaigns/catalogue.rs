@@ -11,10 +11,10 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use causeway_shared::catalogue::Catalogue;
-use causeway_shared::experiment::Experiment;
-use causeway_shared::ids::{Millis, SnapshotVersion};
-use causeway_shared::limits;
+use causeway_shared::ads::catalogue::Catalogue;
+use causeway_shared::base::ids::{Millis, SnapshotVersion};
+use causeway_shared::base::limits;
+use causeway_shared::targeting::experiment::Experiment;
 use causeway_shared::wire::catalogue::{CataloguePointer, Digest};
 use rusqlite::{Connection, OptionalExtension as _};
 use serde_json::{Value, json};

@@ -12,11 +12,11 @@ pub mod statistics;
 use crate::profiles::exposures::read_exposure;
 use std::collections::BTreeSet;
 
-use causeway_shared::experiment::Exposures;
-use causeway_shared::fact::{Fact, FactKind};
-use causeway_shared::ids::{Micros, Millis};
-use causeway_shared::limits;
-use causeway_shared::vocabulary::Vocabulary;
+use causeway_shared::base::ids::{Micros, Millis};
+use causeway_shared::base::limits;
+use causeway_shared::facts::exposures::Exposures;
+use causeway_shared::facts::fact::{Fact, FactKind};
+use causeway_shared::settings::vocabulary::Vocabulary;
 use rusqlite::Connection;
 
 use crate::base::integers::signed;

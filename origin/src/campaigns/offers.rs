@@ -5,11 +5,11 @@
 use crate::profiles::offer_codes::read_code;
 use std::collections::BTreeSet;
 
-use causeway_shared::catalogue::Campaign;
-use causeway_shared::fact::{Fact, FactKind};
-use causeway_shared::ids::Millis;
-use causeway_shared::time::{DAY_MINUTES, Minute};
-use causeway_shared::units::HeldSlots;
+use causeway_shared::ads::catalogue::Campaign;
+use causeway_shared::base::ids::Millis;
+use causeway_shared::base::time::{DAY_MINUTES, Minute};
+use causeway_shared::facts::fact::{Fact, FactKind};
+use causeway_shared::facts::offer_slots::HeldSlots;
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -138,13 +138,14 @@ pub fn report_offers(conn: &Connection, tenant: TenantNo) -> Result<Vec<Value>, 
 mod tests {
     use std::collections::BTreeMap;
 
-    use causeway_shared::ids::{FactId, VisitorId};
+    use causeway_shared::base::ids::{FactId, VisitorId};
+    use causeway_shared::base::limits;
     use causeway_shared::wire::catalogue::decode_steering;
-    use causeway_shared::{kv, limits};
+    use causeway_shared::wire::kv_keys;
 
     use super::*;
     use crate::testing::{NOW, Origin, fact, snapshot, visitor};
-    use causeway_shared::units::HeldSlot;
+    use causeway_shared::facts::offer_slots::HeldSlot;
 
     const CODES: u32 = 2;
 
@@ -189,7 +190,7 @@ mod tests {
         // What a snapshot says of the person is the same.
         let mut written = BTreeMap::new();
         origin.settle(&mut written);
-        let mut view = causeway_shared::view::JoinedView::default();
+        let mut view = causeway_shared::profiles::view::JoinedView::default();
         view.add_snapshot(snapshot(&written, laptop));
         assert_eq!(view.of(laptop).units().get(CODES), Some(first));
         let unlink = FactKind::Cancellation { id: origin.member("demo", "ann") };
@@ -203,14 +204,14 @@ mod tests {
     }
 
     fn erasure() -> FactKind {
-        FactKind::Erasure { scope: causeway_shared::fact::ErasureScope::Visitor, id: None, also: Vec::new() }
+        FactKind::Erasure { scope: causeway_shared::facts::fact::ErasureScope::Visitor, id: None, also: Vec::new() }
     }
 
     /// The campaigns that the newest steering calls given out, if there is any.
     fn steered(origin: &mut Origin, written: &mut BTreeMap<String, String>) -> Option<Vec<u32>> {
         origin.now += limits::STEERING_MS;
         origin.settle(written);
-        let key = kv::steering_key(&origin.tenant("demo").id);
+        let key = kv_keys::steering_key(&origin.tenant("demo").id);
         let value = written.get(&key)?;
         Some(decode_steering(&key, value.as_bytes()).unwrap().1.given_out.into_iter().collect())
     }

@@ -5,15 +5,14 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::actions::{ActionType, AdAction, AdEntity};
-use causeway_shared::budget::{BillingEvent, CampaignBudget, CampaignSpend, Nanos};
-use causeway_shared::catalogue::Bid;
-use causeway_shared::fact::{Fact, FactKind, PURCHASE};
-use causeway_shared::ids::Millis;
-use causeway_shared::limits;
-use causeway_shared::planted;
-use causeway_shared::planted::PlantedBug;
-use causeway_shared::time::{DAY_MINUTES, Day, Minute};
+use causeway_shared::ads::budget::{BillingEvent, CampaignBudget, CampaignSpend, Nanos};
+use causeway_shared::ads::catalogue::Bid;
+use causeway_shared::base::ids::Millis;
+use causeway_shared::base::limits;
+use causeway_shared::base::planted::{self, PlantedBug};
+use causeway_shared::base::time::{DAY_MINUTES, Day, Minute};
+use causeway_shared::facts::actions::{ActionType, AdAction, AdEntity};
+use causeway_shared::facts::fact::{Fact, FactKind, PURCHASE};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, civil};
 use rusqlite::Connection;

@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::budget::{BudgetPacer, CampaignBudget};
-use causeway_shared::experiment::Shares;
-use causeway_shared::ids::Millis;
-use causeway_shared::limits;
-use causeway_shared::steering::TrafficAllocation;
+use causeway_shared::ads::allocation::TrafficAllocation;
+use causeway_shared::ads::budget::{BudgetPacer, CampaignBudget};
+use causeway_shared::base::ids::Millis;
+use causeway_shared::base::limits;
+use causeway_shared::targeting::experiment::Shares;
 use rusqlite::{Connection, OptionalExtension as _};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -161,7 +161,7 @@ pub fn report_budgets(conn: &Connection, tenant: TenantNo, now: Millis) -> Resul
 
 fn compute_shares(group: &WriteTxn<'_>, campaigns: &CampaignRules, tenant: TenantNo) -> Result<Shares, StoreError> {
     let selecting = |experiment: &&_| {
-        let experiment: &causeway_shared::experiment::Experiment = experiment;
+        let experiment: &causeway_shared::targeting::experiment::Experiment = experiment;
         experiment.selection && experiment.runs(group.now)
     };
     let tested = campaigns.experiments.of(tenant).iter().filter(selecting);
@@ -197,10 +197,10 @@ pub fn load_newest(conn: &Connection, tenant: TenantNo) -> Result<Option<BuiltSt
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use causeway_shared::fact::Fact;
-    use causeway_shared::kv;
-    use causeway_shared::time::HourStamp;
+    use causeway_shared::base::time::HourStamp;
+    use causeway_shared::facts::fact::Fact;
     use causeway_shared::wire::catalogue::decode_steering;
+    use causeway_shared::wire::kv_keys;
 
     use super::*;
     use crate::testing::{NOW, Origin, exposure, purchase, visitor};
@@ -218,7 +218,7 @@ mod tests {
     /// The shares that are in the KV, once all that is due was written.
     fn shares(origin: &mut Origin, kv: &mut BTreeMap<String, String>) -> Option<Vec<u32>> {
         origin.settle(kv);
-        let key = kv::steering_key(&origin.tenant("demo").id);
+        let key = kv_keys::steering_key(&origin.tenant("demo").id);
         let (_, steering) = decode_steering(&key, kv.get(&key)?.as_bytes()).unwrap();
         steering.shares.get(&4).cloned()
     }

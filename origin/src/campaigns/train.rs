@@ -1,7 +1,7 @@
 //! Training models from stored actions (S1.9, S3.6): `causeway job run train`.
 //!
 //! An example is one impression, with the features that were there in the minutes before it, which both sides take from
-//! `causeway_shared::model`, and what came of it. People are read as they are known now: what a sibling did before the
+//! `causeway_shared::ads::model`, and what came of it. People are read as they are known now: what a sibling did before the
 //! two were linked counts as the person's past. Segments count from their last write on, so that what was written
 //! because of a conversion never explains it.
 //!
@@ -19,10 +19,10 @@ mod tests;
 
 use std::path::Path;
 
-use causeway_shared::actions::ActionType;
-use causeway_shared::ids::Millis;
-use causeway_shared::model::Model;
-use causeway_shared::time::{DAY_MS, Minute};
+use causeway_shared::ads::model::Model;
+use causeway_shared::base::ids::Millis;
+use causeway_shared::base::time::{DAY_MS, Minute};
+use causeway_shared::facts::actions::ActionType;
 use causeway_shared::wire::model;
 use rusqlite::{Connection, OptionalExtension as _};
 use serde::Serialize;

@@ -12,7 +12,7 @@ use causeway_origin::maintenance::retype_attribute;
 use causeway_origin::store::names;
 use causeway_origin::views::attributes::{self as of, AttributeWrite};
 use causeway_origin::views::read::{StoreView, VisitorView};
-use causeway_shared::attributes::{NameDictionary, ValueKind};
+use causeway_shared::facts::attributes::{NameDictionary, ValueKind};
 use clap::Subcommand;
 use serde_json::{Value, json};
 

@@ -9,7 +9,7 @@ use causeway_origin::audience::query::{self, MemberFormat};
 use causeway_origin::maintenance::export;
 use causeway_origin::store::StoreError;
 use causeway_origin::store::tenants::TenantContext;
-use causeway_shared::filter::Filter;
+use causeway_shared::targeting::filter::Filter;
 use clap::{Args, ValueEnum};
 use rusqlite::Connection;
 use serde_json::{Value, json};

@@ -8,7 +8,7 @@ use causeway_origin::campaigns::catalogue::{self as of, Applied, ApplyError, Che
 use causeway_origin::campaigns::{offers, steering};
 use causeway_origin::store::tenants::{TenantContext, Tenants};
 use causeway_origin::store::{self, StoreError};
-use causeway_shared::limits;
+use causeway_shared::base::limits;
 use clap::Subcommand;
 use serde_json::{Value, json};
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use causeway_origin::base::config::ConfigError;
 use causeway_origin::base::key_file::{self, KeyError};
 use causeway_origin::base::settings_reference;
-use causeway_shared::config::{EdgeConfig, TenantConfig};
-use causeway_shared::keys::KeyRing;
+use causeway_shared::keys::key_ring::KeyRing;
+use causeway_shared::settings::config::{EdgeConfig, TenantConfig};
 use clap::Subcommand;
 use serde_json::{Value, json};
 

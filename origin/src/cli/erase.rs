@@ -12,7 +12,7 @@ use causeway_origin::pipeline::group;
 use causeway_origin::privacy::erase as of;
 use causeway_origin::privacy::erase::ErasureTarget;
 use causeway_origin::store::tenants::TenantContext;
-use causeway_shared::fact::ErasureScope;
+use causeway_shared::facts::fact::ErasureScope;
 use clap::{ArgGroup, Args};
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -112,7 +112,7 @@ pub(super) fn run(command: &EraseOptions, common: &CommonOptions) -> anyhow::Res
 fn read_progress(
     opened: &WritableStore,
     tenant: &TenantContext,
-    receipt: causeway_shared::ids::FactId,
+    receipt: causeway_shared::base::ids::FactId,
 ) -> anyhow::Result<Value> {
     causeway_origin::erasures::registry::erasure_progress(&opened.conn, tenant.no, receipt)?
         .context("the erasure was not kept")
@@ -121,7 +121,7 @@ fn read_progress(
 fn wait_for_erasure(
     opened: &WritableStore,
     tenant: &TenantContext,
-    receipt: causeway_shared::ids::FactId,
+    receipt: causeway_shared::base::ids::FactId,
 ) -> anyhow::Result<Value> {
     let bar = progress_bar(0, "{pos} of {len} keys written");
     let shown = show_progress(&bar);

@@ -15,7 +15,7 @@ use causeway_origin::jobs::runner::JobRunner;
 use causeway_origin::jobs::runs::{self, JobRun, RunRequest};
 use causeway_origin::store::tenants::no_word;
 use causeway_origin::store::{self, StoreError, StoreLock};
-use causeway_shared::limits;
+use causeway_shared::base::limits;
 use clap::{Args, Subcommand};
 use rusqlite::Connection;
 use serde_json::Value;

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, bail};
 use causeway_origin::base::key_file::{self, KeyError, KeyFile, RotationResult};
-use causeway_shared::keys::KeyRing;
+use causeway_shared::keys::key_ring::KeyRing;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 

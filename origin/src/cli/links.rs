@@ -5,8 +5,8 @@ use causeway_origin::base::attribution::Attribution;
 use causeway_origin::base::clock;
 use causeway_origin::identity::connections::{self as of, VisitorLink};
 use causeway_origin::views::describe;
-use causeway_shared::fact::Fact;
-use causeway_shared::ids::{AlternateId, FactId, Millis, VisitorId};
+use causeway_shared::base::ids::{AlternateId, FactId, Millis, VisitorId};
+use causeway_shared::facts::fact::Fact;
 use clap::{Args, Subcommand};
 use serde_json::json;
 

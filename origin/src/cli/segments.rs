@@ -14,9 +14,9 @@ use causeway_origin::store;
 use causeway_origin::store::tenants::TenantContext;
 use causeway_origin::views::read::{StoreView, VisitorView};
 use causeway_origin::views::segments::{self as of, SegmentOwner, SegmentTest, SegmentWrite};
-use causeway_shared::fact::Fact;
-use causeway_shared::ids::Millis;
-use causeway_shared::segments::{SegmentId, SegmentMap};
+use causeway_shared::base::ids::Millis;
+use causeway_shared::facts::fact::Fact;
+use causeway_shared::facts::segments::{SegmentId, SegmentMap};
 use clap::{Args, Subcommand};
 use serde_json::json;
 

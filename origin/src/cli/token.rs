@@ -5,7 +5,7 @@ use causeway_origin::api::tokens::{self, TokenGrant, TokenRole};
 use causeway_origin::base::clock;
 use causeway_origin::base::config::Config;
 use causeway_origin::store;
-use causeway_shared::time::DAY_MS;
+use causeway_shared::base::time::DAY_MS;
 use clap::{Subcommand, ValueEnum};
 use serde_json::{Value, json};
 

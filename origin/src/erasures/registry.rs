@@ -5,7 +5,7 @@ use crate::base::integers::{signed, unsigned};
 use crate::outbox::kv_key::KvKey;
 use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo};
-use causeway_shared::ids::{AltHash, FactId, KindCode, Millis, VisitorId};
+use causeway_shared::base::ids::{AltHash, FactId, KindCode, Millis, VisitorId};
 use rusqlite::{Connection, OptionalExtension as _};
 use serde_json::Value;
 use serde_json::json;

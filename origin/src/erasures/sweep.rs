@@ -1,11 +1,11 @@
 //! Sweeps: all snapshots of a person of whom somebody left, put in the outbox bit by bit. However many visitors it has, no
 //! transaction puts more than a few of them.
 
-use causeway_shared::ids::VisitorId;
+use causeway_shared::base::ids::VisitorId;
 use std::collections::BTreeSet;
 
-use causeway_shared::ids::{FactId, Millis};
-use causeway_shared::limits;
+use causeway_shared::base::ids::{FactId, Millis};
+use causeway_shared::base::limits;
 use rusqlite::OptionalExtension as _;
 
 use crate::base::integers::signed;

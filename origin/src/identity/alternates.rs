@@ -4,7 +4,7 @@
 use crate::identity::canonical::canonical_id;
 use std::collections::BTreeSet;
 
-use causeway_shared::ids::{AltHash, AlternateId, KindCode};
+use causeway_shared::base::ids::{AltHash, AlternateId, KindCode};
 
 use crate::identity::changes::TouchedEvidence;
 use crate::identity::evidence;

@@ -1,7 +1,7 @@
 //! The canonical name of an alternate id, which other hashes of the same id lead to.
 
 use crate::store::{StoreError, TenantNo, hash_at};
-use causeway_shared::ids::{AltHash, AlternateId, KindCode};
+use causeway_shared::base::ids::{AltHash, AlternateId, KindCode};
 use rusqlite::{Connection, OptionalExtension as _};
 
 /// Every hash of an id, the canonical one first.

@@ -2,8 +2,8 @@
 
 use crate::erasures::sweep::PersonChange;
 use crate::store::{PersonNo, StoreError, TenantNo};
-use causeway_shared::fact::Fact;
-use causeway_shared::ids::{AlternateId, FactId, Millis, VisitorId};
+use causeway_shared::base::ids::{AlternateId, FactId, Millis, VisitorId};
+use causeway_shared::facts::fact::Fact;
 use rusqlite::OptionalExtension as _;
 use std::collections::{BTreeMap, BTreeSet};
 

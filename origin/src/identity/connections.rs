@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::evidence::{EvidenceSource, EvidenceWeight};
-use causeway_shared::fact::{Fact, FactKind};
-use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, Millis, VisitorId};
+use causeway_shared::base::ids::{AltHash, AlternateId, FactId, KindCode, Millis, VisitorId};
+use causeway_shared::facts::evidence::{EvidenceSource, EvidenceWeight};
+use causeway_shared::facts::fact::{Fact, FactKind};
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 

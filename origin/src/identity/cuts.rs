@@ -2,8 +2,8 @@
 
 use crate::base::integers::unsigned;
 use crate::store::{PersonNo, StoreError, visitor_at};
-use causeway_shared::ids::VisitorId;
-use causeway_shared::membership::VisitorCut;
+use causeway_shared::base::ids::VisitorId;
+use causeway_shared::profiles::membership::VisitorCut;
 use rusqlite::Connection;
 
 /// A person's cuts. A visitor that has withdrawn is gone for everybody, whatever it was cut for.

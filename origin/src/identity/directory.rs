@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use causeway_shared::ids::VisitorId;
+use causeway_shared::base::ids::VisitorId;
 use rusqlite::{Connection, OptionalExtension as _};
 use serde::Serialize;
 
@@ -146,8 +146,8 @@ mod tests {
     use crate::identity::connections::{PairCheck, check_pair};
     use crate::privacy::erase::ErasureTarget;
     use crate::testing::{NOW, Origin, page, visitor};
-    use causeway_shared::evidence::EvidenceWeight;
-    use causeway_shared::fact::ErasureScope;
+    use causeway_shared::facts::evidence::EvidenceWeight;
+    use causeway_shared::facts::fact::ErasureScope;
 
     #[test]
     fn s5_05_all_masters_and_all_visitors_of_one_come_in_pages() {

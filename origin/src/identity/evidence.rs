@@ -1,10 +1,10 @@
 //! Evidence rows: what ties a visitor to an alternate id. Only their times ever change.
 
-use causeway_shared::config::ProofPolicy;
-use causeway_shared::evidence::{EvidenceSource, EvidenceWeight};
-use causeway_shared::ids::{AltHash, AlternateId, KindCode, Millis, VisitorId};
-use causeway_shared::limits;
-use causeway_shared::person::{Evidence, FlagReason};
+use causeway_shared::base::ids::{AltHash, AlternateId, KindCode, Millis, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::facts::evidence::{EvidenceSource, EvidenceWeight};
+use causeway_shared::identity::people::{Evidence, FlagReason};
+use causeway_shared::settings::config::ProofPolicy;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::base::integers::{signed, unsigned};

@@ -1,6 +1,6 @@
 //! Link: alias facts become evidence, evidence becomes people and lookups.
 //!
-//! Evidence is kept whatever it says; which of it links is decided by `causeway_shared::person` from the
+//! Evidence is kept whatever it says; which of it links is decided by `causeway_shared::identity::people` from the
 //! evidence as a set. Work is done only where evidence changed: a page view costs nothing here.
 
 use crate::erasures::sweep::PersonChange;
@@ -10,10 +10,9 @@ pub(crate) use crate::identity::changes::TouchedEvidence;
 use crate::identity::{evidence, people};
 use std::collections::BTreeSet;
 
-use causeway_shared::fact::FactKind;
-use causeway_shared::ids::{AltHash, AlternateId, KindCode, Millis, VisitorId};
-use causeway_shared::planted;
-use causeway_shared::planted::PlantedBug;
+use causeway_shared::base::ids::{AltHash, AlternateId, KindCode, Millis, VisitorId};
+use causeway_shared::base::planted::{self, PlantedBug};
+use causeway_shared::facts::fact::FactKind;
 
 pub use crate::identity::canonical::canonical_id;
 pub use crate::identity::canonical::canonical_of;

@@ -1,10 +1,9 @@
 //! Lookups: which visitors were last seen with an alternate id, by the edge's receive time. An older fact
 //! never moves one, as they follow from the evidence's last receipts.
 
-use causeway_shared::ids::{AlternateId, KindCode, Millis, VisitorId};
-use causeway_shared::limits;
-use causeway_shared::planted;
-use causeway_shared::planted::PlantedBug;
+use causeway_shared::base::ids::{AlternateId, KindCode, Millis, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::base::planted::{self, PlantedBug};
 
 use crate::base::integers::signed;
 use crate::identity::changes::{LinkChanges, TouchedEvidence};

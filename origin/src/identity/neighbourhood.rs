@@ -4,11 +4,11 @@
 use crate::identity::changes::GroupRepresentative;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use causeway_shared::config::TenantConfig;
-use causeway_shared::evidence::{EvidenceWeight, LinkClass};
-use causeway_shared::ids::{AlternateId, Millis, VisitorId};
-use causeway_shared::limits;
-use causeway_shared::person::{Evidence, FlagReason, combine_evidence};
+use causeway_shared::base::ids::{AlternateId, Millis, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::facts::evidence::{EvidenceWeight, LinkClass};
+use causeway_shared::identity::people::{Evidence, FlagReason, combine_evidence};
+use causeway_shared::settings::config::TenantConfig;
 use rusqlite::OptionalExtension as _;
 
 use crate::base::integers::unsigned;

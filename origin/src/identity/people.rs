@@ -1,6 +1,6 @@
 //! People: where evidence changed, the people around it are computed anew and compared with the store.
 //!
-//! Gather ([`gather`]) → decide (`causeway_shared::person::people`, [`plan`]) → apply ([`apply`]).
+//! Gather ([`gather`]) → decide (`causeway_shared::identity::people::people`, [`plan`]) → apply ([`apply`]).
 
 #[cfg(test)]
 mod tests;
@@ -8,10 +8,10 @@ mod tests;
 use crate::identity::stored_person::{StoredPerson, load_person};
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::evidence::EvidenceWeight;
-use causeway_shared::ids::{AlternateId, Millis, VisitorId};
-use causeway_shared::limits;
-use causeway_shared::person::{Evidence, FlagReason, LinkedPeople, LinkedPerson, link_people};
+use causeway_shared::base::ids::{AlternateId, Millis, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::facts::evidence::EvidenceWeight;
+use causeway_shared::identity::people::{Evidence, FlagReason, LinkedPeople, LinkedPerson, link_people};
 
 use crate::base::integers::signed;
 use crate::erasures::sweep::{self, PersonChange};

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::evidence::EvidenceWeight;
-use causeway_shared::ids::VisitorId;
-use causeway_shared::limits;
-use causeway_shared::person::{LinkedPeople, LinkedPerson};
+use causeway_shared::base::ids::VisitorId;
+use causeway_shared::base::limits;
+use causeway_shared::facts::evidence::EvidenceWeight;
+use causeway_shared::identity::people::{LinkedPeople, LinkedPerson};
 
 use crate::identity::neighbourhood::{EvidenceNeighbourhood, newest_visitors, oldest_visitors, stored_visitor};
 use crate::identity::stored_person::{StoredPerson, load_person};

@@ -3,8 +3,8 @@
 use crate::base::integers::unsigned;
 use crate::store::write_txn::WriteTxn;
 use crate::store::{PersonNo, StoreError, TenantNo, visitor_at};
-use causeway_shared::evidence::EvidenceWeight;
-use causeway_shared::ids::VisitorId;
+use causeway_shared::base::ids::VisitorId;
+use causeway_shared::facts::evidence::EvidenceWeight;
 use rusqlite::OptionalExtension as _;
 
 /// A person's row as the store has it.

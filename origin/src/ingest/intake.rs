@@ -1,13 +1,13 @@
 //! Intake: what a sync brings becomes checked facts, and one durable record of the log. Which of them were counted before
 //! is found when they are folded.
 
-use causeway_shared::fact::FactKind;
-use causeway_shared::ids::VisitorId;
+use causeway_shared::base::ids::VisitorId;
+use causeway_shared::facts::fact::FactKind;
 use std::collections::BTreeSet;
 
-use causeway_shared::fact::Fact;
-use causeway_shared::ids::{FactId, Millis};
-use causeway_shared::limits;
+use causeway_shared::base::ids::{FactId, Millis};
+use causeway_shared::base::limits;
+use causeway_shared::facts::fact::Fact;
 use causeway_shared::wire::facts;
 use causeway_shared::wire::sync::{FilterReason, ReadResult, RejectedFact, SyncRequest, SyncResponse, UNKNOWN_TENANT};
 
@@ -214,8 +214,8 @@ pub fn is_nobodys(fact: &Fact) -> bool {
 mod tests {
     use super::*;
     use crate::testing::{NOW, Origin, fact, page, visitor};
-    use causeway_shared::fact::{ErasureScope, FactKind};
-    use causeway_shared::ids::{AlternateId, VisitorId};
+    use causeway_shared::base::ids::{AlternateId, VisitorId};
+    use causeway_shared::facts::fact::{ErasureScope, FactKind};
 
     #[test]
     fn a_fact_too_old_to_be_known_is_refused_and_said_so() {

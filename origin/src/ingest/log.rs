@@ -8,9 +8,8 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use causeway_shared::ids::{FactId, Millis, TenantId};
-use causeway_shared::planted;
-use causeway_shared::planted::PlantedBug;
+use causeway_shared::base::ids::{FactId, Millis, TenantId};
+use causeway_shared::base::planted::{self, PlantedBug};
 use causeway_shared::wire::facts;
 use causeway_shared::wire::sync::{SyncRequest, UNKNOWN_TENANT, decode_kept, encode_request};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
@@ -325,8 +324,8 @@ fn decode_record(
 mod tests {
     use super::*;
     use crate::testing::{NOW, Origin, fact, page, visitor};
-    use causeway_shared::fact::FactKind;
-    use causeway_shared::limits;
+    use causeway_shared::base::limits;
+    use causeway_shared::facts::fact::FactKind;
     use causeway_shared::wire::sync::decode_request;
 
     fn taken(origin: &Origin, facts: Vec<Vec<u8>>) -> IncomingSync {

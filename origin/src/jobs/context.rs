@@ -9,7 +9,7 @@ use crate::ingest::backlog::Backlog;
 use crate::jobs::runs::JobRun;
 use crate::store::StoreError;
 use crate::store::write_txn::{TxnInputs, TxnRules};
-use causeway_shared::ids::Millis;
+use causeway_shared::base::ids::Millis;
 use rusqlite::Connection;
 use serde_json::Value;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! The runs of jobs as the store has them.
 
-use causeway_shared::ids::Millis;
+use causeway_shared::base::ids::Millis;
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension as _, Row, TransactionBehavior};
 use serde::Deserialize as _;

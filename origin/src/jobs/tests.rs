@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use causeway_shared::evidence::{EvidenceSource, EvidenceWeight};
-use causeway_shared::fact::{ErasureScope, Fact, FactKind};
-use causeway_shared::ids::{AlternateId, VisitorId};
-use causeway_shared::segments::{SegmentId, SegmentState};
-use causeway_shared::time::{DAY_MS, HourStamp};
-use causeway_shared::view::StoredValue;
+use causeway_shared::base::ids::{AlternateId, VisitorId};
+use causeway_shared::base::time::{DAY_MS, HourStamp};
+use causeway_shared::facts::evidence::{EvidenceSource, EvidenceWeight};
+use causeway_shared::facts::fact::{ErasureScope, Fact, FactKind};
+use causeway_shared::facts::segments::{SegmentId, SegmentState};
+use causeway_shared::profiles::view::StoredValue;
 use rusqlite::Connection;
 use serde_json::json;
 

@@ -4,15 +4,13 @@
 use std::collections::BTreeMap;
 
 use causeway_edge::{Engine, EngineStep, HttpAnswer};
-use causeway_shared::config::{EdgeConfig, NoSignal};
-use causeway_shared::cookie;
-use causeway_shared::cookie::{CookieNames, IDENTITY};
+use causeway_shared::base::ids::{AltHash, KindCode, Millis, VisitorId};
 use causeway_shared::identity::IdentityCookie;
-use causeway_shared::ids::{AltHash, KindCode, Millis, VisitorId};
-use causeway_shared::keys::KeySet;
-use causeway_shared::kv;
-use causeway_shared::wire;
+use causeway_shared::keys::cookie::{self, CookieNames, IDENTITY};
+use causeway_shared::keys::key_ring::KeySet;
+use causeway_shared::settings::config::{EdgeConfig, NoSignal};
 use causeway_shared::wire::catalogue as forms;
+use causeway_shared::wire::{self, kv_keys};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
@@ -157,7 +155,7 @@ fn build_value(
 /// What a key is about.
 fn parse_key(tenant: &TenantContext, key: &str) -> Option<KvKey> {
     let id = &tenant.id;
-    let [current, model, steering] = kv::standing_keys(id);
+    let [current, model, steering] = kv_keys::standing_keys(id);
     let fixed = [(current, KvKey::Pointer), (model, KvKey::Model), (steering, KvKey::Steering)];
     if let Some((_, subject)) = fixed.into_iter().find(|(known, _)| known == key) {
         return Some(subject);
@@ -215,9 +213,9 @@ fn answer_outcomes(answer: &Value) -> BTreeMap<(String, String), Value> {
 mod tests {
     use super::*;
     use crate::testing::{NOW, Origin, exposure, fact, visitor};
-    use causeway_shared::actions::{ActionType, AdEntity, ViewType};
-    use causeway_shared::fact::FactKind;
-    use causeway_shared::ids::InsertionId;
+    use causeway_shared::base::ids::InsertionId;
+    use causeway_shared::facts::actions::{ActionType, AdEntity, ViewType};
+    use causeway_shared::facts::fact::FactKind;
 
     fn asked(origin: &Origin, visitor: VisitorId, body: Value) -> Result<Value, ExplainError> {
         asked_from(origin, visitor, body, "")

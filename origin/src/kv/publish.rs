@@ -4,8 +4,6 @@
 //! are handed out, from the newest state ([`value`]). A row is leased to one consumer, and stays until the
 //! write is acknowledged (invariant 5, DESIGN "Publishing").
 
-use crate::erasures::sweep;
-use crate::kv::value;
 use crate::outbox::fair_queue::{self, put_off};
 use crate::outbox::kv_key::KvKey;
 pub(crate) use crate::outbox::queue::put_key;
@@ -13,21 +11,20 @@ use crate::outbox::queue::put_leaving;
 use crate::outbox::queue::{LATE_MS, LEASE_MS, TIMERS, fire_timers, forget_settled, put_later};
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::ids::{Millis, VisitorId};
-use causeway_shared::limits;
-use causeway_shared::planted;
-use causeway_shared::planted::PlantedBug;
+use causeway_shared::base::ids::{Millis, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::base::planted::{self, PlantedBug};
 use causeway_shared::wire::sync::KvWrite;
 
 use crate::audience::rhythm::BestTimeCache;
 use crate::base::error_chain;
 use crate::base::integers::signed;
 use crate::campaigns::catalogue;
-use crate::erasures::sweep::PersonChange;
+use crate::erasures::sweep::{self, PersonChange};
 use crate::identity::changes::LinkChanges;
 use crate::identity::link::{id_family, of_visitor};
 pub use crate::kv::republish::{RepublishCounts, of_tenants, other_keys, visitor_page};
-use crate::kv::value::KvValue;
+use crate::kv::value::{self, KvValue};
 use crate::kv::value_error::ValueError;
 pub use crate::outbox::clock_rollback::{is_ahead, set_back};
 use crate::outbox::fair_queue::DueRow;

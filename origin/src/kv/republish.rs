@@ -1,7 +1,7 @@
 //! What the KV is to have, to be written anew after it lost it.
 
-use causeway_shared::ids::VisitorId;
-use causeway_shared::limits;
+use causeway_shared::base::ids::VisitorId;
+use causeway_shared::base::limits;
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 

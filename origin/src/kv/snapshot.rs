@@ -2,16 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::evidence::EvidenceWeight;
-use causeway_shared::ids::{AltHash, Epoch, SnapshotVersion, VisitorId};
-use causeway_shared::limits;
-use causeway_shared::membership::Membership;
-use causeway_shared::planted;
-use causeway_shared::planted::PlantedBug;
-use causeway_shared::profile::{MissingParts, QueriedNames, SnapshotRoom, SubContent, SubProfile};
-use causeway_shared::rhythm::BestTime;
-use causeway_shared::time::{Day, Minute};
-use causeway_shared::view::{Snapshot, StoredValue};
+use causeway_shared::base::ids::{AltHash, Epoch, SnapshotVersion, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::base::planted::{self, PlantedBug};
+use causeway_shared::base::time::{Day, Minute};
+use causeway_shared::facts::evidence::EvidenceWeight;
+use causeway_shared::profiles::activity::BestTime;
+use causeway_shared::profiles::membership::Membership;
+use causeway_shared::profiles::profile::{MissingParts, QueriedNames, SnapshotRoom, SubContent, SubProfile};
+use causeway_shared::profiles::view::{Snapshot, StoredValue};
 use causeway_shared::wire::{WireError, kv as form};
 use rusqlite::{Connection, OptionalExtension as _};
 

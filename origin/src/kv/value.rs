@@ -1,11 +1,11 @@
 //! The value of one KV key, built from the newest state and checked before anybody gets it (invariant 8).
 
 use crate::kv::value_error::ValueError;
-use causeway_shared::attributes::ValueKind;
-use causeway_shared::catalogue::Catalogue;
-use causeway_shared::ids::{AlternateId, Millis, SnapshotVersion, VisitorId};
-use causeway_shared::kv;
-use causeway_shared::steering::TrafficAllocation;
+use causeway_shared::ads::allocation::TrafficAllocation;
+use causeway_shared::ads::catalogue::Catalogue;
+use causeway_shared::base::ids::{AlternateId, Millis, SnapshotVersion, VisitorId};
+use causeway_shared::facts::attributes::ValueKind;
+use causeway_shared::wire::kv_keys;
 use causeway_shared::wire::{WireError, catalogue as forms, flat, kv as form};
 use rusqlite::Connection;
 
@@ -23,13 +23,13 @@ use crate::views::read;
 pub fn key_text(tenant: &TenantContext, subject: KvKey) -> String {
     let id = &tenant.id;
     match subject {
-        KvKey::Snapshot(visitor) => kv::snapshot_key(id, visitor),
-        KvKey::Lookup(kind, hash) => kv::lookup_key(id, AlternateId { kind, hash }),
-        KvKey::Names(page) => kv::attributes_key(id, page.into()),
-        KvKey::Catalogue(number) => kv::catalogue_key(id, number),
-        KvKey::Pointer => kv::pointer_key(id),
-        KvKey::Model => kv::model_key(id),
-        KvKey::Steering => kv::steering_key(id),
+        KvKey::Snapshot(visitor) => kv_keys::snapshot_key(id, visitor),
+        KvKey::Lookup(kind, hash) => kv_keys::lookup_key(id, AlternateId { kind, hash }),
+        KvKey::Names(page) => kv_keys::attributes_key(id, page.into()),
+        KvKey::Catalogue(number) => kv_keys::catalogue_key(id, number),
+        KvKey::Pointer => kv_keys::pointer_key(id),
+        KvKey::Model => kv_keys::model_key(id),
+        KvKey::Steering => kv_keys::steering_key(id),
     }
 }
 

@@ -8,8 +8,8 @@
 mod handed;
 
 use crate::base::metrics::FOUND;
-use causeway_shared::ids::{AltHash, AlternateId, KindCode, Millis, SnapshotVersion};
-use causeway_shared::limits;
+use causeway_shared::base::ids::{AltHash, AlternateId, KindCode, Millis, SnapshotVersion};
+use causeway_shared::base::limits;
 use rusqlite::{Connection, OptionalExtension as _};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};

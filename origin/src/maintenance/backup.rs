@@ -11,12 +11,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use causeway_shared::attributes::ForgottenName;
-use causeway_shared::ids::Millis;
-use causeway_shared::limits;
-use causeway_shared::planted;
-use causeway_shared::planted::PlantedBug;
-use causeway_shared::time::Minute;
+use causeway_shared::base::ids::Millis;
+use causeway_shared::base::limits;
+use causeway_shared::base::planted::{self, PlantedBug};
+use causeway_shared::base::time::Minute;
+use causeway_shared::facts::attributes::ForgottenName;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 
 use crate::base::integers::{signed, unsigned};

@@ -20,8 +20,8 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use causeway_shared::config::EdgeConfig;
-use causeway_shared::ids::{Millis, VisitorId};
+use causeway_shared::base::ids::{Millis, VisitorId};
+use causeway_shared::settings::config::EdgeConfig;
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 

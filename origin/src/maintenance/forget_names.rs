@@ -4,9 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::attributes::{ForgottenName, NameDictionary, NameToken, ValueKind};
-use causeway_shared::ids::{Millis, VisitorId};
-use causeway_shared::limits;
+use causeway_shared::base::ids::{Millis, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::facts::attributes::{ForgottenName, NameDictionary, NameToken, ValueKind};
 use causeway_shared::wire::profile;
 use rusqlite::{Connection, OptionalExtension as _};
 use serde_json::{Value as Json, json};

@@ -16,8 +16,8 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use causeway_shared::ids::{FactId, Millis, VisitorId};
-use causeway_shared::limits;
+use causeway_shared::base::ids::{FactId, Millis, VisitorId};
+use causeway_shared::base::limits;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::base::attribution::Attribution;
@@ -307,8 +307,8 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use causeway_shared::fact::{Fact, FactKind};
-    use causeway_shared::random::Random;
+    use causeway_shared::base::random::Random;
+    use causeway_shared::facts::fact::{Fact, FactKind};
 
     use crate::testing::{NOW, Origin, page, visitor};
 

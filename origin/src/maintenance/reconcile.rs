@@ -1,6 +1,6 @@
 //! Reconcile: who belongs together, found anew from all evidence and compared with the people that the store has (S5.6).
 //!
-//! Links are made as facts come, around the visitors concerned. This is the same decision (`causeway_shared::person`) over
+//! Links are made as facts come, around the visitors concerned. This is the same decision (`causeway_shared::identity::people`) over
 //! everything at once, so that what a fault, a repair by hand or a bound has left wrong is found and mended:
 //! [`gather`] → decide → [`compare`] give a [`Plan`]; [`mend`] follows it in transactions of few people each, each of which
 //! looks at the evidence again, so that the origin may serve meanwhile and a run that was ended is no harm.
@@ -12,8 +12,8 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use causeway_shared::ids::VisitorId;
-use causeway_shared::person::decide_claims;
+use causeway_shared::base::ids::VisitorId;
+use causeway_shared::identity::people::decide_claims;
 use rusqlite::Connection;
 
 use crate::base::metrics::Metrics;
@@ -82,7 +82,7 @@ pub struct Difference {
     pub start: VisitorId,
     /// How many visitors are looked at then, about.
     around: u32,
-    /// Whether it can only be told: shared ids chain more than [`causeway_shared::limits::AROUND_VISITORS`] visitors.
+    /// Whether it can only be told: shared ids chain more than [`causeway_shared::base::limits::AROUND_VISITORS`] visitors.
     pub is_too_large: bool,
     /// The row, of an empty one.
     pub row: Option<PersonNo>,

@@ -8,12 +8,12 @@
 
 use std::sync::Arc;
 
-use causeway_shared::attributes::{
+use causeway_shared::base::ids::{FactId, Millis, VisitorId};
+use causeway_shared::facts::attributes::{
     AttributeMap, AttributeValue, DictionaryError, NameDictionary, NameToken, ValueKind,
 };
-use causeway_shared::fact::{Fact, FactKind};
-use causeway_shared::ids::{FactId, Millis, VisitorId};
-use causeway_shared::segments::WriteStamp;
+use causeway_shared::facts::fact::{Fact, FactKind};
+use causeway_shared::facts::segments::WriteStamp;
 use causeway_shared::wire::profile;
 use rusqlite::Connection;
 use serde_json::{Value as Json, json};
@@ -283,7 +283,7 @@ impl RetypeRun<'_> {
             let facts = rows.into_iter().filter_map(|(visitor, attributes)| {
                 let id = FactId::from_bytes(given.random.first_chunk().copied()?);
                 let fact = make(visitor, &attributes, id)?;
-                given.random = causeway_shared::random::Random::new(given.random).draw();
+                given.random = causeway_shared::base::random::Random::new(given.random).draw();
                 Some(CheckedFact { tenant: self.tenant.no, fact })
             });
             let facts: Vec<_> = facts.collect();
@@ -442,10 +442,10 @@ pub(super) fn visitor_page(conn: &Connection, tenant: TenantNo, after: i64) -> R
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use causeway_shared::attributes::{AttributeValue, FiniteNumber};
-    use causeway_shared::decision::DescribedPerson;
-    use causeway_shared::filter::FilterSubject;
-    use causeway_shared::view::JoinedView;
+    use causeway_shared::ads::decision::DescribedPerson;
+    use causeway_shared::facts::attributes::{AttributeValue, FiniteNumber};
+    use causeway_shared::profiles::view::JoinedView;
+    use causeway_shared::targeting::filter::FilterSubject;
     use causeway_shared::wire::kv;
     use std::collections::BTreeMap;
 

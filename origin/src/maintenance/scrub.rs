@@ -2,7 +2,7 @@
 //! other reads take. Damage of a visitor holds up that visitor alone ([`crate::profiles::quarantine`]); a damaged lookup is written
 //! again from its evidence.
 
-use causeway_shared::ids::{AltHash, AlternateId, KindCode, Millis};
+use causeway_shared::base::ids::{AltHash, AlternateId, KindCode, Millis};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 

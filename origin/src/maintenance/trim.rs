@@ -5,10 +5,10 @@ pub mod lookups;
 
 use std::collections::BTreeSet;
 
-use causeway_shared::ids::Millis;
-use causeway_shared::limits;
-use causeway_shared::segments::SegmentId;
-use causeway_shared::time::{DAY_MS, Day, HourStamp, Minute};
+use causeway_shared::base::ids::Millis;
+use causeway_shared::base::limits;
+use causeway_shared::base::time::{DAY_MS, Day, HourStamp, Minute};
+use causeway_shared::facts::segments::SegmentId;
 use causeway_shared::wire::profile;
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
 use serde::{Deserialize, Serialize};
@@ -181,8 +181,8 @@ fn expired_siblings(tx: &Connection, row: i64, now: Millis) -> Result<Option<BTr
 mod tests {
     use super::*;
     use crate::testing::{NOW, Origin, fact, page, visitor};
-    use causeway_shared::fact::FactKind;
-    use causeway_shared::segments::SegmentState;
+    use causeway_shared::facts::fact::FactKind;
+    use causeway_shared::facts::segments::SegmentState;
 
     #[test]
     fn s2_04_what_is_over_of_two_linked_visitors_goes_from_both() {

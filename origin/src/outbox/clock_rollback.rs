@@ -1,7 +1,7 @@
 //! What a clock that ran ahead has noted, when it is set back: nobody would come upon it before its time.
 
-use causeway_shared::ids::Millis;
-use causeway_shared::limits;
+use causeway_shared::base::ids::Millis;
+use causeway_shared::base::limits;
 use rusqlite::Connection;
 
 use crate::base::integers::signed;

@@ -3,9 +3,8 @@
 use crate::store::priority::Priority;
 use std::collections::VecDeque;
 
-use causeway_shared::ids::Millis;
-use causeway_shared::planted;
-use causeway_shared::planted::PlantedBug;
+use causeway_shared::base::ids::Millis;
+use causeway_shared::base::planted::{self, PlantedBug};
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::base::integers::{signed, unsigned};
@@ -186,8 +185,8 @@ pub(crate) fn put_off(group: &WriteTxn<'_>, due: &DueRow, until: i64) -> Result<
 mod tests {
     use std::collections::BTreeMap;
 
-    use causeway_shared::fact::ErasureScope;
-    use causeway_shared::ids::KindCode;
+    use causeway_shared::base::ids::KindCode;
+    use causeway_shared::facts::fact::ErasureScope;
 
     use crate::outbox::queue::KEY_PAUSE_MS;
     use crate::privacy::erase::ErasureTarget;

@@ -1,7 +1,7 @@
 //! KV keys by what they are about, and the columns that name them in the outbox.
 
 use crate::store::visitor_at;
-use causeway_shared::ids::{AltHash, KindCode, VisitorId};
+use causeway_shared::base::ids::{AltHash, KindCode, VisitorId};
 
 /// Column value of `outbox.kind` for a snapshot; lookups have their kind, which is never 0.
 pub(crate) const SNAPSHOT: u16 = 0;

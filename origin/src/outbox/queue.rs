@@ -7,10 +7,9 @@ use crate::outbox::kv_key::KvKey;
 use crate::store::priority::Priority;
 use crate::store::write_txn::WriteTxn;
 use crate::store::{PersonNo, StoreError, TenantNo, visitor_at};
-use causeway_shared::ids::{Millis, VisitorId};
-use causeway_shared::limits;
-use causeway_shared::planted;
-use causeway_shared::planted::PlantedBug;
+use causeway_shared::base::ids::{Millis, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::base::planted::{self, PlantedBug};
 
 /// How long a consumer may take to acknowledge what it was handed, in milliseconds.
 pub const LEASE_MS: Millis = 60_000;

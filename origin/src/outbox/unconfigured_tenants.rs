@@ -1,7 +1,7 @@
 //! Keys of tenants that are not configured. Nobody can build their values, and nothing of them is lost: their rows wait in
 //! the outbox, where no hand-out, count or age comes upon them, until a start finds their tenant configured again.
 
-use causeway_shared::ids::Millis;
+use causeway_shared::base::ids::Millis;
 use rusqlite::Connection;
 
 use crate::base::integers::signed;

@@ -1,6 +1,6 @@
 //! The campaigns' part of a transaction: what new facts cost, which offer codes they give out, and which conversions they are.
 
-use causeway_shared::fact::{Fact, FactKind};
+use causeway_shared::facts::fact::{Fact, FactKind};
 
 use crate::campaigns::rules::CampaignRules;
 use crate::campaigns::spend::GroupBills;

@@ -8,8 +8,7 @@ use crate::privacy::erasure;
 use crate::profiles::fold::Folded;
 use crate::store::write_txn::{TxnInputs, TxnRules, WriteTxn};
 
-use causeway_shared::planted;
-use causeway_shared::planted::PlantedBug;
+use causeway_shared::base::planted::{self, PlantedBug};
 use causeway_shared::wire::sync::{KvWrite, VerifyRequest};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
@@ -179,9 +178,9 @@ mod tests {
     #[test]
     fn what_a_transaction_refused_is_counted_once_it_is_durable() {
         let mut origin = Origin::new();
-        let most = u32::try_from(causeway_shared::limits::VISITOR_IDS).unwrap();
+        let most = u32::try_from(causeway_shared::base::limits::VISITOR_IDS).unwrap();
         let seen = |n: u32| {
-            let id = origin.id("demo", causeway_shared::ids::KindCode(2), &format!("p{n}"));
+            let id = origin.id("demo", causeway_shared::base::ids::KindCode(2), &format!("p{n}"));
             crate::testing::alias(visitor(1), n, NOW, id)
         };
         let facts: Vec<_> = (0..=most).map(seen).collect();

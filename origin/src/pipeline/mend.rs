@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use causeway_shared::ids::AlternateId;
+use causeway_shared::base::ids::AlternateId;
 
 use crate::audience;
 use crate::campaigns::experiment;

@@ -12,8 +12,8 @@ use crate::privacy::audit;
 use crate::store::priority::Priority;
 use crate::store::write_txn::{TxnInputs, TxnRules};
 use crate::store::{StoreCounters, StoreError, TenantNo, journal, visitor_at};
-use causeway_shared::fact::{Fact, FactKind};
-use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, Millis, VisitorId};
+use causeway_shared::base::ids::{AltHash, AlternateId, FactId, KindCode, Millis, VisitorId};
+use causeway_shared::facts::fact::{Fact, FactKind};
 use rusqlite::{Connection, TransactionBehavior};
 use std::sync::Arc;
 

@@ -8,8 +8,8 @@ use crate::base::attribution::Attribution;
 use crate::store::journal::RequestedErasure;
 use std::collections::BTreeMap;
 
-use causeway_shared::fact::{Fact, FactKind};
-use causeway_shared::ids::{AlternateId, FactId, KindCode, Millis, VisitorId};
+use causeway_shared::base::ids::{AlternateId, FactId, KindCode, Millis, VisitorId};
+use causeway_shared::facts::fact::{Fact, FactKind};
 use rusqlite::{Connection, Row, named_params};
 use serde_json::{Value, json};
 

@@ -7,9 +7,9 @@ use crate::erasures::registry::is_erased;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use causeway_shared::fact::{ErasureScope, Fact, FactKind};
-use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, Millis, VisitorId};
-use causeway_shared::limits;
+use causeway_shared::base::ids::{AltHash, AlternateId, FactId, KindCode, Millis, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::facts::fact::{ErasureScope, Fact, FactKind};
 use causeway_shared::wire::facts;
 use causeway_shared::wire::sync::decode_kept;
 use rusqlite::Connection;

@@ -3,12 +3,12 @@
 
 use crate::identity::link::{VisitorSighting, canonical_id};
 use crate::privacy::reach::{person_reach, seen_until};
-use causeway_shared::config::ProofPolicy;
+use causeway_shared::settings::config::ProofPolicy;
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::fact::{ErasureScope, Fact, FactKind};
-use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, Millis, VisitorId};
-use causeway_shared::profile::Profile;
+use causeway_shared::base::ids::{AltHash, AlternateId, FactId, KindCode, Millis, VisitorId};
+use causeway_shared::facts::fact::{ErasureScope, Fact, FactKind};
+use causeway_shared::profiles::profile::Profile;
 use causeway_shared::wire::profile;
 
 use crate::audience::{materialized, send};

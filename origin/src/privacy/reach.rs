@@ -4,9 +4,9 @@ use crate::identity::evidence::{self, EvidenceRow, of_visitor};
 use crate::identity::link::held_unique;
 use crate::store::tenants::TenantContext;
 use crate::store::{StoreError, TenantNo, visitor_at};
-use causeway_shared::evidence::EvidenceWeight;
-use causeway_shared::ids::{AlternateId, Millis, VisitorId};
-use causeway_shared::person::FlagReason;
+use causeway_shared::base::ids::{AlternateId, Millis, VisitorId};
+use causeway_shared::facts::evidence::EvidenceWeight;
+use causeway_shared::identity::people::FlagReason;
 use rusqlite::Connection;
 use std::collections::BTreeSet;
 

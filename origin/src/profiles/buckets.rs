@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::actions::{ActionBucket, ActionList, PackedActions};
-use causeway_shared::limits;
-use causeway_shared::time::{DAY_MINUTES, Day, Minute};
+use causeway_shared::base::limits;
+use causeway_shared::base::time::{DAY_MINUTES, Day, Minute};
+use causeway_shared::facts::actions::{ActionBucket, ActionList, PackedActions};
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::store::{CheckedBytes, StoreError};
@@ -166,7 +166,7 @@ fn bucket_start(place: i64) -> Minute {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use causeway_shared::actions::{ActionType, AdAction, AdEntity, InsertionHash, ViewType};
+    use causeway_shared::facts::actions::{ActionType, AdAction, AdEntity, InsertionHash, ViewType};
 
     use super::*;
     use crate::store;

@@ -1,7 +1,7 @@
 //! Whether everything stored of a visitor can be read, and is found by the ways that other reads take.
 
-use causeway_shared::ids::VisitorId;
-use causeway_shared::time::Minute;
+use causeway_shared::base::ids::VisitorId;
+use causeway_shared::base::time::Minute;
 use causeway_shared::wire::profile;
 use rusqlite::Connection;
 

@@ -6,12 +6,11 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use causeway_shared::fact::Fact;
-use causeway_shared::ids::Millis;
-use causeway_shared::limits;
-use causeway_shared::planted;
-use causeway_shared::planted::PlantedBug;
-use causeway_shared::time::{Day, EPOCH_MS, Minute};
+use causeway_shared::base::ids::Millis;
+use causeway_shared::base::limits;
+use causeway_shared::base::planted::{self, PlantedBug};
+use causeway_shared::base::time::{Day, EPOCH_MS, Minute};
+use causeway_shared::facts::fact::Fact;
 use rusqlite::Connection;
 
 use crate::store::{CheckedBytes, StoreError};
@@ -198,7 +197,7 @@ pub fn oldest_day(now: Millis) -> u32 {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use causeway_shared::time::DAY_MS;
+    use causeway_shared::base::time::DAY_MS;
 
     use super::*;
     use crate::testing::{NOW, Origin, page, visitor};

@@ -2,7 +2,7 @@
 
 use crate::base::integers::{signed, unsigned};
 use crate::store::StoreError;
-use causeway_shared::experiment::{Exposures, FirstExposure};
+use causeway_shared::facts::exposures::{Exposures, FirstExposure};
 use rusqlite::{Connection, Row};
 
 /// Joins new exposures with those of a visitor's row.

@@ -12,13 +12,12 @@ use crate::profiles::{buckets, purchases, quarantine};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::events::VisitorEvents;
-use causeway_shared::fact::{Fact, FactKind};
-use causeway_shared::ids::{AlternateId, KindCode, Millis, VisitorId};
-use causeway_shared::planted;
-use causeway_shared::planted::PlantedBug;
-use causeway_shared::profile::{Profile, ProfileParts};
-use causeway_shared::time::{HOUR_MS, Minute};
+use causeway_shared::base::ids::{AlternateId, KindCode, Millis, VisitorId};
+use causeway_shared::base::planted::{self, PlantedBug};
+use causeway_shared::base::time::{HOUR_MS, Minute};
+use causeway_shared::facts::events::VisitorEvents;
+use causeway_shared::facts::fact::{Fact, FactKind};
+use causeway_shared::profiles::profile::{Profile, ProfileParts};
 use causeway_shared::wire::profile;
 use rusqlite::OptionalExtension as _;
 

@@ -2,7 +2,7 @@
 
 use crate::base::integers::{signed, unsigned};
 use crate::store::StoreError;
-use causeway_shared::units::{HeldSlot, HeldSlots};
+use causeway_shared::facts::offer_slots::{HeldSlot, HeldSlots};
 use rusqlite::{Connection, Row};
 
 /// Joins new units with those of a visitor's row.

@@ -1,7 +1,7 @@
 //! Parts of a visitor's row that are joined with what is there.
 
-use causeway_shared::attributes::AttributeMap;
-use causeway_shared::segments::SegmentMap;
+use causeway_shared::facts::attributes::AttributeMap;
+use causeway_shared::facts::segments::SegmentMap;
 use causeway_shared::wire::profile;
 
 use crate::store::{CheckedBytes, StoreError};

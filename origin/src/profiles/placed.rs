@@ -1,8 +1,8 @@
 //! A fact with the record of the log that brought it.
 
-use causeway_shared::fact::{Fact, FactKind};
-use causeway_shared::ids::Millis;
-use causeway_shared::time::DAY_MS;
+use causeway_shared::base::ids::Millis;
+use causeway_shared::base::time::DAY_MS;
+use causeway_shared::facts::fact::{Fact, FactKind};
 
 /// A fact at its place in the log: which record brought it.
 #[derive(Debug, Clone, Copy)]

@@ -1,10 +1,10 @@
 //! When a visitor bought and for how much, kept as long as its actions: what a model learns conversions and prices from.
 //! A purchase that no click pays for is kept by itself for a day: its click may come late.
 
-use causeway_shared::fact::{Fact, FactKind, PURCHASE};
-use causeway_shared::ids::{Micros, Millis, OrderHash};
-use causeway_shared::limits;
-use causeway_shared::time::{DAY_MINUTES, Day, Minute};
+use causeway_shared::base::ids::{Micros, Millis, OrderHash};
+use causeway_shared::base::limits;
+use causeway_shared::base::time::{DAY_MINUTES, Day, Minute};
+use causeway_shared::facts::fact::{Fact, FactKind, PURCHASE};
 use rusqlite::{Connection, Row};
 
 use crate::base::integers::{signed, unsigned};

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use causeway_shared::ids::{Millis, VisitorId};
+use causeway_shared::base::ids::{Millis, VisitorId};
 use causeway_shared::wire::facts;
 use rusqlite::Connection;
 

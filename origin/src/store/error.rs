@@ -2,7 +2,7 @@
 
 use crate::store::data_fault::DataFault;
 use crate::store::id_error::IdError;
-use causeway_shared::ids::TenantId;
+use causeway_shared::base::ids::TenantId;
 use causeway_shared::wire::WireError;
 use std::path::{Path, PathBuf};
 

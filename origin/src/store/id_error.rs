@@ -1,6 +1,6 @@
 //! An alternate id, or a reference to one, that cannot be used.
 
-use causeway_shared::limits;
+use causeway_shared::base::limits;
 
 /// Why what names an alternate id is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

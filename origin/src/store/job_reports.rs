@@ -1,7 +1,7 @@
 //! The names of visitors in reports of jobs.
 
 use crate::store::StoreError;
-use causeway_shared::ids::VisitorId;
+use causeway_shared::base::ids::VisitorId;
 use rusqlite::Connection;
 
 /// Takes a visitor's name out of reports: the list that it is in goes.

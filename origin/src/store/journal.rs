@@ -6,8 +6,8 @@ use crate::store::data_fault::JOURNAL;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use causeway_shared::fact::{ErasureScope, Fact, FactKind};
-use causeway_shared::ids::{AlternateId, FactId, Millis, VisitorId};
+use causeway_shared::base::ids::{AlternateId, FactId, Millis, VisitorId};
+use causeway_shared::facts::fact::{ErasureScope, Fact, FactKind};
 use causeway_shared::wire::facts;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, TransactionBehavior};
 

@@ -6,14 +6,14 @@ pub mod events;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::attributes::{
+use causeway_shared::base::ids::{Millis, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::base::time::DAY_MS;
+use causeway_shared::facts::attributes::{
     AttributeError, AttributeValue, DictionaryError, NameDictionary, NameToken, ValueKind,
 };
-use causeway_shared::config::NamePolicy;
-use causeway_shared::fact::{Fact, FactKind};
-use causeway_shared::ids::{Millis, VisitorId};
-use causeway_shared::limits;
-use causeway_shared::time::DAY_MS;
+use causeway_shared::facts::fact::{Fact, FactKind};
+use causeway_shared::settings::config::NamePolicy;
 use rusqlite::Connection;
 
 use crate::base::integers::signed;
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
     use crate::outbox::kv_key::names_subject;
     use crate::testing::{NOW, Origin, fact, visitor};
-    use causeway_shared::fact::ErasureScope;
+    use causeway_shared::facts::fact::ErasureScope;
     use causeway_shared::wire::kv;
     use serde_json::{Value as Json, json};
 

@@ -3,11 +3,11 @@
 use crate::store::id_error::IdError;
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::config::{EdgeConfig, TenantConfig};
-use causeway_shared::ids::{AltHash, KindCode, TenantId};
-use causeway_shared::keys::{KeySet, TenantKeys};
-use causeway_shared::limits;
-use causeway_shared::placeholder::is_placeholder;
+use causeway_shared::base::ids::{AltHash, KindCode, TenantId};
+use causeway_shared::base::limits;
+use causeway_shared::base::placeholder::is_placeholder;
+use causeway_shared::keys::key_ring::{KeySet, TenantKeys};
+use causeway_shared::settings::config::{EdgeConfig, TenantConfig};
 
 use crate::store::{StoreError, TenantNo, find_tenant, tenant_no};
 

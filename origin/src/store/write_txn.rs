@@ -11,9 +11,9 @@ use crate::store::tenants::Tenants;
 use crate::store::{StoreCounters, StoreError, TenantNo};
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::ids::{Epoch, Millis, SnapshotVersion};
-use causeway_shared::random::Random;
-use causeway_shared::segments::SegmentId;
+use causeway_shared::base::ids::{Epoch, Millis, SnapshotVersion};
+use causeway_shared::base::random::Random;
+use causeway_shared::facts::segments::SegmentId;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 /// What all groups of one process have in common.

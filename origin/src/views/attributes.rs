@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::attributes::{
+use causeway_shared::base::ids::{FactId, Millis, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::facts::attributes::{
     AttributeMap, AttributeValue, DictionaryError, NameDictionary, name_is_good, name_is_reserved,
 };
-use causeway_shared::fact::{Fact, FactKind};
-use causeway_shared::ids::{FactId, Millis, VisitorId};
-use causeway_shared::limits;
+use causeway_shared::facts::fact::{Fact, FactKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
@@ -131,7 +131,7 @@ pub fn by_name(map: &AttributeMap, dictionary: &NameDictionary) -> BTreeMap<Stri
 /// A page of the tenant's names, with the kind of each.
 #[must_use]
 pub fn names_page(dictionary: &NameDictionary, page: usize) -> Json {
-    let entry = |(place, (name, kind)): (usize, &(String, causeway_shared::attributes::ValueKind))| json!({ "token": page * limits::ATTRIBUTE_PAGE + place, "name": name, "type": kind.name() });
+    let entry = |(place, (name, kind)): (usize, &(String, causeway_shared::facts::attributes::ValueKind))| json!({ "token": page * limits::ATTRIBUTE_PAGE + place, "name": name, "type": kind.name() });
     let names: Vec<Json> = dictionary.page(page).iter().enumerate().map(entry).collect();
     json!({ "names": names, "pages": dictionary.pages() })
 }

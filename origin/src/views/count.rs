@@ -3,14 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::actions;
-use causeway_shared::actions::{
-    ActionCounter, ActionQuestion, ActionType, AdEntity, AdLevel, DimensionFilter, TimeWindow, ViewType, ViewTypes,
-    WindowUnit, group_actions,
+use causeway_shared::base::ids::{Millis, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::base::time::Minute;
+use causeway_shared::facts::actions::{
+    self, ActionCounter, ActionQuestion, ActionType, AdEntity, AdLevel, DimensionFilter, TimeWindow, ViewType,
+    ViewTypes, WindowUnit, group_actions,
 };
-use causeway_shared::ids::{Millis, VisitorId};
-use causeway_shared::limits;
-use causeway_shared::time::Minute;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

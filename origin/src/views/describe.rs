@@ -1,12 +1,13 @@
 //! What the admin side and `causeway inspect` say of a visitor or a lookup, as JSON.
 
-use causeway_shared::bucket::BucketPurpose;
-use causeway_shared::evidence::EvidenceWeight;
-use causeway_shared::experiment::{Experiment, Exposures, FirstExposure};
-use causeway_shared::ids::{AlternateId, KindCode, VisitorId};
-use causeway_shared::limits;
-use causeway_shared::profile::ProfileTotals;
-use causeway_shared::units::{HeldSlot, HeldSlots};
+use causeway_shared::base::bucket::BucketPurpose;
+use causeway_shared::base::ids::{AlternateId, KindCode, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::facts::evidence::EvidenceWeight;
+use causeway_shared::facts::exposures::{Exposures, FirstExposure};
+use causeway_shared::facts::offer_slots::{HeldSlot, HeldSlots};
+use causeway_shared::profiles::profile::ProfileTotals;
+use causeway_shared::targeting::experiment::Experiment;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 

@@ -1,19 +1,19 @@
 //! What is read from the store: a visitor, its person, its lookups. Shared by the KV's values, the admin
 //! side and `causeway inspect`.
 
-use causeway_shared::actions::ActionList;
-use causeway_shared::attributes::{AttributeMap, NameDictionary};
-use causeway_shared::bucket::PersonRandom;
-use causeway_shared::events::VisitorEvents;
-use causeway_shared::evidence::EvidenceWeight;
-use causeway_shared::experiment::Exposures;
-use causeway_shared::fact::{Fact, FactKind};
-use causeway_shared::ids::{AlternateId, KindCode, Millis, SnapshotVersion, VisitorId};
-use causeway_shared::orders::find_repeats;
-use causeway_shared::profile::{Profile, ProfileParts, ProfileTotals};
-use causeway_shared::segments::SegmentMap;
-use causeway_shared::time::{Day, Minute};
-use causeway_shared::units::HeldSlots;
+use causeway_shared::base::bucket::PersonRandom;
+use causeway_shared::base::ids::{AlternateId, KindCode, Millis, SnapshotVersion, VisitorId};
+use causeway_shared::base::time::{Day, Minute};
+use causeway_shared::facts::actions::ActionList;
+use causeway_shared::facts::attributes::{AttributeMap, NameDictionary};
+use causeway_shared::facts::events::VisitorEvents;
+use causeway_shared::facts::evidence::EvidenceWeight;
+use causeway_shared::facts::exposures::Exposures;
+use causeway_shared::facts::fact::{Fact, FactKind};
+use causeway_shared::facts::offer_slots::HeldSlots;
+use causeway_shared::facts::orders::find_repeats;
+use causeway_shared::facts::segments::SegmentMap;
+use causeway_shared::profiles::profile::{Profile, ProfileParts, ProfileTotals};
 use causeway_shared::wire::profile;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
@@ -427,7 +427,7 @@ mod tests {
 
     use rusqlite::trace::{TraceEvent, TraceEventCodes};
 
-    use causeway_shared::fact::ErasureScope;
+    use causeway_shared::facts::fact::ErasureScope;
 
     use super::*;
     use crate::testing::{NOW, Origin, fact, impression, page, visitor};
@@ -463,7 +463,7 @@ mod tests {
     #[test]
     fn s2_06_no_read_and_no_write_of_a_visitor_goes_through_a_table() {
         let mut origin = Origin::new();
-        let writes = vec![("vip".to_owned(), Some(causeway_shared::attributes::AttributeValue::Bool(true)))];
+        let writes = vec![("vip".to_owned(), Some(causeway_shared::facts::attributes::AttributeValue::Bool(true)))];
         let facts = |v: u32| {
             let of = visitor(v);
             [

@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::fact::{Fact, FactError, FactKind};
-use causeway_shared::ids::{AlternateId, FactId, Millis, VisitorId};
-use causeway_shared::limits;
-use causeway_shared::segments::{SegmentId, SegmentMap, SegmentState};
-use causeway_shared::time::HourStamp;
+use causeway_shared::base::ids::{AlternateId, FactId, Millis, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::base::time::HourStamp;
+use causeway_shared::facts::fact::{Fact, FactError, FactKind};
+use causeway_shared::facts::segments::{SegmentId, SegmentMap, SegmentState};
 use rusqlite::Connection;
 use serde::Deserialize;
 use serde_json::{Value, json};

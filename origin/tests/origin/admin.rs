@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use causeway_origin::store;
-use causeway_shared::fact::Fact;
-use causeway_shared::proof;
+use causeway_shared::facts::fact::Fact;
+use causeway_shared::keys::proof;
 use serde_json::json;
 
 use crate::support::{Answer, Origin, Place, SOON, now, once, page, visitor, within};

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use causeway_shared::attributes::AttributeValue as Attribute;
-use causeway_shared::fact::{Fact, FactKind};
+use causeway_shared::facts::attributes::AttributeValue as Attribute;
+use causeway_shared::facts::fact::{Fact, FactKind};
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use parquet::record::RowAccessor as _;
 use serde_json::{Value, json};

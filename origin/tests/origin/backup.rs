@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use causeway_shared::ids::SnapshotVersion;
+use causeway_shared::base::ids::SnapshotVersion;
 use causeway_shared::wire::sync::SyncRequest;
 
 use crate::support::{Origin, Place, SOON, hold, once, page, purchase, visitor, within};

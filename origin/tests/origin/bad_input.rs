@@ -1,7 +1,7 @@
 //! Input that nobody honest sends: each with a defined answer, and an origin that works as before.
 
-use causeway_shared::limits;
-use causeway_shared::sync_auth::{KEY_HEADER, MAC_HEADER, TIME_HEADER};
+use causeway_shared::base::limits;
+use causeway_shared::keys::sync_auth::{KEY_HEADER, MAC_HEADER, TIME_HEADER};
 use causeway_shared::wire::sync::{SyncRequest, encode_request};
 
 use crate::support::{Origin, Place, now, page, request, visitor};

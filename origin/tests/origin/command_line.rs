@@ -71,12 +71,13 @@ fn the_reference_and_the_edges_part_are_printed() {
     }
     let edge = place.json(&["config", "edge"]);
     let printed = edge["CAUSEWAY_CONFIG"].as_str().unwrap();
-    let config: causeway_shared::config::EdgeConfig = serde_json::from_str(printed).unwrap();
+    let config: causeway_shared::settings::config::EdgeConfig = serde_json::from_str(printed).unwrap();
     let loaded = causeway_origin::base::config::Config::load(place.config().as_ref(), |_| None).unwrap().edge;
     let what = |config| serde_json::to_value(config).unwrap();
     assert_eq!(what(&config), what(&loaded), "what is the default is not printed, and means the same");
     assert!(!printed.contains("tcf_purposes") && !printed.contains("null"), "{printed}");
-    let keys: causeway_shared::keys::KeySet = serde_json::from_str(edge["CAUSEWAY_KEYS"].as_str().unwrap()).unwrap();
+    let keys: causeway_shared::keys::key_ring::KeySet =
+        serde_json::from_str(edge["CAUSEWAY_KEYS"].as_str().unwrap()).unwrap();
     assert_eq!(keys, place.keys());
     // Without --output json it is the same: a program reads it.
     let plain = place.run(&["config", "edge"]).stdout;
@@ -118,7 +119,7 @@ fn a_sync_key_in_rotation_is_read_before_it_is_written_and_after() {
     let keys = place.keys();
     let old = keys.sync.by_id(1).unwrap();
     let time = crate::support::now();
-    let mac = causeway_shared::sync_auth::sign_sync(old, time, &body);
+    let mac = causeway_shared::keys::sync_auth::sign_sync(old, time, &body);
     let headers = [("x-causeway-key", "1".to_owned()), ("x-causeway-time", time.to_string()), ("x-causeway-mac", mac)];
     assert_eq!(after.call("POST", "/v1/sync", &headers, &body).status, 200);
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Instant;
 
-use causeway_shared::ids::VisitorId;
+use causeway_shared::base::ids::VisitorId;
 
 use crate::support::{Place, SOON, hold, page, request, visitor, within};
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use causeway_shared::fact::Fact;
-use causeway_shared::ids::VisitorId;
+use causeway_shared::base::ids::VisitorId;
+use causeway_shared::facts::fact::Fact;
 
 use crate::support::{Origin, Place, hold, impression, page, purchase, request, visitor, within};
 
@@ -54,7 +54,11 @@ fn expected<'a>(facts: impl Iterator<Item = &'a Fact>) -> BTreeMap<String, (u64,
     let mut totals = BTreeMap::new();
     for fact in facts {
         let entry: &mut (u64, u64) = totals.entry(fact.visitor.to_string()).or_default();
-        if matches!(fact.what, causeway_shared::fact::FactKind::Page { .. }) { entry.0 += 1 } else { entry.1 += 1 }
+        if matches!(fact.what, causeway_shared::facts::fact::FactKind::Page { .. }) {
+            entry.0 += 1
+        } else {
+            entry.1 += 1
+        }
     }
     totals
 }

@@ -1,7 +1,7 @@
 //! Erasure and undone links, over HTTP and by the command.
 
-use causeway_shared::fact::{ErasureScope, Fact, FactKind};
-use causeway_shared::ids::{FactId, VisitorId};
+use causeway_shared::base::ids::{FactId, VisitorId};
+use causeway_shared::facts::fact::{ErasureScope, Fact, FactKind};
 use causeway_shared::wire::sync::SyncRequest;
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use causeway_shared::fact::{Fact, FactKind};
+use causeway_shared::facts::fact::{Fact, FactKind};
 use serde_json::{Value, json};
 
 use crate::support::{Place, SOON, once, page, purchase, visitor, within};

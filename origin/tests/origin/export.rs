@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use causeway_shared::fact::{Fact, FactKind};
-use causeway_shared::ids::KindCode;
+use causeway_shared::base::ids::KindCode;
+use causeway_shared::facts::fact::{Fact, FactKind};
 use serde_json::{Value, json};
 
 use crate::support::{Origin, Place, fact, impression, page, purchase, python_with, run_tool, visitor};
@@ -15,7 +15,7 @@ const PYSPARK: &str = "pyspark==4.0.1";
 fn logins(origin: &Origin) -> Vec<Fact> {
     let partner = |value: &str| {
         let keys = &origin.keys.tenants["demo"].alternate;
-        causeway_shared::ids::AlternateId { kind: KindCode(2), hash: keys.hash_alternate(KindCode(2), value)[0] }
+        causeway_shared::base::ids::AlternateId { kind: KindCode(2), hash: keys.hash_alternate(KindCode(2), value)[0] }
     };
     let link = |v: u32, n: u32, value: String| {
         fact(visitor(v), n, FactKind::Alias { id: partner(&value), also: Vec::new(), proven: true })

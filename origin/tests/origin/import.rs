@@ -3,9 +3,9 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use causeway_shared::fact::{Fact, FactKind};
-use causeway_shared::ids::OrderHash;
-use causeway_shared::ids::{FactId, VisitorId};
+use causeway_shared::base::ids::OrderHash;
+use causeway_shared::base::ids::{FactId, VisitorId};
+use causeway_shared::facts::fact::{Fact, FactKind};
 use serde_json::{Value, json};
 
 use crate::support::{Place, now, page, visitor};

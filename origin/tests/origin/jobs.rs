@@ -1,7 +1,7 @@
 //! Jobs: by the command beside a serving origin, by calls of the admin side, by timers.
 
-use causeway_shared::fact::Fact;
-use causeway_shared::ids::VisitorId;
+use causeway_shared::base::ids::VisitorId;
+use causeway_shared::facts::fact::Fact;
 use serde_json::{Value, json};
 
 use crate::support::{Answer, Origin, Place, SOON, TENANTS, hold, once, page, visitor, within};

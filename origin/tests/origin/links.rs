@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use causeway_shared::fact::Fact;
+use causeway_shared::facts::fact::Fact;
 use parquet::column::writer::ColumnWriter;
 use parquet::data_type::{ByteArray, ByteArrayType};
 use parquet::file::writer::SerializedFileWriter;

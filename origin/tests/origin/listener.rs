@@ -4,10 +4,9 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use causeway_shared::keys::RingKey;
-use causeway_shared::limits;
-use causeway_shared::sync_auth;
-use causeway_shared::sync_auth::{KEY_HEADER, MAC_HEADER, TIME_HEADER};
+use causeway_shared::base::limits;
+use causeway_shared::keys::key_ring::RingKey;
+use causeway_shared::keys::sync_auth::{self, KEY_HEADER, MAC_HEADER, TIME_HEADER};
 use causeway_shared::wire::sync::{SyncRequest, encode_request};
 use serde_json::json;
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use causeway_shared::attributes::AttributeValue as Attribute;
-use causeway_shared::fact::{Fact, FactKind};
+use causeway_shared::facts::attributes::AttributeValue as Attribute;
+use causeway_shared::facts::fact::{Fact, FactKind};
 use causeway_shared::wire::sync::SyncRequest;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};

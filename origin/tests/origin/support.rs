@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use causeway_shared::actions::{ActionType, AdEntity, ViewType};
-use causeway_shared::fact::{Fact, FactKind, PURCHASE};
-use causeway_shared::ids::{AltHash, AlternateId, FactId, InsertionId, KindCode, Micros, Millis, SessionId, VisitorId};
-use causeway_shared::keys::{KeySet, KeyStage};
-use causeway_shared::sync_auth;
-use causeway_shared::sync_auth::{KEY_HEADER, MAC_HEADER, TIME_HEADER};
-use causeway_shared::wire::facts;
-use causeway_shared::wire::facts::FactBatch;
+use causeway_shared::base::ids::{
+    AltHash, AlternateId, FactId, InsertionId, KindCode, Micros, Millis, SessionId, VisitorId,
+};
+use causeway_shared::facts::actions::{ActionType, AdEntity, ViewType};
+use causeway_shared::facts::fact::{Fact, FactKind, PURCHASE};
+use causeway_shared::keys::key_ring::{KeySet, KeyStage};
+use causeway_shared::keys::sync_auth::{self, KEY_HEADER, MAC_HEADER, TIME_HEADER};
+use causeway_shared::wire::facts::{self, FactBatch};
 use causeway_shared::wire::sync::{SyncRequest, SyncResponse, decode_response, encode_request};
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! What a sync does, seen from outside.
 
-use causeway_shared::ids::SnapshotVersion;
-use causeway_shared::view::StoredValue;
+use causeway_shared::base::ids::SnapshotVersion;
+use causeway_shared::profiles::view::StoredValue;
 use causeway_shared::wire::sync::SyncRequest;
 use causeway_shared::wire::{kv, sync};
 use serde_json::json;

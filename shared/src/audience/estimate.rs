@@ -24,8 +24,8 @@
 #[cfg(test)]
 mod tests;
 
-use crate::bucket::BUCKETS;
-use crate::limits;
+use crate::base::bucket::BUCKETS;
+use crate::base::limits;
 
 /// The standard normal's 97.5th percentile, for intervals of 95 %.
 const Z95: f64 = 1.959_963_984_540_054;

@@ -1,6 +1,6 @@
 //! Sends: so many people drawn at random of those that a filter means (S4.7), and which arm of a test each of them is in.
 
-use crate::random;
+use crate::base::random;
 
 /// Draws one after the other from a list, each of those left alike, and none twice (Fisher and Yates, as far as it is
 /// asked for). The list is moved about.

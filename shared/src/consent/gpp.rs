@@ -4,7 +4,7 @@
 
 use super::bits::BitReader;
 use super::{Word, tcf, us};
-use crate::config::TenantConfig;
+use crate::settings::config::TenantConfig;
 
 /// Sections that one string holds or one list names. The specification knows 27; more than these are refused.
 pub(super) const SECTIONS: usize = 32;

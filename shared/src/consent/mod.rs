@@ -23,8 +23,8 @@ use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 
-use crate::config::{NoSignal, TenantConfig};
-use crate::limits;
+use crate::base::limits;
+use crate::settings::config::{NoSignal, TenantConfig};
 
 /// What a request said about consent, as gathered; every text as it was sent.
 ///

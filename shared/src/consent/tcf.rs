@@ -9,7 +9,7 @@ use iab_gpp::sections::tcfcav1::TcfCaV1;
 use iab_gpp::sections::tcfeuv2::TcfEuV2;
 
 use super::bits::{BitReader, prefix};
-use crate::config::TenantConfig;
+use crate::settings::config::TenantConfig;
 
 /// Bits of the European core before its first vendor section: Version to PublisherCC.
 const EUROPEAN_HEAD: usize = 213;

@@ -8,7 +8,7 @@ mod gpp;
 mod tcf;
 
 use super::{Permission, Refusal, Signals, permission, section_ids};
-use crate::config::TenantConfig;
+use crate::settings::config::TenantConfig;
 use build::Tcf;
 
 /// A tenant that asks for purposes 1, 3 and 4, refuses without a signal, and has the fields given as JSON.

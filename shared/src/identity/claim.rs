@@ -1,7 +1,7 @@
 //! An alternate id as one request claims it.
 
 use super::members::same_id;
-use crate::ids::{AltHash, AlternateId};
+use crate::base::ids::{AltHash, AlternateId};
 
 /// An alternate id that a request brings; one of a unique kind only with its proof, or where the tenant trusts its pages.
 #[derive(Debug, Clone, PartialEq, Eq)]

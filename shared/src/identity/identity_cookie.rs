@@ -1,7 +1,7 @@
 //! The identity cookie's content.
 
-use crate::ids::{AltHash, Millis, VisitorId};
-use crate::limits;
+use crate::base::ids::{AltHash, Millis, VisitorId};
+use crate::base::limits;
 
 /// What the identity cookie says.
 #[derive(Debug, Clone, PartialEq, Eq)]

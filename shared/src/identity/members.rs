@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::IdClaim;
-use crate::ids::{AltHash, SnapshotVersion, VisitorId};
-use crate::membership::Membership;
-use crate::profile::MissingParts;
-use crate::view::{JoinedView, Snapshot, StoredValue};
+use crate::base::ids::{AltHash, SnapshotVersion, VisitorId};
+use crate::profiles::membership::Membership;
+use crate::profiles::profile::MissingParts;
+use crate::profiles::view::{JoinedView, Snapshot, StoredValue};
 
 /// Which siblings' snapshots may join: those whose holder has our unique id, or none. Where ours is not known yet (it is
 /// empty), the first one met becomes ours. The rest say who is another member's.

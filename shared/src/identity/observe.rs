@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use super::{IdClaim, IdentityCookie, VisitorOrigin};
-use crate::fact::{Fact, FactKind};
-use crate::ids::{AltHash, FactId, Millis, VisitorId};
-use crate::ledger::Ledger;
-use crate::profile::LaterPage;
-use crate::random::Random;
-use crate::view::{JoinedView, PersonView};
+use crate::base::ids::{AltHash, FactId, Millis, VisitorId};
+use crate::base::random::Random;
+use crate::facts::fact::{Fact, FactKind};
+use crate::profiles::ledger::Ledger;
+use crate::profiles::profile::LaterPage;
+use crate::profiles::view::{JoinedView, PersonView};
 
 /// The recognised visitor of a request, and all that is known of its person.
 #[derive(Debug, Clone)]

@@ -13,10 +13,10 @@ use super::cbor::{self, FormBounds};
 use super::kv::{open_within, seal_value};
 use super::parts::{self, VersionForm};
 use super::{WireError, model};
-use crate::ids::SnapshotVersion;
-use crate::limits;
-use crate::model::Model;
-use crate::steering::{CampaignPace, TrafficAllocation};
+use crate::ads::allocation::{CampaignPace, TrafficAllocation};
+use crate::ads::model::Model;
+use crate::base::ids::SnapshotVersion;
+use crate::base::limits;
 
 const FORM: u8 = 1;
 const DOCUMENT: &str = "k1";

@@ -10,14 +10,14 @@ use serde_bytes::{ByteArray, ByteBuf};
 use super::WireError;
 use super::cbor::{self, FormBounds};
 use super::parts::{self, EntityForm, SixteenBytes, is_zero};
-use crate::actions::{ActionType, ViewType};
-use crate::attributes::AttributeValue;
-use crate::evidence::{EvidenceSource, EvidenceWeight};
-use crate::fact::{ErasureScope, Fact, FactKind};
-use crate::ids::{AltHash, AlternateId, FactId, InsertionId, KindCode, OrderHash, SessionId, TenantId};
-use crate::limits;
-use crate::segments::{SegmentId, SegmentState};
-use crate::time::HourStamp;
+use crate::base::ids::{AltHash, AlternateId, FactId, InsertionId, KindCode, OrderHash, SessionId, TenantId};
+use crate::base::limits;
+use crate::base::time::HourStamp;
+use crate::facts::actions::{ActionType, ViewType};
+use crate::facts::attributes::AttributeValue;
+use crate::facts::evidence::{EvidenceSource, EvidenceWeight};
+use crate::facts::fact::{ErasureScope, Fact, FactKind};
+use crate::facts::segments::{SegmentId, SegmentState};
 
 const FORM: u8 = 1;
 /// Each fact one item.

@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 use super::WireError;
 use super::cbor::{self, FormBounds};
 use super::parts::WindowForm;
-use crate::actions::{ActionType, AdLevel, TimeWindow};
-use crate::attributes::{NameToken, ValueKind};
-use crate::filter::{
+use crate::base::limits;
+use crate::facts::actions::{ActionType, AdLevel, TimeWindow};
+use crate::facts::attributes::{NameToken, ValueKind};
+use crate::targeting::filter::{
     CountQuestion, CountSource, FieldCondition, FieldTest, Filter, FilterField, FilterNode, GroupOperator, TextOrder,
 };
-use crate::limits;
 
 const FORM: u8 = 1;
 /// Groups inside each other: each level of a document may make an `any` and an `all`.

@@ -8,11 +8,11 @@ use serde_bytes::ByteBuf;
 use super::cbor::{self, FormBounds};
 use super::parts::{self, WindowForm};
 use super::{WireError, filter};
-use crate::actions::{ActionType, TimeWindow};
-use crate::catalogue::{Bid, FlatAd, FlatAdvertiser, FlatCampaign, FlatCatalogue, FlatGroup, RowHead};
-use crate::experiment::Experiment;
-use crate::limits;
-use crate::units::RecipientLimit;
+use crate::ads::catalogue::{Bid, FlatAd, FlatAdvertiser, FlatCampaign, FlatCatalogue, FlatGroup, RowHead};
+use crate::base::limits;
+use crate::facts::actions::{ActionType, TimeWindow};
+use crate::facts::offer_slots::RecipientLimit;
+use crate::targeting::experiment::Experiment;
 
 const FORM: u8 = 1;
 /// Its bytes are bounded where they are unpacked; an item has one at least.

@@ -7,10 +7,10 @@ use serde_bytes::ByteBuf;
 use super::WireError;
 use super::cbor::{self, FormBounds};
 use super::parts::read_number;
-use crate::limits;
-use crate::model::{BITS, FRACTION, Model, Part, Quality};
-use crate::packed::{PackedReader, put, put_signed};
-use crate::segments::SegmentId;
+use crate::ads::model::{BITS, FRACTION, Model, Part, Quality};
+use crate::base::limits;
+use crate::base::packed::{PackedReader, put, put_signed};
+use crate::facts::segments::SegmentId;
 
 const FORM: u8 = 1;
 const MODEL: FormBounds = FormBounds { bytes: limits::MODEL_BYTES, items: limits::MODEL_SEGMENTS + 256, levels: 8 };

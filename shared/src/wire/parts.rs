@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteArray;
 
 use super::WireError;
-use crate::actions::{AdEntity, TimeWindow, WindowUnit};
-use crate::ids::{AltHash, SnapshotVersion, VisitorId};
-use crate::packed::PackedReader;
+use crate::base::ids::{AltHash, SnapshotVersion, VisitorId};
+use crate::base::packed::PackedReader;
+use crate::facts::actions::{AdEntity, TimeWindow, WindowUnit};
 
 /// An id or a hash of 16 bytes.
 pub(super) type SixteenBytes = ByteArray<16>;

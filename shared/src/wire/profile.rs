@@ -5,16 +5,16 @@ use serde_bytes::ByteBuf;
 
 use super::cbor::{self, FormBounds};
 use super::{WireError, parts};
-use crate::actions::PackedActions;
-use crate::attributes::{AttributeMap, PackedAttributes};
-use crate::events::VisitorEvents;
-use crate::ids::{Millis, SessionId, VisitorId};
-use crate::limits;
-use crate::orders::VisitorOrders;
-use crate::packed::{PackedReader, put};
-use crate::profile::{NewestFacts, Profile};
-use crate::rhythm::ActivityHistogram;
-use crate::segments::{PackedSegments, SegmentMap};
+use crate::base::ids::{Millis, SessionId, VisitorId};
+use crate::base::limits;
+use crate::base::packed::{PackedReader, put};
+use crate::facts::actions::PackedActions;
+use crate::facts::attributes::{AttributeMap, PackedAttributes};
+use crate::facts::events::VisitorEvents;
+use crate::facts::orders::VisitorOrders;
+use crate::facts::segments::{PackedSegments, SegmentMap};
+use crate::profiles::activity::ActivityHistogram;
+use crate::profiles::profile::{NewestFacts, Profile};
 
 const FORM: u8 = 1;
 /// The store wrote it, so that its length has no bound of its own.
@@ -45,7 +45,7 @@ struct ProfileForm {
     /// its id in eight bytes.
     #[serde(rename = "n", default, skip_serializing_if = "<[u8]>::is_empty")]
     newest: ByteBuf,
-    /// Column, as [`crate::actions::Actions::pack`] describes. The store keeps actions apart, and has none here.
+    /// Column, as [`crate::facts::actions::Actions::pack`] describes. The store keeps actions apart, and has none here.
     #[serde(rename = "a", default, skip_serializing_if = "<[u8]>::is_empty")]
     actions: ByteBuf,
     /// Column, as [`SegmentMap::pack`] describes. The store keeps segments apart, and has none here.

@@ -6,11 +6,13 @@ use serde_bytes::ByteArray;
 use super::WireError;
 use super::cbor::{self, FormBounds};
 use super::parts::{self, EntityForm, SixteenBytes, WindowForm};
-use crate::actions::{AdLevel, InsertionHash};
-use crate::ids::{Epoch, TenantId};
-use crate::limits;
-use crate::strict::{Answer, Ask, Call, Candidate, Claim, Entries, Entry, Links, Object, Seen, StrictCap, Wanted};
-use crate::time::Minute;
+use crate::ads::strict_caps::{
+    Answer, Ask, Call, Candidate, Claim, Entries, Entry, Links, Object, Seen, StrictCap, Wanted,
+};
+use crate::base::ids::{Epoch, TenantId};
+use crate::base::limits;
+use crate::base::time::Minute;
+use crate::facts::actions::{AdLevel, InsertionHash};
 
 const FORM: u8 = 1;
 /// Entries of every object on the way to the one that decides: a person's, each of which forwards once at most.

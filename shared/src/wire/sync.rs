@@ -7,8 +7,8 @@ use serde_bytes::{ByteArray, ByteBuf};
 use super::WireError;
 use super::cbor::{self, FormBounds};
 use super::parts::{self, VersionForm, is_zero};
-use crate::ids::{Millis, SnapshotVersion};
-use crate::limits;
+use crate::base::ids::{Millis, SnapshotVersion};
+use crate::base::limits;
 
 const FORM: u8 = 1;
 /// Batches and acknowledgements one item each, what was read back five.

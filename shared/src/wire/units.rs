@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::WireError;
 use super::cbor::{self, FormBounds};
 use super::parts::{self, SixteenBytes};
-use crate::ids::VisitorId;
-use crate::limits;
-use crate::units::{GivenSlot, OfferCall, RANGES, SlotRows, SlotStock, SlotWrites, VisitorSlots};
+use crate::base::ids::VisitorId;
+use crate::base::limits;
+use crate::facts::offer_slots::{GivenSlot, OfferCall, RANGES, SlotRows, SlotStock, SlotWrites, VisitorSlots};
 
 const FORM: u8 = 1;
 const STOCK: &str = "stock";

@@ -2,21 +2,21 @@
 
 use std::collections::BTreeSet;
 
-use causeway_shared::actions::{ActionType, AdAction, AdEntity, InsertionHash, ViewType};
-use causeway_shared::attributes::{AttributeValue, NameToken};
-use causeway_shared::fact::{Fact, FactKind, PURCHASE};
-use causeway_shared::ids::OrderHash;
-use causeway_shared::ids::{
+use causeway_shared::base::ids::OrderHash;
+use causeway_shared::base::ids::{
     AltHash, AlternateId, Epoch, FactId, InsertionId, KindCode, Millis, SessionId, SnapshotVersion, VisitorId,
 };
-use causeway_shared::membership::{Membership, VisitorCut};
-use causeway_shared::profile::{
+use causeway_shared::base::time::{Day, HourStamp, Minute};
+use causeway_shared::facts::actions::{ActionType, AdAction, AdEntity, InsertionHash, ViewType};
+use causeway_shared::facts::attributes::{AttributeValue, NameToken};
+use causeway_shared::facts::fact::{Fact, FactKind, PURCHASE};
+use causeway_shared::facts::segments::{SegmentId, SegmentState};
+use causeway_shared::profiles::activity::BestTime;
+use causeway_shared::profiles::membership::{Membership, VisitorCut};
+use causeway_shared::profiles::profile::{
     KnownVisitor, LaterPage, Profile, ProfileTotals, QueriedNames, SnapshotRoom, SubProfile,
 };
-use causeway_shared::rhythm::BestTime;
-use causeway_shared::segments::{SegmentId, SegmentState};
-use causeway_shared::time::{Day, HourStamp, Minute};
-use causeway_shared::view::Snapshot;
+use causeway_shared::profiles::view::Snapshot;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::Config;

@@ -4,23 +4,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::cookie;
-use causeway_shared::evidence::{EvidenceWeight, LinkClass};
-use causeway_shared::fact::{Fact, FactKind, PURCHASE};
+use causeway_shared::base::ids::{AltHash, AlternateId, Epoch, FactId, Millis, SnapshotVersion, TenantId, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::base::random::Random;
+use causeway_shared::facts::evidence::{EvidenceWeight, LinkClass};
+use causeway_shared::facts::fact::{Fact, FactKind, PURCHASE};
+use causeway_shared::identity::people::{Evidence, link_people};
 use causeway_shared::identity::{
     BulkRead, BulkResult, IdClaim, IdentityCookie, IdentityRequest, IdentityStep, RecognisedVisitor, SurvivingCookie,
     VisitorOrigin as Came, begin_identity,
 };
-use causeway_shared::ids::{AltHash, AlternateId, Epoch, FactId, Millis, SnapshotVersion, TenantId, VisitorId};
-use causeway_shared::keys::{KeyRing, KeyStage, RingKey};
-use causeway_shared::kv::{lookup_key, snapshot_key};
-use causeway_shared::limits;
-use causeway_shared::membership::{Membership, VisitorCut};
-use causeway_shared::person::{Evidence, link_people};
-use causeway_shared::profile::{Profile, ProfileTotals};
-use causeway_shared::random::Random;
-use causeway_shared::view::{JoinedView, Snapshot, StoredValue};
+use causeway_shared::keys::cookie;
+use causeway_shared::keys::key_ring::{KeyRing, KeyStage, RingKey};
+use causeway_shared::profiles::membership::{Membership, VisitorCut};
+use causeway_shared::profiles::profile::{Profile, ProfileTotals};
+use causeway_shared::profiles::view::{JoinedView, Snapshot, StoredValue};
 use causeway_shared::wire;
+use causeway_shared::wire::kv_keys::{lookup_key, snapshot_key};
 
 use crate::common::{MEMBER, NOW, PARTNER, alternate};
 

@@ -1,13 +1,13 @@
 //! The ads of the market: 50 advertisers of two campaigns of two ads each, paid for by click, by purchase and by impression.
 
-use causeway_shared::attributes::NameDictionary;
-use causeway_shared::catalogue::Catalogue;
-use causeway_shared::ids::{SnapshotVersion, TenantId};
-use causeway_shared::kv;
-use causeway_shared::vocabulary::Vocabulary;
+use causeway_shared::ads::catalogue::Catalogue;
+use causeway_shared::base::ids::{SnapshotVersion, TenantId};
+use causeway_shared::facts::attributes::NameDictionary;
+use causeway_shared::settings::vocabulary::Vocabulary;
 use causeway_shared::wire::catalogue as wire;
 use causeway_shared::wire::catalogue::CataloguePointer;
 use causeway_shared::wire::flat;
+use causeway_shared::wire::kv_keys;
 use serde_json::{Value, json};
 
 use crate::dice::Dice;
@@ -104,7 +104,7 @@ pub fn catalogue(ads: &[Ad], mut shuffle: Option<&mut Dice>) -> Value {
 pub fn in_force(tenant: &TenantId, document: Value) -> Result<[(String, String); 2], String> {
     let catalogue: Catalogue = serde_json::from_value(document).map_err(|e| e.to_string())?;
     let flat = catalogue.flat(&NameDictionary::default(), &Vocabulary::default()).map_err(|all| format!("{all:?}"))?;
-    let (pointer, version, digest) = (kv::pointer_key(tenant), kv::catalogue_key(tenant, 1), [7; 16]);
+    let (pointer, version, digest) = (kv_keys::pointer_key(tenant), kv_keys::catalogue_key(tenant, 1), [7; 16]);
     let published = SnapshotVersion { restore: 0, counter: 1 };
     let value = wire::encode_document(&version, &digest, &flat::encode_catalogue(&flat)).map_err(|e| e.to_string())?;
     let pointed = wire::encode_pointer(&pointer, &CataloguePointer { published, version: 1, digest });

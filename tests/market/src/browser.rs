@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::BuildHasher;
 
 use causeway_edge::{Engine, EngineStep, HttpAnswer};
-use causeway_shared::ids::Millis;
+use causeway_shared::base::ids::Millis;
 use serde_json::Value;
 
 use crate::dice::Dice;

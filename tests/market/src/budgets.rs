@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use causeway_edge::{Engine, FactsMessage};
 use causeway_origin::campaigns::spend;
-use causeway_shared::ids::Millis;
+use causeway_shared::base::ids::Millis;
 use serde_json::{Value, json};
 
 use crate::browser::{Browser, KvSource, decisions};

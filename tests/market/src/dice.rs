@@ -1,6 +1,6 @@
 //! What happens by chance: SplitMix64 (Steele, Lea, Flood 2014) from a seed.
 
-use causeway_shared::random;
+use causeway_shared::base::random;
 
 /// A seeded source of chance.
 #[derive(Debug, Clone)]

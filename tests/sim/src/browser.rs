@@ -1,8 +1,9 @@
 //! Browsers, and who sits at them: pages with parallel slots, several tabs, deleted and copied cookies, clocks that are
 //! wrong, members who share a browser, consent that comes and goes.
 
-use causeway_shared::ids::{Millis, VisitorId};
-use causeway_shared::{limits, proof};
+use causeway_shared::base::ids::{Millis, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::keys::proof;
 use serde_json::{Value, json};
 
 use crate::dice::Dice;

@@ -1,6 +1,6 @@
 //! All chance of a world: one stream of numbers from its seed (SplitMix64, Steele, Lea and Flood 2014).
 
-use causeway_shared::random;
+use causeway_shared::base::random;
 
 /// The dice.
 #[derive(Debug, Clone)]

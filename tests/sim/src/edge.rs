@@ -7,10 +7,10 @@ use causeway_edge::{
     Engine, EngineStep, HttpAnswer, KvRead, KvValues, PendingCall, PendingRead, ReadFault, RequestTarget,
     UnservedReason, answer_unserved,
 };
-use causeway_shared::delivery::KV_DEADLINE_MS;
-use causeway_shared::ids::{Millis, SnapshotVersion, VisitorId};
-use causeway_shared::view::{Snapshot, StoredValue};
+use causeway_shared::base::ids::{Millis, SnapshotVersion, VisitorId};
+use causeway_shared::profiles::view::{Snapshot, StoredValue};
 use causeway_shared::wire::kv as form;
+use causeway_shared::wire::outbox_drain::KV_DEADLINE_MS;
 
 use crate::browser::{Asked, Browser, Jar, Kind};
 use crate::check::facts::subject;

@@ -70,7 +70,7 @@ struct Args {
     /// Plays worlds with each planted bug, until one fails. Without names: all bugs.
     #[cfg(feature = "planted-bugs")]
     #[arg(long, num_args = 0.., value_name = "NAME")]
-    bugs: Option<Vec<causeway_shared::planted::PlantedBug>>,
+    bugs: Option<Vec<causeway_shared::base::planted::PlantedBug>>,
 }
 
 /// Plays one world; gives how many events it had.

@@ -1,7 +1,7 @@
 //! How far an ad's impressions go over its cap, measured: for ever more staleness, tabs, devices and copied cookies, with
 //! caps kept by the ledger and strictly, in the same worlds. Nothing else goes wrong in them.
 
-use causeway_shared::ids::Millis;
+use causeway_shared::base::ids::Millis;
 
 use crate::dice::Dice;
 use crate::kv::KvFaults;

@@ -4,10 +4,10 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::evidence::EvidenceWeight;
-use causeway_shared::fact::{Fact, FactKind, PURCHASE};
-use causeway_shared::ids::{AlternateId, FactId, KindCode, Millis, TenantId, VisitorId};
-use causeway_shared::segments::SegmentState;
+use causeway_shared::base::ids::{AlternateId, FactId, KindCode, Millis, TenantId, VisitorId};
+use causeway_shared::facts::evidence::EvidenceWeight;
+use causeway_shared::facts::fact::{Fact, FactKind, PURCHASE};
+use causeway_shared::facts::segments::SegmentState;
 
 use crate::setup::THRESHOLD;
 

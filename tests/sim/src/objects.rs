@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use causeway_edge::{InvalidObjectCall, ObjectCall, ObjectClass, ObjectNext, ObjectStep, PendingCall, RowWrite};
-use causeway_shared::ids::Millis;
+use causeway_shared::base::ids::Millis;
 
 use crate::edge::{self, Call};
 use crate::world::{Event, World};

@@ -2,9 +2,9 @@
 //! commands in the middle of everything.
 
 use causeway_origin::kv::verify::VerifyStep;
-use causeway_shared::evidence::{EvidenceSource, EvidenceWeight};
-use causeway_shared::fact::{ErasureScope, Fact, FactKind};
-use causeway_shared::ids::{AlternateId, FactId, Millis, TenantId, VisitorId};
+use causeway_shared::base::ids::{AlternateId, FactId, Millis, TenantId, VisitorId};
+use causeway_shared::facts::evidence::{EvidenceSource, EvidenceWeight};
+use causeway_shared::facts::fact::{ErasureScope, Fact, FactKind};
 
 use crate::model::{MEMBER, Owner};
 use crate::origin::NoAnswer;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
-use causeway_shared::planted::{PlantedBug, activate};
+use causeway_shared::base::planted::{PlantedBug, activate};
 
 use crate::{Outcome, play, play_worlds};
 

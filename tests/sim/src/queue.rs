@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::ids::Millis;
+use causeway_shared::base::ids::Millis;
 
 use crate::dice::Dice;
 

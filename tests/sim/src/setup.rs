@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use causeway_shared::actions::InsertionHash;
-use causeway_shared::config::EdgeConfig;
-use causeway_shared::evidence::EvidenceWeight;
-use causeway_shared::ids::{AltHash, Millis, TenantId};
-use causeway_shared::keys::{KeyRing, KeySet, KeyStage, ProofAlg, ProofKey, RingKey, TenantKeys};
+use causeway_shared::base::ids::{AltHash, Millis, TenantId};
+use causeway_shared::facts::actions::InsertionHash;
+use causeway_shared::facts::evidence::EvidenceWeight;
+use causeway_shared::keys::key_ring::{KeyRing, KeySet, KeyStage, ProofAlg, ProofKey, RingKey, TenantKeys};
+use causeway_shared::settings::config::EdgeConfig;
 use serde_json::json;
 
 use crate::dice::Dice;
@@ -164,7 +164,7 @@ pub fn proof_key() -> ProofKey {
 pub fn insertion(of: usize, token: &str) -> Option<InsertionHash> {
     let opened = (0..STAGES).find_map(|stage| {
         let ring = &keys(stage).tenants.get(*TENANTS.get(of)?)?.cookie;
-        causeway_shared::token::open(ring, &tenant(of), token, BEGIN).ok()
+        causeway_shared::keys::ad_token::open(ring, &tenant(of), token, BEGIN).ok()
     });
     Some(InsertionHash::of(opened?.insertion))
 }

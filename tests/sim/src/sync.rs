@@ -1,12 +1,11 @@
 //! Between edge and origin: the facts consumers, the publish consumer, and every way in which what they say gets lost.
-//! The rules are the product's (`causeway_shared::delivery`); here is what the platform does to them.
+//! The rules are the product's (`causeway_shared::wire::outbox_drain`); here is what the platform does to them.
 
 use causeway_edge::{HttpAnswer, SignedSync};
-use causeway_shared::delivery;
-use causeway_shared::delivery::{DrainStep, ORIGIN_TIMEOUT_MS, SYNC_MESSAGES};
-use causeway_shared::fact::Fact;
-use causeway_shared::ids::TenantId;
+use causeway_shared::base::ids::TenantId;
+use causeway_shared::facts::fact::Fact;
 use causeway_shared::wire::facts;
+use causeway_shared::wire::outbox_drain::{self, DrainStep, ORIGIN_TIMEOUT_MS, SYNC_MESSAGES};
 use causeway_shared::wire::sync::{KvWrite, ReadResult, SyncRequest, SyncResponse, VerifyRequest, decode_request};
 use sha2::{Digest as _, Sha256};
 
@@ -36,7 +35,7 @@ enum Who {
 /// One drain, by one invocation of the publish consumer.
 #[derive(Debug)]
 pub struct Drain {
-    rules: delivery::OutboxDrain,
+    rules: outbox_drain::OutboxDrain,
     /// What is to be written before the next sync.
     rest: Vec<KvWrite>,
     /// What was written since the last one.
@@ -156,12 +155,12 @@ pub fn back(world: &mut World, exchange: Exchange, answer: Option<SyncResponse>)
                 match &answer {
                     Some(_) => world.queue.acknowledge(id),
                     None => {
-                        let (delay_s, dead) = (delivery::retry_delay_s(attempts), delivery::is_dead(attempts));
+                        let (delay_s, dead) = (outbox_drain::retry_delay_s(attempts), outbox_drain::is_dead(attempts));
                         world.queue.retry(world.now, id, delay_s, dead);
                     }
                 }
             }
-            if answer.is_some_and(|answer| delivery::wakes(answer.pending)) {
+            if answer.is_some_and(|answer| outbox_drain::wakes(answer.pending)) {
                 world.later(100, Event::Wake);
             }
         }
@@ -188,7 +187,7 @@ pub fn wake(world: &mut World) {
     }
     world.drains.0 += 1;
     let location = world.dice.place(world.locations.len());
-    let rules = delivery::OutboxDrain::new(world.edge_clock(location));
+    let rules = outbox_drain::OutboxDrain::new(world.edge_clock(location));
     let (rest, applied, verify, read) = <_>::default();
     next_sync(world, Drain { rules, rest, applied, verify, read, location, forgotten: false });
 }
@@ -205,7 +204,7 @@ fn next_sync(world: &mut World, mut drain: Drain) {
 fn drained(world: &mut World, mut drain: Drain, answer: Option<SyncResponse>) {
     let Some(SyncResponse { publish, verify, pending, .. }) = answer else { return end_drain(world) };
     publish.iter().for_each(|write| world.check.issued(write));
-    match delivery::next(publish.len() + verify.len(), pending) {
+    match outbox_drain::next(publish.len() + verify.len(), pending) {
         DrainStep::Write => {
             drain.rules.operations += publish.len() + usize::from(!verify.is_empty()) + 1;
             (drain.rest, drain.verify) = (publish, verify);
@@ -258,7 +257,7 @@ pub fn put(world: &mut World, mut drain: Drain) {
         return next_put(world, drain);
     }
     read_back(world, &mut drain);
-    if !delivery::goes_on(drain.applied.len() + drain.read.len()) {
+    if !outbox_drain::goes_on(drain.applied.len() + drain.read.len()) {
         return end_drain(world);
     }
     // Its time is over now and then, however little it had to write.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use causeway_edge::{KvValues, PendingRead};
 use causeway_origin::kv::verify::VerifyReport;
-use causeway_shared::ids::Millis;
+use causeway_shared::base::ids::Millis;
 
 use crate::browser::Browser;
 use crate::check::{Check, Failure};

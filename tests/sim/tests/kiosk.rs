@@ -1,6 +1,6 @@
 //! One browser at which thousands of members log in, one after the other.
 
-use causeway_shared::fact::FactKind;
+use causeway_shared::facts::fact::FactKind;
 use causeway_sim::dice::Dice;
 use causeway_sim::model::MEMBER;
 use causeway_sim::setup::Plan;

@@ -2,12 +2,12 @@
 
 use std::hint::black_box;
 
-use causeway_shared::actions::{
+use causeway_shared::base::ids::InsertionId;
+use causeway_shared::base::time::{DAY_MINUTES, Day, Minute};
+use causeway_shared::facts::actions::{
     ActionCounter, ActionList, ActionQuestion, ActionType, AdAction, AdEntity, Counts, InsertionHash, PackedActions,
     TimeWindow, ViewType, ViewTypes, WindowUnit,
 };
-use causeway_shared::ids::InsertionId;
-use causeway_shared::time::{DAY_MINUTES, Day, Minute};
 use wasm_bindgen::prelude::wasm_bindgen;
 
 use crate::scramble;

@@ -2,17 +2,17 @@
 
 use std::hint::black_box;
 
-use causeway_shared::actions::{ActionList, ActionType, AdAction, InsertionHash, ViewType};
-use causeway_shared::attributes::AttributeMap;
-use causeway_shared::catalogue::{Catalogue, CompiledCatalogue, FlatCatalogue};
-use causeway_shared::decision::{DescribedPerson, Given, ModelScores, Person, Placement, Question};
-use causeway_shared::filter::FilterSubject;
-use causeway_shared::ids::{Millis, SnapshotVersion, VisitorId};
-use causeway_shared::model::{FRACTION, Model, Part};
-use causeway_shared::profile::{SubContent, SubProfile};
-use causeway_shared::segments::WriteStamp;
-use causeway_shared::time::{DAY_MINUTES, EPOCH_MS, Minute};
-use causeway_shared::view::{JoinedView, Snapshot};
+use causeway_shared::ads::catalogue::{Catalogue, CompiledCatalogue, FlatCatalogue};
+use causeway_shared::ads::decision::{DescribedPerson, Given, ModelScores, Person, Placement, Question};
+use causeway_shared::ads::model::{FRACTION, Model, Part};
+use causeway_shared::base::ids::{Millis, SnapshotVersion, VisitorId};
+use causeway_shared::base::time::{DAY_MINUTES, EPOCH_MS, Minute};
+use causeway_shared::facts::actions::{ActionList, ActionType, AdAction, InsertionHash, ViewType};
+use causeway_shared::facts::attributes::AttributeMap;
+use causeway_shared::facts::segments::WriteStamp;
+use causeway_shared::profiles::profile::{SubContent, SubProfile};
+use causeway_shared::profiles::view::{JoinedView, Snapshot};
+use causeway_shared::targeting::filter::FilterSubject;
 use causeway_shared::wire::catalogue::{Digest, decode_document, encode_document};
 use causeway_shared::wire::flat;
 use serde_json::{Value as Json, json};

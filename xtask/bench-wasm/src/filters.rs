@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hint::black_box;
 
-use causeway_shared::actions::ViewType;
-use causeway_shared::attributes::{AttributeValue, NameDictionary, NameToken, ValueKind};
-use causeway_shared::filter::{
+use causeway_shared::facts::actions::ViewType;
+use causeway_shared::facts::attributes::{AttributeValue, NameDictionary, NameToken, ValueKind};
+use causeway_shared::facts::segments::SegmentId;
+use causeway_shared::settings::vocabulary::{Vocabulary, VocabularyWord};
+use causeway_shared::targeting::filter::{
     CountAnswerer, Entities, Filter, FilterIndex, FilterSubject, FilterWords, SubjectPerson, parse,
 };
-use causeway_shared::segments::SegmentId;
-use causeway_shared::vocabulary::{Vocabulary, VocabularyWord};
 use serde_json::{Map, Value as Json, json};
 use wasm_bindgen::prelude::wasm_bindgen;
 

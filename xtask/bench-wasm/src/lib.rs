@@ -6,7 +6,7 @@ pub mod decide;
 pub mod filters;
 pub mod segments;
 
-use causeway_shared::random;
+use causeway_shared::base::random;
 
 /// Bits that look random, from a number.
 #[must_use]

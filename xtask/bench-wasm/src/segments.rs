@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::ops::Range;
 
-use causeway_shared::segments::{PackedSegments, SegmentId, SegmentMap, SegmentState, WriteStamp};
-use causeway_shared::time::HourStamp;
+use causeway_shared::base::time::HourStamp;
+use causeway_shared::facts::segments::{PackedSegments, SegmentId, SegmentMap, SegmentState, WriteStamp};
 use wasm_bindgen::prelude::wasm_bindgen;
 
 /// How many segments there are.

@@ -1,6 +1,6 @@
 //! A counting question, its candidates, and the answer of a reference that is too simple to be wrong.
 
-use causeway_shared::actions::{ActionCounter, ActionList, ActionQuestion, AdEntity, AdLevel, Counts};
+use causeway_shared::facts::actions::{ActionCounter, ActionList, ActionQuestion, AdEntity, AdLevel, Counts};
 
 pub(crate) struct Asked {
     pub(crate) candidates: Vec<AdEntity>,

@@ -12,14 +12,14 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use causeway_origin::audience::query::MemberFormat;
-use causeway_shared::attributes::{AttributeValue, FiniteNumber, NameDictionary, NameToken, ValueKind};
-use causeway_shared::columns::{AudienceIndex, IndexQuery, IndexRow, MatchedRows, UsedTexts};
-use causeway_shared::filter::{CountAnswerer, Entities, Filter, FilterWords, parse};
-use causeway_shared::ids::VisitorId;
-use causeway_shared::profile::{MissingParts, ProfileTotals};
-use causeway_shared::segments::SegmentId;
-use causeway_shared::time::{DAY_MINUTES, HourStamp, Minute};
-use causeway_shared::vocabulary::Vocabulary;
+use causeway_shared::audience::index::{AudienceIndex, IndexQuery, IndexRow, MatchedRows, UsedTexts};
+use causeway_shared::base::ids::VisitorId;
+use causeway_shared::base::time::{DAY_MINUTES, HourStamp, Minute};
+use causeway_shared::facts::attributes::{AttributeValue, FiniteNumber, NameDictionary, NameToken, ValueKind};
+use causeway_shared::facts::segments::SegmentId;
+use causeway_shared::profiles::profile::{MissingParts, ProfileTotals};
+use causeway_shared::settings::vocabulary::Vocabulary;
+use causeway_shared::targeting::filter::{CountAnswerer, Entities, Filter, FilterWords, parse};
 use clap::Args;
 use serde_json::json;
 

@@ -9,11 +9,11 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use causeway_bench_wasm::counting::{candidates, question, visitor};
-use causeway_shared::actions::{
+use causeway_shared::base::time::Day;
+use causeway_shared::facts::actions::{
     ActionCounter, ActionList, ActionQuestion, AdAction, AdEntity, AdLevel, Counts, InsertionHash, PackedActions,
     ViewType,
 };
-use causeway_shared::time::Day;
 use clap::Args;
 
 use crate::report::{self, Bar, Line, median};

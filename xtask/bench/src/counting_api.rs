@@ -14,9 +14,9 @@ use anyhow::{Context as _, Result, bail, ensure};
 use causeway_bench_wasm::counting::{candidates, question, visitor};
 use causeway_bench_wasm::scramble;
 use causeway_origin::base::clock;
-use causeway_shared::actions::{ActionList, ActionQuestion, ActionType, Counts, PackedActions, ViewTypes};
-use causeway_shared::ids::Millis;
-use causeway_shared::time::{Day, Minute};
+use causeway_shared::base::ids::Millis;
+use causeway_shared::base::time::{Day, Minute};
+use causeway_shared::facts::actions::{ActionList, ActionQuestion, ActionType, Counts, PackedActions, ViewTypes};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -203,7 +203,7 @@ fn request(server: &Origin, people: People, asked: &Asked, n: u32) -> Vec<u8> {
 
 /// The time at which a minute begins.
 fn start_ms(minute: Minute) -> Millis {
-    let zero = causeway_shared::time::EPOCH_MS;
+    let zero = causeway_shared::base::time::EPOCH_MS;
     zero + u64::from(minute.0) * 60_000
 }
 

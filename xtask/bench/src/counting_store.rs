@@ -14,7 +14,7 @@ use causeway_bench_wasm::counting::{candidates, question, visitor};
 use causeway_bench_wasm::scramble;
 use causeway_origin::profiles::buckets;
 use causeway_origin::store;
-use causeway_shared::actions::{ActionQuestion, Counts, PackedActions};
+use causeway_shared::facts::actions::{ActionQuestion, Counts, PackedActions};
 use clap::Args;
 use rusqlite::Connection;
 

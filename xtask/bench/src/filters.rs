@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use anyhow::{Result, ensure};
 use causeway_bench_wasm::filters::{Market, Somebody, filters};
-use causeway_shared::filter::{Filter, FilterIndex, FilterSubject};
+use causeway_shared::targeting::filter::{Filter, FilterIndex, FilterSubject};
 use causeway_shared::wire;
 use clap::Args;
 

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use causeway_shared::person::Forest;
+use causeway_shared::identity::people::Forest;
 use clap::Args;
 use petgraph::unionfind::UnionFind;
 

@@ -9,11 +9,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use causeway_shared::actions::{ActionType, AdEntity, ViewType};
-use causeway_shared::fact::{Fact, FactKind, PURCHASE};
-use causeway_shared::ids::{FactId, InsertionId, Millis, SessionId, VisitorId};
-use causeway_shared::wire::facts;
-use causeway_shared::wire::facts::FactBatch;
+use causeway_shared::base::ids::{FactId, InsertionId, Millis, SessionId, VisitorId};
+use causeway_shared::facts::actions::{ActionType, AdEntity, ViewType};
+use causeway_shared::facts::fact::{Fact, FactKind, PURCHASE};
+use causeway_shared::wire::facts::{self, FactBatch};
 use causeway_shared::wire::sync::{SyncRequest, encode_request};
 use clap::Args;
 

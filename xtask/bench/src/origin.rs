@@ -6,10 +6,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, ensure};
-use causeway_shared::ids::{Millis, TenantId};
-use causeway_shared::keys::{KeySet, KeyStage, RingKey};
-use causeway_shared::sync_auth;
-use causeway_shared::sync_auth::{KEY_HEADER, MAC_HEADER, TIME_HEADER};
+use causeway_shared::base::ids::{Millis, TenantId};
+use causeway_shared::keys::key_ring::{KeySet, KeyStage, RingKey};
+use causeway_shared::keys::sync_auth::{self, KEY_HEADER, MAC_HEADER, TIME_HEADER};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;

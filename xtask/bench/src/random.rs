@@ -1,6 +1,6 @@
 //! Numbers without order, the same in every run: Marsaglia's xorshift.
 
-use causeway_shared::random;
+use causeway_shared::base::random;
 
 /// The generator.
 #[derive(Debug, Clone)]

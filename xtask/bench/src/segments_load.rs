@@ -9,11 +9,10 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use causeway_origin::store;
-use causeway_origin::store::CheckedBytes;
-use causeway_shared::ids::VisitorId;
-use causeway_shared::segments::PackedSegments;
-use causeway_shared::time::HourStamp;
+use causeway_origin::store::{self, CheckedBytes};
+use causeway_shared::base::ids::VisitorId;
+use causeway_shared::base::time::HourStamp;
+use causeway_shared::facts::segments::PackedSegments;
 use clap::Args;
 use rusqlite::Connection;
 use serde_json::Value;

@@ -6,17 +6,15 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
-use causeway_origin::campaigns::train;
-use causeway_origin::campaigns::train::ModelKind;
 use causeway_origin::campaigns::train::Outcome;
+use causeway_origin::campaigns::train::{self, ModelKind};
 use causeway_origin::profiles::buckets;
-use causeway_origin::store;
-use causeway_origin::store::CheckedBytes;
 use causeway_origin::store::TenantNo;
-use causeway_shared::actions::{ActionList, ActionType, AdAction, AdEntity, InsertionHash, ViewType};
-use causeway_shared::ids::{Millis, VisitorId};
-use causeway_shared::segments::{SegmentId, SegmentMap, SegmentState, WriteStamp};
-use causeway_shared::time::{Day, HourStamp, Minute};
+use causeway_origin::store::{self, CheckedBytes};
+use causeway_shared::base::ids::{Millis, VisitorId};
+use causeway_shared::base::time::{Day, HourStamp, Minute};
+use causeway_shared::facts::actions::{ActionList, ActionType, AdAction, AdEntity, InsertionHash, ViewType};
+use causeway_shared::facts::segments::{SegmentId, SegmentMap, SegmentState, WriteStamp};
 use clap::Args;
 use rusqlite::Connection;
 

@@ -1,9 +1,9 @@
 //! People whose habits are known, over weeks in which the clocks change, through the store.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use causeway_shared::fact::{Fact, FactKind};
-use causeway_shared::ids::{SnapshotVersion, VisitorId};
-use causeway_shared::time::{DAY_MS, HOUR_MS};
+use causeway_shared::base::ids::{SnapshotVersion, VisitorId};
+use causeway_shared::base::time::{DAY_MS, HOUR_MS};
+use causeway_shared::facts::fact::{Fact, FactKind};
 use jiff::civil;
 
 use super::*;
@@ -173,7 +173,8 @@ fn s4_13_a_zone_that_is_none_leaves_the_tenants_and_the_newest_write_counts() {
     let fay = next(&origin, FAY, week.clone());
     assert_eq!((&fay.local[11..], fay.time_zone.as_str()), ("06:00", "Europe/Berlin"));
     let moved = Fact { at: NOW, ..says(FAY, origin.now, "Asia/Kolkata") };
-    let moved = Fact { id: causeway_shared::ids::FactId::of_message(visitor(FAY), "moved"), at: origin.now, ..moved };
+    let moved =
+        Fact { id: causeway_shared::base::ids::FactId::of_message(visitor(FAY), "moved"), at: origin.now, ..moved };
     origin.send("demo", &[moved]);
     let fay = next(&origin, FAY, week);
     // 06:00 of Berlin's winter is 10:30 there, all the year.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::ids::Millis;
+use causeway_shared::base::ids::Millis;
 use rusqlite::Connection;
 use rusqlite::types::Value;
 

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::budget::CampaignBudget;
-use causeway_shared::catalogue::Catalogue;
-use causeway_shared::experiment::Experiment;
-use causeway_shared::ids::Millis;
-use causeway_shared::limits;
-use causeway_shared::profile::QueriedNames;
-use causeway_shared::time::DAY_MS;
+use causeway_shared::ads::budget::CampaignBudget;
+use causeway_shared::ads::catalogue::Catalogue;
+use causeway_shared::base::ids::Millis;
+use causeway_shared::base::limits;
+use causeway_shared::base::time::DAY_MS;
+use causeway_shared::profiles::profile::QueriedNames;
+use causeway_shared::targeting::experiment::Experiment;
 use rusqlite::{Connection, OptionalExtension as _};
 use serde::de::DeserializeOwned;
 

@@ -3,15 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::attributes::NameDictionary;
-use causeway_shared::budget::CampaignBudget;
-use causeway_shared::catalogue::Catalogue;
-use causeway_shared::problems::ConfigProblem;
-use causeway_shared::profile::QueriedNames;
-use causeway_shared::vocabulary::{Vocabulary, VocabularyWord};
+use causeway_shared::ads::budget::CampaignBudget;
+use causeway_shared::ads::catalogue::Catalogue;
+use causeway_shared::base::problems::ConfigProblem;
+use causeway_shared::base::{json, limits};
+use causeway_shared::facts::attributes::NameDictionary;
+use causeway_shared::profiles::profile::QueriedNames;
+use causeway_shared::settings::vocabulary::{Vocabulary, VocabularyWord};
 use causeway_shared::wire::catalogue::encode_document;
 use causeway_shared::wire::{WireError, flat};
-use causeway_shared::{json, limits};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 

@@ -9,8 +9,8 @@ pub const SCHEMA: &str = include_str!("schema.json");
 mod tests {
     use std::collections::BTreeSet;
 
-    use causeway_shared::catalogue::Catalogue;
-    use causeway_shared::vocabulary::VocabularyWord;
+    use causeway_shared::ads::catalogue::Catalogue;
+    use causeway_shared::settings::vocabulary::VocabularyWord;
     use serde::de::DeserializeOwned;
     use serde_json::{Value, json};
 

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::attributes::NameDictionary;
-use causeway_shared::catalogue::{Catalogue, CompiledCatalogue};
-use causeway_shared::fact::FactKind;
-use causeway_shared::limits;
-use causeway_shared::model::Model;
-use causeway_shared::vocabulary::Vocabulary;
+use causeway_shared::ads::catalogue::{Catalogue, CompiledCatalogue};
+use causeway_shared::ads::model::Model;
+use causeway_shared::base::limits;
+use causeway_shared::facts::attributes::NameDictionary;
+use causeway_shared::facts::fact::FactKind;
+use causeway_shared::settings::vocabulary::Vocabulary;
 use causeway_shared::wire::{catalogue as wire, flat};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -397,7 +397,7 @@ fn s4_08_an_ad_asks_for_an_attribute_once_somebody_has_it() {
     let mut wanted = document(&[("a", 1)]);
     wanted["campaign"][0]["targeting"] = json!({ "attributes.vip": true });
     assert_eq!(problems(origin.apply(wanted.clone())), ["campaign[0].targeting.attributes.vip"]);
-    let writes = vec![("vip".to_owned(), Some(causeway_shared::attributes::AttributeValue::Bool(true)))];
+    let writes = vec![("vip".to_owned(), Some(causeway_shared::facts::attributes::AttributeValue::Bool(true)))];
     origin.send("demo", &[fact(visitor(1), 1, NOW, FactKind::Attributes { writes })]);
     origin.apply(wanted).unwrap();
     origin.settle(&mut kv);

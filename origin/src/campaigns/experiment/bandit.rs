@@ -9,7 +9,7 @@
 //! Counts in, shares out: the same counts give the same shares. No random bits are needed, as the probabilities are
 //! integrated and not drawn.
 
-use causeway_shared::bucket::BUCKETS;
+use causeway_shared::base::bucket::BUCKETS;
 
 use super::people::DELAY_HOURS;
 use super::statistics::ObservedRate;

@@ -4,15 +4,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::experiment::FirstExposure;
-use causeway_shared::fact::PURCHASE;
-use causeway_shared::ids::{Micros, Millis};
-use causeway_shared::limits;
-use causeway_shared::packed;
-use causeway_shared::packed::PackedReader;
-use causeway_shared::planted;
-use causeway_shared::planted::PlantedBug;
-use causeway_shared::time::{DAY_MS, HOUR_MS, HourStamp};
+use causeway_shared::base::ids::{Micros, Millis};
+use causeway_shared::base::limits;
+use causeway_shared::base::packed::{self, PackedReader};
+use causeway_shared::base::planted::{self, PlantedBug};
+use causeway_shared::base::time::{DAY_MS, HOUR_MS, HourStamp};
+use causeway_shared::facts::exposures::FirstExposure;
+use causeway_shared::facts::fact::PURCHASE;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::of_person;

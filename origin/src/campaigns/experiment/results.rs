@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::experiment::Experiment;
-use causeway_shared::ids::{Micros, Millis};
-use causeway_shared::time::HourStamp;
+use causeway_shared::base::ids::{Micros, Millis};
+use causeway_shared::base::time::HourStamp;
+use causeway_shared::targeting::experiment::Experiment;
 use rusqlite::Connection;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -200,7 +200,7 @@ impl ArmHours {
     }
 
     fn states(&self, experiment: &Experiment) -> Vec<ArmState> {
-        let state = |arm: &causeway_shared::experiment::Arm| {
+        let state = |arm: &causeway_shared::targeting::experiment::Arm| {
             let hours = self.arms.get(&i64::from(arm.code)).into_iter().flatten();
             let cohort = |(hour, sums): (&HourStamp, &HourSums)| {
                 let age = u64::from(self.now.0.saturating_sub(hour.0));
@@ -228,7 +228,7 @@ impl ArmHours {
         };
         // Once shares were changed, who is exposed in an arm without one was dealt to it before, and sees it again.
         let arms = experiment.arms.iter().filter(|arm| arm.share > 0 || since == HourStamp(0));
-        let group = |arm: &causeway_shared::experiment::Arm| (exposed(arm.code), arm.share);
+        let group = |arm: &causeway_shared::targeting::experiment::Arm| (exposed(arm.code), arm.share);
         if !experiment.selection {
             return statistics::sample_ratio(&arms.map(group).collect::<Vec<_>>());
         }

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::ids::Millis;
-use causeway_shared::limits;
-use causeway_shared::time::{DAY_MS, HourStamp};
+use causeway_shared::base::ids::Millis;
+use causeway_shared::base::limits;
+use causeway_shared::base::time::{DAY_MS, HourStamp};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 

@@ -215,7 +215,7 @@ pub enum PlanError {
     #[error("alpha must lie between 0 and 0.5, power between alpha and 1")]
     Chance,
     /// Too few or too many arms.
-    #[error("2 to {} arms are needed, the control among them", causeway_shared::limits::EXPERIMENT_ARMS)]
+    #[error("2 to {} arms are needed, the control among them", causeway_shared::base::limits::EXPERIMENT_ARMS)]
     Arms,
 }
 
@@ -235,7 +235,7 @@ pub fn people_an_arm(wanted: PowerRequest) -> Result<u64, PlanError> {
     if !(alpha > 0.0 && alpha < 0.5 && power > alpha && power < 1.0) {
         return Err(PlanError::Chance);
     }
-    if !(2..=causeway_shared::limits::EXPERIMENT_ARMS).contains(&(arms as usize)) {
+    if !(2..=causeway_shared::base::limits::EXPERIMENT_ARMS).contains(&(arms as usize)) {
         return Err(PlanError::Arms);
     }
     let z = |p: f64| Normal::standard().inverse_cdf(p);

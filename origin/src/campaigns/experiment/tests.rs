@@ -1,12 +1,12 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
-use causeway_shared::experiment::FirstExposure;
+use causeway_shared::facts::exposures::FirstExposure;
 use rusqlite::Row;
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::fact::ErasureScope;
-use causeway_shared::ids::{FactId, VisitorId};
-use causeway_shared::time::HourStamp;
+use causeway_shared::base::ids::{FactId, VisitorId};
+use causeway_shared::base::time::HourStamp;
+use causeway_shared::facts::fact::ErasureScope;
 use serde_json::json;
 
 use super::*;
@@ -243,7 +243,7 @@ fn field_14_an_arm_sticks_over_a_login_and_who_saw_two_is_not_counted_until_unli
     origin.send("demo", &[Fact { at: NOW - 99 * HOUR, ..exposure(visitor(1), 4, NOW - 2 * HOUR, 1, 2) }]);
     assert_eq!(person(&origin, 1), Some(phones));
     origin.settle(&mut kv);
-    let mut view = causeway_shared::view::JoinedView::default();
+    let mut view = causeway_shared::profiles::view::JoinedView::default();
     view.add_snapshot(snapshot(&kv, visitor(1)));
     assert_eq!(
         view.of(visitor(1)).exposures().get(1),
@@ -450,7 +450,7 @@ fn s4_12_what_another_experiment_counts_pushes_no_conversion_out() {
     origin.send("demo", &clicks);
     assert_eq!((conversions(&origin, 1), conversions(&origin, 2)), (1, i64::from(most)));
     // Two verbs on one placed ad, told in one call.
-    let words: causeway_shared::vocabulary::Vocabulary =
+    let words: causeway_shared::settings::vocabulary::Vocabulary =
         serde_json::from_value(json!({ "verb": [{ "name": "save", "code": 3 }] })).unwrap();
     let (clicked, mut saved) = (click(visitor(2), 2, NOW), impression(visitor(2), 2, NOW));
     if let FactKind::Action { verb, .. } = &mut saved.what {

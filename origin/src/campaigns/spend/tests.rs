@@ -1,10 +1,11 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use causeway_shared::actions::ViewType;
-use causeway_shared::ids::{FactId, InsertionId, VisitorId};
-use causeway_shared::time::DAY_MS;
+use causeway_shared::base::ids::{FactId, InsertionId, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::base::time::DAY_MS;
+use causeway_shared::facts::actions::ViewType;
 use causeway_shared::wire::catalogue::decode_steering;
-use causeway_shared::{kv, limits};
+use causeway_shared::wire::kv_keys;
 use serde_json::{Value, json};
 
 use super::*;
@@ -331,7 +332,8 @@ fn a_purchase_that_waits_is_paid_for_once_its_person_is_mended() {
 }
 
 fn erasure(v: VisitorId) -> Fact {
-    let what = FactKind::Erasure { scope: causeway_shared::fact::ErasureScope::Visitor, id: None, also: Vec::new() };
+    let what =
+        FactKind::Erasure { scope: causeway_shared::facts::fact::ErasureScope::Visitor, id: None, also: Vec::new() };
     Fact { position: 0, id: FactId::of_erasure(v), visitor: v, received: NOW, at: NOW, what }
 }
 
@@ -432,7 +434,7 @@ fn each_minute_the_paces_are_published_and_follow_what_was_spent() {
         let writes = origin.drain(100);
         kv.extend(writes.iter().filter_map(|write| Some((write.key.clone(), write.value.clone()?))));
         origin.acknowledge(&writes);
-        let key = kv::steering_key(&origin.tenant("demo").id);
+        let key = kv_keys::steering_key(&origin.tenant("demo").id);
         let (_, steering) = decode_steering(&key, kv.get(&key)?.as_bytes()).unwrap();
         origin.now += limits::STEERING_MS;
         Some((steering.at, steering.paces.get(&1).copied()?, steering.paces.contains_key(&5)))

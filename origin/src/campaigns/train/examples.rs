@@ -3,11 +3,11 @@
 
 use std::collections::HashMap;
 
-use causeway_shared::actions::AdEntity;
-use causeway_shared::decision::PRICE_MICROS;
-use causeway_shared::ids::Micros;
-use causeway_shared::model::features::ImpressionFeatures;
-use causeway_shared::time::{DAY_MINUTES, Minute};
+use causeway_shared::ads::decision::PRICE_MICROS;
+use causeway_shared::ads::model::features::ImpressionFeatures;
+use causeway_shared::base::ids::Micros;
+use causeway_shared::base::time::{DAY_MINUTES, Minute};
+use causeway_shared::facts::actions::AdEntity;
 
 /// A purchase is learned from as one of so many times what is usual at most.
 const MOST_OF_USUAL: Micros = 100;

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use causeway_shared::actions::ActionType;
-use causeway_shared::limits;
-use causeway_shared::model::features::ModelFeature;
-use causeway_shared::segments::{PackedSegments, SegmentId, SegmentMap};
-use causeway_shared::time::Minute;
+use causeway_shared::ads::model::features::ModelFeature;
+use causeway_shared::base::limits;
+use causeway_shared::base::time::Minute;
+use causeway_shared::facts::actions::ActionType;
+use causeway_shared::facts::segments::{PackedSegments, SegmentId, SegmentMap};
 use causeway_shared::wire::profile;
 use rusqlite::Connection;
 

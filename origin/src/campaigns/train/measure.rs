@@ -1,7 +1,7 @@
 //! How good predictions are, beside the base rate, on examples that were not learned from.
 
-use causeway_shared::ids::Micros;
-use causeway_shared::model::Quality;
+use causeway_shared::ads::model::Quality;
+use causeway_shared::base::ids::Micros;
 
 /// Groups of equally many examples whose mean prediction is compared with what came.
 const GROUPS: usize = 20;

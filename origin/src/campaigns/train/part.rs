@@ -2,9 +2,9 @@
 //! integers alone.
 
 pub(crate) use crate::campaigns::train::examples::ASSUMED;
-use causeway_shared::decision::{CTR_PPB, CVR_PPB, PRICE_MICROS};
-use causeway_shared::model::{FRACTION, INTERCEPT, Model, Part, Scorer, WEIGHT};
-use causeway_shared::time::Minute;
+use causeway_shared::ads::decision::{CTR_PPB, CVR_PPB, PRICE_MICROS};
+use causeway_shared::ads::model::{FRACTION, INTERCEPT, Model, Part, Scorer, WEIGHT};
+use causeway_shared::base::time::Minute;
 use serde::Serialize;
 
 use super::examples::Examples;

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use causeway_shared::actions::{ActionType, AdAction, AdEntity, AdLevel, InsertionHash};
-use causeway_shared::ids::Micros;
-use causeway_shared::model::features::{CLICKED, IMPRESSIONS, ImpressionFeatures, windows};
-use causeway_shared::model::{Fatigue, PersonFeatures};
-use causeway_shared::time::{DAY_MINUTES, HourStamp, Minute};
+use causeway_shared::ads::model::features::{CLICKED, IMPRESSIONS, ImpressionFeatures, windows};
+use causeway_shared::ads::model::{Fatigue, PersonFeatures};
+use causeway_shared::base::ids::Micros;
+use causeway_shared::base::time::{DAY_MINUTES, HourStamp, Minute};
+use causeway_shared::facts::actions::{ActionType, AdAction, AdEntity, AdLevel, InsertionHash};
 
 use super::examples::{ExampleShard, ImpressionResult};
 use crate::profiles::purchases::MinutePurchases;

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::actions::{
+use causeway_shared::ads::model::features::{CLICKED, ImpressionFeatures, windows};
+use causeway_shared::ads::model::{AdScore, Fatigue, PersonFeatures, Score, Scorer};
+use causeway_shared::base::time::{Day, HourStamp};
+use causeway_shared::facts::actions::{
     ActionCounter, ActionList, ActionQuestion, AdAction, AdEntity, InsertionHash, PackedActions, ViewType, ViewTypes,
 };
-use causeway_shared::model::features::{CLICKED, ImpressionFeatures, windows};
-use causeway_shared::model::{AdScore, Fatigue, PersonFeatures, Score, Scorer};
-use causeway_shared::segments::{SegmentId, SegmentState};
-use causeway_shared::time::{Day, HourStamp};
+use causeway_shared::facts::segments::{SegmentId, SegmentState};
 
 use super::examples::{ExampleShard, Examples};
 use super::person::{HistoryReplay, PersonHistory};
@@ -16,8 +16,8 @@ use super::*;
 use crate::profiles::buckets;
 use crate::profiles::purchases::MinutePurchases;
 use crate::testing::{NOW, Numbers, Origin, fact, impression, purchase, visitor};
-use causeway_shared::fact::FactKind;
-use causeway_shared::limits;
+use causeway_shared::base::limits;
+use causeway_shared::facts::fact::FactKind;
 
 const DAY: u64 = 86_400_000;
 
@@ -348,7 +348,7 @@ fn segments_are_features_from_their_writing_on_and_people_are_joined() {
     let gathered = gather::gather_examples(&asked, &|_, _| Ok(())).unwrap();
     assert_eq!(gathered.segments, [SegmentId(7)]);
     assert_eq!(gathered.examples.len(), 10, "nothing of who withdrew");
-    let place = causeway_shared::model::features::ModelFeature::Segment(SegmentId(7)).place(12);
+    let place = causeway_shared::ads::model::features::ModelFeature::Segment(SegmentId(7)).place(12);
     let mut by_time = BTreeMap::new();
     let mut places = Vec::new();
     for number in 0..10 {

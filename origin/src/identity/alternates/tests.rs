@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::fact::{Fact, FactKind};
-use causeway_shared::ids::{AltHash, AlternateId, KindCode};
-use causeway_shared::keys::RingKey;
-use causeway_shared::{kv, wire};
+use causeway_shared::base::ids::{AltHash, AlternateId, KindCode};
+use causeway_shared::facts::fact::{Fact, FactKind};
+use causeway_shared::keys::key_ring::RingKey;
+use causeway_shared::wire::{self, kv_keys};
 
 use crate::testing::{NOW, Origin, fact, visitor};
 
@@ -26,7 +26,7 @@ fn a_hash_under_a_new_key_is_looked_up_as_the_one_before_also_where_the_visitors
     origin.change_keys("demo", |keys| keys.push(RingKey { id: first.id + 1, ..first.clone() }));
     let (old, new) = (id(first.id), id(first.id + 1));
     let held = |kv: &BTreeMap<String, String>, id: AlternateId| {
-        let key = kv::lookup_key(&"demo".parse().unwrap(), id);
+        let key = kv_keys::lookup_key(&"demo".parse().unwrap(), id);
         kv.get(&key).map(|value| wire::kv::decode_lookup(&key, value.as_bytes()).unwrap())
     };
     origin.send("demo", &[seen(FIRST, 1, old, &[])]);

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::events::EventCount;
-use causeway_shared::evidence::{EvidenceSource, EvidenceWeight};
-use causeway_shared::fact::{ErasureScope, Fact, FactKind, PURCHASE};
-use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, VisitorId};
-use causeway_shared::keys::KeyStage;
-use causeway_shared::time::Minute;
-use causeway_shared::view::{JoinedView, StoredValue};
+use causeway_shared::base::ids::{AltHash, AlternateId, FactId, KindCode, VisitorId};
+use causeway_shared::base::time::Minute;
+use causeway_shared::facts::events::EventCount;
+use causeway_shared::facts::evidence::{EvidenceSource, EvidenceWeight};
+use causeway_shared::facts::fact::{ErasureScope, Fact, FactKind, PURCHASE};
+use causeway_shared::keys::key_ring::KeyStage;
+use causeway_shared::profiles::view::{JoinedView, StoredValue};
 
 use crate::identity::connections::{self, VisitorLink};
 use crate::identity::link::of_visitor;
@@ -352,7 +352,7 @@ fn field_01_an_id_is_crowded_by_visitors_and_not_by_what_is_said_of_them_again()
 }
 
 /// A link of a visitor by a raw partner id, as an operator says it.
-fn said_by_hand(origin: &mut Origin, of: u32, n: u32, at: causeway_shared::ids::Millis) {
+fn said_by_hand(origin: &mut Origin, of: u32, n: u32, at: causeway_shared::base::ids::Millis) {
     let [kind, value, source] = ["partner", "p", "match"].map(|text| Some(text.to_owned()));
     let tie = VisitorLink { other: None, kind, value, weight: Some(0.9), source };
     let tenant = origin.tenant("demo").clone();
@@ -390,7 +390,7 @@ fn s5_03_a_link_said_after_its_id_was_erased_counts_though_a_clock_ahead_was_bef
     let id = origin.id("demo", KindCode(2), "p");
     origin.send("demo", &[page(visitor(A), 1, NOW), page(visitor(B), 1, NOW), alias(visitor(C), 1, NOW + 180_000, id)]);
     let whom = crate::privacy::erase::ErasureTarget::Id(id.kind, vec![id.hash]);
-    let scope = causeway_shared::fact::ErasureScope::Visitor;
+    let scope = causeway_shared::facts::fact::ErasureScope::Visitor;
     let at = crate::privacy::erase::erasure_moment(&origin.conn, origin.tenant("demo"), &whom, scope, NOW).unwrap();
     assert_eq!(at, NOW + 180_000);
     origin.admin("demo", &[whom.fact(scope, at, [1; 16])]);
@@ -412,7 +412,7 @@ fn s5_03_a_link_said_anew_counts_though_a_clock_ahead_had_ended_it() {
     assert!(together(&origin, A, B));
     // Of who is erased nothing is said.
     let erasure = crate::privacy::erase::ErasureTarget::Visitor(visitor(A)).fact(
-        causeway_shared::fact::ErasureScope::Visitor,
+        causeway_shared::facts::fact::ErasureScope::Visitor,
         NOW + 40_000,
         [0; 16],
     );

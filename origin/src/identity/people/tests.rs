@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use causeway_shared::evidence::{EvidenceSource, EvidenceWeight};
-use causeway_shared::fact::{ErasureScope, Fact, FactKind};
-use causeway_shared::ids::{AlternateId, FactId, KindCode, VisitorId};
-use causeway_shared::limits;
-use causeway_shared::time::HOUR_MS;
-use causeway_shared::view::StoredValue;
+use causeway_shared::base::ids::{AlternateId, FactId, KindCode, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::base::time::HOUR_MS;
+use causeway_shared::facts::evidence::{EvidenceSource, EvidenceWeight};
+use causeway_shared::facts::fact::{ErasureScope, Fact, FactKind};
+use causeway_shared::profiles::view::StoredValue;
 use causeway_shared::wire::sync::{KvWrite, SyncRequest};
 
 use crate::identity::connections;
@@ -251,7 +251,7 @@ fn s5_08_field_20_who_moves_while_the_others_are_gone_through_is_waited_for_too(
     assert_eq!(origin.person("demo", joins).devices, 2);
     is_right(&origin);
     let demo = &origin.tenant("demo").id;
-    let keys = [active, leaves, joins].map(|v| causeway_shared::kv::snapshot_key(demo, v));
+    let keys = [active, leaves, joins].map(|v| causeway_shared::wire::kv_keys::snapshot_key(demo, v));
     let mut held = Vec::new();
     for _ in 0..40 {
         held.extend(written(&mut origin, &mut kv, |write| keys.contains(&write.key)));

@@ -4,7 +4,7 @@ use crate::base::job_kinds::JobKind;
 use crate::jobs::context::{BackgroundJob, JobContext, JobReport, PEOPLE, so_far};
 use crate::jobs::runs::{self, JobRun};
 use crate::store::StoreError;
-use causeway_shared::ids::Millis;
+use causeway_shared::base::ids::Millis;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, Scope};
 use std::time::Duration;
 
-use causeway_shared::ids::Millis;
+use causeway_shared::base::ids::Millis;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 

@@ -8,10 +8,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use causeway_shared::audience::send::{ArmDealer, RandomDraw, arm_quotas};
-use causeway_shared::experiment::Experiment;
-use causeway_shared::fact::{Fact, FactKind};
-use causeway_shared::filter::Filter;
-use causeway_shared::ids::{FactId, Millis, VisitorId};
+use causeway_shared::base::ids::{FactId, Millis, VisitorId};
+use causeway_shared::facts::fact::{Fact, FactKind};
+use causeway_shared::targeting::experiment::Experiment;
+use causeway_shared::targeting::filter::Filter;
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
 use serde_json::{Value, json};
 

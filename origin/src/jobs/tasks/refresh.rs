@@ -6,9 +6,9 @@ use crate::jobs::context::BackgroundJob;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use causeway_shared::filter::Filter;
-use causeway_shared::ids::Millis;
-use causeway_shared::segments::SegmentId;
+use causeway_shared::base::ids::Millis;
+use causeway_shared::facts::segments::SegmentId;
+use causeway_shared::targeting::filter::Filter;
 use rusqlite::Connection;
 use serde::Serialize;
 use serde_json::json;

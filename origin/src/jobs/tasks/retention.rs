@@ -11,9 +11,9 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use causeway_shared::fact::{ErasureScope, Fact, FactKind};
-use causeway_shared::ids::{FactId, Millis, VisitorId};
-use causeway_shared::time::DAY_MS;
+use causeway_shared::base::ids::{FactId, Millis, VisitorId};
+use causeway_shared::base::time::DAY_MS;
+use causeway_shared::facts::fact::{ErasureScope, Fact, FactKind};
 use rusqlite::{Connection, OptionalExtension as _};
 use serde::{Deserialize, Serialize};
 

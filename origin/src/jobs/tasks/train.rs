@@ -5,7 +5,7 @@ use crate::campaigns::train::{self, Outcome, keep};
 use crate::jobs::context::{BackgroundJob, JobContext, JobReport};
 use crate::jobs::runs::JobRun;
 use crate::store::StoreError;
-use causeway_shared::ids::Millis;
+use causeway_shared::base::ids::Millis;
 use serde_json::json;
 
 /// The job `train`: learns the model of a tenant again.

@@ -5,7 +5,7 @@ use crate::jobs::context::{BackgroundJob, JobContext, JobReport, so_far};
 use crate::jobs::runs::{self, JobRun};
 use crate::kv::verify::{self, VerifyPosition, VerifyStep};
 use crate::store::StoreError;
-use causeway_shared::ids::Millis;
+use causeway_shared::base::ids::Millis;
 use rusqlite::Connection;
 use serde_json::json;
 

@@ -1,7 +1,7 @@
 //! Audiences that are kept as segments.
 
-use causeway_shared::attributes::AttributeValue;
-use causeway_shared::ids::VisitorId;
+use causeway_shared::base::ids::VisitorId;
+use causeway_shared::facts::attributes::AttributeValue;
 use serde_json::Value as Json;
 
 use super::*;
@@ -201,7 +201,8 @@ fn field_18_who_becomes_one_person_is_in_once_and_an_erasure_leaves_nothing() {
         world.origin.conn.query_row(count, [of.as_bytes()], |row| row.get(0)).unwrap()
     };
     assert_eq!(rows(&world, visitor(3)), 1);
-    let what = FactKind::Erasure { scope: causeway_shared::fact::ErasureScope::Visitor, id: None, also: Vec::new() };
+    let what =
+        FactKind::Erasure { scope: causeway_shared::facts::fact::ErasureScope::Visitor, id: None, also: Vec::new() };
     world.origin.admin("demo", &[fact(visitor(3), 4, world.origin.now, what)]);
     assert_eq!(rows(&world, visitor(3)), 0);
     world.origin.now += HOUR_MS;

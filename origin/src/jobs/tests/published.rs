@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use causeway_shared::ids::{AltHash, AlternateId};
-use causeway_shared::keys::RingKey;
-use causeway_shared::kv::{catalogue_key, pointer_key};
+use causeway_shared::base::ids::{AltHash, AlternateId};
+use causeway_shared::keys::key_ring::RingKey;
+use causeway_shared::wire::kv_keys::{catalogue_key, pointer_key};
 use causeway_shared::wire::sync::KvWrite;
 
 use super::*;

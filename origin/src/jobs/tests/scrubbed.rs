@@ -1,6 +1,6 @@
 //! Damage of the store: a bit that flipped on the disk.
 
-use causeway_shared::attributes::AttributeValue;
+use causeway_shared::facts::attributes::AttributeValue;
 
 use super::*;
 use crate::campaigns::catalogue;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use causeway_shared::ids::FactId;
+use causeway_shared::base::ids::FactId;
 use serde_json::Value as Json;
 
 use super::materialised::{bonn, lives_in};

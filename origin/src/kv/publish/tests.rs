@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::events::EventCount;
-use causeway_shared::fact::{Fact, FactKind, PAGE, PURCHASE};
-use causeway_shared::limits;
-use causeway_shared::segments::{SegmentId, SegmentState};
-use causeway_shared::time::{HourStamp, Minute};
+use causeway_shared::base::limits;
+use causeway_shared::base::time::{HourStamp, Minute};
+use causeway_shared::facts::events::EventCount;
+use causeway_shared::facts::fact::{Fact, FactKind, PAGE, PURCHASE};
+use causeway_shared::facts::segments::{SegmentId, SegmentState};
 use causeway_shared::wire::kv;
 use causeway_shared::wire::sync::KvWrite;
 
@@ -364,7 +364,8 @@ fn s1_06_a_snapshot_that_segments_make_too_long_has_its_actions_all_the_same() {
     origin.settle(&mut kv);
     let snapshot = snapshot(&kv, visitor(1));
     assert!(!snapshot.missing().is_empty() && kv[&key(1)].len() > limits::KV_VALUE_CHARS / 2);
-    let actions = |sub: &causeway_shared::profile::SubProfile| sub.actions().is_some_and(|all| all.iter().count() == 1);
+    let actions =
+        |sub: &causeway_shared::profiles::profile::SubProfile| sub.actions().is_some_and(|all| all.iter().count() == 1);
     assert!(snapshot.profiles.values().all(actions), "a cap counts what is shown");
     let all = (1..=8).map(|v| self::snapshot(&kv, visitor(v)));
     let bare = all.filter(|snapshot| {

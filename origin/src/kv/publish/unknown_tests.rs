@@ -3,18 +3,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::attributes::{AttributeValue as Attribute, NameToken};
-use causeway_shared::decision::DescribedPerson;
-use causeway_shared::fact::FactKind;
-use causeway_shared::filter::{
+use causeway_shared::ads::decision::DescribedPerson;
+use causeway_shared::base::ids::VisitorId;
+use causeway_shared::base::random::Random;
+use causeway_shared::base::time::{HourStamp, Minute};
+use causeway_shared::facts::attributes::{AttributeValue as Attribute, NameToken};
+use causeway_shared::facts::fact::FactKind;
+use causeway_shared::facts::segments::{SegmentId, SegmentState};
+use causeway_shared::profiles::profile::MissingParts;
+use causeway_shared::profiles::view::{JoinedView, PersonView, Snapshot};
+use causeway_shared::targeting::filter::{
     CountAnswerer, Entities, EventEvidence, Filter, FilterSubject, FilterWords, PersonHistory, parse,
 };
-use causeway_shared::ids::VisitorId;
-use causeway_shared::profile::MissingParts;
-use causeway_shared::random::Random;
-use causeway_shared::segments::{SegmentId, SegmentState};
-use causeway_shared::time::{HourStamp, Minute};
-use causeway_shared::view::{JoinedView, PersonView, Snapshot};
 use serde_json::{Value, json};
 
 use crate::audience::person_row;

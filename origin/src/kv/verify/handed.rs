@@ -1,6 +1,6 @@
 //! What a sync takes along of a verification: keys for a consumer to read, and what one says that it has read.
 
-use causeway_shared::limits;
+use causeway_shared::base::limits;
 use causeway_shared::wire::sync::{ReadResult, VerifyRequest};
 
 use super::DONE;

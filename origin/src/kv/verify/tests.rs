@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use causeway_shared::fact::{ErasureScope, Fact, FactKind};
-use causeway_shared::ids::{FactId, VisitorId};
-use causeway_shared::keys::RingKey;
-use causeway_shared::kv;
-use causeway_shared::segments::{SegmentId, SegmentState as Held};
-use causeway_shared::time::HourStamp;
+use causeway_shared::base::ids::{FactId, VisitorId};
+use causeway_shared::base::time::HourStamp;
+use causeway_shared::facts::fact::{ErasureScope, Fact, FactKind};
+use causeway_shared::facts::segments::{SegmentId, SegmentState as Held};
+use causeway_shared::keys::key_ring::RingKey;
+use causeway_shared::wire::kv_keys;
 use causeway_shared::wire::sync::{KvWrite, ReadResult, SyncRequest, VerifyRequest};
 use serde_json::{Value, json};
 
@@ -144,7 +144,7 @@ impl World {
 
     fn lookup(&self, member: &str) -> String {
         let origin = &self.origin;
-        kv::lookup_key(&origin.tenant("demo").id, origin.member("demo", member))
+        kv_keys::lookup_key(&origin.tenant("demo").id, origin.member("demo", member))
     }
 
     fn progress(&self, receipt: FactId) -> Value {
@@ -212,7 +212,7 @@ fn field_11_what_the_kv_lost_kept_or_garbled_is_found_and_mended() {
     assert_eq!(world.verify(false), told);
     world.settle();
     assert_eq!(world.kv.keys().collect::<Vec<_>>(), right.keys().collect::<Vec<_>>());
-    assert!(matches!(stored(&world.kv, visitor(6)), causeway_shared::view::StoredValue::Tombstone));
+    assert!(matches!(stored(&world.kv, visitor(6)), causeway_shared::profiles::view::StoredValue::Tombstone));
     assert_eq!(world.verify(false), json!({ "keys": 7, "right": 7 }));
 
     runs::measure_runs(&world.origin.conn, &world.origin.metrics).unwrap();

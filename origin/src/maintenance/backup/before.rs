@@ -4,7 +4,7 @@
 pub(crate) use crate::store::unread::UnreadParts;
 use std::path::Path;
 
-use causeway_shared::ids::SnapshotVersion;
+use causeway_shared::base::ids::SnapshotVersion;
 use rusqlite::Connection;
 
 use crate::campaigns::catalogue::{self, TenantNumbers};

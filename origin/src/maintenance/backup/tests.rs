@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::attributes::AttributeValue;
-use causeway_shared::fact::FactKind;
+use causeway_shared::facts::attributes::AttributeValue;
+use causeway_shared::facts::fact::FactKind;
 
 use super::*;
 use crate::store::names;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use causeway_shared::limits;
+use causeway_shared::base::limits;
 
 use super::hashed::HashedFile;
 use super::tables::{ColumnKind, ExportColumn, FileCell};

@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use causeway_shared::attributes::NameDictionary;
-use causeway_shared::ids::Millis;
-use causeway_shared::limits;
+use causeway_shared::base::ids::Millis;
+use causeway_shared::base::limits;
+use causeway_shared::facts::attributes::NameDictionary;
 use causeway_shared::wire::profile;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension as _, params_from_iter};

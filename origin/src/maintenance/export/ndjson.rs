@@ -5,7 +5,7 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use causeway_shared::limits;
+use causeway_shared::base::limits;
 use serde_json::{Map, Value};
 
 use super::hashed::HashedFile;

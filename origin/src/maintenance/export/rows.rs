@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::actions::{ActionList, ActionType, AdAction, AdEntity, InsertionHash, ViewType};
-use causeway_shared::attributes::{
+use causeway_shared::base::ids::Millis;
+use causeway_shared::base::limits;
+use causeway_shared::base::time::{HourStamp, Minute};
+use causeway_shared::facts::actions::{ActionList, ActionType, AdAction, AdEntity, InsertionHash, ViewType};
+use causeway_shared::facts::attributes::{
     AttributeMap, AttributeValue as Attribute, FiniteNumber, NameDictionary, NameToken, ValueKind,
 };
-use causeway_shared::events::{EventTimes, NewestTimes, VisitorEvents};
-use causeway_shared::ids::Millis;
-use causeway_shared::limits;
-use causeway_shared::profile::Profile;
-use causeway_shared::segments::{SegmentId, SegmentMap, SegmentState, WriteStamp};
-use causeway_shared::time::{HourStamp, Minute};
+use causeway_shared::facts::events::{EventTimes, NewestTimes, VisitorEvents};
+use causeway_shared::facts::segments::{SegmentId, SegmentMap, SegmentState, WriteStamp};
+use causeway_shared::profiles::profile::Profile;
 use causeway_shared::wire::profile;
 use rusqlite::Connection;
 use rusqlite::types::Value;

@@ -4,8 +4,8 @@
 //! Every table begins with the column `tenant`, the tenant's name. What refers to another row does so by ids that are the
 //! same in every store: rows of `visitors` by the visitor, rows of `people` by the master.
 
-use causeway_shared::ids::VisitorId;
-use causeway_shared::limits;
+use causeway_shared::base::ids::VisitorId;
+use causeway_shared::base::limits;
 use rusqlite::types::Value;
 
 use crate::store::CheckedBytes;

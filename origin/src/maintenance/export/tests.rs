@@ -4,16 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::sync::Arc;
 
-use causeway_shared::actions::{ActionType, AdEntity, ViewType};
-use causeway_shared::attributes::{AttributeValue as Attribute, FiniteNumber};
-use causeway_shared::events::VisitorEvents;
-use causeway_shared::evidence::EvidenceWeight;
-use causeway_shared::fact::{ErasureScope, Fact, FactKind};
-use causeway_shared::ids::{AltHash, AlternateId, FactId, InsertionId, KindCode, SnapshotVersion};
-use causeway_shared::person;
-use causeway_shared::random::Random;
-use causeway_shared::segments::{SegmentId, SegmentState};
-use causeway_shared::time::{DAY_MS, HourStamp, Minute};
+use causeway_shared::base::ids::{AltHash, AlternateId, FactId, InsertionId, KindCode, SnapshotVersion};
+use causeway_shared::base::random::Random;
+use causeway_shared::base::time::{DAY_MS, HourStamp, Minute};
+use causeway_shared::facts::actions::{ActionType, AdEntity, ViewType};
+use causeway_shared::facts::attributes::{AttributeValue as Attribute, FiniteNumber};
+use causeway_shared::facts::events::VisitorEvents;
+use causeway_shared::facts::evidence::EvidenceWeight;
+use causeway_shared::facts::fact::{ErasureScope, Fact, FactKind};
+use causeway_shared::facts::segments::{SegmentId, SegmentState};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -68,7 +67,7 @@ fn any(origin: &Origin, tenant: &str, n: u32, some: &mut impl FnMut(u32) -> u32)
                     id,
                     also: Vec::new(),
                     weight: EvidenceWeight(1 + some(999) as u16),
-                    source: causeway_shared::evidence::EvidenceSource::Household,
+                    source: causeway_shared::facts::evidence::EvidenceSource::Household,
                 },
             )
         }
@@ -144,7 +143,7 @@ fn life(origin: &mut Origin, seed: u8) -> Vec<(&'static str, Fact)> {
         id: AlternateId::pair(one, two),
         also: Vec::new(),
         weight: EvidenceWeight(1),
-        source: causeway_shared::evidence::EvidenceSource::Match,
+        source: causeway_shared::facts::evidence::EvidenceSource::Match,
     };
     let tie = fact(one, 999, NOW, what);
     let record = LogRecord::said(

@@ -1,9 +1,9 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use causeway_shared::attributes::AttributeValue;
-use causeway_shared::fact::{Fact, FactKind};
-use causeway_shared::segments::SegmentId;
-use causeway_shared::time::DAY_MS;
+use causeway_shared::base::time::DAY_MS;
+use causeway_shared::facts::attributes::AttributeValue;
+use causeway_shared::facts::fact::{Fact, FactKind};
+use causeway_shared::facts::segments::SegmentId;
 use causeway_shared::wire::kv;
 use serde_json::json;
 

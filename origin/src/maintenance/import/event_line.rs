@@ -1,11 +1,11 @@
 //! One event of an imported file.
 
-use causeway_shared::actions::{ActionType, AdEntity, ViewType};
-use causeway_shared::config::TenantConfig;
-use causeway_shared::fact::{Fact, FactError, FactKind, PURCHASE};
-use causeway_shared::ids::{FactId, InsertionId, Micros, Millis, OrderHash, VisitorId};
-use causeway_shared::limits;
-use causeway_shared::number;
+use causeway_shared::base::ids::{FactId, InsertionId, Micros, Millis, OrderHash, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::base::number;
+use causeway_shared::facts::actions::{ActionType, AdEntity, ViewType};
+use causeway_shared::facts::fact::{Fact, FactError, FactKind, PURCHASE};
+use causeway_shared::settings::config::TenantConfig;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Number, Value};

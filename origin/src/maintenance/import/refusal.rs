@@ -1,6 +1,6 @@
 //! Why a line of an import is refused.
 
-use causeway_shared::ids::VisitorId;
+use causeway_shared::base::ids::VisitorId;
 use serde::Deserialize;
 
 pub(crate) type Refusal = (&'static str, String);

@@ -5,11 +5,11 @@ pub(crate) use crate::maintenance::import::refusal::VisitorText;
 pub(crate) use crate::maintenance::import::refusal::malformed_line;
 use std::collections::BTreeMap;
 
-use causeway_shared::fact::{Fact, FactKind};
-use causeway_shared::ids::{FactId, Millis, SessionId, VisitorId};
-use causeway_shared::limits;
-use causeway_shared::segments::{SegmentId, SegmentState};
-use causeway_shared::time::HourStamp;
+use causeway_shared::base::ids::{FactId, Millis, SessionId, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::base::time::HourStamp;
+use causeway_shared::facts::fact::{Fact, FactKind};
+use causeway_shared::facts::segments::{SegmentId, SegmentState};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;

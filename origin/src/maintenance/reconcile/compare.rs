@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::evidence::EvidenceWeight;
-use causeway_shared::ids::VisitorId;
-use causeway_shared::limits;
-use causeway_shared::person::{DecidedClaims, FlagReason, NONE};
+use causeway_shared::base::ids::VisitorId;
+use causeway_shared::base::limits;
+use causeway_shared::facts::evidence::EvidenceWeight;
+use causeway_shared::identity::people::{DecidedClaims, FlagReason, NONE};
 use rusqlite::Connection;
 
 use super::gather::VisitorPosition;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::evidence::{EvidenceWeight, LinkClass};
-use causeway_shared::ids::{AltHash, AlternateId, KindCode, VisitorId};
-use causeway_shared::person::{FlagReason, NONE, SightingClaim, combine_evidence};
+use causeway_shared::base::ids::{AltHash, AlternateId, KindCode, VisitorId};
+use causeway_shared::facts::evidence::{EvidenceWeight, LinkClass};
+use causeway_shared::identity::people::{FlagReason, NONE, SightingClaim, combine_evidence};
 use rusqlite::Connection;
 
 use crate::identity::link::EvidenceRow;

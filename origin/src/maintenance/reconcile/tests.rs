@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::evidence::{EvidenceSource, EvidenceWeight};
-use causeway_shared::fact::{ErasureScope, Fact, FactKind};
-use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, VisitorId};
-use causeway_shared::random::Random;
-use causeway_shared::view::StoredValue;
+use causeway_shared::base::ids::{AltHash, AlternateId, FactId, KindCode, VisitorId};
+use causeway_shared::base::random::Random;
+use causeway_shared::facts::evidence::{EvidenceSource, EvidenceWeight};
+use causeway_shared::facts::fact::{ErasureScope, Fact, FactKind};
+use causeway_shared::profiles::view::StoredValue;
 use causeway_shared::wire::kv::decode_stored;
 use rusqlite::Connection;
 

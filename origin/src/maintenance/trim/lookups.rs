@@ -2,7 +2,7 @@
 //! under hashes of a key that may have been lost: they go from the KV. The store keeps the hashes, so that a late fact under
 //! one is still known to be of the same id.
 
-use causeway_shared::ids::{AltHash, KindCode};
+use causeway_shared::base::ids::{AltHash, KindCode};
 use rusqlite::Connection;
 
 use crate::outbox::kv_key::KvKey;

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use causeway_shared::ids::Millis;
+use causeway_shared::base::ids::Millis;
 use rusqlite::{Connection, TransactionBehavior};
 
 use crate::base::metrics::Metrics;
@@ -235,8 +235,8 @@ mod tests {
     use crate::store;
     use crate::testing::{NOW, Origin, fact, page, visitor, withdrawal};
     use crate::views::read::{self, StoreView};
-    use causeway_shared::fact::{ErasureScope, FactKind};
-    use causeway_shared::segments::{SegmentId, SegmentState};
+    use causeway_shared::facts::fact::{ErasureScope, FactKind};
+    use causeway_shared::facts::segments::{SegmentId, SegmentState};
     use causeway_shared::wire::sync::SyncRequest;
     use std::collections::BTreeMap;
     use std::path::Path;

@@ -4,8 +4,8 @@ use super::*;
 use crate::ingest::intake;
 use crate::store;
 use crate::testing::{NOW, Origin, fact, page, visitor};
-use causeway_shared::fact::{ErasureScope, Fact, FactKind};
-use causeway_shared::ids::FactId;
+use causeway_shared::base::ids::FactId;
+use causeway_shared::facts::fact::{ErasureScope, Fact, FactKind};
 use causeway_shared::wire::sync::SyncRequest;
 
 fn threads(data: &Path, rules: TxnRules) -> (AppendThread, FoldThread) {

@@ -1,11 +1,11 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use crate::base::attribution::{BadReason, checked_reason};
-use causeway_shared::limits;
+use causeway_shared::base::limits;
 use std::sync::Arc;
 
-use causeway_shared::evidence::{EvidenceSource, EvidenceWeight};
-use causeway_shared::fact::ErasureScope;
+use causeway_shared::facts::evidence::{EvidenceSource, EvidenceWeight};
+use causeway_shared::facts::fact::ErasureScope;
 use causeway_shared::wire::sync::SyncRequest;
 
 use super::*;

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use causeway_shared::actions::InsertionHash;
-use causeway_shared::evidence::{EvidenceSource, EvidenceWeight};
-use causeway_shared::fact::ErasureScope;
-use causeway_shared::profile::ProfileTotals;
-use causeway_shared::view::StoredValue;
+use causeway_shared::facts::actions::InsertionHash;
+use causeway_shared::facts::evidence::{EvidenceSource, EvidenceWeight};
+use causeway_shared::facts::fact::ErasureScope;
+use causeway_shared::profiles::profile::ProfileTotals;
+use causeway_shared::profiles::view::StoredValue;
 
 use super::*;
 use crate::store::write_txn::TxnInputs;
@@ -442,7 +442,7 @@ fn what_waits_to_be_folded_of_who_is_to_be_erased_is_not_shown() {
         let reader = backlog.reader();
         let view = StoreView::load_profile(&origin.conn, &reader).unwrap();
         let found = read::load_visitor(&view, tenant, visitor(1)).unwrap().unwrap();
-        let actions = read::whole(&view, &found, causeway_shared::time::Day(0)).unwrap();
+        let actions = read::whole(&view, &found, causeway_shared::base::time::Day(0)).unwrap();
         let actions: Vec<InsertionHash> = actions.actions().iter().map(|action| action.insertion).collect();
         (found.profile.totals().pages, actions.len(), found.withdrawn.is_some())
     };
@@ -540,7 +540,7 @@ fn what_a_lookup_said_is_overwritten_in_the_file() {
 fn what_a_visitor_once_said_is_overwritten_in_the_file_too() {
     let mut origin = Origin::new();
     let said = |n: u32, at: Millis, text: &str| {
-        let value = causeway_shared::attributes::AttributeValue::String(text.to_owned());
+        let value = causeway_shared::facts::attributes::AttributeValue::String(text.to_owned());
         let writes = (0..40).map(|name| (format!("name{name}"), Some(value.clone()))).collect();
         fact(visitor(1), n, at, FactKind::Attributes { writes })
     };

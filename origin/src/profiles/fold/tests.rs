@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use causeway_shared::actions::PackedActions;
-use causeway_shared::attributes::{AttributeMap, AttributeValue, NameToken};
-use causeway_shared::events::EventCount;
-use causeway_shared::events::EventCount::{AtLeast, Exactly};
-use causeway_shared::events::VisitorEvents;
-use causeway_shared::fact::{Fact, FactKind};
-use causeway_shared::filter;
-use causeway_shared::filter::{CountAnswerer, EventEvidence, Filter, FilterSubject, FilterWords, PersonHistory};
-use causeway_shared::ids::{Millis, VisitorId};
-use causeway_shared::limits;
-use causeway_shared::profile::{MissingParts, Profile, ProfileTotals};
-use causeway_shared::segments::{SegmentId, SegmentState};
-use causeway_shared::time::{DAY_MS, Day, Minute};
+use causeway_shared::base::ids::{Millis, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::base::time::{DAY_MS, Day, Minute};
+use causeway_shared::facts::actions::PackedActions;
+use causeway_shared::facts::attributes::{AttributeMap, AttributeValue, NameToken};
+use causeway_shared::facts::events::EventCount::{self, AtLeast, Exactly};
+use causeway_shared::facts::events::VisitorEvents;
+use causeway_shared::facts::fact::{Fact, FactKind};
+use causeway_shared::facts::segments::{SegmentId, SegmentState};
+use causeway_shared::profiles::profile::{MissingParts, Profile, ProfileTotals};
+use causeway_shared::targeting::filter::{
+    self, CountAnswerer, EventEvidence, Filter, FilterSubject, FilterWords, PersonHistory,
+};
 use serde_json::{Value as Json, json};
 
 use crate::ingest::backlog::Backlog;
@@ -278,7 +278,8 @@ fn what_is_not_folded_yet_counts_and_what_is_erased_does_not() {
         (Exactly(1), Exactly(0))
     );
     drop(reader);
-    let erasure = FactKind::Erasure { scope: causeway_shared::fact::ErasureScope::Visitor, id: None, also: Vec::new() };
+    let erasure =
+        FactKind::Erasure { scope: causeway_shared::facts::fact::ErasureScope::Visitor, id: None, also: Vec::new() };
     origin.send("demo", &[fact(of, 3, NOW, erasure)]);
     assert!(crate::erasures::registry::is_erased(&origin.conn, tenant, of).unwrap());
     assert!(origin.profile("demo", of).events().is_empty());

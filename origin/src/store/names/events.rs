@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::experiment::Experiment;
-use causeway_shared::fact::{Fact, FactKind, PAGE, PURCHASE};
-use causeway_shared::filter::Filter;
-use causeway_shared::ids::Millis;
-use causeway_shared::limits;
+use causeway_shared::base::ids::Millis;
+use causeway_shared::base::limits;
+use causeway_shared::facts::fact::{Fact, FactKind, PAGE, PURCHASE};
+use causeway_shared::targeting::experiment::Experiment;
+use causeway_shared::targeting::filter::Filter;
 use rusqlite::{Connection, OptionalExtension as _};
 use serde_json::{Value as Json, json};
 

@@ -3,8 +3,8 @@
 use std::f64::consts::TAU;
 
 use super::*;
-use crate::bucket::{BucketPurpose, PersonRandom};
-use crate::random;
+use crate::base::bucket::{BucketPurpose, PersonRandom};
+use crate::base::random;
 
 const CASES: u32 = 10_000;
 /// The size classes of the requirement, by true share.

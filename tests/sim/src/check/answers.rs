@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_edge::HttpAnswer;
-use causeway_shared::ids::{Epoch, VisitorId};
-use causeway_shared::membership::Membership;
-use causeway_shared::view::Snapshot;
+use causeway_shared::base::ids::{Epoch, VisitorId};
+use causeway_shared::profiles::membership::Membership;
+use causeway_shared::profiles::view::Snapshot;
 use serde_json::Value;
 
 use crate::browser::{self, Kind};

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use causeway_origin::campaigns::spend;
-use causeway_shared::actions::ActionType;
-use causeway_shared::fact::FactKind;
-use causeway_shared::ids::TenantId;
+use causeway_shared::base::ids::TenantId;
+use causeway_shared::facts::actions::ActionType;
+use causeway_shared::facts::fact::FactKind;
 
 use crate::setup::PAID;
 use crate::world::World;

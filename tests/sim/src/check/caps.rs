@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_edge::HttpAnswer;
-use causeway_shared::actions::{ActionType, InsertionHash};
-use causeway_shared::fact::FactKind;
-use causeway_shared::ids::{Millis, VisitorId};
-use causeway_shared::profile::SubProfile;
+use causeway_shared::base::ids::{Millis, VisitorId};
+use causeway_shared::facts::actions::{ActionType, InsertionHash};
+use causeway_shared::facts::fact::FactKind;
+use causeway_shared::profiles::profile::SubProfile;
 use serde_json::Value;
 
 use crate::browser::Kind;

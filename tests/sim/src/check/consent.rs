@@ -2,8 +2,8 @@
 //! permission ended. What nobody saw is paid for, and names nobody.
 
 use causeway_edge::HttpAnswer;
-use causeway_shared::fact::{Fact, FactKind};
-use causeway_shared::ids::VisitorId;
+use causeway_shared::base::ids::VisitorId;
+use causeway_shared::facts::fact::{Fact, FactKind};
 
 use crate::browser::Kind;
 use crate::edge::Call;

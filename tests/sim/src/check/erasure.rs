@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_origin::store::TenantNo;
 use causeway_origin::store::visitor_at;
-use causeway_shared::fact::FactKind;
-use causeway_shared::ids::{AltHash, AlternateId, KindCode, Millis, TenantId, VisitorId};
-use causeway_shared::view::StoredValue;
+use causeway_shared::base::ids::{AltHash, AlternateId, KindCode, Millis, TenantId, VisitorId};
+use causeway_shared::facts::fact::FactKind;
+use causeway_shared::profiles::view::StoredValue;
 use causeway_shared::wire::kv as form;
 use rusqlite::Connection;
 
@@ -113,7 +113,7 @@ fn published(world: &World, tenant: &TenantId, gone: &BTreeSet<VisitorId>) -> Ve
         }
     }
     for visitor in gone {
-        let key = causeway_shared::kv::snapshot_key(tenant, *visitor);
+        let key = causeway_shared::wire::kv_keys::snapshot_key(tenant, *visitor);
         let value = world.kv.value(&key).map(|value| form::decode_stored(&key, *visitor, value.as_bytes()));
         if !matches!(value, Some(Ok(StoredValue::Tombstone))) {
             seen.push(format!("{key} holds no tombstone, and the erasure is done"));

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_edge::HttpAnswer;
 use causeway_origin::campaigns::experiment::people::{self, mixed_arm};
-use causeway_shared::experiment::Exposures;
-use causeway_shared::fact::{FactKind, PURCHASE};
-use causeway_shared::ids::{Millis, TenantId, VisitorId};
+use causeway_shared::base::ids::{Millis, TenantId, VisitorId};
+use causeway_shared::facts::exposures::Exposures;
+use causeway_shared::facts::fact::{FactKind, PURCHASE};
 use serde_json::Value;
 
 use crate::browser::Kind;

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 
 use causeway_origin::store;
 use causeway_origin::views::read::{self, StoreView};
-use causeway_shared::fact::Fact;
-use causeway_shared::ids::{TenantId, VisitorId};
-use causeway_shared::profile::{Profile, ProfileTotals};
-use causeway_shared::segments::SegmentState;
-use causeway_shared::time::{Day, Minute};
-use causeway_shared::view::StoredValue;
+use causeway_shared::base::ids::{TenantId, VisitorId};
+use causeway_shared::base::time::{Day, Minute};
+use causeway_shared::facts::fact::Fact;
+use causeway_shared::facts::segments::SegmentState;
+use causeway_shared::profiles::profile::{Profile, ProfileTotals};
+use causeway_shared::profiles::view::StoredValue;
 use causeway_shared::wire::kv as form;
 use rusqlite::Connection;
 
@@ -111,7 +111,7 @@ fn snapshot(key: &str, value: &str, expected: &BTreeMap<Owner, Sums>) -> Vec<Str
         Ok(StoredValue::Tombstone) => return Vec::new(),
         Err(error) => return vec![format!("{key} cannot be read: {error}")],
     };
-    let of = |(visitor, sub): (&VisitorId, &causeway_shared::profile::SubProfile)| {
+    let of = |(visitor, sub): (&VisitorId, &causeway_shared::profiles::profile::SubProfile)| {
         let owner = (tenant.clone(), *visitor);
         let Some(sums) = expected.get(&owner) else {
             return Some(format!("{key} holds {visitor}, of whom there is no fact"));

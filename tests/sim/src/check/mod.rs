@@ -18,8 +18,8 @@ pub mod versions;
 pub mod views;
 
 use causeway_edge::HttpAnswer;
-use causeway_shared::fact::Fact;
-use causeway_shared::ids::{Millis, TenantId};
+use causeway_shared::base::ids::{Millis, TenantId};
+use causeway_shared::facts::fact::Fact;
 use causeway_shared::wire::sync::KvWrite;
 
 use crate::edge::Call;

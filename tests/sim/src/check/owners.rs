@@ -2,7 +2,7 @@
 //! at the browser by then.
 
 use causeway_edge::HttpAnswer;
-use causeway_shared::fact::FactKind;
+use causeway_shared::facts::fact::FactKind;
 
 use crate::edge::Call;
 use crate::sync::facts_of_answer;

@@ -6,12 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use causeway_edge::HttpAnswer;
 use causeway_origin::maintenance::reconcile;
 use causeway_origin::views::read::{self, StoreView};
-use causeway_shared::cookie;
-use causeway_shared::cookie::{IDENTITY, LEDGER, OpenedCookie};
-use causeway_shared::fact::{ErasureScope, FactKind};
-use causeway_shared::ids::{AltHash, SnapshotVersion, TenantId, VisitorId};
-use causeway_shared::ledger::Ledger;
-use causeway_shared::view::{Snapshot, StoredValue};
+use causeway_shared::base::ids::{AltHash, SnapshotVersion, TenantId, VisitorId};
+use causeway_shared::facts::fact::{ErasureScope, FactKind};
+use causeway_shared::keys::cookie::{self, IDENTITY, LEDGER, OpenedCookie};
+use causeway_shared::profiles::ledger::Ledger;
+use causeway_shared::profiles::view::{Snapshot, StoredValue};
 use causeway_shared::wire::{cookies, kv as form};
 use serde_json::Value;
 
@@ -184,7 +183,7 @@ fn published(world: &World, tenant: &TenantId, expected: &[Person]) -> Vec<Strin
         }
     }
     seen.extend(of.keys().filter(|v| !world.model.is_gone(&(tenant.clone(), **v))).filter_map(|visitor| {
-        let key = causeway_shared::kv::snapshot_key(tenant, *visitor);
+        let key = causeway_shared::wire::kv_keys::snapshot_key(tenant, *visitor);
         world.kv.value(&key).is_none().then(|| format!("{key} is not in the KV"))
     }));
     seen

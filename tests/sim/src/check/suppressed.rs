@@ -2,8 +2,8 @@
 //! Asked once the world has converged, for every visitor in an excluded segment, of an edge whose KV has lost all snapshots.
 
 use causeway_edge::{Engine, EngineStep};
-use causeway_shared::segments::SegmentState;
-use causeway_shared::time::HourStamp;
+use causeway_shared::base::time::HourStamp;
+use causeway_shared::facts::segments::SegmentState;
 use serde_json::{Value, json};
 
 use crate::edge;

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_edge::HttpAnswer;
 use causeway_origin::campaigns::offers;
-use causeway_shared::fact::FactKind;
-use causeway_shared::ids::{TenantId, VisitorId};
+use causeway_shared::base::ids::{TenantId, VisitorId};
+use causeway_shared::facts::fact::FactKind;
 use serde_json::Value;
 
 use crate::browser::Kind;

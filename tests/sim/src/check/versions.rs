@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 
 use causeway_edge::HttpAnswer;
 use causeway_origin::outbox::queue::LEASE_MS;
-use causeway_shared::ids::{Millis, SnapshotVersion, VisitorId};
-use causeway_shared::limits;
-use causeway_shared::wire::catalogue;
-use causeway_shared::wire::catalogue::CataloguePointer;
+use causeway_shared::base::ids::{Millis, SnapshotVersion, VisitorId};
+use causeway_shared::base::limits;
+use causeway_shared::wire::catalogue::{self, CataloguePointer};
 use causeway_shared::wire::sync::KvWrite;
 use serde_json::Value;
 

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::ids::{TenantId, VisitorId};
-use causeway_shared::profile::ProfileTotals;
-use causeway_shared::view::{JoinedView, Snapshot, StoredValue};
+use causeway_shared::base::ids::{TenantId, VisitorId};
+use causeway_shared::profiles::profile::ProfileTotals;
+use causeway_shared::profiles::view::{JoinedView, Snapshot, StoredValue};
 use causeway_shared::wire::kv as form;
 
 use super::facts::subject;

@@ -9,7 +9,7 @@ const TRANSACTIONS: i64 = 30;
 
 /// Random numbers from a seed.
 fn random(mut seed: u64) -> impl FnMut(u64) -> u64 {
-    move |below| causeway_shared::random::next(&mut seed) % below
+    move |below| causeway_shared::base::random::next(&mut seed) % below
 }
 
 fn open(disk: &Disk, synchronous: &str) -> rusqlite::Result<Connection> {

@@ -7,11 +7,10 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use causeway_shared::attributes::AttributeValue;
-use causeway_shared::fact::{Fact, FactKind};
-use causeway_shared::ids::FactId;
-use causeway_shared::wire::facts;
-use causeway_shared::wire::facts::FactBatch;
+use causeway_shared::base::ids::FactId;
+use causeway_shared::facts::attributes::AttributeValue;
+use causeway_shared::facts::fact::{Fact, FactKind};
+use causeway_shared::wire::facts::{self, FactBatch};
 use causeway_shared::wire::sync::{SyncRequest, encode_request};
 use serde_json::json;
 

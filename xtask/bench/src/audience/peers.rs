@@ -7,8 +7,8 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use causeway_shared::segments::SegmentId;
-use causeway_shared::time::DAY_MINUTES;
+use causeway_shared::base::time::DAY_MINUTES;
+use causeway_shared::facts::segments::SegmentId;
 use rusqlite::Connection;
 use tempfile::TempDir;
 

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use causeway_shared::actions::{ActionQuestion, ActionType, AdAction, AdEntity, AdLevel, Counts};
+use causeway_shared::facts::actions::{ActionQuestion, ActionType, AdAction, AdEntity, AdLevel, Counts};
 use tempfile::TempDir;
 
 /// How long it may take to answer for the first time.

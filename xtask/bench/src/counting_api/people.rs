@@ -3,10 +3,10 @@
 
 use causeway_bench_wasm::counting::entity;
 use causeway_bench_wasm::scramble;
-use causeway_shared::actions::{ActionList, ActionType, AdAction, InsertionHash, ViewType};
-use causeway_shared::fact::{Fact, FactKind};
-use causeway_shared::ids::{FactId, InsertionId, Millis, VisitorId};
-use causeway_shared::time::Minute;
+use causeway_shared::base::ids::{FactId, InsertionId, Millis, VisitorId};
+use causeway_shared::base::time::Minute;
+use causeway_shared::facts::actions::{ActionList, ActionType, AdAction, InsertionHash, ViewType};
+use causeway_shared::facts::fact::{Fact, FactKind};
 
 /// Visits of each, on days of their own or not, and what is done in one.
 const VISITS: u64 = 4;

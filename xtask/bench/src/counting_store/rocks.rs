@@ -9,8 +9,8 @@ use std::path::Path;
 
 use anyhow::Result;
 use causeway_bench_wasm::counting::events;
-use causeway_shared::actions::{ActionQuestion, AdAction, AdLevel, Counts};
-use causeway_shared::time::Day;
+use causeway_shared::base::time::Day;
+use causeway_shared::facts::actions::{ActionQuestion, AdAction, AdLevel, Counts};
 use rocksdb::{BlockBasedOptions, Cache, DB, Options, ReadOptions};
 
 use crate::asked::Asked;

@@ -3,19 +3,19 @@
 use std::collections::HashMap;
 
 use anyhow::{Context as _, Result, ensure};
-use causeway_shared::cookie;
-use causeway_shared::cookie::{IDENTITY, LEDGER};
-use causeway_shared::fact::{Fact, FactKind};
+use causeway_shared::base::ids::{AltHash, Epoch, FactId, Millis, SessionId, SnapshotVersion, TenantId, VisitorId};
+use causeway_shared::base::{limits, random};
+use causeway_shared::facts::fact::{Fact, FactKind};
 use causeway_shared::identity::IdentityCookie;
-use causeway_shared::ids::{AltHash, Epoch, FactId, Millis, SessionId, SnapshotVersion, TenantId, VisitorId};
-use causeway_shared::keys::{KeyRing, KeySet, KeyStage, RingKey, TenantKeys};
-use causeway_shared::ledger::Ledger;
-use causeway_shared::membership::{Membership, VisitorCut};
-use causeway_shared::profile::{LaterPage, NewestFacts, NewestNames, ProfileTotals, SubContent, SubProfile};
-use causeway_shared::token;
-use causeway_shared::view::{Snapshot, StoredValue};
+use causeway_shared::keys::ad_token;
+use causeway_shared::keys::cookie::{self, IDENTITY, LEDGER};
+use causeway_shared::keys::key_ring::{KeyRing, KeySet, KeyStage, RingKey, TenantKeys};
+use causeway_shared::profiles::ledger::Ledger;
+use causeway_shared::profiles::membership::{Membership, VisitorCut};
+use causeway_shared::profiles::profile::{LaterPage, NewestFacts, NewestNames, ProfileTotals, SubContent, SubProfile};
+use causeway_shared::profiles::view::{Snapshot, StoredValue};
 use causeway_shared::wire::facts::FactBatch;
-use causeway_shared::{kv, limits, random, wire};
+use causeway_shared::wire::{self, kv_keys};
 use serde_json::{Value, json};
 
 use super::market::Market;
@@ -81,7 +81,7 @@ impl Fixture {
             expected = market.expected(&snapshot, &page(), now)?;
         }
         let version = snapshot.version;
-        let key = kv::snapshot_key(&tenant, own);
+        let key = kv_keys::snapshot_key(&tenant, own);
         let value = wire::kv::encode_stored(&key, &StoredValue::Snapshot(Box::new(snapshot)))?;
         ensure!(ads > 0 || (9_500..=10_500).contains(&value.len()), "the value has {} bytes, not 10 KB", value.len());
         let keys = keys();
@@ -134,7 +134,7 @@ impl Fixture {
 
     /// Whether an ad's address counts for the visitor that all calls are of.
     pub(crate) fn names_visitor(&self, address: &str) -> bool {
-        let token = address.strip_prefix("/v1/i/").map(|text| token::open(&self.ring, &self.tenant, text, 0));
+        let token = address.strip_prefix("/v1/i/").map(|text| ad_token::open(&self.ring, &self.tenant, text, 0));
         matches!(token, Some(Ok(token)) if token.visitor.to_string() == VISITOR)
     }
 

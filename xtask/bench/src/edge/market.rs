@@ -4,19 +4,19 @@ use std::collections::HashMap;
 
 use anyhow::{Context as _, Result, ensure};
 use causeway_bench_wasm::{decide, filters, segments};
-use causeway_shared::actions::{ActionList, ViewType};
-use causeway_shared::attributes::AttributeMap;
-use causeway_shared::catalogue::{Catalogue, CompiledCatalogue};
-use causeway_shared::decision::{DescribedPerson, Given, Person, Placement, Question};
-use causeway_shared::filter::FilterSubject;
-use causeway_shared::ids::{Millis, SnapshotVersion, TenantId, VisitorId};
-use causeway_shared::kv;
-use causeway_shared::profile::SubContent;
-use causeway_shared::segments::WriteStamp;
-use causeway_shared::time::{EPOCH_MS, HourStamp, Minute};
-use causeway_shared::view::{JoinedView, Snapshot};
+use causeway_shared::ads::catalogue::{Catalogue, CompiledCatalogue};
+use causeway_shared::ads::decision::{DescribedPerson, Given, Person, Placement, Question};
+use causeway_shared::base::ids::{Millis, SnapshotVersion, TenantId, VisitorId};
+use causeway_shared::base::time::{EPOCH_MS, HourStamp, Minute};
+use causeway_shared::facts::actions::{ActionList, ViewType};
+use causeway_shared::facts::attributes::AttributeMap;
+use causeway_shared::facts::segments::WriteStamp;
+use causeway_shared::profiles::profile::SubContent;
+use causeway_shared::profiles::view::{JoinedView, Snapshot};
+use causeway_shared::targeting::filter::FilterSubject;
 use causeway_shared::wire::catalogue::{CataloguePointer, encode_document, encode_pointer};
 use causeway_shared::wire::flat;
+use causeway_shared::wire::kv_keys;
 use serde_json::{Value, json};
 
 /// The catalogue, and what its person did.
@@ -33,7 +33,7 @@ impl Market {
         let document = decide::document(ads);
         let compiled = decide::compiled(&document);
         let later = Minute::at(now).0 - Minute::at(decide::now()).0;
-        let shift = |mut action: causeway_shared::actions::AdAction| {
+        let shift = |mut action: causeway_shared::facts::actions::AdAction| {
             action.minute = Minute(action.minute.0 + later);
             action
         };
@@ -54,7 +54,7 @@ impl Market {
 
     /// The same as a JavaScript programmer would have stored it.
     pub(crate) fn as_json(&self) -> Value {
-        let action = |action: causeway_shared::actions::AdAction| {
+        let action = |action: causeway_shared::facts::actions::AdAction| {
             let insertion: String = action.insertion.0.iter().map(|byte| format!("{byte:02x}")).collect();
             json!([insertion, action.verb.0, action.entity.ad, EPOCH_MS + u64::from(action.minute.0) * 60_000])
         };
@@ -70,12 +70,12 @@ impl Market {
 
     /// What the KV holds of the catalogue, for all peers.
     pub(crate) fn values(&self, tenant: &TenantId) -> Result<HashMap<String, String>> {
-        let (key, digest) = (kv::catalogue_key(tenant, 1), [7; 16]);
+        let (key, digest) = (kv_keys::catalogue_key(tenant, 1), [7; 16]);
         let catalogue: Catalogue = serde_json::from_value(self.document.clone())?;
         let flat = catalogue.flat(&filters::names(), &filters::words());
         let flat = flat.map_err(|problems| anyhow::anyhow!("{problems:?}"))?;
         let pointer = CataloguePointer { published: SnapshotVersion::default(), version: 1, digest };
-        let current = kv::pointer_key(tenant);
+        let current = kv_keys::pointer_key(tenant);
         Ok(HashMap::from([
             (key.clone(), encode_document(&key, &digest, &flat::encode_catalogue(&flat))?),
             (current.clone(), encode_pointer(&current, &pointer)),

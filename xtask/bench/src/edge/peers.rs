@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
-use causeway_shared::cookie::{IDENTITY, LEDGER};
+use causeway_shared::keys::cookie::{IDENTITY, LEDGER};
 use serde_json::Value;
 
 use super::fixture::{Fixture, VISITOR};

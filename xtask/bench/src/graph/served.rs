@@ -6,15 +6,14 @@ use std::net::TcpStream;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use causeway_shared::fact::{Fact, FactKind};
-use causeway_shared::ids::{AltHash, AlternateId, FactId, KindCode, SessionId, VisitorId};
-use causeway_shared::kv::snapshot_key;
-use causeway_shared::segments::{SegmentId, SegmentState};
-use causeway_shared::time::HourStamp;
-use causeway_shared::view::StoredValue;
-use causeway_shared::wire::facts;
-use causeway_shared::wire::facts::FactBatch;
+use causeway_shared::base::ids::{AltHash, AlternateId, FactId, KindCode, SessionId, VisitorId};
+use causeway_shared::base::time::HourStamp;
+use causeway_shared::facts::fact::{Fact, FactKind};
+use causeway_shared::facts::segments::{SegmentId, SegmentState};
+use causeway_shared::profiles::view::StoredValue;
+use causeway_shared::wire::facts::{self, FactBatch};
 use causeway_shared::wire::kv::decode_stored;
+use causeway_shared::wire::kv_keys::snapshot_key;
 use causeway_shared::wire::sync::{KvWrite, SyncRequest, SyncResponse, decode_response, encode_request};
 use serde_json::Value;
 

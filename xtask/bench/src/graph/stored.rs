@@ -8,13 +8,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use causeway_origin::identity::connections;
-use causeway_origin::store;
-use causeway_origin::store::CheckedBytes;
 use causeway_origin::store::TenantNo;
-use causeway_shared::ids::VisitorId;
-use causeway_shared::profile::Profile;
-use causeway_shared::segments::{SegmentId, SegmentMap, SegmentState, WriteStamp};
-use causeway_shared::time::HourStamp;
+use causeway_origin::store::{self, CheckedBytes};
+use causeway_shared::base::ids::VisitorId;
+use causeway_shared::base::time::HourStamp;
+use causeway_shared::facts::segments::{SegmentId, SegmentMap, SegmentState, WriteStamp};
+use causeway_shared::profiles::profile::Profile;
 use causeway_shared::wire::profile::encode_profile;
 use rusqlite::Connection;
 use serde_json::{Value, json};

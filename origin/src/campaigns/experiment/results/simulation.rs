@@ -1,7 +1,7 @@
 //! The sample-ratio test on simulated experiments whose people come on one or two browsers.
 
-use causeway_shared::experiment::Arm;
-use causeway_shared::random;
+use causeway_shared::base::random;
+use causeway_shared::targeting::experiment::Arm;
 use statrs::function::gamma::ln_gamma;
 
 use super::*;

@@ -8,8 +8,8 @@ use ::parquet::data_type::{ByteArray, Decimal, FixedLenByteArray, Int96};
 use ::parquet::file::properties::WriterProperties;
 use ::parquet::file::writer::SerializedFileWriter;
 use ::parquet::schema::parser::parse_message_type;
-use causeway_shared::fact::FactKind;
-use causeway_shared::ids::{Millis, OrderHash};
+use causeway_shared::base::ids::{Millis, OrderHash};
+use causeway_shared::facts::fact::FactKind;
 use serde_json::json;
 
 use super::*;

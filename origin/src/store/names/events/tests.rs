@@ -4,9 +4,9 @@ use crate::base::attribution::Attribution;
 use crate::campaigns::catalogue;
 use crate::maintenance::forget_event_names::forget_names;
 use crate::privacy::audit;
-use causeway_shared::ids::VisitorId;
-use causeway_shared::segments::SegmentId;
-use causeway_shared::time::DAY_MS;
+use causeway_shared::base::ids::VisitorId;
+use causeway_shared::base::time::DAY_MS;
+use causeway_shared::facts::segments::SegmentId;
 
 use super::*;
 use crate::audience::{materialized, query};

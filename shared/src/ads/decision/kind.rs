@@ -1,0 +1,85 @@
+//! What may be placed on placements of one kind.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::worth::AdWorth;
+use super::{Given, Person};
+use crate::ads::catalogue::{AdSet, CampaignTerms, CompiledCatalogue};
+use crate::facts::actions::ViewType;
+use crate::targeting::filter::{FilterField, FilterMatches, FilterSubject};
+
+/// What holds for all placements of one kind.
+#[derive(Debug)]
+pub(super) struct PlacementKind {
+    pub(super) view_type: ViewType,
+    /// The filters that match.
+    pub(super) matches: FilterMatches,
+    /// The ads whose time it is and whose filters match, in no order.
+    pub(super) candidates: Vec<PlacementCandidate>,
+    /// Filters of which it is unknown whether they match, by their places, and the fields that leave it unknown; asked for
+    /// traces alone.
+    unknown: BTreeMap<u32, Vec<FilterField>>,
+}
+
+/// An ad that may be placed, but for its size, its caps and what is on the page.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PlacementCandidate {
+    /// What a thousand impressions of it are worth here, in micros.
+    pub(super) worth: u64,
+    /// Its place in [`CompiledCatalogue::offers`].
+    place: u32,
+}
+
+impl PlacementCandidate {
+    /// What is worth more comes first, then what comes first in the catalogue's order.
+    pub(super) fn rank(self) -> (std::cmp::Reverse<u64>, u32) {
+        (std::cmp::Reverse(self.worth), self.place)
+    }
+
+    pub(super) fn place(self) -> usize {
+        self.place as usize
+    }
+}
+
+impl PlacementKind {
+    pub(super) fn new(
+        catalogue: &CompiledCatalogue,
+        worth: &AdWorth<'_>,
+        subject: &FilterSubject<'_>,
+        person: Option<&Person<'_>>,
+        given: &Given<'_>,
+    ) -> Self {
+        let arms = person.map_or(&[][..], |person| &person.arms);
+        let gets = |terms: &CampaignTerms| {
+            !terms.limited || person.is_some_and(|person| person.units.contains_key(&terms.campaign))
+        };
+        let matches = catalogue.targets.matching(subject);
+        let mut candidates = Vec::new();
+        // Of many groups few match: only of those are the terms looked at.
+        for group in catalogue.groups.iter().filter(|group| group.is_for(&matches)) {
+            let Some(terms) = catalogue.terms.get(group.terms).filter(|terms| terms.runs.contains(&given.now)) else {
+                continue;
+            };
+            if group.outside(arms).is_none() && given.lets(terms) && gets(terms) {
+                let worth = |place: &u32| worth.of(terms.bid, *place as usize, subject.view_type);
+                candidates
+                    .extend(group.offers.iter().map(|place| PlacementCandidate { worth: worth(place), place: *place }));
+            }
+        }
+        let asked = (0..).take(if given.explains { catalogue.targets.len() } else { 0 });
+        let unknown = asked.map(|filter| (filter, catalogue.targets.unknown_fields(filter as usize, subject)));
+        let unknown = unknown.filter(|(_, fields)| !fields.is_empty()).collect();
+        Self { view_type: subject.view_type, matches, candidates, unknown }
+    }
+
+    /// Whether a group that is not for the subject may be for it: of none of its filters it is known that it does not match.
+    pub(super) fn is_unknown(&self, group: &AdSet) -> bool {
+        let may_match = |filter: &u32| self.matches.contains(*filter as usize) || self.unknown.contains_key(filter);
+        group.targets.iter().flatten().all(may_match)
+    }
+
+    /// The fields that leave it unknown whether a group is for the subject.
+    pub(super) fn unknown_fields(&self, group: &AdSet) -> BTreeSet<FilterField> {
+        group.targets.iter().flatten().filter_map(|filter| self.unknown.get(filter)).flatten().copied().collect()
+    }
+}

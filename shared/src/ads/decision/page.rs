@@ -1,0 +1,56 @@
+//! The rules of a page: what may stand beside what it shows already.
+
+use super::{AdOutcome, Question};
+use crate::ads::catalogue::{CampaignTerms, CandidateAd};
+
+/// What is on a page so far.
+#[derive(Debug, Clone, Default)]
+pub(super) struct OnPage<'a> {
+    /// What earlier calls have placed.
+    pub(super) shown: Vec<&'a CandidateAd>,
+    pub(super) placed: Vec<&'a CandidateAd>,
+    /// Campaigns that would fill the page and cannot, in order.
+    pub(super) barred: Vec<usize>,
+}
+
+impl<'a> Question<'a> {
+    /// The page as earlier calls have left it. Of an ad that the catalogue no longer has nothing is known.
+    pub(super) fn shown_page(&self) -> OnPage<'a> {
+        let shown = self.given.shown.iter().filter_map(|ad| self.catalogue.ad(*ad)).collect();
+        OnPage { shown, ..OnPage::default() }
+    }
+
+    /// Whether what should fill the page did not in so many placements: it is decided anew, whatever the others get. What
+    /// already fills the page keeps it.
+    pub(super) fn is_in_vain(&self, page: &OnPage<'_>, placements: usize) -> bool {
+        page.shown.is_empty()
+            && page.placed.len() < placements
+            && page.placed.first().is_some_and(|first| self.fills(first))
+    }
+
+    /// Why an ad cannot be placed beside what is on the page.
+    pub(super) fn on_page(&self, offer: &CandidateAd, terms: &CampaignTerms, page: &OnPage<'_>) -> Option<AdOutcome> {
+        if page.barred.binary_search(&offer.terms).is_ok() {
+            return Some(AdOutcome::Roadblock);
+        }
+        let mut on_page = page.shown.iter().chain(&page.placed);
+        let first = on_page.clone().next()?;
+        let same = first.terms == offer.terms;
+        if (terms.roadblock || self.fills(first)) && !same {
+            return Some(AdOutcome::Roadblock);
+        }
+        let entity = offer.entity;
+        let shown = |placed: &&CandidateAd| {
+            let again = placed.entity.ad == entity.ad;
+            again || (placed.entity.advertiser == entity.advertiser && !terms.repeats && !terms.roadblock)
+        };
+        let competes = |placed: &&CandidateAd| {
+            let others = self.terms(placed).filter(|_| placed.terms != offer.terms);
+            others.is_some_and(|others| others.categories.iter().any(|category| terms.categories.contains(category)))
+        };
+        if on_page.clone().any(shown) {
+            return Some(AdOutcome::OnPage);
+        }
+        on_page.any(competes).then_some(AdOutcome::Competes)
+    }
+}

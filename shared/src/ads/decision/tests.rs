@@ -1,0 +1,637 @@
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::ads::model::features::ModelFeature;
+use crate::ads::model::{FRACTION, Model, Part};
+use crate::base::ids::{FactId, InsertionId, SessionId, SnapshotVersion, VisitorId};
+use crate::base::limits;
+use crate::base::time::{Day, EPOCH_MS};
+use crate::facts::actions::{ActionList, AdAction, AdLevel, InsertionHash, ViewType};
+use crate::facts::attributes::NameDictionary;
+use crate::facts::fact::{Fact, FactKind};
+use crate::facts::segments::SegmentId;
+use crate::profiles::profile::{Profile, QueriedNames, SnapshotRoom};
+use crate::settings::vocabulary::Vocabulary;
+use crate::targeting::filter;
+
+const TOP: &[[u32; 2]] = &[[728, 90]];
+
+fn now() -> Minute {
+    Minute(Day(100).start().0 + 600)
+}
+
+fn cap(action: &str, limit: u32, interval: u32, unit: &str) -> Value {
+    json!([{ "action": action, "limit": limit, "window": { "interval": interval, "unit": unit } }])
+}
+
+/// Two advertisers; the first has two campaigns of two groups of one ad each. Every ad's id is its code.
+fn catalogue(change: impl FnOnce(&mut Value)) -> CompiledCatalogue {
+    let ad = |code: u32, group: &str| json!({ "id": code.to_string(), "code": code, "ad_group": group, "creative": {}, "landing": "https://a.example/" });
+    let group = |code: u32, campaign: &str| json!({ "id": format!("g{code}"), "code": code, "campaign": campaign });
+    let campaign = |code: u32, of: &str| json!({ "id": format!("c{code}"), "code": code, "advertiser": of });
+    let mut all = json!({
+        "advertiser": [{ "id": "v1", "code": 1, "repeats": true }, { "id": "v2", "code": 2 }],
+        "campaign": [campaign(1, "v1"), campaign(2, "v1"), campaign(3, "v2")],
+        "ad_group": [group(1, "c1"), group(2, "c1"), group(3, "c2"), group(4, "c3")],
+        "ad": [ad(1, "g1"), ad(2, "g2"), ad(3, "g3"), ad(4, "g4")],
+    });
+    change(&mut all);
+    let catalogue: crate::ads::catalogue::Catalogue = serde_json::from_value(all).unwrap();
+    assert_eq!(catalogue.targets("c", &NameDictionary::default(), &Vocabulary::default()).err(), None);
+    assert_eq!(catalogue.problems("c", &Vocabulary::default()), []);
+    CompiledCatalogue::of(catalogue.flat(&NameDictionary::default(), &Vocabulary::default()).unwrap())
+}
+
+fn seen(catalogue: &CompiledCatalogue, ad: u32, insertion: u8, minute: Minute) -> AdAction {
+    let entity = catalogue.ad(ad).unwrap().entity;
+    AdAction {
+        insertion: InsertionHash([insertion; 6]),
+        verb: ActionType::IMPRESSION,
+        view_type: ViewType(1),
+        entity,
+        minute,
+    }
+}
+
+fn at_noon() -> Millis {
+    EPOCH_MS + u64::from(now().0) * 60_000
+}
+
+fn given<'a>(now: Millis) -> Given<'a> {
+    Given { now, ..Given::default() }
+}
+
+fn noon<'a>() -> Given<'a> {
+    given(at_noon())
+}
+
+/// Placements of these sizes, of no kind and without a floor.
+fn sized<'a>(sizes: &[&'a [[u32; 2]]]) -> Vec<Placement<'a>> {
+    sizes.iter().map(|sizes| Placement { sizes, ..Placement::default() }).collect()
+}
+
+/// The ads placed in front of somebody without a history, by code, or why there is none.
+fn chosen(
+    catalogue: &CompiledCatalogue,
+    subject: &FilterSubject<'_>,
+    placements: &[Placement<'_>],
+) -> Vec<Result<u32, NoAd>> {
+    let question = Question::new(catalogue, Some(&Person::default()), subject, placements.to_vec(), noon());
+    question.decide(None).into_iter().map(|one| one.map(|place| catalogue.offers[place].entity.ad)).collect()
+}
+
+/// The ads placed, by code, or why there is none.
+fn placed(catalogue: &CompiledCatalogue, held: &[Vec<AdAction>], placements: &[&[[u32; 2]]]) -> Vec<Result<u32, NoAd>> {
+    let packed: Vec<Vec<u8>> =
+        held.iter().map(|one| one.iter().copied().collect::<ActionList>().pack_actions()).collect();
+    let actions = packed.iter().map(|bytes| PackedActions::read(bytes).unwrap()).collect();
+    let (person, nobody) = (Person { actions, ..Person::default() }, FilterSubject::default());
+    let decided = Question::new(catalogue, Some(&person), &nobody, sized(placements), noon()).decide(None);
+    decided.into_iter().map(|one| one.map(|place| catalogue.offers[place].entity.ad)).collect()
+}
+
+#[test]
+fn s3_05_each_of_the_four_levels_binds_and_all_must_hold() {
+    for (level, left) in [("ad", 2), ("ad_group", 2), ("campaign", 3), ("advertiser", 4)] {
+        let catalogue = catalogue(|all| all[level][0]["caps"] = cap("impression", 2, 1, "days"));
+        let once = vec![seen(&catalogue, 1, 1, now())];
+        let twice = vec![seen(&catalogue, 1, 1, now()), seen(&catalogue, 1, 2, now())];
+        assert_eq!(placed(&catalogue, &[once], &[&[]]), [Ok(1)], "{level}");
+        assert_eq!(placed(&catalogue, &[twice], &[&[]]), [Ok(left)], "{level}");
+    }
+}
+
+#[test]
+fn s3_05_one_and_seven_and_thirty_days_in_whole_buckets() {
+    for days in [1, 7, 30] {
+        let catalogue = catalogue(|all| all["advertiser"][0]["caps"] = cap("impression", 1, days, "days"));
+        let first = Day(u16::try_from(101 - days).unwrap()).start();
+        let at = |minute| placed(&catalogue, &[vec![seen(&catalogue, 2, 1, minute)]], &[&[]]);
+        assert_eq!(at(first), [Ok(4)], "{days} days");
+        assert_eq!(at(Minute(first.0 - 1)), [Ok(1)], "{days} days");
+    }
+}
+
+#[test]
+fn s3_05_the_trace_says_which_cap_bound_and_at_how_many() {
+    let catalogue = catalogue(|all| {
+        all["campaign"][0]["caps"] = cap("impression", 2, 7, "days");
+        all["ad"][1]["sizes"] = json!([[300, 250]]);
+    });
+    let bytes: Vec<u8> = (1..=3).map(|n| seen(&catalogue, 1, n, now())).collect::<ActionList>().pack_actions();
+    let person = Person { actions: vec![PackedActions::read(&bytes).unwrap()], ..Person::default() };
+    let question = Question::new(&catalogue, Some(&person), &FilterSubject::default(), sized(&[TOP]), noon());
+    let fates = question.fates(None).remove(0);
+    let [AdOutcome::Capped(bound, 3), AdOutcome::Size, AdOutcome::Won, AdOutcome::Outbid] = fates[..] else {
+        unreachable!("{fates:?}")
+    };
+    assert_eq!((bound.level, bound.cap.limit), (AdLevel::Campaign, 2));
+}
+
+#[test]
+fn s3_05_a_cap_counts_its_own_action() {
+    let catalogue = catalogue(|all| all["ad"][0]["caps"] = cap("click", 1, 1, "days"));
+    let impression = seen(&catalogue, 1, 1, now());
+    let click = AdAction { verb: ActionType::CLICK, ..impression };
+    assert_eq!(placed(&catalogue, &[vec![impression]], &[&[]]), [Ok(1)]);
+    assert_eq!(placed(&catalogue, &[vec![impression, click]], &[&[]]), [Ok(2)]);
+}
+
+#[test]
+fn field_13_placements_of_one_call_count_for_each_other_and_no_ad_comes_twice() {
+    let catalogue = catalogue(|all| all["campaign"][0]["caps"] = cap("impression", 1, 1, "days"));
+    let expected = [Ok(1), Ok(3), Ok(4), Err(NoAd::AllCapped)];
+    assert_eq!(placed(&catalogue, &[], &[&[], &[], &[], &[]]), expected);
+    let catalogue = self::catalogue(|_| ());
+    assert_eq!(placed(&catalogue, &[], &[&[], &[], &[], &[], &[]]), [Ok(1), Ok(2), Ok(3), Ok(4), Err(NoAd::AllCapped)]);
+}
+
+#[test]
+fn field_13_an_insertion_that_two_hold_counts_once_and_reservations_count() {
+    let catalogue = catalogue(|all| all["ad"][0]["caps"] = cap("impression", 2, 1, "days"));
+    let [a, b] = [1, 2].map(|insertion| seen(&catalogue, 1, insertion, now()));
+    assert_eq!(placed(&catalogue, &[vec![a], vec![a]], &[&[]]), [Ok(1)]);
+    assert_eq!(placed(&catalogue, &[vec![a], vec![b]], &[&[]]), [Ok(2)]);
+}
+
+#[test]
+fn field_13_with_nobody_to_count_for_only_ads_without_caps_are_placed() {
+    let catalogue = catalogue(|all| all["advertiser"][0]["caps"] = cap("impression", 9, 1, "days"));
+    let question = Question::new(&catalogue, None, &FilterSubject::default(), sized(&[&[], &[]]), noon());
+    assert_eq!(question.fates(None)[0], [AdOutcome::Nobody, AdOutcome::Nobody, AdOutcome::Nobody, AdOutcome::Won]);
+    assert_eq!(question.decide(None)[1], Err(NoAd::AllCapped));
+    assert_eq!(placed(&catalogue, &[], &[&[]]), [Ok(1)], "a visitor minted now is somebody");
+}
+
+#[test]
+fn why_there_is_none() {
+    let catalogue = catalogue(|all| {
+        for place in 0..4 {
+            all["ad"][place]["sizes"] = json!([[300, 250], [1, 1]]);
+        }
+    });
+    assert_eq!(placed(&catalogue, &[], &[TOP, &[[1, 1]], &[]]), [Err(NoAd::NoSize), Ok(1), Ok(2)]);
+    assert_eq!(placed(&CompiledCatalogue::default(), &[], &[TOP]), [Err(NoAd::NoCatalogue)]);
+}
+
+/// Fates of the first placement, of any size, in front of somebody without a history.
+fn fates(catalogue: &CompiledCatalogue, subject: &FilterSubject<'_>) -> Vec<AdOutcome> {
+    let any = vec![Placement::default()];
+    Question::new(catalogue, Some(&Person::default()), subject, any, noon()).fates(None).remove(0)
+}
+
+#[test]
+fn the_ad_worth_most_is_placed_and_of_equals_the_first() {
+    let catalogue = catalogue(|all| {
+        all["campaign"][0]["bid"] = json!({ "cpm_micros": 1_000_000 });
+        all["campaign"][1]["bid"] = json!({ "cpc_micros": 3_000_000 });
+        all["campaign"][2]["bid"] = json!({ "cpa_micros": 200_000_000 });
+    });
+    let (nobody, any) = (FilterSubject::default(), Placement::default());
+    assert_eq!(chosen(&catalogue, &nobody, &[any; 5]), [Ok(3), Ok(4), Ok(1), Ok(2), Err(NoAd::AllCapped)]);
+    let floor = Placement { floor_micros: 2_000_001, ..any };
+    assert_eq!(chosen(&catalogue, &nobody, &[floor, floor]), [Ok(3), Err(NoAd::AllCapped)]);
+    let high = Placement { floor_micros: 3_000_001, ..any };
+    assert_eq!(chosen(&catalogue, &nobody, &[high]), [Err(NoAd::NoneMatches)]);
+}
+
+#[test]
+fn a_campaign_runs_from_its_start_to_before_its_end() {
+    let moment = |minutes: i64| {
+        let day = if minutes < 0 { "2019-04-10" } else { "2019-04-11" };
+        let clock = 600 + minutes;
+        format!("{day}T{:02}:{:02}:00+00:00", clock.rem_euclid(1440) / 60, clock % 60)
+    };
+    assert_eq!(crate::base::calendar::parse_rfc3339(&moment(0)), Some(i64::try_from(at_noon()).unwrap()));
+    for (starts, ends, runs) in
+        [(Some(0), None, true), (Some(1), None, false), (None, Some(0), false), (None, Some(1), true)]
+    {
+        let catalogue = catalogue(|all| {
+            for (field, minutes) in [("starts", starts), ("ends", ends)] {
+                if let Some(minutes) = minutes {
+                    all["campaign"][0][field] = json!(moment(minutes));
+                }
+            }
+        });
+        let expected = if runs { AdOutcome::Won } else { AdOutcome::Dates };
+        assert_eq!(fates(&catalogue, &FilterSubject::default())[0], expected, "{starts:?} {ends:?}");
+    }
+}
+
+#[test]
+fn s4_05_an_ad_is_for_whom_its_campaign_and_its_group_are() {
+    let catalogue = catalogue(|all| {
+        all["campaign"][0]["targeting"] = json!({ "segments": { "$in": [7, 8] } });
+        all["ad_group"][0]["targeting"] = json!({ "page.keywords": "hotel" });
+        all["ad_group"][1]["targeting"] = json!({
+            "page.view_type": { "$exists": false },
+            "actions.impression": { "$count": { "$gte": 1 }, "within": { "interval": 1, "unit": "days" } },
+        });
+    });
+    let person = |segments| Some(filter::SubjectPerson { segments, ..filter::SubjectPerson::default() });
+    let (held, hotel) = ([SegmentId(8)], ["hotel"]);
+    let both = FilterSubject { person: person(&held), keywords: &hotel, ..FilterSubject::default() };
+    assert_eq!(fates(&catalogue, &both)[..3], [AdOutcome::Won, AdOutcome::Targeting, AdOutcome::Outbid]);
+    let page = FilterSubject { person: person(&[]), ..both };
+    assert_eq!(fates(&catalogue, &page)[..3], [AdOutcome::Targeting, AdOutcome::Targeting, AdOutcome::Won]);
+    // Who has seen an ad is counted from the actions.
+    let bytes: Vec<u8> = [seen(&catalogue, 4, 1, now())].into_iter().collect::<ActionList>().pack_actions();
+    let known = Person { actions: vec![PackedActions::read(&bytes).unwrap()], ..Person::default() };
+    let question = Question::new(&catalogue, Some(&known), &both, vec![Placement::default()], noon());
+    assert_eq!(question.fates(None)[0][..3], [AdOutcome::Won, AdOutcome::Outbid, AdOutcome::Outbid]);
+}
+
+#[test]
+fn one_page_shows_an_advertiser_once_and_no_two_that_compete() {
+    let (nobody, any) = (FilterSubject::default(), Placement::default());
+    let once = catalogue(|all| all["advertiser"][0]["repeats"] = json!(false));
+    assert_eq!(chosen(&once, &nobody, &[any; 3]), [Ok(1), Ok(4), Err(NoAd::AllCapped)]);
+    let cars = catalogue(|all| {
+        all["campaign"][0]["categories"] = json!(["cars"]);
+        all["campaign"][2]["categories"] = json!(["travel", "cars"]);
+    });
+    assert_eq!(chosen(&cars, &nobody, &[any; 4]), [Ok(1), Ok(2), Ok(3), Err(NoAd::AllCapped)]);
+    assert_eq!(chosen(&cars, &nobody, &[any]), [Ok(1)]);
+}
+
+#[test]
+fn a_roadblock_fills_the_page_or_is_not_there() {
+    let (nobody, any) = (FilterSubject::default(), Placement::default());
+    let catalogue = catalogue(|all| {
+        all["advertiser"][0]["repeats"] = json!(false);
+        all["campaign"][0]["roadblock"] = json!(true);
+        all["ad"][1]["sizes"] = json!([[728, 90]]);
+    });
+    assert_eq!(chosen(&catalogue, &nobody, &[any; 2]), [Ok(1), Ok(2)], "its own advertiser may come again");
+    assert_eq!(chosen(&catalogue, &nobody, &[any; 3]), [Ok(3), Ok(4), Err(NoAd::AllCapped)], "two ads fill no three");
+    let small = Placement { sizes: &[[300, 250]], ..any };
+    assert_eq!(chosen(&catalogue, &nobody, &[any, small]), [Ok(3), Ok(4)]);
+    let question = Question::new(&catalogue, None, &nobody, vec![any, small], noon());
+    assert_eq!(
+        question.fates(None)[0],
+        [AdOutcome::Roadblock, AdOutcome::Roadblock, AdOutcome::Won, AdOutcome::Outbid]
+    );
+}
+
+/// The ads placed one call after another, each call with what the earlier ones have placed.
+fn one_by_one(catalogue: &CompiledCatalogue, count: usize) -> Vec<Result<u32, NoAd>> {
+    let (mut shown, mut all) = (Vec::new(), Vec::new());
+    for _ in 0..count {
+        let given = Given { shown: &shown, ..noon() };
+        let question = Question::new(
+            catalogue,
+            Some(&Person::default()),
+            &FilterSubject::default(),
+            vec![Placement::default()],
+            given,
+        );
+        let placed = question.decide(None)[0].map(|place| catalogue.offers[place].entity.ad);
+        all.push(placed);
+        shown.extend(placed.ok());
+    }
+    all
+}
+
+#[test]
+fn the_rules_of_a_page_hold_over_its_calls_as_within_one() {
+    let (nobody, any) = (FilterSubject::default(), Placement::default());
+    let once = catalogue(|all| all["advertiser"][0]["repeats"] = json!(false));
+    let cars = catalogue(|all| {
+        all["campaign"][0]["categories"] = json!(["cars"]);
+        all["campaign"][2]["categories"] = json!(["travel", "cars"]);
+    });
+    for catalogue in [&once, &cars] {
+        assert_eq!(one_by_one(catalogue, 4), chosen(catalogue, &nobody, &[any; 4]));
+    }
+}
+
+#[test]
+fn a_roadblock_keeps_the_page_that_it_fills_and_comes_to_no_other() {
+    let catalogue = catalogue(|all| all["campaign"][0]["roadblock"] = json!(true));
+    let (nobody, any) = (FilterSubject::default(), Placement::default());
+    let place = |shown: &[u32], count| {
+        let given = Given { shown, ..noon() };
+        let question = Question::new(&catalogue, Some(&Person::default()), &nobody, vec![any; count], given);
+        let fates = question.fates(None).remove(0);
+        let decided =
+            question.decide(None).into_iter().map(|one| one.ok().map(|place| catalogue.offers[place].entity.ad));
+        (decided.collect::<Vec<_>>(), fates)
+    };
+    // Its two ads fill a page of two placements. A third placement stays with the page.
+    assert_eq!(place(&[], 2).0, [Some(1), Some(2)]);
+    assert_eq!(
+        place(&[1, 2], 1),
+        (vec![None], vec![AdOutcome::OnPage, AdOutcome::OnPage, AdOutcome::Roadblock, AdOutcome::Roadblock])
+    );
+    assert_eq!(place(&[1], 2).0, [Some(2), None]);
+    // Beside another ad it does not come.
+    assert_eq!(
+        place(&[4], 1),
+        (vec![Some(3)], vec![AdOutcome::Roadblock, AdOutcome::Roadblock, AdOutcome::Won, AdOutcome::OnPage])
+    );
+    assert_eq!(place(&[77], 1).0, [Some(1)], "of an ad that the catalogue no longer has nothing is known");
+}
+
+#[test]
+fn roadblocks_that_cannot_fill_the_page_are_not_tried_one_by_one() {
+    let catalogue = catalogue(|all| {
+        for (campaign, bid) in [(0, 9), (1, 8), (2, 7)] {
+            all["campaign"][campaign]["roadblock"] = json!(true);
+            all["campaign"][campaign]["bid"] = json!({ "cpm_micros": bid });
+        }
+        all["ad"][1]["sizes"] = json!([[728, 90]]);
+    });
+    let (nobody, any) = (FilterSubject::default(), Placement::default());
+    let small = Placement { sizes: &[[300, 250]], ..any };
+    let question = Question::new(&catalogue, None, &nobody, vec![any, small], noon());
+    let tried = std::cell::Cell::new(0);
+    let (_, barred) = question.filled(|page| {
+        tried.set(tried.get() + 1);
+        let best = question.best(&any, page, |_, _| true).map(PlacementCandidate::place);
+        page.placed.extend(best.map(|place| &catalogue.offers[place]));
+    });
+    assert_eq!((tried.get(), barred.len()), (2, 3), "the first of two ads, one of them too large, and two of one each");
+}
+
+/// A model that knows nothing but how often each ad is clicked, and how the second sight of an ad tires.
+fn taste(of: &[(u32, i16)], tired: i16) -> Model {
+    let part =
+        |intercept: i32| Part { intercept: intercept << FRACTION, scale: 8, weights: vec![0; 1 << 12], quality: None };
+    let (mut click, conversion) = (part(-7), part(-3));
+    for (ad, weight) in of {
+        click.weights[usize::from(ModelFeature::Entity(AdLevel::Ad, *ad).place(12))] = *weight << 8;
+    }
+    for bucket in 1..16 {
+        let feature = ModelFeature::Impressions { window: 0, level: AdLevel::Ad, bucket };
+        click.weights[usize::from(feature.place(12))] = tired << 8;
+    }
+    // 2^24 micros, about 17 of the currency.
+    let price = Part { intercept: 1_089_929, ..Part::default() };
+    let (trained_ms, expires_ms) = (at_noon() - 1, at_noon() + 1);
+    Model { bits: 12, trained_ms, expires_ms, click, conversion, price, ..Model::default() }
+}
+
+#[test]
+fn s1_09_s3_06_what_is_paid_for_clicks_is_worth_what_the_model_expects_of_this_person() {
+    let catalogue = catalogue(|all| {
+        for (campaign, bid) in [
+            (0, json!({ "cpc_micros": 200_000 })),
+            (1, json!({ "cpa_micros": 5_000_000 })),
+            (2, json!({ "share_ppm": 100_000 })),
+        ] {
+            all["campaign"][campaign]["bid"] = bid;
+        }
+    });
+    let worths = |scores: Option<&ModelScores>, actions: &[AdAction], now: Millis| {
+        let packed = actions.iter().copied().collect::<ActionList>().pack_actions();
+        let person = Person { actions: vec![PackedActions::read(&packed).unwrap()], ..Person::default() };
+        let any = vec![Placement::default()];
+        let question =
+            Question::new(&catalogue, Some(&person), &FilterSubject::default(), any, Given { scores, ..given(now) });
+        let won = catalogue.offers[question.decide(None)[0].unwrap()].entity.ad;
+        (won, [1, 2, 3, 4].map(|ad| question.worth(0, catalogue.place_of(ad).unwrap())))
+    };
+    // Without a model: a click in a thousand, a conversion in a hundred clicks, ten of the currency each.
+    assert_eq!(worths(None, &[], at_noon()), (1, [200_000, 200_000, 50_000, 10_000]));
+    let scores = ModelScores::new(&taste(&[(2, 2), (3, 1)], -3), &catalogue).unwrap();
+    let (won, [first, second, third, fourth]) = worths(Some(&scores), &[], at_noon());
+    // Of -7, -5 and -6 the logistic function is 0.000911, 0.006693 and 0.002473; of -3 it is 0.047426.
+    let near = |worth: u64, expected: f64| assert!((worth as f64 / expected - 1.0).abs() < 0.005, "{worth} {expected}");
+    near(first, 200.0 * 911.05);
+    near(second, 200.0 * 6_692.85);
+    near(third, 5_000.0 * 2_472.62 * 0.047_425_9);
+    near(fourth, 1_677.7 * 911.05 * 0.047_425_9);
+    assert_eq!(won, 2);
+    // Seen once today, it tires: the logit falls by three.
+    let seen_once = [seen(&catalogue, 2, 1, Minute(now().0 - 60))];
+    let (won, [_, tired, ..]) = worths(Some(&scores), &seen_once, at_noon());
+    near(tired, 200.0 * 335.35);
+    assert_eq!(won, 3);
+    // A model of another time is none.
+    assert_eq!(worths(Some(&scores), &[], at_noon() + 1).1, worths(None, &[], at_noon()).1);
+}
+
+#[test]
+fn s1_08_how_many_browsers_a_person_has_decides_as_its_segments_and_its_last_action_do() {
+    let catalogue = catalogue(|all| {
+        all["campaign"][0]["bid"] = json!({ "cpc_micros": 200_000 });
+        all["campaign"][2]["bid"] = json!({ "cpm_micros": 500_000 });
+    });
+    let won = |feature: Option<ModelFeature>, devices: u32, segments: &[SegmentId], seen_before: Option<u32>| {
+        let mut model = taste(&[], 0);
+        model.segments = vec![SegmentId(7)];
+        if let Some(feature) = feature {
+            model.click.weights[usize::from(feature.place(12))] = 2 << 8;
+        }
+        let scores = ModelScores::new(&model, &catalogue).unwrap();
+        let action = seen_before.map(|minutes| seen(&catalogue, 4, 1, Minute(now().0 - minutes)));
+        let packed = action.into_iter().collect::<ActionList>().pack_actions();
+        let person = Person { actions: vec![PackedActions::read(&packed).unwrap()], ..Person::default() };
+        let of = crate::targeting::filter::SubjectPerson {
+            devices,
+            segments,
+            ..crate::targeting::filter::SubjectPerson::default()
+        };
+        let subject = FilterSubject { person: Some(of), ..FilterSubject::default() };
+        let given = Given { scores: Some(&scores), ..noon() };
+        let decided = Question::new(&catalogue, Some(&person), &subject, sized(&[&[]]), given).decide(None);
+        catalogue.offers[decided[0].unwrap()].entity.ad
+    };
+    let recency = ModelFeature::Recency(crate::ads::model::features::bucket(60));
+    // What is paid for clicks is worth 182,210 a thousand, and with two more in the logit 1,338,570.
+    assert_eq!(won(None, 3, &[SegmentId(7)], Some(60)), 4);
+    for (feature, [with, without]) in [
+        (
+            ModelFeature::Devices(3),
+            [won(Some(ModelFeature::Devices(3)), 3, &[], None), won(Some(ModelFeature::Devices(3)), 1, &[], None)],
+        ),
+        (
+            ModelFeature::Segment(SegmentId(7)),
+            [&[SegmentId(7)][..], &[]].map(|held| won(Some(ModelFeature::Segment(SegmentId(7))), 1, held, None)),
+        ),
+        (recency, [Some(60), None].map(|last| won(Some(recency), 1, &[], last))),
+    ] {
+        assert_eq!([with, without], [1, 4], "{feature:?}");
+    }
+}
+
+/// Ads 1 and 2 of the two arms of an experiment with a control of no ad; 3 of an arm of another; 4 is everybody's.
+fn tested() -> CompiledCatalogue {
+    catalogue(|all| {
+        let arm = |id: &str, code: u8| json!({ "id": id, "code": code, "share": 3_000 });
+        let none = json!({ "id": "none", "code": 3, "share": 3_000, "control": true });
+        all["experiment"] = json!([
+            { "id": "e", "code": 5, "starts": 0, "arm": [arm("a", 1), arm("b", 2), none] },
+            { "id": "f", "code": 6, "starts": 0, "arm": [arm("a", 1)] },
+        ]);
+        all["ad_group"][0]["arm"] = json!("e/a");
+        all["ad"][1]["arm"] = json!("e/b");
+        all["campaign"][1]["arm"] = json!("f/a");
+        all["ad"][2]["sizes"] = json!([[300, 250]]);
+    })
+}
+
+fn codes(
+    catalogue: &CompiledCatalogue,
+    person: Option<&Person<'_>>,
+    sizes: &[[u32; 2]],
+) -> (Decided, Vec<&'static str>) {
+    let question = Question::new(catalogue, person, &FilterSubject::default(), sized(&[sizes]), noon());
+    let codes = question.fates(None).remove(0).into_iter().map(AdOutcome::code).collect();
+    (question.decide(None).remove(0), codes)
+}
+
+#[test]
+fn s4_06_people_see_their_arms_ads_the_control_none_of_them_and_nobody_none() {
+    let catalogue = tested();
+    let of = |arms: [Option<u8>; 2]| codes(&catalogue, Some(&Person { arms: arms.to_vec(), ..Person::default() }), TOP);
+    assert_eq!(of([Some(1), None]), (Ok(0), vec!["won", "arm", "size", "outbid"]));
+    assert_eq!(of([Some(2), None]), (Ok(1), vec!["arm", "won", "size", "outbid"]));
+    assert_eq!(of([Some(3), None]), (Ok(3), vec!["holdout", "holdout", "size", "won"]));
+    assert_eq!(of([None, Some(1)]), (Ok(3), vec!["arm", "arm", "size", "won"]));
+    assert_eq!(codes(&catalogue, None, TOP), (Ok(3), vec!["nobody", "nobody", "size", "won"]));
+    assert_eq!(codes(&catalogue, None, &[]).1, ["nobody", "nobody", "nobody", "won"]);
+}
+
+#[test]
+fn s4_06_a_page_is_part_of_an_experiment_whichever_arm_its_person_is_in() {
+    let catalogue = tested();
+    let met = |arms: Option<u8>, subject: &FilterSubject<'_>, sizes: &[[u32; 2]], now| {
+        let person = Person { arms: vec![arms, None], ..Person::default() };
+        Question::new(&catalogue, Some(&person), subject, sized(&[sizes]), given(now)).met()
+    };
+    for arms in [Some(1), Some(2), Some(3), None] {
+        assert_eq!(met(arms, &FilterSubject::default(), TOP, at_noon()), [0].into(), "{arms:?}");
+        assert_eq!(met(arms, &FilterSubject::default(), &[[300, 250]], at_noon()), [0, 1].into(), "{arms:?}");
+    }
+    let over = self::catalogue(|all| {
+        all["experiment"] =
+            json!([{ "id": "e", "code": 5, "starts": 0, "arm": [{ "id": "a", "code": 1, "share": 1 }] }]);
+        all["campaign"][0]["ends"] = json!("1970-01-02T00:00:00Z");
+        all["campaign"][0]["arm"] = json!("e/a");
+        all["campaign"][1]["targeting"] = json!({ "page.keywords": "shoes" });
+        all["campaign"][1]["arm"] = json!("e/a");
+    });
+    let asked = |keywords: &[&str]| {
+        let subject = FilterSubject { keywords, ..FilterSubject::default() };
+        Question::new(&over, Some(&Person::default()), &subject, sized(&[TOP]), noon()).met()
+    };
+    assert_eq!((asked(&[]), asked(&["shoes"])), ([].into(), [0].into()), "in its time, and for who looks at what");
+}
+
+#[test]
+fn s4_07_only_recipients_see_a_limited_offer_and_one_that_would_be_placed_is_asked_for() {
+    let limited = |change: &dyn Fn(&mut Value)| {
+        catalogue(|all| {
+            all["campaign"][0]["recipients"] = json!({ "limit": 5 });
+            change(all);
+        })
+    };
+    let with = |catalogue: &CompiledCatalogue, holding: Option<Holding>, placements: &[&[[u32; 2]]]| {
+        let units = holding.map(|holding| (1, holding)).into_iter().collect();
+        let person = Person { units, ..Person::default() };
+        let question = Question::new(catalogue, Some(&person), &FilterSubject::default(), sized(placements), noon());
+        let shown = question.decide(None).remove(0).map(|place| &catalogue.offers[place]);
+        let unit = shown.ok().and_then(|offer| question.unit(offer));
+        let codes: Vec<&str> = question.fates(None).remove(0).into_iter().map(AdOutcome::code).collect();
+        (shown.map(|offer| offer.entity.ad), unit, question.wants_unit(None), codes)
+    };
+    let plain = limited(&|_| ());
+    let (none, may) = (["recipients", "recipients", "won", "outbid"], ["unconfirmed", "unconfirmed", "won", "outbid"]);
+    assert_eq!(with(&plain, None, &[TOP]), (Ok(3), None, None, none.to_vec()));
+    assert_eq!(with(&plain, Some(Holding::May), &[TOP]), (Ok(3), None, Some(1), may.to_vec()));
+    let has = ["won", "outbid", "outbid", "outbid"];
+    assert_eq!(with(&plain, Some(Holding::Has(3)), &[TOP]), (Ok(1), Some(3), None, has.to_vec()));
+    assert_eq!(codes(&plain, None, TOP).1, ["nobody", "nobody", "won", "outbid"]);
+    // It may get none: what is under strict caps and comes next is asked for too.
+    let strict = limited(&|all| {
+        all["campaign"][1]["cap_mode"] = json!("strict");
+        all["campaign"][1]["caps"] = cap("impression", 9, 1, "days");
+    });
+    let asked = |holding| {
+        let person = Person { units: [(1, holding)].into_iter().collect(), ..Person::default() };
+        Question::new(&strict, Some(&person), &FilterSubject::default(), sized(&[TOP]), noon()).strict(|_| false)
+    };
+    assert_eq!([Holding::May, Holding::Has(3)].map(asked), [vec![vec![2]], vec![vec![]]]);
+    // One of which no unit is left is asked for where no other gets the place.
+    let both = limited(&|all| {
+        for (campaign, bid) in [(0, 9), (1, 5)] {
+            all["campaign"][campaign]["cap_mode"] = json!("strict");
+            all["campaign"][campaign]["caps"] = cap("impression", 9, 1, "days");
+            all["campaign"][campaign]["bid"] = json!({ "cpm_micros": bid });
+        }
+    });
+    let person = Person { units: [(1, Holding::May)].into_iter().collect(), ..Person::default() };
+    let question = Question::new(&both, Some(&person), &FilterSubject::default(), sized(&[TOP]), noon());
+    let ads = |empty| {
+        let [choices] = &question.strict(|campaign| empty && campaign == 1)[..] else { return Vec::new() };
+        choices.iter().map(|place| both.offers[*place].entity.ad).collect()
+    };
+    assert_eq!([false, true].map(ads), [[1, 2, 3], [3, 1, 2]]);
+    // Nothing is asked for that would not be placed.
+    let outbid = limited(&|all| all["campaign"][2]["bid"] = json!({ "cpm_micros": 9 }));
+    assert_eq!(with(&outbid, Some(Holding::May), &[TOP]).2, None);
+    assert_eq!(with(&outbid, Some(Holding::May), &[TOP, TOP]).2, Some(1), "in the second place it would");
+    let small = limited(&|all| {
+        all["ad"][0]["sizes"] = json!([[1, 1]]);
+        all["ad"][1]["sizes"] = json!([[1, 1]]);
+    });
+    assert_eq!(with(&small, Some(Holding::May), &[TOP]).2, None);
+}
+
+#[test]
+fn a_cap_of_so_many_hours_needs_what_a_snapshot_holds() {
+    let catalogue = catalogue(|all| all["campaign"][0]["caps"] = cap("impression", 1, 720, "hours"));
+    let then = noon().now - 715 * 3_600_000;
+    let visitor = VisitorId::mint(then - 1_000, [1; 10]);
+    let entity = catalogue.ad(1).unwrap().entity;
+    let what = FactKind::Action {
+        insertion: InsertionId([7; 16]),
+        verb: ActionType::IMPRESSION,
+        view_type: ViewType(0),
+        entity,
+    };
+    let old = Fact { position: 0, id: FactId::from_bytes([1; 16]), visitor, received: then, at: then, what };
+    let page = FactKind::Page { session: SessionId(1) };
+    let page = Fact {
+        position: 0,
+        id: FactId::from_bytes([2; 16]),
+        visitor,
+        received: noon().now,
+        at: noon().now,
+        what: page,
+    };
+    let profile = Profile::of([&old, &page]);
+    let since = Day(Minute::at(noon().now).day().0 - (limits::SNAPSHOT_WINDOWS[0] - 1));
+    let queried = QueriedNames::default();
+    let sub = profile.sub_profile_within(SnapshotVersion::default(), true, &SnapshotRoom::whole(since, &queried));
+    let person = Person { actions: sub.actions().into_iter().collect(), ..Person::default() };
+    let decided =
+        Question::new(&catalogue, Some(&person), &FilterSubject::default(), sized(&[&[]]), noon()).decide(None);
+    let ad = catalogue.offers[decided[0].unwrap()].entity.ad;
+    assert_eq!(ad, 3, "the impression of 715 hours ago is at the cap");
+}
+
+#[test]
+fn a_campaign_that_cannot_fill_the_page_keeps_no_strict_ad_from_being_asked_for() {
+    let catalogue = catalogue(|all| {
+        all["campaign"][0]["roadblock"] = json!(true);
+        all["campaign"][0]["bid"] = json!({ "cpm_micros": 9 });
+        // One ad: it never fills two placements.
+        all["ad"][1]["ad_group"] = json!("g3");
+        for strict in [1, 2] {
+            all["campaign"][strict]["cap_mode"] = json!("strict");
+            all["campaign"][strict]["caps"] = cap("impression", 5, 1, "days");
+            all["campaign"][strict]["bid"] = json!({ "cpm_micros": 5 });
+        }
+    });
+    let (person, nobody, any) = (Person::default(), FilterSubject::default(), Placement::default());
+    let question = Question::new(&catalogue, Some(&person), &nobody, vec![any, any], noon());
+    let choices = question.strict(|_| false);
+    assert!(choices.iter().all(|choices| choices.len() > 1), "{choices:?}");
+    let granted: Vec<Option<usize>> = vec![choices[0].first().copied(), choices[1].get(1).copied()];
+    let decided = question.decide(Some(&granted));
+    assert_eq!(decided.iter().map(|won| won.ok()).collect::<Vec<_>>(), granted);
+}

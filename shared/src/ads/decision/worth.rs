@@ -1,0 +1,135 @@
+//! What an ad is worth in front of a person: what its advertiser pays for a thousand impressions, or a model's expectation
+//! of it where the advertiser pays for clicks or conversions (S1.9).
+
+use crate::ads::catalogue::{Bid, CompiledCatalogue};
+use crate::ads::model::features::{self, IMPRESSIONS};
+use crate::ads::model::{AdScore, Fatigue, Model, PersonFeatures, PersonScore, Score, Scorer};
+use crate::base::ids::{Micros, Millis};
+use crate::base::time::Minute;
+use crate::facts::actions::{ActionQuestion, ActionType, ViewType, ViewTypes};
+use crate::targeting::filter::FilterSubject;
+
+use super::Person;
+
+/// Without a model one click is expected in a thousand impressions (in thousand millionths).
+pub const CTR_PPB: u32 = 1_000_000;
+/// Without a model one conversion is expected in a hundred clicks (in thousand millionths).
+pub const CVR_PPB: u32 = 10_000_000;
+/// Without a model ten of the currency are expected to be spent in a conversion.
+pub const PRICE_MICROS: Micros = 10_000_000;
+
+/// A model made ready for the ads of one catalogue. Made once, when either is loaded.
+#[derive(Debug, Clone)]
+pub struct ModelScores {
+    scorer: Scorer,
+    /// In the order of [`CompiledCatalogue::offers`].
+    ads: Vec<AdScore>,
+    used: std::ops::Range<Millis>,
+}
+
+impl ModelScores {
+    /// `None` for a model that is not sound.
+    #[must_use]
+    pub fn new(model: &Model, catalogue: &CompiledCatalogue) -> Option<Self> {
+        let scorer = Scorer::new(model)?;
+        let ads = catalogue.offers.iter().map(|offer| scorer.ad(offer.entity)).collect();
+        Some(Self { scorer, ads, used: model.used() })
+    }
+}
+
+/// What ads are worth in one call.
+pub(super) struct AdWorth<'a> {
+    catalogue: &'a CompiledCatalogue,
+    predicting: Option<CallPredictor<'a>>,
+}
+
+struct CallPredictor<'a> {
+    scores: &'a ModelScores,
+    person: PersonScore,
+    /// By window, then place of the catalogue's counter; clicks last. Nothing without a person.
+    counts: Vec<Vec<u32>>,
+}
+
+impl<'a> AdWorth<'a> {
+    pub(super) fn new(
+        catalogue: &'a CompiledCatalogue,
+        scores: Option<&'a ModelScores>,
+        person: Option<&Person<'_>>,
+        subject: &FilterSubject<'_>,
+        now: Millis,
+    ) -> Self {
+        let asked = catalogue.terms.iter().any(|terms| !matches!(terms.bid, Bid::CpmMicros(_)));
+        let scores = scores.filter(|scores| asked && scores.used.contains(&now));
+        Self { catalogue, predicting: scores.map(|scores| CallPredictor::new(catalogue, scores, person, subject, now)) }
+    }
+
+    /// What a thousand impressions of an ad are worth, in micros.
+    pub(super) fn of(&self, bid: Bid, place: usize, view_type: ViewType) -> u64 {
+        let score = || Some(self.predicting.as_ref()?.score(self.catalogue, place, view_type));
+        // A thousand times a part of 1,000,000,000 is one of 1,000,000.
+        let for_clicks =
+            |paid: i64, score: Option<Score>| part(paid, score.map_or(CTR_PPB, Score::ctr_ppb).into(), 1_000_000);
+        let for_conversions = |paid: i64, score: Option<Score>| {
+            part(for_clicks(paid, score), score.map_or(CVR_PPB, Score::cvr_ppb).into(), 1_000_000_000)
+        };
+        let worth = match bid {
+            Bid::CpmMicros(micros) => micros,
+            Bid::CpcMicros(micros) => for_clicks(micros, score()),
+            Bid::CpaMicros(micros) => for_conversions(micros, score()),
+            Bid::SharePpm(share) => {
+                let score = score();
+                for_conversions(part(score.map_or(PRICE_MICROS, Score::price_micros), share, 1_000_000), score)
+            }
+        };
+        u64::try_from(worth).unwrap_or(0)
+    }
+}
+
+/// `of × times ÷ by`, towards zero.
+fn part(of: i64, times: i64, by: i64) -> i64 {
+    // WebAssembly and most processors have no division of 128 bits.
+    if let Some(product) = of.checked_mul(times) {
+        return product / by;
+    }
+    i64::try_from(i128::from(of) * i128::from(times) / i128::from(by)).unwrap_or(i64::MAX)
+}
+
+impl<'a> CallPredictor<'a> {
+    fn new(
+        catalogue: &CompiledCatalogue,
+        scores: &'a ModelScores,
+        person: Option<&Person<'_>>,
+        subject: &FilterSubject<'_>,
+        now: Millis,
+    ) -> Self {
+        let minute = Minute::at(now);
+        let actions = person.map(|person| person.actions.as_slice()).unwrap_or_default();
+        let features = PersonFeatures {
+            now: minute,
+            devices: subject.person.map_or(1, |person| person.devices),
+            segments: subject.person.map(|person| person.segments).unwrap_or_default(),
+            last: actions.iter().filter_map(|actions| actions.last_before(minute)).max(),
+        };
+        let windows = features::windows(minute);
+        let longest = windows.iter().copied().last();
+        let asked = windows.map(|window| (ActionType::IMPRESSION, window)).into_iter();
+        let asked = asked.chain(longest.map(|window| (ActionType::CLICK, window)));
+        let tally = |(verb, (from, to)): (ActionType, (Minute, Minute))| {
+            let question = ActionQuestion { verbs: &[verb], view_types: ViewTypes::All, from, to };
+            catalogue.counter.tally_rows(actions, &question)
+        };
+        let counts = if actions.is_empty() { Vec::new() } else { asked.map(tally).collect() };
+        Self { scores, person: scores.scorer.person(&features), counts }
+    }
+
+    fn score(&self, catalogue: &CompiledCatalogue, place: usize, view_type: ViewType) -> Score {
+        let places = catalogue.counter.places(place).unwrap_or_default();
+        let counts = |which: usize| match self.counts.get(which) {
+            Some(counts) => places.map(|place| counts.get(place as usize).copied().unwrap_or(0)),
+            None => [0; 4],
+        };
+        let fatigue = Fatigue { impressions: std::array::from_fn(counts), clicks: counts(IMPRESSIONS) };
+        let ad = self.scores.ads.get(place).copied().unwrap_or_default();
+        self.scores.scorer.score(self.person, &ad, view_type, &fatigue)
+    }
+}

@@ -1,0 +1,300 @@
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+use std::collections::BTreeMap;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+use crate::base::time::Day;
+use crate::facts::actions::WindowUnit;
+use crate::wire::strict as wire;
+
+const DAY: TimeWindow = TimeWindow { interval: 1, unit: WindowUnit::Days };
+
+fn noon() -> Minute {
+    Minute(Day(100).start().0 + 720)
+}
+
+fn visitor(n: usize) -> VisitorId {
+    VisitorId::mint(1_800_000_000_000 + n as u64, [1; 10])
+}
+
+fn ad(code: u32) -> AdEntity {
+    AdEntity { ad: code, ad_group: 1, campaign: 1, advertiser: 1 }
+}
+
+fn insertion(n: u32) -> InsertionHash {
+    let [a, b, c, d] = n.to_be_bytes();
+    InsertionHash([a, b, c, d, 0, 0])
+}
+
+fn claim(limit: u32, insertions: &[u32], seen: &[u32]) -> Claim {
+    let caps = vec![StrictCap { level: AdLevel::Campaign, limit, window: DAY }];
+    let seen = seen.iter().map(|n| Seen { insertion: insertion(*n), entity: ad(9), minute: noon() });
+    Claim {
+        candidates: vec![Candidate { entity: ad(1), caps: caps.clone() }, Candidate { entity: ad(2), caps }],
+        wanted: insertions.iter().map(|n| Wanted { insertion: insertion(*n), choices: vec![0, 1] }).collect(),
+        seen: seen.collect(),
+    }
+}
+
+/// The objects of a person's visitors, called as the worker calls them: every state and call crosses as bytes.
+#[derive(Default)]
+struct World {
+    stored: BTreeMap<VisitorId, Vec<u8>>,
+}
+
+impl World {
+    fn call(&mut self, call: &Call, now: Minute) -> Answer {
+        let tenant = "pub".parse().unwrap();
+        let (_, call) = wire::decode_call(&wire::encode_call(&tenant, call)).unwrap();
+        let to = call.to;
+        let mut object = self.object(to);
+        let step = object.call(call, now);
+        self.stored.insert(to, wire::encode_object(&object));
+        let forwarded = match step {
+            Step::Answer(answer) => return wire::decode_answer(&wire::encode_answer(&answer)).unwrap(),
+            Step::Forward(forwarded) => forwarded,
+        };
+        assert!(forwarded.to < to, "ids only get smaller");
+        let answer = self.call(&forwarded, now);
+        let mut object = self.object(to);
+        object.passed(&forwarded, &answer, now);
+        self.stored.insert(to, wire::encode_object(&object));
+        answer
+    }
+
+    fn object(&self, of: VisitorId) -> Object {
+        wire::decode_object(self.stored.get(&of).map_or(&[], Vec::as_slice)).unwrap()
+    }
+
+    fn claim(&mut self, of: usize, epoch: u64, members: &[usize], claim: Claim, now: Minute) -> Vec<u32> {
+        let members = members.iter().map(|n| visitor(*n)).collect();
+        let links = Some(Links { epoch: Epoch(epoch), members });
+        let call = Call { to: visitor(of), links, entries: Entries::new(), ask: Ask::Claim(claim) };
+        self.call(&call, now).granted.values().map(|entry| entry.entity.ad).collect()
+    }
+
+    fn confirm(&mut self, of: usize, n: u32, now: Minute) -> bool {
+        let ask = Ask::Confirm(insertion(n));
+        let call = Call { to: visitor(of), links: None, entries: Entries::new(), ask };
+        !self.call(&call, now).granted.is_empty()
+    }
+}
+
+#[test]
+fn s3_05_a_reservation_holds_its_place_until_the_serve_window_ends_and_an_impression_until_its_own() {
+    let mut world = World::default();
+    let [later, over] = [10, 11].map(|minutes| Minute(noon().0 + minutes));
+    assert_eq!(world.claim(1, 0, &[1], claim(1, &[1, 2], &[]), noon()), [1]);
+    assert_eq!(world.claim(1, 0, &[1], claim(1, &[3], &[]), later), [0; 0]);
+    assert_eq!(world.claim(1, 0, &[1], claim(1, &[4], &[]), over), [1]);
+    assert!(!world.confirm(1, 1, over), "its place went to another");
+    assert!(world.confirm(1, 4, over) && !world.confirm(1, 4, over), "once");
+    let evening = Minute(Day(101).start().0 - 1);
+    assert_eq!(world.claim(1, 0, &[1], claim(1, &[5], &[]), evening), [0; 0]);
+    assert_eq!(world.claim(1, 0, &[1], claim(1, &[6], &[]), Minute(evening.0 + 1)), [1]);
+}
+
+#[test]
+fn s3_05_a_clock_that_goes_back_frees_nothing_and_confirms_nothing() {
+    let mut world = World::default();
+    let over = Minute(noon().0 + 11);
+    assert_eq!(world.claim(1, 0, &[1], claim(1, &[1], &[]), noon()), [1]);
+    assert_eq!(world.claim(1, 0, &[1], claim(1, &[2], &[]), over), [1]);
+    assert!(!world.confirm(1, 1, noon()));
+}
+
+#[test]
+fn s3_05_an_impression_seen_after_midnight_counts_on_its_own_day() {
+    let mut world = World::default();
+    let midnight = Day(101).start();
+    assert_eq!(world.claim(1, 0, &[1], claim(1, &[1], &[]), Minute(midnight.0 - 2)), [1]);
+    assert_eq!(world.claim(1, 0, &[1], claim(1, &[2], &[]), midnight), [0; 0], "it may still be seen today");
+    assert!(world.confirm(1, 1, midnight));
+    assert_eq!(world.claim(1, 0, &[1], claim(1, &[3], &[]), Minute(midnight.0 + 1_439)), [0; 0]);
+    assert_eq!(world.claim(1, 0, &[1], claim(1, &[4], &[]), Minute(midnight.0 + 1_440)), [1]);
+}
+
+#[test]
+fn s3_05_the_union_is_by_insertion() {
+    let mut world = World::default();
+    assert_eq!(world.claim(1, 0, &[1], claim(3, &[1], &[7, 7, 8]), noon()), [1], "two were seen");
+    assert!(world.confirm(1, 1, noon()));
+    // The snapshot knows of it by now: still three.
+    assert_eq!(world.claim(1, 0, &[1], claim(4, &[2, 3], &[7, 8, 1]), noon()), [1]);
+}
+
+#[test]
+fn s3_05_one_call_places_no_ad_twice_and_takes_the_next_choice() {
+    let mut world = World::default();
+    assert_eq!(world.claim(1, 0, &[1], claim(9, &[1, 2, 3], &[]), noon()), [1, 2]);
+}
+
+#[test]
+fn s3_05_what_was_placed_before_a_link_counts_after_it() {
+    let mut world = World::default();
+    assert_eq!(world.claim(3, 0, &[3], claim(3, &[1], &[]), noon()), [1]);
+    assert_eq!(world.claim(2, 0, &[2], claim(3, &[2], &[]), noon()), [1]);
+    assert_eq!(world.claim(3, 1, &[2, 3], claim(3, &[3], &[]), noon()), [1]);
+    assert!(world.confirm(3, 1, noon()), "its reservation went with it");
+    assert_eq!(world.claim(2, 2, &[1, 2], claim(3, &[4], &[]), noon()), [0; 0], "three of the three are placed");
+    assert_eq!(world.claim(3, 1, &[2, 3], claim(4, &[5], &[]), noon()), [1]);
+    assert_eq!(world.claim(1, 0, &[1], claim(4, &[6], &[]), noon()), [0; 0]);
+}
+
+#[test]
+fn s3_05_a_person_whose_smallest_visitor_was_cut_meets_at_the_next() {
+    let mut world = World::default();
+    assert_eq!(world.claim(2, 3, &[1, 2], claim(2, &[], &[]), noon()), [0; 0]);
+    // The first is cut; the third browser hears of it before the second does.
+    assert_eq!(world.claim(3, 8, &[2, 3], claim(2, &[1], &[]), noon()), [1]);
+    assert_eq!(world.claim(2, 8, &[2, 3], claim(2, &[2], &[]), noon()), [1]);
+    assert_eq!(world.claim(3, 8, &[2, 3], claim(2, &[3], &[]), noon()), [0; 0], "both decide at the second");
+    assert_eq!(world.object(visitor(3)).forward, Some(visitor(2)));
+}
+
+#[test]
+fn s3_05_a_login_just_made_links_before_any_decision_names_it() {
+    let mut world = World::default();
+    assert_eq!(world.claim(2, 3, &[2], claim(1, &[1], &[]), noon()), [1]);
+    assert_eq!(world.claim(2, 3, &[1, 2], claim(2, &[2], &[]), noon()), [1]);
+    assert_eq!(world.object(visitor(2)).forward, Some(visitor(1)));
+    assert_eq!(world.claim(2, 3, &[2], claim(2, &[3], &[]), noon()), [0; 0], "a read that failed cuts nobody");
+}
+
+#[test]
+fn s3_05_a_newer_decision_cuts_and_an_older_one_brings_nothing_back() {
+    let mut world = World::default();
+    assert_eq!(world.claim(2, 5, &[1, 2], claim(1, &[1], &[]), noon()), [1]);
+    assert!(world.confirm(2, 1, noon()));
+    assert_eq!(world.claim(2, 6, &[2], claim(1, &[2], &[]), noon()), [0; 0], "its own stays its own");
+    assert_eq!(world.object(visitor(2)).forward, None);
+    world.claim(2, 5, &[1, 2], claim(1, &[3], &[]), noon());
+    assert_eq!(world.object(visitor(2)).forward, None);
+}
+
+#[test]
+fn s3_05_nothing_is_granted_while_older_word_names_somebody_smaller() {
+    let mut world = World::default();
+    assert_eq!(world.claim(2, 4, &[2], claim(2, &[1], &[]), noon()), [1]);
+    assert_eq!(world.claim(1, 4, &[1], claim(2, &[2], &[]), noon()), [1]);
+    // A login at a location whose snapshot is older than one met: it names the first, and no decision.
+    assert_eq!(world.claim(2, 0, &[1, 2], claim(3, &[3], &[]), noon()), [0; 0], "cut, or linked since?");
+    assert!(world.confirm(2, 1, noon()), "what was placed counts");
+    assert_eq!(world.claim(2, 0, &[2], claim(3, &[4], &[]), noon()), [1], "older word that names nobody");
+    assert_eq!(
+        world.claim(2, 5, &[1, 2], claim(3, &[5], &[]), noon()),
+        [0; 0],
+        "linked: three of the three are placed"
+    );
+    assert_eq!(world.claim(2, 0, &[1, 2], claim(4, &[6], &[]), noon()), [1], "it decides at the first already");
+}
+
+#[test]
+fn s3_05_a_full_object_grants_nothing() {
+    let mut world = World::default();
+    let entry = Entry { entity: ad(5), minute: noon(), confirmed: true, keep: 60 };
+    let many = u32::try_from(limits::STRICT_ENTRIES).unwrap() + 1;
+    let entries: Entries = (1..=many).map(|n| (insertion(n), entry)).collect();
+    let ask = Ask::Claim(claim(u32::MAX, &[0], &[]));
+    let links = Some(Links { epoch: Epoch(0), members: vec![visitor(1)] });
+    let call = Call { to: visitor(1), links, entries, ask };
+    assert_eq!(world.call(&call, noon()).granted, Entries::new());
+    assert_eq!(world.object(visitor(1)).entries.len(), limits::STRICT_ENTRIES);
+    let at = |minutes| Minute(noon().0 + minutes);
+    assert_eq!(world.claim(1, 0, &[1], claim(1, &[1], &[]), at(60)), [0; 0], "some did not fit");
+    assert_eq!(world.claim(1, 0, &[1], claim(9_999, &[1], &[]), at(61)), [1]);
+}
+
+#[test]
+fn s3_05_what_a_clock_that_is_behind_confirmed_a_day_early_counts_where_it_was_seen() {
+    let mut world = World::default();
+    let midnight = Day(101).start();
+    let before = Minute(midnight.0 - 1);
+    assert_eq!(world.claim(1, 0, &[1], claim(1, &[1], &[]), before), [1]);
+    assert!(world.confirm(1, 1, before), "the edge has it at midnight");
+    let told = |n, seen| {
+        let seen = vec![Seen { insertion: insertion(seen), entity: ad(1), minute: midnight }];
+        Claim { seen, ..claim(1, &[n], &[]) }
+    };
+    assert_eq!(world.claim(1, 0, &[1], told(2, 1), Minute(midnight.0 + 60)), [0; 0], "the day's one was seen");
+    assert_eq!(world.claim(1, 0, &[1], claim(1, &[3], &[]), Minute(midnight.0 + 60)), [1], "as nobody said so");
+}
+
+/// A browser asks, knowing the person or itself alone; an ad placed before is seen, or is not.
+#[derive(Debug, Clone)]
+enum Event {
+    Claim { of: usize, knows: bool, placements: usize },
+    See { place: usize },
+    Wait { minutes: u32 },
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        4 => (1..=3usize, any::<bool>(), 1..=2usize)
+            .prop_map(|(of, knows, placements)| Event::Claim { of, knows, placements }),
+        4 => any::<prop::sample::Index>().prop_map(|place| Event::See { place: place.index(1_000) }),
+        1 => (0..8u32).prop_map(|minutes| Event::Wait { minutes }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 10_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// What is placed once every object knows the person, and seen, is never more than the limit; nor is what any one
+    /// object decides, whatever it knows.
+    #[test]
+    fn s3_05_no_interleaving_is_over_the_limit_once_all_know(limit in 1..4u32, events in vec(event(), 1..60)) {
+        let mut world = World::default();
+        let (mut now, mut next) = (Minute(Day(100).start().0), 0);
+        let mut placed: Vec<(u32, usize, bool)> = Vec::new();
+        let mut seen: BTreeMap<u32, bool> = BTreeMap::new();
+        let mut knowing = [false; 3];
+        for event in events {
+            match event {
+                Event::Wait { minutes } => now = Minute(now.0 + minutes),
+                Event::Claim { of, knows, placements } => {
+                    knowing[of - 1] |= knows;
+                    let names: Vec<u32> = (0..placements).map(|_| { next += 1; next }).collect();
+                    let (epoch, members) = if knows { (1, vec![1, 2, 3]) } else { (0, vec![of]) };
+                    let call = Call {
+                        to: visitor(of),
+                        links: Some(Links { epoch: Epoch(epoch), members: members.into_iter().map(visitor).collect() }),
+                        entries: Entries::new(),
+                        ask: Ask::Claim(claim(limit, &names, &[])),
+                    };
+                    let granted = world.call(&call, now).granted;
+                    let all_know = knowing.iter().all(|knows| *knows);
+                    placed.extend(names.iter().filter(|n| granted.contains_key(&insertion(**n))).map(|n| (*n, of, all_know)));
+                }
+                Event::See { place } => {
+                    let Some((n, of, all_knew)) = placed.get(place % placed.len().max(1)).copied() else { continue };
+                    if world.confirm(of, n, now) {
+                        prop_assert_eq!(seen.insert(n, all_knew), None, "an insertion counted twice");
+                    }
+                }
+            }
+        }
+        let after = seen.values().filter(|all_knew| **all_knew).count();
+        prop_assert!(after <= limit as usize, "{after} over {limit}");
+        prop_assert!(seen.len() <= 3 * limit as usize);
+    }
+}
+
+#[test]
+fn who_is_between_two_objects_keeps_what_it_passes_on() {
+    let mut world = World::default();
+    let (c, b, a) = (visitor(1), visitor(2), visitor(3));
+    let mut granted = |to, epoch, members: &[VisitorId], n: u32, minute: u32| {
+        let links = Some(Links { epoch: Epoch(epoch), members: members.to_vec() });
+        let call = Call { to, links, entries: Entries::new(), ask: Ask::Claim(claim(2, &[n], &[])) };
+        world.call(&call, Minute(noon().0 + minute)).granted.len()
+    };
+    assert_eq!([granted(a, 0, &[a], 1, 0), granted(a, 0, &[a], 2, 0)], [1, 1], "alone, two of two");
+    assert_eq!(granted(b, 5, &[b, c], 3, 1), 1, "c decides, and knows of nobody's");
+    assert_eq!(granted(a, 6, &[a, b], 4, 1), 0, "by b, c hears of a's two");
+    // c is cut.
+    assert_eq!([granted(b, 7, &[a, b], 5, 2), granted(a, 7, &[a, b], 6, 2)], [0, 0], "b knows of a's two");
+}

@@ -1,0 +1,100 @@
+//! Buckets: where a person falls when people are sampled, tested or sent to (S4.1, S4.3). Each purpose has a value of its
+//! own, so that one never biases another; all come from the person's random bytes, which are drawn once.
+
+use sha2::{Digest as _, Sha256};
+
+use crate::base::ids::VisitorId;
+
+/// Buckets of a purpose.
+pub const BUCKETS: u16 = 10_000;
+
+/// A person's random bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PersonRandom(pub [u8; 16]);
+
+/// What a bucket is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BucketPurpose<'a> {
+    /// Sampling, to estimate an audience's size; for nothing else.
+    Sampling,
+    /// An experiment's arms, by the experiment's id.
+    Experiment(&'a str),
+    /// A campaign's recipients, by the campaign's id.
+    Send(&'a str),
+}
+
+impl PersonRandom {
+    /// What stands for the random bytes of a visitor whose person's are not known, at the edge before its first snapshot:
+    /// its own id, of which 74 bits are random. The person's may lead to other buckets later; what must not change by
+    /// then is a fact of the visitor, as an exposure is.
+    #[must_use]
+    pub fn of_visitor(visitor: VisitorId) -> Self {
+        Self(*visitor.as_bytes())
+    }
+
+    /// The person's bucket for a purpose: 0 to 9999, each as likely (to one in 10^15).
+    #[must_use]
+    pub fn bucket(&self, purpose: BucketPurpose<'_>) -> u16 {
+        let (kind, name) = match purpose {
+            BucketPurpose::Sampling => (0u8, ""),
+            BucketPurpose::Experiment(name) => (1, name),
+            BucketPurpose::Send(name) => (2, name),
+        };
+        let mut hash = Sha256::new();
+        hash.update(b"causeway bucket\0");
+        hash.update(self.0);
+        hash.update([kind]);
+        hash.update(name.as_bytes());
+        let bytes = hash.finalize();
+        let number = bytes.first_chunk().map_or(0, |eight| u64::from_be_bytes(*eight));
+        u16::try_from(number % u64::from(BUCKETS)).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "tests")]
+mod tests {
+    use super::*;
+
+    fn person(n: u64) -> PersonRandom {
+        let mut bytes = [7; 16];
+        bytes[..8].copy_from_slice(&n.to_be_bytes());
+        PersonRandom(bytes)
+    }
+
+    /// Pearson's statistic against equal shares.
+    fn chi_square(counts: &[u64]) -> f64 {
+        let expected = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
+        counts.iter().map(|count| (*count as f64 - expected).powi(2) / expected).sum()
+    }
+
+    #[test]
+    fn s4_01_every_bucket_is_as_likely() {
+        let mut counts = vec![0u64; usize::from(BUCKETS)];
+        (0..400_000).for_each(|n| counts[usize::from(person(n).bucket(BucketPurpose::Sampling))] += 1);
+        // 9,999 degrees of freedom: six standard deviations on either side.
+        let statistic = chi_square(&counts);
+        assert!((statistic - 9_999.0).abs() < 6.0 * (2.0 * 9_999.0f64).sqrt(), "{statistic}");
+    }
+
+    #[test]
+    fn s4_03_purposes_are_independent_of_one_another() {
+        let purposes = [
+            BucketPurpose::Sampling,
+            BucketPurpose::Experiment("e-1"),
+            BucketPurpose::Experiment("e-2"),
+            BucketPurpose::Send("e-1"),
+        ];
+        for (i, a) in purposes.iter().enumerate() {
+            for b in &purposes[..i] {
+                // A table of ten by ten: 81 degrees of freedom, one in 10^9 lies above 175.
+                let mut table = vec![0u64; 100];
+                for n in 0..50_000 {
+                    let tenth = |purpose: &BucketPurpose<'_>| usize::from(person(n).bucket(*purpose) / 1_000);
+                    table[tenth(a) * 10 + tenth(b)] += 1;
+                }
+                assert!(chi_square(&table) < 175.0 + 18.0, "{a:?} {b:?}");
+            }
+        }
+    }
+}

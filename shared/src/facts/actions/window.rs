@@ -1,0 +1,104 @@
+//! Time windows and caps: `{interval, unit}` counted in whole buckets of `unit`, as in the AdCP convention.
+
+use serde::{Deserialize, Serialize};
+
+use super::ActionType;
+use crate::base::time::{DAY_MINUTES, Minute};
+
+/// The size of a window's buckets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WindowUnit {
+    /// Minutes.
+    Minutes,
+    /// Hours of UTC.
+    Hours,
+    /// Days of UTC.
+    Days,
+}
+
+impl WindowUnit {
+    /// All of them, in the order that forms number them by.
+    pub const ALL: [Self; 3] = [Self::Minutes, Self::Hours, Self::Days];
+
+    fn minutes(self) -> u32 {
+        match self {
+            Self::Minutes => 1,
+            Self::Hours => 60,
+            Self::Days => DAY_MINUTES,
+        }
+    }
+}
+
+/// The last `interval` buckets of a unit, the running one among them: the last 7 days are today and the 6 before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TimeWindow {
+    /// How many buckets, 1 or more.
+    pub interval: u32,
+    /// Their size.
+    pub unit: WindowUnit,
+}
+
+impl TimeWindow {
+    /// How many minutes it spans, the running bucket whole.
+    #[must_use]
+    pub fn minutes(self) -> u32 {
+        self.interval.saturating_mul(self.unit.minutes())
+    }
+
+    /// The window's minutes at a time: from the first to the one before the second.
+    #[must_use]
+    pub fn range(self, now: Minute) -> (Minute, Minute) {
+        let size = self.unit.minutes();
+        let running = now.0 / size;
+        let first = running.saturating_sub(self.interval.saturating_sub(1));
+        (Minute(first.saturating_mul(size)), Minute(running.saturating_add(1).saturating_mul(size)))
+    }
+}
+
+/// A frequency cap: at most `limit` of an action within a window (S3.5). All caps of an entity must hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FrequencyCap {
+    /// The action counted.
+    pub verb: ActionType,
+    /// How many there may be, the one to come not among them.
+    pub limit: u32,
+    /// Over which time.
+    pub window: TimeWindow,
+}
+
+impl FrequencyCap {
+    /// Whether one more may come after so many.
+    #[must_use]
+    pub fn admits(&self, counted: u32) -> bool {
+        counted < self.limit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::time::Day;
+
+    #[test]
+    fn s3_02_windows_are_whole_buckets_with_the_running_one() {
+        let now = Minute(Day(100).start().0 + 125);
+        let range = |interval, unit| TimeWindow { interval, unit }.range(now);
+        assert_eq!(range(7, WindowUnit::Days), (Day(94).start(), Day(101).start()));
+        assert_eq!(range(1, WindowUnit::Days), (Day(100).start(), Day(101).start()));
+        assert_eq!(range(1, WindowUnit::Hours), (Minute(now.0 - 5), Minute(now.0 + 55)));
+        assert_eq!(range(3, WindowUnit::Minutes), (Minute(now.0 - 2), Minute(now.0 + 1)));
+        assert_eq!(range(u32::MAX, WindowUnit::Days), (Minute(0), Day(101).start()));
+    }
+
+    #[test]
+    fn s3_05_a_cap_binds_at_its_limit() {
+        let cap = FrequencyCap {
+            verb: ActionType::IMPRESSION,
+            limit: 3,
+            window: TimeWindow { interval: 1, unit: WindowUnit::Days },
+        };
+        assert!(cap.admits(2) && !cap.admits(3));
+    }
+}

@@ -1,0 +1,118 @@
+//! Rhythm: in which hours of the week a visitor is active (S4.13), as one small counter an hour. Each fact adds once, and
+//! a person's rhythm is the sum of its visitors'.
+
+mod best;
+mod offset;
+
+use crate::base::ids::Millis;
+use crate::base::packed::{self, PackedReader};
+use crate::base::time::HOUR_MS;
+
+pub use best::{BestHour, BestTime, BestTimeSource, LEAST_FACTS, PersonHabits, PopulationActivity, PriorActivity};
+pub use offset::{UtcOffset, ZoneOffsets};
+
+/// Hours of a week, in UTC, from Monday's first.
+pub const HOURS: usize = 168;
+
+/// Activity by hour of the week.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ActivityHistogram([u16; HOURS]);
+
+impl Default for ActivityHistogram {
+    fn default() -> Self {
+        Self([0; HOURS])
+    }
+}
+
+/// The hour of the week a time lies in: 0 is Monday 00:00 to 00:59 UTC.
+#[must_use]
+pub fn hour_of_week(time: Millis) -> usize {
+    // 1970 began on a Thursday.
+    let hours = time / HOUR_MS + 3 * 24;
+    usize::try_from(hours % HOURS as u64).unwrap_or_default()
+}
+
+impl ActivityHistogram {
+    /// Adds one at a time. A full counter stays full.
+    pub fn add(&mut self, time: Millis) {
+        if let Some(count) = self.0.get_mut(hour_of_week(time)) {
+            *count = count.saturating_add(1);
+        }
+    }
+
+    /// The sum of two visitors'.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        let mut sum = self.clone();
+        sum.0.iter_mut().zip(other.0).for_each(|(count, more)| *count = count.saturating_add(more));
+        sum
+    }
+
+    /// The counters, Monday's first hour first.
+    #[must_use]
+    pub fn counts(&self) -> &[u16; HOURS] {
+        &self.0
+    }
+
+    /// The packed form: of each counter above 0 the hours since the one before, and its count.
+    #[must_use]
+    pub fn pack(&self) -> Vec<u8> {
+        let mut to = Vec::new();
+        let mut gap = 0;
+        for count in self.0 {
+            if count == 0 {
+                gap += 1;
+                continue;
+            }
+            packed::put(&mut to, gap);
+            packed::put(&mut to, count.into());
+            gap = 0;
+        }
+        to
+    }
+
+    /// Reads the packed form; `None` for bytes that it does not give.
+    #[must_use]
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let (mut from, mut rhythm, mut hour) = (PackedReader(bytes), Self::default(), 0);
+        while !from.is_empty() {
+            hour += from.count(HOURS)?;
+            *rhythm.0.get_mut(hour)? = u16::try_from(from.number()?).ok().filter(|count| *count > 0)?;
+            hour += 1;
+        }
+        Some(rhythm)
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+mod tests {
+    use super::*;
+
+    const HOUR: u64 = 3_600_000;
+
+    #[test]
+    fn s4_13_weeks_begin_on_monday() {
+        // 2027-01-15T08:00:00Z, a Friday.
+        let friday = 1_800_000_000_000;
+        assert_eq!(hour_of_week(friday), 4 * 24 + 8);
+        assert_eq!(hour_of_week(friday + 64 * HOUR), 0, "Monday's first hour");
+        assert_eq!(hour_of_week(friday + 64 * HOUR - 1), 167);
+        assert_eq!(hour_of_week(0), 3 * 24);
+    }
+
+    #[test]
+    fn what_is_packed_is_read_again() {
+        let mut rhythm = ActivityHistogram::default();
+        assert_eq!((rhythm.pack().len(), ActivityHistogram::read(&[])), (0, Some(ActivityHistogram::default())));
+        (0..400).for_each(|n| rhythm.add(n * n * HOUR));
+        (0..70_000).for_each(|_| rhythm.add(5 * HOUR));
+        assert_eq!(rhythm.counts()[hour_of_week(5 * HOUR)], u16::MAX, "full");
+        assert_eq!(ActivityHistogram::read(&rhythm.pack()).unwrap(), rhythm);
+        let twice = rhythm.plus(&rhythm);
+        assert!(twice.counts().iter().zip(rhythm.counts()).all(|(two, one)| *two == one.saturating_mul(2)));
+        for bad in [&[0][..], &[0, 0], &[168, 1, 1], &[0, 0x80, 0x80, 4], &[167, 1, 0, 1]] {
+            assert_eq!(ActivityHistogram::read(bad), None, "{bad:?}");
+        }
+    }
+}

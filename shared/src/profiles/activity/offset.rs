@@ -1,0 +1,92 @@
+//! Clocks on the wall: how far a place is from UTC, and when that changes. Which zone a place is in, and what its rules
+//! are, is for the caller to know.
+
+use std::ops::Range;
+
+use crate::base::ids::Millis;
+use crate::base::time::{HOUR_MS, MINUTE_MS};
+
+/// Milliseconds of a week.
+pub(super) const WEEK_MS: Millis = 168 * HOUR_MS;
+
+/// How many minutes a clock is ahead of UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct UtcOffset(i16);
+
+impl UtcOffset {
+    /// UTC itself.
+    pub const UTC: Self = Self(0);
+
+    /// Of minutes east of UTC; `None` where it would be a day or more: no place is.
+    #[must_use]
+    pub fn minutes(minutes: i32) -> Option<Self> {
+        i16::try_from(minutes).ok().filter(|minutes| minutes.unsigned_abs() < 1_440).map(Self)
+    }
+
+    /// The hours that begin with UTC's, and what a clock shows then: whole hours ahead, and minutes past the hour.
+    pub(super) fn parts(self) -> (i16, u16) {
+        (self.0.div_euclid(60), self.0.rem_euclid(60).unsigned_abs())
+    }
+
+    /// Milliseconds from this clock's Monday, 00:00, to a time.
+    pub(super) fn into_week(self, time: Millis) -> Millis {
+        // 1970 began on a Thursday.
+        let utc = i64::try_from(time % WEEK_MS + 72 * HOUR_MS).unwrap_or_default();
+        (utc + i64::from(self.0) * MINUTE_MS.cast_signed()).rem_euclid(WEEK_MS.cast_signed()).cast_unsigned()
+    }
+}
+
+/// A place's offset at any time: one, and what it changes to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ZoneOffsets {
+    first: UtcOffset,
+    changes: Vec<(Millis, UtcOffset)>,
+}
+
+impl From<UtcOffset> for ZoneOffsets {
+    fn from(offset: UtcOffset) -> Self {
+        Self::new(offset, Vec::new())
+    }
+}
+
+impl ZoneOffsets {
+    /// The offset before any change, and each change: from when on, to what. Their order is no matter.
+    #[must_use]
+    pub fn new(first: UtcOffset, mut changes: Vec<(Millis, UtcOffset)>) -> Self {
+        changes.sort_unstable();
+        Self { first, changes }
+    }
+
+    /// At a time.
+    #[must_use]
+    pub fn at(&self, time: Millis) -> UtcOffset {
+        let past = self.changes.partition_point(|(from, _)| *from <= time);
+        past.checked_sub(1).and_then(|last| self.changes.get(last)).map_or(self.first, |(_, offset)| *offset)
+    }
+
+    /// The one that was in force longest while a person's facts were recorded, of equal ones the earlier: the one to read
+    /// its rhythm with. The rhythm counts hours in UTC, and no longer knows on which side of a change a fact lay. The
+    /// offset of today would move every habit by an hour on the day that the clocks change.
+    #[must_use]
+    pub fn usual(&self, recorded: Range<Millis>) -> UtcOffset {
+        let mut longest = (self.at(recorded.start), 0);
+        for (_, offset) in self.pieces(recorded.clone()) {
+            let same = self.pieces(recorded.clone()).filter(|(_, other)| *other == offset);
+            let length = same.fold(0_u64, |sum, (piece, _)| sum.saturating_add(piece.end - piece.start));
+            if length > longest.1 {
+                longest = (offset, length);
+            }
+        }
+        longest.0
+    }
+
+    /// A time in pieces, in order, none empty, each with its offset.
+    pub(super) fn pieces(&self, whole: Range<Millis>) -> impl Iterator<Item = (Range<Millis>, UtcOffset)> + '_ {
+        let starts = std::iter::once((0, self.first)).chain(self.changes.iter().copied());
+        let ends = self.changes.iter().map(|(from, _)| *from).chain([Millis::MAX]);
+        let clipped = move |((from, offset), to): ((Millis, UtcOffset), Millis)| {
+            (from.max(whole.start)..to.min(whole.end), offset)
+        };
+        starts.zip(ends).map(clipped).filter(|(piece, _)| !piece.is_empty())
+    }
+}

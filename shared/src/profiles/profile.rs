@@ -1,0 +1,375 @@
+//! Profiles: what one visitor's facts add up to.
+//!
+//! The origin folds every fact of a visitor, once, into its [`Profile`]; the order does not matter. What a
+//! reader at the edge gets is a [`SubProfile`]: the same sums at one version. The reader may know a few
+//! facts more than the sub-profile holds (its ledger); [`KnownVisitor`] is the join of the two and never counts a
+//! fact twice, because a sub-profile names its newest facts and a time before which it holds them all.
+
+mod known;
+mod missing;
+mod room;
+mod sub;
+
+use std::collections::BTreeSet;
+
+use crate::base::ids::{Micros, Millis, SessionId, SnapshotVersion};
+use crate::base::limits;
+use crate::base::time::{Day, Minute};
+use crate::facts::actions::{ActionList, AdAction, InsertionHash};
+use crate::facts::attributes::{AttributeMap, AttributeValue, NameToken};
+use crate::facts::events::VisitorEvents;
+use crate::facts::exposures::{Exposures, FirstExposure};
+use crate::facts::fact::{Fact, FactKind, PAGE, PURCHASE};
+use crate::facts::offer_slots::{HeldSlot, HeldSlots};
+use crate::facts::orders::{OrderPurchase, VisitorOrders};
+use crate::facts::segments::SegmentMap;
+use crate::profiles::activity::ActivityHistogram;
+
+pub use known::{KnownVisitor, LaterPage};
+pub use missing::MissingParts;
+use room::HeldParts;
+pub use room::{QueriedActions, QueriedNames, SnapshotRoom};
+pub use sub::{NewestNames, SubContent, SubProfile};
+
+/// Sessions counted for one visitor; a browser that loses its ledger on every page would add one each.
+const SESSIONS: usize = 4_096;
+
+/// Lifetime sums of one visitor, or of all visitors of a person.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ProfileTotals {
+    /// Pages viewed.
+    pub pages: u64,
+    /// Sessions: runs of pages with less than 30 idle minutes between.
+    pub sessions: u64,
+    /// Purchases.
+    pub purchases: u64,
+    /// The purchases' values.
+    pub revenue: Micros,
+}
+
+impl ProfileTotals {
+    /// The sums over both; they must be over different visitors.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            pages: self.pages.saturating_add(other.pages),
+            sessions: self.sessions.saturating_add(other.sessions),
+            purchases: self.purchases.saturating_add(other.purchases),
+            revenue: self.revenue.saturating_add(other.revenue),
+        }
+    }
+}
+
+impl ProfileTotals {
+    /// The sums without purchases that do not count.
+    #[must_use]
+    pub fn without<'a>(self, repeats: impl IntoIterator<Item = &'a OrderPurchase>) -> Self {
+        repeats.into_iter().fold(self, |sums, repeat| Self {
+            purchases: sums.purchases.saturating_sub(1),
+            revenue: sums.revenue.saturating_sub(repeat.value),
+            ..sums
+        })
+    }
+
+    /// The larger of each sum.
+    fn most(self, other: Self) -> Self {
+        Self {
+            pages: self.pages.max(other.pages),
+            sessions: self.sessions.max(other.sessions),
+            purchases: self.purchases.max(other.purchases),
+            revenue: self.revenue.max(other.revenue),
+        }
+    }
+}
+
+/// The newest facts of a visitor by (receipt, id): which they are, and before which time all are held.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NewestFacts {
+    ids: BTreeSet<(Millis, u64)>,
+    floor: Millis,
+}
+
+impl NewestFacts {
+    /// From its parts, as a wire carries them.
+    #[must_use]
+    pub fn from_parts(ids: impl IntoIterator<Item = (Millis, u64)>, floor: Millis) -> Self {
+        let mut newest = Self { ids: ids.into_iter().collect(), floor };
+        newest.trim();
+        newest
+    }
+
+    /// The (receipt, short id) pairs, oldest first.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (Millis, u64)> + '_ {
+        self.ids.iter().copied()
+    }
+
+    /// Facts received before this time are all held, named or not.
+    #[must_use]
+    pub fn floor(&self) -> Millis {
+        self.floor
+    }
+
+    /// Whether a fact is held. A fact that is older than the floor and came late is taken for held until
+    /// the next version; once true for a version it is true for every later one.
+    #[must_use]
+    pub fn holds(&self, received: Millis, short: u64) -> bool {
+        received < self.floor || self.ids.contains(&(received, short))
+    }
+
+    fn insert(&mut self, received: Millis, short: u64) {
+        self.ids.insert((received, short));
+        self.trim();
+    }
+
+    fn trim(&mut self) {
+        while self.ids.len() > limits::NEWEST_FACTS
+            && let Some((received, _)) = self.ids.pop_first()
+        {
+            self.floor = self.floor.max(received.saturating_add(1));
+        }
+    }
+}
+
+/// What the store keeps of a profile in records of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ProfileParts {
+    /// The actions.
+    pub actions: ActionList,
+    /// The segments.
+    pub segments: SegmentMap,
+    /// The attributes.
+    pub attributes: AttributeMap,
+    /// The exposures.
+    pub exposures: Exposures,
+    /// The units of limited offers.
+    pub units: HeldSlots,
+    /// The events by name.
+    pub events: VisitorEvents,
+}
+
+/// What one visitor's facts add up to, at the origin.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Profile {
+    pub(crate) pages: u64,
+    pub(crate) purchases: u64,
+    pub(crate) revenue: Micros,
+    pub(crate) sessions: BTreeSet<SessionId>,
+    pub(crate) seen: Option<(Millis, Millis)>,
+    pub(crate) newest: NewestFacts,
+    pub(crate) actions: ActionList,
+    pub(crate) segments: SegmentMap,
+    pub(crate) attributes: AttributeMap,
+    pub(crate) exposures: Exposures,
+    pub(crate) units: HeldSlots,
+    pub(crate) events: VisitorEvents,
+    pub(crate) rhythm: ActivityHistogram,
+    pub(crate) orders: VisitorOrders,
+}
+
+impl Profile {
+    /// Adds one fact. Each FactId must come once (the store remembers them); their order is all the same. Of attributes
+    /// it adds only that they came: what they say is [`Profile::assign`]ed.
+    pub fn fold(&mut self, fact: &Fact) {
+        match &fact.what {
+            // Said about the visitor, not by it: its profile is as if they had not come.
+            FactKind::Cancellation { .. } | FactKind::Evidence { .. } | FactKind::Erasure { .. } => return,
+            FactKind::Page { session } => {
+                self.pages = self.pages.saturating_add(1);
+                self.events.add(PAGE, Minute::at(fact.at));
+                self.sessions.insert(*session);
+                if self.sessions.len() > SESSIONS {
+                    self.sessions.pop_last();
+                }
+            }
+            // A repeat of an order that came after its FactId was forgotten.
+            FactKind::Track { name, order: Some(order), .. } if name == PURCHASE && self.orders.contains(*order) => {
+                return;
+            }
+            FactKind::Track { name, value, order, .. } if name != PAGE => {
+                let (at, value) = (Minute::at(fact.at), value.unwrap_or(0));
+                self.events.add(name, at);
+                if name == PURCHASE {
+                    self.purchases = self.purchases.saturating_add(1);
+                    self.revenue = self.revenue.saturating_add(value);
+                    order.iter().for_each(|order| self.orders.insert(*order, OrderPurchase { at, value }));
+                }
+            }
+            FactKind::Action { insertion, verb, view_type, entity } => self.actions.insert(AdAction {
+                insertion: InsertionHash::of(*insertion),
+                verb: *verb,
+                view_type: *view_type,
+                entity: *entity,
+                minute: Minute::at(fact.at),
+            }),
+            FactKind::Segments { writes } => {
+                let stamp = fact.stamp();
+                self.segments.write_all(stamp, writes.iter().cloned());
+            }
+            FactKind::Exposure { experiment, arm } => {
+                // By its receipt: a client's own time must not make an exposure the first.
+                self.exposures.insert(*experiment, FirstExposure { arm: *arm, at: fact.received, mixed: false });
+            }
+            FactKind::Unit { campaign, number } => {
+                self.units.insert(*campaign, HeldSlot { number: *number, at: fact.received });
+            }
+            FactKind::Track { .. } | FactKind::Alias { .. } | FactKind::Withdrawal | FactKind::Attributes { .. } => {}
+        }
+        if fact.is_activity() {
+            self.rhythm.add(fact.at);
+        }
+        let (first, last) = self.seen.unwrap_or((fact.at, fact.at));
+        self.seen = Some((first.min(fact.at), last.max(fact.at)));
+        self.newest.insert(fact.received, fact.id.short());
+    }
+
+    /// Adds what somebody else says of the visitor, which was not there: it was not seen by that.
+    pub fn told(&mut self, add: impl FnOnce(&mut Self)) {
+        let seen = self.seen;
+        add(self);
+        self.seen = seen;
+    }
+
+    /// Adds one fact as [`Profile::fold`] does, and what it writes of attributes: their tokens, which the tenant's
+    /// dictionary gives, and their values, `None` where one is removed.
+    pub fn assign(&mut self, fact: &Fact, writes: impl IntoIterator<Item = (NameToken, Option<AttributeValue>)>) {
+        let stamp = fact.stamp();
+        writes.into_iter().for_each(|(token, value)| self.attributes.write(token, stamp, value));
+        self.fold(fact);
+    }
+
+    /// The profile of a set of facts; repeats of a FactId count once, the first one given.
+    #[must_use]
+    pub fn of<'a>(facts: impl IntoIterator<Item = &'a Fact>) -> Self {
+        let mut profile = Self::default();
+        let mut seen = BTreeSet::new();
+        for fact in facts {
+            if seen.insert(fact.id) {
+                profile.fold(fact);
+            }
+        }
+        profile
+    }
+
+    /// The sums.
+    #[must_use]
+    pub fn totals(&self) -> ProfileTotals {
+        ProfileTotals {
+            pages: self.pages,
+            sessions: self.sessions.len() as u64,
+            purchases: self.purchases,
+            revenue: self.revenue,
+        }
+    }
+
+    /// The visitor's actions.
+    #[must_use]
+    pub fn actions(&self) -> &ActionList {
+        &self.actions
+    }
+
+    /// The visitor's orders.
+    #[must_use]
+    pub fn orders(&self) -> &VisitorOrders {
+        &self.orders
+    }
+
+    /// In which hours of the week the visitor was active.
+    #[must_use]
+    pub fn rhythm(&self) -> &ActivityHistogram {
+        &self.rhythm
+    }
+
+    /// The visitor's segments.
+    #[must_use]
+    pub fn segments(&self) -> &SegmentMap {
+        &self.segments
+    }
+
+    /// The visitor's attributes.
+    #[must_use]
+    pub fn attributes(&self) -> &AttributeMap {
+        &self.attributes
+    }
+
+    /// The visitor's exposures.
+    #[must_use]
+    pub fn exposures(&self) -> &Exposures {
+        &self.exposures
+    }
+
+    /// The units that the visitor got.
+    #[must_use]
+    pub fn units(&self) -> &HeldSlots {
+        &self.units
+    }
+
+    /// The visitor's events by name.
+    #[must_use]
+    pub fn events(&self) -> &VisitorEvents {
+        &self.events
+    }
+
+    /// Takes out what the store keeps in records of its own. What is folded in afterwards is what is new of them.
+    pub fn take_parts(&mut self) -> ProfileParts {
+        ProfileParts {
+            actions: std::mem::take(&mut self.actions),
+            segments: std::mem::take(&mut self.segments),
+            attributes: std::mem::take(&mut self.attributes),
+            exposures: std::mem::take(&mut self.exposures),
+            units: std::mem::take(&mut self.units),
+            events: std::mem::take(&mut self.events),
+        }
+    }
+
+    /// Joins what was taken out, or lay in records of its own, with what is there; of events it must be of other facts.
+    #[must_use]
+    pub fn with_parts(mut self, parts: ProfileParts) -> Self {
+        self.actions = parts.actions.join(self.actions);
+        self.segments = parts.segments.join(self.segments);
+        self.attributes = parts.attributes.join(self.attributes);
+        self.exposures = parts.exposures.join(self.exposures);
+        self.units = parts.units.join(self.units);
+        self.events = parts.events.plus(self.events);
+        self
+    }
+
+    /// When the visitor's first and last fact happened; `None` without any.
+    #[must_use]
+    pub fn seen(&self) -> Option<(Millis, Millis)> {
+        self.seen
+    }
+
+    /// What a reader gets at this version. `named` for the snapshot of the visitor itself, whose ledger
+    /// needs to know the newest facts; siblings go without.
+    #[must_use]
+    pub fn sub_profile(&self, version: SnapshotVersion, named: bool) -> SubProfile {
+        self.sub_profile_within(version, named, &SnapshotRoom::whole(Day(0), &QueriedNames::default()))
+    }
+
+    /// The same of what a snapshot has room for; it says which parts it lacks.
+    #[must_use]
+    pub fn sub_profile_within(&self, version: SnapshotVersion, named: bool, room: &SnapshotRoom<'_>) -> SubProfile {
+        let skip = self.sessions.len().saturating_sub(limits::NEWEST_SESSIONS);
+        let names = || NewestNames {
+            sessions: self.sessions.iter().skip(skip).copied().collect(),
+            newest: self.newest.clone(),
+        };
+        let HeldParts { actions, segments, attributes, recent, missing } = HeldParts::of(self, room);
+        let (names, exposures, units) = (named.then(names), self.exposures.pack(), self.units.pack());
+        let (totals, seen, orders) = (self.totals(), self.seen, self.orders.pack());
+        let content = SubContent {
+            totals,
+            seen,
+            names,
+            actions,
+            segments,
+            attributes,
+            exposures,
+            units,
+            recent,
+            orders,
+            missing,
+        };
+        SubProfile::pack(version, &content)
+    }
+}

@@ -1,0 +1,141 @@
+//! The words of a tenant's actions and placements, and the small integers that stand for them (S3.1). A code is for ever:
+//! append-only, never reused.
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::problems::ConfigProblem;
+use crate::facts::actions::{ActionType, ViewType};
+
+/// Words of each sort at most; codes have one byte.
+const WORDS: usize = 255;
+
+/// What `catalogue.toml` says of actions and placements. `impression` (1) and `click` (2) are always there.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Vocabulary {
+    /// Verbs beside the two, with codes from 3 on.
+    #[serde(rename = "verb", default, skip_serializing_if = "Vec::is_empty")]
+    pub verbs: Vec<VocabularyWord>,
+    /// Kinds of placements, with codes from 1 on.
+    #[serde(rename = "view_type", default, skip_serializing_if = "Vec::is_empty")]
+    pub view_types: Vec<VocabularyWord>,
+}
+
+/// A word and its code.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VocabularyWord {
+    /// 1 to 32 of `a-z`, `0-9`, `_`.
+    pub name: String,
+    /// Its code, 255 at most.
+    pub code: u8,
+}
+
+const BUILT_IN: [(&str, ActionType); 2] = [("impression", ActionType::IMPRESSION), ("click", ActionType::CLICK)];
+
+impl Vocabulary {
+    /// Whether there are no words of its own.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.verbs.is_empty() && self.view_types.is_empty()
+    }
+
+    /// The verb of a name.
+    #[must_use]
+    pub fn verb(&self, name: &str) -> Option<ActionType> {
+        let built_in = BUILT_IN.into_iter().find(|(own, _)| *own == name).map(|(_, verb)| verb);
+        built_in.or_else(|| code_of(&self.verbs, name).map(ActionType))
+    }
+
+    /// The name of a verb.
+    #[must_use]
+    pub fn name_of(&self, verb: ActionType) -> Option<&str> {
+        let built_in = BUILT_IN.into_iter().find(|(_, own)| *own == verb).map(|(name, _)| name);
+        built_in.or_else(|| self.verbs.iter().find(|word| word.code == verb.0).map(|word| word.name.as_str()))
+    }
+
+    /// The view type of a name.
+    #[must_use]
+    pub fn view_type(&self, name: &str) -> Option<ViewType> {
+        code_of(&self.view_types, name).map(ViewType)
+    }
+
+    /// Everything wrong with it; `at` is where it stands.
+    #[must_use]
+    pub fn problems(&self, at: &str) -> Vec<ConfigProblem> {
+        let mut found = words_problems(&self.verbs, &format!("{at}.verb"), 3);
+        found.extend(words_problems(&self.view_types, &format!("{at}.view_type"), 1));
+        for (i, word) in self.verbs.iter().enumerate() {
+            if BUILT_IN.iter().any(|(name, _)| *name == word.name) {
+                let message = format!("`{}` is always there: leave it out", word.name);
+                found.push(ConfigProblem { path: format!("{at}.verb[{i}].name"), message });
+            }
+        }
+        found
+    }
+}
+
+fn code_of(words: &[VocabularyWord], name: &str) -> Option<u8> {
+    words.iter().find(|word| word.name == name).map(|word| word.code)
+}
+
+fn words_problems(words: &[VocabularyWord], at: &str, least: u8) -> Vec<ConfigProblem> {
+    let mut found = Vec::new();
+    let mut say = |path: String, message: String| found.push(ConfigProblem { path, message });
+    if words.len() > WORDS {
+        say(at.to_owned(), format!("{WORDS} words at most"));
+    }
+    for (i, word) in words.iter().enumerate().take(WORDS) {
+        let before = words.get(..i).unwrap_or_default();
+        let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+        if word.name.is_empty() || word.name.len() > 32 || !word.name.bytes().all(fits) {
+            say(format!("{at}[{i}].name"), "1 to 32 of a-z, 0-9 and _ are needed".to_owned());
+        }
+        if before.iter().any(|other| other.name == word.name) {
+            say(format!("{at}[{i}].name"), format!("`{}` is there already", word.name));
+        }
+        if word.code < least || before.iter().any(|other| other.code == word.code) {
+            say(format!("{at}[{i}].code"), format!("a number from {least} to 255 that no other word has is needed"));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn word(name: &str, code: u8) -> VocabularyWord {
+        VocabularyWord { name: name.to_owned(), code }
+    }
+
+    #[test]
+    fn s3_01_words_beside_the_two_that_are_always_there() {
+        let vocabulary = Vocabulary { verbs: vec![word("hide", 3)], view_types: vec![word("home", 1)] };
+        assert_eq!(vocabulary.problems("catalogue"), []);
+        let verbs = ["impression", "click", "hide", "save"].map(|name| vocabulary.verb(name));
+        assert_eq!(verbs, [Some(ActionType(1)), Some(ActionType(2)), Some(ActionType(3)), None]);
+        assert_eq!(
+            [1, 3, 9].map(|code| vocabulary.name_of(ActionType(code))),
+            [Some("impression"), Some("hide"), None]
+        );
+        assert_eq!((vocabulary.view_type("home"), vocabulary.view_type("")), (Some(ViewType(1)), None));
+    }
+
+    #[test]
+    fn everything_wrong_is_named_with_its_place() {
+        let verbs = vec![word("click", 3), word("Save", 2), word("a", 3), word("a", 4)];
+        let vocabulary = Vocabulary { verbs, view_types: vec![word("home", 0), word("", 1)] };
+        let paths: Vec<String> = vocabulary.problems("c").into_iter().map(|p| p.path).collect();
+        let expected = [
+            "c.verb[1].name",
+            "c.verb[1].code",
+            "c.verb[2].code",
+            "c.verb[3].name",
+            "c.view_type[0].code",
+            "c.view_type[1].name",
+            "c.verb[0].name",
+        ];
+        assert_eq!(paths, expected);
+    }
+}

@@ -1,0 +1,4 @@
+//! Filters over a person and a page, and experiments.
+
+pub mod experiment;
+pub mod filter;
