@@ -2,14 +2,14 @@
 //! of them. The columns follow the store: each transaction notes whose row is another now ([`note`]), and a thread writes
 //! these rows anew ([`follow`]). They hold nothing that the store does not: a process reads their file, or builds them.
 
-pub mod rhythm;
+pub mod best_times;
 
+pub mod carried_sends;
 mod column_file;
-pub mod follow;
+pub mod index_follower;
 pub mod materialized;
 pub mod person_row;
 pub mod query;
-pub mod restore;
 pub mod schedule;
 pub mod send;
 #[cfg(test)]

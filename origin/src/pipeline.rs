@@ -1,7 +1,7 @@
 //! The list of steps of one transaction, and the two threads that run it.
 
 mod campaign_step;
-pub mod group;
+pub mod commit;
 pub mod mend;
 pub mod replay;
 pub mod take_up;

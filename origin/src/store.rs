@@ -8,7 +8,7 @@ pub mod priority;
 pub mod tenants;
 pub mod write_txn;
 
-mod checked;
+mod checksum;
 pub mod data_fault;
 pub mod error;
 pub mod files;
@@ -17,7 +17,7 @@ pub mod identity;
 pub mod job_reports;
 pub mod journal;
 mod locks;
-pub mod unread;
+pub mod unread_parts;
 
 use crate::base::folders::make_folder;
 pub(crate) use crate::base::integers::signed;
@@ -31,7 +31,7 @@ use causeway_shared::base::ids::{AltHash, Epoch, SnapshotVersion, VisitorId};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, TransactionBehavior};
 use rusqlite_migration::{M, Migrations};
 
-pub use self::checked::CheckedBytes;
+pub use self::checksum::CheckedBytes;
 pub use self::locks::{
     StoreLock, is_ready, is_served, lock_extension, lock_folder, lock_job, lock_ready, lock_writing,
 };

@@ -32,7 +32,7 @@ use crate::ingest::backlog::Backlog;
 use crate::ingest::intake::{self, CheckedFact, IncomingSync, LogRecord, OutboxRequest};
 use crate::jobs::context::JobContext;
 use crate::outbox::unconfigured_tenants;
-use crate::pipeline::group;
+use crate::pipeline::commit;
 use crate::store::journal::ErasureJournal;
 use crate::store::tenants::{TenantContext, Tenants};
 use crate::store::write_txn::{TxnInputs, TxnRules};
@@ -223,9 +223,9 @@ impl Origin {
         let records: Vec<Arc<LogRecord>> = calls.iter().map(record).collect();
         let outbox: Vec<OutboxRequest> = calls.iter().map(|call| call.outbox.clone()).collect();
         let given = self.given();
-        let done = group::commit_group(&mut self.conn, &self.rules, &self.metrics, given, &records, &outbox).unwrap();
+        let done = commit::commit_group(&mut self.conn, &self.rules, &self.metrics, given, &records, &outbox).unwrap();
         let answers = calls.into_iter().zip(done.new).zip(done.handed);
-        let answer = |((call, new), handed): ((IncomingSync, u64), group::OutboxBatch)| SyncResponse {
+        let answer = |((call, new), handed): ((IncomingSync, u64), commit::OutboxBatch)| SyncResponse {
             accepted: new,
             duplicate: call.facts.len() as u64 - new,
             rejected: call.rejected,
@@ -247,7 +247,7 @@ impl Origin {
         let no = self.tenant(tenant).no;
         let record = LogRecord::of(facts.iter().map(|fact| CheckedFact { tenant: no, fact: fact.clone() }).collect());
         let given = self.given();
-        group::commit_group(&mut self.conn, &self.rules, &self.metrics, given, &[Arc::new(record)], &[]).unwrap();
+        commit::commit_group(&mut self.conn, &self.rules, &self.metrics, given, &[Arc::new(record)], &[]).unwrap();
     }
 
     /// What the publish consumer is handed now.

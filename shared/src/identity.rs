@@ -7,8 +7,8 @@
 mod claim;
 mod identity_cookie;
 mod members;
-mod observe;
 pub mod people;
+mod recognised;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ use std::slice;
 pub use self::claim::IdClaim;
 pub use self::identity_cookie::IdentityCookie;
 use self::members::{ProvenMembers, SiblingReads, are_of_two_keys, each_once, first_of, keep_own, may_join, same_id};
-pub use self::observe::RecognisedVisitor;
+pub use self::recognised::RecognisedVisitor;
 use crate::base::ids::{AltHash, AlternateId, Millis, SnapshotVersion, VisitorId};
 use crate::base::limits;
 use crate::base::planted::{self, PlantedBug};

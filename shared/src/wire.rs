@@ -29,11 +29,11 @@ pub mod kv;
 pub mod kv_keys;
 pub mod model;
 pub mod newest_versions;
+pub mod offer_slots;
 pub mod outbox_drain;
 mod parts;
 pub mod profile;
-pub mod strict;
+pub mod strict_caps;
 pub mod sync;
-pub mod units;
 
 pub use error::WireError;

@@ -7,7 +7,7 @@ use causeway_shared::base::ids::TenantId;
 use causeway_shared::base::limits;
 use causeway_shared::facts::offer_slots::{GivenSlot, OfferCall, OfferStep, RecipientLimit, SlotStock, SlotWrites};
 use causeway_shared::identity::RecognisedVisitor;
-use causeway_shared::wire::units as wire;
+use causeway_shared::wire::offer_slots as wire;
 
 use crate::objects::object_call::{self, InvalidObjectCall, ObjectCall, ObjectClass, ObjectNext, ObjectStep};
 use crate::state::request_state::{RequestState, person_random};

@@ -9,7 +9,7 @@ use causeway_shared::base::limits;
 use causeway_shared::base::time::Minute;
 use causeway_shared::facts::actions::{ActionType, AdAction, InsertionHash};
 use causeway_shared::identity::RecognisedVisitor;
-use causeway_shared::wire::strict as wire;
+use causeway_shared::wire::strict_caps as wire;
 
 use crate::objects::object_call::{self, InvalidObjectCall, ObjectCall, ObjectClass, ObjectNext, ObjectStep};
 use crate::site::Site;

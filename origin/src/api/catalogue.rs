@@ -20,7 +20,7 @@ use super::{ApiError, ApiState};
 use crate::api::tokens::TokenRole;
 use crate::base::clock;
 use crate::campaigns::catalogue::{self, Applied, ApplyError, CheckError};
-use crate::campaigns::{offers, steering};
+use crate::campaigns::{allocation, offers};
 
 pub(super) fn routes() -> Router<Arc<ApiState>> {
     Router::new()
@@ -58,7 +58,7 @@ async fn list_versions(State(app): State<Arc<ApiState>>, request: Request) -> An
 async fn list_budgets(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
     let (live, known) = admit_to(&app, &parts, TokenRole::Viewer).await?;
-    let budgets = live.readers.read(move |view| steering::report_budgets(view.conn, known.no, clock::now())).await?;
+    let budgets = live.readers.read(move |view| allocation::report_budgets(view.conn, known.no, clock::now())).await?;
     Ok(axum::Json(json!({ "budgets": budgets })).into_response())
 }
 

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::api::listener::HttpListener;
 use crate::api::{self, ApiState, HttpLimits, OpenStore};
-use crate::audience::{Audience, follow};
+use crate::audience::{Audience, index_follower};
 use crate::base::clock;
 use crate::base::config::Config;
 use crate::base::key_file::{self, KeyError};
@@ -208,7 +208,7 @@ pub(crate) async fn open(app: &Arc<ApiState>) -> Result<[JoinHandle<()>; 4], Ser
             audience.clone(),
             config.jobs,
         )?;
-        let following = follow::start_follower(&config.data, audience.clone())?;
+        let following = index_follower::start_follower(&config.data, audience.clone())?;
         let [readers, measuring] =
             [config.readers, 1].map(|places| ReaderPool::new(&config.data, backlog.clone(), places));
         app.metrics.serving_ms.set(clock::steady_now());

@@ -8,8 +8,8 @@ use causeway_shared::base::time::HOUR_MS;
 use causeway_shared::profiles::activity::BestTimeSource;
 use rusqlite::{Connection, OptionalExtension as _};
 
+use crate::audience::best_times::{self, TenantHabits};
 use crate::audience::query::MemberFormat;
-use crate::audience::rhythm::{self, TenantHabits};
 use crate::base::time_zones;
 use crate::store::tenants::TenantContext;
 use crate::store::{PersonNo, StoreError};
@@ -70,7 +70,7 @@ pub fn send_moments(
     for master in members {
         let person = find.query_row((tenant.no.0, master.as_bytes()), |row| row.get(0).map(PersonNo)).optional()?;
         let Some(person) = person else { continue };
-        let activity = match rhythm::read(conn, person, &everybody) {
+        let activity = match best_times::read(conn, person, &everybody) {
             Err(e) if e.is_of_a_value() => {
                 tracing::error!(person = person.0, error = %crate::base::error_chain(&e), "a person cannot be read: it gets no moment");
                 continue;

@@ -10,7 +10,7 @@ use causeway_shared::facts::fact::{ErasureScope, Fact, FactKind};
 use causeway_shared::facts::segments::{SegmentId, SegmentState};
 use serde_json::{Value as Json, json};
 
-use super::follow::StoreFollower;
+use super::index_follower::StoreFollower;
 use crate::audience::query::{self, ExactCount, SampleRequest};
 use crate::audience::{Audience, person_row};
 use crate::store::PersonNo;

@@ -2,7 +2,7 @@
 //! is current. The outbox brings its value to the KV first, and the pointer once that was acknowledged; values that
 //! nobody reads any more are taken from the KV late. A code that was given to an id is that id's for ever.
 
-mod carry;
+mod carried_rows;
 mod current;
 pub mod document;
 pub mod schema;
@@ -28,7 +28,7 @@ use crate::store::tenants::{TenantContext, Tenants};
 use crate::store::write_txn::{TxnInputs, TxnRules, WriteTxn};
 use crate::store::{StoreError, TenantNo};
 
-pub use carry::{OF_TENANTS, ReplacedRows, TenantNumbers, renew_pointers, standing_pointers};
+pub use carried_rows::{OF_TENANTS, ReplacedRows, TenantNumbers, renew_pointers, standing_pointers};
 pub use current::{
     CountedConversions, CurrentBudgets, CurrentExperiments, TenantConversions, budgets_of_tenant,
     experiments_of_tenant, limited_of_tenant, load_budgets, load_conversions, load_experiments, load_queried,

@@ -4,7 +4,7 @@
 //! people, as soon as a fact is folded or a membership changes.
 
 pub mod bandit;
-pub mod people;
+pub mod person_results;
 pub mod results;
 pub mod rollup;
 pub mod statistics;

@@ -13,7 +13,7 @@ mod ftrl;
 mod gather;
 mod measure;
 mod part;
-mod person;
+mod person_history;
 #[cfg(test)]
 mod tests;
 

@@ -13,7 +13,7 @@ use causeway_origin::base::job_kinds::{JobKind, Trigger};
 use causeway_origin::base::{clock, time_zones};
 use causeway_origin::campaigns::train::Options;
 use causeway_origin::jobs::runs::RunRequest;
-use causeway_origin::jobs::tasks::refresh::{self, RefreshReport};
+use causeway_origin::jobs::tasks::materialise::{self, RefreshReport};
 use causeway_origin::maintenance::export;
 use causeway_shared::base::ids::Millis;
 use causeway_shared::facts::segments::SegmentId;
@@ -141,14 +141,14 @@ fn materialise_audience(
         let kept = MaterializedAudience::new((tenant.no, segment), (&filter, &document), hours, now)?;
         let columns = load_columns(&config.data, now)?;
         let matching = query::list_members(&columns, &conn, tenant.no, &filter, now)?;
-        let holding = refresh::count_holders(&conn, tenant, segment)?;
+        let holding = materialise::count_holders(&conn, tenant, segment)?;
         let holders = query::list_members(&columns, &conn, tenant.no, &holding, now)?;
         let unreadable = matching.unreadable.max(holders.unreadable);
         let people = AudiencePeople::new(matching.members, holders.members);
         let tenant_name = tenant.config.name.clone();
         let mut plan =
             RefreshReport { tenant: tenant_name, segment: segment.0, unreadable, ..RefreshReport::default() };
-        refresh::compare_members(&mut conn, &kept, &people, now, &mut plan, |_, _, _| Ok(()))?;
+        materialise::compare_members(&mut conn, &kept, &people, now, &mut plan, |_, _, _| Ok(()))?;
         return common.output.one(&serde_json::to_value(plan)?);
     }
     let mut opened = WritableStore::new(common)?;

@@ -4,7 +4,7 @@ use super::output::{Format, progress_bar, show_progress};
 use super::{UsageError, parse_argument};
 use anyhow::{Context as _, bail};
 use causeway_origin::audience::Audience as Columns;
-use causeway_origin::audience::follow::StoreFollower;
+use causeway_origin::audience::index_follower::StoreFollower;
 use causeway_origin::audience::query::{self, MemberFormat};
 use causeway_origin::maintenance::export;
 use causeway_origin::store::StoreError;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow, bail};
 use causeway_origin::base::{clock, key_file};
 use causeway_origin::campaigns::catalogue::{self as of, Applied, ApplyError, CheckError, document, schema};
-use causeway_origin::campaigns::{offers, steering};
+use causeway_origin::campaigns::{allocation, offers};
 use causeway_origin::store::tenants::{TenantContext, Tenants};
 use causeway_origin::store::{self, StoreError};
 use causeway_shared::base::limits;
@@ -133,7 +133,7 @@ pub(super) fn run(command: &CatalogueCommand, common: &CommonOptions) -> anyhow:
                 "pace_ppm",
                 "day_ends_ms",
             ];
-            common.output.list(&columns, &steering::report_budgets(&conn, tenant.no, clock::now())?)
+            common.output.list(&columns, &allocation::report_budgets(&conn, tenant.no, clock::now())?)
         }
         CatalogueCommand::Recipients { tenant } => {
             let (conn, tenant) = looked_at(tenant)?;

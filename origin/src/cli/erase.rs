@@ -8,7 +8,7 @@ use causeway_origin::base::clock;
 use causeway_origin::base::metrics::Metrics;
 use causeway_origin::ingest::intake::{CheckedFact, LogRecord};
 use causeway_origin::ingest::log;
-use causeway_origin::pipeline::group;
+use causeway_origin::pipeline::commit;
 use causeway_origin::privacy::erase as of;
 use causeway_origin::privacy::erase::ErasureTarget;
 use causeway_origin::store::tenants::TenantContext;
@@ -88,7 +88,7 @@ pub(super) fn run(command: &EraseOptions, common: &CommonOptions) -> anyhow::Res
         let in_log = log::newest_record(&config.data, tx)?;
         Ok([Arc::new(LogRecord { in_log, ..record })])
     };
-    group::commit_with(
+    commit::commit_with(
         conn,
         rules,
         &Metrics::default(),

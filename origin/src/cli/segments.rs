@@ -9,7 +9,7 @@ use causeway_origin::base::metrics::Metrics;
 use causeway_origin::ingest::backlog::Backlog;
 use causeway_origin::ingest::intake::{CheckedFact, LogRecord};
 use causeway_origin::maintenance::trim;
-use causeway_origin::pipeline::group;
+use causeway_origin::pipeline::commit;
 use causeway_origin::store;
 use causeway_origin::store::tenants::TenantContext;
 use causeway_origin::views::read::{StoreView, VisitorView};
@@ -175,7 +175,7 @@ pub(super) fn put_facts(
     let facts = facts.into_iter().map(|fact| CheckedFact { tenant: tenant.no, fact }).collect();
     let record = Arc::new(LogRecord { said, ..LogRecord::of(facts) });
     let WritableStore { conn, rules, .. } = opened;
-    let done = group::commit_group(
+    let done = commit::commit_group(
         conn,
         rules,
         &Metrics::default(),

@@ -1,28 +1,28 @@
 //! The jobs, one file for each, and the list of them.
 
-mod columns;
+mod activity;
+mod audience_index;
 mod compact;
 pub mod deliver;
 pub mod dispatch;
+pub mod materialise;
 mod publish;
 mod reconcile;
-pub mod refresh;
 pub mod retention;
-mod rhythm;
 mod rollup;
 pub mod scrub;
 pub mod train;
 mod trim;
 mod verify;
 
-use self::columns::ColumnsJob;
+use self::activity::RhythmJob;
+use self::audience_index::ColumnsJob;
 use self::compact::CompactJob;
 use self::deliver::SendJob;
+use self::materialise::MaterialiseJob;
 use self::publish::PublishJob;
 use self::reconcile::ReconcileJob;
-use self::refresh::MaterialiseJob;
 use self::retention::RetentionJob;
-use self::rhythm::RhythmJob;
 use self::rollup::RollupJob;
 use self::scrub::ScrubJob;
 use self::train::TrainJob;

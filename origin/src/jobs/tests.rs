@@ -24,7 +24,7 @@ use crate::audience::Audience;
 use crate::ingest::backlog::Backlog;
 use crate::ingest::intake::{CheckedFact, LogRecord};
 use crate::jobs::tasks::retention;
-use crate::pipeline::group;
+use crate::pipeline::commit;
 use crate::store::write_txn::TxnInputs;
 use crate::store::{self, StoreError};
 use crate::testing::{self, NOW, Origin, fact, impression, page, purchase, stored, visitor};
@@ -137,7 +137,7 @@ impl World {
             (0, facts) => {
                 let checked = facts.into_iter().map(|fact| CheckedFact { tenant: no, fact }).collect();
                 let (mut conn, records) = (self.notes.lock().unwrap(), [Arc::new(LogRecord::of(checked))]);
-                group::commit_group(&mut conn, rules, metrics, TxnInputs { now, random: [8; 32] }, &records, &[])
+                commit::commit_group(&mut conn, rules, metrics, TxnInputs { now, random: [8; 32] }, &records, &[])
                     .unwrap();
             }
             (moments, facts) => self.meanwhile.set((moments - 1, facts)),
@@ -609,7 +609,7 @@ fn of_whom_facts_are_set_aside_nothing_is_forgotten() {
     let tries = [(); 2].map(|()| {
         let (records, given) = ([Arc::new(LogRecord::of(facts.to_vec()))], world.origin.given());
         let Origin { conn, rules, metrics, .. } = &mut world.origin;
-        group::commit_group(conn, rules, metrics, given, &records, &[]).map(|done| (done.new, done.set_aside))
+        commit::commit_group(conn, rules, metrics, given, &records, &[]).map(|done| (done.new, done.set_aside))
     });
     assert!(
         matches!(&tries, [Err(StoreError::Visitor { row: of, .. }), Ok((new, 1))] if (*of, &new[..]) == (row, &[1]))

@@ -16,7 +16,7 @@ use causeway_shared::base::limits;
 use causeway_shared::base::planted::{self, PlantedBug};
 use causeway_shared::wire::sync::KvWrite;
 
-use crate::audience::rhythm::BestTimeCache;
+use crate::audience::best_times::BestTimeCache;
 use crate::base::error_chain;
 use crate::base::integers::signed;
 use crate::campaigns::catalogue;

@@ -10,7 +10,7 @@ use causeway_shared::wire::{WireError, catalogue as forms, flat, kv as form};
 use rusqlite::Connection;
 
 use crate::campaigns::catalogue::{self, Kept};
-use crate::campaigns::{steering, train};
+use crate::campaigns::{allocation, train};
 use crate::identity::link::canonical_id;
 use crate::kv::snapshot;
 use crate::outbox::kv_key::KvKey;
@@ -83,7 +83,7 @@ pub fn build(
             train::newest(conn, tenant.no)?.map(|(bytes, _)| model_value(&key, version, &bytes)).transpose()?
         }
         KvKey::Steering => {
-            let made = steering::load_newest(conn, tenant.no)?;
+            let made = allocation::load_newest(conn, tenant.no)?;
             made.map(|made| allocation_value(&key, version, &made.steering())).transpose()?
         }
         KvKey::Lookup(kind, hash) => lookup_value(conn, tenant, AlternateId { kind, hash }, &key)?,

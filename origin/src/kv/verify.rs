@@ -5,7 +5,7 @@
 //! before shows everywhere ([`TxnRules::kv_settled_ms`]); only then it counts, and goes into the outbox. Nothing here waits: a run goes
 //! [`step`] by step, and may be cut between any two.
 
-mod handed;
+mod handed_out;
 
 use crate::base::metrics::FOUND;
 use causeway_shared::base::ids::{AltHash, AlternateId, KindCode, Millis, SnapshotVersion};
@@ -14,7 +14,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-pub use handed::{hand_out, note_reads, pending_reads};
+pub use handed_out::{hand_out, note_reads, pending_reads};
 
 use crate::base::integers::{signed, unsigned};
 use crate::base::metrics::Metrics;

@@ -1,10 +1,10 @@
 //! Backups, taken while the origin serves, and their return. A restored store issues versions and epochs above all that
 //! were ever issued, so that what it publishes stands over what is still in the caches (field's failure 23).
 
-mod before;
 mod error;
 mod manifest;
-mod part;
+mod part_file;
+mod replaced_store;
 mod verify;
 
 use std::collections::BTreeSet;
@@ -27,11 +27,11 @@ use crate::outbox::queue::LATE_MS;
 use crate::privacy::erase;
 use crate::store::{self, EPOCHS_OF_A_RESTORE, StoreCounters, StoreError};
 
-pub use self::before::ReplacedStore;
 pub use self::error::BackupError;
 use self::error::io_failure;
+pub use self::replaced_store::ReplacedStore;
 pub use self::verify::verify_backup;
-pub use crate::store::unread::UnreadParts;
+pub use crate::store::unread_parts::UnreadParts;
 
 /// What a backup and a restore do, as it is named while it goes on.
 const COPYING: [(&str, &str); 2] =
@@ -59,7 +59,7 @@ pub fn take_backup(data: &Path, to: &Path, mut step: impl FnMut(&'static str)) -
     if data.join(store::RESTORING).exists() {
         return Err(StoreError::HalfRestored(data.to_owned()).into());
     }
-    part::fill_part(to, |part| {
+    part_file::fill_part(to, |part| {
         // The log first: a record folded in between is in the store's copy too, and goes when the log's is opened.
         for (file, name) in COPYING {
             let from = data.join(file);

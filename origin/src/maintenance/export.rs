@@ -6,7 +6,7 @@
 
 mod csv;
 mod file;
-pub mod hashed;
+pub mod hashed_file;
 pub mod load;
 mod ndjson;
 pub(crate) mod parquet;

@@ -11,7 +11,7 @@ use causeway_shared::wire::profile;
 use rusqlite::{Connection, OptionalExtension as _};
 use serde_json::{Value as Json, json};
 
-use crate::audience::{self, rhythm};
+use crate::audience::{self, best_times};
 use crate::base::attribution::Attribution;
 use crate::base::integers::signed;
 use crate::base::metrics::Metrics;
@@ -163,7 +163,7 @@ fn name_uses<'n>(
         uses.note(&format!("version {version} of the catalogue"), |name| names_it(&document, name));
     }
     uses.note_filters(conn, tenant, names_it)?;
-    uses.note("the best times of visitors", |name| name == rhythm::ZONE);
+    uses.note("the best times of visitors", |name| name == best_times::ZONE);
     uses.note("a change of its type, which is under way", |name| {
         dictionary.find(name).is_some_and(|(token, _)| dictionary.find(&pending_name(token, name)).is_some())
     });

@@ -26,7 +26,7 @@ use crate::base::integers::{signed, unsigned};
 use crate::base::metrics::Metrics;
 use crate::identity::connections;
 use crate::ingest::intake::{CheckedFact, LogRecord};
-use crate::pipeline::group;
+use crate::pipeline::commit;
 use crate::store::write_txn::TxnRules;
 use crate::store::{StoreError, TenantNo};
 use file::{FileError, ImportFile, LineChunk};
@@ -217,7 +217,7 @@ fn write(
         progress.bad += bad.len() as u64;
         let state = FileProgress { lines: progress.lines, bad: progress.bad_before + progress.bad, ended };
         let noted = |tx: &Connection| note_file(tx, file, state, given.now);
-        let done = group::commit_with(conn, job.rules, &metrics, given, |_| Ok(&records), &[], noted)?;
+        let done = commit::commit_with(conn, job.rules, &metrics, given, |_| Ok(&records), &[], noted)?;
         let new: u64 = done.new.iter().sum();
         progress.facts += new;
         progress.repeats += (facts - new).saturating_sub(done.erased + done.set_aside);

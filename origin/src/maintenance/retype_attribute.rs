@@ -24,7 +24,7 @@ use crate::campaigns::catalogue::{self, ApplyError};
 use crate::ingest::intake::{CheckedFact, LogRecord};
 use crate::kv::publish;
 use crate::outbox::kv_key::KvKey;
-use crate::pipeline::group;
+use crate::pipeline::commit;
 use crate::store::names::{load_dictionary, page_of, pending_name, put_name, reserved_name};
 use crate::store::tenants::TenantContext;
 use crate::store::write_txn::{TxnInputs, TxnRules, WriteTxn};
@@ -289,7 +289,7 @@ impl RetypeRun<'_> {
             let facts: Vec<_> = facts.collect();
             if !facts.is_empty() {
                 let record = Arc::new(LogRecord { admin: true, ..LogRecord::of(facts) });
-                group::commit_group(conn, self.rules, &Metrics::default(), given, &[record], &[])?;
+                commit::commit_group(conn, self.rules, &Metrics::default(), given, &[record], &[])?;
             }
         }
         Ok(())

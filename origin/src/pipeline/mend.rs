@@ -38,7 +38,7 @@ pub fn mend_people(group: &mut WriteTxn<'_>, wrong: &SuspectPeople) -> Result<u6
     lookups::recompute_lookups(group, &touched, &mut linked)?;
     let campaigns = CampaignRules::load(group)?;
     GroupBills::default().keep(group, &campaigns.budgets, &linked)?;
-    experiment::people::refresh_people(group, &campaigns.counted, &[], &linked)?;
+    experiment::person_results::refresh_people(group, &campaigns.counted, &[], &linked)?;
     publish::note_changes(group, &[], &linked)?;
     audience::note(group, &[], &linked)?;
     // Who is alone has no siblings to wait with.

@@ -7,7 +7,7 @@ use crate::base::metrics::Metrics;
 use crate::erasures::registry::{id_erased, is_erased, is_known};
 use crate::ingest::intake::{CheckedFact, LogRecord};
 use crate::outbox::queue::LATE_MS;
-use crate::pipeline::group;
+use crate::pipeline::commit;
 use crate::privacy::audit;
 use crate::store::priority::Priority;
 use crate::store::write_txn::{TxnInputs, TxnRules};
@@ -54,7 +54,7 @@ pub fn replay_journal(
         }
         tx.commit()?;
         let record = LogRecord { in_log, ..LogRecord::said(unknown, Attribution::by(journal::BY)) };
-        group::commit_group(conn, rules, &Metrics::default(), given, &[Arc::new(record)], &[])?;
+        commit::commit_group(conn, rules, &Metrics::default(), given, &[Arc::new(record)], &[])?;
     }
     put_open(conn, rules, given.now)?;
     Ok(count)

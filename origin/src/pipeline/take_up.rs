@@ -4,7 +4,7 @@ use rusqlite::Connection;
 
 use crate::base::metrics::Metrics;
 use crate::campaigns::rules::held_tenants;
-use crate::pipeline::group::commit_with;
+use crate::pipeline::commit::commit_with;
 use crate::profiles::check::check_visitor;
 use crate::profiles::quarantine;
 use crate::store::StoreError;

@@ -22,7 +22,7 @@ use crate::campaigns::catalogue;
 use crate::ingest::backlog::Backlog;
 use crate::ingest::intake::{IncomingSync, OutboxRequest};
 use crate::ingest::log::FactLog;
-use crate::pipeline::group::OutboxBatch;
+use crate::pipeline::commit::OutboxBatch;
 use crate::store::write_txn::TxnRules;
 use crate::store::{StoreCounters, StoreError};
 use checkpointer::Checkpointer;

@@ -8,10 +8,10 @@
 //!
 //! What holds for a kind of placement is asked once a call ([`PlacementKind`]); a placement walks over the ads that are left.
 
-mod described;
-mod fate;
-mod kind;
+mod ad_outcome;
+mod described_person;
 mod page;
+mod placement_kind;
 #[cfg(test)]
 mod tests;
 mod worth;
@@ -27,10 +27,10 @@ use crate::profiles::profile::{MissingParts, ProfileTotals};
 use crate::profiles::view::PersonView;
 use crate::targeting::filter::{EventEvidence, FilterSubject, PersonHistory};
 
-pub use described::DescribedPerson;
-pub use fate::{AdOutcome, NoAd};
-use kind::{PlacementCandidate, PlacementKind};
+pub use ad_outcome::{AdOutcome, NoAd};
+pub use described_person::DescribedPerson;
 use page::OnPage;
+use placement_kind::{PlacementCandidate, PlacementKind};
 use worth::AdWorth;
 pub use worth::{CTR_PPB, CVR_PPB, ModelScores, PRICE_MICROS};
 

@@ -1,7 +1,7 @@
 //! People: from evidence to connected components. A pure function of the evidence as a set; in which order
 //! the evidence arrived, and what was linked before, do not matter (FIELD.md failures 1, 3, 6).
 
-mod decided;
+mod decide_claims;
 mod forest;
 
 use std::cmp::Reverse;
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::base::ids::{AlternateId, Millis, VisitorId};
 use crate::facts::evidence::{EvidenceWeight, LinkClass};
 
-pub use decided::{DecidedClaims, NONE, SightingClaim, decide_claims};
+pub use decide_claims::{DecidedClaims, NONE, SightingClaim, decide_claims};
 pub use forest::Forest;
 
 /// What ties a visitor to an alternate id. Never rewritten; a cancellation ends it until newer evidence.

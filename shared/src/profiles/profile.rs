@@ -5,10 +5,10 @@
 //! facts more than the sub-profile holds (its ledger); [`KnownVisitor`] is the join of the two and never counts a
 //! fact twice, because a sub-profile names its newest facts and a time before which it holds them all.
 
-mod known;
-mod missing;
-mod room;
-mod sub;
+mod known_visitor;
+mod missing_parts;
+mod snapshot_room;
+mod sub_profile;
 
 use std::collections::BTreeSet;
 
@@ -25,11 +25,11 @@ use crate::facts::orders::{OrderPurchase, VisitorOrders};
 use crate::facts::segments::SegmentMap;
 use crate::profiles::activity::ActivityHistogram;
 
-pub use known::{KnownVisitor, LaterPage};
-pub use missing::MissingParts;
-use room::HeldParts;
-pub use room::{QueriedActions, QueriedNames, SnapshotRoom};
-pub use sub::{NewestNames, SubContent, SubProfile};
+pub use known_visitor::{KnownVisitor, LaterPage};
+pub use missing_parts::MissingParts;
+use snapshot_room::HeldParts;
+pub use snapshot_room::{QueriedActions, QueriedNames, SnapshotRoom};
+pub use sub_profile::{NewestNames, SubContent, SubProfile};
 
 /// Sessions counted for one visitor; a browser that loses its ledger on every page would add one each.
 const SESSIONS: usize = 4_096;

@@ -9,7 +9,7 @@ use causeway_origin::campaigns::catalogue;
 use causeway_origin::campaigns::train::Outcome;
 use causeway_origin::campaigns::train::{self, Options};
 use causeway_origin::ingest::intake::{self, LogRecord, OutboxRequest};
-use causeway_origin::pipeline::group;
+use causeway_origin::pipeline::commit;
 use causeway_origin::store;
 use causeway_origin::store::journal::ErasureJournal;
 use causeway_origin::store::tenants::{TenantContext, Tenants};
@@ -152,7 +152,7 @@ impl World {
             }
             let records = [Arc::new(LogRecord { admin: incoming.admin, ..LogRecord::of(incoming.facts) })];
             let given = self.given();
-            group::commit_group(&mut self.conn, &self.rules, &self.metrics, given, &records, &[])?;
+            commit::commit_group(&mut self.conn, &self.rules, &self.metrics, given, &records, &[])?;
         }
         Ok(())
     }
@@ -167,7 +167,7 @@ impl World {
         loop {
             let drain = u16::try_from(limits::SYNC_PUBLISH)?;
             let (given, call) = (self.given(), OutboxRequest { applied, drain, ..OutboxRequest::default() });
-            let done = group::commit_group(&mut self.conn, &self.rules, &self.metrics, given, &none, &[call])?;
+            let done = commit::commit_group(&mut self.conn, &self.rules, &self.metrics, given, &none, &[call])?;
             let writes = done.handed.into_iter().next().unwrap_or_default().publish;
             if writes.is_empty() {
                 return Ok(());

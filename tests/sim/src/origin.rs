@@ -11,7 +11,7 @@ use causeway_origin::ingest::log::FactLog;
 use causeway_origin::kv::verify::{self, VerifyPosition, VerifyReport, VerifyStep};
 use causeway_origin::maintenance::backup::{self, ReplacedStore};
 use causeway_origin::maintenance::trim::{self, TrimReport};
-use causeway_origin::pipeline::group::OutboxBatch;
+use causeway_origin::pipeline::commit::OutboxBatch;
 use causeway_origin::pipeline::writer::steps::{FoldSteps, IntakeSteps};
 use causeway_origin::store::StoreError;
 use causeway_origin::store::journal::ErasureJournal;

@@ -11,7 +11,7 @@
 
 use causeway_shared::base::bucket::BUCKETS;
 
-use super::people::DELAY_HOURS;
+use super::person_results::DELAY_HOURS;
 use super::statistics::ObservedRate;
 
 /// What is known of one arm.

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::bandit::{self, ArmState, ConversionDelays};
-use super::people::{self, HourSums};
+use super::person_results::{self, HourSums};
 use super::statistics::{self, ObservedRate};
 use crate::base::integers::{signed, unsigned};
 use crate::campaigns::catalogue;
@@ -22,7 +22,7 @@ const HOURS: u32 = 168;
 
 /// How long people take is asked of those first exposed within so many hours: three times the longest delay there is, and a
 /// minute's steering does not take longer with each year.
-const ASKED_HOURS: u64 = 3 * people::DELAY_HOURS;
+const ASKED_HOURS: u64 = 3 * person_results::DELAY_HOURS;
 
 /// What is read of one experiment: the sums of each arm by hour.
 struct ArmHours {
@@ -55,7 +55,7 @@ pub fn describe_experiment(
         let against = control.filter(|_| !arm.control);
         json!({
             "arm": arm.id, "code": arm.code, "control": arm.control, "share": arm.share,
-            "share_now": if dropped.is_some() { 0 } else { *share }, "mixed": read.of_arm(people::mixed_arm(arm.code)).exposed,
+            "share_now": if dropped.is_some() { 0 } else { *share }, "mixed": read.of_arm(person_results::mixed_arm(arm.code)).exposed,
             "recipients": sums.exposed, "converted": sums.cohort_converted, "conversions": sums.cohort_conversions,
             "revenue_micros": sums.cohort_revenue,
             "rate": statistics::wilson_interval(read.rate(arm.code)),
@@ -169,7 +169,7 @@ impl ArmHours {
     fn of(conn: &Connection, tenant: TenantNo, experiment: &Experiment, now: Millis) -> Result<Self, StoreError> {
         const DELAYS: &str = "SELECT hour, delay, people FROM experiment_delays
             WHERE tenant = ?1 AND experiment = ?2 AND hour > ?3";
-        let arms = people::load_sums(conn, tenant, experiment.code)?;
+        let arms = person_results::load_sums(conn, tenant, experiment.code)?;
         let now = HourStamp::at(now);
         let mut statement = conn.prepare_cached(DELAYS)?;
         let from = signed(u64::from(now.0).saturating_sub(ASKED_HOURS));
@@ -190,7 +190,7 @@ impl ArmHours {
 
     /// People who saw several arms.
     fn mixed(&self) -> i64 {
-        let arms = self.arms.keys().filter(|arm| people::is_mixed(**arm));
+        let arms = self.arms.keys().filter(|arm| person_results::is_mixed(**arm));
         arms.map(|arm| self.of_arm(*arm).exposed).sum()
     }
 
@@ -222,7 +222,8 @@ impl ArmHours {
     /// what the control got is compared with what the others got together.
     fn sample_ratio(&self, experiment: &Experiment, since: HourStamp) -> Option<statistics::SampleRatio> {
         let exposed = |arm: u8| {
-            let arms = [i64::from(arm), people::mixed_arm(arm)].into_iter().filter_map(|arm| self.arms.get(&arm));
+            let arms =
+                [i64::from(arm), person_results::mixed_arm(arm)].into_iter().filter_map(|arm| self.arms.get(&arm));
             let hours = arms.flatten().filter(|(hour, _)| **hour >= since);
             hours.map(|(_, sums)| unsigned(sums.exposed)).sum::<u64>()
         };

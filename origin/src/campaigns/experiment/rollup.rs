@@ -9,7 +9,7 @@ use causeway_shared::base::time::{DAY_MS, HourStamp};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
-use super::people::{self, Delay, HourSums, Place};
+use super::person_results::{self, Delay, HourSums, Place};
 use crate::campaigns::catalogue;
 use crate::store::{PersonNo, StoreError};
 
@@ -48,9 +48,9 @@ pub fn rebuild_people(
     let kept_from = HourStamp::at(now.saturating_sub(limits::CONVERSION_DAYS * DAY_MS));
     for person in next.iter().copied() {
         rolled.people += 1;
-        let rows = people::stored_results(tx, PersonNo(person))?;
+        let rows = person_results::stored_results(tx, PersonNo(person))?;
         if rows.values().flat_map(|row| row.hours.keys()).all(|hour| *hour > kept_from)
-            && people::person_changed(tx, &counted, PersonNo(person))?
+            && person_results::person_changed(tx, &counted, PersonNo(person))?
         {
             rolled.changed += 1;
         }
@@ -74,7 +74,7 @@ pub fn find_corrections(
     step: &dyn Fn() -> Result<(), StoreError>,
 ) -> Result<SumCorrections, StoreError> {
     let (mut wrong, mut seen) = (SumCorrections::default(), 0_u64);
-    people::for_each_person(snapshot, |(tenant, experiment), row| {
+    person_results::for_each_person(snapshot, |(tenant, experiment), row| {
         seen += 1;
         if seen.is_multiple_of(STEP) {
             step()?;
@@ -89,11 +89,11 @@ pub fn find_corrections(
         }
         Ok(())
     })?;
-    people::each_sum(snapshot, |place, stored| {
+    person_results::each_sum(snapshot, |place, stored| {
         let sum = wrong.hours.entry(place).or_default();
         *sum = sum.plus(-1, stored);
     })?;
-    people::each_delay(snapshot, |delay, stored| *wrong.delays.entry(delay).or_default() -= stored)?;
+    person_results::each_delay(snapshot, |delay, stored| *wrong.delays.entry(delay).or_default() -= stored)?;
     wrong.hours.retain(|_, sums| *sums != HourSums::default());
     wrong.delays.retain(|_, people| *people != 0);
     Ok(wrong)
@@ -121,9 +121,9 @@ impl SumCorrections {
         let before = self.len();
         for _ in 0..most {
             if let Some((place, sums)) = self.hours.pop_first() {
-                people::add_hour(tx, place, sums, 1)?;
+                person_results::add_hour(tx, place, sums, 1)?;
             } else if let Some((place, people)) = self.delays.pop_first() {
-                people::add_delay(tx, place, people)?;
+                person_results::add_delay(tx, place, people)?;
             } else {
                 break;
             }

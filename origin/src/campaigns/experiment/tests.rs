@@ -58,7 +58,7 @@ fn expected(origin: &Origin, facts: &BTreeMap<FactId, Fact>, gone: &BTreeSet<Vis
             let Some((exposed, arm)) = seen.first().copied() else { continue };
             let cohort = HourStamp::at(exposed).0;
             if seen.iter().any(|(_, other)| *other != arm) {
-                sums.entry((experiment, people::mixed_arm(arm), cohort)).or_default()[0] += 1;
+                sums.entry((experiment, person_results::mixed_arm(arm), cohort)).or_default()[0] += 1;
                 continue;
             }
             let mut add =
@@ -194,7 +194,7 @@ fn s4_12_after_any_facts_merges_unlinks_and_erasures_the_sums_are_those_from_scr
             );
             let people = "SELECT count(*) FROM people WHERE devices > 1";
             merged += origin.conn.query_row(people, [], |row| row.get::<_, i64>(0)).unwrap();
-            mixed += hours.iter().filter(|((_, arm, _), _)| people::is_mixed(*arm)).count();
+            mixed += hours.iter().filter(|((_, arm, _), _)| person_results::is_mixed(*arm)).count();
         }
     }
     assert!(merged > 500 && mixed > 200, "too little happened: {merged} {mixed}");
@@ -257,7 +257,7 @@ fn field_14_an_arm_sticks_over_a_login_and_who_saw_two_is_not_counted_until_unli
     origin.send("demo", &[origin.login(visitor(3), 2, NOW - HOUR, "ann")]);
     let mixed = FirstExposure { arm: 1, at: NOW - 6 * HOUR, mixed: true };
     assert_eq!([1, 2, 3].map(|v| person(&origin, v)), [Some(mixed); 3]);
-    assert_eq!(recipients(&origin), [(people::mixed_arm(1), 1, 0)]);
+    assert_eq!(recipients(&origin), [(person_results::mixed_arm(1), 1, 0)]);
     let told = crate::views::describe::describe_visitor(
         &crate::views::read::StoreView::folded(&origin.conn),
         origin.tenant("demo"),

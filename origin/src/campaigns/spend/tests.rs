@@ -9,7 +9,7 @@ use causeway_shared::wire::kv_keys;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::campaigns::{catalogue, steering};
+use crate::campaigns::{allocation, catalogue};
 use crate::maintenance::reconcile;
 use crate::profiles::quarantine;
 use crate::testing::{NOW, Origin, ordered, page, purchase, visitor};
@@ -112,7 +112,7 @@ fn stored_paces_that_cannot_be_read_are_made_from_the_start() {
     origin.conn.execute("UPDATE steering SET value = '{'", []).unwrap();
     origin.now += 60_000;
     origin.drain(10);
-    assert!(steering::load_newest(&origin.conn, origin.tenant("demo").no).unwrap().unwrap().paces.contains_key(&1));
+    assert!(allocation::load_newest(&origin.conn, origin.tenant("demo").no).unwrap().unwrap().paces.contains_key(&1));
 }
 
 #[test]
@@ -447,7 +447,7 @@ fn each_minute_the_paces_are_published_and_follow_what_was_spent() {
     let facts: Vec<Fact> = (0..500).map(|n| action(visitor(n), n, origin.now, ActionType::IMPRESSION, 1)).collect();
     origin.send("demo", &facts);
     assert_eq!(minute(&mut origin).unwrap().1.to, 0, "it is spent");
-    let report = steering::report_budgets(&origin.conn, origin.tenant("demo").no, origin.now).unwrap();
+    let report = allocation::report_budgets(&origin.conn, origin.tenant("demo").no, origin.now).unwrap();
     let day_ends = billing_day("Europe/Berlin", NOW).1;
     assert_eq!(
         report.first(),

@@ -14,7 +14,7 @@ use causeway_shared::wire::profile;
 use rusqlite::Connection;
 
 use super::examples::{ExampleShard, Examples};
-use super::person::{HistoryReplay, PersonHistory, SegmentStay};
+use super::person_history::{HistoryReplay, PersonHistory, SegmentStay};
 use crate::profiles::buckets::{self, packed_actions};
 use crate::profiles::purchases;
 use crate::store::{self, CheckedBytes, StoreError, TenantNo, visitor_at};

@@ -11,7 +11,7 @@ use causeway_shared::facts::actions::{
 use causeway_shared::facts::segments::{SegmentId, SegmentState};
 
 use super::examples::{ExampleShard, Examples};
-use super::person::{HistoryReplay, PersonHistory};
+use super::person_history::{HistoryReplay, PersonHistory};
 use super::*;
 use crate::profiles::buckets;
 use crate::profiles::purchases::MinutePurchases;

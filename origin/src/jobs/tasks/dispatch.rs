@@ -15,7 +15,7 @@ use causeway_shared::targeting::filter::Filter;
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
 use serde_json::{Value, json};
 
-use super::refresh;
+use super::materialise;
 use crate::audience::person_row;
 use crate::audience::query::{self, AllMembers};
 use crate::audience::send::{self, ArmNames, Send, SendOutcome, SendTotals};
@@ -26,7 +26,7 @@ use crate::base::integers::signed;
 use crate::campaigns::experiment::{self, results};
 use crate::ingest::intake::{CheckedFact, LogRecord};
 use crate::jobs::context::JobContext;
-use crate::pipeline::group;
+use crate::pipeline::commit;
 use crate::store::tenants::TenantContext;
 use crate::store::{PersonNo, StoreError, visitor_at};
 
@@ -261,7 +261,7 @@ impl<'a> DispatchContext<'a> {
         } else {
             vec![Arc::new(LogRecord::bulk(facts, Attribution::by("job:send")))]
         };
-        group::commit_with(place.conn, place.rules, place.metrics, given, |_| Ok(records), &[], note)?;
+        commit::commit_with(place.conn, place.rules, place.metrics, given, |_| Ok(records), &[], note)?;
         (send.next, send.sums) = (next, sums);
         Ok(())
     }
@@ -294,7 +294,7 @@ fn choose_people(
         SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS (SELECT 1 FROM erased WHERE tenant = ?5 AND visitor = ?3)";
     const CHOSEN: &str = "UPDATE sends SET chosen = ?2, error = ifnull(?3, error), due = iif(?2 = 0, NULL, due)
         WHERE send = ?1";
-    let AllMembers { mut members, unreadable, .. } = match refresh::audience_members(place, send.tenant, filter)? {
+    let AllMembers { mut members, unreadable, .. } = match materialise::audience_members(place, send.tenant, filter)? {
         Ok(everyone) => everyone,
         Err(why) => return Ok(Err(why)),
     };

@@ -23,7 +23,7 @@ use crate::base::metrics::Metrics;
 use crate::identity::link;
 use crate::ingest::backlog::BacklogReader;
 use crate::ingest::intake::{CheckedFact, LogRecord};
-use crate::pipeline::group;
+use crate::pipeline::commit;
 use crate::profiles::quarantine;
 use crate::store::tenants::Tenants;
 use crate::store::write_txn::{TxnInputs, TxnRules};
@@ -177,7 +177,7 @@ pub fn forget_visitors(
         let record = LogRecord::bulk(visitors.iter().map(erasure).collect(), Attribution::by(RETENTION));
         Ok([Arc::new(LogRecord { in_log, ..record })])
     };
-    group::commit_with(conn, rules, metrics, given, records, &[], |tx| more(tx, count.get())).map(drop)
+    commit::commit_with(conn, rules, metrics, given, records, &[], |tx| more(tx, count.get())).map(drop)
 }
 
 /// The job `retention`: erases visitors that were not seen for as long as their tenant says.

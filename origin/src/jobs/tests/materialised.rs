@@ -5,7 +5,7 @@ use causeway_shared::facts::attributes::AttributeValue;
 use serde_json::Value as Json;
 
 use super::*;
-use crate::audience::follow::StoreFollower;
+use crate::audience::index_follower::StoreFollower;
 use crate::audience::materialized::{self, KeepError, MaterializedAudience};
 use crate::audience::query;
 
@@ -130,7 +130,7 @@ fn after_a_refresh_exactly_the_people_who_match_are_in_the_segment_whatever_othe
     assert_eq!((world.refresh(), world.held(SEGMENT, 6)), ([3, 3, 1, 0], vec![0, 1, 2]));
     world.origin.drain(10);
     let steered =
-        crate::campaigns::steering::load_newest(&world.origin.conn, world.origin.tenant("demo").no).unwrap().unwrap();
+        crate::campaigns::allocation::load_newest(&world.origin.conn, world.origin.tenant("demo").no).unwrap().unwrap();
     assert_eq!(steered.materialised, [SEGMENT.0].into(), "edges are told");
 
     // Pages that did not hear of it write nothing.

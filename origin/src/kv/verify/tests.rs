@@ -1,6 +1,6 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use crate::pipeline::group;
+use crate::pipeline::commit;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -97,7 +97,7 @@ impl World {
                 return;
             }
             let call = said.take();
-            let done = group::commit_group(
+            let done = commit::commit_group(
                 &mut edge.borrow_mut(),
                 rules,
                 metrics,

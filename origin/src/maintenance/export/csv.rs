@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use causeway_shared::base::limits;
 
-use super::hashed::HashedFile;
+use super::hashed_file::HashedFile;
 use super::tables::{ColumnKind, ExportColumn, FileCell};
 
 /// What is put before a text that begins with one of [`ESCAPED`].

@@ -1,6 +1,6 @@
 //! One table's file, written with its digest or read, in either form.
 
-pub(crate) use crate::maintenance::export::hashed::HashedFile;
+pub(crate) use crate::maintenance::export::hashed_file::HashedFile;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use causeway_shared::base::limits;
 use serde_json::{Map, Value};
 
-use super::hashed::HashedFile;
+use super::hashed_file::HashedFile;
 use super::tables::{ColumnKind, ExportColumn, FileCell};
 
 /// Writes a table.

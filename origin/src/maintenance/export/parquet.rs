@@ -15,7 +15,7 @@ use ::parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use ::parquet::schema::parser::parse_message_type;
 use ::parquet::schema::types::Type;
 
-use super::hashed::HashedFile;
+use super::hashed_file::HashedFile;
 use super::tables::{ColumnKind, ExportColumn, FileCell};
 
 /// Rows of a group at most.

@@ -24,7 +24,7 @@ use crate::kv::value;
 use crate::maintenance::backup::{self, ReplacedStore};
 use crate::maintenance::{reconcile, trim};
 use crate::outbox::kv_key::KvKey;
-use crate::pipeline::group;
+use crate::pipeline::commit;
 use crate::profiles::fold;
 use crate::store::{self, visitor_at};
 use crate::testing::{NOW, Origin, exposure, fact, impression, page, purchase, visitor, withdrawal};
@@ -151,7 +151,7 @@ fn life(origin: &mut Origin, seed: u8) -> Vec<(&'static str, Fact)> {
         Attribution::cli(Some("ann"), Some("a \"reason\", \u{fc}".to_owned())),
     );
     let given = origin.given();
-    group::commit_group(&mut origin.conn, &origin.rules, &origin.metrics, given, &[Arc::new(record)], &[]).unwrap();
+    commit::commit_group(&mut origin.conn, &origin.rules, &origin.metrics, given, &[Arc::new(record)], &[]).unwrap();
     sent.push(("demo", tie));
     // A crowd of actions on one day lies in hours and minutes.
     let crowd: Vec<Fact> =

@@ -12,7 +12,7 @@ use crate::ingest::backlog::Backlog;
 use crate::ingest::intake::{IncomingSync, LogRecord, OutboxRequest};
 use crate::ingest::log::FactLog;
 use crate::kv::publish;
-use crate::pipeline::group::{self, CommitSummary};
+use crate::pipeline::commit::{self, CommitSummary};
 use crate::store::write_txn::{TxnInputs, TxnRules};
 use crate::store::{self, StoreCounters, StoreError};
 
@@ -161,7 +161,7 @@ impl FoldSteps {
         self.latest = self.latest.max(given.now);
         let mut unreadable = BTreeSet::new();
         let done = loop {
-            match group::commit_group(&mut self.conn, &self.rules, &self.metrics, given, &records, calls) {
+            match commit::commit_group(&mut self.conn, &self.rules, &self.metrics, given, &records, calls) {
                 // It is noted: what came of all others is folded.
                 Err(StoreError::Visitor { row, .. }) if unreadable.insert(row) => {}
                 done => break done?,
@@ -363,7 +363,7 @@ mod tests {
             let given = |now| TxnInputs { now, random: [1; 32] };
             folding.fold(given(now), &drain).unwrap();
             let record = Arc::new(LogRecord::of(vec![said]));
-            group::commit_group(&mut origin.conn, &rules, &origin.metrics, given(ahead), &[record], &[]).unwrap();
+            commit::commit_group(&mut origin.conn, &rules, &origin.metrics, given(ahead), &[record], &[]).unwrap();
             let done = folding.fold(given(now + 1_000), &drain).unwrap().unwrap();
             let handed: BTreeSet<String> = done.handed[0].publish.iter().map(|write| write.key.clone()).collect();
             let keys = [1, 2].map(|v| format!("v:demo:{}", visitor(v)));
@@ -379,7 +379,7 @@ mod tests {
             let request = SyncRequest { facts: vec![origin.batch("demo", &[login])], ..SyncRequest::default() };
             let records = [Arc::new(LogRecord::of(intake::read(request, &origin.rules.tenants, NOW).facts))];
             let given = TxnInputs { now: NOW, random: [seed; 32] };
-            group::commit_group(&mut origin.conn, &origin.rules, &origin.metrics, given, &records, &[]).unwrap();
+            commit::commit_group(&mut origin.conn, &origin.rules, &origin.metrics, given, &records, &[]).unwrap();
             origin.conn.query_row("SELECT random FROM people", [], |row| row.get::<_, [u8; 16]>(0)).unwrap()
         };
         assert_eq!(people(1), people(1));

@@ -14,7 +14,7 @@ use crate::ingest::backlog::Backlog;
 use crate::ingest::intake::{self, IncomingSync};
 use crate::ingest::log::{self, FactLog};
 use crate::jobs::tasks::retention;
-use crate::pipeline::group;
+use crate::pipeline::commit;
 use crate::pipeline::writer::steps::{FoldSteps, IntakeSteps};
 use crate::privacy::erase::ErasureTarget;
 use crate::store::journal::ErasureJournal;
@@ -53,7 +53,7 @@ fn record(origin: &Origin, said: Attribution, facts: Vec<Fact>) -> Arc<LogRecord
 
 fn commit(origin: &mut Origin, records: &[Arc<LogRecord>]) {
     let given = origin.given();
-    group::commit_group(&mut origin.conn, &origin.rules, &origin.metrics, given, records, &[]).unwrap();
+    commit::commit_group(&mut origin.conn, &origin.rules, &origin.metrics, given, records, &[]).unwrap();
 }
 
 fn say(origin: &mut Origin, said: Attribution, facts: Vec<Fact>) {
@@ -215,7 +215,7 @@ fn s5_03_a_log_that_is_replayed_gives_each_row_once() {
     let (_, mut folding, backlog) = open();
     assert!(backlog.is_empty());
     let records: Vec<_> = records.into_iter().map(Arc::new).collect();
-    group::commit_group(folding.store(), &rules, &Metrics::default(), GIVEN, &records, &[]).unwrap();
+    commit::commit_group(folding.store(), &rules, &Metrics::default(), GIVEN, &records, &[]).unwrap();
     assert_eq!(rows(folding.store()), expected);
 }
 

@@ -2,7 +2,7 @@
 
 use crate::erasures::registry::{erasure_progress, id_erased, in_log, left_log};
 use crate::ingest::intake::{CheckedFact, LogRecord};
-use crate::pipeline::group;
+use crate::pipeline::commit;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -289,7 +289,7 @@ fn the_log_is_waited_for() {
     let mut origin = Origin::new();
     let facts = vec![CheckedFact { tenant: origin.tenant("demo").no, fact: of_visitor(1, ErasureScope::Visitor, NOW) }];
     let record = Arc::new(LogRecord { seq: 7, ..LogRecord::of(facts) });
-    group::commit_group(&mut origin.conn, &origin.rules, &origin.metrics, GIVEN, &[record], &[]).unwrap();
+    commit::commit_group(&mut origin.conn, &origin.rules, &origin.metrics, GIVEN, &[record], &[]).unwrap();
     let log = |origin: &Origin| {
         let receipt = FactId::of_erasure(visitor(1));
         erasure_progress(&origin.conn, origin.tenant("demo").no, receipt).unwrap().unwrap()["log_ms"].clone()
@@ -449,15 +449,15 @@ fn what_waits_to_be_folded_of_who_is_to_be_erased_is_not_shown() {
     assert_eq!(shown(&origin, &backlog), (1, 1, false));
     backlog.push(record.clone());
     assert_eq!(shown(&origin, &backlog), (0, 0, true));
-    let done =
-        group::commit_group(&mut origin.conn, &origin.rules, &origin.metrics, GIVEN, &[Arc::new(record)], &[]).unwrap();
+    let done = commit::commit_group(&mut origin.conn, &origin.rules, &origin.metrics, GIVEN, &[Arc::new(record)], &[])
+        .unwrap();
     assert_eq!(done.erased, 0, "what came with the erasure is folded, and goes with the rest");
     backlog.fold_to(1);
     let late = LogRecord { seq: 2, ..LogRecord::of(vec![CheckedFact { tenant, fact: page(visitor(1), 5, NOW) }]) };
     backlog.push(late.clone());
     assert_eq!(shown(&origin, &backlog), (0, 0, true));
     let done =
-        group::commit_group(&mut origin.conn, &origin.rules, &origin.metrics, GIVEN, &[Arc::new(late)], &[]).unwrap();
+        commit::commit_group(&mut origin.conn, &origin.rules, &origin.metrics, GIVEN, &[Arc::new(late)], &[]).unwrap();
     assert_eq!((done.erased, done.new), (1, vec![0]));
 }
 
@@ -473,7 +473,7 @@ fn field_01_who_shared_a_browser_erases_nobody_else() {
     let erasure = ErasureTarget::Id(id.kind, vec![id.hash]).fact(ErasureScope::Person, origin.now, [8; 16]);
     let record = LogRecord::of(vec![CheckedFact { tenant: origin.tenant("demo").no, fact: erasure }]);
     let given = origin.given();
-    group::commit_group(&mut origin.conn, &origin.rules, &origin.metrics, given, &[Arc::new(record)], &[]).unwrap();
+    commit::commit_group(&mut origin.conn, &origin.rules, &origin.metrics, given, &[Arc::new(record)], &[]).unwrap();
     origin.settle(&mut kv);
     assert_gone(&origin, &kv, 7);
     assert_eq!(origin.person("demo", visitor(1)).members, (1..=3).map(visitor).collect::<Vec<_>>());
@@ -698,7 +698,7 @@ fn an_erasure_that_the_journal_told_of_first_waits_for_the_log_too() {
     // The process had ended between the two: the log's record is folded now.
     let facts = vec![CheckedFact { tenant: origin.tenant("demo").no, fact: erasure }];
     let record = Arc::new(LogRecord { seq: 7, ..LogRecord::of(facts) });
-    group::commit_group(&mut origin.conn, &origin.rules, &origin.metrics, GIVEN, &[record], &[]).unwrap();
+    commit::commit_group(&mut origin.conn, &origin.rules, &origin.metrics, GIVEN, &[record], &[]).unwrap();
     let receipt = FactId::of_erasure(visitor(1));
     let log = erasure_progress(&origin.conn, origin.tenant("demo").no, receipt).unwrap().unwrap()["log_ms"].clone();
     assert_eq!((log.is_null(), in_log(&origin.conn).unwrap()), (true, 7));

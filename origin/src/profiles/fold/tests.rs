@@ -20,7 +20,7 @@ use serde_json::{Value as Json, json};
 
 use crate::ingest::backlog::Backlog;
 use crate::ingest::intake::{CheckedFact, LogRecord};
-use crate::pipeline::group;
+use crate::pipeline::commit;
 use crate::store::names;
 use crate::testing::{NOW, Origin, fact, page, purchase, tracked, visitor};
 use crate::views::read::{self, StoreView};
@@ -83,7 +83,7 @@ fn of_a_profile_that_cannot_be_read_the_row_is_named() {
     let record = LogRecord::of(facts.into_iter().map(|fact| CheckedFact { tenant: no, fact }).collect());
     let given = origin.given();
     let committed =
-        group::commit_group(&mut origin.conn, &origin.rules, &origin.metrics, given, &[Arc::new(record)], &[]);
+        commit::commit_group(&mut origin.conn, &origin.rules, &origin.metrics, given, &[Arc::new(record)], &[]);
     let error = committed.err().unwrap();
     assert!(
         crate::base::error_chain(&error).contains(&format!("row {row} of `visitors`")),

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::base::time::Day;
 use crate::facts::actions::WindowUnit;
-use crate::wire::strict as wire;
+use crate::wire::strict_caps as wire;
 
 const DAY: TimeWindow = TimeWindow { interval: 1, unit: WindowUnit::Days };
 

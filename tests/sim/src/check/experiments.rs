@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_edge::HttpAnswer;
-use causeway_origin::campaigns::experiment::people::{self, mixed_arm};
+use causeway_origin::campaigns::experiment::person_results::{self, mixed_arm};
 use causeway_shared::base::ids::{Millis, TenantId, VisitorId};
 use causeway_shared::facts::exposures::Exposures;
 use causeway_shared::facts::fact::{FactKind, PURCHASE};
@@ -71,9 +71,9 @@ pub fn converged(world: &mut World) -> Vec<String> {
     let mut found = Vec::new();
     for tenant in (0..setup::TENANTS.len()).map(setup::tenant) {
         let Some(known) = rules.tenants.by_name(tenant.as_str()) else { continue };
-        let read = people::load_sums(conn, known.no, EXPERIMENT).unwrap_or_default();
-        let sum = |hours: &BTreeMap<_, people::HourSums>| {
-            let all = hours.values().fold(people::HourSums::default(), |sum, hour| sum.plus(1, *hour));
+        let read = person_results::load_sums(conn, known.no, EXPERIMENT).unwrap_or_default();
+        let sum = |hours: &BTreeMap<_, person_results::HourSums>| {
+            let all = hours.values().fold(person_results::HourSums::default(), |sum, hour| sum.plus(1, *hour));
             [all.exposed, all.cohort_converted, all.cohort_conversions, all.cohort_revenue]
         };
         // Of an event that was sent again it is not known whether it came before the exposure.

@@ -8,7 +8,7 @@ use causeway_origin::base::config::Config;
 use causeway_origin::base::key_file;
 use causeway_origin::base::metrics::Metrics;
 use causeway_origin::ingest::intake::{CheckedFact, LogRecord};
-use causeway_origin::pipeline::group;
+use causeway_origin::pipeline::commit;
 use causeway_origin::store;
 use causeway_origin::store::tenants::Tenants;
 use causeway_origin::store::write_txn::TxnInputs;
@@ -37,7 +37,7 @@ pub(super) fn fill(config: &Path, people: People, stop: &Stop) -> Result<()> {
         let visitors = (first..people.count).take(GROUP);
         let facts = visitors.flat_map(|n| people.facts(n)).map(|fact| CheckedFact { tenant, fact }).collect();
         let records = [Arc::new(LogRecord::of(facts))];
-        group::commit_group(
+        commit::commit_group(
             &mut conn,
             &rules,
             &metrics,

@@ -71,7 +71,7 @@ fn experiment(people: u64, shares: [f64; 2], numbers: &mut UniformDraws) -> ArmH
             (3, 3) => {}
             (3, arm) | (arm, 3) => count(arm as i64, people),
             (first, second) if first == second => count(first as i64, people),
-            (first, _) => count(people::mixed_arm(first as u8), people),
+            (first, _) => count(person_results::mixed_arm(first as u8), people),
         }
     }
     let hour = |exposed| BTreeMap::from([(HourStamp(9), HourSums { exposed, ..HourSums::default() })]);
@@ -86,7 +86,8 @@ fn alarms(people: u64, shares: [u32; 2], dealt: [f64; 2], seed: u64) -> f64 {
     let conversion = "purchase".to_owned();
     let of = Experiment { id: "e".to_owned(), code: 4, arms, conversion, selection: false, starts: 0, ends: None };
     let mut numbers = UniformDraws(seed);
-    let mut alarm = || experiment(people, dealt, &mut numbers).sample_ratio(&of, HourStamp(0)).unwrap().mismatch;
+    let mut alarm =
+        || experiment(people, dealt, &mut numbers).sample_ratio(&of, HourStamp(0)).unwrap().mismatch;
     f64::from((0..RUNS).map(|_| u32::from(alarm())).sum::<u32>()) / f64::from(RUNS)
 }
 

@@ -3,7 +3,7 @@
 use crate::campaigns::rules::CampaignRules;
 use crate::identity::lookups;
 use crate::pipeline::campaign_step::{CampaignChanges, record_campaigns};
-use crate::pipeline::group::link::{LinkChanges, TouchedEvidence};
+use crate::pipeline::commit::link::{LinkChanges, TouchedEvidence};
 use crate::privacy::erasure;
 use crate::profiles::fold::Folded;
 use crate::store::write_txn::{TxnInputs, TxnRules, WriteTxn};
@@ -14,7 +14,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use crate::audience;
 use crate::base::metrics::Metrics;
-use crate::campaigns::{catalogue, experiment, steering};
+use crate::campaigns::{allocation, catalogue, experiment};
 use crate::identity::link;
 use crate::ingest::intake::{LogRecord, OutboxRequest};
 use crate::kv::publish::{self, Priority};
@@ -108,11 +108,11 @@ fn note_committed(
     let linked = link_facts(&mut group, &folded)?;
     let asked = audit::keep_rows(&group, records, &folded.new, &linked)?;
     bills.keep(&group, &campaigns.budgets, &linked)?;
-    experiment::people::refresh_people(&group, &campaigns.counted, &tested, &linked)?;
+    experiment::person_results::refresh_people(&group, &campaigns.counted, &tested, &linked)?;
     publish::note_changes(&mut group, &folded.changed, &linked)?;
     audience::note(&group, &folded.changed, &linked)?;
     if calls.iter().any(|call| call.drain > 0) {
-        steering::refresh_allocation(&mut group, &campaigns)?;
+        allocation::refresh_allocation(&mut group, &campaigns)?;
     }
     let refused = std::mem::take(&mut group.names.refused);
     let (new, erased, set_aside) = (folded.new, folded.erased, folded.set_aside);

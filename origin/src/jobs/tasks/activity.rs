@@ -1,6 +1,6 @@
 //! The job `rhythm`: sums up in which hours of the week people are active.
 
-use crate::audience::rhythm::ActivitySums;
+use crate::audience::best_times::ActivitySums;
 use crate::base::job_kinds::JobKind;
 use crate::jobs::context::{BackgroundJob, JobContext, JobReport, PEOPLE};
 use crate::jobs::runs::JobRun;

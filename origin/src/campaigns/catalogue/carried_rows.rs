@@ -10,7 +10,7 @@ use rusqlite::types::Value;
 use crate::base::integers::signed;
 use crate::outbox::kv_key::KvKey;
 use crate::store::StoreError;
-use crate::store::unread::UnreadParts;
+use crate::store::unread_parts::UnreadParts;
 
 /// The numbers that tenants have in a store, by those that they have in the one it replaces.
 #[derive(Debug, Default)]

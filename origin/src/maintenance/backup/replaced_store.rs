@@ -1,7 +1,7 @@
 //! What a restored store must know of the one it replaces, part by part: a damaged page costs the part it is of, and what
 //! could not be read is named. Decides nothing, and never fails: a store that cannot be read is no reason to stay without one.
 
-pub(crate) use crate::store::unread::UnreadParts;
+pub(crate) use crate::store::unread_parts::UnreadParts;
 use std::path::Path;
 
 use causeway_shared::base::ids::SnapshotVersion;
@@ -20,7 +20,7 @@ pub struct ReplacedStore {
     tenants: Vec<(i64, String)>,
     pub(super) names: Vec<(i64, i64, String, i64)>,
     pub(super) catalogues: catalogue::ReplacedRows,
-    pub(super) sends: crate::audience::restore::ReplacedSends,
+    pub(super) sends: crate::audience::carried_sends::ReplacedSends,
     /// What the KV may hold a value of: tenant, kind and subject as the outbox has them.
     pub(super) subjects: Vec<(i64, u16, [u8; 16])>,
 }
@@ -72,7 +72,7 @@ impl ReplacedStore {
         let names = unread
             .rows("attribute_names", conn, (read, []), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)));
         // A part of those whom a send drew is worse than none: the others would be told twice.
-        let sends = unread.or_none("sends", crate::audience::restore::ReplacedSends::of(conn));
+        let sends = unread.or_none("sends", crate::audience::carried_sends::ReplacedSends::of(conn));
         Self { restore, version, folded, tenants, names, catalogues, sends, subjects: list_keys(conn, unread) }
     }
 

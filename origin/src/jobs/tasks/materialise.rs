@@ -19,7 +19,7 @@ use crate::base::attribution::Attribution;
 use crate::ingest::intake::{CheckedFact, LogRecord};
 use crate::jobs::context::{JobContext, JobReport, isolate_failure};
 use crate::jobs::runs::JobRun;
-use crate::pipeline::group;
+use crate::pipeline::commit;
 use crate::store::tenants::TenantContext;
 use crate::store::{StoreError, TenantNo};
 
@@ -174,7 +174,7 @@ fn refresh_one(
             let facts = facts.into_iter().map(|fact| CheckedFact { tenant: kept.tenant, fact }).collect();
             let record = Arc::new(LogRecord::bulk(facts, Attribution::by("job:materialise")));
             let note = |tx: &Connection| materialized::note_changes(tx, kept, &page.changes);
-            group::commit_with(conn, rules, metrics, given, |_| Ok([record]), &[], note)?;
+            commit::commit_with(conn, rules, metrics, given, |_| Ok([record]), &[], note)?;
             pause();
         }
         told(done, all)
