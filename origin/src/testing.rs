@@ -192,7 +192,7 @@ impl Origin {
         self.rules.tenants = Tenants::open(&self.conn, &edge, &self.keys).unwrap();
         let given = self.given();
         assert_eq!(self.replay(given).unwrap(), 0);
-        unconfigured_tenants::sort_tenants(&self.conn, &self.rules.tenants, self.now).unwrap();
+        unconfigured_tenants::move_waiting_keys(&self.conn, &self.rules.tenants, self.now).unwrap();
     }
 
     /// Changes a tenant's keys for alternate ids.

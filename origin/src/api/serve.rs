@@ -194,7 +194,7 @@ pub(crate) async fn open(app: &Arc<ApiState>) -> Result<[JoinHandle<()>; 4], Ser
         let rules = Arc::new(TxnRules::of(config, tenants, journal));
         let in_log = crate::ingest::log::newest_record(&config.data, &conn)?;
         crate::pipeline::replay::replay_journal(&mut conn, &rules, crate::store::write_txn::draw_inputs()?, in_log)?;
-        unconfigured_tenants::sort_tenants(&conn, &rules.tenants, clock::now())?;
+        unconfigured_tenants::move_waiting_keys(&conn, &rules.tenants, clock::now())?;
         crate::pipeline::take_up::take_up(&mut conn, &rules, crate::store::write_txn::draw_inputs)?;
         let metrics = Arc::clone(&app.metrics);
         let (writer, backlog, [log, store]) =

@@ -107,7 +107,7 @@ fn refresh_tenant(group: &mut WriteTxn<'_>, campaigns: &CampaignRules, tenant: T
     if before.is_none() && made == (BuiltSteering { at: group.now, ..BuiltSteering::default() }) {
         return Ok(());
     }
-    spend::forget_days(group.tx, tenant, group.now)?;
+    spend::forget_orphan_actions(group.tx, tenant, group.now)?;
     // Edges do not go by paces that are old, so these are news also where they are the same.
     let same = before.is_some_and(|before| BuiltSteering { at: made.at, ..before } == made);
     let news = !same || !made.paces.is_empty();

@@ -318,7 +318,7 @@ pub fn load_spend(conn: &Connection, tenant: TenantNo, campaign: u32, day: i64) 
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn forget_days(conn: &Connection, tenant: TenantNo, now: Millis) -> Result<usize, StoreError> {
+pub fn forget_orphan_actions(conn: &Connection, tenant: TenantNo, now: Millis) -> Result<usize, StoreError> {
     const DROP: &str = "DELETE FROM nobodys_facts WHERE (tenant, day, id) IN
         (SELECT tenant, day, id FROM nobodys_facts WHERE tenant = ?1 AND day < ?2 LIMIT 10000)";
     Ok(conn.prepare_cached(DROP)?.execute((tenant.0, dedup::oldest_day(now)))?)

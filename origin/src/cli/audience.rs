@@ -141,7 +141,7 @@ fn materialise_audience(
         let kept = MaterializedAudience::new((tenant.no, segment), (&filter, &document), hours, now)?;
         let columns = load_columns(&config.data, now)?;
         let matching = query::list_members(&columns, &conn, tenant.no, &filter, now)?;
-        let holding = materialise::count_holders(&conn, tenant, segment)?;
+        let holding = materialise::members_filter(&conn, tenant, segment)?;
         let holders = query::list_members(&columns, &conn, tenant.no, &holding, now)?;
         let unreadable = matching.unreadable.max(holders.unreadable);
         let people = AudiencePeople::new(matching.members, holders.members);

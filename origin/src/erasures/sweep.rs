@@ -10,7 +10,7 @@ use rusqlite::OptionalExtension as _;
 
 use crate::base::integers::signed;
 use crate::outbox::kv_key::KvKey;
-use crate::outbox::queue::{put_later, put_leaving};
+use crate::outbox::queue::{put_leaving, schedule_siblings};
 use crate::store::write_txn::WriteTxn;
 use crate::store::{PersonNo, StoreError, TenantNo, visitor_at};
 
@@ -21,10 +21,10 @@ pub(crate) fn announce_change(group: &WriteTxn<'_>, change: PersonChange) -> Res
     const BEGIN: &str = "INSERT INTO sweeps (person, before, last_seen, visitor, put) VALUES (?1, ?2, ?3, ?4, ?5)
         ON CONFLICT DO UPDATE SET before = excluded.before, again = 1";
     if !change.cut {
-        return put_later(group, change.person);
+        return schedule_siblings(group, change.person);
     }
     let before = signed(group.version().counter);
-    let goes_on = !swept_people(group, &[change.person].into())?.is_empty();
+    let goes_on = !unswept_people(group, &[change.person].into())?.is_empty();
     // Those that come while a sweep goes on have their keys noted in its next round.
     let erasures = if goes_on { Vec::new() } else { awaiting_erasures(group, change.person)? };
     let now = if goes_on { limits::SNAPSHOT_VISITORS as u64 } else { a_bit(&erasures) };
@@ -121,7 +121,10 @@ pub(crate) fn note_moved(
 }
 
 /// Those of these rows whose visitors' snapshots are not all put yet: who goes on as another row takes that along.
-pub(crate) fn swept_people(group: &WriteTxn<'_>, rows: &BTreeSet<PersonNo>) -> Result<BTreeSet<PersonNo>, StoreError> {
+pub(crate) fn unswept_people(
+    group: &WriteTxn<'_>,
+    rows: &BTreeSet<PersonNo>,
+) -> Result<BTreeSet<PersonNo>, StoreError> {
     let mut statement = group.tx.prepare_cached("SELECT 1 FROM sweeps WHERE person = ?1")?;
     let mut found = BTreeSet::new();
     for row in rows {

@@ -28,14 +28,14 @@ pub(crate) fn resolve_ids(
     }
     let canonical = AlternateId { hash: known.first().copied().unwrap_or(id.hash), ..id };
     if known.is_empty() {
-        create_id(group, tenant, canonical)?;
+        create_lookup(group, tenant, canonical)?;
     }
     for other in known.iter().filter(|hash| **hash != canonical.hash) {
         unite_ids(group, tenant, canonical, *other, touched)?;
     }
     let mut is_renamed = false;
     for hash in hashes.union(&known).filter(|hash| **hash != canonical.hash) {
-        is_renamed |= name_id(group, tenant, canonical, *hash)?;
+        is_renamed |= record_hash(group, tenant, canonical, *hash)?;
     }
     if is_renamed && !known.is_empty() {
         touched.ids.insert((tenant, canonical));
@@ -45,7 +45,7 @@ pub(crate) fn resolve_ids(
 }
 
 /// A lookup without visitors yet: from now on the hash is known.
-fn create_id(group: &WriteTxn<'_>, tenant: TenantNo, id: AlternateId) -> Result<(), StoreError> {
+fn create_lookup(group: &WriteTxn<'_>, tenant: TenantNo, id: AlternateId) -> Result<(), StoreError> {
     const CREATE: &str = "INSERT INTO lookups (tenant, kind, hash, visitors, since, version)
         VALUES (?1, ?2, ?3, x'', 0, 0)";
     group.tx.prepare_cached(CREATE)?.execute((tenant.0, id.kind.0, &id.hash.0))?;
@@ -53,7 +53,12 @@ fn create_id(group: &WriteTxn<'_>, tenant: TenantNo, id: AlternateId) -> Result<
 }
 
 /// Whether the hash was not known to stand for anything.
-fn name_id(group: &WriteTxn<'_>, tenant: TenantNo, canonical: AlternateId, hash: AltHash) -> Result<bool, StoreError> {
+fn record_hash(
+    group: &WriteTxn<'_>,
+    tenant: TenantNo,
+    canonical: AlternateId,
+    hash: AltHash,
+) -> Result<bool, StoreError> {
     const NAME: &str = "INSERT OR IGNORE INTO alternates (tenant, kind, hash, canonical)
         VALUES (?1, ?2, ?3, ?4)";
     let KindCode(kind) = canonical.kind;

@@ -260,7 +260,7 @@ fn cancellation_moment(conn: &Connection, tenant: TenantNo, fact: &Fact) -> Resu
         kind => crate::erasures::registry::id_erased(conn, tenant, kind, link::id_family(conn, tenant, id)?)?
             .map(|(at, _)| at),
     };
-    let ended = link::cancelled_until(conn, tenant, fact.visitor, id)?.max(erased);
+    let ended = link::last_cancellation(conn, tenant, fact.visitor, id)?.max(erased);
     Ok(ended.map_or(fact.received, |at| fact.received.max(at.saturating_add(1))))
 }
 

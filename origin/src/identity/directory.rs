@@ -104,10 +104,10 @@ pub fn list_visitors(
     most: usize,
 ) -> Result<Option<PersonVisitors>, StoreError> {
     const PERSON: &str = "SELECT master, devices FROM people WHERE person = ?1";
-    let Some((person, ..)) = page_start(conn, tenant, of)? else { return Ok(None) };
+    let Some((person, ..)) = visitor_position(conn, tenant, of)? else { return Ok(None) };
     let (last_seen, row) = match after {
         None => (i64::MIN, 0),
-        Some(after) => match page_start(conn, tenant, after.visitor)?.filter(|(other, ..)| *other == person) {
+        Some(after) => match visitor_position(conn, tenant, after.visitor)?.filter(|(other, ..)| *other == person) {
             Some((_, last_seen, row)) => (after.last_seen.unwrap_or(last_seen), row),
             None => return Ok(None),
         },
@@ -127,7 +127,7 @@ pub fn list_visitors(
 }
 
 /// A visitor's person, when it was active last, and its row.
-pub(crate) fn page_start(
+pub(crate) fn visitor_position(
     conn: &Connection,
     tenant: TenantNo,
     visitor: VisitorId,

@@ -164,7 +164,7 @@ pub(super) fn record_sighting(
         }
         None => {
             let gone = has_withdrawn(group.tx, seen.tenant, seen.visitor)?;
-            let cancelled = cancelled_until(group.tx, seen.tenant, seen.visitor, seen.id)?;
+            let cancelled = last_cancellation(group.tx, seen.tenant, seen.visitor, seen.id)?;
             evidence(received, received, if gone { Some(FOR_EVER) } else { cancelled.max(ended) })
         }
     };
@@ -272,7 +272,7 @@ pub(crate) fn end_until(
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn cancelled_until(
+pub fn last_cancellation(
     conn: &Connection,
     tenant: TenantNo,
     visitor: VisitorId,
@@ -409,7 +409,7 @@ pub(crate) fn of_id(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Res
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn other_unique(
+pub fn other_of_pair(
     conn: &Connection,
     tenant: TenantNo,
     pair: AlternateId,

@@ -18,7 +18,7 @@ pub use crate::identity::canonical::canonical_id;
 pub use crate::identity::canonical::canonical_of;
 pub use crate::identity::canonical::id_family;
 use crate::identity::evidence::SightingSource;
-pub use crate::identity::evidence::{EvidenceRow, cancelled_until, held_unique, of_visitor, other_unique};
+pub use crate::identity::evidence::{EvidenceRow, held_unique, last_cancellation, of_visitor, other_of_pair};
 
 use crate::base::integers::signed;
 use crate::profiles::fold::Linking;

@@ -120,7 +120,7 @@ fn apply(group: &mut WriteTxn<'_>, tenant: TenantNo, planned: PlannedPerson) -> 
         WHERE people.person = ?1 AND v.tenant = ?2 AND v.visitor = people.master AND people.weight <> v.weight";
     let members = &planned.person.members;
     let cuts = cuts(group, &planned.from, &planned.left, |visitor| members.contains(visitor))?;
-    let swept = sweep::swept_people(group, &planned.from)?;
+    let swept = sweep::unswept_people(group, &planned.from)?;
     let person = write_row(group, tenant, &planned)?;
     for visitor in members {
         let weight = planned.weights.get(visitor).copied().unwrap_or(EvidenceWeight::LOGIN);

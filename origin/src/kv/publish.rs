@@ -8,7 +8,7 @@ use crate::outbox::fair_queue::{self, put_off};
 use crate::outbox::kv_key::KvKey;
 pub(crate) use crate::outbox::queue::put_key;
 use crate::outbox::queue::put_leaving;
-use crate::outbox::queue::{LATE_MS, LEASE_MS, TIMERS, fire_timers, forget_settled, put_later};
+use crate::outbox::queue::{LATE_MS, LEASE_MS, TIMERS, fire_timers, forget_settled, schedule_siblings};
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::base::ids::{Millis, VisitorId};
@@ -23,7 +23,7 @@ use crate::campaigns::catalogue;
 use crate::erasures::sweep::{self, PersonChange};
 use crate::identity::changes::LinkChanges;
 use crate::identity::link::{id_family, of_visitor};
-pub use crate::kv::republish::{RepublishCounts, of_tenants, other_keys, visitor_page};
+pub use crate::kv::republish::{RepublishCounts, keys_of_visitor, of_tenants, visitor_page};
 use crate::kv::value::{self, KvValue};
 use crate::kv::value_error::ValueError;
 pub use crate::outbox::clock_rollback::{is_ahead, set_back};
@@ -54,7 +54,7 @@ pub fn note_changes(group: &mut WriteTxn<'_>, changed: &[Changed], linked: &Link
     for c in changed.iter().filter(|c| !c.withdrawn) {
         put_key(group, c.tenant, KvKey::Snapshot(c.visitor), now)?;
         if c.devices > 1 {
-            put_later(group, c.person)?;
+            schedule_siblings(group, c.person)?;
         }
     }
     // Of all who leave a person in this group its snapshots are told once.
@@ -176,7 +176,7 @@ fn lease_row(group: &mut WriteTxn<'_>, due: &DueRow, best: &mut BestTimeCache) -
             let entry = value.is_some().then_some(version.counter);
             catalogue::handed(group, due.tenant, number, entry)?;
         }
-        KvKey::Pointer | KvKey::Model | KvKey::Steering => note_unchanged(group, due, version.counter)?,
+        KvKey::Pointer | KvKey::Model | KvKey::Steering => note_version(group, due, version.counter)?,
         KvKey::Lookup(..) | KvKey::Names(_) => {}
     }
     Ok(Some(KvWrite { entry: version.counter, key, version, value, due: due.due }))
@@ -195,7 +195,7 @@ fn note_published(
 }
 
 /// Notes the version that such a value was handed out under: it is part of the value.
-fn note_unchanged(group: &WriteTxn<'_>, due: &DueRow, counter: u64) -> Result<(), StoreError> {
+fn note_version(group: &WriteTxn<'_>, due: &DueRow, counter: u64) -> Result<(), StoreError> {
     const PUT: &str = "INSERT INTO standing (tenant, kind, published) VALUES (?1, ?2, ?3)
         ON CONFLICT DO UPDATE SET published = excluded.published";
     let (kind, _) = due.subject.columns();

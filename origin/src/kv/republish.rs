@@ -57,7 +57,7 @@ pub fn visitor_page(conn: &Connection, after: i64, most: u32) -> Result<Vec<(i64
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn other_keys(
+pub fn keys_of_visitor(
     conn: &Connection,
     tenants: &Tenants,
     tenant: TenantNo,

@@ -148,7 +148,7 @@ fn backup_contents(store: &Connection, log: Option<&Connection>) -> Result<Backu
 /// # Errors
 /// [`BackupError`], where it cannot be read.
 pub fn replaced_contents(data: &Path) -> Result<Option<BackupContents>, BackupError> {
-    let cut = cut_folder(data)?;
+    let cut = interrupted_folder(data)?;
     let there = cut.as_deref().unwrap_or(data);
     let store = match store::open_any(there) {
         Err(StoreError::Missing(_)) => return Ok(None),
@@ -197,7 +197,7 @@ pub fn restore_backup(
     inspect_backup(from)?;
     let _lock = store::lock_folder(data)?;
     let _alone = store::lock_writing(data, true)?;
-    let cut = cut_folder(data)?;
+    let cut = interrupted_folder(data)?;
     if let Some(aside) = &cut {
         put_aside(data, aside)?;
     }
@@ -239,7 +239,7 @@ fn take_over_log(replaced: &Path, fresh: &Path, restored: &Connection, folded: u
 }
 
 /// Where a restore that was cut had put the store, or at least its file: the newest such folder that has one.
-fn cut_folder(data: &Path) -> Result<Option<PathBuf>, BackupError> {
+fn interrupted_folder(data: &Path) -> Result<Option<PathBuf>, BackupError> {
     if store::store_file(data).exists() || !data.join(store::RESTORING).exists() {
         return Ok(None);
     }
@@ -344,14 +344,14 @@ pub fn renew_store(conn: &mut Connection, before: &ReplacedStore, now: Millis) -
     // What the KV has of those who came since the backup goes: nobody would ever write it again.
     let orphans = if planted::is_active(PlantedBug::RestoreKeepsOrphans) { &[][..] } else { &before.subjects[..] };
     for (tenant, kind, subject) in orphans {
-        publish_keys(&tx, numbers.of(*tenant), *kind, subject, Priority::News, times)?;
+        publish_key(&tx, numbers.of(*tenant), *kind, subject, Priority::News, times)?;
     }
     // What the copy itself had to take out of the KV, as of those who came before an earlier restore of it.
     for (tenant, kind, subject, rank) in waiting {
-        publish_keys(&tx, tenant, kind, &subject, rank, times)?;
+        publish_key(&tx, tenant, kind, &subject, rank, times)?;
     }
     for (tenant, kind, subject) in catalogue::renew_pointers(&tx, now)? {
-        publish_keys(&tx, tenant, kind, &subject, Priority::OfTenant, times)?;
+        publish_key(&tx, tenant, kind, &subject, Priority::OfTenant, times)?;
     }
     publish_names(&tx, times)?;
     publish_erased(&tx, times)?;
@@ -407,7 +407,7 @@ fn publish_names(tx: &Connection, times: [i64; 3]) -> Result<(), BackupError> {
     while let Some(row) = rows.next()? {
         let (tenant, page): (i64, u16) = (row.get(0)?, row.get(1)?);
         let (kind, subject) = names_subject(page);
-        publish_keys(tx, tenant, kind, &subject, Priority::News, times)?;
+        publish_key(tx, tenant, kind, &subject, Priority::News, times)?;
     }
     Ok(())
 }
@@ -417,13 +417,13 @@ fn publish_erased(tx: &Connection, times: [i64; 3]) -> Result<(), BackupError> {
     let mut open = tx.prepare("SELECT DISTINCT tenant, kind, subject FROM erasure_keys WHERE written IS NULL")?;
     let mut rows = open.query([])?;
     while let Some(row) = rows.next()? {
-        publish_keys(tx, row.get(0)?, row.get(1)?, &row.get(2)?, Priority::Leaving, times)?;
+        publish_key(tx, row.get(0)?, row.get(1)?, &row.get(2)?, Priority::Leaving, times)?;
     }
     Ok(())
 }
 
 /// Has one key published, by such a rank at least. The times: changed, due, late, as the outbox has them.
-fn publish_keys(
+fn publish_key(
     tx: &Connection,
     tenant: i64,
     kind: u16,

@@ -88,7 +88,7 @@ pub fn trim_page(
 ///
 /// # Errors
 /// [`StoreError`], that of `step` too; then some are left for the next run.
-pub fn forget_rows(
+pub fn forget_more_ids(
     conn: &Connection,
     visitors: &[i64],
     now: Millis,
@@ -112,7 +112,7 @@ pub fn trim_visitor(conn: &mut Connection, row: i64, now: Millis) -> Result<Trim
     visitor_row(&tx, &mut counters, row, now, &mut trimmed)?;
     counters.save(&tx)?;
     tx.commit()?;
-    forget_rows(conn, &[row], now, &|| Ok(()))?;
+    forget_more_ids(conn, &[row], now, &|| Ok(()))?;
     Ok(trimmed)
 }
 

@@ -88,7 +88,7 @@ pub(crate) fn is_waiting(group: &WriteTxn<'_>, tenant: TenantNo, subject: KvKey)
 }
 
 /// Has a person's siblings published when the pause is over, unless that is planned already.
-pub(crate) fn put_later(group: &WriteTxn<'_>, person: PersonNo) -> Result<(), StoreError> {
+pub(crate) fn schedule_siblings(group: &WriteTxn<'_>, person: PersonNo) -> Result<(), StoreError> {
     const LATER: &str = "UPDATE people SET changed = ?2, siblings_due = ifnull(siblings_due, ?3)
         WHERE person = ?1 AND devices > 1";
     let due = group.now.saturating_add(group.rules.sibling_publish_ms);

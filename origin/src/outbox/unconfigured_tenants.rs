@@ -17,7 +17,7 @@ pub(super) const NEVER: i64 = i64::MAX;
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn sort_tenants(conn: &Connection, tenants: &Tenants, now: Millis) -> Result<(), StoreError> {
+pub fn move_waiting_keys(conn: &Connection, tenants: &Tenants, now: Millis) -> Result<(), StoreError> {
     // An old version of a catalogue goes when it is time, and not before.
     const SORT: &str = "UPDATE outbox SET due = iif(due = ?1, ?2, ?1)
         WHERE due IS NOT NULL AND (due = ?1 OR kind <> ?4) AND (due = ?1) = (tenant IN (SELECT value FROM json_each(?3)))";

@@ -106,7 +106,7 @@ fn note_committed(
     let CampaignChanges { mut bills, tested } = record_campaigns(&group, &campaigns, &mut folded)?;
     bills.before_linking(&group)?;
     let linked = link_facts(&mut group, &folded)?;
-    let asked = audit::keep_rows(&group, records, &folded.new, &linked)?;
+    let asked = audit::record_rows(&group, records, &folded.new, &linked)?;
     bills.keep(&group, &campaigns.budgets, &linked)?;
     experiment::person_results::refresh_people(&group, &campaigns.counted, &tested, &linked)?;
     publish::note_changes(&mut group, &folded.changed, &linked)?;

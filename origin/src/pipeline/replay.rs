@@ -49,7 +49,7 @@ pub fn replay_journal(
         let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for asked in rules.journal.asked()? {
             if let Some(tenant) = rules.tenants.by_name(&asked.tenant) {
-                audit::bring_erasure(&tx, tenant.no, &asked)?;
+                audit::carry_erasures(&tx, tenant.no, &asked)?;
             }
         }
         tx.commit()?;

@@ -82,7 +82,7 @@ fn record_changes(
 ///
 /// # Errors
 /// [`StoreError`]; then nothing of the group may be kept.
-pub(crate) fn keep_rows(
+pub(crate) fn record_rows(
     group: &WriteTxn<'_>,
     records: &[impl AsRef<LogRecord>],
     new: &[u64],
@@ -216,7 +216,7 @@ fn forget_visitors(group: &WriteTxn<'_>, linked: &LinkChanges) -> Result<(), Sto
 ///
 /// # Errors
 /// [`StoreError`].
-pub(crate) fn bring_erasure(conn: &Connection, tenant: TenantNo, asked: &RequestedErasure) -> Result<(), StoreError> {
+pub(crate) fn carry_erasures(conn: &Connection, tenant: TenantNo, asked: &RequestedErasure) -> Result<(), StoreError> {
     let RequestedErasure { receipt, at, said, .. } = asked;
     let change = AuditEntry { what: "erase", id: *receipt, at: *at, visitor: None, other: None, alternate: None };
     put_row(conn, tenant, &change, said, 0)

@@ -81,7 +81,7 @@ fn carry_out(
                 Some(earlier) => earlier,
                 None => going.entry((*tenant, visitor)).or_insert(by).receipt,
             };
-            later_erasures(linked, *tenant, by.receipt, earlier);
+            await_earlier(linked, *tenant, by.receipt, earlier);
         }
     }
     // One pass over the keys of each erasure, however many visitors it takes.
@@ -103,7 +103,7 @@ fn carry_out(
         linked.erased.push((name, journal::visitor_fact(by.receipt, *visitor, by.at)));
         // Their snapshots say that it is another's, and may not be written yet.
         for former in crate::identity::link::former_people(group, *tenant, *visitor)? {
-            find_reach(group, *tenant, by.receipt, former.person, linked)?;
+            republish_person(group, *tenant, by.receipt, former.person, linked)?;
         }
     }
     for ((tenant, receipt), keys) in &keys {
@@ -143,7 +143,7 @@ fn find_erased_before(
         }
     }
     let unique = group.rules.tenants.by_no(tenant)?.config.is_unique(id.kind);
-    let cancelled = evidence::cancelled_until(group.tx, tenant, visitor, id)?;
+    let cancelled = evidence::last_cancellation(group.tx, tenant, visitor, id)?;
     // A browser that is another member's by now only saw the proof.
     let config = &group.rules.tenants.by_no(tenant)?.config;
     let trusted = config.member_proof == ProofPolicy::Trusted;
@@ -160,7 +160,7 @@ fn find_erased_before(
     Ok(())
 }
 
-fn later_erasures(linked: &mut LinkChanges, tenant: TenantNo, receipt: FactId, earlier: FactId) {
+fn await_earlier(linked: &mut LinkChanges, tenant: TenantNo, receipt: FactId, earlier: FactId) {
     let pair = (tenant, receipt, earlier);
     if receipt != earlier && !linked.behind.contains(&pair) {
         linked.behind.push(pair);
@@ -225,7 +225,7 @@ pub(crate) fn end_id(
     let all: BTreeSet<AltHash> = id_family(group.tx, tenant, id)?.into_iter().chain(hashes).collect();
     let earlier = crate::erasures::registry::id_erased(group.tx, tenant, id.kind, all.iter().copied())?;
     if let Some((_, earlier)) = earlier {
-        later_erasures(linked, tenant, by.receipt, earlier);
+        await_earlier(linked, tenant, by.receipt, earlier);
     }
     linked.ended.insert((tenant, id, by.at));
     for hash in all {
@@ -251,8 +251,8 @@ fn leave_person(
     if find_visitor(group.tx, tenant, visitor)?.is_none() {
         fold::insert(group, tenant, visitor, &[])?;
     }
-    if let Some((person, ..)) = crate::identity::directory::page_start(group.tx, tenant, visitor)? {
-        find_reach(group, tenant, by.receipt, person, linked)?;
+    if let Some((person, ..)) = crate::identity::directory::visitor_position(group.tx, tenant, visitor)? {
+        republish_person(group, tenant, by.receipt, person, linked)?;
     }
     keys.insert(KvKey::Snapshot(visitor));
     for row in of_visitor(group.tx, tenant, visitor)?.iter().filter(|row| row.evidence.id.kind != KindCode::PAIR) {
@@ -310,7 +310,7 @@ fn empty_visitor(
 
 /// Has all of a person's snapshots written anew, as any may name who is erased: that is told as a cut is, once however many of
 /// its visitors go.
-fn find_reach(
+fn republish_person(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
     receipt: FactId,

@@ -56,7 +56,7 @@ pub fn seen_until(
         let mut evidence = row.evidence;
         if evidence.cancelled == Some(evidence::FOR_EVER) {
             // That of a withdrawal ends for another reason.
-            evidence.cancelled = evidence::cancelled_until(conn, tenant.no, evidence.visitor, id)?;
+            evidence.cancelled = evidence::last_cancellation(conn, tenant.no, evidence.visitor, id)?;
         }
         let is_sure = row.evidence.weight >= EvidenceWeight::LOGIN || row.is_page_claim();
         let own = is_sure && (!unique || row.flag != Some(FlagReason::SecondUnique));

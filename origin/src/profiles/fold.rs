@@ -147,7 +147,7 @@ pub fn fold<'r>(
             let leaves: Vec<_> =
                 facts.iter().map(|of| of.fact).filter(|fact| fact.what == FactKind::Withdrawal).collect();
             folded.linking.extend((!leaves.is_empty()).then_some(Linking { tenant, visitor, facts: leaves }));
-            folded.set_aside += quarantine::keep_facts(group.tx, row, facts, records, group.now)?;
+            folded.set_aside += quarantine::set_facts_aside(group.tx, row, facts, records, group.now)?;
             continue;
         }
         let done = fold_visitor(group, &mut folded, (tenant, visitor), stored, facts, &mut with_erased);
@@ -257,8 +257,13 @@ fn find_anonymous<'r>(
         {
             if held.contains(tenant) {
                 let placed = vec![PlacedFact { record, fact, admin: *admin }];
-                folded.set_aside +=
-                    quarantine::keep_facts(group.tx, quarantine::row_of_nobody(*tenant), placed, records, group.now)?;
+                folded.set_aside += quarantine::set_facts_aside(
+                    group.tx,
+                    quarantine::row_of_nobody(*tenant),
+                    placed,
+                    records,
+                    group.now,
+                )?;
             } else {
                 folded.anonymous.push((record, *tenant, fact));
             }

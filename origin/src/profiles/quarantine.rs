@@ -52,7 +52,7 @@ pub(super) fn row_of_nobody(tenant: TenantNo) -> i64 {
 }
 
 /// Sets facts of a row aside, except those that were counted; gives how many were not there.
-pub(super) fn keep_facts(
+pub(super) fn set_facts_aside(
     conn: &Connection,
     row: i64,
     mut facts: Vec<PlacedFact<'_>>,
@@ -92,7 +92,7 @@ pub(crate) fn forget_visitor(conn: &Connection, row: i64) -> Result<(), StoreErr
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn count_visitors(conn: &Connection) -> Result<u64, StoreError> {
+pub fn count_facts(conn: &Connection) -> Result<u64, StoreError> {
     let count = |row: &rusqlite::Row<'_>| row.get(0).map(crate::base::integers::unsigned);
     Ok(conn.prepare_cached("SELECT count(*) FROM set_aside")?.query_row([], count)?)
 }

@@ -122,7 +122,7 @@ fn describe_links(conn: &Connection, tenant: &TenantContext, visitor: VisitorId)
     let rows = link::of_visitor(conn, tenant.no, visitor)?;
     let describe = |row: &link::EvidenceRow| {
         let mut link = if row.evidence.id.kind == KindCode::PAIR {
-            let other = link::other_unique(conn, tenant.no, row.evidence.id, visitor)?;
+            let other = link::other_of_pair(conn, tenant.no, row.evidence.id, visitor)?;
             json!({ "visitor": other.map(|other| other.to_string()) })
         } else {
             describe_id(tenant, row.evidence.id)

@@ -93,13 +93,13 @@ fn a_catalogue_part_that_cannot_be_read_holds_up_its_tenant_alone_until_the_file
         let rules = &origin.rules;
         let given = || Ok(crate::store::write_txn::TxnInputs { now: NOW, random: [u8::try_from(n).unwrap(); 32] });
         crate::pipeline::take_up::take_up(&mut origin.conn, rules, given).unwrap();
-        assert_eq!((quarantine::count_visitors(&origin.conn).unwrap(), origin.metrics.held_tenants.get()), (3, 1));
+        assert_eq!((quarantine::count_facts(&origin.conn).unwrap(), origin.metrics.held_tenants.get()), (3, 1));
 
         let again = given().unwrap();
         let read = serde_json::from_str(&document).unwrap();
         catalogue::apply(&mut origin.conn, rules, again, &tenant, read, "tests").unwrap();
         crate::pipeline::take_up::take_up(&mut origin.conn, rules, given).unwrap();
-        assert_eq!(quarantine::count_visitors(&origin.conn).unwrap(), 0);
+        assert_eq!(quarantine::count_facts(&origin.conn).unwrap(), 0);
         assert_eq!(of(&origin, 1, NOW).1, there + 4_000_000, "the visitor's impression and nobody's, each once");
         assert_eq!(origin.profile("demo", visitor(n)).totals().pages, 1);
     }

@@ -16,12 +16,12 @@ impl BackgroundJob for ColumnsJob {
     }
 
     fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-        build_columns(place, run)
+        rebuild_index(place, run)
     }
 }
 
 /// Whoever keeps people in columns finds that they are to be built anew.
-fn build_columns(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+fn rebuild_index(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
     const ANEW: &str = "UPDATE meta SET columns_epoch = columns_epoch + 1";
     let people: u64 = place
         .conn

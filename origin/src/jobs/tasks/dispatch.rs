@@ -198,7 +198,7 @@ impl<'a> DispatchContext<'a> {
         people.insert(person);
         let Some(tested) = &self.tested else { return Ok(Ok((SendOutcome::Delivered, arm))) };
         // Who saw one arm meanwhile stays in it.
-        let Some(code) = is_exposed(conn, person, tested)?.or(arm) else {
+        let Some(code) = first_exposure(conn, person, tested)?.or(arm) else {
             return Ok(Ok((SendOutcome::Delivered, None)));
         };
         let Some(arm) = tested.arm_of(code) else {
@@ -307,7 +307,7 @@ fn choose_people(
             (place.pause)();
         }
         let Some(person) = person_of(place.conn, send, visitor)? else { continue };
-        let exposed = tested.map(|tested| is_exposed(place.conn, person, tested)).transpose()?.flatten();
+        let exposed = tested.map(|tested| first_exposure(place.conn, person, tested)).transpose()?.flatten();
         if exposed.is_none() {
             drawn.push(visitor);
         } else {
@@ -384,7 +384,7 @@ fn person_of(conn: &Connection, send: &Send, visitor: VisitorId) -> Result<Optio
 }
 
 /// The arm that a person was exposed to first.
-fn is_exposed(conn: &Connection, person: PersonNo, tested: &Experiment) -> Result<Option<u8>, StoreError> {
+fn first_exposure(conn: &Connection, person: PersonNo, tested: &Experiment) -> Result<Option<u8>, StoreError> {
     Ok(experiment::of_person(conn, person)?.get(tested.code).map(|exposure| exposure.arm))
 }
 

@@ -110,7 +110,7 @@ fn refresh_members(
         Ok(matching) => matching,
         Err(why) => return Ok(Err(why)),
     };
-    let holders = audience_members(place, kept.tenant, &count_holders(place.conn, known, kept.segment)?)?;
+    let holders = audience_members(place, kept.tenant, &members_filter(place.conn, known, kept.segment)?)?;
     match holders {
         Ok(holders) => {
             refreshed.unreadable = holders.unreadable.max(matching.unreadable);
@@ -124,7 +124,7 @@ fn refresh_members(
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn count_holders(conn: &Connection, known: &TenantContext, segment: SegmentId) -> Result<Filter, StoreError> {
+pub fn members_filter(conn: &Connection, known: &TenantContext, segment: SegmentId) -> Result<Filter, StoreError> {
     let filter = query::parse_filter(conn, known, &json!({ "segments": segment.0 }))?;
     filter.map_err(|_| StoreError::Corrupt { what: "filter of a segment" })
 }

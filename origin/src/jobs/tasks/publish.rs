@@ -37,7 +37,7 @@ fn publish_keys(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, S
         cursor = *last;
         let mut subjects = Vec::new();
         for (_, tenant, visitor) in &next {
-            let of = publish::other_keys(place.conn, &place.rules.tenants, *tenant, *visitor)?;
+            let of = publish::keys_of_visitor(place.conn, &place.rules.tenants, *tenant, *visitor)?;
             put.count(&of);
             subjects.extend(of.into_iter().map(|subject| (*tenant, subject)));
         }

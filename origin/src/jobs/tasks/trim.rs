@@ -43,14 +43,14 @@ fn trim_store(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, Sto
         } else {
             runs::save_cursor(&tx, run.no, cursor, &json!(trimmed))?;
             tx.commit()?;
-            trim::forget_rows(place.conn, &unforgotten, now, &|| step(&trimmed))?;
+            trim::forget_more_ids(place.conn, &unforgotten, now, &|| step(&trimmed))?;
         }
         step(&trimmed)?;
     }
     if !run.asked.dry_run {
         // What `steering` forgets some of each minute: of very many impressions without a visitor it leaves most.
         for tenant in place.rules.tenants.iter() {
-            while spend::forget_days(place.conn, tenant.no, now)? > 0 {
+            while spend::forget_orphan_actions(place.conn, tenant.no, now)? > 0 {
                 step(&trimmed)?;
             }
         }

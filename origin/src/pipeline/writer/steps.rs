@@ -290,12 +290,12 @@ mod tests {
         assert_eq!([take(&mut folding, &third), take(&mut folding, &third)], [(1, 1), (0, 0)], "each once");
         assert_eq!(pages(&folding, 2), 3);
         crate::pipeline::take_up::take_up(&mut folding.conn, &rules, given).unwrap();
-        assert_eq!(quarantine::count_visitors(&folding.conn).unwrap(), 2, "it still cannot be read");
+        assert_eq!(quarantine::count_facts(&folding.conn).unwrap(), 2, "it still cannot be read");
         profile(&folding, Some(sound));
         assert_eq!(take(&mut folding, &last), (1, 1), "nobody looked at it again");
         crate::pipeline::take_up::take_up(&mut folding.conn, &rules, given).unwrap();
         assert_eq!(
-            (quarantine::count_visitors(&folding.conn).unwrap(), pages(&folding, 1), pages(&folding, 2)),
+            (quarantine::count_facts(&folding.conn).unwrap(), pages(&folding, 1), pages(&folding, 2)),
             (0, 4, 4)
         );
         assert_eq!(take(&mut folding, &last), (0, 0));

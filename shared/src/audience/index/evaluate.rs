@@ -201,7 +201,7 @@ impl AudienceIndex {
             (CountSource::Action { verb, of }, within) => {
                 let from = within.map_or(0, |within| within.range(now).0.0);
                 // How many, of which ads, and whether the oldest were trimmed meanwhile, the store knows.
-                let some = if of.is_none() && within.is_some() { some_hold(test, negated) } else { UNSURE };
+                let some = if of.is_none() && within.is_some() { mask_with_event(test, negated) } else { UNSURE };
                 let to = within.map_or(0, |within| within.range(now).1.0);
                 return self.last(ColumnKey::Acted(*verb), from, to, test, negated, some);
             }
@@ -210,11 +210,11 @@ impl AudienceIndex {
             (CountSource::Event(name), _) => name,
         };
         let plan = match (self.events.get(name), question.within) {
-            (None, _) => QueryPlan::All(never_holds(test, negated)),
+            (None, _) => QueryPlan::All(mask_without_event(test, negated)),
             (Some(place), None) => self.number(ColumnKey::Count(*place), test, true, negated),
             (Some(place), Some(within)) => {
                 let (from, to) = within.range(now);
-                self.last(ColumnKey::Last(*place), from.0, to.0, test, negated, some_hold(test, negated))
+                self.last(ColumnKey::Last(*place), from.0, to.0, test, negated, mask_with_event(test, negated))
             }
         };
         let is_counted = self.events.contains_key(name) && !self.unsettled.contains(name);
@@ -226,7 +226,7 @@ impl AudienceIndex {
     }
 
     fn last(&self, key: ColumnKey, from: u32, to: u32, test: &FieldTest, negated: bool, happened: u8) -> QueryPlan<'_> {
-        let never = never_holds(test, negated);
+        let never = mask_without_event(test, negated);
         match self.columns.get(&key) {
             Some(column) => QueryPlan::Last { column: *column, from: from.into(), to: to.into(), never, happened },
             None => QueryPlan::All(never),
@@ -235,12 +235,12 @@ impl AudienceIndex {
 }
 
 /// What is said of who never did it.
-fn never_holds(test: &FieldTest, negated: bool) -> u8 {
+fn mask_without_event(test: &FieldTest, negated: bool) -> u8 {
     u8::from(test.holds(FieldReading::Number(0)) != negated)
 }
 
 /// What is said of who did it once or more, who knows how often.
-fn some_hold(test: &FieldTest, negated: bool) -> u8 {
+fn mask_with_event(test: &FieldTest, negated: bool) -> u8 {
     let holds = match test {
         FieldTest::Exists => true,
         FieldTest::AtLeast(least) if *least <= 1 => true,

@@ -86,8 +86,7 @@ fn alarms(people: u64, shares: [u32; 2], dealt: [f64; 2], seed: u64) -> f64 {
     let conversion = "purchase".to_owned();
     let of = Experiment { id: "e".to_owned(), code: 4, arms, conversion, selection: false, starts: 0, ends: None };
     let mut numbers = UniformDraws(seed);
-    let mut alarm =
-        || experiment(people, dealt, &mut numbers).sample_ratio(&of, HourStamp(0)).unwrap().mismatch;
+    let mut alarm = || experiment(people, dealt, &mut numbers).sample_ratio(&of, HourStamp(0)).unwrap().mismatch;
     f64::from((0..RUNS).map(|_| u32::from(alarm())).sum::<u32>()) / f64::from(RUNS)
 }
 
