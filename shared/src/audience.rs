@@ -1,4 +1,4 @@
-//! Audiences: what is known of the people whom a filter means, without and with looking at everyone.
+//! Audiences: the number and properties of the people who match a filter, counted exactly or from a sample.
 
 pub mod estimate;
 pub mod index;

@@ -1,9 +1,9 @@
-//! Causeway's domain: what a fact is, how facts join into profiles, who is one person, and what one
-//! request may read, say and remember.
+//! Causeway's domain: facts, their join into profiles, the people that evidence connects, and the decisions for one
+//! request.
 //!
-//! Everything here maps values to values. There is no clock, no random source, no I/O, no async and no
-//! logging: time, random bits and keys are arguments. The edge (WebAssembly) and the origin (native) run
-//! this same code, so that both sides of every wire agree by construction.
+//! All functions map values to values. There is no clock, no random source, no I/O, no async and no logging: time,
+//! random bits and keys are arguments. The edge (WebAssembly) and the origin (native) run this same code, so that both
+//! sides of each wire format agree.
 #![warn(missing_docs)]
 #![warn(clippy::indexing_slicing)]
 

@@ -372,7 +372,7 @@ fn s4_10_what_is_no_value_is_refused_and_the_error_says_what_would_be_right() {
         (
             json!(9_223_372_036_854_775_808_u64),
             "out_of_bounds",
-            "a whole number outside of 64 bits was given: it is not kept exactly, write it as a string".to_owned(),
+            "a whole number outside of 64 bits was given: it is not stored exactly, send it as a string".to_owned(),
         ),
         (json!(many), "out_of_bounds", "33 strings were given: at most 32 are allowed".to_owned()),
     ];
@@ -431,7 +431,7 @@ fn numbers_are_one_kind_whichever_comes_first() {
     let over = NameDictionary::default().accept("id", AttributeValue::Integer((1 << 53) + 1)).unwrap_err();
     assert_eq!(
         over.to_string(),
-        "attribute `id` is a float: a whole number above 2^53 is not kept exactly, write it as a string"
+        "attribute `id` is a float: a whole number above 2^53 is not stored exactly, send it as a string"
     );
 }
 
@@ -489,7 +489,10 @@ fn s4_10_a_mismatch_says_the_kind_and_the_others_are_taken() {
     let [mismatch, bad, first, second] = taken;
     let (mismatch, bad) = (mismatch.unwrap_err(), bad.unwrap_err());
     assert_eq!(mismatch.to_string(), "attribute `age` is a float, a string was given");
-    assert_eq!(bad.to_string(), "an attribute's name is 1 to 64 of A-Z, a-z, 0-9, _, - and ., a letter or _ first");
+    assert_eq!(
+        bad.to_string(),
+        "an attribute's name has 1 to 64 of A-Z, a-z, 0-9, _, - and ., and begins with a letter or _"
+    );
     assert_eq!((mismatch.code(), bad.code()), ("type_mismatch", "bad_name"));
     assert_eq!((first, second), (Ok((NameToken(1), float(41.5))), Ok((NameToken(1), float(42.0)))));
     assert_eq!(dictionary.get(NameToken(0)), Some(("age", ValueKind::Float)));
@@ -517,7 +520,7 @@ fn s4_09_the_list_of_names_is_capped_and_goes_in_pages() {
     let entries = || (0..limits::ATTRIBUTE_NAMES).map(|n| (format!("name_{n}"), KINDS[n % 6]));
     let mut full = NameDictionary::from_entries(entries()).unwrap();
     let error = full.accept("one_more", AttributeValue::Bool(true)).unwrap_err();
-    assert_eq!(error.to_string(), "there are 10000 names of attributes already: no new one is taken");
+    assert_eq!(error.to_string(), "the tenant already has 10000 attribute names: no new name is accepted");
     assert_eq!((error.code(), full.check("one_more", &AttributeValue::Bool(true))), ("too_many_names", Err(error)));
     assert_eq!(
         full.accept("name_0", AttributeValue::Bool(true)),

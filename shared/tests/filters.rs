@@ -472,7 +472,7 @@ fn everything_wrong_is_named_with_its_path() {
             "targeting.$or[1].attributes.shoe: there is no attribute `shoe`",
             "targeting.$or[2].devices.$regex: there is no operator `$regex` here",
             "targeting.$or[2].segments.$gt: `segments` has no order: use $eq, $ne, $in or $nin",
-            "targeting.actions.save: there is no verb `save`",
+            "targeting.actions.save: there is no action type `save`",
             "targeting.attributes.tags: an array was given: `tags` takes one value, and matches when any of them is; use \
              $in for several",
             "targeting.attributes.vip.$exists: a number was given: true or false is needed",
@@ -480,7 +480,7 @@ fn everything_wrong_is_named_with_its_path() {
             "targeting.devices: an operator is needed",
             "targeting.first_seen.$gt: `2026-02-30T00:00:00Z` was given: an RFC 3339 time or whole milliseconds since \
              1970 is needed",
-            "targeting.geo.country: `de` was given: a country as two capitals of ISO 3166-1 is needed",
+            "targeting.geo.country: `de` was given: a country as two capital letters of ISO 3166-1 is needed",
             "targeting.page.view_type.$nin[1]: there is no view type `hme`",
             "targeting.pages: there is no field `pages`",
         ]
@@ -634,7 +634,7 @@ fn numbers_that_are_none_are_refused() {
     }
     assert_eq!(
         problems(&json!({"attributes.shoe_size": {"$gt": i64::MAX}})),
-        ["targeting.attributes.shoe_size.$gt: there is no number beyond this one"]
+        ["targeting.attributes.shoe_size.$gt: no number can satisfy this comparison"]
     );
     assert_eq!(problems(&json!({"segments": 4_294_967_296_u64})).len(), 1);
     tenant().parse(&json!({"attributes.score": {"$gt": f64::MAX, "$lt": f64::MIN, "$ne": -0.0}}));

@@ -126,7 +126,7 @@ fn a_bad_audience_is_refused_with_the_path_of_what_is_wrong() {
         (json!({"attributes.age": "old"}), "filter.attributes.age"),
         (json!({"attributes.height": 3}), "filter.attributes.height: there is no attribute"),
         (json!({"segments": {"$in": long}}), "filter.segments.$in"),
-        (json!({"page.url": "https://a.example/"}), "filter.page.url: an audience is of people"),
+        (json!({"page.url": "https://a.example/"}), "filter.page.url: an audience filter cannot use a page"),
         (deep, "levels at most"),
         (json!([]), "filter: an array was given"),
     ] {

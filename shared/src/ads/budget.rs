@@ -1,9 +1,9 @@
-//! Budgets of campaigns: what is spent, how fast more may be, and which pace that makes.
+//! Budgets of campaigns: the amount spent, the rate at which more may be spent, and the resulting pace.
 //!
-//! A campaign is slowed down by letting it take part in a share of the calls only, drawn call by call (Agarwal, Ghosh, Wei,
-//! You: "Budget pacing for targeted online advertisements at LinkedIn", KDD 2014). How large a share: what it may spend in
-//! the next minute, by what it would spend in one if it took part in all calls, of which what it spent under the paces of
-//! the minutes before tells.
+//! A campaign is slowed down by taking part in only a share of the calls, drawn for each call (Agarwal, Ghosh, Wei,
+//! You: "Budget pacing for targeted online advertisements at LinkedIn", KDD 2014). The share is the amount that may be
+//! spent in the next minute, divided by the amount that one minute would cost if the campaign took part in all calls.
+//! The divisor is estimated from the spend under the paces of the previous minutes.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,63 +14,66 @@ use crate::base::ids::{Micros, Millis};
 use crate::base::limits;
 use crate::base::time::MINUTE_MS;
 
-/// Billionths of the catalogue's currency: a thousandth of a micro, as one impression of a CPM bid costs.
+/// Billionths of the catalogue's currency, a thousandth of a micro: one impression of a CPM bid of n micros costs n
+/// nanos.
 pub type Nanos = u64;
 
 const MICRO: Nanos = 1_000;
 
-/// What is left is never spent faster than it would last so long: news of what was spent comes back later than a minute.
+/// Shortest time over which the remaining budget is spread, because the amount spent is reported with a delay of more
+/// than a minute.
 const HORIZON_MS: Millis = 5 * MINUTE_MS;
-/// How far back a pace looks.
+/// Time over which a pace remembers spend and participation.
 const MEMORY_MS: Millis = 4 * MINUTE_MS;
-/// It looks further back for what costs little less than so many of the events that are paid for.
+/// A pace looks further back than [`MEMORY_MS`] until it covers about this many billed events.
 const EVENTS: u64 = 8;
-/// The pace of a campaign of which nothing is known yet: one of a thousand calls.
+/// First pace of a campaign without a history: one call in a thousand, in millionths.
 const START: u32 = 1_000;
 
-/// What a campaign may spend.
+/// The amount that a campaign may spend.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CampaignBudget {
     /// The campaign's code.
     pub campaign: u32,
-    /// What is paid for what.
+    /// Price of the billed event.
     pub bid: Bid,
-    /// All of it, in micros.
+    /// Total budget in micros; `None` if unlimited.
     pub total: Option<Micros>,
-    /// Each day of its time zone, in micros.
+    /// Budget for each day of the campaign's time zone, in micros; `None` if unlimited.
     pub daily: Option<Micros>,
-    /// The zone's name in the time zone database (IANA).
+    /// Name of the time zone in the IANA time zone database.
     pub time_zone: String,
-    /// Whether it is spread: the day's over the day, and without one all of it over the campaign's time.
+    /// Whether spending is spread evenly: a daily budget over the day, otherwise the total over the campaign's run
+    /// time.
     pub even: bool,
-    /// From when on its ads are placed, and from when on not any more.
+    /// First time at which the campaign's ads are placed.
     pub starts: Millis,
-    /// See `starts`.
+    /// Time from which they are placed no longer.
     pub ends: Millis,
 }
 
-/// What an advertiser may pay for.
+/// An event for which an advertiser may pay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BillingEvent {
-    /// An impression that was counted.
+    /// A counted impression.
     Impression,
     /// A click.
     Click,
-    /// A purchase after a click, of this value.
+    /// A purchase after a click, with its value.
     Purchase(Micros),
 }
 
-/// What a campaign has spent.
+/// The amount that a campaign has spent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CampaignSpend {
-    /// Since its day began.
+    /// Since the start of its current day.
     pub today: Nanos,
-    /// Since it has had a budget.
+    /// Since the campaign has had a budget.
     pub ever: Nanos,
 }
 
 impl CampaignBudget {
-    /// A campaign's; `None` for one that may spend without bounds.
+    /// Budget of a campaign; `None` if the campaign has neither a total nor a daily budget.
     #[must_use]
     pub fn of(campaign: &Campaign) -> Option<Self> {
         let (total, daily) = (campaign.budget_micros, campaign.daily_budget_micros);
@@ -87,7 +90,7 @@ impl CampaignBudget {
         })
     }
 
-    /// What one event costs.
+    /// Price of one event; 0 if the campaign does not pay for it.
     #[must_use]
     pub fn price(&self, billed: BillingEvent) -> Nanos {
         let whole = |micros: Micros| u64::try_from(micros).unwrap_or(0);
@@ -103,20 +106,20 @@ impl CampaignBudget {
         }
     }
 
-    /// What one of the events that are paid for costs, about.
+    /// Approximate price of one billed event.
     fn unit(&self) -> Nanos {
         let all = [BillingEvent::Impression, BillingEvent::Click, BillingEvent::Purchase(PRICE_MICROS)];
         all.into_iter().map(|billed| self.price(billed)).sum()
     }
 
-    /// What is left to be spent now.
+    /// The amount that may still be spent now.
     #[must_use]
     pub fn left(&self, spent: CampaignSpend) -> Nanos {
         let of = |budget: Option<Micros>, spent: Nanos| budget.map(|budget| left(budget, spent));
         [of(self.total, spent.ever), of(self.daily, spent.today)].into_iter().flatten().min().unwrap_or(Nanos::MAX)
     }
 
-    /// How much may be spent in the next minute; `day_ends` is when the campaign's day does.
+    /// The amount that may be spent in the next minute. `day_ends` is the end of the campaign's day.
     fn rate(&self, spent: CampaignSpend, now: Millis, day_ends: Millis) -> Nanos {
         if !(self.starts..self.ends).contains(&now) {
             return 0;
@@ -126,7 +129,7 @@ impl CampaignBudget {
             let left = u128::from(left(budget?, spent));
             u64::try_from(left * u128::from(MINUTE_MS) / u128::from(until(end).max(HORIZON_MS))).ok()
         };
-        // Over the day where there is a budget for it: then the one in all bounds, and is spent as fast as that goes.
+        // A daily budget sets the speed; the total budget is then only a bound and may be used up as fast as it goes.
         let last = if self.daily.is_some() { now } else { self.ends };
         let (total, daily) = (of(self.total, spent.ever, last), of(self.daily, spent.today, day_ends.min(self.ends)));
         total.into_iter().chain(daily).min().unwrap_or(0)
@@ -137,33 +140,34 @@ fn left(budget: Micros, spent: Nanos) -> Nanos {
     u64::try_from(budget).unwrap_or(0).saturating_mul(MICRO).saturating_sub(spent)
 }
 
-/// How a campaign's pace came about: what the next one is made of.
+/// State from which a campaign's next pace is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BudgetPacer {
-    /// When the pace was made.
+    /// Time at which the pace was computed.
     pub at: Millis,
-    /// It.
+    /// The current pace.
     pub pace: CampaignPace,
-    /// What had been spent by then.
+    /// The amount spent by time `at`.
     counted: Nanos,
-    /// What was spent of late, the older the less of it.
+    /// The amount spent recently; older spend counts less.
     spend: Nanos,
-    /// In how many calls of a million it took part of late, times milliseconds; faded as `spend` is.
+    /// Recent participation: calls per million, times milliseconds. Older participation fades like `spend`.
     part: u64,
 }
 
 impl BudgetPacer {
-    /// The next one, made now; `day_ends` is when the campaign's day does.
+    /// Computes the next state at time `now`; `day_ends` is the end of the campaign's day.
     #[must_use]
     pub fn next(self, budget: &CampaignBudget, spent: CampaignSpend, now: Millis, day_ends: Millis) -> Self {
-        // Edges go by one for so long; after that they let nothing take part.
+        // An edge uses a pace for at most this long; after that, the campaign takes part in no call.
         let elapsed = now.saturating_sub(self.at);
         let (new, part) = if self.at > 0 && elapsed <= limits::STEERING_STALE_MS {
             let first = u64::from(self.pace.from) * elapsed.min(MINUTE_MS);
             let rest = u64::from(self.pace.to) * elapsed.saturating_sub(MINUTE_MS);
             (spent.ever.saturating_sub(self.counted), first + rest)
         } else {
-            // What was spent before the first is of no minute of late, nor is what a store finds spent that comes back from a backup.
+            // Spend before the first pace belongs to no recent minute; neither does spend that a store finds after a
+            // restore from a backup.
             (0, 0)
         };
         let (spend, part) = self.fade(elapsed, part, budget.unit(), new);
@@ -176,25 +180,25 @@ impl BudgetPacer {
         } else {
             let wanted = u128::from(rate) * u128::from(part) / (u128::from(spend) * u128::from(MINUTE_MS));
             let wanted = u32::try_from(wanted).unwrap_or(u32::MAX).max(1);
-            // Down at once; up by a factor of two, but after a stop, of before which enough is known.
+            // A pace falls at once but at most doubles per step, except after a stop: the history then tells enough.
             if before == 0 { wanted } else { wanted.min(before.saturating_mul(2)) }
         };
         let to = to.min(ALL_CALLS);
         Self { at: now, pace: CampaignPace { from: before.min(to), to }, counted: spent.ever, spend, part }
     }
 
-    /// What was spent, and the part taken, with what is new of both. While it took no part nothing fades, so that it knows
-    /// what to begin with.
+    /// Recent spend and participation, with the new amounts added. Without new participation nothing fades, so that a
+    /// campaign that was stopped can resume from its history.
     fn fade(&self, elapsed: Millis, part: u64, unit: Nanos, new: Nanos) -> (Nanos, u64) {
         if part == 0 {
             return (self.spend.saturating_add(new), self.part);
         }
-        // Of so many millionths as much is kept.
+        // The factor is in millionths.
         const ALL: u64 = 1_000_000;
         let by_time = MEMORY_MS.saturating_sub(elapsed) * ALL / MEMORY_MS;
         let of_events = u128::from(unit.saturating_mul(EVENTS)) * u128::from(ALL) / u128::from(self.spend.max(1));
-        let kept = by_time.max(u64::try_from(of_events).unwrap_or(ALL).min(ALL));
-        let fade = |old: u64| u64::try_from(u128::from(old) * u128::from(kept) / u128::from(ALL)).unwrap_or(old);
+        let factor = by_time.max(u64::try_from(of_events).unwrap_or(ALL).min(ALL));
+        let fade = |old: u64| u64::try_from(u128::from(old) * u128::from(factor) / u128::from(ALL)).unwrap_or(old);
         (fade(self.spend).saturating_add(new), fade(self.part).saturating_add(part))
     }
 }
@@ -238,10 +242,10 @@ mod tests {
             budget(Bid::CpmMicros(1), total, daily, even).rate(spent, NOW, NOW + DAY_MS)
         };
         let spent = CampaignSpend { today: 400_000, ever: 900_000 };
-        // 600 micros over the day's 1,440 minutes; at once, over five.
+        // 600 micros over the day's 1,440 minutes; without even spending, over five minutes.
         assert_eq!(of(None, Some(1_000), true, spent), 600_000 / 1_440);
         assert_eq!(of(None, Some(1_000), false, spent), 600_000 / 5);
-        // Of the total 100 are left, without an end to spread them to.
+        // 100 micros of the total remain, and there is no end to spread them to.
         assert_eq!(of(Some(1_000), Some(1_000), false, spent), 100_000 / 5);
         assert_eq!(of(Some(1_000), None, true, spent), 100_000 / 5);
         assert_eq!(of(Some(900), Some(1_000), true, spent), 0);
@@ -254,20 +258,20 @@ mod tests {
             "it has not begun"
         );
         assert_eq!(ends.left(spent), 100_000);
-        // With a budget for the day the one in all is no reason to spend less of it.
+        // With a daily budget, the total budget does not slow spending down.
         let both =
             CampaignBudget { ends: NOW + 30 * DAY_MS, ..budget(Bid::CpmMicros(1), Some(1_000), Some(100), true) };
         assert_eq!(both.rate(CampaignSpend::default(), NOW, NOW + DAY_MS), 100_000 / 1_440);
     }
 
-    /// A day of a campaign that would cost `full(minute)` events a minute if it took part in all calls: gives what was
-    /// spent each hour.
+    /// Runs one day of a campaign that would pay for `full(minute)` events a minute if it took part in all calls.
+    /// Returns the spend of each hour.
     fn day(budget: &CampaignBudget, full: impl Fn(u64) -> f64) -> Vec<u64> {
         let (mut pacer, mut spent, mut owed) = (BudgetPacer::default(), CampaignSpend::default(), 0.0);
         let mut hours = vec![0; 24];
         for minute in 0..1_440_u64 {
             let now = NOW + minute * MINUTE_MS;
-            // The pace of a minute ago is what decides; its line is walked at half.
+            // The pace computed a minute ago is in effect, on average halfway between its two ends.
             let pace = (f64::from(pacer.pace.from) + f64::from(pacer.pace.to)) / 2.0 / f64::from(ALL_CALLS);
             pacer = pacer.next(budget, spent, now, NOW + DAY_MS);
             owed += full(minute) * pace;
@@ -284,18 +288,18 @@ mod tests {
 
     #[test]
     fn an_even_budget_is_spent_over_the_day_whatever_the_traffic_does() {
-        // 50 thousand impressions are paid for, of about 290,000 that the day has: most in the evening.
+        // The budget pays for 50 thousand of about 290,000 impressions of the day.
         let budget = budget(Bid::CpmMicros(1_000_000), None, Some(50_000_000), true);
         let hours = day(&budget, |minute| 200.0 + 150.0 * (minute as f64 / 1_440.0 * 6.3).sin());
         let sum: u64 = hours.iter().sum();
         assert!((49_500_000_000..=50_050_000_000).contains(&sum), "{sum}");
-        // An hour's share is 2.08 thousand million.
+        // An hour's share is 2.08 thousand million nanos.
         assert!(hours.iter().skip(1).all(|hour| (1_900_000_000..=2_300_000_000).contains(hour)), "{hours:?}");
     }
 
     #[test]
     fn a_budget_of_few_dear_events_is_spread_as_well() {
-        // Ten clicks are paid for, of 100 that the day has.
+        // The budget pays for ten of the day's 100 clicks.
         let budget = budget(Bid::CpcMicros(1_000_000), None, Some(10_000_000), true);
         let hours = day(&budget, |_| 100.0 / 1_440.0);
         let clicks: Vec<u64> = hours.iter().map(|hour| hour / 1_000_000_000).collect();
@@ -324,7 +328,7 @@ mod tests {
         let budget = budget(Bid::CpmMicros(1_000_000), None, Some(50_000_000), true);
         let (mut pacer, mut spent, mut at) = (BudgetPacer::default(), CampaignSpend::default(), 0);
         let mut go = |minutes: u64| {
-            // Of 350 calls a minute a tenth is what the day's budget pays for.
+            // Of 350 calls a minute, the day's budget pays for a tenth.
             let cost = minutes * 350 * u64::from(pacer.pace.to) / 1_000_000 * budget.unit();
             spent = CampaignSpend { ever: spent.ever + cost, today: spent.today + cost };
             at += minutes;
@@ -380,7 +384,7 @@ mod tests {
         let over = CampaignSpend { today: 60_000_000_000, ever: 60_000_000_000 };
         let stopped = pacer.next(&budget, over, at(13), NOW + DAY_MS);
         assert_eq!(stopped.pace, CampaignPace::default());
-        // The next day it knows what to begin with: 35 impressions a minute, of 60,000 that came in one.
+        // The next day the pace resumes from the history: 35 impressions a minute, of 60,000 offered.
         let next = stopped.next(&budget, CampaignSpend { today: 0, ..over }, NOW + DAY_MS, NOW + 2 * DAY_MS);
         assert!((500..5_000).contains(&next.pace.to), "{next:?}");
         assert_eq!(

@@ -1,9 +1,9 @@
-//! The catalogue: advertisers, their campaigns, the ad groups of those, and the ads that may be placed, as a tenant's
-//! catalogue file says. Each has an id for people and a code for tokens and facts; a code is for ever: append-only,
+//! The catalogue of a tenant: advertisers, their campaigns, the ad groups of a campaign, and the ads, as the catalogue
+//! document describes them. Each row has an id for people and a code for tokens and facts. A code is permanent: it is
 //! never reused.
 //!
-//! What it says is checked as a whole ([`Catalogue::problems`]) and then compiled ([`CompiledCatalogue`]) into what a decision
-//! needs. It decides nothing itself.
+//! A document is checked as a whole ([`Catalogue::problems`]) and then compiled ([`CompiledCatalogue`]) into the form
+//! that a decision needs.
 
 mod compiled;
 mod flat;
@@ -30,123 +30,124 @@ use crate::targeting::filter::{self, CountAnswerer, Entities, Filter, FilterWord
 pub use compiled::{AdSet, BoundCap, CampaignTerms, CandidateAd, CompiledCatalogue, OfferLimit};
 pub use flat::{FlatAd, FlatAdvertiser, FlatArm, FlatCampaign, FlatCatalogue, FlatGroup, RowHead};
 
-/// Whom ads are for: a filter each of a catalogue's campaigns and ad groups, in their order.
+/// Targeting of a catalogue: one optional filter for each campaign and ad group, in the catalogue's order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Targets {
-    /// Of the campaigns.
+    /// Filters of the campaigns.
     pub campaigns: Vec<Option<Filter>>,
-    /// Of the ad groups.
+    /// Filters of the ad groups.
     pub groups: Vec<Option<Filter>>,
 }
 
-/// What may be placed. Every list in the order of its file; at most [`limits::CATALOGUE_ROWS`] each.
+/// A catalogue document. Each list is in the document's order and has at most [`limits::CATALOGUE_ROWS`] entries.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Catalogue {
-    /// Who pays.
+    /// The advertisers, which pay for campaigns.
     #[serde(rename = "advertiser", default)]
     pub advertisers: Vec<Advertiser>,
-    /// What they pay for.
+    /// The campaigns.
     #[serde(rename = "campaign", default)]
     pub campaigns: Vec<Campaign>,
-    /// Ads of one campaign that belong together.
+    /// The ad groups: each groups ads of one campaign.
     #[serde(rename = "ad_group", default)]
     pub ad_groups: Vec<AdGroup>,
     /// The ads.
     #[serde(rename = "ad", default)]
     pub ads: Vec<Ad>,
-    /// What is tested; at most [`limits::EXPERIMENTS`].
+    /// The experiments; at most [`limits::EXPERIMENTS`].
     #[serde(rename = "experiment", default, skip_serializing_if = "Vec::is_empty")]
     pub experiments: Vec<Experiment>,
 }
 
-/// Who pays.
+/// An advertiser, which pays for its campaigns.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Advertiser {
-    /// Its name: 1 to 64 of `a-z`, `0-9`, `-`, `_`.
+    /// Id: 1 to 64 of `a-z`, `0-9`, `-`, `_`.
     pub id: String,
-    /// Its code, 1 or more; no other advertiser ever has it.
+    /// Code, at least 1; never used for another advertiser.
     pub code: u32,
     /// Whether one page may show several of its ads. Default: no.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub repeats: bool,
-    /// Caps over all its ads.
+    /// Caps over all ads of the advertiser.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub caps: Vec<CapRule>,
 }
 
-/// What an advertiser pays for.
+/// A campaign of one advertiser.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Campaign {
-    /// Its name: 1 to 64 of `a-z`, `0-9`, `-`, `_`.
+    /// Id: 1 to 64 of `a-z`, `0-9`, `-`, `_`.
     pub id: String,
-    /// Its code, 1 or more; no other campaign ever has it.
+    /// Code, at least 1; never used for another campaign.
     pub code: u32,
-    /// The id of its advertiser.
+    /// Id of the campaign's advertiser.
     pub advertiser: String,
-    /// From when on its ads are placed: a date and time with its offset (RFC 3339), or milliseconds since 1970.
-    /// Default: at once.
+    /// First time at which its ads are placed: a date and time with offset (RFC 3339), or milliseconds since 1970.
+    /// Default: no lower bound.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "moment::text")]
     pub starts: Option<String>,
-    /// From when on they are not any more. Default: never.
+    /// Time from which its ads are placed no longer. Default: never.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "moment::text")]
     pub ends: Option<String>,
-    /// What its advertiser pays, and for what. Default: nothing.
+    /// The price and the billed event. Default: free.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bid: Option<Bid>,
-    /// What it may spend in all, in micros: 1 to [`limits::BUDGET_MICROS`]. Default: whatever comes.
+    /// Total budget in micros: 1 to [`limits::BUDGET_MICROS`]. Default: unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget_micros: Option<Micros>,
-    /// What it may spend on one day of its time zone. Default: whatever comes.
+    /// Budget for one day of its time zone, in micros. Default: unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub daily_budget_micros: Option<Micros>,
-    /// Where its days begin, by its name in the time zone database: `Europe/Berlin`. Default `UTC`.
+    /// Time zone that defines its days, as a name of the time zone database such as `Europe/Berlin`. Default `UTC`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_zone: Option<String>,
-    /// How fast it spends. Default `even`.
+    /// How the budget is spread over time. Default `even`.
     #[serde(default, skip_serializing_if = "Pacing::is_even")]
     pub pace: Pacing,
-    /// How many people may get its ads, each with a number of its own. Default: whoever comes.
+    /// Limit on the number of people who get its ads, each with an offer code. Default: unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recipients: Option<RecipientLimit>,
-    /// Whom its ads are for, as a filter (API, "Filters"). Default: everybody.
+    /// Filter for the people who may see its ads. Default: everyone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub targeting: Option<Value>,
-    /// What it competes in: one page shows ads of one campaign of each category at most.
+    /// Competitive categories: one page shows ads of at most one campaign of each category.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub categories: Vec<String>,
-    /// Whether its ads fill all placements of a page, or none. Default: no.
+    /// Whether its ads fill either all placements of a page or none. Default: no.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub roadblock: bool,
-    /// The arm of an experiment that it belongs to, as `experiment/arm`: only people in that arm see it. Default: everybody.
+    /// Arm of an experiment, as `experiment/arm`: only people in that arm see its ads. Default: everyone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arm: Option<String>,
-    /// How far its caps are to be believed. Default `ledger`.
+    /// How its caps are enforced. Default `ledger`.
     #[serde(default)]
     pub cap_mode: CapMode,
-    /// Caps over all its ads.
+    /// Caps over all ads of the campaign.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub caps: Vec<CapRule>,
 }
 
-/// What an advertiser pays, in micros of the catalogue's currency: 0 to [`limits::BID_MICROS`]; or a share.
+/// Price of a billed event, in micros of the catalogue's currency from 0 to [`limits::BID_MICROS`], or a share of its
+/// value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bid {
-    /// For a thousand impressions.
+    /// Per thousand impressions.
     CpmMicros(i64),
-    /// For a click.
+    /// Per click.
     CpcMicros(i64),
-    /// For a conversion.
+    /// Per conversion.
     CpaMicros(i64),
-    /// For a conversion, as a share of its value: millionths, 1,000,000 at most.
+    /// Share of a conversion's value in millionths, at most 1,000,000.
     SharePpm(i64),
 }
 
 impl Bid {
-    /// Whether it is within its bounds.
+    /// Whether the bid is within its bounds.
     #[must_use]
     pub fn is_within(self) -> bool {
         match self {
@@ -158,53 +159,55 @@ impl Bid {
     }
 }
 
-/// How fast a campaign spends its budget.
+/// How a campaign spreads its budget over time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pacing {
-    /// The day's over the day; without one, all of it until the campaign ends.
+    /// A daily budget over the day; without one, the total until the campaign ends.
     #[default]
     Even,
-    /// As soon as it can.
+    /// As fast as possible.
     Asap,
 }
 
 impl Pacing {
-    /// Whether it is what there is without a word.
+    /// Whether it is the default.
     #[must_use]
     pub fn is_even(&self) -> bool {
         *self == Self::Even
     }
 }
 
-/// How a campaign's caps are kept.
+/// How a campaign's caps are enforced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CapMode {
-    /// From the snapshot and the browser's own ledger: costs nothing, and may be over by what neither has seen yet.
+    /// From the snapshot and the browser's ledger: free of cost, but a cap may be exceeded by actions that neither
+    /// contains yet.
     #[default]
     Ledger,
-    /// Asks one object a person before each placing and each impression: never over, and a round trip each.
+    /// By one object per person, called before each placement and each impression: never exceeded, but each costs a
+    /// round trip.
     Strict,
 }
 
-/// Ads of one campaign that belong together.
+/// An ad group: ads of one campaign.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdGroup {
-    /// Its name: 1 to 64 of `a-z`, `0-9`, `-`, `_`.
+    /// Id: 1 to 64 of `a-z`, `0-9`, `-`, `_`.
     pub id: String,
-    /// Its code, 1 or more; no other ad group ever has it.
+    /// Code, at least 1; never used for another ad group.
     pub code: u32,
-    /// The id of its campaign.
+    /// Id of its campaign.
     pub campaign: String,
-    /// Whom its ads are for, of those whom its campaign's are for. Default: all of them.
+    /// Filter for the people who may see its ads, in addition to the campaign's filter. Default: no further condition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub targeting: Option<Value>,
-    /// The arm of an experiment that it belongs to, as `experiment/arm`: only people in that arm see it. Default: everybody.
+    /// Arm of an experiment, as `experiment/arm`: only people in that arm see its ads. Default: everyone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arm: Option<String>,
-    /// Caps over all its ads.
+    /// Caps over all ads of the group.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub caps: Vec<CapRule>,
 }
@@ -213,23 +216,23 @@ pub struct AdGroup {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ad {
-    /// Its name: 1 to 64 of `a-z`, `0-9`, `-`, `_`.
+    /// Id: 1 to 64 of `a-z`, `0-9`, `-`, `_`.
     pub id: String,
-    /// Its code, 1 or more; no other ad ever has it.
+    /// Code, at least 1; never used for another ad.
     pub code: u32,
-    /// The id of its ad group.
+    /// Id of its ad group.
     pub ad_group: String,
-    /// What the page shows: any JSON of [`limits::CREATIVE_BYTES`] at most, handed to it as it is.
+    /// Creative for the page: any JSON of at most [`limits::CREATIVE_BYTES`] bytes, passed on unchanged.
     pub creative: Value,
-    /// Where a click leads: an `https` or `http` address.
+    /// Landing page of a click: an `https` or `http` address.
     pub landing: String,
-    /// The sizes it comes in, width and height. Default: it fits every placement.
+    /// Sizes of the ad, as width and height. Default: it fits every placement.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sizes: Vec<[u32; 2]>,
-    /// Of two ads worth the same the heavier one is placed; of equal weight the one of the smaller code. Default 1.
+    /// Tie-break between ads of equal value: the greater weight is placed, then the smaller code. Default 1.
     #[serde(default = "one")]
     pub weight: u32,
-    /// The arm of an experiment that it belongs to, as `experiment/arm`: only people in that arm see it. Default: everybody.
+    /// Arm of an experiment, as `experiment/arm`: only people in that arm see it. Default: everyone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arm: Option<String>,
     /// Caps of this ad.
@@ -241,26 +244,27 @@ fn one() -> u32 {
     1
 }
 
-/// At most `limit` of an action within a window (S3.5). All caps at all four levels must hold.
+/// A frequency cap as written: at most `limit` actions of a type within a window. The caps of all four levels must
+/// hold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CapRule {
-    /// The action counted: `impression`, `click`, or a verb of the vocabulary.
+    /// Action type that is counted: `impression`, `click`, or another one of the vocabulary.
     pub action: String,
-    /// How many there may be: 1 to [`limits::CAP_LIMIT`].
+    /// Largest number of actions: 1 to [`limits::CAP_LIMIT`].
     pub limit: u32,
-    /// Over which time: [`limits::CAP_DAYS`] days at most, in whole buckets of its unit.
+    /// Window in which they are counted, in whole buckets of its unit; at most [`limits::CAP_DAYS`] days.
     pub window: TimeWindow,
 }
 
 impl Catalogue {
-    /// Whether there is nothing in it.
+    /// Whether the catalogue has no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows().iter().all(|(_, rows)| rows.is_empty()) && self.experiments.is_empty()
     }
 
-    /// Everything wrong with it; `at` is where it stands.
+    /// All problems of the document; `at` is its path.
     #[must_use]
     pub fn problems(&self, at: &str, words: &Vocabulary) -> Vec<ConfigProblem> {
         let mut found = ProblemList::default();
@@ -286,24 +290,27 @@ impl Catalogue {
         }
         experiment::problems(&self.experiments, &format!("{at}.experiment"), words, &mut found);
         self.arm_problems(at, &mut found);
-        let asked: BTreeSet<_> = self
+        let cap_questions: BTreeSet<_> = self
             .rows()
             .iter()
             .flat_map(|(_, rows)| rows)
             .flat_map(|row| row.caps)
             .map(|cap| (&cap.action, cap.window))
             .collect();
-        if asked.len() > limits::CAP_QUESTIONS {
+        if cap_questions.len() > limits::CAP_QUESTIONS {
             let most = limits::CAP_QUESTIONS;
             found.say(
                 at,
-                format!("{most} different pairs of a cap's action and window at most, {} are there", asked.len()),
+                format!(
+                    "caps use {} different pairs of action and window: at most {most} are allowed",
+                    cap_questions.len()
+                ),
             );
         }
         found.0
     }
 
-    /// Every `arm` must be there, and one experiment's arms must not meet in one ad: nobody would ever see it.
+    /// Every `arm` must name an existing arm. One ad must not need two arms of one experiment: no person is in both.
     fn arm_problems(&self, at: &str, found: &mut ProblemList) {
         let experiments = self.experiments.get(..limits::EXPERIMENTS).unwrap_or(&self.experiments);
         let named = |arm: &str| experiment::arm_named(experiments, arm).map(|(place, _)| place);
@@ -313,7 +320,7 @@ impl Catalogue {
                 return found.say(at, format!("there is no experiment and arm `{arm}`; `experiment/arm` is needed"));
             };
             if let Some(other) = above.iter().flatten().find(|other| **other != arm && named(other) == Some(own)) {
-                found.say(at, format!("what it belongs to is of the arm `{other}`: nobody is in both"));
+                found.say(at, format!("its campaign or ad group is for the arm `{other}`: no person is in both arms"));
             }
         };
         let mut campaigns: BTreeMap<&str, Option<&String>> = BTreeMap::new();
@@ -333,19 +340,19 @@ impl Catalogue {
         }
     }
 
-    /// The same as it travels to the edge; of one whose [`Self::problems`] are none.
+    /// The form that travels to the edge, for a catalogue without [`Self::problems`].
     ///
     /// # Errors
-    /// Everything wrong with its filters.
+    /// All problems of its filters.
     pub fn flat(&self, attributes: &NameDictionary, words: &Vocabulary) -> Result<FlatCatalogue, Vec<ConfigProblem>> {
         let targets = self.targets("", attributes, words)?;
         Ok(FlatCatalogue::of(self, words, &targets))
     }
 
-    /// The filters of its campaigns and ad groups, in their order; `at` is where it stands.
+    /// The filters of its campaigns and ad groups, in their order; `at` is the document's path.
     ///
     /// # Errors
-    /// Everything wrong with them.
+    /// All problems of the filters.
     pub fn targets(
         &self,
         at: &str,
@@ -370,7 +377,7 @@ impl Catalogue {
         if problems.is_empty() { Ok(Targets { campaigns, groups }) } else { Err(problems) }
     }
 
-    /// What the four sorts share: each row names its parent in the sort before.
+    /// The common part of all rows, level by level; each row names its parent in the level before.
     fn rows(&self) -> [(&'static str, Vec<Row<'_>>); 4] {
         let row = |id, code: &u32, caps, parent| Row { id, code: *code, caps, parent };
         let advertisers = self.advertisers.iter().map(|a| row(&a.id, &a.code, &a.caps, None));
@@ -399,8 +406,8 @@ struct Row<'a> {
 }
 
 impl Campaign {
-    /// From when on its ads are placed, and from when on not any more; of what is no moment as if it were not there. What lies
-    /// before 1970 is its beginning.
+    /// The time in which its ads are placed, end exclusive. An unreadable time counts as not given; a time before 1970
+    /// counts as the start of 1970.
     #[must_use]
     pub fn runs(&self) -> std::ops::Range<Millis> {
         let moment = |text: &Option<String>| moment::parse(text.as_ref()?);

@@ -1,12 +1,12 @@
-//! The decision: which ads of a catalogue are placed on one page, in front of one person.
+//! The decision: which ads of a catalogue are placed on one page in front of one person.
 //!
-//! Every placement gets the ad worth most, in micros for a thousand impressions, of those that fit it, are meant for who
-//! looks at what, and whose caps all hold; of two worth the same the one that comes first in the catalogue's order. What
-//! is placed earlier on the page counts for the placements after it: as its impression, and against its advertiser and
-//! what competes with it. The same inputs give the same answer: what is drawn at random, for budgets, comes of one draw that
-//! the call brings. Nothing is remembered here.
+//! Each placement gets the ad of the greatest value (in micros per thousand impressions) among those that fit its size,
+//! match the targeting, and are under all caps; ties follow the catalogue's order. An ad placed earlier on the page
+//! counts for later placements: as an impression, for its advertiser, and for its competitive categories. Equal inputs
+//! give equal answers: the random part of pacing uses the draw that the call passes in. No state remains between calls.
 //!
-//! What holds for a kind of placement is asked once a call ([`PlacementKind`]); a placement walks over the ads that are left.
+//! Conditions on the kind of placement are evaluated once per call ([`PlacementKind`]); each placement then walks over
+//! the remaining ads.
 
 mod ad_outcome;
 mod described_person;
@@ -34,21 +34,22 @@ use placement_kind::{PlacementCandidate, PlacementKind};
 use worth::AdWorth;
 pub use worth::{CTR_PPB, CVR_PPB, ModelScores, PRICE_MICROS};
 
-/// In front of whom ads are placed.
+/// The person in front of whom ads are placed.
 #[derive(Debug, Clone, Default)]
 pub struct Person<'a> {
-    /// The actions of each visitor that counts ([`PersonView::actions`]), and behind them the reservations of the
-    /// request's own ([`PersonView::reserved`]) as one more visitor's: an insertion that both hold counts once.
+    /// Actions of each visitor that counts ([`PersonView::actions`]), followed by the reservations of the request's own
+    /// visitor ([`PersonView::reserved`]) as if of one more visitor. An insertion in both counts once.
     pub actions: Vec<PackedActions<'a>>,
-    /// The sums over all of them.
+    /// Sums over all these visitors.
     pub totals: ProfileTotals,
-    /// What of the actions and the sums may be missing ([`PersonView::missing`]).
+    /// Parts of the actions and sums that may be missing ([`PersonView::missing`]).
     pub missing: MissingParts,
-    /// Who counts, which says when their events were; `None` where no filter is to know it.
+    /// View of the visitors that count, with the times of their events; `None` if no filter needs them.
     pub counted: Option<&'a PersonView<'a>>,
-    /// The arms it is in ([`crate::targeting::experiment::arms`]); empty where nothing may be tested on it.
+    /// The person's arm in each experiment ([`crate::experiment::arms`]); empty if the person takes part in none.
     pub arms: Vec<Option<u8>>,
-    /// The units of limited offers that it may see, by the campaign's code; empty where nothing is counted of it.
+    /// Offer codes of limited offers that the person has or may get, by campaign code; empty if the person's actions
+    /// are not counted.
     pub units: BTreeMap<u32, Holding>,
 }
 
@@ -58,69 +59,71 @@ impl Person<'_> {
     }
 }
 
-/// How a person stands to a campaign that has only so many recipients; not at all is not being there.
+/// Standing of a person towards a campaign with a limited number of recipients. A person who is no recipient has no
+/// entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holding {
-    /// It has the unit of this number.
+    /// The person has the offer code with this number.
     Has(u32),
-    /// It may get one: an object is to be asked.
+    /// The person may get an offer code: the offer's object must be asked.
     May,
 }
 
-/// A place on the page that asks for an ad.
+/// A place on the page for which the call asks for an ad.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Placement<'a> {
-    /// The sizes it takes, width and height; empty for any.
+    /// Accepted sizes, width and height; empty for any size.
     pub sizes: &'a [[u32; 2]],
-    /// Its kind.
+    /// View type of the placement.
     pub view_type: ViewType,
-    /// What a thousand impressions must be worth, in micros.
+    /// Smallest value of a thousand impressions that may be placed, in micros.
     pub floor_micros: u64,
 }
 
-/// What a decision goes by beside the catalogue, the person and the page.
+/// Inputs of a decision other than the catalogue, the person and the page.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Given<'a> {
-    /// The time.
+    /// Time of the call.
     pub now: Millis,
-    /// A model's; without one, what is paid for clicks and conversions is worth what is expected of them anywhere.
+    /// Scores of the click and conversion model. Without them, clicks and conversions have default rates ([`CTR_PPB`],
+    /// [`CVR_PPB`]).
     pub scores: Option<&'a ModelScores>,
-    /// How the origin steers traffic; without it no campaign with a budget takes part.
+    /// Traffic allocation and paces from the origin; without them no campaign with a budget takes part.
     pub steering: Option<&'a TrafficAllocation>,
     /// Random bits of the call.
     pub draw: u64,
-    /// Codes of the ads that the page shows already, in the order they were placed.
+    /// Codes of the ads that the page already shows, in the order of their placement.
     pub shown: &'a [u32],
-    /// Whether ads with caps are held back while it is unknown how often they were seen.
+    /// Whether ads with caps are not placed while the number of their impressions is unknown.
     pub holds_caps: bool,
-    /// Whether it is to be told which data leaves targeting unknown ([`ActionQuestion::unknown_fields`]).
+    /// Whether to record the data that leaves targeting unknown ([`Question::unknown_fields`]).
     pub explains: bool,
 }
 
-/// What is decided for one placement: the ad's place in [`CompiledCatalogue::offers`], or why there is none.
+/// Outcome for one placement: the ad's index in [`CompiledCatalogue::offers`], or the reason why there is no ad.
 pub type Decided = Result<usize, NoAd>;
 
-/// A call's question, before it is decided or asked about.
+/// The question of one call, with everything that does not depend on object calls already computed.
 #[derive(Debug)]
 pub struct Question<'a> {
     catalogue: &'a CompiledCatalogue,
     given: Given<'a>,
-    /// By question of the catalogue, then place of its counter; `None` without a person.
+    /// Counts by question of the catalogue, then by index of its counter; `None` without a person.
     counts: Option<Vec<Vec<u32>>>,
-    /// Whether there may be actions that [`Self::counts`] lacks, and no ad with caps is placed for that reason.
+    /// Whether ads with caps are not placed because [`Self::counts`] may lack actions.
     holds_caps: bool,
-    /// The arms that the person is in; empty without one.
+    /// The person's arms; empty without a person.
     arms: Vec<Option<u8>>,
-    /// The units that it may see; `None` without a person.
+    /// Offer codes that the person has or may get; `None` without a person.
     units: Option<BTreeMap<u32, Holding>>,
-    /// Those that the placements are of, each once.
+    /// The kinds of the placements, each once.
     kinds: Vec<PlacementKind>,
     placements: Vec<Placement<'a>>,
 }
 
 impl<'a> Question<'a> {
-    /// For placements, in their order. Without a person no ad with caps is placed. `subject` is who looks at what; its
-    /// kind of placement and its counts are filled in here.
+    /// Question for these placements, in order. Without a person, no ad with caps is placed. `subject` describes the
+    /// person and the page; its view type and counts are filled in here.
     #[must_use]
     pub fn new(
         catalogue: &'a CompiledCatalogue,
@@ -139,14 +142,14 @@ impl<'a> Question<'a> {
             };
             catalogue.targets.answers(&history, minute)
         };
-        let told = person.map(history).unwrap_or_default();
+        let answers = person.map(history).unwrap_or_default();
         let worth = AdWorth::new(catalogue, given.scores, person, subject, given.now);
         let arms = person.map(|person| person.arms.clone()).unwrap_or_default();
         let units = person.map(|person| person.units.clone());
         let mut kinds: Vec<PlacementKind> = Vec::new();
         for Placement { view_type, .. } in &placements {
             if kinds.iter().all(|known| known.view_type != *view_type) {
-                let subject = FilterSubject { view_type: *view_type, counts: &told, ..*subject };
+                let subject = FilterSubject { view_type: *view_type, counts: &answers, ..*subject };
                 kinds.push(PlacementKind::new(catalogue, &worth, &subject, person, &given));
             }
         }
@@ -156,9 +159,9 @@ impl<'a> Question<'a> {
         Self { catalogue, given, counts, holds_caps, arms, units, kinds, placements }
     }
 
-    /// The ads under strict caps that may be placed, by placement, the first choice first: as many as come before the
-    /// first ad that needs no asking, so that what is granted is also placed. One whose person awaits a unit may get none: where
-    /// its offer is said to be `empty`, by campaign, it comes last.
+    /// Ads under strict caps that may be placed, for each placement in order of preference. The list ends before the
+    /// first ad that needs no object call, so that a granted ad is also placed. An ad that still needs an offer code
+    /// comes last if `empty` reports its campaign's offer as sold out.
     #[must_use]
     pub fn strict(&self, empty: impl Fn(u32) -> bool) -> Vec<Vec<usize>> {
         let is_last = |offer: &CandidateAd| self.awaits_unit(offer) && empty(offer.entity.campaign);
@@ -190,15 +193,15 @@ impl<'a> Question<'a> {
         each
     }
 
-    /// Decides. `granted` says of each placement which ad under strict caps the person's object granted it; `None` where
-    /// it was not asked, or did not answer.
+    /// Decides all placements. `granted` holds, for each placement, the ad under strict caps that the person's object
+    /// granted; `None` if the object was not asked or did not answer.
     #[must_use]
     pub fn decide(&self, granted: Option<&[Option<usize>]>) -> Vec<Decided> {
         self.walk(granted, false).0
     }
 
-    /// The campaign of the first ad that would be placed if its person got a unit, which it may: the object of that offer
-    /// is to be asked. One a call, whatever comes after it on the page.
+    /// Campaign of the first ad that would be placed if the person had an offer code, which the person may get; the
+    /// object of that offer is asked. At most one campaign per call.
     #[must_use]
     pub fn wants_unit(&self, granted: Option<&[Option<usize>]>) -> Option<u32> {
         let may = |campaign: &u32| self.holding(*campaign) == Some(Holding::May);
@@ -206,7 +209,7 @@ impl<'a> Question<'a> {
         decided.into_iter().filter_map(|won| Some(self.offer_of(won)?.entity.campaign)).find(may)
     }
 
-    /// The number of the unit that an ad shows; `None` for one of a campaign that gives none.
+    /// Number of the offer code that an ad shows; `None` if the campaign has no offer codes or the person has none yet.
     #[must_use]
     pub fn unit(&self, offer: &CandidateAd) -> Option<u32> {
         match self.holding(offer.entity.campaign)? {
@@ -219,15 +222,16 @@ impl<'a> Question<'a> {
         self.units.as_ref()?.get(&campaign).copied()
     }
 
-    /// The arms that the person is in, by the experiments' places; empty where there are none for it.
+    /// The person's arms by experiment index; empty if the person takes part in none.
     #[must_use]
     pub fn arms(&self) -> &[Option<u8>] {
         &self.arms
     }
 
-    /// The places of the experiments that this page is part of: those of which an ad of any arm comes in a placement's size,
-    /// in its time, and for who looks at it. Whether it is an ad of the person's own arm makes no difference, nor does what
-    /// it is worth, what is at a cap and what else is on the page: so all arms are met alike, the control too.
+    /// Indexes of the experiments to which this page exposes the person. A page belongs to an experiment if any arm has
+    /// an ad that fits a placement's size, is in its run time, and matches the targeting. The person's own arm, the
+    /// ad's value, caps and other ads of the page have no influence, so that all arms, including the control, are
+    /// exposed alike.
     #[must_use]
     pub fn met(&self) -> BTreeSet<usize> {
         let runs =
@@ -243,8 +247,8 @@ impl<'a> Question<'a> {
         tested.filter(met).flat_map(|group| &group.arms).map(|(place, _)| *place as usize).collect()
     }
 
-    /// What a thousand impressions of each of [`CompiledCatalogue::offers`] are worth on a placement, in micros; `None` for one that
-    /// does not match it.
+    /// Value of a thousand impressions of each of [`CompiledCatalogue::offers`] on a placement, in micros; `None` for
+    /// an ad that does not match.
     #[must_use]
     pub fn worths(&self, number: usize) -> Vec<Option<u64>> {
         self.placements.get(number).map(|placement| self.worths_on(placement)).unwrap_or_default()
@@ -258,14 +262,14 @@ impl<'a> Question<'a> {
         worths
     }
 
-    /// What a thousand impressions of an ad are worth on a placement, in micros; 0 for one that does not match it.
+    /// Value of a thousand impressions of an ad on a placement, in micros; 0 for an ad that does not match.
     #[must_use]
     pub fn worth(&self, number: usize, place: usize) -> u64 {
         let candidates = self.placements.get(number).map(|placement| self.candidates(placement)).unwrap_or_default();
         candidates.iter().find(|candidate| candidate.place() == place).map_or(0, |candidate| candidate.worth)
     }
 
-    /// Decides placement by placement. `hoping`: as if the person got every unit that it may.
+    /// Decides placement after placement. `hoping`: as if the person had every offer code that it may get.
     fn walk(&self, granted: Option<&[Option<usize>]>, hoping: bool) -> (Vec<Decided>, Vec<usize>) {
         self.filled(|page| {
             let mut decided = Vec::with_capacity(self.placements.len());
@@ -286,7 +290,8 @@ impl<'a> Question<'a> {
         })
     }
 
-    /// What comes of a page; anew without a campaign that would fill it and turns out not to. Gives those too.
+    /// Runs `come` on a page, and again each time a roadblock turns out not to fill the page, without that campaign.
+    /// Returns the result and the excluded campaigns.
     fn filled<T>(&self, come: impl Fn(&mut OnPage<'a>) -> T) -> (T, Vec<usize>) {
         let mut page = self.shown_page();
         loop {
@@ -306,8 +311,9 @@ impl<'a> Question<'a> {
         }
     }
 
-    /// Campaigns that would fill the page and cannot whatever else comes, in order: they have no ad for one of the placements, or
-    /// fewer ads than there are placements. Who has none at all is not tried. Each of them tried would be one more page in vain.
+    /// Roadblock campaigns that cannot fill the page in any case, in order: they lack an ad for one of the placements,
+    /// or have fewer ads than there are placements. Campaigns without any candidate are never tried and are left out.
+    /// Excluding these campaigns in advance saves one run for each.
     fn hopeless(&self) -> Vec<usize> {
         let mut each = vec![(0, 0); self.catalogue.terms.len()];
         let mut met = vec![false; self.catalogue.offers.len()];
@@ -331,7 +337,7 @@ impl<'a> Question<'a> {
         terms.filter(|(_, (terms, each))| hopeless(terms, *each)).map(|(place, _)| place).collect()
     }
 
-    /// Whether its person may get a unit, and has none.
+    /// Whether the person may get an offer code for this ad but has none yet.
     fn awaits_unit(&self, offer: &CandidateAd) -> bool {
         self.holding(offer.entity.campaign) == Some(Holding::May)
     }
@@ -348,7 +354,7 @@ impl<'a> Question<'a> {
         self.kind(placement).map_or(&[], |kind| &kind.candidates)
     }
 
-    /// The ad worth most of those that may be placed.
+    /// The ad of the greatest value among those that may be placed.
     fn best(
         &self,
         placement: &Placement<'_>,
@@ -370,7 +376,7 @@ impl<'a> Question<'a> {
         best
     }
 
-    /// Whether a candidate's size, the page so far and its caps let it be placed.
+    /// Whether an ad's size, the page so far and its caps allow the placement.
     fn admits(&self, placement: &Placement<'_>, offer: &CandidateAd, page: &OnPage<'_>) -> bool {
         self.catalogue.fits(offer, placement.sizes)
             && self.terms(offer).is_some_and(|terms| self.on_page(offer, terms, page).is_none())
@@ -424,12 +430,12 @@ impl Given<'_> {
     }
 }
 
-/// `None` where no object was asked.
+/// Grant for one placement; the outer `None` means that no object was asked.
 fn of_placement(granted: Option<&[Option<usize>]>, number: usize) -> Option<Option<usize>> {
     granted.map(|granted| granted.get(number).copied().flatten())
 }
 
-/// Counts for all ads at all levels: for each of the catalogue's questions one pass over the actions of its window.
+/// Counts for all ads at all levels, with one pass over the actions for each question of the catalogue.
 fn counts(catalogue: &CompiledCatalogue, person: &Person<'_>, now: Minute) -> Vec<Vec<u32>> {
     let count = |(verb, window): &(ActionType, actions::TimeWindow)| {
         let (from, to) = window.range(now);
@@ -439,7 +445,7 @@ fn counts(catalogue: &CompiledCatalogue, person: &Person<'_>, now: Minute) -> Ve
     catalogue.questions.iter().map(count).collect()
 }
 
-/// How many ads of this call count for a cap.
+/// Number of ads placed in this call that count for a cap.
 fn placed_of(placed: &[&CandidateAd], entity: AdEntity, BoundCap { level, cap, .. }: &BoundCap) -> u32 {
     let same = placed.iter().filter(|placed| placed.entity.at(*level) == entity.at(*level)).count();
     if cap.verb == ActionType::IMPRESSION { u32::try_from(same).unwrap_or(u32::MAX) } else { 0 }

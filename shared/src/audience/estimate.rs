@@ -1,25 +1,27 @@
-//! What a sample of people says of everybody (S4.1–S4.3): how many a filter means, their sums and averages, each with an
-//! interval of 95 %. Integers in, numbers out; nothing here draws a sample or looks at a person.
+//! Estimates from a sample of people: how many people match a filter, and the sums and averages of their values, each
+//! with a 95 % interval. The functions map counts to numbers; they draw no sample and see no person.
 //!
-//! A sample is the people of a range of sampling buckets. Every person is in it with the same probability, independently of
-//! all others, so that, given how many are in it, each set of so many people is as likely: a simple random sample without
-//! replacement. That holds for as long as the sampling value is used for nothing else (S4.3).
+//! A sample is the people in a range of sampling buckets. Each person is in it with the same probability, independently
+//! of the others. Given its size, every set of that size is equally likely: it is a simple random sample without
+//! replacement. This holds only while the sampling value is used for nothing else
+//! ([`crate::bucket::BucketPurpose::Sampling`]).
 //!
-//! The interval of a share is Wilson's (1927, JASA 22:209–212), with the finite population correction (Cochran, Sampling
-//! Techniques, 3rd ed. 1977, §2.6 and §3.2) and, where few were found, the lower end of Brown, Cai and DasGupta (2001,
-//! Statistical Science 16:101–133, §4.1.1: "modified Wilson"). Wilson's alone is right on average, but holds a share that
-//! gives one find in six samples in 84 % of cases only; Cochran's own p ± 1.96 s holds rare ones in 7 to 80 %. The interval
-//! is then widened to whole people. Of 10,000 random filters and samples of 1 % to 50 % of 10,000 to 10 M people (at least
-//! 100 in the sample), by true share:
+//! The interval of a share is Wilson's (1927, JASA 22:209–212), with the finite population correction (Cochran,
+//! Sampling Techniques, 3rd ed. 1977, §2.6 and §3.2). If few people were found, its lower end is that of Brown, Cai and
+//! DasGupta (2001, Statistical Science 16:101–133, §4.1.1: "modified Wilson"). Wilson's interval alone is right on
+//! average, but a share that gives one find in six samples is inside it in only 84 % of cases; Cochran's own p ± 1.96 s
+//! contains rare shares in 7 to 80 %. The interval is then widened to whole people. The table shows how often (in %)
+//! the interval contained the truth, for 10,000 random filters and samples of 1 % to 50 % of 10,000 to 10 M people (at
+//! least 100 in the sample), by true share:
 //!
 //! | share, % | 0.01–0.1 | 0.1–1 | 1–10 | 10–90 | 90–99 |
 //! |---|---|---|---|---|---|
-//! | one look holds it in | 96.5 | 95.5 | 95.0 | 95.0 | 94.8 |
-//! | the last of a [`Plan`], precision 0.0005 to 0.01 | 96.7 | 95.7 | 96.1 | 96.0 | 95.5 |
+//! | a single look | 96.5 | 95.5 | 95.0 | 95.0 | 94.8 |
+//! | the last look of a [`Plan`], precision 0.0005 to 0.01 | 96.7 | 95.7 | 96.1 | 96.0 | 95.5 |
 //!
-//! For no single share and sample of 100 people or more did the exact computation in the tests find less than 93 %. It is
-//! above 97 % where fewer than two are to be expected in the sample: whatever holds the truth where none is found, the
-//! likeliest outcome then, holds it more often than 95 %.
+//! The exact computation in the tests finds no share and sample size (100 people or more) with less than 93 %. Coverage
+//! is above 97 % if fewer than two finds are expected: the likeliest result is then no find, and every interval that
+//! contains the truth in that case contains it more often than in 95 % of cases.
 
 #[cfg(test)]
 mod tests;
@@ -27,20 +29,20 @@ mod tests;
 use crate::base::bucket::BUCKETS;
 use crate::base::limits;
 
-/// The standard normal's 97.5th percentile, for intervals of 95 %.
+/// 97.5th percentile of the standard normal distribution, for two-sided intervals of 95 %.
 const Z95: f64 = 1.959_963_984_540_054;
-/// Its 95th: one end of 95 %.
+/// 95th percentile, for one-sided intervals of 95 %.
 const Z95_ONE: f64 = 1.644_853_626_951_472;
-/// Up to so many found, the lower end is no higher than a Poisson's of 95 % on one side; above, Wilson's is lower for what
-/// is rare.
+/// Up to this number of finds, the lower end is at most that of a one-sided 95 % Poisson interval. Above it, Wilson's
+/// lower end is lower anyway for rare shares.
 const FEW: f64 = 20.0;
-/// Buckets of the first look: 1 % (seed 4).
+/// Smallest number of buckets of the first look: 1 % of all.
 const FIRST_BUCKETS: u64 = 100;
-/// People of the first look, times the precision. What gives fewer than a hundred finds then is narrow enough at once
-/// (20 / 1.96, squared), at a size that does not hang on what was found.
+/// People of the first look, times the precision. Fewer than 100 finds are then precise enough at once ((20 / 1.96)² ≈
+/// 104), at a sample size that does not depend on the result.
 const FIRST_PEOPLE: f64 = 20.0;
 
-/// What was looked at and found.
+/// Result of one sample: its size, the population's size, and the number of matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
     population: u64,
@@ -48,20 +50,20 @@ pub struct Look {
     found: u64,
 }
 
-/// How many people are meant, and which share of all.
+/// Estimated audience size: the number of people who match the filter, and their share of the population.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Size {
-    /// The likeliest number.
+    /// The likeliest number of people.
     pub people: u64,
-    /// The interval's lower end, never below those found.
+    /// Lower end of the interval; at least the number found.
     pub least: u64,
-    /// Its upper end: those looked at and not meant are never in it.
+    /// Upper end of the interval; it excludes sampled people who do not match.
     pub most: u64,
-    /// The same in shares of the population, 0 to 1.
+    /// The same interval as shares of the population, 0 to 1.
     pub share: Figure,
 }
 
-/// A number with its interval of 95 %.
+/// A number with its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Figure {
     /// The likeliest value.
@@ -72,23 +74,23 @@ pub struct Figure {
     pub high: f64,
 }
 
-/// A value's moments over the people found, in whichever unit it has.
+/// Moments of a value over the people found, in the value's own unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Moments {
-    /// People found who have the value.
+    /// Number of people found with the value.
     pub found: u64,
-    /// Sum of their values.
+    /// Sum of the values.
     pub sum: i128,
-    /// Sum of the squares; `u128::MAX` where it was too large, and then no interval is given.
+    /// Sum of the squares; `u128::MAX` after an overflow, in which case no interval is given.
     pub squares: u128,
-    /// Whether one of them is above nought.
+    /// Whether a value is above zero.
     pub above: bool,
-    /// Whether one of them is below nought.
+    /// Whether a value is below zero.
     pub below: bool,
 }
 
 impl Figure {
-    /// A number that is known.
+    /// A number without uncertainty.
     const fn exact(value: f64) -> Self {
         Self { value, low: value, high: value }
     }
@@ -101,31 +103,33 @@ impl Figure {
 }
 
 impl Look {
-    /// Of `population` people in all, `sampled` were looked at and `found` of them are meant; `None` where that cannot be.
+    /// Look at `sampled` people out of `population`, of which `found` match; `None` if the numbers contradict each
+    /// other.
     #[must_use]
     pub fn new(population: u64, sampled: u64, found: u64) -> Option<Self> {
         (found <= sampled && sampled <= population).then_some(Self { population, sampled, found })
     }
 
-    /// How many people there are.
+    /// Number of people in the population.
     #[must_use]
     pub fn population(&self) -> u64 {
         self.population
     }
 
-    /// How many of them were looked at.
+    /// Number of people in the sample.
     #[must_use]
     pub fn sampled(&self) -> u64 {
         self.sampled
     }
 
-    /// How many of these are meant.
+    /// Number of people in the sample that match.
     #[must_use]
     pub fn found(&self) -> u64 {
         self.found
     }
 
-    /// How many people are meant. After a look at nobody the interval is everybody; after one at everybody it is the count.
+    /// Estimated number of people who match. A sample of zero people gives the interval of the whole population; a
+    /// sample of all people gives the exact count.
     #[must_use]
     pub fn size(&self) -> Size {
         let Self { population, sampled, found } = *self;
@@ -147,9 +151,9 @@ impl Look {
         Size { people, least, most, share }
     }
 
-    /// Which share of the people meant are meant by a second filter too, as `reachable` of those found are: a ratio of two
-    /// estimates. Given who was found, they are a simple random sample of all who are meant, whose number is taken from the
-    /// sample (Cochran §2.12). `None` where nobody was found, or fewer than `reachable`.
+    /// Share of the matching people who also match a second filter, as `reachable` of those found do: a ratio of two
+    /// estimates. The people found are a simple random sample of all matching people, whose number is itself estimated
+    /// (Cochran §2.12). `None` if no person was found, or fewer than `reachable`.
     #[must_use]
     pub fn ratio(&self, reachable: u64) -> Option<Figure> {
         let meant = (u128::from(self.found) * u128::from(self.population)).div_ceil(self.sampled.max(1).into());
@@ -157,12 +161,14 @@ impl Look {
         (self.found > 0).then(|| among.size().share)
     }
 
-    /// The value's average over all people meant who have it, as mean of a domain (Cochran §2.12) with Student's interval
-    /// and the finite population correction. `None` below two who were found with it, unless everybody was looked at.
+    /// Average of a value over all matching people who have it: the mean of a domain (Cochran §2.12) with Student's
+    /// interval and the finite population correction. `None` if fewer than two people were found with the value, unless
+    /// the sample is the whole population.
     ///
-    /// It takes the average of the sample for about normal. Where few spend most, that needs many: of lognormal values with
-    /// σ = 1 (the top tenth has 39 % of all) it holds the truth in 88 % of cases at 30 found, 91 % at 100, 94 % at 1,000; with
-    /// σ = 1.5 (59 %) in 79, 85 and 91 %. What was not seen cannot widen an interval: values that are all alike give none.
+    /// The interval assumes that the sample's average is about normal. If few people hold most of the sum, this needs
+    /// many finds. For lognormal values with σ = 1 (the top tenth holds 39 % of the sum) the interval contains the
+    /// truth in 88 % of cases at 30 finds, 91 % at 100, and 94 % at 1,000; with σ = 1.5 (59 %) in 79, 85 and 91 %.
+    /// Values outside the sample cannot widen the interval: equal values give an interval of width zero.
     #[must_use]
     pub fn mean(&self, of: &Moments) -> Option<Figure> {
         let (found, sum) = (of.found as f64, of.sum as f64);
@@ -176,14 +182,16 @@ impl Look {
         Some(Figure { value, low: value - reach, high: value + reach })
     }
 
-    /// The value's sum over everybody, nought for those who are not meant or do not have it: what was found, expanded to the
-    /// population (Cochran §2.3 and §2.13). `None` below two who were found with it, unless everybody was looked at.
+    /// Sum of a value over the population; people who do not match or lack the value count as zero. The sum of the
+    /// sample is expanded to the population (Cochran §2.3 and §2.13). `None` if fewer than two people were found with
+    /// the value, unless the sample is the whole population.
     ///
-    /// Values of one sign that are unlike say as much as fewer like ones, `sum² / squares` of them (Kish, Survey Sampling,
-    /// 1965). For so many found, Wilson's interval with Student's percentile is taken, in values. Its first term is the
-    /// expansion estimator's own variance; unlike p ± t s it leaves no room below nought, and holds the truth more often: of
-    /// lognormal values with σ = 1 in 93 % of cases at 10 to 1,000 found, with σ = 1.5 in 84 % at 10, 89 % at 100, 93 % at
-    /// 1,000. Values of both signs get the expansion estimator's p ± t s.
+    /// Unequal values of one sign carry as much information as a smaller number of equal values, `sum² / squares` of
+    /// them (Kish, Survey Sampling, 1965). The interval is Wilson's for that number of finds, with Student's
+    /// percentile. Its first term is the variance of the expansion estimator. Unlike p ± t s it does not extend below
+    /// zero, and it contains the truth more often: for lognormal values with σ = 1 in 93 % of cases at 10 to 1,000
+    /// finds, with σ = 1.5 in 84 % at 10, 89 % at 100, and 93 % at 1,000. Values of both signs get the expansion
+    /// estimator's p ± t s.
     #[must_use]
     pub fn total(&self, of: &Moments) -> Option<Figure> {
         let (sum, squares) = (of.sum as f64, of.squares as f64);
@@ -201,44 +209,45 @@ impl Look {
         let (alike, unit) = (sum * sum / squares, squares / sum * all);
         let near = unit * self.wilson(alike, t);
         let far = unit * (1.0 - self.wilson(sampled - alike, t));
-        // What was found is there.
+        // The interval never excludes what the sample itself contains.
         let [low, high] = if sum > 0.0 { [near.max(sum), far] } else { [far, near.min(sum)] };
         Some(Figure { value, low, high })
     }
 
-    /// Student's percentile for a spread that these values give; `None` where they give none.
+    /// Student's percentile for the spread of these values; `None` if the moments do not define a spread.
     fn student(&self, of: &Moments) -> Option<f64> {
         let known = of.found <= self.found && of.squares < u128::MAX;
         known.then_some(of.found.checked_sub(1)?).and_then(student)
     }
 
-    /// The part of the population that was not looked at.
+    /// Share of the population outside the sample.
     fn unseen(&self) -> f64 {
         1.0 - self.sampled as f64 / self.population as f64
     }
 
-    /// As many people as, drawn with replacement, would say as much as those sampled (Cochran §2.6). Somebody was looked at,
-    /// not everybody.
+    /// Size of a sample with replacement that would be as informative as this one (Cochran §2.6). The sample must be
+    /// neither empty nor the whole population.
     fn effective(&self) -> f64 {
         let (all, sampled) = (self.population as f64, self.sampled as f64);
         sampled * (all - 1.0) / (all - sampled)
     }
 
-    /// The lower end of Wilson's interval for the share of which `found` were found.
+    /// Lower end of Wilson's interval for the share that `found` of the sample represent.
     fn wilson(&self, found: f64, z: f64) -> f64 {
         let (share, weight) = (found / self.sampled as f64, z * z / self.effective());
         let reach = (weight * (share * (1.0 - share)).max(0.0) + weight * weight / 4.0).sqrt();
         ((share + weight / 2.0 - reach) / (1.0 + weight)).max(0.0)
     }
 
-    /// The lower end of a share's interval; the upper end is that of those not meant, from above.
+    /// Lower end of a share's interval. The upper end is the mirror image: one minus the lower end for the people who
+    /// do not match.
     fn lower(&self, found: u64) -> f64 {
         let found = found as f64;
         let wilson = self.wilson(found, Z95);
         if found == 0.0 || found > FEW {
             return wilson;
         }
-        // The rate at which a Poisson gives `found` or more in one of twenty cases (Wilson and Hilferty 1931).
+        // The Poisson rate at which `found` or more finds occur in 5 % of cases (Wilson and Hilferty 1931).
         let share = found / self.sampled as f64;
         let count = share * self.effective();
         let cube_root = 1.0 - 1.0 / (9.0 * count) - Z95_ONE / (3.0 * count.sqrt());
@@ -247,7 +256,7 @@ impl Look {
 }
 
 impl Moments {
-    /// Those of both, which must be of different people.
+    /// Moments of both groups, which must have no person in common.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -259,7 +268,7 @@ impl Moments {
         }
     }
 
-    /// Takes one person's value in. The order does not matter.
+    /// Adds one person's value; the order does not matter.
     pub fn add(&mut self, value: i64) {
         self.found += 1;
         self.sum += i128::from(value);
@@ -269,8 +278,8 @@ impl Moments {
     }
 }
 
-/// Student's 97.5th percentile: Fisher and Cornish's expansion (Abramowitz and Stegun 26.7.5), 0.1 % off at three degrees of
-/// freedom and less above; `None` at none.
+/// 97.5th percentile of Student's distribution, by the expansion of Fisher and Cornish (Abramowitz and Stegun 26.7.5).
+/// The error is 0.1 % at three degrees of freedom and less above; `None` at zero.
 fn student(freedom: u64) -> Option<f64> {
     let over = 1.0 / freedom as f64;
     match freedom {
@@ -281,46 +290,47 @@ fn student(freedom: u64) -> Option<f64> {
     }
 }
 
-/// In which steps a sample grows until the share's interval is as narrow as was asked for.
+/// Steps in which a sample grows until the interval of the share is as narrow as requested.
 ///
-/// The first look is at 1 % of all buckets, or as many as hold 20 people divided by the precision if that is more; each
-/// next one is at twice as many, those before among them. It ends when half the interval's width is the precision or less,
-/// or with everybody.
+/// The first look covers 1 % of all buckets, or enough buckets for 20 / precision people if that is more. Each further
+/// look covers twice as many buckets and includes the previous ones. The plan stops when half the interval's width is
+/// at most the precision, or when everyone was sampled.
 ///
-/// Whether a look is the last hangs on what was found, which can bias an interval: a sample that finds too few has a narrow
-/// one. Here it does not matter, for two reasons. What is rare stops at the first look, whose size was fixed before. And what
-/// is not rare is about normal, with one doubling at which it may or may not stop, so that the truth is missed in at most
-/// 2.5 % of cases at the one look and less than 5 % more at the other. Of some 400 shares simulated the worst was held in
-/// 93.6 % of cases; by size class see this module's head.
+/// Stopping depends on the result, which can bias an interval: a sample with too few finds has a narrow one. The bias
+/// is negligible here for two reasons. Rare shares stop at the first look, whose size is fixed in advance. Other shares
+/// are about normal and have one doubling at which the plan may or may not stop; the truth is missed in at most 2.5 %
+/// of cases at one look and less than 5 % more at the other. Of about 400 simulated shares, the worst was inside its
+/// interval in 93.6 % of cases; the head of this module has the results by size class.
 ///
-/// Every look's interval is one of 95 % on its own, also when shown early. That all of a sequence hold at once is less
-/// sure: show the last, not what several have in common.
+/// Each look's interval is a 95 % interval by itself, also when it is shown early. It is less certain that all
+/// intervals of a sequence contain the truth: show the last one, not their intersection.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Plan {
     population: u64,
     precision: f64,
 }
 
-/// What to do after a look.
+/// Next step of a [`Plan`] after a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// The precision is reached, or everybody was looked at.
+    /// The precision is reached, or everyone was sampled.
     Stop,
-    /// Look at so many buckets in all.
+    /// Sample this many buckets in total.
     Grow {
-        /// More than before, [`BUCKETS`] at most.
+        /// More than in the look before, at most [`BUCKETS`].
         buckets: u16,
     },
 }
 
 impl Plan {
-    /// For so many people, and half an interval's width as a share of them; `None` outside [`limits::PRECISION`].
+    /// Plan for a population and a precision, which is half of the interval's width as a share of the population;
+    /// `None` if the precision is outside [`limits::PRECISION`].
     #[must_use]
     pub fn new(population: u64, precision: f64) -> Option<Self> {
         limits::PRECISION.contains(&precision).then_some(Self { population, precision })
     }
 
-    /// How many buckets the first look is at.
+    /// Number of buckets of the first look.
     #[must_use]
     pub fn first(&self) -> u16 {
         let people = FIRST_PEOPLE / self.precision;
@@ -328,7 +338,7 @@ impl Plan {
         at_most_all(buckets.max(FIRST_BUCKETS))
     }
 
-    /// What to do after a look at so many buckets.
+    /// Next step after a look at this many buckets.
     #[must_use]
     pub fn next(&self, buckets: u16, look: &Look) -> Next {
         let reached = look.sampled > 0 && look.size().share.half_width() <= self.precision;

@@ -1,12 +1,15 @@
-//! Columns: all people of a tenant, a row each, for questions about everybody (S4.1–S4.5). A visitor alone is a person of
-//! one. Rows lie in partitions by the bucket of sampling, so that a sample is a few partitions; a partition's columns are
-//! tested whole, one after the other, without branches (MonetDB/X100, Boncz et al. 2005); segments are sets of rows.
+//! The audience index: all people of a tenant in memory, one row per person, for questions about all of them. A visitor
+//! without links is a person with one visitor. Rows are partitioned by sampling bucket, so that a sample reads few
+//! partitions. Conditions are tested on whole columns of a partition, one after the other, without branches
+//! (MonetDB/X100, Boncz et al. 2005); segments are sets of rows.
 //!
-//! Columns know less than the store: of a history only how often in all, and when last, and that of the events under
-//! names that are counted ([`AudienceIndex::count_events`]). Where that does not decide, a row is *unsure* and the store is asked; the answers are then those of [`crate::targeting::filter::Filter::matches`], whose tests run here too.
+//! The index knows less than the store. Of a history it has the total number and the last time only, and this only for
+//! events under counted names ([`AudienceIndex::count_events`]). Where this does not decide a condition, the row is
+//! *unsure*, and the store must be asked. The final answers equal those of [`crate::filter::Filter::matches`], whose
+//! tests also run against the index.
 //!
-//! A row whose segments changed is written anew at the partition's end, and the old one is dead until the partition is
-//! packed: no segment is ever searched for a row.
+//! If a person's segments change, a new row is appended to the partition and the old row is dead until the partition is
+//! packed: no segment is searched for a row.
 
 mod evaluate;
 mod form;
@@ -32,45 +35,45 @@ pub use evaluate::{IndexQuery, MatchedRows};
 pub use form::{IndexReader, UsedTexts};
 use partition::IndexPartition;
 
-/// Rows of a partition on average, when it is laid out: it may grow to more than double.
+/// Average number of rows of a partition when it is laid out; it may grow to more than twice that.
 const ROWS: u64 = 25_000;
-/// Dead rows, beside half of the living ones, before a partition is packed.
+/// A partition is packed if its dead rows exceed this number plus half of its live rows.
 const DEAD: usize = 1_024;
-/// In the place of a row's partition and slot: there is none.
+/// Marks that a person has no row.
 const NOWHERE: u32 = u32::MAX;
 
-/// What is known of one person.
+/// Input row of one person.
 #[derive(Debug, Clone, Copy)]
 pub struct IndexRow<'a> {
-    /// Its number in the store.
+    /// The person's number in the store.
     pub person: u64,
-    /// Its oldest visitor.
+    /// Oldest visitor of the person.
     pub master: VisitorId,
-    /// Its bucket of [`crate::base::bucket::Purpose::Sampling`].
+    /// Bucket for [`crate::bucket::BucketPurpose::Sampling`].
     pub bucket: u16,
-    /// How many browsers it has.
+    /// Number of browsers.
     pub devices: u32,
-    /// When its first and last fact happened.
+    /// Times of the first and the last fact.
     pub seen: Option<(Millis, Millis)>,
-    /// The sums over all its visitors.
+    /// Sums over all visitors of the person.
     pub totals: ProfileTotals,
-    /// Its attributes, by token, each once.
+    /// Attributes by token, each once.
     pub attributes: &'a [(NameToken, AttributeValue)],
-    /// The segments that it is in now, in order, each once.
+    /// Current segments, in order, each once.
     pub segments: &'a [SegmentId],
-    /// The first hour in which one of them is over.
+    /// First hour in which one of the segments expires.
     pub expires: Option<HourStamp>,
-    /// What it did, by name: how often in all, and when last.
+    /// Events by name: total number, and time of the last one.
     pub events: &'a [(&'a str, u64, Minute)],
-    /// Whether it did more than `events` names.
+    /// Whether there are events under names that `events` does not list.
     pub more_events: bool,
-    /// When it last did something with an ad, by verb.
+    /// Time of the last ad action of each type.
     pub actions: &'a [(ActionType, Minute)],
-    /// The parts of its data that the store may lack: what a filter asks of them is unsure.
+    /// Parts of the person's data that the store may lack; conditions on them are unsure.
     pub missing: MissingParts,
 }
 
-/// A column's name.
+/// Identifies a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ColumnKey {
     Devices,
@@ -80,30 +83,30 @@ pub(crate) enum ColumnKey {
     Sessions,
     Purchases,
     Revenue,
-    /// In how many segments it is.
+    /// Number of segments.
     Segments,
-    /// The first hour in which it is in one less.
+    /// First hour in which a segment expires.
     Expires,
     MoreEvents,
-    /// Whether it did something under a name that is not counted.
+    /// Whether there are events under names that are not counted.
     UncountedEvents,
     Attribute(NameToken),
-    /// How often an event happened, by the name's place.
+    /// Number of events, by the number of the event's name.
     Count(u16),
-    /// When it last did, in minutes.
+    /// Time of the last such event, in minutes.
     Last(u16),
-    /// When an action was last done, in minutes.
+    /// Time of the last action of a type, in minutes.
     Acted(ActionType),
-    /// Whether the store may lack some of its attributes.
+    /// Whether the store may lack some attributes.
     LacksAttributes,
-    /// Whether the store may lack some of its segments.
+    /// Whether the store may lack some segments.
     LacksSegments,
-    /// Whether the row is not of all visitors of the person.
+    /// Whether the row lacks visitors of the person.
     LacksMembers,
 }
 
 impl ColumnKey {
-    /// The columns of the parts that a row may lack.
+    /// Columns that mark missing parts of a row.
     const LACKING: [(Self, MissingParts); 3] = [
         (Self::LacksAttributes, MissingParts::ATTRIBUTES),
         (Self::LacksSegments, MissingParts::SEGMENTS),
@@ -111,20 +114,20 @@ impl ColumnKey {
     ];
 }
 
-/// A number of people that can be summed up and averaged.
+/// Measure of people that can be summed and averaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeopleMeasure {
-    /// Micros spent.
+    /// Revenue in micros.
     Revenue,
-    /// Purchases made.
+    /// Number of purchases.
     Purchases,
-    /// Pages viewed.
+    /// Number of page views.
     Pages,
-    /// Sessions.
+    /// Number of sessions.
     Sessions,
-    /// Browsers.
+    /// Number of browsers.
     Devices,
-    /// An attribute that is a bool or an integer, over who has it.
+    /// Attribute of kind bool or integer, over the people who have it.
     Attribute(NameToken),
 }
 
@@ -140,14 +143,14 @@ impl PeopleMeasure {
         }
     }
 
-    /// What counts for who has no number: sums are 0, an attribute is not there.
+    /// Value of a person without a number: sums are 0; an attribute stays absent (`None`).
     #[must_use]
     pub fn absent(self) -> Option<i64> {
         if matches!(self, Self::Attribute(_)) { None } else { Some(0) }
     }
 }
 
-/// The different values of an attribute of texts, each by its place. Those that came when it was full are one.
+/// Distinct values of a text attribute, each with its index. Once the table is full, all further values share one code.
 #[derive(Debug, Clone, Default)]
 struct TextTable {
     values: Vec<AttributeValue>,
@@ -168,26 +171,26 @@ impl TextTable {
     }
 }
 
-/// A tenant's people in columns.
+/// The people of one tenant, in partitions of columns.
 #[derive(Debug, Clone)]
 pub struct AudienceIndex {
     partitions: Vec<IndexPartition>,
     columns: BTreeMap<ColumnKey, usize>,
     texts: BTreeMap<NameToken, TextTable>,
-    /// Names of events that are counted, with the number of each. `page` and `purchase` always are.
+    /// Counted event names, each with its number. `page` and `purchase` are always counted.
     events: BTreeMap<String, u16>,
-    /// Numbers given to names so far: none is given twice, as a row may still have a count under it.
+    /// Numbers assigned to names so far. A number is never reused, because a row may still have a count under it.
     event_numbers: u16,
-    /// Counted names that came after some rows were written: rows with uncounted events may lack their counts.
+    /// Counted names added after some rows were written; rows with uncounted events may lack their counts.
     unsettled: BTreeSet<String>,
     places: RowPlaces,
 }
 
-/// Where each person's row lies, by pages of numbers that follow each other, as the store gives them.
+/// Partition and slot of each person's row, in pages of consecutive person numbers.
 #[derive(Debug, Clone, Default)]
 struct RowPlaces(BTreeMap<u64, Box<[u32; PAGE]>>);
 
-/// Places of one page.
+/// Persons per page.
 const PAGE: usize = 4_096;
 
 impl RowPlaces {
@@ -203,12 +206,12 @@ impl RowPlaces {
     }
 }
 
-/// Whether an event is counted whatever others are.
+/// Whether an event name is always counted.
 fn is_always_counted(name: &str) -> bool {
     name == fact::PAGE || name == fact::PURCHASE
 }
 
-/// Gives a name the next number, if one is left.
+/// Assigns the next number to a name; `false` if all numbers are used up.
 fn number_event(events: &mut BTreeMap<String, u16>, numbers: &mut u16, name: &str) -> bool {
     let Some(next) = numbers.checked_add(1) else { return false };
     events.insert(name.to_owned(), *numbers);
@@ -216,13 +219,13 @@ fn number_event(events: &mut BTreeMap<String, u16>, numbers: &mut u16, name: &st
     true
 }
 
-/// A partition has no room: all of them are to be laid out anew, for more people.
+/// A partition is full: the index must be rebuilt with a layout for more people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a partition is full")]
+#[error("a partition of the audience index is full: lay the index out for more people")]
 pub struct PartitionFull;
 
 impl AudienceIndex {
-    /// Nobody yet, laid out for so many: some more have room as well.
+    /// Empty index, laid out for this number of people; it has room for some more.
     #[must_use]
     pub fn laid_out_for(people: u64) -> Self {
         let wanted = people.div_ceil(ROWS);
@@ -240,25 +243,25 @@ impl AudienceIndex {
         }
     }
 
-    /// How many people there are.
+    /// Number of people.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.partitions.iter().map(|partition| partition.live() as u64).sum()
     }
 
-    /// Whether there is nobody.
+    /// Whether the index is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// In how many partitions they lie: threads may share them.
+    /// Number of partitions; threads may work on them in parallel.
     #[must_use]
     pub fn partitions(&self) -> usize {
         self.partitions.len()
     }
 
-    /// The partitions in which people of some buckets lie.
+    /// Partitions that hold people of these buckets.
     #[must_use]
     pub fn partitions_of(&self, buckets: &Range<u16>) -> Range<usize> {
         let width = self.width();
@@ -269,10 +272,10 @@ impl AudienceIndex {
         usize::from(BUCKETS) / self.partitions.len().max(1)
     }
 
-    /// Writes a person's row, over the one that is there.
+    /// Writes a person's row in place of its previous one.
     ///
     /// # Errors
-    /// [`PartitionFull`]; then the person has no row.
+    /// [`PartitionFull`]; the person then has no row.
     pub fn put(&mut self, row: &IndexRow<'_>) -> Result<(), PartitionFull> {
         let at = usize::from(row.bucket) / self.width();
         let says = self.says(row);
@@ -307,7 +310,7 @@ impl AudienceIndex {
         Ok(slot)
     }
 
-    /// Takes a person's row out, if it has one.
+    /// Removes a person's row, if there is one.
     pub fn remove(&mut self, person: u64) {
         let Some((at, slot)) = self.places.get(person) else { return };
         self.places.put(person, None);
@@ -318,7 +321,7 @@ impl AudienceIndex {
         }
     }
 
-    /// Leaves dead rows out of a partition.
+    /// Removes the dead rows of a partition.
     fn pack(&mut self, at: usize) {
         let Some(partition) = self.partitions.get_mut(at) else { return };
         partition.pack();
@@ -327,7 +330,7 @@ impl AudienceIndex {
         }
     }
 
-    /// What a row says in each column that it says something in, by the columns' places.
+    /// Numbers of a row, each with the index of its column, in order.
     fn says(&mut self, row: &IndexRow<'_>) -> Vec<(usize, i64)> {
         let mut all = Vec::new();
         let mut say = |columns: &mut BTreeMap<ColumnKey, usize>, key: ColumnKey, number: i64| {
@@ -388,16 +391,16 @@ impl AudienceIndex {
         all
     }
 
-    /// People of some partitions who are in a segment that is over at an hour: their rows are to be written anew.
+    /// People in a segment that has expired by an hour: their rows must be written again.
     #[must_use]
     pub fn expired(&self, hour: HourStamp) -> Vec<u64> {
         let Some(column) = self.columns.get(&ColumnKey::Expires) else { return Vec::new() };
         self.partitions.iter().flat_map(|partition| partition.at_most(*column, hour.0.into())).collect()
     }
 
-    /// Counts these names of events from now on, and no others but `page` and `purchase`; whether that changes anything.
-    /// Until [`Self::settle`], a new name is unsure for people with uncounted events ([`Self::uncounted`]): write their
-    /// rows again.
+    /// Counts exactly these event names, `page` and `purchase` from now on; returns whether that is a change. Until
+    /// [`Self::settle`], a new name is unsure for people with uncounted events ([`Self::uncounted`]), whose rows must
+    /// be written again.
     pub fn count_events(&mut self, names: &BTreeSet<String>) -> bool {
         let is_gone = |name: &&String| !names.contains(*name) && !is_always_counted(name);
         let gone: Vec<String> = self.events.keys().filter(is_gone).cloned().collect();
@@ -412,7 +415,7 @@ impl AudienceIndex {
         changed
     }
 
-    /// A name's counts leave; its people have uncounted events from now on.
+    /// Removes the counts of a name; people who had some have uncounted events from now on.
     fn stop_counting(&mut self, name: &str) {
         self.unsettled.remove(name);
         let Some(number) = self.events.remove(name) else { return };
@@ -423,7 +426,7 @@ impl AudienceIndex {
         self.partitions.iter_mut().for_each(|partition| partition.stop_counting(count, last, uncounted));
     }
 
-    /// People with events under names that are not counted, while a name is unsettled; nobody else.
+    /// People with uncounted events while a name is unsettled; otherwise empty.
     #[must_use]
     pub fn uncounted(&self) -> Vec<u64> {
         let Some(column) = self.columns.get(&ColumnKey::UncountedEvents).filter(|_| !self.unsettled.is_empty()) else {
@@ -432,18 +435,19 @@ impl AudienceIndex {
         self.partitions.iter().flat_map(|partition| partition.at_most(*column, i64::MAX)).collect()
     }
 
-    /// Ends the doubt about new names, once the rows of [`Self::uncounted`] were written again.
+    /// Marks all new names as settled, after the rows of [`Self::uncounted`] were written again.
     pub fn settle(&mut self) {
         self.unsettled.clear();
     }
 
-    /// An event that a filter counts and these people do not, or not yet; `None` where all are counted.
+    /// Name of an event that the filter counts and the index does not, or not for all rows yet; `None` if all are
+    /// counted.
     #[must_use]
     pub fn uncounted_of<'f>(&self, filter: &'f Filter) -> Option<&'f str> {
         filter.events().find(|name| !self.events.contains_key(*name) || self.unsettled.contains(*name))
     }
 
-    /// Bytes that they take, nearly.
+    /// Approximate memory use in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let partitions: usize = self.partitions.iter().map(IndexPartition::bytes).sum();

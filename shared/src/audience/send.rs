@@ -1,9 +1,9 @@
-//! Sends: so many people drawn at random of those that a filter means (S4.7), and which arm of a test each of them is in.
+//! Sends: a random draw of N people from those who match a filter, and the test arm of each of them.
 
 use crate::base::random;
 
-/// Draws one after the other from a list, each of those left alike, and none twice (Fisher and Yates, as far as it is
-/// asked for). The list is moved about.
+/// Draws entries from a list one after the other, without repetition; each remaining entry is equally likely (the
+/// shuffle of Fisher and Yates, as far as entries are taken). The list is reordered.
 #[derive(Debug)]
 pub struct RandomDraw<'a, T> {
     left: &'a mut [T],
@@ -11,7 +11,7 @@ pub struct RandomDraw<'a, T> {
 }
 
 impl<'a, T> RandomDraw<'a, T> {
-    /// From a list; the same list, in the same order, and the same number give the same draws.
+    /// Draws from a list; the same list, order and number give the same draws.
     pub fn new(from: &'a mut [T], random: u64) -> Self {
         Self { left: from, state: random }
     }
@@ -21,30 +21,31 @@ impl<T: Copy> Iterator for RandomDraw<'_, T> {
     type Item = T;
 
     fn next(&mut self) -> Option<T> {
-        let place = draw_below(&mut self.state, self.left.len() as u64) as usize;
-        let drawn = *self.left.get(place)?;
+        let index = draw_below(&mut self.state, self.left.len() as u64) as usize;
+        let drawn = *self.left.get(index)?;
         let first = self.left.split_off_first_mut()?;
-        // Who was first takes the place of who was drawn.
-        if let Some(place) = place.checked_sub(1) {
-            *self.left.get_mut(place)? = *first;
+        // The first remaining entry moves to the position of the drawn one.
+        if let Some(index) = index.checked_sub(1) {
+            *self.left.get_mut(index)? = *first;
         }
         Some(drawn)
     }
 }
 
-/// A number under `end`, each as likely (Lemire 2019, "Fast random integer generation in an interval"); 0 for 0.
+/// A uniform number below `end` (Lemire 2019, "Fast random integer generation in an interval"); 0 if `end` is 0.
 fn draw_below(state: &mut u64, end: u64) -> u64 {
     loop {
         let wide = u128::from(random::next(state)) * u128::from(end);
-        // Of the numbers that come to one place some places have one more: these are drawn again.
+        // Some results have one more input than others; the surplus inputs are drawn again.
         if (wide as u64) >= end.wrapping_neg().checked_rem(end).unwrap_or(0) {
             return (wide >> 64) as u64;
         }
     }
 }
 
-/// How many of `count` each arm gets: in proportion to its share, to the next whole number down, and what is left to those
-/// that lost most by that (Hamilton's method); of equal ones to the first. Nobody gets any where all shares are 0.
+/// Number of people for each arm, out of `count` in total: in proportion to the shares, rounded down, with the
+/// remainder given to the arms that lost most by rounding (Hamilton's method), the first of equal ones first. All
+/// numbers are 0 if all shares are 0.
 #[must_use]
 pub fn arm_quotas(shares: &[u32], count: u32) -> Vec<u32> {
     let whole: u64 = shares.iter().map(|share| u64::from(*share)).sum();
@@ -61,8 +62,8 @@ pub fn arm_quotas(shares: &[u32], count: u32) -> Vec<u32> {
     quotas
 }
 
-/// Deals arms to people one after the other, each arm as often as its quota says and spread evenly: however many were dealt,
-/// no arm is ahead of its part by one or more.
+/// Assigns arms to people one after the other. Each arm occurs as often as its quota, spread evenly: after any number
+/// of assignments, an arm is ahead of its proportional part by less than one.
 #[derive(Debug)]
 pub struct ArmDealer {
     quotas: Vec<u32>,
@@ -72,7 +73,7 @@ pub struct ArmDealer {
 }
 
 impl ArmDealer {
-    /// Of [`quotas`].
+    /// Dealer for the quotas of [`arm_quotas`].
     #[must_use]
     pub fn new(quotas: Vec<u32>) -> Self {
         let all = quotas.iter().map(|quota| u64::from(*quota)).sum();
@@ -83,8 +84,8 @@ impl ArmDealer {
 impl Iterator for ArmDealer {
     type Item = usize;
 
-    /// Of the arms that would not be ahead, the one that must come first so as not to fall behind (Baruah and others 1996,
-    /// "Proportionate progress").
+    /// Of the arms that would not get ahead of their part, the next arm is the one with the earliest deadline (Baruah
+    /// and others 1996, "Proportionate progress").
     fn next(&mut self) -> Option<usize> {
         self.so_far = Some(self.so_far + 1).filter(|turn| *turn <= self.all)?;
         let turn = |(arm, (quota, dealt)): (usize, (&u32, &u32))| {
@@ -135,7 +136,7 @@ mod tests {
                 *pairs.entry((a, b)).or_default() += 1;
             }
         }
-        // χ² with 5 and 14 degrees of freedom: beyond these once in a thousand seeds.
+        // χ² with 5 and 14 degrees of freedom: one seed in a thousand exceeds these bounds.
         let chi = |counts: Vec<u64>, expected: f64| {
             counts.into_iter().map(|n| (n as f64 - expected).powi(2) / expected).sum::<f64>()
         };

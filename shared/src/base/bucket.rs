@@ -1,38 +1,39 @@
-//! Buckets: where a person falls when people are sampled, tested or sent to (S4.1, S4.3). Each purpose has a value of its
-//! own, so that one never biases another; all come from the person's random bytes, which are drawn once.
+//! Buckets: a number for each person and purpose, used to sample people, to assign arms and to choose recipients. Each
+//! purpose has an independent value, so that one never biases another. All values derive from the person's random
+//! bytes, which are drawn once.
 
 use sha2::{Digest as _, Sha256};
 
 use crate::base::ids::VisitorId;
 
-/// Buckets of a purpose.
+/// Number of buckets for each purpose.
 pub const BUCKETS: u16 = 10_000;
 
-/// A person's random bytes.
+/// Random bytes of a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PersonRandom(pub [u8; 16]);
 
-/// What a bucket is for.
+/// Purpose of a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BucketPurpose<'a> {
-    /// Sampling, to estimate an audience's size; for nothing else.
+    /// Samples that estimate audience sizes; used for nothing else.
     Sampling,
-    /// An experiment's arms, by the experiment's id.
+    /// Arms of an experiment, by the experiment's id.
     Experiment(&'a str),
-    /// A campaign's recipients, by the campaign's id.
+    /// Recipients of a campaign, by the campaign's id.
     Send(&'a str),
 }
 
 impl PersonRandom {
-    /// What stands for the random bytes of a visitor whose person's are not known, at the edge before its first snapshot:
-    /// its own id, of which 74 bits are random. The person's may lead to other buckets later; what must not change by
-    /// then is a fact of the visitor, as an exposure is.
+    /// Replacement at the edge, before a visitor's first snapshot, for the person's random bytes: the visitor's id, of
+    /// which 74 bits are random. The person's bytes may lead to other buckets later, so that a decision which must not
+    /// change is stored as a fact of the visitor, as exposures are.
     #[must_use]
     pub fn of_visitor(visitor: VisitorId) -> Self {
         Self(*visitor.as_bytes())
     }
 
-    /// The person's bucket for a purpose: 0 to 9999, each as likely (to one in 10^15).
+    /// The person's bucket for a purpose: 0 to 9999, uniform up to one part in 10^15.
     #[must_use]
     pub fn bucket(&self, purpose: BucketPurpose<'_>) -> u16 {
         let (kind, name) = match purpose {
@@ -62,7 +63,7 @@ mod tests {
         PersonRandom(bytes)
     }
 
-    /// Pearson's statistic against equal shares.
+    /// Pearson's χ² statistic against equal shares.
     fn chi_square(counts: &[u64]) -> f64 {
         let expected = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
         counts.iter().map(|count| (*count as f64 - expected).powi(2) / expected).sum()
@@ -72,7 +73,7 @@ mod tests {
     fn s4_01_every_bucket_is_as_likely() {
         let mut counts = vec![0u64; usize::from(BUCKETS)];
         (0..400_000).for_each(|n| counts[usize::from(person(n).bucket(BucketPurpose::Sampling))] += 1);
-        // 9,999 degrees of freedom: six standard deviations on either side.
+        // 9,999 degrees of freedom: six standard deviations on either side are allowed.
         let statistic = chi_square(&counts);
         assert!((statistic - 9_999.0).abs() < 6.0 * (2.0 * 9_999.0f64).sqrt(), "{statistic}");
     }
@@ -87,7 +88,7 @@ mod tests {
         ];
         for (i, a) in purposes.iter().enumerate() {
             for b in &purposes[..i] {
-                // A table of ten by ten: 81 degrees of freedom, one in 10^9 lies above 175.
+                // A table of ten by ten has 81 degrees of freedom; one in 10^9 exceeds 175.
                 let mut table = vec![0u64; 100];
                 for n in 0..50_000 {
                     let tenth = |purpose: &BucketPurpose<'_>| usize::from(person(n).bucket(*purpose) / 1_000);

@@ -1,12 +1,11 @@
-//! Moments of a catalogue as a person writes them: a date and time with its offset (RFC 3339), or milliseconds since
-//! 1970.
+//! Times in a catalogue as a person writes them: a date and time with offset (RFC 3339), or milliseconds since 1970.
 
 use serde::{Deserialize, Deserializer, de};
 
 use crate::base::calendar;
 use crate::base::ids::Millis;
 
-/// What is said of another form.
+/// Message for a value of any other form.
 pub(crate) const NEEDED: &str =
     "a date and time with its offset, such as 2026-11-01T00:00:00+01:00, or milliseconds since 1970 are needed";
 
@@ -17,13 +16,13 @@ enum WrittenMoment {
     Whole(u64),
 }
 
-/// The moment of a text; what lies before 1970 is its beginning.
+/// Reads a time in milliseconds; a time before 1970 counts as the start of 1970.
 pub(crate) fn parse(text: &str) -> Option<Millis> {
     let millis = || text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten();
     calendar::parse_rfc3339(text).map(|moment| u64::try_from(moment).unwrap_or(0)).or_else(millis)
 }
 
-/// Reads a moment as a text, whichever form it has; [`parse`] says whether it is one.
+/// Reads a time as text, whatever its form; [`parse`] checks it.
 pub(crate) fn text<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     let written: Option<WrittenMoment> = Option::deserialize(from)?;
     Ok(written.map(|written| match written {
@@ -32,12 +31,12 @@ pub(crate) fn text<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>,
     }))
 }
 
-/// Reads a moment.
+/// Reads a time in milliseconds.
 pub(crate) fn millis<'de, D: Deserializer<'de>>(from: D) -> Result<Millis, D::Error> {
     optional_millis(from)?.ok_or_else(|| de::Error::custom(NEEDED))
 }
 
-/// Reads a moment that may be left out.
+/// Reads an optional time in milliseconds.
 pub(crate) fn optional_millis<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Millis>, D::Error> {
     text(from)?.map(|text| parse(&text).ok_or_else(|| de::Error::custom(NEEDED))).transpose()
 }

@@ -1,25 +1,25 @@
-//! Reading numbers of any width out of the text form that all IAB strings share.
+//! Reader for numbers of any width in the text form that all IAB strings share.
 //!
-//! Each character of `A-Z a-z 0-9 - _` stands for six bits, the first is the most significant. A length need
-//! not be a whole number of bytes, so this is not quite base64url. The text is read where it lies.
+//! Each character of `A-Z a-z 0-9 - _` stands for six bits, most significant first. A string need not be a whole number
+//! of bytes, so that base64url decoders do not fit. The text is read in place.
 
-/// A position in a text of six-bit characters. Copying it marks the place.
+/// A position in a text of six-bit characters. A copy remembers the position.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BitReader<'a> {
     text: &'a [u8],
-    /// In bits from the start.
+    /// Position in bits from the start.
     at: usize,
 }
 
 impl<'a> BitReader<'a> {
-    /// Starts at the first bit; `None` if the text is empty or has a character of another alphabet.
+    /// Reader at the first bit; `None` if the text is empty or has a character outside the alphabet.
     pub(super) fn new(text: &'a str) -> Option<Self> {
         let text = text.as_bytes();
         let fits = !text.is_empty() && text.iter().all(|c| sextet(*c).is_some());
         fits.then_some(Self { text, at: 0 })
     }
 
-    /// The next `count` bits (32 at most) as a number; `None` past the end.
+    /// Reads the next `count` bits (at most 32) as a number; `None` past the end.
     pub(super) fn take(&mut self, count: usize) -> Option<u32> {
         debug_assert!(count <= 32, "a number of more than 32 bits");
         let end = self.within(count)?;
@@ -34,19 +34,19 @@ impl<'a> BitReader<'a> {
         Some(value)
     }
 
-    /// The next bit.
+    /// Reads one bit.
     pub(super) fn flag(&mut self) -> Option<bool> {
         Some(self.take(1)? == 1)
     }
 
-    /// Passes over `count` bits; `None` past the end.
+    /// Skips `count` bits; `None` past the end.
     pub(super) fn skip(&mut self, count: usize) -> Option<()> {
         self.at = self.within(count)?;
         Some(())
     }
 
-    /// A Fibonacci-coded number (GPP, "Fibonacci Encoding"): a bit a Fibonacci number 1, 2, 3, 5, 8 …, until
-    /// two set bits follow each other. At least 1; `None` past the end or from 2^16 on.
+    /// Reads a Fibonacci-coded number (GPP, "Fibonacci Encoding"): one bit for each Fibonacci number 1, 2, 3, 5, 8 …,
+    /// ended by two set bits in a row. At least 1; `None` past the end or for 2^16 and above.
     pub(super) fn fibonacci(&mut self) -> Option<u32> {
         let (mut this, mut next) = (1u32, 2u32);
         let mut value = 0;
@@ -73,15 +73,15 @@ impl<'a> BitReader<'a> {
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// The first `count` bits of a text as a text of their own, followed by `zeros` zero characters.
+/// The first `count` bits of a text as a new text, followed by `zeros` zero characters.
 pub(super) fn prefix(text: &str, count: usize, zeros: usize) -> Option<String> {
     let (whole, rest) = (count / 6, count % 6);
     let mut prefix = String::with_capacity(whole + 1 + zeros);
     prefix.push_str(text.get(..whole)?);
     if rest > 0 {
         let six = sextet(*text.as_bytes().get(whole)?)?;
-        let kept = six >> (6 - rest) << (6 - rest);
-        prefix.push(char::from(*ALPHABET.get(usize::from(kept))?));
+        let masked = six >> (6 - rest) << (6 - rest);
+        prefix.push(char::from(*ALPHABET.get(usize::from(masked))?));
     }
     prefix.extend(std::iter::repeat_n('A', zeros));
     Some(prefix)

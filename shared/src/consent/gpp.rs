@@ -1,4 +1,4 @@
-//! The Global Privacy Platform's string: a header that names its sections, then the sections.
+//! Decoder for the Global Privacy Platform string: a header with section ids, then the sections.
 //!
 //! Source: IAB Tech Lab, "Global Privacy Platform String", version 1, and its section list.
 
@@ -6,18 +6,19 @@ use super::bits::BitReader;
 use super::{Word, tcf, us};
 use crate::settings::config::TenantConfig;
 
-/// Sections that one string holds or one list names. The specification knows 27; more than these are refused.
+/// Most sections of one string or one list of applicable sections. The specification defines 27; larger inputs are
+/// refused.
 pub(super) const SECTIONS: usize = 32;
-/// Among the applicable sections: none applies (GPP CMP API, `applicableSections`).
+/// Entry in the list of applicable sections for "no section applies" (GPP CMP API, `applicableSections`).
 pub(super) const NONE_APPLIES: i32 = -1;
 
-/// The header's type and version, its first twelve bits.
+/// Type and version in the header, its first twelve bits.
 const TYPE: u32 = 3;
 const VERSION: u32 = 1;
 
-/// What a string says of the sections that apply, or of all it holds when it is not known which apply.
-/// A section that applies and is missing or undecodable makes the string unreadable; one that this release does not know
-/// makes it unknown, also where it is missing.
+/// Verdict of a string on its applicable sections; if these are not known, on all its sections. The verdict is
+/// unreadable if an applicable section is missing or cannot be decoded. It is unknown if an applicable section is not
+/// known to this release, even if the section is missing.
 pub(super) fn gpp_word(text: &str, applicable: Option<&[i32]>, tenant: &TenantConfig) -> Word {
     let Some(sections) = split_sections(text) else {
         return Word::Unreadable;
@@ -31,12 +32,13 @@ pub(super) fn gpp_word(text: &str, applicable: Option<&[i32]>, tenant: &TenantCo
     }
 }
 
-/// What applicable sections say without a string.
+/// Verdict on the applicable sections if there is no string.
 pub(super) fn word_without_string(applicable: &[i32]) -> Word {
     applicable_word(applicable, |_| None)
 }
 
-/// What all applicable sections say together; `read` returns what one says, `None` where the string lacks it.
+/// Combined verdict on all applicable sections. `read` returns the verdict on one section, `None` if the string lacks
+/// it.
 fn applicable_word(ids: &[i32], read: impl Fn(i32) -> Option<Word>) -> Word {
     if ids.len() > SECTIONS {
         return Word::Unreadable;
@@ -45,13 +47,14 @@ fn applicable_word(ids: &[i32], read: impl Fn(i32) -> Option<Word>) -> Word {
     applicable.map(|id| read(id).unwrap_or_else(|| missing_word(id))).fold(Word::Silent, combine_words)
 }
 
-/// What an applicable section says that the string lacks. No section has an id below 1.
+/// Verdict on an applicable section that the string lacks. Ids below 1 are invalid.
 fn missing_word(id: i32) -> Word {
     let is_unknown = id > 0 && !matches!(id, 2 | 5..=27);
     if is_unknown { Word::Unknown } else { Word::Unreadable }
 }
 
-/// All must permit: a refusal stays, then what cannot be read, then a permission.
+/// Combines verdicts; all must permit. A refusal is strongest, then an unreadable signal, then an unknown law, then a
+/// permission.
 fn combine_words(one: Word, other: Word) -> Word {
     match (one, other) {
         (Word::No, _) | (_, Word::No) => Word::No,
@@ -72,10 +75,10 @@ fn section_word(id: u32, text: &str, tenant: &TenantConfig) -> Word {
     }
 }
 
-/// The sections with their ids, in the order of the text; `None` if the header does not fit them.
+/// Splits a string into sections with their ids, in text order; `None` if the header does not fit the sections.
 ///
-/// The ids come as Range(Fibonacci): a count of items, each a single id or a group, by its distance from the
-/// last id seen; a group adds its length. So ids only grow, and none comes twice.
+/// The ids are encoded as Range(Fibonacci): a number of items, each a single id or a group, given as the distance from
+/// the previous id; a group adds its length. Ids therefore only grow and never repeat.
 fn split_sections(text: &str) -> Option<Vec<(u32, &str)>> {
     let mut parts = text.split('~');
     let mut header = BitReader::new(parts.next()?)?;

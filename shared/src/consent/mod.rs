@@ -1,16 +1,14 @@
-//! What one request's consent signals permit: full identity, or none with the reason.
+//! Permission of a request, from its consent signals: full identity, or none with a reason.
 //!
-//! Four signals are read: `Sec-GPC: 1`, an IAB Europe TC string, an IAB GPP string and the older US Privacy
-//! string. Every signal that is there must permit; one refusal refuses, whatever the others say. What is
-//! there but cannot be decoded is a refusal too, never a consent (invariant 10). Only the absence of all
-//! signals is left to the tenant's policy.
+//! Four signals are read: `Sec-GPC: 1`, an IAB Europe TC string, an IAB GPP string and the older US Privacy string.
+//! Every signal that is present must permit; a single refusal wins over all others. A signal that cannot be decoded is
+//! a refusal, never a consent (invariant 10). The tenant's policy decides only if there is no signal at all.
 //!
-//! Decoding is shared with the crate `iab_gpp`: it decodes everything of fixed size – the purposes of both
-//! TCF forms, the US sections, the US Privacy string. What can grow or repeat – the GPP header, vendor
-//! sections, publisher restrictions – is walked here and never expanded, since `iab_gpp` 0.1.2 turns 4 KB
-//! of overlapping ranges into a second of work, misreads headers of three sections, and reads publisher
-//! restrictions in another form than the one TCF writes. This module never asks where a request came from:
-//! a signal counts because it is there.
+//! Decoding is shared with the crate `iab_gpp`, which decodes everything of fixed size: the purposes of both TCF forms,
+//! the US sections, the US Privacy string. Parts that can grow or repeat (the GPP header, vendor sections, publisher
+//! restrictions) are walked here without being expanded, for three reasons: `iab_gpp` 0.1.2 turns 4 KB of overlapping
+//! ranges into a second of work, misreads headers of three sections, and reads publisher restrictions in another form
+//! than TCF writes. The location of a request has no influence: a signal counts because it is present.
 
 mod bits;
 mod gpp;
@@ -26,55 +24,55 @@ use percent_encoding::percent_decode_str;
 use crate::base::limits;
 use crate::settings::config::{NoSignal, TenantConfig};
 
-/// What a request said about consent, as gathered; every text as it was sent.
+/// Consent signals of a request; every text is stored as it was sent.
 ///
-/// Where both the body and a cookie carry a text, the caller asks of each, and both must permit.
+/// If the body and a cookie both carry a text, the caller asks for a permission with each, and both must permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Signals<'a> {
-    /// Global Privacy Control: the request has the header `Sec-GPC: 1`.
+    /// Global Privacy Control: whether the request has the header `Sec-GPC: 1`.
     pub gpc: bool,
-    /// The TC string: `consent.tcf`, or the cookie `euconsent-v2`.
+    /// TC string: `consent.tcf`, or the cookie `euconsent-v2`.
     pub tcf: Option<&'a str>,
-    /// The GPP string: `consent.gpp`, or the cookie `__gpp`.
+    /// GPP string: `consent.gpp`, or the cookie `__gpp`.
     pub gpp: Option<&'a str>,
-    /// The GPP sections that apply: `consent.gpp_sid`, or the cookie `__gpp_sid` (see [`section_ids`]).
-    /// -1 stands for "no section applies", 0 for "not known yet" (GPP CMP API, `applicableSections`).
+    /// Applicable GPP sections: `consent.gpp_sid`, or the cookie `__gpp_sid` (see [`section_ids`]). -1 means "no
+    /// section applies", 0 means "not known yet" (GPP CMP API, `applicableSections`).
     pub gpp_sid: Option<&'a [i32]>,
-    /// The US Privacy string of before GPP: the cookie `usprivacy`, such as `1YNN`.
+    /// US Privacy string, which preceded GPP: the cookie `usprivacy`, such as `1YNN`.
     pub us_privacy: Option<&'a str>,
 }
 
-/// What a request may do with identity.
+/// Permission of a request to use identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Permission {
     /// Ids may be minted, read, linked and sent.
     Full,
-    /// No id may be touched, except to expire a cookie of ours and to emit one withdrawal.
+    /// No id may be used, except to expire one of our cookies and to send one withdrawal.
     None(Refusal),
 }
 
-/// Which signal refused: the first that did, in the order of the variants but for the last two.
+/// The signal that refused: the first one in the order of the variants, except for the last two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// Global Privacy Control.
+    /// Global Privacy Control is set.
     Gpc,
     /// The TC string withholds a purpose or the vendor.
     Tcf,
-    /// A GPP section that applies opts out or withholds.
+    /// An applicable GPP section opts out or withholds consent.
     Gpp,
     /// The US Privacy string opts out of sale.
     UsPrivacy,
-    /// A signal is there and cannot be decoded, or is invalid by its own specification.
+    /// A signal is present but cannot be decoded, or is invalid by its own specification.
     Undecodable,
-    /// A GPP section applies that this release does not know. There is no identity, and no withdrawal either: the visitor
-    /// may have consented.
+    /// An applicable GPP section is not known to this release. The request has no identity, but this is no withdrawal:
+    /// the visitor may have consented.
     UnknownSection,
-    /// There is no signal, and the tenant's policy is to do without identity then.
+    /// There is no signal, and the tenant's policy then denies identity.
     Policy,
 }
 
 impl Refusal {
-    /// A stable code for answers, metrics and logs.
+    /// Stable machine-readable code for answers, metrics and logs.
     #[must_use]
     pub fn code(self) -> &'static str {
         match self {
@@ -96,25 +94,26 @@ impl Permission {
         self == Self::Full
     }
 
-    /// Whether a visitor that is known takes back what it permitted before.
+    /// Whether the refusal withdraws the earlier permission of a known visitor.
     #[must_use]
     pub fn is_withdrawal(self) -> bool {
         !matches!(self, Self::Full | Self::None(Refusal::UnknownSection))
     }
 
-    /// What two words permit together: a refusal stands, the first of two, and a yes stands over silence.
+    /// Combined permission of two sources of signals. A refusal wins, the first of two; a consent wins over the absence
+    /// of a signal.
     #[must_use]
     pub fn with(self, other: Self) -> Self {
         match (self, other) {
             (Self::None(Refusal::Policy), said) | (said, Self::None(Refusal::Policy)) => said,
-            // What is known of a refusal withdraws; what is unknown does not.
+            // A known refusal withdraws, an unknown section does not; so the known one wins.
             (Self::None(Refusal::UnknownSection), refused @ Self::None(_)) => refused,
             (refused @ Self::None(_), _) | (_, refused @ Self::None(_)) => refused,
             (Self::Full, Self::Full) => Self::Full,
         }
     }
 
-    /// `full`, or the refusal's code.
+    /// `full`, or the code of the refusal.
     #[must_use]
     pub fn code(self) -> &'static str {
         match self {
@@ -124,23 +123,23 @@ impl Permission {
     }
 }
 
-/// What one signal says.
+/// Verdict of one signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Word {
-    /// It permits.
+    /// The signal permits.
     Yes,
-    /// It refuses.
+    /// The signal refuses.
     No,
-    /// It is there and says nothing about this visitor: no section applies.
+    /// The signal is present but does not concern this visitor: no section applies.
     Silent,
-    /// It is there and cannot be decoded.
+    /// The signal is present but cannot be decoded.
     Unreadable,
-    /// It is of a law that this release does not know.
+    /// The signal belongs to a law that this release does not know.
     Unknown,
 }
 
 impl From<Option<bool>> for Word {
-    /// From a decoder's answer: `None` is "cannot be decoded".
+    /// Converts a decoder's result; `None` means "cannot be decoded".
     fn from(answer: Option<bool>) -> Self {
         match answer {
             Some(true) => Self::Yes,
@@ -150,9 +149,9 @@ impl From<Option<bool>> for Word {
     }
 }
 
-/// Decides what a request may do with identity.
+/// Decides whether a request may use identity.
 ///
-/// Every signal that is there must permit. Without any, `tenant.no_signal` decides.
+/// Every signal that is present must permit. Without any signal, `tenant.no_signal` decides.
 #[must_use]
 pub fn permission(signals: &Signals<'_>, tenant: &TenantConfig) -> Permission {
     if signals.gpc {
@@ -178,11 +177,11 @@ pub fn permission(signals: &Signals<'_>, tenant: &TenantConfig) -> Permission {
     if permitted { Permission::Full } else { Permission::None(Refusal::Policy) }
 }
 
-/// What the GPP string says of the sections that apply. Sections that apply without a string that holds
-/// them cannot be read, or are unknown; a string of which no section applies is not looked at.
+/// Verdict of the GPP string on the applicable sections; `None` if no section applies, and the string is then not read.
+/// Applicable sections without a string are unreadable or unknown.
 fn gpp_word(signals: &Signals<'_>, tenant: &TenantConfig) -> Option<Word> {
     let applicable = match signals.gpp_sid {
-        // As a page's stub tells it before it knows: all sections are asked.
+        // A page's CMP stub reports no ids before it knows them: all sections of the string are then read.
         None | Some([]) => None,
         Some(ids) => {
             if ids.iter().all(|id| *id == gpp::NONE_APPLIES) {
@@ -202,15 +201,15 @@ fn bounded(text: &str, read: impl Fn(&str) -> Word) -> Word {
     if text.is_empty() || text.len() > limits::CONSENT_BYTES { Word::Unreadable } else { read(text) }
 }
 
-/// The value of a consent cookie as its writer meant it: without percent-encoding and quotes around it.
+/// Value of a consent cookie without percent-encoding and surrounding quotes.
 #[must_use]
 pub fn cookie_text(value: &str) -> Cow<'_, str> {
     let value = value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value);
     if value.contains('%') { percent_decode_str(value).decode_utf8_lossy() } else { Cow::Borrowed(value) }
 }
 
-/// The section ids of a `__gpp_sid` cookie, separated by `,` or `_`. What is not a number becomes 0, which
-/// no section has, so that it refuses; an empty text is an empty list.
+/// Section ids of a `__gpp_sid` cookie, separated by `,` or `_`. An entry that is no number becomes 0, which is no
+/// section's id and therefore refuses. An empty text gives an empty list.
 #[must_use]
 pub fn section_ids(text: &str) -> Vec<i32> {
     text.split([',', '_'])

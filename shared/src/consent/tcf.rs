@@ -1,9 +1,9 @@
-//! The strings of IAB's Transparency and Consent Framework: TCF v2 of Europe and TCF v1 of Canada.
+//! Decoders for the strings of IAB's Transparency and Consent Framework: TCF v2 of Europe and TCF v1 of Canada.
 //!
 //! Source: IAB Tech Lab, "Consent string and vendor list formats v2" (TCF 2.3) and "IAB Canada TCF Technical
-//! Specification". A decoder answers `Some(true)` for a consent, `Some(false)` for a refusal and `None` for
-//! what cannot be decoded or is invalid. Vendor sections are walked, never expanded: the work is bounded
-//! by the text's length whatever ranges it claims.
+//! Specification". A decoder returns `Some(true)` for consent, `Some(false)` for refusal, and `None` if the text is
+//! invalid or cannot be decoded. Vendor sections are walked, never expanded: the length of the text bounds the work,
+//! whatever ranges it contains.
 
 use iab_gpp::sections::tcfcav1::TcfCaV1;
 use iab_gpp::sections::tcfeuv2::TcfEuV2;
@@ -15,21 +15,21 @@ use crate::settings::config::TenantConfig;
 const EUROPEAN_HEAD: usize = 213;
 /// Bits of the Canadian core before its first vendor section: Version to PurposesImpliedConsent.
 const CANADIAN_HEAD: usize = 199;
-/// Zero characters after a head that make it a whole core: vendor sections and restrictions of nothing.
+/// Zero characters that complete a head to a whole core, with empty vendor sections and restrictions.
 const EMPTY_TAIL: usize = 8;
-/// From this policy version on (TCF 2.3) a string names the vendors that were disclosed.
+/// First policy version (TCF 2.3) whose strings must name the disclosed vendors.
 const POLICY_DISCLOSES: u8 = 5;
-/// From this time on (1 March 2026, in seconds since the Unix epoch) strings of every policy version name them:
-/// TCF 2.3 gave until the end of February 2026.
+/// Time from which strings of every policy version must name the disclosed vendors: 1 March 2026, in seconds since the
+/// Unix epoch. TCF 2.3 set the end of February 2026 as the deadline.
 const DISCLOSED_SINCE: u64 = 1_772_323_200;
-/// The restriction that this decoder's question survives: consent is what it asks for anyway.
+/// Restriction type "require consent". It changes nothing here, because only consent is accepted anyway.
 const REQUIRE_CONSENT: u32 = 1;
-/// Purpose 1 is not used in Canada: its bit is never set there.
+/// Purpose 1 is not used in Canada: its bit is never set in Canadian strings.
 const UNUSED_IN_CANADA: u8 = 1;
 
-/// Reads a TC string of version 2: every purpose of the tenant has *consent* (legitimate interest does not
-/// do), and with `tcf_vendor` that vendor has consent, was disclosed, and is not kept from those purposes by
-/// the publisher.
+/// Reads a TC string of version 2. Every purpose of the tenant must have *consent*; legitimate interest is not enough.
+/// With `tcf_vendor`, that vendor must have consent, must have been disclosed, and must not be restricted by the
+/// publisher for one of these purposes.
 pub(super) fn european_consent(text: &str, tenant: &TenantConfig) -> Option<bool> {
     let mut segments = text.split('.');
     let core = segments.next()?;
@@ -42,16 +42,16 @@ pub(super) fn european_consent(text: &str, tenant: &TenantConfig) -> Option<bool
     bits.skip(EUROPEAN_HEAD)?;
     let consented = vendor_consent(&mut bits, tenant.tcf_vendor)?;
     let _legitimate_interest = vendor_consent(&mut bits, tenant.tcf_vendor)?;
-    let kept_away = publisher_restricts(&mut bits, tenant)?;
+    let is_restricted = publisher_restricts(&mut bits, tenant)?;
     let disclosed = vendor_disclosed(segments, tenant.tcf_vendor)?;
     let must_disclose = head.core.policy_version >= POLICY_DISCLOSES || head.core.created >= DISCLOSED_SINCE;
     let vendor_agrees = match (tenant.tcf_vendor, disclosed) {
         (_, None) if must_disclose => return None,
         (None, _) => true,
-        (Some(_), None) => consented && !kept_away,
+        (Some(_), None) => consented && !is_restricted,
         (Some(_), Some(disclosed)) => {
             let disclosed = disclosed || !must_disclose;
-            consented && disclosed && !kept_away
+            consented && disclosed && !is_restricted
         }
     };
     let purposes = &tenant.tcf_purposes;
@@ -59,12 +59,12 @@ pub(super) fn european_consent(text: &str, tenant: &TenantConfig) -> Option<bool
     Some(all && vendor_agrees)
 }
 
-/// Reads a Canadian string: every purpose of the tenant that Canada knows has express or implied consent, and
-/// with `tcf_vendor` that vendor has one of the two.
+/// Reads a Canadian string. Every purpose of the tenant that Canada uses must have express or implied consent; with
+/// `tcf_vendor`, that vendor must have one of the two.
 ///
-/// Vendor sections are read in the form that IAB's own libraries write (the European one; the
-/// specification's table says another). Publisher restrictions have no such practice: with `tcf_vendor` a
-/// string that carries any cannot be decoded.
+/// Vendor sections are read in the form that IAB's own libraries write, which is the European one; the specification's
+/// table differs. There is no such practice for publisher restrictions: with `tcf_vendor`, a string with restrictions
+/// cannot be decoded.
 pub(super) fn canadian_consent(text: &str, tenant: &TenantConfig) -> Option<bool> {
     let core = text.split('.').next()?;
     let mut bits = BitReader::new(core)?;
@@ -79,16 +79,16 @@ pub(super) fn canadian_consent(text: &str, tenant: &TenantConfig) -> Option<bool
     if tenant.tcf_vendor.is_some() && restrictions > 0 {
         return None;
     }
-    let mut asked = tenant.tcf_purposes.iter().filter(|p| **p != UNUSED_IN_CANADA).map(|p| u16::from(*p)).peekable();
-    let any = asked.peek().is_some();
-    let all = asked
+    let mut purposes = tenant.tcf_purposes.iter().filter(|p| **p != UNUSED_IN_CANADA).map(|p| u16::from(*p)).peekable();
+    let any = purposes.peek().is_some();
+    let all = purposes
         .all(|p| head.core.purpose_express_consents.contains(&p) || head.core.purpose_implied_consents.contains(&p));
     let vendor_agrees = tenant.tcf_vendor.is_none() || express || implied;
     Some(any && all && vendor_agrees)
 }
 
-/// Passes over one vendor section – MaxVendorId, IsRangeEncoding, then a bit field or ranges – and says
-/// whether it names the vendor.
+/// Reads past one vendor section (MaxVendorId, IsRangeEncoding, then a bit field or ranges) and returns whether it
+/// names the vendor.
 fn vendor_consent(bits: &mut BitReader<'_>, vendor: Option<u16>) -> Option<bool> {
     let greatest = u16::try_from(bits.take(16)?).ok()?;
     if bits.flag()? {
@@ -105,9 +105,9 @@ fn vendor_consent(bits: &mut BitReader<'_>, vendor: Option<u16>) -> Option<bool>
     }
 }
 
-/// Passes over a list of ranges – NumEntries, then IsARange, StartOrOnlyVendorId and maybe EndVendorId each –
-/// and says whether one of them names the vendor. They may come in any order; an inverted one or a vendor 0
-/// cannot be decoded.
+/// Reads past a list of ranges (NumEntries, then for each IsARange, StartOrOnlyVendorId and maybe EndVendorId) and
+/// returns whether one of them names the vendor. Ranges may come in any order; an inverted range or vendor 0 cannot be
+/// decoded.
 fn vendor_in_ranges(bits: &mut BitReader<'_>, vendor: Option<u16>) -> Option<bool> {
     let mut named = false;
     for _ in 0..bits.take(12)? {
@@ -122,22 +122,22 @@ fn vendor_in_ranges(bits: &mut BitReader<'_>, vendor: Option<u16>) -> Option<boo
     Some(named)
 }
 
-/// Passes over the publisher restrictions and says whether one keeps the vendor from consent to a purpose of
-/// the tenant: the purpose is not allowed, or on another basis only, or by a type that is not defined.
+/// Reads past the publisher restrictions and returns whether one of them excludes consent of the vendor for a purpose
+/// of the tenant: the purpose is not allowed, needs another legal basis, or the type is undefined.
 fn publisher_restricts(bits: &mut BitReader<'_>, tenant: &TenantConfig) -> Option<bool> {
-    let mut kept_away = false;
+    let mut is_restricted = false;
     for _ in 0..bits.take(12)? {
         let purpose = bits.take(6)?;
         let kind = bits.take(2)?;
         let named = vendor_in_ranges(bits, tenant.tcf_vendor)?;
-        let asked = tenant.tcf_purposes.iter().any(|p| u32::from(*p) == purpose);
-        kept_away |= named && asked && kind != REQUIRE_CONSENT;
+        let is_needed = tenant.tcf_purposes.iter().any(|p| u32::from(*p) == purpose);
+        is_restricted |= named && is_needed && kind != REQUIRE_CONSENT;
     }
-    Some(kept_away)
+    Some(is_restricted)
 }
 
-/// Passes over the segments after the core. Inside: whether the vendor was disclosed, `None` without a segment
-/// that says so. Outside: `None` for a segment that is unknown, doubled or cut short.
+/// Reads the segments after the core. The inner option tells whether the vendor was disclosed, `None` without a segment
+/// of disclosed vendors. The outer option is `None` for an unknown, repeated or truncated segment.
 fn vendor_disclosed<'a>(segments: impl Iterator<Item = &'a str>, vendor: Option<u16>) -> Option<Option<bool>> {
     let mut disclosed = None;
     let mut seen = 0u8;
@@ -150,9 +150,9 @@ fn vendor_disclosed<'a>(segments: impl Iterator<Item = &'a str>, vendor: Option<
         seen |= 1 << kind;
         match kind {
             1 => disclosed = Some(vendor_consent(&mut bits, vendor)?),
-            // Allowed vendors, out of use since TCF 2.3.
+            // Allowed vendors, not used since TCF 2.3.
             2 => drop(vendor_consent(&mut bits, vendor)?),
-            // The publisher's own purposes: 24 consents, 24 legitimate interests, then custom ones.
+            // The publisher's own purposes: 24 consents, 24 legitimate interests, then custom purposes.
             3 => {
                 bits.skip(48)?;
                 let custom = usize::try_from(bits.take(6)?).ok()?;

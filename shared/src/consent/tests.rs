@@ -1,5 +1,5 @@
-//! Consent strings are built here by the specifications' tables, field by field, so that a test says what a
-//! string means; examples of IAB's own and of `iab_gpp`'s test data stand beside them.
+//! The tests build consent strings field by field from the tables of the specifications, so that each test shows the
+//! meaning of its string. Examples from IAB and from the test data of `iab_gpp` are checked in addition.
 #![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "tests")]
 
 mod build;
@@ -11,7 +11,7 @@ use super::{Permission, Refusal, Signals, permission, section_ids};
 use crate::settings::config::TenantConfig;
 use build::Tcf;
 
-/// A tenant that asks for purposes 1, 3 and 4, refuses without a signal, and has the fields given as JSON.
+/// A tenant with purposes 1, 3 and 4 that denies identity without a signal; `more` are further JSON fields.
 fn tenant(more: &str) -> TenantConfig {
     serde_json::from_str(&format!(
         r#"{{"name":"pub","hosts":["pub.example"]{}{more}}}"#,

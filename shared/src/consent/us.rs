@@ -1,8 +1,9 @@
-//! The US sections of a GPP string, and the US Privacy string of before.
+//! Decoders for the US sections of a GPP string, and for the older US Privacy string.
 //!
-//! Source: IAB Tech Lab, the "US National" and "US States" section specifications; "US Privacy String" v1.
-//! A section permits when nothing in it opts out of sale, of sharing or of targeted advertising, nothing withholds
-//! a consent for a known child, and its GPC segment is not set. Whether a notice was given is the publisher's affair and not read.
+//! Source: IAB Tech Lab, the "US National" and "US States" section specifications; "US Privacy String" v1. A section
+//! permits if it does not opt out of sale, of sharing or of targeted advertising, does not withhold a consent for a
+//! known child, and its GPC segment is not set. Notices to the visitor are the publisher's responsibility and are not
+//! read.
 
 use std::ops::Range;
 
@@ -17,8 +18,8 @@ use iab_gpp::sections::{
 use super::Word;
 use super::bits::BitReader;
 
-/// Decodes a section and says whether neither sale nor the second field opts out, and GPC is not set. Every
-/// state has a type of its own in `iab_gpp`, with the same field names.
+/// Decodes a section and returns whether neither sale nor the second field opts out and GPC is not set. In `iab_gpp`
+/// every state has its own type, with the same field names.
 macro_rules! permits {
     ($text:expr, $section:ty) => {
         permits!($text, $section, targeted_advertising_opt_out)
@@ -30,8 +31,8 @@ macro_rules! permits {
     }};
 }
 
-/// The same for a section without a GPC segment. Its decoder would pass over any segment after the core, so
-/// that one is refused here.
+/// Like `permits!`, for a section without a GPC segment. The decoder ignores segments after the core, so that they are
+/// refused here.
 macro_rules! permits_without_gpc {
     ($text:expr, $section:ty) => {{
         if $text.contains('.') {
@@ -42,13 +43,13 @@ macro_rules! permits_without_gpc {
     }};
 }
 
-/// Reads the national section (7) or a state's (8 to 27); `None` for any other id.
+/// Reads the national section (7) or a state's section (8 to 27); `None` for any other id.
 pub(super) fn us_section(id: u32, text: &str) -> Option<bool> {
     if !text.split('.').all(|segment| BitReader::new(segment).is_some()) {
         return None;
     }
     let (version, fields) = core_fields(text)?;
-    // Which no field defines; `iab_gpp` takes it for "not applicable".
+    // No field defines the value 3; `iab_gpp` reads it as "not applicable".
     if fields.contains(&3) {
         return None;
     }
@@ -78,18 +79,18 @@ pub(super) fn us_section(id: u32, text: &str) -> Option<bool> {
     Some(permits && !withheld)
 }
 
-/// The fields of the sections 24 to 27, which `iab_gpp` does not know, that opt out of sale and of targeted advertising.
+/// The fields that opt out of sale and of targeted advertising in sections 24 to 27, which `iab_gpp` does not know.
 const OPT_OUTS: Range<usize> = 5..7;
-/// A field that opts out.
+/// Value of a field that opts out.
 const OPTED_OUT: u32 = 1;
 
-/// Reads Indiana, Kentucky or Rhode Island, whose second segment is of sensitive data and not read.
+/// Reads Indiana, Kentucky or Rhode Island. Their second segment holds sensitive data and is not read.
 fn permits_targeting(version: u32, fields: &[u32], text: &str) -> Option<bool> {
     let is_whole = version == 1 && fields.len() >= 9 && text.split('.').count() <= 2;
     is_whole.then(|| permits_opt_outs(fields)).flatten()
 }
 
-/// Reads Maryland, whose second segment is of the type 1 and says GPC.
+/// Reads Maryland. Its second segment has type 1 and holds the GPC flag.
 fn maryland_section(version: u32, fields: &[u32], text: &str) -> Option<bool> {
     let mut segments = text.split('.').skip(1);
     let gpc = match segments.next().map(BitReader::new) {
@@ -120,15 +121,14 @@ fn national_section(text: &str) -> Option<bool> {
     Some(!opt_outs.contains(&OptOut::OptedOut) && section.gpc != Some(true))
 }
 
-/// The version of a section's core, and its fields: after the version each has two bits and stands for "not applicable",
-/// "yes" or "no".
+/// Version and fields of a section's core. After the version, each field has two bits: "not applicable", "yes" or "no".
 fn core_fields(text: &str) -> Option<(u32, Vec<u32>)> {
     let mut bits = BitReader::new(text.split('.').next()?)?;
     let version = bits.take(6)?;
     Some((version, std::iter::from_fn(|| bits.take(2)).collect()))
 }
 
-/// Which fields of a core are `KnownChildSensitiveDataConsents`.
+/// Fields of a core that are `KnownChildSensitiveDataConsents`.
 fn child_fields(id: u32, version: u32) -> Range<usize> {
     match (id, version) {
         (7, 1) => 21..23,
@@ -146,10 +146,10 @@ fn child_fields(id: u32, version: u32) -> Range<usize> {
     }
 }
 
-/// Reads a US Privacy string: version, notice, opt-out of sale, service provider agreement. `1---` says that
-/// the law does not apply.
+/// Reads a US Privacy string: version, notice, opt-out of sale, service provider agreement. `1---` means that the law
+/// does not apply.
 pub(super) fn us_privacy(text: &str) -> Word {
-    // The decoder does not look behind the fourth character.
+    // The decoder ignores everything after the fourth character.
     if text.len() != 4 {
         return Word::Unreadable;
     }

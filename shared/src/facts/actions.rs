@@ -1,5 +1,5 @@
-//! Actions: what a visitor did with the ads placed in front of it, each action on an insertion once a UTC day (seed 3,
-//! S3.4), as a set that the order and the repeats of facts do not change.
+//! Actions: a visitor's impressions, clicks and other events on the ads placed in front of it. An insertion counts once
+//! per action type, view type and UTC day. The list is a set: the order and the repetition of facts do not change it.
 
 mod buckets;
 mod count;
@@ -23,22 +23,22 @@ pub use packed::PackedActions;
 pub use query::{ActionDimension, DimensionFilter, Group, GroupError, group_actions};
 pub use window::{FrequencyCap, TimeWindow, WindowUnit};
 
-/// What was done, by its code in the catalogue's vocabulary.
+/// Action type, by its code in the catalogue's vocabulary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ActionType(pub u8);
 
 impl ActionType {
-    /// An ad was seen.
+    /// The ad was seen.
     pub const IMPRESSION: Self = Self(1);
-    /// An ad was clicked.
+    /// The ad was clicked.
     pub const CLICK: Self = Self(2);
 }
 
-/// The kind of placement, by its code in the catalogue's vocabulary; 0 where none was named.
+/// View type: the kind of placement, by its code in the catalogue's vocabulary; 0 if the request named none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ViewType(pub u8);
 
-/// An ad and what it belongs to, by their codes in the catalogue. The house ad is all 0.
+/// An ad and its parents, by their codes in the catalogue. The house ad has code 0 at every level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct AdEntity {
     /// The ad.
@@ -51,7 +51,7 @@ pub struct AdEntity {
     pub advertiser: u32,
 }
 
-/// The four levels that one action counts at (S3.3).
+/// The four levels of the catalogue at which one action counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AdLevel {
     /// The ad itself.
@@ -65,10 +65,10 @@ pub enum AdLevel {
 }
 
 impl AdLevel {
-    /// All, from the ad up.
+    /// All levels, from the ad up to the advertiser.
     pub const ALL: [Self; 4] = [Self::Ad, Self::AdGroup, Self::Campaign, Self::Advertiser];
 
-    /// Its name in configuration and answers.
+    /// The level's name in configuration and answers.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -93,13 +93,13 @@ impl AdEntity {
     }
 }
 
-/// Six bytes of an insertion's hash: with the ad beside it enough to tell insertions apart inside one visitor's and one
-/// person's actions (DESIGN, "Details that bite").
+/// First six bytes of an insertion's hash. Together with the ad's code they are enough to distinguish the insertions of
+/// one person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct InsertionHash(pub [u8; 6]);
 
 impl InsertionHash {
-    /// The hash of an insertion: the first bytes of its SHA-256.
+    /// First bytes of the SHA-256 of the insertion's id.
     #[must_use]
     pub fn of(insertion: InsertionId) -> Self {
         let mut hash = [0; 6];
@@ -108,22 +108,22 @@ impl InsertionHash {
     }
 }
 
-/// One action.
+/// One event on one insertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AdAction {
-    /// On which insertion.
+    /// The insertion that was acted on.
     pub insertion: InsertionHash,
-    /// What was done.
+    /// The action type.
     pub verb: ActionType,
-    /// On which kind of placement.
+    /// The view type of the placement.
     pub view_type: ViewType,
-    /// With which ad.
+    /// The ad, with its parents.
     pub entity: AdEntity,
-    /// When.
+    /// The time of the action.
     pub minute: Minute,
 }
 
-/// What makes two actions one: a repeat on the same UTC day.
+/// Identity of an action: two actions with equal keys are one action, repeated on the same UTC day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct ActionKey {
     day: Day,
@@ -139,23 +139,23 @@ impl AdAction {
         ActionKey { day: minute.day(), insertion, ad: entity.ad, verb, view_type }
     }
 
-    /// Whether it is the same action seen twice.
+    /// Whether `other` is a repeat of this action.
     #[must_use]
     pub fn repeats(&self, other: &Self) -> bool {
         self.key() == other.key()
     }
 }
 
-/// One visitor's actions: each once, the newest [`limits::ACTIONS`] of the last [`limits::ACTION_DAYS`] days before the
-/// newest of all.
+/// The actions of one visitor, each once. The list holds at most the newest [`limits::ACTIONS`] of the last
+/// [`limits::ACTION_DAYS`] days, counted back from the newest action.
 ///
-/// The newest are those of the latest UTC days, and of one day the greatest by insertion: a repeat may move an action's
-/// minute, never its day, so that leaving out the oldest commutes with the join.
+/// The newest actions are those of the latest UTC days; within a day, order is by insertion. A repeat may change an
+/// action's minute but never its day, so that dropping the oldest action commutes with the join.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ActionList(BTreeMap<ActionKey, (Minute, AdEntity)>);
 
 impl ActionList {
-    /// Adds an action. Of repeats the earliest minute counts.
+    /// Adds an action. Repeats keep the earliest minute.
     pub fn insert(&mut self, action: AdAction) {
         let value = (action.minute, action.entity);
         match self.0.entry(action.key()) {
@@ -175,22 +175,22 @@ impl ActionList {
         }
     }
 
-    /// All actions of both: commutative, associative, idempotent.
+    /// The union of both lists: commutative, associative and idempotent.
     #[must_use]
     pub fn join(mut self, other: Self) -> Self {
         other.iter().for_each(|action| self.insert(action));
         self
     }
 
-    /// Leaves out what happened before a day.
+    /// Removes the actions before a day.
     pub fn retain_from(&mut self, day: Day) {
         let first =
             ActionKey { day, insertion: InsertionHash::default(), ad: 0, verb: ActionType(0), view_type: ViewType(0) };
         self.0 = self.0.split_off(&first);
     }
 
-    /// Leaves out what others hold since the first of these, on its own UTC day or the day after: what is placed before
-    /// midnight may be seen after it.
+    /// Removes the actions that `held` contains on the same UTC day or on the day after: an ad placed before midnight
+    /// may be seen after it. Only rows of `held` from this list's first minute on are compared.
     pub fn leave_out(&mut self, held: &PackedActions<'_>) {
         let Some(first) = self.0.values().map(|(minute, _)| *minute).min() else { return };
         for action in held.rows(held.within(first, Minute(u32::MAX))) {
@@ -202,7 +202,7 @@ impl ActionList {
         }
     }
 
-    /// The actions by day, then insertion.
+    /// Actions in order of day, then insertion.
     pub fn iter(&self) -> impl Iterator<Item = AdAction> + '_ {
         self.0.iter().map(|(key, (minute, entity))| {
             let ActionKey { insertion, verb, view_type, .. } = *key;
@@ -210,13 +210,13 @@ impl ActionList {
         })
     }
 
-    /// How many there are.
+    /// Number of actions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Whether the list is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

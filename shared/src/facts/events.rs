@@ -1,13 +1,14 @@
-//! Events by name: how often each event of a visitor was, and when (S4.5). Page views and purchases are among them.
+//! Events by name: how often and when each event of a visitor occurred. Page views and purchases are included.
 //!
-//! What is kept is bounded, and depends on the set of facts alone, in whatever order and batches they come:
-//! - Of names the first [`limits::EVENT_NAMES`]: `page` and `purchase`, then shorter before longer ones, then byte by byte.
-//!   That is a matter of the names and not of their use, as what was left out once is gone: a name could not come back
-//!   whole. Shorter ones first, since names that a page makes up without end, of a word and an id, are longer than words.
-//! - Of a name how often it was in each of its newest minutes and in each of its newest UTC days, which answer windows of
-//!   minutes and hours and windows of days; and from when on those are all.
+//! The stored data is bounded, and depends only on the set of facts, not on their order or batches:
+//! - The first [`limits::EVENT_NAMES`] names are stored: `page` and `purchase`, then shorter before longer ones, then
+//!   in byte order. The order uses the names and not their frequency, because a name that was dropped once could not
+//!   come back complete. Shorter names come first because names that a page generates without end, from a word and an
+//!   id, are longer than words.
+//! - For each name, the counts of its newest minutes and of its newest UTC days are stored, with the time from which
+//!   they are complete. Minutes answer windows of minutes and hours; days answer windows of days.
 //!
-//! Of what is not kept the answer is only [`EventCount::AtLeast`], which is never too much.
+//! For data that is not stored, the answer is [`EventCount::AtLeast`], which is never too high.
 
 mod packed;
 mod recent;
@@ -23,43 +24,43 @@ pub use recent::within as recent_within;
 /// The events of one visitor.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct VisitorEvents {
-    /// Events of before this minute are not kept.
+    /// Events before this minute are not stored.
     since: Minute,
-    /// Whether there were names behind the last.
+    /// Whether names after the last stored one were dropped.
     left_out: bool,
-    /// In the order of their [`rank`].
+    /// Names in the order of [`name_rank`], with their counts.
     names: Vec<(String, EventTimes)>,
 }
 
-/// How often an event was, and when.
+/// Counts of one event name over time.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EventTimes {
-    /// How often before the minutes; 0 where not all is kept since ever.
+    /// Number of events before the stored minutes; 0 if the visitor's history is incomplete.
     pub earlier: u64,
-    /// The newest [`limits::EVENT_MINUTES`] minutes in which it was.
+    /// Counts of the newest [`limits::EVENT_MINUTES`] minutes with events.
     pub minutes: NewestTimes,
-    /// The newest [`limits::EVENT_DAYS`] UTC days.
+    /// Counts of the newest [`limits::EVENT_DAYS`] UTC days with events.
     pub days: NewestTimes,
 }
 
-/// How often an event was in the newest of some minutes or days.
+/// Counts of an event in the newest minutes or days.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NewestTimes {
     floor: u32,
     counts: BTreeMap<u32, u64>,
 }
 
-/// How often something was, as far as that is kept.
+/// Number of events, as far as it is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventCount {
-    /// So often.
+    /// Exactly this many.
     Exactly(u64),
-    /// So often, and what is not kept.
+    /// This many, and possibly more that are not stored.
     AtLeast(u64),
 }
 
 impl EventCount {
-    /// How often, where all of it is kept.
+    /// The number, if it is exact.
     #[must_use]
     pub fn exact(self) -> Option<u64> {
         match self {
@@ -68,7 +69,7 @@ impl EventCount {
         }
     }
 
-    /// How often at least.
+    /// Lower bound of the number.
     #[must_use]
     pub fn least(self) -> u64 {
         match self {
@@ -76,14 +77,14 @@ impl EventCount {
         }
     }
 
-    /// How often both were.
+    /// Sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let sum = self.least().saturating_add(other.least());
         if self.exact().is_some() && other.exact().is_some() { Self::Exactly(sum) } else { Self::AtLeast(sum) }
     }
 
-    /// How often without so many of them.
+    /// The number less `times`.
     #[must_use]
     pub fn minus(self, times: u64) -> Self {
         match self {
@@ -93,39 +94,39 @@ impl EventCount {
     }
 }
 
-/// What is held of a name.
+/// Stored data of one name.
 enum HeldEvents<'a> {
     Times(&'a EventTimes),
-    /// It never was, as far as events are kept.
+    /// The event never occurred in the stored time.
     Never,
-    /// It may be one that was left out.
+    /// The name may have been dropped.
     LeftOut,
 }
 
-/// Which names are kept first.
+/// Sort key of names: the least are stored first.
 fn name_rank(name: &str) -> (bool, usize, &str) {
     (name != PAGE && name != PURCHASE, name.len(), name)
 }
 
 impl VisitorEvents {
-    /// Without any, of a visitor whose events of before a minute were not kept.
+    /// Empty events of a visitor whose events before a minute are not stored.
     #[must_use]
     pub fn since(minute: Minute) -> Self {
         Self { since: minute, ..Self::default() }
     }
 
-    /// The same, which may have left out names behind its last.
+    /// The same events; `left_out` states whether names after the last one may have been dropped.
     #[must_use]
     pub fn leaving_out(self, left_out: bool) -> Self {
         Self { left_out, ..self }
     }
 
-    /// Adds one event. A name of no or too many bytes is nobody's, and not kept.
+    /// Adds one event. A name that is empty or too long is ignored.
     pub fn add(&mut self, name: &str, at: Minute) {
         self.at_name(name, |times| times.add(at));
     }
 
-    /// Takes out one event that was added.
+    /// Removes one event that was added before.
     pub fn remove(&mut self, name: &str, at: Minute) {
         let Ok(place) = self.find(name) else { return };
         if let Some((_, times)) = self.names.get_mut(place) {
@@ -133,7 +134,7 @@ impl VisitorEvents {
         }
     }
 
-    /// Adds what is known of one name.
+    /// Adds the counts of one name.
     pub fn add_times(&mut self, name: &str, times: EventTimes) {
         self.at_name(name, |own| own.plus(times));
     }
@@ -162,7 +163,7 @@ impl VisitorEvents {
         self.names.binary_search_by(|(there, _)| name_rank(there).cmp(&name_rank(name)))
     }
 
-    /// The events of both, which must be of different facts. Commutative and associative.
+    /// The events of both, which must come from different facts. Commutative and associative.
     #[must_use]
     pub fn plus(mut self, other: Self) -> Self {
         let since = self.since.max(other.since);
@@ -176,18 +177,18 @@ impl VisitorEvents {
         self
     }
 
-    /// From which minute on its events are kept, and whether there were names behind the last.
+    /// Minute from which events are stored, and whether names after the last one were dropped.
     #[must_use]
     pub fn gaps(&self) -> (Minute, bool) {
         (self.since, self.left_out)
     }
 
-    /// The names and what is known of each, `page` and `purchase` first, then shorter before longer ones.
+    /// Names and their counts: `page` and `purchase` first, then shorter before longer ones.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &EventTimes)> {
         self.names.iter().map(|(name, times)| (name.as_str(), times))
     }
 
-    /// Whether nothing happened, and nothing may have.
+    /// Whether no event is stored and none can be missing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -196,13 +197,13 @@ impl VisitorEvents {
     fn held(&self, name: &str) -> HeldEvents<'_> {
         match self.find(name) {
             Ok(place) => self.names.get(place).map_or(HeldEvents::Never, |(_, times)| HeldEvents::Times(times)),
-            // Before the last name that is kept nothing was left out.
+            // No name before the last stored one is ever dropped.
             Err(place) if self.left_out && place == self.names.len() => HeldEvents::LeftOut,
             Err(_) => HeldEvents::Never,
         }
     }
 
-    /// How often an event ever was.
+    /// Total number of events of a name.
     #[must_use]
     pub fn total_events(&self, name: &str) -> EventCount {
         match self.held(name) {
@@ -213,7 +214,7 @@ impl VisitorEvents {
         }
     }
 
-    /// How often an event was, from one minute to before another.
+    /// Number of events of a name from minute `from` up to `to`, exclusive.
     #[must_use]
     pub fn events_within(&self, name: &str, from: Minute, to: Minute) -> EventCount {
         match self.held(name) {
@@ -223,7 +224,7 @@ impl VisitorEvents {
         }
     }
 
-    /// When an event was last; `None` where that is not known.
+    /// Time of the last event of a name; `None` if unknown.
     #[must_use]
     pub fn last(&self, name: &str) -> Option<Minute> {
         match self.held(name) {
@@ -233,20 +234,20 @@ impl VisitorEvents {
     }
 }
 
-/// How often an event ever was, over different visitors.
+/// Total number of events of a name, over different visitors.
 #[must_use]
 pub fn total(visitors: &[&VisitorEvents], name: &str) -> EventCount {
     visitors.iter().fold(EventCount::Exactly(0), |sum, of| sum.plus(of.total_events(name)))
 }
 
-/// How often an event was, from one minute to before another, over different visitors.
+/// Number of events of a name from minute `from` up to `to` (exclusive), over different visitors.
 #[must_use]
 pub fn within(visitors: &[&VisitorEvents], name: &str, from: Minute, to: Minute) -> EventCount {
     visitors.iter().fold(EventCount::Exactly(0), |sum, of| sum.plus(of.events_within(name, from, to)))
 }
 
 impl EventTimes {
-    /// Of what is kept from a minute on. The day that it lies in is whole only where it begins there.
+    /// Empty counts that are complete from a minute on. A day is complete only if it begins at or after that minute.
     fn since(minute: Minute) -> Self {
         let newest = |floor| NewestTimes { floor, counts: BTreeMap::new() };
         Self { earlier: 0, minutes: newest(minute.0), days: newest(minute.0.div_ceil(DAY_MINUTES)) }
@@ -271,7 +272,7 @@ impl EventTimes {
         self.earlier = self.earlier.saturating_add(other.earlier).saturating_add(before);
     }
 
-    /// How often it was, as far as that is kept.
+    /// Number of events, as far as they are stored.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.minutes.sum(..).saturating_add(self.earlier)
@@ -279,7 +280,7 @@ impl EventTimes {
 
     fn within(&self, from: Minute, to: Minute) -> EventCount {
         let whole = |at: Minute| at.0.is_multiple_of(DAY_MINUTES);
-        // The days that lie in it whole.
+        // The days that lie completely in the range.
         let days = self.days.within(from.0.div_ceil(DAY_MINUTES), to.0 / DAY_MINUTES);
         match (self.minutes.within(from.0, to.0), days) {
             (exact @ EventCount::Exactly(_), _) => exact,
@@ -290,7 +291,8 @@ impl EventTimes {
 }
 
 impl NewestTimes {
-    /// From its parts: which are kept from where on, and how often in each. `None` where one lies before, or has none.
+    /// Counts from their parts: the first minute or day of complete data, and the counts. `None` if a count is 0 or
+    /// lies before the floor.
     #[must_use]
     pub fn from_parts(floor: u32, counts: impl IntoIterator<Item = (u32, u64)>) -> Option<Self> {
         let counts: BTreeMap<u32, u64> = counts.into_iter().collect();
@@ -298,18 +300,18 @@ impl NewestTimes {
         sound.then_some(Self { floor, counts })
     }
 
-    /// From which minute or day on all are kept.
+    /// First minute or day from which the counts are complete.
     #[must_use]
     pub fn floor(&self) -> u32 {
         self.floor
     }
 
-    /// Minutes or days, in order, and how often it was in each.
+    /// Minutes or days in order, each with its count.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (u32, u64)> {
         self.counts.iter().map(|(at, count)| (*at, *count))
     }
 
-    /// Adds some at one; gives how many are before the floor by that.
+    /// Adds events at one minute or day; returns the number of events that now lie before the floor.
     fn add(&mut self, at: u32, times: u64, most: usize) -> u64 {
         if at < self.floor {
             return times;
@@ -322,7 +324,7 @@ impl NewestTimes {
         oldest.map_or(0, |oldest| self.raise(oldest.saturating_add(1)))
     }
 
-    /// Takes one out at one; tells whether that one is kept.
+    /// Removes one event; returns whether its minute or day is still stored.
     fn remove(&mut self, at: u32) -> bool {
         if let Some(count) = self.counts.get_mut(&at) {
             *count -= 1;
@@ -333,7 +335,7 @@ impl NewestTimes {
         at >= self.floor
     }
 
-    /// Leaves out what is before a floor; gives how many those are.
+    /// Removes everything before a new floor; returns the number of events removed.
     fn raise(&mut self, floor: u32) -> u64 {
         let before = self.sum(..floor);
         self.floor = self.floor.max(floor);

@@ -1,32 +1,32 @@
-//! Which arms a visitor, or a person, was exposed to: of each experiment the arm that was seen first.
+//! Exposures of a visitor or a person: for each experiment, the arm that was seen first.
 
 use crate::base::first_records::{FirstRecord, FirstRecords};
 use crate::base::ids::Millis;
 use crate::base::limits;
 use crate::base::packed::{self, PackedReader};
 
-/// The arm of one experiment that was seen first.
+/// First exposure to an experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FirstExposure {
-    /// The arm's code.
+    /// Code of the arm.
     pub arm: u8,
-    /// When the edge received the first exposure.
+    /// Time at which the edge received the first exposure.
     pub at: Millis,
-    /// Whether another arm was seen as well: then it says nothing about either, and the results leave it out.
+    /// Whether another arm was seen too. Results leave such a person out, because both arms may have had an effect.
     pub mixed: bool,
 }
 
 impl FirstRecord for FirstExposure {
     const MOST: usize = limits::EXPERIMENTS;
 
-    /// The earlier of the two, at the same time the one of the smaller arm; mixed where the arms differ. Of a set of
-    /// exposures it keeps the least (time, arm) and whether there was more than one arm.
+    /// The earlier exposure; at equal times that of the smaller arm code. It is mixed if the arms differ. Over a set of
+    /// exposures, the result is the least (time, arm) and whether there was more than one arm.
     fn join(self, other: Self) -> Self {
         let first = if (other.at, other.arm) < (self.at, self.arm) { other } else { self };
         Self { mixed: self.mixed || other.mixed || self.arm != other.arm, ..first }
     }
 
-    /// The arm with the flag in its lowest bit, the time.
+    /// Packs the arm with the flag in its lowest bit, then the time.
     fn put(&self, to: &mut Vec<u8>) {
         packed::put(to, u64::from(self.arm) << 1 | u64::from(self.mixed));
         packed::put(to, self.at);
@@ -38,6 +38,6 @@ impl FirstRecord for FirstExposure {
     }
 }
 
-/// Exposures by the experiment's code. Of one that is forgotten the visitor would be drawn anew, and its person no longer
-/// counts in that experiment's results.
+/// First exposures by experiment code. If one is dropped, the visitor's arm is drawn again, and its person no longer
+/// counts in the results of that experiment.
 pub type Exposures = FirstRecords<FirstExposure>;

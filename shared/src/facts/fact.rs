@@ -1,5 +1,4 @@
-//! Facts: one immutable observation each. A fact is never changed and never counted twice; everything the
-//! system knows is a join of facts.
+//! Facts: immutable observations. A fact never changes and is never counted twice; all other data is a join of facts.
 
 use crate::base::ids::{
     AltHash, AlternateId, FactId, InsertionId, KindCode, Micros, Millis, OrderHash, SessionId, VisitorId,
@@ -11,131 +10,131 @@ use crate::facts::attributes::{self, AttributeValue, DictionaryError, ValueError
 use crate::facts::evidence::{EvidenceSource, EvidenceWeight};
 use crate::facts::segments::{SegmentId, SegmentState, WriteStamp};
 
-/// One observation under one visitor.
+/// One observation about one visitor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fact {
-    /// Its name for ever.
+    /// Permanent id of the fact.
     pub id: FactId,
-    /// Whose it is.
+    /// The visitor that the fact belongs to.
     pub visitor: VisitorId,
-    /// When the edge received it; facts are ordered by this.
+    /// Time at which the edge received the fact; facts are ordered by it.
     pub received: Millis,
-    /// When it happened, as the client says within bounds; never ahead of `received`.
+    /// Time of the observation, as the client reports it within bounds; never after `received`.
     pub at: Millis,
-    /// Its place among the events of its call, or its line in a file: of two writes of one time and one receipt the later
-    /// place stands.
+    /// Index among the events of its call, or line in a file. Of two writes with equal times, the later position wins.
     pub position: u32,
-    /// What was observed.
+    /// The observation itself.
     pub what: FactKind,
 }
 
-/// What was observed.
+/// Kinds of observations.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FactKind {
-    /// A page was viewed, in a session.
+    /// A page view in a session.
     Page {
-        /// The session, minted at the edge.
+        /// The session, whose id the edge minted.
         session: SessionId,
     },
     /// The visitor was seen with an alternate id.
     Alias {
-        /// The id, hashed under the key that is written.
+        /// The id, hashed under the active key.
         id: AlternateId,
         /// The same id under the other keys of a rotation.
         also: Vec<AltHash>,
-        /// Whether the publisher's signature was checked (or the tenant trusts its pages).
+        /// Whether the publisher's signature was verified, or the tenant trusts its pages.
         proven: bool,
     },
-    /// Something named happened; `purchase` is counted and its value added up.
+    /// A named event; `purchase` events are counted and their values summed.
     Track {
-        /// The event's name.
+        /// Name of the event.
         name: String,
-        /// Its value, 0 or more.
+        /// Value in micros, at least 0.
         value: Option<Micros>,
-        /// Its other properties, as a JSON object's text.
+        /// Further properties, as the text of a JSON object.
         properties: Option<String>,
-        /// The shop's order that a purchase is of: it counts once per person.
+        /// Order that a purchase belongs to; an order counts once per person.
         order: Option<OrderHash>,
     },
-    /// The visitor took the permission back: it is cut from every view.
+    /// The visitor withdrew its permission: it is removed from every view.
     Withdrawal,
     /// An ad event on one insertion.
     Action {
         /// The insertion.
         insertion: InsertionId,
-        /// What was done.
+        /// The action type.
         verb: ActionType,
-        /// On which kind of placement.
+        /// The view type of the placement.
         view_type: ViewType,
-        /// The ad, and what it belongs to.
+        /// The ad, with its parents.
         entity: AdEntity,
     },
-    /// The visitor is in these segments, or no longer.
+    /// Writes of segments: the visitor enters or leaves them.
     Segments {
-        /// What each is to be from now on; the last write of a segment stands.
+        /// New state of each segment; the last write of a segment wins.
         writes: Vec<(SegmentId, SegmentState)>,
     },
-    /// The publisher says this of the visitor.
+    /// Writes of attributes by the publisher.
     Attributes {
-        /// Names and values, `None` where one is removed; 1 to [`limits::ATTRIBUTE_WRITES`]. The origin gives the names
-        /// their tokens, and leaves out a value that is not of its name's kind.
+        /// Names and values, 1 to [`limits::ATTRIBUTE_WRITES`]; `None` removes the attribute. The origin maps names to
+        /// tokens, and drops a value whose kind does not fit its name.
         writes: Vec<(String, Option<AttributeValue>)>,
     },
-    /// The visitor was exposed to an arm of an experiment: a page was decided under it, or, for the control, without.
+    /// The visitor was exposed to an arm of an experiment: a page was decided under the arm or, for the control,
+    /// without ads of the experiment.
     Exposure {
-        /// The experiment's code.
+        /// Code of the experiment.
         experiment: u32,
-        /// The arm's code.
+        /// Code of the arm.
         arm: u8,
     },
-    /// The visitor got a unit of a campaign that has only so many recipients: nobody else has the number.
+    /// The visitor received an offer code of a limited offer; no other visitor has the same number.
     Unit {
-        /// The campaign's code.
+        /// Code of the campaign.
         campaign: u32,
-        /// The unit's number, from 0 on.
+        /// Number of the offer code, from 0.
         number: u32,
     },
-    /// The visitor and this alternate id do not belong together: what was received of them until now ends; newer evidence
-    /// counts again. The admin side alone says it.
+    /// The visitor and this alternate id do not belong together: evidence received until now ends, newer evidence
+    /// counts again. Only the admin API may send it.
     Cancellation {
         /// The id, under any of its hashes.
         id: AlternateId,
     },
-    /// Other evidence than a login that ties the visitor to an alternate id: an imported match, a signal. The admin side alone
-    /// says it. Two visitors are tied by one id of [`KindCode::PAIR`] each.
+    /// Evidence other than a login that ties the visitor to an alternate id, such as an imported match or a signal.
+    /// Only the admin API may send it. To tie two visitors, each gets the same id of kind [`KindCode::PAIR`].
     Evidence {
         /// The id, under any of its hashes.
         id: AlternateId,
-        /// Its other hashes, during a rotation.
+        /// Further hashes of the id during a key rotation.
         also: Vec<AltHash>,
-        /// How sure it is: under 1.
+        /// Weight of the evidence, below 1.
         weight: EvidenceWeight,
-        /// Where it comes from.
+        /// Source of the evidence.
         source: EvidenceSource,
     },
-    /// What is held goes for ever: of the visitor, unless it is [`VisitorId::NOBODY`], and of everybody who was seen with
-    /// `id` before the erasure was received. The fact's id is the receipt.
+    /// Permanent removal of all data of the visitor, unless it is [`VisitorId::NOBODY`], and of all visitors that were
+    /// seen with `id` before the erasure was received. The fact's id is the receipt.
     Erasure {
-        /// How far it reaches.
+        /// Extent of the erasure.
         scope: ErasureScope,
-        /// An alternate id whose history ends with the erasure; who is seen with it later is somebody new.
+        /// Alternate id whose history ends with the erasure; a visitor seen with it later is a new person.
         id: Option<AlternateId>,
         /// The same id under the other keys of a rotation.
         also: Vec<AltHash>,
     },
 }
 
-/// How far an erasure reaches.
+/// Extent of an erasure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ErasureScope {
-    /// The visitors that it names.
+    /// Only the visitors that it names.
     Visitor,
-    /// All visitors of their people, as the origin knows them when it folds the erasure; unique ids of theirs end too.
+    /// All visitors of their people, as known to the origin when it folds the erasure; their unique ids are erased too.
     Person,
 }
 
 impl ErasureScope {
-    /// A stable name for answers.
+    /// Stable name for answers.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -145,61 +144,61 @@ impl ErasureScope {
     }
 }
 
-/// What page views are called among events. Another event of this name is not kept.
+/// Event name of page views. A track event with this name is refused.
 pub const PAGE: &str = "page";
 /// Name of the event that counts as a purchase.
 pub const PURCHASE: &str = "purchase";
 
-/// Why a fact is refused.
+/// Reason why a fact is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FactError {
-    /// Received longer ago than FactIds are remembered: whether it was counted is no longer known.
+    /// The fact was received before the oldest stored FactIds, so that a repetition could not be recognised.
     #[error("received more than {} days ago", limits::FACT_AGE_MS / 86_400_000)]
     TooOld,
-    /// Received in the future, as this clock sees it.
+    /// The fact was received in the future of this clock.
     #[error("received more than {} minutes ahead of this clock", limits::FACT_AHEAD_MS / 60_000)]
     Ahead,
-    /// It claims to have happened after it was received, or out of bounds.
-    #[error("happened after it was received, or more than {} days before", limits::EVENT_AGE_MS / 86_400_000)]
+    /// The reported time is after the receipt, or too long before it.
+    #[error("the event time is after the receipt, or more than {} days before it", limits::EVENT_AGE_MS / 86_400_000)]
     At,
-    /// A name or text over its bound, or empty.
+    /// A name or text is empty or over its bound.
     #[error(
-        "an event's name has 1 to {} bytes, its properties {} at most",
+        "an event's name must have 1 to {} bytes, and its properties at most {}",
         limits::NAME_BYTES,
         limits::PROPERTIES_BYTES
     )]
     Length,
-    /// What two visitors have in common, said of one as if it were its id.
-    #[error("kind {} is of pairs of visitors: nobody is seen with it", KindCode::PAIR.0)]
+    /// The id has the kind that only ties pairs of visitors; no visitor is seen with such an id.
+    #[error("kind {} is reserved for pairs of visitors: a visitor cannot be seen with it", KindCode::PAIR.0)]
     Kind,
-    /// Segments without any, or too many at once.
-    #[error("1 to {} segments are written at once", limits::SEGMENT_WRITES)]
+    /// The list of segments is empty or too long.
+    #[error("a fact must write 1 to {} segments", limits::SEGMENT_WRITES)]
     Segments,
-    /// A segment that has expired already, or expires after 2100.
+    /// A segment is already expired or expires after 2100, or has too many attributes.
     #[error(
-        "a segment expires after it was received, by the end of 2100, and has {} attributes at most",
+        "a segment must expire after its receipt and by the end of 2100, and have at most {} attributes",
         limits::SEGMENT_ATTRIBUTES
     )]
     Expiry,
-    /// A track event with the name of page views: it would never count as a page view.
-    #[error("a page view is an event of the type page, not an event by the name of `{PAGE}`")]
+    /// A track event has the name of page views, under which it would never count as a page view.
+    #[error("the event name `{PAGE}` is reserved: send a page view as an event of the type page")]
     ReservedName,
-    /// A value that is negative or over its bound.
-    #[error("a value is 0 to {} micros", limits::VALUE_MICROS)]
+    /// The value is negative or over its bound.
+    #[error("a value must be 0 to {} micros", limits::VALUE_MICROS)]
     Value,
-    /// Attributes without any, or too many at once.
-    #[error("1 to {} attributes are written at once", limits::ATTRIBUTE_WRITES)]
+    /// The list of attributes is empty or too long.
+    #[error("a fact must write 1 to {} attributes", limits::ATTRIBUTE_WRITES)]
     Attributes,
-    /// A name that is none of an attribute.
+    /// The name is no valid attribute name.
     #[error("{}", DictionaryError::BadName)]
     Name,
-    /// An attribute's value over a bound.
+    /// The attribute's value is over a bound.
     #[error(transparent)]
     Attribute(#[from] ValueError),
 }
 
 impl FactError {
-    /// A stable name for the answer and the metrics.
+    /// Stable machine-readable code for answers and metrics.
     #[must_use]
     pub fn code(self) -> &'static str {
         match self {
@@ -219,13 +218,14 @@ impl FactError {
 }
 
 impl Fact {
-    /// The stamp of its writes.
+    /// Stamp of the fact's writes.
     #[must_use]
     pub fn stamp(&self) -> WriteStamp {
         WriteStamp::new(self.at, self.received, self.position)
     }
 
-    /// Whether the person did something: looked at a page, bought, clicked. An ad that was shown to it is no such thing.
+    /// Whether the fact is an activity of the person, such as a page view, a purchase or a click. An impression is
+    /// none.
     #[must_use]
     pub fn is_activity(&self) -> bool {
         match &self.what {
@@ -242,7 +242,7 @@ impl Fact {
         }
     }
 
-    /// Whether only the admin side may say it: an edge speaks for the visitor of a request, and for nobody else.
+    /// Whether only the admin API may send the fact; an edge may only send facts about the visitor of a request.
     #[must_use]
     pub fn is_admins(&self) -> bool {
         match &self.what {
@@ -252,10 +252,10 @@ impl Fact {
         }
     }
 
-    /// Checks the bounds of a fact from outside against this clock.
+    /// Checks a fact from outside against its bounds and this clock.
     ///
     /// # Errors
-    /// The first bound that it breaks.
+    /// The first violated bound.
     pub fn check(&self, now: Millis) -> Result<(), FactError> {
         if self.received > now.saturating_add(limits::FACT_AHEAD_MS) {
             return Err(FactError::Ahead);

@@ -1,5 +1,5 @@
-//! The signed form of our cookies: `v1.<kid>.<base64url payload>.<base64url mac>`. The MAC binds the payload
-//! to the cookie's name and the tenant, so that no cookie passes for another one or for another tenant's.
+//! Signed form of our cookies: `v1.<kid>.<base64url payload>.<base64url mac>`. The MAC covers the cookie's name and the
+//! tenant, so that no cookie is accepted as another cookie or for another tenant.
 
 use base64_simd::{Out, URL_SAFE_NO_PAD};
 use subtle::ConstantTimeEq;
@@ -9,27 +9,28 @@ use crate::base::limits;
 use crate::keys::key_ring::{self, KeyRing, KeyStage, RingKey};
 use crate::settings::config::TenantConfig;
 
-/// The identity cookie: the name that its signature covers.
+/// Name of the identity cookie, as its signature covers it.
 pub const IDENTITY: &str = "cw_id";
-/// The ledger cookie: the name that its signature covers.
+/// Name of the ledger cookie, as its signature covers it.
 pub const LEDGER: &str = "cw_recent";
-/// The session cookie: the name that its signature covers.
+/// Name of the session cookie, as its signature covers it.
 pub const SESSION: &str = "cw_session";
 
-/// The names of the cookies in a browser.
+/// Names of the cookies in the browser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CookieNames {
-    /// Of the identity cookie.
+    /// Identity cookie.
     pub identity: &'static str,
-    /// Of the ledger cookie.
+    /// Ledger cookie.
     pub ledger: &'static str,
-    /// Of the session cookie.
+    /// Session cookie.
     pub session: &'static str,
 }
 
 impl CookieNames {
-    /// In production browsers refuse the prefix `__Host-` from another host, another path and plain HTTP (RFC 6265bis,
-    /// section 4.1.3.2), so that no sibling host can put its own cookie before ours. Development serves plain HTTP.
+    /// In production the names have the prefix `__Host-`, which browsers refuse from another host, another path or over
+    /// plain HTTP (RFC 6265bis, section 4.1.3.2), so that no sibling host can override our cookies. Development serves
+    /// plain HTTP and uses names without the prefix.
     #[must_use]
     pub fn of(tenant: &TenantConfig) -> Self {
         if tenant.dev {
@@ -40,30 +41,30 @@ impl CookieNames {
     }
 }
 
-/// Bytes of the HMAC-SHA-256 kept: 128 bits (RFC 2104 §5 asks for half of the output at least).
+/// Bytes of the HMAC-SHA-256 that are stored: 128 bits (RFC 2104 §5 requires at least half of the output).
 const MAC_BYTES: usize = 16;
-/// Their characters.
+/// Characters of the encoded MAC.
 const MAC_CHARS: usize = 22;
 
-/// Why a cookie's value is not ours.
+/// Reason why a cookie's value is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CookieError {
-    /// Longer than any we set.
-    #[error("longer than {} bytes", limits::COOKIE_BYTES)]
+    /// The value is longer than any that we set.
+    #[error("cookie is longer than {} bytes", limits::COOKIE_BYTES)]
     TooLong,
-    /// Not of the form.
-    #[error("not of the form v1.kid.payload.mac")]
+    /// The value does not have the required form.
+    #[error("cookie does not have the form v1.kid.payload.mac")]
     Malformed,
-    /// Signed with a key that is not readable.
-    #[error("signed with a key that is not readable")]
+    /// The signing key is not among the readable keys.
+    #[error("cookie is signed with an unknown or retired key")]
     UnknownKey,
-    /// The signature does not fit.
-    #[error("the signature does not fit")]
+    /// The signature is wrong.
+    #[error("cookie has a wrong signature")]
     Signature,
 }
 
 impl CookieError {
-    /// A stable name for metrics.
+    /// Stable machine-readable code for metrics.
     #[must_use]
     pub fn code(self) -> &'static str {
         match self {
@@ -75,18 +76,18 @@ impl CookieError {
     }
 }
 
-/// A payload whose signature was checked.
+/// A cookie whose signature is valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenedCookie {
     /// The payload.
     pub payload: Vec<u8>,
-    /// The key that signed it.
+    /// Id of the key that signed it.
     pub kid: u8,
-    /// Whether it should be written anew: its key is no longer the one that is written.
+    /// Whether the cookie should be written again, because its key is no longer the active one.
     pub stale_key: bool,
 }
 
-/// Signs a payload. `None` only for a ring without an active key.
+/// Signs a payload; `None` only if the ring has no active key.
 #[must_use]
 pub fn seal_cookie(ring: &KeyRing, name: &str, tenant: &TenantId, payload: &[u8]) -> Option<String> {
     let key = ring.active()?;
@@ -99,16 +100,16 @@ pub fn seal_cookie(ring: &KeyRing, name: &str, tenant: &TenantId, payload: &[u8]
     Some(text)
 }
 
-/// Checks a cookie's value and gives its payload.
+/// Verifies a cookie's value and returns its payload. The MAC is compared in constant time.
 ///
 /// # Errors
-/// Why it is not ours; the MAC is compared in constant time.
+/// The reason why the value is refused.
 pub fn open(ring: &KeyRing, name: &str, tenant: &TenantId, value: &str) -> Result<OpenedCookie, CookieError> {
     if value.len() > limits::COOKIE_BYTES {
         return Err(CookieError::TooLong);
     }
     let mut parts = value.split('.');
-    let (Some("v1"), Some(kid), Some(payload), Some(given), None) =
+    let (Some("v1"), Some(kid), Some(payload), Some(mac), None) =
         (parts.next(), parts.next(), parts.next(), parts.next(), parts.next())
     else {
         return Err(CookieError::Malformed);
@@ -116,10 +117,10 @@ pub fn open(ring: &KeyRing, name: &str, tenant: &TenantId, value: &str) -> Resul
     let kid = key_ring::parse_id(kid).ok_or(CookieError::Malformed)?;
     let payload = URL_SAFE_NO_PAD.decode_to_vec(payload).map_err(|_| CookieError::Malformed)?;
     let key = ring.by_id(kid).ok_or(CookieError::UnknownKey)?;
-    // A signature has one written form: it is compared as it came.
-    let mut right = [0; MAC_CHARS];
-    let right = URL_SAFE_NO_PAD.encode(&cookie_mac(key, name, tenant, &payload), Out::from_slice(&mut right));
-    if !bool::from(right.ct_eq(given.as_bytes())) {
+    // The encoded forms are compared, because each MAC has exactly one.
+    let mut expected = [0; MAC_CHARS];
+    let expected = URL_SAFE_NO_PAD.encode(&cookie_mac(key, name, tenant, &payload), Out::from_slice(&mut expected));
+    if !bool::from(expected.ct_eq(mac.as_bytes())) {
         return Err(CookieError::Signature);
     }
     Ok(OpenedCookie { payload, kid, stale_key: key.stage != KeyStage::Active })

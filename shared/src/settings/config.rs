@@ -1,7 +1,7 @@
-//! What the operator configures for each tenant, as both sides read it.
+//! Tenant configuration, as the origin and the edge read it.
 //!
-//! The origin reads one TOML file; `causeway config edge` prints the part the edge needs as the JSON that
-//! [`EdgeConfig`] describes. One definition, checked by one function, [`EdgeConfig::problems`].
+//! The origin reads one TOML file. `causeway config edge` prints the part that the edge needs, as the JSON form of
+//! [`EdgeConfig`]. [`EdgeConfig::problems`] checks both.
 
 use crate::base::problems::{ConfigProblem, ProblemList};
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use crate::base::limits;
 use crate::facts::evidence::{EvidenceWeight, LinkClass};
 use crate::settings::vocabulary::Vocabulary;
 
-/// What an answer of `/v1/decide` says besides what became of each kind of id: no kind has such a name.
+/// Fields of an answer of `/v1/decide`, apart from those named after a kind of id. No kind may have one of these names.
 pub const ANSWER_FIELDS: [&str; 13] = [
     "visitor",
     "visitor_token",
@@ -30,150 +30,154 @@ pub const ANSWER_FIELDS: [&str; 13] = [
     "warnings",
 ];
 
-/// What the edge worker is configured with: the variable `CAUSEWAY_CONFIG`.
+/// Configuration of the edge worker: the variable `CAUSEWAY_CONFIG`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EdgeConfig {
-    /// The publishers served, one a hostname.
+    /// The tenants; each hostname belongs to one of them.
     #[serde(rename = "tenant", default)]
     pub tenants: Vec<TenantConfig>,
 }
 
-/// One publisher whose sites share one identity space.
+/// A tenant: a publisher whose sites share one identity space.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TenantConfig {
-    /// Its name: 1 to 32 of `a-z`, `0-9`, `-`; part of every KV key, so it never changes.
+    /// Name: 1 to 32 of `a-z`, `0-9`, `-`. It is part of every KV key and must never change.
     pub name: String,
-    /// Hostnames that select it, without port.
+    /// Hostnames that select the tenant, without port.
     pub hosts: Vec<String>,
     /// Origins (`https://www.pub.example`) whose pages may call the edge with credentials.
     #[serde(default)]
     pub origins: Vec<String>,
-    /// Development only: the demo page and its helpers answer, cookies work over plain HTTP.
+    /// For development only: enables the demo page and its helpers, and lets cookies work over plain HTTP.
     #[serde(default)]
     pub dev: bool,
-    /// What the absence of any consent signal means.
+    /// Policy for a request without any consent signal.
     #[serde(default)]
     pub no_signal: NoSignal,
-    /// TCF purposes that must all be consented to before a visitor is recognised. Default 1, 3, 4.
+    /// TCF purposes that all need consent before a visitor is recognised. Default 1, 3, 4.
     #[serde(default = "default_purposes")]
     pub tcf_purposes: Vec<u8>,
-    /// Own id in IAB's Global Vendor List; when set, that vendor needs consent too.
+    /// The publisher's id in IAB's Global Vendor List. If set, this vendor needs consent in addition to the purposes.
     #[serde(default)]
     pub tcf_vendor: Option<u16>,
-    /// Kinds of alternate ids. Default: `member` alone, with code 1, unique.
+    /// Kinds of alternate ids. Default: only `member`, with code 1, unique.
     #[serde(default = "default_kinds")]
     pub kinds: Vec<IdKind>,
-    /// From which weight on evidence that is no login links: over 0, up to 1. What comes to less is only reported. Ids that
-    /// pages name without a proof weigh [`EvidenceWeight::CLAIM`]. Default 1: logins alone link. The edge is not told of it.
+    /// Smallest weight at which evidence other than a login links visitors: over 0, up to 1. Lighter evidence is only
+    /// reported. An id that a page names without a proof has the weight [`EvidenceWeight::CLAIM`]. Default 1: only
+    /// logins link. Not part of the edge's configuration.
     #[serde(default = "default_threshold", skip_serializing)]
     pub link_threshold: f64,
-    /// How an id of a unique kind is proven. Default `required`.
+    /// Proof that an id of a unique kind requires. Default `required`.
     #[serde(default)]
     pub member_proof: ProofPolicy,
-    /// Request header that may carry the member's proof (lower case), beside `user.proofs`.
+    /// Request header (lower case) that may carry the member's proof, in addition to `user.proofs`.
     #[serde(default)]
     pub proof_header: Option<String>,
-    /// Cookie that may carry the member's proof: the publisher's own signed session.
+    /// Cookie that may carry the member's proof, such as the publisher's signed session.
     #[serde(default)]
     pub proof_cookie: Option<String>,
-    /// Seconds a snapshot takes to reach the KV: a visitor younger than this is not looked up. Default 10.
+    /// Seconds until a new snapshot is in the KV; a younger visitor is not looked up. Default 10.
     #[serde(default = "default_publish_delay")]
     pub publish_delay_s: u32,
-    /// Days after which a visitor that was not seen is erased; 0: never. The edge is not told of it.
+    /// Days after which a visitor without new facts is erased; 0: never. Not part of the edge's configuration.
     #[serde(default, skip_serializing)]
     pub forget_after_days: u32,
-    /// The time zone of people who do not say theirs, by its name in the IANA's database. Default UTC. The edge is not told.
+    /// Time zone of people who do not report their own, as a name of the IANA database. Default UTC. Not part of the
+    /// edge's configuration.
     #[serde(default = "default_time_zone", skip_serializing)]
     pub time_zone: String,
-    /// Where sends are told: an `https:` URL, or one of `http:` on this machine. The edge is not told.
+    /// Webhook that is notified of sends: an `https:` URL, or an `http:` URL on this machine. Not part of the edge's
+    /// configuration.
     #[serde(default, skip_serializing)]
     pub webhook: Option<String>,
-    /// Who may bring new names of attributes. Default `pages`.
+    /// Callers that may add new attribute names. Default `pages`.
     #[serde(default)]
     pub attribute_names: NamePolicy,
-    /// The worker's rate limit for new visitors, by network of clients: a name of `[[ratelimits]]` in its configuration. What
-    /// the worker is not bound to limits nothing. Default `MINT_LIMIT`.
+    /// Binding of the worker's rate limit for new visitors, keyed by client network: a name of `[[ratelimits]]` in the
+    /// worker's configuration. A name without a binding limits nothing. Default `MINT_LIMIT`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mint_limit: Option<String>,
-    /// The one for calls of `/v1/events`, by visitor. Default `EVENTS_LIMIT`.
+    /// Binding of the rate limit for calls of `/v1/events`, keyed by visitor. Default `EVENTS_LIMIT`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub events_limit: Option<String>,
-    /// What an event of a page may be worth, at most, in millionths of the currency: whoever has a visitor cookie can say that
-    /// it bought for any amount, which campaigns by `share_ppm` pay for and experiments count. Imports and the admin side are
-    /// not asked. Default [`limits::VALUE_MICROS`].
+    /// Largest value of an event from a page, in millionths of the currency. Any holder of a visitor cookie can claim a
+    /// purchase of any amount, which `share_ppm` campaigns pay for and experiments count. Imports and the admin API are
+    /// not bound by it. Default [`limits::VALUE_MICROS`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most_value_micros: Option<Micros>,
-    /// What becomes of an ad with caps while it is unknown how often it was seen: part of the person's data could not be read.
-    /// Default `count`.
+    /// Treatment of an ad with caps while the number of its impressions is unknown, because part of the person's data
+    /// could not be read. Default `count`.
     #[serde(default)]
     pub caps_when_unknown: UnknownCaps,
-    /// The ad shown while no catalogue decides: an opaque JSON object for the page. Default: none, `"ad": null`.
+    /// Ad shown while no catalogue is available: an opaque JSON object for the page. Default: none, `"ad": null`.
     #[serde(default)]
     pub house_ad: Option<serde_json::Value>,
-    /// Where a click on the house ad leads: an `https` or `http` address. Default: none, a click is not offered.
+    /// Landing page of the house ad: an `https` or `http` address. Default: none, and the house ad gets no click
+    /// address.
     #[serde(default)]
     pub house_landing: Option<String>,
-    /// The file with the words of actions and placements, beside the configuration. Default: none.
+    /// File with the tenant's action types and view types, relative to the configuration file. Default: none.
     #[serde(default)]
     pub catalogue: Option<String>,
-    /// The words in that file; the origin reads it, the edge is given it.
+    /// Contents of that file; the origin reads it, and the edge receives it with its configuration.
     #[serde(default, skip_serializing_if = "Vocabulary::is_empty")]
     pub vocabulary: Vocabulary,
 }
 
-/// What no consent signal at all means.
+/// Policy for a request without any consent signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NoSignal {
     /// No identity.
     #[default]
     Deny,
-    /// Full identity: for places and pages where no law asks for a signal.
+    /// Full identity, for regions and pages where no law requires a signal.
     Allow,
 }
 
-/// What becomes of an ad with caps while actions that count for them may be missing.
+/// Treatment of an ad with caps while some counted actions may be missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UnknownCaps {
-    /// The known actions count: the ad may be seen more often than its caps say.
+    /// The known actions count; a cap may be exceeded.
     #[default]
     Count,
-    /// The ad is held back.
+    /// The ad is not placed.
     Hold,
 }
 
-/// Who may bring new names of attributes, of which a tenant has [`limits::ATTRIBUTE_NAMES`] for ever.
+/// Callers that may add new attribute names. A tenant has at most [`limits::ATTRIBUTE_NAMES`] of them in total.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NamePolicy {
-    /// Pages too, but for the last [`limits::ATTRIBUTE_NAMES_RESERVED`]. Whoever has a visitor cookie can use the others up,
-    /// and say first what type a name has.
+    /// Pages and the admin API; the last [`limits::ATTRIBUTE_NAMES_RESERVED`] names are reserved for the admin API. Any
+    /// holder of a visitor cookie can use up the others and can set the type of a new name.
     #[default]
     Pages,
-    /// The admin side alone, and files imported: what pages say under another name is refused.
+    /// Only the admin API and imported files; an attribute from a page under an unknown name is refused.
     Admin,
 }
 
 impl NamePolicy {
-    /// Whether a page may bring a name to so many.
+    /// Whether a page may add a name to a dictionary of `names` names.
     #[must_use]
     pub fn lets_pages(self, names: usize) -> bool {
         self == Self::Pages && names < limits::ATTRIBUTE_NAMES - limits::ATTRIBUTE_NAMES_RESERVED
     }
 }
 
-/// How an id of a unique kind is proven.
+/// Proof that an id of a unique kind requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProofPolicy {
-    /// Only with a token signed by the publisher (API.md).
+    /// Only a token signed by the publisher is accepted.
     #[default]
     Required,
-    /// The page's word is taken: anyone who knows a member id can put facts under it and move its lookup,
-    /// and sees ads chosen from its history. `/v1/me` then shows `own` alone. For pages that cannot sign.
+    /// A page's claim is accepted without proof, for pages that cannot sign. Any caller that knows a member id can then
+    /// write facts under it, move its lookup, and see ads chosen from its history. `/v1/me` shows only `own`.
     Trusted,
 }
 
@@ -181,21 +185,21 @@ pub enum ProofPolicy {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IdKind {
-    /// Its name in requests: 1 to 32 of `a-z`, `0-9`, `_`.
+    /// Name in requests: 1 to 32 of `a-z`, `0-9`, `_`.
     pub name: String,
-    /// Its small integer in keys and facts, 1 to 255; never reused for another kind.
+    /// Code in keys and facts, 1 to 255; never reused for another kind.
     pub code: u8,
-    /// Whether a visitor holds at most one id of it, and a person too.
+    /// Whether a visitor, and a person, has at most one id of this kind.
     #[serde(default)]
     pub unique: bool,
-    /// An id of a kind that is not unique is nobody's, and links no one, once it was seen with more visitors than this.
-    /// 2 to 10,000; default 1,000. Visitors of a unique id are one person's however many they are.
+    /// Most visitors that an id of a kind that is not unique may have; an id seen with more belongs to no person and
+    /// links nothing. 2 to 10,000; default 1,000. The visitors of a unique id are always one person.
     #[serde(default = "default_crowd", skip_serializing)]
     pub crowd: u32,
 }
 
 impl IdKind {
-    /// The code as facts carry it.
+    /// The code in the form that facts use.
     #[must_use]
     pub fn code(&self) -> KindCode {
         KindCode(self.code)
@@ -231,13 +235,13 @@ fn default_publish_delay() -> u32 {
 }
 
 impl EdgeConfig {
-    /// The tenant of a name.
+    /// Tenant with this name.
     #[must_use]
     pub fn by_name(&self, name: &str) -> Option<&TenantConfig> {
         self.tenants.iter().find(|t| t.name == name)
     }
 
-    /// Everything wrong with the document, all at once; empty when it can be used.
+    /// All problems of the configuration; empty if it can be used.
     #[must_use]
     pub fn problems(&self) -> Vec<ConfigProblem> {
         let mut found = ProblemList::default();
@@ -245,7 +249,7 @@ impl EdgeConfig {
             found.say("tenant", format!("between 1 and {} tenants are needed", limits::TENANTS));
         }
         let mut names: Vec<&str> = Vec::new();
-        // A browser's hostname has no capitals, whatever is written here.
+        // Browsers send hostnames in lower case, whatever the configuration says.
         let hosts: Vec<Vec<String>> = self
             .tenants
             .iter()
@@ -264,7 +268,8 @@ impl EdgeConfig {
     }
 }
 
-/// Whether a host is of this machine or of a private network: nobody on the internet reaches it by that name.
+/// Whether a host is on this machine or in a private network, so that it cannot be reached from the internet under this
+/// name.
 fn is_local(host: &str) -> bool {
     const ENDS: [&str; 5] = [".localhost", ".test", ".local", ".internal", ".home.arpa"];
     let (name, port) = host.rsplit_once(':').unwrap_or((host, ""));
@@ -283,44 +288,45 @@ impl TenantConfig {
         self.name.parse().ok()
     }
 
-    /// The kind of that name.
+    /// Kind with this name.
     #[must_use]
     pub fn kind(&self, name: &str) -> Option<&IdKind> {
         self.kinds.iter().find(|k| k.name == name)
     }
 
-    /// The kind of that code.
+    /// Kind with this code.
     #[must_use]
     pub fn kind_of(&self, code: KindCode) -> Option<&IdKind> {
         self.kinds.iter().find(|k| k.code() == code)
     }
 
-    /// Whether ids of this kind are unique; a kind that is not configured is not.
+    /// Whether ids of this kind are unique; `false` for an unconfigured kind.
     #[must_use]
     pub fn is_unique(&self, code: KindCode) -> bool {
         self.kind_of(code).is_some_and(|k| k.unique)
     }
 
-    /// How many visitors an id of this kind may have before it is crowded; of a unique kind, before one speaks for all.
+    /// Most visitors of an id of this kind before its group is oversized; for a unique kind, before a representative
+    /// stands for all.
     #[must_use]
     pub fn crowd(&self, code: KindCode) -> u32 {
         let most = if self.is_unique(code) { limits::LARGE } else { limits::CROWD_MOST };
         self.kind_of(code).map_or(limits::CROWD, |k| k.crowd).min(most)
     }
 
-    /// From which weight on evidence links; of a threshold that [`EdgeConfig::problems`] refuses a login's.
+    /// Smallest weight at which evidence links; a login's weight if the configured threshold is invalid.
     #[must_use]
     pub fn threshold(&self) -> EvidenceWeight {
         EvidenceWeight::new(self.link_threshold).unwrap_or(EvidenceWeight::LOGIN)
     }
 
-    /// The largest crowd of its kinds.
+    /// The largest such bound of all kinds.
     #[must_use]
     pub fn largest_crowd(&self) -> u32 {
         self.kinds.iter().map(|kind| kind.crowd).max().unwrap_or(limits::CROWD)
     }
 
-    /// How an id of this kind links, seen with more visitors than its crowd or not.
+    /// How an id of this kind links visitors; `is_over`: it was seen with more visitors than its bound.
     #[must_use]
     pub fn class(&self, code: KindCode, is_over: bool) -> LinkClass {
         match (self.is_unique(code), is_over) {
@@ -369,7 +375,7 @@ impl TenantConfig {
             found.say(format!("{at}.proof_header"), "a header name in lower case is needed");
         }
         if self.most_value_micros.is_some_and(|most| !(1..=limits::VALUE_MICROS).contains(&most)) {
-            found.say(format!("{at}.most_value_micros"), format!("1 to {} are possible", limits::VALUE_MICROS));
+            found.say(format!("{at}.most_value_micros"), format!("1 to {} micros are needed", limits::VALUE_MICROS));
         }
         if self.house_landing.as_ref().is_some_and(|url| !is_landing(url)) {
             found.say(format!("{at}.house_landing"), LANDING);
@@ -397,7 +403,7 @@ impl TenantConfig {
             found.say(format!("{at}.kinds"), format!("between 1 and {} kinds are needed", limits::KINDS));
         }
         if self.kinds.iter().filter(|k| k.unique).count() > 1 {
-            found.say(format!("{at}.kinds"), "one unique kind at most: it is the one that names the person");
+            found.say(format!("{at}.kinds"), "at most one kind may be unique: it identifies the person");
         }
         let mut names: Vec<&str> = Vec::new();
         let mut codes: Vec<u8> = Vec::new();
@@ -422,18 +428,18 @@ impl TenantConfig {
     }
 }
 
-/// What [`is_landing`] asks for.
+/// Message for an address that [`is_landing`] refuses.
 pub(crate) const LANDING: &str = "an https or http address of 2048 visible ASCII characters at most is needed";
 const _: () = assert!(limits::URL_BYTES == 2_048, "LANDING says it");
 
-/// An address that may stand in a `Location` header as it is.
+/// Whether an address may be used unchanged in a `Location` header.
 pub(crate) fn is_landing(url: &str) -> bool {
     let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
     rest.is_some_and(has_host) && url.len() <= limits::URL_BYTES && url.bytes().all(|b| b.is_ascii_graphic())
 }
 
-/// Whether what follows the scheme of an address begins with a host, and maybe a port. A user name before the host is refused:
-/// it makes an address look like another host's.
+/// Whether the text after an address's scheme begins with a host and an optional port. A user name before the host is
+/// refused, because it makes an address look like another host's.
 fn has_host(rest: &str) -> bool {
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let (host, port) = match authority.rsplit_once(':') {
@@ -446,7 +452,7 @@ fn has_host(rest: &str) -> bool {
     (is_literal || is_name) && port.parse::<u16>().is_ok()
 }
 
-/// As browsers write an origin: small letters, other alphabets as punycode, no port that is the scheme's own.
+/// Whether an origin has the form that browsers send: lower case, other alphabets as punycode, no default port.
 fn is_origin(text: &str) -> bool {
     let of = |scheme, own_port| text.strip_prefix(scheme).filter(|host| !host.ends_with(own_port));
     let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-._:[]".contains(&b);

@@ -1,9 +1,10 @@
-//! Experiments (S4.6): which arm of a test a person is in, and what keeps it there.
+//! Experiments: the assignment of people to arms.
 //!
-//! An arm is drawn from the person's random value for this experiment ([`BucketPurpose::Experiment`]), never from the one for
-//! sampling. What makes an arm stick is not the draw but the exposure, a fact of the visitor ([`Exposures`]): who has one
-//! keeps its arm, whatever the shares are by then and whoever it turns out to be at a login. What an arm changes on a page
-//! is the catalogue's: campaigns, ad groups and ads that only people of the arm see.
+//! An arm is drawn from the person's random value for this experiment ([`BucketPurpose::Experiment`]), never from the
+//! sampling value. The draw alone does not make an arm permanent; the exposure does, which is a fact of the visitor
+//! ([`Exposures`]). An exposed visitor stays in its arm when shares change and when a login joins it with another
+//! person. The effect of an arm on a page is defined in the catalogue: campaigns, ad groups and ads that only people in
+//! the arm see.
 
 #[cfg(test)]
 mod tests;
@@ -23,44 +24,45 @@ use crate::facts::exposures::Exposures;
 use crate::facts::fact::PURCHASE;
 use crate::settings::vocabulary::Vocabulary;
 
-/// A test of arms against one another. Its code is for ever: append-only, never reused; so are those of its arms.
+/// An experiment with its arms. Its code and those of its arms are permanent and never reused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
-    /// Its name: 1 to 64 of `a-z`, `0-9`, `-`, `_`. People's arms are drawn by it: another name is another draw.
+    /// Id: 1 to 64 of `a-z`, `0-9`, `-`, `_`. The draw of arms depends on it: another id assigns people to other arms.
     pub id: String,
-    /// Its code, 1 or more, greater than those of all experiments before it; no other experiment ever has it.
+    /// Code, at least 1, greater than the codes of all earlier experiments; never used for another experiment.
     pub code: u32,
-    /// What is tested: 1 to [`limits::EXPERIMENT_ARMS`].
+    /// The arms: 1 to [`limits::EXPERIMENT_ARMS`].
     #[serde(rename = "arm")]
     pub arms: Vec<Arm>,
-    /// What counts as a conversion: the name of an event, or a verb of the vocabulary other than `impression`. Not to be
-    /// changed while the experiment runs. Default `purchase`.
+    /// Conversion event: the name of an event, or an action type of the vocabulary other than `impression`. It must not
+    /// change while the experiment runs. Default `purchase`.
     #[serde(default = "purchase")]
     pub conversion: String,
-    /// Whether the origin shifts traffic to the arms that convert best; the control's share and the sum of the others stay.
-    /// Default: every arm keeps its share.
+    /// Whether the origin shifts traffic to the arms that convert best; the control's share and the sum of the other
+    /// shares stay the same. Default: every arm keeps its share.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub selection: bool,
-    /// When it begins: a date and time with its offset (RFC 3339), or milliseconds since the Unix epoch.
+    /// Start: a date and time with offset (RFC 3339), or milliseconds since the Unix epoch.
     #[serde(deserialize_with = "moment::millis")]
     pub starts: Millis,
-    /// When it ends, in either form. Default: when it is taken out of the file.
+    /// End, in either form. Default: when the experiment is removed from the catalogue.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "moment::optional_millis")]
     pub ends: Option<Millis>,
 }
 
-/// One of the ways that are tested.
+/// One arm of an experiment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Arm {
-    /// Its name: 1 to 64 of `a-z`, `0-9`, `-`, `_`.
+    /// Id: 1 to 64 of `a-z`, `0-9`, `-`, `_`.
     pub id: String,
-    /// Its code, 1 to 255; no other arm of the experiment ever has it.
+    /// Code, 1 to 255; never used for another arm of the experiment.
     pub code: u8,
-    /// How many of 10,000 people are in it. All shares are 10,000 at most; the rest is outside the experiment.
+    /// Share of people in the arm, in 1/10,000. All shares together are at most 10,000; all other people are outside
+    /// the experiment.
     pub share: u32,
-    /// Whether the others are measured against it; one at most.
+    /// Whether the other arms are compared with this one; at most one arm.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub control: bool,
 }
@@ -76,17 +78,18 @@ impl Experiment {
         self.starts <= now && self.ends.is_none_or(|ends| now < ends)
     }
 
-    /// The arm that a person is drawn into; `None` for outside. An exposure on record wins over the draw.
+    /// The arm that a person is drawn into; `None` for a person outside the experiment. A recorded exposure takes
+    /// precedence over the draw, see [`arms`].
     ///
-    /// `shares` are of 10,000, one an arm in the order of their codes, as the origin's selection last gave them; where there
-    /// are not as many, those of the file hold. The control's buckets come first, so that a change of the other shares moves
-    /// nobody into the control or out of it.
+    /// `shares` are the origin's latest traffic allocation, in 1/10,000, one per arm in the order of arm codes. If
+    /// their number differs from the number of arms, the catalogue's shares are used. The control has the first
+    /// buckets, so that a change of the other shares moves no person into or out of the control.
     #[must_use]
     pub fn arm(&self, random: &PersonRandom, shares: &[u32]) -> Option<&Arm> {
-        let place = |of: &Arm| self.arms.iter().filter(|arm| arm.code < of.code).count();
-        let given = |arm: &Arm| shares.get(place(arm)).filter(|_| shares.len() == self.arms.len());
+        let index = |of: &Arm| self.arms.iter().filter(|arm| arm.code < of.code).count();
+        let allocated = |arm: &Arm| shares.get(index(arm)).filter(|_| shares.len() == self.arms.len());
         let bucket = u64::from(random.bucket(BucketPurpose::Experiment(&self.id)));
-        let arms = || self.arms.iter().map(|arm| (arm, given(arm).copied().unwrap_or(arm.share)));
+        let arms = || self.arms.iter().map(|arm| (arm, allocated(arm).copied().unwrap_or(arm.share)));
         let in_order = arms().filter(|(arm, _)| arm.control).chain(arms().filter(|(arm, _)| !arm.control));
         let mut end = 0;
         in_order.into_iter().find_map(|(arm, share)| {
@@ -95,7 +98,7 @@ impl Experiment {
         })
     }
 
-    /// The arm of a code.
+    /// Arm with this code.
     #[must_use]
     pub fn arm_of(&self, code: u8) -> Option<&Arm> {
         self.arms.iter().find(|arm| arm.code == code)
@@ -106,7 +109,7 @@ impl Experiment {
             found.say(format!("{at}.id"), ID.to_string());
         }
         if self.code == 0 {
-            found.say(format!("{at}.code"), "a number from 1 that no other of its sort has is needed");
+            found.say(format!("{at}.code"), "a number of 1 or more that no other entry of the list has is needed");
         }
         if self.arms.is_empty() || self.arms.len() > limits::EXPERIMENT_ARMS {
             found.say(format!("{at}.arm"), format!("1 to {} arms are needed", limits::EXPERIMENT_ARMS));
@@ -122,14 +125,17 @@ impl Experiment {
             }
         }
         if self.arms.iter().map(|arm| u64::from(arm.share)).sum::<u64>() > u64::from(BUCKETS) {
-            found.say(format!("{at}.arm"), format!("the shares are {BUCKETS} together at most"));
+            found.say(format!("{at}.arm"), format!("the sum of the shares is at most {BUCKETS}"));
         }
         if self.arms.iter().filter(|arm| arm.control).count() > 1 {
-            found.say(format!("{at}.arm"), "one control at most");
+            found.say(format!("{at}.arm"), "at most one arm is the control");
         }
         let length = 1..=limits::NAME_BYTES;
         if !length.contains(&self.conversion.len()) || words.verb(&self.conversion) == Some(ActionType::IMPRESSION) {
-            found.say(format!("{at}.conversion"), "the name of an event or a verb, other than `impression`, is needed");
+            found.say(
+                format!("{at}.conversion"),
+                "the name of an event or an action type other than `impression` is needed",
+            );
         }
         if self.ends.is_some_and(|ends| ends <= self.starts) {
             found.say(format!("{at}.ends"), "a time after `starts` is needed");
@@ -137,7 +143,7 @@ impl Experiment {
     }
 }
 
-/// The arm that `experiment/arm` names: the experiment's place and the arm.
+/// The arm that the text `experiment/arm` names, with the experiment's index.
 #[must_use]
 pub fn arm_named<'e>(experiments: &'e [Experiment], name: &str) -> Option<(usize, &'e Arm)> {
     let (of, arm) = name.split_once('/')?;
@@ -145,12 +151,12 @@ pub fn arm_named<'e>(experiments: &'e [Experiment], name: &str) -> Option<(usize
     Some((place, experiment.arms.iter().find(|known| known.id == arm)?))
 }
 
-/// Shares that the origin's selection gave, by the experiment's code: of 10,000, one an arm in the order of their codes, which
-/// stays when the file lists them in another.
+/// Traffic allocation by experiment code: shares in 1/10,000, one per arm in the order of arm codes, so that the order
+/// of arms in the catalogue has no influence.
 pub type Shares = BTreeMap<u32, Vec<u32>>;
 
-/// The code of the arm that a person is in, of each experiment in their order: the one it was exposed to first, else the one
-/// it is drawn into. `None` for outside, and for an experiment that does not run.
+/// Code of the person's arm in each experiment, in order: the arm of the first exposure, otherwise the drawn arm.
+/// `None` for a person outside the experiment and for an experiment that does not run.
 #[must_use]
 pub fn arms(
     experiments: &[Experiment],
@@ -176,7 +182,7 @@ fn is_id(id: &str) -> bool {
     (1..=limits::CATALOGUE_ID_BYTES).contains(&id.len()) && id.bytes().all(fits)
 }
 
-/// Everything wrong with a tenant's experiments; `at` is where they stand.
+/// All problems of a tenant's experiments; `at` is the path of the list.
 pub(crate) fn problems(experiments: &[Experiment], at: &str, words: &Vocabulary, found: &mut ProblemList) {
     if experiments.len() > limits::EXPERIMENTS {
         found.say(at, format!("{} at most", limits::EXPERIMENTS));
@@ -189,7 +195,7 @@ pub(crate) fn problems(experiments: &[Experiment], at: &str, words: &Vocabulary,
             found.say(format!("{here}.id"), format!("`{}` is there already", experiment.id));
         }
         if !codes.insert(experiment.code) {
-            found.say(format!("{here}.code"), "a number from 1 that no other of its sort has is needed");
+            found.say(format!("{here}.code"), "a number of 1 or more that no other entry of the list has is needed");
         }
     }
 }

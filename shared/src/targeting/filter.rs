@@ -1,23 +1,22 @@
-//! Filters: whom an ad's targeting or an audience means, in one language (API, "Filters"; S4.5). A JSON document in the
-//! Mongo query style is parsed once ([`parse`]) against the tenant's words, and then asked of subjects
-//! ([`Filter::matches`]); many filters are asked at once through an [`FilterIndex`].
+//! Filters: one language for ad targeting and audiences. A JSON document in the style of Mongo queries is parsed once
+//! ([`parse`]) against the tenant's words and is then evaluated for subjects ([`Filter::matches`]). A [`FilterIndex`]
+//! evaluates many filters at once.
 //!
-//! **Absent values.** A person, a page or a place may lack what a condition looks at. As in Mongo, comparisons,
-//! `$eq` and `$in` do not hold then, and `$ne`, `$nin`, `$exists: false` and a `$not` around one that does not hold do.
-//! A list without entries is absent. Without a person – no permission, nobody recognised – everything of a person is
-//! absent.
+//! **Absent values.** A person, a page or a location may lack the value of a condition. As in Mongo, comparisons, `$eq`
+//! and `$in` are then false, while `$ne`, `$nin`, `$exists: false` and a `$not` around a false condition are true. An
+//! empty list is absent. In an anonymous request all properties of the person are absent.
 //!
-//! **Lists** – an attribute of strings, a page's keywords, a person's segments – match when any entry does, and `$ne` and
-//! `$nin` when none does.
+//! **Lists** (an attribute of strings, a page's keywords, a person's segments) match if any entry does; `$ne` and
+//! `$nin` match if no entry does.
 //!
 //! **Unknown values.** Unknown is not absent (docs/adr/0004-unknown-is-not-absent.md). A condition on data that may be
-//! missing ([`PersonGaps`], [`PageGaps`]), and on a count that nobody keeps, is neither true nor false, and neither is its
-//! opposite. A condition that is not negated is true where it holds for what was read. A filter matches where it is true.
-//! `$not` is carried down to the conditions when a filter is parsed, so that "is it true" needs two values above them;
-//! [`FilterIndex::unknown_fields`] tells false from unknown. What a snapshot cannot count is refused when a targeting is
-//! parsed ([`CountAnswerer::Snapshot`]).
+//! missing ([`PersonGaps`], [`PageGaps`]), or on a count that is not stored, is neither true nor false, and neither is
+//! its negation. A condition without negation is true if the data at hand already satisfies it. A filter matches if it
+//! is true. The parser moves each `$not` down to the conditions, so that matching needs only two truth values above the
+//! conditions; [`FilterIndex::unknown_fields`] distinguishes false from unknown. A targeting with a count that
+//! snapshots cannot answer is refused when it is parsed ([`CountAnswerer::Snapshot`]).
 //!
-//! It never looks at a clock, a profile or a catalogue: what a subject is, and its counts, are given.
+//! This module reads no clock, profile or catalogue: subjects and their counts are arguments.
 
 mod count;
 mod field;
@@ -37,7 +36,7 @@ pub use subject::{FilterSubject, PageGaps, PersonGaps, SubjectPerson};
 
 pub(crate) use subject::{FieldReading, number_of, read_value};
 
-/// A parsed filter. Two that say the same in another order of their documents are equal.
+/// A parsed filter. Filters that differ only in the order of their documents are equal.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Filter {
     pub(crate) counts: Vec<CountQuestion>,
@@ -45,13 +44,13 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Whether a subject is meant.
+    /// Whether a subject matches.
     #[must_use]
     pub fn matches(&self, subject: &FilterSubject<'_>) -> bool {
         self.root.holds(subject)
     }
 
-    /// The names of the events that it counts, without `page` and `purchase`.
+    /// Names of the events that the filter counts, without `page` and `purchase`.
     pub fn events(&self) -> impl Iterator<Item = &str> {
         self.counts.iter().filter_map(|question| match &question.what {
             CountSource::Event(name) => Some(name.as_str()),
@@ -59,14 +58,15 @@ impl Filter {
         })
     }
 
-    /// What it asks of a person's history, in order, each once. [`FilterSubject::counts`] answers in this order.
+    /// Counts that the filter needs from a person's history, in order, each once. [`FilterSubject::counts`] holds the
+    /// answers in this order.
     #[must_use]
     pub fn counts(&self) -> &[CountQuestion] {
         &self.counts
     }
 
-    /// Tells the field of each condition, whether the condition is negated, and the segments that it names.
-    pub(crate) fn each_field(&self, mut tell: impl FnMut(FilterField, bool, Vec<u32>)) {
+    /// Calls `report` for each condition with its field, whether it is negated, and the segments that it names.
+    pub(crate) fn each_field(&self, mut report: impl FnMut(FilterField, bool, Vec<u32>)) {
         self.root.each_condition(&mut |condition| {
             let named = match (&condition.test, condition.field) {
                 (FieldTest::Numbers(all), FilterField::Segments) => {
@@ -74,27 +74,28 @@ impl Filter {
                 }
                 _ => Vec::new(),
             };
-            tell(condition.field, condition.negated, named);
+            report(condition.field, condition.negated, named);
         });
     }
 
-    /// Whether it asks who is in a segment.
+    /// Whether the filter depends on membership in this segment.
     #[must_use]
     pub fn asks_segment(&self, id: SegmentId) -> bool {
         self.root.asks_segment(id)
     }
 }
 
-/// Conditions put together: at most twice [`crate::base::limits::FILTER_DEPTH`] groups inside each other.
+/// A tree of conditions; at most twice [`crate::limits::FILTER_DEPTH`] nested groups.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FilterNode {
     /// One condition.
     Leaf(FieldCondition),
-    /// In order, each once, none a group of the same kind: two or more, or the filter that is empty and means all.
+    /// Two or more distinct nodes, in order, none of them a group of the same operator; or the empty filter, which
+    /// matches everything.
     Group(GroupOperator, Vec<FilterNode>),
 }
 
-/// How a group's entries go together.
+/// Operator that combines the entries of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum GroupOperator {
     All,
@@ -111,10 +112,10 @@ impl GroupOperator {
 }
 
 impl FilterNode {
-    fn each_condition(&self, tell: &mut impl FnMut(&FieldCondition)) {
+    fn each_condition(&self, report: &mut impl FnMut(&FieldCondition)) {
         match self {
-            Self::Leaf(condition) => tell(condition),
-            Self::Group(_, nodes) => nodes.iter().for_each(|node| node.each_condition(tell)),
+            Self::Leaf(condition) => report(condition),
+            Self::Group(_, nodes) => nodes.iter().for_each(|node| node.each_condition(report)),
         }
     }
 
@@ -124,12 +125,12 @@ impl FilterNode {
             Self::Leaf(FieldCondition { field: FilterField::Segments, test: FieldTest::Numbers(all), .. }) => {
                 all.binary_search(&i64::from(id.0)).is_ok()
             }
-            // Whether there are any, and how many.
+            // The condition tests whether there are segments, or how many.
             Self::Leaf(condition) => condition.field == FilterField::Segments,
         }
     }
 
-    /// Puts nodes together in the one form that says it.
+    /// Combines nodes into the canonical form.
     fn group(join: GroupOperator, nodes: impl IntoIterator<Item = Self>) -> Self {
         let mut flat = BTreeSet::new();
         for node in nodes {
@@ -146,7 +147,7 @@ impl FilterNode {
         Self::Group(join, flat.into_iter().collect())
     }
 
-    /// The opposite, with the `not` at the conditions.
+    /// The negation, with `not` moved down to the conditions.
     fn negated(self) -> Self {
         match self {
             Self::Leaf(FieldCondition { field, negated, test }) => {
@@ -176,7 +177,7 @@ impl FilterNode {
         }
     }
 
-    /// Adds the fields whose conditions leave it unknown.
+    /// Adds the fields of the conditions that leave the result unknown.
     fn add_unknown_fields(&self, subject: &FilterSubject<'_>, fields: &mut BTreeSet<FilterField>) {
         if self.truth(subject) != TruthValue::Unknown {
             return;
@@ -187,16 +188,16 @@ impl FilterNode {
         }
     }
 
-    /// The same with other places of the counts.
-    fn with_counts(self, place: &impl Fn(u32) -> u32) -> Self {
+    /// The same node with new indexes of its counts.
+    fn with_counts(self, index: &impl Fn(u32) -> u32) -> Self {
         match self {
-            Self::Leaf(condition) => Self::Leaf(condition.with_counts(place)),
-            Self::Group(join, nodes) => Self::group(join, nodes.into_iter().map(|node| node.with_counts(place))),
+            Self::Leaf(condition) => Self::Leaf(condition.with_counts(index)),
+            Self::Group(join, nodes) => Self::group(join, nodes.into_iter().map(|node| node.with_counts(index))),
         }
     }
 }
 
-/// A test of a field, or that it does not hold.
+/// A test of a field, possibly negated.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FieldCondition {
     pub(crate) field: FilterField,
@@ -204,7 +205,7 @@ pub(crate) struct FieldCondition {
     pub(crate) test: FieldTest,
 }
 
-/// The three values of a condition or of a filter, in the order in which `$and` takes the least and `$or` the greatest.
+/// Truth values in the order in which `$and` takes the least and `$or` the greatest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum TruthValue {
     False,
@@ -227,7 +228,7 @@ impl FieldCondition {
         }
     }
 
-    /// Whether no missing data can change what the test says.
+    /// Whether no missing data can change the result of the test.
     fn is_settled(&self, read: FieldReading<'_>, holds: bool, subject: &FilterSubject<'_>) -> bool {
         match read {
             FieldReading::AtLeast(least) => holds || self.test.last() < least,
@@ -243,7 +244,7 @@ impl FieldCondition {
         }
     }
 
-    /// The values of its list; 0 where it has none.
+    /// Number of values in its list; 0 if it has no list.
     fn values(&self) -> usize {
         match &self.test {
             FieldTest::Numbers(all) => all.len(),
@@ -252,32 +253,32 @@ impl FieldCondition {
         }
     }
 
-    fn with_counts(self, place: &impl Fn(u32) -> u32) -> Self {
+    fn with_counts(self, index: &impl Fn(u32) -> u32) -> Self {
         match self.field {
-            FilterField::Count(at) => Self { field: FilterField::Count(place(at)), ..self },
+            FilterField::Count(at) => Self { field: FilterField::Count(index(at)), ..self },
             _ => self,
         }
     }
 }
 
-/// What is asked of a field. Numbers are what [`FilterField`] makes of its values.
+/// Test of a field. Numbers are in the form of [`FilterField`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FieldTest {
-    /// It is there.
+    /// The value is present.
     Exists,
-    /// It is one of these, which are in order, each once.
+    /// The value is one of these, which are distinct and in order.
     Numbers(Vec<i64>),
-    /// It is one of these, which are in order, each once.
+    /// The value is one of these, which are distinct and in order.
     Texts(Vec<String>),
-    /// It is this or more.
+    /// The value is at least this.
     AtLeast(i64),
-    /// It is this or less.
+    /// The value is at most this.
     AtMost(i64),
-    /// It comes, byte by byte, so to this text.
+    /// The value has this position relative to a text, in byte order.
     Text(TextOrder, String),
 }
 
-/// How a text stands to another.
+/// Position of a text relative to another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum TextOrder {
     After,
@@ -298,7 +299,7 @@ impl TextOrder {
 }
 
 impl FieldTest {
-    /// The last number that it may hold for.
+    /// The greatest number for which the test can be true.
     fn last(&self) -> i64 {
         match self {
             Self::AtMost(most) => *most,
@@ -307,7 +308,8 @@ impl FieldTest {
         }
     }
 
-    /// Whether a test of segments needs no other than these, which the person is certainly not in; `None` for all.
+    /// Whether a test of segments depends only on these, which the person is certainly not in; `None` stands for all
+    /// segments.
     fn is_settled_by(&self, absent: Option<&[SegmentId]>) -> bool {
         match (self, absent) {
             (_, None) => true,
@@ -316,7 +318,7 @@ impl FieldTest {
         }
     }
 
-    /// Whether it holds for what was read.
+    /// Whether the test is true for what was read.
     pub(crate) fn holds(&self, read: FieldReading<'_>) -> bool {
         match (self, read) {
             (_, FieldReading::Absent | FieldReading::Unknown) => false,

@@ -1,45 +1,46 @@
-//! Delivery: when a message is tried again, how messages share a sync, when the KV writer is woken and when it stops.
+//! Rules of delivery: when a message is retried, how messages share a sync, when the publish consumer is triggered and
+//! when it stops.
 //!
-//! The worker moves bytes and waits; these are all of its rules. A simulator plays the same ones.
+//! The worker only moves bytes and waits; all of its decisions are here. The simulator runs the same rules.
 
 use crate::base::ids::Millis;
 
-/// Queue messages in one sync. With [`crate::base::limits::EVENTS`] facts each they stay under
-/// [`crate::base::limits::SYNC_FACTS`], and with the platform's 128 KB each under [`crate::base::limits::SYNC_BYTES`].
+/// Most queue messages in one sync. With [`crate::limits::EVENTS`] facts each, a sync stays under
+/// [`crate::limits::SYNC_FACTS`]; with the platform's 128 KB each, it stays under [`crate::limits::SYNC_BYTES`].
 pub const SYNC_MESSAGES: usize = 25;
-/// How often a queue message is tried again before the platform puts it with the dead letters, whose consumer sends it
-/// anew: `max_retries` of the facts queue in `wrangler.toml`, which a test compares.
+/// Retries of a queue message before the platform moves it to the dead-letter queue, whose consumer sends it again. A
+/// test compares this with `max_retries` of the facts queue in `wrangler.toml`.
 pub const MAX_RETRIES: u32 = 100;
-/// Longest pause before a message is tried again, in seconds.
+/// Longest pause before a retry, in seconds.
 pub const RETRY_MOST_S: u32 = 300;
-/// How long a sync waits for the origin's answer, in milliseconds.
+/// Time limit for the origin's answer to a sync, in milliseconds.
 pub const ORIGIN_TIMEOUT_MS: Millis = 10_000;
-/// How long all KV reads of one request may take together, in milliseconds (invariant 9).
+/// Time limit for all KV reads of one request together, in milliseconds (invariant 9).
 pub const KV_DEADLINE_MS: Millis = 100;
 
-/// Outbox entries wanted of the origin with one sync.
+/// Outbox entries requested with one sync.
 const DRAIN: u16 = 100;
-/// How long one drain goes on, in milliseconds; what is left comes with the next wake-up.
+/// Longest duration of one drain, in milliseconds; the next trigger continues.
 const DRAIN_MS: Millis = 20_000;
-/// Operations, syncs among them, after which a drain asks for no more. The platform allows an invocation 1,000: the last batch
-/// may bring it to 901, and one more sync and a wake-up come on top.
+/// Number of operations (writes, reads and syncs) after which a drain requests no more entries. The platform allows
+/// 1,000 per invocation: the last batch may raise the number to 901, and one more sync and a trigger follow.
 const DRAIN_OPERATIONS: usize = 800;
 
-/// The pause before a message is tried again, in seconds: 2, 4, 8 and so on up to [`RETRY_MOST_S`]. `attempts` is how
-/// often it was handed out so far, this time among them, so 1 at least. All [`MAX_RETRIES`] take 7 h 48 min.
+/// Pause before a message is retried, in seconds: 2, 4, 8 and so on up to [`RETRY_MOST_S`]. `attempts` counts the
+/// deliveries so far including this one, at least 1. All [`MAX_RETRIES`] take 7 h 48 min.
 #[must_use]
 pub fn retry_delay_s(attempts: u32) -> u32 {
     2_u32.saturating_pow(attempts).min(RETRY_MOST_S)
 }
 
-/// Whether a message that could not be delivered goes to the dead letters when it is given back: it was handed out
-/// once and tried again [`MAX_RETRIES`] times. `attempts` as for [`retry_delay_s`].
+/// Whether the platform moves an undelivered message to the dead-letter queue: it was delivered once and retried
+/// [`MAX_RETRIES`] times. `attempts` as in [`retry_delay_s`].
 #[must_use]
 pub fn is_dead(attempts: u32) -> bool {
     attempts > MAX_RETRIES
 }
 
-/// Whether the one consumer that writes the KV is woken after facts were delivered: when outbox entries are due.
+/// Whether to trigger the publish consumer after facts were delivered: if outbox entries are due.
 #[must_use]
 pub fn wakes(pending: u64) -> bool {
     pending > 0
@@ -47,32 +48,32 @@ pub fn wakes(pending: u64) -> bool {
 
 /// One drain of the origin's outbox into the KV, by one invocation of the publish consumer.
 ///
-/// It goes: sync (acknowledging what was written, asking for [`OutboxDrain::wanted`]), [`next`], write, [`goes_on`], and
-/// again. After the last writes one more sync asks for nothing, so that they are acknowledged.
-/// A sync without an answer ends it: entries handed out or not acknowledged are leased for a minute, then handed out
-/// again, under a higher version.
+/// A drain repeats these steps: a sync, which acknowledges the previous writes and requests [`OutboxDrain::wanted`]
+/// entries; [`next`]; the writes; [`goes_on`]. After the last writes, one more sync requests nothing and only
+/// acknowledges. A sync without an answer ends the drain: entries that were handed out or not acknowledged stay leased
+/// for a minute and are then handed out again, under a higher version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutboxDrain {
-    /// When it began.
+    /// Start of the drain.
     pub began: Millis,
-    /// Operations so far: writes tried, those that failed among them, reads and syncs.
+    /// Operations so far: attempted writes, including failed ones, reads and syncs.
     pub operations: usize,
 }
 
-/// What a drain does with the origin's answer.
+/// Next step of a drain after the origin's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DrainStep {
-    /// Write what was handed out.
+    /// Write the entries that were handed out.
     Write,
     /// Stop: nothing is due.
     Done,
-    /// Stop, and wake the consumer once more: something is due that was not handed out. The time is over, or a key was
-    /// written within the last second, or the origin takes up its timers in parts.
+    /// Stop and trigger the consumer once more, because an entry is due that was not handed out: the drain's time is
+    /// over, its key was written within the last second, or the origin processes its timers in parts.
     WakeAgain,
 }
 
 impl DrainStep {
-    /// Its stable name, for the log.
+    /// Stable name for the log.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -84,13 +85,13 @@ impl DrainStep {
 }
 
 impl OutboxDrain {
-    /// A drain that begins now.
+    /// A drain that starts now.
     #[must_use]
     pub fn new(began: Millis) -> Self {
         Self { began, operations: 0 }
     }
 
-    /// Outbox entries to ask for with the next sync: 100, or 0 once 20 seconds passed or there were 800 operations.
+    /// Outbox entries to request with the next sync: 100, or 0 after 20 seconds or 800 operations.
     #[must_use]
     pub fn wanted(self, now: Millis) -> u16 {
         let over = now >= self.began.saturating_add(DRAIN_MS) || self.operations >= DRAIN_OPERATIONS;
@@ -98,7 +99,7 @@ impl OutboxDrain {
     }
 }
 
-/// What follows an answer that hands out so many entries and says that so many are due and not leased.
+/// Next step after an answer with `handed` entries, while `pending` entries are due and not leased.
 #[must_use]
 pub fn next(handed: usize, pending: u64) -> DrainStep {
     match handed {
@@ -108,8 +109,8 @@ pub fn next(handed: usize, pending: u64) -> DrainStep {
     }
 }
 
-/// Whether a drain goes on after writes of which so many were acknowledged. A KV that took none is left alone until the
-/// next wake-up.
+/// Whether a drain continues after writes, of which `applied` were acknowledged. If the KV accepted none, the drain
+/// stops until the next trigger.
 #[must_use]
 pub fn goes_on(applied: usize) -> bool {
     applied > 0
@@ -136,30 +137,30 @@ mod tests {
         assert_eq!([1, 100, 101].map(is_dead), [false, false, true]);
     }
 
-    /// What `wrangler.toml` says of a queue's consumer.
+    /// The section of a queue's consumer in `wrangler.toml`.
     fn consumer(queue: &str) -> Option<&'static str> {
         let of_queue =
             |part: &&str| part.contains("[[queues.consumers]]") && part.contains(&format!("\nqueue = {queue}\n"));
         include_str!("../../../wrangler.toml").split("\n\n").find(of_queue)
     }
 
-    fn told(part: &'static str, key: &str) -> Option<&'static str> {
+    fn setting(part: &'static str, key: &str) -> Option<&'static str> {
         part.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = "))
     }
 
     #[test]
     fn the_platform_retries_as_often_as_is_counted_here() {
         let facts = consumer("\"causeway-facts\"").unwrap_or_default();
-        assert_eq!(told(facts, "max_retries"), Some(MAX_RETRIES.to_string().as_str()));
-        // What is given up on there is sent anew by the consumer of the dead letters.
-        let dead = told(facts, "dead_letter_queue").unwrap_or_default();
+        assert_eq!(setting(facts, "max_retries"), Some(MAX_RETRIES.to_string().as_str()));
+        // A message that is given up there is sent again by the consumer of the dead letters.
+        let dead = setting(facts, "dead_letter_queue").unwrap_or_default();
         assert!(dead.ends_with("dead\"") && consumer(dead).is_some(), "{dead}");
     }
 
     #[test]
     fn a_dead_letter_is_kept_trying_for_the_14_days_that_its_queue_keeps_it() {
         let dead = consumer("\"causeway-facts-dead\"").unwrap_or_default();
-        let number = |key| told(dead, key).and_then(|value| value.parse::<u32>().ok()).unwrap_or_default();
+        let number = |key| setting(dead, key).and_then(|value| value.parse::<u32>().ok()).unwrap_or_default();
         assert!(number("max_retries") * number("retry_delay") >= 14 * 86_400, "{dead}");
     }
 
@@ -171,7 +172,7 @@ mod tests {
     #[test]
     fn the_platform_runs_one_consumer_that_writes_the_kv_and_no_second_beside_it() {
         let publish = consumer("\"causeway-publish\"").unwrap_or_default();
-        assert_eq!(told(publish, "max_concurrency"), Some("1"));
+        assert_eq!(setting(publish, "max_concurrency"), Some("1"));
     }
 
     #[test]
@@ -190,7 +191,7 @@ mod tests {
             drain.operations += 100;
         }
         assert_eq!(drain.wanted(NOW), 0);
-        // A clock that was set back ends no drain early.
+        // A clock that was set back does not end a drain early.
         assert_eq!(OutboxDrain::new(NOW).wanted(NOW - 1), 100);
     }
 

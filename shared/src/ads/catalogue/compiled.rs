@@ -1,4 +1,5 @@
-//! The catalogue as a decision needs it: the ads in the order of their choice, each with all caps that bind it.
+//! The catalogue in the form that a decision needs: the ads in order of preference, each with the caps that apply to
+//! it.
 
 use bytestring::ByteString;
 
@@ -10,28 +11,28 @@ use crate::facts::offer_slots::RecipientLimit;
 use crate::targeting::experiment::Experiment;
 use crate::targeting::filter::{FilterIndex, FilterMatches};
 
-/// A catalogue without problems, compiled. Made once, read by every decision.
+/// A compiled catalogue without problems; compiled once, read by each decision.
 #[derive(Debug, Clone, Default)]
 pub struct CompiledCatalogue {
-    /// The ads by weight, the heaviest first, then by code.
+    /// The ads in order of preference: greatest weight first, then smallest code.
     pub offers: Vec<CandidateAd>,
-    /// What their campaigns agreed on, in the order of the catalogue's.
+    /// Terms of the campaigns, in the catalogue's order.
     pub terms: Vec<CampaignTerms>,
-    /// Their ad groups that have ads.
+    /// The ad groups that have ads, split by arm.
     pub groups: Vec<AdSet>,
-    /// The different filters of campaigns and ad groups, each once.
+    /// The distinct filters of campaigns and ad groups.
     pub targets: FilterIndex,
-    /// What the caps ask of a person's actions, each pair once.
+    /// The distinct pairs of action type and window that caps count.
     pub questions: Vec<(ActionType, TimeWindow)>,
-    /// Counts for all ads, in their order.
+    /// Counter for all ads, in their order.
     pub counter: ActionCounter,
-    /// What is tested.
+    /// The experiments.
     pub experiments: Vec<Experiment>,
-    /// The campaigns that have only so many recipients.
+    /// The campaigns with a limited number of recipients.
     pub limited: Vec<OfferLimit>,
     caps: Vec<Vec<(FrequencyCap, usize)>>,
     sizes: Vec<Vec<[u32; 2]>>,
-    /// The ads' codes in order, and the place of each.
+    /// Codes of the ads in order, each with its index in `offers`.
     by_code: Vec<(u32, u32)>,
     has_strict: bool,
 }
@@ -39,49 +40,51 @@ pub struct CompiledCatalogue {
 /// An ad that may be placed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CandidateAd {
-    /// Its code, and those of what it belongs to.
+    /// Codes of the ad and of its parents.
     pub entity: AdEntity,
-    /// The ids at [`AdLevel::ALL`].
+    /// Ids at [`AdLevel::ALL`].
     pub ids: [ByteString; 4],
-    /// What the page shows, as JSON.
+    /// Creative for the page, as JSON.
     pub creative: ByteString,
-    /// Where a click leads.
+    /// Landing page of a click.
     pub landing: ByteString,
-    /// The place of its campaign's in [`CompiledCatalogue::terms`].
+    /// Index of its campaign in [`CompiledCatalogue::terms`].
     pub terms: usize,
-    /// The place of its ad group in [`CompiledCatalogue::groups`].
+    /// Index of its ad set in [`CompiledCatalogue::groups`].
     pub group: usize,
-    /// Whether its campaign's caps are strict, and there is one on impressions, which alone can be.
+    /// Whether the campaign's caps are strict and at least one of them counts impressions; other action types have no
+    /// strict caps.
     pub strict: bool,
     sizes: Option<u32>,
-    /// Its caps at [`AdLevel::ALL`].
+    /// Indexes of its lists of caps at [`AdLevel::ALL`].
     caps: [Option<u32>; 4],
-    /// The places in [`CompiledCatalogue::counter`] of its entities at [`AdLevel::ALL`].
+    /// Indexes of its entities in [`CompiledCatalogue::counter`], at [`AdLevel::ALL`].
     places: [u32; 4],
 }
 
-/// The ads of one ad group, and of one arm: what they share is asked once for all of them.
+/// The ads of one ad group and one arm. Their common conditions are checked once for all of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AdSet {
-    /// The place of its campaign's in [`CompiledCatalogue::terms`].
+    /// Index of the campaign in [`CompiledCatalogue::terms`].
     pub terms: usize,
-    /// The places in [`CompiledCatalogue::targets`] of its campaign's filter and of its own, which must match. They lie here and not
-    /// behind a pointer: a decision asks this of all groups.
+    /// Indexes in [`CompiledCatalogue::targets`] of the campaign's and the group's filter, which must both match. They
+    /// are stored inline because a decision reads them for all groups.
     pub targets: [Option<u32>; 2],
-    /// The arms that a person must all be in.
+    /// Arms in which a person must be; all of them are required.
     pub arms: Vec<FlatArm>,
-    /// The places of its ads in [`CompiledCatalogue::offers`].
+    /// Indexes of the ads in [`CompiledCatalogue::offers`].
     pub offers: Vec<u32>,
 }
 
 impl AdSet {
-    /// Whether its filters are among those that match.
+    /// Whether both filters are among the matching ones.
     #[must_use]
     pub fn is_for(&self, matches: &FilterMatches) -> bool {
         self.targets.iter().flatten().all(|target| matches.contains(*target as usize))
     }
 
-    /// The first experiment in whose arm of its ads a person is not, given the arms it is in by the experiments' places.
+    /// Index of the first experiment whose required arm the person is not in; `None` if the person is in all. `arms`
+    /// holds the person's arm by experiment index.
     #[must_use]
     pub fn outside(&self, arms: &[Option<u8>]) -> Option<usize> {
         let of = |place: u32| arms.get(place as usize).copied().flatten();
@@ -89,53 +92,53 @@ impl AdSet {
     }
 }
 
-/// What a campaign's advertiser agreed on.
+/// Terms of a campaign.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CampaignTerms {
     /// The campaign's code.
     pub campaign: u32,
-    /// From when on its ads are placed, and from when on not any more.
+    /// Time in which its ads are placed, end exclusive.
     pub runs: std::ops::Range<Millis>,
-    /// What is paid for what.
+    /// Price of the billed event.
     pub bid: Bid,
-    /// Whether its ads fill all placements of a page, or none.
+    /// Whether its ads fill either all placements of a page or none.
     pub roadblock: bool,
     /// Whether one page may show several ads of its advertiser.
     pub repeats: bool,
-    /// Whether it has a budget: it takes part in calls as its pace says.
+    /// Whether it has a budget, so that its pace limits the calls in which it takes part.
     pub paced: bool,
-    /// Whether only so many people get its ads.
+    /// Whether the number of its recipients is limited.
     pub limited: bool,
-    /// What it competes in, by numbers that stand for the names.
+    /// Competitive categories, as indexes that stand for their names.
     pub categories: Vec<usize>,
 }
 
-/// A campaign that has only so many recipients.
+/// A campaign with a limited number of recipients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OfferLimit {
-    /// Its code.
+    /// Code of the campaign.
     pub campaign: u32,
-    /// Its id, by which people are drawn.
+    /// Id of the campaign, from which recipients are drawn.
     pub id: String,
-    /// How many.
+    /// The limit.
     pub recipients: RecipientLimit,
 }
 
-/// A cap at one of an ad's levels.
+/// A cap that applies to an ad at one of its levels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BoundCap {
-    /// Of what.
+    /// Level of the cap.
     pub level: AdLevel,
-    /// How much.
+    /// The cap itself.
     pub cap: FrequencyCap,
-    /// The place of its verb and window in [`CompiledCatalogue::questions`].
+    /// Index of its action type and window in [`CompiledCatalogue::questions`].
     pub question: usize,
-    /// The place in [`CompiledCatalogue::counter`] of what is counted.
+    /// Index of the counted entity in [`CompiledCatalogue::counter`].
     pub place: u32,
 }
 
 impl CompiledCatalogue {
-    /// Compiles a catalogue as it travels.
+    /// Compiles a catalogue in the form in which it travels.
     #[must_use]
     pub fn of(flat: FlatCatalogue) -> Self {
         let FlatCatalogue { questions, filters, caps, sizes, advertisers, campaigns, groups, ads, experiments } = flat;
@@ -166,7 +169,7 @@ impl CompiledCatalogue {
         compiled
     }
 
-    /// All caps that bind an ad, from the ad up.
+    /// All caps that apply to an ad, from the ad's level up.
     pub fn bounds(&self, offer: &CandidateAd) -> impl Iterator<Item = BoundCap> {
         let levels = AdLevel::ALL.into_iter().zip(offer.caps).zip(offer.places);
         levels.flat_map(|((level, caps), place)| {
@@ -175,14 +178,14 @@ impl CompiledCatalogue {
         })
     }
 
-    /// Whether an ad fits one of these sizes, or either names none.
+    /// Whether an ad has one of these sizes, or one of the two sides names no size.
     #[must_use]
     pub fn fits(&self, offer: &CandidateAd, sizes: &[[u32; 2]]) -> bool {
         let Some(comes_in) = offer.sizes else { return true };
         sizes.is_empty() || listed(&self.sizes, Some(comes_in)).iter().any(|size| sizes.contains(size))
     }
 
-    /// The ad of a code.
+    /// The ad with a code.
     #[must_use]
     pub fn ad(&self, code: u32) -> Option<&CandidateAd> {
         self.offers.get(self.place_of(code)?)
@@ -194,7 +197,7 @@ impl CompiledCatalogue {
         self.has_strict
     }
 
-    /// The place in [`Self::offers`] of a code's ad.
+    /// Index in [`Self::offers`] of the ad with a code.
     #[must_use]
     pub fn place_of(&self, code: u32) -> Option<usize> {
         let at = self.by_code.binary_search_by_key(&code, |(code, _)| *code).ok()?;
@@ -209,7 +212,7 @@ impl OfferLimit {
     }
 }
 
-/// What all ads of a group have from it and from what it belongs to.
+/// The properties that all ads of a group inherit from it and its parents.
 struct AdFamily {
     ids: [ByteString; 3],
     codes: [u32; 3],
@@ -218,7 +221,7 @@ struct AdFamily {
     targets: [Option<u32>; 2],
     arms: Vec<FlatArm>,
     strict: bool,
-    /// The places in [`CompiledCatalogue::groups`] of those of its ads, by their arm.
+    /// Indexes in [`CompiledCatalogue::groups`] of its ad sets, by arm.
     groups: Vec<(Option<FlatArm>, usize)>,
 }
 
@@ -239,14 +242,14 @@ impl AdFamily {
         })
     }
 
-    /// The place of its ads of an arm, which is made where it is not there.
+    /// Index of the ad set for an arm, which is created on first use.
     fn group_of(&mut self, arm: Option<FlatArm>, groups: &mut Vec<AdSet>) -> usize {
         if let Some((_, place)) = self.groups.iter().find(|(of, _)| *of == arm) {
             return *place;
         }
         let mut arms = self.arms.clone();
         arms.extend(arm);
-        // An experiment is named once where the levels agree.
+        // An experiment that several levels name alike is listed once.
         arms.sort_unstable();
         arms.dedup();
         self.groups.push((arm, groups.len()));
@@ -284,7 +287,7 @@ impl AdFamily {
     }
 }
 
-/// The list of a place; an empty one for none.
+/// The list at an index; an empty list for `None`.
 fn listed<T>(lists: &[Vec<T>], place: Option<u32>) -> &[T] {
     place.and_then(|place| lists.get(place as usize)).map_or(&[], Vec::as_slice)
 }
@@ -303,12 +306,12 @@ fn terms(campaign: &FlatCampaign, advertisers: &[FlatAdvertiser]) -> CampaignTer
 }
 
 impl CandidateAd {
-    /// The levels at which caps bind it.
+    /// The levels that have caps.
     pub fn capped_at(&self) -> impl Iterator<Item = AdLevel> {
         AdLevel::ALL.into_iter().zip(self.caps).filter_map(|(level, caps)| caps.map(|_| level))
     }
 
-    /// Whether any cap binds it.
+    /// Whether any cap applies.
     #[must_use]
     pub fn is_capped(&self) -> bool {
         self.capped_at().next().is_some()

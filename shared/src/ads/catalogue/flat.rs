@@ -1,5 +1,5 @@
-//! A catalogue as it travels to the edge: rows name rows by their places, words are codes, filters are parsed. The origin
-//! makes it of a document whose problems are none; a reader makes [`super::Compiled`] of it.
+//! A catalogue in the form in which it travels to the edge: rows refer to rows by index, words are codes, filters are
+//! parsed. The origin builds it from a document without problems; a reader compiles it to [`super::CompiledCatalogue`].
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,49 +15,49 @@ use crate::settings::vocabulary::Vocabulary;
 use crate::targeting::experiment::{self, Experiment};
 use crate::targeting::filter::Filter;
 
-/// All of a catalogue. Places count from 0.
+/// A whole catalogue. Indexes count from 0.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct FlatCatalogue {
-    /// What is tested.
+    /// The experiments.
     pub experiments: Vec<Experiment>,
-    /// What the caps ask of a person's actions, each pair once.
+    /// The distinct pairs of action type and window that caps count.
     pub questions: Vec<(ActionType, TimeWindow)>,
-    /// The different filters of campaigns and ad groups, each once.
+    /// The distinct filters of campaigns and ad groups.
     pub filters: Vec<Filter>,
-    /// The different lists of caps, each once: the place of what is asked in [`Self::questions`], and how many there may be.
+    /// The distinct lists of caps; each cap is an index in [`Self::questions`] and a limit.
     pub caps: Vec<Vec<(u32, u32)>>,
-    /// The different lists of sizes that ads come in, each once.
+    /// The distinct lists of ad sizes.
     pub sizes: Vec<Vec<[u32; 2]>>,
-    /// Who pays.
+    /// The advertisers.
     pub advertisers: Vec<FlatAdvertiser>,
-    /// What they pay for.
+    /// The campaigns.
     pub campaigns: Vec<FlatCampaign>,
-    /// Ads of one campaign that belong together.
+    /// The ad groups.
     pub groups: Vec<FlatGroup>,
-    /// The ads in the order of their choice: the heaviest first, then by code.
+    /// The ads in order of preference: greatest weight first, then smallest code.
     pub ads: Vec<FlatAd>,
 }
 
-/// What rows of all sorts have.
+/// Columns that rows of all levels have.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RowHead {
-    /// Its name.
+    /// Id of the row.
     pub id: ByteString,
-    /// Its code.
+    /// Code of the row.
     pub code: u32,
-    /// The place of its caps; `None` for none.
+    /// Index of its list of caps; `None` if it has no caps.
     pub caps: Option<u32>,
-    /// The arm whose people alone see it: the experiment's place, and the arm's code. An advertiser has none.
+    /// Arm to which the row is restricted; never set for an advertiser.
     pub arm: Option<FlatArm>,
 }
 
-/// An arm of an experiment: the experiment's place, and the arm's code.
+/// An arm of an experiment: the experiment's index and the arm's code.
 pub type FlatArm = (u32, u8);
 
 /// An advertiser.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FlatAdvertiser {
-    /// What all rows have.
+    /// Common columns.
     pub head: RowHead,
     /// Whether one page may show several of its ads.
     pub repeats: bool,
@@ -66,57 +66,57 @@ pub struct FlatAdvertiser {
 /// A campaign.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlatCampaign {
-    /// What all rows have.
+    /// Common columns.
     pub head: RowHead,
-    /// The place of its advertiser.
+    /// Index of its advertiser.
     pub advertiser: u32,
-    /// The place of its filter.
+    /// Index of its filter.
     pub target: Option<u32>,
-    /// From when on its ads are placed, and from when on not any more.
+    /// Time in which its ads are placed, end exclusive.
     pub runs: Range<Millis>,
-    /// What is paid for what.
+    /// Price of the billed event.
     pub bid: Bid,
-    /// Whether its ads fill all placements of a page, or none.
+    /// Whether its ads fill either all placements of a page or none.
     pub roadblock: bool,
     /// Whether its caps are strict.
     pub strict: bool,
-    /// Whether it has a budget: it takes part in calls as its pace says.
+    /// Whether it has a budget, so that its pace limits the calls in which it takes part.
     pub paced: bool,
-    /// How many people may get its ads.
+    /// Limit on the number of recipients.
     pub recipients: Option<RecipientLimit>,
-    /// What it competes in, by numbers that stand for the names.
+    /// Competitive categories, as indexes that stand for their names.
     pub categories: Vec<u32>,
 }
 
 /// An ad group.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FlatGroup {
-    /// What all rows have.
+    /// Common columns.
     pub head: RowHead,
-    /// The place of its campaign.
+    /// Index of its campaign.
     pub campaign: u32,
-    /// The place of its filter.
+    /// Index of its filter.
     pub target: Option<u32>,
 }
 
 /// An ad.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FlatAd {
-    /// What all rows have.
+    /// Common columns.
     pub head: RowHead,
-    /// The place of its ad group.
+    /// Index of its ad group.
     pub group: u32,
-    /// The place of the sizes it comes in; `None` for any.
+    /// Index of its list of sizes; `None` if it fits every placement.
     pub sizes: Option<u32>,
-    /// What the page shows, as JSON.
+    /// Creative for the page, as JSON.
     pub creative: ByteString,
-    /// Where a click leads.
+    /// Landing page of a click.
     pub landing: ByteString,
 }
 
 impl FlatCatalogue {
-    /// Of a catalogue whose filters are parsed. A row whose parent or whose words are not there, which
-    /// [`Catalogue::problems`] refuses, is left out with all that belongs to it.
+    /// Flattens a catalogue whose filters are parsed. A row that [`Catalogue::problems`] would refuse, because its
+    /// parent or a word is unknown, is left out together with its children.
     #[must_use]
     pub fn of(catalogue: &Catalogue, words: &Vocabulary, targets: &Targets) -> Self {
         let tested = &catalogue.experiments;
@@ -211,7 +211,7 @@ impl<'a> FlatBuilder<'a> {
     }
 }
 
-/// Values, each once, and where each is.
+/// Distinct values, each with its index.
 #[derive(Debug)]
 struct ValueTable<T> {
     all: Vec<T>,
@@ -237,7 +237,7 @@ impl<T: Ord + Clone> ValueTable<T> {
 }
 
 impl<T: Ord + Clone> ValueTable<Vec<T>> {
-    /// `None` for an empty list, which nobody needs to look up.
+    /// `None` for an empty list, which needs no entry.
     fn of_list(&mut self, list: Vec<T>) -> Option<u32> {
         (!list.is_empty()).then(|| self.of(list))
     }

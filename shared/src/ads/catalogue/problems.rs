@@ -1,4 +1,4 @@
-//! What may be wrong with the rows of a catalogue, each at its path.
+//! Checks of a catalogue's rows; each problem names its path.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::base::{limits, moment};
 use crate::settings::config::{LANDING, is_landing};
 use crate::settings::vocabulary::Vocabulary;
 
-/// Gives the ids of these rows, for their children.
+/// Checks rows of one level and returns their ids, to which their children refer.
 pub(super) fn rows_problems<'a>(
     rows: &[Row<'a>],
     parents: &BTreeSet<&'a str>,
@@ -29,7 +29,7 @@ pub(super) fn rows_problems<'a>(
             found.say(format!("{here}.id"), format!("`{}` is there already", row.id));
         }
         if row.code == 0 || !codes.insert(row.code) {
-            found.say(format!("{here}.code"), "a number from 1 that no other of its sort has is needed");
+            found.say(format!("{here}.code"), "a number of 1 or more that no other entry of the list has is needed");
         }
         if let Some((sort, parent)) = row.parent.filter(|(_, parent)| !parents.contains(parent.as_str())) {
             found.say(format!("{here}.{sort}"), format!("there is no {sort} `{parent}`"));
@@ -55,7 +55,7 @@ impl Campaign {
         };
         let (starts, ends) = (read("starts", self.starts.as_ref()), read("ends", self.ends.as_ref()));
         if starts.zip(ends).is_some_and(|(starts, ends)| starts >= ends) {
-            found.say(format!("{at}.ends"), "it ends before it starts");
+            found.say(format!("{at}.ends"), "a time after `starts` is needed");
         }
         if self.bid.is_some_and(|bid| !bid.is_within()) {
             let most = limits::BID_MICROS;
@@ -79,7 +79,7 @@ impl Campaign {
             || self.categories.iter().any(|name| name.is_empty() || name.len() > limits::CATALOGUE_ID_BYTES)
         {
             let (most, long) = (limits::CATEGORIES, limits::CATALOGUE_ID_BYTES);
-            found.say(format!("{at}.categories"), format!("{most} at most, of 1 to {long} bytes each"));
+            found.say(format!("{at}.categories"), format!("at most {most} categories of 1 to {long} bytes each"));
         }
         if self.roadblock && self.cap_mode == CapMode::Strict {
             found.say(format!("{at}.roadblock"), "a campaign under strict caps cannot fill a page at once");
@@ -90,13 +90,16 @@ impl Campaign {
 impl CapRule {
     fn problems(&self, at: &str, words: &Vocabulary, found: &mut ProblemList) {
         if words.verb(&self.action).is_none() {
-            found.say(format!("{at}.action"), format!("there is no verb `{}`", self.action));
+            found.say(format!("{at}.action"), format!("there is no action type `{}`", self.action));
         }
         if self.limit == 0 || self.limit > limits::CAP_LIMIT {
             found.say(format!("{at}.limit"), format!("a number from 1 to {} is needed", limits::CAP_LIMIT));
         }
         if self.window.interval == 0 || self.window.minutes() > u32::from(limits::CAP_DAYS) * DAY_MINUTES {
-            found.say(format!("{at}.window"), format!("1 or more, {} days at most, are needed", limits::CAP_DAYS));
+            found.say(
+                format!("{at}.window"),
+                format!("1 or more buckets, and at most {} days, are needed", limits::CAP_DAYS),
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a catalogue asks of people: it stays in their snapshots before anything else.
+//! The data of people that a catalogue reads; a snapshot stores it with priority over all other data.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,8 @@ use crate::profiles::profile::QueriedNames;
 use crate::targeting::filter::FilterField;
 
 impl FlatCatalogue {
-    /// The attributes and segments that its filters name, those that they negate first where there are more segments than
-    /// [`limits::SNAPSHOT_QUERIED`], and the actions that its caps count.
+    /// The attributes and segments that its filters name, and the actions that its caps count. If there are more
+    /// segments than [`limits::SNAPSHOT_QUERIED`], negated ones come first.
     #[must_use]
     pub fn queried(&self) -> QueriedNames {
         let mut queried = QueriedNames::default();

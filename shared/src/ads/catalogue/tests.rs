@@ -118,7 +118,7 @@ fn a_campaigns_terms_are_checked_with_their_paths() {
     assert_eq!(paths(all), ["c.campaign[0].ends"]);
     let mut all = small();
     all["campaign"][0]["ends"] = json!("1970-01-01T00:00:00+01:00");
-    assert_eq!(catalogue(all).campaigns[0].runs(), 0..0, "it is over, not without an end");
+    assert_eq!(catalogue(all).campaigns[0].runs(), 0..0, "the campaign is over");
     let mut all = small();
     all["campaign"][0]["targeting"] = json!({ "attributes.age": 3, "devices": "two" });
     all["ad_group"][0]["targeting"] = json!({ "actions.hide": { "$count": { "$lt": 1 }, "campaign": ["winter"], "within": { "interval": 1, "unit": "days" } } });
@@ -144,11 +144,11 @@ fn s4_06_an_arm_that_is_not_there_or_that_nobody_can_be_in_is_named_with_its_pla
     file["ad"][1]["arm"] = json!("e/c");
     file["ad"][2]["arm"] = json!("e");
     let found = catalogue(file).problems("c", &words());
-    let told: Vec<(&str, &str)> = found.iter().map(|p| (p.path.as_str(), p.message.as_str())).collect();
+    let reported: Vec<(&str, &str)> = found.iter().map(|p| (p.path.as_str(), p.message.as_str())).collect();
     assert_eq!(
-        told,
+        reported,
         [
-            ("c.ad[0].arm", "what it belongs to is of the arm `e/a`: nobody is in both"),
+            ("c.ad[0].arm", "its campaign or ad group is for the arm `e/a`: no person is in both arms"),
             ("c.ad[1].arm", "there is no experiment and arm `e/c`; `experiment/arm` is needed"),
             ("c.ad[2].arm", "there is no experiment and arm `e`; `experiment/arm` is needed"),
         ]
@@ -180,27 +180,28 @@ fn targetings_count_so_many_things_in_so_many_windows() {
     };
     assert_eq!(counting("actions.click", 32, 128), []);
     assert_eq!(counting("events.purchase", 32, 1), []);
-    let said = |what: &str| [("c".to_owned(), format!("{what} are there"))];
-    let windows = "32 different windows in which actions are counted at most, over all targetings; 33";
-    assert_eq!(counting("actions.click", 33, 1), said(windows));
-    assert_eq!(counting("events.page", 33, 1), said(&windows.replace("actions", "pages or purchases")));
-    let counts = "4096 different counts of actions (each code of a list is one) at most, over all targetings; 4128";
-    assert_eq!(counting("actions.click", 32, 129), said(counts));
+    let problem = |message: &str| [("c".to_owned(), message.to_owned())];
+    let windows = "all targetings use 33 different windows in which actions are counted: at most 32 are allowed";
+    assert_eq!(counting("actions.click", 33, 1), problem(windows));
+    assert_eq!(counting("events.page", 33, 1), problem(&windows.replace("actions", "pages or purchases")));
+    let counts =
+        "all targetings use 4128 different counts of actions (each code of a list is one): at most 4096 are allowed";
+    assert_eq!(counting("actions.click", 32, 129), problem(counts));
 }
 
 #[test]
 fn s4_07_recipients_are_within_their_bounds() {
-    let told = |recipients: Value| {
+    let problem_paths = |recipients: Value| {
         let mut all = small();
         all["campaign"][0]["recipients"] = recipients;
         let found = catalogue(all).problems("c", &words());
         found.into_iter().map(|problem| problem.path).collect::<Vec<_>>()
     };
     for bad in [json!({ "limit": 0 }), json!({ "limit": 1_000_000_001 }), json!({ "limit": 1, "share": 10_001 })] {
-        assert_eq!(told(bad), ["c.campaign[0].recipients"]);
+        assert_eq!(problem_paths(bad), ["c.campaign[0].recipients"]);
     }
     for good in [json!({ "limit": 1 }), json!({ "limit": 1_000_000_000, "share": 1 })] {
-        assert_eq!(told(good), [""; 0]);
+        assert_eq!(problem_paths(good), [""; 0]);
     }
     for bad in [json!({}), json!({ "limit": -1 }), json!({ "limit": 1.5 }), json!({ "limit": 1, "of": 2 })] {
         assert!(serde_json::from_value::<crate::facts::offer_slots::RecipientLimit>(bad.clone()).is_err(), "{bad}");

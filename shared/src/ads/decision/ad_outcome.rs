@@ -1,4 +1,4 @@
-//! What becomes of ads, and why a placement gets none.
+//! Outcomes of ads in a decision, and the reasons why a placement gets no ad.
 
 use std::collections::BTreeSet;
 
@@ -6,51 +6,52 @@ use super::{OnPage, Placement, Question, of_placement};
 use crate::ads::catalogue::{BoundCap, CandidateAd};
 use crate::targeting::filter::FilterField;
 
-/// What became of one ad for one placement.
+/// Outcome of one ad for one placement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdOutcome {
-    /// It is placed.
+    /// The ad is placed.
     Won,
-    /// It could have been: another is worth more, or comes before it in the catalogue's order.
+    /// The ad could be placed, but another one has a greater value or precedes it in the catalogue's order.
     Outbid,
-    /// It comes in none of the placement's sizes.
+    /// The ad has none of the placement's sizes.
     Size,
-    /// Its campaign has not begun yet, or is over.
+    /// The campaign has not started or is over.
     Dates,
-    /// It is not meant for who looks at this.
+    /// The targeting does not match.
     Targeting,
-    /// Data is missing that says whether it is meant for the person.
+    /// Missing data leaves it unknown whether the targeting matches.
     Unknown,
-    /// It belongs to an arm of an experiment that the person is not in.
+    /// The ad belongs to an arm of an experiment that the person is not in.
     Arm,
-    /// It belongs to an arm of an experiment, and the person is in the control, which gets none of them.
+    /// The ad belongs to an experiment in whose control group the person is; the control sees none of its ads.
     Holdout,
-    /// Its campaign has a budget, and takes no part in this call.
+    /// The campaign's pace lets it take no part in this call.
     Pace,
-    /// Its campaign has only so many recipients, and the person is none of them.
+    /// The campaign has a limited number of recipients, and the person is not one of them.
     Recipients,
-    /// It is worth less than the placement asks.
+    /// The ad's value is below the placement's floor.
     Floor,
-    /// It is placed on this page already, or another of its advertiser's is.
+    /// The page already shows this ad, or another ad of its advertiser.
     OnPage,
-    /// What competes with it is placed on this page already.
+    /// The page already shows an ad of a competing category.
     Competes,
-    /// It fills all placements of a page, and there is one that it cannot fill; or another campaign fills them all.
+    /// The ad's roadblock cannot fill all placements of the page, or another roadblock fills them.
     Roadblock,
-    /// It has caps, belongs to an arm or to a limited offer, and there is nobody to count for.
+    /// The ad has caps, belongs to an arm or to a limited offer, but the request is anonymous, so that nothing can be
+    /// counted.
     Nobody,
-    /// Its caps are strict, and the person's object did not grant it.
+    /// The caps are strict, and the person's object did not grant the ad.
     Refused,
-    /// Its caps are strict, or its campaign has only so many recipients: no object was asked, or none answered.
+    /// The caps are strict or the offer is limited, but no object was asked, or none answered.
     Unconfirmed,
-    /// It has caps, actions that count for them may be missing, and the tenant holds such ads back.
+    /// The ad has caps whose actions may be incomplete, and the tenant does not place such ads.
     CountUnknown,
-    /// A cap binds, at so many of its action; the first from the ad up.
+    /// A cap is reached, with this number of actions; the first cap from the ad's level up.
     Capped(BoundCap, u32),
 }
 
 impl AdOutcome {
-    /// A stable name for traces.
+    /// Stable machine-readable code for traces.
     #[must_use]
     pub fn code(self) -> &'static str {
         match self {
@@ -75,21 +76,22 @@ impl AdOutcome {
     }
 }
 
-/// Why a placement gets no ad of the catalogue.
+/// Reason why a placement gets no ad of the catalogue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoAd {
-    /// There is none in it.
+    /// The catalogue has no ads.
     NoCatalogue,
-    /// None comes in the placement's sizes.
+    /// No ad has one of the placement's sizes.
     NoSize,
-    /// None that does is meant for who looks at this now, and worth what the placement asks.
+    /// No ad of a fitting size matches the targeting and run time, or reaches the floor.
     NoneMatches,
-    /// All that are, are at a cap, were not granted, have caps and nobody to count for, or give way to what is on the page.
+    /// All matching ads are capped, were not granted, cannot be counted for an anonymous request, or conflict with the
+    /// page.
     AllCapped,
 }
 
 impl NoAd {
-    /// A stable name for answers.
+    /// Stable machine-readable code for answers.
     #[must_use]
     pub fn code(self) -> &'static str {
         match self {
@@ -102,7 +104,8 @@ impl NoAd {
 }
 
 impl Question<'_> {
-    /// What became of each of [`Compiled::offers`], in their order, for each placement.
+    /// Outcomes of all [`CompiledCatalogue::offers`](crate::catalogue::CompiledCatalogue::offers), in order, for each
+    /// placement.
     #[must_use]
     pub fn fates(&self, granted: Option<&[Option<usize>]>) -> Vec<Vec<AdOutcome>> {
         let (decided, barred) = self.walk(granted, false);
@@ -136,7 +139,7 @@ impl Question<'_> {
         self.catalogue.offers.iter().zip(&worths).enumerate().map(fate).collect()
     }
 
-    /// Why an ad cannot be placed.
+    /// Reason why an ad cannot be placed; `None` if it can.
     fn hindrance(
         &self,
         placement: &Placement<'_>,
@@ -171,8 +174,8 @@ impl Question<'_> {
         self.on_page(offer, terms, page).or_else(|| self.capped(offer, page))
     }
 
-    /// The fields that leave it unknown whether an ad is meant for the person, on a placement; none where [`Given::explains`]
-    /// was not set.
+    /// Fields that leave it unknown whether an ad's targeting matches, on a placement; empty unless
+    /// [`Given::explains`](super::Given::explains) is set.
     #[must_use]
     pub fn unknown_fields(&self, number: usize, offer: &CandidateAd) -> BTreeSet<FilterField> {
         let kind = self.placements.get(number).and_then(|placement| self.kind(placement));

@@ -1,4 +1,4 @@
-//! What filters and models may ask of a person, read from its view once a call.
+//! The properties of a person that filters and models can ask for, read from the view once per call.
 
 use crate::base::ids::Millis;
 use crate::facts::attributes::{AttributeValue, NameToken};
@@ -7,7 +7,7 @@ use crate::profiles::profile::MissingParts;
 use crate::profiles::view::PersonView;
 use crate::targeting::filter::{self, PersonGaps};
 
-/// What filters may ask of a person, read from its view.
+/// The properties of a person that filters can ask for.
 #[derive(Debug, Clone, Default)]
 pub struct DescribedPerson {
     attributes: Vec<(NameToken, AttributeValue)>,
@@ -18,7 +18,7 @@ pub struct DescribedPerson {
     gaps: Option<KnownDespiteGaps>,
 }
 
-/// What is certain of a person of whom something is missing, as [`filter::PersonGaps`].
+/// Facts that are certain although some of the person's data is missing; see [`filter::PersonGaps`].
 #[derive(Debug, Clone, Default)]
 struct KnownDespiteGaps {
     attributes: Option<Vec<NameToken>>,
@@ -27,7 +27,7 @@ struct KnownDespiteGaps {
 }
 
 impl DescribedPerson {
-    /// Of the person that counts, at a time.
+    /// Properties of a person at a time.
     #[must_use]
     pub fn of(counted: &PersonView<'_>, now: Millis) -> Self {
         let (attributes, missing) = (counted.attributes(), counted.missing());
@@ -46,7 +46,7 @@ impl DescribedPerson {
         }
     }
 
-    /// The same, to be asked.
+    /// The same properties in the form that filters read.
     #[must_use]
     pub fn person(&self) -> filter::SubjectPerson<'_> {
         let Self { attributes, segments, devices, seen, best_now, gaps } = self;

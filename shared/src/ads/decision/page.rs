@@ -1,34 +1,34 @@
-//! The rules of a page: what may stand beside what it shows already.
+//! Rules of a page: which ads may appear together.
 
 use super::{AdOutcome, Question};
 use crate::ads::catalogue::{CampaignTerms, CandidateAd};
 
-/// What is on a page so far.
+/// The page so far.
 #[derive(Debug, Clone, Default)]
 pub(super) struct OnPage<'a> {
-    /// What earlier calls have placed.
+    /// Ads placed by earlier calls.
     pub(super) shown: Vec<&'a CandidateAd>,
     pub(super) placed: Vec<&'a CandidateAd>,
-    /// Campaigns that would fill the page and cannot, in order.
+    /// Roadblock campaigns that cannot fill the page, in order.
     pub(super) barred: Vec<usize>,
 }
 
 impl<'a> Question<'a> {
-    /// The page as earlier calls have left it. Of an ad that the catalogue no longer has nothing is known.
+    /// The page as earlier calls left it. An ad that is no longer in the catalogue is ignored.
     pub(super) fn shown_page(&self) -> OnPage<'a> {
         let shown = self.given.shown.iter().filter_map(|ad| self.catalogue.ad(*ad)).collect();
         OnPage { shown, ..OnPage::default() }
     }
 
-    /// Whether what should fill the page did not in so many placements: it is decided anew, whatever the others get. What
-    /// already fills the page keeps it.
+    /// Whether a roadblock failed to fill this number of placements, so that the page must be decided again without it.
+    /// A roadblock that already fills the page is not affected.
     pub(super) fn is_in_vain(&self, page: &OnPage<'_>, placements: usize) -> bool {
         page.shown.is_empty()
             && page.placed.len() < placements
             && page.placed.first().is_some_and(|first| self.fills(first))
     }
 
-    /// Why an ad cannot be placed beside what is on the page.
+    /// Reason why an ad cannot appear together with the ads of the page.
     pub(super) fn on_page(&self, offer: &CandidateAd, terms: &CampaignTerms, page: &OnPage<'_>) -> Option<AdOutcome> {
         if page.barred.binary_search(&offer.terms).is_ok() {
             return Some(AdOutcome::Roadblock);

@@ -1,4 +1,4 @@
-//! What may be placed on placements of one kind.
+//! The part of a decision that is common to all placements of one view type.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,30 +8,29 @@ use crate::ads::catalogue::{AdSet, CampaignTerms, CompiledCatalogue};
 use crate::facts::actions::ViewType;
 use crate::targeting::filter::{FilterField, FilterMatches, FilterSubject};
 
-/// What holds for all placements of one kind.
+/// Conditions and candidates common to all placements of one view type.
 #[derive(Debug)]
 pub(super) struct PlacementKind {
     pub(super) view_type: ViewType,
     /// The filters that match.
     pub(super) matches: FilterMatches,
-    /// The ads whose time it is and whose filters match, in no order.
+    /// The ads whose run time and filters match, in no particular order.
     pub(super) candidates: Vec<PlacementCandidate>,
-    /// Filters of which it is unknown whether they match, by their places, and the fields that leave it unknown; asked for
-    /// traces alone.
+    /// Filters with an unknown result, by index, and the fields that leave it unknown; only filled for traces.
     unknown: BTreeMap<u32, Vec<FilterField>>,
 }
 
-/// An ad that may be placed, but for its size, its caps and what is on the page.
+/// An ad that may be placed, apart from its size, its caps and the page so far.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PlacementCandidate {
-    /// What a thousand impressions of it are worth here, in micros.
+    /// Value of a thousand impressions here, in micros.
     pub(super) worth: u64,
-    /// Its place in [`CompiledCatalogue::offers`].
+    /// Index in [`CompiledCatalogue::offers`].
     place: u32,
 }
 
 impl PlacementCandidate {
-    /// What is worth more comes first, then what comes first in the catalogue's order.
+    /// Sort key: greatest value first, then the catalogue's order.
     pub(super) fn rank(self) -> (std::cmp::Reverse<u64>, u32) {
         (std::cmp::Reverse(self.worth), self.place)
     }
@@ -55,7 +54,7 @@ impl PlacementKind {
         };
         let matches = catalogue.targets.matching(subject);
         let mut candidates = Vec::new();
-        // Of many groups few match: only of those are the terms looked at.
+        // Few of many groups match, so that terms are read only for these.
         for group in catalogue.groups.iter().filter(|group| group.is_for(&matches)) {
             let Some(terms) = catalogue.terms.get(group.terms).filter(|terms| terms.runs.contains(&given.now)) else {
                 continue;
@@ -66,19 +65,19 @@ impl PlacementKind {
                     .extend(group.offers.iter().map(|place| PlacementCandidate { worth: worth(place), place: *place }));
             }
         }
-        let asked = (0..).take(if given.explains { catalogue.targets.len() } else { 0 });
-        let unknown = asked.map(|filter| (filter, catalogue.targets.unknown_fields(filter as usize, subject)));
+        let explained = (0..).take(if given.explains { catalogue.targets.len() } else { 0 });
+        let unknown = explained.map(|filter| (filter, catalogue.targets.unknown_fields(filter as usize, subject)));
         let unknown = unknown.filter(|(_, fields)| !fields.is_empty()).collect();
         Self { view_type: subject.view_type, matches, candidates, unknown }
     }
 
-    /// Whether a group that is not for the subject may be for it: of none of its filters it is known that it does not match.
+    /// Whether a group that does not match may match: none of its filters is known not to match.
     pub(super) fn is_unknown(&self, group: &AdSet) -> bool {
         let may_match = |filter: &u32| self.matches.contains(*filter as usize) || self.unknown.contains_key(filter);
         group.targets.iter().flatten().all(may_match)
     }
 
-    /// The fields that leave it unknown whether a group is for the subject.
+    /// Fields that leave it unknown whether a group matches.
     pub(super) fn unknown_fields(&self, group: &AdSet) -> BTreeSet<FilterField> {
         group.targets.iter().flatten().filter_map(|filter| self.unknown.get(filter)).flatten().copied().collect()
     }

@@ -26,7 +26,7 @@ fn cap(action: &str, limit: u32, interval: u32, unit: &str) -> Value {
     json!([{ "action": action, "limit": limit, "window": { "interval": interval, "unit": unit } }])
 }
 
-/// Two advertisers; the first has two campaigns of two groups of one ad each. Every ad's id is its code.
+/// Two advertisers; the first has two campaigns with three ad groups, one ad in each. Every ad's id is its code.
 fn catalogue(change: impl FnOnce(&mut Value)) -> CompiledCatalogue {
     let ad = |code: u32, group: &str| json!({ "id": code.to_string(), "code": code, "ad_group": group, "creative": {}, "landing": "https://a.example/" });
     let group = |code: u32, campaign: &str| json!({ "id": format!("g{code}"), "code": code, "campaign": campaign });
@@ -67,12 +67,12 @@ fn noon<'a>() -> Given<'a> {
     given(at_noon())
 }
 
-/// Placements of these sizes, of no kind and without a floor.
+/// Placements of these sizes, without a view type and without a floor.
 fn sized<'a>(sizes: &[&'a [[u32; 2]]]) -> Vec<Placement<'a>> {
     sizes.iter().map(|sizes| Placement { sizes, ..Placement::default() }).collect()
 }
 
-/// The ads placed in front of somebody without a history, by code, or why there is none.
+/// The ads placed in front of a person without a history, by code, or the reasons why there is none.
 fn chosen(
     catalogue: &CompiledCatalogue,
     subject: &FilterSubject<'_>,
@@ -82,7 +82,7 @@ fn chosen(
     question.decide(None).into_iter().map(|one| one.map(|place| catalogue.offers[place].entity.ad)).collect()
 }
 
-/// The ads placed, by code, or why there is none.
+/// The ads placed, by code, or the reasons why there is none.
 fn placed(catalogue: &CompiledCatalogue, held: &[Vec<AdAction>], placements: &[&[[u32; 2]]]) -> Vec<Result<u32, NoAd>> {
     let packed: Vec<Vec<u8>> =
         held.iter().map(|one| one.iter().copied().collect::<ActionList>().pack_actions()).collect();
@@ -162,7 +162,7 @@ fn field_13_with_nobody_to_count_for_only_ads_without_caps_are_placed() {
     let question = Question::new(&catalogue, None, &FilterSubject::default(), sized(&[&[], &[]]), noon());
     assert_eq!(question.fates(None)[0], [AdOutcome::Nobody, AdOutcome::Nobody, AdOutcome::Nobody, AdOutcome::Won]);
     assert_eq!(question.decide(None)[1], Err(NoAd::AllCapped));
-    assert_eq!(placed(&catalogue, &[], &[&[]]), [Ok(1)], "a visitor minted now is somebody");
+    assert_eq!(placed(&catalogue, &[], &[&[]]), [Ok(1)], "a visitor that was just minted can be counted");
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn why_there_is_none() {
     assert_eq!(placed(&CompiledCatalogue::default(), &[], &[TOP]), [Err(NoAd::NoCatalogue)]);
 }
 
-/// Fates of the first placement, of any size, in front of somebody without a history.
+/// Outcomes for the first placement, of any size, in front of a person without a history.
 fn fates(catalogue: &CompiledCatalogue, subject: &FilterSubject<'_>) -> Vec<AdOutcome> {
     let any = vec![Placement::default()];
     Question::new(catalogue, Some(&Person::default()), subject, any, noon()).fates(None).remove(0)
@@ -236,7 +236,7 @@ fn s4_05_an_ad_is_for_whom_its_campaign_and_its_group_are() {
     assert_eq!(fates(&catalogue, &both)[..3], [AdOutcome::Won, AdOutcome::Targeting, AdOutcome::Outbid]);
     let page = FilterSubject { person: person(&[]), ..both };
     assert_eq!(fates(&catalogue, &page)[..3], [AdOutcome::Targeting, AdOutcome::Targeting, AdOutcome::Won]);
-    // Who has seen an ad is counted from the actions.
+    // A condition on seen ads is counted from the actions.
     let bytes: Vec<u8> = [seen(&catalogue, 4, 1, now())].into_iter().collect::<ActionList>().pack_actions();
     let known = Person { actions: vec![PackedActions::read(&bytes).unwrap()], ..Person::default() };
     let question = Question::new(&catalogue, Some(&known), &both, vec![Placement::default()], noon());
@@ -275,7 +275,7 @@ fn a_roadblock_fills_the_page_or_is_not_there() {
     );
 }
 
-/// The ads placed one call after another, each call with what the earlier ones have placed.
+/// The ads placed by one call after the other; each call reports the ads of the earlier calls.
 fn one_by_one(catalogue: &CompiledCatalogue, count: usize) -> Vec<Result<u32, NoAd>> {
     let (mut shown, mut all) = (Vec::new(), Vec::new());
     for _ in 0..count {
@@ -319,19 +319,19 @@ fn a_roadblock_keeps_the_page_that_it_fills_and_comes_to_no_other() {
             question.decide(None).into_iter().map(|one| one.ok().map(|place| catalogue.offers[place].entity.ad));
         (decided.collect::<Vec<_>>(), fates)
     };
-    // Its two ads fill a page of two placements. A third placement stays with the page.
+    // The campaign's two ads fill a page of two placements. On a third placement they are still the only ones allowed.
     assert_eq!(place(&[], 2).0, [Some(1), Some(2)]);
     assert_eq!(
         place(&[1, 2], 1),
         (vec![None], vec![AdOutcome::OnPage, AdOutcome::OnPage, AdOutcome::Roadblock, AdOutcome::Roadblock])
     );
     assert_eq!(place(&[1], 2).0, [Some(2), None]);
-    // Beside another ad it does not come.
+    // A roadblock does not join another ad's page.
     assert_eq!(
         place(&[4], 1),
         (vec![Some(3)], vec![AdOutcome::Roadblock, AdOutcome::Roadblock, AdOutcome::Won, AdOutcome::OnPage])
     );
-    assert_eq!(place(&[77], 1).0, [Some(1)], "of an ad that the catalogue no longer has nothing is known");
+    assert_eq!(place(&[77], 1).0, [Some(1)], "an ad that the catalogue no longer has is ignored");
 }
 
 #[test]
@@ -355,7 +355,7 @@ fn roadblocks_that_cannot_fill_the_page_are_not_tried_one_by_one() {
     assert_eq!((tried.get(), barred.len()), (2, 3), "the first of two ads, one of them too large, and two of one each");
 }
 
-/// A model that knows nothing but how often each ad is clicked, and how the second sight of an ad tires.
+/// A model with a weight for each ad's clicks and a fatigue weight after the first impression, and nothing else.
 fn taste(of: &[(u32, i16)], tired: i16) -> Model {
     let part =
         |intercept: i32| Part { intercept: intercept << FRACTION, scale: 8, weights: vec![0; 1 << 12], quality: None };
@@ -367,7 +367,7 @@ fn taste(of: &[(u32, i16)], tired: i16) -> Model {
         let feature = ModelFeature::Impressions { window: 0, level: AdLevel::Ad, bucket };
         click.weights[usize::from(feature.place(12))] = tired << 8;
     }
-    // 2^24 micros, about 17 of the currency.
+    // 2^24 micros, about 17 units of currency.
     let price = Part { intercept: 1_089_929, ..Part::default() };
     let (trained_ms, expires_ms) = (at_noon() - 1, at_noon() + 1);
     Model { bits: 12, trained_ms, expires_ms, click, conversion, price, ..Model::default() }
@@ -393,23 +393,24 @@ fn s1_09_s3_06_what_is_paid_for_clicks_is_worth_what_the_model_expects_of_this_p
         let won = catalogue.offers[question.decide(None)[0].unwrap()].entity.ad;
         (won, [1, 2, 3, 4].map(|ad| question.worth(0, catalogue.place_of(ad).unwrap())))
     };
-    // Without a model: a click in a thousand, a conversion in a hundred clicks, ten of the currency each.
+    // Defaults without a model: one click per thousand impressions, one conversion per hundred clicks, ten units of
+    // currency.
     assert_eq!(worths(None, &[], at_noon()), (1, [200_000, 200_000, 50_000, 10_000]));
     let scores = ModelScores::new(&taste(&[(2, 2), (3, 1)], -3), &catalogue).unwrap();
     let (won, [first, second, third, fourth]) = worths(Some(&scores), &[], at_noon());
-    // Of -7, -5 and -6 the logistic function is 0.000911, 0.006693 and 0.002473; of -3 it is 0.047426.
+    // The logistic function is 0.000911 at -7, 0.006693 at -5, 0.002473 at -6, and 0.047426 at -3.
     let near = |worth: u64, expected: f64| assert!((worth as f64 / expected - 1.0).abs() < 0.005, "{worth} {expected}");
     near(first, 200.0 * 911.05);
     near(second, 200.0 * 6_692.85);
     near(third, 5_000.0 * 2_472.62 * 0.047_425_9);
     near(fourth, 1_677.7 * 911.05 * 0.047_425_9);
     assert_eq!(won, 2);
-    // Seen once today, it tires: the logit falls by three.
+    // After one impression today, fatigue lowers the logit by three.
     let seen_once = [seen(&catalogue, 2, 1, Minute(now().0 - 60))];
     let (won, [_, tired, ..]) = worths(Some(&scores), &seen_once, at_noon());
     near(tired, 200.0 * 335.35);
     assert_eq!(won, 3);
-    // A model of another time is none.
+    // A model outside its time range is not used.
     assert_eq!(worths(Some(&scores), &[], at_noon() + 1).1, worths(None, &[], at_noon()).1);
 }
 
@@ -440,7 +441,7 @@ fn s1_08_how_many_browsers_a_person_has_decides_as_its_segments_and_its_last_act
         catalogue.offers[decided[0].unwrap()].entity.ad
     };
     let recency = ModelFeature::Recency(crate::ads::model::features::bucket(60));
-    // What is paid for clicks is worth 182,210 a thousand, and with two more in the logit 1,338,570.
+    // A CPC bid is worth 182,210 per thousand impressions, and 1,338,570 if the logit is greater by two.
     assert_eq!(won(None, 3, &[SegmentId(7)], Some(60)), 4);
     for (feature, [with, without]) in [
         (
@@ -457,7 +458,8 @@ fn s1_08_how_many_browsers_a_person_has_decides_as_its_segments_and_its_last_act
     }
 }
 
-/// Ads 1 and 2 of the two arms of an experiment with a control of no ad; 3 of an arm of another; 4 is everybody's.
+/// Ads 1 and 2 belong to the two arms of an experiment with an empty control, ad 3 to an arm of another one; ad 4 is
+/// for everyone.
 fn tested() -> CompiledCatalogue {
     catalogue(|all| {
         let arm = |id: &str, code: u8| json!({ "id": id, "code": code, "share": 3_000 });
@@ -514,11 +516,15 @@ fn s4_06_a_page_is_part_of_an_experiment_whichever_arm_its_person_is_in() {
         all["campaign"][1]["targeting"] = json!({ "page.keywords": "shoes" });
         all["campaign"][1]["arm"] = json!("e/a");
     });
-    let asked = |keywords: &[&str]| {
+    let met_with = |keywords: &[&str]| {
         let subject = FilterSubject { keywords, ..FilterSubject::default() };
         Question::new(&over, Some(&Person::default()), &subject, sized(&[TOP]), noon()).met()
     };
-    assert_eq!((asked(&[]), asked(&["shoes"])), ([].into(), [0].into()), "in its time, and for who looks at what");
+    assert_eq!(
+        (met_with(&[]), met_with(&["shoes"])),
+        ([].into(), [0].into()),
+        "only with matching targeting and in the run time"
+    );
 }
 
 #[test]
@@ -545,17 +551,17 @@ fn s4_07_only_recipients_see_a_limited_offer_and_one_that_would_be_placed_is_ask
     let has = ["won", "outbid", "outbid", "outbid"];
     assert_eq!(with(&plain, Some(Holding::Has(3)), &[TOP]), (Ok(1), Some(3), None, has.to_vec()));
     assert_eq!(codes(&plain, None, TOP).1, ["nobody", "nobody", "won", "outbid"]);
-    // It may get none: what is under strict caps and comes next is asked for too.
+    // The person may get no offer code, so that the next ad under strict caps is requested too.
     let strict = limited(&|all| {
         all["campaign"][1]["cap_mode"] = json!("strict");
         all["campaign"][1]["caps"] = cap("impression", 9, 1, "days");
     });
-    let asked = |holding| {
+    let strict_choices = |holding| {
         let person = Person { units: [(1, holding)].into_iter().collect(), ..Person::default() };
         Question::new(&strict, Some(&person), &FilterSubject::default(), sized(&[TOP]), noon()).strict(|_| false)
     };
-    assert_eq!([Holding::May, Holding::Has(3)].map(asked), [vec![vec![2]], vec![vec![]]]);
-    // One of which no unit is left is asked for where no other gets the place.
+    assert_eq!([Holding::May, Holding::Has(3)].map(strict_choices), [vec![vec![2]], vec![vec![]]]);
+    // A sold-out offer is requested last.
     let both = limited(&|all| {
         for (campaign, bid) in [(0, 9), (1, 5)] {
             all["campaign"][campaign]["cap_mode"] = json!("strict");
@@ -570,7 +576,7 @@ fn s4_07_only_recipients_see_a_limited_offer_and_one_that_would_be_placed_is_ask
         choices.iter().map(|place| both.offers[*place].entity.ad).collect()
     };
     assert_eq!([false, true].map(ads), [[1, 2, 3], [3, 1, 2]]);
-    // Nothing is asked for that would not be placed.
+    // An offer code is requested only for an ad that would be placed.
     let outbid = limited(&|all| all["campaign"][2]["bid"] = json!({ "cpm_micros": 9 }));
     assert_eq!(with(&outbid, Some(Holding::May), &[TOP]).2, None);
     assert_eq!(with(&outbid, Some(Holding::May), &[TOP, TOP]).2, Some(1), "in the second place it would");
@@ -611,7 +617,7 @@ fn a_cap_of_so_many_hours_needs_what_a_snapshot_holds() {
     let decided =
         Question::new(&catalogue, Some(&person), &FilterSubject::default(), sized(&[&[]]), noon()).decide(None);
     let ad = catalogue.offers[decided[0].unwrap()].entity.ad;
-    assert_eq!(ad, 3, "the impression of 715 hours ago is at the cap");
+    assert_eq!(ad, 3, "the impression of 715 hours ago reaches the cap");
 }
 
 #[test]
@@ -619,7 +625,7 @@ fn a_campaign_that_cannot_fill_the_page_keeps_no_strict_ad_from_being_asked_for(
     let catalogue = catalogue(|all| {
         all["campaign"][0]["roadblock"] = json!(true);
         all["campaign"][0]["bid"] = json!({ "cpm_micros": 9 });
-        // One ad: it never fills two placements.
+        // One ad cannot fill two placements.
         all["ad"][1]["ad_group"] = json!("g3");
         for strict in [1, 2] {
             all["campaign"][strict]["cap_mode"] = json!("strict");

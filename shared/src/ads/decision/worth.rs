@@ -1,5 +1,5 @@
-//! What an ad is worth in front of a person: what its advertiser pays for a thousand impressions, or a model's expectation
-//! of it where the advertiser pays for clicks or conversions (S1.9).
+//! Value of an ad in front of a person: the price of a thousand impressions, or the model's expectation of it if the
+//! advertiser pays for clicks or conversions.
 
 use crate::ads::catalogue::{Bid, CompiledCatalogue};
 use crate::ads::model::features::{self, IMPRESSIONS};
@@ -11,24 +11,24 @@ use crate::targeting::filter::FilterSubject;
 
 use super::Person;
 
-/// Without a model one click is expected in a thousand impressions (in thousand millionths).
+/// Default click rate without a model: one click per thousand impressions, in billionths.
 pub const CTR_PPB: u32 = 1_000_000;
-/// Without a model one conversion is expected in a hundred clicks (in thousand millionths).
+/// Default conversion rate without a model: one conversion per hundred clicks, in billionths.
 pub const CVR_PPB: u32 = 10_000_000;
-/// Without a model ten of the currency are expected to be spent in a conversion.
+/// Default value of a conversion without a model: ten units of currency, in micros.
 pub const PRICE_MICROS: Micros = 10_000_000;
 
-/// A model made ready for the ads of one catalogue. Made once, when either is loaded.
+/// A model prepared for the ads of one catalogue; prepared once, when either is loaded.
 #[derive(Debug, Clone)]
 pub struct ModelScores {
     scorer: Scorer,
-    /// In the order of [`CompiledCatalogue::offers`].
+    /// Scores in the order of [`CompiledCatalogue::offers`].
     ads: Vec<AdScore>,
     used: std::ops::Range<Millis>,
 }
 
 impl ModelScores {
-    /// `None` for a model that is not sound.
+    /// Prepares a model; `None` if the model is invalid.
     #[must_use]
     pub fn new(model: &Model, catalogue: &CompiledCatalogue) -> Option<Self> {
         let scorer = Scorer::new(model)?;
@@ -37,7 +37,7 @@ impl ModelScores {
     }
 }
 
-/// What ads are worth in one call.
+/// Values of ads in one call.
 pub(super) struct AdWorth<'a> {
     catalogue: &'a CompiledCatalogue,
     predicting: Option<CallPredictor<'a>>,
@@ -46,7 +46,7 @@ pub(super) struct AdWorth<'a> {
 struct CallPredictor<'a> {
     scores: &'a ModelScores,
     person: PersonScore,
-    /// By window, then place of the catalogue's counter; clicks last. Nothing without a person.
+    /// Counts by window, then by index of the catalogue's counter; clicks last. Empty without a person.
     counts: Vec<Vec<u32>>,
 }
 
@@ -58,15 +58,15 @@ impl<'a> AdWorth<'a> {
         subject: &FilterSubject<'_>,
         now: Millis,
     ) -> Self {
-        let asked = catalogue.terms.iter().any(|terms| !matches!(terms.bid, Bid::CpmMicros(_)));
-        let scores = scores.filter(|scores| asked && scores.used.contains(&now));
+        let needs_model = catalogue.terms.iter().any(|terms| !matches!(terms.bid, Bid::CpmMicros(_)));
+        let scores = scores.filter(|scores| needs_model && scores.used.contains(&now));
         Self { catalogue, predicting: scores.map(|scores| CallPredictor::new(catalogue, scores, person, subject, now)) }
     }
 
-    /// What a thousand impressions of an ad are worth, in micros.
+    /// Value of a thousand impressions of an ad, in micros.
     pub(super) fn of(&self, bid: Bid, place: usize, view_type: ViewType) -> u64 {
         let score = || Some(self.predicting.as_ref()?.score(self.catalogue, place, view_type));
-        // A thousand times a part of 1,000,000,000 is one of 1,000,000.
+        // A thousand times a rate in billionths is a rate in millionths.
         let for_clicks =
             |paid: i64, score: Option<Score>| part(paid, score.map_or(CTR_PPB, Score::ctr_ppb).into(), 1_000_000);
         let for_conversions = |paid: i64, score: Option<Score>| {
@@ -85,9 +85,9 @@ impl<'a> AdWorth<'a> {
     }
 }
 
-/// `of × times ÷ by`, towards zero.
+/// `of × times ÷ by`, rounded towards zero.
 fn part(of: i64, times: i64, by: i64) -> i64 {
-    // WebAssembly and most processors have no division of 128 bits.
+    // The common case avoids a division of 128 bits, which WebAssembly and most processors lack.
     if let Some(product) = of.checked_mul(times) {
         return product / by;
     }
@@ -112,13 +112,13 @@ impl<'a> CallPredictor<'a> {
         };
         let windows = features::windows(minute);
         let longest = windows.iter().copied().last();
-        let asked = windows.map(|window| (ActionType::IMPRESSION, window)).into_iter();
-        let asked = asked.chain(longest.map(|window| (ActionType::CLICK, window)));
+        let counted = windows.map(|window| (ActionType::IMPRESSION, window)).into_iter();
+        let counted = counted.chain(longest.map(|window| (ActionType::CLICK, window)));
         let tally = |(verb, (from, to)): (ActionType, (Minute, Minute))| {
             let question = ActionQuestion { verbs: &[verb], view_types: ViewTypes::All, from, to };
             catalogue.counter.tally_rows(actions, &question)
         };
-        let counts = if actions.is_empty() { Vec::new() } else { asked.map(tally).collect() };
+        let counts = if actions.is_empty() { Vec::new() } else { counted.map(tally).collect() };
         Self { scores, person: scores.scorer.person(&features), counts }
     }
 

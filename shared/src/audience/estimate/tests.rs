@@ -7,13 +7,13 @@ use crate::base::bucket::{BucketPurpose, PersonRandom};
 use crate::base::random;
 
 const CASES: u32 = 10_000;
-/// The size classes of the requirement, by true share.
+/// The size classes of the table in the module's documentation, by true share.
 const CLASSES: [(f64, f64); 5] = [(0.000_1, 0.001), (0.001, 0.01), (0.01, 0.1), (0.1, 0.9), (0.9, 0.99)];
 
 struct Draw(u64);
 
 impl Draw {
-    /// From 0 to 1, neither of them.
+    /// Uniform between 0 and 1, both excluded.
     fn unit(&mut self) -> f64 {
         ((random::next(&mut self.0) >> 11) as f64 + 0.5) / (1u64 << 53) as f64
     }
@@ -22,7 +22,7 @@ impl Draw {
         low + self.unit() * (high - low)
     }
 
-    /// With the same probability in each decade.
+    /// Log-uniform: each decade has the same probability.
     fn decades(&mut self, low: f64, high: f64) -> f64 {
         self.between(low.ln(), high.ln()).exp()
     }
@@ -31,7 +31,7 @@ impl Draw {
         (-2.0 * self.unit().ln()).sqrt() * (TAU * self.unit()).cos()
     }
 
-    /// Marsaglia and Tsang 2000, of a shape of 1 or more.
+    /// Gamma distribution of a shape of at least 1 (Marsaglia and Tsang 2000).
     fn gamma(&mut self, shape: f64) -> f64 {
         let d = shape - 1.0 / 3.0;
         loop {
@@ -43,8 +43,8 @@ impl Draw {
         }
     }
 
-    /// How many of `n` are drawn, each with probability `p`: exact, halving `n` at the median of as many uniform numbers
-    /// (Devroye, Non-Uniform Random Variate Generation, 1986, §X.4.4).
+    /// Binomial distribution: how many of `n` are drawn with probability `p`. Exact, by halving `n` at the median of as
+    /// many uniform numbers (Devroye, Non-Uniform Random Variate Generation, 1986, §X.4.4).
     fn binomial(&mut self, mut n: u64, mut p: f64) -> u64 {
         let mut drawn = 0;
         while n > 30 {
@@ -63,7 +63,7 @@ impl Draw {
         drawn + (0..n).filter(|_| self.unit() < p).count() as u64
     }
 
-    /// A population, and those of them whom a filter of the class means.
+    /// A population and the number of its people who match a filter of the class.
     fn filter(&mut self, (low, high): (f64, f64)) -> (u64, u64) {
         loop {
             let all = self.decades(1e4, 1e7) as u64;
@@ -80,7 +80,7 @@ fn look(all: u64, sampled: u64, found: u64) -> Look {
     Look::new(all, sampled, found).unwrap()
 }
 
-/// Wilson's interval as in the textbooks, in whole people; with `z`² terms left out, Wald's.
+/// Wilson's interval as in textbooks, in whole people; without its `z`² terms it is Wald's.
 fn textbook(look: &Look, wilson: bool) -> (u64, u64) {
     let (all, n) = (look.population as f64, look.sampled as f64);
     let (p, m) = (look.found as f64 / n, n * (all - 1.0) / (all - n));
@@ -129,7 +129,7 @@ fn s4_02_the_interval_holds_the_truth_in_every_size_class() {
     }
 }
 
-/// The probability that the interval holds each of many true numbers, and what is the least of them.
+/// The probability that the interval contains the truth, as the minimum over many true numbers.
 fn least_coverage(all: u64, sampled: u64, logs: &[f64], interval: impl Fn(u64) -> (u64, u64)) -> f64 {
     let choose = |n: u64, k: u64| logs[n as usize] - logs[k as usize] - logs[(n - k) as usize];
     let intervals: Vec<_> = (0..=sampled).map(interval).collect();
@@ -171,7 +171,7 @@ fn s4_02_no_share_is_held_in_less_than_93_per_cent_of_samples() {
     assert!((0.84..0.86).contains(&wilson), "{wilson}");
 }
 
-/// Looks until the plan stops: the last look, and how many there were.
+/// Looks until the plan stops; returns the last look and the number of looks.
 fn run(draw: &mut Draw, plan: &Plan, all: u64, meant: u64) -> (Look, u32) {
     let (mut buckets, mut before, mut looks) = (plan.first(), 0, 0);
     let (mut found, mut others) = (0, 0);
@@ -231,7 +231,7 @@ fn a_plan_begins_with_one_per_cent_and_ends_with_everybody() {
     assert_eq!(plan.next(100, &look(10_000_000, 100_000, 11_302)), Next::Stop);
     assert_eq!(plan.next(100, &look(10_000_000, 100_000, 50_000)), Next::Grow { buckets: 200 });
     assert_eq!(plan.next(100, &look(10_000_000, 0, 0)), Next::Grow { buckets: 200 });
-    // As many buckets as hold 10,000 people, if there are as many people.
+    // Enough buckets for 10,000 people, or all buckets for a smaller population.
     assert_eq!(Plan::new(40_000, 0.002).unwrap().first(), 2_500);
     assert_eq!(Plan::new(3_000, 0.002).unwrap().first(), BUCKETS);
     assert_eq!(Plan::new(0, 0.002).unwrap().first(), BUCKETS);
@@ -265,14 +265,14 @@ fn an_interval_leaves_out_nobody_who_was_seen() {
         assert!(found <= size.least && size.least <= size.people, "{all} {sampled} {found}: {size:?}");
         assert!(size.people <= size.most && size.most <= all - (sampled - found), "{all} {sampled} {found}: {size:?}");
         assert!(size.share.low <= size.share.high && size.share.high <= 1.0);
-        // Those not meant are the mirror image.
+        // The people who do not match are the mirror image.
         let others = look(all, sampled, sampled - found).size();
         assert!(sampled == 0 || (all - others.most).abs_diff(size.least) <= 1 + all / 1_000_000_000);
     }
 }
 
-/// In how many of all cases the intervals of average and total hold the truth, and each total's is none below what is seen.
-/// The filter means one of twenty; a quarter of all are sampled.
+/// The shares of cases in which the intervals of average and total contain the truth. The filter matches one of twenty
+/// people, and a quarter of the population is sampled.
 fn values(found: u64, cases: u32, mut value: impl FnMut(&mut Draw) -> i64) -> (f64, f64) {
     let mut draw = Draw(found);
     let (meant, part) = (found * 4, 0.25);
@@ -311,7 +311,7 @@ fn averages_and_totals_of_spend_hold_the_truth() {
         let (means, totals) = values(found, cases, spend(sigma));
         assert!(means >= mean && totals >= total, "{sigma} {found}: {means} {totals}");
     }
-    // What has both signs, and nearly cancels out.
+    // Values of both signs that nearly cancel out.
     let (means, totals) = values(30, 4_000, |draw| (draw.normal() * 1e6) as i64 + 50_000);
     assert!((0.93..0.97).contains(&means) && (0.93..0.97).contains(&totals), "{means} {totals}");
 }
@@ -326,7 +326,7 @@ fn a_total_of_ones_is_the_number_of_people() {
     assert!((total.low - size.least as f64).abs() < 5.0 && (total.high - size.most as f64).abs() < 5.0, "{total:?}");
     let mean = look.mean(&moments).unwrap();
     assert!((mean.value - 1.0).abs() < 1e-9 && mean.half_width() < 1e-6);
-    // Debts are as much, below nought.
+    // Negative values give the mirrored total.
     let mut debts = Moments::default();
     (0..11_302).for_each(|_| debts.add(-1));
     let owed = look.total(&debts).unwrap();
@@ -344,15 +344,15 @@ fn too_little_gives_no_interval() {
     for few in [of(&[]), of(&[5]), of(&[1, 2, 3])] {
         assert_eq!((some.mean(&few), some.total(&few)), (None, None), "{few:?}");
     }
-    // Of two one hardly knows anything.
+    // Two values give a very wide interval.
     let two = some.total(&of(&[5, 9])).unwrap();
     assert!(two.value == 140.0 && two.low < 30.0 && two.high > 1_000.0, "{two:?}");
     let nought = some.total(&of(&[0, 0])).unwrap();
     assert_eq!(nought, Figure::exact(0.0));
-    // The largest values, and squares that no integer holds.
+    // The largest values, and squares that overflow.
     assert!(some.mean(&of(&[i64::MAX, i64::MIN])).is_some_and(|mean| mean.half_width().is_finite()));
     assert_eq!(some.mean(&Moments { squares: u128::MAX, ..of(&[5, 9]) }), None);
-    // Everybody was asked.
+    // The sample is the whole population.
     let all = look(100, 100, 1);
     assert_eq!((all.mean(&of(&[5])), all.total(&of(&[5]))), (Some(Figure::exact(5.0)), Some(Figure::exact(5.0))));
     assert_eq!((all.mean(&of(&[])), all.total(&of(&[]))), (None, Some(Figure::exact(0.0))));
@@ -390,8 +390,8 @@ fn student_is_as_in_the_tables() {
     assert_eq!(student(0), None);
 }
 
-/// One of ten buys; a message, sent to one of twenty by `purpose`'s buckets, makes it two of ten. How often the interval
-/// from each of ten tenths of the sampling buckets holds the true number of buyers.
+/// One person of ten buys; a message, sent to one of twenty by the buckets of `purpose`, makes it two of ten. Returns
+/// how many tenths of the sampling buckets give an interval that contains the true number of buyers.
 fn tenths_that_hold(purpose: BucketPurpose<'_>) -> usize {
     let mut draw = Draw(17);
     let (all, mut buyers) = (100_000, 0);
@@ -405,7 +405,7 @@ fn tenths_that_hold(purpose: BucketPurpose<'_>) -> usize {
         buyers += buys;
     }
     let held = tenths.map(|(sampled, found)| holds(&look(all, sampled, found).size(), buyers));
-    // Those to whom it was sent are all in the first tenth.
+    // All recipients of the message are in the first tenth.
     assert_eq!(held[0], purpose != BucketPurpose::Sampling);
     held.into_iter().filter(|held| *held).count()
 }

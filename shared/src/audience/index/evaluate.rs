@@ -1,5 +1,5 @@
-//! A filter over columns: laid out once for all partitions, then asked of one after the other. Each row is found, not
-//! found, or unsure, as Kleene's three-valued logic puts conditions together.
+//! Filter queries over the audience index: planned once for all partitions, then run on one partition after the other.
+//! A row matches, does not match, or is unsure; Kleene's three-valued logic combines conditions.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -16,56 +16,56 @@ use crate::targeting::filter::{
     GroupOperator, read_value,
 };
 
-/// What a row says: no, yes, or that the store must be asked.
+/// Result of a condition for a row: no, yes, or unsure, in which case the store must be asked.
 const NO: u8 = 0;
 const YES: u8 = 1;
 const UNSURE: u8 = 2;
 
-/// A filter, ready to be asked of partitions.
+/// A planned filter, ready to run on partitions.
 #[derive(Debug)]
 pub struct IndexQuery<'p> {
     people: &'p AudienceIndex,
     plan: QueryPlan<'p>,
 }
 
-/// People of some partitions and buckets.
+/// Result over the people of some partitions and buckets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MatchedRows {
-    /// How many there are.
+    /// Number of people examined.
     pub people: u64,
-    /// How many of them are found for sure.
+    /// Number of people who match for sure.
     pub sure: u64,
-    /// Who may be found: the store says.
+    /// People who may match; the store decides.
     pub unsure: Vec<u64>,
-    /// A measure's, over those found for sure.
+    /// Moments of the measure over the people who match for sure.
     pub moments: Moments,
 }
 
 #[derive(Debug)]
 enum QueryPlan<'p> {
-    /// Every row says the same.
+    /// The same result for every row.
     All(u8),
-    /// Whether the number lies in a range, or what is said where there is none; turned round where negated.
+    /// Whether the number lies in a range; `absent` is the result without a number, and `negated` inverts both.
     Within {
         column: usize,
         range: RangeInclusive<i64>,
         absent: bool,
         negated: bool,
     },
-    /// Whether the number is one of these.
+    /// Whether the number is one of a list; `absent` and `negated` as in `Within`.
     Listed {
         column: usize,
         all: &'p [i64],
         absent: bool,
         negated: bool,
     },
-    /// What each code says, and what is said where there is none.
+    /// The result for each code of a text; `absent` is the result without a text.
     Coded {
         column: usize,
         says: Vec<u8>,
         absent: u8,
     },
-    /// When something last happened: before a time, from then on, or in a time to come.
+    /// Result by the time of the last event: `never` before `from`, `happened` from there up to `to`, unsure after.
     Last {
         column: usize,
         from: i64,
@@ -78,7 +78,7 @@ enum QueryPlan<'p> {
         segments: Vec<SegmentId>,
         negated: bool,
     },
-    /// Unsure where this column has a number.
+    /// Unsure if this column has a number, otherwise the result of `then`.
     Unless {
         column: usize,
         then: Box<Self>,
@@ -86,16 +86,16 @@ enum QueryPlan<'p> {
     Group(GroupOperator, Vec<Self>),
 }
 
-/// What each row of a partition says. `maybe` holds where `sure` does, and where a row is unsure.
+/// Result for each row of a partition. `maybe` is 1 wherever `sure` is 1 and wherever a row is unsure.
 #[derive(Debug, Default)]
 struct RowMasks {
     sure: Vec<u8>,
-    /// Empty where no row is unsure.
+    /// Empty if no row is unsure.
     maybe: Vec<u8>,
 }
 
 impl AudienceIndex {
-    /// Makes a filter ready, for a time.
+    /// Plans a filter for a time.
     #[must_use]
     pub fn ask<'p>(&'p self, filter: &'p Filter, now: Minute) -> IndexQuery<'p> {
         IndexQuery { people: self, plan: self.plan(&filter.root, &filter.counts, now) }
@@ -110,7 +110,7 @@ impl AudienceIndex {
         }
     }
 
-    /// A condition; unsure where a row lacks data that it asks for.
+    /// Plan of a condition; rows that may lack the data of the condition are unsure.
     fn leaf<'p>(&'p self, condition: &'p FieldCondition, counts: &'p [CountQuestion], now: Minute) -> QueryPlan<'p> {
         let lacking: &[ColumnKey] = match condition.field {
             FilterField::Attribute(..) => &[ColumnKey::LacksAttributes, ColumnKey::LacksMembers],
@@ -125,7 +125,7 @@ impl AudienceIndex {
         columns.fold(plan, |plan, column| QueryPlan::Unless { column, then: Box::new(plan) })
     }
 
-    /// A condition, of a row that lacks no data.
+    /// Plan of a condition for rows that lack no data.
     fn settled_leaf<'p>(
         &'p self,
         condition: &'p FieldCondition,
@@ -148,12 +148,12 @@ impl AudienceIndex {
                 Some(question) => self.count(question, test, *negated, now),
                 None => QueryPlan::All(NO),
             },
-            // Of a page, a place or a device: an audience has none.
+            // Conditions on a page, a location or a device match no person: an audience has none.
             _ => QueryPlan::All((*negated).into()),
         }
     }
 
-    /// A number; `absent` where a row without one counts as 0.
+    /// Plan of a condition on a number. With `absent`, a row without a number counts as 0.
     fn number<'p>(&'p self, key: ColumnKey, test: &'p FieldTest, absent: bool, negated: bool) -> QueryPlan<'p> {
         let absent = absent && test.holds(FieldReading::Number(0));
         let Some(column) = self.columns.get(&key).copied() else { return QueryPlan::All((absent != negated).into()) };
@@ -178,7 +178,7 @@ impl AudienceIndex {
         let says = |value| u8::from(test.holds(read_value(value)) != negated);
         let mut says: Vec<u8> = texts.values.iter().map(says).collect();
         let mut yes = says.iter().zip(0..).filter(|(says, _)| **says == YES).map(|(_, code)| code);
-        // One text of many is what most ask for.
+        // Most filters ask for a single text.
         if let (Some(one), None, false) =
             (yes.next(), yes.next(), negated || texts.values.len() >= limits::AUDIENCE_TEXTS)
         {
@@ -200,7 +200,7 @@ impl AudienceIndex {
             (CountSource::Purchases, None) => return self.number(ColumnKey::Purchases, test, true, negated),
             (CountSource::Action { verb, of }, within) => {
                 let from = within.map_or(0, |within| within.range(now).0.0);
-                // How many, of which ads, and whether the oldest were trimmed meanwhile, the store knows.
+                // Only the store knows the number, the ads, and whether old actions were trimmed since.
                 let some = if of.is_none() && within.is_some() { mask_with_event(test, negated) } else { UNSURE };
                 let to = within.map_or(0, |within| within.range(now).1.0);
                 return self.last(ColumnKey::Acted(*verb), from, to, test, negated, some);
@@ -218,7 +218,8 @@ impl AudienceIndex {
             }
         };
         let is_counted = self.events.contains_key(name) && !self.unsettled.contains(name);
-        // Nobody's first page or purchase makes a row of uncounted events unsure.
+        // A name that is always counted gets its column with the first such event, so that rows with uncounted events
+        // never lack its counts.
         let in_doubt = (!is_counted && !is_always_counted(name)).then_some(ColumnKey::UncountedEvents);
         let columns = [Some(ColumnKey::MoreEvents), in_doubt].into_iter().flatten();
         let columns = columns.filter_map(|key| self.columns.get(&key).copied());
@@ -234,12 +235,12 @@ impl AudienceIndex {
     }
 }
 
-/// What is said of who never did it.
+/// Result for a row without any such event.
 fn mask_without_event(test: &FieldTest, negated: bool) -> u8 {
     u8::from(test.holds(FieldReading::Number(0)) != negated)
 }
 
-/// What is said of who did it once or more, who knows how often.
+/// Result for a row with at least one such event, whose number is unknown.
 fn mask_with_event(test: &FieldTest, negated: bool) -> u8 {
     let holds = match test {
         FieldTest::Exists => true,
@@ -252,33 +253,35 @@ fn mask_with_event(test: &FieldTest, negated: bool) -> u8 {
 }
 
 impl IndexQuery<'_> {
-    /// The people of some buckets in some partitions, who of them is found, and the moments of a measure over them.
+    /// Counts the people of some buckets in some partitions and those who match, with the moments of a measure over the
+    /// matches.
     #[must_use]
     pub fn count(&self, partitions: Range<usize>, buckets: &Range<u16>, measure: Option<PeopleMeasure>) -> MatchedRows {
         let mut found = MatchedRows::default();
         let column = measure.and_then(|measure| self.people.columns.get(&measure.key()));
-        self.each_partition(partitions, buckets, |partition, said, people| {
+        self.each_partition(partitions, buckets, |partition, masks, people| {
             found.people += people;
-            found.sure += sum(&said.sure);
-            found.unsure.extend(unsure_rows(said).filter_map(|slot| Some(partition.who(slot)?.0)));
+            found.sure += sum(&masks.sure);
+            found.unsure.extend(unsure_rows(masks).filter_map(|slot| Some(partition.who(slot)?.0)));
             let Some(measure) = measure else { return };
             let column = column.and_then(|column| partition.column(*column)).unwrap_or(&EMPTY);
-            let sure = said.sure.iter().enumerate().filter(|(_, sure)| **sure == YES);
+            let sure = masks.sure.iter().enumerate().filter(|(_, sure)| **sure == YES);
             let numbers = sure.filter_map(|(slot, _)| column.get(slot).or(measure.absent()));
             numbers.for_each(|number| found.moments.add(number));
         });
         found
     }
 
-    /// Tells who is found: the person, its oldest visitor, and whether it is sure.
-    pub fn each(&self, partitions: Range<usize>, buckets: &Range<u16>, mut tell: impl FnMut(u64, VisitorId, bool)) {
-        self.each_partition(partitions, buckets, |partition, said, _| {
-            for (slot, sure) in said.sure.iter().enumerate() {
-                let maybe = said.maybe.get(slot).is_some_and(|maybe| *maybe == YES);
+    /// Calls `report` with each person who matches or may match, the person's oldest visitor, and whether the match is
+    /// sure.
+    pub fn each(&self, partitions: Range<usize>, buckets: &Range<u16>, mut report: impl FnMut(u64, VisitorId, bool)) {
+        self.each_partition(partitions, buckets, |partition, masks, _| {
+            for (slot, sure) in masks.sure.iter().enumerate() {
+                let maybe = masks.maybe.get(slot).is_some_and(|maybe| *maybe == YES);
                 if (*sure == YES || maybe)
                     && let Some((person, master)) = partition.who(slot)
                 {
-                    tell(person, master, *sure == YES);
+                    report(person, master, *sure == YES);
                 }
             }
         });
@@ -288,95 +291,95 @@ impl IndexQuery<'_> {
         &self,
         partitions: Range<usize>,
         buckets: &Range<u16>,
-        mut tell: impl FnMut(&IndexPartition, &RowMasks, u64),
+        mut report: impl FnMut(&IndexPartition, &RowMasks, u64),
     ) {
         let (mut pool, mut there) = (Vec::new(), Vec::new());
         for partition in self.people.partitions.get(partitions).unwrap_or_default() {
-            let mut said = said_by(&self.plan, partition, &mut pool);
+            let mut masks = run_plan(&self.plan, partition, &mut pool);
             let mut people = partition.rows() as u64;
             if partition.has_dead() || !partition.lies_in(buckets) {
                 there.clear();
                 let living = |bucket: &u16| u8::from(*bucket >= buckets.start) & u8::from(*bucket < buckets.end);
                 there.extend(partition.buckets().iter().map(living));
-                and(&mut said.sure, &there);
-                and(&mut said.maybe, &there);
+                and(&mut masks.sure, &there);
+                and(&mut masks.maybe, &there);
                 people = sum(&there);
             }
-            tell(partition, &said, people);
-            pool.push(said);
+            report(partition, &masks, people);
+            pool.push(masks);
         }
     }
 }
 
-fn said_by(plan: &QueryPlan<'_>, partition: &IndexPartition, pool: &mut Vec<RowMasks>) -> RowMasks {
-    let mut said = pool.pop().unwrap_or_default();
-    said.maybe.clear();
-    said.sure.resize(partition.rows(), NO);
+fn run_plan(plan: &QueryPlan<'_>, partition: &IndexPartition, pool: &mut Vec<RowMasks>) -> RowMasks {
+    let mut masks = pool.pop().unwrap_or_default();
+    masks.maybe.clear();
+    masks.sure.resize(partition.rows(), NO);
     let column = |place: &usize| partition.column(*place).unwrap_or(&EMPTY);
     match plan {
-        QueryPlan::All(says) => said.sure.fill(*says),
+        QueryPlan::All(says) => masks.sure.fill(*says),
         QueryPlan::Within { column: place, range, absent, negated } => {
-            column(place).within(range, *absent, &mut said.sure);
-            turn(&mut said.sure, *negated);
+            column(place).within(range, *absent, &mut masks.sure);
+            turn(&mut masks.sure, *negated);
         }
         QueryPlan::Listed { column: place, all, absent, negated } => {
             let holds = |number: Option<i64>| number.map_or(*absent, |number| all.binary_search(&number).is_ok());
-            column(place).each(|number| u8::from(holds(number) != *negated), &mut said.sure);
+            column(place).each(|number| u8::from(holds(number) != *negated), &mut masks.sure);
         }
         QueryPlan::Coded { column: place, says, absent } => {
             let of = |code: i64| usize::try_from(code).ok().and_then(|code| says.get(code)).copied();
-            column(place).each(|code| code.map_or(*absent, |code| of(code).unwrap_or(UNSURE)), &mut said.sure);
+            column(place).each(|code| code.map_or(*absent, |code| of(code).unwrap_or(UNSURE)), &mut masks.sure);
         }
         QueryPlan::Last { column: place, from, to, never, happened } => {
-            // Two looks without branches: 1 from `from` on, and 1 from `to` on.
-            column(place).within(&(*from..=i64::MAX), false, &mut said.sure);
-            said.maybe.resize(partition.rows(), NO);
-            column(place).within(&(*to..=i64::MAX), false, &mut said.maybe);
+            // Two passes without branches: 1 from time `from` on, and 1 from time `to` on.
+            column(place).within(&(*from..=i64::MAX), false, &mut masks.sure);
+            masks.maybe.resize(partition.rows(), NO);
+            column(place).within(&(*to..=i64::MAX), false, &mut masks.maybe);
             let (never, change) = (*never, *never ^ *happened);
-            for (sure, later) in said.sure.iter_mut().zip(&said.maybe) {
-                // All bits of what is said, or none where it is later.
+            for (sure, later) in masks.sure.iter_mut().zip(&masks.maybe) {
+                // All bits set, or no bit if the event is later than the window.
                 let not_later = later.wrapping_sub(1);
                 *sure = ((never ^ (*sure * change)) & not_later) | (*later * UNSURE);
             }
-            said.maybe.clear();
+            masks.maybe.clear();
         }
         QueryPlan::In { segments, negated } => {
-            said.sure.fill(NO);
-            segments.iter().filter_map(|id| partition.segment(*id)).for_each(|rows| rows.mark(&mut said.sure));
-            turn(&mut said.sure, *negated);
+            masks.sure.fill(NO);
+            segments.iter().filter_map(|id| partition.segment(*id)).for_each(|rows| rows.mark(&mut masks.sure));
+            turn(&mut masks.sure, *negated);
         }
         QueryPlan::Unless { column: place, then } => {
-            pool.push(said);
-            said = said_by(then, partition, pool);
-            said.open();
+            pool.push(masks);
+            masks = run_plan(then, partition, pool);
+            masks.open();
             let mut more = vec![NO; partition.rows()];
             column(place).within(&(i64::MIN..=i64::MAX), false, &mut more);
-            for ((sure, maybe), more) in said.sure.iter_mut().zip(&mut said.maybe).zip(&more) {
+            for ((sure, maybe), more) in masks.sure.iter_mut().zip(&mut masks.maybe).zip(&more) {
                 *sure &= 1 - more;
                 *maybe |= more;
             }
-            return said;
+            return masks;
         }
         QueryPlan::Group(join, plans) => {
-            said.sure.fill((*join == GroupOperator::All).into());
+            masks.sure.fill((*join == GroupOperator::All).into());
             for plan in plans {
-                let one = said_by(plan, partition, pool);
-                said.join(*join, &one);
+                let one = run_plan(plan, partition, pool);
+                masks.join(*join, &one);
                 pool.push(one);
             }
-            return said;
+            return masks;
         }
     }
     if matches!(plan, QueryPlan::Coded { .. } | QueryPlan::Last { .. }) {
-        said.part();
+        masks.part();
     }
-    said
+    masks
 }
 
 static EMPTY: NumberColumn = NumberColumn::NONE;
 
 impl RowMasks {
-    /// Splits what is unsure off.
+    /// Moves unsure rows into `maybe`.
     fn part(&mut self) {
         if self.sure.contains(&UNSURE) {
             self.maybe.clear();
@@ -385,7 +388,7 @@ impl RowMasks {
         }
     }
 
-    /// With what may be written out.
+    /// Fills `maybe` if it is empty.
     fn open(&mut self) {
         if self.maybe.is_empty() {
             self.maybe.extend_from_slice(&self.sure);
@@ -404,8 +407,8 @@ impl RowMasks {
     }
 }
 
-fn unsure_rows(said: &RowMasks) -> impl Iterator<Item = usize> + '_ {
-    let rows = said.sure.iter().zip(&said.maybe).enumerate();
+fn unsure_rows(masks: &RowMasks) -> impl Iterator<Item = usize> + '_ {
+    let rows = masks.sure.iter().zip(&masks.maybe).enumerate();
     rows.filter(|(_, (sure, maybe))| **sure == NO && **maybe == YES).map(|(slot, _)| slot)
 }
 
@@ -423,9 +426,9 @@ fn turn(all: &mut [u8], negated: bool) {
     }
 }
 
-/// How many are 1.
+/// Number of ones.
 fn sum(all: &[u8]) -> u64 {
-    // Bytes are added up to 255 times, which a processor does for many at once.
+    // Adds up to 255 ones per byte lane, which processors do for many lanes at once.
     all.chunks(255 * 32).map(sum_of_some).sum()
 }
 

@@ -1,10 +1,10 @@
-//! Columns as bytes, to be kept in a file: each partition by itself, so that one can be written while others change, and
-//! what stands for all of them last, as it only grows.
+//! The audience index as bytes for a file. Each partition is separate, so that one can be written while others change.
+//! The part common to all partitions comes last, as it only grows.
 //!
-//! A partition: its first bucket and the one behind its last, then lists of numbers of a fixed width, each behind its
-//! length: people, masters, buckets, prints of segments; how many columns, and each one's base, width and codes; how many
-//! segments, and each one's id, and its rows as a list (0) or as bits (1). Numbers of a fixed width have the lowest byte first,
-//! all others are packed ([`crate::base::packed`]).
+//! A partition is its first bucket and its end (exclusive); then lists of numbers of fixed width, each with a length
+//! prefix: people, masters, buckets, fingerprints of segments; then the number of columns, and each column's base,
+//! width and codes; then the number of segments, and each segment's id and rows, as a list (0) or as bits (1). Numbers
+//! of fixed width are little-endian; all others are packed ([`crate::packed`]).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -19,11 +19,11 @@ use crate::facts::actions::ActionType;
 use crate::facts::attributes::{AttributeValue, NameToken};
 use crate::facts::segments::SegmentId;
 
-/// Names that lie in columns at most, and bytes of a name at most: more was never written.
+/// Largest number of entries in a list that a reader accepts; no list is ever written longer.
 const MOST: usize = 1 << 20;
 
 impl AudienceIndex {
-    /// A partition's bytes; notes which texts its people have.
+    /// Bytes of one partition; adds the texts that its people have to `used`.
     #[must_use]
     pub fn pack_partition(&self, at: usize, used: &mut UsedTexts) -> Vec<u8> {
         let Some(partition) = self.partitions.get(at) else { return Vec::new() };
@@ -40,8 +40,8 @@ impl AudienceIndex {
         partition.to_bytes()
     }
 
-    /// What stands for all partitions, without an unsettled name; to be written after the last of them, with the texts that their people have. Another
-    /// may be of somebody who is erased: its place is empty.
+    /// Bytes of the part common to all partitions, without unsettled names. Write it after the last partition, with the
+    /// texts used by all of them. An unused text may belong to an erased person, so that its entry is left empty.
     #[must_use]
     pub fn pack_names(&self, UsedTexts(used): &UsedTexts) -> Vec<u8> {
         let mut to = Vec::new();
@@ -70,7 +70,7 @@ impl AudienceIndex {
         to
     }
 
-    /// Where everybody lies; of one that lies at two places only the last is alive.
+    /// Rebuilds the position of each person. If a person has two live rows, the first is killed.
     fn find_places(&mut self) {
         for at in 0..self.partitions.len() {
             let living: Vec<(usize, u64)> = self.partitions.get(at).map(IndexPartition::living).unwrap_or_default();
@@ -84,24 +84,24 @@ impl AudienceIndex {
     }
 }
 
-/// Which texts the people of some partitions have, by attribute and place.
+/// Texts that people of the packed partitions have, by attribute and index.
 #[derive(Debug, Default)]
 pub struct UsedTexts(BTreeMap<NameToken, Vec<bool>>);
 
-/// People that are read again, first the partitions in order and then what stands for them. Who was moved from one partition
-/// to another while they were written is in the last only, or in none: it is to be written anew.
+/// Reads an index back: the partitions in order, then the common part. A person who moved between partitions during the
+/// write is only in the later one, or in none, and must be written again.
 #[derive(Debug, Default)]
 pub struct IndexReader(Vec<IndexPartition>);
 
 impl IndexReader {
-    /// One partition; `None` where the bytes are none's.
+    /// Reads one partition; `None` if the bytes are invalid.
     #[must_use]
     pub fn partition(&mut self, bytes: &[u8]) -> Option<()> {
         self.0.push(IndexPartition::from_bytes(bytes)?);
         Some(())
     }
 
-    /// What stands for them, which makes them whole; `None` where they are not.
+    /// Reads the common part and completes the index; `None` if the bytes are invalid or do not fit the partitions.
     #[must_use]
     pub fn names(self, bytes: &[u8]) -> Option<AudienceIndex> {
         let mut from = PackedReader(bytes);
@@ -291,10 +291,10 @@ impl NumberColumn {
     }
 }
 
-/// A number of a fixed width.
+/// A number of a fixed width in bytes.
 trait FixedWidth: Sized {
     fn put(&self, to: &mut Vec<u8>);
-    /// One from the front, and the rest.
+    /// Splits the first number off.
     fn split(from: &[u8]) -> Option<(Self, &[u8])>;
     const WIDTH: usize = size_of::<Self>();
 }

@@ -1,11 +1,12 @@
-//! One number a row, in as few bytes as a partition's rows need: tests run over whole columns, without branches.
+//! Columns with one number per row, in as few bytes as the rows of a partition need. Tests run over whole columns
+//! without branches.
 
 use std::ops::RangeInclusive;
 
-/// A column. A row without a number has none ([`NumberColumn::get`]).
+/// A column. A row may have no number ([`NumberColumn::get`]).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct NumberColumn {
-    /// Stands for code 1; code 0 for no number.
+    /// The number of code 1. Code 0 means no number.
     pub(super) base: i64,
     pub(super) codes: CodeColumn,
 }
@@ -18,11 +19,11 @@ pub(super) enum CodeColumn {
     One(Vec<u8>),
     Two(Vec<u16>),
     Four(Vec<u32>),
-    /// The numbers themselves, and 1 where there is one.
+    /// The numbers themselves, and 1 for each row that has one.
     Eight(Vec<i64>, Vec<u8>),
 }
 
-/// A code of some width.
+/// Width of a code.
 trait CodeWidth: Copy + Ord + Default + TryFrom<u64> + Into<u64> {
     const MOST: u64;
 }
@@ -55,7 +56,7 @@ impl NumberColumn {
         }
     }
 
-    /// Writes the number of a row; rows in between, which the column never heard of, have none.
+    /// Writes the number of a row. Rows between the column's end and this row get no number.
     pub(super) fn put(&mut self, row: usize, number: Option<i64>) {
         if !self.try_put(row, number)
             && let Some(number) = number
@@ -65,9 +66,9 @@ impl NumberColumn {
         }
     }
 
-    /// False where the number has no code.
+    /// `false` if the number does not fit the current base and width.
     fn try_put(&mut self, row: usize, number: Option<i64>) -> bool {
-        // Code 1 is the base's.
+        // Code 1 is the base.
         let code = match number {
             Some(number) => u64::try_from(i128::from(number) - i128::from(self.base) + 1).ok().filter(|code| *code > 0),
             None => Some(0),
@@ -85,7 +86,7 @@ impl NumberColumn {
         }
     }
 
-    /// Makes room for a number, and as much on either side as the width allows.
+    /// Widens the column for a number, with equal slack on both sides as far as the width allows.
     fn widen(&mut self, number: i64) {
         let old: Vec<Option<i64>> = (0..self.len()).map(|row| self.get(row)).collect();
         let all = || old.iter().flatten().copied().chain([number]);
@@ -115,7 +116,7 @@ impl NumberColumn {
         }
     }
 
-    /// Bytes that it takes.
+    /// Memory use in bytes.
     pub(super) fn bytes(&self) -> usize {
         match &self.codes {
             CodeColumn::Nothing => 0,
@@ -126,7 +127,7 @@ impl NumberColumn {
         }
     }
 
-    /// Leaves out rows: those that stay move together.
+    /// Removes the rows whose flag is `false`.
     pub(super) fn retain(&mut self, stays: &[bool]) {
         match &mut self.codes {
             CodeColumn::Nothing => {}
@@ -140,7 +141,7 @@ impl NumberColumn {
         }
     }
 
-    /// Says of each row 1 where its number lies in a range, else 0; where there is none `absent`.
+    /// Writes for each row 1 if its number is in the range and 0 if not; `absent` if it has no number.
     pub(super) fn within(&self, range: &RangeInclusive<i64>, absent: bool, out: &mut [u8]) {
         let code = |number: i64| i128::from(number) - i128::from(self.base) + 1;
         let (least, most) = (code(*range.start()), code(*range.end()));
@@ -161,19 +162,19 @@ impl NumberColumn {
         out.iter_mut().skip(rest).for_each(|out| *out = absent.into());
     }
 
-    /// Says of each row what `of` says of its number.
+    /// Writes for each row the result of `of` for its number.
     pub(super) fn each(&self, of: impl Fn(Option<i64>) -> u8, out: &mut [u8]) {
         let said = |code: u64| of((code > 0).then(|| self.number(code)));
         let rest = match &self.codes {
             CodeColumn::Nothing => 0,
             CodeColumn::One(codes) => {
                 let table: [u8; 256] = std::array::from_fn(|code| said(code as u64));
-                // As long as all codes: no bound is checked.
+                // The table covers all codes, so that no bounds check is necessary.
                 let at = |code: u64| table.get(usize::from(code as u8)).copied().unwrap_or_default();
-                told(codes, at, out)
+                map_codes(codes, at, out)
             }
-            CodeColumn::Two(codes) => told(codes, said, out),
-            CodeColumn::Four(codes) => told(codes, said, out),
+            CodeColumn::Two(codes) => map_codes(codes, said, out),
+            CodeColumn::Four(codes) => map_codes(codes, said, out),
             CodeColumn::Eight(numbers, there) => {
                 for ((out, number), there) in out.iter_mut().zip(numbers).zip(there) {
                     *out = of((*there == 1).then_some(*number));
@@ -204,7 +205,8 @@ fn put_at<T: Copy + Default>(all: &mut Vec<T>, row: usize, value: T) {
     all.iter_mut().skip(row).take(1).for_each(|at| *at = value);
 }
 
-/// Makes room for one more, and for an eighth of what is there: the double, as vectors do by themselves, is half empty.
+/// Makes room for one more entry and for an eighth of the current length: the default growth by two leaves half the
+/// memory unused.
 pub(super) fn room<T>(all: &mut Vec<T>) {
     if all.len() == all.capacity() {
         all.reserve_exact(all.len() / 8 + 4);
@@ -219,7 +221,7 @@ pub(super) fn retain<T>(all: &mut Vec<T>, stays: &[bool]) {
 fn within<C: CodeWidth>(codes: &[C], least: i128, most: i128, absent: bool, out: &mut [u8]) -> usize {
     let clamped = |code: i128| u64::try_from(code.clamp(0, C::MOST.into())).unwrap_or_default();
     let is_empty = most < 1 || least > i128::from(C::MOST) || least > most;
-    // Code 0 stands for no number: it lies beside the range, or is one end of it.
+    // Code 0 means no number: it lies outside the range or is one end of it.
     let (least, most) = match (is_empty, absent) {
         (true, false) => (1, 0),
         (true, true) => (0, 0),
@@ -227,7 +229,7 @@ fn within<C: CodeWidth>(codes: &[C], least: i128, most: i128, absent: bool, out:
         (false, true) if least <= 1 => (0, clamped(most)),
         (false, true) => {
             let (least, most) = (clamped(least), clamped(most));
-            return told(codes, |code| u8::from(code == 0 || (least..=most).contains(&code)), out);
+            return map_codes(codes, |code| u8::from(code == 0 || (least..=most).contains(&code)), out);
         }
     };
     let (Ok(least), Ok(most)) = (C::try_from(least), C::try_from(most)) else { return 0 };
@@ -237,7 +239,7 @@ fn within<C: CodeWidth>(codes: &[C], least: i128, most: i128, absent: bool, out:
     codes.len()
 }
 
-fn told<C: CodeWidth>(codes: &[C], said: impl Fn(u64) -> u8, out: &mut [u8]) -> usize {
+fn map_codes<C: CodeWidth>(codes: &[C], said: impl Fn(u64) -> u8, out: &mut [u8]) -> usize {
     out.iter_mut().zip(codes).for_each(|(out, code)| *out = said((*code).into()));
     codes.len()
 }
@@ -262,7 +264,7 @@ mod tests {
         fn a_column_holds_what_was_put_last_and_tests_say_what_numbers_do(
             puts in prop::collection::vec((0..40_usize, number()), 0..60),
             (a, b, absent) in (number(), number(), any::<bool>()),
-            kept in prop::collection::vec(any::<bool>(), 40),
+            stays in prop::collection::vec(any::<bool>(), 40),
         ) {
             let (mut column, mut plain) = (NumberColumn::default(), [None; 40]);
             for (row, number) in puts {
@@ -279,8 +281,8 @@ mod tests {
             column.each(said, &mut each);
             prop_assert_eq!(out, plain.map(said));
             prop_assert_eq!(each, out);
-            column.retain(&kept);
-            let stayed: Vec<Option<i64>> = plain.into_iter().zip(&kept).filter(|(_, stays)| **stays).map(|(n, _)| n).collect();
+            column.retain(&stays);
+            let stayed: Vec<Option<i64>> = plain.into_iter().zip(&stays).filter(|(_, stay)| **stay).map(|(n, _)| n).collect();
             for (row, number) in stayed.into_iter().enumerate() {
                 prop_assert_eq!(column.get(row), number);
             }

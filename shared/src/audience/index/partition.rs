@@ -1,4 +1,4 @@
-//! The rows of some buckets.
+//! A partition of the audience index: the rows of some buckets.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -9,26 +9,26 @@ use crate::base::ids::VisitorId;
 use crate::base::random;
 use crate::facts::segments::SegmentId;
 
-/// The bucket of a dead row.
+/// Marks a dead row in `buckets`.
 const DEAD: u16 = u16::MAX;
 
-/// At most 65,536 rows.
+/// A partition; at most 65,536 rows.
 #[derive(Debug, Clone, Default)]
 pub(super) struct IndexPartition {
     pub(super) people: Vec<u64>,
     pub(super) masters: Vec<VisitorId>,
     pub(super) buckets: Vec<u16>,
-    /// Of each row's segments.
+    /// Fingerprint of each row's segments.
     pub(super) prints: Vec<u64>,
     pub(super) columns: Vec<NumberColumn>,
-    /// The rows in each segment.
+    /// The rows of each segment.
     pub(super) segments: HashMap<SegmentId, RowSet>,
     pub(super) dead: usize,
-    /// The buckets of its rows.
+    /// The buckets whose people belong here.
     pub(super) of: Range<u16>,
 }
 
-/// Tells sets of segments apart.
+/// Fingerprint of a set of segments.
 fn print(segments: &[SegmentId]) -> u64 {
     let length = segments.len() as u64;
     segments.iter().fold(length, |sum, id| random::finish(sum.wrapping_add(random::GAMMA) ^ u64::from(id.0)))
@@ -39,7 +39,7 @@ impl IndexPartition {
         Self { of: buckets, ..Self::default() }
     }
 
-    /// Rows, dead ones among them.
+    /// Number of rows, dead ones included.
     pub(super) fn rows(&self) -> usize {
         self.people.len()
     }
@@ -48,7 +48,7 @@ impl IndexPartition {
         self.people.len() - self.dead
     }
 
-    /// The rows that are alive, and whose they are.
+    /// Slots of the live rows, each with its person.
     pub(super) fn living(&self) -> Vec<(usize, u64)> {
         let rows = self.people.iter().zip(&self.buckets).enumerate();
         rows.filter(|(_, (_, bucket))| **bucket != DEAD).map(|(slot, (person, _))| (slot, *person)).collect()
@@ -58,7 +58,7 @@ impl IndexPartition {
         self.people.iter().copied()
     }
 
-    /// Who has a row, and its oldest visitor.
+    /// Person of a row, and the person's oldest visitor.
     pub(super) fn who(&self, slot: usize) -> Option<(u64, VisitorId)> {
         Some((*self.people.get(slot)?, *self.masters.get(slot)?))
     }
@@ -71,7 +71,7 @@ impl IndexPartition {
         self.columns.get(place)
     }
 
-    /// The rows in a segment; `None` where there are none.
+    /// Rows of a segment; `None` if there are none.
     pub(super) fn segment(&self, id: SegmentId) -> Option<&RowSet> {
         self.segments.get(&id)
     }
@@ -80,7 +80,7 @@ impl IndexPartition {
         self.dead > 0
     }
 
-    /// Whether all rows that it may have are of these buckets.
+    /// Whether all buckets of the partition are among these.
     pub(super) fn lies_in(&self, buckets: &Range<u16>) -> bool {
         self.of.start >= buckets.start && self.of.end <= buckets.end
     }
@@ -90,7 +90,7 @@ impl IndexPartition {
         self.buckets.get(slot) == Some(&bucket) && self.prints.get(slot) == Some(&print(segments))
     }
 
-    /// One more row, which says nothing yet.
+    /// Appends a row without numbers.
     pub(super) fn append(&mut self, person: u64, bucket: u16, segments: &[SegmentId]) -> usize {
         let slot = self.people.len();
         room(&mut self.people);
@@ -107,7 +107,7 @@ impl IndexPartition {
         slot
     }
 
-    /// What a row says, by the places of columns; the other columns say nothing of it.
+    /// Writes a row's numbers, given by column index; all other columns of the row are emptied.
     pub(super) fn write(&mut self, slot: usize, master: VisitorId, says: &[(usize, i64)]) {
         self.masters.iter_mut().skip(slot).take(1).for_each(|at| *at = master);
         if let Some((last, _)) = says.last()
@@ -122,7 +122,7 @@ impl IndexPartition {
         }
     }
 
-    /// A row that is dead says nothing any more, of nobody: who it was may be erased.
+    /// Marks a row as dead and clears it, because its person may be erased.
     pub(super) fn kill(&mut self, slot: usize) {
         for bucket in self.buckets.iter_mut().skip(slot).take(1) {
             if *bucket != DEAD {
@@ -133,13 +133,13 @@ impl IndexPartition {
         self.write(slot, VisitorId::NOBODY, &[]);
     }
 
-    /// The numbers that living rows have in a column: dead ones have none.
+    /// Numbers of the live rows in a column; dead rows have none.
     pub(super) fn numbers_of(&self, column: usize) -> impl Iterator<Item = i64> + '_ {
         let column = self.columns.get(column);
         (0..self.rows()).filter_map(move |slot| column?.get(slot))
     }
 
-    /// Empties the two columns of an event's counts, and marks in a third column the rows that had a count.
+    /// Empties the two columns of an event's counts, and marks the rows that had a count in a third column.
     pub(super) fn stop_counting(&mut self, count: usize, last: usize, uncounted: usize) {
         let had = |slot: &usize| self.columns.get(count).is_some_and(|column| column.get(*slot).is_some());
         let slots: Vec<usize> = (0..self.rows()).filter(had).collect();
@@ -158,7 +158,7 @@ impl IndexPartition {
         }
     }
 
-    /// Leaves dead rows out: all others move together.
+    /// Removes dead rows; the other rows move up.
     pub(super) fn pack(&mut self) {
         let stays: Vec<bool> = self.buckets.iter().map(|bucket| *bucket != DEAD).collect();
         numbers::retain(&mut self.people, &stays);
@@ -177,7 +177,7 @@ impl IndexPartition {
         });
     }
 
-    /// Living people whose number in a column is this or less.
+    /// Live people whose number in a column is at most `most`.
     pub(super) fn at_most(&self, column: usize, most: i64) -> Vec<u64> {
         let mut found = vec![0; self.rows()];
         if let Some(column) = self.columns.get(column) {

@@ -1,12 +1,12 @@
-//! Some rows of a partition: a list while they are few, a bit for each row when they are many, as a container of Roaring has
-//! them (Chambi et al. 2016). Rows only come at the end, and leave when the partition is packed.
+//! A set of rows of a partition: a list while it is small, one bit per row above that, as in a container of Roaring
+//! (Chambi et al. 2016). Rows are only appended; they leave when the partition is packed.
 
 use super::numbers::room;
 
-/// So many are a list of two bytes each; more are bits.
+/// Up to this number of rows are a list with two bytes each; a larger set is stored as bits.
 const FEW: usize = 1_024;
 
-/// In order.
+/// A set of rows, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RowSet {
     Few(Vec<u16>),
@@ -16,7 +16,7 @@ pub(super) enum RowSet {
 impl RowSet {
     pub(super) const NONE: Self = Self::Few(Vec::new());
 
-    /// One more, behind all others.
+    /// Appends a row, which must be greater than all others.
     pub(super) fn push(&mut self, row: u16) {
         match self {
             Self::Few(rows) if rows.len() < FEW => {
@@ -45,7 +45,7 @@ impl RowSet {
         few.iter().copied().chain((0..=u16::MAX).step_by(8).zip(many).flat_map(of_byte))
     }
 
-    /// Writes a 1 where a row is among these, and lets all else be.
+    /// Writes 1 for each row of the set and leaves all other entries unchanged.
     pub(super) fn mark(&self, out: &mut [u8]) {
         match self {
             Self::Few(rows) => {
@@ -81,9 +81,9 @@ fn set(bits: &mut Vec<u8>, row: u16) {
     bits.iter_mut().skip(at).take(1).for_each(|byte| *byte |= 1 << (row % 8));
 }
 
-/// A byte's bits as a byte each, the lowest first.
+/// Spreads the bits of a byte over eight bytes, lowest bit first.
 fn spread(byte: u8) -> u64 {
-    // Each copy of the byte keeps a bit of its own; adding 0x7f carries it into the top, if it is there.
+    // Each copy of the byte keeps one bit; adding 0x7f carries it into the top bit if it is set.
     let own = (u64::from(byte) * 0x0101_0101_0101_0101) & 0x8040_2010_0804_0201;
     (own.wrapping_add(0x007f_7f7f_7f7f_7f7f) | own) >> 7 & 0x0101_0101_0101_0101
 }

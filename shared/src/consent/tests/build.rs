@@ -2,7 +2,7 @@
 
 use crate::consent::bits::{BitReader, prefix};
 
-/// Bits in the order in which they were put.
+/// Bits in the order in which they were written.
 #[derive(Default, Clone)]
 pub(super) struct Writer(Vec<bool>);
 
@@ -12,7 +12,7 @@ impl Writer {
         self
     }
 
-    /// Ids of 1 to `width`, one bit each.
+    /// One bit for each id from 1 to `width`.
     pub(super) fn field(&mut self, ids: &[u8], width: u8) -> &mut Self {
         self.0.extend((1..=width).map(|id| ids.contains(&id)));
         self
@@ -66,7 +66,7 @@ impl Writer {
         self
     }
 
-    /// Six bits a character, filled up with zeros.
+    /// Six bits per character, padded with zeros.
     pub(super) fn text(&self) -> String {
         let alphabet: Vec<char> = ('A'..='Z').chain('a'..='z').chain('0'..='9').chain("-_".chars()).collect();
         let six = |bits: &[bool]| (0..6).fold(0, |v, i| v * 2 + usize::from(bits.get(i) == Some(&true)));
@@ -83,12 +83,12 @@ pub(super) enum Vendors {
 /// Purpose, type, ranges of vendors.
 pub(super) type Restriction = (u64, u64, Vec<(u16, u16)>);
 
-/// A TC string by its fields; what is not here is zero or plausible.
+/// Fields of a TC string; all other fields are zero or have a plausible value.
 #[derive(Clone)]
 pub(super) struct Tcf<'a> {
     pub(super) version: u64,
     pub(super) policy: u64,
-    /// When it was created, in tenths of a second.
+    /// Time of creation, in tenths of a second.
     pub(super) created: u64,
     pub(super) service_specific: u64,
     pub(super) purposes: &'a [u8],
@@ -96,12 +96,12 @@ pub(super) struct Tcf<'a> {
     pub(super) vendors: Vendors,
     pub(super) vendor_interests: Vendors,
     pub(super) restrictions: Vec<Restriction>,
-    /// The segment of disclosed vendors.
+    /// Segment of disclosed vendors.
     pub(super) disclosed: Option<Vendors>,
 }
 
 impl Tcf<'_> {
-    /// All that a tenant with the default purposes and vendor 755 asks for, under TCF 2.3.
+    /// Full consent for a tenant with the default purposes and vendor 755, under TCF 2.3.
     pub(super) fn consenting() -> Tcf<'static> {
         Tcf {
             version: 2,
@@ -164,7 +164,7 @@ pub(super) fn canadian(express: &[u8], implied: &[u8], vendors: [&[u16]; 2]) -> 
     core.text()
 }
 
-/// A GPP string of sections with growing ids, each id an item of its own.
+/// A GPP string of sections in order of id; each id is one item of the header.
 pub(super) fn gpp(sections: &[(u32, &str)]) -> String {
     let mut header = Writer::default();
     header.put(3, 6).put(1, 6).put(sections.len() as u64, 12);

@@ -1,4 +1,4 @@
-//! Hostile input, and the agreement of the walk with `iab_gpp` where that is right.
+//! Hostile input, and the agreement of the walking decoder with `iab_gpp` where the latter is right.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use iab_gpp::sections::tcfeuv2::TcfEuV2;
 use super::build::{Tcf, Vendors, Writer, canadian, gpp, segment};
 use super::*;
 
-/// Valid strings of every form, to be damaged.
+/// Valid strings of every form, which the tests damage.
 fn seeds() -> Vec<String> {
     let tcf = Tcf { restrictions: vec![(3, 1, vec![(1, 9)]), (7, 0, vec![(755, 755)])], ..Tcf::consenting() };
     let ca = canadian(&[3, 4], &[5], [&[755], &[7]]);
@@ -97,8 +97,8 @@ fn random_bytes_never_panic() {
     });
 }
 
-/// 700 ranges of 65,535 vendors each: expanded they are 46 million ids and more than a second of work, so that
-/// this test would take half an hour. Walked they are a blink.
+/// 700 ranges of 65,535 vendors each. Expanded, they are 46 million ids and more than a second of work per string, so
+/// that this test would take half an hour; walked, they take no noticeable time.
 #[test]
 fn a_bomb_of_ranges_does_nothing() {
     let bomb = vec![(1, u16::MAX); 700];
@@ -128,7 +128,7 @@ struct Drawn {
     consents: Drawing,
     interests: Drawing,
     disclosed: Option<Drawing>,
-    asked: [u8; 3],
+    required: [u8; 3],
     vendor: Option<u8>,
 }
 
@@ -150,7 +150,7 @@ impl Drawing {
     }
 }
 
-/// The rule, over the whole string as `iab_gpp` expands it.
+/// The expected result, computed from the whole string as `iab_gpp` expands it.
 fn by_the_book(text: &str, tenant: &TenantConfig) -> Option<bool> {
     let tcf: TcfEuV2 = text.parse().ok()?;
     let needs_disclosure = tcf.core.policy_version >= 5 || tcf.core.created >= 1_772_323_200;
@@ -169,7 +169,7 @@ fn by_the_book(text: &str, tenant: &TenantConfig) -> Option<bool> {
 #[test]
 fn the_walk_agrees_with_the_expanding_decoder() {
     check!().with_type::<Drawn>().with_iterations(10_000).for_each(|drawn| {
-        // Most purposes are there and few asked for, so that all outcomes are met.
+        // Most purposes are present and few are required, so that all outcomes occur.
         let purposes: Vec<u8> =
             (1..=24).filter(|p| (drawn.purposes | drawn.purposes >> 8) >> (p - 1) & 1 == 1).collect();
         let text = Tcf {
@@ -183,7 +183,7 @@ fn the_walk_agrees_with_the_expanding_decoder() {
         }
         .text();
         let mut tenant = tenant("");
-        tenant.tcf_purposes = drawn.asked.iter().map(|p| p % 24 + 1).collect();
+        tenant.tcf_purposes = drawn.required.iter().map(|p| p % 24 + 1).collect();
         tenant.tcf_vendor = drawn.vendor.map(|v| u16::from(v) + 1);
         if text.len() > 4_096 {
             return;

@@ -1,8 +1,8 @@
 use super::build::{Tcf, Writer, gpp};
 use super::*;
 
-/// A US section by its specification: id, version, two-bit fields in the core, which of them are opt-outs or consents
-/// for a known child, whether a GPC segment may follow.
+/// US sections by their specification: id, version, number of two-bit fields in the core, the fields that are opt-outs
+/// or consents for a known child, and whether a GPC segment may follow.
 const SECTIONS: [(u32, u64, usize, &[usize], bool); 22] = [
     (7, 1, 27, &[6, 7, 8, 21, 22], true),
     (7, 2, 32, &[6, 7, 8, 25, 26, 27], true),
@@ -28,7 +28,7 @@ const SECTIONS: [(u32, u64, usize, &[usize], bool); 22] = [
     (27, 1, 9, &[5, 6, 7], false),
 ];
 
-/// Fields are 2 ("no", "did not opt out", "consent") but for the one given.
+/// A section whose fields are all 2 ("no", "did not opt out", "consent"), except for one given field.
 fn section(version: u64, fields: usize, odd: Option<(usize, u64)>) -> String {
     let mut core = Writer::default();
     core.put(version, 6);
@@ -58,7 +58,7 @@ fn every_us_section_refuses_by_its_own_fields() {
 
 #[test]
 fn field_12_the_gpc_segment_of_a_us_section_refuses() {
-    // The last three have a second segment of sensitive data, which is not read.
+    // The last three sections have a second segment of sensitive data, which is not read.
     for (id, version, fields, _, has_gpc) in SECTIONS.into_iter().filter(|(id, ..)| *id < 25) {
         let ask = |segments: &str| {
             let text = section(version, fields, None) + segments;
@@ -85,7 +85,7 @@ fn field_21_a_us_section_cut_anywhere_is_no_consent() {
         let opted_out = section(version, fields, Some((opt_outs[0], 1)));
         for end in 0..whole.len() {
             assert_ne!(ask(&opted_out[..end]), Permission::Full, "{id} at {end}");
-            // The decoder fills up the last byte, which can stand for the fields about MSPA at the very end.
+            // The decoder pads the last byte, which can stand for the MSPA fields at the very end.
             if end + 1 < whole.len() {
                 let cut = ask(&whole[..end]);
                 assert_eq!(cut, no(Refusal::Undecodable), "{id} at {end}");
@@ -108,7 +108,7 @@ fn published_examples_come_out_as_they_say() {
         ("DBABLA~BAAAAAAAAQA", false),
         ("DBABLA~BVVVVVVVVWA", true),
         ("DBABLA~BVVVVVVVVWA.YA", true),
-        // A consent for a known child is withheld.
+        // Consent for a known child is withheld.
         ("DBABLA~CAAAAAAAAAWA.Q", true),
         ("DBABFg~BAAAAAQA", false),
         ("DBABFg~BVVVVVmA", true),
@@ -116,7 +116,7 @@ fn published_examples_come_out_as_they_say() {
         ("DBABRg~BVVVVWY", true),
         ("DBABTA~1YNN", false),
         ("DBABTA~1YYN", true),
-        // The purposes are all withheld in these two.
+        // All purposes are withheld in the next two strings.
         ("DBABM~CPXxRfAPXxRfAAfKABENB-CgAAAAAAAAAAYgAAAAAAAA", true),
         ("DBACNY~CPXxRfAPXxRfAAfKABENB-CgAAAAAAAAAAYgAAAAAAAA~1YNN", true),
         ("DBABDA~BPXuQIAPXuQIAAfKABENB-CgAAAAAAAAAAAAAAAA", true),
@@ -140,7 +140,7 @@ fn a_section_that_is_not_known_yet_permits_nothing_and_withdraws_nothing() {
         assert_eq!(with_gpp(&gpp(&sections), None, &allowing()), expected, "{sections:?}");
         assert_eq!(expected.is_withdrawal(), expected == no(Refusal::Undecodable));
     }
-    // Where it does not apply it says nothing.
+    // An unknown section that does not apply has no influence.
     let both = gpp(&[(16, &known), (28, "BAAAAA")]);
     assert_eq!(with_gpp(&both, Some(&[16]), &allowing()), Permission::Full);
 }
@@ -178,7 +178,7 @@ fn an_applicable_section_that_is_not_known_yet_withdraws_nothing_where_the_strin
         (Some(text.as_str()), &[2, 28], Refusal::UnknownSection),
         (Some(text.as_str()), &[-1, 1, 3, 4, i32::MAX], Refusal::UnknownSection),
         (None, &[28], Refusal::UnknownSection),
-        // What is known decides.
+        // A known section decides.
         (Some(text.as_str()), &[8, 28], Refusal::Gpp),
         (Some(text.as_str()), &[7, 28], Refusal::Undecodable),
         (Some("!"), &[28], Refusal::Undecodable),
@@ -195,7 +195,7 @@ fn an_applicable_section_that_is_not_known_yet_withdraws_nothing_where_the_strin
 #[test]
 fn no_section_that_applies_is_no_signal() {
     let opted_out = gpp(&[(8, &section(1, 20, Some((3, 1))))]);
-    assert_eq!(with_gpp(&opted_out, Some(&[]), &allowing()), no(Refusal::Gpp), "not known yet: all are asked");
+    assert_eq!(with_gpp(&opted_out, Some(&[]), &allowing()), no(Refusal::Gpp), "not known yet: all sections are read");
     for (text, sid) in [(opted_out.as_str(), Some(&[-1][..])), ("", Some(&[-1])), ("DBAA", None), ("DBAA", Some(&[]))] {
         assert_eq!(with_gpp(text, sid, &tenant("")), no(Refusal::Policy));
         assert_eq!(with_gpp(text, sid, &allowing()), Permission::Full);
@@ -206,13 +206,13 @@ fn no_section_that_applies_is_no_signal() {
 
 #[test]
 fn headers_of_many_sections_name_the_right_ones() {
-    // Ids are distances from the last one seen. Colorado has opted out, California has not.
+    // Ids are distances from the previous id. Colorado has opted out, California has not.
     let fine = section(1, 20, None);
     let colorado = section(1, 16, Some((3, 1)));
     let text = gpp(&[(6, "1YNN"), (8, &fine), (10, &colorado)]);
     assert_eq!(with_gpp(&text, Some(&[8]), &tenant("")), Permission::Full);
     assert_eq!(with_gpp(&text, Some(&[10]), &tenant("")), no(Refusal::Gpp));
-    // The same as one single id and one group: 6, then 8 to 9.
+    // The same ids as one single id and one group: 6, then 8 to 9.
     let mut header = Writer::default();
     header.put(3, 6).put(1, 6).put(2, 12);
     header.put(0, 1).fibonacci(6).put(1, 1).fibonacci(2).fibonacci(1);

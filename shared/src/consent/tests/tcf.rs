@@ -13,7 +13,7 @@ fn consent_to_all_that_is_asked_permits() {
 fn field_21_a_string_that_refuses_everything_is_no_consent() {
     let text = Tcf { purposes: &[], vendors: Vendors::Field(vec![]), ..Tcf::consenting() }.text();
     assert_eq!(with_tcf(&text, &allowing()), no(Refusal::Tcf));
-    // IAB's own example, whose purposes are all withheld.
+    // IAB's own example, in which all purposes are withheld.
     let example = "CPXxRfAPXxRfAAfKABENB-CgAAAAAAAAAAYgAAAAAAAA";
     assert_eq!(with_tcf(example, &allowing()), no(Refusal::Tcf));
 }
@@ -105,7 +105,7 @@ fn the_vendor_needs_consent_when_it_is_configured() {
 
 #[test]
 fn tcf_2_3_needs_the_vendors_that_were_disclosed() {
-    // Of before March 2026.
+    // Created before March 2026.
     let string = |policy, disclosed| Tcf { policy, disclosed, created: 17_700_000_000, ..Tcf::consenting() }.text();
     for tenant in [tenant(""), vendor()] {
         assert_eq!(with_tcf(&string(5, None), &tenant), no(Refusal::Undecodable));
@@ -165,7 +165,8 @@ fn segments_may_come_in_any_order_and_once() {
 
 #[test]
 fn examples_with_every_segment_are_read() {
-    // Of iab_gpp's test data; IsServiceSpecific is set here, since TCF 2.2 calls the string invalid without.
+    // From the test data of iab_gpp. IsServiceSpecific is set here, because TCF 2.2 calls the string invalid without
+    // it.
     let core = "COvFyGBOvFyGBAbAAAENAPCgAOAAAAAAAAAAAEEUACCKAAA";
     let disclosed = "IFoEUQQgAIQwgIwQABAEAAAAOIAACAIAAAAQAIAgEAACEAAAAAgAQBAAAAAAAGBAAgAAAAAAAFAAECAAAgAAQARAEQAAAAAJAAIAAgAAAYQEAAAQmAgBC3ZAYzUw";
     let asks = |purposes: &str, vendor: u16| tenant(&format!(r#""tcf_purposes":{purposes},"tcf_vendor":{vendor}"#));
@@ -193,7 +194,7 @@ fn canada_asks_for_express_or_implied_consent() {
     let other_vendor = canadian(&[3, 4], &[], [&[9], &[10]]);
     assert_eq!(ask(&other_vendor, &vendor()), no(Refusal::Gpp));
     assert_eq!(ask(&other_vendor, &tenant("")), Permission::Full);
-    // A tenant that asks for purpose 1 alone asks for nothing there, which permits nothing.
+    // A tenant with purpose 1 alone has no purpose that Canada uses, and therefore gets no permission.
     let first = tenant(r#""tcf_purposes":[1]"#);
     assert_eq!(ask(&mixed, &first), no(Refusal::Gpp));
     for end in 0..mixed.len() {

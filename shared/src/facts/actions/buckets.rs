@@ -1,18 +1,18 @@
-//! A day's actions in buckets, as the origin stores them: `[visitor][bucket]` → packed actions (seed 3, S3.8).
+//! Actions of one visitor in time buckets, as the origin stores them: `[visitor][bucket]` → packed actions.
 //!
-//! A day that few actions fell into is one bucket; a fuller one is cut into its hours, and a fuller hour into its
-//! minutes. So a write touches little, a time range reads only what it needs, and a visitor of few actions, as most are,
-//! pays one row a day.
+//! A day with few actions is one bucket. A day with more than 128 actions is split into its hours, and an hour with
+//! more into its minutes. A write therefore touches few bytes, a time range reads only its own buckets, and a visitor
+//! with few actions has one row per day.
 
 use super::packed::pack;
 use super::{ActionList, AdAction};
 use crate::base::time::{DAY_MINUTES, Minute};
 
-/// Actions in one bucket before it is cut; a minute is never cut.
+/// Largest number of actions in a day's or an hour's bucket; a larger bucket is split. A minute is never split.
 const FULL: usize = 128;
 const HOUR_MINUTES: u32 = 60;
 
-/// What time a bucket stands for.
+/// Length of a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BucketSpan {
     /// One minute.
@@ -24,7 +24,7 @@ pub enum BucketSpan {
 }
 
 impl BucketSpan {
-    /// How many minutes.
+    /// Length in minutes.
     #[must_use]
     pub fn minutes(self) -> u32 {
         match self {
@@ -46,18 +46,18 @@ impl BucketSpan {
 /// The actions of one span of time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActionBucket {
-    /// Its first minute.
+    /// First minute of the bucket.
     pub start: Minute,
-    /// Its length.
+    /// Length of the bucket.
     pub span: BucketSpan,
-    /// How many actions there are.
+    /// Number of actions in `packed`.
     pub count: u32,
-    /// The actions.
+    /// The actions, as [`ActionList::pack_actions`] packs them.
     pub packed: Vec<u8>,
 }
 
 impl ActionList {
-    /// All actions in buckets, by time: equal actions give equal buckets.
+    /// All actions in buckets, in order of time. Equal lists give equal buckets.
     #[must_use]
     pub fn buckets(&self) -> Vec<ActionBucket> {
         let mut buckets = Vec::new();
@@ -66,7 +66,7 @@ impl ActionList {
     }
 }
 
-/// Splits actions by a span, and what is too full of it by the next shorter one.
+/// Splits the actions into buckets of a span; a part with more than [`FULL`] actions is split by the next shorter span.
 fn cut_buckets(mut actions: Vec<AdAction>, span: BucketSpan, to: &mut Vec<ActionBucket>) {
     let start = |action: &AdAction| action.minute.0 - action.minute.0 % span.minutes();
     actions.sort_unstable_by_key(|action| action.minute);

@@ -1,30 +1,30 @@
-//! Counting for a request's candidates (DESIGN, "Counting"; S3.7): one pass over the rows of the window answers all
-//! candidates at all four levels. Nothing is counted in advance; a count is of actions, each once.
+//! Counts for a request's candidates. One pass over the rows of the window counts for all candidates, at all four
+//! levels of the catalogue. No counter is stored: a count is the number of distinct actions.
 
 use super::packed::PackedActions;
 use super::{ActionType, AdEntity, AdLevel, ViewType};
 use crate::base::time::Minute;
 
-/// Which view types count.
+/// The view types whose actions count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ViewTypes<'a> {
-    /// All of them.
+    /// All view types.
     #[default]
     All,
-    /// These.
+    /// These view types only.
     Only(&'a [ViewType]),
 }
 
-/// What is counted.
+/// The actions to count: types, placements and a range of minutes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ActionQuestion<'a> {
-    /// These actions.
+    /// Action types that count.
     pub verbs: &'a [ActionType],
-    /// On these kinds of placements.
+    /// View types that count.
     pub view_types: ViewTypes<'a>,
-    /// From this minute on.
+    /// First minute of the range.
     pub from: Minute,
-    /// Up to the one before this.
+    /// End of the range, exclusive.
     pub to: Minute,
 }
 
@@ -41,15 +41,15 @@ impl ActionQuestion<'_> {
 /// Counts of one candidate: of its ad, ad group, campaign and advertiser.
 pub type Counts = [u32; 4];
 
-/// Counts for a list of candidates. Made once, asked for each question.
+/// Counts actions for a list of candidates; one counter answers many questions.
 ///
-/// What is counted for is numbered: an ad, ad group, campaign or advertiser of any candidate has one place, however many
-/// candidates it has.
+/// Each distinct ad, ad group, campaign or advertiser has one index, which all its candidates share.
 #[derive(Debug, Clone)]
 pub struct ActionCounter {
-    /// The places of each candidate's entities.
+    /// Indexes of each candidate's ad, ad group, campaign and advertiser.
     candidates: Vec<[u32; 4]>,
-    /// Open addressing over (level, code), which come from the catalogue and from nobody's request; with the place.
+    /// Hash table with open addressing: (level, code) → index. Keys come from the catalogue only, never from a request,
+    /// so that a visitor cannot cause collisions.
     keys: Vec<(u64, u32)>,
     places: u32,
     shift: u32,
@@ -62,7 +62,7 @@ impl Default for ActionCounter {
 }
 
 impl ActionCounter {
-    /// For these candidates, in this order.
+    /// Counter for these candidates, in this order.
     #[must_use]
     pub fn new(candidates: impl ExactSizeIterator<Item = AdEntity>) -> Self {
         let mut counter = Self::with_room(candidates.len());
@@ -72,7 +72,7 @@ impl ActionCounter {
         counter
     }
 
-    /// For so many candidates, none of which is there yet.
+    /// Empty counter with room for exactly `candidates` candidates.
     #[must_use]
     pub fn with_room(candidates: usize) -> Self {
         let room = (candidates * 8).next_power_of_two().max(16);
@@ -80,21 +80,21 @@ impl ActionCounter {
         Self { candidates: Vec::with_capacity(candidates), keys: vec![(0, 0); room], places: 0, shift }
     }
 
-    /// Adds the next candidate, and gives the places of its entities.
+    /// Adds the next candidate and returns the indexes of its ad, ad group, campaign and advertiser.
     pub fn add(&mut self, entity: AdEntity) -> [u32; 4] {
         let places = AdLevel::ALL.map(|level| self.claim(key(level, entity.at(level))));
         self.candidates.push(places);
         places
     }
 
-    /// The places of a candidate's entities in what [`Self::tally`] gives.
+    /// Indexes of a candidate's entities in the answer of [`Self::tally_rows`]; `None` for an unknown candidate.
     #[must_use]
     pub fn places(&self, candidate: usize) -> Option<[u32; 4]> {
         self.candidates.get(candidate).copied()
     }
 
-    /// How often each candidate's entities were acted on, over all visitors of a person; the same insertion under
-    /// several of them counts once.
+    /// Number of actions on each candidate's entities, over all visitors of a person. An insertion that several
+    /// visitors hold counts once.
     pub fn count(
         &self,
         visitors: &[PackedActions<'_>],
@@ -103,7 +103,7 @@ impl ActionCounter {
         self.counted(self.tally_rows(visitors, question))
     }
 
-    /// The same, by place.
+    /// Like [`Self::count`], but one number for each index instead of each candidate.
     #[must_use]
     pub fn tally_rows(&self, visitors: &[PackedActions<'_>], question: &ActionQuestion<'_>) -> Vec<u32> {
         let mut counts = vec![0; self.places as usize];
@@ -113,7 +113,7 @@ impl ActionCounter {
         counts
     }
 
-    /// The same over parts of which no two hold the same action, such as one visitor's buckets.
+    /// Like [`Self::count`], for parts that share no action, such as the buckets of one visitor.
     pub fn count_disjoint(
         &self,
         parts: &[PackedActions<'_>],
@@ -158,7 +158,8 @@ impl ActionCounter {
         }
     }
 
-    /// The place of a key, a new one if it has none yet. There is twice the room of all keys, so that the search ends.
+    /// Returns the index of a key, and assigns the next index to a new key. The table is at most half full, so that the
+    /// search ends.
     fn claim(&mut self, key: u64) -> u32 {
         let mask = self.keys.len() - 1;
         let mut at = self.start(key);
@@ -193,8 +194,8 @@ impl ActionCounter {
     }
 }
 
-/// Of each kind of a visitor's rows how many there are within a window, visitor by visitor; an insertion that several of
-/// them hold counts with the first.
+/// Counts the rows of each kind within a window, visitor by visitor, and calls `each` with the counts of each visitor.
+/// An insertion that several visitors hold counts with the first of them.
 fn by_kind<'a>(
     visitors: &[PackedActions<'a>],
     from: Minute,
@@ -210,7 +211,7 @@ fn by_kind<'a>(
     }
 }
 
-/// One visitor's actions, each of which is there once.
+/// Counts the rows of each kind for one visitor, whose rows are distinct.
 fn kinds_within(actions: &PackedActions<'_>, from: Minute, to: Minute) -> Vec<u32> {
     let mut counted = vec![0u32; actions.kinds().len()];
     actions.kinds_of(actions.within(from, to)).for_each(|kind| {
@@ -221,7 +222,7 @@ fn kinds_within(actions: &PackedActions<'_>, from: Minute, to: Minute) -> Vec<u3
     counted
 }
 
-/// Those of one of several visitors: each row is looked up among those already counted.
+/// Counts the rows of each kind that no earlier visitor of the person holds; `seen` collects the counted rows.
 fn kinds_once(actions: &PackedActions<'_>, from: Minute, to: Minute, seen: &mut CountedRows) -> Vec<u32> {
     let kinds: Vec<_> = actions.kinds().collect();
     let ads: Vec<u32> = actions.entities().map(|entity| entity.ad).collect();
@@ -238,24 +239,24 @@ fn kinds_once(actions: &PackedActions<'_>, from: Minute, to: Minute, seen: &mut 
     counted
 }
 
-/// What a person did within a window, and how often: each verb with each ad, an insertion under several visitors once.
-/// The same verb and ad may come more than once.
+/// Calls `report` with the action type, the ad and the number of a person's actions within a window. An insertion that
+/// several visitors hold counts once. The same action type and ad may be reported more than once.
 pub(crate) fn tally(
     visitors: &[PackedActions<'_>],
     from: Minute,
     to: Minute,
-    mut tell: impl FnMut(ActionType, AdEntity, u32),
+    mut report: impl FnMut(ActionType, AdEntity, u32),
 ) {
     by_kind(visitors, from, to, |actions, counted| {
         let entities: Vec<AdEntity> = actions.entities().collect();
         for (kind, count) in actions.kinds().zip(counted).filter(|(_, count)| **count > 0) {
             let entity = entities.get(usize::from(kind.entity)).copied().unwrap_or_default();
-            tell(kind.verb, entity, *count);
+            report(kind.verb, entity, *count);
         }
     });
 }
 
-/// Never 0, which marks a free place.
+/// Key of the hash table; never 0, because 0 marks a free entry.
 fn key(level: AdLevel, code: u32) -> u64 {
     (level as u64 + 1) << 32 | u64::from(code)
 }
@@ -265,7 +266,7 @@ fn scatter(key: u64, shift: u32) -> usize {
     usize::try_from(key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> shift).unwrap_or_default()
 }
 
-/// Rows already counted, each by 64 bits of what makes it one: as sure as the insertion's own 48.
+/// Set of rows that were counted, each as 64 bits of hash: as collision-free as the 48 bits of the insertion itself.
 struct CountedRows {
     places: Vec<u64>,
     shift: u32,
@@ -279,7 +280,7 @@ impl CountedRows {
 
     fn is_new(&mut self, what: u64, of: u64) -> bool {
         let mask = self.places.len() - 1;
-        // 0 marks a free place.
+        // 0 marks a free entry.
         let bits = (what.wrapping_mul(0xd6e8_feb8_6659_fd93) ^ of.wrapping_mul(0xa076_1d64_78bd_642f)).max(1);
         let mut place = scatter(bits, self.shift);
         while let Some(there) = self.places.get_mut(place & mask) {

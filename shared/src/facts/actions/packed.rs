@@ -1,9 +1,10 @@
-//! Actions packed in columns, as snapshots and stored profiles hold them: counted where they lie.
+//! Actions packed in columns, as snapshots and stored profiles hold them; they are counted without being unpacked.
 //!
-//! A header of four LEB128 numbers – days, rows, kinds, entities – and then columns of fixed width, little-endian:
-//! a day and the end of its rows (6 bytes each); of each row, by time, its minute of the day (2), its kind (1, or 2 when
-//! there are more than 256), its insertion's hash (6); of each kind its entity, verb and view type (4); the entities
-//! (16). So a row takes 9 bytes, and every column is found and searched without reading another.
+//! The header has four LEB128 numbers: days, rows, kinds, entities. Columns of fixed width follow, in little-endian
+//! order: for each day its number and the end of its rows (6 bytes); for each row, in order of time, its minute of the
+//! day (2), its kind (1, or 2 if there are more than 256 kinds) and the hash of its insertion (6); for each kind its
+//! entity, action type and view type (4); the entities (16). A row takes 9 bytes, and each column can be searched
+//! without reading another one.
 
 use std::ops::Range;
 
@@ -17,16 +18,16 @@ const HASH: usize = 6;
 const KIND: usize = 4;
 const ENTITY: usize = 16;
 
-/// What a row is about, but for its insertion and time.
+/// The part of a row that many rows share: everything except its insertion and its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RowKind {
-    /// The place of its entity.
+    /// Index of the entity.
     pub(super) entity: u16,
     pub(super) verb: ActionType,
     pub(super) view_type: ViewType,
 }
 
-/// Packed actions, borrowed.
+/// Packed actions, borrowed from their bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct PackedActions<'a> {
     days: &'a [u8],
@@ -39,20 +40,20 @@ pub struct PackedActions<'a> {
 }
 
 impl ActionList {
-    /// The packed form: equal actions give equal bytes.
+    /// Packed form: equal lists give equal bytes.
     #[must_use]
     pub fn pack_actions(&self) -> Vec<u8> {
         self.pack_from(Day(0))
     }
 
-    /// The packed form of the actions from a day on.
+    /// Packed form of the actions on or after a day.
     #[must_use]
     pub fn pack_from(&self, day: Day) -> Vec<u8> {
         pack(self.iter().filter(|action| action.minute.day() >= day).collect())
     }
 }
 
-/// The packed form of these actions, each of which is there once.
+/// Packed form of distinct actions.
 pub(super) fn pack(mut actions: Vec<AdAction>) -> Vec<u8> {
     actions.sort_unstable_by_key(|a| (a.minute, a.insertion, a.entity, a.verb, a.view_type));
     let mut entities: Vec<AdEntity> = actions.iter().map(|action| action.entity).collect();
@@ -98,7 +99,7 @@ fn sort_once<T: Ord>(list: &mut Vec<T>) {
     list.dedup();
 }
 
-/// At most [`limits::ACTIONS`] are packed, so that each place fits.
+/// Index of an entry in a sorted list. It fits 16 bits because at most [`limits::ACTIONS`] actions are packed.
 fn place<T: Ord>(list: &[T], of: &T) -> u16 {
     u16::try_from(list.binary_search(of).unwrap_or_default()).unwrap_or(u16::MAX)
 }
@@ -112,8 +113,8 @@ fn is_wide(kinds: usize) -> bool {
 }
 
 impl<'a> PackedActions<'a> {
-    /// Takes packed bytes. `None` when they are cut, longer than they say, or over a bound; what single rows say is
-    /// not looked at, see [`Self::is_whole`].
+    /// Reads packed bytes. `None` if they are truncated, too long or over a bound; single rows are not checked, see
+    /// [`Self::is_whole`].
     #[must_use]
     pub fn read(bytes: &'a [u8]) -> Option<Self> {
         if bytes.is_empty() {
@@ -145,7 +146,8 @@ impl<'a> PackedActions<'a> {
         from.is_empty().then_some(read)
     }
 
-    /// Whether these are the bytes that [`ActionList::pack`] gives: each row within its columns, all in order, nothing twice.
+    /// Whether these are exactly the bytes of [`ActionList::pack_actions`]: every row within its columns, in order,
+    /// without repeats.
     #[must_use]
     pub fn is_whole(bytes: &'a [u8]) -> bool {
         let Some(read) = Self::read(bytes) else { return false };
@@ -153,31 +155,31 @@ impl<'a> PackedActions<'a> {
         bytes.is_empty() || (actions.len() == read.len() && actions.pack_actions() == bytes)
     }
 
-    /// How many actions there are.
+    /// Number of actions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.minutes.len() / 2
     }
 
-    /// Whether there is none.
+    /// Whether there are no actions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.minutes.is_empty()
     }
 
-    /// The actions, by time. What lies outside its column is left out.
+    /// Actions in order of time, without rows that refer outside their columns.
     pub fn iter(&self) -> impl Iterator<Item = AdAction> + '_ {
         self.rows(0..self.len())
     }
 
-    /// The minute of the last action before this one.
+    /// Minute of the last action before `minute`.
     #[must_use]
     pub fn last_before(&self, minute: Minute) -> Option<Minute> {
         let row = self.first_from(minute).checked_sub(1)?;
         self.rows(row..row + 1).next().map(|action| action.minute)
     }
 
-    /// The actions of these rows.
+    /// Actions of these rows.
     pub(super) fn rows(&self, rows: Range<usize>) -> impl Iterator<Item = AdAction> + '_ {
         let mut days = self.days().peekable();
         let kinds = self.kinds_of(rows.clone());
@@ -192,14 +194,14 @@ impl<'a> PackedActions<'a> {
         })
     }
 
-    /// The rows from one minute to the one before another.
+    /// Rows from minute `from` up to `to`, exclusive.
     #[must_use]
     pub(super) fn within(&self, from: Minute, to: Minute) -> Range<usize> {
         let first = self.first_from(from);
         first..self.first_from(to).max(first)
     }
 
-    /// The first row at or after a minute.
+    /// First row at or after a minute.
     fn first_from(&self, minute: Minute) -> usize {
         let mut start = 0;
         for (day, end) in self.days() {
@@ -224,7 +226,7 @@ impl<'a> PackedActions<'a> {
         })
     }
 
-    /// These rows, day by day.
+    /// Splits a range of rows by day.
     pub(super) fn days_within(&self, rows: Range<usize>) -> impl Iterator<Item = (Day, Range<usize>)> + '_ {
         let mut start = 0;
         self.days().filter_map(move |(day, end)| {
@@ -238,7 +240,7 @@ impl<'a> PackedActions<'a> {
         chunks::<2>(self.minutes).get(row).copied().map(u16::from_le_bytes)
     }
 
-    /// The kinds of these rows, as places.
+    /// Kinds of these rows, as indexes.
     pub(super) fn kinds_of(&self, rows: Range<usize>) -> KindsOf<'a> {
         if self.wide {
             KindsOf::Wide(chunks::<2>(self.kind_of_row).get(rows).unwrap_or_default().iter())
@@ -247,7 +249,7 @@ impl<'a> PackedActions<'a> {
         }
     }
 
-    /// The insertions' hashes of these rows.
+    /// Insertion hashes of these rows.
     pub(super) fn hashes_of(&self, rows: Range<usize>) -> &'a [[u8; HASH]] {
         chunks::<HASH>(self.hashes).get(rows).unwrap_or_default()
     }
@@ -287,12 +289,12 @@ fn code(codes: &[u8; ENTITY], i: usize) -> u32 {
     codes.get(4 * i..).and_then(|rest| rest.first_chunk()).map_or(0, |four| u32::from_le_bytes(*four))
 }
 
-/// A column of `N` bytes a row.
+/// A column of `N` bytes per row.
 fn chunks<const N: usize>(column: &[u8]) -> &[[u8; N]] {
     column.as_chunks().0
 }
 
-/// Places in the list of kinds, in one byte or two.
+/// Indexes in the list of kinds, in one or two bytes.
 #[derive(Debug, Clone)]
 pub(super) enum KindsOf<'a> {
     Narrow(std::slice::Iter<'a, u8>),
@@ -310,7 +312,7 @@ impl Iterator for KindsOf<'_> {
     }
 
     fn fold<B, F: FnMut(B, usize) -> B>(self, start: B, mut add: F) -> B {
-        // One branch for all rows instead of one a row.
+        // Branches once for all rows, not once per row.
         match self {
             Self::Narrow(rows) => rows.fold(start, |so_far, place| add(so_far, usize::from(*place))),
             Self::Wide(rows) => rows.fold(start, |so_far, place| add(so_far, usize::from(u16::from_le_bytes(*place)))),

@@ -1,4 +1,4 @@
-//! The general counting query (S3.9): filter on any dimensions, group by any, over one time range.
+//! General count of actions: filter by any dimensions and group by any, over one time range.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,14 +6,14 @@ use super::{AdAction, AdLevel, PackedActions};
 use crate::base::limits;
 use crate::base::time::Minute;
 
-/// What actions are told apart by.
+/// Dimension of an action for filters and groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ActionDimension {
-    /// What was done.
+    /// Action type.
     Verb,
-    /// On which kind of placement.
+    /// View type of the placement.
     ViewType,
-    /// With an ad, or one of a larger thing.
+    /// Ad, ad group, campaign or advertiser.
     Entity(AdLevel),
 }
 
@@ -27,7 +27,7 @@ impl ActionDimension {
     }
 }
 
-/// Which actions count: of each dimension named, one of these codes. All that are named must hold.
+/// Conditions on actions: an action counts if, for each dimension listed, its code is one of those given.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DimensionFilter(pub Vec<(ActionDimension, BTreeSet<u32>)>);
 
@@ -37,18 +37,19 @@ impl DimensionFilter {
     }
 }
 
-/// The codes of one group, in the order of the dimensions asked for, and how many actions it has.
+/// One group: its codes, in the order of the requested dimensions, and its number of actions.
 pub type Group = (Vec<u32>, u64);
 
-/// Why there is no answer.
+/// Error of [`group_actions`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum GroupError {
-    /// More groups than [`limits::GROUPS`].
+    /// The answer would have more than [`limits::GROUPS`] groups.
     #[error("more than {} groups: filter more, or group by less", limits::GROUPS)]
     TooMany,
 }
 
-/// Counts a person's actions by groups, in the order of their codes; an insertion under several visitors counts once.
+/// Counts a person's actions from minute `from` up to `to` (exclusive) by group, in order of the groups' codes. An
+/// insertion that several visitors hold counts once.
 ///
 /// # Errors
 /// [`GroupError::TooMany`].

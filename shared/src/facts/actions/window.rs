@@ -1,11 +1,12 @@
-//! Time windows and caps: `{interval, unit}` counted in whole buckets of `unit`, as in the AdCP convention.
+//! Time windows and frequency caps. A window `{interval, unit}` is a number of whole buckets of `unit`, as in the AdCP
+//! convention.
 
 use serde::{Deserialize, Serialize};
 
 use super::ActionType;
 use crate::base::time::{DAY_MINUTES, Minute};
 
-/// The size of a window's buckets.
+/// Size of a window's buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WindowUnit {
@@ -18,7 +19,7 @@ pub enum WindowUnit {
 }
 
 impl WindowUnit {
-    /// All of them, in the order that forms number them by.
+    /// All units, in the order of their codes in stored forms.
     pub const ALL: [Self; 3] = [Self::Minutes, Self::Hours, Self::Days];
 
     fn minutes(self) -> u32 {
@@ -30,24 +31,24 @@ impl WindowUnit {
     }
 }
 
-/// The last `interval` buckets of a unit, the running one among them: the last 7 days are today and the 6 before.
+/// The last `interval` buckets of a unit, including the current one: the last 7 days are today and the 6 days before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TimeWindow {
-    /// How many buckets, 1 or more.
+    /// Number of buckets, at least 1.
     pub interval: u32,
-    /// Their size.
+    /// Size of a bucket.
     pub unit: WindowUnit,
 }
 
 impl TimeWindow {
-    /// How many minutes it spans, the running bucket whole.
+    /// Length in minutes, with the current bucket counted in full.
     #[must_use]
     pub fn minutes(self) -> u32 {
         self.interval.saturating_mul(self.unit.minutes())
     }
 
-    /// The window's minutes at a time: from the first to the one before the second.
+    /// The window's minutes at time `now`: its first minute, and its end (exclusive).
     #[must_use]
     pub fn range(self, now: Minute) -> (Minute, Minute) {
         let size = self.unit.minutes();
@@ -57,19 +58,19 @@ impl TimeWindow {
     }
 }
 
-/// A frequency cap: at most `limit` of an action within a window (S3.5). All caps of an entity must hold.
+/// Frequency cap: at most `limit` actions of a type within a window. A candidate must satisfy all caps of its entities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrequencyCap {
-    /// The action counted.
+    /// Action type that is counted.
     pub verb: ActionType,
-    /// How many there may be, the one to come not among them.
+    /// Largest number of actions in the window.
     pub limit: u32,
-    /// Over which time.
+    /// Window in which actions are counted.
     pub window: TimeWindow,
 }
 
 impl FrequencyCap {
-    /// Whether one more may come after so many.
+    /// Whether one more action is allowed after `counted` actions.
     #[must_use]
     pub fn admits(&self, counted: u32) -> bool {
         counted < self.limit

@@ -1,5 +1,5 @@
-//! A tenant's names of attributes (S4.9) and the kind of each (S4.10). A token stays its name's until the admin side takes
-//! the name back ([`ForgottenName`]); a new name gets a free token first, then the next one.
+//! A tenant's attribute names and the kind of each. A token belongs to its name until an administrator takes the name
+//! back ([`ForgottenName`]). A new name gets the first free token, otherwise the next one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,38 +7,38 @@ use super::{AttributeValue, ForgottenName, NameToken, ValueKind, name_is_good, n
 use crate::base::limits;
 use crate::base::packed::{self, PackedReader};
 
-/// Why a name is not recorded.
+/// Reason why a name is not recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DictionaryError {
-    /// Not of the form.
+    /// The name does not have the required form.
     #[error(
-        "an attribute's name is 1 to {} of A-Z, a-z, 0-9, _, - and ., a letter or _ first",
+        "an attribute's name has 1 to {} of A-Z, a-z, 0-9, _, - and ., and begins with a letter or _",
         limits::ATTRIBUTE_NAME_BYTES
     )]
     BadName,
-    /// New, and not for the one who uses it to bring.
-    #[error("there is no attribute of that name, and a page may not bring new ones here: add it on the admin side")]
+    /// The name is new, and this caller may not add names.
+    #[error("unknown attribute: pages may not add names here, add it with the admin API first")]
     Unknown,
-    /// Full.
-    #[error("there are {} names of attributes already: no new one is taken", limits::ATTRIBUTE_NAMES)]
+    /// The dictionary is at its bound.
+    #[error("the tenant already has {} attribute names: no new name is accepted", limits::ATTRIBUTE_NAMES)]
     Full,
 }
 
-/// Why an attribute is not taken; the others of its fact still are.
+/// Reason why an attribute is refused; the other attributes of its fact are still accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AttributeError {
-    /// The value is not of the attribute's kind.
+    /// The value's kind differs from the attribute's.
     #[error("attribute `{name}` is {}, {} was given", expected.one(), found.one())]
     Type {
         /// The attribute's name.
         name: String,
-        /// Its kind, as recorded at its first use.
+        /// The attribute's kind, as recorded at its first use.
         expected: ValueKind,
-        /// The value's.
+        /// The kind of the value.
         found: ValueKind,
     },
-    /// A whole number that the attribute's kind cannot keep exactly.
-    #[error("attribute `{name}` is a float: a whole number above 2^53 is not kept exactly, write it as a string")]
+    /// The value is a whole number that the attribute's kind cannot store exactly.
+    #[error("attribute `{name}` is a float: a whole number above 2^53 is not stored exactly, send it as a string")]
     Inexact {
         /// The attribute's name.
         name: String,
@@ -49,7 +49,7 @@ pub enum AttributeError {
 }
 
 impl AttributeError {
-    /// A stable name for the answer and the metrics.
+    /// Stable machine-readable code for answers and metrics.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -62,17 +62,18 @@ impl AttributeError {
     }
 }
 
-/// Names and kinds in the order of their first use, at most [`limits::ATTRIBUTE_NAMES`]. A token is the place in it.
+/// Names and kinds in order of their first use, at most [`limits::ATTRIBUTE_NAMES`]. A token is an index into this
+/// list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NameDictionary {
     entries: Vec<(String, ValueKind)>,
     tokens: BTreeMap<String, NameToken>,
-    /// Tokens without a name, in order: new names get them.
+    /// Tokens without a name, in order; new names get them first.
     free: BTreeSet<NameToken>,
 }
 
 impl NameDictionary {
-    /// The dictionary of these entries in order; `None` when a name is bad or there twice, or there are too many.
+    /// Dictionary of these entries, in order; `None` if a name is invalid or repeated, or there are too many.
     #[must_use]
     pub fn from_entries(entries: impl IntoIterator<Item = (String, ValueKind)>) -> Option<Self> {
         let mut all = Self::default();
@@ -80,7 +81,7 @@ impl NameDictionary {
             let token = all.last().ok().filter(|_| name_is_good(&name))?;
             match ForgottenName::parse(&name) {
                 Some(ForgottenName::Free) => drop(all.free.insert(token)),
-                // A token in such a state has no name that anybody could use.
+                // A token in this state has no name that a caller could use.
                 Some(ForgottenName::Leaving | ForgottenName::Resting(_)) => {}
                 None if all.tokens.insert(name.clone(), token).is_some() => return None,
                 None => {}
@@ -90,41 +91,41 @@ impl NameDictionary {
         Some(all)
     }
 
-    /// How many tokens there are, free ones among them.
+    /// Number of tokens, free ones included.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// How many tokens no new name can get: of the [`limits::ATTRIBUTE_NAMES`] all others are room.
+    /// Number of tokens that are not free. The remaining [`limits::ATTRIBUTE_NAMES`] are available for new names.
     #[must_use]
     pub fn used(&self) -> usize {
         self.entries.len() - self.free.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no tokens.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The name and kind of a token.
+    /// Name and kind of a token.
     #[must_use]
     pub fn get(&self, token: NameToken) -> Option<(&str, ValueKind)> {
         self.entries.get(usize::from(token.0)).map(|(name, kind)| (name.as_str(), *kind))
     }
 
-    /// The token and kind of a name.
+    /// Token and kind of a name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<(NameToken, ValueKind)> {
         let token = *self.tokens.get(name)?;
         self.get(token).map(|(_, kind)| (token, kind))
     }
 
-    /// The token of a name, a new one if it is not there yet. The kind of a name that is there stays what it is.
+    /// The token of a name; a new name gets a token. An existing name keeps its kind.
     ///
     /// # Errors
-    /// For a new name that is bad, or when there is no room for it.
+    /// [`DictionaryError::BadName`] or [`DictionaryError::Full`], for a new name.
     pub fn record(&mut self, name: &str, kind: ValueKind) -> Result<NameToken, DictionaryError> {
         if let Some((token, _)) = self.find(name) {
             return Ok(token);
@@ -139,10 +140,10 @@ impl NameDictionary {
         Ok(token)
     }
 
-    /// The token that a new name would get: the first that is free, else the next one.
+    /// The token that a new name would get: the first free one, otherwise the next one.
     ///
     /// # Errors
-    /// For a name that is bad or that only the origin gives, or when there is no room for it.
+    /// [`DictionaryError::BadName`] if the name is invalid or reserved for the origin; [`DictionaryError::Full`].
     pub fn next(&self, name: &str) -> Result<NameToken, DictionaryError> {
         if !name_is_good(name) || name_is_reserved(name) {
             return Err(DictionaryError::BadName);
@@ -156,11 +157,11 @@ impl NameDictionary {
         room.map(NameToken).ok_or(DictionaryError::Full)
     }
 
-    /// An attribute as it is written: its token, and its value as the recorded kind takes it. The first use of a name
-    /// records it with the kind of its value, a number's always as a float.
+    /// Prepares one write: the attribute's token, and the value converted to the attribute's kind. The first use of a
+    /// name records the kind of its value; any number is recorded as a float.
     ///
     /// # Errors
-    /// When the value is of another kind, or as in [`NameDictionary::record`]; then nothing is recorded.
+    /// If the value's kind does not fit, or as in [`NameDictionary::record`]. Nothing is recorded in that case.
     pub fn accept(&mut self, name: &str, value: AttributeValue) -> Result<(NameToken, AttributeValue), AttributeError> {
         match self.find(name) {
             Some(_) if name_is_reserved(name) => Err(DictionaryError::BadName.into()),
@@ -174,7 +175,7 @@ impl NameDictionary {
         }
     }
 
-    /// Whether [`NameDictionary::accept`] would take it, without recording.
+    /// Checks whether [`NameDictionary::accept`] would succeed, without recording a name.
     ///
     /// # Errors
     /// Those of [`NameDictionary::accept`].
@@ -189,13 +190,13 @@ impl NameDictionary {
         }
     }
 
-    /// How many pages there are.
+    /// Number of pages.
     #[must_use]
     pub fn pages(&self) -> usize {
         self.len().div_ceil(limits::ATTRIBUTE_PAGE)
     }
 
-    /// The `n`th page from 0 on, of up to [`limits::ATTRIBUTE_PAGE`] entries; empty beyond the last.
+    /// Page `n`, counted from 0, of at most [`limits::ATTRIBUTE_PAGE`] entries; empty after the last page.
     #[must_use]
     pub fn page(&self, n: usize) -> &[(String, ValueKind)] {
         self.entries.chunks(limits::ATTRIBUTE_PAGE).nth(n).unwrap_or_default()
@@ -212,7 +213,7 @@ fn fitted(name: &str, value: AttributeValue, kind: ValueKind) -> Result<Attribut
     })
 }
 
-/// A page packed: how many entries; of each the name behind its length and the code of its kind.
+/// Packs a page: the number of entries, then for each entry its name with a length prefix, and the code of its kind.
 #[must_use]
 pub fn encode_page(entries: &[(String, ValueKind)]) -> Vec<u8> {
     let mut to = Vec::new();
@@ -224,8 +225,7 @@ pub fn encode_page(entries: &[(String, ValueKind)]) -> Vec<u8> {
     to
 }
 
-/// The entries of a packed page, each name good and there once; `None` when the bytes are not what [`encode_page`]
-/// gives of a page.
+/// Reads a packed page. `None` unless the bytes have the form of [`encode_page`], with valid names and without repeats.
 #[must_use]
 pub fn decode_page(bytes: &[u8]) -> Option<Vec<(String, ValueKind)>> {
     let mut from = PackedReader(bytes);

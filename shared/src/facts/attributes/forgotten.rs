@@ -1,28 +1,29 @@
-//! Names that the origin gives to tokens whose own name was taken back. No page, file or administrator can write under one.
+//! Names that the origin gives to tokens after their own name was taken back. No page, file or administrator can write
+//! under such a name.
 
 use super::NameToken;
 use crate::base::ids::Millis;
 
-/// Start of the names of tokens that `forget` took back.
+/// Prefix of the names of tokens that `forget` took back.
 const FORGOTTEN: &str = "_forgotten.";
-/// Start of the names of tokens that `retype` replaced.
+/// Prefix of the names of tokens that `retype` replaced.
 const RETIRED: &str = "_retired.";
-/// Start of the names of tokens that will replace another one, once `retype` has converted every stored value.
+/// Prefix of the names of tokens that replace another one after `retype` has converted every stored value.
 const PENDING: &str = "_pending.";
 
-/// How far a token is whose name was taken back.
+/// State of a token after its name was taken back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForgottenName {
-    /// Profiles in the store may still hold values of the token.
+    /// Stored profiles may still hold values of the token.
     Leaving,
-    /// The last value left the store at this time; the KV and the edge may hold snapshots with older values.
+    /// The last value left the store at this time; snapshots in the KV and at the edge may still hold values.
     Resting(Millis),
-    /// No value is left: the next new name gets the token.
+    /// No values remain; the next new name gets the token.
     Free,
 }
 
 impl ForgottenName {
-    /// The name that a token has in this state.
+    /// Name of a token in this state.
     #[must_use]
     pub fn name(self, token: NameToken) -> String {
         match self {
@@ -32,7 +33,7 @@ impl ForgottenName {
         }
     }
 
-    /// The state that a name stands for; `None` for every other name.
+    /// The state that a name stands for; `None` for any other name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let (state, _) = name.strip_prefix(FORGOTTEN)?.split_once('.')?;
@@ -44,7 +45,7 @@ impl ForgottenName {
     }
 }
 
-/// Whether a name is one of those that the origin alone gives.
+/// Whether only the origin may assign this name.
 #[must_use]
 pub fn name_is_reserved(name: &str) -> bool {
     [FORGOTTEN, RETIRED, PENDING].iter().any(|start| name.starts_with(start))

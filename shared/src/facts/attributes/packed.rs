@@ -1,11 +1,12 @@
-//! Attributes packed, read where they lie. An empty map has no bytes.
+//! Packed attributes, read without being unpacked. An empty map has no bytes.
 //!
-//! LEB128 numbers: how many; the bytes of the rows. A row: how many tokens lie between it and the one before, then the
-//! value behind its length, no bytes for a removed one. Then the stamps: how many, and each once and in order, as the
-//! difference of its time and its source; and for each row the place of its stamp, unless there is one stamp only.
+//! All numbers are LEB128. The parts in order: the number of rows; the bytes of all rows, with a length prefix; the
+//! stamps. A row is the number of tokens skipped since the previous row, then the value with a length prefix; a removed
+//! attribute has length 0. The stamps are their number, then each distinct stamp in order, as the difference of its
+//! time to the previous one and its order. With more than one stamp, the index of its stamp follows for each row.
 //!
-//! A value: its kind's code; then 0 or 1, a signed number, the eight bytes of a float, a text up to the end, the signed
-//! number of a day, or texts in order behind their lengths up to the end.
+//! A value is the code of its kind, then: 0 or 1; a signed number; the eight bytes of a float; a text up to the end; a
+//! day as a signed number; or texts in order, each with a length prefix, up to the end.
 
 use std::collections::BTreeSet;
 
@@ -14,15 +15,15 @@ use crate::base::limits;
 use crate::base::packed::{self, PackedReader};
 use crate::facts::segments::WriteStamp;
 
-/// Bytes at most of what stands before rows and stamps: the two counts (of 256 at most), and the rows' length.
+/// Largest number of bytes outside rows and stamps: the two counts (at most 256) and the length of all rows.
 pub(super) const FRAME: usize = 2 + 10 + 2;
-/// Bytes at most of a row beside its value: the tokens between, the value's length, the place of its stamp.
+/// Largest number of bytes of a row without its value: the skipped tokens, the value's length, the index of its stamp.
 pub(super) const ROW: usize = 3 + 3 + 2;
-/// Bytes at most of a stamp.
+/// Largest number of bytes of a stamp.
 pub(super) const STAMP: usize = 10 + 5;
 
 impl AttributeValue {
-    /// The packed form: equal values give equal bytes.
+    /// Packed form: equal values give equal bytes.
     #[must_use]
     pub fn pack(&self) -> Vec<u8> {
         let mut to = vec![self.kind().code()];
@@ -37,7 +38,8 @@ impl AttributeValue {
         to
     }
 
-    /// Reads a packed value; `None` when the bytes are not what [`AttributeValue::pack`] gives of a value within the bounds.
+    /// Reads a packed value; `None` unless the bytes are those of [`AttributeValue::pack`] for a value within the
+    /// bounds.
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let (code, rest) = bytes.split_first()?;
@@ -76,7 +78,7 @@ fn strings(from: &mut PackedReader<'_>) -> Option<BTreeSet<String>> {
 }
 
 impl AttributeMap {
-    /// The packed form: equal maps give equal bytes, an empty one none.
+    /// Packed form: equal maps give equal bytes, and an empty map gives none.
     #[must_use]
     pub fn pack(&self) -> Vec<u8> {
         let mut to = Vec::new();
@@ -116,7 +118,7 @@ impl AttributeMap {
     }
 }
 
-/// Packed attributes, borrowed.
+/// Packed attributes, borrowed from their bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct PackedAttributes<'a> {
     count: usize,
@@ -125,8 +127,7 @@ pub struct PackedAttributes<'a> {
 }
 
 impl<'a> PackedAttributes<'a> {
-    /// Takes packed bytes; `None` when they are cut or over a bound. What single rows say is looked at when they are
-    /// read.
+    /// Reads packed bytes; `None` if they are truncated or over a bound. Single rows are checked when they are read.
     #[must_use]
     pub fn read(bytes: &'a [u8]) -> Option<Self> {
         let mut from = PackedReader(bytes);
@@ -138,31 +139,31 @@ impl<'a> PackedAttributes<'a> {
         Some(Self { count, rows, stamps: from })
     }
 
-    /// The value of an attribute that the visitor has; only this one is decoded.
+    /// Value of an attribute; `None` if it is absent, removed or unreadable. Only this value is decoded.
     #[must_use]
     pub fn get(&self, token: NameToken) -> Option<AttributeValue> {
         let (at, value) = self.rows().find(|(at, _)| *at >= token)?;
         if at == token { AttributeValue::read(value) } else { None }
     }
 
-    /// The attributes that the visitor has, in order of their tokens; without what cannot be read.
+    /// The attributes with a readable value, in order of their tokens.
     pub fn iter(self) -> impl Iterator<Item = (NameToken, AttributeValue)> + 'a {
         self.rows().filter_map(|(token, value)| Some((token, AttributeValue::read(value)?)))
     }
 
-    /// All attributes that were ever written, removed ones among them, in order.
+    /// Tokens of all attributes ever written, removed ones included, in order.
     pub fn tokens(self) -> impl Iterator<Item = NameToken> + 'a {
         self.rows().map(|(token, _)| token)
     }
 
-    /// Tokens and packed values, up to the first that is not of the form.
+    /// Tokens and packed values, up to the first malformed row.
     fn rows(self) -> impl Iterator<Item = (NameToken, &'a [u8])> + 'a {
         let mut from = PackedReader(self.rows);
         let mut next = 0;
         (0..self.count).map_while(move |_| row(&mut from, &mut next))
     }
 
-    /// The map, with stamps and removed ones; `None` when the bytes are not what [`AttributeMap::pack`] gives.
+    /// The map with all stamps and removals; `None` unless the bytes are those of [`AttributeMap::pack`].
     #[must_use]
     pub fn to_map(&self) -> Option<AttributeMap> {
         let mut from = PackedReader(self.rows);
@@ -189,16 +190,16 @@ impl<'a> PackedAttributes<'a> {
             Some(WriteStamp { at, order: from.number()? })
         });
         let stamps: Vec<WriteStamp> = stamps.collect::<Option<_>>()?;
-        let mut place = || if stamps.len() == 1 { Some(0) } else { from.count(self.count) };
-        let of_rows = (0..self.count).map(|_| stamps.get(place()?).copied());
+        let mut index = || if stamps.len() == 1 { Some(0) } else { from.count(self.count) };
+        let of_rows = (0..self.count).map(|_| stamps.get(index()?).copied());
         let of_rows: Vec<WriteStamp> = of_rows.collect::<Option<_>>()?;
-        // Each stamp once, in order, and none without a row.
+        // Each stamp occurs once, in order, and belongs to at least one row.
         let used: BTreeSet<WriteStamp> = of_rows.iter().copied().collect();
         (used.iter().eq(&stamps) && from.is_empty()).then_some(of_rows)
     }
 }
 
-/// The next token and its packed value.
+/// Next token and its packed value.
 fn row<'a>(from: &mut PackedReader<'a>, next: &mut usize) -> Option<(NameToken, &'a [u8])> {
     let token = u16::try_from(from.count(u16::MAX.into())? + *next).ok()?;
     *next = usize::from(token) + 1;

@@ -1,4 +1,4 @@
-//! Values of attributes: six kinds, each bounded.
+//! Attribute values: six kinds, each bounded.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -8,13 +8,13 @@ use serde_json::Value as Json;
 use crate::base::calendar::{date_of, date_text};
 use crate::base::limits;
 
-/// Above it not every integer is a float.
+/// 2⁵³; above it a float cannot represent every integer.
 const EXACT: u64 = 1 << 53;
 
-/// What an attribute's values are.
+/// Kind of an attribute's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ValueKind {
-    /// Yes or no.
+    /// True or false.
     Bool,
     /// A whole number of 64 bits.
     Integer,
@@ -31,7 +31,7 @@ pub enum ValueKind {
 impl ValueKind {
     const ALL: [Self; 6] = [Self::Bool, Self::Integer, Self::Float, Self::String, Self::Date, Self::Strings];
 
-    /// Its name in answers and reports.
+    /// The kind's name in answers and reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -44,7 +44,7 @@ impl ValueKind {
         }
     }
 
-    /// Its code in stores and on the wire, 1 to 6, for ever.
+    /// The kind's code in stores and on the wire: 1 to 6, never changed.
     #[must_use]
     pub fn code(self) -> u8 {
         match self {
@@ -57,19 +57,19 @@ impl ValueKind {
         }
     }
 
-    /// The kind of a name; `None` for any other text.
+    /// The kind with this name; `None` for any other text.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// The kind of a code; `None` for any other number.
+    /// The kind with this code; `None` for any other number.
     #[must_use]
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.code() == code)
     }
 
-    /// One value of it, in a sentence.
+    /// One value of the kind, as words in a sentence.
     pub(super) fn one(self) -> &'static str {
         match self {
             Self::Bool => "a bool",
@@ -82,15 +82,15 @@ impl ValueKind {
     }
 }
 
-/// A finite number; there is one zero. Equal and in order as numbers are.
+/// A finite number with a single zero. Equality and order are those of numbers.
 #[derive(Debug, Clone, Copy)]
 pub struct FiniteNumber(f64);
 
 impl FiniteNumber {
-    /// Takes a number; `None` for an infinite one and for what is none.
+    /// Takes a number; `None` for an infinity or NaN.
     #[must_use]
     pub fn new(number: f64) -> Option<Self> {
-        // Minus zero and zero make zero.
+        // Turns −0 into 0.
         number.is_finite().then_some(Self(number + 0.0))
     }
 
@@ -100,19 +100,19 @@ impl FiniteNumber {
         self.0
     }
 
-    /// The whole number that it is; `None` for a fraction, and for a number above 2⁵³, where not every integer is a
-    /// float.
+    /// The number as an integer; `None` for a fraction, and for a number above 2⁵³, where a float cannot represent
+    /// every integer.
     #[must_use]
     pub(crate) fn whole(self) -> Option<i64> {
-        // It is exact: within the bound every whole float is an integer of 64 bits.
+        // The cast is exact: within the bound, every whole float is an integer of 64 bits.
         (self.0.fract() == 0.0 && self.0.abs() <= EXACT as f64).then_some(self.0 as i64)
     }
 
-    /// A whole number that is in the order of these.
+    /// An integer with the same order as these numbers.
     #[must_use]
     pub(crate) fn key(self) -> i64 {
         let bits = self.0.to_bits().cast_signed();
-        // As `f64::total_cmp` does: the order of negative ones is turned.
+        // As in `f64::total_cmp`: the order of negative numbers is reversed.
         bits ^ ((bits >> 63) & i64::MAX)
     }
 }
@@ -137,28 +137,28 @@ impl Ord for FiniteNumber {
     }
 }
 
-/// Why something is no value of an attribute.
+/// Reason why something is no valid attribute value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ValueError {
-    /// Of no kind: what it is instead.
+    /// The value has no kind; the text names what it is.
     #[error("{0} was given: a bool, a number, a string or an array of strings is needed")]
     Malformed(&'static str),
-    /// A string of so many bytes.
+    /// The string is this many bytes long.
     #[error("a string of {0} bytes was given: at most {max} are allowed", max = limits::ATTRIBUTE_BYTES)]
     TooLong(usize),
-    /// So many strings.
+    /// The array has this many strings.
     #[error("{0} strings were given: at most {max} are allowed", max = limits::ATTRIBUTE_STRINGS)]
     TooMany(usize),
-    /// A whole number outside of 64 bits: no kind keeps it exactly.
-    #[error("a whole number outside of 64 bits was given: it is not kept exactly, write it as a string")]
+    /// The whole number does not fit 64 bits; no kind stores it exactly.
+    #[error("a whole number outside of 64 bits was given: it is not stored exactly, send it as a string")]
     Inexact,
-    /// Not in [`limits::DATE_DAYS`].
+    /// The day is outside [`limits::DATE_DAYS`].
     #[error("day {0} since 1970-01-01 was given: a date from 0001-01-01 to 9999-12-31 is needed")]
     Date(i32),
 }
 
 impl ValueError {
-    /// A stable name for the answer and the metrics.
+    /// Stable machine-readable code for answers and metrics.
     #[must_use]
     pub fn code(self) -> &'static str {
         match self {
@@ -169,25 +169,25 @@ impl ValueError {
     }
 }
 
-/// A value of an attribute. Ordered, so that two writes under one stamp have one outcome.
+/// An attribute's value. The order decides between two writes with equal stamps.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AttributeValue {
-    /// Yes or no.
+    /// True or false.
     Bool(bool),
     /// A whole number.
     Integer(i64),
     /// A finite number.
     Float(FiniteNumber),
-    /// Up to [`limits::ATTRIBUTE_BYTES`].
+    /// A text of at most [`limits::ATTRIBUTE_BYTES`] bytes.
     String(String),
     /// Days since 1970-01-01, in [`limits::DATE_DAYS`].
     Date(i32),
-    /// Up to [`limits::ATTRIBUTE_STRINGS`], each up to [`limits::ATTRIBUTE_BYTES`].
+    /// At most [`limits::ATTRIBUTE_STRINGS`] texts, each of at most [`limits::ATTRIBUTE_BYTES`] bytes.
     Strings(BTreeSet<String>),
 }
 
 impl AttributeValue {
-    /// Its kind.
+    /// The value's kind.
     #[must_use]
     pub fn kind(&self) -> ValueKind {
         match self {
@@ -200,7 +200,7 @@ impl AttributeValue {
         }
     }
 
-    /// Whether it keeps to the bounds; what this module gives always does.
+    /// Checks the bounds; every value made by this module satisfies them.
     ///
     /// # Errors
     /// [`ValueError::TooLong`], [`ValueError::TooMany`] or [`ValueError::Date`].
@@ -216,25 +216,25 @@ impl AttributeValue {
         }
     }
 
-    /// The value of a JSON text, as [`AttributeValue::from_json`] reads it. Of a whole number outside of 64 bits only the text says
-    /// that it is one: read as JSON it is a float, rounded.
+    /// Reads the value from JSON text, as [`AttributeValue::from_json`] does. Only the text shows that a number outside
+    /// 64 bits was written as a whole number: the JSON parser reads it as a rounded float.
     ///
     /// # Errors
-    /// The outer one where the text is no JSON, the inner ones of [`AttributeValue::from_json`].
+    /// The outer error if the text is not JSON; the inner errors are those of [`AttributeValue::from_json`].
     pub fn from_text(text: &str) -> serde_json::Result<Result<Self, ValueError>> {
         let json: Json = serde_json::from_str(text)?;
         let is_whole = text.trim().bytes().all(|byte| byte == b'-' || byte.is_ascii_digit());
-        // Minus zero is read as a float too.
+        // The JSON parser also reads `-0` as a float.
         let is_rounded = is_whole && json.is_f64() && json.as_f64() != Some(0.0);
         Ok(if is_rounded { Err(ValueError::Inexact) } else { Self::from_json(&json) })
     }
 
-    /// The value that JSON says. A number is an integer when it is written as one and fits 64 bits. A string is a
-    /// string, whatever its form: only an attribute of dates takes it for one ([`AttributeValue::fit`]). A string may be
-    /// repeated in an array, and counts each time.
+    /// Reads the value from JSON. A number is an integer if it is written as one and fits 64 bits. A string is always a
+    /// string; only an attribute of kind date reads it as a date ([`AttributeValue::fit`]). An array may repeat a
+    /// string, and each repetition counts towards the bound.
     ///
     /// # Errors
-    /// When it is of no kind or over a bound; the text says what would be right.
+    /// If the value has no kind or is over a bound; the text says what is allowed.
     pub fn from_json(json: &Json) -> Result<Self, ValueError> {
         match json {
             Json::Bool(yes) => Ok(Self::Bool(*yes)),
@@ -251,8 +251,8 @@ impl AttributeValue {
         }
     }
 
-    /// As JSON. [`AttributeValue::from_json`] and [`AttributeValue::fit`] give it again. A float that is a whole number is written as
-    /// one.
+    /// The value as JSON; [`AttributeValue::from_json`] and [`AttributeValue::fit`] restore it. A float without a
+    /// fraction is written as a whole number.
     #[must_use]
     pub fn to_json(&self) -> Json {
         match self {
@@ -265,18 +265,18 @@ impl AttributeValue {
         }
     }
 
-    /// The kind that a name gets which this value uses first. Numbers are one kind, so that 20 does not refuse 19.99
-    /// later.
+    /// The kind that a new name gets if this is its first value. All numbers get one kind, so that a first value of 20
+    /// does not make 19.99 invalid later.
     #[must_use]
     pub fn first_kind(&self) -> ValueKind {
         if matches!(self, Self::Integer(_)) { ValueKind::Float } else { self.kind() }
     }
 
-    /// The value as an attribute of this kind takes it: an integer that a float says exactly is one, a float that is a
-    /// whole number is an integer, and a string YYYY-MM-DD of a day that exists is a date.
+    /// Converts the value to a kind without loss: an integer to a float that represents it exactly, a whole float to an
+    /// integer, a string YYYY-MM-DD of an existing day to a date, and a date to a string.
     ///
     /// # Errors
-    /// The value itself, when it does not match.
+    /// The unchanged value if it does not fit the kind.
     pub fn fit(self, kind: ValueKind) -> Result<Self, Self> {
         match (self, kind) {
             (value, kind) if value.kind() == kind => Ok(value),
@@ -290,8 +290,8 @@ impl AttributeValue {
         }
     }
 
-    /// The value that a change of its attribute's kind makes of it, as near as the new kind comes: a text that says a
-    /// number is one, a number becomes its text, a string a set of one. `None` where the new kind has nothing for it.
+    /// Converts the value to a new kind of its attribute, with rounding if necessary: the text of a number becomes the
+    /// number, a number becomes its text, a string becomes a set of one string. `None` if no conversion exists.
     #[must_use]
     pub fn convert(self, kind: ValueKind) -> Option<Self> {
         let value = match (self.fit(kind), kind) {

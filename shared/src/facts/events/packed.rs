@@ -1,11 +1,13 @@
-//! Events packed, as the store keeps them.
+//! Packed form of events, as the store holds them.
 //!
-//! LEB128 numbers: the minute that all is kept from; how many names, and in the lowest bit whether some were left out.
-//! Of each name its text behind its length, then its minutes; where the oldest of those were left out also how often it
-//! was before, and its days. Else the days follow from the minutes.
+//! All numbers are LEB128: the minute from which events are complete; the number of names, with a lowest bit that
+//! states whether names were dropped; for each name its text with a length prefix, then its minutes. If the oldest
+//! minutes of a name were dropped, the number of earlier events and the days follow; otherwise the days follow from the
+//! minutes.
 //!
-//! Minutes, and days: how far their floor is above the lowest there can be, how many, and of each how many lie between it
-//! and the one before (or the floor), in the lowest bit whether it was more than once there; how often then, less two.
+//! Minutes and days have the same form: the distance of their floor from the lowest possible one, the number of
+//! entries, and for each entry the distance from the previous one (or the floor), with a lowest bit that states whether
+//! the count is above 1; in that case the count less two follows.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +17,7 @@ use crate::base::packed::{self, PackedReader};
 use crate::base::time::{DAY_MINUTES, Minute};
 
 impl VisitorEvents {
-    /// The packed form: equal events give equal bytes. There are always some.
+    /// Packed form: equal events give equal bytes, never none.
     #[must_use]
     pub fn pack(&self) -> Vec<u8> {
         let mut to = Vec::with_capacity(64);
@@ -33,7 +35,7 @@ impl VisitorEvents {
         to
     }
 
-    /// Reads the packed form; `None` when the bytes are not what [`VisitorEvents::pack`] gives.
+    /// Reads the packed form; `None` unless the bytes have the form of [`VisitorEvents::pack`].
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let mut from = PackedReader(bytes);
@@ -64,7 +66,7 @@ impl EventTimes {
                 times.days.add(at / DAY_MINUTES, count, limits::EVENT_DAYS);
             }
         }
-        // A name is there since it was.
+        // With a complete history, a stored name has at least one event.
         (lowest > 0 || !times.minutes.counts.is_empty()).then_some(times)
     }
 }
@@ -83,7 +85,7 @@ impl NewestTimes {
         }
     }
 
-    /// All of them are there once some were left out.
+    /// The list must be full if older entries were dropped.
     fn read(from: &mut PackedReader<'_>, lowest: u32, most: usize) -> Option<Self> {
         let floor = u32::try_from(from.number()?.checked_add(lowest.into())?).ok()?;
         let length = from.count(most).filter(|length| floor == lowest || *length == most)?;
@@ -97,7 +99,7 @@ impl NewestTimes {
     }
 }
 
-/// The next minute or day, which lies at `next` or behind, and how often it was there.
+/// Next minute or day, at or after `next`, with its count.
 pub(super) fn entry(from: &mut PackedReader<'_>, next: u64) -> Option<(u64, u64)> {
     let gap = from.number()?;
     let count = if gap & 1 == 0 { 1 } else { from.number()?.checked_add(2)? };

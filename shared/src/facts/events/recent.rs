@@ -1,7 +1,7 @@
-//! When a visitor's page views and purchases were, as its snapshot says it: of other events a snapshot says nothing.
+//! Times of a visitor's page views and purchases in its snapshot. A snapshot has no times of other events.
 //!
-//! The minute that nothing is said of before, then of pages and of purchases the newest minutes in which they were, in the form
-//! that the store has them in ([`super::packed`]).
+//! The form is the minute before which nothing is stated, then for pages and for purchases the newest minutes with
+//! events, in the form of [`super::packed`].
 
 use super::packed::entry;
 use super::{EventCount, HeldEvents, NewestTimes, VisitorEvents};
@@ -10,11 +10,12 @@ use crate::base::packed::{self, PackedReader};
 use crate::base::time::Minute;
 use crate::facts::fact::{PAGE, PURCHASE};
 
-/// The events that a snapshot says it of, in their order.
+/// The events that a snapshot covers, in their order.
 const SAID: [&str; 2] = [PAGE, PURCHASE];
 
 impl VisitorEvents {
-    /// What a snapshot says of them, of a minute and of later ones: the newest [`limits::SNAPSHOT_EVENT_MINUTES`].
+    /// Packs the part for a snapshot: from minute `since` on, the newest [`limits::SNAPSHOT_EVENT_MINUTES`] minutes of
+    /// each name.
     #[must_use]
     pub fn pack_recent(&self, since: Minute) -> Vec<u8> {
         let since = since.max(self.since);
@@ -37,8 +38,8 @@ impl VisitorEvents {
     }
 }
 
-/// How often an event was, from one minute to before another, by what a snapshot says of its visitor; `None` of an event that none
-/// says anything of. No bytes, or bytes not of the form, say nothing: the snapshot is of a release that did not know.
+/// Number of events of a name from minute `from` up to `to` (exclusive), from the bytes of a snapshot; `None` for a
+/// name that snapshots do not cover. Empty or invalid bytes answer "at least 0": an older release wrote the snapshot.
 #[must_use]
 pub fn within(recent: &[u8], name: &str, from: Minute, to: Minute) -> Option<EventCount> {
     let place = SAID.iter().position(|said| *said == name)?;

@@ -173,7 +173,7 @@ fn s4_06_the_arm_seen_first_wins_over_the_draw_and_nobody_is_in_an_experiment_th
     assert_eq!(of(&seen, &no_shares, 150), [vec![Some(3)]].into());
     assert_eq!(of(&none, &Shares::from([(3, vec![0, 10_000, 0])]), 100), [vec![Some(2)]].into());
     let gone = Exposures::from_iter([(3, FirstExposure { arm: 9, at: 50, mixed: true })]);
-    assert_eq!(of(&gone, &no_shares, 150), [vec![Some(9)]].into(), "an arm that is no more keeps its people");
+    assert_eq!(of(&gone, &no_shares, 150), [vec![Some(9)]].into(), "a removed arm keeps its people");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What filters ask of a person's history, and what is known of it.
+//! Counts of a person's history that filters ask for, and the data that answers them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,74 +12,74 @@ use crate::profiles::view;
 
 use super::Filter;
 
-/// A question whose answer is a number: how often something happened.
+/// A count: how often something happened.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CountQuestion {
-    /// What.
+    /// The counted events.
     pub what: CountSource,
-    /// Within which time; `None` for ever, of actions for as long as they are kept.
+    /// Time window; `None` for all time (of actions: as long as they are stored).
     pub within: Option<TimeWindow>,
 }
 
-/// What is counted.
+/// Kinds of counted events.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CountSource {
-    /// Pages viewed: `events.page`.
+    /// Page views: `events.page`.
     Pages,
     /// Purchases: `events.purchase`.
     Purchases,
-    /// Any other event that was tracked, by its name.
+    /// Any other tracked event, by its name.
     Event(String),
-    /// An action, each insertion once a UTC day.
+    /// Actions of a type; an insertion counts once per UTC day.
     Action {
-        /// What was done.
+        /// The action type.
         verb: ActionType,
-        /// With which ads: at a level, one of these codes, in order, each once. `None` for all ads.
+        /// The ads: one of these codes at a level, distinct and in order; `None` for all ads.
         of: Option<(AdLevel, Vec<u32>)>,
     },
 }
 
-/// What is kept of a person's history.
+/// The available history of a person.
 #[derive(Debug, Clone, Copy)]
 pub struct PersonHistory<'a> {
-    /// The sums over all time.
+    /// Sums over all time.
     pub totals: ProfileTotals,
-    /// The actions of each visitor that counts; an insertion that several hold counts once.
+    /// Actions of each visitor that counts; an insertion that several visitors hold counts once.
     pub actions: &'a [PackedActions<'a>],
-    /// When which events were.
+    /// Source for the times of events.
     pub events: EventEvidence<'a>,
-    /// What of all this may be missing: counts of it are lower bounds.
+    /// Parts that may be missing; counts of them are lower bounds.
     pub missing: MissingParts,
 }
 
-/// What tells when events were.
+/// Source for the times of events.
 #[derive(Debug, Clone, Copy)]
 pub enum EventEvidence<'a> {
-    /// Nothing does.
+    /// No source.
     Nothing,
-    /// The events by name of each visitor that counts, as the origin keeps them.
+    /// Events by name of each visitor that counts, as the origin stores them.
     Events(&'a [&'a VisitorEvents]),
-    /// What snapshots say, of pages and purchases alone.
+    /// Snapshots, which cover page views and purchases only.
     Snapshots(&'a view::PersonView<'a>),
 }
 
 impl Filter {
-    /// The answers to [`Self::counts`], in their order, as [`super::Subject::counts`] wants them; `None` where nothing tells
-    /// of an event.
+    /// Answers to [`Self::counts`], in order, as [`super::FilterSubject::counts`] expects them; `None` if no source
+    /// covers the event.
     #[must_use]
     pub fn answers(&self, history: &PersonHistory<'_>, now: Minute) -> Vec<Option<EventCount>> {
         ByAction::of(&self.counts).answers(&self.counts, history, now)
     }
 }
 
-/// What is too much of what filters count together; `None` where it is within [`limits::TARGET_WINDOWS`] and
+/// Message about filters that count too much together; `None` if they are within [`limits::TARGET_WINDOWS`] and
 /// [`limits::TARGET_COUNTS`].
 #[must_use]
 pub fn counts_problem<'f>(filters: impl IntoIterator<Item = &'f Filter>) -> Option<String> {
-    let asked: BTreeSet<&CountQuestion> = filters.into_iter().flat_map(Filter::counts).collect();
+    let questions: BTreeSet<&CountQuestion> = filters.into_iter().flat_map(Filter::counts).collect();
     let is_event = |question: &&&CountQuestion| !matches!(question.what, CountSource::Action { .. });
-    let events = asked.iter().filter(is_event).filter(|question| question.within.is_some()).count();
-    let ByAction(windows) = ByAction::of(asked);
+    let events = questions.iter().filter(is_event).filter(|question| question.within.is_some()).count();
+    let ByAction(windows) = ByAction::of(questions);
     let keys: usize = windows.iter().map(|(_, keys)| keys.len()).sum();
     for (there, most, what) in [
         (events, limits::TARGET_WINDOWS, "windows in which pages or purchases are counted"),
@@ -87,14 +87,14 @@ pub fn counts_problem<'f>(filters: impl IntoIterator<Item = &'f Filter>) -> Opti
         (keys, limits::TARGET_COUNTS, "counts of actions (each code of a list is one)"),
     ] {
         if there > most {
-            return Some(format!("{most} different {what} at most, over all targetings; {there} are there"));
+            return Some(format!("all targetings use {there} different {what}: at most {most} are allowed"));
         }
     }
     None
 }
 
-/// Questions about actions by what they count, so that an action finds those it answers without asking each: by window a
-/// verb with a level and a code, or with neither for all ads, and the question's place.
+/// Questions about actions, arranged so that an action finds the questions that it counts for: by window, then by
+/// action type with a level and a code (or neither, for all ads). The value is the question's index.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ByAction(Vec<(Option<TimeWindow>, Keys)>);
 
@@ -115,8 +115,8 @@ impl ByAction {
         Self(windows.into_iter().collect())
     }
 
-    /// The answers in the order of the questions that it was made of, `None` where nothing tells of an event. One pass over the
-    /// actions for each different window.
+    /// Answers in the order of the questions; `None` if no source covers the event. Each distinct window takes one pass
+    /// over the actions.
     pub(super) fn answers(
         &self,
         questions: &[CountQuestion],
@@ -143,7 +143,7 @@ impl ByAction {
     }
 }
 
-/// The answer, of actions before any is counted.
+/// The answer to a question; for actions, the initial value to which each action is added.
 fn at_once(question: &CountQuestion, history: &PersonHistory<'_>, now: Minute) -> Option<EventCount> {
     let all_but = |missing: MissingParts, count| {
         Some(if history.missing.overlaps(missing) { EventCount::AtLeast(count) } else { EventCount::Exactly(count) })
@@ -165,7 +165,7 @@ fn at_once(question: &CountQuestion, history: &PersonHistory<'_>, now: Minute) -
     }
 }
 
-/// The place of a question among all, which are in order and hold it.
+/// Index of a question in a sorted list that contains it.
 pub(super) fn place(all: &[CountQuestion], question: Option<&CountQuestion>) -> u32 {
     let place = question.and_then(|question| all.binary_search(question).ok());
     place.and_then(|place| u32::try_from(place).ok()).unwrap_or(u32::MAX)

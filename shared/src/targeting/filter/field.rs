@@ -1,46 +1,48 @@
-//! What a condition looks at, and what its values are.
+//! The fields that conditions test, and the form of their values.
 
 use super::count::{CountQuestion, CountSource};
 use crate::base::limits;
 use crate::facts::attributes::{NameDictionary, NameToken, ValueKind};
 
-/// What a condition looks at.
+/// A field that conditions test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FilterField {
-    /// An attribute, and its kind as recorded: a yes is 1, a float its place in the order of floats, a date its days.
+    /// An attribute, with its recorded kind. As a number, true is 1, a float is an integer in the same order, and a
+    /// date is its day.
     Attribute(NameToken, ValueKind),
-    /// The person's segments that have not expired, by their ids.
+    /// Ids of the person's segments that have not expired.
     Segments,
-    /// The answer to one of [`super::Filter::counts`].
+    /// Answer to one of [`super::Filter::counts`], by index.
     Count(u32),
-    /// How many browsers the person has.
+    /// Number of the person's browsers.
     Devices,
-    /// When its first fact happened, in milliseconds since 1970.
+    /// Time of the person's first fact, in milliseconds since 1970.
     FirstSeen,
-    /// When its last fact happened, in milliseconds since 1970.
+    /// Time of the person's last fact, in milliseconds since 1970.
     LastSeen,
-    /// Whether the hour is the best of the week to reach the person: a yes is 1. Unlike what it is drawn from, it is a moment's.
+    /// Whether the current hour is the person's best send time; true is 1. Unlike other fields of a person, it depends
+    /// on the time of the request.
     BestTime,
-    /// The page's address.
+    /// Address of the page.
     Url,
-    /// The page's keywords.
+    /// Keywords of the page.
     Keywords,
-    /// The kind of the placement, by its code.
+    /// View type of the placement, by its code.
     ViewType,
-    /// The country of the request: two capitals of ISO 3166-1.
+    /// Country of the request: two capital letters of ISO 3166-1.
     Country,
-    /// The region in it, by its code.
+    /// Region within the country, by its code.
     Region,
-    /// The class of the device, such as `mobile`.
+    /// Class of the device, such as `mobile`.
     Class,
-    /// Its operating system.
+    /// Operating system of the device.
     Os,
-    /// Its browser.
+    /// Browser of the device.
     Browser,
 }
 
 impl FilterField {
-    /// All that every tenant has, by their names in a document.
+    /// Fields that exist for every tenant, by their names in a document.
     pub(super) const NAMED: [(&'static str, Self); 13] = [
         ("segments", Self::Segments),
         ("devices", Self::Devices),
@@ -57,8 +59,8 @@ impl FilterField {
         ("device.browser", Self::Browser),
     ];
 
-    /// Its name in a document, for traces. `names` are the tenant's attributes as far as they are known, `counts` the
-    /// questions that [`Self::Count`] refers to.
+    /// Name of the field in a document, for traces. `names` are the known attribute names of the tenant; `counts` are
+    /// the questions to which [`Self::Count`] refers.
     #[must_use]
     pub fn label(self, names: &NameDictionary, counts: &[CountQuestion]) -> String {
         match self {
@@ -79,7 +81,8 @@ impl FilterField {
         }
     }
 
-    /// Whether a person has it wherever it is; else it is a page's, a place's or a device's.
+    /// Whether the field belongs to the person independently of the request; other fields belong to a page, a location,
+    /// a device or a time.
     pub(crate) fn is_of_person(self) -> bool {
         match self {
             Self::Attribute(..) | Self::Segments | Self::Count(_) | Self::Devices => true,
@@ -89,7 +92,7 @@ impl FilterField {
         }
     }
 
-    /// Whether its values are texts; else they are numbers.
+    /// Whether the values are texts; otherwise they are numbers.
     pub(crate) fn is_text(self) -> bool {
         match self {
             Self::Attribute(_, kind) => matches!(kind, ValueKind::String | ValueKind::Strings),
@@ -100,7 +103,7 @@ impl FilterField {
         }
     }
 
-    /// Whether one value comes before another.
+    /// Whether the values have an order for comparisons.
     pub(crate) fn is_ordered(self) -> bool {
         match self {
             Self::Attribute(_, kind) => kind != ValueKind::Bool,
@@ -109,7 +112,7 @@ impl FilterField {
         }
     }
 
-    /// Longest text of it, in bytes.
+    /// Largest length of a text value, in bytes.
     pub(crate) fn text_bytes(self) -> usize {
         match self {
             Self::Attribute(..) => limits::ATTRIBUTE_BYTES,

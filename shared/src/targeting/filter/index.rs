@@ -1,13 +1,15 @@
-//! Many filters asked at once: an inverted index, so that a request costs what holds of a subject and not what there is.
+//! Evaluation of many filters at once: an inverted index, so that the cost of a request depends on the subject's values
+//! and not on the number of filters.
 //!
-//! A filter is taken apart into conjunctions, any of which makes it match, and each counts down from the number of its
-//! conditions. From every value that conditions ask for, a posting leads to the conjunctions; conditions that compare
-//! lie in the order of their bounds, so that those that hold lie side by side. A subject's values are looked up one by
-//! one; a conjunction that is at nought matches. A condition that must not hold is none of the number and counts up.
+//! Each filter is split into conjunctions; one matching conjunction makes the filter match. Each conjunction has a
+//! counter, which starts at its number of conditions. A posting leads from each value in a condition to the
+//! conjunctions with that condition. Comparisons are sorted by their bounds, so that the true ones are adjacent. The
+//! subject's values are looked up one by one and decrement the counters; a conjunction whose counter is zero matches. A
+//! negated condition is not part of the initial number, and increments the counter if it is violated.
 //!
-//! This is Whang et al., "Indexing Boolean Expressions" (VLDB 2009), but for its order of postings by size: bytes that are
-//! counted down, some without need, are faster than sorted lists that are merged. A filter of too many conjunctions is
-//! evaluated by itself each time.
+//! The method is that of Whang et al., "Indexing Boolean Expressions" (VLDB 2009), without its order of postings by
+//! size: decrementing bytes, even more than necessary, is faster than merging sorted lists. A filter with too many
+//! conjunctions is evaluated on its own.
 
 mod build;
 mod postings;
@@ -22,55 +24,56 @@ use super::{FieldCondition, Filter, FilterNode};
 use crate::base::time::Minute;
 use crate::facts::events::EventCount;
 
-/// An index over a list of filters.
+/// An index of a list of filters.
 #[derive(Debug, Clone)]
 pub struct FilterIndex {
     counts: Vec<CountQuestion>,
     by_action: ByAction,
-    /// Of each conjunction how many conditions must hold; behind them ones, to a multiple of eight.
+    /// Number of required conditions of each conjunction, padded with ones to a multiple of eight.
     needed: Vec<u8>,
-    /// Whose each conjunction is.
+    /// Filter of each conjunction.
     filter_of: Vec<u32>,
-    /// Conditions on fields of several values, each of which counts once.
+    /// List conditions on fields with several values; each condition counts once.
     repeated: Vec<Entry>,
-    /// To places in `repeated`.
+    /// Segment id → indexes in `repeated`.
     segments: SegmentPostings,
     numbers: PostingLists<(FilterField, i64)>,
-    /// Of fields of several texts to places in `repeated`.
+    /// Text of a field → conjunctions; for fields with several texts, indexes in `repeated`.
     texts: PostingLists<(FilterField, String)>,
     compared: Vec<(FilterField, FieldComparisons)>,
-    /// What must not hold of a person's fields, but its counts and segments: it does not where the field is uncertain.
+    /// Negated conditions on a person's fields, except counts and segments: they fail if the field is uncertain.
     negated: Vec<(FilterField, Entry)>,
-    /// What must not hold of a person's segments.
+    /// Negated conditions on a person's segments.
     negated_segments: Vec<NegatedSegments>,
-    /// What must not hold of a page's address and keywords: it does not where some were left out.
+    /// Negated conditions on a page's address and keywords: they fail if some of these were left out.
     negated_of_page: Vec<(FilterField, Entry)>,
-    /// What is evaluated on the subject itself.
+    /// Conditions that are evaluated directly on the subject.
     others: Vec<(FieldCondition, Entry)>,
-    /// All filters, with the places of the counts here; `None` means everybody.
+    /// All filters, with the count indexes of this index; `None` matches everyone.
     roots: Vec<Option<FilterNode>>,
-    /// Places in `roots` of the filters that are evaluated by themselves.
+    /// Indexes in `roots` of the filters that are evaluated on their own.
     whole: Vec<u32>,
 }
 
-/// A condition on segments that must not hold.
+/// A negated condition on segments.
 #[derive(Debug, Clone, Copy)]
 struct NegatedSegments {
     entry: Entry,
-    /// Its place in `repeated`, and how many segments it names; `None` where it asks whether there is any.
+    /// Index in `repeated` and number of listed segments; `None` if the condition tests whether there is any segment.
     listed: Option<(u32, u32)>,
 }
 
-/// A conjunction's place, and in the lowest bit whether the condition must not hold.
+/// A conjunction's index, with a lowest bit that states whether the condition is negated.
 type Entry = u32;
 
-/// The conditions of a field that are not a list's.
+/// Conditions on one field other than lists.
 #[derive(Debug, Clone, Default)]
 struct FieldComparisons {
     exists: Vec<Entry>,
     at_least: BoundList,
     at_most: BoundList,
-    /// All that must not hold, where only a lower bound of a field may be known, by the last number that each may hold for.
+    /// Negated conditions on a field of which only a lower bound may be known, by the greatest number for which each
+    /// test can be true.
     negated: BoundList,
 }
 
@@ -79,13 +82,13 @@ struct FieldComparisons {
 pub struct FilterMatches(Vec<u64>);
 
 impl FilterMatches {
-    /// Whether the filter of this place does.
+    /// Whether the filter with this index matches.
     #[must_use]
     pub fn contains(&self, filter: usize) -> bool {
         self.0.get(filter / 64).is_some_and(|word| word >> (filter % 64) & 1 == 1)
     }
 
-    /// Their places, in order.
+    /// Indexes of the matching filters, in order.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.0.iter().enumerate().flat_map(|(word, bits)| ones(*bits).map(move |bit| word * 64 + bit))
     }
@@ -98,65 +101,65 @@ impl Default for FilterIndex {
 }
 
 impl FilterIndex {
-    /// Builds the index of filters; `None` means everybody. Equal filters are best given once.
+    /// Builds an index of filters; `None` matches everyone. Equal filters should be passed once.
     #[must_use]
     pub fn new(filters: &[Option<Filter>]) -> Self {
         build::build(filters)
     }
 
-    /// What all filters together ask of a person's history, in order, each once.
+    /// Distinct counts that all filters together need from a person's history, in order.
     #[must_use]
     pub fn counts(&self) -> &[CountQuestion] {
         &self.counts
     }
 
-    /// The answers to them, in their order; `None` where nothing tells of an event.
+    /// Answers to [`Self::counts`], in order; `None` if no source covers the event.
     #[must_use]
     pub fn answers(&self, history: &PersonHistory<'_>, now: Minute) -> Vec<Option<EventCount>> {
         self.by_action.answers(&self.counts, history, now)
     }
 
-    /// How many filters there are.
+    /// Number of filters.
     #[must_use]
     pub fn len(&self) -> usize {
         self.roots.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no filters.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.roots.is_empty()
     }
 
-    /// The filters that match: those whose [`Filter::matches`] does. The subject's counts are [`Self::answers`].
+    /// The filters for which [`Filter::matches`] is true. The subject's counts must be [`Self::answers`].
     #[must_use]
     pub fn matching(&self, subject: &FilterSubject<'_>) -> FilterMatches {
         if self.is_empty() {
             return FilterMatches(Vec::new());
         }
         let seen = vec![0; self.repeated.len().div_ceil(64)];
-        let mut asked = SubjectLookup { index: self, left: self.needed.clone(), seen };
-        subject.each(|field, read| asked.add(field, read));
+        let mut lookup = SubjectLookup { index: self, left: self.needed.clone(), seen };
+        subject.each(|field, read| lookup.add(field, read));
         for (field, compared) in self.compared.iter().filter(|(field, _)| matches!(field, FilterField::Count(_))) {
             match subject.read(*field) {
-                FieldReading::Unknown => count(&mut asked.left, compared.negated.from(i64::MIN)),
-                read => asked.add(*field, read),
+                FieldReading::Unknown => count(&mut lookup.left, compared.negated.from(i64::MIN)),
+                read => lookup.add(*field, read),
             }
         }
         if let Some(gaps) = subject.gaps() {
-            asked.refuse_uncertain(subject, &gaps);
+            lookup.refuse_uncertain(subject, &gaps);
         }
-        asked.refuse_cut(subject);
+        lookup.refuse_cut(subject);
         for (other, entry) in &self.others {
             if other.test.holds(subject.read(other.field)) {
-                count(&mut asked.left, &[*entry]);
+                count(&mut lookup.left, &[*entry]);
             }
         }
-        asked.matches(subject)
+        lookup.matches(subject)
     }
 
-    /// The fields that leave it unknown whether a filter matches, in order; none where it surely does or surely does not.
-    /// The subject's counts are [`Self::answers`]. It evaluates the filter by itself: it is for traces.
+    /// Fields that leave it unknown whether a filter matches, in order; empty if the result is certain. The subject's
+    /// counts must be [`Self::answers`]. The filter is evaluated on its own, for traces.
     #[must_use]
     pub fn unknown_fields(&self, filter: usize, subject: &FilterSubject<'_>) -> Vec<FilterField> {
         let mut fields = BTreeSet::new();
@@ -167,12 +170,12 @@ impl FilterIndex {
     }
 }
 
-/// One subject, while it is looked up.
+/// State of the lookup of one subject.
 struct SubjectLookup<'a> {
     index: &'a FilterIndex,
-    /// Of each conjunction how many conditions are left.
+    /// Remaining conditions of each conjunction.
     left: Vec<u8>,
-    /// Which of the repeated conditions hold, as bits.
+    /// Bits of the repeated conditions that are true.
     seen: Vec<u64>,
 }
 
@@ -209,8 +212,8 @@ impl SubjectLookup<'_> {
         }
     }
 
-    /// Counts what must not hold as if it held where missing data may make it hold. What holds already counts twice, which
-    /// is still not nought.
+    /// Makes negated conditions fail if missing data may violate them. A condition that is already violated counts
+    /// twice, which never leads to zero.
     fn refuse_uncertain(&mut self, subject: &FilterSubject<'_>, gaps: &PersonGaps<'_>) {
         for (field, entry) in &self.index.negated {
             let is_bounded = matches!(subject.read(*field), FieldReading::AtLeast(_));
@@ -232,7 +235,7 @@ impl SubjectLookup<'_> {
         }
     }
 
-    /// The same for what must not hold of the page where data of it was left out.
+    /// Makes negated conditions on the page fail if some of its data was left out.
     fn refuse_cut(&mut self, subject: &FilterSubject<'_>) {
         for (_, entry) in self.index.negated_of_page.iter().filter(|(field, _)| subject.has_page_gap(*field)) {
             count(&mut self.left, &[*entry]);
@@ -270,7 +273,7 @@ impl SubjectLookup<'_> {
     }
 }
 
-/// These conditions hold. A filter has 64 at most, so that no byte comes round to nought.
+/// Counts satisfied conditions. A filter has at most 64 conditions, so that no byte wraps around to zero.
 fn count(left: &mut [u8], entries: &[Entry]) {
     for entry in entries {
         if let Some(left) = left.get_mut((entry >> 1) as usize) {
@@ -279,13 +282,13 @@ fn count(left: &mut [u8], entries: &[Entry]) {
     }
 }
 
-/// Whether any byte is nought: taking one from each borrows there (Warren, Hacker's Delight, 6-1).
+/// Whether any byte is zero: subtracting one from each byte borrows there (Warren, Hacker's Delight, 6-1).
 fn has_nought(eight: [u8; 8]) -> bool {
     let bits = u64::from_ne_bytes(eight);
     bits.wrapping_sub(u64::from_ne_bytes([1; 8])) & !bits & u64::from_ne_bytes([0x80; 8]) != 0
 }
 
-/// Sets a bit; whether it was not set.
+/// Sets a bit; returns whether it was not set before.
 fn set_bit(words: &mut [u64], bit: u32) -> bool {
     let Some(word) = words.get_mut(bit as usize / 64) else { return false };
     let mask = 1 << (bit % 64);
@@ -294,7 +297,7 @@ fn set_bit(words: &mut [u64], bit: u32) -> bool {
     is_new
 }
 
-/// The places of a word's ones.
+/// Positions of the ones of a word.
 fn ones(mut word: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let bit = word.trailing_zeros() as usize;

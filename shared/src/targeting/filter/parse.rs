@@ -1,5 +1,5 @@
-//! A filter from its document: everything wrong with it is said at once, each at its path. What is hostile is refused
-//! where it breaks its first bound, and not looked into further.
+//! Parser of filter documents. All problems are reported at once, each with its path. A document that exceeds a bound
+//! is refused there and not read further.
 
 mod operand;
 
@@ -20,52 +20,52 @@ use crate::facts::attributes::NameDictionary;
 use crate::facts::fact::{PAGE, PURCHASE};
 use crate::settings::vocabulary::Vocabulary;
 
-/// Documents in one filter: itself, and a chain of them may lead to each condition.
+/// Most documents in one filter: the filter itself, and a chain of nested documents for each condition.
 const DOCUMENTS: usize = limits::FILTER_CONDITIONS * limits::FILTER_DEPTH + 1;
-/// Bytes of a name that a problem repeats.
+/// Bytes of a name that a problem message repeats.
 const SHOWN: usize = 64;
 
-/// The tenant's words, as a filter may use them.
+/// Names and words that a filter may use.
 #[derive(Debug, Clone, Copy)]
 pub struct FilterWords<'a> {
-    /// Names of attributes, and their kinds.
+    /// Attribute names with their kinds.
     pub attributes: &'a NameDictionary,
-    /// Verbs and view types.
+    /// Action types and view types.
     pub vocabulary: &'a Vocabulary,
-    /// The ids of what actions belong to.
+    /// Ids of the catalogue's entities.
     pub entities: &'a Entities<'a>,
-    /// Who answers what it asks of a person's history.
+    /// The side that answers counts of a person's history.
     pub answers: CountAnswerer,
 }
 
-/// Codes by id, of the levels in the order of [`AdLevel::ALL`].
+/// Codes by id, for each level in the order of [`AdLevel::ALL`].
 pub type Entities<'a> = [BTreeMap<&'a str, u32>; 4];
 
-/// Who answers counts.
+/// The side that answers counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CountAnswerer {
-    /// A snapshot: pages and purchases, of all time or of up to [`limits::CAP_DAYS`] days, actions of as many. Anything else is
-    /// refused.
+    /// A snapshot: page views and purchases of all time or of at most [`limits::CAP_DAYS`] days, and actions of at most
+    /// as many days. All other counts are refused.
     Snapshot,
-    /// The origin: what it does not keep is answered with `None`.
+    /// The origin: a count that it cannot answer is `None`.
     Origin,
-    /// The same, of people alone: a filter that asks for a page, a place or a device is refused.
+    /// The origin, for audiences: a filter on a page, a location or a device is refused.
     Audience,
 }
 
-/// Parses a filter; `at` is where it stands. An empty document means everybody.
+/// Parses a filter; `at` is the path of the document. An empty document matches everyone.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// All problems of the document.
 pub fn parse(value: &Json, at: &str, words: &FilterWords<'_>) -> Result<Filter, Vec<ConfigProblem>> {
     let mut parser = FilterParser::new(at, words);
     let nodes = parser.document(at, value, 1);
     if !parser.found.0.is_empty() {
         return Err(parser.found.0);
     }
-    let asked = parser.counts;
-    let counts: Vec<CountQuestion> = asked.iter().cloned().collect::<BTreeSet<_>>().into_iter().collect();
-    let place = |at| super::count::place(&counts, asked.get(at as usize));
+    let questions = parser.counts;
+    let counts: Vec<CountQuestion> = questions.iter().cloned().collect::<BTreeSet<_>>().into_iter().collect();
+    let place = |at| super::count::place(&counts, questions.get(at as usize));
     let root = FilterNode::group(GroupOperator::All, nodes).with_counts(&place);
     Ok(Filter { counts, root })
 }
@@ -90,7 +90,7 @@ impl<'a> FilterParser<'a> {
         self.found.say(path, message);
     }
 
-    /// Whether one more condition may be looked at. The first that may not is said, and nothing is said after it.
+    /// Whether one more condition may be read. The first one over the bound is reported, and nothing after it.
     fn takes_one(&mut self) -> bool {
         self.conditions += 1;
         if self.conditions == limits::FILTER_CONDITIONS + 1 {
@@ -104,7 +104,7 @@ impl<'a> FilterParser<'a> {
         self.conditions > limits::FILTER_CONDITIONS || self.documents > DOCUMENTS
     }
 
-    /// An object that is not too deep, nor one too many.
+    /// Returns an object that is within the bounds of depth and number; otherwise reports the problem.
     fn object<'j>(&mut self, at: &str, value: &'j Json, depth: usize) -> Option<&'j Map<String, Json>> {
         self.documents += 1;
         if self.is_full() {
@@ -161,7 +161,7 @@ impl<'a> FilterParser<'a> {
         FilterNode::group(join, nodes)
     }
 
-    /// A field and what it is to be; nothing where something is wrong.
+    /// Parses a field and its condition; empty if there is a problem.
     fn field(&mut self, at: &str, name: &str, value: &Json, depth: usize) -> Vec<FilterNode> {
         if let Some(event) = name.strip_prefix("events.") {
             let what = self.event(at, event);
@@ -182,7 +182,7 @@ impl<'a> FilterParser<'a> {
         }
     }
 
-    /// Operators, or the bare value that is `$eq`.
+    /// Parses operators, or a bare value, which means `$eq`.
     fn operators(&mut self, at: &str, operand: &FieldOperand<'_>, value: &Json, depth: usize) -> Vec<FilterNode> {
         if !value.is_object() {
             return self.operator(at, operand, "$eq", value, depth).into_iter().collect();
@@ -252,7 +252,7 @@ impl<'a> FilterParser<'a> {
                     self.text_bytes += text.len();
                     if self.text_bytes > limits::FILTER_TEXT_BYTES {
                         self.say(at, format!("{} bytes of texts at most in one filter", limits::FILTER_TEXT_BYTES));
-                        // Nothing more is worth saying.
+                        // Suppresses all further problems.
                         self.conditions = limits::FILTER_CONDITIONS + 1;
                         return None;
                     }
@@ -308,13 +308,13 @@ impl<'a> FilterParser<'a> {
             }),
         };
         if test.is_none() {
-            self.say(at, "there is no number beyond this one");
+            self.say(at, "no number can satisfy this comparison");
         }
         test
     }
 }
 
-/// Counts.
+/// Counts of events and actions.
 impl FilterParser<'_> {
     fn event(&mut self, at: &str, name: &str) -> Option<CountSource> {
         let what = match name {
@@ -327,14 +327,14 @@ impl FilterParser<'_> {
             _ => CountSource::Event(name.to_owned()),
         };
         if self.words.answers == CountAnswerer::Snapshot && matches!(what, CountSource::Event(_)) {
-            self.say(at, "a snapshot counts no other events than `page` and `purchase`: use an audience's segment");
+            self.say(at, "snapshots count only `page` and `purchase`: use the segment of an audience for other events");
         }
         Some(what)
     }
 
     fn action(&mut self, at: &str, verb: &str, value: &Json) -> Option<CountSource> {
         let Some(verb) = self.words.vocabulary.verb(verb) else {
-            self.say(at, format!("there is no verb `{}`", shown(verb)));
+            self.say(at, format!("there is no action type `{}`", shown(verb)));
             return None;
         };
         let mut of = None;
@@ -342,14 +342,14 @@ impl FilterParser<'_> {
             let Some(ids) = value.get(level.name()) else { continue };
             let at = format!("{at}.{}", level.name());
             if of.is_some() {
-                self.say(&at, "one of ad, ad_group, campaign and advertiser is enough");
+                self.say(&at, "only one of ad, ad_group, campaign and advertiser is allowed");
             }
             of = Some((level, self.codes(&at, level, codes, ids)));
         }
         Some(CountSource::Action { verb, of })
     }
 
-    /// The codes of one id, or of a list of them.
+    /// The codes of one id or of a list of ids.
     fn codes(&mut self, at: &str, level: AdLevel, codes: &BTreeMap<&str, u32>, ids: &Json) -> Vec<u32> {
         let ids = ids.as_array().map_or(std::slice::from_ref(ids), Vec::as_slice);
         if ids.is_empty() || ids.len() > limits::FILTER_LIST {
@@ -369,7 +369,7 @@ impl FilterParser<'_> {
         found
     }
 
-    /// `{"$count": …, "within": …}`, of actions also at most one level with its ids.
+    /// Parses `{"$count": …, "within": …}`, for actions with at most one level and its ids.
     fn counted(&mut self, at: &str, what: Option<CountSource>, value: &Json, depth: usize) -> Vec<FilterNode> {
         let Some(object) = value.as_object() else {
             if self.takes_one() {
@@ -380,9 +380,12 @@ impl FilterParser<'_> {
         let levels =
             if matches!(what, Some(CountSource::Action { .. })) { AdLevel::ALL.map(AdLevel::name) } else { [""; 4] };
         for key in object.keys().filter(|key| !matches!(key.as_str(), "$count" | "within")) {
-            // What is unknown is of no known sort: its levels are not looked at.
+            // Without a valid source, the allowed keys are unknown and are not checked.
             if what.is_some() && !levels.contains(&key.as_str()) {
-                self.say(&format!("{at}.{}", shown(key)), "only $count and within, and a level of actions, stand here");
+                self.say(
+                    &format!("{at}.{}", shown(key)),
+                    "only $count, within and (for actions) one level are allowed here",
+                );
                 break;
             }
         }
@@ -435,7 +438,7 @@ impl From<FieldValue> for FieldTest {
     }
 }
 
-/// The beginning of a name, so that no problem is as long as what is refused.
+/// Beginning of a name, so that a problem message is shorter than the refused text.
 fn shown(name: &str) -> &str {
     name.get(..name.floor_char_boundary(SHOWN)).unwrap_or_default()
 }

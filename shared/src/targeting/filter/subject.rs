@@ -1,4 +1,4 @@
-//! Whom a filter is asked of.
+//! The subject of a filter: a person on a page.
 
 use std::collections::BTreeSet;
 
@@ -9,96 +9,96 @@ use crate::facts::attributes::{AttributeValue, NameToken};
 use crate::facts::events::EventCount;
 use crate::facts::segments::SegmentId;
 
-/// Whom a filter is asked of: a person, the page it looks at, and from where. What is not known is `None` or empty.
+/// The subject of a filter: a person, the page, and the origin of the request. Unknown values are `None` or empty.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FilterSubject<'a> {
-    /// The person; `None` for an answer that is contextual alone: then nothing of a person is there.
+    /// The person; `None` for a contextual request, in which all fields of a person are absent.
     pub person: Option<SubjectPerson<'a>>,
-    /// The page's address.
+    /// Address of the page.
     pub url: Option<&'a str>,
-    /// The page's keywords.
+    /// Keywords of the page.
     pub keywords: &'a [&'a str],
-    /// The kind of the placement; 0 where none was named, which is none.
+    /// View type of the placement; 0 if none was named, which counts as absent.
     pub view_type: ViewType,
-    /// Two capitals of ISO 3166-1.
+    /// Country: two capital letters of ISO 3166-1.
     pub country: Option<&'a str>,
-    /// The region's code.
+    /// Code of the region.
     pub region: Option<&'a str>,
-    /// The class of the device.
+    /// Class of the device.
     pub class: Option<&'a str>,
-    /// Its operating system.
+    /// Operating system of the device.
     pub os: Option<&'a str>,
-    /// Its browser.
+    /// Browser of the device.
     pub browser: Option<&'a str>,
-    /// What of the page is uncertain.
+    /// Parts of the page that are uncertain.
     pub page_gaps: PageGaps,
-    /// The answers to [`super::Filter::counts`], or to [`super::Index::counts`] where an index is asked: `None`, or not
-    /// there, for what cannot be said. Without a person none is looked at.
+    /// Answers to [`super::Filter::counts`], or to [`super::FilterIndex::counts`] for an index; `None` or missing for
+    /// unknown counts. Ignored without a person.
     pub counts: &'a [Option<EventCount>],
 }
 
-/// Which data of a page was left out, because a call has bounds. It is unknown, not absent.
+/// Data of a page that was left out because of the bounds of a call. It is unknown, not absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PageGaps {
-    /// Whether the page has an address that was left out.
+    /// Whether the page's address was left out.
     pub url: bool,
-    /// Whether the page has keywords that are not in [`FilterSubject::keywords`].
+    /// Whether keywords of the page are missing in [`FilterSubject::keywords`].
     pub keywords: bool,
 }
 
-/// What is known of a person.
+/// The known properties of a person.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SubjectPerson<'a> {
-    /// Its attributes, by token, each once.
+    /// Attributes by token, each once.
     pub attributes: &'a [(NameToken, AttributeValue)],
-    /// The segments it is in now, in order, each once.
+    /// Current segments, in order, each once.
     pub segments: &'a [SegmentId],
-    /// How many browsers it has.
+    /// Number of browsers.
     pub devices: u32,
-    /// When its first and last fact happened; `None` without any.
+    /// Times of the first and the last fact; `None` if there are no facts.
     pub seen: Option<(Millis, Millis)>,
-    /// Whether this is its best hour of the week; `None` where that is not known.
+    /// Whether this hour is the best send time of the week; `None` if unknown.
     pub best_now: Option<bool>,
-    /// What of the above is uncertain; `None` where all of it is certain.
+    /// The certain part of the data; `None` if all of it is certain.
     pub gaps: Option<PersonGaps<'a>>,
 }
 
-/// Which data of a person is certain although some is missing. All other data of it is unknown: a value that was read
-/// may have been replaced, and one that was not read may be there.
+/// The data of a person that is certain although some is missing. All other data is unknown: a value at hand may have
+/// been replaced, and a missing value may exist.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PersonGaps<'a> {
-    /// The attributes whose value, or whose absence, is certain, in order; `None` for all.
+    /// Attributes whose value or absence is certain, in order; `None` for all.
     pub attributes: Option<&'a [NameToken]>,
-    /// The segments that the person is certainly not in, in order; `None` for all that [`SubjectPerson::segments`] lacks.
+    /// Segments that the person is certainly not in, in order; `None` for all that [`SubjectPerson::segments`] lacks.
     pub segments: Option<&'a [SegmentId]>,
-    /// Whether visitors of the person may be missing. The number of browsers, and when it was first and last seen, are
-    /// bounds then, and nothing else of it is certain.
+    /// Whether visitors of the person may be missing. The number of browsers and the times of the first and last fact
+    /// are then bounds, and nothing else of the person is certain.
     pub members: bool,
 }
 
-/// What a field of a subject says.
+/// Value of a subject's field.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum FieldReading<'a> {
-    /// It cannot be said.
+    /// The value is unknown.
     Unknown,
-    /// It is not there.
+    /// The field has no value.
     Absent,
     Number(i64),
-    /// This or more.
+    /// A number of at least this.
     AtLeast(i64),
-    /// This or less.
+    /// A number of at most this.
     AtMost(i64),
     Text(&'a str),
-    /// One or more.
+    /// At least one text.
     Strings(&'a BTreeSet<String>),
-    /// One or more.
+    /// At least one text.
     Keywords(&'a [&'a str]),
-    /// One or more, in order.
+    /// At least one segment, in order.
     Segments(&'a [SegmentId]),
 }
 
 impl FieldReading<'_> {
-    /// Whether any of its texts is one that is looked for.
+    /// Whether `holds` is true for any of the texts.
     pub(super) fn any_text(self, mut holds: impl FnMut(&str) -> bool) -> bool {
         match self {
             Self::Text(text) => holds(text),
@@ -110,7 +110,7 @@ impl FieldReading<'_> {
 }
 
 impl<'a> FilterSubject<'a> {
-    /// What a field says.
+    /// Value of a field.
     pub(super) fn read(&self, field: FilterField) -> FieldReading<'a> {
         let text = |text: Option<&'a str>| text.map_or(FieldReading::Absent, FieldReading::Text);
         match field {
@@ -136,7 +136,7 @@ impl<'a> FilterSubject<'a> {
         }
     }
 
-    /// Whether further values of a field of the page may have been left out.
+    /// Whether values of a page's field may have been left out.
     pub(super) fn has_page_gap(&self, field: FilterField) -> bool {
         match field {
             FilterField::Url => self.page_gaps.url,
@@ -145,7 +145,7 @@ impl<'a> FilterSubject<'a> {
         }
     }
 
-    /// What is uncertain of the person; `None` where nothing is.
+    /// The certain part of the person's data; `None` if all of it is certain.
     pub(super) fn gaps(&self) -> Option<PersonGaps<'a>> {
         self.person?.gaps
     }
@@ -159,23 +159,23 @@ impl<'a> FilterSubject<'a> {
         }
     }
 
-    /// Tells all that it has but counts, attributes first.
-    pub(super) fn each(&self, mut tell: impl FnMut(FilterField, FieldReading<'a>)) {
-        let mut tell_there = |field, read| match read {
+    /// Calls `report` with each field that has a value, except counts; attributes come first.
+    pub(super) fn each(&self, mut report: impl FnMut(FilterField, FieldReading<'a>)) {
+        let mut report_present = |field, read| match read {
             FieldReading::Absent | FieldReading::Unknown => {}
-            read => tell(field, read),
+            read => report(field, read),
         };
         for (token, value) in self.person.map(|person| person.attributes).unwrap_or_default() {
-            tell_there(FilterField::Attribute(*token, value.kind()), read_value(value));
+            report_present(FilterField::Attribute(*token, value.kind()), read_value(value));
         }
         for (_, field) in FilterField::NAMED {
-            tell_there(field, self.read(field));
+            report_present(field, self.read(field));
         }
     }
 }
 
 impl PersonGaps<'_> {
-    /// Whether it is certain what a field of single values says, whether it was read or not.
+    /// Whether the value, or absence, of a single-valued field is certain.
     pub(super) fn is_certain(&self, field: FilterField) -> bool {
         match field {
             FilterField::Attribute(token, _) => self.attributes.is_none_or(|known| known.binary_search(&token).is_ok()),
@@ -189,7 +189,7 @@ impl PersonGaps<'_> {
 }
 
 impl<'a> SubjectPerson<'a> {
-    /// A person of whom nothing was read.
+    /// A person without any data at hand.
     pub const UNREAD: SubjectPerson<'static> = SubjectPerson {
         attributes: &[],
         segments: &[],
@@ -199,7 +199,7 @@ impl<'a> SubjectPerson<'a> {
         gaps: Some(PersonGaps { attributes: Some(&[]), segments: Some(&[]), members: true }),
     };
 
-    /// What a field says.
+    /// Value of a field, with missing data taken into account.
     fn read(&self, field: FilterField) -> FieldReading<'a> {
         match (self.known(field), self.gaps) {
             (read, None) => read,
@@ -213,7 +213,7 @@ impl<'a> SubjectPerson<'a> {
         }
     }
 
-    /// What was read of a field.
+    /// Value of a field in the data at hand.
     fn known(&self, field: FilterField) -> FieldReading<'a> {
         let time = |time: Option<Millis>| match time.map(i64::try_from) {
             Some(Ok(time)) => FieldReading::Number(time),
@@ -248,7 +248,7 @@ pub(crate) fn read_value(value: &AttributeValue) -> FieldReading<'_> {
     }
 }
 
-/// A value as a number that is in the order of its kind; `None` for texts.
+/// A value as a number in the order of its kind; `None` for texts.
 pub(crate) fn number_of(value: &AttributeValue) -> Option<i64> {
     match value {
         AttributeValue::Bool(yes) => Some((*yes).into()),

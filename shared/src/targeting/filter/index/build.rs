@@ -1,4 +1,4 @@
-//! The index of a list of filters.
+//! Construction of the index of a list of filters.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,15 +9,15 @@ use crate::targeting::filter::count::{self, ByAction, CountQuestion};
 use crate::targeting::filter::field::FilterField;
 use crate::targeting::filter::{FieldCondition, FieldTest, Filter, FilterNode, GroupOperator};
 
-/// Conjunctions of one filter; one of more is evaluated by itself.
+/// Most conjunctions of one filter; a filter with more is evaluated on its own.
 const CONJUNCTIONS: usize = 16;
-/// Values in all conjunctions of a filter that has several: one of more is evaluated by itself. A list beside an `$or` stands in
-/// each, and a catalogue of such filters would take more memory than an isolate has.
+/// Most values in all conjunctions of a filter with several; a filter with more is evaluated on its own. A list next to
+/// an `$or` is repeated in each conjunction, and a catalogue of such filters would exceed an isolate's memory.
 const VALUES: usize = 1_024;
 
 pub(super) fn build(filters: &[Option<Filter>]) -> FilterIndex {
-    let asked: BTreeSet<&CountQuestion> = filters.iter().flatten().flat_map(|filter| &filter.counts).collect();
-    let counts: Vec<CountQuestion> = asked.into_iter().cloned().collect();
+    let questions: BTreeSet<&CountQuestion> = filters.iter().flatten().flat_map(|filter| &filter.counts).collect();
+    let counts: Vec<CountQuestion> = questions.into_iter().cloned().collect();
     let mut builder = IndexBuilder::default();
     for (place, filter) in (0..).zip(filters) {
         let place_of = |filter: &Filter, at: u32| count::place(&counts, filter.counts.get(at as usize));
@@ -36,7 +36,7 @@ pub(super) fn build(filters: &[Option<Filter>]) -> FilterIndex {
 
 type Conjunction<'a> = Vec<&'a FieldCondition>;
 
-/// Conjunctions any of which makes a node hold, each condition of one once; `None` for too many.
+/// Conjunctions of which any one makes a node true, each with distinct conditions; `None` if there are too many.
 fn conjunctions(node: &FilterNode) -> Option<Vec<Conjunction<'_>>> {
     let all = match node {
         FilterNode::Leaf(condition) => vec![vec![condition]],
@@ -71,7 +71,7 @@ fn joined<'a>(mut all: Vec<Conjunction<'a>>, node: &'a FilterNode) -> Option<Vec
     Some(all.iter().flat_map(|one| more.iter().map(move |other| both(one, other))).collect())
 }
 
-/// Entries as they come, in no order.
+/// Entries in the order of their arrival.
 #[derive(Default)]
 struct IndexBuilder<'a> {
     needed: Vec<u8>,
@@ -98,7 +98,7 @@ struct UnsortedPostings {
 }
 
 impl<'a> IndexBuilder<'a> {
-    /// Adds a conjunction of a filter, whose counts have other places in the index.
+    /// Adds a conjunction of a filter; `place` maps the filter's count indexes to those of the index.
     fn conjunction(&mut self, filter: u32, conditions: &[&'a FieldCondition], place: impl Fn(u32) -> u32) {
         let conjunction = short(self.needed.len());
         for condition in conditions {
@@ -131,7 +131,7 @@ impl<'a> IndexBuilder<'a> {
             FieldTest::Numbers(all) => {
                 self.numbers.extend(all.iter().map(|number| ((field, *number), target)));
                 if matches!(field, FilterField::Count(_)) {
-                    // Its answer is looked up because it is here.
+                    // An entry in `compared` makes the lookup read the count.
                     self.compared.entry(field).or_default();
                 }
             }
@@ -143,7 +143,7 @@ impl<'a> IndexBuilder<'a> {
         }
     }
 
-    /// A condition that must not hold; `target` as [`Self::condition`] has it.
+    /// Adds a negated condition; `target` as in [`Self::condition`].
     fn negated(&mut self, field: FilterField, condition: &FieldCondition, entry: Entry, target: u32) {
         if matches!(field, FilterField::Count(_) | FilterField::Devices | FilterField::LastSeen) {
             self.compared.entry(field).or_default().negated.push((condition.test.last(), entry));
@@ -188,7 +188,7 @@ impl<'a> IndexBuilder<'a> {
     }
 }
 
-/// Whether a subject may have several values there.
+/// Whether a subject may have several values of the field.
 fn has_several(field: FilterField) -> bool {
     matches!(field, FilterField::Segments | FilterField::Keywords | FilterField::Attribute(_, ValueKind::Strings))
 }
@@ -197,7 +197,7 @@ fn has_several(field: FilterField) -> bool {
 mod tests {
     use super::*;
 
-    /// A list of so many numbers, beside so many alternatives.
+    /// A filter with a list of `values` numbers and, next to it, `alternatives` alternatives.
     fn filter(values: i64, alternatives: i64) -> Filter {
         let leaf = |field, test| FilterNode::Leaf(FieldCondition { field, negated: false, test });
         let any = (0..alternatives).map(|n| leaf(FilterField::Devices, FieldTest::AtLeast(n))).collect();

@@ -1,13 +1,13 @@
-//! Lists by key, in flat memory.
+//! Lists by key, in contiguous memory.
 
 use std::cmp::Ordering;
 
-/// A place as it is kept: there are no lists of four thousand million entries.
+/// An index as it is stored; no list has 2^32 entries.
 pub(super) fn short(place: usize) -> u32 {
     u32::try_from(place).unwrap_or(u32::MAX)
 }
 
-/// From keys, which are in order, to lists.
+/// Map from sorted keys to lists.
 #[derive(Debug, Clone)]
 pub(super) struct PostingLists<K> {
     keys: Vec<K>,
@@ -16,7 +16,7 @@ pub(super) struct PostingLists<K> {
 }
 
 impl<K> PostingLists<K> {
-    /// From pairs of a key and an entry of its list.
+    /// Builds the map from pairs of a key and an entry.
     pub(super) fn new<T: Ord + Copy>(mut pairs: Vec<(T, u32)>, own: impl Fn(T) -> K) -> Self {
         pairs.sort_unstable();
         let (mut keys, mut ends) = (Vec::new(), Vec::new());
@@ -29,7 +29,7 @@ impl<K> PostingLists<K> {
         Self { keys, ends, all: pairs.into_iter().map(|(_, entry)| entry).collect() }
     }
 
-    /// The list of a key, which is told how it stands to others.
+    /// The list of a key; `order` compares a stored key with the wanted one.
     pub(super) fn find(&self, order: impl Fn(&K) -> Ordering) -> &[u32] {
         self.keys.binary_search_by(order).map_or(&[], |place| self.get(place))
     }
@@ -41,12 +41,13 @@ impl<K> PostingLists<K> {
     }
 }
 
-/// From segments to lists. A request looks up a thousand, so that the upper bits of an id say where to look for it.
+/// Map from segments to lists. A request looks up about a thousand segments, so that the upper bits of an id select the
+/// range to search.
 #[derive(Debug, Clone)]
 pub(super) struct SegmentPostings {
     postings: PostingLists<u32>,
     shift: u32,
-    /// Of each value of the upper bits the first key; and behind the last.
+    /// Index of the first key for each value of the upper bits, and of the end.
     starts: Vec<u32>,
 }
 
@@ -74,7 +75,7 @@ impl SegmentPostings {
     }
 }
 
-/// Entries in the order of their bounds.
+/// Entries in order of their bounds.
 #[derive(Debug, Clone, Default)]
 pub(super) struct BoundList {
     bounds: Vec<i64>,
@@ -88,13 +89,13 @@ impl BoundList {
         Self { bounds, entries }
     }
 
-    /// Those whose bound is this number or less.
+    /// Entries with a bound of at most `number`.
     pub(super) fn up_to(&self, number: i64) -> &[u32] {
         let end = self.bounds.partition_point(|bound| *bound <= number);
         self.entries.get(..end).unwrap_or_default()
     }
 
-    /// Those whose bound is this number or more.
+    /// Entries with a bound of at least `number`.
     pub(super) fn from(&self, number: i64) -> &[u32] {
         let start = self.bounds.partition_point(|bound| *bound < number);
         self.entries.get(start..).unwrap_or_default()

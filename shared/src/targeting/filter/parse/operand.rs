@@ -1,4 +1,4 @@
-//! The fields of a document by their names, and what values they take.
+//! Fields of a document by name, and the values that they accept.
 
 use serde_json::Value as Json;
 
@@ -8,14 +8,14 @@ use crate::facts::attributes::{AttributeError, AttributeValue, ValueKind};
 use crate::targeting::filter::field::FilterField;
 use crate::targeting::filter::subject::number_of;
 
-/// A field, its name, and its sort of values.
+/// A field with its name and the sort of its values.
 pub(super) struct FieldOperand<'a> {
     pub(super) field: FilterField,
     pub(super) name: &'a str,
     pub(super) sort: ValueSort,
 }
 
-/// What values a field takes.
+/// Sorts of values that a field accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ValueSort {
     Attribute(ValueKind),
@@ -24,13 +24,13 @@ pub(super) enum ValueSort {
     Time,
     ViewType,
     Country,
-    /// True or false.
+    /// A bool.
     Yes,
     Text,
 }
 
 impl<'a> FieldOperand<'a> {
-    /// The field of a name, or why there is none.
+    /// The field with a name, or the reason why there is none.
     pub(super) fn of(name: &'a str, words: &FilterWords<'_>) -> Result<Self, String> {
         if let Some(attribute) = name.strip_prefix("attributes.") {
             let (token, kind) = words
@@ -46,7 +46,9 @@ impl<'a> FieldOperand<'a> {
         let known = FilterField::NAMED.into_iter().find(|(known, _)| *known == name);
         let (_, field) = known.ok_or_else(|| format!("there is no field `{}`", shown(name)))?;
         if words.answers == CountAnswerer::Audience && !field.is_of_person() {
-            return Err("an audience is of people: there is no page, place, device or time of asking".to_owned());
+            return Err(
+                "an audience filter cannot use a page, a location, a device or the time of a request".to_owned()
+            );
         }
         let sort = match field {
             FilterField::Segments => ValueSort::Segment,
@@ -60,7 +62,7 @@ impl<'a> FieldOperand<'a> {
         Ok(Self { field, name, sort })
     }
 
-    /// One value, or why it is none of this field.
+    /// Parses one value, or returns the reason why the field does not accept it.
     pub(super) fn one(&self, json: &Json, words: &FilterWords<'_>) -> Result<FieldValue, String> {
         match self.sort {
             ValueSort::Attribute(kind) => self.attribute(json, kind),
@@ -77,7 +79,7 @@ impl<'a> FieldOperand<'a> {
             }
             ValueSort::Country => match json.as_str() {
                 Some(text) if is_country(text) => Ok(FieldValue::Text(text.to_owned())),
-                _ => Err(needed(json, "a country as two capitals of ISO 3166-1")),
+                _ => Err(needed(json, "a country as two capital letters of ISO 3166-1")),
             },
             ValueSort::Yes => match json.as_bool() {
                 Some(yes) => Ok(FieldValue::Number(yes.into())),
@@ -96,7 +98,7 @@ impl<'a> FieldOperand<'a> {
         Ok(FieldValue::Text(text.to_owned()))
     }
 
-    /// A value as the attribute's recorded kind takes it; of an attribute of strings one of them.
+    /// Converts a value to the attribute's kind; for an attribute of strings, to a single string.
     fn attribute(&self, json: &Json, kind: ValueKind) -> Result<FieldValue, String> {
         let of_list = kind == ValueKind::Strings;
         if json.is_array() {
