@@ -1,6 +1,7 @@
-//! Audiences: all people of each tenant in columns ([`causeway_shared::audience::index`]), kept beside the store, and what is asked
-//! of them. The columns follow the store: each transaction notes whose row is another now ([`note`]), and a thread writes
-//! these rows anew ([`follow`]). They hold nothing that the store does not: a process reads their file, or builds them.
+//! Audiences: the audience index, which holds all people of each tenant in memory ([`causeway_shared::columns`]), and
+//! the queries over it. The index follows the store: each transaction notes the people whose rows changed ([`note`]),
+//! and a thread rewrites these rows ([`follow`]). The index holds no data of its own: a process loads it from its file
+//! or builds it from the store.
 
 pub mod best_times;
 
@@ -29,10 +30,10 @@ use crate::profiles::fold::Changed;
 use crate::store::write_txn::WriteTxn;
 use crate::store::{PersonNo, StoreError, TenantNo};
 
-/// Changes that are kept for who follows them; who is further behind begins anew.
+/// Number of newest changes that the store retains for followers. A follower that is further behind rebuilds its index.
 const KEPT: i64 = 5_000_000;
 
-/// The columns of all tenants. Cloning gives another handle to the same ones.
+/// Audience indexes of all tenants. A clone is another handle to the same indexes.
 #[derive(Debug, Clone, Default)]
 pub struct Audience(Arc<Shared>);
 
@@ -42,23 +43,23 @@ struct Shared {
     stopping: AtomicBool,
 }
 
-/// What follows the store.
+/// The indexes, and the state that belongs to them.
 #[derive(Debug, Default)]
 pub struct Columns {
     /// Each tenant's people.
     pub of_tenant: BTreeMap<TenantNo, AudienceIndex>,
-    /// People that cannot be read, with the tenant of each: they have no row.
+    /// People whose stored values cannot be read, with their tenant. They have no row in the index.
     pub unreadable: BTreeMap<PersonNo, TenantNo>,
-    /// Names of events that each tenant's people count.
+    /// Event names that each tenant's index counts.
     pub event_names: BTreeMap<TenantNo, BTreeSet<String>>,
-    /// Up to when what was committed is in them; `None` while they are being built.
+    /// Time up to which committed changes are in the indexes; `None` while they are being built.
     pub as_of: Option<Millis>,
-    /// How many people were read for them so far, and how many there are: while they are being built.
+    /// Progress of a build: the number of people read so far, and the number of all people.
     pub building: (u64, u64),
 }
 
 impl Columns {
-    /// How many people of a tenant have no row, as they cannot be read.
+    /// Number of a tenant's people without a row because their stored values cannot be read.
     #[must_use]
     pub fn unreadable_of(&self, tenant: TenantNo) -> u64 {
         self.unreadable.values().filter(|of| **of == tenant).count() as u64
@@ -66,7 +67,7 @@ impl Columns {
 }
 
 impl Audience {
-    /// As they are now. Nobody writes them meanwhile.
+    /// Read access to the indexes. The guard blocks writers.
     pub fn read(&self) -> RwLockReadGuard<'_, Columns> {
         self.0.columns.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -75,7 +76,7 @@ impl Audience {
         self.0.columns.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the thread that follows the store.
+    /// Stops the thread that follows the store.
     pub fn stop(&self) {
         self.0.stopping.store(true, Ordering::Relaxed);
     }
@@ -85,23 +86,22 @@ impl Audience {
     }
 }
 
-/// Notes whose row is another after this group.
+/// Notes the people whose index rows this transaction changes.
 ///
 /// # Errors
-/// [`StoreError::Sqlite`]; then nothing of the group may be kept.
+/// [`StoreError::Sqlite`]; the caller must roll the transaction back.
 pub fn note(group: &WriteTxn<'_>, changed: &[Changed], linked: &LinkChanges) -> Result<(), StoreError> {
     const OF_VISITOR: &str = "SELECT person FROM visitors WHERE tenant = ?1 AND visitor = ?2";
     const NOTE: &str = "INSERT INTO people_changed (person) VALUES (?1)";
-    // Columns of before it may hold somebody who is erased.
+    // An index file that was written before this change may hold the erased visitors.
     const ERASED: &str =
         "UPDATE meta SET columns_erased = ifnull((SELECT seq FROM sqlite_sequence WHERE name = 'people_changed'), 0)";
     let mut people: BTreeSet<PersonNo> = linked.rows.clone();
     people.extend(linked.people.iter().map(|change| change.person));
     people.extend(changed.iter().map(|changed| changed.person));
     for (tenant, visitor) in &linked.withdrawn {
-        let place = (tenant.0, visitor.as_bytes());
-        people
-            .extend(group.tx.prepare_cached(OF_VISITOR)?.query_row(place, |row| row.get(0).map(PersonNo)).optional()?);
+        let key = (tenant.0, visitor.as_bytes());
+        people.extend(group.tx.prepare_cached(OF_VISITOR)?.query_row(key, |row| row.get(0).map(PersonNo)).optional()?);
     }
     let mut note = group.tx.prepare_cached(NOTE)?;
     people.into_iter().try_for_each(|person| note.execute([person.0]).map(drop))?;
@@ -111,8 +111,8 @@ pub fn note(group: &WriteTxn<'_>, changed: &[Changed], linked: &LinkChanges) -> 
     forget(group.tx, KEPT)
 }
 
-/// Forgets all but the newest changes, so many.
-fn forget(conn: &Connection, kept: i64) -> Result<(), StoreError> {
+/// Deletes all but the newest `retained` changes.
+fn forget(conn: &Connection, retained: i64) -> Result<(), StoreError> {
     const FORGET: &str = "DELETE FROM people_changed WHERE seq <= (SELECT max(seq) FROM people_changed) - ?1";
-    Ok(conn.prepare_cached(FORGET)?.execute([kept]).map(drop)?)
+    Ok(conn.prepare_cached(FORGET)?.execute([retained]).map(drop)?)
 }

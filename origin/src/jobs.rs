@@ -1,9 +1,9 @@
-//! Jobs over the whole store: which there are, and when the next one is due. Each is idempotent and takes no input; it works
-//! in short transactions and may be cut between any two of them.
+//! Jobs over the whole store: the list of them and their timers. A job is idempotent, takes no input, works in short
+//! transactions and may be interrupted between any two of them.
 //!
-//! A run is a row of the store ([`runs`]): asked for by a timer, by a call of the admin side or by a command, it waits there,
-//! tells how far it is, and stays as history. [`tasks`] has the jobs, [`runner`] takes one run to its end,
-//! [`thread`] is a serving origin's thread for them. One run goes on at a time, in whatever process.
+//! A run is a row of the store ([`runs`]). A timer, a call of the admin API or a command requests it; the row waits,
+//! shows the progress and remains as history. [`tasks`] contains the jobs, [`runner`] executes one run, and [`thread`]
+//! is the thread of a serving origin that executes them. Only one run is active at a time, across all processes.
 
 pub mod tasks;
 
@@ -20,47 +20,48 @@ use causeway_shared::base::time::HOUR_MS;
 
 use crate::store::TenantNo;
 
-/// After a run that did not end well the next one waits so long, or as long as between two where that is less.
+/// Longest pause after a failed or interrupted run, in milliseconds. The pause is the job's interval if that is
+/// shorter.
 const RETRY_MS: Millis = HOUR_MS;
-/// And a job that runs when its work is due so long.
+/// Pause after a failed run of a job that runs when its work is due, in milliseconds.
 const AGAIN_MS: Millis = 1_000;
 
-/// The newest run of a job that was to change something.
+/// The newest run of a job, without dry runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Last {
-    /// When it began.
+    /// Time of the start.
     pub started: Millis,
-    /// When it ended; where it goes on, when it began.
+    /// Time of the end; the start if the run is active.
     pub ended: Millis,
-    /// How; `None` where it goes on.
+    /// Outcome; `None` if the run is active.
     pub outcome: Option<RunOutcome>,
 }
 
-/// A job that has a timer, for a tenant where it is by tenant.
+/// Timer of a job, for one tenant if the job runs for each tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timer {
     /// The job.
     pub job: JobKind,
-    /// Whose, of a job by tenant.
+    /// Tenant of a job that runs for each tenant.
     pub tenant: Option<TenantNo>,
-    /// When it runs.
+    /// Condition under which the job runs.
     pub when: When,
-    /// Its newest run.
+    /// Newest run of the job.
     pub last: Option<Last>,
 }
 
-/// When a job runs by itself.
+/// Condition under which a job runs by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
-    /// So often, in milliseconds; 0: never.
+    /// Interval between runs in milliseconds; 0 means never.
     Every(Millis),
-    /// From this time on; `None` for never.
+    /// Time from which the job is due; `None` means never.
     At(Option<Millis>),
 }
 
 impl Timer {
-    /// When the next run is due; `None` for never. A job that never ran is due at once, and so is one whose last run is of
-    /// a time still to come: the clock went back.
+    /// Time at which the next run is due; `None` means never. A job without a run is due at once. So is a job whose
+    /// last run lies in the future, because the clock was set back.
     fn due(&self, now: Millis) -> Option<Millis> {
         let every = match self.when {
             When::Every(0) => return None,
@@ -81,18 +82,18 @@ impl Timer {
     }
 }
 
-/// What the timers say now.
+/// What the timers require at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// This one is due: the longest of all.
+    /// The job that has been due for the longest time.
     Due(JobKind, Option<TenantNo>),
-    /// Nothing is due before that time.
+    /// No job is due before this time.
     At(Millis),
     /// No timer is set.
     Never,
 }
 
-/// Which job is due now, or when the first will be.
+/// The job that is due, or the time at which the first one becomes due.
 #[must_use]
 pub fn next(timers: &[Timer], now: Millis) -> Next {
     let due = timers.iter().filter_map(|timer| Some((timer.due(now)?, timer)));

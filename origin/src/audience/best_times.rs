@@ -1,5 +1,6 @@
-//! When people are active (S4.13): a person's habits from what the store has of it, and everybody's, which the job `rhythm`
-//! sums up. What these say of a time is `causeway_shared::profiles::activity`'s, and zones are [`crate::base::time_zones`]'.
+//! Activity histograms: the hours of the week at which a person is active, from the store, and those of all people of a
+//! tenant, which the job `rhythm` sums. The statistics are in `causeway_shared::rhythm`, the time zones in
+//! [`crate::base::time_zones`].
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -22,37 +23,37 @@ use crate::base::time_zones;
 use crate::store::tenants::{TenantContext, Tenants};
 use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo, visitor_at};
 
-/// The attribute of a person that names its zone.
+/// Attribute that names a person's time zone.
 pub const ZONE: &str = "time_zone";
 
-/// What is known of when a person is active, of its visitors together.
+/// Activity of a person, joined from its visitors.
 #[derive(Debug, Clone, Default)]
 pub struct PersonActivity {
     rhythm: ActivityHistogram,
     seen: Option<(Millis, Millis)>,
-    /// The newest write of its zone.
+    /// Newest write of the person's time zone.
     zone: Option<(WriteStamp, Option<AttributeValue>)>,
 }
 
 impl PersonActivity {
-    /// Adds a visitor; `zone` is the token of [`ZONE`].
+    /// Adds a visitor. `zone` is the token of [`ZONE`].
     pub fn add(&mut self, profile: &Profile, attributes: &AttributeMap, zone: Option<NameToken>) {
         self.rhythm = self.rhythm.plus(profile.rhythm());
         let both =
             |(first, last): (Millis, Millis)| self.seen.map_or((first, last), |(a, b)| (a.min(first), b.max(last)));
         self.seen = profile.seen().map(both).or(self.seen);
-        let said = attributes.writes().find(|(token, ..)| Some(*token) == zone);
-        let said = said.map(|(_, stamp, value)| (stamp, value.cloned()));
-        self.zone = self.zone.take().max(said);
+        let written = attributes.writes().find(|(token, ..)| Some(*token) == zone);
+        let written = written.map(|(_, stamp, value)| (stamp, value.cloned()));
+        self.zone = self.zone.take().max(written);
     }
 
-    /// From when to when its facts were recorded; now where there are none.
+    /// Time range of the person's facts; `now` if it has none.
     fn recorded(&self, now: Millis) -> Range<Millis> {
         self.seen.map_or(now..now.saturating_add(1), |(first, last)| first..last.saturating_add(1))
     }
 }
 
-/// A person's, the last active of its visitors; `None` where there is nobody any more.
+/// Reads a person's activity from its most recently active visitors. Returns `None` if no visitor is left.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -61,7 +62,8 @@ pub fn read(
     person: PersonNo,
     everybody: &TenantHabits,
 ) -> Result<Option<PersonActivity>, StoreError> {
-    // As many as for its row in columns. Bound, the limit has SQLite plan the statement anew each time.
+    // The same limit as for the row in the audience index. As a bound parameter it would make SQLite plan the statement
+    // again on each call.
     const READ: &str = "SELECT profile, attributes, visitor FROM visitors WHERE person = ?1 AND withdrawn IS NULL
         ORDER BY last_seen DESC LIMIT 1000";
     let mut statement = conn.prepare_cached(READ)?;
@@ -76,10 +78,10 @@ pub fn read(
     Ok(found)
 }
 
-/// What is the same for all people of a tenant.
+/// Data for best send times that all people of a tenant share.
 #[derive(Debug)]
 pub struct TenantHabits {
-    /// The token of [`ZONE`], where it is an attribute of texts.
+    /// Token of [`ZONE`] if that is a string attribute.
     pub zone: Option<NameToken>,
     of_tenant: TimeZone,
     population: PopulationActivity,
@@ -87,7 +89,7 @@ pub struct TenantHabits {
 }
 
 impl TenantHabits {
-    /// A tenant's, as the job left it; nobody's habits before its first run.
+    /// Loads a tenant's data as the job stored it. The histogram is empty before the job's first run.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -97,7 +99,7 @@ impl TenantHabits {
         let hours = conn.prepare_cached(HOURS_OF)?.query_row([tenant.no.0], |row| row.get(0));
         let population = match hours.optional()? {
             Some(CheckedBytes(bytes)) => {
-                decode_population(&bytes).ok_or(StoreError::Corrupt { what: "rhythm of all people" })?
+                decode_population(&bytes).ok_or(StoreError::Corrupt { what: "activity histogram of all people" })?
             }
             None => PopulationActivity::default(),
         };
@@ -107,17 +109,17 @@ impl TenantHabits {
         Ok(Self { zone, of_tenant, population, priors: BTreeMap::new() })
     }
 
-    /// The zone that a person says, if there is one of that name, or the tenant's.
+    /// The time zone that the person's attribute names, or the tenant's zone if there is no valid one.
     #[must_use]
     pub fn zone_of(&self, of: &PersonActivity) -> TimeZone {
-        let said = match &of.zone {
+        let named = match &of.zone {
             Some((_, Some(AttributeValue::String(name)))) => time_zones::find_zone(name),
             _ => None,
         };
-        said.unwrap_or_else(|| self.of_tenant.clone())
+        named.unwrap_or_else(|| self.of_tenant.clone())
     }
 
-    /// A person's week, and its clock from its first fact to an end.
+    /// A person's habits by hour of the week, and its zone's offsets from its first fact until `until`.
     pub fn habits(
         &mut self,
         of: &PersonActivity,
@@ -132,7 +134,8 @@ impl TenantHabits {
         (prior.habits(&of.rhythm), offsets)
     }
 
-    /// What a snapshot says: the person's own best time, by its clock of now. Everybody's is no person's to be told.
+    /// The person's own best send time at its current UTC offset, for its snapshot; `None` if only the histogram of all
+    /// people would answer.
     pub fn best(&mut self, of: &PersonActivity, now: Millis) -> Option<BestTime> {
         let zone = self.zone_of(of);
         let (habits, offsets) = self.habits(of, &zone, now, now.saturating_add(1));
@@ -141,7 +144,7 @@ impl TenantHabits {
     }
 }
 
-/// What snapshots that are handed out at once say of best times: of each person and tenant found once.
+/// Cache of best send times for the snapshots of one hand-out: each person and tenant is computed once.
 #[derive(Debug, Default)]
 pub struct BestTimeCache {
     tenants: BTreeMap<TenantNo, TenantHabits>,
@@ -149,7 +152,7 @@ pub struct BestTimeCache {
 }
 
 impl BestTimeCache {
-    /// Notes what a visitor's snapshot is to say of its person from now on.
+    /// Stores the best send time that the visitor's next snapshot contains.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -191,12 +194,12 @@ fn decode_population(bytes: &[u8]) -> Option<PopulationActivity> {
     rest.is_empty().then(|| PopulationActivity::new(hours))
 }
 
-/// When all people are active, so far.
+/// Activity of all people, while the job sums it.
 #[derive(Debug, Default)]
 pub struct ActivitySums {
-    /// How many people cannot be read: all others count.
+    /// Number of people left out because their stored values cannot be read.
     pub unreadable: u64,
-    /// How many people were read.
+    /// Number of people read.
     pub people: u64,
     tenants: BTreeMap<TenantNo, TenantActivity>,
 }
@@ -209,7 +212,7 @@ struct TenantActivity {
 }
 
 impl ActivitySums {
-    /// Adds the people after one, and gives the last of them; `None` behind the last of all.
+    /// Adds at most `most` people after one. Returns the last person added; `None` after the last of all.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -254,20 +257,20 @@ impl ActivitySums {
         Ok(last)
     }
 
-    /// How many people they are, and how many could not be read, if any.
+    /// The job's report: the number of people, and the number of unreadable people if there are any.
     #[must_use]
     pub fn told(&self) -> serde_json::Value {
-        let mut told = serde_json::json!({ "people": self.people });
+        let mut report = serde_json::json!({ "people": self.people });
         if self.unreadable > 0 {
-            told["unreadable"] = self.unreadable.into();
+            report["unreadable"] = self.unreadable.into();
         }
-        told
+        report
     }
 
-    /// Keeps them in the place of those of before.
+    /// Stores the sums, and replaces the previous ones.
     ///
     /// # Errors
-    /// [`StoreError::Sqlite`]; then nothing of the transaction may be kept.
+    /// [`StoreError::Sqlite`]; the caller must roll the transaction back.
     pub fn keep(&self, tx: &Connection, now: Millis) -> Result<(), StoreError> {
         const PUT: &str = "INSERT INTO rhythms (tenant, people, summed, hours) VALUES (?1, ?2, ?3, ?4)";
         tx.execute("DELETE FROM rhythms", [])?;

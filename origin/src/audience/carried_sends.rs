@@ -1,5 +1,5 @@
-//! What a store that comes back from a backup takes over of sends from the one it replaces: who was told stays told, and a
-//! place of a send is whose it is.
+//! Sends that a restored store takes over from the store that it replaces, so that no recipient is notified twice and
+//! each position of a send belongs to the same person as before.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ const SENDS: &str =
     control, gone, merged, \"left\", due, tries, error";
 const SEND_COLUMNS: usize = 19;
 
-/// Of somebody who was drawn: the place, the visitor, its arm, what became of it, and when.
+/// A drawn person: position, visitor, arm, outcome, and time of the outcome.
 type Drawn = (u32, [u8; 16], Option<u8>, Option<u8>, Option<i64>);
 
-/// The sends of the store that is replaced, and whom they drew, by their numbers there.
+/// The sends of the replaced store and the people that they drew, by their numbers in that store.
 #[derive(Debug, Clone, Default)]
 pub struct ReplacedSends {
     sends: Vec<(i64, Vec<Value>)>,
@@ -25,7 +25,7 @@ pub struct ReplacedSends {
 }
 
 impl ReplacedSends {
-    /// As far as the store has them: a release before this one's has none.
+    /// Reads the sends. A store of an earlier release has none.
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
@@ -45,8 +45,8 @@ impl ReplacedSends {
         Ok(Self { sends: sends.collect::<Result<_, _>>()?, people: people.collect::<Result<_, _>>()? })
     }
 
-    /// Puts them in the stead of the store's own, which are of before. Of one that the replaced store does not have nobody
-    /// knows whom it told since the backup: it waits until somebody starts it again.
+    /// Replaces the restored store's sends with the newer ones. A send that the replaced store does not have is
+    /// stopped, because its notifications since the backup are unknown; an operator can start it again.
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
@@ -101,7 +101,8 @@ mod tests {
         send
     }
 
-    /// Name, random bits, the next place, whether it goes on by itself, and the first bytes of those it drew.
+    /// Name, random bits, next position, whether the send continues by itself, and the first byte of each drawn
+    /// visitor.
     fn all(conn: &Connection) -> Vec<(String, i64, i64, bool, Vec<u8>)> {
         let mut read = conn.prepare("SELECT name, random, next, due, send FROM sends ORDER BY name").unwrap();
         let people = |send: i64| {

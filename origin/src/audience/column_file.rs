@@ -1,9 +1,11 @@
-//! Columns in a file, so that a start need not read everybody from the store. The file is written a partition at a time while
-//! the columns go on; whoever changed meanwhile is told by the store, and written anew by whoever reads the file. A file that is
-//! damaged, of another store or too old is none.
+//! File of the audience index, so that a start need not read all people from the store. The file is written one
+//! partition at a time while the index continues to change. The store lists the people that changed since the file was
+//! begun, and the process that reads the file rewrites their rows. A file that is damaged, too old or of another store
+//! is ignored.
 //!
-//! Blocks: the length and the CRC-32 of each in four bytes, the lowest first, and its bytes. The first says what it is of;
-//! then each tenant's partitions, and what stands for them ([`causeway_shared::audience::index`]).
+//! Format: a sequence of blocks, each with its length and its CRC-32 (32 bits each, little-endian) before its bytes.
+//! The first block identifies the file's origin; the others hold each tenant's partitions and the texts and names that
+//! these refer to ([`causeway_shared::columns`]).
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -20,39 +22,40 @@ use crate::store::{PersonNo, TenantNo};
 
 /// The file's name, in the data directory.
 const NAME: &str = "columns";
-/// What a file of this form begins with.
+/// First bytes of a file in this format.
 const FORM: &[u8] = b"causeway columns 4\n";
-/// A block's bytes at most: 65,536 rows of a thousand columns.
+/// Largest block in bytes: room for 65,536 rows of a thousand columns.
 const MOST: u32 = 1 << 30;
 
-/// Which state of which store columns are of.
+/// The store and the state of it from which an index was built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FileOrigin {
-    /// How often the store was restored.
+    /// Number of times that the store was restored from a backup.
     pub(super) restore: i64,
-    /// How often columns were asked to be built anew.
+    /// Number of times that a rebuild of the index was requested.
     pub(super) epoch: i64,
-    /// The newest change that is in them.
+    /// Newest change that the index contains.
     pub(super) seq: i64,
-    /// Up to which hour expired segments left them.
+    /// Hour up to which expired segments were removed from the index.
     pub(super) hour: HourStamp,
 }
 
-/// A file that is being written.
+/// An index file that is being written.
 #[derive(Debug)]
 pub(super) struct FileWrite {
     path: PathBuf,
     file: File,
-    /// Tenants that are still to be written, their partitions counted, and the next partition of the first.
+    /// Tenants that are not written completely, each with its number of partitions. `next` is the first tenant's next
+    /// partition.
     left: Vec<(TenantNo, usize)>,
     next: usize,
-    /// The texts that people of its partitions have.
+    /// Texts that people of the written partitions use.
     used: UsedTexts,
     bytes: u64,
 }
 
 impl FileWrite {
-    /// Begins a file of the columns as they are now.
+    /// Begins a file of the index in its current state.
     pub(super) fn begin(data: &Path, of: FileOrigin, columns: &Columns) -> io::Result<Self> {
         let path = data.join(NAME);
         let file = File::create(path.with_extension("part"))?;
@@ -71,16 +74,18 @@ impl FileWrite {
             packed::put_signed(&mut head, person.0);
             packed::put(&mut head, unsigned(tenant.0));
         }
-        let mut keeping = Self { path, file, left, next: 0, used: UsedTexts::default(), bytes: 0 };
-        keeping.write(&head)?;
-        Ok(keeping)
+        let mut writing = Self { path, file, left, next: 0, used: UsedTexts::default(), bytes: 0 };
+        writing.write(&head)?;
+        Ok(writing)
     }
 
-    /// Writes one block more; gives the file's bytes once it is whole, and in its place.
+    /// Writes the next block. Returns the file's size in bytes once the file is complete and has its final name.
     pub(super) fn step(&mut self, columns: &Columns) -> io::Result<Option<u64>> {
         let Some((tenant, partitions)) = self.left.first() else { return self.end().map(Some) };
         let Some(people) = columns.of_tenant.get(tenant) else {
-            return Err(io::Error::other("a tenant's columns are gone"));
+            return Err(io::Error::other(
+                "the audience index no longer has a tenant of the file that is being written",
+            ));
         };
         if self.next < *partitions {
             let block = people.pack_partition(self.next, &mut self.used);
@@ -97,12 +102,14 @@ impl FileWrite {
 
     fn write(&mut self, block: &[u8]) -> io::Result<()> {
         let length = u32::try_from(block.len()).ok().filter(|length| *length <= MOST);
-        let length = length.ok_or_else(|| io::Error::other("a partition is too large"))?;
+        let length = length.ok_or_else(|| {
+            io::Error::other("a partition of the audience index exceeds the largest block of its file")
+        })?;
         self.file.write_all(&length.to_le_bytes())?;
         self.file.write_all(&crc32fast::hash(block).to_le_bytes())?;
         self.file.write_all(block)?;
         self.bytes += 8 + u64::from(length);
-        // Each by itself: one for all of them would take long at the end.
+        // One sync a block: a single sync at the end would block for a long time.
         self.file.sync_data()
     }
 
@@ -113,10 +120,11 @@ impl FileWrite {
     }
 }
 
-/// Each tenant's people, those that cannot be read, and what they are of.
+/// Each tenant's index, the unreadable people, and the file's origin.
 type ColumnFile = (BTreeMap<TenantNo, AudienceIndex>, BTreeMap<PersonNo, TenantNo>, FileOrigin);
 
-/// Columns from the file, and what they are of; `None` where there is none of use for `wanted`. `stop` is asked after each block.
+/// Reads the index file. Returns `None` if there is no valid file whose origin satisfies `is_wanted`, or if `stop` asks
+/// to stop (checked before each partition).
 pub(super) fn read(
     data: &Path,
     is_wanted: impl Fn(&FileOrigin) -> bool,
@@ -126,7 +134,7 @@ pub(super) fn read(
     let mut file = BufReader::with_capacity(1 << 20, File::open(&path).ok()?);
     let read = read_file(&mut file, is_wanted, &stop);
     if read.is_none() && !stop() {
-        tracing::warn!(file = %path.display(), "the file of columns is damaged or of another state: they are built anew");
+        tracing::warn!(file = %path.display(), "the file of the audience index is damaged or belongs to another state of the store: rebuilding the index");
     }
     read
 }

@@ -1,4 +1,5 @@
-//! Keeps the columns as the store is: reads their file or builds them, and then writes the rows anew of whoever changed.
+//! Keeps the audience index in step with the store: loads its file or builds it, then rewrites the rows of people that
+//! changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,57 +18,60 @@ use crate::base::clock;
 use crate::store::names::events;
 use crate::store::{self, PersonNo, StoreError, TenantNo};
 
-/// How long it waits when nothing changed.
+/// Pause when nothing changed.
 const LOOK: Duration = Duration::from_millis(20);
-/// And when the store could not be read.
+/// Pause after the store could not be read.
 const AGAIN: Duration = Duration::from_secs(1);
-/// People read in one transaction, so that none holds the store's log back.
+/// People read in one transaction. The bound keeps transactions short, because an open one stops SQLite from truncating
+/// its write-ahead log.
 const SOME: u32 = 1_000;
-/// Changes followed in one, which are seen together: of a person that changed often among them one row is written.
+/// Changes followed in one transaction. A person that changed several times among them is written once.
 const CHANGES: u32 = 2_000;
-/// How often the columns are written to their file, unless little changed: whoever reads the file catches up with less soon.
+/// Interval between writes of the index file, unless few rows changed. A newer file leaves less to catch up at the next
+/// start.
 const KEEP: Duration = Duration::from_secs(600);
-/// What little is.
+/// Number of changes up to which the file counts as recent.
 const LITTLE: i64 = 10_000;
-/// They are written before so many changes: the store forgets them.
+/// Number of changes after which the file is written at once, well before the store deletes them.
 const MUCH: i64 = KEPT / 5;
 
-/// Follows one store.
+/// Follower of one store.
 #[derive(Debug)]
 pub struct StoreFollower {
     data: PathBuf,
     conn: Connection,
     audience: Audience,
     doing: FollowerState,
-    /// What the columns are of.
+    /// State of the store that the index contains.
     of: FileOrigin,
-    /// Who was in a segment that is over by an hour, and is still to be read.
+    /// People whose segments expired by that hour and whose rows are not rewritten yet.
     expiring: (HourStamp, Vec<PersonNo>),
-    /// Which names of events the columns count, by its revision; `None` until it is compared.
+    /// Revision of the event names that the index counts; `None` until it is compared with the store.
     event_names: Option<i64>,
-    /// People with uncounted events, whose rows are written again as a name that is counted now may be among them.
+    /// People with uncounted events. Their rows are rewritten because a name that is counted now may be among these
+    /// events.
     recounting: Vec<PersonNo>,
-    /// The newest change that is in the file.
+    /// Newest change that is in the file.
     kept: i64,
-    /// The newest with which somebody was erased.
+    /// Newest change with an erasure.
     erased: i64,
-    /// When the file could not be written.
+    /// Time of the last failed write of the file.
     failed: Option<Instant>,
 }
 
 #[derive(Debug)]
 enum FollowerState {
-    /// The file is to be read.
+    /// The file must be read.
     Nothing,
-    /// The columns are being built; this person was the last that was read.
+    /// The index is being built. The value is the last person that was read.
     Building(i64),
     Following,
-    /// Following, and writing the file beside.
+    /// Following, and writing the file in parallel.
     Keeping(Box<FileWrite>, FileOrigin),
 }
 
 impl StoreFollower {
-    /// Follows the store in `data`: the steps do all.
+    /// Creates a follower of the store in `data`. All work happens in [`Self::step`].
     ///
     /// # Errors
     /// [`StoreError`].
@@ -80,7 +84,7 @@ impl StoreFollower {
         Ok(Self { data, conn, audience, doing, of, expiring, event_names, recounting, kept: 0, erased: 0, failed })
     }
 
-    /// One step; whether another is to follow at once.
+    /// Makes one step. Returns whether the next step is due at once.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -92,14 +96,14 @@ impl StoreFollower {
         }
         let hour = HourStamp::at(now);
         if hour.0.saturating_add(1) < self.of.hour.max(self.expiring.0).0 {
-            // By a clock that was ahead segments ended that have not.
+            // The clock was ahead: segments left the index that have not expired.
             return self.begin(now).map(|()| true);
         }
         let more = self.follow_event_names(now)? | self.expire(hour)?;
         Ok(self.catch_up(now)? || more)
     }
 
-    /// Counts the names of events that the store says; whether there are more rows to be written again for that.
+    /// Applies the store's list of counted event names. Returns whether more rows must be rewritten for it.
     fn follow_event_names(&mut self, now: Millis) -> Result<bool, StoreError> {
         let tx = self.conn.transaction()?;
         let revision = events::names_revision(&tx)?;
@@ -114,7 +118,7 @@ impl StoreFollower {
             self.recounting = uncounted.map(|person| PersonNo(crate::base::integers::signed(person))).collect();
             self.event_names = Some(revision);
             if changed && matches!(self.doing, FollowerState::Keeping(..)) {
-                // Rows that are in the file already are of other names.
+                // Partitions that are already in the file count the previous names.
                 self.doing = FollowerState::Following;
             }
         }
@@ -130,7 +134,7 @@ impl StoreFollower {
         Ok(!self.recounting.is_empty())
     }
 
-    /// From the file, if it is of this store and the store still has the changes since.
+    /// Loads the index from its file if the file belongs to this store and the store retains all changes since.
     fn load(&mut self, now: Millis) -> Result<(), StoreError> {
         let (of, oldest) = (file_origin(&self.conn)?, oldest_change(&self.conn)?);
         let is_wanted = |it: &FileOrigin| {
@@ -148,7 +152,7 @@ impl StoreFollower {
         Ok(())
     }
 
-    /// Begins anew: all people are read, and what changes meanwhile after them.
+    /// Starts a rebuild: all people are read, and then the changes that happen meanwhile.
     fn begin(&mut self, now: Millis) -> Result<(), StoreError> {
         let tx = self.conn.transaction()?;
         self.of = FileOrigin { hour: HourStamp::at(now), ..file_origin(&tx)? };
@@ -164,7 +168,7 @@ impl StoreFollower {
         (self.event_names, self.recounting) = (Some(events::names_revision(&tx)?), Vec::new());
         *self.audience.write() = columns;
         self.expiring = (HourStamp(0), Vec::new());
-        // What is not in the file is all of them.
+        // The file contains none of the rebuilt rows.
         (self.doing, self.kept) = (FollowerState::Building(i64::MIN), i64::MIN);
         Ok(())
     }
@@ -186,7 +190,7 @@ impl StoreFollower {
         if full { self.begin(now) } else { Ok(()) }
     }
 
-    /// Takes segments that are over by this hour out of some rows; whether there are more.
+    /// Removes segments that expired by this hour from some rows. Returns whether more rows remain.
     fn expire(&mut self, hour: HourStamp) -> Result<bool, StoreError> {
         if hour <= self.of.hour {
             return Ok(false);
@@ -214,13 +218,13 @@ impl StoreFollower {
         let tx = self.conn.transaction()?;
         let (state, oldest) = (file_origin(&tx)?, oldest_change(&tx)?);
         self.erased = tx.query_row("SELECT columns_erased FROM meta", [], |row| row.get(0))?;
-        // Somebody forgot changes that were not followed yet, the store is another one, or they were asked to.
+        // The store deleted changes that were not followed yet, the store was replaced, or a rebuild was requested.
         if oldest > self.of.seq + 1
             || state.seq < self.of.seq
             || (state.restore, state.epoch) != (self.of.restore, self.of.epoch)
         {
             drop(tx);
-            tracing::warn!("the columns of audiences are not of this state of the store: they are built anew");
+            tracing::warn!("the audience index does not belong to this state of the store: rebuilding it");
             return self.begin(now).map(|()| true);
         }
         let mut statement = tx.prepare_cached(READ)?;
@@ -243,26 +247,27 @@ impl StoreFollower {
         if full { self.begin(now).map(|()| true) } else { Ok(!is_last) }
     }
 
-    /// One step of writing the columns to their file; whether another is to follow. It goes on beside the other steps.
+    /// Makes one step of writing the index file. Returns whether another step is needed. The steps alternate with those
+    /// of [`Self::step`].
     ///
     /// # Errors
-    /// [`StoreError::Directory`]: the file cannot be written. The one before stays.
+    /// [`StoreError::Directory`] if the file cannot be written. The previous file remains.
     pub fn keep(&mut self) -> Result<bool, StoreError> {
         let failed = |source| StoreError::Directory { path: self.data.clone(), source };
         let columns = self.audience.read();
         match &mut self.doing {
-            // A file has no names in doubt.
+            // A file never contains rows with unsettled event names.
             FollowerState::Following if !self.recounting.is_empty() => return Ok(false),
             FollowerState::Following => {
-                let keeping = FileWrite::begin(&self.data, self.of, &columns).map_err(failed)?;
-                self.doing = FollowerState::Keeping(Box::new(keeping), self.of);
+                let writing = FileWrite::begin(&self.data, self.of, &columns).map_err(failed)?;
+                self.doing = FollowerState::Keeping(Box::new(writing), self.of);
             }
-            FollowerState::Keeping(keeping, of) => {
-                let (done, seq) = (keeping.step(&columns), of.seq);
+            FollowerState::Keeping(writing, of) => {
+                let (done, seq) = (writing.step(&columns), of.seq);
                 match done {
                     Ok(None) => {}
                     Ok(Some(bytes)) => {
-                        tracing::info!(bytes, "the columns of audiences are in their file");
+                        tracing::info!(bytes, "the file of the audience index is written");
                         (self.doing, self.kept) = (FollowerState::Following, seq);
                         return Ok(false);
                     }
@@ -277,37 +282,37 @@ impl StoreFollower {
         Ok(true)
     }
 
-    /// Whether the file is to be written anew: much changed since, or somebody in it may be erased.
+    /// Whether the file must be rewritten: many rows changed since, or it may hold an erased visitor.
     pub(super) fn is_old(&self) -> bool {
         self.is_beyond(LITTLE) || self.kept < self.erased
     }
 
-    /// Whether more than so many changes are not in the file.
+    /// Whether more than `changes` changes are not in the file.
     fn is_beyond(&self, changes: i64) -> bool {
         self.of.seq.saturating_sub(self.kept) > changes
     }
 
-    /// Follows until it is told to end.
+    /// Follows the store until [`Audience::stop`].
     fn live(mut self) {
-        let mut kept = Instant::now();
+        let mut written = Instant::now();
         while !self.audience.is_stopping() {
-            let due = kept.elapsed() > KEEP && self.is_old() || self.is_beyond(MUCH);
+            let due = written.elapsed() > KEEP && self.is_old() || self.is_beyond(MUCH);
             let due = due && self.failed.is_none_or(|at| at.elapsed() > KEEP);
             let mut wait = LOOK;
             let mut more = self.step(clock::now()).unwrap_or_else(|e| {
-                tracing::error!(error = %crate::base::error_chain(&e), "the columns of audiences cannot follow the store");
+                tracing::error!(error = %crate::base::error_chain(&e), "the audience index cannot follow the store");
                 wait = AGAIN;
                 false
             });
             if due || matches!(self.doing, FollowerState::Keeping(..)) {
                 more |= self.keep_or_say();
-                kept = Instant::now();
+                written = Instant::now();
             }
             if !more {
                 std::thread::park_timeout(wait);
             }
         }
-        // What was committed until now; what takes longer is begun anew.
+        // Catch up with the changes committed until now. Anything longer is left to the next start.
         while matches!(self.doing, FollowerState::Following | FollowerState::Keeping(..))
             && self.catch_up(clock::now()).unwrap_or_default()
         {}
@@ -318,26 +323,26 @@ impl StoreFollower {
 
     pub(super) fn keep_or_say(&mut self) -> bool {
         self.keep().unwrap_or_else(|e| {
-            tracing::error!(error = %crate::base::error_chain(&e), "the columns of audiences cannot be written to their file");
+            tracing::error!(error = %crate::base::error_chain(&e), "the file of the audience index cannot be written");
             self.failed = Some(Instant::now());
             false
         })
     }
 }
 
-/// Starts a thread that follows the store in `data`, until the columns are told to stop.
+/// Starts the thread that follows the store in `data` until [`Audience::stop`].
 ///
 /// # Errors
-/// [`StoreError`], or when the operating system gives no thread.
+/// [`StoreError`], also if the operating system cannot start a thread.
 pub fn start_follower(data: &Path, audience: Audience) -> Result<JoinHandle<()>, StoreError> {
     let follower = StoreFollower::new(data, audience)?;
     let spawned = std::thread::Builder::new().name("audience".to_owned()).spawn(move || follower.live());
     spawned.map_err(|source| StoreError::Directory { path: data.to_owned(), source })
 }
 
-/// What the store is now.
+/// Current state of the store.
 fn file_origin(conn: &Connection) -> Result<FileOrigin, StoreError> {
-    // The number also when all changes were forgotten: they go on.
+    // `sqlite_sequence` retains the newest number even after all changes were deleted.
     const STATE: &str = "SELECT restore_epoch, columns_epoch,
         ifnull((SELECT seq FROM sqlite_sequence WHERE name = 'people_changed'), 0) FROM meta";
     let of = |row: &rusqlite::Row<'_>| {
@@ -346,24 +351,25 @@ fn file_origin(conn: &Connection) -> Result<FileOrigin, StoreError> {
     Ok(conn.prepare_cached(STATE)?.query_row([], of)?)
 }
 
-/// The oldest change that the store has; 0 where it has none.
+/// Oldest change that the store retains; 0 if it retains none.
 fn oldest_change(conn: &Connection) -> Result<i64, StoreError> {
     const OLDEST: &str = "SELECT ifnull(min(seq), 0) FROM people_changed";
     Ok(conn.prepare_cached(OLDEST)?.query_row([], |row| row.get(0))?)
 }
 
-/// A person as it was read for its row.
+/// Outcome of reading a person for its row.
 enum PersonRead {
     Someone(Box<PersonRow>),
-    /// It has no visitor any more.
+    /// The person has no visitor any more.
     Gone,
-    /// It cannot be read.
+    /// Its stored values cannot be read.
     Unreadable(TenantNo),
 }
 
 type Read = Vec<(PersonNo, PersonRead)>;
 
-/// A row that is not what this release writes costs its own person: audiences are asked of all others.
+/// Reads some people. A person whose stored values cannot be decoded is reported as unreadable and does not affect the
+/// others.
 fn read(conn: &Connection, people: &[PersonNo]) -> Result<Read, StoreError> {
     const TENANT: &str = "SELECT tenant FROM people WHERE person = ?1";
     let one = |person: &PersonNo| {
@@ -380,7 +386,7 @@ fn read(conn: &Connection, people: &[PersonNo]) -> Result<Read, StoreError> {
     people.iter().map(one).collect()
 }
 
-/// Has all tenants' people count these names of events; whether that changes anything.
+/// Sets the event names that each tenant's index counts. Returns whether a count changed.
 fn count_events(columns: &mut Columns, names: BTreeMap<TenantNo, BTreeSet<String>>) -> bool {
     columns.event_names = names;
     let Columns { of_tenant, event_names, .. } = columns;
@@ -391,7 +397,7 @@ fn count_events(columns: &mut Columns, names: BTreeMap<TenantNo, BTreeSet<String
     of_tenant.iter_mut().map(of).fold(false, |changed, one| changed | one)
 }
 
-/// Writes rows anew; whether there was no room for one.
+/// Writes the rows of people that were read. Returns whether an index had no room for one of them.
 fn put_person(columns: &mut Columns, read: &Read, now: Millis) -> bool {
     let mut full = false;
     for (person, found) in read {
@@ -405,7 +411,7 @@ fn put_person(columns: &mut Columns, read: &Read, now: Millis) -> bool {
                 (None, None)
             }
         };
-        // A number may have been another tenant's before.
+        // The person's number may have belonged to another tenant.
         for (no, people) in &mut columns.of_tenant {
             if tenant != Some(*no) {
                 people.remove(number);

@@ -1,8 +1,10 @@
-//! Audiences that are kept as segments: whoever a filter means is in the segment, and who is meant no more leaves it. What was
-//! written is a row a member; a refresh writes the differences alone, and they alone are published.
+//! Materialised audiences: a job stores the people who match a filter as a segment, and removes people who no longer
+//! match. The table `audience_members` has one row for each written member; a refresh writes and publishes only the
+//! differences.
 //!
-//! A member is written by its oldest visitor, with an expiry: should refreshes stop, the segment ends by itself. It is written
-//! anew when less than half of its time is left, and so are others of a person who were written before they became one.
+//! A member is written under the oldest visitor of its person, with an expiry: if refreshes stop, the segment ends by
+//! itself. A member is rewritten when less than half of its time is left. The same holds for members that were written
+//! before their visitors were joined into one person.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -24,53 +26,53 @@ use crate::store::{StoreError, TenantNo, visitor_at};
 use crate::views::read::{self, StoreView};
 use crate::views::segments;
 
-/// Rows and members compared at once: what differs of them is one transaction.
+/// Rows and members compared at once. Their differences are written in one transaction.
 const PAGE: usize = 500;
-/// Due at another time, where nobody changed it.
+/// Sets the next due time unless the audience was changed during the refresh.
 const DUE: &str = "UPDATE audiences SET due = ?3 WHERE tenant = ?1 AND segment = ?2 AND filter IS ?4 AND due IS ?5";
 
-/// An audience that is kept.
+/// A materialised audience.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MaterializedAudience {
-    /// Whose people.
+    /// Tenant that owns the audience.
     pub tenant: TenantNo,
-    /// As which segment.
+    /// Segment that holds the members.
     pub segment: SegmentId,
-    /// Whom it means, as JSON; `None` for nobody any more.
+    /// Filter as JSON; `None` once the audience is dropped and its members must leave.
     pub filter: Option<String>,
-    /// For how many hours a member is in the segment, from each write of it.
+    /// Hours for which a member stays in the segment after each write.
     pub hours: u32,
-    /// How often it is refreshed; 0: when somebody asks.
+    /// Hours between refreshes; 0 means only on request.
     pub every_hours: u32,
-    /// From when on it is to be refreshed.
+    /// Time of the next refresh; `None` if none is planned.
     pub due: Option<Millis>,
-    /// When it last was.
+    /// Time of the last refresh.
     pub refreshed: Option<Millis>,
-    /// How many were in it then.
+    /// Number of members at the last refresh.
     pub members: u64,
 }
 
-/// Why an audience is not kept.
+/// Reason why an audience was not stored.
 #[derive(Debug, thiserror::Error)]
 pub enum KeepError {
-    /// For how long.
-    #[error("a member is in the segment for 1 to {} hours", limits::AUDIENCE_HOURS)]
+    /// The number of hours is out of range.
+    #[error("invalid `hours`: a member stays in the segment for 1 to {} hours", limits::AUDIENCE_HOURS)]
     Hours,
-    /// How often.
+    /// The interval between refreshes is out of range. The value is the longest interval.
     #[error(
-        "it is refreshed every 1 to {0} hours, at least twice while a member is in the segment, or 0 for when somebody asks"
+        "invalid `every_hours`: a refresh runs every 1 to {0} hours, at most half of `hours`, or 0 to refresh only on request"
     )]
     Every(u32),
-    /// A segment of whom is in it.
-    #[error("the filter asks for segment {} itself: whoever is in it would stay", .0.0)]
+    /// The filter refers to the audience's own segment.
+    #[error("the filter refers to segment {} itself, which the audience writes: a member would never leave it", .0.0)]
     Itself(SegmentId),
-    /// A segment of whom asks for this one.
-    #[error("the filter asks for segments that lead to segment {}, which asks for this one: whoever is in them would stay", .0.0)]
+    /// The filter refers to the audience's own segment through the given segment of another audience.
+    #[error("the filter refers to segments that lead to segment {}, which refers to this one: members would never leave", .0.0)]
     Circle(SegmentId),
-    /// Too many.
-    #[error("a tenant keeps {} audiences at most: drop one", limits::AUDIENCES)]
+    /// The tenant has the largest number of audiences.
+    #[error("a tenant has {} audiences at most: drop one", limits::AUDIENCES)]
     TooMany,
-    /// Events of the filter cannot be counted.
+    /// An event of the filter cannot be counted.
     #[error(transparent)]
     Events(EventNameError),
     /// The store failed.
@@ -94,10 +96,10 @@ impl From<rusqlite::Error> for KeepError {
 }
 
 impl MaterializedAudience {
-    /// What is to be kept, from now on.
+    /// Describes an audience whose first refresh is due now.
     ///
     /// # Errors
-    /// [`KeepError`], but no failure of the store.
+    /// [`KeepError`], except [`KeepError::Store`].
     pub fn new(
         (tenant, segment): (TenantNo, SegmentId),
         (filter, document): (&Filter, &Value),
@@ -117,26 +119,27 @@ impl MaterializedAudience {
         Ok(Self { tenant, segment, filter, hours, every_hours, due: Some(now), refreshed: None, members: 0 })
     }
 
-    /// Whether it is to be refreshed. One that a clock put further off than it ever waits is, now that the clock is right.
+    /// Whether a refresh is due. A due time further off than the longest interval was set by a clock that was ahead,
+    /// and counts as due.
     #[must_use]
     pub fn is_due(&self, now: Millis) -> bool {
         let longest = (u64::from(self.every_hours) + 1) * HOUR_MS;
         self.due.is_some_and(|due| due <= now || due > now.saturating_add(longest))
     }
 
-    /// Keeps it from now on, in the place of what its tenant kept as this segment.
+    /// Stores the audience, and replaces the tenant's audience of the same segment.
     ///
     /// # Errors
-    /// [`KeepError::TooMany`], [`KeepError::Circle`], and the store's.
+    /// [`KeepError::TooMany`], [`KeepError::Circle`], and errors of the store.
     pub fn keep(&self, conn: &Connection, tenant: &TenantContext) -> Result<(), KeepError> {
         const COUNT: &str = "SELECT count(*) FROM audiences WHERE tenant = ?1 AND segment <> ?2";
         const KEEP: &str =
             "INSERT INTO audiences (tenant, segment, filter, hours, every_hours, due, members) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0)
             ON CONFLICT DO UPDATE SET filter = ?3, hours = ?4, every_hours = ?5, due = ?6";
-        // One caller at a time: two could each be sound alone.
+        // An immediate transaction serialises callers: two audiences could be valid alone but form a circle together.
         let tx = Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
-        let place = (self.tenant.0, self.segment.0);
-        let others: i64 = tx.prepare_cached(COUNT)?.query_row(place, |row| row.get(0))?;
+        let key = (self.tenant.0, self.segment.0);
+        let others: i64 = tx.prepare_cached(COUNT)?.query_row(key, |row| row.get(0))?;
         if unsigned(others) >= limits::AUDIENCES as u64 {
             return Err(KeepError::TooMany);
         }
@@ -154,28 +157,28 @@ impl MaterializedAudience {
     fn refuse_circle(&self, conn: &Connection, tenant: &TenantContext) -> Result<(), KeepError> {
         let others = list_audiences(conn, Some(self.tenant))?;
         let (mut reached, mut next) = (BTreeSet::new(), vec![self]);
-        while let Some(kept) = next.pop() {
+        while let Some(audience) = next.pop() {
             let Some(Ok(filter)) =
-                kept.filter.as_ref().map(|text| query::parse_stored(conn, tenant, text)).transpose()?
+                audience.filter.as_ref().map(|text| query::parse_stored(conn, tenant, text)).transpose()?
             else {
                 continue;
             };
-            if kept.segment != self.segment && filter.asks_segment(self.segment) {
-                return Err(KeepError::Circle(kept.segment));
+            if audience.segment != self.segment && filter.asks_segment(self.segment) {
+                return Err(KeepError::Circle(audience.segment));
             }
-            let asked =
+            let referenced =
                 others.iter().filter(|other| other.segment != self.segment && filter.asks_segment(other.segment));
-            next.extend(asked.filter(|other| reached.insert(other.segment)));
+            next.extend(referenced.filter(|other| reached.insert(other.segment)));
         }
         Ok(())
     }
 
-    /// When a refresh writes: later than the one before, whatever the clock says.
+    /// Time stamp of a refresh's writes: later than the previous refresh, even if the clock was set back.
     fn moment(&self, now: Millis) -> Millis {
         now.max(self.refreshed.map_or(0, |before| before + 1))
     }
 
-    /// Lets it go: with its next refresh, due now, all members leave. Whether there is one.
+    /// Drops an audience: its last refresh is due now and removes all members. Returns whether the audience exists.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -198,7 +201,7 @@ impl MaterializedAudience {
         })
     }
 
-    /// As callers and commands are told.
+    /// The audience as JSON for the API and the command line.
     #[must_use]
     pub fn told(&self, tenants: &Tenants) -> Value {
         let tenant = tenants.by_no(self.tenant).ok().map(|known| known.config.name.clone());
@@ -210,7 +213,7 @@ impl MaterializedAudience {
     }
 }
 
-/// The audiences of a tenant, or of all.
+/// The audiences of one tenant, or of all tenants.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -222,7 +225,7 @@ pub fn list_audiences(conn: &Connection, tenant: Option<TenantNo>) -> Result<Vec
     Ok(all)
 }
 
-/// The people of an audience, each by its oldest visitor, in order.
+/// The people of an audience, each by its oldest visitor, sorted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AudiencePeople {
     members: Vec<VisitorId>,
@@ -231,7 +234,7 @@ pub struct AudiencePeople {
 }
 
 impl AudiencePeople {
-    /// Of the people who match the filter, and the people who are in the segment now.
+    /// Combines the people who match the filter (`members`) with the people who are in the segment now (`holders`).
     #[must_use]
     pub fn new(mut members: Vec<VisitorId>, mut holders: Vec<VisitorId>) -> Self {
         members.sort_unstable();
@@ -240,64 +243,64 @@ impl AudiencePeople {
         Self { members, holders, strangers }
     }
 
-    /// How many match the filter.
+    /// Number of people who match the filter.
     #[must_use]
     pub fn members(&self) -> u64 {
         self.members.len() as u64
     }
 }
 
-/// Up to a page of sorted visitors after one.
+/// At most [`PAGE`] of the sorted visitors after one.
 fn next_of(all: &[VisitorId], after: Option<VisitorId>) -> Vec<VisitorId> {
     let first = all.partition_point(|visitor| after.is_some_and(|after| *visitor <= after));
     all.iter().skip(first).take(PAGE).copied().collect()
 }
 
-/// Whether a visitor's person is in a segment, as the store has it: what says who is in it may lag behind.
+/// Whether a visitor's person is in a segment according to the store. The audience index may lag behind it.
 fn is_held(
     conn: &Connection,
-    kept: &MaterializedAudience,
+    audience: &MaterializedAudience,
     visitor: VisitorId,
     now: Millis,
 ) -> Result<bool, StoreError> {
     let view = StoreView::folded(conn);
-    let Some(own) = read::load_visitor(&view, kept.tenant, visitor)? else { return Ok(false) };
+    let Some(own) = read::load_visitor(&view, audience.tenant, visitor)? else { return Ok(false) };
     let segments = segments::of_person(&view, &own, limits::PERSON_VISITORS)?;
-    Ok(segments.get(kept.segment).is_some_and(|(expiry, _)| expiry > HourStamp::at(now)))
+    Ok(segments.get(audience.segment).is_some_and(|(expiry, _)| expiry > HourStamp::at(now)))
 }
 
-/// A member that is to be written: held up to an hour, or removed.
+/// A member to write: in the segment until an hour, or removed (`None`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemberChange {
     visitor: VisitorId,
     until: Option<HourStamp>,
 }
 
-/// What differs among some members and rows.
+/// Differences between the matching people and the written rows, for one page of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ComparedPage {
-    /// What is to be written.
+    /// Changes to write.
     pub changes: Vec<MemberChange>,
-    /// Who was not in it.
+    /// Number of people who were not in the segment.
     pub added: u64,
-    /// Who is meant no more.
+    /// Number of people who no longer match.
     pub removed: u64,
-    /// Whose time was half over.
+    /// Number of members with less than half of their time left.
     pub renewed: u64,
-    /// Members looked at.
+    /// Number of matching people compared.
     pub members: u64,
-    /// The last visitor looked at; `None` behind all of them.
+    /// The last visitor compared; `None` after the last page.
     pub last: Option<VisitorId>,
 }
 
-/// What differs between the people who match and what was written, after a visitor; and where others wrote the segment:
-/// a member who is not in it comes back, and a stranger who is leaves.
+/// Compares the people who match with the written rows, for one page after a visitor. Writes by others are corrected
+/// too: a member that is missing in the segment is added, and a person in it that does not match is removed.
 ///
 /// # Errors
 /// [`StoreError`].
 pub fn compare_page(
     conn: &Connection,
-    kept: &MaterializedAudience,
+    audience: &MaterializedAudience,
     people: &AudiencePeople,
     after: Option<VisitorId>,
     now: Millis,
@@ -306,13 +309,13 @@ pub fn compare_page(
         WHERE tenant = ?1 AND segment = ?2 AND visitor > ?3 ORDER BY visitor LIMIT ?4";
     let from = after.as_ref().map_or(&[][..], |visitor| visitor.as_bytes());
     let mut statement = conn.prepare_cached(READ)?;
-    let rows = statement.query_map((kept.tenant.0, kept.segment.0, from, PAGE as i64), |row| {
+    let rows = statement.query_map((audience.tenant.0, audience.segment.0, from, PAGE as i64), |row| {
         Ok((visitor_at(row, 0)?, HourStamp(row.get(1)?)))
     })?;
     let rows: Vec<(VisitorId, HourStamp)> = rows.collect::<Result<_, _>>()?;
     let members = &people.members;
     let (next, strangers) = (next_of(members, after), next_of(&people.strangers, after));
-    // Up to where all are known.
+    // The page ends where the first of the three lists ends.
     let ends = [
         (rows.len() == PAGE).then(|| rows.last().map(|(visitor, _)| *visitor)),
         (next.len() == PAGE).then(|| next.last().copied()),
@@ -323,15 +326,15 @@ pub fn compare_page(
     let mut page = ComparedPage { last, ..ComparedPage::default() };
     for visitor in strangers.into_iter().filter(is_within) {
         let is_written = rows.binary_search_by_key(&visitor, |(visitor, _)| *visitor).is_ok();
-        if !is_written && is_held(conn, kept, visitor, now)? {
+        if !is_written && is_held(conn, audience, visitor, now)? {
             page.removed += 1;
             page.changes.push(MemberChange { visitor, until: None });
         }
     }
     let (mut rows, mut next) = (rows.into_iter().peekable(), next.into_iter().filter(is_within).peekable());
-    let until = HourStamp::at(now.saturating_add(u64::from(kept.hours) * HOUR_MS + HOUR_MS - 1));
-    // An expiry is up to an hour later than it was asked for: that hour does not put off its renewal.
-    let half = HourStamp(HourStamp::at(now).0 + kept.hours.div_ceil(2) + 1);
+    let until = HourStamp::at(now.saturating_add(u64::from(audience.hours) * HOUR_MS + HOUR_MS - 1));
+    // An expiry is rounded up by at most an hour. That hour must not delay the renewal.
+    let half = HourStamp(HourStamp::at(now).0 + audience.hours.div_ceil(2) + 1);
     loop {
         let order = match (rows.peek().filter(|(visitor, _)| is_within(visitor)), next.peek()) {
             (None, None) => return Ok(page),
@@ -344,11 +347,11 @@ pub fn compare_page(
         page.members += u64::from(member.is_some());
         let change = match (row, member) {
             (Some((visitor, held)), member) => {
-                let person = if member.is_some() { member } else { member_of(conn, kept, visitor, members)? };
+                let person = if member.is_some() { member } else { member_of(conn, audience, visitor, members)? };
                 let is_meant = person.is_some();
                 let is_missing = person.is_some_and(|person| people.holders.binary_search(&person).is_err());
                 match is_meant {
-                    true if held > half && is_missing && !is_held(conn, kept, visitor, now)? => page.added += 1,
+                    true if held > half && is_missing && !is_held(conn, audience, visitor, now)? => page.added += 1,
                     true if held > half => continue,
                     true => page.renewed += 1,
                     false => page.removed += 1,
@@ -365,25 +368,25 @@ pub fn compare_page(
     }
 }
 
-/// The member that a visitor became one person with. A removal of the visitor would be the person's.
+/// The member that is the visitor's person now. A removal of the visitor would then remove the whole person.
 fn member_of(
     conn: &Connection,
-    kept: &MaterializedAudience,
+    audience: &MaterializedAudience,
     visitor: VisitorId,
     members: &[VisitorId],
 ) -> Result<Option<VisitorId>, StoreError> {
     const MASTER: &str = "SELECT p.master FROM visitors v JOIN people p ON p.person = v.person
         WHERE v.tenant = ?1 AND v.visitor = ?2";
-    let place = (kept.tenant.0, visitor.as_bytes());
-    let master = conn.prepare_cached(MASTER)?.query_row(place, |row| visitor_at(row, 0)).optional()?;
+    let key = (audience.tenant.0, visitor.as_bytes());
+    let master = conn.prepare_cached(MASTER)?.query_row(key, |row| visitor_at(row, 0)).optional()?;
     Ok(master.filter(|master| members.binary_search(master).is_ok()))
 }
 
-/// The facts that changes come to. They are later than any of the refresh before, whatever the clock says.
+/// The facts of some changes. Their time is later than that of the previous refresh, even if the clock was set back.
 #[must_use]
-pub fn change_facts(kept: &MaterializedAudience, changes: &[MemberChange], now: Millis) -> Vec<Fact> {
-    let at = kept.moment(now);
-    let name = format!("audience {} {at}", kept.segment.0);
+pub fn change_facts(audience: &MaterializedAudience, changes: &[MemberChange], now: Millis) -> Vec<Fact> {
+    let at = audience.moment(now);
+    let name = format!("audience {} {at}", audience.segment.0);
     let fact = |change: &MemberChange| {
         let state = change.until.map_or(SegmentState::Removed, |until| SegmentState::held(until, []));
         let id = FactId::of_job(change.visitor, &name);
@@ -393,21 +396,25 @@ pub fn change_facts(kept: &MaterializedAudience, changes: &[MemberChange], now: 
             visitor: change.visitor,
             received: at,
             at,
-            what: FactKind::Segments { writes: vec![(kept.segment, state)] },
+            what: FactKind::Segments { writes: vec![(audience.segment, state)] },
         }
     };
     changes.iter().map(fact).collect()
 }
 
-/// Notes what was written, but of nobody who was erased meanwhile; in the transaction of the facts.
+/// Records the written changes in the transaction of their facts, except for visitors that were erased meanwhile.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn note_changes(tx: &Connection, kept: &MaterializedAudience, changes: &[MemberChange]) -> Result<(), StoreError> {
+pub fn note_changes(
+    tx: &Connection,
+    audience: &MaterializedAudience,
+    changes: &[MemberChange],
+) -> Result<(), StoreError> {
     const HOLD: &str = "INSERT OR REPLACE INTO audience_members (tenant, segment, visitor, until)
         SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS (SELECT 1 FROM erased WHERE tenant = ?1 AND visitor = ?3)";
     const LEAVE: &str = "DELETE FROM audience_members WHERE tenant = ?1 AND segment = ?2 AND visitor = ?3";
-    let (tenant, segment) = (kept.tenant.0, kept.segment.0);
+    let (tenant, segment) = (audience.tenant.0, audience.segment.0);
     for MemberChange { visitor, until } in changes {
         let visitor = visitor.as_bytes();
         match until {
@@ -418,51 +425,59 @@ pub fn note_changes(tx: &Connection, kept: &MaterializedAudience, changes: &[Mem
     Ok(())
 }
 
-/// A refresh that began at `began` is over, and wrote until `ended`: it is due again, or gone where nobody is meant any more.
-/// One that was changed meanwhile stays due.
+/// Ends a refresh that ran from `began` to `ended`: sets the next due time, or deletes a dropped audience. An audience
+/// that was changed during the refresh stays due.
 ///
 /// # Errors
 /// [`StoreError`].
 pub fn note_refreshed(
     conn: &Connection,
-    kept: &MaterializedAudience,
+    audience: &MaterializedAudience,
     members: u64,
     (began, ended): (Millis, Millis),
 ) -> Result<(), StoreError> {
     const GONE: &str = "DELETE FROM audiences WHERE tenant = ?1 AND segment = ?2 AND filter IS NULL";
     const DONE: &str = "UPDATE audiences SET refreshed = ?3, members = ?4 WHERE tenant = ?1 AND segment = ?2";
-    let (tenant, segment) = (kept.tenant.0, kept.segment.0);
-    if kept.filter.is_none() {
+    let (tenant, segment) = (audience.tenant.0, audience.segment.0);
+    if audience.filter.is_none() {
         conn.prepare_cached(GONE)?.execute((tenant, segment))?;
         return Ok(());
     }
-    let due = (kept.every_hours > 0).then(|| signed(began + u64::from(kept.every_hours) * HOUR_MS));
-    conn.prepare_cached(DONE)?.execute((tenant, segment, signed(kept.moment(ended)), signed(members)))?;
-    conn.prepare_cached(DUE)?.execute((tenant, segment, due, &kept.filter, kept.due.map(signed)))?;
+    let due = (audience.every_hours > 0).then(|| signed(began + u64::from(audience.every_hours) * HOUR_MS));
+    conn.prepare_cached(DONE)?.execute((tenant, segment, signed(audience.moment(ended)), signed(members)))?;
+    conn.prepare_cached(DUE)?.execute((tenant, segment, due, &audience.filter, audience.due.map(signed)))?;
     Ok(())
 }
 
-/// A refresh that could not be is tried again an hour later. One that was changed meanwhile stays due.
+/// Postpones a failed refresh by an hour. An audience that was changed meanwhile stays due.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn postpone_refresh(conn: &Connection, kept: &MaterializedAudience, now: Millis) -> Result<(), StoreError> {
+pub fn postpone_refresh(conn: &Connection, audience: &MaterializedAudience, now: Millis) -> Result<(), StoreError> {
     let at = Some(signed(now.saturating_add(HOUR_MS)));
-    conn.prepare_cached(DUE)?.execute((kept.tenant.0, kept.segment.0, at, &kept.filter, kept.due.map(signed)))?;
+    conn.prepare_cached(DUE)?.execute((
+        audience.tenant.0,
+        audience.segment.0,
+        at,
+        &audience.filter,
+        audience.due.map(signed),
+    ))?;
     Ok(())
 }
 
-/// When the first of all is to be refreshed.
+/// Time of the earliest due refresh.
 ///
 /// # Errors
 /// [`StoreError`].
 pub fn next_due(conn: &Connection, now: Millis) -> Result<Option<Millis>, StoreError> {
-    // One that is due has waited since then: of jobs that are due the one that waits longest goes first.
-    let due = |kept: MaterializedAudience| if kept.is_due(now) { kept.due.map(|due| due.min(now)) } else { kept.due };
+    // Of several due jobs, the one that has waited longest runs first.
+    let due = |audience: MaterializedAudience| {
+        if audience.is_due(now) { audience.due.map(|due| due.min(now)) } else { audience.due }
+    };
     Ok(list_audiences(conn, None)?.into_iter().filter_map(due).min())
 }
 
-/// Forgets who was in which audience of a tenant, of a visitor that is erased.
+/// Deletes an erased visitor from all materialised audiences of a tenant.
 ///
 /// # Errors
 /// [`StoreError`].

@@ -1,4 +1,5 @@
-//! One person as the store has it, for its row in columns, and to ask a filter of it.
+//! One person as the store has it: the source of its row in the audience index, and the subject of an exact filter
+//! check.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,13 +25,13 @@ use crate::base::integers::unsigned;
 use crate::profiles::{buckets, fold};
 use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo, visitor_at};
 
-/// Visitors of one person that are read: the last active.
+/// Visitors of one person that are read: the most recently active.
 const VISITORS: u32 = 1_000;
 
-/// A person, and what is known of its visitors together. Who withdrew or was erased is not among them.
+/// A person, with the joined data of its visitors. Withdrawn and erased visitors are left out.
 #[derive(Debug)]
 pub struct PersonRow {
-    /// Whose identity space it belongs to.
+    /// Tenant of the person.
     pub tenant: TenantNo,
     /// Its row in the store.
     pub person: PersonNo,
@@ -41,21 +42,22 @@ pub struct PersonRow {
     totals: ProfileTotals,
     seen: Option<(Millis, Millis)>,
     attributes: Vec<(NameToken, AttributeValue)>,
-    /// Packed, by visitor.
+    /// Packed segments, one entry for each visitor.
     segments: Vec<Vec<u8>>,
     actions: Vec<Vec<u8>>,
     events: Vec<VisitorEvents>,
     missing: MissingParts,
-    /// The attributes that are certain, in order; `None` where all are.
+    /// Attributes whose values are certain, sorted; `None` if all are.
     certain_attributes: Option<Vec<NameToken>>,
 }
 
-/// Reads one; `None` where there is none, or nobody of it is left.
+/// Reads a person. Returns `None` if it does not exist or has no visitor left.
 ///
 /// # Errors
 /// [`StoreError`].
 pub fn read(conn: &Connection, person: PersonNo) -> Result<Option<PersonRow>, StoreError> {
-    // The last active: of nearly everybody all. Bound, a limit has SQLite plan the statement anew each time.
+    // The limit covers all visitors of nearly every person. As a bound parameter it would make SQLite plan the
+    // statement again on each call.
     let visitors_of = format!(
         "SELECT row, profile, segments, attributes, actions, events, last_seen, visitor FROM visitors
         WHERE person = ?1 AND withdrawn IS NULL ORDER BY last_seen DESC LIMIT {VISITORS}"
@@ -96,7 +98,7 @@ pub fn read(conn: &Connection, person: PersonNo) -> Result<Option<PersonRow>, St
     for (place, repeat) in repeats {
         events.iter_mut().skip(place).take(1).for_each(|events| events.remove(PURCHASE, repeat.at));
     }
-    // Joined, they may be more than a map holds.
+    // The joined map can be full although no visitor's map is.
     certain =
         intersect_sets(certain, attributes.is_full().then(|| attributes.writes().map(|(token, ..)| token).collect()));
     let missing = missing_parts(&segments, certain.is_some(), devices);
@@ -119,7 +121,7 @@ pub fn read(conn: &Connection, person: PersonNo) -> Result<Option<PersonRow>, St
     }))
 }
 
-/// The tenant of a person, its oldest visitor, how many it has, and what was drawn for it.
+/// Reads a person's tenant, oldest visitor, number of visitors, and random bits.
 fn find_person(
     conn: &Connection,
     person: PersonNo,
@@ -132,11 +134,11 @@ fn find_person(
     Ok(conn.prepare_cached(PERSON)?.query_row([person.0], one).optional()?)
 }
 
-/// Reads a person whose stored values may be damaged: then it is left out, and counted in `unreadable`. No filter can be asked
-/// of it, and answers about all other people go on.
+/// Reads a person whose stored values may be damaged. Such a person is left out and counted in `unreadable`, so that
+/// answers about all other people continue.
 ///
 /// # Errors
-/// [`StoreError`], where the store itself failed.
+/// [`StoreError`] if the store itself failed.
 pub fn read_if_whole(
     conn: &Connection,
     person: PersonNo,
@@ -144,7 +146,7 @@ pub fn read_if_whole(
 ) -> Result<Option<PersonRow>, StoreError> {
     match read(conn, person) {
         Err(e) if e.is_of_a_value() => {
-            tracing::error!(person = person.0, error = %crate::base::error_chain(&e), "a person cannot be read, and is in no audience");
+            tracing::error!(person = person.0, error = %crate::base::error_chain(&e), "a person cannot be read and is left out of audiences");
             *unreadable += 1;
             Ok(None)
         }
@@ -152,7 +154,7 @@ pub fn read_if_whole(
     }
 }
 
-/// The parts of a person that the store may lack: `is_full` says it of attributes.
+/// The parts of a person that the store may lack. `is_full` says whether attributes may be among them.
 fn missing_parts(segments: &[Vec<u8>], is_full: bool, devices: u32) -> MissingParts {
     MissingParts::ATTRIBUTES
         .when(is_full)
@@ -160,7 +162,7 @@ fn missing_parts(segments: &[Vec<u8>], is_full: bool, devices: u32) -> MissingPa
         .union(MissingParts::ALL.when(segments.len() >= VISITORS as usize && devices > VISITORS))
 }
 
-/// What two sets have in common, where `None` stands for everything.
+/// Intersection of two sets, where `None` stands for all elements.
 fn intersect_sets<T: Ord>(one: Option<BTreeSet<T>>, other: Option<BTreeSet<T>>) -> Option<BTreeSet<T>> {
     match (one, other) {
         (Some(one), Some(mut other)) => {
@@ -171,7 +173,8 @@ fn intersect_sets<T: Ord>(one: Option<BTreeSet<T>>, other: Option<BTreeSet<T>>) 
     }
 }
 
-/// Whether older writes of segments may have been left out for [`limits::SEGMENTS`]: of a visitor, or of all together.
+/// Whether older segment writes may have been dropped because of [`limits::SEGMENTS`], of one visitor or of the joined
+/// person.
 fn may_lack_segments(visitors: &[Vec<u8>]) -> bool {
     let packed: Vec<PackedSegments<'_>> = visitors.iter().filter_map(|bytes| PackedSegments::read(bytes)).collect();
     let written = || packed.iter().flat_map(|one| one.ids()).collect::<BTreeSet<_>>().len();
@@ -180,7 +183,7 @@ fn may_lack_segments(visitors: &[Vec<u8>]) -> bool {
 }
 
 impl PersonRow {
-    /// Its row in columns.
+    /// Builds the person's row for the audience index and passes it to `put`.
     pub fn row<T>(&self, now: Millis, put: impl FnOnce(&IndexRow<'_>) -> T) -> T {
         let hour = HourStamp::at(now);
         let packed: Vec<PackedSegments<'_>> = self.packed_segments();
@@ -215,7 +218,7 @@ impl PersonRow {
         })
     }
 
-    /// What it did: how often in all, and when last; and whether there is more that these do not name.
+    /// The person's events with their total count and last time, and whether events exist that this list does not name.
     fn events(&self) -> (Vec<(&str, u64, Minute)>, bool) {
         let visitors: Vec<&VisitorEvents> = self.events.iter().collect();
         let names: BTreeSet<&str> = visitors.iter().flat_map(|one| one.iter()).map(|(name, _)| name).collect();
@@ -228,7 +231,7 @@ impl PersonRow {
         (known, !is_whole)
     }
 
-    /// Whether a filter means it.
+    /// Whether the person matches a filter.
     #[must_use]
     pub fn is_meant(&self, filter: &Filter, now: Millis) -> bool {
         let segments = segments::live_segments(&self.packed_segments(), HourStamp::at(now));
@@ -251,7 +254,7 @@ impl PersonRow {
         filter.matches(&FilterSubject { person: Some(person), counts: &counts, ..FilterSubject::default() })
     }
 
-    /// What it comes to; `None` where that is not there.
+    /// The person's value of a measure; `None` if the person has none.
     #[must_use]
     pub fn measure(&self, of: PeopleMeasure) -> Option<i64> {
         let ProfileTotals { pages, sessions, purchases, revenue } = self.totals;
@@ -267,7 +270,7 @@ impl PersonRow {
                 match self.attributes.get(at)? {
                     (_, AttributeValue::Bool(yes)) => Some((*yes).into()),
                     (_, AttributeValue::Integer(whole)) => Some(*whole),
-                    // Sums are of whole numbers.
+                    // Measures are sums of integers.
                     (_, AttributeValue::Float(finite)) => Some(finite.get().round() as i64),
                     _ => None,
                 }
@@ -275,7 +278,8 @@ impl PersonRow {
         }
     }
 
-    /// What is certain although parts are missing; `not_in` are the segments that it is certainly not in.
+    /// The data that is certain although parts are missing. `not_in` are the segments that the person is certainly not
+    /// in.
     fn gaps<'a>(&'a self, not_in: Option<&'a [SegmentId]>) -> PersonGaps<'a> {
         if self.missing.overlaps(MissingParts::MEMBERS) {
             return PersonGaps { attributes: Some(&[]), segments: Some(&[]), members: true };
@@ -283,8 +287,8 @@ impl PersonRow {
         PersonGaps { attributes: self.certain_attributes.as_deref(), segments: not_in, members: false }
     }
 
-    /// The segments that it is certainly not in, in order; `None` where those are all that it does not hold. A visitor that
-    /// lacks older writes is certain of the segments that it has a write of.
+    /// The segments that the person is certainly not in, sorted; `None` if that is every segment not in `held`. A
+    /// visitor with dropped segment writes is still certain about the segments that it has a write of.
     fn certainly_not_in(&self, held: &[SegmentId]) -> Option<Vec<SegmentId>> {
         if !self.missing.overlaps(MissingParts::SEGMENTS) {
             return None;
@@ -292,7 +296,7 @@ impl PersonRow {
         let packed = self.packed_segments();
         let full = packed.iter().filter(|one| one.len() >= limits::SEGMENTS);
         let certain = full.fold(None, |certain, one| intersect_sets(certain, Some(one.ids().collect::<BTreeSet<_>>())));
-        // Together they have too many, and none says which were left out.
+        // No single visitor is full, but the joined person is: any segment may have been dropped.
         let certain = certain.unwrap_or_default();
         Some(certain.into_iter().filter(|id| held.binary_search(id).is_err()).collect())
     }

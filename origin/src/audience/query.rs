@@ -1,4 +1,5 @@
-//! What is asked of everybody: who a filter means, exactly, and how many they are by a sample.
+//! Queries over all people of a tenant: the people who match a filter, exactly, and their estimated number from a
+//! sample.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
@@ -24,39 +25,39 @@ use crate::campaigns::catalogue;
 use crate::store::tenants::TenantContext;
 use crate::store::{PersonNo, StoreError, TenantNo, names};
 
-/// People of whom columns leave it to the store: more are not read for one question.
+/// Most people that one query reads from the store because the index cannot decide whether they match.
 pub const UNSURE: usize = 200_000;
-/// Half an interval's width, as a share of all people, where none is asked for: seed 4's.
+/// Default precision of an estimate: half the width of the interval, as a share of all people.
 pub const PRECISION: f64 = 0.002;
-/// What can be summed up.
+/// Names of the measures that can be summed, for messages to users.
 pub const MEASURES: &str =
     "revenue_micros, purchases, pages, sessions, devices, or attributes.NAME of a bool or an integer";
-/// Threads that go through columns for one question.
+/// Most threads that scan the index for one query.
 const THREADS: usize = 4;
 
-/// Why there is no answer.
+/// Reason why a query has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AnswerError {
-    /// The columns are not there yet.
-    #[error("the columns are being built: {done} of {all} people are in them; ask again in a while")]
+    /// The index is not ready.
+    #[error("the audience index is being built: {done} of {all} people are in it; try again later")]
     Building {
         /// People read so far.
         done: u64,
-        /// People there are.
+        /// All people of the store.
         all: u64,
     },
-    /// Too many people would have to be read from the store for an event that is not counted.
+    /// Too many people would be read from the store because the index does not count an event.
     #[error(
-        "audiences do not count the event `{0}`, and the store would have to be asked of {1} people, {UNSURE} at most: declare \
-         it (`causeway events declare`), and ask again in a while"
+        "the audience index does not count the event `{0}`, and {1} people would have to be read from the store, {UNSURE} at most: declare \
+         it (`causeway events declare`), and try again later"
     )]
     Uncounted(String, usize),
-    /// No precision that can be asked for.
-    #[error("the precision is half an interval's width as a share of all people, {} to {}", limits::PRECISION.start(), limits::PRECISION.end())]
+    /// The precision is out of range.
+    #[error("invalid precision: expected half of the interval's width as a share of all people, {} to {}", limits::PRECISION.start(), limits::PRECISION.end())]
     Precision,
-    /// Too many people would have to be read from the store.
+    /// Too many people would be read from the store.
     #[error(
-        "the store itself would have to be asked of {0} people, {UNSURE} at most: ask for events in all or at least once, \
+        "{0} people would have to be read from the store, {UNSURE} at most: count events without a time window, ask for at least one event, \
          or narrow the filter"
     )]
     TooMany(usize),
@@ -65,10 +66,10 @@ pub enum AnswerError {
     Store(#[from] StoreError),
 }
 
-/// A filter of a tenant, from its document.
+/// Parses a tenant's filter from its JSON document.
 ///
 /// # Errors
-/// Everything that is wrong with it, or the store.
+/// All problems of the document (inner error), or [`StoreError`].
 pub fn parse_filter(
     conn: &Connection,
     tenant: &TenantContext,
@@ -85,7 +86,7 @@ pub fn parse_filter(
     Ok(parse(document, "filter", &words))
 }
 
-/// A filter that was stored as text, or what is wrong with it now.
+/// Parses a filter that was stored as text. The inner error lists its problems under the current names.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -98,42 +99,42 @@ pub fn parse_stored(
     Ok(parse_filter(conn, tenant, &document)?.map_err(|found| all_wrong(&found)))
 }
 
-/// What is wrong with a filter, in one line.
+/// The problems of a filter in one line.
 #[must_use]
 pub fn all_wrong(found: &[ConfigProblem]) -> String {
     let all: Vec<String> = found.iter().map(|one| format!("{}: {}", one.path, one.message)).collect();
     all.join("; ")
 }
 
-/// Who is meant for sure, by oldest visitors, and who the store is to be asked of.
+/// People that certainly match, by oldest visitors, and people that must be checked in the store.
 #[derive(Debug, Default)]
 pub struct MatchedPeople {
-    /// Members.
+    /// Oldest visitors of the people that certainly match.
     pub sure: Vec<VisitorId>,
-    /// Perhaps members.
+    /// People for whom the index cannot decide.
     pub unsure: Vec<PersonNo>,
-    /// Up to when what was committed is in this.
+    /// Time up to which committed changes are included.
     pub as_of: Millis,
 }
 
-/// How many are meant.
+/// Counts of the people that match.
 #[derive(Debug, Default)]
 pub struct AudienceCount {
-    /// How many people the tenant has.
+    /// Number of the tenant's people.
     pub population: u64,
-    /// How many of them were looked at.
+    /// Number of people in the scanned buckets.
     pub people: u64,
-    /// How many of these are meant for sure.
+    /// Number of people that certainly match.
     pub sure: u64,
-    /// Perhaps members.
+    /// People for whom the index cannot decide.
     pub unsure: Vec<PersonNo>,
-    /// The measure's, over who is meant for sure.
+    /// Moments of the measure over the people that certainly match.
     pub moments: Moments,
-    /// Up to when what was committed is in this.
+    /// Time up to which committed changes are included.
     pub as_of: Millis,
 }
 
-/// Counts who is meant, of some buckets, and sums up a measure over them.
+/// Counts the people of some buckets that match, and sums a measure over them.
 ///
 /// # Errors
 /// [`AnswerError`].
@@ -145,7 +146,7 @@ pub fn count_people(
     measure: Option<PeopleMeasure>,
     now: Millis,
 ) -> Result<AudienceCount, AnswerError> {
-    let ask = |asked: &IndexQuery<'_>, parts| asked.count(parts, buckets, measure);
+    let ask = |query: &IndexQuery<'_>, parts| query.count(parts, buckets, measure);
     let (population, as_of, uncounted, parts) = in_parts(audience, tenant, filter, buckets, now, ask)?;
     let mut all = AudienceCount { population, as_of, ..AudienceCount::default() };
     for MatchedRows { people, sure, unsure, moments } in parts {
@@ -157,7 +158,7 @@ pub fn count_people(
     within_bounds(all.unsure.len(), uncounted).map(|()| all)
 }
 
-/// Finds who is meant, of some buckets.
+/// Finds the people of some buckets that match.
 ///
 /// # Errors
 /// [`AnswerError`].
@@ -168,9 +169,9 @@ pub fn match_people(
     buckets: &Range<u16>,
     now: Millis,
 ) -> Result<MatchedPeople, AnswerError> {
-    let (_, as_of, uncounted, parts) = in_parts(audience, tenant, filter, buckets, now, |asked, parts| {
+    let (_, as_of, uncounted, parts) = in_parts(audience, tenant, filter, buckets, now, |query, parts| {
         let mut some = MatchedPeople::default();
-        asked.each(parts, buckets, |person, master, sure| match sure {
+        query.each(parts, buckets, |person, master, sure| match sure {
             true => some.sure.push(master),
             false => some.unsure.push(PersonNo(signed(person))),
         });
@@ -184,7 +185,7 @@ pub fn match_people(
     within_bounds(all.unsure.len(), uncounted).map(|()| all)
 }
 
-/// `uncounted` is an event of the filter that is not counted.
+/// Refuses a query with too many undecided people. `uncounted` is an event of the filter that the index does not count.
 fn within_bounds(unsure: usize, uncounted: Option<String>) -> Result<(), AnswerError> {
     match uncounted {
         _ if unsure <= UNSURE => Ok(()),
@@ -193,11 +194,11 @@ fn within_bounds(unsure: usize, uncounted: Option<String>) -> Result<(), AnswerE
     }
 }
 
-/// How many people a tenant has, up to when what was committed is in that, an event of the filter that is not counted, and
-/// the answer of each part.
+/// The tenant's number of people, the time of the index, an event of the filter that is not counted, and each thread's
+/// answer.
 type Parts<T> = (u64, Millis, Option<String>, Vec<T>);
 
-/// Asks all partitions of some buckets, a thread for each share of them.
+/// Scans all partitions of some buckets, with one thread for each share of them.
 fn in_parts<T: Send>(
     audience: &Audience,
     tenant: TenantNo,
@@ -210,7 +211,7 @@ fn in_parts<T: Send>(
     let (done, all) = columns.building;
     let as_of = columns.as_of.ok_or(AnswerError::Building { done, all })?;
     let Some(people) = columns.of_tenant.get(&tenant) else { return Ok((0, as_of, None, Vec::new())) };
-    let asked = people.ask(filter, Minute::at(now));
+    let query = people.ask(filter, Minute::at(now));
     let uncounted = people.uncounted_of(filter).map(str::to_owned);
     let partitions = people.partitions_of(buckets);
     let threads =
@@ -218,28 +219,28 @@ fn in_parts<T: Send>(
     let share = partitions.len().div_ceil(threads).max(1);
     let parts = partitions.clone().step_by(share).map(|from| from..(from + share).min(partitions.end));
     if threads == 1 {
-        return Ok((people.len(), as_of, uncounted, parts.map(|part| ask(&asked, part)).collect()));
+        return Ok((people.len(), as_of, uncounted, parts.map(|part| ask(&query, part)).collect()));
     }
-    let (asked, ask) = (&asked, &ask);
+    let (query, ask) = (&query, &ask);
     let answers = std::thread::scope(|scope| {
-        let threads: Vec<_> = parts.map(|part| scope.spawn(move || ask(asked, part))).collect();
-        // Without a share of them it would be another, smaller audience.
+        let threads: Vec<_> = parts.map(|part| scope.spawn(move || ask(query, part))).collect();
+        // A missing share would silently make the audience smaller.
         let failed = |_| StoreError::Corrupt { what: "columns" };
         threads.into_iter().map(|thread| thread.join().map_err(failed)).collect::<Result<_, _>>()
     })?;
     Ok((people.len(), as_of, uncounted, answers))
 }
 
-/// People of whom columns were unsure, as the store decided.
+/// The store's verdict on people for whom the index cannot decide.
 #[derive(Debug, Default)]
 pub struct StoreVerdicts {
-    /// The members among them, by oldest visitors.
+    /// Oldest visitors of the people that match.
     pub members: Vec<VisitorId>,
-    /// How many cannot be read, and so are no members.
+    /// Number of people whose stored values cannot be read. They count as not matching.
     pub unreadable: u64,
 }
 
-/// Of some people those that the store says are meant. One that cannot be read is left out.
+/// Checks some people against the store. People whose stored values cannot be read are left out.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -260,35 +261,37 @@ pub fn decide_unsure(
     Ok(decided)
 }
 
-/// What is asked of a sample.
+/// Parameters of an estimate.
 #[derive(Debug, Clone, Copy)]
 pub struct SampleRequest {
-    /// Half the width of the share's interval, as a share of all people, at which it ends.
+    /// Precision at which sampling ends: half the width of the share's interval, as a share of all people.
     pub precision: f64,
-    /// What is summed up and averaged.
+    /// Measure to sum and average.
     pub measure: Option<PeopleMeasure>,
-    /// Which range of buckets is looked at: any number, drawn by chance.
+    /// Random number that places the sampled range of buckets.
     pub random: u64,
 }
 
-/// What a look at a sample says.
+/// Result of one look at a sample.
 #[derive(Debug, Clone, Copy)]
 pub struct SampleReport {
-    /// The people looked at.
+    /// Counts of the sampled people.
     pub look: Look,
-    /// Their buckets.
+    /// Range of the sampled buckets.
     pub buckets: (u16, u16),
-    /// The measure's, over those found.
+    /// Moments of the measure over the people that match.
     pub moments: Moments,
-    /// Whether it is the last.
+    /// Whether this is the last look.
     pub is_last: bool,
-    /// How many people of the tenant cannot be read: they are not among those looked at, or count as not found.
+    /// Number of the tenant's people whose stored values cannot be read. They are not sampled, or count as not
+    /// matching.
     pub unreadable: u64,
-    /// Up to when what was committed is in this.
+    /// Time up to which committed changes are included.
     pub as_of: Millis,
 }
 
-/// Looks at more and more people until it is known precisely enough how many are meant, and tells of each look.
+/// Estimates how many people match a filter from a random sample that grows until the interval is narrow enough. Each
+/// look is passed to `report`.
 ///
 /// # Errors
 /// [`AnswerError`].
@@ -299,12 +302,12 @@ pub fn estimate_count(
     filter: &Filter,
     sampling: &SampleRequest,
     now: Millis,
-    mut tell: impl FnMut(SampleReport),
+    mut report: impl FnMut(SampleReport),
 ) -> Result<(), AnswerError> {
     let population = audience.read().of_tenant.get(&tenant).map_or(0, AudienceIndex::len);
     let plan = Plan::new(population, sampling.precision).ok_or(AnswerError::Precision)?;
     let mut wanted = plan.first();
-    // A sample that grows keeps whom it has: it begins where it began, or before.
+    // A larger sample contains the previous one: its range starts at the same bucket or earlier.
     let mut from = u16::try_from(sampling.random % (u64::from(BUCKETS - wanted) + 1)).unwrap_or_default();
     loop {
         from = from.min(BUCKETS - wanted);
@@ -322,7 +325,7 @@ pub fn estimate_count(
         let look = Look::new(population, people, found).ok_or(AnswerError::Precision)?;
         let next = plan.next(wanted, &look);
         let is_last = next == Next::Stop;
-        tell(SampleReport { look, buckets: (from, from + wanted), moments, is_last, unreadable, as_of });
+        report(SampleReport { look, buckets: (from, from + wanted), moments, is_last, unreadable, as_of });
         match next {
             Next::Stop => return Ok(()),
             Next::Grow { buckets } => wanted = buckets,
@@ -330,21 +333,21 @@ pub fn estimate_count(
     }
 }
 
-/// How many are meant, exactly.
+/// Exact number of people that match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExactCount {
-    /// How many.
+    /// Number of people that match.
     pub count: u64,
-    /// Of how many people of the tenant.
+    /// Number of the tenant's people.
     pub population: u64,
-    /// How many people of the tenant cannot be read: they are left out.
+    /// Number of the tenant's people that are left out because their stored values cannot be read.
     pub unreadable: u64,
-    /// Up to when what was committed is in this.
+    /// Time up to which committed changes are included.
     pub as_of: Millis,
 }
 
 impl ExactCount {
-    /// The JSON of an answer.
+    /// The answer as JSON.
     #[must_use]
     pub fn to_json(self, took: Duration) -> Value {
         let Self { count, population, unreadable, as_of } = self;
@@ -353,7 +356,7 @@ impl ExactCount {
     }
 }
 
-/// Counts who is meant, exactly.
+/// Counts the people that match, exactly.
 ///
 /// # Errors
 /// [`AnswerError`].
@@ -371,18 +374,18 @@ pub fn count_exactly(
     Ok(ExactCount { count: sure + members.len() as u64, population, unreadable, as_of })
 }
 
-/// Who is meant, exactly.
+/// All people that match.
 #[derive(Debug, Default)]
 pub struct AllMembers {
-    /// The members, by oldest visitors.
+    /// Oldest visitors of the members.
     pub members: Vec<VisitorId>,
-    /// How many people of the tenant cannot be read: they are left out.
+    /// Number of the tenant's people that are left out because their stored values cannot be read.
     pub unreadable: u64,
-    /// Up to when what was committed is in this.
+    /// Time up to which committed changes are included.
     pub as_of: Millis,
 }
 
-/// Finds who is meant, exactly.
+/// Finds all people that match.
 ///
 /// # Errors
 /// [`AnswerError`].
@@ -402,28 +405,28 @@ pub fn list_members(
 }
 
 impl SampleReport {
-    /// As it is told; `measure` is the name of what was summed up.
+    /// The report as JSON. `measure` is the name of the measure.
     #[must_use]
     pub fn to_json(&self, measure: Option<&str>, took: Duration) -> Value {
         let size = self.look.size();
         let figure = |figure: Option<Figure>| figure.map(|f| json!({ "value": f.value, "interval": [f.low, f.high] }));
-        let mut told = json!({
+        let mut report = json!({
             "estimate": size.people, "interval": [size.least, size.most],
             "share": size.share.value, "share_interval": [size.share.low, size.share.high],
             "confidence": 0.95, "precision": size.share.half_width(), "final": self.is_last,
             "sample_size": self.look.sampled(), "found": self.look.found(), "population": self.look.population(),
             "buckets": [self.buckets.0, self.buckets.1], "unreadable": self.unreadable, "as_of_ms": self.as_of, "seconds": took.as_secs_f64(),
         });
-        if let (Some(name), Some(fields)) = (measure, told.as_object_mut()) {
+        if let (Some(name), Some(fields)) = (measure, report.as_object_mut()) {
             let (total, mean) = (self.look.total(&self.moments), self.look.mean(&self.moments));
             let measured = json!({ "name": name, "total": figure(total), "mean": figure(mean) });
             fields.insert("measure".to_owned(), measured);
         }
-        told
+        report
     }
 }
 
-/// A measure by its name; `None` for what is none.
+/// Finds a measure by its name; `None` if there is no measure of that name.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -446,17 +449,17 @@ pub fn find_measure(conn: &Connection, tenant: TenantNo, name: &str) -> Result<O
     })
 }
 
-/// In which form members are written, a line each.
+/// Format of a list of members, one line each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemberFormat {
-    /// `{"person": …}`.
+    /// `{"person": …}` on each line.
     Ndjson,
-    /// One column, under its name.
+    /// One column with a header line.
     Csv,
 }
 
 impl MemberFormat {
-    /// Their media type.
+    /// Media type of the format.
     #[must_use]
     pub fn media_type(self) -> &'static str {
         match self {
@@ -465,19 +468,19 @@ impl MemberFormat {
         }
     }
 
-    /// What stands before the first.
+    /// Header before the first line.
     #[must_use]
     pub fn head(self) -> &'static str {
         if self == Self::Csv { "person\n" } else { "" }
     }
 
-    /// One more behind a text.
+    /// Appends a member's line to a text.
     #[must_use]
     pub fn one(self, mut text: String, member: VisitorId) -> String {
-        let [before, behind] = if self == Self::Csv { ["", "\n"] } else { ["{\"person\":\"", "\"}\n"] };
+        let [before, after] = if self == Self::Csv { ["", "\n"] } else { ["{\"person\":\"", "\"}\n"] };
         text.push_str(before);
         text.push_str(&member.to_string());
-        text.push_str(behind);
+        text.push_str(after);
         text
     }
 }

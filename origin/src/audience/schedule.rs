@@ -1,4 +1,4 @@
-//! When members are best reached: of each the next best moment within a window (S4.13).
+//! Best send times: each member's best moment within a window.
 
 use std::ops::Range;
 
@@ -14,33 +14,34 @@ use crate::base::time_zones;
 use crate::store::tenants::TenantContext;
 use crate::store::{PersonNo, StoreError};
 
-/// A member's next best moment.
+/// Best moment of a member within the window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SendMoment {
     /// Its oldest visitor.
     pub person: VisitorId,
-    /// When, in milliseconds since 1970.
+    /// The moment, in milliseconds since 1970.
     pub at_ms: Millis,
-    /// What its clock shows then.
+    /// Local time of the moment.
     pub local: String,
-    /// Its time zone.
+    /// The person's time zone.
     pub time_zone: String,
-    /// Whether that is its best hour of the week; else the window holds none of it, and this is the best that it holds.
+    /// Whether the moment is in the person's best hour of the week. Otherwise the window does not contain that hour,
+    /// and this is the best moment in the window.
     pub best: bool,
-    /// Whose habit the best hour is.
+    /// Source of the best hour: the person's own activity or that of all people.
     pub source: BestTimeSource,
-    /// Of the best hour, in per cent; 0 where it is everybody's.
+    /// Confidence of the best hour in percent; 0 if it comes from the activity of all people.
     pub confidence: u8,
 }
 
-/// A window that begins at a time, or what is wrong with it.
+/// Checks a window of `hours` hours that begins at `from`.
 ///
 /// # Errors
-/// Text for whoever asked.
+/// A message for the user that says what is wrong.
 pub fn checked_window(from: Millis, hours: u32, now: Millis) -> Result<Range<Millis>, String> {
     let until = from.saturating_add(Millis::from(hours) * HOUR_MS);
     if !(1..=limits::SCHEDULE_HOURS).contains(&hours) {
-        return Err(format!("a window has 1 to {} hours", limits::SCHEDULE_HOURS));
+        return Err(format!("invalid `hours`: a window has 1 to {} hours", limits::SCHEDULE_HOURS));
     }
     if until <= now {
         return Err("the window is over: it must end in the future".to_owned());
@@ -51,7 +52,7 @@ pub fn checked_window(from: Millis, hours: u32, now: Millis) -> Result<Range<Mil
     Ok(from..until)
 }
 
-/// The moments of some members. Who is no person's oldest visitor any more is left out.
+/// The best moments of some members. A visitor that is no longer the oldest of its person is left out.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -72,7 +73,7 @@ pub fn send_moments(
         let Some(person) = person else { continue };
         let activity = match best_times::read(conn, person, &everybody) {
             Err(e) if e.is_of_a_value() => {
-                tracing::error!(person = person.0, error = %crate::base::error_chain(&e), "a person cannot be read: it gets no moment");
+                tracing::error!(person = person.0, error = %crate::base::error_chain(&e), "a person cannot be read and is left out of the schedule");
                 continue;
             }
             activity => activity?,
@@ -95,13 +96,13 @@ pub fn send_moments(
     Ok(all)
 }
 
-/// What stands before the first line.
+/// Header before the first line.
 #[must_use]
 pub fn format_head(lines: MemberFormat) -> &'static str {
     if lines == MemberFormat::Csv { "person,at_ms,local,time_zone,best,source,confidence\n" } else { "" }
 }
 
-/// Some of them, a line each; nothing in them has to be escaped.
+/// Formats moments, one line each. No value needs escaping.
 #[must_use]
 pub fn format_moments(lines: MemberFormat, moments: &[SendMoment]) -> String {
     let mut text = String::with_capacity(moments.len() * 180);

@@ -1,5 +1,6 @@
-//! Sends: campaigns to exactly so many people, drawn at random of those that a filter means (S4.7). A send is a row, and a row
-//! for each person drawn. Once drawn, nobody is exchanged; [`crate::jobs::tasks::deliver`] tells them, in their order.
+//! Sends: campaigns to an exact number of people, drawn at random from the people who match a filter. A send has one
+//! row, and one row for each drawn person. The draw is final; [`crate::jobs::tasks::deliver`] notifies the people in
+//! their order.
 
 use causeway_shared::base::ids::{Millis, VisitorId};
 use causeway_shared::base::limits;
@@ -16,37 +17,37 @@ use crate::store::names::events::{self, EventNameError};
 use crate::store::tenants::{TenantContext, Tenants};
 use crate::store::{StoreError, TenantNo, visitor_at};
 
-/// What a send is to be.
+/// Terms of a send, as requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SendTerms {
-    /// Whom it means, as JSON.
+    /// Filter as JSON.
     pub filter: String,
     /// How many people: 1 to [`limits::SEND_PEOPLE`].
     pub count: u32,
-    /// The experiment whose arms they are dealt to.
+    /// Experiment that assigns the people to arms.
     pub experiment: Option<String>,
-    /// Whether the tenant's webhook is told.
+    /// Whether the tenant's webhook is called for each person.
     pub webhook: bool,
-    /// How many a second at most; 0: as fast as it goes.
+    /// Most people a second; 0 means no limit.
     pub per_second: u32,
 }
 
-/// What became of a person that was drawn.
+/// Outcome of a drawn person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendOutcome {
-    /// It was told.
+    /// The person was delivered.
     Delivered = 1,
-    /// It is in the control, and is not told.
+    /// The person is in the control arm and is not delivered.
     Control = 2,
-    /// It withdrew or was erased.
+    /// The drawn visitor withdrew or was erased.
     Gone = 3,
-    /// It turned out to be a person that came before.
+    /// The person was joined with a person at an earlier position of the send.
     Merged = 4,
-    /// The filter does not mean it any more.
+    /// The person no longer matches the filter.
     Left = 5,
 }
 
-/// How many came to what.
+/// Number of people with each outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SendTotals {
     /// [`SendOutcome::Delivered`].
@@ -62,7 +63,7 @@ pub struct SendTotals {
 }
 
 impl SendTotals {
-    /// One more.
+    /// Counts one outcome.
     pub fn add(&mut self, outcome: SendOutcome) {
         *match outcome {
             SendOutcome::Delivered => &mut self.delivered,
@@ -74,61 +75,63 @@ impl SendTotals {
     }
 }
 
-/// A send.
+/// A send with its progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Send {
-    /// Its number in the store.
+    /// Row number of the send.
     pub no: i64,
-    /// Whose people.
+    /// Tenant of the send.
     pub tenant: TenantNo,
-    /// Its name: one of its tenant has it, for ever.
+    /// Name of the send, unique for the tenant for ever.
     pub name: String,
-    /// What it is to be.
+    /// Terms of the send.
     pub terms: SendTerms,
-    /// What its people are drawn by.
+    /// Random seed of the draw.
     pub random: u64,
-    /// When it was asked for.
+    /// Time of the request.
     pub asked: Millis,
-    /// How many were drawn; `None` until all of them are written.
+    /// Number of drawn people; `None` until all of them are written.
     pub chosen: Option<u32>,
-    /// The place of the first that was not looked at yet.
+    /// Position of the first person without an outcome.
     pub next: u32,
-    /// What those before it came to.
+    /// Outcomes of the people at earlier positions.
     pub sums: SendTotals,
-    /// When it goes on; `None` once it is over.
+    /// Time at which the send continues; `None` once it has ended.
     pub due: Option<Millis>,
-    /// What was in the way last; of a send that is over with nobody drawn, why nobody was.
+    /// The last error. For a send that ended without a drawn person: the reason for that.
     pub error: Option<String>,
 }
 
-/// Why there is no such send.
+/// Reason why a send was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
-    /// A name that is none.
-    #[error("a send's name has 1 to 64 of a-z, 0-9, - and _")]
+    /// The name is invalid.
+    #[error("invalid send name: expected 1 to 64 of a-z, 0-9, - and _")]
     Name,
-    /// How many.
+    /// The number of people is out of range.
     #[error("a send has 1 to {} people", limits::SEND_PEOPLE)]
     Count,
-    /// How fast.
-    #[error("{} people a second at most, or 0 for as fast as it goes", limits::SEND_PER_SECOND)]
+    /// The rate is out of range.
+    #[error("invalid `per_second`: expected {} people a second at most, or 0 for no limit", limits::SEND_PER_SECOND)]
     PerSecond,
-    /// No experiment that has arms to deal.
+    /// The current catalogue has no running experiment of that id.
     #[error("the current catalogue has no experiment `{0}` that runs now")]
     Experiment(String),
-    /// No webhook.
+    /// The tenant has no webhook or no key for it.
     #[error(
         "the tenant has no `webhook` in the configuration, or no key for it: `causeway keys rotate webhook` makes one, which the origin \
          reads when it starts"
     )]
     Webhook,
-    /// The name is taken.
-    #[error("send `{0}` has other terms: they stay, as nobody is told twice. Another name is another send")]
+    /// A send of that name has other terms.
+    #[error(
+        "send `{0}` exists with other terms, which cannot change because people may have been notified: choose another name"
+    )]
     Other(String),
-    /// Too many.
+    /// The tenant has the largest number of sends.
     #[error("a tenant has {} sends at most", limits::SENDS)]
     TooMany,
-    /// Events of the filter cannot be counted.
+    /// An event of the filter cannot be counted.
     #[error(transparent)]
     Events(EventNameError),
     /// The store failed.
@@ -155,7 +158,7 @@ const COLUMNS: &str = "send, tenant, name, filter, count, experiment, webhook, p
     delivered, control, gone, merged, \"left\", due, error";
 
 impl Send {
-    /// Begins a send, or goes on with the one of that name, where it was stopped or failed; one that is over stays as it is.
+    /// Begins a send, or resumes the send of that name if it was stopped or failed. A completed send stays as it is.
     ///
     /// # Errors
     /// [`SendError`].
@@ -175,7 +178,7 @@ impl Send {
             WHERE send = ?1 AND (error IS NOT NULL OR due > ?2)";
         let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
         let there = find_send(&tx, tenant.no, name)?;
-        // Whoever asks again may do so after the end of what it needed.
+        // A completed send is returned as it is, even if its experiment or its webhook no longer exists.
         if let Some(over) = &there
             && over.terms == *terms
             && over.is_done()
@@ -234,13 +237,13 @@ impl Send {
         })
     }
 
-    /// Whether it is over, and nothing was in the way. With nobody to draw it has only the reason for that.
+    /// Whether the send ended without an error. A send that drew no person counts as done; its `error` is the reason.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.due.is_none() && (self.error.is_none() || self.chosen == Some(0))
     }
 
-    /// As callers and commands are told.
+    /// The send as JSON for the API and the command line.
     #[must_use]
     pub fn told(&self, tenants: &Tenants) -> Value {
         let tenant = tenants.by_no(self.tenant).ok().map(|known| known.config.name.clone());
@@ -257,7 +260,7 @@ impl Send {
         })
     }
 
-    /// What a person's delivery is called, so that whoever is told knows one that comes again.
+    /// Idempotency key of a person's delivery: a repeated delivery has the same key.
     #[must_use]
     pub fn key(&self, tenant: &str, place: u32) -> String {
         format!("{tenant}/{}/{place}", self.name)
@@ -291,7 +294,7 @@ fn check_terms(
     Ok(())
 }
 
-/// An experiment of a tenant's current catalogue.
+/// Finds an experiment of a tenant's current catalogue.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -299,7 +302,7 @@ pub fn find_experiment(conn: &Connection, tenant: TenantNo, id: &str) -> Result<
     Ok(catalogue::experiments_of_tenant(conn, tenant)?.into_iter().find(|experiment| experiment.id == id))
 }
 
-/// The send of a name.
+/// Finds a send by its name.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -308,7 +311,7 @@ pub fn find_send(conn: &Connection, tenant: TenantNo, name: &str) -> Result<Opti
     Ok(conn.prepare_cached(&read)?.query_row((tenant.0, name), Send::read).optional()?)
 }
 
-/// The sends of a tenant, or of all, in the order in which they were asked for.
+/// The sends of one tenant, or of all tenants, in the order of their requests.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -318,10 +321,10 @@ pub fn list_sends(conn: &Connection, tenant: Option<TenantNo>) -> Result<Vec<Sen
     Ok(statement.query_map([tenant.map(|no| no.0)], Send::read)?.collect::<Result<_, _>>()?)
 }
 
-/// No send waits for longer than this: one that seems to was put off by a clock that was set back since, and goes on now.
+/// Longest pause of a send, in milliseconds. A later due time was set by a clock that was ahead, and counts as due.
 const FAR_MS: Millis = 86_400_000;
 
-/// Those that go on by a time, the one that waits longest first.
+/// The sends that are due, ordered by due time.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -331,7 +334,7 @@ pub fn due_sends(conn: &Connection, now: Millis) -> Result<Vec<Send>, StoreError
     Ok(statement.query_map([signed(now), signed(FAR_MS)], Send::read)?.collect::<Result<_, _>>()?)
 }
 
-/// When the first of all goes on.
+/// Time of the earliest due send.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -342,7 +345,7 @@ pub fn next_due(conn: &Connection, now: Millis) -> Result<Option<Millis>, StoreE
     Ok(due.map(unsigned))
 }
 
-/// Ends a send: who was not told yet is not. Whether there is one that was not over.
+/// Stops a send: the remaining people are not notified. Returns whether a send of that name had not ended.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -352,20 +355,20 @@ pub fn stop_send(conn: &Connection, tenant: TenantNo, name: &str) -> Result<bool
     Ok(conn.prepare_cached(STOP)?.execute((tenant.0, name))? > 0)
 }
 
-/// A person that was told.
+/// A person with a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recipient {
-    /// Its place.
+    /// Position in the send.
     pub place: u32,
-    /// Its oldest visitor when it was drawn.
+    /// The person's oldest visitor at the time of the draw.
     pub person: VisitorId,
-    /// Its arm's code.
+    /// Code of the experiment's arm.
     pub arm: Option<u8>,
-    /// When it was told.
+    /// Time of the delivery, in milliseconds since 1970.
     pub at: Millis,
 }
 
-/// Those that were told, from a place on, at most `most` places; and the place behind them, `None` behind the last.
+/// The deliveries at `most` positions from `from` on, and the next position to continue from; `None` after the last.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -390,12 +393,12 @@ pub fn list_recipients(
     Ok((rows.collect::<Result<_, _>>()?, (until < send.next).then_some(until)))
 }
 
-/// The names of an experiment's arms, by code.
+/// Names of an experiment's arms, by code.
 #[derive(Debug, Clone, Default)]
 pub struct ArmNames(Vec<(u8, String)>);
 
 impl ArmNames {
-    /// Those of a send's experiment, as the current catalogue has them, or the last that had it.
+    /// The arms of a send's experiment, from the current catalogue or from the last version that had the experiment.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -405,26 +408,26 @@ impl ArmNames {
         Ok(found.map_or_else(Self::default, |(experiment, _)| Self::named(&experiment)))
     }
 
-    /// Those of an experiment.
+    /// The arms of an experiment.
     #[must_use]
     pub fn named(experiment: &Experiment) -> Self {
         Self(experiment.arms.iter().map(|arm| (arm.code, arm.id.clone())).collect())
     }
 
-    /// An arm's name; its code where the catalogue has it no more.
+    /// Name of an arm; the code as text if the catalogue no longer has the arm.
     #[must_use]
     pub fn name(&self, code: u8) -> String {
         self.0.iter().find(|(other, _)| *other == code).map_or_else(|| code.to_string(), |(_, name)| name.clone())
     }
 }
 
-/// What stands before the first line of recipients.
+/// Header before the first line of recipients.
 #[must_use]
 pub fn format_head(lines: MemberFormat) -> &'static str {
     if lines == MemberFormat::Csv { "place,person,arm,at_ms,key\n" } else { "" }
 }
 
-/// Recipients, a line each; nothing in them has to be escaped.
+/// Formats recipients, one line each. No value needs escaping.
 #[must_use]
 pub fn format_recipients(
     lines: MemberFormat,
@@ -447,7 +450,7 @@ pub fn format_recipients(
     text
 }
 
-/// Forgets of a visitor that is erased that it was drawn.
+/// Deletes an erased visitor from the draws of a tenant.
 ///
 /// # Errors
 /// [`StoreError`].

@@ -17,7 +17,7 @@ use crate::store::PersonNo;
 use crate::store::names::events;
 use crate::testing::{NOW, Origin, fact, impression, ordered, page, purchase, tracked, visitor, withdrawal};
 
-/// A store, and columns that follow it when they are told to.
+/// A store, and an audience index that follows it on request.
 struct World {
     origin: Origin,
     follower: StoreFollower,
@@ -39,12 +39,13 @@ impl World {
         while self.follower.step(self.origin.now).unwrap() {}
     }
 
-    /// Writes the columns to their file.
+    /// Writes the index file.
     fn keep(&mut self) {
         while self.follower.keep().unwrap() {}
     }
 
-    /// The masters of whom a filter means in `demo`, as the columns have it, and where they are unsure the store.
+    /// The oldest visitors of the people in `demo` that match a filter, from the index and, where it cannot decide,
+    /// from the store.
     fn members(&self, document: &Json) -> Vec<VisitorId> {
         let tenant = self.origin.tenant("demo");
         let filter = query::parse_filter(&self.origin.conn, tenant, document).unwrap().unwrap();
@@ -55,8 +56,8 @@ impl World {
         all
     }
 
-    /// The same from the store alone.
-    fn asked(&self, document: &Json) -> Vec<VisitorId> {
+    /// The same people from the store alone.
+    fn members_in_store(&self, document: &Json) -> Vec<VisitorId> {
         let tenant = self.origin.tenant("demo");
         let filter = query::parse_filter(&self.origin.conn, tenant, document).unwrap().unwrap();
         let mut statement = self.origin.conn.prepare("SELECT person FROM people WHERE tenant = ?1").unwrap();
@@ -70,7 +71,7 @@ impl World {
 
     fn count(&self, document: &Json) -> usize {
         let members = self.members(document);
-        assert_eq!(members, self.asked(document), "{document}");
+        assert_eq!(members, self.members_in_store(document), "{document}");
         members.len()
     }
 }
@@ -88,7 +89,8 @@ fn joins(of: VisitorId, n: u32, at: Millis, segment: u32, hours: u32) -> Fact {
 fn field_08_and_18_a_merge_and_an_unlink_move_membership_with_the_next_step() {
     let mut world = World::new();
     let (a, b) = (visitor(1), visitor(2));
-    // The first is the older, and the person's once both are one: what the second was in is not to stay with it.
+    // The first visitor is the older one and therefore the master after the join. The second's segments must not stay
+    // with it.
     world.origin.send("demo", &[page(a, 1, NOW), joins(a, 2, NOW, 7, 48), page(b, 1, NOW), purchase(b, 2, NOW, 5)]);
     world.origin.send("demo", &[joins(b, 5, NOW, 8, 48)]);
     world.follow();
@@ -135,7 +137,7 @@ fn an_order_of_two_browsers_is_one_purchase_of_an_audience_s_person() {
 #[test]
 fn field_18_an_estimate_looks_at_some_keeps_whom_it_had_and_its_interval_holds_the_count() {
     let mut world = World::new();
-    // A third is in a segment, a sixth bought twice, which columns leave to the store; another sixth once.
+    // A third is in a segment. A sixth bought twice, which the index leaves to the store; another sixth bought once.
     let of = |n: u32| match n % 6 {
         0 | 2 => joins(visitor(n), 2, NOW, 7, 48),
         1 | 3 => page(visitor(n), 2, NOW),
@@ -169,7 +171,7 @@ fn field_18_an_estimate_looks_at_some_keeps_whom_it_had_and_its_interval_holds_t
         }
         let size = last.look.size();
         assert!((size.least..=size.most).contains(&1_500) && size.share.half_width() <= 0.03, "{random}: {size:?}");
-        // Who is meant has one page, and nobody else.
+        // Each matching person has exactly one page view.
         let total = last.look.total(&last.moments).unwrap();
         assert_eq!((last.moments.found, last.moments.sum), (last.look.found(), last.look.found().into()));
         assert!(total.low <= 1_500.0 && 1_500.0 <= total.high, "{random}: {total:?}");
@@ -201,7 +203,7 @@ fn segments_that_end_in_the_same_hour_hold_up_nothing_that_is_new() {
     assert!(world.follower.step(now).unwrap());
     assert_eq!(world.count(&json!({"segments": 8})), 1);
     assert_eq!(world.audience.read().as_of, as_of, "they are not all read");
-    // An hour that comes meanwhile has its turn behind.
+    // An hour that begins meanwhile is handled after it.
     world.origin.now += HOUR_MS;
     world.follow();
     assert_eq!(world.audience.read().as_of, Some(world.origin.now));
@@ -234,31 +236,34 @@ fn field_18_who_is_erased_is_in_no_file_of_columns() {
     let file = world.origin.data().join("columns");
     let holds = |what: &[u8]| std::fs::read(&file).unwrap().windows(what.len()).any(|bytes| bytes == what);
     assert!(holds(ann.as_bytes()) && holds(visitor(1).as_bytes()));
-    // Half of the next file is written when the erasure comes: it is written once more.
+    // Half of the next file is written when the erasure arrives, so that the file must be written again.
     assert!(world.follower.keep().unwrap() && !world.follower.is_old());
     let what = FactKind::Erasure { scope: ErasureScope::Visitor, id: None, also: Vec::new() };
     world.origin.send("demo", &[Fact { id: FactId::of_erasure(visitor(1)), ..fact(visitor(1), 9, NOW, what) }]);
     world.follow();
     world.keep();
     assert!(world.follower.is_old());
-    // A folder stands where the next file is to be written.
+    // A directory blocks the path of the next file.
     let part = file.with_extension("part");
     std::fs::create_dir(&part).unwrap();
     assert!(!world.follower.keep_or_say());
-    assert!(world.follower.is_old(), "it is still to be written anew");
+    assert!(world.follower.is_old(), "the file must still be rewritten");
     std::fs::remove_dir(&part).unwrap();
     world.keep();
     assert!(!world.follower.is_old());
     assert!(!holds(ann.as_bytes()) && !holds(visitor(1).as_bytes()));
     assert!(holds(bert.as_bytes()));
-    // The places of texts stay those of the rows.
-    let mut anew =
+    // The text numbers of the rows remain valid.
+    let mut reopened =
         World { follower: StoreFollower::new(world.origin.data(), Audience::default()).unwrap(), ..World::new() };
-    anew.audience = Audience::default();
-    anew.follower = StoreFollower::new(world.origin.data(), anew.audience.clone()).unwrap();
-    anew.origin = world.origin;
-    anew.follow();
-    assert_eq!((anew.count(&json!({"attributes.mail": bert})), anew.count(&json!({"attributes.mail": ann}))), (1, 0));
+    reopened.audience = Audience::default();
+    reopened.follower = StoreFollower::new(world.origin.data(), reopened.audience.clone()).unwrap();
+    reopened.origin = world.origin;
+    reopened.follow();
+    assert_eq!(
+        (reopened.count(&json!({"attributes.mail": bert})), reopened.count(&json!({"attributes.mail": ann}))),
+        (1, 0)
+    );
 }
 
 #[test]
@@ -276,7 +281,7 @@ fn below(random: &mut Random, most: u64) -> u64 {
     u64::from_be_bytes(random.draw()) % most
 }
 
-/// Random facts of a few visitors: what they view, buy, say, join, whom they log in as, and what is taken back.
+/// One random fact of a few visitors: a view, a purchase, an attribute, a segment, a login or a cancellation.
 fn random_facts(world: &mut World, random: &mut Random, n: u32) {
     let of = visitor(below(random, 12) as u32);
     let at = world.origin.now - below(random, 40) * HOUR_MS / 2;
@@ -318,13 +323,13 @@ fn s4_05_columns_that_follow_say_what_the_store_and_columns_built_anew_say() {
             random_facts(&mut world, random, n);
             match below(random, 4) {
                 0 => world.follow(),
-                // A part of the file, and changes in between.
+                // Writes a part of the file, with changes in between.
                 1 | 2 => drop(world.follower.keep().unwrap()),
                 _ => {}
             }
         }
         world.follow();
-        // The names of attributes come with their first use.
+        // Attribute names exist from their first use on.
         let known: Vec<&Json> = filters
             .iter()
             .filter(|one| query::parse_filter(&world.origin.conn, world.origin.tenant("demo"), one).unwrap().is_ok())
@@ -336,9 +341,9 @@ fn s4_05_columns_that_follow_say_what_the_store_and_columns_built_anew_say() {
         assert_eq!(from_file.audience.read().building, (0, 0), "seed {seed}: there is a file");
         assert_eq!(followed, known.iter().map(|filter| from_file.count(filter)).collect::<Vec<_>>(), "seed {seed}");
         std::fs::remove_file(from_file.origin.data().join("columns")).unwrap();
-        let mut anew = World::of(from_file.origin);
-        anew.follow();
-        assert_eq!(followed, known.iter().map(|filter| anew.count(filter)).collect::<Vec<_>>(), "seed {seed}");
+        let mut reopened = World::of(from_file.origin);
+        reopened.follow();
+        assert_eq!(followed, known.iter().map(|filter| reopened.count(filter)).collect::<Vec<_>>(), "seed {seed}");
     }
 }
 
@@ -365,12 +370,12 @@ fn columns_go_on_from_their_file_with_what_changed_since() {
     world.keep();
     world.origin.send("demo", &[page(visitor(3), 1, NOW)]);
     world.origin.now += 2 * HOUR_MS;
-    let mut anew = World::of(world.origin);
-    anew.follow();
-    // Nobody was read but who changed.
-    assert_eq!(anew.audience.read().building, (0, 0));
-    assert_eq!((anew.count(&json!({})), anew.count(&json!({"segments": 7}))), (3, 0));
-    assert_eq!(anew.audience.read().of_tenant.len(), 2);
+    let mut reopened = World::of(world.origin);
+    reopened.follow();
+    // Only changed people were read.
+    assert_eq!(reopened.audience.read().building, (0, 0));
+    assert_eq!((reopened.count(&json!({})), reopened.count(&json!({"segments": 7}))), (3, 0));
+    assert_eq!(reopened.audience.read().of_tenant.len(), 2);
 }
 
 #[test]
@@ -379,10 +384,10 @@ fn who_is_told_to_end_while_the_file_is_read_builds_nothing() {
     world.origin.send("demo", &[page(visitor(1), 1, NOW)]);
     world.follow();
     world.keep();
-    let mut anew = World::of(world.origin);
-    anew.audience.stop();
-    anew.follower.step(NOW).unwrap();
-    assert_eq!(anew.audience.read().building, (0, 0));
+    let mut reopened = World::of(world.origin);
+    reopened.audience.stop();
+    reopened.follower.step(NOW).unwrap();
+    assert_eq!(reopened.audience.read().building, (0, 0));
 }
 
 #[test]
@@ -394,11 +399,11 @@ fn a_file_that_is_not_of_this_store_or_damaged_is_none() {
     let path = world.origin.data().join("columns");
     let bytes = std::fs::read(&path).unwrap();
     let is_used = |world: World| {
-        let mut anew = World::of(world.origin);
-        anew.follow();
-        assert_eq!(anew.count(&json!({})), 50);
-        let built = anew.audience.read().building.1;
-        (built == 0, anew)
+        let mut reopened = World::of(world.origin);
+        reopened.follow();
+        assert_eq!(reopened.count(&json!({})), 50);
+        let built = reopened.audience.read().building.1;
+        (built == 0, reopened)
     };
     let (used, mut world) = is_used(world);
     assert!(used);
@@ -442,7 +447,7 @@ fn columns_that_are_asked_to_be_are_built_anew_while_they_follow() {
 fn who_was_last_seen_before_events_were_kept_is_read_all_the_same() {
     let mut world = World::new();
     world.origin.send("demo", &[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW)]);
-    // As an earlier release left it.
+    // The row as an earlier release left it.
     world.origin.conn.execute("UPDATE visitors SET events = x''", []).unwrap();
     world.follow();
     assert_eq!(world.count(&json!({ "devices": 1 })), 2);
@@ -452,7 +457,7 @@ fn who_was_last_seen_before_events_were_kept_is_read_all_the_same() {
 fn strangers_who_use_up_the_names_of_events_keep_no_audience_from_its_answer() {
     let mut world = World::new();
     let asked = |name: &str| json!({ format!("events.{name}"): {"$count": {"$gte": 1}} });
-    // The reported input: 17 visitors send 64 names each, and the tenant's own event comes after them.
+    // 17 visitors send 64 names each, and the tenant's own event comes after them.
     for n in 0..17 {
         let junk = (0..64).map(|at| tracked(visitor(n), at, NOW, &format!("junk_{n}_{at}")));
         let facts: Vec<Fact> = junk.collect();
@@ -471,7 +476,7 @@ fn strangers_who_use_up_the_names_of_events_keep_no_audience_from_its_answer() {
     };
     assert_eq!(unsure(&world, "signup"), 17 + 30, "the store is asked of those with uncounted events alone");
 
-    // Declared, it is counted for those too who did it before, and a file of columns says the same.
+    // A declared event is also counted for earlier occurrences, and the index file gives the same answer.
     let (tenant, now) = (world.origin.tenant("demo").no, world.origin.now);
     events::declare_names(&mut world.origin.conn, tenant, &["signup".to_owned()].into(), now).unwrap();
     world.follow();
@@ -481,7 +486,7 @@ fn strangers_who_use_up_the_names_of_events_keep_no_audience_from_its_answer() {
     again.follow();
     assert_eq!((again.count(&asked("signup")), unsure(&again, "signup")), (30, 0));
 
-    // A name that is taken back while the file is written is in no answer of it.
+    // A name that is forgotten while the file is written is not in any answer from the file.
     assert!(again.follower.keep().unwrap());
     let (given, of) = (again.origin.given(), again.origin.tenant("demo").clone());
     let said = crate::base::attribution::Attribution::by("cli");
@@ -502,7 +507,7 @@ fn strangers_who_use_up_the_names_of_events_keep_no_audience_from_its_answer() {
     assert_eq!((last.count(&asked("signup")), unsure(&last, "signup")), (30, 17 + 30));
 }
 
-/// What the admin side says of a visitor, in as many facts as are needed.
+/// Writes attributes of a visitor from the admin side, in as many facts as needed.
 fn says_all(origin: &mut Origin, of: VisitorId, first: u32, at: Millis, names: std::ops::Range<u32>) {
     let writes: Vec<(String, Option<AttributeValue>)> =
         names.map(|n| (format!("n{n}"), Some(AttributeValue::Bool(true)))).collect();
@@ -525,19 +530,19 @@ fn who_may_have_lost_an_attribute_or_a_segment_is_in_no_audience_that_excludes_i
     world.origin.send("demo", &[page(visitor(3), 1, NOW)]);
     world.follow();
     assert_eq!(world.count(&opted), 1);
-    // Of the first its opt-out is left out, as newer attributes fill the map.
+    // The first visitor's opt-out is dropped because newer attributes fill the map.
     says_all(&mut world.origin, visitor(1), 10, NOW + 1, 0..most);
     world.follow();
     assert_eq!(world.members(&opted), [visitor(3)]);
     assert_eq!(world.count(&json!({ "attributes.n5": { "$ne": true } })), 2, "what is there is known");
     assert_eq!(world.count(&json!({ "attributes.n5": true })), 1);
-    // A file of columns says the same.
+    // The index file gives the same answer.
     world.keep();
     let mut again = World::of(world.origin);
     again.follow();
     assert_eq!(again.count(&opted), 1);
 
-    // Two visitors of a person, of whom each has room: together they have none.
+    // Each of two visitors of a person has room, but the joined person has none.
     let mut world = World::new();
     let logins = [1, 2].map(|v| world.origin.login(visitor(v), 9, NOW, "ann"));
     world.origin.send("demo", &logins);
@@ -574,7 +579,7 @@ fn a_visitor_that_cannot_be_read_is_left_out_and_counted_and_all_others_are_in()
     world.follow();
     let damage = "UPDATE visitors SET attributes = x'00ff' WHERE visitor = ?1";
     world.origin.conn.execute(damage, [visitor(2).as_bytes()]).unwrap();
-    // Columns are unsure of all, and the store is asked.
+    // The index cannot decide about any of them, so that the store is read.
     let lately = json!({"events.purchase": {"$count": {"$gte": 2}, "within": {"interval": 10, "unit": "hours"}}});
     let (tenant, now) = (world.origin.tenant("demo").no, world.origin.now);
     let both = |world: &World| {
@@ -591,7 +596,7 @@ fn a_visitor_that_cannot_be_read_is_left_out_and_counted_and_all_others_are_in()
     };
     let expected = (vec![visitor(1), visitor(3)], 1, 2, 1, 2, 1);
     assert_eq!(both(&world), expected);
-    // Its row is written again, as another of its facts comes; columns have no row of it then.
+    // The person's row is rewritten after a change; the index then has no row for it.
     world.origin.conn.execute("INSERT INTO people_changed (person) SELECT person FROM people", []).unwrap();
     world.follow();
     assert_eq!(both(&world), expected);

@@ -1,5 +1,5 @@
-//! A tenant's webhook: a POST of JSON, signed as Standard Webhooks says (version 1: standardwebhooks.com), so that a receiver
-//! verifies it with a library. Whoever receives the same id again has it already.
+//! A tenant's webhook: a POST of JSON, signed as in Standard Webhooks (version 1, standardwebhooks.com) so that
+//! receivers can verify it with a library. A repeated `webhook-id` marks a repeated message.
 
 use std::time::Duration;
 
@@ -10,33 +10,33 @@ use ureq::http::StatusCode;
 
 use crate::store::tenants::TenantContext;
 
-/// How long a receiver may take.
+/// Time limit of one POST.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// Longest wait that a receiver may ask for.
+/// Longest delay in seconds that a receiver may request.
 const AFTER_MOST_S: u64 = 3_600;
 
-/// What came of a POST.
+/// Outcome of a POST.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum WebhookAnswer {
-    /// The receiver has it.
+    /// The receiver accepted the message.
     Taken,
-    /// It will not take it, and why: no later try would change that.
+    /// The receiver rejects the message for good, with the reason: a retry would not help.
     Refused(String),
-    /// It takes no more for now: 429, or 503 with the time to wait.
+    /// The receiver accepts no more messages for now: status 429, or status 503 with a delay.
     Busy {
-        /// After how many milliseconds it wants to be asked again.
+        /// Requested delay in milliseconds.
         after: Option<Millis>,
     },
-    /// It cannot take it now, and why.
+    /// The POST failed and may be retried.
     Later {
-        /// What was said.
+        /// The reason.
         why: String,
-        /// After how many milliseconds it wants to be asked again.
+        /// Requested delay in milliseconds.
         after: Option<Millis>,
     },
 }
 
-/// A receiver, and the connection to it.
+/// A receiver's address, keys and connection pool.
 #[derive(Debug, Clone)]
 pub(crate) struct Webhook {
     agent: ureq::Agent,
@@ -45,8 +45,8 @@ pub(crate) struct Webhook {
 }
 
 impl Webhook {
-    /// A tenant's receiver, where there is one and a key for it. It is told with all keys of the ring: it knows one of
-    /// them, whichever step a rotation is at.
+    /// The tenant's receiver; `None` if it has no address or no key. Messages are signed with all keys of the ring, so
+    /// that the receiver can verify them at each step of a key rotation.
     #[must_use]
     pub(crate) fn of(tenant: &TenantContext) -> Option<Self> {
         let (url, keys) = (tenant.config.webhook.as_ref()?, &tenant.keys.webhook);
@@ -64,7 +64,7 @@ impl Webhook {
         Self { agent: agent.into(), url: url.to_owned(), keys: keys.clone() }
     }
 
-    /// Posts a body; the same body has the same id.
+    /// Posts a body. The same body has the same message id.
     #[must_use]
     pub(crate) fn post(&self, body: &[u8], now: Millis) -> WebhookAnswer {
         let digest: String = Sha256::digest(body).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
@@ -97,7 +97,7 @@ impl Webhook {
     }
 }
 
-/// For how many milliseconds a receiver wants to be left alone: seconds, or a date (RFC 9110, 10.2.3).
+/// The delay in milliseconds of a `retry-after` header: seconds, or a date (RFC 9110, section 10.2.3).
 fn retry_after(text: &str, now: Millis) -> Option<Millis> {
     let wait = match text.trim().parse::<u64>() {
         Ok(seconds) => seconds.saturating_mul(1_000),
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
     use crate::testing::NOW;
 
-    /// What comes of a POST that is answered with this status line and these headers.
+    /// Posts to a server that answers with a status line and a header.
     fn posted(status: &str, header: &str) -> WebhookAnswer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());

@@ -1,5 +1,5 @@
-//! Steering (S4.11): once a minute the shares of experiments with selection, the paces of campaigns with budgets and which
-//! limited offers are over are made anew, and published.
+//! Traffic allocation: once a minute, the shares of experiments with selection, the paces of campaigns with budgets,
+//! and the sold-out limited offers are computed and published.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,22 +20,22 @@ use crate::outbox::kv_key::KvKey;
 use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo};
 
-/// How a tenant's traffic is steered, and what the next one is made of.
+/// A tenant's traffic allocation, with the state for computing the next one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BuiltSteering {
-    /// When it was made.
+    /// Time of the computation.
     pub at: Millis,
-    /// Shares, by the experiment's code.
+    /// Shares by the experiment's code.
     pub shares: Shares,
-    /// How paces came about, by the campaign's code.
+    /// Pacer states by the campaign's code.
     pub paces: BTreeMap<u32, BudgetPacer>,
-    /// Codes of the limited offers of which every unit is somebody's.
+    /// Codes of sold-out limited offers.
     pub given_out: BTreeSet<u32>,
-    /// Segments that audiences fill.
+    /// Segments that materialised audiences fill.
     pub materialised: BTreeSet<u32>,
 }
 
-/// As it is stored.
+/// The stored form.
 #[derive(Serialize, Deserialize)]
 struct StoredSteering {
     shares: Shares,
@@ -48,7 +48,7 @@ struct StoredSteering {
 }
 
 impl BuiltSteering {
-    /// As it is published.
+    /// The published form.
     #[must_use]
     pub fn steering(&self) -> TrafficAllocation {
         let paces = self.paces.iter().map(|(campaign, pacer)| (*campaign, pacer.pace)).collect();
@@ -57,14 +57,15 @@ impl BuiltSteering {
     }
 }
 
-/// How old steering is that is made anew: a wake-up each minute comes now and then a little early.
+/// Age from which an allocation is renewed. It is less than a minute, because a run each minute may come slightly
+/// early.
 const DUE_MS: Millis = limits::STEERING_MS * 9 / 10;
 
-/// Renews what is a minute old, of every tenant that has something to steer or had. A tenant of which something stored
-/// cannot be read keeps what was published last; it holds no other tenant up.
+/// Renews the allocations that are a minute old, of tenants that have or had one. A tenant with unreadable data retains
+/// its last published allocation and does not affect other tenants.
 ///
 /// # Errors
-/// [`StoreError`]; then nothing of the group may be kept.
+/// [`StoreError`]; the caller must roll the transaction back.
 pub fn refresh_allocation(group: &mut WriteTxn<'_>, campaigns: &CampaignRules) -> Result<(), StoreError> {
     for known in group.rules.tenants.iter() {
         if campaigns.held.contains(&known.no) {
@@ -73,7 +74,11 @@ pub fn refresh_allocation(group: &mut WriteTxn<'_>, campaigns: &CampaignRules) -
         match refresh_tenant(group, campaigns, known.no) {
             Err(e) if e.is_of_a_value() => {
                 let (tenant, error) = (&known.config.name, crate::base::error_chain(&e));
-                tracing::error!(tenant, error, "shares and paces of a tenant cannot be renewed: the last ones stay");
+                tracing::error!(
+                    tenant,
+                    error,
+                    "shares and paces of a tenant cannot be renewed: the previous ones remain in use"
+                );
             }
             done => done?,
         }
@@ -81,19 +86,19 @@ pub fn refresh_allocation(group: &mut WriteTxn<'_>, campaigns: &CampaignRules) -
     Ok(())
 }
 
-/// Renews one tenant's, where it is due. All that may be unreadable is read before anything is written.
+/// Renews one tenant's allocation if it is due. All data that may be unreadable is read before the first write.
 fn refresh_tenant(group: &mut WriteTxn<'_>, campaigns: &CampaignRules, tenant: TenantNo) -> Result<(), StoreError> {
     let before = match load_newest(group.tx, tenant) {
         Err(e) if e.is_of_a_value() => {
             tracing::error!(
                 error = crate::base::error_chain(&e),
-                "stored paces cannot be read: they are made from the start"
+                "stored paces cannot be read: pacing starts again from its initial state"
             );
             None
         }
         before => before?,
     };
-    // A clock that went back is no reason to wait for it.
+    // An allocation from the future was made before the clock was set back, and is renewed.
     let fresh = |made: Millis| made <= group.now && group.now - made < DUE_MS;
     if before.as_ref().is_some_and(|before| fresh(before.at)) {
         return Ok(());
@@ -108,12 +113,12 @@ fn refresh_tenant(group: &mut WriteTxn<'_>, campaigns: &CampaignRules, tenant: T
         return Ok(());
     }
     spend::forget_orphan_actions(group.tx, tenant, group.now)?;
-    // Edges do not go by paces that are old, so these are news also where they are the same.
+    // Edges ignore old paces, so that paces are published even if they did not change.
     let same = before.is_some_and(|before| BuiltSteering { at: made.at, ..before } == made);
     let news = !same || !made.paces.is_empty();
     store_allocation(group.tx, tenant, made)?;
     if news {
-        // What is handed out from now on is above what was before.
+        // Later hand-outs must have a higher version than earlier ones.
         group.next_version();
         crate::outbox::queue::put_key(group, tenant, KvKey::Steering, group.now)?;
     }
@@ -135,7 +140,8 @@ fn compute_paces(
     campaigns.budgets.of(tenant).iter().map(made).collect()
 }
 
-/// The budgets of a tenant's current catalogue: what was spent, what is left, and the pace, in micros and calls of a million.
+/// Report of the budgets in a tenant's current catalogue: spent and remaining amounts in micros, and the pace in parts
+/// of a million requests.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -165,7 +171,7 @@ fn compute_shares(group: &WriteTxn<'_>, campaigns: &CampaignRules, tenant: Tenan
         experiment.selection && experiment.runs(group.now)
     };
     let tested = campaigns.experiments.of(tenant).iter().filter(selecting);
-    // Edges know the order of the codes.
+    // Edges know the arms in the order of their codes.
     let shares =
         |of| Ok::<_, StoreError>(results::shares_report(group.tx, tenant, of, group.now)?.into_values().collect());
     tested.map(|of| Ok((of.code, shares(of)?))).collect()
@@ -179,7 +185,7 @@ fn store_allocation(conn: &Connection, tenant: TenantNo, made: BuiltSteering) ->
     Ok(())
 }
 
-/// A tenant's as it was made last.
+/// A tenant's newest allocation.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -215,7 +221,7 @@ mod tests {
         catalogue::apply(&mut origin.conn, &origin.rules, given, &tenant, document, "tests").unwrap();
     }
 
-    /// The shares that are in the KV, once all that is due was written.
+    /// The shares in the KV after all due keys are written.
     fn shares(origin: &mut Origin, kv: &mut BTreeMap<String, String>) -> Option<Vec<u32>> {
         origin.settle(kv);
         let key = kv_keys::steering_key(&origin.tenant("demo").id);
@@ -223,7 +229,7 @@ mod tests {
         steering.shares.get(&4).cloned()
     }
 
-    /// People of an arm of whom so many buy.
+    /// 200 people of an arm, of which `buy` buy.
     fn people(from: u32, arm: u8, buy: u32) -> Vec<Fact> {
         let exposed = (from..from + 200).map(|n| exposure(visitor(n), n, NOW, 4, arm));
         exposed.chain((from..from + buy).map(|n| purchase(visitor(n), n + 1_000, NOW + 1, 5))).collect()
@@ -257,7 +263,7 @@ mod tests {
         };
         add(&origin, 91);
         origin.now += DUE_MS;
-        assert_eq!(shares(&mut origin, &mut kv), moved, "of before nothing is asked");
+        assert_eq!(shares(&mut origin, &mut kv), moved, "older exposures do not count");
         add(&origin, 89);
         origin.now += DUE_MS;
         assert_ne!(shares(&mut origin, &mut kv), moved);

@@ -1,6 +1,7 @@
-//! Catalogues at the origin: a document is checked as a whole ([`document`]), kept as a version for ever, and one version
-//! is current. The outbox brings its value to the KV first, and the pointer once that was acknowledged; values that
-//! nobody reads any more are taken from the KV late. A code that was given to an id is that id's for ever.
+//! Catalogues at the origin. A document is checked as a whole ([`document`]) and stored as a version for ever; one
+//! version of a tenant is current. The outbox writes the version's value to the KV first, and the pointer once that
+//! write is acknowledged. Values that no edge reads any more leave the KV after a delay. A code that was assigned to an
+//! id is never reassigned.
 
 mod carried_rows;
 mod current;
@@ -35,19 +36,19 @@ pub use current::{
 };
 pub use document::{CheckError, CheckedDocument};
 
-/// Why nothing was applied.
+/// Reason why no version was applied.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The document cannot be used.
+    /// The document is invalid.
     #[error(transparent)]
     Check(#[from] CheckError),
-    /// The document has no row, and the current version has these.
-    #[error("the document is empty and would remove {0}: confirm that it is meant")]
+    /// The document has no rows, while the current version has the given rows.
+    #[error("the document is empty and would remove {0}: confirm the removal")]
     Empties(String),
-    /// There is no version of that number.
+    /// No version of the tenant has this number.
     #[error("there is no version {0}")]
     NoVersion(u32),
 }
@@ -58,19 +59,19 @@ impl From<rusqlite::Error> for ApplyError {
     }
 }
 
-/// A version that is kept.
+/// A stored version of a catalogue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kept {
-    /// Its number, from 1 on.
+    /// Number of the version, from 1.
     pub version: u32,
-    /// Its document, as JSON.
+    /// The document as JSON.
     pub document: String,
-    /// The SHA-256 of it.
+    /// SHA-256 of the document.
     pub sha256: [u8; 32],
 }
 
 impl Kept {
-    /// The part of its SHA-256 that pointer and value carry.
+    /// Prefix of the SHA-256 that the pointer and the value carry.
     #[must_use]
     pub fn digest(&self) -> Digest {
         let mut digest = Digest::default();
@@ -79,7 +80,7 @@ impl Kept {
     }
 }
 
-/// The number of the current version, if there is one.
+/// Number of the current version; `None` without a catalogue.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -88,10 +89,10 @@ pub fn current(conn: &Connection, tenant: TenantNo) -> Result<Option<u32>, Store
     Ok(conn.prepare_cached(READ)?.query_row([tenant.0], |row| row.get(0)).optional()?)
 }
 
-/// A version; without a number the current one.
+/// Loads a version, or the current one if `version` is `None`.
 ///
 /// # Errors
-/// [`StoreError`]; [`StoreError::Corrupt`] where its digest is not that of its document.
+/// [`StoreError`]; [`StoreError::Corrupt`] if the stored digest does not match the document.
 pub fn kept(conn: &Connection, tenant: TenantNo, version: Option<u32>) -> Result<Option<Kept>, StoreError> {
     const READ: &str = "SELECT document, sha256 FROM catalogues WHERE tenant = ?1 AND version = ?2";
     let version = match version {
@@ -103,12 +104,12 @@ pub fn kept(conn: &Connection, tenant: TenantNo, version: Option<u32>) -> Result
     let found = statement
         .query_row((tenant.0, version), |row| Ok(Kept { version, document: row.get(0)?, sha256: row.get(1)? }))
         .optional()?;
-    let is_whole = found.as_ref().is_none_or(|kept| kept.sha256 == *Sha256::digest(&kept.document));
+    let is_whole = found.as_ref().is_none_or(|stored| stored.sha256 == *Sha256::digest(&stored.document));
     if is_whole { Ok(found) } else { Err(StoreError::Corrupt { what: "document of a catalogue" }) }
 }
 
-/// All versions, the newest first: number, when and by whom it was applied, its digest, whether it is current, and whether
-/// the KV has it.
+/// All versions as JSON, newest first: number, time and author of the application, digest, size, whether the version is
+/// current, and whether the KV has it.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -129,7 +130,7 @@ pub fn list(conn: &Connection, tenant: TenantNo) -> Result<Vec<Value>, StoreErro
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// The catalogue that was put in force last, as a sync tells it: `c-4`, of many tenants `name/c-4`.
+/// The catalogue that was made current last, for the answer of a sync: `c-4`, or `name/c-4` with several tenants.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -141,11 +142,11 @@ pub fn in_force(conn: &Connection, tenants: &Tenants) -> Result<Option<String>, 
         Some(_) => format!("c-{version}"),
         None => format!("{}/c-{version}", known.id),
     };
-    // That of a tenant that is configured no longer is nobody's.
+    // A tenant that is no longer configured is left out.
     Ok(tenants.by_no(no).ok().map(name))
 }
 
-/// The codes given so far, by sort and id.
+/// All assigned codes, by sort and id.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -156,7 +157,7 @@ pub fn codes(conn: &Connection, tenant: TenantNo) -> Result<BTreeMap<(String, St
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// The code given to an entity of a sort.
+/// The code of an entity.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -165,7 +166,7 @@ pub fn code(conn: &Connection, tenant: TenantNo, sort: &str, id: &str) -> Result
     Ok(conn.prepare_cached(READ)?.query_row((tenant.0, sort, id), |row| row.get(0)).optional()?)
 }
 
-/// The experiments of a version, as it is kept.
+/// Parses the experiments of a version from their stored text.
 ///
 /// # Errors
 /// [`StoreError::Corrupt`].
@@ -173,8 +174,8 @@ pub(crate) fn experiments_of(text: &str) -> Result<Vec<Experiment>, StoreError> 
     serde_json::from_str(text).map_err(|_| StoreError::Corrupt { what: "catalogue's experiments" })
 }
 
-/// The experiments of the versions that share a text of them which cannot be read, as their documents have them: so the
-/// file can be applied again, which mends it.
+/// The experiments of all versions with an unreadable text of experiments, read from their documents instead. The same
+/// file can then be applied again, which repairs the text.
 fn experiments_of_documents(conn: &Connection, tenant: TenantNo, text: &str) -> Result<Vec<Experiment>, StoreError> {
     const READ: &str = "SELECT document FROM catalogues WHERE tenant = ?1 AND experiments = ?2";
     let mut statement = conn.prepare_cached(READ)?;
@@ -199,7 +200,7 @@ fn arms(conn: &Connection, tenant: TenantNo) -> Result<document::Arms, StoreErro
     Ok(arms)
 }
 
-/// Checks a document against what is kept, and changes nothing.
+/// Checks a document against the stored data without changing anything.
 ///
 /// # Errors
 /// [`ApplyError`].
@@ -214,10 +215,10 @@ pub fn check(conn: &Connection, tenant: &TenantContext, document: Value) -> Resu
     Ok(document::check_document(&known, before.as_ref(), document)?)
 }
 
-/// Refuses a document without any row where the current version has some: it is rather a mistake than a wish.
+/// Refuses a document without rows if the current version has some: it is probably a mistake.
 ///
 /// # Errors
-/// [`ApplyError::Empties`], and the store's.
+/// [`ApplyError::Empties`], and errors of the store.
 pub fn refuse_empty(conn: &Connection, tenant: TenantNo, document: &Value) -> Result<(), ApplyError> {
     let rows = |document: &Value| -> Vec<(String, usize)> {
         let tables = document.as_object().into_iter().flatten();
@@ -230,30 +231,30 @@ pub fn refuse_empty(conn: &Connection, tenant: TenantNo, document: &Value) -> Re
     if removed.is_empty() { Ok(()) } else { Err(ApplyError::Empties(removed.join(", "))) }
 }
 
-/// What an applied document, or a rollback, came to.
+/// Result of applying a document, or of a rollback.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Applied {
-    /// The version that is current now.
+    /// The current version.
     pub version: u32,
-    /// Whether it was not before.
+    /// Whether a different version was current before.
     pub changed: bool,
-    /// What changed.
+    /// The differences from the previous version.
     pub plan: Value,
 }
 
 impl Applied {
-    /// As the command line and the admin side show it.
+    /// The result as JSON for the command line and the admin API.
     #[must_use]
     pub fn to_json(&self) -> Value {
         json!({ "version": self.version, "changed": self.changed, "plan": self.plan })
     }
 }
 
-/// Checks a document, keeps it as a new version, makes that the current one and has it published, in one transaction. The
-/// document that is current already is not kept twice: what was derived from it is written again, which mends it.
+/// Checks a document, stores it as a new version, makes it current and queues it for the KV, in one transaction. If the
+/// document is already current, no version is added; the data derived from it is written again, which repairs it.
 ///
 /// # Errors
-/// [`ApplyError`]; then nothing was changed.
+/// [`ApplyError`]; nothing was changed.
 pub fn apply(
     conn: &mut Connection,
     rules: &TxnRules,
@@ -284,10 +285,10 @@ pub fn apply(
     })
 }
 
-/// Makes a version that is kept the current one again, and has it published.
+/// Makes a stored version current again and queues it for the KV.
 ///
 /// # Errors
-/// [`ApplyError`]; then nothing was changed.
+/// [`ApplyError`]; nothing was changed.
 pub fn rollback(
     conn: &mut Connection,
     rules: &TxnRules,
@@ -307,11 +308,11 @@ pub fn rollback(
     })
 }
 
-/// Keeps the current version's document as a new version and has it published, as it means something else now: edges do
-/// not read a version again that they have.
+/// Stores the current version's document as a new version and queues it for the KV, because its meaning changed. Edges
+/// do not read a version a second time.
 ///
 /// # Errors
-/// [`StoreError`]; then nothing of the group may be kept.
+/// [`StoreError`]; the caller must roll the transaction back.
 pub(crate) fn reissue(group: &mut WriteTxn<'_>, tenant: &TenantContext, version: u32) -> Result<(), StoreError> {
     const COPY: &str = "INSERT INTO catalogues (tenant, version, document, sha256, experiments, budgets, limited, applied, by)
         SELECT tenant, (SELECT max(version) + 1 FROM catalogues WHERE tenant = ?1), document, sha256, experiments, budgets,
@@ -335,7 +336,7 @@ fn make_current(group: &mut WriteTxn<'_>, known: &TenantContext, version: u32) -
     const EXPERIMENTS: &str = "SELECT experiments FROM catalogues WHERE tenant = ?1 AND version = ?2";
     let tenant = known.no;
     let asked_before = load_queried(group.tx, known)?;
-    // What is handed out from now on is above what was before.
+    // Later hand-outs must have a higher version than earlier ones.
     group.next_version();
     let now = signed(group.now);
     group.tx.execute(REPLACED, (tenant.0, now))?;
@@ -356,8 +357,8 @@ fn make_current(group: &mut WriteTxn<'_>, known: &TenantContext, version: u32) -
     Ok(())
 }
 
-/// Has the pointer written if the KV has the version's value, else the value first. What was about to leave is written anew at
-/// once: what is current and due only later a clock that ran ahead has put there.
+/// Queues the pointer if the KV has the version's value, otherwise the value. A value that was about to be deleted is
+/// queued at once too: a later due time of a current version would look like the work of a clock that was ahead.
 fn announce(group: &WriteTxn<'_>, tenant: TenantNo, version: u32) -> Result<(), StoreError> {
     let value = KvKey::Catalogue(version);
     let is_there = is_there(group.tx, tenant, version)?;
@@ -371,7 +372,7 @@ fn announce(group: &WriteTxn<'_>, tenant: TenantNo, version: u32) -> Result<(), 
 struct Old {
     version: u32,
     replaced: Millis,
-    /// Whether the KV may have its value.
+    /// Whether the KV may have the version's value.
     there: bool,
 }
 
@@ -386,18 +387,18 @@ fn outdated(conn: &Connection, tenant: TenantNo) -> Result<Vec<Old>, StoreError>
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Since when a version is neither current nor among the newest, and leaves the KV or is about to; `None` for one that stays.
+/// Time since which a version has been outdated, so that its value leaves the KV; `None` for a version that stays.
 ///
 /// # Errors
 /// [`StoreError`].
 pub(crate) fn outdated_since(conn: &Connection, tenant: TenantNo, version: u32) -> Result<Option<Millis>, StoreError> {
     const READ: &str = "SELECT replaced FROM catalogues WHERE tenant = ?1 AND version = ?2 AND replaced IS NOT NULL
         AND version <= (SELECT max(version) FROM catalogues WHERE tenant = ?1) - ?3";
-    let asked = (tenant.0, version, limits::CATALOGUE_VERSIONS);
-    Ok(conn.prepare_cached(READ)?.query_row(asked, |row| row.get(0).map(unsigned)).optional()?)
+    let key = (tenant.0, version, limits::CATALOGUE_VERSIONS);
+    Ok(conn.prepare_cached(READ)?.query_row(key, |row| row.get(0).map(unsigned)).optional()?)
 }
 
-/// The version whose value is to be in the KV; `None` for one that leaves it.
+/// The version whose value belongs in the KV; `None` for a version that leaves it.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -415,7 +416,7 @@ pub(crate) fn to_publish(
     }
 }
 
-/// What the pointer is to say; `None` without a catalogue.
+/// The pointer as it should be in the KV; `None` without a catalogue.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -428,7 +429,7 @@ pub(crate) fn pointer_to_be(
     Ok(current.map(|current| CataloguePointer { published, version: current.version, digest: current.digest() }))
 }
 
-/// The same, if it may be written: the KV acknowledged the value of what it points to.
+/// The pointer, if it may be written: only after the KV acknowledged the value that it names.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -447,7 +448,8 @@ fn is_there(conn: &Connection, tenant: TenantNo, version: u32) -> Result<bool, S
     Ok(conn.prepare_cached(READ)?.query_row((tenant.0, version), |row| row.get(0))?)
 }
 
-/// Notes that a version's value was handed out under an outbox entry; without one its deletion was, or the KV may have lost it.
+/// Records that a version's value was handed out under an outbox entry. `None` records its deletion, or a loss in the
+/// KV.
 pub(crate) fn handed(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
@@ -463,10 +465,10 @@ pub(crate) fn handed(
     Ok(())
 }
 
-/// Notes which values the KV acknowledged; the pointer may follow.
+/// Records the acknowledged values and queues the pointers that may follow.
 ///
 /// # Errors
-/// [`StoreError`]; then nothing of the group may be kept.
+/// [`StoreError`]; the caller must roll the transaction back.
 pub(crate) fn written(group: &WriteTxn<'_>, applied: &[u64]) -> Result<(), StoreError> {
     const OPEN: &str = "SELECT EXISTS (SELECT 1 FROM catalogues WHERE handed > 0 AND published IS NULL)";
     const DONE: &str = "UPDATE catalogues SET published = ?2 WHERE handed = ?1 AND published IS NULL

@@ -1,7 +1,7 @@
-//! Experiments at the origin (S4.6, S4.12): what visitors were exposed to and did, and what that comes to.
+//! Experiments at the origin: exposures and conversions of visitors, and their results.
 //!
-//! Exposures and conversions are kept by visitor, as all facts are. [`people`] makes of them one row a person and sums over
-//! people, as soon as a fact is folded or a membership changes.
+//! Exposures and conversions are stored by visitor, as all facts are. [`people`] joins them into one row for each
+//! person and sums over people whenever a fact is folded or a membership changes.
 
 pub mod bandit;
 pub mod person_results;
@@ -22,7 +22,7 @@ use rusqlite::Connection;
 use crate::base::integers::signed;
 use crate::store::{PersonNo, StoreError};
 
-/// The exposures of a person: of each experiment the first of any of its visitors that did not withdraw.
+/// The exposures of a person: for each experiment the first exposure of its visitors, without withdrawn ones.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -33,8 +33,8 @@ pub fn of_person(conn: &Connection, person: PersonNo) -> Result<Exposures, Store
     Ok(statement.query_map([person.0], read_exposure)?.collect::<Result<_, _>>()?)
 }
 
-/// Keeps those of a visitor's new facts that are one of the names which its tenant's experiments count; gives whether there
-/// were any. Each comes with its time: its receipt, or when it happened where the admin side tells of it later.
+/// Stores a visitor's new facts that match one of the event names that experiments count. Returns whether there were
+/// any. The time of a fact is its receipt, or its occurrence if the admin API reported it later.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -47,29 +47,29 @@ pub fn keep_conversions<'f>(
 ) -> Result<bool, StoreError> {
     const PUT: &str =
         "INSERT OR REPLACE INTO conversions (visitor, received, id, name, value) VALUES (?1, ?2, ?3, ?4, ?5)";
-    // Of each name the newest are kept, whichever came first: what one experiment counts pushes no other's out.
+    // The newest conversions of each name are retained, so that one experiment's events do not displace another's.
     const BOUND: &str =
         "DELETE FROM conversions WHERE visitor = ?1 AND name = ?3 AND (received, id) <= (SELECT received, id
         FROM conversions WHERE visitor = ?1 AND name = ?3 ORDER BY received DESC, id DESC LIMIT 1 OFFSET ?2)";
     if names.is_empty() {
         return Ok(false);
     }
-    let mut came: BTreeSet<&str> = BTreeSet::new();
+    let mut found: BTreeSet<&str> = BTreeSet::new();
     for (at, fact) in facts {
         let Some((id, name, value)) = find_conversion(words, fact).filter(|(_, name, _)| names.contains(*name)) else {
             continue;
         };
         conn.prepare_cached(PUT)?.execute((visitor, signed(at), id.cast_signed(), name, value))?;
-        came.insert(name);
+        found.insert(name);
     }
-    for name in &came {
+    for name in &found {
         conn.prepare_cached(BOUND)?.execute((visitor, signed(limits::CONVERSIONS as u64), name))?;
     }
-    Ok(!came.is_empty())
+    Ok(!found.is_empty())
 }
 
-/// By which number and name a fact could be a conversion, and what it is worth. The same done with one placed ad, or one order
-/// bought, under two of a person's visitors has one number.
+/// Number, name and value of a fact as a possible conversion. The number is equal for the same action on one placed ad,
+/// or the same order, under two visitors of a person.
 fn find_conversion<'f>(words: &'f Vocabulary, fact: &'f Fact) -> Option<(u64, &'f str, Micros)> {
     match &fact.what {
         FactKind::Track { name, value, order, .. } => {
@@ -83,7 +83,7 @@ fn find_conversion<'f>(words: &'f Vocabulary, fact: &'f Fact) -> Option<(u64, &'
     }
 }
 
-/// A visitor's conversions received before a time go. The sums keep what they came to until its person changes again.
+/// Deletes a visitor's conversions received before a time. The sums still contain them until the person changes.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -93,7 +93,7 @@ pub fn trim_visitor(conn: &Connection, visitor: i64, before: Millis) -> Result<(
     Ok(())
 }
 
-/// Drops all of a visitor's.
+/// Deletes all exposures and conversions of a visitor.
 ///
 /// # Errors
 /// [`StoreError`].

@@ -1,6 +1,6 @@
-//! Limited offers at the origin (S4.7): which visitor got which unit of a campaign, as its facts say, and how many people
-//! that are. Units are given at the edge; what is kept here decides nothing but that nobody asks for one any more once
-//! each is somebody's.
+//! Limited offers at the origin: the offer code of each visitor, from its facts, and the number of people with one.
+//! Offer codes are assigned at the edge. The origin's data only stops further requests once all codes of a campaign are
+//! assigned.
 
 use crate::profiles::offer_codes::read_code;
 use std::collections::BTreeSet;
@@ -17,22 +17,22 @@ use serde_json::{Value, json};
 use crate::campaigns::catalogue;
 use crate::store::{PersonNo, StoreCounters, StoreError, TenantNo};
 
-/// How long after a restore nothing counts as given out.
+/// Time after a restore during which no offer counts as sold out, in minutes.
 const ASKED_MINUTES: u32 = 31 * DAY_MINUTES;
 
-/// A campaign that has only so many recipients.
+/// A campaign with a limited number of recipients.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitedOffer {
-    /// Its code.
+    /// Code of the campaign.
     pub campaign: u32,
-    /// Its id.
+    /// Id of the campaign.
     pub id: String,
-    /// How many.
+    /// Number of offer codes.
     pub limit: u32,
 }
 
 impl LimitedOffer {
-    /// `None` for a campaign whose recipients have no limit.
+    /// The campaign's offer; `None` if its recipients are not limited.
     #[must_use]
     pub fn of(campaign: &Campaign) -> Option<Self> {
         let limit = campaign.recipients?.limit;
@@ -40,7 +40,7 @@ impl LimitedOffer {
     }
 }
 
-/// Remembers that units are somebody's: also a second one of a visitor, which counts for nobody.
+/// Records assigned offer codes, including a visitor's second code, which no person counts.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -58,7 +58,7 @@ pub fn keep_given<'f>(
     Ok(())
 }
 
-/// The units of a person: of each campaign the first that any of its visitors got that did not withdraw.
+/// Offer codes of a person: for each campaign the first of its visitors, without withdrawn ones.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -69,7 +69,7 @@ pub fn of_person(conn: &Connection, person: PersonNo) -> Result<HeldSlots, Store
     Ok(statement.query_map([person.0], read_code)?.collect::<Result<_, _>>()?)
 }
 
-/// Drops those of a visitor. What it got stays given.
+/// Deletes a visitor's offer codes. They stay assigned.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -78,14 +78,14 @@ pub fn drop_all(conn: &Connection, visitor: i64) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// How many units of a campaign are somebody's, of those that its limit allows.
+/// Number of assigned offer codes of a campaign, within its limit.
 fn count_given(conn: &Connection, tenant: TenantNo, of: &LimitedOffer) -> Result<u32, StoreError> {
     const READ: &str = "SELECT count(*) FROM units_given WHERE tenant = ?1 AND campaign = ?2 AND number < ?3";
     Ok(conn.prepare_cached(READ)?.query_row((tenant.0, of.campaign, of.limit), |row| row.get(0))?)
 }
 
-/// The codes of those of a tenant's limited campaigns of which every unit is somebody's; none for a while after a restore:
-/// who got a unit since the backup asks, gets the same, and says so.
+/// Codes of a tenant's limited campaigns that are sold out. None counts as sold out for a while after a restore: a
+/// visitor with an offer code from after the backup asks again, gets the same code, and reports it.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -96,7 +96,7 @@ pub fn given_out(
     now: Millis,
 ) -> Result<BTreeSet<u32>, StoreError> {
     let mut codes = BTreeSet::new();
-    // The restore's epoch is the minute of it.
+    // The restore epoch is the minute of the restore.
     let restored = Minute(StoreCounters::load(conn)?.version().restore);
     if Minute::at(now).0 < restored.0.saturating_add(ASKED_MINUTES) {
         return Ok(codes);
@@ -109,9 +109,8 @@ pub fn given_out(
     Ok(codes)
 }
 
-/// The limited offers of a tenant's current catalogue: how many units are somebody's and how many are left, how many
-/// people have one, and how many of those came to have several, as browsers that got theirs before they were known to be
-/// one person's.
+/// Report of the limited offers in a tenant's current catalogue: assigned and remaining offer codes, people with a
+/// code, and people with several codes, because their browsers were linked after each had one.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -153,7 +152,7 @@ mod tests {
         fact(visitor, n, NOW + u64::from(n), FactKind::Unit { campaign: CODES, number })
     }
 
-    /// A campaign without a limit, and one with.
+    /// A campaign without a limit, and one with a limit.
     fn apply(origin: &mut Origin, limit: u32) {
         let document = json!({
             "advertiser": [{ "id": "shop" }],
@@ -166,7 +165,7 @@ mod tests {
         catalogue::apply(&mut origin.conn, &origin.rules, given, &tenant, document, "tests").unwrap();
     }
 
-    /// Units given, people who have one, people who have several.
+    /// Assigned offer codes, people with one, people with several.
     fn counts(origin: &Origin) -> [i64; 3] {
         let report = report_offers(&origin.conn, origin.tenant("demo").no).unwrap();
         let [of] = &report[..] else { unreachable!("{report:?}") };
@@ -187,7 +186,7 @@ mod tests {
         assert_eq!(counts(&origin), [2, 1, 1], "one person: its first unit is the one that counts");
         let first = HeldSlot { number: 0, at: NOW + 1 };
         assert_eq!(origin.person("demo", laptop).units.get(CODES), Some(first));
-        // What a snapshot says of the person is the same.
+        // The person's snapshot contains the same code.
         let mut written = BTreeMap::new();
         origin.settle(&mut written);
         let mut view = causeway_shared::profiles::view::JoinedView::default();
@@ -207,7 +206,7 @@ mod tests {
         FactKind::Erasure { scope: causeway_shared::facts::fact::ErasureScope::Visitor, id: None, also: Vec::new() }
     }
 
-    /// The campaigns that the newest steering calls given out, if there is any.
+    /// The sold-out campaigns in the newest traffic allocation, if there is one.
     fn steered(origin: &mut Origin, written: &mut BTreeMap<String, String>) -> Option<Vec<u32>> {
         origin.now += limits::STEERING_MS;
         origin.settle(written);

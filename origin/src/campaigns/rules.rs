@@ -1,4 +1,4 @@
-//! What one transaction applies of all tenants' current catalogues.
+//! Rules of all tenants' current catalogues that a transaction applies.
 
 use std::collections::BTreeSet;
 
@@ -12,18 +12,18 @@ use crate::store::{StoreError, TenantNo};
 /// Experiments, conversions and budgets of all tenants' current catalogues.
 #[derive(Debug, Clone)]
 pub struct CampaignRules {
-    /// The experiments that run.
+    /// Running experiments.
     pub experiments: CurrentExperiments,
-    /// The names of events that count as conversions.
+    /// Event names that count as conversions.
     pub counted: CountedConversions,
-    /// What campaigns may spend.
+    /// Budgets of campaigns.
     pub budgets: CurrentBudgets,
-    /// Tenants of which a stored part of the current catalogue cannot be read: their facts are set aside until it can.
+    /// Tenants with an unreadable part of the current catalogue. Their facts are quarantined until it can be read.
     pub held: BTreeSet<TenantNo>,
 }
 
 impl CampaignRules {
-    /// Reads the rules of a transaction, and reports tenants whose catalogue cannot be read.
+    /// Loads the rules of a transaction and reports the tenants with an unreadable catalogue.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -36,7 +36,7 @@ impl CampaignRules {
     }
 }
 
-/// The tenants of which a stored part of the current catalogue cannot be read.
+/// Tenants with an unreadable part of the current catalogue.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -45,14 +45,14 @@ pub fn held_tenants(conn: &Connection) -> Result<BTreeSet<TenantNo>, StoreError>
     Ok(experiments.unreadable().union(budgets.unreadable()).copied().collect())
 }
 
-/// Says which tenants are held up, once for each change of their number.
+/// Logs the quarantined tenants when their number changes, and sets the metric.
 fn report_held(metrics: &Metrics, rules: &TxnRules, held: &BTreeSet<TenantNo>) {
     let number = held.len() as u64;
     if metrics.held_tenants.get() != number {
         metrics.held_tenants.set(number);
         for known in rules.tenants.iter().filter(|known| held.contains(&known.no)) {
             let tenant = &known.config.name;
-            tracing::error!(tenant, "the stored catalogue of a tenant cannot be read: its facts are set aside");
+            tracing::error!(tenant, "the stored catalogue of a tenant cannot be read: its facts are quarantined");
         }
     }
 }

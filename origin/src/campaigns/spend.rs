@@ -1,6 +1,6 @@
-//! What campaigns with budgets spend: counted as facts fold, each once, by the days of the campaign's time zone. What was
-//! spent is spent: merges, unlinks and erasures take nothing of it back. A purchase that no click pays for waits a day: the
-//! click may come later.
+//! Spend of campaigns with budgets. Each event is billed once, when its fact is folded, on a day in the campaign's time
+//! zone. Merges, unlinks and erasures refund nothing. A purchase without a paying click waits for a day, because the
+//! click may arrive later.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,28 +27,28 @@ use crate::profiles::purchases::{self, Purchase};
 use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo};
 
-/// The row of all days together.
+/// Day number of the row with the sum over all days.
 const EVER: i64 = -1;
 
-/// When somebody clicked, and an ad of which campaign.
+/// Time of a click and the campaign of its ad.
 type Click = (Minute, u32);
 
-/// What a group of facts costs.
+/// Bills of the facts of one transaction.
 #[derive(Debug, Default)]
 pub struct GroupBills {
     spent: BTreeMap<(TenantNo, u32, i64), Nanos>,
-    /// Purchases that a click before them may have to be paid for, each with the last click before the group linked.
+    /// Purchases of the transaction, each with its last click as found before linking.
     bought: Vec<(TenantNo, Purchase, Option<Click>)>,
-    /// The same of those that wait for a click of the group's, by visitor and id.
+    /// Waiting purchases that a click of the transaction may pay for, by visitor and id, in the same form.
     waiting: BTreeMap<(i64, i64), (TenantNo, Purchase, Option<Click>)>,
-    /// Who clicked, and when, where purchases are paid for.
+    /// Clicks of campaigns that pay for purchases: tenant, visitor, minute.
     clicked: BTreeSet<(TenantNo, i64, Minute)>,
-    /// The campaign of the last click in each minute of a visitor's person, on a day and the one before.
+    /// Campaign of the last click in each minute, over a visitor's person, on a day and the previous one.
     clicks: BTreeMap<(i64, Day), BTreeMap<Minute, u32>>,
 }
 
 impl GroupBills {
-    /// Bills new facts of a visitor, whose row this is, each with when it happened.
+    /// Bills new facts of a visitor, each with the time at which it happened. `visitor` is the visitor's row.
     pub fn add<'f>(
         &mut self,
         budgets: &CurrentBudgets,
@@ -109,7 +109,7 @@ impl GroupBills {
         }
     }
 
-    /// Bills an action of nobody (invariant 10); gives whether it is new.
+    /// Bills an anonymous action (invariant 10). Returns whether the action is new.
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
@@ -124,7 +124,7 @@ impl GroupBills {
         let FactKind::Action { verb, entity, .. } = fact.what else { return Ok(false) };
         let budgets = budgets.of(tenant);
         if !budgets.contains_key(&entity.campaign) {
-            // There is nothing to count it for.
+            // The campaign has no budget, so that there is nothing to bill.
             return Ok(true);
         }
         let row = (tenant.0, dedup::receipt_day(fact.received), fact.id.short().cast_signed());
@@ -136,7 +136,8 @@ impl GroupBills {
         Ok(new)
     }
 
-    /// Notes the clicks before purchases as people are before the group links: whom it erases or unlinks has them no more.
+    /// Finds the clicks before purchases as people are before linking, because an erasure or an unlink in this
+    /// transaction removes clicks.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -146,7 +147,7 @@ impl GroupBills {
             *click = self.last_click(group, purchase)?;
         }
         self.bought = bought;
-        // Those of the group see its clicks anyway.
+        // A click of this transaction may pay for waiting purchases. Purchases of the transaction see the click anyway.
         for (tenant, visitor, at) in std::mem::take(&mut self.clicked) {
             for row in person_of(group.tx, visitor)? {
                 for waiting in purchases::unpaid_purchases(group.tx, row, at, group.now)? {
@@ -158,8 +159,8 @@ impl GroupBills {
         Ok(())
     }
 
-    /// Writes what a group came to, once its people are `linked`: a purchase is paid for by the campaign of the last click,
-    /// of the whole person, within a day before it, whichever of purchase, click and login comes last.
+    /// Writes the bills after linking. A purchase is paid for by the campaign of the last click of the whole person
+    /// within a day before it, whether the purchase, the click or the login arrives last.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -197,7 +198,7 @@ impl GroupBills {
         Ok(())
     }
 
-    /// Bills a purchase that waits, if a campaign pays for it: then it waits no longer.
+    /// Bills a waiting purchase if a campaign pays for it, and ends its wait.
     fn settle(
         &mut self,
         group: &WriteTxn<'_>,
@@ -213,8 +214,9 @@ impl GroupBills {
         }
     }
 
-    /// Bills a purchase to the campaign that pays for it, of the last click as people are now or were `before`; gives whether
-    /// there is one, or the purchase repeats an order of its person that was paid for.
+    /// Bills a purchase to the campaign of the last click, with people as they are now or as they were `before`.
+    /// Returns whether the purchase is settled: a campaign pays, or it repeats an order of its person that was paid
+    /// for.
     fn pay(
         &mut self,
         group: &WriteTxn<'_>,
@@ -250,7 +252,7 @@ impl GroupBills {
     }
 }
 
-/// The rows of a visitor and of its person's, those seen last.
+/// Rows of a visitor and of the most recently seen visitors of its person.
 fn person_of(conn: &Connection, visitor: i64) -> Result<BTreeSet<i64>, StoreError> {
     const PERSON: &str = "SELECT row FROM visitors WHERE person = (SELECT person FROM visitors WHERE row = ?1)
         ORDER BY last_seen DESC LIMIT ?2";
@@ -264,10 +266,10 @@ fn load_clicks(conn: &Connection, visitor: i64, day: Day) -> Result<BTreeMap<Min
     let to = Minute(day.start().0.saturating_add(DAY_MINUTES));
     let mut last: BTreeMap<Minute, AdAction> = BTreeMap::new();
     for row in person_of(conn, visitor)? {
-        // Of another of its person's, perhaps: whoever bought something waits for no row of theirs.
+        // The row may belong to another visitor of the person. Unreadable actions must not block the purchase.
         let found = match clicks_of(conn, row, from, to) {
             Err(e) if e.is_of_a_value() => {
-                tracing::error!(row, error = %crate::base::error_chain(&e), "actions of a visitor cannot be read, and pay for no purchase");
+                tracing::error!(row, error = %crate::base::error_chain(&e), "actions of a visitor cannot be read and are left out of the billing of purchases");
                 continue;
             }
             found => found?,
@@ -288,7 +290,7 @@ fn clicks_of(conn: &Connection, row: i64, from: Minute, to: Minute) -> Result<Ve
     Ok(clicks)
 }
 
-/// A day where a zone's clocks are, in days since 1970, and when it ends.
+/// Day of a time in a time zone, in days since 1970, and the end of that day.
 #[must_use]
 pub fn billing_day(time_zone: &str, now: Millis) -> (i64, Millis) {
     let zone = time_zones::find_zone(time_zone).unwrap_or(TimeZone::UTC);
@@ -298,7 +300,7 @@ pub fn billing_day(time_zone: &str, now: Millis) -> (i64, Millis) {
     (since, ends.map_or(Millis::MAX, |ends| unsigned(ends.timestamp().as_millisecond())))
 }
 
-/// What a campaign has spent, on this day and in all.
+/// Spend of a campaign on a day and in total.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -314,7 +316,7 @@ pub fn load_spend(conn: &Connection, tenant: TenantNo, campaign: u32, day: i64) 
     Ok(spent)
 }
 
-/// Forgets, some at a time, actions of nobody that no fact of now can repeat any more. Gives how many.
+/// Deletes some of the anonymous actions that no accepted fact can repeat any more. Returns their number.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].

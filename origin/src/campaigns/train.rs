@@ -1,12 +1,12 @@
-//! Training models from stored actions (S1.9, S3.6): `causeway job run train`.
+//! Training of models from stored actions: `causeway job run train`.
 //!
-//! An example is one impression, with the features that were there in the minutes before it, which both sides take from
-//! `causeway_shared::ads::model`, and what came of it. People are read as they are known now: what a sibling did before the
-//! two were linked counts as the person's past. Segments count from their last write on, so that what was written
-//! because of a conversion never explains it.
+//! An example is one impression with its features in the minutes before it, built by `causeway_shared::model` as at the
+//! edge, and its outcome. People are read as they are linked now: the actions of a sibling before the link count as the
+//! person's past. Segments count from their last write on, so that a segment that was written because of a conversion
+//! never explains it.
 //!
-//! The newest fifth of the examples is held out. A part of the model that is not surely better on them than the base
-//! rate is not published, and the base rate stands in its place.
+//! The newest fifth of the examples is held out. A part of the model that is not significantly better on them than the
+//! base rate is not published, and the base rate is used instead.
 
 mod examples;
 mod ftrl;
@@ -35,22 +35,23 @@ use crate::outbox::kv_key::KvKey;
 use crate::store::write_txn::{TxnInputs, TxnRules};
 use crate::store::{CheckedBytes, StoreError, TenantNo};
 
-/// Told what is done, of how much; an error of it is the answer.
+/// Progress callback `(done, total)`. Returning an error cancels the run with that error.
 type Progress<'a> = &'a (dyn Fn(u64, u64) -> Result<(), StoreError> + Sync);
 
-/// Models kept of a tenant, the newest.
+/// Newest models that are stored for a tenant.
 const KEPT: i64 = 10;
 
-/// How a model is trained.
+/// Options of a training.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// The model has two to this power of places, of `model::BITS`.
+    /// Binary logarithm of the number of the model's weights, within `model::BITS`.
     pub bits: u8,
-    /// Actions looked at, at most: of a larger store a share of the people is drawn. Each takes 28 bytes of memory.
+    /// Most actions read. A share of the people is drawn from a larger store. Each action takes 28 bytes of memory.
     pub most: u64,
-    /// How long the model may be used, in milliseconds.
+    /// Lifetime of the model in milliseconds.
     pub life_ms: Millis,
-    /// The verbs that are conversions, beside purchases within a day after a click, which alone are paid for.
+    /// Action types that are conversions, in addition to purchases within a day after a click. Only these purchases are
+    /// paid for.
     pub conversions: Vec<ActionType>,
 }
 
@@ -60,19 +61,19 @@ impl Default for Options {
     }
 }
 
-/// What a training came to.
+/// Result of a training.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
-    /// A model to publish: its bytes, as the edge reads them.
+    /// A model to publish, in the form that the edge reads.
     Trained(Vec<u8>, Report),
-    /// No part is surely better than the base rate.
+    /// No part is significantly better than the base rate.
     NotBetter(Report),
-    /// There are too few examples for any part.
+    /// No part has enough examples.
     TooFew(Report),
 }
 
 impl Outcome {
-    /// What was seen.
+    /// The report of the training.
     #[must_use]
     pub fn report(&self) -> &Report {
         match self {
@@ -80,7 +81,7 @@ impl Outcome {
         }
     }
 
-    /// A stable name.
+    /// Stable name of the outcome.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -91,12 +92,12 @@ impl Outcome {
     }
 }
 
-/// What was seen in a training.
+/// Report of a training.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// When it was.
+    /// Time of the training.
     pub trained_ms: Millis,
-    /// From when on the model is not used.
+    /// Time from which on the model is not used.
     pub expires_ms: Millis,
     /// People of the tenant.
     pub people: u64,
@@ -104,15 +105,16 @@ pub struct Report {
     pub impressions: u64,
     /// Segments that are features.
     pub segments: usize,
-    /// Bytes of the model.
+    /// Size of the model in bytes.
     pub bytes: usize,
-    /// The parts.
+    /// Reports of the parts.
     pub parts: Vec<PartReport>,
 }
 
-/// Trains a model from what the store in `data` holds of a tenant. Nothing is written; [`keep`] does.
+/// Trains a model from the data that the store in `data` holds of a tenant. Writes nothing; [`keep`] does.
 ///
-/// `progress` hears how many people are read, of how many, from several threads; an error of it ends the training.
+/// `progress` receives the number of people read and of all people, from several threads. An error of it ends the
+/// training.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -124,8 +126,8 @@ pub fn run(
     progress: Progress<'_>,
 ) -> Result<Outcome, StoreError> {
     let Options { bits, most, life_ms, conversions } = options;
-    let asked = GatherRequest { data, tenant, bits: *bits, most: *most, conversions };
-    let GatheredExamples { people, segments, examples } = gather::gather_examples(&asked, progress)?;
+    let request = GatherRequest { data, tenant, bits: *bits, most: *most, conversions };
+    let GatheredExamples { people, segments, examples } = gather::gather_examples(&request, progress)?;
     let minute = Minute::at(now);
     let clicked = examples.clicked(minute);
     let priced = clicked.iter().copied().filter(|number| examples.value(*number).is_some()).collect();
@@ -151,17 +153,17 @@ pub fn run(
     if any(PartVerdict::Trained) {
         let bytes = model::encode_model(&model);
         report.bytes = bytes.len();
-        // Checked before it is published, as it is after it is read.
+        // The model is checked before it is published, in the same way as after it is read.
         let whole = model::decode_model(&bytes)? == model;
         return if whole { Ok(Outcome::Trained(bytes, report)) } else { Err(StoreError::Corrupt { what: "model" }) };
     }
     Ok(if any(PartVerdict::NotBetter) { Outcome::NotBetter(report) } else { Outcome::TooFew(report) })
 }
 
-/// Keeps a trained model as the tenant's newest, and has it published; gives its version.
+/// Stores a trained model as the tenant's newest and queues it for the KV. Returns its version.
 ///
 /// # Errors
-/// [`StoreError`]; then nothing was changed.
+/// [`StoreError`]; nothing was changed.
 pub fn keep(
     conn: &mut Connection,
     rules: &TxnRules,
@@ -175,20 +177,22 @@ pub fn keep(
     const OLD: &str = "DELETE FROM models WHERE tenant = ?1 AND version <= ?2";
     crate::store::write_txn::within_txn(conn, rules, &Metrics::default(), given, |group| {
         let version: i64 = group.tx.query_row(NEXT, [tenant.0], |row| row.get(0))?;
-        let told = serde_json::to_string(report).unwrap_or_default();
-        group.tx.execute(PUT, (tenant.0, version, signed(report.trained_ms), CheckedBytes::seal(bytes), told))?;
+        let report_json = serde_json::to_string(report).unwrap_or_default();
+        group
+            .tx
+            .execute(PUT, (tenant.0, version, signed(report.trained_ms), CheckedBytes::seal(bytes), report_json))?;
         group.tx.execute(OLD, (tenant.0, version - KEPT))?;
-        // What is handed out from now on is above what was before.
+        // Later hand-outs must have a higher version than earlier ones.
         group.next_version();
         crate::outbox::queue::put_key(group, tenant, KvKey::Model, group.now)?;
         Ok(version.unsigned_abs())
     })
 }
 
-/// The tenant's newest model and its report, as JSON.
+/// The tenant's newest model and its report as JSON.
 ///
 /// # Errors
-/// [`StoreError`]; [`StoreError::Form`] where its checksum does not fit.
+/// [`StoreError`]; [`StoreError::Form`] if the checksum does not match.
 pub fn newest(conn: &Connection, tenant: TenantNo) -> Result<Option<(Vec<u8>, serde_json::Value)>, StoreError> {
     const READ: &str = "SELECT bytes, report FROM models WHERE tenant = ?1 ORDER BY version DESC LIMIT 1";
     let found: Option<(CheckedBytes, String)> =

@@ -1,4 +1,4 @@
-//! What a run of a job works with and what it comes to, and the trait of a job.
+//! Inputs and outcome of a run, and the trait of a job.
 
 use crate::audience::Audience;
 use crate::base::error_chain;
@@ -16,45 +16,46 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// What a run works on and with.
+/// Inputs of a run.
 #[expect(missing_debug_implementations, reason = "it holds functions")]
 pub struct JobContext<'a> {
     /// The data directory.
     pub data: &'a Path,
-    /// Whether what goes into the outbox is handed out by these rules: an origin that serves beside a command has those of its start.
+    /// Whether this process's rules also hand out the outbox entries. A serving origin hands out by the rules of its
+    /// start, so that the rules of a command that runs in parallel do not apply.
     pub hands_out: bool,
-    /// A connection that writes, the run's own.
+    /// The run's own writing connection.
     pub conn: &'a mut Connection,
-    /// What all transactions have in common.
+    /// Rules of all transactions.
     pub rules: &'a TxnRules,
-    /// What is counted.
+    /// Metrics to update.
     pub metrics: &'a Metrics,
-    /// What the log holds beyond the store now.
+    /// Reads the log's records that are not folded.
     pub backlog: &'a dyn Fn() -> Result<Backlog, StoreError>,
-    /// The columns of audiences, up to date.
+    /// Gives the audience index, up to date.
     pub audience: &'a dyn Fn() -> Result<Audience, StoreError>,
-    /// How models are trained.
+    /// Options for training models.
     pub training: &'a train::Options,
-    /// What each transaction is given.
+    /// Draws the inputs of a transaction: the time and a random seed.
     pub given: &'a dyn Fn() -> Result<TxnInputs, StoreError>,
-    /// Called between two transactions.
+    /// Pauses between two transactions.
     pub pause: &'a dyn Fn(),
-    /// Called where nothing may be done for a time.
+    /// Waits for a time without work.
     pub wait: &'a dyn Fn(Duration),
-    /// A clock that only goes on, whatever the date does.
+    /// Monotonic clock.
     pub elapsed: &'a dyn Fn() -> Duration,
-    /// Told what is done, of how much; says [`StoreError::Stopped`] where the run is to end.
+    /// Progress callback `(done, total)`. It returns [`StoreError::Stopped`] if the run must end.
     pub told: &'a (dyn Fn(u64, u64) -> Result<(), StoreError> + Sync),
-    /// Set by a run that would do from the beginning what it does now: it gives way to no other any more.
+    /// Set once the run is in a phase that it cannot resume; it is no longer pre-empted.
     pub to_the_end: &'a AtomicBool,
 }
 
-/// What a run came to.
+/// Outcome of a run that ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobReport {
-    /// Its report.
+    /// The report as JSON.
     pub report: Value,
-    /// What somebody must look at.
+    /// Reason why the run counts as failed and needs an operator.
     pub failed: Option<String>,
 }
 
@@ -64,11 +65,10 @@ impl From<Value> for JobReport {
     }
 }
 
-/// What the store cannot give of one of several that a job goes through holds that one up, and no other: why, unless the run is
-/// to end.
+/// Isolates the failure of one item of a job, so that the job continues with the others. The inner error is the reason.
 ///
 /// # Errors
-/// [`StoreError::Stopped`].
+/// [`StoreError::Stopped`], because the run must end.
 pub fn isolate_failure<T>(done: Result<T, StoreError>) -> Result<Result<T, String>, StoreError> {
     match done {
         Err(e) if !matches!(e, StoreError::Stopped) => Ok(Err(error_chain(&e))),
@@ -76,43 +76,45 @@ pub fn isolate_failure<T>(done: Result<T, StoreError>) -> Result<Result<T, Strin
     }
 }
 
-/// Between two transactions beside a serving origin: longer than it sleeps between two tries to write (SQLite's busy handler:
-/// 100 ms at most). With [`SOME`] it is the jobs' rate limit.
+/// Pause between two transactions while an origin serves. It is longer than the longest sleep of SQLite's busy handler
+/// (100 ms), so that waiting writers get their turn. Together with [`SOME`] it limits the rate of jobs.
 pub const PAUSE: Duration = Duration::from_millis(120);
 
 pub(crate) fn count_visitors(conn: &Connection) -> Result<u64, StoreError> {
     Ok(conn.query_row("SELECT count(*) FROM visitors", [], |row| row.get(0).map(crate::base::integers::unsigned))?)
 }
 
-/// What the run kept when it was cut.
+/// The report that an interrupted run stored.
 pub(crate) fn so_far<T: serde::de::DeserializeOwned + Default>(run: &JobRun) -> T {
     T::deserialize(&run.report).unwrap_or_default()
 }
 
-/// Visitors trimmed in one transaction: who waits to write waits some twenty milliseconds.
+/// Visitors in one transaction of a job. Other writers then wait for about 20 ms.
 pub(crate) const SOME: u32 = 500;
 
-/// People whose siblings are put in the outbox in one transaction, or whose rhythms are read in one.
+/// People in one transaction of a job that publishes siblings or reads activity histograms.
 pub(crate) const PEOPLE: u32 = 1_000;
 
-/// A clock that is right is corrected by less, in milliseconds: a run that began later than that from now began by a wrong one.
+/// Largest correction of a healthy clock, in milliseconds. A run that began further in the future was begun by a wrong
+/// clock.
 pub(crate) const AHEAD_MS: Millis = 10 * 60_000;
 
-/// Why a run that goes by the age that things had when it began does not go on: that time is still to come.
+/// Reason why a run that deletes by age must not continue: its start lies in the future.
 pub(crate) fn clock_warning(run: &JobRun, now: Millis) -> Option<String> {
-    const WHY: &str = "the clock was set back since the run began, and what is old was told by its time of then: nothing more \
-        is dropped by it; look at the clock, and at what the run came to until now";
+    const WHY: &str = "the clock was set back after the run began, so that ages computed from its start are wrong: nothing more \
+        is deleted; look at the clock, and check what the run has deleted so far";
     (run.since() > now.saturating_add(AHEAD_MS)).then(|| WHY.to_owned())
 }
 
-/// One job: idempotent, without input, in short transactions. `tasks` has one file for each.
+/// A job: idempotent, without input, in short transactions. `tasks` has one file for each.
 pub(crate) trait BackgroundJob: Sync {
     /// Its kind, which names it and orders the jobs.
     fn kind(&self) -> JobKind;
 
-    /// Does what a run asks for, from where it was.
+    /// Executes a run from its cursor.
     ///
     /// # Errors
-    /// [`StoreError`]; what was committed before stays, and [`StoreError::Stopped`] says no more than that.
-    fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError>;
+    /// [`StoreError`]; earlier transactions stay committed. [`StoreError::Stopped`] reports an interruption, not a
+    /// failure.
+    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError>;
 }

@@ -1,4 +1,4 @@
-//! One run, from its row to its end: progress noted while it goes on, and how it ended.
+//! Executes one run: records its progress and its outcome.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -12,46 +12,46 @@ use super::runs::{self, JobRun};
 use super::{JobKind, RunOutcome, tasks};
 use crate::store::StoreError;
 
-/// How often progress is noted.
+/// Interval between two records of the progress.
 const NOTED: Duration = Duration::from_secs(1);
-/// How often it is tried again to keep a run's end, which waits for others that write each time.
+/// Attempts to record the end of a run. Each one waits for other writers.
 const ENDS: u32 = 10;
 
-/// What runs are run with, in one process.
+/// Executes runs in one process.
 #[expect(missing_debug_implementations, reason = "it holds functions")]
 pub struct JobRunner<'a> {
-    /// What they work on and with; it is told what is done, and may end a run, as the runner may.
+    /// Inputs of the runs. Its progress callback is called too and may end a run.
     pub place: JobContext<'a>,
-    /// Notes: a second connection, as the place's may be within a transaction.
+    /// Second connection, which records the progress while the run's own connection is in a transaction.
     pub notes: &'a Mutex<Connection>,
-    /// Whether it is to end between two transactions.
+    /// Whether the run must end between two transactions.
     pub stop: &'a (dyn Fn() -> bool + Sync),
 }
 
 impl JobRunner<'_> {
-    /// Takes a run that was begun to its end, and gives it as it ended.
+    /// Executes a run that was begun and returns it with its outcome.
     ///
     /// # Errors
-    /// [`StoreError`]: its end cannot be kept. A job that failed is no error here.
+    /// [`StoreError`] if the outcome cannot be recorded. A failed job is not an error here.
     pub fn run(&mut self, run: &JobRun) -> Result<JobRun, StoreError> {
         let (begun, noted, notes) = (Instant::now(), AtomicU64::new(0), self.notes);
-        let (tell, stop) = (self.place.told, self.stop);
-        let told = |done, all| {
-            tell(done, all)?;
+        let (report_progress, stop) = (self.place.told, self.stop);
+        let progress = |done, all| {
+            report_progress(done, all)?;
             let now = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
             let before = noted.load(Relaxed);
             let due = before == 0 || u128::from(now - before.min(now)) >= NOTED.as_millis();
-            // Of several threads one notes it.
+            // Only one of several threads records it.
             if due && noted.compare_exchange(before, now.max(1), Relaxed, Relaxed).is_ok() {
                 let noted =
                     runs::note_progress(&notes.lock().unwrap_or_else(PoisonError::into_inner), run.no, done, all);
-                // It is only told.
+                // Progress is only informative: a busy store must not fail the run.
                 noted.or_else(|e| if e.is_busy() { Ok(()) } else { Err(e) })?;
             }
             if stop() { Err(StoreError::Stopped) } else { Ok(()) }
         };
-        let mut place = JobContext { conn: self.place.conn, told: &told, ..self.place };
-        let (outcome, report) = match tasks::run_job(&mut place, run) {
+        let mut context = JobContext { conn: self.place.conn, told: &progress, ..self.place };
+        let (outcome, report) = match tasks::run_job(&mut context, run) {
             Ok(crate::jobs::context::JobReport { report, failed: None }) => (RunOutcome::Done, Some(report)),
             Ok(crate::jobs::context::JobReport { mut report, failed: Some(why) }) => {
                 report.as_object_mut().map(|report| report.insert("error".to_owned(), why.into()));
@@ -62,7 +62,7 @@ impl JobRunner<'_> {
                 tracing::warn!(
                     run = run.no,
                     job = run.asked.job.name(),
-                    "another writes to the store for too long: the run is cut"
+                    "another connection wrote to the store for too long: the run is interrupted"
                 );
                 (RunOutcome::Interrupted, None)
             }

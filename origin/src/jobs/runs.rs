@@ -1,4 +1,4 @@
-//! The runs of jobs as the store has them.
+//! Rows of runs in the store.
 
 use causeway_shared::base::ids::Millis;
 use rusqlite::types::Type;
@@ -14,64 +14,64 @@ use crate::kv::verify::VerifyReport;
 use crate::store::tenants::Tenants;
 use crate::store::{StoreError, TenantNo};
 
-/// Runs kept of a job, the newest: so many that changed something, and as many that were dry; of each tenant, where a job is
-/// by tenant.
+/// Newest runs that are stored for each job, and for each tenant of a job that runs for each tenant. Dry runs are
+/// counted separately.
 const KEPT: i64 = 100;
-/// Runs on one page.
+/// Most runs on one page.
 pub const PAGE: usize = 1_000;
-/// Longest report, in bytes as JSON. A job keeps its lists short.
+/// Longest report in bytes of JSON. Jobs bound the lists in their reports.
 const REPORT_BYTES: usize = 64 * 1_024;
-/// A run that was begun so often and never ended in order is given up: it may be what ends the process.
+/// Number of starts without an orderly end after which a run is given up, because it may be the cause of the ends.
 const STARTS: u32 = 3;
 
 const COLUMNS: &str =
     "run, job, tenant, woken, dry_run, asked, started, ended, done, total, cursor, outcome, report, starts";
-/// That goes on by itself when nobody runs it: a training and a dry run begin anew where they are wanted, a command is
-/// given again by whoever gave it.
+/// SQL condition for runs that a serving origin begins or resumes. A training and a dry run start again only on
+/// request, and the operator repeats a command.
 const WAITS: &str = "(outcome IS NULL AND started IS NULL
     OR outcome = 'interrupted' AND dry_run = 0 AND job <> 'train') AND woken <> 'command'";
 
-/// What is asked for.
+/// Request of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunRequest {
     /// The job.
     pub job: JobKind,
-    /// Whose, of a job by tenant.
+    /// Tenant of a job that runs for each tenant.
     pub tenant: Option<TenantNo>,
-    /// What woke it.
+    /// Trigger of the run.
     pub woken: Trigger,
-    /// Whether it is only to say what it would do.
+    /// Whether the run only reports what it would do.
     pub dry_run: bool,
 }
 
 /// A run of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobRun {
-    /// Its number.
+    /// Number of the run.
     pub no: i64,
-    /// What was asked for.
+    /// The request.
     pub asked: RunRequest,
-    /// When.
+    /// Time of the request.
     pub asked_at: Millis,
-    /// When it began; `None` while it waits.
+    /// Time of the start; `None` while the run waits.
     pub started: Option<Millis>,
-    /// When it ended.
+    /// Time of the end.
     pub ended: Option<Millis>,
-    /// What is done.
+    /// Completed units of work.
     pub done: u64,
-    /// Of how much.
+    /// All units of work.
     pub all: u64,
-    /// From where it goes on.
+    /// Position from which the run continues.
     pub cursor: i64,
-    /// How it ended.
+    /// Outcome of the run.
     pub outcome: Option<RunOutcome>,
-    /// What it came to, or would; so far.
+    /// Report of the results so far. A dry run reports what it would do.
     pub report: Value,
     starts: u32,
 }
 
 impl JobRun {
-    /// As callers and commands are told.
+    /// The run as JSON for the API and the command line.
     #[must_use]
     pub fn told(&self, tenants: &Tenants) -> Value {
         let RunRequest { job, tenant, woken, dry_run } = self.asked;
@@ -83,7 +83,7 @@ impl JobRun {
         })
     }
 
-    /// When it began, or was asked for.
+    /// Time of the start, or of the request while the run waits.
     #[must_use]
     pub fn since(&self) -> Millis {
         self.started.unwrap_or(self.asked_at)
@@ -116,14 +116,14 @@ impl JobRun {
     }
 }
 
-/// The runs that `rest` of a statement finds.
+/// Loads the runs that the rest of a statement selects.
 fn read(conn: &Connection, rest: &str, values: impl rusqlite::Params) -> Result<Vec<JobRun>, StoreError> {
     let mut statement = conn.prepare(&format!("SELECT {COLUMNS} FROM runs {rest}"))?;
     let rows = statement.query_map(values, JobRun::read)?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// A run by its number.
+/// Loads a run by its number.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -135,7 +135,7 @@ fn load_run(conn: &Connection, no: i64) -> Result<JobRun, StoreError> {
     find_run(conn, no)?.ok_or(StoreError::Corrupt { what: "run" })
 }
 
-/// The newest runs, of one job or of all, up to [`PAGE`].
+/// The newest runs of one job or of all jobs, at most [`PAGE`].
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -147,12 +147,12 @@ pub fn list_runs(conn: &Connection, job: Option<JobKind>, limit: usize) -> Resul
     }
 }
 
-/// Notes what is asked for, and gives the run, be it one that waited as a timer's; or as an error the one of the same job that
-/// somebody asked for before or that is under way. A dry run does nothing of what is asked for, and a run that does it waits
-/// beside it.
+/// Requests a run and returns it; a waiting run of a timer is taken over. The inner error is a run of the same job that
+/// was requested before or is active. A dry run does not replace a real run: a real run may be requested while one
+/// waits.
 ///
 /// # Errors
-/// [`StoreError::Sqlite`]; then nothing was kept.
+/// [`StoreError::Sqlite`]; nothing was stored.
 pub fn request_run(
     conn: &mut Connection,
     asked: RunRequest,
@@ -163,7 +163,7 @@ pub fn request_run(
         "WHERE job = ?1 AND tenant IS ?2 AND dry_run <= ?3 AND (outcome IS NULL OR {WAITS}) ORDER BY run DESC LIMIT 1"
     );
     if let Some(open) = read(&tx, &open, (asked.job.name(), asked.tenant.map(|no| no.0), asked.dry_run))?.pop() {
-        // What a timer holds back for a date goes ahead once somebody asks for it.
+        // A run of a timer may be held until the date is confirmed. A request by hand releases it.
         let takes = format!("UPDATE runs SET woken = ?2 WHERE run = ?1 AND woken = 'timer' AND {WAITS}");
         let by_hand = !asked.dry_run && asked.woken != Trigger::Timer;
         if by_hand && tx.execute(&takes, (open.no, asked.woken.name()))? == 1 {
@@ -185,12 +185,12 @@ fn insert(conn: &Connection, asked: RunRequest, now: Millis) -> Result<i64, Stor
     Ok(conn.last_insert_rowid())
 }
 
-/// Begins what a command asks for: the run of before goes on where it was cut. The caller holds the job's lock.
+/// Begins the run that a command requests, or resumes the previous interrupted one. The caller holds the lock for jobs.
 ///
 /// # Errors
-/// [`StoreError::Sqlite`]; then nothing was kept.
+/// [`StoreError::Sqlite`]; nothing was stored.
 pub fn begin_asked(conn: &mut Connection, asked: RunRequest, now: Millis) -> Result<JobRun, StoreError> {
-    // One that another came behind does not go on: what it had done is not as it left it.
+    // An interrupted run is not resumed after a later run of the job, which changed the data that it had processed.
     const CUT: &str = "WHERE outcome = 'interrupted' AND ?3 = 0 AND job <> 'train' AND run = (SELECT max(run) FROM runs
         WHERE job = ?1 AND tenant IS ?2 AND dry_run = 0 AND started IS NOT NULL)";
     settle_runs(conn, now)?;
@@ -203,11 +203,11 @@ pub fn begin_asked(conn: &mut Connection, asked: RunRequest, now: Millis) -> Res
     Ok(run)
 }
 
-/// Begins the run that waits longest, if one does, of those on time before all others; none of a timer that is held. The caller
-/// holds the job's lock.
+/// Begins the run that has waited longest, if one waits. Runs of jobs with due times come first, and runs of held
+/// timers are skipped. `vouched` says whether a sync confirms the date. The caller holds the lock for jobs.
 ///
 /// # Errors
-/// [`StoreError::Sqlite`]; then nothing was kept.
+/// [`StoreError::Sqlite`]; nothing was stored.
 pub fn begin_waiting(conn: &mut Connection, now: Millis, vouched: Option<bool>) -> Result<Option<JobRun>, StoreError> {
     settle_runs(conn, now)?;
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -229,18 +229,18 @@ fn begin_run(conn: &Connection, no: i64, now: Millis) -> Result<(), StoreError> 
     Ok(())
 }
 
-/// Nobody runs what has no outcome while the caller holds the job's lock: its process ended. What was begun too often is
-/// given up.
+/// Marks active runs as interrupted: the caller holds the lock for jobs, so that their processes have ended. A run that
+/// was started too often is marked as failed.
 fn settle_runs(conn: &Connection, now: Millis) -> Result<(), StoreError> {
     const CUT: &str = "UPDATE runs SET ended = ?1, outcome = iif(starts >= ?2, 'failed', 'interrupted'),
             report = iif(starts >= ?2, json_set(report, '$.error', ?3), report)
         WHERE outcome IS NULL AND started IS NOT NULL";
-    const WHY: &str = "its process ended each time: look at the log of then, and at the machine's memory";
+    const WHY: &str = "its process ended each time: check the log of that time and the machine's memory";
     conn.execute(CUT, (signed(now), STARTS, WHY))?;
     Ok(())
 }
 
-/// Whether another run of the same job began after it.
+/// Whether another run of the same job began after this one.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -250,7 +250,7 @@ pub fn is_behind(conn: &Connection, run: &JobRun) -> Result<bool, StoreError> {
     Ok(conn.prepare_cached(LATER)?.exists((job.name(), tenant.map(|no| no.0), run.no))?)
 }
 
-/// Says from where a run goes on, and what it came to so far: within the transaction that took it there.
+/// Stores the position from which a run continues and its report so far, in the transaction that did the work.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -260,7 +260,7 @@ pub fn save_cursor(tx: &Connection, no: i64, cursor: i64, report: &Value) -> Res
     Ok(())
 }
 
-/// Says how far a run is.
+/// Stores the progress of a run.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -270,10 +270,10 @@ pub fn note_progress(conn: &Connection, no: i64, done: u64, all: u64) -> Result<
     Ok(())
 }
 
-/// Ends a run, and lets go of the oldest of its kind. `report` is kept as it is where none is given.
+/// Ends a run and deletes the oldest runs of its kind. The stored report remains if `report` is `None`.
 ///
 /// # Errors
-/// [`StoreError::Sqlite`]; then nothing was kept.
+/// [`StoreError::Sqlite`]; nothing was stored.
 pub fn end_run(
     conn: &mut Connection,
     no: i64,
@@ -301,7 +301,7 @@ pub fn end_run(
     Ok(run)
 }
 
-/// The newest run of a job that was to change something, and began.
+/// The newest run of a job that began, without dry runs.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -312,15 +312,15 @@ pub fn last_run(conn: &Connection, job: JobKind, tenant: Option<TenantNo>) -> Re
     Ok(last.map(|run| Last { started: run.since(), ended: run.ended.unwrap_or(run.since()), outcome: run.outcome }))
 }
 
-/// Tells the metrics of each job how long its last run took, when it last ended well, and how far the one under way is; dry
-/// runs apart.
+/// Updates the metrics of each job: the duration of its last run, the end of its last successful run, and the progress
+/// of the active one. Dry runs count only as active.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn measure_runs(conn: &Connection, metrics: &Metrics) -> Result<(), StoreError> {
     const ENDED: &str = "SELECT ended - started FROM runs
         WHERE job = ?1 AND dry_run = 0 AND outcome IS NOT NULL AND started IS NOT NULL ORDER BY run DESC LIMIT 1";
-    // The newest, not the latest: one of a clock that was ahead would stay that for long.
+    // The newest run, not the latest time: a run by a clock that was ahead would remain the latest for long.
     const WELL: &str = "SELECT ifnull((SELECT ended FROM runs WHERE job = ?1 AND dry_run = 0 AND outcome = 'done'
         ORDER BY run DESC LIMIT 1), 0)";
     const NOW: &str = "SELECT done, total FROM runs WHERE job = ?1 AND outcome IS NULL AND started IS NOT NULL

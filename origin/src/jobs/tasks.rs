@@ -1,4 +1,4 @@
-//! The jobs, one file for each, and the list of them.
+//! The jobs, one file for each, and their list.
 
 mod activity;
 mod audience_index;
@@ -32,7 +32,7 @@ use crate::jobs::context::{BackgroundJob, JobContext, JobReport};
 use crate::jobs::runs::JobRun;
 use crate::store::StoreError;
 
-/// All jobs.
+/// All jobs in the order of their kinds.
 const TASKS: [&dyn BackgroundJob; 13] = [
     &TrimJob,
     &RetentionJob,
@@ -49,13 +49,13 @@ const TASKS: [&dyn BackgroundJob; 13] = [
     &ScrubJob,
 ];
 
-/// Does what a run asks for, from where it was.
+/// Executes a run from its cursor.
 ///
 /// # Errors
-/// [`StoreError`]; what was committed before stays, and [`StoreError::Stopped`] says no more than that.
-pub(crate) fn run_job(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+/// [`StoreError`]; earlier transactions stay committed. [`StoreError::Stopped`] reports an interruption, not a failure.
+pub(crate) fn run_job(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
     let job = TASKS.iter().find(|job| job.kind() == run.asked.job);
-    job.ok_or(StoreError::Corrupt { what: "job of a run" })?.run(place, run)
+    job.ok_or(StoreError::Corrupt { what: "job of a run" })?.run(context, run)
 }
 
 #[cfg(test)]

@@ -92,17 +92,17 @@ fn a_job_is_found_by_its_name() {
     assert_eq!(JobKind::named("everything"), None);
 }
 
-/// A store, and the connection that notes.
+/// A store, and the connection that records progress.
 struct World {
     origin: Origin,
     notes: Mutex<Connection>,
     backlog: Backlog,
     audience: Audience,
-    /// How long runs waited.
+    /// Total time that runs waited.
     waited: Cell<Duration>,
-    /// Whether another process hands out, by rules of its own.
+    /// Whether another process with rules of its own hands out the outbox.
     beside: bool,
-    /// What another connection folds while a job runs, and after how many of the moments at which it can.
+    /// Facts that another connection folds while a job runs, and the number of opportunities that it lets pass before.
     meanwhile: Cell<(u32, Vec<Fact>)>,
 }
 
@@ -125,7 +125,7 @@ impl World {
         runs::begin_waiting(&mut self.origin.conn, self.origin.now, Some(true)).unwrap().unwrap()
     }
 
-    /// Runs on, until progress was told so often.
+    /// Continues a run until it has reported its progress `most` times.
     fn run(&mut self, run: &JobRun, most: u64) -> JobRun {
         let data = self.origin.data().to_owned();
         let no = self.origin.tenant("demo").no;
@@ -163,13 +163,13 @@ impl World {
         self.run(&run, u64::MAX)
     }
 
-    /// An erasure of a visitor alone is folded by another connection, after so many moments of the next run.
+    /// Another connection folds an erasure of a visitor alone, after this number of opportunities in the next run.
     fn erased_meanwhile(&self, moments: u32, visitor: VisitorId) {
         let what = FactKind::Erasure { scope: ErasureScope::Visitor, id: None, also: Vec::new() };
         self.meanwhile.set((moments, vec![fact(visitor, 1_000, self.origin.now, what)]));
     }
 
-    /// Every row of the tables that a job of visitors may change, in order.
+    /// All rows of the tables that a job over visitors may change, sorted.
     fn dump(&self) -> Vec<String> {
         const TABLES: [&str; 16] = [
             "visitors",
@@ -203,7 +203,7 @@ impl World {
     }
 }
 
-/// Visitors of whom each has a segment and an action that are over, in more than two transactions of a trim.
+/// Visitors with an expired segment and an expired action each, enough for more than two transactions of a trim.
 fn old(world: &mut World, visitors: u32) {
     let held = SegmentState::held(HourStamp(HourStamp::at(NOW).0 + 1), []);
     let facts: Vec<_> = (0..visitors)
@@ -235,7 +235,7 @@ fn s2_04_a_trim_that_is_cut_goes_on_and_ends_with_the_same_store() {
     let first = cut.run(&run, 1);
     assert_eq!((first.outcome, first.report["visitors"].as_u64()), (Some(RunOutcome::Interrupted), Some(500)));
     assert_ne!(whole.dump(), cut.dump());
-    // A day later: it goes on as of when it began.
+    // A day later the run continues with the time of its start.
     cut.origin.now += DAY_MS;
     let again = runs::begin_waiting(&mut cut.origin.conn, cut.origin.now, Some(true)).unwrap().unwrap();
     assert_eq!((again.no, again.cursor, again.outcome), (run.no, 500, None));
@@ -248,7 +248,7 @@ fn s2_04_a_trim_that_is_cut_goes_on_and_ends_with_the_same_store() {
 fn one_visitor_that_cannot_be_read_keeps_no_other_from_being_trimmed() {
     let mut world = World::with(0);
     old(&mut world, 700);
-    // One is linked to another, whose actions go all the same.
+    // Actions of a linked visitor are deleted too.
     let logins = [3, 5].map(|v| world.origin.login(visitor(v), 9, NOW, "ann"));
     world.origin.send("demo", &logins);
     let rows = [3, 5].map(|v| world.origin.row("demo", visitor(v)).row.unwrap());
@@ -265,8 +265,8 @@ fn one_visitor_that_cannot_be_read_keeps_no_other_from_being_trimmed() {
     assert_eq!(actions, [(1, 1), (0, 0)], "all of it, or nothing");
 }
 
-/// Somebody who brought 40,000 facts in a day: 16,384 FactIds lie packed, the others in rows of their own, of which a
-/// transaction takes 10,000.
+/// A visitor with 40,000 facts in a day: 16,384 FactIds are packed, and the others are rows of their own, of which a
+/// transaction deletes 10,000.
 fn crowd() -> World {
     let mut world = World::with(0);
     let facts: Vec<_> = (0..40_000).map(|n| page(visitor(1), n, NOW)).collect();
@@ -296,12 +296,12 @@ fn an_erasure_of_one_who_brought_very_many_takes_some_and_a_trim_the_others() {
     let what = FactKind::Erasure { scope: ErasureScope::Visitor, id: None, also: Vec::new() };
     let erasure = fact(visitor(1), 50_000, NOW, what);
     world.origin.send("demo", &[erasure]);
-    assert_eq!(fact_ids(&world), (13_616, 0), "nobody waits for all of them");
+    assert_eq!(fact_ids(&world), (13_616, 0), "no other writer waits for all of them");
     assert_eq!(world.all(JobKind::Trim, false).outcome, Some(RunOutcome::Done));
     assert_eq!(fact_ids(&world), (0, 0), "however new they are");
 }
 
-/// Visitors 0 to 599 of `demo` are seen long ago, and every third of them again now.
+/// Visitors 0 to 599 of `demo` were seen long ago, and every third of them again now.
 fn seen(world: &mut World) {
     let early: Vec<_> = (0..600).flat_map(|v| [page(visitor(v), 1, NOW), purchase(visitor(v), 2, NOW, 5)]).collect();
     world.origin.send("demo", &early);
@@ -338,7 +338,7 @@ fn retention_forgets_exactly_those_not_seen_and_a_dry_run_changes_nothing() {
     }
     assert_eq!(world.origin.lookup("demo", "ann"), [visitor(3)], "the sibling that was seen stays");
     let again = world.all(JobKind::Retention, false);
-    assert_eq!(again.report, json!({ "visitors": 1_200, "forgotten": 0 }), "nobody is forgotten twice");
+    assert_eq!(again.report, json!({ "visitors": 1_200, "forgotten": 0 }), "no visitor is erased twice");
 }
 
 #[test]
@@ -356,7 +356,7 @@ fn what_began_by_a_clock_that_was_ahead_drops_nothing_once_it_is_right() {
         assert!(ended.report["error"].as_str().unwrap().contains("look at the clock"), "{}", ended.report);
         assert_eq!(world.dump(), before);
     }
-    // By a clock as wrong as NTP finds one it goes on.
+    // A clock that NTP corrects by a usual amount does not stop the run.
     world.origin.now = NOW + 60_000;
     let run = world.begin(JobKind::Retention, false);
     world.origin.now = NOW;
@@ -372,7 +372,7 @@ fn whom_a_transaction_that_failed_was_to_forget_no_later_start_forgets() {
     origin.conn.execute_batch(tables).unwrap();
     let (no, given) = (origin.tenant("demo").no, origin.given());
     let (receipt, visitors) = (retention::erasure_receipt(1, NOW, 1), |_: &Connection| Ok(vec![(no, visitor(1))]));
-    // What is asked for last is seen to be wrong by the commit.
+    // The commit detects that the last statement of the transaction is invalid.
     let fails = |tx: &Connection, _| Ok(tx.execute("INSERT INTO children VALUES (1)", []).map(|_| ())?);
     retention::forget_visitors(&mut origin.conn, &origin.rules, &origin.metrics, given, receipt, visitors, fails)
         .unwrap_err();
@@ -396,7 +396,7 @@ fn who_was_told_of_and_never_seen_is_forgotten_too() {
     let tied = |v: u32, at| fact(visitor(v), 1, at, what.clone());
     world.origin.admin("demo", &[tied(1, NOW), tied(2, NOW + 35 * DAY_MS)]);
     world.origin.now = NOW + 40 * DAY_MS;
-    // Who is told of between the look and the erasure stays.
+    // Evidence of a visitor that arrives between the check and the erasure preserves it.
     let (origin, log) = (&world.origin, Backlog::default());
     let policy = retention::retention_policy(&origin.rules.tenants, origin.now);
     let both = [1, 2].map(|v| (origin.tenant("demo").no, visitor(v)));
@@ -415,7 +415,7 @@ fn who_was_told_of_and_never_seen_is_forgotten_too() {
 #[test]
 fn a_retention_that_is_cut_goes_on_and_ends_with_the_same_store() {
     let [mut whole, mut cut] = [30, 30].map(World::with);
-    // The same keys, so that ids have the same hashes.
+    // The same keys give the same hashes of ids.
     cut.origin.keys = whole.origin.keys.clone();
     cut.origin.forget_after("demo", 30);
     for world in [&mut whole, &mut cut] {
@@ -450,7 +450,7 @@ fn who_comes_back_while_it_is_looked_for_is_not_forgotten() {
     let mut world = World::with(30);
     world.origin.send("demo", &[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW)]);
     world.origin.now = NOW + 40 * DAY_MS;
-    // Between the look and the transaction that erases.
+    // Between the check and the transaction that erases.
     world.meanwhile.set((0, vec![page(visitor(2), 2, world.origin.now)]));
     assert_eq!(world.all(JobKind::Retention, false).report["forgotten"], 1);
     let pages = [1, 2].map(|v| world.origin.profile("demo", visitor(v)).totals().pages);
@@ -476,7 +476,7 @@ fn s5_06_a_reconcile_that_is_cut_is_planned_anew_and_mends_the_rest() {
     let dry = world.all(JobKind::Reconcile, true);
     assert_eq!(dry.report["differences"], json!({ "devices": 1_500 }));
     let run = world.begin(JobKind::Reconcile, false);
-    // Told twice while it plans, then after a transaction of mending.
+    // Progress is reported twice while planning, then after a transaction of corrections.
     let cut = world.run(&run, 2);
     assert_eq!(cut.outcome, Some(RunOutcome::Interrupted));
     let left: i64 =
@@ -539,7 +539,7 @@ fn the_same_job_waits_once_and_another_beside_it() {
     let dry = ask(&mut conn, JobKind::Trim, true).unwrap();
     assert!(dry > first);
     assert_eq!(ask(&mut conn, JobKind::Trim, true), Err(dry));
-    // What is to be done is not taken for done with a dry run.
+    // A dry run does not replace a real run.
     let real = ask(&mut conn, JobKind::Trim, false).unwrap();
     assert!(real > dry);
     assert_eq!([true, false].map(|dry_run| ask(&mut conn, JobKind::Trim, dry_run)), [Err(real); 2]);
@@ -603,7 +603,7 @@ fn of_whom_facts_are_set_aside_nothing_is_forgotten() {
     world.origin.send("demo", &[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW)]);
     let row = world.origin.row("demo", visitor(1)).row.unwrap();
     world.origin.conn.execute("UPDATE visitors SET profile = x'ff' WHERE row = ?1", [row]).unwrap();
-    // Whoever meets it first, a job or an import, fails; the next time its facts are set aside.
+    // The first job or import that meets the damaged row fails; the next one quarantines its facts.
     world.origin.now = NOW + 20 * DAY_MS;
     let facts = [1, 2].map(|v| CheckedFact { tenant: world.origin.tenant("demo").no, fact: page(visitor(v), 2, NOW) });
     let tries = [(); 2].map(|()| {
@@ -621,7 +621,7 @@ fn of_whom_facts_are_set_aside_nothing_is_forgotten() {
         crate::erasures::registry::is_erased(&world.origin.conn, facts[0].tenant, visitor(v)).unwrap()
     };
     assert_eq!([1, 2].map(|v| erased(&world, v)), [false, true]);
-    // Who withdrew is not seen by what comes late.
+    // Late facts of a withdrawn visitor do not count as seen.
     world.origin.send("demo", &[crate::testing::withdrawal(visitor(1), world.origin.now)]);
     assert_eq!(world.all(JobKind::Retention, false).report["forgotten"], 1);
     assert!(erased(&world, 1));

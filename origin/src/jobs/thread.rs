@@ -1,5 +1,6 @@
-//! A serving origin's thread for jobs. It sleeps until a timer is due or somebody calls, and runs what waits, one after
-//! the other; what may take hours gives way to audiences and sends that are due. A command that runs a job meanwhile goes first.
+//! The jobs thread of a serving origin. It sleeps until a timer is due or a request arrives, and executes waiting runs
+//! one after the other. A long run is pre-empted by audiences and sends that are due. A command that runs a job takes
+//! precedence.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,18 +25,18 @@ use crate::ingest::backlog::Backlog;
 use crate::store::write_txn::TxnRules;
 use crate::store::{self, StoreError};
 
-/// How long it sleeps at most, and after a failure: by then a run that ended with its process is found.
+/// Longest sleep, also after a failure. A run whose process ended is found within this time.
 const LOOK: Duration = Duration::from_secs(30);
-/// How far the thread stands behind all others, in steps of Unix's nice.
+/// Priority of the thread below all others, in steps of Unix's nice.
 const BEHIND: i32 = 10;
-/// How long while a command runs a job, or writes for long.
+/// Pause while a command runs a job or another connection writes for long.
 pub const BUSY: Duration = Duration::from_secs(2);
-/// How long a run goes on at least before it gives way to what is due.
+/// Least time that a run is active before it is pre-empted.
 const TURN: Duration = Duration::from_secs(20);
-/// How often it looks then.
+/// Interval at which an active run then checks for due work.
 const LOOKED: Duration = Duration::from_secs(1);
 
-/// The way to the thread. It ends when it is told to.
+/// Handle to the jobs thread. Clones refer to the same thread.
 #[derive(Debug, Clone)]
 pub struct JobScheduler(Arc<SchedulerState>);
 
@@ -50,7 +51,7 @@ impl JobScheduler {
     /// Starts the thread over the store in `data`.
     ///
     /// # Errors
-    /// [`StoreError`], or when the operating system gives no thread.
+    /// [`StoreError`], also if the operating system cannot start a thread.
     pub fn start(
         data: &Path,
         rules: Arc<TxnRules>,
@@ -80,32 +81,32 @@ impl JobScheduler {
         Ok((jobs, thread))
     }
 
-    /// Asks for a run, and gives it; or as an error the one of the same job that waits or is under way. Blocks for as long
-    /// as another writes.
+    /// Requests a run and returns it. The inner error is the waiting or active run of the same job. Blocks while
+    /// another connection writes.
     ///
     /// # Errors
-    /// [`StoreError`]; then nothing was asked for.
-    pub fn ask(&self, asked: RunRequest, now: Millis) -> Result<Result<JobRun, JobRun>, StoreError> {
-        let answer = runs::request_run(&mut self.0.notes.lock().unwrap_or_else(PoisonError::into_inner), asked, now);
+    /// [`StoreError`]; nothing was requested.
+    pub fn ask(&self, request: RunRequest, now: Millis) -> Result<Result<JobRun, JobRun>, StoreError> {
+        let answer = runs::request_run(&mut self.0.notes.lock().unwrap_or_else(PoisonError::into_inner), request, now);
         self.wake();
         answer
     }
 
-    /// Ends the run under way between two of its transactions, and the thread.
+    /// Interrupts the active run between two of its transactions, and ends the thread.
     pub fn stop(&self) {
         self.0.stopping.store(true, Ordering::Relaxed);
         self.wake();
     }
 
-    /// Whether it was told to end.
+    /// Whether the thread must end.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.0.stopping.load(Ordering::Relaxed)
     }
 
-    /// Has the thread look at once for what is to be run.
+    /// Makes the thread look for work at once.
     pub fn wake(&self) {
-        // A full channel wakes it too.
+        // A full channel already triggers the thread.
         self.0.wake.try_send(()).unwrap_or_default();
     }
 }
@@ -120,26 +121,26 @@ struct JobThread {
     audience: Audience,
     every: JobIntervals,
     turn: Duration,
-    /// What goes by age waits for a sync, and the log was told so.
+    /// Whether jobs that delete by age are held until a sync, and the log has reported it.
     held: bool,
 }
 
 impl JobThread {
     fn live(&mut self, wakes: &Receiver<()>) {
-        // Of this thread alone, where the operating system has it so: who waits for an answer goes first.
+        // The priority is that of this thread alone, where the operating system supports it. Requests come first.
         if let Err(e) = rustix::process::nice(BEHIND) {
             tracing::warn!(error = %e, "jobs run at the same priority as everything else");
         }
         while !self.jobs.is_stopping() {
             let sleep = self.look().unwrap_or_else(|e| {
-                tracing::error!(error = %crate::base::error_chain(&e), "the jobs' runs cannot be kept");
+                tracing::error!(error = %crate::base::error_chain(&e), "runs of jobs cannot be stored");
                 LOOK
             });
             wakes.recv_timeout(sleep).unwrap_or_default();
         }
     }
 
-    /// Runs all that waits or is due; gives how long nothing else will be.
+    /// Executes everything that waits or is due. Returns the time until the next work.
     fn look(&mut self) -> Result<Duration, StoreError> {
         let _alone = match store::lock_job(&self.data) {
             Ok(lock) => lock,
@@ -157,9 +158,9 @@ impl JobThread {
             }
             match next(&self.timers(vouched)?, now) {
                 Next::Due(job, tenant) => {
-                    let asked = RunRequest { job, tenant, woken: Trigger::Timer, dry_run: false };
-                    // One that waits already is begun next.
-                    drop(runs::request_run(&mut self.conn, asked, now)?);
+                    let request = RunRequest { job, tenant, woken: Trigger::Timer, dry_run: false };
+                    // An already waiting run is begun next.
+                    drop(runs::request_run(&mut self.conn, request, now)?);
                 }
                 Next::At(at) => return Ok(LOOK.min(Duration::from_millis(at - now))),
                 Next::Never => break,
@@ -168,7 +169,7 @@ impl JobThread {
         Ok(LOOK)
     }
 
-    /// Whether a sync vouches for the date. Said once, where one came before and none does any longer.
+    /// Whether a sync confirms the date. Logged once when the confirmation ends.
     fn vouched(&mut self, now: Millis) -> Option<bool> {
         let vouched = self.metrics.vouches(now);
         let held = vouched == Some(false);
@@ -176,7 +177,7 @@ impl JobThread {
             tracing::warn!(
                 now,
                 last = self.metrics.dated_ms.get(),
-                "no sync vouches for the clock's date: trim, retention, rollup and send wait, unless given by hand"
+                "no sync vouches for the clock's date: trim, retention, rollup and send wait unless started by hand"
             );
         }
         self.held = held;
@@ -195,7 +196,7 @@ impl JobThread {
         Ok(timers)
     }
 
-    /// Takes it to its end; whether it was cut by another that writes to the store.
+    /// Executes a run. Returns whether it was interrupted because another connection wrote for too long.
     fn run(&mut self, run: &JobRun) -> Result<bool, StoreError> {
         let (of, next) = (run.asked.job, AtomicU64::new(millis(self.turn)));
         let turn = RunTurn { of, begun: Instant::now(), next, first: OnceLock::new() };
@@ -228,8 +229,8 @@ impl JobThread {
             }
             (Some(RunOutcome::Interrupted), Some(first)) => {
                 tracing::info!(run = run.no, job, to = first.name(), "a job gives way");
-                let asked = RunRequest { job: *first, tenant: None, woken: Trigger::Timer, dry_run: false };
-                drop(runs::request_run(&mut self.conn, asked, clock::now())?);
+                let request = RunRequest { job: *first, tenant: None, woken: Trigger::Timer, dry_run: false };
+                drop(runs::request_run(&mut self.conn, request, clock::now())?);
             }
             _ => tracing::info!(run = run.no, job, outcome, "a job ended"),
         }
@@ -238,7 +239,7 @@ impl JobThread {
     }
 }
 
-/// The timers of what is due when somebody set it.
+/// Timers of jobs whose due time is set by users.
 fn on_time(conn: &Connection, vouched: Option<bool>, now: Millis) -> Result<Vec<Timer>, StoreError> {
     let timer = |job, due| Ok(Timer { job, tenant: None, when: When::At(due), last: runs::last_run(conn, job, None)? });
     [(JobKind::Materialise, materialized::next_due(conn, now)?), (JobKind::Send, send::next_due(conn, now)?)]
@@ -248,12 +249,12 @@ fn on_time(conn: &Connection, vouched: Option<bool>, now: Millis) -> Result<Vec<
         .collect()
 }
 
-/// How long a run goes on, and what it gives way to.
+/// Length of a run, and the job that pre-empts it.
 struct RunTurn {
-    /// Which it gives no way to: what is due of it is its own work.
+    /// The run's own job, which does not pre-empt it: the run itself does that work.
     of: JobKind,
     begun: Instant,
-    /// When it looks next, in milliseconds since it began.
+    /// Time of the next check, in milliseconds since the run began.
     next: AtomicU64,
     first: OnceLock<JobKind>,
 }
@@ -266,7 +267,7 @@ impl RunTurn {
         }
         self.next.store(since + millis(LOOKED), Ordering::Relaxed);
         let now = clock::now();
-        // What cannot be read here the run that waits tells.
+        // The next run reports a store that cannot be read.
         let mut timers: Vec<Timer> =
             on_time(&notes.lock().unwrap_or_else(PoisonError::into_inner), vouched(), now).unwrap_or_default();
         timers.retain(|timer| timer.job != self.of);

@@ -1,5 +1,5 @@
-//! A visitor's attributes, as the admin side reads and writes them (S4.8). A write is a fact like any other; one bad
-//! attribute never sinks the others.
+//! Attributes of a visitor, as the admin API reads and writes them. A write is a fact like any other. An invalid
+//! attribute does not affect the others of the call.
 
 use std::collections::BTreeMap;
 
@@ -18,14 +18,14 @@ use crate::views::segments;
 
 pub use segments::SegmentOwner;
 
-/// What is written.
+/// A write of attributes.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttributeWrite {
-    /// Attributes that the visitor has from now on.
+    /// Attributes to set.
     #[serde(default)]
     pub set: BTreeMap<String, Json>,
-    /// Attributes that it no longer has.
+    /// Names of attributes to remove.
     #[serde(default)]
     pub remove: Vec<String>,
 }
@@ -33,15 +33,15 @@ pub struct AttributeWrite {
 /// An attribute that was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RefusedAttribute {
-    /// Its name.
+    /// Name of the attribute.
     pub name: String,
-    /// A stable name of the reason.
+    /// Stable code of the reason.
     pub code: &'static str,
-    /// The reason in words.
+    /// The reason for users.
     pub message: String,
 }
 
-/// The write's good attributes as facts, and the others. `id` is 16 random bytes.
+/// Converts a write to facts with its valid attributes, and lists the refused ones. `id` is 16 random bytes.
 #[must_use]
 pub fn attribute_facts(
     names: &NameDictionary,
@@ -79,20 +79,21 @@ fn checked_value(names: &NameDictionary, name: &str, json: &Json) -> Result<Attr
     Ok(value)
 }
 
-/// The earliest time that a write may have to come after what it is about, where an edge's clock that runs ahead has put that
-/// after now: also of the person's other visitors, as the newest write is the person's.
+/// The earliest time, in milliseconds since 1970, at which a write replaces the stored values. It may lie in the future
+/// if an edge's clock was ahead. The person's other visitors count too, because the newest write of the person is
+/// effective.
 ///
 /// # Errors
 /// [`StoreError`].
 pub fn stamp_after(view: &StoreView<'_>, visitor: &VisitorView, write: &AttributeWrite) -> Result<Millis, StoreError> {
     let mut dictionary = names::load_dictionary(view.conn, visitor.tenant)?;
-    // Whoever put a write into the future was seen just now.
+    // A visitor with a write in the future was seen recently, so that it is among the most recently active visitors.
     let map = of_person(view, visitor, limits::SNAPSHOT_VISITORS, &mut dictionary)?;
     let tokens = write.set.keys().chain(&write.remove).filter_map(|name| dictionary.find(name));
     Ok(tokens.filter_map(|(token, _)| map.written(token)).max().map_or(0, |at| at + 1))
 }
 
-/// The visitor's own attributes, and those of its person.
+/// The visitor's own attributes and those of its person, as JSON.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -120,7 +121,7 @@ fn of_person(
     Ok(person)
 }
 
-/// Attributes by their names, as JSON values, without those whose name was taken back or only the origin uses.
+/// Attributes by name, as JSON values. Forgotten names and names reserved for the origin are left out.
 #[must_use]
 pub fn by_name(map: &AttributeMap, dictionary: &NameDictionary) -> BTreeMap<String, Json> {
     let named = map.iter().filter_map(|(token, value)| Some((dictionary.get(token)?.0, value)));
@@ -128,7 +129,7 @@ pub fn by_name(map: &AttributeMap, dictionary: &NameDictionary) -> BTreeMap<Stri
     named.map(|(name, value)| (name.to_owned(), value.to_json())).collect()
 }
 
-/// A page of the tenant's names, with the kind of each.
+/// One page of the tenant's attribute names with their types, as JSON.
 #[must_use]
 pub fn names_page(dictionary: &NameDictionary, page: usize) -> Json {
     let entry = |(place, (name, kind)): (usize, &(String, causeway_shared::facts::attributes::ValueKind))| json!({ "token": page * limits::ATTRIBUTE_PAGE + place, "name": name, "type": kind.name() });

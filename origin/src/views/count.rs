@@ -1,5 +1,5 @@
-//! Counts: how often a person, or one visitor, acted on ads, groups, campaigns or advertisers (S3.7). What an
-//! acknowledged sync brought is in the store, and so is counted at once (S3.10).
+//! Counts of a person's, or one visitor's, actions on ads, ad groups, campaigns or advertisers. Facts of acknowledged
+//! syncs are counted at once, because reads join the store with the backlog.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,73 +19,73 @@ use crate::store::StoreError;
 use crate::store::tenants::{TenantContext, no_word};
 use crate::views::read::{self, ActionParts, StoreView};
 
-/// Ids asked for at once.
+/// Most ids in one request.
 const IDS: usize = 10_000;
 
-/// What is asked, as the admin side takes it.
+/// A count request of the admin API.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CountRequest {
-    /// Whose actions.
+    /// Visitor id.
     pub visitor: String,
-    /// Verbs, by name.
+    /// Action types by name.
     pub actions: Vec<String>,
-    /// View types, by name; all when left out.
+    /// View types by name; `None` means all.
     pub view_types: Option<Vec<String>>,
-    /// Over which time.
+    /// Time window.
     pub last: CountWindow,
-    /// Of which level the ids are.
+    /// Level of the ids.
     pub level: LevelName,
     /// Ads, ad groups, campaigns or advertisers.
     pub ids: Vec<EntityName>,
-    /// Whether the visitor alone is counted, not its person.
+    /// Whether only the visitor is counted, not its person.
     #[serde(default)]
     pub own: bool,
 }
 
-/// An entity, by its code or by its id in a catalogue, the current one or one of before.
+/// An entity, by its code or by its id in any version of the catalogue.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(untagged)]
 pub enum EntityName {
-    /// Its code.
+    /// Code of the entity.
     Code(u32),
-    /// Its id.
+    /// Id of the entity.
     Id(String),
 }
 
-/// A window, or two times in milliseconds since the Unix epoch, counted in whole minutes.
+/// A window, or two times in milliseconds since 1970 that are rounded down to minutes.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields, untagged)]
 pub enum CountWindow {
-    /// The last buckets of a unit, the running one among them.
+    /// The last buckets of a unit, including the current one.
     Window {
-        /// How many, 1 or more.
+        /// Number of buckets, at least 1.
         interval: u32,
-        /// Their size.
+        /// Size of a bucket.
         unit: UnitName,
     },
-    /// From a time to before another.
+    /// From a time until before another.
     Range {
-        /// From.
+        /// Start, included.
         from_ms: Millis,
-        /// To, not itself counted.
+        /// End, excluded.
         to_ms: Millis,
     },
 }
 
-/// Names of units.
+/// Unit of a window.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UnitName {
     /// Minutes.
     Minutes,
-    /// Hours of UTC.
+    /// Hours in UTC.
     Hours,
-    /// Days of UTC.
+    /// Days in UTC.
     Days,
 }
 
-/// Names of levels.
+/// Level of the catalogue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LevelName {
@@ -99,21 +99,21 @@ pub enum LevelName {
     Advertiser,
 }
 
-/// Why there is no count.
+/// Reason why a count failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CountError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A field is not of its form: which, and what is wrong with it.
+    /// A field is invalid: its name and the problem.
     #[error("{1}")]
     Field(&'static str, String),
-    /// No fact of the visitor ever came.
-    #[error("no fact of that visitor ever came")]
+    /// No fact of the visitor was received.
+    #[error("visitor not found: no fact of it was received")]
     Unknown,
 }
 
-/// The count of each id.
+/// Counts the actions on each id.
 ///
 /// # Errors
 /// [`CountError`].
@@ -125,18 +125,18 @@ pub fn count_actions(
 ) -> Result<BTreeMap<EntityName, u32>, CountError> {
     let visitor = visitor_of(&ask.visitor)?;
     if ask.ids.len() > IDS {
-        return Err(field_error("ids", &format!("{IDS} ids at most")));
+        return Err(field_error("ids", &format!("too many ids: {IDS} at most")));
     }
     let words = &tenant.config.vocabulary;
-    let verbs: Option<Vec<ActionType>> = ask.actions.iter().map(|name| words.verb(name)).collect();
-    let verbs = verbs.ok_or_else(|| field_error("actions", &no_word("verb")))?;
+    let action_types: Option<Vec<ActionType>> = ask.actions.iter().map(|name| words.verb(name)).collect();
+    let action_types = action_types.ok_or_else(|| field_error("actions", &no_word("verb")))?;
     let types: Option<Vec<ViewType>> = ask.view_types.iter().flatten().map(|name| words.view_type(name)).collect();
     let types = types.ok_or_else(|| field_error("view_types", &no_word("view_type")))?;
-    let (from, to) = ask.last.range(now).ok_or_else(|| field_error("last", "an interval is 1 or more"))?;
+    let (from, to) = ask.last.range(now).ok_or_else(|| field_error("last", "invalid interval: expected 1 or more"))?;
     let actions = actions_of(view, tenant, visitor, ask.own, from, to)?;
     let read = actions.parts.iter().map(|bytes| packed_actions(bytes)).collect::<Result<Vec<_>, _>>()?;
     let view_types = if ask.view_types.is_some() { ViewTypes::Only(&types) } else { ViewTypes::All };
-    let question = ActionQuestion { verbs: &verbs, view_types, from, to };
+    let question = ActionQuestion { verbs: &action_types, view_types, from, to };
     let level = ask.level.level();
     let codes = codes_of(view, tenant, ask.level, &ask.ids)?;
     let candidate = |id: &u32| AdEntity { ad: *id, ad_group: *id, campaign: *id, advertiser: *id };
@@ -150,14 +150,15 @@ pub fn count_actions(
     Ok(ask.ids.iter().cloned().zip(counted).collect())
 }
 
-/// The codes of entities of a level.
+/// Codes of entities of one level.
 fn codes_of<'a>(
     view: &StoreView<'_>,
     tenant: &TenantContext,
     level: LevelName,
     names: impl IntoIterator<Item = &'a EntityName>,
 ) -> Result<Vec<u32>, CountError> {
-    let unknown = || field_error("ids", "the tenant never had a catalogue with one of these ids at that level");
+    let unknown =
+        || field_error("ids", "unknown id: no version of the tenant's catalogue has one of these ids at that level");
     let code = |name: &EntityName| match name {
         EntityName::Code(code) => Ok(*code),
         EntityName::Id(id) => catalogue::code(view.conn, tenant.no, level.name(), id)?.ok_or_else(unknown),
@@ -165,43 +166,44 @@ fn codes_of<'a>(
     names.into_iter().map(code).collect()
 }
 
-/// A general question (S3.9): which actions, told apart by what.
+/// A request for counts in groups: a filter on actions, and the dimensions of the groups.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AskGroups {
-    /// Whose actions.
+    /// Visitor id.
     pub visitor: String,
-    /// Verbs, by name; all when left out.
+    /// Action types by name; `None` means all.
     pub actions: Option<Vec<String>>,
-    /// View types, by name; all when left out.
+    /// View types by name; `None` means all.
     pub view_types: Option<Vec<String>>,
-    /// Entities by level: of each level named, one of these.
+    /// Entities by level. An action must match one entity of each named level.
     #[serde(default)]
     pub ids: BTreeMap<LevelName, BTreeSet<EntityName>>,
-    /// What groups are told apart by; nothing gives one sum.
+    /// Dimensions of the groups; an empty list gives one sum.
     #[serde(default)]
     pub by: Vec<DimensionName>,
-    /// Over which time.
+    /// Time window.
     pub last: CountWindow,
-    /// Whether the visitor alone is counted, not its person.
+    /// Whether only the visitor is counted, not its person.
     #[serde(default)]
     pub own: bool,
 }
 
-/// Names of dimensions.
+/// Dimension of groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DimensionName {
-    /// The verb.
+    /// Action type.
     Action,
-    /// The view type.
+    /// View type.
     ViewType,
-    /// A level's codes.
+    /// Codes of a level.
     #[serde(untagged)]
     Level(LevelName),
 }
 
-/// The groups, in the order of their codes, each with its count. A verb is named; a view type and an entity are codes.
+/// The groups with their counts, in the order of their codes. Action types are named; view types and entities are
+/// codes.
 ///
 /// # Errors
 /// [`CountError`].
@@ -228,16 +230,16 @@ pub fn list_groups(
     }
     let by: Vec<actions::ActionDimension> = ask.by.iter().map(|dimension| dimension.dimension()).collect();
     if by.len() > DIMENSIONS {
-        return Err(CountError::Field("by", format!("{DIMENSIONS} dimensions at most")));
+        return Err(CountError::Field("by", format!("too many dimensions: {DIMENSIONS} at most")));
     }
-    let (from, to) = ask.last.range(now).ok_or_else(|| field_error("last", "an interval is 1 or more"))?;
+    let (from, to) = ask.last.range(now).ok_or_else(|| field_error("last", "invalid interval: expected 1 or more"))?;
     let actions = actions_of(view, tenant, visitor, ask.own, from, to)?;
     let read = actions.parts.iter().map(|bytes| packed_actions(bytes)).collect::<Result<Vec<_>, _>>()?;
     let found = group_actions(&read, &filter, &by, from, to).map_err(|e| CountError::Field("by", e.to_string()))?;
     Ok(found.into_iter().map(|(codes, count)| group_row(tenant, &ask.by, &codes, count)).collect())
 }
 
-/// Dimensions there are: the verb, the view type and four levels.
+/// Number of dimensions: the action type, the view type and four levels.
 const DIMENSIONS: usize = 6;
 
 fn group_row(tenant: &TenantContext, by: &[DimensionName], codes: &[u32], count: u64) -> Value {
@@ -268,7 +270,7 @@ fn field_error(name: &'static str, message: &str) -> CountError {
 }
 
 fn visitor_of(text: &str) -> Result<VisitorId, CountError> {
-    text.parse().map_err(|_| field_error("visitor", "a visitor id is a UUID of version 7"))
+    text.parse().map_err(|_| field_error("visitor", "invalid visitor id: expected a UUID of version 7"))
 }
 
 impl DimensionName {
@@ -289,7 +291,7 @@ impl DimensionName {
     }
 }
 
-/// The actions of the visitor, or of all its person's, from one minute to before another.
+/// Actions of a visitor, or of all visitors of its person, from one minute until before another.
 fn actions_of(
     view: &StoreView<'_>,
     tenant: &TenantContext,
@@ -306,7 +308,7 @@ fn actions_of(
     let members = read::load_members(view, &found, limits::PERSON_VISITORS)?;
     for member in &members {
         let of = read::load_actions(view, member, from, to)?;
-        // One visitor's buckets never share an action; two visitors may.
+        // Two buckets of one visitor never share an action, but two visitors may.
         all.disjoint &= of.disjoint && (all.parts.is_empty() || of.parts.is_empty());
         all.parts.extend(of.parts);
     }

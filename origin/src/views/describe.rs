@@ -1,4 +1,4 @@
-//! What the admin side and `causeway inspect` say of a visitor or a lookup, as JSON.
+//! Descriptions of visitors and lookups for the admin API and `causeway inspect`, as JSON.
 
 use causeway_shared::base::bucket::BucketPurpose;
 use causeway_shared::base::ids::{AlternateId, KindCode, VisitorId};
@@ -20,10 +20,10 @@ use crate::store::id_error::IdError;
 use crate::store::tenants::TenantContext;
 use crate::views::read::{self, StoreView};
 
-/// Members of a person that are named; all that are read are summed up.
+/// Most members of a person that are named. The sums include all members that are read.
 const MEMBERS: usize = 1_000;
 
-/// Everything held on a visitor; `None` if no fact of it ever came.
+/// All stored data of a visitor; `None` if no fact of it was received.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -35,7 +35,7 @@ pub fn describe_visitor(
     visitor_of(view, tenant, id, limits::PERSON_VISITORS)
 }
 
-/// The same, with a bound on the members of its person that are read.
+/// All stored data of a visitor, with at most `most` members of its person.
 fn visitor_of(
     view: &StoreView<'_>,
     tenant: &TenantContext,
@@ -50,7 +50,7 @@ fn visitor_of(
     let lookups = read::lookups_of(view.conn, tenant.no, id)?;
     let seen = own.profile.seen();
     let limited = match catalogue::limited_of_tenant(view.conn, tenant.no) {
-        // Codes stand where names would.
+        // Without readable offers, codes replace the names.
         Err(e) if e.is_of_a_value() => Vec::new(),
         limited => limited?,
     };
@@ -76,13 +76,14 @@ fn visitor_of(
     })))
 }
 
-/// The sums, as `/v1/me` names them.
+/// The sums under the names of `/v1/me`.
 #[must_use]
 pub fn describe_totals(t: ProfileTotals) -> Value {
     json!({"pages": t.pages, "sessions": t.sessions, "purchases": t.purchases, "revenue_micros": t.revenue})
 }
 
-/// The arms that a person was exposed to, by name; an experiment or an arm that is no longer configured is its code.
+/// The arms that a person was exposed to, by name. An experiment or arm that the catalogue no longer has is named by
+/// its code.
 fn describe_exposures(tested: &[Experiment], exposures: &Exposures) -> Vec<Value> {
     let named = |(code, FirstExposure { arm, at, mixed }): (u32, FirstExposure)| {
         let experiment = tested.iter().find(|experiment| experiment.code == code);
@@ -97,7 +98,7 @@ fn describe_exposures(tested: &[Experiment], exposures: &Exposures) -> Vec<Value
     exposures.iter().map(named).collect()
 }
 
-/// The units of limited offers that a person got, by the campaign's id; one that is no longer there is its code.
+/// The offer codes of a person, by the campaign's id. A campaign that the catalogue no longer has is named by its code.
 fn describe_offers(limited: &[LimitedOffer], units: &HeldSlots) -> Vec<Value> {
     let named = |(code, HeldSlot { number, at }): (u32, HeldSlot)| {
         let of = limited.iter().find(|of| of.campaign == code);
@@ -108,7 +109,7 @@ fn describe_offers(limited: &[LimitedOffer], units: &HeldSlots) -> Vec<Value> {
     units.iter().map(named).collect()
 }
 
-/// An alternate id by its kind's name; a kind that is no longer configured is its number.
+/// An alternate id with its kind's name. A kind that is no longer configured is named by its number.
 #[must_use]
 pub fn describe_id(tenant: &TenantContext, id: AlternateId) -> Value {
     if id.kind == KindCode::PAIR {
@@ -144,13 +145,13 @@ fn describe_links(conn: &Connection, tenant: &TenantContext, visitor: VisitorId)
     rows.iter().map(describe).collect()
 }
 
-/// Why a lookup cannot be shown.
+/// Reason why a lookup cannot be shown.
 #[derive(Debug, thiserror::Error)]
 pub enum LookupError {
-    /// What names the id is none.
+    /// The id or its kind is invalid.
     #[error(transparent)]
     Id(#[from] IdError),
-    /// No visitor was seen with it.
+    /// No visitor was seen with the id.
     #[error("no visitor was seen with that id")]
     Unknown,
     /// The store failed.
@@ -158,7 +159,7 @@ pub enum LookupError {
     Store(#[from] StoreError),
 }
 
-/// Who was last seen with an alternate id, given raw: it is hashed here and goes no further.
+/// The visitors last seen with a raw alternate id. The id is hashed here and not passed on.
 ///
 /// # Errors
 /// [`LookupError`].
@@ -191,7 +192,7 @@ pub fn describe_lookup(
     Err(LookupError::Unknown)
 }
 
-/// A checked connection, as JSON.
+/// A checked connection as JSON.
 #[must_use]
 pub fn describe_check(found: PairCheck) -> Value {
     let PairCheck { connected, weight, path, reads } = found;
@@ -208,21 +209,21 @@ mod tests {
     fn of_a_person_the_last_active_are_read_up_to_a_bound_and_the_answer_says_so() {
         let mut origin = Origin::new();
         for v in 1..=3 {
-            // When somebody was active is kept to the hour.
+            // The time of the last activity is stored with a precision of an hour.
             let at = NOW - u64::from(3 - v) * 2 * 3_600_000;
             let login = origin.login(visitor(v), 9, at, "ann");
             origin.send("demo", &[page(visitor(v), 1, at), login]);
         }
         let view = StoreView::folded(&origin.conn);
-        let told = |of, most| {
-            let told = visitor_of(&view, origin.tenant("demo"), visitor(of), most).unwrap().unwrap();
-            let person = &told["person"];
+        let described = |of, most| {
+            let described = visitor_of(&view, origin.tenant("demo"), visitor(of), most).unwrap().unwrap();
+            let person = &described["person"];
             let members = person["members"].as_array().unwrap().len();
-            (told["view"]["pages"].clone(), members, person["devices"].clone(), person["truncated"].clone())
+            (described["view"]["pages"].clone(), members, person["devices"].clone(), person["truncated"].clone())
         };
-        assert_eq!(told(1, 3), (json!(3), 3, json!(3), json!(false)));
-        assert_eq!(told(3, 2), (json!(2), 2, json!(3), json!(true)));
-        // Who is asked for is always among them.
+        assert_eq!(described(1, 3), (json!(3), 3, json!(3), json!(false)));
+        assert_eq!(described(3, 2), (json!(2), 2, json!(3), json!(true)));
+        // The requested visitor is always among the members.
         let last = visitor_of(&view, origin.tenant("demo"), visitor(1), 1).unwrap().unwrap();
         assert_eq!(last["person"]["members"], json!([visitor(1).to_string(), visitor(3).to_string()]));
     }

@@ -1,5 +1,4 @@
-//! What is read from the store: a visitor, its person, its lookups. Shared by the KV's values, the admin
-//! side and `causeway inspect`.
+//! Reads of visitors, people and lookups, for KV values, the admin API and `causeway inspect`.
 
 use causeway_shared::base::bucket::PersonRandom;
 use causeway_shared::base::ids::{AlternateId, KindCode, Millis, SnapshotVersion, VisitorId};
@@ -24,22 +23,22 @@ use crate::profiles::dedup::FactIdRows;
 use crate::profiles::{buckets, fold};
 use crate::store::{CheckedBytes, PersonNo, StoreCounters, StoreError, TenantNo, hash_at, names, visitor_at};
 
-/// What is read from: one snapshot of the store, and the facts that were not folded into it yet.
+/// Source of reads: one snapshot of the store, and the facts that are not folded into it.
 #[derive(Debug, Clone, Copy)]
 pub struct StoreView<'a> {
-    /// The store.
+    /// Connection to the store, within a transaction.
     pub conn: &'a Connection,
     unfolded: Option<(&'a BacklogReader, u64)>,
 }
 
 impl<'a> StoreView<'a> {
-    /// The store alone, as the one thread sees it that folds.
+    /// The store without the backlog, as the folding thread sees it.
     #[must_use]
     pub fn folded(conn: &'a Connection) -> Self {
         Self { conn, unfolded: None }
     }
 
-    /// The store's snapshot of this transaction, with what `reader` holds beyond it.
+    /// The store's snapshot in this transaction, joined with the facts that `reader` holds beyond it.
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
@@ -48,14 +47,14 @@ impl<'a> StoreView<'a> {
         Ok(Self { conn, unfolded: Some((reader, folded)) })
     }
 
-    /// A visitor's facts that the store does not hold, each once.
+    /// A visitor's facts that are not in the store, each once.
     fn facts(&self, tenant: TenantNo, visitor: VisitorId, row: Option<i64>) -> Result<Vec<Fact>, StoreError> {
         let Some((reader, folded)) = self.unfolded else { return Ok(Vec::new()) };
         let mut facts = reader.facts(tenant, visitor, folded);
         if facts.is_empty() {
             return Ok(facts);
         }
-        // Of who is erased, or is to be, nothing is shown.
+        // An erased visitor has no facts. If an erasure is not folded, only the erasure counts.
         if crate::erasures::registry::is_erased(self.conn, tenant, visitor)? {
             return Ok(Vec::new());
         }
@@ -70,26 +69,27 @@ impl<'a> StoreView<'a> {
     }
 }
 
-/// One visitor.
+/// A visitor, joined with its facts in the backlog.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VisitorView {
-    /// Whose identity space it belongs to.
+    /// Tenant of the visitor.
     pub tenant: TenantNo,
-    /// The visitor.
+    /// Id of the visitor.
     pub visitor: VisitorId,
-    /// Its row; `None` while none of its facts is folded.
+    /// Row in the store; `None` until a fact of the visitor is folded.
     pub row: Option<i64>,
-    /// Its person, if it has a row.
+    /// The visitor's person; `None` without a row.
     pub person: Option<PersonNo>,
-    /// How surely it belongs to its person.
+    /// Weight of the link with its person.
     pub weight: EvidenceWeight,
-    /// What its facts add up to; of its parts only what is not folded yet, see [`actions`], [`segments`], [`events`].
+    /// Sum of the visitor's facts. Its parts contain only unfolded facts: see [`load_actions`], [`load_segments`],
+    /// [`load_events`].
     pub profile: Profile,
-    /// The version of what is folded.
+    /// Version of the folded facts.
     pub version: SnapshotVersion,
-    /// Counter of the version its snapshot was handed out under last; 0: never.
+    /// Counter of the version under which the snapshot was last handed out; 0 means never.
     pub published: u64,
-    /// When it withdrew its permission.
+    /// Time at which the visitor withdrew its permission.
     pub withdrawn: Option<Millis>,
 }
 
@@ -111,7 +111,7 @@ fn read_raw(row: &Row<'_>) -> rusqlite::Result<(VisitorView, Vec<u8>)> {
     Ok((visitor, row.get(4)?))
 }
 
-/// With what is not folded yet.
+/// Decodes a visitor's profile and joins the visitor's unfolded facts.
 fn join_backlog(view: &StoreView<'_>, (mut visitor, bytes): (VisitorView, Vec<u8>)) -> Result<VisitorView, StoreError> {
     visitor.profile = profile::decode_profile(visitor.visitor, &bytes)?;
     visitor.fold(&view.facts(visitor.tenant, visitor.visitor, visitor.row)?);
@@ -126,7 +126,7 @@ impl VisitorView {
                 self.withdrawn.get_or_insert(fact.received);
             }
             if matches!(fact.what, FactKind::Erasure { .. }) {
-                // As if it had no row: what the store still holds of it is not read.
+                // An erased visitor counts as one without a row, so that its stored parts are not read.
                 (self.row, self.person, self.profile) = (None, None, Profile::default());
                 self.withdrawn = Some(fact.received);
             }
@@ -134,7 +134,7 @@ impl VisitorView {
     }
 }
 
-/// A visitor; `None` if no fact of it ever came.
+/// Loads a visitor; `None` if no fact of it was received.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -164,20 +164,20 @@ pub fn load_visitor(
     Ok((!facts.is_empty()).then_some(unfolded))
 }
 
-/// The visitors of a visitor's person, the last active first, `most` at most.
+/// Loads the visitors of a visitor's person, the most recently active first, at most `most`.
 ///
 /// # Errors
 /// [`StoreError`].
 pub fn load_members(view: &StoreView<'_>, of: &VisitorView, most: usize) -> Result<Vec<VisitorView>, StoreError> {
     let Some(person) = of.person else { return Ok(vec![of.clone()]) };
-    // Bound, a limit has SQLite plan the statement anew each time.
+    // As a bound parameter, the limit would make SQLite plan the statement again on each call.
     let read = format!("SELECT {COLUMNS} FROM visitors WHERE person = ?1 ORDER BY last_seen DESC LIMIT {most}");
     let mut statement = view.conn.prepare_cached(&read)?;
     let rows: Vec<(VisitorView, Vec<u8>)> = statement.query_map([person.0], read_raw)?.collect::<Result<_, _>>()?;
     rows.into_iter().map(|row| join_backlog(view, row)).collect()
 }
 
-/// A visitor's segments.
+/// Loads a visitor's segments.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -199,8 +199,8 @@ fn stored_attributes(view: &StoreView<'_>, of: &VisitorView) -> Result<Attribute
     Ok(profile::decode_attributes(&bytes)?)
 }
 
-/// A visitor's attributes. What is not folded yet may use names that are not recorded yet: they are given the tokens they
-/// will have, in this copy of the tenant's names.
+/// Loads a visitor's attributes. Unfolded facts may use names that are not recorded; these get their future tokens in
+/// `names`, which is the caller's copy of the dictionary.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -217,7 +217,7 @@ pub fn attribute_map(
     Ok(map)
 }
 
-/// A visitor's events by name.
+/// Loads a visitor's events by name.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -234,16 +234,16 @@ fn stored_events(view: &StoreView<'_>, of: &VisitorView) -> Result<VisitorEvents
     fold::stored_events(&bytes, last_seen)
 }
 
-/// A visitor's packed actions of the minutes from one to before another, and a few around them.
+/// Packed actions of a visitor within a time range. Whole buckets are returned, so that some actions may be outside it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActionParts {
-    /// The parts.
+    /// Packed lists of actions.
     pub parts: Vec<Vec<u8>>,
-    /// Whether no two of them can hold the same action.
+    /// Whether no action can be in two parts.
     pub disjoint: bool,
 }
 
-/// A visitor's actions, read where they lie.
+/// Loads a visitor's packed actions from one minute until before another.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -264,7 +264,7 @@ pub fn load_actions(
     Ok(ActionParts { parts, disjoint })
 }
 
-/// A visitor's whole profile, its actions from a day on.
+/// Loads a visitor's whole profile, with the actions since a day.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -292,24 +292,24 @@ pub fn whole(view: &StoreView<'_>, of: &VisitorView, since: Day) -> Result<Profi
     }))
 }
 
-/// A person, with the sums over all its visitors.
+/// A person with the sums over its visitors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PersonSums {
     /// The oldest visitor.
     pub master: VisitorId,
-    /// How many visitors it has.
+    /// Number of visitors.
     pub devices: u32,
-    /// Those that were read, by age.
+    /// Visitors that were read, the oldest first.
     pub members: Vec<VisitorId>,
-    /// Whether it has more of them than were to be read.
+    /// Whether the person has more visitors than were read.
     pub truncated: bool,
-    /// The sums over those that were read; an order counts once.
+    /// Sums over the visitors that were read. An order counts once.
     pub view: ProfileTotals,
-    /// The first exposure of any of them, by experiment.
+    /// First exposure of the person in each experiment.
     pub exposures: Exposures,
-    /// The first unit that any of them got, by campaign.
+    /// First offer code of the person in each campaign.
     pub units: HeldSlots,
-    /// What its buckets come from; `None` for one that is not folded yet.
+    /// Random bits of the person's buckets; `None` until the person is folded.
     pub random: Option<PersonRandom>,
 }
 
@@ -322,7 +322,8 @@ impl PersonSums {
     }
 }
 
-/// A visitor's person; of its members the visitor and the `most` last active are read.
+/// Loads a visitor's person. At most `most` of the most recently active visitors are read, and always the visitor
+/// itself.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -355,7 +356,7 @@ pub fn load_person(view: &StoreView<'_>, of: &VisitorView, most: usize) -> Resul
         orders.push(member.profile.orders().clone());
         found.add(&member);
     }
-    // It may be less active than as many others.
+    // The visitor may be less active than the `most` others.
     if !found.members.contains(&of.visitor) {
         orders.push(of.profile.orders().clone());
         found.add(of);
@@ -365,18 +366,18 @@ pub fn load_person(view: &StoreView<'_>, of: &VisitorView, most: usize) -> Resul
     Ok(found)
 }
 
-/// One lookup.
+/// A lookup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LookupView {
-    /// The id, canonical.
+    /// The canonical id.
     pub id: AlternateId,
-    /// The visitors last seen with it, the newest first.
+    /// The visitors last seen with the id, the newest first.
     pub visitors: Vec<VisitorId>,
-    /// The receipt that put the first of them first.
+    /// Receipt of the fact that made the first visitor the newest, in milliseconds since 1970.
     pub since: Millis,
 }
 
-/// The lookup of a canonical id; `None` for one that was never seen.
+/// Loads the lookup of a canonical id; `None` if the id was never seen.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -394,7 +395,7 @@ pub fn load_lookup(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Resu
     let (chunks, []) = bytes.as_chunks::<16>() else { return Err(StoreError::Corrupt { what: "lookup" }) };
     let visitors: Result<Vec<VisitorId>, _> = chunks.iter().map(|c| VisitorId::from_bytes(*c)).collect();
     let visitors = visitors.map_err(|_| StoreError::Corrupt { what: "lookup" })?;
-    // A bit that flipped in an id makes it one that the store does not have.
+    // A flipped bit in an id names a visitor that the store does not have.
     for visitor in &visitors {
         if !conn.prepare_cached(HAS)?.exists((tenant.0, visitor.as_bytes()))? {
             return Err(StoreError::Corrupt { what: "lookup: it names a visitor that the store does not have" });
@@ -442,7 +443,7 @@ mod tests {
         }
     }
 
-    /// How SQLite goes about each statement that ran and reads or changes rows.
+    /// Query plan steps of all statements that ran, except inserts.
     fn plans(conn: &Connection) -> Vec<(String, String)> {
         conn.trace_v2(TraceEventCodes::empty(), None);
         let run = RUN.with_borrow_mut(std::mem::take);
@@ -451,7 +452,7 @@ mod tests {
         let mut plans = Vec::new();
         for sql in run.iter().filter(reads) {
             let mut explain = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
-            // Parameters stay null: the plan does not ask for them.
+            // Parameters stay null, because the plan does not depend on them.
             let mut steps = explain.raw_query();
             while let Some(step) = steps.next().unwrap() {
                 plans.push((step.get(3).unwrap(), sql.clone()));
@@ -491,14 +492,16 @@ mod tests {
         origin.acknowledge(&writes);
         let plans = plans(&origin.conn);
         assert!(plans.len() > 40, "{}", plans.len());
-        // Without statistics SQLite takes a tenant to have ten rows: of what grows with its people that is a table.
+        // Without statistics SQLite assumes ten rows for a tenant. For tables that grow with people, a search by tenant
+        // alone is a scan.
         let large =
             ["evidence", "cancellations", "erasure_keys", "visitors", "lookups", "people", "outbox", "fact_ids"];
         for (step, sql) in &plans {
             let all = large.iter().any(|table| step.starts_with(&format!("SEARCH {table} ")));
             assert!(!(all && step.ends_with("(tenant=?)")), "{step}: {sql}");
         }
-        // One row, or one a tenant; none, in a sound store; what is due, by its index and up to a bound; a subquery's own rows.
+        // Tables with one row or one for each tenant; tables that are empty in a healthy store; due rows, by index and
+        // with a limit; rows of a subquery.
         let small = [
             "SCAN meta",
             "SCAN sqlite_sequence",

@@ -1,4 +1,4 @@
-//! A few read-only connections, lent out one at a time.
+//! Pool of read-only connections, each used by one read at a time.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,66 +11,66 @@ use crate::ingest::backlog::Backlog;
 use crate::store::{StoreError, open_readonly};
 use crate::views::read::StoreView;
 
-/// How long a read may wait for a connection: whoever asks has given up by then, and others wait behind it.
+/// Longest wait of a read for a connection. A caller has given up by then, and further reads queue up.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a read may go on: as long as it does, what is committed cannot leave the write-ahead log.
+/// Longest duration of a read. An open read stops SQLite from truncating its write-ahead log.
 const LONGEST: Duration = Duration::from_secs(20);
-/// And one that looks at very many people.
+/// Longest duration of a read over very many people.
 const LONGEST_HEAVY: Duration = Duration::from_secs(60);
-/// Answers at most that hold a list of people while they are written to callers who may be slow: 16 MB each of a
-/// million.
+/// Most answers that hold a list of people in memory while they are written to slow callers. A list of a million people
+/// takes 16 MB.
 const STREAMS: usize = 16;
-/// Steps of SQLite between two looks at the time: some milliseconds.
+/// SQLite's virtual machine steps between two checks of the time, which take a few milliseconds.
 const STEPS: i32 = 10_000;
 
-/// The connections. Cloning gives another handle to the same ones.
+/// The pool. Clones share the same connections.
 #[derive(Debug, Clone)]
 pub struct ReaderPool {
     data: PathBuf,
     backlog: Backlog,
     idle: Arc<Mutex<Vec<Connection>>>,
     places: Arc<Semaphore>,
-    /// The part of the places that heavy reads may have: cheap ones always find another.
+    /// Semaphore of the connections that heavy reads may use. Cheap reads always find another one.
     heavy: Arc<Semaphore>,
     streams: Arc<Semaphore>,
     patience: Duration,
     longest: [Duration; 2],
 }
 
-/// How much a read costs.
+/// Cost class of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReadClass {
-    /// A few rows.
+    /// Reads a few rows.
     Cheap,
-    /// Very many people.
+    /// Reads very many people.
     Heavy,
 }
 
-/// The right of an answer to hold a list of people until it is written.
+/// Permit of an answer to hold a list of people until it is written.
 #[derive(Debug)]
 pub struct StreamPermit(#[expect(dead_code, reason = "held until it is dropped")] OwnedSemaphorePermit);
 
-/// Why a read gave nothing.
+/// Reason why a read failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The store refused.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// All connections were busy for too long.
-    #[error("too many reads are under way: come back in a second")]
+    /// No connection became free in time.
+    #[error("too many reads are under way: try again in a second")]
     Busy,
-    /// It took too long.
-    #[error("the read took too long and was ended: ask for less, or come back when less is under way")]
+    /// The read exceeded its time limit.
+    #[error("the read exceeded its time limit: request less data, or try again when fewer reads are under way")]
     TooLong,
-    /// The process is ending.
+    /// The process is stopping.
     #[error("the origin is stopping")]
     Stopping,
 }
 
 impl ReaderPool {
-    /// At most `places` connections to the store in `data`, opened when first needed; facts of the backlog are joined
-    /// with what it holds.
+    /// Creates a pool of at most `places` connections to the store in `data`, which are opened when first needed. Reads
+    /// join the backlog's facts with the store.
     #[must_use]
     pub fn new(data: &Path, backlog: Backlog, places: usize) -> Self {
         let room = |places| Arc::new(Semaphore::new(places));
@@ -86,13 +86,13 @@ impl ReaderPool {
         }
     }
 
-    /// Facts that are durable in the log and not folded yet.
+    /// Number of facts that are durable in the log but not folded.
     #[must_use]
     pub fn unfolded(&self) -> usize {
         if self.backlog.is_empty() { 0 } else { self.backlog.facts() }
     }
 
-    /// Runs one read in a thread that may block, in one snapshot of the store.
+    /// Runs a read in a blocking thread, in one snapshot of the store.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -104,8 +104,7 @@ impl ReaderPool {
         self.read_at(vec![place], ReadClass::Cheap, read).await
     }
 
-    /// The same of very many people. Only half of the connections are for such reads: further ones wait for one
-    /// another.
+    /// Runs a read over very many people. Such reads may use only half of the connections; further ones wait.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -117,7 +116,7 @@ impl ReaderPool {
         self.read_at(places, ReadClass::Heavy, read).await
     }
 
-    /// The same for a further piece of an answer that is under way, which waits as long as it must.
+    /// Runs a read for a further part of an answer. It waits for a connection without a limit.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -131,10 +130,10 @@ impl ReaderPool {
         self.read_at(vec![heavy, place], ReadClass::Heavy, read).await
     }
 
-    /// Lets an answer hold a list of people for as long as it is written.
+    /// Permits an answer to hold a list of people while it is written.
     ///
     /// # Errors
-    /// [`ReadError::Busy`] where too many are.
+    /// [`ReadError::Busy`] if too many answers hold a list.
     pub async fn open_stream(&self) -> Result<StreamPermit, ReadError> {
         self.wait(&self.streams).await.map(StreamPermit)
     }
@@ -158,7 +157,7 @@ impl ReaderPool {
             let mut conn = readers.lend()?;
             let began = Instant::now();
             conn.progress_handler(STEPS, Some(move || began.elapsed() > longest))?;
-            // Before the snapshot: what is folded in between is seen in the store.
+            // The backlog is read before the snapshot: facts folded in between are then in the store.
             let reader = readers.backlog.reader();
             // One transaction, so that all statements of the read see the same state.
             let snapshot = conn.transaction()?;
@@ -177,7 +176,7 @@ impl ReaderPool {
         idle.map_or_else(|| open_readonly(&self.data), Ok)
     }
 
-    /// A connection whose read failed does not come back: the next read opens a fresh one.
+    /// Returns a connection to the pool. A connection whose read failed is dropped, and the next read opens a new one.
     fn take_back(&self, conn: Connection) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(conn);
     }

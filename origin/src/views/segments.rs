@@ -1,5 +1,5 @@
-//! A visitor's segments, as the admin side reads and writes them (seed 2; by any id, S5.1). A write is a fact like any
-//! other: it is in the store once it is acknowledged.
+//! Segments of a visitor, as the admin API reads and writes them, by visitor id or by alternate id. A write is a fact
+//! like any other: it is in the store once it is acknowledged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,41 +17,41 @@ use crate::store::StoreError;
 use crate::store::tenants::TenantContext;
 use crate::views::read::{self, StoreView};
 
-/// Whose segments are meant.
+/// Owner of the segments in a request.
 #[derive(Debug, Clone)]
 pub enum SegmentOwner {
-    /// A visitor's.
+    /// A visitor by its id.
     Visitor(VisitorId),
-    /// The visitor's last seen with an alternate id: its kind's name and its raw value.
+    /// The visitor last seen with an alternate id, given by the kind's name and the raw value.
     Lookup(String, String),
 }
 
-/// What is written.
+/// A write of segments.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SegmentWrite {
-    /// Segments the visitor is in from now on.
+    /// Segments to add.
     #[serde(default)]
     pub set: Vec<HeldSegment>,
-    /// Segments it is no longer in.
+    /// Segments to remove.
     #[serde(default)]
     pub remove: Vec<u32>,
 }
 
-/// A segment the visitor is in.
+/// Membership in a segment.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeldSegment {
-    /// The segment.
+    /// Number of the segment.
     pub segment: u32,
-    /// Until when; to the end of that hour.
+    /// Expiry in milliseconds since 1970, rounded up to an hour.
     pub expires_ms: Millis,
     /// Up to four small attributes by token.
     #[serde(default)]
     pub attributes: BTreeMap<u16, i32>,
 }
 
-/// What is asked of the segments: one of these.
+/// A query in its JSON form: exactly one field is set.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SegmentQuery {
@@ -64,8 +64,8 @@ struct SegmentQuery {
 impl TryFrom<SegmentQuery> for SegmentTest {
     type Error = &'static str;
 
-    fn try_from(asked: SegmentQuery) -> Result<Self, Self::Error> {
-        match asked {
+    fn try_from(query: SegmentQuery) -> Result<Self, Self::Error> {
+        match query {
             SegmentQuery { expiring: Some(span), not_expiring: None, newest: None, count: None } => {
                 Ok(Self::Expiring(span))
             }
@@ -76,55 +76,55 @@ impl TryFrom<SegmentQuery> for SegmentTest {
                 Ok(Self::Newest(count))
             }
             SegmentQuery { expiring: None, not_expiring: None, newest: None, count: Some(ids) } => Ok(Self::Count(ids)),
-            _ => Err("one of `expiring`, `not_expiring`, `newest` and `count` is needed"),
+            _ => Err("expected exactly one of `expiring`, `not_expiring`, `newest` and `count`"),
         }
     }
 }
 
-/// What is asked of the segments.
+/// A query about segments.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "SegmentQuery")]
 pub enum SegmentTest {
-    /// Those that expire from a time to before another.
+    /// Segments that expire within a time range.
     Expiring(HourSpan),
-    /// Those that do not.
+    /// Segments that do not expire within a time range.
     NotExpiring(HourSpan),
-    /// Those written last.
+    /// The newest written segments, at most this number.
     Newest(usize),
-    /// How many there are of a range of ids, both ends among them.
+    /// Number of segments in a range of ids.
     Count(IdRange),
 }
 
-/// Two times in milliseconds since the Unix epoch, counted in whole hours.
+/// Two times in milliseconds since 1970, rounded down to hours.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HourSpan {
-    /// From.
+    /// Start, included.
     pub from_ms: Millis,
-    /// To, not itself counted.
+    /// End, excluded.
     pub to_ms: Millis,
 }
 
-/// A range of ids.
+/// A range of segment ids.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IdRange {
-    /// The first.
+    /// First id, included.
     pub from: u32,
-    /// The last.
+    /// Last id, included.
     pub to: u32,
 }
 
-/// The visitor meant; `None` when there is none, or it withdrew.
+/// Finds the visitor of a request; `None` if it does not exist or withdrew.
 ///
 /// # Errors
 /// [`StoreError`].
 pub fn find_visitor(
     view: &StoreView<'_>,
     tenant: &TenantContext,
-    whose: &SegmentOwner,
+    owner: &SegmentOwner,
 ) -> Result<Option<read::VisitorView>, StoreError> {
-    let id = match whose {
+    let id = match owner {
         SegmentOwner::Visitor(id) => Some(*id),
         SegmentOwner::Lookup(kind, value) => by_alternate(view.conn, tenant, kind, value)?,
     };
@@ -138,7 +138,7 @@ fn by_alternate(
     kind: &str,
     value: &str,
 ) -> Result<Option<VisitorId>, StoreError> {
-    // Nobody is known by what is no id.
+    // An invalid id finds no visitor.
     let Ok((kind, hashes)) = tenant.alternate(kind, value) else { return Ok(None) };
     for hash in hashes {
         let Some(id) = canonical_id(conn, tenant.no, AlternateId { kind, hash })? else { continue };
@@ -151,14 +151,14 @@ fn by_alternate(
 }
 
 impl SegmentOwner {
-    /// The segments meant: a visitor's own, or by an alternate id its person's.
+    /// Segments of the owner: a visitor's own, or with an alternate id those of its person.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn segments(&self, view: &StoreView<'_>, visitor: &read::VisitorView) -> Result<SegmentMap, StoreError> {
         match self {
             Self::Visitor(_) => read::load_segments(view, visitor),
-            // Those that a snapshot holds: what it does not have decides nothing.
+            // At most the visitors that a snapshot contains, because no decision uses the others.
             Self::Lookup(..) => of_person(view, visitor, limits::SNAPSHOT_VISITORS),
         }
     }
@@ -176,7 +176,7 @@ pub(crate) fn of_person(
     Ok(person)
 }
 
-/// The visitor's own segments, and those of its person.
+/// The visitor's own segments and those of its person, as JSON.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -192,7 +192,7 @@ fn list_segments(map: &SegmentMap, now: Millis) -> Vec<Value> {
     live_segments(map, now).map(|(id, expiry)| describe_segment(map, id, expiry)).collect()
 }
 
-/// What has not expired: of the rest nobody is a member, though its write is kept for as long as an older one may come.
+/// Segments that have not expired. Expired writes are stored for as long as an older write may arrive.
 fn live_segments(map: &SegmentMap, now: Millis) -> impl Iterator<Item = (SegmentId, HourStamp)> + '_ {
     map.expiring(HourStamp(HourStamp::at(now).0 + 1)..HourStamp(u32::MAX))
 }
@@ -203,7 +203,7 @@ fn describe_segment(map: &SegmentMap, id: SegmentId, expiry: HourStamp) -> Value
     json!({ "segment": id.0, "expires_ms": expiry.start_ms(), "attributes": attributes })
 }
 
-/// Answers a query: about hours as they were written, about the newest and how many of what has not expired.
+/// Answers a query. Queries about hours include expired segments; queries about the newest segments and counts do not.
 #[must_use]
 pub fn answer_query(map: &SegmentMap, query: &SegmentTest, now: Millis) -> Value {
     let hours = |span: &HourSpan| HourStamp::at(span.from_ms)..HourStamp::at(span.to_ms);
@@ -226,10 +226,10 @@ pub fn answer_query(map: &SegmentMap, query: &SegmentTest, now: Millis) -> Value
     }
 }
 
-/// What a write does to each segment.
+/// Converts a write to segment states.
 ///
 /// # Errors
-/// An expiry or attributes beyond their bounds.
+/// [`FactError`]: an expiry or attributes exceed their bounds.
 pub fn segment_writes(write: &SegmentWrite) -> Result<Vec<(SegmentId, SegmentState)>, FactError> {
     let set = |set: &HeldSegment| {
         let expiry = HourStamp::at(set.expires_ms.saturating_add(3_599_999));
@@ -241,18 +241,18 @@ pub fn segment_writes(write: &SegmentWrite) -> Result<Vec<(SegmentId, SegmentSta
     write.set.iter().map(set).chain(removed).collect()
 }
 
-/// The earliest time that a write may have to come after what it is about, where an edge's clock that runs ahead has put that
-/// after now.
+/// The earliest time, in milliseconds since 1970, at which a write replaces the stored ones. It may lie in the future
+/// if an edge's clock was ahead.
 #[must_use]
 pub fn stamp_after(segments: &SegmentMap, write: &SegmentWrite) -> Millis {
     let touched = write.set.iter().map(|set| set.segment).chain(write.remove.iter().copied());
     touched.filter_map(|segment| segments.written(SegmentId(segment))).max().map_or(0, |at| at + 1)
 }
 
-/// The write as a fact of its own, checked; `id` is 16 random bytes.
+/// Converts a write to a checked fact. `id` is 16 random bytes.
 ///
 /// # Errors
-/// The bound that it breaks.
+/// [`FactError`]: the write exceeds a bound.
 pub fn segment_fact(visitor: VisitorId, write: &SegmentWrite, now: Millis, id: [u8; 16]) -> Result<Fact, FactError> {
     let what = FactKind::Segments { writes: segment_writes(write)? };
     let fact = Fact { position: 0, id: FactId::from_bytes(id), visitor, received: now, at: now, what };
@@ -260,9 +260,9 @@ pub fn segment_fact(visitor: VisitorId, write: &SegmentWrite, now: Millis, id: [
     Ok(fact)
 }
 
-/// The write that adding hours to a segment's expiry comes to (S2.2); `None` when the visitor is not in it. What it comes
-/// to depends on what is there: until the fact is acknowledged nobody else may extend. With it the earliest time that the
-/// fact may have, which comes after the write that it goes on from: two within a millisecond add up too.
+/// The write that adds hours to a segment's expiry, and the earliest time of its fact, which is after the write that it
+/// extends, so that two extensions within a millisecond add up. Returns `None` if the visitor is not in the segment.
+/// The caller must prevent other extensions until the fact is acknowledged.
 #[must_use]
 pub fn extended_expiry(
     segments: &SegmentMap,
@@ -381,7 +381,7 @@ mod tests {
         let (more, after) = extended_expiry(&before, SegmentId(7), 24, NOW).unwrap();
         assert_eq!(before.written(SegmentId(7)), Some(after - 1), "it comes after the write that it goes on from");
         assert!(extended_expiry(&before, SegmentId(8), 24, NOW).is_none());
-        // What is over is not brought back.
+        // An expired segment is not extended.
         let expiry = before.get(SegmentId(7)).unwrap().0.start_ms();
         assert!(extended_expiry(&before, SegmentId(7), 24, expiry - 1).is_some());
         assert!(extended_expiry(&before, SegmentId(7), 24, expiry).is_none());

@@ -1,4 +1,4 @@
-//! People whose habits are known, over weeks in which the clocks change, through the store.
+//! People with known habits, over weeks with clock changes, through the store.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use causeway_shared::base::ids::{SnapshotVersion, VisitorId};
@@ -14,8 +14,8 @@ use crate::testing::{NOW, Origin, fact, page, snapshot, visitor};
 
 const WEEK_MS: Millis = 7 * DAY_MS;
 
-/// When a clock shows a time of a day of 2027, counted from Monday, 22 February: five weeks before the clocks go on in Berlin,
-/// three before New York's.
+/// A local time in 2027; day 0 is Monday, 22 February. Summer time begins five weeks later in Berlin and three weeks
+/// later in New York.
 fn clock(zone: &str, day: i64, hour: i8, minute: i8) -> Millis {
     let date = civil::date(2027, 2, 22).checked_add(jiff::Span::new().days(day)).unwrap();
     let at = date.at(hour, minute, 0, 0).to_zoned(time_zones::find_zone(zone).unwrap()).unwrap();
@@ -32,9 +32,9 @@ const CAI: u32 = 3;
 const DEE: [u32; 2] = [4, 5];
 const EVE: u32 = 6;
 const FAY: u32 = 7;
-/// Many who came three times each.
+/// Visitors with three page views each.
 const OTHERS: std::ops::Range<u32> = 100..180;
-/// Five weeks of winter time, and two of summer time.
+/// Number of days: five weeks of winter time and two of summer time.
 const DAYS: i64 = 49;
 
 fn says(of: u32, at: Millis, zone: &str) -> Fact {
@@ -42,7 +42,7 @@ fn says(of: u32, at: Millis, zone: &str) -> Fact {
     fact(visitor(of), 1, at, FactKind::Attributes { writes })
 }
 
-/// What all of them do on one day.
+/// All facts of one day.
 fn day(origin: &Origin, day: i64) -> Vec<Fact> {
     let mut facts = Vec::new();
     let mut views = |of: u32, at: Millis, times: u64| {
@@ -50,18 +50,18 @@ fn day(origin: &Origin, day: i64) -> Vec<Fact> {
         facts
             .extend((0..times).map(|more| page(visitor(of), n * 10 + u32::try_from(more).unwrap(), at + more * 1_000)));
     };
-    // Ann every evening, and now and then at any time; Ben on Sundays, after ten.
+    // Ann views a page every evening and sometimes at other hours; Ben on Sundays after ten.
     views(ANN, berlin(day, 20, 30), 1);
     views(ANN, berlin(day, i8::try_from(day * 5 % 24).unwrap(), 10), u64::from(day % 5 == 0));
     views(BEN, berlin(day, 10, 20), if day % 7 == 6 { 6 } else { 0 });
-    // Cai lives in New York and says so: weekday mornings.
+    // Cai's attribute names New York: weekday mornings.
     views(CAI, clock("America/New_York", day, 7, 15), u64::from(day % 7 < 5));
-    // Dee at work at nine, on the phone at 23, and on both at 13.
+    // Dee's first browser is active at nine, the second at 23, and both at 13.
     for (dee, own) in DEE.into_iter().zip([9, 23]) {
         views(dee, berlin(day, own, 30), 1);
         views(dee, berlin(day, 13, 30), 1);
     }
-    // Eve came once. Everybody else three times in all: one Tuesday evening, and on two days at any time.
+    // Eve has one view. The others have three: one on a Tuesday evening, two at other times on two days.
     views(EVE, berlin(day, 4, 0), u64::from(day == 3));
     views(FAY, berlin(day, 6, 40), u64::from(day < DAYS - 14));
     for n in OTHERS {
@@ -80,7 +80,7 @@ fn day(origin: &Origin, day: i64) -> Vec<Fact> {
             origin.login(visitor(DEE[0]), 2, berlin(0, 1, 0), "dee"),
             origin.login(visitor(DEE[1]), 2, berlin(0, 1, 0), "dee"),
         ]),
-        // Fay says a zone that is none; later she moves.
+        // Fay names an unknown time zone here, and a valid one in a later test.
         20 => facts.push(says(FAY, berlin(20, 1, 0), "nowhere")),
         _ => {}
     }
@@ -119,7 +119,7 @@ fn next(origin: &Origin, of: u32, window: Range<Millis>) -> SendMoment {
 fn s4_13_people_with_habits_are_reached_at_their_hour_by_their_clock() {
     let origin = world();
     sum(&origin, 1_000);
-    // Monday of the third week of summer time, two at night.
+    // Monday of the third week of summer time, two o'clock at night.
     let now = origin.now;
     assert_eq!(now, berlin(DAYS, 2, 0));
     let week = now..now + WEEK_MS;
@@ -134,14 +134,14 @@ fn s4_13_people_with_habits_are_reached_at_their_hour_by_their_clock() {
     assert!(cai.best && cai.at_ms % DAY_MS == 11 * HOUR_MS && cai.source == BestTimeSource::Person, "{cai:?}");
     let dee = next(&origin, DEE[0], week.clone());
     assert_eq!((&dee.local[11..], dee.best, dee.person), ("13:00", true, visitor(DEE[0])), "of both browsers");
-    // The second browser is nobody's oldest.
+    // Dee's second browser is not the oldest visitor of its person.
     let tenant = origin.tenant("demo");
     let none = send_moments(&origin.conn, tenant, &[visitor(DEE[1]), visitor(99)], &week, now).unwrap();
     assert_eq!(none, []);
-    // A window without the best hour: the best it holds, beside the habit.
+    // A window without the best hour gives the best moment in the window.
     let early = next(&origin, BEN, now..now + 3 * HOUR_MS);
     assert!(!early.best && (now..now + 3 * HOUR_MS).contains(&early.at_ms), "{early:?}");
-    // A window that began before is asked from now on.
+    // A window that began earlier is searched from now on.
     let inside = next(&origin, BEN, berlin(DAYS + 6, 10, 0)..berlin(DAYS + 7, 0, 0));
     assert_eq!(inside.at_ms, ben.at_ms);
 }
@@ -161,7 +161,7 @@ fn s4_13_of_whom_little_is_known_everybodys_hour_is_told() {
         assert_eq!((moment.source, moment.confidence, moment.best), (BestTimeSource::Population, 0, true));
         assert_eq!((moment.at_ms, moment.time_zone.as_str()), (berlin(DAYS + 1, 18, 0), "Europe/Berlin"), "{few}");
     }
-    // Another tenant's people are none of these.
+    // Another tenant has no activity.
     let other = TenantHabits::load(&origin.conn, origin.tenant("other")).unwrap();
     assert_eq!(other.population, PopulationActivity::default());
 }
@@ -177,7 +177,7 @@ fn s4_13_a_zone_that_is_none_leaves_the_tenants_and_the_newest_write_counts() {
         Fact { id: causeway_shared::base::ids::FactId::of_message(visitor(FAY), "moved"), at: origin.now, ..moved };
     origin.send("demo", &[moved]);
     let fay = next(&origin, FAY, week);
-    // 06:00 of Berlin's winter is 10:30 there, all the year.
+    // 06:00 in Berlin's winter time is 10:30 in India.
     assert_eq!((&fay.local[11..], fay.time_zone.as_str(), fay.best), ("10:30", "Asia/Kolkata", true));
 }
 
@@ -192,14 +192,18 @@ fn s4_13_a_snapshot_says_the_best_time_of_its_person_and_keeps_to_it() {
     origin.settle(&mut kv);
     let best =
         |kv: &BTreeMap<String, String>, of: u32| snapshot(kv, visitor(of)).best.map(|best| best.utc_hour_of_week);
-    // Ben on Sundays at ten, which is eight in summer time; Dee on both browsers at 13.
+    // Ben is active on Sundays at ten, which is 08:00 UTC in summer time; Dee on both browsers at 13.
     assert_eq!(best(&kv, BEN), Some(6 * 24 + 8));
     assert_eq!(best(&kv, DEE[0]).map(|hour| hour % 24), Some(11));
     assert_eq!(best(&kv, DEE[0]), best(&kv, DEE[1]));
     assert_eq!([best(&kv, ANN), best(&kv, CAI)].map(|hour| hour.map(|hour| hour % 24)), [Some(18), Some(11)]);
-    assert_eq!([best(&kv, EVE), best(&kv, OTHERS.start)], [None, None], "everybody's is nobody's own");
+    assert_eq!(
+        [best(&kv, EVE), best(&kv, OTHERS.start)],
+        [None, None],
+        "the hour of all people is not published as a person's own"
+    );
 
-    // What everybody does is another by now, but no value that stands is.
+    // The histogram of all people changed, but no published value did.
     let built = |origin: &Origin| {
         let (of, subject) = (origin.row("demo", visitor(BEN)), KvKey::Snapshot(visitor(BEN)));
         let version = SnapshotVersion { restore: of.version.restore, counter: of.published };

@@ -1,5 +1,5 @@
-//! What a store that comes back from a backup takes over from the one it replaces: numbers of versions, codes, units and
-//! tokens are for ever, also those given since the backup.
+//! Rows that a restored store takes over from the store that it replaces: version numbers, codes, offer codes and
+//! tokens are valid for ever, including those assigned since the backup.
 
 use std::collections::BTreeMap;
 
@@ -12,40 +12,40 @@ use crate::outbox::kv_key::KvKey;
 use crate::store::StoreError;
 use crate::store::unread_parts::UnreadParts;
 
-/// The numbers that tenants have in a store, by those that they have in the one it replaces.
+/// Tenant numbers of the restored store, by the tenant numbers of the replaced store.
 #[derive(Debug, Default)]
 pub struct TenantNumbers(pub BTreeMap<i64, i64>);
 
 impl TenantNumbers {
-    /// Of one that has none here its own.
+    /// The number in the restored store; the same number if it has no mapping.
     #[must_use]
     pub fn of(&self, tenant: i64) -> i64 {
         self.0.get(&tenant).copied().unwrap_or(tenant)
     }
 }
 
-/// Parts, as they are named where they cannot be read.
+/// Names of the parts, for reports of parts that cannot be read.
 const TOKENS: &str = "tokens";
 const CATALOGUE: &str = "catalogue";
 const SPEND: &str = "spend";
 const UNITS: &str = "units";
 
-/// The parts that are tenants', by their numbers.
+/// The parts whose rows belong to tenants.
 pub const OF_TENANTS: [&str; 3] = [CATALOGUE, SPEND, UNITS];
 
-/// One table of which rows are taken over.
+/// A table whose rows are taken over.
 struct CarriedTable {
     part: &'static str,
     name: &'static str,
-    /// The tenant's first, where it has one.
+    /// Column names. The tenant column is the first if there is one.
     columns: &'static str,
     count: usize,
-    /// What becomes of a row that both stores have.
+    /// Conflict clause for a row that both stores have.
     both: &'static str,
 }
 
 const TABLES: [CarriedTable; 6] = [
-    // Numbers stay whose they are in the audit trail, and what was revoked stays revoked.
+    // Token numbers keep their meaning in the audit trail, and a revoked token stays revoked.
     CarriedTable {
         part: TOKENS,
         name: "tokens",
@@ -77,15 +77,16 @@ const TABLES: [CarriedTable; 6] = [
     },
     CarriedTable { part: UNITS, name: "units_given", columns: "tenant, campaign, number", count: 3, both: OWN },
 ];
-/// That of the store that comes back stays.
+/// The row of the restored store is retained.
 const OWN: &str = "ON CONFLICT DO NOTHING";
 
-/// The rows of the store that is replaced, by table.
+/// Rows of the replaced store, each with the index of its table in `TABLES`.
 #[derive(Debug, Clone, Default)]
 pub struct ReplacedRows(Vec<(usize, Vec<Value>)>);
 
 impl ReplacedRows {
-    /// As far as the store has them, and they can be read: a release before this one's has none.
+    /// Reads the rows that exist and are readable. A store of an earlier release may lack tables. Unreadable parts are
+    /// added to `unread`.
     #[must_use]
     pub fn of(conn: &Connection, unread: &mut UnreadParts) -> Self {
         let mut before = Self::default();
@@ -94,7 +95,8 @@ impl ReplacedRows {
                 unread.add(table.part, why);
             }
         }
-        // A version without its codes, or a pointer without its version, is worse than none. Of the others each row counts.
+        // A version without its codes, or a pointer without its version, is worse than none. The rows of other parts
+        // are independent.
         if unread.has(CATALOGUE) {
             before.leave(&[CATALOGUE]);
         }
@@ -105,13 +107,13 @@ impl ReplacedRows {
         if !conn.table_exists(None, table.name)? {
             return Ok(());
         }
-        // An earlier release had no budgets, no limited offers, and did not know what old experiments count.
+        // An earlier release had no budgets, no limited offers and no conversions of dropped experiments.
         let there = |column: &'static str| {
             let missing = if column.starts_with("conversion") { "NULL" } else { "'[]'" };
             Ok::<_, rusqlite::Error>(if conn.column_exists(None, table.name, column)? { column } else { missing })
         };
         let read = table.columns.split(", ").map(there).collect::<Result<Vec<_>, _>>()?.join(", ");
-        // Indices hold nothing that a table does not: one that is damaged costs nothing.
+        // The table is read without its indexes, so that a damaged index does no harm.
         let mut statement = conn.prepare(&format!("SELECT {read} FROM {} NOT INDEXED", table.name))?;
         for row in statement.query_map([], |row| (0..table.count).map(|column| row.get(column)).collect())? {
             self.0.push((number, row?));
@@ -119,7 +121,7 @@ impl ReplacedRows {
         Ok(())
     }
 
-    /// Without what is tenants'.
+    /// Drops all rows that belong to tenants.
     pub fn leave_tenants(&mut self) {
         self.leave(&OF_TENANTS);
     }
@@ -128,7 +130,7 @@ impl ReplacedRows {
         self.0.retain(|(number, _)| TABLES.get(*number).is_some_and(|table| !parts.contains(&table.part)));
     }
 
-    /// Puts into a store what it does not have.
+    /// Inserts the rows into the restored store.
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
@@ -141,23 +143,24 @@ impl ReplacedRows {
             {
                 *tenant = numbers.of(*tenant);
             }
-            let places = vec!["?"; *count].join(", ");
-            let put = format!("INSERT INTO {name} ({columns}) VALUES ({places}) {both}");
+            let placeholders = vec!["?"; *count].join(", ");
+            let put = format!("INSERT INTO {name} ({columns}) VALUES ({placeholders}) {both}");
             conn.prepare_cached(&put)?.execute(rusqlite::params_from_iter(row))?;
         }
         Ok(())
     }
 }
 
-/// Has the current version of every tenant published anew, its value first, and what stands beside it: gives what goes into the outbox.
+/// Queues each tenant's current version for the KV again, value first, and the other pointers. Returns the outbox
+/// entries to add.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn renew_pointers(conn: &Connection, now: Millis) -> Result<Vec<(i64, u16, [u8; 16])>, StoreError> {
-    // That which was current before the restore is so no more.
+    // A version that was current before the restore is replaced now.
     const REPLACED: &str = "UPDATE catalogues SET replaced = ?1
         WHERE replaced IS NULL AND (tenant, version) NOT IN (SELECT tenant, version FROM catalogue_current)";
-    // Entries of before the restore mean nothing any more.
+    // Outbox entries from before the restore are invalid.
     const UNKNOWN: &str = "UPDATE catalogues SET handed = NULL, published = NULL
         WHERE published IS NULL OR (tenant, version) IN (SELECT tenant, version FROM catalogue_current)";
     conn.execute(REPLACED, [signed(now)])?;
@@ -166,7 +169,8 @@ pub fn renew_pointers(conn: &Connection, now: Millis) -> Result<Vec<(i64, u16, [
     let mut rows = statement.query([])?;
     let mut subjects = Vec::new();
     while let Some(row) = rows.next()? {
-        // The pointer waits for the value; it is there already so that a late write of before is followed by another.
+        // The pointer waits for the value. It is queued now so that a late write from before the restore is
+        // overwritten.
         for (kind, subject) in [KvKey::Catalogue(row.get(1)?), KvKey::Pointer].map(|subject| subject.columns()) {
             subjects.push((row.get(0)?, kind, subject));
         }
@@ -175,7 +179,7 @@ pub fn renew_pointers(conn: &Connection, now: Millis) -> Result<Vec<(i64, u16, [
     Ok(subjects)
 }
 
-/// The models and the steering of a store, as far as it has any, as what the KV may hold.
+/// The pointers of models and of traffic allocation that the KV may hold.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].

@@ -1,4 +1,4 @@
-//! What a transaction goes by of all tenants' current catalogues: what is tested and counts, and what may be spent.
+//! Parts of all tenants' current catalogues that a transaction needs: running experiments, conversions and budgets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::campaigns::offers::LimitedOffer;
 use crate::store::tenants::TenantContext;
 use crate::store::{StoreError, TenantNo, names};
 
-/// The experiments of each tenant's current version.
+/// Experiments of each tenant's current version.
 #[derive(Debug, Clone, Default)]
 pub struct CurrentExperiments {
     of: BTreeMap<TenantNo, Vec<Experiment>>,
@@ -25,45 +25,45 @@ pub struct CurrentExperiments {
 }
 
 impl CurrentExperiments {
-    /// A tenant's experiments; none where they cannot be read.
+    /// A tenant's experiments; empty if they cannot be read.
     #[must_use]
     pub fn of(&self, tenant: TenantNo) -> &[Experiment] {
         self.of.get(&tenant).map_or(&[], Vec::as_slice)
     }
 
-    /// The tenants whose stored experiments cannot be read.
+    /// Tenants whose stored experiments cannot be read.
     #[must_use]
     pub fn unreadable(&self) -> &BTreeSet<TenantNo> {
         &self.unreadable
     }
 }
 
-/// What experiments count as conversions. One that is out of the catalogue goes on for as long as conversions are kept: its
-/// people convert later.
+/// Event names that experiments count as conversions. A dropped experiment still counts for as long as conversions are
+/// stored, because its people may convert later.
 #[derive(Debug, Clone, Default)]
 pub struct CountedConversions {
     of: BTreeMap<TenantNo, TenantConversions>,
     unreadable: BTreeSet<TenantNo>,
 }
 
-/// A tenant's.
+/// Conversions of one tenant.
 #[derive(Debug, Clone, Default)]
 pub struct TenantConversions {
-    /// By the experiment's code.
+    /// Event name by the experiment's code.
     pub of: BTreeMap<u32, String>,
-    /// All of them.
+    /// All event names.
     pub names: BTreeSet<String>,
 }
 
 impl CountedConversions {
-    /// A tenant's.
+    /// A tenant's conversions.
     #[must_use]
     pub fn of(&self, tenant: TenantNo) -> &TenantConversions {
         static NONE: TenantConversions = TenantConversions { of: BTreeMap::new(), names: BTreeSet::new() };
         self.of.get(&tenant).unwrap_or(&NONE)
     }
 
-    /// Whether it is unknown what counts for a tenant, as its stored experiments cannot be read.
+    /// Whether a tenant's conversions are unknown because its stored experiments cannot be read.
     #[must_use]
     pub fn is_unreadable(&self, tenant: TenantNo) -> bool {
         self.unreadable.contains(&tenant)
@@ -76,7 +76,7 @@ impl CountedConversions {
     }
 }
 
-/// The budgets of each tenant's current version, by the campaign's code.
+/// Budgets of each tenant's current version, by the campaign's code.
 #[derive(Debug, Clone, Default)]
 pub struct CurrentBudgets {
     of: BTreeMap<TenantNo, BTreeMap<u32, CampaignBudget>>,
@@ -84,22 +84,22 @@ pub struct CurrentBudgets {
 }
 
 impl CurrentBudgets {
-    /// A tenant's.
+    /// A tenant's budgets.
     #[must_use]
     pub fn of(&self, tenant: TenantNo) -> &BTreeMap<u32, CampaignBudget> {
         static NONE: BTreeMap<u32, CampaignBudget> = BTreeMap::new();
         self.of.get(&tenant).unwrap_or(&NONE)
     }
 
-    /// The tenants whose stored budgets cannot be read.
+    /// Tenants whose stored budgets cannot be read.
     #[must_use]
     pub fn unreadable(&self) -> &BTreeSet<TenantNo> {
         &self.unreadable
     }
 }
 
-/// Reads the experiments of all current versions. A tenant whose experiments cannot be read is named in
-/// [`CurrentExperiments::unreadable`]; it holds no other tenant up.
+/// Loads the experiments of all current versions. A tenant with unreadable experiments is listed in
+/// [`CurrentExperiments::unreadable`] and does not affect other tenants.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -108,15 +108,15 @@ pub fn load_experiments(conn: &Connection) -> Result<CurrentExperiments, StoreEr
     Ok(CurrentExperiments { of, unreadable })
 }
 
-/// Reads the experiments of one tenant's current version.
+/// Loads the experiments of one tenant's current version.
 ///
 /// # Errors
-/// [`StoreError`]; [`StoreError::Corrupt`] where they cannot be read.
+/// [`StoreError`]; [`StoreError::Corrupt`] if they cannot be read.
 pub fn experiments_of_tenant(conn: &Connection, tenant: TenantNo) -> Result<Vec<Experiment>, StoreError> {
     of_tenant(conn, tenant, "experiments")
 }
 
-/// Reads what experiments count at a time, in addition to those of the current versions.
+/// Loads the conversions at a time: those of the current versions and of recently dropped experiments.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -139,8 +139,8 @@ pub fn load_conversions(
     Ok(counted)
 }
 
-/// Reads the budgets of all current versions. A tenant whose budgets cannot be read is named in
-/// [`CurrentBudgets::unreadable`]; it holds no other tenant up.
+/// Loads the budgets of all current versions. A tenant with unreadable budgets is listed in
+/// [`CurrentBudgets::unreadable`] and does not affect other tenants.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -150,17 +150,17 @@ pub fn load_budgets(conn: &Connection) -> Result<CurrentBudgets, StoreError> {
     Ok(CurrentBudgets { of, unreadable })
 }
 
-/// Reads the budgets of one tenant's current version, by the campaign's code.
+/// Loads the budgets of one tenant's current version, by the campaign's code.
 ///
 /// # Errors
-/// [`StoreError`]; [`StoreError::Corrupt`] where they cannot be read.
+/// [`StoreError`]; [`StoreError::Corrupt`] if they cannot be read.
 pub fn budgets_of_tenant(conn: &Connection, tenant: TenantNo) -> Result<BTreeMap<u32, CampaignBudget>, StoreError> {
     Ok(by_campaign(of_tenant(conn, tenant, "budgets")?))
 }
 
-/// What a tenant's current version asks of people. A version that came with a restore or an import has it in its document
-/// alone. A version that cannot be read asks for nothing: snapshots say what they have no room for, whatever was kept first.
-///
+/// Loads the names that a tenant's current version queries about people. A version from a restore or an import has them
+/// only in its document. An unreadable version queries nothing: the names only decide which data a full snapshot
+/// retains first, and a snapshot marks everything that it left out.
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn load_queried(conn: &Connection, tenant: &TenantContext) -> Result<QueriedNames, StoreError> {
@@ -186,15 +186,15 @@ fn by_campaign(budgets: Vec<CampaignBudget>) -> BTreeMap<u32, CampaignBudget> {
     budgets.into_iter().map(|budget| (budget.campaign, budget)).collect()
 }
 
-/// Reads the limited offers of one tenant's current version: campaigns with at most N recipients.
+/// Loads the limited offers of one tenant's current version: campaigns with at most N recipients.
 ///
 /// # Errors
-/// [`StoreError`]; [`StoreError::Corrupt`] where they cannot be read.
+/// [`StoreError`]; [`StoreError::Corrupt`] if they cannot be read.
 pub fn limited_of_tenant(conn: &Connection, tenant: TenantNo) -> Result<Vec<LimitedOffer>, StoreError> {
     of_tenant(conn, tenant, "limited")
 }
 
-/// A part of all current versions, by its column; and the tenants whose part cannot be read.
+/// One column of all current versions, and the tenants whose value cannot be read.
 fn of_current<T: DeserializeOwned>(
     conn: &Connection,
     part: &str,
@@ -213,7 +213,7 @@ fn of_current<T: DeserializeOwned>(
     Ok((of, unreadable))
 }
 
-/// A part of one tenant's current version, by its column.
+/// One column of one tenant's current version.
 fn of_tenant<T: DeserializeOwned + Default>(conn: &Connection, tenant: TenantNo, part: &str) -> Result<T, StoreError> {
     let read =
         format!("SELECT {part} FROM catalogue_current CROSS JOIN catalogues USING (tenant, version) WHERE tenant = ?1");

@@ -1,5 +1,5 @@
-//! A catalogue's document: what is wrong with it, all at once and with the path of each, which codes its rows get, and
-//! what would change. It reads no store, and keeps nothing.
+//! Checks a catalogue's document: all its problems with their paths, the codes of its rows, and the changes from the
+//! current version. Reads and writes no store.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,18 +19,18 @@ use super::Kept;
 use crate::base::time_zones;
 use crate::campaigns::offers::LimitedOffer;
 
-/// Whose rows have an id and a code each.
+/// Tables whose rows have an id and a code.
 pub const SORTS: [&str; 5] = ["advertiser", "campaign", "ad_group", "ad", "experiment"];
-/// Problems said at once; the others come when these are mended.
+/// Most problems reported at once.
 const PROBLEMS: usize = 1_000;
 
-/// Why a document cannot be used.
+/// Reason why a document was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
-    /// It is not an object, or not of its file's form.
-    #[error("the document is not understood: {0}")]
+    /// The document is not an object, or is not valid TOML or JSON.
+    #[error("invalid document: {0}")]
     Form(String),
-    /// It can be read and cannot be used.
+    /// The document was parsed but has problems.
     #[error("{} problems in the catalogue", .0.len())]
     Problems(Vec<ConfigProblem>),
 }
@@ -38,34 +38,34 @@ pub enum CheckError {
 /// A document without problems.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CheckedDocument {
-    /// As JSON, every row with its code.
+    /// The document as JSON, each row with its code.
     pub document: String,
-    /// The SHA-256 of it.
+    /// SHA-256 of the document.
     pub sha256: [u8; 32],
-    /// Its experiments, as JSON.
+    /// The experiments as JSON.
     pub experiments: String,
-    /// The budgets of its campaigns, as JSON.
+    /// The campaigns' budgets as JSON.
     pub budgets: String,
-    /// Its campaigns with only so many recipients, as JSON.
+    /// The campaigns with a limited number of recipients, as JSON.
     pub limited: String,
-    /// What it asks of people, as JSON.
+    /// The names that the document queries about people, as JSON.
     pub queried: String,
-    /// Codes given for the first time: sort, id, code.
+    /// Newly assigned codes: sort, id, code.
     pub codes: Vec<(String, String, u32)>,
-    /// What would change.
+    /// The changes from the current version.
     pub plan: Value,
 }
 
 /// Codes by sort and id.
 pub type Codes = BTreeMap<(String, String), u32>;
 
-/// Reads a file of the name's form: `.toml`, else JSON.
+/// Parses a file: TOML if its name ends in `.toml`, otherwise JSON.
 ///
 /// # Errors
 /// [`CheckError::Form`].
 pub fn read(name: &str, text: &str) -> Result<Value, CheckError> {
     let failed = |e: &dyn std::error::Error| CheckError::Form(e.to_string());
-    // Editors of some systems begin a file with the byte order mark.
+    // Some editors begin a file with the byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if name.to_ascii_lowercase().ends_with(".toml") {
         let mut document: Value = toml::from_str(text).map_err(|e| failed(&e))?;
@@ -75,7 +75,7 @@ pub fn read(name: &str, text: &str) -> Result<Value, CheckError> {
     json::read(text.as_bytes()).map_err(|e| failed(&e))
 }
 
-/// Dates of TOML as the texts that they are: as JSON each is an object of one name of the reader's own.
+/// Replaces TOML dates by their text. The TOML reader represents a date as an object with one private field.
 fn write_dates(value: &mut Value) {
     const DATE: &str = "$__toml_private_datetime";
     match value {
@@ -88,23 +88,23 @@ fn write_dates(value: &mut Value) {
     }
 }
 
-/// What a tenant has for ever.
+/// A tenant's permanent names and codes.
 #[derive(Debug, Clone, Copy)]
 pub struct LastingRows<'a> {
-    /// Its words of actions and placements.
+    /// Words of actions and placements.
     pub words: &'a Vocabulary,
-    /// Its names of attributes.
+    /// Names of attributes.
     pub names: &'a NameDictionary,
-    /// Its codes given so far.
+    /// All assigned codes.
     pub codes: &'a Codes,
-    /// The arms there ever were.
+    /// Arms of all versions.
     pub arms: &'a Arms,
 }
 
-/// Arms, by their experiment's code: each one's code, and its id.
+/// Arms: the experiment's code, the arm's code, the arm's id.
 pub type Arms = BTreeSet<(u32, u8, String)>;
 
-/// Checks a document against what a tenant has for ever and the version that is current.
+/// Checks a document against a tenant's permanent names and codes and against its current version.
 ///
 /// # Errors
 /// [`CheckError`].
@@ -115,7 +115,7 @@ pub fn check_document(
 ) -> Result<CheckedDocument, CheckError> {
     let LastingRows { words, names, codes: given, arms } = *known;
     let Value::Object(mut document) = document else {
-        return Err(CheckError::Form("it is not an object".to_owned()));
+        return Err(CheckError::Form("expected an object".to_owned()));
     };
     let mut problems = words_problems(&mut document, words);
     let (mut budgets, mut limited, mut fits) = (Vec::new(), Vec::new(), true);
@@ -130,7 +130,7 @@ pub fn check_document(
             problems.extend(arm_problems(&catalogue, arms));
             budgets = catalogue.campaigns.iter().filter_map(CampaignBudget::of).collect();
             limited = catalogue.campaigns.iter().filter_map(LimitedOffer::of).collect();
-            // One that cannot be packed has other problems.
+            // A catalogue that cannot be packed has other problems.
             let packed = catalogue.flat(names, words).map(|flat| {
                 queried = flat.queried();
                 encode_document("", &[0; 16], &flat::encode_catalogue(&flat))
@@ -145,17 +145,17 @@ pub fn check_document(
     }
     let text = document.to_string();
     if text.len() > limits::CATALOGUE_BYTES {
-        let message = format!("{} bytes of JSON at most, it has {}", limits::CATALOGUE_BYTES, text.len());
+        let message = format!("the document has {1} bytes of JSON, {0} at most", limits::CATALOGUE_BYTES, text.len());
         problems.push(ConfigProblem { path: String::new(), message });
     } else if !fits {
         let message = format!(
-            "packed for the KV it has over {} characters: what does not compress, such as a picture, belongs at an address",
+            "the document has more than {} characters when packed for the KV: replace data that does not compress, such as a picture, by its URL",
             limits::CATALOGUE_CHARS
         );
         problems.push(ConfigProblem { path: String::new(), message });
     }
     if !problems.is_empty() {
-        // A row may be wrong in both ways at once.
+        // Both checks may report the same problem of a row.
         let mut seen = BTreeSet::new();
         problems.retain(|problem| seen.insert((problem.path.clone(), problem.message.clone())));
         problems.truncate(PROBLEMS);
@@ -170,7 +170,8 @@ pub fn check_document(
     Ok(CheckedDocument { sha256, document: text, experiments, budgets, limited, queried, codes, plan })
 }
 
-/// The arms that have another's code, or another code than they had: who saw one, and what came of it, is kept by the code.
+/// Reports arms whose code belonged to another arm, and arms with a changed code: exposures and conversions are stored
+/// by code.
 fn arm_problems(catalogue: &Catalogue, known: &Arms) -> Vec<ConfigProblem> {
     let mut problems = Vec::new();
     for (i, experiment) in catalogue.experiments.iter().enumerate() {
@@ -179,36 +180,38 @@ fn arm_problems(catalogue: &Catalogue, known: &Arms) -> Vec<ConfigProblem> {
             let other = { before }.find(|(_, code, id)| (*code == arm.code) != (*id == arm.id));
             problems.extend(other.map(|(_, code, id)| ConfigProblem {
                 path: format!("experiment[{i}].arm[{j}].code"),
-                message: format!("codes are for ever: {code} is the arm `{id}`"),
+                message: format!("codes are permanent: {code} belongs to the arm `{id}`"),
             }));
         }
     }
     problems
 }
 
-/// The time zones that are none.
+/// Reports unknown time zones.
 fn zone_problems(catalogue: &Catalogue) -> impl Iterator<Item = ConfigProblem> {
     let named =
         catalogue.campaigns.iter().enumerate().filter_map(|(i, campaign)| Some((i, campaign.time_zone.as_ref()?)));
     named.filter(|(_, zone)| time_zones::find_zone(zone).is_none()).map(|(i, _)| ConfigProblem {
         path: format!("campaign[{i}].time_zone"),
-        message: "a name of the time zone database is needed, such as Europe/Berlin".to_owned(),
+        message: "unknown time zone: expected a name of the time zone database, such as Europe/Berlin".to_owned(),
     })
 }
 
-/// Takes the words out of a document: edges know them from their configuration, so what it says of them must agree.
+/// Removes the vocabulary from a document and reports words that differ from the configuration: edges read words from
+/// their configuration.
 fn words_problems(document: &mut Map<String, Value>, words: &Vocabulary) -> Vec<ConfigProblem> {
     let mut problems = Vec::new();
     for (sort, known) in [("verb", &words.verbs), ("view_type", &words.view_types)] {
         let Some(said) = document.remove(sort) else { continue };
         let Value::Array(said) = said else {
-            problems.push(ConfigProblem { path: sort.to_owned(), message: "a list is needed".to_owned() });
+            problems.push(ConfigProblem { path: sort.to_owned(), message: "expected a list".to_owned() });
             continue;
         };
         for (i, word) in said.into_iter().enumerate() {
             let same = serde_json::from_value::<VocabularyWord>(word).is_ok_and(|word| known.contains(&word));
             if !same {
-                let message = "it is not what the tenant's configuration says; edges know words from there alone";
+                let message =
+                    "the word differs from the tenant's configuration, which is the only source of words for edges";
                 problems.push(ConfigProblem { path: format!("{sort}[{i}]"), message: message.to_owned() });
             }
         }
@@ -216,7 +219,7 @@ fn words_problems(document: &mut Map<String, Value>, words: &Vocabulary) -> Vec<
     problems
 }
 
-/// Gives each row its code: the one its id was given before, the one it names, or the next that nobody ever had.
+/// Assigns each row's code: the code of its id, else the code in the row, else the next unused code.
 fn assign_codes(
     document: &mut Map<String, Value>,
     given: &Codes,
@@ -241,16 +244,16 @@ fn assign_codes(
             let before = given.get(&(sort.to_owned(), id.clone())).copied();
             let said = fields.get("code").map(|code| code.as_u64().and_then(|code| u32::try_from(code).ok()));
             let code = match (before, said) {
-                // What is no number is said of the row's form.
+                // An invalid number is reported as a problem of the row's form.
                 (_, Some(None)) => continue,
                 (Some(before), Some(Some(said))) if said != before => {
-                    say(format!("`{id}` has the code {before} for ever"));
+                    say(format!("codes are permanent: `{id}` has the code {before}"));
                     continue;
                 }
                 (Some(before), _) => before,
                 (None, Some(Some(said))) => match owners.get(&said).filter(|owner| **owner != id) {
                     Some(owner) => {
-                        say(format!("the code {said} is that of `{owner}` for ever"));
+                        say(format!("codes are permanent: {said} belongs to `{owner}`"));
                         continue;
                     }
                     None => said,
@@ -269,7 +272,7 @@ fn assign_codes(
     new
 }
 
-/// What is not of the form, row by row: each is read alone, so that one does not hide the others.
+/// Reports values of the wrong form. Each row is parsed alone, so that one does not hide the others.
 fn form_problems(document: &Value) -> Vec<ConfigProblem> {
     let mut problems = Vec::new();
     let mut read = |path: String, key: &str, value: Value| {
@@ -294,11 +297,11 @@ fn form_problems(document: &Value) -> Vec<ConfigProblem> {
     problems
 }
 
-/// What changes from the current version to a document: rows by sort and id, and the codes given.
+/// The changes from the current version to a document: added, removed and changed rows by sort and id, and new codes.
 #[must_use]
 pub fn plan_changes(before: Option<&Kept>, document: &str, codes: &[(String, String, u32)]) -> Value {
     let read = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
-    let (old, new) = (before.map(|kept| read(&kept.document)).unwrap_or_default(), read(document));
+    let (old, new) = (before.map(|stored| read(&stored.document)).unwrap_or_default(), read(document));
     let mut changes = Map::new();
     for sort in SORTS {
         let (old, new) = (document_rows(&old, sort), document_rows(&new, sort));
@@ -314,7 +317,7 @@ pub fn plan_changes(before: Option<&Kept>, document: &str, codes: &[(String, Str
     }
     let codes: Vec<Value> =
         codes.iter().map(|(sort, id, code)| json!({ "sort": sort, "id": id, "code": code })).collect();
-    json!({ "from": before.map(|kept| kept.version), "changes": changes, "codes": codes })
+    json!({ "from": before.map(|stored| stored.version), "changes": changes, "codes": codes })
 }
 
 fn document_rows<'a>(document: &'a Value, sort: &str) -> BTreeMap<&'a str, &'a Value> {

@@ -1,7 +1,7 @@
-//! The JSON Schema of a catalogue's document, for editors. Written by hand; the test asks the document's own types which
-//! fields they have, so that none is missing from it.
+//! JSON Schema of a catalogue's document, for editors. The schema is written by hand; a test compares it with the
+//! fields of the document's types.
 
-/// The schema, as JSON.
+/// The schema as JSON.
 pub const SCHEMA: &str = include_str!("schema.json");
 
 #[cfg(test)]
@@ -16,7 +16,7 @@ mod tests {
 
     use super::*;
 
-    /// The fields that a type says it has when it meets one that it does not know.
+    /// The fields that a type lists in its error for an unknown field.
     fn fields<T: DeserializeOwned>(with: Value) -> BTreeSet<String> {
         let said = serde_json::from_value::<T>(with).err().unwrap().to_string();
         let listed = said.split_once("expected").unwrap().1;

@@ -62,7 +62,7 @@ fn the_pointer_is_handed_out_once_the_kv_has_what_it_points_to() {
     let first = origin.drain(100);
     assert_eq!(first.iter().map(|w| w.key.as_str()).collect::<Vec<_>>(), ["c:demo:1"]);
     origin.now += 10 * KEY_PAUSE_MS;
-    assert!(origin.keys().is_empty(), "the value is leased, and nobody acknowledged it");
+    assert!(origin.keys().is_empty(), "the value is leased but not acknowledged");
     origin.acknowledge(&first);
     let second = origin.drain(100);
     assert_eq!(second.iter().map(|w| w.key.as_str()).collect::<Vec<_>>(), ["c:demo:current"]);
@@ -143,7 +143,7 @@ fn issue_5_no_document_however_hostile_is_kept_or_takes_long() {
         change(&mut bad);
         assert_eq!(problems(origin.apply(bad)), expected);
     };
-    // Rows that are each other's parents are of the wrong sorts, hence of none.
+    // Rows that refer to each other as parents refer to the wrong sorts.
     refused(&|all| all["ad_group"][0]["campaign"] = json!("g"), &["ad_group[0].campaign"]);
     refused(&|all| all["campaign"][0]["advertiser"] = json!("c"), &["campaign[0].advertiser"]);
     refused(&|all| all["ad"][1]["id"] = json!("a"), &["ad[1].id"]);
@@ -163,7 +163,7 @@ fn issue_5_no_document_however_hostile_is_kept_or_takes_long() {
     let million = problems(origin.apply(json!({ "ad": vec![json!({}); 1_000_000] })));
     assert_eq!((million[0].as_str(), million.len()), ("ad", 1_000), "the first thousand");
     assert_eq!(list(&origin.conn, origin.tenant("demo").no).unwrap().len(), 0);
-    // What a page would take for markup is the page's to show safely; it travels as it is.
+    // The page must escape markup; the catalogue passes it through unchanged.
     let mut odd = good();
     odd["ad"][0]["creative"] = json!({ "html": "</script><!--<script>\u{2028}" });
     assert!(origin.apply(odd).unwrap().changed);
@@ -240,7 +240,7 @@ fn what_is_applied_by_a_clock_that_runs_ahead_is_published_once_that_is_set_back
         origin.apply(document(&[("a", weight)])).unwrap();
         origin.settle(&mut kv);
     }
-    // Less than an old version waits, and more.
+    // Fewer hours than an old version stays in the KV, and more.
     for (weight, hours) in [(4, 2), (5, 60 * 24)] {
         let now = origin.now;
         origin.now += hours * 3_600_000;
@@ -253,7 +253,7 @@ fn what_is_applied_by_a_clock_that_runs_ahead_is_published_once_that_is_set_back
         assert_eq!(pointed(&kv).version, weight, "{hours}");
     }
     assert!(kv.contains_key("c:demo:2"), "not before a day");
-    // One that was about to leave and is current again is no sign of a clock that ran ahead.
+    // A version that was due for deletion and is current again must not look like a clock that was ahead.
     origin.roll(2).unwrap();
     assert!(!crate::kv::publish::is_ahead(&origin.conn, origin.now, 60_000, 120_000).unwrap());
     origin.settle(&mut kv);
@@ -274,7 +274,7 @@ fn a_rollback_to_a_version_that_was_about_to_leave_keeps_it() {
         origin.settle(&mut kv);
     }
     origin.now += limits::CATALOGUE_KEEP_MS;
-    // Its deletion is handed out, and not acknowledged yet.
+    // The deletion is handed out but not acknowledged.
     let deletion = origin.drain(100);
     assert_eq!(deletion.iter().map(|w| (w.key.as_str(), w.value.is_none())).collect::<Vec<_>>(), [("c:demo:1", true)]);
     origin.roll(1).unwrap();
@@ -301,7 +301,7 @@ fn a_restored_store_points_above_all_that_was_published_and_forgets_no_number() 
     let before = crate::maintenance::backup::ReplacedStore::of_conn(&origin.conn).unwrap();
     origin.conn = rusqlite::Connection::open(&path).unwrap();
     crate::maintenance::backup::renew_store(&mut origin.conn, &before, origin.now).unwrap();
-    assert_eq!(origin.keys(), ["c:demo:1"], "nobody knows whether the KV still has it");
+    assert_eq!(origin.keys(), ["c:demo:1"], "it is unknown whether the KV still has it");
     origin.now += LEASE_MS;
     origin.settle(&mut kv);
     let after = pointed(&kv);
@@ -309,7 +309,7 @@ fn a_restored_store_points_above_all_that_was_published_and_forgets_no_number() 
     let applied = origin.apply(document(&[("c", 1)])).unwrap();
     assert_eq!(applied.version, 3);
     assert_eq!(applied.plan["codes"], json!([{ "sort": "ad", "id": "c", "code": 3 }]));
-    // What was current before the restore leaves the KV as any version does.
+    // The version that was current before the restore leaves the KV like any other.
     assert!(kv.contains_key("c:demo:2"));
     for id in ["d", "e"] {
         origin.apply(document(&[(id, 1)])).unwrap();
@@ -347,7 +347,7 @@ fn the_documented_catalogue_is_taken() {
 }
 
 impl Origin {
-    /// Keeps a model that was trained at this time.
+    /// Stores a model with this training time.
     fn keep(&mut self, trained_ms: u64) {
         let (given, no) = (self.given(), self.tenant("demo").no);
         let model = Model { bits: 11, trained_ms, expires_ms: trained_ms + 1_000, ..Model::default() };
@@ -439,7 +439,7 @@ fn budgets_and_time_zones_that_are_none_are_said() {
     );
 }
 
-/// Ads whose creatives do not compress, as pictures in them do not.
+/// Ads whose creatives do not compress, like embedded pictures.
 fn pictures(ads: u32) -> Value {
     use base64::Engine as _;
     let picture = |n: u32| {
@@ -490,7 +490,7 @@ fn field_14_an_arm_s_code_is_for_ever() {
     };
     origin.apply(tested(2, 3, "third")).unwrap();
     origin.apply(document(&[("a", 1)])).unwrap();
-    // Also of one that was not in the version before.
+    // An arm that was not in the previous version is checked too.
     assert_eq!(
         problems(origin.apply(tested(3, 2, "third"))),
         ["experiment[0].arm[0].code", "experiment[0].arm[1].code"]

@@ -1,46 +1,44 @@
-//! Intelligent selection (S4.11): Thompson sampling by probability matching. Of the traffic that is not the control's each
-//! arm gets the share that equals its probability of being the best, as its Beta posterior says, and never less than a
-//! floor.
+//! Intelligent selection: Thompson sampling by probability matching. Each arm gets the share of the non-control traffic
+//! that equals its probability of being the best arm according to its Beta posterior, but at least a floor.
 //!
-//! A conversion comes later than its exposure. Who was exposed a short while ago and has not converted says little, and
-//! counts only in part: by the share of conversions that are due at that age, as observed ([`ConversionDelays`]). Otherwise the arm that
-//! was given more traffic last would look the worst.
+//! A conversion comes later than its exposure. A recently exposed person without a conversion is therefore weak
+//! evidence, and counts only by the observed share of conversions that are due at that age ([`ConversionDelays`]).
+//! Otherwise the arm with the most recent traffic would look worst.
 //!
-//! Counts in, shares out: the same counts give the same shares. No random bits are needed, as the probabilities are
-//! integrated and not drawn.
+//! The same counts give the same shares: probabilities are integrated, not drawn, so no random bits are needed.
 
 use causeway_shared::base::bucket::BUCKETS;
 
 use super::person_results::DELAY_HOURS;
 use super::statistics::ObservedRate;
 
-/// What is known of one arm.
+/// State of one arm.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ArmState {
-    /// Its share of 10,000 by the file.
+    /// The arm's configured share, in parts of 10,000.
     pub share: u32,
-    /// Whether it is the control: its share is not touched.
+    /// Whether the arm is the control, whose share never changes.
     pub control: bool,
-    /// People exposed, the recent ones in part ([`ConversionDelays::effective`]), and those of them who converted.
+    /// Exposed people and converted people. Recent exposures count in part ([`ConversionDelays::effective`]).
     pub rate: ObservedRate,
 }
 
-/// How shares are chosen.
+/// Options of the selection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BanditOptions {
-    /// The least that an arm gets of what the arms without the control have together, in parts of 10,000.
+    /// Least share of a non-control arm, in parts of 10,000 of the traffic of all non-control arms.
     pub floor: u32,
 }
 
 impl Default for BanditOptions {
-    /// A floor of one per cent: an arm that came out badly by chance is found again.
+    /// A floor of one percent, so that an arm with a bad start by chance can recover.
     fn default() -> Self {
         Self { floor: 100 }
     }
 }
 
-/// The shares from now on, one an arm in their order, of 10,000. The control's is that of the file, and so is the sum of
-/// the others. An arm whose share in the file is 0 is out of the test and gets nothing.
+/// The new shares, one for each arm in order, in parts of 10,000. The control retains its configured share, and the
+/// other arms together retain theirs. An arm with a configured share of 0 is out of the test and gets nothing.
 #[must_use]
 pub fn choose_shares(arms: &[ArmState], options: &BanditOptions) -> Vec<u32> {
     let plays = |arm: &&ArmState| !arm.control && arm.share > 0;
@@ -55,7 +53,7 @@ pub fn choose_shares(arms: &[ArmState], options: &BanditOptions) -> Vec<u32> {
     arms.iter().map(|arm| if plays(&arm) { chosen.next().unwrap_or(0) } else { arm.share }).collect()
 }
 
-/// Whole numbers of this sum, as near as can be: what is left after rounding down goes to the largest remainders, of equal
+/// Rounds to integers with the given sum. The rest after rounding down goes to the largest remainders, and among equal
 /// ones to the first.
 fn round_shares(wanted: &[f64], total: u32) -> Vec<u32> {
     let mut down: Vec<u32> = wanted.iter().map(|share| share.floor().max(0.0) as u32).collect();
@@ -69,16 +67,16 @@ fn round_shares(wanted: &[f64], total: u32) -> Vec<u32> {
     down
 }
 
-/// Points of the integral for each arm.
+/// Grid points for each arm.
 const POINTS: u32 = 64;
-/// How far to either side of an arm's mean they reach, in its standard deviations.
+/// Half width of an arm's grid around its mean, in standard deviations.
 const REACH: f64 = 6.0;
 
-/// How probable each arm is the best: the integral of its posterior density times the other arms' distributions. Their sum
-/// is 1.
+/// Probability of each arm to be the best: the integral of its posterior density times the distribution functions of
+/// the other arms. The probabilities sum to 1.
 ///
-/// It is taken over the union of points around each arm's mean (trapezoids), so that wide and narrow posteriors are both
-/// met. Densities are normalised on these points.
+/// The integral uses the trapezoidal rule on the union of all arms' grids, so that it resolves narrow and wide
+/// posteriors alike. Densities are normalised on this grid.
 #[must_use]
 pub fn best_chances(arms: &[ObservedRate]) -> Vec<f64> {
     let points = grid_points(arms);
@@ -91,7 +89,7 @@ pub fn best_chances(arms: &[ObservedRate]) -> Vec<f64> {
         found.push(steps.map(|k| curve.mass(k) * (at(k - 1) + at(k)) / 2.0).sum());
     }
     let sum: f64 = found.iter().sum();
-    // Without any arm there is no sum; a sum of zero would need arms without a density.
+    // The sum is 0 only without arms, or if no arm has a density on the grid.
     found.iter().map(|p| if sum > 0.0 { p / sum } else { 1.0 / found.len() as f64 }).collect()
 }
 
@@ -114,7 +112,7 @@ fn grid_points(arms: &[ObservedRate]) -> Vec<f64> {
     points
 }
 
-/// A posterior on the points: how much of it lies below each.
+/// Distribution function of a posterior at the grid points.
 struct PosteriorCurve(Vec<f64>);
 
 impl PosteriorCurve {
@@ -140,33 +138,33 @@ impl PosteriorCurve {
         self.0.get(k).copied().unwrap_or(1.0)
     }
 
-    /// Between the point before and this one.
+    /// Probability between the previous grid point and this one.
     fn mass(&self, k: usize) -> f64 {
         self.below(k) - self.below(k - 1)
     }
 }
 
-/// Which share of those who will convert have done so by which age, in whole hours, as observed.
+/// Observed share of converting people who have converted by an age, in whole hours.
 ///
-/// Young exposures show only early conversions, so that a plain count of delays would take conversions for faster than they
-/// are. This is the product-limit estimate for what is cut off on the right, in reverse time (Lagakos, Barraj, De Gruttola
-/// 1988, Biometrika 75:515–523): of a delay it asks only those exposures that are old enough to have shown it. What takes
-/// longer than the oldest exposure's age is unknown to it, and to anybody; of a delay that fewer than [`ASKED`] could have
-/// shown nothing is known either: by the first alone, who had it, nobody would convert sooner.
+/// Recent exposures show only early conversions, so that a plain count of delays would underestimate delays. This is
+/// the product-limit estimate for right truncation, in reverse time (Lagakos, Barraj, De Gruttola 1988, Biometrika
+/// 75:515–523): the frequency of a delay is estimated only from exposures that are old enough to show it. Delays longer
+/// than the oldest exposure are unknown. A delay that fewer than [`ASKED`] exposures could show counts as unknown too:
+/// if a single person decided, its long delay would make early conversions improbable.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConversionDelays(Vec<f64>);
 
-/// So many say how frequent a delay is.
+/// Least number of people from which the frequency of a delay is estimated.
 const ASKED: u64 = 20;
 
 impl ConversionDelays {
-    /// From people who converted: hours since their exposure, hours from it to the conversion, how many people. Delays are
-    /// [`DELAY_HOURS`] at most.
+    /// Estimates from converted people: each entry has the hours since the exposure, the hours from the exposure to the
+    /// conversion (at most [`DELAY_HOURS`]), and the number of people.
     #[must_use]
     pub fn new(converted: &[(u64, u64, u64)]) -> Self {
         let last = usize::try_from(DELAY_HOURS).unwrap_or(usize::MAX);
         let within = |hours: u64| usize::try_from(hours).map_or(last, |hours| hours.min(last));
-        // How many had each delay; and of each delay, how many whose age reaches it had none longer.
+        // People with each delay, and for each delay the people old enough to show it whose delay was not longer.
         let (mut had, mut begin, mut end) = (vec![0_u64; last + 1], vec![0_u64; last + 2], vec![0_u64; last + 2]);
         for (age, delay, people) in converted {
             let (age, delay) = (within((*age).max(*delay)), within(*delay));
@@ -175,34 +173,34 @@ impl ConversionDelays {
             add(&mut begin, delay);
             add(&mut end, age + 1);
         }
-        let mut asked = 0_u64;
-        let asked: Vec<u64> = begin
+        let mut at_risk = 0_u64;
+        let at_risk: Vec<u64> = begin
             .iter()
             .zip(&end)
             .map(|(b, e)| {
-                asked = asked + b - e;
-                asked
+                at_risk = at_risk + b - e;
+                at_risk
             })
             .collect();
         let mut due = vec![1.0; last + 1];
         let mut above = 1.0;
-        for ((due, had), asked) in due.iter_mut().zip(&had).zip(&asked).rev() {
+        for ((due, had), at_risk) in due.iter_mut().zip(&had).zip(&at_risk).rev() {
             *due = above;
-            if *asked >= ASKED {
-                above *= 1.0 - *had as f64 / *asked as f64;
+            if *at_risk >= ASKED {
+                above *= 1.0 - *had as f64 / *at_risk as f64;
             }
         }
         Self(due)
     }
 
-    /// The share due at an age in hours; 1 while nothing is known.
+    /// Share of conversions that are due at an age in hours; 1 if there is no data.
     #[must_use]
     pub fn at(&self, age: u64) -> f64 {
         usize::try_from(age).ok().and_then(|age| self.0.get(age)).copied().unwrap_or(1.0)
     }
 
-    /// How many recipients the exposed of these ages count for: hours since the exposure, people, and how many of them
-    /// converted. Who converted counts whole.
+    /// Effective number of recipients in cohorts: each has the hours since the exposure, the people, and the converted
+    /// people. Converted people count fully.
     #[must_use]
     pub fn effective(&self, cohorts: impl IntoIterator<Item = (u64, u64, u64)>) -> ObservedRate {
         cohorts.into_iter().fold(ObservedRate { did: 0.0, of: 0.0 }, |sum, (age, people, converted)| {

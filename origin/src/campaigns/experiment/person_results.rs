@@ -1,6 +1,6 @@
-//! One row a person and experiment, and the sums over them. What a person adds to the sums is computed anew from its
-//! visitors whenever one of them or the membership changes; the old row is taken out of the sums and the new one put in. So
-//! a merge makes one recipient of two, and an unlink two of one, at once and exactly.
+//! One row for each person and experiment, and the sums over these rows. A person's row is computed again from its
+//! visitors whenever one of them or the membership changes; the old row is subtracted from the sums and the new one
+//! added. A merge therefore turns two recipients into one, and an unlink turns one into two, at once and exactly.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,36 +20,37 @@ use crate::identity::changes::LinkChanges;
 use crate::store::write_txn::WriteTxn;
 use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo};
 
-/// In the place of an arm's code: people seen in several arms, who are left out of the results, by the arm that they saw
-/// first. The codes of arms are positive, these negative.
+/// Stored in place of an arm's code for people who saw several arms, by the arm that they saw first; results leave
+/// these people out. Codes of arms are positive, these values negative.
 #[must_use]
 pub const fn mixed_arm(first: u8) -> i64 {
     -1 - first as i64
 }
 
-/// Whether what stands in the place of an arm's code is [`mixed`].
+/// Whether a stored arm is a value of [`mixed_arm`].
 #[must_use]
 pub const fn is_mixed(arm: i64) -> bool {
     arm < 0
 }
 
-/// Delays from this number of hours on (30 days) are counted together.
+/// Delays of this number of hours (30 days) or more are counted together.
 pub const DELAY_HOURS: u64 = 720;
 
-/// What a person comes to in one experiment.
+/// Result of a person in one experiment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PersonResult {
     arm: i64,
     exposed: Millis,
     converted: Option<Millis>,
-    /// Hours with conversions: how many, and their revenue.
+    /// Number and revenue of conversions, by hour.
     pub(super) hours: BTreeMap<HourStamp, (i64, Micros)>,
 }
 
-/// Brings up to date who changed in this group: visitors of whom something was counted, by their rows, and whose people did.
+/// Updates the people that changed in this transaction: the people of the visitors in `tested` (rows with new exposures
+/// or conversions), and the people in `linked`.
 ///
 /// # Errors
-/// [`StoreError`]; then nothing of the group may be kept.
+/// [`StoreError`]; the caller must roll the transaction back.
 pub fn refresh_people(
     group: &WriteTxn<'_>,
     counted: &CountedConversions,
@@ -64,14 +65,13 @@ pub fn refresh_people(
         changed.insert(PersonNo(group.tx.prepare_cached(OF_ROW)?.query_row([row], |row| row.get(0))?));
     }
     for (tenant, visitor) in &linked.withdrawn {
-        let place = (tenant.0, visitor.as_bytes());
-        changed
-            .extend(group.tx.prepare_cached(OF_VISITOR)?.query_row(place, |row| row.get(0).map(PersonNo)).optional()?);
+        let key = (tenant.0, visitor.as_bytes());
+        changed.extend(group.tx.prepare_cached(OF_VISITOR)?.query_row(key, |row| row.get(0).map(PersonNo)).optional()?);
     }
     changed.into_iter().try_for_each(|person| person_changed(group.tx, counted, person).map(drop))
 }
 
-/// Whether a person comes to something else now.
+/// Computes a person's rows again and corrects the sums. Returns whether a row changed.
 pub(super) fn person_changed(
     conn: &Connection,
     counted: &CountedConversions,
@@ -86,11 +86,11 @@ pub(super) fn person_changed(
     let found = conn.prepare_cached(TENANT)?.query_row([person.0], row).optional()?;
     let tenant = found.map(|(tenant, _)| tenant);
     if tenant.is_some_and(|tenant| counted.is_unreadable(tenant)) {
-        // What counts is unknown: the job `rollup` computes the row when it can be read.
+        // The tenant's conversions are unknown. The job `rollup` computes the row when they can be read.
         return Ok(false);
     }
     let after = match found {
-        // So many browsers are nobody's: a shared login, whose arms say nothing about a person.
+        // An oversized group is a shared login whose arms say nothing about a person.
         Some((tenant, devices)) if devices <= limits::CROWD => compute_results(conn, &counted.of(tenant).of, person)?,
         _ => BTreeMap::new(),
     };
@@ -116,7 +116,7 @@ pub(super) fn person_changed(
     Ok(is_changed)
 }
 
-/// What a person came to, by tenant and experiment.
+/// A person's stored results, by tenant and experiment.
 pub(super) fn stored_results(
     conn: &Connection,
     person: PersonNo,
@@ -127,13 +127,13 @@ pub(super) fn stored_results(
     let mut rows = statement.query([person.0])?;
     let mut found = BTreeMap::new();
     while let Some(row) = rows.next()? {
-        let (place, of) = row_of(row)?;
-        found.insert(place, of);
+        let (key, of) = row_of(row)?;
+        found.insert(key, of);
     }
     Ok(found)
 }
 
-/// Shows all people's rows.
+/// Passes all stored rows to `each`.
 pub(super) fn for_each_person(
     conn: &Connection,
     mut each: impl FnMut((TenantNo, u32), &PersonResult) -> Result<(), StoreError>,
@@ -142,16 +142,16 @@ pub(super) fn for_each_person(
     let mut statement = conn.prepare(READ)?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        let (place, of) = row_of(row)?;
-        each(place, &of)?;
+        let (key, of) = row_of(row)?;
+        each(key, &of)?;
     }
     Ok(())
 }
 
 fn row_of(row: &rusqlite::Row<'_>) -> Result<((TenantNo, u32), PersonResult), StoreError> {
-    // They are computed anew as its person's facts come; a `rollup` puts the sums right.
+    // The row is computed again with the person's next fact, and the job `rollup` corrects the sums.
     let hours = CheckedBytes::open_column(row.get_ref(5)?).ok().and_then(unpack_hours).unwrap_or_else(|| {
-        tracing::error!("a person's conversions cannot be read, and are counted anew");
+        tracing::error!("a person's stored conversions cannot be read and are counted again");
         BTreeMap::new()
     });
     let converted: Option<i64> = row.get(4)?;
@@ -160,8 +160,8 @@ fn row_of(row: &rusqlite::Row<'_>) -> Result<((TenantNo, u32), PersonResult), St
     Ok(((TenantNo(row.get(0)?), row.get(1)?), of))
 }
 
-/// A person's totals, by what each experiment counts. A conversion counts once, by its earliest event: see
-/// [`conversions_of`].
+/// Computes a person's results from the event that each experiment counts. A conversion counts once, by its earliest
+/// event: see [`conversions_of`].
 fn compute_results(
     conn: &Connection,
     counted: &BTreeMap<u32, String>,
@@ -199,9 +199,9 @@ struct Conversion {
     value: Micros,
 }
 
-/// The conversions of a person in the order of their receipt, those before an exposure among them. Events of one name and
-/// number are one conversion, which counts by the earliest: purchases of one order at any time; all others, such as what
-/// was done with one placed ad, within a UTC day.
+/// The conversions of a person in order of receipt, including those before an exposure. Events with the same name and
+/// number are one conversion, which counts at its earliest event. For purchases of one order this holds for ever, for
+/// other events within a UTC day.
 fn conversions_of(conn: &Connection, person: PersonNo) -> Result<Vec<Conversion>, StoreError> {
     const READ: &str =
         "SELECT c.received, c.name, c.value, c.id FROM visitors v JOIN conversions c ON c.visitor = v.row
@@ -219,28 +219,28 @@ fn conversions_of(conn: &Connection, person: PersonNo) -> Result<Vec<Conversion>
     Ok(found)
 }
 
-/// What is added up by hour, in the order of the columns of `experiment_hours`.
+/// Sums of one hour, in the order of the columns of `experiment_hours`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HourSums {
-    /// People exposed first in the hour: its cohort.
+    /// People whose first exposure is in the hour: the cohort.
     pub exposed: i64,
-    /// Of the cohort those who converted, whenever.
+    /// People of the cohort who converted at any time.
     pub cohort_converted: i64,
-    /// Their conversions.
+    /// Conversions of the cohort.
     pub cohort_conversions: i64,
-    /// And the revenue of these.
+    /// Revenue of the cohort's conversions.
     pub cohort_revenue: Micros,
-    /// People whose first conversion was in the hour.
+    /// People whose first conversion is in the hour.
     pub converted: i64,
     /// Conversions in the hour.
     pub conversions: i64,
-    /// And their revenue.
+    /// Revenue of the conversions in the hour.
     pub revenue: Micros,
 }
 
 impl HourSums {
-    /// With another's added, or, with a sign of -1, taken out. Wraps rather than ends at the bound: what went in comes out,
-    /// also where revenues are absurd.
+    /// Adds the other sums, or subtracts them if `sign` is -1. Overflow wraps, so that a subtraction always undoes an
+    /// addition, even with absurd revenues.
     #[must_use]
     pub fn plus(self, sign: i64, other: Self) -> Self {
         let plus = |a: i64, b: i64| a.wrapping_add(b.wrapping_mul(sign));
@@ -256,20 +256,20 @@ impl HourSums {
     }
 }
 
-/// Puts a person's row into the sums, or takes it out.
+/// Adds a person's row to the sums, or subtracts it.
 fn add(conn: &Connection, tenant: TenantNo, experiment: u32, row: &PersonResult, sign: i64) -> Result<(), StoreError> {
     let (hours, delay) = row.adds(tenant, experiment);
     hours.into_iter().try_for_each(|(place, sums)| add_hour(conn, place, sums, sign))?;
     delay.map_or(Ok(()), |delay| add_delay(conn, delay, sign))
 }
 
-/// Where sums lie: tenant, experiment, arm, hour.
+/// Key of a sum: tenant, experiment, arm, hour.
 pub(super) type Place = (i64, u32, i64, u32);
-/// Where people are counted by how long they took: tenant, experiment, hour of the first exposure, hours.
+/// Key of a delay count: tenant, experiment, hour of the first exposure, hours until the conversion.
 pub(super) type Delay = (i64, u32, u32, i64);
 
 impl PersonResult {
-    /// What a person adds to the sums.
+    /// The contributions of a person to the sums.
     pub(super) fn adds(
         &self,
         TenantNo(tenant): TenantNo,
@@ -295,7 +295,7 @@ impl PersonResult {
     }
 }
 
-/// Adds to the sums of an hour; one that nobody adds to any more goes.
+/// Adds to the sums of an hour. A row that becomes zero is deleted.
 pub(super) fn add_hour(conn: &Connection, place: Place, sums: HourSums, sign: i64) -> Result<(), StoreError> {
     const READ: &str = "SELECT exposed, cohort_converted, cohort_conversions, cohort_revenue, converted, conversions,
         revenue FROM experiment_hours WHERE tenant = ?1 AND experiment = ?2 AND arm = ?3 AND hour = ?4";
@@ -339,7 +339,7 @@ fn sums_of(row: &rusqlite::Row<'_>) -> rusqlite::Result<HourSums> {
     })
 }
 
-/// The sums of an experiment: by arm, [`mixed`] ones among them, and hour.
+/// The sums of an experiment, by arm (with [`mixed_arm`] values) and hour.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -359,7 +359,7 @@ pub fn load_sums(
     Ok(found)
 }
 
-/// Shows all sums.
+/// Passes all sums to `each`.
 pub(super) fn each_sum(conn: &Connection, mut each: impl FnMut(Place, HourSums)) -> Result<(), StoreError> {
     const READ: &str = "SELECT exposed, cohort_converted, cohort_conversions, cohort_revenue, converted, conversions,
         revenue, tenant, experiment, arm, hour FROM experiment_hours";
@@ -371,7 +371,7 @@ pub(super) fn each_sum(conn: &Connection, mut each: impl FnMut(Place, HourSums))
     Ok(())
 }
 
-/// Shows how many people took how long.
+/// Passes all delay counts to `each`.
 pub(super) fn each_delay(conn: &Connection, mut each: impl FnMut(Delay, i64)) -> Result<(), StoreError> {
     let mut statement = conn.prepare("SELECT tenant, experiment, hour, delay, people FROM experiment_delays")?;
     let mut rows = statement.query([])?;
@@ -381,7 +381,7 @@ pub(super) fn each_delay(conn: &Connection, mut each: impl FnMut(Delay, i64)) ->
     Ok(())
 }
 
-/// Adds people to those who took so long.
+/// Adds people to a delay count. A row that becomes zero is deleted.
 pub(super) fn add_delay(conn: &Connection, place: Delay, people: i64) -> Result<(), StoreError> {
     const ADD: &str =
         "INSERT INTO experiment_delays (tenant, experiment, hour, delay, people) VALUES (?1, ?2, ?3, ?4, ?5)
@@ -394,7 +394,7 @@ pub(super) fn add_delay(conn: &Connection, place: Delay, people: i64) -> Result<
     Ok(())
 }
 
-/// Of each hour its distance from the one before, the conversions, the revenue.
+/// Packs each hour's distance from the previous one, number of conversions, and revenue.
 fn pack_hours(hours: &BTreeMap<HourStamp, (i64, Micros)>) -> Vec<u8> {
     let mut to = Vec::new();
     let mut before = 0;

@@ -1,4 +1,4 @@
-//! What an experiment came to, read from the sums, as JSON for the admin side and the command line.
+//! Results of an experiment, read from the sums, as JSON for the admin API and the command line.
 
 use std::collections::BTreeMap;
 
@@ -17,22 +17,22 @@ use crate::campaigns::catalogue;
 use crate::store::tenants::TenantContext;
 use crate::store::{StoreError, TenantNo};
 
-/// Hours shown one by one, the newest; days are all shown.
+/// Newest hours shown one by one; days are shown without a limit.
 const HOURS: u32 = 168;
 
-/// How long people take is asked of those first exposed within so many hours: three times the longest delay there is, and a
-/// minute's steering does not take longer with each year.
+/// Age in hours of the oldest exposures that conversion delays are estimated from: three times the longest delay. The
+/// bound holds the cost of the job that runs each minute constant.
 const ASKED_HOURS: u64 = 3 * person_results::DELAY_HOURS;
 
-/// What is read of one experiment: the sums of each arm by hour.
+/// Data of one experiment: the sums of each arm by hour, and the conversion delays.
 struct ArmHours {
     arms: BTreeMap<i64, BTreeMap<HourStamp, HourSums>>,
     due: ConversionDelays,
     now: HourStamp,
 }
 
-/// Everything known of an experiment of the tenant's current catalogue, or else as the last version had it that had it;
-/// `None` where none has one of that id.
+/// All results of an experiment of the tenant's current catalogue, or of a dropped experiment as in the last version
+/// that had it; `None` if no version has the id.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -78,8 +78,8 @@ pub fn describe_experiment(
     })))
 }
 
-/// An experiment of a tenant's current catalogue; or one that was dropped from it, as the last version had it, and when that
-/// was replaced.
+/// Finds an experiment in a tenant's current catalogue, or a dropped one in the last version that had it, with the time
+/// at which that version was replaced.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -105,7 +105,7 @@ pub fn find_experiment(
     Ok(None)
 }
 
-/// The shares of a running experiment's arms from now on, by their codes: those of its file, or as selection chooses them.
+/// Current shares of a running experiment's arms, by code: the configured shares, or those that the selection chose.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -119,12 +119,13 @@ pub fn shares_report(
     Ok(of.arms.iter().map(|arm| arm.code).zip(shares).collect())
 }
 
-/// The first whole hour in which everybody was dealt by the shares that the experiment's file has now: at the edge the second
-/// after they were changed last. A send deals when it draws, and goes on telling by that. `None` once it has more room than
-/// at any time before: of who was outside of it before, and comes again, each arm gets what it gained, not what its share says.
+/// The first whole hour in which all people were assigned by the current shares. At the edge, that is the second hour
+/// after the last change. A send assigns people when it draws them, and delivers by that assignment later. Returns
+/// `None` if the arms together gained traffic: people outside the experiment before are then assigned by the gains of
+/// the arms, not by their shares.
 fn shares_since(conn: &Connection, tenant: TenantNo, of: &Experiment) -> Result<Option<HourStamp>, StoreError> {
     const READ: &str = "SELECT experiments, replaced FROM catalogues WHERE tenant = ?1 AND replaced IS NOT NULL";
-    // The last told; there may be fewer, as who was erased is none.
+    // The last deliveries of each send. Erased people leave gaps.
     const TOLD: &str = "SELECT ifnull(max(at), 0) FROM sends s CROSS JOIN send_people p ON p.send = s.send
         AND p.place BETWEEN s.next - 1000 AND s.next - 1 WHERE s.tenant = ?1 AND s.experiment = ?2 AND s.asked < ?3";
     let dealt = |of: &Experiment| {
@@ -145,21 +146,21 @@ fn shares_since(conn: &Connection, tenant: TenantNo, of: &Experiment) -> Result<
         }
     }
     let Some(changed) = changed else { return Ok(Some(HourStamp(0))) };
-    let told: i64 = conn.prepare_cached(TOLD)?.query_row((tenant.0, &of.id, changed), |row| row.get(0))?;
-    Ok(Some(HourStamp(HourStamp::at(unsigned(told.max(changed))).0 + 2)))
+    let delivered: i64 = conn.prepare_cached(TOLD)?.query_row((tenant.0, &of.id, changed), |row| row.get(0))?;
+    Ok(Some(HourStamp(HourStamp::at(unsigned(delivered.max(changed))).0 + 2)))
 }
 
-/// One arm in one hour or day.
+/// Sums of one arm in one hour or day.
 #[derive(Serialize)]
 struct ArmPeriod<'a> {
     start_ms: Millis,
     arm: &'a str,
-    /// People exposed first in it, and what they came to, whenever.
+    /// People whose first exposure is in the period, with their conversions at any time.
     exposed: i64,
     cohort_converted: i64,
     cohort_conversions: i64,
     cohort_revenue_micros: Micros,
-    /// What happened in it.
+    /// Conversions in the period.
     converted: i64,
     conversions: i64,
     revenue_micros: Micros,
@@ -218,8 +219,9 @@ impl ArmHours {
         experiment.arms.iter().map(|arm| arm.share).collect()
     }
 
-    /// Of those exposed since an hour, by the arm that they saw first, mixed people too: before it traffic was dealt by other shares. Where selection moves it between the arms,
-    /// what the control got is compared with what the others got together.
+    /// Sample ratio of the people exposed since an hour, by the arm that they saw first, including people who saw
+    /// several arms. Earlier traffic was assigned by other shares. If selection moves traffic between the arms, the
+    /// control is compared with all other arms together.
     fn sample_ratio(&self, experiment: &Experiment, since: HourStamp) -> Option<statistics::SampleRatio> {
         let exposed = |arm: u8| {
             let arms =
@@ -227,7 +229,7 @@ impl ArmHours {
             let hours = arms.flatten().filter(|(hour, _)| **hour >= since);
             hours.map(|(_, sums)| unsigned(sums.exposed)).sum::<u64>()
         };
-        // Once shares were changed, who is exposed in an arm without one was dealt to it before, and sees it again.
+        // After a change of shares, an exposure in an arm without a share stems from an earlier assignment.
         let arms = experiment.arms.iter().filter(|arm| arm.share > 0 || since == HourStamp(0));
         let group = |arm: &causeway_shared::targeting::experiment::Arm| (exposed(arm.code), arm.share);
         if !experiment.selection {
@@ -240,7 +242,7 @@ impl ArmHours {
         statistics::sample_ratio(&[together(true), together(false)])
     }
 
-    /// The arms' sums by so many hours, the newest `most` of those hours, in order.
+    /// Sums of the arms by periods of `hours` hours, over the newest `most` hours, in order.
     fn periods<'a>(&self, experiment: &'a Experiment, hours: u32, most: u32) -> Vec<ArmPeriod<'a>> {
         let from = self.now.0.saturating_add(1).saturating_sub(most);
         let mut found: BTreeMap<(u32, u8), (&str, HourSums)> = BTreeMap::new();
@@ -289,7 +291,7 @@ mod tests {
         catalogue::apply(&mut origin.conn, &origin.rules, given, &tenant, document, "tests").unwrap();
     }
 
-    /// Exposes so many more people to an arm.
+    /// Exposes more people to an arm.
     fn expose(origin: &mut Origin, people: std::ops::Range<u32>, arm: u8) {
         let facts: Vec<_> = people.map(|n| exposure(visitor(n), n, origin.now, 4, arm)).collect();
         origin.send("demo", &facts);
@@ -308,20 +310,21 @@ mod tests {
         assert_eq!(mismatch(&origin), json!(false));
         origin.now = NOW + HOUR;
         apply(&mut origin, [1_000, 9_000]);
-        assert_eq!(mismatch(&origin), Value::Null, "nobody was dealt by these yet");
+        assert_eq!(mismatch(&origin), Value::Null, "no person was assigned by these shares");
         origin.now = NOW + 4 * HOUR;
         expose(&mut origin, 200..210, 1);
         expose(&mut origin, 210..300, 2);
         assert_eq!(mismatch(&origin), json!(false));
         expose(&mut origin, 300..340, 1);
         assert_eq!(mismatch(&origin), json!(true));
-        // An arm that is out of the test gets nobody.
+        // An arm that is out of the test gets no traffic.
         origin.now = NOW + 8 * HOUR;
         apply(&mut origin, [0, 10_000]);
         origin.now = NOW + 12 * HOUR;
         expose(&mut origin, 340..400, 2);
         assert_eq!(mismatch(&origin), Value::Null);
-        // Nor anybody dealt to it before: with the first browser withdrawn, the person's first time in it is that of another.
+        // Earlier assignments do not count either: after the first browser's withdrawal, the person's first exposure is
+        // that of another browser.
         let logins = [0, 500].map(|n| origin.login(visitor(n), 9, origin.now, "ann"));
         origin.send("demo", &logins);
         expose(&mut origin, 500..501, 1);
@@ -389,7 +392,7 @@ mod tests {
         origin.now = NOW + HOUR;
         apply(&mut origin, [5_000, 5_000]);
         origin.now = NOW + 4 * HOUR;
-        // Of the buckets that were outside the first arm gained 4,000, and the second 5,000.
+        // Of the newly included buckets, the first arm gained 4,000 and the second 5,000.
         expose(&mut origin, 0..444, 1);
         expose(&mut origin, 444..1_000, 2);
         assert_eq!(mismatch(&origin), Value::Null);
@@ -415,7 +418,7 @@ mod tests {
         origin.now = NOW + 4 * HOUR;
         expose(&mut origin, 0..100, 1);
         expose(&mut origin, 100..200, 2);
-        assert_eq!(mismatch(&origin), json!(true), "nobody said that a send did it");
+        assert_eq!(mismatch(&origin), json!(true), "no send is recorded that would explain it");
         origin.conn.execute(TOLD, (visitor(199).as_bytes(), signed(origin.now))).unwrap();
         assert_eq!(mismatch(&origin), Value::Null);
         origin.now = NOW + 8 * HOUR;

@@ -1,5 +1,5 @@
-//! The sums of experiments, counted anew from what they add up: people from what their visitors saw and did, sums from the
-//! people. Both are right as long as nobody but this program writes the store.
+//! Verification of the sums of experiments: people are computed again from their visitors, and sums from the people.
+//! Both are already correct unless another program wrote the store.
 
 use std::collections::BTreeMap;
 
@@ -13,25 +13,25 @@ use super::person_results::{self, Delay, HourSums, Place};
 use crate::campaigns::catalogue;
 use crate::store::{PersonNo, StoreError};
 
-/// People compared before anybody is asked whether to go on.
+/// People compared between two calls of `step`.
 const STEP: u64 = 10_000;
 
-/// What was counted anew, so far.
+/// Progress of a rollup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RollupReport {
-    /// People looked at.
+    /// People checked.
     pub people: u64,
-    /// Of them those whose rows were others.
+    /// People whose rows were corrected.
     pub changed: u64,
-    /// Sums that were others.
+    /// Sums that were corrected.
     pub sums: u64,
 }
 
-/// Counts the people after one anew, within a transaction, and gives the last of them; `None` behind the last of all. Who
-/// converted when no single conversion of that time is kept any more stays as it is.
+/// Computes the rows of people after one again, within a transaction. Returns the last person; `None` after the last of
+/// all. People with conversions that are older than the stored ones are skipped.
 ///
 /// # Errors
-/// [`StoreError`]; then nothing of the transaction may be kept.
+/// [`StoreError`]; the caller must roll the transaction back.
 pub fn rebuild_people(
     tx: &Connection,
     after: i64,
@@ -39,17 +39,17 @@ pub fn rebuild_people(
     now: Millis,
     rolled: &mut RollupReport,
 ) -> Result<Option<i64>, StoreError> {
-    // Of a row that nobody points to any more too.
+    // Includes rows whose person no longer exists.
     const NEXT: &str = "SELECT person FROM people WHERE person > ?1
         UNION SELECT person FROM experiment_people WHERE person > ?1 ORDER BY 1 LIMIT ?2";
     let mut statement = tx.prepare_cached(NEXT)?;
     let next: Vec<i64> = statement.query_map((after, most), |row| row.get(0))?.collect::<Result<_, _>>()?;
     let counted = catalogue::load_conversions(tx, &catalogue::load_experiments(tx)?, now)?;
-    let kept_from = HourStamp::at(now.saturating_sub(limits::CONVERSION_DAYS * DAY_MS));
+    let stored_from = HourStamp::at(now.saturating_sub(limits::CONVERSION_DAYS * DAY_MS));
     for person in next.iter().copied() {
         rolled.people += 1;
         let rows = person_results::stored_results(tx, PersonNo(person))?;
-        if rows.values().flat_map(|row| row.hours.keys()).all(|hour| *hour > kept_from)
+        if rows.values().flat_map(|row| row.hours.keys()).all(|hour| *hour > stored_from)
             && person_results::person_changed(tx, &counted, PersonNo(person))?
         {
             rolled.changed += 1;
@@ -58,17 +58,17 @@ pub fn rebuild_people(
     Ok(next.last().copied())
 }
 
-/// Sums that are not what the people come to, each with what must be added to it.
+/// Differences between the stored sums and the sums over people, as amounts to add.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SumCorrections {
     hours: BTreeMap<Place, HourSums>,
     delays: BTreeMap<Delay, i64>,
 }
 
-/// Compares all sums with the people, of one moment; `step` is called now and then.
+/// Compares all sums with the people in one snapshot of the store. `step` is called every 10,000 people.
 ///
 /// # Errors
-/// [`StoreError`], that of `step` too.
+/// [`StoreError`], including errors of `step`.
 pub fn find_corrections(
     snapshot: &Connection,
     step: &dyn Fn() -> Result<(), StoreError>,
@@ -100,23 +100,23 @@ pub fn find_corrections(
 }
 
 impl SumCorrections {
-    /// How many they are.
+    /// Number of wrong sums.
     #[must_use]
     pub fn len(&self) -> usize {
         self.hours.len() + self.delays.len()
     }
 
-    /// Whether there are none.
+    /// Whether no sum is wrong.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Adds what is missing of some sums and takes out what is too much, within a transaction: what people came to meanwhile is
-    /// kept. They are none of these any more. Gives how many they were.
+    /// Applies at most `most` corrections within a transaction and removes them from the list. They are amounts to add,
+    /// so that changes since the comparison are preserved. Returns the number of applied corrections.
     ///
     /// # Errors
-    /// [`StoreError`]; then nothing of the transaction may be kept.
+    /// [`StoreError`]; the caller must roll the transaction back.
     pub fn mend(&mut self, tx: &Connection, most: usize) -> Result<u64, StoreError> {
         let before = self.len();
         for _ in 0..most {

@@ -1,51 +1,51 @@
-//! What an experiment's counts say: rates and uplift with their intervals, whether the arms got the traffic that they were
-//! to get, and how many people it takes to see a difference. Numbers in, numbers out.
+//! Statistics of an experiment: rates and differences with their intervals, a check of the traffic split, and the
+//! number of people needed to detect a difference. All functions are pure.
 
 use statrs::distribution::{Beta, ChiSquared, ContinuousCDF as _, Gamma, Normal};
 
-/// Below this probability of a split as uneven, the traffic is not what was asked for: a mismatch (Fabijan et al. 2019,
+/// A split with a lower probability than this counts as a mismatch of the traffic with its shares (Fabijan et al. 2019,
 /// "Diagnosing Sample Ratio Mismatch in Online Controlled Experiments", KDD).
 pub const MISMATCH: f64 = 0.001;
-/// The standard normal's 97.5th percentile, for intervals of 95 %.
+/// 97.5th percentile of the standard normal distribution, for intervals of 95 %.
 const Z95: f64 = 1.959_963_984_540_054;
 
-/// Who did of how many; `of` is not less than `did`.
+/// Observed rate: `did` of `of` people, where `of` is not less than `did`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ObservedRate {
     /// People who converted.
     pub did: f64,
-    /// People.
+    /// All people.
     pub of: f64,
 }
 
 impl ObservedRate {
-    /// From counts.
+    /// Creates a rate from counts.
     #[must_use]
     pub fn new(did: u64, of: u64) -> Self {
         Self { did: did.min(of) as f64, of: of as f64 }
     }
 
-    /// The share that did; 0 of nobody.
+    /// The rate; 0 without people.
     #[must_use]
     pub fn value(self) -> f64 {
         if self.of > 0.0 { self.did / self.of } else { 0.0 }
     }
 }
 
-/// A value with its interval of 95 %.
+/// A value with its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct IntervalEstimate {
-    /// The value.
+    /// The point estimate.
     pub value: f64,
-    /// The lower end.
+    /// Lower end of the interval.
     pub low: f64,
-    /// The upper end.
+    /// Upper end of the interval.
     pub high: f64,
-    /// How the interval is computed.
+    /// Name of the method.
     pub method: &'static str,
 }
 
-/// A rate with Wilson's score interval (1927); `None` of nobody.
+/// A rate with Wilson's score interval (1927); `None` without people.
 #[must_use]
 pub fn wilson_interval(rate: ObservedRate) -> Option<IntervalEstimate> {
     if rate.of <= 0.0 {
@@ -58,8 +58,8 @@ pub fn wilson_interval(rate: ObservedRate) -> Option<IntervalEstimate> {
     Some(IntervalEstimate { value: p, low: end(centre - reach), high: end(centre + reach), method: "Wilson" })
 }
 
-/// By how much one rate is above another, with the interval of both rates' Wilson intervals (Newcombe 1998, Statistics in
-/// Medicine 17:873–890, method 10); `None` where either is of nobody.
+/// Difference of two rates with the interval from their Wilson intervals (Newcombe 1998, Statistics in Medicine
+/// 17:873–890, method 10); `None` if a rate has no people.
 #[must_use]
 pub fn rate_difference(rate: ObservedRate, control: ObservedRate) -> Option<IntervalEstimate> {
     let (a, b) = (wilson_interval(rate)?, wilson_interval(control)?);
@@ -69,9 +69,10 @@ pub fn rate_difference(rate: ObservedRate, control: ObservedRate) -> Option<Inte
     Some(IntervalEstimate { value, low, high, method: "Newcombe" })
 }
 
-/// By which part one rate is above another – 0.1 is ten per cent more – with the score interval of their ratio (Koopman
-/// 1984, Biometrics 40:513–517): the ratios that a score test at 5 % does not reject. It is valid for few people too, and
-/// where nobody or everybody converted. `None` where nobody in the control converted: no ratio is too high then.
+/// Relative difference of two rates – 0.1 is ten percent more – with the score interval of their ratio (Koopman 1984,
+/// Biometrics 40:513–517): the ratios that a score test at 5 % does not reject. The interval is valid for few people
+/// too, and if no person or every person converted. Returns `None` if the control has no conversion: no ratio is too high
+/// then.
 #[must_use]
 pub fn relative_difference(rate: ObservedRate, control: ObservedRate) -> Option<IntervalEstimate> {
     if rate.of <= 0.0 || control.did <= 0.0 {
@@ -79,18 +80,18 @@ pub fn relative_difference(rate: ObservedRate, control: ObservedRate) -> Option<
     }
     let found = rate.value() / control.value();
     let is_rejected = |ratio: f64| ratio_score(rate, control, ratio) > Z95 * Z95;
-    let low = if rate.did > 0.0 { last_kept(found, 0.5, is_rejected)? } else { 0.0 };
-    // Any start will do where nobody converted: as if one in twice as many had.
+    let low = if rate.did > 0.0 { last_accepted(found, 0.5, is_rejected)? } else { 0.0 };
+    // Without a conversion any start is valid. This one assumes one conversion among twice as many people.
     let start = if rate.did > 0.0 { found } else { 0.5 / rate.of / control.value() };
-    let high = last_kept(start, 2.0, is_rejected)?;
+    let high = last_accepted(start, 2.0, is_rejected)?;
     Some(IntervalEstimate { value: found - 1.0, low: low - 1.0, high: high - 1.0, method: "Koopman" })
 }
 
-/// The score statistic of a ratio of two rates: the squared distance from it over its variance, with the rates that are
-/// likeliest under it (Miettinen and Nurminen 1985, Statistics in Medicine 4:213–226, equation 10).
+/// Score statistic of a ratio of two rates: the squared distance over its variance, with the most likely rates under
+/// the ratio (Miettinen and Nurminen 1985, Statistics in Medicine 4:213–226, equation 10).
 fn ratio_score(rate: ObservedRate, control: ObservedRate, ratio: f64) -> f64 {
     let (x, m, y, n) = (rate.did, rate.of, control.did, control.of);
-    // The smaller root of (m + n) r p^2 - (u + v) p + x + y, whose discriminant is a sum of what is not negative.
+    // Smaller root of (m + n) r p^2 - (u + v) p + x + y. Its discriminant is written as a sum of non-negative terms.
     let (u, v) = (ratio * (m + y), x + n);
     let discriminant = (u - v).powi(2) + 4.0 * ratio * (m - x) * (n - y);
     let p = (2.0 * (x + y) / (u + v + discriminant.sqrt())).min(1.0);
@@ -100,46 +101,46 @@ fn ratio_score(rate: ObservedRate, control: ObservedRate, ratio: f64) -> f64 {
     if distance > 0.0 { distance / variance } else { 0.0 }
 }
 
-/// The last number on the way from `start`, in steps of a factor, that is not rejected; behind it all are.
-fn last_kept(start: f64, factor: f64, is_rejected: impl Fn(f64) -> bool) -> Option<f64> {
+/// The last value that is accepted on the way from `start` in steps of `factor`, where all later values are rejected.
+fn last_accepted(start: f64, factor: f64, is_rejected: impl Fn(f64) -> bool) -> Option<f64> {
     const HALVINGS: usize = 60;
-    let (mut kept, mut end) = (start, start * factor);
+    let (mut accepted, mut end) = (start, start * factor);
     while !is_rejected(end) {
-        (kept, end) = (end, end * factor);
+        (accepted, end) = (end, end * factor);
         if !(end.is_normal()) {
             return None;
         }
     }
     for _ in 0..HALVINGS {
-        let middle = kept.midpoint(end);
-        *(if is_rejected(middle) { &mut end } else { &mut kept }) = middle;
+        let middle = accepted.midpoint(end);
+        *(if is_rejected(middle) { &mut end } else { &mut accepted }) = middle;
     }
-    Some(kept)
+    Some(accepted)
 }
 
-/// A sample ratio: what came against what was to come.
+/// Comparison of the observed traffic split with the configured one.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct SampleRatio {
     /// Pearson's statistic.
     pub chi_square: f64,
-    /// How probable a split at least as uneven is.
+    /// Probability of a split at least this uneven.
     pub p: f64,
-    /// Whether that is too improbable to believe in ([`MISMATCH`]): then no result is to be believed either.
+    /// Whether the probability is below [`MISMATCH`]. The experiment's results are then not reliable.
     pub mismatch: bool,
 }
 
-/// Whether people came in these proportions, each person counted in the arm that it saw first; `None` where there is nothing
-/// to compare: nobody, or fewer than two groups that were to get anybody. Somebody in a group that was to get nobody is a
-/// mismatch.
+/// Tests whether people were split in these proportions. Each group has its people, counted in the arm that they saw
+/// first, and its share. Returns `None` without people or with fewer than two groups with a share. People in a group
+/// without a share are a mismatch.
 ///
-/// Why the first arm: until two browsers are known to belong to one person, each is dealt by itself, to arm `a` with its
-/// share `s(a)` and to no arm with `o`. A person whose browsers saw several arms is mixed. Without the mixed people, arm `a`
-/// keeps of the people on two browsers a part in proportion to `s(a)^2 + 2 s(a) o`, which is too much for large arms:
-/// with unequal shares a correct split looks wrong. By the arm seen first, a person's browser number `k` is the first that
-/// is dealt to an arm, and that arm is `a`, with probability `o^(k-1) s(a)`. The sum over any number of browsers is in
-/// proportion to `s(a)`. All people by their first arm are therefore a multinomial sample of the shares, which is what
-/// Pearson's test assumes, if the order of a person's browsers does not depend on the arms. This is the rule to count units
-/// as they were assigned, whatever they saw later (Fabijan et al. 2019, as above).
+/// Reason for the first arm: two browsers of a person are assigned independently until they are linked, to arm `a` with
+/// its share `s(a)` and to no arm with `o`. If people who saw several arms were left out, arm `a` would retain a part
+/// of the people on two browsers in proportion to `s(a)^2 + 2 s(a) o`. That is too much for large arms: with unequal
+/// shares, a correct split would look wrong. By the first arm, browser number `k` of a person is the first in an arm,
+/// and that arm is `a`, with probability `o^(k-1) s(a)`. The sum over all `k` is in proportion to `s(a)`. All people by
+/// their first arm are therefore a multinomial sample of the shares, as Pearson's test assumes, if the order of a
+/// person's browsers does not depend on the arms. This is the rule to count units as they were assigned (Fabijan et al.
+/// 2019, as above).
 #[must_use]
 pub fn sample_ratio(groups: &[(u64, u32)]) -> Option<SampleRatio> {
     let (people, shares) = groups.iter().fold((0, 0), |sum, (n, share)| (sum.0 + n, sum.1 + u64::from(*share)));
@@ -159,7 +160,7 @@ pub fn sample_ratio(groups: &[(u64, u32)]) -> Option<SampleRatio> {
     Some(SampleRatio { chi_square, p, mismatch: p < MISMATCH })
 }
 
-/// The posterior of a rate, from one conversion and one refusal assumed beforehand: its mean, and the middle 95 % of it.
+/// Posterior of a rate under a uniform prior: its mean and its central 95 % interval.
 #[must_use]
 pub fn posterior_interval(rate: ObservedRate) -> Option<IntervalEstimate> {
     let (a, b) = (1.0 + rate.did, 1.0 + (rate.of - rate.did).max(0.0));
@@ -167,12 +168,14 @@ pub fn posterior_interval(rate: ObservedRate) -> Option<IntervalEstimate> {
     Some(IntervalEstimate { value: a / (a + b), low: low?, high: high?, method: "beta" })
 }
 
-/// Of so many people on a beta distribution is as good as what it comes to.
+/// Number of people from which the beta distribution is replaced by an approximation.
 const MANY: f64 = 2e6;
-/// Of so few on one side that is a gamma distribution; else a normal one, with its skewness (Cornish and Fisher 1938).
+/// Number of people on the smaller side below which the approximation is a gamma distribution; otherwise it is a normal
+/// distribution corrected for skewness (Cornish and Fisher 1938).
 const FEW: f64 = 1e3;
 
-/// The quantile of a beta distribution. That of the library does not end where one of the two is many million times the other.
+/// Quantile of a beta distribution. The library's function does not terminate if one parameter is millions of times the
+/// other.
 fn beta_quantile(a: f64, b: f64, p: f64) -> Option<f64> {
     let n = a + b;
     if n < MANY {
@@ -190,38 +193,44 @@ fn beta_quantile(a: f64, b: f64, p: f64) -> Option<f64> {
     Some(mean + sd * (z + (z * z - 1.0) * skewness / 6.0))
 }
 
-/// What an experiment is to be able to show.
+/// Requirements of an experiment whose size is planned.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PowerRequest {
-    /// The control's rate, between 0 and 1.
+    /// Rate of the control, between 0 and 1.
     pub base: f64,
-    /// The least difference to be seen, as a part of the base: 0.1 is ten per cent more.
+    /// Least relative difference to detect: 0.1 is ten percent more.
     pub uplift: f64,
-    /// How often a difference may be seen where there is none.
+    /// Probability of reporting a difference that does not exist.
     pub alpha: f64,
-    /// How often it must be seen where there is one.
+    /// Probability of detecting a difference that exists.
     pub power: f64,
-    /// Arms, the control among them: 2 or more.
+    /// Number of arms including the control, at least 2.
     pub arms: u32,
 }
 
-/// Why nothing can be planned.
+/// Reason why an experiment cannot be planned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// The base rate, or what the uplift makes of it, is no rate.
-    #[error("the base rate and the rate with its uplift must lie between 0 and 1, and differ")]
+    /// The base rate, or the rate with the uplift, is not a valid rate.
+    #[error(
+        "invalid base rate or uplift: the base rate and the rate with its uplift must lie between 0 and 1, and differ"
+    )]
     Rate,
-    /// Alpha or power out of range.
-    #[error("alpha must lie between 0 and 0.5, power between alpha and 1")]
+    /// Alpha or power is out of range.
+    #[error("invalid alpha or power: alpha must lie between 0 and 0.5, power between alpha and 1")]
     Chance,
-    /// Too few or too many arms.
-    #[error("2 to {} arms are needed, the control among them", causeway_shared::base::limits::EXPERIMENT_ARMS)]
+    /// The number of arms is out of range.
+    #[error(
+        "invalid number of arms: expected 2 to {}, including the control",
+        causeway_shared::base::limits::EXPERIMENT_ARMS
+    )]
     Arms,
 }
 
-/// How many people each arm needs so that the difference to the control is seen: two proportions, two-sided, normal
-/// approximation (Fleiss, Levin, Paik 2003, "Statistical Methods for Rates and Proportions", 4.3, without continuity
-/// correction; R's `power.prop.test`). With more than one arm beside the control alpha is shared among them (Bonferroni).
+/// People needed in each arm to detect the difference from the control: two proportions, two-sided, normal
+/// approximation (Fleiss, Levin, Paik 2003, "Statistical Methods for Rates and Proportions", section 4.3, without
+/// continuity correction; R's `power.prop.test`). With several arms in addition to the control, alpha is divided among
+/// them (Bonferroni).
 ///
 /// # Errors
 /// [`PlanError`].
@@ -243,7 +252,7 @@ pub fn people_an_arm(wanted: PowerRequest) -> Result<u64, PlanError> {
     let spread = |p: f64| p * (1.0 - p);
     let (mean, both) = ((base + other) / 2.0, spread(base) + spread(other));
     let root = z(1.0 - each / 2.0) * (2.0 * spread(mean)).sqrt() + z(power) * both.sqrt();
-    // Beyond 2^53 nobody counts people.
+    // The bound avoids integers that a float cannot represent.
     Ok(((root / (other - base)).powi(2)).ceil().min(9e15) as u64)
 }
 
@@ -266,7 +275,7 @@ mod tests {
         near(none, [1.25e-7, exact(0.025), exact(0.975)], 1e-12);
         let all = posterior_interval(ObservedRate::new(8_000_000, 8_000_000)).unwrap();
         near(all, [1.0 - 1.25e-7, 1.0 - exact(0.975), 1.0 - exact(0.025)], 1e-12);
-        // What is taken for the distribution begins where it ends; the library's quantile is right within 0.0005 of probability.
+        // The approximation continues the exact values. The library's quantile is accurate to 0.0005 of probability.
         for did in [0_u64, 3, 50, 300, 990, 1_100, 40_000, 900_000] {
             let ends = |of: u64| posterior_interval(ObservedRate::new(did, of)).map(|of| [of.low, of.high]).unwrap();
             let (below, above) = (ends(1_999_990), ends(2_000_010));
@@ -305,7 +314,8 @@ mod tests {
 
     #[test]
     fn s4_06_the_relative_uplift_is_that_of_the_literature() {
-        // Agresti, "Categorical Data Analysis", 2nd edition, 3.1.2: 189 of 11,034 against 104 of 11,037; 1.82 (1.43, 2.30).
+        // Agresti, "Categorical Data Analysis", 2nd edition, 3.1.2: 189 of 11,034 against 104 of 11,037;
+        // 1.82 (1.43, 2.30).
         let found = relative_difference(ObservedRate::new(189, 11_034), ObservedRate::new(104, 11_037)).unwrap();
         near(found, [0.82, 0.43, 1.30], 1e-2);
         // Koopman 1984: 36 of 40 against 16 of 80; 4.5 (2.94, 7.15).
@@ -319,7 +329,7 @@ mod tests {
 
     #[test]
     fn the_uplift_has_an_interval_where_all_convert_as_wide_as_few_people_make_it() {
-        // Where all convert, the statistic is m (1 - r) / r below 1, and n (r - 1) above.
+        // If all people convert, the statistic is m (1 - r) / r below 1, and n (r - 1) above.
         let z2 = Z95 * Z95;
         for (m, n) in [(1_u64, 5_u64), (5, 1), (1, 1), (40, 90_000_000)] {
             let found = relative_difference(ObservedRate::new(m, m), ObservedRate::new(n, n)).unwrap();
@@ -346,7 +356,7 @@ mod tests {
 
     #[test]
     fn the_interval_of_the_uplift_holds_the_truth_in_about_95_of_100_experiments_with_few_people() {
-        // Exactly, over all outcomes of two binomial distributions.
+        // Exact computation over all outcomes of two binomial distributions.
         let choose = |n: u64| {
             let next = |all: &mut Vec<f64>, k: u64| all.push(all[all.len() - 1] * (n - k) as f64 / (k + 1) as f64);
             (0..n).fold(vec![1.0], |mut all, k| {
@@ -377,7 +387,8 @@ mod tests {
 
     #[test]
     fn s4_06_an_uneven_split_is_seen_as_the_textbook_s() {
-        // Kohavi, Tang, Xu, "Trustworthy Online Controlled Experiments", chapter 3: 821,588 against 815,482; p = 1.8e-6.
+        // Kohavi, Tang, Xu, "Trustworthy Online Controlled Experiments", chapter 3: 821,588 against 815,482;
+        // p = 1.8e-6.
         let found = sample_ratio(&[(821_588, 5_000), (815_482, 5_000)]).unwrap();
         assert!((found.p - 1.8e-6).abs() < 5e-8 && found.mismatch, "{found:?}");
         // The 99.9th percentile of two degrees of freedom is 13.816 (any table of the distribution).

@@ -18,7 +18,8 @@ use crate::testing::{
 const HOUR: Millis = 3_600_000;
 /// Experiment, arm, hour.
 type Place = (u32, i64, u32);
-/// Exposed; of the cohort converted, conversions, revenue; converted, conversions, revenue of the hour.
+/// Exposed people; the cohort's converted people, conversions and revenue; converted people, conversions and revenue of
+/// the hour.
 type Sums = BTreeMap<Place, [i64; 7]>;
 /// Experiment, hour of the exposure, hours until the conversion.
 type Delays = BTreeMap<(u32, u32, u32), i64>;
@@ -41,7 +42,7 @@ fn sums(origin: &Origin) -> (Sums, Delays) {
     (hours, read.query_map([], row).unwrap().collect::<Result<_, _>>().unwrap())
 }
 
-/// All sums from scratch: from the facts of people as the store says who belongs together.
+/// Computes all sums from scratch, from the facts of the people as the store links them.
 fn expected(origin: &Origin, facts: &BTreeMap<FactId, Fact>, gone: &BTreeSet<VisitorId>) -> (Sums, Delays) {
     let mut people: BTreeMap<Option<PersonNo>, Vec<&Fact>> = BTreeMap::new();
     for fact in facts.values().filter(|fact| !gone.contains(&fact.visitor)) {
@@ -98,11 +99,11 @@ fn only_a_conversion_that_happened_after_the_exposure_counts() {
     };
     let v = visitor(1);
     origin.send("demo", &[exposure(v, 1, NOW, 1, 2)]);
-    // It happened two days before the exposure, and came after it.
+    // The purchase happened two days before the exposure and was reported after it.
     let before = Fact { at: NOW - 2 * DAY, ..purchase(v, 2, NOW + HOUR, 5) };
     origin.send("demo", &[before]);
     assert_eq!(converted(&origin), None);
-    // It happened an hour after, and came three days later.
+    // The purchase happened an hour after the exposure and was reported three days later.
     let after = Fact { at: NOW + HOUR, ..purchase(v, 3, NOW + 3 * DAY, 5) };
     origin.now = NOW + 3 * DAY;
     origin.send("demo", &[after]);
@@ -145,7 +146,7 @@ fn click(visitor: VisitorId, n: u32, received: Millis) -> Fact {
     fact
 }
 
-/// The `n`th thing that happens, to one of twelve visitors of three members.
+/// The `n`th random fact, of one of twelve visitors of three members.
 fn anything(origin: &Origin, numbers: &mut Numbers, n: u32) -> Fact {
     let (v, received) = (visitor(numbers.below(12)), NOW - u64::from(numbers.below(200)) * HOUR / 7);
     let member = ["ann", "bob", "cid"][numbers.below(3) as usize];
@@ -228,7 +229,7 @@ fn recipients(origin: &Origin) -> Vec<(i64, i64, i64)> {
 #[test]
 fn field_14_an_arm_sticks_over_a_login_and_who_saw_two_is_not_counted_until_unlinked() {
     let (mut origin, mut kv) = (Origin::tested(), BTreeMap::new());
-    // A browser of Ann's, known for long; then a phone that sees an arm before she logs in on it.
+    // An old browser of Ann's, and a phone that sees an arm before her login on it.
     origin.send("demo", &[page(visitor(1), 1, NOW - 9 * HOUR), origin.login(visitor(1), 2, NOW - 9 * HOUR, "ann")]);
     origin.send("demo", &[exposure(visitor(2), 1, NOW - 5 * HOUR, 1, 2)]);
     origin.send(
@@ -239,7 +240,7 @@ fn field_14_an_arm_sticks_over_a_login_and_who_saw_two_is_not_counted_until_unli
     let person = |origin: &Origin, v| origin.person("demo", visitor(v)).exposures.get(1);
     assert_eq!([1, 2].map(|v| person(&origin, v)), [Some(phones); 2]);
     assert_eq!(recipients(&origin), [(2, 1, 1)], "the older browser's purchase is the person's");
-    // The exposure comes again, and with a client's time before it: nothing flips.
+    // The exposure is repeated with an earlier client time: nothing changes.
     origin.send("demo", &[Fact { at: NOW - 99 * HOUR, ..exposure(visitor(1), 4, NOW - 2 * HOUR, 1, 2) }]);
     assert_eq!(person(&origin, 1), Some(phones));
     origin.settle(&mut kv);
@@ -251,7 +252,7 @@ fn field_14_an_arm_sticks_over_a_login_and_who_saw_two_is_not_counted_until_unli
         "the edge knows it from the older browser's snapshot"
     );
 
-    // A third browser was in the other arm, and earlier.
+    // A third browser was in the other arm earlier.
     origin.send("demo", &[exposure(visitor(3), 1, NOW - 6 * HOUR, 1, 1)]);
     assert_eq!(recipients(&origin), [(1, 1, 0), (2, 1, 1)]);
     origin.send("demo", &[origin.login(visitor(3), 2, NOW - HOUR, "ann")]);
@@ -345,7 +346,7 @@ fn s4_12_whatever_was_done_to_rows_and_sums_a_rollup_counts_them_anew() {
         assert_eq!(sums(&origin), right, "{damage}");
         assert_eq!(roll(&mut origin, NOW), (0, 0), "{damage}");
     }
-    // Of old conversions nothing is kept but the sums.
+    // Only the sums of old conversions are left.
     let later = NOW + (limits::CONVERSION_DAYS + 10) * 24 * HOUR;
     origin.conn.execute("DELETE FROM conversions", []).unwrap();
     assert_eq!(roll(&mut origin, later), (0, 0));
@@ -362,7 +363,7 @@ fn what_was_bought_before_the_exposure_and_imported_after_it_is_no_conversion() 
         let shown = results::describe_experiment(&origin.conn, &known, "e-1", origin.now).unwrap().unwrap();
         shown["arms"][1]["converted"].clone()
     };
-    // As `causeway import` makes them: received now, and happened before and after.
+    // As `causeway import` creates them: received now, with times before and after the exposure.
     for (n, at, expected) in [(2, NOW - 120 * HOUR, 0), (3, NOW + HOUR, 1)] {
         origin.admin("demo", &[Fact { at, ..purchase(visitor(1), n, origin.now, 5_000_000) }]);
         assert_eq!(converted(&origin), expected);
@@ -404,7 +405,7 @@ fn s4_12_an_experiment_that_is_out_of_the_catalogue_goes_on_counting_what_it_cou
     origin.send("demo", &[saved(3), purchase(visitor(1), 4, NOW + 4, 5)]);
     assert_eq!(conversions(&origin, 1), 2, "what it counts, and nothing else");
     origin.send("demo", &[exposure(visitor(2), 5, NOW, 1, 2), purchase(visitor(2), 6, NOW + 6, 5)]);
-    // By mistake, and back.
+    // An experiment is changed by mistake and changed back.
     apply(&mut origin, "purchase");
     let given = origin.given();
     catalogue::rollback(&mut origin.conn, &origin.rules, given, &known, 1).unwrap();
@@ -412,12 +413,12 @@ fn s4_12_an_experiment_that_is_out_of_the_catalogue_goes_on_counting_what_it_cou
     apply(&mut origin, "");
     origin.send("demo", &[saved(7)]);
     assert_eq!(conversions(&origin, 1), 3);
-    // What it counted stays known, and since when it is out.
+    // The conversion of a dropped experiment is stored with the time of its removal.
     let read = "SELECT conversion, conversion_until FROM catalogue_codes WHERE sort = 'experiment'";
     let row = |row: &Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, Option<i64>>(1)?));
     let out = origin.conn.query_row(read, [], row).unwrap();
     assert_eq!(out, ("saved".to_owned(), Some(signed(origin.now))));
-    // For as long as conversions are kept.
+    // It counts for as long as conversions are stored.
     origin.now += (limits::CONVERSION_DAYS + 1) * 24 * HOUR;
     let late = Fact { received: origin.now, at: origin.now, ..saved(8) };
     origin.send("demo", &[late]);
@@ -449,7 +450,7 @@ fn s4_12_what_another_experiment_counts_pushes_no_conversion_out() {
     let clicks: Vec<Fact> = (0..most + 10).map(|n| click(of, n + 10, NOW + u64::from(n))).collect();
     origin.send("demo", &clicks);
     assert_eq!((conversions(&origin, 1), conversions(&origin, 2)), (1, i64::from(most)));
-    // Two verbs on one placed ad, told in one call.
+    // Two action types on one placed ad, reported in one call.
     let words: causeway_shared::settings::vocabulary::Vocabulary =
         serde_json::from_value(json!({ "verb": [{ "name": "save", "code": 3 }] })).unwrap();
     let (clicked, mut saved) = (click(visitor(2), 2, NOW), impression(visitor(2), 2, NOW));

@@ -14,7 +14,7 @@ use crate::maintenance::reconcile;
 use crate::profiles::quarantine;
 use crate::testing::{NOW, Origin, ordered, page, purchase, visitor};
 
-/// A campaign for each bid, with its code, and one without a budget.
+/// A campaign for each kind of bid, with its code, and one without a budget.
 fn origin(change: impl FnOnce(&mut Value)) -> Origin {
     let mut origin = Origin::new();
     let campaign = |code: u32, bid: Value| json!({ "id": format!("c{code}"), "code": code, "advertiser": "v", "bid": bid, "daily_budget_micros": 1_000_000, "time_zone": "Europe/Berlin" });
@@ -49,7 +49,7 @@ fn of(origin: &Origin, campaign: u32, now: Millis) -> (Nanos, Nanos) {
 #[test]
 fn what_is_counted_once_is_paid_for_once_on_the_day_of_the_campaigns_zone() {
     let mut origin = origin(|_| {});
-    // 2027-01-15 08:00 UTC; Berlin's day began at 23:00 UTC of the day before.
+    // 2027-01-15 08:00 UTC; the day began in Berlin at 23:00 UTC on the 14th.
     let midnight = NOW - 9 * 3_600_000;
     assert_eq!(billing_day("Europe/Berlin", midnight - 1).1, midnight);
     let (a, b) = (visitor(1), visitor(2));
@@ -100,7 +100,11 @@ fn a_catalogue_part_that_cannot_be_read_holds_up_its_tenant_alone_until_the_file
         catalogue::apply(&mut origin.conn, rules, again, &tenant, read, "tests").unwrap();
         crate::pipeline::take_up::take_up(&mut origin.conn, rules, given).unwrap();
         assert_eq!(quarantine::count_facts(&origin.conn).unwrap(), 0);
-        assert_eq!(of(&origin, 1, NOW).1, there + 4_000_000, "the visitor's impression and nobody's, each once");
+        assert_eq!(
+            of(&origin, 1, NOW).1,
+            there + 4_000_000,
+            "the visitor's impression and the anonymous one, each once"
+        );
         assert_eq!(origin.profile("demo", visitor(n)).totals().pages, 1);
     }
 }
@@ -131,7 +135,7 @@ fn a_purchase_is_paid_for_by_the_last_click_of_the_whole_person_within_a_day() {
         ],
     );
     assert_eq!((of(&origin, 3, NOW), of(&origin, 4, NOW)), ((5_000_000_000, 5_000_000_000), (0, 0)));
-    // A tenth of the value; a click that came after the purchase is none before it.
+    // A tenth of the value; a click after the purchase does not pay for it.
     origin.now += 120_000;
     origin.send(
         "demo",
@@ -174,7 +178,7 @@ fn a_purchase_that_comes_before_its_click_is_paid_for_once_by_it() {
     let mut origin = origin(|_| {});
     let (phone, laptop) = (visitor(1), visitor(2));
     let bought = purchase(laptop, 1, NOW, 20_000_000);
-    // One that is paid by the click pays for no purchase.
+    // A campaign that pays for clicks does not pay for purchases.
     origin.send("demo", &[action(laptop, 2, NOW - 600_000, ActionType::CLICK, 2), bought.clone()]);
     let logins = [origin.login(phone, 3, NOW, "ann"), origin.login(laptop, 4, NOW, "ann")];
     origin.send("demo", &logins);
@@ -210,7 +214,7 @@ fn a_purchase_is_paid_for_once_whether_its_click_or_its_login_comes_last() {
             assert_eq!((of(&origin, 3, NOW).1, unpaid(&origin)), (5_000_000_000, 0), "{apart}");
         }
     }
-    // A login is no click: one who clicked too late pays for nothing.
+    // A login is not a click, and a click after the purchase does not pay for it.
     let mut origin = origin(|_| {});
     let logins = [origin.login(phone, 3, NOW, "ann"), origin.login(laptop, 4, NOW, "ann")];
     origin.now += 60_000;
@@ -231,7 +235,7 @@ fn e15_an_order_from_two_devices_of_a_person_is_paid_for_once_in_any_order() {
             let facts = facts.map(Clone::clone);
             facts.chunks(if together { 3 } else { 1 }).for_each(|some| drop(origin.send("demo", some)));
             assert_eq!((of(&origin, 3, NOW).1, unpaid(&origin)), (5_000_000_000, 0), "{together} {facts:?}");
-            // Another order is another purchase, and one of somebody else too.
+            // Another order, and another person's order, are other purchases.
             origin.send("demo", &[ordered(laptop, "A-101", NOW, 20_000_000)]);
             let other = action(visitor(9), 5, NOW - 600_000, ActionType::CLICK, 3);
             origin.send("demo", &[other, ordered(visitor(9), "A-100", NOW, 20_000_000)]);
@@ -291,7 +295,7 @@ fn a_purchase_waits_a_day_for_its_click_and_not_beyond_its_visitor() {
     assert_eq!(unpaid(&origin), 0);
     let bought = |v| purchase(visitor(v), 1, NOW, 20_000_000);
     origin.send("demo", &[bought(3), erasure(visitor(3))]);
-    assert_eq!(unpaid(&origin), 0, "of somebody who is erased nothing is kept");
+    assert_eq!(unpaid(&origin), 0, "no data of an erased visitor is retained");
     origin.send("demo", &[bought(4)]);
     assert_eq!(unpaid(&origin), 1);
     origin.send("demo", &[erasure(visitor(4))]);
@@ -349,7 +353,7 @@ fn what_a_click_pays_for_is_billed_though_an_erasure_or_an_unlink_comes_with_it(
         erased.chunks(size).for_each(|some| drop(origin.send("demo", some)));
         assert_eq!(of(&origin, 3, NOW).1, 5_000_000_000, "{together}");
 
-        // The purchase waits, and the click comes with the erasure.
+        // The purchase waits; the click arrives together with the erasure.
         let mut origin = self::origin(|_| {});
         origin.send("demo", &[purchase(phone, 2, NOW, 20_000_000)]);
         let clicked = [click.clone(), erasure(phone)];
@@ -376,7 +380,7 @@ fn a_purchase_is_paid_for_by_when_it_was_received_whatever_the_browsers_clock_sa
     let slow = Fact { at: NOW - 120_000, ..purchase(visitor(1), 1, NOW, 20_000_000) };
     origin.send("demo", &[action(visitor(1), 2, NOW - 60_000, ActionType::CLICK, 3), slow.clone()]);
     assert_eq!(of(&origin, 3, NOW).1, 5_000_000_000);
-    // The admin side tells of it later, by its own word.
+    // The admin API reports the action later.
     origin.send("demo", &[action(visitor(2), 3, NOW - 60_000, ActionType::CLICK, 3)]);
     origin.admin("demo", &[Fact { visitor: visitor(2), ..slow }]);
     assert_eq!(of(&origin, 3, NOW).1, 5_000_000_000);
@@ -394,11 +398,11 @@ fn what_nobody_saw_is_paid_for_once_and_is_nobodys_history() {
         origin.conn.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get::<_, i64>(0)).unwrap()
     };
     assert_eq!((count(&origin, "visitors"), count(&origin, "nobodys_facts")), (0, 2));
-    // Kept for as long as the fact could come again, and then not.
-    for (later, kept) in [(limits::FACT_ID_KEEP_MS, 2), (limits::FACT_ID_KEEP_MS + DAY_MS, 0)] {
+    // The action is retained for as long as its fact could be repeated.
+    for (later, retained) in [(limits::FACT_ID_KEEP_MS, 2), (limits::FACT_ID_KEEP_MS + DAY_MS, 0)] {
         origin.now = NOW + later;
         origin.drain(10);
-        assert_eq!(count(&origin, "nobodys_facts"), kept, "{later}");
+        assert_eq!(count(&origin, "nobodys_facts"), retained, "{later}");
     }
 }
 
@@ -443,7 +447,7 @@ fn each_minute_the_paces_are_published_and_follow_what_was_spent() {
     assert_eq!((first.0, first.1.from, first.2), (NOW, 0, false), "one without a budget has no pace");
     let second = minute(&mut origin).unwrap();
     assert!(second.0 == NOW + limits::STEERING_MS && second.1.to > first.1.to, "{second:?}");
-    // 500 impressions are paid for on a day, and they came at once.
+    // 500 impressions are paid for in a day, and they came at once.
     let facts: Vec<Fact> = (0..500).map(|n| action(visitor(n), n, origin.now, ActionType::IMPRESSION, 1)).collect();
     origin.send("demo", &facts);
     assert_eq!(minute(&mut origin).unwrap().1.to, 0, "it is spent");
@@ -478,7 +482,7 @@ fn what_was_spent_since_a_backup_stays_spent() {
 
 #[test]
 fn a_days_end_is_where_the_clocks_are() {
-    // The clocks of Berlin went back on 2026-10-25: that day had 25 hours. Lord Howe goes by half an hour.
+    // Berlin's clocks went back on 2026-10-25, which had 25 hours. Lord Howe's change by half an hour.
     let noon = 1_792_929_600_000;
     assert_eq!(billing_day("Europe/Berlin", noon), (20_751, noon + 11 * 3_600_000));
     assert_eq!(billing_day("Europe/Berlin", noon - DAY_MS), (20_750, noon - DAY_MS + 10 * 3_600_000));

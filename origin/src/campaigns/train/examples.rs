@@ -1,5 +1,5 @@
-//! Examples, as small as millions of them must be: one impression each, with what was known before it and what came of
-//! it.
+//! Training examples in a compact form, because there are millions of them: one impression each, with the data known
+//! before it and its outcome.
 
 use std::collections::HashMap;
 
@@ -9,13 +9,13 @@ use causeway_shared::base::ids::Micros;
 use causeway_shared::base::time::{DAY_MINUTES, Minute};
 use causeway_shared::facts::actions::AdEntity;
 
-/// A purchase is learned from as one of so many times what is usual at most.
+/// Largest value of a purchase that is learned from, as a multiple of the median.
 const MOST_OF_USUAL: Micros = 100;
 
-/// Minutes after which a click is no longer waited for; most come at once.
+/// Minutes after an impression in which a click is expected. Most clicks come at once.
 const CLICK_MINUTES: u32 = 60;
 
-/// What came of an impression.
+/// Outcome of an impression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct ImpressionResult {
     pub(super) clicked: bool,
@@ -37,7 +37,7 @@ pub(super) struct ExampleShard {
     examples: Vec<TrainingExample>,
     entities: Vec<AdEntity>,
     numbers: HashMap<AdEntity, u32>,
-    /// Places of segments; a set of them is an end, and begins where the one before ends.
+    /// Feature numbers of segments, set after set. A set is stored as its end and begins where the previous one ends.
     places: Vec<u16>,
     ends: Vec<u32>,
     /// Values of conversions, by example.
@@ -45,7 +45,7 @@ pub(super) struct ExampleShard {
 }
 
 impl ExampleShard {
-    /// With room for so many examples: memory that is not used costs nothing.
+    /// Creates a shard with capacity for `room` examples. Unused capacity costs no physical memory.
     pub(super) fn new(bits: u8, room: usize) -> Self {
         Self { bits, examples: Vec::with_capacity(room), ..Self::default() }
     }
@@ -54,7 +54,7 @@ impl ExampleShard {
         self.examples.len()
     }
 
-    /// Adds an impression in front of a person that is in segments of these places.
+    /// Adds an impression of a person that is in segments with these feature numbers.
     pub(super) fn push(
         &mut self,
         moment: ImpressionFeatures,
@@ -85,7 +85,7 @@ impl ExampleShard {
     }
 }
 
-/// All examples, numbered from 0.
+/// All examples of the shards, numbered from 0.
 #[derive(Debug)]
 pub(super) struct Examples {
     shards: Vec<ExampleShard>,
@@ -108,7 +108,7 @@ impl Examples {
         self.shards.iter().map(ExampleShard::len).sum()
     }
 
-    /// The places of an example's features.
+    /// Writes the feature numbers of an example to `to`.
     pub(super) fn places(&self, number: u32, to: &mut Vec<u16>) {
         to.clear();
         let Some((shard, example)) = self.find(number) else { return };
@@ -125,17 +125,17 @@ impl Examples {
         self.find(number).map(|(_, example)| example.came).unwrap_or_default()
     }
 
-    /// What the conversion of an example was worth, where that is known, and at most [`MOST_OF_USUAL`] times what is usual.
+    /// Value of an example's conversion if it is known, at most [`MOST_OF_USUAL`] times the median.
     pub(super) fn value(&self, number: u32) -> Option<Micros> {
         self.values.get(&number).copied()
     }
 
-    /// Those of which a click would have come by now.
+    /// Examples that are old enough to have their click.
     pub(super) fn settled(&self, now: Minute) -> Vec<u32> {
         self.old_enough(now, CLICK_MINUTES).map(|(number, _)| number).collect()
     }
 
-    /// Those clicked of which a conversion would have come by now.
+    /// Clicked examples that are old enough to have their conversion.
     pub(super) fn clicked(&self, now: Minute) -> Vec<u32> {
         let settled = self.old_enough(now, CLICK_MINUTES + DAY_MINUTES);
         settled.filter(|(_, example)| example.came.clicked).map(|(number, _)| number).collect()
@@ -158,8 +158,8 @@ impl Examples {
     }
 }
 
-/// Values are a page's word: a mistake or a lie of more than so many times the median, the assumed ones among them, would be in
-/// the price of all others.
+/// Bounds values by [`MOST_OF_USUAL`] times the median, which includes the assumed values. Pages report values: without
+/// the bound, one wrong value would distort the price of all examples.
 fn bound_values(values: &mut HashMap<u32, Micros>) {
     let assumed = std::iter::repeat_n(PRICE_MICROS, ASSUMED as usize);
     let mut all: Vec<Micros> = values.values().copied().chain(assumed).collect();
@@ -169,5 +169,5 @@ fn bound_values(values: &mut HashMap<u32, Micros>) {
     values.values_mut().for_each(|value| *value = (*value).min(most));
 }
 
-/// So many examples what is decided by without a model is taken for.
+/// Number of examples that the default prediction counts for.
 pub(crate) const ASSUMED: f64 = 100.0;

@@ -1,7 +1,7 @@
-//! FTRL-Proximal (McMahan et al., "Ad click prediction: a view from the trenches", 2013, algorithm 1): a linear model
-//! that learns from one example at a time, each weight at its own rate, and keeps weights that are worth nothing at 0.
+//! FTRL-Proximal (McMahan et al., "Ad click prediction: a view from the trenches", 2013, algorithm 1): an online linear
+//! model with a learning rate for each weight, which holds useless weights at 0.
 
-/// What the sum of weights stands for.
+/// Meaning of the sum of weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LinkFunction {
     /// A logit; the loss is the log loss.
@@ -10,7 +10,7 @@ pub(super) enum LinkFunction {
     Identity,
 }
 
-/// How it learns: the paper's names.
+/// Learning rates and regularisation, under the paper's names.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct LearningRates {
     pub(super) alpha: f64,
@@ -27,7 +27,7 @@ struct Coordinate {
     weight: f64,
 }
 
-/// A model that is learning. Every feature is there or not: its value is 1.
+/// A model during training. Features are binary.
 #[derive(Debug)]
 pub(super) struct FtrlModel {
     link: LinkFunction,
@@ -37,7 +37,7 @@ pub(super) struct FtrlModel {
 }
 
 impl FtrlModel {
-    /// Begins with nothing but an intercept, which stays as it is.
+    /// Starts with a fixed intercept and without weights.
     pub(super) fn new(link: LinkFunction, rates: LearningRates, intercept: f64, places: usize) -> Self {
         Self { link, rates, intercept, coordinates: vec![Coordinate::default(); places] }
     }
@@ -83,7 +83,7 @@ impl Coordinate {
 mod tests {
     use super::*;
 
-    /// The algorithm as the paper prints it: a loop over vectors, weights from z and n when they are needed.
+    /// The algorithm as printed in the paper: a loop over vectors, with weights computed from z and n when needed.
     fn printed(examples: &[(Vec<u16>, f64)], rates: LearningRates, intercept: f64, places: u16) -> Vec<f64> {
         let (mut z, mut n) = (vec![0.0f64; places.into()], vec![0.0f64; places.into()]);
         let weight = |z: f64, n: f64| {

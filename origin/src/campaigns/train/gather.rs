@@ -1,4 +1,4 @@
-//! Reading the examples of a tenant from its store, person by person, on as many threads as there are shards.
+//! Reads a tenant's examples from its store, person by person, with one thread for each shard.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -19,25 +19,25 @@ use crate::profiles::buckets::{self, packed_actions};
 use crate::profiles::purchases;
 use crate::store::{self, CheckedBytes, StoreError, TenantNo, visitor_at};
 
-/// Fixed, so that the same store gives the same model on every machine.
+/// Number of shards. It is fixed so that the same store gives the same model on every machine.
 const SHARDS: u64 = 4;
-/// Visitors looked at to find the segments that many are in.
+/// Number of visitors sampled to find common segments.
 const SAMPLED: i64 = 4_096;
-/// One of so many must be in a segment for it to be a feature.
+/// A segment is a feature if at least one in this number of sampled visitors is in it.
 const COMMON: usize = 200;
 
-/// What is gathered.
+/// Parameters of a run.
 #[derive(Debug)]
 pub(super) struct GatherRequest<'a> {
     pub(super) data: &'a Path,
     pub(super) tenant: TenantNo,
     pub(super) bits: u8,
-    /// Actions looked at, at most; of more a share of the people is drawn.
+    /// Most actions read. Beyond it, a share of the people is drawn.
     pub(super) most: u64,
     pub(super) conversions: &'a [ActionType],
 }
 
-/// What was found.
+/// Examples of a tenant.
 #[derive(Debug)]
 pub(super) struct GatheredExamples {
     pub(super) people: u64,
@@ -45,23 +45,23 @@ pub(super) struct GatheredExamples {
     pub(super) examples: Examples,
 }
 
-/// Reads everything; `progress` hears of people done and of all, from several threads.
+/// Reads all examples. `progress` receives the number of people read and of all people, from several threads.
 pub(super) fn gather_examples(
-    asked: &GatherRequest<'_>,
+    request: &GatherRequest<'_>,
     progress: super::Progress<'_>,
 ) -> Result<GatheredExamples, StoreError> {
-    let conn = open(asked.data)?;
+    let conn = open(request.data)?;
     let count = "SELECT count(*) FROM people WHERE tenant = ?1";
-    let people = conn.query_row(count, [asked.tenant.0], |row| row.get(0).map(crate::base::integers::unsigned))?;
-    let VisitorSample { actions, segments } = sample_visitors(&conn, asked.tenant)?;
-    // In parts of 2^32.
-    let share = if actions > asked.most { (asked.most << 32) / actions } else { 1 << 32 };
-    let room = usize::try_from(actions.min(asked.most) / SHARDS).unwrap_or_default() * 5 / 4;
+    let people = conn.query_row(count, [request.tenant.0], |row| row.get(0).map(crate::base::integers::unsigned))?;
+    let VisitorSample { actions, segments } = sample_visitors(&conn, request.tenant)?;
+    // Share of the people, in parts of 2^32.
+    let share = if actions > request.most { (request.most << 32) / actions } else { 1 << 32 };
+    let room = usize::try_from(actions.min(request.most) / SHARDS).unwrap_or_default() * 5 / 4;
     let done = AtomicU64::new(0);
     let read = |number: u64| {
-        let mut shard = ExampleShard::new(asked.bits, room);
+        let mut shard = ExampleShard::new(request.bits, room);
         let step = || progress(done.fetch_add(1, Ordering::Relaxed) + 1, people);
-        read_shard(asked, &segments, number, share, &mut shard, &step)?;
+        read_shard(request, &segments, number, share, &mut shard, &step)?;
         Ok(shard)
     };
     let shards: Result<Vec<ExampleShard>, StoreError> = std::thread::scope(|scope| {
@@ -71,10 +71,10 @@ pub(super) fn gather_examples(
     Ok(GatheredExamples { people, segments, examples: Examples::new(shards?) })
 }
 
-/// Numbers of people in one page.
+/// Range of person numbers that one query reads.
 const PAGE: usize = 5_000;
 
-/// Without pages mapped: each is read once, and would stay in memory.
+/// Opens the store without memory-mapped pages: each page is read once and would only stay in memory.
 fn open(data: &Path) -> Result<Connection, StoreError> {
     let conn = store::open_readonly(data)?;
     conn.pragma_update(None, "mmap_size", 0)?;
@@ -83,26 +83,26 @@ fn open(data: &Path) -> Result<Connection, StoreError> {
 }
 
 fn read_shard(
-    asked: &GatherRequest<'_>,
+    request: &GatherRequest<'_>,
     segments: &[SegmentId],
     number: u64,
     share: u64,
     shard: &mut ExampleShard,
     step: &dyn Fn() -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
-    // Of withdrawn visitors nothing is learned: the snapshots of others do not hold them either.
-    // Not by an index of the tenant's people: they come in the order of their rows.
+    // Withdrawn visitors are left out, as in snapshots. The unary plus makes SQLite read people in row order instead of
+    // by the index of tenants.
     const PEOPLE: &str = "SELECT p.person, v.row FROM people p JOIN visitors v ON v.person = p.person
         WHERE +p.tenant = ?1 AND p.person % ?2 = ?3 AND p.person BETWEEN ?4 AND ?5 AND v.withdrawn IS NULL
         ORDER BY p.person, v.last_seen DESC";
-    let conn = open(asked.data)?;
+    let conn = open(request.data)?;
     let last: i64 = conn.query_row("SELECT ifnull(max(person), 0) FROM people", [], |row| row.get(0))?;
     let mut walk = HistoryReplay::default();
     let mut statement = conn.prepare(PEOPLE)?;
-    // No page's moment lasts beyond it: what is written meanwhile would stay in the log of the store.
+    // Each query is short, because an open read transaction stops SQLite from truncating its write-ahead log.
     for from in (1..=last).step_by(PAGE) {
         let of = (
-            asked.tenant.0,
+            request.tenant.0,
             crate::base::integers::signed(SHARDS),
             crate::base::integers::signed(number),
             from,
@@ -114,23 +114,23 @@ fn read_shard(
             step()?;
             let drawn = visitors.iter().filter(|(person, _)| is_drawn(*person, share));
             let rows: Vec<i64> = drawn.take(limits::SNAPSHOT_VISITORS).map(|(_, row)| *row).collect();
-            if let Some(person) = gather_person(&conn, asked, segments, &rows)? {
-                walk.walk(person, asked.conversions, shard);
+            if let Some(person) = gather_person(&conn, request, segments, &rows)? {
+                walk.walk(person, request.conversions, shard);
             }
         }
     }
     Ok(())
 }
 
-/// Whether a person is of a share in parts of 2^32: multiplicative hashing of its number.
+/// Whether a person is in the drawn share, in parts of 2^32: multiplicative hashing of its number.
 fn is_drawn(person: i64, share: u64) -> bool {
     person.cast_unsigned().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32 < share
 }
 
-/// Everything of a person that was in front of ads; `None` for one that was not.
+/// The history of a person that saw ads; `None` for one that did not.
 fn gather_person(
     conn: &Connection,
-    asked: &GatherRequest<'_>,
+    request: &GatherRequest<'_>,
     segments: &[SegmentId],
     rows: &[i64],
 ) -> Result<Option<PersonHistory>, StoreError> {
@@ -156,11 +156,11 @@ fn gather_person(
         person.purchases.extend(purchases::load_purchases(conn, *row)?);
     }
     person.purchases.sort_unstable_by_key(|bought| bought.minute);
-    person.segments = segments.iter().filter_map(|id| segment_stay(&joined, *id, asked.bits)).collect();
+    person.segments = segments.iter().filter_map(|id| segment_stay(&joined, *id, request.bits)).collect();
     Ok(Some(person))
 }
 
-/// A visitor's segments if it is in one of these.
+/// A visitor's segments if it is in one of the given ones; otherwise an empty map.
 fn modelled_segments(packed: &[u8], segments: &[SegmentId]) -> Result<SegmentMap, StoreError> {
     let some = PackedSegments::read(packed).is_some_and(|all| all.iter().any(|(id, _)| segments.contains(&id)));
     if some { Ok(profile::decode_segments(packed)?) } else { Ok(SegmentMap::default()) }
@@ -171,11 +171,11 @@ fn segment_stay(map: &SegmentMap, id: SegmentId, bits: u8) -> Option<SegmentStay
     Some(SegmentStay { place: ModelFeature::Segment(id).place(bits), from: Minute::at(map.written(id)?), until })
 }
 
-/// What a sample of the visitors, spread over all, says of them all.
+/// Statistics from a sample of visitors that is spread over the store.
 struct VisitorSample {
-    /// How many actions there are, roughly.
+    /// Approximate number of actions.
     actions: u64,
-    /// The segments that most visitors are in.
+    /// The most common segments.
     segments: Vec<SegmentId>,
 }
 

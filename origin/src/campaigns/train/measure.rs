@@ -1,29 +1,29 @@
-//! How good predictions are, beside the base rate, on examples that were not learned from.
+//! Quality of predictions, compared with the base rate, on held-out examples.
 
 use causeway_shared::ads::model::Quality;
 use causeway_shared::base::ids::Micros;
 
-/// Groups of equally many examples whose mean prediction is compared with what came.
+/// Groups of equal size for the calibration error.
 const GROUPS: usize = 20;
-/// How many standard errors a model must be better by: one of a thousand that know nothing is, by chance.
+/// Standard errors by which a model must be better. By chance, one of a thousand useless models is.
 const SURE: f64 = 3.0;
-/// What a probability is held within, so that its logarithm is finite: a thousand millionth.
+/// Lower bound of a probability, so that its logarithm is finite.
 const LEAST: f64 = 1e-9;
 
-/// How good, and whether that is more than chance.
+/// Quality figures, and whether the model is significantly better than the base rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ModelQuality {
     pub(super) quality: Quality,
     pub(super) better: bool,
 }
 
-/// Mean losses of two predictions of the same, and whether the first is surely less.
+/// Losses of two predictions of the same examples.
 #[derive(Debug, Default)]
 struct LossComparison {
     count: f64,
     own: f64,
     base: f64,
-    /// Of the difference's squares.
+    /// Sum of the squared differences.
     squares: f64,
 }
 
@@ -42,7 +42,7 @@ impl LossComparison {
     }
 }
 
-/// Of probabilities in parts of 1,000,000,000, each with whether it came.
+/// Measures probabilities in parts of 1,000,000,000, each with whether the event came.
 pub(super) fn measure_probabilities(mut scored: Vec<(u32, bool)>, base: f64) -> ModelQuality {
     let mut losses = LossComparison::default();
     for (ppb, came) in &scored {
@@ -61,8 +61,8 @@ pub(super) fn measure_probabilities(mut scored: Vec<(u32, bool)>, base: f64) -> 
     ModelQuality { quality, better: losses.better() }
 }
 
-/// Of values in micros: what is expected, that one's logarithm's mean, and the value that came. `base` is the
-/// logarithm's mean of before.
+/// Measures prices: each entry has the expected value in micros, the predicted mean of its logarithm, and the actual
+/// value in micros. `base` is the mean of the logarithm over the training examples.
 pub(super) fn measure_prices(scored: &[(Micros, f64, Micros)], base: f64) -> ModelQuality {
     let mut losses = LossComparison::default();
     let (mut expected, mut came) = (0.0, 0.0);
@@ -88,7 +88,7 @@ fn log_loss(probability: f64, came: bool) -> f64 {
     -if came { probability } else { 1.0 - probability }.ln()
 }
 
-/// The chance that one that came is above one that did not; equal ones count half (Mann and Whitney 1947).
+/// Probability that a positive example is scored above a negative one; ties count half (Mann and Whitney 1947).
 fn auc(sorted: &[(u32, bool)], positives: usize) -> f64 {
     let (mut below, mut sum) = (0.0, 0.0);
     for equal in sorted.chunk_by(|(a, _), (b, _)| a == b) {
@@ -113,7 +113,7 @@ fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
-/// In millionths; what is no number is 0, what is too large the largest.
+/// Converts to millionths. NaN becomes 0 and larger values saturate.
 fn ppm(value: f64) -> u32 {
     (value * 1e6).round() as u32
 }

@@ -1,5 +1,5 @@
-//! One part of a model: learned from the earlier examples, rounded to integers, and measured on the later ones by the
-//! integers alone.
+//! One part of a model: it is learned from the earlier examples, rounded to integers, and measured on the later ones
+//! with the integers alone.
 
 pub(crate) use crate::campaigns::train::examples::ASSUMED;
 use causeway_shared::ads::decision::{CTR_PPB, CVR_PPB, PRICE_MICROS};
@@ -11,19 +11,19 @@ use super::examples::Examples;
 use super::ftrl::{FtrlModel, LearningRates, LinkFunction};
 use super::measure::{self, ModelQuality};
 
-/// Bits behind the point of a stored weight: a thousandth of a logit.
+/// Fractional bits of a stored weight: a precision of a thousandth of a logit.
 const SCALE: u8 = 10;
-/// The share of examples, the newest, that are held out, in percent.
+/// Share of the newest examples that are held out, in percent.
 const HELD_OUT: usize = 20;
-/// Fewer positives are too few to learn from.
+/// Least number of positives to learn from.
 const LEARNED: usize = 100;
-/// And fewer too few to measure on.
+/// Least number of held-out positives to measure on.
 const MEASURED: usize = 25;
-/// How often it goes through all examples.
+/// Passes over all examples.
 const ROUNDS: usize = 2;
 const RATES: LearningRates = LearningRates { alpha: 0.05, beta: 1.0, l1: 1.0, l2: 2.0 };
 
-/// Which of the three.
+/// Target of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelKind {
@@ -35,61 +35,62 @@ pub enum ModelKind {
     Price,
 }
 
-/// What became of a part.
+/// Outcome of training a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PartVerdict {
-    /// It is surely better than the base rate.
+    /// The part is significantly better than the base rate.
     Trained,
-    /// It is not: the base rate stands in its place.
+    /// The part is not better. The base rate is used instead.
     NotBetter,
-    /// There are too few examples to say: what is decided by without a model stands in its place, mended by those there are.
+    /// There are too few examples. The default prediction is used, adjusted by the available examples.
     TooFew,
 }
 
-/// How a part was trained and how good it is.
+/// Report of a trained part and its quality.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PartReport {
-    /// Which part.
+    /// The part.
     pub part: ModelKind,
-    /// What became of it.
+    /// Its outcome.
     pub outcome: PartVerdict,
-    /// Examples it learned from.
+    /// Number of examples learned from.
     pub learned_from: usize,
-    /// How many of them had what is predicted.
+    /// Positives among the examples learned from.
     pub positives: usize,
-    /// Examples held out, the newest: all below is measured on them, with the integers that are published.
+    /// Number of the newest examples, which are held out. The following figures are measured on them with the published
+    /// integers.
     pub held_out: u32,
-    /// How many of them had what is predicted.
+    /// Positives among the held-out examples.
     pub held_out_positives: u32,
-    /// Mean log loss in nats, or of the price the mean squared error of its logarithm.
+    /// Mean log loss in nats; for the price, the mean squared error of its logarithm.
     pub loss: f64,
-    /// The same of the base rate.
+    /// The same loss of the base rate.
     pub base_loss: f64,
     /// The loss before weights were rounded.
     pub unrounded_loss: f64,
-    /// Area under the ROC curve; of the price 0.
+    /// Area under the ROC curve; 0 for the price.
     pub auc: f64,
-    /// Expected calibration error; of the price the error of the sum, as a share of it.
+    /// Expected calibration error; for the price, the relative error of the sum.
     pub calibration_error: f64,
-    /// Weights that are not 0.
+    /// Number of weights other than 0.
     pub weights: usize,
 }
 
-/// A part, of the price what its mean is above the mean of its logarithm, and its report.
+/// A part, its report, and for the price the logarithm's correction from [`spread`].
 pub(super) struct TrainedPart {
     pub(super) part: Part,
     pub(super) spread: i32,
     pub(super) report: PartReport,
 }
 
-/// Examples for one part, in the order they are learned in, and those held out.
+/// Examples of one part in learning order, and the held-out examples.
 struct ExampleSplit {
     learn: Vec<u32>,
     held_out: Vec<u32>,
 }
 
-/// Trains one part from these examples.
+/// Trains one part from the examples with these numbers.
 pub(super) fn train_part(kind: ModelKind, examples: &Examples, numbers: Vec<u32>, bits: u8) -> TrainedPart {
     let split = split_examples(examples, numbers);
     let target = |number: u32| example_target(kind, examples, number);
@@ -141,9 +142,9 @@ pub(super) fn train_part(kind: ModelKind, examples: &Examples, numbers: Vec<u32>
     }
 }
 
-/// What is added to a logarithm that is predicted to expect the value: of what came above or below the predictions, as
-/// logarithms, the mean of the factors (Duan 1983, the smearing estimate). By the variance alone, as of log-normal values, a
-/// few purchases of next to nothing would make all others worth millions.
+/// Correction that is added to a predicted logarithm to obtain the expected value: the mean of the factors by which
+/// actual values differ from predictions (Duan 1983, the smearing estimate). The correction for log-normal values, from
+/// the variance alone, would let a few tiny purchases make all others worth millions.
 fn spread(kind: ModelKind, above: impl Iterator<Item = f64>) -> i32 {
     if kind == ModelKind::Price { to_fixed(mean(above.map(f64::exp)).ln(), WEIGHT).max(0) } else { 0 }
 }
@@ -156,7 +157,7 @@ fn example_target(kind: ModelKind, examples: &Examples, number: u32) -> f64 {
     }
 }
 
-/// The newest are held out, whole minutes of them; the others are shuffled, with the same numbers every time.
+/// Holds out the newest examples, in whole minutes, and shuffles the others with a fixed seed.
 fn split_examples(examples: &Examples, numbers: Vec<u32>) -> ExampleSplit {
     let mut minutes: Vec<Minute> = numbers.iter().map(|number| examples.minute(*number)).collect();
     let place = minutes.len() - minutes.len() * HELD_OUT / 100;
@@ -219,7 +220,7 @@ fn unrounded_quality(
     }))
 }
 
-/// What the scorer of both sides makes of the examples held out.
+/// Measures a part on the held-out examples with the scorer that the edge uses.
 fn measure_part(
     kind: ModelKind,
     examples: &Examples,
@@ -259,7 +260,7 @@ fn measure_part(
     }
 }
 
-/// A kind's place in a model.
+/// The part of a model for a kind.
 pub(super) fn model_part(model: &mut Model, kind: ModelKind) -> &mut Part {
     match kind {
         ModelKind::Click => &mut model.click,
@@ -273,9 +274,9 @@ fn rounded_weights(learner: &FtrlModel) -> Vec<i16> {
     learner.weights().map(|weight| (weight * f64::from(1 << SCALE)).round().clamp(-most, most) as i16).collect()
 }
 
-/// What is expected, as an intercept says it, where there are too few examples to tell by them alone: what is decided by without
-/// a model counts as [`ASSUMED`] of them. A campaign that pays for what nobody had yet would else be worth nothing, never be
-/// shown, and nobody ever have it.
+/// Expected value, as an intercept, where examples alone are too few: the default prediction counts as [`ASSUMED`] of
+/// them. Otherwise a campaign that pays for a rare event would be worth nothing, would never be shown, and could never
+/// have that event.
 fn expected(kind: ModelKind, mean: f64, examples: usize) -> f64 {
     let without = without(kind);
     let seen = examples as f64;
@@ -284,7 +285,7 @@ fn expected(kind: ModelKind, mean: f64, examples: usize) -> f64 {
     if kind == ModelKind::Price { both } else { logit(both) }
 }
 
-/// What is decided by without a model: a rate, or a price's logarithm.
+/// Default prediction without a model: a rate, or the logarithm of a price.
 fn without(kind: ModelKind) -> f64 {
     match kind {
         ModelKind::Click => f64::from(CTR_PPB) / 1e9,
@@ -305,7 +306,7 @@ fn from_ppm(ppm: u32) -> f64 {
     f64::from(ppm) / 1e6
 }
 
-/// Not a number of nothing.
+/// The mean; NaN without values.
 fn mean(values: impl Iterator<Item = f64>) -> f64 {
     let (sum, count) = values.fold((0.0, 0u32), |(sum, count), value| (sum + value, count + 1));
     sum / f64::from(count)

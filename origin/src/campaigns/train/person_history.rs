@@ -1,4 +1,4 @@
-//! One person's past as examples: each impression with what was known in the minutes before it, and what came of it.
+//! Examples from one person's history: each impression with the data known in the minutes before it, and its outcome.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use causeway_shared::facts::actions::{ActionType, AdAction, AdEntity, AdLevel, I
 use super::examples::{ExampleShard, ImpressionResult};
 use crate::profiles::purchases::MinutePurchases;
 
-/// A segment that a person is in: from when, and the first hour it is not.
+/// Membership in a segment, from a minute until the first hour after it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SegmentStay {
     pub(super) place: u16,
@@ -19,27 +19,27 @@ pub(super) struct SegmentStay {
     pub(super) until: HourStamp,
 }
 
-/// What the store holds of a person, its visitors together.
+/// A person's history, joined over its visitors.
 #[derive(Debug, Default)]
 pub(super) struct PersonHistory {
     pub(super) actions: Vec<AdAction>,
-    /// When each of its visitors was minted.
+    /// Times at which the person's visitors were minted.
     pub(super) minted: Vec<Minute>,
     pub(super) purchases: Vec<MinutePurchases>,
     pub(super) segments: Vec<SegmentStay>,
 }
 
-/// What came of one insertion.
+/// Outcome of one insertion.
 #[derive(Debug, Clone, Copy, Default)]
 struct InsertionOutcome {
     came: ImpressionResult,
-    /// Purchases and their values together.
+    /// Number of purchases and the sum of their values.
     bought: Option<(u32, Micros)>,
 }
 
 type Insertion = (InsertionHash, u32);
 
-/// When an entity was seen, and clicked; of each the first that the windows' starts have not passed.
+/// Impressions and clicks of an entity, with the first index inside each window.
 #[derive(Debug, Default)]
 struct EntityTrack {
     seen: Vec<Minute>,
@@ -56,7 +56,7 @@ impl EntityTrack {
     }
 }
 
-/// Goes through a person's past. One is used for many people, so that its memory is.
+/// Walks through the history of a person. One instance serves many people, so that its memory is reused.
 #[derive(Debug, Default)]
 pub(super) struct HistoryReplay {
     entities: HashMap<AdEntity, [u32; 4]>,
@@ -68,7 +68,8 @@ pub(super) struct HistoryReplay {
 }
 
 impl HistoryReplay {
-    /// Adds the person's examples. Conversions are purchases within a day after a click, and actions with one of `verbs`.
+    /// Adds the person's examples. Conversions are purchases within a day after a click, and actions with one of
+    /// `verbs`.
     pub(super) fn walk(&mut self, mut person: PersonHistory, verbs: &[ActionType], to: &mut ExampleShard) {
         if person.minted.len() > 1 {
             keep_first(&mut person.actions);
@@ -85,7 +86,7 @@ impl HistoryReplay {
             let devices = person.minted.iter().filter(|minted| **minted <= now).count();
             let devices = u32::try_from(devices).unwrap_or(u32::MAX);
             let features = PersonFeatures { now, devices, segments: &[], last };
-            // The house ad stands where nothing was to be chosen.
+            // A house ad was placed without a choice.
             let chosen = |action: &&AdAction| action.verb == ActionType::IMPRESSION && action.entity.ad != 0;
             for action in of_minute.iter().filter(chosen) {
                 let fatigue = self.fatigue(action.entity, now);
@@ -99,7 +100,7 @@ impl HistoryReplay {
         }
     }
 
-    /// The places of the segments that the person is in at a time.
+    /// Collects the feature numbers of the segments that the person is in at a time.
     fn live(&mut self, segments: &[SegmentStay], now: Minute) {
         let hour = HourStamp(now.0 / 60);
         let live = segments.iter().filter(|held| held.from <= now && hour < held.until);
@@ -135,7 +136,7 @@ impl HistoryReplay {
         }
     }
 
-    /// How often the person saw and clicked before this minute.
+    /// Impressions and clicks of the person before a minute, at each level of the catalogue.
     fn fatigue(&mut self, entity: AdEntity, now: Minute) -> Fatigue {
         let starts = windows(now).map(|(from, _)| from);
         let mut fatigue = Fatigue::default();
@@ -162,7 +163,7 @@ impl HistoryReplay {
         }
     }
 
-    /// The tracks of an entity's four levels.
+    /// Numbers of the tracks of an entity's four levels.
     fn tracks_of(&mut self, entity: AdEntity) -> [u32; 4] {
         if let Some(numbers) = self.entities.get(&entity) {
             return *numbers;
@@ -188,7 +189,7 @@ fn insertion_of(action: &AdAction) -> Insertion {
     (action.insertion, action.entity.ad)
 }
 
-/// Moves the first place to where a window starts.
+/// Advances `first` to the start of a window.
 fn pass_minutes(minutes: &[Minute], first: &mut usize, start: Minute) {
     while minutes.get(*first).is_some_and(|minute| *minute < start) {
         *first += 1;
@@ -201,7 +202,7 @@ fn put_count(counts: &mut [u32; 4], level: usize, count: usize) {
     }
 }
 
-/// Of an action that several visitors hold the earliest counts.
+/// Of an action that several visitors hold, only the earliest is retained.
 fn keep_first(actions: &mut Vec<AdAction>) {
     actions.sort_unstable_by_key(|a| (a.minute.day(), a.insertion, a.entity.ad, a.verb, a.view_type, a.minute));
     actions.dedup_by(|a, b| a.repeats(b));

@@ -21,7 +21,7 @@ use causeway_shared::facts::fact::FactKind;
 
 const DAY: u64 = 86_400_000;
 
-/// Of the ads of a market, the first of which is 0. Codes begin with 1.
+/// Entity of a market's ad, numbered from 0. Codes begin with 1.
 fn entity(ad: u32) -> AdEntity {
     AdEntity { ad: 1 + ad, ad_group: 100 + ad / 2, campaign: 200 + ad / 4, advertiser: 300 + ad / 8 }
 }
@@ -38,8 +38,8 @@ fn action(n: u64, verb: ActionType, ad: u32, minute: u32) -> AdAction {
     }
 }
 
-/// A market in a store: people of one visitor see ads over 40 days. Whether one is clicked depends on its campaign and
-/// on how often the person saw the ad that day; whether it sells on the campaign, and for how much.
+/// A stored market: people with one visitor see ads over 40 days. A click depends on the campaign and on the number of
+/// times that the person saw the ad that day; a purchase and its value depend on the campaign.
 struct Market {
     folder: tempfile::TempDir,
     tenant: TenantNo,
@@ -153,12 +153,12 @@ fn s1_09_what_nobody_had_yet_is_still_worth_something() {
     crate::store::open(market.folder.path()).unwrap().execute("DELETE FROM purchases", []).unwrap();
     let (score, report) = scored(&market);
     assert_eq!(report.parts[1].outcome, PartVerdict::TooFew);
-    // Of thousands of clicks nothing came: not one in a hundred, as without a model, but not nothing.
+    // Thousands of clicks without a conversion: less than the default of one in a hundred, but not 0.
     assert!((10_000..1_000_000).contains(&score.cvr_ppb()), "{}", score.cvr_ppb());
     assert!((9_990_000..10_010_000).contains(&score.price_micros()), "{}", score.price_micros());
 }
 
-/// What the model that is trained makes of an ad in front of somebody new, and how it was trained.
+/// Score of an ad for a new person by the trained model, and the report of the training.
 fn scored(market: &Market) -> (Score, Report) {
     let Outcome::Trained(bytes, report) = train(market) else { unreachable!("not trained") };
     let scorer = Scorer::new(&causeway_shared::wire::model::decode_model(&bytes).unwrap()).unwrap();
@@ -166,7 +166,7 @@ fn scored(market: &Market) -> (Score, Report) {
     (scorer.score(scorer.person(&person), &scorer.ad(entity(1)), ViewType(0), &Fatigue::default()), report)
 }
 
-/// The price that is published where these are all that was ever bought, by the first who bought.
+/// Published price if these are all purchases, by the first buyers.
 fn price_of(values: &[i64]) -> i64 {
     let market = market(1_500, 60, false);
     let conn = crate::store::open(market.folder.path()).unwrap();
@@ -183,16 +183,17 @@ fn price_of(values: &[i64]) -> i64 {
 
 #[test]
 fn s1_09_a_few_purchases_of_very_different_value_make_no_price_that_nobody_paid() {
-    // Ten units are expected without a model, which counts as a hundred purchases.
+    // The default of ten currency units counts as a hundred purchases.
     let few = price_of(&[1_000_000, 1_000_000_000, 1_000_000, 1_000_000_000]);
     assert!((10_000_000..80_000_000).contains(&few), "{few}");
     let nothing = price_of(&[1, 50_000_000, 1, 50_000_000, 1]);
     assert!((9_000_000..20_000_000).contains(&nothing), "{nothing}");
-    // Of many, every second of no value: the mean, and not what a log-normal value of that variance would be.
+    // Many purchases, every second one of no value: the mean, and not the estimate for log-normal values of that
+    // variance.
     let many: Vec<i64> = (0..600).map(|n| if n % 2 == 0 { 1 } else { 20_000_000 }).collect();
     let half = price_of(&many);
     assert!((5_000_000..20_000_000).contains(&half), "{half}");
-    // One page that says what nobody pays is believed no more than a hundred purchases are.
+    // One page with an absurd value has no more weight than a hundred purchases.
     let lied = |n: usize| price_of(&[vec![20_000_000; n], vec![limits::VALUE_MICROS]].concat());
     let (among_few, among_many) = (lied(9), lied(600));
     assert!((10_000_000..30_000_000).contains(&among_few), "{among_few}");
@@ -218,7 +219,7 @@ fn what_is_learned_from_is_what_a_request_would_have_seen() {
         let minute = first + numbers.below(60 * 1_440);
         let ad = numbers.below(12);
         actions.push(action(n, ActionType::IMPRESSION, ad, minute));
-        // Pages have several placements, seen in the same minute.
+        // Pages have several placements that are seen in the same minute.
         actions.push(action(n + 1_000, ActionType::IMPRESSION, numbers.below(12), minute));
         if numbers.below(4) == 0 {
             actions.push(action(n, ActionType::CLICK, ad, minute + numbers.below(3)));
@@ -276,7 +277,7 @@ fn clicks_conversions_and_purchases_are_of_the_insertion_they_came_from() {
         action(2, ActionType::CLICK, 2, at(1, 3)),
         action(2, verb, 2, at(1, 9)),
         action(3, ActionType::IMPRESSION, 1, at(5, 0)),
-        // The same under another visitor: counts once.
+        // The same action under another visitor counts once.
         action(3, ActionType::IMPRESSION, 1, at(5, 1)),
     ];
     let bought = |minute, count, value| MinutePurchases { minute: Minute(minute), count, value };
@@ -299,7 +300,8 @@ fn clicks_conversions_and_purchases_are_of_the_insertion_they_came_from() {
         };
         (0..u32::try_from(examples.len()).unwrap()).map(of).collect::<Vec<_>>()
     };
-    // Before the click and two days after the other nothing is its; two purchases are worth their mean.
+    // Purchases before the click, and two days after the other click, belong to none; two purchases count with their
+    // mean value.
     assert_eq!(came(&[]), [(true, true, Some(300)), (true, false, None), (false, false, None)]);
     assert_eq!(came(&[verb])[1], (true, true, None));
 }
@@ -347,7 +349,7 @@ fn segments_are_features_from_their_writing_on_and_people_are_joined() {
     let asked = GatherRequest { data, tenant, bits: 12, most: 1_000, conversions: &[] };
     let gathered = gather::gather_examples(&asked, &|_, _| Ok(())).unwrap();
     assert_eq!(gathered.segments, [SegmentId(7)]);
-    assert_eq!(gathered.examples.len(), 10, "nothing of who withdrew");
+    assert_eq!(gathered.examples.len(), 10, "no example of a withdrawn visitor");
     let place = causeway_shared::ads::model::features::ModelFeature::Segment(SegmentId(7)).place(12);
     let mut by_time = BTreeMap::new();
     let mut places = Vec::new();

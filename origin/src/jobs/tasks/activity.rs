@@ -1,4 +1,4 @@
-//! The job `rhythm`: sums up in which hours of the week people are active.
+//! The job `rhythm`: sums the activity histograms of all people.
 
 use crate::audience::best_times::ActivitySums;
 use crate::base::job_kinds::JobKind;
@@ -7,7 +7,7 @@ use crate::jobs::runs::JobRun;
 use crate::store::StoreError;
 use rusqlite::TransactionBehavior;
 
-/// The job `rhythm`: sums up in which hours of the week people are active.
+/// The job `rhythm`: sums the activity histograms of all people.
 #[derive(Debug)]
 pub(crate) struct RhythmJob;
 
@@ -16,26 +16,26 @@ impl BackgroundJob for RhythmJob {
         JobKind::Rhythm
     }
 
-    fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-        sum_activity(place, run)
+    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+        sum_activity(context, run)
     }
 }
 
-/// Nobody waits for what only reads; a run that was cut begins anew. A dry run keeps nothing.
-fn sum_activity(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-    let all: u64 = place
+/// Reads without pauses, because readers block no writer. An interrupted run starts again. A dry run stores nothing.
+fn sum_activity(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+    let all: u64 = context
         .conn
         .query_row("SELECT count(*) FROM people", [], |row| row.get(0).map(crate::base::integers::unsigned))?;
     let (mut sums, mut cursor) = (ActivitySums::default(), 0);
     loop {
-        let snapshot = place.conn.transaction()?;
-        let Some(last) = sums.add(&snapshot, &place.rules.tenants, cursor, PEOPLE)? else { break };
+        let snapshot = context.conn.transaction()?;
+        let Some(last) = sums.add(&snapshot, &context.rules.tenants, cursor, PEOPLE)? else { break };
         cursor = last;
         drop(snapshot);
-        (place.told)(sums.people, all)?;
+        (context.told)(sums.people, all)?;
     }
     if !run.asked.dry_run {
-        let tx = place.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let tx = context.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         sums.keep(&tx, run.since())?;
         tx.commit()?;
     }

@@ -1,4 +1,4 @@
-//! The job `columns`: has the audience index built again, by whoever serves it.
+//! The job `columns`: requests a rebuild of the audience index by the serving process.
 
 use crate::base::job_kinds::JobKind;
 use crate::jobs::context::{BackgroundJob, JobContext, JobReport};
@@ -6,7 +6,7 @@ use crate::jobs::runs::JobRun;
 use crate::store::StoreError;
 use serde_json::json;
 
-/// The job `columns`: has the audience index built again, by whoever serves it.
+/// The job `columns`: requests a rebuild of the audience index by the serving process.
 #[derive(Debug)]
 pub(crate) struct ColumnsJob;
 
@@ -15,19 +15,19 @@ impl BackgroundJob for ColumnsJob {
         JobKind::Columns
     }
 
-    fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-        rebuild_index(place, run)
+    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+        rebuild_index(context, run)
     }
 }
 
-/// Whoever keeps people in columns finds that they are to be built anew.
-fn rebuild_index(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+/// Increments the epoch of the index. The follower then notices that its index is outdated.
+fn rebuild_index(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
     const ANEW: &str = "UPDATE meta SET columns_epoch = columns_epoch + 1";
-    let people: u64 = place
+    let people: u64 = context
         .conn
         .query_row("SELECT count(*) FROM people", [], |row| row.get(0).map(crate::base::integers::unsigned))?;
     if !run.asked.dry_run {
-        place.conn.execute(ANEW, [])?;
+        context.conn.execute(ANEW, [])?;
     }
     Ok(json!({ "people": people }).into())
 }

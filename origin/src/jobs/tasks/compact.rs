@@ -1,4 +1,4 @@
-//! The job `compact`: publishes what the visitors of a person do not know of one another yet.
+//! The job `compact`: publishes people whose visitors' snapshots do not contain all news of their siblings.
 
 use crate::base::job_kinds::JobKind;
 use crate::jobs::context::{BackgroundJob, JobContext, JobReport, PEOPLE, so_far};
@@ -8,7 +8,7 @@ use causeway_shared::base::ids::Millis;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-/// The job `compact`: publishes what the visitors of a person do not know of one another yet.
+/// The job `compact`: publishes people whose visitors' snapshots do not contain all news of their siblings.
 #[derive(Debug)]
 pub(crate) struct CompactJob;
 
@@ -17,38 +17,38 @@ impl BackgroundJob for CompactJob {
         JobKind::Compact
     }
 
-    fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-        compact_people(place, run)
+    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+        compact_people(context, run)
     }
 }
 
-/// The people that wait are those of whom something is new, and no others are looked at: whatever waited when it began is put in
-/// the outbox, before the pause of each is over.
-fn compact_people(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+/// Puts all people with waiting news into the outbox, before their pauses end. Other people are not read.
+fn compact_people(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
     let mut compacted: CompactReport = so_far(run);
-    let all = compacted.people + crate::outbox::queue::count_waiting(place.conn)?;
+    let all = compacted.people + crate::outbox::queue::count_waiting(context.conn)?;
     if run.asked.dry_run {
         return Ok(json!({"people": all}).into());
     }
     loop {
-        let given = (place.given)()?;
-        let fired = crate::store::write_txn::within_txn(place.conn, place.rules, place.metrics, given, |group| {
-            let (people, snapshots) = crate::outbox::queue::fire_timers(group, Millis::MAX, PEOPLE)?;
-            compacted.people += people;
-            compacted.snapshots += snapshots;
-            runs::save_cursor(group.tx, run.no, run.cursor, &json!(compacted))?;
-            Ok::<_, StoreError>(people)
-        })?;
-        (place.told)(compacted.people, all)?;
+        let given = (context.given)()?;
+        let fired =
+            crate::store::write_txn::within_txn(context.conn, context.rules, context.metrics, given, |group| {
+                let (people, snapshots) = crate::outbox::queue::fire_timers(group, Millis::MAX, PEOPLE)?;
+                compacted.people += people;
+                compacted.snapshots += snapshots;
+                runs::save_cursor(group.tx, run.no, run.cursor, &json!(compacted))?;
+                Ok::<_, StoreError>(people)
+            })?;
+        (context.told)(compacted.people, all)?;
         if fired < PEOPLE.into() || compacted.people >= all {
             break;
         }
-        (place.pause)();
+        (context.pause)();
     }
     Ok(json!(compacted).into())
 }
 
-/// What `compact` put in the outbox.
+/// Report of the job `compact`.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(crate) struct CompactReport {
     people: u64,

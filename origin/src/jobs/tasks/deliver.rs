@@ -1,5 +1,6 @@
-//! The job `send`: sends that are due are drawn, and their people told, in their order and no faster than is said
-//! ([`crate::jobs::tasks::dispatch`]). Tenants are told beside each other, so that a receiver that says nothing holds up its own tenant alone.
+//! The job `send`: draws the people of due sends and notifies them in their order, within the sends' rate limits
+//! ([`crate::jobs::tasks::dispatch`]). Tenants are served in parallel, so that a receiver that does not answer delays
+//! only its own tenant.
 
 use crate::base::job_kinds::JobKind;
 use crate::jobs::context::BackgroundJob;
@@ -23,13 +24,13 @@ use crate::jobs::tasks::dispatch::{DispatchContext, ExaminedBatch, StartedCall};
 use crate::store::StoreError;
 use crate::store::tenants::Tenants;
 
-/// How long a run tells people, where other jobs wait.
+/// Time for which a run delivers before other jobs get their turn.
 const SLICE: Duration = Duration::from_secs(20);
-/// How often it is looked for sends that became due.
+/// Interval between two searches for due sends.
 const LOOK: Duration = Duration::from_secs(1);
-/// So many receivers are told at once: each takes a thread.
+/// Most receivers called in parallel; each call takes a thread.
 const RECEIVERS: usize = 16;
-/// Sends told in a report.
+/// Most sends named in a report.
 const TOLD: usize = 100;
 
 /// The job `send`: notifies the people that sends have drawn.
@@ -41,35 +42,35 @@ impl BackgroundJob for SendJob {
         JobKind::Send
     }
 
-    fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-        deliver_sends(place, run)
+    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+        deliver_sends(context, run)
     }
 }
 
-/// Goes on with all sends that are due.
+/// Continues all sends that are due.
 ///
 /// # Errors
-/// [`StoreError`]. A send that cannot go on, as the store cannot give what it needs too, lets the others go on, and fails the
-/// run.
-fn deliver_sends(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-    let due = send::due_sends(place.conn, (place.given)()?.now)?;
-    let failed = if run.asked.dry_run { None } else { beside_each_other(place)? };
-    let mut told = Vec::new();
+/// [`StoreError`]. A failed send does not stop the others; it fails the run.
+fn deliver_sends(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+    let due = send::due_sends(context.conn, (context.given)()?.now)?;
+    let failed = if run.asked.dry_run { None } else { deliver_in_parallel(context)? };
+    let mut reports = Vec::new();
     for send in due.iter().take(TOLD) {
-        let now = send::find_send(place.conn, send.tenant, &send.name)?;
-        told.extend(now.map(|send| send_report(&send, &place.rules.tenants)));
+        let now = send::find_send(context.conn, send.tenant, &send.name)?;
+        reports.extend(now.map(|send| send_report(&send, &context.rules.tenants)));
     }
-    Ok(JobReport { report: json!({ "sends": due.len(), "told": told }), failed })
+    Ok(JobReport { report: json!({ "sends": due.len(), "told": reports }), failed })
 }
 
-/// A send as a run's report tells it, without its filter: a hundred of those would be too long.
+/// A send for a run's report, without its filter: a hundred filters would be too long.
 fn send_report(send: &Send, tenants: &Tenants) -> Value {
-    let mut told = send.told(tenants);
-    told.as_object_mut().map(|told| told.remove("filter"));
-    told
+    let mut report = send.told(tenants);
+    report.as_object_mut().map(|report| report.remove("filter"));
+    report
 }
 
-/// Has a send wait whose receiver takes no more for now, which is no error; as [`StalledReason::keep`] has it.
+/// Postpones a send whose receiver accepts no more messages for now. This is not an error. The delays are those of
+/// [`StalledReason::keep`].
 fn hold_send(conn: &Connection, send: &Send, after: Option<Millis>, now: Millis) -> Result<(), StoreError> {
     const HOLD: &str = "UPDATE sends SET error = NULL, due = ?2 + ifnull(?3, min(?4, 1000 << min(tries, 12))),
         tries = tries + 1 WHERE send = ?1 AND due IS NOT NULL";
@@ -78,33 +79,32 @@ fn hold_send(conn: &Connection, send: &Send, after: Option<Millis>, now: Millis)
     Ok(())
 }
 
-/// Tells the people of all sends that are due for a time, some of one after some of another; gives why the first that cannot go on
-/// does not.
-fn beside_each_other(place: &mut JobContext<'_>) -> Result<Option<String>, StoreError> {
+/// Delivers all due sends for a time slice, interleaved. Returns the reason of the first send that failed.
+fn deliver_in_parallel(context: &mut JobContext<'_>) -> Result<Option<String>, StoreError> {
     let (answer, answers) = channel();
     std::thread::scope(|scope| {
-        let begun = (place.elapsed)();
+        let begun = (context.elapsed)();
         let (open, posted) = Default::default();
         let mut round = DeliveryRound { scope, open, posted, answer, begun, looks: begun, failed: None };
-        let cut = round.go_on(place, &answers).err();
-        // Whoever was told already: it is waited for, and kept.
+        let cut = round.go_on(context, &answers).err();
+        // Calls under way are waited for and recorded, because their people may have been notified.
         while !round.posted.is_empty() {
-            round.hear(place, &answers, PAUSE)?;
+            round.hear(context, &answers, PAUSE)?;
         }
         cut.map_or(Ok(round.failed), Err)
     })
 }
 
-/// A send that is not over.
+/// A send that has not ended.
 struct OpenSend<'a> {
     send: Send,
-    /// Made when its turn comes.
+    /// Created at the send's first turn.
     sending: Option<DispatchContext<'a>>,
-    /// When it may be told next, by the run's clock.
+    /// Earliest time of the next batch, by the run's clock.
     ready: Duration,
 }
 
-/// Some that its receiver is being told of.
+/// A batch whose webhook call is under way.
 struct PostedBatch {
     batch: ExaminedBatch,
     begun: Duration,
@@ -112,12 +112,12 @@ struct PostedBatch {
 
 struct DeliveryRound<'a, 'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
-    /// By the sends' numbers.
+    /// Open sends by number.
     open: BTreeMap<i64, OpenSend<'a>>,
     posted: BTreeMap<i64, PostedBatch>,
     answer: Sender<(i64, WebhookAnswer)>,
     begun: Duration,
-    /// When it looks next for what is due.
+    /// Time of the next search for due sends.
     looks: Duration,
     failed: Option<String>,
 }
@@ -125,22 +125,23 @@ struct DeliveryRound<'a, 'scope, 'env> {
 impl<'a> DeliveryRound<'a, '_, '_> {
     fn go_on(
         &mut self,
-        place: &mut JobContext<'a>,
+        context: &mut JobContext<'a>,
         answers: &Receiver<(i64, WebhookAnswer)>,
     ) -> Result<(), StoreError> {
         loop {
-            let now = (place.elapsed)();
-            let (mut kept, mut wait) = (false, Duration::ZERO);
+            let now = (context.elapsed)();
+            let (mut is_stored, mut wait) = (false, Duration::ZERO);
             if self.looks <= now {
                 self.looks = now + LOOK;
-                for send in send::due_sends(place.conn, (place.given)()?.now)? {
+                for send in send::due_sends(context.conn, (context.given)()?.now)? {
                     self.open.entry(send.no).or_insert(OpenSend { send, sending: None, ready: now });
                 }
             }
             match self.next(now - self.begun) {
-                Some((of, ready)) if ready <= now => kept = self.tell(place, of)?,
+                Some((of, ready)) if ready <= now => is_stored = self.tell(context, of)?,
                 Some((_, ready)) => wait = PAUSE.min(ready - now),
-                // The next run takes it that each may be told at once.
+                // The next run assumes that each send may continue at once, so that this run waits for the last rate
+                // limit.
                 None if self.posted.is_empty() => match self.open.values().map(|open| open.ready).max() {
                     Some(ready) if ready > now => wait = PAUSE.min(ready - now),
                     _ => return Ok(()),
@@ -148,22 +149,23 @@ impl<'a> DeliveryRound<'a, '_, '_> {
                 None => wait = PAUSE,
             }
             if self.posted.is_empty() {
-                (place.wait)(wait);
+                (context.wait)(wait);
             } else {
-                kept |= self.hear(place, answers, wait)?;
+                is_stored |= self.hear(context, answers, wait)?;
             }
-            if kept || !wait.is_zero() {
-                self.told(place)?;
+            if is_stored || !wait.is_zero() {
+                self.report_progress(context)?;
             }
-            if kept {
-                (place.pause)();
+            if is_stored {
+                (context.pause)();
             }
         }
     }
 
-    /// Whose turn is next, and when: of each tenant one at a time, as the next goes by what became of it.
+    /// The next send and its earliest time. A tenant has one call at a time, because the next batch depends on its
+    /// outcome.
     fn next(&self, since: Duration) -> Option<(i64, Duration)> {
-        // Beside a receiver that says nothing others go on for as long as it may take.
+        // While a call is under way, other sends continue for at most the call's time limit.
         let is_waited_for = self.posted.values().any(|posted| posted.begun - self.begun <= SLICE);
         let until = if is_waited_for { SLICE + PATIENCE } else { SLICE };
         let tenants: Vec<_> = self.posted.keys().filter_map(|of| Some(self.open.get(of)?.send.tenant)).collect();
@@ -173,111 +175,116 @@ impl<'a> DeliveryRound<'a, '_, '_> {
         all.min_by_key(|(of, ready)| (*ready, *of)).filter(|_| since <= until)
     }
 
-    /// Tells some of a send; gives whether anything was kept.
-    fn tell(&mut self, place: &mut JobContext<'a>, of: i64) -> Result<bool, StoreError> {
+    /// Delivers the next batch of a send. Returns whether anything was stored.
+    fn tell(&mut self, context: &mut JobContext<'a>, of: i64) -> Result<bool, StoreError> {
         let Some(open) = self.open.get_mut(&of) else { return Ok(false) };
-        let begun = (place.elapsed)();
-        match isolate_failure(open.begin(place))? {
-            Err(why) => self.stuck(place, of, &StalledReason { why, again: Some(None) }),
-            Ok(Err(stuck)) => self.stuck(place, of, &stuck),
+        let begun = (context.elapsed)();
+        match isolate_failure(open.begin(context))? {
+            Err(why) => self.stuck(context, of, &StalledReason { why, again: Some(None) }),
+            Ok(Err(stuck)) => self.stuck(context, of, &stuck),
             Ok(Ok(None)) => {
                 self.open.remove(&of);
                 Ok(false)
             }
-            Ok(Ok(Some(StartedCall { batch, post: None }))) => self.taken(place, of, PostedBatch { batch, begun }),
+            Ok(Ok(Some(StartedCall { batch, post: None }))) => self.taken(context, of, PostedBatch { batch, begun }),
             Ok(Ok(Some(StartedCall { batch, post: Some(post) }))) => {
                 let answer = self.answer.clone();
-                let told = move || {
-                    let said = catch_unwind(AssertUnwindSafe(post));
-                    let broken = |_| WebhookAnswer::Later {
-                        why: "the call ended by a fault of the program".to_owned(),
-                        after: None,
-                    };
-                    // Who would hear it waits for it.
-                    answer.send((of, said.unwrap_or_else(broken))).unwrap_or_default();
+                let call = move || {
+                    let answered = catch_unwind(AssertUnwindSafe(post));
+                    let broken =
+                        |_| WebhookAnswer::Later { why: "an internal error ended the call".to_owned(), after: None };
+                    // The receiver of the channel outlives the thread, so that the send cannot fail.
+                    answer.send((of, answered.unwrap_or_else(broken))).unwrap_or_default();
                 };
-                match Builder::new().name("webhook".to_owned()).spawn_scoped(self.scope, told) {
+                match Builder::new().name("webhook".to_owned()).spawn_scoped(self.scope, call) {
                     Ok(_) => {
                         self.posted.insert(of, PostedBatch { batch, begun });
                         Ok(false)
                     }
-                    Err(e) => self.stuck(place, of, &StalledReason { why: e.to_string(), again: Some(None) }),
+                    Err(e) => self.stuck(context, of, &StalledReason { why: e.to_string(), again: Some(None) }),
                 }
             }
         }
     }
 
-    /// Hears what a receiver answers, for so long at most; gives whether anything was kept.
+    /// Handles one answer of a receiver, or returns after `wait`. Returns whether anything was stored.
     fn hear(
         &mut self,
-        place: &mut JobContext<'a>,
+        context: &mut JobContext<'a>,
         answers: &Receiver<(i64, WebhookAnswer)>,
         wait: Duration,
     ) -> Result<bool, StoreError> {
         let Ok((of, answer)) = answers.recv_timeout(wait) else { return Ok(false) };
         let Some(posted) = self.posted.remove(&of) else { return Ok(false) };
         match answer {
-            WebhookAnswer::Taken => self.taken(place, of, posted),
-            WebhookAnswer::Refused(why) => self.stuck(place, of, &StalledReason::for_good(why)),
-            WebhookAnswer::Busy { after } => self.busy(place, of, after),
-            WebhookAnswer::Later { why, after } => self.stuck(place, of, &StalledReason { why, again: Some(after) }),
+            WebhookAnswer::Taken => self.taken(context, of, posted),
+            WebhookAnswer::Refused(why) => self.stuck(context, of, &StalledReason::for_good(why)),
+            WebhookAnswer::Busy { after } => self.busy(context, of, after),
+            WebhookAnswer::Later { why, after } => self.stuck(context, of, &StalledReason { why, again: Some(after) }),
         }
     }
 
     fn taken(
         &mut self,
-        place: &mut JobContext<'a>,
+        context: &mut JobContext<'a>,
         of: i64,
         PostedBatch { batch, begun }: PostedBatch,
     ) -> Result<bool, StoreError> {
         let Some(open) = self.open.get_mut(&of) else { return Ok(false) };
-        let kept = isolate_failure(open.keep(place, &batch))?;
+        let stored = isolate_failure(open.keep(context, &batch))?;
         let each = Duration::from_secs(1).checked_div(open.send.terms.per_second).unwrap_or_default();
-        open.ready = (begun + each.saturating_mul(batch.told())).max((place.elapsed)());
-        match kept {
+        open.ready = (begun + each.saturating_mul(batch.told())).max((context.elapsed)());
+        match stored {
             Ok(()) => Ok(true),
-            Err(why) => self.stuck(place, of, &StalledReason { why, again: Some(None) }),
+            Err(why) => self.stuck(context, of, &StalledReason { why, again: Some(None) }),
         }
     }
 
-    /// Has a send wait for its receiver, which asked for it.
-    fn busy(&mut self, place: &JobContext<'_>, of: i64, after: Option<Millis>) -> Result<bool, StoreError> {
+    /// Postpones a send because its receiver is busy.
+    fn busy(&mut self, context: &JobContext<'_>, of: i64, after: Option<Millis>) -> Result<bool, StoreError> {
         let Some(OpenSend { send, .. }) = self.open.remove(&of) else { return Ok(false) };
-        hold_send(place.conn, &send, after, (place.given)()?.now)?;
-        tracing::info!(send = send.name, after_ms = after, "the webhook takes no more for now: the send waits");
+        hold_send(context.conn, &send, after, (context.given)()?.now)?;
+        tracing::info!(
+            send = send.name,
+            after_ms = after,
+            "the webhook accepts no more messages for now: the send waits"
+        );
         Ok(true)
     }
 
-    /// Has a send wait.
-    fn stuck(&mut self, place: &JobContext<'_>, of: i64, stuck: &StalledReason) -> Result<bool, StoreError> {
+    /// Records why a send cannot continue, and when it is tried again.
+    fn stuck(&mut self, context: &JobContext<'_>, of: i64, stuck: &StalledReason) -> Result<bool, StoreError> {
         let Some(OpenSend { send, .. }) = self.open.remove(&of) else { return Ok(false) };
-        stuck.keep(place.conn, &send, (place.given)()?.now)?;
+        stuck.keep(context.conn, &send, (context.given)()?.now)?;
         self.failed.get_or_insert_with(|| format!("send {}: {}", send.name, stuck.why));
         Ok(true)
     }
 
-    fn told(&self, place: &JobContext<'_>) -> Result<(), StoreError> {
+    fn report_progress(&self, context: &JobContext<'_>) -> Result<(), StoreError> {
         let sum = |of: fn(&Send) -> u32| self.open.values().map(|open| u64::from(of(&open.send))).sum();
-        (place.told)(sum(|send| send.next), sum(|send| send.chosen.unwrap_or_default()))
+        (context.told)(sum(|send| send.next), sum(|send| send.chosen.unwrap_or_default()))
     }
 }
 
 impl<'a> OpenSend<'a> {
-    /// What is to be told of some, and by which call; `None` when all are told, or it was stopped.
-    fn begin(&mut self, place: &mut JobContext<'a>) -> Result<Result<Option<StartedCall>, StalledReason>, StoreError> {
+    /// Prepares the next batch and its call. Returns `None` if the send has ended or was stopped.
+    fn begin(
+        &mut self,
+        context: &mut JobContext<'a>,
+    ) -> Result<Result<Option<StartedCall>, StalledReason>, StoreError> {
         let sending = match &self.sending {
             Some(sending) => sending,
-            None => match DispatchContext::of(place, &mut self.send)? {
+            None => match DispatchContext::of(context, &mut self.send)? {
                 Ok(sending) => self.sending.insert(sending),
                 Err(stuck) => return Ok(Err(stuck)),
             },
         };
-        sending.begin(place, &self.send)
+        sending.begin(context, &self.send)
     }
 
-    fn keep(&mut self, place: &mut JobContext<'a>, batch: &ExaminedBatch) -> Result<(), StoreError> {
+    fn keep(&mut self, context: &mut JobContext<'a>, batch: &ExaminedBatch) -> Result<(), StoreError> {
         match &self.sending {
-            Some(sending) => sending.keep(place, &mut self.send, batch),
+            Some(sending) => sending.keep(context, &mut self.send, batch),
             None => Ok(()),
         }
     }
@@ -305,7 +312,7 @@ mod tests {
         assert_eq!([again; 4].map(wait), [1_000, 2_000, 4_000, 8_000].map(Some));
         assert_eq!(wait(Some(Some(77_000))), Some(77_000), "as its receiver says");
         assert_eq!(wait(Some(Some(0))), Some(1_000), "and no sooner than by itself");
-        // It got on, in the same run of the job.
+        // The send made progress in the same run of the job.
         origin.conn.execute("UPDATE sends SET tries = 0", []).unwrap();
         assert_eq!([again; 2].map(wait), [1_000, 2_000].map(Some));
         origin.conn.execute("UPDATE sends SET tries = 40", []).unwrap();
@@ -328,7 +335,7 @@ mod tests {
             assert_eq!(found(&origin).error, None);
         }
         assert_eq!(waits, [77_000, 1_000, 8_000]);
-        // One that was stopped meanwhile stays so.
+        // A send that was stopped meanwhile stays stopped.
         send::stop_send(&origin.conn, send.tenant, "may").unwrap();
         hold_send(&origin.conn, &send, None, NOW).unwrap();
         assert_eq!((found(&origin).due, found(&origin).error.as_deref()), (None, Some("stopped")));

@@ -1,8 +1,9 @@
-//! How a send's people are told.
+//! Delivery of a send's people.
 //!
-//! What is decided of some people is kept in the transaction that exposes them to their arms, after the webhook took them. A
-//! run that is cut between the two tells the same people again, with the same keys and the same id; nobody is told by another
-//! send's key. A person whose filter, consent or master changed since it was drawn is looked at as it is now.
+//! The outcomes of a batch are stored in the transaction that exposes its people to their arms, after the webhook
+//! accepted the batch. A run that is interrupted between the two delivers the same people again with the same keys and
+//! the same message id; two sends never share a key. A person whose filter match, consent or master changed since the
+//! draw is judged by its current state.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,34 +31,34 @@ use crate::pipeline::commit;
 use crate::store::tenants::TenantContext;
 use crate::store::{PersonNo, StoreError, visitor_at};
 
-/// People told at once: one POST, and one transaction.
+/// People of one batch: one POST and one transaction.
 const BATCH: u32 = 100;
 /// Drawn people written in one transaction.
 const PIECE: usize = 2_000;
 
-/// A call that tells a receiver.
+/// A webhook call.
 pub(super) type Post = Box<dyn FnOnce() -> WebhookAnswer + std::marker::Send>;
 
-/// Some that were looked at.
+/// People of a batch with their outcomes.
 pub(crate) struct ExaminedBatch {
     looked: Vec<ExaminedPerson>,
     next: u32,
 }
 
 impl ExaminedBatch {
-    /// How many they are.
+    /// Number of people in the batch.
     pub(crate) fn told(&self) -> u32 {
         self.looked.len() as u32
     }
 }
 
-/// Some that are to be told, and how; by no call where nobody is called.
+/// The next batch and its webhook call; `None` if no receiver is called.
 pub(crate) struct StartedCall {
     pub(crate) batch: ExaminedBatch,
     pub(crate) post: Option<Post>,
 }
 
-/// What the telling of a send's people needs.
+/// Inputs for the delivery of a send.
 pub(crate) struct DispatchContext<'a> {
     known: &'a TenantContext,
     filter: Filter,
@@ -65,7 +66,7 @@ pub(crate) struct DispatchContext<'a> {
     webhook: Option<Webhook>,
 }
 
-/// A person that was looked at.
+/// A person of a batch with its outcome.
 #[derive(Debug, Clone, Copy)]
 struct ExaminedPerson {
     place: u32,
@@ -75,20 +76,20 @@ struct ExaminedPerson {
 }
 
 impl<'a> DispatchContext<'a> {
-    /// What a send needs; its people are drawn where they were not.
-    pub(crate) fn of(place: &mut JobContext<'a>, send: &mut Send) -> Result<Result<Self, StalledReason>, StoreError> {
-        let rules = place.rules;
+    /// Loads the inputs of a send, and draws its people if that has not happened.
+    pub(crate) fn of(context: &mut JobContext<'a>, send: &mut Send) -> Result<Result<Self, StalledReason>, StoreError> {
+        let rules = context.rules;
         let Ok(known) = rules.tenants.by_no(send.tenant) else {
-            let why = "its tenant is not configured now".to_owned();
+            let why = "its tenant is not configured".to_owned();
             return Ok(Err(StalledReason { why, again: Some(Some(AGAIN_MS)) }));
         };
-        let filter = match query::parse_stored(place.conn, known, &send.terms.filter)? {
+        let filter = match query::parse_stored(context.conn, known, &send.terms.filter)? {
             Ok(filter) => filter,
             Err(why) => return Ok(Err(StalledReason::for_good(why))),
         };
         let tested = match &send.terms.experiment {
             None => None,
-            Some(id) => match send::find_experiment(place.conn, known.no, id)? {
+            Some(id) => match send::find_experiment(context.conn, known.no, id)? {
                 Some(tested) => Some(tested),
                 None => {
                     return Ok(Err(StalledReason::for_good(format!("the current catalogue has no experiment `{id}`"))));
@@ -100,7 +101,7 @@ impl<'a> DispatchContext<'a> {
             return Ok(Err(StalledReason::for_good("the tenant has no webhook, or no key for it")));
         }
         if send.chosen.is_none() {
-            match choose_people(place, send, &filter, tested.as_ref())? {
+            match choose_people(context, send, &filter, tested.as_ref())? {
                 Ok(chosen) => send.chosen = Some(chosen),
                 Err(why) => return Ok(Err(StalledReason::for_good(why))),
             }
@@ -108,59 +109,59 @@ impl<'a> DispatchContext<'a> {
         Ok(Ok(Self { known, filter, tested, webhook: webhook.flatten() }))
     }
 
-    /// The next ones, looked at; `None` when all are told, or nobody is to be any more.
+    /// Examines the next batch. Returns `None` if the send has ended or was stopped.
     pub(crate) fn begin(
         &self,
-        place: &JobContext<'_>,
+        context: &JobContext<'_>,
         send: &Send,
     ) -> Result<Result<Option<StartedCall>, StalledReason>, StoreError> {
         const OVER: &str = "UPDATE sends SET due = NULL WHERE send = ?1";
         let chosen = send.chosen.unwrap_or_default();
         if send.next >= chosen {
-            place.conn.prepare_cached(OVER)?.execute([send.no])?;
+            context.conn.prepare_cached(OVER)?.execute([send.no])?;
             return Ok(Ok(None));
         }
-        if !is_open(place.conn, send)? {
+        if !is_open(context.conn, send)? {
             return Ok(Ok(None));
         }
-        if let Some(why) = self.is_over((place.given)()?.now) {
+        if let Some(why) = self.is_over((context.given)()?.now) {
             return Ok(Err(why));
         }
         let size = if send.terms.per_second == 0 { BATCH } else { send.terms.per_second.min(BATCH) };
         let next = chosen.min(send.next + size);
-        let looked = match self.look(place, send, next)? {
+        let looked = match self.look(context, send, next)? {
             Ok(looked) => looked,
             Err(stuck) => return Ok(Err(stuck)),
         };
-        let post = self.post(place, send, &looked)?;
+        let post = self.post(context, send, &looked)?;
         Ok(Ok(Some(StartedCall { batch: ExaminedBatch { looked, next }, post })))
     }
 
-    /// Why nobody is told any more: who is told after the end of its experiment would be exposed after it.
+    /// Reason to end the send: a delivery after the end of its experiment would expose people after the end.
     fn is_over(&self, now: Millis) -> Option<StalledReason> {
         let over = self.tested.as_ref().filter(|tested| !tested.runs(now))?;
         Some(StalledReason::for_good(format!("the experiment `{}` does not run now", over.id)))
     }
 
-    /// What is to become of those from `send.next` to before `next`. Who was erased is not among them.
+    /// Outcomes of the people from position `send.next` to before `next`. Erased people have no row and are left out.
     fn look(
         &self,
-        place: &JobContext<'_>,
+        context: &JobContext<'_>,
         send: &Send,
         next: u32,
     ) -> Result<Result<Vec<ExaminedPerson>, StalledReason>, StoreError> {
         const READ: &str = "SELECT place, visitor, arm FROM send_people
             WHERE send = ?1 AND place >= ?2 AND place < ?3 ORDER BY place";
-        let now = (place.given)()?.now;
-        let mut statement = place.conn.prepare_cached(READ)?;
+        let now = (context.given)()?.now;
+        let mut statement = context.conn.prepare_cached(READ)?;
         let rows = statement.query_map((send.no, send.next, next), |row| {
             Ok((row.get::<_, u32>(0)?, visitor_at(row, 1)?, row.get::<_, Option<u8>>(2)?))
         })?;
         let (mut looked, mut people) = (Vec::new(), BTreeSet::new());
         for row in rows {
-            let (place_no, visitor, arm) = row?;
-            match self.outcome(place.conn, send, (visitor, arm), &mut people, now)? {
-                Ok((outcome, arm)) => looked.push(ExaminedPerson { place: place_no, visitor, arm, outcome }),
+            let (place, visitor, arm) = row?;
+            match self.outcome(context.conn, send, (visitor, arm), &mut people, now)? {
+                Ok((outcome, arm)) => looked.push(ExaminedPerson { place, visitor, arm, outcome }),
                 Err(stuck) => return Ok(Err(stuck)),
             }
         }
@@ -175,7 +176,8 @@ impl<'a> DispatchContext<'a> {
         people: &mut BTreeSet<PersonNo>,
         now: Millis,
     ) -> Result<Result<(SendOutcome, Option<u8>), StalledReason>, StoreError> {
-        // Those who were told, and the control: of one that came to nothing another may be told.
+        // Delivered people and the control. A person with another outcome does not count, so that its other visitor may
+        // be delivered.
         const BEFORE: &str = "SELECT 1 FROM visitors v
             CROSS JOIN send_people s INDEXED BY send_people_visitor ON s.visitor = v.visitor AND s.send = ?1
             WHERE v.person = ?2 AND s.outcome IN (1, 2) LIMIT 1";
@@ -184,7 +186,7 @@ impl<'a> DispatchContext<'a> {
             return Ok(Ok((SendOutcome::Merged, arm)));
         }
         let someone = match person_row::read(conn, person) {
-            // Nobody can say whether it is meant; all others are told.
+            // Whether the person matches is unknown, so that it is left out. The others are delivered.
             Err(e) if e.is_of_a_value() => {
                 tracing::error!(person = person.0, error = %error_chain(&e), "a person cannot be read");
                 return Ok(Ok((SendOutcome::Left, arm)));
@@ -197,24 +199,30 @@ impl<'a> DispatchContext<'a> {
         }
         people.insert(person);
         let Some(tested) = &self.tested else { return Ok(Ok((SendOutcome::Delivered, arm))) };
-        // Who saw one arm meanwhile stays in it.
+        // A person that saw an arm since the draw stays in that arm.
         let Some(code) = first_exposure(conn, person, tested)?.or(arm) else {
             return Ok(Ok((SendOutcome::Delivered, None)));
         };
         let Some(arm) = tested.arm_of(code) else {
-            // Nobody knows any more whether it was the control.
-            let why = format!("people are in the arm of code {code}, which `{}` has no more", tested.id);
+            // Without the catalogue it is unknown whether the arm was the control.
+            let why =
+                format!("people are in the arm of code {code}, which the experiment `{}` no longer has", tested.id);
             return Ok(Err(StalledReason::for_good(why)));
         };
         Ok(Ok((if arm.control { SendOutcome::Control } else { SendOutcome::Delivered }, Some(code))))
     }
 
-    fn post(&self, place: &JobContext<'_>, send: &Send, looked: &[ExaminedPerson]) -> Result<Option<Post>, StoreError> {
+    fn post(
+        &self,
+        context: &JobContext<'_>,
+        send: &Send,
+        looked: &[ExaminedPerson],
+    ) -> Result<Option<Post>, StoreError> {
         let Some(webhook) = &self.webhook else { return Ok(None) };
         let (tenant, arms) =
             (&self.known.config.name, self.tested.as_ref().map_or_else(ArmNames::default, ArmNames::named));
-        let told = looked.iter().filter(|one| one.outcome == SendOutcome::Delivered);
-        let people: Vec<Value> = told
+        let delivered = looked.iter().filter(|one| one.outcome == SendOutcome::Delivered);
+        let people: Vec<Value> = delivered
             .map(|ExaminedPerson { place, visitor, arm, .. }| {
                 let arm = arm.map(|arm| arms.name(arm));
                 json!({ "person": visitor.to_string(), "arm": arm, "key": send.key(tenant, *place) })
@@ -225,26 +233,26 @@ impl<'a> DispatchContext<'a> {
         }
         let body =
             json!({ "tenant": tenant, "send": send.name, "experiment": send.terms.experiment, "people": people });
-        let (webhook, body, now) = (webhook.clone(), body.to_string(), (place.given)()?.now);
+        let (webhook, body, now) = (webhook.clone(), body.to_string(), (context.given)()?.now);
         Ok(Some(Box::new(move || webhook.post(body.as_bytes(), now))))
     }
 
-    /// Keeps what became of some, and exposes them to their arms.
+    /// Stores the outcomes of a batch and exposes its people to their arms.
     pub(crate) fn keep(
         &self,
-        place: &mut JobContext<'_>,
+        context: &mut JobContext<'_>,
         send: &mut Send,
         ExaminedBatch { looked, next }: &ExaminedBatch,
     ) -> Result<(), StoreError> {
         const DONE: &str = "UPDATE send_people SET outcome = ?3, arm = ?4, at = ?5 WHERE send = ?1 AND place = ?2";
-        // Of several that are due the one that waits longest goes first, and of jobs too.
+        // The new due time is now: among due sends and jobs, the one that has waited longest comes first.
         const SUMS: &str =
             "UPDATE sends SET next = ?2, delivered = ?3, control = ?4, gone = ?5, merged = ?6, \"left\" = ?7,
             tries = 0, error = iif(due IS NULL, error, NULL), due = iif(due IS NULL, NULL, ?8) WHERE send = ?1";
-        let (given, mut sums) = ((place.given)()?, send.sums);
+        let (given, mut sums) = ((context.given)()?, send.sums);
         let now = given.now;
         looked.iter().for_each(|one| sums.add(one.outcome));
-        // Who was erased meanwhile has no row any more.
+        // People erased since the draw have no row.
         let next = *next;
         sums.gone += (next - send.next).saturating_sub(looked.len() as u32);
         let note = |tx: &Connection| {
@@ -261,7 +269,7 @@ impl<'a> DispatchContext<'a> {
         } else {
             vec![Arc::new(LogRecord::bulk(facts, Attribution::by("job:send")))]
         };
-        commit::commit_with(place.conn, place.rules, place.metrics, given, |_| Ok(records), &[], note)?;
+        commit::commit_with(context.conn, context.rules, context.metrics, given, |_| Ok(records), &[], note)?;
         (send.next, send.sums) = (next, sums);
         Ok(())
     }
@@ -279,35 +287,37 @@ impl<'a> DispatchContext<'a> {
     }
 }
 
-/// Draws a send's people and deals them their arms. Who was exposed to the experiment before is not drawn. Gives how many
-/// there are; or why they cannot be drawn. With nobody to draw the send is over, and has the reason.
+/// Draws a send's people and assigns their arms. People who were exposed to the experiment before are not drawn.
+/// Returns the number of drawn people; the inner error is the reason why none could be drawn. A draw without people
+/// ends the send with a reason.
 fn choose_people(
-    place: &mut JobContext<'_>,
+    context: &mut JobContext<'_>,
     send: &Send,
     filter: &Filter,
     tested: Option<&Experiment>,
 ) -> Result<Result<u32, String>, StoreError> {
     const CLEAR: &str = "DELETE FROM send_people WHERE (send, place) IN
         (SELECT send, place FROM send_people WHERE send = ?1 LIMIT ?2)";
-    // The place of who was erased meanwhile stays free.
+    // The position of a person that was erased meanwhile stays empty.
     const PUT: &str = "INSERT INTO send_people (send, place, visitor, arm)
         SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS (SELECT 1 FROM erased WHERE tenant = ?5 AND visitor = ?3)";
     const CHOSEN: &str = "UPDATE sends SET chosen = ?2, error = ifnull(?3, error), due = iif(?2 = 0, NULL, due)
         WHERE send = ?1";
-    let AllMembers { mut members, unreadable, .. } = match materialise::audience_members(place, send.tenant, filter)? {
+    let AllMembers { mut members, unreadable, .. } = match materialise::audience_members(context, send.tenant, filter)?
+    {
         Ok(everyone) => everyone,
         Err(why) => return Ok(Err(why)),
     };
     let (mut drawn, all) = (Vec::new(), u64::from(send.terms.count));
     let mut left_out = LeftOut { matching: members.len(), exposed: 0, unreadable };
     for (looked, visitor) in RandomDraw::new(&mut members, send.random).enumerate() {
-        // Of very many nearly all may be left out.
+        // Nearly all of very many people may be left out, so that the loop must pause.
         if looked % PIECE == PIECE - 1 {
-            (place.told)(0, all)?;
-            (place.pause)();
+            (context.told)(0, all)?;
+            (context.pause)();
         }
-        let Some(person) = person_of(place.conn, send, visitor)? else { continue };
-        let exposed = tested.map(|tested| first_exposure(place.conn, person, tested)).transpose()?.flatten();
+        let Some(person) = person_of(context.conn, send, visitor)? else { continue };
+        let exposed = tested.map(|tested| first_exposure(context.conn, person, tested)).transpose()?.flatten();
         if exposed.is_none() {
             drawn.push(visitor);
         } else {
@@ -317,18 +327,18 @@ fn choose_people(
             break;
         }
     }
-    let (chosen, now) = (drawn.len() as u32, (place.given)()?.now);
-    let shares = tested.map(|tested| results::shares_report(place.conn, send.tenant, tested, now)).transpose()?;
+    let (chosen, now) = (drawn.len() as u32, (context.given)()?.now);
+    let shares = tested.map(|tested| results::shares_report(context.conn, send.tenant, tested, now)).transpose()?;
     let (codes, shares): (Vec<u8>, Vec<u32>) = shares.unwrap_or_default().into_iter().unzip();
     let mut arms = ArmDealer::new(arm_quotas(&shares, chosen)).map(|arm| codes.get(arm).copied());
-    // What a run that was cut had written of them.
-    while place.conn.prepare_cached(CLEAR)?.execute((send.no, signed(PIECE as u64)))? == PIECE {
-        (place.told)(0, chosen.into())?;
-        (place.pause)();
+    // Deletes rows that an interrupted run had written.
+    while context.conn.prepare_cached(CLEAR)?.execute((send.no, signed(PIECE as u64)))? == PIECE {
+        (context.told)(0, chosen.into())?;
+        (context.pause)();
     }
     let mut next = 0_u32;
     for some in drawn.chunks(PIECE) {
-        let tx = place.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let tx = context.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut put = tx.prepare_cached(PUT)?;
         for visitor in some {
             put.execute((send.no, next, visitor.as_bytes(), arms.next().flatten(), send.tenant.0))?;
@@ -336,25 +346,25 @@ fn choose_people(
         }
         drop(put);
         tx.commit()?;
-        (place.told)(0, chosen.into())?;
-        (place.pause)();
+        (context.told)(0, chosen.into())?;
+        (context.pause)();
     }
     let reason = (chosen == 0).then(|| left_out.reason(send));
-    place.conn.prepare_cached(CHOSEN)?.execute((send.no, chosen, reason))?;
+    context.conn.prepare_cached(CHOSEN)?.execute((send.no, chosen, reason))?;
     Ok(Ok(chosen))
 }
 
-/// People who match a send's filter and are not drawn.
+/// People who match a send's filter but are not drawn.
 struct LeftOut {
     matching: usize,
-    /// Those who were exposed to its experiment.
+    /// People who were exposed to the send's experiment.
     exposed: usize,
-    /// People of the tenant that cannot be read: whether they match is unknown.
+    /// People of the tenant whose stored values cannot be read. Whether they match is unknown.
     unreadable: u64,
 }
 
 impl LeftOut {
-    /// Why nobody is drawn.
+    /// Reason why no person was drawn.
     fn reason(&self, send: &Send) -> String {
         let Self { matching, exposed, unreadable } = *self;
         let experiment = send.terms.experiment.as_deref().unwrap_or_default();
@@ -364,8 +374,8 @@ impl LeftOut {
             }
             _ if matching == 0 => "no person matches the filter".to_owned(),
             0 => format!(
-                "all {matching} people who match the filter were exposed to the experiment `{experiment}` before: a send \
-                 draws others"
+                "all {matching} people who match the filter were exposed to the experiment `{experiment}` before: a \
+                 send draws only other people"
             ),
             others if exposed == 0 => format!("all {others} people who match the filter withdrew or were erased"),
             others => format!(
@@ -379,28 +389,28 @@ impl LeftOut {
 /// The person of a visitor that did not withdraw.
 fn person_of(conn: &Connection, send: &Send, visitor: VisitorId) -> Result<Option<PersonNo>, StoreError> {
     const PERSON: &str = "SELECT person FROM visitors WHERE tenant = ?1 AND visitor = ?2 AND withdrawn IS NULL";
-    let place = (send.tenant.0, visitor.as_bytes());
-    Ok(conn.prepare_cached(PERSON)?.query_row(place, |row| row.get(0).map(PersonNo)).optional()?)
+    let key = (send.tenant.0, visitor.as_bytes());
+    Ok(conn.prepare_cached(PERSON)?.query_row(key, |row| row.get(0).map(PersonNo)).optional()?)
 }
 
-/// The arm that a person was exposed to first.
+/// The first arm that a person was exposed to.
 fn first_exposure(conn: &Connection, person: PersonNo, tested: &Experiment) -> Result<Option<u8>, StoreError> {
     Ok(experiment::of_person(conn, person)?.get(tested.code).map(|exposure| exposure.arm))
 }
 
-/// Whether nobody stopped it meanwhile.
+/// Whether the send was not stopped meanwhile.
 fn is_open(conn: &Connection, send: &Send) -> Result<bool, StoreError> {
     Ok(conn.prepare_cached("SELECT 1 FROM sends WHERE send = ?1 AND due IS NOT NULL")?.exists([send.no])?)
 }
 
-/// Between two tries in vain at most.
+/// Longest delay between two failed attempts, in milliseconds.
 pub(crate) const AGAIN_MS: Millis = 3_600_000;
 
-/// Why a send does not go on now.
+/// Reason why a send cannot continue now.
 #[derive(Debug)]
 pub(crate) struct StalledReason {
     pub(crate) why: String,
-    /// Whether it is tried again by itself, and after how long the receiver wants to be asked.
+    /// `None` for a permanent failure. Otherwise the delay that the receiver requested, if any.
     pub(crate) again: Option<Option<Millis>>,
 }
 
@@ -409,7 +419,8 @@ impl StalledReason {
         Self { why: why.into(), again: None }
     }
 
-    /// It is tried again after 1, 2, 4, … seconds since it last got on, or as the receiver says, at least after 1.
+    /// Records the reason. The send is tried again after the requested delay, but at least a second, or after 1, 2, 4,
+    /// … seconds since its last progress.
     pub(crate) fn keep(&self, conn: &Connection, send: &Send, now: Millis) -> Result<(), StoreError> {
         const KEEP: &str = "UPDATE sends SET error = ?2, due = ?3 + ifnull(?4, min(?5, 1000 << min(tries, 12))),
             tries = tries + 1 WHERE send = ?1 AND due IS NOT NULL";

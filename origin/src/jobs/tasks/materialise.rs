@@ -1,5 +1,6 @@
-//! The job `materialise`: audiences that are kept as segments are made what their filters mean now ([`crate::audience::materialized`]). A run that
-//! was cut finds what it wrote before to be as it should.
+//! The job `materialise`: updates the segments of materialised audiences to the current matches of their filters
+//! ([`crate::audience::materialized`]). After an interruption, the next run compares again and writes only the
+//! remaining differences.
 
 use crate::base::job_kinds::JobKind;
 use crate::jobs::context::BackgroundJob;
@@ -23,32 +24,32 @@ use crate::pipeline::commit;
 use crate::store::tenants::TenantContext;
 use crate::store::{StoreError, TenantNo};
 
-/// Audiences told in a report.
+/// Most audiences named in a report.
 const TOLD: usize = 100;
 
-/// What a refresh came to, or would.
+/// Report of a refresh. A dry run reports what it would do.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct RefreshReport {
-    /// Whose.
+    /// Name of the tenant.
     pub tenant: String,
     /// The segment.
     pub segment: u32,
-    /// Who is in it.
+    /// Members of the audience.
     pub members: u64,
-    /// Who was not.
+    /// People who were added.
     pub added: u64,
-    /// Who was, and is meant no more.
+    /// People who were removed because they no longer match.
     pub removed: u64,
-    /// Whose time was half over.
+    /// Members whose expiry was renewed.
     pub renewed: u64,
-    /// How many people of the tenant cannot be read, and so are in no audience.
+    /// People of the tenant that are left out because their stored values cannot be read.
     pub unreadable: u64,
-    /// Why it could not be refreshed.
+    /// Reason why the refresh failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// The job `materialise`: renews the audiences that are stored as segments.
+/// The job `materialise`: refreshes the materialised audiences.
 #[derive(Debug)]
 pub(crate) struct MaterialiseJob;
 
@@ -57,32 +58,35 @@ impl BackgroundJob for MaterialiseJob {
         JobKind::Materialise
     }
 
-    fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-        refresh_audiences(place, run)
+    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+        refresh_audiences(context, run)
     }
 }
 
-/// Refreshes all that are due, those too that become due meanwhile.
+/// Refreshes all audiences that are due, including audiences that become due during the run.
 ///
 /// # Errors
-/// [`StoreError`]. An audience that cannot be refreshed, as the store cannot give what it needs too, lets the others go on, and
-/// fails the run; it is tried again in an hour.
-fn refresh_audiences(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+/// [`StoreError`]. A failed audience does not stop the others; it fails the run and is tried again after an hour.
+fn refresh_audiences(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
     let (mut done, mut all, mut failed) = (BTreeSet::new(), Vec::new(), None);
     loop {
-        let now = (place.given)()?.now;
-        let mut due = materialized::list_audiences(place.conn, None)?.into_iter().filter(|kept| kept.is_due(now));
-        let Some(kept) = due.find(|kept| done.insert((kept.tenant, kept.segment))) else { break };
-        // Of a tenant that is not configured now nothing is said.
-        let Ok(known) = place.rules.tenants.by_no(kept.tenant) else {
-            postpone_audience(place, run, &kept)?;
+        let now = (context.given)()?.now;
+        let mut due =
+            materialized::list_audiences(context.conn, None)?.into_iter().filter(|audience| audience.is_due(now));
+        let Some(audience) = due.find(|audience| done.insert((audience.tenant, audience.segment))) else { break };
+        // An audience of a tenant that is not configured is postponed without a report.
+        let Ok(known) = context.rules.tenants.by_no(audience.tenant) else {
+            postpone_audience(context, run, &audience)?;
             continue;
         };
-        let mut refreshed =
-            RefreshReport { tenant: known.config.name.clone(), segment: kept.segment.0, ..RefreshReport::default() };
-        if let Err(why) = isolate_failure(refresh_members(place, run, known, &kept, &mut refreshed))?.flatten() {
-            postpone_audience(place, run, &kept)?;
-            failed.get_or_insert_with(|| format!("segment {} of {}: {why}", kept.segment.0, refreshed.tenant));
+        let mut refreshed = RefreshReport {
+            tenant: known.config.name.clone(),
+            segment: audience.segment.0,
+            ..RefreshReport::default()
+        };
+        if let Err(why) = isolate_failure(refresh_members(context, run, known, &audience, &mut refreshed))?.flatten() {
+            postpone_audience(context, run, &audience)?;
+            failed.get_or_insert_with(|| format!("segment {} of {}: {why}", audience.segment.0, refreshed.tenant));
             refreshed.error = Some(why);
         }
         if all.len() < TOLD {
@@ -92,17 +96,18 @@ fn refresh_audiences(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobRepo
     Ok(JobReport { report: json!({ "audiences": done.len(), "refreshed": all }), failed })
 }
 
-/// Refreshes one; or why that cannot be.
+/// Refreshes one audience. The inner error is the reason why it failed.
 fn refresh_members(
-    place: &mut JobContext<'_>,
+    context: &mut JobContext<'_>,
     run: &JobRun,
     known: &TenantContext,
-    kept: &MaterializedAudience,
+    audience: &MaterializedAudience,
     refreshed: &mut RefreshReport,
 ) -> Result<Result<(), String>, StoreError> {
-    let filter = kept.filter.as_ref().map(|text| query::parse_stored(place.conn, known, text)).transpose()?.transpose();
+    let filter =
+        audience.filter.as_ref().map(|text| query::parse_stored(context.conn, known, text)).transpose()?.transpose();
     let matching = match filter {
-        Ok(Some(filter)) => audience_members(place, kept.tenant, &filter)?,
+        Ok(Some(filter)) => audience_members(context, audience.tenant, &filter)?,
         Ok(None) => Ok(AllMembers::default()),
         Err(why) => Err(why),
     };
@@ -110,17 +115,18 @@ fn refresh_members(
         Ok(matching) => matching,
         Err(why) => return Ok(Err(why)),
     };
-    let holders = audience_members(place, kept.tenant, &members_filter(place.conn, known, kept.segment)?)?;
+    let holders = audience_members(context, audience.tenant, &members_filter(context.conn, known, audience.segment)?)?;
     match holders {
         Ok(holders) => {
             refreshed.unreadable = holders.unreadable.max(matching.unreadable);
-            refresh_one(place, run, kept, &AudiencePeople::new(matching.members, holders.members), refreshed).map(Ok)
+            refresh_one(context, run, audience, &AudiencePeople::new(matching.members, holders.members), refreshed)
+                .map(Ok)
         }
         Err(why) => Ok(Err(why)),
     }
 }
 
-/// The filter of the people who are in a segment.
+/// Filter of the people who are in a segment.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -129,27 +135,35 @@ pub fn members_filter(conn: &Connection, known: &TenantContext, segment: Segment
     filter.map_err(|_| StoreError::Corrupt { what: "filter of a segment" })
 }
 
-fn postpone_audience(place: &JobContext<'_>, run: &JobRun, kept: &MaterializedAudience) -> Result<(), StoreError> {
-    if run.asked.dry_run { Ok(()) } else { materialized::postpone_refresh(place.conn, kept, (place.given)()?.now) }
+fn postpone_audience(
+    context: &JobContext<'_>,
+    run: &JobRun,
+    audience: &MaterializedAudience,
+) -> Result<(), StoreError> {
+    if run.asked.dry_run {
+        Ok(())
+    } else {
+        materialized::postpone_refresh(context.conn, audience, (context.given)()?.now)
+    }
 }
 
-/// Who is meant, in order; or why that cannot be said.
+/// The people who match a filter, sorted. The inner error is the reason why there is no answer.
 pub(crate) fn audience_members(
-    place: &mut JobContext<'_>,
+    context: &mut JobContext<'_>,
     tenant: TenantNo,
     filter: &Filter,
 ) -> Result<Result<AllMembers, String>, StoreError> {
-    let audience = (place.audience)()?;
+    let audience = (context.audience)()?;
     loop {
-        let now = (place.given)()?.now;
-        match query::list_members(&audience, place.conn, tenant, filter, now) {
+        let now = (context.given)()?.now;
+        match query::list_members(&audience, context.conn, tenant, filter, now) {
             Ok(mut everyone) => {
                 everyone.members.sort_unstable();
                 return Ok(Ok(everyone));
             }
             Err(AnswerError::Building { done, all }) => {
-                (place.told)(done, all)?;
-                (place.pause)();
+                (context.told)(done, all)?;
+                (context.pause)();
             }
             Err(AnswerError::Store(e)) => return Err(e),
             Err(e) => return Ok(Err(e.to_string())),
@@ -158,43 +172,43 @@ pub(crate) fn audience_members(
 }
 
 fn refresh_one(
-    place: &mut JobContext<'_>,
+    context: &mut JobContext<'_>,
     run: &JobRun,
-    kept: &MaterializedAudience,
+    audience: &MaterializedAudience,
     people: &AudiencePeople,
     refreshed: &mut RefreshReport,
 ) -> Result<(), StoreError> {
-    let began = (place.given)()?.now;
-    let (rules, metrics, all) = (place.rules, place.metrics, people.members());
-    let (given, pause, told) = (place.given, place.pause, place.told);
-    compare_members(place.conn, kept, people, began, refreshed, |conn, page, done| {
+    let began = (context.given)()?.now;
+    let (rules, metrics, all) = (context.rules, context.metrics, people.members());
+    let (given, pause, told) = (context.given, context.pause, context.told);
+    compare_members(context.conn, audience, people, began, refreshed, |conn, page, done| {
         if !run.asked.dry_run && !page.changes.is_empty() {
             let given = given()?;
-            let facts = materialized::change_facts(kept, &page.changes, given.now);
-            let facts = facts.into_iter().map(|fact| CheckedFact { tenant: kept.tenant, fact }).collect();
+            let facts = materialized::change_facts(audience, &page.changes, given.now);
+            let facts = facts.into_iter().map(|fact| CheckedFact { tenant: audience.tenant, fact }).collect();
             let record = Arc::new(LogRecord::bulk(facts, Attribution::by("job:materialise")));
-            let note = |tx: &Connection| materialized::note_changes(tx, kept, &page.changes);
+            let note = |tx: &Connection| materialized::note_changes(tx, audience, &page.changes);
             commit::commit_with(conn, rules, metrics, given, |_| Ok([record]), &[], note)?;
             pause();
         }
         told(done, all)
     })?;
-    let ended = (place.given)()?.now;
+    let ended = (context.given)()?.now;
     if run.asked.dry_run {
         Ok(())
     } else {
-        materialized::note_refreshed(place.conn, kept, refreshed.members, (began, ended))
+        materialized::note_refreshed(context.conn, audience, refreshed.members, (began, ended))
     }
 }
 
-/// Compares who is meant, in order, with what was written, a page at a time: `each` does what a page asks for, and is told how
-/// many members were looked at.
+/// Compares the matching people with the written rows, one page at a time. `each` applies a page and receives the
+/// number of members compared so far.
 ///
 /// # Errors
 /// [`StoreError`].
 pub fn compare_members(
     conn: &mut Connection,
-    kept: &MaterializedAudience,
+    audience: &MaterializedAudience,
     people: &AudiencePeople,
     now: Millis,
     sums: &mut RefreshReport,
@@ -202,7 +216,7 @@ pub fn compare_members(
 ) -> Result<(), StoreError> {
     let mut after = None;
     loop {
-        let page = materialized::compare_page(conn, kept, people, after, now)?;
+        let page = materialized::compare_page(conn, audience, people, after, now)?;
         sums.members += page.members;
         sums.added += page.added;
         sums.removed += page.removed;

@@ -22,29 +22,29 @@ impl BackgroundJob for PublishJob {
         JobKind::Publish
     }
 
-    fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-        publish_keys(place, run)
+    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+        publish_keys(context, run)
     }
 }
 
-/// The outbox takes them all; snapshots and lookups it gives out behind what is due already.
-fn publish_keys(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-    let all = count_visitors(place.conn)?;
+/// Puts all keys into the outbox. Snapshots and lookups have a lower priority than keys that are due already.
+fn publish_keys(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+    let all = count_visitors(context.conn)?;
     let (mut put, mut cursor): (RepublishCounts, i64) = (so_far(run), run.cursor);
     loop {
-        let next = publish::visitor_page(place.conn, cursor, SOME)?;
+        let next = publish::visitor_page(context.conn, cursor, SOME)?;
         let Some((last, ..)) = next.last() else { break };
         cursor = *last;
         let mut subjects = Vec::new();
         for (_, tenant, visitor) in &next {
-            let of = publish::keys_of_visitor(place.conn, &place.rules.tenants, *tenant, *visitor)?;
+            let of = publish::keys_of_visitor(context.conn, &context.rules.tenants, *tenant, *visitor)?;
             put.count(&of);
             subjects.extend(of.into_iter().map(|subject| (*tenant, subject)));
         }
         if !run.asked.dry_run {
-            let given = (place.given)()?;
-            crate::store::write_txn::within_txn(place.conn, place.rules, place.metrics, given, |group| {
-                // Above what is being written now.
+            let given = (context.given)()?;
+            crate::store::write_txn::within_txn(context.conn, context.rules, context.metrics, given, |group| {
+                // The new version must be higher than that of writes under way.
                 group.next_version();
                 group.rank = Priority::Bulk;
                 subjects.into_iter().try_for_each(|(tenant, subject)| {
@@ -53,29 +53,35 @@ fn publish_keys(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, S
                 runs::save_cursor(group.tx, run.no, cursor, &json!(put))
             })?;
         }
-        (place.told)(put.snapshots, all)?;
-        (place.pause)();
+        (context.told)(put.snapshots, all)?;
+        (context.pause)();
     }
     put.of_tenants = if run.asked.dry_run {
-        of_tenants(place.conn, &place.rules.tenants)?.len() as u64
+        of_tenants(context.conn, &context.rules.tenants)?.len() as u64
     } else {
-        crate::store::write_txn::within_txn(place.conn, place.rules, place.metrics, (place.given)()?, |group| {
-            group.next_version();
-            let all = of_tenants(group.tx, &group.rules.tenants)?;
-            for (tenant, subject) in &all {
-                // The pointer waits for the value that it names.
-                if let KvKey::Catalogue(version) = subject {
-                    catalogue::handed(group, *tenant, *version, None)?;
+        crate::store::write_txn::within_txn(
+            context.conn,
+            context.rules,
+            context.metrics,
+            (context.given)()?,
+            |group| {
+                group.next_version();
+                let all = of_tenants(group.tx, &group.rules.tenants)?;
+                for (tenant, subject) in &all {
+                    // The pointer waits for the value that it names.
+                    if let KvKey::Catalogue(version) = subject {
+                        catalogue::handed(group, *tenant, *version, None)?;
+                    }
+                    crate::outbox::queue::put_key(group, *tenant, *subject, group.now)?;
                 }
-                crate::outbox::queue::put_key(group, *tenant, *subject, group.now)?;
-            }
-            Ok::<_, StoreError>(all.len() as u64)
-        })?
+                Ok::<_, StoreError>(all.len() as u64)
+            },
+        )?
     };
     Ok(json!(put).into())
 }
 
-/// The keys of whole tenants but of catalogues that leave: when they do is in the outbox.
+/// Keys of whole tenants, without outdated catalogues, whose deletions are in the outbox already.
 pub(crate) fn of_tenants(conn: &Connection, tenants: &Tenants) -> Result<Vec<(TenantNo, KvKey)>, StoreError> {
     let mut all = Vec::new();
     for (tenant, subject) in publish::of_tenants(conn, tenants)? {

@@ -1,4 +1,4 @@
-//! The job `reconcile`: computes all people again from all evidence and mends what differs.
+//! The job `reconcile`: computes all people again from all evidence and corrects the differences.
 
 use crate::base::job_kinds::JobKind;
 use crate::jobs::context::{BackgroundJob, JobContext, JobReport};
@@ -12,7 +12,7 @@ use serde_json::json;
 /// Differences named in a report.
 pub(crate) const NAMED: usize = 20;
 
-/// The job `reconcile`: computes all people again from all evidence and mends what differs.
+/// The job `reconcile`: computes all people again from all evidence and corrects the differences.
 #[derive(Debug)]
 pub(crate) struct ReconcileJob;
 
@@ -21,26 +21,26 @@ impl BackgroundJob for ReconcileJob {
         JobKind::Reconcile
     }
 
-    fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-        reconcile_people(place, run)
+    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+        reconcile_people(context, run)
     }
 }
 
-/// One that goes on plans anew: what was mended before does not differ any more. What is left although it should be mended
-/// is a failure: somebody has to look.
-fn reconcile_people(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-    let plan = make_plan(place)?;
-    let tenants = &place.rules.tenants;
+/// A resumed run plans again, because corrected differences no longer appear. Differences that remain after the
+/// correction fail the run, so that an operator looks at them.
+fn reconcile_people(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+    let plan = make_plan(context)?;
+    let tenants = &context.rules.tenants;
     let mut report = describe_plan(&plan, tenants);
     if run.asked.dry_run {
         return Ok(report.into());
     }
     let step = |done, all| {
-        (place.pause)();
-        (place.told)(done, all)
+        (context.pause)();
+        (context.told)(done, all)
     };
-    let mended = reconcile::mend(place.conn, place.rules, place.metrics, || (place.given)(), &plan, &step)?;
-    let left = if plan.differences.is_empty() { plan } else { make_plan(place)? };
+    let mended = reconcile::mend(context.conn, context.rules, context.metrics, || (context.given)(), &plan, &step)?;
+    let left = if plan.differences.is_empty() { plan } else { make_plan(context)? };
     let (large, small): (Vec<&Difference>, Vec<_>) = left.differences.iter().partition(|one| one.is_too_large);
     if let Some(report) = report.as_object_mut() {
         report.insert("mended".to_owned(), mended.into());
@@ -54,12 +54,12 @@ fn reconcile_people(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobRepor
     Ok(JobReport { report, failed })
 }
 
-pub(crate) fn make_plan(place: &mut JobContext<'_>) -> Result<Plan, StoreError> {
-    // It reads everything once: pages that were mapped would stay in this process's memory.
-    place.conn.pragma_update(None, "mmap_size", 0)?;
-    place.conn.pragma_update(None, "cache_size", -64 * 1_024)?; // KiB
-    let snapshot = place.conn.transaction()?;
-    reconcile::plan(&snapshot, &place.rules.tenants, place.told)
+pub(crate) fn make_plan(context: &mut JobContext<'_>) -> Result<Plan, StoreError> {
+    // The plan reads everything once. Memory-mapped pages would stay in this process's memory.
+    context.conn.pragma_update(None, "mmap_size", 0)?;
+    context.conn.pragma_update(None, "cache_size", -64 * 1_024)?; // KiB
+    let snapshot = context.conn.transaction()?;
+    reconcile::plan(&snapshot, &context.rules.tenants, context.told)
 }
 
 pub(crate) fn describe_plan(plan: &Plan, tenants: &Tenants) -> Value {

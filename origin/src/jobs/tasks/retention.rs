@@ -1,7 +1,8 @@
-//! Who was not seen for as long as its tenant says is forgotten: erased, as if it had asked for it itself (invariant 12).
+//! The job `retention`: erases visitors that were not seen for the tenant's retention period, in the same way as on
+//! request (invariant 12).
 //!
-//! The visitor alone: a sibling that was seen stays, and so do alternate ids, under which the person may come back. The
-//! tombstone stays for good, so that a browser which comes back after all begins anew.
+//! Only the visitor itself is erased. Its active siblings stay, and so do alternate ids, under which the person may
+//! return. The tombstone is permanent: a browser that returns gets a new visitor.
 
 use crate::base::job_kinds::JobKind;
 use crate::jobs::context::{BackgroundJob, JobContext, JobReport, clock_warning, count_visitors, so_far};
@@ -29,43 +30,43 @@ use crate::store::tenants::Tenants;
 use crate::store::write_txn::{TxnInputs, TxnRules};
 use crate::store::{StoreCounters, StoreError, TenantNo, visitor_at};
 
-/// Visitors looked at in one read.
+/// Most visitors checked in one read.
 const LOOKED_AT: u64 = 20_000;
-/// Visitors erased in one transaction.
+/// Most visitors erased in one transaction.
 const AT_ONCE: usize = 250;
 
-/// What a run came to so far.
+/// Report of a run so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RetentionReport {
-    /// Visitors looked at.
+    /// Visitors checked.
     pub visitors: u64,
-    /// Those that were not seen for too long.
+    /// Visitors erased.
     pub forgotten: u64,
 }
 
-/// Of each tenant that forgets: who was not seen since is forgotten.
+/// For each tenant with a retention period: the time before which a visitor must have been seen last to be erased.
 pub type Policy = BTreeMap<TenantNo, Millis>;
 
-/// The policy of the configured tenants.
+/// The retention policy of the configured tenants.
 #[must_use]
 pub fn retention_policy(tenants: &Tenants, now: Millis) -> Policy {
     let days = tenants.iter().map(|known| (known.no, Millis::from(known.config.forget_after_days)));
     days.filter(|(_, days)| *days > 0).map(|(no, days)| (no, now.saturating_sub(days * DAY_MS))).collect()
 }
 
-/// Some visitors that were not seen for too long.
+/// Visitors to erase from one page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnseenVisitors {
-    /// The last row looked at.
+    /// The last row checked.
     pub last: i64,
-    /// How many were.
+    /// Number of rows checked.
     pub looked_at: u64,
-    /// Who is to be forgotten, [`AT_ONCE`] at most.
+    /// Visitors to erase, at most [`AT_ONCE`].
     pub visitors: Vec<(TenantNo, VisitorId)>,
 }
 
-/// Looks at the visitors after a row; `None` behind the last of all. Of whom the log holds something, or something is set aside,
-/// is seen; `log` is a hold of before, so that nothing is missed that is folded meanwhile.
+/// Finds visitors to erase after a row; `None` after the last row. A visitor with facts in the log or in quarantine
+/// counts as seen. `log` must be taken before the read, so that facts folded in between are not missed.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -93,7 +94,8 @@ pub fn unseen_visitors(
     Ok((found.looked_at > 0).then_some(found))
 }
 
-/// Whether a visitor was not seen for too long, nor told of where it never was; `seen` as its row says.
+/// Whether a visitor was not seen within the retention period. A visitor that was never seen counts by its newest
+/// evidence. `seen` is the time in its row.
 fn is_unseen(
     conn: &Connection,
     log: &BacklogReader,
@@ -102,9 +104,9 @@ fn is_unseen(
     seen: Millis,
 ) -> Result<bool, StoreError> {
     let Some(since) = policy.get(&tenant).filter(|since| seen < **since) else { return Ok(false) };
-    let last = if seen > 0 { Some(seen) } else { told_of(conn, tenant, visitor)? };
+    let last = if seen > 0 { Some(seen) } else { last_evidence(conn, tenant, visitor)? };
     let is_old = last.is_some_and(|last| last < *since) && log.facts(tenant, visitor, 0).is_empty();
-    // Who withdrew is not seen by what comes late.
+    // Late facts of a withdrawn visitor do not count as seen.
     let is_held = || {
         Ok::<_, StoreError>(
             quarantine::is_quarantined(conn, tenant, visitor)?
@@ -114,19 +116,19 @@ fn is_unseen(
     Ok(is_old && !is_held()?)
 }
 
-/// When evidence told last of a visitor that was never seen; `None` where nothing is left to forget, as of a tombstone.
-fn told_of(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<Option<Millis>, StoreError> {
+/// Time of the newest evidence of a visitor that was never seen; `None` if there is none, as for a tombstone.
+fn last_evidence(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<Option<Millis>, StoreError> {
     Ok(link::of_visitor(conn, tenant, visitor)?.iter().map(|row| row.evidence.last).max())
 }
 
-/// The receipt of one transaction: the same for the same rows of the same run.
+/// Receipt of one transaction. It is the same for the same rows of the same run.
 #[must_use]
 pub fn erasure_receipt(run: i64, started: Millis, last: i64) -> FactId {
     FactId::of_message(VisitorId::NOBODY, &format!("retention {run} {started} {last}"))
 }
 
-/// Those that were not seen to this day: others may have come back since they were looked at. To be asked within the
-/// transaction that erases them.
+/// The visitors that still were not seen. To be called in the transaction that erases them, because some may have
+/// returned since they were found.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -150,10 +152,10 @@ pub fn still_unseen(
     Ok(still)
 }
 
-/// Erases visitors under one receipt, and does something `more` in the same transaction, told how many they were.
+/// Erases visitors under one receipt, and calls `more` in the same transaction with their number.
 ///
 /// # Errors
-/// [`StoreError`]; then nothing was kept.
+/// [`StoreError`]; nothing was stored.
 pub fn forget_visitors(
     conn: &mut Connection,
     rules: &TxnRules,
@@ -172,7 +174,7 @@ pub fn forget_visitors(
     let records = |tx: &Connection| {
         let visitors = visitors(tx)?;
         count.set(visitors.len() as u64);
-        // Nothing of them waits in the log; what is folded may still lie there.
+        // The log holds no unfolded facts of these visitors, but may still hold folded ones.
         let in_log = StoreCounters::load(tx)?.folded();
         let record = LogRecord::bulk(visitors.iter().map(erasure).collect(), Attribution::by(RETENTION));
         Ok([Arc::new(LogRecord { in_log, ..record })])
@@ -180,7 +182,7 @@ pub fn forget_visitors(
     commit::commit_with(conn, rules, metrics, given, records, &[], |tx| more(tx, count.get())).map(drop)
 }
 
-/// The job `retention`: erases visitors that were not seen for as long as their tenant says.
+/// The job `retention`: erases visitors that were not seen within the retention period.
 #[derive(Debug)]
 pub(crate) struct RetentionJob;
 
@@ -189,25 +191,25 @@ impl BackgroundJob for RetentionJob {
         JobKind::Retention
     }
 
-    fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-        enforce_retention(place, run)
+    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+        enforce_retention(context, run)
     }
 }
 
-fn enforce_retention(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-    let policy = retention_policy(&place.rules.tenants, run.since());
-    let all = count_visitors(place.conn)?;
+fn enforce_retention(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+    let policy = retention_policy(&context.rules.tenants, run.since());
+    let all = count_visitors(context.conn)?;
     let (mut forgotten, mut cursor): (RetentionReport, i64) = (so_far(run), run.cursor);
     while !policy.is_empty() {
-        let log = (place.backlog)()?.reader();
-        let Some(unseen) = unseen_visitors(place.conn, &log, &policy, cursor)? else { break };
+        let log = (context.backlog)()?.reader();
+        let Some(unseen) = unseen_visitors(context.conn, &log, &policy, cursor)? else { break };
         cursor = unseen.last;
         forgotten.visitors += unseen.looked_at;
         if run.asked.dry_run {
             forgotten.forgotten += unseen.visitors.len() as u64;
         } else if !unseen.visitors.is_empty() {
             let receipt = erasure_receipt(run.no, run.since(), cursor);
-            let (given, backlog) = ((place.given)()?, place.backlog);
+            let (given, backlog) = ((context.given)()?, context.backlog);
             if let failed @ Some(_) = clock_warning(run, given.now) {
                 return Ok(JobReport { report: json!(forgotten), failed });
             }
@@ -216,12 +218,12 @@ fn enforce_retention(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobRepo
                 forgotten.forgotten += erased;
                 runs::save_cursor(tx, run.no, cursor, &json!(forgotten))
             };
-            forget_visitors(place.conn, place.rules, place.metrics, given, receipt, still, keep)?;
-            (place.pause)();
+            forget_visitors(context.conn, context.rules, context.metrics, given, receipt, still, keep)?;
+            (context.pause)();
         } else {
-            runs::save_cursor(place.conn, run.no, cursor, &json!(forgotten))?;
+            runs::save_cursor(context.conn, run.no, cursor, &json!(forgotten))?;
         }
-        (place.told)(forgotten.visitors, all)?;
+        (context.told)(forgotten.visitors, all)?;
     }
     Ok(json!(forgotten).into())
 }

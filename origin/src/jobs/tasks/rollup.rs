@@ -1,4 +1,4 @@
-//! The job `rollup`: counts the sums of experiments again from what they add up.
+//! The job `rollup`: verifies the sums of experiments and corrects them.
 
 use crate::base::job_kinds::JobKind;
 use crate::campaigns::experiment::rollup::{self, RollupReport};
@@ -9,7 +9,7 @@ use rusqlite::TransactionBehavior;
 use serde_json::json;
 use std::sync::atomic::Ordering;
 
-/// The job `rollup`: counts the sums of experiments again from what they add up.
+/// The job `rollup`: verifies the sums of experiments and corrects them.
 #[derive(Debug)]
 pub(crate) struct RollupJob;
 
@@ -18,23 +18,23 @@ impl BackgroundJob for RollupJob {
         JobKind::Rollup
     }
 
-    fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-        rebuild_sums(place, run)
+    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+        rebuild_sums(context, run)
     }
 }
 
-/// A dry run does the same in transactions that are taken back.
-fn rebuild_sums(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-    // Where nobody ever saw an experiment, nobody is looked at.
+/// A dry run does the same work in transactions that are rolled back.
+fn rebuild_sums(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+    // Without any exposure there is nothing to verify.
     const ALL: &str = "SELECT ifnull(max(person), 0)
         FROM (SELECT max(person) AS person FROM people UNION ALL SELECT max(person) FROM experiment_people)
         WHERE EXISTS (SELECT 1 FROM exposures) OR EXISTS (SELECT 1 FROM experiment_people)";
-    let all: i64 = place.conn.query_row(ALL, [], |row| row.get(0))?;
+    let all: i64 = context.conn.query_row(ALL, [], |row| row.get(0))?;
     let (mut rolled, mut cursor): (RollupReport, i64) = (so_far(run), run.cursor);
     while cursor < all {
-        // By the time that it is: what `trim` took since the run began is not looked for.
-        let now = (place.given)()?.now;
-        let tx = place.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        // The current time is used because `trim` may have deleted conversions since the run began.
+        let now = (context.given)()?.now;
+        let tx = context.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         cursor = rollup::rebuild_people(&tx, cursor, SOME, now, &mut rolled)?.unwrap_or(all);
         if run.asked.dry_run {
             tx.rollback()?;
@@ -42,22 +42,22 @@ fn rebuild_sums(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, S
             runs::save_cursor(&tx, run.no, cursor, &json!(rolled))?;
             tx.commit()?;
         }
-        (place.told)(crate::base::integers::unsigned(cursor), crate::base::integers::unsigned(all))?;
-        (place.pause)();
+        (context.told)(crate::base::integers::unsigned(cursor), crate::base::integers::unsigned(all))?;
+        (context.pause)();
     }
-    place.to_the_end.store(true, Ordering::Relaxed);
-    let told = || (place.told)(crate::base::integers::unsigned(all), crate::base::integers::unsigned(all));
-    let snapshot = place.conn.transaction()?;
-    let mut wrong = rollup::find_corrections(&snapshot, &told)?;
+    context.to_the_end.store(true, Ordering::Relaxed);
+    let report = || (context.told)(crate::base::integers::unsigned(all), crate::base::integers::unsigned(all));
+    let snapshot = context.conn.transaction()?;
+    let mut wrong = rollup::find_corrections(&snapshot, &report)?;
     drop(snapshot);
     rolled.sums += if run.asked.dry_run { wrong.len() as u64 } else { 0 };
     while !run.asked.dry_run && !wrong.is_empty() {
-        let tx = place.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let tx = context.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         rolled.sums += wrong.mend(&tx, SOME as usize)?;
         runs::save_cursor(&tx, run.no, cursor, &json!(rolled))?;
         tx.commit()?;
-        told()?;
-        (place.pause)();
+        report()?;
+        (context.pause)();
     }
     Ok(json!(rolled).into())
 }

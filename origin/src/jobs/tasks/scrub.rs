@@ -1,4 +1,4 @@
-//! The job `scrub`: searches the whole store for damage, in pages, and goes on from where it was cut.
+//! The job `scrub`: searches the whole store for damaged values, in pages. An interrupted run continues at its page.
 
 use crate::base::integers::unsigned;
 use crate::base::job_kinds::JobKind;
@@ -13,7 +13,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use serde::Deserialize as _;
 use serde_json::json;
 
-/// The job `scrub`: searches the whole store for damage.
+/// The job `scrub`: searches the whole store for damaged values.
 #[derive(Debug)]
 pub(crate) struct ScrubJob;
 
@@ -22,69 +22,70 @@ impl BackgroundJob for ScrubJob {
         JobKind::Scrub
     }
 
-    fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-        scrub_store(place, run)
+    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+        scrub_store(context, run)
     }
 }
 
-/// Takes a run of `scrub` to its end: visitors first, from where it was cut, then lookups, experiments and tenants. A dry run
-/// sets nothing aside and mends nothing.
+/// Checks visitors from the cursor on, then lookups, experiments and tenants. A dry run quarantines and repairs
+/// nothing.
 ///
 /// # Errors
-/// [`StoreError`], but not of a value.
-fn scrub_store(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+/// [`StoreError`], except damaged values, which the report counts.
+fn scrub_store(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
     const COUNT: &str = "SELECT count(*) FROM visitors";
-    let all: u64 = place.conn.query_row(COUNT, [], |row| row.get(0).map(unsigned))?;
+    let all: u64 = context.conn.query_row(COUNT, [], |row| row.get(0).map(unsigned))?;
     let mut scrubbed: ScrubReport = ScrubReport::deserialize(&run.report).unwrap_or_default();
     let mut cursor = run.cursor;
-    while let Some(CheckedPage { last, damaged }) = read(place, |tx| check_visitors(tx, cursor, SOME, &mut scrubbed))? {
+    while let Some(CheckedPage { last, damaged }) = read(context, |tx| check_visitors(tx, cursor, SOME, &mut scrubbed))?
+    {
         cursor = last;
         if !run.asked.dry_run {
-            let now = (place.given)()?.now;
-            let tx = place.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let now = (context.given)()?.now;
+            let tx = context.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
             quarantine_visitors(&tx, &damaged, now)?;
             runs::save_cursor(&tx, run.no, cursor, &json!(scrubbed))?;
             tx.commit()?;
         }
-        (place.told)(scrubbed.visitors, all)?;
-        (place.pause)();
+        (context.told)(scrubbed.visitors, all)?;
+        (context.pause)();
     }
-    scrub_lookups(place, run, &mut scrubbed, all)?;
+    scrub_lookups(context, run, &mut scrubbed, all)?;
     let mut after = (i64::MIN, 0);
-    while let Some(last) = read(place, |tx| check_experiment_people(tx, after, SOME, &mut scrubbed))? {
+    while let Some(last) = read(context, |tx| check_experiment_people(tx, after, SOME, &mut scrubbed))? {
         after = last;
-        (place.told)(all, all)?;
+        (context.told)(all, all)?;
     }
-    read(place, |tx| check_tenant_values(tx, &mut scrubbed))?;
+    read(context, |tx| check_tenant_values(tx, &mut scrubbed))?;
     let failed = scrubbed.failure();
     Ok(JobReport { report: json!(scrubbed), failed })
 }
 
-/// Reads in one transaction, which ends before anything is written.
+/// Reads in a transaction of its own, which ends before the next write.
 pub(crate) fn read<T>(
-    place: &mut JobContext<'_>,
+    context: &mut JobContext<'_>,
     check: impl FnOnce(&Connection) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
-    check(&*place.conn.transaction()?)
+    check(&*context.conn.transaction()?)
 }
 
 pub(crate) fn scrub_lookups(
-    place: &mut JobContext<'_>,
+    context: &mut JobContext<'_>,
     run: &JobRun,
     scrubbed: &mut ScrubReport,
     all: u64,
 ) -> Result<(), StoreError> {
     let mut after = None;
-    while let Some(CheckedPage { last, damaged }) = read(place, |tx| check_lookups(tx, after, SOME, scrubbed))? {
+    while let Some(CheckedPage { last, damaged }) = read(context, |tx| check_lookups(tx, after, SOME, scrubbed))? {
         after = Some(last);
         if !run.asked.dry_run && !damaged.is_empty() {
-            let given = (place.given)()?;
-            crate::store::write_txn::within_txn(place.conn, place.rules, place.metrics, given, |group| {
+            let given = (context.given)()?;
+            crate::store::write_txn::within_txn(context.conn, context.rules, context.metrics, given, |group| {
                 mend_lookups(group, &damaged)
             })?;
         }
-        (place.told)(all, all)?;
-        (place.pause)();
+        (context.told)(all, all)?;
+        (context.pause)();
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The job `train`: learns the model of a tenant again and publishes it if it is better.
+//! The job `train`: trains a tenant's model and publishes it if it is better than the base rate.
 
 use crate::base::job_kinds::JobKind;
 use crate::campaigns::train::{self, Outcome, keep};
@@ -8,7 +8,7 @@ use crate::store::StoreError;
 use causeway_shared::base::ids::Millis;
 use serde_json::json;
 
-/// The job `train`: learns the model of a tenant again.
+/// The job `train`: trains a tenant's model.
 #[derive(Debug)]
 pub(crate) struct TrainJob;
 
@@ -17,30 +17,30 @@ impl BackgroundJob for TrainJob {
         JobKind::Train
     }
 
-    fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-        train_models(place, run)
+    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+        train_models(context, run)
     }
 }
 
-/// A model that is not better is an outcome, not a failure.
+/// Trains and stores the model. A model that is not better is an outcome, not a failure.
 ///
 /// # Errors
 /// [`StoreError`].
-fn train_models(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+fn train_models(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
     let tenant = run.asked.tenant.ok_or(StoreError::Corrupt { what: "run of a training without its tenant" })?;
-    place.rules.tenants.by_no(tenant)?;
-    let now: Millis = (place.given)()?.now;
-    let outcome = train::run(place.data, tenant, now, place.training, place.told)?;
+    context.rules.tenants.by_no(tenant)?;
+    let now: Millis = (context.given)()?.now;
+    let outcome = train::run(context.data, tenant, now, context.training, context.told)?;
     let version = match &outcome {
         Outcome::Trained(bytes, report) if !run.asked.dry_run => {
-            Some(keep(place.conn, place.rules, (place.given)()?, tenant, bytes, report)?)
+            Some(keep(context.conn, context.rules, (context.given)()?, tenant, bytes, report)?)
         }
         _ => None,
     };
-    let mut told = json!(outcome.report());
-    if let Some(object) = told.as_object_mut() {
+    let mut report = json!(outcome.report());
+    if let Some(object) = report.as_object_mut() {
         object.insert("outcome".to_owned(), outcome.code().into());
         object.insert("version".to_owned(), version.into());
     }
-    Ok(told.into())
+    Ok(report.into())
 }

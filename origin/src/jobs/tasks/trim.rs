@@ -1,4 +1,4 @@
-//! The job `trim`: drops what is no longer needed of visitors.
+//! The job `trim`: deletes data of visitors that is no longer needed.
 
 use crate::base::job_kinds::JobKind;
 use crate::campaigns::spend;
@@ -12,7 +12,7 @@ use rusqlite::TransactionBehavior;
 use serde_json::json;
 use std::sync::atomic::Ordering;
 
-/// The job `trim`: drops what is no longer needed of visitors.
+/// The job `trim`: deletes data of visitors that is no longer needed.
 #[derive(Debug)]
 pub(crate) struct TrimJob;
 
@@ -21,21 +21,22 @@ impl BackgroundJob for TrimJob {
         JobKind::Trim
     }
 
-    fn run(&self, place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-        trim_store(place, run)
+    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+        trim_store(context, run)
     }
 }
 
-/// A dry run does the same in transactions that are taken back. What a sibling would have lost in one before, it still has.
-fn trim_store(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-    let (all, now) = (count_visitors(place.conn)?, run.since());
+/// A dry run does the same work in transactions that are rolled back. Its counts can be too low, because a sibling
+/// still has the data that an earlier transaction would have deleted.
+fn trim_store(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+    let (all, now) = (count_visitors(context.conn)?, run.since());
     let (mut trimmed, mut cursor): (TrimReport, i64) = (so_far(run), run.cursor);
-    let step = |trimmed: &TrimReport| (place.told)(trimmed.visitors, all).map(|()| (place.pause)());
+    let step = |trimmed: &TrimReport| (context.told)(trimmed.visitors, all).map(|()| (context.pause)());
     loop {
-        if let failed @ Some(_) = clock_warning(run, (place.given)()?.now) {
+        if let failed @ Some(_) = clock_warning(run, (context.given)()?.now) {
             return Ok(JobReport { report: json!(trimmed), failed });
         }
-        let tx = place.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let tx = context.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let Some((last, unforgotten)) = trim::trim_page(&tx, cursor, SOME, now, &mut trimmed)? else { break };
         cursor = last;
         if run.asked.dry_run {
@@ -43,51 +44,53 @@ fn trim_store(place: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, Sto
         } else {
             runs::save_cursor(&tx, run.no, cursor, &json!(trimmed))?;
             tx.commit()?;
-            trim::forget_more_ids(place.conn, &unforgotten, now, &|| step(&trimmed))?;
+            trim::forget_more_ids(context.conn, &unforgotten, now, &|| step(&trimmed))?;
         }
         step(&trimmed)?;
     }
     if !run.asked.dry_run {
-        // What `steering` forgets some of each minute: of very many impressions without a visitor it leaves most.
-        for tenant in place.rules.tenants.iter() {
-            while spend::forget_orphan_actions(place.conn, tenant.no, now)? > 0 {
+        // The traffic allocation deletes some of these each minute, which is not enough after very many anonymous
+        // impressions.
+        for tenant in context.rules.tenants.iter() {
+            while spend::forget_orphan_actions(context.conn, tenant.no, now)? > 0 {
                 step(&trimmed)?;
             }
         }
         trimmed.names +=
-            forget_names::sweep_names(place.conn, place.rules, place.metrics, place.given, &|| step(&trimmed))?;
-        forget_names::release_names(place.conn, place.rules, place.metrics, (place.given)()?)?;
+            forget_names::sweep_names(context.conn, context.rules, context.metrics, context.given, &|| step(&trimmed))?;
+        forget_names::release_names(context.conn, context.rules, context.metrics, (context.given)()?)?;
     }
-    place.to_the_end.store(true, Ordering::Relaxed);
-    // By another's keys they would be written, and be noted as gone.
-    if place.hands_out {
-        old_lookups(place, run, cursor, &mut trimmed)?;
+    context.to_the_end.store(true, Ordering::Relaxed);
+    // The serving origin may use other keys: it would write these lookups again although they are recorded as deleted.
+    if context.hands_out {
+        old_lookups(context, run, cursor, &mut trimmed)?;
     }
     Ok(json!(trimmed).into())
 }
 
-/// Those of a key are counted when all of them are in the outbox: what a run that was cut put there is put there again.
+/// Deletes lookups under retired keys and republishes those under restored keys. A key's lookups are counted after all
+/// of them are in the outbox; a resumed run puts them there again.
 pub(crate) fn old_lookups(
-    place: &mut JobContext<'_>,
+    context: &mut JobContext<'_>,
     run: &JobRun,
     cursor: i64,
     trimmed: &mut TrimReport,
 ) -> Result<(), StoreError> {
-    let restored = lookups::restored_keys(place.conn, &place.rules.tenants)?;
-    for retired in restored.into_iter().chain(lookups::retired_keys(place.conn, &place.rules.tenants)?) {
+    let restored = lookups::restored_keys(context.conn, &context.rules.tenants)?;
+    for retired in restored.into_iter().chain(lookups::retired_keys(context.conn, &context.rules.tenants)?) {
         let (mut after, mut count) = (None, 0);
         loop {
-            let hashes = retired.some(place.conn, after, SOME)?;
+            let hashes = retired.some(context.conn, after, SOME)?;
             count += hashes.len() as u64;
             after = hashes.last().copied();
             let is_over = hashes.len() < SOME as usize;
             trimmed.lookups += if is_over && !retired.again { count } else { 0 };
             if !run.asked.dry_run {
                 crate::store::write_txn::within_txn(
-                    place.conn,
-                    place.rules,
-                    place.metrics,
-                    (place.given)()?,
+                    context.conn,
+                    context.rules,
+                    context.metrics,
+                    (context.given)()?,
                     |group| {
                         group.rank = Priority::Bulk;
                         retired.write(group, &hashes)?;
@@ -98,8 +101,8 @@ pub(crate) fn old_lookups(
                     },
                 )?;
             }
-            (place.told)(trimmed.visitors, trimmed.visitors)?;
-            (place.pause)();
+            (context.told)(trimmed.visitors, trimmed.visitors)?;
+            (context.pause)();
             if is_over {
                 break;
             }

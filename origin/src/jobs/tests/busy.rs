@@ -1,9 +1,9 @@
-//! A job beside another connection that writes for longer than the job waits.
+//! A job in parallel with another connection that writes for longer than the job waits.
 
 use super::*;
 use crate::store::StoreError;
 
-/// Runs it with connections that wait for nobody.
+/// Executes a run with connections that do not wait for locks.
 fn run_with(
     world: &mut World,
     run: &JobRun,
@@ -20,11 +20,11 @@ fn run_with(
     JobRunner { place, notes: &world.notes, stop: &|| false }.run(run).unwrap()
 }
 
-/// Runs it while, from its first pause on, another connection writes until its second transaction has failed.
+/// Executes a run while another connection writes, from the run's first pause until its second transaction has failed.
 fn beside_a_writer(world: &mut World, run: &JobRun) -> JobRun {
     let other = store::open(world.origin.data()).unwrap();
     let now = world.origin.now;
-    // How often the time was asked for since it began to write.
+    // Number of times that the time was requested since the other connection began to write.
     let asked = Cell::new(None);
     let pause = || {
         if asked.get().is_none() {
@@ -35,7 +35,7 @@ fn beside_a_writer(world: &mut World, run: &JobRun) -> JobRun {
     let given = || {
         if let Some(times) = asked.get() {
             asked.set(Some(times + 1));
-            // For the transaction that fails, and for the run's end.
+            // Once for the failing transaction, and once for the end of the run.
             if times == 1 {
                 other.execute_batch("ROLLBACK").unwrap();
             }

@@ -4,7 +4,7 @@ use super::*;
 use crate::base::metrics::{BACK_MS, VOUCHED_MS};
 use crate::testing::{Origin, page, visitor};
 
-/// A thread of jobs over an origin's store; nothing runs until it is made to look.
+/// A jobs thread over an origin's store. Nothing runs until a test calls `look`.
 fn thread(origin: &Origin) -> JobThread {
     let data = origin.data().to_owned();
     let (wake, _) = sync_channel(1);
@@ -37,7 +37,7 @@ fn ran(thread: &JobThread, job: JobKind) -> Vec<(Trigger, Option<RunOutcome>)> {
 #[test]
 fn a_timer_begins_nothing_that_goes_by_age_on_a_date_that_no_sync_vouches_for() {
     let mut thread = thread(&Origin::new());
-    // Asked for before the clock went wrong, or cut by a stop: it waits too.
+    // A run that was requested before the clock went wrong, or was interrupted by a stop, waits too.
     let cut = RunRequest { job: JobKind::Trim, tenant: None, woken: Trigger::Timer, dry_run: false };
     runs::request_run(&mut thread.conn, cut, clock::now()).unwrap().unwrap();
     for last in [0, clock::now() - VOUCHED_MS - 60_000, clock::now() + BACK_MS + 60_000] {
@@ -54,13 +54,17 @@ fn a_timer_begins_nothing_that_goes_by_age_on_a_date_that_no_sync_vouches_for() 
     let asked = runs::request_run(&mut thread.conn, by_call, clock::now()).unwrap().unwrap();
     assert_eq!((asked.no, asked.asked.woken), (cut.no, Trigger::Signal), "the one that waits");
     thread.look().unwrap();
-    assert_eq!(ran(&thread, JobKind::Retention), [(Trigger::Signal, Some(RunOutcome::Done))], "who asks goes ahead");
+    assert_eq!(
+        ran(&thread, JobKind::Retention),
+        [(Trigger::Signal, Some(RunOutcome::Done))],
+        "a run on request is not held"
+    );
     thread.metrics.dated_ms.set(clock::now() - VOUCHED_MS + 60_000);
     thread.look().unwrap();
     assert_eq!(ran(&thread, JobKind::Trim), [(Trigger::Timer, Some(RunOutcome::Done))]);
 }
 
-/// A send that cannot go on, and is told so once.
+/// A send that cannot continue, which is recorded once.
 const SEND: &str =
     "INSERT INTO sends (send, tenant, name, filter, count, experiment, webhook, per_second, random, asked, due,
     chosen, next) VALUES (1, ?1, 'may', '{}', 2, 'none', 0, 1, 7, ?2, ?2, NULL, 0)";
@@ -75,7 +79,7 @@ fn s4_07_nobody_is_told_nor_exposed_by_a_timer_on_a_date_that_is_known_to_be_wro
         thread.look().unwrap();
         assert_eq!(ran(&thread, JobKind::Send), []);
     }
-    // Where no edge ever synced nothing says that it is.
+    // If no edge ever synced, nothing can confirm or deny the date.
     thread.metrics.dated_ms.set(0);
     thread.look().unwrap();
     assert_eq!(ran(&thread, JobKind::Send), [(Trigger::Timer, Some(RunOutcome::Failed))]);
@@ -95,7 +99,7 @@ fn what_takes_long_gives_way_to_a_send_that_is_due_and_goes_on_behind_it() {
         let trim = runs::request_run(&mut thread.conn, trim, clock::now()).unwrap().unwrap();
         let trim =
             runs::begin_waiting(&mut thread.conn, clock::now(), Some(true)).unwrap().filter(|run| run.no == trim.no);
-        // It comes while the other is under way.
+        // The send becomes due while the other job is active.
         thread.conn.execute(SEND, (no, store::signed(clock::now()))).unwrap();
         thread.run(&trim.unwrap()).unwrap();
         let cut = ran(&thread, JobKind::Trim) == [(Trigger::Signal, Some(RunOutcome::Interrupted))];

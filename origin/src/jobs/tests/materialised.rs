@@ -1,4 +1,4 @@
-//! Audiences that are kept as segments.
+//! Materialised audiences.
 
 use causeway_shared::base::ids::VisitorId;
 use causeway_shared::facts::attributes::AttributeValue;
@@ -12,7 +12,7 @@ use crate::audience::query;
 const SEGMENT: SegmentId = SegmentId(9);
 
 impl World {
-    /// The columns as the store is now.
+    /// Builds the audience index of the current store.
     pub(super) fn follow(&mut self) {
         self.audience = Audience::default();
         let mut follower = StoreFollower::new(self.origin.data(), self.audience.clone()).unwrap();
@@ -26,7 +26,7 @@ impl World {
             .keep(&self.origin.conn, known)
     }
 
-    /// Refreshes what is due; members, added, removed and renewed of the first that was.
+    /// Refreshes due audiences; returns members, added, removed and renewed of the first one.
     fn refresh(&mut self) -> [u64; 4] {
         self.follow();
         let ended = self.all(JobKind::Materialise, false);
@@ -34,7 +34,7 @@ impl World {
         sums(&ended.report)
     }
 
-    /// Who of the first visitors is in a segment now, as the store has it.
+    /// The first visitors that are in a segment, according to the store.
     fn held(&self, segment: SegmentId, visitors: u32) -> Vec<u32> {
         (0..visitors).filter(|v| self.is_held(segment, *v)).collect()
     }
@@ -44,7 +44,7 @@ impl World {
         segments.get(segment).is_some_and(|(expiry, _)| expiry > HourStamp::at(self.origin.now))
     }
 
-    /// The subjects that wait to be published, which are published then.
+    /// Publishes all waiting keys and returns their number.
     fn published(&mut self) -> usize {
         let mut kv = BTreeMap::new();
         self.origin.settle(&mut kv);
@@ -61,7 +61,7 @@ pub(super) fn lives_in(v: u32, n: u32, at: u64, city: &str) -> Fact {
     fact(visitor(v), n, at, FactKind::Attributes { writes })
 }
 
-/// People of whom the first live in Bonn, the others in Ulm.
+/// `all` people; the first `bonn` live in Bonn, the others in Ulm.
 fn of_two_cities(bonn: u32, all: u32) -> World {
     let mut world = World::with(0);
     let city = |v: u32| if v < bonn { "Bonn" } else { "Ulm" };
@@ -85,7 +85,7 @@ fn s4_04_an_audience_is_a_segment_and_only_who_comes_or_goes_is_written() {
     assert_eq!(world.refresh(), [700, 700, 0, 0]);
     assert_eq!(world.held(SEGMENT, 1_300), (0..700).collect::<Vec<_>>());
     assert_eq!(world.published(), 700);
-    // Not due, and nothing is looked at.
+    // The audience is not due, so that nothing is compared.
     assert_eq!(world.all(JobKind::Materialise, false).report["audiences"], 0);
 
     world.origin.now += 24 * HOUR_MS;
@@ -97,7 +97,7 @@ fn s4_04_an_audience_is_a_segment_and_only_who_comes_or_goes_is_written() {
     let expected: Vec<u32> = (0..1_300).filter(|v| *v < 700 && *v != 3 || [900, 901].contains(v)).collect();
     assert_eq!(world.held(SEGMENT, 1_300), expected);
 
-    // In time before it is over for those who stay.
+    // Remaining members are renewed before they expire.
     world.origin.now += 24 * HOUR_MS;
     assert_eq!(world.refresh(), [701, 0, 0, 699]);
     for _ in 0..5 {
@@ -123,7 +123,7 @@ fn after_a_refresh_exactly_the_people_who_match_are_in_the_segment_whatever_othe
         let state = if is_in { SegmentState::held(until, []) } else { SegmentState::Removed };
         fact(visitor(v), n, at, FactKind::Segments { writes: vec![(SEGMENT, state)] })
     };
-    // A stranger's page, before the segment is an audience's.
+    // The page of another visitor, before the segment belongs to an audience.
     world.origin.send("demo", &[write(5, 50, NOW, true)]);
     world.origin.now += 1_000;
     world.keep(SEGMENT, &bonn(), 72, 24).unwrap();
@@ -131,14 +131,14 @@ fn after_a_refresh_exactly_the_people_who_match_are_in_the_segment_whatever_othe
     world.origin.drain(10);
     let steered =
         crate::campaigns::allocation::load_newest(&world.origin.conn, world.origin.tenant("demo").no).unwrap().unwrap();
-    assert_eq!(steered.materialised, [SEGMENT.0].into(), "edges are told");
+    assert_eq!(steered.materialised, [SEGMENT.0].into(), "edges are notified");
 
-    // Pages that did not hear of it write nothing.
+    // Pages must not write the segment even if they do not know of the audience.
     world.origin.now += HOUR_MS;
     let at = world.origin.now;
     world.origin.send("demo", &[write(0, 51, at, false), write(4, 52, at, true)]);
     assert_eq!(world.held(SEGMENT, 6), [0, 1, 2]);
-    // What the admin side wrote stays until the refresh.
+    // Writes by the admin side stay until the refresh.
     world.origin.admin("demo", &[write(0, 53, at, false), write(4, 54, at, true)]);
     assert_eq!(world.held(SEGMENT, 6), [1, 2, 4]);
     world.origin.now += 23 * HOUR_MS;
@@ -166,7 +166,7 @@ fn a_refresh_that_was_cut_goes_on_and_one_that_is_changed_meanwhile_stays_due() 
     assert_eq!(sums(&world.run(&again, u64::MAX).report), [1_600, 1_600 - some as u64, 0, 0]);
     let [one] = materialized::list_audiences(&world.origin.conn, None).unwrap().try_into().unwrap();
     assert_eq!((one.members, one.refreshed, one.due), (1_600, Some(NOW), Some(NOW + 5 * HOUR_MS)));
-    // As another connection would, between the two.
+    // A change by another connection between the two.
     world.origin.now += 1;
     world.keep(SEGMENT, &json!({}), 10, 0).unwrap();
     materialized::note_refreshed(&world.origin.conn, &one, 1_600, (NOW, NOW)).unwrap();
@@ -183,7 +183,7 @@ fn field_18_who_becomes_one_person_is_in_once_and_an_erasure_leaves_nothing() {
     world.origin.send("demo", &logins);
     world.origin.now += HOUR_MS;
     assert_eq!(world.refresh(), [2, 0, 0, 0]);
-    // Nothing is removed of who is one with a member: it would be the person's.
+    // A visitor that was joined with a member is not removed, because that would remove the whole person.
     let maps = |world: &World| [1, 2].map(|v| world.origin.profile("demo", visitor(v)).segments().clone());
     let is_in = |world: &World| {
         let [one, other] = maps(world);
@@ -222,12 +222,12 @@ fn an_audience_that_cannot_be_kept_says_why_and_one_that_fails_lets_others_go_on
         assert!(said(world.keep(SEGMENT, &itself, 48, 0)).contains("segment 9 itself"), "{itself}");
     }
     world.keep(SEGMENT, &json!({"segments": 8}), 48, 0).unwrap();
-    // Nor by a way round.
+    // Indirect references are refused too.
     world.keep(SegmentId(7), &json!({"segments": 9}), 48, 0).unwrap();
     for way in [json!({"segments": 7}), json!({"$not": {"segments": {"$in": [3, 7]}}})] {
         assert!(said(world.keep(SegmentId(8), &way, 48, 0)).contains("lead to segment 9"), "{way}");
     }
-    assert!(said(world.keep(SEGMENT, &json!({"segments": 7}), 48, 0)).contains("segment 7, which asks for this one"));
+    assert!(said(world.keep(SEGMENT, &json!({"segments": 7}), 48, 0)).contains("segment 7, which refers to this one"));
     world.keep(SegmentId(7), &bonn(), 48, 0).unwrap();
     world.keep(SegmentId(8), &json!({"segments": 7}), 48, 0).unwrap();
     world.origin.conn.execute("DELETE FROM audiences WHERE segment = 7", []).unwrap();
@@ -263,7 +263,7 @@ fn an_audience_is_no_sign_of_life_of_who_is_in_it() {
     let mut world = World::with(30);
     world.origin.send("demo", &[lives_in(0, 1, NOW, "Bonn"), lives_in(1, 1, NOW, "Bonn"), lives_in(2, 1, NOW, "Ulm")]);
     world.keep(SEGMENT, &bonn(), 48, 24).unwrap();
-    // Who was not seen for a week stays in although that is written of it again and again.
+    // People who were not seen for a week stay in the audience although the job writes facts of them again and again.
     let quiet = SegmentId(10);
     world.keep(quiet, &json!({ "last_seen": { "$lt": NOW + HOUR_MS } }), 48, 24).unwrap();
     for _ in 0..29 {
@@ -329,7 +329,7 @@ fn an_audience_is_refreshed_again_when_the_clock_is_right() {
     let facts = [lives_in(1, 2, NOW + HOUR_MS, "Ulm"), lives_in(2, 2, NOW + HOUR_MS, "Bonn")];
     world.origin.send("demo", &facts);
     assert_eq!(materialized::next_due(&world.origin.conn, world.origin.now).unwrap(), Some(world.origin.now));
-    assert_eq!(world.refresh()[..3], [1, 1, 1], "who came, and who went");
+    assert_eq!(world.refresh()[..3], [1, 1, 1], "one added and one removed");
     world.origin.now = NOW + 3 * HOUR_MS;
     let at = world.origin.now;
     world.origin.send("demo", &[lives_in(1, 3, at, "Bonn"), lives_in(2, 3, at, "Ulm")]);
@@ -367,7 +367,7 @@ fn two_callers_at_once_keep_no_circle() {
     let values = (known.no.0, 2, &second.filter);
     let put = "INSERT INTO audiences (tenant, segment, filter, hours, every_hours, due, members) VALUES (?1, ?2, ?3, 48, 0, 0, 0)";
     world.origin.conn.execute(put, values).unwrap();
-    /// Whether the other waits for the store.
+    /// Whether the other thread waits for the store.
     static WAITS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
     let other = std::thread::spawn({
         let known = known.clone();
@@ -382,13 +382,13 @@ fn two_callers_at_once_keep_no_circle() {
             first.keep(&conn, &known).map_err(|e| e.to_string())
         }
     });
-    // It has read whatever it reads before it waits.
+    // The other thread has read its inputs before it waits.
     while !WAITS.load(Relaxed) && !other.is_finished() {
         std::thread::yield_now();
     }
     world.origin.conn.execute_batch("COMMIT").unwrap();
     let said = other.join().unwrap();
-    assert!(said.as_ref().is_err_and(|said| said.contains("asks for this one")), "{said:?}");
+    assert!(said.as_ref().is_err_and(|said| said.contains("refers to this one")), "{said:?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Jobs that write the KV anew.
+//! Jobs that write the KV again.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ fn what_the_kv_lost_is_published_anew_and_a_run_that_was_cut_goes_on() {
     world.origin.send("demo", &logins);
     world.origin.send("demo", &[super::materialised::lives_in(3, 3, NOW, "Oslo")]);
     let mut kv = BTreeMap::new();
-    // The newest three stay, the first two are about to leave.
+    // The newest three versions stay, the first two are due for deletion.
     for n in 0..5 {
         apply(&mut world, n);
         world.origin.settle(&mut kv);
@@ -68,7 +68,7 @@ fn a_catalogue_on_its_way_when_all_is_written_anew_is_pointed_to_all_the_same() 
     let mut kv = BTreeMap::new();
     apply(&mut world, 0);
     world.origin.settle(&mut kv);
-    // Handed out, and acknowledged once the job has run: of the job's own, too.
+    // Entries that were handed out are acknowledged after the job, including the job's own.
     apply(&mut world, 1);
     for _ in 0..3 {
         let on_its_way = world.origin.drain(10);
@@ -97,7 +97,7 @@ fn field_17_who_left_and_what_is_new_does_not_wait_behind_all_that_is_written_an
         .send("demo", &[&[withdrawal(visitor(2_200), NOW + 5), page(visitor(9_999), 1, NOW)], &pages[..]].concat());
     let first = world.origin.drain(100);
     assert!([2_200, 9_999, 1_000, 1_084].iter().all(|v| keys(&first).contains(&key(*v))));
-    // And the bulk goes on behind however many news, a tenth of each.
+    // Keys of bulk priority get a tenth of each batch, however many news there are.
     assert_eq!(keys(&first).len(), 100);
     world.origin.acknowledge(&first);
     let pages: Vec<_> = (0..200).map(|v| page(visitor(1_500 + v), 2, NOW)).collect();
@@ -110,7 +110,7 @@ fn field_17_who_left_and_what_is_new_does_not_wait_behind_all_that_is_written_an
 #[test]
 fn s5_07_new_segments_of_any_visitor_reach_its_siblings_snapshots_and_nobody_elses_are_looked_at() {
     let mut world = World::with(0);
-    // People of three, long published.
+    // People with three visitors each, published long ago.
     let logins = |v: u32| (0..3).map(move |n| (3 * v + n, format!("m{v}")));
     let all: Vec<Fact> =
         (0..1_200).flat_map(logins).map(|(v, member)| world.origin.login(visitor(v), 1, NOW, &member)).collect();
@@ -144,11 +144,7 @@ fn s5_07_new_segments_of_any_visitor_reach_its_siblings_snapshots_and_nobody_els
     let run = world.run(&again, u64::MAX);
     assert_eq!(run.report, json!({ "people": 1_100, "snapshots": 1_100 }));
     world.origin.now += 1_000;
-    assert_eq!(
-        written(&mut world, &mut kv),
-        1_100,
-        "who has nothing new of its own, long before the pause of each is over"
-    );
+    assert_eq!(written(&mut world, &mut kv), 1_100, "siblings without news of their own, long before their pauses end");
     for v in [0, 1, 2, 3_297, 3_298, 3_299, 3_300] {
         let snapshot = snapshot(&kv, visitor(v));
         let union: Vec<_> = snapshot
@@ -205,7 +201,7 @@ fn s2_04_lookups_under_a_key_that_is_no_longer_read_leave_the_kv_once() {
         .send("demo", &[fact(visitor(9_000), 1, NOW + 5, FactKind::Alias { id, also: Vec::new(), proven: true })]);
     world.origin.settle(&mut kv);
     assert_eq!((world.origin.person("demo", visitor(9_000)).devices, lookups(&kv)), (2, 1));
-    // Somebody puts the key back: what was deleted under it is there again.
+    // After the key is restored, its deleted lookups are published again.
     world.origin.change_keys("demo", |keys| keys.push(RingKey { id: first, ..keys[0].clone() }));
     assert_eq!(world.all(JobKind::Trim, true).report["lookups"], 0);
     world.origin.settle(&mut kv);

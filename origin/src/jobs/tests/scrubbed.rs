@@ -1,11 +1,11 @@
-//! Damage of the store: a bit that flipped on the disk.
+//! Damage of the store: flipped bits.
 
 use causeway_shared::facts::attributes::AttributeValue;
 
 use super::*;
 use crate::campaigns::catalogue;
 
-/// Where a stored form of a visitor lies: the table, the column, and which rows.
+/// Stored values of a visitor: table, column, and condition on the rows.
 const FORMS: [(&str, &str, &str); 6] = [
     ("visitors", "profile", "visitor = ?1"),
     ("visitors", "segments", "visitor = ?1"),
@@ -15,7 +15,7 @@ const FORMS: [(&str, &str, &str); 6] = [
     ("fact_ids", "ids", "visitor = (SELECT row FROM visitors WHERE visitor = ?1)"),
 ];
 
-/// Two visitors with something of every form, one of them a member's.
+/// Two visitors with a value of every form, one of them of a member.
 fn lived() -> World {
     let mut world = World::with(0);
     let login = world.origin.login(visitor(1), 9, NOW, "ann");
@@ -38,7 +38,7 @@ fn lived() -> World {
     world
 }
 
-/// Flips a bit of a stored value; gives the value as it was.
+/// Flips a bit of a stored value and returns the original value.
 fn flip(conn: &Connection, (table, column, rows): (&str, &str, &str), of: &[u8], bit: usize) -> Vec<u8> {
     let read = format!("SELECT {column} FROM {table} WHERE {rows}");
     let was: Vec<u8> = conn.query_row(&read, [of], |row| row.get(0)).unwrap();
@@ -99,7 +99,7 @@ fn a_new_fact_of_a_visitor_with_flipped_fact_ids_waits() {
     let row = world.origin.row("demo", visitor(1)).row.unwrap();
     flip(&world.origin.conn, FORMS[5], visitor(1).as_bytes(), 50);
     assert_eq!(world.all(JobKind::Scrub, false).outcome, Some(RunOutcome::Failed));
-    // Counted once more, it would be two pages of the other as well.
+    // Counted a second time, the fact would also give the other visitor two pages.
     world.origin.send("demo", &[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW)]);
     let pages = [1, 2].map(|v| world.origin.profile("demo", visitor(v)).totals().pages);
     let waiting = "SELECT count(*) FROM set_aside WHERE row = ?1";

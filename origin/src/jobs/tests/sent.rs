@@ -31,7 +31,7 @@ impl World {
         Send::begin(&mut self.origin.conn, &known, name, terms, 7, self.origin.now)
     }
 
-    /// Runs the job, and gives a send as it is then.
+    /// Runs the job and returns the send.
     fn tell(&mut self, name: &str) -> Send {
         self.follow();
         let run = self.next_run();
@@ -40,7 +40,7 @@ impl World {
         self.sent(name)
     }
 
-    /// The run that was cut, or another.
+    /// The interrupted run, or a new one.
     fn next_run(&mut self) -> JobRun {
         let waiting = runs::begin_waiting(&mut self.origin.conn, self.origin.now, Some(true)).unwrap();
         waiting.unwrap_or_else(|| self.begin(JobKind::Send, false))
@@ -50,7 +50,7 @@ impl World {
         send::find_send(&self.origin.conn, self.origin.tenant("demo").no, name).unwrap().unwrap()
     }
 
-    /// Whom a send drew, in order: their visitors, arms and outcomes.
+    /// The people that a send drew, in order: visitor, arm and outcome.
     fn drawn(&self, send: &Send) -> Vec<(VisitorId, Option<u8>, Option<u8>)> {
         let read = "SELECT visitor, arm, outcome FROM send_people WHERE send = ?1 ORDER BY place";
         let mut statement = self.origin.conn.prepare(read).unwrap();
@@ -103,7 +103,7 @@ fn s4_07_a_send_whose_dealt_arms_the_experiment_has_no_more_tells_nobody_of_its_
     assert_eq!(world.run(&run, 3).outcome, Some(RunOutcome::Interrupted));
     let before = world.sent("may");
     assert!(before.chosen == Some(500) && before.next < 500);
-    // The control is out of the file.
+    // The control arm is removed from the catalogue.
     let ends = "UPDATE catalogues SET experiments = json_remove(experiments, '$[0].arm[0]')";
     world.origin.conn.execute(ends, []).unwrap();
     let run = world.next_run();
@@ -156,7 +156,7 @@ fn s4_07_a_send_tells_exactly_so_many_once_each_in_arms_that_its_experiment_coun
     let mut world = World::of_bonn(3_000);
     world.start("may", &terms(1_000, Some("e-1"))).unwrap();
     let send = world.tell("may");
-    // One half is the control.
+    // One half is in the control arm.
     assert_eq!((send.chosen, send.due, send.error.clone()), (Some(1_000), None, None));
     assert_eq!(send.sums, SendTotals { delivered: 500, control: 500, ..SendTotals::default() });
     let drawn = world.drawn(&send);
@@ -164,19 +164,19 @@ fn s4_07_a_send_tells_exactly_so_many_once_each_in_arms_that_its_experiment_coun
     let of_arm = |code| drawn.iter().filter(|(_, arm, _)| *arm == Some(code)).count();
     assert_eq!([1, 2].map(of_arm), [500, 500]);
     assert!(drawn.iter().all(|(_, arm, outcome)| *outcome == Some(if *arm == Some(1) { 2 } else { 1 })));
-    // Any hundred of them have their part of each arm.
+    // Any hundred consecutive people are split evenly among the arms.
     assert!(drawn.chunks(100).all(|some| some.iter().filter(|(_, arm, _)| *arm == Some(1)).count() == 50));
 
     let known = world.origin.tenant("demo").clone();
     let (told, end) = send::list_recipients(&world.origin.conn, &send, 0, 400).unwrap();
     let (rest, over) = send::list_recipients(&world.origin.conn, &send, end.unwrap(), 4_000).unwrap();
     assert_eq!((told.len() + rest.len(), end, over), (500, Some(400), None));
-    // All of them were exposed, and the experiment counts each.
+    // All people were exposed, and the experiment counts each.
     let shown = results::describe_experiment(&world.origin.conn, &known, "e-1", world.origin.now).unwrap().unwrap();
     let counted: Vec<&Json> = shown["arms"].as_array().unwrap().iter().map(|arm| &arm["recipients"]).collect();
     assert_eq!(counted, [&json!(500), &json!(500)]);
 
-    // The same again is the same; another of the experiment draws nobody who was in it.
+    // The same request again changes nothing. Another send of the experiment draws no exposed person.
     assert_eq!(world.start("may", &terms(1_000, Some("e-1"))).unwrap(), send);
     assert_eq!(world.tell("may"), send);
     world.start("june", &terms(2_500, Some("e-1"))).unwrap();
@@ -201,7 +201,7 @@ fn s4_07_a_send_that_is_cut_anywhere_tells_the_same_people_once_each() {
         let send = world.sent("may");
         told.push(send.next);
         let handled = world.drawn(&send).iter().filter(|(.., outcome)| outcome.is_some()).count();
-        assert_eq!(handled, send.next as usize, "what is told is kept");
+        assert_eq!(handled, send.next as usize, "each delivery is stored");
     }
     assert!(runs > 8 && told.is_sorted() && told.contains(&0), "{told:?}");
     assert_eq!(world.drawn(&world.sent("may")), whole.drawn(&whole_send));
@@ -212,7 +212,7 @@ fn field_18_nobody_is_told_twice_whatever_became_of_them_since_they_were_drawn()
     let mut world = World::of_bonn(12);
     world.start("may", &SendTerms { per_second: 2, ..terms(12, Some("e-1")) }).unwrap();
     let run = world.begin(JobKind::Send, false);
-    // It ends when all are drawn and two of them told.
+    // The run ends after all people were drawn and two batches were delivered.
     assert_eq!(world.run(&run, 2).outcome, Some(RunOutcome::Interrupted));
     let send = world.sent("may");
     assert_eq!((send.chosen, send.next), (Some(12), 2));
@@ -223,7 +223,8 @@ fn field_18_nobody_is_told_twice_whatever_became_of_them_since_they_were_drawn()
         let drawn = world.drawn(&world.sent("may"));
         drawn.iter().find(|(visitor, ..)| *visitor == of).unwrap().1.unwrap()
     };
-    // By their places: 2 is 0, who was told; 4 is 3; 5 and 6 are erased; 7 withdraws; 8 moves; 9 sees the other arm.
+    // By position: 2 is joined with 0, which was delivered; 4 with 3; 5 and 6 are erased; 7 withdraws; 8 moves; 9 sees
+    // the other arm.
     let [v0, v1, v2, v3, v4, v5, v6, v7, v8, v9, ..] = drawn.iter().map(|(of, ..)| *of).collect::<Vec<_>>()[..] else {
         unreachable!("{drawn:?}")
     };
@@ -244,13 +245,13 @@ fn field_18_nobody_is_told_twice_whatever_became_of_them_since_they_were_drawn()
     assert_eq!(send.chosen, Some(12));
     let SendTotals { delivered, control, gone, merged, left } = send.sums;
     assert_eq!((delivered + control, gone, merged, left), (6, 3, 2, 1), "{:?}", world.drawn(&send));
-    assert_eq!(arm_of(&world, v9), other, "who saw an arm meanwhile stays in it");
+    assert_eq!(arm_of(&world, v9), other, "a person that saw an arm meanwhile stays in it");
     let drawn = world.drawn(&send);
     assert!(drawn.len() == 10 && drawn.iter().all(|(of, ..)| ![v5, v6].contains(of)), "erased");
     let told = drawn.iter().filter(|(.., outcome)| matches!(outcome, Some(1 | 2))).map(|(of, ..)| *of);
     assert!(told.clone().any(|of| of == v1) && told.clone().all(|of| of != v2 && of != v4));
 
-    // Undone, they are two again, but nobody is told more often.
+    // After an unlink they are two people again, but neither is notified again.
     let id = world.origin.member("demo", "ann");
     world.origin.admin("demo", &[v0, v2].map(|of| fact(of, 5, at + 1, FactKind::Cancellation { id })));
     assert_eq!(world.tell("may"), send);
@@ -296,11 +297,11 @@ fn s4_07_a_send_is_no_faster_than_it_is_told() {
     let mut world = World::of_bonn(2_825);
     let begun = std::time::Instant::now();
     world.start("slow", &SendTerms { per_second: 113, ..terms(2_825, None) }).unwrap();
-    // In two runs: other jobs have their turn between them.
+    // The send takes two runs, between which other jobs have their turn.
     assert!(world.tell("slow").sums.delivered < 2_825);
     assert_eq!(world.tell("slow").sums.delivered, 2_825);
     let waited = world.waited.get();
-    // 25 seconds by its clock: the waits, and what it took beside them.
+    // 25 seconds by the run's clock: the waits and the time of the work.
     assert!(waited + begun.elapsed() >= Duration::from_secs(25) && waited <= Duration::from_secs(25), "{waited:?}");
 }
 
@@ -314,7 +315,7 @@ fn s4_07_sends_that_are_paced_are_told_beside_each_other_each_at_its_own_pace() 
     let send = world.tell("slower");
     let told = ["slow", "slower", "fast"].map(|name| world.sent(name).sums.delivered);
     assert_eq!((told, send.due), ([160, 80, 700], None));
-    // Eight seconds of each by its clock, and not one after the other.
+    // Eight seconds for each by the run's clock, in parallel.
     let waited = world.waited.get();
     assert!(waited + begun.elapsed() >= Duration::from_secs(8) && waited <= Duration::from_secs(9), "{waited:?}");
 }
@@ -340,7 +341,7 @@ fn a_send_that_cannot_be_says_why_and_one_that_was_stopped_goes_on_where_it_was(
     let run = world.begin(JobKind::Send, false);
     world.run(&run, 3);
     let cut = world.sent("may").next;
-    assert_eq!(world.sent("may").due, Some(NOW + 7), "who waits for longer goes first");
+    assert_eq!(world.sent("may").due, Some(NOW + 7), "the send that has waited longest goes first");
     assert!(cut > 0 && cut < 300, "{cut}");
     assert!(send::stop_send(&world.origin.conn, no, "may").unwrap());
     assert!(!send::stop_send(&world.origin.conn, no, "may").unwrap());
@@ -351,7 +352,7 @@ fn a_send_that_cannot_be_says_why_and_one_that_was_stopped_goes_on_where_it_was(
     world.start("may", &ok).unwrap();
     assert_eq!(world.tell("may").sums.delivered, 300);
 
-    // A filter that is none any more is in the way of this one alone.
+    // An invalid filter stops only its own send.
     world.start("june", &ok).unwrap();
     world.start("july", &terms(10, None)).unwrap();
     world.origin.conn.execute("UPDATE sends SET filter = '{\"attributes.gone\": 1}' WHERE name = 'june'", []).unwrap();
@@ -360,7 +361,7 @@ fn a_send_that_cannot_be_says_why_and_one_that_was_stopped_goes_on_where_it_was(
     assert!(ended.report["error"].as_str().unwrap().contains("send june: filter.attributes.gone"));
     assert_eq!((world.sent("june").due, world.sent("july").sums.delivered), (None, 10));
 
-    // Of a tenant that is not configured nobody is told, and it is asked after now and then.
+    // People of a tenant that is not configured are not notified, and the send is tried again later.
     world.start("august", &ok).unwrap();
     world.origin.conn.execute("UPDATE sends SET tenant = 77 WHERE name = 'august'", []).unwrap();
     assert_eq!(world.all(JobKind::Send, false).outcome, Some(RunOutcome::Failed));
@@ -401,13 +402,13 @@ fn what_the_store_cannot_give_of_one_send_holds_no_other_up() {
     let read = "SELECT attributes FROM visitors WHERE visitor = ?1";
     let before: Vec<u8> = world.origin.conn.query_row(read, [visitor(3).as_bytes()], |row| row.get(0)).unwrap();
     attributes(&world, &[0xff, 0xff]);
-    // Of a person that cannot be read nobody can say whether it is meant.
+    // A person whose stored values cannot be read counts as not matching.
     let run = world.next_run();
     assert_eq!(world.run(&run, u64::MAX).outcome, Some(RunOutcome::Done));
     assert_eq!(world.sent("bonn").sums, SendTotals { delivered: 19, left: 1, ..SendTotals::default() });
     assert_eq!(world.sent("ulm").sums.delivered, 10);
 
-    // Columns that are built anew leave out that person alone.
+    // A rebuilt audience index leaves out that person alone.
     world.start("june", &terms(20, None)).unwrap();
     assert_eq!(world.sent("june").due, Some(NOW));
     world.follow();

@@ -15,9 +15,9 @@ fn near(found: &[f64], expected: &[f64], within: f64) {
 fn s4_11_the_probability_of_being_best_is_exact_where_it_is_known() {
     near(&best_chances(&[ObservedRate::new(5, 100)]), &[1.0], 1e-12);
     near(&best_chances(&[ObservedRate::new(5, 100); 4]), &[0.25; 4], 1e-9);
-    // Beta(2, 1) above Beta(1, 1): the integral of 2x * x from 0 to 1.
+    // Beta(2, 1) above Beta(1, 1): the integral of 2x · x from 0 to 1.
     near(&best_chances(&[ObservedRate::new(1, 1), ObservedRate::new(0, 0)]), &[2.0 / 3.0, 1.0 / 3.0], 2e-3);
-    // Closed form for whole parameters (Miller 2015, "Formulas for Bayesian A/B Testing"), of 20 and 30 of 200.
+    // Closed form for integer parameters (Miller 2015, "Formulas for Bayesian A/B Testing"), for 20 and 30 of 200.
     near(
         &best_chances(&[ObservedRate::new(20, 200), ObservedRate::new(30, 200)]),
         &[1.0 - closed(21.0, 181.0, 31, 171.0), closed(21.0, 181.0, 31, 171.0)],
@@ -26,7 +26,7 @@ fn s4_11_the_probability_of_being_best_is_exact_where_it_is_known() {
     assert!(best_chances(&[]).is_empty());
 }
 
-/// The probability that Beta(c, d) is above Beta(a, b), for a whole c.
+/// Probability that Beta(c, d) is above Beta(a, b), for an integer c.
 fn closed(a: f64, b: f64, c: u32, d: f64) -> f64 {
     use statrs::function::beta::ln_beta;
     (0..c)
@@ -65,17 +65,18 @@ fn s4_11_narrow_and_wide_posteriors_meet() {
 fn s4_11_the_young_count_by_what_is_due_of_them() {
     let none = ConversionDelays::new(&[]);
     assert_eq!((none.at(0), none.at(9_999)), (1.0, 1.0));
-    // All old enough: a plain count.
+    // All exposures are old enough: a plain count.
     let due = ConversionDelays::new(&[(100, 0, 50), (100, 1, 25), (100, 9, 25)]);
     near(&[due.at(0), due.at(1), due.at(8), due.at(9), due.at(10)], &[0.5, 0.75, 0.75, 1.0, 1.0], 1e-12);
     let rate = due.effective([(0, 100, 10), (1, 100, 0), (50, 100, 100)]);
     near(&[rate.did, rate.of], &[110.0, 10.0 + 45.0 + 75.0 + 100.0], 1e-9);
-    // Half of the conversions come within the hour, half an hour later; half of the exposures are too young for those.
+    // Half of the conversions come in the first hour, half in the second; half of the exposures are too young to show
+    // the latter.
     let cut = ConversionDelays::new(&[(10, 0, 50), (10, 1, 50), (0, 0, 50)]);
     near(&[cut.at(0), cut.at(1)], &[0.5, 1.0], 1e-12);
-    // A delay beyond the bound stands at the bound.
+    // A delay beyond the bound counts at the bound.
     assert!(ConversionDelays::new(&[(9_000, 5_000, 10), (9_000, 0, 10)]).at(DELAY_HOURS - 1) < 0.51);
-    // One who took longer than all others are old says nothing of them.
+    // A single delay longer than the age of all others does not change the estimate for them.
     let early = ConversionDelays::new(&[(24, 24, 1), (20, 0, 50), (20, 4, 50)]);
     near(&[early.at(0), early.at(4), early.at(23)], &[0.5, 1.0, 1.0], 0.01);
 }

@@ -1,4 +1,4 @@
-//! The sample-ratio test on simulated experiments whose people come on one or two browsers.
+//! Sample-ratio test on simulated experiments with people on one or two browsers.
 
 use causeway_shared::base::random;
 use causeway_shared::targeting::experiment::Arm;
@@ -6,12 +6,12 @@ use statrs::function::gamma::ln_gamma;
 
 use super::*;
 
-/// Of all people, those on two browsers that were not known as one person's when they were dealt.
+/// Share of people on two browsers that were not linked when they were assigned.
 const TWO_BROWSERS: f64 = 0.15;
-/// Experiments simulated for each case.
+/// Simulated experiments of each case.
 const RUNS: u32 = 2_000;
 
-/// UniformDraws between 0 and 1.
+/// Uniform random numbers between 0 and 1.
 struct UniformDraws(u64);
 
 impl UniformDraws {
@@ -19,7 +19,7 @@ impl UniformDraws {
         (random::next(&mut self.0) >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// How many of `n` do what each does with probability `p`, by inversion from the likeliest number outwards.
+    /// Draws from a binomial distribution by inversion, from the mode outwards.
     fn binomial(&mut self, n: u64, p: f64) -> u64 {
         if n == 0 || p <= 0.0 || p >= 1.0 {
             return if p >= 1.0 { n } else { 0 };
@@ -42,7 +42,7 @@ impl UniformDraws {
         high.0 as u64
     }
 
-    /// How many of `n` fall to each of these probabilities, which come to 1.
+    /// Draws from a multinomial distribution; the probabilities sum to 1.
     fn multinomial(&mut self, mut n: u64, chances: &[f64]) -> Vec<u64> {
         let mut rest = 1.0;
         let mut draw = |chance: &f64| {
@@ -54,7 +54,7 @@ impl UniformDraws {
     }
 }
 
-/// What an experiment comes to with so many people, dealt by these shares of 10,000; the rest of them is outside.
+/// Simulates an experiment with `people` people and these shares of 10,000; the rest is outside the experiment.
 fn experiment(people: u64, shares: [f64; 2], numbers: &mut UniformDraws) -> ArmHours {
     let [a, b] = shares.map(|share| share / 10_000.0);
     let chances = [a, b, 1.0 - a - b];
@@ -79,7 +79,7 @@ fn experiment(people: u64, shares: [f64; 2], numbers: &mut UniformDraws) -> ArmH
     ArmHours { arms, due: ConversionDelays::new(&[]), now: HourStamp(99) }
 }
 
-/// In which part of the runs the traffic is said not to be split by `shares`, when it was by `dealt`.
+/// Share of runs that report a mismatch with `shares` when people were assigned by `dealt`.
 fn alarms(people: u64, shares: [u32; 2], dealt: [f64; 2], seed: u64) -> f64 {
     let arm = |code: u8, share| Arm { id: format!("arm-{code}"), code, share, control: code == 1 };
     let arms = vec![arm(1, shares[0]), arm(2, shares[1])];
