@@ -1,8 +1,9 @@
-//! Identity on one request: who is this, what must be read, what is linked, what is remembered and told.
+//! Identity of one request: the visitor, the KV keys to read, the visitors of the same person, and the cookies to
+//! write.
 //!
-//! The steps are values: [`begin`] says what to read first, [`BegunIdentity::after_first`] what to read then (two
-//! sequential reads at most), [`SecondRead::finish`] who it is. The worker does the reading in between. Nothing here
-//! waits, and a read that failed or came late is simply not there.
+//! The steps are values. [`begin_identity`] returns the first read, [`BegunIdentity::after_first`] the second and last
+//! one, and [`SecondRead::finish`] the recognised visitor. The worker performs the reads between the steps. Nothing
+//! here waits: a read that failed or was late counts as absent.
 
 mod claim;
 mod identity_cookie;
@@ -26,74 +27,75 @@ use crate::profiles::ledger::Ledger;
 use crate::profiles::profile::{KnownVisitor, MissingParts};
 use crate::profiles::view::{JoinedView, Snapshot, StoredValue};
 
-/// How often an unchanged identity cookie is written anew, so that its 400 days begin again.
+/// The age after which an unchanged identity cookie is written again, so that its 400 days restart: one day.
 const REWRITE_MS: u64 = 86_400_000;
 
-/// What a request brings, with permission given.
+/// The inputs of a request that has permission for an identity.
 #[derive(Debug, Clone)]
 pub struct IdentityRequest {
     /// The edge's receive time.
     pub now: Millis,
     /// The identity cookie, checked and not expired.
     pub cookie: Option<IdentityCookie>,
-    /// Further identity cookies, checked, of other visitors: one counts where the visitor of `cookie` is gone.
+    /// Further identity cookies, checked, of other visitors. One of them is used if the visitor of `cookie` is gone.
     pub others: Vec<IdentityCookie>,
     /// The ledger cookie, checked.
     pub ledger: Option<Ledger>,
-    /// Alternate ids; of a unique kind one at most.
+    /// Alternate ids; at most one of a unique kind.
     pub claims: Vec<IdClaim>,
-    /// A visitor younger than this has no snapshot yet, and asking would cache the miss.
+    /// Time in ms from minting until a visitor may have a snapshot. A younger visitor's snapshot is not read, because
+    /// the KV would cache the miss.
     pub publish_delay_ms: u64,
 }
 
-/// How the visitor came to its id in this request.
+/// How the request got its visitor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VisitorOrigin {
     /// From the cookie.
     Returning,
-    /// An earlier visitor of this browser, because another member is at it again.
+    /// An earlier visitor of this browser, whose member is using it again.
     Switched,
     /// Minted in this request.
     Minted,
 }
 
-/// What one bulk read is to fetch.
+/// The keys of one bulk read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BulkRead {
-    /// Visitors whose snapshots are wanted.
+    /// Visitors whose snapshots are read.
     pub snapshots: Vec<VisitorId>,
-    /// Alternate ids whose lookups are wanted.
+    /// Alternate ids whose lookups are read.
     pub lookups: Vec<AlternateId>,
 }
 
 impl BulkRead {
-    /// Whether nothing is to be read.
+    /// Whether there is nothing to read.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.snapshots.is_empty() && self.lookups.is_empty()
     }
 }
 
-/// What one bulk read brought. What is missing, bad or late is left out.
+/// The result of one bulk read. Missing, invalid and late values are left out.
 #[derive(Debug, Clone, Default)]
 pub struct BulkResult {
     /// Snapshots and tombstones.
     pub stored: BTreeMap<VisitorId, StoredValue>,
-    /// The newest version met of visitors whose snapshot here is an older one ([`NewestVersions`]): of that one only the
-    /// visitor's own facts are believed.
+    /// For visitors whose snapshot here is outdated ([`NewestVersions`]): the newest version that the isolate has read.
+    /// Only the visitor's own facts are used from an outdated snapshot.
     pub newest: BTreeMap<VisitorId, SnapshotVersion>,
     /// Visitors named by lookups, last seen first.
     pub lookups: Vec<VisitorId>,
-    /// Whether the read failed or was late, so that a missing value says nothing.
+    /// Whether the read failed or was late, so that a missing value proves nothing.
     pub failed: bool,
-    /// Whether a lookup was there that could not be read.
+    /// Whether a lookup was present but invalid.
     pub has_bad_lookup: bool,
 }
 
 /// The state between the request and its first read.
 #[derive(Debug, Clone)]
 pub struct BegunIdentity {
-    who: IdentityState,
+    state: IdentityState,
     others: Vec<IdentityCookie>,
     reads: BulkRead,
 }
@@ -101,29 +103,29 @@ pub struct BegunIdentity {
 /// The state between the first read and the second.
 #[derive(Debug, Clone)]
 pub struct SecondRead {
-    who: IdentityState,
+    state: IdentityState,
     stored: BTreeMap<VisitorId, StoredValue>,
-    /// Visitors that this request's own lookups named.
+    /// Visitors named by this request's own lookups.
     looked_up: Vec<VisitorId>,
     newest: BTreeMap<VisitorId, SnapshotVersion>,
     siblings: Vec<VisitorId>,
     reads: BulkRead,
     minted: bool,
-    /// Whether a lookup may name visitors that are not known here.
+    /// Whether an unread lookup may name further visitors.
     lacks_lookups: bool,
 }
 
-/// What comes after the first read.
+/// The outcome of the first read.
 #[derive(Debug, Clone)]
 pub enum IdentityStep {
-    /// Finish, after the second read if it has any.
+    /// Continue with [`SecondRead::finish`], after the second read if there is one.
     Second(Box<SecondRead>),
     /// The visitor was erased or withdrew: answer without identity.
     Forgotten(SurvivingCookie),
 }
 
-/// Who stays where the visitor that a request was switched to is gone: the browser's own, whose cookie is to be written, without
-/// that one. `None` where it is the browser's own that is gone: the cookies are to expire.
+/// The cookie to write if the visitor that a request was switched to is gone: the browser's own cookie without that
+/// visitor. `None` if the browser's own visitor is gone; then both cookies must expire.
 pub type SurvivingCookie = Option<Box<IdentityCookie>>;
 
 #[derive(Debug, Clone)]
@@ -133,82 +135,82 @@ struct IdentityState {
     arrived: Option<IdentityCookie>,
     cookie: IdentityCookie,
     ledger: Ledger,
-    /// The ledger that came, where it is another visitor's: answers to two members of one browser may overtake one another.
+    /// The ledger cookie, if it is of another visitor: answers to two members of one browser may overtake one another.
     another: Option<Ledger>,
     claims: Vec<IdClaim>,
-    /// Claims whose lookups the first read asks for.
-    asked: Vec<u32>,
+    /// Short hashes of the claims whose lookups are in the first read.
+    queried: Vec<u32>,
 }
 
-/// Steps 2 and 3: the visitor of the cookie, an earlier one of this browser, or a new one.
+/// Chooses the visitor of the cookie, an earlier one of this browser, or a new one; returns the first read.
 #[must_use]
 pub fn begin_identity(arrival: IdentityRequest, random: &mut Random) -> BegunIdentity {
     let IdentityRequest { now, cookie, others, ledger, claims, publish_delay_ms } = arrival;
-    let mut who = match cookie {
+    let mut state = match cookie {
         Some(cookie) => IdentityState::returning(now, cookie, ledger, claims),
         None => IdentityState::minted(now, claims, random),
     };
-    who.switch_to_holder(random);
-    let settled =
-        who.origin != VisitorOrigin::Minted && now.saturating_sub(who.cookie.visitor.minted_ms()) >= publish_delay_ms;
-    let own = settled.then_some(who.cookie.visitor);
-    who.asked = who.uncovered().map(IdClaim::short).collect();
-    let further = who.cookie.pending.iter().copied().chain(others.iter().map(|other| other.visitor));
+    state.switch_to_holder(random);
+    let settled = state.origin != VisitorOrigin::Minted
+        && now.saturating_sub(state.cookie.visitor.minted_ms()) >= publish_delay_ms;
+    let own = settled.then_some(state.cookie.visitor);
+    state.queried = state.uncovered().map(IdClaim::short).collect();
+    let further = state.cookie.pending.iter().copied().chain(others.iter().map(|other| other.visitor));
     let reads = BulkRead {
         snapshots: own.into_iter().chain(further).collect(),
-        lookups: who.uncovered().flat_map(IdClaim::ids).collect(),
+        lookups: state.uncovered().flat_map(IdClaim::ids).collect(),
     };
-    BegunIdentity { who, others, reads }
+    BegunIdentity { state, others, reads }
 }
 
 impl BegunIdentity {
-    /// What the first read is to fetch; nothing to read means no read.
+    /// The keys of the first read. No read is needed if they are empty.
     #[must_use]
     pub fn reads(&self) -> &BulkRead {
         &self.reads
     }
 
-    /// Whether a visitor was minted, which the worker limits by client network.
+    /// Whether a visitor was minted. The worker limits mints per client network.
     #[must_use]
     pub fn minted(&self) -> bool {
-        self.who.origin == VisitorOrigin::Minted
+        self.state.origin == VisitorOrigin::Minted
     }
 
-    /// Step 4 and the reads of step 5: the snapshot's own unique id decides again whether this is another
-    /// member's visitor; lookups name the siblings still to be read.
+    /// Processes the first read. The visitor's own snapshot holds a unique id, so the browser may switch visitors once
+    /// more. Lookups name siblings that the second read must fetch.
     #[must_use]
     pub fn after_first(self, found: BulkResult, random: &mut Random) -> IdentityStep {
-        let Self { mut who, others, .. } = self;
+        let Self { mut state, others, .. } = self;
         let is_gone = |visitor| matches!(found.stored.get(&visitor), Some(StoredValue::Tombstone));
-        if is_gone(who.cookie.visitor)
+        if is_gone(state.cookie.visitor)
             && let Some(cookie) = others.into_iter().find(|other| !is_gone(other.visitor))
         {
-            who = who.resume_as(cookie, random);
+            state = state.resume_as(cookie, random);
         }
-        let own = who.cookie.visitor;
+        let own = state.cookie.visitor;
         let other = match found.stored.get(&own) {
-            Some(StoredValue::Tombstone) => return IdentityStep::Forgotten(who.stays()),
-            Some(StoredValue::Snapshot(snapshot)) => who.other_holder(snapshot.surely_held()),
+            Some(StoredValue::Tombstone) => return IdentityStep::Forgotten(state.surviving_cookie()),
+            Some(StoredValue::Snapshot(snapshot)) => state.other_holder(snapshot.surely_held()),
             None => None,
         };
         if let Some(tag) = other {
-            who.switch(tag, random);
+            state.switch(tag, random);
         }
-        let minted = other.is_some() && who.origin == VisitorOrigin::Minted;
+        let minted = other.is_some() && state.origin == VisitorOrigin::Minted;
         if found.failed {
-            who.asked.clear();
+            state.queried.clear();
         }
-        // A visitor that the first read led to may lack lookups that the cookie's visitor had read before.
-        let is_unread = |claim: &IdClaim| !who.asked.contains(&claim.short());
-        let lacks_lookups = found.has_bad_lookup || who.uncovered().any(is_unread);
-        let named = who.cookie.pending.iter().chain(&found.lookups).copied();
-        let siblings = each_once(named.filter(|v| *v != who.cookie.visitor && (other.is_none() || *v != own)));
-        let moved = (other.is_some() && who.origin == VisitorOrigin::Switched).then_some(who.cookie.visitor);
+        // After a switch, the visitor may lack lookups that were read earlier for the cookie's visitor.
+        let is_unread = |claim: &IdClaim| !state.queried.contains(&claim.short());
+        let lacks_lookups = found.has_bad_lookup || state.uncovered().any(is_unread);
+        let named = state.cookie.pending.iter().chain(&found.lookups).copied();
+        let siblings = each_once(named.filter(|v| *v != state.cookie.visitor && (other.is_none() || *v != own)));
+        let moved = (other.is_some() && state.origin == VisitorOrigin::Switched).then_some(state.cookie.visitor);
         let wanted = moved.into_iter().chain(siblings.iter().copied());
         let missing = wanted.filter(|v| !found.stored.contains_key(v) && !self.reads.snapshots.contains(v));
         let reads = BulkRead { snapshots: missing.take(limits::KV_KEYS).collect(), lookups: Vec::new() };
         IdentityStep::Second(Box::new(SecondRead {
-            who,
+            state,
             stored: found.stored,
             looked_up: found.lookups,
             newest: found.newest,
@@ -221,76 +223,77 @@ impl BegunIdentity {
 }
 
 impl SecondRead {
-    /// What the second read is to fetch; nothing to read means no second read.
+    /// The keys of the second read. No second read is needed if they are empty.
     #[must_use]
     pub fn reads(&self) -> &BulkRead {
         &self.reads
     }
 
-    /// Whether the first read led to a visitor that was minted, as [`BegunIdentity::minted`].
+    /// Whether the first read caused a mint; see [`BegunIdentity::minted`].
     #[must_use]
     pub fn minted(&self) -> bool {
         self.minted
     }
 
-    /// Step 5: all that was read is joined, with the ledger.
+    /// Joins all that was read, and the ledger, into the view of the recognised visitor.
     ///
     /// # Errors
-    /// As [`IdentityStep::Forgotten`], where the visitor is gone, or another member's by now.
+    /// [`SurvivingCookie`], as with [`IdentityStep::Forgotten`], if the visitor is gone or now belongs to another
+    /// member.
     pub fn finish(self, found: BulkResult) -> Result<RecognisedVisitor, SurvivingCookie> {
-        let Self { mut who, mut stored, mut newest, siblings, looked_up, lacks_lookups, .. } = self;
+        let Self { mut state, mut stored, mut newest, siblings, looked_up, lacks_lookups, .. } = self;
         found.stored.into_iter().for_each(|(visitor, there)| drop(stored.insert(visitor, there)));
         found.newest.into_iter().for_each(|(visitor, version)| _ = newest.insert(visitor, version));
         keep_own(&mut stored, &newest);
-        let own = who.cookie.visitor;
-        who.ledger.highest = newest.remove(&own).unwrap_or_default().max(who.ledger.highest);
+        let own = state.cookie.visitor;
+        state.ledger.highest = newest.remove(&own).unwrap_or_default().max(state.ledger.highest);
         let mut mine = match stored.remove(&own) {
-            Some(StoredValue::Snapshot(snapshot)) if who.other_holder(snapshot.surely_held()).is_none() => {
+            Some(StoredValue::Snapshot(snapshot)) if state.other_holder(snapshot.surely_held()).is_none() => {
                 Some(*snapshot)
             }
-            Some(_) => return Err(who.stays()),
+            Some(_) => return Err(state.surviving_cookie()),
             None => None,
         };
-        // An unproven id tied it to a member, and another member is at this browser: it is that one's alone.
-        if let Some(snapshot) = mine.as_mut().filter(|snapshot| who.other_holder(&snapshot.unique).is_some()) {
+        // An unproven id tied the visitor to another member, but this member is at the browser: use its own facts only.
+        if let Some(snapshot) = mine.as_mut().filter(|snapshot| state.other_holder(&snapshot.unique).is_some()) {
             snapshot.leave_person();
         }
-        let mut unique = who.unique().map(Cow::into_owned).unwrap_or_default();
-        // Where nobody proves anything the snapshot knows: the cookie's tag may be of a key that is read no more.
-        unique.extend(mine.iter().filter(|_| who.holder().is_none()).flat_map(|snapshot| &snapshot.unique));
+        let mut unique = state.unique().map(Cow::into_owned).unwrap_or_default();
+        // Without a proof, the snapshot's unique ids count too: the cookie's tag may be under a retired key.
+        unique.extend(mine.iter().filter(|_| state.holder().is_none()).flat_map(|snapshot| &snapshot.unique));
         let (joining, others) = may_join(&unique, &siblings, &stored);
         if others.hold(own, mine.as_ref().map(|snapshot| snapshot.version).unwrap_or_default()) {
-            return Err(who.stays());
+            return Err(state.surviving_cookie());
         }
-        let (mut view, mut proven) = (JoinedView::default(), ProvenMembers::of(&who.claims));
+        let (mut view, mut proven) = (JoinedView::default(), ProvenMembers::of(&state.claims));
         if let Some(snapshot) = mine {
             let snapshot = others.keep_out_of(snapshot);
-            if snapshot.version >= who.ledger.highest {
+            if snapshot.version >= state.ledger.highest {
                 proven.learn(&snapshot);
             }
-            who.adopt(snapshot, &mut view);
+            state.adopt(snapshot, &mut view);
         }
-        who.ledger.settle(who.now, view.named(own));
-        view.add_known(own, who.known());
+        state.ledger.settle(state.now, view.named(own));
+        view.add_known(own, state.known());
         view.note_missing(MissingParts::MEMBERS.when(lacks_lookups));
         let named = |visitor| view.memberships().names(visitor);
-        let told = !view.memberships().is_silent() && who.login_is_held(&view);
+        let login_is_known = !view.memberships().is_silent() && state.login_is_held(&view);
         let (mut pending, mut siblings_read) = (Vec::new(), SiblingReads::default());
         for sibling in siblings {
-            if told && !named(sibling) && !looked_up.contains(&sibling) {
+            if login_is_known && !named(sibling) && !looked_up.contains(&sibling) {
                 continue;
             }
-            let stays = match stored.remove(&sibling) {
+            let is_pending = match stored.remove(&sibling) {
                 Some(StoredValue::Snapshot(snapshot)) if joining.contains(&sibling) => {
                     let snapshot = others.keep_out_of(*snapshot);
                     proven.learn(&snapshot);
                     siblings_read.add(sibling, snapshot, newest.get(&sibling));
                     true
                 }
-                // Under another key than this login's: its next snapshot has both.
+                // The sibling's id is under another key than this login; its next snapshot has the id under both keys.
                 Some(StoredValue::Snapshot(snapshot)) if are_of_two_keys(&unique, &snapshot.unique) => {
                     siblings_read.unread.push(sibling);
-                    who.cookie.pending.contains(&sibling)
+                    state.cookie.pending.contains(&sibling)
                 }
                 Some(_) => false,
                 None => {
@@ -298,14 +301,14 @@ impl SecondRead {
                     true
                 }
             };
-            if stays && !named(sibling) {
+            if is_pending && !named(sibling) {
                 pending.push(sibling);
             }
         }
         siblings_read.join_into(&mut view, own);
         pending.retain(|v| view.memberships().counts(own, *v));
-        who.remember(pending, &looked_up);
-        Ok(RecognisedVisitor { lacks_lookups, ..who.recognised(view, proven.into_members()) })
+        state.remember(pending, &looked_up);
+        Ok(RecognisedVisitor { lacks_lookups, ..state.recognised(view, proven.into_members()) })
     }
 }
 
@@ -317,7 +320,7 @@ impl IdentityState {
         };
         let ledger = own.unwrap_or_else(|| Ledger::new(cookie.visitor));
         let arrived = Some(cookie.clone());
-        Self { now, origin: VisitorOrigin::Returning, arrived, cookie, ledger, another, claims, asked: Vec::new() }
+        Self { now, origin: VisitorOrigin::Returning, arrived, cookie, ledger, another, claims, queried: Vec::new() }
     }
 
     fn minted(now: Millis, claims: Vec<IdClaim>, random: &mut Random) -> Self {
@@ -339,19 +342,19 @@ impl IdentityState {
             ledger: Ledger::new(visitor),
             another: None,
             claims,
-            asked: Vec::new(),
+            queried: Vec::new(),
         }
     }
 
-    /// The same request with another of its identity cookies, because the visitor of the first is gone.
+    /// Restarts the request with another of its identity cookies, because the visitor of the first is gone.
     fn resume_as(self, cookie: IdentityCookie, random: &mut Random) -> Self {
         let ledger = [Some(self.ledger), self.another].into_iter().flatten().find(|l| l.visitor == cookie.visitor);
-        let mut who = Self { asked: self.asked, ..Self::returning(self.now, cookie, ledger, self.claims) };
-        who.switch_to_holder(random);
-        who
+        let mut state = Self { queried: self.queried, ..Self::returning(self.now, cookie, ledger, self.claims) };
+        state.switch_to_holder(random);
+        state
     }
 
-    /// Leaves the cookie's visitor to its member where the request proves another one.
+    /// Switches away from the cookie's visitor if the request proves another member than the visitor's.
     fn switch_to_holder(&mut self, random: &mut Random) {
         let other = self.cookie.tag.filter(|tag| self.holder().is_some_and(|holder| holder.is(*tag) != Some(true)));
         if let Some(tag) = other
@@ -361,12 +364,12 @@ impl IdentityState {
         }
     }
 
-    /// The member at this browser, by proof.
+    /// The claim of the member at this browser.
     fn holder(&self) -> Option<&IdClaim> {
         self.claims.iter().find(|c| c.unique)
     }
 
-    /// The unique id that this visitor's holder has: proven now, or remembered from an earlier proof.
+    /// The unique id of the visitor's member: claimed by this request, or remembered from an earlier proof.
     fn unique(&self) -> Option<Cow<'_, [AltHash]>> {
         match self.holder() {
             Some(claim) => Some(claim.hashes().into()),
@@ -374,7 +377,7 @@ impl IdentityState {
         }
     }
 
-    /// The id that the snapshot's visitor holds, if it is not the one of who is at this browser.
+    /// The unique id that the snapshot's visitor has, if it is not the id of the member at this browser.
     fn other_holder(&self, held: &[AltHash]) -> Option<AltHash> {
         let here = self.unique()?;
         let first = *held.first()?;
@@ -386,8 +389,8 @@ impl IdentityState {
         self.claims.iter().filter(|c| !self.cookie.covered.contains(&c.short()))
     }
 
-    /// Leaves the visitor to the member who holds it (`held`) and goes on as the visitor of who is here: an
-    /// earlier one of this browser, else a new one.
+    /// Leaves the visitor to the member that has the id `held`, and switches to a visitor of the member at this
+    /// browser: an earlier one of this browser, otherwise a new one.
     fn switch(&mut self, held: AltHash, random: &mut Random) {
         let here = self.unique().unwrap_or_default().into_owned();
         let left = (held, self.cookie.visitor);
@@ -409,56 +412,57 @@ impl IdentityState {
         self.origin = origin;
     }
 
-    /// Who stays where its visitor is gone.
-    fn stays(self) -> SurvivingCookie {
+    /// The cookie to write if the recognised visitor is gone.
+    fn surviving_cookie(self) -> SurvivingCookie {
         self.arrived?.without(self.cookie.visitor).map(Box::new)
     }
 
-    /// Takes the visitor's own snapshot in. Of one older than this browser or this reader has seen, only the visitor's own
-    /// facts are believed: who belongs to it may have been taken back since.
+    /// Adds the visitor's own snapshot to the view. A snapshot older than the newest one seen contributes only the
+    /// visitor's own facts, because its members may have been cut since.
     fn adopt(&mut self, mut snapshot: Snapshot, view: &mut JoinedView) {
         let own = self.cookie.visitor;
         if snapshot.version < self.ledger.highest && !planted::is_active(PlantedBug::AcceptAnOlderVersion) {
             if let Some(sub) = snapshot.profiles.remove(&own) {
                 view.add_known(own, KnownVisitor::from_sub(sub));
             }
-            // What the newer snapshot said may be something else.
+            // The newer snapshot may contain anything.
             view.note_missing(MissingParts::ALL);
             return;
         }
         self.ledger.highest = snapshot.version;
-        // A tag is of a proof at this browser, and is renewed under the key that is written: what else ties a member may end.
-        let said = snapshot.unique.first().filter(|_| self.holder().is_none());
-        let renew = |tag| said.filter(|_| same_id(&snapshot.unique, &[tag]) != Some(false)).copied().unwrap_or(tag);
+        // The tag stands for a proof at this browser, so it is only renewed under the active key; other evidence may
+        // end.
+        let own_id = snapshot.unique.first().filter(|_| self.holder().is_none());
+        let renew = |tag| own_id.filter(|_| same_id(&snapshot.unique, &[tag]) != Some(false)).copied().unwrap_or(tag);
         self.cookie.tag = self.cookie.tag.map(renew);
         view.add_snapshot(snapshot);
     }
 
-    /// What the browser itself knows of its visitor: nothing happened before the request that minted it.
+    /// The facts that the browser itself has. A visitor minted in this request has no others.
     fn known(&self) -> KnownVisitor {
         let known = self.ledger.known();
         if self.origin == VisitorOrigin::Minted { known.of_new_visitor() } else { known }
     }
 
-    /// Whether the visitor's own snapshot was built when the login that its pending siblings come from was known: of whom
-    /// it does not name then, the login was cancelled, or linked nobody.
+    /// Whether the visitor's own snapshot contains the login that its pending siblings come from. If it does and does
+    /// not name them, the login was cancelled or linked no visitor.
     fn login_is_held(&self, view: &JoinedView) -> bool {
         let held = |(received, short)| view.named(self.cookie.visitor).is_some_and(|sub| sub.holds(received, short));
         self.cookie.login.is_some_and(held)
     }
 
-    /// What the cookie keeps of this request.
+    /// Updates the cookie after this request.
     fn remember(&mut self, mut pending: Vec<VisitorId>, looked_up: &[VisitorId]) {
-        // Whom a new proof ties stay before whom the ids of earlier requests did.
-        if self.holder().is_some_and(|holder| self.asked.contains(&holder.short())) {
+        // Siblings of a new proof come before siblings from ids of earlier requests.
+        if self.holder().is_some_and(|holder| self.queried.contains(&holder.short())) {
             pending = first_of(pending, looked_up);
         }
         pending.truncate(limits::PENDING_SIBLINGS);
         self.cookie.tag = self.holder().map(|claim| claim.id.hash).or(self.cookie.tag);
-        self.cookie.covered.append(&mut self.asked);
+        self.cookie.covered.append(&mut self.queried);
         let over = self.cookie.covered.len().saturating_sub(limits::COVERED);
         self.cookie.covered.drain(..over);
-        // Whom this login ties waits for it.
+        // New siblings wait for this request's login.
         let is_new = !self.claims.is_empty() && pending.iter().any(|sibling| !self.cookie.pending.contains(sibling));
         self.cookie.login.take_if(|_| pending.is_empty() || is_new);
         self.cookie.pending = pending;

@@ -1,22 +1,24 @@
-//! Versioned forms of everything that crosses a wire, a cookie or a release: CBOR (RFC 8949) by ciborium, in types that
-//! serde derives. Domain types have no form of their own: each form is a type here, converted to and from the domain type,
-//! and golden bytes in the tests keep it as it is.
+//! Versioned forms of all data that crosses a wire, a cookie or a release: CBOR (RFC 8949) by ciborium, in types with
+//! serde derives. Domain types have no form. Each form is a type here, with conversions to and from the domain type,
+//! and golden bytes in the tests keep it stable.
 //!
 //! Rules of all forms:
-//! - A form is a map. Keys are texts of one letter; the first is `f`, the number of the form. A reader refuses a number
-//!   that it does not know as [`WireError::UnknownForm`].
-//! - A reader skips keys that it does not know, so that an edge one release older or newer than the origin works. What
-//!   limits who may see an ad is the exception: a catalogue's document and its filters refuse unknown keys.
+//! - A form is a map. Its keys are texts of one letter; the first is `f`, the number of the form. A reader refuses an
+//!   unknown number as [`WireError::UnknownForm`].
+//! - A reader skips unknown keys, so that an edge one release older or newer than the origin works. The exception is
+//!   data that restricts the audience of an ad: a catalogue's document and its filters refuse unknown keys.
 //! - A field that is empty, zero or absent has no key, where the form says so.
-//! - Ids and hashes are byte strings. There are no tuples, since a tuple cannot grow; no tags and no indefinite lengths.
-//! - Bytes are checked before ciborium reads them (`cbor`): their length, the nesting, the number of items, and that each
-//!   declared length is there. Ranges and bounds of values are checked after it, in the conversion to the domain type.
-//! - Columns of numbers that a snapshot, a cookie or a model has dozens or thousands of are byte strings, packed as
-//!   [`crate::base::packed`] describes; their form names them.
+//! - Ids and hashes are byte strings. There are no tuples, since a tuple cannot grow; no tags and no indefinite
+//!   lengths.
+//! - Bytes are checked before ciborium reads them (`cbor`): their length, the nesting, the number of items, and that
+//!   each declared length is present. Ranges and bounds of values are checked afterwards, in the conversion to the
+//!   domain type.
+//! - Columns with dozens or thousands of numbers, in a snapshot, a cookie or a model, are byte strings packed as in
+//!   [`crate::base::packed`]; their form names them.
 //!
-//! Keys that are reserved: `n` of a fact, for the position of a write in its call; `w` of a fact, for the owner of an event
-//! that waits, the signed name of the visitor that it belongs to; `o` of a tracked event, for the order id of a purchase;
-//! `z` of every form, for a checksum of what is stored.
+//! Reserved keys: in a fact, `n` for the position of a write in its call, and `w` for the owner of a waiting event (the
+//! signed id of its visitor); in a tracked event, `o` for the order id of a purchase; in every form, `z` for a checksum
+//! of the stored bytes.
 
 pub mod catalogue;
 mod cbor;

@@ -1,4 +1,4 @@
-//! Actions: laws of the set, and counts that equal a naive reference's on random visitors and questions.
+//! Actions: laws of the list, and counts compared with a naive model on random visitors and questions.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
 #[expect(dead_code, reason = "each file takes its part")]
@@ -18,7 +18,7 @@ use common::law;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// An ad of a small catalogue: two ads a group, two groups a campaign, two campaigns an advertiser.
+/// An ad of a small catalogue: two ads per group, two groups per campaign, two campaigns per advertiser.
 fn entity(ad: u32) -> AdEntity {
     AdEntity { ad: 1 + ad, ad_group: 100 + ad / 2, campaign: 200 + ad / 4, advertiser: 300 + ad / 8 }
 }
@@ -27,14 +27,14 @@ fn insertion(n: u64) -> InsertionHash {
     InsertionHash::of(InsertionId(u128::from(n).to_be_bytes()))
 }
 
-/// Few insertions, ads and minutes around midnights, so that repeats and edges are common.
+/// Few insertions and ads, and minutes around midnight, so that repeats and edge cases are common.
 fn action() -> impl Strategy<Value = AdAction> {
     let minute = prop_oneof![
         3 => 0..4 * DAY_MINUTES,
         1 => (0u32..4, prop_oneof![Just(0u32), Just(1), Just(59), Just(60), Just(DAY_MINUTES - 1)]).prop_map(|(d, m)| d * DAY_MINUTES + m),
     ];
     (0u64..24, 1u8..4, 0u8..3, 0u32..12, minute).prop_map(|(n, verb, view_type, ad, minute)| AdAction {
-        // An insertion is of one ad, and of one kind of placement.
+        // An insertion has one ad and one view type.
         insertion: insertion(n * 100 + u64::from(ad)),
         verb: ActionType(verb),
         view_type: ViewType(view_type),
@@ -86,8 +86,8 @@ impl Asked {
     }
 }
 
-/// The reference: lists and loops. Of repeats within one visitor the earliest counts; over visitors, each once in the
-/// window.
+/// The naive model. Of repeats within one visitor the earliest counts; over several visitors, each insertion in the
+/// window counts once.
 fn naive(visitors: &[Vec<AdAction>], asked: &Asked, level: AdLevel, code: u32) -> u32 {
     let mut counted: Vec<AdAction> = Vec::new();
     for visitor in visitors {
@@ -195,7 +195,7 @@ proptest! {
     }
 }
 
-/// Whatever the bytes say, reading and counting end, and count no more than there are rows.
+/// For any bytes, reading and counting end, and count at most the number of rows.
 fn harmless(bytes: &[u8]) {
     let Some(read) = PackedActions::read(bytes) else { return };
     assert!(read.iter().count() <= read.len());
@@ -296,7 +296,7 @@ fn only_the_newest_are_kept_and_leaving_out_commutes_with_the_join() {
     assert_eq!(at_once.len(), limits::ACTIONS);
     assert_eq!(set(&old).join(set(&new)), at_once);
     assert_eq!(set(&new).join(set(&old)), at_once);
-    // A repeat that is earlier on its day moves no action out that the whole history would keep.
+    // A repeat earlier on the same day evicts no action that the whole history would store.
     let mut moved = new.clone();
     moved.iter_mut().for_each(|a| a.minute = a.minute.day().start());
     assert_eq!(
@@ -335,7 +335,7 @@ fn more_groups_than_the_bound_are_refused() {
     assert!(grouped(&read).is_err());
 }
 
-/// AdCP Trusted Match: impressions are logged under each id that saw them, and united when they are read.
+/// AdCP Trusted Match: impressions are logged under each id that saw them, and deduplicated at the time of the read.
 #[test]
 fn adcp_five_impressions_one_seen_under_one_id_only_count_five() {
     let seen = |n| on(0, n, ActionType::IMPRESSION, 10);
@@ -348,7 +348,7 @@ fn adcp_five_impressions_one_seen_under_one_id_only_count_five() {
 
 #[test]
 fn adcp_a_cap_is_shared_by_two_campaigns_of_an_advertiser() {
-    // Ads 0 and 4 are of two campaigns of one advertiser.
+    // Ads 0 and 4 belong to two campaigns of one advertiser.
     let actions = vec![
         on(0, 1, ActionType::IMPRESSION, 0),
         on(4, 2, ActionType::IMPRESSION, 1),

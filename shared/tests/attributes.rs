@@ -1,4 +1,4 @@
-//! Attributes: laws of the map, values, the packed forms and the dictionary, against naive models.
+//! Attributes: laws of the map, values, packed forms and the dictionary, compared with naive models.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
 #[expect(dead_code, reason = "each file takes its part")]
@@ -37,7 +37,7 @@ fn strings(all: &[&str]) -> AttributeValue {
     AttributeValue::Strings(all.iter().map(|text| (*text).to_owned()).collect())
 }
 
-/// Any value within the bounds.
+/// Any value within its bounds.
 fn value() -> impl Strategy<Value = AttributeValue> {
     let short = || "[a-c]{0,2}|\\PC{0,20}";
     prop_oneof![
@@ -53,7 +53,7 @@ fn value() -> impl Strategy<Value = AttributeValue> {
 
 fn write() -> impl Strategy<Value = Write> {
     let value = prop_oneof![4 => value().prop_map(Some), 1 => Just(None)];
-    // Few tokens and stamps, so that writes meet, also under one stamp.
+    // Few tokens and stamps, so that writes collide, even under one stamp.
     (0u16..12, 0u64..8, 0u64..2, value)
         .prop_map(|(token, at, order, value)| (NameToken(token * 301), WriteStamp { at: NOW + at, order }, value))
 }
@@ -68,7 +68,7 @@ fn map(writes: &[Write]) -> AttributeMap {
     map
 }
 
-/// The greatest write of each attribute, of these the ones written last.
+/// The greatest write per attribute; of these the writes stored by a map, which are the last ones.
 fn naive(writes: &[Write]) -> BTreeMap<NameToken, (WriteStamp, Option<AttributeValue>)> {
     let mut all: BTreeMap<NameToken, Vec<(WriteStamp, Option<AttributeValue>)>> = BTreeMap::new();
     writes.iter().cloned().for_each(|(token, stamp, value)| all.entry(token).or_default().push((stamp, value)));
@@ -86,7 +86,7 @@ fn held_of(map: &AttributeMap) -> BTreeMap<NameToken, AttributeValue> {
     map.iter().map(|(token, value)| (token, value.clone())).collect()
 }
 
-/// Up to a few more writes than a map keeps, from a seed.
+/// Random writes from a seed, possibly more than a map stores.
 fn many(seed: u64, count: u64) -> Vec<Write> {
     (0..count)
         .map(|n| {
@@ -105,7 +105,7 @@ fn shuffled(writes: &[Write], seed: u64) -> Vec<Write> {
     all.into_iter().map(|(_, write)| write).collect()
 }
 
-/// Reading never panics, and takes nothing for a map that is none.
+/// Reading never panics and accepts only canonical bytes as a map.
 fn refused_or_canonical(bytes: &[u8]) -> Result<(), TestCaseError> {
     let Some(read) = PackedAttributes::read(bytes) else { return Ok(()) };
     let seen: Vec<(NameToken, AttributeValue)> = read.iter().collect();
@@ -206,16 +206,16 @@ proptest! {
     fn s4_08_a_snapshot_takes_the_newest_that_fit(writes in writes(), seed in any::<u64>(), bytes in 0usize..400) {
         for map in [map(&writes), map(&many(seed, 300))] {
             let none = BTreeSet::new();
-            let kept = map.kept_within(bytes, &none);
-            prop_assert_eq!(kept.is_none(), map.pack().len() <= bytes);
-            let kept = kept.unwrap_or_else(|| map.clone());
-            prop_assert!(kept.pack().len() <= bytes);
-            prop_assert_eq!(kept.join(map.clone()), map.clone());
-            // The newest is kept wherever a map of it alone would fit for sure.
+            let reduced = map.kept_within(bytes, &none);
+            prop_assert_eq!(reduced.is_none(), map.pack().len() <= bytes);
+            let reduced = reduced.unwrap_or_else(|| map.clone());
+            prop_assert!(reduced.pack().len() <= bytes);
+            prop_assert_eq!(reduced.join(map.clone()), map.clone());
+            // The newest attribute is stored if a map of it alone would certainly fit.
             let mut more = map.clone();
             more.write(NameToken(5), stamp(1_000), Some(AttributeValue::Bool(true)));
-            let kept = more.kept_within(bytes, &none).unwrap_or(more);
-            prop_assert!(bytes < 60 || kept.get(NameToken(5)).is_some());
+            let reduced = more.kept_within(bytes, &none).unwrap_or(more);
+            prop_assert!(bytes < 60 || reduced.get(NameToken(5)).is_some());
         }
     }
 
@@ -224,11 +224,11 @@ proptest! {
         let mut map = map(&many(seed, 300));
         map.write(NameToken(5), stamp(1), Some(AttributeValue::Bool(true)));
         let first = BTreeSet::from([NameToken(5), NameToken(60_000)]);
-        let Some(kept) = map.kept_within(bytes, &first) else { return Ok(()) };
-        prop_assert!(kept.pack().len() <= bytes);
-        prop_assert_eq!(kept.get(NameToken(5)), map.get(NameToken(5)));
-        prop_assert!(kept.writes().any(|(token, _, value)| token == NameToken(60_000) && value.is_none()));
-        prop_assert_eq!(PackedAttributes::read(&kept.pack()).unwrap().to_map(), Some(kept));
+        let Some(reduced) = map.kept_within(bytes, &first) else { return Ok(()) };
+        prop_assert!(reduced.pack().len() <= bytes);
+        prop_assert_eq!(reduced.get(NameToken(5)), map.get(NameToken(5)));
+        prop_assert!(reduced.writes().any(|(token, _, value)| token == NameToken(60_000) && value.is_none()));
+        prop_assert_eq!(PackedAttributes::read(&reduced.pack()).unwrap().to_map(), Some(reduced));
     }
 
     #[test]
@@ -353,7 +353,7 @@ fn a_whole_number_that_is_not_kept_exactly_is_refused_however_long_it_is() {
         assert_eq!(AttributeValue::from_text(text).unwrap(), Ok(value), "{text}");
     }
     assert!(AttributeValue::from_text("00").is_err());
-    // What is stored as a text already becomes the nearest number where its attribute becomes one of numbers.
+    // A stored text becomes the nearest number if its attribute is retyped to numbers.
     assert_eq!(AttributeValue::String(digits.to_owned()).convert(ValueKind::Float), Some(float(1.2345678901234568e29)));
 }
 
@@ -575,9 +575,9 @@ fn s4_08_no_visitor_s_attributes_crowd_out_a_snapshot() {
     }
     assert_eq!(profile.attributes(), &map(&writes));
     let sub = profile.sub_profile(version(1), false);
-    let kept: Vec<NameToken> = sub.attributes().unwrap().iter().map(|(token, _)| token).collect();
-    // One that is too long alone leaves its place to the newest of the others, 29 of 256 bytes each.
-    assert_eq!(kept, (226..255).map(NameToken).collect::<Vec<_>>());
+    let reduced: Vec<NameToken> = sub.attributes().unwrap().iter().map(|(token, _)| token).collect();
+    // The value that is too long is left out, and the newest of the others fill the room: 29 of 256 bytes each.
+    assert_eq!(reduced, (226..255).map(NameToken).collect::<Vec<_>>());
     assert!(sub.packed().len() <= limits::SNAPSHOT_ATTRIBUTES + 64);
 }
 
@@ -589,7 +589,7 @@ fn packed_bytes_have_one_form() {
     let empty = PackedAttributes::read(&[]).unwrap();
     assert_eq!((empty.to_map(), empty.get(NameToken(0))), (Some(AttributeMap::default()), None));
     let to_map = |bytes: &[u8]| PackedAttributes::read(bytes).and_then(|read| read.to_map());
-    // Two bools at times 1 and 2.
+    // Two booleans, written at times 1 and 2.
     assert!(to_map(&[2, 8, 0, 2, 1, 1, 0, 2, 1, 0, 2, 1, 0, 1, 0, 0, 1]).is_some());
     let bad: [&[u8]; 7] = [
         &[0, 0],
@@ -650,7 +650,7 @@ fn a_new_name_gets_a_free_token_and_names_in_other_states_are_nobodys() {
         assert_eq!(names.check(reserved, &text("x")), Err(refused.clone()), "{reserved}");
         assert_eq!(names.accept(reserved, text("x")), Err(refused), "{reserved}");
     }
-    // A retired name is found, so that its values can be removed, and takes no other.
+    // A retired name can be found, so that its values can be removed, but accepts no new value.
     let retired = NameDictionary::from_entries([("_retired.0.age".to_owned(), ValueKind::Bool)]).unwrap();
     assert!(
         retired.find("_retired.0.age").is_some()

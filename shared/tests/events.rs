@@ -1,4 +1,4 @@
-//! Events by name: laws, the packed form and what is asked of them, against a list of all that happened.
+//! Events by name: laws, the packed form and the counts, compared with a list of all events.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
 #[expect(dead_code, reason = "each file takes its part")]
@@ -29,26 +29,26 @@ fn of<'a>(all: impl IntoIterator<Item = &'a Event>) -> VisitorEvents {
     events
 }
 
-fn rank(name: &str) -> (bool, usize, &str) {
+fn stored_order(name: &str) -> (bool, usize, &str) {
     (![PAGE, PURCHASE].contains(&name), name.len(), name)
 }
 
-/// The names that are kept, and whether there were more.
-fn kept(all: &[Event]) -> (Vec<&str>, bool) {
+/// The stored names, and whether there were more.
+fn stored_names(all: &[Event]) -> (Vec<&str>, bool) {
     let mut names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect::<BTreeSet<_>>().into_iter().collect();
-    names.sort_by(|a, b| rank(a).cmp(&rank(b)));
+    names.sort_by(|a, b| stored_order(a).cmp(&stored_order(b)));
     let more = names.len() > limits::EVENT_NAMES;
     names.truncate(limits::EVENT_NAMES);
     (names, more)
 }
 
-/// What may be said of a name, from a list of all.
+/// The expected counts and last minute of a name, from a list of all events.
 fn naive(all: &[Event], name: &str, from: u32, to: u32) -> (u64, Option<u64>, Option<u64>, Option<Minute>) {
-    let (names, more) = kept(all);
+    let (names, more) = stored_names(all);
     let of_it: Vec<u32> = all.iter().filter(|(of, _)| of == name).map(|(_, at)| *at).collect();
     let within = of_it.iter().filter(|at| (from..to).contains(at)).count() as u64;
     let held = names.contains(&name);
-    if !held && more && names.last().is_some_and(|last| rank(last) < rank(name)) {
+    if !held && more && names.last().is_some_and(|last| stored_order(last) < stored_order(name)) {
         return (within, None, None, None);
     }
     let floor = |most: usize, unit: u32| {
@@ -61,7 +61,7 @@ fn naive(all: &[Event], name: &str, from: u32, to: u32) -> (u64, Option<u64>, Op
     (within, Some(of_it.len() as u64), said, of_it.iter().max().map(|at| Minute(*at)))
 }
 
-/// Few names often and many seldom, of lengths around each other; some minutes again and again.
+/// Some frequent names and many rare ones, of similar lengths; some minutes repeat.
 fn some_events() -> impl Strategy<Value = Vec<Event>> {
     (any::<u64>(), 0..600u64).prop_map(|(seed, length)| (0..length).map(|n| event(scramble(seed ^ n))).collect())
 }
@@ -127,7 +127,7 @@ proptest! {
         prop_assert_eq!(said.exact(), within);
         prop_assert_eq!(events.last(&name), last);
         prop_assert!(least(said) <= exact && (said.exact().is_none() || least(said) == exact), "{said:?} of {exact}");
-        // Over several visitors it is the sum, exact where each is.
+        // The count over several visitors is the sum, and exact if each count is.
         let half = of(&all[..all.len() / 2]);
         let (other, both) = (half.events_within(&name, Minute(from), Minute(to)), [&events, &half]);
         let sum = events::within(&both, &name, Minute(from), Minute(to));
@@ -156,17 +156,17 @@ proptest! {
     fn s4_05_every_window_of_days_is_answered_of_names_that_are_kept(all in some_events(), interval in 1..=u32::from(limits::ACTION_DAYS)) {
         let events = of(&all);
         let (from, to) = TimeWindow { interval, unit: WindowUnit::Days }.range(Minute(NOW + 200));
-        for name in kept(&all).0 {
+        for name in stored_names(&all).0 {
             prop_assert!(events.events_within(name, from, to).exact().is_some(), "{}", name);
         }
     }
 
     #[test]
     fn s4_05_what_a_snapshot_says_of_pages_and_purchases_is_what_a_list_of_them_says(
-        all in some_events(), since in select(vec![0, NOW - 100, NOW + 50, NOW + 320]), kept in select(vec![0, NOW + 20]),
+        all in some_events(), since in select(vec![0, NOW - 100, NOW + 50, NOW + 320]), stored_since in select(vec![0, NOW + 20]),
         (from, to) in range(), cut in any::<Index>(), at in any::<Index>(), bit in 0..8u8,
     ) {
-        let events = VisitorEvents::since(Minute(kept)).plus(of(&all));
+        let events = VisitorEvents::since(Minute(stored_since)).plus(of(&all));
         let packed = events.pack_recent(Minute(since));
         for name in [PAGE, PURCHASE] {
             let of_it: BTreeSet<u32> = all.iter().filter(|(of, _)| of == name).map(|(_, at)| *at).collect();
@@ -174,8 +174,8 @@ proptest! {
             let exact = all.iter().filter(|(of, at)| of == name && (from..to).contains(at)).count() as u64;
             let said = events::recent_within(&packed, name, Minute(from), Minute(to)).unwrap();
             prop_assert!(least(said) <= exact, "{said:?} of {exact}");
-            prop_assert_eq!(said.exact(), (from >= floor.max(since).max(kept)).then_some(exact));
-            // What is cut says nothing, or what it says is whole; of bits that are others it says something.
+            prop_assert_eq!(said.exact(), (from >= floor.max(since).max(stored_since)).then_some(exact));
+            // Cut bytes give a lower bound of 0 or the whole answer; flipped bits give some answer.
             let less = events::recent_within(&packed[..cut.index(packed.len())], name, Minute(from), Minute(to)).unwrap();
             prop_assert!(less == EventCount::AtLeast(0) || less == said, "{less:?} of {said:?}");
             let mut flipped = packed.clone();
@@ -188,7 +188,7 @@ proptest! {
 
     #[test]
     fn packed_events_have_one_form(all in some_events(), at in any::<Index>(), bit in 0..8u8, since in select(vec![0, NOW - 100, NOW + 50, NOW + 320]), cut in any::<Index>()) {
-        // Of a visitor whose older events were not kept, too.
+        // Also for a visitor whose older events were not stored.
         let events = VisitorEvents::since(Minute(since)).plus(of(&all));
         let bytes = events.pack();
         prop_assert_eq!(VisitorEvents::read(&bytes), Some(events.clone()));
@@ -198,7 +198,7 @@ proptest! {
         if let Some(other) = VisitorEvents::read(&flipped) {
             prop_assert_eq!(other.pack(), flipped);
             prop_assert!(other != events);
-            // Whatever was read can be added to and kept.
+            // Every map that was read can be added to and stored.
             prop_assert!(VisitorEvents::read(&other.plus(events).pack()).is_some());
         }
     }
@@ -240,7 +240,7 @@ fn s4_05_a_hostile_page_pushes_no_page_and_no_purchase_out() {
         assert_eq!(events.iter().count(), limits::EVENT_NAMES);
         let total = |name: &str| events.total_events(name).exact();
         assert_eq!((total(PURCHASE), total(PAGE), total("00")), (Some(1), Some(0), Some(1)));
-        // Names before the last that is held were not left out.
+        // A name before the last stored name was not left out.
         assert_eq!((total("a"), total("62"), total("63")), (Some(0), Some(1), None));
         assert_eq!((total("zz"), total("bought_shoes")), (None, None));
         assert!(events.pack().len() < 1_000, "{}", events.pack().len());
@@ -285,13 +285,13 @@ fn hostile_bytes_are_refused() {
         [good.as_slice(), &[0]].concat(),
         name(b""),
         name(b"\xff"),
-        // Twice, and in no order.
+        // A repeated name, and names out of order.
         vec![0, 4, 1, b'a', 0, 1, 2, 1, b'a', 0, 1, 2],
         vec![0, 4, 1, b'b', 0, 1, 2, 1, b'a', 0, 1, 2],
-        // A name that never was; one of which minutes were left out, though not all are there.
+        // A name without events; a name with left-out minutes although there was room.
         vec![0, 2, 1, b'a', 0, 0],
         vec![0, 2, 1, b'a', 9, 1, 2, 1, 0, 1, 2],
-        // Too many names, minutes, and a minute behind the last there is.
+        // Too many names, too many minutes, and a minute out of range.
         [&[0, 0x82, 1], [1, b'a', 0, 1, 2].as_slice()].concat(),
         [&[0, 2, 1, b'a', 0, 65][..], &[2; 65]].concat(),
         vec![0, 2, 1, b'a', 0, 1, 0xfe, 0xff, 0xff, 0xff, 0xff, 1],

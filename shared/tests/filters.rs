@@ -1,5 +1,5 @@
-//! Filters: against a naive model that reads the documents itself, the index against one filter after the other, the
-//! wire both ways, columns against one person after the other, and everything bad by its name.
+//! Filters: compared with a naive model over the documents; the filter index compared with single filters; the wire
+//! form in both directions; the audience index compared with single people; and the problems of invalid documents.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may fail")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -86,7 +86,7 @@ fn problems(document: &Json) -> Vec<String> {
     }
 }
 
-/// What a subject of these tests owns.
+/// The data of a subject of these tests.
 #[derive(Debug, Clone, Default)]
 struct Someone {
     is_known: bool,
@@ -101,16 +101,16 @@ struct Someone {
     view_type: u8,
     country: Option<&'static str>,
     class: Option<&'static str>,
-    /// Answers to what [`Someone::count`] tells apart.
+    /// The counts that [`Someone::count`] distinguishes.
     counted: Vec<Option<u64>>,
-    /// Whether each of them is what it was at least.
+    /// Whether these counts are only lower bounds.
     in_part: bool,
-    /// What is certain although something is missing.
+    /// The certain parts, if data is missing.
     gaps: Option<Gaps>,
     page_gaps: PageGaps,
 }
 
-/// [`PersonGaps`] of its own.
+/// An owned [`PersonGaps`].
 #[derive(Debug, Clone, Default)]
 struct Gaps {
     attributes: Option<Vec<NameToken>>,
@@ -171,7 +171,7 @@ impl Someone {
     }
 }
 
-/// Somebody of whom everything is known.
+/// A subject with complete data.
 fn ann() -> Someone {
     Someone {
         is_known: true,
@@ -216,7 +216,7 @@ fn s4_05_the_operators_mean_what_they_mean_in_mongo() {
     fails(json!({"attributes.score": {"$gte": 0}}));
     holds(json!({"attributes.vip": true, "attributes.city": {"$gte": "Bonn", "$lt": "Bonns"}}));
     holds(json!({"attributes.born": {"$lt": "1990-05-02", "$gte": "1990-05-01"}}));
-    // Any entry of a list; `$ne` and `$nin` none.
+    // A condition holds for any entry of a list; `$ne` and `$nin` hold if no entry matches.
     holds(json!({"attributes.tags": "b", "page.keywords": {"$in": ["ski", "beach"]}}));
     fails(json!({"attributes.tags": {"$ne": "b"}}));
     holds(json!({"attributes.tags": {"$nin": ["c", "d"]}, "segments": {"$ne": 8}}));
@@ -370,7 +370,7 @@ fn s3_07_many_questions_are_answered_as_each_by_itself() {
     let parts: Vec<Vec<u8>> = (0..3)
         .map(|_| {
             let actions = (0..200).map(|_| {
-                // An insertion is of one ad.
+                // An insertion has one ad.
                 let insertion = draw(150);
                 let ad = insertion % 5;
                 AdAction {
@@ -494,7 +494,7 @@ fn s4_10_a_value_of_another_type_is_an_error_and_not_false() {
         let document = json!({format!("attributes.{name}"): {"$in": [value]}});
         parse(&document, "", &tenant().words(CountAnswerer::Origin)).is_ok()
     };
-    // A whole number is a float too, and a date a string.
+    // An integer is a float too, and a date is a string.
     for (name, taken) in [
         ("shoe_size", [true, false, false, false, false]),
         ("score", [true, true, false, false, false]),
@@ -586,7 +586,7 @@ fn a_filter_of_a_million_parts_is_refused() {
     );
     let operators: Map<String, Json> = (0..million).map(|i| (format!("$eq{i}"), json!(1))).collect();
     assert_eq!(problems(&json!({"devices": operators})).len(), limits::FILTER_CONDITIONS + 1);
-    // 64 by 64 by 64 of them, none over a bound of its own.
+    // 64 by 64 by 64 conditions, where no single list is over its bound.
     let wide = |inner: Json| json!({"$or": vec![inner; 64]});
     only(&wide(wide(wide(json!({"devices": 1})))), "targeting: 64 conditions at most");
     let empty = wide(wide(wide(json!({"$and": [{}]}))));
@@ -695,11 +695,11 @@ fn times_are_read_as_rfc_3339_says() {
     }
 }
 
-/// Documents, and what they say of somebody, read naively.
+/// A naive evaluation of documents.
 mod naive {
     use super::*;
 
-    /// Whether it holds; `None` where it cannot be said.
+    /// Whether the document matches; `None` if that is unknown.
     pub(super) fn holds(document: &Json, someone: &Someone) -> Option<bool> {
         all(document.as_object().unwrap().iter().map(|(key, value)| match key.as_str() {
             "$and" => all(value.as_array().unwrap().iter().map(|inner| holds(inner, someone))),
@@ -729,7 +729,7 @@ mod naive {
         operators(&[json!(count)], &value["$count"])
     }
 
-    /// The values of a field as a filter would write them; none when it is not there.
+    /// The values of a field as in a filter; empty if the field is absent.
     fn values(field: &str, someone: &Someone) -> Vec<Json> {
         let text = |text: Option<&str>| text.map(|text| json!(text)).into_iter().collect();
         match field {
@@ -792,7 +792,7 @@ mod naive {
     }
 }
 
-/// Fields and values that they take: whether they have an order, and values that meet those of [`someone`] often.
+/// A field, whether it is ordered, and values that often match those of [`someone`].
 fn a_field() -> impl Strategy<Value = (&'static str, bool, Vec<Json>)> {
     select(vec![
         ("attributes.shoe_size", true, vec![json!(40), json!(41), json!(42)]),
@@ -894,8 +894,8 @@ prop_compose! {
     }
 }
 
-/// What is missing of somebody, by name: for each attribute and segment 0 to hide it, 1 to make it uncertain, 2 to keep it; of
-/// the page its address, and all keywords but so many.
+/// Data that is hidden from a reader. For each attribute and segment: 0 hides it, 1 makes it uncertain, 2 leaves it. Of
+/// the page: whether its address is hidden, and the number of keywords that are left.
 type Hidden = (Vec<u8>, Vec<u8>, bool, bool, (bool, Option<usize>));
 
 fn hidden() -> impl Strategy<Value = Hidden> {
@@ -904,7 +904,7 @@ fn hidden() -> impl Strategy<Value = Hidden> {
 }
 
 impl Someone {
-    /// The same person to a reader who lacks some of its data.
+    /// The same person for a reader that lacks some of its data.
     fn without(&self, (attributes, segments, members, counts, (url, keywords)): &Hidden) -> Self {
         let mut part = self.clone();
         let of = |token: &NameToken| attributes[usize::from(token.0)];
@@ -931,7 +931,7 @@ fn law() -> Config {
     Config { cases: 10_000, failure_persistence: None, ..Config::default() }
 }
 
-/// A document as a filter, unless it is over a bound: the generator knows none.
+/// Parses a document; `None` if it is over a bound, which the generator does not know.
 fn filter_of(document: &Json) -> Option<Filter> {
     match parse(document, "targeting", &tenant().words(CountAnswerer::Origin)) {
         Ok(filter) => Some(filter),
@@ -964,7 +964,7 @@ proptest! {
         let exactly = |by| ask(more(by).map(|count| Some(EventCount::Exactly(count))).collect());
         let in_part = ask(least.iter().map(|least| Some(EventCount::AtLeast(*least))).collect());
         prop_assert!(!in_part || [0, 1, 2, 1_000].into_iter().all(exactly), "{document}");
-        // Nobody is meant for less than is known.
+        // No targeting matches because of missing data.
         prop_assert!(in_part || !ask(vec![None; least.len()]), "{document}");
     }
 
@@ -1062,7 +1062,7 @@ fn of_whom_nothing_could_be_read_neither_a_condition_nor_its_opposite_holds() {
     assert!(unread.is_meant(&filter), "what is not of a person is known");
 }
 
-/// When people of columns did something: pages, purchases, `saved`, clicks and hides, in minutes.
+/// Minutes of a person's actions in the audience index: pages, purchases, `saved`, clicks and hides.
 type Acts = [Vec<u32>; 5];
 
 const ACTS: [&str; 3] = ["page", "purchase", "saved"];
@@ -1090,7 +1090,7 @@ fn count(question: &CountQuestion, acts: &Acts) -> Option<u64> {
 }
 
 impl Someone {
-    /// Of a person alone, as an audience asks.
+    /// Whether the filter matches a single person.
     fn is_found(&self, filter: &Filter, acts: &Acts) -> bool {
         let counts: Vec<Option<EventCount>> =
             filter.counts().iter().map(|question| count(question, acts).map(EventCount::Exactly)).collect();
@@ -1147,7 +1147,8 @@ proptest! {
         people.count_events(&first_acts(counted.0));
         people.settle();
         let mut plain: BTreeMap<u64, (u16, Someone, Acts)> = BTreeMap::new();
-        // Some partitions are kept after some writes, the others after some more; who was written since is written anew.
+        // Some partitions are stored after some writes, the others after more; people written since then are written
+        // again.
         let (began, ended, cut) = (kept.0.min(kept.1), kept.0.max(kept.1), kept.2);
         let (mut blocks, mut used, mut since) = (Vec::new(), UsedTexts::default(), BTreeSet::new());
         let mut names = people.pack_names(&used);
@@ -1207,7 +1208,7 @@ proptest! {
     }
 }
 
-/// Counts other names from now on. All rows that may lack their counts are written again, or some of them.
+/// Counts other event names from now on. Some or all rows that may lack their counts are written again.
 fn count_other_names(people: &mut AudienceIndex, plain: &BTreeMap<u64, (u16, Someone, Acts)>, most: usize, all: bool) {
     people.count_events(&first_acts(most));
     for (n, person) in people.uncounted().into_iter().enumerate() {
@@ -1249,7 +1250,7 @@ fn only_people_with_uncounted_events_are_unsure_of_a_name_and_none_once_it_is_co
         put(&mut people, 0, "saved");
         people.settle();
         assert_eq!((asked(&people, "saved"), people.uncounted()), ((1, vec![], None), vec![]));
-        // One that is counted no more leaves its people in doubt, also once it is counted again.
+        // The people of a name that is no longer counted are in doubt, even when the name is counted again.
         assert!(people.count_events(&BTreeSet::new()));
         assert_eq!(asked(&people, "saved"), in_doubt);
     }
@@ -1327,7 +1328,7 @@ fn columns_of_damaged_bytes_are_none() {
         assert!(unpack(&[&block], &names[..end]).is_none(), "{end}");
     }
     assert!(unpack(&[&block, &block], &names).is_none() && unpack::<Vec<u8>>(&[], &names).is_none());
-    // Whatever else they say costs no more than they are long, and breaks nothing.
+    // Changed bytes cost at most their length, and never panic.
     for (at, bit) in (0..block.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
         let mut other = block.clone();
         other[at] ^= 1 << bit;
@@ -1338,7 +1339,7 @@ fn columns_of_damaged_bytes_are_none() {
     }
 }
 
-/// A filter's form around a root, and with its questions.
+/// A filter's form with this root.
 fn filter_form(root: &[u8]) -> Vec<u8> {
     [b"\xa2\x61f\x01\x61r", root].concat()
 }
@@ -1356,7 +1357,7 @@ fn another_form_of_a_filter_is_refused_by_its_name() {
 fn a_part_of_a_filter_that_is_not_known_is_not_passed_over() {
     let known = filter_form(b"\xa1\x61c\xa2\x61f\x61d\x61t\xa1\x61n\x81\x01");
     assert_eq!(wire::filter::decode_filter(&known), Ok(tenant().parse(&json!({"devices": 1}))));
-    // A key of the condition, of the filter; a field, a test, a kind of group.
+    // An unknown key of the condition and of the filter; an unknown field, test and group.
     for later in [
         filter_form(b"\xa1\x61c\xa3\x61f\x61d\x61t\xa1\x61n\x81\x01\x61z\x01"),
         [b"\xa3", &known[1..], b"\x61z\x01"].concat(),
@@ -1371,7 +1372,8 @@ fn a_part_of_a_filter_that_is_not_known_is_not_passed_over() {
 #[test]
 fn hostile_bytes_are_refused_before_they_cost_anything() {
     let leaf = |devices: u8| [b"\xa1\x61c\xa2\x61f\x61d\x61t\xa1\x61n\x81", &[devices][..]].concat();
-    // Groups in each other, of both kinds in turn, each with a condition of its own: those that are not of one count as one.
+    // Nested groups of alternating kinds, each with a condition of its own; otherwise a group would merge with its
+    // parent.
     let nested = |levels: usize| {
         (0..levels).fold(leaf(2), |inner, level| {
             let head: &[u8] = if level % 2 == 0 { b"\xa1\x61l\x82" } else { b"\xa1\x61y\x82" };
@@ -1382,7 +1384,7 @@ fn hostile_bytes_are_refused_before_they_cost_anything() {
     for levels in [2 * limits::FILTER_DEPTH + 1, 1_000] {
         assert_eq!(wire::filter::decode_filter(&filter_form(&nested(levels))), Err(WireError::Range), "{levels}");
     }
-    // A list that claims to be longer than all there is.
+    // A list that declares more items than are present.
     let claims = filter_form(&[b"\xa1\x61l\x9b".as_slice(), &[0x7f; 8]].concat());
     assert_eq!(wire::filter::decode_filter(&claims), Err(WireError::Malformed));
     let questions =
@@ -1418,7 +1420,7 @@ fn windows_and_levels_are_part_of_a_question() {
     }
 }
 
-/// Made from the form's description by another encoder, not taken from this one.
+/// Made from the form's description by another encoder.
 #[test]
 fn golden_bytes_of_filters() {
     let and =

@@ -1,4 +1,4 @@
-//! A catalogue's bytes on their way to the edge.
+//! The bytes of a catalogue for the edge.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests end at the first thing that is not so")]
 
 use causeway_shared::ads::catalogue::{Catalogue, CompiledCatalogue, FlatCatalogue};
@@ -52,7 +52,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Made from the form's description by another encoder, not taken from this one.
+/// Made from the form's description by another encoder.
 #[test]
 fn a_catalogue_has_these_bytes() {
     let flat = made(document());
@@ -145,7 +145,7 @@ fn cut_anywhere_it_is_refused_and_another_form_is_unknown() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(10_000))]
 
-    /// Whatever is in it, a reader ends, and what it takes compiles.
+    /// For any bytes, the reader ends, and an accepted catalogue compiles.
     #[test]
     fn field_17_no_bytes_break_a_reader(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4)) {
         let mut bytes = flat::encode_catalogue(&made(document()));

@@ -1,4 +1,5 @@
-//! A bit flipped in every byte of what a snapshot holds, its checksum made to fit: rejected, or harmless to every reader.
+//! Flips a bit in every byte of a snapshot's parts, with a valid checksum: each result is refused or harmless to every
+//! reader.
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 use causeway_shared::base::ids::{Epoch, FactId, InsertionId, SessionId, SnapshotVersion, VisitorId};
@@ -28,7 +29,7 @@ fn fact(n: u8, what: FactKind) -> Fact {
     Fact { position: 0, id: FactId::from_bytes([n; 16]), visitor: visitor(), received, at: received, what }
 }
 
-/// Pages, actions of several days, segments with attributes and without, and attributes of every kind.
+/// Pages, actions of several days, segments with and without attributes, and attributes of every kind.
 fn whole() -> SubProfile {
     let mut profile = Profile::default();
     for n in 0..60u8 {
@@ -53,7 +54,7 @@ fn whole() -> SubProfile {
     profile.sub_profile(SnapshotVersion { restore: 0, counter: 5 }, true)
 }
 
-/// Asks everything that a reader may ask.
+/// Calls every read method.
 fn read(sub: &SubProfile) {
     let _ = (sub.totals(), sub.names(), sub.content(), sub.is_named(), sub.holds(NOW, 1));
     if let Some(segments) = sub.segments() {
@@ -102,19 +103,19 @@ fn a_bit_flipped_in_every_byte_of_a_profile_is_rejected_or_harmless() {
     read(&good);
     assert!(good.actions().is_some() && good.segments().is_some() && good.attributes().is_some());
     let key = snapshot_key(&"pub".parse().unwrap(), visitor());
-    let mut kept = 0;
+    let mut accepted = 0;
     for bit in 0..good.packed().len() * 8 {
         let mut bytes = good.packed().to_vec();
         bytes.iter_mut().skip(bit / 8).take(1).for_each(|byte| *byte ^= 1 << (bit % 8));
-        // As a snapshot whose checksum fits: a defect of ours, not of the wire.
+        // A snapshot with a valid checksum: the damage happened before it was encoded.
         let stored = snapshot(SubProfile::from_packed(good.version(), bytes.into()));
         let value = kv::encode_stored(&key, &stored).unwrap();
         if let Ok(StoredValue::Snapshot(found)) = kv::decode_stored(&key, visitor(), value.as_bytes()) {
             found.profiles.values().for_each(read);
-            kept += 1;
+            accepted += 1;
         }
     }
-    assert!(kept > 0, "the profile is read where it lies, not when the snapshot is");
+    assert!(accepted > 0, "the profile is read where it lies, not when the snapshot is");
 }
 
 #[test]

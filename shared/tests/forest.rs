@@ -1,4 +1,4 @@
-//! Connected components, beside petgraph's.
+//! Connected components, compared with petgraph.
 #![expect(clippy::indexing_slicing, reason = "a test may fail")]
 
 use causeway_shared::identity::people::Forest;
@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-/// The smallest vertex of each one's component, by petgraph.
+/// The smallest vertex of each vertex's component, by petgraph.
 fn expected(vertices: u32, edges: &[(u32, u32)]) -> Vec<u32> {
     let mut sets = UnionFind::<u32>::new(vertices as usize);
     for (a, b) in edges {
@@ -21,7 +21,7 @@ fn expected(vertices: u32, edges: &[(u32, u32)]) -> Vec<u32> {
     labels.iter().map(|label| smallest[*label as usize]).collect()
 }
 
-/// Few edges, many, and a vertex that has most of them.
+/// A graph with few or many edges, and a vertex with most of them.
 fn graph() -> impl Strategy<Value = (u32, Vec<(u32, u32)>)> {
     (1_u32..300).prop_flat_map(|vertices| {
         let edge = prop_oneof![3 => (0..vertices, 0..vertices), 1 => (Just(vertices / 2), 0..vertices)];
@@ -40,7 +40,7 @@ proptest! {
         let mut other = Forest::new(vertices);
         let (first, last) = edges.split_at(turn.index(edges.len() + 1));
         for (a, b) in last.iter().chain(first).rev() {
-            // Asking in between changes nothing.
+            // Calls of `root` in between change nothing.
             prop_assert!(other.root(*a) <= *a);
             other.join(*b, *a);
         }

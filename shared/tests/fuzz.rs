@@ -1,5 +1,5 @@
-//! Hostile bytes for every decoder: none panics, none loops, none allocates what a header merely declares; and
-//! what is read at all is read the same after it was written again.
+//! Hostile bytes for every decoder. No decoder panics, loops, or allocates what a header merely declares. A decoded
+//! value survives encoding and decoding.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 #![expect(
     clippy::disallowed_types,
@@ -50,10 +50,10 @@ use hostile::Hostile;
 use serde_json::Value as Json;
 
 const ITERATIONS: usize = 60_000;
-/// The most time one decoder gets.
+/// Most time per decoder.
 const TIME: Duration = Duration::from_secs(4);
 
-/// What was read is read again from what it is written as.
+/// Checks that a decoded value survives encoding and decoding.
 fn steady<T: Debug + PartialEq, E: Debug + PartialEq>(read: Result<T, E>, again: impl Fn(&T) -> Result<T, E>) {
     if let Ok(value) = read {
         assert_eq!(again(&value), Ok(value));
@@ -311,7 +311,7 @@ fn kv_values_as_they_are() {
     let seeds = [&value, &lookup, &names].map(|text| text.clone().into_bytes());
     check!().with_iterations(ITERATIONS).with_test_time(TIME).with_type::<Hostile>().for_each(|hostile| {
         let bytes = hostile.bytes(&seeds);
-        // A CRC is no signature: one damage in four thousand million passes, these few do not.
+        // A CRC is no signature: one damage in 2³² passes, but none of these few.
         assert_eq!(kv::decode_stored(&key, visitor(1), &bytes).is_ok(), bytes == value.as_bytes());
         assert_eq!(kv::decode_lookup(&lookup_key, &bytes).is_ok(), bytes == lookup.as_bytes());
         assert_eq!(kv::decode_names(&names_key, &bytes).is_ok(), bytes == names.as_bytes());
@@ -363,7 +363,7 @@ fn ids_in_text() {
         }
         if let Ok(tenant) = text.parse::<TenantId>() {
             assert_eq!(tenant.as_str(), text);
-            // No tenant's name runs into the rest of a key.
+            // A tenant's name contains no separator of keys.
             assert!(!text.contains([':', '/', '\0']) && text.len() <= 32);
         }
     });
@@ -434,8 +434,8 @@ fn configuration_and_keys_in_json() {
         });
         let read = serde_json::from_slice::<KeySet>(&bytes).map_err(drop);
         steady(read, |keys| {
-            let told = format!("{:?} {keys:?}", keys.problems(["pub"]));
-            assert!(!told.contains("AAECAwQF"), "a secret in {told}");
+            let shown = format!("{:?} {keys:?}", keys.problems(["pub"]));
+            assert!(!shown.contains("AAECAwQF"), "a secret in {shown}");
             serde_json::from_slice(&serde_json::to_vec(keys).unwrap()).map_err(drop)
         });
     });
@@ -444,7 +444,7 @@ fn configuration_and_keys_in_json() {
     assert!(serde_json::from_str::<EdgeConfig>(&house_ad).is_err(), "serde_json stops at a depth of 128");
 }
 
-/// Whether a form with a list of this length is read.
+/// Whether a form with a list of this length is accepted.
 type ReadsList = fn(usize) -> bool;
 
 #[test]
@@ -534,10 +534,10 @@ fn texts_over_their_bounds_are_refused() {
     assert_eq!(kv::decode_lookup("k", &vec![b'l'; limits::KV_VALUE_CHARS + 1]), Err(WireError::TooLong));
 }
 
-/// A decoder, and where in a valid value of its form a bomb can be put: as a field, or behind the last one.
+/// A decoder of a form; returns the error, if any.
 type Decoder = fn(&[u8]) -> Option<WireError>;
 
-/// A stored profile's form with the CRC-32 after it.
+/// The form of a stored profile with its CRC-32.
 fn summed(form: &[u8]) -> Vec<u8> {
     let sum = crc32fast::hash(&[visitor(1).as_bytes(), form].concat());
     [form, &sum.to_be_bytes()].concat()
@@ -571,7 +571,7 @@ fn decoders() -> Vec<(Decoder, Vec<u8>)> {
     ]
 }
 
-/// Values that say they are huge, endless or deep.
+/// Values that declare themselves huge, endless or deep.
 fn bombs() -> Vec<Vec<u8>> {
     let huge = [0x9b, 0xbb, 0x5b, 0x7b].map(|head| [&[head], [0x7f; 8].as_slice()].concat());
     let large = [0x9a, 0xba, 0x5a, 0x7a].map(|head| vec![head, 0x0f, 0xff, 0xff, 0xff]);
@@ -589,7 +589,7 @@ fn cbor_bombs_end_in_milliseconds_and_allocate_little() {
         assert_eq!(decode(&valid), None);
         for bomb in bombs() {
             let longer = extended(&valid, &bomb);
-            // At every place within the first bytes, instead of what was there, and as a field of a later release.
+            // At every index of the first bytes, in place of the original byte, and as a field of a later release.
             let inserted = (0..valid.len().min(48)).map(|at| [&valid[..at], &bomb].concat());
             for bytes in inserted.chain([longer]) {
                 let begun = Instant::now();
@@ -603,7 +603,7 @@ fn cbor_bombs_end_in_milliseconds_and_allocate_little() {
     assert!(grown < 64 * 1024, "{grown} KiB more");
 }
 
-/// A form's map with a key more, as a later release may write it.
+/// A form's map with one more key, as a later release may write it.
 fn extended(form: &[u8], value: &[u8]) -> Vec<u8> {
     assert!((0xa1..0xb7).contains(&form[0]), "a map of few keys");
     [&[form[0] + 1], &form[1..], b"\x65later", value].concat()
@@ -640,7 +640,7 @@ fn tags_and_indefinite_lengths_are_refused() {
     }
 }
 
-/// The most memory this process ever had, in KiB; 0 where the system does not say.
+/// Peak memory of this process, in KiB; 0 if the system does not report it.
 fn peak_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -1,8 +1,7 @@
-//! Golden bytes: the forms on every wire stay as they are, an edge one release older or newer than the origin works,
-//! and what was cut, changed or put under another key is refused.
+//! Golden bytes: every wire form stays the same; an edge one release older or newer than the origin works; values that
+//! were cut, changed or stored under another key are refused.
 //!
-//! The bytes were made from the forms' description (RFC 8949, RFC 2104, CRC-32 of IEEE 802.3) by another encoder, not
-//! taken from this one.
+//! The bytes were made from the forms' description (RFC 8949, RFC 2104, CRC-32 of IEEE 802.3) by another encoder.
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 #[expect(dead_code, reason = "each file takes its part")]
@@ -148,7 +147,7 @@ const UNITS_ASKED: &str = "oWFmAQ";
 const UNITS_GIVEN: &str = "omFmAWF1omFuGQEsYWhQAaMYXTpgcRKTFBUWFxgZGg";
 const POINTER: &str = "p1BJsHmaRhZgFhcKJhcgJhYwdhdgNhZFDQ0dLT1NXW19jZ2tvc3d7f";
 const DOCUMENT: &str = "k1TZ27MKRhZgFhZFDQ0dLT1NXW19jZ2tvc3d7fYW4JYWJKkHsiYWQiOltdfQ";
-/// Up to the weights of the price, all of which are 1, and what follows them.
+/// The model up to the weights of the price, which are all 1, and the bytes after them.
 const MODEL: [&str; 2] = [
     "a961660161620b617419012c61651903e86173820318c86163a461692461730a617748020280080303d8046171a6616e18c8\
      617007616c1a000186a061621a000249f061611a000aae606163036176a26169006173006170a361691a0001000061730a61\
@@ -180,8 +179,8 @@ fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The same form as a later release may write it: every map has a key more, whose value is nested. So have the facts of a
-/// batch, and their bodies.
+/// The same form as a later release may write it: every map has one more key, with a nested value. This includes the
+/// facts of a batch and their bodies.
 fn later(bytes: &[u8]) -> Vec<u8> {
     fn extend(value: &mut Cbor) {
         match value {
@@ -212,13 +211,13 @@ fn later(bytes: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A stored profile with the CRC-32 after it.
+/// A stored profile with its CRC-32.
 fn summed(bytes: &[u8]) -> Vec<u8> {
     let sum = crc32fast::hash(&[one().as_bytes(), bytes].concat());
     [bytes, &sum.to_be_bytes()].concat()
 }
 
-/// The same of a value of the KV.
+/// The same for a KV value.
 fn later_value(key: &str, value: &str) -> String {
     frame::framed(&value[..2], key, &later(&frame::inside(value)))
 }
@@ -269,7 +268,7 @@ fn attributes() -> Vec<(String, Option<AttributeValue>)> {
     vec![("shoe_size".to_owned(), Some(AttributeValue::Integer(42))), ("vip".to_owned(), None)]
 }
 
-/// What the profile and its snapshot are of.
+/// The profile of the golden facts.
 fn counted() -> Profile {
     let [facts @ .., _] = all_facts();
     Profile::of(&facts)
@@ -308,7 +307,7 @@ fn all_facts() -> [Fact; 8] {
     ]
 }
 
-/// Facts that say nothing of what the visitor did.
+/// Facts about the visitor that are no activity of it.
 fn facts_about() -> [Fact; 6] {
     let id = AlternateId { kind: MEMBER, hash: alt(1, 0xa1) };
     let of_id = FactKind::Erasure { scope: ErasureScope::Person, id: Some(id), also: vec![alt(2, 0xb1)] };
@@ -480,7 +479,7 @@ fn a_stored_profile() {
     let expected = expected.with_parts(ProfileParts { events: VisitorEvents::default(), ..parts });
     assert_eq!(profile::decode_profile(one(), &summed(&hex(PROFILE))).unwrap(), expected);
     assert_eq!(profile::decode_profile(one(), &summed(&later(&hex(PROFILE)))).unwrap(), expected);
-    // Bytes in which a bit flipped are never a profile with other sums, nor are they another visitor's.
+    // Damaged bytes never decode to other sums, and a profile never decodes for another visitor.
     let other = VisitorId::mint(NOW, [9; 10]);
     assert_eq!(profile::decode_profile(other, &summed(&hex(PROFILE))).err(), Some(WireError::Checksum));
     let whole = summed(&hex(PROFILE));
@@ -500,7 +499,7 @@ fn a_snapshot_and_a_tombstone() {
     let best = Some(BestTime { utc_hour_of_week: 107, confidence: 80 });
     let reached = StoredValue::Snapshot(Box::new(Snapshot { best, ..snapshot() }));
     let value = kv::encode_stored(VKEY, &reached).unwrap();
-    // One more key: the packed time.
+    // One more key: the packed best send time.
     let mut inner = [&frame::inside(SNAPSHOT)[..], b"\x61b\x19\x6b\x50"].concat();
     inner[0] += 1;
     assert_eq!(to_hex(&frame::inside(&value)), to_hex(&inner));
@@ -511,7 +510,7 @@ fn a_snapshot_and_a_tombstone() {
 #[test]
 fn s4_08_attributes_of_a_fact_and_of_a_snapshot() {
     let refused = |value: &str| facts::decode_one(&hex(&ATTRIBUTES.replace("420254", value))).err();
-    // An integer cut into another, of no kind; a text instead of bytes.
+    // An integer cut into one of no kind; a text instead of bytes.
     assert_eq!(["4202d4", "420754"].map(refused), [Some(WireError::Range); 2]);
     assert_eq!(refused("620254"), Some(WireError::Malformed));
     let mut map = AttributeMap::default();
@@ -523,7 +522,7 @@ fn s4_08_attributes_of_a_fact_and_of_a_snapshot() {
     assert_eq!(to_hex(sub.packed()), ATTRIBUTED);
     assert_eq!((sub.content().unwrap(), sub.totals()), (content, totals));
     assert_eq!(sub.attributes().unwrap().to_map(), Some(map));
-    // A reader of the release before knows nothing of the flag, and nothing of what lies behind.
+    // A reader of the previous release ignores the flag and the bytes after its own parts.
     let mut before = sub.packed().to_vec();
     before.iter_mut().take(1).for_each(|flags| *flags &= !16);
     let before = SubProfile::from_packed(SnapshotVersion::default(), before.into());
@@ -585,14 +584,14 @@ fn s4_06_exposures_of_a_snapshot() {
     let sub = SubProfile::pack(SnapshotVersion::default(), &content);
     assert_eq!(to_hex(sub.packed()), EXPOSED);
     assert_eq!((sub.content().unwrap(), sub.exposures()), (content.clone(), exposures.clone()));
-    // Behind attributes; a snapshot of the release before has none.
+    // The part follows the attributes; a snapshot of the previous release has none.
     let both = SubProfile::pack(SnapshotVersion::default(), &SubContent { attributes: vec![0], ..content });
     assert_eq!(both.exposures(), exposures);
     assert!(SubProfile::from_packed(SnapshotVersion::default(), hex(ATTRIBUTED).into()).exposures().is_empty());
-    // A reader of that release knows nothing of the flag, and nothing of what lies behind.
+    // A reader of that release ignores the flag and the bytes after its own parts.
     let before = SubProfile::from_packed(SnapshotVersion::default(), hex(&EXPOSED.replacen("20", "00", 1)).into());
     assert_eq!((before.totals(), before.exposures()), (totals, Exposures::default()));
-    // What is cut is none, and takes nothing else with it.
+    // Cut exposures read as none, and leave the other parts intact.
     for end in 5..sub.packed().len() {
         let cut = SubProfile::from_packed(SnapshotVersion::default(), sub.packed()[..end].to_vec().into());
         assert_eq!((cut.totals(), cut.exposures()), (totals, Exposures::default()));
@@ -612,7 +611,7 @@ fn s4_07_units_of_a_snapshot() {
     let sub = SubProfile::pack(SnapshotVersion::default(), &content);
     assert_eq!(to_hex(sub.packed()), GOT);
     assert_eq!((sub.content().unwrap(), sub.units()), (content.clone(), units.clone()));
-    // Behind attributes and exposures.
+    // The part follows attributes and exposures.
     let exposures: Exposures = [(3, FirstExposure { arm: 2, at: NOW, mixed: false })].into_iter().collect();
     let all = SubContent { attributes: vec![0], exposures: exposures.pack(), ..content };
     let all = SubProfile::pack(SnapshotVersion::default(), &all);
@@ -646,7 +645,8 @@ fn s4_05_when_events_were_of_a_snapshot() {
         [0, 1].map(|n| Some(EventCount::Exactly(n)))
     );
     assert_eq!(often(&sub, "saved", 0), None);
-    // Behind all others; a snapshot of the release before says nothing of it, and a reader of it passes over it.
+    // The part follows all others. A snapshot of the previous release lacks it, and a reader of that release ignores
+    // it.
     let units: HeldSlots = [(3, offer_slots::HeldSlot { number: 5, at: NOW })].into_iter().collect();
     let all = SubContent { attributes: vec![0], units: units.pack(), ..content };
     let all = SubProfile::pack(SnapshotVersion::default(), &all);
@@ -748,7 +748,7 @@ fn s3_05_what_an_object_of_strict_caps_stores_is_asked_and_answers() {
     let answer = Answer { granted: [(insertion, Entry { confirmed: false, ..entry })].into_iter().collect() };
     assert_eq!(to_hex(&wire_strict::encode_answer(&answer)), STRICT_ANSWER);
     assert_eq!(wire_strict::decode_answer(&hex(STRICT_ANSWER)), Some(answer));
-    // Cut anywhere, longer, or of another form it is none of them.
+    // Bytes that are cut, extended or of another form are refused.
     for golden in [STRICT_OBJECT, STRICT_CLAIM, STRICT_CONFIRM, STRICT_ANSWER].map(hex) {
         let none = |bytes: &[u8]| {
             wire_strict::decode_object(bytes).is_none()
@@ -777,7 +777,7 @@ fn a_catalogue_and_the_pointer_to_it() {
     for value in [DOCUMENT.to_owned(), later_value(&at, DOCUMENT)] {
         assert_eq!(catalogue::decode_document(&at, &digest, value.as_bytes()).unwrap(), document.as_slice());
     }
-    // Cut anywhere, or changed in one place, it is none.
+    // Bytes that are cut or changed in one byte are refused.
     for (value, end) in [POINTER, DOCUMENT].into_iter().flat_map(|value| (0..value.len()).map(move |end| (value, end)))
     {
         let flipped = [&value.as_bytes()[..end], &[value.as_bytes()[end] ^ 1], &value.as_bytes()[end + 1..]].concat();
@@ -796,7 +796,7 @@ fn s4_09_a_page_of_names() {
     assert_eq!(kv::decode_names("c:pub:attributes:1", NAMES.as_bytes()), Err(WireError::Checksum));
     assert_eq!(kv::decode_names(CKEY, LOOKUP.as_bytes()), Err(WireError::UnknownForm));
     assert_eq!(kv::encode_names(CKEY, &[page[0].clone(), page[0].clone()]), Err(WireError::Range));
-    // The longest page is read again, one longer is not written.
+    // The longest page can be decoded; a longer one is not encoded.
     let name = |n: usize| (format!("{n:a>64}", n = format!("_{n}")), ValueKind::Date);
     let full: Vec<_> = (0..limits::ATTRIBUTE_PAGE).map(name).collect();
     let value = kv::encode_names(CKEY, &full).unwrap();
@@ -819,7 +819,7 @@ fn a_sync_and_its_answer() {
     assert_eq!(to_hex(&sync::encode_request(&request())), REQUEST);
     assert_eq!(to_hex(&sync::encode_response(&response())), RESPONSE);
     for bytes in [hex(REQUEST), later(&hex(REQUEST))] {
-        // A batch is a form of its own, with keys of its own.
+        // A batch is a form of its own, and a later release may add keys to it.
         let read = sync::decode_request(&bytes).unwrap();
         let batches: Vec<_> = read.facts.iter().map(|batch| facts::decode_batch(batch).unwrap()).collect();
         assert_eq!(batches, [batch()]);
@@ -884,7 +884,7 @@ fn hashes_and_macs() {
 
 type Reads = fn(&[u8]) -> Option<WireError>;
 
-/// Every form in CBOR with its decoder.
+/// Every CBOR form with its decoder.
 fn forms() -> [(&'static str, Reads); 16] {
     [
         (BATCH, |b| facts::decode_batch(b).err()),
@@ -913,9 +913,9 @@ fn another_form_number_is_refused_by_its_name() {
         assert_eq!(bytes[1..4], [0x61, b'f', 1], "{golden}");
         bytes[3] = 2;
         assert_eq!(reads(&bytes), Some(WireError::UnknownForm), "{golden}");
-        // Whatever else is of another form then.
+        // The rest of a form of another number is ignored.
         assert_eq!(reads(&[0xa2, 0x61, b'f', 0x18, 200, 0x61, b'i', 0x80]), Some(WireError::UnknownForm), "{golden}");
-        // The number comes first.
+        // The number must come first.
         assert_eq!(reads(&[0xa2, 0x61, b'i', 0x80, 0x61, b'f', 1]), Some(WireError::Malformed), "{golden}");
     }
     let mut inner = frame::inside(SNAPSHOT);
@@ -1004,7 +1004,7 @@ fn what_no_reader_would_take_is_not_written() {
     assert_eq!(refused(&|s| s.membership.cuts.extend(many(65).map(|v| (v, cut)))), Some(WireError::Range));
     let visitors: Vec<VisitorId> = many(4).collect();
     assert_eq!(kv::encode_lookup(AKEY, &visitors), Err(WireError::Range));
-    // The largest that may be written is read again.
+    // The largest value that may be written can be decoded.
     let mut largest = snapshot();
     largest.membership.admits.extend(many(49));
     let own = largest.profiles[&one()].clone();

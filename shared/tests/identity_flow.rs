@@ -1,5 +1,5 @@
-//! The identity steps, driven as the edge drives them, against a naive origin: the seed's table and what goes
-//! wrong in the systems of today.
+//! The identity steps, driven as by the edge, with a naive origin: the example of two browsers in docs/CONCEPTS.md, and
+//! known failures of identity systems.
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 #[expect(dead_code, reason = "each file takes its part")]
@@ -25,7 +25,7 @@ use world::{Browser, Visit, World};
 const A: u8 = 10;
 const B: u8 = 20;
 
-/// Two browsers after the seed's steps 1 to 3: `abc` logged in as 123 and purchased; all of it published.
+/// The world after browser `abc` logged in as 123 and purchased, and all of it was published.
 fn after_purchase() -> (World, Browser, VisitorId) {
     let mut world = World::new();
     let mut abc = Browser::default();
@@ -55,14 +55,14 @@ fn s1_11_the_sample_flow_table_step_by_step() {
     assert_eq!(login.visitor, first.visitor);
     world.settle();
     assert_eq!(world.origin.lookup(alternate(MEMBER, 123)), [login.visitor, abc_id], "123 maps to def");
-    let kept = world.origin.own(abc_id);
-    assert_eq!((kept.pages, kept.purchases), (2, 1), "abc keeps its own");
+    let abc_totals = world.origin.own(abc_id);
+    assert_eq!((abc_totals.pages, abc_totals.purchases), (2, 1), "abc keeps its own");
     world.wait(20_000);
     let next = world.visit(&mut def, &Visit::member(123)).unwrap();
     assert_eq!((next.shown(), next.reads, next.devices()), ((5, 1), 1, 2));
     let on_abc = world.visit(&mut abc, &Visit::member(123)).unwrap();
     assert_eq!((on_abc.reads, on_abc.devices()), (1, 2));
-    // def's third page is in its ledger alone, so abc sees the four published and its own new one.
+    // def's third page is only in its ledger, so abc sees the four published pages and its own new one.
     assert_eq!(on_abc.shown(), (5, 1));
 }
 
@@ -126,7 +126,7 @@ fn s1_11_ten_alternations_between_two_browsers_lose_and_double_nothing() {
         world.wait(20_000);
     }
     assert_eq!(world.minted, 2);
-    // The same again while nothing is published: each browser knows its own pages to the last one.
+    // Without further publications, each browser knows all of its own pages.
     for more in 1..11 {
         let on_def = world.visit(&mut def, &Visit::member(123)).unwrap();
         let on_abc = world.visit(&mut abc, &Visit::member(123)).unwrap();
@@ -136,7 +136,7 @@ fn s1_11_ten_alternations_between_two_browsers_lose_and_double_nothing() {
     assert_eq!(world.visit(&mut def, &Visit::anonymous()).unwrap().shown(), (43, 1));
 }
 
-/// A's and B's histories on browsers of their own, and the device they share.
+/// The histories of A and B on browsers of their own, and the device that they share.
 fn household() -> (World, Browser) {
     let mut world = World::new();
     for member in [A, B] {
@@ -186,7 +186,7 @@ fn field_01_two_members_on_a_shared_device_stay_two_people() {
 fn field_01_the_lost_tagging_cookie_is_made_up_for_by_the_snapshot() {
     let (mut world, mut shared) = household();
     let visitor = world.visit(&mut shared, &Visit::anonymous()).unwrap().visitor;
-    // A parallel answer wins: the cookie never learns that A was here.
+    // A parallel answer overwrites the cookie, which therefore never records A's login.
     let lost = Visit { lose_cookies: true, ..Visit::member(A) };
     assert_eq!(world.visit(&mut shared, &lost).unwrap().visitor, visitor);
     world.settle();
@@ -212,7 +212,7 @@ fn field_01_a_member_moved_off_anothers_visitor_is_bridged_in_its_next_request()
     let (mut world, mut shared) = household();
     let visitor = world.visit(&mut shared, &Visit::anonymous()).unwrap().visitor;
     world.visit(&mut shared, &Visit { lose_cookies: true, ..Visit::member(A) }).unwrap();
-    // B comes before A's login is published, and is taken for the visitor's holder.
+    // B comes before A's login is published, and is taken for the visitor's member.
     assert_eq!(world.visit(&mut shared, &Visit::member(B)).unwrap().visitor, visitor);
     world.settle();
     world.wait(20_000);
@@ -226,7 +226,7 @@ fn field_01_a_member_moved_off_anothers_visitor_is_bridged_in_its_next_request()
 #[test]
 fn field_01_a_partner_id_shows_no_member_another_ones_history() {
     let (mut world, mut shared) = household();
-    // The shared device carries a partner's id which A's own browser carries too.
+    // The shared device has a partner's id that A's own browser has too.
     let mut of_a = Browser::default();
     let with_partner = |member: Option<u8>| Visit { member, partner: Some(5), ..Visit::default() };
     world.visit(&mut of_a, &with_partner(Some(A))).unwrap();
@@ -250,7 +250,7 @@ fn field_01_who_was_tied_to_a_member_without_a_proof_is_anybodys_once_that_ends(
     world.settle();
     world.wait(20_000);
     let shown = world.visit(&mut shared, &Visit::anonymous()).unwrap();
-    assert_eq!((shown.bridged, shown.unique), (true, None), "nobody proved anything here");
+    assert_eq!((shown.bridged, shown.unique), (true, None), "no request had a proof");
     let now = world.now;
     world.origin.cancel(tied.visitor, alternate(PARTNER, 5), now);
     world.settle();
@@ -268,7 +268,7 @@ fn field_01_what_a_newer_snapshot_says_of_another_member_overrules_an_older_sibl
     let b = world.visit(&mut right, &partner).unwrap().visitor;
     world.deliver();
     world.publish();
-    // One of the two turns out to be member 1; only the other's snapshot says so yet.
+    // One of the two belongs to member 1, but only the other one's snapshot shows it so far.
     world.visit(&mut right, &Visit { lose_cookies: true, ..Visit::member(1) }).unwrap();
     world.deliver();
     world.publish_one(a);
@@ -309,7 +309,7 @@ fn s1_05_whom_a_second_login_ties_counts_until_the_snapshots_name_it() {
     world.visit(&mut new, &partner);
     world.settle();
     world.wait(20_000);
-    // The first login is in the snapshot by now.
+    // The snapshot contains the first login by now.
     assert_eq!(world.visit(&mut new, &both).unwrap().shown().0, 4);
     world.wait(5_000);
     assert_eq!(world.visit(&mut new, &both).unwrap().shown().0, 5, "nothing was published since");
@@ -352,7 +352,7 @@ fn s1_06_a_merge_rewrites_no_profile_and_cancelling_it_gives_the_old_views_back(
     world.wait(20_000);
     let on_abc = world.visit(&mut abc, &Visit::anonymous()).unwrap();
     assert_eq!((on_abc.shown(), on_abc.devices(), on_abc.bridged), ((3, 1), 1, false));
-    // def's cookie still remembers the login; the origin's cut counts for more.
+    // def's cookie still names the sibling of the login, but the origin's cut wins.
     let on_def = world.visit(&mut def, &Visit::anonymous()).unwrap();
     assert_eq!((on_def.shown(), on_def.devices(), on_def.bridged), ((2, 0), 1, false));
 }
@@ -417,8 +417,8 @@ fn field_12_a_tombstone_is_forgotten_and_cut_from_its_siblings_views() {
     let answer = world.visit(&mut new, &Visit::member(123)).unwrap();
     assert_eq!(answer.shown(), (2, 0), "def's published page and this one");
     assert!(!answer.members().contains(&abc_id));
-    assert_eq!(world.cookie_of(&new).unwrap().pending, [on_def.visitor], "who is gone is not asked for again");
-    // The one who withdrew comes back as somebody new.
+    assert_eq!(world.cookie_of(&new).unwrap().pending, [on_def.visitor], "a visitor that is gone is not read again");
+    // The browser that withdrew returns as a new visitor.
     let back = world.visit(&mut copied, &Visit::anonymous()).unwrap();
     assert_eq!((back.came, back.shown()), (Came::Minted, (1, 0)));
 }
@@ -446,13 +446,13 @@ fn field_20_a_snapshot_older_than_this_browser_has_seen_is_not_believed_about_ot
     world.origin.cancel(def_id, alternate(MEMBER, 123), now);
     world.settle();
     assert!(!world.visit(&mut def, &Visit::anonymous()).unwrap().bridged);
-    // The next location still has the snapshot of before.
+    // The next location still has the previous snapshot.
     let stale = world.visit(&mut def, &Visit { stale: 1, ..Visit::anonymous() }).unwrap();
     assert_eq!((stale.shown(), stale.bridged), ((4, 0), false));
     assert!(!stale.members().contains(&abc_id));
 }
 
-/// One request of a browser with this cookie, step by step, over what the KV holds.
+/// Performs one request of a browser with this cookie, step by step, on the content of the KV.
 fn steps(
     cookie: IdentityCookie,
     claims: Vec<IdClaim>,
@@ -476,9 +476,9 @@ fn steps(
     let forgotten = own.is_some_and(|own| kv.get(&own) == Some(&StoredValue::Tombstone));
     let second = match begun.after_first(first, &mut random) {
         IdentityStep::Second(second) => second,
-        IdentityStep::Forgotten(stays) => {
+        IdentityStep::Forgotten(surviving) => {
             assert!(forgotten);
-            return Err(stays);
+            return Err(surviving);
         }
     };
     assert!(!forgotten, "no second read for a visitor that is gone");
@@ -524,9 +524,9 @@ fn field_01_a_rotation_of_keys_splits_no_member() {
     let v = visitor(1);
     let (old, new) = (hash(1, 5), hash(2, 5));
     let cases = [
-        // The browser knows the member under the old key, the login comes under both.
+        // The cookie has the member under the old key, and the login has both keys.
         (Some(old), vec![proven(&[new, old])], vec![old]),
-        // The cookie was written under the new key, the snapshot is still of before, nobody proves anything.
+        // The cookie is under the new key, the snapshot is older, and the request has no proof.
         (Some(new), vec![], vec![old]),
         (Some(new), vec![proven(&[new, old])], vec![old]),
         (Some(new), vec![proven(&[new])], vec![new, old]),
@@ -534,8 +534,8 @@ fn field_01_a_rotation_of_keys_splits_no_member() {
     ];
     for (tag, claims, unique) in cases {
         let kv = BTreeMap::from([snapshot_of(v, unique.clone())]);
-        let who = steps(cookie_of(v, tag, Vec::new()), claims.clone(), &kv).unwrap();
-        assert_eq!((who.visitor, who.origin), (v, Came::Returning), "{tag:?} {claims:?} {unique:?}");
+        let recognised = steps(cookie_of(v, tag, Vec::new()), claims.clone(), &kv).unwrap();
+        assert_eq!((recognised.visitor, recognised.origin), (v, Came::Returning), "{tag:?} {claims:?} {unique:?}");
     }
 }
 
@@ -543,9 +543,9 @@ fn field_01_a_rotation_of_keys_splits_no_member() {
 fn field_01_a_tag_of_a_retired_key_lets_no_other_member_in() {
     let v = visitor(1);
     let kv = BTreeMap::from([snapshot_of(v, vec![hash(1, 5)])]);
-    let who = steps(cookie_of(v, Some(hash(1, 5)), Vec::new()), vec![proven(&[hash(2, 6)])], &kv).unwrap();
-    assert_ne!(who.visitor, v);
-    assert_eq!(who.unique, Some(hash(2, 6)));
+    let recognised = steps(cookie_of(v, Some(hash(1, 5)), Vec::new()), vec![proven(&[hash(2, 6)])], &kv).unwrap();
+    assert_ne!(recognised.visitor, v);
+    assert_eq!(recognised.unique, Some(hash(2, 6)));
 }
 
 #[test]
@@ -553,18 +553,18 @@ fn members_are_unknown_where_the_lookup_of_a_proof_was_read_for_another_visitor_
     let (here, there) = (visitor(1), visitor(2));
     let (ann, bob) = (hash(1, 5), hash(1, 6));
     let claim = proven(&[bob]);
-    // Two logins raced: the cookie has Bob's tag, and his lookup was read, while the visitor became Ann's.
+    // Two logins raced: the cookie has Bob's tag and his lookup as read, but the visitor became Ann's.
     let cookie = |earlier| {
         let cookie = cookie_of(here, Some(bob), earlier);
         steps(cookie, vec![claim.clone()], &BTreeMap::new()).unwrap().cookie
     };
     let kv = BTreeMap::from([snapshot_of(here, vec![ann]), snapshot_of(there, vec![bob])]);
     for (earlier, origin) in [(Vec::new(), Came::Minted), (vec![(bob, there)], Came::Switched)] {
-        let who = steps(cookie(earlier), vec![claim.clone()], &kv).unwrap();
-        assert_eq!((who.origin, who.lacks_lookups), (origin, true));
-        assert!(who.counted().missing().overlaps(MissingParts::MEMBERS), "{origin:?}");
+        let recognised = steps(cookie(earlier), vec![claim.clone()], &kv).unwrap();
+        assert_eq!((recognised.origin, recognised.lacks_lookups), (origin, true));
+        assert!(recognised.counted().missing().overlaps(MissingParts::MEMBERS), "{origin:?}");
         // The next request reads the lookup.
-        let next = steps(who.cookie, vec![claim.clone()], &kv).unwrap();
+        let next = steps(recognised.cookie, vec![claim.clone()], &kv).unwrap();
         assert!(!next.lacks_lookups, "{origin:?}");
     }
 }
@@ -581,7 +581,11 @@ fn field_12_a_switch_to_an_earlier_visitor_that_is_gone_or_anothers_ends_without
     let anothers = BTreeMap::from([snapshot_of(here, vec![a]), snapshot_of(there, vec![c])]);
     for kv in [gone, anothers] {
         let left = steps(cookie(), claims(), &kv).unwrap_err().map(|cookie| *cookie);
-        assert_eq!(left, Some(cookie_of(here, None, Vec::new())), "who was here stays, and asks for that one no more");
+        assert_eq!(
+            left,
+            Some(cookie_of(here, None, Vec::new())),
+            "the browser's own cookie stays, without the other visitor"
+        );
         assert_eq!(steps(left.unwrap(), claims(), &kv).unwrap().origin, Came::Minted);
     }
     let forgotten = BTreeMap::from([(here, StoredValue::Tombstone)]);
@@ -606,9 +610,9 @@ fn field_01_a_sibling_under_the_key_before_waits_for_the_snapshot_that_has_both(
     let (old, new) = (hash(1, 5), hash(2, 5));
     let first = BTreeMap::from([snapshot_of(sibling, vec![old])]);
     let cookie = IdentityCookie { pending: vec![sibling], ..cookie_of(own, Some(new), Vec::new()) };
-    let who = steps(cookie.clone(), Vec::new(), &first).unwrap();
-    assert_eq!(who.cookie.pending, [sibling], "whose it is is not known");
-    // Its own of before that login knows its member by the key before, too.
+    let recognised = steps(cookie.clone(), Vec::new(), &first).unwrap();
+    assert_eq!(recognised.cookie.pending, [sibling], "its member is not known");
+    // Its own snapshot from before that login has its member under the previous key, too.
     let of_old = |mut held: (VisitorId, StoredValue), version| {
         let StoredValue::Snapshot(snapshot) = &mut held.1 else { unreachable!() };
         snapshot.version = version;
@@ -619,7 +623,7 @@ fn field_01_a_sibling_under_the_key_before_waits_for_the_snapshot_that_has_both(
     let admitting = BTreeMap::from([snapshot_of(own, Vec::new()), of_old(snapshot_of(sibling, vec![old]), newer)]);
     assert_eq!(steps(cookie.clone(), Vec::new(), &admitting).unwrap().visitor, own, "nor is it another member's");
     let both = BTreeMap::from([snapshot_of(sibling, vec![new, old])]);
-    assert!(steps(who.cookie, Vec::new(), &both).unwrap().counted().is_bridged());
+    assert!(steps(recognised.cookie, Vec::new(), &both).unwrap().counted().is_bridged());
     let anothers = BTreeMap::from([snapshot_of(sibling, vec![hash(2, 6)])]);
     assert!(steps(cookie, Vec::new(), &anothers).unwrap().cookie.pending.is_empty());
 }
@@ -647,16 +651,19 @@ fn field_20_a_sibling_whom_the_snapshot_after_the_login_does_not_name_is_let_go(
     snapshot.profiles.insert(own, Profile::of([&login]).sub_profile(version(1), true));
     let kv = BTreeMap::from([(own, StoredValue::Snapshot(snapshot)), snapshot_of(other, Vec::new())]);
     let cookie = |login| IdentityCookie { pending: vec![other], login, ..cookie_of(own, None, Vec::new()) };
-    // A later login is not in the snapshot yet: whom it ties counts on.
+    // A later login is not in the snapshot yet, so the siblings that it ties count.
     let waits = steps(cookie(Some((NOW - 400, 7))), Vec::new(), &kv).unwrap();
     assert!(
         waits.view.memberships().counts(own, other)
             && waits.cookie.pending == [other]
             && waits.view.of(own).members().contains(&other)
     );
-    // It was cancelled before it was ever linked: no cut will name the two.
-    let told = steps(cookie(Some((login.received, login.id.short()))), Vec::new(), &kv).unwrap();
-    assert_eq!((told.view.of(own).members(), told.cookie.pending, told.cookie.login), (&[own][..], Vec::new(), None));
+    // The login was cancelled before it was linked, so no cut names the two.
+    let unlinked = steps(cookie(Some((login.received, login.id.short()))), Vec::new(), &kv).unwrap();
+    assert_eq!(
+        (unlinked.view.of(own).members(), unlinked.cookie.pending, unlinked.cookie.login),
+        (&[own][..], Vec::new(), None)
+    );
 }
 
 #[test]
@@ -669,8 +676,8 @@ fn field_20_a_sibling_whom_the_own_snapshot_cuts_brings_nobody() {
         snapshot.membership = decision;
         (of, StoredValue::Snapshot(snapshot))
     };
-    // A partner id named both when they were one person; since, each half has a decision of its own, and the other's
-    // knows nothing of a visitor that came later.
+    // A partner id tied both when they were one person. Since then each half has a decision of its own, and the other
+    // half's does not name a visitor that came later.
     let mine = with(own, membership(4, [own], [cut]), &[]);
     let theirs = with(cut, membership(5, [cut, friend], []), &[friend]);
     let cookie = IdentityCookie { pending: vec![cut], ..cookie_of(own, None, Vec::new()) };
@@ -684,7 +691,7 @@ fn a_tag_follows_the_key_that_is_written_and_its_member_stays_the_same_when_the_
     let both = BTreeMap::from([snapshot_of(own, vec![hash(2, 5), hash(1, 5)])]);
     let seen = steps(cookie_of(own, Some(hash(1, 5)), Vec::new()), Vec::new(), &both).unwrap();
     assert_eq!((seen.cookie.tag, seen.cookie_changed), (Some(hash(2, 5)), true));
-    // The first key is retired: a proof and snapshots know the second alone.
+    // The first key is retired: proof and snapshots only have the second key.
     let one = BTreeMap::from([snapshot_of(own, vec![hash(2, 5)])]);
     let again = steps(seen.cookie, vec![proven(&[hash(2, 5)])], &one).unwrap();
     assert_eq!((again.visitor, again.origin), (own, Came::Returning));
@@ -703,6 +710,6 @@ fn a_tag_of_a_retired_key_makes_no_stranger_of_the_own_person() {
     };
     let kv = BTreeMap::from([with(own, 1), with(sibling, 2)]);
     let cookie = IdentityCookie { pending: vec![sibling], ..cookie_of(own, Some(hash(1, 5)), Vec::new()) };
-    let who = steps(cookie, Vec::new(), &kv).unwrap();
-    assert_eq!((who.view.of(own).members(), who.cookie.tag), (&[own, sibling][..], Some(hash(2, 5))));
+    let recognised = steps(cookie, Vec::new(), &kv).unwrap();
+    assert_eq!((recognised.view.of(own).members(), recognised.cookie.tag), (&[own, sibling][..], Some(hash(2, 5))));
 }

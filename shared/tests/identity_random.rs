@@ -1,5 +1,5 @@
-//! Random lives of a few browsers and members, with delays and losses in every place: what must hold of every
-//! answer, and where everything ends once the faults stop.
+//! Random histories of a few browsers and members, with delays and losses everywhere: invariants of every answer, and
+//! the final state once the faults stop.
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 #[expect(dead_code, reason = "each file takes its part")]
@@ -73,7 +73,7 @@ fn life(faults: Faults, members: u8) -> impl Strategy<Value = Vec<Happens>> {
     vec(one, 1..24)
 }
 
-/// Plays a life; `check` sees every answer with the world after it.
+/// Plays a random history. `check` receives every answer, with the world after it.
 fn play(
     life: &[Happens],
     world: &mut World,
@@ -102,8 +102,8 @@ fn play(
     Ok(())
 }
 
-/// The unique ids that an answer's view brings together: of who is here, and of every visitor that counts, as the
-/// snapshots that this request read were made.
+/// The unique ids that an answer's view joins: that of the recognised visitor, and those of all visitors that count, at
+/// the time of the snapshots that this request read.
 fn members_in(world: &World, answer: &Answer) -> BTreeSet<AltHash> {
     let counting = answer.members();
     let mut held: BTreeSet<AltHash> = answer.unique.into_iter().collect();
@@ -119,7 +119,7 @@ fn pages_of(world: &World, visitors: &BTreeSet<VisitorId>) -> u64 {
     visitors.iter().filter_map(|v| world.pages.get(v)).sum()
 }
 
-/// What holds of every answer whatever goes wrong.
+/// Invariants of every answer, whatever the faults.
 fn holds_always(world: &World, visit: &Visit, answer: &Answer) -> Result<(), TestCaseError> {
     prop_assert!(answer.reads <= 2);
     let members = answer.members();
@@ -137,7 +137,7 @@ fn holds_always(world: &World, visit: &Visit, answer: &Answer) -> Result<(), Tes
     Ok(())
 }
 
-/// After the faults: everything arrives, is published and old enough to be read.
+/// Ends the faults: everything arrives, is published, and is old enough to be read.
 fn calm(world: &mut World) {
     world.settle();
     world.wait(20_000);
@@ -189,7 +189,7 @@ proptest! {
         let mut jars: [Browser; BROWSERS] = Default::default();
         play(&life, &mut world, &mut jars, |_, _, _| Ok(()))?;
         let quiet = Visit { no_page: true, ..Visit::default() };
-        // Twice: the first visit may find out that the visitor is another member's, or gone.
+        // Several rounds: the first visit may discover that the visitor belongs to another member or is gone.
         for _ in 0..3 {
             calm(&mut world);
             jars.iter_mut().for_each(|jar| drop(world.visit(jar, &quiet)));

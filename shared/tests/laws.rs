@@ -1,5 +1,5 @@
-//! The laws of the join, over states that can really occur: a join is commutative, associative and idempotent,
-//! and what is read from one is what a list of all facts would give.
+//! The laws of the join, over states that can really occur. A join is commutative, associative and idempotent, and its
+//! values equal those of a list of all facts.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
 #[expect(dead_code, reason = "each file takes its part")]
@@ -26,12 +26,12 @@ use common::{
 };
 use proptest::prelude::*;
 
-/// The snapshots that a reader picked up.
+/// The snapshots that a reader has read.
 fn chosen(of: &Published, snapshots: u8) -> Vec<&Snapshot> {
     of.snapshots.iter().enumerate().filter(|(i, _)| snapshots >> i & 1 == 1).map(|(_, s)| s).collect()
 }
 
-/// All pieces in some order, some of them twice.
+/// All pieces in a random order, some of them twice.
 fn met<T: Clone>(pieces: &[T], order: u64) -> Vec<T> {
     let twice =
         pieces.iter().enumerate().filter(|(i, _)| scramble(!order ^ *i as u64) & 1 == 1).map(|(_, piece)| piece);
@@ -40,18 +40,18 @@ fn met<T: Clone>(pieces: &[T], order: u64) -> Vec<T> {
     all.into_iter().map(|(_, piece)| piece.clone()).collect()
 }
 
-/// One thing that a reader's view takes in.
+/// One input of a reader's view.
 #[derive(Clone)]
 enum Piece<'a> {
     Snapshot(&'a Snapshot),
     Known(VisitorId, KnownVisitor),
 }
 
-/// A reader's view of some of the snapshots, and of what it knows beside them of each visitor.
-fn view(of: &Published, snapshots: u8, beside: &[Picked], order: u64) -> JoinedView {
-    let each = of.histories.iter().flat_map(|history| beside.iter().map(move |picked| (history, *picked)));
-    let beside = each.map(|(history, picked)| Piece::Known(history.visitor, known(history, picked)));
-    let pieces: Vec<Piece> = chosen(of, snapshots).into_iter().map(Piece::Snapshot).chain(beside).collect();
+/// A reader's view of some snapshots, and of its other knowledge of each visitor.
+fn view(of: &Published, snapshots: u8, additions: &[Picked], order: u64) -> JoinedView {
+    let each = of.histories.iter().flat_map(|history| additions.iter().map(move |picked| (history, *picked)));
+    let additions = each.map(|(history, picked)| Piece::Known(history.visitor, known(history, picked)));
+    let pieces: Vec<Piece> = chosen(of, snapshots).into_iter().map(Piece::Snapshot).chain(additions).collect();
     let mut view = JoinedView::default();
     for piece in met(&pieces, order) {
         match piece {
@@ -62,7 +62,7 @@ fn view(of: &Published, snapshots: u8, beside: &[Picked], order: u64) -> JoinedV
     view
 }
 
-/// Whether it is a page, or a purchase, as the name says.
+/// Whether a fact is a page or a purchase, by event name.
 fn is_of(fact: &Fact, name: &str) -> bool {
     match &fact.what {
         FactKind::Page { .. } => name == PAGE,
@@ -71,25 +71,25 @@ fn is_of(fact: &Fact, name: &str) -> bool {
     }
 }
 
-/// The facts without purchases of an order that was bought earlier; those of each visitor come after one another.
+/// The facts without repeated purchases of an order. The facts of each visitor are adjacent.
 fn each_order_once(facts: Vec<&Fact>) -> Vec<&Fact> {
     let order = |fact: &Fact| if let FactKind::Track { order, .. } = fact.what { order } else { None };
-    let is_first = |(place, fact): &(usize, &&Fact)| {
+    let is_first = |(index, fact): &(usize, &&Fact)| {
         let same = facts.iter().enumerate().filter(|(_, other)| order(other) == order(fact));
         order(fact).is_none()
-            || same.map(|(place, other)| (Minute::at(other.at), place)).min() == Some((Minute::at(fact.at), *place))
+            || same.map(|(index, other)| (Minute::at(other.at), index)).min() == Some((Minute::at(fact.at), *index))
     };
     facts.iter().enumerate().filter(is_first).map(|(_, fact)| *fact).collect()
 }
 
-/// Facts of the newest version, and the pages a ledger knows beyond it.
+/// The newest version of a history, with pages of a ledger in addition.
 fn with_ledger(history: &History, extra: u64) -> KnownVisitor {
-    let kept = history.newest().iter().enumerate().filter(|(i, _)| scramble(extra ^ *i as u64) & 1 == 1);
-    let pages = kept.map(|(_, f)| f).chain(history.pending()).filter_map(beyond);
+    let ledger_facts = history.newest().iter().enumerate().filter(|(i, _)| scramble(extra ^ *i as u64) & 1 == 1);
+    let pages = ledger_facts.map(|(_, f)| f).chain(history.pending()).filter_map(beyond);
     KnownVisitor::from_beyond(pages).join(KnownVisitor::from_sub(history.sub(usize::MAX, true)))
 }
 
-/// A profile as it comes back from the store.
+/// A profile after a round trip through the store.
 fn stored(mut profile: Profile) -> Profile {
     let visitor = VisitorId::mint(NOW, [1; 10]);
     let core = wire::profile::decode_profile(visitor, &wire::profile::encode_profile(visitor, &profile)).unwrap();
@@ -101,7 +101,7 @@ fn stored(mut profile: Profile) -> Profile {
 }
 
 /// The greatest write of each attribute.
-fn said(facts: &[&Fact]) -> BTreeMap<NameToken, AttributeValue> {
+fn attribute_values(facts: &[&Fact]) -> BTreeMap<NameToken, AttributeValue> {
     let mut last: BTreeMap<NameToken, (WriteStamp, Option<AttributeValue>)> = BTreeMap::new();
     for fact in facts {
         let FactKind::Attributes { writes } = &fact.what else { continue };
@@ -114,7 +114,7 @@ fn said(facts: &[&Fact]) -> BTreeMap<NameToken, AttributeValue> {
     last.into_iter().filter_map(|(token, (_, value))| Some((token, value?))).collect()
 }
 
-/// Of each experiment the least (receipt, arm), and whether there is another arm.
+/// For each experiment the least (receipt, arm), and whether there is another arm.
 fn exposed(facts: &[&Fact]) -> BTreeMap<u32, FirstExposure> {
     let mut seen: BTreeMap<u32, Vec<(u64, u8)>> = BTreeMap::new();
     for fact in facts {
@@ -166,8 +166,8 @@ proptest! {
     }
 
     #[test]
-    fn a_view_does_not_depend_on_the_order_of_what_was_met_or_on_repeats(of in published(), snapshots in any::<u8>(), beside in [picked(), picked()], orders in any::<[u64; 2]>()) {
-        let [a, b] = orders.map(|order| view(&of, snapshots, &beside, order));
+    fn a_view_does_not_depend_on_the_order_of_what_was_met_or_on_repeats(of in published(), snapshots in any::<u8>(), additions in [picked(), picked()], orders in any::<[u64; 2]>()) {
+        let [a, b] = orders.map(|order| view(&of, snapshots, &additions, order));
         prop_assert_eq!(a, b);
     }
 
@@ -200,7 +200,7 @@ proptest! {
         let mut in_batches = stored(profile_of(first));
         second.iter().for_each(|f| fold(&mut in_batches, f));
         prop_assert_eq!(&in_batches, &at_once);
-        // As the store does: what it keeps apart is joined with what came since.
+        // As in the store: parts from other rows are joined with the newer ones.
         let mut since = stored(profile_of(first));
         let parts = since.take_parts();
         second.iter().for_each(|f| fold(&mut since, f));
@@ -215,14 +215,14 @@ proptest! {
         let pages = h.pending().iter().filter(|f| beyond(f).is_some());
         let exact = naive(&h.newest().iter().chain(pages).collect::<Vec<_>>());
         let sub = h.sub(usize::MAX, true);
-        // Counted at the next version: a page that came so late that more than 64 newer facts overtook it.
+        // A page that more than 64 newer facts overtook is counted at the next version only.
         let floor = sub.names().map_or(0, |n| n.newest.floor());
         let overtaken = |f: &&causeway_shared::facts::fact::Fact| beyond(f).is_some() && f.received < floor;
         let late = h.pending().iter().filter(overtaken).count() as u64;
         prop_assert_eq!(read.pages, exact.pages - late);
         prop_assert_eq!((read.purchases, read.revenue), (exact.purchases, exact.revenue));
         prop_assert!(read.sessions <= exact.sessions);
-        // The newest eight sessions are named: with fewer, each is told apart.
+        // The newest eight sessions are named, so fewer than eight are counted exactly.
         if late == 0 && exact.sessions < 8 {
             prop_assert_eq!(read.sessions, exact.sessions);
         }
@@ -234,7 +234,7 @@ proptest! {
         let least = a.named().map(SubProfile::totals).unwrap_or_default();
         let read = a.clone().join(b).totals();
         prop_assert!(at_most(read, naive(&h.facts.iter().collect::<Vec<_>>())), "{read:?}");
-        // A store restored from a backup may hold less than before, and says so with every newer version.
+        // A store restored from a backup may have less than before, in versions that are newer.
         let restored = p.iter().any(|(named, unnamed, _)| *named == 255 || *unnamed == 255);
         prop_assert!(restored || at_most(least, read), "{least:?} {read:?}");
     }
@@ -273,7 +273,7 @@ proptest! {
         let mut parts: Vec<(VisitorId, SubProfile)> = Vec::new();
         for history in &histories {
             parts.push((history.visitor, history.sub(usize::MAX, true)));
-            // The same sub-profile, as a sibling's snapshot carries it, and an older one of it.
+            // The same sub-profile from a sibling's snapshot, and an older one.
             parts.push((history.visitor, history.sub(usize::MAX, false)));
             parts.push((history.visitor, history.sub((extra % 4) as usize, true)));
         }
@@ -295,8 +295,8 @@ proptest! {
         let (from, to) = (Minute(Minute::at(NOW).0 - ago - minutes[0]), Minute(Minute::at(NOW).0 - ago + minutes[1]));
         for own in 0..3 {
             let mut view = JoinedView::default();
-            for (place, history) in histories.iter().enumerate() {
-                let known = if place == own { with_ledger(history, extra) } else { KnownVisitor::from_sub(history.sub(usize::MAX, false)) };
+            for (index, history) in histories.iter().enumerate() {
+                let known = if index == own { with_ledger(history, extra) } else { KnownVisitor::from_sub(history.sub(usize::MAX, false)) };
                 view.add_known(history.visitor, known);
             }
             for name in [PAGE, PURCHASE] {
@@ -305,14 +305,14 @@ proptest! {
                 let sub = histories[own].sub(usize::MAX, true);
                 let floor = sub.names().map_or(0, |names| names.newest.floor());
                 let pending = histories[own].pending().iter().filter(|fact| beyond(fact).is_some() && fact.received >= floor);
-                // A ledger knows of a page when it was received, which is when it was.
+                // A ledger knows the receive time of a page, which is the time of the page.
                 let held = held.iter().filter(|fact| is_of(fact, name)).filter(|fact| is_within(fact.at)).count();
                 let exact = (held + pending.filter(|fact| is_of(fact, name) && is_within(fact.received)).count()) as u64;
-                let said = view.of(histories[own].visitor).within(name, from, to).unwrap();
-                prop_assert!(said.least() <= exact && said.exact().is_none_or(|said| said == exact), "{name}: {said:?} of {exact}");
-                // Each keeps all of its minutes.
+                let count = view.of(histories[own].visitor).within(name, from, to).unwrap();
+                prop_assert!(count.least() <= exact && count.exact().is_none_or(|count| count == exact), "{name}: {count:?} of {exact}");
+                // Each snapshot has all minutes of its visitor.
                 if histories.iter().all(|h| h.facts.len() <= limits::SNAPSHOT_EVENT_MINUTES) {
-                    prop_assert_eq!(said, EventCount::Exactly(exact), "{}", name);
+                    prop_assert_eq!(count, EventCount::Exactly(exact), "{}", name);
                 }
             }
         }
@@ -330,18 +330,18 @@ proptest! {
         let held: BTreeMap<_, _> = h.arrived[..newest.map_or(0, |i| h.published[i])].iter().map(|fact| (fact.id, fact)).collect();
         let ledger: Vec<&Fact> =
             h.facts.iter().enumerate().filter(|(i, f)| scramble(p.2 ^ *i as u64) & 1 == 1 && beyond(f).is_some()).map(|(_, f)| f).collect();
-        // A page that newer ones overtook is taken for one that is held.
+        // A page that newer ones overtook counts as contained.
         let floor = known.named().and_then(SubProfile::names).map_or(0, |names| names.newest.floor());
         let overtaken = ledger.iter().any(|fact| fact.received < floor && !held.contains_key(&fact.id));
         let is_within = |at: u64| (from..to).contains(&Minute::at(at));
         for name in [PAGE, PURCHASE] {
             let of_held = held.values().filter(|fact| is_of(fact, name) && is_within(fact.at)).count();
-            let beside = ledger.iter().filter(|fact| is_of(fact, name) && !held.contains_key(&fact.id) && is_within(fact.received)).count();
-            let said = known.within(name, from, to).unwrap();
+            let additions = ledger.iter().filter(|fact| is_of(fact, name) && !held.contains_key(&fact.id) && is_within(fact.received)).count();
+            let count = known.within(name, from, to).unwrap();
             let all = h.facts.iter().filter(|fact| is_of(fact, name) && (is_within(fact.at) || is_within(fact.received))).count();
-            prop_assert!(said.least() <= all as u64, "{name}: {said:?} of {all}");
-            let exact = (of_held + beside) as u64;
-            prop_assert!(overtaken || said.exact().is_none_or(|said| said == exact), "{name}: {said:?} of {exact}");
+            prop_assert!(count.least() <= all as u64, "{name}: {count:?} of {all}");
+            let exact = (of_held + additions) as u64;
+            prop_assert!(overtaken || count.exact().is_none_or(|count| count == exact), "{name}: {count:?} of {exact}");
         }
     }
 
@@ -351,10 +351,10 @@ proptest! {
         let mut view = JoinedView::default();
         histories.iter().for_each(|h| view.add_known(h.visitor, KnownVisitor::from_sub(h.sub(usize::MAX, false))));
         let facts: Vec<&Fact> = histories.iter().flat_map(History::newest).collect();
-        prop_assert_eq!(view.of(visitor(1)).attributes().iter().map(|(t, v)| (t, v.clone())).collect::<BTreeMap<_, _>>(), said(&facts));
+        prop_assert_eq!(view.of(visitor(1)).attributes().iter().map(|(t, v)| (t, v.clone())).collect::<BTreeMap<_, _>>(), attribute_values(&facts));
         for history in &histories {
             let own = view.attributes_of(history.visitor).map(|packed| packed.iter().collect::<BTreeMap<_, _>>());
-            prop_assert_eq!(own.unwrap_or_default(), said(&history.newest().iter().collect::<Vec<_>>()));
+            prop_assert_eq!(own.unwrap_or_default(), attribute_values(&history.newest().iter().collect::<Vec<_>>()));
         }
     }
 
@@ -409,7 +409,7 @@ proptest! {
     }
 }
 
-/// A snapshot that is older than the tie to a sibling says that its person has one browser.
+/// A snapshot that is older than the tie to a sibling states one device.
 #[test]
 fn a_person_has_at_least_the_browsers_that_count() {
     let alone = Membership { devices: 1, admits: [visitor(1)].into(), ..Membership::default() };

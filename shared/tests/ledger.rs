@@ -1,4 +1,4 @@
-//! Reservations: what `decide` placed counts at once, once, and in a cookie that stays small.
+//! Reservations: ads that `decide` placed count at once, count once, and fit into a small cookie.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
 #[expect(dead_code, reason = "each file takes its part")]
@@ -43,7 +43,7 @@ fn reservation(n: u64, entity: AdEntity, minute: Minute) -> PlacedInsertion {
     PlacedInsertion { insertion: InsertionHash::of(insertion(n)), entity, view_type: ViewType(1), minute }
 }
 
-/// The time a minute begins.
+/// The time at which a minute begins.
 fn at(minute: Minute) -> Millis {
     EPOCH_MS + u64::from(minute.0) * MINUTE_MS
 }
@@ -69,7 +69,7 @@ fn snapshot(of: &[(VisitorId, Vec<Fact>)]) -> Snapshot {
     }
 }
 
-/// Impressions of an ad over the view within a window, reservations among them; now is where it begins.
+/// Impressions of an ad in the view within a window, including reservations; the current minute is the window's start.
 fn seen(view: &JoinedView, own: VisitorId, entity: AdEntity, (from, to): (Minute, Minute)) -> u32 {
     let reserved = view.of(own).reserved(from);
     let mut all = view.of(own).actions();
@@ -80,7 +80,7 @@ fn seen(view: &JoinedView, own: VisitorId, entity: AdEntity, (from, to): (Minute
 
 const ALL_TIME: (Minute, Minute) = (Minute(0), Minute(u32::MAX));
 
-/// A request of this ledger's visitor with nothing read from the KV.
+/// A request of this ledger's visitor, with nothing read from the KV.
 fn recognised(visitor: VisitorId, ledger: &Ledger, now: Millis) -> RecognisedVisitor {
     let payload = wire::cookies::encode_ledger(ledger);
     let cookie = IdentityCookie {
@@ -110,7 +110,7 @@ fn recognised(visitor: VisitorId, ledger: &Ledger, now: Millis) -> RecognisedVis
     second.finish(BulkResult::default()).unwrap()
 }
 
-/// One placing: its ad, when, how long after it was seen, if at all, and who knows what.
+/// One placement: its ad and minute, the delay of its impression if there is one, and the records that contain it.
 #[derive(Debug, Clone, Copy)]
 struct Placing {
     n: u64,
@@ -133,7 +133,8 @@ fn placings() -> impl Strategy<Value = Vec<Placing>> {
     })
 }
 
-/// What counts of one placing within a window: where anybody knows that it was seen, when it was; else it is seen now.
+/// The expected count of one placement in a window. A recorded impression counts at its minute, a reservation at the
+/// current one.
 fn naive(of: &Placing, (from, to): (Minute, Minute)) -> u32 {
     let within = |minute: Minute| from <= minute && minute < to;
     let known = of.own || of.sibling;
@@ -194,12 +195,12 @@ fn field_13_the_next_page_sees_what_this_one_placed() {
     };
     let mut ledger = Ledger::new(own);
     for (page, placed) in (0..3).zip([NOW, NOW + 20_000, NOW + 40_000]) {
-        let who = recognised(own, &ledger, placed);
-        assert_eq!(seen(&who.view, own, entity(0), ALL_TIME), page, "each page before this one, no snapshot yet");
-        ledger = who.ledger;
+        let answer = recognised(own, &ledger, placed);
+        assert_eq!(seen(&answer.view, own, entity(0), ALL_TIME), page, "each page before this one, no snapshot yet");
+        ledger = answer.ledger;
         ledger.reserve([PlacedInsertion::from(&token(page.into(), placed))]);
     }
-    // The first two arrive; the third is still to come.
+    // The first two impressions arrive; the third is still expected.
     let mut view = recognised(own, &ledger, NOW + 60_000).view;
     let facts = (0..2).map(|n| impression(own, n, entity(0), Minute::at(NOW + 90_000))).collect();
     view.add_snapshot(snapshot(&[(own, facts)]));
@@ -213,8 +214,8 @@ fn s3_10_a_reservation_counts_for_the_serve_window_and_is_dropped_then() {
     let mut ledger = Ledger::new(own);
     ledger.reserve([reservation(1, entity(0), Minute::at(NOW)), reservation(2, entity(0), Minute::at(NOW + 120_000))]);
     let after = |ms| {
-        let who = recognised(own, &ledger, at(Minute::at(NOW)) + ms);
-        (seen(&who.view, own, entity(0), ALL_TIME), who.ledger.reserved.len())
+        let answer = recognised(own, &ledger, at(Minute::at(NOW)) + ms);
+        (seen(&answer.view, own, entity(0), ALL_TIME), answer.ledger.reserved.len())
     };
     let window = limits::SERVE_WINDOW_MS;
     assert_eq!([0, window, window + MINUTE_MS - 1].map(after), [(2, 2); 3], "a clock that is behind drops nothing");
@@ -249,15 +250,15 @@ fn s3_10_a_placing_before_midnight_seen_after_it_counts_once() {
 fn another_visitors_ledger_reserves_nothing() {
     let mut ledger = Ledger::new(visitor(2));
     ledger.reserve([reservation(1, entity(0), Minute::at(NOW))]);
-    let who = recognised(visitor(1), &ledger, NOW);
+    let answer = recognised(visitor(1), &ledger, NOW);
     assert_eq!(
-        (who.view.of(visitor(1)).reserved(Minute::at(NOW)), who.view.of(visitor(2)).reserved(Minute::at(NOW))),
+        (answer.view.of(visitor(1)).reserved(Minute::at(NOW)), answer.view.of(visitor(2)).reserved(Minute::at(NOW))),
         (None, None)
     );
-    assert_eq!(who.ledger, Ledger::new(visitor(1)));
+    assert_eq!(answer.ledger, Ledger::new(visitor(1)));
 }
 
-/// A ledger with as much in it as there may be, each part as long as it can be.
+/// A full ledger, with each part at its greatest length.
 fn brim(entity: impl Fn(u32) -> AdEntity) -> Ledger {
     let mut ledger = Ledger::new(visitor(1));
     ledger.highest = SnapshotVersion { restore: u32::MAX, counter: u64::MAX };
@@ -265,7 +266,7 @@ fn brim(entity: impl Fn(u32) -> AdEntity) -> Ledger {
         let received = NOW - limits::LEDGER_LIFE_MS + u64::from(n) * 100_000;
         ledger.remember(LaterPage { received, short: u64::MAX, session: SessionId::mint(received, [n; 4]) });
     }
-    // The running session is of no page that is left, and the newest time a day after the others.
+    // The running session belongs to no stored page, and the newest time is a day after the others.
     ledger.session = Some((SessionId::mint(NOW, [99; 4]), NOW));
     for n in 0..80 {
         ledger.reserve([reservation(n, entity(u32::try_from(n).unwrap()), Minute(u32::MAX))]);
@@ -282,7 +283,7 @@ fn field_13_the_cookie_filled_to_the_brim_stays_small() {
     let tenant = "pub".parse().unwrap();
     let ring = KeyRing(vec![RingKey { id: u8::MAX, stage: KeyStage::Active, secret: [3; 32].into() }]);
     let widest = |n| AdEntity { ad: u32::MAX - n, ad_group: u32::MAX, campaign: u32::MAX, advertiser: u32::MAX };
-    // Fills the last byte of what reservations may take.
+    // Entities that fill the reservations to the last byte.
     let one = AdEntity { ad: 300, ad_group: 300, campaign: 3, advertiser: 3 };
     let usual = |n| AdEntity { ad: 40_000 + n, ad_group: 9_000 + n, campaign: 700, advertiser: 90 };
     for (ledger, held) in [(brim(widest), 16), (brim(usual), 27), (brim(|_| one), 52)] {
@@ -367,7 +368,7 @@ fn s4_07_a_unit_is_known_until_a_snapshot_has_it_everywhere() {
         ledger.settle(NOW + after, sub);
         assert_eq!(!ledger.units.is_empty(), held, "{after}");
     }
-    // The first counts, of whichever visitor.
+    // The first code counts, whichever visitor got it.
     let earlier = HeldSlot { number: 9, at: NOW - 1 };
     let joined =
         KnownVisitor::from_sub(sub).join(KnownVisitor::default().getting(&[(5, earlier)].into_iter().collect()));

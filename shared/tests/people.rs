@@ -27,13 +27,13 @@ fn found(evidence: &[Evidence]) -> LinkedPeople {
     link_people(evidence, class, EvidenceWeight::LOGIN)
 }
 
-/// Evidence about nine visitors, three members, and ids of two other kinds: one row a visitor and id, as the
-/// origin keeps it.
+/// Evidence about nine visitors, three members, and ids of two other kinds: one row per visitor and id, as in the
+/// origin.
 fn evidence() -> impl Strategy<Value = Vec<Evidence>> {
     let row = (0u8..9, 1u8..4, 0u8..3, prop_oneof![4 => Just(1_000u16), 1 => 1u16..1_000], 0u64..12, 0u64..4, 0u8..8);
     vec(row, 0..16).prop_map(|rows| {
-        let rows = rows.into_iter().map(|(who, kind, n, weight, first, lasts, cancel)| Evidence {
-            visitor: visitor(who),
+        let rows = rows.into_iter().map(|(owner, kind, n, weight, first, lasts, cancel)| Evidence {
+            visitor: visitor(owner),
             id: alternate(KindCode(kind), n),
             source: 1,
             weight: EvidenceWeight(weight),
@@ -50,7 +50,7 @@ fn counts(e: &Evidence) -> bool {
     e.stands() && e.weight >= EvidenceWeight::LOGIN
 }
 
-/// Components by brute force: everybody's group is grown until nothing changes.
+/// Components by brute force: each visitor's group grows until nothing changes.
 fn components(evidence: &[Evidence]) -> BTreeSet<BTreeSet<VisitorId>> {
     let mut groups: Vec<BTreeSet<VisitorId>> = evidence.iter().map(|e| BTreeSet::from([e.visitor])).collect();
     for id in evidence.iter().filter(|e| counts(e)).map(|e| e.id) {
@@ -67,7 +67,7 @@ fn groups(people: &LinkedPeople) -> BTreeSet<BTreeSet<VisitorId>> {
     people.people.iter().map(|p| p.members.clone()).collect()
 }
 
-/// Whether no visitor and no component holds two ids of the unique kind.
+/// Whether no visitor and no component has two ids of the unique kind.
 fn without_conflict(evidence: &[Evidence]) -> bool {
     components(evidence).iter().all(|group| {
         let ids = evidence.iter().filter(|e| counts(e) && unique(e.id.kind) && group.contains(&e.visitor));
@@ -75,10 +75,10 @@ fn without_conflict(evidence: &[Evidence]) -> bool {
     })
 }
 
-/// Who is together, and what was flagged.
+/// The groups of visitors, and the flags.
 type Linked = (BTreeSet<BTreeSet<VisitorId>>, Vec<(VisitorId, AlternateId, FlagReason)>);
 
-/// People without those who are alone: a visitor whose evidence is all cancelled is still a person of one.
+/// People without singles: a visitor whose evidence is all cancelled is still a person of one.
 fn linked(found: &LinkedPeople) -> Linked {
     let together = groups(found).into_iter().filter(|g| g.len() > 1).collect();
     (together, found.flags.iter().map(|f| (f.visitor, f.id, f.reason)).collect())
@@ -108,7 +108,7 @@ proptest! {
             prop_assert_eq!(groups(&people), components(&rows));
             prop_assert!(people.flags.is_empty(), "{:?}", people.flags);
         }
-        // With conflicts they are parts of the components, never more.
+        // With conflicts, people are subsets of the components.
         let whole = components(&rows);
         prop_assert!(groups(&people).iter().all(|g| whole.iter().any(|w| g.is_subset(w))));
     }
@@ -138,7 +138,7 @@ proptest! {
             let linking: BTreeSet<AlternateId> = standing.filter(|e| !flagged(e)).map(|e| e.id).collect();
             prop_assert!(linking.len() <= 1, "{linking:?}");
         }
-        // Two visitors of one member are one person, whatever else was seen on them.
+        // Two visitors of one member are one person, whatever other evidence they have.
         for (a, id) in &people.unique {
             for (b, _) in people.unique.iter().filter(|(_, other)| *other == id) {
                 let of = |v| people.people.iter().find(|p| p.members.contains(v)).map(|p| p.master);
@@ -159,12 +159,12 @@ proptest! {
     #[test]
     fn of_two_unique_ids_the_first_received_then_the_smaller_hash_wins_and_the_other_is_flagged(rows in evidence()) {
         let people = found(&rows);
-        for who in rows.iter().map(|e| e.visitor) {
-            let mine: Vec<&Evidence> = rows.iter().filter(|e| e.visitor == who && counts(e) && unique(e.id.kind)).collect();
+        for owner in rows.iter().map(|e| e.visitor) {
+            let mine: Vec<&Evidence> = rows.iter().filter(|e| e.visitor == owner && counts(e) && unique(e.id.kind)).collect();
             let winner = mine.iter().min_by_key(|e| (e.since(), e.id.hash)).map(|e| e.id);
-            prop_assert_eq!(people.unique.get(&who).copied(), winner);
+            prop_assert_eq!(people.unique.get(&owner).copied(), winner);
             let lost: BTreeSet<AlternateId> = mine.iter().map(|e| e.id).filter(|id| Some(*id) != winner).collect();
-            let second = people.flags.iter().filter(|f| f.visitor == who && f.reason == FlagReason::SecondUnique);
+            let second = people.flags.iter().filter(|f| f.visitor == owner && f.reason == FlagReason::SecondUnique);
             prop_assert_eq!(second.map(|f| f.id).collect::<BTreeSet<_>>(), lost);
         }
     }
@@ -172,7 +172,7 @@ proptest! {
     #[test]
     fn who_wins_depends_on_nothing_but_receipt_and_hash(rows in evidence(), others in evidence(), later in any::<[u8; 16]>()) {
         let people = found(&rows);
-        // Later repeats, and whatever is known of others, change nothing.
+        // Later repeats, and evidence about other visitors, change nothing.
         let mut more: Vec<Evidence> = rows.clone();
         for (e, by) in more.iter_mut().zip(later).filter(|(e, _)| e.stands()) {
             e.last += u64::from(by);
@@ -183,8 +183,8 @@ proptest! {
         });
         more.extend(strangers.filter(|e| e.id.kind == MEMBER));
         let again = found(&more);
-        for who in rows.iter().map(|e| e.visitor) {
-            prop_assert_eq!(again.unique.get(&who), people.unique.get(&who));
+        for owner in rows.iter().map(|e| e.visitor) {
+            prop_assert_eq!(again.unique.get(&owner), people.unique.get(&owner));
         }
     }
 
@@ -200,12 +200,12 @@ proptest! {
         let (undone, without) = (found(&cancelled), found(&never));
         prop_assert_eq!(linked(&undone), linked(&without));
         prop_assert_eq!(&undone.unique, &without.unique);
-        // Newer evidence brings the links back; evidence that only came late does not.
+        // Newer evidence restores the links; evidence that merely arrived late does not.
         let renew = |e: &Evidence, by: Millis| Evidence { last: e.last.max(e.cancelled.unwrap_or(0) + by), ..*e };
         let late: Vec<Evidence> = cancelled.iter().map(|e| renew(e, 0)).collect();
         let renewed: Vec<Evidence> = cancelled.iter().map(|e| renew(e, 1)).collect();
         prop_assert_eq!(linked(&found(&late)), linked(&without));
-        // It counts from then on: an id seen with the visitor meanwhile came first.
+        // It counts from then on: an id seen with the visitor in the meantime comes first.
         let begin = |e: &Evidence| Evidence { first: e.since(), cancelled: None, ..*e };
         let begun: Vec<Evidence> = renewed.iter().map(begin).collect();
         prop_assert!(renewed.iter().all(|e| e.cancelled.is_none_or(|at| e.since() > at)));
@@ -214,15 +214,15 @@ proptest! {
 
     #[test]
     fn field_06_concurrent_merges_give_one_result_in_any_order(logins in vec((0u8..6, 1u8..4, 0u8..3, 0u64..8), 0..20), by in any::<[u64; 2]>()) {
-        // Each edge's logins arrive in its own order and twice; the rows keep first and last receipt.
+        // Each edge's logins arrive in another order and twice; the rows store the first and last receipt.
         let rows = |order: u64| {
             let mut arriving: Vec<_> = logins.iter().chain(&logins).enumerate().collect();
             arriving.sort_by_key(|(i, _)| scramble(*i as u64 ^ order));
             let mut rows: BTreeMap<(VisitorId, AlternateId), Evidence> = BTreeMap::new();
-            for (_, (who, kind, n, received)) in arriving {
-                let (who, id) = (visitor(*who), alternate(KindCode(*kind), *n));
-                let row = rows.entry((who, id)).or_insert(Evidence {
-                    visitor: who, id, source: 1, weight: EvidenceWeight::LOGIN, first: *received, last: *received, cancelled: None,
+            for (_, (owner, kind, n, received)) in arriving {
+                let (owner, id) = (visitor(*owner), alternate(KindCode(*kind), *n));
+                let row = rows.entry((owner, id)).or_insert(Evidence {
+                    visitor: owner, id, source: 1, weight: EvidenceWeight::LOGIN, first: *received, last: *received, cancelled: None,
                 });
                 row.first = row.first.min(*received);
                 row.last = row.last.max(*received);
@@ -244,8 +244,8 @@ proptest! {
     }
 }
 
-fn login(who: u8, kind: KindCode, n: u8, at: Millis) -> Evidence {
-    let (visitor, id) = (visitor(who), alternate(kind, n));
+fn login(owner: u8, kind: KindCode, n: u8, at: Millis) -> Evidence {
+    let (visitor, id) = (visitor(owner), alternate(kind, n));
     Evidence { visitor, id, source: 1, weight: EvidenceWeight::LOGIN, first: at, last: at, cancelled: None }
 }
 
@@ -295,12 +295,12 @@ fn a_chain_of_a_hundred_thousand_is_one_person_in_a_moment() {
     assert_eq!(people.people[0].master, at(100_000));
 }
 
-/// Evidence of every weight about nine visitors, three members, and ids of two other kinds: rows of several sources.
+/// Evidence of all weights about nine visitors, three members, and ids of two other kinds, with several sources.
 fn unsure() -> impl Strategy<Value = Vec<Evidence>> {
     let row = (0u8..9, 1u8..4, 0u8..3, prop_oneof![2 => Just(1_000u16), 5 => 100u16..1_000], 0u64..12, 3u8..7);
     vec(row, 0..24).prop_map(|rows| {
-        let rows = rows.into_iter().map(|(who, kind, n, weight, first, source)| Evidence {
-            visitor: visitor(who),
+        let rows = rows.into_iter().map(|(owner, kind, n, weight, first, source)| Evidence {
+            visitor: visitor(owner),
             id: alternate(KindCode(kind), n),
             source,
             weight: EvidenceWeight(weight),
@@ -312,7 +312,8 @@ fn unsure() -> impl Strategy<Value = Vec<Evidence>> {
     })
 }
 
-/// The surest way between any two of a person's visitors and ids, by brute force; ids held by login are one with their visitors.
+/// The path of greatest weight between two of a person's visitors and ids, by brute force. Ids tied by a login are
+/// merged with their visitors.
 fn surest(
     rows: &[Evidence],
     found: &LinkedPeople,
@@ -356,7 +357,7 @@ proptest! {
         for person in &found.people {
             let held: BTreeSet<_> = person.members.iter().filter_map(|v| found.unique.get(v)).collect();
             prop_assert!(held.len() <= 1, "{:?}", held);
-            // Of the ids that tie it, unsurely too, one at most is of the unique kind.
+            // Of the ids that tie a person, including unsure ones, at most one is of the unique kind.
             let ties = rows.iter().filter(|e| person.members.contains(&e.visitor) && unique(e.id.kind));
             let sure = ties.filter(|e| {
                 let all = rows.iter().filter(|other| (other.visitor, other.id) == (e.visitor, e.id)).copied();
@@ -365,7 +366,7 @@ proptest! {
             });
             prop_assert!(sure.map(|e| e.id).collect::<BTreeSet<_>>().len() <= 1);
         }
-        // Logins alone are as they were.
+        // The people of logins alone stay together.
         let logins: Vec<Evidence> = rows.iter().filter(|e| e.weight >= EvidenceWeight::LOGIN).copied().collect();
         let alone = self::found(&logins);
         for person in &alone.people {
@@ -398,7 +399,7 @@ proptest! {
         let wrong: f64 = weights.iter().map(|w| 1.0 - f64::from(*w) / 1_000.0).product();
         prop_assert!((all.as_f64() - (1.0 - wrong)).abs() <= 0.001 + 1e-9, "{:?} beside {}", all, 1.0 - wrong);
         prop_assert!(all <= EvidenceWeight::UNSURE && all >= *weights.iter().max().map(|w| EvidenceWeight(*w)).iter().next().unwrap_or(&all));
-        // One more makes it no less sure, and in any order it is the same.
+        // Additional evidence never lowers the weight, and the order does not matter.
         let mut fewer = weights.clone();
         fewer.remove(at.index(weights.len()));
         prop_assert!(of(&fewer) <= all);
@@ -419,8 +420,8 @@ fn s5_03_of_one_source_the_surest_counts_and_not_all_of_it() {
 
 #[test]
 fn s5_03_the_weakest_link_of_a_chain_between_two_members_stays_out() {
-    let row = |who: u8, id: AlternateId, weight: u16, first: u64| Evidence {
-        visitor: visitor(who),
+    let row = |owner: u8, id: AlternateId, weight: u16, first: u64| Evidence {
+        visitor: visitor(owner),
         id,
         source: 3,
         weight: EvidenceWeight(weight),
@@ -450,7 +451,7 @@ fn s5_03_the_weakest_link_of_a_chain_between_two_members_stays_out() {
         [(visitor(2), EvidenceWeight(900)), (visitor(3), EvidenceWeight(700)), (visitor(4), EvidenceWeight(950))]
             .into()
     );
-    // Under a higher threshold the weaker links are only reported.
+    // With a higher threshold, the weaker links are left out.
     let found = link_people(&rows, class, EvidenceWeight(800));
     assert_eq!(found.people.len(), 3);
     assert_eq!(found.flags.len(), 0);

@@ -1,4 +1,4 @@
-//! Segments: laws of the map, and what is packed, filtered and counted, against a naive model.
+//! Segments: laws of the map, and the packed, filtered and counted values, compared with a naive model.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
 #[expect(dead_code, reason = "each file takes its part")]
@@ -20,7 +20,7 @@ fn write(hours: Range<u32>) -> impl Strategy<Value = Write> {
     let attribute = (0u16..6, -3i32..3);
     let held = (hours, vec(attribute, 0..6)).prop_map(|(hour, of)| SegmentState::held(HourStamp(hour), of));
     let state = prop_oneof![4 => held, 1 => Just(SegmentState::Removed)];
-    // Few ids and stamps, so that writes meet, also under one stamp.
+    // Few ids and stamps, so that writes collide, even under one stamp.
     (0u32..30, 0u64..8, 0u64..2, state)
         .prop_map(|(id, at, order, state)| (SegmentId(id * 301), WriteStamp { at: NOW + at, order }, state))
 }
@@ -29,10 +29,10 @@ fn writes() -> impl Strategy<Value = Vec<Write>> {
     vec(write(60_000..60_040), 0..80)
 }
 
-/// A millisecond later the oldest of the writes is settled, and a few later the others.
+/// One millisecond later the oldest of the writes is settled, and a few milliseconds later the others.
 const SETTLED: u64 = NOW + limits::FACT_AGE_MS + limits::EVENT_AGE_MS;
 
-/// Writes of which some expire before [`SETTLED`] and some after.
+/// Writes that expire partly before and partly after [`SETTLED`].
 fn writes_around() -> impl Strategy<Value = Vec<Write>> {
     let hour = HourStamp::at(SETTLED).0;
     vec(write(hour - 20..hour + 20), 0..80)
@@ -233,7 +233,7 @@ fn of_two_full_visitors_all_segments_are_live() {
     assert_eq!(segments::live_segments(&packed, HourStamp(59_999)), all);
 }
 
-/// A map with this many segments from an id on, all written at a time and held to an hour.
+/// A map with `count` segments from an id on, all written at one time and held until one hour.
 fn many(from: u32, count: usize, at: u64, hour: u32) -> SegmentMap {
     let mut map = SegmentMap::default();
     let ids = from..from + u32::try_from(count).unwrap();
@@ -244,7 +244,7 @@ fn many(from: u32, count: usize, at: u64, hour: u32) -> SegmentMap {
 
 #[test]
 fn that_segments_were_evicted_is_the_same_in_any_order() {
-    // The second holds longer, until the fourth replaces it.
+    // The second part has the latest expiry, until the fourth part replaces it.
     let parts = [
         many(0, 6_000, 2, 60_000),
         many(6_000, 3_000, 1, 70_000),

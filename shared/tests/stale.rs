@@ -1,4 +1,4 @@
-//! A stale snapshot never brings back who was taken away: what decisions say, met in any mix of old and new.
+//! A stale snapshot never restores a visitor that was cut: decisions in any mix of old and new.
 #![expect(clippy::indexing_slicing, reason = "a test may fail")]
 
 #[expect(dead_code, reason = "each file takes its part")]
@@ -19,27 +19,27 @@ use proptest::prelude::*;
 
 const VISITORS: u8 = 6;
 
-/// One decision of the origin: who is together now, by visitor, and who withdrew.
+/// One decision of the origin.
 #[derive(Debug, Clone)]
 enum Decide {
-    /// Two visitors' persons become one.
+    /// The people of two visitors become one.
     Link(u8, u8),
-    /// The evidence that holds a person together is cancelled: these bits say who goes which way.
+    /// The evidence that holds a person together is cancelled; the bits assign its visitors to two halves.
     Split(u8, u8),
-    /// A visitor takes its permission back.
+    /// A visitor withdraws its permission.
     Withdraw(u8),
 }
 
 fn decide() -> impl Strategy<Value = Decide> {
-    let who = || 0..VISITORS;
+    let any_visitor = || 0..VISITORS;
     prop_oneof![
-        5 => (who(), who()).prop_map(|(a, b)| Decide::Link(a, b)),
-        3 => (who(), any::<u8>()).prop_map(|(a, bits)| Decide::Split(a, bits)),
-        1 => who().prop_map(Decide::Withdraw),
+        5 => (any_visitor(), any_visitor()).prop_map(|(a, b)| Decide::Link(a, b)),
+        3 => (any_visitor(), any::<u8>()).prop_map(|(a, bits)| Decide::Split(a, bits)),
+        1 => any_visitor().prop_map(Decide::Withdraw),
     ]
 }
 
-/// The origin's side: who is with whom, who is gone, and every decision published so far.
+/// The origin: people, visitors that are gone, and all decisions published so far.
 #[derive(Debug, Clone)]
 struct Origin {
     persons: Vec<BTreeSet<VisitorId>>,
@@ -69,7 +69,7 @@ impl Origin {
         self.person(a).contains(&b)
     }
 
-    /// Replaces persons by others; each of these is a decision with its own epoch, which cuts whoever was there.
+    /// Replaces people by others. Each new one is a decision with its own epoch, which cuts the former members.
     fn replace(&mut self, old: &[BTreeSet<VisitorId>], new: Vec<BTreeSet<VisitorId>>) {
         let before: BTreeSet<VisitorId> = old.iter().flatten().copied().collect();
         let cut_before = |person: &BTreeSet<VisitorId>, decisions: &[Membership]| -> BTreeSet<VisitorId> {
@@ -140,7 +140,7 @@ fn sets_apart(m: &Membership, a: VisitorId, b: VisitorId) -> bool {
     (cut(a) && admitted(b)) || (admitted(a) && cut(b))
 }
 
-/// Whether the decision says something about the two: one of them at least belongs to its person.
+/// Whether a decision concerns two visitors: it admits at least one and names both.
 fn names_both(m: &Membership, a: VisitorId, b: VisitorId) -> bool {
     sets_apart(m, a, b) || (m.admits.contains(&a) && m.admits.contains(&b))
 }
@@ -216,7 +216,7 @@ proptest! {
         for v in (0..VISITORS).map(visitor) {
             prop_assert!(reader.counts(v, v));
             prop_assert!(reader.counts(v, new), "a visitor that no decision names");
-            // A new visitor sees whoever was not cut by the newest decision about them.
+            // A new visitor's view contains every visitor that the newest decision about it does not cut.
             let last = origin.decisions.iter().enumerate().filter(|(i, _)| bits >> (i % 32) & 1 == 1);
             let says = last.map(|(_, m)| m).rev().find(|m| m.admits.contains(&v) || m.cuts.contains_key(&v));
             prop_assert_eq!(reader.counts(new, v), says.is_none_or(|m| !m.cuts.contains_key(&v)));
@@ -238,7 +238,7 @@ proptest! {
             let Some(newest) = origin.newest_of(own) else { continue };
             let mut view = JoinedView::default();
             let stale = some(&origin, bits).into_iter().filter(|m| newest.admits.iter().chain(newest.cuts.keys()).any(|v| m.admits.contains(v)));
-            // Old snapshots of those whom the newest decision about the reader names, and its own newest one.
+            // Old snapshots of the visitors that the reader's newest decision names, and the reader's own newest one.
             for m in stale.filter(|m| m.epoch <= newest.epoch) {
                 if let Some(of) = m.admits.iter().next() {
                     view.add_snapshot(snapshot(&m, *of));
@@ -273,10 +273,10 @@ fn s1_08_devices_are_counted_under_the_newest_decision() {
     let all = met([membership(1, [a, b, c], []), membership(2, [a, b], [c]), membership(3, [c], [a, b])]);
     assert_eq!(all.devices(a, &[a, b]), 2);
     assert_eq!(all.devices(c, &[c]), 1);
-    // A login that no decision knows yet makes one more.
+    // A login that no decision includes yet adds one device.
     let new = visitor(9);
     assert_eq!(all.devices(new, &[a, b, new]), 3);
-    // A truncated snapshot names fewer than there are.
+    // A truncated snapshot names fewer visitors than the person has.
     let mut large = membership(4, [a, b], []);
     large.devices = 60;
     assert_eq!(met([large]).devices(a, &[a, b]), 60);

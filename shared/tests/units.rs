@@ -1,4 +1,4 @@
-//! Limited offers: units are given in parallel, each once, as many as there are, whatever is lost on the way.
+//! Limited offers: codes are given in parallel, each once and all of them, whatever is lost.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,12 +21,12 @@ fn everybody(limit: u32) -> RecipientLimit {
     RecipientLimit { limit, share: 10_000 }
 }
 
-/// All objects of one campaign, and how messages to them get lost.
+/// All objects of one campaign, and the loss of messages to them.
 #[derive(Default)]
 struct Objects {
     stored: BTreeMap<u8, (SlotStock, SlotRows)>,
     calls: u32,
-    /// Which messages get lost, by their number, over and over.
+    /// Which messages are lost, by their number; the pattern repeats.
     lost: Vec<bool>,
     messages: usize,
 }
@@ -46,7 +46,7 @@ impl Objects {
         }
     }
 
-    /// Asks in the name of a person; `None` where no answer came.
+    /// Calls the object of a person; `None` if no answer arrived.
     fn ask(&mut self, members: &[u32], own: u32, limit: u32) -> Option<Option<GivenSlot>> {
         let members: Vec<VisitorId> = members.iter().map(|n| visitor(*n)).collect();
         let random = PersonRandom::of_visitor(*members.iter().min()?);
@@ -81,7 +81,7 @@ impl Objects {
 fn s4_07_fifty_thousand_units_go_to_as_many_people_over_bucket_ranges() {
     let mut objects = Objects::default();
     let mut numbers = BTreeSet::new();
-    // They come in no order of their ids; a few more than there are units.
+    // People call in no order of their ids; there are a few more people than codes.
     let came = (0..50_100).filter(|n| {
         let person = n * 7_919 % 50_101;
         let given = objects.ask(&[person], person, 50_000).unwrap();
@@ -89,9 +89,9 @@ fn s4_07_fifty_thousand_units_go_to_as_many_people_over_bucket_ranges() {
     });
     assert_eq!(came.count(), 50_000);
     assert_eq!((numbers.first(), numbers.last()), (Some(&0), Some(&49_999)));
-    // Each object had its sixteenth, and the people who found theirs empty were sent on.
+    // Each object gave its sixteenth; calls to an empty object were forwarded.
     assert!(objects.stored.values().all(|(stock, _)| stock.given == 3_125), "{:?}", objects.stored.len());
-    // Once all are gone it takes one call to know.
+    // Once all codes are given, one call is enough to refuse.
     let before = objects.calls;
     let refused = (60_000..61_000).filter(|n| objects.ask(&[*n], *n, 50_000) == Some(None));
     assert_eq!(refused.count(), 1_000);
@@ -106,7 +106,7 @@ fn s4_07_a_person_has_one_unit_whichever_browser_asks() {
     for own in [1, 2, 3] {
         assert_eq!(objects.ask(&[1, 2, 3], own, 100), Some(Some(first)), "{own}");
     }
-    // Cut from the one that got it, the other is somebody else.
+    // After a cut from the holder, the other visitor is another person.
     let other = objects.ask(&[1], 1, 100).unwrap().unwrap();
     assert!(other.number != first.number && other.holder == visitor(1));
 }
@@ -128,7 +128,7 @@ fn s4_07_the_share_that_is_drawn_is_spread_over_all_ranges() {
         let range = recipients.range_of(&PersonRandom::of_visitor(visitor(n)), "codes");
         *ranges.entry(range).or_insert(0_u32) += 1;
     }
-    // Six standard deviations on either side: 87 × 6, and 24.6 × 6.
+    // Six standard deviations on either side: 6 × 87 and 6 × 24.6.
     assert!(ranges[&None].abs_diff(30_000) < 520, "{ranges:?}");
     assert!((0..RANGES).all(|range| ranges[&Some(range)].abs_diff(625) < 148), "{ranges:?}");
     let same = |n: u32, campaign| recipients.range_of(&PersonRandom::of_visitor(visitor(n)), campaign).is_some();
@@ -139,7 +139,7 @@ fn s4_07_the_share_that_is_drawn_is_spread_over_all_ranges() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Calls and answers get lost at every step; everybody asks until it has an answer.
+    /// Calls and answers are lost at every step; each person repeats its call until an answer arrives.
     #[test]
     fn s4_07_nothing_lost_gives_a_unit_twice_or_keeps_one_back(
         lost in prop::collection::vec(prop::bool::weighted(0.2), 1..200),
@@ -156,14 +156,15 @@ proptest! {
             turns += 1;
             let at = usize::from(random.draw::<1>()[0]) % waiting.len();
             let person = waiting[at];
-            // Some calls get no answer, and the person comes again.
+            // Some calls get no answer, and the person repeats the call later.
             let Some(answer) = objects.ask(&[person], person, limit) else { continue };
             waiting.swap_remove(at);
             let Some(given) = answer else { continue };
             prop_assert!(given.number < limit && given.holder == visitor(person));
             prop_assert_eq!(holders.insert(given.number, given.holder), None);
         }
-        // A pattern of losses may cut somebody off for ever; all others have their answer, and no unit is left for them.
+        // A pattern of losses may block a person for ever. All other people have an answer, and no code is left for
+        // them.
         let given: u32 = objects.stored.values().map(|(stock, _)| stock.given).sum();
         prop_assert!(given <= limit);
         if waiting.is_empty() {

@@ -1,4 +1,4 @@
-//! Unknown is not absent: what is left out of a snapshot makes no filter match, and what filters name stays in it.
+//! Unknown is not absent: data left out of a snapshot makes no filter match, and data that filters name stays in it.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
 #[expect(dead_code, reason = "each file takes its part")]
@@ -85,12 +85,13 @@ fn document() -> impl Strategy<Value = Json> {
     })
 }
 
-/// One visitor's facts: what they say, and how many hours before now.
+/// One visitor's facts: kind, name, and age in hours.
 fn facts() -> impl Strategy<Value = Vec<(u8, u32, u64)>> {
     vec((0..6_u8, 0..12_u32, 0..300_u64), 0..14)
 }
 
-/// What one says of a name, every visitor says: of two that differ the last one stands, whichever of them is missing.
+/// The profile of a visitor. All visitors have the same values for a name, so the last write counts, whichever visitor
+/// is missing.
 fn profile(of: VisitorId, facts: &[(u8, u32, u64)]) -> Profile {
     let mut profile = Profile::default();
     for (n, (kind, name, hours)) in (0..).zip(facts) {
@@ -123,7 +124,7 @@ fn profile(of: VisitorId, facts: &[(u8, u32, u64)]) -> Profile {
     profile
 }
 
-/// The view of the first visitor, of these visitors that the person has of so many.
+/// The view of the first visitor, from `profiles`, of a person with `devices` visitors.
 fn view(profiles: &[Profile], devices: usize, room: &SnapshotRoom<'_>) -> JoinedView {
     let all = (0..).map(visitor).zip(profiles);
     let profiles: BTreeMap<_, _> =

@@ -407,7 +407,10 @@ mod tests {
         rotate_ring(&mut ring, 0).unwrap();
         add(&mut ring, KeyStage::Active, 0).unwrap();
         let mut found = KeySet { sync: ring.clone(), ..KeySet::default() }.problems([]);
-        assert_eq!(found.pop().unwrap().message, "2 keys are active, one is to be: run `causeway keys retire --id`");
+        assert_eq!(
+            found.pop().unwrap().message,
+            "2 keys are active, but only one may be: run `causeway keys retire --id`"
+        );
         let mut dropped = 0;
         assert_eq!(retire_key(&mut ring, Some(2), &mut dropped).unwrap(), 2);
         assert!(matches!(retire_key(&mut ring, Some(1), &mut dropped), Err(KeyError::Active(1))));

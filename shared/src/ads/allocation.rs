@@ -1,6 +1,6 @@
-//! How the origin steers traffic between two versions of a catalogue: the shares of the arms of experiments with selection
-//! (S4.11), the pace of campaigns with a budget, which limited offers are over, and which segments pages cannot write.
-//! Made again each minute, read by every isolate each half.
+//! Traffic allocation: control of traffic between two versions of a catalogue. It has the shares of arms of experiments
+//! with selection, the paces of campaigns with a budget, the limited offers that are sold out, and the segments that
+//! pages cannot write. The origin rebuilds it every minute; an isolate reads it every half minute.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,34 +10,34 @@ use crate::base::ids::Millis;
 use crate::base::{limits, random};
 use crate::targeting::experiment::Shares;
 
-/// All of it, for one tenant.
+/// The traffic allocation of one tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TrafficAllocation {
-    /// When it was made.
+    /// Time of the computation.
     pub at: Millis,
-    /// Shares, by the experiment's code.
+    /// Shares of arms, by the experiment's code.
     pub shares: Shares,
-    /// Paces, by the campaign's code; one with a budget that is not here takes part in no call.
+    /// Paces, by the campaign's code. A campaign with a budget but without a pace takes part in no call.
     pub paces: BTreeMap<u32, CampaignPace>,
-    /// Codes of campaigns of which every unit is known to be somebody's: nobody need ask for one.
+    /// Codes of sold-out limited offers: no object needs to be called for them.
     pub given_out: BTreeSet<u32>,
-    /// Segments that the origin fills from filters: pages cannot write them.
+    /// Segments that the origin fills from filters; pages cannot write them.
     pub materialised: BTreeSet<u32>,
 }
 
-/// In how many of a million calls a campaign takes part: a straight line between two values, so that no minute begins with
-/// a step.
+/// The share of calls in which a campaign takes part, per million. It is interpolated linearly between two values, so
+/// that no minute begins with a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CampaignPace {
-    /// When it was made.
+    /// The share at the time of the computation.
     pub from: u32,
-    /// [`limits::STEERING_MS`] later, and from then on.
+    /// The share from [`limits::STEERING_MS`] later on.
     pub to: u32,
 }
 
 impl TrafficAllocation {
-    /// Whether a campaign with a budget takes part in a call that drew these bits. What is older than
-    /// [`limits::STEERING_STALE_MS`] lets none: of what was spent since then it knows nothing.
+    /// Whether a campaign with a budget takes part in a call with these random bits. Never if the allocation is older
+    /// than [`limits::STEERING_STALE_MS`], because it does not include later spending.
     #[must_use]
     pub fn lets(&self, campaign: u32, draw: u64, now: Millis) -> bool {
         let stale = now.saturating_sub(self.at) > limits::STEERING_STALE_MS;
@@ -46,11 +46,11 @@ impl TrafficAllocation {
     }
 }
 
-/// Calls of which a [`CampaignPace`] is a part.
+/// The denominator of a [`CampaignPace`].
 pub const ALL_CALLS: u32 = 1_000_000;
 
 impl CampaignPace {
-    /// At a time, of one made at `made`.
+    /// The share at a time, for a pace computed at `made`.
     #[must_use]
     pub fn at(self, made: Millis, now: Millis) -> u32 {
         let gone = now.saturating_sub(made).min(limits::STEERING_MS);
@@ -60,7 +60,8 @@ impl CampaignPace {
     }
 }
 
-/// Whether a campaign takes part in a call that drew these bits, at a pace: for one call each campaign falls elsewhere.
+/// Whether a campaign at a pace takes part in a call with these random bits. The campaigns of one call are drawn
+/// independently.
 fn takes_part(draw: u64, campaign: u32, pace: u32) -> bool {
     let bits = random::finish(draw ^ u64::from(campaign).wrapping_mul(random::GAMMA));
     bits % u64::from(ALL_CALLS) < u64::from(pace)
@@ -88,7 +89,7 @@ mod tests {
             one += u32::from(first);
             both += u32::from(first && takes_part(call, 8, 300_000));
         }
-        // Six standard deviations: 145 × 6, and 91 × 6.
+        // Six standard deviations: 6 × 145 and 6 × 91.
         assert!(one.abs_diff(30_000) < 870 && both.abs_diff(9_000) < 546, "{one} {both}");
         assert!((0..1_000).all(|call| takes_part(call, 7, ALL_CALLS) && !takes_part(call, 7, 0)));
     }

@@ -1,9 +1,9 @@
-//! Models (S1.9): how probable a click is after an impression, how probable a conversion is after a click, and what a
-//! conversion may be worth, from features of the person, the ad and the moment ([`features`]).
+//! Models: the probability of a click after an impression, the probability of a conversion after a click, and the
+//! expected value of a conversion, from features of the person, the ad and the moment ([`features`]).
 //!
-//! All of it is integers, so that the edge in WebAssembly and the origin in native code score alike to the last bit.
-//! The origin trains a [`Model`]; a reader makes a [`Scorer`] of it once. Which ad follows from a score is decided
-//! elsewhere.
+//! All arithmetic uses integers, so that the edge in WebAssembly and the origin in native code compute identical
+//! scores. The origin trains a [`Model`]; a reader makes a [`Scorer`] of it once. The choice of an ad from scores is
+//! made elsewhere.
 
 pub mod features;
 mod fixed;
@@ -17,32 +17,32 @@ use crate::facts::actions::{AdEntity, Counts, ViewType};
 use crate::facts::segments::SegmentId;
 use features::{IMPRESSIONS, ModelFeature, bucket};
 
-/// Bits behind the point of weights' sums: a sum of 65,536 is 1.
+/// Fractional bits of weight sums: a sum of 65,536 means 1.
 pub const FRACTION: u8 = 16;
-/// The largest weight, in either direction: 32.
+/// Largest absolute weight: 32.
 pub const WEIGHT: i32 = 32 << FRACTION;
-/// The largest intercept, in either direction: 64.
+/// Largest absolute intercept: 64.
 pub const INTERCEPT: i32 = 64 << FRACTION;
-/// How many places for features a model may have, as powers of two.
+/// Number of weights of a part, as a power of two.
 pub const BITS: std::ops::RangeInclusive<u8> = 11..=14;
-/// Bits behind the point of a part's stored weights.
+/// Fractional bits of a part's stored weights.
 pub const SCALES: std::ops::RangeInclusive<u8> = 0..=FRACTION;
 
-/// How good a part is on examples that it was not trained on: the last of the time it looked at.
+/// Quality of a part on examples that it was not trained on: the last part of its training period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Quality {
-    /// How many examples it was measured on.
+    /// Number of examples in the measurement.
     pub examples: u32,
-    /// How many of them had what is predicted; of the price all.
+    /// Number of positive examples; for the price, all examples.
     pub positives: u32,
-    /// Mean log loss in millionths of a nat; of the price the mean squared error of its natural logarithm, in
+    /// Mean log loss in millionths of a nat; for the price, the mean squared error of its natural logarithm in
     /// millionths.
     pub loss_ppm: u32,
-    /// The same of the base rate: of one prediction for all, which the time before it gives.
+    /// The same loss of the base rate: one prediction for all examples, from the period before them.
     pub base_loss_ppm: u32,
-    /// Area under the ROC curve in millionths; of the price 0.
+    /// Area under the ROC curve in millionths; 0 for the price.
     pub auc_ppm: u32,
-    /// Expected calibration error in millionths, over 20 groups of as many examples each; of the price the error of the
+    /// Expected calibration error in millionths, over 20 groups of equal size; for the price, the error of the
     /// predicted sum as a share of the sum.
     pub calibration_error_ppm: u32,
 }
@@ -50,27 +50,27 @@ pub struct Quality {
 /// One linear part of a model.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Part {
-    /// What everything is added to, with [`FRACTION`] bits behind the point, from -[`INTERCEPT`] to [`INTERCEPT`].
-    /// Alone it is the base rate.
+    /// The start of each sum, with [`FRACTION`] fractional bits, from -[`INTERCEPT`] to [`INTERCEPT`]. Alone it is the
+    /// base rate.
     pub intercept: i32,
-    /// Bits behind the point of the weights, of [`SCALES`].
+    /// Fractional bits of the weights, within [`SCALES`].
     pub scale: u8,
-    /// A weight for each place: as many as the model has places, or none where the part is the base rate alone.
+    /// One weight per index, as many as the model has; empty if the part is the base rate alone.
     pub weights: Vec<i16>,
-    /// How good it is; `None` where it is the base rate alone.
+    /// Quality of the part; `None` if it is the base rate alone.
     pub quality: Option<Quality>,
 }
 
-/// A trained model, as it is published.
+/// A trained model in its published form.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Model {
-    /// It has two to this power of places, of [`BITS`].
+    /// The number of weights of a part, as a power of two within [`BITS`].
     pub bits: u8,
-    /// When it was trained.
+    /// Time of the training.
     pub trained_ms: Millis,
-    /// From when on it is not used any more.
+    /// End of the time in which it may be used.
     pub expires_ms: Millis,
-    /// The segments that are features, in order, each once; [`limits::MODEL_SEGMENTS`] at most.
+    /// Segments that are features, ascending and without repetition; at most [`limits::MODEL_SEGMENTS`].
     pub segments: Vec<SegmentId>,
     /// The logit of a click, given an impression.
     pub click: Part,
@@ -78,20 +78,19 @@ pub struct Model {
     pub conversion: Part,
     /// The natural logarithm of a conversion's value in micros.
     pub price: Part,
-    /// What is added to that logarithm to expect the value itself, whose mean is above the exponential of its logarithm's,
-    /// with [`FRACTION`] bits behind the point, 0 to [`WEIGHT`].
+    /// Correction from the mean logarithm to the logarithm of the mean value, with [`FRACTION`] fractional bits, 0 to
+    /// [`WEIGHT`]. The mean of values exceeds the exponential of their mean logarithm.
     pub spread: i32,
 }
 
 impl Model {
-    /// From when on it may be used, and from when on not any more: it is not from the future, as far as clocks agree, and
-    /// has not expired.
+    /// The time in which it may be used: from its training, less the clock skew, to its expiry.
     #[must_use]
     pub fn used(&self) -> std::ops::Range<Millis> {
         self.trained_ms.saturating_sub(limits::SYNC_SKEW_MS)..self.expires_ms
     }
 
-    /// Whether everything in it is within its bounds, so that no sum of its weights can overflow.
+    /// Whether all fields are within bounds, so that no sum of weights can overflow.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         let parts = [&self.click, &self.conversion, &self.price];
@@ -114,9 +113,9 @@ impl Part {
             && self.quality.is_none_or(|quality| quality.is_sound())
     }
 
-    /// The weight of a place, with [`FRACTION`] bits behind the point.
-    fn weight(&self, place: usize) -> i32 {
-        let weight = self.weights.get(place).copied().unwrap_or_default();
+    /// The weight at an index, with [`FRACTION`] fractional bits.
+    fn weight(&self, index: usize) -> i32 {
+        let weight = self.weights.get(index).copied().unwrap_or_default();
         i32::from(weight) << FRACTION.saturating_sub(self.scale)
     }
 }
@@ -127,58 +126,58 @@ impl Quality {
     }
 }
 
-/// Sums of weights of the three parts, in the order of [`Model`]'s fields; the fourth is always 0, as four are added at
-/// once.
+/// Weight sums of the three parts, in the order of [`Model`]'s fields. The fourth is always 0, so that four are added
+/// at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Sum([i32; 4]);
 
 impl Sum {
-    /// A model's bounds keep all sums of its weights far from overflow.
+    /// A model's bounds keep every sum far from overflow.
     fn plus(self, other: Self) -> Self {
         let ([a, b, c, d], [e, f, g, h]) = (self.0, other.0);
         Self([a.wrapping_add(e), b.wrapping_add(f), c.wrapping_add(g), d.wrapping_add(h)])
     }
 }
 
-/// What a model looks at of a person at one moment. Of a request without a person: one device and nothing else.
+/// A person's features at one moment. A request without a person has one device and nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PersonFeatures<'a> {
     /// The moment.
     pub now: Minute,
-    /// The person's browsers (S1.8).
+    /// Number of the person's devices.
     pub devices: u32,
-    /// The segments it is in at the moment, in order.
+    /// The person's unexpired segments, ascending.
     pub segments: &'a [SegmentId],
-    /// The minute of its last action before this minute, of the last 30 days.
+    /// Minute of its last action before this minute, within the last 30 days.
     pub last: Option<Minute>,
 }
 
-/// A person's share of a score: made once a request.
+/// A person's share of a score, computed once per request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PersonScore(Sum);
 
-/// An ad's share of a score: made once, when the catalogue is loaded.
+/// An ad's share of a score, computed once when the catalogue is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AdScore {
     sum: Sum,
     campaign: u32,
 }
 
-/// How often a person saw and clicked an ad, its group, its campaign and its advertiser (S3.6), all before the minute
-/// of the moment.
+/// Numbers of a person's impressions and clicks of an ad, its ad group, campaign and advertiser, all before the current
+/// minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Fatigue {
     /// Impressions in each of [`features::windows`].
     pub impressions: [Counts; IMPRESSIONS],
-    /// Clicks in the longest of them.
+    /// Clicks in the longest of the windows.
     pub clicks: Counts,
 }
 
-/// Sums by window, level and bucket, the clicks' behind the impressions': a byte is always a place in it.
+/// Weight sums by window, level and bucket; those of clicks follow those of impressions. Every byte is a valid index.
 type Table = [Sum; 256];
 const _: () = assert!((IMPRESSIONS + 1) * 4 * features::BUCKETS == 256);
 
-/// A model made ready for scoring.
+/// A model prepared for scoring.
 #[derive(Debug, Clone)]
 pub struct Scorer {
     bits: u8,
@@ -189,8 +188,8 @@ pub struct Scorer {
     fatigue: Box<Table>,
 }
 
-/// What is added up for one ad in front of one person: logits, and the logarithm of a price. Each is made what it stands
-/// for when it is asked for, as that costs more than the sum.
+/// Sums for one ad in front of one person: two logits and the logarithm of a price. Each is converted on demand,
+/// because the conversion costs more than the sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Score {
     sum: Sum,
@@ -221,14 +220,14 @@ impl Score {
 }
 
 impl Scorer {
-    /// Makes a model ready; `None` for one that is not sound.
+    /// Prepares a model; `None` if it is not sound.
     #[must_use]
     pub fn new(model: &Model) -> Option<Self> {
         if !model.is_sound() {
             return None;
         }
         let Model { bits, click, conversion, price, .. } = model;
-        let weight = |place| Sum([click.weight(place), conversion.weight(place), price.weight(place), 0]);
+        let weight = |index| Sum([click.weight(index), conversion.weight(index), price.weight(index), 0]);
         let mut scorer = Self {
             bits: *bits,
             start: Sum([click.intercept, conversion.intercept, price.intercept, 0]),
@@ -248,11 +247,11 @@ impl Scorer {
         self.at(feature.place(self.bits))
     }
 
-    fn at(&self, place: u16) -> Sum {
-        self.weights.get(usize::from(place)).copied().unwrap_or_default()
+    fn at(&self, index: u16) -> Sum {
+        self.weights.get(usize::from(index)).copied().unwrap_or_default()
     }
 
-    /// A person's share, with the intercepts in it.
+    /// A person's share of a score, intercepts included.
     #[must_use]
     pub fn person(&self, person: &PersonFeatures<'_>) -> PersonScore {
         let of_moment = features::of_moment(person.now).into_iter();
@@ -266,14 +265,14 @@ impl Scorer {
         PersonScore(sum)
     }
 
-    /// An ad's share.
+    /// An ad's share of a score.
     #[must_use]
     pub fn ad(&self, entity: AdEntity) -> AdScore {
         let sum = features::of_ad(entity).into_iter().fold(Sum::default(), |sum, feature| sum.plus(self.of(feature)));
         AdScore { sum, campaign: entity.campaign }
     }
 
-    /// What is predicted of an ad on a kind of placement in front of a person.
+    /// The score of an ad on a placement of a view type, in front of a person.
     #[must_use]
     pub fn score(&self, person: PersonScore, ad: &AdScore, view_type: ViewType, fatigue: &Fatigue) -> Score {
         let [kind, cross] = features::of_placement(view_type, ad.campaign);
@@ -288,14 +287,14 @@ impl Scorer {
         Score { sum, spread: self.spread }
     }
 
-    /// What is predicted from the places of all features that are there ([`ModelFeature::place`]).
+    /// The score from the weight indexes of all present features ([`ModelFeature::place`]).
     #[must_use]
     pub fn score_places(&self, places: &[u16]) -> Score {
-        let sum = places.iter().fold(self.start, |sum, place| sum.plus(self.at(*place)));
+        let sum = places.iter().fold(self.start, |sum, index| sum.plus(self.at(*index)));
         Score { sum, spread: self.spread }
     }
 }
 
-fn at(table: &Table, place: u8) -> Sum {
-    table.get(usize::from(place)).copied().unwrap_or_default()
+fn at(table: &Table, index: u8) -> Sum {
+    table.get(usize::from(index)).copied().unwrap_or_default()
 }

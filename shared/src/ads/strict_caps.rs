@@ -1,12 +1,13 @@
-//! Strict caps: the state of one visitor's object, of which there is exactly one in the world, and what may be asked of it.
+//! Strict caps: the state of one visitor's object, which exists exactly once in the world, and the calls that it takes.
 //!
-//! A person's decisions about strict campaigns are made by one object: that of the smallest visitor its own knows. Every
-//! other object forwards to it, with what it decided before it knew. What is counted is the union, by insertion, of the
-//! placings this object granted or was told of and of the impressions that the asking edge's snapshot names. A placing is
-//! reserved for [`limits::SERVE_WINDOW_MS`]; within them its impression may be confirmed, once, and only a confirmed one
-//! is ever counted. So what is granted never leads to more impressions than a cap allows, whatever a snapshot misses.
+//! One object decides about the strict campaigns of a person: that of the smallest visitor that the person's other
+//! objects know of. Every other object forwards to it, together with its own earlier decisions. A count is the union,
+//! by insertion, of placements that this object granted or received and of impressions in the calling edge's snapshot.
+//! A placement is reserved for [`limits::SERVE_WINDOW_MS`]. Within that time its impression may be confirmed once, and
+//! only a confirmed impression is ever counted. Therefore grants never lead to more impressions than a cap allows,
+//! whatever a snapshot misses.
 //!
-//! Time is the object's own, and never goes back in it. Nothing here waits or stores.
+//! The time is the object's own and never goes back. Nothing here waits or stores.
 
 #[cfg(test)]
 mod tests;
@@ -18,134 +19,134 @@ use crate::base::limits;
 use crate::base::time::Minute;
 use crate::facts::actions::{AdEntity, AdLevel, InsertionHash, TimeWindow};
 
-/// One placing that a strict cap counts.
+/// One placement that a strict cap counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// The ad, and what it belongs to.
+    /// The ad with its ad group, campaign and advertiser.
     pub entity: AdEntity,
-    /// When it was placed; once confirmed, when that was.
+    /// The minute of the placement; after a confirmation, the minute of the confirmation.
     pub minute: Minute,
-    /// Whether its impression was confirmed. Before that it is a reservation.
+    /// Whether its impression was confirmed. Until then it is a reservation.
     pub confirmed: bool,
-    /// How many minutes after its confirmation a cap may still count it.
+    /// Minutes after its confirmation in which a cap may count it.
     pub keep: u32,
 }
 
-/// Placings by insertion.
+/// Placements by insertion.
 pub type Entries = BTreeMap<InsertionHash, Entry>;
 
-/// What one visitor's object holds.
+/// The state of one visitor's object.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Object {
-    /// The newest minute it has seen.
+    /// The newest minute that the object has seen.
     pub latest: Minute,
-    /// The highest epoch it was told of.
+    /// The highest epoch that the object has received.
     pub epoch: Epoch,
-    /// Which object decides in its place: that of a smaller visitor, always.
+    /// The visitor whose object decides instead; always a smaller visitor.
     pub forward: Option<VisitorId>,
-    /// Whether that one knows of the entries here.
+    /// Whether that object has received the entries of this one.
     pub told: bool,
-    /// At most [`limits::STRICT_ENTRIES`].
+    /// Placements, at most [`limits::STRICT_ENTRIES`].
     pub entries: Entries,
-    /// Until this minute nothing is granted: entries that may count until then did not fit.
+    /// Until this minute nothing is granted, because entries that may count until then did not fit.
     pub full_until: Minute,
 }
 
-/// What an edge knows of the object's own visitor.
+/// The edge's knowledge of the object's own visitor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Links {
-    /// The highest epoch of a decision about it that was met; 0 for none: a login just made is in no decision yet.
+    /// The highest known epoch of a decision about it; 0 if there is none, as after a new login.
     pub epoch: Epoch,
     /// The visitors that count for it.
     pub members: Vec<VisitorId>,
 }
 
-/// A cap of a candidate, on impressions.
+/// An impression cap of a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StrictCap {
-    /// Of what.
+    /// The level of the catalogue at which it counts.
     pub level: AdLevel,
-    /// How many there may be.
+    /// The most impressions.
     pub limit: u32,
-    /// Over which time.
+    /// The window in which it counts.
     pub window: TimeWindow,
 }
 
 /// An ad that could be placed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
-    /// The ad, and what it belongs to.
+    /// The ad with its ad group, campaign and advertiser.
     pub entity: AdEntity,
-    /// All its caps on impressions.
+    /// All impression caps of the ad and its parents.
     pub caps: Vec<StrictCap>,
 }
 
-/// A placement that asks.
+/// A placement of the calling page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
-    /// What the placing will be called.
+    /// The insertion that a grant will have.
     pub insertion: InsertionHash,
-    /// The ads that could be placed, the first choice first, as places in [`Claim::candidates`].
+    /// The ads that could be placed, best first, as indexes into [`Claim::candidates`].
     pub choices: Vec<usize>,
 }
 
-/// An impression that a snapshot names.
+/// An impression in a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
-    /// The placing.
+    /// The insertion.
     pub insertion: InsertionHash,
-    /// The ad, and what it belongs to.
+    /// The ad with its ad group, campaign and advertiser.
     pub entity: AdEntity,
-    /// When it was seen.
+    /// The minute of the impression.
     pub minute: Minute,
 }
 
-/// The placings that one call asks for.
+/// The placements that one call asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Claim {
-    /// All ads it names.
+    /// All ads that the placements name.
     pub candidates: Vec<Candidate>,
     /// Its placements.
     pub wanted: Vec<Wanted>,
-    /// What the snapshot names of the candidates' impressions, the newest [`limits::STRICT_SEEN`].
+    /// The snapshot's impressions of the candidates: the newest [`limits::STRICT_SEEN`].
     pub seen: Vec<Seen>,
 }
 
-/// What is asked.
+/// The request of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ask {
-    /// May these be placed?
+    /// Asks for placements.
     Claim(Claim),
-    /// Does this placing's impression count?
+    /// Asks whether this insertion's impression counts.
     Confirm(InsertionHash),
 }
 
 /// A call of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
-    /// Whose object is called.
+    /// The visitor whose object is called.
     pub to: VisitorId,
-    /// What the edge knows of that visitor; `None` where another object forwards.
+    /// The edge's knowledge of that visitor; `None` if another object forwards.
     pub links: Option<Links>,
-    /// What the objects on the way hold that this one may not know.
+    /// Entries of the objects on the way that this one may lack.
     pub entries: Entries,
-    /// What is asked.
+    /// The request.
     pub ask: Ask,
 }
 
-/// What an object answers.
+/// The answer of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// To a claim what was granted, to a confirmation the impression that counts; nothing else is.
+    /// The granted placements, or the confirmed impression. Anything else is refused.
     pub granted: Entries,
 }
 
-/// What comes of a call.
+/// The outcome of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// This is the answer.
+    /// The final answer.
     Answer(Answer),
-    /// Another object decides: it is to be called, and its answer to be given to [`Object::passed`].
+    /// Another object decides. The caller must call it and pass its answer to [`Object::passed`].
     Forward(Call),
 }
 
@@ -156,8 +157,8 @@ impl Object {
         self.release(now);
         if let Some(links) = links {
             self.learn(own, &links);
-            // Older word than the newest met names somebody smaller, and what that one's object holds is not known: a link
-            // that is newer than the decision, or one that was cut. Until the edge knows which, nothing is granted.
+            // An outdated list names a smaller visitor whose object is unknown here: a link newer than the decision, or
+            // one that was cut. Until the edge knows which, nothing is granted.
             if links.members.iter().any(|member| *member < self.forward.unwrap_or(own)) && matches!(ask, Ask::Claim(_))
             {
                 return Step::Answer(Answer { granted: Entries::new() });
@@ -177,27 +178,27 @@ impl Object {
         Step::Answer(Answer { granted })
     }
 
-    /// Takes the answer of the object that a call was forwarded to. What it granted stays this visitor's own, should it
-    /// be cut from the other one day.
+    /// Takes the answer of the object that a call was forwarded to. This object stores the grants too, in case its
+    /// visitor is cut from the other one later.
     pub fn passed(&mut self, forwarded: &Call, answer: &Answer, now: Minute) {
         self.release(now);
-        // It goes on to that one, and not the shorter way: who decides in the end may be cut from the person, and the one
-        // between hears of it first.
+        // Calls keep going through that object rather than directly to the deciding one. If the deciding visitor is cut
+        // from the person, the object in between learns of it first.
         self.told |= self.forward == Some(forwarded.to);
-        // Nobody tells it of those again.
+        // No later call reports these entries again.
         self.absorb(&forwarded.entries);
         self.absorb(&answer.granted);
     }
 
-    /// Drops what no longer counts: reservations of an ad that was not seen in time, impressions older than every window.
+    /// Drops entries that no longer count: reservations not seen in time, and impressions older than every window.
     fn release(&mut self, now: Minute) {
         self.latest = self.latest.max(now);
         let latest = self.latest;
         self.entries.retain(|_, entry| latest <= entry.last());
     }
 
-    /// Who decides: the smallest visitor of the newest decision met. Word as old as that adds to it, older word does not
-    /// count: it may name visitors that were cut since.
+    /// Learns which object decides: that of the smallest visitor in the newest decision. Lists of the same epoch add
+    /// visitors. Lists of older epochs are ignored, because they may name visitors that were cut since.
     fn learn(&mut self, own: VisitorId, Links { epoch, members }: &Links) {
         let smallest = members.iter().copied().filter(|member| *member < own).min();
         let forward = match epoch.cmp(&self.epoch) {
@@ -211,14 +212,14 @@ impl Object {
         }
     }
 
-    /// The union with what another object holds. Of what does not fit it is remembered for how long it may count.
+    /// Adds the entries of another object. If entries do not fit, the time until which they may count is stored.
     fn absorb(&mut self, entries: &Entries) {
         join(&mut self.entries, entries);
         self.release(self.latest);
         while self.entries.len() > limits::STRICT_ENTRIES
             && let Some((_, entry)) = self.entries.pop_first()
         {
-            // A reservation may still be seen in its last minute, and counts from then on.
+            // A reservation may still be confirmed in its last minute, and counts from then on.
             let later = if entry.confirmed { 0 } else { entry.keep };
             self.full_until = self.full_until.max(Minute(entry.last().0.saturating_add(later)));
         }
@@ -227,7 +228,7 @@ impl Object {
     fn claim(&mut self, claim: &Claim) -> Entries {
         let mut granted = Entries::new();
         for Wanted { insertion, choices } in &claim.wanted {
-            let choices = choices.iter().filter_map(|place| claim.candidates.get(*place));
+            let choices = choices.iter().filter_map(|index| claim.candidates.get(*index));
             let fits = |candidate: &&Candidate| {
                 granted.values().all(|entry: &Entry| entry.entity != candidate.entity)
                     && self.admits(candidate, &claim.seen)
@@ -247,21 +248,21 @@ impl Object {
         room && candidate.caps.iter().all(|cap| self.count(candidate.entity, cap, seen) < cap.limit)
     }
 
-    /// A reservation counts in every window: its impression is yet to come.
+    /// The count for a cap. A reservation counts in every window, because its impression is yet to come.
     fn count(&self, entity: AdEntity, StrictCap { level, window, .. }: &StrictCap, seen: &[Seen]) -> u32 {
         let (from, _) = window.range(self.latest);
         let same = |other: AdEntity| other.at(*level) == entity.at(*level);
         let counts = |entry: &&Entry| same(entry.entity) && (!entry.confirmed || entry.minute >= from);
         let here = self.entries.values().filter(counts).count();
         let beyond = seen.iter().filter(|s| same(s.entity) && s.minute >= from);
-        // A snapshot may name an insertion twice: on two days, or under two visitors. One that was confirmed before the window
-        // began by the clock here, and was seen in it by another's, counts as it was seen.
+        // A snapshot may name an insertion twice: on two days or under two visitors. An impression confirmed here
+        // before the window, but seen in the window according to the snapshot, counts.
         let unknown = |insertion: &InsertionHash| self.entries.get(insertion).filter(counts).is_none();
         let beyond: BTreeSet<InsertionHash> = beyond.map(|s| s.insertion).filter(unknown).collect();
         u32::try_from(here + beyond.len()).unwrap_or(u32::MAX)
     }
 
-    /// Once, while it is reserved: a second time it might be counted on another day.
+    /// Confirms an impression once, while it is reserved. A second confirmation might count on another day.
     fn confirm(&mut self, insertion: InsertionHash) -> Entries {
         let latest = self.latest;
         let Some(entry) = self.entries.get_mut(&insertion).filter(|entry| !entry.confirmed) else {
@@ -273,19 +274,20 @@ impl Object {
 }
 
 impl Entry {
-    /// The last minute at which it may count.
+    /// The last minute in which it may count.
     fn last(&self) -> Minute {
         let window = u32::try_from(limits::SERVE_WINDOW_MS / 60_000).unwrap_or(u32::MAX);
         Minute(self.minute.0.saturating_add(if self.confirmed { self.keep } else { window }))
     }
 }
 
-/// The union by insertion; of two of one insertion a confirmed one, then the earlier, then the one kept longer.
+/// The union by insertion. Of two entries of one insertion the confirmed one stays, then the earlier one, then the one
+/// with the longer `keep`.
 fn join(to: &mut Entries, from: &Entries) {
-    let rank = |entry: &Entry| (!entry.confirmed, entry.minute, std::cmp::Reverse(entry.keep), entry.entity);
+    let order = |entry: &Entry| (!entry.confirmed, entry.minute, std::cmp::Reverse(entry.keep), entry.entity);
     for (insertion, entry) in from {
         let there = to.entry(*insertion).or_insert(*entry);
-        if rank(entry) < rank(there) {
+        if order(entry) < order(there) {
             *there = *entry;
         }
     }

@@ -1,31 +1,31 @@
-//! What a visitor, or a person, was first: of each experiment the arm that it was exposed to first, of each limited offer
-//! the unit that it got first. Facts of visitors, joined earliest-first, so that it does not matter in which order they
-//! come, nor which browsers turn out to be of one person.
+//! First records of a visitor or a person: the first arm it was exposed to in each experiment, and the first offer code
+//! it got from each limited offer. Records are facts of visitors. Their join takes the earliest, so neither the order
+//! of arrival nor the number of browsers of a person matters.
 
 use std::collections::BTreeMap;
 
 use crate::base::packed::{self, PackedReader};
 
-/// Something of which a person's first counts.
+/// A fact of which only a person's earliest one counts.
 pub trait FirstRecord: Copy {
-    /// Of so many codes one is kept: the greatest. Codes are append-only, so these are the ones made last.
+    /// The most codes a profile stores. The greatest codes stay: codes are append-only, so these are the newest.
     const MOST: usize;
 
-    /// The earlier of the two: commutative, associative, idempotent.
+    /// The earlier of the two. The operation is commutative, associative and idempotent.
     #[must_use]
     fn join(self, other: Self) -> Self;
 
-    /// Adds its bytes.
+    /// Appends the packed form.
     fn put(&self, to: &mut Vec<u8>);
 
-    /// Reads what was put; `None` where it is not of the form.
+    /// Reads the packed form; `None` if it is malformed.
     fn read(from: &mut PackedReader<'_>) -> Option<Self>;
 }
 
-/// The first by the code of what it is of: those of the [`FirstRecord::MOST`] greatest codes. One beyond is forgotten.
+/// The first record per code, for at most [`FirstRecord::MOST`] codes. Over the bound, the smallest codes are dropped.
 ///
-/// The bound goes by the code, which no join moves, and not by a time, which a join makes earlier: else what is kept would
-/// depend on the order in which facts come.
+/// The bound selects by code, which no join changes. A selection by time would depend on the order in which facts
+/// arrive, because a join makes times earlier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FirstRecords<T>(BTreeMap<u32, T>);
 
@@ -36,51 +36,51 @@ impl<T> Default for FirstRecords<T> {
 }
 
 impl<T: FirstRecord> FirstRecords<T> {
-    /// Adds one.
+    /// Adds a record; an existing record of the code is joined with it.
     pub fn insert(&mut self, code: u32, value: T) {
         let joined = self.0.get(&code).map_or(value, |there| there.join(value));
         self.0.insert(code, joined);
         self.keep_newest(T::MOST);
     }
 
-    /// Keeps those of at most so many codes, the greatest.
+    /// Drops the smallest codes until at most `most` remain.
     pub fn keep_newest(&mut self, most: usize) {
         while self.0.len() > most {
             self.0.pop_first();
         }
     }
 
-    /// Keeps those of which this holds.
+    /// Removes the records for which `keeps` is false.
     pub fn retain(&mut self, keeps: impl Fn(u32, &T) -> bool) {
         self.0.retain(|code, value| keeps(*code, value));
     }
 
-    /// Those of both: commutative, associative, idempotent.
+    /// The records of both, joined per code. The operation is commutative, associative and idempotent.
     #[must_use]
     pub fn join(mut self, other: Self) -> Self {
         other.0.into_iter().for_each(|(code, value)| self.insert(code, value));
         self
     }
 
-    /// The first of a code.
+    /// The first record of a code.
     #[must_use]
     pub fn get(&self, code: u32) -> Option<T> {
         self.0.get(&code).copied()
     }
 
-    /// All of them, by code.
+    /// All records, in ascending order of their codes.
     pub fn iter(&self) -> impl Iterator<Item = (u32, T)> + '_ {
         self.0.iter().map(|(code, value)| (*code, *value))
     }
 
-    /// Whether there is none.
+    /// Whether there are no records.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// As a snapshot carries them: of each, by code, the code's distance from the one before, and its own bytes. No bytes
-    /// for none.
+    /// The packed form for a snapshot. Each record, in order of codes, is the distance from the previous code and the
+    /// record's own bytes. No records pack to no bytes.
     #[must_use]
     pub fn pack(&self) -> Vec<u8> {
         let mut to = Vec::new();
@@ -93,7 +93,7 @@ impl<T: FirstRecord> FirstRecords<T> {
         to
     }
 
-    /// Reads what was packed; `None` where it is not of the form, or over the bound.
+    /// Reads the packed form; `None` if it is malformed or over the bound.
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let mut from = PackedReader(bytes);

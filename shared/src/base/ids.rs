@@ -1,4 +1,4 @@
-//! Names of things. Each is a newtype, so that a visitor is never passed where a fact is meant.
+//! Ids of domain objects. Each id is a newtype, so that a visitor id cannot be passed as a fact id.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -15,27 +15,27 @@ pub use crate::base::time::Millis;
 /// An amount of money in millionths of the catalogue's currency unit.
 pub type Micros = i64;
 
-/// Why a text is not an id.
+/// The reason why a text is not an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {
-    /// The text has another length than the form asks for.
+    /// The text has the wrong length.
     #[error("wrong length")]
     Length,
-    /// A character that the form does not allow.
-    #[error("a character that does not belong there")]
+    /// A character is not allowed at its position.
+    #[error("a character is not allowed in this id")]
     Character,
-    /// A UUID of another version than 7.
+    /// The UUID has a version other than 7.
     #[error("not a UUID of version 7")]
     Version,
 }
 
-/// One browser, named by a UUID of version 7 (RFC 9562 §5.7): its first 48 bits are the milliseconds at
-/// which it was minted, so that byte order is age order and the oldest visitor is the smallest.
+/// One browser, named by a UUID of version 7 (RFC 9562 §5.7). Its first 48 bits are the mint time in milliseconds, so
+/// byte order is age order and the oldest visitor is the smallest.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct VisitorId([u8; 16]);
 
 impl Ord for VisitorId {
-    // What the derived one says, half by half: in WebAssembly that one calls a routine that goes byte by byte.
+    // Same order as the derived one, in two comparisons: in WebAssembly the derived one compares byte by byte.
     fn cmp(&self, other: &Self) -> Ordering {
         let halves = |id: &Self| {
             let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = id.0;
@@ -43,7 +43,7 @@ impl Ord for VisitorId {
         };
         for (own, other) in halves(self).into_iter().zip(halves(other)) {
             if own != other {
-                // The first byte that differs is the lowest one.
+                // In little-endian order, the first byte that differs is the lowest one.
                 let at = (own ^ other).trailing_zeros() & !7;
                 return (own >> at & 0xff).cmp(&(other >> at & 0xff));
             }
@@ -59,7 +59,8 @@ impl PartialOrd for VisitorId {
 }
 
 impl VisitorId {
-    /// No browser's: in an erasure of an alternate id alone. Minted ids have a time.
+    /// A placeholder that is no browser, used in an erasure of an alternate id alone. Its mint time is 0; minted ids
+    /// have a later one.
     pub const NOBODY: Self = Self([0, 0, 0, 0, 0, 0, 0x70, 0, 0x80, 0, 0, 0, 0, 0, 0, 0]);
 
     /// Mints an id from the time and ten random bytes.
@@ -70,10 +71,10 @@ impl VisitorId {
         Self([t2, t3, t4, t5, t6, t7, 0x70 | (r0 & 0x0f), r1, 0x80 | (r2 & 0x3f), r3, r4, r5, r6, r7, r8, r9])
     }
 
-    /// Takes 16 bytes as an id.
+    /// Checks that 16 bytes are a visitor id.
     ///
     /// # Errors
-    /// [`IdError::SnapshotVersion`] unless they are a UUID of version 7 and of RFC 9562's variant.
+    /// [`IdError::Version`] unless they are a UUID of version 7 with RFC 9562's variant.
     pub fn from_bytes(bytes: [u8; 16]) -> Result<Self, IdError> {
         let [_, _, _, _, _, _, version, _, variant, ..] = bytes;
         if version >> 4 == 7 && variant >> 6 == 2 { Ok(Self(bytes)) } else { Err(IdError::Version) }
@@ -85,14 +86,14 @@ impl VisitorId {
         &self.0
     }
 
-    /// When the id was minted, in milliseconds since the Unix epoch.
+    /// The mint time, in milliseconds since the Unix epoch.
     #[must_use]
     pub fn minted_ms(&self) -> Millis {
         let [t0, t1, t2, t3, t4, t5, ..] = self.0;
         u64::from_be_bytes([0, 0, t0, t1, t2, t3, t4, t5])
     }
 
-    /// Writes its 36 characters behind a text.
+    /// Appends the id's 36 characters to a text.
     pub fn push_to(&self, text: &mut String) {
         text.push_str(ascii(&uuid(&self.0)));
     }
@@ -108,7 +109,7 @@ fn ascii(text: &[u8]) -> &str {
     std::str::from_utf8(text).unwrap_or_default()
 }
 
-/// Where each byte's digits are among a UUID's 36 characters.
+/// The position of each byte's two digits among a UUID's 36 characters.
 const DIGITS_AT: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
 
 fn uuid(bytes: &[u8; 16]) -> [u8; 36] {
@@ -121,7 +122,7 @@ fn uuid(bytes: &[u8; 16]) -> [u8; 36] {
     text
 }
 
-/// The 16 bytes of a UUID's 36 characters.
+/// Parses the 36 characters of a UUID into 16 bytes.
 fn parse_uuid(text: &str) -> Result<[u8; 16], IdError> {
     let bytes = text.as_bytes();
     if bytes.len() != 36 {
@@ -156,63 +157,65 @@ impl FromStr for VisitorId {
     }
 }
 
-/// Names one fact for ever: what was counted under it once is never counted again.
+/// The permanent name of one fact. A fact with an id that was counted before is not counted again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FactId([u8; 16]);
 
 impl FactId {
-    /// The id of a fact that a client named itself: a retry gives the same id, whatever fields the edge adds.
+    /// The id of a fact that a client named with a message id. A retry gives the same id, whatever fields the edge
+    /// adds.
     #[must_use]
     pub fn of_message(visitor: VisitorId, message_id: &str) -> Self {
         Self::hashed(b"causeway message\0", visitor, message_id.as_bytes())
     }
 
-    /// The id of an event that a client named itself: a message id names one message of one type and name, from one visitor.
+    /// The id of an event that a client named. A message id is unique per visitor, event type and name.
     #[must_use]
     pub fn of_event(visitor: VisitorId, event_type: &str, name: &str, message_id: &str) -> Self {
         let message = format!("{}\0{}\0{event_type}{name}{message_id}", event_type.len(), name.len());
         Self::hashed(b"causeway event\0", visitor, message.as_bytes())
     }
 
-    /// The id of a purchase of an order: a visitor buys an order once, whatever messages say it.
+    /// The id of a purchase. A visitor buys an order once, however many messages report it.
     #[must_use]
     pub fn of_order(visitor: VisitorId, order: OrderHash) -> Self {
         Self::hashed(b"causeway order\0", visitor, &order.0.to_be_bytes())
     }
 
-    /// The id of a fact that a job of the origin says, by a name of its own: no client can name one.
+    /// The id of a fact that a job of the origin makes. The hash domain differs from a client's, so no client can
+    /// produce the id.
     #[must_use]
     pub fn of_job(visitor: VisitorId, name: &str) -> Self {
         Self::hashed(b"causeway job\0", visitor, name.as_bytes())
     }
 
-    /// The id of a visitor's withdrawal: there is one, however often it is said.
+    /// The id of a visitor's withdrawal. A visitor has one, however often it is reported.
     #[must_use]
     pub fn of_withdrawal(visitor: VisitorId) -> Self {
         Self::hashed(b"causeway withdrawal\0", visitor, b"")
     }
 
-    /// The id of a visitor's erasure, which is its receipt: a request that is sent again gets the same.
+    /// The id of a visitor's erasure, which is its receipt. A repeated request gets the same receipt.
     #[must_use]
     pub fn of_erasure(visitor: VisitorId) -> Self {
         Self::hashed(b"causeway erasure\0", visitor, b"")
     }
 
-    /// The id as a receipt: the 36 characters of a UUID (RFC 9562, its version and variant not set).
+    /// The id as a receipt: the 36 characters of a UUID (RFC 9562, without version and variant bits).
     #[must_use]
     pub fn receipt(self) -> String {
         ascii(&uuid(&self.0)).to_owned()
     }
 
-    /// Reads a receipt.
+    /// Parses a receipt.
     ///
     /// # Errors
-    /// [`IdError`], unless it is 36 characters of a UUID's form.
+    /// [`IdError`] unless the text is 36 characters in a UUID's form.
     pub fn from_receipt(text: &str) -> Result<Self, IdError> {
         parse_uuid(text).map(Self)
     }
 
-    /// The id of an action at a time: the same on one insertion and view type counts once a UTC day (seed 3, S3.4).
+    /// The id of an action. An action counts once per insertion, action type, view type and UTC day.
     #[must_use]
     pub fn of_action(visitor: VisitorId, insertion: InsertionId, verb: u8, view_type: u8, at: Millis) -> Self {
         let day = u32::try_from(at / DAY_MS).unwrap_or(u32::MAX);
@@ -222,7 +225,7 @@ impl FactId {
         Self::hashed(b"causeway action\0", visitor, &name)
     }
 
-    /// The id of a unit that a visitor got: told again after its answer got lost, it is one fact.
+    /// The id of the fact that a visitor got an offer code. A repeated report, after a lost answer, is the same fact.
     #[must_use]
     pub fn of_unit(visitor: VisitorId, campaign: u32, number: u32) -> Self {
         let name = [campaign.to_be_bytes(), number.to_be_bytes()].concat();
@@ -241,7 +244,7 @@ impl FactId {
         Self(id)
     }
 
-    /// Mints an id from 16 random bytes, or takes one off a wire.
+    /// Makes an id from 16 random or received bytes.
     #[must_use]
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
@@ -253,7 +256,7 @@ impl FactId {
         &self.0
     }
 
-    /// The first eight bytes: enough to know a visitor's own few newest facts by.
+    /// The first eight bytes: enough to distinguish the few newest facts of one visitor.
     #[must_use]
     pub fn short(&self) -> u64 {
         first_eight(&self.0)
@@ -277,17 +280,19 @@ impl fmt::Debug for FactId {
     }
 }
 
-/// The code of an alternate id kind (`member`, `partner`, …): given once by the configuration, never reused.
+/// The code of an alternate id kind (`member`, `partner`, …). The configuration assigns a code once and never reuses
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KindCode(pub u8);
 
 impl KindCode {
-    /// Of the id that two visitors have in common because somebody says that they belong together. No configured kind has it.
+    /// The reserved kind of an id shared by two visitors that were declared to belong together. No configured kind has
+    /// it.
     pub const PAIR: Self = Self(0);
 }
 
-/// A keyed hash of an alternate id: the key's id in front, then 15 bytes of HMAC-SHA-256. The raw value
-/// never leaves the edge (invariant 11).
+/// A keyed hash of an alternate id: the key's id in the first byte, then 15 bytes of HMAC-SHA-256. The raw value never
+/// leaves the edge (invariant 11).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AltHash(pub [u8; 16]);
 
@@ -313,17 +318,17 @@ impl FromStr for AltHash {
     }
 }
 
-/// Another name for the person: its kind and its keyed hash.
+/// An alternate id of a person: its kind and its keyed hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AlternateId {
-    /// Which kind of id it is.
+    /// The kind of the id.
     pub kind: KindCode,
     /// The keyed hash of its value.
     pub hash: AltHash,
 }
 
 impl AlternateId {
-    /// The id that two visitors have in common, and nobody else has, whichever is named first.
+    /// The id that exactly these two visitors share. The order of the arguments does not matter.
     #[must_use]
     pub fn pair(a: VisitorId, b: VisitorId) -> Self {
         let both = Sha256::new().chain_update(a.min(b).as_bytes()).chain_update(a.max(b).as_bytes()).finalize();
@@ -333,7 +338,8 @@ impl AlternateId {
     }
 }
 
-/// A session of one visitor: the minute it began and 32 random bits, minted at the edge. Ids grow with time.
+/// A session of one visitor: its first minute in the upper 32 bits, and 32 random bits from the edge. Ids grow with
+/// time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u64);
 
@@ -345,12 +351,12 @@ impl SessionId {
     }
 }
 
-/// One placing of an ad in front of one visitor, minted when it was decided.
+/// One placement of an ad in front of one visitor; minted by the decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InsertionId(pub [u8; 16]);
 
 impl InsertionId {
-    /// The first eight bytes: enough to know a person's own few newest by.
+    /// The first eight bytes: enough to distinguish the few newest insertions of one person.
     #[must_use]
     pub fn short(&self) -> u64 {
         first_eight(&self.0)
@@ -363,12 +369,12 @@ impl fmt::Display for InsertionId {
     }
 }
 
-/// A snapshot's version: it only grows, also over a restore. Ordered by restore epoch, then counter.
+/// The version of a snapshot, ordered by restore epoch, then counter. Versions only grow, even across a restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SnapshotVersion {
-    /// How often the origin's store was restored from a backup.
+    /// The number of times that the origin's store was restored from a backup.
     pub restore: u32,
-    /// One origin-wide counter.
+    /// The counter, one for the whole origin.
     pub counter: u64,
 }
 
@@ -378,11 +384,11 @@ impl fmt::Display for SnapshotVersion {
     }
 }
 
-/// A membership's epoch: one origin-wide counter of decisions about who belongs to whom.
+/// The number of a membership decision, from one counter of the origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Epoch(pub u64);
 
-/// A publisher whose sites share one identity space: 1 to 32 of `a-z`, `0-9` and `-`.
+/// A publisher whose sites share one identity space: 1 to 32 characters of `a-z`, `0-9` and `-`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TenantId(Arc<str>);
 
@@ -416,7 +422,7 @@ fn hex(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.write_str(&bytes.iter().copied().flat_map(digits).map(char::from).collect::<String>())
 }
 
-/// The two digits of a byte. Written out, since `{:02x}` takes ten times as long and every answer names ids.
+/// The two hex digits of a byte. Written by hand: `{:02x}` takes ten times as long, and every answer contains ids.
 fn digits(byte: u8) -> [u8; 2] {
     let digit = |half: u8| if half < 10 { b'0' + half } else { b'a' - 10 + half };
     [digit(byte >> 4), digit(byte & 15)]
@@ -437,19 +443,19 @@ fn unhex(text: &[u8], to: &mut [u8]) -> Result<(), IdError> {
     Ok(())
 }
 
-/// The name of an order: 8 bytes of the SHA-256 of its id. A person has few orders, so that two of one person are never
-/// taken for each other by chance.
+/// An order's id, hashed to the first 8 bytes of its SHA-256. A person has few orders, so a collision within one person
+/// is negligible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OrderHash(pub u64);
 
 impl OrderHash {
-    /// Reads an order id; `None` unless it has 1 to [`limits::MESSAGE_ID_BYTES`] bytes.
+    /// Hashes an order id; `None` unless it has 1 to [`limits::MESSAGE_ID_BYTES`] bytes.
     #[must_use]
     pub fn read(order_id: &str) -> Option<Self> {
         (1..=limits::MESSAGE_ID_BYTES).contains(&order_id.len()).then(|| Self::of(order_id))
     }
 
-    /// Of an order id within its bounds.
+    /// Hashes an order id whose length is already checked.
     #[must_use]
     pub fn of(order_id: &str) -> Self {
         let mut hash = Sha256::new();

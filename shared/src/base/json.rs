@@ -1,5 +1,5 @@
-//! Strict reading of JSON that a person writes: a key that an object has twice is an error, where `serde_json` keeps
-//! the last one without a word.
+//! Strict parsing of hand-written JSON. A repeated key in an object is an error; `serde_json` alone silently uses the
+//! last value.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -7,54 +7,54 @@ use std::fmt::{self, Write as _};
 
 use serde::de::{DeserializeOwned, DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
 
-/// Bytes of a path that an error repeats.
+/// Longest path in an error text, in bytes.
 const PATH_BYTES: usize = 200;
 
-/// Why a document is not read.
+/// The reason why a document is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum JsonError {
     /// An object has a key twice.
     #[error("`{0}` is repeated: an object has each key once, keep one of them")]
     Repeated(String),
-    /// It is no JSON, or not of the form wanted.
+    /// The text is not JSON, or not of the expected form.
     #[error(transparent)]
     Form(#[from] serde_json::Error),
 }
 
-/// Reads a document.
+/// Parses a document.
 ///
 /// # Errors
-/// [`JsonError`].
+/// [`JsonError`] if a key is repeated, or if the text is not JSON of the form `T`.
 pub fn read<T: DeserializeOwned>(text: &[u8]) -> Result<T, JsonError> {
     check_keys(text)?;
     Ok(serde_json::from_slice(text)?)
 }
 
-/// Checks that no object of a document has a key twice. What is no JSON passes: whoever reads it says what is wrong.
+/// Checks that no object of a document has a key twice. Text that is not JSON passes; the parser reports it later.
 ///
 /// # Errors
-/// [`JsonError::Repeated`], with the path of the key.
+/// [`JsonError::Repeated`] with the path of the key.
 pub fn check_keys(text: &[u8]) -> Result<(), JsonError> {
-    let place = DocumentPlace { path: RefCell::default(), repeated: RefCell::default() };
+    let position = DocumentPlace { path: RefCell::default(), repeated: RefCell::default() };
     let mut json = serde_json::Deserializer::from_slice(text);
-    let _ = AnyValue(&place).deserialize(&mut json);
-    place.repeated.into_inner().map_or(Ok(()), |path| Err(JsonError::Repeated(path)))
+    let _ = AnyValue(&position).deserialize(&mut json);
+    position.repeated.into_inner().map_or(Ok(()), |path| Err(JsonError::Repeated(path)))
 }
 
-/// Where in a document the reader is.
+/// The reader's position in the document, and the first repeated key.
 struct DocumentPlace {
     path: RefCell<Vec<PathStep>>,
     repeated: RefCell<Option<String>>,
 }
 
-/// A step from a value to one within it.
+/// A step from a value to one inside it.
 enum PathStep {
     Key(String),
     Index(usize),
 }
 
 impl DocumentPlace {
-    /// Reads a value one step further in.
+    /// Calls `read` for the value one step further in.
     fn within<T>(&self, step: PathStep, read: impl FnOnce() -> T) -> T {
         self.path.borrow_mut().push(step);
         let read = read();
@@ -62,7 +62,7 @@ impl DocumentPlace {
         read
     }
 
-    /// The path of a key of the value that is read: `campaign[0].caps`.
+    /// The path of a key of the current value, such as `campaign[0].caps`.
     fn path_of(&self, key: &str) -> String {
         let mut text = String::new();
         for step in self.path.borrow().iter() {
@@ -85,7 +85,7 @@ impl DocumentPlace {
     }
 }
 
-/// Any value, of which only the keys are looked at.
+/// A deserializer for any value; it checks only the keys.
 #[derive(Clone, Copy)]
 struct AnyValue<'p>(&'p DocumentPlace);
 

@@ -1,23 +1,23 @@
-//! Numbers of JSON that must be exact: whole numbers in float form, and amounts of money.
+//! JSON numbers that must be exact: integers in float form, and amounts of money.
 
 use serde_json::Value;
 
 use crate::base::ids::Micros;
 
-/// From 2⁵³ on, a float no longer names one whole number.
+/// Up to 2⁵³, a float stands for exactly one integer.
 const EXACT: f64 = 9_007_199_254_740_992.0;
-/// Noise of floating point in an amount of micros: 8.2 times a million is 8199999.999999999.
+/// Tolerance for rounding noise in an amount of micros: 8.2 times a million is 8199999.999999999.
 const NOISE: f64 = 0.001;
 
-/// The whole number that a float is; `None` for a fraction, and beyond 2⁵³.
+/// The integer that a float equals; `None` for a fraction and beyond 2⁵³.
 #[must_use]
 pub fn whole_of(number: f64) -> Option<i64> {
     #[expect(clippy::cast_possible_truncation, reason = "it is whole and within 2⁵³")]
     (number.fract() == 0.0 && number.abs() <= EXACT).then_some(number as i64)
 }
 
-/// An amount in micros, 0 to `most`, from a number in units of `unit` micros each, rounded once. A number of micros
-/// (`unit` 1) must be whole except for noise.
+/// An amount in micros, from 0 to `most`, from a number in units of `unit` micros, rounded once. A number of micros
+/// (`unit` 1) must be an integer, except for rounding noise.
 #[must_use]
 pub fn amount_of(value: &Value, unit: f64, most: Micros) -> Option<Micros> {
     let whole = value.as_i64().filter(|_| unit == 1.0);

@@ -1,12 +1,12 @@
-//! Packed bytes: what a snapshot has dozens or thousands of, where CBOR's own framing would cost more than the content.
-//! Ids are written as they are, numbers as LEB128 (DWARF 5, 7.6), each in one form only; a row stands behind its length.
+//! Packed bytes, for snapshot parts with dozens or thousands of entries, where CBOR's framing would exceed the content.
+//! Ids are stored as they are. Numbers are LEB128 (DWARF 5, 7.6) in canonical form. A row follows its length.
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use crate::base::ids::VisitorId;
 
-/// Writes a number: seven bits a byte, the lowest first.
+/// Writes a number: seven bits per byte, lowest first.
 pub fn put(to: &mut Vec<u8>, mut number: u64) {
     loop {
         let [low, ..] = number.to_le_bytes();
@@ -18,23 +18,23 @@ pub fn put(to: &mut Vec<u8>, mut number: u64) {
     }
 }
 
-/// Writes a signed number, its sign in the lowest bit.
+/// Writes a signed number with its sign in the lowest bit.
 pub fn put_signed(to: &mut Vec<u8>, number: i64) {
     put(to, ((number << 1) ^ (number >> 63)).cast_unsigned());
 }
 
-/// Writes bytes behind their length.
+/// Writes the length of a row, then its bytes.
 pub fn put_row(to: &mut Vec<u8>, row: &[u8]) {
     put(to, row.len() as u64);
     to.extend_from_slice(row);
 }
 
-/// Packed bytes, read from the front. Every read gives `None` where the bytes end early or are not of the form.
+/// A reader of packed bytes from the front. Each method returns `None` if the bytes end early or are malformed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PackedReader<'a>(pub &'a [u8]);
 
 impl<'a> PackedReader<'a> {
-    /// Whether all is read.
+    /// Whether all bytes are read.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -47,7 +47,7 @@ impl<'a> PackedReader<'a> {
             let bits = u64::from(byte & 0x7f);
             number |= bits << (7 * i);
             if byte & 0x80 == 0 {
-                // Each number has one form: no bits past the 64th, no zeros at the end.
+                // The canonical form only: no bits beyond the 64th and no trailing zero bytes.
                 let whole = number >> (7 * i) == bits && (bits != 0 || i == 0);
                 self.0 = self.0.get(i + 1..)?;
                 return whole.then_some(number);
@@ -62,41 +62,41 @@ impl<'a> PackedReader<'a> {
         Some((number >> 1).cast_signed() ^ -(number & 1).cast_signed())
     }
 
-    /// A number of things, at most `most`.
+    /// A number of entries, at most `most`.
     pub fn count(&mut self, most: usize) -> Option<usize> {
         usize::try_from(self.number()?).ok().filter(|n| *n <= most)
     }
 
-    /// Eight bytes as a number, the highest first: for ids, which have no small values.
+    /// A number from eight bytes, most significant first. Used for ids, which have no small values.
     pub fn eight(&mut self) -> Option<u64> {
         let (bytes, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
         Some(u64::from_be_bytes(*bytes))
     }
 
-    /// A visitor's sixteen bytes.
+    /// A visitor id of 16 bytes.
     pub fn visitor(&mut self) -> Option<VisitorId> {
         let (id, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
         VisitorId::from_bytes(*id).ok()
     }
 
-    /// So many bytes.
+    /// The next `length` bytes.
     pub fn take(&mut self, length: usize) -> Option<&'a [u8]> {
         let (bytes, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
         Some(bytes)
     }
 
-    /// Bytes behind their length.
+    /// The bytes of a row, after its length.
     pub fn row(&mut self) -> Option<&'a [u8]> {
         let length = self.count(self.0.len())?;
         self.take(length)
     }
 }
 
-/// Bytes that many hold: each row of a snapshot is a part of the snapshot's. A request has dozens, which it makes and drops
-/// through nothing that is called by a table, as `bytes::Bytes` would.
+/// Shared bytes: each row of a snapshot is a range of the snapshot's bytes. A request creates and drops dozens, so
+/// there is no call through a vtable, unlike in `bytes::Bytes`.
 #[derive(Clone)]
 pub struct SharedBytes {
     all: Arc<Vec<u8>>,
@@ -104,7 +104,7 @@ pub struct SharedBytes {
 }
 
 impl SharedBytes {
-    /// The part of these bytes that lies there; none where that is not among them.
+    /// The range of these bytes that `there` occupies in memory; empty if `there` is not inside them.
     #[must_use]
     pub fn part(&self, there: &[u8]) -> Self {
         let from = there.as_ptr().addr().wrapping_sub(self.all.as_ptr().addr());

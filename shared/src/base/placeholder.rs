@@ -1,4 +1,5 @@
-//! Values that stand for a missing id. A page that sends one as an alternate id would make one person of all its visitors.
+//! Values that stand for a missing id. A page that sends one as an alternate id would join all its visitors into one
+//! person.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -9,7 +10,7 @@ use percent_encoding::percent_decode_str;
 use sha1::Sha1;
 use sha2::{Digest, Sha256, Sha512};
 
-/// Words that programs and people write where there is no id, in small letters.
+/// Words that programs and people write instead of an id, in lower case.
 pub const WORDS: [&str; 38] = [
     "0",
     "-",
@@ -50,14 +51,14 @@ pub const WORDS: [&str; 38] = [
     "ffffffff-ffff-ffff-ffff-ffffffffffff",
     "{{user_id}}",
 ];
-/// Spellings of [`WORDS`] that programs write, other than in small letters, in capital letters and with a capital first.
+/// Other spellings that programs write, in addition to [`WORDS`] in lower case, in upper case and capitalised.
 const SPELLINGS: [&str; 3] = ["", "[object Object]", "NaN"];
-/// The delimiters of templates that a value may have anywhere: a template that was not filled in leaves them.
+/// Template delimiters that may occur anywhere in a value: an unfilled template leaves them.
 const TEMPLATES: [(&str, &str); 6] = [("{{", "}}"), ("${", "}"), ("#{", "}"), ("<%", "%>"), ("%%", "%%"), ("[[", "]]")];
-/// The delimiters of templates with a name between them, which make up the whole value.
+/// Template delimiters that, with a name between them, form the whole value.
 const NAMED_TEMPLATES: [(&str, &str); 4] = [("{", "}"), ("[", "]"), ("<", ">"), ("%", "%")];
 
-/// Hash values of the empty text and of [`WORDS`], of each hash function that pages apply to ids.
+/// Hashes of the empty text and of [`WORDS`], under each hash function that pages apply to ids.
 static HASHES: LazyLock<BTreeSet<Vec<u8>>> = LazyLock::new(|| {
     let capitalised =
         |word: &str| word.chars().take(1).flat_map(char::to_uppercase).chain(word.chars().skip(1)).collect();
@@ -75,9 +76,9 @@ static HASHES: LazyLock<BTreeSet<Vec<u8>>> = LazyLock::new(|| {
         .collect()
 });
 
-/// Whether a value stands for a missing id, in any case and with blanks and quotes around it: one of [`WORDS`], an object
-/// that was written as a text, a template that was not filled in, a number of zeros alone, a UUID of one digit alone, or the
-/// hash value of one of these words.
+/// Whether a value stands for a missing id, in any letter case, with or without blanks and quotes around it. Such a
+/// value is one of [`WORDS`], a stringified object, an unfilled template, a number of zeros only, a UUID of one
+/// repeated digit, or the hash of one of these words.
 #[must_use]
 pub fn is_placeholder(value: &str) -> bool {
     let is_decoded = |value: &str| {
@@ -102,7 +103,7 @@ fn is_plain_placeholder(value: &str) -> bool {
         || is_hash_of_placeholder(value)
 }
 
-/// Whether a value is a number of zeros alone, or a UUID of one digit alone, in any form of UUIDs.
+/// Whether a value is a number of zeros only, or a UUID of one repeated digit, in any form of UUIDs.
 fn is_of_one_digit(value: &str) -> bool {
     let value = value.strip_prefix("urn:uuid:").unwrap_or(value);
     let value = value.strip_prefix('{').and_then(|value| value.strip_suffix('}')).unwrap_or(value);
@@ -112,7 +113,7 @@ fn is_of_one_digit(value: &str) -> bool {
     is_one && (*first == b'0' || digits.len() == 32 && first.is_ascii_hexdigit())
 }
 
-/// Whether a value has a template that was not filled in. An id may be a UUID in braces.
+/// Whether a value contains an unfilled template. A UUID in braces is an id.
 fn is_template(value: &str) -> bool {
     let has = |(open, close): (&str, &str)| value.split_once(open).is_some_and(|(_, rest)| rest.contains(close));
     let is_name = |name: &str| {
@@ -128,7 +129,7 @@ fn is_template(value: &str) -> bool {
     TEMPLATES.into_iter().any(has) || NAMED_TEMPLATES.into_iter().any(is_named)
 }
 
-/// Whether a value is a hash value of a word that stands for a missing id, in hexadecimal digits or in base64.
+/// Whether a value is the hash of a word that stands for a missing id, in hex digits or base64.
 fn is_hash_of_placeholder(value: &str) -> bool {
     let text = value.trim_end_matches('=');
     let bytes = match value.len() {
@@ -248,7 +249,7 @@ mod tests {
     #[test]
     fn a_hash_value_of_a_placeholder_stands_for_a_missing_id() {
         for value in [
-            // Of the empty text: MD5, SHA-1, SHA-256, SHA-512.
+            // Hashes of the empty text: MD5, SHA-1, SHA-256, SHA-512.
             "d41d8cd98f00b204e9800998ecf8427e",
             "da39a3ee5e6b4b0d3255bfef95601890afd80709",
             "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",

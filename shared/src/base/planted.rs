@@ -1,12 +1,12 @@
 //! Planted bugs: known defects that a run of the simulator switches on, to show that its checkers find them.
 //!
-//! A planted bug is a condition at the place where the defect would be: `planted::is_active(PlantedBug::LoseTheLedger)`.
-//! Without the feature `planted-bugs`, which only the simulator's build enables, the condition is the constant `false`.
+//! A planted bug is a condition where the defect would be: `planted::is_active(PlantedBug::LoseTheLedger)`. Without the
+//! feature `planted-bugs`, which only the simulator's build enables, the condition is the constant `false`.
 
 /// Declares [`PlantedBug`] with the name that the command line uses for each bug.
 macro_rules! planted_bugs {
     ($($(#[doc = $doc:literal])+ $bug:ident = $name:literal,)+) => {
-        /// One defect that the simulator must find. The last words of each description name the checker that reports it.
+        /// One defect that the simulator must find. The last words of a description name the checker.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum PlantedBug {
             $($(#[doc = $doc])+ $bug,)+
@@ -28,7 +28,7 @@ macro_rules! planted_bugs {
 }
 
 planted_bugs! {
-    /// The totals of two versions of one profile are added up, although the newer version replaces the older one: views.
+    /// The totals of two versions of one profile are added, although the newer version replaces the older: views.
     SumInsteadOfUnion = "sum-instead-of-union",
     /// Facts that were counted before are folded again when they arrive again: facts.
     DropTheDedup = "drop-the-dedup",
@@ -82,7 +82,7 @@ planted_bugs! {
     DrawAnArmAnew = "draw-an-arm-anew",
     /// The experiment sums of two people are not merged when a link makes them one person: experiments.
     AMergeKeepsTwoRecipients = "a-merge-keeps-two-recipients",
-    /// An impression that nobody saw is charged each time it is reported: budgets.
+    /// An impression of an anonymous request is charged each time it is reported: budgets.
     NobodysImpressionsCountAgain = "nobodys-impressions-count-again",
     /// An object gives an offer code again to a person whose first browser was cut: units.
     WhoWasCutKeepsTheUnit = "who-was-cut-keeps-the-unit",
@@ -106,16 +106,16 @@ impl std::str::FromStr for PlantedBug {
     }
 }
 
-/// No planted bug has this name.
+/// The error for an unknown name of a planted bug.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("no planted bug is called {0:?}; shared/src/planted.rs lists the names")]
 pub struct UnknownBug(String);
 
-/// The active bug: its place in [`PlantedBug::ALL`] plus one, or 0 for none.
+/// The active bug: its index in [`PlantedBug::ALL`] plus one, or 0 for none.
 #[cfg(feature = "planted-bugs")]
 static ACTIVE: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
 
-/// Activates one bug in the whole process, or none. Worlds that are being played meanwhile see the change.
+/// Activates one bug, or none, in the whole process. Worlds that are running see the change too.
 #[cfg(feature = "planted-bugs")]
 pub fn activate(bug: Option<PlantedBug>) {
     ACTIVE.store(bug.map_or(0, |bug| bug as usize + 1), std::sync::atomic::Ordering::SeqCst);

@@ -1,11 +1,11 @@
-//! What is wrong with a configuration or a catalogue: where, and what to do.
+//! Problems of a configuration or a catalogue.
 
-/// One thing wrong with a configuration: where, and what to do.
+/// One problem of a configuration: its location and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigProblem {
     /// Path in the document, such as `tenant[0].kinds[1].code`.
     pub path: String,
-    /// What is wrong and what would be right.
+    /// The problem and the remedy.
     pub message: String,
 }
 
@@ -19,7 +19,7 @@ impl ProblemList {
 
     pub(crate) fn unique<'a>(&mut self, at: &str, field: &str, seen: &mut Vec<&'a str>, value: &'a str) {
         if seen.contains(&value) {
-            self.say(format!("{at}.{field}"), format!("`{value}` is there already"));
+            self.say(format!("{at}.{field}"), format!("`{value}` is used twice: choose another"));
         }
         seen.push(value);
     }

@@ -1,12 +1,13 @@
-//! Random bits as an argument: a seed from the platform, drawn out by SHA-256 in counter mode. And numbers that only have
-//! to look random, by SplitMix64 (Steele, Lea, Flood 2014): nothing that anybody may not guess is made of those.
+//! Random bits as an argument: a seed from the platform, expanded with SHA-256 in counter mode. In addition SplitMix64
+//! (Steele, Lea, Flood 2014), for numbers that only need to look random; it must not produce anything that has to be
+//! unguessable.
 
 use sha2::{Digest, Sha256};
 
-/// What SplitMix64's state grows by for each number.
+/// The increment of SplitMix64's state per number.
 pub const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// SplitMix64's finisher: what is near to one another falls apart.
+/// SplitMix64's finisher: it maps similar inputs to unrelated outputs.
 #[must_use]
 pub fn finish(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -14,13 +15,13 @@ pub fn finish(mut bits: u64) -> u64 {
     bits ^ (bits >> 31)
 }
 
-/// The next number of SplitMix64; moves the state on.
+/// The next number of SplitMix64; advances the state.
 pub fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(GAMMA);
     finish(*state)
 }
 
-/// A supply of random bits from one 32-byte seed. The same seed gives the same draws.
+/// A generator of random bits from one 32-byte seed. The same seed gives the same draws.
 #[derive(Clone)]
 pub struct Random {
     seed: [u8; 32],
@@ -34,13 +35,13 @@ impl std::fmt::Debug for Random {
 }
 
 impl Random {
-    /// A supply from a seed that nobody else knows.
+    /// A generator from a secret seed.
     #[must_use]
     pub fn new(seed: [u8; 32]) -> Self {
         Self { seed, draws: 0 }
     }
 
-    /// The next `N` bytes; `N` is 32 at most, bytes beyond are zero.
+    /// The next `N` bytes. `N` is at most 32; bytes beyond that are zero.
     pub fn draw<const N: usize>(&mut self) -> [u8; N] {
         let mut hash = Sha256::new();
         hash.update(self.seed);

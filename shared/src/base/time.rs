@@ -1,4 +1,4 @@
-//! Coarse times, counted from 2019-01-01T00:00Z: small enough to be kept by the thousand. And how long their units are.
+//! Coarse times since 2019-01-01T00:00Z, small enough to be stored by the thousand, and the lengths of time units.
 
 /// Milliseconds since the Unix epoch.
 pub type Millis = u64;
@@ -6,11 +6,11 @@ pub type Millis = u64;
 /// 2019-01-01T00:00:00Z in milliseconds since the Unix epoch.
 pub const EPOCH_MS: Millis = 1_546_300_800_000;
 
-/// A minute in milliseconds.
+/// Milliseconds of a minute.
 pub const MINUTE_MS: Millis = 60_000;
-/// An hour.
+/// Milliseconds of an hour.
 pub const HOUR_MS: Millis = 60 * MINUTE_MS;
-/// A day of 24 hours.
+/// Milliseconds of a day of 24 hours.
 pub const DAY_MS: Millis = 24 * HOUR_MS;
 /// Minutes of a UTC day.
 pub const DAY_MINUTES: u32 = 1_440;
@@ -20,7 +20,7 @@ pub const DAY_MINUTES: u32 = 1_440;
 pub struct HourStamp(pub u32);
 
 impl HourStamp {
-    /// The hour a time lies in; 0 before the epoch.
+    /// The hour that contains a time; 0 before the epoch.
     #[must_use]
     pub fn at(time: Millis) -> Self {
         Self(whole(time, HOUR_MS))
@@ -38,13 +38,13 @@ impl HourStamp {
 pub struct Minute(pub u32);
 
 impl Minute {
-    /// The minute a time lies in; 0 before the epoch.
+    /// The minute that contains a time; 0 before the epoch.
     #[must_use]
     pub fn at(time: Millis) -> Self {
         Self(whole(time, MINUTE_MS))
     }
 
-    /// The UTC day it lies in.
+    /// The UTC day that contains it.
     #[must_use]
     pub fn day(self) -> Day {
         Day(u16::try_from(self.0 / DAY_MINUTES).unwrap_or(u16::MAX))

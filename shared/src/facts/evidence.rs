@@ -2,54 +2,54 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A weight of evidence in thousandths: 1 to 1,000; 1,000 is a login.
+/// A weight of evidence in thousandths: 1 to 1,000, where 1,000 is a login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EvidenceWeight(pub u16);
 
 impl EvidenceWeight {
-    /// A login: certain.
+    /// The weight of a login, which is certain.
     pub const LOGIN: Self = Self(1_000);
-    /// An id that a page names without a proof, as anybody can: 0.9. It links visitors where the tenant's threshold is not
-    /// higher, for decisions alone: it gives access to no data and widens no erasure.
+    /// The weight (0.9) of an id that a page names without a proof, as anyone could. If the tenant's threshold is not
+    /// higher, it links visitors for decisions only: it gives access to no data and widens no erasure.
     pub const CLAIM: Self = Self(900);
-    /// The most that anything else comes to.
+    /// The greatest weight without a login.
     pub const UNSURE: Self = Self(999);
-    /// What anyone may say: kept, and links nothing whatever the threshold.
+    /// The weight of a claim that anyone can make. It is stored and never links, whatever the threshold is.
     pub const NOTHING: Self = Self(0);
 
-    /// A weight over 0 and up to 1, to the nearest thousandth and one at least.
+    /// Rounds a weight over 0 and up to 1 to thousandths, at least one; `None` outside this range.
     #[must_use]
     pub fn new(weight: f64) -> Option<Self> {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is within its bounds")]
         (weight > 0.0 && weight <= 1.0).then(|| Self((weight * 1_000.0).round().max(1.0) as u16))
     }
 
-    /// As a number from 0 to 1.
+    /// The weight as a number from 0 to 1.
     #[must_use]
     pub fn as_f64(self) -> f64 {
         f64::from(self.0) / 1_000.0
     }
 }
 
-/// Where evidence comes from that is not a login.
+/// The source of evidence that is not a login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EvidenceSource {
-    /// Somebody's list of who is who.
+    /// A list that matches visitors with ids or with one another.
     Match,
-    /// They share a household: an address, a network.
+    /// A shared household: an address or a network.
     Household,
-    /// They are one device, or alike.
+    /// The same device or a similar one.
     Device,
-    /// A model says so.
+    /// The prediction of a model.
     Model,
 }
 
 impl EvidenceSource {
-    /// All of them.
+    /// All sources.
     pub const ALL: [Self; 4] = [Self::Match, Self::Household, Self::Device, Self::Model];
 
-    /// Its number in facts and stores, behind those of logins and of what pages say. For ever.
+    /// Its permanent number in facts and stores. Smaller numbers are those of logins and of pages' claims.
     #[must_use]
     pub fn code(self) -> u8 {
         match self {
@@ -60,7 +60,7 @@ impl EvidenceSource {
         }
     }
 
-    /// A stable name.
+    /// Its permanent name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -71,7 +71,7 @@ impl EvidenceSource {
         }
     }
 
-    /// The source of a number.
+    /// The source with this number.
     #[must_use]
     pub fn of_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|source| source.code() == code)
@@ -81,11 +81,11 @@ impl EvidenceSource {
 /// How an id links the visitors that were seen with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LinkClass {
-    /// All of them: they are one person's, and who holds another unique id is nobody's of these.
+    /// It links all of them, except visitors whose effective unique id is another one.
     Unique,
-    /// All of them, as long as that brings no two unique ids together.
+    /// It links all of them, unless that would join two unique ids.
     #[default]
     Shared,
-    /// None: it was seen with more visitors than one person has.
+    /// It links none of them: it was seen with more visitors than one person can have.
     Crowded,
 }

@@ -1,13 +1,13 @@
-//! Limited offers (S4.7): a campaign that has only so many recipients gives each of them one unit, a number from 0 on that
-//! nobody else has. Which person a unit went to is a fact of the visitor that got it ([`HeldSlot`]).
+//! Limited offers: a campaign with at most N recipients gives each of them one offer code, a unique number from 0 on. A
+//! code given to a visitor is a fact of this visitor ([`HeldSlot`]).
 //!
-//! A campaign's numbers are dealt to [`RANGES`] objects ([`SlotStock`]), of which there is exactly one each in the world: the
-//! number `n` to the object `n` modulo [`RANGES`]. A person asks the object of its own bucket range; one that has given out
-//! its numbers asks the next. So units are given in parallel, never one twice, and never more than there are, whatever is
-//! lost on the way; and as long as one is left, the next person gets one.
+//! The codes of a campaign are divided among [`RANGES`] objects ([`SlotStock`]), each of which exists exactly once in
+//! the world: code `n` belongs to object `n` modulo [`RANGES`]. A person's call goes to the object of its bucket range;
+//! an object without codes forwards it to the next one. Codes are therefore given in parallel, none twice, and never
+//! more than the limit, even if answers are lost. While one code is left, the next person gets one.
 //!
-//! What keeps a person from getting two is the snapshot that holds its unit, the browser's ledger until then, and what the
-//! object remembers of whom it gave one ([`VisitorSlots`]).
+//! A person gets no second code because of three records: the snapshot with its code, the browser's ledger until then,
+//! and the object's record of visitors with a code ([`VisitorSlots`]).
 
 use std::collections::BTreeMap;
 
@@ -20,46 +20,46 @@ use crate::base::limits;
 use crate::base::packed::{self, PackedReader};
 use crate::base::planted::{self, PlantedBug};
 
-/// How many people may get a campaign's ads.
+/// The number of people that may get a campaign's ads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecipientLimit {
-    /// At most so many: 1 to [`limits::RECIPIENTS`].
+    /// The most recipients: 1 to [`limits::RECIPIENTS`].
     pub limit: u32,
-    /// Of how many of 10,000 people, drawn at random; the others get none. Default: all of them.
-    #[serde(default = "everybody", skip_serializing_if = "is_everybody")]
+    /// The share of people that take part, of 10,000, drawn at random; other people get no code. Default: all.
+    #[serde(default = "all_people", skip_serializing_if = "is_all_people")]
     pub share: u16,
 }
 
-fn everybody() -> u16 {
+fn all_people() -> u16 {
     BUCKETS
 }
 
-fn is_everybody(share: &u16) -> bool {
+fn is_all_people(share: &u16) -> bool {
     *share == BUCKETS
 }
 
 impl RecipientLimit {
-    /// The range of buckets that a person falls in, of the campaign of this id; `None` for one that is not drawn.
+    /// The range of a person's bucket for the campaign of this id; `None` if the person is not drawn.
     #[must_use]
     pub fn range_of(&self, random: &PersonRandom, campaign: &str) -> Option<u8> {
         let bucket = random.bucket(BucketPurpose::Send(campaign));
         u8::try_from(bucket % u16::from(RANGES)).ok().filter(|_| bucket < self.share)
     }
 
-    /// Whether it is within its bounds.
+    /// Whether both values are within their bounds.
     #[must_use]
     pub fn is_within(&self) -> bool {
         (1..=limits::RECIPIENTS).contains(&self.limit) && (1..=BUCKETS).contains(&self.share)
     }
 }
 
-/// The unit that a visitor got first of a campaign.
+/// The first offer code that a visitor got from a campaign.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct HeldSlot {
-    /// Its number.
+    /// The code.
     pub number: u32,
-    /// When the edge received the fact.
+    /// The edge's receive time of the fact.
     pub at: Millis,
 }
 
@@ -80,80 +80,80 @@ impl FirstRecord for HeldSlot {
     }
 }
 
-/// Units by the campaign's code.
+/// Offer codes by the campaign's code.
 pub type HeldSlots = FirstRecords<HeldSlot>;
 
-/// Objects that a campaign's units are dealt to.
+/// Objects among which a campaign's offer codes are divided.
 pub const RANGES: u8 = 16;
 
-/// What one object has given, and knows of the others.
+/// The stock of one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SlotStock {
-    /// How many of its own numbers are given.
+    /// Number of its own codes that are given.
     pub given: u32,
-    /// Up to this limit no object has any left.
+    /// The greatest limit up to which no object has any codes left.
     pub empty: u32,
 }
 
-/// A unit that was given, and to whom.
+/// A given offer code and its holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GivenSlot {
-    /// Its number.
+    /// The code.
     pub number: u32,
-    /// The visitor that asked for it, whose fact it is.
+    /// The visitor that called for it; the fact belongs to this visitor.
     pub holder: VisitorId,
 }
 
-/// What an object remembers of a visitor, for far longer than a snapshot may not say it.
+/// An object's record of a visitor. It is stored for far longer than a snapshot may lack the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VisitorSlots {
-    /// Its person got this.
+    /// The visitor's person got this code.
     Given(GivenSlot),
-    /// Another object was asked for it, and its answer has not come: it may have given one.
+    /// The call was forwarded and no answer has arrived; the other object may have given a code.
     Asked,
 }
 
-/// Rows by visitor.
+/// Records by visitor.
 pub type SlotRows = BTreeMap<VisitorId, VisitorSlots>;
 
-/// What is to be remembered of visitors from now on, `None` for nothing.
+/// Records to store by visitor; `None` deletes a record.
 pub type SlotWrites = BTreeMap<VisitorId, Option<VisitorSlots>>;
 
 /// A call of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OfferCall {
-    /// Whose campaign it is.
+    /// The tenant of the campaign.
     pub tenant: TenantId,
-    /// Its code.
+    /// The campaign's code.
     pub campaign: u32,
-    /// Its limit, as the caller's catalogue says.
+    /// The campaign's limit in the caller's catalogue.
     pub limit: u32,
-    /// Which object is called: 0 to before [`RANGES`].
+    /// The object that is called: 0 to less than [`RANGES`].
     pub range: u8,
-    /// How many of the others were asked before.
+    /// The number of objects called before.
     pub asked: u8,
-    /// Whether one of them may have given a unit already, and the answer got lost.
+    /// Whether one of them may have given a code in an answer that was lost.
     pub again: bool,
-    /// The visitor that asks.
+    /// The calling visitor.
     pub own: VisitorId,
-    /// All of its person that its snapshots name, itself among them; at most [`limits::STRICT_MEMBERS`].
+    /// All visitors of its person according to its snapshots, itself included; at most [`limits::STRICT_MEMBERS`].
     pub members: Vec<VisitorId>,
 }
 
-/// What comes of a call.
+/// The outcome of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OfferStep {
-    /// The person's unit, or none: there is none left.
+    /// The person's code; `None` if there is none left.
     Answer(Option<GivenSlot>),
-    /// Another object is to be asked, and its answer to be given to [`SlotStock::passed`].
+    /// The next object to call; the caller must pass its answer to [`SlotStock::passed`].
     Forward(OfferCall),
 }
 
 impl SlotStock {
-    /// Takes a call; `rows` is what is remembered of its members.
+    /// Takes a call. `rows` has the records of the call's members.
     pub fn call(&mut self, rows: &SlotRows, call: &OfferCall) -> (OfferStep, SlotWrites) {
         let held = call.members.iter().filter_map(|member| match rows.get(member)? {
-            // Of somebody who was cut from the person since it is not the person's any more.
+            // The code of a visitor that was cut from the person no longer belongs to the person.
             VisitorSlots::Given(given) => Some(*given).filter(|given| {
                 planted::is_active(PlantedBug::WhoWasCutKeepsTheUnit) || call.members.contains(&given.holder)
             }),
@@ -176,8 +176,8 @@ impl SlotStock {
         (OfferStep::Forward(next), call.remember(Some(VisitorSlots::Asked)))
     }
 
-    /// Takes the answer to a call that was forwarded. Without a unit there is none left anywhere: the object that was
-    /// asked last has asked, or knows of, all others.
+    /// Takes the answer to a forwarded call. `None` means that no object has a code left: the last object in the chain
+    /// has called, or knows of, all others.
     pub fn passed(&mut self, forwarded: &OfferCall, answer: Option<GivenSlot>) -> SlotWrites {
         if answer.is_none() {
             self.empty = self.empty.max(forwarded.limit);
@@ -187,7 +187,8 @@ impl SlotStock {
 }
 
 impl OfferCall {
-    /// Of the visitor that asks, and of the smallest, by whose range another browser of the person asks.
+    /// Writes a record for the calling visitor and for the smallest one, whose range another browser of the person
+    /// uses.
     fn remember(&self, row: Option<VisitorSlots>) -> SlotWrites {
         let smallest = self.members.iter().min().copied().unwrap_or(self.own);
         SlotWrites::from([(self.own, row), (smallest, row)])

@@ -1,8 +1,7 @@
-//! Orders: the purchases of a visitor that a shop's own order id names.
+//! Orders: purchases of a visitor with an order id of the shop.
 //!
-//! One order counts once per person, however many of its browsers send it. Which of them tells it first is the same in
-//! every view of the person: nothing is taken from a visitor, so that its own sums are whole again when it leaves the
-//! person.
+//! An order counts once per person, even if several of its browsers report it. Every view of the person counts the same
+//! one of them. No purchase is removed from a visitor, so the visitor's sums are complete when it leaves the person.
 
 use crate::base::ids::OrderHash;
 use std::collections::BTreeMap;
@@ -12,27 +11,27 @@ use crate::base::limits;
 use crate::base::packed::{self, PackedReader};
 use crate::base::time::Minute;
 
-/// One purchase of an order. The earlier one is the smaller.
+/// One purchase of an order. Of two purchases, the earlier is the smaller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OrderPurchase {
-    /// When it happened.
+    /// Minute of the purchase.
     pub at: Minute,
-    /// What it was worth, in micros of the tenant's currency.
+    /// Value, in micros of the tenant's currency.
     pub value: Micros,
 }
 
-/// The newest orders of one visitor, [`limits::ORDERS`] at most.
+/// The newest orders of one visitor, at most [`limits::ORDERS`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct VisitorOrders(BTreeMap<OrderHash, OrderPurchase>);
 
 impl VisitorOrders {
-    /// Whether the order is among them.
+    /// Whether the order is stored.
     #[must_use]
     pub fn contains(&self, order: OrderHash) -> bool {
         self.0.contains_key(&order)
     }
 
-    /// Adds a purchase of an order; of two the earlier one stands.
+    /// Adds a purchase of an order. Of two purchases of one order, the earlier is stored.
     pub fn insert(&mut self, order: OrderHash, purchase: OrderPurchase) {
         let first = self.0.get(&order).map_or(purchase, |known| purchase.min(*known));
         self.0.insert(order, first);
@@ -42,13 +41,13 @@ impl VisitorOrders {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no orders.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// As bytes: of each order its hash, its minute and its value.
+    /// The packed form: hash, minute and value of each order.
     #[must_use]
     pub fn pack(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.0.len() * 16);
@@ -60,7 +59,7 @@ impl VisitorOrders {
         bytes
     }
 
-    /// Reads [`Self::pack`]; `None` where the bytes are not of the form.
+    /// Reads the form of [`Self::pack`]; `None` if it is malformed.
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let (mut from, mut orders) = (PackedReader(bytes), Self::default());
@@ -76,20 +75,20 @@ impl VisitorOrders {
     }
 }
 
-/// The purchases that do not count, because an earlier one of their order does: of each the place of its visitor. Of two
-/// purchases of one minute and one value the first visitor's counts.
+/// The purchases that do not count because an earlier purchase of their order does, each with the index of its visitor.
+/// Of two equal purchases, the first visitor's counts.
 #[must_use]
 pub fn find_repeats(visitors: &[VisitorOrders]) -> Vec<(usize, OrderPurchase)> {
     let mut first: BTreeMap<OrderHash, (OrderPurchase, usize)> = BTreeMap::new();
     let mut repeats = Vec::new();
-    for (place, orders) in visitors.iter().enumerate() {
+    for (index, orders) in visitors.iter().enumerate() {
         for (order, purchase) in &orders.0 {
             let Some(known) = first.get_mut(order) else {
-                first.insert(*order, (*purchase, place));
+                first.insert(*order, (*purchase, index));
                 continue;
             };
             let (earlier, later) =
-                if (*purchase, place) < *known { ((*purchase, place), *known) } else { (*known, (*purchase, place)) };
+                if (*purchase, index) < *known { ((*purchase, index), *known) } else { (*known, (*purchase, index)) };
             *known = earlier;
             repeats.push((later.1, later.0));
         }

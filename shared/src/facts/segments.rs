@@ -1,5 +1,5 @@
-//! Segments: which audiences a visitor belongs to, until when (seed 2). The last writer of a segment wins, and removing
-//! it is a write too, so that neither order nor repeats of facts change the outcome.
+//! Segments: the audiences of a visitor, each with an expiry. The last write of a segment wins, and a removal is a
+//! write too, so neither order nor repetition of facts changes the outcome.
 
 mod packed;
 
@@ -13,24 +13,25 @@ use crate::base::time::HourStamp;
 
 pub use packed::{PackedSegments, live_segments};
 
-/// An audience.
+/// The number of an audience.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SegmentId(pub u32);
 
-/// When a write was made and received: of two writes the greater one stands (docs/adr/0002-order-of-writes.md).
+/// Time, receipt and position of a write. Of two writes, the one with the greater stamp wins
+/// (docs/adr/0002-order-of-writes.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct WriteStamp {
-    /// When it was assigned.
+    /// Time of the write.
     pub at: Millis,
-    /// Of two writes of one time, the one received later is greater; of two of one receipt, the later one in its call.
+    /// Decides between writes of one time: the later receipt is greater, then the later position in the call.
     pub order: u64,
 }
 
 impl WriteStamp {
-    /// Bits of the position in the order. A receipt is at most 2³² ms after the write.
+    /// Bits of the position in `order`. A receipt is at most 2³² ms after the write.
     const POSITION_BITS: u32 = 31;
 
-    /// The stamp of writes at a time, received at another, at a position in their call.
+    /// The stamp of a write at `at`, received at `received`, at this position in its call.
     #[must_use]
     pub fn new(at: Millis, received: Millis, position: u32) -> Self {
         let delay = received.saturating_sub(at).min(u64::from(u32::MAX));
@@ -41,7 +42,7 @@ impl WriteStamp {
         Self { at, order: delay << Self::POSITION_BITS | position }
     }
 
-    /// The receipt and the position of a fact whose writes have this stamp.
+    /// The receipt and the position of the fact with this stamp.
     #[must_use]
     pub fn receipt(self) -> (Millis, u32) {
         let position = self.order & ((1 << Self::POSITION_BITS) - 1);
@@ -49,26 +50,26 @@ impl WriteStamp {
     }
 }
 
-/// A pair of a segment's small attributes: a token and a number.
+/// One of a segment's small attributes: a token and a number.
 pub type Attribute = (u16, i32);
 
-/// What a write says of a segment. Ordered, so that two writes under one stamp have one outcome.
+/// The state that a write gives a segment. It is ordered, so that two writes with one stamp have one outcome.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SegmentState {
-    /// Not in it.
+    /// The visitor is not in the segment.
     Removed,
-    /// In it up to this hour.
+    /// The visitor is in the segment until the expiry.
     Held {
-        /// The first hour it no longer holds.
+        /// The first hour in which the visitor is no longer in it.
         expiry: HourStamp,
-        /// Up to [`limits::SEGMENT_ATTRIBUTES`], by token, each token once.
+        /// At most [`limits::SEGMENT_ATTRIBUTES`], ordered by token, without repetition.
         attributes: Vec<Attribute>,
     },
 }
 
 impl SegmentState {
-    /// Held, up to the end of 2100 at most, with its attributes in order; of a token named twice the greater value counts, and what is over the
-    /// bound is left out.
+    /// A held segment with its expiry limited to the end of 2100. Of a repeated token the greatest value counts, and
+    /// attributes over the bound are dropped.
     #[must_use]
     pub fn held(expiry: HourStamp, attributes: impl IntoIterator<Item = Attribute>) -> Self {
         let by_token: BTreeMap<u16, i32> = attributes.into_iter().fold(BTreeMap::new(), |mut all, (token, value)| {
@@ -90,16 +91,16 @@ impl SegmentState {
 
 /// One visitor's segments: the [`limits::SEGMENTS`] written last.
 ///
-/// It says whether writes were evicted, and until when one of them may hold. Both are functions of the set of all writes,
-/// whatever their order: a write is evicted at some time exactly if more segments were written than fit.
+/// The map records whether writes were evicted, and until when an evicted one may hold. Both depend only on the set of
+/// all writes, not on their order: a write is evicted exactly if more segments were written than fit.
 #[derive(Debug, Clone, Default)]
 pub struct SegmentMap {
     writes: BTreeMap<SegmentId, (WriteStamp, SegmentState)>,
     /// Whether writes were evicted that may still hold.
     evicted: bool,
-    /// The last expiry of any write, evicted and replaced ones among them: from that hour on no evicted write holds. While
-    /// nothing was evicted it means nothing: no map says it, and the packed form leaves it out. What is evicted after
-    /// unpacking is among the writes that are there.
+    /// The last expiry of all writes, including evicted and replaced ones; from then on no evicted write holds. It has
+    /// no meaning while `evicted` is false, and the packed form omits it then: a later eviction only affects writes
+    /// that are present.
     last_expiry: HourStamp,
 }
 
@@ -112,7 +113,7 @@ impl PartialEq for SegmentMap {
 impl Eq for SegmentMap {}
 
 impl SegmentMap {
-    /// Writes one segment, unless a later write is there.
+    /// Writes one segment, unless a later write is present.
     pub fn write(&mut self, id: SegmentId, stamp: WriteStamp, state: SegmentState) {
         self.put(id, (stamp, state));
         self.keep(limits::SEGMENTS);
@@ -131,22 +132,23 @@ impl SegmentMap {
         self.last_expiry = self.last_expiry.max(state.expiry().unwrap_or_default());
     }
 
-    /// From which hour on no evicted write holds; `None` where none was evicted.
+    /// The hour from which no evicted write holds; `None` if none was evicted.
     fn evicted_until(&self) -> Option<HourStamp> {
         self.evicted.then_some(self.last_expiry)
     }
 
-    /// The last expiry of the writes that are there.
+    /// The last expiry of the present writes.
     fn last_expiry_held(&self) -> HourStamp {
         self.writes.values().filter_map(|(_, state)| state.expiry()).max().unwrap_or_default()
     }
 
-    /// Writes many segments, as one write of each would, in any order.
+    /// Writes many segments with one stamp, with the same result as single writes in any order.
     pub fn write_all(&mut self, stamp: WriteStamp, writes: impl IntoIterator<Item = (SegmentId, SegmentState)>) {
         let mut writes: Vec<(SegmentId, SegmentState)> = writes.into_iter().collect();
         if self.writes.is_empty() {
             writes.iter().for_each(|(_, state)| self.note_expiry(state));
-            // A map is made of a sorted list at once, of repeats with the last: the greatest, as it would stand.
+            // A map is built at once from a sorted list. Of repeats the last stays, which is the greatest and would win
+            // anyway.
             writes.sort_unstable();
             self.writes = writes.into_iter().map(|(id, state)| (id, (stamp, state))).collect();
         } else {
@@ -155,8 +157,8 @@ impl SegmentMap {
         self.keep(limits::SEGMENTS);
     }
 
-    /// Adds hours to a segment's expiry in place; `false` when the visitor is not in it. What it makes of the expiry
-    /// depends on the one that is there, so only the origin's one writer may call it.
+    /// Adds hours to a segment's expiry; `false` if the visitor is not in it. The result depends on the present expiry,
+    /// so only the origin's single writer may call it.
     pub fn extend(&mut self, id: SegmentId, hours: u32, stamp: WriteStamp) -> bool {
         let Some((_, SegmentState::Held { expiry, attributes })) = self.writes.get(&id) else { return false };
         let expiry = HourStamp(expiry.0.saturating_add(hours).min(limits::EXPIRY_HOURS));
@@ -165,7 +167,7 @@ impl SegmentMap {
         true
     }
 
-    /// All writes of both: commutative, associative, idempotent.
+    /// All writes of both. The join is commutative, associative and idempotent.
     #[must_use]
     pub fn join(mut self, other: Self) -> Self {
         self.evicted |= other.evicted;
@@ -175,7 +177,7 @@ impl SegmentMap {
         self
     }
 
-    /// The expiry and attributes of a segment the visitor is in.
+    /// The expiry and attributes of a segment that the visitor is in.
     #[must_use]
     pub fn get(&self, id: SegmentId) -> Option<(HourStamp, &[Attribute])> {
         match self.writes.get(&id)? {
@@ -184,23 +186,23 @@ impl SegmentMap {
         }
     }
 
-    /// When a segment was written last.
+    /// Time of a segment's last write.
     #[must_use]
     pub fn written(&self, id: SegmentId) -> Option<Millis> {
         self.writes.get(&id).map(|(stamp, _)| stamp.at)
     }
 
-    /// Segments that expire within these hours, in order.
+    /// Segments that expire within these hours, in order of their ids.
     pub fn expiring(&self, hours: Range<HourStamp>) -> impl Iterator<Item = (SegmentId, HourStamp)> + '_ {
         self.held().filter(move |(_, expiry)| hours.contains(expiry))
     }
 
-    /// Segments that do not.
+    /// Held segments that do not expire within these hours, in order of their ids.
     pub fn not_expiring(&self, hours: Range<HourStamp>) -> impl Iterator<Item = (SegmentId, HourStamp)> + '_ {
         self.held().filter(move |(_, expiry)| !hours.contains(expiry))
     }
 
-    /// The segments written last, the newest first.
+    /// The held segments written last, newest first.
     #[must_use]
     pub fn newest(&self, count: usize) -> Vec<SegmentId> {
         let held = self.writes.iter().filter(|(_, (_, state))| state.expiry().is_some());
@@ -209,8 +211,8 @@ impl SegmentMap {
         by_stamp.into_iter().take(count).map(|(_, id)| id).collect()
     }
 
-    /// Evicts all but those written last. A write only moves a segment up, so that this commutes with the join; it is
-    /// done once for many writes, as it goes through them all.
+    /// Evicts all but the `count` segments written last. A write only moves a segment up, so eviction commutes with the
+    /// join. It scans all writes, so it runs once for many writes.
     pub fn keep(&mut self, count: usize) {
         let gone = self.writes.len().saturating_sub(count);
         if gone == 0 {
@@ -223,9 +225,9 @@ impl SegmentMap {
         stamps.into_iter().take(gone).for_each(|(_, id)| drop(self.writes.remove(&id)));
     }
 
-    /// What is kept of them where at most so many may stay; `None` where all do. The segments in `first` stay in addition,
-    /// up to [`limits::SNAPSHOT_QUERIED`] of them. One of them that was never written is kept as one that was removed
-    /// before any write: so a reader knows that the visitor is not in it. Of a map that [`Self::is_full`] nobody knows that.
+    /// A copy with at most `count` segments; `None` if all fit. Segments in `first` stay in addition, at most
+    /// [`limits::SNAPSHOT_QUERIED`]. One of `first` that was never written is stored as removed, so that a reader knows
+    /// that the visitor is not in it, unless the map [`Self::is_full`].
     #[must_use]
     pub fn kept_within(&self, count: usize, first: impl Iterator<Item = SegmentId>) -> Option<Self> {
         if self.writes.len() <= count {
@@ -236,21 +238,21 @@ impl SegmentMap {
         let written =
             |id: SegmentId| Some((id, self.writes.get(&id).or(Some(&never).filter(|_| !self.is_full()))?.clone()));
         let queried: BTreeMap<_, _> = first.filter_map(written).collect();
-        let mut kept = self.clone();
-        kept.keep(count.min(limits::SEGMENTS - queried.len()));
-        kept.writes.extend(queried);
-        // That it lacks segments, the snapshot says by itself.
-        let last_expiry = kept.last_expiry_held();
-        Some(Self { evicted: false, last_expiry, ..kept })
+        let mut reduced = self.clone();
+        reduced.keep(count.min(limits::SEGMENTS - queried.len()));
+        reduced.writes.extend(queried);
+        // The snapshot itself says that it lacks segments.
+        let last_expiry = reduced.last_expiry_held();
+        Some(Self { evicted: false, last_expiry, ..reduced })
     }
 
-    /// Whether older writes may have been left out for [`limits::SEGMENTS`], of which some may still hold.
+    /// Whether writes that still hold may have been dropped because of [`limits::SEGMENTS`].
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.evicted || self.writes.len() >= limits::SEGMENTS
     }
 
-    /// How many segments of a range of ids the visitor is in.
+    /// The number of held segments in a range of ids.
     #[must_use]
     pub fn count(&self, ids: RangeInclusive<SegmentId>) -> usize {
         if ids.is_empty() {
@@ -259,8 +261,9 @@ impl SegmentMap {
         self.writes.range(ids).filter(|(_, (_, state))| state.expiry().is_some()).count()
     }
 
-    /// Drops what has expired or was removed, once no fact that is older than its write is accepted any more; not where a
-    /// sibling may hold an older write, which would stand again. That writes were evicted is forgotten once all have expired.
+    /// Drops expired and removed segments, once no fact older than their write is accepted. A segment in `of_siblings`
+    /// stays, because a sibling may have an older write that would count again. Forgets that writes were evicted once
+    /// all of them have expired.
     pub fn trim(&mut self, now: Millis, of_siblings: &BTreeSet<SegmentId>) {
         let hour = HourStamp::at(now);
         let settled = |stamp: &WriteStamp| stamp.at.saturating_add(limits::FACT_AGE_MS + limits::EVENT_AGE_MS) < now;
@@ -276,23 +279,23 @@ impl SegmentMap {
         self.writes.iter().filter_map(|(id, (_, state))| Some((*id, state.expiry()?)))
     }
 
-    /// How many there are, removed ones among them.
+    /// The number of segments written, removed ones included.
     #[must_use]
     pub fn len(&self) -> usize {
         self.writes.len()
     }
 
-    /// All writes, in order of their segments, removed ones among them.
+    /// All writes in order of their segments, removed ones included.
     pub fn writes(&self) -> impl Iterator<Item = (SegmentId, WriteStamp, &SegmentState)> + '_ {
         self.writes.iter().map(|(id, (stamp, state))| (*id, *stamp, state))
     }
 
-    /// All segments written, removed ones among them.
+    /// All segments written, removed ones included.
     pub fn ids(&self) -> impl Iterator<Item = SegmentId> + '_ {
         self.writes.keys().copied()
     }
 
-    /// Whether there is nothing to say: no write, and none that was evicted.
+    /// Whether there is no write, not even an evicted one.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.writes.is_empty() && !self.evicted

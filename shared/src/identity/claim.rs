@@ -3,21 +3,21 @@
 use super::members::same_id;
 use crate::base::ids::{AltHash, AlternateId};
 
-/// An alternate id that a request brings; one of a unique kind only with its proof, or where the tenant trusts its pages.
+/// An alternate id of a request. An id of a unique kind needs a proof, unless the tenant trusts its pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdClaim {
-    /// The id under the written key.
+    /// The id hashed under the active key.
     pub id: AlternateId,
-    /// The same under the other readable keys.
+    /// The hashes under the other readable keys.
     pub also: Vec<AltHash>,
-    /// Whether its kind is unique.
+    /// Whether the id's kind is unique.
     pub unique: bool,
-    /// Whether the request proves it.
+    /// Whether the request has a proof of the id.
     pub proven: bool,
 }
 
 impl IdClaim {
-    /// Whether a hash is of this id: `None` when they share no key, so that nothing is known.
+    /// Whether a hash is of this id; `None` if it is under a key that this claim has no hash of.
     #[must_use]
     pub fn is(&self, hash: AltHash) -> Option<bool> {
         same_id(&self.hashes(), &[hash])

@@ -3,34 +3,34 @@
 use crate::base::ids::{AltHash, Millis, VisitorId};
 use crate::base::limits;
 
-/// What the identity cookie says.
+/// The content of the identity cookie.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdentityCookie {
     /// This browser's visitor.
     pub visitor: VisitorId,
-    /// When the cookie was written.
+    /// Time at which the cookie was written.
     pub written: Millis,
-    /// The unique id that the visitor holds, as far as this browser knows.
+    /// The unique id of the visitor's member, as far as this browser knows.
     pub tag: Option<AltHash>,
-    /// Alternate ids whose lookup was read: their first four hash bytes after the key id.
+    /// Alternate ids whose lookups were read: bytes 1 to 4 of the hash (after the key id), XOR the kind.
     pub covered: Vec<u32>,
-    /// Earlier visitors of this browser and the unique id each holds, newest first.
+    /// Earlier visitors of this browser, each with the unique id of its member; newest first.
     pub earlier: Vec<(AltHash, VisitorId)>,
     /// Visitors of the same person that this visitor's own snapshot does not name yet.
     pub pending: Vec<VisitorId>,
-    /// Receipt and short id of a login that tied this visitor to them: a snapshot that holds it and does not name them says
-    /// that they are not of its person.
+    /// Receive time and short id of the login that tied this visitor to the `pending` ones. A snapshot that contains
+    /// the login but does not name them shows that they are not of its person.
     pub login: Option<(Millis, u64)>,
 }
 
 impl IdentityCookie {
-    /// Whether browsers should have dropped it by now.
+    /// Whether the cookie is older than its lifetime.
     #[must_use]
     pub fn expired(&self, now: Millis) -> bool {
         self.written.saturating_add(limits::IDENTITY_LIFE_MS) < now
     }
 
-    /// The same without a visitor that is gone; `None` where it is its own.
+    /// The cookie without a visitor that is gone; `None` if that is the cookie's own visitor.
     #[must_use]
     pub fn without(mut self, gone: VisitorId) -> Option<Self> {
         self.earlier.retain(|(_, visitor)| *visitor != gone);

@@ -1,4 +1,4 @@
-//! Whose visitors are whose: two members are never joined in one answer, whatever each snapshot knew when it was made.
+//! Which visitors belong to which member. One answer never joins two members, even if a snapshot predates a login.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +8,8 @@ use crate::profiles::membership::Membership;
 use crate::profiles::profile::MissingParts;
 use crate::profiles::view::{JoinedView, Snapshot, StoredValue};
 
-/// Which siblings' snapshots may join: those whose holder has our unique id, or none. Where ours is not known yet (it is
-/// empty), the first one met becomes ours. The rest say who is another member's.
+/// The siblings whose snapshots may join, and the visitors of other members. A sibling may join if its unique id is
+/// ours or if it has none. If `ours` is empty, the first id met becomes ours.
 pub(super) fn may_join<'a>(
     mut ours: &'a [AltHash],
     siblings: &[VisitorId],
@@ -25,11 +25,12 @@ pub(super) fn may_join<'a>(
             _ if snapshot.unique.is_empty() => _ = joining.insert(*sibling),
             Some(true) => _ = joining.insert(*sibling),
             Some(false) => others.learn(snapshot),
-            // Neither theirs nor ours, as far as anybody can tell.
+            // Without a common key, the snapshot counts neither as another member's nor as ours.
             None => {}
         }
     }
-    // The visitor that the browser was switched away from is no sibling, and its snapshot says who is with it.
+    // The visitor that the browser was switched away from is no sibling, but its snapshot names the visitors of its
+    // member.
     for (visitor, stored) in stored {
         if let StoredValue::Snapshot(snapshot) = stored
             && !siblings.contains(visitor)
@@ -38,26 +39,26 @@ pub(super) fn may_join<'a>(
             others.learn(snapshot);
         }
     }
-    // A visitor's own older snapshot may not know yet what a sibling's newer one says.
+    // A sibling's older snapshot may predate the evidence in a newer snapshot of another member.
     joining.retain(|v| !matches!(stored.get(v), Some(StoredValue::Snapshot(s)) if others.hold(*v, s.version)));
     (joining, others)
 }
 
-/// The visitors in the order they come, each once.
+/// The visitors in their order, without repetitions.
 pub(super) fn each_once(visitors: impl Iterator<Item = VisitorId>) -> Vec<VisitorId> {
     let mut seen = BTreeSet::new();
     visitors.filter(|v| seen.insert(*v)).collect()
 }
 
-/// The visitors with those that are named before all others.
+/// The visitors, with the `named` ones moved to the front.
 pub(super) fn first_of(visitors: Vec<VisitorId>, named: &[VisitorId]) -> Vec<VisitorId> {
     let (mut first, others): (Vec<_>, Vec<_>) = visitors.into_iter().partition(|v| named.contains(v));
     first.extend(others);
     first
 }
 
-/// Of snapshots older than the newest met only the visitor's own facts are left: whom such a one admits may have been
-/// taken away since.
+/// Reduces snapshots older than the newest known version to the visitor's own facts, because the other members may have
+/// been cut since.
 pub(super) fn keep_own(stored: &mut BTreeMap<VisitorId, StoredValue>, newest: &BTreeMap<VisitorId, SnapshotVersion>) {
     for (visitor, newest) in newest {
         if let Some(StoredValue::Snapshot(snapshot)) = stored.get_mut(visitor)
@@ -68,13 +69,14 @@ pub(super) fn keep_own(stored: &mut BTreeMap<VisitorId, StoredValue>, newest: &B
     }
 }
 
-/// Visitors of other members' persons, as snapshots say that did not join, and how new the word of each is.
+/// Visitors of other members' persons, according to snapshots that did not join, with the newest such snapshot's
+/// version.
 #[derive(Debug, Default)]
 pub(super) struct OtherMembers(BTreeMap<VisitorId, SnapshotVersion>);
 
 impl OtherMembers {
-    /// Adds the visitors that surely belong to the person of a snapshot, and the snapshot's own visitor however sure it is:
-    /// its own word does not join, so an older snapshot of another visitor must not bring it either.
+    /// Adds the members that a snapshot is sure of, and the snapshot's own visitor even if unsure: its own snapshot
+    /// does not join, so an older snapshot of another visitor must not bring it in either.
     fn learn(&mut self, snapshot: &Snapshot) {
         let Membership { admits, unsure, .. } = &snapshot.membership;
         for visitor in admits.difference(unsure).chain([&snapshot.visitor]) {
@@ -83,12 +85,12 @@ impl OtherMembers {
         }
     }
 
-    /// Whether a visitor is another member's, by newer word than `version`.
+    /// Whether a snapshot newer than `version` assigns the visitor to another member.
     pub(super) fn hold(&self, visitor: VisitorId, version: SnapshotVersion) -> bool {
         self.0.get(&visitor).is_some_and(|newest| *newest > version)
     }
 
-    /// A snapshot without the visitors that became another member's after it was made.
+    /// Removes the visitors that were assigned to another member after the snapshot was made.
     pub(super) fn keep_out_of(&self, mut snapshot: Snapshot) -> Snapshot {
         for visitor in self.0.keys().filter(|v| self.hold(**v, snapshot.version)) {
             snapshot.profiles.remove(visitor);
@@ -101,7 +103,7 @@ impl OtherMembers {
     }
 }
 
-/// Snapshots of visitors that are said to be of a request's person, and those of them that could not be read.
+/// Snapshots of the siblings of a request, and the siblings that could not be read.
 #[derive(Debug, Default)]
 pub(super) struct SiblingReads {
     joined: Vec<(VisitorId, Snapshot)>,
@@ -109,8 +111,8 @@ pub(super) struct SiblingReads {
 }
 
 impl SiblingReads {
-    /// Adds the snapshot of a sibling. `newest`: the newest version met of it; of an older one only the visitor's own facts
-    /// are left.
+    /// Adds the snapshot of a sibling. If it is older than `newest`, the sibling also counts as unread, because the
+    /// snapshot was reduced to the visitor's own facts.
     pub(super) fn add(&mut self, sibling: VisitorId, snapshot: Snapshot, newest: Option<&SnapshotVersion>) {
         if newest.is_some_and(|newest| snapshot.version < *newest) {
             self.unread.push(sibling);
@@ -118,7 +120,7 @@ impl SiblingReads {
         self.joined.push((sibling, snapshot));
     }
 
-    /// Joins them into the view of `own`, which lacks members where a sibling that counts could not be read.
+    /// Joins the snapshots into the view of `own`. The view lacks members if an unread sibling counts for `own`.
     pub(super) fn join_into(self, view: &mut JoinedView, own: VisitorId) {
         view.add_siblings(own, self.joined);
         let lacks_sibling = self.unread.iter().any(|sibling| view.memberships().counts(own, *sibling));
@@ -126,7 +128,7 @@ impl SiblingReads {
     }
 }
 
-/// The visitors that are surely of the member that a request proves.
+/// The visitors that surely belong to the member that a request proves.
 #[derive(Debug, Default)]
 pub(super) struct ProvenMembers {
     /// The proven id, under every key; empty without a proof.
@@ -141,7 +143,7 @@ impl ProvenMembers {
         Self { member, ..Self::default() }
     }
 
-    /// Adds what a snapshot says. One of another member, or of a visitor that is not surely the member's, says nothing.
+    /// Adds the members of a snapshot. A snapshot of another member, or without a unique id, adds nothing.
     pub(super) fn learn(&mut self, snapshot: &Snapshot) {
         if same_id(&self.member, &snapshot.unique) == Some(true) {
             self.sure.extend(snapshot.sure_members());
@@ -149,19 +151,19 @@ impl ProvenMembers {
         }
     }
 
-    /// The visitors that one snapshot says are sure, and none says are unsure.
+    /// The visitors that at least one snapshot is sure of and no snapshot is unsure of.
     pub(super) fn into_members(self) -> BTreeSet<VisitorId> {
         self.sure.difference(&self.unsure).copied().collect()
     }
 }
 
-/// Whether two unique ids are known under no common key, so that nobody can tell whether they are the same.
+/// Whether two unique ids have hashes under no common key, so that they cannot be compared.
 pub(super) fn are_of_two_keys(a: &[AltHash], b: &[AltHash]) -> bool {
     !a.is_empty() && !b.is_empty() && same_id(a, b).is_none()
 }
 
-/// Whether two unique ids, each under one or more keys, are the same: they are when they share a hash, they are
-/// not when one key's hashes differ, and without a common key nothing is known.
+/// Whether two unique ids, each hashed under one or more keys, are equal. They are equal if they share a hash, and
+/// different if they have different hashes under one key. Without a common key the result is `None`.
 pub(super) fn same_id(a: &[AltHash], b: &[AltHash]) -> Option<bool> {
     let key = |hash: &AltHash| hash.0.first().copied();
     if a.iter().any(|hash| b.contains(hash)) {
@@ -183,7 +185,7 @@ mod tests {
         VisitorId::mint(NOW, [n; 10])
     }
 
-    /// The snapshot of a visitor of a member, or of none, whose person these are.
+    /// A stored snapshot of visitor `of`, with an optional member id and the admitted visitors.
     fn snapshot(of: u8, version: u64, unique: Option<AltHash>, admits: &[u8]) -> StoredValue {
         let admits: BTreeSet<VisitorId> = admits.iter().copied().map(visitor).collect();
         let devices = u32::try_from(admits.len()).unwrap_or(u32::MAX);
@@ -205,11 +207,11 @@ mod tests {
 
     #[test]
     fn s4a_the_visitor_that_a_browser_was_switched_away_from_says_who_is_another_members() {
-        // Visitor 2 was of no member and became Bert's. Visitor 3 is Bert's, and this browser was switched away from it.
+        // Visitor 2 had no member and became Bert's. Visitor 3 is Bert's, and this browser was switched away from it.
         let [old, newer] = [4, 6].map(|version| (3, snapshot(3, version, Some(BERT), &[2, 3])));
         let sibling = (2, snapshot(2, 5, None, &[1, 2]));
         assert_eq!(joining(&[sibling.clone(), newer], &[2]), [], "the newer word stands");
-        assert_eq!(joining(&[sibling.clone(), old], &[2]), [visitor(2)], "an older one takes nobody away");
+        assert_eq!(joining(&[sibling.clone(), old], &[2]), [visitor(2)], "an older snapshot removes no visitor");
         let anns = (3, snapshot(3, 6, Some(ANN), &[2, 3]));
         assert_eq!(joining(&[sibling.clone(), anns], &[2]), [visitor(2)], "nor does one of our own member");
         assert_eq!(joining(&[sibling], &[2]), [visitor(2)]);

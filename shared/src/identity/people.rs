@@ -1,5 +1,5 @@
-//! People: from evidence to connected components. A pure function of the evidence as a set; in which order
-//! the evidence arrived, and what was linked before, do not matter (FIELD.md failures 1, 3, 6).
+//! People: the connected components of evidence. The result is a pure function of the evidence as a set: neither the
+//! order in which evidence arrived nor earlier links matter.
 
 mod decide_claims;
 mod forest;
@@ -13,43 +13,47 @@ use crate::facts::evidence::{EvidenceWeight, LinkClass};
 pub use decide_claims::{DecidedClaims, NONE, SightingClaim, decide_claims};
 pub use forest::Forest;
 
-/// What ties a visitor to an alternate id. Never rewritten; a cancellation ends it until newer evidence.
+/// A tie of a visitor to an alternate id. Its weight and source never change; a cancellation ends it until newer
+/// evidence arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Evidence {
     /// The visitor.
     pub visitor: VisitorId,
-    /// The alternate id it was seen with.
+    /// The alternate id that the visitor was seen with.
     pub id: AlternateId,
-    /// The number of its source: [`EvidenceSource::code`], or of what pages say.
+    /// The number of its source: [`EvidenceSource::code`], or that of a login or a page's claim.
     pub source: u8,
-    /// How sure it is.
+    /// Its weight.
     pub weight: EvidenceWeight,
-    /// First receipt.
+    /// Time of the first receipt.
     pub first: Millis,
-    /// Last receipt.
+    /// Time of the last receipt.
     pub last: Millis,
-    /// When it was cancelled: only evidence received after that counts.
+    /// Time of the cancellation. Only evidence received after it counts.
     pub cancelled: Option<Millis>,
 }
 
 impl Evidence {
-    /// Whether it counts: not cancelled, or renewed since.
+    /// Whether it counts: it was not cancelled, or was renewed afterwards.
     #[must_use]
     pub fn stands(&self) -> bool {
         self.cancelled.is_none_or(|at| self.last > at)
     }
 
-    /// Since when it counts: its first receipt, or the moment after it was cancelled. Of evidence renewed since, the first
-    /// new receipt may be a little later; this bound depends on the facts alone, not on the order in which they came.
+    /// Start of the time in which it counts: its first receipt, or the millisecond after its cancellation. Renewed
+    /// evidence may have arrived a little later; this bound depends only on the facts, not on the order of their
+    /// arrival.
     #[must_use]
     pub fn since(&self) -> Millis {
         self.cancelled.map_or(self.first, |at| self.first.max(at.saturating_add(1)))
     }
 }
 
-/// How surely all evidence of one visitor and one id ties them, and since when: as sure as a login where one is among it,
-/// else as independent sources are together (noisy-or: the chance that not all of them are wrong), which is never sure. Of
-/// one source the surest counts. `None`: nothing of it counts.
+/// The combined weight of all evidence for one visitor and one id, and the start of its time; `None` if none counts.
+///
+/// With a login among it, the weight is a login's. Otherwise independent sources are combined by noisy-or (the
+/// probability that not all of them are wrong), which stays below a login. Of one source only the greatest weight
+/// counts.
 #[must_use]
 pub fn combine_evidence(evidence: impl IntoIterator<Item = Evidence>) -> Option<(EvidenceWeight, Millis)> {
     let mut counting: Vec<Evidence> =
@@ -58,7 +62,7 @@ pub fn combine_evidence(evidence: impl IntoIterator<Item = Evidence>) -> Option<
         counting.retain(|e| e.weight >= EvidenceWeight::LOGIN);
     }
     let since = counting.iter().map(Evidence::since).min()?;
-    // In one order, whatever order it came in.
+    // A fixed order, so that the order of the input does not affect the product.
     counting.sort_unstable_by_key(|e| (e.source, Reverse(e.weight)));
     counting.dedup_by_key(|e| e.source);
     counting.sort_unstable_by_key(|e| e.weight);
@@ -70,25 +74,25 @@ pub fn combine_evidence(evidence: impl IntoIterator<Item = Evidence>) -> Option<
 /// One person: visitors connected by evidence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkedPerson {
-    /// The oldest visitor, which is the smallest id.
+    /// The oldest visitor, which has the smallest id.
     pub master: VisitorId,
-    /// All its visitors, the master among them.
+    /// All its visitors, including the master.
     pub members: BTreeSet<VisitorId>,
 }
 
-/// Why evidence was kept out of the links.
+/// The reason why evidence does not link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FlagReason {
-    /// The visitor holds another id of this unique kind, received earlier.
+    /// The visitor has another id of this unique kind, received earlier.
     SecondUnique,
-    /// It would join two people who hold different ids of a unique kind.
+    /// It would join two people with different ids of a unique kind.
     JoinsTwoPeople,
-    /// The id was seen with more visitors than one person has: it is nobody's.
+    /// The id was seen with more visitors than one person can have (an oversized group).
     Crowded,
 }
 
 impl FlagReason {
-    /// Its number in stores. For ever.
+    /// Its permanent number in stores.
     #[must_use]
     pub fn number(self) -> u8 {
         match self {
@@ -98,7 +102,7 @@ impl FlagReason {
         }
     }
 
-    /// The reason of a number in a store.
+    /// The reason with this number in a store.
     #[must_use]
     pub fn from_number(number: u8) -> Self {
         match number {
@@ -108,7 +112,7 @@ impl FlagReason {
         }
     }
 
-    /// A stable name for stores and reports.
+    /// Its permanent name in stores and reports.
     #[must_use]
     pub fn code(self) -> &'static str {
         match self {
@@ -119,32 +123,32 @@ impl FlagReason {
     }
 }
 
-/// Evidence that stands but does not link, and why.
+/// Evidence that counts but does not link, and the reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EvidenceFlag {
     /// The visitor.
     pub visitor: VisitorId,
     /// The alternate id that does not link it.
     pub id: AlternateId,
-    /// Why.
+    /// The reason.
     pub reason: FlagReason,
 }
 
-/// The people that evidence makes.
+/// The people that evidence connects.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LinkedPeople {
-    /// One for every connected component, by master; a visitor with evidence alone is a person of one.
+    /// One person per connected component, ordered by master. An otherwise unconnected visitor is a person of one.
     pub people: Vec<LinkedPerson>,
-    /// Evidence kept out.
+    /// Evidence that does not link.
     pub flags: BTreeSet<EvidenceFlag>,
-    /// The unique id that each visitor effectively holds.
+    /// The effective unique id of each visitor.
     pub unique: BTreeMap<VisitorId, AlternateId>,
-    /// How surely a visitor belongs to its person, where that is less than sure.
+    /// The weight of a visitor's link to its person, if it is below a login's.
     pub weights: BTreeMap<VisitorId, EvidenceWeight>,
 }
 
-/// Computes the people ([`decide`]). `class` says how each id links; where all evidence of a visitor and an id comes to less
-/// than `threshold`, it links nothing.
+/// Computes the people; see [`decide_claims`]. `class` returns how an id links. Evidence of a visitor and an id links
+/// only if its combined weight is at least `threshold`.
 #[must_use]
 pub fn link_people(
     evidence: &[Evidence],
@@ -194,5 +198,5 @@ fn in_order<T: Ord>(values: impl Iterator<Item = T>) -> Vec<T> {
 }
 
 fn number<T: Ord>(all: &[T], value: &T) -> Option<u32> {
-    all.binary_search(value).ok().and_then(|place| u32::try_from(place).ok())
+    all.binary_search(value).ok().and_then(|index| u32::try_from(index).ok())
 }

@@ -1,4 +1,4 @@
-//! What a recognised visitor's request tells: its facts, which its own view counts at once.
+//! The facts of a recognised visitor's request, which the request's own view counts at once.
 
 use std::collections::BTreeSet;
 
@@ -10,24 +10,24 @@ use crate::profiles::ledger::Ledger;
 use crate::profiles::profile::LaterPage;
 use crate::profiles::view::{JoinedView, PersonView};
 
-/// The recognised visitor of a request, and all that is known of its person.
+/// The recognised visitor of a request, and everything known about its person.
 #[derive(Debug, Clone)]
 pub struct RecognisedVisitor {
     /// The visitor.
     pub visitor: VisitorId,
-    /// How it came to its id.
+    /// How the request got its visitor.
     pub origin: VisitorOrigin,
-    /// All that is known of it and of its person.
+    /// The view of its person.
     pub view: JoinedView,
     /// The cookie to write.
     pub cookie: IdentityCookie,
-    /// Whether the cookie differs from the one of the request, or is due to be written again.
+    /// Whether the cookie differs from the request's cookie or is due to be written again.
     pub cookie_changed: bool,
     /// The ledger to write.
     pub ledger: Ledger,
-    /// The unique id the visitor holds, as far as is known.
+    /// The unique id of the visitor's member, as far as is known.
     pub unique: Option<AltHash>,
-    /// Whether lookups of the request's ids were not read: they may name further visitors of the person.
+    /// Whether a lookup of the request's ids was not read; it may name further visitors of the person.
     pub lacks_lookups: bool,
     /// Visitors that snapshots surely tie to the member that this request proves.
     pub(super) proven: BTreeSet<VisitorId>,
@@ -36,8 +36,8 @@ pub struct RecognisedVisitor {
 }
 
 impl RecognisedVisitor {
-    /// The facts of this request: an alias for each claim and, when `page` is set, the page view, which the
-    /// view and the ledger count at once.
+    /// Returns the facts of this request: an alias per claim and, if `page` is set, a page view, which the view and the
+    /// ledger count at once.
     pub fn observe(&mut self, page: bool, random: &mut Random) -> Vec<Fact> {
         let (now, visitor) = (self.now, self.visitor);
         let session = page.then(|| self.ledger.session_at(now, random.draw()));
@@ -54,7 +54,8 @@ impl RecognisedVisitor {
         facts
     }
 
-    /// Keeps which login the pending siblings come from; after an hour a newer one, as the first may have been lost.
+    /// Remembers the login that the pending siblings come from. After an hour a newer login replaces it, because the
+    /// first may have been lost.
     fn name_login(&mut self, facts: &[Fact]) {
         const LOST_MS: Millis = 3_600_000;
         let login = facts.iter().find(|fact| matches!(fact.what, FactKind::Alias { .. }));
@@ -65,13 +66,13 @@ impl RecognisedVisitor {
         }
     }
 
-    /// What the proof in the request gives access to: the visitor, and those surely tied to the member that it proves.
+    /// The view that the request's proof gives access to: the visitor, and visitors surely tied to the proven member.
     #[must_use]
     pub fn proven_view(&self) -> PersonView<'_> {
         self.view.of_these(self.visitor, &self.proven)
     }
 
-    /// What counts for the visitor.
+    /// The view that counts for the visitor.
     #[must_use]
     pub fn counted(&self) -> PersonView<'_> {
         self.view.of(self.visitor)

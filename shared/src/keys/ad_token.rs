@@ -1,9 +1,10 @@
-//! Tokens of one placed ad: what `/v1/i/` and `/v1/c/` addresses carry. Signed as the cookies are, under a name of their
-//! own, so that no cookie passes for a token. The action counts for the visitor named here, also if the browser has
-//! switched to another one since (DESIGN, "Details that bite").
+//! Ad tokens: the signed content of the addresses under `/v1/i/` and `/v1/c/`, one per placed ad. They are signed like
+//! cookies but under a name of their own, so that a cookie never passes for a token. The action counts for the visitor
+//! in the token, even if the browser has switched to another visitor since.
 //!
-//! An address is read by the advertiser's own script and by logs: whose it is must not be. The visitor is written with a mask
-//! of the insertion, which is drawn anew for each: two addresses of one visitor have nothing in common.
+//! The advertiser's script and logs can read an address, so it must not reveal the visitor. The visitor's id is masked
+//! with bytes derived from the insertion, which is random; two addresses of one visitor therefore have nothing in
+//! common.
 
 use crate::base::ids::{InsertionId, Millis, TenantId, VisitorId};
 use crate::base::limits;
@@ -14,39 +15,39 @@ use crate::keys::key_ring::{KeyRing, RingKey};
 
 const NAME: &str = "ad";
 const FORM: u64 = 2;
-/// Of the release before: the visitor stands in clear.
+/// The form of the previous release, with an unmasked visitor.
 const CLEAR: u64 = 1;
 
 /// One placed ad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AdToken {
-    /// In front of whom it was placed.
+    /// The visitor that the ad was placed in front of.
     pub visitor: VisitorId,
-    /// The placing.
+    /// The insertion.
     pub insertion: InsertionId,
-    /// The ad, and what it belongs to.
+    /// The ad with its ad group, campaign and advertiser.
     pub entity: AdEntity,
-    /// On which kind of placement.
+    /// The view type of the placement.
     pub view_type: ViewType,
-    /// When it was placed, in milliseconds since the Unix epoch.
+    /// Time of the placement, in milliseconds since the Unix epoch.
     pub placed: Millis,
-    /// Whether its impression counts only with an object's word, whatever the catalogue says by then.
+    /// Whether its impression counts only if an object confirms it, whatever the catalogue says at that time.
     pub strict: bool,
 }
 
-/// Why a token counts nothing.
+/// The reason why a token counts no action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// Not signed by this tenant's keys, or not a token.
-    #[error("not a token of this tenant")]
+    /// The token is malformed or not signed by this tenant's keys.
+    #[error("not an ad token of this tenant")]
     Forged,
-    /// Placed longer ago than [`limits::TOKEN_LIFE_MS`]: one who clicks late still arrives.
-    #[error("placed too long ago")]
+    /// The ad was placed longer ago than [`limits::TOKEN_LIFE_MS`]. A late click is still redirected.
+    #[error("the ad was placed too long ago: its clicks and impressions no longer count")]
     Late(AdToken),
 }
 
 impl TokenError {
-    /// A stable name for metrics.
+    /// A permanent name for metrics.
     #[must_use]
     pub fn code(self) -> &'static str {
         match self {
@@ -56,7 +57,7 @@ impl TokenError {
     }
 }
 
-/// Signs a token: letters, digits, `-`, `_` and `.`. `None` only for a ring without an active key.
+/// Signs a token. It consists of letters, digits, `-`, `_` and `.`. `None` only for a ring without an active key.
 #[must_use]
 pub fn seal_token(ring: &KeyRing, tenant: &TenantId, token: &AdToken) -> Option<String> {
     let AdToken { visitor, insertion, entity, view_type, placed, strict } = token;
@@ -68,17 +69,17 @@ pub fn seal_token(ring: &KeyRing, tenant: &TenantId, token: &AdToken) -> Option<
     [ad, ad_group, campaign, advertiser].into_iter().for_each(|code| packed::put(&mut bytes, code.into()));
     packed::put(&mut bytes, view_type.0.into());
     packed::put(&mut bytes, *placed);
-    // A release before this field reads no further than to it.
+    // Last, because an older release stops reading before this field.
     if *strict {
         packed::put(&mut bytes, 1);
     }
     cookie::seal_cookie(ring, NAME, tenant, &bytes)
 }
 
-/// Checks a token from an address.
+/// Verifies and decodes a token from an address.
 ///
 /// # Errors
-/// [`TokenError`].
+/// [`TokenError::Forged`] for an invalid token, [`TokenError::Late`] for an old one.
 pub fn open(ring: &KeyRing, tenant: &TenantId, text: &str, now: Millis) -> Result<AdToken, TokenError> {
     let opened = cookie::open(ring, NAME, tenant, text).map_err(|_| TokenError::Forged)?;
     let unmask = |insertion, bytes| Some(mask_bytes(ring.by_id(opened.kid)?, tenant, insertion, bytes));
@@ -86,7 +87,7 @@ pub fn open(ring: &KeyRing, tenant: &TenantId, text: &str, now: Millis) -> Resul
     if token.placed.saturating_add(limits::TOKEN_LIFE_MS) < now { Err(TokenError::Late(token)) } else { Ok(token) }
 }
 
-/// The visitor's bytes with the mask of an insertion, or without it.
+/// Masks the visitor's bytes with bytes derived from an insertion, or unmasks them.
 fn mask_bytes(key: &RingKey, tenant: &TenantId, insertion: InsertionId, mut bytes: [u8; 16]) -> [u8; 16] {
     let mask = key.mac(&[b"ad visitor", tenant.as_str().as_bytes(), &insertion.0]);
     bytes.iter_mut().zip(mask).for_each(|(byte, mask)| *byte ^= mask);

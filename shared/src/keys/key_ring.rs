@@ -1,9 +1,8 @@
-//! Secret keys: what each is for, in which stage of its life it is, and the two things done with them –
-//! signing our own cookies and hashing alternate ids.
+//! Secret keys: their purposes, their life cycle, and their two uses, to sign our cookies and to hash alternate ids.
 //!
-//! A rotation has three steps, so that no reader ever meets a signature it does not know: a `next` key is
-//! read everywhere, then becomes the `active` one that is written, and the `old` one is read until it is
-//! retired. The key file is the same JSON at the origin and, as the secret `CAUSEWAY_KEYS`, at the edge.
+//! A rotation has three steps, so that no reader meets a signature of an unknown key. A `next` key is readable
+//! everywhere; then it becomes the `active` key that is written; an `old` key stays readable until it is retired. The
+//! key file is the same JSON at the origin and, as the secret `CAUSEWAY_KEYS`, at the edge.
 
 use base64_simd::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
@@ -20,11 +19,11 @@ use crate::base::problems::ConfigProblem;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeyStage {
-    /// Read everywhere, not yet written.
+    /// Readable everywhere, not yet written.
     Next,
-    /// Written and read; exactly one a purpose.
+    /// Written and readable. Each purpose has exactly one.
     Active,
-    /// No longer written, still read.
+    /// Readable, no longer written.
     Old,
 }
 
@@ -32,15 +31,16 @@ pub enum KeyStage {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RingKey {
-    /// 1 to 255, written in front of what the key made.
+    /// 1 to 255; the first byte of everything that the key makes.
     pub id: u8,
-    /// Where it is in its life.
+    /// The stage of its life.
     pub stage: KeyStage,
     /// The secret, standard base64 of 32 bytes.
     pub secret: HmacSecret,
 }
 
-/// 32 secret bytes, and the HMAC-SHA-256 that begins with them: made once, as it is a third of the MAC of a cookie.
+/// 32 secret bytes and the HMAC-SHA-256 state keyed with them. The state is computed once, because it is a third of the
+/// cost of a cookie's MAC.
 #[derive(Clone)]
 pub struct HmacSecret {
     bytes: [u8; 32],
@@ -49,7 +49,7 @@ pub struct HmacSecret {
 
 impl From<[u8; 32]> for HmacSecret {
     fn from(bytes: [u8; 32]) -> Self {
-        // Shorter than a block: padded as any key of its length is (RFC 2104 §2).
+        // The secret is shorter than a block, so it is padded with zeros (RFC 2104 §2).
         let mut block = hmac::digest::Key::<Hmac<Sha256>>::default();
         block.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
         Self { bytes, keyed: Hmac::new(&block) }
@@ -87,8 +87,8 @@ impl Serialize for HmacSecret {
 impl<'de> Deserialize<'de> for HmacSecret {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
-        let bytes = STANDARD.decode_to_vec(text).map_err(|_| D::Error::custom("a key is standard base64"))?;
-        let bytes: [u8; 32] = bytes.try_into().map_err(|_| D::Error::custom("a key has 32 bytes"))?;
+        let bytes = STANDARD.decode_to_vec(text).map_err(|_| D::Error::custom("a key must be standard base64"))?;
+        let bytes: [u8; 32] = bytes.try_into().map_err(|_| D::Error::custom("a key must have 32 bytes"))?;
         Ok(bytes.into())
     }
 }
@@ -104,13 +104,13 @@ impl std::fmt::Debug for RingKey {
 #[serde(transparent)]
 pub struct KeyRing(pub Vec<RingKey>);
 
-/// A key that the publisher signs member proofs with.
+/// A key that verifies the publisher's member proofs.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProofKey {
-    /// The JWS header's `kid`; a token without one is tried against every key of its algorithm.
+    /// The `kid` of the JWS header. A token without one is tried against every key of its algorithm.
     pub kid: String,
-    /// The algorithm this key is for; the token's own wish never chooses it.
+    /// The algorithm of this key. The token's own `alg` never chooses it.
     pub alg: ProofAlg,
     /// Standard base64: the shared secret (HS256, 32 bytes or more) or the public key (EdDSA, 32 bytes).
     pub key: String,
@@ -139,13 +139,13 @@ pub struct TenantKeys {
     pub cookie: KeyRing,
     /// Hashes alternate ids.
     pub alternate: KeyRing,
-    /// Verify member proofs.
+    /// Verify member proofs; the publisher signs them.
     #[serde(default)]
     pub proof: Vec<ProofKey>,
-    /// Admits `"explain": true`: an opaque text of 16 characters or more in `x-causeway-explain`.
+    /// Permits `"explain": true`. An opaque text of at least 16 characters, sent in the header `x-causeway-explain`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explain: Option<String>,
-    /// Sign what the tenant's webhook is told. Empty where there is none; the edge has no use for them.
+    /// Sign the messages to the tenant's webhook. Empty without a webhook; the edge does not use them.
     #[serde(default, skip_serializing_if = "KeyRing::is_empty")]
     pub webhook: KeyRing,
 }
@@ -156,7 +156,7 @@ pub struct TenantKeys {
 pub struct KeySet {
     /// Authenticates the edge to the origin.
     pub sync: KeyRing,
-    /// Admits `"explain": true` of tenants that have no such key of their own.
+    /// Permits `"explain": true` for tenants without an `explain` key of their own.
     #[serde(default)]
     pub explain: Option<String>,
     /// Keys by tenant name.
@@ -164,7 +164,7 @@ pub struct KeySet {
 }
 
 impl KeySet {
-    /// Everything wrong with the key file for these tenants; the text never repeats a secret.
+    /// All problems of the key file, for these tenants. No text repeats a secret.
     #[must_use]
     pub fn problems<'a>(&self, tenants: impl IntoIterator<Item = &'a str>) -> Vec<ConfigProblem> {
         let mut found = Vec::new();
@@ -189,7 +189,7 @@ impl KeySet {
         let own = self.tenants.iter().map(|(name, keys)| (format!("tenants.{name}.explain"), &keys.explain));
         for (path, key) in own.chain([("explain".to_owned(), &self.explain)]) {
             if key.as_ref().is_some_and(|key| key.len() < 16) {
-                found.push(ConfigProblem { path, message: "16 characters at least".to_owned() });
+                found.push(ConfigProblem { path, message: "must have at least 16 characters".to_owned() });
             }
         }
         found
@@ -197,7 +197,7 @@ impl KeySet {
 }
 
 impl ProofKey {
-    /// The key's bytes; empty when the text is not base64 (which [`KeySet::problems`] refuses).
+    /// The key's bytes; empty if the text is not base64, which [`KeySet::problems`] refuses.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         STANDARD.decode_to_vec(&self.key).unwrap_or_default()
@@ -206,9 +206,9 @@ impl ProofKey {
     fn problems(&self, at: &str, found: &mut Vec<ConfigProblem>) {
         let bytes = self.bytes();
         let message = match self.alg {
-            ProofAlg::HS256 if bytes.len() < 32 => "an HS256 secret has 32 bytes at least, in base64",
-            ProofAlg::EdDSA if bytes.len() != 32 => "an Ed25519 public key has 32 bytes, in base64",
-            _ if is_weak(&bytes) => "this key repeats itself: make one from a random source",
+            ProofAlg::HS256 if bytes.len() < 32 => "an HS256 secret must have at least 32 bytes, in base64",
+            ProofAlg::EdDSA if bytes.len() != 32 => "an Ed25519 public key must have 32 bytes, in base64",
+            _ if is_weak(&bytes) => "the key is weak, because its bytes repeat: generate one from a random source",
             _ => return,
         };
         found.push(ConfigProblem { path: format!("{at}.key"), message: message.to_owned() });
@@ -216,20 +216,21 @@ impl ProofKey {
 }
 
 impl KeyRing {
-    /// The key that is written; `None` only for a ring that [`KeySet::problems`] refuses.
+    /// The key that is written. `None` only for a ring that [`KeySet::problems`] refuses.
     #[must_use]
     pub fn active(&self) -> Option<&RingKey> {
         self.0.iter().find(|k| k.stage == KeyStage::Active)
     }
 
-    /// Whether there are none.
+    /// Whether the ring has no keys.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What `webhook-signature` says of a message (Standard Webhooks 1.0.0, "Signature scheme"): one signature by each key, so
-    /// that a receiver that knows any of them verifies it. `seconds` since 1970 are those of `webhook-timestamp`.
+    /// The value of `webhook-signature` for a message (Standard Webhooks 1.0.0, "Signature scheme"): one signature per
+    /// key, so that a receiver with any of the keys can verify it. `seconds` is the value of `webhook-timestamp`, since
+    /// 1970.
     #[must_use]
     pub fn sign_webhook(&self, id: &str, seconds: u64, body: &[u8]) -> String {
         let head = format!("{id}.{seconds}.");
@@ -240,7 +241,7 @@ impl KeyRing {
         self.0.iter().map(sign).collect::<Vec<_>>().join(" ")
     }
 
-    /// The key of that id, in whatever stage.
+    /// The key with this id, in any stage.
     #[must_use]
     pub fn by_id(&self, id: u8) -> Option<&RingKey> {
         self.0.iter().find(|k| k.id == id)
@@ -251,14 +252,14 @@ impl KeyRing {
         match self.0.iter().filter(|k| k.stage == KeyStage::Active).count() {
             0 => say("no key is active: run `causeway keys rotate`".to_owned()),
             1 => {}
-            n => say(format!("{n} keys are active, one is to be: run `causeway keys retire --id`")),
+            n => say(format!("{n} keys are active, but only one may be: run `causeway keys retire --id`")),
         }
         if self.0.len() > limits::KEYS_A_PURPOSE {
-            say(format!("{} keys at most: run `causeway keys retire`", limits::KEYS_A_PURPOSE));
+            say(format!("more than {} keys: run `causeway keys retire`", limits::KEYS_A_PURPOSE));
         }
         for (i, key) in self.0.iter().enumerate() {
             if key.id == 0 || self.0.iter().take(i).any(|other| other.id == key.id) {
-                say(format!("key {}: ids are 1 to 255, each once", key.id));
+                say(format!("key {}: the id must be from 1 to 255 and unique", key.id));
             }
             if is_weak(key.secret.bytes()) {
                 say(format!("key {} is weak: its bytes repeat; replace it with `causeway keys rotate`", key.id));
@@ -266,8 +267,8 @@ impl KeyRing {
         }
     }
 
-    /// An alternate id under the written key first, then under every other one that is still readable.
-    /// Empty only without an active key.
+    /// The hashes of an alternate id: first under the active key, then under the other readable keys. Empty only
+    /// without an active key.
     #[must_use]
     pub fn hash_alternate(&self, kind: KindCode, value: &str) -> Vec<AltHash> {
         let active = self.active().into_iter();
@@ -277,8 +278,8 @@ impl KeyRing {
 }
 
 impl RingKey {
-    /// HMAC-SHA-256 (RFC 2104) over the parts, each followed by its length as eight bytes, so that no two lists of parts
-    /// collide.
+    /// HMAC-SHA-256 (RFC 2104) over the parts. Each part is followed by its length as eight bytes, so that different
+    /// lists of parts never have the same input.
     #[must_use]
     pub fn mac(&self, parts: &[&[u8]]) -> [u8; 32] {
         let mut hmac = self.secret.keyed.clone();
@@ -299,21 +300,21 @@ impl RingKey {
     }
 }
 
-/// A key's id in decimal, in its one written form: no sign, no leading zero.
+/// Parses a key id in its canonical decimal form: no sign, no leading zero.
 #[must_use]
 pub fn parse_id(text: &str) -> Option<u8> {
     let plain = text == "0" || !text.starts_with(['0', '+']);
     text.parse().ok().filter(|_| plain)
 }
 
-/// Whether a text is the secret one, in a time that tells no more of it than its length.
+/// Compares a text with a secret in a time that reveals only the secret's length.
 #[must_use]
-pub fn is_same(own: &str, given: &str) -> bool {
-    own.as_bytes().ct_eq(given.as_bytes()).into()
+pub fn is_same(own: &str, text: &str) -> bool {
+    own.as_bytes().ct_eq(text.as_bytes()).into()
 }
 
-/// A secret of fewer than 16 different bytes did not come from a random source: of 32 random bytes fewer
-/// than 16 differ once in 10^13.
+/// Whether a secret has fewer than 16 different bytes. Of 32 random bytes this happens once in 10^13, so such a secret
+/// is not random.
 fn is_weak(secret: &[u8]) -> bool {
     let mut seen = [false; 256];
     for byte in secret {
@@ -339,7 +340,7 @@ mod tests {
 
     #[test]
     fn s4_07_a_webhook_is_signed_as_the_standard_says_by_each_key() {
-        // The example of Standard Webhooks: HMAC takes its key of 24 bytes for one that ends in zeros.
+        // The example of Standard Webhooks. Its key has 24 bytes, which HMAC pads with zeros.
         let mut secret = [0; 32];
         let known = STANDARD.decode_to_vec("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
         secret.iter_mut().zip(known).for_each(|(to, byte)| *to = byte);

@@ -1,9 +1,8 @@
-//! Member proofs: the publisher's signed word that this browser belongs to that member (invariant 14).
+//! Member proofs: the publisher's signed statement that this browser belongs to a member (invariant 14).
 //!
-//! A proof is a compact JWS (RFC 7515 §3.1) over JWT claims (RFC 7519), signed with HS256 (RFC 7518 §3.2) or
-//! EdDSA over Ed25519 (RFC 8037). The key decides the algorithm; what the token's header wishes is only
-//! compared with it. Nothing in a token is believed before its signature holds, and a proof is for one
-//! tenant, one id and a day at most.
+//! A proof is a compact JWS (RFC 7515 §3.1) over JWT claims (RFC 7519), signed with HS256 (RFC 7518 §3.2) or EdDSA over
+//! Ed25519 (RFC 8037). The key decides the algorithm; the token's header is only compared with it. No claim is used
+//! before the signature is verified. A proof is valid for one tenant, one id and at most one day.
 
 use base64_simd::URL_SAFE_NO_PAD;
 use ed25519_compact::{PublicKey, Signature};
@@ -17,41 +16,42 @@ use crate::base::ids::{Millis, TenantId};
 use crate::base::limits;
 use crate::keys::key_ring::{ProofAlg, ProofKey};
 
-/// What a valid proof says.
+/// The claims of a valid proof.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ProofClaims {
-    /// The id that is proven, as the publisher writes it: 1 to [`limits::ALTERNATE_ID_BYTES`] bytes.
+    /// The proven id, as the publisher writes it: 1 to [`limits::ALTERNATE_ID_BYTES`] bytes.
     pub sub: String,
-    /// When it was issued, in seconds since the Unix epoch.
+    /// Issue time, in seconds since the Unix epoch.
     pub iat: u64,
-    /// When it ends, in seconds since the Unix epoch.
+    /// Expiry, in seconds since the Unix epoch.
     pub exp: u64,
 }
 
-/// Without the id, which belongs into no log line (invariant 11).
+/// Omits the id, which must not appear in a log line (invariant 11).
 impl std::fmt::Debug for ProofClaims {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "claims from {} to {}", self.iat, self.exp)
     }
 }
 
-/// Why a token proves nothing.
+/// The reason why a token is no valid proof.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProofError {
-    /// Over [`limits::PROOF_BYTES`].
+    /// The token is longer than [`limits::PROOF_BYTES`].
     #[error("the proof is longer than {} bytes", limits::PROOF_BYTES)]
     TooLong,
-    /// Not three parts of strict base64url, not JSON, a claim missing or of the wrong type, or a `crit` header.
-    #[error("the proof is no compact JWS with the claims sub, aud, iat and exp")]
+    /// The token is not three parts of strict base64url, is not JSON, lacks a claim, has a claim of a wrong type, or
+    /// has a `crit` header.
+    #[error("the proof must be a compact JWS with the claims sub, aud, iat and exp")]
     Malformed,
-    /// Not the key's own algorithm; `none` is nobody's.
-    #[error("the proof is signed with another algorithm than its key has: use HS256 or EdDSA")]
+    /// The algorithm differs from the key's. No key has the algorithm `none`.
+    #[error("the proof's algorithm differs from its key's: use HS256 or EdDSA")]
     Algorithm,
-    /// No key of that `kid`, or no key at all.
-    #[error("the proof names a key that is not configured")]
+    /// There is no key of this `kid`, or no key at all.
+    #[error("the proof names a key that is not configured: check the `kid`")]
     UnknownKey,
-    /// The signature does not hold.
-    #[error("the proof's signature does not hold")]
+    /// The signature is invalid.
+    #[error("the proof's signature is invalid: sign it with the configured key")]
     Signature,
     /// `aud` does not name the tenant.
     #[error("the proof is for another audience: `aud` must be the tenant's name")]
@@ -59,11 +59,11 @@ pub enum ProofError {
     /// `exp` has passed.
     #[error("the proof has expired")]
     Expired,
-    /// `iat` or `nbf` is further ahead than [`limits::PROOF_SKEW_S`].
+    /// `iat` or `nbf` is more than [`limits::PROOF_SKEW_S`] ahead.
     #[error("the proof is from the future: check the publisher's clock")]
     NotYet,
-    /// From `iat` to `exp` more than [`limits::PROOF_LIFE_S`].
-    #[error("the proof lives longer than {} seconds", limits::PROOF_LIFE_S)]
+    /// The time from `iat` to `exp` is longer than [`limits::PROOF_LIFE_S`].
+    #[error("the proof is valid for more than {} seconds: set an earlier `exp`", limits::PROOF_LIFE_S)]
     TooLongLived,
     /// `sub` is missing, empty or longer than [`limits::ALTERNATE_ID_BYTES`].
     #[error("the proof's `sub` must have 1 to {} bytes", limits::ALTERNATE_ID_BYTES)]
@@ -89,12 +89,12 @@ impl ProofError {
     }
 }
 
-/// Verifies a token against the tenant's keys at `now` (milliseconds since the Unix epoch).
+/// Verifies a token with the tenant's keys at `now` (milliseconds since the Unix epoch).
 ///
-/// A `kid` in the header chooses the key; without one, every key of the token's algorithm is tried.
+/// A `kid` in the header chooses the key. Without one, every key of the token's algorithm is tried.
 ///
 /// # Errors
-/// The first reason not to believe it: form, then algorithm and key, then signature, then claims.
+/// The first failed check, in this order: form, algorithm and key, signature, claims.
 pub fn verify_proof(token: &str, keys: &[ProofKey], tenant: &TenantId, now: Millis) -> Result<ProofClaims, ProofError> {
     let payload = open(token, keys)?;
     let payload: ClaimPayload = json(&payload)?;
@@ -123,8 +123,8 @@ pub fn verify_proof(token: &str, keys: &[ProofKey], tenant: &TenantId, now: Mill
     }
 }
 
-/// Signs a proof with an HS256 key, for the development tools and tests: a publisher signs its own.
-/// `None` for a key of another algorithm or with fewer than 32 bytes.
+/// Signs a proof with an HS256 key, for development tools and tests; in production the publisher signs. `None` for a
+/// key of another algorithm or with fewer than 32 bytes.
 #[must_use]
 pub fn sign_hs256(key: &ProofKey, sub: &str, tenant: &TenantId, iat_s: u64, exp_s: u64) -> Option<String> {
     if key.alg != ProofAlg::HS256 {
@@ -141,7 +141,7 @@ pub fn sign_hs256(key: &ProofKey, sub: &str, tenant: &TenantId, iat_s: u64, exp_
     Some(token)
 }
 
-/// The parts of a JOSE header that are understood (RFC 7515 §4.1); others may be ignored, `crit` not.
+/// The supported parts of a JOSE header (RFC 7515 §4.1). Other parts may be ignored, but `crit` must not.
 #[derive(Deserialize)]
 struct JoseHeader {
     alg: String,
@@ -151,7 +151,7 @@ struct JoseHeader {
     crit: bool,
 }
 
-/// Claims as they come; `aud` is a text or a list of texts (RFC 7519 §4.1.3).
+/// Claims as received. `aud` is a text or a list of texts (RFC 7519 §4.1.3).
 #[derive(Deserialize)]
 struct ClaimPayload {
     #[serde(default)]
@@ -175,9 +175,9 @@ fn present<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
     IgnoredAny::deserialize(from).map(|_| true)
 }
 
-/// A NumericDate (RFC 7519 §2): seconds, maybe with a fraction, which is dropped.
+/// Reads a NumericDate (RFC 7519 §2): seconds, with any fraction dropped.
 fn seconds(date: &Number) -> Option<u64> {
-    /// Whole numbers are exact up to here.
+    /// Integers are exact up to here.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if let Some(whole) = date.as_u64() {
         return Some(whole);
@@ -186,12 +186,12 @@ fn seconds(date: &Number) -> Option<u64> {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "from 0 to 2^53, and the fraction is to go"
+        reason = "from 0 to 2^53, and the fraction must be dropped"
     )]
     Some(date as u64)
 }
 
-/// The payload of a token whose signature holds.
+/// Parses JSON from UTF-8 bytes.
 fn json<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ProofError> {
     let text = std::str::from_utf8(bytes).map_err(|_| ProofError::Malformed)?;
     serde_json::from_str(text).map_err(|_| ProofError::Malformed)
@@ -203,7 +203,7 @@ fn open(token: &str, keys: &[ProofKey]) -> Result<Vec<u8>, ProofError> {
     }
     let (signed, signature) = token.rsplit_once('.').ok_or(ProofError::Malformed)?;
     let (header, payload) = signed.split_once('.').ok_or(ProofError::Malformed)?;
-    // A dot too many is left in the payload, where base64url refuses it.
+    // An extra dot stays in the payload, where base64url refuses it.
     let header: JoseHeader = json(&decode(header)?)?;
     let payload = decode(payload)?;
     let signature = decode(signature)?;
@@ -235,8 +235,8 @@ fn decode(part: &str) -> Result<Vec<u8>, ProofError> {
     URL_SAFE_NO_PAD.decode_to_vec(part).map_err(|_| ProofError::Malformed)
 }
 
-/// Whether the signature is the key's over what was signed; both checks take the same time for any signature
-/// that does not hold by its bytes alone.
+/// Whether `signature` is the key's signature of `signed`. The time of the check does not depend on which bytes of the
+/// signature are wrong.
 fn signature_holds(key: &ProofKey, signed: &[u8], signature: &[u8]) -> bool {
     let bytes = key.bytes();
     match key.alg {
@@ -248,8 +248,8 @@ fn signature_holds(key: &ProofKey, signed: &[u8], signature: &[u8]) -> bool {
     }
 }
 
-/// A key of fewer than 32 bytes is no key (RFC 7518 §3.2): one whose text is not base64 comes out empty, and
-/// anyone could sign with that.
+/// The HMAC of a secret; `None` for fewer than 32 bytes (RFC 7518 §3.2). A key whose text is not base64 has no bytes,
+/// and anyone could sign with an empty secret.
 fn hs256(secret: &[u8]) -> Option<Hmac<Sha256>> {
     (secret.len() >= 32).then(|| Hmac::new_from_slice(secret).ok()).flatten()
 }

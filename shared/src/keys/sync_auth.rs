@@ -1,7 +1,8 @@
-//! Authentication of calls of the origin's `/v1/sync`: an HMAC over the sender's time and the body's digest.
+//! Authentication of the edge's calls to the origin's `/v1/sync`: an HMAC over the sender's time and the digest of the
+//! body.
 //!
-//! The digest travels in a header, so that the MAC is checked before one byte of the body is accepted: only a holder
-//! of the key can make the origin wait for a body. The body is checked against the digest once it is whole.
+//! A header carries the digest, so that the MAC is checked before any byte of the body is read. Only a holder of the
+//! key can therefore make the origin wait for a body. The complete body is then checked against the digest.
 
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
@@ -12,31 +13,32 @@ use crate::base::ids::Millis;
 use crate::base::limits;
 use crate::keys::key_ring::{self, KeyRing, RingKey};
 
-/// Header with the key's id, decimal.
+/// Name of the header with the key's id, in decimal.
 pub const KEY_HEADER: &str = "x-causeway-key";
-/// Header with the sender's time, milliseconds since the epoch, decimal.
+/// Name of the header with the sender's time, in milliseconds since the Unix epoch, in decimal.
 pub const TIME_HEADER: &str = "x-causeway-time";
-/// Header with the body's SHA-256, a dot, and the MAC over time and digest; both base64url without padding.
+/// Name of the header with the body's SHA-256, a dot, and the MAC over time and digest, both in base64url without
+/// padding.
 pub const MAC_HEADER: &str = "x-causeway-mac";
 
-/// Reason why a sync is refused.
+/// The reason why a sync is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SyncAuthError {
-    /// A header is missing or not of its form.
-    #[error("the three x-causeway headers are needed")]
+    /// A header is missing or malformed.
+    #[error("the headers x-causeway-key, x-causeway-time and x-causeway-mac are needed")]
     Malformed,
-    /// No readable key of that id.
-    #[error("no key of that id")]
+    /// There is no readable key with this id.
+    #[error("no sync key has the id of the header x-causeway-key")]
     UnknownKey,
-    /// The sender's clock and this one are too far apart.
-    #[error("the time is more than {} minutes off", limits::SYNC_SKEW_MS / 60_000)]
+    /// The two clocks differ by more than [`limits::SYNC_SKEW_MS`].
+    #[error("the sender's time is more than {} minutes off: check both clocks", limits::SYNC_SKEW_MS / 60_000)]
     Time,
     /// The MAC or the body's digest does not match.
-    #[error("the signature does not fit")]
+    #[error("the signature in the header x-causeway-mac does not match")]
     Signature,
 }
 
-/// Headers of a sync whose MAC is right: the digest that the body must have.
+/// The digest that the body must have, from headers with a valid MAC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SignedHead {
     digest: [u8; 32],
@@ -46,7 +48,7 @@ impl SignedHead {
     /// Checks the body against the signed digest.
     ///
     /// # Errors
-    /// [`SyncAuthError::Signature`] for any other body.
+    /// [`SyncAuthError::Signature`] if the body has another digest.
     pub fn verify_body(&self, body: &[u8]) -> Result<(), SyncAuthError> {
         let is_signed = Sha256::digest(body).as_slice().ct_eq(&self.digest);
         if is_signed.into() { Ok(()) } else { Err(SyncAuthError::Signature) }
@@ -61,10 +63,10 @@ pub fn sign_sync(key: &RingKey, time: Millis, body: &[u8]) -> String {
     format!("{digest}.{mac}")
 }
 
-/// Checks the three headers' values, before the body is read.
+/// Checks the values of the three headers, before the body is read.
 ///
 /// # Errors
-/// The first check that fails; the MAC is compared in constant time.
+/// The first check that fails. The MAC is compared in constant time.
 pub fn verify_head(
     ring: &KeyRing,
     now: Millis,
@@ -84,10 +86,10 @@ pub fn verify_head(
     if is_signed.into() { Ok(SignedHead { digest }) } else { Err(SyncAuthError::Signature) }
 }
 
-/// Checks the three headers' values against a whole body.
+/// Checks the values of the three headers, and the body.
 ///
 /// # Errors
-/// As [`verify_head`] and [`SignedHead::verify_body`].
+/// See [`verify_head`] and [`SignedHead::verify_body`].
 pub fn verify_sync(
     ring: &KeyRing,
     now: Millis,
@@ -142,7 +144,7 @@ mod tests {
         let head = verify_head(&ring, now, "4", time, &value).expect("it is signed");
         assert_eq!(head.verify_body(b"body"), Ok(()));
         assert_eq!(head.verify_body(b"bodY"), Err(SyncAuthError::Signature));
-        // The digest of another body under this MAC, and the MAC of another key over this digest.
+        // The digest of another body with this MAC, and the MAC of another key with this digest.
         let other = RingKey { secret: [8; 32].into(), ..key.clone() };
         let parts = [sign_sync(&key, now, b"bodY"), sign_sync(&other, now, b"body")];
         let [(digest, _), (_, mac)] = parts.each_ref().map(|text| text.split_once('.').expect("two parts"));

@@ -1,7 +1,7 @@
-//! Visitor tokens: the signed name of a visitor that a page sends with each event.
+//! Visitor tokens: the signed id of a visitor, which a page sends with each event.
 //!
-//! An event may be sent long after it happened, when another member is at the browser or the cookie is gone. With the
-//! token of the visitor that it happened to it counts for that one, and for nobody else.
+//! An event may be sent long after it happened, when another member uses the browser or the cookie is gone. The token
+//! names the visitor that the event happened to, and the event counts for this visitor only.
 
 use crate::base::ids::{Millis, TenantId, VisitorId};
 use crate::base::limits;
@@ -9,23 +9,24 @@ use crate::base::packed::{self, PackedReader};
 use crate::keys::cookie;
 use crate::keys::key_ring::KeyRing;
 
-/// The name that the signature covers, so that no cookie and no token of an ad is one.
+/// The name that the signature covers, so that neither a cookie nor an ad token passes for a visitor token.
 const NAME: &str = "visitor";
 const FORM: u64 = 1;
 
-/// Why a visitor token names no visitor.
+/// The reason why a visitor token is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum VisitorTokenError {
-    /// Not signed by this tenant's keys, or not a visitor token.
-    #[error("visitor_token is not one that this publisher's edge gave: send it as the answer of /v1/decide had it")]
+    /// The token is malformed or not signed by this tenant's keys.
+    #[error("visitor_token was not issued by this publisher's edge: send it unchanged, as /v1/decide returned it")]
     Forged,
-    /// Older than [`limits::VISITOR_TOKEN_LIFE_MS`]: a repeat of the event could no longer be told from a new one.
+    /// The token is older than [`limits::VISITOR_TOKEN_LIFE_MS`]. A repeat of such an old event could not be
+    /// recognised.
     #[error("visitor_token is older than {} days", limits::VISITOR_TOKEN_LIFE_MS / 86_400_000)]
     Late,
 }
 
 impl VisitorTokenError {
-    /// A stable name for answers and metrics.
+    /// A permanent name for answers and metrics.
     #[must_use]
     pub fn code(self) -> &'static str {
         match self {
@@ -35,7 +36,7 @@ impl VisitorTokenError {
     }
 }
 
-/// Signs the name of a visitor at a time. `None` only for a ring without an active key.
+/// Signs a visitor id with a time of issue. `None` only for a ring without an active key.
 #[must_use]
 pub fn seal_visitor(ring: &KeyRing, tenant: &TenantId, visitor: VisitorId, now: Millis) -> Option<String> {
     let mut bytes = Vec::with_capacity(24);
@@ -45,10 +46,10 @@ pub fn seal_visitor(ring: &KeyRing, tenant: &TenantId, visitor: VisitorId, now: 
     cookie::seal_cookie(ring, NAME, tenant, &bytes)
 }
 
-/// The visitor that a token names.
+/// Verifies a visitor token and returns its visitor.
 ///
 /// # Errors
-/// [`VisitorTokenError`].
+/// [`VisitorTokenError::Forged`] for an invalid token, [`VisitorTokenError::Late`] for an old one.
 pub fn open_visitor(
     ring: &KeyRing,
     tenant: &TenantId,

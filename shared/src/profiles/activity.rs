@@ -1,5 +1,5 @@
-//! Rhythm: in which hours of the week a visitor is active (S4.13), as one small counter an hour. Each fact adds once, and
-//! a person's rhythm is the sum of its visitors'.
+//! Activity histograms: a visitor's activity by hour of the week, as one small counter per hour. Each fact adds one. A
+//! person's histogram is the sum of its visitors' histograms.
 
 mod best;
 mod offset;
@@ -11,10 +11,10 @@ use crate::base::time::HOUR_MS;
 pub use best::{BestHour, BestTime, BestTimeSource, LEAST_FACTS, PersonHabits, PopulationActivity, PriorActivity};
 pub use offset::{UtcOffset, ZoneOffsets};
 
-/// Hours of a week, in UTC, from Monday's first.
+/// Hours of a week in UTC, from Monday 00:00.
 pub const HOURS: usize = 168;
 
-/// Activity by hour of the week.
+/// Counts of activity by hour of the week.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActivityHistogram([u16; HOURS]);
 
@@ -24,7 +24,7 @@ impl Default for ActivityHistogram {
     }
 }
 
-/// The hour of the week a time lies in: 0 is Monday 00:00 to 00:59 UTC.
+/// The hour of the week of a time: 0 is Monday 00:00 to 00:59 UTC.
 #[must_use]
 pub fn hour_of_week(time: Millis) -> usize {
     // 1970 began on a Thursday.
@@ -33,14 +33,14 @@ pub fn hour_of_week(time: Millis) -> usize {
 }
 
 impl ActivityHistogram {
-    /// Adds one at a time. A full counter stays full.
+    /// Adds one at a time. Counters saturate.
     pub fn add(&mut self, time: Millis) {
         if let Some(count) = self.0.get_mut(hour_of_week(time)) {
             *count = count.saturating_add(1);
         }
     }
 
-    /// The sum of two visitors'.
+    /// The sum of two histograms.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         let mut sum = self.clone();
@@ -48,13 +48,13 @@ impl ActivityHistogram {
         sum
     }
 
-    /// The counters, Monday's first hour first.
+    /// The counters, from Monday 00:00.
     #[must_use]
     pub fn counts(&self) -> &[u16; HOURS] {
         &self.0
     }
 
-    /// The packed form: of each counter above 0 the hours since the one before, and its count.
+    /// The packed form: for each counter above 0, the number of zero counters before it, and its value.
     #[must_use]
     pub fn pack(&self) -> Vec<u8> {
         let mut to = Vec::new();
@@ -71,16 +71,16 @@ impl ActivityHistogram {
         to
     }
 
-    /// Reads the packed form; `None` for bytes that it does not give.
+    /// Reads the packed form; `None` if it is malformed.
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Self> {
-        let (mut from, mut rhythm, mut hour) = (PackedReader(bytes), Self::default(), 0);
+        let (mut from, mut histogram, mut hour) = (PackedReader(bytes), Self::default(), 0);
         while !from.is_empty() {
             hour += from.count(HOURS)?;
-            *rhythm.0.get_mut(hour)? = u16::try_from(from.number()?).ok().filter(|count| *count > 0)?;
+            *histogram.0.get_mut(hour)? = u16::try_from(from.number()?).ok().filter(|count| *count > 0)?;
             hour += 1;
         }
-        Some(rhythm)
+        Some(histogram)
     }
 }
 
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn s4_13_weeks_begin_on_monday() {
-        // 2027-01-15T08:00:00Z, a Friday.
+        // 2027-01-15T08:00:00Z is a Friday.
         let friday = 1_800_000_000_000;
         assert_eq!(hour_of_week(friday), 4 * 24 + 8);
         assert_eq!(hour_of_week(friday + 64 * HOUR), 0, "Monday's first hour");
@@ -103,14 +103,14 @@ mod tests {
 
     #[test]
     fn what_is_packed_is_read_again() {
-        let mut rhythm = ActivityHistogram::default();
-        assert_eq!((rhythm.pack().len(), ActivityHistogram::read(&[])), (0, Some(ActivityHistogram::default())));
-        (0..400).for_each(|n| rhythm.add(n * n * HOUR));
-        (0..70_000).for_each(|_| rhythm.add(5 * HOUR));
-        assert_eq!(rhythm.counts()[hour_of_week(5 * HOUR)], u16::MAX, "full");
-        assert_eq!(ActivityHistogram::read(&rhythm.pack()).unwrap(), rhythm);
-        let twice = rhythm.plus(&rhythm);
-        assert!(twice.counts().iter().zip(rhythm.counts()).all(|(two, one)| *two == one.saturating_mul(2)));
+        let mut histogram = ActivityHistogram::default();
+        assert_eq!((histogram.pack().len(), ActivityHistogram::read(&[])), (0, Some(ActivityHistogram::default())));
+        (0..400).for_each(|n| histogram.add(n * n * HOUR));
+        (0..70_000).for_each(|_| histogram.add(5 * HOUR));
+        assert_eq!(histogram.counts()[hour_of_week(5 * HOUR)], u16::MAX, "full");
+        assert_eq!(ActivityHistogram::read(&histogram.pack()).unwrap(), histogram);
+        let twice = histogram.plus(&histogram);
+        assert!(twice.counts().iter().zip(histogram.counts()).all(|(two, one)| *two == one.saturating_mul(2)));
         for bad in [&[0][..], &[0, 0], &[168, 1, 1], &[0, 0x80, 0x80, 4], &[167, 1, 0, 1]] {
             assert_eq!(ActivityHistogram::read(bad), None, "{bad:?}");
         }

@@ -1,14 +1,14 @@
-//! The ledger: what a visitor's browser remembers of its own newest facts until a snapshot holds them.
+//! The ledger: a browser's record of its visitor's newest facts, until a snapshot contains them.
 //!
-//! It lives in the cookie `cw_recent`, written by `decide` alone. An entry goes only when the snapshot holds
-//! it *and* it is older than ten minutes, since the next location may still serve the older snapshot.
+//! The ledger is the cookie `cw_recent`; only `decide` writes it. A page is removed when the snapshot contains it *and*
+//! it is older than ten minutes, because another KV location may still serve an older snapshot.
 //!
-//! It also holds the insertions that `decide` placed, as reserved: for [`limits::SERVE_WINDOW_MS`] each counts as its
-//! impression, so that the next page's caps see this one's ads although the snapshots lag. Afterwards only what a
-//! snapshot holds counts.
+//! Insertions that `decide` placed are stored as reserved. For [`limits::SERVE_WINDOW_MS`] each counts as its
+//! impression, so that the caps of the next page include this page's ads although snapshots lag. After that, only a
+//! snapshot's impressions count.
 //!
-//! And it holds the exposures to experiments, so that whose shares move while the snapshots lag keeps its arm, and the
-//! units of limited offers, so that who has one gets no other.
+//! Exposures to experiments are stored so that a visitor stays in its arm when the shares change before a snapshot has
+//! the exposure. Offer codes are stored so that a visitor gets no second code of one offer.
 
 pub(crate) mod reserved;
 
@@ -21,59 +21,58 @@ use crate::profiles::profile::{KnownVisitor, LaterPage, SubProfile};
 
 pub use reserved::PlacedInsertion;
 
-/// The running session of a visitor, from the cookie `cw_session`: calls of events write it, because the ledger is written
-/// by `decide` alone.
+/// The running session of a visitor, from the cookie `cw_session`. Event calls write that cookie, because only `decide`
+/// writes the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunningSession {
-    /// Whose session it is.
+    /// The visitor of the session.
     pub visitor: VisitorId,
     /// The session.
     pub session: SessionId,
-    /// When it last had a page.
+    /// Time of the session's last page.
     pub last: Millis,
 }
 
 /// The visitor's own newest facts, and the insertions placed in front of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ledger {
-    /// Whose facts they are: a ledger beside another visitor's identity is not looked at.
+    /// The visitor of the facts. A ledger that arrives with another visitor's identity is ignored.
     pub visitor: VisitorId,
-    /// The newest snapshot this browser has seen; an older one is not believed about other visitors.
+    /// The newest snapshot version that this browser has seen. An older snapshot is not used for other visitors.
     pub highest: SnapshotVersion,
-    /// The running session and when it last had a page.
+    /// The running session, and the time of its last page.
     pub session: Option<(SessionId, Millis)>,
     /// Pages, oldest first.
     pub pages: Vec<LaterPage>,
-    /// Insertions, in the order of their placing.
+    /// Insertions, in the order of their placement.
     pub reserved: Vec<PlacedInsertion>,
     /// Exposures to experiments, at most [`limits::LEDGER_EXPOSURES`].
     pub exposed: Exposures,
-    /// Units of limited offers, at most [`limits::LEDGER_UNITS`].
+    /// Offer codes, at most [`limits::LEDGER_UNITS`].
     pub units: HeldSlots,
 }
 
 impl Ledger {
-    /// An empty one.
+    /// An empty ledger.
     #[must_use]
     pub fn new(visitor: VisitorId) -> Self {
         let (highest, exposed, units) = (SnapshotVersion::default(), Exposures::default(), HeldSlots::default());
         Self { visitor, highest, session: None, pages: Vec::new(), reserved: Vec::new(), exposed, units }
     }
 
-    /// The session of a page viewed now: the running one, or a new one of these random bytes after 30 idle
-    /// minutes.
+    /// The session of a page viewed now: the running session, or after 30 idle minutes a new one from the random bytes.
     #[must_use]
     pub fn session_at(&self, now: Millis, random: [u8; 4]) -> SessionId {
         self.running(now).unwrap_or_else(|| SessionId::mint(now, random))
     }
 
-    /// The session that a page viewed now belongs to, as far as this browser knows; `None` after 30 idle minutes.
+    /// The running session, as far as this browser knows; `None` after 30 idle minutes.
     #[must_use]
     pub fn running(&self, now: Millis) -> Option<SessionId> {
         self.session.filter(|(_, last)| now.saturating_sub(*last) < limits::SESSION_IDLE_MS).map(|(session, _)| session)
     }
 
-    /// Goes on with a session of its visitor that had a page since the ledger was written.
+    /// Takes over a session of the same visitor that had a page after the ledger was written.
     pub fn resume(&mut self, running: RunningSession) {
         let is_newer = self.session.is_none_or(|(_, last)| last < running.last);
         if is_newer && running.visitor == self.visitor {
@@ -81,7 +80,7 @@ impl Ledger {
         }
     }
 
-    /// Remembers a page.
+    /// Adds a page. Over the bound, the oldest is dropped.
     pub fn remember(&mut self, page: LaterPage) {
         self.session = Some((page.session, page.received));
         self.pages.push(page);
@@ -90,7 +89,7 @@ impl Ledger {
         }
     }
 
-    /// Remembers the insertions of a page, and leaves out the oldest over [`limits::RESERVATION_BYTES`].
+    /// Adds the insertions of a page. Over [`limits::RESERVATION_BYTES`], the oldest are dropped.
     pub fn reserve(&mut self, placed: impl IntoIterator<Item = PlacedInsertion>) {
         if planted::is_active(PlantedBug::LoseTheLedger) {
             return;
@@ -100,19 +99,19 @@ impl Ledger {
         self.reserved.drain(..over);
     }
 
-    /// Remembers an exposure, and leaves out the experiment of the smallest code over the bound.
+    /// Adds an exposure. Over the bound, the experiment with the smallest code is dropped.
     pub fn expose(&mut self, experiment: u32, exposure: FirstExposure) {
         self.exposed.insert(experiment, exposure);
         self.exposed.keep_newest(limits::LEDGER_EXPOSURES);
     }
 
-    /// Remembers a unit, and leaves out the campaign of the smallest code over the bound.
+    /// Adds an offer code. Over the bound, the campaign with the smallest code is dropped.
     pub fn keep_unit(&mut self, campaign: u32, unit: HeldSlot) {
         self.units.insert(campaign, unit);
         self.units.keep_newest(limits::LEDGER_UNITS);
     }
 
-    /// Drops what is no longer needed, given the visitor's own sub-profile as just read.
+    /// Drops entries that are no longer needed. `sub`: the visitor's own sub-profile, as just read.
     pub fn settle(&mut self, now: Millis, sub: Option<&SubProfile>) {
         if planted::is_active(PlantedBug::DropALedgerEntryTooEarly) && sub.is_some() {
             self.pages.clear();
@@ -124,7 +123,7 @@ impl Ledger {
         }
         self.pages.retain(|p| now.saturating_sub(p.received) <= limits::LEDGER_LIFE_MS);
         self.reserved.retain(|r| r.is_live(now));
-        // Told and lost on the way, a later one may be held in its stead.
+        // If the fact was lost on its way, the snapshot may hold a later one instead; the entry then stays for a day.
         let keeps = |at: Millis, held: Option<Millis>| {
             let (age, unheld) = (now.saturating_sub(at), held.is_none_or(|held| held > at));
             age <= limits::LEDGER_KEEP_MS || (unheld && age <= limits::LEDGER_LIFE_MS)
@@ -139,7 +138,7 @@ impl Ledger {
         }
     }
 
-    /// What it says of its visitor.
+    /// The facts of its visitor, as an addition to a profile.
     #[must_use]
     pub fn known(&self) -> KnownVisitor {
         let reserved = self.reserved.iter().map(PlacedInsertion::impression);

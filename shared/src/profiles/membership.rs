@@ -1,36 +1,36 @@
-//! Memberships: which visitors a person admits, and which were lately cut from it.
+//! Memberships: the visitors that a person admits, and its recent cuts.
 //!
-//! A join cannot retract, so what was taken away is governed by epochs: every decision about a person's
-//! visitors has one, from a single counter at the origin, and the highest epoch that names a visitor wins.
+//! A join cannot retract a visitor, so epochs decide. Every decision about a person's visitors has an epoch from one
+//! counter of the origin, and the highest epoch that names a visitor wins.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::ids::{Epoch, Millis, VisitorId};
 use crate::base::planted::{self, PlantedBug};
 
-/// One decision about who belongs to a person.
+/// One decision about the visitors of a person.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Membership {
-    /// Its place in the order of all such decisions.
+    /// The epoch, which orders all decisions.
     pub epoch: Epoch,
-    /// How many visitors the person has; more than `admits` names when a snapshot is truncated.
+    /// Number of visitors of the person. A truncated snapshot has more devices than visitors in `admits`.
     pub devices: u32,
     /// Visitors that belong to the person.
     pub admits: BTreeSet<VisitorId>,
-    /// Visitors of `admits` that belong to the person less surely than by a login, such as by an id that a page named without
-    /// a proof: decisions count them, and nobody is shown their data.
+    /// Visitors of `admits` that belong to the person less surely than by a login, such as by an id that a page named
+    /// without a proof. Decisions count them, but their data is never shown to another visitor.
     pub unsure: BTreeSet<VisitorId>,
-    /// Visitors lately cut.
+    /// Visitors that were cut recently.
     pub cuts: BTreeMap<VisitorId, VisitorCut>,
 }
 
-/// One visitor's cut from a person.
+/// The cut of one visitor from a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct VisitorCut {
-    /// When it was decided.
+    /// Time of the decision.
     pub at: Millis,
-    /// Whether the visitor withdrew or was erased: it counts for nobody any more. Else it only does not belong
-    /// with the visitors that the same decision admits.
+    /// Whether the visitor withdrew or was erased, so that it counts for no other visitor. Otherwise it only stops
+    /// belonging to the visitors that the same decision admits.
     pub gone: bool,
 }
 
@@ -39,7 +39,7 @@ impl Membership {
         self.admits.contains(&visitor)
     }
 
-    /// What this decision says of the two together; `None` when it does not admit one and name the other.
+    /// Whether this decision counts two visitors as one person; `None` unless it admits one and names the other.
     fn pairs(&self, own: VisitorId, other: VisitorId) -> Option<bool> {
         match (self.admits(own), self.admits(other)) {
             (true, true) => Some(true),
@@ -49,14 +49,14 @@ impl Membership {
         }
     }
 
-    /// What this decision says of one visitor alone.
+    /// Whether this decision admits a visitor; `None` if it does not name it.
     fn says(&self, visitor: VisitorId) -> Option<bool> {
         if self.admits(visitor) { Some(true) } else { self.cuts.get(&visitor).map(|_| false) }
     }
 }
 
-/// All decisions a reader met, by epoch. The union is the join; two parts of one decision (the snapshots of
-/// a large person name different visitors) are one decision.
+/// All decisions that a reader has read, by epoch. The join is the union. Two parts of one decision count as one: the
+/// snapshots of a large person name different visitors.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Memberships(BTreeMap<Epoch, Membership>);
 
@@ -76,13 +76,18 @@ impl Memberships {
         }
     }
 
-    /// Whether `other` counts in the view of `own`. Never once it is gone; else as the highest epoch says that
-    /// names both; else, for an `own` that no decision puts beside it, as the highest epoch says that names it
-    /// at all; and yes when none does. A cut is about those that the same decision admits: of two halves of a
-    /// split person each decision cuts the other half, and neither takes anybody from their own.
+    /// Whether `other` counts in the view of `own`.
+    ///
+    /// 1. `own` itself always counts, and another visitor that withdrew or was erased never does.
+    /// 2. Otherwise the highest epoch that names both visitors decides.
+    /// 3. If no decision names both, the highest epoch that names `other` decides.
+    /// 4. If no decision names `other`, it counts.
+    ///
+    /// A cut concerns the visitors that the same decision admits. After a person was split, each half's decision cuts
+    /// the other half, and neither removes a visitor from its own half.
     #[must_use]
     pub fn counts(&self, own: VisitorId, other: VisitorId) -> bool {
-        // Most people were never cut: then nobody is looked up among those admitted.
+        // Most people have no cuts; then no lookup in `admits` is needed.
         let cut = |visitor| self.0.values().any(|m| m.cuts.contains_key(&visitor));
         if own == other || !(cut(other) || cut(own)) {
             return true;
@@ -94,7 +99,7 @@ impl Memberships {
         planted::is_active(PlantedBug::JoinWithoutTheCuts) || (!gone() && pair().or_else(alone).unwrap_or(true))
     }
 
-    /// Whom any decision cut.
+    /// Visitors that any decision cut.
     pub fn cuts(&self) -> impl Iterator<Item = VisitorId> + '_ {
         self.0.values().flat_map(|membership| membership.cuts.keys().copied())
     }
@@ -105,21 +110,21 @@ impl Memberships {
         self.0.values().any(|m| m.says(visitor).is_some())
     }
 
-    /// Whether no decision names anybody.
+    /// Whether no decision names any visitor.
     #[must_use]
     pub fn is_silent(&self) -> bool {
         self.0.values().all(|m| m.admits.is_empty() && m.cuts.is_empty())
     }
 
-    /// The highest epoch met of a decision that names a visitor; 0 for none.
+    /// The highest epoch of a decision that names a visitor; 0 if there is none.
     #[must_use]
     pub fn epoch_of(&self, visitor: VisitorId) -> Epoch {
         let naming = self.0.values().rev().find(|m| m.says(visitor).is_some());
         naming.map(|m| m.epoch).unwrap_or_default()
     }
 
-    /// Devices of a person: as many as the newest decision says that admits `own`; before any does, one more than
-    /// the newest says that admits another of its members.
+    /// Number of devices of a person, at least the number of `members`. It is taken from the newest decision that
+    /// admits `own`. Without one, it is one more than in the newest decision that admits another member.
     #[must_use]
     pub fn devices(&self, own: VisitorId, members: &[VisitorId]) -> u32 {
         let newest = |visitor| self.0.values().rev().find(|m| m.admits(visitor)).map(|m| m.devices);

@@ -1,9 +1,9 @@
-//! Profiles: what one visitor's facts add up to.
+//! Profiles: the sums of one visitor's facts.
 //!
-//! The origin folds every fact of a visitor, once, into its [`Profile`]; the order does not matter. What a
-//! reader at the edge gets is a [`SubProfile`]: the same sums at one version. The reader may know a few
-//! facts more than the sub-profile holds (its ledger); [`KnownVisitor`] is the join of the two and never counts a
-//! fact twice, because a sub-profile names its newest facts and a time before which it holds them all.
+//! The origin folds each fact of a visitor once into its [`Profile`], in any order. A reader at the edge gets a
+//! [`SubProfile`]: the same sums at one version. The reader may have a few newer facts in its ledger. [`KnownVisitor`]
+//! joins both without counting a fact twice, because a sub-profile names its newest facts and a time before which it
+//! contains all facts.
 
 mod known_visitor;
 mod missing_parts;
@@ -31,7 +31,7 @@ use snapshot_room::HeldParts;
 pub use snapshot_room::{QueriedActions, QueriedNames, SnapshotRoom};
 pub use sub_profile::{NewestNames, SubContent, SubProfile};
 
-/// Sessions counted for one visitor; a browser that loses its ledger on every page would add one each.
+/// Most sessions counted per visitor. A browser that loses its ledger on every page would add one each time.
 const SESSIONS: usize = 4_096;
 
 /// Lifetime sums of one visitor, or of all visitors of a person.
@@ -39,16 +39,16 @@ const SESSIONS: usize = 4_096;
 pub struct ProfileTotals {
     /// Pages viewed.
     pub pages: u64,
-    /// Sessions: runs of pages with less than 30 idle minutes between.
+    /// Sessions: runs of pages with less than 30 idle minutes between them.
     pub sessions: u64,
     /// Purchases.
     pub purchases: u64,
-    /// The purchases' values.
+    /// Sum of the purchases' values.
     pub revenue: Micros,
 }
 
 impl ProfileTotals {
-    /// The sums over both; they must be over different visitors.
+    /// The sums over both, which must be sums over different visitors.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -61,7 +61,7 @@ impl ProfileTotals {
 }
 
 impl ProfileTotals {
-    /// The sums without purchases that do not count.
+    /// The sums without the given purchases, which are repeats.
     #[must_use]
     pub fn without<'a>(self, repeats: impl IntoIterator<Item = &'a OrderPurchase>) -> Self {
         repeats.into_iter().fold(self, |sums, repeat| Self {
@@ -71,7 +71,7 @@ impl ProfileTotals {
         })
     }
 
-    /// The larger of each sum.
+    /// The larger of each pair of sums.
     fn most(self, other: Self) -> Self {
         Self {
             pages: self.pages.max(other.pages),
@@ -82,7 +82,7 @@ impl ProfileTotals {
     }
 }
 
-/// The newest facts of a visitor by (receipt, id): which they are, and before which time all are held.
+/// The newest facts of a visitor by (receipt, id), and a time before which all facts are contained.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NewestFacts {
     ids: BTreeSet<(Millis, u64)>,
@@ -90,7 +90,7 @@ pub struct NewestFacts {
 }
 
 impl NewestFacts {
-    /// From its parts, as a wire carries them.
+    /// Makes the value from its parts, as decoded from a wire form.
     #[must_use]
     pub fn from_parts(ids: impl IntoIterator<Item = (Millis, u64)>, floor: Millis) -> Self {
         let mut newest = Self { ids: ids.into_iter().collect(), floor };
@@ -103,14 +103,14 @@ impl NewestFacts {
         self.ids.iter().copied()
     }
 
-    /// Facts received before this time are all held, named or not.
+    /// The time before which all received facts are contained, named or not.
     #[must_use]
     pub fn floor(&self) -> Millis {
         self.floor
     }
 
-    /// Whether a fact is held. A fact that is older than the floor and came late is taken for held until
-    /// the next version; once true for a version it is true for every later one.
+    /// Whether a fact is contained. A late fact from before the floor counts as contained until the next version. Once
+    /// true for a version, it is true for all later ones.
     #[must_use]
     pub fn holds(&self, received: Millis, short: u64) -> bool {
         received < self.floor || self.ids.contains(&(received, short))
@@ -130,7 +130,7 @@ impl NewestFacts {
     }
 }
 
-/// What the store keeps of a profile in records of its own.
+/// Parts of a profile that the store keeps in records of their own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProfileParts {
     /// The actions.
@@ -141,13 +141,13 @@ pub struct ProfileParts {
     pub attributes: AttributeMap,
     /// The exposures.
     pub exposures: Exposures,
-    /// The units of limited offers.
+    /// The offer codes of limited offers.
     pub units: HeldSlots,
     /// The events by name.
     pub events: VisitorEvents,
 }
 
-/// What one visitor's facts add up to, at the origin.
+/// The sums of one visitor's facts, at the origin.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Profile {
     pub(crate) pages: u64,
@@ -167,11 +167,11 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Adds one fact. Each FactId must come once (the store remembers them); their order is all the same. Of attributes
-    /// it adds only that they came: what they say is [`Profile::assign`]ed.
+    /// Adds one fact. The caller passes each FactId once (the store remembers them), in any order. Attributes only
+    /// count as activity here; their values are added by [`Profile::assign`].
     pub fn fold(&mut self, fact: &Fact) {
         match &fact.what {
-            // Said about the visitor, not by it: its profile is as if they had not come.
+            // Facts about the visitor that the visitor did not cause: they leave its profile unchanged.
             FactKind::Cancellation { .. } | FactKind::Evidence { .. } | FactKind::Erasure { .. } => return,
             FactKind::Page { session } => {
                 self.pages = self.pages.saturating_add(1);
@@ -181,7 +181,7 @@ impl Profile {
                     self.sessions.pop_last();
                 }
             }
-            // A repeat of an order that came after its FactId was forgotten.
+            // A repeat of an order, received after its FactId was forgotten.
             FactKind::Track { name, order: Some(order), .. } if name == PURCHASE && self.orders.contains(*order) => {
                 return;
             }
@@ -206,7 +206,7 @@ impl Profile {
                 self.segments.write_all(stamp, writes.iter().cloned());
             }
             FactKind::Exposure { experiment, arm } => {
-                // By its receipt: a client's own time must not make an exposure the first.
+                // The receive time decides which exposure is first, because a client's own time could be forged.
                 self.exposures.insert(*experiment, FirstExposure { arm: *arm, at: fact.received, mixed: false });
             }
             FactKind::Unit { campaign, number } => {
@@ -222,22 +222,23 @@ impl Profile {
         self.newest.insert(fact.received, fact.id.short());
     }
 
-    /// Adds what somebody else says of the visitor, which was not there: it was not seen by that.
+    /// Applies a change that does not count as activity of the visitor, such as facts from an import: the times seen
+    /// stay.
     pub fn told(&mut self, add: impl FnOnce(&mut Self)) {
         let seen = self.seen;
         add(self);
         self.seen = seen;
     }
 
-    /// Adds one fact as [`Profile::fold`] does, and what it writes of attributes: their tokens, which the tenant's
-    /// dictionary gives, and their values, `None` where one is removed.
+    /// Adds one fact like [`Profile::fold`], and its attribute writes: tokens from the tenant's dictionary with values,
+    /// where `None` removes an attribute.
     pub fn assign(&mut self, fact: &Fact, writes: impl IntoIterator<Item = (NameToken, Option<AttributeValue>)>) {
         let stamp = fact.stamp();
         writes.into_iter().for_each(|(token, value)| self.attributes.write(token, stamp, value));
         self.fold(fact);
     }
 
-    /// The profile of a set of facts; repeats of a FactId count once, the first one given.
+    /// The profile of a set of facts. Of repeats of a FactId, only the first counts.
     #[must_use]
     pub fn of<'a>(facts: impl IntoIterator<Item = &'a Fact>) -> Self {
         let mut profile = Self::default();
@@ -273,7 +274,7 @@ impl Profile {
         &self.orders
     }
 
-    /// In which hours of the week the visitor was active.
+    /// The visitor's activity per hour of the week.
     #[must_use]
     pub fn rhythm(&self) -> &ActivityHistogram {
         &self.rhythm
@@ -297,7 +298,7 @@ impl Profile {
         &self.exposures
     }
 
-    /// The units that the visitor got.
+    /// The visitor's offer codes.
     #[must_use]
     pub fn units(&self) -> &HeldSlots {
         &self.units
@@ -309,7 +310,7 @@ impl Profile {
         &self.events
     }
 
-    /// Takes out what the store keeps in records of its own. What is folded in afterwards is what is new of them.
+    /// Takes out the parts that the store keeps in records of their own. Facts folded afterwards are only the new ones.
     pub fn take_parts(&mut self) -> ProfileParts {
         ProfileParts {
             actions: std::mem::take(&mut self.actions),
@@ -321,7 +322,7 @@ impl Profile {
         }
     }
 
-    /// Joins what was taken out, or lay in records of its own, with what is there; of events it must be of other facts.
+    /// Joins parts from records of their own with the current parts. Their events must come from other facts.
     #[must_use]
     pub fn with_parts(mut self, parts: ProfileParts) -> Self {
         self.actions = parts.actions.join(self.actions);
@@ -333,20 +334,20 @@ impl Profile {
         self
     }
 
-    /// When the visitor's first and last fact happened; `None` without any.
+    /// Times of the visitor's first and last fact; `None` without facts.
     #[must_use]
     pub fn seen(&self) -> Option<(Millis, Millis)> {
         self.seen
     }
 
-    /// What a reader gets at this version. `named` for the snapshot of the visitor itself, whose ledger
-    /// needs to know the newest facts; siblings go without.
+    /// The sub-profile at this version. `named` is set for the visitor's own snapshot, whose ledger needs the names of
+    /// the newest facts; siblings omit them.
     #[must_use]
     pub fn sub_profile(&self, version: SnapshotVersion, named: bool) -> SubProfile {
         self.sub_profile_within(version, named, &SnapshotRoom::whole(Day(0), &QueriedNames::default()))
     }
 
-    /// The same of what a snapshot has room for; it says which parts it lacks.
+    /// The sub-profile reduced to the room of a snapshot; it names the parts that it lacks.
     #[must_use]
     pub fn sub_profile_within(&self, version: SnapshotVersion, named: bool, room: &SnapshotRoom<'_>) -> SubProfile {
         let skip = self.sessions.len().saturating_sub(limits::NEWEST_SESSIONS);

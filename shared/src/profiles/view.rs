@@ -1,4 +1,4 @@
-//! Views: the join of the profiles of one person's visitors, as a reader puts it together from snapshots.
+//! Views: the join of the profiles of one person's visitors, as a reader assembles it from snapshots.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,25 +17,25 @@ use crate::profiles::activity::BestTime;
 use crate::profiles::membership::{Membership, Memberships};
 use crate::profiles::profile::{KnownVisitor, MissingParts, ProfileTotals, SubProfile};
 
-/// A view as the KV holds it, under the key of one of its visitors.
+/// A view in the KV, under the key of one of its visitors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Issued by the origin alone; only grows.
+    /// The version; only the origin issues it, and it only grows.
     pub version: SnapshotVersion,
-    /// Whose snapshot it is.
+    /// The visitor of the snapshot.
     pub visitor: VisitorId,
-    /// The unique id that the visitor's person holds, under every key it is known by; empty when it holds none.
+    /// The unique id of the visitor's person, hashed under every readable key; empty if it has none.
     pub unique: Vec<AltHash>,
-    /// The decision it was built under.
+    /// The membership that the view was built under.
     pub membership: Membership,
-    /// The visitors' sums, the visitor's own among them.
+    /// The sub-profiles of the visitors, the visitor's own included.
     pub profiles: BTreeMap<VisitorId, SubProfile>,
-    /// When its person is best reached; `None` where too little is known of it.
+    /// The person's best send time; `None` if too little is known.
     pub best: Option<BestTime>,
 }
 
 impl Snapshot {
-    /// What of the person was left out for size.
+    /// The parts of the person's data that were left out for size.
     #[must_use]
     pub fn missing(&self) -> MissingParts {
         let of_visitors = self.profiles.values().fold(MissingParts::NONE, |all, sub| all.union(sub.missing()));
@@ -43,20 +43,22 @@ impl Snapshot {
         of_visitors.union(MissingParts::MEMBERS.when(lacks_members))
     }
 
-    /// The unique id that the visitor itself surely has; empty where only an unproven id ties it to that member, or nothing.
+    /// The unique id that the visitor itself surely has; empty if only an unproven id, or nothing, ties it to the
+    /// member.
     #[must_use]
     pub fn surely_held(&self) -> &[AltHash] {
         if self.membership.unsure.contains(&self.visitor) { &[] } else { &self.unique }
     }
 
-    /// The visitors that are as surely of the snapshot's member as its own visitor is; none where that is unsure.
+    /// The visitors that belong to the snapshot's member as surely as the snapshot's own visitor; none if that one is
+    /// unsure.
     pub fn sure_members(&self) -> impl Iterator<Item = VisitorId> + '_ {
         let unsure = &self.membership.unsure;
         let is_sure = !self.surely_held().is_empty();
         self.profiles.keys().copied().filter(move |visitor| is_sure && !unsure.contains(visitor))
     }
 
-    /// Makes it the snapshot of its visitor alone; the visitors that were cut from it stay cut.
+    /// Reduces it to a snapshot of its visitor alone, without a member. Cuts stay.
     pub fn leave_person(&mut self) {
         let Membership { epoch, cuts, .. } = std::mem::take(&mut self.membership);
         self.keep_own();
@@ -65,7 +67,7 @@ impl Snapshot {
             Membership { epoch, devices: 1, admits: [self.visitor].into(), cuts, ..Membership::default() };
     }
 
-    /// Drops what it says of anybody but its visitor. Whose visitor it is stays: that keeps two members apart.
+    /// Drops all data of other visitors. The unique id stays, because it keeps two members apart.
     pub fn keep_own(&mut self) {
         self.membership = Membership::default();
         self.best = None;
@@ -74,41 +76,41 @@ impl Snapshot {
     }
 }
 
-/// What is found under a visitor's key.
+/// The value of a visitor's key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoredValue {
     /// A snapshot.
     Snapshot(Box<Snapshot>),
-    /// The visitor was erased or withdrew: it is never recognised again.
+    /// The visitor was erased or withdrew, so it is never recognised again.
     Tombstone,
 }
 
-/// What counts for one visitor of a view: its person, as far as the view knows.
+/// The view of one visitor: the visitors that count for it, as far as is known.
 #[derive(Debug, Clone)]
 pub struct PersonView<'a> {
     own: VisitorId,
     members: Vec<VisitorId>,
     known: Vec<&'a KnownVisitor>,
-    /// How many of the person's visitors do not count here.
+    /// Number of the person's visitors that do not count here.
     left_out: u32,
     view: &'a JoinedView,
 }
 
 impl<'a> PersonView<'a> {
-    /// The visitors that count, the one itself always among them, in order.
+    /// The visitors that count, in order; the visitor itself is always included.
     #[must_use]
     pub fn members(&self) -> &[VisitorId] {
         &self.members
     }
 
-    /// The smallest of them, which all of a person's browsers agree on that know of one another.
+    /// The smallest of them. All browsers of a person agree on it if they know of one another.
     #[must_use]
     pub fn smallest(&self) -> VisitorId {
         self.members.first().copied().unwrap_or(self.own)
     }
 
-    /// How often an event of theirs was, from one minute to before another: at least so often while some of them are missing;
-    /// `None` of an event that no snapshot says it of.
+    /// The number of events of a name from minute `from` to before `to`, over all visitors that count. It is a lower
+    /// bound while visitors are missing. `None` for an event that snapshots do not time.
     #[must_use]
     pub fn within(&self, name: &str, from: Minute, to: Minute) -> Option<EventCount> {
         let none = if self.missing().overlaps(MissingParts::MEMBERS) {
@@ -124,7 +126,7 @@ impl<'a> PersonView<'a> {
         Some(sum.minus(repeats.count() as u64))
     }
 
-    /// Purchases of orders that another of the visitors made earlier: they do not count.
+    /// Purchases that do not count, because another visitor made a purchase of the same order earlier.
     fn repeats(&self) -> Vec<OrderPurchase> {
         if self.known.len() < 2 {
             return Vec::new();
@@ -133,14 +135,14 @@ impl<'a> PersonView<'a> {
         orders::find_repeats(&each).into_iter().map(|(_, repeat)| repeat).collect()
     }
 
-    /// How many browsers the person has, at least those that count here.
+    /// The person's number of devices, at least the number of visitors that count here.
     #[must_use]
     pub fn devices(&self) -> u32 {
         let here = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
         self.view.memberships.devices(self.own, &self.members).saturating_sub(self.left_out).max(here)
     }
 
-    /// What may be missing of the person's data: it is unknown, not absent.
+    /// The parts of the person's data that may be missing, which makes them unknown, not absent.
     #[must_use]
     pub fn missing(&self) -> MissingParts {
         if planted::is_active(PlantedBug::UnknownIsAbsent) {
@@ -152,7 +154,7 @@ impl<'a> PersonView<'a> {
         self.known.iter().fold(own, |all, known| all.union(known.missing()))
     }
 
-    /// The attributes whose value, or whose absence, is certain although these parts are missing; `None` for all.
+    /// The attributes whose value or absence is certain although these parts are missing; `None` for all attributes.
     #[must_use]
     pub fn certain_attributes(&self, missing: MissingParts) -> Option<Vec<NameToken>> {
         let written =
@@ -160,8 +162,8 @@ impl<'a> PersonView<'a> {
         self.certain_everywhere(missing, MissingParts::ATTRIBUTES, written)
     }
 
-    /// The segments that the person is certainly not in at a time although these parts are missing; `None` for all that are
-    /// not among [`Self::segments`].
+    /// The segments that the person is certainly not in at a time, although these parts are missing. `None` means all
+    /// segments outside [`Self::segments`].
     #[must_use]
     pub fn certainly_not_in(&self, missing: MissingParts, now: Millis) -> Option<Vec<SegmentId>> {
         let written = |known: &&KnownVisitor| known.segments().into_iter().flat_map(|packed| packed.ids()).collect();
@@ -171,7 +173,7 @@ impl<'a> PersonView<'a> {
         Some(certain)
     }
 
-    /// The names that every visitor which lacks some of a part says something of; `None` where none lacks any.
+    /// The names that every visitor with a gap in `part` has a write of; `None` if no visitor has a gap.
     fn certain_everywhere<T: Ord>(
         &self,
         missing: MissingParts,
@@ -187,41 +189,41 @@ impl<'a> PersonView<'a> {
         certain.map(|certain| certain.into_iter().collect())
     }
 
-    /// Whether there are others than the one itself.
+    /// Whether other visitors count in addition to the visitor itself.
     #[must_use]
     pub fn is_bridged(&self) -> bool {
         self.members.len() > 1
     }
 
-    /// The sums over all; an order counts once.
+    /// The sums over all visitors; an order counts once.
     #[must_use]
     pub fn totals(&self) -> ProfileTotals {
         let sums = self.known.iter().fold(ProfileTotals::default(), |sum, known| sum.plus(known.totals()));
         sums.without(&self.repeats())
     }
 
-    /// When the first and the last of their facts happened; `None` without any.
+    /// Times of the first and last fact; `None` without facts.
     #[must_use]
     pub fn seen(&self) -> Option<(Millis, Millis)> {
         let each = self.known.iter().filter_map(|known| known.seen());
         each.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
     }
 
-    /// When the person is best reached, as the newest of their snapshots says.
+    /// The person's best send time, from the newest snapshot.
     #[must_use]
     pub fn best(&self) -> Option<BestTime> {
-        let said = self.view.best.iter().filter(|(visitor, _)| self.members.binary_search(visitor).is_ok());
-        said.map(|(_, said)| *said).max().map(|(_, best)| best)
+        let dated = self.view.best.iter().filter(|(visitor, _)| self.members.binary_search(visitor).is_ok());
+        dated.map(|(_, dated)| *dated).max().map(|(_, best)| best)
     }
 
-    /// Their actions, each visitor's by themselves.
+    /// The actions, one list per visitor.
     #[must_use]
     pub fn actions(&self) -> Vec<PackedActions<'a>> {
         self.known.iter().filter_map(|known| known.actions()).collect()
     }
 
-    /// The visitor's own reservations, packed: impressions to come that [`Self::actions`] do not hold, as if they came now.
-    /// `None` for none. A cap counts over those and these beside them, as one more visitor's.
+    /// The visitor's own reservations, packed: expected impressions that [`Self::actions`] do not contain, with the
+    /// minute `now`. `None` if there are none. A cap counts them in addition, like the actions of one more visitor.
     #[must_use]
     pub fn reserved(&self, now: Minute) -> Option<Vec<u8>> {
         let mut reserved = self.view.known.get(&self.own)?.reserved();
@@ -229,50 +231,50 @@ impl<'a> PersonView<'a> {
             return None;
         }
         self.actions().iter().for_each(|held| reserved.leave_out(held));
-        // The impression may come at any time from the placing on: each window holds it.
+        // The impression may happen at any time after the placement, so each window contains it.
         let seen_now: ActionList = reserved.iter().map(|action| AdAction { minute: now, ..action }).collect();
         (!seen_now.is_empty()).then(|| seen_now.pack_actions())
     }
 
-    /// The segments that the person is in at a time, in order: of each the last write of any visitor counts.
+    /// The segments that the person is in at a time, in order. Of each segment the last write of any visitor counts.
     #[must_use]
     pub fn segments(&self, now: Millis) -> Vec<SegmentId> {
         let each: Vec<_> = self.known.iter().filter_map(|known| known.segments()).collect();
         segments::live_segments(&each, HourStamp::at(now))
     }
 
-    /// Their attributes: of each the last write of any visitor.
+    /// The attributes. Of each the last write of any visitor counts.
     #[must_use]
     pub fn attributes(&self) -> AttributeMap {
         AttributeMap::of_person(self.known.iter().filter_map(|known| known.attributes()?.to_map()))
     }
 
-    /// Their exposures: of each experiment the first of any visitor.
+    /// The exposures: for each experiment the first of any visitor.
     #[must_use]
     pub fn exposures(&self) -> Exposures {
         self.known.iter().map(|known| known.exposures()).fold(Exposures::default(), Exposures::join)
     }
 
-    /// Their units of limited offers: of each campaign the first that any visitor got.
+    /// The offer codes: for each campaign the first of any visitor.
     #[must_use]
     pub fn units(&self) -> HeldSlots {
         self.known.iter().map(|known| known.units()).fold(HeldSlots::default(), HeldSlots::join)
     }
 }
 
-/// The join of what snapshots and the ledger say.
+/// The join of snapshots and the ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct JoinedView {
     known: BTreeMap<VisitorId, KnownVisitor>,
     memberships: Memberships,
-    /// What the newest snapshot of each says.
+    /// The best send time in each visitor's newest snapshot.
     best: BTreeMap<VisitorId, (SnapshotVersion, BestTime)>,
-    /// What is missing in addition to what the snapshots say.
+    /// Missing parts in addition to those in the snapshots.
     missing: MissingParts,
 }
 
 impl JoinedView {
-    /// Notes that something could not be read.
+    /// Adds parts that could not be read.
     pub fn note_missing(&mut self, missing: MissingParts) {
         self.missing = self.missing.union(missing);
     }
@@ -284,8 +286,9 @@ impl JoinedView {
         self.memberships.add(snapshot.membership);
     }
 
-    /// Adds the snapshots of visitors said to be of the person of `own`. First all that they decide; then whom each brings,
-    /// but of none that a decision cut from `own`: it knows its own people, and they need not know of `own`.
+    /// Adds the snapshots of visitors that may be of `own`'s person. First all their memberships are added; then the
+    /// profiles of each snapshot, unless a decision cuts its visitor from `own`. Such a visitor's snapshot has its own
+    /// person, and need not know of `own`.
     pub fn add_siblings(&mut self, own: VisitorId, mut siblings: Vec<(VisitorId, Snapshot)>) {
         for (_, snapshot) in &mut siblings {
             self.memberships.add(std::mem::take(&mut snapshot.membership));
@@ -299,8 +302,8 @@ impl JoinedView {
 
     fn add_best(&mut self, snapshot: &Snapshot) {
         if let Some(best) = snapshot.best {
-            let said = (snapshot.version, best);
-            let newest = self.best.get(&snapshot.visitor).map_or(said, |before| said.max(*before));
+            let dated = (snapshot.version, best);
+            let newest = self.best.get(&snapshot.visitor).map_or(dated, |before| dated.max(*before));
             self.best.insert(snapshot.visitor, newest);
         }
     }
@@ -311,7 +314,7 @@ impl JoinedView {
         }
     }
 
-    /// Adds what is known of one visitor.
+    /// Joins data of one visitor.
     pub fn add_known(&mut self, visitor: VisitorId, known: KnownVisitor) {
         match self.known.get_mut(&visitor) {
             Some(before) => *before = std::mem::take(before).join(known),
@@ -319,10 +322,10 @@ impl JoinedView {
         }
     }
 
-    /// What counts for `own`: itself and all that belong with it.
+    /// The view of `own`: itself and all visitors that count for it.
     #[must_use]
     pub fn of(&self, own: VisitorId) -> PersonView<'_> {
-        // Fewer were cut than there are: where none of them is here, all count.
+        // There are fewer cuts than visitors. If no cut visitor is here, all visitors count.
         let is_here = |cut: VisitorId| cut == own || self.known.contains_key(&cut);
         let all = !self.memberships.cuts().any(is_here);
         let counting = self.known.iter().filter(|(visitor, _)| all || self.memberships.counts(own, **visitor));
@@ -331,20 +334,20 @@ impl JoinedView {
             members.push(*visitor);
             known.push(one);
         }
-        if let Err(place) = members.binary_search(&own) {
-            members.insert(place, own);
+        if let Err(index) = members.binary_search(&own) {
+            members.insert(index, own);
         }
         PersonView { own, members, known, left_out: 0, view: self }
     }
 
-    /// What counts for `own` of a set of visitors alone, itself among them.
+    /// The view of `own`, restricted to itself and `these` visitors.
     #[must_use]
     pub fn of_these(&self, own: VisitorId, these: &BTreeSet<VisitorId>) -> PersonView<'_> {
         let all = self.of(own);
-        let kept = |visitor: &VisitorId| *visitor == own || these.contains(visitor);
-        let known = self.known.iter().filter(|(visitor, _)| all.members.contains(visitor) && kept(visitor));
+        let is_included = |visitor: &VisitorId| *visitor == own || these.contains(visitor);
+        let known = self.known.iter().filter(|(visitor, _)| all.members.contains(visitor) && is_included(visitor));
         let known = known.map(|(_, known)| known).collect();
-        let members: Vec<VisitorId> = all.members.iter().copied().filter(kept).collect();
+        let members: Vec<VisitorId> = all.members.iter().copied().filter(is_included).collect();
         let left_out =
             all.left_out.saturating_add(u32::try_from(all.members.len() - members.len()).unwrap_or(u32::MAX));
         PersonView { members, known, left_out, ..all }
@@ -356,7 +359,7 @@ impl JoinedView {
         self.known.get(&visitor).map(KnownVisitor::totals).unwrap_or_default()
     }
 
-    /// What may be missing of the data of one visitor alone.
+    /// The parts of one visitor's data that may be missing.
     #[must_use]
     pub fn missing_of(&self, visitor: VisitorId) -> MissingParts {
         self.known.get(&visitor).map_or(MissingParts::ALL, KnownVisitor::missing)
@@ -380,7 +383,7 @@ impl JoinedView {
         self.known.get(&visitor).map(KnownVisitor::exposures).unwrap_or_default()
     }
 
-    /// The units of limited offers that one visitor got.
+    /// The offer codes of one visitor alone.
     #[must_use]
     pub fn units_of(&self, visitor: VisitorId) -> HeldSlots {
         self.known.get(&visitor).map(KnownVisitor::units).unwrap_or_default()
@@ -392,25 +395,25 @@ impl JoinedView {
         self.known.get(&visitor)?.actions()
     }
 
-    /// The highest epoch met of a decision about a visitor; 0 for none.
+    /// The highest known epoch of a decision about a visitor; 0 if there is none.
     #[must_use]
     pub fn epoch_of(&self, visitor: VisitorId) -> Epoch {
         self.memberships.epoch_of(visitor)
     }
 
-    /// Whether nothing was read of who belongs together.
+    /// Whether no membership was read.
     #[must_use]
     pub fn is_silent(&self) -> bool {
         self.memberships.is_silent()
     }
 
-    /// What was decided of its visitors.
+    /// The memberships of its visitors.
     #[must_use]
     pub fn memberships(&self) -> &Memberships {
         &self.memberships
     }
 
-    /// The newest sub-profile met of a visitor that names its facts.
+    /// The newest sub-profile of a visitor that names its newest facts.
     #[must_use]
     pub fn named(&self, visitor: VisitorId) -> Option<&SubProfile> {
         self.known.get(&visitor).and_then(KnownVisitor::named)

@@ -1,53 +1,53 @@
-//! The words of a tenant's actions and placements, and the small integers that stand for them (S3.1). A code is for ever:
-//! append-only, never reused.
+//! A tenant's words for action types and view types, and their codes. A code is permanent: codes are append-only and
+//! never reused.
 
 use serde::{Deserialize, Serialize};
 
 use crate::base::problems::ConfigProblem;
 use crate::facts::actions::{ActionType, ViewType};
 
-/// Words of each sort at most; codes have one byte.
+/// Most words of each sort; a code has one byte.
 const WORDS: usize = 255;
 
-/// What `catalogue.toml` says of actions and placements. `impression` (1) and `click` (2) are always there.
+/// The action types and view types in `catalogue.toml`. The action types `impression` (1) and `click` (2) are built in.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Vocabulary {
-    /// Verbs beside the two, with codes from 3 on.
+    /// Further action types, with codes from 3 on.
     #[serde(rename = "verb", default, skip_serializing_if = "Vec::is_empty")]
     pub verbs: Vec<VocabularyWord>,
-    /// Kinds of placements, with codes from 1 on.
+    /// View types, with codes from 1 on.
     #[serde(rename = "view_type", default, skip_serializing_if = "Vec::is_empty")]
     pub view_types: Vec<VocabularyWord>,
 }
 
-/// A word and its code.
+/// A word with its code.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VocabularyWord {
-    /// 1 to 32 of `a-z`, `0-9`, `_`.
+    /// The word: 1 to 32 characters of `a-z`, `0-9` and `_`.
     pub name: String,
-    /// Its code, 255 at most.
+    /// The code, at most 255.
     pub code: u8,
 }
 
 const BUILT_IN: [(&str, ActionType); 2] = [("impression", ActionType::IMPRESSION), ("click", ActionType::CLICK)];
 
 impl Vocabulary {
-    /// Whether there are no words of its own.
+    /// Whether the tenant has no words of its own.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.verbs.is_empty() && self.view_types.is_empty()
     }
 
-    /// The verb of a name.
+    /// The action type of a name.
     #[must_use]
     pub fn verb(&self, name: &str) -> Option<ActionType> {
         let built_in = BUILT_IN.into_iter().find(|(own, _)| *own == name).map(|(_, verb)| verb);
         built_in.or_else(|| code_of(&self.verbs, name).map(ActionType))
     }
 
-    /// The name of a verb.
+    /// The name of an action type.
     #[must_use]
     pub fn name_of(&self, verb: ActionType) -> Option<&str> {
         let built_in = BUILT_IN.into_iter().find(|(_, own)| *own == verb).map(|(name, _)| name);
@@ -60,14 +60,14 @@ impl Vocabulary {
         code_of(&self.view_types, name).map(ViewType)
     }
 
-    /// Everything wrong with it; `at` is where it stands.
+    /// All problems of the vocabulary; `at` is its path in the document.
     #[must_use]
     pub fn problems(&self, at: &str) -> Vec<ConfigProblem> {
         let mut found = words_problems(&self.verbs, &format!("{at}.verb"), 3);
         found.extend(words_problems(&self.view_types, &format!("{at}.view_type"), 1));
         for (i, word) in self.verbs.iter().enumerate() {
             if BUILT_IN.iter().any(|(name, _)| *name == word.name) {
-                let message = format!("`{}` is always there: leave it out", word.name);
+                let message = format!("`{}` is built in: leave it out", word.name);
                 found.push(ConfigProblem { path: format!("{at}.verb[{i}].name"), message });
             }
         }
@@ -83,19 +83,19 @@ fn words_problems(words: &[VocabularyWord], at: &str, least: u8) -> Vec<ConfigPr
     let mut found = Vec::new();
     let mut say = |path: String, message: String| found.push(ConfigProblem { path, message });
     if words.len() > WORDS {
-        say(at.to_owned(), format!("{WORDS} words at most"));
+        say(at.to_owned(), format!("at most {WORDS} words are allowed"));
     }
     for (i, word) in words.iter().enumerate().take(WORDS) {
         let before = words.get(..i).unwrap_or_default();
         let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
         if word.name.is_empty() || word.name.len() > 32 || !word.name.bytes().all(fits) {
-            say(format!("{at}[{i}].name"), "1 to 32 of a-z, 0-9 and _ are needed".to_owned());
+            say(format!("{at}[{i}].name"), "must have 1 to 32 characters of a-z, 0-9 and _".to_owned());
         }
         if before.iter().any(|other| other.name == word.name) {
-            say(format!("{at}[{i}].name"), format!("`{}` is there already", word.name));
+            say(format!("{at}[{i}].name"), format!("`{}` is used twice: choose another name", word.name));
         }
         if word.code < least || before.iter().any(|other| other.code == word.code) {
-            say(format!("{at}[{i}].code"), format!("a number from {least} to 255 that no other word has is needed"));
+            say(format!("{at}[{i}].code"), format!("must be a number from {least} to 255 that no other word has"));
         }
     }
     found

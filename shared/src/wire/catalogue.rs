@@ -1,9 +1,9 @@
-//! A tenant's catalogue in the edge KV: the document of each version, written once, the pointer to the current one, the
-//! newest model, and how traffic is steered.
-//! All are text as [`super::kv`] describes; the document is a [`super::flat`], packed by LZ4 (the block format).
+//! Values of a tenant's catalogue in the edge KV: the document of each version (written once), the pointer to the
+//! current one, the newest model, and the traffic allocation. All are text as in [`super::kv`]; the document is a
+//! [`super::flat`], compressed by LZ4 (the block format).
 //!
-//! A reader that does not know a document's form refuses it: to leave out a part of what limits an ad would show the ad to
-//! whom it is not meant for. It goes on with the catalogue it has.
+//! A reader refuses a document whose form it does not know, and continues with its current catalogue. Otherwise an ad
+//! could be shown to people that an unknown restriction excludes.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -23,9 +23,10 @@ const DOCUMENT: &str = "k1";
 const POINTER: &str = "p1";
 const MODEL: &str = "w1";
 const STEERING: &str = "s1";
-/// A pointer, and what a model and a document are in: some numbers and one byte string. Their texts have the bounds.
+/// Bounds of a pointer, and of the envelope of a model or a document: some numbers and one byte string. The text has
+/// its own bound.
 const ENVELOPE: FormBounds = FormBounds { bytes: limits::CATALOGUE_CHARS, items: 64, levels: 8 };
-/// Of each campaign a pace, which has seven items, and that it is given out.
+/// Per campaign, a pace has seven items and a sold-out code one.
 const SHARES: FormBounds = FormBounds {
     bytes: limits::STEERING_CHARS,
     items: 8 * limits::CATALOGUE_ROWS + limits::EXPERIMENTS * (limits::EXPERIMENT_ARMS + 8) + 64,
@@ -35,14 +36,15 @@ const SHARES: FormBounds = FormBounds {
 /// The first 16 bytes of the SHA-256 of a document's file form, as JSON.
 pub type Digest = [u8; 16];
 
-/// Which version of a catalogue is current.
+/// The pointer to the current version of a catalogue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CataloguePointer {
-    /// Of the publication: it grows with each, back to an older version too. One that is lower is older news.
+    /// The version of the publication. It grows with each publication, even one of an older catalogue; a lower one is
+    /// outdated.
     pub published: SnapshotVersion,
-    /// The version, from 1 on.
+    /// The catalogue's version, from 1 on.
     pub version: u32,
-    /// Of its document: a version of this number with another one is not the one that is meant.
+    /// The digest of the document. A document of this version with another digest is refused.
     pub digest: Digest,
 }
 
@@ -59,7 +61,7 @@ struct PointerForm {
     digest: ByteArray<16>,
 }
 
-/// A model of the form of [`model`], and when it was published.
+/// A model in the form of [`model`], with the version of its publication.
 #[derive(Serialize, Deserialize)]
 struct PublishedModelForm {
     #[serde(rename = "f")]
@@ -70,7 +72,7 @@ struct PublishedModelForm {
     model: ByteBuf,
 }
 
-/// [`TrafficAllocation`], and when it was published.
+/// [`TrafficAllocation`], with the version of its publication.
 #[derive(Serialize, Deserialize)]
 struct SteeringForm {
     #[serde(rename = "f")]
@@ -109,7 +111,7 @@ struct PaceForm {
     to: u32,
 }
 
-/// A document, packed by LZ4, its digest, and how many bytes it has unpacked.
+/// A document compressed by LZ4, its digest, and its uncompressed length in bytes.
 #[derive(Serialize, Deserialize)]
 struct DocumentForm {
     #[serde(rename = "f")]
@@ -122,7 +124,7 @@ struct DocumentForm {
     packed: ByteBuf,
 }
 
-/// The value of the pointer's key.
+/// Encodes the value of the pointer's key.
 #[must_use]
 pub fn encode_pointer(key: &str, pointer: &CataloguePointer) -> String {
     let CataloguePointer { published, version, digest } = *pointer;
@@ -130,34 +132,34 @@ pub fn encode_pointer(key: &str, pointer: &CataloguePointer) -> String {
     seal_value(POINTER, key, &cbor::encode(&form))
 }
 
-/// Reads the value of the pointer's key.
+/// Decodes the value of the pointer's key.
 ///
 /// # Errors
-/// [`WireError`].
+/// [`WireError`] for an invalid value.
 pub fn decode_pointer(key: &str, value: &[u8]) -> Result<CataloguePointer, WireError> {
     let bytes = open_within(limits::KV_VALUE_CHARS, POINTER, key, value)?;
     let form: PointerForm = cbor::decode(&bytes, FORM, ENVELOPE)?;
     Ok(CataloguePointer { published: form.published.into(), version: form.version, digest: form.digest.into_array() })
 }
 
-/// The value of the model's key: a model in its own form ([`super::model`]), published under this version.
+/// Encodes the value of the model's key: a model in its own form ([`super::model`]), published under this version.
 #[must_use]
 pub fn encode_model(key: &str, published: SnapshotVersion, model: &[u8]) -> String {
     let form = PublishedModelForm { form: FORM, published: published.into(), model: ByteBuf::from(model) };
     seal_value(MODEL, key, &cbor::encode(&form))
 }
 
-/// Reads the value of the model's key. Whether the model may be used now is another question.
+/// Decodes the value of the model's key. The caller checks whether the model may be used now ([`Model::used`]).
 ///
 /// # Errors
-/// [`WireError`].
+/// [`WireError`] for an invalid value.
 pub fn decode_model(key: &str, value: &[u8]) -> Result<(SnapshotVersion, Model), WireError> {
     let bytes = open_within(limits::MODEL_CHARS, MODEL, key, value)?;
     let form: PublishedModelForm = cbor::decode(&bytes, FORM, ENVELOPE)?;
     Ok((form.published.into(), model::decode_model(&form.model)?))
 }
 
-/// The value of the steering's key, published under this version.
+/// Encodes the value of the traffic allocation's key, published under this version.
 ///
 /// # Errors
 /// [`WireError::TooLong`] over [`limits::STEERING_CHARS`].
@@ -187,10 +189,10 @@ pub fn encode_steering(
     if value.len() > limits::STEERING_CHARS { Err(WireError::TooLong) } else { Ok(value) }
 }
 
-/// Reads the value of the steering's key.
+/// Decodes the value of the traffic allocation's key.
 ///
 /// # Errors
-/// [`WireError`].
+/// [`WireError`] for an invalid value.
 pub fn decode_steering(key: &str, value: &[u8]) -> Result<(SnapshotVersion, TrafficAllocation), WireError> {
     let bytes = open_within(limits::STEERING_CHARS, STEERING, key, value)?;
     let form: SteeringForm = cbor::decode(&bytes, FORM, SHARES)?;
@@ -212,7 +214,7 @@ pub fn decode_steering(key: &str, value: &[u8]) -> Result<(SnapshotVersion, Traf
     Ok((form.published.into(), steering))
 }
 
-/// The value of a version's key: its document with its digest.
+/// Encodes the value of a version's key: the document with its digest.
 ///
 /// # Errors
 /// [`WireError::TooLong`] over [`limits::CATALOGUE_BYTES`] or [`limits::CATALOGUE_CHARS`] of text.
@@ -227,11 +229,11 @@ pub fn encode_document(key: &str, digest: &Digest, document: &[u8]) -> Result<St
     if value.len() > limits::CATALOGUE_CHARS { Err(WireError::TooLong) } else { Ok(value) }
 }
 
-/// Reads the value of a version's key: the document of this digest.
+/// Decodes the value of a version's key: the document with this digest.
 ///
 /// # Errors
-/// [`WireError::Range`] for another document's value and for one over [`limits::CATALOGUE_BYTES`], of which nothing is
-/// unpacked; else [`WireError`].
+/// [`WireError::Range`] for a document with another digest or longer than [`limits::CATALOGUE_BYTES`]; neither is
+/// decompressed. Otherwise [`WireError`] for an invalid value.
 pub fn decode_document(key: &str, digest: &Digest, value: &[u8]) -> Result<Bytes, WireError> {
     let bytes = open_within(limits::CATALOGUE_CHARS, DOCUMENT, key, value)?;
     let form: DocumentForm = cbor::decode(&bytes, FORM, ENVELOPE)?;
@@ -250,7 +252,7 @@ mod tests {
 
     const KEY: &str = "c:pub:7";
 
-    /// A value that is sealed, whatever is in it.
+    /// A sealed value with any content.
     fn sealed(digest: &Digest, length: u32, packed: &[u8]) -> String {
         let (digest, packed) = (ByteArray::new(*digest), ByteBuf::from(packed));
         seal_value(DOCUMENT, KEY, &cbor::encode(&DocumentForm { form: FORM, digest, length, packed }))
@@ -279,7 +281,7 @@ mod tests {
         assert_eq!(value, seal_value(STEERING, KEY, bytes));
         assert_eq!(decode_steering(KEY, value.as_bytes()).unwrap(), (published, steering));
         assert_eq!(decode_steering("c:pub:8", value.as_bytes()), Err(WireError::Checksum));
-        // All that there may be has room.
+        // The largest possible value fits.
         let shares = |n| (u32::MAX - n, vec![10_000; limits::EXPERIMENT_ARMS]);
         let pace = |n| (u32::MAX - n, CampaignPace { from: 999_999, to: 1_000_000 });
         let steering = TrafficAllocation {

@@ -1,45 +1,45 @@
-//! CBOR by ciborium, and the check of hostile bytes before it.
+//! CBOR by ciborium, with a check of hostile bytes before it.
 //!
-//! ciborium recurses into what is nested, and serde allocates for what is listed. Both are bounded here: [`decode`] first
-//! walks over the heads of all items, without recursion and without allocation, and refuses what is nested too deep, has
-//! too many items, declares more than is there, or goes on after its end.
+//! ciborium recurses into nested values, and serde allocates for lists. [`decode`] bounds both. It first walks over the
+//! heads of all items, without recursion or allocation. It refuses bytes that nest too deep, have too many items,
+//! declare more than is present, or continue after the end.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::WireError;
 
-/// The key of every form's number, which is its first.
+/// The key of a form's number, which is the first key of the form.
 const NUMBER_KEY: &[u8] = b"f";
-/// Deepest nesting that any form may ask for.
+/// Deepest nesting of any form.
 const MOST_LEVELS: usize = 48;
-/// Bytes that ciborium copies a key or a short text into. Longer texts are read piece by piece; a longer key is refused.
+/// Size of ciborium's buffer for a key or a short text. Longer texts are read in pieces; a longer key is refused.
 const SCRATCH_BYTES: usize = 256;
 
-/// What bytes of a form may have.
+/// Bounds of a form's bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FormBounds {
-    /// Bytes.
+    /// Most bytes.
     pub bytes: usize,
-    /// Items: values of all levels, keys among them. It bounds what is allocated.
+    /// Most items: values of all levels, including keys. It bounds allocation.
     pub items: usize,
-    /// Lists and maps inside each other, at most [`MOST_LEVELS`].
+    /// Most nested lists and maps, at most [`MOST_LEVELS`].
     pub levels: usize,
 }
 
-/// A form's bytes.
+/// Encodes a form.
 pub(super) fn encode<T: Serialize>(form: &T) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(256);
     let written = ciborium::into_writer(form, &mut bytes);
-    // A vector takes every write, and no form's `Serialize` fails.
+    // Neither a write to a vector nor a form's `Serialize` can fail.
     debug_assert!(written.is_ok(), "{written:?}");
     bytes
 }
 
-/// Reads a form of this number.
+/// Decodes a form with this number.
 ///
 /// # Errors
-/// [`WireError::TooLong`], [`WireError::Range`] and [`WireError::Malformed`] as the bounds say;
+/// [`WireError::TooLong`], [`WireError::Range`] and [`WireError::Malformed`] for bytes outside `bounds` or the form;
 /// [`WireError::UnknownForm`] for another number.
 pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8], number: u8, bounds: FormBounds) -> Result<T, WireError> {
     check(bytes, bounds)?;
@@ -49,10 +49,10 @@ pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8], number: u8, bounds: Form
     read(bytes)
 }
 
-/// Reads a part that another form holds as a byte string, and that has no number of its own.
+/// Decodes a part that another form contains as a byte string, without a number of its own.
 ///
 /// # Errors
-/// As [`decode`].
+/// As for [`decode`], except [`WireError::UnknownForm`].
 pub(super) fn decode_part<T: DeserializeOwned>(bytes: &[u8], bounds: FormBounds) -> Result<T, WireError> {
     check(bytes, bounds)?;
     read(bytes)
@@ -63,7 +63,7 @@ fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, WireError> {
     ciborium::de::from_reader_with_buffer(bytes, &mut scratch).map_err(|_| WireError::Malformed)
 }
 
-/// The number that a form's first key gives.
+/// The form's number, which is the value of its first key.
 fn form_number(bytes: &[u8]) -> Result<u64, WireError> {
     let mut heads = ItemReader(bytes);
     match (heads.next()?, heads.next()?, heads.next()?) {
@@ -72,13 +72,13 @@ fn form_number(bytes: &[u8]) -> Result<u64, WireError> {
     }
 }
 
-/// Whether bytes are one value within its bounds.
+/// Checks that bytes are exactly one value within its bounds.
 fn check(bytes: &[u8], bounds: FormBounds) -> Result<(), WireError> {
     if bytes.len() > bounds.bytes {
         return Err(WireError::TooLong);
     }
     let mut heads = ItemReader(bytes);
-    // Of each open list or map the items that are still to come; the first entry is the value itself.
+    // The number of missing items of each open list or map. The first entry is for the value itself.
     let mut awaited = [0_u64; MOST_LEVELS + 1];
     let (mut level, mut items) = (0, 0);
     if let Some(first) = awaited.first_mut() {
@@ -105,19 +105,19 @@ fn check(bytes: &[u8], bounds: FormBounds) -> Result<(), WireError> {
     }
 }
 
-/// What one item begins with.
+/// The head of an item.
 enum ItemHead<'a> {
-    /// An integer of 0 or more.
+    /// A non-negative integer.
     Number(u64),
-    /// A text, which is passed over.
+    /// A text, which is skipped.
     Text(&'a [u8]),
-    /// A list or a map of so many items, keys and values each one.
+    /// A list or a map with this number of items; a key and its value count as two.
     Nested(u64),
-    /// Any other item, which is passed over.
+    /// Any other item, which is skipped.
     Other,
 }
 
-/// Items, read from the front.
+/// A reader of items from the front.
 struct ItemReader<'a>(&'a [u8]);
 
 impl<'a> ItemReader<'a> {
@@ -129,7 +129,7 @@ impl<'a> ItemReader<'a> {
             25 => u64::from(u16::from_be_bytes(self.take()?)),
             26 => u64::from(u32::from_be_bytes(self.take()?)),
             27 => u64::from_be_bytes(self.take()?),
-            // Reserved, or of an indefinite length.
+            // Reserved, or an indefinite length.
             _ => return Err(WireError::Malformed),
         };
         match (first >> 5, first & 0x1f) {
@@ -139,14 +139,14 @@ impl<'a> ItemReader<'a> {
             (3, _) => self.pass(argument).map(ItemHead::Text),
             (4, _) => self.nested(argument),
             (5, _) => self.nested(argument.checked_mul(2).ok_or(WireError::Malformed)?),
-            // False, true, null; numbers with a fraction, which a later release may write.
+            // False, true and null; floats, which a later release may write.
             (7, 20..=22 | 25..=27) => Ok(ItemHead::Other),
-            // Tags, and simple values that no form has.
+            // Tags, and simple values that no form uses.
             _ => Err(WireError::Malformed),
         }
     }
 
-    /// A list's items, each of which takes a byte at least.
+    /// The head of a list or map. Each item takes at least one byte.
     fn nested(&self, count: u64) -> Result<ItemHead<'a>, WireError> {
         if count <= self.0.len() as u64 { Ok(ItemHead::Nested(count)) } else { Err(WireError::Malformed) }
     }
@@ -176,7 +176,7 @@ mod tests {
 
     const BOUNDS: FormBounds = FormBounds { bytes: 4_096, items: 1_000, levels: 8 };
 
-    /// Values of what forms have, nested up to so many levels.
+    /// A value of types that forms use, nested up to `levels`.
     fn value(levels: u32) -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             any::<i64>().prop_map(|number| Value::Integer(number.into())),
@@ -230,7 +230,7 @@ mod tests {
             prop_assert_eq!(check(&[&bytes[..], &[0xf6]].concat(), wide), Err(WireError::Malformed));
         }
 
-        /// What the check takes ciborium takes too, within as many levels, but for texts that are not UTF-8.
+        /// ciborium accepts what the check accepts within the same bounds, except for texts that are not UTF-8.
         #[test]
         fn what_is_within_the_bounds_is_one_value(bytes in vec(any::<u8>(), 0..40)) {
             if check(&bytes, BOUNDS).is_ok() {

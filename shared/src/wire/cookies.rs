@@ -1,4 +1,4 @@
-//! The payloads of the two cookies.
+//! Payloads of the identity, ledger and session cookies.
 
 use serde::{Deserialize, Serialize};
 use serde_bytes::{ByteArray, ByteBuf};
@@ -40,7 +40,7 @@ struct IdentityForm {
     login: Option<LoginForm>,
 }
 
-/// An earlier member of the browser, and its visitor.
+/// An earlier visitor of the browser, with the unique id of its member.
 #[derive(Serialize, Deserialize)]
 struct EarlierForm {
     #[serde(rename = "t")]
@@ -49,7 +49,7 @@ struct EarlierForm {
     visitor: SixteenBytes,
 }
 
-/// The fact of a login: when it was received, and the start of its id.
+/// The fact of a login: its receive time and the short form of its id.
 #[derive(Serialize, Deserialize)]
 struct LoginForm {
     #[serde(rename = "r")]
@@ -58,41 +58,41 @@ struct LoginForm {
     short: u64,
 }
 
-/// [`Ledger`]. Every request carries it, so that its lists are columns: a page takes 14 bytes or fewer, where a map of its
-/// own would take 22.
+/// [`Ledger`]. Every request carries it, so its lists are columns: a page takes at most 14 bytes instead of 22 as a
+/// map.
 #[derive(Serialize, Deserialize)]
 struct LedgerForm {
     #[serde(rename = "f")]
     form: u8,
     #[serde(rename = "v")]
     visitor: SixteenBytes,
-    /// The newest snapshot that the browser has seen.
+    /// The newest snapshot version that the browser has seen.
     #[serde(rename = "h")]
     highest: VersionForm,
-    /// The newest time in it; others are milliseconds before it.
+    /// The newest time in the ledger. Other times are stored as milliseconds before it.
     #[serde(rename = "n")]
     newest: u64,
-    /// When the running session, the first in the list, had its last page.
+    /// Time of the last page of the running session, which is the first in `sessions`.
     #[serde(rename = "l", skip_serializing_if = "Option::is_none")]
     last: Option<u64>,
-    /// Column: eight bytes a session.
+    /// Column: eight bytes per session.
     #[serde(rename = "s", default, skip_serializing_if = "<[u8]>::is_empty")]
     sessions: ByteBuf,
-    /// Column: the start of a page's id in eight bytes, its time, the place of its session.
+    /// Column: the first eight bytes of a page's id, its time, and the index of its session.
     #[serde(rename = "p", default, skip_serializing_if = "<[u8]>::is_empty")]
     pages: ByteBuf,
-    /// Column, as [`reserved`] describes.
+    /// Column in the form of [`reserved`].
     #[serde(rename = "r", default, skip_serializing_if = "<[u8]>::is_empty")]
     reserved: ByteBuf,
-    /// Column, as [`FirstRecords::pack`] describes.
+    /// Column in the form of [`FirstRecords::pack`].
     #[serde(rename = "x", default, skip_serializing_if = "<[u8]>::is_empty")]
     exposed: ByteBuf,
-    /// Column, as [`FirstRecords::pack`] describes.
+    /// Column in the form of [`FirstRecords::pack`].
     #[serde(rename = "u", default, skip_serializing_if = "<[u8]>::is_empty")]
     units: ByteBuf,
 }
 
-/// The identity cookie's payload.
+/// Encodes the identity cookie's payload.
 #[must_use]
 pub fn encode_identity(cookie: &IdentityCookie) -> Vec<u8> {
     let earlier = cookie
@@ -111,10 +111,10 @@ pub fn encode_identity(cookie: &IdentityCookie) -> Vec<u8> {
     })
 }
 
-/// Reads the identity cookie's payload.
+/// Decodes the identity cookie's payload.
 ///
 /// # Errors
-/// [`WireError`].
+/// [`WireError`] for an invalid payload.
 pub fn decode_identity(bytes: &[u8]) -> Result<IdentityCookie, WireError> {
     let form: IdentityForm = cbor::decode(bytes, FORM, COOKIE)?;
     let earlier = |earlier: EarlierForm| Ok((parts::hash(earlier.tag), parts::read_visitor(earlier.visitor)?));
@@ -129,7 +129,7 @@ pub fn decode_identity(bytes: &[u8]) -> Result<IdentityCookie, WireError> {
     })
 }
 
-/// The ledger cookie's payload.
+/// Encodes the ledger cookie's payload.
 #[must_use]
 pub fn encode_ledger(ledger: &Ledger) -> Vec<u8> {
     let mut sessions: Vec<SessionId> = ledger.session.iter().map(|(session, _)| *session).collect();
@@ -137,13 +137,13 @@ pub fn encode_ledger(ledger: &Ledger) -> Vec<u8> {
     let newest = times.max().unwrap_or(0);
     let mut pages = Vec::new();
     for page in &ledger.pages {
-        let place = sessions.iter().position(|session| *session == page.session).unwrap_or_else(|| {
+        let index = sessions.iter().position(|session| *session == page.session).unwrap_or_else(|| {
             sessions.push(page.session);
             sessions.len() - 1
         });
         pages.extend(page.short.to_be_bytes());
         put(&mut pages, newest - page.received);
-        put(&mut pages, place as u64);
+        put(&mut pages, index as u64);
     }
     let sessions: Vec<u8> = sessions.iter().flat_map(|session| session.0.to_be_bytes()).collect();
     cbor::encode(&LedgerForm {
@@ -160,10 +160,10 @@ pub fn encode_ledger(ledger: &Ledger) -> Vec<u8> {
     })
 }
 
-/// Reads the ledger cookie's payload.
+/// Decodes the ledger cookie's payload.
 ///
 /// # Errors
-/// [`WireError`].
+/// [`WireError`] for an invalid payload.
 pub fn decode_ledger(bytes: &[u8]) -> Result<Ledger, WireError> {
     let form: LedgerForm = cbor::decode(bytes, FORM, COOKIE)?;
     let at = |ago: u64| form.newest.checked_sub(ago).ok_or(WireError::Range);
@@ -173,8 +173,8 @@ pub fn decode_ledger(bytes: &[u8]) -> Result<Ledger, WireError> {
     while !left.is_empty() {
         let short = left.eight().ok_or(WireError::Malformed)?;
         let received = at(parts::read_number(&mut left)?)?;
-        let place = usize::try_from(parts::read_number(&mut left)?).map_err(|_| WireError::Range)?;
-        pages.push(LaterPage { received, short, session: *sessions.get(place).ok_or(WireError::Range)? });
+        let index = usize::try_from(parts::read_number(&mut left)?).map_err(|_| WireError::Range)?;
+        pages.push(LaterPage { received, short, session: *sessions.get(index).ok_or(WireError::Range)? });
         if pages.len() > limits::LEDGER_ENTRIES {
             return Err(WireError::Range);
         }
@@ -202,22 +202,22 @@ struct SessionForm {
     visitor: SixteenBytes,
     #[serde(rename = "s")]
     session: u64,
-    /// When it last had a page.
+    /// Time of the session's last page.
     #[serde(rename = "l")]
     last: u64,
 }
 
-/// The session cookie's payload.
+/// Encodes the session cookie's payload.
 #[must_use]
 pub fn encode_session(running: &RunningSession) -> Vec<u8> {
     let RunningSession { visitor, session, last } = *running;
     cbor::encode(&SessionForm { form: FORM, visitor: parts::put_visitor(visitor), session: session.0, last })
 }
 
-/// Reads the session cookie's payload.
+/// Decodes the session cookie's payload.
 ///
 /// # Errors
-/// [`WireError`].
+/// [`WireError`] for an invalid payload.
 pub fn decode_session(bytes: &[u8]) -> Result<RunningSession, WireError> {
     let form: SessionForm = cbor::decode(bytes, FORM, COOKIE)?;
     Ok(RunningSession {
@@ -227,7 +227,7 @@ pub fn decode_session(bytes: &[u8]) -> Result<RunningSession, WireError> {
     })
 }
 
-/// Sessions of the pages, and the running one.
+/// The running session and the sessions of the pages.
 fn sessions(column: &[u8]) -> Result<Vec<SessionId>, WireError> {
     let (sessions, rest) = column.as_chunks();
     if !rest.is_empty() {

@@ -1,27 +1,27 @@
-//! Why bytes are not of a form.
+//! The error of all wire forms.
 
-/// Why bytes are not of a form.
+/// The reason why bytes are not of a form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// More bytes than the form may have.
-    #[error("too long")]
+    /// There are more bytes than the form may have.
+    #[error("the value is too long")]
     TooLong,
-    /// Not the CBOR that the form asks for.
-    #[error("not of the form")]
+    /// The bytes are not the CBOR of the form.
+    #[error("the bytes are not of the expected form")]
     Malformed,
-    /// A form that this release does not read.
-    #[error("a form that this release does not know")]
+    /// This release does not know the form.
+    #[error("the form is not known to this release")]
     UnknownForm,
-    /// The checksum does not fit: the value was cut, changed, or is another key's.
-    #[error("the checksum does not fit")]
+    /// The checksum does not match: the value was cut or changed, or belongs to another key.
+    #[error("the checksum does not match")]
     Checksum,
-    /// A value out of its range, a list over its bound, or values nested too deep.
-    #[error("a value out of its range")]
+    /// A value is out of its range, a list is over its bound, or values are nested too deep.
+    #[error("a value is out of its range")]
     Range,
 }
 
 impl WireError {
-    /// A stable name for metrics.
+    /// A permanent name for metrics.
     #[must_use]
     pub fn code(self) -> &'static str {
         match self {

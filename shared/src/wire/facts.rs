@@ -1,7 +1,8 @@
-//! A batch of facts of one tenant: one queue message, and one element of a sync. A fact alone: a row of the origin's store.
+//! Facts: a batch of one tenant, which is one queue message and one element of a sync; and a single fact, which is a
+//! row of the origin's store.
 //!
-//! Each fact of a batch is a byte string, and so is the body of its kind within it: a fact of a later release's kind, or of
-//! a wrong form, takes none of its batch with it.
+//! Each fact of a batch is a byte string, and so is the body of its kind. A fact that is malformed, or of a kind from a
+//! later release, therefore affects no other fact of its batch.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -20,11 +21,11 @@ use crate::facts::fact::{ErasureScope, Fact, FactKind};
 use crate::facts::segments::{SegmentId, SegmentState};
 
 const FORM: u8 = 1;
-/// Each fact one item.
+/// Each fact is one item.
 const BATCH: FormBounds = FormBounds { bytes: limits::SYNC_BYTES, items: limits::SYNC_FACTS + 64, levels: 8 };
-/// A fact's body is one item.
+/// The body of a fact is one item.
 const FACT: FormBounds = FormBounds { bytes: limits::SYNC_BYTES, items: 64, levels: 8 };
-/// The longest is one of segments, of which each has an id, an expiry and a list of pairs.
+/// The longest body is one of segments, each of which has an id, an expiry and a list of pairs.
 const BODY: FormBounds = FormBounds {
     bytes: limits::SYNC_BYTES,
     items: limits::SEGMENT_WRITES * (8 + 6 * limits::SEGMENT_ATTRIBUTES) + 64,
@@ -34,13 +35,13 @@ const BODY: FormBounds = FormBounds {
 /// The facts of one request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FactBatch {
-    /// Whose identity space they belong to.
+    /// The tenant of the facts.
     pub tenant: TenantId,
     /// The facts.
     pub facts: Vec<Fact>,
 }
 
-/// A batch.
+/// A [`FactBatch`].
 #[derive(Serialize, Deserialize)]
 struct BatchForm {
     #[serde(rename = "f")]
@@ -52,8 +53,7 @@ struct BatchForm {
     facts: Vec<ByteBuf>,
 }
 
-/// What facts of all kinds have. Reserved keys: `n`, the position of a write in its call; `w`, the owner of an event that
-/// waits.
+/// The fields of facts of all kinds. `w` is a reserved key, for the owner of a waiting event.
 #[derive(Serialize, Deserialize)]
 struct FactForm {
     #[serde(rename = "f")]
@@ -64,25 +64,25 @@ struct FactForm {
     visitor: SixteenBytes,
     #[serde(rename = "r")]
     received: u64,
-    /// Milliseconds from when it happened to its receipt.
+    /// Milliseconds from the event to its receipt.
     #[serde(rename = "d", default, skip_serializing_if = "is_zero")]
     delay: u64,
     #[serde(rename = "n", default, skip_serializing_if = "is_first")]
     position: u32,
     #[serde(rename = "k")]
     kind: u8,
-    /// The form of its kind; empty for a kind that has nothing to say.
+    /// The form of its kind; empty for a kind without fields.
     #[serde(rename = "b", default, skip_serializing_if = "<[u8]>::is_empty")]
     body: ByteBuf,
 }
 
-/// The position that is not written.
+/// Whether the position has its default, which is not written.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
 fn is_first(position: &u32) -> bool {
     *position == 0
 }
 
-/// Codes of kinds, for ever: a code is never given twice.
+/// Permanent codes of kinds. A code is never reused.
 mod kind {
     pub(super) const PAGE: u8 = 0;
     pub(super) const ALIAS: u8 = 1;
@@ -132,7 +132,7 @@ struct TrackForm {
     value: Option<i64>,
     #[serde(rename = "p", skip_serializing_if = "Option::is_none")]
     properties: Option<String>,
-    /// The order of a purchase.
+    /// The order id of a purchase, hashed.
     #[serde(rename = "o", skip_serializing_if = "Option::is_none")]
     order: Option<u64>,
 }
@@ -155,7 +155,7 @@ struct SegmentsForm {
     writes: Vec<SegmentForm>,
 }
 
-/// One segment; without an expiry it is removed.
+/// One segment. Without an expiry, the segment is removed.
 #[derive(Serialize, Deserialize)]
 struct SegmentForm {
     #[serde(rename = "s")]
@@ -180,7 +180,7 @@ struct AttributesForm {
     writes: Vec<AttributeWriteForm>,
 }
 
-/// One attribute; without a value, which is packed as a snapshot has it, it is removed.
+/// One attribute. The value is packed as in a snapshot; without a value, the attribute is removed.
 #[derive(Serialize, Deserialize)]
 struct AttributeWriteForm {
     #[serde(rename = "n")]
@@ -233,32 +233,32 @@ struct EvidenceForm {
     source: u8,
 }
 
-/// The batch's bytes.
+/// Encodes a batch.
 #[must_use]
 pub fn encode_batch(batch: &FactBatch) -> Vec<u8> {
     let facts = batch.facts.iter().map(|fact| ByteBuf::from(encode_one(fact))).collect();
     cbor::encode(&BatchForm { form: FORM, tenant: batch.tenant.to_string(), facts })
 }
 
-/// How many bytes of a batch a fact takes.
+/// The bytes that a fact takes in a batch.
 #[must_use]
 pub fn bytes_of(fact: &Fact) -> usize {
     cbor::encode(&ByteBuf::from(encode_one(fact))).len()
 }
 
-/// Reads a batch.
+/// Decodes a batch.
 ///
 /// # Errors
-/// [`WireError`]; lists and texts over their bounds are refused.
+/// [`WireError`] if the batch or one of its facts is invalid. Lists and texts over their bounds are refused.
 pub fn decode_batch(bytes: &[u8]) -> Result<FactBatch, WireError> {
     let (tenant, facts) = decode_each(bytes)?;
     Ok(FactBatch { tenant, facts: facts.into_iter().collect::<Result<_, _>>()? })
 }
 
-/// Reads a batch fact by fact: one that this release does not know, or that is not of its form, takes none with it.
+/// Decodes a batch fact by fact. An unknown or malformed fact is an error of its own and does not affect the others.
 ///
 /// # Errors
-/// [`WireError`], where the batch itself cannot be read.
+/// [`WireError`] if the batch itself is invalid.
 pub fn decode_each(bytes: &[u8]) -> Result<(TenantId, Vec<Result<Fact, WireError>>), WireError> {
     let form: BatchForm = cbor::decode(bytes, FORM, BATCH)?;
     if form.facts.len() > limits::SYNC_FACTS {
@@ -268,16 +268,16 @@ pub fn decode_each(bytes: &[u8]) -> Result<(TenantId, Vec<Result<Fact, WireError
     Ok((tenant, form.facts.iter().map(|fact| decode_one(fact)).collect()))
 }
 
-/// One fact's bytes, as the origin keeps them.
+/// Encodes one fact for the origin's store.
 #[must_use]
 pub fn encode_one(fact: &Fact) -> Vec<u8> {
     cbor::encode(&FactForm::from(fact))
 }
 
-/// Reads one fact.
+/// Decodes one fact.
 ///
 /// # Errors
-/// [`WireError`], as for a batch.
+/// [`WireError`] for an invalid fact.
 pub fn decode_one(bytes: &[u8]) -> Result<Fact, WireError> {
     cbor::decode::<FactForm>(bytes, FORM, FACT)?.try_into()
 }
@@ -347,7 +347,7 @@ fn put_what(what: &FactKind) -> (u8, Vec<u8>) {
             let form = ErasureForm {
                 person: *scope == ErasureScope::Person,
                 id: id.map(AlternateForm::from),
-                // Without an id there is nothing that they could be other hashes of.
+                // Without an id, there are no other hashes of it.
                 also: if id.is_some() { parts::put_hashes(also) } else { Vec::new() },
             };
             (kind::ERASURE, cbor::encode(&form))
@@ -447,7 +447,7 @@ fn segment_write(form: SegmentForm) -> Result<(SegmentId, SegmentState), WireErr
         return if attributes.is_empty() { Ok((id, SegmentState::Removed)) } else { Err(WireError::Malformed) };
     };
     let state = SegmentState::held(expiry, attributes.iter().copied());
-    // What is out of order or over its bound is not ours.
+    // Attributes out of order or over their bound are not of our making.
     if state == (SegmentState::Held { expiry, attributes }) { Ok((id, state)) } else { Err(WireError::Range) }
 }
 

@@ -1,6 +1,5 @@
-//! Filters, as a catalogue carries them. Two filters that say the same have the same form: what is in another order, or
-//! there twice, is refused. So is every key that this release does not know: to leave out a part of a filter would show an
-//! ad to people whom it is not meant for.
+//! Filters in a catalogue. Equivalent filters have one form: values out of order or repeated are refused. Unknown keys
+//! are refused too, because ignoring a part of a filter would show an ad to people that the filter excludes.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,10 +14,10 @@ use crate::targeting::filter::{
 };
 
 const FORM: u8 = 1;
-/// Groups inside each other: each level of a document may make an `any` and an `all`.
+/// Nesting of groups: each level of a document may make an `any` and an `all`.
 const DEPTH: usize = 2 * limits::FILTER_DEPTH;
-/// A condition and a question have at most [`limits::FILTER_LIST`] values each, of nine bytes, or texts that all together
-/// have a bound. A group is two levels, a condition four.
+/// A condition and a question have at most [`limits::FILTER_LIST`] values each: numbers of nine bytes, or texts with a
+/// common bound. A group takes two levels, a condition four.
 const FILTER: FormBounds = FormBounds {
     bytes: limits::FILTER_TEXT_BYTES + 2 * limits::FILTER_CONDITIONS * (9 * limits::FILTER_LIST + 256),
     items: 2 * limits::FILTER_CONDITIONS * (limits::FILTER_LIST + 64),
@@ -37,7 +36,7 @@ struct FilterForm {
     root: NodeForm,
 }
 
-/// [`CountQuestion`]; without a window it is about all time.
+/// [`CountQuestion`]; without a window it counts all time.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CountQuestionForm {
@@ -60,7 +59,7 @@ enum CountedForm {
     Action(ActionCountForm),
 }
 
-/// Actions; without a level of all ads.
+/// Actions; without `of`, the actions of all ads.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ActionCountForm {
@@ -70,11 +69,11 @@ struct ActionCountForm {
     of: Option<CodesForm>,
 }
 
-/// Ads, or what they belong to.
+/// Entities at one level of the catalogue.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CodesForm {
-    /// The place in [`AdLevel::ALL`].
+    /// The index in [`AdLevel::ALL`].
     #[serde(rename = "l")]
     level: u8,
     #[serde(rename = "c")]
@@ -111,7 +110,7 @@ enum FieldForm {
     Attribute(AttributeTestForm),
     #[serde(rename = "s")]
     Segments,
-    /// The place of a question.
+    /// The index of a question.
     #[serde(rename = "n")]
     Count(u32),
     #[serde(rename = "d")]
@@ -140,7 +139,7 @@ enum FieldForm {
     Browser,
 }
 
-/// An attribute, and its kind by its code.
+/// An attribute with the code of its kind.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AttributeTestForm {
@@ -173,17 +172,17 @@ enum TestForm {
     AtOrBefore(String),
 }
 
-/// A filter's bytes.
+/// Encodes a filter.
 #[must_use]
 pub fn encode_filter(filter: &Filter) -> Vec<u8> {
     let questions = filter.counts.iter().map(CountQuestionForm::from).collect();
     cbor::encode(&FilterForm { form: FORM, questions, root: (&filter.root).into() })
 }
 
-/// Reads a filter's bytes.
+/// Decodes a filter.
 ///
 /// # Errors
-/// [`WireError`]: what [`encode`] does not write of any filter within its bounds is refused.
+/// [`WireError`] for any bytes that [`encode_filter`] does not write for a filter within its bounds.
 pub fn decode_filter(bytes: &[u8]) -> Result<Filter, WireError> {
     let form: FilterForm = cbor::decode(bytes, FORM, FILTER)?;
     let mut reader = FilterReader { conditions: 0, questions: form.questions.len(), text_bytes: 0 };
@@ -224,7 +223,7 @@ impl From<FilterField> for FieldForm {
                 Self::Attribute(AttributeTestForm { token: token.0, kind: kind.code() })
             }
             FilterField::Segments => Self::Segments,
-            FilterField::Count(place) => Self::Count(place),
+            FilterField::Count(index) => Self::Count(index),
             FilterField::Devices => Self::Devices,
             FilterField::FirstSeen => Self::FirstSeen,
             FilterField::LastSeen => Self::LastSeen,
@@ -257,7 +256,8 @@ impl From<&FieldTest> for TestForm {
     }
 }
 
-/// What was read of a filter has taken of its bounds. Every part is `None` where it is out of its bounds or its order.
+/// The part of the bounds that is used up while a filter is decoded. Methods return `None` for values out of bounds or
+/// out of order.
 struct FilterReader {
     conditions: usize,
     questions: usize,
@@ -297,7 +297,7 @@ impl FilterReader {
         (text.len() <= most && self.text_bytes <= limits::FILTER_TEXT_BYTES).then_some(text)
     }
 
-    /// One node in a group of so many more levels; `around` is how the group around it goes together.
+    /// Decodes one node. `depth` is the number of levels left; `around` is the operator of the enclosing group.
     fn node(&mut self, form: NodeForm, depth: usize, around: Option<GroupOperator>) -> Option<FilterNode> {
         let (join, forms) = match form {
             NodeForm::Condition(form) => return self.condition(form).map(FilterNode::Leaf),
@@ -305,7 +305,7 @@ impl FilterReader {
             NodeForm::Any(forms) => (GroupOperator::Any, forms),
         };
         if forms.is_empty() {
-            // The filter that means everybody.
+            // The empty filter matches all people.
             return (join == GroupOperator::All && around.is_none()).then(|| FilterNode::Group(join, Vec::new()));
         }
         let depth = depth.checked_sub(1)?;
@@ -335,7 +335,7 @@ impl FilterReader {
                 return (usize::from(token) <= limits::ATTRIBUTE_NAMES)
                     .then_some(FilterField::Attribute(NameToken(token), kind));
             }
-            FieldForm::Count(place) => return ((place as usize) < self.questions).then_some(FilterField::Count(place)),
+            FieldForm::Count(index) => return ((index as usize) < self.questions).then_some(FilterField::Count(index)),
             FieldForm::Segments => FilterField::Segments,
             FieldForm::Devices => FilterField::Devices,
             FieldForm::FirstSeen => FilterField::FirstSeen,
@@ -377,12 +377,12 @@ fn codes(CodesForm { level, codes }: CodesForm) -> Option<(AdLevel, Vec<u32>)> {
     is_list(&codes).then_some((level, codes))
 }
 
-/// Whether a list has values, not too many, in order, each once.
+/// Whether a list is not empty, within its bound, and ascending without repetitions.
 fn is_list<T: Ord>(all: &[T]) -> bool {
     (1..=limits::FILTER_LIST).contains(&all.len()) && ascend(all)
 }
 
-/// Whether all are in order, each once.
+/// Whether the values ascend without repetitions.
 fn ascend<T: Ord>(all: &[T]) -> bool {
     all.is_sorted_by(|one, next| one < next)
 }

@@ -1,5 +1,5 @@
-//! A catalogue's bytes inside its value ([`super::catalogue`]). A key that this release does not know is refused: to leave
-//! out a part of what limits an ad would show the ad to people whom it is not meant for.
+//! The catalogue document inside its KV value ([`super::catalogue`]). Unknown keys are refused, because ignoring a
+//! restriction would show an ad to people that it excludes.
 
 use bytestring::ByteString;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ use crate::facts::offer_slots::RecipientLimit;
 use crate::targeting::experiment::Experiment;
 
 const FORM: u8 = 1;
-/// Its bytes are bounded where they are unpacked; an item has one at least.
+/// The bytes are bounded where they are decompressed; an item has at least one byte.
 const FLAT: FormBounds = FormBounds { bytes: limits::CATALOGUE_BYTES, items: limits::CATALOGUE_BYTES, levels: 12 };
 
 /// [`FlatCatalogue`].
@@ -24,12 +24,12 @@ const FLAT: FormBounds = FormBounds { bytes: limits::CATALOGUE_BYTES, items: lim
 struct FlatForm {
     #[serde(rename = "f")]
     form: u8,
-    /// As the document has them.
+    /// In the form of the catalogue's source document.
     #[serde(rename = "x", default, skip_serializing_if = "Vec::is_empty")]
     experiments: Vec<Experiment>,
     #[serde(rename = "q", default, skip_serializing_if = "Vec::is_empty")]
     questions: Vec<CapQuestionForm>,
-    /// Each of the form of [`filter`], with bounds of its own.
+    /// Each in the form of [`filter`], with bounds of its own.
     #[serde(rename = "t", default, skip_serializing_if = "Vec::is_empty")]
     filters: Vec<ByteBuf>,
     #[serde(rename = "l", default, skip_serializing_if = "Vec::is_empty")]
@@ -46,7 +46,7 @@ struct FlatForm {
     ads: Vec<AdForm>,
 }
 
-/// What caps ask of a person's actions.
+/// The count of a person's actions that caps need.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CapQuestionForm {
@@ -56,7 +56,7 @@ struct CapQuestionForm {
     window: WindowForm,
 }
 
-/// A cap: the place of its question, and how many there may be.
+/// A cap: the index of its question, and the limit.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CapForm {
@@ -90,7 +90,7 @@ struct HeadForm {
     arm: Option<ArmForm>,
 }
 
-/// An arm: the place of its experiment, and its code.
+/// An arm: the index of its experiment, and its code.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ArmForm {
@@ -189,16 +189,16 @@ struct AdForm {
     landing: ByteString,
 }
 
-/// A catalogue's bytes.
+/// Encodes a catalogue.
 #[must_use]
 pub fn encode_catalogue(flat: &FlatCatalogue) -> Vec<u8> {
     cbor::encode(&FlatForm::from(flat))
 }
 
-/// Reads a catalogue's bytes. What names a row that is not there is refused.
+/// Decodes a catalogue. A reference to a missing row is refused.
 ///
 /// # Errors
-/// [`WireError`].
+/// [`WireError`] for an invalid document.
 pub fn decode_catalogue(bytes: &[u8]) -> Result<FlatCatalogue, WireError> {
     cbor::decode::<FlatForm>(bytes, FORM, FLAT)?.try_into()
 }
@@ -235,7 +235,7 @@ impl TryFrom<FlatForm> for FlatCatalogue {
         })?;
         let filters = parts::read_list(form.filters, 2 * ROWS, |bytes| filter::decode_filter(&bytes))?;
         let caps = parts::read_list(form.caps, 4 * ROWS, |caps| {
-            some(caps, limits::CAPS, |cap| Ok((place(cap.question, questions.len())?, cap.limit)))
+            some(caps, limits::CAPS, |cap| Ok((check_index(cap.question, questions.len())?, cap.limit)))
         })?;
         let sizes = parts::read_list(form.sizes, ROWS, |sizes| {
             some(sizes, limits::SIZES, |size| Ok([size.width, size.height]))
@@ -246,12 +246,12 @@ impl TryFrom<FlatForm> for FlatCatalogue {
         })?;
         let campaigns = parts::read_list(form.campaigns, ROWS, |form| rows.campaign(form, advertisers.len()))?;
         let groups = parts::read_list(form.groups, ROWS, |form| {
-            let (head, campaign) = (rows.head(form.head)?, place(form.campaign, campaigns.len())?);
-            Ok(FlatGroup { head, campaign, target: maybe_place(form.target, filters.len())? })
+            let (head, campaign) = (rows.head(form.head)?, check_index(form.campaign, campaigns.len())?);
+            Ok(FlatGroup { head, campaign, target: check_optional_index(form.target, filters.len())? })
         })?;
         let ads = parts::read_list(form.ads, ROWS, |form| {
-            let (head, group) = (rows.head(form.head)?, place(form.group, groups.len())?);
-            let sizes = maybe_place(form.sizes, sizes.len())?;
+            let (head, group) = (rows.head(form.head)?, check_index(form.group, groups.len())?);
+            let sizes = check_optional_index(form.sizes, sizes.len())?;
             Ok(FlatAd { head, group, sizes, creative: form.creative, landing: form.landing })
         })?;
         let experiments = form.experiments;
@@ -337,7 +337,7 @@ impl From<&FlatAd> for AdForm {
     }
 }
 
-/// How many there are of what rows name by place.
+/// Lengths of the lists that rows refer to by index.
 #[derive(Clone, Copy)]
 struct RowCounts {
     caps: usize,
@@ -347,15 +347,15 @@ struct RowCounts {
 
 impl RowCounts {
     fn head(self, form: HeadForm) -> Result<RowHead, WireError> {
-        let arm = form.arm.map(|arm| Ok((place(arm.experiment, self.experiments)?, arm.arm))).transpose()?;
-        Ok(RowHead { id: form.id, code: form.code, caps: maybe_place(form.caps, self.caps)?, arm })
+        let arm = form.arm.map(|arm| Ok((check_index(arm.experiment, self.experiments)?, arm.arm))).transpose()?;
+        Ok(RowHead { id: form.id, code: form.code, caps: check_optional_index(form.caps, self.caps)?, arm })
     }
 
     fn campaign(self, form: CampaignForm, advertisers: usize) -> Result<FlatCampaign, WireError> {
         Ok(FlatCampaign {
             head: self.head(form.head)?,
-            advertiser: place(form.advertiser, advertisers)?,
-            target: maybe_place(form.target, self.filters)?,
+            advertiser: check_index(form.advertiser, advertisers)?,
+            target: check_optional_index(form.target, self.filters)?,
             runs: form.starts..form.ends,
             bid: form.bid.try_into()?,
             roadblock: form.roadblock,
@@ -367,16 +367,16 @@ impl RowCounts {
     }
 }
 
-/// A list of at most so many, with something in it.
+/// A list with 1 to `most` entries.
 fn some<F, T>(forms: Vec<F>, most: usize, read: impl FnMut(F) -> Result<T, WireError>) -> Result<Vec<T>, WireError> {
     if forms.is_empty() { Err(WireError::Range) } else { parts::read_list(forms, most, read) }
 }
 
-/// A place in a list of so many.
-fn place(place: u32, count: usize) -> Result<u32, WireError> {
-    if (place as usize) < count { Ok(place) } else { Err(WireError::Range) }
+/// Checks that an index is within a list of `count` entries.
+fn check_index(index: u32, count: usize) -> Result<u32, WireError> {
+    if (index as usize) < count { Ok(index) } else { Err(WireError::Range) }
 }
 
-fn maybe_place(at: Option<u32>, count: usize) -> Result<Option<u32>, WireError> {
-    at.map(|at| place(at, count)).transpose()
+fn check_optional_index(at: Option<u32>, count: usize) -> Result<Option<u32>, WireError> {
+    at.map(|at| check_index(at, count)).transpose()
 }

@@ -1,5 +1,6 @@
-//! Values of the edge KV, as text (the platform's bulk read gives text): a tag of a letter and a digit, then base64 of a
-//! CRC-32 and the CBOR. The CRC covers the key too, so that a value under another key is refused like a flipped bit.
+//! Values of the edge KV, as text because the platform's bulk read returns text: a tag of a letter and a digit, then
+//! base64 of a CRC-32 and the CBOR. The CRC includes the key, so that a value under another key is refused like a
+//! damaged one.
 
 use std::collections::BTreeMap;
 
@@ -24,15 +25,15 @@ const SNAPSHOT: &str = "s1";
 const TOMBSTONE: &str = "t1";
 const LOOKUP: &str = "l1";
 const NAMES: &str = "n1";
-/// Profiles and cuts are a column each.
+/// Profiles and cuts are one column each.
 const STORED: FormBounds = FormBounds { bytes: limits::SNAPSHOT_BYTES, items: 128, levels: 8 };
-/// Three visitors at most.
+/// At most [`limits::LOOKUP_VISITORS`] visitors.
 const VISITORS: FormBounds = FormBounds { bytes: limits::SNAPSHOT_BYTES, items: 64, levels: 8 };
 /// The page is one item.
 const PAGE: FormBounds = FormBounds { bytes: limits::KV_VALUE_CHARS, items: 32, levels: 8 };
 
-/// [`Snapshot`]. Every decision reads one, of up to [`limits::SNAPSHOT_VISITORS`] visitors: what it says of each is read
-/// where it lies, without being taken apart first.
+/// [`Snapshot`]. Every decision reads one, with up to [`limits::SNAPSHOT_VISITORS`] visitors, so the profile of each is
+/// read in place.
 #[derive(Serialize, Deserialize)]
 struct SnapshotForm {
     #[serde(rename = "f")]
@@ -48,22 +49,22 @@ struct SnapshotForm {
     /// Column, by visitor: its id, its version, its packed profile.
     #[serde(rename = "p")]
     profiles: ByteBuf,
-    /// Packed into one number.
+    /// In the form of [`BestTime::pack`].
     #[serde(rename = "b", skip_serializing_if = "Option::is_none")]
     best: Option<u16>,
 }
 
-/// [`Membership`]. The admitted visitors are those that have profiles, and are not written again.
+/// [`Membership`]. The admitted visitors are not written, because they are the visitors with profiles.
 #[derive(Serialize, Deserialize)]
 struct MembershipForm {
     #[serde(rename = "e")]
     epoch: u64,
     #[serde(rename = "d")]
     devices: u32,
-    /// Column, by visitor: its id, when it was cut, whether it is gone.
+    /// Column, by visitor: its id, the time of its cut, and whether it is gone.
     #[serde(rename = "c", default, skip_serializing_if = "<[u8]>::is_empty")]
     cuts: ByteBuf,
-    /// Column: the admitted visitors that are not sure, by id.
+    /// Column: the ids of admitted visitors that are not sure.
     #[serde(rename = "w", default, skip_serializing_if = "<[u8]>::is_empty")]
     unsure: ByteBuf,
 }
@@ -77,21 +78,21 @@ struct LookupForm {
     visitors: Vec<SixteenBytes>,
 }
 
-/// A page of names of attributes.
+/// A page of attribute names.
 #[derive(Serialize, Deserialize)]
 struct NamesForm {
     #[serde(rename = "f")]
     form: u8,
-    /// Column, as [`attributes::encode_page`] describes: up to [`limits::ATTRIBUTE_PAGE`] names, and the kind of each.
+    /// Column in the form of [`attributes::encode_page`]: up to [`limits::ATTRIBUTE_PAGE`] names, each with its kind.
     #[serde(rename = "n")]
     page: ByteBuf,
 }
 
-/// The value of a visitor's key.
+/// Encodes the value of a visitor's key.
 ///
 /// # Errors
-/// [`WireError::TooLong`] when it is over [`limits::SNAPSHOT_BYTES`]: leave visitors out. [`WireError::Range`] when
-/// a list is over its bound, or the visitor itself is not in it: no reader would take it.
+/// [`WireError::TooLong`] over [`limits::SNAPSHOT_BYTES`]; the caller must leave visitors out. [`WireError::Range`] if
+/// a list is over its bound or the visitor itself is missing, because every reader would refuse it.
 pub fn encode_stored(key: &str, stored: &StoredValue) -> Result<String, WireError> {
     let StoredValue::Snapshot(snapshot) = stored else { return Ok(seal_value(TOMBSTONE, key, &[])) };
     if !is_whole(snapshot) {
@@ -111,18 +112,18 @@ fn is_whole(snapshot: &Snapshot) -> bool {
         && unique.len() <= limits::KEYS_A_PURPOSE
 }
 
-/// Reads the value of a visitor's key.
+/// Decodes the value of a visitor's key.
 ///
 /// # Errors
-/// [`WireError`]; a value that is not whole, not ours or not this key's is an error, never a guess.
+/// [`WireError`] if the value is damaged, unknown, or of another key.
 pub fn decode_stored(key: &str, visitor: VisitorId, value: &[u8]) -> Result<StoredValue, WireError> {
     open_stored(key, value)?.read(visitor)
 }
 
-/// A visitor's value, known to be whole and its key's: what is kept of one that may be read again.
+/// A visitor's value after the check of its checksum and key. It can be stored and read again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OpenedValue {
-    /// A snapshot's CBOR.
+    /// The CBOR of a snapshot.
     Snapshot(SharedBytes),
     /// A tombstone.
     Tombstone,
@@ -131,7 +132,7 @@ pub enum OpenedValue {
 /// Opens the value of a visitor's key.
 ///
 /// # Errors
-/// [`WireError`], as [`decode_stored`].
+/// See [`decode_stored`].
 pub fn open_stored(key: &str, value: &[u8]) -> Result<OpenedValue, WireError> {
     if value.starts_with(TOMBSTONE.as_bytes()) {
         return open(TOMBSTONE, key, value).map(|_| OpenedValue::Tombstone);
@@ -140,20 +141,20 @@ pub fn open_stored(key: &str, value: &[u8]) -> Result<OpenedValue, WireError> {
 }
 
 impl OpenedValue {
-    /// Reads it.
+    /// Decodes the value.
     ///
     /// # Errors
-    /// [`WireError`], as [`decode_stored`].
+    /// See [`decode_stored`].
     pub fn read(&self, visitor: VisitorId) -> Result<StoredValue, WireError> {
         let Self::Snapshot(bytes) = self else { return Ok(StoredValue::Tombstone) };
         let snapshot = Snapshot::try_from(cbor::decode::<SnapshotForm>(bytes, FORM, STORED)?)?;
-        // All else that makes it whole holds of all that is read.
+        // The conversion has checked the other conditions of a complete snapshot.
         let whole = snapshot.visitor == visitor && snapshot.profiles.contains_key(&visitor);
         if whole { Ok(StoredValue::Snapshot(Box::new(snapshot))) } else { Err(WireError::Range) }
     }
 }
 
-/// The value of an alternate id's key: the visitors last seen with it, newest first.
+/// Encodes the value of an alternate id's key: the visitors last seen with it, newest first.
 ///
 /// # Errors
 /// [`WireError::Range`] for more than [`limits::LOOKUP_VISITORS`].
@@ -165,19 +166,19 @@ pub fn encode_lookup(key: &str, visitors: &[VisitorId]) -> Result<String, WireEr
     Ok(seal_value(LOOKUP, key, &cbor::encode(&form)))
 }
 
-/// Reads the value of an alternate id's key.
+/// Decodes the value of an alternate id's key.
 ///
 /// # Errors
-/// [`WireError`].
+/// [`WireError`] for an invalid value.
 pub fn decode_lookup(key: &str, value: &[u8]) -> Result<Vec<VisitorId>, WireError> {
     let form: LookupForm = cbor::decode(&open(LOOKUP, key, value)?, FORM, VISITORS)?;
     parts::read_visitors(form.visitors, limits::LOOKUP_VISITORS)
 }
 
-/// The value of a page's key: names of attributes, and the kind of each.
+/// Encodes the value of a page's key: attribute names with their kinds.
 ///
 /// # Errors
-/// [`WireError::Range`] for more than [`limits::ATTRIBUTE_PAGE`], for a name that is bad and for one that is there twice.
+/// [`WireError::Range`] for more than [`limits::ATTRIBUTE_PAGE`] names, an invalid name or a repeated name.
 pub fn encode_names(key: &str, page: &[(String, ValueKind)]) -> Result<String, WireError> {
     let page = attributes::encode_page(page);
     if attributes::decode_page(&page).is_none() {
@@ -186,10 +187,10 @@ pub fn encode_names(key: &str, page: &[(String, ValueKind)]) -> Result<String, W
     Ok(seal_value(NAMES, key, &cbor::encode(&NamesForm { form: FORM, page: ByteBuf::from(page) })))
 }
 
-/// Reads the value of a page's key.
+/// Decodes the value of a page's key.
 ///
 /// # Errors
-/// [`WireError`].
+/// [`WireError`] for an invalid value.
 pub fn decode_names(key: &str, value: &[u8]) -> Result<Vec<(String, ValueKind)>, WireError> {
     let form: NamesForm = cbor::decode(&open(NAMES, key, value)?, FORM, PAGE)?;
     attributes::decode_page(&form.page).ok_or(WireError::Malformed)
@@ -273,7 +274,7 @@ impl TryFrom<MembershipForm> for Membership {
     }
 }
 
-/// Packed rows, at most `most`, written in the order of their visitors, each once.
+/// Reads at most `most` packed rows, in ascending order of their visitors.
 fn read_rows<T>(
     bytes: &[u8],
     most: usize,

@@ -1,8 +1,8 @@
-//! The keys of the edge KV. Every key that names a visitor or an alternate id is built here.
+//! Names of the keys of the edge KV. Every key that names a visitor or an alternate id is built here.
 
 use crate::base::ids::{AlternateId, TenantId, VisitorId};
 
-/// Where a visitor's snapshot or tombstone is.
+/// The key of a visitor's snapshot or tombstone.
 #[must_use]
 pub fn snapshot_key(tenant: &TenantId, visitor: VisitorId) -> String {
     let mut key = String::with_capacity(3 + tenant.as_str().len() + 36);
@@ -11,46 +11,46 @@ pub fn snapshot_key(tenant: &TenantId, visitor: VisitorId) -> String {
     key
 }
 
-/// Where the lookup of an alternate id is.
+/// The key of the lookup of an alternate id.
 #[must_use]
 pub fn lookup_key(tenant: &TenantId, id: AlternateId) -> String {
     format!("a:{tenant}:{}:{}", id.kind.0, id.hash)
 }
 
-/// Where a page of the tenant's names of attributes is; `page` is below [`crate::base::limits::ATTRIBUTE_PAGES`].
+/// The key of a page of the tenant's attribute names; `page` is below [`crate::base::limits::ATTRIBUTE_PAGES`].
 #[must_use]
 pub fn attributes_key(tenant: &TenantId, page: usize) -> String {
     format!("c:{tenant}:attributes:{page}")
 }
 
-/// Where a version of the tenant's catalogue is: written once, never changed.
+/// The key of one version of the tenant's catalogue. Its value is written once and never changed.
 #[must_use]
 pub fn catalogue_key(tenant: &TenantId, version: u32) -> String {
     format!("c:{tenant}:{version}")
 }
 
-/// Where the tenant's newest model is.
+/// The key of the tenant's newest model.
 #[must_use]
 pub fn model_key(tenant: &TenantId) -> String {
     format!("c:{tenant}:model")
 }
 
-/// Where the pointer to the tenant's current catalogue is.
+/// The key of the pointer to the tenant's current catalogue.
 #[must_use]
 pub fn pointer_key(tenant: &TenantId) -> String {
     format!("c:{tenant}:current")
 }
 
-/// Where the tenant's steering is.
+/// The key of the tenant's traffic allocation and paces.
 #[must_use]
 pub fn steering_key(tenant: &TenantId) -> String {
     format!("c:{tenant}:steering")
 }
 
-/// How many [`standing_keys`] there are.
+/// The number of [`standing_keys`].
 pub const STANDING_KEYS: usize = 3;
 
-/// What every isolate reads again and again, in this order: the pointer, the model, the steering.
+/// The keys that every isolate reads regularly: the pointer, the model and the traffic allocation, in this order.
 #[must_use]
 pub fn standing_keys(tenant: &TenantId) -> [String; STANDING_KEYS] {
     [pointer_key(tenant), model_key(tenant), steering_key(tenant)]

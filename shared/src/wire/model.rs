@@ -1,5 +1,5 @@
-//! A model's form. The weights of a part are a column of numbers, since there are up to 16,384 of two bytes or fewer: all
-//! are listed, or those that are not 0, whichever is shorter.
+//! The form of a model. The weights of a part are a column, because there are up to 16,384 of at most two bytes. The
+//! column lists all weights or only those that are not 0, whichever is shorter.
 
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
@@ -14,7 +14,7 @@ use crate::facts::segments::SegmentId;
 
 const FORM: u8 = 1;
 const MODEL: FormBounds = FormBounds { bytes: limits::MODEL_BYTES, items: limits::MODEL_SEGMENTS + 256, levels: 8 };
-/// How a column lists weights.
+/// The two layouts of a weight column.
 const ALL: u64 = 1;
 const SOME: u64 = 2;
 
@@ -48,7 +48,8 @@ struct PartForm {
     intercept: i32,
     #[serde(rename = "s")]
     scale: u8,
-    /// Column: [`ALL`] and each weight; or [`SOME`], how many, and each with the number of zeros before it.
+    /// Column: [`ALL`] and each weight; or [`SOME`], the number of weights, and each with the number of zeros before
+    /// it.
     #[serde(rename = "w", default, skip_serializing_if = "<[u8]>::is_empty")]
     weights: ByteBuf,
     #[serde(rename = "q", skip_serializing_if = "Option::is_none")]
@@ -72,7 +73,7 @@ struct QualityForm {
     calibration_error_ppm: u32,
 }
 
-/// A model's bytes.
+/// Encodes a model.
 #[must_use]
 pub fn encode_model(model: &Model) -> Vec<u8> {
     let Model { bits, trained_ms, expires_ms, segments, click, conversion, price, spread } = model;
@@ -89,11 +90,10 @@ pub fn encode_model(model: &Model) -> Vec<u8> {
     })
 }
 
-/// Reads a model and checks it whole: what is read can be scored with ([`Model::is_sound`]). Whether it may be used now
-/// is another question ([`Model::used`]).
+/// Decodes a model that is sound ([`Model::is_sound`]). The caller checks whether it may be used now ([`Model::used`]).
 ///
 /// # Errors
-/// [`WireError`].
+/// [`WireError`] for an invalid model.
 pub fn decode_model(bytes: &[u8]) -> Result<Model, WireError> {
     let form: ModelForm = cbor::decode(bytes, FORM, MODEL)?;
     if !BITS.contains(&form.bits) {
@@ -166,7 +166,7 @@ fn put_weights(weights: &[i16]) -> Vec<u8> {
     if all.len() <= some.len() { all } else { some }
 }
 
-/// The weights of a column; no bytes are none.
+/// The weights of a column; an empty column has none.
 fn weights(column: &[u8], places: usize) -> Result<Vec<i16>, WireError> {
     if column.is_empty() {
         return Ok(Vec::new());

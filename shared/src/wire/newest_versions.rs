@@ -1,5 +1,6 @@
-//! The newest versions that a reader met: an older snapshot that comes later takes nothing back. While the newest one is
-//! kept it stands in for an older one and for a miss, so that a KV that goes back and forth forgets nobody's siblings.
+//! Newest snapshot versions that a reader has read, so that a later, older snapshot has no effect. While the newest
+//! value is stored, it replaces an older one or a miss; a KV location that alternates between versions therefore hides
+//! no siblings.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,48 +12,48 @@ use crate::wire::kv::OpenedValue;
 
 type VisitorKey = (TenantId, VisitorId);
 
-/// What one reader (an isolate of the edge) met of the visitors it read last, [`limits::SEEN_VISITORS`] of them. In a
-/// tree: its keys come from outside, and no choice of them makes it slow.
+/// Newest versions that one reader (an isolate of the edge) has read, for the last [`limits::SEEN_VISITORS`] visitors.
+/// A tree, not a hash map: the keys come from outside, and no choice of keys makes a tree slow.
 #[derive(Debug, Clone, Default)]
 pub struct NewestVersions {
     newest: BTreeMap<VisitorKey, NewestVersion>,
-    /// The same keys as they came; the oldest makes room.
-    came: VecDeque<VisitorKey>,
-    /// The last of which the values are kept, as they were met.
-    kept: VecDeque<VisitorKey>,
+    /// The same keys in order of arrival; the oldest is evicted first.
+    arrival_order: VecDeque<VisitorKey>,
+    /// The keys whose values are stored, in order of reads.
+    value_order: VecDeque<VisitorKey>,
 }
 
 #[derive(Debug, Clone)]
 enum NewestVersion {
-    /// The newest version, and the value itself while it is kept.
+    /// The newest version, and its value while it is stored.
     At(SnapshotVersion, Option<KeptValue>),
-    /// A tombstone is for ever.
+    /// The visitor has a tombstone, which is permanent.
     Gone,
 }
 
 #[derive(Debug, Clone)]
 struct KeptValue {
     value: OpenedValue,
-    /// When it was met last.
+    /// Time of the last read.
     met: Millis,
 }
 
-/// What a value just read is to this reader.
+/// How a value just read compares with the values read before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SnapshotVerdict {
-    /// As new as any met before, or newer; or there is none.
+    /// Use what was read: no newer version is known, or nothing was read and nothing is stored.
     AsRead(Option<StoredValue>),
-    /// The one to use instead of what was read, which is older or missing: it was met within [`limits::SEEN_KEEP_MS`].
+    /// Use this value instead of an older or missing one; it was read within the last [`limits::SEEN_KEEP_MS`].
     Instead(StoredValue),
-    /// A snapshot older than the version given, which was met before.
+    /// The snapshot is older than this version, which was read before.
     Older(StoredValue, SnapshotVersion),
-    /// The visitor's tombstone was met before, whatever was read now.
+    /// The visitor's tombstone was read before, so any value is ignored.
     Gone,
 }
 
 impl NewestVersions {
-    /// Judges what was read of a visitor, and from what, by what was met before, and remembers it. `None`: nothing was
-    /// there, or nothing of use.
+    /// Compares a value just read, given with its encoded form, with the values read before, and remembers it. `None`
+    /// stands for a missing or invalid value.
     pub fn meet(
         &mut self,
         tenant: &TenantId,
@@ -61,9 +62,9 @@ impl NewestVersions {
         now: Millis,
     ) -> SnapshotVerdict {
         let key = (tenant.clone(), visitor);
-        let (newest, kept) = match self.newest.get(&key) {
+        let (newest, newest_value) = match self.newest.get(&key) {
             Some(NewestVersion::Gone) => return SnapshotVerdict::Gone,
-            Some(NewestVersion::At(version, kept)) => (*version, kept.as_ref()),
+            Some(NewestVersion::At(version, newest_value)) => (*version, newest_value.as_ref()),
             None => (SnapshotVersion::default(), None),
         };
         let as_new = match &read {
@@ -79,9 +80,9 @@ impl NewestVersions {
             self.remember(key, as_new);
             return SnapshotVerdict::AsRead(read.map(|(stored, _)| stored));
         }
-        let fresh = kept.filter(|kept| now.saturating_sub(kept.met) <= limits::SEEN_KEEP_MS);
-        match (fresh.and_then(|kept| kept.value.read(visitor).ok()), read) {
-            (Some(kept), _) => SnapshotVerdict::Instead(kept),
+        let fresh = newest_value.filter(|newest_value| now.saturating_sub(newest_value.met) <= limits::SEEN_KEEP_MS);
+        match (fresh.and_then(|newest_value| newest_value.value.read(visitor).ok()), read) {
+            (Some(newest_value), _) => SnapshotVerdict::Instead(newest_value),
             (None, Some((stored, _))) => SnapshotVerdict::Older(stored, newest),
             (None, None) => SnapshotVerdict::AsRead(None),
         }
@@ -89,18 +90,18 @@ impl NewestVersions {
 
     fn remember(&mut self, key: VisitorKey, newest: NewestVersion) {
         if self.newest.insert(key.clone(), newest).is_none() {
-            self.came.push_back(key.clone());
+            self.arrival_order.push_back(key.clone());
         }
-        self.kept.push_back(key);
-        if self.kept.len() > limits::SEEN_SNAPSHOTS
-            && let Some(oldest) = self.kept.pop_front()
-            && !self.kept.contains(&oldest)
-            && let Some(NewestVersion::At(_, kept)) = self.newest.get_mut(&oldest)
+        self.value_order.push_back(key);
+        if self.value_order.len() > limits::SEEN_SNAPSHOTS
+            && let Some(oldest) = self.value_order.pop_front()
+            && !self.value_order.contains(&oldest)
+            && let Some(NewestVersion::At(_, newest_value)) = self.newest.get_mut(&oldest)
         {
-            *kept = None;
+            *newest_value = None;
         }
-        if self.came.len() > limits::SEEN_VISITORS
-            && let Some(oldest) = self.came.pop_front()
+        if self.arrival_order.len() > limits::SEEN_VISITORS
+            && let Some(oldest) = self.arrival_order.pop_front()
         {
             self.newest.remove(&oldest);
         }
@@ -191,7 +192,7 @@ mod tests {
         for n in 0..=limits::SEEN_VISITORS {
             seen.meet_now(&demo, visitor(n), at(visitor(n), 9));
         }
-        assert_eq!((seen.newest.len(), seen.came.len()), (limits::SEEN_VISITORS, limits::SEEN_VISITORS));
+        assert_eq!((seen.newest.len(), seen.arrival_order.len()), (limits::SEEN_VISITORS, limits::SEEN_VISITORS));
         assert!(matches!(seen.meet_now(&demo, visitor(1), at(visitor(1), 5)), SnapshotVerdict::Older(..)));
         assert_eq!(seen.meet_now(&demo, visitor(0), at(visitor(0), 5)), SnapshotVerdict::AsRead(at(visitor(0), 5)));
     }

@@ -1,5 +1,5 @@
-//! Forms of limited offers: a call of an object and its answer; and what an object stores, a row a key: under `stock` how
-//! many units it has given and up to which limit no object has any left, and under each visitor what is remembered of it.
+//! Forms of limited offers: the calls and answers of an object, and its stored rows. The row `stock` has the number of
+//! given codes and the limit up to which no object has any left. One row per visitor has the record of that visitor.
 
 use base64_simd::STANDARD_NO_PAD;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use crate::facts::offer_slots::{GivenSlot, OfferCall, RANGES, SlotRows, SlotStoc
 
 const FORM: u8 = 1;
 const STOCK: &str = "stock";
-/// A call has [`limits::STRICT_MEMBERS`] visitors of 17 bytes.
+/// A call has at most [`limits::STRICT_MEMBERS`] visitors of 17 bytes.
 const CALL: FormBounds = FormBounds { bytes: 4_096, items: limits::STRICT_MEMBERS + 64, levels: 8 };
 
 /// [`OfferCall`].
@@ -39,7 +39,7 @@ struct OfferCallForm {
     members: Vec<SixteenBytes>,
 }
 
-/// An answer: a unit, or none.
+/// An answer: an offer code or none.
 #[derive(Serialize, Deserialize)]
 struct OfferAnswerForm {
     #[serde(rename = "f")]
@@ -68,7 +68,7 @@ struct StockForm {
     empty: u32,
 }
 
-/// [`VisitorSlots`]: a unit, or without one that another object was asked for it.
+/// [`VisitorSlots`]: an offer code; without one, the call was forwarded to another object.
 #[derive(Serialize, Deserialize)]
 struct RowForm {
     #[serde(rename = "f")]
@@ -77,7 +77,7 @@ struct RowForm {
     given: Option<GivenForm>,
 }
 
-/// A call.
+/// Encodes a call.
 #[must_use]
 pub fn encode_call(call: &OfferCall) -> Vec<u8> {
     let OfferCall { tenant, campaign, limit, range, asked, again, own, members } = call;
@@ -94,32 +94,32 @@ pub fn encode_call(call: &OfferCall) -> Vec<u8> {
     })
 }
 
-/// Reads a call.
+/// Decodes a call; `None` if it is malformed.
 #[must_use]
 pub fn decode_call(bytes: &[u8]) -> Option<OfferCall> {
     cbor::decode::<OfferCallForm>(bytes, FORM, CALL).ok()?.try_into().ok()
 }
 
-/// An answer: a unit, or none.
+/// Encodes an answer: an offer code or none.
 #[must_use]
 pub fn encode_answer(answer: Option<GivenSlot>) -> Vec<u8> {
     cbor::encode(&OfferAnswerForm { form: FORM, given: answer.map(GivenForm::from) })
 }
 
-/// Reads an answer.
+/// Decodes an answer; the outer `None` means that it is malformed.
 #[must_use]
 pub fn decode_answer(bytes: &[u8]) -> Option<Option<GivenSlot>> {
     let form: OfferAnswerForm = cbor::decode(bytes, FORM, CALL).ok()?;
     form.given.map(GivenSlot::try_from).transpose().ok()
 }
 
-/// The keys of the rows that a call needs: the stock's, then its members'.
+/// The keys of the rows that a call needs: the stock's, then those of its members.
 #[must_use]
 pub fn stock_keys(call: &OfferCall) -> Vec<String> {
     [STOCK.to_owned()].into_iter().chain(call.members.iter().map(ToString::to_string)).collect()
 }
 
-/// Reads the rows of these keys, a line each in base64, empty for one that is not there; `None` when one is not of its form.
+/// Decodes the rows of these keys: one line of base64 each, empty for a missing row. `None` if a row is malformed.
 #[must_use]
 pub fn decode_rows(call: &OfferCall, lines: &[u8]) -> Option<(SlotStock, SlotRows)> {
     let mut lines = lines.split(|byte| *byte == b'\n');
@@ -132,7 +132,7 @@ pub fn decode_rows(call: &OfferCall, lines: &[u8]) -> Option<(SlotStock, SlotRow
     Some((stock, rows))
 }
 
-/// The rows to write: a key and its row in base64 a line, no text for a row to drop.
+/// Encodes the rows to write: one line per row with its key and its base64; without base64, the row is deleted.
 #[must_use]
 pub fn encode_rows(stock: SlotStock, writes: &SlotWrites) -> String {
     let SlotStock { given, empty } = stock;

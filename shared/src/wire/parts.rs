@@ -1,4 +1,4 @@
-//! Parts that several forms have, and the conversions of single values.
+//! Parts of several forms, and conversions of single values.
 
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteArray;
@@ -11,7 +11,7 @@ use crate::facts::actions::{AdEntity, TimeWindow, WindowUnit};
 /// An id or a hash of 16 bytes.
 pub(super) type SixteenBytes = ByteArray<16>;
 
-/// A snapshot's version.
+/// A [`SnapshotVersion`].
 #[derive(Serialize, Deserialize)]
 pub(super) struct VersionForm {
     #[serde(rename = "r")]
@@ -32,7 +32,7 @@ impl From<VersionForm> for SnapshotVersion {
     }
 }
 
-/// An ad and what it belongs to.
+/// An ad with its ad group, campaign and advertiser.
 #[derive(Serialize, Deserialize)]
 pub(super) struct EntityForm {
     #[serde(rename = "a")]
@@ -57,11 +57,11 @@ impl From<EntityForm> for AdEntity {
     }
 }
 
-/// A window of time. It limits who sees an ad: a reader that does not know all of it refuses it.
+/// A time window. Unknown keys are refused, because the window restricts the audience of an ad.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WindowForm {
-    /// The place in [`WindowUnit::ALL`].
+    /// The index in [`WindowUnit::ALL`].
     #[serde(rename = "u")]
     unit: u8,
     #[serde(rename = "i")]
@@ -70,8 +70,8 @@ pub(super) struct WindowForm {
 
 impl From<TimeWindow> for WindowForm {
     fn from(TimeWindow { interval, unit }: TimeWindow) -> Self {
-        let place = WindowUnit::ALL.iter().position(|one| *one == unit).unwrap_or_default();
-        Self { unit: u8::try_from(place).unwrap_or_default(), interval }
+        let index = WindowUnit::ALL.iter().position(|one| *one == unit).unwrap_or_default();
+        Self { unit: u8::try_from(index).unwrap_or_default(), interval }
     }
 }
 
@@ -111,7 +111,7 @@ pub(super) fn read_hashes(bytes: Vec<SixteenBytes>, most: usize) -> Result<Vec<A
     read_list(bytes, most, |bytes| Ok(hash(bytes)))
 }
 
-/// A list of at most so many.
+/// Converts a list of at most `most` entries.
 pub(super) fn read_list<F, T>(
     forms: Vec<F>,
     most: usize,
@@ -120,17 +120,17 @@ pub(super) fn read_list<F, T>(
     if forms.len() > most { Err(WireError::Range) } else { forms.into_iter().map(read).collect() }
 }
 
-/// A text of at most so many bytes.
+/// Checks that a text has at most `most` bytes.
 pub(super) fn read_text(text: String, most: usize) -> Result<String, WireError> {
     if text.len() > most { Err(WireError::TooLong) } else { Ok(text) }
 }
 
-/// Whether a number has no key of its own.
+/// Whether a number is 0, which is not written.
 pub(super) fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// A packed number.
+/// Reads a packed number.
 pub(super) fn read_number(from: &mut PackedReader<'_>) -> Result<u64, WireError> {
     from.number().ok_or(WireError::Malformed)
 }

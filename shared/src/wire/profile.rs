@@ -17,12 +17,12 @@ use crate::profiles::activity::ActivityHistogram;
 use crate::profiles::profile::{NewestFacts, Profile};
 
 const FORM: u8 = 1;
-/// The store wrote it, so that its length has no bound of its own.
+/// The store wrote the bytes, so their length has no bound.
 const PROFILE: FormBounds = FormBounds { bytes: usize::MAX, items: 64, levels: 8 };
-/// More than the sessions a profile keeps; a longer list is not ours.
+/// Most sessions in a stored profile; a longer list is refused. A profile has fewer.
 const SESSIONS: usize = 8_192;
 
-/// [`Profile`]. Folding reads and writes it for each visitor of a batch, so that its lists are columns.
+/// [`Profile`]. Folding decodes and encodes it for each visitor of a batch, so its lists are columns.
 #[derive(Serialize, Deserialize)]
 struct ProfileForm {
     #[serde(rename = "f")]
@@ -33,33 +33,34 @@ struct ProfileForm {
     purchases: u64,
     #[serde(rename = "v")]
     revenue: i64,
-    /// Column: eight bytes a session.
+    /// Column: eight bytes per session.
     #[serde(rename = "s", default, skip_serializing_if = "<[u8]>::is_empty")]
     sessions: ByteBuf,
     #[serde(rename = "t", skip_serializing_if = "Option::is_none")]
     seen: Option<NewestForm>,
-    /// Facts received before this time are all held.
+    /// The time before which all received facts are contained.
     #[serde(rename = "o", default, skip_serializing_if = "parts::is_zero")]
     floor: u64,
-    /// Column: of each of the newest, the oldest first, its receipt in milliseconds after the previous one's, and the start of
-    /// its id in eight bytes.
+    /// Column of the newest facts, oldest first: the receipt in milliseconds after the previous one, and the first
+    /// eight bytes of the id.
     #[serde(rename = "n", default, skip_serializing_if = "<[u8]>::is_empty")]
     newest: ByteBuf,
-    /// Column, as [`crate::facts::actions::Actions::pack`] describes. The store keeps actions apart, and has none here.
+    /// Column in the form of [`crate::facts::actions::ActionList::pack_actions`]. Empty in the store, which keeps actions
+    /// in other rows.
     #[serde(rename = "a", default, skip_serializing_if = "<[u8]>::is_empty")]
     actions: ByteBuf,
-    /// Column, as [`SegmentMap::pack`] describes. The store keeps segments apart, and has none here.
+    /// Column in the form of [`SegmentMap::pack`]. Empty in the store, which keeps segments in other rows.
     #[serde(rename = "g", default, skip_serializing_if = "<[u8]>::is_empty")]
     segments: ByteBuf,
-    /// Column, as [`ActivityHistogram::pack`] describes.
+    /// Column in the form of [`ActivityHistogram::pack`].
     #[serde(rename = "y", default, skip_serializing_if = "<[u8]>::is_empty")]
     rhythm: ByteBuf,
-    /// Column, as [`VisitorOrders::pack`] describes.
+    /// Column in the form of [`VisitorOrders::pack`].
     #[serde(rename = "d", default, skip_serializing_if = "<[u8]>::is_empty")]
     orders: ByteBuf,
 }
 
-/// When a visitor's first and last fact happened.
+/// Times of a visitor's first and last fact.
 #[derive(Serialize, Deserialize)]
 struct NewestForm {
     #[serde(rename = "a")]
@@ -68,12 +69,12 @@ struct NewestForm {
     last: u64,
 }
 
-/// Bytes of the CRC-32 after a stored profile, which is that of its visitor's id and its bytes: sums in which a bit
-/// flipped have a form all the same, and a visitor's id in which one did is another visitor's.
+/// Length of the CRC-32 that follows a stored profile. It covers the visitor's id and the bytes, because damaged sums
+/// still decode, and a damaged visitor id is another visitor's.
 const SUM: usize = 4;
 
-/// The bytes of a visitor's stored profile, without its attributes, exposures, units and events: the store keeps them
-/// apart. The CRC-32 follows.
+/// Encodes a visitor's stored profile, followed by its CRC-32. Attributes, exposures, offer codes and events are not
+/// included; the store keeps them in other rows.
 #[must_use]
 pub fn encode_profile(visitor: VisitorId, profile: &Profile) -> Vec<u8> {
     let sessions: Vec<u8> = profile.sessions.iter().flat_map(|session| session.0.to_be_bytes()).collect();
@@ -104,10 +105,11 @@ fn sum_of(visitor: VisitorId, bytes: &[u8]) -> u32 {
     sum.finalize()
 }
 
-/// Reads a visitor's stored profile; its attributes, exposures, units and events are not in it.
+/// Decodes a visitor's stored profile, without its attributes, exposures, offer codes and events.
 ///
 /// # Errors
-/// [`WireError`]; [`WireError::Checksum`] where the bytes are not what was stored of this visitor.
+/// [`WireError::Checksum`] if the bytes are not what was stored for this visitor; otherwise [`WireError`] for an
+/// invalid form.
 pub fn decode_profile(visitor: VisitorId, bytes: &[u8]) -> Result<Profile, WireError> {
     let (bytes, sum) = bytes.split_last_chunk::<SUM>().ok_or(WireError::Malformed)?;
     if sum_of(visitor, bytes) != u32::from_be_bytes(*sum) {
@@ -137,10 +139,10 @@ pub fn decode_profile(visitor: VisitorId, bytes: &[u8]) -> Result<Profile, WireE
     })
 }
 
-/// Reads segments as the store keeps them; no bytes are none.
+/// Decodes segments from the store; no bytes stand for no segments.
 ///
 /// # Errors
-/// [`WireError::Malformed`].
+/// [`WireError::Malformed`] for any other bytes.
 pub fn decode_segments(bytes: &[u8]) -> Result<SegmentMap, WireError> {
     if bytes.is_empty() {
         return Ok(SegmentMap::default());
@@ -148,18 +150,18 @@ pub fn decode_segments(bytes: &[u8]) -> Result<SegmentMap, WireError> {
     PackedSegments::read(bytes).and_then(|packed| packed.to_map()).ok_or(WireError::Malformed)
 }
 
-/// Reads attributes as the store keeps them, which is [`AttributeMap::pack`]; no bytes are none.
+/// Decodes attributes from the store, in the form of [`AttributeMap::pack`]; no bytes stand for no attributes.
 ///
 /// # Errors
-/// [`WireError::Malformed`].
+/// [`WireError::Malformed`] for any other bytes.
 pub fn decode_attributes(bytes: &[u8]) -> Result<AttributeMap, WireError> {
     PackedAttributes::read(bytes).and_then(|packed| packed.to_map()).ok_or(WireError::Malformed)
 }
 
-/// Reads events as the store keeps them, which is [`VisitorEvents::pack`].
+/// Decodes events from the store, in the form of [`VisitorEvents::pack`].
 ///
 /// # Errors
-/// [`WireError::Malformed`].
+/// [`WireError::Malformed`] for any other bytes.
 pub fn decode_events(bytes: &[u8]) -> Result<VisitorEvents, WireError> {
     VisitorEvents::read(bytes).ok_or(WireError::Malformed)
 }

@@ -1,4 +1,4 @@
-//! Strict caps' forms: what an object stores, what it is asked, what it answers.
+//! Forms of strict caps: the state of an object, its calls and its answers.
 
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteArray;
@@ -15,9 +15,9 @@ use crate::base::time::Minute;
 use crate::facts::actions::{AdLevel, InsertionHash};
 
 const FORM: u8 = 1;
-/// Entries of every object on the way to the one that decides: a person's, each of which forwards once at most.
+/// Entries of every object on the way to the deciding one. Each object of a person forwards at most once.
 const ENTRIES: usize = limits::STRICT_ENTRIES * limits::STRICT_MEMBERS;
-/// Entries are most of it, with 18 items each. One has 60 bytes at most.
+/// Entries are most of it, with 18 items and at most 60 bytes each.
 const OBJECT: FormBounds = FormBounds { bytes: 64 * ENTRIES, items: 20 * ENTRIES, levels: 12 };
 
 /// [`Object`].
@@ -39,7 +39,7 @@ struct ObjectForm {
     full_until: u32,
 }
 
-/// [`Entry`], and its insertion.
+/// [`Entry`] with its insertion.
 #[derive(Serialize, Deserialize)]
 struct EntryForm {
     #[serde(rename = "i")]
@@ -54,7 +54,7 @@ struct EntryForm {
     keep: u32,
 }
 
-/// [`Call`], and whose tenant's object it goes to.
+/// [`Call`] with the tenant of the called object.
 #[derive(Serialize, Deserialize)]
 struct CapCallForm {
     #[serde(rename = "f")]
@@ -112,7 +112,7 @@ struct CandidateForm {
 /// [`StrictCap`].
 #[derive(Serialize, Deserialize)]
 struct StrictCapForm {
-    /// The place in [`AdLevel::ALL`].
+    /// The index in [`AdLevel::ALL`].
     #[serde(rename = "l")]
     level: u8,
     #[serde(rename = "m")]
@@ -150,7 +150,7 @@ struct CapAnswerForm {
     granted: Vec<EntryForm>,
 }
 
-/// What an object stores.
+/// Encodes the state of an object.
 #[must_use]
 pub fn encode_object(object: &Object) -> Vec<u8> {
     let Object { latest, epoch, forward, told, entries, full_until } = object;
@@ -165,7 +165,7 @@ pub fn encode_object(object: &Object) -> Vec<u8> {
     })
 }
 
-/// Reads what an object stored; no bytes are a fresh object. `None` when they are not of the form.
+/// Decodes the state of an object; no bytes are a new object. `None` if the bytes are malformed.
 #[must_use]
 pub fn decode_object(bytes: &[u8]) -> Option<Object> {
     if bytes.is_empty() {
@@ -174,7 +174,7 @@ pub fn decode_object(bytes: &[u8]) -> Option<Object> {
     cbor::decode::<ObjectForm>(bytes, FORM, OBJECT).ok()?.try_into().ok()
 }
 
-/// A call, and whose tenant's object it goes to.
+/// Encodes a call with the tenant of the called object.
 #[must_use]
 pub fn encode_call(tenant: &TenantId, call: &Call) -> Vec<u8> {
     let links = call
@@ -194,7 +194,7 @@ pub fn encode_call(tenant: &TenantId, call: &Call) -> Vec<u8> {
     })
 }
 
-/// Reads a call.
+/// Decodes a call; `None` if it is malformed.
 #[must_use]
 pub fn decode_call(bytes: &[u8]) -> Option<(TenantId, Call)> {
     let form: CapCallForm = cbor::decode(bytes, FORM, OBJECT).ok()?;
@@ -211,13 +211,13 @@ pub fn decode_call(bytes: &[u8]) -> Option<(TenantId, Call)> {
     Some((tenant, Call { to, links: links.transpose().ok()?, entries: entries(form.entries).ok()?, ask }))
 }
 
-/// An answer.
+/// Encodes an answer.
 #[must_use]
 pub fn encode_answer(answer: &Answer) -> Vec<u8> {
     cbor::encode(&CapAnswerForm { form: FORM, granted: put_entries(&answer.granted) })
 }
 
-/// Reads an answer.
+/// Decodes an answer; `None` if it is malformed.
 #[must_use]
 pub fn decode_answer(bytes: &[u8]) -> Option<Answer> {
     let form: CapAnswerForm = cbor::decode(bytes, FORM, OBJECT).ok()?;
@@ -264,10 +264,10 @@ impl From<&Claim> for ClaimForm {
             entity: (*entity).into(),
             caps: caps.iter().map(StrictCapForm::from).collect(),
         });
-        let place = |place: &usize| u32::try_from(*place).unwrap_or(u32::MAX);
+        let index = |index: &usize| u32::try_from(*index).unwrap_or(u32::MAX);
         let wanted = wanted.iter().map(|Wanted { insertion, choices }| WantedForm {
             insertion: ByteArray::new(insertion.0),
-            choices: choices.iter().map(place).collect(),
+            choices: choices.iter().map(index).collect(),
         });
         let seen = seen.iter().map(|Seen { insertion, entity, minute }| SeenRowsForm {
             insertion: ByteArray::new(insertion.0),

@@ -1,5 +1,5 @@
-//! One call of `/v1/sync`: facts in, acknowledgements of KV writes in, KV writes out; KV keys to read back out, and what was
-//! read in.
+//! One call of `/v1/sync`. The edge sends facts, acknowledgements of KV writes, and results of reads. The origin
+//! answers with KV writes and with KV keys to read back.
 
 use serde::{Deserialize, Serialize};
 use serde_bytes::{ByteArray, ByteBuf};
@@ -11,31 +11,31 @@ use crate::base::ids::{Millis, SnapshotVersion};
 use crate::base::limits;
 
 const FORM: u8 = 1;
-/// Batches and acknowledgements one item each, what was read back five.
+/// A batch or an acknowledgement is one item, a result of a read five.
 const REQUEST: FormBounds = FormBounds {
     bytes: limits::SYNC_BYTES,
     items: limits::SYNC_FACTS + limits::SYNC_PUBLISH + 8 * limits::KV_KEYS + 64,
     levels: 8,
 };
-/// What was refused has nine items, a KV write fifteen, a key to read back five. Its origin is trusted: its values alone may
-/// have some megabytes.
+/// A refusal has nine items, a KV write fifteen, a key to read back five. The origin is trusted, and the values alone
+/// may have several megabytes.
 const RESPONSE: FormBounds = FormBounds {
     bytes: 2 * limits::SYNC_BYTES,
     items: 16 * (limits::SYNC_FACTS + limits::SYNC_PUBLISH) + 8 * limits::KV_KEYS + 64,
     levels: 8,
 };
 
-/// Why a batch as a whole is not taken now, and an edge keeps it: somebody may configure its tenant yet.
+/// The code of a batch that is refused for now. The edge retries it, because its tenant may still be configured.
 pub const UNKNOWN_TENANT: &str = "unknown_tenant";
 
-/// Why an edge answers a request and does not count it.
+/// The reason why an edge answers a request without counting it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FilterReason {
-    /// The user agent declares a program.
+    /// The user agent declares itself a program.
     Bot,
-    /// The browser fetches ahead of a visit that may not happen.
+    /// The browser prefetches a page that may never be visited.
     Prefetch,
-    /// A HEAD request: nobody sees its answer.
+    /// A HEAD request, whose answer is not displayed.
     Head,
 }
 
@@ -43,7 +43,7 @@ impl FilterReason {
     /// All reasons, in the order of [`SyncRequest::filtered`].
     pub const ALL: [Self; 3] = [Self::Bot, Self::Prefetch, Self::Head];
 
-    /// The reason's name in notes and metrics.
+    /// The reason's permanent name in notes and metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -54,91 +54,93 @@ impl FilterReason {
     }
 }
 
-/// What the edge sends.
+/// The request of an edge.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SyncRequest {
-    /// The edge's name, for the logs.
+    /// The edge's name, for logs.
     pub edge: String,
-    /// Names this call, for the logs.
+    /// The id of this call, for logs.
     pub batch: [u8; 16],
-    /// Batches of facts as [`super::facts`] encodes them, each one queue message.
+    /// Batches of facts, each one queue message encoded by [`super::facts`].
     pub facts: Vec<Vec<u8>>,
-    /// Outbox entries whose write was acknowledged by the KV.
+    /// Outbox entries whose writes the KV acknowledged.
     pub applied: Vec<u64>,
-    /// Outbox entries wanted; 0 from every caller but the publish consumer.
+    /// Number of outbox entries wanted; 0 from all callers except the publish consumer.
     pub drain: u16,
-    /// Facts this edge lost since its last sync (queue and origin both refused them, or the queue never answered).
+    /// Number of facts lost since the edge's last sync: queue and origin both refused them, or the queue never
+    /// answered.
     pub lost: u64,
-    /// Queue messages that this edge gave up on since its last sync (they are in the dead-letter queue).
+    /// Number of queue messages given up since the edge's last sync; they are in the dead-letter queue.
     pub dead: u64,
-    /// Requests that this edge answered and did not count since its last sync, by reason as [`FilterReason::ALL`].
+    /// Number of requests answered but not counted since the edge's last sync, by reason in the order of
+    /// [`FilterReason::ALL`].
     pub filtered: [u64; FilterReason::ALL.len()],
-    /// What the KV had of the keys that were to be read back.
+    /// Results of the reads that the origin asked for.
     pub read: Vec<ReadResult>,
 }
 
-/// What a read of the KV gave.
+/// The result of reading back one KV key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadResult {
-    /// Which key, by its number.
+    /// The number of the key in [`VerifyRequest::entry`].
     pub entry: u64,
-    /// SHA-256 of the value; `None`: there is none.
+    /// SHA-256 of the value; `None` if there is no value.
     pub sha256: Option<[u8; 32]>,
 }
 
-/// What the origin answers, once everything is durable.
+/// The answer of the origin, sent once all data is durable.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SyncResponse {
-    /// Facts that were new.
+    /// Number of new facts.
     pub accepted: u64,
-    /// Facts that were there already.
+    /// Number of facts that were counted before.
     pub duplicate: u64,
-    /// Facts that were refused.
+    /// Refused facts.
     pub rejected: Vec<RejectedFact>,
-    /// KV writes to do, leased to this caller for a minute.
+    /// KV writes, leased to this caller for one minute.
     pub publish: Vec<KvWrite>,
-    /// Outbox entries that are due and not leased.
+    /// Number of outbox entries that are due and not leased.
     pub pending: u64,
-    /// The catalogue in force, if there is one.
+    /// The current catalogue, if there is one.
     pub catalogue: Option<String>,
-    /// KV keys to read back, in one bulk read.
+    /// KV keys to read back in one bulk read.
     pub verify: Vec<VerifyRequest>,
 }
 
-/// A key to read back from the KV.
+/// A KV key to read back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifyRequest {
-    /// Its number, for the answer.
+    /// Its number, which the result repeats.
     pub entry: u64,
     /// The KV key.
     pub key: String,
 }
 
-/// A fact or batch that was refused.
+/// A refused fact or batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RejectedFact {
-    /// Which of the request's `facts`.
+    /// The index of its batch in the request's `facts`.
     pub batch: u32,
-    /// Which fact of that batch; `None`: the batch as a whole could not be read.
+    /// The index of the fact in that batch; `None` if the batch as a whole is refused.
     pub index: Option<u32>,
-    /// A stable name of the reason.
+    /// The permanent name of the reason.
     pub code: String,
-    /// The reason in words.
+    /// The reason as a text.
     pub message: String,
 }
 
 /// One write to the KV.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KvWrite {
-    /// The outbox entry, to be acknowledged.
+    /// The outbox entry to acknowledge.
     pub entry: u64,
     /// The KV key.
     pub key: String,
-    /// The version written.
+    /// The version of the value.
     pub version: SnapshotVersion,
     /// The value; `None` deletes the key.
     pub value: Option<String>,
-    /// When the key became due, in milliseconds since the epoch.
+    /// Time at which the key became due, in milliseconds since the Unix epoch.
     pub due: Millis,
 }
 
@@ -255,7 +257,7 @@ struct VerifyForm {
     key: String,
 }
 
-/// The request's bytes.
+/// Encodes a request.
 #[must_use]
 pub fn encode_request(request: &SyncRequest) -> Vec<u8> {
     let SyncRequest { edge, batch, facts, applied, drain, lost, dead, filtered, read } = request;
@@ -274,25 +276,25 @@ pub fn encode_request(request: &SyncRequest) -> Vec<u8> {
     })
 }
 
-/// Reads a request.
+/// Decodes a request.
 ///
 /// # Errors
-/// [`WireError`]; over [`limits::SYNC_BYTES`], [`limits::SYNC_FACTS`], [`limits::SYNC_PUBLISH`] or [`limits::KV_KEYS`] it
-/// is refused.
+/// [`WireError`] for an invalid request, or one over [`limits::SYNC_BYTES`], [`limits::SYNC_FACTS`],
+/// [`limits::SYNC_PUBLISH`] or [`limits::KV_KEYS`].
 pub fn decode_request(bytes: &[u8]) -> Result<SyncRequest, WireError> {
     cbor::decode::<SyncRequestForm>(bytes, FORM, REQUEST)?.try_into()
 }
 
-/// Reads a request that the log holds, of whatever length: what was acknowledged is read, also where the admin side said
-/// more than an edge may.
+/// Decodes a request from the log, of any length: an acknowledged request must be readable, and one of the admin API
+/// may be longer than an edge's.
 ///
 /// # Errors
-/// [`WireError`], as [`decode_request`].
+/// See [`decode_request`], except for [`limits::SYNC_BYTES`].
 pub fn decode_kept(bytes: &[u8]) -> Result<SyncRequest, WireError> {
     cbor::decode::<SyncRequestForm>(bytes, FORM, FormBounds { bytes: usize::MAX, ..REQUEST })?.try_into()
 }
 
-/// The answer's bytes.
+/// Encodes an answer.
 #[must_use]
 pub fn encode_response(response: &SyncResponse) -> Vec<u8> {
     let SyncResponse { accepted, duplicate, rejected, publish, pending, catalogue, verify } = response;
@@ -308,10 +310,10 @@ pub fn encode_response(response: &SyncResponse) -> Vec<u8> {
     })
 }
 
-/// Reads an answer.
+/// Decodes an answer.
 ///
 /// # Errors
-/// [`WireError`].
+/// [`WireError`] for an invalid answer.
 pub fn decode_response(bytes: &[u8]) -> Result<SyncResponse, WireError> {
     cbor::decode::<SyncResponseForm>(bytes, FORM, RESPONSE)?.try_into()
 }

@@ -1,9 +1,9 @@
-//! The frame of a KV value, made by hand: tag, base64 of CRC-32 and bytes.
+//! The frame of a KV value, built by hand: tag, base64 of CRC-32 and bytes.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 
-/// A value whose checksum fits, whatever is inside.
+/// A value with a valid checksum and any content.
 pub(crate) fn framed(tag: &str, key: &str, bytes: &[u8]) -> String {
     let mut crc = crc32fast::Hasher::new();
     [tag.as_bytes(), key.as_bytes(), &[0], bytes].iter().for_each(|part| crc.update(part));
@@ -11,7 +11,7 @@ pub(crate) fn framed(tag: &str, key: &str, bytes: &[u8]) -> String {
     format!("{tag}{}", STANDARD_NO_PAD.encode([sum.as_slice(), bytes].concat()))
 }
 
-/// The bytes inside a value.
+/// The content of a value.
 pub(crate) fn inside(value: &str) -> Vec<u8> {
     STANDARD_NO_PAD.decode(&value[2..]).unwrap().split_off(4)
 }

@@ -1,9 +1,9 @@
-//! Bytes as nobody honest sends them; the edge's tests take them from here too.
+//! Hostile bytes; the edge's tests use this module too.
 #![expect(clippy::indexing_slicing, reason = "a test may fail")]
 
 use bolero::TypeGenerator;
 
-/// One thing done to valid bytes.
+/// One change to valid bytes.
 #[derive(Debug, Clone, TypeGenerator)]
 pub(crate) enum Damage {
     Set(u16, u8),
@@ -13,7 +13,7 @@ pub(crate) enum Damage {
     Repeat(u16, u8),
 }
 
-/// Bytes from nowhere, or valid ones damaged.
+/// Random bytes, or valid bytes with damage.
 #[derive(Debug, Clone, TypeGenerator)]
 pub(crate) enum Hostile {
     Random(Vec<u8>),

@@ -1,4 +1,4 @@
-//! What the tests of the domain share: builders of values, and generators of histories that can really occur.
+//! Helpers of the domain's tests: builders of values, and generators of histories that can really occur.
 
 use std::collections::BTreeSet;
 
@@ -21,16 +21,16 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 
-/// Cases of a law.
+/// Cases per law.
 pub(crate) const CASES: u32 = 10_000;
-/// When the tests take place.
+/// The time of the tests.
 pub(crate) const NOW: Millis = 1_800_000_000_000;
-/// The kind of which a visitor holds one.
+/// The unique kind.
 pub(crate) const MEMBER: KindCode = KindCode(1);
-/// A kind that joins whom it joins.
+/// A kind that is not unique.
 pub(crate) const PARTNER: KindCode = KindCode(2);
 
-/// Ten thousand cases and no file written beside the test.
+/// Ten thousand cases, and no file of failures next to the test.
 pub(crate) fn law() -> Config {
     Config { cases: CASES, failure_persistence: None, ..Config::default() }
 }
@@ -57,7 +57,7 @@ pub(crate) fn version(counter: u64) -> SnapshotVersion {
     SnapshotVersion { restore: 0, counter }
 }
 
-/// A decision about who belongs together.
+/// A membership decision.
 pub(crate) fn membership(
     epoch: u64,
     admits: impl IntoIterator<Item = VisitorId>,
@@ -73,15 +73,15 @@ pub(crate) fn membership(
     }
 }
 
-/// Bits that look random, from a number.
+/// Pseudo-random bits from a number.
 pub(crate) fn scramble(n: u64) -> u64 {
     let n = (n ^ (n >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let n = (n ^ (n >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     n ^ (n >> 32)
 }
 
-/// The facts of one visitor, in the order of their receipt and in the order in which the origin got them,
-/// and how many of them each published version holds.
+/// The facts of one visitor, by receive time and by arrival at the origin, and the number of facts in each published
+/// version.
 #[derive(Debug, Clone)]
 pub(crate) struct History {
     pub(crate) visitor: VisitorId,
@@ -91,13 +91,13 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// What the `i`th published version holds; the last one for an `i` beyond it.
+    /// The sub-profile of the `i`th published version, at most the last one.
     pub(crate) fn sub(&self, i: usize, named: bool) -> SubProfile {
         let i = i.min(self.published.len() - 1);
         profile_of(&self.arrived[..self.published[i]]).sub_profile(version(i as u64 + 1), named)
     }
 
-    /// The same as a snapshot holds it that was too long: no actions, and one segment.
+    /// The sub-profile in a snapshot that was too long: no actions, and one segment.
     pub(crate) fn cut(&self, i: usize) -> SubProfile {
         let i = i.min(self.published.len() - 1);
         let profile = profile_of(&self.arrived[..self.published[i]]);
@@ -107,18 +107,18 @@ impl History {
         profile.sub_profile_within(version(i as u64 + 1), false, &room)
     }
 
-    /// Facts in the newest version.
+    /// Facts in the newest published version.
     pub(crate) fn newest(&self) -> &[Fact] {
         &self.arrived[..self.published[self.published.len() - 1]]
     }
 
-    /// Facts not yet in any version.
+    /// Facts in no published version.
     pub(crate) fn pending(&self) -> &[Fact] {
         &self.arrived[self.published[self.published.len() - 1]..]
     }
 }
 
-/// Adds a fact; of attributes what they say too.
+/// Folds a fact; attribute writes are assigned.
 pub(crate) fn fold(profile: &mut Profile, fact: &Fact) {
     match &fact.what {
         FactKind::Attributes { writes } => profile.assign(fact, tokens(writes)),
@@ -126,27 +126,27 @@ pub(crate) fn fold(profile: &mut Profile, fact: &Fact) {
     }
 }
 
-/// The profile of facts, each id once.
+/// The profile of facts; a repeated id counts once.
 pub(crate) fn profile_of<'a>(facts: impl IntoIterator<Item = &'a Fact>) -> Profile {
     let (mut profile, mut seen) = (Profile::default(), BTreeSet::new());
     facts.into_iter().filter(|fact| seen.insert(fact.id)).for_each(|fact| fold(&mut profile, fact));
     profile
 }
 
-/// The writes under the tokens that these tests' names stand for.
+/// The writes with the tokens that these tests use for their names.
 pub(crate) fn tokens(
     writes: &[(String, Option<AttributeValue>)],
 ) -> impl Iterator<Item = (NameToken, Option<AttributeValue>)> + '_ {
     writes.iter().map(|(name, value)| (NameToken(name.bytes().map(u16::from).sum()), value.clone()))
 }
 
-/// One of six attributes set to one of few values, or removed.
+/// A write of one of six attributes: one of few values, or a removal.
 fn attribute(bits: u64) -> (String, Option<AttributeValue>) {
     let value = (bits & 3 != 0).then(|| AttributeValue::Integer((bits >> 2 & 1).cast_signed()));
     (["a", "b", "c", "d", "e", "f"][(bits >> 8) as usize % 6].to_owned(), value)
 }
 
-/// A fact of a page, as a ledger remembers it.
+/// The page of a fact, as stored in a ledger.
 pub(crate) fn beyond(fact: &Fact) -> Option<LaterPage> {
     match fact.what {
         FactKind::Page { session } => Some(LaterPage { received: fact.received, short: fact.id.short(), session }),
@@ -154,7 +154,7 @@ pub(crate) fn beyond(fact: &Fact) -> Option<LaterPage> {
     }
 }
 
-/// One fact to be: what, how long after the one before, how late the origin gets it.
+/// A fact to generate: its kind, the time after the previous fact, and its delay to the origin.
 type Spec = (u8, u8, u16);
 
 fn facts_of(owner: u8, specs: &[Spec]) -> Vec<Fact> {
@@ -172,8 +172,8 @@ fn facts_of(owner: u8, specs: &[Spec]) -> Vec<Fact> {
         let what = match what {
             0..=5 => FactKind::Page { session },
             6 => track(PURCHASE, Some(i64::from(*gap) * 1_000_000)),
-            // Few orders, so that visitors of a person send the same one; it is worth the same from each. One visitor sends it
-            // once: a repeat is the same fact.
+            // Few orders, so that visitors of a person report the same one, each with the same value. One visitor
+            // reports it once, because a repeat is the same fact.
             7 => {
                 let (order, name) = (OrderHash(u64::from(*gap % 4)), PURCHASE.to_owned());
                 let value = Some(1_000_000 + i64::from(*gap % 4));
@@ -184,7 +184,7 @@ fn facts_of(owner: u8, specs: &[Spec]) -> Vec<Fact> {
                 let bits = scramble(i as u64 ^ u64::from(*gap) << 8);
                 FactKind::Attributes { writes: (0..1 + bits % 3).map(|n| attribute(scramble(bits ^ n))).collect() }
             }
-            // Few insertions, ads and segments, so that visitors' actions and writes meet.
+            // Few insertions, ads and segments, so that actions and writes of visitors collide.
             11 | 12 => {
                 let bits = scramble(i as u64 ^ u64::from(*gap) << 8);
                 let code = (bits % 3) as u32;
@@ -203,7 +203,7 @@ fn facts_of(owner: u8, specs: &[Spec]) -> Vec<Fact> {
                 let write = |n: u64| (SegmentId((bits >> (2 * n)) as u32 % 6), state(n));
                 FactKind::Segments { writes: (0..1 + bits % 4).map(write).collect() }
             }
-            // Few experiments and arms, so that a person meets one in two arms.
+            // Few experiments and arms, so that a person sees two arms of one experiment.
             14 => {
                 let bits = scramble(i as u64 ^ u64::from(*gap) << 8 ^ u64::from(owner) << 16);
                 FactKind::Exposure { experiment: 1 + (bits % 3) as u32, arm: 1 + (bits >> 8) as u8 % 2 }
@@ -226,7 +226,7 @@ fn history_of(owner: u8, specs: &[Spec], disorder: u16, cuts: &[prop::sample::In
     History { visitor: visitor(owner), facts, arrived, published: published.into_iter().collect() }
 }
 
-/// A visitor's history: a few facts mostly, sometimes more than a sub-profile names; in order, or not.
+/// A visitor's history: mostly a few facts, sometimes more than a sub-profile names, in order or not.
 pub(crate) fn history(owner: u8) -> impl Strategy<Value = History> {
     let spec = || (0u8..15, 0u8..10, 0u16..1_000);
     let specs = prop_oneof![9 => vec(spec(), 0..12), 1 => vec(spec(), 60..140)];
@@ -235,23 +235,23 @@ pub(crate) fn history(owner: u8) -> impl Strategy<Value = History> {
     (specs, disorder, cuts).prop_map(move |(specs, disorder, cuts)| history_of(owner, &specs, disorder, &cuts))
 }
 
-/// What a reader picked up of a history: bits for versions met in the visitor's own snapshot, bits for those
-/// met in a sibling's, and which pages its ledger holds.
+/// The parts of a history that a reader has: bits for the versions read in the visitor's own snapshot, bits for those
+/// read in a sibling's, and the pages in its ledger.
 pub(crate) type Picked = (u8, u8, u64);
 
-/// All that a reader may pick up.
+/// Any parts of a history.
 pub(crate) fn picked() -> impl Strategy<Value = Picked> {
     let bits = || prop_oneof![7 => any::<u8>(), 1 => Just(255u8)];
     (bits(), bits(), any::<u64>())
 }
 
-/// The state of a reader that picked this up.
+/// The state of a reader with these parts.
 pub(crate) fn known(history: &History, (named, unnamed, pages): Picked) -> KnownVisitor {
     let versions = 0..history.published.len();
     let met = |bits: u8, i: usize| bits >> i & 1 == 1;
     let own = versions.clone().filter(|i| met(named, *i)).map(|i| history.sub(i, true));
     let others = versions.filter(|i| met(unnamed, *i)).map(|i| history.sub(i, false));
-    // Once in a while the origin was restored in between and holds less than before.
+    // Sometimes the origin was restored in between and has less than before.
     let restored = (named == 255 || unnamed == 255).then(|| restored(&history.sub(0, named == 255)));
     let cut =
         (0..history.published.len()).filter(|i| scramble(pages ^ 77 ^ *i as u64) & 4 == 4).map(|i| history.cut(i));
@@ -262,7 +262,7 @@ pub(crate) fn known(history: &History, (named, unnamed, pages): Picked) -> Known
     subs.into_iter().map(KnownVisitor::from_sub).fold(ledger, KnownVisitor::join)
 }
 
-/// The `n`th insertion's impression, an hour after the one before.
+/// The impression of the `n`th insertion, an hour after the previous one.
 fn impression(n: u32) -> AdAction {
     let entity = AdEntity { ad: n, ..AdEntity::default() };
     let minute = Minute(Minute::at(NOW).0 + n * 60);
@@ -275,12 +275,12 @@ fn impression(n: u32) -> AdAction {
     }
 }
 
-/// The same after the store was restored from a backup.
+/// The same sub-profile after the store was restored from a backup.
 pub(crate) fn restored(sub: &SubProfile) -> SubProfile {
     SubProfile::pack(SnapshotVersion { restore: 1, counter: 1 }, &sub.content().unwrap_or_default())
 }
 
-/// Sums over a list of facts, each id once: the model that everything is measured against.
+/// Sums over a list of facts without repetitions: the naive model of the tests.
 pub(crate) fn naive(facts: &[&Fact]) -> ProfileTotals {
     let mut seen = BTreeSet::new();
     let mut sessions = BTreeSet::new();
@@ -292,7 +292,7 @@ pub(crate) fn naive(facts: &[&Fact]) -> ProfileTotals {
                 totals.pages += 1;
                 sessions.insert((fact.visitor, *session));
             }
-            // A person buys an order once.
+            // An order of a person counts once.
             FactKind::Track { order: Some(order), .. } if !orders.insert(*order) => {}
             FactKind::Track { name, value, .. } if name == PURCHASE => {
                 totals.purchases += 1;
@@ -305,14 +305,14 @@ pub(crate) fn naive(facts: &[&Fact]) -> ProfileTotals {
     totals
 }
 
-/// Some visitors' histories, decisions about them by epoch, and the snapshots published on the way.
+/// Histories of some visitors, and the snapshots published under changing decisions.
 #[derive(Debug, Clone)]
 pub(crate) struct Published {
     pub(crate) histories: Vec<History>,
     pub(crate) snapshots: Vec<Snapshot>,
 }
 
-/// The snapshots of a person whose membership changes on the way.
+/// The snapshots of a person whose membership changes over time.
 pub(crate) fn published() -> impl Strategy<Value = Published> {
     let steps = vec((0u8..3, 0u8..8, any::<bool>(), prop_oneof![2 => Just(7u8), 1 => 0u8..8]), 1..8);
     (history(0), history(1), history(2), steps).prop_map(|(a, b, c, steps)| {
@@ -326,7 +326,7 @@ pub(crate) fn published() -> impl Strategy<Value = Published> {
                 epoch += 1;
             }
             let mut snapshot = snapshot(&histories, usize::from(owner), step, admitted | 1 << owner, epoch);
-            // A large person's snapshots name different parts of one decision.
+            // The snapshots of a large person name different parts of one decision.
             let named = |v: &VisitorId| *v == visitor(owner) || (0..3).any(|i| part >> i & 1 == 1 && *v == visitor(i));
             snapshot.membership.admits.retain(|v| named(v));
             snapshot.membership.cuts.retain(|v, _| named(v));
@@ -344,7 +344,7 @@ fn snapshot(histories: &[History], owner: usize, step: usize, admitted: u8, epoc
         version: version(step as u64 + 1),
         visitor: histories[owner].visitor,
         unique: Vec::new(),
-        // Two decisions about different sets are two epochs: the step's bits are folded in.
+        // Decisions about different sets need different epochs, so the bits of the step are part of the epoch.
         membership: membership(
             epoch * 8 + u64::from(admitted),
             admits.iter().map(|(_, h)| h.visitor),

@@ -1,6 +1,6 @@
-//! A small world in memory: browsers with cookie jars, an edge that drives the identity steps, a queue, an origin
-//! that folds facts and publishes, and a KV that remembers every value a key had. What is late or lost is up
-//! to the test.
+//! A small world in memory: browsers with cookie jars, an edge that performs the identity steps, a queue, an origin
+//! that folds facts and publishes, and a KV that remembers every value of a key. Each test decides what is late or
+//! lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ use causeway_shared::wire::kv_keys::{lookup_key, snapshot_key};
 
 use crate::common::{MEMBER, NOW, PARTNER, alternate};
 
-/// A visitor younger than this is not looked up.
+/// The snapshot of a younger visitor is not read.
 pub(crate) const PUBLISH_DELAY_MS: Millis = 10_000;
 
 /// One browser's cookie jar.
@@ -34,22 +34,22 @@ pub(crate) struct Browser {
     pub(crate) recent: Option<String>,
 }
 
-/// One call of decide, and what goes wrong with it.
+/// One call of decide, and its faults.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Visit {
-    /// The member who is logged in, by proof.
+    /// The member that is logged in, by proof.
     pub(crate) member: Option<u8>,
     /// An id of the kind that is not unique.
     pub(crate) partner: Option<u8>,
-    /// The call counts no page.
+    /// Whether the call counts no page.
     pub(crate) no_page: bool,
-    /// The answer's cookies never arrive.
+    /// Whether the answer's cookies are lost.
     pub(crate) lose_cookies: bool,
-    /// The first read fails or is late.
+    /// Whether the first read fails or is late.
     pub(crate) fail_first: bool,
-    /// The second read fails or is late.
+    /// Whether the second read fails or is late.
     pub(crate) fail_second: bool,
-    /// How many values back the KV answers.
+    /// The number of versions by which the KV's values are outdated.
     pub(crate) stale: usize,
 }
 
@@ -74,7 +74,7 @@ impl Visit {
     }
 }
 
-/// What a call answered.
+/// The answer of a call.
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
     pub(crate) visitor: VisitorId,
@@ -83,7 +83,7 @@ pub(crate) struct Answer {
     pub(crate) view: JoinedView,
     pub(crate) unique: Option<AltHash>,
     pub(crate) bridged: bool,
-    /// The snapshots that this request read.
+    /// The snapshots read by this request.
     pub(crate) read: Vec<Snapshot>,
 }
 
@@ -92,7 +92,7 @@ impl Answer {
         self.view.of(self.visitor).totals()
     }
 
-    /// Pages and purchases of the view, as the seed's table writes them.
+    /// Pages and purchases of the view.
     pub(crate) fn shown(&self) -> (u64, u64) {
         (self.totals().pages, self.totals().purchases)
     }
@@ -106,7 +106,7 @@ impl Answer {
     }
 }
 
-/// The origin's store, as simple as it can be.
+/// A minimal store of the origin.
 #[derive(Debug, Default)]
 pub(crate) struct Origin {
     facts: BTreeMap<FactId, Fact>,
@@ -115,7 +115,7 @@ pub(crate) struct Origin {
     persons: Vec<BTreeSet<VisitorId>>,
     unique: BTreeMap<VisitorId, AlternateId>,
     counter: u64,
-    /// Which unique id each visitor held when a version was made.
+    /// The unique id of each visitor at the time of each version.
     pub(crate) held: BTreeMap<(SnapshotVersion, VisitorId), AltHash>,
 }
 
@@ -157,14 +157,14 @@ impl Origin {
         self.facts.values().filter(|f| f.what == FactKind::Withdrawal).map(|f| f.visitor).collect()
     }
 
-    /// Ends what ties a visitor to an alternate id.
+    /// Cancels the evidence that ties a visitor to an alternate id.
     pub(crate) fn cancel(&mut self, visitor: VisitorId, id: AlternateId, at: Millis) {
         if let Some(row) = self.evidence.get_mut(&(visitor, id)) {
             row.cancelled = Some(at);
         }
     }
 
-    /// Decides anew who belongs together; each person that changed gets an epoch.
+    /// Computes the people again; each changed person gets a new epoch.
     fn decide(&mut self) {
         let gone = self.withdrawn();
         let evidence: Vec<Evidence> = self.evidence.values().filter(|e| !gone.contains(&e.visitor)).copied().collect();
@@ -220,14 +220,14 @@ impl Origin {
     }
 }
 
-/// Everything between the browsers.
+/// The state outside the browsers.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) now: Millis,
     pub(crate) origin: Origin,
-    /// Pages viewed under each visitor, wherever their facts are by now.
+    /// Pages viewed under each visitor, whether or not the facts have arrived.
     pub(crate) pages: BTreeMap<VisitorId, u64>,
-    /// Visitors minted so far.
+    /// Number of visitors minted so far.
     pub(crate) minted: usize,
     random: Random,
     tenant: TenantId,
@@ -251,7 +251,7 @@ impl World {
         }
     }
 
-    /// One call of decide, as the edge drives it. `None`: the visitor was forgotten, and so was its jar.
+    /// One call of decide, with the edge's steps. `None` if the visitor was forgotten; its cookies are then removed.
     pub(crate) fn visit(&mut self, browser: &mut Browser, visit: &Visit) -> Option<Answer> {
         self.now += 1_000;
         let arrival = IdentityRequest {
@@ -268,24 +268,24 @@ impl World {
         let mut reads = usize::from(!begun.reads().is_empty());
         let second = match begun.after_first(first, &mut self.random) {
             IdentityStep::Second(second) => second,
-            IdentityStep::Forgotten(stays) => return self.forget(browser, stays),
+            IdentityStep::Forgotten(surviving) => return self.forget(browser, surviving),
         };
         reads += usize::from(!second.reads().is_empty());
         assert!(second.reads().lookups.is_empty(), "a third read would be needed");
         let found = self.read(second.reads(), visit.fail_second, visit.stale, &mut read);
-        let mut who = match second.finish(found) {
-            Ok(who) => who,
-            Err(stays) => return self.forget(browser, stays),
+        let mut recognised = match second.finish(found) {
+            Ok(recognised) => recognised,
+            Err(surviving) => return self.forget(browser, surviving),
         };
-        let facts = who.observe(!visit.no_page, &mut self.random);
-        self.minted += usize::from(who.origin == Came::Minted);
-        *self.pages.entry(who.visitor).or_default() += u64::from(!visit.no_page);
+        let facts = recognised.observe(!visit.no_page, &mut self.random);
+        self.minted += usize::from(recognised.origin == Came::Minted);
+        *self.pages.entry(recognised.visitor).or_default() += u64::from(!visit.no_page);
         self.queue.extend(facts);
         if !visit.lose_cookies {
-            self.store(browser, &who);
+            self.store(browser, &recognised);
         }
-        let bridged = who.counted().is_bridged();
-        let RecognisedVisitor { visitor, origin: came, view, unique, .. } = who;
+        let bridged = recognised.counted().is_bridged();
+        let RecognisedVisitor { visitor, origin: came, view, unique, .. } = recognised;
         Some(Answer { visitor, came, reads, view, unique, bridged, read })
     }
 
@@ -299,11 +299,11 @@ impl World {
         Some(read(&opened.payload).unwrap())
     }
 
-    fn store(&self, browser: &mut Browser, who: &RecognisedVisitor) {
-        if who.cookie_changed {
-            browser.identity = Some(self.seal(cookie::IDENTITY, &wire::cookies::encode_identity(&who.cookie)));
+    fn store(&self, browser: &mut Browser, recognised: &RecognisedVisitor) {
+        if recognised.cookie_changed {
+            browser.identity = Some(self.seal(cookie::IDENTITY, &wire::cookies::encode_identity(&recognised.cookie)));
         }
-        browser.recent = Some(self.seal(cookie::LEDGER, &wire::cookies::encode_ledger(&who.ledger)));
+        browser.recent = Some(self.seal(cookie::LEDGER, &wire::cookies::encode_ledger(&recognised.ledger)));
     }
 
     fn seal(&self, name: &str, payload: &[u8]) -> String {
@@ -312,9 +312,9 @@ impl World {
         value
     }
 
-    /// Who is gone takes its own cookies alone.
-    fn forget(&self, browser: &mut Browser, stays: SurvivingCookie) -> Option<Answer> {
-        match stays {
+    /// Removes the cookies of a forgotten visitor and writes the surviving one.
+    fn forget(&self, browser: &mut Browser, surviving: SurvivingCookie) -> Option<Answer> {
+        match surviving {
             Some(cookie) => {
                 browser.identity = Some(self.seal(cookie::IDENTITY, &wire::cookies::encode_identity(&cookie)));
             }
@@ -350,13 +350,13 @@ impl World {
         found
     }
 
-    /// An event of the browser's visitor: a purchase.
+    /// Reports an event of the browser's visitor: a purchase.
     pub(crate) fn purchase(&mut self, browser: &Browser, micros: i64) {
         let what = FactKind::Track { name: PURCHASE.to_owned(), value: Some(micros), properties: None, order: None };
         self.event(browser, what);
     }
 
-    /// The visitor takes its permission back.
+    /// Withdraws the visitor's permission.
     pub(crate) fn withdraw(&mut self, browser: &mut Browser) {
         self.event(browser, FactKind::Withdrawal);
         *browser = Browser::default();
@@ -379,13 +379,13 @@ impl World {
         self.open(cookie::IDENTITY, browser.identity.as_ref(), wire::cookies::decode_identity)
     }
 
-    /// The queue's facts reach the origin, the last ones first: order is all the same.
+    /// Delivers the queue's facts to the origin, last first, because the order must not matter.
     pub(crate) fn deliver(&mut self) {
         let facts = std::mem::take(&mut self.queue);
         facts.into_iter().rev().for_each(|f| self.origin.take(f));
     }
 
-    /// The origin decides and publishes everything: snapshots, tombstones, lookups.
+    /// Lets the origin decide, and publishes all snapshots, tombstones and lookups.
     pub(crate) fn publish(&mut self) {
         self.origin.decide();
         let visitors: BTreeSet<VisitorId> = self.origin.facts.values().map(|f| f.visitor).collect();
@@ -398,7 +398,7 @@ impl World {
         }
     }
 
-    /// The origin decides, and publishes the snapshot of one visitor; its siblings' come a little later.
+    /// Lets the origin decide, and publishes the snapshot of one visitor only.
     pub(crate) fn publish_one(&mut self, visitor: VisitorId) {
         self.origin.decide();
         self.put(visitor);
@@ -417,13 +417,13 @@ impl World {
         }
     }
 
-    /// Everything that was said arrives and is published.
+    /// Delivers and publishes everything.
     pub(crate) fn settle(&mut self) {
         self.deliver();
         self.publish();
     }
 
-    /// The KV forgets a visitor's row.
+    /// Removes a visitor's key from the KV.
     pub(crate) fn expire(&mut self, visitor: VisitorId) {
         self.kv.remove(&snapshot_key(&self.tenant, visitor));
     }

@@ -1,7 +1,7 @@
-//! What models look at, and where each feature's weight is. The trainer and the scorer both take features from here.
+//! Features of models, and the index of each feature's weight. The trainer and the scorer both use this module.
 //!
-//! Features of few values have places of their own; the others – ads and what they belong to, segments, view type with
-//! campaign – share the places behind them by hashing (Weinberger et al., "Feature hashing for large scale multitask
+//! Features with few values have indexes of their own. Ads, their parents, segments, and pairs of view type and
+//! campaign share the indexes after them by hashing (Weinberger et al., "Feature hashing for large scale multitask
 //! learning", 2009).
 
 use crate::base::random;
@@ -10,55 +10,55 @@ use crate::facts::actions::{AdEntity, AdLevel, TimeWindow, ViewType, WindowUnit}
 use crate::facts::segments::SegmentId;
 use crate::profiles::activity::{self, hour_of_week};
 
-/// Windows that impressions are counted in.
+/// Number of windows in which impressions are counted.
 pub const IMPRESSIONS: usize = 3;
-/// The window that clicks are counted in, of [`windows`].
+/// The one of [`windows`] in which clicks are counted.
 pub const CLICKED: usize = 2;
-/// Buckets of a count.
+/// Number of buckets of a count.
 pub const BUCKETS: usize = 16;
-/// The windows, in days of UTC, today among them.
+/// Lengths of the windows in UTC days, including today.
 const DAYS: [u32; IMPRESSIONS] = [1, 7, 30];
-/// Groups of persons by their browsers: 1, 2, 3, 4, and 5 or more.
+/// Groups of people by number of devices: 1, 2, 3, 4, and 5 or more.
 const DEVICES: u32 = 5;
 
-/// What may be there in front of a model.
+/// A feature that a model may have a weight for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModelFeature {
-    /// The hour of the week in UTC, from Monday's first: 0 to 167.
+    /// The hour of the week in UTC, from Monday 00:00: 0 to 167.
     HourOfWeek(u8),
     /// The hour of the day in UTC: 0 to 23.
     HourOfDay(u8),
-    /// The person's browsers: 1 to 5, which stands for more too.
+    /// The person's devices: 1 to 5, where 5 means 5 or more.
     Devices(u8),
     /// The [`bucket`] of the minutes since the person's last action; 0 for none in 30 days.
     Recency(u8),
-    /// The kind of placement.
+    /// The view type of the placement.
     ViewType(ViewType),
-    /// The [`bucket`] of how often the person saw ads of a level's entity.
+    /// The [`bucket`] of the number of impressions of an entity's ads.
     Impressions {
-        /// In which of [`windows`].
+        /// The index of the window in [`windows`].
         window: u8,
-        /// At which level.
+        /// The entity's level.
         level: AdLevel,
-        /// How often.
+        /// The bucket.
         bucket: u8,
     },
-    /// The [`bucket`] of how often it clicked them.
+    /// The [`bucket`] of the number of clicks on an entity's ads.
     Clicks {
-        /// At which level.
+        /// The entity's level.
         level: AdLevel,
-        /// How often.
+        /// The bucket.
         bucket: u8,
     },
-    /// The ad, or what it belongs to, by its code.
+    /// The ad or one of its parents, by code.
     Entity(AdLevel, u32),
-    /// A segment the person is in.
+    /// A segment of the person.
     Segment(SegmentId),
-    /// A campaign on a kind of placement.
+    /// A view type together with a campaign.
     Cross(ViewType, u32),
 }
 
-// Where the features of few values begin.
+// First indexes of the features with few values.
 const HOUR_OF_WEEK: u16 = 0;
 const HOUR_OF_DAY: u16 = HOUR_OF_WEEK + activity::HOURS as u16;
 const DEVICE: u16 = HOUR_OF_DAY + 24;
@@ -66,12 +66,12 @@ const RECENCY: u16 = DEVICE + DEVICES as u16 + 1;
 const VIEW_TYPE: u16 = RECENCY + BUCKETS as u16;
 const IMPRESSION: u16 = VIEW_TYPE + 256;
 const CLICK: u16 = IMPRESSION + (IMPRESSIONS * 4 * BUCKETS) as u16;
-/// Where the hashed ones begin.
+/// First index of the hashed features.
 const HASHED: u16 = 1_024;
 const _: () = assert!(CLICK as usize + 4 * BUCKETS <= HASHED as usize);
 
 impl ModelFeature {
-    /// The place of its weight among two to the power of `bits`, which is one of [`super::BITS`].
+    /// The index of its weight, less than two to the power of `bits`, which is within [`super::BITS`].
     #[must_use]
     pub fn place(self, bits: u8) -> u16 {
         let at = |start: u16, number: u8| start + u16::from(number);
@@ -93,23 +93,23 @@ impl ModelFeature {
     }
 }
 
-/// Of the sort in the highest byte and its number.
+/// The index of a hashed feature, from its sort (in the highest byte) and its number.
 fn hashed(sort: u64, number: u64, bits: u8) -> u16 {
     let hash = random::finish((sort << 56 | number).wrapping_add(random::GAMMA));
     let places = (1u64 << bits.min(15)).saturating_sub(u64::from(HASHED));
-    // The upper half of a 64-bit product: even over any number of places.
-    let place = ((hash >> 32) * places) >> 32;
-    HASHED.saturating_add(u16::try_from(place).unwrap_or_default())
+    // The upper half of a 64-bit product is evenly distributed over any number of indexes.
+    let index = ((hash >> 32) * places) >> 32;
+    HASHED.saturating_add(u16::try_from(index).unwrap_or_default())
 }
 
-/// The bucket of a count: 0, 1, 2 to 3, 4 to 7 and so on; 16,384 and more are one, the last of [`BUCKETS`].
+/// The bucket of a count: 0, 1, 2 to 3, 4 to 7 and so on. Counts of at least 16,384 share the last of [`BUCKETS`].
 #[must_use]
 pub fn bucket(count: u32) -> u8 {
     u8::try_from((u32::BITS - count.leading_zeros()).min(BUCKETS as u32 - 1)).unwrap_or_default()
 }
 
-/// The windows that impressions are counted in, and clicks in the longest: whole days of UTC, up to before this minute,
-/// since the order within a minute is not stored.
+/// The windows in which impressions are counted; clicks are counted in the longest. They begin at a UTC day and end
+/// before the current minute, because the order within a minute is not stored.
 #[must_use]
 pub fn windows(now: Minute) -> [(Minute, Minute); IMPRESSIONS] {
     DAYS.map(|interval| (TimeWindow { interval, unit: WindowUnit::Days }.range(now).0, now))
@@ -122,7 +122,7 @@ pub(super) fn of_moment(now: Minute) -> [ModelFeature; 2] {
     [ModelFeature::HourOfWeek(of_week), ModelFeature::HourOfDay(of_week % 24)]
 }
 
-/// Features of the person, but for its segments.
+/// Features of the person, except its segments.
 pub(super) fn of_person(now: Minute, devices: u32, last: Option<Minute>) -> [ModelFeature; 2] {
     let (from, to) = windows(now)[CLICKED];
     let last = last.filter(|last| (from..to).contains(last));
@@ -135,28 +135,28 @@ pub(super) fn of_ad(entity: AdEntity) -> [ModelFeature; 4] {
     AdLevel::ALL.map(|level| ModelFeature::Entity(level, entity.at(level)))
 }
 
-/// Features of where the ad would be.
+/// Features of the placement.
 pub(super) fn of_placement(view_type: ViewType, campaign: u32) -> [ModelFeature; 2] {
     [ModelFeature::ViewType(view_type), ModelFeature::Cross(view_type, campaign)]
 }
 
-/// What one impression's features are, as small as they can be kept: for a trainer that holds millions.
+/// Features of one impression in a compact form, for a trainer that holds millions of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ImpressionFeatures {
-    /// When.
+    /// Minute of the impression.
     pub minute: Minute,
-    /// On which kind of placement.
+    /// View type of the placement.
     pub view_type: ViewType,
-    /// The person's browsers.
+    /// Number of the person's devices.
     pub devices: u8,
-    /// The minutes since its last action, as [`bucket`].
+    /// The [`bucket`] of the minutes since the person's last action.
     pub recency: u8,
-    /// The [`bucket`]s of impressions by window and level and then of clicks by level, two to a byte.
+    /// [`bucket`]s of impressions by window and level, then of clicks by level; two per byte.
     pub fatigue: [u8; (IMPRESSIONS + 1) * 2],
 }
 
 impl ImpressionFeatures {
-    /// Packs what a [`super::Scorer`] would be asked.
+    /// Packs the inputs of [`super::Scorer::score`].
     #[must_use]
     pub fn new(person: &super::PersonFeatures<'_>, view_type: ViewType, fatigue: &super::Fatigue) -> Self {
         let mut moment = Self { minute: person.now, view_type, ..Self::default() };
@@ -173,7 +173,7 @@ impl ImpressionFeatures {
         moment
     }
 
-    /// Adds the places of all its features, with the ad's, but for segments.
+    /// Appends the weight indexes of all its features, the ad's included, segments excluded.
     pub fn places(&self, entity: AdEntity, bits: u8, to: &mut Vec<u16>) {
         let Self { minute, view_type, devices, recency, fatigue } = *self;
         let mut put = |feature: ModelFeature| to.push(feature.place(bits));
@@ -186,12 +186,12 @@ impl ImpressionFeatures {
     }
 }
 
-/// All features of counts: by window, then level, then bucket; the clicks' behind the impressions'.
+/// All count features, by window, then level, then bucket; those of clicks follow those of impressions.
 pub(super) fn fatigue() -> impl Iterator<Item = ModelFeature> {
     (0..(IMPRESSIONS + 1) * 4).flat_map(|number| (0..16).map(move |bucket| of_count(number, bucket)))
 }
 
-/// A count's feature, by the place of its window and level.
+/// The feature of a count; `number` is window times 4 plus level.
 fn of_count(number: usize, bucket: u8) -> ModelFeature {
     let level = match number % 4 {
         0 => AdLevel::Ad,

@@ -1,9 +1,9 @@
-//! Exponentials of whole numbers, the same on every machine: powers of two from a table, straight lines between its
-//! entries. A value is off by a 60,000th of itself at most, and never falls where the exact one rises.
+//! Fixed-point exponentials with identical results on every machine. Powers of two come from a table with linear
+//! interpolation. The relative error is at most 1/60,000, and the function is monotonic.
 
 use super::FRACTION;
 
-/// 2 to the power of i/64, with 30 bits behind the point.
+/// 2 to the power of i/64, with 30 fractional bits.
 const POWERS: [u32; 65] = [
     1_073_741_824,
     1_085_434_106,
@@ -71,16 +71,16 @@ const POWERS: [u32; 65] = [
     2_124_350_982,
     2_147_483_648,
 ];
-/// The logarithm of e to the base of 2, with 30 bits behind the point.
+/// The logarithm of e to the base 2, with 30 fractional bits.
 const LOG2_E: i64 = 1_549_082_005;
 
-/// The exponential of a number with [`FRACTION`] bits behind the point, as a power of two and a factor from 1 to 2 with
-/// 30 bits behind the point.
+/// The exponential of a number with [`FRACTION`] fractional bits, as a power of two and a factor from 1 to 2 with 30
+/// fractional bits.
 fn parts(number: i32) -> (i64, u64) {
     let power = (i64::from(number) * LOG2_E) >> 30;
     let within = power & ((1 << FRACTION) - 1);
-    let place = usize::try_from(within >> 10).unwrap_or_default();
-    let (low, high) = match POWERS.get(place..) {
+    let index = usize::try_from(within >> 10).unwrap_or_default();
+    let (low, high) = match POWERS.get(index..) {
         Some([low, high, ..]) => (u64::from(*low), u64::from(*high)),
         _ => (1 << 30, 1 << 30),
     };
@@ -88,19 +88,18 @@ fn parts(number: i32) -> (i64, u64) {
     (power >> FRACTION, low + (((high - low) * rest) >> 10))
 }
 
-/// The probability of a logit that has [`FRACTION`] bits behind the point, in parts of 1,000,000,000.
+/// The probability of a logit with [`FRACTION`] fractional bits, in parts of 1,000,000,000.
 pub(super) fn probability(logit: i32) -> u32 {
     const ONE: u64 = 1 << 32;
     const PPB: u64 = 1_000_000_000;
-    // The exponential of what is not above 0 is not above 1.
+    // The exponential of a number of at most 0 is at most 1.
     let (power, factor) = parts(-logit.saturating_abs());
     let small = (factor << 2).checked_shr(u32::try_from(-power).unwrap_or(u32::MAX)).unwrap_or(0);
     let share = if logit < 0 { small } else { ONE };
     u32::try_from(share * PPB / (ONE + small)).unwrap_or(u32::MAX)
 }
 
-/// The exponential of a number that has [`FRACTION`] bits behind the point, rounded down; what is too large is the
-/// largest.
+/// The exponential of a number with [`FRACTION`] fractional bits, rounded down and saturating at `i64::MAX`.
 pub(super) fn exponential(number: i32) -> i64 {
     let (power, factor) = parts(number);
     let value = match u32::try_from(power) {

@@ -8,7 +8,7 @@ use crate::base::time::Day;
 use crate::facts::actions::AdLevel;
 use crate::wire::{WireError, model as wire};
 
-/// Numbers without order (Marsaglia's xorshift), the same in every run.
+/// Pseudo-random numbers (Marsaglia's xorshift), equal in every run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -103,7 +103,7 @@ fn s1_09_ten_thousand_scores_by_parts_are_those_by_places() {
 
 #[test]
 fn a_model_without_weights_is_the_base_rate() {
-    // The logarithms of 1 to 99, and of 20 million micros.
+    // The logarithms of the odds 1 to 99, and of 20 million micros.
     let [click, price] = [-301_146, 1_101_730].map(|intercept| Part { intercept, ..Part::default() });
     let model = Model { bits: 11, expires_ms: 1, click, price, ..Model::default() };
     let scorer = Scorer::new(&model).unwrap();

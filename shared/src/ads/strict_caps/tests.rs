@@ -39,7 +39,7 @@ fn claim(limit: u32, insertions: &[u32], seen: &[u32]) -> Claim {
     }
 }
 
-/// The objects of a person's visitors, called as the worker calls them: every state and call crosses as bytes.
+/// The objects of a person's visitors, called as by the worker: every state and call is encoded and decoded.
 #[derive(Default)]
 struct World {
     stored: BTreeMap<VisitorId, Vec<u8>>,
@@ -122,7 +122,7 @@ fn s3_05_the_union_is_by_insertion() {
     let mut world = World::default();
     assert_eq!(world.claim(1, 0, &[1], claim(3, &[1], &[7, 7, 8]), noon()), [1], "two were seen");
     assert!(world.confirm(1, 1, noon()));
-    // The snapshot knows of it by now: still three.
+    // The snapshot includes it by now: still three.
     assert_eq!(world.claim(1, 0, &[1], claim(4, &[2, 3], &[7, 8, 1]), noon()), [1]);
 }
 
@@ -148,7 +148,7 @@ fn s3_05_what_was_placed_before_a_link_counts_after_it() {
 fn s3_05_a_person_whose_smallest_visitor_was_cut_meets_at_the_next() {
     let mut world = World::default();
     assert_eq!(world.claim(2, 3, &[1, 2], claim(2, &[], &[]), noon()), [0; 0]);
-    // The first is cut; the third browser hears of it before the second does.
+    // The first is cut; the third browser learns of it before the second.
     assert_eq!(world.claim(3, 8, &[2, 3], claim(2, &[1], &[]), noon()), [1]);
     assert_eq!(world.claim(2, 8, &[2, 3], claim(2, &[2], &[]), noon()), [1]);
     assert_eq!(world.claim(3, 8, &[2, 3], claim(2, &[3], &[]), noon()), [0; 0], "both decide at the second");
@@ -161,7 +161,7 @@ fn s3_05_a_login_just_made_links_before_any_decision_names_it() {
     assert_eq!(world.claim(2, 3, &[2], claim(1, &[1], &[]), noon()), [1]);
     assert_eq!(world.claim(2, 3, &[1, 2], claim(2, &[2], &[]), noon()), [1]);
     assert_eq!(world.object(visitor(2)).forward, Some(visitor(1)));
-    assert_eq!(world.claim(2, 3, &[2], claim(2, &[3], &[]), noon()), [0; 0], "a read that failed cuts nobody");
+    assert_eq!(world.claim(2, 3, &[2], claim(2, &[3], &[]), noon()), [0; 0], "a failed read cuts no visitor");
 }
 
 #[test]
@@ -180,10 +180,14 @@ fn s3_05_nothing_is_granted_while_older_word_names_somebody_smaller() {
     let mut world = World::default();
     assert_eq!(world.claim(2, 4, &[2], claim(2, &[1], &[]), noon()), [1]);
     assert_eq!(world.claim(1, 4, &[1], claim(2, &[2], &[]), noon()), [1]);
-    // A login at a location whose snapshot is older than one met: it names the first, and no decision.
+    // A login at a location with an outdated snapshot: it names the first visitor without a decision.
     assert_eq!(world.claim(2, 0, &[1, 2], claim(3, &[3], &[]), noon()), [0; 0], "cut, or linked since?");
     assert!(world.confirm(2, 1, noon()), "what was placed counts");
-    assert_eq!(world.claim(2, 0, &[2], claim(3, &[4], &[]), noon()), [1], "older word that names nobody");
+    assert_eq!(
+        world.claim(2, 0, &[2], claim(3, &[4], &[]), noon()),
+        [1],
+        "an outdated list that names no other visitor"
+    );
     assert_eq!(
         world.claim(2, 5, &[1, 2], claim(3, &[5], &[]), noon()),
         [0; 0],
@@ -215,19 +219,23 @@ fn s3_05_what_a_clock_that_is_behind_confirmed_a_day_early_counts_where_it_was_s
     let before = Minute(midnight.0 - 1);
     assert_eq!(world.claim(1, 0, &[1], claim(1, &[1], &[]), before), [1]);
     assert!(world.confirm(1, 1, before), "the edge has it at midnight");
-    let told = |n, seen| {
+    let seen_claim = |n, seen| {
         let seen = vec![Seen { insertion: insertion(seen), entity: ad(1), minute: midnight }];
         Claim { seen, ..claim(1, &[n], &[]) }
     };
-    assert_eq!(world.claim(1, 0, &[1], told(2, 1), Minute(midnight.0 + 60)), [0; 0], "the day's one was seen");
-    assert_eq!(world.claim(1, 0, &[1], claim(1, &[3], &[]), Minute(midnight.0 + 60)), [1], "as nobody said so");
+    assert_eq!(world.claim(1, 0, &[1], seen_claim(2, 1), Minute(midnight.0 + 60)), [0; 0], "the day's one was seen");
+    assert_eq!(
+        world.claim(1, 0, &[1], claim(1, &[3], &[]), Minute(midnight.0 + 60)),
+        [1],
+        "because no snapshot contains it"
+    );
 }
 
-/// A browser asks, knowing the person or itself alone; an ad placed before is seen, or is not.
+/// A claim of a browser that knows the person or only itself; a placed ad is seen or not.
 #[derive(Debug, Clone)]
 enum Event {
     Claim { of: usize, knows: bool, placements: usize },
-    See { place: usize },
+    See { index: usize },
     Wait { minutes: u32 },
 }
 
@@ -235,7 +243,7 @@ fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         4 => (1..=3usize, any::<bool>(), 1..=2usize)
             .prop_map(|(of, knows, placements)| Event::Claim { of, knows, placements }),
-        4 => any::<prop::sample::Index>().prop_map(|place| Event::See { place: place.index(1_000) }),
+        4 => any::<prop::sample::Index>().prop_map(|index| Event::See { index: index.index(1_000) }),
         1 => (0..8u32).prop_map(|minutes| Event::Wait { minutes }),
     ]
 }
@@ -243,7 +251,7 @@ fn event() -> impl Strategy<Value = Event> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 10_000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// What is placed once every object knows the person, and seen, is never more than the limit; nor is what any one
+    /// Once every object knows the person, placements that are seen never exceed the limit. Neither do those that one
     /// object decides, whatever it knows.
     #[test]
     fn s3_05_no_interleaving_is_over_the_limit_once_all_know(limit in 1..4u32, events in vec(event(), 1..60)) {
@@ -269,8 +277,8 @@ proptest! {
                     let all_know = knowing.iter().all(|knows| *knows);
                     placed.extend(names.iter().filter(|n| granted.contains_key(&insertion(**n))).map(|n| (*n, of, all_know)));
                 }
-                Event::See { place } => {
-                    let Some((n, of, all_knew)) = placed.get(place % placed.len().max(1)).copied() else { continue };
+                Event::See { index } => {
+                    let Some((n, of, all_knew)) = placed.get(index % placed.len().max(1)).copied() else { continue };
                     if world.confirm(of, n, now) {
                         prop_assert_eq!(seen.insert(n, all_knew), None, "an insertion counted twice");
                     }
@@ -293,7 +301,7 @@ fn who_is_between_two_objects_keeps_what_it_passes_on() {
         world.call(&call, Minute(noon().0 + minute)).granted.len()
     };
     assert_eq!([granted(a, 0, &[a], 1, 0), granted(a, 0, &[a], 2, 0)], [1, 1], "alone, two of two");
-    assert_eq!(granted(b, 5, &[b, c], 3, 1), 1, "c decides, and knows of nobody's");
+    assert_eq!(granted(b, 5, &[b, c], 3, 1), 1, "c decides, and has no entries of others");
     assert_eq!(granted(a, 6, &[a, b], 4, 1), 0, "by b, c hears of a's two");
     // c is cut.
     assert_eq!([granted(b, 7, &[a, b], 5, 2), granted(a, 7, &[a, b], 6, 2)], [0, 0], "b knows of a's two");

@@ -1,34 +1,37 @@
-//! Segments packed in columns, read where they lie.
+//! Segments packed in columns, read in place.
 //!
-//! LEB128 numbers: how many; the bytes of the id column; the smallest expiry; the bits of one expiry. Then ids as
-//! differences (LEB128); expiries above the smallest, and 0 for a removed one, in fixed bits; attributes of those
-//! that have any: the place after the one before, how many, then tokens and values; the stamps, each once, and runs over
-//! them: an import gives all its segments one stamp. Last, where the bits have [`EVICTED`] added, from which hour on no evicted
-//! write holds.
+//! First four LEB128 numbers: the number of segments, the bytes of the id column, the smallest expiry, and the bits per
+//! expiry. Then the columns:
+//! * ids, as LEB128 differences
+//! * expiries relative to the smallest, plus 1, in fixed bits; 0 for a removed segment
+//! * attributes of the segments that have any: the distance of the index from the previous one, the number of
+//!   attributes, then tokens and values
+//! * stamps without repetition, then runs over them: an import gives all its segments one stamp
+//! * if the bits have [`EVICTED`] added: the hour from which no evicted write holds
 
 use super::{Attribute, SegmentId, SegmentMap, SegmentState, WriteStamp};
 use crate::base::limits;
 use crate::base::packed::{self, PackedReader};
 use crate::base::time::HourStamp;
 
-/// Expiries lie before 2101, which takes 20 bits.
+/// Most bits of an expiry, which lies before 2101.
 const WIDTH: u64 = 20;
-/// Added to the bits of one expiry where writes were evicted.
+/// Added to the bits per expiry if writes were evicted.
 const EVICTED: u64 = 32;
-/// Behind the expiries, so that each is read as one of eight bytes.
+/// Zero bytes after the expiries, so that reads of several bytes stay in bounds.
 const PADDING: usize = 8;
 
-/// What a visitor's last write of a segment says, without attributes. In order: of two of one segment the greater stands.
+/// A visitor's last write of a segment, without attributes. Of two writes of one segment the greater wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct SegmentWrite {
     id: SegmentId,
     stamp: WriteStamp,
-    /// `None` for a removed one.
+    /// `None` for a removed segment.
     expiry: Option<HourStamp>,
 }
 
-/// The segments of a person at an hour, in order, from those of its visitors: of each segment the last write of any visitor.
-/// Unlike [`SegmentMap::join`] it has no bound, so that no segment of a visitor seems absent because the others wrote many
+/// The segments of a person at an hour, in order: of each segment the last write of any of its visitors counts. Unlike
+/// [`SegmentMap::join`] it has no bound, so that a visitor's segment is not lost because other visitors wrote many
 /// later ones.
 #[must_use]
 pub fn live_segments(visitors: &[PackedSegments<'_>], hour: HourStamp) -> Vec<SegmentId> {
@@ -40,7 +43,7 @@ pub fn live_segments(visitors: &[PackedSegments<'_>], hour: HourStamp) -> Vec<Se
     held.map(|write| write.id).collect()
 }
 
-/// Two lists in the order of their ids; of two of one segment the greater.
+/// Merges two lists in order of their ids; of two writes of one segment the greater stays.
 fn merge_writes(all: Vec<SegmentWrite>, more: impl Iterator<Item = SegmentWrite>) -> Vec<SegmentWrite> {
     let mut merged = Vec::with_capacity(all.len() + more.size_hint().1.unwrap_or_default());
     let mut all = all.into_iter().peekable();
@@ -69,7 +72,7 @@ pub struct PackedSegments<'a> {
 }
 
 impl SegmentMap {
-    /// The packed form: equal maps give equal bytes.
+    /// The packed form. Equal maps give equal bytes.
     #[must_use]
     pub fn pack(&self) -> Vec<u8> {
         let least = self.writes.values().filter_map(|(_, state)| state.expiry()).min().unwrap_or_default().0;
@@ -100,18 +103,18 @@ impl SegmentMap {
     fn put_attributes(&self, to: &mut Vec<u8>) {
         let mut rows = Vec::new();
         let (mut count, mut before) = (0u64, 0);
-        for (place, (_, state)) in (0u64..).zip(self.writes.values()) {
+        for (index, (_, state)) in (0u64..).zip(self.writes.values()) {
             let SegmentState::Held { attributes, .. } = state else { continue };
             if attributes.is_empty() {
                 continue;
             }
-            packed::put(&mut rows, place - before);
+            packed::put(&mut rows, index - before);
             packed::put(&mut rows, attributes.len() as u64);
             for (token, value) in attributes {
                 packed::put(&mut rows, (*token).into());
                 packed::put_signed(&mut rows, (*value).into());
             }
-            (count, before) = (count + 1, place);
+            (count, before) = (count + 1, index);
         }
         packed::put(to, count);
         packed::put_row(to, &rows);
@@ -130,14 +133,14 @@ impl SegmentMap {
         }
         let mut runs: Vec<(usize, u64)> = Vec::new();
         for (stamp, _) in self.writes.values() {
-            let place = stamps.binary_search(stamp).unwrap_or_default();
+            let index = stamps.binary_search(stamp).unwrap_or_default();
             match runs.last_mut() {
-                Some((of, length)) if *of == place => *length += 1,
-                _ => runs.push((place, 1)),
+                Some((of, length)) if *of == index => *length += 1,
+                _ => runs.push((index, 1)),
             }
         }
-        for (place, length) in runs {
-            packed::put(to, place as u64);
+        for (index, length) in runs {
+            packed::put(to, index as u64);
             packed::put(to, length);
         }
     }
@@ -162,7 +165,7 @@ fn put_bits(to: &mut Vec<u8>, values: impl Iterator<Item = u32>, width: u32) {
     to.extend([0; PADDING]);
 }
 
-/// The columns side by side. Written out, as WebAssembly has no time for what a chain of closures leaves of it.
+/// An iterator over the id and expiry columns. Written by hand, because a chain of closures is too slow in WebAssembly.
 struct SegmentEntries<'a> {
     left: usize,
     ids: PackedReader<'a>,
@@ -178,7 +181,7 @@ impl Iterator for SegmentEntries<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;
-        // Differences of a thousand ids out of a hundred thousand take one byte, now and then two.
+        // Differences of a thousand ids out of a hundred thousand take one byte, sometimes two.
         let more = match self.ids.0 {
             [one @ ..0x80, rest @ ..] => {
                 self.ids.0 = rest;
@@ -191,7 +194,7 @@ impl Iterator for SegmentEntries<'_> {
             _ => u32::try_from(self.ids.number()?).ok()?,
         };
         self.id = self.id.wrapping_add(more);
-        // The widest expiry and the bits before it in its byte fit in four bytes.
+        // The widest expiry and the bits before it in its byte fit into four bytes.
         let four = self.expiries.get(self.bit / 8..)?.first_chunk()?;
         let above = u32::from_le_bytes(*four) >> (self.bit % 8) & ((1 << self.width) - 1);
         self.bit += self.width as usize;
@@ -205,8 +208,7 @@ impl Iterator for SegmentEntries<'_> {
 }
 
 impl<'a> PackedSegments<'a> {
-    /// Takes packed bytes; `None` when they are cut or over a bound. What single entries say is looked at when they are
-    /// read.
+    /// Wraps packed bytes; `None` if they are cut or over a bound. Single entries are checked when they are read.
     #[must_use]
     pub fn read(bytes: &'a [u8]) -> Option<Self> {
         let mut from = PackedReader(bytes);
@@ -221,35 +223,35 @@ impl<'a> PackedSegments<'a> {
         Some(Self { whole: bytes, count, ids, least, width, expiries, attributes: from, evicted })
     }
 
-    /// How many there are, removed ones among them.
+    /// The number of segments, removed ones included.
     #[must_use]
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there is none.
+    /// Whether there are no segments.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The segments held and when each expires, in order of their ids.
+    /// The held segments with their expiries, in order of their ids.
     pub fn iter(self) -> impl Iterator<Item = (SegmentId, HourStamp)> + 'a {
         self.all().filter_map(|(id, expiry)| Some((id, expiry?)))
     }
 
-    /// All segments written, removed ones among them, in order.
+    /// All segments written, removed ones included, in order of their ids.
     pub fn ids(self) -> impl Iterator<Item = SegmentId> + 'a {
         self.all().map(|(id, _)| id)
     }
 
-    /// All, `None` for a removed one.
+    /// All segments written; the expiry is `None` for a removed one.
     fn all(self) -> SegmentEntries<'a> {
         let Self { count, ids, least, width, expiries, .. } = self;
         SegmentEntries { left: count, ids: PackedReader(ids), id: 0, expiries, bit: 0, least, width }
     }
 
-    /// All, with the stamp of each one's last write; `None` when those are not what [`SegmentMap::pack`] gives.
+    /// All segments written, with the stamps of their last writes; `None` if the stamps are malformed.
     fn writes(self) -> Option<impl Iterator<Item = SegmentWrite> + 'a> {
         let mut from = self.attributes;
         from.count(self.count)?;
@@ -258,7 +260,7 @@ impl<'a> PackedSegments<'a> {
         Some(self.all().zip(stamps).map(|((id, expiry), stamp)| SegmentWrite { id, stamp, expiry }))
     }
 
-    /// The map, with stamps and attributes; `None` when the bytes are not what [`SegmentMap::pack`] gives.
+    /// The map with stamps and attributes; `None` unless the bytes are exactly those of [`SegmentMap::pack`].
     #[must_use]
     pub fn to_map(&self) -> Option<SegmentMap> {
         let mut from = self.attributes;
@@ -266,8 +268,8 @@ impl<'a> PackedSegments<'a> {
         let mut attributes = attributes.into_iter().peekable();
         let stamps = self.read_stamps(&mut from)?;
         let mut map = SegmentMap::default();
-        for (place, ((id, expiry), stamp)) in self.all().zip(stamps).enumerate() {
-            let of = attributes.next_if(|(at, _)| *at == place).map(|(_, of)| of).unwrap_or_default();
+        for (index, ((id, expiry), stamp)) in self.all().zip(stamps).enumerate() {
+            let of = attributes.next_if(|(at, _)| *at == index).map(|(_, of)| of).unwrap_or_default();
             let state = match expiry {
                 Some(expiry) => SegmentState::Held { expiry, attributes: of },
                 None => SegmentState::Removed,
@@ -278,19 +280,19 @@ impl<'a> PackedSegments<'a> {
         if self.evicted {
             (map.evicted, map.last_expiry) = (true, HourStamp(u32::try_from(from.number()?).ok()?));
         }
-        // One form for each map: what is packed another way is not ours.
+        // Each map has one packed form; other forms are refused.
         (map.writes.len() == self.count && from.is_empty() && map.pack() == self.whole).then_some(map)
     }
 
     fn read_attributes(&self, from: &mut PackedReader<'a>) -> Option<Vec<(usize, Vec<Attribute>)>> {
         let count = from.count(self.count)?;
         let mut rows = PackedReader(from.row()?);
-        let mut place = 0;
+        let mut index = 0;
         let read = (0..count).map(|_| {
-            place += rows.count(self.count)?;
+            index += rows.count(self.count)?;
             let pairs = 0..rows.count(limits::SEGMENT_ATTRIBUTES)?;
             let pair = |_| Some((u16::try_from(rows.number()?).ok()?, i32::try_from(rows.signed()?).ok()?));
-            Some((place, pairs.map(pair).collect::<Option<_>>()?))
+            Some((index, pairs.map(pair).collect::<Option<_>>()?))
         });
         let read: Vec<_> = read.collect::<Option<_>>()?;
         rows.is_empty().then_some(read)

@@ -1,5 +1,5 @@
-//! Who belongs together, over visitors and ids by their numbers: the same for the few around one visitor and for all
-//! of a tenant.
+//! The decision which visitors are one person, over numbered visitors and ids. It serves both the neighbourhood of one
+//! visitor and all visitors of a tenant.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -9,39 +9,39 @@ use crate::base::ids::Millis;
 use crate::base::planted::{self, PlantedBug};
 use crate::facts::evidence::{EvidenceWeight, LinkClass};
 
-/// Evidence that stands and is heavy enough: a visitor was seen with an id. Visitors are numbered in their order, ids in
-/// that of their hashes.
+/// A sighting of a visitor with an id, with sufficient weight. Visitors are numbered in their order, ids in the order
+/// of their hashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SightingClaim {
-    /// Since when it counts.
+    /// Start of the time in which it counts.
     pub since: Millis,
     /// The visitor's number.
     pub visitor: u32,
-    /// The id's.
+    /// The id's number.
     pub id: u32,
 }
 
-/// No id: of millions of visitors four bytes each are fewer than eight.
+/// The number that stands for no id. An `Option<u32>` would take eight bytes instead of four, for millions of visitors.
 pub const NONE: u32 = u32::MAX;
 
-/// What claims come to.
+/// The result of a decision over claims.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DecidedClaims {
-    /// The master of every visitor: the smallest number among those it is connected with.
+    /// The master of each visitor: the smallest number among the visitors that it is connected with.
     pub masters: Vec<u32>,
-    /// The unique id that every visitor effectively holds; [`NONE`] for none.
+    /// The effective unique id of each visitor; [`NONE`] for none.
     pub held: Vec<u32>,
-    /// Claims that link nothing, and why: the visitor, the id. One may be there twice.
+    /// Claims that link nothing, as visitor, id and reason. A claim may occur twice.
     pub flags: Vec<(u32, u32, FlagReason)>,
-    /// Visitors that belong to their person less surely than by a login, and how surely: as the weakest link is on the way
-    /// to who holds the person's unique id, or to its master where nobody does.
+    /// Visitors linked to their person less surely than by a login, with the weight. It is the weight of the weakest
+    /// link on the path to a holder of the person's unique id, or to its master if there is no holder.
     pub weights: Vec<(u32, EvidenceWeight)>,
 }
 
-/// The claims of one id, by their places in order.
+/// The claims of one id, as a range of indexes. Groups are sorted by these fields, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct ClaimGroup {
-    /// Those of unique ids come first: `false` is before `true`.
+    /// Unique ids come first, because `false` sorts before `true`.
     shared: bool,
     since: Millis,
     id: u32,
@@ -49,12 +49,17 @@ struct ClaimGroup {
     end: u32,
 }
 
-/// Decides over visitors 0 to `visitors`-1, and fewer than 2³² claims; a claim of another one is passed over. `class` says how each id links.
+/// Decides over the visitors 0 to `visitors`-1 and fewer than 2³² claims. Claims of other visitors are ignored. `class`
+/// returns how an id links.
 ///
-/// A visitor effectively holds, of the unique ids, the one received earliest, then the one with the smaller hash. Unique ids
-/// join first, since no two visitors who hold the same can be two people's; then the others, earliest first, each kept out
-/// where it would bring holders of two unique ids together. `unsure` claims come last, the surest first: where a chain of them
-/// would join two members, its weakest link stays out. Orders `claims` by id, time and visitor, and `unsure` as they come.
+/// The effective unique id of a visitor is the one received earliest, then the one with the smaller hash.
+///
+/// 1. Unique ids join first, because visitors with the same one always belong together.
+/// 2. Other ids join next, earliest first. A claim is left out if it would join two unique ids.
+/// 3. `unsure` claims join last, greatest weight first. If a chain of them would join two members, its weakest link is
+///    left out.
+///
+/// Sorts `claims` by id, time and visitor, and `unsure` in the order of their use.
 #[must_use]
 pub fn decide_claims(
     visitors: u32,
@@ -104,7 +109,7 @@ pub fn decide_claims(
     DecidedClaims { masters, held, flags, weights }
 }
 
-/// Ids of unsure claims are vertices behind the visitors.
+/// Vertices of the ids of unsure claims; their numbers follow those of the visitors.
 struct IdVertices {
     visitors: u32,
     all: Vec<u32>,
@@ -123,12 +128,12 @@ impl IdVertices {
     }
 
     fn vertex(&self, id: u32) -> Option<u32> {
-        let place = self.all.binary_search(&id).ok()?;
-        Some(self.visitors.saturating_add(u32::try_from(place).ok()?))
+        let index = self.all.binary_search(&id).ok()?;
+        Some(self.visitors.saturating_add(u32::try_from(index).ok()?))
     }
 }
 
-/// Joins by unsure claims what logins left apart; gives how surely visitors belong to their people.
+/// Joins trees by unsure claims; returns the weights of visitors that are linked less surely than by a login.
 fn join_unsurely(
     joining: &mut HolderForest,
     visitors: u32,
@@ -146,14 +151,14 @@ fn join_unsurely(
     if planted::is_active(PlantedBug::WeakestMatchFirst) {
         unsure.reverse();
     }
-    // Between trees that logins made: a forest of trees.
+    // Links between the trees of logins; they form a forest over these trees.
     let mut links: BTreeMap<u32, Vec<(u32, EvidenceWeight)>> = BTreeMap::new();
     for (weight, SightingClaim { visitor, id, .. }) in unsure.iter() {
         let Some(vertex) = ids.vertex(*id).filter(|_| *visitor < visitors) else { continue };
         if class(*id) == LinkClass::Crowded {
             flags.push((*visitor, *id, FlagReason::Crowded));
         } else if joining.forest.root(*visitor) == joining.forest.root(vertex) {
-            // A way that is as sure is there.
+            // A path of at least this weight already exists.
         } else if joining.join(*visitor, vertex) {
             let (a, b) = (sure.root(*visitor), sure.root(vertex));
             links.entry(a).or_default().push((b, *weight));
@@ -187,31 +192,31 @@ fn join_unsurely(
     (0..visitors).map(&mut weight).zip(0..).filter_map(|(weight, visitor)| Some((visitor, weight?))).collect()
 }
 
-/// The id of each visitor's first claim of a unique one.
+/// The id of each visitor's earliest claim of a unique id.
 fn held_ids(visitors: u32, claims: &[SightingClaim], unique: impl Fn(u32) -> bool) -> Vec<u32> {
-    let rank = |claim: &SightingClaim| (claim.since, claim.id);
+    let order = |claim: &SightingClaim| (claim.since, claim.id);
     let mut first = vec![NONE; visitors as usize];
-    for (place, claim) in (0..).zip(claims).filter(|(_, claim)| unique(claim.id)) {
+    for (index, claim) in (0..).zip(claims).filter(|(_, claim)| unique(claim.id)) {
         if let Some(slot) = first.get_mut(claim.visitor as usize)
             && claims
                 .get(*slot as usize)
-                .is_none_or(|held| (rank(claim) < rank(held)) != planted::is_active(PlantedBug::SecondMemberWins))
+                .is_none_or(|held| (order(claim) < order(held)) != planted::is_active(PlantedBug::SecondMemberWins))
         {
-            *slot = place;
+            *slot = index;
         }
     }
     first.iter_mut().for_each(|slot| *slot = claims.get(*slot as usize).map_or(NONE, |claim| claim.id));
     first
 }
 
-/// A forest whose trees have one holder of a unique id at most, at the root.
+/// A forest in which each tree has at most one unique id, stored at the root.
 struct HolderForest {
     forest: Forest,
     holders: Vec<u32>,
 }
 
 impl HolderForest {
-    /// Whether the two are in one tree now, or were.
+    /// Joins the trees of two vertices. Returns false, without a change, if they have different unique ids.
     fn join(&mut self, a: u32, b: u32) -> bool {
         let (a, b) = (self.forest.root(a), self.forest.root(b));
         let holder = |root: u32| self.holders.get(root as usize).copied().unwrap_or(NONE);

@@ -1,22 +1,22 @@
 //! Connected components of numbered vertices: union-find in one flat array.
 
-/// A forest over the vertices 0 to n-1, in which every tree's root is its smallest vertex. Numbered in the order of their
-/// ids, a root is a master.
+/// A forest over the vertices 0 to n-1. Each tree's root is its smallest vertex; if vertices are numbered in the order
+/// of visitor ids, a root is a master.
 ///
-/// Rem's algorithm with splicing (Patwary, Blair, Manne, "Experiments on Union-Find Algorithms for the Disjoint-Set Data
-/// Structure", SEA 2010): both vertices climb in turn, the one whose parent is larger, and what it leaves gets the smaller
-/// parent. There are no ranks beside the parents, and no vertex is visited twice.
+/// Rem's algorithm with splicing (Patwary, Blair, Manne, "Experiments on Union-Find Algorithms for the Disjoint-Set
+/// Data Structure", SEA 2010). Two cursors climb in turn, always the one with the larger parent, and each vertex that a
+/// cursor leaves gets the smaller parent. The parents are the only data, and no vertex is visited twice.
 #[derive(Debug, Clone)]
 pub struct Forest(Vec<u32>);
 
 impl Forest {
-    /// So many vertices, each by itself.
+    /// A forest of this many vertices, each a tree of its own.
     #[must_use]
     pub fn new(vertices: u32) -> Self {
         Self((0..vertices).collect())
     }
 
-    /// Puts two vertices in one tree. One that is not there changes nothing.
+    /// Joins the trees of two vertices. A vertex out of range changes nothing.
     pub fn join(&mut self, mut a: u32, mut b: u32) {
         let (Some(mut up_a), Some(mut up_b)) = (self.parent(a), self.parent(b)) else { return };
         while up_a != up_b {
@@ -28,16 +28,16 @@ impl Forest {
                 return;
             }
             a = up_a;
-            // Of the other one the parent is as it was: one read a step, and each may miss the cache.
+            // The other cursor's parent is unchanged. A step therefore has one read, which may miss the cache.
             let Some(up) = self.parent(a) else { return };
             up_a = up;
         }
     }
 
-    /// The smallest vertex of a vertex's tree; of one that is not there itself.
+    /// The smallest vertex of a vertex's tree. A vertex out of range is its own root.
     pub fn root(&mut self, mut at: u32) -> u32 {
         while let Some(up) = self.parent(at).filter(|up| *up != at) {
-            // Halves the path for those who come after.
+            // Halves the path for later calls.
             let upper = self.parent(up).unwrap_or(up);
             self.set(at, upper);
             at = upper;
@@ -45,7 +45,7 @@ impl Forest {
         at
     }
 
-    /// The root of every vertex. A parent is never larger than its child: in one pass each is done before it is asked.
+    /// The root of every vertex. One pass suffices, because a parent is never larger than its child.
     #[must_use]
     pub fn labels(mut self) -> Vec<u32> {
         for vertex in 0..self.0.len() {

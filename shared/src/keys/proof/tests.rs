@@ -78,7 +78,7 @@ fn the_standards_example_of_hs256_holds() {
     let keys = [key("a", ProofAlg::HS256, &secret)];
     let payload = open(token, &keys).unwrap();
     assert!(payload.starts_with(br#"{"iss":"joe","#));
-    // It has no `sub`, no `aud` and no `iat`.
+    // The example has no `sub`, no `aud` and no `iat`.
     let whole = verify_proof(token, &keys, &tenant(), NOW);
     assert_eq!(whole, Err(ProofError::Malformed));
 }
@@ -106,7 +106,7 @@ fn field_19_who_only_knows_an_id_proves_nothing() {
     assert_eq!(ask(""), Err(ProofError::Malformed));
 }
 
-/// A public key is public: signed with its bytes as if they were a secret, a token must not hold.
+/// The header must not select HS256 for an EdDSA key: anyone can sign with the bytes of a public key as a secret.
 #[test]
 fn field_19_the_header_never_chooses_the_algorithm() {
     let confused = ProofKey { alg: ProofAlg::HS256, ..public() };
@@ -297,7 +297,7 @@ fn damaged_tokens_never_panic_and_never_hold() {
     });
 }
 
-/// A publisher's own bugs: anything signed well may stand in the payload.
+/// A publisher may sign malformed claims, so a signed payload can contain anything.
 #[test]
 fn signed_nonsense_never_panics() {
     check!().with_iterations(10_000).with_max_len(600).for_each(|bytes: &[u8]| {

@@ -1,5 +1,4 @@
-//! Clocks on the wall: how far a place is from UTC, and when that changes. Which zone a place is in, and what its rules
-//! are, is for the caller to know.
+//! UTC offsets of wall clocks and their changes. The caller knows the zone and its rules.
 
 use std::ops::Range;
 
@@ -9,7 +8,7 @@ use crate::base::time::{HOUR_MS, MINUTE_MS};
 /// Milliseconds of a week.
 pub(super) const WEEK_MS: Millis = 168 * HOUR_MS;
 
-/// How many minutes a clock is ahead of UTC.
+/// The minutes by which a clock is ahead of UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct UtcOffset(i16);
 
@@ -17,18 +16,18 @@ impl UtcOffset {
     /// UTC itself.
     pub const UTC: Self = Self(0);
 
-    /// Of minutes east of UTC; `None` where it would be a day or more: no place is.
+    /// The offset of a clock this many minutes ahead of UTC; `None` for a day or more.
     #[must_use]
     pub fn minutes(minutes: i32) -> Option<Self> {
         i16::try_from(minutes).ok().filter(|minutes| minutes.unsigned_abs() < 1_440).map(Self)
     }
 
-    /// The hours that begin with UTC's, and what a clock shows then: whole hours ahead, and minutes past the hour.
+    /// The offset as whole hours (rounded down) and the remaining minutes, 0 to 59.
     pub(super) fn parts(self) -> (i16, u16) {
         (self.0.div_euclid(60), self.0.rem_euclid(60).unsigned_abs())
     }
 
-    /// Milliseconds from this clock's Monday, 00:00, to a time.
+    /// Milliseconds from the last Monday 00:00 of this clock to a time.
     pub(super) fn into_week(self, time: Millis) -> Millis {
         // 1970 began on a Thursday.
         let utc = i64::try_from(time % WEEK_MS + 72 * HOUR_MS).unwrap_or_default();
@@ -36,7 +35,7 @@ impl UtcOffset {
     }
 }
 
-/// A place's offset at any time: one, and what it changes to.
+/// The UTC offset of a zone over time: the first offset, and its changes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ZoneOffsets {
     first: UtcOffset,
@@ -50,23 +49,23 @@ impl From<UtcOffset> for ZoneOffsets {
 }
 
 impl ZoneOffsets {
-    /// The offset before any change, and each change: from when on, to what. Their order is no matter.
+    /// Makes the value from the offset before all changes and the changes (begin, new offset), in any order.
     #[must_use]
     pub fn new(first: UtcOffset, mut changes: Vec<(Millis, UtcOffset)>) -> Self {
         changes.sort_unstable();
         Self { first, changes }
     }
 
-    /// At a time.
+    /// The offset at a time.
     #[must_use]
     pub fn at(&self, time: Millis) -> UtcOffset {
         let past = self.changes.partition_point(|(from, _)| *from <= time);
         past.checked_sub(1).and_then(|last| self.changes.get(last)).map_or(self.first, |(_, offset)| *offset)
     }
 
-    /// The one that was in force longest while a person's facts were recorded, of equal ones the earlier: the one to read
-    /// its rhythm with. The rhythm counts hours in UTC, and no longer knows on which side of a change a fact lay. The
-    /// offset of today would move every habit by an hour on the day that the clocks change.
+    /// The offset that was in force longest in the time in which a person's facts were recorded; of equal ones the
+    /// earlier. It is the one to read the person's histogram with. The histogram counts UTC hours without dates, so
+    /// today's offset would move every habit by an hour when the clocks change.
     #[must_use]
     pub fn usual(&self, recorded: Range<Millis>) -> UtcOffset {
         let mut longest = (self.at(recorded.start), 0);
@@ -80,7 +79,7 @@ impl ZoneOffsets {
         longest.0
     }
 
-    /// A time in pieces, in order, none empty, each with its offset.
+    /// The non-empty pieces of a time range with their offsets, in order.
     pub(super) fn pieces(&self, whole: Range<Millis>) -> impl Iterator<Item = (Range<Millis>, UtcOffset)> + '_ {
         let starts = std::iter::once((0, self.first)).chain(self.changes.iter().copied());
         let ends = self.changes.iter().map(|(from, _)| *from).chain([Millis::MAX]);

@@ -1,7 +1,7 @@
-//! Reservations: insertions placed in front of the visitor that no snapshot can hold yet.
+//! Reservations: insertions placed in front of the visitor that may not be in a snapshot yet.
 //!
-//! Packed for the cookie: the newest minute, then the entities, each once, then a row for each reservation: the
-//! insertion's hash (6 bytes), the view type, the place of its entity, the minutes before the newest.
+//! Packed form for the cookie: the newest minute, then each distinct entity, then one row per reservation. A row has
+//! the insertion's hash (6 bytes), the view type, the index of its entity, and the minutes before the newest.
 
 use std::collections::BTreeSet;
 
@@ -12,22 +12,22 @@ use crate::base::time::Minute;
 use crate::facts::actions::{ActionType, AdAction, AdEntity, InsertionHash, ViewType};
 use crate::keys::ad_token::AdToken;
 
-/// The newest minute in five bytes at most, and how many entities there are.
+/// Longest head, in bytes: the newest minute (at most five) and the number of entities.
 const HEAD: usize = 6;
 const HASH: usize = 6;
-/// A row of up to 128 entities.
+/// Longest row, in bytes, with up to 128 entities.
 const ROW: usize = HASH + 3;
 
-/// An insertion that `decide` placed: it counts as its impression while the snapshot may not hold that yet.
+/// An insertion that `decide` placed. It counts as its impression while a snapshot may not contain the impression yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PlacedInsertion {
-    /// The placing.
+    /// The insertion's hash.
     pub insertion: InsertionHash,
-    /// The ad, and what it belongs to.
+    /// The ad with its ad group, campaign and advertiser.
     pub entity: AdEntity,
-    /// On which kind of placement.
+    /// The view type of the placement.
     pub view_type: ViewType,
-    /// When it was placed.
+    /// The minute of the placement.
     pub minute: Minute,
 }
 
@@ -39,20 +39,21 @@ impl From<&AdToken> for PlacedInsertion {
 }
 
 impl PlacedInsertion {
-    /// The impression it stands for.
+    /// The impression that the reservation stands for.
     #[must_use]
     pub fn impression(&self) -> AdAction {
         let Self { insertion, entity, view_type, minute } = *self;
         AdAction { insertion, verb: ActionType::IMPRESSION, view_type, entity, minute }
     }
 
-    /// Whether it still counts, by whole minutes.
+    /// Whether the serve window is open, in whole minutes.
     pub(super) fn is_live(&self, now: Millis) -> bool {
         u64::from(Minute::at(now).0.saturating_sub(self.minute.0)) * 60_000 <= limits::SERVE_WINDOW_MS
     }
 }
 
-/// How many of the newest fit into [`limits::RESERVATION_BYTES`]; they are in the order of their placing.
+/// The number of newest reservations that fit into [`limits::RESERVATION_BYTES`]. `reserved` is in the order of
+/// placement.
 pub(super) fn fitting(reserved: &[PlacedInsertion]) -> usize {
     let mut entities = BTreeSet::new();
     let mut bytes = HEAD;
@@ -64,19 +65,19 @@ pub(super) fn fitting(reserved: &[PlacedInsertion]) -> usize {
     reserved.iter().rev().take_while(fits).count()
 }
 
-/// The packed form; empty for none. What is more than 255 minutes older than the newest is said to be 255.
+/// The packed form; empty for no reservations. An age over 255 minutes, relative to the newest, is stored as 255.
 pub(crate) fn pack(reserved: &[PlacedInsertion]) -> Vec<u8> {
     let Some(newest) = reserved.iter().map(|r| r.minute).max() else { return Vec::new() };
     let mut entities: Vec<AdEntity> = Vec::new();
     let mut rows = Vec::with_capacity(reserved.len() * ROW);
     for PlacedInsertion { insertion, entity, view_type, minute } in reserved {
-        let place = entities.iter().position(|e| e == entity).unwrap_or_else(|| {
+        let index = entities.iter().position(|e| e == entity).unwrap_or_else(|| {
             entities.push(*entity);
             entities.len() - 1
         });
         rows.extend(insertion.0);
         rows.push(view_type.0);
-        packed::put(&mut rows, place as u64);
+        packed::put(&mut rows, index as u64);
         rows.push(u8::try_from(newest.0 - minute.0).unwrap_or(u8::MAX));
     }
     let mut to = Vec::with_capacity(limits::RESERVATION_BYTES);
@@ -87,7 +88,7 @@ pub(crate) fn pack(reserved: &[PlacedInsertion]) -> Vec<u8> {
     to
 }
 
-/// Reads the packed form. `None` when it is not of it.
+/// Reads the packed form; `None` if it is malformed.
 pub(crate) fn read(bytes: &[u8]) -> Option<Vec<PlacedInsertion>> {
     let mut from = PackedReader(bytes);
     if from.is_empty() {

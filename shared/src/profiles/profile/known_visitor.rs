@@ -1,4 +1,4 @@
-//! What a reader at the edge knows of one visitor: the sub-profiles it met, and what happened beyond them.
+//! A reader's knowledge of one visitor: the sub-profiles it read, and its own later facts.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,31 +15,31 @@ use crate::facts::offer_slots::HeldSlots;
 use crate::facts::orders::VisitorOrders;
 use crate::facts::segments::PackedSegments;
 
-/// A page view that a reader knows of itself, beyond what a sub-profile holds.
+/// A page view that the reader itself knows, possibly newer than its sub-profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LaterPage {
-    /// When the edge received it.
+    /// The edge's receive time.
     pub received: Millis,
     /// The FactId's first eight bytes.
     pub short: u64,
-    /// Its session.
+    /// The session of the page.
     pub session: SessionId,
 }
 
-/// What a reader knows of one visitor: the newest sub-profile it met that names its facts, the newest that does not, and
-/// what it knows beside them. Kept side by side, so that the join is a product of joins; what is held already is sorted out
-/// when the sums are read.
+/// A reader's knowledge of one visitor: the newest sub-profile with names of its facts, the newest one without, and
+/// facts from elsewhere. The three are stored separately, so that the join is a product of joins. Facts that a
+/// sub-profile contains are excluded when the sums are read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KnownVisitor {
     unnamed: Option<SubProfile>,
     named: Option<SubProfile>,
-    /// Of most visitors nothing; never there and empty.
-    beside: Option<Box<UnsureFacts>>,
-    /// Whether the visitor was minted by the reader's own request, so that there is nothing else to know.
+    /// `None` for most visitors; never empty.
+    unsure: Option<Box<UnsureFacts>>,
+    /// Whether the reader's own request minted the visitor, so that nothing else can be known.
     is_new: bool,
 }
 
-/// Pages, impressions, exposures and units of which it cannot be sure that a sub-profile holds them.
+/// Pages, impressions, exposures and offer codes that a sub-profile may or may not contain.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct UnsureFacts {
     beyond: BTreeMap<(Millis, u64), SessionId>,
@@ -63,7 +63,7 @@ impl UnsureFacts {
 }
 
 impl KnownVisitor {
-    /// From a sub-profile alone.
+    /// Makes the value from a sub-profile alone.
     #[must_use]
     pub fn from_sub(sub: SubProfile) -> Self {
         if sub.is_named() {
@@ -73,101 +73,101 @@ impl KnownVisitor {
         }
     }
 
-    /// From pages alone.
+    /// Makes the value from pages of a ledger alone.
     #[must_use]
     pub fn from_beyond(pages: impl IntoIterator<Item = LaterPage>) -> Self {
         let beyond = pages.into_iter().map(|p| ((p.received, p.short), p.session)).collect();
-        Self::default().with(|beside| beside.beyond = beyond)
+        Self::default().with(|unsure| unsure.beyond = beyond)
     }
 
-    /// The same of a visitor that was minted just now: what is not known of it is absent.
+    /// The same for a visitor minted by this request: unknown data is absent.
     #[must_use]
     pub fn of_new_visitor(self) -> Self {
         Self { is_new: true, ..self }
     }
 
-    /// The same with impressions that are to come, of insertions placed.
+    /// Adds impressions of placed insertions, which are expected or already counted.
     #[must_use]
     pub fn reserving(self, impressions: impl IntoIterator<Item = AdAction>) -> Self {
-        self.with(|beside| impressions.into_iter().for_each(|action| beside.reserved.insert(action)))
+        self.with(|unsure| impressions.into_iter().for_each(|action| unsure.reserved.insert(action)))
     }
 
-    /// The same with exposures.
+    /// Adds exposures.
     #[must_use]
     pub fn exposing(self, exposures: &Exposures) -> Self {
-        self.with(|beside| exposures.iter().for_each(|(code, exposure)| beside.exposed.insert(code, exposure)))
+        self.with(|unsure| exposures.iter().for_each(|(code, exposure)| unsure.exposed.insert(code, exposure)))
     }
 
-    /// The same with units.
+    /// Adds offer codes.
     #[must_use]
     pub fn getting(self, units: &HeldSlots) -> Self {
-        self.with(|beside| units.iter().for_each(|(code, unit)| beside.got.insert(code, unit)))
+        self.with(|unsure| units.iter().for_each(|(code, unit)| unsure.got.insert(code, unit)))
     }
 
     fn with(mut self, add: impl FnOnce(&mut UnsureFacts)) -> Self {
-        let mut beside = self.beside.take().unwrap_or_default();
-        add(&mut beside);
-        self.beside = Some(beside).filter(|beside| !beside.is_empty());
+        let mut unsure = self.unsure.take().unwrap_or_default();
+        add(&mut unsure);
+        self.unsure = Some(unsure).filter(|unsure| !unsure.is_empty());
         self
     }
 
-    /// The newest sub-profile met that names its facts.
+    /// The newest sub-profile with names of its facts.
     #[must_use]
     pub fn named(&self) -> Option<&SubProfile> {
         self.named.as_ref()
     }
 
-    /// The actions of the newest sub-profile met.
+    /// The actions of the newest sub-profile.
     #[must_use]
     pub fn actions(&self) -> Option<PackedActions<'_>> {
         self.newest().and_then(SubProfile::actions)
     }
 
-    /// Impressions that are to come, or have come.
+    /// Impressions that are expected or already counted.
     #[must_use]
     pub fn reserved(&self) -> ActionList {
-        self.beside.as_ref().map(|beside| beside.reserved.clone()).unwrap_or_default()
+        self.unsure.as_ref().map(|unsure| unsure.reserved.clone()).unwrap_or_default()
     }
 
-    /// When the first and the last facts of the newest sub-profile met happened.
+    /// Times of the first and last fact in the newest sub-profile.
     #[must_use]
     pub fn seen(&self) -> Option<(Millis, Millis)> {
         self.newest().and_then(SubProfile::seen)
     }
 
-    /// The segments of the newest sub-profile met.
+    /// The segments of the newest sub-profile.
     #[must_use]
     pub fn segments(&self) -> Option<PackedSegments<'_>> {
         self.newest().and_then(SubProfile::segments)
     }
 
-    /// The attributes of the newest sub-profile met.
+    /// The attributes of the newest sub-profile.
     #[must_use]
     pub fn attributes(&self) -> Option<PackedAttributes<'_>> {
         self.newest().and_then(SubProfile::attributes)
     }
 
-    /// The exposures of the newest sub-profile met, none where they are not of the form, and those beyond it.
+    /// The exposures of the newest sub-profile (none if malformed), joined with the later ones.
     #[must_use]
     pub fn exposures(&self) -> Exposures {
         let held = self.newest().map(SubProfile::exposures).unwrap_or_default();
-        self.beside.iter().fold(held, |held, beside| held.join(beside.exposed.clone()))
+        self.unsure.iter().fold(held, |held, unsure| held.join(unsure.exposed.clone()))
     }
 
-    /// The units of the newest sub-profile met, none where they are not of the form, and those beyond it.
+    /// The offer codes of the newest sub-profile (none if malformed), joined with the later ones.
     #[must_use]
     pub fn units(&self) -> HeldSlots {
         let held = self.newest().map(SubProfile::units).unwrap_or_default();
-        self.beside.iter().fold(held, |held, beside| held.join(beside.got.clone()))
+        self.unsure.iter().fold(held, |held, unsure| held.join(unsure.got.clone()))
     }
 
-    /// The orders of the newest sub-profile met, none where they are not of the form.
+    /// The orders of the newest sub-profile; none if malformed.
     #[must_use]
     pub fn orders(&self) -> VisitorOrders {
         self.newest().map(SubProfile::orders).unwrap_or_default()
     }
 
-    /// What may be missing of the visitor's data.
+    /// The parts of the visitor's data that may be missing.
     #[must_use]
     pub fn missing(&self) -> MissingParts {
         match self.newest() {
@@ -176,30 +176,30 @@ impl KnownVisitor {
         }
     }
 
-    /// The newer of the two; of the same version the one that misses less, then the one that names its facts.
+    /// The newer of the two; at the same version, the one with fewer missing parts, then the one with names.
     fn newest(&self) -> Option<&SubProfile> {
         let both = self.unnamed.iter().chain(&self.named);
         both.max_by_key(|sub| (sub.version(), Reverse(sub.missing().count())))
     }
 
-    /// The join: commutative, associative, idempotent.
+    /// The join, which is commutative, associative and idempotent.
     #[must_use]
     pub fn join(mut self, other: Self) -> Self {
         self.unnamed = both(self.unnamed, other.unnamed, SubProfile::join);
         self.named = both(self.named, other.named, SubProfile::join);
-        self.beside = both(self.beside, other.beside, |a, b| Box::new(a.join(*b)));
+        self.unsure = both(self.unsure, other.unsure, |a, b| Box::new(a.join(*b)));
         self.is_new |= other.is_new;
         self
     }
 
-    /// The sums: those of the newest sub-profile, or of the newest named one with the pages it does not hold,
-    /// whichever is more. Both are sums over facts of this visitor, so that neither is ever too much. One of
-    /// before a restore says nothing beside one of after it.
+    /// The sums of the newest sub-profile without names, or of the newest one with names plus the pages it does not
+    /// contain; of each sum, the larger. Both are sums over facts of this visitor, so neither is too large. A
+    /// sub-profile from before a restore is ignored if one from after it exists.
     #[must_use]
     pub fn totals(&self) -> ProfileTotals {
         let [named, unnamed] = self.latest();
         let [base, unnamed] = [named, unnamed].map(|sub| sub.map(SubProfile::totals).unwrap_or_default());
-        let Some(UnsureFacts { beyond, .. }) = self.beside.as_deref() else { return base.most(unnamed) };
+        let Some(UnsureFacts { beyond, .. }) = self.unsure.as_deref() else { return base.most(unnamed) };
         let names = named.and_then(SubProfile::names);
         let unheld =
             || beyond.iter().filter(|((at, short), _)| !names.as_ref().is_some_and(|n| n.newest.holds(*at, *short)));
@@ -213,14 +213,14 @@ impl KnownVisitor {
         base.plus(beyond).most(unnamed)
     }
 
-    /// How often an event was, from one minute to before another, by the same rule; `None` of an event that no snapshot says it
-    /// of. It is known exactly where the newest says it so, and no page is known beside it that it may hold or not.
+    /// The number of events of a name from minute `from` to before `to`, by the rule of [`Self::totals`]; `None` for an
+    /// event that snapshots do not time. It is exact if the newest sub-profile is exact and no page is in doubt.
     #[must_use]
     pub fn within(&self, name: &str, from: Minute, to: Minute) -> Option<EventCount> {
         let [named, unnamed] = self.latest();
         let of = |sub: Option<&SubProfile>| sub.map_or(Some(EventCount::Exactly(0)), |sub| sub.within(name, from, to));
         let (base, other) = (of(named)?, of(unnamed)?);
-        let beyond = self.beside.iter().filter(|_| name == PAGE).flat_map(|beside| beside.beyond.iter());
+        let beyond = self.unsure.iter().filter(|_| name == PAGE).flat_map(|unsure| unsure.beyond.iter());
         let mut pages: Vec<_> = beyond.filter(|((at, _), _)| (from..to).contains(&Minute::at(*at))).collect();
         if !pages.is_empty() {
             let names = named.and_then(SubProfile::names).unwrap_or_default();
@@ -233,8 +233,8 @@ impl KnownVisitor {
         Some(if exact.is_some() { EventCount::Exactly(least) } else { EventCount::AtLeast(least) })
     }
 
-    /// The newest sub-profile that names its facts and the newest that does not, without one of before a restore beside one of
-    /// after it.
+    /// The newest sub-profile with names and the newest one without. One from before a restore is left out if the other
+    /// is from after it.
     fn latest(&self) -> [Option<&SubProfile>; 2] {
         let restore = |sub: &SubProfile| sub.version().restore;
         let both = [self.named(), self.unnamed.as_ref()];

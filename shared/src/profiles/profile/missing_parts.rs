@@ -1,7 +1,7 @@
-//! Which parts of a visitor's or of a person's data a reader does not have. What is missing is unknown, not absent
+//! Missing parts of a visitor's or a person's data. A missing part is unknown, not absent
 //! (docs/adr/0004-unknown-is-not-absent.md).
 
-/// A set of parts of what is stored. The empty set says that everything is known.
+/// A set of missing parts. The empty set means that everything is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MissingParts(u8);
 
@@ -16,7 +16,7 @@ impl MissingParts {
     pub const ACTIONS: Self = Self(4);
     /// The times of some events.
     pub const EVENTS: Self = Self(8);
-    /// Some of the person's visitors, or everything of one of them.
+    /// Some visitors of the person, or all data of one of them.
     pub const MEMBERS: Self = Self(16);
     /// Everything.
     pub const ALL: Self = Self(31);
@@ -35,7 +35,7 @@ impl MissingParts {
         Self(self.0 | other.0)
     }
 
-    /// These parts where a condition holds, else none.
+    /// These parts if a condition holds, otherwise none.
     #[must_use]
     pub const fn when(self, holds: bool) -> Self {
         if holds { self } else { Self::NONE }
@@ -53,24 +53,24 @@ impl MissingParts {
         self.0 == 0
     }
 
-    /// How many parts there are.
+    /// The number of parts in the set.
     #[must_use]
     pub const fn count(self) -> u32 {
         self.0.count_ones()
     }
 
-    /// The parts' names in answers, in a fixed order.
+    /// The parts' names in API answers, in a fixed order.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         Self::NAMED.into_iter().filter(move |(part, _)| self.overlaps(*part)).map(|(_, name)| name)
     }
 
-    /// As the bits of a number.
+    /// The set as bits.
     #[must_use]
     pub const fn bits(self) -> u8 {
         self.0
     }
 
-    /// From the bits of a number; bits that no part has are dropped.
+    /// The set from bits; unknown bits are dropped.
     #[must_use]
     pub const fn from_bits(bits: u8) -> Self {
         Self(bits & Self::ALL.0)

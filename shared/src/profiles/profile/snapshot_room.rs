@@ -1,4 +1,4 @@
-//! What of a profile a snapshot has room for, and what it keeps before anything else.
+//! The room of a snapshot: the parts of a profile that fit, and the parts with precedence.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,30 +11,30 @@ use crate::facts::actions::{ActionList, ActionType, AdAction, AdLevel};
 use crate::facts::attributes::NameToken;
 use crate::facts::segments::SegmentId;
 
-/// What a catalogue asks of people: it stays in a snapshot that is too long before anything else does.
+/// Names in a catalogue's filters and caps. Their data has precedence if a snapshot is too long.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct QueriedNames {
     /// The attributes that filters name.
     pub attributes: BTreeSet<u16>,
     /// The segments that filters name.
     pub segments: BTreeSet<u32>,
-    /// What caps count.
+    /// The actions that caps count.
     pub caps: Vec<QueriedActions>,
 }
 
-/// Actions that caps count: of one type, on ads of these codes at one level.
+/// Actions that caps count: one action type, at one level, on entities with these codes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct QueriedActions {
     /// The action type's code.
     pub verb: u8,
-    /// The place of the level in [`AdLevel::ALL`].
+    /// The index of the level in [`AdLevel::ALL`].
     pub level: usize,
     /// The codes at that level.
     pub codes: BTreeSet<u32>,
 }
 
 impl QueriedNames {
-    /// Whether these name something that others do not.
+    /// Whether this contains a name that `others` does not.
     #[must_use]
     pub fn exceeds(&self, others: &Self) -> bool {
         !self.attributes.is_subset(&others.attributes)
@@ -42,9 +42,9 @@ impl QueriedNames {
             || !self.caps.iter().all(|cap| others.names_actions(cap))
     }
 
-    fn names_actions(&self, asked: &QueriedActions) -> bool {
-        let same = self.caps.iter().filter(|cap| (cap.verb, cap.level) == (asked.verb, asked.level));
-        same.map(|cap| &cap.codes).any(|codes| asked.codes.is_subset(codes))
+    fn names_actions(&self, needed: &QueriedActions) -> bool {
+        let same = self.caps.iter().filter(|cap| (cap.verb, cap.level) == (needed.verb, needed.level));
+        same.map(|cap| &cap.codes).any(|codes| needed.codes.is_subset(codes))
     }
 
     /// Adds a cap.
@@ -56,33 +56,33 @@ impl QueriedNames {
         }
     }
 
-    /// The actions that caps count, by action type and level, for looking up many.
+    /// The codes of caps, by action type and level.
     fn counted(&self) -> BTreeMap<(u8, usize), &BTreeSet<u32>> {
         self.caps.iter().map(|cap| ((cap.verb, cap.level), &cap.codes)).collect()
     }
 }
 
-/// What of a profile a snapshot is to hold.
+/// The parts of a profile that a snapshot holds.
 #[derive(Debug, Clone, Copy)]
 pub struct SnapshotRoom<'a> {
-    /// Actions, and times of events, of this day and later are all that a reader asks for.
+    /// First day whose actions and event times a reader can ask for.
     pub since: Day,
-    /// Actions that no cap counts are held from this day on; `None` for none of them.
+    /// First day for actions that no cap counts; `None` to hold none of them.
     pub actions: Option<Day>,
-    /// Actions that caps count are held from this day on; `None` for none of them.
+    /// First day for actions that caps count; `None` to hold none of them.
     pub capped: Option<Day>,
     /// Whether the times of events are held.
     pub events: bool,
-    /// Segments that no filter names: at most so many, those written last.
+    /// Most segments that no filter names; the last written are held.
     pub segments: usize,
-    /// Bytes that attributes have, packed.
+    /// Most bytes of packed attributes.
     pub attributes: usize,
-    /// What stays before anything else.
+    /// Names whose data has precedence.
     pub queried: &'a QueriedNames,
 }
 
 impl<'a> SnapshotRoom<'a> {
-    /// Room for everything of a day and later.
+    /// Room for everything from this day on.
     #[must_use]
     pub fn whole(since: Day, queried: &'a QueriedNames) -> Self {
         let (actions, capped) = (Some(since), Some(since));
@@ -91,7 +91,7 @@ impl<'a> SnapshotRoom<'a> {
     }
 }
 
-/// The parts of a profile that a snapshot holds, packed, and which others it lacks.
+/// The packed parts of a profile for a snapshot, and the parts that it lacks.
 #[derive(Debug, Default)]
 pub(super) struct HeldParts {
     pub(super) actions: Vec<u8>,
@@ -124,23 +124,23 @@ impl HeldParts {
     }
 }
 
-/// The actions that there is room for, packed, and whether there are more that a reader asks for.
+/// The packed actions that fit, and whether actions within the reader's days were left out.
 fn held_actions(actions: &ActionList, room: &SnapshotRoom<'_>) -> (Vec<u8>, bool) {
     if [room.actions, room.capped] == [Some(room.since); 2] {
         return (actions.pack_from(room.since), false);
     }
     let counted = room.queried.counted();
     let is_counted = |action: &AdAction| {
-        let at = |(place, level): (usize, AdLevel)| {
-            counted.get(&(action.verb.0, place)).is_some_and(|codes| codes.contains(&action.entity.at(level)))
+        let at = |(index, level): (usize, AdLevel)| {
+            counted.get(&(action.verb.0, index)).is_some_and(|codes| codes.contains(&action.entity.at(level)))
         };
         AdLevel::ALL.into_iter().enumerate().any(at)
     };
-    let asked = || actions.iter().filter(|action| action.minute.day() >= room.since);
+    let needed = || actions.iter().filter(|action| action.minute.day() >= room.since);
     let fits = |action: &AdAction| {
         let from = if is_counted(action) { room.capped } else { room.actions };
         from.is_some_and(|from| action.minute.day() >= from)
     };
-    let held: ActionList = asked().filter(fits).collect();
-    (if held.is_empty() { Vec::new() } else { held.pack_actions() }, held.len() < asked().count())
+    let held: ActionList = needed().filter(fits).collect();
+    (if held.is_empty() { Vec::new() } else { held.pack_actions() }, held.len() < needed().count())
 }

@@ -1,4 +1,4 @@
-//! One visitor's profile at one version, packed, as a snapshot carries it. A reader pays for the parts it asks for.
+//! One visitor's packed profile at one version, as part of a snapshot. A reader unpacks only the parts that it reads.
 
 use std::cmp::Reverse;
 
@@ -25,24 +25,25 @@ const EXPOSED: u64 = 32;
 const UNITS: u64 = 64;
 const RECENT: u64 = 128;
 const ORDERED: u64 = 256;
-/// Above the flags lie the bits of [`MissingParts`].
+/// The bits of [`MissingParts`] follow the flags.
 const MISSING_SHIFT: u32 = 9;
 
-/// One visitor's profile at one version. Two of the same version hold the same, but for what a snapshot had no room for.
+/// One visitor's profile at one version. Two with the same version differ only in parts for which a snapshot had no
+/// room.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SubProfile {
     version: SnapshotVersion,
     packed: SharedBytes,
 }
 
-/// What a sub-profile says.
+/// The unpacked content of a sub-profile.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SubContent {
     /// The sums.
     pub totals: ProfileTotals,
-    /// When the first and last fact happened.
+    /// Times of the first and last fact.
     pub seen: Option<(Millis, Millis)>,
-    /// The facts' names; only in the visitor's own snapshot, whose ledger needs them.
+    /// Names of the newest facts; only in the visitor's own snapshot, whose ledger needs them.
     pub names: Option<NewestNames>,
     /// The actions, packed; empty for none.
     pub actions: Vec<u8>,
@@ -52,17 +53,17 @@ pub struct SubContent {
     pub attributes: Vec<u8>,
     /// The exposures, packed; empty for none.
     pub exposures: Vec<u8>,
-    /// The units of limited offers, packed; empty for none.
+    /// The offer codes, packed; empty for none.
     pub units: Vec<u8>,
-    /// When page views and purchases were, packed; empty where that is not said.
+    /// Times of page views and purchases, packed; empty if unknown.
     pub recent: Vec<u8>,
     /// The orders, packed; empty for none.
     pub orders: Vec<u8>,
-    /// What a snapshot had no room for.
+    /// Parts for which the snapshot had no room.
     pub missing: MissingParts,
 }
 
-/// What the newest facts are called.
+/// Names of the newest facts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NewestNames {
     /// The newest sessions, oldest first.
@@ -72,7 +73,7 @@ pub struct NewestNames {
 }
 
 impl SubProfile {
-    /// Packs what it is to say.
+    /// Packs a content.
     #[must_use]
     pub fn pack(version: SnapshotVersion, content: &SubContent) -> Self {
         let SubContent {
@@ -99,7 +100,7 @@ impl SubProfile {
             | flag(!orders.is_empty(), ORDERED);
         let missing = u64::from(missing.bits()) << MISSING_SHIFT;
         packed::put(&mut to, flag(seen.is_some(), SEEN) | flag(names.is_some(), NAMED) | parts | missing);
-        // First, so that a decision, which asks for them, need not read what comes behind.
+        // Actions and segments come first, because a decision needs them and can skip the rest.
         for part in [actions, segments].into_iter().filter(|part| !part.is_empty()) {
             packed::put_row(&mut to, part);
         }
@@ -112,14 +113,14 @@ impl SubProfile {
         if let Some(names) = names {
             names.put(&mut to);
         }
-        // Last, as all that is to come: a reader of the release before passes over what lies behind.
+        // New parts are added at the end, because a reader of the previous release ignores trailing bytes.
         for part in [attributes, exposures, units, recent, orders].into_iter().filter(|part| !part.is_empty()) {
             packed::put_row(&mut to, part);
         }
         Self { version, packed: to.into() }
     }
 
-    /// From a snapshot's bytes, as they are: what they do not say is zero, or not there.
+    /// Wraps the bytes of a snapshot without a check. Malformed parts later read as zero or absent.
     #[must_use]
     pub fn from_packed(version: SnapshotVersion, packed: SharedBytes) -> Self {
         Self { version, packed }
@@ -131,13 +132,13 @@ impl SubProfile {
         &self.packed
     }
 
-    /// The origin's version of this visitor.
+    /// The version that the origin issued.
     #[must_use]
     pub fn version(&self) -> SnapshotVersion {
         self.version
     }
 
-    /// What the snapshot that it comes from had no room for.
+    /// The parts for which the snapshot had no room.
     #[must_use]
     pub fn missing(&self) -> MissingParts {
         missing_in(PackedReader(&self.packed).number().unwrap_or_default())
@@ -149,7 +150,7 @@ impl SubProfile {
         self.parts().and_then(|mut parts| read_totals(&mut parts.rest)).unwrap_or_default()
     }
 
-    /// When the first and the last of its facts happened.
+    /// Times of the first and last fact.
     #[must_use]
     pub fn seen(&self) -> Option<(Millis, Millis)> {
         let SubParts { flags, mut rest, .. } = self.parts()?;
@@ -157,67 +158,68 @@ impl SubProfile {
         read_seen(flags, &mut rest)?
     }
 
-    /// The actions; `None` where there are none, or they are not of the form.
+    /// The actions; `None` if there are none or they are malformed.
     #[must_use]
     pub fn actions(&self) -> Option<PackedActions<'_>> {
         PackedActions::read(self.parts()?.actions).filter(|actions| !actions.is_empty())
     }
 
-    /// The segments; `None` where there are none, or they are not of the form.
+    /// The segments; `None` if there are none or they are malformed.
     #[must_use]
     pub fn segments(&self) -> Option<PackedSegments<'_>> {
         PackedSegments::read(self.parts()?.segments)
     }
 
-    /// The attributes; `None` where there are none, or they are not of the form.
+    /// The attributes; `None` if there are none or they are malformed.
     #[must_use]
     pub fn attributes(&self) -> Option<PackedAttributes<'_>> {
-        PackedAttributes::read(self.behind(ATTRIBUTED)?)
+        PackedAttributes::read(self.part_after_sums(ATTRIBUTED)?)
     }
 
-    /// The exposures; none where they are not of the form.
+    /// The exposures; empty if malformed.
     #[must_use]
     pub fn exposures(&self) -> Exposures {
-        self.behind(EXPOSED).and_then(Exposures::read).unwrap_or_default()
+        self.part_after_sums(EXPOSED).and_then(Exposures::read).unwrap_or_default()
     }
 
-    /// The units of limited offers; none where they are not of the form.
+    /// The offer codes; empty if malformed.
     #[must_use]
     pub fn units(&self) -> HeldSlots {
-        self.behind(UNITS).and_then(HeldSlots::read).unwrap_or_default()
+        self.part_after_sums(UNITS).and_then(HeldSlots::read).unwrap_or_default()
     }
 
-    /// How often an event was, from one minute to before another; `None` of one that no snapshot says it of.
+    /// The number of events of a name from minute `from` to before `to`; `None` for an event that snapshots do not
+    /// time.
     #[must_use]
     pub fn within(&self, name: &str, from: Minute, to: Minute) -> Option<EventCount> {
-        events::recent_within(self.behind(RECENT).unwrap_or_default(), name, from, to)
+        events::recent_within(self.part_after_sums(RECENT).unwrap_or_default(), name, from, to)
     }
 
-    /// The orders; none where they are not of the form.
+    /// The orders; empty if malformed.
     #[must_use]
     pub fn orders(&self) -> VisitorOrders {
-        self.behind(ORDERED).and_then(VisitorOrders::read).unwrap_or_default()
+        self.part_after_sums(ORDERED).and_then(VisitorOrders::read).unwrap_or_default()
     }
 
-    /// Whether it names its newest facts.
+    /// Whether it has the names of its newest facts.
     #[must_use]
     pub fn is_named(&self) -> bool {
         PackedReader(&self.packed).number().unwrap_or_default() & NAMED != 0
     }
 
-    /// The newest facts' names, if it carries them.
+    /// The names of the newest facts, if it has them.
     #[must_use]
     pub fn names(&self) -> Option<NewestNames> {
         self.content()?.names
     }
 
-    /// Whether the fact is in the sums. Without the newest facts' names: no.
+    /// Whether the sums include the fact; false if it has no names of facts.
     #[must_use]
     pub fn holds(&self, received: Millis, short: u64) -> bool {
         self.names().is_some_and(|names| names.newest.holds(received, short))
     }
 
-    /// All that it says; `None` when the bytes are not of the form.
+    /// The whole content; `None` if the bytes are malformed.
     #[must_use]
     pub fn content(&self) -> Option<SubContent> {
         let SubParts { flags, actions, segments, mut rest } = self.parts()?;
@@ -243,8 +245,8 @@ impl SubProfile {
         })
     }
 
-    /// One of the parts behind the sums; `None` where it is not there.
-    fn behind(&self, part: u64) -> Option<&[u8]> {
+    /// One of the parts after the sums; `None` if it is absent or malformed.
+    fn part_after_sums(&self, part: u64) -> Option<&[u8]> {
         let SubParts { flags, mut rest, .. } = self.parts()?;
         if flags & part == 0 {
             return None;
@@ -264,7 +266,7 @@ impl SubProfile {
         Some(SubParts { flags, actions, segments, rest })
     }
 
-    /// The newer of the two; of the same version the one that names its newest facts, then the one that misses less, then the
+    /// The newer of the two; at the same version, the one with names, then the one with fewer missing parts, then the
     /// longer one.
     #[must_use]
     pub fn join(self, other: Self) -> Self {
@@ -273,11 +275,11 @@ impl SubProfile {
             all.totals = all.totals.plus(more.totals);
             return Self::pack(self.version.max(other.version), &all);
         }
-        if other.rank() > self.rank() { other } else { self }
+        if other.join_order() > self.join_order() { other } else { self }
     }
 
-    /// What decides between two: total, so that the join does not ask who came first.
-    fn rank(&self) -> (SnapshotVersion, bool, Reverse<u32>, usize, &[u8]) {
+    /// The order of the join. It is total, so that the join does not depend on the order of arrival.
+    fn join_order(&self) -> (SnapshotVersion, bool, Reverse<u32>, usize, &[u8]) {
         (self.version, self.is_named(), Reverse(self.missing().count()), self.packed.len(), &self.packed)
     }
 }
@@ -309,7 +311,7 @@ fn read_sums(flags: u64, from: &mut PackedReader<'_>) -> Option<Sums> {
     Some((totals, seen, names))
 }
 
-/// `None` when the bytes are not of the form.
+/// The optional times; the outer `None` means malformed bytes.
 fn read_seen(flags: u64, from: &mut PackedReader<'_>) -> Option<Option<(Millis, Millis)>> {
     if flags & SEEN == 0 {
         return Some(None);
@@ -318,7 +320,7 @@ fn read_seen(flags: u64, from: &mut PackedReader<'_>) -> Option<Option<(Millis, 
     Some(Some((first, first.checked_add(span)?)))
 }
 
-/// The next part of those behind the sums, where its flag is set.
+/// The next part after the sums; empty if its flag is not set.
 fn read_part<'a>(flags: u64, flag: u64, from: &mut PackedReader<'a>) -> Option<&'a [u8]> {
     if flags & flag == 0 { Some(&[]) } else { from.row() }
 }
