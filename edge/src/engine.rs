@@ -1,7 +1,7 @@
-//! The engine of one isolate: configuration, caches, and the way of a request from its head to its answer.
+//! The engine of one isolate: its configuration, its caches, and the path of a request from its head to its answer.
 //!
-//! The engine does no I/O. [`Engine::begin`] takes a request and returns a [`IdentityStep`]; where the step is a read or a
-//! call, the worker does it and hands the result to [`Engine::resume_read`] or [`Engine::resume_call`].
+//! The engine does no I/O. [`Engine::begin`] takes a request and returns an [`EngineStep`]. If the step is a read or a
+//! call, the worker carries it out and passes the result to [`Engine::resume_read`] or [`Engine::resume_call`].
 
 pub(crate) mod pending;
 
@@ -71,22 +71,21 @@ pub enum EngineStep {
 /// A bulk read for one request.
 #[derive(Debug)]
 pub struct KvRead {
-    /// The keys; values are handed back in their order. Empty where only the rate limit is asked.
+    /// The keys; values are returned in their order. Empty if only the rate limit must be checked.
     pub keys: Vec<String>,
-    /// The rate limit of minted visitors, where the request minted one; if it refuses, [`Engine::refuse_mint`]
-    /// continues.
+    /// The rate limit of minted visitors, if the request minted one. If it refuses, [`Engine::refuse_mint`] continues.
     pub mint_limit: Option<RateLimit>,
     /// The request.
     pub pending: PendingRead,
 }
 
-/// Why a configuration cannot be used.
+/// The reason why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigureError {
-    /// One of the two documents is not the JSON it should be.
-    #[error("{0} is not of its form, line {line} column {column}", line = .1.line(), column = .1.column())]
+    /// One of the two documents is not JSON of the expected form.
+    #[error("{0} cannot be parsed: line {line}, column {column}", line = .1.line(), column = .1.column())]
     Json(&'static str, serde_json::Error),
-    /// The documents' own checks, each with its path.
+    /// Problems that the documents' own checks found, each with its path.
     #[error("{}", .0.join("; "))]
     Problems(Vec<String>),
 }
@@ -149,17 +148,12 @@ impl Engine {
         self.sites.get(host).or_else(|| self.sites.get(&host.to_ascii_lowercase()))
     }
 
-    /// Begins a request. `head` is the head text: method (with the client's country and region after spaces, where the platform
-    /// has a location; each decide call asks it), address and the values of [`Self::header_names`], one per line. `seed` is 32
-    /// random bytes.
+    /// Begins a request. `head` is the head text: the method, the address, and the values of [`Self::header_names`],
+    /// one per line. The client's country and region follow the method after spaces, if the platform has a location
+    /// (only decide calls need it). `seed` is 32 random bytes.
     pub fn begin(&mut self, head: &str, body: &[u8], now: Millis, seed: [u8; 32]) -> EngineStep {
         let Some(request) = HttpRequest::parse(head) else {
-            return EngineStep::Answer(HttpAnswer::error(
-                400,
-                "malformed",
-                "the request's address cannot be read",
-                None,
-            ));
+            return EngineStep::Answer(HttpAnswer::error(400, "malformed", "the request's address is invalid", None));
         };
         if request.path == "/healthz" && matches!(request.method, "GET" | "HEAD") {
             // A platform's own probe may use another hostname; it learns nothing about a tenant.
@@ -195,7 +189,7 @@ impl Engine {
     /// Continues after a read.
     pub fn resume_read(&mut self, pending: PendingRead, values: &KvValues) -> EngineStep {
         let PendingRead { mut state, extra, resume, permit } = pending;
-        // The request waits no longer: the budget counts it once if it waits again.
+        // The request waits no longer. If it waits again, the budget counts it again.
         drop(permit);
         let mut caches = ReadCaches { seen: &mut self.seen, catalogues: &mut self.catalogues };
         let found = state.read_values(resume.reads(), &extra, values, &mut caches);
@@ -243,7 +237,7 @@ impl Engine {
         }
     }
 
-    /// Reads what is still to be read of a request that recognises no visitor, or answers.
+    /// Reads the remaining keys of a request that recognises no visitor, or answers it.
     fn continue_anonymous(
         &mut self,
         state: RequestState,
@@ -264,7 +258,7 @@ impl Engine {
         state
     }
 
-    /// What is read in parallel with the first read; `reads_history` says whether there is one.
+    /// The keys that are read in parallel with the first read. `reads_history` is whether that read exists.
     fn extra_reads(&mut self, state: &mut RequestState, route: &dyn Route, reads_history: bool) -> ExtraReads {
         let (tenant, now) = (&state.site.id, state.now);
         let pointer = match route.catalogue_need() {
@@ -278,7 +272,7 @@ impl Engine {
         ExtraReads { pointer, version: None, names: self.reads_names(state, route) }
     }
 
-    /// Whether the first read brings the attribute names. Names that are cached and enough are put into the state.
+    /// Whether the first read includes the attribute names. Fresh names from the cache are put into the state.
     fn reads_names(&self, state: &mut RequestState, route: &dyn Route) -> bool {
         match route.names_need() {
             NamesNeed::None => false,
@@ -309,7 +303,7 @@ impl Engine {
         if !reads && !minted {
             return self.continue_after_first(state, route, begun, BulkResult::default());
         }
-        // Attribute names cause no read of their own: without them the origin alone checks the types.
+        // Attribute names alone cause no read: without them, only the origin checks the types.
         extra.names &= reads;
         self.read(state, extra, ResumePoint::First(route, Box::new(begun)), minted)
     }
@@ -353,7 +347,7 @@ impl Engine {
         EngineStep::Read(Box::new(KvRead { keys: pending.keys(), mint_limit, pending }))
     }
 
-    /// Answers for the recognised visitor, or without identity where the visitor was erased.
+    /// Answers for the recognised visitor, or without identity if the visitor was erased.
     fn finish(
         &mut self,
         state: RequestState,
@@ -365,17 +359,17 @@ impl Engine {
             Err(survivor) => return self.answer_forgotten(state, route, survivor),
         };
         let mut state = self.with_catalogue(state);
-        // The browser has seen a snapshot, and none could be read: this location's KV has older values.
+        // The browser has seen a snapshot, but none was found: the KV of this location has older values.
         state.is_history_unread |=
             recognised.ledger.highest > SnapshotVersion::default() && recognised.view.is_silent();
-        // Visitors that the lookups name may have exposures and offer codes.
+        // Visitors of unread lookups may have exposures and offer codes.
         state.is_history_unread |= recognised.lacks_lookups;
         let progress = route.answer_visitor(state, recognised, &self.sold_out);
         self.proceed(progress)
     }
 
-    /// Answers where the visitor was erased or withdrew its consent. Both cookies expire, and the next request is a new
-    /// visitor's. If the visitor was an earlier one of this browser, the cookie of the present one survives.
+    /// Answers if the visitor was erased or withdrew its consent. Both cookies expire, and the next request mints a new
+    /// visitor. If the visitor was an earlier one of this browser, the cookie of the present one survives.
     fn answer_forgotten(
         &self,
         state: RequestState,
@@ -413,7 +407,7 @@ impl Engine {
         }
     }
 
-    /// A member proof for the demonstration page; `None` unless the host's tenant is marked `dev` and has a key for it.
+    /// A member proof for the demonstration page; `None` unless the host's tenant is marked `dev` and has a proof key.
     #[must_use]
     pub fn sign_demo_proof(&self, host: &str, member: &str, now: Millis) -> Option<String> {
         let site = self.site(host).filter(|site| site.tenant.dev)?;

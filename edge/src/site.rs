@@ -18,12 +18,12 @@ pub(crate) struct Site {
     pub(crate) house_ad: Option<Box<RawValue>>,
 }
 
-/// A question to one of the platform's rate limiters.
+/// A query to one of the platform's rate limiters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RateLimit {
     /// The limiter's binding.
     pub binding: String,
-    /// What the limiter counts by. For minted visitors the worker appends the client's network.
+    /// The key by which the limiter counts. For minted visitors the worker appends the client's network.
     pub key: String,
 }
 
@@ -38,7 +38,7 @@ impl Site {
         self.explain.as_deref().is_some_and(|own| key_ring::is_same(own, key))
     }
 
-    /// The signed name of a visitor, for events that a page sends later.
+    /// The signed token of a visitor, for events that a page sends later.
     pub(crate) fn seal_visitor(&self, visitor: VisitorId, now: Millis) -> Option<String> {
         visitor_token::seal_visitor(&self.keys.cookie, &self.id, visitor, now)
     }
@@ -48,7 +48,7 @@ impl Site {
         rate_limit(self.tenant.mint_limit.as_deref(), "MINT_LIMIT", self.id.as_str().to_owned())
     }
 
-    /// The limit of calls that write facts of a visitor.
+    /// The limit of calls that write a visitor's facts.
     pub(crate) fn events_limit(&self, visitor: VisitorId) -> RateLimit {
         let key = format!("{} {visitor}", self.id.as_str());
         rate_limit(self.tenant.events_limit.as_deref(), "EVENTS_LIMIT", key)

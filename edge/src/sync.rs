@@ -1,4 +1,4 @@
-//! The edge's side of `/v1/sync`: a signed request to the origin, and what its answer means for the queue's messages.
+//! The edge's side of `/v1/sync`: a signed request to the origin, and the effect of its answer on the queue's messages.
 
 use causeway_shared::base::ids::Millis;
 use causeway_shared::keys::sync_auth;
@@ -21,7 +21,7 @@ pub struct SignedSync {
 pub struct SyncOutcome {
     /// The answer.
     pub response: SyncResponse,
-    /// Indices of the messages that the queue is to deliver again, ascending. The origin cannot take them yet: their
+    /// Indices of the messages that the queue must deliver again, ascending. The origin cannot accept them yet: their
     /// tenant is not configured there, or their form belongs to a later release.
     pub redeliver: Vec<u32>,
 }
@@ -44,7 +44,7 @@ impl Engine {
 /// Reads the origin's answer.
 ///
 /// # Errors
-/// [`WireError`], if the body is not of its form.
+/// [`WireError`], if the body cannot be decoded.
 pub fn read_sync_response(body: &[u8]) -> Result<SyncOutcome, WireError> {
     let response = sync::decode_response(body)?;
     let later_form = WireError::UnknownForm.code();

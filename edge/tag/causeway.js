@@ -1,7 +1,7 @@
-// The page tag: asks the edge once for all placements of a page, fills them, counts what was seen, and sends events.
+// The page tag: asks the edge once for all placements of a page, fills them, counts viewable ads, and sends events.
 //
-// It never throws into the page and never blocks it: whatever fails, the house content stays where it is. It evaluates
-// no text as code, and an ad's HTML lives in a sandboxed frame of no origin. docs/TAG.md explains how a page uses it.
+// It never throws into the page and never blocks it: after any failure, the house content stays in place. It evaluates
+// no text as code, and an ad's HTML runs in a sandboxed frame with an opaque origin. docs/TAG.md explains its use.
 
 import { forgetAnswers } from "./consent.js";
 import { beginPage, followAddress, returnToPage, scanPage, setUser } from "./decide.js";
@@ -10,7 +10,7 @@ import { page } from "./placements.js";
 import { ALTERNATE_ID_BYTES, fits, KINDS, NAME_BYTES, PROOF_BYTES, safe, settings, warn } from "./settings.js";
 import { timeAllViews } from "./viewability.js";
 
-/** Texts by kind, as the edge takes them: it refuses a call with one that is too long, or with too many. */
+/** Texts by kind, within the edge's bounds: the edge refuses a call with a text that is too long, or with too many. */
 const readKinds = (texts, bytes) =>
   Object.fromEntries(
     Object.entries(texts ?? {})
@@ -23,14 +23,14 @@ const readKinds = (texts, bytes) =>
       .slice(0, KINDS),
   );
 
-/** What a page calls. Nothing in here throws. */
+/** The functions for pages. None of them throws. */
 export const causeway = Object.assign(page, {
   track: safe((name, properties, id) => addEvent({ type: "track", name, properties, id })),
   page: safe(() => addEvent({ type: "page" })),
   identify: safe((ids, proofs) => setUser(readKinds(ids, ALTERNATE_ID_BYTES), readKinds(proofs, PROOF_BYTES))),
 });
 
-/** Begins, once a page: finds the placements, and goes with the page wherever it goes. */
+/** Begins, once per page: finds the placements, and follows the page's changes. */
 export const start = safe(({ edge = location.origin, timeout = 1_000, count, debug = false } = {}) => {
   if (settings.edge !== undefined) return;
   Object.assign(settings, { edge, timeout, countsRender: count === "render", debug });
@@ -44,12 +44,12 @@ export const start = safe(({ edge = location.origin, timeout = 1_000, count, deb
   begin();
 });
 
-/** Follows what happens to the page: new elements, other addresses, going away and coming back. */
+/** Follows the page's changes: new elements, new addresses, leaving and returning. */
 function followPage() {
   const changes = { childList: true, subtree: true, attributeFilter: ["data-causeway"] };
   new MutationObserver(scanPage).observe(document, changes);
   followVisibility();
-  // A page may have an element, or a name, `navigation` of its own.
+  // A page may have an element or a variable of its own named `navigation`.
   const { navigation, Navigation } = window;
   if (Navigation && navigation instanceof Navigation) {
     navigation.addEventListener("currententrychange", followAddress);

@@ -1,26 +1,26 @@
-// What the page's consent managers say, and what the edge has served of it.
+// The answers of the page's consent managers, and the consent that the edge has served.
 
 import { CONSENT_BYTES, fits, safe, settings, warn } from "./settings.js";
 
-/** What the managers say, in the form of the edge's `consent`. */
+/** The managers' answers, in the form of the edge's `consent`. */
 export let consent = {};
-/** The same as text, to compare. */
+/** The same as text, for comparison. */
 export let consentText = "{}";
 /**
- * Managers that have not answered yet, and one more until all of them were asked. While there is one, nobody is
- * recognised.
+ * Number of managers that have not answered yet, plus one until all of them were asked. While it is not zero, no
+ * visitor is recognised.
  */
 export let unanswered = 1;
 /** Resolves once all managers have answered, or after the page's timeout. */
 export let settled;
-/** Counts how often the managers were asked: an answer to an earlier time is none. */
+/** Number of times that the managers were asked. An answer to an earlier round is ignored. */
 let round = 0;
-/** The consent that the edge has served last; a page without a manager has nothing to tell. */
+/** The consent that the edge has served last. A page without a manager has the empty one. */
 let servedText = "{}";
-/** The edge's verdict on it, `full` or `none`; nothing before the first. */
+/** The edge's verdict on it, `full` or `none`; undefined before the first. */
 export let verdict;
 
-/** Whether the edge knows what the visitor said last. */
+/** Whether the edge has served the visitor's latest consent. */
 export const isServed = () => !unanswered && servedText === consentText;
 
 /** Notes that the edge has served a call that carried this consent. */
@@ -29,14 +29,12 @@ export function noteServed(text, answer) {
   verdict = answer;
 }
 
-/**
- * A string of a manager, for the edge: one that is missing or too long is empty, which the edge takes for a refusal.
- */
+/** A manager's string, for the edge. A missing or too long one becomes empty, which the edge treats as a refusal. */
 const readString = (text) => (typeof text === "string" && fits(text, CONSENT_BYTES) ? text : "");
 
 /**
- * The managers that the tag knows: how each is called, and what an answer says for the edge; nothing while the manager
- * does not know yet. Where the GDPR does not apply there is no string, and the tenant's policy decides.
+ * The managers that the tag knows: the call of each, and its answer in the form of the edge; falsy while the manager
+ * does not know yet. If the GDPR does not apply there is no string, and the tenant's policy decides.
  */
 const MANAGERS = [
   {
@@ -52,7 +50,7 @@ const MANAGERS = [
     name: "__gpp",
     version: "1.1",
     listen: (api, listener) => api("addEventListener", listener),
-    // A section that is no number becomes 0, which refuses.
+    // A section that is not a number becomes 0, which refuses.
     read: ({ pingData: ping }) =>
       ping?.signalStatus === "ready" && {
         gpp: readString(ping.gppString),
@@ -61,7 +59,7 @@ const MANAGERS = [
   },
 ];
 
-/** Forgets what the managers said: nobody is recognised until they were asked again. */
+/** Forgets the managers' answers. No visitor is recognised until they are asked again. */
 export function forgetAnswers() {
   round += 1;
   unanswered = 1;
@@ -69,14 +67,14 @@ export function forgetAnswers() {
   consentText = "{}";
 }
 
-/** Asks every consent manager of the page; `changed` is called for each answer. */
+/** Asks every consent manager of the page. `changed` is called for each answer. */
 export function askManagers(changed) {
   forgetAnswers();
   settled = new Promise((resolve) => {
     setTimeout(resolve, settings.timeout);
     const settle = () => unanswered || resolve();
     MANAGERS.forEach((manager) => ask(manager, settle, changed));
-    // A manager that answers at once is not the last before all were asked.
+    // The extra count prevents a manager that answers at once from counting as the last one.
     unanswered -= 1;
     settle();
   });
@@ -102,8 +100,8 @@ const ask = safe(({ name, version, listen, read }, settle, changed) => {
 });
 
 /**
- * The manager's function; nothing where the page has no such manager. In a frame it is reached as the IAB's
- * specifications say: by a message to the nearest window that has the locator frame.
+ * The manager's function; undefined if the page has no such manager. In a frame, it is called as the IAB's
+ * specifications describe: by a message to the nearest window that has the locator frame.
  */
 function reachManager(name, version) {
   const hasFunction = (at) => typeof at[name] === "function";
@@ -113,7 +111,7 @@ function reachManager(name, version) {
   return direct && direct[name].bind(direct);
 }
 
-/** The nearest window, from this one outwards, that has something; one of another origin throws at most questions. */
+/** The nearest window, from this one outwards, that `has` accepts. A window of another origin throws on most reads. */
 function findWindow(has) {
   for (let at = window; ; at = at.parent) {
     try {
@@ -126,7 +124,7 @@ function findWindow(has) {
 function postCall(to, name, version, command, listener) {
   const callId = `causeway-${round}`;
   addEventListener("message", safe(({ source, data }) => {
-    // No other frame may answer in the manager's stead.
+    // No other frame may answer for the manager.
     if (source !== to) return;
     const answer = (typeof data === "string" ? JSON.parse(data) : data)[name + "Return"];
     if (answer?.callId === callId) listener(answer.returnValue, answer.success);

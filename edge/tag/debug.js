@@ -1,12 +1,12 @@
-// Debug mode: what the console says about a page's mistakes and the edge's answers. Nothing in here changes what the
-// tag does.
+// Debug mode: console warnings about a page's mistakes and the edge's answers. Nothing in this file changes the tag's
+// behaviour.
 
 import { readPlacement } from "./placements.js";
 import { fits, NAME_BYTES, settings, SIZES, warn } from "./settings.js";
 
 const ATTRIBUTES = ["causeway", "sizes", "viewType", "floorMicros"];
 
-/** Warns of attributes of a placement that the tag does not know or cannot read. */
+/** Warns of attributes of a placement that the tag does not know or cannot parse. */
 export function explainPlacement(element) {
   if (!settings.debug) return;
   const { causeway: id, sizes = "", viewType, floorMicros } = element.dataset;
@@ -21,16 +21,16 @@ export function explainPlacement(element) {
     say(`data-sizes="${sizes}" is read as`, read.sizes, `(${SIZES} sizes at most, such as 728x90)`);
   }
   if (viewType && !read.view_type) say(`data-view-type has more than ${NAME_BYTES} bytes`);
-  if (floorMicros && read.floor_micros === undefined) say(`data-floor-micros="${floorMicros}" is no amount`);
-  if (!fits(id, NAME_BYTES)) say(`not asked for: the name has more than ${NAME_BYTES} bytes`);
+  if (floorMicros && read.floor_micros === undefined) say(`data-floor-micros="${floorMicros}" is not a valid amount`);
+  if (!fits(id, NAME_BYTES)) say(`not requested: the name has more than ${NAME_BYTES} bytes`);
 }
 
-/** Warns of what an answer to a decide call says, and why a placement shows its house content. */
+/** Warns of problems in an answer to a decide call, and of the reasons for house content. */
 export function explainAnswer(elements, answer, isLate, user) {
   if (!settings.debug) return;
   const { consent, reason, error, warnings, degraded, attributes, decisions } = answer ?? {};
   if (error) warn("the edge refused the call:", error.message ?? error);
-  else warn("the edge's answer: consent", consent, reason ? `, nobody recognised: ${reason}` : "");
+  else warn("the edge's answer: consent", consent, reason ? `, no visitor recognised: ${reason}` : "");
   for (const part of [warnings, degraded, attributes]) if (part) warn("the edge's answer:", part);
   for (const kind of Object.keys(user?.ids ?? {})) {
     if (typeof answer?.[kind] === "string") warn(`the id ${kind} was refused:`, answer[kind]);

@@ -1,4 +1,4 @@
-// Decisions: one call of the edge for all placements of a page, one call at a time.
+// Decisions: one call to the edge for all placements of a page, and one call at a time.
 
 import { askManagers, consent, consentText, isServed, noteServed, settled, unanswered, verdict } from "./consent.js";
 import { explainAnswer, explainPlacement } from "./debug.js";
@@ -6,26 +6,28 @@ import { changeUser, flushEvents, hasEvents, isUserDue, nameVisitor, said } from
 import { fillPlacement, listShown, placed, readPlacement, restoreHouse, SELECTOR, tidyPlacements } from "./placements.js";
 import { fits, KEYWORDS, NAME_BYTES, PLACEMENTS, safe, settings, URL_BYTES, warn } from "./settings.js";
 
-/** Placements that are added within this time go in one call. */
+/** Placements that are added within this time share one call. */
 const GATHER_MS = 50;
-/** When a call that was not served is made again; each further try after twice as long. */
+/** Pause before an unserved call is repeated; it doubles after each attempt. */
 const RETRY_MS = 5_000;
-/** After this time an answer is given up, so that the next call may go: two at once would make two visitors. */
+/**
+ * After this time an answer is abandoned, so that the next call may go. Two concurrent calls would mint two visitors.
+ */
 const GIVE_UP_MS = 10_000;
 
 let user;
 let url;
 let referrer;
-/** Placements that were asked for since the page came to this address. */
+/** Placements that were requested since the page came to this address. */
 let decided = new WeakSet();
-/** Whether this page view is still to be counted. */
+/** Whether this page view must still be counted. */
 let isPageDue = true;
 let planned;
 let retrying;
 let pause = RETRY_MS;
 let queue = Promise.resolve();
 
-/** Sets the ids and proofs that later calls carry, and tells the edge where they are others than before. */
+/** Sets the ids and proofs of later calls, and calls the edge if they changed. */
 export function setUser(ids, proofs) {
   const named = { ids, proofs };
   if (JSON.stringify(named) === JSON.stringify(user)) return;
@@ -43,7 +45,7 @@ export function planCall() {
   }, GATHER_MS);
 }
 
-/** Calls the edge later, if there is something left to tell it. */
+/** Calls the edge later, if something is left to send. */
 export function retryCall() {
   if (unanswered || !(hasEvents() || isUserDue() || !isServed())) return;
   retrying ??= setTimeout(() => {
@@ -64,8 +66,8 @@ export function beginPage() {
 }
 
 /**
- * Placements to ask for with the next call. One that is out of the document is asked for when it comes back; for one
- * whose id is too long the edge would refuse the whole call.
+ * Placements to request with the next call. One outside the document is requested when it comes back. One whose id is
+ * too long is left out, because the edge would refuse the whole call.
  */
 const findDue = () =>
   [...document.querySelectorAll(SELECTOR)].filter((element) => !decided.has(element) && isAskable(element));
@@ -76,28 +78,25 @@ function isAskable(element) {
   return isNamed;
 }
 
-/** Notes that a placement was dealt with, and explains what is wrong with it. */
+/** Notes that a placement was handled, and reports its mistakes. */
 function markDecided(element) {
   decided.add(element);
   explainPlacement(element);
 }
 
-/** Looks for placements that were not asked for, and gives back what is no placement any more. */
+/** Finds placements that were not requested yet, and restores elements that are no longer placements. */
 export const scanPage = safe(() => {
   tidyPlacements();
   if (findDue()[0]) planCall();
 });
 
-/** The page has another address: a page view, and new decisions for all placements. */
+/** The page has a new address: a page view, and new decisions for all placements. */
 export const followAddress = safe(() => {
   const now = readAddress();
   if (now !== url) viewPage(now);
 });
 
-/**
- * The page came back out of the browser's memory: it is viewed again, and the visitor may have said something else
- * since.
- */
+/** The page came back from the browser's memory: it is viewed again, and the visitor's consent may have changed. */
 export const returnToPage = safe(() => {
   askManagers(planCall);
   url = "";
@@ -113,7 +112,7 @@ function viewPage(address) {
   planCall();
 }
 
-/** One character more than the edge reads tells it that the address is longer: no part of it stands for the whole. */
+/** One character more than the edge reads tells it that the address is longer, so that it uses no part of it. */
 const readAddress = () => location.href.split("#")[0].slice(0, URL_BYTES + 1);
 
 async function callEdge() {
@@ -123,8 +122,9 @@ async function callEdge() {
   const asked = said;
   if (!elements[0] && (unanswered || (!isPageDue && !isUserDue() && verdict && isServed()))) return;
   elements.forEach(markDecided);
-  warn("consent as read:", unanswered ? "a consent manager has not answered, nobody is recognised" : consent);
-  // Nobody has consented yet: no cookie and no id goes, so that nothing is made and nothing is taken back either.
+  warn("consent as read:", unanswered ? "a consent manager has not answered, no visitor is recognised" : consent);
+  // Without consent yet, no cookie and no id is sent, so that the edge neither mints a visitor nor records a
+  // withdrawal.
   const call = unanswered ? { consent: { tcf: "" } } : { consent, user, page_view: isPageDue };
   const credentials = unanswered ? "omit" : "include";
   const isRecognised = !unanswered;
@@ -143,8 +143,8 @@ async function callEdge() {
     answer = await (await fetch(settings.edge + "/v1/decide", { method: "POST", body, credentials, signal })).json();
   } catch {}
   clearTimeout(timer);
-  // `internal`, `overloaded`, `mint_limited`, `forgotten`, `retry`: there is no visitor, of whom nothing was counted,
-  // and may be one yet; or the withdrawal of the visitor who was here was not taken.
+  // `internal`, `overloaded`, `mint_limited`, `forgotten`, `retry`: the call was not served for a visitor, and nothing
+  // was counted; a later call may have a visitor. Or the withdrawal of the present visitor was not accepted.
   const isUnserved = /^[fimor]/.test(answer?.reason);
   const isAnswered = isRecognised && answer?.decisions && !isUnserved;
   if (isAnswered) {
@@ -153,7 +153,7 @@ async function callEdge() {
     pause = RETRY_MS;
   }
   explainAnswer(elements, answer, isLate, isRecognised && user);
-  // An ad that was chosen for the previous address is none for this one, which is asked about next.
+  // An ad that was chosen for the previous address does not fit this one, for which the next call asks.
   if (!isLate) elements.forEach((element, i) => decided.has(element) && fillPlacement(element, answer?.decisions?.[i]));
   if (isAnswered) flushEvents();
   else if (isRecognised) {
@@ -163,7 +163,7 @@ async function callEdge() {
   scanPage();
 }
 
-/** One more than the edge reads, and characters beyond its bound, tell it that there are further keywords: it warns of them. */
+/** One keyword more, and one character more, than the edge reads, so that the edge warns of the further ones. */
 const readKeywords = () =>
   (document.querySelector("meta[name=keywords]")?.content ?? "")
     .split(",")

@@ -1,50 +1,50 @@
-// Events: gathered, sent in batches, and sent again until the edge has taken them.
+// Events: gathered, sent in batches, and sent again until the edge has accepted them.
 
 import { isServed, verdict } from "./consent.js";
 import { retryCall } from "./decide.js";
 import { explainEvents } from "./debug.js";
 import { safe, settings, warn } from "./settings.js";
 
-/** Events of one call, the edge's bound. */
+/** Most events of one call, the edge's bound. */
 const EVENTS = 200;
-/** Events that wait at most; further ones are lost. */
+/** Most events that wait. Further ones are lost. */
 const WAITING = 1_000;
-/** Characters of one batch of events, so that its bytes stay under the 64 KB that browsers and the edge take. */
+/** Most characters of a batch of events, so that its bytes stay under the 64 KB that browsers and the edge accept. */
 const BATCH_CHARS = 20_000;
-/** Events within this time go in one call. */
+/** Events within this time share one call. */
 const GATHER_MS = 1_000;
-/** When events that were not taken are tried again. */
+/** Pause before events that were not accepted are sent again. */
 const RETRY_MS = 5_000;
 
-/** Bytes that a visitor token adds to an event, at most. */
+/** Most bytes that a visitor token adds to an event. */
 const TOKEN_CHARS = 120;
 
 /**
- * Events that the browser has not taken yet: the text of each, what the page had said of its user, and the token of the
- * visitor that the event happened to, once an answer has named that one.
+ * Events that the browser has not accepted yet: the text of each, the user at that time (`said`), and the token of the
+ * visitor that the event happened to, once an answer has named it.
  */
 let outbox = [];
 let timer;
-/** The token of the page's visitor; empty where nobody is recognised, and undefined while the edge has not said it. */
+/** The token of the page's visitor; empty if no visitor is recognised, undefined before the edge has answered. */
 let token;
-/** What the page has said of its user last: `user` counts the different users, of whom the first may come without a name. */
+/** The page's latest user. `user` is the number of user changes; before the first, the page may have named no user. */
 export let said = { user: 0 };
-/** What the edge has answered to last. */
+/** The user that the edge has answered for last. */
 let answered;
 
-/** The page names its user, or the same one with other proofs: the next answer says which visitor that is. */
+/** The page names its user, or the same one with other proofs. The next answer names the visitor. */
 export function changeUser(isSame) {
   said = { user: said.user + !isSame, isNamed: true };
   token = undefined;
 }
 
-/** Whether the edge has not said yet who the page's user is. */
+/** Whether the edge has not answered for the page's user yet. */
 export const isUserDue = () => answered !== said;
 
 /**
- * An answer has named the visitor of the user that a call `asked` about. Events of that user get the visitor's token. Events
- * are dropped where nobody is recognised, or the visitor has withdrawn its consent, and where they belong to an earlier user
- * that no answer named: they never count for another one.
+ * An answer has named the visitor for the user `asked`. Events of that user get the visitor's token. Events are dropped
+ * if no visitor is recognised, if the visitor has withdrawn its consent, or if they belong to an earlier user that no
+ * answer named: they never count for another user.
  */
 export function nameVisitor(asked, named = "") {
   answered = asked;
@@ -55,15 +55,15 @@ export function nameVisitor(asked, named = "") {
   };
   const kept = outbox.filter((event) => !isLost(event));
   const lost = outbox.length - kept.length;
-  if (lost) warn(`${lost} events are lost:`, named ? "the edge did not answer before the user changed" : "nobody is recognised");
+  if (lost) warn(`${lost} events are lost:`, named ? "the edge did not answer before the user changed" : "no visitor is recognised");
   outbox = kept;
 }
 
 export const hasEvents = () => outbox.length > 0;
 
 /**
- * A page's id: a text that is not empty, or the digits of a number. Anything else is none, such as the promise of an
- * id: as a text it would be the same for everybody.
+ * An id of the page: a text that is not empty, or the digits of a number. Any other value is ignored, such as a
+ * promise: as a text it would be the same for every visitor.
  */
 export function readId(id, what) {
   if (typeof id === "string" || Number.isFinite(id)) return `${id}` || undefined;
@@ -80,16 +80,16 @@ export function addEvent({ id, properties, ...event }) {
   if (text.length > BATCH_CHARS || outbox.length >= WAITING) {
     return warn("an event is lost: it is too long, or too many wait", event);
   }
-  if (token === "") return warn("an event is lost: nobody is recognised", event);
+  if (token === "") return warn("an event is lost: no visitor is recognised", event);
   outbox.push({ text, said, visitor: token });
   timer ??= setTimeout(flushEvents, GATHER_MS);
   return undefined;
 }
 
 /**
- * Hands the events over, batch by batch. Before the edge has answered it does so only when the page goes `away`, and only
- * events that happened before the page named its first user: they are for the browser's own visitor. Nothing goes before
- * the edge has answered to what the visitor said last.
+ * Sends the events, batch by batch. Before the edge has answered, events are only sent when the page goes `away`, and
+ * only if they happened before the page named its first user: they belong to the browser's own visitor. No event is
+ * sent before the edge has served the visitor's latest consent.
  */
 export const flushEvents = safe((away) => {
   clearTimeout(timer);
@@ -110,7 +110,7 @@ export const flushEvents = safe((away) => {
 
 const nameOwner = ({ text, visitor }) => (visitor ? `{"visitor_token":"${visitor}",${text.slice(1)}` : text);
 
-/** Whether the browser has taken a batch. What comes of a beacon nobody hears: it is for a page that is left. */
+/** Whether the browser has accepted a batch. A beacon reports no outcome, and is used when the page is left. */
 function sendBatch(batch, away) {
   const to = settings.edge + "/v1/events";
   const body = `[${batch.map(nameOwner)}]`;
@@ -125,7 +125,7 @@ function sendBatch(batch, away) {
   return true;
 }
 
-/** For another try: the events have their ids, so that one which arrived after all counts once. */
+/** Schedules another attempt. The events have ids, so an event that had arrived counts once. */
 function keepBatch(batch) {
   outbox = [...batch, ...outbox];
   timer ??= setTimeout(flushEvents, RETRY_MS);

@@ -1,4 +1,4 @@
-// Placements: what the page says about them, and what is shown in them.
+// Placements: the page's attributes, and the content that is shown.
 
 import { verdict } from "./consent.js";
 import { explainEmpty } from "./debug.js";
@@ -11,16 +11,16 @@ export const SELECTOR = '[data-causeway]:not([data-causeway=""])';
 export const page = { render: undefined };
 
 /**
- * Of each placement that shows an ad: what is watched for its impression, whether the ad still stands, and how it is
- * taken out.
+ * For each placement that shows an ad: the node watched for its impression, whether the ad is still in place, and its
+ * removal.
  */
 export const placed = new Map();
 
-/** Largest side of a size in pixels, and largest floor in micros, that the edge is told. */
+/** Largest side of a size in pixels, and largest floor in micros, that the edge accepts. */
 const SIDE = 65_535;
 const FLOOR = 1e15;
 
-/** A placement as the edge reads it; what is over the edge's bounds is left out. */
+/** A placement in the edge's form. Values over the edge's bounds are left out. */
 export const readPlacement = ({ dataset: { causeway: id, sizes = "", viewType, floorMicros: floor } }) => ({
   id,
   view_type: fits(viewType, NAME_BYTES) ? viewType : undefined,
@@ -31,7 +31,7 @@ export const readPlacement = ({ dataset: { causeway: id, sizes = "", viewType, f
   floor_micros: floor >= 0 && floor <= FLOOR ? Math.round(floor) : undefined,
 });
 
-/** Takes the ad out of a placement, so that the house content shows again, and counts nothing more of it. */
+/** Removes the ad of a placement, so that the house content shows again, and stops counting it. */
 export const restoreHouse = safe((element) => {
   const ad = placed.get(element);
   if (!ad) return;
@@ -40,21 +40,21 @@ export const restoreHouse = safe((element) => {
   ad.remove();
 });
 
-/** The insertions of the ads that the page shows, without those of placements that are asked for again. */
+/** The insertions of the ads that the page shows, without the placements that are requested again. */
 export const listShown = (asked) =>
   [...placed]
     .filter(([element, { insertion }]) => insertion && element.isConnected && !asked.includes(element))
     .map(([, { insertion }]) => insertion)
     .slice(-SHOWN);
 
-/** Takes out the ads of elements that are no placements any more, and those that the page has taken out itself. */
+/** Removes the ads of elements that are no longer placements, and ads that the page has removed itself. */
 export const tidyPlacements = () =>
   placed.forEach(({ stands }, element) => (element.matches(SELECTOR) && stands()) || restoreHouse(element));
 
-/** Shows what was decided for a placement. */
+/** Shows the decision for a placement. */
 export function fillPlacement(element, decision) {
   restoreHouse(element);
-  // Meanwhile it may have become the page's own.
+  // In the meantime, the element may have stopped being a placement.
   if (!decision?.ad || !element.matches(SELECTOR)) return;
   decision.impression_url &&= settings.edge + decision.impression_url;
   decision.click_url &&= settings.edge + decision.click_url;
@@ -64,13 +64,13 @@ export function fillPlacement(element, decision) {
     const ad = placed.get(element);
     if (ad) ad.insertion = decision.insertion;
   } catch (error) {
-    // Of a renderer that failed half-way nothing stays.
+    // A renderer that failed half-way leaves nothing behind.
     restoreHouse(element);
     explainEmpty(element, error);
   }
 }
 
-/** Whether the page's own renderer has shown the ad, in a box of the tag's that the page's styles reach. */
+/** Whether the page's own renderer has shown the ad, in a box of the tag that the page's styles reach. */
 function renderByPage(element, decision) {
   if (!page.render) return false;
   const box = document.createElement("div");
@@ -92,7 +92,7 @@ function renderCreative(element, decision) {
   let outer;
   if (html) {
     outer = node = document.createElement("iframe");
-    // Never `allow-same-origin`: the frame would be the page.
+    // Without `allow-same-origin`, with which the frame could act as the page.
     node.sandbox = "allow-scripts allow-popups allow-popups-to-escape-sandbox";
     node.marginWidth = node.marginHeight = 0;
     node.scrolling = "no";
@@ -112,7 +112,7 @@ function renderCreative(element, decision) {
   node.style.border = 0;
   const ad = standIn(element, outer);
   ad.watched = node;
-  // Once: a frame that goes elsewhere loads again.
+  // Only once, because a frame that navigates loads again.
   node.onload = () => (node.onload = placed.get(element) === ad && countWhenSeen(node, decision));
   node.onerror = () => {
     if (placed.get(element) !== ad) return;
@@ -123,14 +123,13 @@ function renderCreative(element, decision) {
 
 /* ---- standing in for the house content ---- */
 
-/** The tag's shadow roots: while no ad stands in one, it shows the placement's own content. */
+/** The tag's shadow roots. A root without an ad shows the placement's own content. */
 const roots = new WeakMap();
 
 /**
- * Has a node of the tag's stand in for a placement's content. The page's nodes are neither moved nor removed, since the
- * page may be a framework's, which fails where its nodes are not as it left them: the ad is in a shadow root of the
- * placement, which leaves out the content. With `isStyled` the node is a further child of the placement, so that the
- * page's styles reach it.
+ * Shows a node of the tag instead of a placement's content. The page's nodes are neither moved nor removed, because a
+ * framework fails if its nodes are not as it left them. The ad is in a shadow root of the placement, which does not
+ * slot the content. With `isStyled` the node is a further child of the placement, so that the page's styles reach it.
  */
 function standIn(element, node, isStyled) {
   const root = attachRoot(element);
@@ -154,8 +153,8 @@ function standIn(element, node, isStyled) {
 }
 
 /**
- * An element that can have no shadow root, or has one of the page's or may get it, is hidden, and the ad is put after
- * it.
+ * Hides an element that cannot have a shadow root of the tag (the page has its own or may attach one), and puts the ad
+ * after it.
  */
 function standBeside(element, node) {
   const { style } = element;
@@ -176,7 +175,7 @@ function attachRoot(element) {
   if (!roots.has(element)) {
     let root;
     try {
-      // A custom element that is defined later fails where it finds a root of another's.
+      // A custom element that is defined later fails if it finds another's root.
       const isPages = element.shadowRoot || element.localName.includes("-");
       root = isPages ? undefined : element.attachShadow({ mode: "open" });
     } catch {}

@@ -1,4 +1,4 @@
-// What `<script async src="/causeway.js">` runs: the tag, with the settings of the script's attributes, under one
+// The script of `<script async src="/causeway.js">`: the tag, with the settings of the script's attributes, under one
 // global name.
 
 import { causeway, start } from "./causeway.js";
@@ -7,10 +7,10 @@ import { warn } from "./settings.js";
 const { dataset = {}, src } = document.currentScript ?? {};
 const early = window.causeway;
 
-// A page that names the script twice gets one tag.
+// A page that loads the script twice gets one tag.
 if (!early?.track) {
   window.causeway = causeway;
-  // Functions that the page queued before the script was there: `(window.causeway ||= []).push((causeway) => …)`.
+  // Functions that the page queued before the script was loaded: `(window.causeway ||= []).push((causeway) => …)`.
   causeway.push = (work) => {
     try {
       work(causeway);

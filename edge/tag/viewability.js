@@ -1,35 +1,37 @@
-// Impressions: an ad counts once it was viewable, or as soon as it was rendered.
+// Impressions: an ad counts once it was viewable or, if so configured, when it was rendered.
 
 import { isServed, unanswered, verdict } from "./consent.js";
 import { safe, settings } from "./settings.js";
 
-/** MRC's viewable impression: half of the pixels for a second, three tenths where an ad is as large as 970 × 250. */
+/** MRC's viewable impression: half of the pixels for a second, or 30 % for an ad of at least 970 × 250 pixels. */
 const SEEN_MS = 1_000;
 const LARGE_PIXELS = 242_500;
 const LARGE_SHARE = 0.3;
 const SHARE = 0.5;
-/** How often within the second a browser that does not track visibility is asked what covers the ad. */
+/** Number of checks within the second, in a browser that does not track visibility. */
 const CHECKS = 5;
-/** Points of the ad's width, and of its height, at which it is asked. */
+/** Number of checked points across the ad's width, and across its height. */
 const POINTS = 5;
-/** An ad that is more transparent than this is not seen. */
+/** Least opacity of a visible ad. */
 const OPACITY = 0.5;
 
-/** Of each ad that is to be seen: what counts it, whether enough of it shows now, and the timer of its second. */
+/**
+ * For each ad that is not counted yet: its counting function, whether enough of it shows, and the timer of its second.
+ */
 const watched = new Map();
 let observer;
 
 /** Counts an ad by its `impression_url`, once. */
 export function countWhenSeen(node, { impression_url: url, verdict: decidedFor }) {
   if (!url) return;
-  // An ad that was decided for a visitor who has withdrawn since, or may have, names nobody.
+  // An ad that was decided for a visitor who has, or may have, withdrawn its consent is not counted.
   const count = () =>
     (decidedFor === "full" && (verdict !== decidedFor || !isServed())) ||
     fetch(url, { mode: "no-cors", credentials: unanswered ? "omit" : "include", keepalive: true }).catch(() => {});
   if (settings.countsRender) return count();
   watched.set(node, { count });
-  // Where the browser tracks visibility, it says of each ad whether nothing covers, hides or fades it:
-  // IntersectionObserver v2.
+  // A browser that tracks visibility (IntersectionObserver v2) reports for each ad whether anything covers, hides or
+  // fades it.
   const options = { threshold: [LARGE_SHARE, SHARE], trackVisibility: true, delay: 100 };
   observer ??= new IntersectionObserver(safe((entries) => entries.forEach(readEntry)), options);
   observer.observe(node);
@@ -52,7 +54,7 @@ function readEntry({ target, intersectionRatio: ratio, isVisible, boundingClient
     watch.isEnough = isEnough;
     timeView(watch, target);
   }
-  // An element of no size is all there, and would stay so without a word when it grows: look at it again.
+  // An element without size is fully visible, and no event follows when it grows: it is observed again.
   if (ratio && !pixels) {
     setTimeout(() => {
       observer.unobserve(target);
@@ -61,7 +63,7 @@ function readEntry({ target, intersectionRatio: ratio, isVisible, boundingClient
   }
 }
 
-/** Begins the second, if the ad can be seen; ends the one that was under way. */
+/** Begins the second, if the ad is visible; ends a running one. */
 function timeView(watch, node) {
   clearTimeout(watch.timer);
   if (!watch.isEnough || document.hidden) return;
@@ -89,7 +91,7 @@ function isShown(node) {
   const { left, top, right, bottom, width, height } = node.getBoundingClientRect();
   const [x, y] = [Math.max(left, 0), Math.max(top, 0)];
   const [wide, high] = [Math.min(right, innerWidth) - x, Math.min(bottom, innerHeight) - y];
-  // A point in the placement's shadow root is told as one of the placement.
+  // A point in the placement's shadow root is reported as one of the placement.
   const outer = node.getRootNode().host ?? node;
   let hits = 0;
   for (let i = 0; i < POINTS * POINTS; i += 1) {
@@ -101,5 +103,5 @@ function isShown(node) {
   return shown >= width * height * shareOf(width * height);
 }
 
-/** The page was hidden or is shown again: each second begins again. */
+/** The page was hidden or is shown again: each second starts again. */
 export const timeAllViews = () => watched.forEach(timeView);

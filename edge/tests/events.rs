@@ -124,7 +124,7 @@ fn a_purchase_above_the_tenants_largest_value_is_refused() {
         .map(|one| (one["index"].as_u64().unwrap(), one["code"].as_str().unwrap()))
         .collect();
     assert_eq!(refused, [(1, "value_out_of_range"), (2, "value_out_of_range"), (3, "value_out_of_range")], "{told}");
-    assert_eq!(told["rejected"][0]["message"], "a value is a number from 0 to 500000000 micros");
+    assert_eq!(told["rejected"][0]["message"], "invalid value: expected a number from 0 to 500000000 micros");
     assert_eq!(facts(&answer).len(), 1);
 }
 

@@ -1,4 +1,4 @@
-//! The command line. Exit codes: 0 done, 1 failed, 2 not understood.
+//! The command line. Exit codes: 0 success, 1 failure, 2 invalid arguments.
 
 mod attributes;
 mod audience;
@@ -61,12 +61,12 @@ use serde_json::json;
 
 use self::output::{Format, print_line};
 
-/// How long a serving origin has to store what it took before, and how often that is looked at.
+/// How long a command waits for the serving origin to fold earlier syncs, and the interval between two looks.
 const FOLD: Duration = Duration::from_secs(10);
 const FOLD_LOOK: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Parser)]
-#[command(name = "causeway", version, about = "Recognises one person on many browsers: the origin.")]
+#[command(name = "causeway", version, about = "The origin of Causeway: joins visitors of many browsers into persons.")]
 struct Cli {
     #[command(flatten)]
     common: CommonOptions,
@@ -76,10 +76,10 @@ struct Cli {
 
 #[derive(Debug, Args)]
 struct CommonOptions {
-    /// The configuration file.
+    /// Path of the configuration file.
     #[arg(long, global = true, env = "CAUSEWAY_CONFIG_FILE", default_value = "causeway.toml", value_name = "FILE")]
     config: PathBuf,
-    /// Form of what is printed.
+    /// Output format: a table for people, or JSON for programs.
     #[arg(long, global = true, value_enum, default_value_t = Format::Table)]
     output: Format,
 }
@@ -90,7 +90,7 @@ impl CommonOptions {
     }
 }
 
-/// The store opened for writing, beside a serving origin too, with the configured tenants.
+/// The store opened for writing, with the configured tenants. Works in parallel with a serving origin.
 struct WritableStore {
     _writing: store::StoreLock,
     config: Config,
@@ -99,20 +99,20 @@ struct WritableStore {
 }
 
 impl WritableStore {
-    /// The store that is there: a mistaken folder is not to look like one of which nobody is known.
+    /// Opens an existing store. A mistyped folder is an error; it must not look like an empty store.
     fn new(common: &CommonOptions) -> anyhow::Result<Self> {
         let config = common.load()?;
         store::existing_file(&config.data)?;
         Self::or_made(config)
     }
 
-    /// The same, made where there is none.
+    /// Opens the store and creates it if it is missing.
     fn or_made(config: Config) -> anyhow::Result<Self> {
         let keys = key_file::load_checked(&config.keys, &config.edge)?;
         let writing = store::lock_writing(&config.data, false)?;
         let mut conn = store::open(&config.data)?;
         let tenants = Tenants::open(&conn, &config.edge, &keys)?;
-        // Who serves has read the journal whole, and keeps store and journal together.
+        // A serving origin has replayed the journal and maintains store and journal together.
         let ready = store::is_ready(&config.data);
         let journal = if ready { ErasureJournal::beside(&config.data) } else { ErasureJournal::open(&config.data) }?;
         let rules = TxnRules::of(&config, tenants, journal);
@@ -129,15 +129,15 @@ impl WritableStore {
     }
 }
 
-/// Where is read from: the store, what its log has beyond it, and whose they are.
+/// The inputs of a read: the data directory with its log, the store, and the tenants.
 struct ReadSource<'a> {
     data: &'a Path,
     conn: &'a mut rusqlite::Connection,
     tenants: &'a Tenants,
 }
 
-/// The store opened for reading, beside a serving origin too, with the tenants that it knows: nothing is made, and no schema
-/// changed, so that a look by a later release bars no way back.
+/// The store opened for reading, with the tenants that it knows. Works in parallel with a serving origin. It creates
+/// nothing and migrates no schema, so that reading with a newer release does not prevent a return to the older one.
 struct ReadableStore {
     config: Config,
     keys: KeySet,
@@ -159,41 +159,42 @@ impl ReadableStore {
     }
 }
 
-/// The tenant of that name; with one configured it need not be said.
+/// The tenant of that name. The name may be absent if exactly one tenant is configured.
 fn named_tenant<'t>(tenants: &'t Tenants, name: Option<&str>) -> anyhow::Result<&'t TenantContext> {
     tenants.named(name).ok_or_else(|| match name {
-        Some(name) => anyhow::anyhow!("the store has no tenant `{name}`"),
+        Some(name) => anyhow::anyhow!("tenant `{name}` not found in the store"),
         None if tenants.iter().next().is_none() => {
-            anyhow::anyhow!("the store knows no tenant yet: it learns of them when the origin serves")
+            anyhow::anyhow!("the store has no tenant yet: start the origin once with `causeway serve`")
         }
-        None => UsageError("there are several tenants: say --tenant NAME".to_owned()).into(),
+        None => UsageError("several tenants are configured: add --tenant NAME".to_owned()).into(),
     })
 }
 
-/// An argument that is not understood.
+/// An invalid argument.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct UsageError(String);
 
-/// A visitor's id, as an argument says it.
+/// Parses a visitor id from an argument.
 fn parse_visitor(text: &str) -> anyhow::Result<VisitorId> {
-    text.parse().map_err(|_| UsageError(format!("`{text}` is no visitor id: one is a UUID of version 7")).into())
+    text.parse().map_err(|_| UsageError(format!("invalid visitor id `{text}`: expected a UUID of version 7")).into())
 }
 
-/// An argument that is JSON.
+/// Parses an argument that is JSON. `what` names the argument in the error.
 fn parse_argument<T: DeserializeOwned>(text: &str, what: &str) -> anyhow::Result<T> {
-    json::read(text.as_bytes()).map_err(|e| UsageError(format!("{what} is not understood: {e}")).into())
+    json::read(text.as_bytes()).map_err(|e| UsageError(format!("cannot parse {what}: {e}")).into())
 }
 
-/// Whether a plan is to be carried out: as said, or as answered on a terminal, where it is shown. Else it is what is printed.
+/// Whether the plan may be carried out: `--yes` is set, or the user agrees on a terminal. Otherwise the plan is printed
+/// as the command's result.
 fn confirm_plan(yes: bool, plan: &serde_json::Value, common: &CommonOptions) -> anyhow::Result<bool> {
     if yes {
         return Ok(true);
     }
     if std::io::stdin().is_terminal() {
-        // What is printed may go to a file: who answers is to see what is asked.
+        // Standard output may go to a file, so the plan for the question is shown on standard error.
         print_line(&output::object_lines(plan));
-        print_line("do it? [y/N]");
+        print_line("apply this plan? [y/N]");
         let mut answer = String::new();
         std::io::stdin().read_line(&mut answer)?;
         if matches!(answer.trim(), "y" | "yes") {
@@ -202,7 +203,7 @@ fn confirm_plan(yes: bool, plan: &serde_json::Value, common: &CommonOptions) -> 
     }
     common.output.one(plan)?;
     if common.output == Format::Table {
-        print_line("nothing was changed: add --yes to do it");
+        print_line("nothing was changed: add --yes to apply the plan");
     }
     Ok(false)
 }
@@ -212,12 +213,12 @@ fn is_served(config: &Config) -> bool {
     store::is_served(&config.data)
 }
 
-/// Waits until an origin that serves has stored what it acknowledged before: what a command ends or ties may be of that.
+/// Waits until a serving origin has folded the syncs that it acknowledged so far, because they may hold facts or
+/// evidence that the command must see.
 fn fold_before(config: &Config, conn: &rusqlite::Connection) -> anyhow::Result<()> {
     let (newest, first, began) =
         (log::newest_record(&config.data, conn)?, StoreCounters::load(conn)?.folded(), Instant::now());
-    let bar =
-        output::progress_bar(newest.saturating_sub(first), "{pos} of {len} syncs stored that the origin took before");
+    let bar = output::progress_bar(newest.saturating_sub(first), "{pos} of {len} earlier syncs folded");
     while is_served(config) {
         let folded = StoreCounters::load(conn)?.folded();
         if folded >= newest {
@@ -225,7 +226,7 @@ fn fold_before(config: &Config, conn: &rusqlite::Connection) -> anyhow::Result<(
         }
         bar.set_position(folded.saturating_sub(first));
         if began.elapsed() > FOLD {
-            print_line("the origin does not store what it took before: of that this command does not know");
+            print_line("the origin has not folded all earlier syncs: this command does not see the rest");
             break;
         }
         std::thread::sleep(FOLD_LOOK);
@@ -238,86 +239,88 @@ fn fold_before(config: &Config, conn: &rusqlite::Connection) -> anyhow::Result<(
 enum OriginCommand {
     /// Run the origin.
     Serve {
-        /// Written once the origin answers: {"url": …}.
+        /// File that is written once the origin answers: {"url": …}.
         #[arg(long, value_name = "FILE")]
         ready_file: Option<PathBuf>,
     },
-    /// What the store holds.
+    /// Look up a visitor, a person or an alternate id.
     #[command(subcommand)]
     Inspect(inspect::InspectCommand),
-    /// How often a person, or one visitor, acted on ads: the question as JSON, as the admin side takes it.
+    /// Count the actions of a person, or of one visitor, on ads. The question is JSON, as in the admin API.
     Count(count::CountOptions),
-    /// A visitor's segments.
+    /// Read or write a visitor's segments.
     #[command(subcommand)]
     Segments(segments::SegmentsCommand),
-    /// A visitor's attributes, and the names there are.
+    /// Read or write a visitor's attributes, and manage the attribute names.
     #[command(subcommand)]
     Attributes(attributes::AttributesCommand),
-    /// The names of events that audiences count.
+    /// Manage the event names that audiences count.
     #[command(subcommand)]
     Events(events::EventsCommand),
-    /// The catalogue: check a file, apply it, list the versions, go back to one.
+    /// Manage the catalogue: check a file, apply it, list versions, roll back.
     #[command(subcommand)]
     Catalogue(catalogue::CatalogueCommand),
-    /// Facts from files: Parquet, CSV or NDJSON, the last two plain, gzip or zstd. Goes on where it was interrupted. Or everything of an export.
+    /// Import facts from a Parquet, CSV or NDJSON file; CSV and NDJSON may be compressed with gzip or zstd. An
+    /// interrupted import continues at the next call. `import everything` loads a whole export.
     Import(import::ImportOptions),
-    /// Everything the store knows into a new folder, as Parquet, NDJSON or CSV, also while the origin serves.
+    /// Export the whole store to a new folder as Parquet, NDJSON or CSV, also while the origin serves.
     Export(export::ExportOptions),
-    /// Jobs over the whole store.
+    /// Run and list background jobs over the whole store.
     #[command(subcommand)]
     Job(job::JobCommand),
-    /// Links: check whether two visitors are one person, add evidence that they are, undo it.
+    /// Check whether two visitors are one person, add evidence, or cancel it.
     #[command(subcommand)]
     Links(links::LinksCommand),
-    /// Erase a visitor, or everybody who was seen with an alternate id until now. Shows its plan first.
+    /// Erase a visitor, or every visitor seen with an alternate id until now. Shows its plan first.
     Erase(erase::EraseOptions),
-    /// How many people a filter means, by a sample and exactly, and who they are.
+    /// Estimate, count or list the people who match a filter; materialise an audience; send to it.
     #[command(subcommand)]
     Audience(audience::AudienceCommand),
-    /// Who linked, unlinked and erased, and why: the newest first.
+    /// List linking, unlinking and erasure with their author and reason, newest first.
     Audit(audit::AuditOptions),
-    /// Experiments: plan one, show what one came to.
+    /// Plan an experiment, or show its results.
     #[command(subcommand)]
     Experiment(experiment::ExperimentCommand),
-    /// Why a visitor gets the ads it gets: the edge's decision with what the store knows, nothing counted.
+    /// Explain the ads that a visitor gets: repeats the edge's decision with the store's data and counts nothing.
     Explain(explain::ExplainOptions),
-    /// Copy store and log into a new folder, also while the origin serves. Keys and configuration are not in it.
+    /// Copy store and log to a new folder, also while the origin serves. Keys and configuration are not included.
     #[command(subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
     Backup {
-        /// The folder.
+        /// A new folder for the backup.
         #[arg(long, value_name = "FOLDER", required = true)]
         to: Option<PathBuf>,
         #[command(subcommand)]
         command: Option<backup::BackupCommand>,
     },
-    /// Put a backup in the place of store and log, which are kept beside it; everything is published anew.
+    /// Replace store and log with a backup. The replaced files stay in a folder `before-restore-…`, and every KV key is
+    /// published again.
     Restore {
         /// The backup's folder.
         #[arg(long, value_name = "FOLDER")]
         from: PathBuf,
-        /// Do it; without, the plan is shown, and on a terminal it is asked.
+        /// Apply the plan without asking. Without this option, the plan is shown; on a terminal, the command asks.
         #[arg(long)]
         yes: bool,
     },
-    /// The files of the data directory: check that they belong together, go on without one that is lost.
+    /// Check that the files of the data directory belong together, or continue without a lost one.
     #[command(subcommand)]
     Data(data::DataCommand),
-    /// Bearer tokens of the admin side.
+    /// Create, list and revoke bearer tokens of the admin API.
     #[command(subcommand)]
     Token(token::TokenCommand),
-    /// The key file: make, list, rotate, retire.
+    /// Manage the key file: create, list, rotate, retire.
     #[command(subcommand)]
     Keys(keys::KeysCommand),
-    /// The configuration: check it, explain it, print the edge's part.
+    /// Check the configuration, print its reference, or print the edge's part of it.
     #[command(subcommand)]
     Config(config::ConfigCommand),
 }
 
-/// Reads the arguments, does what they say, and tells how it went.
+/// Parses the arguments, runs the command, and returns its exit code.
 pub(crate) fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        // Help and the version are no failures.
+        // `--help` and `--version` arrive as errors but are successes.
         Err(e) if e.use_stderr() && asks_for_json(std::env::args_os()) => {
             let text = e.to_string();
             say_json(text.strip_prefix("error: ").unwrap_or(&text).trim_end());
@@ -327,7 +330,7 @@ pub(crate) fn main() -> ExitCode {
     };
     match run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
-        // A reader that has enough, such as `head`.
+        // The reader closed the pipe, such as `head`.
         Err(e) if is_closed_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
             match cli.common.output {
@@ -339,7 +342,7 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-/// Whether the arguments were wrong: what HTTP answers with a 400.
+/// Whether the error is a usage error, which the HTTP API answers with status 400.
 fn is_usage(e: &anyhow::Error) -> bool {
     e.is::<UsageError>()
         || e.is::<IdError>()
@@ -359,7 +362,7 @@ fn say_json(message: &str) {
     print_line(&json!({ "error": { "message": message } }).to_string());
 }
 
-/// Whether arguments that are not understood ask for JSON.
+/// Whether arguments that cannot be parsed ask for JSON output.
 fn asks_for_json(arguments: impl Iterator<Item = OsString>) -> bool {
     let mut before = OsString::new();
     for argument in arguments {
@@ -381,9 +384,9 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         OriginCommand::Serve { ready_file } => {
             let config = common.load()?;
             let _log = start_log(&config)?;
-            let runtime = tokio::runtime::Runtime::new().context("no runtime")?;
+            let runtime = tokio::runtime::Runtime::new().context("cannot start the async runtime")?;
             let served = runtime.block_on(serve::serve(config, ready_file.as_deref()));
-            // What did not end in time is not waited for again.
+            // Tasks that missed the shutdown deadline are not waited for a second time.
             runtime.shutdown_background();
             Ok(served?)
         }
@@ -414,17 +417,17 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     }
 }
 
-/// Starts the log.
+/// Starts the log output.
 fn start_log(config: &Config) -> anyhow::Result<LogOutput> {
     let filter = tracing_subscriber::EnvFilter::try_new(&config.log)
-        .with_context(|| format!("`log` is not understood: {}", config.log))?;
+        .with_context(|| format!("invalid log filter in `log`: {}", config.log))?;
     let (lines, guard) = log_output::start_output();
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(lines);
     match config.log_format {
         LogFormat::Text => log.with_ansi(false).init(),
         LogFormat::Json => log.json().init(),
     }
-    // A panic is a line of the log too: written to standard error directly, it would wait for a reader that stopped.
-    std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "a fault of the program ends a thread")));
+    // A panic is logged too: a direct write to standard error would block on a reader that has stopped.
+    std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "a thread panicked")));
     Ok(guard)
 }

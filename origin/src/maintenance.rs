@@ -1,4 +1,4 @@
-//! Backup, restore, export, import, trim, reconciliation, and names taken back.
+//! Backup, restore, export, import, trim, reconciliation, scrub, and names that are removed or retyped.
 
 pub mod backup;
 pub mod export;

@@ -394,7 +394,7 @@ test("what_is_over_the_edge_s_bounds_in_bytes_costs_itself_alone", async () => {
   // The edge leaves out what is over its bound, and so learns that the page has more keywords than it reads.
   assert.deepEqual([sent, Object.keys(user.ids), user.proofs], [keywords, ["text", ...Array.from({ length: 7 }, (_, i) => `kind${i}`)], {}]);
   assert.deepEqual(more, []);
-  for (const told of [`placement ${over}: not asked for`, `placement ${fits}: data-view-type`, "placement vast: data-sizes", "long is left out", `${over} is left out`]) {
+  for (const told of [`placement ${over}: not requested`, `placement ${fits}: data-view-type`, "placement vast: data-sizes", "long is left out", `${over} is left out`]) {
     assert.equal(page.warnings.filter((text) => text.includes(told)).length, told === "long is left out" ? 2 : 1, told);
   }
   await close(page);

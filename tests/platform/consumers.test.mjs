@@ -91,7 +91,7 @@ describe("facts", () => {
 
   test("wait 300 s for a configuration that can be used", async () => {
     assert.deepEqual(await consume(bindings({ CAUSEWAY_CONFIG: "{" }), FACTS, [{}, { attempts: 101 }]), [300, 300]);
-    assert.match(takeLog()[0].message, /CAUSEWAY_CONFIG is not of its form/);
+    assert.match(takeLog()[0].message, /CAUSEWAY_CONFIG cannot be parsed/);
   });
 });
 

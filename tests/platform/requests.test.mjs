@@ -368,7 +368,7 @@ describe("a configuration that cannot be used", () => {
       assert.equal(event, "request_failed");
       return message;
     };
-    assert.match(await messageOf("{", bindings().CAUSEWAY_KEYS), /CAUSEWAY_CONFIG is not of its form, line 1/);
+    assert.match(await messageOf("{", bindings().CAUSEWAY_KEYS), /CAUSEWAY_CONFIG cannot be parsed: line 1/);
     assert.match(await messageOf(undefined, undefined), /CAUSEWAY_CONFIG/);
     const keys = JSON.stringify({ sync: [{ id: 1, stage: "active", secret: weak }], tenants: {} });
     const message = await messageOf(configOf(), keys);

@@ -21,9 +21,9 @@ use serde_json::{Value, json};
 
 use crate::site::Site;
 
-/// Characters of a value that contain its tag and checksum.
+/// Number of characters at the start of a value that contain its tag and checksum.
 const MARK: usize = 8;
-/// Concurrent requests that read the first catalogue. Each may hold 4 MB of it, and an isolate has 128 MB.
+/// Most concurrent requests that read the first catalogue. Each may hold 4 MB of it, and an isolate has 128 MB.
 const FIRST: u32 = 6;
 
 /// A catalogue version, compiled for decisions. Number 0 means none.
@@ -72,11 +72,11 @@ struct CachedCatalogue {
     steered: SnapshotVersion,
     /// Version of the newest publication that was adopted.
     published: SnapshotVersion,
-    /// When the pointer last named the loaded version.
+    /// Time at which the pointer last named the loaded version.
     confirmed: Millis,
-    /// When the pointer is read again.
+    /// Time from which the pointer is read again.
     next: Millis,
-    /// When a request was last allowed to read the pointer, and the number of requests allowed since.
+    /// Time at which a request was last allowed to read the pointer, and the number of requests allowed since then.
     allowed: (Millis, u32),
 }
 
@@ -85,13 +85,13 @@ struct CachedCatalogue {
 pub(crate) struct CatalogueCache(BTreeMap<TenantId, CachedCatalogue>);
 
 impl CatalogueCache {
-    /// The tenant's catalogue; number 0 if none is loaded.
+    /// The tenant's catalogue; its number is 0 if none is loaded.
     pub(crate) fn current(&self, tenant: &TenantId) -> Rc<LoadedCatalogue> {
         self.0.get(tenant).map(|held| Rc::clone(&held.loaded)).unwrap_or_default()
     }
 
-    /// Whether a request is to read the pointer. While one request reads it, others use the cached catalogue; a read
-    /// that never ends blocks the next read for the KV deadline at most.
+    /// Whether a request should read the pointer. While one request reads it, others use the cached catalogue. A read
+    /// that never ends blocks the next read for at most the KV deadline.
     pub(crate) fn wants_pointer(&mut self, tenant: &TenantId, now: Millis) -> bool {
         let Some(held) = self.0.get_mut(tenant) else {
             self.0.insert(tenant.clone(), CachedCatalogue { allowed: (now, 1), ..CachedCatalogue::default() });
@@ -135,7 +135,7 @@ impl CatalogueCache {
             return (None, None);
         }
         if held.loaded.number == 0 {
-            // Requests that arrive meanwhile read the first version too; the first one to return unpacks it.
+            // Concurrent requests read the first version too; the first one to return unpacks it.
             held.next = 0;
         }
         (Some(pointer), None)
@@ -201,8 +201,9 @@ impl CatalogueCache {
         None
     }
 
-    /// Drops the catalogues whose pointer was read longest ago while all together exceed [`limits::CATALOGUES_BYTES`].
-    /// A dropped catalogue is read again on demand, and no version older than the dropped one is adopted.
+    /// Drops catalogues while all together exceed [`limits::CATALOGUES_BYTES`], beginning with the one whose pointer
+    /// was read longest ago. A dropped catalogue is read again on demand, and no version older than the dropped one is
+    /// adopted.
     fn make_room(&mut self, stays: &TenantId) {
         loop {
             let (mut all, mut oldest) = (0, None::<&mut CachedCatalogue>);
@@ -214,7 +215,7 @@ impl CatalogueCache {
                 }
             }
             let Some(oldest) = oldest.filter(|_| all > limits::CATALOGUES_BYTES) else { return };
-            // Pacing data is small, and an older one would spend budget twice: it stays.
+            // Pacing data stays, because it is small and adopting older data would spend budget twice.
             let loaded =
                 Rc::new(LoadedCatalogue { steering: Rc::clone(&oldest.loaded.steering), ..LoadedCatalogue::default() });
             *oldest = CachedCatalogue {
@@ -226,15 +227,15 @@ impl CatalogueCache {
         }
     }
 
-    /// Notes a failed read. With a cached catalogue the next read waits for the retry time.
+    /// Notes a failed read. With a cached catalogue, the next read waits for the retry time.
     pub(crate) fn note_failed_read(&mut self, tenant: &TenantId, now: Millis) {
         if let Some(held) = self.0.get_mut(tenant).filter(|held| held.loaded.number > 0) {
             held.next = now + limits::CATALOGUE_RETRY_MS;
         }
     }
 
-    /// The health check's part: the version, the age of the last pointer that named it in milliseconds, and the model's
-    /// version.
+    /// The catalogue's part of the health check: the version, milliseconds since a pointer last named it, and the
+    /// model's version.
     pub(crate) fn health(&self, tenant: &TenantId, now: Millis) -> Value {
         let held = self.0.get(tenant).filter(|held| held.loaded.number > 0);
         let age = held.map(|held| now.saturating_sub(held.confirmed));

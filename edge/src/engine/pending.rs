@@ -1,4 +1,4 @@
-//! Requests that wait for a read: where each resumes, the keys it waits for, and a bound on how many wait.
+//! Requests that wait for a read: the point at which each resumes, its keys, and a bound on the number that wait.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,9 +11,9 @@ use crate::routes::{AnonymousRoute, ObjectWait, VisitorRoute};
 use crate::state::extra_reads::ExtraReads;
 use crate::state::request_state::RequestState;
 
-/// Requests of an isolate that may wait at once.
+/// Most requests of an isolate that wait at the same time.
 const PENDING_REQUESTS: usize = 1_024;
-/// Bytes of their bodies. Parsed, they take about 16 times as many, and an isolate has 128 MB.
+/// Most bytes of their bodies. Parsed bodies need about 16 times as much, and an isolate has 128 MB.
 const PENDING_BYTES: usize = 2 * 1_024 * 1_024;
 
 /// A request that waits for a bulk read.
@@ -32,10 +32,10 @@ pub struct PendingCall {
     pub(crate) permit: PendingPermit,
 }
 
-/// Where a request resumes after a read.
+/// The point at which a request resumes after a read.
 #[derive(Debug)]
 pub(crate) enum ResumePoint {
-    /// The request recognises no visitor, and reads whether these were erased.
+    /// The request recognises no visitor, and reads whether the visitors that it names were erased.
     Anonymous(Box<dyn AnonymousRoute>, BulkRead),
     /// After the first read of the visitor's history.
     First(Box<dyn VisitorRoute>, Box<BegunIdentity>),
@@ -44,7 +44,7 @@ pub(crate) enum ResumePoint {
 }
 
 impl ResumePoint {
-    /// What the request reads of the visitor's history.
+    /// The keys of the visitor's history that the request reads.
     pub(crate) fn reads(&self) -> &BulkRead {
         match self {
             Self::Anonymous(_, reads) => reads,
@@ -73,7 +73,7 @@ impl PendingRead {
     }
 }
 
-/// The memory of an isolate that waiting requests may take.
+/// The memory of an isolate that waiting requests may use.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct PendingBudget(Rc<PendingUse>);
 

@@ -23,14 +23,14 @@ pub struct HttpAnswer {
     pub body: Vec<u8>,
     /// Facts for the queue.
     pub facts: Option<FactsMessage>,
-    /// Stable names of what degraded the answer, for the counters. Never an id.
+    /// Stable names of the causes that degraded the answer, for the counters. No note contains an id.
     pub notes: Vec<&'static str>,
 }
 
 /// Facts of one request: one message of the facts queue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FactsMessage {
-    /// A batch as [`facts::encode`] writes it.
+    /// A batch as [`facts::encode_batch`] writes it.
     pub bytes: Vec<u8>,
     /// Number of facts in the batch.
     pub count: u16,
@@ -69,7 +69,7 @@ impl HttpAnswer {
 
     /// The error for a body over [`limits::BODY_BYTES`].
     pub(crate) fn too_large() -> Self {
-        let message = format!("a body has {} bytes at most", limits::BODY_BYTES);
+        let message = format!("the body is too large: at most {} bytes are allowed", limits::BODY_BYTES);
         Self::error(413, "too_large", &message, None)
     }
 

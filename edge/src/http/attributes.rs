@@ -34,29 +34,29 @@ impl AttributeWrites {
     /// Reads the object of values to set and the array of names to remove. A name in both is set. Each value is read
     /// separately, so that an invalid one refuses no other.
     pub(crate) fn read(set: Option<&RawValue>, remove: Option<&RawValue>) -> Self {
-        let mut given = Self::default();
-        let set: BTreeMap<Cow<'_, str>, &RawValue> = given.read_part(set);
-        let remove: Vec<String> = given.read_part(remove);
+        let mut parsed = Self::default();
+        let set: BTreeMap<Cow<'_, str>, &RawValue> = parsed.read_part(set);
+        let remove: Vec<String> = parsed.read_part(remove);
         if set.len() + remove.len() > limits::ATTRIBUTE_WRITES {
-            given.refuse("attributes", FactError::Attributes.code(), &FactError::Attributes);
-            return given;
+            parsed.refuse("attributes", FactError::Attributes.code(), &FactError::Attributes);
+            return parsed;
         }
         for (name, raw) in &set {
             match AttributeValue::from_text(raw.get()) {
-                _ if !name_is_good(name) => given.refuse_name(name),
-                Ok(Ok(value)) => given.writes.push((name.to_string(), Some(value))),
-                Ok(Err(error)) => given.refuse(name, error.code(), &error),
-                Err(error) => given.refuse(name, "malformed", &error),
+                _ if !name_is_good(name) => parsed.refuse_name(name),
+                Ok(Ok(value)) => parsed.writes.push((name.to_string(), Some(value))),
+                Ok(Err(error)) => parsed.refuse(name, error.code(), &error),
+                Err(error) => parsed.refuse(name, "malformed", &error),
             }
         }
         for name in remove.iter().filter(|name| !set.contains_key(name.as_str())) {
             if name_is_good(name) {
-                given.writes.push((name.clone(), None));
+                parsed.writes.push((name.clone(), None));
             } else {
-                given.refuse_name(name);
+                parsed.refuse_name(name);
             }
         }
-        given
+        parsed
     }
 
     /// Reads one part of the call; the default if it is absent or null.

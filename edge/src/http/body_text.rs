@@ -1,11 +1,11 @@
-//! The text of a JSON body. A byte order mark is skipped, and characters that no text has become U+FFFD, so that one bad
-//! character costs nothing but itself.
+//! The text of a JSON body. A byte order mark is skipped. A byte or an escape that is not a character becomes U+FFFD,
+//! so that one bad character affects no other.
 
 use std::borrow::Cow;
 
 use causeway_shared::base::limits;
 
-/// The body as text that a JSON reader takes.
+/// The body as text for a JSON parser.
 pub(crate) fn read_text(body: &[u8]) -> Cow<'_, str> {
     let text = String::from_utf8_lossy(body.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(body));
     if text.contains("\\u") { mend_surrogates(text) } else { text }
@@ -27,7 +27,7 @@ fn mend_surrogates(text: Cow<'_, str>) -> Cow<'_, str> {
                 lone.push(at);
                 at += 6;
             }
-            // Whatever is escaped, its first character is no escape itself.
+            // The escaped character cannot begin another escape.
             _ => at += 2,
         }
     }
@@ -39,12 +39,12 @@ fn mend_surrogates(text: Cow<'_, str>) -> Cow<'_, str> {
     Cow::Owned(mended)
 }
 
-/// A name from a body, as an answer shows it: an answer to a hostile body is bounded.
+/// A name from a body, bounded for an answer, because the body may be hostile.
 pub(crate) fn shown_name(name: &str) -> String {
     name.chars().take(limits::NAME_BYTES).collect()
 }
 
-/// The code unit of an escape `\uXXXX` at this place.
+/// The code unit of an escape `\uXXXX` at this index.
 fn read_escape(bytes: &[u8], at: usize) -> Option<u32> {
     let digits = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
     let digits = std::str::from_utf8(digits).ok().filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()))?;

@@ -1,9 +1,10 @@
-//! Declared programs: user agents that are answered and not counted.
+//! Declared bots: user agents whose requests are answered but not counted.
 //!
-//! The words are the kinds of names that the list `crawler-user-agents` (MIT) and the IAB/ABC International Spiders and
-//! Bots List have in common: six in seven programs of the former that are no HTTP clients have one of them. A word
-//! matches anywhere in the user agent but in the model of a phone, without regard to case. HTTP clients of publishers' own
-//! servers (curl, okhttp) are no bots. `docs/DEPLOY.md` lists the words; a test keeps both the same.
+//! The words are name parts that the list `crawler-user-agents` (MIT) and the IAB/ABC International Spiders and Bots
+//! List have in common. Six in seven programs of the former that are not HTTP clients contain one of them. A word
+//! matches anywhere in the user agent except in the model of a phone, without regard to case. HTTP clients of
+//! publishers' own servers (curl, okhttp) are not bots. `docs/DEPLOY.md` lists the words; a test compares the two
+//! lists.
 
 use std::sync::LazyLock;
 
@@ -100,7 +101,7 @@ pub(crate) const WORDS: [&str; 129] = [
     "nagios",
     "zabbix",
     "solarwinds",
-    // Audits of sites and of ads, and searches for weaknesses.
+    // Audits of sites and of ads, and vulnerability scanners.
     "analyzer",
     "auditor",
     "siteaudit",
@@ -126,7 +127,7 @@ pub(crate) const WORDS: [&str; 129] = [
     "acunetix",
     "wpscan",
     "virustotal",
-    // Driven browsers.
+    // Automated browsers.
     "headless",
     "phantomjs",
     "slimerjs",
@@ -142,11 +143,11 @@ pub(crate) const WORDS: [&str; 129] = [
     "prerender",
     "screenshot",
     "ghost inspector",
-    // An address of whoever runs the program.
+    // The address of the program's operator.
     "+http",
 ];
 
-/// The words by their first byte, so that each place of a user agent is compared with few of them.
+/// The words by their first byte, so that each position of a user agent is compared with few of them.
 static WORDS_BY_FIRST_BYTE: LazyLock<[Vec<&str>; 256]> = LazyLock::new(|| {
     let mut words = [const { Vec::new() }; 256];
     for word in WORDS {
@@ -157,7 +158,7 @@ static WORDS_BY_FIRST_BYTE: LazyLock<[Vec<&str>; 256]> = LazyLock::new(|| {
     words
 });
 
-/// Browsers of people that write `compatible;`, as programs do.
+/// Browsers for people that write `compatible;` as bots do.
 const COMPATIBLE_BROWSERS: [&str; 4] = ["msie", "trident", "konqueror", "netfront"];
 
 /// Whether the user agent declares a program.
@@ -169,7 +170,7 @@ pub(crate) fn is_declared_bot(agent: &str) -> bool {
     has_word(before) || has_word(after) || is_compatible()
 }
 
-/// Whether a text in lower case has one of the words.
+/// Whether a text in lower case contains one of the words.
 fn has_word(text: &str) -> bool {
     let bytes = text.as_bytes();
     // Cubot is a maker of phones.
@@ -182,8 +183,9 @@ fn has_word(text: &str) -> bool {
     })
 }
 
-/// A user agent in lower case before and after the model of an Android device, which may be named as a program is. The
-/// model follows the version, and the language where there is one. A name with a version is a program, and no model.
+/// The parts of a user agent in lower case before and after the model of an Android device, because a model may have a
+/// bot's name. The model follows the version and, if there is one, the language. A name with a version is a program,
+/// not a model.
 fn around_model(agent: &str) -> (&str, &str) {
     let whole = (agent, "");
     let Some((_, rest)) = agent.split_once("android") else { return whole };
@@ -231,7 +233,7 @@ mod tests {
             "AhrefsSiteAudit/6.1".to_owned(),
             format!("{chrome} Safari/537.36; Example/1.0 (+https://example.com/about)"),
             "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko; compatible; Example)".to_owned(),
-            // A program that takes a phone's name, and one in the place of a model.
+            // A bot that imitates a phone, and one at the position of a model.
             "Mozilla/5.0 (Linux; Android 6.0.1; Nexus 5X Build/MMB29P) AppleWebKit/537.36 (compatible; Googlebot/2.1)"
                 .to_owned(),
             "Mozilla/5.0 (Linux; Android 9; ExampleBot/1.0) AppleWebKit/537.36".to_owned(),

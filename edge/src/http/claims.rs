@@ -1,4 +1,5 @@
-//! Alternate ids of a request: those that are accepted, and those that are refused because they are not proven.
+//! Alternate ids of a request: the accepted ones, and the ones that are refused because their proof is missing or
+//! invalid.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,10 +16,10 @@ use serde_json::value::RawValue;
 use crate::http::incoming::TenantRequest;
 use crate::site::Site;
 
-/// Different values of the session cookie that are checked. More of them prove nothing: one that is not checked may be of
-/// another member.
+/// Most different values of the session cookie that are verified. With more values the proof is ambiguous, because an
+/// unverified value may name another member.
 const PROOFS: usize = 4;
-/// The fault code of session cookies that do not agree on one member.
+/// The fault code of session cookies that name different members.
 const AMBIGUOUS_PROOF: &str = "proof_ambiguous";
 
 /// The `user` object of a body.
@@ -39,38 +40,38 @@ pub(crate) struct RequestClaims {
     pub(crate) taken: Vec<IdClaim>,
     /// Refused ids: the kind's name, and `unproven`, `unknown`, `empty`, `too_long` or `placeholder`.
     pub(crate) refused: Vec<(String, &'static str)>,
-    /// Why a proof was refused, for the counters.
+    /// The reason why a proof was refused, for the counters.
     pub(crate) fault: Option<&'static str>,
 }
 
-/// Reads the ids of a body, with their proofs from the body, the tenant's header or its session cookie. An id that is empty,
-/// over its bound or a placeholder is refused, and costs no other.
+/// Reads the ids of a body, with their proofs from the body, the tenant's header or its session cookie. An id that is
+/// empty, too long or a placeholder is refused without affecting others.
 pub(crate) fn take_claims(incoming: &TenantRequest<'_>, user: &UserBody<'_>) -> RequestClaims {
     let site = &incoming.site;
     let mut claims = RequestClaims::default();
     // Proven ids first: their visitors are read before those of other ids.
     for kind in site.tenant.kinds.iter().filter(|k| k.unique) {
-        let said = user.ids.get(kind.name.as_str());
-        if let Some(fault) = said.and_then(|said| fault_of(said)) {
+        let claimed = user.ids.get(kind.name.as_str());
+        if let Some(fault) = claimed.and_then(|claimed| fault_of(claimed)) {
             claims.refused.push((kind.name.clone(), fault));
             continue;
         }
         let token = user.proofs.get(kind.name.as_str()).map(Cow::as_ref);
         let proven = token.map(|token| verify_proof(incoming, token)).or_else(|| verify_carried_proof(incoming));
-        match (said, proven) {
+        match (claimed, proven) {
             (None, Some(Ok(proven))) => claims.take(site, kind, &proven.sub, true),
-            (Some(said), Some(Ok(proven))) if *said == proven.sub => claims.take(site, kind, said, true),
-            (Some(said), None) if site.tenant.member_proof == ProofPolicy::Trusted => {
-                claims.take(site, kind, said, false);
+            (Some(claimed), Some(Ok(proven))) if *claimed == proven.sub => claims.take(site, kind, claimed, true),
+            (Some(claimed), None) if site.tenant.member_proof == ProofPolicy::Trusted => {
+                claims.take(site, kind, claimed, false);
             }
             (None, None) => {}
-            (said, other) => {
+            (claimed, other) => {
                 claims.fault = match other {
                     Some(Ok(_)) => Some("proof_of_another"),
                     Some(Err(fault)) => Some(fault),
                     None => None,
                 };
-                if said.is_some() || user.proofs.contains_key(kind.name.as_str()) {
+                if claimed.is_some() || user.proofs.contains_key(kind.name.as_str()) {
                     claims.refused.push((kind.name.clone(), "unproven"));
                 }
             }
@@ -91,7 +92,7 @@ pub(crate) fn requires_proof(site: &Site) -> bool {
     site.tenant.member_proof == ProofPolicy::Required
 }
 
-/// Why a value is no alternate id.
+/// The reason why a value is not an alternate id; `None` for a valid one.
 fn fault_of(value: &str) -> Option<&'static str> {
     match value.len() {
         0 => Some("empty"),
@@ -119,7 +120,7 @@ impl RequestClaims {
     }
 }
 
-/// What a proof says, or the fault code of one that is not valid.
+/// The claims of a proof, or the fault code of an invalid one.
 type VerifiedProof = Result<proof::ProofClaims, &'static str>;
 
 fn verify_proof(incoming: &TenantRequest<'_>, token: &str) -> VerifiedProof {
@@ -127,9 +128,9 @@ fn verify_proof(incoming: &TenantRequest<'_>, token: &str) -> VerifiedProof {
     proof::verify_proof(token, &site.keys.proof, &site.id, incoming.now).map_err(ProofError::code)
 }
 
-/// The proof in the tenant's own header or session cookie. One valid cookie value counts although others are not valid, such
-/// as an old one of a longer path. Valid values of different members prove none: any host of the same domain can set a cookie
-/// with a valid proof of its own member.
+/// The proof in the tenant's own header or session cookie. One valid cookie value counts although others are invalid,
+/// such as an old one of a longer path. Valid values of different members prove none, because any host of the same
+/// domain can set a cookie with a valid proof of its own member.
 fn verify_carried_proof(incoming: &TenantRequest<'_>) -> Option<VerifiedProof> {
     let tenant = &incoming.site.tenant;
     let header = tenant.proof_header.as_deref().and_then(|name| incoming.request.extra(incoming.further_headers, name));

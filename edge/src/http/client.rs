@@ -1,7 +1,7 @@
 //! A client's location and device, as the platform and the browser report them. Neither is stored.
 
-/// A client's location and device, for the filters `geo.*` and `device.*`. `None` is absent: the platform was asked, and has
-/// none.
+/// A client's location and device, for the filters `geo.*` and `device.*`. `None` is absent, not unknown: the platform
+/// was asked and has no value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ClientInfo<'a> {
     /// The country: two capital letters of ISO 3166-1.
@@ -13,9 +13,9 @@ pub(crate) struct ClientInfo<'a> {
     pub(crate) browser: Option<&'static str>,
 }
 
-/// Words of user agents, each with its meaning. The first word that occurs counts, because browsers also name the
-/// browsers that they imitate (MDN, "Browser detection using the user agent string"). An iPad that requests desktop
-/// pages reports a Mac.
+/// Words of user agents, each with its meaning. The first word of a list that occurs in the user agent counts, because
+/// browsers also name the browsers that they imitate (MDN, "Browser detection using the user agent string"). An iPad
+/// that requests desktop pages reports a Mac.
 type Words = &'static [(&'static str, &'static str)];
 
 const OS: Words = &[
@@ -42,7 +42,7 @@ const BROWSER: Words = &[
 ];
 const CLASS: Words = &[
     ("TV", "tv"),
-    // Fire TV, Roku, Chromecast and consoles do not say TV (their makers' lists of user agents).
+    // Fire TV, Roku, Chromecast and consoles do not name TV (their makers' lists of user agents).
     (" AFT", "tv"),
     ("CrKey", "tv"),
     ("Roku", "tv"),
@@ -63,7 +63,7 @@ const CLASS: Words = &[
 ];
 
 impl<'a> ClientInfo<'a> {
-    /// The client with this location (country and region, separated by a space) and this user agent.
+    /// The client at this location (country and region, separated by a space) with this user agent.
     pub(crate) fn of(place: &'a str, agent: &str) -> Self {
         let (country, region) = place.split_once(' ').unwrap_or((place, ""));
         // `XX` is the platform's code for an unknown country.

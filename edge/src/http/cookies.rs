@@ -1,4 +1,5 @@
-//! The identity cookie, the ledger cookie and the session cookie: reading them from a request, and the headers that write and expire them.
+//! The identity cookie, the ledger cookie and the session cookie: reading them from a request, and the headers that
+//! write and expire them.
 
 use std::collections::BTreeSet;
 
@@ -14,21 +15,21 @@ use crate::site::Site;
 
 const SET_COOKIE: &str = "set-cookie";
 
-/// Valid identity cookies of a request that are considered.
+/// Most valid identity cookies of a request that are considered.
 const IDENTITIES: usize = 3;
 
 /// The edge's cookies of a request.
 #[derive(Debug, Default)]
 pub(crate) struct CookieJar {
     pub(crate) identity: Option<IdentityCookie>,
-    /// Valid identity cookies of other visitors, which count where the visitor of `identity` was erased.
+    /// Valid identity cookies of other visitors, which count if the visitor of `identity` was erased.
     pub(crate) others: Vec<IdentityCookie>,
     pub(crate) ledger: Option<Ledger>,
-    /// Whether the identity cookie is signed with a key that is no longer the active one, so that it is signed again.
+    /// Whether the identity cookie is signed with a key that is no longer active, so that it must be signed again.
     pub(crate) stale_key: bool,
     /// Whether the request has a cookie of one of the names, valid or not.
     pub(crate) any: bool,
-    /// Why an identity cookie was refused, for the counters.
+    /// The reason why an identity cookie was refused, for the counters.
     pub(crate) refused: Option<&'static str>,
     /// Whether cookies are written with `Secure`.
     pub(crate) secure: bool,
@@ -48,19 +49,19 @@ impl CookieJar {
         }
     }
 
-    /// The identity cookies in the order in which they count: one of an erased visitor gives way to the next.
+    /// The identity cookies in order of precedence: the cookie of an erased visitor is replaced by the next.
     pub(crate) fn identities(&self) -> impl Iterator<Item = &IdentityCookie> {
         self.identity.iter().chain(&self.others)
     }
 
-    /// The identity cookie that counts where these visitors were erased, as visitor recognition chooses it; the first one
-    /// where all were.
+    /// The identity cookie that counts if these visitors were erased, as visitor recognition chooses it. If all were
+    /// erased, it is the first.
     pub(crate) fn living_identity(&self, erased: &BTreeSet<VisitorId>) -> Option<&IdentityCookie> {
         self.identities().find(|cookie| !erased.contains(&cookie.visitor)).or(self.identity.as_ref())
     }
 
-    /// Visitors of the identity cookies, to be read for erasures. None where the first one is too young to have been
-    /// published: visitor recognition does not read it either.
+    /// Visitors of the identity cookies whose snapshots are read for erasures. Empty if the first one is too young to
+    /// have been published; visitor recognition does not read it either.
     pub(crate) fn published_visitors(&self, site: &Site, now: Millis) -> Vec<VisitorId> {
         let is_published =
             |first: &IdentityCookie| now.saturating_sub(first.visitor.minted_ms()) >= publish_delay_ms(site);
@@ -73,8 +74,9 @@ fn publish_delay_ms(site: &Site) -> Millis {
     u64::from(site.tenant.publish_delay_s) * 1000
 }
 
-/// Reads the cookies. Of several valid identity cookies the last one counts: browsers send cookies of a longer path first,
-/// and ours is of the path `/`. Of several valid ledgers that visitor's counts, and of several sessions its newest.
+/// Reads the cookies. Of several valid identity cookies the last one counts: browsers send cookies of a longer path
+/// first, and the edge sets the path `/`. Of several valid ledgers, the one of that visitor counts, and of several
+/// sessions its newest.
 pub(crate) fn read(request: HttpRequest<'_>, site: &Site, now: Millis) -> CookieJar {
     let names = CookieNames::of(&site.tenant);
     let mut jar = CookieJar { secure: request.secure || !site.tenant.dev, ..CookieJar::default() };
@@ -113,7 +115,7 @@ pub(crate) fn read(request: HttpRequest<'_>, site: &Site, now: Millis) -> Cookie
     jar
 }
 
-/// An identity cookie, and whether it is signed with a key that is no longer the active one. An error is the reason for the
+/// An identity cookie, and whether it is signed with a key that is no longer active. The error is a reason for the
 /// counters.
 fn open_identity(site: &Site, value: &str, now: Millis) -> Result<(IdentityCookie, bool), &'static str> {
     let opened = cookie::open(&site.keys.cookie, IDENTITY, &site.id, value).map_err(|error| error.code())?;

@@ -1,11 +1,11 @@
-//! Which pages may call, and the CORS headers for their browsers.
+//! Checks the origin of the calling page, and sets the CORS headers for its browser.
 
 use crate::http::answer::HttpAnswer;
 use crate::http::request::{EXPLAIN, HttpRequest};
 use crate::site::Site;
 
-/// The headers that let a page read the answer. A page of an origin that is not configured is refused, so that no other
-/// site acts in a visitor's name.
+/// The headers that let a page read the answer. A page of an unconfigured origin is refused, so that no other site acts
+/// in a visitor's name.
 pub(crate) fn cors_headers(
     request: HttpRequest<'_>,
     site: &Site,

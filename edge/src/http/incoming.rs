@@ -1,4 +1,4 @@
-//! A request on its way to a route.
+//! A request that is handed to a route.
 
 use std::rc::Rc;
 
@@ -16,7 +16,7 @@ pub(crate) struct TenantRequest<'a> {
     /// Headers that the configuration names, in the order of the head text.
     pub(crate) further_headers: &'a [String],
     pub(crate) body: &'a [u8],
-    /// When the request was received, by the edge's clock.
+    /// Time of receipt, by the edge's clock.
     pub(crate) now: Millis,
     pub(crate) random: Random,
     pub(crate) site: Rc<Site>,
@@ -31,10 +31,10 @@ impl TenantRequest<'_> {
         self.request.uncounted().or_else(|| declares_prefetch().then_some(FilterReason::Prefetch))
     }
 
-    /// Whether the request is a navigation of a whole page, as far as the browser says: a picture, a script or a frame is
-    /// none.
+    /// Whether the request is a navigation of a whole page, as far as the browser's headers tell. A picture, a script
+    /// or a frame is not.
     pub(crate) fn is_navigation(&self) -> bool {
-        let is_said = |name, value| self.request.extra(self.further_headers, name).is_none_or(|said| said == value);
-        is_said(FETCH_MODE, "navigate") && is_said(FETCH_DEST, "document")
+        let has_value = |name, value| self.request.extra(self.further_headers, name).is_none_or(|sent| sent == value);
+        has_value(FETCH_MODE, "navigate") && has_value(FETCH_DEST, "document")
     }
 }

@@ -1,5 +1,5 @@
-//! Objects of a JSON body. A reader of structures takes an array of the field values too, and a map keeps the last of two
-//! values under one name: both would pass over what a caller wrote.
+//! Objects of a JSON body. By default, serde also reads a structure from an array of its field values, and a map
+//! retains only the last value of a repeated name. Both would hide an error of the caller.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
-/// A structure that is read from an object alone.
+/// A structure that is read only from an object.
 #[derive(Debug, Default)]
 pub(crate) struct JsonObject<T>(pub(crate) T);
 
@@ -31,7 +31,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
     }
 }
 
-/// The fields of an object in their order, with each repetition of a name.
+/// The fields of an object in their order, including repeated names.
 #[derive(Debug)]
 pub(crate) struct JsonFields<T>(pub(crate) Vec<(String, T)>);
 

@@ -1,4 +1,5 @@
-//! Consent of one request: its signals, what they permit, and the withdrawal where they no longer permit identity.
+//! Consent of one request: its signals, the permission that they give, and the withdrawal if they no longer permit
+//! identity.
 
 use std::borrow::Cow;
 
@@ -13,8 +14,7 @@ use crate::http::cookies::{self, CookieJar};
 use crate::http::request::HttpRequest;
 use crate::site::Site;
 
-/// The `consent` object of a body. A field of another type than it should have is a signal that cannot be decoded, and so a
-/// refusal.
+/// The `consent` object of a body. A field of a wrong type is a signal that cannot be decoded, and therefore a refusal.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ConsentBody<'a> {
@@ -26,16 +26,16 @@ pub(crate) struct ConsentBody<'a> {
     gpp_sid: Option<Vec<i32>>,
 }
 
-/// IAB's cookies. A browser may send several values of one cookie, one for each path and domain, in no known order.
+/// The IAB's cookies. A browser may send several values of one cookie, one for each path and domain, in no known order.
 const COOKIES: [&str; 4] = ["euconsent-v2", "__gpp", "__gpp_sid", "usprivacy"];
-/// Values of each cookie that are read.
+/// Most values of each cookie that are read.
 const TIMES: usize = 4;
 
-/// The permission of a call with a body: every signal that is present, in the body and in IAB's cookies, must permit.
-/// If the body alone decided, a page could permit what a cookie refuses, and the next request without a body would
-/// withdraw it again. Sections that apply by the body need a string of the body, and those of a cookie one of a cookie: the
-/// string of one source says nothing of the sections of another. Each value of a repeated cookie must permit. Cookies that
-/// are too long to be read are a refusal.
+/// The permission of a call with a body: every signal in the body and in the IAB's cookies must permit. If the body
+/// alone decided, a page could permit what a cookie refuses, and the next request without a body would withdraw the
+/// permission. Section ids and strings are paired within one source: a section id of the body needs a string of the
+/// body, and one of a cookie a string of a cookie. Each value of a repeated cookie must permit. Cookies over their
+/// bound are a refusal.
 pub(crate) fn of_call(request: HttpRequest<'_>, body: &ConsentBody<'_>, site: &Site) -> Permission {
     let gpc = request.gpc() && !planted::is_active(PlantedBug::ConsentIgnored);
     let times = consent_cookies(request);
@@ -58,12 +58,12 @@ pub(crate) fn of_call(request: HttpRequest<'_>, body: &ConsentBody<'_>, site: &S
     permission
 }
 
-/// The values of each of [`COOKIES`] in their order, one more than are read.
+/// The values of each of [`COOKIES`] in their order, up to one more than are read.
 fn consent_cookies(request: HttpRequest<'_>) -> [[Option<Cow<'_, str>>; COOKIES.len()]; TIMES + 1] {
     let mut times = [const { [const { None }; COOKIES.len()] }; TIMES + 1];
     for (name, value) in request.all_cookies() {
-        let Some(place) = COOKIES.iter().position(|known| *known == name) else { continue };
-        let mut slots = times.iter_mut().filter_map(|time| time.get_mut(place));
+        let Some(index) = COOKIES.iter().position(|known| *known == name) else { continue };
+        let mut slots = times.iter_mut().filter_map(|time| time.get_mut(index));
         if let Some(slot) = slots.find(|slot| slot.is_none()) {
             *slot = Some(consent::cookie_text(value));
         }
@@ -71,18 +71,18 @@ fn consent_cookies(request: HttpRequest<'_>) -> [[Option<Cow<'_, str>>; COOKIES.
     times
 }
 
-/// The permission of a call whose body has no consent: any signal decides; without one, a permission `given` before
-/// stands.
+/// The permission of a call without consent in its body. Any signal decides; without one, an earlier permission
+/// (`given`) still applies.
 pub(crate) fn standing_permission(request: HttpRequest<'_>, given: bool, site: &Site) -> Permission {
     match of_call(request, &ConsentBody::default(), site) {
         Permission::None(Refusal::Policy) if given => Permission::Full,
-        said => said,
+        decided => decided,
     }
 }
 
-/// Completes the answer to a visitor without `permission`. The cookies are read once more, only to expire them and to
-/// send one withdrawal to the origin; `facts` are those without a visitor, which leave in the same message. Where it is not
-/// known what the visitor permits, the cookies stay and nothing is withdrawn.
+/// Completes the answer to a visitor without permission. The cookies are read once more, only to expire them and to
+/// send one withdrawal to the origin. `facts` are facts without a visitor, which leave in the same message. If the
+/// permission is unknown, the cookies stay and nothing is withdrawn.
 pub(crate) fn withdraw_permission(
     answer: HttpAnswer,
     permission: Permission,

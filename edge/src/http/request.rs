@@ -1,4 +1,4 @@
-//! A request as the platform brings it, and the parts that all routes use: tenant, origin, cookies.
+//! A request in the platform's form, and the parts that all routes use: tenant, origin, cookies.
 
 use causeway_shared::base::limits;
 use causeway_shared::settings::config::TenantConfig;
@@ -6,23 +6,23 @@ use causeway_shared::wire::sync::FilterReason;
 
 use crate::http::bots::is_declared_bot;
 
-/// Headers that are read of every request, in this order. The headers that the configuration names follow them.
+/// Headers that are read from every request, in this order. The headers that the configuration names follow them.
 pub(crate) const HEADERS: [&str; 5] = ["cookie", "origin", "sec-gpc", "sec-purpose", "user-agent"];
-/// The header with the key for explanations. It is read where a key admits them.
+/// The header with the key for explanations. It is read if such a key is configured.
 pub(crate) const EXPLAIN: &str = "x-causeway-explain";
-/// The header by which older browsers declare a prefetch, in place of `Sec-Purpose`.
+/// The header by which older browsers declare a prefetch, instead of `Sec-Purpose`.
 pub(crate) const PURPOSE: &str = "purpose";
-/// The header that says whether a request is a navigation (Fetch Metadata).
+/// The header that tells whether a request is a navigation (Fetch Metadata).
 pub(crate) const FETCH_MODE: &str = "sec-fetch-mode";
-/// The header that says what a request is for: a page, a frame, a picture (Fetch Metadata).
+/// The header that tells the destination of a request: a page, a frame, a picture (Fetch Metadata).
 pub(crate) const FETCH_DEST: &str = "sec-fetch-dest";
 
-/// The parts of a request's address that decide the answer where the request cannot be served.
+/// The parts of a request's address that determine the answer if the request cannot be served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestTarget<'a> {
     /// The HTTP method.
     pub method: &'a str,
-    /// The path, `/` at least.
+    /// The path, at least `/`.
     pub path: &'a str,
     /// The query without its question mark.
     pub query: &'a str,
@@ -33,20 +33,20 @@ pub struct RequestTarget<'a> {
 }
 
 impl<'a> RequestTarget<'a> {
-    /// Reads an absolute address; `None` if it is not one. The headers are left out.
+    /// Reads an absolute address; `None` for any other. The headers are empty.
     #[must_use]
     pub fn parse(method: &'a str, url: &'a str) -> Option<Self> {
         let ParsedUrl { path, query, .. } = ParsedUrl::parse(url)?;
         Some(Self { method, path, query, origin: None, requested_headers: None })
     }
 
-    /// Whether the request is the second try that the answer to an unserved click asked for.
+    /// Whether the request is the retry that the answer to an unserved click requested.
     pub(crate) fn is_again(&self) -> bool {
         is_again(self.query)
     }
 }
 
-/// Whether a purpose is to load what nobody may ever look at.
+/// Whether a declared purpose is to load a page that may never be shown.
 pub(super) fn is_prefetch(purpose: &str) -> bool {
     let purpose = purpose.to_ascii_lowercase();
     ["prefetch", "prerender", "preview"].iter().any(|word| purpose.contains(word))
@@ -59,7 +59,7 @@ fn is_again(query: &str) -> bool {
 /// An absolute address, split.
 struct ParsedUrl<'a> {
     scheme: &'a str,
-    /// Scheme, host and port as an origin is written.
+    /// Scheme, host and port, in the form of an origin.
     origin: &'a str,
     /// Hostname without port.
     host: &'a str,
@@ -87,19 +87,19 @@ impl<'a> ParsedUrl<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HttpRequest<'a> {
     pub(crate) method: &'a str,
-    /// The client's country and region as the platform gives them, separated by a space; empty where the platform has none, and
-    /// of a request without a body.
+    /// The client's country and region as the platform gives them, separated by a space. Empty if the platform has
+    /// none, and for a request without a body.
     pub(crate) location: &'a str,
     pub(crate) secure: bool,
-    /// Scheme, host and port as an origin is written.
+    /// Scheme, host and port, in the form of an origin.
     pub(crate) own_origin: &'a str,
     /// Hostname without port.
     pub(crate) host: &'a str,
     pub(crate) path: &'a str,
-    /// Whether the request is the second try that the answer to an unserved click asked for.
+    /// Whether the request is the retry that the answer to an unserved click requested.
     pub(crate) is_again: bool,
     values: [&'a str; HEADERS.len()],
-    /// Whether the cookie header is over its bound, so that no cookie is known.
+    /// Whether the cookie header is over its bound, so that no cookie is read.
     too_long: bool,
     extra: &'a str,
 }
@@ -168,11 +168,11 @@ impl<'a> HttpRequest<'a> {
 
     /// The value of a header that the configuration names; `names` are all such headers in the order of the head text.
     pub(crate) fn extra(self, names: &[String], name: &str) -> Option<&'a str> {
-        let place = names.iter().position(|n| n == name)?;
-        self.extra.split('\n').nth(place).filter(|v| !v.is_empty())
+        let index = names.iter().position(|n| n == name)?;
+        self.extra.split('\n').nth(index).filter(|v| !v.is_empty())
     }
 
-    /// The reason why this request is answered but not counted, as far as the headers that are read of every request say.
+    /// The reason why this request is answered but not counted, as far as the headers of every request tell.
     pub(super) fn uncounted(self) -> Option<FilterReason> {
         if self.method == "HEAD" {
             return Some(FilterReason::Head);

@@ -11,14 +11,14 @@ pub(crate) const PIXEL: [u8; 43] =
 pub(crate) const NO_STORE: (&str, &str) = ("cache-control", "no-store");
 const ALLOWED_METHODS: &str = "GET, POST, DELETE";
 
-/// Why a request could not be served.
+/// The reason why a request could not be served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnservedReason {
     /// The configuration cannot be used, or the platform failed.
     Internal,
     /// Too many requests wait for a read, or the catalogue that the answer needs is not available.
     Overloaded,
-    /// The WebAssembly instance was restarted while the request was under way.
+    /// The WebAssembly instance was restarted during the request.
     Restarted,
     /// Neither the queue nor the origin accepted the facts.
     Retry,
@@ -40,7 +40,7 @@ impl UnservedReason {
 /// Answers a request that could not be served.
 ///
 /// The publisher's page never breaks (invariant 9): it gets an answer without ads and with the reason. A call that
-/// writes, erases or shows data gets 503 and is to be sent again. A click is redirected to its own address once, with
+/// writes, erases or shows data gets 503 and must be sent again. A click is redirected to its own address once, with
 /// `again`, because a page cannot handle an error there.
 #[must_use]
 pub fn answer_unserved(target: &RequestTarget<'_>, reason: UnservedReason) -> HttpAnswer {
@@ -57,7 +57,7 @@ pub fn answer_unserved(target: &RequestTarget<'_>, reason: UnservedReason) -> Ht
         (_, "/healthz") => {
             HttpAnswer::error(503, "misconfigured", "the configuration cannot be used: see the worker's log", None)
         }
-        // A page without the script is better than a page with a broken one.
+        // A page without the script works, one with a broken script may not.
         (_, "/causeway.js") => HttpAnswer::empty(503).with_headers([(NO_STORE.0, no_store)]),
         (_, "/v1/events" | "/v1/me") => answer_retry(target),
         (_, path) if path.starts_with("/v1/i/") => {
@@ -79,14 +79,14 @@ pub fn answer_unserved(target: &RequestTarget<'_>, reason: UnservedReason) -> Ht
     }
 }
 
-/// Answers a call that wrote nothing and is to be sent again.
+/// Answers a call that wrote nothing and must be sent again.
 #[must_use]
 pub fn answer_retry(target: &RequestTarget<'_>) -> HttpAnswer {
     let message = "the call was not served: send it again, events with the same ids";
     refuse_target(target, 503, "retry", message, "1")
 }
 
-/// Answers a call over its visitor's rate limit. Limits count 10 or 60 seconds.
+/// Answers a call over its visitor's rate limit. A limit counts over 10 or 60 seconds.
 #[must_use]
 pub fn answer_rate_limited(target: &RequestTarget<'_>) -> HttpAnswer {
     let message = "too many calls of this visitor: send the call again later, events with the same ids";
@@ -104,7 +104,7 @@ fn refuse_target(
     HttpAnswer::error(status, code, message, None).with_headers(headers)
 }
 
-/// Headers that let a page of any origin read the answer: it contains nothing about a visitor.
+/// Headers that let a page of any origin read the answer, which contains nothing about a visitor.
 fn readable_headers(target: &RequestTarget<'_>) -> Vec<(&'static str, String)> {
     let headers = target.origin.map(|origin| {
         [

@@ -1,5 +1,5 @@
-//! Whole numbers of a JSON body, in each form that JSON has for them: 5, 5.0 and 5e0 are one number. Clients of some
-//! languages know floats alone and write them so.
+//! Whole numbers of a JSON body, in any JSON notation: 5, 5.0 and 5e0 are one number, because clients in some languages
+//! write every number as a float.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,7 +12,7 @@ use serde_json::Value;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct WholeNumber<T>(pub(crate) T);
 
-/// The whole number that a JSON value is; `None` for any other value, and beyond the range of `i64`.
+/// The whole number that a JSON value is; `None` for any other value, and outside the range of `i64`.
 pub(crate) fn read_whole(value: &Value) -> Option<i64> {
     value.as_i64().or_else(|| whole_of(value.as_f64().filter(|_| value.is_f64())?))
 }

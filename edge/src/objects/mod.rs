@@ -1,5 +1,5 @@
-//! Durable Objects: what a request asks them, and what an object does with a call. Each object exists once in the
-//! world.
+//! Durable Objects: the calls that a request makes, and the handling of a call in an object. Each object exists once in
+//! the world.
 
 pub(crate) mod object_call;
 pub(crate) mod offers;

@@ -1,4 +1,4 @@
-//! A call of a Durable Object, and what an object does after a call.
+//! A call of a Durable Object, and the step that an object takes after a call.
 
 use causeway_shared::base::ids::VisitorId;
 use causeway_shared::base::limits;
@@ -35,32 +35,32 @@ pub struct ObjectCall {
     pub body: Vec<u8>,
 }
 
-/// What an object does after a call. It stores first: what it answered or forwarded is then durable.
+/// The step of an object after a call. The object stores first, so that its answer or forwarded call is durable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectStep<S> {
-    /// What the object stores.
+    /// The state to store.
     pub store: S,
-    /// What it does then.
+    /// The action after that.
     pub next: ObjectNext,
 }
 
-/// What an object does after it has stored.
+/// The action of an object after it has stored its state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ObjectNext {
-    /// It answers the caller.
+    /// Answers the caller.
     Answer(Vec<u8>),
-    /// It forwards a call to another object and hands that one's answer to itself.
+    /// Forwards a call to another object, and then handles that object's answer.
     Forward(ObjectCall),
 }
 
-/// Bytes that are not of their form: the call, the forwarded call, its answer, or what the object stored. Nothing is
+/// Bytes that cannot be decoded: the call, the forwarded call, its answer, or the object's stored state. Nothing is
 /// stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the call or the stored state of the object is not of its form")]
+#[error("the call or the stored state of the object cannot be decoded")]
 pub struct InvalidObjectCall;
 
-/// The visitors of a person that an object learns, ascending, [`limits::STRICT_MEMBERS`] at most. The smallest one, by
-/// which all browsers of the person find the same object, and the request's own visitor are among them.
+/// The visitors of a person that an object is given, ascending, at most [`limits::STRICT_MEMBERS`]. They include the
+/// request's own visitor and the smallest one, by which all browsers of the person find the same object.
 pub(crate) fn select_members(recognised: &RecognisedVisitor) -> Vec<VisitorId> {
     select_smallest(recognised.counted().members(), recognised.visitor)
 }

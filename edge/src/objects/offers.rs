@@ -1,5 +1,5 @@
-//! Limited offers at the edge: which offer codes a request's person may get, what a request asks the object of its
-//! range, and what such an object does with a call.
+//! Limited offers at the edge: the offer codes that a request's person may get, the call to the object of its range,
+//! and the handling of that call in the object.
 
 use causeway_shared::ads::catalogue::OfferLimit;
 use causeway_shared::ads::decision::Holding;
@@ -12,11 +12,11 @@ use causeway_shared::wire::offer_slots as wire;
 use crate::objects::object_call::{self, InvalidObjectCall, ObjectCall, ObjectClass, ObjectNext, ObjectStep};
 use crate::state::request_state::{RequestState, person_random};
 
-/// Offer codes by campaign: the campaigns of which a person has a code or may get one.
+/// Offer codes by campaign: the campaigns in which a person has a code or may get one.
 pub(crate) type OfferHoldings = std::collections::BTreeMap<u32, Holding>;
 
-/// The campaigns of which a person has a code or may get one. A person whose history was not read may have a code
-/// already and gets none.
+/// The campaigns in which a person has a code or may get one. A person whose history was not read may have a code
+/// already, and gets no new one.
 pub(crate) fn find_holdings(state: &RequestState, recognised: &RecognisedVisitor) -> OfferHoldings {
     let limited = &state.catalogue.compiled.limited;
     if limited.is_empty() {
@@ -60,7 +60,7 @@ impl SoldOutOffers {
     }
 }
 
-/// Asks for a code of a campaign; `None` if the campaign is not limited, or the person was not drawn.
+/// The call for a code of a campaign; `None` if the campaign is not limited, or the person was not drawn.
 pub(crate) fn ask_code(state: &RequestState, recognised: &RecognisedVisitor, campaign: u32) -> Option<ObjectCall> {
     let of = state.catalogue.compiled.limited.iter().find(|of| of.campaign == campaign)?;
     let RecipientLimit { limit, .. } = of.recipients;
@@ -80,7 +80,7 @@ pub(crate) enum OfferAnswer {
     Missing,
 }
 
-/// Reads an object's answer.
+/// Reads an object's answer to [`ask_code`].
 pub(crate) fn read_code(answer: Option<&[u8]>) -> OfferAnswer {
     match answer.and_then(wire::decode_answer) {
         Some(Some(given)) => OfferAnswer::Code(given),
@@ -127,8 +127,8 @@ pub fn call_offers(rows: &[Option<String>], call: &[u8]) -> Result<ObjectStep<Ve
     Ok(ObjectStep { store: row_writes(stock, &writes), next })
 }
 
-/// Hands an offer object the answer to the call that it forwarded. Returns the rows that the object writes; its own
-/// answer is the answer that it received.
+/// Handles the answer to a call that an offer object forwarded. Returns the rows that the object writes. The object
+/// answers with the answer that it received.
 ///
 /// # Errors
 /// [`InvalidObjectCall`].

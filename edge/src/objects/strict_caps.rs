@@ -1,4 +1,4 @@
-//! Strict caps at the edge: what a request asks the object of its visitor, and what such an object does with a call.
+//! Strict caps at the edge: the call to the object of a request's visitor, and the handling of that call in the object.
 
 use std::collections::BTreeMap;
 
@@ -20,14 +20,14 @@ fn object_call(tenant: &TenantId, call: &Call) -> ObjectCall {
     ObjectCall { class: ObjectClass::StrictCaps, object, body }
 }
 
-/// Asks whether an impression counts.
+/// The call that asks whether an impression counts.
 pub(crate) fn ask_confirmation(site: &Site, visitor: VisitorId, insertion: InsertionId) -> ObjectCall {
     let ask = Ask::Confirm(InsertionHash::of(insertion));
     object_call(&site.id, &Call { to: visitor, links: None, entries: Entries::new(), ask })
 }
 
-/// Asks which of these ads may be placed. `choices` are, for each placement, indices of the catalogue's ads, best
-/// first.
+/// The call that asks which of these ads may be placed. `choices` has, for each placement, indices of the catalogue's
+/// ads, best first.
 pub(crate) fn ask_grants(
     state: &RequestState,
     recognised: &RecognisedVisitor,
@@ -35,10 +35,10 @@ pub(crate) fn ask_grants(
     insertions: &[InsertionId],
 ) -> ObjectCall {
     let catalogue = &state.catalogue.compiled;
-    // Candidates in the order of the best of each placement, then the second best: no placement takes the whole bound.
+    // The best ad of each placement comes first, then the second best, so that no placement uses up the whole bound.
     let longest = choices.iter().map(Vec::len).max().unwrap_or_default();
     let mut candidates: Vec<usize> = Vec::new();
-    for index in (0..longest).flat_map(|rank| choices.iter().filter_map(move |of| of.get(rank))) {
+    for index in (0..longest).flat_map(|order| choices.iter().filter_map(move |of| of.get(order))) {
         if candidates.len() < limits::STRICT_CANDIDATES && !candidates.contains(index) {
             candidates.push(*index);
         }
@@ -69,7 +69,7 @@ fn cap_candidate(catalogue: &CompiledCatalogue, offer: &CandidateAd) -> Candidat
     Candidate { entity: offer.entity, caps: caps.collect() }
 }
 
-/// The person's impressions that a cap of one of the ads may count, the newest first, [`limits::STRICT_SEEN`] at most.
+/// The person's impressions that a cap of one of the ads may count, newest first, at most [`limits::STRICT_SEEN`].
 fn seen_impressions(recognised: &RecognisedVisitor, offers: &[&CandidateAd]) -> Vec<Seen> {
     let counts = |action: &AdAction| {
         action.verb == ActionType::IMPRESSION
@@ -98,7 +98,7 @@ pub(crate) fn read_grants(answer: Option<&[u8]>) -> Option<GrantedAds> {
     Some(answer.granted.iter().map(|(insertion, entry)| (*insertion, entry.entity.ad)).collect())
 }
 
-/// Handles a call of a strict-cap object. `stored` is what the object stored last; empty for a new object.
+/// Handles a call of a strict-cap object. `stored` is the object's last stored state; empty for a new object.
 ///
 /// # Errors
 /// [`InvalidObjectCall`].
@@ -112,8 +112,8 @@ pub fn call_strict_caps(stored: &[u8], call: &[u8], now: Millis) -> Result<Objec
     Ok(ObjectStep { store: wire::encode_object(&object), next })
 }
 
-/// Hands a strict-cap object the answer to the call that it forwarded. Returns what the object stores; its own answer
-/// is the answer that it received.
+/// Handles the answer to a call that a strict-cap object forwarded. Returns the state to store. The object answers with
+/// the answer that it received.
 ///
 /// # Errors
 /// [`InvalidObjectCall`].

@@ -31,7 +31,7 @@ use crate::routes::{
 };
 use crate::state::request_state::RequestState;
 
-/// A decide call that recognises no visitor: it has no permission, or does not count.
+/// A decide call that recognises no visitor, because it has no permission or does not count.
 #[derive(Debug)]
 struct AnonymousDecide {
     route: DecideRoute,
@@ -44,7 +44,7 @@ struct AnonymousDecide {
 #[derive(Serialize)]
 struct DecideAnswer<'a> {
     visitor: Option<String>,
-    /// The signed name of the visitor, which the page sends with its events.
+    /// The signed token of the visitor, which the page sends with its events.
     #[serde(skip_serializing_if = "Option::is_none")]
     visitor_token: Option<String>,
     person: Option<PersonSummary>,
@@ -64,14 +64,14 @@ struct DecideAnswer<'a> {
     /// Placements and ids that were left out.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     rejected: &'a [FieldNote],
-    /// Further fields that were left out, or mean nothing.
+    /// Further fields that were left out or have no effect.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     warnings: &'a [FieldNote],
     #[serde(flatten)]
     refused: Map<String, Value>,
 }
 
-/// What the answer says about the person.
+/// The answer's part about the person.
 #[derive(Serialize)]
 struct PersonSummary {
     devices: u32,
@@ -92,7 +92,7 @@ pub(crate) fn begin_decide(incoming: TenantRequest<'_>) -> RouteOutcome {
         Ok((mended, notes)) => match read_exact(&mended) {
             Some(body) => begin_call(&incoming, body, notes),
             None => {
-                let answer = HttpAnswer::error(400, "malformed", "the body is not of the form of a decide call", None);
+                let answer = HttpAnswer::error(400, "malformed", "the body is not a valid decide call", None);
                 RouteOutcome::Answer(answer.with_headers(incoming.cors))
             }
         },
@@ -126,7 +126,7 @@ fn begin_call(incoming: &TenantRequest<'_>, body: DecideBody<'_>, mut notes_of_b
     };
     for (i, JsonObject(placement)) in body.placements.iter().enumerate() {
         if !placement.view_type.is_empty() && vocabulary.view_type(&placement.view_type).is_none() {
-            let message = "the tenant's words have no such type of placement";
+            let message = "the tenant has no such view type";
             notes_of_body.warn(format!("placements[{i}].view_type"), "unknown_view_type", message);
         }
     }
@@ -171,7 +171,8 @@ fn begin_call(incoming: &TenantRequest<'_>, body: DecideBody<'_>, mut notes_of_b
     RouteOutcome::Recognise(state, Box::new(route), Box::new(jar.arrival(site, *now, claims)))
 }
 
-/// Whether the request proves a member that is not known to be the cookie's. An uncounted call switches no visitor.
+/// Whether the request proves a member that is not known to be the cookie's. An uncounted call switches to no other
+/// visitor.
 fn is_other_member(own: &IdentityCookie, claims: &[IdClaim]) -> bool {
     let is_own = |claim: &IdClaim| own.tag.is_some_and(|tag| claim.is(tag) == Some(true));
     claims.iter().any(|claim| claim.unique && !is_own(claim))
@@ -198,7 +199,7 @@ impl VisitorRoute for DecideRoute {
         mut recognised: RecognisedVisitor,
         sold_out: &SoldOutOffers,
     ) -> RouteProgress {
-        // The page counts before any object is asked: all decisions of a call use the same counts.
+        // The page view counts before any object is called, so that all decisions of a call use the same counts.
         self.facts = recognised.observe(self.is_page_view, &mut state.random);
         if self.is_counted {
             self.holdings = offers::find_holdings(&state, &recognised);
@@ -231,13 +232,13 @@ impl AnonymousRoute for AnonymousDecide {
 }
 
 impl DecideRoute {
-    /// Whether a call that recognises no visitor is of a person who may have one: everything of that person is unknown. A
-    /// call without permission is of nobody.
+    /// Whether a call that recognises no visitor belongs to a person that may have one. Everything about that person is
+    /// then unknown. A call without permission belongs to no person.
     pub(crate) fn is_person_unread(&self) -> bool {
         self.is_permitted && self.names_person
     }
 
-    /// The question to the person's object, if ads under strict caps may be placed.
+    /// The call to the person's object, if ads under strict caps may be placed.
     fn ask_grants(
         &self,
         state: &RequestState,
@@ -254,14 +255,14 @@ impl DecideRoute {
         is_asked.then(|| strict_caps::ask_grants(state, recognised, &choices, &insertions))
     }
 
-    /// The index of the granted ad for each placement; `None` if the object was not asked or did not answer.
+    /// The index of the granted ad for each placement; `None` if the object was not called or did not answer.
     fn granted_indices(&self, state: &RequestState, grants: Option<&[u8]>) -> Option<Vec<Option<usize>>> {
         let granted = strict_caps::read_grants(grants)?;
         Some(placing::granted_indices(state, &self.placements, &granted))
     }
 
-    /// The limited offer whose code is to be asked for, if one would be placed. An offer in `sold_out` is asked only
-    /// where no other would be placed: a person that got its code without receiving the answer still gets it.
+    /// The limited offer whose code must be requested, if one would be placed. An offer in `sold_out` is requested only
+    /// if no other would be placed, because a person that was given a code without receiving the answer still gets it.
     fn wanted_offer(
         &mut self,
         state: &RequestState,
@@ -285,7 +286,7 @@ impl DecideRoute {
         placing::build_question(state, self, Some(&recognised.counted())).wants_unit(granted.as_deref())
     }
 
-    /// The accepted attribute writes, as a fact.
+    /// The accepted attribute writes as a fact.
     fn attribute_fact(&mut self, state: &mut RequestState, visitor: VisitorId) -> Option<Fact> {
         let policy = state.site.tenant.attribute_names;
         self.attributes.check_names(&state.names, policy, &mut { limits::ATTRIBUTE_NAMES_A_CALL });
@@ -313,7 +314,7 @@ impl DecideRoute {
     ) -> HttpAnswer {
         let (visitor, person) = visitor.unzip();
         let consent = if self.is_permitted { "full" } else { "none" };
-        // A page may name kinds as it likes; a name never replaces a field of the answer.
+        // A kind's name is chosen by the page, and never replaces a field of the answer.
         let refused = self.refused.iter().filter(|(kind, _)| !config::ANSWER_FIELDS.contains(&kind.as_str()));
         let answer = DecideAnswer {
             visitor: visitor.map(|visitor| visitor.to_string()),
@@ -335,7 +336,7 @@ impl DecideRoute {
     }
 }
 
-/// A call whose visitor is recognised.
+/// A decide call whose visitor is recognised.
 #[derive(Debug)]
 struct RecognisedCall {
     route: Box<DecideRoute>,
@@ -343,16 +344,16 @@ struct RecognisedCall {
     recognised: RecognisedVisitor,
 }
 
-/// The person's object was asked which ads under strict caps may be placed.
+/// The call waits for the person's object, which grants ads under strict caps.
 #[derive(Debug)]
 struct GrantsWait(RecognisedCall);
 
-/// An object of a limited offer was asked for a code.
+/// The call waits for an object of a limited offer, which gives a code.
 #[derive(Debug)]
 struct OfferWait {
     call: RecognisedCall,
     campaign: u32,
-    /// What the person's object granted before.
+    /// The earlier answer of the person's object.
     grants: Option<Vec<u8>>,
 }
 
@@ -388,7 +389,7 @@ impl ObjectWait for OfferWait {
 }
 
 impl RecognisedCall {
-    /// Answers, or asks for the code of a limited offer first.
+    /// Answers, or first calls for the code of a limited offer.
     fn continue_with_grants(mut self, grants: Option<&[u8]>, sold_out: &SoldOutOffers) -> RouteProgress {
         let Self { route, state, recognised } = &mut self;
         let wanted = route.wanted_offer(state, recognised, grants, sold_out);
@@ -402,8 +403,8 @@ impl RecognisedCall {
         }
     }
 
-    /// Adds the person's code. The fact belongs to the visitor that the object assigned it to, so that it counts once,
-    /// whichever browser of the person reports it.
+    /// Adds the person's code. The fact belongs to the visitor to which the object assigned the code, so that it counts
+    /// once, whichever browser of the person reports it.
     fn add_code(&mut self, campaign: u32, GivenSlot { number, holder }: GivenSlot) {
         let now = self.state.now;
         self.route.holdings.insert(campaign, Holding::Has(number));
@@ -416,18 +417,18 @@ impl RecognisedCall {
 
     /// The answer with an identity. `grants` is the answer of the person's object.
     fn answer(self, grants: Option<&[u8]>) -> HttpAnswer {
-        let Self { mut route, mut state, recognised: mut who } = self;
+        let Self { mut route, mut state, mut recognised } = self;
         let mut facts = std::mem::take(&mut route.facts);
-        facts.extend(route.attribute_fact(&mut state, who.visitor));
-        let (answer, exposures) = route.answer_recognised(&state, &mut who, grants);
+        facts.extend(route.attribute_fact(&mut state, recognised.visitor));
+        let (answer, exposures) = route.answer_recognised(&state, &mut recognised, grants);
         for (experiment, exposure) in exposures {
-            who.ledger.expose(experiment, exposure);
-            facts.push(new_fact(&mut state, who.visitor, FactKind::Exposure { experiment, arm: exposure.arm }));
+            recognised.ledger.expose(experiment, exposure);
+            facts.push(new_fact(&mut state, recognised.visitor, FactKind::Exposure { experiment, arm: exposure.arm }));
         }
-        let identity = (who.cookie_changed || state.stale_key)
-            .then(|| cookies::write_identity(&state.site, state.secure, &who.cookie))
+        let identity = (recognised.cookie_changed || state.stale_key)
+            .then(|| cookies::write_identity(&state.site, state.secure, &recognised.cookie))
             .flatten();
-        let ledger = cookies::write_ledger(&state.site, state.secure, &who.ledger);
+        let ledger = cookies::write_ledger(&state.site, state.secure, &recognised.ledger);
         answer.with_headers(identity.into_iter().chain(ledger)).with_facts(&state.site, facts)
     }
 }
@@ -437,25 +438,26 @@ impl DecideRoute {
     fn answer_recognised(
         &self,
         state: &RequestState,
-        who: &mut RecognisedVisitor,
+        recognised: &mut RecognisedVisitor,
         grants: Option<&[u8]>,
     ) -> (HttpAnswer, Vec<(u32, FirstExposure)>) {
-        let counted = who.view.of(who.visitor);
-        let new_visitor = who.origin == VisitorOrigin::Minted;
+        let counted = recognised.view.of(recognised.visitor);
+        let new_visitor = recognised.origin == VisitorOrigin::Minted;
         let person = PersonSummary { devices: counted.devices(), new_visitor, bridged: counted.is_bridged() };
         let granted = self.granted_indices(state, grants);
         let question = placing::build_question(state, self, Some(&counted));
         let decided = question.decide(granted.as_deref());
-        let decisions = placing::answer_placements(state, &self.placements, &question, &decided, Some(who.visitor));
+        let decisions =
+            placing::answer_placements(state, &self.placements, &question, &decided, Some(recognised.visitor));
         let trace = self.wants_trace.then(|| {
             let fates = question.fates(granted.as_deref());
             placing::build_trace(state, &self.placements, &question, &fates, Some(&counted))
         });
-        let exposures = placing::new_exposures(state, who, &question);
+        let exposures = placing::new_exposures(state, recognised, &question);
         if self.is_counted {
-            who.ledger.reserve(decisions.iter().filter_map(|decision| decision.placed.as_ref()?.reserved));
+            recognised.ledger.reserve(decisions.iter().filter_map(|decision| decision.placed.as_ref()?.reserved));
         }
-        (self.answer(state, Some((who.visitor, person)), None, decisions, trace), exposures)
+        (self.answer(state, Some((recognised.visitor, person)), None, decisions, trace), exposures)
     }
 }
 

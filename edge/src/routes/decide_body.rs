@@ -22,7 +22,7 @@ pub(super) struct DecideBody<'a> {
     pub(super) user: JsonObject<UserBody<'a>>,
     #[serde(borrow, default)]
     pub(super) consent: JsonObject<ConsentBody<'a>>,
-    /// Insertions of the ads that the page shows already, as earlier answers named them.
+    /// Insertions of the ads that the page already shows, as earlier answers named them.
     #[serde(borrow, default)]
     pub(super) shown: Vec<Cow<'a, str>>,
     #[serde(default)]
@@ -59,7 +59,7 @@ pub(super) struct PageBody<'a> {
     pub(super) keywords: Vec<String>,
 }
 
-/// Reads a body of its form and within its bounds; `None` for any other.
+/// Reads a body that is valid and within its bounds; `None` for any other.
 pub(super) fn read_exact(text: &str) -> Option<DecideBody<'_>> {
     let JsonObject(body) = serde_json::from_str::<JsonObject<DecideBody<'_>>>(text).ok()?;
     body.is_within_bounds().then_some(body)
@@ -82,14 +82,14 @@ impl DecideBody<'_> {
 
 impl PlacementBody<'_> {
     /// # Errors
-    /// The first field that is out of its bounds, and what it should be.
+    /// The first field that is out of its bounds, and the expected value.
     pub(super) fn check(&self) -> Result<(), (&'static str, String)> {
-        let name = |most| format!("a text of 1 to {most} bytes is needed");
+        let name = |most| format!("expected a text of 1 to {most} bytes");
         if !(1..=limits::NAME_BYTES).contains(&self.id.len()) {
             return Err(("id", name(limits::NAME_BYTES)));
         }
         if self.sizes.len() > limits::SIZES {
-            return Err(("sizes", format!("{} sizes at most", limits::SIZES)));
+            return Err(("sizes", format!("at most {} sizes are allowed", limits::SIZES)));
         }
         if self.view_type.len() > limits::NAME_BYTES {
             return Err(("view_type", name(limits::NAME_BYTES)));

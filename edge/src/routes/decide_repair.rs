@@ -1,5 +1,5 @@
-//! A decide call that is not quite of its form. What cannot be used is left out and named in the answer, so that a page still
-//! gets ads for all the rest.
+//! Repairs the body of a decide call with invalid parts. The invalid parts are left out and named in the answer, so
+//! that the page still gets ads for the rest.
 
 use std::collections::BTreeSet;
 
@@ -15,10 +15,10 @@ use crate::http::json_object::JsonFields;
 use crate::http::whole_number::read_whole;
 use crate::routes::decide_body::PlacementBody;
 
-/// Notes of an answer, at most: a hostile body names few of its faults.
+/// Most notes of an answer, which also bounds the answer to a hostile body.
 const NOTES: usize = 64;
 
-/// What the answer says of one field of the body.
+/// A note about one field of the body.
 #[derive(Debug, Serialize)]
 pub(super) struct FieldNote {
     pub(super) field: String,
@@ -26,14 +26,14 @@ pub(super) struct FieldNote {
     pub(super) message: String,
 }
 
-/// What the answer says of the body.
+/// The notes about the body.
 #[derive(Debug, Default)]
 pub(super) struct BodyNotes {
     /// Placements and ids that were left out.
     pub(super) rejected: Vec<FieldNote>,
     /// Further fields that were left out.
     pub(super) warnings: Vec<FieldNote>,
-    /// What of the page was left out: filters take it for unknown.
+    /// Parts of the page that were left out. Filters treat them as unknown.
     pub(super) page_gaps: PageGaps,
 }
 
@@ -51,7 +51,7 @@ impl BodyNotes {
     }
 
     fn warn_unknown(&mut self, field: String) {
-        self.warn(field, "unknown_field", "a decide call has no such field");
+        self.warn(field, "unknown_field", "unknown field of a decide call");
     }
 
     fn warn_repeated(&mut self, field: String) {
@@ -60,7 +60,7 @@ impl BodyNotes {
     }
 }
 
-/// A body of the right form, as text, from one that is not.
+/// Turns an invalid body into the text of a valid one, with notes.
 ///
 /// # Errors
 /// The answer to a body that is not a JSON object.
@@ -77,54 +77,55 @@ pub(super) fn repair_body(text: &str) -> Result<(String, BodyNotes), Box<HttpAns
             notes.warn_repeated(shown_name(&name));
         }
         if name == "consent" {
-            // A consent that is repeated is no consent, whichever of the two says more.
+            // A repeated consent counts as a refusal, whatever its values are.
             let consent = if mended.contains_key(&name) { refuse_consent() } else { repair_consent(raw, &mut notes) };
             mended.insert(name, consent);
             continue;
         }
         let value: Value = serde_json::from_str(raw.get()).map_err(not_json)?;
-        let kept = match name.as_str() {
+        let repaired = match name.as_str() {
             _ if value.is_null() => continue,
             "placements" => Some(repair_placements(value, &mut notes)),
             "page" => Some(repair_page(value, &mut notes)),
             "user" => Some(repair_user(value, &mut notes)),
             "shown" => Some(repair_shown(value, &mut notes)),
-            "explain" | "page_view" => keep_bool(&name, value, &mut notes),
+            "explain" | "page_view" => repair_bool(&name, value, &mut notes),
             _ => {
                 notes.warn_unknown(shown_name(&name));
                 None
             }
         };
-        mended.extend(kept.map(|kept| (name, kept)));
+        mended.extend(repaired.map(|repaired| (name, repaired)));
     }
     Ok((Value::Object(mended).to_string(), notes))
 }
 
-fn keep_bool(name: &str, value: Value, notes: &mut BodyNotes) -> Option<Value> {
+fn repair_bool(name: &str, value: Value, notes: &mut BodyNotes) -> Option<Value> {
     if !value.is_boolean() {
-        notes.warn(name.to_owned(), "malformed", "true or false is needed");
+        notes.warn(name.to_owned(), "malformed", "expected true or false");
     }
     value.is_boolean().then_some(value)
 }
 
-/// Of more ads than [`limits::SHOWN`] the last ones are read, which are the nearest to what is asked for.
+/// Repairs `shown`. Of more than [`limits::SHOWN`] insertions the last ones are read, because they are nearest to the
+/// requested placements.
 fn repair_shown(value: Value, notes: &mut BodyNotes) -> Value {
     let Value::Array(mut shown) = value else {
-        notes.warn("shown".to_owned(), "malformed", "an array of insertions is needed");
+        notes.warn("shown".to_owned(), "malformed", "expected an array of insertions");
         return json!([]);
     };
     if shown.len() > limits::SHOWN {
-        notes.warn("shown".to_owned(), "out_of_bounds", format!("the last {} insertions are read", limits::SHOWN));
+        notes.warn("shown".to_owned(), "out_of_bounds", format!("only the last {} insertions are read", limits::SHOWN));
         shown.drain(..shown.len() - limits::SHOWN);
     }
-    // What is no text opens as no insertion, and is named as one.
+    // A value that is not a text becomes an empty text, which is reported as an invalid insertion.
     shown.into_iter().map(|insertion| if insertion.is_string() { insertion } else { "".into() }).collect()
 }
 
-/// The fields of an object without nulls; none where the value is no object.
+/// The fields of an object without nulls; empty if the value is not an object.
 fn fields_of(at: &str, value: Value, notes: &mut BodyNotes) -> Vec<(String, Value)> {
     let Value::Object(fields) = value else {
-        notes.warn(at.to_owned(), "malformed", "an object is needed");
+        notes.warn(at.to_owned(), "malformed", "expected an object");
         return Vec::new();
     };
     fields.into_iter().filter(|(_, value)| !value.is_null()).collect()
@@ -132,18 +133,22 @@ fn fields_of(at: &str, value: Value, notes: &mut BodyNotes) -> Vec<(String, Valu
 
 fn repair_placements(value: Value, notes: &mut BodyNotes) -> Value {
     let Value::Array(placements) = value else {
-        notes.reject("placements".to_owned(), "malformed", "an array is needed");
+        notes.reject("placements".to_owned(), "malformed", "expected an array");
         return json!([]);
     };
-    let mut kept = Vec::new();
+    let mut repaired = Vec::new();
     for (i, placement) in placements.into_iter().enumerate() {
         let at = format!("placements[{i}]");
-        if kept.len() == limits::PLACEMENTS {
-            notes.reject(at, "out_of_bounds", format!("{} placements at most in one call", limits::PLACEMENTS));
+        if repaired.len() == limits::PLACEMENTS {
+            notes.reject(
+                at,
+                "out_of_bounds",
+                format!("at most {} placements are allowed in one call", limits::PLACEMENTS),
+            );
             continue;
         }
         let Value::Object(fields) = placement else {
-            notes.reject(at, "malformed", "an object is needed");
+            notes.reject(at, "malformed", "expected an object");
             continue;
         };
         let mut placement = Map::new();
@@ -159,12 +164,12 @@ fn repair_placements(value: Value, notes: &mut BodyNotes) -> Value {
         }
         let placement = Value::Object(placement);
         match serde_json::from_str::<PlacementBody<'_>>(&placement.to_string()).map(|placement| placement.check()) {
-            Ok(Ok(())) => kept.push(placement),
+            Ok(Ok(())) => repaired.push(placement),
             Ok(Err((field, message))) => notes.reject(format!("{at}.{field}"), "out_of_bounds", message),
             Err(error) => notes.reject(at, "malformed", error.to_string()),
         }
     }
-    Value::Array(kept)
+    Value::Array(repaired)
 }
 
 fn repair_page(value: Value, notes: &mut BodyNotes) -> Value {
@@ -180,24 +185,24 @@ fn repair_page(value: Value, notes: &mut BodyNotes) -> Value {
             }
             ("url" | "referrer", _) => {
                 notes.page_gaps.url |= name == "url";
-                notes.warn(at, "out_of_bounds", format!("a text of {} bytes at most is needed", limits::URL_BYTES));
+                notes.warn(at, "out_of_bounds", format!("expected a text of at most {} bytes", limits::URL_BYTES));
             }
             ("keywords", Value::Array(keywords)) => {
                 let is_good =
                     |keyword: &Value| keyword.as_str().is_some_and(|keyword| keyword.len() <= limits::NAME_BYTES);
                 let all = keywords.len();
-                let kept: Vec<Value> = keywords.into_iter().filter(is_good).take(limits::KEYWORDS).collect();
-                if kept.len() < all {
+                let repaired: Vec<Value> = keywords.into_iter().filter(is_good).take(limits::KEYWORDS).collect();
+                if repaired.len() < all {
                     notes.page_gaps.keywords = true;
                     let message =
-                        format!("{} texts of {} bytes at most are read", limits::KEYWORDS, limits::NAME_BYTES);
+                        format!("only {} texts of at most {} bytes are read", limits::KEYWORDS, limits::NAME_BYTES);
                     notes.warn(at, "out_of_bounds", message);
                 }
-                page.insert(name, kept.into());
+                page.insert(name, repaired.into());
             }
             ("keywords", _) => {
                 notes.page_gaps.keywords = true;
-                notes.warn(at, "malformed", "an array of texts is needed");
+                notes.warn(at, "malformed", "expected an array of texts");
             }
             _ => notes.warn_unknown(at),
         }
@@ -211,18 +216,22 @@ fn repair_user(value: Value, notes: &mut BodyNotes) -> Value {
         let at = format!("user.{}", shown_name(&name));
         match name.as_str() {
             "ids" | "proofs" => {
-                let mut kept = Map::new();
+                let mut repaired = Map::new();
                 for (kind, value) in fields_of(&at, value, notes) {
                     let at = format!("{at}.{}", shown_name(&kind));
-                    if kept.len() == limits::KINDS || kind.is_empty() || kind.len() > limits::NAME_BYTES {
-                        notes.reject(at, "out_of_bounds", format!("{} kinds at most, each with a name", limits::KINDS));
+                    if repaired.len() == limits::KINDS || kind.is_empty() || kind.len() > limits::NAME_BYTES {
+                        notes.reject(
+                            at,
+                            "out_of_bounds",
+                            format!("at most {} kinds are allowed, each with a name", limits::KINDS),
+                        );
                     } else if value.is_string() {
-                        kept.insert(kind, value);
+                        repaired.insert(kind, value);
                     } else {
-                        notes.reject(at, "malformed", "a text is needed");
+                        notes.reject(at, "malformed", "expected a text");
                     }
                 }
-                user.insert(name, kept.into());
+                user.insert(name, repaired.into());
             }
             "attributes" => _ = user.insert(name, value),
             _ => notes.warn_unknown(at),
@@ -231,16 +240,15 @@ fn repair_user(value: Value, notes: &mut BodyNotes) -> Value {
     Value::Object(user)
 }
 
-/// What the answer says of a consent signal that refuses because it cannot be decoded.
+/// The message for a consent signal that counts as a refusal because it cannot be decoded.
 const REFUSAL: &str = "the consent signal cannot be decoded and counts as a refusal";
 
-/// A consent that cannot be decoded.
+/// A consent that cannot be decoded, and so refuses.
 fn refuse_consent() -> Value {
     json!({ "tcf": "" })
 }
 
-/// A signal of another form than it should have, or one that is given twice, is there and cannot be decoded: it stays a
-/// refusal.
+/// Repairs a consent. A signal that is malformed or given twice cannot be decoded, and remains a refusal.
 fn repair_consent(raw: &RawValue, notes: &mut BodyNotes) -> Value {
     let fields = match serde_json::from_str::<Option<JsonFields<Value>>>(raw.get()) {
         Ok(fields) => fields.map_or_else(Vec::new, |JsonFields(fields)| fields),
@@ -269,11 +277,11 @@ fn repair_consent(raw: &RawValue, notes: &mut BodyNotes) -> Value {
         is_refusal |= signal.is_none();
         consent.extend(signal.map(|signal| (name, signal)));
     }
-    // Other signals may say that a bad one does not apply: it refuses all the same.
+    // A valid signal may state that an invalid one does not apply. The consent is a refusal nevertheless.
     if is_refusal { refuse_consent() } else { Value::Object(consent) }
 }
 
-/// The value of a consent signal; `None` where it is of another form than it should have.
+/// The value of a consent signal; `None` if it is malformed.
 fn read_signal(name: &str, value: Value) -> Option<Value> {
     if name == "gpp_sid" { section_ids(&value).map(Into::into) } else { Some(value).filter(Value::is_string) }
 }

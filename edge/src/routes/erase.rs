@@ -21,9 +21,9 @@ struct ErasureAnswer {
     scope: &'static str,
 }
 
-/// The visitor that a request erases, with the proven member. Where the request proves another member than the
-/// cookie's, this is that member's visitor of this browser, if there is one: sharing a browser does not let a member
-/// erase another.
+/// The visitor that a request erases, with the proven member. If the request proves another member than the cookie's,
+/// it is that member's visitor of this browser, if there is one. A member can therefore not erase another member that
+/// shares the browser.
 fn erased_visitor<'c>(cookie: &IdentityCookie, claims: &'c RequestClaims) -> Option<(VisitorId, Option<&'c IdClaim>)> {
     let Some((member, tag)) = claims.proven_member().zip(cookie.tag) else { return Some((cookie.visitor, None)) };
     match member.is(tag) {
@@ -41,13 +41,13 @@ fn erased_visitor<'c>(cookie: &IdentityCookie, claims: &'c RequestClaims) -> Opt
 struct ErasureRoute {
     jar: CookieJar,
     claims: RequestClaims,
-    /// Whether a cookie may be written, as far as the request's signals say.
+    /// Whether the request's signals permit writing a cookie.
     is_permitted: bool,
-    /// Visitors of several identity cookies, of which the first that was not erased is meant.
+    /// Visitors of several identity cookies. The first one that was not erased is the target.
     named: Vec<VisitorId>,
 }
 
-/// Begins an erasure, which needs no permission, because it takes back everything.
+/// Begins an erasure. It needs no permission, because it only removes data.
 pub(crate) fn begin_erasure(incoming: &TenantRequest<'_>) -> RouteOutcome {
     let (site, now) = (&incoming.site, incoming.now);
     let jar = cookies::read(incoming.request, site, now);
@@ -69,22 +69,22 @@ impl AnonymousRoute for ErasureRoute {
         self.named.clone()
     }
 
-    /// Answers with one erasure; the visitor's cookies expire.
+    /// Answers with the receipt of one erasure; the visitor's cookies expire.
     ///
-    /// With the proof of the visitor's own member it covers the whole person and names the member, so that browsers whose
-    /// logins are not known yet are erased too (invariants 12 and 14).
+    /// With the proof of the visitor's own member, the erasure covers the whole person and names the member. Browsers
+    /// whose logins are not known yet are then erased too (invariants 12 and 14).
     fn answer_anonymous(self: Box<Self>, state: RequestState) -> RouteProgress {
         let (site, now) = (&state.site, state.now);
         let cookie = self.jar.living_identity(&state.erased);
         let found = cookie.and_then(|cookie| Some((cookie, erased_visitor(cookie, &self.claims)?)));
         let Some((cookie, (visitor, member))) = found else {
-            let message = "there is no visitor of yours to erase: its cookie is needed";
+            let message = "no visitor to erase: the request needs the visitor's cookie";
             let is_useless = self.jar.any && self.jar.identity.is_none();
             let expired = cookies::expire_cookies(site, self.jar.secure).into_iter().filter(|_| is_useless);
             let answer = HttpAnswer::error(404, "no_visitor", message, None).with_headers(expired);
             return RouteProgress::Answer(state.complete(answer));
         };
-        // Where the tenant trusts a page's word without a proof, any page could claim any member.
+        // If the tenant trusts a member id without a proof, any page could claim any member.
         let (scope, id, also) = match member.filter(|_| claims::requires_proof(site)) {
             Some(claim) => (ErasureScope::Person, Some(claim.id), claim.also.clone()),
             None => (ErasureScope::Visitor, None, Vec::new()),
@@ -93,7 +93,7 @@ impl AnonymousRoute for ErasureRoute {
         let body = ErasureAnswer { receipt: receipt.receipt(), scope: scope.name() };
         let what = FactKind::Erasure { scope, id, also };
         let fact = Fact { position: 0, id: receipt, visitor, received: now, at: now, what };
-        // Every erasure is stored permanently: the visitor's rate limit applies.
+        // Every erasure is stored permanently, so the visitor's rate limit applies.
         let limit = Some(site.events_limit(visitor));
         let answer = HttpAnswer::json(202, &body).with_headers(self.surviving_cookies(cookie, visitor, site));
         RouteProgress::Answer(state.complete(answer).with_awaited_facts(site, vec![fact], limit))
@@ -102,8 +102,8 @@ impl AnonymousRoute for ErasureRoute {
 
 impl ErasureRoute {
     /// The cookie headers after an erasure. The erased visitor's cookies expire. If it was an earlier visitor of this
-    /// browser, the present one's `cookie` stays and forgets it; without permission nothing is set, and the next call sends
-    /// that one's withdrawal.
+    /// browser, the present visitor's `cookie` stays, without the erased one. Without permission no cookie is written,
+    /// and the next call sends the present visitor's withdrawal.
     fn surviving_cookies(
         &self,
         cookie: &IdentityCookie,

@@ -1,4 +1,4 @@
-//! One event of `POST /v1/events`: from its JSON to a fact, or to the reason why there is none.
+//! Turns one JSON event of `POST /v1/events` into a fact, or into the reason of its refusal.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,7 +32,7 @@ const FIELDS: [&str; 11] =
 /// The fields of a segment to set.
 const SEGMENT_FIELDS: [&str; 3] = ["segment", "expires_ms", "attributes"];
 
-/// Codes of refusals that say that an event is not valid, whoever sends it.
+/// Codes of refusals for events that are invalid for any sender.
 pub(super) const INVALID: [&str; 11] = [
     "visitor_token_forged",
     "visitor_token_late",
@@ -52,17 +52,17 @@ pub(super) const INVALID: [&str; 11] = [
 struct EventBody<'a> {
     #[serde(borrow, rename = "type")]
     kind: Cow<'a, str>,
-    /// The client's own name of the event: a text, or a whole number.
+    /// The client's own id of the event: a text, or a whole number.
     #[serde(default)]
     id: Option<Value>,
     #[serde(default)]
     at_ms: Option<Value>,
-    /// The visitor that the event happened to, as an answer of `/v1/decide` named it; else it is the cookie's.
+    /// The visitor that the event happened to, as an answer of `/v1/decide` named it. Without it, the cookie's visitor.
     #[serde(borrow, default)]
     visitor_token: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     name: Option<Cow<'a, str>>,
-    /// The shop's order that a purchase is of: a text, or a whole number.
+    /// The shop's order of a purchase: a text, or a whole number.
     #[serde(default)]
     order_id: Option<Value>,
     #[serde(default)]
@@ -92,34 +92,33 @@ impl EventBody<'_> {
         self.kind == "track" && self.name.as_deref() == Some(PURCHASE)
     }
 
-    /// The client's own name of the event. A value of another type costs only itself, as a bad order id does.
+    /// The client's own id of the event. A value of another type is ignored, like an invalid order id.
     ///
     /// # Errors
-    /// The refusal of a name that is empty or too long.
+    /// The refusal of an id that is empty or too long.
     fn read_id(&self) -> Result<Option<String>, Refusal> {
         let id = self.id.as_ref().and_then(id_text);
         if id.as_ref().is_some_and(|id| !(1..=limits::MESSAGE_ID_BYTES).contains(&id.len())) {
-            return Err(("too_long", format!("an event's id has 1 to {} bytes", limits::MESSAGE_ID_BYTES)));
+            return Err(("too_long", format!("an event's id must have 1 to {} bytes", limits::MESSAGE_ID_BYTES)));
         }
         Ok(id.map(Cow::into_owned))
     }
 
-    /// The order that a purchase is of, from the event itself or from its properties, and what the answer says of an order id
-    /// that means nothing. A bad one costs only itself.
+    /// The order of a purchase, from the event itself or from its properties, and a warning about an order id without
+    /// effect. An invalid order id affects nothing else.
     fn read_order(&self) -> (Option<OrderHash>, Option<String>) {
-        let property = || self.properties.as_ref()?.get("order_id").filter(|said| !said.is_null());
-        let Some(said) = self.order_id.as_ref().or_else(|| property().filter(|_| self.is_purchase())) else {
+        let property = || self.properties.as_ref()?.get("order_id").filter(|raw| !raw.is_null());
+        let Some(raw) = self.order_id.as_ref().or_else(|| property().filter(|_| self.is_purchase())) else {
             return (None, None);
         };
         if !self.is_purchase() {
-            return (None, Some("only a purchase has an `order_id`: it means nothing here".to_owned()));
+            return (None, Some("only a purchase has an `order_id`: it has no effect here".to_owned()));
         }
-        match id_text(said).and_then(|text| OrderHash::read(&text)) {
+        match id_text(raw).and_then(|text| OrderHash::read(&text)) {
             Some(order) => (Some(order), None),
             None => {
                 let most = limits::MESSAGE_ID_BYTES;
-                let message =
-                    format!("`order_id` is left out: a text of 1 to {most} bytes or a whole number is needed");
+                let message = format!("`order_id` is ignored: expected a text of 1 to {most} bytes or a whole number");
                 (None, Some(message))
             }
         }
@@ -127,11 +126,11 @@ impl EventBody<'_> {
 }
 
 /// The text of an id that is a text or a whole number; `None` for any other value.
-fn id_text(said: &Value) -> Option<Cow<'_, str>> {
-    match said {
+fn id_text(raw: &Value) -> Option<Cow<'_, str>> {
+    match raw {
         Value::String(text) => Some(text.into()),
         Value::Number(number) if number.is_u64() => Some(number.to_string().into()),
-        said => read_whole(said).filter(|whole| *whole >= 0).map(|whole| whole.to_string().into()),
+        raw => read_whole(raw).filter(|whole| *whole >= 0).map(|whole| whole.to_string().into()),
     }
 }
 
@@ -144,14 +143,14 @@ pub(super) struct ReadEvent {
     pub(super) fact: Fact,
     /// The writes of an attribute event, which are checked when the attribute names are known.
     pub(super) writes: Option<AttributeWrites>,
-    /// Why the event counts at the time of its receipt instead of its `at_ms`.
+    /// The reason why the event counts at the time of its receipt instead of its `at_ms`.
     pub(super) adjusted: Option<String>,
-    /// What the answer says of fields that mean nothing, each with its code.
+    /// Warnings about fields without effect, each with its code.
     pub(super) warnings: Vec<Refusal>,
 }
 
 impl ReadEvent {
-    /// The visitor that the event happened to; `None` for an action, which may be of any visitor or of none.
+    /// The visitor that the event happened to; `None` for an action, which may belong to any visitor or to none.
     pub(super) fn owner(&self) -> Option<VisitorId> {
         (!matches!(self.fact.what, FactKind::Action { .. })).then_some(self.fact.visitor)
     }
@@ -161,7 +160,7 @@ pub(super) fn strict_refusal() -> Refusal {
     ("strict", "the impression of an ad under strict caps counts by its impression_url".to_owned())
 }
 
-/// Reads the events of one call.
+/// The parser for the events of one call.
 pub(super) struct EventReader<'a> {
     pub(super) site: &'a Site,
     /// The visitor of the cookie.
@@ -172,13 +171,13 @@ pub(super) struct EventReader<'a> {
 }
 
 impl EventReader<'_> {
-    /// Reads one event; `position` is its place in the call.
+    /// Reads one event; `position` is its index in the call.
     ///
     /// # Errors
     /// The code and the message of an event that gives no fact.
     pub(super) fn read_event(&mut self, position: u32, text: &str) -> Result<ReadEvent, Refusal> {
         if !text.starts_with('{') {
-            return Err(("malformed", "an event is a JSON object".to_owned()));
+            return Err(("malformed", "expected a JSON object".to_owned()));
         }
         let event: EventBody<'_> = serde_json::from_str(text).map_err(|error| ("malformed", error.to_string()))?;
         let mut warnings = find_unknown_fields(text);
@@ -187,7 +186,7 @@ impl EventReader<'_> {
         warnings.extend(note.map(|message| ("order_id", message)));
         let message_id = event.read_id()?;
         if message_id.is_none() && event.id.is_some() {
-            let message = "`id` is left out: a text or a whole number is needed, or each repeat counts";
+            let message = "`id` is ignored: expected a text or a whole number; each repetition counts";
             warnings.push(("id", message.to_owned()));
         }
         if event.kind == "action" {
@@ -204,12 +203,12 @@ impl EventReader<'_> {
             }
             _ => FactId::from_bytes(self.random.draw()),
         };
-        // An event that is not valid is refused for that, whoever sends it.
+        // An invalid event is refused for its own fault, whoever sends it.
         let owner = visitor.as_ref().copied().unwrap_or(VisitorId::NOBODY);
         let received = self.now;
         let fact = Fact { id, visitor: owner, received, at, position, what: self.what(event, order, owner)? };
         match fact.check(received) {
-            // The writes are added when their names are known.
+            // The writes are added after their names are checked.
             Err(FactError::Attributes) if writes.is_some() => {}
             checked => checked.map_err(|error| (error.code(), error.to_string()))?,
         }
@@ -217,8 +216,8 @@ impl EventReader<'_> {
         Ok(ReadEvent { fact, writes, adjusted, warnings })
     }
 
-    /// The visitor that an event happened to: the one that its token names, else the cookie's. The outer error is of a token that
-    /// names nobody, the inner one says that there is no visitor.
+    /// The visitor that an event happened to: the one that its token names, otherwise the cookie's. The outer error is
+    /// an invalid token; the inner error is a missing visitor.
     fn owner(&self, token: Option<&str>) -> Result<Result<VisitorId, Refusal>, Refusal> {
         let is_ignored = planted::is_active(PlantedBug::EventsOfWhoeverIsHere) && self.visitor.is_some();
         let Some(token) = token.filter(|_| !is_ignored) else {
@@ -229,13 +228,13 @@ impl EventReader<'_> {
         named.map(Ok).map_err(|error| (error.code(), error.to_string()))
     }
 
-    /// When an event happened, and why that is not what its page says. A time that is out of bounds or no time in
-    /// milliseconds costs nothing but itself.
+    /// The time of an event, and the reason if it differs from the page's. A time that is out of bounds or not in
+    /// milliseconds affects nothing else.
     fn happened(&self, at_ms: Option<&Value>) -> (Millis, Option<String>) {
         let received = self.now;
-        let Some(said) = at_ms else { return (received, None) };
+        let Some(raw) = at_ms else { return (received, None) };
         let oldest = received.saturating_sub(limits::EVENT_AGE_MS);
-        match read_whole(said).and_then(|at| u64::try_from(at).ok()) {
+        match read_whole(raw).and_then(|at| u64::try_from(at).ok()) {
             Some(at) if (oldest..=received).contains(&at) => (at, None),
             Some(at) if at > received && at <= received.saturating_add(limits::FACT_AHEAD_MS) => {
                 (received, Some("at_ms is ahead of the receipt: the event counts at its receipt".to_owned()))
@@ -250,12 +249,12 @@ impl EventReader<'_> {
         }
     }
 
-    /// An action counts for the visitor that its insertion names. Its id follows from the insertion, because a client's
-    /// message id would count a repeat twice.
+    /// The fact of an action, which counts for the visitor that its insertion names. Its id follows from the insertion,
+    /// because a client's message id would count a repetition twice.
     fn action(&self, event: &EventBody<'_>) -> Result<Fact, Refusal> {
-        let missing = || ("malformed", "an action names its `insertion` and its `action`".to_owned());
+        let missing = || ("malformed", "an action needs an `insertion` and an `action`".to_owned());
         let (insertion, name) = event.insertion.as_deref().zip(event.action.as_deref()).ok_or_else(missing)?;
-        let unknown = || ("unknown_action", "the tenant's words have no such verb".to_owned());
+        let unknown = || ("unknown_action", "the tenant has no such action type".to_owned());
         let verb = self.site.tenant.vocabulary.verb(name).ok_or_else(unknown)?;
         let token = ad_token::open(&self.site.keys.cookie, &self.site.id, insertion, self.now);
         let token = token.map_err(|error| (error.code(), error.to_string()))?;
@@ -271,12 +270,12 @@ impl EventReader<'_> {
             "track" => read_track(event, order, self.site.tenant.most_value_micros.unwrap_or(limits::VALUE_MICROS)),
             "segments" => read_segments(&event),
             "attributes" => Ok(FactKind::Attributes { writes: Vec::new() }),
-            _ => Err(("unknown_type", "the types are page, track, action, attributes, segments".to_owned())),
+            _ => Err(("unknown_type", "unknown type: expected page, track, action, attributes or segments".to_owned())),
         }
     }
 
-    /// The session of a page event: the running one. Without one, all page events of a half hour share a session: of two
-    /// calls at once neither has the other's cookie.
+    /// The session of a page event: the running one. Without one, all page events of a half hour share a session,
+    /// because two concurrent calls do not have each other's cookie.
     fn session(&self, visitor: VisitorId) -> SessionId {
         let ledger = self.ledger.filter(|ledger| ledger.visitor == visitor);
         let running = ledger.and_then(|ledger| ledger.running(self.now));
@@ -288,7 +287,7 @@ impl EventReader<'_> {
     }
 }
 
-/// What the answer says of each field that no event has.
+/// Warnings about fields that no event has.
 fn find_unknown_fields(text: &str) -> Vec<Refusal> {
     let fields: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_str(text).unwrap_or_default();
     let unknown = fields.into_keys().filter(|name| !FIELDS.contains(&name.as_ref()));
@@ -296,7 +295,7 @@ fn find_unknown_fields(text: &str) -> Vec<Refusal> {
     unknown.take(FIELDS.len()).map(warning).collect()
 }
 
-/// What the answer says of each field that no segment to set has.
+/// Warnings about fields that no segment in `set` has.
 fn find_unknown_segment_fields(event: &EventBody<'_>) -> Vec<Refusal> {
     let set = event.set.filter(|_| event.kind == "segments").map(RawValue::get);
     let entries: Vec<BTreeMap<Cow<'_, str>, &RawValue>> =
@@ -308,18 +307,18 @@ fn find_unknown_segment_fields(event: &EventBody<'_>) -> Vec<Refusal> {
     unknown.into_iter().take(FIELDS.len()).map(warning).collect()
 }
 
-/// What an event sets or removes, in the form of its type; the default if it is absent.
+/// The values that an event sets or removes, in the form of its type; the default if the part is absent.
 fn read_part<T: Default + DeserializeOwned>(raw: Option<&RawValue>) -> Result<T, Refusal> {
     let read = raw.map(|raw| serde_json::from_str(raw.get())).transpose();
     Ok(read.map_err(|error| ("malformed", error.to_string()))?.unwrap_or_default())
 }
 
 fn read_attributes(event: &EventBody<'_>) -> Result<AttributeWrites, Refusal> {
-    let given = AttributeWrites::read(event.set, event.remove);
-    if given.writes.is_empty() && given.refused.is_empty() {
+    let parsed = AttributeWrites::read(event.set, event.remove);
+    if parsed.writes.is_empty() && parsed.refused.is_empty() {
         return Err((FactError::Attributes.code(), FactError::Attributes.to_string()));
     }
-    Ok(given)
+    Ok(parsed)
 }
 
 fn read_segments(event: &EventBody<'_>) -> Result<FactKind, Refusal> {
@@ -336,7 +335,7 @@ fn read_segments(event: &EventBody<'_>) -> Result<FactKind, Refusal> {
         {
             return Err((FactError::Expiry.code(), FactError::Expiry.to_string()));
         }
-        // An expiry within an hour holds to that hour's end.
+        // An expiry within an hour is extended to the end of that hour.
         let expiry = HourStamp::at(expires_ms.saturating_add(3_599_999));
         let attributes = attributes.map(|(token, value)| (*token, value.0));
         Ok((SegmentId(set.segment.0), SegmentState::held(expiry, attributes)))
@@ -346,25 +345,25 @@ fn read_segments(event: &EventBody<'_>) -> Result<FactKind, Refusal> {
 }
 
 fn read_track(event: EventBody<'_>, order: Option<OrderHash>, most: Micros) -> Result<FactKind, Refusal> {
-    let name = event.name.ok_or_else(|| ("malformed", "a track event has a name".to_owned()))?.into_owned();
+    let name = event.name.ok_or_else(|| ("malformed", "a track event needs a `name`".to_owned()))?.into_owned();
     let mut properties = event.properties.unwrap_or_default();
     let micros = properties.remove("value_micros").filter(|value| !value.is_null());
     let value = match (micros, properties.get("value")) {
         (Some(micros), _) => Some(read_amount(&micros, 1.0, most)?),
-        // As the ecosystem writes it: a decimal of the currency.
+        // The common notation of shops: a decimal of the currency.
         (None, Some(value)) if name == PURCHASE => Some(read_amount(value, 1e6, most)?),
         (None, _) => None,
     };
     if name == PURCHASE && value.is_none() {
-        let message = "a purchase has properties.value_micros, or properties.value in units of the currency";
+        let message = "a purchase needs properties.value_micros, or properties.value in units of the currency";
         return Err(("malformed", message.to_owned()));
     }
     let properties = (!properties.is_empty()).then(|| Value::Object(properties).to_string());
     Ok(FactKind::Track { name, value, properties, order })
 }
 
-/// An amount in micros, from a number in units of `micros` each.
+/// Reads an amount in micros. `micros` is the number of micros in one unit of the value.
 fn read_amount(value: &Value, micros: f64, most: Micros) -> Result<Micros, Refusal> {
-    let refusal = || (FactError::Value.code(), format!("a value is a number from 0 to {most} micros"));
+    let refusal = || (FactError::Value.code(), format!("invalid value: expected a number from 0 to {most} micros"));
     number::amount_of(value, micros, most).ok_or_else(refusal)
 }

@@ -25,7 +25,7 @@ use crate::state::request_state::RequestState;
 /// The answer's body.
 #[derive(Default, Serialize)]
 struct EventsAnswer {
-    /// Where no event of the body is valid.
+    /// Present if no event of the body is valid.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<NoValidEvent>,
     accepted: usize,
@@ -35,7 +35,7 @@ struct EventsAnswer {
     /// Events that count at the time of their receipt.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     adjusted: Vec<EventNote>,
-    /// Fields that mean nothing.
+    /// Fields without effect.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<EventNote>,
 }
@@ -48,19 +48,19 @@ struct NoValidEvent {
 }
 
 impl EventsAnswer {
-    /// The answer: 400 where no event of the body is valid, else 202.
+    /// The answer: status 400 if no event of the body is valid, otherwise 202.
     fn into_answer(mut self) -> HttpAnswer {
         let is_invalid = |note: &EventNote| INVALID.contains(&note.code);
         if self.accepted > 0 || self.rejected.is_empty() || !self.rejected.iter().all(is_invalid) {
             return HttpAnswer::json(202, &self);
         }
-        let message = "no event of the body is valid: `rejected` says why";
+        let message = "no event of the body is valid: see `rejected` for the reasons";
         self.error = Some(NoValidEvent { code: "no_valid_event", message });
         HttpAnswer::json(400, &self)
     }
 }
 
-/// What the answer says of one event.
+/// A note about one event.
 #[derive(Serialize)]
 struct EventNote {
     index: usize,
@@ -68,7 +68,7 @@ struct EventNote {
     message: String,
 }
 
-/// The events of a call as they are for the visitor of one identity cookie.
+/// The events of a call, read for the visitor of one identity cookie.
 #[derive(Debug)]
 struct EventsReading {
     /// The cookie's visitor.
@@ -81,15 +81,16 @@ struct EventsReading {
 pub(crate) struct EventsRoute {
     /// The reading for the identity cookie that counts.
     first: EventsReading,
-    /// Readings for the further identity cookies: one counts where the visitors of those before it were erased.
+    /// Readings for the other identity cookies. One counts if the visitors of all cookies before it were erased.
     others: Vec<EventsReading>,
-    /// Visitors of the events that may have been erased: those that tokens name, and those of the identity cookies.
+    /// Visitors of the events that may have been erased: visitors that tokens name, and visitors of the identity
+    /// cookies.
     named: BTreeSet<VisitorId>,
 }
 
 impl Route for EventsRoute {
-    /// The catalogue says whether the caps of a shown ad are strict, and what is published beside it which segments a
-    /// page cannot write.
+    /// The catalogue tells whether the caps of a shown ad are strict. The steering value published with it lists the
+    /// segments that a page cannot write.
     fn catalogue_need(&self) -> CatalogueNeed {
         let needs =
             |fact: &Fact| shown_ad(fact).is_some_and(|ad| ad != 0) || matches!(fact.what, FactKind::Segments { .. });
@@ -130,7 +131,7 @@ fn read_call(incoming: &TenantRequest<'_>) -> Result<(RequestState, EventsRoute)
     let texts = split_events(&body)?;
     let (site, now) = (&incoming.site, incoming.now);
     let jar = cookies::read(incoming.request, site, now);
-    // A permission given before stands: to the cookie, or to the decision that placed an action's ad.
+    // An earlier permission still applies: the cookie's, or that of the decision that placed an action's ad.
     let permission = permission::standing_permission(incoming.request, true, site);
     let is_counted = incoming.uncounted().is_none();
     if !permission.is_full() {
@@ -157,8 +158,8 @@ fn read_call(incoming: &TenantRequest<'_>) -> Result<(RequestState, EventsRoute)
 }
 
 impl EventsReading {
-    /// Adds the visitors that the events' tokens name, without those of the cookies. Of more visitors than
-    /// [`limits::EVENTS_VISITORS`] the events are refused.
+    /// Adds the visitors that the events' tokens name, without the visitors of the cookies. Events of more than
+    /// [`limits::EVENTS_VISITORS`] visitors are refused.
     fn name_visitors(&mut self, cookies: &BTreeSet<VisitorId>, named: &mut BTreeSet<VisitorId>) {
         for event in &mut self.events {
             let Some(visitor) = event.as_ref().ok().and_then(ReadEvent::owner) else { continue };
@@ -168,7 +169,7 @@ impl EventsReading {
             if named.len() < limits::EVENTS_VISITORS {
                 named.insert(visitor);
             } else {
-                let message = format!("events of {} visitors at most in one call", limits::EVENTS_VISITORS);
+                let message = format!("events of at most {} visitors are allowed in one call", limits::EVENTS_VISITORS);
                 *event = Err(("out_of_bounds", message));
             }
         }
@@ -185,7 +186,7 @@ impl EventsReading {
 }
 
 impl EventsRoute {
-    /// `published` are the visitors of the identity cookies of which the KV may say that they were erased.
+    /// `published` are the visitors of the identity cookies whose erasure the KV may report.
     fn new(mut first: EventsReading, mut others: Vec<EventsReading>, published: &[VisitorId]) -> Self {
         let cookies: BTreeSet<VisitorId> =
             [&first].into_iter().chain(&others).filter_map(|reading| reading.own).collect();
@@ -215,7 +216,7 @@ impl AnonymousRoute for EventsRoute {
 
     fn answer_anonymous(self: Box<Self>, state: RequestState) -> RouteProgress {
         let reading = self.into_living(&state);
-        // The cookies of a visitor that was erased expire, as those of a decide call do.
+        // The cookies of an erased visitor expire, as after a decide call.
         let expired = reading.is_erased(&state).then(|| cookies::expire_cookies(&state.site, state.secure));
         let mut accepted = AcceptedEvents::new();
         for (index, event) in reading.events.into_iter().enumerate() {
@@ -226,7 +227,8 @@ impl AnonymousRoute for EventsRoute {
         let session = session.and_then(|session| cookies::write_session(&state.site, state.secure, &session));
         let headers = session.into_iter().chain(expired.into_iter().flatten());
         let answer = state.complete(answer.into_answer()).with_headers(headers);
-        // An action may belong to any visitor or to none; the others belong to the cookie's visitor or to a token's.
+        // An action may belong to any visitor or to none. The other events belong to the cookie's visitor or to a
+        // token's.
         let own = facts.iter().find(|fact| !matches!(fact.what, FactKind::Action { .. }));
         let limited = own.or_else(|| facts.iter().find(|fact| fact.visitor != VisitorId::NOBODY));
         let limit = limited.map(|fact| state.site.events_limit(fact.visitor));
@@ -234,7 +236,7 @@ impl AnonymousRoute for EventsRoute {
     }
 }
 
-/// The session of the newest page of the cookie's visitor: the next call goes on with it.
+/// The session of the newest page view of the cookie's visitor, which the next call continues.
 fn running_session(facts: &[Fact], own: Option<VisitorId>) -> Option<RunningSession> {
     facts.iter().rev().filter(|fact| Some(fact.visitor) == own).find_map(|fact| match fact.what {
         FactKind::Page { session } => Some(RunningSession { visitor: fact.visitor, session, last: fact.received }),
@@ -242,7 +244,7 @@ fn running_session(facts: &[Fact], own: Option<VisitorId>) -> Option<RunningSess
     })
 }
 
-/// An event of a visitor that was erased, or withdrew its consent, is dropped: it counts for no other visitor.
+/// Refuses an event of a visitor that was erased or withdrew its consent. It counts for no other visitor.
 fn refuse_erased(state: &RequestState, event: ReadEvent) -> Result<ReadEvent, Refusal> {
     if event.owner().is_none_or(|visitor| !state.erased.contains(&visitor)) {
         return Ok(event);
@@ -250,14 +252,14 @@ fn refuse_erased(state: &RequestState, event: ReadEvent) -> Result<ReadEvent, Re
     Err(("erased", "the visitor of the event was erased or withdrew its consent: the event is dropped".to_owned()))
 }
 
-/// The events of a call that were accepted so far, within the bounds of a call.
+/// The accepted events of a call so far, within the bounds of a call.
 struct AcceptedEvents {
     facts: Vec<Fact>,
     ids: BTreeSet<FactId>,
     answer: EventsAnswer,
     /// Attribute names that the call may still add.
     new_names: usize,
-    /// Bytes of facts that the call may still bring.
+    /// Bytes of facts that the call may still add.
     bytes: usize,
 }
 
@@ -306,7 +308,7 @@ impl AcceptedEvents {
         }
         if !self.ids.contains(&fact.id) {
             let Some(left) = self.bytes.checked_sub(wire::facts::bytes_of(&fact)) else {
-                let message = format!("{} bytes of facts at most in one call", limits::EVENTS_FACT_BYTES);
+                let message = format!("at most {} bytes of facts are allowed in one call", limits::EVENTS_FACT_BYTES);
                 return self.reject(index, "out_of_bounds", message);
             };
             self.bytes = left;
@@ -316,8 +318,8 @@ impl AcceptedEvents {
         self.answer.accepted += 1;
     }
 
-    /// Takes writes of segments that the origin fills out of an event, each refused by name. Returns whether something
-    /// is left.
+    /// Removes writes of materialised segments from an event, and refuses each by name. Returns whether the event has
+    /// writes left.
     fn allow_segments(&mut self, state: &RequestState, index: usize, fact: &mut Fact) -> bool {
         let FactKind::Segments { writes } = &mut fact.what else { return true };
         let is_materialised = |id: SegmentId| state.catalogue.steering.materialised.contains(&id.0);
@@ -326,14 +328,14 @@ impl AcceptedEvents {
         *writes = allowed;
         let is_left = refused.is_empty() || !writes.is_empty();
         for (SegmentId(id), _) in refused {
-            let message = format!("segment {id} is filled by an audience of the origin: a page cannot write it");
+            let message = format!("segment {id} is a materialised audience: a page cannot write it");
             self.reject(index, "materialised_segment", message);
         }
         is_left
     }
 
-    /// Names the first refusal of an event in any case, and more of them while the answer names fewer than
-    /// [`limits::EVENTS`].
+    /// Reports a refusal. The first refusal of an event is always reported, further ones only while the answer has
+    /// fewer than [`limits::EVENTS`].
     fn reject(&mut self, index: usize, code: &'static str, message: String) {
         let rejected = &mut self.answer.rejected;
         let is_first = rejected.last().is_none_or(|last| last.index != index);
@@ -343,7 +345,7 @@ impl AcceptedEvents {
     }
 }
 
-/// Reads a call without permission: actions without a visitor count for their campaigns (invariant 10), each once.
+/// Reads a call without permission. Actions without a visitor count for their campaigns (invariant 10), each once.
 fn read_without_visitor(texts: &[&str], mut reader: EventReader<'_>, is_counted: bool) -> (Vec<Fact>, EventsAnswer) {
     let (mut facts, mut answer) = (Vec::new(), EventsAnswer::default());
     for ((index, position), text) in (0..).zip(0..).zip(texts) {
@@ -359,7 +361,7 @@ fn read_without_visitor(texts: &[&str], mut reader: EventReader<'_>, is_counted:
                 answer.rejected.push(EventNote { index, code, message });
             }
             _ => {
-                let message = "there is no permission to count this visitor";
+                let message = "the visitor gave no permission to be counted";
                 answer.rejected.push(rejection_note(index, "no_consent", message));
             }
         }
@@ -382,9 +384,9 @@ fn split_events(body: &str) -> Result<Vec<&str>, Box<HttpAnswer>> {
         body.split('\n').map(str::trim).filter(|line| !line.is_empty()).collect()
     };
     match texts.len() {
-        0 => Err(malformed("there is no event in the body")),
+        0 => Err(malformed("the body contains no event")),
         n if n > limits::EVENTS => {
-            let message = format!("{n} events; {} at most in one call", limits::EVENTS);
+            let message = format!("{n} events: at most {} are allowed in one call", limits::EVENTS);
             Err(Box::new(HttpAnswer::error(400, "out_of_bounds", &message, None)))
         }
         _ => Ok(texts),

@@ -1,4 +1,4 @@
-//! `GET /v1/me`: what is stored about the request's visitor. The call changes nothing.
+//! `GET /v1/me`: shows the stored data of the request's visitor. The call changes nothing.
 
 use causeway_shared::base::time::Minute;
 use causeway_shared::facts::actions::{ActionDimension, ActionType, DimensionFilter, group_actions};
@@ -17,7 +17,7 @@ use crate::objects::offers::SoldOutOffers;
 use crate::routes::{CatalogueNeed, NamesNeed, Route, RouteOutcome, RouteProgress, VisitorRoute};
 use crate::state::request_state::RequestState;
 
-/// A call that shows what is stored about its visitor.
+/// A call that shows the stored data of its visitor.
 #[derive(Debug)]
 pub(crate) struct MeRoute {
     /// Whether the proof in the request names the member of the cookie's visitor; `None` without a proof or without a
@@ -55,7 +55,7 @@ struct MeAnswer<'a> {
     actions: Vec<ActionCount<'a>>,
     /// Whether data is missing from this answer.
     truncated: bool,
-    /// The parts of which some data is missing; it is stored, or was not read.
+    /// The parts with missing data, which is stored but was not read or not published.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     truncated_parts: Vec<&'static str>,
     kv_reads: u8,
@@ -77,7 +77,7 @@ struct SegmentAnswer {
     expires_ms: u64,
 }
 
-/// The arm of an experiment that was seen first.
+/// The arm of an experiment that the visitor saw first.
 #[derive(Serialize)]
 struct ExposureAnswer {
     experiment: String,
@@ -94,7 +94,7 @@ struct OfferCodeAnswer {
     since_ms: u64,
 }
 
-/// What the answer says about the person.
+/// The answer's part about the person.
 #[derive(Serialize)]
 struct DevicesAnswer {
     devices: u32,
@@ -104,7 +104,7 @@ struct DevicesAnswer {
 pub(crate) fn begin_me(incoming: TenantRequest<'_>) -> RouteOutcome {
     let jar = cookies::read(incoming.request, &incoming.site, incoming.now);
     let permission = permission::standing_permission(incoming.request, jar.identity.is_some(), &incoming.site);
-    // Ids and proofs of a GET come in headers and cookies only; the bounds of a body do not apply to them.
+    // Ids and proofs of a GET are only in headers and cookies, so the bounds of a body do not apply to them.
     let claims = claims::take_claims(&incoming, &UserBody::default());
     // A request that proves another member than the cookie's shows that member's visitor of this browser, if there is
     // one.
@@ -150,27 +150,38 @@ impl VisitorRoute for MeRoute {
     fn answer_visitor(
         self: Box<Self>,
         state: RequestState,
-        who: RecognisedVisitor,
+        recognised: RecognisedVisitor,
         _: &SoldOutOffers,
     ) -> RouteProgress {
         let is_member = match self.is_own_member {
             Some(true) => true,
-            Some(false) => who.origin == VisitorOrigin::Switched,
+            Some(false) => recognised.origin == VisitorOrigin::Switched,
             None => false,
         };
         let proven = is_member && claims::requires_proof(&state.site);
-        let view = proven.then(|| who.proven_view().totals().into());
-        let person = DevicesAnswer { devices: if proven { who.proven_view().devices() } else { 1 } };
+        let view = proven.then(|| recognised.proven_view().totals().into());
+        let person = DevicesAnswer { devices: if proven { recognised.proven_view().devices() } else { 1 } };
         let stored = StoredData {
-            actions: count_actions(&state, &who),
-            segments: list_segments(&state, &who),
-            attributes: name_attributes(&state, &who, proven),
-            experiments: name_exposures(&state, &who, proven),
-            units: name_offer_codes(&state, &who, proven),
-            missing: if proven { who.proven_view().missing() } else { who.view.missing_of(who.visitor) },
+            actions: count_actions(&state, &recognised),
+            segments: list_segments(&state, &recognised),
+            attributes: name_attributes(&state, &recognised, proven),
+            experiments: name_exposures(&state, &recognised, proven),
+            units: name_offer_codes(&state, &recognised, proven),
+            missing: if proven {
+                recognised.proven_view().missing()
+            } else {
+                recognised.view.missing_of(recognised.visitor)
+            },
         };
-        let visitor = Some(who.visitor.to_string());
-        RouteProgress::Answer(answer_me(&state, visitor, Some(person), who.view.own(who.visitor), view, stored))
+        let visitor = Some(recognised.visitor.to_string());
+        RouteProgress::Answer(answer_me(
+            &state,
+            visitor,
+            Some(person),
+            recognised.view.own(recognised.visitor),
+            view,
+            stored,
+        ))
     }
 
     fn answer_unidentified(self: Box<Self>, state: RequestState, _: &'static str) -> HttpAnswer {
@@ -178,13 +189,13 @@ impl VisitorRoute for MeRoute {
     }
 }
 
-/// The answer where nothing is stored.
+/// The answer if nothing is stored.
 fn answer_nothing(state: &RequestState) -> HttpAnswer {
     answer_me(state, None, None, ProfileTotals::default(), None, StoredData::default())
 }
 
-/// What is stored in addition to the sums. Attributes, exposures and offer codes are the person's where they may be
-/// shown, else the visitor's; the rest is the visitor's.
+/// The stored data in addition to the sums. Attributes, exposures and offer codes are the person's if they may be
+/// shown, otherwise the visitor's. The rest is the visitor's.
 #[derive(Default)]
 struct StoredData<'a> {
     actions: Vec<ActionCount<'a>>,
@@ -192,21 +203,23 @@ struct StoredData<'a> {
     attributes: Map<String, Value>,
     experiments: Vec<ExposureAnswer>,
     units: Vec<OfferCodeAnswer>,
-    /// What of the above may be missing.
+    /// Parts of the above that may be missing.
     missing: MissingParts,
 }
 
 /// The attributes whose names are known, by name.
-fn name_attributes(state: &RequestState, who: &RecognisedVisitor, proven: bool) -> Map<String, Value> {
-    let own = || who.view.attributes_of(who.visitor).and_then(|packed| packed.to_map()).unwrap_or_default();
-    let held = if proven { who.proven_view().attributes() } else { own() };
+fn name_attributes(state: &RequestState, recognised: &RecognisedVisitor, proven: bool) -> Map<String, Value> {
+    let own =
+        || recognised.view.attributes_of(recognised.visitor).and_then(|packed| packed.to_map()).unwrap_or_default();
+    let held = if proven { recognised.proven_view().attributes() } else { own() };
     let name = |token| state.names.get(token).map(|(name, _)| name.to_owned());
     held.iter().filter_map(|(token, value)| Some((name(token)?, value.to_json()))).collect()
 }
 
-/// The arms that were seen, by the catalogue's ids where it has them.
-fn name_exposures(state: &RequestState, who: &RecognisedVisitor, proven: bool) -> Vec<ExposureAnswer> {
-    let seen = if proven { who.proven_view().exposures() } else { who.view.exposures_of(who.visitor) };
+/// The arms that were seen, with the catalogue's ids if it has them.
+fn name_exposures(state: &RequestState, recognised: &RecognisedVisitor, proven: bool) -> Vec<ExposureAnswer> {
+    let seen =
+        if proven { recognised.proven_view().exposures() } else { recognised.view.exposures_of(recognised.visitor) };
     let named = |(code, FirstExposure { arm, at, mixed }): (u32, FirstExposure)| {
         let experiment = state.catalogue.compiled.experiments.iter().find(|experiment| experiment.code == code);
         let of_arm = experiment.and_then(|experiment| experiment.arm_of(arm));
@@ -220,9 +233,9 @@ fn name_exposures(state: &RequestState, who: &RecognisedVisitor, proven: bool) -
     seen.iter().map(named).collect()
 }
 
-/// The codes of limited offers, by the catalogue's ids where it has them.
-fn name_offer_codes(state: &RequestState, who: &RecognisedVisitor, proven: bool) -> Vec<OfferCodeAnswer> {
-    let held = if proven { who.proven_view().units() } else { who.view.units_of(who.visitor) };
+/// The codes of limited offers, with the catalogue's ids if it has them.
+fn name_offer_codes(state: &RequestState, recognised: &RecognisedVisitor, proven: bool) -> Vec<OfferCodeAnswer> {
+    let held = if proven { recognised.proven_view().units() } else { recognised.view.units_of(recognised.visitor) };
     let named = |(code, HeldSlot { number, at }): (u32, HeldSlot)| {
         let campaign = state.catalogue.compiled.limited.iter().find(|limited| limited.campaign == code);
         let campaign = campaign.map_or_else(|| code.to_string(), |limited| limited.id.clone());
@@ -232,15 +245,15 @@ fn name_offer_codes(state: &RequestState, who: &RecognisedVisitor, proven: bool)
 }
 
 /// The visitor's segments that have not expired.
-fn list_segments(state: &RequestState, who: &RecognisedVisitor) -> Vec<SegmentAnswer> {
-    let held = who.view.segments_of(who.visitor).into_iter().flat_map(|packed| packed.iter());
+fn list_segments(state: &RequestState, recognised: &RecognisedVisitor) -> Vec<SegmentAnswer> {
+    let held = recognised.view.segments_of(recognised.visitor).into_iter().flat_map(|packed| packed.iter());
     let fresh = held.filter(|(_, expiry)| expiry.start_ms() > state.now);
     fresh.map(|(id, expiry)| SegmentAnswer { segment: id.0, expires_ms: expiry.start_ms() }).collect()
 }
 
-/// The visitor's actions by type, as its snapshot contains them.
-fn count_actions<'a>(state: &'a RequestState, who: &RecognisedVisitor) -> Vec<ActionCount<'a>> {
-    let own: Vec<_> = who.view.actions_of(who.visitor).into_iter().collect();
+/// The visitor's actions by type, as in its snapshot.
+fn count_actions<'a>(state: &'a RequestState, recognised: &RecognisedVisitor) -> Vec<ActionCount<'a>> {
+    let own: Vec<_> = recognised.view.actions_of(recognised.visitor).into_iter().collect();
     let groups =
         group_actions(&own, &DimensionFilter::default(), &[ActionDimension::Verb], Minute(0), Minute(u32::MAX))
             .unwrap_or_default();

@@ -1,7 +1,7 @@
 //! The routes, one file each.
 //!
-//! A route reads its part of the request and says which data it needs; the engine recognises the visitor and reads the
-//! data; the route answers.
+//! A route parses its part of the request and declares the data that it needs. The engine recognises the visitor and
+//! reads the data. The route then answers.
 
 pub(crate) mod decide;
 mod decide_body;
@@ -38,7 +38,7 @@ pub(crate) trait Route: Debug {
 
 /// A route that answers for a recognised visitor.
 pub(crate) trait VisitorRoute: Route {
-    /// Whether the route mints a visitor where the request has none. Only `decide` does (ARCHITECTURE.md).
+    /// Whether the route mints a visitor if the request has none. Only `decide` does (ARCHITECTURE.md).
     fn mints_visitors(&self) -> bool;
 
     /// Answers for the recognised visitor.
@@ -49,13 +49,13 @@ pub(crate) trait VisitorRoute: Route {
         sold_out: &SoldOutOffers,
     ) -> RouteProgress;
 
-    /// Answers where no visitor may be used, for this reason.
+    /// Answers if no visitor may be used; `reason` is given in the answer.
     fn answer_unidentified(self: Box<Self>, state: RequestState, reason: &'static str) -> HttpAnswer;
 }
 
 /// A route that recognises no visitor.
 pub(crate) trait AnonymousRoute: Route {
-    /// Visitors of the request's tokens and cookies, which may have been erased since; their snapshots are read.
+    /// Visitors of the request's tokens and cookies that may have been erased since. Their snapshots are read.
     fn named_visitors(&self) -> Vec<VisitorId> {
         Vec::new()
     }
@@ -69,11 +69,11 @@ pub(crate) trait AnonymousRoute: Route {
 pub(crate) enum CatalogueNeed {
     /// Never.
     None,
-    /// In parallel with a read of the visitor's history; the route does without it where nothing else is read.
+    /// In parallel with a read of the visitor's history. The route does without the catalogue if nothing else is read.
     WithHistory,
     /// Whenever the cached pointer is due.
     WhenDue,
-    /// Whenever the cached pointer is due, and in any case where no catalogue is cached.
+    /// Whenever the cached pointer is due, and in any case if no catalogue is cached.
     Always,
 }
 
@@ -88,27 +88,27 @@ pub(crate) enum NamesNeed {
     Current,
 }
 
-/// What a route does next.
+/// The next step of a route.
 #[derive(Debug)]
 pub(crate) enum RouteProgress {
     /// The answer.
     Answer(HttpAnswer),
     /// The request cannot be served.
     Unserved(UnservedReason),
-    /// A Durable Object is to be called first.
+    /// A Durable Object must be called first.
     Call(ObjectCall, Box<dyn ObjectWait>),
 }
 
 /// A route that waits for an object's answer.
 pub(crate) trait ObjectWait: Debug {
-    /// Memory that the request takes while it waits, in bytes of a body.
+    /// Memory of the waiting request, in bytes of a body.
     fn bytes(&self) -> usize;
 
     /// Continues with the object's answer; `None` if no answer came in time.
     fn resume(self: Box<Self>, answer: Option<&[u8]>, sold_out: &mut SoldOutOffers) -> RouteProgress;
 }
 
-/// What a route makes of a request.
+/// The outcome of a route's first look at a request.
 #[derive(Debug)]
 pub(crate) enum RouteOutcome {
     /// An answer at once.
@@ -117,7 +117,7 @@ pub(crate) enum RouteOutcome {
     Page(WorkerPage),
     /// A request that recognises no visitor.
     Anonymous(RequestState, Box<dyn AnonymousRoute>),
-    /// A visitor to recognise first.
+    /// The visitor must be recognised first.
     Recognise(RequestState, Box<dyn VisitorRoute>, Box<IdentityRequest>),
 }
 

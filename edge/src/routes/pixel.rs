@@ -1,7 +1,7 @@
 //! `GET /v1/i/{token}` and `GET /v1/c/{token}`: an impression or a click of a placed ad.
 //!
-//! The signed token names the visitor and the ad. These routes set no cookie, so that parallel slots of a page do not
-//! race. Their facts are not acknowledged; losses are counted (invariant 6).
+//! The signed token names the visitor and the ad. These routes set no cookie, so that parallel requests of a page do
+//! not overwrite each other's. Their facts are not acknowledged; losses are counted (invariant 6).
 
 use causeway_shared::base::ids::{FactId, VisitorId};
 use causeway_shared::base::limits;
@@ -27,7 +27,7 @@ const CONFIRM_GRACE_MS: u64 = 60_000;
 #[derive(Debug)]
 struct ImpressionRoute {
     token: AdToken,
-    /// Whether the impression counts, as far as the request itself says.
+    /// Whether the impression counts, as far as the request itself tells.
     is_counted: bool,
 }
 
@@ -37,13 +37,14 @@ struct ClickRoute {
     token: AdToken,
     /// Whether the click counts.
     is_counted: bool,
-    /// Why the token is too late to count.
+    /// The reason if the token is too late to count.
     late: Option<&'static str>,
-    /// Whether this is the second try, after one that could not be served.
+    /// Whether this is the retry of a click that could not be served.
     is_again: bool,
 }
 
-/// Begins an impression. The answer is the picture, whatever the token is: a page never shows a broken image.
+/// Begins an impression. The answer is the picture, even for an invalid token, so that a page never shows a broken
+/// image.
 pub(crate) fn begin_impression(incoming: &TenantRequest<'_>, text: &str) -> RouteOutcome {
     match open_token(incoming, text) {
         Ok(token) => {
@@ -57,13 +58,14 @@ pub(crate) fn begin_impression(incoming: &TenantRequest<'_>, text: &str) -> Rout
     }
 }
 
-/// Begins a click. It leads to the ad's own landing address, never to one that the request names. A late click still
-/// leads there and is not counted, nor is one that loads the address as a picture, by a script or in a frame.
+/// Begins a click. It leads to the ad's own landing address, never to one from the request. A late click still leads
+/// there but is not counted. The same holds for a request that loads the address as a picture, by a script or in a
+/// frame.
 ///
 /// A prefetch is refused: the browser would follow the stored redirect at the real click, which would then not count.
 pub(crate) fn begin_click(incoming: &TenantRequest<'_>, text: &str) -> RouteOutcome {
     if incoming.uncounted() == Some(FilterReason::Prefetch) {
-        let answer = HttpAnswer::error(503, "prefetch", "a click address is not prefetched", None);
+        let answer = HttpAnswer::error(503, "prefetch", "a click address cannot be prefetched", None);
         let answer = answer.with_headers([(NO_STORE.0, NO_STORE.1.to_owned())]);
         return RouteOutcome::Answer(answer.with_headers(incoming.cors.iter().cloned()));
     }
@@ -116,7 +118,7 @@ impl ImpressionRoute {
     }
 }
 
-/// The person's object was asked whether an impression counts.
+/// The route waits for the person's object, which confirms the impression.
 #[derive(Debug)]
 struct ConfirmationWait {
     route: ImpressionRoute,
@@ -140,7 +142,7 @@ impl ObjectWait for ConfirmationWait {
 }
 
 impl Route for ClickRoute {
-    /// The landing address is the catalogue's. The house ad is in no catalogue.
+    /// The landing address comes from the catalogue. The house ad is in no catalogue.
     fn catalogue_need(&self) -> CatalogueNeed {
         if self.token.entity.ad == 0 { CatalogueNeed::None } else { CatalogueNeed::Always }
     }
@@ -169,7 +171,7 @@ impl AnonymousRoute for ClickRoute {
 }
 
 fn unknown_token() -> HttpAnswer {
-    HttpAnswer::error(404, "unknown_token", "this address names no ad of this publisher", None)
+    HttpAnswer::error(404, "unknown_token", "the token is invalid: use an address of a decide answer", None)
 }
 
 fn picture_answer() -> HttpAnswer {
@@ -188,7 +190,7 @@ fn open_token(incoming: &TenantRequest<'_>, text: &str) -> Result<AdToken, Token
 
 fn counts_token(incoming: &TenantRequest<'_>, token: &AdToken) -> bool {
     let is_counted = incoming.uncounted().is_none();
-    // Without a visitor the action counts for its campaign alone (invariant 10). With one, permission was given when
+    // Without a visitor, the action counts only for its campaign (invariant 10). With one, permission was given when
     // the ad was placed, whichever cookies the browser sends with pictures.
     let is_permitted = || permission::standing_permission(incoming.request, true, &incoming.site).is_full();
     is_counted && (token.visitor == VisitorId::NOBODY || is_permitted())

@@ -1,5 +1,5 @@
-//! The ads of one decide call: the question to the catalogue, its answer as the page sees it with the addresses that
-//! count it, and the trace. A placement without an ad of the catalogue gets the house ad.
+//! The ads of one decide call: the question to the catalogue, its answer in the form of the page with the addresses
+//! that count it, and the trace. A placement without an ad of the catalogue gets the house ad.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -37,22 +37,22 @@ use crate::state::request_state::{RequestState, person_random};
 pub(crate) struct DecideRoute {
     pub(crate) placements: Vec<PlacementRequest>,
     pub(crate) page: PageContext,
-    /// Codes of the ads that the page shows already.
+    /// Codes of the ads that the page already shows.
     pub(crate) shown: Vec<u32>,
-    /// Whether there is permission for identity.
+    /// Whether identity is permitted.
     pub(crate) is_permitted: bool,
-    /// Whether the call counts: it is no prefetch and no declared bot.
+    /// Whether the call counts: it is not a prefetch, and not from a declared bot.
     pub(crate) is_counted: bool,
     /// Whether the call is a page view of its visitor.
     pub(crate) is_page_view: bool,
     /// Whether the call names its person by an id.
     pub(crate) names_person: bool,
     pub(crate) wants_trace: bool,
-    /// Names of the ids that were refused, each with the reason.
+    /// Names of the refused ids, each with the reason.
     pub(crate) refused: Vec<(String, &'static str)>,
-    /// What the answer says of the body.
+    /// The notes about the body.
     pub(crate) body: BodyNotes,
-    /// Attribute writes; empty where nothing is counted.
+    /// Attribute writes; empty if the call is not counted.
     pub(crate) attributes: AttributeWrites,
     /// Random bits of all decisions of the call.
     pub(crate) draw: u64,
@@ -73,12 +73,12 @@ pub(crate) struct PlacementRequest {
     pub(crate) insertion: InsertionId,
 }
 
-/// The page and the client, as far as filters ask for them.
+/// The page and the client, as filters need them.
 #[derive(Debug, Default)]
 pub(crate) struct PageContext {
     pub(crate) url: String,
     pub(crate) keywords: Vec<String>,
-    /// What of the two above was left out.
+    /// Parts of the two fields above that were left out.
     pub(crate) gaps: PageGaps,
     /// The client's country and region, separated by a space.
     pub(crate) location: String,
@@ -91,7 +91,7 @@ pub(crate) struct PageContext {
 pub(crate) struct PlacementAnswer<'a> {
     placement: &'a str,
     ad: Option<ShownAd<'a>>,
-    /// The worth of a thousand impressions, in micros.
+    /// The value of a thousand impressions, in micros.
     #[serde(skip_serializing_if = "Option::is_none")]
     price_micros: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -110,7 +110,7 @@ enum ShownAd<'a> {
         campaign: &'a str,
         advertiser: &'a str,
         creative: Cow<'a, RawValue>,
-        /// The person's offer code, of a limited offer.
+        /// The person's code, if the ad is a limited offer.
         #[serde(skip_serializing_if = "Option::is_none")]
         unit: Option<u32>,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -125,20 +125,20 @@ struct ShownArm<'a> {
     arm: &'a str,
 }
 
-/// A placed ad: its token for actions, and the addresses that count them.
+/// A placed ad: its token for actions, and the addresses that count impression and click.
 #[derive(Serialize)]
 pub(crate) struct PlacedAd {
     insertion: String,
     impression_url: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     click_url: Option<String>,
-    /// The reservation in the browser's ledger, of an ad with caps.
+    /// The reservation in the browser's ledger, if the ad has caps.
     #[serde(skip)]
     pub(crate) reserved: Option<PlacedInsertion>,
 }
 
-/// The arms of a person, one per experiment; empty where the call is not counted. If the history was not read, only the
-/// exposures that the browser itself knows are certain: another arm would make the person `mixed`.
+/// The arms of a person, one per experiment; empty if the call is not counted. If the history was not read, only the
+/// exposures in the browser's own cookie are certain, and another arm would make the person `mixed`.
 fn choose_arms(state: &RequestState, route: &DecideRoute, counted: &PersonView<'_>) -> Vec<Option<u8>> {
     let LoadedCatalogue { compiled, steering, .. } = &*state.catalogue;
     if compiled.experiments.is_empty() || !route.is_counted {
@@ -157,27 +157,27 @@ fn choose_arms(state: &RequestState, route: &DecideRoute, counted: &PersonView<'
 /// outside the experiment is not exposed; a person in its control arm is.
 pub(crate) fn new_exposures(
     state: &RequestState,
-    who: &RecognisedVisitor,
+    recognised: &RecognisedVisitor,
     question: &Question<'_>,
 ) -> Vec<(u32, FirstExposure)> {
-    let own = who.view.exposures_of(who.visitor);
-    let exposed = |place: usize| {
-        let (arm, of) = ((*question.arms().get(place)?)?, state.catalogue.compiled.experiments.get(place)?);
+    let own = recognised.view.exposures_of(recognised.visitor);
+    let exposed = |index: usize| {
+        let (arm, of) = ((*question.arms().get(index)?)?, state.catalogue.compiled.experiments.get(index)?);
         let known = own.get(of.code).is_some_and(|exposure| exposure.arm == arm || exposure.mixed);
         (!known).then_some((of.code, FirstExposure { arm, at: state.now, mixed: false }))
     };
     if question.arms().is_empty() { Vec::new() } else { question.met().into_iter().filter_map(exposed).collect() }
 }
 
-/// The codes of the ads that signed insertions name, whoever they were placed for; a page may show an ad for days. A house ad has
-/// no rules.
+/// The codes of the ads that signed insertions name, for any visitor and of any age, because a page may show an ad for
+/// days. A house ad has no rules.
 pub(super) fn read_shown(site: &Site, insertions: &[Cow<'_, str>], now: Millis, notes: &mut BodyNotes) -> Vec<u32> {
     let mut shown = Vec::with_capacity(insertions.len());
     for (i, insertion) in insertions.iter().enumerate() {
         match ad_token::open(&site.keys.cookie, &site.id, insertion, now) {
             Ok(placed) | Err(TokenError::Late(placed)) => shown.push(placed.entity.ad),
             Err(error @ TokenError::Forged) => {
-                let message = "this names no ad that was placed here: send the insertion of an answer as it is";
+                let message = "invalid insertion: send the unchanged insertion of a decide answer";
                 notes.warn(format!("shown[{i}]"), error.code(), message);
             }
         }
@@ -194,13 +194,13 @@ pub(crate) fn build_question<'a>(
     let DecideRoute { placements, page, .. } = route;
     let catalogue = &state.catalogue.compiled;
     let scores = state.catalogue.scores.as_deref();
-    // Actions are counted for ads alone.
+    // Actions are counted only for ads.
     let has_ads = !catalogue.offers.is_empty();
     let reserved = counted.filter(|_| has_ads).and_then(|of| of.reserved(Minute::at(state.now))).unwrap_or_default();
     let person = counted.map(|counted| {
         let mut actions = if has_ads { counted.actions() } else { Vec::new() };
         actions.extend(PackedActions::read(&reserved).filter(|reserved| !reserved.is_empty()));
-        // Filters alone ask for them.
+        // Only filters need the totals.
         let totals = if catalogue.targets.is_empty() { ProfileTotals::default() } else { counted.totals() };
         Person {
             actions,
@@ -211,7 +211,7 @@ pub(crate) fn build_question<'a>(
             units: route.holdings.clone(),
         }
     });
-    // A person is described where a filter or a model asks.
+    // A person is described only if a filter or a model needs it.
     let asked = counted.filter(|_| !catalogue.targets.is_empty() || scores.is_some());
     let described = asked.map(|counted| DescribedPerson::of(counted, state.now));
     let unread = (counted.is_none() && route.is_person_unread()).then_some(filter::SubjectPerson::UNREAD);
@@ -258,8 +258,8 @@ pub(crate) fn granted_indices(
     placements.iter().map(|asked| state.catalogue.compiled.place_of(*ad(asked)?)).collect()
 }
 
-/// The answer for each placement, with the addresses that count it. Without a visitor, actions count for the campaign
-/// alone.
+/// The answer for each placement, with the addresses that count it. Without a visitor, actions count only for the
+/// campaign.
 pub(crate) fn answer_placements<'a>(
     state: &'a RequestState,
     placements: &'a [PlacementRequest],
@@ -269,9 +269,9 @@ pub(crate) fn answer_placements<'a>(
 ) -> Vec<PlacementAnswer<'a>> {
     let each = placements.iter().zip(decided).enumerate();
     each.map(|(number, (asked, decided))| match *decided {
-        Ok(place) => match state.catalogue.compiled.offers.get(place) {
+        Ok(index) => match state.catalogue.compiled.offers.get(index) {
             Some(offer) => {
-                let (worth, unit) = (question.worth(number, place), question.unit(offer));
+                let (worth, unit) = (question.worth(number, index), question.unit(offer));
                 show_ad(state, asked, offer, worth, unit, visitor)
             }
             None => house_ad(state, asked, "no_catalogue", visitor),
@@ -308,7 +308,7 @@ fn fill_creative(offer: &CandidateAd, unit: Option<u32>) -> Cow<'_, RawValue> {
     const UNIT: &str = "{unit}";
     let text = &offer.creative;
     let json = match unit.filter(|_| text.contains(UNIT)) {
-        // Digits need no escape within JSON.
+        // Digits need no escape in JSON.
         Some(unit) => RawValue::from_string(text.replace(UNIT, &unit.to_string())).map(Cow::Owned),
         None => serde_json::from_str(text).map(Cow::Borrowed),
     };
@@ -318,8 +318,8 @@ fn fill_creative(offer: &CandidateAd, unit: Option<u32>) -> Cow<'_, RawValue> {
 /// The first experiment that an ad belongs to.
 fn shown_arm<'a>(state: &'a RequestState, offer: &CandidateAd) -> Option<ShownArm<'a>> {
     let compiled = &state.catalogue.compiled;
-    let (place, arm) = compiled.groups.get(offer.group)?.arms.first()?;
-    let experiment = compiled.experiments.get(*place as usize)?;
+    let (index, arm) = compiled.groups.get(offer.group)?.arms.first()?;
+    let experiment = compiled.experiments.get(*index as usize)?;
     Some(ShownArm { id: &experiment.id, arm: &experiment.arm_of(*arm)?.id })
 }
 
@@ -331,7 +331,7 @@ fn house_ad<'a>(
     visitor: Option<VisitorId>,
 ) -> PlacementAnswer<'a> {
     let ad = state.site.house_ad.as_deref();
-    // The house ad belongs to no campaign: its codes are 0.
+    // The house ad belongs to no campaign, so its codes are 0.
     let placed = ad.and(visitor).and_then(|visitor| record_placement(state, asked, AdEntity::default(), visitor));
     PlacementAnswer {
         placement: &asked.id,
@@ -370,8 +370,8 @@ pub(crate) fn find_landing(state: &RequestState, entity: AdEntity) -> Option<&st
     state.catalogue.compiled.ad(entity.ad).map(|offer| &*offer.landing).or(house)
 }
 
-/// The trace: the outcome of every ad for every placement, its worth where its targeting matched, and the visitors
-/// whose facts counted.
+/// The trace: the outcome of every ad for every placement, its value if its targeting matched, and the visitors whose
+/// facts counted.
 pub(crate) fn build_trace(
     state: &RequestState,
     placements: &[PlacementRequest],
@@ -416,7 +416,7 @@ fn fate_of(site: &Site, offer: &CandidateAd, fate: AdOutcome) -> Value {
     } })
 }
 
-/// What left the outcome of an ad unknown, such as `unknown: attributes.city`; `None` where it is known.
+/// The reason why the outcome of an ad is unknown, such as `unknown: attributes.city`; `None` if it is known.
 fn unknown_reason(
     state: &RequestState,
     question: &Question<'_>,

@@ -1,4 +1,4 @@
-//! Which route a request belongs to, by its method and path.
+//! The routing table: the route of a request, by its method and path.
 
 use causeway_shared::wire::sync::FilterReason;
 
@@ -33,15 +33,17 @@ pub(crate) fn begin_route(incoming: TenantRequest<'_>) -> RouteOutcome {
             return RouteOutcome::Page(WorkerPage::Demo(site.tenant.name.clone()));
         }
         (_, path) => match allowed_methods(path) {
-            Some(methods) => HttpAnswer::error(405, "method", "this path does not take that method", None)
-                .with_headers([("allow", methods.to_owned())]),
-            None => HttpAnswer::error(404, "not_found", "there is nothing at this path", None),
+            Some(methods) => {
+                HttpAnswer::error(405, "method", "the path does not support the method: see the header `allow`", None)
+                    .with_headers([("allow", methods.to_owned())])
+            }
+            None => HttpAnswer::error(404, "not_found", "unknown path", None),
         },
     };
     RouteOutcome::Answer(answer.with_headers(incoming.cors))
 }
 
-/// Notes in the answer why a request of a counting route is not counted. The worker counts the notes.
+/// Adds a note to the answer if a request of a counting route is not counted. The worker counts the notes.
 fn note_filtered(mut routed: RouteOutcome, reason: Option<FilterReason>) -> RouteOutcome {
     let notes = match &mut routed {
         RouteOutcome::Answer(answer) => &mut answer.notes,

@@ -1,4 +1,4 @@
-//! One request between its reads: what is known so far, and what it reads.
+//! One request between its reads: its known data, and the keys that it reads.
 
 pub(crate) mod extra_reads;
 pub(crate) mod request_state;

@@ -1,4 +1,4 @@
-//! The state that a request carries from step to step, and the reading of KV values into it.
+//! The state of a request between its steps, and the reading of KV values into it.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -22,42 +22,42 @@ use crate::http::incoming::TenantRequest;
 use crate::site::Site;
 use crate::state::extra_reads::ExtraReads;
 
-/// A parsed body takes about this many times its bytes while its request waits.
+/// A parsed body uses about this many times its bytes while its request waits.
 const BODY_FACTOR: usize = 16;
 
 /// The state of one request.
 #[derive(Debug)]
 pub(crate) struct RequestState {
     pub(crate) site: Rc<Site>,
-    /// When the request was received, by the edge's clock.
+    /// Time of receipt, by the edge's clock.
     pub(crate) now: Millis,
     pub(crate) random: Random,
     /// Whether cookies are written with `Secure`.
     pub(crate) secure: bool,
-    /// Whether the identity cookie is signed with a key that is no longer the active one.
+    /// Whether the identity cookie is signed with a key that is no longer active.
     pub(crate) stale_key: bool,
     pub(crate) cors: Vec<(&'static str, String)>,
     /// Sequential KV reads so far.
     pub(crate) kv_reads: u8,
-    /// Memory that the request takes while it waits, in bytes of a body.
+    /// Memory of the waiting request, in bytes of a body.
     pub(crate) bytes: usize,
-    /// The tenant's attribute names, as far as they are known.
+    /// The tenant's attribute names, as far as they were read.
     pub(crate) names: Rc<NameDictionary>,
     /// The catalogue of the answer, fixed when the reads are complete.
     pub(crate) catalogue: Rc<LoadedCatalogue>,
-    /// The catalogue version that the pointer named and the isolate does not have.
+    /// The catalogue version that the pointer named and the isolate lacks.
     pub(crate) wanted_version: Option<CataloguePointer>,
     /// Whether the person's history may be in the KV but was not read. Exposures and offer codes are then unknown.
     pub(crate) is_history_unread: bool,
-    /// Visitors that were erased or withdrew their consent, of those that the route named.
+    /// Visitors named by the route that were erased or withdrew their consent.
     pub(crate) erased: BTreeSet<VisitorId>,
     /// Versions of the snapshots that were read, for the trace.
     pub(crate) snapshots: Vec<(VisitorId, SnapshotVersion)>,
-    /// Stable names of what degraded the answer.
+    /// Stable names of the causes that degraded the answer.
     pub(crate) notes: Vec<&'static str>,
 }
 
-/// Why a read returned no values.
+/// The reason why a read returned no values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadFault {
     /// The KV did not answer within the deadline.
@@ -66,12 +66,12 @@ pub enum ReadFault {
     Failed,
 }
 
-/// Random bytes of a person: the same for all its browsers that know of one another.
+/// Random bytes of a person, the same for all its browsers that are linked.
 pub(crate) fn person_random(counted: &PersonView<'_>) -> PersonRandom {
     PersonRandom::of_visitor(counted.smallest())
 }
 
-/// The values of a bulk read in the order of its keys; `None` where a key has no value.
+/// The values of a bulk read in the order of its keys; `None` for a key without a value.
 pub type KvValues = Result<Vec<Option<Vec<u8>>>, ReadFault>;
 
 /// The caches of an isolate that a read updates.
@@ -102,7 +102,7 @@ impl RequestState {
         }
     }
 
-    /// Reads what the KV returned. An invalid value is unknown, as one that was not read; a note records it.
+    /// Reads the values that the KV returned. An invalid value counts as one that was not read, and a note records it.
     pub(crate) fn read_values(
         &mut self,
         reads: &BulkRead,
@@ -131,7 +131,7 @@ impl RequestState {
         let mut values = values.iter().map(Option::as_deref);
         for visitor in &reads.snapshots {
             let value = values.next().flatten();
-            // A snapshot takes about its own bytes. Caches that requests share are not charged.
+            // A snapshot uses about its own bytes. Caches that requests share are not charged.
             self.bytes += value.map_or(0, <[u8]>::len) / BODY_FACTOR;
             let stored = value.and_then(|value| self.read_stored(*visitor, value));
             self.add_stored(&mut found, *visitor, caches.seen.meet(&self.site.id, *visitor, stored, self.now));
@@ -194,7 +194,7 @@ impl RequestState {
         }
     }
 
-    /// Reads the value of a visitor's key; also returns the opened value, which the isolate may keep.
+    /// Reads the value of a visitor's key. Also returns the opened value, which the isolate may cache.
     fn read_stored(&mut self, visitor: VisitorId, value: &[u8]) -> Option<(StoredValue, OpenedValue)> {
         let opened = wire::kv::open_stored(&kv_keys::snapshot_key(&self.site.id, visitor), value);
         let read = opened.and_then(|opened| Ok((opened.read(visitor)?, opened)));
@@ -206,7 +206,7 @@ impl RequestState {
         let stored = match met {
             SnapshotVerdict::AsRead(stored) => stored,
             SnapshotVerdict::Gone => Some(StoredValue::Tombstone),
-            // After a failed read the present state is unknown.
+            // After a failed read, the present state is unknown.
             SnapshotVerdict::Instead(_) if found.failed => None,
             SnapshotVerdict::Instead(newest) => {
                 self.notes.push("snapshot_older");

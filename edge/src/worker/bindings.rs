@@ -1,5 +1,5 @@
-//! The platform's JavaScript, as far as the crate `worker` does not bind it: what `platform.mjs` exports, and bindings of `Env`
-//! whose promises the worker hands to [`super::scope::EventScope`].
+//! Bindings of the platform's JavaScript that the crate `worker` lacks: the exports of `platform.mjs`, and bindings of
+//! `Env` whose promises the worker hands to [`super::scope::EventScope`].
 
 use js_sys::{Array, JsString, Promise, Uint8Array};
 use wasm_bindgen::prelude::*;
@@ -30,7 +30,7 @@ extern "C" {
 
 #[wasm_bindgen]
 extern "C" {
-    /// What `platform.mjs` hands to an event in place of the platform's context.
+    /// The scope that `platform.mjs` hands to an event instead of the platform's context.
     #[derive(Clone)]
     pub(super) type JsScope;
     #[wasm_bindgen(method, js_name = waitUntil)]
@@ -50,7 +50,7 @@ extern "C" {
     pub(super) type KvNamespace;
     #[wasm_bindgen(method, catch)]
     pub(super) fn get(this: &KvNamespace, key: &str, kind: &str) -> Result<Promise, JsValue>;
-    /// A bulk read; its values are texts.
+    /// Reads several keys at once; the values are texts.
     #[wasm_bindgen(method, catch, js_name = get)]
     pub(super) fn get_bulk(this: &KvNamespace, keys: Vec<JsString>) -> Result<Promise, JsValue>;
     #[wasm_bindgen(method, catch)]
@@ -66,7 +66,7 @@ extern "C" {
     #[wasm_bindgen(method, catch)]
     pub(super) fn limit(this: &Limiter, options: &JsValue) -> Result<Promise, JsValue>;
 
-    /// The number of times that a queue message was delivered, this time included.
+    /// A queue message with the number of its deliveries, including the current one.
     pub(super) type DeliveredMessage;
     #[wasm_bindgen(method, getter)]
     pub(super) fn attempts(this: &DeliveredMessage) -> u32;
@@ -78,7 +78,7 @@ extern "C" {
 /// An object literal with one property.
 pub(super) fn literal(name: &str, value: &JsValue) -> JsValue {
     let object = js_sys::Object::new();
-    // Setting a property of an object of our own cannot fail.
+    // Setting a property of a new object cannot fail.
     let _ = js_sys::Reflect::set(&object, &name.into(), value);
     object.into()
 }

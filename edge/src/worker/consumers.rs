@@ -14,14 +14,14 @@ use super::origin::{self, SyncCall};
 use super::scope::EventScope;
 use super::{delivery as facts_delivery, publisher};
 
-/// Pause of a dead letter that the facts queue refuses, in seconds: 100 tries take at least the 14 days for which the platform
-/// stores it.
+/// Pause before a dead letter that the facts queue refused is retried, in seconds. 100 retries then last at least the
+/// 14 days for which the platform stores it.
 const DEAD_PAUSE_S: u32 = 4 * 3_600;
-/// Pause of the first tries of a dead letter, in seconds, and their number: most refusals end within an hour.
+/// Pause of the first retries of a dead letter, in seconds, and their number, because most refusals end within an hour.
 const DEAD_FIRST_PAUSE_S: u32 = 300;
 const DEAD_FIRST_TRIES: u32 = 12;
 
-/// Handles a batch of the queue that it came from.
+/// Handles a batch according to its queue.
 pub(super) async fn consume_batch(batch: &MessageBatch, env: &Env, scope: &EventScope) {
     let queue = batch.queue().map(String::from).unwrap_or_default();
     let messages = messages_of(batch);
@@ -31,7 +31,7 @@ pub(super) async fn consume_batch(batch: &MessageBatch, env: &Env, scope: &Event
     match isolate(env) {
         Err(message) => {
             log_event("queue_failed", json!({ "message": message }));
-            // Facts wait for a usable configuration as long as they wait for an origin that is down.
+            // Facts wait for a valid configuration as long as they wait for an origin that is down.
             if batch.retry_all(pause(outbox_drain::RETRY_MOST_S)).is_err() {
                 log_event("retry_failed", json!({}));
             }
@@ -41,7 +41,7 @@ pub(super) async fn consume_batch(batch: &MessageBatch, env: &Env, scope: &Event
     }
 }
 
-/// Hands facts to the origin. A message is acknowledged once the origin has accepted or refused it for good.
+/// Hands facts to the origin. A message is acknowledged once the origin has accepted it or refused it permanently.
 async fn consume_facts(messages: Vec<Message>, env: &Env, scope: &EventScope, isolate: &Isolate) {
     let mut pending = 0;
     for some in messages.chunks(outbox_drain::SYNC_MESSAGES) {
@@ -60,7 +60,8 @@ async fn consume_facts(messages: Vec<Message>, env: &Env, scope: &EventScope, is
     }
 }
 
-/// Sends each dead letter to the facts queue again, with all its tries before it. The origin refuses what is too old.
+/// Sends each dead letter to the facts queue again, with a fresh number of retries. The origin refuses facts that are
+/// too old.
 async fn redrive_messages(messages: Vec<Message>, env: &Env, scope: &EventScope) {
     join_all(messages.into_iter().map(|message| async move {
         match facts_delivery::send_to_queue(env, scope, std::iter::once(body_of(&message).as_slice())).await {

@@ -1,4 +1,4 @@
-//! Facts on their way: to the queue, and where the queue refuses, to the origin.
+//! Delivery of facts: to the queue or, if the queue refuses, to the origin.
 
 use futures_util::future::join_all;
 use js_sys::{Array, Uint8Array};
@@ -13,14 +13,15 @@ use super::origin::{self, SyncCall};
 use super::scope::{EventScope, WaitError};
 use crate::http::answer::FactsMessage;
 
-/// Deadline of a queue, in milliseconds. A queue that accepts a message later delivers it a second time, which counts once.
+/// Deadline of a queue, in milliseconds. A queue that accepts a message later delivers it a second time, which counts
+/// once.
 pub(super) const SEND_MS: f64 = 5_000.0;
-/// Time for which facts that no answer waits for are gathered, in milliseconds. One call of the queue then sends the facts of
-/// all requests of that time: a call costs more than the rest of a request's delivery.
+/// Time for which facts that no answer waits for are gathered, in milliseconds. One queue call then sends the facts of
+/// all requests of that time, because a call costs more than the rest of a request's delivery.
 const GATHER_MS: f64 = 5.0;
 
-/// Sends facts that no answer waits for, with those of other requests. What neither the queue nor the origin accepts is counted
-/// as lost.
+/// Sends facts that no answer waits for, together with facts of other requests. Facts that neither the queue nor the
+/// origin accepts are counted as lost.
 pub(super) fn send_after_answer(env: &Env, scope: &EventScope, isolate: &'static Isolate, facts: FactsMessage) {
     if !isolate.gathered.add(facts, now()) {
         return;
@@ -31,7 +32,7 @@ pub(super) fn send_after_answer(env: &Env, scope: &EventScope, isolate: &'static
         // The calls take all messages first, so that the next request starts a new batch.
         let calls: Vec<_> =
             std::iter::from_fn(|| Some(isolate.gathered.take_call()).filter(|c| !c.is_empty())).collect();
-        // In parallel: one after the other, the last would come after the 30 s that the platform gives after an answer.
+        // In parallel, because sequential calls could exceed the 30 s that the platform gives after an answer.
         let lost: u64 =
             join_all(calls.iter().map(|call| send_facts(&env, &own, isolate, call))).await.into_iter().sum();
         if lost > 0 {
@@ -41,7 +42,7 @@ pub(super) fn send_after_answer(env: &Env, scope: &EventScope, isolate: &'static
     });
 }
 
-/// Sends facts. Returns how many neither the queue nor the origin accepted.
+/// Sends facts. Returns the number of facts that neither the queue nor the origin accepted.
 pub(super) async fn send_facts(env: &Env, scope: &EventScope, isolate: &Isolate, facts: &[FactsMessage]) -> u64 {
     let messages = || facts.iter().map(|facts| facts.bytes.as_slice());
     let Err(error) = send_to_queue(env, scope, messages()).await else { return 0 };

@@ -1,4 +1,4 @@
-//! One request: gather, let the engine decide, apply.
+//! One request: gather the input, let the engine decide, apply the result.
 
 use causeway_shared::base::ids::Millis;
 use causeway_shared::base::limits;
@@ -21,17 +21,17 @@ use crate::http::answer::{FactsMessage, HttpAnswer};
 use crate::http::request::RequestTarget;
 use crate::http::unserved::{UnservedReason, answer_rate_limited, answer_unserved};
 
-/// Deadline of a whole body, in milliseconds: a client that sends slower is not a page.
+/// Deadline of a whole body, in milliseconds. A client that sends more slowly is not a page.
 const BODY_MS: Millis = 30_000;
-/// Deadline of all waits before a decision, in milliseconds: an answer leaves within 200 ms.
+/// Deadline of all waits before a decision, in milliseconds, so that an answer leaves within 200 ms.
 const DECISION_MS: Millis = 180;
 /// Deadline of one object's call, in milliseconds.
 const OBJECT_MS: f64 = 100.0;
-/// Deadline of the object of an impression, in milliseconds. The page does not wait for the picture, and an object far away
-/// still counts the impression.
+/// Deadline of the object call of an impression, in milliseconds. The page does not wait for the picture, and a distant
+/// object still counts the impression.
 const IMPRESSION_OBJECT_MS: f64 = 2_000.0;
 
-/// A request while it is answered.
+/// A request that is being answered.
 struct RequestContext<'a> {
     request: &'a Request,
     env: &'a Env,
@@ -40,9 +40,9 @@ struct RequestContext<'a> {
     head: RequestHead,
 }
 
-/// A request's head, read in one crossing.
+/// A request's head, read in one call of JavaScript.
 struct RequestHead {
-    /// As [`Engine::begin`] reads it.
+    /// The text that [`Engine::begin`] parses.
     text: String,
     /// The `Content-Length` header; empty if there is none.
     content_length: String,
@@ -85,7 +85,7 @@ pub(super) async fn answer_request(request: Request, env: Env, scope: EventScope
             respond_unserved(&request, UnservedReason::Internal)
         }
     };
-    // An isolate that only answers pages sends no sync of its own, which would report its counters.
+    // An isolate that only answers pages sends no sync of its own that would report its counters.
     origin::report_counters(&env, &scope, isolate);
     response
 }
@@ -113,7 +113,7 @@ impl RequestContext<'_> {
                     return Ok(pages::answer_page(self.request, self.env, self.scope, isolate, page).await);
                 }
                 EngineStep::Unserved(reason) => {
-                    // The page got an answer, and the request's facts are lost: the counter is the only trace.
+                    // The page gets an answer and the request's facts are lost, so only the counter records it.
                     count_notes(&[reason.name()]);
                     return Ok(respond_unserved(self.request, reason));
                 }
@@ -132,7 +132,8 @@ impl RequestContext<'_> {
         work(&mut self.isolate.engine.borrow_mut())
     }
 
-    /// Reads the body. A body over its bound is not read to its end: one byte over the bound stands for it, which the routes refuse.
+    /// Reads the body. A body over its bound is not read to its end: a body of one byte over the bound replaces it, and
+    /// the routes refuse that.
     async fn read_body(&self) -> Result<Vec<u8>, WaitError> {
         let too_long = || vec![0; limits::BODY_BYTES + 1];
         if !self.head.content_length.is_empty() {
@@ -162,7 +163,7 @@ impl RequestContext<'_> {
         }
     }
 
-    /// Does a bulk read, and asks the rate limit of minted visitors in parallel.
+    /// Makes a bulk read, and checks the rate limit of minted visitors in parallel.
     async fn read(&self, read: KvRead, deadline: &ReadDeadline) -> EngineStep {
         let KvRead { keys, mint_limit, pending } = read;
         let ms = deadline.left_of_reads();
@@ -191,7 +192,7 @@ impl RequestContext<'_> {
         self.send_before_answer(answer, facts).await
     }
 
-    /// Responds once the queue or the origin has accepted the facts; else the call is to be sent again.
+    /// Responds once the queue or the origin has accepted the facts; otherwise the call must be sent again.
     async fn send_before_answer(&self, answer: HttpAnswer, facts: FactsMessage) -> Response {
         if let Some(limit) = &facts.limit {
             #[expect(clippy::cast_precision_loss, reason = "a deadline of milliseconds")]

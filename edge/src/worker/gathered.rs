@@ -1,4 +1,4 @@
-//! Facts that wait for the next call of the queue.
+//! Facts that wait for the next queue call.
 
 use std::cell::{Cell, RefCell};
 
@@ -6,24 +6,26 @@ use causeway_shared::base::ids::Millis;
 
 use crate::http::answer::FactsMessage;
 
-/// Time after which another request sends what was gathered, in milliseconds: the platform has ended the one that was to.
+/// Time after which another request sends the gathered facts, in milliseconds, because the platform has ended the
+/// request that should have sent them.
 const OVERDUE_MS: Millis = 1_000;
 
+/// Most bytes of one queue call. The platform's own bound is 256 KB.
 const CALL_BYTES: usize = 200_000;
 
-/// Bounds on one call of the queue. The platform's are 100 messages and 256 KB.
+/// Most messages of one queue call, the platform's own bound.
 const CALL_MESSAGES: usize = 100;
 
-/// Facts that wait for the next call of the queue.
+/// Facts that wait for the next queue call.
 #[derive(Default)]
 pub(super) struct GatheredFacts {
     messages: RefCell<Vec<FactsMessage>>,
-    /// When a request last undertook to send them.
+    /// Time at which a request last undertook to send them.
     since: Cell<Millis>,
 }
 
 impl GatheredFacts {
-    /// Adds facts. True if their request is to send all that are gathered meanwhile.
+    /// Adds facts. Returns `true` if this request must send the facts that are gathered in the meantime.
     pub(super) fn add(&self, facts: FactsMessage, now: Millis) -> bool {
         let mut messages = self.messages.borrow_mut();
         messages.push(facts);
@@ -34,7 +36,7 @@ impl GatheredFacts {
         is_sender
     }
 
-    /// Takes the facts of one call of the queue.
+    /// Takes the facts of one queue call.
     pub(super) fn take_call(&self) -> Vec<FactsMessage> {
         let mut messages = self.messages.borrow_mut();
         let mut bytes = 0;
@@ -42,7 +44,7 @@ impl GatheredFacts {
             bytes += facts.bytes.len();
             bytes <= CALL_BYTES
         };
-        // One message is always within the bound of bytes.
+        // One message never exceeds the bound of bytes.
         let count = messages.iter().take(CALL_MESSAGES).take_while(fits).count();
         messages.drain(..count).collect()
     }

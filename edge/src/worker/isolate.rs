@@ -1,4 +1,4 @@
-//! What an instance of the worker has once: the engine, and random bytes drawn in advance.
+//! The state that an instance of the worker has once: the engine, and random bytes drawn in advance.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -11,9 +11,9 @@ use super::bindings::set_header_names;
 use super::gathered::GatheredFacts;
 use crate::engine::Engine;
 
-/// Random bytes that are drawn at once. A request takes 32.
+/// Number of random bytes that are drawn at a time. A request uses 32.
 const DRAWN_BYTES: usize = 4_096;
-/// Late reads that may continue after their answers. Each may hold 4 MB, and an isolate has 128 MB.
+/// Most late reads that may continue after their answers. Each may hold 4 MB, and an isolate has 128 MB.
 const LATE_READS: usize = 8;
 /// Time for which the platform lets a read continue after the answer, in milliseconds.
 const LATE_READ_MS: Millis = 30_000;
@@ -21,14 +21,14 @@ const LATE_READ_MS: Millis = 30_000;
 /// The state of one instance.
 pub(super) struct Isolate {
     pub(super) engine: RefCell<Engine>,
-    /// When a request last reported the counters to the origin.
+    /// Time at which a request last reported the counters to the origin.
     pub(super) counters_reported: Cell<Millis>,
     /// The catalogue that the origin named last.
     pub(super) origin_catalogue: RefCell<Option<String>>,
     /// Facts of answered requests.
     pub(super) gathered: GatheredFacts,
     random: RefCell<RandomPool>,
-    /// When each late read that continues began.
+    /// Start times of the late reads that continue.
     late_reads: RefCell<VecDeque<Millis>>,
 }
 
@@ -41,7 +41,7 @@ thread_local! {
     static ISOLATE: RefCell<Option<&'static Isolate>> = const { RefCell::new(None) };
 }
 
-/// The present time in milliseconds since the epoch. The platform's clock stands still while a request computes.
+/// The present time in milliseconds since the epoch. The platform's clock does not advance during a computation.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -59,16 +59,16 @@ pub(super) fn read_variable(env: &Env, name: &str) -> String {
 /// The instance's state, configured by the first event.
 ///
 /// # Errors
-/// Why the configuration cannot be used. The next event tries again.
+/// The reason why the configuration cannot be used. The next event tries again.
 pub(super) fn isolate(env: &Env) -> Result<&'static Isolate, String> {
     if let Some(isolate) = ISOLATE.with_borrow(|isolate| *isolate) {
         return Ok(isolate);
     }
     let engine = Engine::configure(&read_variable(env, "CAUSEWAY_CONFIG"), &read_variable(env, "CAUSEWAY_KEYS"))
         .map_err(|error| format!("the configuration cannot be used: {error}"))?;
-    // The worker takes the last one off (`fetch::RequestHead`).
+    // The worker removes the last one (`fetch::RequestHead`).
     set_header_names(&[engine.header_names(), vec!["content-length".to_owned()]].concat().join("\n"));
-    // Once for each instance, which lives as long as its isolate.
+    // Leaked once for each instance, which lives as long as its isolate.
     let isolate: &'static Isolate = Box::leak(Box::new(Isolate {
         engine: RefCell::new(engine),
         counters_reported: Cell::new(0),
@@ -85,7 +85,7 @@ impl Isolate {
     /// Random bytes that no other request gets.
     ///
     /// # Errors
-    /// If the platform gives no random bytes.
+    /// If the platform returns no random bytes.
     pub(super) fn draw<const N: usize>(&self) -> Result<[u8; N], getrandom::Error> {
         let mut pool = self.random.borrow_mut();
         if pool.drawn.len() - pool.used < N {

@@ -14,25 +14,26 @@ pub(super) const FACTS_LOST: &str = "facts_lost";
 pub(super) const DEAD_LETTERS: &str = "dead_letters";
 /// Instances that were replaced after a trap.
 pub(super) const RESTARTS: &str = "module_restarts";
-/// When the origin last answered a sync, in milliseconds since the epoch; 0 for never.
+/// Time at which the origin last answered a sync, in milliseconds since the epoch; 0 for never.
 pub(super) const LAST_SYNC: &str = "last_sync_ms";
 const NOTE_PREFIX: &str = "note_";
 
 /// A counter that syncs report to the origin.
 pub(super) struct ReportedCounter {
     pub(super) name: &'static str,
-    /// The counter of what the origin knows.
+    /// Name of the counter of the reported part.
     reported: &'static str,
-    /// What syncs of this instance are reporting now, so that concurrent syncs do not report it twice.
-    under_way: Cell<u64>,
-    /// Whether the counter was found reported, and was not added to since. An earlier instance may have added to it.
+    /// Part that syncs of this instance are reporting now, so that concurrent syncs do not report it twice.
+    in_progress: Cell<u64>,
+    /// Whether everything was reported when last checked, and nothing was added since. An earlier instance may have
+    /// added to the counter.
     is_reported: Cell<bool>,
 }
 
 thread_local! {
     pub(super) static LOST: ReportedCounter = const { ReportedCounter::new(FACTS_LOST, "facts_lost_reported") };
     pub(super) static DEAD: ReportedCounter = const { ReportedCounter::new(DEAD_LETTERS, "dead_letters_reported") };
-    /// Requests that were answered and not counted, by reason: the counters of their notes.
+    /// Requests that were answered but not counted, by reason. They are the counters of their notes.
     static FILTERED: [ReportedCounter; FilterReason::ALL.len()] = const {
         [
             ReportedCounter::new("note_bot", "bots_reported"),
@@ -42,7 +43,7 @@ thread_local! {
     };
 }
 
-/// What one sync reports of the counters. [`Self::end`] must follow.
+/// The part of the counters that one sync reports. [`Self::end`] must follow.
 pub(super) struct CounterReport {
     pub(super) lost: u64,
     pub(super) dead: u64,
@@ -58,7 +59,7 @@ impl CounterReport {
         }
     }
 
-    /// Ends the report, which the origin has accepted or not.
+    /// Ends the report; `is_accepted` is whether the origin accepted it.
     pub(super) fn end(&self, is_accepted: bool) {
         LOST.with(|counter| counter.end_report(self.lost, is_accepted));
         DEAD.with(|counter| counter.end_report(self.dead, is_accepted));
@@ -66,14 +67,14 @@ impl CounterReport {
     }
 }
 
-/// Whether filtered requests wait to be reported. Every request asks.
+/// Whether filtered requests wait to be reported. Checked on every request.
 pub(super) fn has_unreported_filtered() -> bool {
     FILTERED.with(|all| all.iter().any(ReportedCounter::has_unreported))
 }
 
 impl ReportedCounter {
     const fn new(name: &'static str, reported: &'static str) -> Self {
-        Self { name, reported, under_way: Cell::new(0), is_reported: Cell::new(false) }
+        Self { name, reported, in_progress: Cell::new(0), is_reported: Cell::new(false) }
     }
 
     /// Adds to the counter.
@@ -82,27 +83,27 @@ impl ReportedCounter {
         add(self.name, by);
     }
 
-    /// What the origin does not know yet and no sync is reporting.
+    /// The part that the origin does not know yet and no sync is reporting.
     fn unreported(&self) -> u64 {
-        count(self.name).saturating_sub(count(self.reported) + self.under_way.get())
+        count(self.name).saturating_sub(count(self.reported) + self.in_progress.get())
     }
 
-    /// Begins to report. [`Self::end_report`] must follow.
+    /// Begins a report and returns its part. [`Self::end_report`] must follow.
     fn begin_report(&self) -> u64 {
         let by = self.unreported();
-        self.under_way.set(self.under_way.get() + by);
+        self.in_progress.set(self.in_progress.get() + by);
         by
     }
 
-    /// Ends a report, which the origin has accepted or not.
+    /// Ends a report; `is_accepted` is whether the origin accepted it.
     fn end_report(&self, by: u64, is_accepted: bool) {
-        self.under_way.set(self.under_way.get().saturating_sub(by));
+        self.in_progress.set(self.in_progress.get().saturating_sub(by));
         if is_accepted {
             add(self.reported, by);
         }
     }
 
-    /// Whether there is something to report. Every request asks.
+    /// Whether there is an unreported part. Checked on every request.
     pub(super) fn has_unreported(&self) -> bool {
         if !self.is_reported.get() {
             self.is_reported.set(count(self.name) == count(self.reported));
@@ -125,7 +126,7 @@ pub(super) fn count(name: &str) -> u64 {
     read_count(name) as u64
 }
 
-/// Counts what degraded an answer, and why a request was not counted.
+/// Counts the causes that degraded an answer, and the reason why a request was not counted.
 pub(super) fn count_notes(notes: &[&'static str]) {
     for note in notes {
         let name = format!("{NOTE_PREFIX}{note}");

@@ -1,4 +1,4 @@
-//! The worker: the only room that knows the platform. It gathers what the engine needs, and does what the engine says.
+//! The worker: the only room that knows the platform. It gathers the engine's inputs and carries out its steps.
 //!
 //! `platform.mjs` is the entry: it starts the WebAssembly instance and replaces it after a trap.
 
@@ -36,7 +36,7 @@ pub fn answer_restarted(request: &Request) -> Response {
     respond::respond_unserved(request, crate::UnservedReason::Restarted)
 }
 
-/// Handles a batch of a queue. The crate's own type of a batch has no number of deliveries, which the pause depends on.
+/// Handles a batch of a queue. The crate's own batch type lacks the number of deliveries, on which the pause depends.
 ///
 /// # Errors
 /// None: a message that is not acknowledged is delivered again.
@@ -46,10 +46,10 @@ pub async fn queue(batch: worker::worker_sys::MessageBatch, env: Env, context: J
     Ok(())
 }
 
-/// Handles a cron. The crate's own context of a cron gives no access to the event's scope.
+/// Handles a cron event. The crate's own context of a cron gives no access to the event's scope.
 ///
 /// # Errors
-/// None: a wake-up that fails is logged, and the next cron sends another.
+/// None: a failed wake-up is logged, and the next cron sends another.
 #[wasm_bindgen]
 pub async fn scheduled(_event: JsValue, env: Env, context: JsValue) -> Result<(), JsValue> {
     publisher::wake_publisher(&env, &EventScope::of_raw(&context)).await;

@@ -1,4 +1,4 @@
-//! The Durable Object classes, and calls of their objects. The platform stores; the engine decides.
+//! The Durable Object classes, and the calls of their objects. The platform stores; pure functions decide.
 
 use causeway_shared::base::ids::Millis;
 use js_sys::{Date, Uint8Array};
@@ -19,12 +19,13 @@ use crate::objects::offers::{self, RowWrite};
 use crate::objects::strict_caps;
 
 const DAY_MS: Millis = 86_400_000;
-/// Time after the last call in which a strict-cap object is stored: the longest window of a cap is 30 days.
+/// Time after the last call for which a strict-cap object is stored. The longest window of a cap is 30 days.
 const STRICT_CAP_LIFE_MS: Millis = 31 * DAY_MS;
-/// Time for which an offer object stores a visitor's row. By then snapshots contain the code; a code that was given stays given.
+/// Time for which an offer object stores a visitor's row. By then snapshots contain the code, and a given code stays
+/// given.
 const OFFER_ROW_LIFE_MS: Millis = 31 * DAY_MS;
 
-/// Asks an object, within `ms` milliseconds. `None` if it fails, is late or is not bound.
+/// Calls an object, within `ms` milliseconds. `None` if it fails, is late or is not bound.
 pub(super) async fn ask_object(env: &Env, scope: &EventScope, call: &ObjectCall, ms: f64) -> Option<Vec<u8>> {
     match try_ask(env, scope, call, ms).await {
         Ok(answer) => Some(answer),
@@ -65,7 +66,7 @@ async fn read_answer(mut response: Response) -> Result<Vec<u8>> {
     }
 }
 
-/// Calls another object and waits as long as the caller does.
+/// Calls another object. The wait ends with the caller's.
 async fn forward_call(env: &Env, call: &ObjectCall) -> Result<Vec<u8>> {
     read_answer(stub_of(env, call)?.fetch_with_request(request_of(call)?).await?).await
 }
@@ -115,7 +116,7 @@ impl DurableObject for StrictCapObject {
         respond_bytes(answer)
     }
 
-    /// No call came for as long as a cap may count: everything is deleted.
+    /// Deletes everything after a time without calls that is longer than any cap's window.
     async fn alarm(&self) -> Result<Response> {
         let storage = self.state.storage();
         storage.delete_alarm().await?;
@@ -124,7 +125,7 @@ impl DurableObject for StrictCapObject {
     }
 }
 
-// Loading, deciding and storing happen without a wait in between, so that no other call sees a state that is about to change.
+// Loading, deciding and storing happen without an `await` in between, so that no other call sees an intermediate state.
 impl StrictCapObject {
     fn load(&self) -> Result<Vec<u8>> {
         let sql = self.state.storage().sql();
@@ -153,12 +154,12 @@ fn first_value(rows: &SqlCursor) -> Result<Option<SqlStorageValue>> {
 }
 
 fn set_alarm(storage: &Storage, at: Millis) -> Result<()> {
-    // The platform keeps an object's answer back until everything before it is stored, the alarm included.
+    // The platform holds back an object's answer until everything before it is stored, including the alarm.
     let _stored = storage.as_raw().set_alarm(date_of(at), JsValue::NULL.into())?;
     Ok(())
 }
 
-/// An object of a limited offer: one range of its campaign. Its state is rows of keys and texts.
+/// The object of one range of a limited offer. Its state is rows of keys and texts.
 #[durable_object]
 #[derive(Debug)]
 pub struct OfferObject {
@@ -191,7 +192,7 @@ impl DurableObject for OfferObject {
             ObjectNext::Forward(call) => call,
         };
         let answer = forward_call(&self.env, &forwarded).await?;
-        // The forwarded call is about the same visitors as the call: it needs the same rows.
+        // The forwarded call concerns the same visitors as the call, so it needs the same rows.
         match offers::receive_offers(&self.load(&keys)?, &forwarded.body, &answer) {
             Ok(rows) => self.store(&rows)?,
             Err(invalid) => return refuse_call(invalid),
@@ -199,7 +200,7 @@ impl DurableObject for OfferObject {
         respond_bytes(answer)
     }
 
-    /// Deletes the rows of visitors after their time, once a day while there are any.
+    /// Deletes expired rows of visitors, once a day while there are any.
     async fn alarm(&self) -> Result<Response> {
         let storage = self.state.storage();
         let sql = storage.sql();

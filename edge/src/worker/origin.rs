@@ -14,25 +14,26 @@ use super::log::{CounterReport, LAST_SYNC, LOST, ReportedCounter, add, count, ha
 use super::scope::{EventScope, WaitError};
 use crate::sync::{SignedSync, SyncOutcome, read_sync_response};
 
-/// How often a request reports losses, in milliseconds.
+/// Interval between two reports of losses, in milliseconds.
 const LOSSES_MS: u64 = 60_000;
-/// How often a request reports what was filtered, in milliseconds: bots reach most isolates, and each report is a sync.
+/// Interval between two reports of filtered requests, in milliseconds. Bots reach most isolates, and each report is a
+/// sync.
 const FILTERED_MS: u64 = 300_000;
 
-/// What one sync brings to the origin.
+/// The content of one sync to the origin.
 #[derive(Debug, Default)]
 pub(super) struct SyncCall {
     /// Queue messages.
     pub(super) messages: Vec<Vec<u8>>,
     /// Outbox entries whose write the KV acknowledged.
     pub(super) applied: Vec<u64>,
-    /// What the KV had of keys that were to be read back.
+    /// KV content of the keys that the origin asked to read back.
     pub(super) read: Vec<ReadResult>,
-    /// Outbox entries wanted.
+    /// Number of outbox entries wanted.
     pub(super) drain: u16,
 }
 
-/// Calls the origin. The outcome means that everything in the call is durable, except for the messages to deliver again.
+/// Calls the origin. An outcome means that everything in the call is durable, except for the messages to deliver again.
 pub(super) async fn sync_facts(
     env: &Env,
     scope: &EventScope,
@@ -87,7 +88,7 @@ async fn try_sync_facts(
         return Err(failed(&format!("the origin answered {}", response.status())));
     }
     let body = bytes_of(&scope.within(&response.array_buffer()?, timeout_ms()).await?);
-    read_sync_response(&body).map_err(|error| failed(&format!("the origin's answer: {error}")))
+    read_sync_response(&body).map_err(|error| failed(&format!("cannot decode the origin's answer: {error}")))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a deadline of milliseconds")]
@@ -118,7 +119,7 @@ pub(super) async fn send_request(
     Ok(scope.within(&fetch_url(&url, &init)?, timeout_ms()).await?.unchecked_into())
 }
 
-/// Reports the counters after a request: losses once a minute at most, what was filtered every five minutes at most.
+/// Reports the counters after a request: losses at most once a minute, filtered requests at most every five minutes.
 pub(super) fn report_counters(env: &Env, scope: &EventScope, isolate: &'static Isolate) {
     let interval_ms = if LOST.with(ReportedCounter::has_unreported) {
         LOSSES_MS

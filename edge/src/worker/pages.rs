@@ -16,7 +16,7 @@ use crate::http::answer::HttpAnswer;
 use crate::http::unserved::UnservedReason;
 use crate::routes::WorkerPage;
 
-/// Visitors that the demonstration shows at once.
+/// Most visitors that the demonstration shows.
 const DEMO_VISITORS: usize = 8;
 
 /// Answers with a page.
@@ -38,7 +38,7 @@ pub(super) async fn answer_page(
     })
 }
 
-/// The health check: what this isolate decides by, and its counters.
+/// The health check: the data by which this isolate decides, and its counters.
 fn answer_health(isolate: &Isolate, catalogue: Option<Value>) -> HttpAnswer {
     let mut catalogue = match catalogue {
         Some(Value::Object(fields)) => fields,
@@ -60,7 +60,7 @@ fn answer_health(isolate: &Isolate, catalogue: Option<Value>) -> HttpAnswer {
     )
 }
 
-/// The page tag, or 304 if the browser has this very one.
+/// The page tag, or status 304 if the browser has the current one.
 fn answer_tag(request: &Request, cors: &[(&'static str, String)]) -> Result<Response, JsValue> {
     let script = read_page_tag();
     let etag = name_content(&script);
@@ -73,7 +73,7 @@ fn answer_tag(request: &Request, cors: &[(&'static str, String)]) -> Result<Resp
     ];
     let cors = cors.iter().filter(|(name, _)| *name != "vary").map(|(name, value)| (*name, value.as_str()));
     let headers: Vec<(&str, &str)> = shared.into_iter().chain(cors).collect();
-    // A cache on the way may have weakened the tag, or ask for several.
+    // A cache in between may have weakened the entity tag, or ask for several.
     let is_same = request.headers().get("if-none-match")?.is_some_and(|known| known.contains(&etag));
     let (status, body) = if is_same { (304, None) } else { (200, Some(script.as_bytes())) };
     Ok(make_response(status, headers.into_iter(), body))
@@ -86,7 +86,7 @@ fn name_content(content: &str) -> String {
     format!("\"{}\"", hex.collect::<String>())
 }
 
-/// The demonstration, for tenants marked `dev`: the engine routes requests of no other tenant here.
+/// The demonstration, for tenants marked `dev`. The engine routes requests of no other tenant here.
 async fn answer_demo(
     request: &Request,
     env: &Env,
@@ -113,8 +113,9 @@ async fn answer_demo(
             Ok(respond(match state {
                 Ok(state) => HttpAnswer::json(200, &state),
                 Err(error) => {
-                    let message =
-                        format!("the origin did not answer: {error}; check that it runs and that ORIGIN_URL names it");
+                    let message = format!(
+                        "the origin did not answer: {error}; check that it runs and that ORIGIN_URL is its address"
+                    );
                     HttpAnswer::error(503, "origin_unreachable", &message, None)
                 }
             }))
@@ -126,7 +127,7 @@ async fn answer_demo(
     }
 }
 
-/// What the origin has of a member and of visitors, named in a list with commas.
+/// The origin's data of a member and of visitors; `named` is a comma-separated list of visitors.
 async fn read_state(
     env: &Env,
     scope: &EventScope,
@@ -145,7 +146,7 @@ async fn read_state(
     Ok(json!({ "lookup": lookup, "visitors": visitors }))
 }
 
-/// What the origin has stored under a name; null for nothing and for a name that it refuses.
+/// The origin's data under a name; null if it has none or refuses the name.
 async fn read_stored(env: &Env, scope: &EventScope, tenant: &str, path: &str, name: &str) -> Result<Value, WaitError> {
     let encode = |text: &str| String::from(js_sys::encode_uri_component(text));
     let headers = Headers::new()?;

@@ -1,5 +1,5 @@
-//! The consumer of the publish queue: the one writer of the KV at the edge. It drains the origin's outbox, and reads back the
-//! keys that the origin verifies.
+//! The consumer of the publish queue, which alone writes the KV. It drains the origin's outbox, and reads back the keys
+//! that the origin verifies.
 
 use causeway_shared::wire::outbox_drain::{self, DrainStep, OutboxDrain};
 use causeway_shared::wire::sync::{KvWrite, ReadResult, SyncResponse, VerifyRequest};
@@ -17,12 +17,12 @@ use super::log::log_event;
 use super::origin::{self, SyncCall};
 use super::scope::{EventScope, WaitError};
 
-/// KV writes at once. The platform allows six connections.
+/// Most parallel KV writes. The platform allows six connections.
 const PARALLEL_WRITES: usize = 6;
-/// Deadline of the KV, in milliseconds. The origin hands out an unacknowledged entry again.
+/// Deadline of a KV operation, in milliseconds. The origin hands out an unacknowledged entry again.
 const KV_MS: f64 = 30_000.0;
 
-/// Wakes the publisher. The next cron makes up for a wake-up that is lost.
+/// Triggers the publisher. If the message is lost, the next cron sends another.
 pub(super) async fn wake_publisher(env: &Env, scope: &EventScope) {
     let queue = env.unchecked_ref::<Bindings>().publish();
     let sent = match queue.send(&"wake".into(), &literal("contentType", &"text".into())) {
@@ -57,7 +57,7 @@ pub(super) async fn drain_outbox(env: &Env, scope: &EventScope, isolate: &Isolat
     }
 }
 
-/// The digests of what the KV has of some keys. Keys that cannot be read are asked for again by the origin.
+/// The digests of the KV values of some keys. The origin asks again for keys that could not be read.
 async fn read_back(env: &Env, scope: &EventScope, verify: Vec<VerifyRequest>) -> Vec<ReadResult> {
     let kv = env.unchecked_ref::<Bindings>().profiles();
     let keys = verify.iter().map(|verify| JsString::from(verify.key.as_str())).collect();
@@ -65,7 +65,9 @@ async fn read_back(env: &Env, scope: &EventScope, verify: Vec<VerifyRequest>) ->
         Ok(reading) => scope.within(&reading, KV_MS).await,
         Err(error) => Err(error.into()),
     };
-    let is_map = |found: JsValue| found.dyn_into::<Map>().map_err(|_| WaitError::Failed("no map of values".to_owned()));
+    let is_map = |found: JsValue| {
+        found.dyn_into::<Map>().map_err(|_| WaitError::Failed("the KV returned no map of values".to_owned()))
+    };
     let found = match found.and_then(is_map) {
         Ok(found) => found,
         Err(error) => {
@@ -79,7 +81,8 @@ async fn read_back(env: &Env, scope: &EventScope, verify: Vec<VerifyRequest>) ->
     verify.into_iter().map(read).collect()
 }
 
-/// Writes entries to the KV. Returns those whose write was acknowledged. After a late write no further one begins.
+/// Writes entries to the KV. Returns the entries whose write was acknowledged. After a late write no further write
+/// begins.
 async fn write_entries(env: &Env, scope: &EventScope, entries: Vec<KvWrite>) -> Vec<u64> {
     let mut applied = Vec::new();
     for some in entries.chunks(PARALLEL_WRITES) {

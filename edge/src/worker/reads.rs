@@ -17,7 +17,7 @@ use crate::{KvValues, ReadFault};
 const VALUE_CHARS: usize =
     if limits::KV_VALUE_CHARS > limits::CATALOGUE_CHARS { limits::KV_VALUE_CHARS } else { limits::CATALOGUE_CHARS };
 
-/// When the waits of a request end, in milliseconds since the epoch.
+/// The end of the waits of a request, in milliseconds since the epoch.
 pub(super) struct ReadDeadline {
     /// All KV reads together.
     pub(super) reads: Millis,
@@ -26,18 +26,18 @@ pub(super) struct ReadDeadline {
 }
 
 impl ReadDeadline {
-    /// Milliseconds that are left for KV reads.
+    /// Milliseconds left for KV reads.
     pub(super) fn left_of_reads(&self) -> f64 {
         left_until(self.reads)
     }
 
-    /// Milliseconds that are left for all waits of a decision.
+    /// Milliseconds left for all waits of a decision.
     pub(super) fn left_of_all(&self) -> f64 {
         left_until(self.all)
     }
 }
 
-/// Milliseconds that are left until a time.
+/// Milliseconds left until a time.
 #[expect(clippy::cast_precision_loss, reason = "a deadline of milliseconds")]
 pub(super) fn left_until(until: Millis) -> f64 {
     until.saturating_sub(now()) as f64
@@ -52,7 +52,7 @@ pub(super) async fn read_values(
     ms: f64,
 ) -> KvValues {
     let kv = env.unchecked_ref::<Bindings>().profiles();
-    // The bytes of one key are read directly. A bulk read returns texts; the platform has no other form of it.
+    // One key is read as bytes. A bulk read returns texts; the platform offers no other form.
     let reading = match keys {
         [] => return Ok(Vec::new()),
         [key] => kv.get(key, "arrayBuffer"),
@@ -66,7 +66,8 @@ pub(super) async fn read_values(
             Ok(keys.iter().map(|key| read_text(&values.get(&key.into()))).collect())
         }
         Err(WaitError::Late) => {
-            // The read continues, so that the location has the value for the next request. The platform would end it.
+            // The read continues after the answer, so that the location has the value for the next request. The
+            // platform would otherwise end it.
             if isolate.admits_late_read(now()) {
                 scope.wait_until_settled(reading);
             }
@@ -76,7 +77,7 @@ pub(super) async fn read_values(
     }
 }
 
-/// An empty value stands for one over the bound: both are invalid.
+/// The bytes of a value. A value over the bound becomes an empty one, which is invalid too.
 fn read_bytes(value: &JsValue) -> Option<Vec<u8>> {
     if value.is_null() {
         return None;

@@ -1,4 +1,4 @@
-//! Answers of the engine as responses of the platform.
+//! Turns answers of the engine into responses of the platform.
 
 use serde::Serialize;
 use serde_json::json;
@@ -20,7 +20,7 @@ pub(super) fn respond_unserved(request: &Request, reason: UnservedReason) -> Res
     with_target(request, &method, &url, |target| respond(answer_unserved(target, reason)))
 }
 
-/// Runs `answer` with the request's address and the headers that an answer without service depends on.
+/// Runs `answer` with the request's address and the headers that an unserved answer depends on.
 pub(super) fn with_target(
     request: &Request,
     method: &str,
@@ -34,7 +34,7 @@ pub(super) fn with_target(
     answer(&RequestTarget { origin: origin.as_deref(), requested_headers: requested.as_deref(), ..target })
 }
 
-/// Makes the platform's response of an answer.
+/// Turns an answer into the platform's response.
 pub(super) fn respond(answer: HttpAnswer) -> Response {
     let HttpAnswer { status, is_json, headers, body, .. } = answer;
     let json = JSON_HEADERS.into_iter().filter(|_| is_json);
@@ -42,7 +42,7 @@ pub(super) fn respond(answer: HttpAnswer) -> Response {
     make_response(status, headers, (!body.is_empty()).then_some(&body))
 }
 
-/// Makes a response of the platform. A header that the platform would refuse is left out.
+/// Creates a response of the platform. A header that the platform would refuse is left out.
 pub(super) fn make_response<'a>(
     status: u16,
     headers: impl Iterator<Item = (&'a str, &'a str)>,
@@ -53,7 +53,7 @@ pub(super) fn make_response<'a>(
         status: u16,
         headers: Vec<(&'a str, &'a str)>,
     }
-    // All values of ours are printable ASCII.
+    // All values of the edge are printable ASCII.
     let is_valid = |(name, value): &(&str, &str)| {
         let is_valid = value.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
         if !is_valid {

@@ -7,12 +7,12 @@ use worker::Context;
 
 use super::bindings::{JsScope, message_of};
 
-/// One event. Every wait of the worker goes through it, so that it ends within its own deadline and, after a restart of the
-/// instance, never resumes in another one.
+/// One event. Every wait of the worker goes through its scope. A wait therefore ends within its own deadline and, after
+/// a restart of the instance, never resumes in another instance.
 #[derive(Clone)]
 pub(super) struct EventScope(JsScope);
 
-/// Why a wait brought no value.
+/// The reason why a wait returned no value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum WaitError {
     /// The deadline passed.
@@ -30,18 +30,18 @@ impl From<JsValue> for WaitError {
 }
 
 impl EventScope {
-    /// The scope of a handler's context: `platform.mjs` hands it to the handler.
+    /// The scope of a handler's context, which is the object that `platform.mjs` passes.
     pub(super) fn of(context: &Context) -> Self {
         let context: &JsValue = context.as_ref().unchecked_ref();
         Self(context.unchecked_ref::<JsScope>().clone())
     }
 
-    /// The same, of a handler whose context the crate has no accessor for.
+    /// Like [`Self::of`], for a handler whose context type has no accessor in the crate.
     pub(super) fn of_raw(context: &JsValue) -> Self {
         Self(context.unchecked_ref::<JsScope>().clone())
     }
 
-    /// Waits for a promise, `ms` milliseconds at most.
+    /// Waits for a promise, at most `ms` milliseconds.
     pub(super) async fn within(&self, promise: &Promise, ms: f64) -> Result<JsValue, WaitError> {
         JsFuture::from(self.0.within(promise, ms.max(0.0)))
             .await
@@ -53,7 +53,7 @@ impl EventScope {
         let _ = self.within(&Promise::new(&mut |_, _| {}), ms).await;
     }
 
-    /// Lets a promise run to its end after the answer. Its outcome is of no interest.
+    /// Lets a promise run to its end after the answer, and ignores its outcome.
     pub(super) fn wait_until_settled(&self, promise: Promise) {
         self.wait_until(async move {
             let _ = JsFuture::from(promise).await;

@@ -23,64 +23,66 @@ use super::{
     parse_argument,
 };
 
-/// How long a change of type waits before it looks again at what is published.
+/// Interval between two looks at the publishing progress of a type change.
 const PUBLISH_LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Subcommand)]
 pub(super) enum AttributesCommand {
-    /// The visitor's own and its person's.
+    /// Show the visitor's own attributes and its person's.
     Get {
         #[command(flatten)]
         whose: WhoseArgs,
     },
-    /// Write: `{"set": {"shoe_size": 42}, "remove": ["vip"]}`; each bad one is refused by itself.
+    /// Write attributes: `{"set": {"shoe_size": 42}, "remove": ["vip"]}`. An invalid one is rejected; the others are
+    /// written.
     Put {
         #[command(flatten)]
         whose: WhoseArgs,
-        /// The write.
+        /// The write, as JSON.
         write: String,
     },
-    /// Declare the type of an attribute, or change it. Shows its plan first: how many stored values the new type can
-    /// say, and how many are removed. Where the catalogue names the attribute, the type changes once an origin that serves
-    /// has published the converted values, which takes some minutes.
+    /// Declare or change the type of an attribute. Shows its plan first: how many stored values can be converted, and
+    /// how many are removed. If the catalogue names the attribute, the type changes after a serving origin has
+    /// published the converted values, which takes some minutes.
     Retype {
         /// The attribute's name.
         name: String,
-        /// The type: bool, integer, float, string, date or strings.
+        /// The new type: bool, integer, float, string, date or strings.
         #[arg(long = "type", value_name = "TYPE", value_parser = parse_kind)]
         to: ValueKind,
-        /// Whose attribute. With one tenant configured it need not be said.
+        /// The attribute's tenant. Optional if only one tenant is configured.
         #[arg(long)]
         tenant: Option<String>,
-        /// Do it; without, the plan is shown, and on a terminal it is asked.
+        /// Apply the plan without asking. Without this option, the plan is shown; on a terminal, the command asks.
         #[arg(long)]
         yes: bool,
     },
-    /// Take names back, such as those that strangers used up. Shows its plan first: how many visitors have a value of each.
-    /// A name that the catalogue, an audience or a send uses is refused. The room is free a day after the last value left.
+    /// Remove attribute names, such as names that unknown clients used up. Shows its plan first: how many visitors have
+    /// a value of each name. A name that the catalogue, an audience or a send uses is refused. The name's token is free
+    /// a day after the last value is removed.
     Forget {
         /// The attributes' names.
         #[arg(required = true)]
         names: Vec<String>,
         #[command(flatten)]
         why: ReasonOptions,
-        /// Whose attributes. With one tenant configured it need not be said.
+        /// The attributes' tenant. Optional if only one tenant is configured.
         #[arg(long)]
         tenant: Option<String>,
-        /// Do it; without, the plan is shown, and on a terminal it is asked.
+        /// Apply the plan without asking. Without this option, the plan is shown; on a terminal, the command asks.
         #[arg(long)]
         yes: bool,
     },
-    /// The tenant's names, in the order of their first use.
+    /// List the tenant's attribute names, in the order of their first use.
     Names {
-        /// Whose names. With one tenant configured it need not be said.
+        /// The names' tenant. Optional if only one tenant is configured.
         #[arg(long)]
         tenant: Option<String>,
     },
 }
 
 fn parse_kind(text: &str) -> Result<ValueKind, String> {
-    ValueKind::from_name(text).ok_or_else(|| "one of bool, integer, float, string, date, strings is needed".to_owned())
+    ValueKind::from_name(text).ok_or_else(|| "expected one of bool, integer, float, string, date, strings".to_owned())
 }
 
 pub(super) fn run(command: &AttributesCommand, common: &CommonOptions) -> anyhow::Result<()> {
@@ -103,13 +105,13 @@ pub(super) fn run(command: &AttributesCommand, common: &CommonOptions) -> anyhow
             let checked = |names: &NameDictionary| of::attribute_facts(names, visitor, &write, now, id);
             let (facts, mut refused) = checked(&names::load_dictionary(&opened.conn, tenant.no)?);
             if !facts.is_empty() {
-                // By what the names are once it is folded, as over HTTP.
+                // Rejections are reported against the dictionary after the fold, as over HTTP.
                 put_facts(&mut opened, &tenant, facts, None)?;
                 refused = checked(&names::load_dictionary(&opened.conn, tenant.no)?).1;
             }
             let written = write.set.len() + write.remove.len() - refused.len();
             if written == 0 {
-                let why = refused.first().map_or("there is nothing in it", |r| r.message.as_str());
+                let why = refused.first().map_or("the write is empty", |r| r.message.as_str());
                 bail!(UsageError(format!("nothing was written: {why}")));
             }
             common.output.one(&json!({ "visitor": visitor.to_string(), "written": written, "rejected": refused }))
@@ -117,7 +119,7 @@ pub(super) fn run(command: &AttributesCommand, common: &CommonOptions) -> anyhow
         AttributesCommand::Retype { name, to, tenant, yes } => {
             let mut opened = WritableStore::new(common)?;
             let tenant = named_tenant(&opened.rules.tenants, tenant.as_deref())?.clone();
-            // Values may be acknowledged, and not stored yet.
+            // Values may be acknowledged but not folded yet.
             fold_before(&opened.config, &opened.conn)?;
             let plan = retype_attribute::plan_retype(&mut opened.conn, &tenant, name, *to)?;
             if !confirm_plan(*yes, &plan.to_json(name, *to, false), common)? {
@@ -151,7 +153,8 @@ pub(super) fn run(command: &AttributesCommand, common: &CommonOptions) -> anyhow
     }
 }
 
-/// Waits a moment for an origin that serves to publish what was converted; whether one does.
+/// Waits for a moment, in which a serving origin can publish the converted keys. `false` if keys remain and no origin
+/// serves.
 fn wait_for_publishing(config: &Config, keys: u64) -> bool {
     if keys == 0 || is_served(config) {
         std::thread::sleep(PUBLISH_LOOK);
@@ -170,7 +173,7 @@ fn forget_names(
     let mut opened = WritableStore::new(common)?;
     let tenant = named_tenant(&opened.rules.tenants, tenant)?.clone();
     let names: BTreeSet<String> = names.iter().cloned().collect();
-    // Values may be acknowledged, and not stored yet: with them the names would come back.
+    // Values may be acknowledged but not folded yet; folded later, they would bring the names back.
     fold_before(&opened.config, &opened.conn)?;
     let usage = |e| match e {
         ForgetError::Store(e) => anyhow::Error::from(e),

@@ -1,6 +1,6 @@
-//! `causeway audience`: reads the store directly, also while the origin serves. It reads the file of columns that an origin left
-//! there, and puts into them whoever changed since; without a file everybody, which takes a while for millions. A serving origin
-//! has them ready, and answers the same over HTTP.
+//! `causeway audience`: reads the store directly, also while the origin serves. It loads the file of the audience index
+//! that an origin wrote, and applies the changes since then. Without that file it reads the whole store, which takes
+//! minutes for millions of people. A serving origin has the index in memory and gives the same answers over HTTP.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -27,68 +27,70 @@ use super::{CommonOptions, ReadableStore, UsageError, WritableStore, job, named_
 
 #[derive(Debug, Subcommand)]
 pub(super) enum AudienceCommand {
-    /// How many, by a sample that grows until it is precise enough, with an interval of 95 %.
+    /// Estimate how many people match the filter. A random sample grows until the 95 % interval is narrow enough.
     Estimate {
         #[command(flatten)]
         of: FilterOptions,
-        /// Half the interval's width, as a share of all people.
+        /// Half the width of the interval, as a share of all people.
         #[arg(long, default_value_t = query::PRECISION, allow_negative_numbers = true)]
         precision: f64,
-        /// Also sum up and average over them: revenue_micros, purchases, pages, sessions, devices, attributes.NAME.
+        /// Also estimate the sum and the average of a measure: revenue_micros, purchases, pages, sessions, devices,
+        /// attributes.NAME.
         #[arg(long)]
         measure: Option<String>,
     },
-    /// How many, exactly.
+    /// Count exactly how many people match the filter.
     Members(FilterOptions),
-    /// Who, a line each: by the oldest visitor of each person.
+    /// List the people who match the filter, one line per person. The person's oldest visitor names it.
     Export {
         #[command(flatten)]
         of: FilterOptions,
         #[command(flatten)]
         to: OutputTarget,
     },
-    /// Keep them as a segment, which targetings and snapshots have: now, and as often as is said.
+    /// Materialise the audience as a segment for targeting and snapshots, once or at an interval.
     Materialise {
         #[command(flatten)]
         of: FilterOptions,
         /// The segment's number.
         #[arg(long)]
         segment: u32,
-        /// For how many hours a member is in it: should refreshes stop, it ends by itself.
+        /// Hours for which a member stays in the segment. If refreshes stop, membership ends by itself.
         #[arg(long, default_value_t = 168)]
         hours: u32,
-        /// How often it is made what the filter means then, in hours; 0: when this is run again.
+        /// Hours between two refreshes. 0: the audience is refreshed only when this command is run again.
         #[arg(long, default_value_t = 0)]
         every: u32,
-        /// Say who would come and go, and change nothing.
+        /// Show which people would enter or leave, and change nothing.
         #[arg(long)]
         dry_run: bool,
     },
-    /// The audiences that are kept as segments.
+    /// List the materialised audiences.
     List {
-        /// Whose. With one tenant configured it need not be said.
+        /// The audiences' tenant. Optional if only one tenant is configured.
         #[arg(long)]
         tenant: Option<String>,
     },
-    /// Let a kept audience go: its members leave the segment now.
+    /// Drop a materialised audience. Its members leave the segment now.
     Drop {
         /// The segment's number.
         segment: u32,
-        /// Whose. With one tenant configured it need not be said.
+        /// The audience's tenant. Optional if only one tenant is configured.
         #[arg(long)]
         tenant: Option<String>,
     },
-    /// Tell exactly so many of them, drawn at random, once each.
+    /// Send to an exact number of people, drawn at random, each once.
     #[command(subcommand)]
     Send(send::SendCommand),
-    /// When each is best reached within a window: by its own habits, or where little is known of them by everybody's.
+    /// Show the best send time of each person within a window, from the person's activity histogram, or from everyone's
+    /// if too little is known about the person.
     Schedule {
         #[command(flatten)]
         of: FilterOptions,
-        /// When the window begins: RFC 3339, or milliseconds since 1970. Left out: now.
+        /// Start of the window: RFC 3339, or milliseconds since 1970. Default: now.
         #[arg(long, value_name = "TIME")]
         from: Option<String>,
-        /// How many hours it has.
+        /// Length of the window in hours.
         #[arg(long, value_name = "N", default_value_t = 168)]
         hours: u32,
         #[command(flatten)]
@@ -109,17 +111,17 @@ pub(super) fn run(command: &AudienceCommand, common: &CommonOptions) -> anyhow::
         AudienceCommand::List { tenant } => {
             let ReadableStore { conn, tenants, .. } = ReadableStore::new(common)?;
             let found = materialized::list_audiences(&conn, Some(named_tenant(&tenants, tenant.as_deref())?.no))?;
-            let told: Vec<Value> = found.iter().map(|kept| kept.told(&tenants)).collect();
+            let rows: Vec<Value> = found.iter().map(|audience| audience.told(&tenants)).collect();
             common
                 .output
-                .list(&["segment", "filter", "hours", "every_hours", "refreshed_ms", "due_ms", "members"], &told)
+                .list(&["segment", "filter", "hours", "every_hours", "refreshed_ms", "due_ms", "members"], &rows)
         }
         AudienceCommand::Drop { segment, tenant } => {
             let mut opened = WritableStore::new(common)?;
             let no = named_tenant(&opened.rules.tenants, tenant.as_deref())?.no;
             carry_out(&mut opened, common, |conn| {
                 let there = MaterializedAudience::drop(conn, no, SegmentId(*segment), clock::now())?;
-                ensure!(there, "no audience is kept as segment {segment}: `causeway audience list` names them");
+                ensure!(there, "no audience is materialised as segment {segment}: see `causeway audience list`");
                 Ok(())
             })
         }
@@ -138,7 +140,7 @@ fn materialise_audience(
         let ReadableStore { config, mut conn, tenants, .. } = ReadableStore::new(common)?;
         let tenant = named_tenant(&tenants, of.tenant.as_deref())?;
         let (filter, document) = parse_filter(of, &conn, tenant)?;
-        let kept = MaterializedAudience::new((tenant.no, segment), (&filter, &document), hours, now)?;
+        let audience = MaterializedAudience::new((tenant.no, segment), (&filter, &document), hours, now)?;
         let columns = load_columns(&config.data, now)?;
         let matching = query::list_members(&columns, &conn, tenant.no, &filter, now)?;
         let holding = materialise::members_filter(&conn, tenant, segment)?;
@@ -148,17 +150,18 @@ fn materialise_audience(
         let tenant_name = tenant.config.name.clone();
         let mut plan =
             RefreshReport { tenant: tenant_name, segment: segment.0, unreadable, ..RefreshReport::default() };
-        materialise::compare_members(&mut conn, &kept, &people, now, &mut plan, |_, _, _| Ok(()))?;
+        materialise::compare_members(&mut conn, &audience, &people, now, &mut plan, |_, _, _| Ok(()))?;
         return common.output.one(&serde_json::to_value(plan)?);
     }
     let mut opened = WritableStore::new(common)?;
     let tenant = named_tenant(&opened.rules.tenants, of.tenant.as_deref())?.clone();
     let (filter, document) = parse_filter(of, &opened.conn, &tenant)?;
-    let kept = MaterializedAudience::new((tenant.no, segment), (&filter, &document), hours, now)?;
-    carry_out(&mut opened, common, |conn| Ok(kept.keep(conn, &tenant)?))
+    let audience = MaterializedAudience::new((tenant.no, segment), (&filter, &document), hours, now)?;
+    carry_out(&mut opened, common, |conn| Ok(audience.keep(conn, &tenant)?))
 }
 
-/// Changes what is kept, and runs the job here and now: a serving origin's does not come between.
+/// Changes the materialised audiences and runs the job in this process. The lock of the jobs prevents a run of a
+/// serving origin in between.
 fn carry_out(
     opened: &mut WritableStore,
     common: &CommonOptions,
@@ -173,7 +176,7 @@ fn ask_audience(command: &AudienceCommand, of: &FilterOptions, common: &CommonOp
     let tenant = named_tenant(&tenants, of.tenant.as_deref())?;
     let (filter, _) = parse_filter(of, &conn, tenant)?;
     let (now, started) = (clock::now(), Instant::now());
-    // Before everybody is read, which may take a while.
+    // Checked before the index is loaded, which may take minutes.
     let window = match command {
         AudienceCommand::Schedule { from, hours, .. } => parse_window(from.as_deref(), *hours, now)?,
         _ => now..now,
@@ -189,7 +192,7 @@ fn ask_audience(command: &AudienceCommand, of: &FilterOptions, common: &CommonOp
             let sampling = SampleRequest { precision: *precision, measure: of, random };
             let mut last = None;
             query::estimate_count(&columns, &conn, tenant.no, &filter, &sampling, now, |report| last = Some(report))?;
-            let last = last.context("nobody was looked at")?;
+            let last = last.context("the sample reported no estimate")?;
             common.output.one(&last.to_json(measure.as_deref(), started.elapsed()))
         }
         AudienceCommand::Members(_) => {
@@ -200,8 +203,10 @@ fn ask_audience(command: &AudienceCommand, of: &FilterOptions, common: &CommonOp
             let AllMembers { members, .. } =
                 note_unreadable(query::list_members(&columns, &conn, tenant.no, &filter, now)?);
             if to.form == OutputFormat::Parquet {
-                let file =
-                    to.to.as_ref().ok_or_else(|| UsageError("Parquet is written into a file: --to FILE".to_owned()))?;
+                let file = to
+                    .to
+                    .as_ref()
+                    .ok_or_else(|| UsageError("Parquet needs an output file: add --to FILE".to_owned()))?;
                 let rows = members.len();
                 let progress = progress_bar(rows as u64, PEOPLE);
                 let people = progress.wrap_iter(members.into_iter());
@@ -234,12 +239,12 @@ fn ask_audience(command: &AudienceCommand, of: &FilterOptions, common: &CommonOp
     }
 }
 
-/// Says on standard error how many people are left out of what is written, as they cannot be read.
+/// Reports on standard error how many people are left out of the output because their rows cannot be read.
 fn note_unreadable(everyone: AllMembers) -> AllMembers {
     if everyone.unreadable > 0 {
         let unreadable = everyone.unreadable;
         print_line(&format!(
-            "{unreadable} people cannot be read and are left out: `causeway job run scrub` names them"
+            "{unreadable} people cannot be read and are left out: `causeway job run scrub` lists them"
         ));
     }
     everyone
@@ -249,7 +254,7 @@ fn parse_window(from: Option<&str>, hours: u32, now: Millis) -> anyhow::Result<R
     let time = |text: &str| {
         time_zones::parse_time(text).ok_or_else(|| {
             UsageError(format!(
-                "--from takes a time such as 2027-03-28T20:00:00+01:00, or milliseconds since 1970: `{text}` is none"
+                "invalid --from `{text}`: expected a time such as 2027-03-28T20:00:00+01:00, or milliseconds since 1970"
             ))
         })
     };

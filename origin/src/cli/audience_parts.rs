@@ -15,33 +15,33 @@ use rusqlite::Connection;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-/// What a bar over people says.
+/// Text of a progress bar over people.
 pub(super) const PEOPLE: &str = "{pos} of {len} people";
 
-/// In which form members are written.
+/// The file format of listed members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum OutputFormat {
-    /// A JSON object each.
+    /// One JSON object per line.
     Ndjson,
-    /// Values apart by commas, under their names.
+    /// Comma-separated values with a header line.
     Csv,
-    /// Columns, packed; of `audience export` alone, and into a file.
+    /// Parquet. Only `audience export` writes it, and only to a file.
     Parquet,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct OutputTarget {
-    /// In which form.
+    /// Format of the lines.
     #[arg(long, value_enum, default_value_t = OutputFormat::Ndjson)]
     pub(super) form: OutputFormat,
-    /// Into this file, which must not be there yet; standard output where none is named.
+    /// File to write, which must not exist yet. Default: standard output.
     #[arg(long, value_name = "FILE")]
     pub(super) to: Option<PathBuf>,
 }
 
 impl OutputTarget {
-    /// Writes the lines of so many people, those of some at a time, until there are no more. Of a file it tells how many rows
-    /// it has.
+    /// Writes the lines of `people` people. `next` gives a page of lines and the number of people on it, until `None`.
+    /// For a file, the command prints how many rows it has.
     pub(super) fn write(
         &self,
         people: usize,
@@ -52,7 +52,9 @@ impl OutputTarget {
         let lines = match self.form {
             OutputFormat::Csv => MemberFormat::Csv,
             OutputFormat::Ndjson => MemberFormat::Ndjson,
-            OutputFormat::Parquet => bail!(UsageError("`audience export` alone writes Parquet".to_owned())),
+            OutputFormat::Parquet => {
+                bail!(UsageError("only `audience export` writes Parquet: use another --form".to_owned()))
+            }
         };
         let mut all = |out: &mut dyn std::io::Write, written: &dyn Fn(usize)| {
             let mut rows = 0;
@@ -66,7 +68,7 @@ impl OutputTarget {
             anyhow::Ok(rows)
         };
         match &self.to {
-            // The lines themselves show how far it is.
+            // On standard output the lines themselves show the progress.
             None => all(&mut std::io::stdout().lock(), &|_| ()).map(drop),
             Some(path) => {
                 let progress = progress_bar(people as u64, PEOPLE);
@@ -81,9 +83,9 @@ impl OutputTarget {
 
 #[derive(Debug, Args)]
 pub(super) struct FilterOptions {
-    /// The filter, as JSON: `{"segments": 7, "events.purchase": {"$count": {"$gte": 1}}}`; `{}` means everybody.
+    /// The filter, as JSON: `{"segments": 7, "events.purchase": {"$count": {"$gte": 1}}}`; `{}` matches all people.
     filter: String,
-    /// Whose people. With one tenant configured it need not be said.
+    /// The people's tenant. Optional if only one tenant is configured.
     #[arg(long)]
     pub(super) tenant: Option<String>,
 }
@@ -100,7 +102,7 @@ pub(super) fn parse_filter(
     }
 }
 
-/// Everybody that the store holds, in columns.
+/// Loads the audience index: all people in the store.
 pub(super) fn load_columns(data: &std::path::Path, now: u64) -> Result<Columns, StoreError> {
     let columns = Columns::default();
     let mut follower = StoreFollower::new(data, columns.clone())?;

@@ -6,16 +6,17 @@ use clap::Args;
 
 use super::{CommonOptions, ReadableStore, named_tenant};
 
-/// Why a change is made, for the trail.
+/// The reason of a change, for the audit trail.
 #[derive(Debug, Clone, Args)]
 pub(super) struct ReasonOptions {
-    /// Why: one line, which the audit trail keeps for ever. Name a ticket, nobody's name and no id.
+    /// Reason of the change, one line, stored in the audit trail for ever. Give a ticket number, no personal name and
+    /// no id.
     #[arg(long, value_name = "TEXT", value_parser = attribution::checked_reason)]
     reason: Option<String>,
 }
 
 impl ReasonOptions {
-    /// As the operating system's user says it, by the name that the environment gives.
+    /// Attribution to the operating system's user, as the environment names it.
     pub(super) fn said(&self) -> Attribution {
         let user = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
         Attribution::cli(user.as_deref(), self.reason.clone())
@@ -24,16 +25,16 @@ impl ReasonOptions {
 
 #[derive(Debug, Args)]
 pub(super) struct AuditOptions {
-    /// The changes that name this visitor, and the erasure that it went by.
+    /// Only changes that name this visitor, and the erasure that removed it.
     #[arg(long)]
     visitor: Option<String>,
-    /// What was kept before this row: the last one of the page before.
+    /// Rows older than this row number: the last row of the previous page.
     #[arg(long, value_name = "ROW")]
     after: Option<i64>,
-    /// How many at most.
+    /// Largest number of rows.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     limit: u16,
-    /// Whose visitors. With one tenant configured it need not be said.
+    /// The visitors' tenant. Optional if only one tenant is configured.
     #[arg(long)]
     tenant: Option<String>,
 }

@@ -14,8 +14,7 @@ use super::{CommonOptions, WritableStore, confirm_plan, is_served};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum BackupCommand {
-    /// Check a backup: its files against their digests, their structure, and what is stored of each visitor. Changes
-    /// nothing.
+    /// Check a backup: the digests of its files, their structure, and the stored rows of each visitor. Changes nothing.
     Verify {
         /// The backup's folder.
         #[arg(long, value_name = "FOLDER")]
@@ -26,22 +25,22 @@ pub(super) enum BackupCommand {
 pub(super) fn take_backup(to: &Path, common: &CommonOptions) -> anyhow::Result<()> {
     let config = common.load()?;
     let held = show_steps(&step_bar(backup::STEPS_OF_BACKUP), |step| backup::take_backup(&config.data, to, step))?;
-    let mut said = describe_contents(&held);
-    said["folder"] = to.display().to_string().into();
-    common.output.one(&said)
+    let mut report = describe_contents(&held);
+    report["folder"] = to.display().to_string().into();
+    common.output.one(&report)
 }
 
-/// Checks a backup, and fails where something in it cannot be read.
+/// Checks a backup; fails if a part of it cannot be read.
 pub(super) fn verify_backup(from: &Path, common: &CommonOptions) -> anyhow::Result<()> {
     let (held, unreadable) = show_steps(&step_bar(1), |step| {
         step("checking");
         backup::verify_backup(from)
     })?;
-    let mut said = describe_contents(&held);
-    said["folder"] = from.display().to_string().into();
-    said["unreadable_visitors"] = unreadable.into();
-    common.output.one(&said)?;
-    ensure!(unreadable == 0, "what is stored of {unreadable} visitors cannot be read: restore an earlier backup");
+    let mut report = describe_contents(&held);
+    report["folder"] = from.display().to_string().into();
+    report["unreadable_visitors"] = unreadable.into();
+    common.output.one(&report)?;
+    ensure!(unreadable == 0, "the stored rows of {unreadable} visitors cannot be read: restore an earlier backup");
     Ok(())
 }
 
@@ -51,7 +50,7 @@ fn describe_contents(held: &BackupContents) -> Value {
     })
 }
 
-/// Shows which step goes on, and how many are over: how long the others take nobody can say.
+/// Shows the current step and how many steps are complete. The duration of the remaining steps is unknown.
 fn show_steps<T>(bar: &ProgressBar, work: impl FnOnce(&mut dyn FnMut(&'static str)) -> T) -> T {
     let mut begun = 0;
     let done = work(&mut |step| {
@@ -72,7 +71,7 @@ pub(super) fn restore_backup(from: &Path, yes: bool, common: &CommonOptions) -> 
     let replaces = match backup::replaced_contents(&config.data) {
         Ok(replaces) => replaces.as_ref().map(describe_contents).into(),
         Err(e) => {
-            print_line(&format!("what is there cannot be read: {}", error_chain(&e)));
+            print_line(&format!("the existing store cannot be read: {}", error_chain(&e)));
             "cannot be read".into()
         }
     };
@@ -83,9 +82,9 @@ pub(super) fn restore_backup(from: &Path, yes: bool, common: &CommonOptions) -> 
     plan["done"] = false.into();
     if !yes {
         if is_served(&config) {
-            print_line("the origin serves from that folder: stop it first");
+            print_line("an origin serves from this data directory: stop it first");
         }
-        print_line("what is there now is kept beside it");
+        print_line("the existing files are moved to a folder `before-restore-…` in the data directory");
     }
     if !confirm_plan(yes, &plan, common)? {
         return Ok(());
@@ -98,13 +97,13 @@ pub(super) fn restore_backup(from: &Path, yes: bool, common: &CommonOptions) -> 
     plan["unread"] = replaced.unread.iter().map(|(part, _)| part).collect();
     for (part, why) in replaced.unread.iter() {
         print_line(&format!(
-            "`{part}` of what was replaced cannot be read whole ({}): what the backup lacks of it may be lost",
+            "`{part}` of the replaced store cannot be read completely ({}): entries that the backup lacks may be lost",
             error_chain(why)
         ));
     }
-    // Who was erased since the backup is erased again, before anybody reads.
+    // Visitors that were erased after the backup are erased again before anything is read.
     if let Err(e) = WritableStore::new(common) {
-        print_line(&format!("erasures of after the backup are applied when `causeway serve` starts: {e:#}"));
+        print_line(&format!("erasures since the backup are applied when `causeway serve` starts: {e:#}"));
     }
     common.output.one(&plan)
 }

@@ -17,59 +17,59 @@ use super::{CommonOptions, ReadableStore, UsageError, WritableStore, named_tenan
 
 #[derive(Debug, Subcommand)]
 pub(super) enum CatalogueCommand {
-    /// Say everything that is wrong with a file, and what applying it would change. Changes nothing.
+    /// Report every problem of a file, and the changes that applying it would make. Changes nothing.
     Check {
-        /// The file: `.toml`, else JSON.
+        /// The file: TOML if its name ends in `.toml`, otherwise JSON.
         file: PathBuf,
-        /// Whose catalogue. With one tenant configured it need not be said.
+        /// The catalogue's tenant. Optional if only one tenant is configured.
         #[arg(long)]
         tenant: Option<String>,
     },
-    /// Check a file, keep it as a new version, and have it published as the current one.
+    /// Check a file, store it as a new version, and publish it as the current one.
     Apply {
-        /// The file: `.toml`, else JSON.
+        /// The file: TOML if its name ends in `.toml`, otherwise JSON.
         file: PathBuf,
-        /// Only print what would change.
+        /// Only print the changes.
         #[arg(long)]
         dry_run: bool,
-        /// Apply a file without any row too, which removes all that the current version has.
+        /// Also apply a file without any row, which removes everything of the current version.
         #[arg(long)]
         empty: bool,
-        /// Whose catalogue. With one tenant configured it need not be said.
+        /// The catalogue's tenant. Optional if only one tenant is configured.
         #[arg(long)]
         tenant: Option<String>,
     },
-    /// All versions, the newest first.
+    /// List all versions, newest first.
     List {
-        /// Whose catalogue. With one tenant configured it need not be said.
+        /// The catalogue's tenant. Optional if only one tenant is configured.
         #[arg(long)]
         tenant: Option<String>,
     },
-    /// What the current version's campaigns with a budget have spent, what is left, and their paces.
+    /// Show spend, remaining budget and pacing of the current version's campaigns with a budget.
     Budgets {
-        /// Whose catalogue. With one tenant configured it need not be said.
+        /// The catalogue's tenant. Optional if only one tenant is configured.
         #[arg(long)]
         tenant: Option<String>,
     },
-    /// How many units of the current version's limited offers are given, and how many people have one.
+    /// Show how many offer codes of the current version's limited offers are given, and to how many people.
     Recipients {
-        /// Whose catalogue. With one tenant configured it need not be said.
+        /// The catalogue's tenant. Optional if only one tenant is configured.
         #[arg(long)]
         tenant: Option<String>,
     },
     /// Print a version's document, as JSON.
     Show {
-        /// Its number; without one the current version.
+        /// The version's number. Default: the current version.
         version: Option<u32>,
-        /// Whose catalogue. With one tenant configured it need not be said.
+        /// The catalogue's tenant. Optional if only one tenant is configured.
         #[arg(long)]
         tenant: Option<String>,
     },
-    /// Make a version the current one again.
+    /// Make an older version the current one again.
     Rollback {
-        /// Its number.
+        /// The version's number.
         version: u32,
-        /// Whose catalogue. With one tenant configured it need not be said.
+        /// The catalogue's tenant. Optional if only one tenant is configured.
         #[arg(long)]
         tenant: Option<String>,
     },
@@ -90,7 +90,7 @@ pub(super) fn run(command: &CatalogueCommand, common: &CommonOptions) -> anyhow:
         }
         CatalogueCommand::Apply { file, tenant, empty, .. } => {
             let document = read(file)?;
-            // A catalogue may be there before its visitors.
+            // A catalogue may be applied before the first visitor arrives, so the store is created if missing.
             let WritableStore { mut conn, rules, .. } = WritableStore::or_made(common.load()?)?;
             let tenant = named_tenant(&rules.tenants, tenant.as_deref())?;
             if !empty {
@@ -147,7 +147,8 @@ pub(super) fn run(command: &CatalogueCommand, common: &CommonOptions) -> anyhow:
     }
 }
 
-/// Checks a catalogue against the store; where that does not know the tenant, or is not there, against one that knows nothing.
+/// Checks a catalogue against the store. If the store is missing or does not know the tenant, the check runs against an
+/// empty store.
 fn check_file(file: &Path, tenant: Option<&str>, common: &CommonOptions) -> anyhow::Result<()> {
     let there = match ReadableStore::new(common) {
         Err(e) if matches!(e.downcast_ref(), Some(StoreError::Missing(_))) => None,
@@ -174,25 +175,25 @@ fn show_catalogue(
     version: Option<u32>,
     common: &CommonOptions,
 ) -> anyhow::Result<()> {
-    let kept = of::kept(conn, tenant.no, version)?;
-    let kept = kept.with_context(|| match version {
-        Some(version) => format!("there is no version {version}"),
+    let stored = of::kept(conn, tenant.no, version)?;
+    let stored = stored.with_context(|| match version {
+        Some(version) => format!("version {version} not found: see `causeway catalogue list`"),
         None => "no catalogue was applied yet".to_owned(),
     })?;
-    let document: Value = serde_json::from_str(&kept.document)?;
+    let document: Value = serde_json::from_str(&stored.document)?;
     common.output.text(&serde_json::to_string_pretty(&document)?, &document)
 }
 
 fn read(file: &Path) -> anyhow::Result<Value> {
     let size = std::fs::metadata(file).with_context(|| format!("cannot read {}", file.display()))?.len();
     if size > limits::CATALOGUE_BYTES as u64 {
-        bail!("{} has {size} bytes, {} at most", file.display(), limits::CATALOGUE_BYTES);
+        bail!("{} has {size} bytes: at most {} are allowed", file.display(), limits::CATALOGUE_BYTES);
     }
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     Ok(document::read(&file.to_string_lossy(), &text)?)
 }
 
-/// Prints the problems, one a row or as a check's answer, and fails.
+/// Prints the problems, as table rows or in the form of a check's JSON answer, and returns the error.
 fn apply_error(e: ApplyError, common: &CommonOptions) -> anyhow::Error {
     let ApplyError::Check(CheckError::Problems(problems)) = &e else { return e.into() };
     let rows: Vec<Value> = problems.iter().map(|p| json!({ "path": p.path, "message": p.message })).collect();

@@ -18,11 +18,11 @@ const VARIABLE_BYTES: usize = 5 * 1024;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
-    /// Check the configuration, then the key file; says everything that is wrong with it.
+    /// Check the configuration, then the key file, and report every problem.
     Check,
-    /// Print every key with its default, its meaning and its variable.
+    /// Print every configuration key with its default, its meaning and its environment variable.
     Reference,
-    /// Print the worker's variable CAUSEWAY_CONFIG and secret CAUSEWAY_KEYS as one JSON object. Secret.
+    /// Print the worker's variable CAUSEWAY_CONFIG and secret CAUSEWAY_KEYS as one JSON object. The output is secret.
     Edge,
 }
 
@@ -52,7 +52,7 @@ fn check_config(common: &CommonOptions) -> anyhow::Result<()> {
         Err(e) => return Err(e),
     };
     if key_file::is_exposed(&config.keys) {
-        print_line(&format!("others than its owner may read {}: chmod 600", config.keys.display()));
+        print_line(&format!("{} is readable by other users: run chmod 600", config.keys.display()));
     }
     let names: Vec<&str> = config.edge.tenants.iter().map(|t| t.name.as_str()).collect();
     let object = json!({
@@ -63,7 +63,7 @@ fn check_config(common: &CommonOptions) -> anyhow::Result<()> {
         "tenants": names,
         "problems": [],
     });
-    common.output.text(&format!("fine: {} tenant(s), keys and configuration can be used", names.len()), &object)
+    common.output.text(&format!("valid: {} tenant(s), keys and configuration can be used", names.len()), &object)
 }
 
 fn list_problems(e: &anyhow::Error) -> Vec<Value> {
@@ -75,7 +75,7 @@ fn list_problems(e: &anyhow::Error) -> Vec<Value> {
     }
 }
 
-/// Always JSON: a program reads it.
+/// The output is always JSON, because a program reads it.
 fn print_edge(common: &CommonOptions) -> anyhow::Result<()> {
     let config = common.load()?;
     let mut keys = key_file::load_checked(&config.keys, &config.edge)?;
@@ -84,14 +84,14 @@ fn print_edge(common: &CommonOptions) -> anyhow::Result<()> {
     for (name, value) in values.iter().filter(|(_, value)| value.len() > VARIABLE_BYTES) {
         let length = value.len();
         print_line(&format!(
-            "{name} has {length} bytes, the platform takes {VARIABLE_BYTES}: deploy a second worker for some tenants"
+            "{name} has {length} bytes, the platform allows {VARIABLE_BYTES}: move some tenants to a second worker"
         ));
     }
     let object = json!(BTreeMap::from(values));
     common.output.text(&object.to_string(), &object)
 }
 
-/// Without what is the default anyway: a variable has little room, and tenants share it.
+/// The configuration without default values, because the tenants share a variable of limited size.
 fn compact_json(edge: &EdgeConfig) -> anyhow::Result<String> {
     let plain: TenantConfig = serde_json::from_value(json!({ "name": "", "hosts": [] }))?;
     let (plain, mut all) = (serde_json::to_value(plain)?, serde_json::to_value(edge)?);

@@ -11,8 +11,8 @@ use super::{CommonOptions, ReadableStore, named_tenant, parse_argument};
 
 #[derive(Debug, Args)]
 pub(super) struct CountOptions {
-    /// `{"visitor": …, "actions": ["impression"], "last": {"interval": 7, "unit": "days"}, "level": "campaign", "ids": [42]}`;
-    /// with `by` in place of `level` and `ids`, groups.
+    /// The question, as JSON: `{"visitor": …, "actions": ["impression"], "last": {"interval": 7, "unit": "days"},
+    /// "level": "campaign", "ids": [42]}`. With `by` instead of `level` and `ids`, the answer has groups.
     question: String,
     /// Whose visitor. With one tenant configured it need not be said.
     #[arg(long)]

@@ -1,4 +1,4 @@
-//! `causeway data`: whether the files of the data directory belong together, and going on without one that is lost.
+//! `causeway data`: checks that the files of the data directory belong together, and continues without a lost one.
 
 use causeway_origin::ingest::marker;
 use causeway_origin::store;
@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 
 use super::{CommonOptions, confirm_plan};
 
-/// What to do with the data directory.
+/// Commands on the files of the data directory.
 #[derive(Debug, Subcommand)]
 pub(super) enum DataCommand {
-    /// Check that store, log and journal of erasures belong together. Exits with 1 where they do not.
+    /// Check that store, log and journal of erasures belong together. Exits with 1 if they do not.
     Check,
-    /// Go on without a log, or the end of one, that is lost. What is left of it is kept. Shows its plan first.
+    /// Continue without a lost log, or without its lost end. The rest of the log is retained. Shows its plan first.
     AcceptLoss {
-        /// Do it; without, the plan is shown, and on a terminal it is asked.
+        /// Apply the plan without asking. Without this option, the plan is shown; on a terminal, the command asks.
         #[arg(long)]
         yes: bool,
     },
@@ -32,7 +32,10 @@ impl DataCommand {
         match self {
             Self::Check => {
                 common.output.one(&report)?;
-                anyhow::ensure!(faults.is_empty(), "the data directory is not whole");
+                anyhow::ensure!(
+                    faults.is_empty(),
+                    "the files of the data directory do not belong together: see `faults`"
+                );
             }
             Self::AcceptLoss { yes } => {
                 report["done"] = false.into();

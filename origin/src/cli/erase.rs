@@ -21,46 +21,46 @@ use super::audit::ReasonOptions;
 use super::output::{print_line, progress_bar, show_progress};
 use super::{CommonOptions, WritableStore, confirm_plan, fold_before, is_served, named_tenant, parse_visitor};
 
-/// How often a receipt is looked at while it is waited for.
+/// Interval between two looks at the receipt while the command waits for it.
 const LOOK: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("whom").required(true).args(["visitor", "kind"])))]
 pub(super) struct EraseOptions {
-    /// A visitor id.
+    /// The id of the visitor to erase.
     #[arg(long, conflicts_with_all = ["kind", "value"])]
     visitor: Option<String>,
-    /// The kind of an alternate id, such as `member`: everybody who was seen with it until now goes.
+    /// The kind of an alternate id, such as `member`. Every visitor seen with the id until now is erased.
     #[arg(long, requires = "value")]
     kind: Option<String>,
-    /// The raw alternate id; it is hashed with the tenant's key here.
+    /// The raw alternate id. It is hashed with the tenant's key here.
     #[arg(long, requires = "kind")]
     value: Option<String>,
-    /// All visitors of their people, too.
+    /// Also erase all other visitors of the same person.
     #[arg(long)]
     person: bool,
     #[command(flatten)]
     why: ReasonOptions,
-    /// Whose visitors. With one tenant configured it need not be said.
+    /// The visitors' tenant. Optional if only one tenant is configured.
     #[arg(long)]
     tenant: Option<String>,
-    /// Do it; without, the plan is shown, and on a terminal it is asked.
+    /// Apply the plan without asking. Without this option, the plan is shown; on a terminal, the command asks.
     #[arg(long)]
     yes: bool,
-    /// Come back when it is gone from the store, the log and every key of the KV.
+    /// Wait until store, log and every KV key no longer contain the visitors.
     #[arg(long)]
     wait: bool,
 }
 
 impl EraseOptions {
-    fn whom(&self, tenant: &TenantContext) -> anyhow::Result<ErasureTarget> {
+    fn target(&self, tenant: &TenantContext) -> anyhow::Result<ErasureTarget> {
         match (&self.visitor, &self.kind, &self.value) {
-            (Some(whom), ..) => Ok(ErasureTarget::Visitor(parse_visitor(whom)?)),
+            (Some(target), ..) => Ok(ErasureTarget::Visitor(parse_visitor(target)?)),
             (None, Some(kind), Some(value)) => {
                 let (kind, hashes) = tenant.alternate(kind, value)?;
                 Ok(ErasureTarget::Id(kind, hashes))
             }
-            _ => bail!("say --visitor, or --kind and --value"),
+            _ => bail!("add --visitor, or --kind and --value"),
         }
     }
 }
@@ -68,22 +68,23 @@ impl EraseOptions {
 pub(super) fn run(command: &EraseOptions, common: &CommonOptions) -> anyhow::Result<()> {
     let mut opened = WritableStore::new(common)?;
     let tenant = named_tenant(&opened.rules.tenants, command.tenant.as_deref())?.clone();
-    let whom = command.whom(&tenant)?;
+    let target = command.target(&tenant)?;
     let scope = if command.person { ErasureScope::Person } else { ErasureScope::Visitor };
-    // What ties whom it names may be acknowledged, and not stored yet.
+    // Evidence that ties visitors to the target may be acknowledged but not folded yet.
     fold_before(&opened.config, &opened.conn)?;
-    let now = of::erasure_moment(&opened.conn, &tenant, &whom, scope, clock::now())?;
-    let reached = of::erasure_reach(&opened.conn, &tenant, &whom, scope, now)?;
+    let now = of::erasure_moment(&opened.conn, &tenant, &target, scope, clock::now())?;
+    let reached = of::erasure_reach(&opened.conn, &tenant, &target, scope, now)?;
     let visitors: Vec<String> = reached.iter().map(ToString::to_string).collect();
     let plan = json!({"scope": scope.name(), "visitors": visitors, "done": false});
     if !confirm_plan(command.yes, &plan, common)? {
         return Ok(());
     }
-    let fact = whom.fact(scope, now, clock::random_bytes()?);
+    let fact = target.fact(scope, now, clock::random_bytes()?);
     let receipt = fact.id;
     let WritableStore { config, conn, rules, .. } = &mut opened;
     let record = LogRecord::said(vec![CheckedFact { tenant: tenant.no, fact }], command.why.said());
-    // Beside an origin that serves, whose log may hold what goes; it folds nothing while this is asked.
+    // A serving origin may have the visitors' facts in its log. It folds nothing while this transaction reads the
+    // record number.
     let records = |tx: &Connection| {
         let in_log = log::newest_record(&config.data, tx)?;
         Ok([Arc::new(LogRecord { in_log, ..record })])
@@ -102,11 +103,11 @@ pub(super) fn run(command: &EraseOptions, common: &CommonOptions) -> anyhow::Res
     } else {
         read_progress(&opened, &tenant, receipt)?
     };
-    let mut said = json!({"scope": scope.name(), "visitors": visitors, "done": true});
-    if let (Some(said), Value::Object(progress)) = (said.as_object_mut(), progress) {
-        said.extend(progress);
+    let mut result = json!({"scope": scope.name(), "visitors": visitors, "done": true});
+    if let (Some(result), Value::Object(progress)) = (result.as_object_mut(), progress) {
+        result.extend(progress);
     }
-    common.output.one(&said)
+    common.output.one(&result)
 }
 
 fn read_progress(
@@ -115,7 +116,7 @@ fn read_progress(
     receipt: causeway_shared::base::ids::FactId,
 ) -> anyhow::Result<Value> {
     causeway_origin::erasures::registry::erasure_progress(&opened.conn, tenant.no, receipt)?
-        .context("the erasure was not kept")
+        .context("the erasure was not stored")
 }
 
 fn wait_for_erasure(
@@ -133,7 +134,9 @@ fn wait_for_erasure(
         if is_done || !is_served(&opened.config) {
             bar.finish_and_clear();
             if !is_done {
-                print_line("no origin serves from that folder: the KV is written once one does");
+                print_line(
+                    "no origin serves from this data directory: the KV is written after `causeway serve` starts",
+                );
             }
             return Ok(progress);
         }

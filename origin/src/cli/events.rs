@@ -1,4 +1,4 @@
-//! `causeway events`: the names of events that audiences count. Works on the store directly, also while the origin serves.
+//! `causeway events`: the event names that audiences count. Works on the store directly, also while the origin serves.
 
 use std::collections::BTreeSet;
 
@@ -13,34 +13,34 @@ use super::{CommonOptions, ReadableStore, UsageError, WritableStore, confirm_pla
 
 #[derive(Debug, Subcommand)]
 pub(super) enum EventsCommand {
-    /// The names that audiences count, with who brought each: a page, the admin side or a file, or a declaration.
+    /// List the names that audiences count, each with its source: a page, the admin API, a file, or a declaration.
     Names {
-        /// Whose names. With one tenant configured it need not be said.
+        /// The names' tenant. Optional if only one tenant is configured.
         #[arg(long)]
         tenant: Option<String>,
     },
-    /// Have names counted for good, in the place of names that pages brought where no place is left. What an audience, a
-    /// send or an experiment uses is declared by that.
+    /// Declare names that are always counted. If the list is full, a declared name replaces one that came from a page.
+    /// A name that an audience, a send or an experiment uses is declared automatically.
     Declare {
         /// The events' names.
         #[arg(required = true)]
         names: Vec<String>,
-        /// Whose names. With one tenant configured it need not be said.
+        /// The names' tenant. Optional if only one tenant is configured.
         #[arg(long)]
         tenant: Option<String>,
     },
-    /// Take names back, such as those that strangers used up. Shows its plan first. A name that an audience, a send or an
-    /// experiment uses is refused. What visitors did stays.
+    /// Remove event names, such as names that unknown clients used up. Shows its plan first. A name that an audience, a
+    /// send or an experiment uses is refused. The visitors' events are not changed.
     Forget {
         /// The events' names.
         #[arg(required = true)]
         names: Vec<String>,
         #[command(flatten)]
         why: ReasonOptions,
-        /// Whose names. With one tenant configured it need not be said.
+        /// The names' tenant. Optional if only one tenant is configured.
         #[arg(long)]
         tenant: Option<String>,
-        /// Do it; without, the plan is shown, and on a terminal it is asked.
+        /// Apply the plan without asking. Without this option, the plan is shown; on a terminal, the command asks.
         #[arg(long)]
         yes: bool,
     },
@@ -68,7 +68,7 @@ pub(super) fn run(command: &EventsCommand, common: &CommonOptions) -> anyhow::Re
             let mut opened = WritableStore::new(common)?;
             let tenant = named_tenant(&opened.rules.tenants, tenant.as_deref())?.clone();
             let names: BTreeSet<String> = names.iter().cloned().collect();
-            // Events may be acknowledged, and not stored yet: with them the names would come back.
+            // Events may be acknowledged but not folded yet; folded later, they would bring the names back.
             fold_before(&opened.config, &opened.conn)?;
             let plan = forget_event_names::plan_forget(&opened.conn, &tenant, &names).map_err(usage)?;
             if !confirm_plan(*yes, &json!({ "names": plan, "done": false }), common)? {

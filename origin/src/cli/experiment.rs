@@ -1,4 +1,5 @@
-//! `causeway experiment`: plans one, and shows what one came to; the store is read directly, also while the origin serves.
+//! `causeway experiment`: plans an experiment or shows its results. Reads the store directly, also while the origin
+//! serves.
 
 use anyhow::Context as _;
 use causeway_origin::base::clock;
@@ -11,32 +12,33 @@ use super::{CommonOptions, ReadableStore, named_tenant};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ExperimentCommand {
-    /// How many people it takes to see a difference, and how long that is at some traffic.
+    /// Compute the number of people that an experiment needs, and its duration at a given traffic.
     Plan {
-        /// The rate without: 0.02 is two of a hundred people.
+        /// Conversion rate of the control: 0.02 is two of a hundred people.
         #[arg(long, allow_negative_numbers = true)]
         base: f64,
-        /// The least difference to be seen, as a part of the rate: 0.1 is ten per cent more.
+        /// Smallest detectable difference, relative to the base rate: 0.1 is ten per cent more.
         #[arg(long, allow_negative_numbers = true)]
         uplift: f64,
-        /// Arms, the control among them.
+        /// Number of arms, including the control.
         #[arg(long, default_value_t = 2)]
         arms: u32,
-        /// How often the difference must be seen where there is one.
+        /// Probability of detecting a difference that exists.
         #[arg(long, default_value_t = 0.8)]
         power: f64,
-        /// How often one may be seen where there is none.
+        /// Probability of reporting a difference that does not exist.
         #[arg(long, default_value_t = 0.05)]
         alpha: f64,
-        /// New people a day in the whole experiment.
+        /// New people per day in the whole experiment.
         #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
         traffic: Option<u64>,
     },
-    /// Arms, traffic, conversions, uplift, and whether the traffic was split as it was to be. Also of one that was dropped.
+    /// Show arms, traffic, conversions, uplift, and whether the traffic was split as planned. Also for an experiment
+    /// that was removed from the catalogue.
     Show {
         /// The experiment's id.
         id: String,
-        /// Whose experiment. With one tenant configured it need not be said.
+        /// The experiment's tenant. Optional if only one tenant is configured.
         #[arg(long)]
         tenant: Option<String>,
     },

@@ -14,14 +14,14 @@ pub(super) struct ExplainOptions {
     /// The visitor's id.
     #[arg(long)]
     visitor: String,
-    /// The page's placements, each a name, its sizes, its view type and the least that it takes in micros:
+    /// The page's placements: name, sizes, view type and floor price in micros, such as
     /// `top:728x90/970x250:home:500000,side`.
     #[arg(long, value_delimiter = ',', required = true)]
     placements: Vec<String>,
     /// The page's address.
     #[arg(long)]
     url: Option<String>,
-    /// From where, country and region as the platform says them: `DE-BE`. Without it filters know no place.
+    /// Country and region as the platform names them: `DE-BE`. Without it, the location is unknown to filters.
     #[arg(long, value_parser = check_place)]
     place: Option<String>,
     /// The browser's `User-Agent`.
@@ -30,10 +30,10 @@ pub(super) struct ExplainOptions {
     /// The page's keywords.
     #[arg(long, value_delimiter = ',')]
     keywords: Vec<String>,
-    /// A file with the answer that an edge gave with `"explain": true`; what differs from it is told. `-` reads it here.
+    /// File with an edge's answer to a call with `"explain": true`, to be compared. `-` reads it from standard input.
     #[arg(long, value_name = "FILE")]
     live: Option<String>,
-    /// Whose visitor. With one tenant configured it need not be said.
+    /// The visitor's tenant. Optional if only one tenant is configured.
     #[arg(long)]
     tenant: Option<String>,
 }
@@ -62,7 +62,7 @@ pub(super) fn run(command: &ExplainOptions, common: &CommonOptions) -> anyhow::R
     common.output.list(&["placement", "ad", "outcome", "why"], &placement_rows(&offline))?;
     match differences.as_deref() {
         None => Ok(()),
-        Some([]) => common.output.text("the live answer says the same", &Value::Null),
+        Some([]) => common.output.text("the live answer is the same", &Value::Null),
         Some(differences) => {
             common.output.text("the live answer differs:", &Value::Null)?;
             common.output.list(&["placement", "ad", "live", "offline"], differences)
@@ -70,17 +70,17 @@ pub(super) fn run(command: &ExplainOptions, common: &CommonOptions) -> anyhow::R
     }
 }
 
-/// `DE-BE`, as the edge's shell says it.
+/// Turns `DE-BE` into the form of the edge's shell, `DE BE`.
 fn check_place(text: &str) -> Result<String, String> {
     let (country, region) = text.split_once('-').unwrap_or((text, ""));
     let is_country = country.len() == 2 && country.bytes().all(|byte| byte.is_ascii_alphabetic());
     if is_country && region.len() <= 3 && region.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         return Ok(format!("{country} {region}").to_ascii_uppercase());
     }
-    Err("a country's two letters, and its region's behind a dash: DE or DE-BE".to_owned())
+    Err("expected a country's two letters and optionally a region: DE or DE-BE".to_owned())
 }
 
-/// `top:728x90/970x250:home:500000`.
+/// Parses `top:728x90/970x250:home:500000`.
 fn parse_placement(text: &str) -> anyhow::Result<Value> {
     let mut parts = text.split(':');
     let (id, sizes, view_type) = (parts.next().unwrap_or_default(), parts.next(), parts.next());
@@ -96,8 +96,7 @@ fn parse_placement(text: &str) -> anyhow::Result<Value> {
             Ok(json!({ "id": id, "sizes": sizes, "view_type": view_type, "floor_micros": floor }))
         }
         _ => {
-            Err(UsageError(format!("the placement `{text}` is not understood: name:WIDTHxHEIGHT/…:view type:floor"))
-                .into())
+            Err(UsageError(format!("invalid placement `{text}`: expected name:WIDTHxHEIGHT/…:view type:floor")).into())
         }
     }
 }
@@ -105,16 +104,16 @@ fn parse_placement(text: &str) -> anyhow::Result<Value> {
 fn read_answer(file: &str) -> anyhow::Result<Value> {
     let text = match file {
         "-" => std::io::read_to_string(std::io::stdin())?,
-        file => std::fs::read_to_string(file).with_context(|| format!("{file} cannot be read"))?,
+        file => std::fs::read_to_string(file).with_context(|| format!("cannot read {file}"))?,
     };
-    let answer: Value = serde_json::from_str(&text).with_context(|| format!("{file} is no JSON"))?;
+    let answer: Value = serde_json::from_str(&text).with_context(|| format!("{file} is not JSON"))?;
     if answer["trace"].is_null() {
-        bail!("{file} has no trace: ask the edge with \"explain\": true and the explain key");
+        bail!("{file} has no trace: call the edge with \"explain\": true and the explain key");
     }
     Ok(answer)
 }
 
-/// A row for each ad of each placement; for a placement without any, why nothing was placed.
+/// One row per ad of each placement. A placement without candidates has one row with the reason for no ad.
 fn placement_rows(answer: &Value) -> Vec<Value> {
     let mut rows = candidate_rows(answer);
     for decision in answer["decisions"].as_array().into_iter().flatten() {

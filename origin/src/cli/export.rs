@@ -1,4 +1,4 @@
-//! `causeway export`, and `causeway import everything`.
+//! `causeway export` and `causeway import everything`.
 
 use std::path::{Path, PathBuf};
 
@@ -17,21 +17,21 @@ pub(super) struct ExportOptions {
     /// A new or empty folder.
     #[arg(long, value_name = "FOLDER")]
     to: PathBuf,
-    /// Form of the files.
+    /// Format of the files.
     #[arg(long, value_enum, default_value_t = FormArg::Parquet)]
     form: FormArg,
-    /// One tenant alone.
+    /// Export only this tenant.
     #[arg(long)]
     tenant: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum FormArg {
-    /// Columns, packed: for Spark and the like.
+    /// Parquet, for Spark and similar tools.
     Parquet,
-    /// A JSON object a line.
+    /// One JSON object per line.
     Ndjson,
-    /// A line a row.
+    /// CSV with one line per row.
     Csv,
 }
 
@@ -48,13 +48,13 @@ pub(super) fn run(command: &ExportOptions, common: &CommonOptions) -> anyhow::Re
     let job = export::Job { to: &command.to, form, tenant, thresholds: &thresholds, now };
     let waits = log::has_unfolded(&config.data, store::StoreCounters::load(&conn)?.folded())?;
     if waits {
-        print_line("facts that the origin has not folded yet are not in it");
+        print_line("facts that the origin has not folded yet are not exported");
     }
     let manifest = export::run(&mut conn, job, &mut show_written())?;
     common.output.one(&describe_export(&command.to, &manifest))
 }
 
-/// Loads an export into the empty store, once its plan is confirmed.
+/// Loads an export into the empty store after its plan is confirmed.
 pub(super) fn import_folder(from: &Path, yes: bool, common: &CommonOptions) -> anyhow::Result<()> {
     let config = common.load()?;
     let manifest = load::read_manifest(from)?;
@@ -91,7 +91,7 @@ fn describe_export(folder: &Path, manifest: &Manifest) -> Value {
     })
 }
 
-/// Shows which table is at work, and its rows so far: how many it will have nobody counts before.
+/// Shows the current table and its rows so far. The number of rows is not known in advance.
 fn show_written() -> impl FnMut(&str, u64) {
     let bar = step_bar(export::tables::TABLES.len() as u64);
     move |table, rows| {
@@ -100,7 +100,7 @@ fn show_written() -> impl FnMut(&str, u64) {
     }
 }
 
-/// Shows how much is done of what the manifest says, and the table at work.
+/// Shows the current table and the progress over the sizes in the manifest.
 fn read<'m>(manifest: &'m Manifest, size: fn(&Entry) -> u64, form: &str) -> impl FnMut(&str, u64) + 'm {
     let bar = progress_bar(manifest.tables.iter().map(size).sum(), form);
     move |table, done| {

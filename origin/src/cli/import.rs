@@ -14,30 +14,31 @@ use super::audit::ReasonOptions;
 use super::output::{Format, print_line, progress_bar};
 use super::{CommonOptions, WritableStore, fold_before, is_served, named_tenant};
 
-/// Exit code of who was interrupted by Ctrl-C, as shells have it.
+/// Exit code after Ctrl-C, the same as in shells.
 const INTERRUPTED: i32 = 130;
-/// Bad lines told one by one; all are counted.
-const TOLD: usize = 20;
+/// Bad lines that are printed one by one. All bad lines are counted.
+const PRINTED_LINES: usize = 20;
 
 #[derive(Debug, Args)]
 pub(super) struct ImportOptions {
-    /// What the lines say.
+    /// Content of the file.
     #[arg(value_enum)]
     kind: KindArg,
-    /// .parquet, .csv, .ndjson or .jsonl, the last three with .gz or .zst behind them if packed; of everything, the folder of an export.
+    /// The file: .parquet, .csv, .ndjson or .jsonl. The last three may have .gz or .zst appended if compressed. For
+    /// `everything`, the folder of an export.
     file: PathBuf,
-    /// Whose visitors. With one tenant configured it need not be said. An export says it itself.
+    /// The visitors' tenant. Optional if only one tenant is configured. An export names its tenants itself.
     #[arg(long)]
     tenant: Option<String>,
     #[command(flatten)]
     why: ReasonOptions,
-    /// Succeed with up to this many bad lines. They are left out, and the others are imported in any case.
+    /// Succeed with at most this many bad lines. Bad lines are left out; the others are imported in any case.
     #[arg(long, value_name = "N", default_value_t = 0)]
     max_bad: u64,
     /// Load an export without asking.
     #[arg(long)]
     yes: bool,
-    /// Threads that read lines.
+    /// Number of threads that parse lines.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: u16,
 }
@@ -45,35 +46,35 @@ pub(super) struct ImportOptions {
 /// A file of links.
 #[derive(Debug, Clone, Args)]
 pub(super) struct LinkFile {
-    /// .parquet, .csv, .ndjson or .jsonl, the last three with .gz or .zst behind them if packed.
+    /// The file: .parquet, .csv, .ndjson or .jsonl. The last three may have .gz or .zst appended if compressed.
     file: PathBuf,
-    /// Whose visitors. With one tenant configured it need not be said.
+    /// The visitors' tenant. Optional if only one tenant is configured.
     #[arg(long)]
     tenant: Option<String>,
     #[command(flatten)]
     why: ReasonOptions,
-    /// Succeed with up to this many bad lines. They are left out, and the others are imported in any case.
+    /// Succeed with at most this many bad lines. Bad lines are left out; the others are imported in any case.
     #[arg(long, value_name = "N", default_value_t = 0)]
     max_bad: u64,
-    /// Threads that read lines.
+    /// Number of threads that parse lines.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: u16,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum KindArg {
-    /// visitor, and the segments it is in.
+    /// Segment memberships: visitor, and its segments.
     Segments,
-    /// visitor, and a page, track or action.
+    /// Events: visitor, and a page, track or action.
     Events,
-    /// visitor, other (or kind and value), weight, source.
+    /// Links: visitor, other (or kind and value), weight, source.
     Links,
-    /// All that `causeway export` wrote, into an empty store.
+    /// A whole export of `causeway export`, into an empty store.
     Everything,
 }
 
 impl ImportOptions {
-    /// Links of a file.
+    /// The import of a file of links.
     pub(super) fn links(LinkFile { file, tenant, why, max_bad, workers }: LinkFile) -> Self {
         Self { kind: KindArg::Links, file, tenant, why, max_bad, yes: false, workers }
     }
@@ -86,13 +87,13 @@ pub(super) fn run(command: &ImportOptions, common: &CommonOptions) -> anyhow::Re
         KindArg::Links => ImportKind::Links,
         KindArg::Everything => return super::export::import_folder(&command.file, command.yes, common),
     };
-    // Before a store is made for it.
+    // Checked before a store is created for the import.
     let file = std::fs::metadata(&command.file);
     let size = file.with_context(|| format!("cannot read {}", command.file.display()))?.len();
     let WritableStore { _writing, config, mut conn, rules } = WritableStore::or_made(common.load()?)?;
     let tenant = named_tenant(&rules.tenants, command.tenant.as_deref())?.no;
     if matches!(kind, ImportKind::Links) {
-        // Whom a line names, and what ended a tie, may be acknowledged and not stored yet.
+        // A line's visitor, or a cancellation of evidence, may be acknowledged but not folded yet.
         fold_before(&config, &conn)?;
     }
     let (workers, said) = (usize::from(command.workers), command.why.said());
@@ -100,7 +101,8 @@ pub(super) fn run(command: &ImportOptions, common: &CommonOptions) -> anyhow::Re
     let stopped = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stopped);
     let signals = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    // The first Ctrl-C ends the import after the transaction under way, the second at once: what it took is taken.
+    // The first Ctrl-C ends the import after the current transaction, the second at once. Committed lines stay
+    // imported.
     signals.spawn(async move {
         if tokio::signal::ctrl_c().await.is_ok() {
             flag.store(true, Ordering::Relaxed);
@@ -110,32 +112,32 @@ pub(super) fn run(command: &ImportOptions, common: &CommonOptions) -> anyhow::Re
         }
     });
     let bar = progress_bar(size, "{bytes} of {total_bytes}, {msg}");
-    let mut told = 0;
+    let mut found_bad = 0;
     let tell = |progress: &ImportProgress, bad: &[BadLine]| {
         bar.set_position(progress.bytes);
         bar.set_message(format!("{} lines, {} bad", progress.lines, progress.bad));
-        for BadLine { line, code, message } in bad.iter().take(TOLD.saturating_sub(told)) {
+        for BadLine { line, code, message } in bad.iter().take(PRINTED_LINES.saturating_sub(found_bad)) {
             let text = match common.output {
                 Format::Table => format!("line {line}: {code}: {message}"),
                 Format::Json => json!({ "line": line, "code": code, "message": message }).to_string(),
             };
             bar.suspend(|| print_line(&text));
         }
-        told += bad.len();
+        found_bad += bad.len();
         !stopped.load(Ordering::Relaxed)
     };
     let done = import::run(&mut conn, &job, &command.file, tell);
     bar.finish_and_clear();
     let done = done.with_context(|| format!("importing {}", command.file.display()))?;
-    if told > TOLD && common.output == Format::Table {
-        print_line(&format!("{} more lines are bad", told - TOLD));
+    if found_bad > PRINTED_LINES && common.output == Format::Table {
+        print_line(&format!("{} more lines are bad", found_bad - PRINTED_LINES));
     }
     common.output.one(&json!({
         "lines": done.lines, "lines_before": done.before, "facts": done.facts, "repeats": done.repeats, "erased": done.erased,
         "bad_lines": done.bad, "bad_lines_before": done.bad_before,
     }))?;
     let (name, bad) = (command.file.display(), done.bad + done.bad_before);
-    ensure!(bad == 0 || done.before + done.facts + done.repeats + done.erased > 0, "no line of {name} was taken");
+    ensure!(bad == 0 || done.before + done.facts + done.repeats + done.erased > 0, "no line of {name} was imported");
     let max = command.max_bad;
     ensure!(
         bad <= max,

@@ -10,37 +10,37 @@ use serde_json::Value;
 
 use super::{CommonOptions, ReadableStore, UsageError, named_tenant, parse_visitor};
 
-/// Visitors on one page.
+/// Visitors per page.
 const PAGE: usize = 1_000;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum InspectCommand {
-    /// A visitor: its own sums, its person's, what links it.
+    /// Show a visitor: its own sums, its person's, and its links.
     Visitor {
         /// The visitor's id.
         id: String,
-        /// Whose visitor. With one tenant configured it need not be said.
+        /// The visitor's tenant. Optional if only one tenant is configured.
         #[arg(long)]
         tenant: Option<String>,
     },
-    /// The person that a visitor belongs to: its master, and all its visitors, a page at a time.
+    /// Show the person of a visitor: its master, and all its visitors in pages.
     Person {
-        /// A visitor of it.
+        /// A visitor of the person.
         id: String,
-        /// The page after the one that ended with this visitor, as `next` said.
+        /// Show the page after this visitor: the value of `next` from the previous page.
         #[arg(long, value_name = "VISITOR")]
         after: Option<String>,
-        /// Whose visitor. With one tenant configured it need not be said.
+        /// The visitor's tenant. Optional if only one tenant is configured.
         #[arg(long)]
         tenant: Option<String>,
     },
-    /// Who was last seen with an alternate id.
+    /// Show the visitors last seen with an alternate id.
     Lookup {
         /// The kind, such as `member`.
         kind: String,
-        /// The raw id; it is hashed with the tenant's key here.
+        /// The raw id. It is hashed with the tenant's key here.
         value: String,
-        /// Whose id. With one tenant configured it need not be said.
+        /// The id's tenant. Optional if only one tenant is configured.
         #[arg(long)]
         tenant: Option<String>,
     },
@@ -57,13 +57,14 @@ pub(super) fn run(command: &InspectCommand, common: &CommonOptions) -> anyhow::R
     let found: Value = match command {
         InspectCommand::Visitor { id, .. } => {
             describe::describe_visitor(&StoreView::load_profile(&snapshot, &reader)?, known, parse_visitor(id)?)?
-                .context("no fact of that visitor ever came")?
+                .context("visitor not found: no fact of it was received")?
         }
         InspectCommand::Person { id, after, .. } => {
-            let usage = |()| UsageError("--after is `next` of the page before, or a visitor's id".to_owned());
+            let usage =
+                |()| UsageError("invalid --after: expected `next` of the previous page, or a visitor's id".to_owned());
             let after = after.as_deref().map(str::parse).transpose().map_err(usage)?;
             let found = directory::list_visitors(&snapshot, known.no, parse_visitor(id)?, after, PAGE)?;
-            serde_json::to_value(found.context("the store has no such visitor, or --after is another person's")?)?
+            serde_json::to_value(found.context("visitor not found, or --after belongs to another person")?)?
         }
         InspectCommand::Lookup { kind, value, .. } => describe::describe_lookup(&snapshot, known, kind, value)?,
     };

@@ -24,81 +24,82 @@ use super::audience_parts::load_columns;
 use super::output::{print_line, progress_bar, show_progress};
 use super::{CommonOptions, Config, ReadableStore, UsageError, WritableStore, is_served, named_tenant};
 
-/// How long a command waits for another run to end: those of a small store take no longer.
+/// How long a command waits for another run to end. Runs on a small store are shorter.
 const WAIT: Duration = Duration::from_secs(5);
-/// How often it looks.
+/// Interval between two attempts to take the lock.
 const LOOK: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Subcommand)]
 pub(super) enum JobCommand {
-    /// Run one to its end; one that was cut goes on where it was.
+    /// Run a job to its end. An interrupted run continues.
     #[command(subcommand)]
     Run(JobName),
-    /// The newest runs, of timers, of the admin side and of commands.
+    /// List the newest runs, started by timers, the admin API and commands.
     List {
-        /// Of one job alone.
+        /// Only runs of this job.
         #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(causeway_origin::base::job_kinds::JobKind::names()))]
         job: Option<String>,
-        /// How many.
+        /// Largest number of runs.
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1_000))]
         limit: u16,
     },
-    /// One run, with its report.
+    /// Show one run, with its report.
     Show {
-        /// Its number.
+        /// The run's number.
         run: i64,
     },
 }
 
 #[derive(Debug, Subcommand)]
 pub(super) enum JobName {
-    /// Drop expired segments, actions beyond their days, FactIds that nothing can repeat.
+    /// Delete expired segments, expired actions, and FactIds that no message can repeat any more.
     Trim(RunOptions),
-    /// Erase visitors that were not seen for `forget_after_days` of their tenant.
+    /// Erase visitors that were not seen for their tenant's `forget_after_days`.
     Retention(RunOptions),
-    /// Find who belongs together anew from all evidence, compare it with the people stored, and mend what differs.
+    /// Compute all people again from all evidence, compare them with the stored people, and repair differences.
     Reconcile(RunOptions),
-    /// Have every key of the KV written anew: after a loss of it.
+    /// Publish every KV key again, after a loss of the KV.
     Publish(RunOptions),
-    /// Publish to all visitors of a person now what they do not know of one another yet, before its pause is over.
+    /// Publish to all visitors of each person now the siblings' changes that wait for the end of a pause.
     Compact(RunOptions),
-    /// Count the sums of experiments anew from what people saw and did, and mend what differs.
+    /// Compute the sums of experiments again from exposures and actions, and repair differences.
     Rollup(RunOptions),
-    /// Read every key of the KV back through the edge, compare it with the store, and have what differs written anew. The
-    /// origin must be serving.
+    /// Read every KV key back through the edge, compare it with the store, and publish differing keys again. The origin
+    /// must be serving.
     Verify(RunOptions),
-    /// Have the columns of audiences built anew by the origin, or by the next that starts. Until then audiences answer that they
-    /// are being built.
+    /// Rebuild the audience index, in the serving origin or at its next start. Until then, audience queries answer that
+    /// the index is being built.
     Columns(RunOptions),
-    /// Make audiences that are kept as segments what their filters mean now: those that are due.
+    /// Refresh the materialised audiences that are due.
     Materialise(RunOptions),
-    /// Sum up in which hours of the week all people are active: of whom little is known, the best time is everybody's.
+    /// Compute the activity histogram over all people. It gives the best send time of people about whom too little is
+    /// known.
     Rhythm(RunOptions),
-    /// Tell the people of sends, those that are due.
+    /// Deliver the sends that are due.
     Send(RunOptions),
-    /// Read everything in the store once and report what is damaged: facts of a damaged visitor wait from then on.
+    /// Read every row of the store once and report damage. The facts of a damaged visitor wait from then on.
     Scrub(RunOptions),
-    /// Train the model that predicts clicks, conversions and their worth from stored actions, and keep it if it is better
-    /// than the base rate on the newest fifth of them.
+    /// Train the model that predicts clicks, conversions and their value from stored actions. The model is stored if it
+    /// is better than the base rate on the newest fifth of the actions.
     Train(TrainOptions),
 }
 
 #[derive(Debug, Args)]
 pub(super) struct RunOptions {
-    /// Say what would be done and change nothing.
+    /// Show the changes without making them.
     #[arg(long)]
     dry_run: bool,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct TrainOptions {
-    /// The tenant; with one configured it need not be said.
+    /// The tenant. Optional if only one tenant is configured.
     #[arg(long)]
     tenant: Option<String>,
-    /// Verbs that are conversions beside purchases, by name.
+    /// Action types that count as conversions in addition to purchases.
     #[arg(long, value_name = "VERB")]
     conversion: Vec<String>,
-    /// Say how good it would be and keep nothing.
+    /// Show the model's quality and store nothing.
     #[arg(long)]
     dry_run: bool,
 }
@@ -114,16 +115,15 @@ pub(super) fn run(command: &JobCommand, common: &CommonOptions) -> anyhow::Resul
             let opened = ReadableStore::new(common)?;
             let job = job.as_deref().and_then(causeway_origin::base::job_kinds::JobKind::named);
             let found = runs::list_runs(&opened.conn, job, usize::from(*limit))?;
-            let told: Vec<Value> = found.iter().map(|run| run.told(&opened.tenants)).collect();
+            let rows: Vec<Value> = found.iter().map(|run| run.told(&opened.tenants)).collect();
             let columns =
                 ["run", "job", "tenant", "woken", "dry_run", "started_ms", "ended_ms", "done", "all", "outcome"];
-            common.output.list(&columns, &told)
+            common.output.list(&columns, &rows)
         }
         JobCommand::Show { run } => {
             let opened = ReadableStore::new(common)?;
             let found = runs::find_run(&opened.conn, *run)?;
-            let found =
-                found.with_context(|| format!("there is no run {run}: `causeway job list` shows those kept"))?;
+            let found = found.with_context(|| format!("run {run} not found: see `causeway job list`"))?;
             common.output.one(&found.told(&opened.tenants))
         }
     }
@@ -158,8 +158,8 @@ fn read_request(name: &JobName, opened: &WritableStore) -> anyhow::Result<(RunRe
     })
 }
 
-/// Runs it here and now, beside a serving origin too, but beside no other run. What is to be done of which only this run is
-/// to know is done `before`.
+/// Runs the job in this process, in parallel with a serving origin but with no other run. `before` prepares work that
+/// only this run may see.
 pub(super) fn carry_out(
     opened: &mut WritableStore,
     asked: RunRequest,
@@ -171,7 +171,7 @@ pub(super) fn carry_out(
     run_alone(opened, asked, training)
 }
 
-/// The same; `None` where another run is under way.
+/// Like [`carry_out`]; `None` if another run is in progress.
 pub(super) fn try_carry_out(
     opened: &mut WritableStore,
     asked: RunRequest,
@@ -187,12 +187,15 @@ pub(super) fn try_carry_out(
 fn run_alone(opened: &mut WritableStore, asked: RunRequest, training: &Options) -> anyhow::Result<JobRun> {
     let served = is_served(&opened.config);
     let can = served || asked.job != causeway_origin::base::job_kinds::JobKind::Verify;
-    ensure!(can, "no origin serves from that folder: the KV is read back by the edge that syncs with it");
+    ensure!(
+        can,
+        "no origin serves from this data directory: the edge reads the KV back while it syncs with a serving origin"
+    );
     let notes = Mutex::new(store::open(&opened.config.data)?);
     let run = runs::begin_asked(&mut opened.conn, asked, clock::now())?;
     let bar = progress_bar(0, "{pos} of {len}");
     let pause = || {
-        // One that serves may have begun meanwhile.
+        // An origin may have started in the meantime.
         if is_served(&opened.config) {
             std::thread::sleep(causeway_origin::jobs::context::PAUSE);
         }
@@ -228,7 +231,7 @@ fn run_alone(opened: &mut WritableStore, asked: RunRequest, training: &Options) 
     Ok(ended?)
 }
 
-/// The lock of all runs, waited for a little.
+/// Takes the lock of all runs; waits at most [`WAIT`].
 fn lock_jobs(config: &Config) -> Result<StoreLock, StoreError> {
     let begun = Instant::now();
     loop {
@@ -239,32 +242,33 @@ fn lock_jobs(config: &Config) -> Result<StoreLock, StoreError> {
     }
 }
 
-/// Which run it is that another cannot be beside.
+/// Names the run that holds the lock.
 fn under_way(opened: &WritableStore) -> String {
     let newest = runs::list_runs(&opened.conn, None, runs::PAGE).unwrap_or_default();
     let run = newest.into_iter().find(|run| run.outcome.is_none() && run.started.is_some());
     run.map_or_else(
-        || "a job is under way".to_owned(),
+        || "a job is running".to_owned(),
         |JobRun { no, asked, .. }| {
-            format!("run {no}, {} woken by a {}, is under way", asked.job.name(), asked.woken.name())
+            format!("run {no}, {} triggered by a {}, is in progress", asked.job.name(), asked.woken.name())
         },
     )
 }
 
-/// Prints what a run came to. One that failed is told as an error.
+/// Prints the report of a run. A failed or interrupted run is returned as an error.
 pub(super) fn report_run(run: &JobRun, common: &CommonOptions) -> anyhow::Result<()> {
     common.output.one(&run.report)?;
     let large = run.report.get("too_large").and_then(Value::as_u64).unwrap_or(0);
     if large > 0 {
         print_line(&format!(
-            "{large} people of more than {} visitors that share ids differ and are not mended",
+            "{large} people with more than {} visitors that share ids differ and were not repaired",
             limits::AROUND_VISITORS
         ));
     }
     let cut = run.outcome == Some(RunOutcome::Interrupted);
     ensure!(
         !cut,
-        "run {} was cut, as another wrote to the store for too long: the same command goes on with it",
+        "run {} was interrupted because another process wrote to the store for too long: run the same command again to \
+         continue",
         run.no
     );
     let why = run.report.get("error").and_then(Value::as_str).unwrap_or_default();

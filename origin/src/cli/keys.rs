@@ -1,4 +1,4 @@
-//! `causeway keys`. A secret is never printed.
+//! `causeway keys`. No command prints a secret.
 
 use anyhow::{Context as _, bail};
 use causeway_origin::base::key_file::{self, KeyError, KeyFile, RotationResult};
@@ -10,17 +10,17 @@ use super::{CommonOptions, UsageError};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum KeysCommand {
-    /// Make the key file, or what is missing in it.
+    /// Create the key file, or the keys that it lacks.
     Init,
-    /// List the keys: which there are and in which stage, never a secret.
+    /// List the keys with purpose and stage, never a secret.
     List,
-    /// One step of a rotation: the first call makes the next key, the second makes it the active one.
+    /// Make one step of a rotation: the first call creates the next key, the second makes it the active one.
     Rotate(KeyOptions),
-    /// Remove the old key; things made with it are no longer understood.
+    /// Remove the old key. Values made with it are no longer accepted.
     Retire {
         #[command(flatten)]
         which: KeyOptions,
-        /// Another key than the old one: a next key that shall not be used after all.
+        /// Remove this key instead of the old one, such as a next key that will not be used.
         #[arg(long)]
         id: Option<u8>,
     },
@@ -28,9 +28,9 @@ pub(super) enum KeysCommand {
 
 #[derive(Debug, Args)]
 pub(super) struct KeyOptions {
-    /// What the key is for.
+    /// Purpose of the key.
     purpose: KeyPurpose,
-    /// Whose key; not for `sync`. With one tenant configured it need not be said.
+    /// The key's tenant; not for `sync`. Optional if only one tenant is configured.
     #[arg(long)]
     tenant: Option<String>,
 }
@@ -43,15 +43,15 @@ enum KeyPurpose {
     Cookie,
     /// Hashes a tenant's alternate ids.
     Alternate,
-    /// Signs what a tenant's webhook is told.
+    /// Signs the messages to a tenant's webhook.
     Webhook,
 }
 
 impl KeyPurpose {
-    /// Who must know the key, and how it is told.
+    /// The receivers of the key, and the way to pass it on.
     fn readers(self) -> &'static str {
         match self {
-            Self::Webhook => "the webhook's receiver (`whsec_` and the secret as it stands in the key file)",
+            Self::Webhook => "the webhook's receiver (`whsec_` followed by the secret in the key file)",
             _ => "every edge (`causeway config edge`)",
         }
     }
@@ -79,8 +79,8 @@ fn create_keys(common: &CommonOptions) -> anyhow::Result<()> {
     }
     let file = config.keys.display().to_string();
     let text = match made.len() {
-        0 => format!("{file}: nothing is missing"),
-        n => format!("{file}: made {n} keys: {}", made.join(", ")),
+        0 => format!("{file}: no key is missing"),
+        n => format!("{file}: created {n} keys: {}", made.join(", ")),
     };
     common.output.text(&text, &json!({"file": file, "made": made}))
 }
@@ -141,11 +141,14 @@ fn rotate_key(common: &CommonOptions, which: &KeyOptions) -> anyhow::Result<()> 
 
 fn retire_key(common: &CommonOptions, which: &KeyOptions, id: Option<u8>) -> anyhow::Result<()> {
     let (gone, tenant) = change_keys(common, which, |ring, dropped| key_file::retire_key(ring, id, dropped))?;
-    let text = format!("key {gone} is gone: give the rest to {}, and restart the origin", which.purpose.readers());
+    let text = format!(
+        "key {gone} is removed: give the remaining keys to {}, and restart the origin",
+        which.purpose.readers()
+    );
     report_key(common, which, tenant, &text, json!({"retired": gone}))
 }
 
-/// Changes one ring and writes the file.
+/// Changes one key ring and writes the key file.
 fn change_keys<T>(
     common: &CommonOptions,
     which: &KeyOptions,
@@ -160,11 +163,11 @@ fn change_keys<T>(
             bail!(UsageError("the sync key belongs to no tenant: leave --tenant out".to_owned()))
         }
         (_, Some(name), _) => {
-            config.edge.by_name(name).with_context(|| format!("there is no tenant `{name}`"))?;
+            config.edge.by_name(name).with_context(|| format!("tenant `{name}` is not configured"))?;
             Some(name.clone())
         }
         (_, None, [only]) => Some(only.name.clone()),
-        (_, None, _) => bail!(UsageError("there are several tenants: say --tenant NAME".to_owned())),
+        (_, None, _) => bail!(UsageError("several tenants are configured: add --tenant NAME".to_owned())),
     };
     let ring = match &tenant {
         None => &mut keys.sync,

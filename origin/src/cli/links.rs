@@ -19,19 +19,19 @@ use super::{
 
 #[derive(Debug, Subcommand)]
 pub(super) enum LinksCommand {
-    /// Whether two visitors are one person.
+    /// Check whether two visitors are one person.
     Check {
-        /// A visitor.
+        /// The first visitor.
         a: String,
-        /// Another one.
+        /// The second visitor.
         b: String,
-        /// Whose visitors. With one tenant configured it need not be said.
+        /// The visitors' tenant. Optional if only one tenant is configured.
         #[arg(long)]
         tenant: Option<String>,
     },
-    /// Add evidence that is no login: it joins views from the tenant's `link_threshold` on.
+    /// Add evidence other than a login. It joins views if its weight reaches the tenant's `link_threshold`.
     Add(AddOptions),
-    /// Add the links of a file: CSV or NDJSON with visitor, other (or kind and value), weight and source.
+    /// Add the links of a file: Parquet, CSV or NDJSON with visitor, other (or kind and value), weight and source.
     Import(LinkFile),
     #[command(flatten)]
     End(EndOptions),
@@ -39,64 +39,65 @@ pub(super) enum LinksCommand {
 
 #[derive(Debug, Args)]
 pub(super) struct AddOptions {
-    /// A visitor.
+    /// The first visitor.
     visitor: String,
-    /// Another one; or name an id by --kind and --value.
+    /// The second visitor; alternatively, --kind and --value name an id.
     other: Option<String>,
     /// The kind of an alternate id, such as `household`.
     #[arg(long)]
     kind: Option<String>,
-    /// The raw id; it is hashed with the tenant's key here.
+    /// The raw id. It is hashed with the tenant's key here.
     #[arg(long)]
     value: Option<String>,
-    /// How sure it is: over 0, up to 1.
+    /// Confidence in the evidence: over 0, at most 1.
     #[arg(long, allow_negative_numbers = true)]
     weight: f64,
-    /// Where it comes from: match, household, device, model.
+    /// Source of the evidence: match, household, device, model.
     #[arg(long)]
     source: String,
     #[command(flatten)]
     why: ReasonOptions,
-    /// Whose visitors. With one tenant configured it need not be said.
+    /// The visitors' tenant. Optional if only one tenant is configured.
     #[arg(long)]
     tenant: Option<String>,
 }
 
-/// What ends evidence.
+/// Commands that cancel evidence.
 #[derive(Debug, Subcommand)]
 pub(super) enum EndOptions {
-    /// Undo the link of two visitors: the first one's evidence with each id that both were seen with ends, until newer comes.
+    /// Undo the link of two visitors. Cancels the first visitor's evidence with each id that both were seen with, until
+    /// newer evidence arrives.
     Remove {
-        /// The visitor whose evidence ends.
+        /// The visitor whose evidence is cancelled.
         a: String,
-        /// The other one, whose stays.
+        /// The other visitor, whose evidence is unchanged.
         b: String,
         #[command(flatten)]
         why: ReasonOptions,
-        /// Whose visitors. With one tenant configured it need not be said.
+        /// The visitors' tenant. Optional if only one tenant is configured.
         #[arg(long)]
         tenant: Option<String>,
-        /// Do it; without, the plan is shown, and on a terminal it is asked.
+        /// Apply the plan without asking. Without this option, the plan is shown; on a terminal, the command asks.
         #[arg(long)]
         yes: bool,
     },
-    /// This visitor was seen with this id by mistake: evidence of it until now does not count, also what comes late.
+    /// Cancel the evidence of a visitor with an id until now, including evidence that arrives late.
     Cancel {
         /// The visitor.
         #[arg(long)]
         visitor: String,
-        /// The kind, such as `member`.
+        /// The kind of the id, such as `member`.
         #[arg(long)]
         kind: String,
-        /// The raw id; it is hashed with the tenant's key here.
+        /// The raw id. It is hashed with the tenant's key here.
         #[arg(long)]
         value: String,
         #[command(flatten)]
         why: ReasonOptions,
-        /// Whose visitor. With one tenant configured it need not be said.
+        /// The visitor's tenant. Optional if only one tenant is configured.
         #[arg(long)]
         tenant: Option<String>,
-        /// Do it; without, the plan is shown, and on a terminal it is asked.
+        /// Apply the plan without asking. Without this option, the plan is shown; on a terminal, the command asks.
         #[arg(long)]
         yes: bool,
     },
@@ -115,14 +116,14 @@ fn end_evidence(command: &EndOptions, common: &CommonOptions) -> anyhow::Result<
     let mut opened = WritableStore::new(common)?;
     let (EndOptions::Remove { tenant, yes, why, .. } | EndOptions::Cancel { tenant, yes, why, .. }) = command;
     let tenant = named_tenant(&opened.rules.tenants, tenant.as_deref())?.clone();
-    // What it ends may be acknowledged, and not stored yet.
+    // The evidence to cancel may be acknowledged but not folded yet.
     fold_before(&opened.config, &opened.conn)?;
     let conn = &opened.conn;
     let (whose, ids): (VisitorId, Vec<(AlternateId, Millis)>) = match command {
         EndOptions::Remove { a, b, .. } => {
             let (a, b) = (parse_visitor(a)?, parse_visitor(b)?);
             if a == b {
-                bail!(UsageError("a visitor is not linked to itself".to_owned()));
+                bail!(UsageError("the two visitors are the same: name two different ones".to_owned()));
             }
             let shared = of::connecting_evidence(conn, &tenant, a, b)?;
             ensure!(!shared.is_empty(), "the two visitors were not seen with the same id");
@@ -169,7 +170,7 @@ fn add(command: &AddOptions, common: &CommonOptions) -> anyhow::Result<()> {
         });
     }
     fold_before(&opened.config, &opened.conn)?;
-    let unknown = |visitor| anyhow::anyhow!("the tenant's store does not have the visitor {visitor}");
+    let unknown = |visitor| anyhow::anyhow!("visitor {visitor} not found");
     let facts = of::describe_evidence(&opened.conn, tenant.no, facts)?.map_err(unknown)?;
     put_facts(&mut opened, &tenant, facts, Some(command.why.said()))?;
     let pair = |other: &String| {
@@ -186,5 +187,5 @@ fn check_link(a: &str, b: &str, tenant: Option<&str>, common: &CommonOptions) ->
     let opened = ReadableStore::new(common)?;
     let tenant = named_tenant(&opened.tenants, tenant)?.no;
     let found = of::check_pair(&opened.conn, tenant, parse_visitor(a)?, parse_visitor(b)?)?;
-    common.output.one(&describe::describe_check(found.context("the store does not have both visitors")?))
+    common.output.one(&describe::describe_check(found.context("at least one of the two visitors was not found")?))
 }

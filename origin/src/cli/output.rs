@@ -1,4 +1,4 @@
-//! What commands print: a table for people, JSON for programs.
+//! The output of commands: a table for people, JSON for programs.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -8,17 +8,17 @@ use comfy_table::{Table, presets};
 use indicatif::ProgressBar;
 use serde_json::Value;
 
-/// Form of what is printed.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
-    /// For people.
+    /// A table, for people.
     Table,
-    /// For programs.
+    /// JSON, for programs.
     Json,
 }
 
 impl Format {
-    /// Prints a list of objects: a row each, the columns in the order given.
+    /// Prints a list of objects, one row per object, with the columns in the given order.
     pub(super) fn list(self, columns: &[&str], rows: &[Value]) -> anyhow::Result<()> {
         match self {
             Self::Json => self.json(&Value::from(rows)),
@@ -34,7 +34,7 @@ impl Format {
         }
     }
 
-    /// Prints one object: a line a field.
+    /// Prints one object, one line per field.
     pub(super) fn one(self, object: &Value) -> anyhow::Result<()> {
         match self {
             Self::Json => self.json(object),
@@ -42,7 +42,7 @@ impl Format {
         }
     }
 
-    /// Prints a text as it is, or the JSON in its place.
+    /// Prints the text unchanged, or the JSON instead.
     pub(super) fn text(self, text: &str, json: &Value) -> anyhow::Result<()> {
         match self {
             Self::Json => self.json(json),
@@ -55,7 +55,7 @@ impl Format {
     }
 }
 
-/// One object for people: a line a field.
+/// One object as text for people, one line per field.
 pub(super) fn object_lines(object: &Value) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
@@ -65,20 +65,21 @@ pub(super) fn object_lines(object: &Value) -> String {
     table.to_string()
 }
 
-/// Tells on standard error what is no result. Nobody need read it: what a command does goes on.
+/// Prints a message that is not part of the result to standard error. A write error is ignored, so that the command
+/// continues.
 pub(super) fn print_line(text: &str) {
     drop(writeln!(std::io::stderr().lock(), "{text}"));
 }
 
-/// A bar on standard error, where that is a terminal, once what is done takes over a second.
+/// A progress bar on standard error, redrawn once a second, if that is a terminal.
 pub(super) fn progress_bar(length: u64, form: &str) -> ProgressBar {
     styled_bar(length, &format!("{{bar:30}} {{percent}} %, {form}, {{eta}} left"))
 }
 
-/// The same over steps of which one may take much longer than another: it foretells nothing.
+/// A progress bar over steps of unequal duration. It shows no remaining time.
 pub(super) fn step_bar(length: u64) -> ProgressBar {
     let bar = styled_bar(length, "{bar:30} {pos} of {len} done, {msg}, since {elapsed}");
-    // A long step says nothing by itself.
+    // A long step reports no progress, so the elapsed time is redrawn by a timer.
     bar.enable_steady_tick(Duration::from_secs(1));
     bar
 }
@@ -91,7 +92,7 @@ fn styled_bar(length: u64, form: &str) -> ProgressBar {
     bar
 }
 
-/// Shows on a bar what is done, of how much.
+/// Callback that shows `(done, all)` on a bar.
 pub(super) fn show_progress(bar: &ProgressBar) -> impl Fn(u64, u64) + Sync + '_ {
     |done, all| {
         bar.set_length(all);
@@ -115,7 +116,7 @@ fn format_cell(value: &Value) -> String {
     }
 }
 
-/// Every leaf with its path, such as `own.pages`.
+/// All leaves of a value with their paths, such as `own.pages`.
 fn flatten_value(value: &Value) -> Vec<(String, String)> {
     let join = |key: &str, inner: Vec<(String, String)>| -> Vec<(String, String)> {
         let with = |(path, value): (String, String)| {

@@ -24,32 +24,34 @@ use super::{CommonOptions, ReadSource, ReadableStore, WritableStore, named_tenan
 
 #[derive(Debug, Subcommand)]
 pub(super) enum SegmentsCommand {
-    /// The visitor's own and its person's; with --query, an answer over its own, or by an alternate id over its person's.
+    /// Show the visitor's own segments and its person's. With --query, the answer covers the visitor's own segments, or
+    /// its person's if an alternate id names it.
     Get {
         #[command(flatten)]
         whose: WhoseArgs,
-        /// `{"expiring": {"from_ms": …, "to_ms": …}}`, `{"not_expiring": …}`, `{"newest": 5}` or `{"count": {"from": 8000, "to": 9000}}`.
+        /// The query, as JSON: `{"expiring": {"from_ms": …, "to_ms": …}}`, `{"not_expiring": …}`, `{"newest": 5}` or
+        /// `{"count": {"from": 8000, "to": 9000}}`.
         #[arg(long)]
         query: Option<String>,
     },
-    /// Write: `{"set": [{"segment": 8457, "expires_ms": …}], "remove": [7]}`.
+    /// Write segments: `{"set": [{"segment": 8457, "expires_ms": …}], "remove": [7]}`.
     Put {
         #[command(flatten)]
         whose: WhoseArgs,
-        /// The write.
+        /// The write, as JSON.
         write: String,
     },
-    /// Add hours to one segment's expiry.
+    /// Add hours to the expiry of one segment.
     Extend {
         #[command(flatten)]
         whose: WhoseArgs,
-        /// The segment.
+        /// The segment's number.
         segment: u32,
-        /// How many hours.
+        /// Number of hours.
         #[arg(value_parser = clap::value_parser!(u32).range(1..))]
         hours: u32,
     },
-    /// Drop what has expired and cannot come again.
+    /// Delete expired segments and removals that no late fact can bring back.
     Trim {
         #[command(flatten)]
         whose: WhoseArgs,
@@ -60,7 +62,7 @@ pub(super) enum SegmentsCommand {
 pub(super) struct WhoseArgs {
     /// A visitor id, or `KIND:VALUE` for the visitor last seen with an alternate id.
     of: String,
-    /// Whose visitor. With one tenant configured it need not be said.
+    /// The visitor's tenant. Optional if only one tenant is configured.
     #[arg(long)]
     tenant: Option<String>,
 }
@@ -70,7 +72,7 @@ impl WhoseArgs {
         self.tenant.as_deref()
     }
 
-    fn whose(&self) -> anyhow::Result<SegmentOwner> {
+    fn owner(&self) -> anyhow::Result<SegmentOwner> {
         Ok(match self.of.split_once(':') {
             Some((kind, value)) => SegmentOwner::Lookup(kind.to_owned(), value.to_owned()),
             None => SegmentOwner::Visitor(parse_visitor(&self.of)?),
@@ -89,7 +91,7 @@ pub(super) fn run(command: &SegmentsCommand, common: &CommonOptions) -> anyhow::
         SegmentsCommand::Put { whose, write } => {
             let (mut opened, tenant) = opened(whose)?;
             let write: SegmentWrite = parse_argument(write, "the write")?;
-            // An extension that began before does not write what it read over this.
+            // The lock prevents an extension that has already read the old expiry from overwriting this write.
             let _many = store::lock_extension(&opened.config.data, false)?;
             let (visitor, map) = find_owner(&mut opened, &tenant, whose)?;
             let at = clock::now().max(of::stamp_after(&map, &write));
@@ -98,11 +100,11 @@ pub(super) fn run(command: &SegmentsCommand, common: &CommonOptions) -> anyhow::
         }
         SegmentsCommand::Extend { whose, segment, hours } => {
             let (mut opened, tenant) = opened(whose)?;
-            // From reading the expiry until the new one is kept: two extensions add up.
+            // The lock lasts from the read of the expiry to the write of the new one, so that two extensions add up.
             let _one = store::lock_extension(&opened.config.data, true)?;
             let (visitor, map) = find_owner(&mut opened, &tenant, whose)?;
             let write = of::extended_expiry(&map, SegmentId(*segment), *hours, clock::now());
-            let (write, after) = write.context("the visitor is not in that segment")?;
+            let (write, after) = write.context("the visitor is not in this segment")?;
             put_segment(&mut opened, &tenant, &visitor, &write, clock::now().max(after))?;
             let until = write.set.first().map(|set| set.expires_ms);
             let visitor = visitor.visitor.to_string();
@@ -121,7 +123,7 @@ fn get(query: Option<&str>, whose: &WhoseArgs, common: &CommonOptions) -> anyhow
     let query: Option<SegmentTest> = query.map(|query| parse_argument(query, "the query")).transpose()?;
     let mut opened = ReadableStore::new(common)?;
     let tenant = named_tenant(&opened.tenants, whose.tenant.as_deref())?.clone();
-    let by = whose.whose()?;
+    let by = whose.owner()?;
     let found = read_owner(opened.place(), &tenant, whose, |view, visitor| match &query {
         None => of::describe_segments(view, visitor, clock::now()),
         Some(query) => Ok(of::answer_query(&by.segments(view, visitor)?, query, clock::now())),
@@ -129,17 +131,17 @@ fn get(query: Option<&str>, whose: &WhoseArgs, common: &CommonOptions) -> anyhow
     common.output.one(&found)
 }
 
-/// The visitor, and the segments meant.
+/// The visitor, and the segments of the visitor or its person.
 fn find_owner(
     opened: &mut WritableStore,
     tenant: &TenantContext,
     whose: &WhoseArgs,
 ) -> anyhow::Result<(VisitorView, SegmentMap)> {
-    let by = whose.whose()?;
+    let by = whose.owner()?;
     read_owner(opened.place(), tenant, whose, |view, visitor| Ok((visitor.clone(), by.segments(view, visitor)?)))
 }
 
-/// Finds the visitor and reads of it, store and log together.
+/// Finds the visitor and reads from its view, over store and log.
 pub(super) fn read_owner<T>(
     ReadSource { data, conn, tenants }: ReadSource<'_>,
     tenant: &TenantContext,
@@ -149,8 +151,8 @@ pub(super) fn read_owner<T>(
     let reader = Backlog::of_log(data, conn, tenants)?.reader();
     let snapshot = conn.transaction()?;
     let view = StoreView::load_profile(&snapshot, &reader)?;
-    let found = of::find_visitor(&view, tenant, &whose.whose()?)?;
-    Ok(read(&view, &found.context("no visitor is known by that id")?)?)
+    let found = of::find_visitor(&view, tenant, &whose.owner()?)?;
+    Ok(read(&view, &found.context("visitor not found")?)?)
 }
 
 fn put_segment(
@@ -164,7 +166,7 @@ fn put_segment(
     Ok(write.set.len() + write.remove.len())
 }
 
-/// Folds new facts into the store at once.
+/// Folds new facts into the store in one transaction.
 pub(super) fn put_facts(
     opened: &mut WritableStore,
     tenant: &TenantContext,
@@ -183,6 +185,6 @@ pub(super) fn put_facts(
         &[record],
         &[],
     )?;
-    ensure!(done.new == [all], "the write was not kept");
+    ensure!(done.new == [all], "the write was not stored");
     Ok(())
 }

@@ -16,43 +16,43 @@ use super::audience_parts::{FilterOptions, OutputTarget, PEOPLE, parse_filter};
 use super::output::progress_bar;
 use super::{CommonOptions, ReadableStore, WritableStore, is_served, job, named_tenant};
 
-/// Recipients read at once.
+/// Recipients read in one query.
 const PAGE: u32 = 1_000;
-/// How often it looks how far another process is.
+/// Interval between two looks at the progress of another process.
 const LOOK: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Subcommand)]
 pub(super) enum SendCommand {
-    /// Draw so many people at random, and tell them. Run again, it goes on where it was.
+    /// Draw an exact number of people at random, and deliver to them. If it is run again, it continues.
     Start {
-        /// Its name. Whoever is told by it is told once, and another name is another send.
+        /// Name of the send. A send delivers to each person once; another name is another send.
         name: String,
         #[command(flatten)]
         of: FilterOptions,
-        /// How many people.
+        /// Number of people.
         #[arg(long, value_name = "N")]
         count: u32,
-        /// Deal them to the arms of this experiment, in proportion to their shares. The control is not told; who was exposed
-        /// to it before is not drawn.
+        /// Distribute the people over the arms of this experiment, in proportion to their shares. The control group
+        /// gets no delivery. People with an earlier exposure to the experiment are not drawn.
         #[arg(long, value_name = "ID")]
         experiment: Option<String>,
-        /// Tell the tenant's webhook. Without it `recipients` says who they are.
+        /// Deliver to the tenant's webhook. Without it, `recipients` lists the people.
         #[arg(long)]
         webhook: bool,
-        /// How many a second at most; 0: as fast as it goes.
+        /// Largest number of people per second. 0: no limit.
         #[arg(long, value_name = "N", default_value_t = 0)]
         per_second: u32,
-        /// Leave it to the serving origin.
+        /// Leave the delivery to the serving origin.
         #[arg(long)]
         no_wait: bool,
     },
-    /// The sends, and how far each is.
+    /// List the sends and their progress.
     List(TenantOption),
-    /// Who was told, a line each.
+    /// List the recipients, one line each.
     Recipients {
         /// The send's name.
         name: String,
-        /// From this place on: that behind the last line that is had.
+        /// First position to list: the position after the last line already read.
         #[arg(long, value_name = "PLACE", default_value_t = 0)]
         from: u32,
         #[command(flatten)]
@@ -60,7 +60,7 @@ pub(super) enum SendCommand {
         #[command(flatten)]
         to: OutputTarget,
     },
-    /// End a send: who was not told yet is not. `start` goes on with it.
+    /// Stop a send. The remaining people get no delivery; `start` continues the send.
     Stop {
         /// The send's name.
         name: String,
@@ -71,7 +71,7 @@ pub(super) enum SendCommand {
 
 #[derive(Debug, Args)]
 pub(super) struct TenantOption {
-    /// Whose. With one tenant configured it need not be said.
+    /// The send's tenant. Optional if only one tenant is configured.
     #[arg(long)]
     tenant: Option<String>,
 }
@@ -93,13 +93,13 @@ pub(super) fn run(command: &SendCommand, common: &CommonOptions) -> anyhow::Resu
             let begun = Row::begin(&mut opened.conn, &known, name, &terms, random, clock::now())?;
             let ended = if *no_wait { begun } else { follow_run(&mut opened, begun)? };
             common.output.one(&ended.told(&opened.rules.tenants))?;
-            ensure!(ended.is_done() || *no_wait, "send {name} is not done: {}", ended.error.unwrap_or_default());
+            ensure!(ended.is_done() || *no_wait, "send {name} is not complete: {}", ended.error.unwrap_or_default());
             Ok(())
         }
         SendCommand::List(whose) => {
             let ReadableStore { conn, tenants, .. } = ReadableStore::new(common)?;
             let found = send::list_sends(&conn, Some(named_tenant(&tenants, whose.tenant.as_deref())?.no))?;
-            let told: Vec<Value> = found.iter().map(|send| send.told(&tenants)).collect();
+            let rows: Vec<Value> = found.iter().map(|send| send.told(&tenants)).collect();
             let columns = [
                 "name",
                 "count",
@@ -113,22 +113,22 @@ pub(super) fn run(command: &SendCommand, common: &CommonOptions) -> anyhow::Resu
                 "reason",
                 "error",
             ];
-            common.output.list(&columns, &told)
+            common.output.list(&columns, &rows)
         }
         SendCommand::Recipients { name, from, whose, to } => {
             let ReadableStore { conn, tenants, .. } = ReadableStore::new(common)?;
             let known = named_tenant(&tenants, whose.tenant.as_deref())?;
             let send = send::find_send(&conn, known.no, name)?.with_context(|| unknown_send(name))?;
             let (arms, mut next) = (ArmNames::of(&conn, &send)?, Some(*from));
-            // Places are people; of some nothing is told.
+            // Positions are people; some of them have no line.
             let left = send.next.saturating_sub(*from);
             to.write(usize::try_from(left)?, common.output, send::format_head, |lines| {
                 let Some(from) = next else { return Ok(None) };
-                let (some, behind) = send::list_recipients(&conn, &send, from, PAGE)?;
-                next = behind;
-                let places = behind.unwrap_or(send.next).saturating_sub(from);
+                let (some, after) = send::list_recipients(&conn, &send, from, PAGE)?;
+                next = after;
+                let positions = after.unwrap_or(send.next).saturating_sub(from);
                 Ok(Some((
-                    usize::try_from(places)?,
+                    usize::try_from(positions)?,
                     send::format_recipients(lines, &known.config.name, &send, &arms, &some),
                 )))
             })
@@ -138,17 +138,17 @@ pub(super) fn run(command: &SendCommand, common: &CommonOptions) -> anyhow::Resu
             let known = named_tenant(&opened.rules.tenants, whose.tenant.as_deref())?;
             let stopped = send::stop_send(&opened.conn, known.no, name)?;
             let send = send::find_send(&opened.conn, known.no, name)?.with_context(|| unknown_send(name))?;
-            ensure!(stopped, "send {name} is over already");
+            ensure!(stopped, "send {name} has already ended");
             common.output.one(&send.told(&opened.rules.tenants))
         }
     }
 }
 
 fn unknown_send(name: &str) -> String {
-    format!("there is no send `{name}`: `causeway audience send list` names them")
+    format!("send `{name}` not found: see `causeway audience send list`")
 }
 
-/// Tells its people here, or looks on while another process does, until it is over or something is in the way.
+/// Delivers the send in this process, or waits while another process does, until it is complete or fails.
 fn follow_run(opened: &mut WritableStore, begun: Row) -> anyhow::Result<Row> {
     let asked = RunRequest { job: JobKind::Send, tenant: None, woken: Trigger::Command, dry_run: false };
     let bar = progress_bar(u64::from(begun.terms.count), PEOPLE);
@@ -162,14 +162,14 @@ fn follow_run(opened: &mut WritableStore, begun: Row) -> anyhow::Result<Row> {
             bar.finish_and_clear();
             return Ok(send);
         }
-        // Its receiver asked to wait.
+        // The webhook's receiver asked for a pause.
         if send.due.is_some_and(|due| due > clock::now()) {
             std::thread::sleep(LOOK);
             continue;
         }
         match job::try_carry_out(opened, asked, &Options::default())? {
             None => std::thread::sleep(LOOK),
-            // A serving origin's jobs wait for this one, and look from time to time.
+            // A serving origin's jobs wait for the lock and retry at intervals, so this process leaves them a turn.
             Some(_) if is_served(&opened.config) => std::thread::sleep(BUSY + LOOK),
             Some(_) => {}
         }

@@ -1,4 +1,4 @@
-//! `causeway token`. Works beside a running origin, and before the first start.
+//! `causeway token`. Works in parallel with a serving origin, and before its first start.
 
 use anyhow::bail;
 use causeway_origin::api::tokens::{self, TokenGrant, TokenRole};
@@ -16,29 +16,29 @@ const NAME_BYTES: usize = 128;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum TokenCommand {
-    /// Make a token and print it: this is the only time it can be seen.
+    /// Create a token and print it. The token cannot be shown again.
     Create {
-        /// What it may do: everybody reads, `operator` operates, `privacy` erases.
+        /// The token's role. Every role may read; `operator` may change, `privacy` may erase.
         #[arg(long, value_enum, default_value_t = RoleArg::Viewer)]
         role: RoleArg,
-        /// What you call it.
+        /// A name for the token, of your choice.
         #[arg(long, default_value = "")]
         name: String,
-        /// For which tenant. With one tenant configured it need not be said.
+        /// The token's tenant. Optional if only one tenant is configured.
         #[arg(long, conflicts_with = "all_tenants")]
         tenant: Option<String>,
-        /// For all tenants, and for jobs.
+        /// Valid for all tenants, and for jobs.
         #[arg(long)]
         all_tenants: bool,
-        /// For how many days.
+        /// Validity in days.
         #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u16).range(1..=3_650))]
         days: u16,
     },
-    /// List the tokens: number, role, name, tenant, when it ends and when it was used last; never the text.
+    /// List the tokens with number, role, name, tenant, expiry and last use, but without their text.
     List,
-    /// Revoke a token, at once.
+    /// Revoke a token at once.
     Revoke {
-        /// Its number in the list.
+        /// The token's number in the list.
         id: i64,
     },
 }
@@ -63,7 +63,7 @@ impl RoleArg {
 pub(super) fn run(command: &TokenCommand, common: &CommonOptions) -> anyhow::Result<()> {
     let config = common.load()?;
     if matches!(command, TokenCommand::Create { name, .. } if name.len() > NAME_BYTES) {
-        bail!(UsageError(format!("a token's name has {NAME_BYTES} bytes at most")));
+        bail!(UsageError(format!("the token's name is too long: at most {NAME_BYTES} bytes are allowed")));
     }
     let conn = match command {
         TokenCommand::Create { .. } => store::open(&config.data)?,
@@ -94,20 +94,22 @@ pub(super) fn run(command: &TokenCommand, common: &CommonOptions) -> anyhow::Res
         }
         TokenCommand::Revoke { id } => {
             if !tokens::revoke_token(&conn, *id, clock::now())? {
-                bail!("there is no token {id} that is not revoked yet: see `causeway token list`");
+                bail!("token {id} not found, or already revoked: see `causeway token list`");
             }
             common.output.text(&format!("token {id} is revoked"), &json!({"revoked": id}))
         }
     }
 }
 
-/// The tenant that a token is for: that of the name, or the only one configured.
+/// The token's tenant: the named one, or the only one configured.
 fn tenant_name<'c>(config: &'c Config, name: Option<&'c str>) -> anyhow::Result<&'c str> {
     let all: Vec<&str> = config.edge.tenants.iter().map(|tenant| tenant.name.as_str()).collect();
     match (name, &all[..]) {
         (Some(name), all) if all.contains(&name) => Ok(name),
-        (Some(name), _) => bail!(UsageError(format!("there is no tenant `{name}`"))),
+        (Some(name), _) => bail!(UsageError(format!("tenant `{name}` is not configured"))),
         (None, [only]) => Ok(only),
-        (None, _) => bail!(UsageError("there are several tenants: add --tenant NAME, or --all-tenants".to_owned())),
+        (None, _) => {
+            bail!(UsageError("several tenants are configured: add --tenant NAME, or --all-tenants".to_owned()))
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! Backups, taken while the origin serves, and their return. A restored store issues versions and epochs above all that
-//! were ever issued, so that what it publishes stands over what is still in the caches (field's failure 23).
+//! Backups, taken while the origin serves, and their restore. A restored store issues versions and epochs above all
+//! that were ever issued. Its KV values therefore supersede the values that are still in caches.
 
 mod error;
 mod manifest;
@@ -33,34 +33,36 @@ pub use self::replaced_store::ReplacedStore;
 pub use self::verify::verify_backup;
 pub use crate::store::unread_parts::UnreadParts;
 
-/// What a backup and a restore do, as it is named while it goes on.
+/// The names of the steps, as `step` reports them.
 const COPYING: [(&str, &str); 2] =
     [(crate::store::data_fault::LOG, "copying the log"), (crate::store::data_fault::STORE, "copying the store")];
 const CHECKING: &str = "checking";
 const RENEWING: &str = "renewing";
-/// How many steps a backup has.
+/// Number of steps of a backup.
 pub const STEPS_OF_BACKUP: u64 = 3;
-/// How many a restore has.
+/// Number of steps of a restore.
 pub const STEPS_OF_RESTORE: u64 = 4;
 
-/// How the folders are called, in the data directory, that keep what a restore replaced: then comes when.
+/// Prefix of the folders in the data directory that hold replaced files; the time of the restore follows, in
+/// milliseconds.
 const ASIDE: &str = "before-restore-";
 
-/// Copies the log and then the store of `data` into a new folder, each as one transaction sees it: what was acknowledged
-/// before is in one of the two. Where there is no log yet, an empty one is in its place. The copies are checked, and only then
-/// have their place. `step` names what begins.
+/// Copies the log and then the store of `data` into a new folder, each as one transaction sees it. Every fact
+/// acknowledged before is in one of the two. A missing log is copied as an empty one. The copies are checked before
+/// they get their final names. `step` is called with the name of each step that begins.
 ///
 /// # Errors
-/// [`BackupError`], and [`StoreError::Missing`] where there is nothing to copy. Nothing is left in the folder then.
+/// [`BackupError`], and [`StoreError::Missing`] if there is no store. Nothing is left in the folder then.
 pub fn take_backup(data: &Path, to: &Path, mut step: impl FnMut(&'static str)) -> Result<BackupContents, BackupError> {
     drop(store::open_readonly(data)?);
-    // Not while a restore puts another store in its place, or was cut while it did.
+    // A restore replaces the store, and one that was interrupted has left it incomplete.
     let _beside = store::lock_writing(data, false)?;
     if data.join(store::RESTORING).exists() {
         return Err(StoreError::HalfRestored(data.to_owned()).into());
     }
     part_file::fill_part(to, |part| {
-        // The log first: a record folded in between is in the store's copy too, and goes when the log's is opened.
+        // The log is copied first. A record folded in between is also in the store's copy, and the log drops it when it
+        // is opened.
         for (file, name) in COPYING {
             let from = data.join(file);
             step(name);
@@ -76,19 +78,19 @@ pub fn take_backup(data: &Path, to: &Path, mut step: impl FnMut(&'static str)) -
     })
 }
 
-/// Makes a log beside a store that has none yet: a folder without one has lost it.
+/// Creates a log next to a store without one, because a folder without a log counts as one that has lost it.
 fn empty_log(folder: &Path) -> Result<(), BackupError> {
     let path = folder.join(crate::store::data_fault::LOG);
     if !path.exists() {
         drop(log::FactLog::open(folder, 0)?);
-        // As the copies are: who looks into it makes no files beside it.
+        // The journal mode of the copies: a reader creates no files next to it.
         Connection::open(&path)?.pragma_update(None, "journal_mode", "DELETE")?;
         fs::File::open(&path).and_then(|file| file.sync_all()).map_err(io_failure("cannot write", &path))?;
     }
     Ok(())
 }
 
-/// Copies what one transaction sees of a file, with what lies in its write-ahead log, durably.
+/// Copies a SQLite file, including its write-ahead log, as one transaction sees it. Durable when it returns.
 ///
 /// # Errors
 /// [`BackupError`].
@@ -100,20 +102,20 @@ pub(crate) fn copy_store(from: &Path, to: &Path) -> Result<(), BackupError> {
     fs::File::open(to).and_then(|file| file.sync_all()).map_err(io_failure("cannot write", to))
 }
 
-/// What a backup holds.
+/// The contents of a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BackupContents {
-    /// Visitors folded.
+    /// Number of folded visitors.
     pub visitors: u64,
-    /// People.
+    /// Number of people.
     pub people: u64,
-    /// Records of the log beyond them.
+    /// Number of log records that are not folded yet.
     pub records: u64,
-    /// Receipt of its newest fact that is folded, to the hour.
+    /// Receipt of the newest folded fact, to the hour.
     pub newest: Millis,
 }
 
-/// Looks into a backup, and checks that it is whole.
+/// Reads the contents of a backup and checks that it is complete.
 ///
 /// # Errors
 /// [`BackupError`].
@@ -143,10 +145,10 @@ fn backup_contents(store: &Connection, log: Option<&Connection>) -> Result<Backu
     Ok(BackupContents { visitors, people, records: records.unwrap_or(0), newest })
 }
 
-/// What a restore into `data` would replace, if anything: as far as it says so itself, it is not checked.
+/// The contents of the store that a restore into `data` would replace, without a check; `None` if there is no store.
 ///
 /// # Errors
-/// [`BackupError`], where it cannot be read.
+/// [`BackupError`] if the store cannot be read.
 pub fn replaced_contents(data: &Path) -> Result<Option<BackupContents>, BackupError> {
     let cut = interrupted_folder(data)?;
     let there = cut.as_deref().unwrap_or(data);
@@ -154,7 +156,7 @@ pub fn replaced_contents(data: &Path) -> Result<Option<BackupContents>, BackupEr
         Err(StoreError::Missing(_)) => return Ok(None),
         store => store?,
     };
-    // What a cut restore has not moved yet is where it was.
+    // Files that an interrupted restore has not moved yet are in their original folder.
     let log =
         [there, data].map(|folder| folder.join(crate::store::data_fault::LOG)).into_iter().find(|log| log.exists());
     let log = log.map(|log| Connection::open_with_flags(log, OpenFlags::SQLITE_OPEN_READ_ONLY)).transpose()?;
@@ -173,17 +175,18 @@ fn open_checked(path: &Path, check: &str) -> Result<Connection, BackupError> {
     if said == "ok" { Ok(conn) } else { Err(BackupError::Damaged(format!("{}: {said}", path.display()))) }
 }
 
-/// What became of what a restore replaced.
+/// The result of a restore.
 #[derive(Debug)]
 pub struct RestoreReport {
-    /// Where its files are now, if there were any.
+    /// Folder of the replaced files, if there were any.
     pub kept: Option<PathBuf>,
-    /// What of it could not be read: the restored store knows of it what the backup does.
+    /// Parts of the replaced store that could not be read. For these parts, the restored store has only the backup's
+    /// data.
     pub unread: UnreadParts,
 }
 
-/// Puts a backup in the place of what is in `data`, which is kept in a folder beside it. All snapshots and lookups are
-/// published anew. `step` names what begins.
+/// Replaces the store in `data` with a backup and moves the replaced files to a folder in `data`. Every snapshot and
+/// lookup is published again. `step` is called with the name of each step that begins.
 ///
 /// # Errors
 /// [`BackupError`], and [`StoreError::InUse`] while a process serves from `data`.
@@ -217,7 +220,7 @@ pub fn restore_backup(
         }
         finish_store(conn, fresh)
     })?;
-    // A log that cannot be read any more is no reason to stay without one.
+    // A damaged log must not prevent the restore.
     if let Err(why) = erase::keep_unfolded(data, before.folded) {
         unread.add("log", why);
     }
@@ -226,8 +229,9 @@ pub fn restore_backup(
     Ok(RestoreReport { kept: kept.or(cut), unread })
 }
 
-/// Adds to the restored log what the replaced log holds and the replaced store does not: it was acknowledged. Of a store that is
-/// lost that is the whole log; what the backup holds of it counts once, as any repeated fact does.
+/// Adds the records of the replaced log that the replaced store has not folded to the restored log, because they were
+/// acknowledged. If the replaced store is lost, that is the whole log; a fact that the backup also has counts once,
+/// like any repeated fact.
 fn take_over_log(replaced: &Path, fresh: &Path, restored: &Connection, folded: u64) -> Result<(), StoreError> {
     let Some(replaced) = log::open_existing(replaced)? else { return Ok(()) };
     let mut log = log::FactLog::of(
@@ -238,7 +242,7 @@ fn take_over_log(replaced: &Path, fresh: &Path, restored: &Connection, folded: u
     log.checkpoint()
 }
 
-/// Where a restore that was cut had put the store, or at least its file: the newest such folder that has one.
+/// The folder into which an interrupted restore had moved the store, or at least its file: the newest such folder.
 fn interrupted_folder(data: &Path) -> Result<Option<PathBuf>, BackupError> {
     if store::store_file(data).exists() || !data.join(store::RESTORING).exists() {
         return Ok(None);
@@ -251,8 +255,9 @@ fn interrupted_folder(data: &Path) -> Result<Option<PathBuf>, BackupError> {
     Ok(aside.max().map(|(_, path)| path))
 }
 
-/// Makes a whole store in a folder of its own, before it takes another's place. While the folder is there nobody serves:
-/// another run finishes the work. Where `fill` fails it goes again, unless a run before was cut while it took the place.
+/// Builds a complete store in a folder of its own before it replaces another. No origin starts while the folder exists;
+/// another run finishes the work. If `fill` fails, the folder is removed, unless an earlier run was interrupted while
+/// it moved the files.
 pub(crate) fn make_store<E: From<BackupError>>(
     data: &Path,
     fill: impl FnOnce(&Path) -> Result<(), E>,
@@ -275,7 +280,7 @@ fn give_up(fresh: &Path) -> Result<(), BackupError> {
     fs::remove_dir_all(fresh).map_err(io_failure("cannot remove", fresh))
 }
 
-/// Closes the store in that folder: all of it is in its file, durably.
+/// Closes the store in that folder. All of its content is in its main file, durably.
 pub(crate) fn finish_store(conn: Connection, fresh: &Path) -> Result<(), BackupError> {
     conn.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")?;
     drop(conn);
@@ -283,8 +288,8 @@ pub(crate) fn finish_store(conn: Connection, fresh: &Path) -> Result<(), BackupE
     fs::File::open(&file).and_then(|file| file.sync_all()).map_err(io_failure("cannot write", &file))
 }
 
-/// Moves the folder's files to where they belong: the store comes last, so that a run that was cut before finds what was
-/// replaced. A store that is there is replaced, what is in its write-ahead log too.
+/// Moves the folder's files to their final paths. The store comes last, so that a run after an interrupted one still
+/// finds the replaced store. An existing store is replaced together with its write-ahead log.
 pub(crate) fn take_place(data: &Path, fresh: &Path) -> Result<(), BackupError> {
     for file in [crate::store::data_fault::LOG, crate::store::data_fault::STORE] {
         if fresh.join(file).exists() {
@@ -297,17 +302,18 @@ pub(crate) fn take_place(data: &Path, fresh: &Path) -> Result<(), BackupError> {
             fs::rename(fresh.join(file), data.join(file)).map_err(io_failure("cannot move", fresh))?;
         }
     }
-    // While the folder is there nobody serves: log, journal and marker are the new store's before it goes.
+    // No origin starts while the folder exists, so log, journal and marker are bound to the new store before it is
+    // removed.
     crate::ingest::marker::bind_log(data, &Connection::open(store::store_file(data))?)?;
     give_up(fresh)?;
     fs::File::open(data).and_then(|folder| folder.sync_all()).map_err(io_failure("cannot write", data))
 }
 
-/// Lifts an opened copy above all versions and epochs that were issued since it was taken, and has everything published.
-/// Durable when it returns.
+/// Raises an opened copy above all versions and epochs issued since it was taken, and makes every key due. Durable when
+/// it returns.
 ///
 /// # Errors
-/// [`BackupError::Store`]; then the copy is as it was.
+/// [`BackupError::Store`]; then the copy is unchanged.
 pub fn renew_store(conn: &mut Connection, before: &ReplacedStore, now: Millis) -> Result<(), BackupError> {
     const AGAIN: &str = "INSERT INTO outbox
             (tenant, kind, subject, changed, due, lease_change, leased_until, handed, late, rank)
@@ -318,35 +324,36 @@ pub fn renew_store(conn: &mut Connection, before: &ReplacedStore, now: Millis) -
             ON h.tenant = l.tenant AND h.kind = l.kind AND h.canonical = l.hash";
     let tx = conn.transaction()?;
     let counters = StoreCounters::load(&tx)?;
-    // Minutes go on when all that remembered an earlier restore is lost; the second of one minute follows the first.
+    // The restore epoch is a minute, and at least one more than the last known. Minutes increase even if every trace of
+    // an earlier restore is lost.
     let known = before.restore.max(counters.version().restore);
     let counters = if planted::is_active(PlantedBug::RestoreWithoutEpoch) {
         counters
     } else {
         counters.restored(Minute::at(now).0.max(known + 1), before.version)
     };
-    // Memberships keep their order among each other, and stand over those that the caches still hold.
+    // Memberships keep their relative order and supersede the ones that caches still hold.
     let base = counters.epoch().0 & !EPOCHS_OF_A_RESTORE;
     let lift = "UPDATE people SET epoch = ?1 + (epoch & ?2)";
     tx.execute(lift, [signed(base), signed(EPOCHS_OF_A_RESTORE)])?;
-    // What the caches hold of a visitor is of before the restore, whatever its counter.
+    // A cached value of a visitor is older than the restore, whatever its counter.
     tx.execute("UPDATE visitors SET restore = ?1", [counters.version().restore])?;
-    // Codes are for ever: those given since the backup stay what they are.
+    // Codes are permanent: a code that was assigned since the backup keeps its meaning.
     let numbers = before.numbers(&tx)?;
     bring_names(&tx, before, &numbers)?;
     before.catalogues.bring(&tx, &numbers)?;
     before.sends.bring(&tx, &numbers)?;
     let waiting = waiting_keys(&tx)?;
     tx.execute("DELETE FROM outbox", [])?;
-    // What was handed out before the restore may still be written after it.
+    // A write that was handed out before the restore may still reach the KV after it.
     let times = [counters.version().counter, now, now.saturating_add(LATE_MS)].map(signed);
     tx.execute(AGAIN, times)?;
-    // What the KV has of those who came since the backup goes: nobody would ever write it again.
+    // The KV values of visitors that arrived after the backup are deleted, because no later write would replace them.
     let orphans = if planted::is_active(PlantedBug::RestoreKeepsOrphans) { &[][..] } else { &before.subjects[..] };
     for (tenant, kind, subject) in orphans {
         publish_key(&tx, numbers.of(*tenant), *kind, subject, Priority::News, times)?;
     }
-    // What the copy itself had to take out of the KV, as of those who came before an earlier restore of it.
+    // Keys that the copy still had to delete or rewrite, such as keys of visitors lost in an earlier restore.
     for (tenant, kind, subject, rank) in waiting {
         publish_key(&tx, tenant, kind, &subject, rank, times)?;
     }
@@ -360,10 +367,10 @@ pub fn renew_store(conn: &mut Connection, before: &ReplacedStore, now: Millis) -
     Ok(tx.commit()?)
 }
 
-/// A key that waits: its tenant, kind and subject as the outbox has them, and how urgent it is.
+/// A due key: tenant, kind and subject as in the outbox, and its priority.
 type Waiting = (i64, u16, [u8; 16], Priority);
 
-/// What waits in a store's outbox of visitors and ids.
+/// The due keys of visitors and ids in a store's outbox.
 fn waiting_keys(tx: &Connection) -> Result<Vec<Waiting>, BackupError> {
     const READ: &str = "SELECT tenant, kind, subject, rank FROM outbox WHERE due IS NOT NULL AND kind <= 255";
     let mut waiting = tx.prepare(READ)?;
@@ -372,8 +379,8 @@ fn waiting_keys(tx: &Connection) -> Result<Vec<Waiting>, BackupError> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Brings the names that were given since the backup, of each tenant as long as they go on from those of the copy: in the history
-/// of another store a token may be another name's, and none may be left out between two.
+/// Copies the attribute names that were assigned since the backup. A tenant's names are copied while they continue
+/// those of the backup: in another history, a token may belong to another name, and tokens must have no gap.
 fn bring_names(tx: &Connection, before: &ReplacedStore, numbers: &TenantNumbers) -> Result<(), BackupError> {
     const THERE: &str = "SELECT name FROM attribute_names WHERE tenant = ?1 AND token = ?2";
     const PUT: &str = "INSERT OR IGNORE INTO attribute_names (tenant, token, name, kind)
@@ -386,15 +393,15 @@ fn bring_names(tx: &Connection, before: &ReplacedStore, numbers: &TenantNumbers)
         let there: Option<String> = tx.query_row(THERE, (tenant, token), |row| row.get(0)).optional()?;
         let is_forgotten = |name: &str| ForgottenName::parse(name).is_some();
         let goes_on = match there {
-            // A name that was taken back since the backup comes back with its values; one given since to a free token is
-            // brought.
+            // A name that was removed since the backup comes back with its values. A name assigned since then to a free
+            // token is copied.
             Some(_) if is_forgotten(name) => true,
             Some(there) if is_forgotten(&there) => tx.execute(GIVEN, (tenant, token, name, kind))? == 1,
             Some(there) => there == *name,
             None => tx.execute(PUT, (tenant, token, name, kind))? == 1,
         };
         if !goes_on && parted.insert(tenant) {
-            tracing::warn!(tenant, "names of attributes since the backup are of another history, and are not brought");
+            tracing::warn!(tenant, "newer attribute names belong to another history and are not restored");
         }
     }
     Ok(())
@@ -412,7 +419,7 @@ fn publish_names(tx: &Connection, times: [i64; 3]) -> Result<(), BackupError> {
     Ok(())
 }
 
-/// Keys that an erasure still waits for, of lookups that are no more among them.
+/// Publishes the keys that an erasure still waits for, including lookups that no longer exist.
 fn publish_erased(tx: &Connection, times: [i64; 3]) -> Result<(), BackupError> {
     let mut open = tx.prepare("SELECT DISTINCT tenant, kind, subject FROM erasure_keys WHERE written IS NULL")?;
     let mut rows = open.query([])?;
@@ -422,7 +429,7 @@ fn publish_erased(tx: &Connection, times: [i64; 3]) -> Result<(), BackupError> {
     Ok(())
 }
 
-/// Has one key published, by such a rank at least. The times: changed, due, late, as the outbox has them.
+/// Makes one key due, with at least the given priority. The times are `changed`, `due` and `late` of the outbox.
 fn publish_key(
     tx: &Connection,
     tenant: i64,
@@ -438,8 +445,8 @@ fn publish_key(
     Ok(())
 }
 
-/// Moves the store, its own file first, and then the log. Where it had begun with the folder, it goes on: a write-ahead log
-/// follows its file.
+/// Moves the store, its main file first, and then the log. An interrupted move continues: a write-ahead log follows its
+/// main file.
 fn put_aside(data: &Path, aside: &Path) -> Result<Option<PathBuf>, BackupError> {
     let mut moved = None;
     for file in [crate::store::data_fault::STORE, crate::store::data_fault::LOG] {
@@ -455,7 +462,7 @@ fn put_aside(data: &Path, aside: &Path) -> Result<Option<PathBuf>, BackupError> 
             }
         }
     }
-    // It may come back as any backup does.
+    // The folder may be restored like any backup, which has a log.
     if store::store_file(aside).exists() {
         empty_log(aside)?;
     }

@@ -1,8 +1,8 @@
-//! Export: everything the store knows for good, in files that others read, and back into an empty store exactly
-//! ([`load`]). `docs/EXPORT.md` is the schema; [`tables`] is what both ways go by.
+//! Export: all durable data of the store, in files that other programs can read and that [`load`] reads back exactly
+//! into an empty store. `docs/EXPORT.md` is the schema; [`tables`] is used in both directions.
 //!
-//! What others could make again does not travel: indices, the outbox, versions. Nor does what belongs to one
-//! installation: tokens, the log, imports under way.
+//! Derived data is not exported: indices, the outbox, versions. Data of one installation is not exported either:
+//! tokens, the log, running imports.
 
 mod csv;
 mod file;
@@ -32,29 +32,29 @@ use crate::store::{StoreCounters, StoreError, TenantNo};
 
 pub use self::file::ExportFormat;
 
-/// File name of the manifest. It is written last: a folder without one is no export.
+/// File name of the manifest. It is written last, so a folder without one is no export.
 pub const MANIFEST: &str = "manifest.json";
 
 /// Writes people to a file, as Parquet: one column, `person`.
 ///
 /// # Errors
-/// Where it cannot be written.
+/// [`io::Error`] if the file cannot be written.
 pub fn people(to: File, mut people: impl Iterator<Item = VisitorId>) -> io::Result<()> {
     let mut writer = parquet::ParquetWriter::new(HashedFile::of(to), vec![PERSON])?;
     people.try_for_each(|person| writer.put(vec![FileCell::Text(person.to_string())]))?;
     writer.finish()?.finish().map(drop)
 }
 
-/// Has a new file written beside, as `.part`, that gets its name once all of it is there and durable: half of one is not to be
-/// taken for a whole one.
+/// Writes a new file under the name `.part` and renames it when it is complete and durable. A half-written file is
+/// therefore never taken for a complete one.
 ///
 /// # Errors
-/// That of `write`, or [`io::Error`] where the file is there already, another writes it, or it cannot be written.
+/// The error of `write`, or [`io::Error`] if the file exists, another process writes it, or it cannot be written.
 pub fn whole<T, E: From<io::Error>>(path: &Path, write: impl FnOnce(&File) -> Result<T, E>) -> Result<T, E> {
     let part = partial(path);
     let is_new = || if path.try_exists()? { Err(io::Error::from(io::ErrorKind::AlreadyExists)) } else { Ok(()) };
     is_new()?;
-    // One that a kill left is nobody's, and has no lock.
+    // A file left by a killed process has no lock.
     let file = File::options().write(true).create(true).truncate(false).open(&part)?;
     file.try_lock().map_err(io::Error::from)?;
     let ended = || {
@@ -63,7 +63,7 @@ pub fn whole<T, E: From<io::Error>>(path: &Path, write: impl FnOnce(&File) -> Re
         file.sync_all()?;
         is_new()?;
         fs::rename(&part, path)?;
-        // A bare name lies in the folder that is at hand.
+        // A bare file name is in the current directory.
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         File::open(folder)?.sync_all()?;
         Ok(given)
@@ -71,26 +71,26 @@ pub fn whole<T, E: From<io::Error>>(path: &Path, write: impl FnOnce(&File) -> Re
     ended().inspect_err(|_| drop(fs::remove_file(&part)))
 }
 
-/// Why an export was not made.
+/// The reason why an export was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A file or folder.
+    /// A file or folder could not be written.
     #[error("cannot write {}", path.display())]
     File {
-        /// Which.
+        /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
     /// The folder is not empty, and an export never replaces one.
-    #[error("{} is there already and not empty: choose another folder", .0.display())]
+    #[error("{} exists and is not empty: choose another folder", .0.display())]
     NotEmpty(PathBuf),
     /// The store has no tenant of that name.
-    #[error("the store has no tenant `{0}`")]
+    #[error("tenant `{0}` not found in the store")]
     Tenant(String),
 }
 
@@ -104,65 +104,66 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> ExportError {
     move |source| ExportError::File { path: path.to_owned(), source }
 }
 
-/// What an export holds.
+/// The contents of an export.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// Form of the tables: [`SCHEMA`].
+    /// Version of the schema: [`SCHEMA`].
     pub schema: u32,
-    /// Form of the files.
+    /// Format of the files.
     pub form: ExportFormat,
-    /// When it was made.
+    /// Time of the export.
     pub made_ms: Millis,
-    /// How often the store came back from a backup, or an export: versions of later ones are above.
+    /// Number of times that the store came back from a backup or an export. Later versions are above it.
     pub restore_epoch: u32,
-    /// Names of the tenants in it, in order.
+    /// Names of the exported tenants, sorted.
     pub tenants: Vec<String>,
-    /// From which weight on evidence links, per mille, of the configured tenants.
+    /// Least weight at which evidence links, per mille, by configured tenant.
     pub link_thresholds: BTreeMap<String, u16>,
-    /// The tables, in the order in which they are read.
+    /// The tables, in reading order.
     pub tables: Vec<Entry>,
 }
 
-/// One table of an export.
+/// One table in the manifest of an export.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// The table.
+    /// The table's name.
     pub name: String,
-    /// Its file.
+    /// The name of its file.
     pub file: String,
-    /// How many rows it has.
+    /// Number of rows.
     pub rows: u64,
-    /// How many bytes.
+    /// Size of the file in bytes.
     pub bytes: u64,
-    /// Their digest, in hexadecimal digits.
+    /// SHA-256 of the file, in hexadecimal digits.
     pub sha256: String,
 }
 
-/// What is exported, and where to.
+/// The options of an export.
 #[derive(Debug, Clone, Copy)]
 pub struct Job<'a> {
     /// A new or empty folder.
     pub to: &'a Path,
-    /// Form of the files.
+    /// Format of the files.
     pub form: ExportFormat,
-    /// One tenant alone.
+    /// The only tenant to export; `None` for all.
     pub tenant: Option<&'a str>,
-    /// From which weight on evidence links, by tenant.
+    /// Least weight at which evidence links, per mille, by tenant.
     pub thresholds: &'a BTreeMap<String, u16>,
     /// The time.
     pub now: Millis,
 }
 
-/// From which weight on evidence links, per mille, by the tenants' names.
+/// The least weight at which evidence links, per mille, by tenant name.
 #[must_use]
 pub fn thresholds(config: &EdgeConfig) -> BTreeMap<String, u16> {
     config.tenants.iter().map(|tenant| (tenant.name.clone(), tenant.threshold().0)).collect()
 }
 
-/// Exports what one transaction of the store sees. `progress` is told the table and rows of it that are written.
+/// Exports the store as one transaction sees it. `progress` is called with the current table and the number of its rows
+/// written.
 ///
 /// # Errors
-/// [`ExportError`]; what is written by then has no manifest.
+/// [`ExportError`]; the files written until then have no manifest.
 pub fn run(conn: &mut Connection, job: Job<'_>, progress: &mut dyn FnMut(&str, u64)) -> Result<Manifest, ExportError> {
     let tx = conn.transaction()?;
     let tenants = tenants(&tx, job.tenant)?;
@@ -183,7 +184,7 @@ pub fn run(conn: &mut Connection, job: Job<'_>, progress: &mut dyn FnMut(&str, u
     Ok(manifest)
 }
 
-/// The tenants to export, by name.
+/// The tenants to export, sorted by name.
 fn tenants(conn: &Connection, only: Option<&str>) -> Result<Vec<(String, TenantNo)>, ExportError> {
     let mut statement = conn.prepare("SELECT name, tenant FROM tenants WHERE ?1 IS NULL OR name = ?1 ORDER BY name")?;
     let rows = statement.query_map([only], |row| Ok((row.get(0)?, TenantNo(row.get(1)?))))?;
@@ -223,7 +224,7 @@ fn one(
     Ok(Entry { name: table.name.to_owned(), file, rows: count, bytes, sha256 })
 }
 
-/// The name of a file that is not whole yet.
+/// The name of an incomplete file.
 fn partial(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".part");

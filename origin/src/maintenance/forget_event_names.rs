@@ -1,4 +1,4 @@
-//! Takes names of events back that nothing uses.
+//! Removes event names that nothing uses.
 
 use crate::base::attribution::Attribution;
 use crate::base::metrics::Metrics;
@@ -14,7 +14,7 @@ use serde_json::Value as Json;
 use serde_json::json;
 use std::collections::BTreeSet;
 
-/// Who brought each of some names, if nothing uses one of them: what taking them back would come to.
+/// The source of each name, if nothing uses one of them: the plan of their removal.
 ///
 /// # Errors
 /// [`EventNameError`].
@@ -35,7 +35,8 @@ pub fn plan_forget(
     }
 }
 
-/// Takes names back, and keeps a row of the audit trail for each. What visitors did stays; audiences ask the store of it.
+/// Removes names, and adds a row to the audit trail for each. The visitors' events are unchanged, and audiences read
+/// their counts from the store.
 ///
 /// # Errors
 /// [`EventNameError`]; then nothing was changed.
@@ -58,8 +59,8 @@ pub fn forget_names(
     })
 }
 
-/// What uses each of some names. Experiments of every version of the catalogue count, as a rollback makes it the current one
-/// again.
+/// The uses of each name. Experiments of every catalogue version count, because a rollback can make a version the
+/// current one again.
 pub(crate) fn name_uses<'n>(
     conn: &Connection,
     tenant: TenantNo,

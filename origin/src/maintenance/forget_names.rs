@@ -1,6 +1,6 @@
-//! Takes names of attributes back. A name that the catalogue, an audience or a send uses is refused. The name goes at once;
-//! its values leave the profiles in short transactions ([`sweep`]); the token rests until no snapshot can hold a value of
-//! it, and then a new name gets it ([`release`]).
+//! Removes attribute names. A name that the catalogue, an audience or a send uses is refused. The name disappears at
+//! once, and its values leave the profiles in short transactions ([`sweep_names`]). The token rests until no snapshot
+//! can contain a value of it; then a new name may get it ([`release_names`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,17 +27,17 @@ use crate::store::tenants::TenantContext;
 use crate::store::write_txn::{TxnInputs, TxnRules, WriteTxn};
 use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo};
 
-/// What taking names back comes to.
+/// The plan of a removal.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ForgetPlan {
-    /// The names, with the kind of each and the number of visitors who have a value.
+    /// The names, with the kind of each and the number of visitors with a value.
     pub names: BTreeMap<String, (ValueKind, u64)>,
-    /// Visitors whose stored attributes cannot be read: until they can, the tokens stay in use.
+    /// Visitors whose stored attributes cannot be read. Until they can be read, the tokens stay in use.
     pub unreadable: u64,
 }
 
 impl ForgetPlan {
-    /// As the command line and the admin side show it.
+    /// The plan as the command line and the admin API show it.
     #[must_use]
     pub fn to_json(&self, done: bool) -> Json {
         let name = |(name, (kind, visitors)): (&String, &(ValueKind, u64))| json!({ "attribute": name, "type": kind.name(), "visitors": visitors });
@@ -46,24 +46,24 @@ impl ForgetPlan {
     }
 }
 
-/// Why no name is taken back.
+/// The reason why no name was removed.
 #[derive(Debug, thiserror::Error)]
 pub enum ForgetError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// No name, or too many at once.
-    #[error("1 to {} names are taken back at once", limits::ATTRIBUTE_NAMES_FORGOTTEN)]
+    /// No name, or more than the limit.
+    #[error("1 to {} names can be removed at once", limits::ATTRIBUTE_NAMES_FORGOTTEN)]
     Number,
     /// The tenant has no such attribute.
-    #[error("there is no attribute `{0}`")]
+    #[error("attribute `{0}` not found")]
     Unknown(String),
     /// Something uses the name.
     #[error("attribute `{name}` is in use: {places}; nothing was changed")]
     Used {
         /// The first name in use.
         name: String,
-        /// What uses it.
+        /// The uses of the name.
         places: String,
     },
 }
@@ -74,7 +74,7 @@ impl From<rusqlite::Error> for ForgetError {
     }
 }
 
-/// What taking names back would come to; changes nothing.
+/// Plans the removal of names; changes nothing.
 ///
 /// # Errors
 /// [`ForgetError`].
@@ -103,8 +103,8 @@ pub fn plan_forgetting(
     Ok(plan)
 }
 
-/// Takes names back, and keeps a row of the audit trail for each. Their values stay where they are until [`sweep`], and
-/// are shown no more.
+/// Removes names, and adds a row to the audit trail for each. Their values remain until [`sweep_names`], but are no
+/// longer shown.
 ///
 /// # Errors
 /// [`ForgetError`]; then nothing was changed.
@@ -147,7 +147,7 @@ fn unused_names(
     }
 }
 
-/// What uses each of some names. Every version of the catalogue counts, as a rollback makes it the current one again.
+/// The uses of each name. Every catalogue version counts, because a rollback can make it the current one again.
 fn name_uses<'n>(
     conn: &Connection,
     tenant: TenantNo,
@@ -163,8 +163,8 @@ fn name_uses<'n>(
         uses.note(&format!("version {version} of the catalogue"), |name| names_it(&document, name));
     }
     uses.note_filters(conn, tenant, names_it)?;
-    uses.note("the best times of visitors", |name| name == best_times::ZONE);
-    uses.note("a change of its type, which is under way", |name| {
+    uses.note("the best send times of visitors", |name| name == best_times::ZONE);
+    uses.note("a type change in progress", |name| {
         dictionary.find(name).is_some_and(|(token, _)| dictionary.find(&pending_name(token, name)).is_some())
     });
     Ok(uses)
@@ -181,7 +181,7 @@ fn rename_token(
     crate::outbox::queue::put_key(group, tenant, KvKey::Names(page_of(token)), group.now)
 }
 
-/// The tokens whose name was taken back, with the state of each.
+/// The tokens whose name was removed, with the state of each.
 fn forgotten_names(conn: &Connection) -> Result<BTreeMap<TenantNo, Vec<(NameToken, ForgottenName)>>, StoreError> {
     const READ: &str = "SELECT tenant, token, name FROM attribute_names WHERE name GLOB '_forgotten.*'";
     let mut statement = conn.prepare_cached(READ)?;
@@ -195,11 +195,11 @@ fn forgotten_names(conn: &Connection) -> Result<BTreeMap<TenantNo, Vec<(NameToke
     Ok(all)
 }
 
-/// Removes the values of all names that were taken back, and lets their tokens rest; gives how many tokens do. A tenant with
-/// a visitor who cannot be read waits. `step` is called between two transactions.
+/// Removes the values of all removed names and lets their tokens rest. Returns the number of tokens that began to rest.
+/// A tenant with an unreadable visitor waits. `step` is called between two transactions.
 ///
 /// # Errors
-/// [`StoreError`], that of `step` too; then running it again does the rest.
+/// [`StoreError`], also from `step`; then the next run does the rest.
 pub fn sweep_names(
     conn: &mut Connection,
     rules: &TxnRules,
@@ -207,7 +207,7 @@ pub fn sweep_names(
     given: &dyn Fn() -> Result<TxnInputs, StoreError>,
     step: &dyn Fn() -> Result<(), StoreError>,
 ) -> Result<u64, StoreError> {
-    let mut rest = 0;
+    let mut rested = 0;
     for (tenant, tokens) in forgotten_names(conn)? {
         let leaving = tokens.into_iter().filter(|(_, state)| *state == ForgottenName::Leaving);
         let leaving: BTreeSet<NameToken> = leaving.map(|(token, _)| token).collect();
@@ -231,19 +231,23 @@ pub fn sweep_names(
             step()?;
         }
         if unreadable > 0 {
-            tracing::error!(tenant = tenant.0, unreadable, "names of attributes stay in use: visitors cannot be read");
+            tracing::error!(
+                tenant = tenant.0,
+                unreadable,
+                "removed attribute names keep their tokens: visitors cannot be read"
+            );
         } else if !leaving.is_empty() {
-            rest += leaving.len() as u64;
+            rested += leaving.len() as u64;
             crate::store::write_txn::within_txn(conn, rules, metrics, given()?, |group| {
                 let state = ForgottenName::Resting(group.now);
                 leaving.iter().try_for_each(|token| rename_token(group, tenant, *token, state))
             })?;
         }
     }
-    Ok(rest)
+    Ok(rested)
 }
 
-/// Removes the values of some tokens from some visitors, and has their snapshots and rows of audiences written again.
+/// Removes the values of some tokens from some visitors, and makes their snapshots and index rows due.
 fn remove(
     group: &mut WriteTxn<'_>,
     tenant: TenantNo,
@@ -279,8 +283,8 @@ fn remove(
     audience::note(group, &changed, &LinkChanges::default())
 }
 
-/// Frees the tokens that rested long enough, once the outbox has written all that was due when the last value left; gives how
-/// many were freed.
+/// Frees the tokens that rested long enough, once the outbox has written every key that was due when the last value was
+/// removed. Returns the number of freed tokens.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -303,7 +307,7 @@ pub fn release_names(
         let mut freed = 0;
         for (tenant, tokens) in all {
             for (token, since) in tokens.into_iter().filter_map(|(token, state)| Some((token, rested(state)?))) {
-                // Snapshots of siblings are due later than the last value left, and long before the rest is over.
+                // Snapshots of siblings are due later than the last removal, but long before the rest ends.
                 let due = signed(since.saturating_add(limits::ATTRIBUTE_REST_MS / 2).min(Millis::MAX / 2));
                 if !group.tx.prepare_cached(WAITS)?.query_row((tenant.0, due), |row| row.get::<_, bool>(0))? {
                     rename_token(group, tenant, token, ForgottenName::Free)?;

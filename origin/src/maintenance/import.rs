@@ -1,6 +1,6 @@
-//! `causeway import`: facts from files, straight into the store. Workers read lines into facts, in parallel; one
-//! transaction after the other folds them, in the file's order, together with how far the file is read: an import that
-//! was interrupted goes on where it was, and one that is repeated changes nothing.
+//! `causeway import`: writes facts from files directly into the store. Workers parse lines into facts in parallel. One
+//! transaction after another folds them in the file's order, together with the position in the file. An interrupted
+//! import continues there, and a repeated import changes nothing.
 
 mod cells;
 mod event_line;
@@ -34,63 +34,65 @@ use rows::{BadLine, LineLayout, Placed};
 
 /// Bytes of text whose facts are folded in one transaction.
 const TRANSACTION_BYTES: u64 = 8 * 1_024 * 1_024;
-/// Facts folded in one transaction while another process serves, and those of one chunk more: what it is asked meanwhile waits.
+/// Facts folded in one transaction while another process serves, plus those of one chunk, because requests to that
+/// process wait meanwhile.
 const SERVED_FACTS: usize = 5_000;
-/// Chunks that may wait for a worker, and for the writer, for each worker.
+/// Chunks per worker that may wait for the workers, and for the writer.
 const WAITING: usize = 4;
-/// Longer than a serving origin sleeps between two tries to write (SQLite's busy handler: 100 ms at most).
+/// Pause between transactions, longer than a serving origin sleeps between two attempts to write (SQLite's busy
+/// handler: at most 100 ms).
 const PAUSE: Duration = Duration::from_millis(120);
 
-/// What the lines say.
+/// The content of the lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImportKind {
-    /// Which segments visitors are in.
+    /// Segments of visitors.
     Segments,
-    /// What visitors did.
+    /// Events of visitors.
     Events,
-    /// Who belongs together, and how surely.
+    /// Links between visitors, with their weight.
     Links,
 }
 
-/// What is to be imported, and how.
+/// The options of an import.
 #[expect(missing_debug_implementations, reason = "it holds a function")]
 pub struct ImportRequest<'a> {
     /// The store's rules.
     pub rules: &'a TxnRules,
-    /// Whose visitors.
+    /// The visitors' tenant.
     pub tenant: TenantNo,
-    /// What the lines say.
+    /// The content of the lines.
     pub kind: ImportKind,
-    /// Threads that read lines.
+    /// Number of threads that parse lines.
     pub workers: usize,
-    /// Who imports, and why.
+    /// The author and the reason of the import.
     pub said: Attribution,
-    /// Whether another process serves from the store, and is let in between two transactions; it may have begun meanwhile.
+    /// Whether another process serves from the store at the moment. It then gets a pause between two transactions.
     pub served: &'a (dyn Fn() -> bool + Sync),
 }
 
-/// How far an import is, or what came of it.
+/// The progress or the result of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ImportProgress {
-    /// Bytes of the file that are read, of the packed ones if it is packed.
+    /// Bytes of the file that were read, before decompression.
     pub bytes: u64,
-    /// Lines done, of earlier runs too.
+    /// Lines done, including earlier runs.
     pub lines: u64,
-    /// Lines that earlier runs had done.
+    /// Lines done in earlier runs.
     pub before: u64,
-    /// Facts that are new, in this run.
+    /// New facts in this run.
     pub facts: u64,
-    /// Facts that were there already.
+    /// Facts that the store already had.
     pub repeats: u64,
-    /// Facts of who is erased: they are not kept.
+    /// Facts of erased visitors, which are not stored.
     pub erased: u64,
-    /// Lines refused, in this run.
+    /// Lines refused in this run.
     pub bad: u64,
     /// Lines refused in earlier runs, and not read again in this one.
     pub bad_before: u64,
 }
 
-/// Why an import ended early; what was done until then is kept.
+/// The reason why an import ended early. Its committed transactions remain.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// The file.
@@ -99,15 +101,15 @@ pub enum ImportError {
     /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The one who looks on wants no more.
-    #[error("interrupted: the same command goes on where it was")]
+    /// The progress callback returned `false`.
+    #[error("interrupted: run the same command again to continue")]
     Interrupted,
 }
 
-/// What a worker made of a chunk.
+/// A parsed chunk.
 struct ReadChunk {
     chunk: u64,
-    /// Lines up to its end.
+    /// Number of lines up to the end of the chunk.
     lines: u64,
     bytes: u64,
     size: u64,
@@ -115,7 +117,8 @@ struct ReadChunk {
     bad: Vec<BadLine>,
 }
 
-/// Imports a file. `tell` hears of each transaction, and of the lines that are refused; it says whether to go on.
+/// Imports a file. `tell` is called after each transaction with the progress and the refused lines; `false` ends the
+/// import.
 ///
 /// # Errors
 /// [`ImportError`].
@@ -128,17 +131,17 @@ pub fn run(
     let file = ImportFile::open(path)?;
     file.check_types(job.kind)?;
     let columns = LineLayout::of(job.kind, file.form(), file.header()).map_err(FileError::Header)?;
-    // The same file may say something to another tenant, or be read as something else.
+    // The same file may be imported for another tenant or as another kind.
     let name = format!("{} {} {:?}", file.file_name(), job.tenant.0, job.kind);
     let now = clock::now();
     let FileProgress { lines: done, bad: bad_before, .. } = file_progress(conn, &name, now)?;
     let rows = rows::RowReader { tenant: job.rules.tenants.by_no(job.tenant)?, columns, file: name, now };
-    // One row of the trail a run, however many transactions it takes.
+    // One row of the audit trail per run, however many transactions it needs.
     let run = FactId::of_message(VisitorId::NOBODY, &format!("import {} {now}", rows.file));
     let said = Attribution { run: Some(run.receipt()), ..job.said.clone() };
     let (to_workers, chunks) = sync_channel::<LineChunk>(WAITING * job.workers);
     let (to_writer, read) = sync_channel::<ReadChunk>(WAITING * job.workers);
-    // The workers alone hold it: with the last of them the reader ends too.
+    // Only the workers hold the receiver, so the reader ends with the last worker.
     let chunks = Arc::new(Mutex::new(chunks));
     std::thread::scope(|scope| {
         let reading = scope.spawn(move || file.chunks(done, |chunk| to_workers.send(chunk).is_ok()));
@@ -153,7 +156,7 @@ pub fn run(
         drop((to_writer, chunks));
         let progress = ImportProgress { lines: done, before: done, bad_before, ..ImportProgress::default() };
         let written = write(conn, job, &rows.file, &said, progress, &read, &mut tell);
-        // Those who still send are let go: the channel ends with this.
+        // Dropping the receiver closes the channel and ends the workers.
         drop(read);
         let ended = reading.join().map_err(|_| FileError::Thread)?;
         let progress = written?;
@@ -172,7 +175,7 @@ fn read_chunk(rows: &rows::RowReader<'_>, chunk: &LineChunk) -> ReadChunk {
     ReadChunk { chunk: number, lines: first_line + lines, bytes, size: chunk.text.len() as u64, facts, bad }
 }
 
-/// Folds what the workers made, in the file's order.
+/// Folds the parsed chunks in the file's order.
 fn write(
     conn: &mut Connection,
     job: &ImportRequest<'_>,
@@ -238,44 +241,45 @@ fn write(
     }
 }
 
-/// The facts of lines whose visitors are all there: evidence of somebody who never came would wait for nobody.
+/// The facts of lines whose visitors all exist. Evidence for a visitor without any fact would never be used.
 fn known_facts(conn: &Connection, facts: Vec<Placed>, bad: &mut Vec<BadLine>) -> Result<Vec<Placed>, StoreError> {
     let mut known = Vec::with_capacity(facts.len());
     for line in facts.chunk_by(|(one, _), (next, _)| one == next) {
         let mut unknown = None;
-        let mut said = Vec::with_capacity(line.len());
+        let mut resolved = Vec::with_capacity(line.len());
         for (number, CheckedFact { tenant, fact }) in line {
             match connections::describe_evidence(conn, *tenant, vec![fact.clone()])? {
                 Ok(facts) => {
-                    said.extend(facts.into_iter().map(|fact| (*number, CheckedFact { tenant: *tenant, fact })))
+                    resolved.extend(facts.into_iter().map(|fact| (*number, CheckedFact { tenant: *tenant, fact })))
                 }
                 Err(visitor) => {
-                    let message = format!("the tenant's store does not have the visitor {visitor}");
+                    let message = format!("visitor {visitor} not found");
                     unknown = Some(BadLine { line: *number, code: "unknown_visitor", message });
                 }
             }
         }
         match unknown {
             Some(line) => bad.push(line),
-            None => known.extend(said),
+            None => known.extend(resolved),
         }
     }
     Ok(known)
 }
 
-/// How far a file was read.
+/// The position in a file.
 #[derive(Debug, Clone, Copy, Default)]
 struct FileProgress {
     /// Lines that need not be read again.
     lines: u64,
-    /// How many of them were refused.
+    /// Number of refused lines among them.
     bad: u64,
-    /// Whether it was read to its end.
+    /// Whether the file was read to its end.
     ended: bool,
 }
 
-/// How far a file was read. Of one that was read to its end and had lines refused all are read again: what was refused may be
-/// taken once its cause is mended. What went in counts once for as long as its FactIds are known; after that the file is over.
+/// The position in a file. A completed file with refused lines is read again from the start, because the cause of a
+/// refusal may be gone. Its accepted facts count once while their FactIds are stored; after that, the file stays
+/// completed.
 fn file_progress(conn: &Connection, file: &str, now: Millis) -> Result<FileProgress, StoreError> {
     let read = "SELECT lines, ended, changed FROM imports WHERE file = ?1";
     let found = conn.query_row(read, [file], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()?;
@@ -286,8 +290,8 @@ fn file_progress(conn: &Connection, file: &str, now: Millis) -> Result<FileProgr
     Ok(if again { FileProgress::default() } else { done })
 }
 
-/// `changed` stays what it was first: since then the oldest FactIds are known. `ended` has how many lines were refused above
-/// its lowest bit.
+/// Stores the position. `changed` stays the time of the first transaction, which bounds the age of the FactIds. `ended`
+/// stores the number of refused lines above its lowest bit.
 fn note_file(
     tx: &Connection,
     file: &str,
@@ -368,7 +372,8 @@ mod tests {
         origin.send("demo", &[page(visitor(2), 2, NOW)]);
         assert_eq!(run(&mut origin), (1, 1, 0));
         assert_eq!(run(&mut origin), (0, 0, 0), "all of it is in");
-        // Refused and then cut, it is read from its first line again once it was read to its end; not after its FactIds are gone.
+        // After a refusal and an interruption, the file is read again from its first line once it was completed, but
+        // not after its FactIds have expired.
         let set = |origin: &Origin, ended: u8, changed: Millis| {
             let set = "UPDATE imports SET lines = 2, ended = ?1, changed = ?2";
             origin.conn.execute(set, (ended, signed(changed))).unwrap();
@@ -394,18 +399,18 @@ mod tests {
             let said = Attribution::cli(None, None);
             let job = ImportRequest { rules: &origin.rules, tenant, kind: ImportKind::Links, workers: 2, said, served };
             let (mut lines, mut each) = (0, Vec::new());
-            let done = super::run(&mut origin.conn, &job, &path, |told, _| {
-                each.push(told.lines - lines);
-                lines = told.lines;
+            let done = super::run(&mut origin.conn, &job, &path, |progress, _| {
+                each.push(progress.lines - lines);
+                lines = progress.lines;
                 true
             });
             assert_eq!(done.unwrap().lines, 40_001);
             each
         };
-        // No more than one chunk goes over the bound.
+        // At most one chunk exceeds the bound.
         let each = run("p", &|| true);
         assert!(each.iter().all(|lines| *lines < 15_000), "{each:?}");
-        // One that ends meanwhile is not waited for any more.
+        // After the serving process has ended, transactions become long again.
         let first = AtomicBool::new(true);
         let each = run("q", &|| first.swap(false, Ordering::Relaxed));
         assert!(matches!(each[..], [some, more, ..] if some < 15_000 && more > 15_000), "{each:?}");
@@ -436,7 +441,7 @@ mod tests {
         assert_eq!((done.unwrap().facts, refused), (1, vec![(2, true), (3, true)]));
     }
 
-    /// The facts of some lines, and the messages of those that were refused.
+    /// The facts of some lines, and the messages of the refused ones.
     fn read_lines(
         kind: ImportKind,
         form: file::ImportFormat,
@@ -526,7 +531,7 @@ mod tests {
             let (facts, refused) = read_lines(kind, file::ImportFormat::Ndjson, b"", std::slice::from_ref(&line));
             assert_eq!((facts.len(), refused.len()), (0, 1), "{line}");
             assert!(refused.concat().contains(&format!("`{field}`")), "{refused:?}");
-            // A file of Parquet may have columns that are not read, but for those within a list.
+            // A Parquet file may have columns that are not read, except within a list.
             let of_parquet = read_lines(kind, file::ImportFormat::Parquet, b"", &[line]);
             assert_eq!(of_parquet.1.len(), usize::from(field == "expiry"), "{of_parquet:?}");
         }
@@ -557,7 +562,7 @@ mod tests {
         let mut origin = Origin::new();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("many.csv");
-        // Some forty megabytes: five transactions.
+        // About forty megabytes: five transactions.
         let list: String = (0..1_000).map(|n| format!("{}:184104 ", n * 82)).collect();
         let line = |n: u32| format!("{},{list}\n", visitor(n));
         let text: String = std::iter::once("visitor,segments\n".to_owned()).chain((0..3_200).map(line)).collect();
@@ -573,11 +578,11 @@ mod tests {
                 said,
                 served: &|| false,
             };
-            let mut told = 0;
+            let mut calls = 0;
             super::run(&mut origin.conn, &job, &path, |_, bad| {
                 assert!(bad.is_empty());
-                told += 1;
-                told < most
+                calls += 1;
+                calls < most
             })
         };
         let lines = |conn: &Connection| conn.query_row("SELECT lines FROM imports", [], |row| row.get(0).map(unsigned));

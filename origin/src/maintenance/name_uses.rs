@@ -1,4 +1,4 @@
-//! What uses a name, so that it cannot be taken back.
+//! The uses of a name, which prevent its removal.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,10 +7,10 @@ use rusqlite::Connection;
 use crate::audience::materialized;
 use crate::store::{StoreError, TenantNo};
 
-/// Places named in one refusal.
-const PLACES: usize = 10;
+/// Most uses listed in one refusal.
+const LISTED_USES: usize = 10;
 
-/// What uses each of some names.
+/// The uses of each of some names.
 pub(crate) struct NameUses<'n> {
     names: &'n BTreeSet<String>,
     used: BTreeMap<&'n String, Vec<String>>,
@@ -21,17 +21,17 @@ impl<'n> NameUses<'n> {
         Self { names, used: BTreeMap::new() }
     }
 
-    /// Notes a place that uses each of the names for which `is_used` says so.
-    pub(crate) fn note(&mut self, place: &str, is_used: impl Fn(&str) -> bool) {
+    /// Notes a use for each name that `is_used` accepts.
+    pub(crate) fn note(&mut self, user: &str, is_used: impl Fn(&str) -> bool) {
         for name in self.names.iter().filter(|name| is_used(name)) {
-            let places = self.used.entry(name).or_default();
-            if places.len() < PLACES {
-                places.push(place.to_owned());
+            let users = self.used.entry(name).or_default();
+            if users.len() < LISTED_USES {
+                users.push(user.to_owned());
             }
         }
     }
 
-    /// Notes the audiences and the running sends of a tenant whose filter names a name.
+    /// Notes the tenant's audiences and running sends whose filter contains a name.
     pub(crate) fn note_filters(
         &mut self,
         conn: &Connection,
@@ -52,8 +52,8 @@ impl<'n> NameUses<'n> {
         Ok(())
     }
 
-    /// The first name in use, with the places that use it.
+    /// The first name in use, with its uses.
     pub(crate) fn first(self) -> Option<(String, String)> {
-        self.used.into_iter().next().map(|(name, places)| (name.clone(), places.join(", ")))
+        self.used.into_iter().next().map(|(name, users)| (name.clone(), users.join(", ")))
     }
 }

@@ -1,9 +1,10 @@
-//! Reconcile: who belongs together, found anew from all evidence and compared with the people that the store has (S5.6).
+//! Reconcile: computes all people again from all evidence and compares them with the stored people.
 //!
-//! Links are made as facts come, around the visitors concerned. This is the same decision (`causeway_shared::identity::people`) over
-//! everything at once, so that what a fault, a repair by hand or a bound has left wrong is found and mended:
-//! [`gather`] → decide → [`compare`] give a [`Plan`]; [`mend`] follows it in transactions of few people each, each of which
-//! looks at the evidence again, so that the origin may serve meanwhile and a run that was ended is no harm.
+//! Links are decided as facts arrive, for the visitors concerned. This job takes the same decision
+//! (`causeway_shared::person`) over everything at once, and so finds and repairs damage from a fault, a manual repair
+//! or a bound. [`gather`], the decision and [`compare`] give a [`Plan`]. [`mend`] carries it out in transactions of few
+//! people each. Each transaction reads the evidence again, so the origin may serve in parallel, and an interrupted run
+//! does no harm.
 
 mod compare;
 mod gather;
@@ -23,35 +24,35 @@ use crate::store::tenants::Tenants;
 use crate::store::write_txn::{TxnInputs, TxnRules};
 use crate::store::{PersonNo, StoreError, TenantNo};
 
-/// Visitors of people that are mended in one transaction, but for a single larger person or row.
+/// Most visitors of people that are repaired in one transaction, except for a single larger person or row.
 const AT_ONCE: u64 = 1_000;
 
-/// Told what is done, of how much; an error of it is the answer.
+/// Progress callback `(done, total)`. An error that it returns ends the run with that error.
 type Progress<'a> = &'a dyn Fn(u64, u64) -> Result<(), StoreError>;
 
-/// What is wrong with a person.
+/// The kind of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
-    /// Visitors that evidence connects are several people.
+    /// Evidence connects visitors that are stored as several people.
     Apart,
-    /// Visitors that no evidence connects are one.
+    /// No evidence connects visitors that are stored as one person.
     Together,
     /// The master is not the oldest visitor.
     Master,
-    /// The number of visitors is another.
+    /// The stored number of visitors is wrong.
     Devices,
-    /// A visitor belongs to its person more, or less, surely.
+    /// The stored weight of a visitor's link is wrong.
     Weight,
-    /// Visitors point to a row that is not there.
+    /// Visitors refer to a missing row of `people`.
     NoRow,
-    /// A row that no visitor points to.
+    /// No visitor refers to the row.
     Empty,
-    /// Evidence is flagged that links, or is not flagged and does not.
+    /// Evidence is flagged although it links, or is not flagged although it does not.
     Flag,
 }
 
 impl Cause {
-    /// A stable name for reports and metrics.
+    /// Stable name for reports and metrics.
     #[must_use]
     pub fn code(self) -> &'static str {
         match self {
@@ -67,57 +68,58 @@ impl Cause {
     }
 }
 
-/// A person that is not as its evidence says.
+/// A stored person that differs from its evidence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Difference {
-    /// What is wrong.
+    /// The kind of the difference.
     pub cause: Cause,
-    /// Whose.
+    /// The person's tenant.
     pub tenant: TenantNo,
-    /// The master that it should have; of an empty row the one it has.
+    /// The master that the person should have; for an empty row, the stored one.
     pub master: VisitorId,
-    /// How many visitors it should have.
+    /// The number of visitors that the person should have.
     pub visitors: u32,
-    /// The visitor to look at: of a large person the one that is wrong, else the master.
+    /// The visitor at which the repair starts: the wrong visitor of a large person, otherwise the master.
     pub start: VisitorId,
-    /// How many visitors are looked at then, about.
+    /// Estimated number of visitors that the repair reads.
     around: u32,
-    /// Whether it can only be told: shared ids chain more than [`causeway_shared::base::limits::AROUND_VISITORS`] visitors.
+    /// Whether the difference can only be reported, because shared ids chain more than
+    /// [`causeway_shared::limits::AROUND_VISITORS`] visitors.
     pub is_too_large: bool,
-    /// The row, of an empty one.
+    /// The row, if it is empty.
     pub row: Option<PersonNo>,
 }
 
-/// Who speaks for the unique id of a large person while it is mended.
+/// The representative of a large person's unique id while the person is repaired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Speaking {
-    /// The person.
+    /// The person's tenant.
     pub tenant: TenantNo,
-    /// Its master, as it should be.
+    /// The person's correct master.
     pub master: VisitorId,
     /// A visitor that holds the id.
     pub visitor: VisitorId,
-    /// Whether most of the person's visitors are in its row, which then stays theirs.
+    /// Whether most of the person's visitors are in the representative's row, which the person then keeps.
     pub keeps_row: bool,
 }
 
-/// What there is, and what is wrong with it.
+/// The differences between store and evidence, with totals.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
-    /// Visitors looked at: those of configured tenants.
+    /// Number of visitors of configured tenants.
     pub visitors: u64,
-    /// Pieces of evidence that may link.
+    /// Number of pieces of evidence that may link.
     pub links: u64,
-    /// People that the evidence makes.
+    /// Number of people that the evidence gives.
     pub people: u64,
-    /// What differs, the people in order; one may differ in several ways.
+    /// The differences, sorted by person. A person may have several.
     pub differences: Vec<Difference>,
-    /// For those of them that are large.
+    /// The representatives of the large people among them.
     pub speakers: Vec<Speaking>,
 }
 
 impl Plan {
-    /// How many differences there are of each cause.
+    /// Number of differences by cause.
     #[must_use]
     pub fn causes(&self) -> BTreeMap<&'static str, u64> {
         let mut causes = BTreeMap::new();
@@ -128,9 +130,9 @@ impl Plan {
     }
 }
 
-/// Finds what differs, over all configured tenants. `conn` should be within one transaction, or what is written meanwhile
-/// looks like a difference. Some 60 bytes of memory a visitor, and as many a link. `progress` is told rows read and rows
-/// there are, both about; what it gives ends the plan.
+/// Finds all differences of the configured tenants. `conn` should be within one transaction, because concurrent writes
+/// look like differences. The plan needs about 60 bytes of memory per visitor and per link. `progress` gets the
+/// approximate rows read and in total; its error ends the plan.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -146,11 +148,11 @@ pub fn plan(conn: &Connection, tenants: &Tenants, progress: Progress<'_>) -> Res
     Ok(Plan { visitors: visitors.len() as u64, links, ..plan })
 }
 
-/// Mends what differs and is not too large, from the evidence as it is by then; gives how many people were changed. `progress` is told
-/// differences seen to and differences there are after each transaction; an error of it ends the mending.
+/// Repairs the differences that are not too large, from the evidence at that time. Returns the number of changed
+/// people. `progress` gets the differences done and in total after each transaction; its error ends the repair.
 ///
 /// # Errors
-/// [`StoreError`]; transactions before it are kept.
+/// [`StoreError`]; earlier transactions stay committed.
 pub fn mend(
     conn: &mut Connection,
     rules: &TxnRules,
@@ -177,12 +179,12 @@ pub fn mend(
         };
         let of_people = now.iter().filter(|difference| difference.row.is_none());
         wrong.visitors.extend(of_people.map(|difference| (difference.tenant, difference.start)));
-        // Of all: who is looked at may be in a row with visitors of another.
+        // Representatives of all large people, because a visitor may be in a row with visitors of another.
         wrong.speakers.extend(speakers.values().map(|one| (one.tenant, one.visitor, one.keeps_row)));
         changed += crate::store::write_txn::within_txn(conn, rules, metrics, given()?, |group| {
             mend::mend_people(group, &wrong)
         })?;
-        // From now on its row is the right one.
+        // After its first repair, the representative's row is the correct one.
         for difference in now {
             let speaking = speakers.get_mut(&(difference.tenant, difference.master));
             speaking.into_iter().for_each(|speaking| speaking.keeps_row = true);

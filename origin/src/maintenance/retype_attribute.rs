@@ -1,10 +1,11 @@
-//! Declares an attribute's kind, or changes it. A pending token of the new kind gets every stored value first, and each new
-//! write in addition to the old token ([`super::resolve`]). Then the name goes to the pending token in one transaction, and
-//! at last the values of the old token, which keeps a reserved name, are removed.
+//! Declares an attribute's kind, or changes it. First, a pending token of the new kind gets every stored value, and
+//! each new write goes to it in addition to the old token ([`crate::store::names::resolve_names`]). Then the name moves
+//! to the pending token in one transaction. At last, the values of the old token, which gets a reserved name, are
+//! removed.
 //!
-//! So no reader takes a value that is not converted yet for one that is absent: a filter that excludes people by the
-//! attribute excludes them all along. Where the current catalogue names the attribute, the switch waits until the KV has the
-//! snapshots with the converted values. A run that was interrupted goes on when it runs again.
+//! A value that is not converted yet is therefore never taken for an absent one: a filter that excludes people by the
+//! attribute excludes them at every moment. If the current catalogue names the attribute, the switch waits until the KV
+//! has the snapshots with the converted values. An interrupted run continues when it runs again.
 
 use std::sync::Arc;
 
@@ -30,26 +31,26 @@ use crate::store::tenants::TenantContext;
 use crate::store::write_txn::{TxnInputs, TxnRules, WriteTxn};
 use crate::store::{CheckedBytes, StoreError, TenantNo, visitor_at};
 
-/// Rows of visitors read and written in one transaction.
+/// Rows of visitors that one transaction reads and writes.
 const BATCH: usize = if cfg!(test) { 2 } else { 2_000 };
 
-/// What a change of kind comes to.
+/// The plan of a change of kind.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RetypePlan {
-    /// The kind before; `None` where the name is new.
+    /// The previous kind; `None` if the name is new.
     pub from: Option<ValueKind>,
     /// Visitors that have a value of another kind.
     pub visitors: u64,
-    /// Of them those whose value the new kind can say.
+    /// Visitors among them whose value can be converted.
     pub converted: u64,
-    /// Visitors whose stored attributes cannot be read: they are left out.
+    /// Visitors whose stored attributes cannot be read, and are left out.
     pub unreadable: u64,
-    /// Whether a filter of the current catalogue names the attribute: then it is published again.
+    /// Whether a filter of the current catalogue names the attribute. The catalogue is then published again.
     pub in_catalogue: bool,
 }
 
 impl RetypePlan {
-    /// As the command line shows it.
+    /// The plan as the command line shows it.
     #[must_use]
     pub fn to_json(&self, name: &str, to: ValueKind, done: bool) -> Json {
         json!({
@@ -60,28 +61,28 @@ impl RetypePlan {
     }
 }
 
-/// Why an attribute keeps its kind.
+/// The reason why an attribute keeps its kind.
 #[derive(Debug, thiserror::Error)]
 pub enum RetypeError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The name is bad, or there is no room for another one.
+    /// The name is invalid, or the dictionary is full.
     #[error(transparent)]
     Name(#[from] DictionaryError),
-    /// Visitors cannot be read, whose values a filter of the catalogue may ask for.
+    /// Some visitors cannot be read, and a filter of the catalogue may need their values.
     #[error(
-        "{0} visitors cannot be read, so that their values are not converted, and the catalogue names the attribute; it keeps \
+        "{0} visitors cannot be read, so their values are not converted. The catalogue names the attribute, which keeps \
          its type until `causeway job run scrub` finds no damage"
     )]
     Unreadable(u64),
-    /// Snapshots with converted values are still to be published, and the caller does not wait.
+    /// Snapshots with converted values must still be published, and the caller does not wait.
     #[error(
-        "every stored value is converted, and the attribute keeps its type until {0} keys are published, as the catalogue \
-         names it: run this again while the origin serves"
+        "every stored value is converted, but the attribute keeps its type until {0} keys are published, because the \
+         catalogue names it: run this again while the origin serves"
     )]
     Unpublished(u64),
-    /// The current catalogue has a filter that the new kind does not fit.
+    /// The new kind does not fit a filter of the current catalogue.
     #[error("a filter of the current catalogue does not fit the new type: change the catalogue first")]
     Catalogue(#[source] ApplyError),
 }
@@ -92,7 +93,7 @@ impl From<rusqlite::Error> for RetypeError {
     }
 }
 
-/// What a change would come to; changes nothing.
+/// Plans a change of kind; changes nothing.
 ///
 /// # Errors
 /// [`RetypeError`].
@@ -106,7 +107,7 @@ pub fn plan_retype(
     let mut plan = RetypePlan { from: before.find(name).map(|(_, kind)| kind), ..RetypePlan::default() };
     plan.in_catalogue = current.is_some_and(|current| names_it(&current.document, name));
     let retired = {
-        // Rolled back at once: who folds waits for no look at all visitors.
+        // Rolled back before the visitors are read, so that the folding thread does not wait.
         let tx = conn.transaction()?;
         rename_attribute(&tx, tenant.no, name, to)?;
         check_tenant(&tx, tenant, plan.in_catalogue)?;
@@ -128,11 +129,11 @@ pub fn plan_retype(
     Ok(plan)
 }
 
-/// Changes the kind. `wait` is called with the number of snapshots that are still to be published, until there are none; it
-/// returns whether to look again.
+/// Changes the kind. `wait` is called with the number of keys that must still be published, until there are none;
+/// `false` ends the run.
 ///
 /// # Errors
-/// [`RetypeError`]; then what was written stays, the name has its previous kind, and running it again does the rest.
+/// [`RetypeError`]; then the converted values stay, the name has its previous kind, and another run does the rest.
 pub fn apply_retype(
     conn: &mut Connection,
     rules: &TxnRules,
@@ -158,7 +159,7 @@ pub fn apply_retype(
     run.remove_retired(conn)
 }
 
-/// One change of a kind.
+/// One change of kind.
 struct RetypeRun<'a> {
     rules: &'a TxnRules,
     given: &'a dyn Fn() -> Result<TxnInputs, StoreError>,
@@ -181,12 +182,12 @@ impl RetypeRun<'_> {
         Ok(current.is_some_and(|current| names_it(&current.document, self.name)))
     }
 
-    /// Gives the name's token a pending one of the new kind; the name's token, or `None` where nothing is to be converted: a
-    /// name of that kind, and a new one, which is declared.
+    /// Creates a pending token of the new kind for the name. Returns the name's current token, or `None` if nothing
+    /// must be converted: the name has that kind, or is new and was declared.
     fn prepare(&self, conn: &mut Connection) -> Result<Option<NameToken>, RetypeError> {
         let Self { tenant, name, to, .. } = *self;
         {
-            // A catalogue that does not fit the new kind is found before anything is written.
+            // A catalogue that does not fit the new kind is refused before anything is written.
             let tx = conn.transaction()?;
             rename_attribute(&tx, tenant.no, name, to)?;
             check_tenant(&tx, tenant, self.is_in_catalogue(&tx)?)?;
@@ -199,7 +200,8 @@ impl RetypeRun<'_> {
             };
             let pending = names.find(&pending_name(token, name));
             if let Some((pending, _)) = pending.filter(|(_, pending)| *pending != to || kind == to) {
-                // Of a change to another kind that was given up: its values are removed with those of other retired tokens.
+                // The rest of an abandoned change to another kind; its values are removed with those of other retired
+                // tokens.
                 rename_token(group.tx, tenant.no, pending, &retired_name(pending, name))?;
                 self.publish(group, vec![pending])?;
             }
@@ -221,7 +223,8 @@ impl RetypeRun<'_> {
             .try_for_each(|token| publish::put_key(group, self.tenant.no, KvKey::Names(page_of(token)), group.now))
     }
 
-    /// Writes every stored value of a token again, under its own stamp: so the pending token gets it converted.
+    /// Writes every stored value of a token again under its own stamp, so that the pending token gets the converted
+    /// value.
     fn convert(&self, conn: &mut Connection, old: NameToken) -> Result<(), RetypeError> {
         let pending =
             load_dictionary(conn, self.tenant.no)?.find(&pending_name(old, self.name)).map(|(token, _)| token);
@@ -243,7 +246,7 @@ impl RetypeRun<'_> {
         Ok(())
     }
 
-    /// Gives the name to its pending token, and publishes what follows from it.
+    /// Gives the name to its pending token, and publishes the dictionary and the catalogue.
     fn switch(&self, conn: &mut Connection) -> Result<(), RetypeError> {
         let Self { tenant, name, to, .. } = *self;
         self.within(conn, |group| {
@@ -264,13 +267,14 @@ impl RetypeRun<'_> {
         })
     }
 
-    /// Removes the values of all tokens that the name had before.
+    /// Removes the values of all earlier tokens of the name.
     fn remove_retired(&self, conn: &mut Connection) -> Result<(), RetypeError> {
         let retired = retired_names(&load_dictionary(conn, self.tenant.no)?, self.name);
         self.each_page(conn, |visitor, attributes, id| removal_fact(visitor, attributes, &retired, id))
     }
 
-    /// Folds what is made of each visitor with attributes, in several transactions. Each fact gets an id of its own.
+    /// Folds the fact that `make` returns for each visitor with attributes, in several transactions. Each fact gets its
+    /// own id.
     fn each_page(
         &self,
         conn: &mut Connection,
@@ -296,22 +300,22 @@ impl RetypeRun<'_> {
     }
 }
 
-/// Whether the KV has what was stored up to a time.
+/// Whether the KV has everything that was stored up to a time.
 struct PublishState {
-    /// What became due by then is waited for.
+    /// Keys that became due until this time must be written.
     until: Millis,
-    /// When all of it was written.
+    /// Time at which all of them were written.
     since: Option<Millis>,
 }
 
 impl PublishState {
-    /// Of what is stored now: a person's other snapshots become due later.
+    /// The state for everything stored now. A person's other snapshots become due after the sibling pause.
     fn after(now: Millis, rules: &TxnRules) -> Self {
         Self { until: now.saturating_add(rules.sibling_publish_ms), since: None }
     }
 
-    /// How many keys and people are still to be published; `None` once all are, and every edge reads them. 0 while that
-    /// takes its time.
+    /// Number of keys and people still to be published, 0 while edges may still read older values, and `None` once
+    /// every edge reads the new ones.
     fn waits_for(
         &mut self,
         conn: &Connection,
@@ -326,7 +330,7 @@ impl PublishState {
         };
         let siblings: u64 = count(SIBLINGS, &[tenant.0, signed(self.until)])?;
         if siblings > 0 {
-            // Their snapshots become due when they are put into the outbox.
+            // The snapshots of siblings become due when they enter the outbox.
             self.until = self.until.max(now);
         }
         let keys: u64 = count(DUE, &[tenant.0, signed(self.until), signed(now)])?;
@@ -339,7 +343,7 @@ impl PublishState {
     }
 }
 
-/// A value of a name as it was written: the same write, under another id.
+/// The same write of a value under another FactId.
 fn rewrite_fact(visitor: VisitorId, stamp: WriteStamp, name: &str, value: Option<AttributeValue>, id: FactId) -> Fact {
     let (received, position) = stamp.receipt();
     Fact {
@@ -352,8 +356,8 @@ fn rewrite_fact(visitor: VisitorId, stamp: WriteStamp, name: &str, value: Option
     }
 }
 
-/// Gives the name a token of the kind, and the token before a name of its own; gives the tokens that are others now,
-/// none where the name has that kind already.
+/// Gives the name a token of the kind, and the old token a reserved name. Returns the changed tokens, none if the name
+/// has that kind already.
 fn rename_attribute(
     conn: &Connection,
     tenant: TenantNo,
@@ -382,19 +386,19 @@ fn rename_token(conn: &Connection, tenant: TenantNo, token: NameToken, name: &st
     Ok(())
 }
 
-/// The name of a token whose name has another one now.
+/// The reserved name of a token that lost its name.
 fn retired_name(token: NameToken, name: &str) -> String {
     reserved_name("_retired", token, name)
 }
 
-/// The tokens that a name had before, each with its name of now.
+/// The earlier tokens of a name, each with its reserved name.
 fn retired_names(names: &NameDictionary, name: &str) -> Vec<(NameToken, String)> {
     let all = (0..u16::try_from(names.len()).unwrap_or(u16::MAX)).map(NameToken);
     let is_its = |token: &NameToken| names.get(*token).is_some_and(|(of, _)| of == retired_name(*token, name));
     all.filter(is_its).map(|token| (token, retired_name(token, name))).collect()
 }
 
-/// Whether the current catalogue fits the names as they are now.
+/// Checks that the current catalogue fits the current names.
 fn check_tenant(conn: &Connection, tenant: &TenantContext, is_named: bool) -> Result<(), RetypeError> {
     let Some(current) = catalogue::kept(conn, tenant.no, None)?.filter(|_| is_named) else { return Ok(()) };
     let document =
@@ -403,27 +407,27 @@ fn check_tenant(conn: &Connection, tenant: &TenantContext, is_named: bool) -> Re
 }
 
 pub(super) fn names_it(document: &str, name: &str) -> bool {
-    // A name has no character that JSON escapes.
+    // JSON escapes no character of a name.
     document.contains(&format!("\"attributes.{name}\""))
 }
 
-/// The removal of a visitor's values of retired tokens; `None` where it has none.
+/// The fact that removes a visitor's values of retired tokens; `None` if it has none.
 fn removal_fact(visitor: VisitorId, attributes: &[u8], retired: &[(NameToken, String)], id: FactId) -> Option<Fact> {
     let map = stored_attributes(attributes)?;
     let there = retired.iter().filter(|(token, _)| map.get(*token).is_some());
     let there: Vec<&(NameToken, String)> = there.collect();
-    // The removal comes after what it removes.
+    // The removal has a later time than the values.
     let at = there.iter().filter_map(|(token, _)| map.written(*token)).max()? + 1;
     let writes = there.iter().map(|(_, retired)| (retired.clone(), None)).collect();
     Some(Fact { position: 0, id, visitor, received: at, at, what: FactKind::Attributes { writes } })
 }
 
-/// A visitor's attributes from their column; `None` where they cannot be read.
+/// Decodes a visitor's attributes; `None` if they cannot be read.
 pub(super) fn stored_attributes(column: &[u8]) -> Option<AttributeMap> {
     profile::decode_attributes(CheckedBytes::open(column).ok()?).ok()
 }
 
-/// A page of a tenant's visitors with attributes, as their column has them.
+/// A page of a tenant's visitors with their stored attributes.
 pub(super) type Page = Vec<(VisitorId, Vec<u8>)>;
 
 pub(super) fn visitor_page(conn: &Connection, tenant: TenantNo, after: i64) -> Result<Option<(i64, Page)>, StoreError> {
@@ -480,7 +484,7 @@ mod tests {
         let plan = plan_retype(&mut origin.conn, &tenant, "coupon", ValueKind::String).unwrap();
         let expected = RetypePlan { from: Some(ValueKind::Bool), visitors: 5, converted: 5, ..RetypePlan::default() };
         assert_eq!((plan, has(&origin, 1)), (expected, json!({ "coupon": true })), "it changes nothing");
-        // As each transaction is given other random bits.
+        // Each transaction gets other random bits.
         let drawn = std::cell::Cell::new(0);
         let given = || {
             drawn.set(drawn.get() + 1);
@@ -508,7 +512,7 @@ mod tests {
         assert_eq!(names.last().unwrap(), &("coupon".to_owned(), ValueKind::Strings));
     }
 
-    /// Runs the command until nothing is left to be published, with a consumer between its runs.
+    /// Repeats the run until nothing is left to be published, with a consumer between two runs.
     fn retype_while_published(origin: &mut Origin, name: &str, to: ValueKind) {
         let tenant = origin.tenant("demo").clone();
         for _ in 0..5 {
@@ -532,7 +536,7 @@ mod tests {
         unreachable!("the outbox is never empty");
     }
 
-    /// The visitors that match a filter by what is published, and by what the store says.
+    /// The visitors that match a filter by their published snapshots, and by the store.
     fn matching(origin: &Origin, kv: &BTreeMap<String, String>, document: &Json) -> [Vec<u32>; 2] {
         let tenant = origin.tenant("demo");
         let filter = crate::audience::query::parse_filter(&origin.conn, tenant, document).unwrap().unwrap();
@@ -565,7 +569,7 @@ mod tests {
         let excluding = json!({ "attributes.optout": { "$exists": false } });
         let none: [Vec<u32>; 2] = [Vec::new(), Vec::new()];
         assert_eq!(matching(&origin, &kv, &excluding), none);
-        // Each run stops as soon as it would wait; what happened by then is what readers see.
+        // Each run stops as soon as it would wait, and readers see the state of that moment.
         let mut kinds = Vec::new();
         for round in 0..6 {
             let now = std::cell::Cell::new(origin.now + 1);
@@ -586,7 +590,7 @@ mod tests {
             if done.is_ok() {
                 break;
             }
-            // A page says it again meanwhile.
+            // A page writes the attribute again in the meantime.
             let again = said(visitor(2), 1_000 + round, "optout", AttributeValue::Bool(true));
             origin.now += 5_000;
             origin.send("demo", &[again]);

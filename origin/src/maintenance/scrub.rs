@@ -1,6 +1,6 @@
-//! The search for damage: everything packed in the store is read once, and every visitor is looked for by the ways that
-//! other reads take. Damage of a visitor holds up that visitor alone ([`crate::profiles::quarantine`]); a damaged lookup is written
-//! again from its evidence.
+//! The search for damage: reads every packed value of the store once, and looks up every visitor in each way that other
+//! reads use. Damage of a visitor holds up only that visitor ([`crate::profiles::quarantine`]). A damaged lookup is
+//! rebuilt from its evidence.
 
 use causeway_shared::base::ids::{AltHash, AlternateId, KindCode, Millis};
 use rusqlite::Connection;
@@ -14,10 +14,10 @@ use crate::store::write_txn::WriteTxn;
 use crate::store::{CheckedBytes, StoreError, TenantNo};
 use crate::views::read::load_lookup;
 
-/// Damaged rows that a report names.
+/// Largest number of damaged rows in a report.
 const NAMED: usize = 20;
 
-/// What was read, and what of it is damaged.
+/// The number of values read and of damaged ones.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ScrubReport {
     /// Visitors read.
@@ -26,55 +26,56 @@ pub struct ScrubReport {
     pub lookups: u64,
     /// Rows of experiments read, one per person and experiment.
     pub experiment_people: u64,
-    /// Visitors that are damaged: their facts are set aside.
+    /// Damaged visitors, which are quarantined: their facts wait.
     pub damaged_visitors: u64,
-    /// Lookups that were damaged: they are written again from their evidence.
+    /// Damaged lookups, which are rebuilt from their evidence.
     pub damaged_lookups: u64,
-    /// Rows of experiments that are damaged: `rollup` counts them again.
+    /// Damaged rows of experiments, which the job `rollup` counts again.
     pub damaged_experiment_people: u64,
-    /// Values of tenants that are damaged: catalogues and models.
+    /// Damaged values of tenants: catalogues and models.
     pub damaged_tenant_values: u64,
     /// The first damaged rows.
     pub first: Vec<DamagedRow>,
 }
 
-/// Rows that were read.
+/// One page of checked rows.
 #[derive(Debug)]
 pub struct CheckedPage<P, D> {
-    /// The place of the last of them: the next page begins after it.
+    /// Position of the last row; the next page begins after it.
     pub last: P,
-    /// Those that are damaged.
+    /// The damaged rows.
     pub damaged: Vec<D>,
 }
 
-/// A visitor whose stored forms cannot be read.
+/// A visitor whose stored values cannot be read.
 #[derive(Debug)]
 pub struct DamagedVisitor {
     /// Its row.
     pub row: i64,
-    /// Why.
+    /// The cause.
     pub why: StoreError,
 }
 
-/// A row that is damaged. It names nobody.
+/// A damaged row. It contains no visitor id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DamagedRow {
     /// The table.
     pub table: String,
-    /// The visitor's row; of a row of an experiment, the person's; of a lookup or a value of a tenant, the tenant's number.
+    /// The visitor's row; for a row of an experiment, the person's; for a lookup or a tenant's value, the tenant's
+    /// number.
     pub row: i64,
-    /// What cannot be read.
+    /// The damage.
     pub why: String,
 }
 
 impl ScrubReport {
-    /// Whether anything is damaged that no job mends.
+    /// The error text if damage remains that no job repairs; otherwise `None`.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
         let left = self.damaged_visitors + self.damaged_tenant_values;
         (left > 0).then(|| {
             format!(
-                "{left} stored values are damaged: `first` names their tables and rows. Look at the disk, and restore a \
+                "{left} stored values are damaged: `first` lists their tables and rows. Check the disk, and restore a \
                  backup that is older than the damage (`causeway backup verify` checks it), but not while facts are set \
                  aside: no backup holds them"
             )
@@ -88,7 +89,7 @@ impl ScrubReport {
     }
 }
 
-/// Why a value cannot be read; `None` where it can.
+/// The damage of a value; `None` if it can be read.
 fn damage_of<T>(read: Result<T, StoreError>) -> Result<Option<StoreError>, StoreError> {
     match read {
         Ok(_) => Ok(None),
@@ -97,10 +98,10 @@ fn damage_of<T>(read: Result<T, StoreError>) -> Result<Option<StoreError>, Store
     }
 }
 
-/// Reads the visitors after a row, `most` at most. `None` after the last.
+/// Checks at most `most` visitors after a row. `None` after the last.
 ///
 /// # Errors
-/// [`StoreError`], but not of a value.
+/// [`StoreError`] that is not the damage of a value.
 pub fn check_visitors(
     conn: &Connection,
     after: i64,
@@ -124,7 +125,7 @@ pub fn check_visitors(
     Ok(rows.last().map(|last| CheckedPage { last: *last, damaged }))
 }
 
-/// Sets the facts of damaged visitors aside from now on.
+/// Quarantines damaged visitors: their facts wait from now on.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -132,13 +133,13 @@ pub fn quarantine_visitors(conn: &Connection, damaged: &[DamagedVisitor], now: M
     damaged.iter().try_for_each(|of| quarantine::quarantine_visitor(conn, of.row, &of.why, now))
 }
 
-/// A place in the lookups: tenant, kind, canonical hash.
+/// A position in the lookups: tenant, kind, canonical hash.
 pub type LookupPlace = (TenantNo, AlternateId);
 
-/// Reads the lookups after a place, `most` at most. `None` after the last.
+/// Checks at most `most` lookups after a position. `None` after the last.
 ///
 /// # Errors
-/// [`StoreError`], but not of a value.
+/// [`StoreError`] that is not the damage of a value.
 pub fn check_lookups(
     conn: &Connection,
     after: Option<LookupPlace>,
@@ -169,19 +170,19 @@ pub fn check_lookups(
     Ok(places.last().map(|last| CheckedPage { last: *last, damaged }))
 }
 
-/// Writes lookups again from their evidence. One of a tenant that is not configured waits.
+/// Rebuilds lookups from their evidence. A lookup of a tenant that is not configured waits.
 ///
 /// # Errors
-/// [`StoreError`]; then nothing of the group may be kept.
+/// [`StoreError`]; then nothing of the group may be committed.
 pub fn mend_lookups(group: &mut WriteTxn<'_>, damaged: &[LookupPlace]) -> Result<(), StoreError> {
     let configured = damaged.iter().filter(|(tenant, _)| group.rules.tenants.by_no(*tenant).is_ok()).copied().collect();
     mend::write_lookups(group, configured)
 }
 
-/// Reads the rows of experiments after one, `most` at most; gives the last. `None` after the last.
+/// Checks at most `most` rows of experiments after one, and returns the last. `None` after the last.
 ///
 /// # Errors
-/// [`StoreError`], but not of a value.
+/// [`StoreError`] that is not the damage of a value.
 pub fn check_experiment_people(
     conn: &Connection,
     after: (i64, u32),
@@ -205,10 +206,10 @@ pub fn check_experiment_people(
     Ok(last)
 }
 
-/// Reads each tenant's catalogues and its model.
+/// Checks each tenant's catalogues and its model.
 ///
 /// # Errors
-/// [`StoreError`], but not of a value.
+/// [`StoreError`] that is not the damage of a value.
 pub fn check_tenant_values(conn: &Connection, scrubbed: &mut ScrubReport) -> Result<(), StoreError> {
     const VERSIONS: &str = "SELECT tenant, version FROM catalogues ORDER BY tenant, version";
     const TENANTS: &str = "SELECT tenant FROM tenants";

@@ -1,5 +1,6 @@
-//! What is no longer needed goes (S2.4): expired segments and removals once no older fact can come, actions beyond their
-//! days, FactIds that nothing can repeat. For one visitor, or a few hundred at a time over all. Of ids their old [`lookups`].
+//! Deletes data that is no longer needed: expired segments and removals once no older fact can arrive, actions beyond
+//! their days, and FactIds that no message can repeat. Works on one visitor, or in pages over all visitors. [`lookups`]
+//! deletes the lookups of retired keys.
 
 pub mod lookups;
 
@@ -19,24 +20,24 @@ use crate::profiles::dedup::FactIdRows;
 use crate::profiles::{buckets, purchases};
 use crate::store::{CheckedBytes, StoreCounters, StoreError};
 
-/// What went, so far.
+/// The data deleted so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TrimReport {
-    /// Visitors looked at.
+    /// Visitors read.
     pub visitors: u64,
-    /// Visitors of whom something went.
+    /// Visitors with deleted data.
     pub changed: u64,
-    /// Segments, removed ones among them.
+    /// Segments, including removed ones.
     pub segments: u64,
     /// Actions.
     pub actions: u64,
-    /// Lookups under keys that are no longer read.
+    /// Lookups under retired keys.
     #[serde(default)]
     pub lookups: u64,
-    /// Names of attributes whose values went, after the names were taken back.
+    /// Attribute names whose values were deleted after the name was removed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub names: u64,
-    /// Visitors that cannot be read: all others are trimmed.
+    /// Visitors that cannot be read. All others are trimmed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unreadable: u64,
 }
@@ -46,11 +47,11 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// Trims the visitors after a row, within a transaction, and gives the last of them, with those that have more FactIds to be
-/// forgotten than one transaction does; `None` behind the last of all.
+/// Trims at most `most` visitors after a row, within a transaction. Returns the last row, and the visitors with more
+/// expired FactIds than one transaction deletes; `None` after the last visitor.
 ///
 /// # Errors
-/// [`StoreError`]; then nothing of the transaction may be kept.
+/// [`StoreError`]; then nothing of the transaction may be committed.
 pub fn trim_page(
     tx: &Connection,
     after: i64,
@@ -68,7 +69,7 @@ pub fn trim_page(
         tx.execute_batch("SAVEPOINT visitor")?;
         match visitor_row(tx, &mut counters, *row, now, trimmed) {
             Err(e @ (StoreError::Form(_) | StoreError::Corrupt { .. })) => {
-                tracing::error!(row, error = %crate::base::error_chain(&e), "a visitor cannot be read, and is not trimmed");
+                tracing::error!(row, error = %crate::base::error_chain(&e), "a visitor cannot be read and is not trimmed");
                 trimmed.unreadable += 1;
                 tx.execute_batch("ROLLBACK TO visitor")?;
             }
@@ -83,11 +84,10 @@ pub fn trim_page(
     Ok(rows.last().map(|last| (*last, unforgotten)))
 }
 
-/// Forgets the further FactIds of visitors that brought very many in a day, each time in a transaction of its own, and with a
-/// `step` between them.
+/// Deletes the remaining expired FactIds of visitors with very many of them. `step` is called between two transactions.
 ///
 /// # Errors
-/// [`StoreError`], that of `step` too; then some are left for the next run.
+/// [`StoreError`], also from `step`; then the next run does the rest.
 pub fn forget_more_ids(
     conn: &Connection,
     visitors: &[i64],
@@ -105,7 +105,7 @@ pub fn forget_more_ids(
 /// Trims one visitor.
 ///
 /// # Errors
-/// [`StoreError`]; then nothing was kept, or all but that some FactIds were not forgotten.
+/// [`StoreError`]; then nothing was deleted, or everything except some FactIds.
 pub fn trim_visitor(conn: &mut Connection, row: i64, now: Millis) -> Result<TrimReport, StoreError> {
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let (mut counters, mut trimmed) = (StoreCounters::load(&tx)?, TrimReport::default());
@@ -124,7 +124,7 @@ fn visitor_row(
     trimmed: &mut TrimReport,
 ) -> Result<(), StoreError> {
     const READ: &str = "SELECT segments, actions FROM visitors WHERE row = ?1";
-    // A new version, as what it says is another now; the KV gets it with the next news of the visitor.
+    // The content changes, so the version does too. The KV gets the new value with the visitor's next change.
     const WRITE: &str = "UPDATE visitors SET segments = ?2, actions = ?3, version = ?4, restore = ?5 WHERE row = ?1";
     let found = tx.prepare_cached(READ)?.query_row([row], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
     let Some((packed, had)): Option<(Vec<u8>, u32)> = found else { return Ok(()) };
@@ -158,8 +158,8 @@ fn visitor_row(
     Ok(())
 }
 
-/// Segments that the visitor's siblings are in; `None` where there are more of them than are looked at, or one cannot be read.
-/// What is over of one cannot stand again.
+/// Segments that the visitor's siblings are in; `None` if there are more siblings than the bound, or one cannot be
+/// read. A segment that expired in one profile must not become valid again through another.
 fn expired_siblings(tx: &Connection, row: i64, now: Millis) -> Result<Option<BTreeSet<SegmentId>>, StoreError> {
     const READ: &str = "SELECT segments FROM visitors
         WHERE person = (SELECT person FROM visitors WHERE row = ?1) AND row <> ?1 LIMIT ?2";

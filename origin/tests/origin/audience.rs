@@ -107,7 +107,7 @@ fn commands(place: &Place, bonn: &Value) {
     let rows = SerializedFileReader::new(std::fs::File::open(&parquet).unwrap()).unwrap();
     let rows = rows.get_row_iter(None).unwrap().map(|row| row.unwrap().get_string(0).unwrap().clone());
     assert_eq!(rows.collect::<BTreeSet<_>>().len(), 599);
-    for (command, wrong) in [("export", "--to FILE"), ("schedule", "alone writes Parquet")] {
+    for (command, wrong) in [("export", "--to FILE"), ("schedule", "only `audience export` writes Parquet")] {
         let said = place.run(&["audience", command, "{}", "--form", "parquet", "--tenant", "demo"]);
         assert!(!said.status.success() && String::from_utf8_lossy(&said.stderr).contains(wrong), "{command}");
     }
@@ -324,7 +324,7 @@ fn s4_13_each_member_is_told_its_next_best_moment() {
     let one: Value = serde_json::from_str(&told("ndjson")).unwrap();
     assert_eq!(one["person"], visitor(1).to_string());
     let bad = place.run(&["audience", "schedule", "{}", "--from", "soon", "--tenant", "demo"]);
-    assert!(!bad.status.success() && String::from_utf8_lossy(&bad.stderr).contains("`soon` is none"));
+    assert!(!bad.status.success() && String::from_utf8_lossy(&bad.stderr).contains("invalid --from `soon`"));
 }
 
 #[test]

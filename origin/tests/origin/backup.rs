@@ -198,8 +198,8 @@ fn unread(place: &Place, from: &str) -> Vec<String> {
     assert!(done.status.success(), "{said}");
     let plan: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
     let parts: Vec<String> = serde_json::from_value(plan["unread"].clone()).unwrap();
-    assert!(parts.iter().all(|part| said.contains(&format!("`{part}` of what was replaced"))), "{said}");
-    assert_eq!(said.matches("of what was replaced").count(), parts.len(), "{said}");
+    assert!(parts.iter().all(|part| said.contains(&format!("`{part}` of the replaced store"))), "{said}");
+    assert_eq!(said.matches("of the replaced store").count(), parts.len(), "{said}");
     parts
 }
 
@@ -317,7 +317,7 @@ fn a_backup_that_fails_or_is_cut_leaves_nothing_that_is_in_the_way_of_the_next()
     std::fs::create_dir_all(&part).unwrap();
     std::fs::write(part.join("letters"), "dear").unwrap();
     let refused = place.run(&["backup", "--to", &text]);
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("backup.part is there already"), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("backup.part exists"), "{refused:?}");
     assert!(part.join("letters").exists());
 }
 
@@ -447,7 +447,7 @@ fn a_backup_whose_bits_changed_is_neither_verified_nor_restored() {
         let refused = place.run(command);
         assert_eq!(refused.status.code(), Some(1), "{command:?}");
         let said = String::from_utf8_lossy(&refused.stderr);
-        assert!(said.contains("is not the file that was backed up"), "{command:?}: {said}");
+        assert!(said.contains("differs from the file that was backed up"), "{command:?}: {said}");
     }
     std::fs::remove_file(folder.join("manifest.json")).unwrap();
     assert!(!place.run(&["backup", "verify", "--from", to]).status.success());

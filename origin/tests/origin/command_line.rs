@@ -140,7 +140,7 @@ fn inspect_reads_beside_a_running_origin() {
     assert_eq!((person["members"].as_array().unwrap().len(), &person["next"]), (2, &Value::Null));
     let table = place.run(&["inspect", "visitor", &visitor(1).to_string(), "--tenant", "demo"]).stdout;
     assert!(String::from_utf8(table).unwrap().lines().any(|l| l.contains("own.pages") && l.ends_with(" 1")));
-    assert!(stderr(&place, &["inspect", "visitor", "abc", "--tenant", "demo"], 2).contains("`abc` is no visitor id"));
+    assert!(stderr(&place, &["inspect", "visitor", "abc", "--tenant", "demo"], 2).contains("invalid visitor id `abc`"));
 }
 
 #[test]
@@ -194,10 +194,10 @@ fn a_decision_is_explained_or_what_was_not_understood_is_said() {
         stderr(&place, &["explain", "--tenant", "pub", "--visitor", visitor, "--placements", placements], code)
     };
     let said = ask("me", "top", 2);
-    assert!(said.contains("`me` is no visitor id"), "{said}");
+    assert!(said.contains("invalid visitor id `me`"), "{said}");
     for placement in ["top:7", "top:7x", "top:1x2:home:more", "top:1x2:home:7:more", "top:1x2/3"] {
         let said = ask(&id, placement, 2);
-        assert!(said.contains(&format!("the placement `{placement}` is not understood")), "{said}");
+        assert!(said.contains(&format!("invalid placement `{placement}`")), "{said}");
     }
     stderr(&place, &["explain", "--visitor", &id], 2);
     let from = |from| stderr(&place, &["explain", "--visitor", &id, "--placements", "top", "--place", from], 2);
@@ -278,7 +278,7 @@ fn a_folder_without_a_store_is_not_a_store_in_which_nobody_is() {
         assert!(!place.path().join("data").exists(), "{arguments:?}");
     }
     place.token("viewer");
-    assert!(stderr(&place, &["catalogue", "list", "--tenant", "demo"], 1).contains("the store has no tenant"));
+    assert!(stderr(&place, &["catalogue", "list", "--tenant", "demo"], 1).contains("not found in the store"));
 }
 
 #[test]

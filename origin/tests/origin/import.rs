@@ -43,7 +43,7 @@ fn files_as_spreadsheets_write_them_are_read() {
     assert_eq!([count(&place, a), count(&place, b)], [json!(1), json!(1)]);
     let twice = write(&place, "twice.csv", format!("visitor,visitor,segment,expires_ms\n{a},{b},7,2\n").as_bytes());
     let refused = place.run(&["import", "segments", &twice, "--tenant", "demo"]);
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("the column `visitor` is there twice"), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("the column `visitor` is given twice"), "{refused:?}");
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn s2_07_all_forms_say_the_same_and_a_second_run_changes_nothing() {
     }
     let bad = write(&place, "bad.csv", b"visitor,shoe\n");
     let output = place.run(&["import", "segments", &bad, "--tenant", "demo"]);
-    assert!(String::from_utf8_lossy(&output.stderr).contains("no column `shoe`"), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("unknown column `shoe`"), "{output:?}");
 }
 
 #[test]
@@ -308,7 +308,7 @@ fn s2_02_s2_04_segments_are_put_extended_and_trimmed_by_the_command() {
         json!({ "visitors": 1, "changed": 0, "segments": 0, "actions": 0, "lookups": 0 })
     );
     let unknown = place.run(&["segments", "extend", "member:ann", "8", "1", "--tenant", "demo"]);
-    assert!(String::from_utf8_lossy(&unknown.stderr).contains("not in that segment"));
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("not in this segment"));
 }
 
 #[test]

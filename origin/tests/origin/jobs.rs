@@ -104,7 +104,7 @@ fn a_command_says_what_it_would_do_and_its_runs_are_history_too() {
     assert_eq!(place.run(&["job", "list", "--job", "everything"]).status.code(), Some(2));
     let unknown = place.run(&["job", "show", "77"]);
     assert_eq!(unknown.status.code(), Some(1));
-    assert!(String::from_utf8(unknown.stderr).unwrap().contains("there is no run 77"));
+    assert!(String::from_utf8(unknown.stderr).unwrap().contains("run 77 not found"));
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn one_run_goes_on_at_a_time() {
     let refused = place.run(&["job", "run", "trim"]);
     let said = String::from_utf8(refused.stderr).unwrap();
     assert_eq!(refused.status.code(), Some(1));
-    assert!(said.contains("a job is under way") && said.contains("let it end first"), "{said}");
+    assert!(said.contains("a job is running") && said.contains("let it end first"), "{said}");
     drop(alone);
     assert_eq!(origin.ended(&operator, &waiting.json()["run"])["outcome"], "done");
 }

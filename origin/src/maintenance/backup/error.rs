@@ -1,52 +1,52 @@
-//! Why a backup could not be taken, read or restored.
+//! The errors of taking, reading and restoring a backup.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::store::StoreError;
 
-/// Why a backup was not taken, or not restored. Nothing was changed then.
+/// The reason why a backup was not taken or not restored. Nothing was changed then.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
     /// The store or the log.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A file or folder.
+    /// A file or folder could not be read or written.
     #[error("{what} {}", path.display())]
     File {
-        /// What failed.
+        /// The failed operation.
         what: &'static str,
-        /// With which file or folder.
+        /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// A copy: from a damaged file, or to a full disk.
+    /// A copy failed: the source is damaged, or the disk is full.
     #[error("cannot copy {} to {}", from.display(), to.display())]
     Copy {
-        /// What was copied.
+        /// The source.
         from: PathBuf,
-        /// Where to.
+        /// The destination.
         to: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: rusqlite::Error,
     },
-    /// Another run writes into that folder.
-    #[error("another backup is being written to {}: let it end first", .0.display())]
+    /// Another process writes to that folder.
+    #[error("another backup is being written to {}: wait until it ends", .0.display())]
     Taking(PathBuf),
     /// The folder is not empty, and a backup never replaces one.
-    #[error("{} is there already and not empty: choose another folder", .0.display())]
+    #[error("{} exists and is not empty: choose another folder", .0.display())]
     NotEmpty(PathBuf),
     /// The folder holds no backup.
     #[error("there is no backup in {}", .0.display())]
     None(PathBuf),
-    /// The file in it is not whole.
+    /// A file of the backup is not intact.
     #[error("the backup is damaged: {0}")]
     Damaged(String),
-    /// A later release took it.
-    #[error("the backup in {} was taken by a later release: restore it with that one", .0.display())]
+    /// The backup was taken by a later release.
+    #[error("the backup in {} was taken by a later release: restore it with that release", .0.display())]
     Later(PathBuf),
 }
 

@@ -1,5 +1,4 @@
-//! The digests of a backup's files, taken when it was made: a bit that flips in it later is noticed before it is
-//! restored.
+//! The digests of a backup's files, computed when it was taken, so that a flipped bit is detected before a restore.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,25 +10,25 @@ use sha2::{Digest as _, Sha256};
 
 use super::{BackupError, COPYING, io_failure};
 
-/// Its file.
+/// File name of the manifest.
 pub(super) const FILE: &str = "manifest.json";
-/// Bytes read at once.
+/// Bytes read at a time.
 const PIECE: usize = 1 << 20;
 
 #[derive(Debug, Serialize, Deserialize, PartialEq, Eq)]
 struct BackupManifest {
-    /// Of each file its length and its SHA-256 in hexadecimal.
+    /// Length and SHA-256 (hexadecimal) of each file.
     files: BTreeMap<String, (u64, String)>,
 }
 
-/// Notes the digests of the files of a backup.
+/// Writes the digests of a backup's files.
 pub(super) fn write(folder: &Path) -> Result<(), BackupError> {
     let path = folder.join(FILE);
     let text = serde_json::to_string_pretty(&BackupManifest::of(folder)?).unwrap_or_default();
     std::fs::write(&path, text).map_err(io_failure("cannot write", &path))
 }
 
-/// Compares a backup with its digests; `false` where none were taken.
+/// Compares a backup with its digests; `false` if it has none.
 pub(super) fn check_folder(folder: &Path) -> Result<bool, BackupError> {
     let path = folder.join(FILE);
     let text = match std::fs::read(&path) {
@@ -42,7 +41,7 @@ pub(super) fn check_folder(folder: &Path) -> Result<bool, BackupError> {
     for (file, digest) in &noted.files {
         if found.files.get(file) != Some(digest) {
             let path = folder.join(file);
-            return Err(BackupError::Damaged(format!("{} is not the file that was backed up", path.display())));
+            return Err(BackupError::Damaged(format!("{} differs from the file that was backed up", path.display())));
         }
     }
     Ok(true)

@@ -1,17 +1,18 @@
-//! A backup's folder, which is there as a whole or not at all: it is filled under another name first.
+//! The folder of a backup. It exists completely or not at all, because it is filled under a temporary name.
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use super::{BackupError, give_up, io_failure};
 
-/// What the name of a folder that is not whole yet ends with.
+/// Suffix of an incomplete folder.
 const PART: &str = ".part";
 
-/// Has `fill` write the files of a backup into a folder of their own, and puts it in the place of `to`, durably. What a run
-/// left that was cut goes first; where `fill` fails, nothing stays.
+/// Lets `fill` write a backup's files into a temporary folder, and then moves them to `to`, durably. The rest of an
+/// interrupted run is removed first. If `fill` fails, nothing remains.
 pub(super) fn fill_part<T>(to: &Path, fill: impl FnOnce(&Path) -> Result<T, BackupError>) -> Result<T, BackupError> {
-    // A folder that is there may be another disk's, or in one where nothing can be made: its files are moved, not it.
+    // An existing folder may be a mount point, or its parent may be read-only. Its files are moved then, not the
+    // folder.
     let inside = to.exists();
     let part = if inside { to.join(PART) } else { part_path(to) };
     if inside {
@@ -23,26 +24,26 @@ pub(super) fn fill_part<T>(to: &Path, fill: impl FnOnce(&Path) -> Result<T, Back
     drop_cut(&part)?;
     crate::base::folders::make_folder(&part).map_err(io_failure("cannot make", &part))?;
     let lock = File::open(&part).map_err(io_failure("cannot read", &part))?;
-    // Some file systems have no locks of folders: there nothing keeps two apart.
+    // Some file systems cannot lock a folder. There, two runs are not kept apart.
     if let Err(TryLockError::WouldBlock) = lock.try_lock() {
         return Err(BackupError::Taking(part));
     }
     let filled = fill(&part).and_then(|filled| move_part(&part, to, inside).map(|()| filled));
     if filled.is_err() && part.exists() {
-        // Why it failed is the news.
+        // The original error is reported, not an error of the cleanup.
         drop(give_up(&part));
     }
     filled
 }
 
-/// The folder's name, with an end to it.
+/// The folder's name with the suffix.
 fn part_path(to: &Path) -> PathBuf {
     let mut name = to.components().as_path().as_os_str().to_owned();
     name.push(PART);
     name.into()
 }
 
-/// Removes what a run left that was cut: nobody holds it, and nothing but a backup's files is in it.
+/// Removes the rest of an interrupted run: a folder that is not locked and holds only a backup's files.
 fn drop_cut(part: &Path) -> Result<(), BackupError> {
     if !part.exists() {
         return Ok(());
@@ -61,7 +62,7 @@ fn drop_cut(part: &Path) -> Result<(), BackupError> {
     give_up(part)
 }
 
-/// Gives the files their place: the store's comes last, and without it a folder is no backup.
+/// Moves the files to their final paths. The store comes last, because a folder without it is no backup.
 fn move_part(part: &Path, to: &Path, inside: bool) -> Result<(), BackupError> {
     let sync =
         |folder: &Path| File::open(folder).and_then(|f| f.sync_all()).map_err(io_failure("cannot write", folder));

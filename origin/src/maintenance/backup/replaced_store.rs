@@ -1,5 +1,6 @@
-//! What a restored store must know of the one it replaces, part by part: a damaged page costs the part it is of, and what
-//! could not be read is named. Decides nothing, and never fails: a store that cannot be read is no reason to stay without one.
+//! The facts that a restored store must take from the store that it replaces, read part by part. A damaged page costs
+//! only its part, and each unreadable part is reported. This module decides nothing and never fails, because an
+//! unreadable store must not prevent a restore.
 
 pub(crate) use crate::store::unread_parts::UnreadParts;
 use std::path::Path;
@@ -10,29 +11,29 @@ use rusqlite::Connection;
 use crate::campaigns::catalogue::{self, TenantNumbers};
 use crate::store::{self, StoreCounters, StoreError};
 
-/// What a restored store must know of the one it replaces.
+/// The data that a restored store takes from the store that it replaces.
 #[derive(Debug, Clone, Default)]
 pub struct ReplacedStore {
     pub(super) restore: u32,
     pub(super) version: u64,
-    /// The newest record of the log that is in it.
+    /// The newest log record that the store has folded.
     pub(super) folded: u64,
     tenants: Vec<(i64, String)>,
     pub(super) names: Vec<(i64, i64, String, i64)>,
     pub(super) catalogues: catalogue::ReplacedRows,
     pub(super) sends: crate::audience::carried_sends::ReplacedSends,
-    /// What the KV may hold a value of: tenant, kind and subject as the outbox has them.
+    /// Keys that may have a value in the KV: tenant, kind and subject as in the outbox.
     pub(super) subjects: Vec<(i64, u16, [u8; 16])>,
 }
 
 impl ReplacedStore {
-    /// Of another store: its restore epoch is all that matters here.
+    /// The data of another installation's store, of which only the restore epoch matters.
     #[must_use]
     pub fn issued(restore: u32) -> Self {
         Self { restore, ..Self::default() }
     }
 
-    /// As far as the store in `data` can be read: nothing where there is none.
+    /// Reads the store in `data` as far as possible. A missing store gives the default.
     pub(super) fn of(data: &Path, unread: &mut UnreadParts) -> Self {
         match store::open_any(data) {
             Ok(conn) => Self::gather(&conn, unread),
@@ -44,10 +45,10 @@ impl ReplacedStore {
         }
     }
 
-    /// Of an open store, all of it.
+    /// Reads an open store completely.
     ///
     /// # Errors
-    /// [`StoreError`]: why the first part could not be read.
+    /// [`StoreError`] of the first part that could not be read.
     pub fn of_conn(conn: &Connection) -> Result<Self, StoreError> {
         let mut unread = UnreadParts::default();
         let before = Self::gather(conn, &mut unread);
@@ -55,13 +56,13 @@ impl ReplacedStore {
     }
 
     fn gather(conn: &Connection, unread: &mut UnreadParts) -> Self {
-        // Tokens are among the first of these.
+        // Tenant numbers of the catalogue are read first.
         let mut catalogues = catalogue::ReplacedRows::of(conn, unread);
         let counters = StoreCounters::load(conn).map(|counters| (counters.folded(), counters.version()));
         let (folded, SnapshotVersion { restore, counter: version }) = unread.or_none("counters", counters);
         let tenants = unread.or_none("tenants", list_tenants(conn));
         if unread.has("tenants") {
-            // Another tenant may have the number in the store that comes back: what is a tenant's would be another's.
+            // In the restored store, the number may belong to another tenant, which would get this tenant's rows.
             for part in catalogue::OF_TENANTS.into_iter().chain(["attribute_names", "sends", "keys"]) {
                 unread.add(part, StoreError::Corrupt { what: "tenant's name" });
             }
@@ -71,12 +72,13 @@ impl ReplacedStore {
         let read = "SELECT tenant, token, name, kind FROM attribute_names ORDER BY tenant, token";
         let names = unread
             .rows("attribute_names", conn, (read, []), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)));
-        // A part of those whom a send drew is worse than none: the others would be told twice.
+        // A part of a send's people is worse than none: the missing people would get a second delivery.
         let sends = unread.or_none("sends", crate::audience::carried_sends::ReplacedSends::of(conn));
         Self { restore, version, folded, tenants, names, catalogues, sends, subjects: list_keys(conn, unread) }
     }
 
-    /// The tenants' numbers in the copy, which may be of another origin: a name that it does not have gets one.
+    /// Maps the tenants' numbers to those of the copy, which may come from another origin. A tenant that the copy lacks
+    /// gets a number.
     pub(super) fn numbers(&self, conn: &Connection) -> Result<TenantNumbers, StoreError> {
         let mut numbers = TenantNumbers::default();
         for (number, name) in &self.tenants {
@@ -87,7 +89,8 @@ impl ReplacedStore {
     }
 }
 
-/// From the index that holds all of it, or from the table: much hangs on them.
+/// Reads the tenants from the covering index or, if that is damaged, from the table, because every other part depends
+/// on them.
 fn list_tenants(conn: &Connection) -> Result<Vec<(i64, String)>, StoreError> {
     let read = |from: &str| {
         let mut tenants = conn.prepare(&format!("SELECT tenant, name FROM {from}"))?;
@@ -96,7 +99,7 @@ fn list_tenants(conn: &Connection) -> Result<Vec<(i64, String)>, StoreError> {
     Ok(read("tenants").or_else(|_| read("tenants NOT INDEXED"))?)
 }
 
-/// What the outbox has is not all in the store: an earlier restore left it what came since its backup.
+/// The keys of the store and of its outbox. An earlier restore left keys in the outbox that are not in the store.
 fn list_keys(conn: &Connection, unread: &mut UnreadParts) -> Vec<(i64, u16, [u8; 16])> {
     const SUBJECTS: [&str; 4] = [
         "SELECT tenant, 0, visitor FROM visitors",

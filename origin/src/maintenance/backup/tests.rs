@@ -9,7 +9,7 @@ use super::*;
 use crate::store::names;
 use crate::testing::{NOW, Origin, fact, page, visitor, withdrawal};
 
-/// Each visitor brings a name of its own.
+/// Each visitor brings an attribute name of its own.
 fn bring(origin: &mut Origin, all: &[(u32, &str)]) {
     for (v, name) in all {
         let writes = vec![((*name).to_owned(), Some(AttributeValue::Bool(true)))];
@@ -17,7 +17,7 @@ fn bring(origin: &mut Origin, all: &[(u32, &str)]) {
     }
 }
 
-/// A copy of the store as it is now, in a file of that name.
+/// Copies the current store to a file of that name.
 fn copy(origin: &Origin, folder: &tempfile::TempDir, name: &str) -> PathBuf {
     let path = folder.path().join(name);
     origin.conn.execute("VACUUM INTO ?1", [path.to_string_lossy()]).unwrap();
@@ -31,7 +31,7 @@ fn names_of_another_history_are_not_brought_and_leave_none_out() {
     let first = copy(&origin, &folder, "first");
     bring(&mut origin, &[(2, "x")]);
     let second = copy(&origin, &folder, "second");
-    // What is lost then comes back as of the first; its history is another.
+    // The lost names are then those of the first copy; the history is another one.
     origin.conn = Connection::open(&first).unwrap();
     bring(&mut origin, &[(3, "y"), (4, "x"), (5, "z")]);
     let before = ReplacedStore::of_conn(&origin.conn).unwrap();
@@ -42,12 +42,12 @@ fn names_of_another_history_are_not_brought_and_leave_none_out() {
     assert_eq!(names(&origin), 2);
     bring(&mut origin, &[(6, "new")]);
     assert_eq!(names(&origin), 3);
-    // One that goes on from the copy's is brought.
+    // A name that continues the copy's names is copied.
     let before = ReplacedStore::of_conn(&origin.conn).unwrap();
     origin.conn.execute("DELETE FROM attribute_names WHERE name = 'new'", []).unwrap();
     renew_store(&mut origin.conn, &before, NOW).unwrap();
     assert_eq!(names(&origin), 3);
-    // One that cannot be read in the store that is replaced ends it: none comes in its place.
+    // An unreadable name in the replaced store ends the copy, and no later name takes its token.
     bring(&mut origin, &[(7, "newer")]);
     let mut before = ReplacedStore::of_conn(&origin.conn).unwrap();
     before.names.retain(|(_, _, name, _)| name != "new");
@@ -87,7 +87,7 @@ fn field_23_what_a_backup_still_had_to_take_out_of_the_kv_goes_after_its_restore
     let before = ReplacedStore::of_conn(&origin.conn).unwrap();
     origin.conn = Connection::open(&first).unwrap();
     renew_store(&mut origin.conn, &before, NOW).unwrap();
-    // Before any of it is written another backup is taken, and is all that is left.
+    // Another backup is taken before any key is written, and is all that is left.
     let second = copy(&origin, &folder, "second");
     origin.conn = Connection::open(&second).unwrap();
     renew_store(&mut origin.conn, &ReplacedStore::default(), NOW).unwrap();

@@ -1,4 +1,4 @@
-//! Whether a backup is whole, before it is needed.
+//! Checks that a backup is intact before it is needed.
 
 use std::path::Path;
 
@@ -8,8 +8,8 @@ use crate::maintenance::scrub::{self, CheckedPage, ScrubReport};
 /// Visitors read at a time.
 const SOME: u32 = 500;
 
-/// Checks a backup as a whole: its files against the digests that were taken with it, the structure of both, and that
-/// what is stored of each visitor can be read. Gives what it holds, and of how many visitors something cannot be read.
+/// Checks a whole backup: its files against their digests, the structure of both, and the stored rows of each visitor.
+/// Returns the contents and the number of visitors with unreadable rows.
 ///
 /// # Errors
 /// [`BackupError`].

@@ -1,5 +1,6 @@
-//! A table as CSV (RFC 4180): the columns' names, and a line a row, bytes in base64. Nothing stands for none; of a column that
-//! may hold none it never means an empty text. A text that a spreadsheet would take for a formula has an apostrophe before it.
+//! A table as CSV (RFC 4180): a header line, one line per row, bytes in base64. An empty cell is null in an optional
+//! column, and an empty text in any other. A text that a spreadsheet would read as a formula gets an apostrophe in
+//! front.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
@@ -11,13 +12,13 @@ use causeway_shared::base::limits;
 use super::hashed_file::HashedFile;
 use super::tables::{ColumnKind, ExportColumn, FileCell};
 
-/// What is put before a text that begins with one of [`ESCAPED`].
+/// Prefix of a text that begins with one of [`ESCAPED`].
 const APOSTROPHE: char = '\'';
-/// What a formula of a spreadsheet may begin with, blanks that some of them pass over, and the apostrophe itself, so that every
-/// text is read back as it was.
+/// The first characters of a spreadsheet formula, blanks that some spreadsheets skip, and the apostrophe itself, so
+/// that every text is read back exactly.
 const ESCAPED: [char; 8] = ['=', '+', '-', '@', '\t', '\r', '\n', APOSTROPHE];
 
-/// Writes a table.
+/// Writer of a CSV table.
 #[derive(Debug)]
 pub(super) struct CsvWriter {
     to: HashedFile,
@@ -55,7 +56,7 @@ impl CsvWriter {
     }
 }
 
-/// Reads a table.
+/// Reader of a CSV table.
 #[derive(Debug)]
 pub(super) struct CsvReader {
     from: BufReader<std::fs::File>,
@@ -74,19 +75,19 @@ impl CsvReader {
         Ok(reader)
     }
 
-    /// The next row; `None` behind the last.
+    /// The next row; `None` after the last.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of the row's fault.
     pub(super) fn next(&mut self) -> Result<Option<Vec<FileCell>>, String> {
         let Some(cells) = self.cells()? else { return Ok(None) };
         if cells.len() != self.columns.len() {
-            return Err(format!("it has {} cells: {} are needed", cells.len(), self.columns.len()));
+            return Err(format!("it has {} cells, expected {}", cells.len(), self.columns.len()));
         }
         self.columns.iter().zip(cells).map(|(column, text)| read_cell(column, text)).collect::<Result<_, _>>().map(Some)
     }
 
-    /// The next record's: one ends at a line break that no quote holds.
+    /// The cells of the next record. A record ends at a line break outside quotes.
     fn cells(&mut self) -> Result<Option<Vec<String>>, String> {
         self.record.clear();
         let most = limits::EXPORT_LINE_BYTES;
@@ -138,7 +139,7 @@ mod tests {
     use crate::maintenance::export::file::ExportFormat;
     use crate::maintenance::export::tables::TABLES;
 
-    /// The columns of `tenants`-like rows: two texts of which the second may be none.
+    /// Three text columns, of which the third is optional.
     fn columns() -> Vec<ExportColumn> {
         let audit = TABLES.iter().find(|table| table.name == "sends").unwrap();
         let all = audit.file_columns();

@@ -1,4 +1,4 @@
-//! One table's file, written with its digest or read, in either form.
+//! The file of one table in any of the formats, written with its digest, or read.
 
 pub(crate) use crate::maintenance::export::hashed_file::HashedFile;
 use std::fs::File;
@@ -11,20 +11,20 @@ use sha2::{Digest as _, Sha256};
 use super::tables::{ExportTable, FileCell, to_hex};
 use super::{csv, ndjson, parquet};
 
-/// Form of the files.
+/// Format of the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExportFormat {
-    /// Columns, packed.
+    /// Parquet.
     Parquet,
-    /// A JSON object a line.
+    /// One JSON object per line.
     Ndjson,
-    /// A line a row.
+    /// CSV with one line per row.
     Csv,
 }
 
 impl ExportFormat {
-    /// The file's name of a table.
+    /// The name of a table's file.
     #[must_use]
     pub fn name(self, table: &str) -> String {
         match self {
@@ -35,7 +35,7 @@ impl ExportFormat {
     }
 }
 
-/// How many bytes a file has, and their digest.
+/// Size of a file in bytes, and its SHA-256.
 pub(super) fn file_digest(path: &Path) -> io::Result<(u64, String)> {
     let mut file = File::open(path)?;
     let (mut digest, mut bytes) = (Sha256::new(), 0);
@@ -50,7 +50,7 @@ pub(super) fn file_digest(path: &Path) -> io::Result<(u64, String)> {
     }
 }
 
-/// A table's file that is written.
+/// The writer of a table's file.
 #[derive(Debug)]
 pub(super) enum TableSink {
     Parquet(Box<parquet::ParquetWriter>),
@@ -85,7 +85,7 @@ impl TableSink {
     }
 }
 
-/// A table's file that is read.
+/// The reader of a table's file.
 #[derive(Debug)]
 pub(super) enum TableSource {
     Parquet(Box<parquet::ParquetReader>),
@@ -95,7 +95,7 @@ pub(super) enum TableSource {
 
 impl TableSource {
     /// # Errors
-    /// What is wrong with the file.
+    /// A description of the file's fault.
     pub(super) fn open(form: ExportFormat, path: &Path, table: &ExportTable) -> Result<Self, String> {
         let columns = table.file_columns();
         Ok(match form {
@@ -105,10 +105,10 @@ impl TableSource {
         })
     }
 
-    /// The next row, the tenant's name in front; `None` behind the last.
+    /// The next row, with the tenant's name first; `None` after the last.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of the row's fault.
     pub(super) fn next(&mut self) -> Result<Option<Vec<FileCell>>, String> {
         match self {
             Self::Parquet(from) => from.next(),

@@ -7,7 +7,7 @@ use sha2::Digest as _;
 use sha2::Sha256;
 use std::fs::File;
 
-/// A new file whose digest is made as it is written.
+/// A new file that is hashed while it is written.
 #[derive(Debug)]
 pub(crate) struct HashedFile {
     file: BufWriter<File>,
@@ -24,7 +24,7 @@ impl HashedFile {
         Self { file: BufWriter::with_capacity(256 * 1_024, file), digest: Sha256::new(), bytes: 0 }
     }
 
-    /// Durable; gives how many bytes there are, and their digest.
+    /// Makes the file durable and returns its size in bytes and its SHA-256.
     pub(crate) fn finish(self) -> io::Result<(u64, String)> {
         self.file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
         Ok((self.bytes, to_hex(&self.digest.finalize())))

@@ -1,9 +1,9 @@
-//! An export back into an empty store: the same visitors, people, links and facts counted, so that another export of it has
-//! the same rows. What is derived is made anew, and everything is due for publishing under versions above all that the
+//! Loads an export into an empty store: the same visitors, people, links and counted facts, so that a new export of it
+//! has the same rows. Derived data is rebuilt, and every key is due for publishing with versions above all that the
 //! exported store had issued.
 //!
-//! The store is made whole in a folder of its own and then takes the place of the empty one: a run that was ended leaves
-//! that folder, with which nobody serves, and the next run begins again.
+//! The store is built completely in a folder of its own and then replaces the empty one. An interrupted run leaves that
+//! folder, no origin starts while it exists, and the next run begins again.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,64 +24,64 @@ use crate::ingest::log;
 use crate::maintenance::backup::{self, BackupError, ReplacedStore};
 use crate::store::{self, StoreError, TenantNo, names, tenant_no};
 
-/// Rows in one transaction.
+/// Rows per transaction.
 const AT_ONCE: usize = 5_000;
 /// Longest manifest, in bytes.
 const MANIFEST_BYTES: u64 = 1_024 * 1_024;
 
-/// Highest restore epoch that another can follow: memberships have it in front of 32 bits of their own.
+/// Highest restore epoch that can be followed by another. Epochs of memberships store it above 32 bits of their own.
 const RESTORE_EPOCH: u32 = i32::MAX as u32 - 1;
 
-/// Why an export was not loaded. The store is as it was.
+/// The reason why an export was not loaded. The store is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Putting the new store in its place.
+    /// The new store could not be moved to its final path.
     #[error(transparent)]
     Place(#[from] BackupError),
-    /// A file of the export.
+    /// A file of the export could not be read.
     #[error("cannot read {}", path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The manifest says nothing that can be loaded.
+    /// The manifest is invalid.
     #[error("{}: {why}", path.display())]
     Manifest {
-        /// Its file.
+        /// The manifest's file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         why: String,
     },
-    /// A file is not as the manifest says.
+    /// A file does not match the manifest.
     #[error("{}: {why}", path.display())]
     Table {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         why: String,
     },
-    /// A row is wrong.
+    /// A row is invalid.
     #[error("{}, row {row}: {why}", path.display())]
     Row {
         /// The file.
         path: PathBuf,
-        /// Which row, from 1.
+        /// Number of the row, from 1.
         row: u64,
-        /// What is wrong with it.
+        /// The fault.
         why: String,
     },
-    /// An export is loaded into an empty store only.
+    /// The store is not empty, and an export is never merged into one.
     #[error("the store in {} is not empty: it has {what}", path.display())]
     NotEmpty {
         /// The data directory.
         path: PathBuf,
-        /// What it has.
+        /// The contents that were found.
         what: String,
     },
 }
@@ -92,7 +92,7 @@ impl From<rusqlite::Error> for LoadError {
     }
 }
 
-/// Reads what an export says it holds. Its files are not looked at.
+/// Reads and checks the manifest of an export, but not its files.
 ///
 /// # Errors
 /// [`LoadError::File`], [`LoadError::Manifest`].
@@ -108,25 +108,26 @@ pub fn read_manifest(from: &Path) -> Result<Manifest, LoadError> {
     if schema.is_some_and(|schema| schema != u64::from(SCHEMA)) {
         return Err(wrong(format!("its schema is {}, this release reads {SCHEMA}", schema.unwrap_or_default())));
     }
-    let manifest: Manifest = serde_json::from_slice(&text).map_err(|e| wrong(format!("it is no manifest: {e}")))?;
+    let manifest: Manifest = serde_json::from_slice(&text).map_err(|e| wrong(format!("it is not a manifest: {e}")))?;
     let named = manifest.tables.iter().map(|entry| (entry.name.as_str(), entry.file.clone()));
     if !named.eq(TABLES.iter().map(|table| (table.name, manifest.form.name(table.name)))) {
-        return Err(wrong("its tables are not those of this schema, each with its file, in order".to_owned()));
+        return Err(wrong("its tables differ from the tables of this schema, or are not in its order".to_owned()));
     }
     if manifest.restore_epoch > RESTORE_EPOCH {
         return Err(wrong(format!("its restore epoch is above {RESTORE_EPOCH}")));
     }
     let tenants = &manifest.tenants;
     if tenants.len() > limits::TENANTS || !tenants.is_sorted_by(|a, b| a < b) {
-        return Err(wrong(format!("its tenants are over {}, or not in order, each once", limits::TENANTS)));
+        return Err(wrong(format!("its tenants are more than {}, not sorted, or not unique", limits::TENANTS)));
     }
     Ok(manifest)
 }
 
-/// Checks that the files are as the manifest says. `progress` is told the table looked at and how many of its bytes are done.
+/// Checks the files against the manifest. `progress` is called with the current table and the number of its bytes
+/// checked.
 ///
 /// # Errors
-/// [`LoadError::File`], [`LoadError::ExportTable`].
+/// [`LoadError::File`], [`LoadError::Table`].
 pub fn check_files(from: &Path, manifest: &Manifest, progress: &mut dyn FnMut(&str, u64)) -> Result<(), LoadError> {
     for Entry { name, file, bytes, sha256, .. } in &manifest.tables {
         progress(name, 0);
@@ -137,14 +138,14 @@ pub fn check_files(from: &Path, manifest: &Manifest, progress: &mut dyn FnMut(&s
             return Err(LoadError::Table { path, why });
         }
         if digest != *sha256 {
-            return Err(LoadError::Table { path, why: "it was changed: its sha256 is not the manifest's".to_owned() });
+            return Err(LoadError::Table { path, why: "it was changed: its sha256 differs".to_owned() });
         }
         progress(name, found);
     }
     Ok(())
 }
 
-/// Checks that the store in `data` may be replaced: it is not there, or knows nothing yet.
+/// Checks that the store in `data` may be replaced: it is missing or empty.
 ///
 /// # Errors
 /// [`LoadError::NotEmpty`], [`LoadError::Store`].
@@ -154,7 +155,7 @@ pub fn check_empty(data: &Path) -> Result<(), LoadError> {
     if store::store_file(data).exists() {
         let conn = store::open_readonly(data)?;
         for table in TABLES {
-            // An earlier release has fewer tables.
+            // A store of an earlier release has fewer tables.
             let any = format!("SELECT EXISTS (SELECT 1 FROM {})", table.name);
             if conn.table_exists(None, table.name)? && conn.query_row(&any, [], |row| row.get(0))? {
                 return holds(table.name.replace('_', " "));
@@ -165,10 +166,11 @@ pub fn check_empty(data: &Path) -> Result<(), LoadError> {
     if log::has_unfolded(data, folded)? { holds("facts that wait in its log".to_owned()) } else { Ok(()) }
 }
 
-/// Loads an export into the empty store of `data`. `progress` is told the table and rows of it that are loaded.
+/// Loads an export into the empty store of `data`. `progress` is called with the current table and the number of its
+/// rows loaded.
 ///
 /// # Errors
-/// [`LoadError`]; the store is as it was.
+/// [`LoadError`]; the store is unchanged.
 pub fn run(
     data: &Path,
     from: &Path,
@@ -180,14 +182,15 @@ pub fn run(
     let _alone = store::lock_writing(data, true)?;
     check_empty(data)?;
     if store::store_file(data).exists() {
-        // What the empty store has is in its file when it is replaced.
+        // The content of the empty store must be in its main file when that is replaced.
         Connection::open(store::store_file(data))?.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")?;
     }
     let fresh = backup::make_store(data, |fresh| fill_store(data, fresh, from, manifest, now, progress))?;
     Ok(backup::take_place(data, &fresh)?)
 }
 
-/// Makes the store in its own folder, from the empty one if there is one: that has tokens, and numbers of tenants.
+/// Builds the store in its own folder, from a copy of the empty store if there is one, which has tokens and tenant
+/// numbers.
 fn fill_store(
     data: &Path,
     fresh: &Path,
@@ -200,7 +203,7 @@ fn fill_store(
         backup::copy_store(&store::store_file(data), &store::store_file(fresh))?;
     }
     let mut conn = store::open(fresh)?;
-    // It is nobody's store yet, and synced as a whole before it is.
+    // No process uses this store yet, and it is synced to disk before it is moved.
     conn.pragma_update(None, "synchronous", "OFF")?;
     let mut tenants = BTreeMap::new();
     for name in &manifest.tenants {
@@ -216,7 +219,7 @@ fn fill_store(
             return Err(wrong(format!("it has {rows} rows, the manifest says {}", entry.rows)));
         }
     }
-    // Memberships keep their order; `renew` lifts them all.
+    // Memberships keep their order; [`backup::renew_store`] raises their epochs.
     let epochs = "UPDATE meta SET epoch_counter = max(epoch_counter, (SELECT ifnull(max(epoch), 0) FROM people)),
         version_counter = max(version_counter, 1)";
     conn.execute(epochs, [])?;
@@ -225,16 +228,16 @@ fn fill_store(
     Ok(())
 }
 
-/// One table on its way into the store.
+/// The load of one table.
 struct TableLoad<'a> {
     table: &'a ExportTable,
     columns: Vec<ExportColumn>,
     tenants: &'a BTreeMap<String, TenantNo>,
     names: BTreeMap<TenantNo, NameDictionary>,
     path: PathBuf,
-    /// Rows so far.
+    /// Number of the current row.
     row: u64,
-    /// The visitor whose rows are gathered, and they.
+    /// The visitor whose rows are being gathered, and its parts.
     open: Option<((TenantNo, Value), VisitorParts)>,
 }
 
@@ -255,7 +258,7 @@ impl<'a> TableLoad<'a> {
         LoadError::Row { path: self.path.clone(), row: self.row, why: why.into() }
     }
 
-    /// Loads all rows, and gives how many there were.
+    /// Loads all rows and returns their number.
     fn all(
         mut self,
         conn: &mut Connection,
@@ -298,7 +301,7 @@ impl<'a> TableLoad<'a> {
         }
     }
 
-    /// Puts a row where it belongs.
+    /// Inserts one row.
     fn put(
         &self,
         conn: &Connection,
@@ -312,34 +315,34 @@ impl<'a> TableLoad<'a> {
         let write = self.table.write().unwrap_or_default();
         let mut statement = conn.prepare_cached(&write)?;
         let mut values: Vec<Value> = std::iter::once(Value::Integer(tenant.0)).chain(values).collect();
-        // What follows is for those who read files.
+        // The remaining columns are derived, for readers of the files only.
         values.truncate(statement.parameter_count());
         match statement.execute(params_from_iter(values)) {
             Ok(1) => Ok(()),
-            Ok(_) => Err(self.wrong("what it belongs to is not in the export, or is there twice")),
-            Err(rusqlite::Error::SqliteFailure(why, told)) if why.code == rusqlite::ErrorCode::ConstraintViolation => {
-                Err(self.wrong(told.unwrap_or_else(|| why.to_string())))
+            Ok(_) => Err(self.wrong("the row that it refers to is not in the export, or is there twice")),
+            Err(rusqlite::Error::SqliteFailure(why, text)) if why.code == rusqlite::ErrorCode::ConstraintViolation => {
+                Err(self.wrong(text.unwrap_or_else(|| why.to_string())))
             }
             Err(e) => Err(e.into()),
         }
     }
 
-    /// The readable columns of a visitor say what its core does.
+    /// Checks that the readable columns of a visitor match its packed profile.
     fn check_core(&self, cells: &[FileCell]) -> Result<(), LoadError> {
         let at = self.columns.iter().position(|column| column.kind == ColumnKind::Bytes).unwrap_or_default();
-        let Some(FileCell::Bytes(core)) = cells.get(at) else { return Err(self.wrong("`profile` is not there")) };
+        let Some(FileCell::Bytes(core)) = cells.get(at) else { return Err(self.wrong("`profile` is missing")) };
         let visitor =
             cells.iter().take(1).find_map(|cell| if let FileCell::Text(id) = cell { id.parse().ok() } else { None });
-        let Some(visitor) = visitor else { return Err(self.wrong("`visitor` is not there")) };
+        let Some(visitor) = visitor else { return Err(self.wrong("`visitor` is missing")) };
         let core =
             profile::decode_profile(visitor, core).map_err(|e| self.wrong(format!("`profile` cannot be read: {e}")))?;
         if cells.get(at + 1..) != Some(profile_cells(&core).as_slice()) {
-            return Err(self.wrong("the columns behind `profile` do not say what it does"));
+            return Err(self.wrong("the columns after `profile` differ from its content"));
         }
         Ok(())
     }
 
-    /// Adds a row to its visitor's; rows of one visitor lie together, and are kept together.
+    /// Adds a row to the rows of its visitor, which are adjacent in the file and stored together.
     fn gather(
         &mut self,
         conn: &Connection,
@@ -359,7 +362,7 @@ impl<'a> TableLoad<'a> {
         added.map_err(|why| self.wrong(why))
     }
 
-    /// Keeps what was gathered.
+    /// Stores the gathered rows of a visitor.
     fn close(&mut self, conn: &Connection) -> Result<(), LoadError> {
         const FIND: &str = "SELECT row FROM visitors WHERE tenant = ?1 AND visitor = ?2";
         let Some(((tenant, visitor), parts)) = self.open.take() else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! A table as lines of JSON: an object a row, every column in it, bytes in base64.
+//! A table as lines of JSON: one object per row with every column, bytes in base64.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write};
 use std::path::Path;
@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::hashed_file::HashedFile;
 use super::tables::{ColumnKind, ExportColumn, FileCell};
 
-/// Writes a table.
+/// Writer of an NDJSON table.
 #[derive(Debug)]
 pub(super) struct NdjsonWriter {
     to: HashedFile,
@@ -26,8 +26,8 @@ impl NdjsonWriter {
 
     pub(super) fn put(&mut self, row: &[FileCell]) -> io::Result<()> {
         self.line.clear();
-        for (place, (column, cell)) in self.columns.iter().zip(row).enumerate() {
-            self.line.extend(if place == 0 { b"{\"" } else { b",\"" });
+        for (index, (column, cell)) in self.columns.iter().zip(row).enumerate() {
+            self.line.extend(if index == 0 { b"{\"" } else { b",\"" });
             self.line.extend(column.name.as_bytes());
             self.line.extend(b"\":");
             match cell {
@@ -47,7 +47,7 @@ impl NdjsonWriter {
     }
 }
 
-/// Reads a table.
+/// Reader of an NDJSON table.
 #[derive(Debug)]
 pub(super) struct NdjsonReader {
     from: BufReader<std::fs::File>,
@@ -60,10 +60,10 @@ impl NdjsonReader {
         Ok(Self { from: BufReader::new(std::fs::File::open(path)?), columns, line: Vec::new() })
     }
 
-    /// The next row; `None` behind the last.
+    /// The next row; `None` after the last.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of the row's fault.
     pub(super) fn next(&mut self) -> Result<Option<Vec<FileCell>>, String> {
         self.line.clear();
         let most = limits::EXPORT_LINE_BYTES as u64;
@@ -75,7 +75,7 @@ impl NdjsonReader {
             return Err(format!("it is longer than {most} bytes"));
         }
         let row: Map<String, Value> =
-            serde_json::from_slice(&self.line).map_err(|e| format!("it is no JSON object: {e}"))?;
+            serde_json::from_slice(&self.line).map_err(|e| format!("it is not a JSON object: {e}"))?;
         self.columns.iter().map(|column| read_cell(column, row.get(column.name))).collect::<Result<_, _>>().map(Some)
     }
 }
@@ -83,7 +83,7 @@ impl NdjsonReader {
 fn read_cell(column: &ExportColumn, value: Option<&Value>) -> Result<FileCell, String> {
     let name = column.name;
     Ok(match (column.kind, value) {
-        (_, None) => return Err(format!("there is no `{name}`")),
+        (_, None) => return Err(format!("`{name}` is missing")),
         (_, Some(Value::Null)) => FileCell::Null,
         (_, Some(Value::Bool(yes))) => FileCell::Bool(*yes),
         (ColumnKind::Bytes, Some(Value::String(text))) => {

@@ -1,4 +1,4 @@
-//! A table as Parquet: flat columns, zstd, groups of bounded rows. Written and read column by column, without Arrow.
+//! A table as Parquet: flat columns, zstd, row groups of bounded size. It is written and read by column, without Arrow.
 
 use std::fs::File;
 use std::path::Path;
@@ -18,14 +18,14 @@ use ::parquet::schema::types::Type;
 use super::hashed_file::HashedFile;
 use super::tables::{ColumnKind, ExportColumn, FileCell};
 
-/// Rows of a group at most.
+/// Most rows of a row group.
 const GROUP_ROWS: usize = 65_536;
-/// Bytes of texts and bytes after which a group ends.
+/// Bytes of texts and blobs after which a row group ends.
 const GROUP_BYTES: usize = 16 * 1_024 * 1_024;
-/// Rows read at once.
+/// Rows read at a time.
 const BATCH: usize = 256;
 
-/// The file's schema, as the format writes it.
+/// The file's schema in Parquet's message notation.
 fn file_schema(columns: &[ExportColumn]) -> Done<Arc<Type>> {
     let field = |column: &ExportColumn| {
         let need = if column.optional { "optional" } else { "required" };
@@ -45,7 +45,7 @@ fn column_form(kind: ColumnKind) -> (Physical, bool) {
     }
 }
 
-/// Writes a table.
+/// Writer of a Parquet table.
 pub(super) struct ParquetWriter {
     to: SerializedFileWriter<HashedFile>,
     columns: Vec<ExportColumn>,
@@ -84,8 +84,8 @@ impl ParquetWriter {
         let rows = std::mem::take(&mut self.group);
         self.bytes = 0;
         let mut group = self.to.next_row_group()?;
-        for (place, column) in self.columns.iter().enumerate() {
-            let cells = rows.iter().filter_map(|row| row.get(place));
+        for (index, column) in self.columns.iter().enumerate() {
+            let cells = rows.iter().filter_map(|row| row.get(index));
             match column_form(column.kind).0 {
                 Physical::INT64 => put_column::<Int64Type>(&mut group, cells, |cell| match cell {
                     FileCell::Int(n) => Some(*n),
@@ -119,25 +119,25 @@ fn put_column<'c, T: DataType>(
     value: impl Fn(&FileCell) -> Option<T::T>,
 ) -> Done<()> {
     let values: Vec<Option<T::T>> = cells.map(value).collect();
-    // Where a column needs a value the levels are not looked at.
-    let there: Vec<i16> = values.iter().map(|value| value.is_some().into()).collect();
+    // A required column ignores the definition levels.
+    let levels: Vec<i16> = values.iter().map(|value| value.is_some().into()).collect();
     let values: Vec<T::T> = values.into_iter().flatten().collect();
     if let Some(mut column) = group.next_column()? {
-        column.typed::<T>().write_batch(&values, Some(&there), None)?;
+        column.typed::<T>().write_batch(&values, Some(&levels), None)?;
         column.close()?;
     }
     Ok(())
 }
 
-/// Reads a table.
+/// Reader of a Parquet table.
 pub(super) struct ParquetReader {
     file: SerializedFileReader<File>,
     columns: Vec<ExportColumn>,
     next_group: usize,
-    /// Of the group under way: a reader a column, and rows left.
+    /// Column readers of the current row group, one per column, and its remaining rows.
     group: Vec<ColumnReader>,
     left: usize,
-    /// Rows read and not given yet, the next the last.
+    /// Rows read but not returned yet, in reverse order.
     batch: Vec<Vec<FileCell>>,
 }
 
@@ -149,7 +149,7 @@ impl fmt::Debug for ParquetReader {
 
 impl ParquetReader {
     /// # Errors
-    /// What is wrong with the file.
+    /// A description of the file's fault.
     pub(super) fn open(path: &Path, columns: Vec<ExportColumn>) -> Result<Self, String> {
         catch_panic(|| Self::open_file(path, columns))
     }
@@ -171,10 +171,10 @@ impl ParquetReader {
         Ok(Self { file, columns, next_group: 0, group: Vec::new(), left: 0, batch: Vec::new() })
     }
 
-    /// The next row; `None` behind the last.
+    /// The next row; `None` after the last.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of the row's fault.
     pub(super) fn next(&mut self) -> Result<Option<Vec<FileCell>>, String> {
         if self.batch.is_empty() {
             catch_panic(|| self.read())?;
@@ -182,7 +182,7 @@ impl ParquetReader {
         Ok(self.batch.pop())
     }
 
-    /// Reads on, until there are rows or no more.
+    /// Reads until the batch has rows or the file ends.
     fn read(&mut self) -> Result<(), String> {
         while self.batch.is_empty() {
             if self.left == 0 {
@@ -226,10 +226,11 @@ impl ParquetReader {
     }
 }
 
-/// The reader of the format panics on some bytes that are none of it. What is left of it then is not to be used again.
+/// Turns a panic into an error: the Parquet reader panics on some bytes that are not valid Parquet. The reader must not
+/// be used after that.
 pub(crate) fn catch_panic<T>(read: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(read));
-    done.unwrap_or_else(|_| Err("it is no Parquet".to_owned()))
+    done.unwrap_or_else(|_| Err("it is not a valid Parquet file".to_owned()))
 }
 
 fn read_column<T: DataType>(
@@ -237,16 +238,16 @@ fn read_column<T: DataType>(
     count: usize,
     cell: impl Fn(T::T) -> Result<FileCell, String>,
 ) -> Result<Vec<FileCell>, String> {
-    let (mut there, mut values) = (Vec::new(), Vec::new());
-    let (rows, _, _) = reader.read_records(count, Some(&mut there), None, &mut values).map_err(|e| e.to_string())?;
+    let (mut levels, mut values) = (Vec::new(), Vec::new());
+    let (rows, _, _) = reader.read_records(count, Some(&mut levels), None, &mut values).map_err(|e| e.to_string())?;
     if rows != count {
         return Err("a column ends before the others".to_owned());
     }
     let mut values = values.into_iter();
-    if there.is_empty() {
+    if levels.is_empty() {
         return values.map(cell).collect();
     }
     let next =
         |level: &i16| if *level == 0 { Ok(FileCell::Null) } else { values.next().map_or(Ok(FileCell::Null), &cell) };
-    there.iter().map(next).collect()
+    levels.iter().map(next).collect()
 }

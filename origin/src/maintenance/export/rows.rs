@@ -1,4 +1,4 @@
-//! Rows of the store as files have them: what is packed there is many rows here, and the other way round.
+//! Rows of the store as files have them: a packed value of the store is many rows here, in both directions.
 
 use std::collections::BTreeMap;
 
@@ -22,10 +22,10 @@ use crate::profiles::buckets::{self, packed_actions};
 use crate::profiles::fold;
 use crate::store::{CheckedBytes, StoreError, TenantNo, names, visitor_at};
 
-/// Gives all rows of a table of one tenant, in order.
+/// Passes all rows of a tenant in a table to `give`, in order.
 ///
 /// # Errors
-/// Those of `give`, and [`StoreError`].
+/// Errors of `give`, and [`StoreError`].
 pub(super) fn read<E: From<StoreError>>(
     conn: &Connection,
     table: &ExportTable,
@@ -53,7 +53,7 @@ pub(super) fn read<E: From<StoreError>>(
     Ok(())
 }
 
-/// What a profile's core says, for those who read files and not the core.
+/// The content of a packed profile as cells, for readers of the files.
 pub(super) fn profile_cells(core: &Profile) -> [FileCell; 6] {
     let (totals, seen) = (core.totals(), core.seen());
     let time = |at: Option<Millis>| at.map_or(FileCell::Null, |at| FileCell::Int(signed(at)));
@@ -130,10 +130,10 @@ fn segment_rows(map: &SegmentMap) -> Vec<Vec<FileCell>> {
 
 fn attribute_rows(map: &AttributeMap, names: &NameDictionary) -> Result<Vec<Vec<FileCell>>, StoreError> {
     let row = |(token, stamp, value): (NameToken, WriteStamp, Option<&Attribute>)| {
-        let corrupt = StoreError::Corrupt { what: "attribute whose name is not there" };
+        let corrupt = StoreError::Corrupt { what: "attribute without a name" };
         let (name, kind) = names.get(token).ok_or(corrupt)?;
         if value.is_some_and(|value| value.kind() != kind) {
-            return Err(StoreError::Corrupt { what: "attribute of another kind than its name's" });
+            return Err(StoreError::Corrupt { what: "attribute whose kind differs from its name's" });
         }
         let value = value.map_or(FileCell::Null, |value| FileCell::Text(value.to_json().to_string()));
         let [at, order] = stamp_cells(stamp);
@@ -177,7 +177,7 @@ fn event_rows(all: &VisitorEvents) -> Vec<Vec<FileCell>> {
     all.iter().map(row).collect()
 }
 
-/// Rows of one visitor on their way into what the store packs them into.
+/// Rows of one visitor that are gathered into a packed value of the store.
 #[derive(Debug)]
 pub(super) enum VisitorParts {
     Segments(SegmentMap),
@@ -196,10 +196,10 @@ impl VisitorParts {
         }
     }
 
-    /// Adds a row, without its visitor: values that were checked against their columns.
+    /// Adds a row without its visitor. The values were checked against their columns.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of the row's fault.
     pub(super) fn add(&mut self, names: &NameDictionary, values: &[Value]) -> Result<(), String> {
         match (self, values) {
             (Self::Segments(map), [id, expiry, Value::Text(attributes), at, order]) => {
@@ -212,7 +212,7 @@ impl VisitorParts {
             (Self::Attributes(map), [token, Value::Text(name), value, at, order]) => {
                 let token = NameToken(small_number(token));
                 let known = names.get(token).filter(|(known, _)| known == name);
-                let (_, kind) = known.ok_or("`token` and `name` are not in attribute_names")?;
+                let (_, kind) = known.ok_or("the pair of `token` and `name` is not in attribute_names")?;
                 let value = match value {
                     Value::Text(text) => {
                         Some(read_attribute(kind, text).ok_or_else(|| format!("`value` is not {}", kind.name()))?)
@@ -238,18 +238,18 @@ impl VisitorParts {
                 let (minutes, days) = (read_newest("minutes", floor, minutes)?, read_newest("days", from_day, days)?);
                 let mut times = EventTimes { earlier: 0, minutes, days };
                 let earlier = unsigned(*count).checked_sub(times.count());
-                times.earlier = earlier.ok_or("`count` is less than there are in `minutes`")?;
+                times.earlier = earlier.ok_or("`count` is less than the sum of `minutes` and `days`")?;
                 if !(1..=limits::NAME_BYTES).contains(&name.len()) {
-                    return Err(format!("`name` has not 1 to {} bytes", limits::NAME_BYTES));
+                    return Err(format!("`name` must have 1 to {} bytes", limits::NAME_BYTES));
                 }
                 all.add_times(name, times);
             }
-            _ => return Err("a column is not there".to_owned()),
+            _ => return Err("a column is missing".to_owned()),
         }
         Ok(())
     }
 
-    /// Joins them with what the store has of a visitor's row.
+    /// Merges the rows into the stored row of a visitor.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -270,7 +270,7 @@ impl VisitorParts {
     }
 }
 
-/// A number that its column bounds.
+/// A number within the range of its column.
 fn small_number<T: TryFrom<i64> + Default>(value: &Value) -> T {
     match value {
         Value::Integer(n) => T::try_from(*n).unwrap_or_default(),
@@ -278,20 +278,20 @@ fn small_number<T: TryFrom<i64> + Default>(value: &Value) -> T {
     }
 }
 
-/// The newest minutes or days, and how often an event was in each.
+/// The counts of an event by minute or by day, from `floor` on.
 fn read_newest(name: &str, floor: &Value, counts: &Value) -> Result<NewestTimes, String> {
-    let Value::Text(text) = counts else { return Err(format!("`{name}` is not there")) };
+    let Value::Text(text) = counts else { return Err(format!("`{name}` is missing")) };
     let wrong = |_| format!("`{name}` is not an object of whole numbers");
     let counts: BTreeMap<u32, u64> = serde_json::from_str(text).map_err(wrong)?;
     NewestTimes::from_parts(small_number(floor), counts)
-        .ok_or_else(|| format!("`{name}` has one of before, or without any"))
+        .ok_or_else(|| format!("`{name}` has an entry before its first one, or a count of 0"))
 }
 
 fn read_stamp(at: &Value, order: &Value) -> WriteStamp {
     WriteStamp { at: unsigned(small_number(at)), order: unsigned(small_number(order)) }
 }
 
-/// The value that a text says, exactly as it was.
+/// The attribute value that a JSON text stands for, exactly.
 fn read_attribute(kind: ValueKind, text: &str) -> Option<Attribute> {
     if kind == ValueKind::Float {
         return text.parse().ok().and_then(FiniteNumber::new).map(Attribute::Float);

@@ -1,8 +1,8 @@
-//! The tables of an export: what each column is called, what it holds, and where the store has it. `docs/EXPORT.md` says the
-//! same in words; a test holds the two together.
+//! The tables of an export: the name of each column, its kind, and its source in the store. `docs/EXPORT.md` describes
+//! the same tables; a test compares the two.
 //!
-//! Every table begins with the column `tenant`, the tenant's name. What refers to another row does so by ids that are the
-//! same in every store: rows of `visitors` by the visitor, rows of `people` by the master.
+//! The first column of every table is `tenant`, the tenant's name. References between rows use ids that are the same in
+//! every store: the visitor for a row of `visitors`, the master for a row of `people`.
 
 use causeway_shared::base::ids::VisitorId;
 use causeway_shared::base::limits;
@@ -10,28 +10,28 @@ use rusqlite::types::Value;
 
 use crate::store::CheckedBytes;
 
-/// Form of the tables: another number where a table or a column comes or goes.
+/// Version of the schema. It increases when a table or a column is added or removed.
 pub const SCHEMA: u32 = 9;
 
-/// What a column holds.
+/// The kind of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ColumnKind {
-    /// A whole number of these.
+    /// A whole number from the first to the second bound, inclusive.
     Int(i64, i64),
-    /// Yes or no.
+    /// True or false.
     Bool,
-    /// A text of so many bytes at most.
+    /// A text of at most this many bytes.
     Text(usize),
     /// A visitor: a UUID of version 7.
     Visitor,
-    /// So many bytes, as hexadecimal digits.
+    /// This many bytes, as hexadecimal digits.
     Hex(usize),
-    /// Bytes, up to [`limits::EXPORT_BYTES`].
+    /// At most [`limits::EXPORT_BYTES`] bytes.
     Bytes,
 }
 
 impl ColumnKind {
-    /// By its name in [`TABLES`] and in the document.
+    /// Finds a kind by its name in [`TABLES`] and in the document.
     fn of(name: &str) -> Option<Self> {
         Some(match name {
             "int" => Self::Int(i64::MIN, i64::MAX),
@@ -52,14 +52,14 @@ impl ColumnKind {
     }
 }
 
-/// One value, as files have it.
+/// One value in the form of the files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileCell {
-    /// None.
+    /// Null.
     Null,
     /// A whole number.
     Int(i64),
-    /// Yes or no.
+    /// True or false.
     Bool(bool),
     /// A text.
     Text(String),
@@ -76,27 +76,28 @@ pub const TENANT: ExportColumn = ExportColumn {
     is_checked: false,
 };
 
-/// The column of a file of people.
+/// The only column of a file of people.
 pub(super) const PERSON: ExportColumn =
     ExportColumn { name: "person", stored: "person", kind: ColumnKind::Visitor, optional: false, is_checked: false };
 
 /// A column of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExportColumn {
-    /// Its name in files.
+    /// Its name in the files.
     pub name: &'static str,
-    /// Its name in the store, where that is another.
+    /// Its name in the store.
     stored: &'static str,
-    /// What it holds.
+    /// The kind of its values.
     pub kind: ColumnKind,
-    /// Whether it may hold none.
+    /// Whether a value may be null.
     pub optional: bool,
-    /// Whether the store has its bytes as [`CheckedBytes`]: files have them without the checksum.
+    /// Whether the store has its bytes as [`CheckedBytes`]. The files have them without the checksum.
     is_checked: bool,
 }
 
 impl ExportColumn {
-    /// Of `name kind`, or `name=stored kind`; `kind?` for one that may hold none, `checked bytes` for [`CheckedBytes`].
+    /// Parses `name kind` or `name=stored kind`. `kind?` marks an optional column, and `checked bytes` is
+    /// [`CheckedBytes`].
     fn parse(spec: &'static str) -> Option<Self> {
         let (names, kind) = spec.trim().split_once(' ')?;
         let (name, stored) = names.split_once('=').unwrap_or((names, names));
@@ -106,7 +107,7 @@ impl ExportColumn {
         Some(Self { name, stored, kind: ColumnKind::of(kind)?, optional, is_checked })
     }
 
-    /// A stored value as files have it; `None` for one that is not of this column.
+    /// Converts a stored value to the form of the files; `None` if the value does not fit the column.
     #[must_use]
     pub fn cell(&self, value: Value) -> Option<FileCell> {
         Some(match (self.kind, value) {
@@ -126,21 +127,21 @@ impl ExportColumn {
         })
     }
 
-    /// A value of a file as the store has it.
+    /// Converts a value of a file to the form of the store.
     ///
     /// # Errors
-    /// What is needed instead.
+    /// A description of the expected value.
     pub fn value(&self, cell: &FileCell) -> Result<Value, String> {
         let needed = |what: &str| Err(format!("`{}` is not {what}", self.name));
         match (self.kind, cell) {
             (_, FileCell::Null) if self.optional => Ok(Value::Null),
-            (_, FileCell::Null) => needed("there"),
+            (_, FileCell::Null) => needed("allowed to be null"),
             (ColumnKind::Int(least, most), FileCell::Int(n)) if (least..=most).contains(n) => Ok(Value::Integer(*n)),
             (ColumnKind::Int(least, most), _) => needed(&format!("a whole number from {least} to {most}")),
             (ColumnKind::Bool, FileCell::Bool(yes)) => Ok(Value::Integer((*yes).into())),
             (ColumnKind::Bool, _) => needed("true or false"),
             (ColumnKind::Text(most), FileCell::Text(text)) if text.len() <= most => Ok(Value::Text(text.clone())),
-            (ColumnKind::Text(most), _) => needed(&format!("a text of {most} bytes at most")),
+            (ColumnKind::Text(most), _) => needed(&format!("a text of at most {most} bytes")),
             (ColumnKind::Visitor, FileCell::Text(text)) => match text.parse::<VisitorId>() {
                 Ok(visitor) => Ok(Value::Blob(visitor.as_bytes().to_vec())),
                 Err(_) => needed("a UUID of version 7"),
@@ -156,7 +157,7 @@ impl ExportColumn {
             (ColumnKind::Bytes, FileCell::Bytes(bytes)) if bytes.len() <= limits::EXPORT_BYTES => {
                 Ok(Value::Blob(if self.is_checked { CheckedBytes::seal(bytes) } else { bytes.clone() }))
             }
-            (ColumnKind::Bytes, _) => needed(&format!("{} bytes at most", limits::EXPORT_BYTES)),
+            (ColumnKind::Bytes, _) => needed(&format!("a blob of at most {} bytes", limits::EXPORT_BYTES)),
         }
     }
 }
@@ -178,22 +179,22 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
     pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
 }
 
-/// How a table's rows are found in the store, and put there.
+/// The way in which a table's rows are read from the store and written to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowSource {
-    /// Rows of a tenant, in the order of these columns of the store.
+    /// Rows of a tenant, ordered by these columns of the store.
     Tenant(&'static str),
-    /// Rows of a row in `visitors`, in the order of these.
+    /// Rows of a row in `visitors`, ordered by these columns.
     Visitor(&'static str),
-    /// Rows of a row in `people`, in the order of these.
+    /// Rows of a row in `people`, ordered by these columns.
     Person(&'static str),
-    /// By statements of their own. The first is given the tenant; the other too, and then the columns.
+    /// A statement to read, with the tenant as its parameter, and one to write, with tenant and columns.
     Own(&'static str, &'static str),
-    /// Several rows from one value of a visitor's.
+    /// Many rows from one packed value of a visitor.
     Packed(PackedPart),
 }
 
-/// What of a visitor is packed in the store, and rows in files.
+/// A value of a visitor that is packed in the store and many rows in files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PackedPart {
     /// Its segments.
@@ -202,43 +203,43 @@ pub enum PackedPart {
     Attributes,
     /// Its actions.
     Actions,
-    /// From when on its events are kept, and whether names were left out, where that is not all.
+    /// Start of the complete events, and whether event names were left out; no row if nothing is missing.
     EventGaps,
     /// Its events by name.
     Events,
 }
 
-/// A table.
+/// A table of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExportTable {
-    /// Its name, in the store too.
+    /// Its name in files and in the store.
     pub name: &'static str,
-    /// Its columns but for the tenant, see [`ExportColumn::parse`].
+    /// Its columns without the tenant, in the notation of `ExportColumn::parse`.
     pub(super) columns: &'static str,
-    /// Where its rows are.
+    /// The source of its rows.
     pub place: RowSource,
 }
 
 impl ExportTable {
-    /// Its columns but for the tenant.
+    /// Its columns without the tenant.
     #[must_use]
     pub fn columns(&self) -> Vec<ExportColumn> {
         self.columns.split(", ").filter_map(ExportColumn::parse).collect()
     }
 
-    /// What of a visitor its rows are packed into.
+    /// The packed value of a visitor that holds its rows.
     #[must_use]
     pub fn packed(&self) -> Option<PackedPart> {
         if let RowSource::Packed(packed) = self.place { Some(packed) } else { None }
     }
 
-    /// Its columns, as files have them.
+    /// Its columns in the files, the tenant first.
     #[must_use]
     pub fn file_columns(&self) -> Vec<ExportColumn> {
         std::iter::once(TENANT).chain(self.columns()).collect()
     }
 
-    /// Reads its rows of a tenant, which is the one parameter. `None` for packed ones.
+    /// The SQL statement that reads its rows; the only parameter is the tenant. `None` for packed rows.
     #[must_use]
     pub fn read(&self) -> Option<String> {
         let columns = self.columns();
@@ -268,7 +269,7 @@ impl ExportTable {
         })
     }
 
-    /// Puts one row: the tenant is the first parameter, the columns follow. `None` for packed ones.
+    /// The SQL statement that writes one row, with tenant and columns as parameters. `None` for packed rows.
     #[must_use]
     pub fn write(&self) -> Option<String> {
         let columns = self.columns();
@@ -297,7 +298,7 @@ const fn define_table(name: &'static str, columns: &'static str, place: RowSourc
     ExportTable { name, columns, place }
 }
 
-/// All tables, in the order in which they are written and read: what is referred to comes first.
+/// All tables, in the order in which they are written and read. A table comes after the tables that it refers to.
 pub const TABLES: [ExportTable; 41] = [
     define_table(
         "people",
@@ -339,7 +340,7 @@ pub const TABLES: [ExportTable; 41] = [
          insertion hex6",
         RowSource::Packed(PackedPart::Actions),
     ),
-    // Where neither has a row there are no events: so `visitors` are written.
+    // A visitor without a row in both tables has no events, as the insert into `visitors` stores it.
     define_table("event_gaps", "visitor visitor, since_minute u32, left_out bool", RowSource::Packed(PackedPart::EventGaps)),
     define_table(
         "events",
@@ -398,7 +399,7 @@ pub const TABLES: [ExportTable; 41] = [
     define_table("cuts", "master visitor, visitor visitor, at_ms=at uint", RowSource::Person("visitor")),
     define_table("erased", "visitor visitor, at_ms=at uint, receipt hex16", RowSource::Tenant("visitor")),
     define_table("erased_ids", "kind u8, hash hex16, at_ms=at uint, receipt hex16", RowSource::Tenant("kind, hash")),
-    // Here no record of the log holds anything of them.
+    // In the loaded store, no log record holds facts of the erased visitors, so `log_seq` is 0.
     define_table(
         "erasures",
         "receipt hex16, asked_ms uint, stored_ms uint, log_ms uint?",
@@ -407,7 +408,7 @@ pub const TABLES: [ExportTable; 41] = [
             "INSERT INTO erasures (tenant, receipt, asked, stored, log_seq, log) VALUES (?1, ?2, ?3, ?4, 0, ?5)",
         ),
     ),
-    // Those too that a sweep has not noted yet: it does not travel, as all is published anew.
+    // Includes the keys that a sweep has not noted yet. The sweep is not exported: every key is published again.
     define_table(
         "erasure_keys",
         "receipt hex16, kind u16, subject hex16, written_ms uint?",
@@ -472,7 +473,7 @@ pub const TABLES: [ExportTable; 41] = [
         "segment u32, visitor visitor, until_hour=until u32",
         RowSource::Tenant("segment, visitor"),
     ),
-    // One that is not over is told by the installation that it comes from.
+    // A send that is still open is delivered by the exporting installation, so it is loaded as stopped.
     define_table(
         "sends",
         "name text, filter json, count u32, experiment text?, webhook bool, per_second u32, random int, asked_ms uint, \

@@ -31,7 +31,7 @@ use crate::testing::{NOW, Origin, exposure, fact, impression, page, purchase, vi
 
 const HOUR: u32 = 70_000;
 
-/// One attribute of each kind, among them what a form of texts could lose.
+/// One attribute of each kind, including values that a text format could lose.
 fn attribute(n: u32) -> (String, Option<Attribute>) {
     let value = match n % 6 {
         0 => Attribute::Bool(n.is_multiple_of(4)),
@@ -41,11 +41,11 @@ fn attribute(n: u32) -> (String, Option<Attribute>) {
         4 => Attribute::Date(18_321 + i32::try_from(n).unwrap()),
         _ => Attribute::Strings([format!("a{n}"), "2020-01-01".to_owned()].into()),
     };
-    // The fourth name holds strings, also such as look like a date.
+    // The fourth name has string values, some of which look like a date.
     (format!("name_{}", n % 6), (!n.is_multiple_of(7)).then_some(value))
 }
 
-/// One fact, of any kind there is.
+/// One fact of any kind.
 fn any(origin: &Origin, tenant: &str, n: u32, some: &mut impl FnMut(u32) -> u32) -> Fact {
     let (who, at) = (visitor(1 + some(30)), NOW + u64::from(some(1_000)) - u64::from(some(20)) * DAY_MS);
     let kind = KindCode(if some(3) == 0 { 2 } else { 1 });
@@ -110,7 +110,7 @@ fn any(origin: &Origin, tenant: &str, n: u32, some: &mut impl FnMut(u32) -> u32)
     }
 }
 
-/// A write that an edge received later than it was made, by up to a day, as one of several of its call.
+/// A write that an edge received up to a day after it was made, as one of several in its call.
 fn written_before_receipt(fact: Fact, n: u32) -> Fact {
     match fact.what {
         FactKind::Segments { .. } | FactKind::Attributes { .. } => {
@@ -120,13 +120,13 @@ fn written_before_receipt(fact: Fact, n: u32) -> Fact {
     }
 }
 
-/// Facts of all kinds, of two tenants, some erased, some trimmed; gives those that were sent.
+/// Sends facts of all kinds, of two tenants; some are erased or trimmed. Returns the facts that were sent.
 fn life(origin: &mut Origin, seed: u8) -> Vec<(&'static str, Fact)> {
     let mut random = Random::new([seed; 32]);
     let mut some = |most: u32| u32::from_be_bytes(random.draw()) % most;
     let mut sent: Vec<(&str, Fact)> = Vec::new();
     for n in 0..400 {
-        // A few of one tenant after each other.
+        // A few facts of one tenant in a row.
         let tenant = if n / 8 % 5 == 0 { "other" } else { "demo" };
         sent.push((tenant, written_before_receipt(any(origin, tenant, n, &mut some), n)));
     }
@@ -137,7 +137,7 @@ fn life(origin: &mut Origin, seed: u8) -> Vec<(&'static str, Fact)> {
     }
     let demo = origin.tenant("demo").no;
     crate::store::names::events::declare_names(&mut origin.conn, demo, &["signup".to_owned()].into(), NOW).unwrap();
-    // A change that says who and why.
+    // A change with an author and a reason.
     let [one, two] = [visitor(28), visitor(29)];
     let what = FactKind::Evidence {
         id: AlternateId::pair(one, two),
@@ -153,13 +153,13 @@ fn life(origin: &mut Origin, seed: u8) -> Vec<(&'static str, Fact)> {
     let given = origin.given();
     commit::commit_group(&mut origin.conn, &origin.rules, &origin.metrics, given, &[Arc::new(record)], &[]).unwrap();
     sent.push(("demo", tie));
-    // A crowd of actions on one day lies in hours and minutes.
+    // Many actions on one day fill hours and minutes.
     let crowd: Vec<Fact> =
         (0..300).map(|n| impression(visitor(2), 5_000 + n, NOW - DAY_MS + u64::from(n % 90) * 60_000)).collect();
     origin.send("demo", &crowd);
     sent.extend(crowd.into_iter().map(|fact| ("demo", fact)));
     trim::trim_page(&origin.conn, 0, 1_000, NOW + 2 * DAY_MS, &mut trim::TrimReport::default()).unwrap();
-    // Of one visitor more than is kept, of another not all was kept.
+    // One visitor has more events than are stored; for another, some names were left out.
     let mut many = VisitorEvents::default();
     for n in 0..300 {
         many.add("page", Minute(4_000_000 - n * 777));
@@ -168,7 +168,7 @@ fn life(origin: &mut Origin, seed: u8) -> Vec<(&'static str, Fact)> {
     fold::write_events(&origin.conn, 3, many).unwrap();
     let old = "UPDATE visitors SET events = x'' WHERE row % 5 = 1";
     assert!(origin.conn.execute(old, []).unwrap() > 3);
-    // What no facts of these bring.
+    // Rows that none of these facts create.
     let fixed = "INSERT INTO models VALUES (1, 3, 5, x'6cdbfd7200ff', '{}'); INSERT INTO spend VALUES (1, 2, -1, 77), (2, 2, 9, -5);
         INSERT INTO purchases_unpaid VALUES (2, -9223372036854775808, 7, 8, -9, 10, -3), (2, 4, 7, 8, -9, 10, NULL);
         INSERT INTO orders_paid VALUES (2, -3, 7);
@@ -205,7 +205,7 @@ fn loaded(from: &Path, data: &Path) -> Result<Connection, load::LoadError> {
     Ok(store::open(data)?)
 }
 
-/// The files of an export, by name, but for the manifest.
+/// The files of an export by name, without the manifest.
 fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(folder).unwrap().map(Result::unwrap);
     let named = entries.map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap()));
@@ -261,7 +261,7 @@ fn writes_that_were_received_after_they_were_made_come_back_as_they_were() {
         FactKind::Segments { writes: vec![(SegmentId(7), SegmentState::held(HourStamp(HOUR), []))] },
         FactKind::Attributes { writes: vec![attribute(6)] },
     ];
-    // From no delay to the longest that a stamp can say.
+    // From no delay to the longest that a stamp can express.
     let delays = [0, 1, 2, 1_000, 35 * DAY_MS, u64::from(u32::MAX)];
     for (n, delay) in (1..).zip(delays) {
         let facts: Vec<Fact> = (0..).zip(&writes).map(|(at, what)| fact(visitor(n), at, NOW, what.clone())).collect();
@@ -279,7 +279,7 @@ fn writes_that_were_received_after_they_were_made_come_back_as_they_were() {
     }
 }
 
-/// What is published of all visitors and ids, each under the same version.
+/// The published values of all visitors and ids, each under the same version.
 fn published(conn: &Connection, origin: &Origin) -> BTreeMap<String, Option<String>> {
     let mut read = conn
         .prepare("SELECT t.name, o.kind, o.subject FROM outbox o JOIN tenants t USING (tenant) WHERE kind < 256")
@@ -307,7 +307,7 @@ fn s5_09_a_loaded_store_publishes_what_the_exported_one_would_and_counts_nothing
         let (folder, _) = export(&mut origin.conn, ExportFormat::Parquet);
         let data = tempfile::tempdir().unwrap();
         let conn = loaded(folder.path(), data.path()).unwrap();
-        // As after a restore: then nothing but versions of visitors is another.
+        // As after a restore; then only the versions of visitors differ.
         backup::renew_store(&mut origin.conn, &ReplacedStore::default(), NOW).unwrap();
         origin.conn.execute("UPDATE visitors SET version = 1", []).unwrap();
         let expected = published(&origin.conn, &origin);
@@ -355,7 +355,7 @@ fn what_belongs_to_the_empty_store_stays_and_versions_go_on_above_both() {
     let undue = "SELECT count(*) FROM visitors v WHERE NOT EXISTS
         (SELECT 1 FROM outbox o WHERE o.kind = 0 AND o.tenant = v.tenant AND o.subject = v.visitor AND o.due IS NOT NULL)";
     assert_eq!(conn.query_row(undue, [], |row| row.get::<_, i64>(0)).unwrap(), 0);
-    // Tenants with other numbers are the same tenants.
+    // A tenant stays the same under another number.
     let (again, _) = export(&mut conn, ExportFormat::Ndjson);
     assert!(files(folder.path()) == files(again.path()));
 }
@@ -381,7 +381,7 @@ fn one_tenant_alone_can_be_exported() {
     assert!(matches!(run(&mut origin.conn, job, &mut quiet), Err(ExportError::NotEmpty(_))));
 }
 
-/// Puts another file in a table's place, and has the manifest say so.
+/// Replaces the file of a table and updates the manifest.
 fn replace(folder: &Path, form: ExportFormat, table: &str, bytes: &[u8]) {
     fs::write(folder.join(form.name(table)), bytes).unwrap();
     let mut manifest = load::read_manifest(folder).unwrap();
@@ -390,7 +390,7 @@ fn replace(folder: &Path, form: ExportFormat, table: &str, bytes: &[u8]) {
     fs::write(folder.join(MANIFEST), serde_json::to_vec(&manifest).unwrap()).unwrap();
 }
 
-/// Changes one row of a table of lines; gives what loading says then.
+/// Changes one row of a table in lines; returns the error of loading it.
 fn broken(folder: &Path, table: &str, row: usize, change: impl FnOnce(&mut Value)) -> String {
     let path = folder.join(ExportFormat::Ndjson.name(table));
     let (before, manifest) = (fs::read(&path).unwrap(), fs::read(folder.join(MANIFEST)).unwrap());
@@ -422,23 +422,23 @@ fn broken_rows_are_refused_with_file_row_and_reason() {
     let cases: [(&str, usize, Change, &str); 19] = [
         ("visitors", 2, Box::new(set("tenant", json!("nobody"))), "no tenant `nobody`"),
         ("visitors", 3, Box::new(set("visitor", json!("0192"))), "`visitor` is not a UUID of version 7"),
-        ("visitors", 3, Box::new(set("master", json!(unknown))), "what it belongs to"),
+        ("visitors", 3, Box::new(set("master", json!(unknown))), "that it refers to"),
         ("visitors", 3, Box::new(set("profile", json!("AAAA"))), "`profile` cannot be read"),
-        ("visitors", 3, Box::new(set("pages", json!(1_000_000))), "behind `profile`"),
-        ("visitors", 4, Box::new(|row| drop(row.as_object_mut().unwrap().remove("master"))), "no `master`"),
+        ("visitors", 3, Box::new(set("pages", json!(1_000_000))), "after `profile`"),
+        ("visitors", 4, Box::new(|row| drop(row.as_object_mut().unwrap().remove("master"))), "`master` is missing"),
         ("evidence", 2, Box::new(set("hash", json!("00"))), "32 hexadecimal digits"),
         ("evidence", 2, Box::new(set("weight", json!(70_000))), "from 0 to 65535"),
         ("evidence", 2, Box::new(set("first_ms", json!(1.5))), "`first_ms` is not a whole number"),
-        ("attribute_names", 1, Box::new(set("name", json!("n".repeat(5_000)))), "4096 bytes at most"),
+        ("attribute_names", 1, Box::new(set("name", json!("n".repeat(5_000)))), "at most 4096 bytes"),
         ("exposures", 1, Box::new(set("mixed", json!(1))), "`mixed` is not true or false"),
         ("segments", 1, Box::new(set("attributes", json!("[7]"))), "not an object of whole numbers"),
-        ("attributes", 1, Box::new(set("name", json!("another"))), "not in attribute_names"),
-        ("events", 1, Box::new(set("count", json!(0))), "less than there are in `minutes`"),
+        ("attributes", 1, Box::new(set("name", json!("another"))), "is not in attribute_names"),
+        ("events", 1, Box::new(set("count", json!(0))), "less than the sum of `minutes`"),
         ("events", 1, Box::new(set("minutes", json!("{\"x\":1}"))), "`minutes` is not an object of whole numbers"),
-        ("events", 1, Box::new(set("days", json!("{\"0\":0}"))), "`days` has one of before, or without any"),
+        ("events", 1, Box::new(set("days", json!("{\"0\":0}"))), "`days` has an entry before its first one"),
         ("events", 1, Box::new(set("name", json!("n".repeat(129)))), "1 to 128 bytes"),
         ("event_gaps", 1, Box::new(set("left_out", json!(1))), "`left_out` is not true or false"),
-        ("units", 1, Box::new(set("visitor", json!(unknown))), "what it belongs to"),
+        ("units", 1, Box::new(set("visitor", json!(unknown))), "that it refers to"),
     ];
     for (table, row, change, why) in cases {
         let said = broken(folder.path(), table, row, change);
@@ -508,7 +508,7 @@ fn broken_files_and_manifests_are_refused_before_anything_is_written() {
         );
         refused(&|folder| said(&|manifest| manifest["restore_epoch"] = json!(u32::MAX), folder), "its restore epoch");
         refused(&|folder| said(&|manifest| manifest["tenants"] = json!(["a", "a"]), folder), "its tenants");
-        // A manifest that vouches for a file that is none.
+        // A manifest with the digest of an invalid file.
         let cut = |folder: &Path| {
             let bytes = fs::read(folder.join(&visitors)).unwrap();
             replace(folder, form, "visitors", &bytes[..bytes.len() / 2]);
@@ -555,7 +555,7 @@ fn a_store_that_knows_something_is_not_replaced() {
     drop(loaded(folder.path(), data.path()).unwrap());
     let again = loaded(folder.path(), data.path()).unwrap_err();
     assert!(again.to_string().ends_with("is not empty: it has people"), "{again}");
-    // Facts that are acknowledged and not folded yet.
+    // Facts that are acknowledged but not folded yet.
     let data = tempfile::tempdir().unwrap();
     let log = Connection::open(data.path().join(crate::store::data_fault::LOG)).unwrap();
     drop(crate::ingest::log::FactLog::of(log, 0).unwrap());
@@ -606,11 +606,12 @@ fn the_document_says_every_column_of_every_table() {
         let section = document.split(&format!("### `{}`", table.name)).nth(1);
         let section = section.unwrap_or_else(|| unreachable!("no section of {}", table.name));
         let section = section.split("\n### ").next().unwrap();
-        let told: Vec<&str> = section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+        let listed: Vec<&str> =
+            section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
         let specs: Vec<&str> = table.columns.split(", ").collect();
         let parsed = table.columns();
         assert_eq!(parsed.len(), specs.len(), "a kind of {} is not known", table.name);
-        assert_eq!(told, parsed.iter().map(|column| column.name).collect::<Vec<_>>(), "{}", table.name);
+        assert_eq!(listed, parsed.iter().map(|column| column.name).collect::<Vec<_>>(), "{}", table.name);
         for (spec, column) in specs.iter().zip(parsed) {
             let kind = spec.split_once(' ').unwrap().1.trim_start_matches("checked ");
             let line = format!("| `{}` | {kind} |", column.name);
@@ -619,7 +620,7 @@ fn the_document_says_every_column_of_every_table() {
     }
 }
 
-/// People as the evidence of an export says: the smallest visitor each visitor is connected to.
+/// The people that the evidence of an export gives: the smallest visitor connected to each visitor.
 #[test]
 fn s5_09_components_found_in_the_files_are_the_people() {
     for seed in 30..34 {
@@ -669,7 +670,7 @@ fn a_file_has_its_name_once_it_is_whole_and_replaces_none() {
         let all = std::fs::read_dir(folder.path()).unwrap();
         all.map(|one| one.unwrap().file_name().into_string().unwrap()).collect::<Vec<_>>()
     };
-    // What a kill left.
+    // The rest of a killed process.
     std::fs::write(folder.path().join("people.csv.part"), "half of it, and longer than all").unwrap();
     let write = |text: &'static str| {
         whole(&path, |mut file| {

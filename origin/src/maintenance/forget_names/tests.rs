@@ -18,7 +18,7 @@ fn written(of: VisitorId, n: u32, at: Millis, writes: impl IntoIterator<Item = (
     fact(of, n, at, FactKind::Attributes { writes })
 }
 
-/// A call of a page with 64 names that only this call uses.
+/// A call of a page with 64 names that no other call uses.
 fn call(of: VisitorId, n: u32, at: Millis) -> Fact {
     written(of, n, at, (0..64).map(|name| (format!("junk_{n}_{name}"), AttributeValue::Bool(true))))
 }
@@ -36,7 +36,7 @@ fn names(all: &[&str]) -> BTreeSet<String> {
     all.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// Marks names, and removes their values, as the command does.
+/// Marks names and removes their values, as the command does.
 fn forget(origin: &mut Origin, names: &BTreeSet<String>) -> Result<ForgetPlan, ForgetError> {
     let tenant = origin.tenant("demo").clone();
     let plan = plan_forgetting(&origin.conn, &tenant, names)?;
@@ -64,7 +64,7 @@ fn a_visitor_with_154_calls_brings_its_share_and_a_tenant_gets_used_up_names_bac
     let calls: Vec<Fact> = (0..154).map(|n| call(visitor(1), n, NOW)).collect();
     origin.send("demo", &calls);
     assert_eq!(dictionary(&origin).used(), limits::ATTRIBUTE_NAMES_A_VISITOR);
-    // Many visitors on many days use up what pages may bring.
+    // Many visitors on many days use up the names that pages may bring.
     let most = limits::ATTRIBUTE_NAMES - limits::ATTRIBUTE_NAMES_RESERVED;
     for n in 1_000..1_160 {
         origin.now += DAY_MS / 30;
@@ -99,10 +99,10 @@ fn a_token_that_was_taken_back_shows_no_old_value_under_its_new_name() {
     let plan = forget(&mut origin, &names(&["coupon"])).unwrap();
     assert_eq!(plan.names, BTreeMap::from([("coupon".to_owned(), (ValueKind::String, 1))]));
     assert_eq!((has(&origin, 1), dictionary(&origin).find("coupon")), (json!({ "city": "Oslo" }), None));
-    let told = audit::list_rows(&origin.conn, origin.tenant("demo"), None, None, 10).unwrap();
-    assert_eq!([&told[0]["what"], &told[0]["object"]], [&json!("forget_attribute"), &json!("coupon")]);
+    let rows = audit::list_rows(&origin.conn, origin.tenant("demo"), None, None, 10).unwrap();
+    assert_eq!([&rows[0]["what"], &rows[0]["object"]], [&json!("forget_attribute"), &json!("coupon")]);
 
-    // While it rests, the name that comes again gets another token.
+    // While the token rests, the same name gets another token.
     origin.send("demo", &[written(visitor(3), 3, NOW, [("coupon".to_owned(), AttributeValue::Bool(true))])]);
     assert_ne!(dictionary(&origin).find("coupon").unwrap().0, token);
     assert_eq!(released(&mut origin), 0, "it rests");
@@ -141,9 +141,9 @@ fn names_that_the_catalogue_an_audience_or_a_send_uses_stay() {
     let places = [
         ("in_catalogue", "version 1 of the catalogue"),
         ("in_audience", "the audience of segment 7"),
-        ("time_zone", "the best times of visitors"),
-        ("nobodys", "there is no attribute `nobodys`"),
-        ("_forgotten.free.0", "there is no attribute"),
+        ("time_zone", "the best send times of visitors"),
+        ("nobodys", "attribute `nobodys` not found"),
+        ("_forgotten.free.0", "not found"),
     ];
     for (name, place) in places {
         let refused = refused(&mut origin, name);

@@ -1,58 +1,58 @@
-//! The cells of a line of CSV (RFC 4180). A quoted cell is taken as it is, with the blanks in it, as text of JSON is; of
-//! a cell without quotes the blanks around it are left out.
+//! The cells of a CSV line (RFC 4180). A quoted cell keeps its blanks, like a JSON text. A cell without quotes is
+//! trimmed.
 
 use std::borrow::Cow;
 
-const UNCLOSED: &str = "a quote is not closed: a line is a row, and no cell has a line break";
-const BEHIND: &str = "behind the closing quote of a cell there is neither a comma nor the end of the line";
+const UNCLOSED: &str = "a quote is not closed: a row is one line, and no cell may contain a line break";
+const AFTER_QUOTE: &str = "the closing quote of a cell must be followed by a comma or the end of the line";
 
-/// The cells of a line.
+/// Splits a line into cells.
 ///
 /// # Errors
-/// What is wrong with its quotes.
+/// A description of the fault in the quotes.
 pub(super) fn split_cells(text: &str) -> Result<Vec<Cow<'_, str>>, &'static str> {
     // Quotes are rare in ids and numbers.
     if !text.contains('"') {
         return Ok(text.split(',').map(|cell| cell.trim().into()).collect());
     }
-    // One without its pair is of a cell with a line break, of which this is a part.
+    // An odd number of quotes means that a cell has a line break and the line is only a part of it.
     if !text.matches('"').count().is_multiple_of(2) {
         return Err(UNCLOSED);
     }
     let (mut cells, mut rest) = (Vec::new(), text);
     loop {
         let Some(quoted) = rest.trim_start().strip_prefix('"') else {
-            let (plain, behind) = rest.split_once(',').map_or((rest, None), |(plain, behind)| (plain, Some(behind)));
+            let (plain, tail) = rest.split_once(',').map_or((rest, None), |(plain, tail)| (plain, Some(tail)));
             cells.push(plain.trim().into());
-            let Some(behind) = behind else { return Ok(cells) };
-            rest = behind;
+            let Some(tail) = tail else { return Ok(cells) };
+            rest = tail;
             continue;
         };
-        let (value, behind) = unquote_cell(quoted).ok_or(UNCLOSED)?;
+        let (value, tail) = unquote_cell(quoted).ok_or(UNCLOSED)?;
         cells.push(value);
-        match behind.trim_start().strip_prefix(',') {
-            Some(behind) => rest = behind,
-            None if behind.trim().is_empty() => return Ok(cells),
-            None => return Err(BEHIND),
+        match tail.trim_start().strip_prefix(',') {
+            Some(tail) => rest = tail,
+            None if tail.trim().is_empty() => return Ok(cells),
+            None => return Err(AFTER_QUOTE),
         }
     }
 }
 
-/// The value of a cell behind its opening quote, and what is behind its closing one; `None` where it has none.
+/// The value of a cell after its opening quote, and the rest after its closing one; `None` if the quote is not closed.
 fn unquote_cell(quoted: &str) -> Option<(Cow<'_, str>, &str)> {
     let mut value = Cow::Borrowed("");
     let mut rest = quoted;
     loop {
-        let (part, behind) = rest.split_once('"')?;
+        let (part, tail) = rest.split_once('"')?;
         if value.is_empty() {
             value = Cow::Borrowed(part);
         } else {
             value.to_mut().push_str(part);
         }
-        // Two of them are one of the value.
-        let Some(behind_pair) = behind.strip_prefix('"') else { return Some((value, behind)) };
+        // Two quotes in a row stand for one.
+        let Some(after_pair) = tail.strip_prefix('"') else { return Some((value, tail)) };
         value.to_mut().push('"');
-        rest = behind_pair;
+        rest = after_pair;
     }
 }
 
@@ -79,8 +79,8 @@ mod tests {
     fn a_quote_that_is_not_closed_or_has_text_behind_it_is_refused() {
         assert_eq!(split_cells("a,\"b,c"), Err(UNCLOSED));
         assert_eq!(split_cells("a\"b,\"c"), Err(UNCLOSED));
-        assert_eq!(split_cells("a,\"b\"\",\"c"), Err(BEHIND));
+        assert_eq!(split_cells("a,\"b\"\",\"c"), Err(AFTER_QUOTE));
         assert_eq!(split_cells("event\""), Err(UNCLOSED));
-        assert_eq!(split_cells("a,\"b\" c,d"), Err(BEHIND));
+        assert_eq!(split_cells("a,\"b\" c,d"), Err(AFTER_QUOTE));
     }
 }

@@ -14,9 +14,9 @@ use sha2::{Digest as _, Sha256};
 use super::refusal::{Refusal, VisitorText, malformed_line};
 use crate::store::tenants::no_word;
 
-const NO_WHOLE: &str = "a whole number within its bounds is needed";
+const NO_WHOLE: &str = "expected a whole number within its bounds";
 
-/// An event, from either form.
+/// An event of an NDJSON, Parquet or CSV file.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct EventLine {
@@ -47,21 +47,21 @@ pub(super) struct EventLine {
     pub(super) advertiser: u32,
 }
 
-/// An order id as text: a whole number is the same order as its digits, as it is for the edge.
+/// Reads an order id as text. A whole number is the same order as its digits, as at the edge.
 fn read_order_id<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     let order = Value::deserialize(from)?;
     match to_order_text(&order) {
-        None if !order.is_null() => Err(D::Error::custom("an `order_id` is a text or a whole number")),
+        None if !order.is_null() => Err(D::Error::custom("invalid `order_id`: expected a text or a whole number")),
         order => Ok(order),
     }
 }
 
-/// A whole number in whichever form JSON writes it: 5, 5.0 or 5e0.
+/// Reads a whole number in any JSON notation: 5, 5.0 or 5e0.
 pub(super) fn read_whole<'de, D: Deserializer<'de>, T: TryFrom<i128>>(from: D) -> Result<T, D::Error> {
     to_whole(&Number::deserialize(from)?).ok_or_else(|| D::Error::custom(NO_WHOLE))
 }
 
-/// The same where `null` stands for no number.
+/// Like [`read_whole`]; `null` is no number.
 pub(super) fn read_optional_whole<'de, D: Deserializer<'de>, T: TryFrom<i128>>(from: D) -> Result<Option<T>, D::Error> {
     let number = Option::<Number>::deserialize(from)?;
     number.map(|number| to_whole(&number).ok_or_else(|| D::Error::custom(NO_WHOLE))).transpose()
@@ -72,15 +72,16 @@ fn to_whole<T: TryFrom<i128>>(number: &Number) -> Option<T> {
     T::try_from(exact.or_else(|| whole_of(number.as_f64()?))?).ok()
 }
 
-/// The whole number that a float is; `None` beyond 2⁵³, where a float no longer names one whole number.
+/// The whole number that a float is; `None` beyond 2⁵³, where a float no longer identifies one whole number.
 pub(super) fn whole_of(number: f64) -> Option<i128> {
     number::whole_of(number).map(i128::from)
 }
 
-/// An amount in micros, from a number in units of `micros` each.
+/// Reads an amount in micros. `micros` is the number of micros in one unit of the value.
 fn read_amount(value: &Value, micros: f64) -> Result<Micros, Refusal> {
-    let refusal =
-        || (FactError::Value.code(), format!("a value is a number from 0 to {} micros", limits::VALUE_MICROS));
+    let refusal = || {
+        (FactError::Value.code(), format!("invalid value: expected a number from 0 to {} micros", limits::VALUE_MICROS))
+    };
     number::amount_of(value, micros, limits::VALUE_MICROS).ok_or_else(refusal)
 }
 
@@ -93,8 +94,8 @@ fn to_order_text(order: &Value) -> Option<String> {
 }
 
 impl EventLine {
-    /// The order that a purchase is of, from the line itself or from its properties. A bad one of the properties counts as
-    /// absent, as it does at the edge.
+    /// The order of a purchase, from the line itself or from its properties. An invalid one in the properties counts as
+    /// absent, as at the edge.
     pub(super) fn order(&self) -> Result<Option<OrderHash>, Refusal> {
         let is_purchase = self.kind == "track" && self.name.as_deref() == Some(PURCHASE);
         let Some(order) = self.order_id.as_deref() else {
@@ -104,13 +105,13 @@ impl EventLine {
         if !is_purchase {
             return Err(malformed_line("only a purchase has an `order_id`"));
         }
-        let too_long = || ("too_long", format!("an `order_id` has 1 to {} bytes", limits::MESSAGE_ID_BYTES));
+        let too_long = || ("too_long", format!("`order_id` must have 1 to {} bytes", limits::MESSAGE_ID_BYTES));
         OrderHash::read(order).map(Some).ok_or_else(too_long)
     }
 
-    /// The tracked event. Its value is the line's own, or that of its properties, which are read as the edge reads them.
+    /// The tracked event. Its value comes from the line or from its properties, which are read as at the edge.
     pub(super) fn into_track(self, order: Option<OrderHash>) -> Result<FactKind, Refusal> {
-        let name = self.name.ok_or_else(|| malformed_line("a track event has a `name`"))?;
+        let name = self.name.ok_or_else(|| malformed_line("a track event needs a `name`"))?;
         let mut properties = self.properties.unwrap_or_default();
         let micros = properties.remove("value_micros").filter(|value| !value.is_null());
         let value = match (self.value_micros, micros, properties.get("value")) {
@@ -121,16 +122,16 @@ impl EventLine {
         };
         if name == PURCHASE && value.is_none() {
             return Err(malformed_line(
-                "a purchase has a `value_micros`, or properties.value in units of the currency",
+                "a purchase needs a `value_micros`, or properties.value in units of the currency",
             ));
         }
         let properties = (!properties.is_empty()).then(|| Value::Object(properties).to_string());
         Ok(FactKind::Track { name, value, properties, order })
     }
 
-    /// An action's verb, and the type of its placement.
+    /// The action type and the view type of an action.
     pub(super) fn words(&self, tenant: &TenantConfig) -> Result<(ActionType, ViewType), Refusal> {
-        let name = self.action.as_deref().ok_or_else(|| malformed_line("an action names its `action`"))?;
+        let name = self.action.as_deref().ok_or_else(|| malformed_line("an action needs an `action`"))?;
         let verb = tenant.vocabulary.verb(name);
         let verb = verb.ok_or_else(|| ("unknown_action", no_word("verb")))?;
         let view_type = match self.view_type.as_deref() {
@@ -142,7 +143,7 @@ impl EventLine {
         Ok((verb, view_type))
     }
 
-    /// The same insertion named under several visitors counts once for their person (AdCP).
+    /// The fact of an action. One insertion named under several visitors counts once for their person (AdCP).
     pub(super) fn to_action(
         &self,
         visitor: VisitorId,
@@ -152,8 +153,8 @@ impl EventLine {
         view_type: ViewType,
     ) -> Result<Fact, Refusal> {
         let text = self.insertion.as_deref().filter(|text| (1..=limits::MESSAGE_ID_BYTES).contains(&text.len()));
-        let text =
-            text.ok_or_else(|| malformed_line(format!("an insertion has 1 to {} bytes", limits::MESSAGE_ID_BYTES)))?;
+        let text = text
+            .ok_or_else(|| malformed_line(format!("an insertion must have 1 to {} bytes", limits::MESSAGE_ID_BYTES)))?;
         let mut insertion = InsertionId([0; 16]);
         insertion.0.iter_mut().zip(Sha256::digest(text)).for_each(|(to, from)| *to = from);
         let EventLine { ad, ad_group, campaign, advertiser, .. } = *self;

@@ -1,4 +1,4 @@
-//! A file of lines, plain or packed, in chunks of whole lines. A row of Parquet is a line of JSON.
+//! A file of lines, plain or compressed, in chunks of whole lines. A Parquet row is read as a line of JSON.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
@@ -13,54 +13,54 @@ use super::ImportKind;
 use super::parquet::ParquetRows;
 use super::parquet_columns::{WrongType, wrong_type};
 
-/// Bytes of one chunk; its last line goes over.
+/// Size of a chunk in bytes; its last line may exceed it.
 const CHUNK_BYTES: usize = 512 * 1_024;
-/// Longest line, in bytes: a visitor with a thousand segments as JSON is a tenth of it.
+/// Longest line, in bytes. A visitor with a thousand segments as JSON needs a tenth of it.
 pub const LINE_BYTES: usize = 1_024 * 1_024;
 
-/// Form of the lines.
+/// Format of the lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImportFormat {
-    /// Values between commas, their names in the first line.
+    /// Comma-separated values with a header line.
     Csv,
-    /// A JSON object a line.
+    /// One JSON object per line.
     Ndjson,
-    /// A row of Parquet a line, as a JSON object.
+    /// One Parquet row per line, as a JSON object.
     Parquet,
 }
 
-/// Why a file cannot be read.
+/// The reason why a file cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// It cannot be opened or read.
+    /// The file cannot be opened or read.
     #[error("cannot read {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// Its name does not say what it is.
+    /// The file name does not show the format.
     #[error(
-        "{}: the name must end in .parquet, .csv, .ndjson or .jsonl; of the last three .gz or .zst may stand behind it",
+        "{}: the name must end in .parquet, .csv, .ndjson or .jsonl; the last three may be followed by .gz or .zst",
         .0.display()
     )]
     Name(PathBuf),
-    /// A column of a Parquet file has a type that it is not read from.
-    #[error("the column `{column}` has the type `{declared}`: {wanted} is needed")]
+    /// A column of a Parquet file has an unsupported type.
+    #[error("the column `{column}` has the type `{declared}`: expected {wanted}")]
     Type {
         /// The column.
         column: String,
         /// Its type, as Parquet declares it.
         declared: String,
-        /// The values that are read from it.
+        /// The supported values.
         wanted: &'static str,
     },
-    /// Its first line does not name the columns that are needed.
+    /// The header line lacks required columns.
     #[error("the first line: {0}")]
     Header(String),
-    /// The thread that reads ended by a fault.
+    /// The reader's thread panicked.
     #[error("the reader failed")]
     Thread,
 }
@@ -68,15 +68,15 @@ pub enum FileError {
 /// Whole lines of a file.
 #[derive(Debug)]
 pub struct LineChunk {
-    /// Its number, from 0.
+    /// Number of the chunk, from 0.
     pub number: u64,
-    /// Lines before its first.
+    /// Number of lines before the chunk.
     pub first_line: u64,
-    /// How many it has.
+    /// Number of lines in the chunk.
     pub lines: u64,
-    /// Bytes of the file that are read with it.
+    /// Bytes of the file read up to the end of the chunk.
     pub bytes: u64,
-    /// The lines; one over [`LINE_BYTES`] is cut, and so is refused.
+    /// The lines. A line over [`LINE_BYTES`] is cut and therefore refused.
     pub text: Vec<u8>,
 }
 
@@ -88,13 +88,13 @@ pub struct ImportFile {
     name: String,
     header: Vec<u8>,
     lines: LineReader,
-    /// Of Parquet.
+    /// The schema of a Parquet file; otherwise `None`.
     schema: Option<TypePtr>,
     read: Arc<AtomicU64>,
 }
 
 impl ImportFile {
-    /// Opens a file, whose name says its form, and reads the first line of a CSV.
+    /// Opens a file, whose name gives the format, and reads the header line of a CSV.
     ///
     /// # Errors
     /// [`FileError`].
@@ -117,7 +117,7 @@ impl ImportFile {
             }
         };
         let mut lines = LineReader(BufReader::with_capacity(CHUNK_BYTES, unpacked));
-        // Spreadsheets begin a file with the mark of its encoding.
+        // Spreadsheets write a byte order mark at the start of a file.
         if lines.0.fill_buf().map_err(failed)?.starts_with("\u{feff}".as_bytes()) {
             lines.0.consume("\u{feff}".len());
         }
@@ -128,7 +128,7 @@ impl ImportFile {
         Ok(Self { path: path.to_owned(), form, name, header, lines, schema, read })
     }
 
-    /// Checks that the columns of a Parquet file have types that an import of this kind reads.
+    /// Checks that the columns of a Parquet file have types that an import of this kind supports.
     ///
     /// # Errors
     /// [`FileError::Type`].
@@ -137,25 +137,25 @@ impl ImportFile {
         wrong.map_or(Ok(()), |WrongType { column, declared, wanted }| Err(FileError::Type { column, declared, wanted }))
     }
 
-    /// Form of its lines.
+    /// Format of its lines.
     #[must_use]
     pub fn form(&self) -> ImportFormat {
         self.form
     }
 
-    /// Names this file as it is now: another one when it was written to since.
+    /// Identifies this version of the file by its path, size and time of modification.
     #[must_use]
     pub fn file_name(&self) -> &str {
         &self.name
     }
 
-    /// A CSV's first line.
+    /// The header line of a CSV.
     #[must_use]
     pub fn header(&self) -> &[u8] {
         &self.header
     }
 
-    /// Gives the lines after the first `skip`, until `give` wants no more.
+    /// Passes the lines after the first `skip` to `give`, until `give` returns `false`.
     ///
     /// # Errors
     /// [`FileError::Read`].
@@ -223,8 +223,8 @@ impl std::fmt::Debug for LineReader {
 }
 
 impl LineReader {
-    /// Appends the next line with its end; of one over [`LINE_BYTES`] the rest is left out. Gives how many bytes were
-    /// read, 0 at the end.
+    /// Appends the next line with its line break. The part over [`LINE_BYTES`] is left out. Returns the number of bytes
+    /// read, 0 at the end of the file.
     fn one(&mut self, to: &mut Vec<u8>) -> io::Result<usize> {
         let (mut read, start) = (0, to.len());
         loop {

@@ -1,4 +1,4 @@
-//! Rows of a Parquet file as lines of JSON: an object of the columns that have a value.
+//! Rows of a Parquet file as lines of JSON: one object per row, with the columns that have a value.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -14,26 +14,26 @@ use serde_json::{Map, Value};
 use super::parquet_columns::{is_json, is_readable, is_time_of_day, is_uuid, timestamp_per_ms};
 use crate::maintenance::export::parquet::catch_panic;
 
-/// A column in which a missing value says something: see [`super::rows`].
-const NULL_SAYS: &str = "expires_ms";
+/// A column in which null has a meaning: see [`super::rows`].
+const NULL_COLUMN: &str = "expires_ms";
 /// Whole numbers up to this one (2^53) are exact as a double.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// The lines, as bytes to read.
+/// A reader of the lines.
 pub(super) struct ParquetRows {
-    /// None after an error.
+    /// `None` after an error.
     rows: Option<RowIter<'static>>,
     schema: TypePtr,
     line: io::Cursor<Vec<u8>>,
     done: u64,
     all: u64,
-    /// Of the file, and how many of them the rows so far come to.
+    /// Size of the file in bytes; `read` counts the share of the rows so far.
     bytes: u64,
     read: Arc<AtomicU64>,
 }
 
 impl ParquetRows {
-    /// Reads the file's end, which says what it holds.
+    /// Opens the file and reads its footer with schema and number of rows.
     pub(super) fn open(file: File, read: Arc<AtomicU64>) -> io::Result<Self> {
         let bytes = file.metadata()?.len();
         let open = || {
@@ -48,13 +48,13 @@ impl ParquetRows {
         Ok(Self { rows: Some(rows), schema, line, done: 0, all, bytes, read })
     }
 
-    /// The columns that the file has.
+    /// The schema of the file.
     pub(super) fn schema(&self) -> TypePtr {
         Arc::clone(&self.schema)
     }
 }
 
-/// The columns that the reader of the format has values for; `None` for all of them.
+/// The schema without columns that the Parquet reader cannot read; `None` for all columns.
 fn project_schema(schema: &Type) -> Result<Option<Type>, String> {
     let (readable, others): (Vec<_>, Vec<_>) = schema.get_fields().iter().cloned().partition(|of| is_readable(of));
     if others.is_empty() {
@@ -84,10 +84,10 @@ impl Read for ParquetRows {
     }
 }
 
-/// A row's columns that have a value. What JSON has no form for is `false`, which no column of ours takes: the line is refused
-/// where it is needed.
+/// A row's columns that have a value. A value without a JSON form becomes `false`, which no column of an import
+/// accepts, so the line is refused if the column is read.
 fn row_object(row: &Row, schema: &Type) -> Value {
-    let there = row.get_column_iter().filter(|(name, field)| !matches!(field, Field::Null) || *name == NULL_SAYS);
+    let there = row.get_column_iter().filter(|(name, field)| !matches!(field, Field::Null) || *name == NULL_COLUMN);
     let column = |(name, field): (&String, &Field)| {
         let of = child_type(Some(schema), name);
         let value = match field {
@@ -101,7 +101,7 @@ fn row_object(row: &Row, schema: &Type) -> Value {
     Value::Object(there.map(column).collect())
 }
 
-/// A double that is a whole number, as one.
+/// A double that is a whole number, as a JSON integer.
 fn whole_number(n: f64) -> Option<Value> {
     (n.fract() == 0.0 && n.abs() <= EXACT).then(|| (n as i64).into())
 }
@@ -123,12 +123,12 @@ fn value_of(field: &Field, of: Option<&Type>) -> Option<Value> {
         Field::UShort(n) => (*n).into(),
         Field::UInt(n) => (*n).into(),
         Field::ULong(n) => (*n).into(),
-        // What is no number is missing there, as those write it who have no other word for that.
+        // A float that is not a number becomes null, because such tools write it for a missing value.
         Field::Float(n) => (*n).into(),
         Field::Double(n) => (*n).into(),
         Field::Str(text) => text.as_str().into(),
         Field::Bytes(bytes) if of.is_some_and(is_uuid) => uuid_text(bytes.data())?.into(),
-        // Text that nobody said is text.
+        // Bytes without a declared type are read as UTF-8 text.
         Field::Bytes(bytes) => std::str::from_utf8(bytes.data()).ok()?.into(),
         Field::TimestampMicros(n) => n.div_euclid(1_000).into(),
         Field::Group(row) => object_members(
@@ -148,7 +148,7 @@ fn value_of(field: &Field, of: Option<&Type>) -> Option<Value> {
     })
 }
 
-/// A UUID as text.
+/// The text form of a UUID.
 fn uuid_text(bytes: &[u8]) -> Option<String> {
     let bytes: [u8; 16] = bytes.try_into().ok()?;
     let digits = format!("{:032x}", u128::from_be_bytes(bytes));
@@ -169,7 +169,7 @@ fn child_type<'t>(of: Option<&'t Type>, name: &str) -> Option<&'t Type> {
     of.get_fields().iter().find(|field| field.name() == name).map(AsRef::as_ref)
 }
 
-/// The type of a list's elements: in between there is a group of its own, but of lists that are written as they once were.
+/// The type of a list's elements. The current list form has a group between list and element, older forms do not.
 fn element_type(list: &Type) -> Option<&Type> {
     if list.is_primitive() {
         return Some(list);
@@ -181,7 +181,7 @@ fn element_type(list: &Type) -> Option<&Type> {
     }
 }
 
-/// An object of what has a name and a value; `None` where anything of it has no form.
+/// An object of the members that have a value; `None` if a name or a value has no JSON form.
 fn object_members<'f>(all: impl Iterator<Item = (Option<&'f str>, &'f Field, Option<&'f Type>)>) -> Option<Value> {
     let there = all.filter(|(_, field, _)| !matches!(field, Field::Null));
     let member = |(name, field, of): (Option<&str>, _, _)| Some((name?.to_owned(), value_of(field, of)?));

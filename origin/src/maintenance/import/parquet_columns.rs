@@ -1,4 +1,4 @@
-//! The columns that an import reads from a Parquet file, and the types that they may have.
+//! The columns that an import reads from a Parquet file, and their supported types.
 
 use ::parquet::basic::{ConvertedType, LogicalType, Repetition, TimeUnit, Type as Physical};
 use ::parquet::schema::printer::print_schema;
@@ -6,14 +6,14 @@ use ::parquet::schema::types::Type;
 
 use super::ImportKind;
 
-/// Longest part of a column's declaration that an error quotes, in characters.
+/// Longest quoted part of a column's declaration, in characters.
 const QUOTED: usize = 160;
 
-/// The values that a column is read as.
+/// The kind of values that a column is read as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ParquetValues {
     Text,
-    /// A text, or a whole number that is taken as its digits.
+    /// A text, or a whole number that is read as its digits.
     TextOrWhole,
     Whole,
     Number,
@@ -22,14 +22,14 @@ enum ParquetValues {
     List,
 }
 
-/// A column that cannot be read as its values.
+/// A column with an unsupported type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WrongType {
-    /// Its name.
+    /// Name of the column.
     pub(super) column: String,
-    /// Its type, as Parquet declares it.
+    /// Type of the column, as Parquet declares it.
     pub(super) declared: String,
-    /// What it would have to be.
+    /// The supported values.
     pub(super) wanted: &'static str,
 }
 
@@ -60,7 +60,7 @@ impl ParquetValues {
         let (logical, converted) = (of.get_basic_info().logical_type_ref(), of.get_basic_info().converted_type());
         let is_plain = converted == ConvertedType::NONE && logical.is_none();
         if logical == Some(&LogicalType::Unknown) {
-            // All of its values are missing.
+            // Every value of the column is null.
             return true;
         }
         let is_integer = is_integer(of);
@@ -74,7 +74,7 @@ impl ParquetValues {
             Physical::INT64 if is_plain || is_integer => matches!(self, Self::Whole | Self::Number | Self::Time),
             Physical::INT64 => self == Self::Time && timestamp_per_ms(of).is_some(),
             Physical::INT96 => self == Self::Time,
-            // Tools that have no other word for a missing whole number make doubles of all: whole ones are read.
+            // Tools without nullable whole numbers write all of them as doubles; whole ones are accepted.
             Physical::FLOAT | Physical::DOUBLE => matches!(self, Self::Whole | Self::Number | Self::Time),
             Physical::BOOLEAN | Physical::INT32 => false,
         }
@@ -122,7 +122,7 @@ pub(super) fn is_read(kind: ImportKind, name: &str) -> bool {
     columns_read(kind).iter().any(|(column, _)| *column == name)
 }
 
-/// The first column that an import of this kind reads and that has a type of other values.
+/// The first column that an import of this kind reads and whose type is unsupported.
 pub(super) fn wrong_type(kind: ImportKind, schema: &Type) -> Option<WrongType> {
     schema.get_fields().iter().find_map(|column| {
         let (_, values) = columns_read(kind).iter().find(|(name, _)| *name == column.name())?;
@@ -134,7 +134,7 @@ pub(super) fn wrong_type(kind: ImportKind, schema: &Type) -> Option<WrongType> {
     })
 }
 
-/// A column's type, in one line.
+/// The type of a column, in one line.
 fn declared_type(column: &Type) -> String {
     let mut text = Vec::new();
     print_schema(&mut text, column);
@@ -164,7 +164,7 @@ pub(super) fn is_json(of: &Type) -> bool {
     of.get_basic_info().converted_type() == ConvertedType::JSON
 }
 
-/// Units in a millisecond, of a column of timestamps in whole numbers.
+/// Units per millisecond of a timestamp column stored as whole numbers; `None` for other columns.
 pub(super) fn timestamp_per_ms(of: &Type) -> Option<i64> {
     match (of.get_basic_info().logical_type_ref(), of.get_basic_info().converted_type()) {
         (Some(LogicalType::Timestamp(time)), _) => Some(match &time.unit {
@@ -178,7 +178,7 @@ pub(super) fn timestamp_per_ms(of: &Type) -> Option<i64> {
     }
 }
 
-/// Whether the reader of the format has a value for each leaf of a column: on those of other types it panics.
+/// Whether the Parquet reader supports each leaf of a column. It panics on other types.
 pub(super) fn is_readable(of: &Type) -> bool {
     if of.is_primitive() {
         return of.get_basic_info().converted_type() != ConvertedType::INTERVAL;
@@ -186,7 +186,7 @@ pub(super) fn is_readable(of: &Type) -> bool {
     of.get_fields().iter().all(|field| is_readable(field))
 }
 
-/// Whether a column holds times of a day.
+/// Whether a column holds times of day.
 pub(super) fn is_time_of_day(of: &Type) -> bool {
     matches!(of.get_basic_info().logical_type_ref(), Some(LogicalType::Time(_)))
 }

@@ -1,4 +1,4 @@
-//! Why a line of an import is refused.
+//! The reason why a line of an import is refused: a stable code and a message.
 
 use causeway_shared::base::ids::VisitorId;
 use serde::Deserialize;
@@ -11,7 +11,7 @@ pub(crate) struct VisitorText(pub(super) String);
 
 impl VisitorText {
     pub(crate) fn id(&self) -> Result<VisitorId, Refusal> {
-        self.0.parse().map_err(|_| ("bad_id", "a visitor id is a UUID of version 7".to_owned()))
+        self.0.parse().map_err(|_| ("bad_id", "invalid visitor id: expected a UUID of version 7".to_owned()))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Lines become facts. What is wrong with one is said with its number, and its neighbours go in.
+//! Turns lines into facts. A bad line is reported with its number, and the other lines are imported.
 
 pub(crate) use crate::maintenance::import::refusal::Refusal;
 pub(crate) use crate::maintenance::import::refusal::VisitorText;
@@ -25,25 +25,25 @@ use crate::ingest::intake::CheckedFact;
 use crate::store::tenants::TenantContext;
 use crate::views::segments::{self, HeldSegment, SegmentWrite};
 
-/// A line that was refused.
+/// A refused line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadLine {
-    /// Its number, from 1.
+    /// Number of the line, from 1.
     pub line: u64,
-    /// A stable name of the reason.
+    /// Machine-readable code of the reason.
     pub code: &'static str,
     /// The reason in words.
     pub message: String,
 }
 
-/// How lines are read.
+/// The layout of the lines.
 #[derive(Debug)]
 pub enum LineLayout {
-    /// A JSON object a line, of known fields alone.
+    /// One JSON object per line, with known fields only.
     Json(ImportKind),
-    /// A row of Parquet as a JSON object; its other columns are not read.
+    /// One Parquet row per line, as a JSON object; unknown columns are ignored.
     Parquet(ImportKind),
-    /// The names of the columns, all of them known.
+    /// CSV with these columns, all of them known.
     Csv(ImportKind, Vec<CsvColumn>),
 }
 
@@ -53,49 +53,49 @@ pub enum LineLayout {
 pub enum CsvColumn {
     /// The visitor.
     Visitor,
-    /// Another one, that it belongs with.
+    /// Another visitor of the same person.
     Other,
     /// The kind of an alternate id.
     Kind,
     /// The raw id.
     Value,
-    /// How sure a link is, over 0 and up to 1.
+    /// Weight of a link: over 0, at most 1.
     Weight,
-    /// Where it comes from.
+    /// Source of a link.
     Source,
-    /// One segment.
+    /// The number of one segment.
     Segment,
-    /// When it expires; empty: the visitor is not in it.
+    /// Expiry of the segment; an empty cell removes the visitor from it.
     ExpiresMs,
-    /// Segments between blanks, each as `id:hour` with the hour it expires, since 2019; `-id`: not in it.
+    /// A list of segments separated by blanks. `id:hour` has the expiry in hours since 2019; `-id` removes the visitor.
     Segments,
-    /// What kind of event.
+    /// Type of the event.
     Type,
     /// The event's own id.
     Id,
-    /// When it happened.
+    /// Time of the event.
     AtMs,
-    /// The session of a page.
+    /// The session of a page view.
     Session,
-    /// A tracked event's name.
+    /// Name of a tracked event.
     Name,
-    /// Its value.
+    /// Value of a tracked event.
     ValueMicros,
-    /// The order that a purchase is of.
+    /// The order of a purchase.
     OrderId,
-    /// An action's verb.
+    /// Action type of an action.
     Action,
-    /// Its insertion.
+    /// Insertion of an action.
     Insertion,
-    /// Its placement's type.
+    /// View type of the action's placement.
     ViewType,
     /// The ad.
     Ad,
-    /// Its group.
+    /// The ad's group.
     AdGroup,
-    /// Its campaign.
+    /// The ad's campaign.
     Campaign,
-    /// Its advertiser.
+    /// The ad's advertiser.
     Advertiser,
 }
 
@@ -105,10 +105,10 @@ impl LineLayout {
         *kind
     }
 
-    /// The columns that a file has.
+    /// The layout of a file.
     ///
     /// # Errors
-    /// What is wrong with its first line.
+    /// A description of the header line's fault.
     pub fn of(kind: ImportKind, form: ImportFormat, header: &[u8]) -> Result<Self, String> {
         match form {
             ImportFormat::Ndjson => return Ok(Self::Json(kind)),
@@ -118,7 +118,7 @@ impl LineLayout {
         let text = std::str::from_utf8(header).map_err(|_| "it is not UTF-8".to_owned())?;
         let column = |name: &str| {
             let known = serde_json::from_value(Value::from(name.trim().to_ascii_lowercase()));
-            known.map_err(|_| format!("there is no column `{}`", name.trim()))
+            known.map_err(|_| format!("unknown column `{}`", name.trim()))
         };
         let names = split_cells(text.trim())?;
         let columns: Vec<CsvColumn> = names.iter().map(|name| column(name)).collect::<Result<_, _>>()?;
@@ -126,37 +126,37 @@ impl LineLayout {
         let twice =
             (1..columns.len()).find(|at| columns.iter().take(*at).any(|column| columns.get(*at) == Some(column)));
         if let Some(name) = twice.and_then(|at| names.get(at)) {
-            return Err(format!("the column `{name}` is there twice"));
+            return Err(format!("the column `{name}` is given twice"));
         }
         let segments = has(&CsvColumn::Segments) || [CsvColumn::Segment, CsvColumn::ExpiresMs].iter().all(has);
         match kind {
-            _ if !has(&CsvColumn::Visitor) => Err("a column `visitor` is needed".to_owned()),
+            _ if !has(&CsvColumn::Visitor) => Err("the column `visitor` is missing".to_owned()),
             ImportKind::Segments if !segments => {
-                Err("`segments`, or `segment` and `expires_ms`, are needed".to_owned())
+                Err("`segments`, or `segment` and `expires_ms`, are missing".to_owned())
             }
-            ImportKind::Events if !has(&CsvColumn::Type) => Err("a column `type` is needed".to_owned()),
+            ImportKind::Events if !has(&CsvColumn::Type) => Err("the column `type` is missing".to_owned()),
             ImportKind::Links if !has(&CsvColumn::Weight) || !has(&CsvColumn::Source) => {
-                Err("`weight` and `source` are needed".to_owned())
+                Err("`weight` or `source` is missing".to_owned())
             }
             ImportKind::Links if !has(&CsvColumn::Other) && ![CsvColumn::Kind, CsvColumn::Value].iter().all(has) => {
-                Err("`other`, or `kind` and `value`, are needed".to_owned())
+                Err("`other`, or `kind` and `value`, are missing".to_owned())
             }
             _ => Ok(Self::Csv(kind, columns)),
         }
     }
 }
 
-/// A fact, and the line that says it.
+/// A fact, and the number of its line.
 pub type Placed = (u64, CheckedFact);
 
-/// Reads the lines of one file.
+/// The parser for the lines of one file.
 #[derive(Debug)]
 pub struct RowReader<'a> {
-    /// Whose visitors.
+    /// The visitors' tenant.
     pub tenant: &'a TenantContext,
-    /// How lines are read.
+    /// The layout of the lines.
     pub columns: LineLayout,
-    /// What names the file.
+    /// Identifies the file and its version.
     pub file: String,
     /// The time of this run.
     pub now: Millis,
@@ -173,14 +173,14 @@ struct SegmentsLine {
     remove: Option<Vec<u32>>,
     #[serde(default, deserialize_with = "read_optional_whole")]
     segment: Option<u32>,
-    /// `null`: the visitor is not in the segment.
+    /// `null` removes the visitor from the segment.
     #[serde(default, deserialize_with = "present")]
     expires_ms: Option<Option<Millis>>,
     #[serde(default)]
     segments: Option<String>,
 }
 
-/// A field that is there, with whatever value.
+/// Reads a field that is present, including `null`.
 fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Option<Millis>>, D::Error> {
     read_optional_whole(from).map(Some)
 }
@@ -189,7 +189,7 @@ impl SegmentsLine {
     fn writes(self) -> Result<(VisitorId, Vec<(SegmentId, SegmentState)>), Refusal> {
         let (mut set, mut remove) = (self.set.unwrap_or_default(), self.remove.unwrap_or_default());
         if let Some(segment) = self.segment {
-            let expiry = self.expires_ms.ok_or_else(|| malformed_line("a `segment` has its `expires_ms`"))?;
+            let expiry = self.expires_ms.ok_or_else(|| malformed_line("a `segment` needs an `expires_ms`"))?;
             match expiry {
                 Some(expires_ms) => set.push(HeldSegment { segment, expires_ms, attributes: BTreeMap::new() }),
                 None => remove.push(segment),
@@ -204,7 +204,7 @@ impl SegmentsLine {
     }
 }
 
-/// A link, from either form.
+/// A link of an NDJSON, Parquet or CSV file.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LinkLine {
@@ -238,7 +238,7 @@ fn read_line<T: DeserializeOwned>(columns: &LineLayout, text: &[u8]) -> Result<T
 }
 
 impl RowReader<'_> {
-    /// The facts of a chunk's lines, and the lines that give none. Empty lines are passed over.
+    /// The facts of a chunk's lines, and the refused lines. Empty lines are skipped.
     #[must_use]
     pub fn read(&self, chunk: &LineChunk) -> (Vec<Placed>, Vec<BadLine>) {
         let (mut facts, mut bad) = (Vec::new(), Vec::new());
@@ -255,7 +255,7 @@ impl RowReader<'_> {
         (facts, bad)
     }
 
-    /// Of a link of two visitors, a fact of each.
+    /// The facts of a line. A link of two visitors gives one fact for each.
     fn facts(&self, line: u64, text: &[u8]) -> Result<impl Iterator<Item = Fact>, Refusal> {
         if self.columns.kind() != ImportKind::Links {
             return Ok([Some(self.fact(line, text)?), None].into_iter().flatten());
@@ -298,7 +298,7 @@ impl RowReader<'_> {
                 }
             }
         };
-        // Of two lines of one time about one thing the later one stands.
+        // The line number orders two writes of one time to the same name: the later line wins.
         let fact = Fact { position: u32::try_from(line).unwrap_or(u32::MAX), ..fact };
         fact.check(self.now).map_err(|e| (e.code(), e.to_string()))?;
         Ok(fact)
@@ -309,7 +309,7 @@ impl RowReader<'_> {
         Fact { position: 0, id, visitor, received: at, at, what: FactKind::Segments { writes } }
     }
 
-    /// The same line of the same file is the same write.
+    /// The id of a write: the same line of the same file is the same write.
     fn line_id(&self, visitor: VisitorId, line: u64) -> FactId {
         FactId::of_message(visitor, &format!("import {} {line}", self.file))
     }
@@ -320,22 +320,22 @@ impl RowReader<'_> {
         let order = event.order()?;
         let id = match event.id.as_deref() {
             _ if let Some(order) = order => FactId::of_order(visitor, order),
-            // The same line, in whatever file, is the same event.
+            // The same line in any file is the same event.
             None if event.at_ms.is_some() => FactId::of_message(visitor, &format!("import {}", to_hex(text))),
             None => {
-                return Err(malformed_line(
-                    "an event has an `id` or an `at_ms`, so that it is known when it comes again",
-                ));
+                return Err(malformed_line("an event needs an `id` or an `at_ms`, so that a repetition is recognised"));
             }
             Some(id) if (1..=limits::MESSAGE_ID_BYTES).contains(&id.len()) => {
                 FactId::of_event(visitor, &event.kind, event.name.as_deref().unwrap_or_default(), id)
             }
-            Some(_) => return Err(("too_long", format!("an event's id has 1 to {} bytes", limits::MESSAGE_ID_BYTES))),
+            Some(_) => {
+                return Err(("too_long", format!("an event's id must have 1 to {} bytes", limits::MESSAGE_ID_BYTES)));
+            }
         };
         if event.kind == "action" {
             let (verb, view_type) = event.words(&self.tenant.config)?;
             let action = event.to_action(visitor, received, at, verb, view_type)?;
-            // Where the file does not say when, only its id knows it again on another day.
+            // Without a time in the file, only the event's id recognises a repetition on another day.
             return Ok(if event.at_ms.is_some() { action } else { Fact { id, ..action } });
         }
         let what = match event.kind.as_str() {
@@ -343,18 +343,18 @@ impl RowReader<'_> {
                 FactKind::Page { session: event.session.map_or_else(|| imported_session(visitor, at), SessionId) }
             }
             "track" => event.into_track(order)?,
-            _ => return Err(("unknown_type", "the types are page, track and action".to_owned())),
+            _ => return Err(("unknown_type", "unknown type: expected page, track or action".to_owned())),
         };
         Ok(Fact { position: 0, id, visitor, received, at, what })
     }
 }
 
-/// What a text hashes to, as text.
+/// Hash of a text, in hexadecimal digits.
 fn to_hex(text: &[u8]) -> String {
     Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Pages within half an hour of the clock are one session where the file names none.
+/// Page views within one half hour of the clock are one session if the file names none.
 fn imported_session(visitor: VisitorId, at: Millis) -> SessionId {
     let [a, b, c, d, ..] = *visitor.as_bytes();
     SessionId::mint(at - at % limits::SESSION_IDLE_MS, [a, b, c, d])
@@ -362,11 +362,11 @@ fn imported_session(visitor: VisitorId, at: Millis) -> SessionId {
 
 type Cells<'t> = Vec<(CsvColumn, std::borrow::Cow<'t, str>)>;
 
-/// A line's cells with their columns, empty ones left out.
+/// A line's cells with their columns, without the empty ones.
 fn named_cells<'t>(columns: &[CsvColumn], text: &'t str) -> Result<Cells<'t>, Refusal> {
     let cells = split_cells(text).map_err(malformed_line)?;
     if cells.len() != columns.len() {
-        return Err(malformed_line(format!("{} cells where the first line names {}", cells.len(), columns.len())));
+        return Err(malformed_line(format!("the line has {} cells, the header has {}", cells.len(), columns.len())));
     }
     Ok(columns.iter().copied().zip(cells).filter(|(_, cell)| !cell.is_empty()).collect())
 }
@@ -375,14 +375,14 @@ fn parse_number<T: std::str::FromStr>(cell: &str, what: &str) -> Result<T, Refus
     cell.trim().parse().map_err(|_| no_number(cell, what))
 }
 
-/// A whole number of a column: 5, 5.0 or 5e0, as tools write it that have one type for all numbers.
+/// Parses a whole number of a column: 5, 5.0 or 5e0, as tools with only one number type write it.
 fn parse_whole<T: std::str::FromStr + TryFrom<i128>>(cell: &str, what: &str) -> Result<T, Refusal> {
     let float = || T::try_from(whole_of(cell.trim().parse().ok()?)?).ok();
     cell.trim().parse().ok().or_else(float).ok_or_else(|| no_number(cell, what))
 }
 
 fn no_number(cell: &str, what: &str) -> Refusal {
-    malformed_line(format!("{what} is a whole number, not `{cell:.40}`"))
+    malformed_line(format!("invalid {what} `{cell:.40}`: expected a whole number"))
 }
 
 fn segments_cells(cells: Cells<'_>) -> Result<(VisitorId, Vec<(SegmentId, SegmentState)>), Refusal> {
@@ -397,7 +397,7 @@ fn segments_cells(cells: Cells<'_>) -> Result<(VisitorId, Vec<(SegmentId, Segmen
         }
     }
     if let Some(id) = segment {
-        // As it is: one beyond 2100 is refused with its line.
+        // The expiry is not capped here: one beyond 2100 is refused with its line.
         let expiry_of = |ms: Millis| HourStamp::at(ms.saturating_add(3_599_999));
         let held = |ms| SegmentState::Held { expiry: expiry_of(ms), attributes: Vec::new() };
         writes.push((id, expiry.map_or(SegmentState::Removed, held)));
@@ -414,7 +414,7 @@ fn link_cells(cells: Cells<'_>) -> Result<LinkLine, Refusal> {
             CsvColumn::Kind => link.kind = Some(cell.into_owned()),
             CsvColumn::Value => link.value = Some(cell.into_owned()),
             CsvColumn::Weight => {
-                let wrong = |_| malformed_line(format!("weight is a number, not `{cell:.40}`"));
+                let wrong = |_| malformed_line(format!("invalid weight `{cell:.40}`: expected a number"));
                 link.weight = Some(cell.trim().parse().map_err(wrong)?);
             }
             CsvColumn::Source => link.source = Some(cell.into_owned()),
@@ -426,13 +426,14 @@ fn link_cells(cells: Cells<'_>) -> Result<LinkLine, Refusal> {
 
 fn one_segment(text: &str) -> Result<(SegmentId, SegmentState), Refusal> {
     if let Some(id) = text.strip_prefix('-') {
-        return Ok((SegmentId(parse_number(id, "a segment")?), SegmentState::Removed));
+        return Ok((SegmentId(parse_number(id, "segment")?), SegmentState::Removed));
     }
-    let (id, hour) =
-        text.split_once(':').ok_or_else(|| malformed_line(format!("`{text:.40}` is not of the form id:hour")))?;
-    // As it is: one beyond 2100 is refused with its line.
-    let state = SegmentState::Held { expiry: HourStamp(parse_number(hour, "an hour")?), attributes: Vec::new() };
-    Ok((SegmentId(parse_number(id, "a segment")?), state))
+    let (id, hour) = text
+        .split_once(':')
+        .ok_or_else(|| malformed_line(format!("invalid segment `{text:.40}`: expected id:hour or -id")))?;
+    // The expiry is not capped here: one beyond 2100 is refused with its line.
+    let state = SegmentState::Held { expiry: HourStamp(parse_number(hour, "hour")?), attributes: Vec::new() };
+    Ok((SegmentId(parse_number(id, "segment")?), state))
 }
 
 fn event_cells(cells: Cells<'_>) -> Result<EventLine, Refusal> {

@@ -1,4 +1,4 @@
-//! The people that evidence makes, against those that the store has.
+//! Compares the people that the evidence gives with the stored people.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,26 +13,26 @@ use super::{Cause, Difference, Plan, Speaking};
 use crate::store::tenants::Tenants;
 use crate::store::{PersonNo, StoreError, TenantNo, visitor_at};
 
-/// Both sides, by the visitors' numbers.
+/// Both sides of the comparison, by visitor number.
 struct ComparedSides<'a> {
     visitors: &'a [VisitorPosition],
     decided: DecidedClaims,
-    /// Of masters, how many visitors they have.
+    /// Number of visitors by master.
     sizes: Vec<u32>,
-    /// People with more visitors than are looked at together, by their masters.
+    /// People with more visitors than one repair reads, by master.
     large: BTreeMap<u32, LargePerson>,
-    /// Whose row each of theirs is.
+    /// The large person by its row.
     homes: BTreeMap<u32, u32>,
     found: Found,
 }
 
-/// A person of whom only the visitors that are wrong are looked at.
+/// A large person. A repair reads only its wrong visitors.
 #[derive(Debug, Clone, Copy, Default)]
 struct LargePerson {
-    /// The row that most of its visitors are in, unless that is another large one's.
+    /// The row with most of its visitors, unless that row belongs to another large person.
     home: Option<u32>,
-    /// A visitor in it that holds its unique id; of no row, any.
-    speaker: Option<u32>,
+    /// A visitor in that row that holds its unique id; without such a row, any holder.
+    representative: Option<u32>,
 }
 
 /// A row of `people`.
@@ -44,11 +44,10 @@ struct StoredRow {
     weight: EvidenceWeight,
 }
 
-/// What is wrong with people: their masters' numbers, where to look, and why; and how many visitors the rows have where
-/// they are.
+/// The differences by master, start visitor and cause, with the number of visitors in the row at fault.
 type Found = BTreeMap<(u32, u32, Cause), usize>;
 
-/// How many people there should be, and what differs. `stored` is what the store says of evidence that does not link.
+/// Counts the people and finds the differences. `stored` is the flagged evidence of the store.
 pub(super) fn compare_people(
     conn: &Connection,
     tenants: &Tenants,
@@ -120,13 +119,13 @@ impl ComparedSides<'_> {
         self.visitors.get(visitor as usize).map(|at| at.visitor)
     }
 
-    /// Gives the large people their rows: of two in one, the one with more visitors there.
+    /// Assigns each large person its row. Of two in one row, the person with more visitors there gets it.
     fn find_large(&mut self, tenants: &Tenants, of_row: &[(u32, u32)]) {
-        let crowd = |master: u32| {
+        let oversized = |master: u32| {
             let known = tenants.by_no(self.tenant(master).unwrap_or(TenantNo(0)));
             known.map_or(limits::CROWD, |known| known.config.largest_crowd())
         };
-        let large = (0..).zip(&self.sizes).filter(|(master, size)| **size > 1 && **size > crowd(*master));
+        let large = (0..).zip(&self.sizes).filter(|(master, size)| **size > 1 && **size > oversized(*master));
         let mut large: BTreeMap<u32, LargePerson> = large.map(|(master, _)| (master, LargePerson::default())).collect();
         if large.is_empty() {
             return;
@@ -150,15 +149,15 @@ impl ComparedSides<'_> {
         }
         for (visitor, at) in (0..).zip(self.visitors) {
             let holds = self.decided.held.get(visitor as usize).is_some_and(|held| *held != NONE);
-            let of = large.get_mut(&self.master(visitor)).filter(|large| large.speaker.is_none());
+            let of = large.get_mut(&self.master(visitor)).filter(|large| large.representative.is_none());
             if let Some(large) = of.filter(|large| holds && large.home.is_none_or(|row| row == at.person)) {
-                large.speaker = Some(visitor);
+                large.representative = Some(visitor);
             }
         }
         self.large = large;
     }
 
-    /// Notes that something is wrong with a visitor's person.
+    /// Notes a difference of a visitor's person.
     fn wrong(&mut self, visitor: u32, cause: Cause, there: usize) {
         let master = self.master(visitor);
         let start = if self.large.contains_key(&master) { visitor } else { master };
@@ -166,26 +165,29 @@ impl ComparedSides<'_> {
         *known = there.max(*known);
     }
 
-    /// Visitors of a row that is not there.
+    /// Notes the visitors whose row is missing.
     fn lost(&mut self, group: &[(u32, u32)]) {
         self.all(group, Cause::NoRow);
     }
 
-    /// The same is wrong with all people of whom visitors are in a row; of a large one that goes on as it, once.
+    /// Notes the same difference for all people with visitors in a row. A large person whose row it is gets at most one
+    /// entry.
     fn all(&mut self, group: &[(u32, u32)], cause: Cause) {
         for (row, visitor) in group {
             let home = self.large.get(&self.master(*visitor)).filter(|large| large.home == Some(*row));
-            match home.map(|large| large.speaker) {
-                Some(speaker) if cause == Cause::NoRow => self.wrong(speaker.unwrap_or(*visitor), cause, group.len()),
+            match home.map(|large| large.representative) {
+                Some(representative) if cause == Cause::NoRow => {
+                    self.wrong(representative.unwrap_or(*visitor), cause, group.len())
+                }
                 Some(_) => {}
                 None => self.wrong(*visitor, cause, group.len()),
             }
         }
     }
 
-    /// What is wrong with a row that has these visitors.
+    /// Compares a row with the visitors that refer to it.
     fn row(&mut self, group: &[(u32, u32)], row: &StoredRow) {
-        // Visitors lie in order: the first is the master, if these are one person.
+        // Visitors are sorted, so the first one is the master if they are one person.
         let Some((number, first)) = group.first().copied() else { return };
         let master = self.master(first);
         if group.iter().any(|(_, visitor)| self.tenant(*visitor) != Some(row.tenant)) {
@@ -196,11 +198,11 @@ impl ComparedSides<'_> {
         if group.iter().any(|(_, visitor)| self.master(*visitor) != master) {
             self.all(group, Cause::Together);
             if large.is_none() {
-                // Its master and number can be nobody's.
+                // The stored master and size cannot be compared, because the row mixes people.
                 return;
             }
         }
-        let at = large.map_or(first, |(master, large)| large.speaker.unwrap_or(master));
+        let at = large.map_or(first, |(master, large)| large.representative.unwrap_or(master));
         let is_apart = self.size(master) as usize != group.len();
         if large.is_none() && is_apart && self.large.contains_key(&master) {
             self.all(group, Cause::Apart);
@@ -218,7 +220,7 @@ impl ComparedSides<'_> {
         }
     }
 
-    /// Who belongs to its person more or less surely than the store says.
+    /// Notes visitors whose stored weight differs from the decided one.
     fn weights(&mut self) {
         let weights = std::mem::take(&mut self.decided.weights);
         let mut decided = weights.iter().peekable();
@@ -230,7 +232,7 @@ impl ComparedSides<'_> {
         }
     }
 
-    /// Flags that only one side has.
+    /// Notes flags that only one side has.
     fn flags(&mut self, decided: Vec<(u32, u32, FlagReason)>, stored: Vec<(u32, u32, FlagReason)>) {
         let decided: BTreeSet<_> = decided.into_iter().collect();
         let stored: BTreeSet<_> = stored.into_iter().collect();
@@ -243,8 +245,8 @@ impl ComparedSides<'_> {
         let (at, visitors) = (self.visitors.get(master as usize)?, self.size(master));
         let large = self.large.get(&master);
         let is_too_large =
-            large.is_some_and(|large| large.speaker.is_none()) && visitors as usize > limits::AROUND_VISITORS;
-        // Of a row that is large only those are looked at who leave it.
+            large.is_some_and(|large| large.representative.is_none()) && visitors as usize > limits::AROUND_VISITORS;
+        // Of an oversized row, the repair reads only the visitors that leave it.
         let there = u32::try_from(there).ok().filter(|there| *there <= limits::CROWD).unwrap_or(0);
         let around = if large.is_some() { 1 } else { visitors.max(there) };
         let (tenant, start) = (at.tenant(), self.id(start)?);
@@ -252,9 +254,9 @@ impl ComparedSides<'_> {
     }
 
     fn speaking(&self, master: u32) -> Option<Speaking> {
-        let LargePerson { home, speaker } = self.large.get(&master)?;
+        let LargePerson { home, representative } = self.large.get(&master)?;
         let at = self.visitors.get(master as usize)?;
-        let visitor = self.id((*speaker)?)?;
+        let visitor = self.id((*representative)?)?;
         Some(Speaking { tenant: at.tenant(), master: at.visitor, visitor, keeps_row: home.is_some() })
     }
 }

@@ -1,4 +1,4 @@
-//! All visitors and all evidence of a store, by numbers.
+//! Reads all visitors and all evidence of a store, and numbers them.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use crate::identity::link::EvidenceRow;
 use crate::store::tenants::{TenantContext, Tenants};
 use crate::store::{StoreError, TenantNo, visitor_at};
 
-/// How often progress is told, in rows.
-const TOLD: u64 = 100_000;
+/// Rows between two calls of the progress callback.
+const PROGRESS_ROWS: u64 = 100_000;
 
 /// A visitor, and the row of its person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,28 +29,28 @@ impl VisitorPosition {
     }
 }
 
-/// What decides who belongs together, and what was decided.
+/// The input of the decision, and the stored flags.
 #[derive(Debug, Default)]
 pub(super) struct GatheredEvidence {
-    /// In order of tenant and id; the place of one is its number.
+    /// Sorted by tenant and id. A visitor's index is its number.
     pub(super) visitors: Vec<VisitorPosition>,
-    /// What is as sure as a login, of each visitor and id.
+    /// Evidence as strong as a login, one claim per visitor and id.
     pub(super) claims: Vec<SightingClaim>,
-    /// What is sure enough.
+    /// Weaker evidence at or above the threshold.
     pub(super) unsure: Vec<(EvidenceWeight, SightingClaim)>,
-    /// How ids link, by their numbers.
+    /// The link class of each id, by the id's number.
     pub(super) classes: Vec<LinkClass>,
-    /// Evidence that is flagged: the visitor, the id ([`NONE`] for one that no claim names), and why.
+    /// Flagged evidence: the visitor, the id ([`NONE`] if no claim names it), and the reason.
     pub(super) flagged: Vec<(u32, u32, FlagReason)>,
 }
 
-/// In a claim's place: among the unsure ones.
+/// Bit of a claim's index that marks an unsure claim.
 const UNSURE: u32 = 1 << 31;
 
-/// An id, in the order in which of two the first one counts.
+/// An id of a tenant, in its order of precedence.
 type Id = (u32, AltHash, KindCode);
 
-/// Reads them in the order in which the store has them.
+/// Reads visitors and evidence in the store's order.
 pub(super) fn gather_evidence(
     conn: &Connection,
     tenants: &Tenants,
@@ -58,7 +58,7 @@ pub(super) fn gather_evidence(
 ) -> Result<GatheredEvidence, StoreError> {
     let of = |known: &TenantContext| Ok((known.no.0, (small_number(known.no.0)?, known.config.threshold())));
     let known: BTreeMap<i64, (u32, EvidenceWeight)> = tenants.iter().map(of).collect::<Result<_, StoreError>>()?;
-    // The highest rows: counting them would read them all.
+    // The highest row number, because counting would read every row.
     let all = conn.query_row("SELECT ifnull(max(row), 0) FROM visitors", [], |row| row.get::<_, i64>(0))?;
     let all = all.unsigned_abs();
     let mut gathered =
@@ -71,10 +71,10 @@ pub(super) fn gather_evidence(
     Ok(gathered)
 }
 
-/// A number of this store's as it is kept here.
+/// A number of this store in 32 bits.
 ///
 /// # Errors
-/// [`StoreError::Corrupt`] for one of more than 32 bits.
+/// [`StoreError::Corrupt`] if it needs more than 32 bits.
 fn small_number(number: i64) -> Result<u32, StoreError> {
     u32::try_from(number).map_err(|_| StoreError::Corrupt { what: "number above 4294967295" })
 }
@@ -97,11 +97,11 @@ fn gather_visitors(
     let mut seen = 0;
     while let Some(row) = rows.next()? {
         seen += 1;
-        if seen % TOLD == 0 {
+        if seen % PROGRESS_ROWS == 0 {
             progress(seen, 2 * all)?;
         }
         if let Some((tenant, _)) = known.get(&row.get(0)?) {
-            // No row has the last number: whatever does not fit is not there either.
+            // No row of `people` has the highest number, so a number that does not fit counts as a missing row.
             let person = u32::try_from(row.get::<_, i64>(2)?).unwrap_or(u32::MAX);
             found.push(VisitorPosition {
                 tenant: *tenant,
@@ -114,13 +114,13 @@ fn gather_visitors(
     Ok(found)
 }
 
-/// Evidence lies in the order of visitors: one walk over both.
+/// Reads the evidence, which is sorted by visitor, together with the sorted visitors in one pass.
 fn gather_rows(
     conn: &Connection,
     known: &BTreeMap<i64, (u32, EvidenceWeight)>,
     gathered: &mut GatheredEvidence,
     class: impl Fn(&Id, usize) -> LinkClass,
-    told: impl Fn() -> Result<(), StoreError>,
+    report: impl Fn() -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let (mut ids, mut number) = (IdTable::default(), 0_usize);
     let mut tie: Vec<EvidenceRow> = Vec::new();
@@ -145,27 +145,27 @@ fn gather_rows(
         Ok(())
     })?;
     note(of, &tie)?;
-    told()?;
+    report()?;
     gathered.number(ids, class)
 }
 
-/// Where ids are said.
+/// The occurrences of ids.
 #[derive(Default)]
 struct IdTable {
-    /// With the places of what ties visitors to them; [`NONE`] of what ties nobody.
+    /// Each id with the index of its claim; [`NONE`] if the evidence links no visitor.
     all: Vec<(Id, u32)>,
     flagged: Vec<(u32, Id, FlagReason)>,
 }
 
 impl GatheredEvidence {
-    fn claim(&mut self, place: u32) -> Option<&mut SightingClaim> {
-        match place & UNSURE {
-            0 => self.claims.get_mut(place as usize),
-            _ => self.unsure.get_mut((place & !UNSURE) as usize).map(|(_, claim)| claim),
+    fn claim(&mut self, index: u32) -> Option<&mut SightingClaim> {
+        match index & UNSURE {
+            0 => self.claims.get_mut(index as usize),
+            _ => self.unsure.get_mut((index & !UNSURE) as usize).map(|(_, claim)| claim),
         }
     }
 
-    /// Adds all evidence of a visitor, if it is there, and an id.
+    /// Adds all evidence that ties an id to a visitor; `None` for a visitor that the store does not have.
     fn tie(
         &mut self,
         id: Id,
@@ -174,11 +174,12 @@ impl GatheredEvidence {
         threshold: EvidenceWeight,
         ids: &mut IdTable,
     ) -> Result<(), StoreError> {
-        let said = || rows.iter().filter(|row| row.evidence.weight > EvidenceWeight::NOTHING);
-        // Who is linked by none of it is one of those that the id was seen with all the same, but for what anyone may say.
-        let mut is_other = said().any(|row| row.evidence.stands());
+        let weighted = || rows.iter().filter(|row| row.evidence.weight > EvidenceWeight::NOTHING);
+        // A visitor that this evidence does not link still counts for the size of the id's group, unless the evidence
+        // is unproven.
+        let mut is_other = weighted().any(|row| row.evidence.stands());
         if let Some(visitor) = visitor {
-            ids.flagged.extend(said().filter_map(|row| Some((visitor, id, row.flag?))));
+            ids.flagged.extend(weighted().filter_map(|row| Some((visitor, id, row.flag?))));
             let sure = combine_evidence(rows.iter().map(|row| row.evidence)).filter(|(weight, _)| *weight >= threshold);
             if let Some((weight, since)) = sure {
                 let claim = SightingClaim { since, visitor, id: NONE };
@@ -196,7 +197,7 @@ impl GatheredEvidence {
         Ok(())
     }
 
-    /// Gives ids their numbers, and their class by how much was said of each.
+    /// Numbers the ids, and gives each its class from the number of its occurrences.
     fn number(
         &mut self,
         IdTable { all: mut ids, flagged }: IdTable,

@@ -38,7 +38,8 @@ fn said(id: AlternateId, weight: EvidenceWeight, source: EvidenceSource) -> Fact
     FactKind::Evidence { id, also: Vec::new(), weight, source }
 }
 
-/// Logins on shared devices, households that chain them, cancellations and withdrawals, over forty visitors of two tenants.
+/// Logins on shared devices, households that chain them, cancellations and withdrawals, over forty visitors of two
+/// tenants.
 fn life(origin: &mut Origin, seed: u8) {
     let mut together: BTreeMap<&str, Vec<Fact>> = BTreeMap::new();
     let mut random = Random::new([seed; 32]);
@@ -51,7 +52,7 @@ fn life(origin: &mut Origin, seed: u8) {
         let (kind, value) = (KindCode(if some(3) == 0 { 2 } else { 1 }), some(12));
         let tenant = if some(8) == 0 { "other" } else { "demo" };
         let id = origin.id(tenant, kind, &format!("{kind:?}-{value}"));
-        // The same id under the other key of a rotation; until both come together they are two.
+        // The same id under the other key of a rotation. Until both arrive together, they are two ids.
         let other = AltHash([u8::try_from(100 + value).unwrap(); 16]);
         let fact: Fact = match some(24) {
             20 => alias(who, n, at, AlternateId { hash: other, ..id }),
@@ -72,7 +73,7 @@ fn life(origin: &mut Origin, seed: u8) {
             7 => fact(who, n, at, FactKind::Alias { id, also: Vec::new(), proven: false }),
             8 => fact(who, n, at, said(id, EvidenceWeight(300 + some(700) as u16), EvidenceSource::Model)),
             9 | 10 => {
-                // Two visitors, each with a fact of its own; the second one comes later, or never.
+                // Two visitors, each with a fact of its own. The second fact arrives later, or never.
                 let id = AlternateId::pair(who, visitor(1 + some(VISITORS)));
                 fact(who, n, at, said(id, EvidenceWeight(300 + some(700) as u16), EvidenceSource::Match))
             }
@@ -90,7 +91,7 @@ fn life(origin: &mut Origin, seed: u8) {
             _ => {
                 let facts = together.entry(tenant).or_default();
                 facts.push(fact);
-                // By ones, or several in one transaction.
+                // Facts one by one, or several in one transaction.
                 if n % 3 == 0 || seed.is_multiple_of(2) {
                     origin.send(tenant, &std::mem::take(facts));
                 }
@@ -100,7 +101,8 @@ fn life(origin: &mut Origin, seed: u8) {
     together.into_iter().for_each(|(tenant, facts)| drop(origin.send(tenant, &facts)));
 }
 
-/// A store where ids have many visitors from 1,000 on, or from a few; and where logins alone link, or more.
+/// A store in which an id is oversized from 1,000 visitors on, or from a few; and in which only logins link, or weaker
+/// evidence too.
 fn of(seed: u8) -> Origin {
     match seed % 6 {
         0 => Origin::new(),
@@ -109,7 +111,7 @@ fn of(seed: u8) -> Origin {
     }
 }
 
-/// Who is with whom, who is master, of how many, and how surely; by tenant and visitor.
+/// The stored people by tenant and visitor: master, number of devices, members and weight.
 type World = BTreeMap<(i64, VisitorId), (VisitorId, i64, Vec<VisitorId>, u16)>;
 
 fn world(conn: &Connection) -> World {
@@ -122,11 +124,11 @@ fn world(conn: &Connection) -> World {
         let read = "SELECT master, devices FROM people WHERE person = ?1";
         conn.query_row(read, [person], |row| Ok((visitor_at(row, 0)?, row.get(1)?))).unwrap()
     };
-    let told = rows.into_iter().map(|(tenant, visitor, person, weight)| {
+    let people = rows.into_iter().map(|(tenant, visitor, person, weight)| {
         let (master, devices) = row(person);
         ((tenant, visitor), (master, devices, members[&person].clone(), weight))
     });
-    told.collect()
+    people.collect()
 }
 
 fn flags(conn: &Connection) -> Vec<(VisitorId, Vec<u8>, Option<u8>)> {
@@ -149,7 +151,7 @@ fn s5_06_what_was_linked_as_facts_came_is_what_all_of_them_say() {
     }
 }
 
-/// Breaks what is stored of people, in every way that has a name.
+/// Damages the stored people, once for every cause.
 fn damage(conn: &Connection, seed: u8) {
     let one_of = |column: &str, table: &str| {
         format!(
@@ -177,7 +179,7 @@ fn damage(conn: &Connection, seed: u8) {
         format!("UPDATE people SET weight = 500 WHERE person % 6 = {}", seed % 6),
     ];
     for (n, statement) in (0_u32..).zip(&wrong) {
-        // Alone in turn, and all together.
+        // Each damage alone in turn, and all together.
         if seed % 11 == 10 || u32::from(seed % 11) == n {
             conn.execute(statement, []).unwrap();
         }
@@ -213,7 +215,7 @@ fn s5_06_mending_that_is_ended_between_any_two_transactions_is_mended_by_the_nex
         let plan = planned(&origin);
         let Origin { conn, rules, metrics, now, .. } = &mut origin;
         let mut left = end;
-        // One difference a transaction: the most places to end at.
+        // One difference per transaction, for the most points of interruption.
         let each: Vec<Plan> =
             plan.differences.iter().map(|one| Plan { differences: vec![*one], ..Plan::default() }).collect();
         let ended = each.iter().take_while(|one| {
@@ -287,10 +289,10 @@ fn s5_06_an_empty_row_takes_its_share_of_experiments_along() {
     assert_eq!(people(&origin).0, 0, "of the row that is gone nothing is counted");
 }
 
-/// Whom a tie is of, and with what.
+/// A visitor, and the id that it is tied to.
 type Tie = (VisitorId, AlternateId);
 
-/// Ties of all kinds, to the visitors that have them.
+/// Ties of all kinds, with the facts that make them.
 fn ties(origin: &Origin, some: &mut impl FnMut(u32) -> u32) -> Vec<(Tie, Vec<Fact>)> {
     let mut ties: BTreeMap<Tie, Vec<Fact>> = BTreeMap::new();
     for n in 0..120 {
@@ -323,8 +325,8 @@ fn ties(origin: &Origin, some: &mut impl FnMut(u32) -> u32) -> Vec<(Tie, Vec<Fac
     ties.into_iter().collect()
 }
 
-/// What an edge is told: of each visitor its siblings and what each did, and the unique id; and the lookups.
-fn told(origin: &mut Origin) -> BTreeMap<String, String> {
+/// The edge's knowledge: of each visitor its siblings with their totals, and the unique id; and the lookups.
+fn published_view(origin: &mut Origin) -> BTreeMap<String, String> {
     let mut kv = BTreeMap::new();
     origin.settle(&mut kv);
     let value = |(key, value): (String, String)| {
@@ -374,11 +376,11 @@ fn field_02_whatever_ties_were_undone_the_world_is_the_one_that_never_had_them()
         assert_eq!(planned(&undone).differences, [], "seed {seed}");
         assert_eq!(world(&undone.conn), world(&never.conn), "seed {seed}");
         parted += u32::from(between != world(&undone.conn));
-        let [undone, never] = [&mut undone, &mut never].map(told);
+        let [undone, never] = [&mut undone, &mut never].map(published_view);
         for (key, value) in &never {
             assert_eq!(undone.get(key), Some(value), "seed {seed}: {key}");
         }
-        // What nobody has any more is no key.
+        // An id that no visitor has any more has no key.
         assert_eq!(undone.len(), never.len(), "seed {seed}");
     }
     assert!(parted > 40, "only {parted} worlds had anything undone");

@@ -1,6 +1,5 @@
-//! Old lookups: those under keys that are no longer read. Nobody asks for them, nobody writes them, and they name visitors
-//! under hashes of a key that may have been lost: they go from the KV. The store keeps the hashes, so that a late fact under
-//! one is still known to be of the same id.
+//! Deletes the lookups of retired keys from the KV. No edge reads or writes them, and they name visitors under hashes
+//! of a key that may have leaked. The store retains the hashes, so that a late fact under one still finds its id.
 
 use causeway_shared::base::ids::{AltHash, KindCode};
 use rusqlite::Connection;
@@ -10,17 +9,18 @@ use crate::store::tenants::Tenants;
 use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo, hash_at};
 
-/// Ids of one kind under one key.
+/// The ids of one kind under one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetiredKeys {
     tenant: TenantNo,
     kind: KindCode,
     key: u8,
-    /// Whether the key is read again, since somebody put it back.
+    /// Whether the key was configured again and is read again.
     pub again: bool,
 }
 
-/// What is no longer read and not deleted yet. A tenant without any key has no other to read by: that is a key file amiss.
+/// Keys that are no longer configured and whose lookups are not deleted yet. A tenant without any key is skipped,
+/// because that indicates an error in the key file.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -45,7 +45,7 @@ pub fn retired_keys(conn: &Connection, tenants: &Tenants) -> Result<Vec<RetiredK
 }
 
 impl RetiredKeys {
-    /// The next ones after a hash.
+    /// At most `most` hashes after the given one.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -53,7 +53,7 @@ impl RetiredKeys {
         const READ: &str = "SELECT hash FROM lookups WHERE tenant = ?1 AND kind = ?2 AND hash > ?3 AND hash < ?4
             UNION SELECT hash FROM alternates WHERE tenant = ?1 AND kind = ?2 AND hash > ?3 AND hash < ?4
             ORDER BY 1 LIMIT ?5";
-        // A key's id alone is before all hashes that begin with it; the next one's is behind them.
+        // The byte of a key id sorts before all hashes that begin with it, and the next key's byte after them.
         let from = after.map_or_else(|| vec![self.key], |after| after.0.to_vec());
         let to = self.key.checked_add(1).map_or_else(|| vec![u8::MAX; 17], |next| vec![next]);
         let mut statement = conn.prepare_cached(READ)?;
@@ -61,21 +61,21 @@ impl RetiredKeys {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    /// Has them written as they are to be: deleted, or of a key that is read again what they were.
+    /// Makes the lookups due: they are deleted, or written again if the key is read again.
     ///
     /// # Errors
-    /// [`StoreError`]; then nothing of the group may be kept.
+    /// [`StoreError`]; then nothing of the group may be committed.
     pub fn write(&self, group: &mut WriteTxn<'_>, hashes: &[AltHash]) -> Result<(), StoreError> {
-        // Above what is being written now.
+        // A version above that of a write in progress.
         group.next_version();
         let lookup = |hash: &AltHash| KvKey::Lookup(self.kind, *hash);
         hashes.iter().try_for_each(|hash| crate::outbox::queue::put_key(group, self.tenant, lookup(hash), group.now))
     }
 
-    /// Notes that all of them are deleted, or that none is as its key is read again.
+    /// Records that all lookups of the key are deleted, or that none is because the key is read again.
     ///
     /// # Errors
-    /// [`StoreError`]; then nothing of the group may be kept.
+    /// [`StoreError`]; then nothing of the group may be committed.
     pub fn done(&self, group: &WriteTxn<'_>) -> Result<(), StoreError> {
         const PUT: &str = "INSERT OR IGNORE INTO retired_keys (tenant, kind, key) VALUES (?1, ?2, ?3)";
         const FORGET: &str = "DELETE FROM retired_keys WHERE tenant = ?1 AND kind = ?2 AND key = ?3";
@@ -85,7 +85,7 @@ impl RetiredKeys {
     }
 }
 
-/// Keys that are read again: what was deleted under them is to come back.
+/// Keys that are configured again, whose deleted lookups must come back.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].

@@ -27,10 +27,10 @@ fn what_json_has_no_form_for_is_taken_for_nothing_else() {
         let line = row_object(&row, &Type::group_type_builder("message").build().unwrap());
         let line = line.as_object().unwrap();
         assert_eq!(line.len(), 1);
-        let told = || line["at_ms"].clone();
-        assert!(serde_json::from_value::<Option<u64>>(told()).is_err(), "{line:?}");
-        assert!(serde_json::from_value::<Option<String>>(told()).is_err(), "{line:?}");
-        assert!(serde_json::from_value::<Option<Map<String, Value>>>(told()).is_err(), "{line:?}");
+        let stamp = || line["at_ms"].clone();
+        assert!(serde_json::from_value::<Option<u64>>(stamp()).is_err(), "{line:?}");
+        assert!(serde_json::from_value::<Option<String>>(stamp()).is_err(), "{line:?}");
+        assert!(serde_json::from_value::<Option<Map<String, Value>>>(stamp()).is_err(), "{line:?}");
     }
     let nothing = Field::Group(Row::new(vec![("x".to_owned(), Field::Null)]));
     assert_eq!(value_of(&nothing, None), Some(json!({})));
@@ -61,7 +61,7 @@ fn a_map_with_text_keys_is_an_object() {
     assert_eq!(row_object(&rows.next().unwrap().unwrap(), &schema), json!({ "properties": { "size": 4 } }));
 }
 
-/// The values of a column, one a row.
+/// The values of a column, one per row.
 enum ColumnValues {
     Text(Vec<String>),
     Fixed(Vec<Vec<u8>>),
@@ -147,7 +147,7 @@ fn folder() -> (tempfile::TempDir, PathBuf) {
 const FLAT: &str =
     "message rows { required binary visitor (UTF8); required int32 segment; optional int64 expires_ms; }";
 
-/// Three rows a visitor: in segments 1 and 2, and not in 3.
+/// Three rows per visitor: in segments 1 and 2, and not in 3.
 fn flat(people: u32) -> Vec<ColumnValues> {
     let all = || (0..people).flat_map(|n| (1..=3).map(move |segment| (n, segment)));
     let expiry = |segment: i32| (segment < 3).then(|| i64::try_from(clock::now() + 86_400_000).unwrap());
@@ -221,7 +221,7 @@ fn times_of_every_unit_are_read_as_milliseconds() {
         assert_eq!(times(&format!("optional {form}"), column), [at], "{form}");
     }
     assert_eq!(times("required double at_ms", ColumnValues::Double(vec![ms as f64])), [at]);
-    // As Spark writes them: nanoseconds of the day, and the Julian day.
+    // The form of Spark: nanoseconds of the day, and the Julian day.
     let (day, nanos) = (at / 86_400_000 + 2_440_588, at % 86_400_000 * 1_000_000);
     let parts = [nanos as u32, (nanos >> 32) as u32, day as u32];
     assert_eq!(times("required int96 at_ms", ColumnValues::Days96(vec![parts])), [at]);
@@ -266,7 +266,7 @@ fn numbers_and_texts_of_every_form_of_file_name_one_order() {
         ("required binary order_id (UTF8)", ColumnValues::Text(vec!["1001".to_owned()])),
         ("required int32 order_id", ColumnValues::Int(vec![1_001])),
         ("optional int64 order_id", ColumnValues::Long(vec![Some(1_001)])),
-        // As pandas writes whole numbers of which some are missing.
+        // The form of pandas for whole numbers of which some are missing.
         ("required double order_id", ColumnValues::Double(vec![1_001.0])),
     ] {
         let path = folder.path().join("orders.parquet");
@@ -299,7 +299,10 @@ fn a_column_of_a_type_that_is_not_read_is_named_with_its_type() {
         "required binary visitor (UTF8); required binary type (UTF8); required int32 at_ms (DATE);",
         vec![text("x"), text("page"), ColumnValues::Int(vec![20_000])],
     );
-    assert!(days.contains("the column `at_ms` has the type `REQUIRED INT32 at_ms (DATE)`: a timestamp"), "{days}");
+    assert!(
+        days.contains("the column `at_ms` has the type `REQUIRED INT32 at_ms (DATE)`: expected a timestamp"),
+        "{days}"
+    );
     let money = refused(
         ImportKind::Events,
         "required binary visitor (UTF8); required binary type (UTF8); required int64 value_micros (DECIMAL(18,2));",
